@@ -1,0 +1,74 @@
+/* The allocation: which job is this, on which nodes, and which of them am I.
+ *
+ * One file per source of that knowledge (explicit options, Slurm, PBS, host file, this machine),
+ * each a struct alloc_ops in one table, asked in the order of the table. Nothing here calls
+ * getenv or opens a socket: everything comes in through struct alloc_input, so that a recorded
+ * environment is a test.
+ */
+#ifndef DD_ALLOC_ALLOC_H
+#define DD_ALLOC_ALLOC_H
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/strv.h"
+#include "hostlist/hostlist.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct alloc_input {
+    char *const *env;          /* environment block */
+    const char *hostname;      /* what gethostname() says */
+    char *const *local_addrs;  /* numeric addresses of this machine's interfaces, NULL-ended */
+    /* Reads a file (node files, host files); dd_read_file() or a test's own. */
+    int (*read_file)(const char *path, struct dd_buf *out, struct dd_err *err);
+    /* What the user said; NULL, or 0 / -1 for numbers, when not said. */
+    int min_nodes, max_nodes;  /* --nnodes=N or MIN:MAX; 0 */
+    int node_rank;             /* --node-rank; -1 */
+    const char *master_addr;   /* --master-addr */
+    int master_port;           /* --master-port; 0 */
+    const char *rdzv_endpoint; /* --rdzv-endpoint=HOST[:PORT], "[v6]:port" */
+    const char *rdzv_id;       /* --rdzv-id */
+    const char *hosts;         /* --hosts: a host list expression */
+    const char *hostfile;      /* --hostfile: "name [slots=N]" lines, '#' comments */
+    bool have_nproc;           /* --nproc-per-node was said */
+};
+
+enum { ALLOC_MAX_PORTS = 16 };
+
+struct alloc {
+    const char *source;       /* name of the row that answered: "slurm-step", "pbs", "local" … */
+    char *job_id;             /* names this run for all its agents: "slurm.1234.0.r1", "pbs.12[3].srv" */
+    char *run_id;             /* what workers see as TORCHELASTIC_RUN_ID */
+    struct hostlist *nodes;   /* in rank order; entry 0 is the host. May be one name when only the
+                                 host is known (explicit --rdzv-endpoint): then nnodes > count */
+    int nnodes;               /* nodes that take part (agents that will join) */
+    int index;                /* my position, 0 = host; -1: assigned at join (endpoint without rank) */
+    char *host_addr;          /* explicit address or name of the host to connect to, or NULL: nodes[0] */
+    uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, given by user or scheduler */
+    int nports;               /* 0: hash them from job_id (rdzv/elect.h) */
+    char *psk;                /* secret that the scheduler gives each task (PBS cookie), or NULL */
+    bool on_slurm;            /* the Slurm commands may be asked (scontrol) */
+    uint64_t end_time;        /* seconds since 1970 when the allocation ends, 0 = not known */
+    struct dd_strv warnings;  /* sentences for the user: stale variables ignored and the like */
+};
+
+/* Finds out. Errors are sentences for the user: -EINVAL (contradiction, impossible list, host not in
+ * it, empty node file …). Gives *ret. */
+int alloc_find(struct alloc **ret, const struct alloc_input *in, struct dd_err *err);
+void alloc_free(struct alloc *a);
+
+struct alloc_ops {
+    const char *name; /* "slurm-step" */
+    const char *doc;  /* one line for the manual */
+    /* 1 when this source speaks for this process, 0 when not (a sentence may be pushed to warnings
+     * when its variables are there but stale), or -errno when it must be obeyed but cannot. */
+    int (*detect)(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err);
+    int (*fill)(struct alloc *a, const struct alloc_input *in, struct dd_err *err);
+};
+
+extern const struct alloc_ops *const alloc_table[]; /* NULL-ended, in the order of detection */
+
+DD_AUTO_DEFINE(alloc, struct alloc *, alloc_free);
+
+#endif

@@ -1,0 +1,72 @@
+#include "base/io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+int dd_fd_nonblock(int fd)
+{
+    int fl = fcntl(fd, F_GETFL);
+    return fl < 0 || fcntl(fd, F_SETFL, fl | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+int dd_fd_keep(int fd)
+{
+    int fl = fcntl(fd, F_GETFD);
+    return fl < 0 || fcntl(fd, F_SETFD, fl & ~FD_CLOEXEC) < 0 ? -errno : 0;
+}
+
+int dd_write_full(int fd, const void *p, size_t n)
+{
+    const char *c = p;
+    while (n > 0) {
+        ssize_t w = write(fd, c, n);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w < 0)
+            return -errno;
+        c += w;
+        n -= (size_t)w;
+    }
+    return 0;
+}
+
+int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err)
+{
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return dd_err_set(err, -errno, "cannot open '%s': %m", path);
+    for (;;) {
+        char chunk[8192];
+        ssize_t n = read(fd, chunk, sizeof(chunk));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return dd_err_set(err, -errno, "cannot read '%s': %m", path);
+        if (n == 0)
+            return 0;
+        int rc = dd_buf_append(out, chunk, (size_t)n);
+        if (rc == -EMSGSIZE)
+            return dd_err_set(err, rc, "'%s' is longer than the %zu bytes allowed", path, out->max);
+        if (rc < 0)
+            return dd_err_set(err, rc, "out of memory while reading '%s'", path);
+    }
+}
+
+static uint64_t clock_ns(clockid_t id)
+{
+    struct timespec t;
+    (void)clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * DD_NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+uint64_t dd_now_ns(void)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t dd_now_real_ns(void)
+{
+    return clock_ns(CLOCK_REALTIME);
+}

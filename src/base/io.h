@@ -1,0 +1,24 @@
+/* File descriptors, whole files and the clock. */
+#ifndef DD_BASE_IO_H
+#define DD_BASE_IO_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+int dd_fd_nonblock(int fd); /* 0 or -errno */
+int dd_fd_keep(int fd);     /* clears close-on-exec */
+int dd_write_full(int fd, const void *p, size_t n); /* blocking; 0 or -errno */
+
+/* Appends the whole file to out. -EMSGSIZE with a sentence when it is longer than out->max. */
+int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err);
+
+uint64_t dd_now_ns(void);      /* CLOCK_MONOTONIC */
+uint64_t dd_now_real_ns(void); /* CLOCK_REALTIME */
+
+#define DD_NS_PER_MS UINT64_C(1000000)
+#define DD_NS_PER_S UINT64_C(1000000000)
+
+#endif

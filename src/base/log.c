@@ -1,0 +1,50 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const level_text[] = {
+    [DD_LOG_ERR] = "error: ",
+    [DD_LOG_WARN] = "warning: ",
+    [DD_LOG_NOTICE] = "",
+    [DD_LOG_INFO] = "info: ",
+    [DD_LOG_DEBUG] = "debug: ",
+};
+
+void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
+{
+    if (log == NULL || log->fd < 0 || level > log->level)
+        return;
+    char line[2048];
+    int saved = errno;
+    int n = snprintf(line, sizeof(line), "%s: %s", log->who, level_text[level]);
+    size_t len = n < 0 ? 0 : (size_t)n;
+    va_list ap;
+    va_start(ap, fmt);
+    errno = saved;
+    n = vsnprintf(line + len, sizeof(line) - len - 1, fmt, ap);
+    va_end(ap);
+    if (n > 0)
+        len += (size_t)n < sizeof(line) - len - 1 ? (size_t)n : sizeof(line) - len - 2;
+    line[len++] = '\n';
+    ssize_t done = write(log->fd, line, len); /* a reader that is gone must not end us */
+    (void)done;
+    errno = saved;
+}
+
+const char *dd_log_escape(char *out, unsigned long size, const void *text, unsigned long len)
+{
+    const unsigned char *p = text;
+    size_t o = 0;
+    for (size_t i = 0; i < len && o + 5 < size; i++) {
+        if (p[i] >= 0x20 && p[i] < 0x7f && p[i] != '\\')
+            out[o++] = (char)p[i];
+        else
+            o += (size_t)snprintf(out + o, size - o, "\\x%02x", p[i]);
+    }
+    if (size > 0)
+        out[o] = '\0';
+    return out;
+}

@@ -1,0 +1,149 @@
+#include "base/strv.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int strv_take(struct dd_strv *sv, char *s)
+{
+    if (s == NULL)
+        return -ENOMEM;
+    if (sv->n + 2 > sv->cap) {
+        size_t cap = sv->cap < 8 ? 8 : sv->cap * 2;
+        char **v = realloc(sv->v, cap * sizeof(*v));
+        if (v == NULL) {
+            free(s);
+            return -ENOMEM;
+        }
+        sv->v = v;
+        sv->cap = cap;
+    }
+    sv->v[sv->n++] = s;
+    sv->v[sv->n] = NULL;
+    return 0;
+}
+
+int dd_strv_push(struct dd_strv *sv, const char *s)
+{
+    return strv_take(sv, strdup(s));
+}
+
+int dd_strv_pushn(struct dd_strv *sv, const char *s, size_t len)
+{
+    return strv_take(sv, strndup(s, len));
+}
+
+static char *vformat(const char *fmt, va_list ap)
+{
+    char *s = NULL;
+    return vasprintf(&s, fmt, ap) < 0 ? NULL : s;
+}
+
+int dd_strv_pushf(struct dd_strv *sv, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *s = vformat(fmt, ap);
+    va_end(ap);
+    return strv_take(sv, s);
+}
+
+int dd_strv_copy(struct dd_strv *to, char *const *from)
+{
+    int rc = 0;
+    for (; from != NULL && *from != NULL && rc == 0; from++)
+        rc = dd_strv_push(to, *from);
+    return rc;
+}
+
+int dd_strv_split(struct dd_strv *sv, const char *s, const char *seps)
+{
+    int rc = 0;
+    while (rc == 0 && *(s += strspn(s, seps)) != '\0') {
+        size_t n = strcspn(s, seps);
+        rc = dd_strv_pushn(sv, s, n);
+        s += n;
+    }
+    return rc;
+}
+
+void dd_strv_done(struct dd_strv *sv)
+{
+    for (size_t i = 0; i < sv->n; i++)
+        free(sv->v[i]);
+    free(sv->v);
+    *sv = (struct dd_strv){0};
+}
+
+static size_t env_index(char *const *env, const char *name)
+{
+    size_t len = strlen(name);
+    for (size_t i = 0; env != NULL && env[i] != NULL; i++)
+        if (strncmp(env[i], name, len) == 0 && env[i][len] == '=')
+            return i;
+    return SIZE_MAX;
+}
+
+const char *dd_env_get(char *const *env, const char *name)
+{
+    size_t i = env_index(env, name);
+    return i == SIZE_MAX ? NULL : env[i] + strlen(name) + 1;
+}
+
+const char *dd_env_get_nonempty(char *const *env, const char *name)
+{
+    const char *v = dd_env_get(env, name);
+    return v != NULL && *v != '\0' ? v : NULL;
+}
+
+int dd_env_set(struct dd_strv *env, const char *name, const char *value)
+{
+    DD_AUTO(free) char *s = NULL;
+    if (asprintf(&s, "%s=%s", name, value) < 0)
+        return -ENOMEM;
+    size_t i = env_index(env->v, name);
+    if (i == SIZE_MAX)
+        return strv_take(env, DD_TAKE(s));
+    free(env->v[i]);
+    env->v[i] = DD_TAKE(s);
+    return 0;
+}
+
+int dd_env_setf(struct dd_strv *env, const char *name, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    DD_AUTO(free) char *s = vformat(fmt, ap);
+    va_end(ap);
+    return s == NULL ? -ENOMEM : dd_env_set(env, name, s);
+}
+
+static void strv_remove(struct dd_strv *sv, size_t i)
+{
+    free(sv->v[i]);
+    memmove(sv->v + i, sv->v + i + 1, (sv->n - i) * sizeof(*sv->v)); /* with the NULL */
+    sv->n--;
+}
+
+void dd_env_unset(struct dd_strv *env, const char *name)
+{
+    size_t i;
+    while ((i = env_index(env->v, name)) != SIZE_MAX)
+        strv_remove(env, i);
+}
+
+void dd_env_unset_prefix(struct dd_strv *env, const char *prefix)
+{
+    size_t len = strlen(prefix);
+    for (size_t i = 0; i < env->n;)
+        if (strncmp(env->v[i], prefix, len) == 0)
+            strv_remove(env, i);
+        else
+            i++;
+}

@@ -1,0 +1,47 @@
+/* Host lists: "gpu[001-004,7],login" expanded to names, folded back, and set operations on them.
+ *
+ * A list keeps its order and its duplicates. It knows names only: nothing is resolved, and two
+ * names are the same only when their bytes are.
+ */
+#ifndef DD_HOSTLIST_HOSTLIST_H
+#define DD_HOSTLIST_HOSTLIST_H
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* More names than this in one list are refused, before anything is allocated for them. */
+#define HOSTLIST_MAX 65536
+
+struct hostlist;
+
+int hostlist_new(struct hostlist **ret);
+/* Expands an expression. -EINVAL (what is wrong and where), -E2BIG (over HOSTLIST_MAX), -ENOMEM.
+ * An empty expression is an empty list. Gives *ret. */
+int hostlist_parse(struct hostlist **ret, const char *expr, struct dd_err *err);
+void hostlist_free(struct hostlist *h);
+
+size_t hostlist_count(const struct hostlist *h);
+const char *hostlist_nth(const struct hostlist *h, size_t i); /* lent until the list changes; NULL */
+/* Index of the first equal name, or -ENOENT. */
+int hostlist_find(const struct hostlist *h, const char *name);
+/* The same, but only what stands before the first dot counts, in any case: "Node1.site" = "node1". */
+int hostlist_find_short(const struct hostlist *h, const char *name);
+
+int hostlist_push(struct hostlist *h, const char *name); /* one literal name; -EINVAL, -E2BIG, -ENOMEM */
+int hostlist_union(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b);
+int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b);
+int hostlist_uniq(struct hostlist **ret, const struct hostlist *a); /* first appearances */
+
+/* The shortest expression that this room folds to; it expands to the same names in the same order. */
+int hostlist_fold(const struct hostlist *h, struct dd_buf *out);
+
+/* True for what may stand in a host name: letters, digits, '-', '_', '.', ':' (IPv6), 1 to 255 bytes. */
+bool hostlist_name_ok(const char *name);
+
+DD_AUTO_DEFINE(hostlist, struct hostlist *, hostlist_free);
+
+#endif

@@ -1,0 +1,39 @@
+/* The first bytes on a link, before TLS: who calls whom for which job. Pure codec, drawn in
+ * docs/protocol/link-1.md.
+ *
+ * agent  -> daemon: dd 'd' 'r' version(1) | u16_be length | job_id NUL node name NUL
+ * daemon -> agent : dd 'd' 'r' version(1) | u16_be length | status(1) method(1) | credential NUL
+ *
+ * Then, when status is HELLO_OK and the method is not NET_KEY_NONE, a TLS 1.3 handshake with an external
+ * PSK; the PSK identity is the job id.
+ */
+#ifndef DD_NET_HELLO_H
+#define DD_NET_HELLO_H
+
+#include "base/buf.h"
+#include "net/key.h"
+
+#include <stddef.h>
+
+enum { HELLO_FIRST_BYTE = 0xdd, HELLO_VERSION = 1, HELLO_MAX = 8192 };
+
+enum hello_status { HELLO_OK, HELLO_OTHER_JOB, HELLO_BAD_VERSION, HELLO_FULL };
+
+struct hello_call {
+    char job_id[256];
+    char node[256]; /* what the caller says its name is; not proven */
+};
+
+struct hello_reply {
+    enum hello_status status;
+    enum net_key_method method;
+    char cred[4096]; /* MUNGE credential, "" otherwise */
+};
+
+int hello_call_encode(struct dd_buf *out, const struct hello_call *c);
+int hello_reply_encode(struct dd_buf *out, const struct hello_reply *r);
+/* > 0 bytes consumed, 0 need more, -EPROTO malformed. */
+int hello_call_decode(struct hello_call *ret, const void *p, size_t n);
+int hello_reply_decode(struct hello_reply *ret, const void *p, size_t n);
+
+#endif

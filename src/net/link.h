@@ -1,0 +1,85 @@
+/* A link: an authenticated, framed connection between an agent and the daemon. One bufferevent
+ * behind it, plain for a socketpair (host agent and its own daemon) or --insecure, TLS 1.3 with PSK otherwise.
+ *
+ * Callbacks may call link_free(); the object then dies after the callback has returned.
+ */
+#ifndef DD_NET_LINK_H
+#define DD_NET_LINK_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "net/addr.h"
+#include "net/frame.h"
+#include "net/key.h"
+
+struct event_base;
+struct link;
+struct net_tls; /* contexts made once per process; net/tls.h is private to this room */
+
+struct link_cb {
+    void (*on_frame)(void *arg, struct link *l, const struct frame *f);
+    /* Once; the link is dead and must be freed. clean: the peer had said BYE. why: a sentence, lent. */
+    void (*on_close)(void *arg, struct link *l, bool clean, const char *why);
+    void *arg;
+};
+
+/* Takes a connected stream socket that both sides trust by construction. */
+int link_new_trusted(struct link **ret, struct event_base *base, int fd, const struct link_cb *cb,
+                     struct dd_err *err);
+void link_set_cb(struct link *l, const struct link_cb *cb);
+/* Queues one frame. -ENOBUFS when the peer reads so slowly that the high-water mark (FRAME_MAX * 2) is passed: the
+ * caller should close. */
+int link_send(struct link *l, uint16_t type, const void *data, size_t n);
+/* Sends BYE, closes after everything queued has been written or after 1 s, then frees. No callbacks any more. */
+void link_bye(struct link *l);
+void link_free(struct link *l); /* at once; NULL is fine */
+const struct net_addr *link_local(const struct link *l); /* of TCP links; len 0 for trusted */
+const struct net_addr *link_peer(const struct link *l);
+const char *link_node(const struct link *l); /* name that the caller gave in its hello; "" */
+
+/* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE ------------------------- */
+
+struct link_accept_cfg {
+    const char *job_id;
+    const struct net_key *key;
+    const struct net_key_input *key_in; /* for MUNGE credentials */
+    const struct dd_log *log;           /* refusals are logged, with the caller's name, escaped, rate limited */
+    unsigned timeout_ms;                /* whole hello and handshake */
+};
+
+struct link_accept;
+/* Takes fd. done is called once: a live link (given), or NULL and the reason, lent. */
+int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
+                      const struct link_accept_cfg *cfg,
+                      void (*done)(void *arg, struct link_accept *a, struct link *l, const char *why),
+                      void *arg, struct dd_err *err);
+void link_accept_free(struct link_accept *a); /* legal inside done */
+
+/* ---- agent's side: find the daemon among many candidates ---------------------------------------- */
+
+struct link_find_cfg {
+    const char *job_id, *node;          /* node: my name */
+    const char *host;                   /* name or numeric address of the host */
+    bool try_scontrol;                  /* see resolve.h */
+    bool host_is_me;                    /* loopback addresses of the name are good */
+    const uint16_t *ports;              /* candidates, copied */
+    size_t nports;
+    const char *bind_addr;              /* source address for outgoing connections, or NULL */
+    const char *iface;                  /* only through this interface, or NULL */
+    const struct net_key_input *key_in; /* borrowed for the life of the search */
+    const struct dd_log *log;
+    unsigned attempt_ms;                /* limit for one connection's whole hello and handshake; 3000 */
+};
+
+struct link_find;
+/* Passes over (all addresses of host) x (ports), all of one pass at once, again with back-off (50 ms growing by 1.5
+ * to 1 s, +-20 %), names looked up again now and then, until one completes hello, key and TLS. done is called once, with the link
+ * (given). The caller holds the overall time limit and frees the search when it is over. */
+int link_find_start(struct link_find **ret, struct event_base *base, const struct link_find_cfg *cfg,
+                    void (*done)(void *arg, struct link *l), void *arg, struct dd_err *err);
+/* One sentence that says how it stands, lent until the next call: "node1 has no address: …", "nothing of this job listens on node1
+ * (10.0.0.1) ports 21013, 4711 …", "10.0.0.1:4711 is this job's but our keys differ (ours is from …)". */
+const char *link_find_status(struct link_find *f);
+void link_find_free(struct link_find *f);
+
+#endif

@@ -1,0 +1,23 @@
+/* Name look-ups that block nobody: a short-lived child asks the system's resolver. */
+#ifndef DD_NET_RESOLVE_H
+#define DD_NET_RESOLVE_H
+
+#include "base/err.h"
+#include "net/addr.h"
+
+struct event_base;
+struct net_resolve;
+
+enum { NET_RESOLVE_MAX = 32 };
+
+/* cb is called once, from the loop, with the addresses (port 0; lent during the call), or n = 0 and
+ * a sentence in why. With try_scontrol, when getaddrinfo fails or gives only loopback addresses, the
+ * NodeAddr that `scontrol show node NAME` prints is looked up too. Duplicates are gone. The child
+ * is ended after timeout_ms. */
+int net_resolve_start(struct net_resolve **ret, struct event_base *base, const char *name,
+                      bool try_scontrol, unsigned timeout_ms,
+                      void (*cb)(void *arg, const struct net_addr *addrs, size_t n, const char *why),
+                      void *arg, struct dd_err *err);
+void net_resolve_free(struct net_resolve *r); /* ends the child; no callback afterwards; legal inside cb */
+
+#endif

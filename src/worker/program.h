@@ -1,0 +1,22 @@
+/* From what the user wrote to the argument list of a worker. */
+#ifndef DD_WORKER_PROGRAM_H
+#define DD_WORKER_PROGRAM_H
+
+#include "base/err.h"
+#include "base/strv.h"
+
+#include <stdbool.h>
+
+struct program_spec {
+    char *const *argv;   /* SCRIPT and its arguments, NULL-ended, borrowed */
+    bool module;         /* -m: python -u -m SCRIPT */
+    bool no_python;      /* --no-python: SCRIPT as it is */
+    char *const *env;    /* PYTHON_EXEC, VIRTUAL_ENV, CONDA_PREFIX, PATH */
+};
+
+/* x.py -> python3 -u x.py (PYTHON_EXEC, then the active environment's python, then python3 of PATH);
+ * -m; anything else -> itself, found in PATH, or in the current directory when it is an executable file there.
+ * A program that is not there, or not executable, is -ENOENT / -EACCES with a sentence. Appends to out. */
+int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err);
+
+#endif

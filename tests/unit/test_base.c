@@ -1,0 +1,144 @@
+/* base: buffers, cursors, strings, environment blocks, numbers, errors. */
+#include "base/cursor.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "base/strv.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+static void buf_refuses_more_than_its_limit(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(10);
+    assert_int_equal(dd_buf_append(&b, "0123456789", 10), 0);
+    assert_int_equal(dd_buf_append(&b, "x", 1), -EMSGSIZE);
+    assert_int_equal(b.len, 10);
+    assert_string_equal(dd_buf_str(&b), "0123456789");
+    dd_buf_consume(&b, 4);
+    assert_string_equal(dd_buf_str(&b), "456789");
+    assert_int_equal(dd_buf_printf(&b, "%d", 12345), -EMSGSIZE);
+    assert_int_equal(dd_buf_printf(&b, "%d", 1234), 0);
+    assert_string_equal(dd_buf_str(&b), "4567891234");
+}
+
+static void cursor_fails_at_the_end_and_stays_failed(void **state)
+{
+    (void)state;
+    struct dd_rd r = dd_rd_of("\x01\x02\x00\x00\x00\xff", 6);
+    assert_int_equal(dd_rd_u8(&r), 1);
+    assert_int_equal(dd_rd_u32(&r), 2);
+    assert_int_equal(dd_rd_u64(&r), 0);
+    assert_true(r.failed);
+    assert_int_equal(dd_rd_u8(&r), 0);
+}
+
+static void cursor_writes_what_it_reads(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(100);
+    assert_int_equal(dd_wr_le(&b, (uint64_t)-7, 8), 0);
+    assert_int_equal(dd_wr_be(&b, 0x1234, 2), 0);
+    struct dd_rd r = dd_rd_of(b.data, b.len);
+    assert_int_equal(dd_rd_i64(&r), -7);
+    assert_int_equal(dd_rd_u16_be(&r), 0x1234);
+    assert_false(r.failed);
+}
+
+static void env_sets_replaces_and_removes(void **state)
+{
+    (void)state;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(dd_env_set(&env, "A", "1"), 0);
+    assert_int_equal(dd_env_set(&env, "AB", "2"), 0);
+    assert_int_equal(dd_env_setf(&env, "A", "%d", 3), 0);
+    assert_int_equal(env.n, 2);
+    assert_string_equal(dd_env_get(env.v, "A"), "3");
+    assert_null(dd_env_get(env.v, "B"));
+    dd_env_unset_prefix(&env, "A");
+    assert_int_equal(env.n, 0);
+    assert_null(env.v[0]);
+}
+
+static void numbers_take_digits_only(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int rc;
+        uint64_t value;
+    } rows[] = {
+        {"0", 0, 0},         {"42", 0, 42},       {"100", 0, 100},  {"101", -ERANGE, 0},
+        {"", -EINVAL, 0},    {" 4", -EINVAL, 0},  {"4 ", -EINVAL, 0}, {"+4", -EINVAL, 0},
+        {"0x4", -EINVAL, 0}, {"-1", -EINVAL, 0},  {"99999999999999999999999", -ERANGE, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t v = 0;
+        assert_int_equal(dd_num_u64(rows[i].text, 0, 100, &v), rows[i].rc);
+        if (rows[i].rc == 0)
+            assert_int_equal(v, rows[i].value);
+    }
+    int n;
+    assert_int_equal(dd_num_int("-12", -20, 5, &n), 0);
+    assert_int_equal(n, -12);
+    assert_int_equal(dd_num_int("--1", -20, 5, &n), -EINVAL);
+}
+
+static void durations_take_units(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int rc;
+        uint64_t ns;
+    } rows[] = {
+        {"5", 0, 5000000000},   {"0.1", 0, 100000000},          {"250ms", 0, 250000000},
+        {"2m", 0, 120000000000}, {"1.5h", 0, 5400000000000},    {"5x", -EINVAL, 0},
+        {"", -EINVAL, 0},        {"99999999999999d", -ERANGE, 0}, {"-5", -EINVAL, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t v = 0;
+        assert_int_equal(dd_num_duration_ns(rows[i].text, &v), rows[i].rc);
+        if (rows[i].rc == 0)
+            assert_int_equal(v, rows[i].ns);
+    }
+    uint64_t bytes;
+    assert_int_equal(dd_num_bytes("64M", &bytes), 0);
+    assert_int_equal(bytes, 64 << 20);
+}
+
+static void errors_get_their_place_in_front(void **state)
+{
+    (void)state;
+    struct dd_err err = {0};
+    assert_int_equal(dd_err_set(&err, -EINVAL, "host name '%s' has a space", "n 3"), -EINVAL);
+    assert_int_equal(dd_err_where(&err, -EINVAL, "%s:%d", "nodes", 3), -EINVAL);
+    assert_string_equal(err.text, "nodes:3: host name 'n 3' has a space");
+    assert_int_equal(dd_err_set(NULL, -ENOMEM, "x"), -ENOMEM);
+}
+
+static void peer_text_is_escaped(void **state)
+{
+    (void)state;
+    char out[32];
+    assert_string_equal(dd_log_escape(out, sizeof(out), "a\n\x1b[b", 5), "a\\x0a\\x1b[b");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buf_refuses_more_than_its_limit),
+        cmocka_unit_test(cursor_fails_at_the_end_and_stays_failed),
+        cmocka_unit_test(cursor_writes_what_it_reads),
+        cmocka_unit_test(env_sets_replaces_and_removes),
+        cmocka_unit_test(numbers_take_digits_only),
+        cmocka_unit_test(durations_take_units),
+        cmocka_unit_test(errors_get_their_place_in_front),
+        cmocka_unit_test(peer_text_is_escaped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
