@@ -1,0 +1,45 @@
+#include "base/sig.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stddef.h>
+#include <strings.h>
+
+static const struct {
+    int sig;
+    const char *name;
+} signals[] = {
+    {SIGHUP, "HUP"},       {SIGINT, "INT"},   {SIGQUIT, "QUIT"}, {SIGILL, "ILL"},
+    {SIGTRAP, "TRAP"},     {SIGABRT, "ABRT"}, {SIGBUS, "BUS"},   {SIGFPE, "FPE"},
+    {SIGKILL, "KILL"},     {SIGUSR1, "USR1"}, {SIGSEGV, "SEGV"}, {SIGUSR2, "USR2"},
+    {SIGPIPE, "PIPE"},     {SIGALRM, "ALRM"}, {SIGTERM, "TERM"}, {SIGSTKFLT, "STKFLT"},
+    {SIGCHLD, "CHLD"},     {SIGCONT, "CONT"}, {SIGSTOP, "STOP"}, {SIGTSTP, "TSTP"},
+    {SIGTTIN, "TTIN"},     {SIGTTOU, "TTOU"}, {SIGURG, "URG"},   {SIGXCPU, "XCPU"},
+    {SIGXFSZ, "XFSZ"},     {SIGVTALRM, "VTALRM"}, {SIGPROF, "PROF"}, {SIGWINCH, "WINCH"},
+    {SIGIO, "IO"},         {SIGPWR, "PWR"},   {SIGSYS, "SYS"},
+};
+
+enum { SIGNALS = sizeof(signals) / sizeof(signals[0]) };
+
+const char *dd_signal_name(int sig)
+{
+    for (size_t i = 0; i < SIGNALS; i++)
+        if (signals[i].sig == sig)
+            return signals[i].name;
+    return "?";
+}
+
+int dd_signal_parse(const char *name)
+{
+    int sig;
+    if (dd_num_int(name, 1, 64, &sig) == 0)
+        return sig;
+    if (strncasecmp(name, "SIG", 3) == 0)
+        name += 3;
+    for (size_t i = 0; i < SIGNALS; i++)
+        if (strcasecmp(signals[i].name, name) == 0)
+            return signals[i].sig;
+    return -EINVAL;
+}

@@ -1,0 +1,220 @@
+#include "rdzv/msg.h"
+
+#include "rdzv/plan.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+
+enum kind { INT, STR, LIST };
+
+struct field {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    int64_t min, max; /* of numbers; of strings: max is the length in bytes */
+    unsigned in;      /* bit per message type that carries it */
+};
+
+#define BIT(type) (1U << (type))
+#define OF(member) offsetof(struct msg, member)
+
+static const struct field fields[] = {
+    {"round", INT, OF(round), 0, INT32_MAX,
+     BIT(MSG_PLAN) | BIT(MSG_EXIT) | BIT(MSG_DONE) | BIT(MSG_STOP)},
+    {"index", INT, OF(index), -1, PLAN_MAX_NODES - 1, BIT(MSG_JOIN)},
+    {"nnodes", INT, OF(nnodes), 1, PLAN_MAX_NODES, BIT(MSG_JOIN)},
+    {"slots", INT, OF(slots), 1, PLAN_MAX_SLOTS, BIT(MSG_JOIN)},
+    {"pid", INT, OF(pid), 0, INT32_MAX, BIT(MSG_JOIN)},
+    {"name", STR, OF(name), 0, 255, BIT(MSG_JOIN)},
+    {"addr", STR, OF(addr), 0, 63, BIT(MSG_JOIN) | BIT(MSG_PLAN)},
+    {"addrs", LIST, OF(addrs), 0, 63, BIT(MSG_JOIN)},
+    {"node_rank", INT, OF(node_rank), 0, PLAN_MAX_NODES - 1, BIT(MSG_PLAN)},
+    {"restart_count", INT, OF(restart_count), 0, INT32_MAX, BIT(MSG_PLAN)},
+    {"max_restarts", INT, OF(max_restarts), 0, INT32_MAX, BIT(MSG_PLAN)},
+    {"master_port", INT, OF(master_port), 1, 65535, BIT(MSG_PLAN)},
+    {"sizes", STR, OF(sizes), 0, MSG_MAX_BYTES / 2, BIT(MSG_PLAN)},
+    {"nodes", STR, OF(nodes), 0, MSG_MAX_BYTES / 2, BIT(MSG_PLAN)},
+    {"local_rank", INT, OF(local_rank), 0, PLAN_MAX_SLOTS - 1, BIT(MSG_EXIT)},
+    {"code", INT, OF(code), 0, 255, BIT(MSG_EXIT) | BIT(MSG_FINISH)},
+    {"signal", INT, OF(signal), 0, 64, BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST)},
+    {"time_ns", INT, OF(time_ns), 0, INT64_MAX, BIT(MSG_EXIT)},
+    {"report", INT, OF(report), 0, 1, BIT(MSG_FINISH)},
+    {"id", INT, OF(id), 0, INT64_MAX, BIT(MSG_WHOIS) | BIT(MSG_WHOIS_REPLY)},
+    {"ok", INT, OF(ok), 0, 1, BIT(MSG_WHOIS_REPLY)},
+    {"local", STR, OF(local), 0, 79, BIT(MSG_WHOIS)},
+    {"remote", STR, OF(remote), 0, 79, BIT(MSG_WHOIS)},
+    {"text", STR, OF(text), 0, 4096,
+     BIT(MSG_STATUS) | BIT(MSG_REFUSE) | BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_STOP) |
+         BIT(MSG_FINISH)},
+};
+
+enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
+
+static const char *const type_names[MSG_TYPE_MAX] = {
+    [MSG_JOIN] = "join",
+    [MSG_STATUS] = "status",
+    [MSG_REFUSE] = "refuse",
+    [MSG_PLAN] = "plan",
+    [MSG_EXIT] = "exit",
+    [MSG_DONE] = "done",
+    [MSG_STOP_REQUEST] = "stop-request",
+    [MSG_STOP] = "stop",
+    [MSG_FINISH] = "finish",
+    [MSG_WHOIS] = "whois",
+    [MSG_WHOIS_REPLY] = "whois-reply",
+};
+
+const char *msg_type_name(enum msg_type type)
+{
+    return type < MSG_TYPE_MAX ? type_names[type] : "?";
+}
+
+static void *member(const struct field *f, const struct msg *m)
+{
+    return (char *)m + f->offset;
+}
+
+static json_t *encode_list(const struct dd_strv *sv)
+{
+    json_t *a = json_array();
+    for (size_t i = 0; i < sv->n && i < MSG_MAX_LIST; i++)
+        if (json_array_append_new(a, json_string(sv->v[i])) < 0) {
+            json_decref(a);
+            return NULL;
+        }
+    return a;
+}
+
+static json_t *encode_field(const struct field *f, const struct msg *m)
+{
+    switch (f->kind) {
+    case INT:
+        return json_integer(*(const int64_t *)member(f, m));
+    case STR: {
+        const char *s = *(char *const *)member(f, m);
+        return json_string(s != NULL ? s : "");
+    }
+    case LIST:
+        return encode_list(member(f, m));
+    }
+    return NULL;
+}
+
+int msg_encode(char **ret, const struct msg *m)
+{
+    json_t *o = json_object();
+    int rc = json_object_set_new(o, "type", json_string(msg_type_name(m->type)));
+    rc |= json_object_set_new(o, "v", json_integer(MSG_VERSION));
+    for (size_t i = 0; i < FIELDS; i++)
+        if (fields[i].in & BIT(m->type))
+            rc |= json_object_set_new(o, fields[i].name, encode_field(&fields[i], m));
+    char *text = rc == 0 ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    if (text == NULL)
+        return -ENOMEM;
+    *ret = text;
+    return 0;
+}
+
+static int decode_int(const struct field *f, int64_t *to, json_t *v, struct dd_err *err)
+{
+    if (!json_is_integer(v) || json_integer_value(v) < f->min || json_integer_value(v) > f->max)
+        return dd_err_set(err, -EPROTO, "field '%s' is not a number from %lld to %lld", f->name,
+                          (long long)f->min, (long long)f->max);
+    *to = json_integer_value(v);
+    return 0;
+}
+
+/* A JSON string without NUL bytes and not too long; lent. */
+static const char *plain_string(const struct field *f, json_t *v, struct dd_err *err)
+{
+    if (json_is_string(v) && json_string_length(v) <= (size_t)f->max &&
+        strlen(json_string_value(v)) == json_string_length(v))
+        return json_string_value(v);
+    (void)dd_err_set(err, -EPROTO, "field '%s' is not text of at most %lld bytes", f->name,
+                     (long long)f->max);
+    return NULL;
+}
+
+static int decode_str(const struct field *f, char **to, json_t *v, struct dd_err *err)
+{
+    const char *s = plain_string(f, v, err);
+    if (s == NULL)
+        return -EPROTO;
+    *to = strdup(s);
+    return *to == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+}
+
+static int decode_list(const struct field *f, struct dd_strv *to, json_t *v, struct dd_err *err)
+{
+    if (!json_is_array(v) || json_array_size(v) > MSG_MAX_LIST)
+        return dd_err_set(err, -EPROTO, "field '%s' is not a list of at most %d", f->name,
+                          MSG_MAX_LIST);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const char *s = plain_string(f, json_array_get(v, i), err);
+        if (s == NULL)
+            return -EPROTO;
+        if (dd_strv_push(to, s) < 0)
+            return dd_err_set(err, -ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+static int decode_field(const struct field *f, struct msg *m, json_t *o, struct dd_err *err)
+{
+    json_t *v = json_object_get(o, f->name);
+    if (v == NULL)
+        return dd_err_set(err, -EPROTO, "message '%s' lacks the field '%s'", msg_type_name(m->type),
+                          f->name);
+    switch (f->kind) {
+    case INT:
+        return decode_int(f, member(f, m), v, err);
+    case STR:
+        return decode_str(f, member(f, m), v, err);
+    case LIST:
+        return decode_list(f, member(f, m), v, err);
+    }
+    return -EPROTO;
+}
+
+static int decode_type(struct msg *m, json_t *o, struct dd_err *err)
+{
+    const char *name = json_string_value(json_object_get(o, "type"));
+    for (int t = 0; name != NULL && t < MSG_TYPE_MAX; t++)
+        if (strcmp(name, type_names[t]) == 0) {
+            m->type = (enum msg_type)t;
+            return 0;
+        }
+    return dd_err_set(err, -EPROTO, "not a message of this protocol");
+}
+
+int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err)
+{
+    DD_AUTO(msg) struct msg m = {0};
+    json_error_t je;
+    if (n > MSG_MAX_BYTES)
+        return dd_err_set(err, -EPROTO, "a message of %zu bytes is too long", n);
+    json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &je);
+    if (o == NULL)
+        return dd_err_set(err, -EPROTO, "not JSON: %s", je.text);
+    int rc = decode_type(&m, o, err);
+    for (size_t i = 0; i < FIELDS && rc == 0; i++)
+        if (fields[i].in & BIT(m.type))
+            rc = decode_field(&fields[i], &m, o, err);
+    json_decref(o);
+    if (rc == 0) {
+        *ret = m;
+        m = (struct msg){0};
+    }
+    return rc;
+}
+
+void msg_clear(struct msg *m)
+{
+    for (size_t i = 0; i < FIELDS; i++)
+        if (fields[i].kind == STR)
+            free(*(char **)member(&fields[i], m));
+    dd_strv_done(&m->addrs);
+    *m = (struct msg){0};
+}

@@ -1,0 +1,54 @@
+/* Control messages between agents and the daemon: JSON objects, one per control frame, described by
+ * one table (msg.c) from which they are written, read and checked. Pure. Drawn in docs/protocol/.
+ */
+#ifndef DD_RDZV_MSG_H
+#define DD_RDZV_MSG_H
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/strv.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MSG_VERSION = 1, MSG_MAX_BYTES = 1 << 20, MSG_MAX_LIST = 256 };
+
+enum msg_type {
+    MSG_JOIN,         /* agent: I am here, with so many slots */
+    MSG_STATUS,       /* daemon: how the gathering stands, for a person */
+    MSG_REFUSE,       /* daemon: you cannot take part, and why */
+    MSG_PLAN,         /* daemon: start your workers */
+    MSG_EXIT,         /* agent: a worker ended with a failure */
+    MSG_DONE,         /* agent: all workers of the round are gone */
+    MSG_STOP_REQUEST, /* agent: somebody wants the job to end */
+    MSG_STOP,         /* daemon: stop your workers, then say DONE */
+    MSG_FINISH,       /* daemon: it is over, leave with this code */
+    MSG_WHOIS,        /* daemon: whose is this connection of your machine? */
+    MSG_WHOIS_REPLY,  /* agent: mine (ok = 1), or not */
+    MSG_TYPE_MAX,
+};
+
+/* Every field of every message; the table says which belong to which. Strings are owned. */
+struct msg {
+    enum msg_type type;
+    int64_t round;
+    int64_t index, nnodes, slots, pid;
+    int64_t node_rank, restart_count, max_restarts, master_port;
+    int64_t local_rank, code, signal, ok, id, report, time_ns;
+    char *name, *text, *addr, *sizes, *nodes, *local, *remote;
+    struct dd_strv addrs;
+};
+
+const char *msg_type_name(enum msg_type type);
+/* One JSON object without a newline; gives text (free()). -ENOMEM, -EINVAL when a required string is missing. */
+int msg_encode(char **ret, const struct msg *m);
+/* Checks type, presence, kind and range of every field; fields that are not known are skipped. -EPROTO with a sentence. */
+int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err);
+void msg_clear(struct msg *m);
+
+static inline void dd_auto_msg(struct msg *m)
+{
+    msg_clear(m);
+}
+
+#endif

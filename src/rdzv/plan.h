@@ -1,0 +1,42 @@
+/* The plan: what one agent needs to know for one round. And the rank layout behind it. Pure. */
+#ifndef DD_RDZV_PLAN_H
+#define DD_RDZV_PLAN_H
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdint.h>
+
+enum { PLAN_MAX_NODES = 65536, PLAN_MAX_SLOTS = 4096 };
+
+struct plan {
+    int round;         /* from 0 */
+    int nnodes;        /* nodes of this round */
+    int node_rank;     /* mine among them */
+    int first_rank;    /* rank of my local rank 0 */
+    int local_size;    /* my workers */
+    int world_size;    /* workers of all nodes */
+    int restart_count; /* failures so far, the same on all nodes */
+    int max_restarts;
+    char *master_addr; /* numeric: an address that this node has reached */
+    uint16_t master_port;
+    int *sizes;  /* [nnodes] workers of each node, in node rank order */
+    char *nodes; /* the nodes' names as a folded host list, in node rank order */
+};
+
+void plan_clear(struct plan *p); /* frees the content */
+
+/* Block-wise layout: rank of node's local rank 0 = sum of the sizes before it. */
+int plan_first_rank(const int *sizes, int node_rank);
+
+/* "2(x3),1" (Slurm's writing) from sizes, and back. -EINVAL with a sentence, -E2BIG, -ENOMEM. */
+int plan_sizes_format(struct dd_buf *out, const int *sizes, int n);
+int plan_sizes_parse(int **ret, int *ret_n, const char *text, struct dd_err *err);
+
+static inline void dd_auto_plan(struct plan *p)
+{
+    plan_clear(p);
+}
+
+#endif
