@@ -69,7 +69,8 @@ struct opt_row {
     const char *def_doc; /* what help says about the default where it is worked out later */
     const char *implied; /* the value of a bare "--opt": makes the value optional ("--opt[=X]") */
     const char *choices; /* the allowed values, comma separated; NULL: any */
-    int64_t min, max;    /* limits of numbers (ns for durations); both 0: int, or 0 and more */
+    int64_t min, max;    /* limits of numbers (ns for durations); max <= min: no upper limit;
+                          * both 0: none at all */
     char split;          /* OPT_REPEATED: also split each value here; 0: never */
     const char *env;     /* variables of its own, comma separated, before the table's prefixes */
     bool no_env;         /* the table's prefixes make no variable for it */
@@ -125,7 +126,8 @@ struct opt_result {
 };
 
 /* Reads defaults, env and argv (argv[0] is the program) into *values, which starts zeroed. Strings
- * are lent from argv, env and the table. 0, or -EINVAL with one sentence (exit code 2), or -ENOMEM.
+ * are lent from argv, env and the table. 0, or -EINVAL with one sentence (exit code 2), or -ENOMEM;
+ * opt_values_done frees what is in *values in any case. An empty variable counts as not set.
  * --help and --version answer at once: what follows them is not read. */
 int opt_parse(const struct opt_table *t, void *values, int argc, char *const *argv,
               char *const *env, struct opt_result *ret, struct dd_err *err);

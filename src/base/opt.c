@@ -1,0 +1,409 @@
+#include "base/opt.h"
+
+#include "base/log.h"
+#include "base/opt_rows.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct parser {
+    const struct opt_table *t;
+    void *values;
+    int argc;
+    char *const *argv;
+    int at; /* the word that is read next */
+    struct opt_result *res;
+    struct dd_err *err;
+};
+
+/* A word of the command line made harmless for a sentence. */
+struct shown {
+    char text[100];
+};
+
+static struct shown show(const char *word, size_t len)
+{
+    struct shown s;
+    (void)dd_log_escape(s.text, sizeof(s.text), word, len);
+    return s;
+}
+
+static bool name_is(const char *name, const char *word, size_t len)
+{
+    return strlen(name) == len && opt_name_begins(name, word, len);
+}
+
+/* 2: the word is a name of the row, 1: it begins one, 0: neither. */
+static int row_fits(const struct opt_row *row, const char *word, size_t len)
+{
+    const char *piece;
+    size_t piece_len;
+    int best = 0;
+    if (opt_name_begins(row->name, word, len))
+        best = 1 + name_is(row->name, word, len);
+    for (const char *at = row->aliases; (piece = opt_next_piece(&at, &piece_len)) != NULL;)
+        if (len <= piece_len && opt_name_begins(piece, word, len)) {
+            int fits = 1 + (piece_len == len);
+            best = fits > best ? fits : best;
+        }
+    return row->hidden && best == 1 ? 0 : best;
+}
+
+static int refuse_ambiguous(const struct parser *p, const char *word, size_t len)
+{
+    char list[300] = "";
+    size_t n = 0;
+    const struct opt_row *row;
+    for (size_t i = 0; (row = opt_row_at(p->t, i)) != NULL && n < sizeof(list); i++)
+        if (row_fits(row, word, len) > 0)
+            n += (size_t)snprintf(list + n, sizeof(list) - n, "%s--%s", n == 0 ? "" : ", ",
+                                  row->name);
+    return dd_err_set(p->err, -EINVAL, "--%s is ambiguous: it could be %s", show(word, len).text,
+                      list);
+}
+
+/* How many single-letter changes lead from a to b; names are short. */
+static size_t distance(const char *a, size_t len, const char *b)
+{
+    size_t row[64];
+    size_t n = strlen(b);
+    if (n >= sizeof(row) / sizeof(row[0]))
+        return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= len; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            char c = a[i - 1] == '_' ? '-' : a[i - 1];
+            size_t change = diagonal + (c != b[j - 1]);
+            size_t other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = change < other ? change : other;
+        }
+    }
+    return row[n];
+}
+
+static int refuse_unknown(const struct parser *p, const char *dashes, const char *word, size_t len)
+{
+    const struct opt_row *row;
+    const struct opt_row *nearest = NULL;
+    size_t least = len / 3 + 1;
+    for (size_t i = 0; len < 64 && (row = opt_row_at(p->t, i)) != NULL; i++) {
+        if (row->hidden || len < 2)
+            continue;
+        size_t d = row_fits(row, word, len) > 0 ? 0 : distance(word, len, row->name);
+        if (d < least) {
+            least = d;
+            nearest = row;
+        }
+    }
+    const struct shown s = show(word, len);
+    if (nearest != NULL)
+        return dd_err_set(p->err, -EINVAL, "there is no option %s%s; did you mean --%s?", dashes,
+                          s.text, nearest->name);
+    return dd_err_set(p->err, -EINVAL, "there is no option %s%s; '%s --help' shows all of them",
+                      dashes, s.text, p->t->program);
+}
+
+static int find_long(const struct parser *p, const char *word, size_t len,
+                     const struct opt_row **ret)
+{
+    const struct opt_row *row;
+    size_t n = 0;
+    for (size_t i = 0; (row = opt_row_at(p->t, i)) != NULL; i++) {
+        int fits = len > 0 ? row_fits(row, word, len) : 0;
+        if (fits == 0)
+            continue;
+        *ret = row;
+        if (fits == 2)
+            return 0;
+        n++;
+    }
+    if (n > 1)
+        return refuse_ambiguous(p, word, len);
+    return n == 1 ? 0 : refuse_unknown(p, "--", word, len);
+}
+
+static const struct opt_row *find_letter(const struct opt_table *t, char letter)
+{
+    const struct opt_row *row;
+    for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++)
+        if (row->letter == letter)
+            return row;
+    return NULL;
+}
+
+static bool is_number(const char *word)
+{
+    size_t digits = strspn(word + 1, "0123456789");
+    size_t more = word[1 + digits] == '.' ? strspn(word + 2 + digits, "0123456789") : 0;
+    return digits + more > 0 && word[1 + digits + (more > 0 ? more + 1 : 0)] == '\0';
+}
+
+/* Whether a word may be the value of the option before it (argparse's rule). */
+static bool is_value(const char *word)
+{
+    return word != NULL && (word[0] != '-' || word[1] == '\0' || is_number(word) ||
+                            (strchr(word, ' ') != NULL && strcmp(word, "--") != 0));
+}
+
+static int no_value(const struct parser *p, const struct opt_row *row,
+                    const struct opt_place *place)
+{
+    const char *glue = place->style == OPT_STYLE_LETTER ? " " : "=";
+    const char *next = p->at < p->argc ? p->argv[p->at] : NULL;
+    const char *right = opt_row_example(row);
+    if (next != NULL && next[0] == '-' && strcmp(next, "--") != 0)
+        return dd_err_set(p->err, -EINVAL,
+                          "%s needs a value, but '%s' follows; a value that starts with '-' is "
+                          "written --%s=%s",
+                          place->name, show(next, strlen(next)).text, row->name,
+                          show(next, strlen(next)).text);
+    if (right == NULL)
+        return dd_err_set(p->err, -EINVAL, "%s needs a value", place->name);
+    return dd_err_set(p->err, -EINVAL, "%s needs a value; write for example %s%s%s", place->name,
+                      place->name, glue, right);
+}
+
+static int ask(struct parser *p, const struct opt_row *row, const char *value)
+{
+    static const char *const formats[] = {
+        [OPT_FORMAT_MAN] = "man",   [OPT_FORMAT_BASH] = "bash", [OPT_FORMAT_ZSH] = "zsh",
+        [OPT_FORMAT_FISH] = "fish", [OPT_FORMAT_JSON] = "json",
+    };
+    if (strcmp(row->name, "help") == 0)
+        p->res->ask = OPT_ASK_HELP;
+    else if (strcmp(row->name, "version") == 0)
+        p->res->ask = OPT_ASK_VERSION;
+    else if (strcmp(row->name, "show-config") == 0)
+        p->res->ask = OPT_ASK_CONFIG;
+    for (size_t i = 0; row->kind != OPT_FLAG && i < sizeof(formats) / sizeof(formats[0]); i++)
+        if (strcmp(value, formats[i]) == 0) {
+            p->res->ask = OPT_ASK_DUMP;
+            p->res->format = (enum opt_format)i;
+        }
+    return 0;
+}
+
+/* The builtin rows have no field of their own: their value is checked, then remembered in res. */
+static int apply_builtin(struct parser *p, const struct opt_row *row,
+                         const struct opt_place *place, const char *value)
+{
+    const char *text = NULL;
+    bool flag = true;
+    void *field = row->kind == OPT_FLAG ? (void *)&flag : (void *)&text;
+    int rc = value == NULL ? 0 : opt_set_at(row, field, place, value, p->err);
+    return rc == 0 && flag ? ask(p, row, value) : rc;
+}
+
+/* value: NULL for a flag that stands alone. */
+static int apply(struct parser *p, const struct opt_row *row, const struct opt_place *place,
+                 const char *value)
+{
+    if (opt_row_is_builtin(row))
+        return apply_builtin(p, row, place, value);
+    struct opt_source *src = &p->res->sources[row - p->t->rows];
+    const char *text = value != NULL ? value : row->kind == OPT_FLAG ? "yes" : row->implied;
+    int rc = opt_set_at(row, p->values, place, text, p->err);
+    if (rc < 0)
+        return rc;
+    src->from = place->style == OPT_STYLE_ENV ? OPT_FROM_ENV : OPT_FROM_COMMAND_LINE;
+    src->times += src->from == OPT_FROM_COMMAND_LINE;
+    src->value = text;
+    (void)snprintf(src->name, sizeof(src->name), "%s", place->name);
+    return 0;
+}
+
+static int take_value_and_apply(struct parser *p, const struct opt_row *row,
+                                const struct opt_place *place, const char *value)
+{
+    if (value == NULL && row->kind != OPT_FLAG && row->implied == NULL) {
+        if (p->at >= p->argc || !is_value(p->argv[p->at]))
+            return no_value(p, row, place);
+        value = p->argv[p->at++];
+    }
+    return apply(p, row, place, value);
+}
+
+static int read_long(struct parser *p, const char *word)
+{
+    const char *eq = strchrnul(word, '=');
+    const struct opt_row *row = NULL;
+    char name[64];
+    int rc = find_long(p, word, (size_t)(eq - word), &row);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(name, sizeof(name), "--%s", row->name);
+    const struct opt_place place = {.style = OPT_STYLE_LONG, .name = name};
+    return take_value_and_apply(p, row, &place, *eq == '=' ? eq + 1 : NULL);
+}
+
+/* "-r3", "-r=3", "-r 3", "-mr3" */
+static int read_letters(struct parser *p, const char *word)
+{
+    for (int rc = 0; *word != '\0'; word++) {
+        const struct opt_row *row = find_letter(p->t, *word);
+        if (row == NULL)
+            return refuse_unknown(p, "-", word, strcspn(word, "="));
+        const char name[3] = {'-', *word, '\0'};
+        const struct opt_place place = {.style = OPT_STYLE_LETTER, .name = name};
+        bool takes = row->kind != OPT_FLAG && word[1] != '\0';
+        if (takes || word[1] == '=')
+            return apply(p, row, &place, word + 1 + (word[1] == '='));
+        rc = take_value_and_apply(p, row, &place, NULL);
+        if (rc < 0 || p->res->ask == OPT_ASK_HELP)
+            return rc;
+    }
+    return 0;
+}
+
+static int read_command_line(struct parser *p)
+{
+    bool dashes = false;
+    int rc = 0;
+    while (rc == 0 && p->at < p->argc && p->res->ask != OPT_ASK_HELP &&
+           p->res->ask != OPT_ASK_VERSION) {
+        const char *word = p->argv[p->at];
+        if (word[0] != '-' || word[1] == '\0')
+            break;
+        p->at++;
+        dashes = strcmp(word, "--") == 0;
+        if (dashes)
+            break;
+        rc = word[1] == '-' ? read_long(p, word + 2) : read_letters(p, word + 1);
+    }
+    p->res->script = p->at;
+    p->res->args = p->at < p->argc ? p->at + 1 : p->at;
+    if (!dashes && p->res->args < p->argc && strcmp(p->argv[p->res->args], "--") == 0)
+        p->res->args++;
+    return rc;
+}
+
+static int read_environment(struct parser *p, char *const *env)
+{
+    char name[64];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < p->t->n_rows; i++) {
+        const struct opt_row *row = &p->t->rows[i];
+        const char *text = NULL;
+        const struct opt_place place = {.style = OPT_STYLE_ENV, .name = name};
+        if (p->res->sources[i].from != OPT_FROM_DEFAULT)
+            continue;
+        for (size_t k = 0; text == NULL && opt_env_name(p->t, row, k, name); k++)
+            text = dd_env_get_nonempty(env, name);
+        if (text != NULL)
+            rc = apply(p, row, &place, text);
+    }
+    return rc;
+}
+
+static int set_defaults(struct parser *p)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < p->t->n_rows; i++) {
+        const struct opt_row *row = &p->t->rows[i];
+        struct opt_source *src = &p->res->sources[i];
+        const struct opt_place place = {.style = OPT_STYLE_OTHER, .name = row->name};
+        if (src->from != OPT_FROM_DEFAULT || row->def == NULL)
+            continue;
+        src->value = row->def;
+        rc = opt_set_at(row, p->values, &place, row->def, p->err);
+    }
+    return rc;
+}
+
+static int note_row(struct dd_strv *out, const struct opt_row *row, const struct opt_source *src,
+                    const char *value)
+{
+    static const char *const from[] = {
+        [OPT_FROM_DEFAULT] = "default",
+        [OPT_FROM_ENV] = "environment ",
+        [OPT_FROM_COMMAND_LINE] = "command line",
+    };
+    char shown[1024] = "";
+    if (value != NULL)
+        (void)dd_log_escape(shown, sizeof(shown), value, strlen(value));
+    return dd_strv_pushf(out, "%s\t%s\t%s%s", row->name, shown, from[src->from],
+                         src->from == OPT_FROM_ENV ? src->name : "");
+}
+
+static int note_config(struct parser *p)
+{
+    struct dd_strv *out = &p->res->config;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < p->t->n_rows; i++) {
+        const struct opt_row *row = &p->t->rows[i];
+        const struct opt_source *src = &p->res->sources[i];
+        const char *field = (const char *)p->values + row->offset;
+        const struct dd_strv *many = (const void *)field;
+        if (row->hidden && src->from == OPT_FROM_DEFAULT)
+            continue;
+        if (row->kind == OPT_FLAG)
+            rc = note_row(out, row, src, *(const bool *)field ? "yes" : "no");
+        else if (row->kind != OPT_REPEATED || many->n == 0)
+            rc = note_row(out, row, src, src->value);
+        else
+            for (size_t k = 0; rc == 0 && k < many->n; k++)
+                rc = note_row(out, row, src, many->v[k]);
+    }
+    return rc;
+}
+
+int opt_parse(const struct opt_table *t, void *values, int argc, char *const *argv,
+              char *const *env, struct opt_result *ret, struct dd_err *err)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    struct parser p = {
+        .t = t, .values = values, .argc = argc, .argv = argv, .at = 1, .res = &res, .err = err};
+    p.at = argc < 1 ? argc : 1;
+    res.sources = calloc(t->n_rows + 1, sizeof(*res.sources));
+    if (res.sources == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    int rc = read_command_line(&p);
+    if (rc == 0 && (res.ask == OPT_ASK_NOTHING || res.ask == OPT_ASK_CONFIG)) {
+        rc = read_environment(&p, env);
+        if (rc == 0)
+            rc = set_defaults(&p);
+        if (rc == 0 && res.ask == OPT_ASK_CONFIG && note_config(&p) < 0)
+            rc = dd_err_set(err, -ENOMEM, "out of memory");
+    }
+    if (rc < 0)
+        return rc;
+    *ret = res;
+    res = (struct opt_result){0};
+    return 0;
+}
+
+const struct opt_source *opt_result_source(const struct opt_result *res, const struct opt_table *t,
+                                           const char *name)
+{
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (strcmp(t->rows[i].name, name) == 0)
+            return &res->sources[i];
+    return NULL;
+}
+
+bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const char *name)
+{
+    const struct opt_source *src = opt_result_source(res, t, name);
+    return src != NULL && src->from != OPT_FROM_DEFAULT;
+}
+
+void opt_result_done(struct opt_result *res)
+{
+    free(res->sources);
+    dd_strv_done(&res->config);
+    *res = (struct opt_result){0};
+}
+
+void opt_values_done(const struct opt_table *t, void *values)
+{
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (t->rows[i].kind == OPT_REPEATED)
+            dd_strv_done((void *)((char *)values + t->rows[i].offset));
+}

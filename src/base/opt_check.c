@@ -1,0 +1,112 @@
+/* Whether a table of options is sound: asked by the unit test of each program's table. */
+#include "base/opt_rows.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_MAX_LEN 40
+
+static bool is_name(const char *s, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!islower((unsigned char)s[i]) && !isdigit((unsigned char)s[i]) &&
+            !(s[i] == '-' && i > 0 && i + 1 < len))
+            return false;
+    return len >= 2 && len <= NAME_MAX_LEN;
+}
+
+static bool is_text(const char *s)
+{
+    for (; *s != '\0'; s++)
+        if (!isprint((unsigned char)*s))
+            return false;
+    return true;
+}
+
+static bool has_name(const struct opt_row *row, const char *name, size_t len)
+{
+    const char *piece;
+    size_t piece_len;
+    if (strlen(row->name) == len && memcmp(row->name, name, len) == 0)
+        return true;
+    for (const char *at = row->aliases; (piece = opt_next_piece(&at, &piece_len)) != NULL;)
+        if (piece_len == len && memcmp(piece, name, len) == 0)
+            return true;
+    return false;
+}
+
+static int check_names(const struct opt_table *t, size_t i, struct dd_err *err)
+{
+    const struct opt_row *row = &t->rows[i];
+    const struct opt_row *other;
+    const char *piece;
+    size_t len;
+    if (!is_name(row->name, strlen(row->name)))
+        return dd_err_set(err, -EINVAL, "the name may have a-z, 0-9 and single '-' between them");
+    for (const char *at = row->aliases; (piece = opt_next_piece(&at, &len)) != NULL;)
+        if (!is_name(piece, len))
+            return dd_err_set(err, -EINVAL, "alias '%.*s' is no name", (int)len, piece);
+    for (size_t k = 0; (other = opt_row_at(t, k)) != NULL; k++) {
+        if (k == i)
+            continue;
+        if (row->letter != 0 && other->letter == row->letter)
+            return dd_err_set(err, -EINVAL, "its letter is also that of --%s", other->name);
+        if (has_name(other, row->name, strlen(row->name)))
+            return dd_err_set(err, -EINVAL, "there are two of this name");
+        for (const char *at = row->aliases; (piece = opt_next_piece(&at, &len)) != NULL;)
+            if (has_name(other, piece, len))
+                return dd_err_set(err, -EINVAL, "alias '%.*s' is also a name of --%s", (int)len,
+                                  piece, other->name);
+    }
+    return 0;
+}
+
+static int check_texts(const struct opt_row *row, struct dd_err *err)
+{
+    if (row->letter != 0 && !isalpha((unsigned char)row->letter))
+        return dd_err_set(err, -EINVAL, "its short form is no letter");
+    if (row->help == NULL || *row->help == '\0' || !is_text(row->help))
+        return dd_err_set(err, -EINVAL, "it needs a line of help in plain text");
+    if (row->help[strlen(row->help) - 1] == '.')
+        return dd_err_set(err, -EINVAL, "its help ends with a full stop");
+    if ((row->kind == OPT_FLAG) != (row->metavar == NULL))
+        return dd_err_set(err, -EINVAL, "a flag has no metavar, everything else has one");
+    if (row->kind == OPT_CUSTOM && row->parse == NULL)
+        return dd_err_set(err, -EINVAL, "a custom option needs its parse function");
+    return 0;
+}
+
+/* Whether what the row itself says about its values can be read. */
+static int check_values(const struct opt_row *row, struct dd_err *err)
+{
+    const char *const texts[] = {row->def, row->implied, row->example};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof(texts) / sizeof(texts[0]); i++) {
+        DD_AUTO(free) char *values = calloc(1, row->offset + 65536);
+        if (values == NULL)
+            return -ENOMEM;
+        if (texts[i] == NULL)
+            continue;
+        rc = opt_set(row, values, row->name, texts[i], err);
+        if (row->kind == OPT_REPEATED)
+            dd_strv_done((void *)(values + row->offset));
+    }
+    return rc;
+}
+
+int opt_table_check(const struct opt_table *t, struct dd_err *err)
+{
+    for (size_t i = 0; i < t->n_rows; i++) {
+        const struct opt_row *row = &t->rows[i];
+        int rc = check_names(t, i, err);
+        if (rc == 0)
+            rc = check_texts(row, err);
+        if (rc == 0)
+            rc = check_values(row, err);
+        if (rc < 0)
+            return dd_err_where(err, rc, "row %zu (--%s)", i, row->name);
+    }
+    return 0;
+}

@@ -1,0 +1,665 @@
+/* opt: what a table of options makes of a command line and an environment. */
+#include "base/opt.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+struct range {
+    int least, most;
+};
+
+struct values {
+    bool module;
+    bool quiet;
+    int restarts;
+    int any;
+    uint64_t interval;
+    uint64_t limit;
+    const char *redirects;
+    const char *method;
+    const char *report;
+    const char *log_dir;
+    const char *log_file;
+    const char *secret;
+    struct dd_strv env;
+    struct dd_strv signals;
+    struct range nodes;
+};
+
+static int parse_range(const char *text, void *field, struct dd_err *err)
+{
+    struct range *r = field;
+    char *end;
+    r->least = r->most = (int)strtol(text, &end, 10);
+    if (*end == ':')
+        r->most = (int)strtol(end + 1, &end, 10);
+    if (*end == '\0' && end != text)
+        return 0;
+    return dd_err_set(err, -EINVAL, "'%s' is neither N nor MIN:MAX", text);
+}
+
+#define FIELD(name) OPT_FIELD(struct values, name)
+
+static const struct opt_row rows[] = {
+    {.name = "nnodes", .kind = OPT_CUSTOM, .metavar = "N|MIN:MAX", .def = "1", .parse = parse_range,
+     .group = "Nodes", .help = "how many nodes take part", FIELD(nodes)},
+    {.name = "node-env", .letter = 'e', .kind = OPT_REPEATED, .metavar = "NAME=VALUE",
+     .group = "Workers", .help = "set NAME for the workers", FIELD(env)},
+    {.name = "max-restarts", .kind = OPT_INT, .metavar = "N", .def = "0", .max = INT_MAX,
+     .env = "TOOL_RETRIES", .group = "Workers", .help = "start again so often", FIELD(restarts)},
+    {.name = "any", .kind = OPT_INT, .metavar = "N", .help = "any number", FIELD(any)},
+    {.name = "monitor-interval", .aliases = "poll-interval,poll", .kind = OPT_DURATION,
+     .metavar = "TIME", .def = "0.1", .min = 1000000, .group = "Workers",
+     .help = "look at the workers so often", FIELD(interval)},
+    {.name = "limit", .kind = OPT_BYTES, .metavar = "SIZE", .min = 10, .max = 1024,
+     .group = "Workers", .help = "use so much", FIELD(limit)},
+    {.name = "redirects", .letter = 'r', .kind = OPT_STRING, .metavar = "MAP", .def = "0",
+     .group = "Output", .help = "which streams go to files", FIELD(redirects)},
+    {.name = "start-method", .kind = OPT_STRING, .metavar = "METHOD", .choices = "spawn,fork",
+     .def = "spawn", .group = "Workers", .help = "how workers start", FIELD(method)},
+    {.name = "report", .kind = OPT_STRING, .metavar = "FILE", .implied = "-", .group = "Output",
+     .since = "0.2.0", .help = "write a report to FILE, with a text that is long enough to need "
+     "a second line in the help and the manual", .more = "A paragraph about --report and its FILE.\n"
+     "\n.A second one with a dot and a back\\slash.", FIELD(report)},
+    {.name = "log-dir", .kind = OPT_STRING, .metavar = "DIR", .no_env = true, .group = "Output",
+     .def_doc = "a new one", .help = "the user's [log] folder", FIELD(log_dir)},
+    {.name = "log-file", .kind = OPT_STRING, .metavar = "FILE", .group = "Output",
+     .help = "one file", FIELD(log_file)},
+    {.name = "module", .letter = 'm', .kind = OPT_FLAG, .group = "Workers",
+     .help = "SCRIPT is a module", FIELD(module)},
+    {.name = "quiet", .letter = 'q', .kind = OPT_FLAG, .help = "say less", FIELD(quiet)},
+    {.name = "signals", .kind = OPT_REPEATED, .metavar = "NAMES", .split = ',', .def = "TERM,INT",
+     .choices = "TERM,INT,USR1", .help = "signals that are passed on", FIELD(signals)},
+    {.name = "secret-door", .kind = OPT_STRING, .metavar = "X", .hidden = true, .help = "hidden",
+     FIELD(secret)},
+};
+
+static const struct opt_table table = {
+    .program = "tool",
+    .version = "1.2.3",
+    .usage = "[options] SCRIPT [ARG...]",
+    .about = "Runs SCRIPT.",
+    .epilog = "See tool(1).\n",
+    .env_prefixes = "TOOL_,PET_",
+    OPT_ROWS(rows),
+};
+
+/* The result of one parse, with what it needs to stay alive. */
+struct run {
+    struct dd_strv argv;
+    struct dd_strv env;
+    struct values v;
+    struct opt_result res;
+    struct dd_err err;
+    int rc;
+};
+
+/* Words are separated by one blank each, so that an empty word can be written; "~" is a blank. */
+static void push_words(struct dd_strv *sv, const char *words)
+{
+    while (*words != '\0') {
+        size_t n = strcspn(words, " ");
+        assert_int_equal(dd_strv_pushn(sv, words, n), 0);
+        for (char *p = sv->v[sv->n - 1]; *p != '\0'; p++)
+            *p = *p == '~' ? ' ' : *p;
+        words += n + (words[n] == ' ');
+    }
+}
+
+static void run_begin(struct run *r, const char *words, const char *env)
+{
+    *r = (struct run){0};
+    assert_int_equal(dd_strv_push(&r->argv, "tool"), 0);
+    push_words(&r->argv, words);
+    push_words(&r->env, env);
+    r->rc = opt_parse(&table, &r->v, (int)r->argv.n, r->argv.v, r->env.v, &r->res, &r->err);
+}
+
+static void run_end(struct run *r)
+{
+    opt_values_done(&table, &r->v);
+    opt_result_done(&r->res);
+    dd_strv_done(&r->argv);
+    dd_strv_done(&r->env);
+}
+
+static const struct {
+    const char *words;
+    const char *env;
+    const char *sentence;
+} refused[] = {
+    {"--max-restarts abc s.py", "",
+     "--max-restarts: 'abc' is not a whole number; write for example --max-restarts=0"},
+    {"--max-restarts= s.py", "",
+     "--max-restarts: '' is not a whole number; write for example --max-restarts=0"},
+    {"--max-restarts=-1 s.py", "",
+     "--max-restarts: '-1' is too small, the least is 0; write for example --max-restarts=0"},
+    {"--max-restarts=99999999999 s.py", "",
+     "--max-restarts: '99999999999' is too large, the most is 2147483647; write for example "
+     "--max-restarts=0"},
+    {"--any=-99999999999 s.py", "",
+     "--any: '-99999999999' is too small, the least is -2147483648; write for example --any=3"},
+    {"--any 3x s.py", "", "--any: '3x' is not a whole number; write for example --any=3"},
+    {"s.py", "TOOL_MAX_RESTARTS=abc",
+     "TOOL_MAX_RESTARTS: 'abc' is not a whole number; write for example TOOL_MAX_RESTARTS=0"},
+    {"s.py", "PET_MODULE=maybe",
+     "PET_MODULE: 'maybe' is neither yes nor no; write for example PET_MODULE=yes"},
+    {"--module=maybe s.py", "",
+     "--module: 'maybe' is neither yes nor no; write for example --module=yes"},
+    {"-m=3x s.py", "", "-m: '3x' is neither yes nor no; write for example -m yes"},
+    {"--monitor-interval 5x s", "",
+     "--monitor-interval: '5x' is not a duration (a number and ms, s, m, h or d); write for "
+     "example --monitor-interval=0.1"},
+    {"--poll 0 s", "",
+     "--monitor-interval: '0' is too small, the least is 0.001s; write for example "
+     "--monitor-interval=0.1"},
+    {"--limit 2K s", "", "--limit: '2K' is too large, the most is 1024; write for example "
+                         "--limit=64M"},
+    {"--limit many s", "", "--limit: 'many' is not a size (a whole number and K, M or G); write "
+                           "for example --limit=64M"},
+    {"--start-method thread s", "",
+     "--start-method: 'thread' is not known here; it must be spawn or fork"},
+    {"--signals=TERM,KILL s", "",
+     "--signals: 'KILL' is not known here; it must be TERM, INT or USR1"},
+    {"--nnodes=two s", "", "--nnodes: 'two' is neither N nor MIN:MAX"},
+    {"s", "PET_NNODES=1:2:3", "PET_NNODES: '1:2:3' is neither N nor MIN:MAX"},
+    {"--bogus s", "", "there is no option --bogus; 'tool --help' shows all of them"},
+    {"--max-restart=3 --nnode s", "", "--nnodes: 's' is neither N nor MIN:MAX"},
+    {"--max-restrats=3 s", "", "there is no option --max-restrats; did you mean --max-restarts?"},
+    {"--max_restrats=3 s", "", "there is no option --max_restrats; did you mean --max-restarts?"},
+    {"-nnodes=3 s", "", "there is no option -nnodes; did you mean --nnodes?"},
+    {"-x s", "", "there is no option -x; 'tool --help' shows all of them"},
+    {"-1 s", "", "there is no option -1; 'tool --help' shows all of them"},
+    {"-mx s", "", "there is no option -x; 'tool --help' shows all of them"},
+    {"--log s", "", "--log is ambiguous: it could be --log-dir, --log-file"},
+    {"--secret=1 s", "", "there is no option --secret; 'tool --help' shows all of them"},
+    {"--=3 s", "", "there is no option --; 'tool --help' shows all of them"},
+    {"--\x1b[0m s", "", "there is no option --\\x1b[0m; 'tool --help' shows all of them"},
+    {"--redirects", "", "--redirects needs a value; write for example --redirects=0"},
+    {"-r", "", "-r needs a value; write for example -r 0"},
+    {"-r -- s", "", "-r needs a value; write for example -r 0"},
+    {"--nnodes", "", "--nnodes needs a value; write for example --nnodes=1"},
+    {"--redirects --module s", "",
+     "--redirects needs a value, but '--module' follows; a value that starts with '-' is written "
+     "--redirects=--module"},
+    {"--dump-options=text", "", "--dump-options: 'text' is not known here; it must be man, bash, "
+                                "zsh, fish or json"},
+};
+
+static void parse_refuses_with_a_sentence(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        struct run r;
+        run_begin(&r, refused[i].words, refused[i].env);
+        assert_int_equal(r.rc, -EINVAL);
+        assert_string_equal(r.err.text, refused[i].sentence);
+        run_end(&r);
+    }
+}
+
+static void parse_cuts_very_long_words_in_its_sentences(void **state)
+{
+    (void)state;
+    char word[5000] = "--";
+    memset(word + 2, 'a', sizeof(word) - 3);
+    char *const argv[] = {(char *)"tool", word, (char *)"--any", word, NULL};
+    struct values v = {0};
+    struct opt_result res = {0};
+    struct dd_err err;
+    assert_int_equal(opt_parse(&table, &v, 2, argv, NULL, &res, &err), -EINVAL);
+    assert_in_range(strlen(err.text), 50, 250);
+    word[1] = 'a';
+    word[0] = 'a';
+    char *const argv2[] = {(char *)"tool", (char *)"--any", word, NULL};
+    assert_int_equal(opt_parse(&table, &v, 3, argv2, NULL, &res, &err), -EINVAL);
+    assert_in_range(strlen(err.text), 50, 250);
+}
+
+/* Where SCRIPT and its arguments begin; the words before are known to be fine. */
+static const struct {
+    const char *words;
+    const char *script; /* NULL: none */
+    const char *args;   /* joined by blanks */
+} operands[] = {
+    {"", NULL, ""},
+    {"--module", NULL, ""},
+    {"--", NULL, ""},
+    {"s.py", "s.py", ""},
+    {"s.py --nnodes 3", "s.py", "--nnodes 3"},
+    {"--nnodes 3 s.py -r 3", "s.py", "-r 3"},
+    {"s.py -- --x -- y", "s.py", "--x -- y"},
+    {"-- s.py -- --x", "s.py", "-- --x"},
+    {"-- -s.py x", "-s.py", "x"},
+    {"-m -- s.py x", "s.py", "x"},
+    {"s a -- b", "s", "a -- b"},
+    {"s --", "s", ""},
+    {"-- -- s", "--", "s"},
+    {"- x", "-", "x"},
+    {"-r - s", "s", ""},
+    {"-r -1 s", "s", ""},
+    {"-r -.5 s", "s", ""},
+    {"-r3 s 1", "s", "1"},
+    {"-mr 3 s 1", "s", "1"},
+    {"-mr3 s 1", "s", "1"},
+    {"--redirects=  s", "", "s"}, /* an empty word is an operand */
+    {"--redirects -p~x s", "s", ""},
+    {"--report s.py x", "s.py", "x"},
+    {"--report=r s.py x", "s.py", "x"},
+    {"--help s.py", "s.py", ""},
+};
+
+static void parse_finds_the_script_as_argparse_does(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(operands) / sizeof(operands[0]); i++) {
+        struct run r;
+        DD_AUTO(buf) struct dd_buf args = DD_BUF_INIT(1000);
+        run_begin(&r, operands[i].words, "");
+        assert_int_equal(r.rc, 0);
+        const char *script = r.argv.v[r.res.script];
+        if (operands[i].script == NULL)
+            assert_null(script);
+        else
+            assert_string_equal(script, operands[i].script);
+        for (char **p = r.argv.v + r.res.args; *p != NULL; p++)
+            assert_int_equal(dd_buf_printf(&args, "%s%s", args.len > 0 ? " " : "", *p), 0);
+        assert_string_equal(dd_buf_str(&args), operands[i].args);
+        run_end(&r);
+    }
+}
+
+static void parse_puts_defaults_in(void **state)
+{
+    (void)state;
+    struct run r;
+    run_begin(&r, "s.py", "PET_UNKNOWN=1 PET_MAX_RESTARTS= PET_LOG_DIR=x");
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.v.restarts, 0);
+    assert_int_equal(r.v.interval, 100000000);
+    assert_string_equal(r.v.redirects, "0");
+    assert_string_equal(r.v.method, "spawn");
+    assert_null(r.v.report);
+    assert_null(r.v.log_dir); /* no_env */
+    assert_int_equal(r.v.signals.n, 2);
+    assert_string_equal(r.v.signals.v[1], "INT");
+    assert_int_equal(r.v.nodes.most, 1);
+    assert_int_equal(opt_result_source(&r.res, &table, "redirects")->from, OPT_FROM_DEFAULT);
+    assert_false(opt_is_given(&r.res, &table, "redirects"));
+    assert_null(opt_result_source(&r.res, &table, "nothing"));
+    run_end(&r);
+}
+
+/* Every way to write a value, on redirects unless the row says otherwise. */
+static const struct {
+    const char *words;
+    const char *redirects;
+} spellings[] = {
+    {"--redirects 3 s", "3"},   {"--redirects=3 s", "3"}, {"-r3 s", "3"},
+    {"-r 3 s", "3"},            {"-r=3 s", "3"},          {"-mqr3 s", "3"},
+    {"-mr 3 s", "3"},           {"--redir 3 s", "3"},     {"--redirects= s", ""},
+    {"-r= s", ""},              {"-r 1 -r 2 s", "2"},     {"--redirects=-x s", "-x"},
+    {"--redirects=a=b=c s", "a=b=c"}, {"-ra=b s", "a=b"}, {"-r -1 s", "-1"},
+    {"-r -p~gpu s", "-p gpu"},  {"-r  s", ""},
+};
+
+static void parse_takes_every_spelling(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        struct run r;
+        run_begin(&r, spellings[i].words, "PET_REDIRECTS=9");
+        assert_int_equal(r.rc, 0);
+        assert_string_equal(r.v.redirects, spellings[i].redirects);
+        assert_string_equal(r.argv.v[r.res.script], "s");
+        run_end(&r);
+    }
+}
+
+static void parse_takes_underscores_prefixes_and_aliases(void **state)
+{
+    (void)state;
+    struct run r;
+    run_begin(&r, "--max_restarts 3 --start_m=fork --poll_interval 2m --secret_door x -q s", "");
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.v.restarts, 3);
+    assert_string_equal(r.v.method, "fork");
+    assert_int_equal(r.v.interval, UINT64_C(120000000000));
+    assert_string_equal(r.v.secret, "x");
+    assert_true(r.v.quiet);
+    assert_false(r.v.module);
+    const struct opt_source *src = opt_result_source(&r.res, &table, "monitor-interval");
+    assert_int_equal(src->from, OPT_FROM_COMMAND_LINE);
+    assert_string_equal(src->value, "2m");
+    assert_int_equal(src->times, 1);
+    run_end(&r);
+}
+
+static void parse_prefers_command_line_then_own_variable_then_prefixes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *env, *source;
+        int restarts;
+    } cases[] = {
+        {"--max-restarts=1 s", "TOOL_RETRIES=2 TOOL_MAX_RESTARTS=3 PET_MAX_RESTARTS=x",
+         "--max-restarts", 1},
+        {"s", "PET_MAX_RESTARTS=4 TOOL_MAX_RESTARTS=3 TOOL_RETRIES=2", "TOOL_RETRIES", 2},
+        {"s", "PET_MAX_RESTARTS=4 TOOL_MAX_RESTARTS=3", "TOOL_MAX_RESTARTS", 3},
+        {"s", "PET_MAX_RESTARTS=4", "PET_MAX_RESTARTS", 4},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct run r;
+        run_begin(&r, cases[i].words, cases[i].env);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.v.restarts, cases[i].restarts);
+        assert_string_equal(opt_result_source(&r.res, &table, "max-restarts")->name,
+                            cases[i].source);
+        run_end(&r);
+    }
+}
+
+static void parse_reads_flags_from_the_environment_as_torchrun_does(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *env;
+        bool module;
+    } cases[] = {
+        {"s", "PET_MODULE=1", true},       {"s", "PET_MODULE=0", false},
+        {"s", "PET_MODULE=7", true},       {"s", "PET_MODULE=yes", true},
+        {"s", "PET_MODULE=False", false},  {"-m s", "PET_MODULE=0", true},
+        {"--module=no s", "PET_MODULE=1", false}, {"-m --module=off s", "", false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct run r;
+        run_begin(&r, cases[i].words, cases[i].env);
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.v.module, cases[i].module);
+        run_end(&r);
+    }
+}
+
+static void parse_collects_repeated_options(void **state)
+{
+    (void)state;
+    struct run r;
+    run_begin(&r, "-e A=1 --node-env=B=a,b -e C= --signals=USR1 s", "PET_NODE_ENV=X=1");
+    assert_int_equal(r.rc, 0);
+    assert_int_equal(r.v.env.n, 3);
+    assert_string_equal(r.v.env.v[0], "A=1");
+    assert_string_equal(r.v.env.v[1], "B=a,b");
+    assert_string_equal(r.v.env.v[2], "C=");
+    assert_int_equal(r.v.signals.n, 1); /* instead of the default */
+    assert_int_equal(opt_result_source(&r.res, &table, "node-env")->times, 3);
+    run_end(&r);
+    run_begin(&r, "s", "PET_NODE_ENV=X=1,2");
+    assert_int_equal(r.v.env.n, 1);
+    assert_string_equal(r.v.env.v[0], "X=1,2");
+    run_end(&r);
+}
+
+static void parse_gives_the_implied_value_when_an_optional_one_is_left_out(void **state)
+{
+    (void)state;
+    struct run r;
+    run_begin(&r, "--report s", "");
+    assert_string_equal(r.v.report, "-");
+    run_end(&r);
+    run_begin(&r, "--report=x s", "");
+    assert_string_equal(r.v.report, "x");
+    run_end(&r);
+}
+
+static void parse_answers_help_before_it_looks_further(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words;
+        enum opt_ask ask;
+    } cases[] = {
+        {"--help --bogus", OPT_ASK_HELP},       {"-h", OPT_ASK_HELP},
+        {"-mh --bogus", OPT_ASK_HELP},          {"--version --bogus", OPT_ASK_VERSION},
+        {"--show-config", OPT_ASK_CONFIG},      {"--dump_options json", OPT_ASK_DUMP},
+        {"s.py --help", OPT_ASK_NOTHING},       {"-- --help", OPT_ASK_NOTHING},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct run r;
+        run_begin(&r, cases[i].words, "PET_MAX_RESTARTS=5");
+        assert_int_equal(r.rc, 0);
+        assert_int_equal(r.res.ask, cases[i].ask);
+        run_end(&r);
+    }
+}
+
+static const char *answer(struct run *r, struct dd_buf *out)
+{
+    assert_int_equal(r->rc, 0);
+    assert_int_equal(opt_answer(&table, &r->res, out), 0);
+    return dd_buf_str(out);
+}
+
+static void show_config_names_value_and_source_of_every_option(void **state)
+{
+    (void)state;
+    struct run r;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(10000);
+    run_begin(&r, "--show-config -e A=a~b -e B=\t -m s.py", "PET_MAX_RESTARTS=5");
+    assert_string_equal(answer(&r, &out), "nnodes\t1\tdefault\n"
+                                          "node-env\tA=a b\tcommand line\n"
+                                          "node-env\tB=\\x09\tcommand line\n"
+                                          "max-restarts\t5\tenvironment PET_MAX_RESTARTS\n"
+                                          "any\t\tdefault\n"
+                                          "monitor-interval\t0.1\tdefault\n"
+                                          "limit\t\tdefault\n"
+                                          "redirects\t0\tdefault\n"
+                                          "start-method\tspawn\tdefault\n"
+                                          "report\t\tdefault\n"
+                                          "log-dir\t\tdefault\n"
+                                          "log-file\t\tdefault\n"
+                                          "module\tyes\tcommand line\n"
+                                          "quiet\tno\tdefault\n"
+                                          "signals\tTERM\tdefault\n"
+                                          "signals\tINT\tdefault\n");
+    run_end(&r);
+}
+
+static void help_is_grouped_and_fits_eighty_columns(void **state)
+{
+    (void)state;
+    struct run r;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(10000);
+    run_begin(&r, "-h", "");
+    const char *help = answer(&r, &out);
+    assert_string_equal(
+        help, "Usage: tool [options] SCRIPT [ARG...]\n"
+              "\n"
+              "Runs SCRIPT.\n"
+              "\n"
+              "Nodes:\n"
+              "      --nnodes=N|MIN:MAX    how many nodes take part (default 1)\n"
+              "\n"
+              "Workers:\n"
+              "  -e, --node-env=NAME=VALUE\n"
+              "                            set NAME for the workers\n"
+              "      --max-restarts=N      start again so often (default 0; variable\n"
+              "                            TOOL_RETRIES)\n"
+              "      --monitor-interval=TIME\n"
+              "                            look at the workers so often (default 0.1)\n"
+              "      --limit=SIZE          use so much\n"
+              "      --start-method=METHOD\n"
+              "                            how workers start (one of spawn, fork; default\n"
+              "                            spawn)\n"
+              "  -m, --module              SCRIPT is a module\n"
+              "\n"
+              "Options:\n"
+              "      --any=N               any number\n"
+              "  -q, --quiet               say less\n"
+              "      --signals=NAMES       signals that are passed on (one of TERM, INT, USR1;\n"
+              "                            default TERM,INT)\n"
+              "\n"
+              "Output:\n"
+              "  -r, --redirects=MAP       which streams go to files (default 0)\n"
+              "      --report[=FILE]       write a report to FILE, with a text that is long\n"
+              "                            enough to need a second line in the help and the\n"
+              "                            manual\n"
+              "      --log-dir=DIR         the user's [log] folder (default a new one)\n"
+              "      --log-file=FILE       one file\n"
+              "\n"
+              "Help:\n"
+              "  -h, --help                show this text\n"
+              "      --version             show the version\n"
+              "      --show-config         show the value of every option and where it came\n"
+              "                            from, and start nothing\n"
+              "\n"
+              "See tool(1).\n");
+    run_end(&r);
+}
+
+static void version_is_one_line(void **state)
+{
+    (void)state;
+    struct run r;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(10000);
+    run_begin(&r, "--version", "");
+    assert_string_equal(answer(&r, &out), "tool 1.2.3\n");
+    run_end(&r);
+}
+
+/* Each format must hold these pieces; the shells' own parsers see the real ones in
+ * tests/tools/check-completions. */
+static const struct {
+    const char *format;
+    const char *piece;
+} dumped[] = {
+    {"man", ".SS Nodes\n.TP\n\\fB\\-\\-nnodes\\fP=\\fIN|MIN:MAX\\fP\nHow many nodes take part.\n"
+            "Default 1.\n.SS Workers\n"},
+    {"man", "\\fB\\-e\\fP \\fINAME=VALUE\\fP, \\fB\\-\\-node\\-env\\fP=\\fINAME=VALUE\\fP\n"},
+    {"man", "\\fB\\-\\-report\\fP[=\\fIFILE\\fP]\nWrite a report to \\fIFILE\\fP, with a text"},
+    {"man", "Since version 0.2.0.\n.IP\nA paragraph about \\fB\\-\\-report\\fP and its "
+            "\\fIFILE\\fP.\n.IP\n\\&.A second one with a dot and a back\\eslash.\n"},
+    {"man", "One of spawn, fork; default spawn.\n"},
+    {"bash", "--limit|--redirects|-r|--start-method|"},
+    {"bash", "        --start-method) COMPREPLY=($(compgen -W 'spawn fork' -- \"$cur\")) ;;\n"},
+    {"bash", "        --log-dir) COMPREPLY=($(compgen -d -- \"$cur\")) ;;\n"},
+    {"bash", "complete -F _tool tool\n"},
+    {"zsh", "#compdef tool\n"},
+    {"zsh", "    '--start-method=[how workers start]:METHOD:(spawn fork)' \\\n"},
+    {"zsh", "    '(-m --module)'{-m,--module}'[SCRIPT is a module]' \\\n"},
+    {"zsh", "    '--log-dir=[the user'\\''s \\[log\\] folder]:DIR:_files -/' \\\n"},
+    {"fish", "complete -c tool -l start-method -x -a 'spawn fork' -d 'how workers start'\n"},
+    {"fish", "complete -c tool -l log-dir -x -a '(__fish_complete_directories)' "
+             "-d 'the user\\'s [log] folder'\n"},
+    {"json", "{\"program\": \"tool\", \"version\": \"1.2.3\", \"options\": [\n"},
+    {"json", "{\"name\": \"max-restarts\", \"kind\": \"int\", \"letter\": null, \"metavar\": \"N\", "
+             "\"default\": \"0\", \"implied\": null, \"group\": \"Workers\", \"since\": null, "
+             "\"help\": \"start again so often\", \"aliases\": [], \"choices\": [], "
+             "\"variables\": [\"TOOL_RETRIES\", \"TOOL_MAX_RESTARTS\", \"PET_MAX_RESTARTS\"], "
+             "\"hidden\": false},\n"},
+};
+
+static void dump_holds_every_kind_of_row(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(dumped) / sizeof(dumped[0]); i++) {
+        struct run r;
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(100000);
+        char words[100] = "--dump-options=";
+        run_begin(&r, strcat(words, dumped[i].format), "");
+        const char *text = answer(&r, &out);
+        if (strstr(text, dumped[i].piece) == NULL)
+            fail_msg("%s has no\n%s\nbut\n%s", dumped[i].format, dumped[i].piece, text);
+        if (strcmp(dumped[i].format, "json") != 0)
+            assert_null(strstr(text, "secret"));
+        run_end(&r);
+    }
+}
+
+static void dump_reports_a_full_buffer(void **state)
+{
+    (void)state;
+    for (int f = OPT_FORMAT_MAN; f <= OPT_FORMAT_JSON; f++) {
+        DD_AUTO(buf) struct dd_buf whole = DD_BUF_INIT(100000);
+        assert_int_equal(opt_dump(&table, (enum opt_format)f, &whole), 0);
+        for (size_t limit = 1; limit < whole.len; limit += 7) {
+            DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(limit);
+            assert_int_equal(opt_dump(&table, (enum opt_format)f, &out), -EMSGSIZE);
+        }
+    }
+    DD_AUTO(buf) struct dd_buf whole = DD_BUF_INIT(100000);
+    assert_int_equal(opt_help(&table, &whole), 0);
+    for (size_t limit = 1; limit < whole.len; limit += 7) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(limit);
+        assert_int_equal(opt_help(&table, &out), -EMSGSIZE);
+    }
+}
+
+#define GOOD .kind = OPT_INT, .metavar = "N", .help = "a number", .offset = 0
+
+static const struct {
+    struct opt_row row[2];
+    const char *sentence;
+} bad_tables[] = {
+    {{{.name = "Upper", GOOD}, {.name = "other", GOOD}},
+     "row 0 (--Upper): the name may have a-z, 0-9 and single '-' between them"},
+    {{{.name = "one", GOOD}, {.name = "one", GOOD}}, "row 0 (--one): there are two of this name"},
+    {{{.name = "help", GOOD}, {.name = "one", GOOD}}, "row 0 (--help): there are two of this name"},
+    {{{.name = "one", GOOD}, {.name = "two", .aliases = "uno,one", GOOD}},
+     "row 0 (--one): there are two of this name"},
+    {{{.name = "one", .letter = 'h', GOOD}, {.name = "two", GOOD}},
+     "row 0 (--one): its letter is also that of --help"},
+    {{{.name = "one", .letter = '1', GOOD}, {.name = "two", GOOD}},
+     "row 0 (--one): its short form is no letter"},
+    {{{.name = "one", .def = "x", GOOD}, {.name = "two", GOOD}},
+     "row 0 (--one): one: 'x' is not a whole number; write for example x"},
+    {{{.name = "one", GOOD}, {.name = "two", .kind = OPT_STRING, .metavar = "X", .help = "End."}},
+     "row 1 (--two): its help ends with a full stop"},
+    {{{.name = "one", GOOD}, {.name = "two", .kind = OPT_STRING, .metavar = "X"}},
+     "row 1 (--two): it needs a line of help in plain text"},
+    {{{.name = "one", GOOD}, {.name = "two", .kind = OPT_STRING, .help = "text"}},
+     "row 1 (--two): a flag has no metavar, everything else has one"},
+    {{{.name = "one", GOOD}, {.name = "two", .kind = OPT_CUSTOM, .metavar = "X", .help = "text"}},
+     "row 1 (--two): a custom option needs its parse function"},
+};
+
+static void table_check_finds_what_is_wrong_with_a_table(void **state)
+{
+    (void)state;
+    struct dd_err err;
+    for (size_t i = 0; i < sizeof(bad_tables) / sizeof(bad_tables[0]); i++) {
+        const struct opt_table bad = {.program = "x", OPT_ROWS(bad_tables[i].row)};
+        assert_int_equal(opt_table_check(&bad, &err), -EINVAL);
+        assert_string_equal(err.text, bad_tables[i].sentence);
+    }
+    assert_int_equal(opt_table_check(&table, &err), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parse_refuses_with_a_sentence),
+        cmocka_unit_test(parse_cuts_very_long_words_in_its_sentences),
+        cmocka_unit_test(parse_finds_the_script_as_argparse_does),
+        cmocka_unit_test(parse_puts_defaults_in),
+        cmocka_unit_test(parse_takes_every_spelling),
+        cmocka_unit_test(parse_takes_underscores_prefixes_and_aliases),
+        cmocka_unit_test(parse_prefers_command_line_then_own_variable_then_prefixes),
+        cmocka_unit_test(parse_reads_flags_from_the_environment_as_torchrun_does),
+        cmocka_unit_test(parse_collects_repeated_options),
+        cmocka_unit_test(parse_gives_the_implied_value_when_an_optional_one_is_left_out),
+        cmocka_unit_test(parse_answers_help_before_it_looks_further),
+        cmocka_unit_test(show_config_names_value_and_source_of_every_option),
+        cmocka_unit_test(help_is_grouped_and_fits_eighty_columns),
+        cmocka_unit_test(version_is_one_line),
+        cmocka_unit_test(dump_holds_every_kind_of_row),
+        cmocka_unit_test(dump_reports_a_full_buffer),
+        cmocka_unit_test(table_check_finds_what_is_wrong_with_a_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
