@@ -19,27 +19,36 @@
 struct hostlist;
 
 int hostlist_new(struct hostlist **ret);
-/* Expands an expression. -EINVAL (what is wrong and where), -E2BIG (over HOSTLIST_MAX), -ENOMEM.
- * An empty expression is an empty list. Gives *ret. */
+/* Expands an expression of names separated by commas or white space, with any number of brackets
+ * ("r[1-4]n[01-16,20].site"). -EINVAL (what is wrong and where), -E2BIG (over HOSTLIST_MAX),
+ * -ENOMEM. An empty expression is an empty list. Gives *ret. */
 int hostlist_parse(struct hostlist **ret, const char *expr, struct dd_err *err);
 void hostlist_free(struct hostlist *h);
 
 size_t hostlist_count(const struct hostlist *h);
-const char *hostlist_nth(const struct hostlist *h, size_t i); /* lent until the list changes; NULL */
+/* Lent until the list changes; NULL beyond the end. */
+const char *hostlist_nth(const struct hostlist *h, size_t i);
 /* Index of the first equal name, or -ENOENT. */
 int hostlist_find(const struct hostlist *h, const char *name);
-/* The same, but only what stands before the first dot counts, in any case: "Node1.site" = "node1". */
+/* The same, but only what stands before the first dot counts, in any case: "Node1.site" = "node1".
+ * An address counts as a whole. */
 int hostlist_find_short(const struct hostlist *h, const char *name);
 
-int hostlist_push(struct hostlist *h, const char *name); /* one literal name; -EINVAL, -E2BIG, -ENOMEM */
+/* Appends one literal name. -EINVAL, -E2BIG, -ENOMEM. */
+int hostlist_push(struct hostlist *h, const char *name);
+
+/* Linear time; give *ret. -E2BIG, -ENOMEM. The union has each name once, in the order of first
+ * appearance in a, then b; the difference keeps order and duplicates of a. */
 int hostlist_union(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b);
 int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b);
 int hostlist_uniq(struct hostlist **ret, const struct hostlist *a); /* first appearances */
 
-/* The shortest expression that this room folds to; it expands to the same names in the same order. */
+/* Appends the shortest expression that this room folds to; it expands to the same names in the same
+ * order. -EMSGSIZE, -ENOMEM. */
 int hostlist_fold(const struct hostlist *h, struct dd_buf *out);
 
-/* True for what may stand in a host name: letters, digits, '-', '_', '.', ':' (IPv6), 1 to 255 bytes. */
+/* True for what may stand in a host name: letters, digits, '-', '_', '.', ':' (IPv6), 1 to 255
+ * bytes. */
 bool hostlist_name_ok(const char *name);
 
 DD_AUTO_DEFINE(hostlist, struct hostlist *, hostlist_free);

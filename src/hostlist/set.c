@@ -1,0 +1,107 @@
+/* Union, difference and unique names, in linear time: a hash index from name to its list. */
+#include "hostlist/list.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct index {
+    const struct hostlist *list;
+    uint32_t *slot; /* 1 + position in list, 0: free */
+    size_t mask;
+};
+
+static void dd_auto_index(struct index *ix)
+{
+    free(ix->slot);
+}
+
+/* An index of `list` with room for `max` names, which may still be to come. */
+static int index_new(struct index *ix, const struct hostlist *list, size_t max)
+{
+    size_t size = 16;
+    while (size < max * 2)
+        size *= 2;
+    ix->list = list;
+    ix->mask = size - 1;
+    ix->slot = calloc(size, sizeof(*ix->slot));
+    return ix->slot == NULL ? -ENOMEM : 0;
+}
+
+static uint32_t hash(const char *s) /* FNV-1a; the names come from the user's own scheduler */
+{
+    uint32_t h = 2166136261U;
+    for (; *s != '\0'; s++)
+        h = (h ^ (unsigned char)*s) * 16777619U;
+    return h;
+}
+
+/* The slot of the name, or the free one where it belongs. */
+static uint32_t *index_slot(const struct index *ix, const char *name)
+{
+    size_t i = hash(name) & ix->mask;
+    while (ix->slot[i] != 0 && strcmp(hostlist_nth(ix->list, ix->slot[i] - 1), name) != 0)
+        i = (i + 1) & ix->mask;
+    return &ix->slot[i];
+}
+
+static int index_all(struct index *ix, const struct hostlist *list)
+{
+    int rc = index_new(ix, list, list->count);
+    for (size_t i = 0; rc == 0 && i < list->count; i++)
+        *index_slot(ix, hostlist_nth(list, i)) = (uint32_t)i + 1;
+    return rc;
+}
+
+/* Appends those names of `from` that `to`, which ix indexes, does not have yet. */
+static int add_new(struct hostlist *to, struct index *ix, const struct hostlist *from)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < from->count; i++) {
+        const char *name = hostlist_nth(from, i);
+        uint32_t *slot = index_slot(ix, name);
+        if (*slot != 0)
+            continue;
+        rc = hostlist_append(to, name, strlen(name));
+        *slot = rc == 0 ? (uint32_t)to->count : 0;
+    }
+    return rc;
+}
+
+int hostlist_union(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b)
+{
+    DD_AUTO(hostlist) struct hostlist *h = NULL;
+    DD_AUTO(index) struct index ix = {0};
+    int rc = hostlist_new(&h);
+    if (rc == 0)
+        rc = index_new(&ix, h, a->count + b->count);
+    if (rc == 0)
+        rc = add_new(h, &ix, a);
+    if (rc == 0)
+        rc = add_new(h, &ix, b);
+    if (rc == 0)
+        *ret = DD_TAKE(h);
+    return rc;
+}
+
+int hostlist_uniq(struct hostlist **ret, const struct hostlist *a)
+{
+    static const struct hostlist none = {0};
+    return hostlist_union(ret, a, &none);
+}
+
+int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b)
+{
+    DD_AUTO(hostlist) struct hostlist *h = NULL;
+    DD_AUTO(index) struct index ix = {0};
+    int rc = hostlist_new(&h);
+    if (rc == 0)
+        rc = index_all(&ix, b);
+    for (size_t i = 0; rc == 0 && i < a->count; i++) {
+        const char *name = hostlist_nth(a, i);
+        if (*index_slot(&ix, name) == 0)
+            rc = hostlist_append(h, name, strlen(name));
+    }
+    if (rc == 0)
+        *ret = DD_TAKE(h);
+    return rc;
+}
