@@ -1,0 +1,42 @@
+/* Frameworks: from the plan to the environment of one worker. Pure.
+ *
+ * One file per contract, each a row of framework_table, applied in the order of the table. A value
+ * that the user has set is kept where the contract leaves a choice (network interfaces, threads);
+ * ranks, sizes and addresses are always the plan's.
+ */
+#ifndef DD_FRAMEWORK_FRAMEWORK_H
+#define DD_FRAMEWORK_FRAMEWORK_H
+
+#include "base/err.h"
+#include "base/strv.h"
+#include "rdzv/plan.h"
+
+#include <stdbool.h>
+
+enum slurm_env { SLURM_ENV_REWRITE, SLURM_ENV_KEEP, SLURM_ENV_STRIP };
+
+struct framework_input {
+    const struct plan *plan;
+    int local_rank;
+    const char *run_id;     /* TORCHELASTIC_RUN_ID */
+    const char *role;       /* ROLE_NAME */
+    const char *iface;      /* interface that reached the daemon, NULL: not known */
+    const char *nccl_iface; /* the same, when NCCL would choose another one by itself, else NULL */
+    const char *error_file; /* TORCHELASTIC_ERROR_FILE, "" for none */
+    enum slurm_env slurm_env;
+};
+
+struct framework_ops {
+    const char *name;
+    const char *doc; /* one line for the manual */
+    int (*env)(struct dd_strv *env, const struct framework_input *in, struct dd_err *err);
+};
+
+extern const struct framework_ops *const framework_table[]; /* NULL-ended */
+
+/* Appends the whole environment of one worker to the empty *out: agent_env (borrowed) and what every
+ * contract of the table adds or removes. */
+int framework_env(struct dd_strv *out, char *const *agent_env, const struct framework_input *in,
+                  struct dd_err *err);
+
+#endif

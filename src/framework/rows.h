@@ -1,0 +1,15 @@
+/* The contracts, for the table in framework.c. */
+#ifndef DD_FRAMEWORK_ROWS_H
+#define DD_FRAMEWORK_ROWS_H
+
+#include "framework/framework.h"
+
+extern const struct framework_ops framework_launcher;
+extern const struct framework_ops framework_torch;
+extern const struct framework_ops framework_deepspeed;
+extern const struct framework_ops framework_slurm;
+
+/* Sets NAME only where the environment does not have it. 0 or -ENOMEM. */
+int framework_default(struct dd_strv *env, const char *name, const char *value);
+
+#endif

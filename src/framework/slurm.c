@@ -1,0 +1,74 @@
+/* Slurm's own variables, made true for each worker. One agent is one task for Slurm, so that its
+ * children would all read rank = node index; programs that look at SLURM_PROCID (JAX, TensorFlow's
+ * resolver, submitit, idr_torch) need what srun would have set with one task per worker.
+ * Src: facts on frameworks, section 0. */
+#include "framework/rows.h"
+
+#include "base/buf.h"
+
+#include <errno.h>
+
+static int gtids(struct dd_strv *env, const struct plan *p)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    int rc = 0;
+    for (int i = 0; i < p->local_size && rc == 0; i++)
+        rc = dd_buf_printf(&out, "%s%d", i > 0 ? "," : "", p->first_rank + i);
+    const char *text = rc == 0 ? dd_buf_str(&out) : NULL;
+    return text == NULL ? -ENOMEM : dd_env_set(env, "SLURM_GTIDS", text);
+}
+
+static int tasks_per_node(struct dd_strv *env, const struct plan *p)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    int rc = plan_sizes_format(&out, p->sizes, p->nnodes);
+    const char *text = rc == 0 ? dd_buf_str(&out) : NULL;
+    if (text == NULL)
+        return -ENOMEM;
+    rc = dd_env_set(env, "SLURM_TASKS_PER_NODE", text);
+    return rc < 0 ? rc : dd_env_set(env, "SLURM_STEP_TASKS_PER_NODE", text);
+}
+
+static int rewrite(struct dd_strv *env, const struct framework_input *in)
+{
+    const struct plan *p = in->plan;
+    const struct {
+        const char *name;
+        int value;
+    } rows[] = {
+        {"SLURM_PROCID", p->first_rank + in->local_rank},
+        {"SLURM_LOCALID", in->local_rank},
+        {"SLURM_NODEID", p->node_rank},
+        {"SLURM_NTASKS", p->world_size},
+        {"SLURM_NPROCS", p->world_size},
+        {"SLURM_STEP_NUM_TASKS", p->world_size},
+        {"SLURM_NTASKS_PER_NODE", p->local_size},
+        {"SLURM_NNODES", p->nnodes},
+        {"SLURM_STEP_NUM_NODES", p->nnodes},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
+        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
+    dd_env_unset(env, "SLURM_TASK_PID");
+    if (rc == 0)
+        rc = gtids(env, p);
+    return rc < 0 ? rc : tasks_per_node(env, p);
+}
+
+static int slurm_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+{
+    (void)err;
+    if (in->slurm_env == SLURM_ENV_KEEP || dd_env_get(env->v, "SLURM_JOB_ID") == NULL)
+        return 0;
+    if (in->slurm_env == SLURM_ENV_STRIP) {
+        dd_env_unset_prefix(env, "SLURM_");
+        return 0;
+    }
+    return rewrite(env, in);
+}
+
+const struct framework_ops framework_slurm = {
+    .name = "slurm",
+    .doc = "SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS … as if srun had started one task per worker",
+    .env = slurm_env,
+};

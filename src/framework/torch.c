@@ -1,0 +1,92 @@
+/* PyTorch: the environment that torchrun gives its workers (Src: torch 2.13.0, facts on torchrun,
+ * section 2). The store of the round is ours, so every rank is a client of it. */
+#include "framework/rows.h"
+
+#include "base/num.h"
+
+#include <string.h>
+
+static int ranks(struct dd_strv *env, const struct framework_input *in)
+{
+    const struct plan *p = in->plan;
+    const struct {
+        const char *name;
+        int value;
+    } rows[] = {
+        {"RANK", p->first_rank + in->local_rank},
+        {"LOCAL_RANK", in->local_rank},
+        {"WORLD_SIZE", p->world_size},
+        {"LOCAL_WORLD_SIZE", p->local_size},
+        {"GROUP_RANK", p->node_rank},
+        {"GROUP_WORLD_SIZE", p->nnodes},
+        {"ROLE_RANK", p->first_rank + in->local_rank},
+        {"ROLE_WORLD_SIZE", p->world_size},
+        {"MASTER_PORT", p->master_port},
+        {"TORCHELASTIC_RESTART_COUNT", p->restart_count},
+        {"TORCHELASTIC_MAX_RESTARTS", p->max_restarts},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
+        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
+    return rc;
+}
+
+/* torchrun's rule: the user's value, else 1 when several workers share the node. PBS sets the
+ * variable to the CPUs of the whole chunk without being asked: that is divided among them.
+ * Src: facts on PBS, section 1 and list in section 3. */
+static int threads(struct dd_strv *env, int nlocal)
+{
+    const char *omp = dd_env_get_nonempty(env->v, "OMP_NUM_THREADS");
+    const char *ncpus = dd_env_get(env->v, "NCPUS");
+    uint64_t n;
+    if (nlocal <= 1)
+        return 0;
+    if (omp == NULL)
+        return dd_env_set(env, "OMP_NUM_THREADS", "1");
+    if (dd_env_get(env->v, "PBS_JOBID") == NULL || ncpus == NULL || strcmp(omp, ncpus) != 0 ||
+        dd_num_u64(omp, 0, 1 << 20, &n) < 0)
+        return 0;
+    n /= (uint64_t)nlocal;
+    return dd_env_setf(env, "OMP_NUM_THREADS", "%d", n > 0 ? (int)n : 1);
+}
+
+static int interfaces(struct dd_strv *env, const struct framework_input *in)
+{
+    int rc = 0;
+    if (in->iface != NULL)
+        rc = framework_default(env, "GLOO_SOCKET_IFNAME", in->iface);
+    if (rc == 0 && in->iface != NULL)
+        rc = framework_default(env, "TP_SOCKET_IFNAME", in->iface);
+    if (rc == 0 && in->nccl_iface != NULL && dd_env_get(env->v, "NCCL_SOCKET_IFNAME") == NULL)
+        rc = dd_env_setf(env, "NCCL_SOCKET_IFNAME", "=%s", in->nccl_iface);
+    return rc;
+}
+
+static int torch_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+{
+    (void)err;
+    int rc = ranks(env, in);
+    if (rc == 0)
+        rc = dd_env_set(env, "MASTER_ADDR", in->plan->master_addr);
+    if (rc == 0)
+        rc = dd_env_set(env, "ROLE_NAME", in->role);
+    if (rc == 0)
+        rc = dd_env_set(env, "TORCHELASTIC_RUN_ID", in->run_id);
+    if (rc == 0)
+        rc = dd_env_set(env, "TORCHELASTIC_USE_AGENT_STORE", "True");
+    if (rc == 0)
+        rc = dd_env_set(env, "TORCHELASTIC_ERROR_FILE", in->error_file);
+    if (rc == 0)
+        rc = framework_default(env, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    if (rc == 0)
+        rc = framework_default(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    if (rc == 0)
+        rc = threads(env, in->plan->local_size);
+    return rc < 0 ? rc : interfaces(env, in);
+}
+
+const struct framework_ops framework_torch = {
+    .name = "torch",
+    .doc = "PyTorch, and what reads its variables (Lightning, Accelerate): RANK, WORLD_SIZE, MASTER_ADDR …",
+    .env = torch_env,
+};

@@ -1,0 +1,146 @@
+/* framework: the environment of one worker. */
+#include "framework/framework.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+static int sizes[] = {2, 3, 2};
+static char master[] = "10.0.0.1";
+static char nodes[] = "node[1-3]";
+static const struct plan plan = {.round = 2,
+                                 .nnodes = 3,
+                                 .node_rank = 1,
+                                 .first_rank = 2,
+                                 .local_size = 3,
+                                 .world_size = 7,
+                                 .restart_count = 2,
+                                 .max_restarts = 5,
+                                 .master_addr = master,
+                                 .master_port = 31000,
+                                 .sizes = sizes,
+                                 .nodes = nodes};
+static const struct framework_input input = {.plan = &plan,
+                                             .local_rank = 1,
+                                             .run_id = "job7",
+                                             .role = "default",
+                                             .iface = "ib0",
+                                             .error_file = ""};
+
+struct row {
+    const char *name, *value; /* NULL: must not be there */
+};
+
+static void expect(struct dd_strv *env, const struct row *rows)
+{
+    for (; rows->name != NULL; rows++) {
+        const char *v = dd_env_get(env->v, rows->name);
+        if ((v == NULL) != (rows->value == NULL) || (v != NULL && strcmp(v, rows->value) != 0))
+            fail_msg("%s is %s, not %s", rows->name, v == NULL ? "(unset)" : v,
+                     rows->value == NULL ? "(unset)" : rows->value);
+    }
+}
+
+static void worker_gets_what_torchrun_gives(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"PATH=/bin"}, (char[]){"RANK=99"}, (char[]){"PMI_RANK=0"}, (char[]){"DDRUN_KEY=secret"}, NULL};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &input, NULL), 0);
+    expect(&env, (const struct row[]){
+                     {"PATH", "/bin"}, {"RANK", "3"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "7"},
+                     {"LOCAL_WORLD_SIZE", "3"}, {"GROUP_RANK", "1"}, {"GROUP_WORLD_SIZE", "3"},
+                     {"ROLE_RANK", "3"}, {"ROLE_WORLD_SIZE", "7"}, {"ROLE_NAME", "default"},
+                     {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "31000"},
+                     {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_MAX_RESTARTS", "5"},
+                     {"TORCHELASTIC_RUN_ID", "job7"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                     {"TORCHELASTIC_ERROR_FILE", ""}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                     {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+                     {"OMP_NUM_THREADS", "1"}, {"GLOO_SOCKET_IFNAME", "ib0"}, {"TP_SOCKET_IFNAME", "ib0"},
+                     {"NCCL_SOCKET_IFNAME", NULL}, {"PMI_RANK", NULL}, {"DDRUN_KEY", NULL},
+                     {"CROSS_RANK", "1"}, {"CROSS_SIZE", "3"}, {"LOCAL_SIZE", NULL},
+                     {"SLURM_PROCID", NULL}, {"DDRUN_ROUND", "2"}, {"DDRUN_NODES", "node[1-3]"}, {NULL, NULL}});
+}
+
+static void worker_keeps_what_the_user_chose(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"OMP_NUM_THREADS=6"}, (char[]){"GLOO_SOCKET_IFNAME=eth9"}, (char[]){"NCCL_SOCKET_IFNAME=eth8"}, NULL};
+    struct framework_input in = input;
+    in.nccl_iface = "ib0";
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"OMP_NUM_THREADS", "6"}, {"GLOO_SOCKET_IFNAME", "eth9"},
+                                      {"NCCL_SOCKET_IFNAME", "eth8"}, {"TP_SOCKET_IFNAME", "ib0"}, {NULL, NULL}});
+}
+
+static void nccl_is_told_only_where_it_would_choose_otherwise(void **state)
+{
+    (void)state;
+    char *agent[] = {NULL};
+    struct framework_input in = input;
+    in.nccl_iface = "ib0";
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"NCCL_SOCKET_IFNAME", "=ib0"}, {NULL, NULL}});
+}
+
+static void threads_of_pbs_are_divided_and_one_worker_is_left_alone(void **state)
+{
+    (void)state;
+    char *pbs[] = {(char[]){"PBS_JOBID=1.s"}, (char[]){"NCPUS=8"}, (char[]){"OMP_NUM_THREADS=8"}, NULL};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, pbs, &input, NULL), 0);
+    expect(&env, (const struct row[]){{"OMP_NUM_THREADS", "2"}, {NULL, NULL}});
+    char *none[] = {NULL};
+    struct plan one = plan;
+    int one_size[] = {1};
+    one.sizes = one_size;
+    one.nnodes = one.local_size = one.world_size = 1;
+    one.node_rank = one.first_rank = 0;
+    struct framework_input in = input;
+    in.plan = &one;
+    in.local_rank = 0;
+    DD_AUTO(strv) struct dd_strv alone = {0};
+    assert_int_equal(framework_env(&alone, none, &in, NULL), 0);
+    expect(&alone, (const struct row[]){{"OMP_NUM_THREADS", NULL}, {NULL, NULL}});
+}
+
+static void slurm_variables_speak_of_the_worker(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"SLURM_JOB_ID=5"}, (char[]){"SLURM_PROCID=1"}, (char[]){"SLURM_NTASKS=3"}, (char[]){"SLURM_TASK_PID=9"},
+                     (char[]){"SLURM_STEP_NODELIST=node[1-3]"}, NULL};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &input, NULL), 0);
+    expect(&env, (const struct row[]){
+                     {"SLURM_JOB_ID", "5"}, {"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "1"},
+                     {"SLURM_NTASKS", "7"}, {"SLURM_NPROCS", "7"}, {"SLURM_STEP_NUM_TASKS", "7"},
+                     {"SLURM_NTASKS_PER_NODE", "3"}, {"SLURM_STEP_TASKS_PER_NODE", "2,3,2"},
+                     {"SLURM_TASKS_PER_NODE", "2,3,2"}, {"SLURM_GTIDS", "2,3,4"}, {"SLURM_TASK_PID", NULL},
+                     {"SLURM_STEP_NODELIST", "node[1-3]"}, {NULL, NULL}});
+    struct framework_input in = input;
+    in.slurm_env = SLURM_ENV_KEEP;
+    DD_AUTO(strv) struct dd_strv kept = {0};
+    assert_int_equal(framework_env(&kept, agent, &in, NULL), 0);
+    expect(&kept, (const struct row[]){{"SLURM_PROCID", "1"}, {NULL, NULL}});
+    in.slurm_env = SLURM_ENV_STRIP;
+    DD_AUTO(strv) struct dd_strv bare = {0};
+    assert_int_equal(framework_env(&bare, agent, &in, NULL), 0);
+    expect(&bare, (const struct row[]){{"SLURM_JOB_ID", NULL}, {"SLURM_PROCID", NULL}, {NULL, NULL}});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(worker_gets_what_torchrun_gives),
+        cmocka_unit_test(worker_keeps_what_the_user_chose),
+        cmocka_unit_test(nccl_is_told_only_where_it_would_choose_otherwise),
+        cmocka_unit_test(threads_of_pbs_are_divided_and_one_worker_is_left_alone),
+        cmocka_unit_test(slurm_variables_speak_of_the_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,384 @@
+/* rdzv: election, sizes, plans and the round machine. */
+#include "rdzv/elect.h"
+#include "rdzv/machine.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* ---- election -------------------------------------------------------------------------------- */
+
+static void elect_gives_different_safe_ports_that_depend_on_the_job(void **state)
+{
+    (void)state;
+    uint16_t a[ELECT_PORTS];
+    uint16_t again[ELECT_PORTS];
+    uint16_t b[ELECT_PORTS];
+    elect_ports("slurm.17.0.r0", a);
+    elect_ports("slurm.17.0.r0", again);
+    elect_ports("slurm.17.0.r1", b);
+    assert_memory_equal(a, again, sizeof(a));
+    assert_memory_not_equal(a, b, sizeof(a));
+    for (int i = 0; i < ELECT_PORTS; i++) {
+        assert_in_range(a[i], 30000, 32767);
+        for (int k = 0; k < i; k++)
+            assert_int_not_equal(a[i], a[k]);
+    }
+}
+
+static void elect_spreads_neighbouring_jobs(void **state)
+{
+    (void)state;
+    int same = 0;
+    for (int job = 0; job < 200; job++) {
+        char x[32];
+        char y[32];
+        uint16_t a[ELECT_PORTS];
+        uint16_t b[ELECT_PORTS];
+        (void)snprintf(x, sizeof(x), "slurm.%d.0.r0", job);
+        (void)snprintf(y, sizeof(y), "slurm.%d.0.r0", job + 1);
+        elect_ports(x, a);
+        elect_ports(y, b);
+        same += a[0] == b[0];
+    }
+    assert_in_range(same, 0, 2);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------ */
+
+static void sizes_are_written_and_read_as_slurm_does(void **state)
+{
+    (void)state;
+    const int sizes[] = {2, 2, 2, 1};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(100);
+    assert_int_equal(plan_sizes_format(&out, sizes, 4), 0);
+    assert_string_equal(dd_buf_str(&out), "2(x3),1");
+    DD_AUTO(free) int *back = NULL;
+    int n;
+    assert_int_equal(plan_sizes_parse(&back, &n, "2(x3),1", NULL), 0);
+    assert_int_equal(n, 4);
+    assert_memory_equal(back, sizes, sizeof(sizes));
+}
+
+static void sizes_refuse_what_is_none(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {"", "0", "-1", "2(3)", "2(x", "2(x0)", "2()", "x", "2(x3)4", "2(x65537)",
+                                       "2(x65536),1", "4097", "2(x3"};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int *back = NULL;
+        int n;
+        struct dd_err err = {0};
+        if (plan_sizes_parse(&back, &n, rows[i], &err) >= 0)
+            fail_msg("'%s' was taken", rows[i]);
+        assert_true(err.text[0] != '\0');
+        free(back);
+    }
+}
+
+/* ---- the machine ------------------------------------------------------------------------------ */
+
+struct bed {
+    struct rdzv *m;
+    struct hostlist *nodes;
+    char log[4096]; /* actions since the last look, "plan0 plan1 " */
+};
+
+static void bed_make(struct bed *b, int nnodes, int max_restarts, const char *names)
+{
+    memset(b, 0, sizeof(*b));
+    assert_int_equal(hostlist_parse(&b->nodes, names, NULL), 0);
+    const struct rdzv_cfg cfg = {
+        .nnodes = nnodes, .max_restarts = max_restarts, .master_port = 31000, .nodes = b->nodes};
+    assert_int_equal(rdzv_new(&b->m, &cfg), 0);
+}
+
+static void bed_free(struct bed *b)
+{
+    rdzv_free(b->m);
+    hostlist_free(b->nodes);
+}
+
+static const char *actions(struct bed *b)
+{
+    struct rdzv_action a;
+    b->log[0] = '\0';
+    while (rdzv_next_action(b->m, &a)) {
+        static const char *const names[] = {"refuse", "plan", "stop", "finish", "drop"};
+        size_t len = strlen(b->log);
+        (void)snprintf(b->log + len, sizeof(b->log) - len, "%s%s%d", len > 0 ? " " : "",
+                       names[a.kind], a.id);
+        if (a.kind == RDZV_SEND_FINISH && a.report)
+            strcat(b->log, "!");
+    }
+    return b->log;
+}
+
+static int join(struct bed *b, int id, int index, int nnodes, int slots, const char *name, const char *addr)
+{
+    return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = id, .index = index,
+                                                .nnodes = nnodes, .slots = slots, .name = name,
+                                                .addr = addr});
+}
+
+static void start_two(struct bed *b, int max_restarts)
+{
+    bed_make(b, 2, max_restarts, "node[1-2]");
+    assert_int_equal(join(b, 0, 0, 2, 2, "node1", ""), 0);
+    assert_int_equal(join(b, 1, 1, 2, 3, "node2", "10.0.0.1"), 0);
+    assert_string_equal(actions(b), "plan0 plan1");
+}
+
+static int event(struct bed *b, enum rdzv_event_kind kind, int id, int local_rank, int code, int sig)
+{
+    return rdzv_step(b->m, &(struct rdzv_event){.kind = kind, .id = id, .round = rdzv_round(b->m),
+                                                .local_rank = local_rank, .code = code,
+                                                .signal = sig, .text = "because"});
+}
+
+static void machine_plans_blocks_in_host_list_order_whatever_the_order_of_arrival(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_make(&b, 3, 0, "node[1-3]");
+    assert_int_equal(join(&b, 0, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_int_equal(join(&b, 1, 0, 3, 4, "node1", ""), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(join(&b, 2, 1, 3, 2, "node2", "10.9.0.1"), 0);
+    assert_string_equal(actions(&b), "plan1 plan2 plan0");
+    static const struct {
+        int id, node_rank, first, local;
+        const char *addr;
+    } rows[] = {
+        {1, 0, 0, 4, "10.9.0.1"}, /* the host takes an address that another node has reached */
+        {2, 1, 4, 2, "10.9.0.1"},
+        {0, 2, 6, 1, "10.0.0.1"}, /* each node the one that it has reached itself */
+    };
+    for (size_t i = 0; i < 3; i++) {
+        DD_AUTO(plan) struct plan p = {0};
+        assert_int_equal(rdzv_plan(b.m, rows[i].id, &p), 0);
+        assert_int_equal(p.node_rank, rows[i].node_rank);
+        assert_int_equal(p.first_rank, rows[i].first);
+        assert_int_equal(p.local_size, rows[i].local);
+        assert_int_equal(p.world_size, 7);
+        assert_string_equal(p.master_addr, rows[i].addr);
+        assert_int_equal(p.master_port, 31000);
+        assert_string_equal(p.nodes, "node[1-3]");
+    }
+    bed_free(&b);
+}
+
+static void machine_places_nodes_without_a_rank_by_name(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_make(&b, 3, 0, "host");
+    assert_int_equal(join(&b, 0, -1, 3, 1, "n10", "h"), 0);
+    assert_int_equal(join(&b, 1, 0, 3, 1, "host", ""), 0);
+    assert_int_equal(join(&b, 2, -1, 3, 1, "n9", "h"), 0);
+    assert_int_equal(rdzv_index(b.m, 1), 0);
+    assert_int_equal(rdzv_index(b.m, 2), 1);
+    assert_int_equal(rdzv_index(b.m, 0), 2);
+    bed_free(&b);
+}
+
+static void machine_refuses_who_does_not_fit(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_make(&b, 2, 0, "node[1-2]");
+    assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
+    assert_int_equal(join(&b, 1, 0, 2, 1, "node2", "h"), 0);
+    struct rdzv_action a;
+    assert_true(rdzv_next_action(b.m, &a));
+    assert_int_equal(a.kind, RDZV_SEND_REFUSE);
+    assert_non_null(strstr(a.text, "node 0 is already here (node1)"));
+    assert_int_equal(join(&b, 1, 1, 3, 1, "node2", "h"), 0);
+    assert_true(rdzv_next_action(b.m, &a));
+    assert_non_null(strstr(a.text, "node2 expects 3 nodes"));
+    assert_int_equal(join(&b, 1, 2, 2, 1, "node2", "h"), 0);
+    assert_string_equal(actions(&b), "refuse1");
+    assert_int_equal(rdzv_members(b.m), 1);
+    assert_int_equal(join(&b, 2, 1, 2, 1, "x", "h"), -EINVAL); /* no such id */
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), -EINVAL); /* nothing runs */
+    bed_free(&b);
+}
+
+static void machine_lets_a_node_come_again_before_the_start(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_make(&b, 2, 0, "node[1-2]");
+    assert_int_equal(join(&b, 1, 1, 2, 1, "node2", "h"), 0);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_int_equal(rdzv_members(b.m), 0);
+    assert_int_equal(join(&b, 1, 1, 2, 1, "node2", "h"), 0);
+    assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    bed_free(&b);
+}
+
+static void machine_names_the_missing_at_the_deadline(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_make(&b, 4, 0, "node[1-4]");
+    assert_int_equal(join(&b, 0, 0, 4, 1, "node1", ""), 0);
+    assert_int_equal(join(&b, 1, 2, 4, 1, "node3", "h"), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DEADLINE, .id = -1, .text = ""}), 0);
+    assert_string_equal(actions(&b), "finish0! finish1");
+    assert_int_equal(rdzv_code(b.m), 1);
+    assert_string_equal(rdzv_text(b.m), "only 2 of 4 nodes came in time; missing: node[2,4]");
+    bed_free(&b);
+}
+
+static void machine_finishes_with_0_when_all_are_done(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish0! finish1");
+    assert_int_equal(rdzv_code(b.m), 0);
+    assert_string_equal(rdzv_text(b.m), "");
+    bed_free(&b);
+}
+
+static void machine_stops_everywhere_at_the_first_failure_and_keeps_its_code(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 0);
+    assert_int_equal(event(&b, RDZV_EXIT, 1, 2, 7, 0), 0);
+    assert_string_equal(actions(&b), "stop0 stop1");
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 143, SIGTERM), 0); /* because of our stop */
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish0! finish1");
+    assert_int_equal(rdzv_code(b.m), 7);
+    assert_string_equal(rdzv_text(b.m), "rank 4 (node2, local rank 2) exited with code 7");
+    bed_free(&b);
+}
+
+static void machine_restarts_within_the_budget_in_a_fresh_store(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 1);
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 1, 137, SIGKILL), 0);
+    assert_string_equal(actions(&b), "stop0 stop1");
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "drop-1 plan0 plan1");
+    DD_AUTO(plan) struct plan p = {0};
+    assert_int_equal(rdzv_plan(b.m, 1, &p), 0);
+    assert_int_equal(p.round, 1);
+    assert_int_equal(p.restart_count, 1);
+    /* news of the round before change nothing */
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 0, .round = 0}), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_EXIT, .id = 0, .round = 0, .code = 9}), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 5, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "stop0 stop1 finish0! finish1");
+    assert_int_equal(rdzv_code(b.m), 5);
+    bed_free(&b);
+}
+
+static void machine_ends_the_job_when_a_node_is_lost_even_with_restarts_left(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 5);
+    assert_int_equal(event(&b, RDZV_LOST, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "stop1");
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish1!");
+    assert_int_equal(rdzv_code(b.m), 1);
+    assert_string_equal(rdzv_text(b.m), "node1 was lost: because");
+    bed_free(&b);
+}
+
+static void machine_passes_a_wish_to_stop_on_and_does_not_restart(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 5);
+    assert_int_equal(event(&b, RDZV_STOP_REQUEST, 1, 0, 0, SIGINT), 0);
+    struct rdzv_action a;
+    assert_true(rdzv_next_action(b.m, &a));
+    assert_int_equal(a.kind, RDZV_SEND_STOP);
+    assert_int_equal(a.signal, SIGINT);
+    (void)actions(&b);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish0! finish1");
+    assert_int_equal(rdzv_code(b.m), 128 + SIGINT);
+    bed_free(&b);
+}
+
+static void machine_survives_any_order_of_events(void **state)
+{
+    (void)state;
+    unsigned seed = 1;
+    for (int run = 0; run < 3000; run++) {
+        struct bed b;
+        bed_make(&b, 3, run % 3, "node[1-3]");
+        int finished = 0;
+        for (int step = 0; step < 60; step++) {
+            seed = seed * 1103515245 + 12345;
+            unsigned r = seed >> 16;
+            int id = (int)(r % 4) - 1;
+            const struct rdzv_event e = {
+                .kind = r / 4 % RDZV_EVENT_MAX, .id = id, .round = (int)(r / 32 % 3),
+                .index = (int)(r / 96 % 4) - 1, .nnodes = r % 17 == 0 ? 4 : 3, .slots = 2,
+                .name = "n", .addr = "a", .local_rank = (int)(r % 3), .code = (int)(r % 200) + 1, .text = "x"};
+            (void)rdzv_step(b.m, &e);
+            struct rdzv_action a;
+            int plans = 0;
+            while (rdzv_next_action(b.m, &a)) {
+                plans += a.kind == RDZV_SEND_PLAN;
+                finished += a.kind == RDZV_SEND_FINISH && a.report;
+                if (a.kind == RDZV_SEND_PLAN) {
+                    DD_AUTO(plan) struct plan p = {0};
+                    assert_int_equal(rdzv_plan(b.m, a.id, &p), 0);
+                    assert_int_equal(p.first_rank, 2 * p.node_rank);
+                }
+            }
+            assert_true(plans == 0 || plans == 3); /* nobody starts without the others */
+        }
+        assert_in_range(finished, 0, 1);
+        assert_in_range(rdzv_members(b.m), 0, 3);
+        bed_free(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elect_gives_different_safe_ports_that_depend_on_the_job),
+        cmocka_unit_test(elect_spreads_neighbouring_jobs),
+        cmocka_unit_test(sizes_are_written_and_read_as_slurm_does),
+        cmocka_unit_test(sizes_refuse_what_is_none),
+        cmocka_unit_test(machine_plans_blocks_in_host_list_order_whatever_the_order_of_arrival),
+        cmocka_unit_test(machine_places_nodes_without_a_rank_by_name),
+        cmocka_unit_test(machine_refuses_who_does_not_fit),
+        cmocka_unit_test(machine_lets_a_node_come_again_before_the_start),
+        cmocka_unit_test(machine_names_the_missing_at_the_deadline),
+        cmocka_unit_test(machine_finishes_with_0_when_all_are_done),
+        cmocka_unit_test(machine_stops_everywhere_at_the_first_failure_and_keeps_its_code),
+        cmocka_unit_test(machine_restarts_within_the_budget_in_a_fresh_store),
+        cmocka_unit_test(machine_ends_the_job_when_a_node_is_lost_even_with_restarts_left),
+        cmocka_unit_test(machine_passes_a_wish_to_stop_on_and_does_not_restart),
+        cmocka_unit_test(machine_survives_any_order_of_events),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

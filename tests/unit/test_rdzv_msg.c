@@ -1,0 +1,119 @@
+/* rdzv: control messages, written and read through one table. */
+#include "base/buf.h"
+#include "rdzv/msg.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static int decode(struct msg *m, const char *text, struct dd_err *err)
+{
+    return msg_decode(m, text, strlen(text), err);
+}
+
+static void msg_comes_back_as_it_was_sent(void **state)
+{
+    (void)state;
+    DD_AUTO(free) char *text = NULL;
+    DD_AUTO(msg) struct msg back = {0};
+    struct msg m = {.type = MSG_JOIN, .index = -1, .nnodes = 4, .slots = 2, .pid = 7, .name = (char[]){"nöde"},
+                    .addr = (char[]){"fd00::1"}};
+    assert_int_equal(dd_strv_push(&m.addrs, "10.0.0.1"), 0);
+    assert_int_equal(msg_encode(&text, &m), 0);
+    assert_int_equal(decode(&back, text, NULL), 0);
+    assert_int_equal(back.type, MSG_JOIN);
+    assert_int_equal(back.index, -1);
+    assert_int_equal(back.slots, 2);
+    assert_string_equal(back.name, "nöde");
+    assert_string_equal(back.addr, "fd00::1");
+    assert_int_equal(back.addrs.n, 1);
+    assert_string_equal(back.addrs.v[0], "10.0.0.1");
+    dd_strv_done(&m.addrs);
+}
+
+static void msg_refuses_what_does_not_fit_the_table(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"", "not JSON"},
+        {"[]", "not a message"},
+        {"{}", "not a message"},
+        {"{\"type\":\"nonsense\"}", "not a message"},
+        {"{\"type\":7}", "not a message"},
+        {"{\"type\":\"done\"}", "lacks the field 'round'"},
+        {"{\"type\":\"done\",\"round\":-1}", "'round'"},
+        {"{\"type\":\"done\",\"round\":1.5}", "'round'"},
+        {"{\"type\":\"done\",\"round\":\"1\"}", "'round'"},
+        {"{\"type\":\"done\",\"round\":1,\"round\":2}", "not JSON"},
+        {"{\"type\":\"done\",\"round\":99999999999}", "'round'"},
+        {"{\"type\":\"finish\",\"code\":256,\"report\":0,\"text\":\"\"}", "'code'"},
+        {"{\"type\":\"status\",\"text\":\"a\\u0000b\"}", "not JSON"},
+        {"{\"type\":\"status\",\"text\":7}", "'text'"},
+        {"{\"type\":\"done\",\"round\":1} x", "not JSON"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct msg m = {0};
+        struct dd_err err = {0};
+        if (decode(&m, rows[i].text, &err) != -EPROTO)
+            fail_msg("%s was taken", rows[i].text);
+        if (strstr(err.text, rows[i].says) == NULL)
+            fail_msg("%s: '%s' does not say '%s'", rows[i].text, err.text, rows[i].says);
+    }
+}
+
+static void msg_bounds_lists_and_texts(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1 << 20);
+    struct msg m = {0};
+    (void)dd_buf_puts(&b, "{\"type\":\"status\",\"text\":\"");
+    for (int i = 0; i < 4097; i++)
+        (void)dd_buf_puts(&b, "x");
+    (void)dd_buf_puts(&b, "\"}");
+    assert_int_equal(msg_decode(&m, b.data, b.len, NULL), -EPROTO);
+    dd_buf_clear(&b);
+    (void)dd_buf_puts(&b, "{\"type\":\"join\",\"index\":0,\"nnodes\":1,\"slots\":1,\"pid\":1,\"name\":\"n\",\"addr\":\"\",\"addrs\":[\"a\"");
+    for (int i = 0; i < MSG_MAX_LIST; i++)
+        (void)dd_buf_puts(&b, ",\"a\"");
+    (void)dd_buf_puts(&b, "]}");
+    assert_int_equal(msg_decode(&m, b.data, b.len, NULL), -EPROTO);
+}
+
+static void msg_skips_fields_of_later_versions(void **state)
+{
+    (void)state;
+    DD_AUTO(msg) struct msg m = {0};
+    assert_int_equal(decode(&m, "{\"type\":\"done\",\"v\":2,\"round\":3,\"mood\":\"good\"}", NULL), 0);
+    assert_int_equal(m.round, 3);
+}
+
+static void msg_cut_anywhere_is_refused(void **state)
+{
+    (void)state;
+    const char *text = "{\"type\":\"exit\",\"round\":0,\"local_rank\":1,\"code\":7,\"signal\":0,\"time_ns\":5,\"text\":\"x\"}";
+    for (size_t n = 0; n < strlen(text); n++) {
+        struct msg m = {0};
+        assert_int_equal(msg_decode(&m, text, n, NULL), -EPROTO);
+    }
+    DD_AUTO(msg) struct msg m = {0};
+    assert_int_equal(decode(&m, text, NULL), 0);
+    assert_int_equal(m.code, 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(msg_comes_back_as_it_was_sent),
+        cmocka_unit_test(msg_refuses_what_does_not_fit_the_table),
+        cmocka_unit_test(msg_bounds_lists_and_texts),
+        cmocka_unit_test(msg_skips_fields_of_later_versions),
+        cmocka_unit_test(msg_cut_anywhere_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
