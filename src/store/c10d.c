@@ -1,0 +1,421 @@
+#include "store/c10d.h"
+
+#include "store/c10d_ops.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    MAGIC_LEN = 5,
+    TURN_WORK = 1024,         /* requests, or keys of requests, that one turn carries out */
+    KEPT_BEHIND_WAIT = 65536, /* input that is kept while a wait holds it up */
+    ROOM_FROM = 16 * 1024,    /* missing bytes that are worth reading in place */
+    GROW_FIRST = 64 * 1024,
+    GROW_TIMES = 8, /* a buffer never gets larger than what has arrived, times this */
+};
+
+/* VALIDATE and its number, as they arrive. */
+static const unsigned char magic[MAGIC_LEN] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
+
+/* How far an incomplete request was read. Nothing before pos is looked at again. */
+struct scan {
+    size_t pos;         /* after the last complete field; 0: not even the code was seen */
+    size_t need;        /* bytes that the request has at least */
+    uint64_t left;      /* of a count, rounds to come */
+    const char *arg;    /* the field at pos, in the op's args */
+    const char *repeat; /* where a round begins */
+    int op;
+};
+
+struct c10d_pend {
+    struct store_blob *blob;
+    size_t off, len; /* data[off..len) was not carried out */
+    struct scan scan; /* of the request at off */
+    size_t ahead;     /* bytes behind off that were searched for a CANCEL_WAIT */
+    struct scan ahead_scan;
+};
+
+/* One call from outside. */
+struct turn {
+    struct store_out *out;
+    struct dd_err *err;
+    size_t work; /* left */
+    bool last;   /* no more input will come */
+};
+
+void c10d_conn_init(struct c10d_conn *c, struct c10d *c10d)
+{
+    *c = (struct c10d_conn){.c10d = c10d};
+}
+
+static void drop_pend(struct c10d_conn *c)
+{
+    if (c->pend == NULL)
+        return;
+    store_blob_unref(c->pend->blob);
+    free(c->pend);
+    c->pend = NULL;
+}
+
+void c10d_conn_done(struct c10d_conn *c)
+{
+    store_cancel(c->c10d->engine, &c->waiter);
+    drop_pend(c);
+    c->blocked = c->busy = false;
+}
+
+static size_t pend_len(const struct c10d_conn *c)
+{
+    return c->pend != NULL ? c->pend->len - c->pend->off : 0;
+}
+
+/* ---- finding the end of a request ---- */
+
+static int too_much(struct dd_err *err, const struct scan *s, const char *what, uint64_t n,
+                    size_t max)
+{
+    return dd_err_set(err, -EMSGSIZE, "%s: a %s of %llu, the limit is %zu", c10d_ops[s->op].name,
+                      what, (unsigned long long)n, max);
+}
+
+/* The length of the field at pos: 1 when known, 0 when its length word is not there yet. */
+static int field_len(const struct store_limits *l, const unsigned char *p, size_t n,
+                     const struct scan *s, size_t *ret, struct dd_err *err)
+{
+    *ret = *s->arg == 'u' ? 4 : 8;
+    if (*s->arg == 'u' || *s->arg == 'i' || n - s->pos < 8)
+        return *s->arg == 'u' || *s->arg == 'i';
+    struct dd_rd r = dd_rd_of(p + s->pos, 8);
+    uint64_t v = dd_rd_u64(&r);
+    if (*s->arg == '#')
+        return v > l->max_count ? too_much(err, s, "count", v, l->max_count) : 1;
+    size_t max = *s->arg == 'k' ? l->max_key : l->max_value;
+    if (v > max)
+        return too_much(err, s, *s->arg == 'k' ? "key length" : "value length", v, max);
+    *ret += v;
+    return 1;
+}
+
+/* Goes to the next field. */
+static void step(struct scan *s, const unsigned char *p, size_t len)
+{
+    if (*s->arg == '#') {
+        struct dd_rd r = dd_rd_of(p + s->pos, 8);
+        s->left = dd_rd_u64(&r);
+        s->repeat = s->arg + 1;
+        if (s->left == 0)
+            s->arg += strlen(s->arg) - 1; /* nothing follows */
+    }
+    s->pos += len;
+    s->arg++;
+    if (*s->arg == '\0' && s->left > 1) {
+        s->left--;
+        s->arg = s->repeat;
+    }
+}
+
+static int scan_code(enum c10d_table table, unsigned char code, struct scan *s, struct dd_err *err)
+{
+    int op = c10d_op_of(table, code);
+    if (op < 0)
+        return dd_err_set(err, -EPROTO, "unknown operation 0x%02x", code);
+    *s = (struct scan){.pos = 1, .op = op, .arg = c10d_ops[op].args};
+    return 0;
+}
+
+/* 1: the request is complete and pos bytes long; 0: more is needed. */
+static int scan(const struct c10d_conn *c, const unsigned char *p, size_t n, struct scan *s,
+                struct dd_err *err)
+{
+    const struct store_limits *l = &c->c10d->limits;
+    if (s->pos == 0) {
+        int rc = scan_code(c->table, p[0], s, err);
+        if (rc < 0)
+            return rc;
+    }
+    while (*s->arg != '\0') {
+        size_t len;
+        int rc = field_len(l, p, n, s, &len, err);
+        if (rc < 0)
+            return rc;
+        s->need = s->pos + len;
+        if (s->need > l->max_request)
+            return too_much(err, s, "request length", s->need, l->max_request);
+        if (rc == 0 || s->need > n)
+            return 0;
+        step(s, p, len);
+    }
+    return 1;
+}
+
+/* ---- carrying out ---- */
+
+static void tell_released(struct c10d *c10d)
+{
+    struct store_waiter *w;
+    while ((w = store_released(c10d->engine)) != NULL) {
+        struct c10d_conn *c =
+            (struct c10d_conn *)(void *)((char *)w - offsetof(struct c10d_conn, waiter));
+        c->busy = c->blocked;
+        c->blocked = false;
+        c10d->on_woken(c);
+    }
+}
+
+static int failed(struct dd_err *err, int rc, const char *op)
+{
+    switch (rc) {
+    case -ENOMEM:
+        return dd_err_set(err, rc, "%s: out of memory", op);
+    case -ENOSPC:
+        return dd_err_set(err, rc, "%s: the store is full", op);
+    case -EMSGSIZE:
+        return dd_err_set(err, rc, "%s: the value or the reply is too long", op);
+    default:
+        return rc; /* has its sentence */
+    }
+}
+
+static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd args,
+                     struct store_blob **blob, struct turn *t)
+{
+    struct c10d_request r = {.conn = c, .args = args, .out = t->out, .blob = blob};
+    const struct c10d_op_info *op = &c10d_ops[s->op];
+    int rc = op->run(&r, t->err);
+    tell_released(c->c10d);
+    if (rc < 0)
+        return failed(t->err, rc, op->name);
+    c->c10d->ops++;
+    t->work -= r.work + 1 < t->work ? r.work + 1 : t->work;
+    return 0;
+}
+
+/* Whether the request may be carried out now; if not, blocked or busy says why. */
+static bool may_go_on(struct c10d_conn *c, int op, const struct turn *t)
+{
+    c->busy = t->work == 0 || t->out->total > c->c10d->limits.max_output;
+    if (c->busy)
+        return false;
+    if (!store_is_waiting(&c->waiter) || op == C10D_PING || op == C10D_CANCEL_WAIT)
+        return true;
+    /* A client of table A whose wait timed out tells nobody and goes on; so does one that left. */
+    if (c->table == C10D_TABLE_A || t->last) {
+        store_cancel(c->c10d->engine, &c->waiter);
+        return true;
+    }
+    c->blocked = true;
+    return false;
+}
+
+/* Carries out the requests at p; s is the state of the first and becomes that of the one that is
+ * left. blob: where p is, when it may be taken. Returns the bytes that are done with, or < 0. */
+static ssize_t run(struct c10d_conn *c, const unsigned char *p, size_t n, struct scan *s,
+                   struct store_blob **blob, struct turn *t)
+{
+    size_t done = 0;
+    c->blocked = c->busy = false;
+    while (done < n) {
+        int rc = scan(c, p + done, n - done, s, t->err);
+        if (rc <= 0)
+            return rc < 0 ? rc : (ssize_t)done;
+        if (!may_go_on(c, s->op, t))
+            break;
+        struct dd_rd args = dd_rd_of(p + done + 1, s->pos - 1);
+        bool only = done + s->pos == n;
+        rc = carry_out(c, s, args, only ? blob : NULL, t);
+        if (rc < 0)
+            return rc;
+        done += s->pos;
+        *s = (struct scan){0};
+    }
+    return (ssize_t)done;
+}
+
+/* Which protocol is it? 1: known (*used bytes are done with), 0: more is needed, < 0: none. */
+static int shake_hands(struct c10d_conn *c, const unsigned char *p, size_t n, size_t *used,
+                       struct dd_err *err)
+{
+    static const enum c10d_table old[] = {
+        [STORE_OLD_113] = C10D_TABLE_A,
+        [STORE_OLD_21] = C10D_TABLE_B,
+    };
+    *used = 0;
+    if (memcmp(p, magic, n < MAGIC_LEN ? n : MAGIC_LEN) != 0) {
+        if (c->c10d->old == STORE_OLD_REFUSE)
+            return dd_err_set(err, -EPROTO, "the first bytes are not those of a store client");
+        c->table = old[c->c10d->old];
+        return 1;
+    }
+    if (n < MAGIC_LEN)
+        return 0;
+    c->table = C10D_TABLE_C;
+    *used = MAGIC_LEN;
+    return 1;
+}
+
+/* ---- input that is kept ---- */
+
+static int pend_reserve(struct c10d_pend *pd, size_t more)
+{
+    if (pd->off > 0) {
+        memmove(pd->blob->data, pd->blob->data + pd->off, pd->len - pd->off);
+        pd->len -= pd->off;
+        pd->off = 0;
+    }
+    size_t cap = pd->len + more;
+    if (cap <= pd->blob->cap)
+        return 0;
+    size_t large = pd->len < GROW_FIRST / GROW_TIMES ? GROW_FIRST : pd->len * GROW_TIMES;
+    size_t want = pd->scan.need < large ? pd->scan.need : large;
+    return store_blob_resize(&pd->blob, cap > want ? cap : want);
+}
+
+static int keep(struct c10d_conn *c, const unsigned char *p, size_t n, const struct scan *s)
+{
+    int rc = 0;
+    if (c->pend == NULL) {
+        struct c10d_pend *pd = calloc(1, sizeof(*pd));
+        if (pd == NULL)
+            return -ENOMEM;
+        rc = store_blob_new(&pd->blob, store_engine_account(c->c10d->engine), n);
+        if (rc < 0) {
+            free(pd);
+            return rc;
+        }
+        pd->scan = *s;
+        c->pend = pd;
+    } else {
+        rc = pend_reserve(c->pend, n);
+    }
+    if (rc < 0)
+        return rc;
+    memcpy(c->pend->blob->data + c->pend->len, p, n);
+    c->pend->len += n;
+    return 0;
+}
+
+/* Carries out what is kept, up to the end or something that stops it. */
+static int run_pend(struct c10d_conn *c, struct turn *t)
+{
+    struct c10d_pend *pd = c->pend;
+    size_t used;
+    int rc = 1;
+    if (c->table == C10D_UNKNOWN && pend_len(c) > 0) {
+        rc = shake_hands(c, pd->blob->data + pd->off, pd->len - pd->off, &used, t->err);
+        if (rc <= 0)
+            return rc;
+        pd->off += used;
+    }
+    if (pend_len(c) > 0) {
+        ssize_t n = run(c, pd->blob->data + pd->off, pd->len - pd->off, &pd->scan, &pd->blob, t);
+        if (n < 0)
+            return (int)n;
+        pd->off += (size_t)n;
+        if (n > 0)
+            pd->ahead = pd->ahead_scan.pos = 0;
+    }
+    if (pend_len(c) == 0)
+        drop_pend(c);
+    return 0;
+}
+
+/* Requests behind a wait stand still, but not for one who sends them and then gives up: whether a
+ * CANCEL_WAIT is among them. */
+static bool cancel_is_ahead(const struct c10d_conn *c)
+{
+    struct c10d_pend *pd = c->pend;
+    while (pd->off + pd->ahead < pd->len) {
+        const unsigned char *p = pd->blob->data + pd->off + pd->ahead;
+        if (scan(c, p, pd->len - pd->off - pd->ahead, &pd->ahead_scan, NULL) <= 0)
+            return false;
+        if (pd->ahead_scan.op == C10D_CANCEL_WAIT)
+            return true;
+        pd->ahead += pd->ahead_scan.pos;
+        pd->ahead_scan.pos = 0;
+    }
+    return false;
+}
+
+static int run_kept(struct c10d_conn *c, struct turn *t)
+{
+    int rc = run_pend(c, t);
+    if (rc == 0 && c->blocked && cancel_is_ahead(c)) {
+        store_cancel(c->c10d->engine, &c->waiter);
+        rc = run_pend(c, t);
+    }
+    return rc;
+}
+
+/* ---- from outside ---- */
+
+int c10d_feed(struct c10d_conn *c, const void *data, size_t n, struct store_out *out,
+              struct dd_err *err)
+{
+    struct turn t = {.out = out, .err = err, .work = TURN_WORK};
+    const unsigned char *p = data;
+    struct scan s = {0};
+    size_t used;
+    if (n == 0)
+        return 0;
+    if (c->pend == NULL && c->table == C10D_UNKNOWN) {
+        int rc = shake_hands(c, p, n, &used, err);
+        if (rc < 0)
+            return rc;
+        p += used;
+        n -= used;
+    }
+    if (c->pend == NULL && c->table != C10D_UNKNOWN) {
+        ssize_t done = run(c, p, n, &s, NULL, &t);
+        if (done < 0)
+            return (int)done;
+        p += done;
+        n -= (size_t)done;
+        if (n == 0)
+            return 0;
+        if (!c->blocked)
+            return failed(err, keep(c, p, n, &s), "input");
+    }
+    int rc = keep(c, p, n, &s);
+    return rc < 0 ? failed(err, rc, "input") : run_kept(c, &t);
+}
+
+int c10d_resume(struct c10d_conn *c, struct store_out *out, struct dd_err *err)
+{
+    struct turn t = {.out = out, .err = err, .work = TURN_WORK};
+    c->busy = false;
+    return c->pend == NULL ? 0 : run_kept(c, &t);
+}
+
+int c10d_end(struct c10d_conn *c, struct store_out *out, struct dd_err *err)
+{
+    struct turn t = {.out = out, .err = err, .work = TURN_WORK, .last = true};
+    c->busy = false;
+    return c->pend == NULL ? 0 : run_kept(c, &t);
+}
+
+bool c10d_wants_input(const struct c10d_conn *c)
+{
+    return !c->blocked || pend_len(c) < KEPT_BEHIND_WAIT;
+}
+
+int c10d_room(struct c10d_conn *c, void **ret, size_t *ret_n, struct dd_err *err)
+{
+    struct c10d_pend *pd = c->pend;
+    *ret_n = 0;
+    if (pd == NULL || c->blocked || c->busy || pd->scan.need < pend_len(c) + ROOM_FROM)
+        return 0;
+    int rc = pend_reserve(pd, ROOM_FROM);
+    if (rc < 0)
+        return failed(err, rc, "input");
+    size_t missing = pd->scan.need - pd->len;
+    *ret = pd->blob->data + pd->len;
+    *ret_n = pd->blob->cap - pd->len < missing ? pd->blob->cap - pd->len : missing;
+    return 0;
+}
+
+int c10d_got(struct c10d_conn *c, size_t n, struct store_out *out, struct dd_err *err)
+{
+    struct turn t = {.out = out, .err = err, .work = TURN_WORK};
+    c->pend->len += n;
+    return run_kept(c, &t);
+}

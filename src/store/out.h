@@ -1,0 +1,43 @@
+/* Replies on their way to one reader: small ones are copied, large values are shared. */
+#ifndef DD_STORE_OUT_H
+#define DD_STORE_OUT_H
+
+#include "base/buf.h"
+#include "store/blob.h"
+
+#include <stdint.h>
+#include <sys/uio.h>
+
+/* A value that stands between two bytes of the buffer. */
+struct store_out_ref {
+    size_t pos; /* where in the buffer */
+    struct store_value value;
+};
+
+struct store_out {
+    struct store_account *account;
+    struct dd_buf buf;
+    size_t head; /* bytes of buf that are gone */
+    struct store_out_ref *refs;
+    size_t refs_head, refs_n, refs_cap;
+    size_t total;   /* bytes still to be sent */
+    size_t charged; /* of buf and refs, to the account */
+};
+
+/* The account and the most bytes that may be copied into it. */
+void store_out_init(struct store_out *o, struct store_account *account, size_t max);
+void store_out_done(struct store_out *o);  /* drops what was not sent, frees all; o can be used again */
+void store_out_clear(struct store_out *o); /* the same, but keeps a small buffer */
+
+/* All return 0, -ENOMEM, -ENOSPC (account) or -EMSGSIZE (max). */
+int store_out_bytes(struct store_out *o, const void *p, size_t n);
+int store_out_value(struct store_out *o, const struct store_value *v); /* shares */
+int store_out_u8(struct store_out *o, uint8_t v);
+int store_out_u32(struct store_out *o, uint32_t v);
+int store_out_u64(struct store_out *o, uint64_t v);
+
+/* Fills at most n pieces for writev(2); returns how many. */
+size_t store_out_iov(const struct store_out *o, struct iovec *iov, size_t n);
+void store_out_sent(struct store_out *o, size_t n); /* n <= total */
+
+#endif

@@ -1,0 +1,453 @@
+#include "store/server.h"
+
+#include "store/c10d.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <event2/event_struct.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    SCRATCH = 64 * 1024,     /* one read of small requests */
+    READ_MOST = 1024 * 1024, /* one read into a long request */
+    IOV_MOST = 64,
+    KEEPALIVE_IDLE_S = 120, /* a host that vanished is noticed after idle + count intervals */
+    KEEPALIVE_INTERVAL_S = 20,
+    KEEPALIVE_COUNT = 6,
+};
+
+struct store_conn {
+    struct event ev;
+    struct c10d_conn c10d;
+    struct store_server *server;
+    struct store_out *out; /* what could not be sent at once; NULL while there is nothing */
+    void (*on_gone)(void *arg);
+    void *arg;
+    LIST_ENTRY(store_conn) link; /* on server->conns, or on server->dead */
+    TAILQ_ENTRY(store_conn) later;
+    int fd;       /* -1 when closed */
+    short events; /* that ev is added for */
+    bool admitted;
+    bool is_later; /* on server->later */
+    bool ended;    /* no more input will come */
+    bool deaf;     /* the peer takes no more output; it is dropped */
+    bool doomed;   /* a reply was lost for want of memory: close it */
+};
+
+struct store_server {
+    struct event_base *base;
+    const struct dd_log *log;
+    struct c10d c10d;
+    uint64_t conns_n, conns_total, refused;
+    struct event again; /* timer without delay: more turns for those on `later`, and burials */
+    LIST_HEAD(, store_conn) conns, dead;
+    TAILQ_HEAD(store_later, store_conn) later;
+    size_t later_n;
+    struct store_out out; /* replies to the connection whose turn it is */
+    unsigned char scratch[SCRATCH];
+};
+
+void store_limits_default(struct store_limits *l)
+{
+    *l = (struct store_limits){
+        .max_key = 8192,
+        .max_value = (64 << 20) + 4096,
+        .max_count = 131072,
+        .max_bytes = (size_t)8 << 30,
+        .max_conns = 131072,
+        .max_request = (size_t)1 << 30,
+        .max_output = 1 << 20,
+    };
+}
+
+/* ---- events and ends of a connection ---- */
+
+static void soon(struct store_server *s)
+{
+    static const struct timeval now;
+    if (!event_pending(&s->again, EV_TIMEOUT, NULL))
+        event_add(&s->again, &now);
+}
+
+/* Another turn once all others had theirs. */
+static void turn_later(struct store_conn *c)
+{
+    if (c->is_later)
+        return;
+    c->is_later = true;
+    TAILQ_INSERT_TAIL(&c->server->later, c, later);
+    c->server->later_n++;
+    soon(c->server);
+}
+
+static void not_later(struct store_conn *c)
+{
+    if (!c->is_later)
+        return;
+    c->is_later = false;
+    TAILQ_REMOVE(&c->server->later, c, later);
+    c->server->later_n--;
+}
+
+static void drop_out(struct store_conn *c)
+{
+    if (c->out != NULL) {
+        store_out_done(c->out);
+        free(c->out);
+        c->out = NULL;
+    }
+}
+
+/* The memory goes later, so that callers up the stack may still look at c. */
+static void conn_close(struct store_conn *c)
+{
+    struct store_server *s = c->server;
+    if (c->fd < 0)
+        return;
+    if (c->events != 0)
+        event_del(&c->ev);
+    close(c->fd);
+    c->fd = -1;
+    not_later(c);
+    drop_out(c);
+    c10d_conn_done(&c->c10d);
+    LIST_REMOVE(c, link);
+    LIST_INSERT_HEAD(&s->dead, c, link);
+    s->conns_n--;
+    soon(s);
+}
+
+static void bury(struct store_server *s)
+{
+    struct store_conn *c;
+    while ((c = LIST_FIRST(&s->dead)) != NULL) {
+        LIST_REMOVE(c, link);
+        if (c->on_gone != NULL)
+            c->on_gone(c->arg);
+        free(c);
+    }
+}
+
+/* A slow reader: it is not served until it has taken some of what is there. */
+static bool is_full(const struct store_conn *c)
+{
+    return c->out != NULL && c->out->total > c->server->c10d.limits.max_output;
+}
+
+static void on_io(evutil_socket_t fd, short what, void *arg);
+
+static void update_events(struct store_conn *c)
+{
+    short want = 0;
+    if (c->out != NULL)
+        want |= EV_WRITE;
+    if (!c->ended && !is_full(c) && c10d_wants_input(&c->c10d))
+        want |= EV_READ;
+    if (want == c->events)
+        return;
+    if (c->events != 0)
+        event_del(&c->ev);
+    c->events = 0;
+    if (want == 0)
+        return;
+    if (event_assign(&c->ev, c->server->base, c->fd, want | EV_PERSIST, on_io, c) < 0 ||
+        event_add(&c->ev, NULL) < 0) {
+        c->doomed = true;
+        turn_later(c);
+        return;
+    }
+    c->events = want;
+}
+
+/* ---- output ---- */
+
+static ssize_t send_out(int fd, const struct store_out *o, size_t *ret_offered)
+{
+    struct iovec iov[IOV_MOST];
+    *ret_offered = o->buf.len - o->head;
+    if (o->refs_n == 0)
+        return send(fd, o->buf.data + o->head, *ret_offered, MSG_NOSIGNAL);
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = store_out_iov(o, iov, IOV_MOST)};
+    *ret_offered = 0;
+    for (size_t i = 0; i < m.msg_iovlen; i++)
+        *ret_offered += iov[i].iov_len;
+    return sendmsg(fd, &m, MSG_NOSIGNAL);
+}
+
+/* Sends until the socket takes no more; what is sent in part only is left to EV_WRITE. */
+static void send_some(struct store_conn *c, struct store_out *o)
+{
+    while (o->total > 0 && !c->deaf) {
+        size_t offered;
+        ssize_t n = send_out(c->fd, o, &offered);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            c->deaf = errno != EAGAIN;
+            break;
+        }
+        store_out_sent(o, (size_t)n);
+        if ((size_t)n < offered)
+            break;
+    }
+    if (c->deaf)
+        store_out_clear(o);
+}
+
+/* Makes what is left in the server's buffer the connection's own. */
+static void leave_over(struct store_conn *c, struct store_out *o)
+{
+    c->out = malloc(sizeof(*c->out));
+    if (c->out == NULL) {
+        c->doomed = true;
+        store_out_done(o);
+        return;
+    }
+    *c->out = *o;
+    store_out_init(o, o->account, o->buf.max);
+}
+
+static void flush(struct store_conn *c)
+{
+    struct store_out *o = c->out != NULL ? c->out : &c->server->out;
+    if (o->total > 0)
+        send_some(c, o);
+    if (o->total == 0 && c->out != NULL)
+        drop_out(c);
+    else if (o->total > 0 && c->out == NULL)
+        leave_over(c, o);
+}
+
+/* A wait of another connection than the one whose turn it is has ended. */
+static void on_woken(struct c10d_conn *cc)
+{
+    static const unsigned char stop_waiting;
+    struct store_conn *c =
+        (struct store_conn *)(void *)((char *)cc - offsetof(struct store_conn, c10d));
+    if (cc->busy)
+        turn_later(c);
+    if (c->deaf)
+        return;
+    ssize_t n = c->out == NULL ? send(c->fd, &stop_waiting, 1, MSG_NOSIGNAL) : 0;
+    if (n == 1)
+        return;
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        c->deaf = true;
+        return;
+    }
+    if (c->out == NULL && (c->out = malloc(sizeof(*c->out))) != NULL)
+        store_out_init(c->out, c->server->out.account, c->server->out.buf.max);
+    if (c->out == NULL || store_out_u8(c->out, stop_waiting) < 0) {
+        c->doomed = true;
+        turn_later(c);
+    }
+    update_events(c);
+}
+
+/* ---- input ---- */
+
+/* One read. What was sent before a FIN or a reset is still there and is carried out. */
+static int read_some(struct store_conn *c, struct store_out *o, struct dd_err *err)
+{
+    struct store_server *s = c->server;
+    void *room;
+    size_t room_n;
+    int rc = c10d_room(&c->c10d, &room, &room_n, err);
+    if (rc < 0)
+        return rc;
+    ssize_t n = room_n > 0 ? recv(c->fd, room, room_n < READ_MOST ? room_n : READ_MOST, 0)
+                           : recv(c->fd, s->scratch, sizeof(s->scratch), 0);
+    if (n > 0)
+        return room_n > 0 ? c10d_got(&c->c10d, (size_t)n, o, err)
+                          : c10d_feed(&c->c10d, s->scratch, (size_t)n, o, err);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    c->ended = true;
+    if (n < 0)
+        c->deaf = true;
+    return c10d_end(&c->c10d, o, err);
+}
+
+static int take_input(struct store_conn *c, bool readable, struct dd_err *err)
+{
+    struct store_out *o = c->out != NULL ? c->out : &c->server->out;
+    if (is_full(c))
+        return 0;
+    if (c->ended)
+        return c10d_end(&c->c10d, o, err);
+    if (c->c10d.busy)
+        return c10d_resume(&c->c10d, o, err);
+    return readable && c10d_wants_input(&c->c10d) ? read_some(c, o, err) : 0;
+}
+
+static void turn(struct store_conn *c, bool readable)
+{
+    struct dd_err err;
+    int rc = take_input(c, readable, &err);
+    flush(c);
+    if (rc < 0) {
+        c->server->refused++;
+        dd_log(c->server->log, DD_LOG_DEBUG, "store: connection closed: %s", err.text);
+    }
+    if (rc < 0 || c->doomed || (c->ended && !c->c10d.busy && c->out == NULL)) {
+        conn_close(c);
+        return;
+    }
+    if (c->c10d.busy && !is_full(c))
+        turn_later(c);
+    update_events(c);
+}
+
+static void on_io(evutil_socket_t fd, short what, void *arg)
+{
+    struct store_conn *c = arg;
+    (void)fd;
+    if (what & EV_WRITE)
+        flush(c);
+    turn(c, what & EV_READ);
+}
+
+static void on_again(evutil_socket_t fd, short what, void *arg)
+{
+    struct store_server *s = arg;
+    struct store_conn *c;
+    (void)fd;
+    (void)what;
+    for (size_t n = s->later_n; n > 0 && (c = TAILQ_FIRST(&s->later)) != NULL; n--) {
+        not_later(c);
+        turn(c, false);
+    }
+    bury(s);
+}
+
+/* ---- from outside ---- */
+
+int store_server_new(struct store_server **ret, struct event_base *base, const struct dd_log *log,
+                     const struct store_limits *limits, enum store_old_clients old,
+                     struct dd_err *err)
+{
+    unsigned char seed[DD_SIPHASH_SEED];
+    struct store_engine_limits el = {.max_value = limits->max_value, .max_bytes = limits->max_bytes};
+    if (getrandom(seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
+        return dd_err_set(err, -EIO, "cannot get random bytes for the store: %m");
+    struct store_server *s = calloc(1, sizeof(*s));
+    if (s == NULL || store_engine_new(&s->c10d.engine, &el, seed) < 0) {
+        free(s);
+        return dd_err_set(err, -ENOMEM, "out of memory for the store");
+    }
+    s->base = base;
+    s->log = log;
+    s->c10d.limits = *limits;
+    s->c10d.old = old;
+    s->c10d.on_woken = on_woken;
+    LIST_INIT(&s->conns);
+    LIST_INIT(&s->dead);
+    TAILQ_INIT(&s->later);
+    store_out_init(&s->out, store_engine_account(s->c10d.engine), limits->max_request);
+    if (evtimer_assign(&s->again, base, on_again, s) < 0) {
+        store_engine_free(s->c10d.engine);
+        free(s);
+        return dd_err_set(err, -EINVAL, "cannot make the store's timer");
+    }
+    *ret = s;
+    return 0;
+}
+
+static void close_all(struct store_server *s)
+{
+    struct store_conn *c;
+    while ((c = LIST_FIRST(&s->conns)) != NULL)
+        conn_close(c);
+}
+
+void store_server_free(struct store_server *s)
+{
+    if (s == NULL)
+        return;
+    close_all(s);
+    bury(s);
+    event_del(&s->again);
+    store_out_done(&s->out);
+    store_engine_free(s->c10d.engine);
+    free(s);
+}
+
+void store_server_reset(struct store_server *s)
+{
+    close_all(s);
+    store_engine_clear(s->c10d.engine);
+}
+
+/* Not every kind of socket has these (a socketpair of tests has none), and none is vital. */
+static void set_options(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY,   1                   },
+        {SOL_SOCKET,  SO_KEEPALIVE,  1                   },
+        {IPPROTO_TCP, TCP_KEEPIDLE,  KEEPALIVE_IDLE_S    },
+        {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
+        {IPPROTO_TCP, TCP_KEEPCNT,   KEEPALIVE_COUNT     },
+    };
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                         sizeof(options[i].value));
+}
+
+int store_server_adopt(struct store_server *s, int fd, bool admitted, struct store_conn **ret,
+                       void (*on_gone)(void *arg), void *arg)
+{
+    struct store_conn *c = NULL;
+    bool room = s->conns_n < s->c10d.limits.max_conns;
+    if (!room || (c = calloc(1, sizeof(*c))) == NULL) {
+        s->refused++;
+        close(fd);
+        return room ? -ENOMEM : -EMFILE;
+    }
+    set_options(fd);
+    c->server = s;
+    c->fd = fd;
+    c->on_gone = on_gone;
+    c->arg = arg;
+    c10d_conn_init(&c->c10d, &s->c10d);
+    LIST_INSERT_HEAD(&s->conns, c, link);
+    s->conns_n++;
+    s->conns_total++;
+    if (admitted)
+        store_conn_admit(c);
+    if (ret != NULL)
+        *ret = c;
+    return 0;
+}
+
+void store_conn_admit(struct store_conn *c)
+{
+    if (c->admitted || c->fd < 0)
+        return;
+    c->admitted = true;
+    update_events(c);
+}
+
+void store_conn_close(struct store_conn *c)
+{
+    conn_close(c);
+}
+
+void store_server_stats(const struct store_server *s, struct store_stats *ret)
+{
+    *ret = (struct store_stats){
+        .conns = s->conns_n,
+        .conns_total = s->conns_total,
+        .ops = s->c10d.ops,
+        .keys = store_keys(s->c10d.engine),
+        .bytes = store_engine_account(s->c10d.engine)->used,
+        .waiters = store_waiters(s->c10d.engine),
+        .refused = s->refused,
+    };
+}
