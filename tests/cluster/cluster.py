@@ -1,0 +1,480 @@
+"""A throw-away real Slurm cluster: login machine "ctl" and some nodes, each in namespaces of its own.
+
+    with Cluster(Options(nodes=4)) as cluster:
+        print(cluster.run(["srun", "-N4", "hostname"]).out)
+
+Nothing of the machine it runs on is changed: all lives in namespaces and in one directory below BASE. What is
+running stands in that directory's state.json (numbers with start times), so that a later process can take it down.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+
+import proc
+import slurmconf
+from machine import HERE, PATH, ClusterError, Machine, Result, Run, until
+from proc import Ident
+
+__all__ = ["Cluster", "ClusterError", "Options", "Result", "Run", "until", "why_not", "sweep", "clusters"]
+
+BASE = os.environ.get("DDCLUSTER_BASE", "/var/tmp/ddcluster")
+USERS = {"root": 0, "alice": 20001, "bob": 20002, "nobody": 65534}
+NEEDS = {"util-linux": ["unshare", "nsenter", "setpriv", "setsid", "mount"], "coreutils": ["env", "mknod"],
+         "iproute2": ["ip"], "munge": ["munged"], "slurmctld": ["slurmctld"], "slurmd": ["slurmd"],
+         "slurm-client": ["srun", "sinfo", "scancel", "squeue"]}
+
+
+@dataclass
+class Options:
+    nodes: int = 4
+    names: list = field(default_factory=list)      # default: node1, node2...
+    hostnames: list = field(default_factory=list)  # what gethostname() says there; default: the names
+    family: int = 4            # 6: the nodes have no IPv4 address but 127.0.0.1
+    resolve: str = "good"      # names lead to: good = the address in use, dead = one that nobody has,
+                               # both = a dead and the good one, second = the second interface, none = nowhere
+    own_loopback: bool = False  # a node's own name leads to 127.0.1.1 (as Debian's installer writes it)
+    second: str = ""           # a second interface: "live", or "dead" (up, but nobody answers there)
+    mpi_ports: str = "21000-21999"  # "" : no SLURM_STEP_RESV_PORTS
+    gpus: int = 4
+    cpus: int = 8
+    kill_wait: int = 5
+    slurmd_timeout: int = 6
+    slurm: list = field(default_factory=list)  # more lines for slurm.conf
+    share: list = field(default_factory=list)  # directories below /tmp, /run or /dev/shm that all nodes shall see
+
+
+def why_not():
+    """Why there can be no cluster here, or None."""
+    if os.geteuid() != 0:
+        return "the cluster needs root"
+    for package, commands in NEEDS.items():
+        for command in commands:
+            if shutil.which(command, path=PATH) is None:
+                return f"the cluster needs {command} (Debian package {package})"
+    probe = subprocess.run(["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--mount-proc",
+                            "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True, text=True,
+                           check=False, env={"PATH": PATH})
+    if probe.returncode != 0:
+        return f"the cluster needs namespaces: {probe.stderr.strip()}"
+    return None
+
+
+@contextmanager
+def _base_locked():
+    """The directory of all clusters, made on demand; one process at a time makes or removes clusters in it."""
+    while True:
+        os.makedirs(BASE, exist_ok=True)
+        fd = os.open(BASE, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            try:
+                current = os.stat(BASE).st_ino == os.fstat(fd).st_ino
+            except FileNotFoundError:
+                current = False
+            if current:
+                yield
+                try:
+                    os.rmdir(BASE)  # when it is empty
+                except OSError:
+                    pass
+                return
+        finally:
+            os.close(fd)
+
+
+def clusters():
+    """Tags of all clusters there are."""
+    return sorted(os.listdir(BASE)) if os.path.isdir(BASE) else []
+
+
+def _load(tag):
+    try:
+        with open(f"{BASE}/{tag}/state.json", encoding="utf-8") as f:
+            return json.load(f)
+    except FileNotFoundError:
+        return None
+
+
+def sweep():
+    """Takes down the clusters whose owner is dead; returns their tags."""
+    swept = []
+    with _base_locked():
+        for tag in clusters():
+            state = _load(tag)
+            owner = state and state["owner"]
+            if state is None or (owner and not Ident(**owner).alive()):
+                Cluster.attach(tag).destroy()
+                swept.append(tag)
+    return swept
+
+
+class Cluster:
+    def __init__(self, options=None, tag=None, keep=False):
+        """keep: it outlives this process, until down()."""
+        self.options = options or Options()
+        self.tag = tag or f"t{os.getpid()}-{secrets.token_hex(3)}"
+        if "/" in self.tag or self.tag.startswith("."):
+            raise ClusterError(f"a tag is a plain name, not '{self.tag}'")
+        self.base = f"{BASE}/{self.tag}"
+        self.owner = None if keep else Ident.of(os.getpid())
+        count = self.options.nodes
+        self.names = list(self.options.names) or [f"node{i}" for i in range(1, count + 1)]
+        self.hostnames = list(self.options.hostnames) or self.names
+        self.users = {name: (uid, f"{self.base}/home/{name}" if uid else "/root") for name, uid in USERS.items()}
+        self.machines = {name: Machine(self.base, name, self.users) for name in ["ctl", *self.names]}
+        self.ctl = self.machines["ctl"]
+        self.work = f"{self.base}/work"
+
+    @classmethod
+    def attach(cls, tag):
+        """The cluster that another process has started."""
+        state = _load(tag)
+        if state is None and not os.path.isdir(f"{BASE}/{tag}"):
+            raise ClusterError(f"there is no cluster '{tag}' (there are: {', '.join(clusters()) or 'none'})")
+        cluster = cls(Options(**state["options"]) if state else None, tag)
+        for name, (init, keeper) in (state["machines"] if state else {}).items():
+            machine = cluster.machines[name]
+            machine.init = Ident(**init) if init else None
+            machine.keeper = Ident(**keeper) if keeper else None
+            machine.hidden = tuple(cluster._shared())
+        if state:
+            cluster.owner = Ident(**state["owner"]) if state["owner"] else None
+        return cluster
+
+    def _save(self):
+        machines = {m.name: (m.init and asdict(m.init), m.keeper and asdict(m.keeper))
+                    for m in self.machines.values()}
+        state = {"owner": self.owner and asdict(self.owner), "options": asdict(self.options), "machines": machines}
+        with open(f"{self.base}/state.new", "w", encoding="utf-8") as f:
+            json.dump(state, f)
+        os.rename(f"{self.base}/state.new", f"{self.base}/state.json")
+
+    # --- up and down ---
+
+    def up(self):
+        reason = why_not()
+        if reason:
+            raise ClusterError(reason)
+        sweep()
+        with _base_locked():
+            try:
+                os.mkdir(self.base)
+            except FileExistsError:
+                raise ClusterError(f"cluster '{self.tag}' is already up") from None
+            self._save()
+        try:
+            self._write_files()
+            self._boot(list(self.machines.values()))
+            self._cable_ctl()
+            for name in self.names:
+                self._cable(name)
+            self._munged(self.machines.values())
+            self._slurmctld()
+            for name in self.names:
+                self._slurmd(name)
+            self.wait_idle()
+        except BaseException:
+            if not os.environ.get("DDCLUSTER_KEEP"):
+                self.down()
+            raise
+        return self
+
+    def down(self):
+        with _base_locked():
+            self.destroy()
+
+    def destroy(self):
+        """down() for one who holds the lock."""
+        for machine in self.machines.values():
+            if machine.init:
+                machine.init.kill()  # all at once: none shall see the others die and write about it
+        for machine in self.machines.values():
+            machine.kill()
+        shutil.rmtree(self.base, ignore_errors=True)
+        if os.path.isdir(self.base):
+            shutil.rmtree(self.base)
+
+    def __enter__(self):
+        return self.up()
+
+    def __exit__(self, *exc):
+        self.down()
+
+    def _shared(self):
+        """Outer directories before inner ones."""
+        wanted = {os.path.realpath(path) for path in [self.base, *self.options.share] if os.path.isdir(path)}
+        return sorted(wanted)
+
+    def _write_files(self):
+        for path, mode in (("state", 0o700), ("log", 0o755), ("stage", 0o755), ("home", 0o755), ("work", 0o1777),
+                           ("machines", 0o755)):
+            os.mkdir(f"{self.base}/{path}")
+            os.chmod(f"{self.base}/{path}", mode)
+        for name, (uid, home) in self.users.items():
+            if uid:
+                os.mkdir(home, 0o700)
+                os.chown(home, uid, uid)
+        with open(f"{self.base}/munge.key", "wb") as f:
+            os.fchmod(f.fileno(), 0o400)
+            f.write(secrets.token_bytes(64))
+        nodes = [(name, hostname, self.address(name)) for name, hostname in zip(self.names, self.hostnames)]
+        self._write("slurm.conf", slurmconf.slurm_conf(self.base, self.options, self.address("ctl"), nodes))
+        self._write("gres.conf", slurmconf.gres_conf(self.options))
+        self._write("cgroup.conf", slurmconf.CGROUP_CONF)
+        for name in self.machines:
+            os.mkdir(f"{self.base}/machines/{name}")
+            self.set_hosts(name, self.hosts(name))
+            self._write(f"machines/{name}/nsswitch.conf", slurmconf.NSSWITCH)
+            self._write(f"machines/{name}/passwd", self._accounts("/etc/passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"))
+            self._write(f"machines/{name}/group", self._accounts("/etc/group", "{0}:x:{1}:\n"))
+
+    def _write(self, path, text):
+        with open(f"{self.base}/{path}", "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def _accounts(self, path, form):
+        """The machine's own accounts and ours."""
+        with open(path, encoding="utf-8", errors="surrogateescape") as f:
+            lines = f.readlines()
+        there = {line.partition(":")[0] for line in lines}
+        return "".join(lines) + "".join(form.format(name, uid, home) for name, (uid, home) in self.users.items()
+                                        if name not in there)
+
+    # --- machines, network, daemons ---
+
+    def _boot(self, machines):
+        for machine in machines:
+            hostname = dict(zip(self.names, self.hostnames)).get(machine.name, machine.name)
+            gpus = 0 if machine is self.ctl else self.options.gpus
+            machine.boot(hostname, gpus, self._shared(), self._save)
+        for machine in machines:
+            machine.booted()
+
+    def number(self, name):
+        return 254 if name == "ctl" else self.names.index(name) + 1
+
+    def address(self, name, net=None):
+        """Of a machine, in the network in use, or in net "second" or "nobody" (where no machine is)."""
+        third, n = {None: 7, "second": 8, "nobody": 9}[net], self.number(name)
+        return f"fd00:dd:{third}::{n:x}" if self.options.family == 6 else f"10.231.{third}.{n}"
+
+    def _cable_ctl(self):
+        lines = ["link set lo up", "link add br0 type bridge", "link set br0 up", self._address_line("ctl", "br0")]
+        if self.options.second == "live":
+            lines += ["link add br1 type bridge", "link set br1 up", self._address_line("ctl", "br1", "second")]
+        self.ctl.net(lines)
+
+    def _address_line(self, name, interface, net=None):
+        if self.options.family == 6:
+            return f"addr add {self.address(name, net)}/64 dev {interface} nodad"
+        return f"addr add {self.address(name, net)}/24 dev {interface}"
+
+    def _cable(self, name):
+        """eth0 to ctl's bridge; the second interface ends in nothing when it is to be dead."""
+        machine, n, second = self.machines[name], self.number(name), self.options.second
+        lines = [f"link add p{n} type veth peer name eth0 netns {machine.init.pid}", f"link set p{n} master br0 up"]
+        inner = ["link set lo up", self._address_line(name, "eth0"), "link set eth0 up"]
+        if second:
+            lines += [f"link add q{n} type veth peer name eth1 netns {machine.init.pid}",
+                      f"link set q{n} {'master br1 ' if second == 'live' else ''}up"]
+            inner += [self._address_line(name, "eth1", "second"), "link set eth1 up"]
+        self.ctl.net(lines)
+        machine.net(inner)
+
+    def _munged(self, machines):
+        """Slurm has its own socket name, so that a test can take munge's usual one away."""
+        for machine in machines:
+            machine.daemon(["munged", "--foreground", "--force", f"--key-file={self.base}/munge.key",
+                            "--num-threads=2", "--socket=/run/munge/slurm.socket",
+                            "--pid-file=/run/munge/munged.pid", "--log-file=/run/munge/munged.log",
+                            "--seed-file=/run/munge/munged.seed"], "munged")
+        for machine in machines:
+            place = f"/proc/{machine.init.pid}/root/run/munge"
+            until(lambda place=place: os.path.exists(f"{place}/slurm.socket"), 10,
+                  lambda machine=machine: f"munged of {machine.name} listens: {machine.log('munged')}")
+            os.symlink("slurm.socket", f"{place}/munge.socket.2")
+
+    def _slurmctld(self):
+        """Returns when it listens: whoever calls earlier waits a second before the next try."""
+        self.ctl.daemon(["slurmctld", "-D", "-c"], "slurmctld")
+        until(lambda: proc.is_listening(self.ctl.init.pid, 6817), 20,
+              lambda: f"slurmctld listens: {self.ctl.log('slurmctld')}")
+
+    def _slurmd(self, name):
+        self.machines[name].daemon(["slurmd", "-D", "-N", name], "slurmd")
+
+    def states(self):
+        """Slurm's state of each node: {"node1": "idle", ...}."""
+        done = self.ctl.run(["sinfo", "-h", "-p", "main", "-N", "-o", "%N %T"])
+        return dict(line.split() for line in done.out.splitlines()) if done.rc == 0 else {}
+
+    def wait_idle(self, nodes=None, timeout=30):
+        """Until Slurm gives jobs to these nodes (all) again."""
+        wanted = nodes or self.names
+        until(lambda: all(self.states().get(name) == "idle" for name in wanted), timeout,
+              lambda: f"nodes {wanted} idle: {self.states()}; log in {self.base}/log")
+
+    def crash(self, name):
+        """Power loss: nobody is told."""
+        self.cut(name)
+        self.machines[name].kill()
+        # Unsent goodbyes keep the dead network alive for minutes, and it would keep the cables.
+        self.ctl.net([f"link del {self._port(name, interface)}" for interface in self._interfaces()])
+        self._save()
+
+    def start(self, name):
+        """After crash()."""
+        machine = self.machines[name]
+        self._boot([machine])
+        self._cable(name)
+        self._munged([machine])
+        self._slurmd(name)
+        return machine
+
+    def _interfaces(self):
+        return ["eth0", "eth1"] if self.options.second else ["eth0"]
+
+    def cut(self, name, interface="eth0"):
+        """Pulls the cable."""
+        self.ctl.net([f"link set {self._port(name, interface)} down"])
+
+    def heal(self, name, interface="eth0"):
+        self.ctl.net([f"link set {self._port(name, interface)} up"])
+
+    def _port(self, name, interface):
+        return {"eth0": "p", "eth1": "q"}[interface] + str(self.number(name))
+
+    def stop_slurmd(self, name):
+        """Only slurmd dies: its stepds and tasks live on."""
+        for process in self.all_processes(name):
+            if process.cmdline.startswith("slurmd "):
+                Ident.of(process.outer).kill()
+
+    def start_slurmd(self, name):
+        self._slurmd(name)
+
+    def munge(self, name, there):
+        """Whether munge's usual socket is there in this machine (Slurm keeps its own)."""
+        path = f"/proc/{self.machines[name].init.pid}/root/run/munge/munge.socket.2"
+        if there and not os.path.lexists(path):
+            os.symlink("slurm.socket", path)
+        elif not there and os.path.lexists(path):
+            os.unlink(path)
+
+    # --- names ---
+
+    def hosts(self, name):
+        """The text of a machine's /etc/hosts, as the options have it."""
+        lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost", f"{self.address('ctl')} ctl"]
+        if self.options.own_loopback and name != "ctl":
+            own = self.hostnames[self.names.index(name)]
+            lines.append("127.0.1.1 " + own)
+        dead = "second" if self.options.second == "dead" else "nobody"
+        nets = {"good": [None], "dead": [dead], "both": [dead, None], "second": ["second"], "none": []}
+        for other, hostname in zip(self.names, self.hostnames):
+            if self.options.own_loopback and other == name:
+                continue
+            names = other if other == hostname else f"{hostname} {other}"
+            lines += [f"{self.address(other, net)} {names}" for net in nets[self.options.resolve]]
+        return "\n".join(lines) + "\n"
+
+    def set_hosts(self, name, text):
+        """Replaces a machine's /etc/hosts."""
+        self._write(f"machines/{name}/hosts", text)
+
+    # --- commands ---
+
+    def popen(self, argv, node="ctl", **how):
+        """Starts a command (user=, env=, cwd=, tty=) in the directory that all machines share."""
+        how.setdefault("cwd", self.work)
+        return self.machines[node].popen(argv, **how)
+
+    def run(self, argv, node="ctl", timeout=60, **how):
+        with self.popen(argv, node, **how) as run:
+            return run.wait(timeout)
+
+    def directory(self, name, user="root"):
+        """A new directory that all machines see."""
+        path = f"{self.work}/{name}-{secrets.token_hex(3)}"
+        os.mkdir(path)
+        os.chown(path, USERS[user], USERS[user])
+        return path
+
+    def reset(self, timeout=30):
+        """No jobs, all cables in, all nodes up."""
+        for name in self.names:
+            if self.machines[name].up():
+                self.heal(name)
+            else:
+                self.start(name)
+            self.set_hosts(name, self.hosts(name))
+            self.munge(name, True)
+        jobs = self.ctl.run(["squeue", "-h", "-o", "%A"]).out.split()
+        if jobs:
+            self.ctl.run(["scancel", *jobs])
+        until(lambda: self.ctl.run(["squeue", "-h"]).out == "", timeout,
+              lambda: "no jobs: " + self.ctl.run(["squeue"]).out)
+        self.wait_idle(timeout=timeout)
+
+    def squat(self, name, ports, how="silent", user="nobody"):
+        """A listener of another user in a node: "silent" accepts and says nothing, "garbage" talks nonsense, "close"
+        hangs up, "deaf" never accepts. Returns the Run; close() ends it."""
+        run = self.popen(["python3", f"{HERE}/squatter.py", how, *map(str, ports)], node=name, user=user)
+        run.wait_for("listening")
+        return run
+
+    # --- looking ---
+
+    def all_processes(self, name):
+        """With those of the machine itself."""
+        return proc.processes(self.machines[name].init.pid)
+
+    def processes(self, name):
+        return self.machines[name].processes()
+
+    def kill(self, name, pid, sig=signal.SIGKILL):
+        """`pid` as the machine's own processes see it."""
+        for process in self.processes(name):
+            if process.pid == pid:
+                ident = Ident.of(process.outer)
+                return bool(ident and ident.kill(sig))
+        return False
+
+    def sockets(self, name):
+        return self.machines[name].sockets()
+
+    def shm(self, name):
+        return self.machines[name].files("/dev/shm")
+
+    def tmp(self, name):
+        return self.machines[name].files("/tmp")
+
+    def snapshot(self, names=None):
+        """What a job could leave on the nodes, as a set of (node, text)."""
+        seen = set()
+        for name in names or self.names:
+            machine = self.machines[name]
+            things = machine.processes() + machine.sockets() + machine.files("/dev/shm") + machine.files("/tmp")
+            seen |= {(name, str(thing)) for thing in things}
+        return seen
+
+    def assert_nothing_left(self, before, timeout=10):
+        """Until the nodes look as in `before` (a snapshot()); they may not for `timeout` seconds: ClusterError with
+        what there is too much."""
+        deadline = time.monotonic() + timeout
+        names = sorted({name for name in self.names if self.machines[name].up()})
+        while True:
+            left = sorted(self.snapshot(names) - before)
+            if not left:
+                return
+            if time.monotonic() > deadline:
+                raise ClusterError("left behind: " + "; ".join(f"{name}: {what}" for name, what in left))
+            time.sleep(0.05)

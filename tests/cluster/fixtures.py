@@ -1,0 +1,54 @@
+"""pytest fixtures around cluster.py. A test that asks for one is skipped, with the reason, where there can be none."""
+
+import os
+import sys
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+from cluster import Cluster, Options, why_not  # noqa: E402
+
+
+def shared():
+    """What the nodes must see although it may lie below a place that each has for itself."""
+    python = os.environ.get("DDRUN_PYTHON", sys.executable)
+    places = [os.path.dirname(HERE), os.environ.get("DDRUN_BUILD", ""), os.path.dirname(os.path.dirname(python))]
+    return [os.path.abspath(place) for place in places if place]
+
+
+@pytest.fixture(scope="session")
+def _can_cluster():
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def _four_nodes(_can_cluster):
+    with Cluster(Options(share=shared())) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_four_nodes):
+    """Four nodes, idle, nothing running; the same cluster for all tests of the session."""
+    _four_nodes.reset()
+    return _four_nodes
+
+
+@pytest.fixture
+def new_cluster(_can_cluster):
+    """new_cluster(nodes=2, family=6, ...) starts one of its own for the test (see Options)."""
+    started = []
+
+    def start(**options):
+        made = Cluster(Options(share=shared() + options.pop("share", []), **options))
+        started.append(made)
+        return made.up()
+
+    yield start
+    for made in started:
+        made.down()

@@ -1,0 +1,241 @@
+"""One machine of the throw-away cluster: mount, uts, ipc, net and pid namespaces, kept by a process 1.
+
+Nothing of it exists outside its own processes: when they are dead, so are its mounts, interfaces and sockets.
+"""
+
+import os
+import pty
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+
+import proc
+from proc import Ident
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DAEMONS = ("munged", "slurmd", "slurmctld")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ClusterError(Exception):
+    """What went wrong, in a sentence."""
+
+
+def until(condition, timeout, what):
+    """The first true result of condition(), asked often; ClusterError when `what` has not come true."""
+    deadline = time.monotonic() + timeout
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise ClusterError(f"not within {timeout} s: {what() if callable(what) else what}")
+        time.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Result:
+    rc: int  # negative: died of that signal
+    out: str
+    err: str
+
+
+class Run:
+    """A command that runs in a machine; its output goes to files, so it can be looked at meanwhile."""
+
+    def __init__(self, argv, env, tty=False, label=""):
+        self.label = label
+        self._out, self._err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self._terminal = None
+        streams = {"stdin": subprocess.DEVNULL, "stdout": self._out, "stderr": self._err}
+        if tty:
+            self._terminal, inner = pty.openpty()
+            streams["stdin"] = inner
+        self._popen = subprocess.Popen(argv, env=env, cwd="/", start_new_session=True, **streams)
+        if tty:
+            os.close(inner)
+
+    @staticmethod
+    def _text(file):
+        fd = file.fileno()  # shared with the command, whose place in the file must stay
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
+
+    @property
+    def out(self):
+        return self._text(self._out)
+
+    @property
+    def err(self):
+        return self._text(self._err)
+
+    @property
+    def rc(self):
+        """None while it runs."""
+        return self._popen.poll()
+
+    def _inner(self):
+        """The command itself is the only child of nsenter."""
+        pid = self._popen.pid
+        try:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+                children = f.read().split()
+        except OSError:
+            return None
+        return Ident.of(int(children[0])) if children else None
+
+    def signal(self, sig):
+        inner = until(lambda: self._inner() or self.rc is not None, 5, f"{self.label} has started")
+        if inner is True or not inner.kill(sig):
+            raise ClusterError(f"{self.label} has already ended with {self.rc}")
+
+    def type(self, keys):
+        """Keys on its terminal (tty=True)."""
+        os.write(self._terminal, keys)
+
+    def wait(self, timeout=60):
+        try:
+            self._popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            last = f"stdout:\n{self.out}\nstderr:\n{self.err}"
+            self.close()
+            raise ClusterError(f"{self.label}: not ended within {timeout} s; {last}") from None
+        return Result(self.rc, self.out, self.err)
+
+    def wait_for(self, text, timeout=60):
+        """Until `text` stands in its output."""
+        def seen():
+            ended = self.rc is not None
+            if text in self.out or text in self.err:
+                return True
+            if ended:
+                raise ClusterError(f"{self.label} ended with {self.rc} without '{text}': {self.out}{self.err}")
+            return False
+        until(seen, timeout, lambda: f"'{text}' in the output of {self.label}: {self.out}{self.err}")
+
+    def close(self):
+        """Kills it if it still runs."""
+        inner = self._inner()
+        if inner and self.rc is None:
+            inner.kill(signal.SIGKILL)
+        if self.rc is None:
+            self._popen.kill()
+        self._popen.wait()
+        if self._terminal is not None:
+            os.close(self._terminal)
+            self._terminal = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
+
+class Machine:
+    def __init__(self, base, name, users, init=None, keeper=None):
+        self.base, self.name, self.users = base, name, users
+        self.init, self.keeper = init, keeper  # Ident of process 1 and of the unshare above it
+        self._children = []
+        self.hidden = ()
+
+    # --- life ---
+
+    def boot(self, hostname, gpus, share, note):
+        """First half: starts process 1, calls note() once it is known; finish with booted()."""
+        log = open(f"{self.base}/log/machine.{self.name}", "ab")
+        argv = ["unshare", "--mount", "--uts", "--ipc", "--net", "--pid", "--fork", "--kill-child=KILL", "--",
+                "sh", f"{HERE}/machine.sh", self.base, self.name, hostname, str(gpus), *share]
+        with log:
+            self._boot = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd="/",
+                                          env={"PATH": PATH}, start_new_session=True)
+        self._children.append(self._boot)
+        self.hidden = tuple(share)
+        line = self._boot.stdout.readline()
+        if not line:
+            self._boot.kill()
+            raise ClusterError(f"machine {self.name} did not start: {self.log('machine')}")
+        self.keeper, self.init = Ident.of(self._boot.pid), Ident.of(int(line))
+        note()
+
+    def booted(self):
+        with self._boot.stdin as go, self._boot.stdout as answer:
+            go.write(b"go\n")
+            go.flush()
+            if answer.readline() != b"ready\n":
+                raise ClusterError(f"machine {self.name} did not start: {self.log('machine')}")
+
+    def up(self):
+        return self.init is not None and self.init.alive()
+
+    def kill(self, timeout=20):
+        """Process 1 takes all others with it; returns when nothing of the machine is left."""
+        if self.init:
+            self.init.kill()
+            if not self.init.wait_gone(timeout) or not self.keeper.wait_gone(timeout):  # that one reaps and follows
+                raise ClusterError(f"machine {self.name} (process {self.init.pid}) does not die")
+        for child in self._children:
+            child.wait()
+        self._children = []
+        self.init = self.keeper = None
+
+    # --- commands ---
+
+    def enter(self, argv, user="root", env=None, cwd="/", tty=False):
+        """The argument list and environment with which `argv` starts inside; nothing is inherited."""
+        if not self.up():
+            raise ClusterError(f"machine {self.name} is down")
+        uid, home = self.users[user]
+        full = {"PATH": PATH, "HOME": home, "USER": user, "LOGNAME": user, "LANG": "C.UTF-8",
+                "SLURM_CONF": f"{self.base}/slurm.conf", **(env or {})}
+        head = ["nsenter", "-t", str(self.init.pid), "-m", "-u", "-i", "-n", "-p", "--", "env", "-C", cwd, "--"]
+        if uid:
+            head += ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups",
+                     "--inh-caps=-all", "--bounding-set=-all", "--"]
+        if tty:
+            head += ["setsid", "--ctty"]
+        return head + list(argv), full
+
+    def popen(self, argv, **how):
+        full, env = self.enter(argv, **how)
+        return Run(full, env, how.get("tty", False), f"'{' '.join(argv)[:80]}' on {self.name}")
+
+    def run(self, argv, timeout=60, **how):
+        with self.popen(argv, **how) as run:
+            return run.wait(timeout)
+
+    def daemon(self, argv, log):
+        """Starts one of the machine's own daemons, which stays in the foreground of its own session."""
+        full, env = self.enter(argv)
+        with open(f"{self.base}/log/{log}.{self.name}", "ab") as out:
+            self._children.append(subprocess.Popen(full, env=env, cwd="/", start_new_session=True,
+                                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out))
+
+    def net(self, commands):
+        """ip(8) commands, one a line, in the machine's network; pids in them are outer ones."""
+        done = subprocess.run(["nsenter", "-t", str(self.init.pid), "-n", "--", "ip", "-batch", "-"], check=False,
+                              input="\n".join(commands) + "\n", capture_output=True, text=True, cwd="/",
+                              env={"PATH": PATH})
+        if done.returncode != 0:
+            raise ClusterError(f"network of machine {self.name}: {done.stderr.strip()}")
+
+    def log(self, what):
+        with open(f"{self.base}/log/{what}.{self.name}", encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    # --- looking ---
+
+    def _is_own(self, process):
+        name = process.cmdline.partition(" ")[0].rstrip(":")
+        return process.pid == 1 or (process.uid == 0 and name in DAEMONS)
+
+    def processes(self):
+        """Without process 1 and the machine's daemons."""
+        return [p for p in proc.processes(self.init.pid) if not self._is_own(p)] if self.up() else []
+
+    def sockets(self):
+        return proc.sockets(self.init.pid, self._is_own) if self.up() else []
+
+    def files(self, top):
+        return proc.files(self.init.pid, top, self.hidden) if self.up() else []

@@ -1,0 +1,231 @@
+"""What /proc tells about the processes, sockets and files of one machine of the cluster."""
+
+import ipaddress
+import os
+import select
+import signal
+import struct
+from dataclasses import dataclass
+
+
+def _stat(pid):
+    with open(f"/proc/{pid}/stat", "rb") as f:
+        return f.read().rpartition(b")")[2].split()
+
+
+@dataclass(frozen=True)
+class Ident:
+    """A process that cannot be taken for a later one with the same number."""
+
+    pid: int
+    start: int
+
+    @classmethod
+    def of(cls, pid):
+        """None when there is no such process."""
+        try:
+            return cls(pid, int(_stat(pid)[19]))
+        except (OSError, IndexError):
+            return None
+
+    def alive(self):
+        try:
+            stat = _stat(self.pid)
+        except OSError:
+            return False
+        return int(stat[19]) == self.start and stat[0] not in (b"Z", b"X")
+
+    def kill(self, sig=signal.SIGKILL):
+        """True when the signal was sent to this very process."""
+        try:
+            fd = os.pidfd_open(self.pid)
+        except OSError:
+            return False
+        try:
+            if not self.alive():
+                return False
+            signal.pidfd_send_signal(fd, sig)
+            return True
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(fd)
+
+    def wait_gone(self, timeout):
+        """True when it has ended (it may still wait to be reaped)."""
+        try:
+            fd = os.pidfd_open(self.pid)
+        except OSError:
+            return True
+        try:
+            if not self.alive():
+                return True
+            poll = select.poll()
+            poll.register(fd, select.POLLIN)
+            return bool(poll.poll(timeout * 1000))
+        finally:
+            os.close(fd)
+
+
+@dataclass(frozen=True, order=True)
+class Proc:
+    pid: int  # as seen in the machine
+    cmdline: str
+    uid: int
+    outer: int  # its number outside
+
+    def __str__(self):
+        return f"process {self.pid} (uid {self.uid}): {self.cmdline}"
+
+
+@dataclass(frozen=True, order=True)
+class Sock:
+    proto: str  # tcp, tcp6, udp, udp6, unix
+    local: str
+    remote: str
+    state: str  # listen, established, bound
+    owner: str  # "pid command", "" when no process has it any more
+
+    def __str__(self):
+        return f"{self.proto} {self.local} {self.remote} {self.state} of {self.owner or 'nobody'}"
+
+
+def _pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def _cmdline(pid):
+    text = _read(f"/proc/{pid}/cmdline")
+    if text:
+        return text.rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    return "[" + _read(f"/proc/{pid}/comm").strip().decode(errors="replace") + "]"
+
+
+def _status(pid):
+    lines = _read(f"/proc/{pid}/status").decode(errors="replace").splitlines()
+    return {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def processes(init):
+    """Everything that lives in the pid namespace of process `init`, zombies too."""
+    try:
+        space = os.stat(f"/proc/{init}/ns/pid").st_ino
+    except OSError:
+        return []
+    found = []
+    for pid in _pids():
+        try:
+            if os.stat(f"/proc/{pid}/ns/pid").st_ino != space:
+                continue
+        except OSError:
+            continue
+        status = _status(pid)
+        if "NSpid" in status:
+            found.append(Proc(int(status["NSpid"][-1]), _cmdline(pid), int(status["Uid"][0]), pid))
+    return sorted(found)
+
+
+def _owners(procs):
+    """Socket inode -> the process that holds it."""
+    owners = {}
+    for proc in procs:
+        try:
+            fds = os.listdir(f"/proc/{proc.outer}/fd")
+        except OSError:
+            continue
+        for fd in fds:
+            try:
+                target = os.readlink(f"/proc/{proc.outer}/fd/{fd}")
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                owners.setdefault(target[8:-1], proc)
+    return owners
+
+
+def _endpoint(text):
+    """'0100007F:1F90' or its 32-digit form -> '127.0.0.1:8080' or '[::1]:8080' (words in host order)."""
+    host, _, port = text.partition(":")
+    words = [int(host[i:i + 8], 16) for i in range(0, len(host), 8)]
+    address = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
+    return f"[{address}]:{int(port, 16)}" if address.version == 6 else f"{address}:{int(port, 16)}"
+
+
+_INET_STATE = {"0A": "listen", "01": "established"}
+
+
+def _inet(init, proto):
+    for line in _read(f"/proc/{init}/net/{proto}").decode().splitlines()[1:]:
+        field = line.split()
+        state = "bound" if proto.startswith("udp") else _INET_STATE.get(field[3])
+        if state:
+            yield field[9], proto, _endpoint(field[1]), _endpoint(field[2]), state
+
+
+def is_listening(init, port):
+    """Whether anybody listens on a TCP port in the machine of process `init`."""
+    rows = [row for proto in ("tcp", "tcp6") for row in _inet(init, proto)]
+    return any(state == "listen" and local.endswith(f":{port}") for _, _, local, _, state in rows)
+
+
+def _unix(init):
+    """Listening ones only: connections have no name of their own."""
+    for line in _read(f"/proc/{init}/net/unix").decode(errors="replace").splitlines()[1:]:
+        field = line.split(None, 7)
+        if int(field[3], 16) & 0x10000:
+            yield field[6], "unix", field[7] if len(field) > 7 else "", "", "listen"
+
+
+def sockets(init, is_own):
+    """Listening and established sockets of the machine of process `init`, without those of the
+    processes for which is_own(Proc) holds."""
+    owners = _owners(processes(init))
+    found = []
+    rows = [row for proto in ("tcp", "tcp6", "udp", "udp6") for row in _inet(init, proto)]
+    for inode, proto, local, remote, state in rows + list(_unix(init)):
+        proc = owners.get(inode)
+        # The owner of an unaccepted or half-closed connection cannot be known: those of Slurm's
+        # daemons come and go, so only a listener counts when nobody has it.
+        if is_own(proc) if proc else state != "listen":
+            continue
+        found.append(Sock(proto, local, remote, state, f"{proc.pid} {proc.cmdline}" if proc else ""))
+    return sorted(found)
+
+
+def files(init, top, hidden=()):
+    """Paths of all files and directories below `top` as the machine sees it; not into other mounts, and
+    without the paths in `hidden` and what leads to them."""
+    root = f"/proc/{init}/root"
+    found = []
+    try:
+        device = os.lstat(root + top).st_dev
+    except OSError:
+        return found
+    stack = [top]
+    while stack:
+        place = stack.pop()
+        try:
+            entries = list(os.scandir(root + place))
+        except OSError:
+            continue
+        for entry in entries:
+            path = f"{place}/{entry.name}"
+            try:
+                info = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if info.st_dev != device:
+                continue
+            if not any(way == path or way.startswith(path + "/") for way in hidden):
+                found.append(path)
+            if entry.is_dir(follow_symlinks=False):
+                stack.append(path)
+    return sorted(found)

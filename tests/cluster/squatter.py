@@ -1,0 +1,41 @@
+"""A listener that has nothing to do with us: squatter.py silent|garbage|close|deaf PORT...
+
+On all addresses, IPv6 and IPv4, as the ddrun daemon itself would have it.
+"""
+
+import selectors
+import socket
+import sys
+
+
+def listen(port):
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))
+
+
+def main(how, ports):
+    selector = selectors.DefaultSelector()
+    for port in ports:
+        selector.register(listen(port), selectors.EVENT_READ)
+    print("listening", flush=True)
+    guests = []
+    while True:
+        for key, _ in selector.select():
+            if how == "deaf":
+                selector.unregister(key.fileobj)
+                continue
+            guest, peer = key.fileobj.accept()
+            print("guest", peer[0], key.fileobj.getsockname()[1], flush=True)
+            if how == "garbage":
+                try:
+                    guest.send(bytes(range(256)) * 16)
+                except OSError:
+                    pass
+            if how == "close":
+                guest.close()
+            else:
+                guests.append(guest)
+
+
+main(sys.argv[1], [int(port) for port in sys.argv[2:]])
