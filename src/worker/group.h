@@ -1,7 +1,20 @@
 /* The workers of one node in one round: started together, watched, stopped together.
  *
  * Each worker gets a session and process group of its own, dies with the agent (PDEATHSIG), has no
- * signal blocked or ignored that the user's shell had not, and no file descriptor above 2. Exits arrive through the loop.
+ * signal blocked or ignored, and no file descriptor above 2. The worker with rank 0 has the agent's
+ * stdin, the others /dev/null. Exits arrive through the loop (SIGCHLD by evsignal: libevent allows
+ * signals in one event_base of a process at a time).
+ *
+ * What a worker leaves behind is ended too:
+ * - The rest of its process group gets SIGTERM when the worker ends by itself, SIGKILL 2 s later;
+ *   during worker_group_stop() it has the same grace as the workers (a shell script that dies of
+ *   SIGTERM at once while its Python child writes a checkpoint).
+ * - When the agent is a child subreaper (prctl PR_SET_CHILD_SUBREAPER, the caller's business), any
+ *   other process that was orphaned onto it (daemons with setsid, jobs in process groups of their
+ *   own) is ended after the last worker: 100 ms to end by itself, SIGTERM, at last SIGKILL.
+ *   Children that the agent had when the group was started are never touched; those that it starts
+ *   later for other purposes must be named with worker_group_protect() before the loop runs again.
+ * - A process that does not die within 10 s after SIGKILL (state D) is logged and left.
  */
 #ifndef DD_WORKER_GROUP_H
 #define DD_WORKER_GROUP_H
@@ -22,7 +35,7 @@ struct worker_output; /* worker/output.h */
 struct worker_exit {
     int local_rank;
     pid_t pid;
-    int code;          /* exit status, or 128 + signal */
+    int code;          /* exit status, or 128 + signal; 137 for one that did not even die of SIGKILL */
     int signal;        /* 0 when it exited by itself */
     uint64_t real_ns;  /* CLOCK_REALTIME when it was noticed */
 };
@@ -36,24 +49,34 @@ struct worker_spec {
 };
 
 struct worker_group_cb {
-    void (*on_exit)(void *arg, const struct worker_exit *e); /* each worker once */
-    void (*on_empty)(void *arg); /* all have exited, their output has been read to the end, and
-                                    nothing of their process groups lives any more */
+    /* each worker once; what it wrote to stderr has been read (worker_output_tail) */
+    void (*on_exit)(void *arg, const struct worker_exit *e);
+    /* once: all have exited, their output has been read to the end, and nothing of their process
+     * groups lives any more */
+    void (*on_empty)(void *arg);
     void *arg;
 };
 
-/* Starts n workers. out is borrowed and may be NULL (workers then inherit stdout and stderr: the
- * fast path). On failure nothing is left running. Gives *ret. */
+/* Starts n workers; returns when all have become their programs. out is borrowed and may be NULL
+ * (workers then inherit stdout and stderr: the fast path). On failure nothing is left running and the
+ * sentence names the program. When a file system takes longer than 1 s to give the program, it
+ * returns 0 and a failure shows later: a log line, and exit code 126 or 127. specs is borrowed during
+ * the call; base, log and out until free; fds 0 to 2 of the agent are open. Gives *ret. */
 int worker_group_start(struct worker_group **ret, struct event_base *base, const struct dd_log *log,
                        const struct worker_spec *specs, int n, struct worker_output *out,
                        const struct worker_group_cb *cb, struct dd_err *err);
 
-/* Sends sig to the process groups of all workers that still run. */
+/* A child that the agent started for other purposes after the group; it will not be ended with it. */
+int worker_group_protect(struct worker_group *g, pid_t pid);
+
+/* Sends sig to the process groups of all workers that still run; SIGUSR1 and SIGUSR2, which schedulers
+ * use to announce something, only to those of their processes that have a handler. */
 void worker_group_signal(struct worker_group *g, int sig);
 /* Sends sig now and SIGKILL after grace_ms; calling it again only shortens. Idempotent. */
 void worker_group_stop(struct worker_group *g, int sig, unsigned grace_ms);
 int worker_group_running(const struct worker_group *g);
-/* Kills what is left, at once and without callbacks. NULL is fine. */
+/* Kills what is left, at once and without callbacks. NULL is fine. May be called in on_empty, but not
+ * in on_exit. */
 void worker_group_free(struct worker_group *g);
 
 #endif

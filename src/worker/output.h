@@ -37,4 +37,20 @@ const char *worker_output_error_file(const struct worker_output *o, int local_ra
 const char *worker_output_tail(const struct worker_output *o, int local_rank);
 void worker_output_free(struct worker_output *o);
 
+/* The rest is for worker/group.c. */
+
+/* stdout and stderr of a worker that is about to start, lent until worker_output_started(); -1: the
+ * agent's own. */
+int worker_output_fds(struct worker_output *o, int local_rank, int ret_fds[2], struct dd_err *err);
+/* All workers have been started: their ends are closed here, reading begins. */
+void worker_output_started(struct worker_output *o);
+/* Reads what is there of this worker's output, so that worker_output_tail() is complete. */
+void worker_output_catch_up(struct worker_output *o, int local_rank);
+/* No writer is left (whoever still holds the other end is not waited for): reads the rest, flushes it,
+ * then calls done from the loop. limit_ms: give up on a console that takes nothing for so long;
+ * 0: wait as long as it takes. */
+void worker_output_finish(struct worker_output *o, unsigned limit_ms, void (*done)(void *arg), void *arg);
+/* Closes everything of this round at once; done is not called any more. */
+void worker_output_abort(struct worker_output *o);
+
 #endif

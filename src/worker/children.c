@@ -1,0 +1,152 @@
+#include "worker/children.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PROC_FILE_MAX = 1 << 20 };
+
+bool pid_list_has(const struct pid_list *l, pid_t pid)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->v[i] == pid)
+            return true;
+    return false;
+}
+
+int pid_list_add(struct pid_list *l, pid_t pid)
+{
+    if (pid_list_has(l, pid))
+        return 0;
+    if (l->n == l->cap) {
+        size_t cap = l->cap == 0 ? 16 : 2 * l->cap;
+        pid_t *v = realloc(l->v, cap * sizeof(*v));
+        if (v == NULL)
+            return -ENOMEM;
+        l->v = v;
+        l->cap = cap;
+    }
+    l->v[l->n++] = pid;
+    return 0;
+}
+
+void pid_list_done(struct pid_list *l)
+{
+    free(l->v);
+    *l = (struct pid_list){0};
+}
+
+struct proc_stat {
+    pid_t ppid;
+    pid_t pgid;
+};
+
+/* Src: proc(5): "PID (COMM) STATE PPID PGRP ..."; COMM may hold anything, so look for the last ')'.
+ */
+static int proc_stat_read(pid_t pid, struct proc_stat *ret)
+{
+    char path[40];
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
+    int rc = dd_read_file(path, &b, NULL);
+    const char *text = rc < 0 ? NULL : dd_buf_str(&b);
+    const char *rest = text == NULL ? NULL : strrchr(text, ')');
+    int ppid, pgid;
+    if (rest == NULL || sscanf(rest, ") %*c %d %d", &ppid, &pgid) != 2)
+        return rc < 0 ? rc : -EINVAL;
+    *ret = (struct proc_stat){.ppid = ppid, .pgid = pgid};
+    return 0;
+}
+
+/* Calls fn for every process; kernels without CONFIG_PROC_CHILDREN, and rare needs. */
+static int proc_each(int (*fn)(void *arg, pid_t pid, const struct proc_stat *st), void *arg)
+{
+    DIR *d = opendir("/proc");
+    if (d == NULL)
+        return -errno;
+    int rc = 0;
+    for (struct dirent *e = readdir(d); e != NULL && rc >= 0; e = readdir(d)) {
+        struct proc_stat st;
+        pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)strtol(e->d_name, NULL, 10) : 0;
+        if (pid > 0 && proc_stat_read(pid, &st) == 0)
+            rc = fn(arg, pid, &st);
+    }
+    closedir(d);
+    return rc;
+}
+
+static int add_if_child(void *arg, pid_t pid, const struct proc_stat *st)
+{
+    return st->ppid == getpid() ? pid_list_add(arg, pid) : 0;
+}
+
+int children_list(struct pid_list *l)
+{
+    siginfo_t si = {0};
+    if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD)
+        return 0;
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
+    if (dd_read_file("/proc/thread-self/children", &b, NULL) < 0)
+        return proc_each(add_if_child, l);
+    const char *p = dd_buf_str(&b);
+    if (p == NULL)
+        return -ENOMEM;
+    int rc = 0;
+    for (char *end; rc == 0; p = end) {
+        long pid = strtol(p, &end, 10);
+        if (end == p)
+            break;
+        rc = pid_list_add(l, (pid_t)pid);
+    }
+    return rc;
+}
+
+bool children_adopts_orphans(void)
+{
+    int on = 0;
+    return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &on) == 0 && on != 0);
+}
+
+static bool proc_catches(pid_t pid, int sig)
+{
+    char path[40];
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
+    const char *text = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
+    const char *line = text == NULL ? NULL : strstr(text, "\nSigCgt:");
+    if (line == NULL)
+        return false;
+    unsigned long long mask = strtoull(line + strlen("\nSigCgt:"), NULL, 16);
+    return (mask >> (sig - 1) & 1) != 0;
+}
+
+struct notify {
+    pid_t pgid;
+    int sig;
+    int reached;
+};
+
+static int notify_member(void *arg, pid_t pid, const struct proc_stat *st)
+{
+    struct notify *n = arg;
+    if (st->pgid == n->pgid && proc_catches(pid, n->sig) && kill(pid, n->sig) == 0)
+        n->reached++;
+    return 0;
+}
+
+int children_notify(pid_t pgid, int sig)
+{
+    struct notify n = {.pgid = pgid, .sig = sig};
+    int rc = proc_each(notify_member, &n);
+    return rc < 0 ? rc : n.reached;
+}

@@ -1,0 +1,35 @@
+/* Processes around the workers: direct children of this process, members of a process group. */
+#ifndef DD_WORKER_CHILDREN_H
+#define DD_WORKER_CHILDREN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct pid_list {
+    pid_t *v;
+    size_t n;
+    size_t cap;
+};
+
+int pid_list_add(struct pid_list *l, pid_t pid); /* 0 or -ENOMEM; adding twice is fine */
+bool pid_list_has(const struct pid_list *l, pid_t pid);
+void pid_list_done(struct pid_list *l);
+
+/* Adds all direct children of this (single-threaded) process, zombies too. 0 or -errno. A child may
+ * be missed while another ends: whoever needs to be sure reads twice. */
+int children_list(struct pid_list *l);
+
+/* True when this process is given the orphans of its descendants. */
+bool children_adopts_orphans(void);
+
+/* Sends sig to those processes of the group that have a handler for it. The number reached, or
+ * -errno. */
+int children_notify(pid_t pgid, int sig);
+
+static inline void dd_auto_pid_list(struct pid_list *l)
+{
+    pid_list_done(l);
+}
+
+#endif

@@ -1,0 +1,283 @@
+#include "worker/group.h"
+
+#include "base/auto.h"
+#include "worker/group_internal.h"
+#include "worker/output.h"
+#include "worker/spawn.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXEC_WAIT_MS = 1000, MAX_WORKERS = 65536 };
+
+DD_AUTO_DEFINE(group, struct worker_group *, worker_group_free);
+
+static void on_child(evutil_socket_t sig, short what, void *arg)
+{
+    (void)sig;
+    (void)what;
+    reap_step(arg);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    reap_step(arg);
+}
+
+static int group_new(struct worker_group **ret, struct event_base *base, const struct dd_log *log,
+                     int n, struct dd_err *err)
+{
+    if (n < 1 || n > MAX_WORKERS)
+        return dd_err_set(err, -EINVAL, "%d workers cannot be started; at least 1 is needed", n);
+    DD_AUTO(group) struct worker_group *g = calloc(1, sizeof(*g) + (size_t)n * sizeof(g->w[0]));
+    if (g == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    g->base = base;
+    g->log = log;
+    g->report_fd = -1;
+    g->n = n;
+    for (int i = 0; i < n; i++)
+        g->w[i].state = WORKER_GONE;
+    g->adopts = children_adopts_orphans() && children_list(&g->protected) == 0;
+    sigset_t child; /* blocked or ignored by whoever started us: no exit would ever be seen */
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_UNBLOCK, &child, NULL);
+    g->on_child = evsignal_new(base, SIGCHLD, on_child, g);
+    g->on_tick = evtimer_new(base, on_tick, g);
+    if (g->on_child == NULL || g->on_tick == NULL || event_add(g->on_child, NULL) < 0)
+        return dd_err_set(err, -ENOMEM, "cannot watch for the ends of workers (SIGCHLD)");
+    *ret = DD_TAKE(g);
+    return 0;
+}
+
+/* Looks every program up before the first fork. paths[i] is NULL where it is that of i - 1. */
+static int paths_find(char **paths, const struct worker_spec *specs, int n, struct dd_err *err)
+{
+    for (int i = 0; i < n; i++) {
+        const char *name = specs[i].argv.n > 0 ? specs[i].argv.v[0] : "";
+        const char *dirs = dd_env_get(specs[i].env.v, "PATH");
+        const char *before = i > 0 ? dd_env_get(specs[i - 1].env.v, "PATH") : NULL;
+        if (i > 0 && strcmp(name, specs[i - 1].argv.v[0]) == 0 &&
+            (dirs == before || (dirs != NULL && before != NULL && strcmp(dirs, before) == 0)))
+            continue;
+        int rc = spawn_lookup(&paths[i], name, specs[i].env.v);
+        if (rc == -ENOENT && strchr(name, '/') == NULL)
+            return dd_err_set(err, rc, "cannot run '%s': it is in no directory of PATH (%s)", name,
+                              dirs == NULL ? "not set" : dirs);
+        if (rc == -EACCES)
+            return dd_err_set(
+                err, rc,
+                "cannot run '%s': it is not an executable file; perhaps 'chmod +x' is "
+                "missing",
+                name);
+        if (rc < 0)
+            return dd_err_set(err, rc, "cannot run '%s': %s", name, strerror(-rc));
+    }
+    return 0;
+}
+
+static int group_fork(struct worker_group *g, const struct worker_spec *specs, char *const *paths,
+                      int report_fd, struct dd_err *err)
+{
+    DD_AUTO(fd) int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const char *path = NULL;
+    struct spawn_mask mask;
+    int rc = 0;
+    spawn_begin(&mask);
+    for (int i = 0; i < g->n && rc >= 0; i++) {
+        struct spawn_request r = {
+            .spec = &specs[i],
+            .index = i,
+            .fds = {specs[i].rank == 0 ? -1 : null_fd, -1, -1},
+            .report_fd = report_fd
+        };
+        r.path = path = paths[i] != NULL ? paths[i] : path;
+        if (g->out != NULL)
+            rc = worker_output_fds(g->out, i, r.fds + 1, err);
+        if (rc >= 0)
+            rc = spawn_child(&r, err);
+        if (rc > 0)
+            g->w[i] = (struct worker){.pid = rc, .rank = specs[i].rank, .state = WORKER_RUNNING};
+    }
+    spawn_end(&mask);
+    return rc < 0 ? rc : 0;
+}
+
+/* One report: 0 when it is only a warning. specs is NULL when the report comes late. */
+static int report_take(struct worker_group *g, const struct spawn_report *r,
+                       const struct worker_spec *specs, struct dd_err *err)
+{
+    if (r->index < 0 || r->index >= g->n)
+        return 0;
+    if (r->stage != SPAWN_AFFINITY)
+        return spawn_explain(r, specs == NULL ? "program" : specs[r->index].argv.v[0], err);
+    errno = r->error;
+    dd_log(g->log, DD_LOG_WARN, "rank %d is not bound to its CPUs: %m; ignoring",
+           g->w[r->index].rank);
+    return 0;
+}
+
+/* Waits until every child has become its program (end of file) or has said why not. > 0: some need
+ * longer. */
+static int reports_wait(struct worker_group *g, const struct worker_spec *specs, int fd,
+                        struct dd_err *err)
+{
+    uint64_t end = dd_now_ns() + EXEC_WAIT_MS * DD_NS_PER_MS;
+    for (;;) {
+        uint64_t now = dd_now_ns();
+        if (now >= end)
+            return 1;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, (int)((end - now) / DD_NS_PER_MS) + 1) <= 0)
+            continue;
+        struct spawn_report r;
+        ssize_t n = read(fd, &r, sizeof(r));
+        if (n == 0)
+            return 0;
+        if (n != sizeof(r))
+            continue;
+        int rc = report_take(g, &r, specs, err);
+        if (rc < 0)
+            return rc;
+    }
+}
+
+static void on_late_report(evutil_socket_t fd, short what, void *arg)
+{
+    (void)what;
+    struct worker_group *g = arg;
+    struct spawn_report r;
+    struct dd_err err = {0};
+    ssize_t n = read(fd, &r, sizeof(r));
+    if (n == sizeof(r) && report_take(g, &r, NULL, &err) < 0)
+        dd_log(g->log, DD_LOG_ERR, "rank %d: %s", g->w[r.index].rank, err.text);
+    if (n == 0)
+        event_del(g->on_report);
+}
+
+static int reports_go_on(struct worker_group *g, int fd)
+{
+    g->report_fd = fd;
+    g->on_report = event_new(g->base, fd, EV_READ | EV_PERSIST, on_late_report, g);
+    return g->on_report == NULL || event_add(g->on_report, NULL) < 0 ? -ENOMEM : 0;
+}
+
+static int group_run(struct worker_group *g, const struct worker_spec *specs, char *const *paths,
+                     struct dd_err *err)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return dd_err_set(err, -errno, "cannot make a pipe: %m");
+    DD_AUTO(fd) int from = fds[0];
+    int rc = group_fork(g, specs, paths, fds[1], err);
+    close(fds[1]);
+    if (rc == 0)
+        rc = reports_wait(g, specs, from, err);
+    if (rc > 0)
+        rc = reports_go_on(g, DD_TAKE_FD(from));
+    return rc;
+}
+
+static void free_paths(char **paths, int n)
+{
+    for (int i = 0; paths != NULL && i < n; i++)
+        free(paths[i]);
+    free(paths);
+}
+
+int worker_group_start(struct worker_group **ret, struct event_base *base, const struct dd_log *log,
+                       const struct worker_spec *specs, int n, struct worker_output *out,
+                       const struct worker_group_cb *cb, struct dd_err *err)
+{
+    DD_AUTO(group) struct worker_group *g = NULL;
+    int rc = group_new(&g, base, log, n, err);
+    if (rc < 0)
+        return rc;
+    char **paths = calloc((size_t)n, sizeof(*paths));
+    rc = paths == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
+                       : paths_find(paths, specs, n, err);
+    g->out = out;
+    if (rc == 0)
+        rc = group_run(g, specs, paths, err);
+    free_paths(paths, n);
+    if (rc < 0)
+        return rc;
+    if (out != NULL)
+        worker_output_started(out);
+    g->cb = *cb;
+    *ret = DD_TAKE(g);
+    return 0;
+}
+
+int worker_group_protect(struct worker_group *g, pid_t pid)
+{
+    return pid_list_add(&g->protected, pid);
+}
+
+void worker_group_signal(struct worker_group *g, int sig)
+{
+    for (int i = 0; i < g->n; i++) {
+        if (g->w[i].state != WORKER_RUNNING)
+            continue;
+        if (sig == SIGUSR1 || sig == SIGUSR2)
+            (void)children_notify(g->w[i].pid, sig);
+        else
+            (void)kill(-g->w[i].pid, sig);
+    }
+}
+
+void worker_group_stop(struct worker_group *g, int sig, unsigned grace_ms)
+{
+    uint64_t now = dd_now_ns();
+    uint64_t at = now + grace_ms * DD_NS_PER_MS;
+    g->stop_kill_at = earlier(g->stop_kill_at, at);
+    for (int i = 0; i < g->n; i++) {
+        struct worker *w = &g->w[i];
+        if (w->state == WORKER_GONE)
+            continue;
+        w->kill_at = earlier(w->kill_at, g->stop_kill_at);
+        if (w->kill_at <= now)
+            reap_signal(w, SIGKILL);
+        else if (sig != g->stop_sig)
+            reap_signal(w, sig);
+    }
+    g->stop_sig = sig;
+    reap_schedule(g);
+}
+
+int worker_group_running(const struct worker_group *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n; i++)
+        n += g->w[i].state == WORKER_RUNNING;
+    return n;
+}
+
+void worker_group_free(struct worker_group *g)
+{
+    if (g == NULL)
+        return;
+    reap_all_now(g);
+    if (g->out != NULL)
+        worker_output_abort(g->out);
+    if (g->on_child != NULL)
+        event_free(g->on_child);
+    if (g->on_tick != NULL)
+        event_free(g->on_tick);
+    if (g->on_report != NULL)
+        event_free(g->on_report);
+    if (g->report_fd >= 0)
+        close(g->report_fd);
+    pid_list_done(&g->protected);
+    pid_list_done(&g->strangers);
+    free(g);
+}

@@ -1,0 +1,214 @@
+#include "worker/program.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "worker/spawn.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SUBSTITUTED_MAX (1 << 20)
+
+static int no_memory(struct dd_err *err)
+{
+    return dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n > m && strcmp(s + n - m, end) == 0;
+}
+
+/* The interpreter of an activated environment, as in DIR/bin; 1: it has none. */
+static int python_in(char **ret, const char *dir, char *const *env)
+{
+    static const char *const names[] = {"python3", "python"};
+    for (size_t i = 0; dir != NULL && i < sizeof(names) / sizeof(names[0]); i++) {
+        DD_AUTO(free) char *path = NULL;
+        if (asprintf(&path, "%s/bin/%s", dir, names[i]) < 0)
+            return -ENOMEM;
+        int rc = spawn_lookup(ret, path, env);
+        if (rc == 0 || rc == -ENOMEM)
+            return rc;
+    }
+    return 1;
+}
+
+static int python_find(char **ret, char *const *env, struct dd_err *err)
+{
+    const char *said = dd_env_get_nonempty(env, "PYTHON_EXEC");
+    if (said != NULL) {
+        int rc = spawn_lookup(ret, said, env);
+        return rc == 0
+                   ? 0
+                   : dd_err_set(err, rc,
+                                "PYTHON_EXEC=%s is not an executable file; set it to the path of "
+                                "a Python interpreter, or unset it",
+                                said);
+    }
+    static const char *const envs[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+    int rc = 1;
+    for (size_t i = 0; rc == 1 && i < sizeof(envs) / sizeof(envs[0]); i++)
+        rc = python_in(ret, dd_env_get_nonempty(env, envs[i]), env);
+    static const char *const names[] = {"python3", "python"};
+    for (size_t i = 0; rc != 0 && rc != -ENOMEM && i < sizeof(names) / sizeof(names[0]); i++)
+        rc = spawn_lookup(ret, names[i], env);
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    const char *path = dd_env_get(env, "PATH");
+    return rc == 0
+               ? 0
+               : dd_err_set(err, -ENOENT,
+                            "no Python interpreter was found: no environment is active and there "
+                            "is no python3 in PATH (%s); activate one, or set PYTHON_EXEC to its "
+                            "path",
+                            path == NULL ? "not set" : path);
+}
+
+static int push_python(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err)
+{
+    DD_AUTO(free) char *python = NULL;
+    int rc = python_find(&python, spec->env, err);
+    if (rc < 0)
+        return rc;
+    if (dd_strv_push(out, python) < 0 || dd_strv_push(out, "-u") < 0 ||
+        (spec->module && dd_strv_push(out, "-m") < 0) || dd_strv_copy(out, spec->argv) < 0)
+        return no_memory(err);
+    return 0;
+}
+
+/* x.py, or a directory with a __main__.py, as python itself takes it. */
+static bool is_python(const char *script)
+{
+    DD_AUTO(free) char *main_py = NULL;
+    if (ends_with(script, ".py"))
+        return true;
+    return is_dir(script) && asprintf(&main_py, "%s/__main__.py", script) >= 0 && is_file(main_py);
+}
+
+static int script_check(const char *script, struct dd_err *err)
+{
+    DD_AUTO(free) char *cwd = NULL;
+    if (access(script, R_OK) == 0) {
+        if (is_dir(script) && ends_with(script, ".py"))
+            return dd_err_set(err, -EISDIR, "the script '%s' is a directory", script);
+        return 0;
+    }
+    if (errno != ENOENT || *script == '/')
+        return dd_err_set(err, -errno, "cannot read the script '%s': %m", script);
+    cwd = getcwd(NULL, 0);
+    return dd_err_set(err, -ENOENT, "the script '%s' does not exist (current directory: %s)",
+                      script, cwd == NULL ? "gone" : cwd);
+}
+
+static int not_found(const char *name, struct dd_err *err)
+{
+    if (is_dir(name))
+        return dd_err_set(err, -EISDIR, "'%s' is a directory, not a program", name);
+    if (is_file(name))
+        return dd_err_set(
+            err, -EACCES,
+            "'%s' is not executable; write 'chmod +x %s' if it is a program, or name its "
+            "interpreter: 'python3 %s'",
+            name, name, name);
+    if (strchr(name, '/') != NULL)
+        return dd_err_set(err, -ENOENT, "the program '%s' does not exist", name);
+    return dd_err_set(err, -ENOENT,
+                      "the program '%s' is neither in PATH nor in the current directory", name);
+}
+
+static int push_program(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err)
+{
+    const char *name = spec->argv[0];
+    DD_AUTO(free) char *path = NULL;
+    int rc = spawn_lookup(&path, name, spec->env);
+    if (rc < 0 && rc != -ENOMEM && strchr(name, '/') == NULL) {
+        /* torchrun takes a file of the current directory without "./" */
+        DD_AUTO(free) char *here = NULL;
+        if (asprintf(&here, "./%s", name) < 0)
+            return no_memory(err);
+        rc = spawn_lookup(&path, here, spec->env);
+    }
+    if (rc == -ENOMEM)
+        return no_memory(err);
+    if (rc < 0)
+        return not_found(name, err);
+    return dd_strv_push(out, path) < 0 || dd_strv_copy(out, spec->argv + 1) < 0 ? no_memory(err)
+                                                                                : 0;
+}
+
+int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err)
+{
+    const char *name = spec->argv == NULL ? NULL : spec->argv[0];
+    if (spec->module && spec->no_python)
+        return dd_err_set(err, -EINVAL,
+                          "--module and --no-python exclude each other: a module is run by Python");
+    if (name == NULL || *name == '\0')
+        return dd_err_set(err, -EINVAL, "no program was given: name a script, as in 'train.py'");
+    if (spec->module)
+        return push_python(out, spec, err);
+    if (spec->no_python || !is_python(name))
+        return push_program(out, spec, err);
+    int rc = script_check(name, err);
+    return rc < 0 ? rc : push_python(out, spec, err);
+}
+
+/* Length of a reference to local_rank at s ("$local_rank", "${local_rank}"), 0 when there is none.
+ */
+static size_t reference(const char *s)
+{
+    static const char braced[] = "${local_rank}", plain[] = "$local_rank";
+    if (strncmp(s, braced, sizeof(braced) - 1) == 0)
+        return sizeof(braced) - 1;
+    size_t n = sizeof(plain) - 1;
+    bool ends = strncmp(s, plain, n) == 0 && !isalnum((unsigned char)s[n]) && s[n] != '_';
+    return ends ? n : 0;
+}
+
+static int substitute(struct dd_buf *b, const char *s, int local_rank)
+{
+    int rc = 0;
+    while (rc == 0 && *s != '\0') {
+        size_t n = strcspn(s, "$");
+        rc = dd_buf_append(b, s, n);
+        s += n;
+        if (*s == '\0' || rc < 0)
+            break;
+        n = reference(s);
+        if (n > 0)
+            rc = dd_buf_printf(b, "%d", local_rank);
+        else
+            rc = dd_buf_append(b, "$", 1);
+        s += n > 0 ? n : s[1] == '$' ? 2 : 1;
+    }
+    return rc;
+}
+
+int program_for_rank(struct dd_strv *out, char *const *argv, int local_rank)
+{
+    for (; argv != NULL && *argv != NULL; argv++) {
+        DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(SUBSTITUTED_MAX);
+        const char *s = substitute(&b, *argv, local_rank) < 0 ? NULL : dd_buf_str(&b);
+        if (s == NULL || dd_strv_push(out, s) < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}

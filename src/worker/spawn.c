@@ -1,0 +1,209 @@
+#include "worker/spawn.h"
+
+#include "base/auto.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* Src: close_range(2), Linux 5.9; the same number everywhere */
+#endif
+
+enum { REPORT_FD = 3, NSIGNALS = 65 };
+
+void spawn_begin(struct spawn_mask *m)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &m->saved);
+}
+
+void spawn_end(const struct spawn_mask *m)
+{
+    sigprocmask(SIG_SETMASK, &m->saved, NULL);
+}
+
+static void child_report(int fd, int index, int stage)
+{
+    struct spawn_report r = {.index = index, .stage = stage, .error = errno};
+    ssize_t n = write(fd, &r, sizeof(r)); /* below PIPE_BUF: whole or not at all */
+    (void)n;
+}
+
+/* Every signal: what the agent handles, what a TM task starts with (SIGHUP ignored), what a shell
+ * ignores for a job in the background (SIGINT, SIGQUIT). A worker that ignores them cannot be
+ * stopped gently. Src: OpenPBS 23.06 measured 2026-11-21; torchrun's workers have none ignored
+ * either. */
+static void child_reset_signals(void)
+{
+    struct sigaction dfl = {.sa_handler = SIG_DFL};
+    for (int sig = 1; sig < NSIGNALS; sig++)
+        (void)sigaction(sig, &dfl, NULL);
+}
+
+/* All close-on-exec from `first` on. Everything of the agent is so already; what its own parent
+ * left open is not. */
+static void child_close_from(unsigned first)
+{
+    if (syscall(SYS_close_range, first, UINT_MAX, 0U) == 0)
+        return;
+    DIR *d = opendir("/proc/self/fd");
+    if (d == NULL) {
+        for (long fd = first, max = sysconf(_SC_OPEN_MAX); fd < max && fd < 65536; fd++)
+            close((int)fd);
+        return;
+    }
+    for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
+        char *end;
+        unsigned long fd = strtoul(e->d_name, &end, 10);
+        if (*end == '\0' && fd >= first && fd != (unsigned long)dirfd(d))
+            close((int)fd);
+    }
+    closedir(d);
+}
+
+static int child_stdio(const int fds[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (fds[i] >= 0 && dup2(fds[i], i) < 0)
+            return -1;
+    return 0;
+}
+
+static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
+{
+    int report = r->report_fd;
+    setsid();
+    /* When the agent had died before prctl, no signal comes: then the parent is another one. */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent)
+        _exit(127);
+    child_reset_signals();
+    if (r->spec->cpus != NULL && sched_setaffinity(0, r->spec->cpus_size, r->spec->cpus) < 0)
+        child_report(report, r->index, SPAWN_AFFINITY);
+    if (child_stdio(r->fds) < 0) {
+        child_report(report, r->index, SPAWN_STDIO);
+        _exit(127);
+    }
+    if (report != REPORT_FD && dup3(report, REPORT_FD, O_CLOEXEC) == REPORT_FD)
+        report = REPORT_FD;
+    child_close_from(REPORT_FD + 1);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execve(r->path, r->spec->argv.v, r->spec->env.v);
+    int code = errno == ENOENT ? 127 : 126;
+    child_report(report, r->index, SPAWN_EXEC);
+    _exit(code);
+}
+
+pid_t spawn_child(const struct spawn_request *r, struct dd_err *err)
+{
+    pid_t agent = getpid();
+    pid_t pid = fork();
+    if (pid == 0)
+        child_run(r, agent);
+    if (pid < 0)
+        return dd_err_set(err, -errno,
+                          "cannot start a worker (rank %d): %m; the limits are 'ulimit -u' and the "
+                          "pids limit of the job's cgroup",
+                          r->spec->rank);
+    return pid;
+}
+
+static bool is_program(const char *path, int *error)
+{
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return false;
+    if (S_ISREG(st.st_mode) && access(path, X_OK) == 0)
+        return true;
+    *error = EACCES;
+    return false;
+}
+
+int spawn_lookup(char **ret, const char *name, char *const *env)
+{
+    int error = ENOENT;
+    if (*name == '\0')
+        return -ENOENT;
+    if (strchr(name, '/') != NULL) {
+        if (!is_program(name, &error))
+            return -error;
+        *ret = strdup(name);
+        return *ret == NULL ? -ENOMEM : 0;
+    }
+    const char *dirs = dd_env_get(env, "PATH");
+    if (dirs == NULL)
+        dirs = "/usr/local/bin:/usr/bin:/bin";
+    for (;;) {
+        DD_AUTO(free) char *path = NULL;
+        int len = (int)strcspn(dirs, ":");
+        /* an empty entry means the current directory */
+        if (asprintf(&path, "%.*s%s%s", len, dirs, len > 0 ? "/" : "./", name) < 0)
+            return -ENOMEM;
+        if (is_program(path, &error)) {
+            *ret = DD_TAKE(path);
+            return 0;
+        }
+        if (dirs[len] == '\0')
+            return -error;
+        dirs += len + 1;
+    }
+}
+
+/* A file that is there and executable, but which the kernel does not take. */
+static int explain_format(const char *path, struct dd_err *err)
+{
+    char magic[4] = "";
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && read(fd, magic, sizeof(magic)) == 4 && memcmp(magic, "\177ELF", 4) == 0)
+        return dd_err_set(err, -ENOEXEC,
+                          "cannot run '%s': it was built for another kind of machine", path);
+    return dd_err_set(err, -ENOEXEC,
+                      "cannot run '%s': it is no binary and does not begin with a line like "
+                      "'#!/bin/bash'; add one, or name the interpreter: 'bash %s'",
+                      path, path);
+}
+
+int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err *err)
+{
+    errno = r->error;
+    if (r->stage == SPAWN_STDIO)
+        return dd_err_set(err, -r->error, "cannot set up the output of '%s': %m", path);
+    switch (r->error) {
+    case ENOENT:
+        if (access(path, F_OK) == 0)
+            return dd_err_set(err, -ENOENT,
+                              "cannot run '%s': the interpreter that it needs (its first line, or "
+                              "the ELF loader) is not on this node",
+                              path);
+        return dd_err_set(err, -ENOENT, "cannot run '%s': there is no such file", path);
+    case EACCES:
+    case EPERM:
+        return dd_err_set(err, -r->error,
+                          "cannot run '%s': %m; it needs 'chmod +x', and a file system that is not "
+                          "mounted noexec",
+                          path);
+    case ENOEXEC:
+        return explain_format(path, err);
+    case E2BIG:
+        return dd_err_set(
+            err, -E2BIG,
+            "cannot run '%s': arguments and environment together are too long, or one "
+            "of them is longer than 128 KiB",
+            path);
+    default:
+        errno = r->error;
+        return dd_err_set(err, -r->error, "cannot run '%s': %m", path);
+    }
+}
