@@ -19,6 +19,7 @@ struct frame {
     const unsigned char *data; /* lent from the input */
 };
 
+void frame_header(unsigned char out[FRAME_HEADER], uint16_t type, uint32_t n);
 int frame_encode(struct dd_buf *out, uint16_t type, const void *data, size_t n); /* -EMSGSIZE */
 /* > 0 bytes consumed (header and data), 0 need more (*need, may be NULL, says how many in all), -EPROTO: longer than max. */
 long frame_decode(struct frame *ret, const void *p, size_t n, uint32_t max, size_t *need);

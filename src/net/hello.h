@@ -32,8 +32,12 @@ struct hello_reply {
 
 int hello_call_encode(struct dd_buf *out, const struct hello_call *c);
 int hello_reply_encode(struct dd_buf *out, const struct hello_reply *r);
-/* > 0 bytes consumed, 0 need more, -EPROTO malformed. */
+/* > 0 bytes consumed, 0 need more, -EPROTO malformed, -EPROTONOSUPPORT: another version (the daemon
+ * answers HELLO_BAD_VERSION, in its own version). */
 int hello_call_decode(struct hello_call *ret, const void *p, size_t n);
 int hello_reply_decode(struct hello_reply *ret, const void *p, size_t n);
+/* How many bytes the hello takes in all, as far as its first n bytes tell; so that a reader takes
+ * none of the bytes behind it. */
+size_t hello_need(const void *p, size_t n);
 
 #endif

@@ -1,7 +1,8 @@
 /* A link: an authenticated, framed connection between an agent and the daemon. One bufferevent
  * behind it, plain for a socketpair (host agent and its own daemon) or --insecure, TLS 1.3 with PSK otherwise.
  *
- * Callbacks may call link_free(); the object then dies after the callback has returned.
+ * Callbacks may call link_free(); the object then dies after the callback has returned. No callback comes from
+ * inside one of the functions here, only from the loop. The program must ignore SIGPIPE.
  */
 #ifndef DD_NET_LINK_H
 #define DD_NET_LINK_H
@@ -26,11 +27,16 @@ struct link_cb {
 /* Takes a connected stream socket that both sides trust by construction. */
 int link_new_trusted(struct link **ret, struct event_base *base, int fd, const struct link_cb *cb,
                      struct dd_err *err);
+/* A link that came from link_accept or link_find reads nothing before this was called. */
 void link_set_cb(struct link *l, const struct link_cb *cb);
+/* The longest frame that is taken and sent; LINK_FRAME_MAX at first, at most FRAME_MAX. */
+enum { LINK_FRAME_MAX = 1 << 20 };
+void link_set_max(struct link *l, uint32_t max);
 /* Queues one frame. -ENOBUFS when the peer reads so slowly that the high-water mark (FRAME_MAX * 2) is passed: the
- * caller should close. */
+ * caller should close. -EMSGSIZE: longer than the maximum. -EPIPE: the link is dead already. */
 int link_send(struct link *l, uint16_t type, const void *data, size_t n);
-/* Sends BYE, closes after everything queued has been written or after 1 s, then frees. No callbacks any more. */
+/* Sends BYE, closes when all of it has been written and the peer has closed, or after 1 s, then frees, from the loop:
+ * run it until then. No callbacks any more. */
 void link_bye(struct link *l);
 void link_free(struct link *l); /* at once; NULL is fine */
 const struct net_addr *link_local(const struct link *l); /* of TCP links; len 0 for trusted */
@@ -39,16 +45,30 @@ const char *link_node(const struct link *l); /* name that the caller gave in its
 
 /* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE ------------------------- */
 
+/* What all connections of one daemon have in common: the TLS context, how often refusals are logged. The daemon
+ * keeps one, zeroed at first, for as long as it accepts. */
+struct link_shared {
+    struct net_tls *tls;
+    uint64_t log_since_ns;
+    unsigned logged, unlogged;
+};
+void link_shared_done(struct link_shared *s);
+
+/* The strings and objects are borrowed until done was called or link_accept_free(). */
 struct link_accept_cfg {
     const char *job_id;
     const struct net_key *key;
     const struct net_key_input *key_in; /* for MUNGE credentials */
     const struct dd_log *log;           /* refusals are logged, with the caller's name, escaped, rate limited */
     unsigned timeout_ms;                /* whole hello and handshake */
+    struct link_shared *shared;         /* NULL: nothing is shared, each connection pays for itself */
 };
 
 struct link_accept;
-/* Takes fd. done is called once: a live link (given), or NULL and the reason, lent. */
+/* Takes fd. done is called once, from the loop: a live link (given), or NULL and the reason, lent; link_accept_free()
+ * is the caller's in both cases. A guest tries several ways at once and drops all but the first: so a link that closes
+ * before its first frame is no loss of a node. With MUNGE, making the credential waits for munged (normally well
+ * below 1 ms). */
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                       const struct link_accept_cfg *cfg,
                       void (*done)(void *arg, struct link_accept *a, struct link *l, const char *why),
@@ -74,7 +94,8 @@ struct link_find_cfg {
 struct link_find;
 /* Passes over (all addresses of host) x (ports), all of one pass at once, again with back-off (50 ms growing by 1.5
  * to 1 s, +-20 %), names looked up again now and then, until one completes hello, key and TLS. done is called once, with the link
- * (given). The caller holds the overall time limit and frees the search when it is over. */
+ * (given); link_find_free() is the caller's then, too, and legal inside done. The caller holds the overall time limit and
+ * frees the search when it is over. A try that is still waiting for an answer does not hold up the others. */
 int link_find_start(struct link_find **ret, struct event_base *base, const struct link_find_cfg *cfg,
                     void (*done)(void *arg, struct link *l), void *arg, struct dd_err *err);
 /* One sentence that says how it stands, lent until the next call: "node1 has no address: …", "nothing of this job listens on node1

@@ -1,0 +1,94 @@
+#include "net/holder.h"
+
+#include "base/auto.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+struct listener {
+    unsigned uid;
+    unsigned long inode;
+};
+
+/* Src: proc(5) and Documentation/networking/proc_net_tcp.txt: sl local_address rem_address st
+ * tx:rx tr:when retrnsmt uid timeout inode; state 0A is LISTEN. */
+static bool find_listener(const char *path, uint16_t port, struct listener *ret)
+{
+    char line[512];
+    DD_AUTO(file) FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return false;
+    while (fgets(line, sizeof(line), f) != NULL) {
+        unsigned at;
+        unsigned state;
+        struct listener l;
+        if (sscanf(line, " %*u: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x %*x:%*x %*x:%*x %*x %u %*d %lu",
+                   &at, &state, &l.uid, &l.inode) != 4)
+            continue;
+        if (at != port || state != 0x0a)
+            continue;
+        *ret = l;
+        return true;
+    }
+    return false;
+}
+
+static bool has_socket(const char *pid, const char *socket)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof(path), "/proc/%s/fd", pid);
+    DIR *d = opendir(path);
+    bool found = false;
+    const struct dirent *e;
+    if (d == NULL)
+        return false;
+    while (!found && (e = readdir(d)) != NULL) {
+        char to[64];
+        ssize_t n = readlinkat(dirfd(d), e->d_name, to, sizeof(to) - 1);
+        to[n > 0 ? n : 0] = '\0';
+        found = strcmp(to, socket) == 0;
+    }
+    (void)closedir(d);
+    return found;
+}
+
+static bool program_of(unsigned long inode, char *out, size_t size)
+{
+    char socket[64];
+    char path[PATH_MAX];
+    char name[64];
+    const struct dirent *e;
+    (void)snprintf(socket, sizeof(socket), "socket:[%lu]", inode);
+    DIR *d = opendir("/proc");
+    if (d == NULL)
+        return false;
+    while ((e = readdir(d)) != NULL)
+        if (isdigit((unsigned char)e->d_name[0]) && has_socket(e->d_name, socket))
+            break;
+    name[0] = '\0';
+    if (e != NULL) {
+        (void)snprintf(path, sizeof(path), "/proc/%s/comm", e->d_name);
+        DD_AUTO(file) FILE *f = fopen(path, "re");
+        if (f != NULL && fgets(name, sizeof(name), f) != NULL)
+            name[strcspn(name, "\n")] = '\0';
+        (void)snprintf(out, size, "%s (pid %s)", name[0] != '\0' ? name : "a program", e->d_name);
+    }
+    bool found = e != NULL;
+    (void)closedir(d);
+    return found;
+}
+
+void net_port_holder(uint16_t port, char *out, size_t size)
+{
+    struct listener l;
+    out[0] = '\0';
+    if (!find_listener("/proc/net/tcp", port, &l) && !find_listener("/proc/net/tcp6", port, &l))
+        return;
+    if (!program_of(l.inode, out, size))
+        (void)snprintf(out, size, "a program of uid %u", l.uid);
+}

@@ -1,0 +1,95 @@
+#include "net/addr.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool take(struct net_iface *to, const struct ifaddrs *from)
+{
+    struct net_iface i = {0};
+    if (from->ifa_addr == NULL)
+        return false;
+    socklen_t len = from->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+                                                         : sizeof(struct sockaddr_in6);
+    if (net_addr_from_sockaddr(&i.addr, from->ifa_addr, len) < 0)
+        return false;
+    (void)snprintf(i.name, sizeof(i.name), "%s", from->ifa_name);
+    i.up = (from->ifa_flags & IFF_UP) != 0 && (from->ifa_flags & IFF_RUNNING) != 0;
+    i.loopback = (from->ifa_flags & IFF_LOOPBACK) != 0;
+    *to = i;
+    return true;
+}
+
+int net_ifaces(struct net_iface **ret, size_t *ret_n, struct dd_err *err)
+{
+    struct ifaddrs *list = NULL;
+    size_t n = 0;
+    if (getifaddrs(&list) < 0)
+        return dd_err_set(err, -errno, "cannot list the network interfaces: %m");
+    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
+        n++;
+    struct net_iface *ifs = calloc(n + 1, sizeof(*ifs));
+    if (ifs == NULL) {
+        freeifaddrs(list);
+        return dd_err_set(err, -ENOMEM, "out of memory for the network interfaces");
+    }
+    n = 0;
+    for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
+        n += take(&ifs[n], i);
+    freeifaddrs(list);
+    *ret = ifs;
+    *ret_n = n;
+    return 0;
+}
+
+int net_iface_of(const struct net_addr *a, char out[16])
+{
+    struct net_iface *ifs = NULL;
+    size_t n = 0;
+    int rc = net_ifaces(&ifs, &n, NULL);
+    if (rc < 0)
+        return rc;
+    rc = -ENOENT;
+    for (size_t i = 0; i < n && rc < 0; i++)
+        if (net_addr_same_host(&ifs[i].addr, a)) {
+            memcpy(out, ifs[i].name, sizeof(ifs[i].name));
+            rc = 0;
+        }
+    free(ifs);
+    return rc;
+}
+
+static bool starts(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* Src: NCCL 2.23-2.30, findInterfaces: prefixes in this order, running interfaces only, the
+ * address ::1 does not count. */
+static bool of_class(const char *name, int class)
+{
+    static const char *const last[] = {"docker", "lo", "virbr"};
+    if (class == 0)
+        return starts(name, "ib");
+    if (class >= 2)
+        return starts(name, last[class - 2]);
+    return !starts(name, last[0]) && !starts(name, last[1]) && !starts(name, last[2]);
+}
+
+int net_iface_nccl_choice(const struct net_iface *ifs, size_t n, char out[16])
+{
+    for (int class = 0; class < 5; class ++)
+        for (size_t i = 0; i < n; i++) {
+            const struct net_iface *f = &ifs[i];
+            bool v6_loopback = f->addr.len != 0 && f->addr.sa.sa_family == AF_INET6 &&
+                               net_addr_is_loopback(&f->addr);
+            if (!f->up || v6_loopback || !of_class(f->name, class))
+                continue;
+            memcpy(out, f->name, sizeof(f->name));
+            return 0;
+        }
+    return -ENOENT;
+}

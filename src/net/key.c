@@ -1,0 +1,215 @@
+#include "net/key.h"
+
+#include "base/buf.h"
+#include "base/strv.h"
+#include "net/key_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { KEY_SECRET_MIN = 16 };
+
+static const struct key_ops ops_none = {.name = "no key (--insecure)"};
+static const struct key_ops ops_shared = {.name = "a key that both sides have"};
+
+static const struct key_ops *const methods[] = {
+    [NET_KEY_NONE] = &ops_none,
+    [NET_KEY_SHARED] = &ops_shared,
+    [NET_KEY_MUNGE] = &key_ops_munge,
+    [NET_KEY_HOME] = &key_ops_home,
+};
+_Static_assert(sizeof(methods) / sizeof(methods[0]) == NET_KEY_METHOD_MAX, "a row per method");
+
+int net_key_random(unsigned char out[NET_KEY_LEN])
+{
+    ssize_t n;
+    do
+        n = getrandom(out, NET_KEY_LEN, 0);
+    while (n < 0 && errno == EINTR);
+    return n == NET_KEY_LEN ? 0 : -EIO;
+}
+
+/* SHA-256 of "ddrun-secret-1" NUL secret. */
+static int from_secret(struct net_key *ret, const void *secret, size_t n, struct dd_err *err)
+{
+    static const char label[] = "ddrun-secret-1";
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    unsigned len = 0;
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    int ok = c != NULL && EVP_DigestInit_ex(c, EVP_sha256(), NULL) == 1 &&
+             EVP_DigestUpdate(c, label, sizeof(label)) == 1 &&
+             EVP_DigestUpdate(c, secret, n) == 1 && EVP_DigestFinal_ex(c, sum, &len) == 1 &&
+             len == NET_KEY_LEN;
+    EVP_MD_CTX_free(c);
+    if (!ok)
+        return dd_err_set(err, -EIO, "cannot hash the secret: SHA-256 is not available");
+    ret->method = NET_KEY_SHARED;
+    memcpy(ret->bytes, sum, NET_KEY_LEN);
+    explicit_bzero(sum, sizeof(sum));
+    return 0;
+}
+
+static int from_file(struct net_key *ret, const char *file, struct dd_err *err)
+{
+    const struct key_path path = {
+        .dirfd = AT_FDCWD, .name = file, .what = "key file", .shown = file};
+    unsigned char *text = malloc(KEY_FILE_MAX + 1);
+    if (text == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory for key file '%s'", file);
+    int n = key_file_read(&path, text, KEY_FILE_MAX + 1, err);
+    int rc = n;
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+        n--; /* with or without an editor's last newline: the same key */
+    if (n == 0)
+        rc = dd_err_set(err, -EINVAL, "key file '%s' is empty", file);
+    else if (n > 0 && n < KEY_SECRET_MIN)
+        rc = dd_err_set(err, -EINVAL,
+                        "key file '%s' is too easy to guess: it has %d bytes, %d or more are "
+                        "needed (openssl rand -hex 32)",
+                        file, n, KEY_SECRET_MIN);
+    else if (n > 0)
+        rc = from_secret(ret, text, (size_t)n, err);
+    explicit_bzero(text, KEY_FILE_MAX + 1);
+    free(text);
+    if (rc == 0)
+        (void)snprintf(ret->source, sizeof(ret->source), "key file '%s'", file);
+    return rc;
+}
+
+static int from_hex(struct net_key *ret, const char *hex, struct dd_err *err)
+{
+    unsigned char bytes[NET_KEY_LEN];
+    if (key_from_hex(bytes, hex) < 0)
+        return dd_err_set(err, -EINVAL,
+                          "DDRUN_KEY is not %d hexadecimal digits (it has %zu characters)", KEY_HEX,
+                          strlen(hex));
+    int rc = from_secret(ret, bytes, sizeof(bytes), err);
+    explicit_bzero(bytes, sizeof(bytes));
+    (void)snprintf(ret->source, sizeof(ret->source), "DDRUN_KEY");
+    return rc;
+}
+
+/* 1: there is one, 0: none. */
+static int find_shared(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    const char *file = in->key_file;
+    const char *hex = dd_env_get_nonempty(in->env, "DDRUN_KEY");
+    int rc;
+    if (file == NULL)
+        file = dd_env_get_nonempty(in->env, "DDRUN_KEY_FILE");
+    if (file != NULL) {
+        rc = from_file(ret, file, err);
+    } else if (hex != NULL) {
+        rc = from_hex(ret, hex, err);
+    } else if (in->psk != NULL && in->psk[0] != '\0') {
+        rc = from_secret(ret, in->psk, strlen(in->psk), err);
+        (void)snprintf(ret->source, sizeof(ret->source), "the scheduler's secret of this job");
+    } else {
+        return 0;
+    }
+    return rc < 0 ? rc : 1;
+}
+
+static void no_key(struct net_key *ret, const char *source)
+{
+    *ret = (struct net_key){.method = NET_KEY_NONE};
+    (void)snprintf(ret->source, sizeof(ret->source), "%s", source);
+}
+
+int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf tried = DD_BUF_INIT(380);
+    struct net_key key = {0};
+    if (in->insecure) {
+        no_key(ret, "--insecure");
+        return 0;
+    }
+    int rc = find_shared(&key, in, err);
+    for (int m = 0; rc == 0 && m < NET_KEY_METHOD_MAX; m++) {
+        struct dd_err why = {0};
+        if (methods[m]->offer == NULL)
+            continue;
+        if (methods[m]->offer(&key, in, &why) == 0)
+            rc = 1;
+        else
+            (void)dd_buf_printf(&tried, "%s%.150s", tried.len > 0 ? "; " : "", why.text);
+    }
+    if (rc == 0) {
+        const char *text = dd_buf_str(&tried);
+        return dd_err_set(err, -ENOKEY,
+                          "the nodes have no common secret (%s): give one with --key-file or "
+                          "DDRUN_KEY_FILE, or, where nobody else is on the network, --insecure",
+                          text != NULL ? text : "");
+    }
+    if (rc > 0)
+        *ret = key;
+    explicit_bzero(&key, sizeof(key));
+    return rc < 0 ? rc : 0;
+}
+
+int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    struct net_key key = {0};
+    int rc = in->insecure ? 0 : find_shared(&key, in, err);
+    if (rc == 0)
+        no_key(ret, "");
+    else if (rc > 0)
+        *ret = key;
+    explicit_bzero(&key, sizeof(key));
+    return rc < 0 ? rc : 0;
+}
+
+static int accept_none(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    if (!in->insecure)
+        return dd_err_set(err, -EPERM,
+                          "the host asks for no key (it was started with --insecure), "
+                          "this node was not");
+    no_key(ret, "--insecure");
+    return 0;
+}
+
+static int accept_shared(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    struct net_key key = {0};
+    int rc = find_shared(&key, in, err);
+    if (rc > 0)
+        *ret = key;
+    else if (rc == 0)
+        rc = dd_err_set(err, -ENOKEY,
+                        "the host has a key file, DDRUN_KEY or a scheduler's secret "
+                        "that this node has not: give the same one here");
+    explicit_bzero(&key, sizeof(key));
+    return rc < 0 ? rc : 0;
+}
+
+int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
+                   const char *cred, struct dd_err *err)
+{
+    if (method == NET_KEY_NONE)
+        return accept_none(ret, in, err);
+    if (method == NET_KEY_SHARED)
+        return accept_shared(ret, in, err);
+    if (method < NET_KEY_NONE || method >= NET_KEY_METHOD_MAX)
+        return dd_err_set(err, -ENOTSUP,
+                          "the host's way to hand out the key (%d) is not known here", (int)method);
+    return methods[method]->accept(ret, in, cred, err);
+}
+
+int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,
+                       struct dd_err *err)
+{
+    if (methods[key->method]->credential == NULL)
+        return dd_err_set(err, -EINVAL, "%s has no credentials", methods[key->method]->name);
+    return methods[key->method]->credential(ret, key, in, err);
+}
+
+void net_key_cleanup(const struct net_key *key, const struct net_key_input *in)
+{
+    if (methods[key->method]->cleanup != NULL)
+        methods[key->method]->cleanup(key, in);
+}

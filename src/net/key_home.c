@@ -1,0 +1,193 @@
+#include "net/key_priv.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "base/strv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* $HOME/.ddrun, and in it one file per job. */
+struct place {
+    int dirfd;
+    char dir[PATH_MAX];
+    char name[256];
+    char shown[PATH_MAX + 260];
+};
+
+enum { NAME_ROOM = 180 };
+
+/* Any job id becomes a file name of its own: [A-Za-z0-9._-] stay, the rest is %XX; a long one is
+ * cut and told apart by its SHA-256. */
+static int file_name(char out[256], const char *job_id)
+{
+    size_t o = 0;
+    for (const char *c = job_id; *c != '\0'; c++) {
+        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                     (*c >= '0' && *c <= '9') || *c == '_' || *c == '-' ||
+                     (*c == '.' && c != job_id);
+        if (o + 3 > NAME_ROOM) {
+            unsigned char sum[EVP_MAX_MD_SIZE];
+            if (EVP_Digest(job_id, strlen(job_id), sum, NULL, EVP_sha256(), NULL) != 1)
+                return -EIO;
+            out[o++] = '~';
+            for (size_t i = 0; i < 16; i++, o += 2)
+                (void)snprintf(out + o, 3, "%02x", sum[i]);
+            break;
+        }
+        if (plain)
+            out[o++] = *c;
+        else
+            o += (size_t)snprintf(out + o, 4, "%%%02X", (unsigned char)*c);
+    }
+    (void)snprintf(out + o, 256 - o, ".key");
+    return 0;
+}
+
+static int check_dir(int fd, const char *dir, struct dd_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return dd_err_set(err, -errno, "cannot read '%s': %m", dir);
+    if (st.st_uid != geteuid())
+        return dd_err_set(err, -EINVAL, "'%s' belongs to uid %u, not to you (uid %u)", dir,
+                          (unsigned)st.st_uid, (unsigned)geteuid());
+    if ((st.st_mode & 022) != 0)
+        return dd_err_set(err, -EINVAL, "others may write in '%s' (mode %04o): chmod 700 '%s'", dir,
+                          (unsigned)st.st_mode & 07777, dir);
+    return 0;
+}
+
+static int open_place(struct place *p, const struct net_key_input *in, bool create,
+                      struct dd_err *err)
+{
+    const char *home = dd_env_get_nonempty(in->env, "HOME");
+    if (home == NULL || home[0] != '/')
+        return dd_err_set(err, -ENOKEY, "there is no home directory (HOME is not set)");
+    if ((size_t)snprintf(p->dir, sizeof(p->dir), "%s/.ddrun", home) >= sizeof(p->dir))
+        return dd_err_set(err, -ENAMETOOLONG, "the name of the home directory is too long");
+    if (in->job_id == NULL || in->job_id[0] == '\0' || file_name(p->name, in->job_id) < 0)
+        return dd_err_set(err, -EINVAL, "there is no job id to name a key file after");
+    (void)snprintf(p->shown, sizeof(p->shown), "%s/%s", p->dir, p->name);
+    if (create && mkdir(p->dir, 0700) < 0 && errno != EEXIST)
+        return dd_err_set(err, -errno, "cannot make directory '%s': %m", p->dir);
+    DD_AUTO(fd) int fd = open(p->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return dd_err_set(err, -errno, "cannot open directory '%s': %m", p->dir);
+    int rc = check_dir(fd, p->dir, err);
+    if (rc == 0)
+        p->dirfd = DD_TAKE_FD(fd);
+    return rc;
+}
+
+/* Under another name first, so that no guest reads half a key and a stale file or link is replaced.
+ */
+static int write_key(const struct place *p, const struct net_key *key, struct dd_err *err)
+{
+    char part[64];
+    char text[KEY_HEX + 2];
+    (void)snprintf(part, sizeof(part), ".new-%ld", (long)getpid());
+    (void)unlinkat(p->dirfd, part, 0);
+    DD_AUTO(fd)
+    int fd = openat(p->dirfd, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return dd_err_set(err, -errno, "cannot write in '%s': %m", p->dir);
+    key_to_hex(text, key->bytes);
+    text[KEY_HEX] = '\n';
+    int rc = dd_write_full(fd, text, KEY_HEX + 1);
+    explicit_bzero(text, sizeof(text));
+    if (rc == 0 && (fsync(fd) < 0 || renameat(p->dirfd, part, p->dirfd, p->name) < 0))
+        rc = -errno;
+    if (rc == 0)
+        return 0;
+    (void)unlinkat(p->dirfd, part, 0);
+    errno = -rc;
+    return dd_err_set(err, rc, "cannot write '%s': %m", p->shown);
+}
+
+static void name_source(struct net_key *key, const struct place *p)
+{
+    (void)snprintf(key->source, sizeof(key->source), "'%.280s'", p->shown);
+}
+
+static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    struct net_key key = {.method = NET_KEY_HOME};
+    struct place p = {.dirfd = -1};
+    int rc = open_place(&p, in, true, err);
+    if (rc < 0)
+        return rc;
+    rc = net_key_random(key.bytes);
+    if (rc < 0)
+        (void)dd_err_set(err, rc, "the kernel gives no random bytes");
+    else
+        rc = write_key(&p, &key, err);
+    (void)close(p.dirfd);
+    name_source(&key, &p);
+    if (rc == 0)
+        *ret = key;
+    explicit_bzero(&key, sizeof(key));
+    return rc;
+}
+
+static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struct dd_err *err)
+{
+    const struct key_path path = {.dirfd = p->dirfd,
+                                  .name = p->name,
+                                  .what = "key file",
+                                  .shown = p->shown,
+                                  .flags = O_NOFOLLOW};
+    char text[KEY_HEX + 3];
+    int n = key_file_read(&path, (unsigned char *)text, sizeof(text) - 1, err);
+    if (n < 0)
+        return n;
+    text[n > 0 && text[n - 1] == '\n' ? n - 1 : n] = '\0';
+    int rc = key_from_hex(out, text);
+    explicit_bzero(text, sizeof(text));
+    if (rc < 0)
+        return dd_err_set(err, rc, "key file '%s' is damaged", p->shown);
+    return 0;
+}
+
+static int accept_file(struct net_key *ret, const struct net_key_input *in, const char *cred,
+                       struct dd_err *err)
+{
+    struct net_key key = {.method = NET_KEY_HOME};
+    struct place p = {.dirfd = -1};
+    (void)cred;
+    int rc = open_place(&p, in, false, err);
+    if (rc == 0) {
+        rc = read_key(&p, key.bytes, err);
+        (void)close(p.dirfd);
+    }
+    name_source(&key, &p);
+    if (rc == 0)
+        *ret = key;
+    else if (rc == -ENOENT)
+        (void)dd_err_where(
+            err, rc,
+            "the host put its key into its home directory, which is not this node's, "
+            "or not yet");
+    explicit_bzero(&key, sizeof(key));
+    return rc;
+}
+
+/* Only if it is still ours: a later run of the same job may have put its own key there. */
+static void cleanup(const struct net_key *key, const struct net_key_input *in)
+{
+    unsigned char now[NET_KEY_LEN];
+    struct place p = {.dirfd = -1};
+    if (open_place(&p, in, false, NULL) < 0)
+        return;
+    if (read_key(&p, now, NULL) == 0 && memcmp(now, key->bytes, NET_KEY_LEN) == 0)
+        (void)unlinkat(p.dirfd, p.name, 0);
+    (void)close(p.dirfd);
+}
+
+const struct key_ops key_ops_home = {
+    .name = "the home directory", .offer = offer, .accept = accept_file, .cleanup = cleanup};

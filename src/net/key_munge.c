@@ -1,0 +1,160 @@
+#include "config.h"
+
+#include "net/key_priv.h"
+
+#include <errno.h>
+#include <string.h>
+
+#if HAVE_MUNGE
+
+#include "base/auto.h"
+#include "base/buf.h"
+
+#include <munge.h>
+#include <stdio.h>
+
+/* The payload of the credential; the job id stands in it so that one job's credential is worth
+ * nothing to another job of the same user: "ddrun-key-1" NUL job_id NUL key. */
+static const char label[] = "ddrun-key-1";
+
+enum { PAYLOAD_MAX = sizeof(label) + 256 + NET_KEY_LEN };
+
+static int open_ctx(munge_ctx_t *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    munge_ctx_t ctx = munge_ctx_create();
+    if (ctx == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory for MUNGE");
+    if (in->munge_socket != NULL &&
+        munge_ctx_set(ctx, MUNGE_OPT_SOCKET, in->munge_socket) != EMUNGE_SUCCESS) {
+        (void)dd_err_set(err, -EINVAL, "MUNGE refuses the socket name '%s': %s", in->munge_socket,
+                         munge_ctx_strerror(ctx));
+        munge_ctx_destroy(ctx);
+        return -EINVAL;
+    }
+    *ret = ctx;
+    return 0;
+}
+
+static int failed(munge_ctx_t ctx, munge_err_t e, const char *what, struct dd_err *err)
+{
+    const char *detail = munge_ctx_strerror(ctx);
+    bool clock = e == EMUNGE_CRED_EXPIRED || e == EMUNGE_CRED_REWOUND;
+    int rc = e == EMUNGE_CRED_UNAUTHORIZED ? -EACCES : e == EMUNGE_SOCKET ? -ENOENT : -EIO;
+    return dd_err_set(err, rc, "MUNGE cannot %s: %s%s", what,
+                      detail != NULL ? detail : munge_strerror(e),
+                      clock ? "; do the clocks of the nodes agree?" : "");
+}
+
+static int encode(char **ret, const struct net_key *key, const struct net_key_input *in,
+                  struct dd_err *err)
+{
+    unsigned char payload[PAYLOAD_MAX];
+    size_t job = strlen(in->job_id) + 1;
+    munge_ctx_t ctx;
+    char *cred = NULL;
+    if (job > 256)
+        return dd_err_set(err, -EINVAL, "the job id is too long");
+    int rc = open_ctx(&ctx, in, err);
+    if (rc < 0)
+        return rc;
+    memcpy(payload, label, sizeof(label));
+    memcpy(payload + sizeof(label), in->job_id, job);
+    memcpy(payload + sizeof(label) + job, key->bytes, NET_KEY_LEN);
+    munge_err_t e = munge_ctx_set(ctx, MUNGE_OPT_UID_RESTRICTION, geteuid());
+    if (e == EMUNGE_SUCCESS)
+        e = munge_encode(&cred, ctx, payload, (int)(sizeof(label) + job + NET_KEY_LEN));
+    explicit_bzero(payload, sizeof(payload));
+    if (e == EMUNGE_SUCCESS)
+        *ret = cred;
+    else
+        rc = failed(ctx, e, "make a credential", err);
+    munge_ctx_destroy(ctx);
+    return rc;
+}
+
+static int take_payload(struct net_key *ret, const struct net_key_input *in, const void *p, int n,
+                        struct dd_err *err)
+{
+    size_t job = strlen(in->job_id) + 1;
+    const unsigned char *bytes = p;
+    if (n < 0 || (size_t)n != sizeof(label) + job + NET_KEY_LEN ||
+        memcmp(bytes, label, sizeof(label)) != 0 ||
+        memcmp(bytes + sizeof(label), in->job_id, job) != 0)
+        return dd_err_set(err, -EACCES, "the MUNGE credential is not one of this job");
+    *ret = (struct net_key){.method = NET_KEY_MUNGE, .source = "MUNGE"};
+    memcpy(ret->bytes, bytes + sizeof(label) + job, NET_KEY_LEN);
+    return 0;
+}
+
+static int accept_cred(struct net_key *ret, const struct net_key_input *in, const char *cred,
+                       struct dd_err *err)
+{
+    void *payload = NULL;
+    int n = 0;
+    uid_t uid = (uid_t)-1;
+    gid_t gid;
+    munge_ctx_t ctx;
+    if (cred == NULL || cred[0] == '\0')
+        return dd_err_set(err, -EINVAL, "the host sent no MUNGE credential");
+    int rc = open_ctx(&ctx, in, err);
+    if (rc < 0)
+        return rc;
+    munge_err_t e = munge_decode(cred, ctx, &payload, &n, &uid, &gid);
+    if (e != EMUNGE_SUCCESS)
+        rc = failed(ctx, e, "read the host's credential", err);
+    else if (uid != geteuid())
+        rc = dd_err_set(err, -EACCES, "the MUNGE credential is of uid %u, not yours (uid %u)",
+                        (unsigned)uid, (unsigned)geteuid());
+    else
+        rc = take_payload(ret, in, payload, n, err);
+    if (payload != NULL && n > 0)
+        explicit_bzero(payload, (size_t)n);
+    free(payload);
+    munge_ctx_destroy(ctx);
+    return rc;
+}
+
+/* That munged answers is seen by asking it for a credential. */
+static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    struct net_key key = {.method = NET_KEY_MUNGE, .source = "MUNGE"};
+    DD_AUTO(free) char *cred = NULL;
+    int rc = net_key_random(key.bytes);
+    if (rc < 0)
+        return dd_err_set(err, rc, "the kernel gives no random bytes");
+    rc = encode(&cred, &key, in, err);
+    if (rc == 0)
+        *ret = key;
+    explicit_bzero(&key, sizeof(key));
+    return rc;
+}
+
+const struct key_ops key_ops_munge = {
+    .name = "MUNGE", .offer = offer, .accept = accept_cred, .credential = encode};
+
+#else
+
+static int not_built(struct dd_err *err)
+{
+    return dd_err_set(err, -ENOTSUP, "this ddrun was built without MUNGE");
+}
+
+static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+{
+    (void)ret;
+    (void)in;
+    return not_built(err);
+}
+
+static int accept_cred(struct net_key *ret, const struct net_key_input *in, const char *cred,
+                       struct dd_err *err)
+{
+    (void)ret;
+    (void)in;
+    (void)cred;
+    return not_built(err);
+}
+
+const struct key_ops key_ops_munge = {.name = "MUNGE", .offer = offer, .accept = accept_cred};
+
+#endif

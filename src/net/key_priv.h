@@ -1,0 +1,41 @@
+/* What the files of the key sources share. Private to this room. */
+#ifndef DD_NET_KEY_PRIV_H
+#define DD_NET_KEY_PRIV_H
+
+#include "net/key.h"
+
+enum { KEY_HEX = NET_KEY_LEN * 2, KEY_FILE_MAX = 65536 };
+
+/* One way from the host to the guests. */
+struct key_ops {
+    const char *name;
+    /* Host: makes the key available; any error means that the next way is tried. NULL: not a way of
+     * its own. */
+    int (*offer)(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
+    /* Guest. */
+    int (*accept)(struct net_key *ret, const struct net_key_input *in, const char *cred,
+                  struct dd_err *err);
+    int (*credential)(char **ret, const struct net_key *key, const struct net_key_input *in,
+                      struct dd_err *err);
+    void (*cleanup)(const struct net_key *key, const struct net_key_input *in);
+};
+
+extern const struct key_ops key_ops_munge;
+extern const struct key_ops key_ops_home;
+
+/* A regular file of this uid that nobody else may read, "what" saying in errors what it is ("key
+ * file"). Returns its length; -EINVAL otherwise. Opened below dirfd, without following a link when
+ * nofollow. */
+struct key_path {
+    int dirfd;
+    const char *name;
+    const char *what;
+    const char *shown; /* its path for a person */
+    int flags;         /* O_NOFOLLOW or 0 */
+};
+int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err);
+
+int key_from_hex(unsigned char out[NET_KEY_LEN], const char *hex); /* exactly KEY_HEX digits */
+void key_to_hex(char out[KEY_HEX + 1], const unsigned char key[NET_KEY_LEN]);
+
+#endif

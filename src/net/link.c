@@ -1,0 +1,307 @@
+#include "net/link.h"
+
+#include "net/hello.h"
+#include "net/link_priv.h"
+#include "net/tls.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/bufferevent_ssl.h>
+#include <event2/event.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINK_BYE_MS = 1000, LINK_HIGH_WATER = FRAME_MAX * 2 };
+
+struct link {
+    struct bufferevent *bev;
+    struct link_cb cb;
+    struct event *bye_timer; /* set: link_bye() was called */
+    unsigned depth;          /* callbacks under way */
+    bool closed;             /* on_close was called */
+    bool freed;              /* dies when depth is 0 */
+    uint32_t max;
+    struct net_addr local, peer;
+    char node[256];
+};
+
+void link_tune_socket(int fd)
+{
+    static const struct {
+        int level, name, value;
+    } rows[] = {
+        {IPPROTO_TCP, TCP_NODELAY,      1    },
+        {SOL_SOCKET,  SO_KEEPALIVE,     1    },
+        {IPPROTO_TCP, TCP_KEEPIDLE,     10   },
+        {IPPROTO_TCP, TCP_KEEPINTVL,    5    },
+        {IPPROTO_TCP, TCP_KEEPCNT,      3    },
+        {IPPROTO_TCP, TCP_USER_TIMEOUT, 30000},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        (void)setsockopt(fd, rows[i].level, rows[i].name, &rows[i].value, sizeof(rows[i].value));
+}
+
+int link_hello_read(int fd, struct dd_buf *in)
+{
+    unsigned char chunk[HELLO_MAX];
+    size_t want = hello_need(in->data, in->len) - in->len;
+    if (want == 0 || want > sizeof(chunk))
+        return -EPROTO;
+    ssize_t n = recv(fd, chunk, want, MSG_DONTWAIT);
+    if (n == 0)
+        return -ECONNRESET;
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    int rc = dd_buf_append(in, chunk, (size_t)n);
+    return rc < 0 ? rc : 1;
+}
+
+int link_hello_send(int fd, const struct dd_buf *out)
+{
+    ssize_t n = send(fd, out->data, out->len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0)
+        return -errno;
+    return (size_t)n == out->len ? 0 : -ENOBUFS;
+}
+
+static void destroy(struct link *l)
+{
+    if (l->bye_timer != NULL)
+        event_free(l->bye_timer);
+    bufferevent_free(l->bev);
+    free(l);
+}
+
+void link_free(struct link *l)
+{
+    if (l == NULL)
+        return;
+    l->freed = true;
+    (void)bufferevent_disable(l->bev, EV_READ | EV_WRITE);
+    bufferevent_setcb(l->bev, NULL, NULL, NULL, NULL);
+    if (l->depth == 0)
+        destroy(l);
+}
+
+static void enter(struct link *l)
+{
+    l->depth++;
+}
+
+static void leave(struct link *l)
+{
+    l->depth--;
+    if (l->depth == 0 && l->freed)
+        destroy(l);
+}
+
+static bool is_live(const struct link *l)
+{
+    return !l->freed && !l->closed && l->bye_timer == NULL;
+}
+
+static void close_link(struct link *l, bool clean, const char *why)
+{
+    if (!is_live(l))
+        return;
+    l->closed = true;
+    (void)bufferevent_disable(l->bev, EV_READ | EV_WRITE);
+    bufferevent_setcb(l->bev, NULL, NULL, NULL, NULL);
+    if (l->cb.on_close != NULL)
+        l->cb.on_close(l->cb.arg, l, clean, why);
+}
+
+/* Handles one frame; false when there is none complete. */
+static bool take_frame(struct link *l)
+{
+    struct evbuffer *in = bufferevent_get_input(l->bev);
+    unsigned char head[FRAME_HEADER];
+    struct frame f;
+    size_t need = 0;
+    ev_ssize_t got = evbuffer_copyout(in, head, sizeof(head));
+    long rc = frame_decode(&f, head, got > 0 ? (size_t)got : 0, l->max, &need);
+    if (rc < 0) {
+        close_link(l, false, "it sent a frame that is longer than allowed");
+        return false;
+    }
+    if (evbuffer_get_length(in) < need)
+        return false;
+    const unsigned char *all = evbuffer_pullup(in, (ev_ssize_t)need);
+    if (all == NULL || frame_decode(&f, all, need, l->max, NULL) <= 0) {
+        close_link(l, false, "out of memory for a frame");
+        return false;
+    }
+    if (f.type == FRAME_BYE)
+        close_link(l, true, "it said goodbye");
+    else if (l->cb.on_frame != NULL)
+        l->cb.on_frame(l->cb.arg, l, &f);
+    (void)evbuffer_drain(in, need);
+    return true;
+}
+
+static void on_readable(struct bufferevent *bev, void *arg)
+{
+    struct link *l = arg;
+    (void)bev;
+    enter(l);
+    while (is_live(l) && take_frame(l))
+        ;
+    leave(l);
+}
+
+static void on_event(struct bufferevent *bev, short what, void *arg)
+{
+    struct link *l = arg;
+    char why[256] = "the connection was closed without a goodbye";
+    if ((what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) == 0)
+        return;
+    if ((what & BEV_EVENT_ERROR) != 0)
+        (void)net_tls_fault(bev, why, sizeof(why));
+    enter(l);
+    close_link(l, false, why);
+    leave(l);
+}
+
+static void learn_addresses(struct link *l)
+{
+    struct sockaddr_storage ss;
+    evutil_socket_t fd = bufferevent_getfd(l->bev);
+    socklen_t len = sizeof(ss);
+    if (getsockname(fd, (struct sockaddr *)&ss, &len) == 0)
+        (void)net_addr_from_sockaddr(&l->local, (struct sockaddr *)&ss, len);
+    len = sizeof(ss);
+    if (getpeername(fd, (struct sockaddr *)&ss, &len) == 0)
+        (void)net_addr_from_sockaddr(&l->peer, (struct sockaddr *)&ss, len);
+}
+
+int link_of_bev(struct link **ret, struct bufferevent *bev, const char *node, struct dd_err *err)
+{
+    struct link *l = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory for a link");
+    l->bev = bev;
+    (void)snprintf(l->node, sizeof(l->node), "%s", node);
+    learn_addresses(l);
+    link_set_max(l, LINK_FRAME_MAX);
+    bufferevent_setcb(bev, on_readable, NULL, on_event, l);
+    *ret = l;
+    return 0;
+}
+
+int link_new_trusted(struct link **ret, struct event_base *base, int fd, const struct link_cb *cb,
+                     struct dd_err *err)
+{
+    (void)evutil_make_socket_nonblocking(fd);
+    struct bufferevent *bev =
+        bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    if (bev == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory for a link");
+    int rc = link_of_bev(ret, bev, "", err);
+    if (rc < 0) {
+        (void)bufferevent_setfd(bev, -1); /* fd stays the caller's */
+        bufferevent_free(bev);
+        return rc;
+    }
+    (*ret)->local = (*ret)->peer = (struct net_addr){.len = 0};
+    link_set_cb(*ret, cb);
+    return 0;
+}
+
+void link_set_cb(struct link *l, const struct link_cb *cb)
+{
+    l->cb = *cb;
+    if (is_live(l))
+        (void)bufferevent_enable(l->bev, EV_READ | EV_WRITE);
+}
+
+void link_set_max(struct link *l, uint32_t max)
+{
+    l->max = max < FRAME_MAX ? max : FRAME_MAX;
+    bufferevent_setwatermark(l->bev, EV_READ, 0, FRAME_HEADER + (size_t)l->max);
+}
+
+int link_send(struct link *l, uint16_t type, const void *data, size_t n)
+{
+    if (!is_live(l))
+        return -EPIPE;
+    struct evbuffer *out = bufferevent_get_output(l->bev);
+    if (n > l->max)
+        return -EMSGSIZE;
+    if (evbuffer_get_length(out) + FRAME_HEADER + n > LINK_HIGH_WATER)
+        return -ENOBUFS;
+    /* one piece: one write, one TLS record */
+    if (evbuffer_expand(out, FRAME_HEADER + n) < 0)
+        return -ENOMEM;
+    unsigned char head[FRAME_HEADER];
+    frame_header(head, type, (uint32_t)n);
+    (void)evbuffer_add(out, head, sizeof(head));
+    (void)evbuffer_add(out, data, n);
+    return 0;
+}
+
+static void on_bye_readable(struct bufferevent *bev, void *arg)
+{
+    struct evbuffer *in = bufferevent_get_input(bev);
+    (void)arg;
+    (void)evbuffer_drain(in, evbuffer_get_length(in));
+}
+
+/* All is written; the peer closes when it has read the BYE. Closing at once, with its last words
+ * unread, would reset the connection and could destroy ours. */
+static void on_bye_written(struct bufferevent *bev, void *arg)
+{
+    (void)arg;
+    (void)shutdown(bufferevent_getfd(bev), SHUT_WR);
+}
+
+static void on_bye_event(struct bufferevent *bev, short what, void *arg)
+{
+    (void)bev;
+    if ((what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) != 0)
+        link_free(arg);
+}
+
+static void on_bye_timeout(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    link_free(arg);
+}
+
+void link_bye(struct link *l)
+{
+    static const struct timeval limit = {LINK_BYE_MS / 1000, LINK_BYE_MS % 1000 * 1000};
+    if (l == NULL || l->bye_timer != NULL || l->freed)
+        return;
+    if (l->closed || link_send(l, FRAME_BYE, NULL, 0) < 0) {
+        link_free(l);
+        return;
+    }
+    l->bye_timer = evtimer_new(bufferevent_get_base(l->bev), on_bye_timeout, l);
+    if (l->bye_timer == NULL || evtimer_add(l->bye_timer, &limit) < 0) {
+        link_free(l);
+        return;
+    }
+    bufferevent_setcb(l->bev, on_bye_readable, on_bye_written, on_bye_event, l);
+    bufferevent_setwatermark(l->bev, EV_READ, 0,
+                             0); /* what lies unread must not stop the reading */
+    (void)bufferevent_enable(l->bev, EV_READ | EV_WRITE);
+}
+
+const struct net_addr *link_local(const struct link *l)
+{
+    return &l->local;
+}
+
+const struct net_addr *link_peer(const struct link *l)
+{
+    return &l->peer;
+}
+
+const char *link_node(const struct link *l)
+{
+    return l->node;
+}

@@ -1,0 +1,273 @@
+/* The daemon's side of a link: read the hello, answer it, do the handshake. */
+#include "net/link.h"
+
+#include "base/io.h"
+#include "net/hello.h"
+#include "net/link_priv.h"
+#include "net/tls.h"
+
+#include <errno.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOG_WINDOW_S = 10, LOG_PER_WINDOW = 10 };
+
+typedef void accept_done_f(void *arg, struct link_accept *a, struct link *l, const char *why);
+
+struct link_accept {
+    struct event_base *base;
+    struct link_accept_cfg cfg;
+    struct link_shared own; /* used when the caller shares nothing */
+    int fd;                 /* -1 when bev has it */
+    struct event *readable, *timer;
+    struct bufferevent *bev;
+    struct dd_buf in;
+    struct hello_call call;
+    struct net_tls_psk psk;
+    accept_done_f *done;
+    void *arg;
+};
+
+void link_shared_done(struct link_shared *s)
+{
+    net_tls_free(s->tls);
+    *s = (struct link_shared){0};
+}
+
+static void drop_hello_events(struct link_accept *a)
+{
+    if (a->readable != NULL)
+        event_free(DD_TAKE(a->readable));
+}
+
+void link_accept_free(struct link_accept *a)
+{
+    if (a == NULL)
+        return;
+    drop_hello_events(a);
+    if (a->timer != NULL)
+        event_free(a->timer);
+    if (a->bev != NULL) {
+        bufferevent_setcb(a->bev, NULL, NULL, NULL, NULL);
+        net_tls_forget(a->bev);
+        bufferevent_free(a->bev);
+    }
+    if (a->fd >= 0)
+        (void)close(a->fd);
+    link_shared_done(&a->own);
+    dd_buf_done(&a->in);
+    explicit_bzero(&a->psk, sizeof(a->psk));
+    free(a);
+}
+
+/* The call site's rate limit: at most LOG_PER_WINDOW lines in LOG_WINDOW_S. */
+static bool may_log(struct link_shared *s, const struct dd_log *log)
+{
+    uint64_t now = dd_now_ns();
+    if (s->log_since_ns == 0 || now - s->log_since_ns > LOG_WINDOW_S * DD_NS_PER_S) {
+        if (s->unlogged > 0)
+            dd_log(log, DD_LOG_WARN, "%u more refused connections are not shown", s->unlogged);
+        s->log_since_ns = now;
+        s->logged = s->unlogged = 0;
+    }
+    if (s->logged >= LOG_PER_WINDOW) {
+        s->unlogged++;
+        return false;
+    }
+    s->logged++;
+    return true;
+}
+
+static void log_refusal(struct link_accept *a, enum dd_log_level level, const char *why)
+{
+    char node[4 * sizeof(a->call.node)];
+    char host[NET_ADDR_TEXT] = "unknown address";
+    struct sockaddr_storage ss;
+    struct net_addr peer;
+    socklen_t len = sizeof(ss);
+    int fd = a->bev != NULL ? (int)bufferevent_getfd(a->bev) : a->fd;
+    if (a->cfg.log == NULL || level > a->cfg.log->level || !may_log(a->cfg.shared, a->cfg.log))
+        return;
+    if (getpeername(fd, (struct sockaddr *)&ss, &len) == 0 &&
+        net_addr_from_sockaddr(&peer, (struct sockaddr *)&ss, len) == 0)
+        (void)net_addr_host(&peer, host);
+    (void)dd_log_escape(node, sizeof(node), a->call.node, strlen(a->call.node));
+    if (node[0] != '\0')
+        dd_log(a->cfg.log, level, "node '%.300s' (%s) was refused: %s", node, host, why);
+    else
+        dd_log(a->cfg.log, level, "a connection from %s was refused: %s", host, why);
+}
+
+static void finish(struct link_accept *a, struct link *l, const char *why)
+{
+    drop_hello_events(a);
+    (void)event_del(a->timer);
+    a->done(a->arg, a, l, why); /* may free a */
+}
+
+static void refuse(struct link_accept *a, enum dd_log_level level, const char *why)
+{
+    log_refusal(a, level, why);
+    finish(a, NULL, why);
+}
+
+static void open_link(struct link_accept *a)
+{
+    struct dd_err err = {0};
+    struct link *l = NULL;
+    if (link_of_bev(&l, a->bev, a->call.node, &err) < 0) {
+        refuse(a, DD_LOG_ERR, err.text);
+        return;
+    }
+    a->bev = NULL;
+    finish(a, l, NULL);
+}
+
+static void on_handshake(struct bufferevent *bev, short what, void *arg)
+{
+    struct link_accept *a = arg;
+    char why[256] = "the connection was lost";
+    if ((what & BEV_EVENT_CONNECTED) != 0) {
+        net_tls_forget(bev);
+        if (net_tls_check(bev) < 0)
+            refuse(a, DD_LOG_WARN, "it did not prove this job's key");
+        else
+            open_link(a);
+        return;
+    }
+    enum net_tls_fault fault = NET_TLS_LOST;
+    if ((what & BEV_EVENT_ERROR) != 0)
+        fault = net_tls_fault(bev, why, sizeof(why));
+    /* a guest that found a better way just hangs up */
+    refuse(a, fault == NET_TLS_LOST ? DD_LOG_DEBUG : DD_LOG_WARN, why);
+}
+
+static int start_tls(struct link_accept *a, struct dd_err *err)
+{
+    struct link_shared *s = a->cfg.shared;
+    int rc = s->tls != NULL ? 0 : net_tls_new(&s->tls, err);
+    if (rc < 0)
+        return rc;
+    a->psk.identity = a->cfg.job_id;
+    memcpy(a->psk.key, a->cfg.key->bytes, sizeof(a->psk.key));
+    rc = net_tls_start(&a->bev, s->tls, a->base, a->fd, NET_TLS_SERVER, &a->psk, err);
+    if (rc < 0)
+        return rc;
+    a->fd = -1;
+    bufferevent_setcb(a->bev, NULL, NULL, on_handshake, a);
+    return 0;
+}
+
+static void start_plain(struct link_accept *a)
+{
+    a->bev =
+        bufferevent_socket_new(a->base, a->fd, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    if (a->bev == NULL) {
+        refuse(a, DD_LOG_ERR, "out of memory");
+        return;
+    }
+    a->fd = -1;
+    open_link(a);
+}
+
+static int send_reply(struct link_accept *a, enum hello_status status, struct dd_err *err)
+{
+    struct hello_reply r = {.status = status, .method = NET_KEY_NONE};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HELLO_MAX);
+    DD_AUTO(free) char *cred = NULL;
+    int rc = 0;
+    if (status == HELLO_OK) {
+        r.method = a->cfg.key->method;
+        if (r.method == NET_KEY_MUNGE)
+            rc = net_key_credential(&cred, a->cfg.key, a->cfg.key_in, err);
+        if (rc == 0 && cred != NULL &&
+            (size_t)snprintf(r.cred, sizeof(r.cred), "%s", cred) >= sizeof(r.cred))
+            rc = dd_err_set(err, -EMSGSIZE, "the MUNGE credential is too long");
+        if (rc < 0)
+            return rc;
+    }
+    rc = hello_reply_encode(&out, &r);
+    if (rc == 0)
+        rc = link_hello_send(a->fd, &out);
+    if (rc < 0) {
+        errno = -rc;
+        return dd_err_set(err, rc, "it does not take the answer: %m");
+    }
+    return 0;
+}
+
+static void answer(struct link_accept *a)
+{
+    struct dd_err err = {0};
+    bool ours = strcmp(a->call.job_id, a->cfg.job_id) == 0;
+    drop_hello_events(a);
+    if (send_reply(a, ours ? HELLO_OK : HELLO_OTHER_JOB, &err) < 0)
+        refuse(a, DD_LOG_ERR, err.text);
+    else if (!ours)
+        refuse(a, DD_LOG_INFO, "it belongs to another job");
+    else if (a->cfg.key->method == NET_KEY_NONE)
+        start_plain(a);
+    else if (start_tls(a, &err) < 0)
+        refuse(a, DD_LOG_ERR, err.text);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    struct link_accept *a = arg;
+    (void)what;
+    int rc = link_hello_read(fd, &a->in);
+    if (rc == 0)
+        return;
+    if (rc > 0)
+        rc = hello_call_decode(&a->call, a->in.data, a->in.len);
+    if (rc > 0) {
+        answer(a);
+    } else if (rc == -EPROTONOSUPPORT) {
+        (void)send_reply(a, HELLO_BAD_VERSION, NULL);
+        refuse(a, DD_LOG_WARN, "it speaks another version of the protocol");
+    } else if (rc == -EPROTO) {
+        refuse(a, DD_LOG_INFO, "what it sent is no hello");
+    } else if (rc < 0) {
+        refuse(a, DD_LOG_DEBUG, "the connection was lost");
+    }
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    refuse(arg, DD_LOG_INFO, "it did not finish its hello in time");
+}
+
+int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
+                      const struct link_accept_cfg *cfg, accept_done_f *done, void *arg,
+                      struct dd_err *err)
+{
+    const struct timeval limit = {cfg->timeout_ms / 1000, (long)(cfg->timeout_ms % 1000) * 1000};
+    struct link_accept *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory for a connection");
+    *a = (struct link_accept){.base = base,
+                              .cfg = *cfg,
+                              .fd = -1,
+                              .in = DD_BUF_INIT(HELLO_MAX),
+                              .done = done,
+                              .arg = arg};
+    if (a->cfg.shared == NULL)
+        a->cfg.shared = &a->own;
+    a->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, a);
+    a->timer = evtimer_new(base, on_timeout, a);
+    if (a->readable == NULL || a->timer == NULL || event_add(a->readable, NULL) < 0 ||
+        evtimer_add(a->timer, &limit) < 0) {
+        link_accept_free(a);
+        return dd_err_set(err, -ENOMEM, "out of memory for a connection");
+    }
+    (void)evutil_make_socket_nonblocking(fd);
+    link_tune_socket(fd);
+    a->fd = fd;
+    *ret = a;
+    return 0;
+}

@@ -1,0 +1,369 @@
+/* The agent's side of a link: where among many candidates is the daemon of our job? */
+#include "net/link.h"
+
+#include "base/io.h"
+#include "net/link_try.h"
+#include "net/resolve.h"
+#include "net/tls.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OPEN_MAX_TRIES = 128,
+    PORTS_MAX = 64,
+    PASS_FIRST_MS = 50,
+    PASS_LAST_MS = 1000,
+    LOOKUP_LIMIT_MS = 15000,
+    LOOKUP_RETRY_MS = 1000,  /* while the name has no address */
+    LOOKUP_AGAIN_MS = 15000, /* once it has some */
+};
+
+/* One address and port. */
+struct target {
+    struct link_find *find;
+    struct net_addr addr;
+    struct link_try *try;
+    bool due; /* this pass has not come to it yet */
+    enum link_verdict last;
+    char why[400];
+};
+
+struct link_find {
+    struct event_base *base;
+    struct link_find_cfg cfg; /* strings and ports are own copies */
+    char *job_id, *node, *host, *bind_addr, *iface;
+    uint16_t ports[PORTS_MAX];
+    struct net_tls *tls;
+    struct net_resolve *resolve;
+    struct event *pass_timer, *lookup_timer;
+    struct target **targets;
+    size_t ntargets, naddrs, nopen;
+    unsigned pass_ms;
+    uint64_t seed;
+    bool skipped_loopback, warned;
+    char lookup_why[600];
+    char status[1200];
+    void (*done)(void *arg, struct link *l);
+    void *arg;
+};
+
+static void start_due(struct link_find *f);
+
+static void end_tries(struct link_find *f)
+{
+    for (size_t i = 0; i < f->ntargets; i++) {
+        link_try_free(f->targets[i]->try);
+        f->targets[i]->try = NULL;
+    }
+    f->nopen = 0;
+}
+
+static void forget_targets(struct link_find *f)
+{
+    end_tries(f);
+    for (size_t i = 0; i < f->ntargets; i++)
+        free(f->targets[i]);
+    f->ntargets = f->naddrs = 0;
+}
+
+void link_find_free(struct link_find *f)
+{
+    if (f == NULL)
+        return;
+    forget_targets(f);
+    net_resolve_free(f->resolve);
+    if (f->pass_timer != NULL)
+        event_free(f->pass_timer);
+    if (f->lookup_timer != NULL)
+        event_free(f->lookup_timer);
+    net_tls_free(f->tls);
+    free(f->targets);
+    free(f->job_id);
+    free(f->node);
+    free(f->host);
+    free(f->bind_addr);
+    free(f->iface);
+    free(f);
+}
+
+static void set_timer(struct event *timer, unsigned ms)
+{
+    const struct timeval tv = {ms / 1000, (long)(ms % 1000) * 1000};
+    (void)evtimer_add(timer, &tv);
+}
+
+/* Spreads what many nodes do at the same time: +-20 %. Src: xorshift64*, Vigna 2016. */
+static unsigned jitter(struct link_find *f, unsigned ms)
+{
+    f->seed ^= f->seed >> 12;
+    f->seed ^= f->seed << 25;
+    f->seed ^= f->seed >> 27;
+    unsigned r = (unsigned)((f->seed * UINT64_C(0x2545f4914f6cdd1d)) >> 40) % 401;
+    return ms * (800 + r) / 1000;
+}
+
+/* ---- tries --------------------------------------------------------------------------------- */
+
+static void succeed(struct link_find *f, struct link *l)
+{
+    end_tries(f);
+    (void)event_del(f->pass_timer);
+    (void)event_del(f->lookup_timer);
+    net_resolve_free(DD_TAKE(f->resolve));
+    f->done(f->arg, l); /* may free f */
+}
+
+static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
+                     const char *why)
+{
+    struct target *g = arg;
+    struct link_find *f = g->find;
+    char text[NET_ADDR_TEXT + 8];
+    g->last = v;
+    (void)snprintf(g->why, sizeof(g->why), "%s", why);
+    if (v == TRY_BAD_KEY && !f->warned) {
+        f->warned = true; /* once: whoever listens there may be lying, so it is not the end */
+        dd_log(f->cfg.log, DD_LOG_WARN, "%s %s", net_addr_text(&g->addr, text), why);
+    }
+    link_try_free(t);
+    g->try = NULL;
+    f->nopen--;
+    if (v == TRY_LINK)
+        succeed(f, l);
+    else
+        start_due(f);
+}
+
+static void start_due(struct link_find *f)
+{
+    for (size_t i = 0; i < f->ntargets && f->nopen < OPEN_MAX_TRIES; i++) {
+        struct target *g = f->targets[i];
+        if (!g->due || g->try != NULL)
+            continue;
+        const struct link_try_cfg cfg = {
+            .find = &f->cfg, .tls = &f->tls, .addr = g->addr, .done = on_tried, .arg = g};
+        g->due = false;
+        if (link_try_start(&g->try, f->base, &cfg) == 0)
+            f->nopen++;
+    }
+}
+
+static void on_pass(evutil_socket_t fd, short what, void *arg)
+{
+    struct link_find *f = arg;
+    (void)fd;
+    (void)what;
+    for (size_t i = 0; i < f->ntargets; i++)
+        f->targets[i]->due = f->targets[i]->try == NULL;
+    start_due(f);
+    set_timer(f->pass_timer, jitter(f, f->pass_ms));
+    f->pass_ms = f->pass_ms * 3 / 2 < PASS_LAST_MS ? f->pass_ms * 3 / 2 : PASS_LAST_MS;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------ */
+
+static bool is_known(const struct link_find *f, const struct net_addr *a)
+{
+    for (size_t i = 0; i < f->ntargets; i++)
+        if (net_addr_same_host(&f->targets[i]->addr, a))
+            return true;
+    return false;
+}
+
+static int add_address(struct link_find *f, const struct net_addr *a)
+{
+    struct target **t = realloc(f->targets, (f->ntargets + f->cfg.nports) * sizeof(*t));
+    if (t == NULL)
+        return -ENOMEM;
+    f->targets = t;
+    for (size_t i = 0; i < f->cfg.nports; i++) {
+        struct target *g = calloc(1, sizeof(*g));
+        if (g == NULL)
+            return -ENOMEM;
+        *g = (struct target){.find = f, .addr = *a};
+        net_addr_set_port(&g->addr, f->ports[i]);
+        f->targets[f->ntargets++] = g;
+    }
+    f->naddrs++;
+    return 0;
+}
+
+static bool is_wanted(struct link_find *f, const struct net_addr *a)
+{
+    if (net_addr_is_loopback(a) && !f->cfg.host_is_me) {
+        f->skipped_loopback = true;
+        return false;
+    }
+    return !is_known(f, a);
+}
+
+static void learn(struct link_find *f, const struct net_addr *addrs, size_t n)
+{
+    size_t fresh = 0;
+    f->skipped_loopback = false;
+    for (size_t i = 0; i < n; i++)
+        fresh += is_wanted(f, &addrs[i]);
+    if (fresh == 0)
+        return;
+    if (f->naddrs + fresh > NET_RESOLVE_MAX) /* the name moves about: forget where it was */
+        forget_targets(f);
+    for (size_t i = 0; i < n; i++)
+        if (is_wanted(f, &addrs[i]) && add_address(f, &addrs[i]) < 0)
+            break;
+    f->pass_ms = PASS_FIRST_MS;
+    set_timer(f->pass_timer, 0);
+}
+
+static void on_looked_up(void *arg, const struct net_addr *addrs, size_t n, const char *why)
+{
+    struct link_find *f = arg;
+    (void)snprintf(f->lookup_why, sizeof(f->lookup_why), "%s", n == 0 ? why : "");
+    learn(f, addrs, n);
+    net_resolve_free(DD_TAKE(f->resolve)); /* addrs and why with it */
+    set_timer(f->lookup_timer, jitter(f, f->naddrs > 0 ? LOOKUP_AGAIN_MS : LOOKUP_RETRY_MS));
+}
+
+static void on_lookup(evutil_socket_t fd, short what, void *arg)
+{
+    struct link_find *f = arg;
+    struct dd_err err = {0};
+    (void)fd;
+    (void)what;
+    if (net_resolve_start(&f->resolve, f->base, f->cfg.host, f->cfg.try_scontrol, LOOKUP_LIMIT_MS,
+                          on_looked_up, f, &err) == 0)
+        return;
+    (void)snprintf(f->lookup_why, sizeof(f->lookup_why), "%s", err.text);
+    set_timer(f->lookup_timer, jitter(f, LOOKUP_RETRY_MS));
+}
+
+/* ---- start ---------------------------------------------------------------------------------- */
+
+static int copy(char **to, const char **ref, const char *from)
+{
+    *ref = NULL;
+    if (from == NULL)
+        return 0;
+    *to = strdup(from);
+    *ref = *to;
+    return *to != NULL ? 0 : -ENOMEM;
+}
+
+static int copy_cfg(struct link_find *f, const struct link_find_cfg *cfg)
+{
+    f->cfg = *cfg;
+    memcpy(f->ports, cfg->ports, cfg->nports * sizeof(f->ports[0]));
+    f->cfg.ports = f->ports;
+    if (f->cfg.attempt_ms == 0)
+        f->cfg.attempt_ms = 3000;
+    if (copy(&f->job_id, &f->cfg.job_id, cfg->job_id) < 0 ||
+        copy(&f->node, &f->cfg.node, cfg->node) < 0 ||
+        copy(&f->host, &f->cfg.host, cfg->host) < 0 ||
+        copy(&f->bind_addr, &f->cfg.bind_addr, cfg->bind_addr) < 0 ||
+        copy(&f->iface, &f->cfg.iface, cfg->iface) < 0)
+        return -ENOMEM;
+    return 0;
+}
+
+static int check_cfg(const struct link_find_cfg *cfg, struct dd_err *err)
+{
+    struct net_addr a;
+    if (cfg->job_id == NULL || cfg->job_id[0] == '\0' || strlen(cfg->job_id) > 255 ||
+        cfg->node == NULL || strlen(cfg->node) > 255)
+        return dd_err_set(err, -EINVAL, "the job id or the node's name is empty or too long");
+    if (cfg->nports == 0 || cfg->nports > PORTS_MAX)
+        return dd_err_set(err, -EINVAL, "there are %zu ports to try, not 1 to %d", cfg->nports,
+                          PORTS_MAX);
+    if (cfg->bind_addr != NULL && net_addr_parse(&a, cfg->bind_addr, 0) < 0)
+        return dd_err_set(err, -EINVAL, "'%s' is not a numeric address to connect from",
+                          cfg->bind_addr);
+    return 0;
+}
+
+int link_find_start(struct link_find **ret, struct event_base *base,
+                    const struct link_find_cfg *cfg, void (*done)(void *arg, struct link *l),
+                    void *arg, struct dd_err *err)
+{
+    int rc = check_cfg(cfg, err);
+    if (rc < 0)
+        return rc;
+    struct link_find *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory for the search");
+    f->base = base;
+    f->done = done;
+    f->arg = arg;
+    f->pass_ms = PASS_FIRST_MS;
+    f->seed = (dd_now_ns() ^ (uint64_t)getpid() << 32) | 1;
+    f->pass_timer = evtimer_new(base, on_pass, f);
+    f->lookup_timer = evtimer_new(base, on_lookup, f);
+    rc = copy_cfg(f, cfg);
+    if (rc < 0 || f->pass_timer == NULL || f->lookup_timer == NULL) {
+        link_find_free(f);
+        return dd_err_set(err, -ENOMEM, "out of memory for the search");
+    }
+    set_timer(f->lookup_timer, 0);
+    *ret = f;
+    return 0;
+}
+
+/* ---- status --------------------------------------------------------------------------------- */
+
+static const struct target *most_telling(const struct link_find *f)
+{
+    const struct target *best = NULL;
+    for (size_t i = 0; i < f->ntargets; i++)
+        if (best == NULL || f->targets[i]->last > best->last)
+            best = f->targets[i];
+    return best;
+}
+
+/* "node1 (10.0.0.1, fd00::1) ports 21013, 4711" */
+static void put_place(const struct link_find *f, struct dd_buf *out)
+{
+    char text[NET_ADDR_TEXT];
+    (void)dd_buf_printf(out, "%s (", f->cfg.host);
+    for (size_t i = 0; i < f->ntargets; i += f->cfg.nports)
+        (void)dd_buf_printf(out, "%s%s", i > 0 ? ", " : "",
+                            net_addr_host(&f->targets[i]->addr, text));
+    (void)dd_buf_printf(out, ") port%s", f->cfg.nports > 1 ? "s" : "");
+    for (size_t i = 0; i < f->cfg.nports; i++)
+        (void)dd_buf_printf(out, "%s%u", i > 0 ? ", " : " ", f->ports[i]);
+}
+
+static void put_targets(const struct link_find *f, struct dd_buf *out)
+{
+    const struct target *g = most_telling(f);
+    char text[NET_ADDR_TEXT + 8];
+    if (g->last >= TRY_VERSION) {
+        (void)dd_buf_printf(out, "%s %s", net_addr_text(&g->addr, text), g->why);
+        return;
+    }
+    (void)dd_buf_puts(out, "nothing of this job listens on ");
+    put_place(f, out);
+    if (g->last == TRY_NO_WAY)
+        (void)dd_buf_printf(out, ": %s", g->why);
+    else if (g->last == TRY_FOREIGN || g->last == TRY_OTHER)
+        (void)dd_buf_printf(out, ": %s %s", net_addr_text(&g->addr, text), g->why);
+}
+
+const char *link_find_status(struct link_find *f)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(sizeof(f->status) - 1);
+    if (f->ntargets > 0)
+        put_targets(f, &out);
+    else if (f->lookup_why[0] != '\0')
+        (void)dd_buf_printf(&out, "%s has no address: %s", f->cfg.host, f->lookup_why);
+    else if (f->skipped_loopback)
+        (void)dd_buf_printf(&out,
+                            "%s is only a loopback address here, where the host's own is needed",
+                            f->cfg.host);
+    else
+        (void)dd_buf_printf(&out, "%s is being looked up", f->cfg.host);
+    const char *text = dd_buf_str(&out);
+    (void)snprintf(f->status, sizeof(f->status), "%s", text != NULL ? text : "out of memory");
+    return f->status;
+}

@@ -1,0 +1,305 @@
+#include "net/link_try.h"
+
+#include "net/hello.h"
+#include "net/link_priv.h"
+#include "net/tls.h"
+
+#include <errno.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct link_try {
+    struct event_base *base;
+    struct link_try_cfg cfg;
+    int fd; /* -1 when bev has it */
+    struct event *io, *timer;
+    struct bufferevent *bev;
+    struct dd_buf in;
+    struct net_tls_psk psk;
+    char source[300]; /* of our key */
+    enum link_verdict doomed;
+    char why[400]; /* of doomed */
+};
+
+static void drop_io(struct link_try *t)
+{
+    if (t->io != NULL)
+        event_free(DD_TAKE(t->io));
+}
+
+void link_try_free(struct link_try *t)
+{
+    if (t == NULL)
+        return;
+    drop_io(t);
+    if (t->timer != NULL)
+        event_free(t->timer);
+    if (t->bev != NULL) {
+        bufferevent_setcb(t->bev, NULL, NULL, NULL, NULL);
+        net_tls_forget(t->bev);
+        bufferevent_free(t->bev);
+    }
+    if (t->fd >= 0)
+        (void)close(t->fd);
+    dd_buf_done(&t->in);
+    explicit_bzero(&t->psk, sizeof(t->psk));
+    free(t);
+}
+
+static void finish(struct link_try *t, enum link_verdict v, struct link *l, const char *why)
+{
+    drop_io(t);
+    (void)event_del(t->timer);
+    t->cfg.done(t->cfg.arg, t, v, l, why); /* may free t */
+}
+
+static enum link_verdict verdict_of_errno(int rc)
+{
+    return rc == -ECONNREFUSED ? TRY_NOBODY : TRY_NO_WAY;
+}
+
+static void open_link(struct link_try *t)
+{
+    struct dd_err err = {0};
+    struct link *l = NULL;
+    if (link_of_bev(&l, t->bev, "", &err) < 0) {
+        finish(t, TRY_BROKEN, NULL, err.text);
+        return;
+    }
+    t->bev = NULL;
+    finish(t, TRY_LINK, l, "");
+}
+
+static void on_handshake(struct bufferevent *bev, short what, void *arg)
+{
+    struct link_try *t = arg;
+    char why[700] = "the connection was lost";
+    if ((what & BEV_EVENT_CONNECTED) != 0) {
+        net_tls_forget(bev);
+        if (net_tls_check(bev) < 0)
+            finish(t, TRY_BAD_KEY, NULL, "says it is this job's but has not proved the key");
+        else
+            open_link(t);
+        return;
+    }
+    enum net_tls_fault fault = NET_TLS_LOST;
+    if ((what & BEV_EVENT_ERROR) != 0)
+        fault = net_tls_fault(bev, why, sizeof(why));
+    if (fault == NET_TLS_KEY || fault == NET_TLS_IDENTITY) {
+        (void)snprintf(why, sizeof(why), "is this job's but our keys differ (ours is from %s)",
+                       t->source);
+        finish(t, TRY_BAD_KEY, NULL, why);
+        return;
+    }
+    char text[sizeof(why) + 32];
+    (void)snprintf(text, sizeof(text), "failed in the handshake: %s", why);
+    finish(t, TRY_BROKEN, NULL, text);
+}
+
+static void start_tls(struct link_try *t)
+{
+    struct dd_err err = {0};
+    int rc = *t->cfg.tls != NULL ? 0 : net_tls_new(t->cfg.tls, &err);
+    if (rc == 0)
+        rc = net_tls_start(&t->bev, *t->cfg.tls, t->base, t->fd, NET_TLS_CLIENT, &t->psk, &err);
+    if (rc < 0) {
+        finish(t, TRY_BROKEN, NULL, err.text);
+        return;
+    }
+    t->fd = -1;
+    bufferevent_setcb(t->bev, NULL, NULL, on_handshake, t);
+}
+
+static void start_plain(struct link_try *t)
+{
+    t->bev =
+        bufferevent_socket_new(t->base, t->fd, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    if (t->bev == NULL) {
+        finish(t, TRY_BROKEN, NULL, "out of memory");
+        return;
+    }
+    t->fd = -1;
+    open_link(t);
+}
+
+static void take_key(struct link_try *t, const struct hello_reply *r)
+{
+    struct dd_err err = {0};
+    struct net_key key = {0};
+    drop_io(t);
+    if (net_key_accept(&key, t->cfg.find->key_in, r->method, r->cred, &err) < 0) {
+        char why[sizeof(err.text) + 64];
+        (void)snprintf(why, sizeof(why), "is this job's, but we have no key for it: %s", err.text);
+        finish(t, TRY_NO_KEY, NULL, why);
+        return;
+    }
+    t->psk.identity = t->cfg.find->job_id;
+    memcpy(t->psk.key, key.bytes, sizeof(t->psk.key));
+    memcpy(t->source, key.source, sizeof(t->source));
+    explicit_bzero(&key, sizeof(key));
+    if (r->method == NET_KEY_NONE)
+        start_plain(t);
+    else
+        start_tls(t);
+}
+
+static const struct {
+    enum link_verdict verdict;
+    const char *why;
+} of_status[] = {
+    [HELLO_OTHER_JOB] = {TRY_OTHER,   "is the daemon of another job"          },
+    [HELLO_BAD_VERSION] = {TRY_VERSION, "speaks another version of the protocol"},
+    [HELLO_FULL] = {TRY_FULL,    "takes no more nodes"                   },
+};
+
+static void on_reply(evutil_socket_t fd, short what, void *arg)
+{
+    struct link_try *t = arg;
+    struct hello_reply r;
+    (void)what;
+    int rc = link_hello_read(fd, &t->in);
+    if (rc == 0)
+        return;
+    if (rc > 0)
+        rc = hello_reply_decode(&r, t->in.data, t->in.len);
+    if (rc == 0)
+        return;
+    if (rc == -EPROTONOSUPPORT)
+        finish(t, TRY_VERSION, NULL, of_status[HELLO_BAD_VERSION].why);
+    else if (rc == -EPROTO)
+        finish(t, TRY_FOREIGN, NULL, "is another program");
+    else if (rc < 0)
+        finish(t, TRY_FOREIGN, NULL, "hangs up before it has said anything");
+    else if (r.status != HELLO_OK)
+        finish(t, of_status[r.status].verdict, NULL, of_status[r.status].why);
+    else
+        take_key(t, &r);
+}
+
+static int send_call(struct link_try *t)
+{
+    struct hello_call c = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HELLO_MAX);
+    (void)snprintf(c.job_id, sizeof(c.job_id), "%s", t->cfg.find->job_id);
+    (void)snprintf(c.node, sizeof(c.node), "%s", t->cfg.find->node);
+    int rc = hello_call_encode(&out, &c);
+    return rc < 0 ? rc : link_hello_send(t->fd, &out);
+}
+
+static void on_connected(evutil_socket_t fd, short what, void *arg)
+{
+    struct link_try *t = arg;
+    int e = 0;
+    socklen_t len = sizeof(e);
+    (void)what;
+    drop_io(t);
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0)
+        e = errno;
+    int rc = e != 0 ? -e : send_call(t);
+    if (rc < 0) {
+        finish(t, verdict_of_errno(rc), NULL, strerror(-rc));
+        return;
+    }
+    t->io = event_new(t->base, fd, EV_READ | EV_PERSIST, on_reply, t);
+    if (t->io == NULL || event_add(t->io, NULL) < 0)
+        finish(t, TRY_BROKEN, NULL, "out of memory");
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct link_try *t = arg;
+    (void)fd;
+    (void)what;
+    if (t->doomed != TRY_NONE)
+        finish(t, t->doomed, NULL, t->why);
+    else if (t->bev != NULL)
+        finish(t, TRY_BROKEN, NULL, "does not finish the handshake");
+    else if (event_pending(t->io, EV_WRITE, NULL))
+        finish(t, TRY_NO_WAY, NULL, "no answer");
+    else
+        finish(t, TRY_FOREIGN, NULL, "accepts connections but says nothing");
+}
+
+/* Out through one interface: SO_BINDTODEVICE is free for all since Linux 5.7, before that a source
+ * address of the interface has to do. */
+static int bind_iface(int fd, const char *iface, const struct net_addr *to)
+{
+    struct net_iface *ifs = NULL;
+    size_t n = 0;
+    if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, iface, (socklen_t)strlen(iface)) == 0)
+        return 0;
+    int rc = errno == EPERM ? net_ifaces(&ifs, &n, NULL) : -errno;
+    if (rc < 0)
+        return rc;
+    rc = -EADDRNOTAVAIL;
+    for (size_t i = 0; i < n && rc < 0; i++)
+        if (strcmp(ifs[i].name, iface) == 0 && ifs[i].addr.sa.sa_family == to->sa.sa_family)
+            rc = bind(fd, &ifs[i].addr.sa, ifs[i].addr.len) < 0 ? -errno : 0;
+    free(ifs);
+    return rc;
+}
+
+static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net_addr *to)
+{
+    static const int on = 1;
+    struct net_addr from;
+    if (cfg->bind_addr != NULL && net_addr_parse(&from, cfg->bind_addr, 0) == 0) {
+        if (from.sa.sa_family != to->sa.sa_family)
+            return -EAFNOSUPPORT;
+        /* the port is chosen at connect, so that many connections do not use up the ports */
+        (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+        if (bind(fd, &from.sa, from.len) < 0)
+            return -errno;
+    }
+    if (cfg->iface != NULL && !cfg->host_is_me)
+        return bind_iface(fd, cfg->iface, to);
+    return 0;
+}
+
+static int start_connect(struct link_try *t)
+{
+    const struct net_addr *to = &t->cfg.addr;
+    t->fd = socket(to->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (t->fd < 0)
+        return -errno;
+    int rc = bind_source(t->fd, t->cfg.find, to);
+    if (rc < 0)
+        return rc;
+    link_tune_socket(t->fd);
+    if (connect(t->fd, &to->sa, to->len) < 0 && errno != EINPROGRESS)
+        return -errno;
+    t->io = event_new(t->base, t->fd, EV_WRITE, on_connected, t);
+    return t->io == NULL || event_add(t->io, NULL) < 0 ? -ENOMEM : 0;
+}
+
+int link_try_start(struct link_try **ret, struct event_base *base, const struct link_try_cfg *cfg)
+{
+    unsigned ms = cfg->find->attempt_ms;
+    struct timeval limit = {ms / 1000, (long)(ms % 1000) * 1000};
+    struct link_try *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return -ENOMEM;
+    *t = (struct link_try){.base = base, .cfg = *cfg, .fd = -1, .in = DD_BUF_INIT(HELLO_MAX)};
+    t->timer = evtimer_new(base, on_timer, t);
+    if (t->timer == NULL) {
+        link_try_free(t);
+        return -ENOMEM;
+    }
+    int rc = start_connect(t);
+    if (rc < 0) { /* told from the loop, like all the rest */
+        drop_io(t);
+        t->doomed = verdict_of_errno(rc);
+        (void)snprintf(t->why, sizeof(t->why), "%s", strerror(-rc));
+        limit = (struct timeval){0, 0};
+    }
+    if (evtimer_add(t->timer, &limit) < 0) {
+        link_try_free(t);
+        return -ENOMEM;
+    }
+    *ret = t;
+    return 0;
+}

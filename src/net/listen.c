@@ -1,0 +1,99 @@
+#include "net/listen.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "net/holder.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* 0 and *ret_fd, or -errno. */
+static int try_bind(const struct net_addr *a, int *ret_fd)
+{
+    static const int on = 1;
+    static const int off = 0;
+    DD_AUTO(fd) int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -errno;
+    if (a->sa.sa_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        bind(fd, &a->sa, a->len) < 0 || listen(fd, SOMAXCONN) < 0)
+        return -errno;
+    *ret_fd = DD_TAKE_FD(fd);
+    return 0;
+}
+
+static bool no_ipv6(int rc)
+{
+    return rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL || rc == -EPROTONOSUPPORT;
+}
+
+static int try_port(const struct net_addr *given, uint16_t port, int *ret_fd)
+{
+    struct net_addr a = *given;
+    if (a.len != 0) {
+        net_addr_set_port(&a, port);
+        return try_bind(&a, ret_fd);
+    }
+    (void)net_addr_parse(&a, "::", port);
+    int rc = try_bind(&a, ret_fd);
+    if (!no_ipv6(rc))
+        return rc;
+    (void)net_addr_parse(&a, "0.0.0.0", port);
+    return try_bind(&a, ret_fd);
+}
+
+static uint16_t bound_port(int fd)
+{
+    struct sockaddr_storage ss;
+    struct net_addr a;
+    socklen_t len = sizeof(ss);
+    if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0 ||
+        net_addr_from_sockaddr(&a, (struct sockaddr *)&ss, len) < 0)
+        return 0;
+    return net_addr_port(&a);
+}
+
+static int none_free(const uint16_t *ports, size_t n, int rc, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(400);
+    for (size_t i = 0; i < n; i++) {
+        char who[96] = "";
+        if (i < 4 && rc == -EADDRINUSE)
+            net_port_holder(ports[i], who, sizeof(who));
+        if (dd_buf_printf(&list, "%s%u", i > 0 ? ", " : "", ports[i]) < 0 ||
+            (who[0] != '\0' && dd_buf_printf(&list, " (held by %s)", who) < 0))
+            break;
+    }
+    const char *text = dd_buf_str(&list);
+    errno = -rc;
+    return dd_err_set(err, rc, "cannot listen on port %s: %m; give a free one with --master-port",
+                      text != NULL ? text : "");
+}
+
+int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_port,
+               struct dd_err *err)
+{
+    struct net_addr given = {.len = 0};
+    int rc = -EADDRINUSE;
+    if (addr != NULL && addr[0] != '\0' && net_addr_parse(&given, addr, 0) < 0)
+        return dd_err_set(err, -EINVAL, "'%s' is not a numeric address to listen on", addr);
+    if (n == 0)
+        return dd_err_set(err, -EINVAL, "there is no port to listen on");
+    for (size_t i = 0; i < n; i++) {
+        int fd = -1;
+        int now = try_port(&given, ports[i], &fd);
+        if (now == 0) {
+            *ret_port = bound_port(fd);
+            return fd;
+        }
+        if (now == -EADDRNOTAVAIL) {
+            errno = -now;
+            return dd_err_set(err, now, "cannot listen on address '%s': %m", addr);
+        }
+        if (i == 0 || now != -EADDRINUSE)
+            rc = now;
+    }
+    return none_free(ports, n, rc, err);
+}

@@ -1,0 +1,116 @@
+#include "net/resolve_child.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "net/resolve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static void write_piece(int fd, const struct resolve_piece *p)
+{
+    (void)dd_write_full(fd, p, sizeof(*p));
+}
+
+/* How many addresses that are not loopback the system's resolver gave; -1: none at all. */
+static int look_up(int fd, const char *name, char *why, size_t size)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    int useful = 0;
+    int n = 0;
+    int rc = getaddrinfo(name, NULL, &hints, &list);
+    if (rc != 0) {
+        (void)snprintf(why, size, "%s", rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+        return -1;
+    }
+    for (const struct addrinfo *a = list; a != NULL && n < NET_RESOLVE_MAX; a = a->ai_next) {
+        struct resolve_piece p = {.addr = {.len = 0}};
+        if (net_addr_from_sockaddr(&p.addr, a->ai_addr, a->ai_addrlen) < 0)
+            continue;
+        n++;
+        useful += !net_addr_is_loopback(&p.addr);
+        write_piece(fd, &p);
+    }
+    freeaddrinfo(list);
+    return useful;
+}
+
+static void exec_scontrol(int out, const char *name)
+{
+    char own[256];
+    (void)snprintf(own, sizeof(own), "%s", name);
+    char scontrol[] = "scontrol";
+    char show[] = "show";
+    char node[] = "node";
+    char oneline[] = "-o";
+    char *const argv[] = {scontrol, show, node, oneline, own, NULL};
+    int null = open("/dev/null", O_RDWR);
+    if (null < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(null, 2) < 0)
+        _exit(127);
+    (void)execvp(argv[0], argv);
+    _exit(127);
+}
+
+/* The output of `scontrol show node -o NAME`, NUL-ended; its length or negative errno. */
+static long run_scontrol(const char *name, char *out, size_t size)
+{
+    int pipes[2];
+    size_t len = 0;
+    int status;
+    if (pipe2(pipes, O_CLOEXEC) < 0)
+        return -errno;
+    pid_t pid = fork();
+    if (pid == 0)
+        exec_scontrol(pipes[1], name);
+    (void)close(pipes[1]);
+    for (ssize_t n = 1; pid > 0 && n != 0 && len < size - 1;) {
+        n = read(pipes[0], out + len, size - 1 - len);
+        if (n < 0 && errno != EINTR)
+            break;
+        len += n > 0 ? (size_t)n : 0;
+    }
+    (void)close(pipes[0]);
+    out[len] = '\0';
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return -ECHILD;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? (long)len : -ENOENT;
+}
+
+/* Src: scontrol(1): "NodeName=n1 ... NodeAddr=10.0.0.1 NodeHostName=n1 ..." on one line. */
+static bool node_addr(const char *text, char *out, size_t size)
+{
+    static const char field[] = " NodeAddr=";
+    const char *at = strstr(text, field);
+    if (at == NULL)
+        return false;
+    at += sizeof(field) - 1;
+    size_t len = strcspn(at, " \t\n");
+    if (len == 0 || len >= size)
+        return false;
+    memcpy(out, at, len);
+    out[len] = '\0';
+    return true;
+}
+
+void net_resolve_child(int fd, const char *name, bool try_scontrol)
+{
+    struct resolve_piece sorry = {.addr = {.len = 0}};
+    char text[16384];
+    char addr[256];
+    char again[160];
+    int n = look_up(fd, name, sorry.why, sizeof(sorry.why));
+    if (n <= 0 && try_scontrol && run_scontrol(name, text, sizeof(text)) > 0 &&
+        node_addr(text, addr, sizeof(addr)) && strcmp(addr, name) != 0) {
+        if (look_up(fd, addr, again, sizeof(again)) >= 0)
+            return;
+        (void)snprintf(sorry.why, sizeof(sorry.why), "Slurm says NodeAddr=%.80s: %.100s", addr,
+                       again);
+    }
+    if (n < 0)
+        write_piece(fd, &sorry);
+}
