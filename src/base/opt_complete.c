@@ -60,12 +60,12 @@ static int bash_values(const struct opt_table *t, struct dd_buf *out)
         if (rc == 0 && row->letter != 0)
             rc = dd_buf_printf(out, "|-%c", row->letter);
         if (rc == 0)
-            rc = dd_buf_printf(out, ") COMPREPLY=($(compgen %s", how[sort]);
+            rc = dd_buf_printf(out, ") mapfile -t COMPREPLY < <(compgen %s", how[sort]);
         if (rc == 0 && sort == VALUE_CHOICE)
             rc = spaced(out, row->choices);
         if (rc == 0)
-            rc = dd_buf_puts(out, sort == VALUE_CHOICE ? "' -- \"$cur\")) ;;\n"
-                                                       : " -- \"$cur\")) ;;\n");
+            rc = dd_buf_puts(out, sort == VALUE_CHOICE ? "' -- \"$cur\") ;;\n"
+                                                       : " -- \"$cur\") ;;\n");
     }
     return rc;
 }
@@ -86,13 +86,13 @@ int opt_dump_bash(const struct opt_table *t, struct dd_buf *out)
 {
     int rc = dd_buf_printf(out,
                            "# bash completion for %s\n_%s()\n{\n"
-                           "    local cur=${COMP_WORDS[COMP_CWORD]} word want= i\n"
+                           "    local cur=${COMP_WORDS[COMP_CWORD]} word want='' i\n"
                            "    COMPREPLY=()\n"
                            "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
                            "        word=${COMP_WORDS[i]}\n"
                            "        [[ $word == \"=\" ]] && continue\n"
                            "        if [[ -n $want ]]; then\n"
-                           "            want=\n"
+                           "            want=''\n"
                            "            continue\n"
                            "        fi\n"
                            "        case $word in\n        ",
@@ -108,12 +108,12 @@ int opt_dump_bash(const struct opt_table *t, struct dd_buf *out)
                               "        -?*) ;;\n"
                               "        *)\n"
                               "            compopt -o filenames 2>/dev/null\n"
-                              "            COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+                              "            mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
                               "            return\n"
                               "            ;;\n"
                               "        esac\n"
                               "    done\n"
-                              "    [[ $cur == \"=\" ]] && cur=\n"
+                              "    [[ $cur == \"=\" ]] && cur=''\n"
                               "    if [[ -n $want ]]; then\n"
                               "        case $want in\n");
     if (rc == 0)
@@ -121,17 +121,17 @@ int opt_dump_bash(const struct opt_table *t, struct dd_buf *out)
     if (rc == 0)
         rc = dd_buf_puts(out, "        esac\n"
                               "    elif [[ $cur == -* ]]; then\n"
-                              "        COMPREPLY=($(compgen -W '");
+                              "        mapfile -t COMPREPLY < <(compgen -W '");
     if (rc == 0)
         rc = bash_names(t, out);
     if (rc < 0)
         return rc;
     return dd_buf_printf(out,
-                         "' -- \"$cur\"))\n"
+                         "' -- \"$cur\")\n"
                          "        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
                          "    else\n"
                          "        compopt -o filenames 2>/dev/null\n"
-                         "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
+                         "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
                          "    fi\n}\ncomplete -F _%s %s\n",
                          t->program, t->program);
 }

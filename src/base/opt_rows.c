@@ -138,8 +138,8 @@ int opt_row_notes(const struct opt_row *row, struct dd_buf *out)
         def = row->def;
     int rc = add_list(out, "one of ", row->choices);
     if (rc == 0 && def != NULL)
-        rc = dd_buf_printf(out, "%sdefault %s", out->len > start ? "; " : "", def);
+        rc = dd_buf_printf(out, "%sdefault: %s", out->len > start ? "; " : "", def);
     if (rc == 0 && row->env != NULL)
-        rc = add_list(out, out->len > start ? "; variable " : "variable ", row->env);
+        rc = add_list(out, out->len > start ? "; variable: " : "variable: ", row->env);
     return rc;
 }

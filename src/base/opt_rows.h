@@ -26,7 +26,7 @@ const char *opt_row_example(const struct opt_row *row);
 const char *opt_row_group(const struct opt_row *row);
 bool opt_row_opens_group(const struct opt_table *t, size_t i);
 
-/* "one of a, b; default a; variable DDRUN_X", or "" */
+/* "one of a, b; default: a; variable: DDRUN_X", or "" */
 int opt_row_notes(const struct opt_row *row, struct dd_buf *out);
 
 int opt_dump_bash(const struct opt_table *t, struct dd_buf *out);

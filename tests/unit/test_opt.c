@@ -483,18 +483,18 @@ static void help_is_grouped_and_fits_eighty_columns(void **state)
               "Runs SCRIPT.\n"
               "\n"
               "Nodes:\n"
-              "      --nnodes=N|MIN:MAX    how many nodes take part (default 1)\n"
+              "      --nnodes=N|MIN:MAX    how many nodes take part (default: 1)\n"
               "\n"
               "Workers:\n"
               "  -e, --node-env=NAME=VALUE\n"
               "                            set NAME for the workers\n"
-              "      --max-restarts=N      start again so often (default 0; variable\n"
+              "      --max-restarts=N      start again so often (default: 0; variable:\n"
               "                            TOOL_RETRIES)\n"
               "      --monitor-interval=TIME\n"
-              "                            look at the workers so often (default 0.1)\n"
+              "                            look at the workers so often (default: 0.1)\n"
               "      --limit=SIZE          use so much\n"
               "      --start-method=METHOD\n"
-              "                            how workers start (one of spawn, fork; default\n"
+              "                            how workers start (one of spawn, fork; default:\n"
               "                            spawn)\n"
               "  -m, --module              SCRIPT is a module\n"
               "\n"
@@ -502,14 +502,14 @@ static void help_is_grouped_and_fits_eighty_columns(void **state)
               "      --any=N               any number\n"
               "  -q, --quiet               say less\n"
               "      --signals=NAMES       signals that are passed on (one of TERM, INT, USR1;\n"
-              "                            default TERM,INT)\n"
+              "                            default: TERM,INT)\n"
               "\n"
               "Output:\n"
-              "  -r, --redirects=MAP       which streams go to files (default 0)\n"
+              "  -r, --redirects=MAP       which streams go to files (default: 0)\n"
               "      --report[=FILE]       write a report to FILE, with a text that is long\n"
               "                            enough to need a second line in the help and the\n"
               "                            manual\n"
-              "      --log-dir=DIR         the user's [log] folder (default a new one)\n"
+              "      --log-dir=DIR         the user's [log] folder (default: a new one)\n"
               "      --log-file=FILE       one file\n"
               "\n"
               "Help:\n"
@@ -539,15 +539,15 @@ static const struct {
     const char *piece;
 } dumped[] = {
     {"man", ".SS Nodes\n.TP\n\\fB\\-\\-nnodes\\fP=\\fIN|MIN:MAX\\fP\nHow many nodes take part.\n"
-            "Default 1.\n.SS Workers\n"},
+            "Default: 1.\n.SS Workers\n"},
     {"man", "\\fB\\-e\\fP \\fINAME=VALUE\\fP, \\fB\\-\\-node\\-env\\fP=\\fINAME=VALUE\\fP\n"},
     {"man", "\\fB\\-\\-report\\fP[=\\fIFILE\\fP]\nWrite a report to \\fIFILE\\fP, with a text"},
     {"man", "Since version 0.2.0.\n.IP\nA paragraph about \\fB\\-\\-report\\fP and its "
             "\\fIFILE\\fP.\n.IP\n\\&.A second one with a dot and a back\\eslash.\n"},
-    {"man", "One of spawn, fork; default spawn.\n"},
+    {"man", "One of spawn, fork; default: spawn.\n"},
     {"bash", "--limit|--redirects|-r|--start-method|"},
-    {"bash", "        --start-method) COMPREPLY=($(compgen -W 'spawn fork' -- \"$cur\")) ;;\n"},
-    {"bash", "        --log-dir) COMPREPLY=($(compgen -d -- \"$cur\")) ;;\n"},
+    {"bash", "        --start-method) mapfile -t COMPREPLY < <(compgen -W 'spawn fork' -- \"$cur\") ;;\n"},
+    {"bash", "        --log-dir) mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"},
     {"bash", "complete -F _tool tool\n"},
     {"zsh", "#compdef tool\n"},
     {"zsh", "    '--start-method=[how workers start]:METHOD:(spawn fork)' \\\n"},
