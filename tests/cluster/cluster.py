@@ -48,7 +48,7 @@ class Options:
     kill_wait: int = 5
     slurmd_timeout: int = 6
     slurm: list = field(default_factory=list)  # more lines for slurm.conf
-    share: list = field(default_factory=list)  # directories below /tmp, /run or /dev/shm that all nodes shall see
+    share: list = field(default_factory=list)  # directories below /tmp, /run, /dev/shm or ~root that all nodes shall see
 
 
 def why_not():
@@ -297,7 +297,7 @@ class Cluster:
                             "--pid-file=/run/munge/munged.pid", "--log-file=/run/munge/munged.log",
                             "--seed-file=/run/munge/munged.seed"], "munged")
         for machine in machines:
-            place = f"/proc/{machine.init.pid}/root/run/munge"
+            place = machine.path("/run/munge")
             until(lambda place=place: os.path.exists(f"{place}/slurm.socket"), 10,
                   lambda machine=machine: f"munged of {machine.name} listens: {machine.log('munged')}")
             os.symlink("slurm.socket", f"{place}/munge.socket.2")
@@ -363,7 +363,7 @@ class Cluster:
 
     def munge(self, name, there):
         """Whether munge's usual socket is there in this machine (Slurm keeps its own)."""
-        path = f"/proc/{self.machines[name].init.pid}/root/run/munge/munge.socket.2"
+        path = self.machines[name].path("/run/munge/munge.socket.2")
         if there and not os.path.lexists(path):
             os.symlink("slurm.socket", path)
         elif not there and os.path.lexists(path):

@@ -1,6 +1,7 @@
 """pytest fixtures around cluster.py. A test that asks for one is skipped, with the reason, where there can be none."""
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -15,7 +16,9 @@ from cluster import Cluster, Options, why_not  # noqa: E402
 def shared():
     """What the nodes must see although it may lie below a place that each has for itself."""
     python = os.environ.get("DDRUN_PYTHON", sys.executable)
-    places = [os.path.dirname(HERE), os.environ.get("DDRUN_BUILD", ""), os.path.dirname(os.path.dirname(python))]
+    prefixes = subprocess.run([python, "-c", "import sys; print(sys.prefix); print(sys.base_prefix)"],
+                              capture_output=True, text=True, check=True).stdout.split("\n")
+    places = [os.path.dirname(HERE), os.environ.get("DDRUN_BUILD", ""), *prefixes]
     return [os.path.abspath(place) for place in places if place]
 
 

@@ -220,6 +220,10 @@ class Machine:
         if done.returncode != 0:
             raise ClusterError(f"network of machine {self.name}: {done.stderr.strip()}")
 
+    def path(self, inner):
+        """The outer path of a file as the machine sees it."""
+        return f"/proc/{self.init.pid}/root{inner}"
+
     def log(self, what):
         with open(f"{self.base}/log/{what}.{self.name}", encoding="utf-8", errors="replace") as f:
             return f.read()

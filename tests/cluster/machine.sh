@@ -37,6 +37,7 @@ done
 private /tmp 1777 "$@"
 private /dev/shm 1777 "$@"
 private /run 755 "$@"
+private /root 755 "$@" # what is shared from there, other users shall reach too
 mkdir -m 711 /run/munge
 while [ "$gpus" -gt 0 ]; do
     gpus=$((gpus - 1))

@@ -73,6 +73,7 @@ class Proc:
     cmdline: str
     uid: int
     outer: int  # its number outside
+    parent: int  # its parent's number outside
 
     def __str__(self):
         return f"process {self.pid} (uid {self.uid}): {self.cmdline}"
@@ -129,7 +130,8 @@ def processes(init):
             continue
         status = _status(pid)
         if "NSpid" in status:
-            found.append(Proc(int(status["NSpid"][-1]), _cmdline(pid), int(status["Uid"][0]), pid))
+            found.append(Proc(int(status["NSpid"][-1]), _cmdline(pid), int(status["Uid"][0]), pid,
+                              int(status["PPid"][0])))
     return sorted(found)
 
 
