@@ -1,4 +1,4 @@
-#include "net/holder.h"
+#include "net/holder_inner.h"
 
 #include "base/auto.h"
 

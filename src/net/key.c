@@ -2,7 +2,7 @@
 
 #include "base/buf.h"
 #include "base/strv.h"
-#include "net/key_priv.h"
+#include "net/key_inner.h"
 
 #include <errno.h>
 #include <fcntl.h>

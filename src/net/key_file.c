@@ -1,4 +1,4 @@
-#include "net/key_priv.h"
+#include "net/key_inner.h"
 
 #include "base/auto.h"
 

@@ -1,6 +1,6 @@
 #include "config.h"
 
-#include "net/key_priv.h"
+#include "net/key_inner.h"
 
 #include <errno.h>
 #include <string.h>

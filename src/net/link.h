@@ -15,7 +15,7 @@
 
 struct event_base;
 struct link;
-struct net_tls; /* contexts made once per process; net/tls.h is private to this room */
+struct net_tls; /* contexts made once per process; net/tls_inner.h is private to this room */
 
 struct link_cb {
     void (*on_frame)(void *arg, struct link *l, const struct frame *f);
@@ -92,7 +92,7 @@ struct link_find_cfg {
 };
 
 struct link_find;
-/* Passes over (all addresses of host) x (ports), all of one pass at once, again with back-off (50 ms growing by 1.5
+/* Passes over (all addresses of host) x (ports), all of one pass at once, again with back-off (3 ms growing by 1.5
  * to 1 s, +-20 %), names looked up again now and then, until one completes hello, key and TLS. done is called once, with the link
  * (given); link_find_free() is the caller's then, too, and legal inside done. The caller holds the overall time limit and
  * frees the search when it is over. A try that is still waiting for an answer does not hold up the others. */

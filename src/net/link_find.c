@@ -2,9 +2,9 @@
 #include "net/link.h"
 
 #include "base/io.h"
-#include "net/link_try.h"
+#include "net/link_try_inner.h"
 #include "net/resolve.h"
-#include "net/tls.h"
+#include "net/tls_inner.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -15,7 +15,7 @@
 enum {
     OPEN_MAX_TRIES = 128,
     PORTS_MAX = 64,
-    PASS_FIRST_MS = 50,
+    PASS_FIRST_MS = 3, /* guests of one step start within milliseconds of the host */
     PASS_LAST_MS = 1000,
     LOOKUP_LIMIT_MS = 15000,
     LOOKUP_RETRY_MS = 1000,  /* while the name has no address */
@@ -233,8 +233,12 @@ static void on_lookup(evutil_socket_t fd, short what, void *arg)
     struct dd_err err = {0};
     (void)fd;
     (void)what;
-    if (net_resolve_start(&f->resolve, f->base, f->cfg.host, f->cfg.try_scontrol, LOOKUP_LIMIT_MS,
-                          on_looked_up, f, &err) == 0)
+    const struct net_resolve_cfg cfg = {.name = f->cfg.host,
+                                        .try_scontrol = f->cfg.try_scontrol,
+                                        .timeout_ms = LOOKUP_LIMIT_MS,
+                                        .done = on_looked_up,
+                                        .arg = f};
+    if (net_resolve_start(&f->resolve, f->base, &cfg, &err) == 0)
         return;
     (void)snprintf(f->lookup_why, sizeof(f->lookup_why), "%s", err.text);
     set_timer(f->lookup_timer, jitter(f, LOOKUP_RETRY_MS));

@@ -1,8 +1,8 @@
-#include "net/link_try.h"
+#include "net/link_try_inner.h"
 
 #include "net/hello.h"
-#include "net/link_priv.h"
-#include "net/tls.h"
+#include "net/link_inner.h"
+#include "net/tls_inner.h"
 
 #include <errno.h>
 #include <event2/bufferevent.h>

@@ -2,7 +2,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
-#include "net/resolve_child.h"
+#include "net/resolve_child_inner.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -28,8 +28,7 @@ struct net_resolve {
     struct resolve_piece piece; /* as far as it has come */
     size_t have;
     char why[220];
-    void (*cb)(void *arg, const struct net_addr *addrs, size_t n, const char *why);
-    void *arg;
+    struct net_resolve_cfg cfg; /* name is borrowed during the start only */
 };
 
 /* A child that hangs in the kernel (a dead file server) must not hold us up: it stays a zombie
@@ -85,10 +84,10 @@ static void add(struct net_resolve *r, const struct net_addr *a)
 static void finish(struct net_resolve *r, const char *why)
 {
     stop(r);
-    r->cb(r->arg, r->addrs, r->n,
-          r->n > 0            ? ""
-          : r->why[0] != '\0' ? r->why
-                              : why); /* may free r */
+    r->cfg.done(r->cfg.arg, r->addrs, r->n,
+                r->n > 0            ? ""
+                : r->why[0] != '\0' ? r->why
+                                    : why); /* may free r */
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -173,19 +172,20 @@ static int start_child(struct net_resolve *r, const char *name, bool try_scontro
     return dd_fd_nonblock(r->fd);
 }
 
-static int start(struct net_resolve *r, struct event_base *base, const char *name,
-                 bool try_scontrol, unsigned timeout_ms)
+static int start(struct net_resolve *r, struct event_base *base)
 {
-    struct timeval limit = {timeout_ms / 1000, (long)(timeout_ms % 1000) * 1000};
+    unsigned ms = r->cfg.timeout_ms;
+    struct timeval limit = {ms / 1000, (long)(ms % 1000) * 1000};
     struct net_addr a;
     r->timer = evtimer_new(base, on_timer, r);
     if (r->timer == NULL)
         return -ENOMEM;
-    if (net_addr_parse(&a, name, 0) == 0) { /* numeric: no child, but from the loop all the same */
+    if (net_addr_parse(&a, r->cfg.name, 0) ==
+        0) { /* numeric: no child, but from the loop all the same */
         add(r, &a);
         limit = (struct timeval){0, 0};
     } else {
-        int rc = start_child(r, name, try_scontrol);
+        int rc = start_child(r, r->cfg.name, r->cfg.try_scontrol);
         if (rc < 0)
             return rc;
         r->readable = event_new(base, r->fd, EV_READ | EV_PERSIST, on_readable, r);
@@ -195,21 +195,19 @@ static int start(struct net_resolve *r, struct event_base *base, const char *nam
     return evtimer_add(r->timer, &limit) < 0 ? -ENOMEM : 0;
 }
 
-int net_resolve_start(struct net_resolve **ret, struct event_base *base, const char *name,
-                      bool try_scontrol, unsigned timeout_ms,
-                      void (*cb)(void *arg, const struct net_addr *addrs, size_t n,
-                                 const char *why),
-                      void *arg, struct dd_err *err)
+int net_resolve_start(struct net_resolve **ret, struct event_base *base,
+                      const struct net_resolve_cfg *cfg, struct dd_err *err)
 {
+    const char *name = cfg->name;
     if (name == NULL || name[0] == '\0' || name[0] == '-' || strlen(name) > 255)
         return dd_err_set(err, -EINVAL, "'%.255s' is not a host name", name != NULL ? name : "");
     struct net_resolve *r = calloc(1, sizeof(*r));
     if (r == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory to look up '%s'", name);
     r->fd = -1;
-    r->cb = cb;
-    r->arg = arg;
-    int rc = start(r, base, name, try_scontrol, timeout_ms);
+    r->cfg = *cfg;
+    int rc = start(r, base);
+    r->cfg.name = NULL;
     if (rc < 0) {
         net_resolve_free(r);
         errno = -rc;

@@ -10,14 +10,21 @@ struct net_resolve;
 
 enum { NET_RESOLVE_MAX = 32 };
 
-/* cb is called once, from the loop, with the addresses (port 0; lent during the call), or n = 0 and
- * a sentence in why. With try_scontrol, when getaddrinfo fails or gives only loopback addresses, the
- * NodeAddr that `scontrol show node NAME` prints is looked up too. Duplicates are gone. The child
- * is ended after timeout_ms. */
-int net_resolve_start(struct net_resolve **ret, struct event_base *base, const char *name,
-                      bool try_scontrol, unsigned timeout_ms,
-                      void (*cb)(void *arg, const struct net_addr *addrs, size_t n, const char *why),
-                      void *arg, struct dd_err *err);
-void net_resolve_free(struct net_resolve *r); /* ends the child; no callback afterwards; legal inside cb */
+struct net_resolve_cfg {
+    const char *name;
+    bool try_scontrol;
+    unsigned timeout_ms;
+    /* Once, from the loop, with the addresses (port 0; lent until the look-up is freed), or n = 0 and a
+     * sentence in why. */
+    void (*done)(void *arg, const struct net_addr *addrs, size_t n, const char *why);
+    void *arg;
+};
+
+/* With try_scontrol, when getaddrinfo fails or gives only loopback addresses, the NodeAddr that
+ * `scontrol show node NAME` prints is looked up too. Duplicates are gone. The child is ended after
+ * timeout_ms; what it had found until then counts. A numeric name needs no child. */
+int net_resolve_start(struct net_resolve **ret, struct event_base *base,
+                      const struct net_resolve_cfg *cfg, struct dd_err *err);
+void net_resolve_free(struct net_resolve *r); /* ends the child; no callback afterwards; legal inside done */
 
 #endif

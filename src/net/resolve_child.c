@@ -1,4 +1,4 @@
-#include "net/resolve_child.h"
+#include "net/resolve_child_inner.h"
 
 #include "base/auto.h"
 #include "base/io.h"

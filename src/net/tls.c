@@ -1,4 +1,4 @@
-#include "net/tls.h"
+#include "net/tls_inner.h"
 
 #include <errno.h>
 #include <event2/bufferevent.h>

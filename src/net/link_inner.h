@@ -1,6 +1,6 @@
-/* What the files of the link share. Private to this room. */
-#ifndef DD_NET_LINK_PRIV_H
-#define DD_NET_LINK_PRIV_H
+/* What the files of the link share. */
+#ifndef DD_NET_LINK_INNER_H
+#define DD_NET_LINK_INNER_H
 
 #include "base/buf.h"
 #include "net/link.h"

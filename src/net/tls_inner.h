@@ -1,5 +1,5 @@
 /* TLS 1.3 with an external pre-shared key and nothing else: no certificates, no tickets, always a
- * fresh Diffie-Hellman exchange. Private to this room. Src: RFC 8446 4.2.11, RFC 9258; OpenSSL 3.0
+ * fresh Diffie-Hellman exchange. Src: RFC 8446 4.2.11, RFC 9258; OpenSSL 3.0
  * SSL_CTX_set_psk_find_session_callback(3).
  *
  * OpenSSL is not touched before the first net_tls_new(). */

@@ -1,6 +1,6 @@
-/* What the files of the key sources share. Private to this room. */
-#ifndef DD_NET_KEY_PRIV_H
-#define DD_NET_KEY_PRIV_H
+/* What the files of the key sources share. */
+#ifndef DD_NET_KEY_INNER_H
+#define DD_NET_KEY_INNER_H
 
 #include "net/key.h"
 

@@ -1,4 +1,4 @@
-/* One try to reach the daemon at one address: connect, hello, key, TLS. Private to this room. */
+/* One try to reach the daemon at one address: connect, hello, key, TLS. */
 #ifndef DD_NET_LINK_TRY_H
 #define DD_NET_LINK_TRY_H
 

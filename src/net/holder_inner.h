@@ -1,4 +1,4 @@
-/* Who holds a TCP port of this machine, for a sentence about it. Private to this room. */
+/* Who holds a TCP port of this machine, for a sentence about it. */
 #ifndef DD_NET_HOLDER_H
 #define DD_NET_HOLDER_H
 

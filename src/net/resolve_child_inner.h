@@ -1,4 +1,4 @@
-/* What runs in the child of a name look-up. Private to this room. */
+/* What runs in the child of a name look-up. */
 #ifndef DD_NET_RESOLVE_CHILD_H
 #define DD_NET_RESOLVE_CHILD_H
 

@@ -1,0 +1,481 @@
+/* The job's key: every source, what is refused, and that both sides come to the same bytes. */
+#include "config.h"
+
+#include "base/io.h"
+#include "net/key.h"
+#include "net_munged.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#if HAVE_MUNGE
+#include <munge.h>
+#endif
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { NOBODY = 65534 };
+
+struct fixture {
+    char dir[64]; /* also the home directory */
+    char home_env[80];
+    char *env[4];
+    struct net_key_input in;
+    struct dd_err err;
+};
+
+static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)flag;
+    (void)ftw;
+    return remove(path);
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    (void)snprintf(f->dir, sizeof(f->dir), "/tmp/ddrun-key-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    (void)snprintf(f->home_env, sizeof(f->home_env), "HOME=%s", f->dir);
+    f->in = (struct net_key_input){
+        .env = f->env, .job_id = "slurm-1.0", .munge_socket = "/nonexistent/munge.socket"};
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    (void)nftw(f->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    free(f);
+    return 0;
+}
+
+static const char *write_file(struct fixture *f, const char *name, const char *text, mode_t mode)
+{
+    static char path[256];
+    (void)snprintf(path, sizeof(path), "%s/%s", f->dir, name);
+    (void)unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(dd_write_full(fd, text, strlen(text)), 0);
+    assert_int_equal(fchmod(fd, mode), 0);
+    (void)close(fd);
+    return path;
+}
+
+static struct net_key host_key(struct fixture *f)
+{
+    struct net_key key;
+    assert_int_equal(net_key_host(&key, &f->in, &f->err), 0);
+    return key;
+}
+
+static void assert_refused(struct fixture *f, int rc, const char *says)
+{
+    struct net_key key = {.source = "untouched"};
+    assert_int_equal(net_key_host(&key, &f->in, &f->err), rc);
+    if (strstr(f->err.text, says) == NULL)
+        fail_msg("'%s' does not say '%s'", f->err.text, says);
+    assert_string_equal(key.source, "untouched");
+}
+
+/* ---- a key that both sides have ----------------------------------------------------------------
+ */
+
+static void key_file_is_refused_when_it_proves_nothing(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *text;
+        mode_t mode;
+        const char *says;
+    } rows[] = {
+        {"0123456789abcdef",  0644, "is open to others (mode 0644): chmod 600"},
+        {"0123456789abcdef",  0640, "is open to others (mode 0640)"           },
+        {"0123456789abcdef",  0601, "is open to others"                       },
+        {"",                  0600, "is empty"                                },
+        {"\n\r\n",            0600, "is empty"                                },
+        {"0123456789abcde\n", 0600, "has 15 bytes, 16 or more are needed"     },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        f->in.key_file = write_file(f, "k", rows[i].text, rows[i].mode);
+        assert_refused(f, -EINVAL, rows[i].says);
+        assert_non_null(strstr(f->err.text, f->in.key_file));
+        struct net_key key;
+        assert_int_equal(net_key_guest(&key, &f->in, &f->err), -EINVAL);
+    }
+}
+
+static void key_file_is_refused_when_it_is_no_file_of_mine(void **state)
+{
+    struct fixture *f = *state;
+    f->in.key_file = f->dir;
+    assert_refused(f, -EINVAL, "is not a file");
+    f->in.key_file = "/nonexistent/key";
+    assert_refused(f, -ENOENT, "cannot open key file '/nonexistent/key'");
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/fifo", f->dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    f->in.key_file = path;
+    assert_refused(f, -EINVAL, "is not a file"); /* and it does not hang */
+    char *big = malloc(70001);
+    memset(big, 'x', 70000);
+    big[70000] = '\0';
+    f->in.key_file = write_file(f, "big", big, 0600);
+    free(big);
+    assert_refused(f, -EINVAL, "is longer than 65536 bytes");
+    f->in.key_file = write_file(f, "k", "0123456789abcdef", 0600);
+    if (geteuid() != 0)
+        return;
+    assert_int_equal(chown(f->in.key_file, NOBODY, NOBODY), 0);
+    assert_refused(f, -EINVAL, "belongs to uid 65534, not to you (uid 0)");
+}
+
+static void key_file_gives_both_sides_the_same_key(void **state)
+{
+    struct fixture *f = *state;
+    struct net_key guest;
+    struct net_key accepted;
+    f->in.key_file = write_file(f, "k", "a secret of the two of us", 0600);
+    struct net_key host = host_key(f);
+    assert_int_equal(host.method, NET_KEY_SHARED);
+    assert_non_null(strstr(host.source, f->in.key_file));
+    f->in.key_file = write_file(f, "k", "a secret of the two of us\n", 0400);
+    assert_int_equal(net_key_guest(&guest, &f->in, &f->err), 0);
+    assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
+    assert_int_equal(net_key_accept(&accepted, &f->in, NET_KEY_SHARED, NULL, &f->err), 0);
+    assert_memory_equal(host.bytes, accepted.bytes, NET_KEY_LEN);
+    f->in.key_file = write_file(f, "k", "a secret of the two of uS", 0600);
+    assert_int_equal(net_key_guest(&guest, &f->in, &f->err), 0);
+    assert_memory_not_equal(host.bytes, guest.bytes, NET_KEY_LEN);
+}
+
+static void key_in_the_environment_must_be_hex_and_is_not_shown(void **state)
+{
+    struct fixture *f = *state;
+    static char bad[][80] = {
+        "DDRUN_KEY=1234secret",
+        "DDRUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeef",
+        "DDRUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff0",
+        "DDRUN_KEY=g0112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+        "DDRUN_KEY=0x112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        f->env[0] = bad[i];
+        assert_refused(f, -EINVAL, "DDRUN_KEY is not 64 hexadecimal digits");
+        assert_null(strstr(f->err.text, bad[i] + strlen("DDRUN_KEY=")));
+    }
+    char lower[] = "DDRUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    char upper[] = "DDRUN_KEY=00112233445566778899AABBCCDDEEFF00112233445566778899AABBCCDDEEFF";
+    f->env[0] = lower;
+    struct net_key a = host_key(f);
+    f->env[0] = upper;
+    struct net_key b = host_key(f);
+    assert_memory_equal(a.bytes, b.bytes, NET_KEY_LEN);
+    assert_string_equal(a.source, "DDRUN_KEY");
+}
+
+static void sources_win_in_their_order(void **state)
+{
+    struct fixture *f = *state;
+    char hex[] = "DDRUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    char file[300];
+    (void)snprintf(file, sizeof(file), "DDRUN_KEY_FILE=%s",
+                   write_file(f, "env", "the file of the environment", 0600));
+    f->in.psk = "a cookie of PBS";
+    assert_string_equal(host_key(f).source, "the scheduler's secret of this job");
+    f->env[0] = hex;
+    assert_string_equal(host_key(f).source, "DDRUN_KEY");
+    f->env[1] = file;
+    assert_non_null(strstr(host_key(f).source, "/env'"));
+    f->in.key_file = write_file(f, "option", "the file of the option", 0600);
+    assert_non_null(strstr(host_key(f).source, "/option'"));
+    f->in.insecure = true;
+    assert_int_equal(host_key(f).method, NET_KEY_NONE);
+}
+
+static void nothing_in_common_names_the_choices(void **state)
+{
+    struct fixture *f = *state;
+    assert_refused(f, -ENOKEY, "--key-file or DDRUN_KEY_FILE");
+    assert_non_null(strstr(f->err.text, "--insecure"));
+    assert_non_null(strstr(f->err.text, "HOME is not set"));
+}
+
+static void guest_takes_only_what_it_can_check(void **state)
+{
+    struct fixture *f = *state;
+    struct net_key key;
+    assert_int_equal(net_key_guest(&key, &f->in, &f->err), 0);
+    assert_int_equal(key.method, NET_KEY_NONE);
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_NONE, "", &f->err), -EPERM);
+    assert_non_null(strstr(f->err.text, "--insecure"));
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_SHARED, "", &f->err), -ENOKEY);
+    assert_int_equal(net_key_accept(&key, &f->in, (enum net_key_method)9, "", &f->err), -ENOTSUP);
+    assert_true(net_key_accept(&key, &f->in, NET_KEY_MUNGE, NULL, &f->err) < 0);
+    assert_true(net_key_accept(&key, &f->in, NET_KEY_MUNGE, "MUNGE:AwQFAAC8:", &f->err) < 0);
+    f->in.insecure = true;
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_NONE, "", &f->err), 0);
+}
+
+/* ---- home directory ----------------------------------------------------------------------------
+ */
+
+static void use_home(struct fixture *f)
+{
+    f->env[0] = f->home_env;
+}
+
+static const char *home_path(const struct fixture *f, const char *name)
+{
+    static char path[300];
+    (void)snprintf(path, sizeof(path), "%s/.ddrun/%s", f->dir, name);
+    return path;
+}
+
+static void home_hands_the_key_on_and_is_cleaned_up(void **state)
+{
+    struct fixture *f = *state;
+    struct net_key guest;
+    struct stat st;
+    use_home(f);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), -ENOENT);
+    struct net_key host = host_key(f);
+    assert_int_equal(host.method, NET_KEY_HOME);
+    assert_int_equal(stat(home_path(f, ""), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+    assert_int_equal(stat(home_path(f, "slurm-1.0.key"), &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), 0);
+    assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
+    net_key_cleanup(&host, &f->in);
+    assert_int_equal(stat(home_path(f, "slurm-1.0.key"), &st), -1);
+}
+
+static void home_replaces_what_is_stale_and_follows_no_link(void **state)
+{
+    struct fixture *f = *state;
+    struct net_key guest;
+    char victim[256];
+    use_home(f);
+    struct net_key first = host_key(f);
+    struct net_key second = host_key(f);
+    assert_memory_not_equal(first.bytes, second.bytes, NET_KEY_LEN);
+    net_key_cleanup(&first, &f->in); /* not its own any more */
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), 0);
+    assert_memory_equal(second.bytes, guest.bytes, NET_KEY_LEN);
+
+    (void)snprintf(victim, sizeof(victim), "%s", write_file(f, "victim", "precious", 0600));
+    assert_int_equal(unlink(home_path(f, "slurm-1.0.key")), 0);
+    assert_int_equal(symlink(victim, home_path(f, "slurm-1.0.key")), 0);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), -ELOOP);
+    (void)host_key(f);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(100);
+    assert_int_equal(dd_read_file(victim, &text, NULL), 0);
+    assert_string_equal(dd_buf_str(&text), "precious");
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), 0);
+}
+
+static void home_refuses_damage(void **state)
+{
+    struct fixture *f = *state;
+    struct net_key key;
+    static const struct {
+        const char *text;
+        mode_t mode;
+        const char *says;
+    } rows[] = {
+        {"",                                                                   0600, "is damaged"},
+        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddee\n",   0600, "is damaged"},
+        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00", 0600, "longer"    },
+        {"x0112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600, "is damaged"},
+        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0644, "chmod 600" },
+    };
+    use_home(f);
+    (void)host_key(f);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        (void)write_file(f, ".ddrun/slurm-1.0.key", rows[i].text, rows[i].mode);
+        assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, "", &f->err), -EINVAL);
+        if (strstr(f->err.text, rows[i].says) == NULL)
+            fail_msg("'%s' does not say '%s'", f->err.text, rows[i].says);
+    }
+    assert_int_equal(chmod(home_path(f, ""), 0770), 0);
+    assert_refused(f, -ENOKEY, "others may write in");
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, "", &f->err), -EINVAL);
+}
+
+static size_t files_in(const char *path)
+{
+    size_t n = 0;
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d)) != NULL;)
+        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    (void)closedir(d);
+    return n;
+}
+
+static void home_gives_every_job_a_file_of_its_own(void **state)
+{
+    struct fixture *f = *state;
+    char longest[256];
+    char other[256];
+    memset(longest, '/', 255);
+    longest[255] = '\0';
+    memcpy(other, longest, sizeof(other));
+    other[254] = '.';
+    const char *const ids[] = {"../../etc/passwd", "..", ".", "a/b", "a%2Fb", "a b", longest, other,
+                               "12[3].pbs"};
+    use_home(f);
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        f->in.job_id = ids[i];
+        (void)host_key(f);
+        assert_int_equal(files_in(home_path(f, "")), i + 1);
+    }
+    assert_int_equal(files_in(f->dir), 1); /* nothing beside .ddrun */
+}
+
+/* ---- MUNGE --------------------------------------------------------------------------------------
+ */
+
+#if HAVE_MUNGE
+
+/* What a process of another uid gets from fn(): the text that it writes. */
+static void as_nobody(const struct net_key_input *in, void (*fn)(const struct net_key_input *, int),
+                      char *out, size_t size)
+{
+    int pipes[2];
+    size_t len = 0;
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setgid(NOBODY) == 0 && setuid(NOBODY) == 0)
+            fn(in, pipes[1]);
+        _exit(0);
+    }
+    (void)close(pipes[1]);
+    for (ssize_t n; (n = read(pipes[0], out + len, size - 1 - len)) > 0;)
+        len += (size_t)n;
+    out[len] = '\0';
+    (void)close(pipes[0]);
+    (void)waitpid(pid, NULL, 0);
+}
+
+static void encode_for_all(const struct net_key_input *in, int fd)
+{
+    unsigned char payload[12 + 10 + NET_KEY_LEN] = "ddrun-key-1";
+    char *cred = NULL;
+    munge_ctx_t ctx = munge_ctx_create();
+    memcpy(payload + 12, "slurm-1.0", 10);
+    (void)munge_ctx_set(ctx, MUNGE_OPT_SOCKET, in->munge_socket);
+    if (munge_encode(&cred, ctx, payload, sizeof(payload)) == EMUNGE_SUCCESS)
+        (void)dd_write_full(fd, cred, strlen(cred));
+}
+
+static void decode_and_tell(const struct net_key_input *in, int fd)
+{
+    struct net_key key;
+    struct dd_err err = {.text = "accepted"};
+    if (net_key_accept(&key, in, NET_KEY_MUNGE, in->psk, &err) != -EACCES)
+        (void)dd_write_full(fd, "not refused: ", 13);
+    (void)dd_write_full(fd, err.text, strlen(err.text));
+}
+
+static void munge_hands_the_key_to_this_uid_only(void **state)
+{
+    struct fixture *f = *state;
+    struct munged m;
+    struct net_key guest;
+    char text[4096];
+    DD_AUTO(free) char *cred = NULL;
+    DD_AUTO(free) char *again = NULL;
+    const char *why = munged_start(&m);
+    if (why[0] != '\0') {
+        munged_stop(&m);
+        print_message("skipped: %s\n", why);
+        skip();
+    }
+    f->in.munge_socket = m.socket;
+    struct net_key host = host_key(f);
+    assert_int_equal(host.method, NET_KEY_MUNGE);
+    assert_int_equal(net_key_credential(&cred, &host, &f->in, &f->err), 0);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), 0);
+    assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
+    assert_true(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err) < 0);
+    assert_non_null(strstr(f->err.text, "eplayed"));
+
+    assert_int_equal(net_key_credential(&again, &host, &f->in, &f->err), 0);
+    f->in.job_id = "slurm-2.0";
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, again, &f->err), -EACCES);
+    assert_non_null(strstr(f->err.text, "is not one of this job"));
+    f->in.job_id = "slurm-1.0";
+
+    if (geteuid() == 0) {
+        as_nobody(&f->in, encode_for_all, text, sizeof(text));
+        assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, text, &f->err), -EACCES);
+        assert_non_null(strstr(f->err.text, "is of uid 65534, not yours (uid 0)"));
+        DD_AUTO(free) char *third = NULL;
+        assert_int_equal(net_key_credential(&third, &host, &f->in, &f->err), 0);
+        f->in.psk = third; /* only a way to hand it over */
+        as_nobody(&f->in, decode_and_tell, text, sizeof(text));
+        assert_non_null(strstr(text, "nauthorized"));
+        assert_null(strstr(text, "not refused"));
+    }
+    munged_stop(&m);
+}
+
+static void munge_of_another_cluster_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct munged here;
+    struct munged there;
+    struct net_key guest;
+    DD_AUTO(free) char *cred = NULL;
+    const char *why = munged_start(&here);
+    const char *why2 = munged_start(&there);
+    if (why[0] != '\0' || why2[0] != '\0') {
+        munged_stop(&here);
+        munged_stop(&there);
+        print_message("skipped: %s\n", why);
+        skip();
+    }
+    f->in.munge_socket = there.socket;
+    struct net_key host = host_key(f);
+    assert_int_equal(net_key_credential(&cred, &host, &f->in, &f->err), 0);
+    f->in.munge_socket = here.socket;
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), -EIO);
+    munged_stop(&here);
+    munged_stop(&there);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), -ENOENT);
+}
+
+#endif
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        T(key_file_is_refused_when_it_proves_nothing),
+        T(key_file_is_refused_when_it_is_no_file_of_mine),
+        T(key_file_gives_both_sides_the_same_key),
+        T(key_in_the_environment_must_be_hex_and_is_not_shown),
+        T(sources_win_in_their_order),
+        T(nothing_in_common_names_the_choices),
+        T(guest_takes_only_what_it_can_check),
+        T(home_hands_the_key_on_and_is_cleaned_up),
+        T(home_replaces_what_is_stale_and_follows_no_link),
+        T(home_refuses_damage),
+        T(home_gives_every_job_a_file_of_its_own),
+#if HAVE_MUNGE
+        T(munge_hands_the_key_to_this_uid_only),
+        T(munge_of_another_cluster_is_refused),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
