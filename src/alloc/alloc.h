@@ -17,9 +17,9 @@
 #include <stdint.h>
 
 struct alloc_input {
-    char *const *env;          /* environment block */
-    const char *hostname;      /* what gethostname() says */
-    char *const *local_addrs;  /* numeric addresses of this machine's interfaces, NULL-ended */
+    char *const *env;         /* environment block */
+    const char *hostname;     /* what gethostname() says */
+    char *const *local_addrs; /* numeric addresses of this machine's interfaces, NULL-ended */
     /* Reads a file (node files, host files); dd_read_file() or a test's own. */
     int (*read_file)(const char *path, struct dd_buf *out, struct dd_err *err);
     /* What the user said; NULL, or 0 / -1 for numbers, when not said. */
@@ -32,29 +32,32 @@ struct alloc_input {
     const char *hosts;         /* --hosts: a host list expression */
     const char *hostfile;      /* --hostfile: "name [slots=N]" lines, '#' comments */
     bool have_nproc;           /* --nproc-per-node was said */
+    uint64_t nonce;            /* random, for the name of a job that has none */
 };
 
 enum { ALLOC_MAX_PORTS = 16 };
 
 struct alloc {
-    const char *source;       /* name of the row that answered: "slurm-step", "pbs", "local" … */
-    char *job_id;             /* names this run for all its agents: "slurm.1234.0.r1", "pbs.12[3].srv" */
-    char *run_id;             /* what workers see as TORCHELASTIC_RUN_ID */
-    struct hostlist *nodes;   /* in rank order; entry 0 is the host. May be one name when only the
-                                 host is known (explicit --rdzv-endpoint): then nnodes > count */
-    int nnodes;               /* nodes that take part (agents that will join) */
-    int index;                /* my position, 0 = host; -1: assigned at join (endpoint without rank) */
-    char *host_addr;          /* explicit address or name of the host to connect to, or NULL: nodes[0] */
+    const char *source; /* name of the row that answered: "slurm-step", "pbs", "local" … */
+    char *job_id;       /* names this run for all its agents: "slurm.1234.0.r1", "pbs.12[3].srv" */
+    char *run_id;       /* what workers see as TORCHELASTIC_RUN_ID */
+    struct hostlist *nodes; /* in rank order, one entry per agent (a host with two agents stands in
+                               it twice); entry 0 is the host. May be one name when only the host
+                               is known (explicit --rdzv-endpoint): then nnodes > count */
+    int nnodes;             /* nodes that take part (agents that will join) */
+    int index;       /* my position, 0 = host; -1: assigned at join (endpoint without rank) */
+    char *host_addr; /* explicit address or name of the host to connect to, or NULL:
+                        nodes[0] */
     uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, given by user or scheduler */
-    int nports;               /* 0: hash them from job_id (rdzv/elect.h) */
-    char *psk;                /* secret that the scheduler gives each task (PBS cookie), or NULL */
-    bool on_slurm;            /* the Slurm commands may be asked (scontrol) */
-    uint64_t end_time;        /* seconds since 1970 when the allocation ends, 0 = not known */
-    struct dd_strv warnings;  /* sentences for the user: stale variables ignored and the like */
+    int nports;                      /* 0: hash them from job_id (rdzv/elect.h) */
+    char *psk;               /* secret that the scheduler gives each task (PBS cookie), or NULL */
+    bool on_slurm;           /* the Slurm commands may be asked (scontrol) */
+    uint64_t end_time;       /* seconds since 1970 when the allocation ends, 0 = not known */
+    struct dd_strv warnings; /* sentences for the user: stale variables ignored and the like */
 };
 
-/* Finds out. Errors are sentences for the user: -EINVAL (contradiction, impossible list, host not in
- * it, empty node file …). Gives *ret. */
+/* Finds out. Errors are sentences for the user: -EINVAL (contradiction, impossible list, host not
+ * in it, empty node file …). Gives *ret. */
 int alloc_find(struct alloc **ret, const struct alloc_input *in, struct dd_err *err);
 void alloc_free(struct alloc *a);
 
@@ -67,7 +70,9 @@ struct alloc_ops {
     int (*fill)(struct alloc *a, const struct alloc_input *in, struct dd_err *err);
 };
 
-extern const struct alloc_ops *const alloc_table[]; /* NULL-ended, in the order of detection */
+/* NULL-ended, in the order of detection: what the user says completely, the launcher that started
+ * this process, the allocation that it runs in, what the user says partly, this machine alone. */
+extern const struct alloc_ops *const alloc_table[];
 
 DD_AUTO_DEFINE(alloc, struct alloc *, alloc_free);
 

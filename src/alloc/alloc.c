@@ -1,0 +1,156 @@
+#include "alloc/inner.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ID_MAX = 200 };
+
+const struct alloc_ops *const alloc_table[] = {
+    &alloc_hosts,      &alloc_hostfile,    &alloc_explicit,
+    &alloc_slurm_step, &alloc_slurm_batch, &alloc_pbs,
+    &alloc_endpoint,   &alloc_local,       NULL,
+};
+
+void alloc_free(struct alloc *a)
+{
+    if (a == NULL)
+        return;
+    free(a->job_id);
+    free(a->run_id);
+    hostlist_free(a->nodes);
+    free(a->host_addr);
+    free(a->psk);
+    dd_strv_done(&a->warnings);
+    free(a);
+}
+
+static int check_options(const struct alloc_input *in, struct dd_err *err)
+{
+    if (in->min_nodes < 0 || in->max_nodes < in->min_nodes || in->max_nodes > HOSTLIST_MAX)
+        return dd_err_set(err, -EINVAL, "--nnodes=%d:%d is not a range of nodes from 1 to %d",
+                          in->min_nodes, in->max_nodes, HOSTLIST_MAX);
+    if (in->max_nodes > 0 && in->node_rank >= in->max_nodes)
+        return dd_err_set(
+            err, -EINVAL,
+            "--node-rank=%d is not one of the nodes of --nnodes=%d, which count from 0",
+            in->node_rank, in->max_nodes);
+    if (in->master_port < 0 || in->master_port > 65535)
+        return dd_err_set(err, -EINVAL, "--master-port=%d is not a port from 1 to 65535",
+                          in->master_port);
+    if (in->rdzv_id != NULL && *in->rdzv_id == '\0')
+        return dd_err_set(err, -EINVAL, "--rdzv-id is empty; say any name for the job");
+    return 0;
+}
+
+static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    for (size_t i = 0; alloc_table[i] != NULL; i++) {
+        const struct alloc_ops *ops = alloc_table[i];
+        int rc = ops->detect(in, &a->warnings, err);
+        if (rc < 0)
+            return rc;
+        if (rc == 0)
+            continue;
+        a->source = ops->name;
+        return ops->fill(a, in, err);
+    }
+    return dd_err_set(err, -ENOENT, "no source of nodes answers"); /* local always does */
+}
+
+/* --nnodes=1 among several nodes: this node is a job of its own. */
+static int stand_alone(struct alloc *a, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *me = NULL;
+    DD_AUTO(free) char *id = DD_TAKE(a->job_id);
+    const char *name = hostlist_nth(a->nodes, (size_t)a->index);
+    if (hostlist_new(&me) < 0 || hostlist_push(me, name) < 0 ||
+        alloc_set(&a->job_id, "%s.n%d", id, a->index) < 0)
+        return alloc_no_memory(err);
+    hostlist_free(a->nodes);
+    a->nodes = DD_TAKE(me);
+    a->nnodes = 1;
+    a->index = 0;
+    a->nports = 0; /* the scheduler's are for one host of the job, not for each */
+    return 0;
+}
+
+static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    struct alloc_shown shown;
+    char said[32];
+    if (in->max_nodes == 1 && a->nnodes > 1)
+        return stand_alone(a, err);
+    if (in->max_nodes > 0 && (a->nnodes < in->min_nodes || a->nnodes > in->max_nodes)) {
+        int n = snprintf(said, sizeof(said), "%d", in->min_nodes);
+        if (in->max_nodes > in->min_nodes)
+            (void)snprintf(said + n, sizeof(said) - (size_t)n, ":%d", in->max_nodes);
+        return dd_err_set(
+            err, -EINVAL,
+            "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s); leave "
+            "it out, or say --nnodes=1 for this node alone",
+            said, a->nnodes, a->nnodes == 1 ? "" : "s", alloc_show(&shown, a->nodes), a->source);
+    }
+    if (in->node_rank >= 0 && in->node_rank != a->index)
+        return dd_err_set(err, -EINVAL,
+                          "--node-rank=%d contradicts the place of this host, which is %d of %s "
+                          "(source: %s); leave it out",
+                          in->node_rank, a->index, alloc_show(&shown, a->nodes), a->source);
+    return 0;
+}
+
+/* Where the nodes meet and what they call the job, as far as the user said it. */
+static int apply_rendezvous(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    struct alloc_hostport meet;
+    int rc = alloc_meet(&meet, in, err);
+    if (rc < 0)
+        return rc;
+    if (meet.port > 0) {
+        a->ports[0] = (uint16_t)meet.port;
+        a->nports = 1;
+    }
+    if (meet.host[0] != '\0' && a->nnodes > 1)
+        rc = alloc_set(&a->host_addr, "%s", meet.host);
+    if (rc == 0 && in->rdzv_id != NULL) {
+        DD_AUTO(free) char *id = DD_TAKE(a->job_id);
+        rc = alloc_set(&a->run_id, "%s", in->rdzv_id);
+        if (rc == 0)
+            rc = alloc_id_ok(in->rdzv_id)
+                     ? alloc_set(&a->job_id, "%s.%s", id, in->rdzv_id)
+                     : alloc_set(&a->job_id, "%s.%016" PRIx64, id, alloc_hash(in->rdzv_id));
+    }
+    if (rc == 0 && a->run_id == NULL)
+        rc = alloc_set(&a->run_id, "none"); /* as torchrun calls it */
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+/* The id goes into a hello of limited size (net/hello.h); nobody reads one that long anyway. */
+static int shorten_id(struct alloc *a, struct dd_err *err)
+{
+    if (strlen(a->job_id) <= ID_MAX)
+        return 0;
+    DD_AUTO(free) char *id = DD_TAKE(a->job_id);
+    int rc = alloc_set(&a->job_id, "%.*s~%016" PRIx64, ID_MAX / 2, id, alloc_hash(id));
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+int alloc_find(struct alloc **ret, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(alloc) struct alloc *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return alloc_no_memory(err);
+    int rc = check_options(in, err);
+    if (rc == 0)
+        rc = find_source(a, in, err);
+    if (rc == 0)
+        rc = apply_nnodes(a, in, err);
+    if (rc == 0)
+        rc = apply_rendezvous(a, in, err);
+    if (rc == 0)
+        rc = shorten_id(a, err);
+    if (rc == 0)
+        *ret = DD_TAKE(a);
+    return rc;
+}

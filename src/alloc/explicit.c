@@ -1,0 +1,130 @@
+/* The way of torchrun: how many nodes (--nnodes), which of them am I (--node-rank) and where they
+ * meet (--rdzv-endpoint, --master-addr). The other nodes are not known by name.
+ *
+ * Two rows: with --nnodes and a rank or an endpoint it is said completely and goes before any
+ * scheduler; what is said less completely counts only where no scheduler answers.
+ */
+#include "alloc/inner.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* Src: torchrun of torch 2.13: c10d endpoint without a port, --master-port not given. */
+enum { ENDPOINT_PORT = 29400, MASTER_PORT = 29500 };
+
+static int explicit_detect(const struct alloc_input *in, struct dd_strv *warnings,
+                           struct dd_err *err)
+{
+    (void)warnings;
+    (void)err;
+    return in->max_nodes > 0 && (in->node_rank >= 0 || in->rdzv_endpoint != NULL);
+}
+
+static int endpoint_detect(const struct alloc_input *in, struct dd_strv *warnings,
+                           struct dd_err *err)
+{
+    (void)warnings;
+    (void)err;
+    return in->node_rank >= 0 || in->rdzv_endpoint != NULL || in->master_addr != NULL;
+}
+
+int alloc_meet(struct alloc_hostport *ret, const struct alloc_input *in, struct dd_err *err)
+{
+    const char *text = in->rdzv_endpoint != NULL ? in->rdzv_endpoint : in->master_addr;
+    const char *option = in->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr";
+    *ret = (struct alloc_hostport){.port = -1};
+    if (text != NULL) {
+        int rc = alloc_hostport_parse(ret, text, err);
+        if (rc < 0)
+            return dd_err_where(err, rc, "%s", option);
+    }
+    if (ret->port < 0 && in->master_port > 0)
+        ret->port = in->master_port;
+    if (ret->port < 0 && in->rdzv_endpoint != NULL)
+        ret->port = ENDPOINT_PORT;
+    return 0;
+}
+
+/* torchrun's default rank is 0 with --master-addr; with an endpoint the daemon gives the ranks. */
+static int find_index(const struct alloc_input *in, const char *host, int nnodes)
+{
+    if (in->node_rank >= 0)
+        return in->node_rank;
+    if (nnodes == 1 && in->rdzv_endpoint == NULL)
+        return 0;
+    return alloc_is_me(in, host) ? 0 : -1;
+}
+
+static int check(const struct alloc *a, const struct alloc_input *in,
+                 const struct alloc_hostport *meet, struct dd_err *err)
+{
+    if (a->index >= a->nnodes)
+        return dd_err_set(err, -EINVAL,
+                          "--node-rank=%d is not one of %d node%s, which count from 0; "
+                          "say --nnodes=N with the number of all nodes",
+                          a->index, a->nnodes, a->nnodes == 1 ? "" : "s");
+    if (meet->host[0] == '\0' && a->index > 0)
+        return dd_err_set(err, -EINVAL,
+                          "--node-rank=%d needs the address of node 0: say --master-addr=HOST or "
+                          "--rdzv-endpoint=HOST:PORT",
+                          a->index);
+    if (meet->port == 0 && (a->nnodes > 1 || a->index != 0))
+        return dd_err_set(
+            err, -EINVAL,
+            "--rdzv-endpoint=%.200s: port 0 is for one node only; the others would not "
+            "know the port: write one, for example %d",
+            in->rdzv_endpoint != NULL ? in->rdzv_endpoint : "", ENDPOINT_PORT);
+    return 0;
+}
+
+/* The only name that is known: this machine's when it is the host, else the endpoint's. */
+static int set_nodes(struct alloc *a, const struct alloc_input *in, char *host)
+{
+    host[strcspn(host, "%")] = '\0'; /* the interface of a link-local address is not a name */
+    const char *name = a->index == 0 && hostlist_name_ok(in->hostname) ? in->hostname : host;
+    int rc = hostlist_new(&a->nodes);
+    return rc < 0 ? rc : hostlist_push(a->nodes, *name != '\0' ? name : "localhost");
+}
+
+static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    struct alloc_hostport meet;
+    int rc = alloc_meet(&meet, in, err);
+    if (rc < 0)
+        return rc;
+    if (meet.port < 0)
+        meet.port = MASTER_PORT;
+    a->nnodes = in->max_nodes > 0 ? in->max_nodes : 1;
+    a->index = find_index(in, meet.host, a->nnodes);
+    rc = check(a, in, &meet, err);
+    if (rc < 0)
+        return rc;
+    if (meet.port > 0)
+        a->ports[a->nports++] = (uint16_t)meet.port;
+    /* Each node may spell the endpoint in its own way, so the name of the job is made of the port;
+     * a single node is its own job and shares its name with none. */
+    if (a->nnodes == 1 && a->index == 0)
+        rc = alloc_set(&a->job_id, "explicit.%d.%016" PRIx64, meet.port, in->nonce);
+    else
+        rc = alloc_set(&a->job_id, "explicit.%d", meet.port);
+    if (rc == 0 && meet.host[0] != '\0')
+        rc = alloc_set(&a->host_addr, "%s", meet.host);
+    if (rc == 0)
+        rc = set_nodes(a, in, meet.host);
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+const struct alloc_ops alloc_explicit = {
+    .name = "explicit",
+    .doc = "--nnodes with --node-rank or --rdzv-endpoint, as for torchrun",
+    .detect = explicit_detect,
+    .fill = fill,
+};
+
+const struct alloc_ops alloc_endpoint = {
+    .name = "endpoint",
+    .doc = "--rdzv-endpoint, --master-addr or --node-rank where no scheduler is found",
+    .detect = endpoint_detect,
+    .fill = fill,
+};

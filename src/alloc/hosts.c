@@ -1,0 +1,89 @@
+/* The hosts are said: --hosts=LIST, --hostfile=FILE. */
+#include "alloc/inner.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* Takes *nodes and finds my place in it. */
+static int take_list(struct alloc *a, const struct alloc_input *in, struct hostlist **nodes,
+                     const char *option, struct dd_err *err)
+{
+    struct alloc_shown shown;
+    int n = (int)hostlist_count(*nodes);
+    if (n == 0)
+        return dd_err_set(err, -EINVAL, "%s names no host", option);
+    int me = in->node_rank >= 0 ? in->node_rank : alloc_find_me(in, *nodes);
+    if (me >= n)
+        return dd_err_set(err, -EINVAL,
+                          "--node-rank=%d is not one of the %d hosts of %s (%s), "
+                          "which count from 0",
+                          me, n, option, alloc_show(&shown, *nodes));
+    if (me == -ENOTUNIQ)
+        return dd_err_set(err, -EINVAL,
+                          "%s (%s) names this host, %s, more than once; say which "
+                          "one this is with --node-rank",
+                          option, alloc_show(&shown, *nodes), in->hostname);
+    if (me < 0)
+        return dd_err_set(err, -EINVAL,
+                          "this host, %s, is not in %s (%s); add it there, or say "
+                          "which one it is with --node-rank",
+                          in->hostname, option, alloc_show(&shown, *nodes));
+    DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(64U << 20);
+    int rc = hostlist_fold(*nodes, &folded);
+    if (rc < 0 || dd_buf_str(&folded) == NULL)
+        return alloc_no_memory(err);
+    a->nodes = DD_TAKE(*nodes);
+    a->nnodes = n;
+    a->index = me;
+    rc = alloc_set(&a->job_id, "hosts.%016" PRIx64, alloc_hash(dd_buf_str(&folded)));
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+static int hostfile_detect(const struct alloc_input *in, struct dd_strv *warnings,
+                           struct dd_err *err)
+{
+    (void)warnings;
+    (void)err;
+    return in->hostfile != NULL;
+}
+
+static int hostfile_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    int rc = alloc_hostfile_read(&nodes, in, in->hostfile, err);
+    if (rc < 0)
+        return dd_err_where(err, rc, "--hostfile");
+    return take_list(a, in, &nodes, "the file of --hostfile", err);
+}
+
+const struct alloc_ops alloc_hostfile = {
+    .name = "hostfile",
+    .doc = "--hostfile: the hosts that a file names",
+    .detect = hostfile_detect,
+    .fill = hostfile_fill,
+};
+
+static int hosts_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    (void)warnings;
+    if (in->hosts != NULL && in->hostfile != NULL)
+        return dd_err_set(err, -EINVAL,
+                          "--hosts and --hostfile both name the hosts; say one of them");
+    return in->hosts != NULL;
+}
+
+static int hosts_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    int rc = hostlist_parse(&nodes, in->hosts, err);
+    if (rc < 0)
+        return dd_err_where(err, rc, "--hosts");
+    return take_list(a, in, &nodes, "--hosts", err);
+}
+
+const struct alloc_ops alloc_hosts = {
+    .name = "hosts",
+    .doc = "--hosts: the hosts of a list",
+    .detect = hosts_detect,
+    .fill = hosts_fill,
+};

@@ -1,0 +1,79 @@
+/* What the sources of an allocation share; private to this room. */
+#ifndef DD_ALLOC_INNER_H
+#define DD_ALLOC_INNER_H
+
+#include "alloc/alloc.h"
+
+extern const struct alloc_ops alloc_hosts;
+extern const struct alloc_ops alloc_hostfile;
+extern const struct alloc_ops alloc_explicit;
+extern const struct alloc_ops alloc_slurm_step;
+extern const struct alloc_ops alloc_slurm_batch;
+extern const struct alloc_ops alloc_pbs;
+extern const struct alloc_ops alloc_endpoint;
+extern const struct alloc_ops alloc_local;
+
+/* ---- who am I (self.c) */
+
+/* Whether `host` is this machine: a local address, loopback, "localhost", or its full or short
+ * name. */
+bool alloc_is_me(const struct alloc_input *in, const char *host);
+/* My position in a list: by full name, else by local address, else by short name. -ENOENT;
+ * -ENOTUNIQ when more than one name is this machine. */
+int alloc_find_me(const struct alloc_input *in, const struct hostlist *nodes);
+
+/* ---- texts (text.c) */
+
+struct alloc_shown {
+    char text[128];
+};
+
+/* A host list as an expression, cut to fit a sentence. Lends s. */
+const char *alloc_show(struct alloc_shown *s, const struct hostlist *nodes);
+/* *to = formatted text; what was there is freed. */
+int alloc_set(char **to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Fit to be part of a job id: letters, digits and ".-_[]:+", 1 to 200 of them. */
+bool alloc_id_ok(const char *text);
+uint64_t alloc_hash(const char *text);
+int alloc_no_memory(struct dd_err *err);
+
+/* A variable that must be a number when it is set. 1: set, 0: not set (*ret is left alone),
+ * -EINVAL: a sentence. */
+int alloc_env_int(const struct alloc_input *in, const char *name, int min, int max, int *ret,
+                  struct dd_err *err);
+
+struct alloc_hostport {
+    char host[256];
+    int port; /* -1: not said */
+};
+
+/* "HOST", "HOST:PORT", "[v6]", "[v6]:PORT", "v6". -EINVAL. */
+int alloc_hostport_parse(struct alloc_hostport *ret, const char *text, struct dd_err *err);
+
+/* Where the nodes meet, as far as --rdzv-endpoint (which goes before), --master-addr and
+ * --master-port say it: host is empty, port -1 when not (explicit.c). */
+int alloc_meet(struct alloc_hostport *ret, const struct alloc_input *in, struct dd_err *err);
+
+/* ---- files (hostfile.c) */
+
+/* Unique names of a node file, by first appearance; `path` is for sentences. Gives *ret. */
+int alloc_hostfile_parse(struct hostlist **ret, const char *path, const char *text, size_t n,
+                         struct dd_err *err);
+int alloc_hostfile_read(struct hostlist **ret, const struct alloc_input *in, const char *path,
+                        struct dd_err *err);
+
+/* ---- variables of Slurm (slurm_text.c) */
+
+struct alloc_tasks {
+    int *per_node;
+    size_t n;
+    int total;
+    int most; /* on one node */
+};
+
+/* "2,1" or "4(x2),1". -EINVAL; -ENOMEM. Free per_node. */
+int alloc_tasks_parse(struct alloc_tasks *ret, const char *text, struct dd_err *err);
+/* "21001-21002,21005": the first ALLOC_MAX_PORTS. Their number, or -EINVAL. */
+int alloc_ports_parse(uint16_t ports[ALLOC_MAX_PORTS], const char *text, struct dd_err *err);
+
+#endif

@@ -1,0 +1,35 @@
+/* This machine alone: what is left when nothing else is said. */
+#include "alloc/inner.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    (void)warnings;
+    if (in->min_nodes > 1)
+        return dd_err_set(err, -EINVAL,
+                          "--nnodes=%d needs other nodes, but nothing tells where they are: start "
+                          "ddrun with srun or mpiexec in a job, or name them with "
+                          "--hosts=node1,node2, or say --rdzv-endpoint=HOST:PORT on each of them",
+                          in->min_nodes);
+    return 1;
+}
+
+static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    const char *name = hostlist_name_ok(in->hostname) ? in->hostname : "localhost";
+    a->nnodes = 1;
+    if (hostlist_new(&a->nodes) < 0 || hostlist_push(a->nodes, name) < 0 ||
+        alloc_set(&a->job_id, "local.%s.%016" PRIx64, name, in->nonce) < 0 ||
+        alloc_set(&a->run_id, "%016" PRIx64, in->nonce) < 0)
+        return alloc_no_memory(err);
+    return 0;
+}
+
+const struct alloc_ops alloc_local = {
+    .name = "local",
+    .doc = "this machine alone",
+    .detect = detect,
+    .fill = fill,
+};

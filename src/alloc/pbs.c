@@ -1,0 +1,229 @@
+/* PBS (OpenPBS, PBS Pro): agents that pbsdsh, pbs_tmrsh or an mpiexec started, one per host of the
+ * node file. In the job script itself there is only one of us.
+ *
+ * Src: measured with OpenPBS 23.06.06; recorded environments in tests/data/env.
+ * - Every process of the job has PBS_JOBID, PBS_JOBCOOKIE, PBS_NODENUM and PBS_TASKNUM. PBS_TASKNUM
+ *   is 1 in the script and something else (8 hex digits) in what the TM interface started.
+ * - PBS_NODEFILE is missing in TM tasks on the first node, but the file is there.
+ * - A host stands in the file once per MPI process (mpiprocs), not always side by side; with
+ *   mpiprocs=0 not at all. PBS_NODENUM counts the hosts of the job, those without MPI processes
+ *   included, so it is an index into our list only when there are none; names go before it.
+ * - mpiexec may pass on the script's environment: PBS_TASKNUM=1 and PBS_NODENUM=0 in every process.
+ *   Then its own variables tell that it is there.
+ */
+#include "alloc/inner.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *var(const struct alloc_input *in, const char *name)
+{
+    return dd_env_get_nonempty(in->env, name);
+}
+
+/* One row per kind of mpiexec. Src: HPE PALS, MPICH's hydra, Open MPI's mpirun, Intel MPI. */
+static const struct {
+    const char *rank;
+    const char *local_size;
+} mpi_vars[] = {
+    {"PALS_RANKID",          "PALS_LOCAL_SIZE"           },
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MPI_LOCALRANKID",      "MPI_LOCALNRANKS"           },
+    {"PMI_RANK",             "PMI_LOCAL_SIZE"            },
+    {"PMIX_RANK",            "PMI_LOCAL_SIZE"            },
+};
+
+enum starter { BY_SCRIPT, BY_TM, BY_MPI, BY_UNKNOWN };
+
+static enum starter starter_of(const struct alloc_input *in)
+{
+    const char *task = var(in, "PBS_TASKNUM");
+    for (size_t i = 0; i < sizeof(mpi_vars) / sizeof(mpi_vars[0]); i++)
+        if (var(in, mpi_vars[i].rank) != NULL)
+            return BY_MPI;
+    if (task == NULL)
+        return BY_UNKNOWN;
+    task += strspn(task, "0");
+    return strcmp(task, "1") == 0 ? BY_SCRIPT : BY_TM;
+}
+
+static int read_nodes(struct hostlist **ret, const struct alloc_input *in, char **path,
+                      struct dd_err *err)
+{
+    const char *named = var(in, "PBS_NODEFILE");
+    int rc = named != NULL ? alloc_set(path, "%s", named)
+                           : alloc_set(path, "/var/spool/pbs/aux/%s", var(in, "PBS_JOBID"));
+    return rc < 0 ? alloc_no_memory(err) : alloc_hostfile_read(ret, in, *path, err);
+}
+
+static int stale(const struct alloc_input *in, struct dd_strv *warnings, const char *why,
+                 struct dd_err *err)
+{
+    int rc = dd_strv_pushf(warnings, "PBS_JOBID=%.80s is of another machine's job: %s; ignoring it",
+                           var(in, "PBS_JOBID"), why);
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+static int say_mpiexec(const struct alloc_input *in, const struct hostlist *nodes,
+                       struct dd_err *err)
+{
+    struct alloc_shown shown;
+    size_t n = hostlist_count(nodes);
+    return dd_err_set(
+        err, -EINVAL,
+        "ddrun was started once, from the script of job %.80s, which has %zu node%s "
+        "(%s); start one on each of them with mpiexec -n %zu --ppn 1 ddrun ..., or: for "
+        "h in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $h /PATH/OF/ddrun ... & done; "
+        "wait; or say --nnodes=1 to use this host, %s, alone",
+        var(in, "PBS_JOBID"), n, n == 1 ? "" : "s", alloc_show(&shown, nodes), n, in->hostname);
+}
+
+/* mpiexec with several processes per node: they would all be the same node. */
+static int refuse_ppn(const struct alloc_input *in, const struct hostlist *nodes,
+                      struct dd_err *err)
+{
+    for (size_t i = 0; i < sizeof(mpi_vars) / sizeof(mpi_vars[0]); i++) {
+        int n = 1;
+        const char *size = var(in, mpi_vars[i].local_size);
+        if (var(in, mpi_vars[i].rank) == NULL || size == NULL ||
+            dd_num_int(size, 2, INT32_MAX, &n) < 0)
+            continue;
+        return dd_err_set(err, -EINVAL,
+                          "mpiexec started %d ddrun on this node (%s); but each ddrun starts all "
+                          "workers of its node, so write: mpiexec -n %zu --ppn 1 ddrun "
+                          "--nproc-per-node=%d ...",
+                          n, mpi_vars[i].local_size, hostlist_count(nodes), n);
+    }
+    return 0;
+}
+
+/* My place when the file does not name this host: what PBS counted, if it is still mine. */
+static int place_by_number(const struct alloc_input *in, const struct hostlist *nodes,
+                           const char *path, struct dd_err *err)
+{
+    int num = -1;
+    int n = (int)hostlist_count(nodes);
+    struct alloc_shown shown;
+    if (starter_of(in) == BY_TM) {
+        int rc = alloc_env_int(in, "PBS_NODENUM", 0, INT32_MAX, &num, err);
+        if (rc < 0)
+            return rc;
+        if (num >= 0 && num < n)
+            return num;
+    }
+    return dd_err_set(
+        err, -EINVAL,
+        "this host, %s, is not in %.200s (%s): is mpiprocs=0 in its chunk? Ask for -l "
+        "select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter, or say "
+        "--hostfile=%.200s --node-rank=R",
+        in->hostname, path, alloc_show(&shown, nodes), path);
+}
+
+/* The position of this host, as in alloc_find_me(), or by what PBS says. */
+static int find_place(const struct alloc_input *in, const struct hostlist *nodes, const char *path,
+                      struct dd_err *err)
+{
+    int me = alloc_find_me(in, nodes);
+    return me >= 0 ? me : place_by_number(in, nodes, path, err);
+}
+
+static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const char *path,
+                   const struct dd_err *why, struct dd_err *err)
+{
+    enum starter by = starter_of(in);
+    if (why->rc != -ENOENT && why->rc != -EACCES && why->rc != -ENOTDIR) { /* there is a file */
+        if (err != NULL)
+            *err = *why;
+        return why->rc;
+    }
+    if (by != BY_TM && by != BY_MPI)
+        return stale(in, warnings, why->text, err);
+    return dd_err_set(err, -EINVAL,
+                      "the node file of job %.80s cannot be read here (%.200s); say the nodes with "
+                      "--hosts=LIST or --hostfile=FILE",
+                      var(in, "PBS_JOBID"), why->text[0] != '\0' ? why->text : path);
+}
+
+static int check_list(const struct alloc_input *in, const struct hostlist *nodes, const char *path,
+                      struct dd_strv *warnings, struct dd_err *err)
+{
+    char why[400];
+    struct alloc_shown shown;
+    int me = alloc_find_me(in, nodes);
+    enum starter by = starter_of(in);
+    if (hostlist_count(nodes) == 0)
+        return dd_err_set(err, -EINVAL,
+                          "the node file %.200s of job %.80s is empty, because all its chunks have "
+                          "mpiprocs=0; ask for -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l "
+                          "place=scatter",
+                          path, var(in, "PBS_JOBID"));
+    if (by == BY_UNKNOWN && me < 0) {
+        (void)snprintf(why, sizeof(why), "this host, %.100s, is not in %s", in->hostname,
+                       alloc_show(&shown, nodes));
+        return stale(in, warnings, why, err);
+    }
+    if (by == BY_SCRIPT && in->max_nodes != 1 && (me < 0 || (me == 0 && hostlist_count(nodes) > 1)))
+        return say_mpiexec(in, nodes, err);
+    if (by == BY_SCRIPT && me < 0) /* --nnodes=1 on a host without MPI processes */
+        return 0;
+    return 1;
+}
+
+static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    DD_AUTO(free) char *path = NULL;
+    struct dd_err why = {.text = ""};
+    const char *job = var(in, "PBS_JOBID");
+    if (job == NULL)
+        return 0;
+    if (!alloc_id_ok(job))
+        return dd_err_set(err, -EINVAL, "PBS_JOBID=%.80s is not the id of a job", job);
+    why.rc = read_nodes(&nodes, in, &path, &why);
+    if (why.rc < 0)
+        return no_file(in, warnings, path, &why, err);
+    return check_list(in, nodes, path, warnings, err);
+}
+
+/* A requeued job keeps its id and PBS has no restart count; the cookie, which the mom makes when it
+ * starts the job, is all that may differ (whether it does was not measured), so 32 bits of its hash
+ * are part of the id. Without the job's id it would not do: two recorded jobs have the same cookie.
+ */
+static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    const char *job = var(in, "PBS_JOBID");
+    const char *cookie = var(in, "PBS_JOBCOOKIE");
+    int rc = alloc_set(&a->run_id, "%s", job);
+    if (rc == 0 && cookie == NULL)
+        rc = alloc_set(&a->job_id, "pbs.%s", job);
+    if (rc == 0 && cookie != NULL) {
+        uint64_t h = alloc_hash(cookie);
+        rc = alloc_set(&a->job_id, "pbs.%s.c%08x", job, (uint32_t)(h ^ h >> 32));
+    }
+    if (rc == 0 && cookie != NULL)
+        rc = alloc_set(&a->psk, "%s", cookie);
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(free) char *path = NULL;
+    int rc = read_nodes(&a->nodes, in, &path, err);
+    if (rc == 0)
+        rc = refuse_ppn(in, a->nodes, err);
+    if (rc < 0)
+        return rc;
+    a->nnodes = (int)hostlist_count(a->nodes);
+    a->index = find_place(in, a->nodes, path, err);
+    return a->index < 0 ? a->index : set_job(a, in, err);
+}
+
+const struct alloc_ops alloc_pbs = {
+    .name = "pbs",
+    .doc = "PBS: mpiexec, pbs_tmrsh or pbsdsh started one ddrun on each node",
+    .detect = detect,
+    .fill = fill,
+};

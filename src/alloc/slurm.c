@@ -1,0 +1,281 @@
+/* Slurm: inside a step, where srun has started one agent per task and told each its place; and in
+ * the batch script (or the shell of salloc), where there is only one of us.
+ *
+ * "Am I in a step" is SLURM_STEP_ID and SLURM_PROCID: the batch script has SLURM_PROCID, NODEID and
+ * LOCALID too (all 0), but no SLURM_STEP_ID. Src: environments recorded from Slurm 22.05.8 in
+ * tests/data/env; variables as in srun(1), OUTPUT ENVIRONMENT VARIABLES.
+ */
+#include "alloc/inner.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Step ids from here on are not srun's: the shell of an interactive salloc, the batch script, the
+ * extern step. Src: slurm.h, SLURM_INTERACTIVE_STEP and its neighbours. */
+#define FIRST_SPECIAL_STEP UINT64_C(0xfffffff0)
+
+static const char *var(const struct alloc_input *in, const char *name)
+{
+    return dd_env_get_nonempty(in->env, name);
+}
+
+/* The step's number; false outside of a step. */
+static bool step_id(const struct alloc_input *in, uint64_t *ret)
+{
+    const char *text = var(in, "SLURM_STEP_ID");
+    return text != NULL && var(in, "SLURM_PROCID") != NULL && var(in, "SLURM_JOB_ID") != NULL &&
+           dd_num_u64(text, 0, FIRST_SPECIAL_STEP - 1, ret) == 0;
+}
+
+/* "slurm.CLUSTER.JOB.STEP.rN"; the last one changes when Slurm requeues the job under its old id.
+ */
+static int set_job(struct alloc *a, const struct alloc_input *in, const char *step,
+                   struct dd_err *err)
+{
+    const char *job = var(in, "SLURM_JOB_ID");
+    const char *cluster = var(in, "SLURM_CLUSTER_NAME");
+    const char *end = var(in, "SLURM_JOB_END_TIME");
+    int restarts = 0;
+    int rc = alloc_env_int(in, "SLURM_RESTART_COUNT", 0, INT32_MAX, &restarts, err);
+    if (rc < 0)
+        return rc;
+    if (!alloc_id_ok(job))
+        return dd_err_set(err, -EINVAL, "SLURM_JOB_ID=%.80s is not the id of a job", job);
+    bool named = cluster != NULL && alloc_id_ok(cluster);
+    if (alloc_set(&a->job_id, "slurm.%s%s%s.%s.r%d", named ? cluster : "", named ? "." : "", job,
+                  step, restarts) < 0 ||
+        alloc_set(&a->run_id, "%s", job) < 0)
+        return alloc_no_memory(err);
+    if (end != NULL) /* newer than 22.05; a hint, so a bad value is none */
+        (void)dd_num_u64(end, 0, UINT64_MAX, &a->end_time);
+    a->on_slurm = true;
+    return 0;
+}
+
+/* ---- in a step
+ * ----------------------------------------------------------------------------------- */
+
+static int step_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    uint64_t step;
+    (void)warnings;
+    (void)err;
+    return step_id(in, &step);
+}
+
+struct step {
+    struct hostlist *hosts; /* each once */
+    struct alloc_tasks tasks;
+    int nodeid;
+    int localid;
+};
+
+static void dd_auto_step(struct step *s)
+{
+    hostlist_free(s->hosts);
+    free(s->tasks.per_node);
+}
+
+static int read_hosts(struct step *s, const struct alloc_input *in, struct dd_err *err)
+{
+    const char *list = var(in, "SLURM_STEP_NODELIST");
+    if (list == NULL)
+        return dd_err_set(
+            err, -EINVAL,
+            "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not: these variables were "
+            "not made by srun; unset SLURM_STEP_ID, or say --hosts=LIST");
+    int rc = hostlist_parse(&s->hosts, list, err);
+    return rc < 0 ? dd_err_where(err, rc, "SLURM_STEP_NODELIST") : 0;
+}
+
+static int read_tasks(struct step *s, const struct alloc_input *in, struct dd_err *err)
+{
+    const char *name = "SLURM_STEP_TASKS_PER_NODE";
+    const char *text = var(in, name);
+    int rc = alloc_tasks_parse(&s->tasks, text != NULL ? text : "", err);
+    if (rc < 0)
+        return dd_err_where(err, rc, "%s", name);
+    if (s->tasks.n != hostlist_count(s->hosts))
+        return dd_err_set(
+            err, -EINVAL, "%s=%.80s is for %zu nodes, but SLURM_STEP_NODELIST=%.80s has %zu", name,
+            text, s->tasks.n, var(in, "SLURM_STEP_NODELIST"), hostlist_count(s->hosts));
+    return 0;
+}
+
+static int read_place(struct step *s, const struct alloc_input *in, struct dd_err *err)
+{
+    int nodes = (int)s->tasks.n;
+    s->nodeid = s->localid = -1;
+    int rc = alloc_env_int(in, "SLURM_NODEID", 0, nodes - 1, &s->nodeid, err);
+    if (rc == 1)
+        rc = alloc_env_int(in, "SLURM_LOCALID", 0, s->tasks.per_node[s->nodeid] - 1, &s->localid,
+                           err);
+    if (rc == 0)
+        return dd_err_set(err, -EINVAL,
+                          "SLURM_STEP_ID is set, but %s is not: these variables were not made by "
+                          "srun; unset SLURM_STEP_ID, or say --hosts=LIST",
+                          s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID");
+    return rc < 0 ? rc : 0;
+}
+
+/* srun started one agent per worker; or more than there are nodes, because it took the number of
+ * tasks from the script that it was called in. */
+static int refuse_tasks(const struct step *s, const struct alloc_input *in, struct dd_err *err)
+{
+    char why[160] = "";
+    int said = 0; /* --ntasks-per-node of the script, which srun did not keep */
+    int rc = alloc_env_int(in, "SLURM_NTASKS_PER_NODE", 1, INT32_MAX, &said, err);
+    if (rc == 1 && s->tasks.most > said)
+        (void)snprintf(why, sizeof(why),
+                       ", because srun took SLURM_NTASKS=%d from the script that it was called in",
+                       s->tasks.total);
+    return dd_err_set(
+        err, -EINVAL,
+        "srun started %d ddrun on %zu node%s (SLURM_STEP_TASKS_PER_NODE=%.40s)%s; but "
+        "each ddrun starts all workers of its node, so write: srun -N%zu --ntasks=%zu "
+        "--ntasks-per-node=1 ddrun --nproc-per-node=%d ...",
+        s->tasks.total, s->tasks.n, s->tasks.n == 1 ? "" : "s",
+        var(in, "SLURM_STEP_TASKS_PER_NODE"), why, s->tasks.n, s->tasks.n, s->tasks.most);
+}
+
+/* One entry per agent. Agents of one host are neighbours, whatever --distribution says: with the
+ * default (block) this is the order of SLURM_PROCID. */
+static int set_agents(struct alloc *a, const struct step *s, struct dd_err *err)
+{
+    int rc = hostlist_new(&a->nodes);
+    for (size_t i = 0; rc == 0 && i < s->tasks.n; i++) {
+        if ((int)i == s->nodeid)
+            a->index = (int)hostlist_count(a->nodes) + s->localid;
+        for (int k = 0; rc == 0 && k < s->tasks.per_node[i]; k++)
+            rc = hostlist_push(a->nodes, hostlist_nth(s->hosts, i));
+    }
+    a->nnodes = s->tasks.total;
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+static int step_ports(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    const char *ports = var(in, "SLURM_STEP_RESV_PORTS");
+    int n = ports != NULL ? alloc_ports_parse(a->ports, ports, err) : 0;
+    if (n < 0)
+        return dd_err_where(err, n, "SLURM_STEP_RESV_PORTS");
+    a->nports = n;
+    return 0;
+}
+
+static int step_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(step) struct step s = {0};
+    uint64_t id = 0;
+    char step[24];
+    (void)step_id(in, &id);
+    (void)snprintf(step, sizeof(step), "%" PRIu64, id);
+    int rc = read_hosts(&s, in, err);
+    if (rc == 0)
+        rc = read_tasks(&s, in, err);
+    if (rc == 0)
+        rc = read_place(&s, in, err);
+    if (rc == 0 && s.tasks.most > 1 && !in->have_nproc)
+        rc = refuse_tasks(&s, in, err);
+    if (rc == 0)
+        rc = set_agents(a, &s, err);
+    if (rc == 0)
+        rc = step_ports(a, in, err);
+    return rc == 0 ? set_job(a, in, step, err) : rc;
+}
+
+const struct alloc_ops alloc_slurm_step = {
+    .name = "slurm-step",
+    .doc = "Slurm: srun started one ddrun on each node",
+    .detect = step_detect,
+    .fill = step_fill,
+};
+
+/* ---- in the batch script, or under salloc
+ * -------------------------------------------------------- */
+
+static const char *job_nodelist(const struct alloc_input *in, const char **name)
+{
+    *name = "SLURM_JOB_NODELIST";
+    if (var(in, *name) == NULL)
+        *name = "SLURM_NODELIST";
+    return var(in, *name);
+}
+
+static int read_job_hosts(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err)
+{
+    const char *name;
+    const char *list = job_nodelist(in, &name);
+    int rc = hostlist_parse(ret, list, err);
+    return rc < 0 ? dd_err_where(err, rc, "%s", name) : 0;
+}
+
+/* The command of salloc runs where salloc was called, and no slurmd gave it a place. */
+static bool under_salloc(const struct alloc_input *in)
+{
+    const char *host = var(in, "SLURM_SUBMIT_HOST");
+    return host != NULL && var(in, "SLURM_NODEID") == NULL && alloc_is_me(in, host);
+}
+
+static int say_srun(const struct alloc_input *in, const struct hostlist *hosts, struct dd_err *err)
+{
+    struct alloc_shown shown;
+    size_t n = hostlist_count(hosts);
+    return dd_err_set(
+        err, -EINVAL,
+        "ddrun was started once, from the batch script or shell of job %.40s, which has "
+        "%zu node%s (%s); start one on each of them: srun --ntasks-per-node=1 ddrun "
+        "...; or say --nnodes=1 to use this host, %s, alone",
+        var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts), in->hostname);
+}
+
+static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *hosts = NULL;
+    struct alloc_shown shown;
+    const char *name;
+    const char *job = var(in, "SLURM_JOB_ID");
+    if (job == NULL)
+        return 0;
+    if (job_nodelist(in, &name) == NULL) {
+        int rc = dd_strv_pushf(warnings, "SLURM_JOB_ID=%.40s is set, but %s is not; ignoring it",
+                               job, name);
+        return rc < 0 ? alloc_no_memory(err) : 0;
+    }
+    int rc = read_job_hosts(&hosts, in, err);
+    if (rc < 0)
+        return rc;
+    if (alloc_find_me(in, hosts) >= 0)
+        return 1;
+    if (under_salloc(in))
+        return in->max_nodes == 1 ? 0 : say_srun(in, hosts, err);
+    rc = dd_strv_pushf(
+        warnings,
+        "SLURM_JOB_ID=%.40s is of another machine's job: this host, %s, is not in %s; "
+        "ignoring it",
+        job, in->hostname, alloc_show(&shown, hosts));
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    int rc = read_job_hosts(&a->nodes, in, err);
+    if (rc < 0)
+        return rc;
+    a->nnodes = (int)hostlist_count(a->nodes);
+    a->index = alloc_find_me(in, a->nodes);
+    if (a->nnodes > 1 && in->max_nodes != 1)
+        return say_srun(in, a->nodes, err);
+    return set_job(a, in, "batch", err);
+}
+
+const struct alloc_ops alloc_slurm_batch = {
+    .name = "slurm-batch",
+    .doc = "Slurm: the batch script, of a job with one node",
+    .detect = batch_detect,
+    .fill = batch_fill,
+};

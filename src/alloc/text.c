@@ -1,0 +1,106 @@
+#include "alloc/inner.h"
+
+#include "base/num.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *alloc_show(struct alloc_shown *s, const struct hostlist *nodes)
+{
+    static const char dots[] = "...";
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(64U << 20);
+    const char *text = hostlist_fold(nodes, &b) == 0 ? dd_buf_str(&b) : NULL;
+    int n = snprintf(s->text, sizeof(s->text), "%s", text != NULL ? text : "?");
+    if (n >= (int)sizeof(s->text))
+        memcpy(s->text + sizeof(s->text) - sizeof(dots), dots, sizeof(dots));
+    return s->text;
+}
+
+int alloc_set(char **to, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return -ENOMEM;
+    free(*to);
+    *to = text;
+    return 0;
+}
+
+bool alloc_id_ok(const char *text)
+{
+    size_t n = 0;
+    while (text[n] != '\0' && n <= 200 &&
+           (isalnum((unsigned char)text[n]) || strchr(".-_[]:+", text[n]) != NULL))
+        n++;
+    return n > 0 && n <= 200 && text[n] == '\0';
+}
+
+uint64_t alloc_hash(const char *text) /* FNV-1a */
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (; *text != '\0'; text++)
+        h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    return h;
+}
+
+int alloc_no_memory(struct dd_err *err)
+{
+    return dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+int alloc_env_int(const struct alloc_input *in, const char *name, int min, int max, int *ret,
+                  struct dd_err *err)
+{
+    const char *text = dd_env_get_nonempty(in->env, name);
+    if (text == NULL)
+        return 0;
+    if (dd_num_int(text, min, max, ret) < 0)
+        return dd_err_set(err, -EINVAL, "%s=%.80s is not a number from %d to %d", name, text, min,
+                          max);
+    return 1;
+}
+
+static int bad_hostport(const char *text, struct dd_err *err)
+{
+    return dd_err_set(
+        err, -EINVAL,
+        "'%.200s' is not HOST or HOST:PORT with a port up to 65535; write for example "
+        "node1:29400, or [fe80::1]:29400",
+        text);
+}
+
+int alloc_hostport_parse(struct alloc_hostport *ret, const char *text, struct dd_err *err)
+{
+    struct alloc_hostport hp = {.port = -1};
+    const char *host = text;
+    const char *port = strchr(text, ':');
+    size_t n = strcspn(text, ":");
+    if (*text == '[') {
+        host = text + 1;
+        n = strcspn(host, "]");
+        if (host[n] != ']' || (host[n + 1] != '\0' && host[n + 1] != ':'))
+            return bad_hostport(text, err);
+        port = host[n + 1] == ':' ? host + n + 1 : NULL;
+    } else if (port != NULL && strchr(port + 1, ':') != NULL) { /* a bare IPv6 address */
+        n = strlen(text);
+        port = NULL;
+    }
+    if (n == 0 || n >= sizeof(hp.host))
+        return bad_hostport(text, err);
+    memcpy(hp.host, host, n);
+    hp.host[n] = '\0';
+    char plain[sizeof(hp.host)];
+    memcpy(plain, hp.host, n + 1);
+    plain[strcspn(plain, "%")] = '\0'; /* the interface of a link-local address */
+    if (!hostlist_name_ok(plain) || (port != NULL && dd_num_int(port + 1, 0, 65535, &hp.port) < 0))
+        return bad_hostport(text, err);
+    *ret = hp;
+    return 0;
+}

@@ -1,0 +1,651 @@
+/* alloc: options, host files and made-up environments; real ones are in test_alloc_recorded.c. */
+#include "alloc/alloc.h"
+#include "alloc/inner.h"
+#include "base/buf.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Fails the nth allocation from now on, 0: none. */
+static unsigned fail_at;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+char *__real_strdup(const char *s);
+char *__real_strndup(const char *s, size_t n);
+int __real_vasprintf(char **ret, const char *fmt, va_list ap);
+int __real___vasprintf_chk(char **ret, int flag, const char *fmt, va_list ap);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t n);
+int __wrap_vasprintf(char **ret, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
+int __wrap___vasprintf_chk(char **ret, int flag, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+
+static bool failing(void)
+{
+    return fail_at > 0 && --fail_at == 0;
+}
+
+void *__wrap_malloc(size_t n)
+{
+    return failing() ? NULL : __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return failing() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    return failing() ? NULL : __real_realloc(p, n);
+}
+
+char *__wrap_strdup(const char *s)
+{
+    return failing() ? NULL : __real_strdup(s);
+}
+
+char *__wrap_strndup(const char *s, size_t n)
+{
+    return failing() ? NULL : __real_strndup(s, n);
+}
+
+int __wrap_vasprintf(char **ret, const char *fmt, va_list ap)
+{
+    return failing() ? -1 : __real_vasprintf(ret, fmt, ap);
+}
+
+int __wrap___vasprintf_chk(char **ret, int flag, const char *fmt,
+                           va_list ap) /* of _FORTIFY_SOURCE */
+{
+    return failing() ? -1 : __real___vasprintf_chk(ret, flag, fmt, ap);
+}
+
+/* ---- inputs */
+
+static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
+{
+    static const struct {
+        const char *path;
+        const char *text;
+    } files[] = {
+        {"plain",                    "node1\nnode2\n"                                          },
+        {"rich",
+         "# two racks\n\n  r1n[1-2] slots=4 # first\r\nr2n1\tslots=8 max_slots=8\nr2n2:8\nr1n1"},
+        {"word",                     "node1\nnode2 gpus=4\n"                                   },
+        {"list",                     "node1\nnode[2\n"                                         },
+        {"comment",                  "# nothing\n"                                             },
+        {"/var/spool/pbs/aux/7.srv", "node1.site\nnode1.site\nnode2.site\n"                    },
+        {"/nodes",                   "node1.site\nnode2.site\n"                                },
+        {"/alone",                   "node1.site\nnode1.site\n"                                },
+    };
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (strcmp(path, files[i].path) == 0) {
+            int rc = dd_buf_puts(out, files[i].text);
+            return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+        }
+    return dd_err_set(err, -ENOENT, "cannot open '%s': No such file or directory", path);
+}
+
+static char addr_text[][16] = {"127.0.0.1", "10.0.0.2", "fe80::2", "2001:db8::2"};
+static char *addrs[] = {addr_text[0], addr_text[1], addr_text[2], addr_text[3], NULL};
+
+/* A process on node2, 10.0.0.2, with what a row of a test says besides. */
+struct said {
+    const char *env; /* separated by blanks */
+    int min, max;
+    int rank; /* 1 more than --node-rank, 0: not said */
+    const char *master_addr;
+    int master_port;
+    const char *endpoint;
+    const char *id;
+    const char *hosts;
+    const char *hostfile;
+};
+
+static struct alloc_input input(const struct said *s, struct dd_strv *env)
+{
+    if (s->env != NULL)
+        assert_int_equal(dd_strv_split(env, s->env, " "), 0);
+    return (struct alloc_input){.env = env->v,
+                                .hostname = "node2",
+                                .local_addrs = addrs,
+                                .read_file = read_file,
+                                .min_nodes = s->min,
+                                .max_nodes = s->max,
+                                .node_rank = s->rank - 1,
+                                .master_addr = s->master_addr,
+                                .master_port = s->master_port,
+                                .rdzv_endpoint = s->endpoint,
+                                .rdzv_id = s->id,
+                                .hosts = s->hosts,
+                                .hostfile = s->hostfile,
+                                .nonce = 0xabc};
+}
+
+static void assert_refused(const struct said *s, const char *text)
+{
+    DD_AUTO(strv) struct dd_strv env = {0};
+    struct alloc *a = NULL;
+    struct dd_err err = {.text = ""};
+    struct alloc_input in = input(s, &env);
+    int rc = alloc_find(&a, &in, &err);
+    if (rc >= 0)
+        fail_msg("not refused with \"%s\"", text);
+    assert_null(a);
+    if (strstr(err.text, text) == NULL)
+        fail_msg("\"%s\"\n does not say\n\"%s\"", err.text, text);
+    assert_null(strchr(err.text, '\n'));
+}
+
+static struct alloc *found(const struct said *s)
+{
+    DD_AUTO(strv) struct dd_strv env = {0};
+    struct alloc *a = NULL;
+    struct dd_err err = {.text = ""};
+    struct alloc_input in = input(s, &env);
+    if (alloc_find(&a, &in, &err) != 0)
+        fail_msg("%s", err.text);
+    return a;
+}
+
+static void assert_nodes(const struct alloc *a, const char *expr)
+{
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1 << 20);
+    assert_int_equal(hostlist_fold(a->nodes, &b), 0);
+    assert_string_equal(dd_buf_str(&b), expr);
+}
+
+/* A '*' in the pattern stands for the 16 digits of a hash. */
+static void assert_matches(const char *text, const char *pattern)
+{
+    const char *star = strchr(pattern, '*');
+    if (star == NULL) {
+        assert_string_equal(text, pattern);
+        return;
+    }
+    size_t before = (size_t)(star - pattern);
+    assert_int_equal(strncmp(text, pattern, before), 0);
+    assert_int_equal(strspn(text + before, "0123456789abcdef"), 16);
+    assert_string_equal(text + before + 16, star + 1);
+}
+
+/* A step of 2 nodes, seen from node2. */
+#define STEP_OF(nodes, tasks)                                                                      \
+    "SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_NODEID=1 SLURM_LOCALID=0 "               \
+    "SLURM_STEP_NODELIST=" nodes " SLURM_STEP_TASKS_PER_NODE=" tasks
+#define STEP STEP_OF("node[1-2]", "1(x2)")
+#define FOUR STEP_OF("node[1-4]", "1(x4)")
+/* A task of PBS on node2, the second of two hosts, and the script on the first. */
+#define TASK "PBS_JOBID=7.srv PBS_NODENUM=1 PBS_TASKNUM=40000001 PBS_NODEFILE=/nodes"
+#define SCRIPT "PBS_JOBID=7.srv PBS_NODENUM=0 PBS_TASKNUM=1"
+
+/* ---- what is refused */
+
+static void options_are_refused_with_a_sentence(void **state)
+{
+    (void)state;
+    static const struct {
+        struct said said;
+        const char *text;
+    } rows[] = {
+  /* clang-format off */
+        {{.min = 3, .max = 2}, "--nnodes=3:2 is not a range of nodes"},
+        {{.min = 1, .max = 99999}, "--nnodes=1:99999 is not a range of nodes from 1 to 65536"},
+        {{.min = 2, .max = 2}, "--nnodes=2 needs other nodes, but nothing tells where they are: start "
+                               "ddrun with srun or mpiexec in a job, or name them with --hosts="},
+        {{.min = 2, .max = 2, .master_port = 29500}, "--nnodes=2 needs other nodes"},
+        {{.min = 2, .max = 2, .rank = 3, .master_addr = "node1"},
+         "--node-rank=2 is not one of the nodes of --nnodes=2, which count from 0"},
+        {{.rank = 2, .master_addr = "node1"},
+         "--node-rank=1 is not one of 1 node, which count from 0; say --nnodes=N"},
+        {{.min = 2, .max = 2, .rank = 2},
+         "--node-rank=1 needs the address of node 0: say --master-addr=HOST or --rdzv-endpoint="},
+        {{.master_port = 65536}, "--master-port=65536 is not a port from 1 to 65535"},
+        {{.id = ""}, "--rdzv-id is empty"},
+        {{.min = 2, .max = 2, .endpoint = "node1:0"},
+         "--rdzv-endpoint=node1:0: port 0 is for one node only"},
+        {{.min = 2, .max = 2, .endpoint = "node1:x"},
+         "--rdzv-endpoint: 'node1:x' is not HOST or HOST:PORT with a port up to 65535; write for "
+         "example node1:29400, or [fe80::1]:29400"},
+        {{.min = 2, .max = 2, .endpoint = "node1:65536"}, "--rdzv-endpoint: 'node1:65536' is not"},
+        {{.min = 2, .max = 2, .endpoint = "node1:"}, "--rdzv-endpoint: 'node1:' is not"},
+        {{.min = 2, .max = 2, .endpoint = ":29400"}, "--rdzv-endpoint: ':29400' is not"},
+        {{.min = 2, .max = 2, .endpoint = ""}, "--rdzv-endpoint: '' is not"},
+        {{.min = 2, .max = 2, .endpoint = "[fe80::1"}, "--rdzv-endpoint: '[fe80::1' is not"},
+        {{.min = 2, .max = 2, .endpoint = "[fe80::1]29400"}, "--rdzv-endpoint: '[fe80::1]2"},
+        {{.min = 2, .max = 2, .endpoint = "http://node1"}, "--rdzv-endpoint: 'http://node1' is"},
+        {{.min = 2, .max = 2, .endpoint = "%eth0"}, "--rdzv-endpoint: '%eth0' is not"},
+        {{.min = 2, .max = 2, .rank = 1, .master_addr = "a b"}, "--master-addr: 'a b' is not HOST"},
+        {{.env = STEP, .master_addr = "a b"}, "--master-addr: 'a b' is not HOST"},
+        {{.hosts = "node[1-2", .id = "x"}, "--hosts: '[1-2' has a '[' without its ']'"},
+        {{.hosts = ""}, "--hosts names no host"},
+        {{.hosts = "node1,node3"}, "this host, node2, is not in --hosts (node[1,3]); add it there, or "
+                                   "say which one it is with --node-rank"},
+        {{.hosts = "node2,node2"}, "--hosts (node[2,2]) names this host, node2, more than once; say "
+                                   "which one this is with --node-rank"},
+        {{.hosts = "node2.a,node2.b"}, "more than once"},
+        {{.hosts = "node[1-2]", .rank = 3}, "--node-rank=2 is not one of the 2 hosts of --hosts"},
+        {{.hosts = "node[1-2]", .min = 3, .max = 3},
+         "--nnodes=3 contradicts the 2 nodes of this job (node[1-2], source: hosts)"},
+        {{.hosts = "node2", .hostfile = "plain"}, "--hosts and --hostfile both name the hosts"},
+        {{.hostfile = "missing"}, "--hostfile: cannot open 'missing'"},
+        {{.hostfile = "word"},
+         "--hostfile: word:2: 'gpus=4' is not known here; a line is NAME [slots=N]"},
+        {{.hostfile = "list"}, "--hostfile: list:2: '[2' has a '[' without its ']'"},
+        {{.hostfile = "comment"}, "the file of --hostfile names no host"},
+        {{.env = FOUR, .min = 3, .max = 3},
+         "--nnodes=3 contradicts the 4 nodes of this job (node[1-4], source: slurm-step); leave it "
+         "out, or say --nnodes=1 for this node alone"},
+        {{.env = FOUR, .min = 2, .max = 3}, "--nnodes=2:3 contradicts the 4 nodes"},
+        {{.env = FOUR, .min = 5, .max = 8}, "--nnodes=5:8 contradicts the 4 nodes"},
+        {{.env = FOUR, .rank = 1},
+         "--node-rank=0 contradicts the place of this host, which is 1 of node[1-4]"},
+  /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_refused(&rows[i].said, rows[i].text);
+}
+
+static void variables_are_refused_with_their_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *env;
+        const char *text;
+    } rows[] = {
+  /* clang-format off */
+        {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1",
+         "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not: these variables were not made by srun"},
+        {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_STEP_NODELIST=n1 "
+         "SLURM_STEP_TASKS_PER_NODE=1", "SLURM_STEP_ID is set, but SLURM_NODEID is not"},
+        {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_STEP_NODELIST=n1 "
+         "SLURM_STEP_TASKS_PER_NODE=1 SLURM_NODEID=0", "but SLURM_LOCALID is not"},
+        {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_STEP_NODELIST=n1 "
+         "SLURM_STEP_TASKS_PER_NODE=1 SLURM_NODEID=1",
+         "SLURM_NODEID=1 is not a number from 0 to 0"},
+        {STEP_OF("node[1-2", "1(x2)"), "SLURM_STEP_NODELIST: '[1-2' has a '['"},
+        {STEP_OF("node[1-99999]", "1"), "SLURM_STEP_NODELIST: host list 'node[1-99999]' has more than"},
+        {STEP_OF("node[1-2]", "1(x3)"),
+         "SLURM_STEP_TASKS_PER_NODE=1(x3) is for 3 nodes, but SLURM_STEP_NODELIST=node[1-2] has 2"},
+        {STEP_OF("node[1-2]", "1(y2)"), "SLURM_STEP_TASKS_PER_NODE: '1(y2)' is not a list of tasks"},
+        {STEP_OF("node[1-2]", "0(x2)"), "SLURM_LOCALID=0 is not a number from 0 to -1"},
+        {STEP " SLURM_RESTART_COUNT=x", "SLURM_RESTART_COUNT=x is not a number from 0"},
+        {STEP " SLURM_STEP_RESV_PORTS=21001-x", "SLURM_STEP_RESV_PORTS: '21001-x' is not a list of"},
+        {"SLURM_JOB_ID=../12 SLURM_JOB_NODELIST=node2", "SLURM_JOB_ID=../12 is not the id of a job"},
+        {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[", "SLURM_JOB_NODELIST: '[' has a '['"},
+        {"PBS_JOBID=../x", "PBS_JOBID=../x is not the id of a job"},
+        {"PBS_JOBID=8.srv PBS_TASKNUM=00000002 PBS_NODENUM=0",
+         "the node file of job 8.srv cannot be read here (cannot open '/var/spool/pbs/aux/8.srv': No "
+         "such file or directory); say the nodes with --hosts=LIST or --hostfile=FILE"},
+        {"PBS_JOBID=7.srv PBS_NODEFILE=word PBS_TASKNUM=00000002", "word:2: 'gpus=4' is not known"},
+        {"PBS_JOBID=7.srv PBS_NODEFILE=comment PBS_TASKNUM=00000002", "the node file comment of job "
+                                                                    "7.srv is empty"},
+        {TASK " PALS_RANKID=3 PALS_LOCAL_SIZE=2",
+         "mpiexec started 2 ddrun on this node (PALS_LOCAL_SIZE); but each ddrun starts all workers "
+         "of its node, so write: mpiexec -n 2 --ppn 1 ddrun --nproc-per-node=2"},
+  /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_refused(&(struct said){.env = rows[i].env}, rows[i].text);
+}
+
+/* ---- what is found */
+
+static void options_say_who_i_am(void **state)
+{
+    (void)state;
+    static const struct {
+        struct said said;
+        const char *source;
+        const char *job_id;
+        const char *run_id;
+        const char *nodes;
+        int index;
+        int nnodes;
+        const char *host_addr;
+        uint16_t port; /* 0: none */
+    } rows[] = {
+  /* clang-format off */
+        {{0}, "local", "local.node2.0000000000000abc", "0000000000000abc", "node2", 0, 1, NULL, 0},
+        {{.min = 1, .max = 4}, "local", "local.node2.0000000000000abc", "0000000000000abc", "node2",
+         0, 1, NULL, 0},
+        {{.master_port = 4000, .id = "run 7"}, "local",
+         "local.node2.0000000000000abc.*", "run 7", "node2", 0, 1, NULL, 4000},
+        /* as for torchrun's static rendezvous */
+        {{.min = 2, .max = 2, .rank = 2, .master_addr = "node1"}, "explicit", "explicit.29500", "none",
+         "node1", 1, 2, "node1", 29500},
+        {{.min = 2, .max = 2, .rank = 1, .master_addr = "10.0.0.2", .master_port = 1234}, "explicit",
+         "explicit.1234", "none", "node2", 0, 2, "10.0.0.2", 1234},
+        {{.min = 2, .max = 2, .rank = 1}, "explicit", "explicit.29500", "none", "node2", 0, 2, NULL,
+         29500},
+        {{.min = 1, .max = 1, .rank = 1, .master_addr = "127.0.0.1", .master_port = 29501}, "explicit",
+         "explicit.29501.0000000000000abc", "none", "node2", 0, 1, "127.0.0.1", 29501},
+        {{.master_addr = "127.0.0.1"}, "endpoint", "explicit.29500.0000000000000abc", "none", "node2",
+         0, 1, "127.0.0.1", 29500},
+        {{.min = 2, .max = 2, .master_addr = "node1"}, "endpoint", "explicit.29500", "none", "node1",
+         -1, 2, "node1", 29500},
+        /* as for its c10d rendezvous */
+        {{.min = 4, .max = 4, .endpoint = "node1", .id = "77"}, "explicit", "explicit.29400.77", "77",
+         "node1", -1, 4, "node1", 29400},
+        {{.min = 2, .max = 4, .endpoint = "NODE2.site:99"}, "explicit", "explicit.99", "none",
+         "node2", 0, 4, "NODE2.site", 99},
+        {{.min = 2, .max = 2, .endpoint = "[2001:db8:0::2]:99"}, "explicit", "explicit.99", "none",
+         "node2", 0, 2, "2001:db8:0::2", 99},
+        {{.min = 2, .max = 2, .endpoint = "fe80::1%eth0"}, "explicit", "explicit.29400", "none",
+         "fe80::1", -1, 2, "fe80::1%eth0", 29400},
+        {{.min = 2, .max = 2, .endpoint = "node1", .master_addr = "ignored", .master_port = 5},
+         "explicit", "explicit.5", "none", "node1", -1, 2, "node1", 5},
+        {{.min = 2, .max = 2, .rank = 2, .endpoint = "node2"}, "explicit", "explicit.29400", "none",
+         "node2", 1, 2, "node2", 29400},
+        {{.min = 1, .max = 1, .endpoint = "localhost:0"}, "explicit",
+         "explicit.0.0000000000000abc", "none", "node2", 0, 1, "localhost", 0},
+        {{.endpoint = "daemon.site:29400"}, "endpoint", "explicit.29400", "none", "daemon.site", -1, 1,
+         "daemon.site", 29400},
+        /* lists */
+        {{.hosts = "node[1-3]"}, "hosts", "hosts.*", "none", "node[1-3]", 1, 3, NULL, 0},
+        {{.hosts = "10.0.0.[1-3]", .id = "a"}, "hosts", "hosts.*.a", "a",
+         "10.0.0.[1-3]", 1, 3, NULL, 0},
+        {{.hosts = "a,b,c", .rank = 3, .master_addr = "10.9.9.9", .master_port = 6}, "hosts",
+         "hosts.*", "none", "a,b,c", 2, 3, "10.9.9.9", 6},
+        {{.hosts = "node2.a,node2"}, "hosts", "hosts.*", "none", "node2.a,node2", 1, 2,
+         NULL, 0},
+        {{.hosts = "node[1-3]", .min = 1, .max = 1}, "hosts", "hosts.*.n1", "none",
+         "node2", 0, 1, NULL, 0},
+        {{.hostfile = "plain", .env = FOUR}, "hostfile", "hosts.*", "none", "node[1-2]",
+         1, 2, NULL, 0},
+        {{.hostfile = "rich", .rank = 4, .min = 4, .max = 4}, "hostfile", "hosts.*",
+         "none", "r[1-2]n[1-2]", 3, 4, NULL, 0},
+        /* in a step */
+        {{.env = STEP " SLURM_RESTART_COUNT=2"}, "slurm-step", "slurm.12.3.r2", "12", "node[1-2]", 1,
+         2, NULL, 0},
+        {{.env = STEP, .master_port = 777, .id = "x"}, "slurm-step", "slurm.12.3.r0.x", "x",
+         "node[1-2]", 1, 2, NULL, 777},
+        {{.env = STEP, .master_addr = "node1-ib", .min = 2, .max = 2}, "slurm-step", "slurm.12.3.r0",
+         "12", "node[1-2]", 1, 2, "node1-ib", 0},
+        {{.env = STEP, .endpoint = "node1-ib"}, "slurm-step", "slurm.12.3.r0", "12", "node[1-2]", 1, 2,
+         "node1-ib", 29400},
+        {{.env = FOUR, .min = 2, .max = 8}, "slurm-step", "slurm.12.3.r0", "12", "node[1-4]", 1, 4,
+         NULL, 0},
+        {{.env = FOUR, .min = 1, .max = 1}, "slurm-step", "slurm.12.3.r0.n1", "12", "node2", 0, 1, NULL,
+         0},
+        {{.env = FOUR, .rank = 2}, "slurm-step", "slurm.12.3.r0", "12", "node[1-4]", 1, 4, NULL, 0},
+        {{.env = FOUR, .min = 4, .max = 4, .rank = 4, .master_addr = "node1"}, "explicit",
+         "explicit.29500", "none", "node1", 3, 4, "node1", 29500},
+        {{.env = FOUR, .min = 4, .max = 4, .endpoint = "node1:1"}, "explicit", "explicit.1", "none",
+         "node1", -1, 4, "node1", 1},
+        /* an interactive shell of salloc is a step only by name */
+        {{.env = "SLURM_JOB_ID=5 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_JOB_NODELIST=node2"},
+         "slurm-batch", "slurm.5.batch.r0", "5", "node2", 0, 1, NULL, 0},
+        {{.env = "SLURM_JOB_ID=5 SLURM_NODELIST=node2.site"}, "slurm-batch", "slurm.5.batch.r0", "5",
+         "node2.site", 0, 1, NULL, 0},
+        /* PBS */
+        {{.env = TASK}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+        {{.env = SCRIPT " PMI_RANK=1"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+        {{.env = SCRIPT " PBS_NODEFILE=/nodes"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2,
+         NULL, 0},
+        {{.env = "PBS_JOBID=7.srv"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+        {{.env = TASK " SLURM_JOB_ID="}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+  /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(alloc) struct alloc *a = found(&rows[i].said);
+        assert_string_equal(a->source, rows[i].source);
+        assert_matches(a->job_id, rows[i].job_id);
+        assert_string_equal(a->run_id, rows[i].run_id);
+        assert_nodes(a, rows[i].nodes);
+        assert_int_equal(a->index, rows[i].index);
+        assert_int_equal(a->nnodes, rows[i].nnodes);
+        if (rows[i].host_addr == NULL)
+            assert_null(a->host_addr);
+        else
+            assert_string_equal(a->host_addr, rows[i].host_addr);
+        assert_int_equal(a->nports, rows[i].port != 0);
+        assert_int_equal(a->ports[0], rows[i].port);
+        assert_int_equal(a->warnings.n, 0);
+    }
+}
+
+static void stale_variables_are_ignored_with_a_warning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *env;
+        const char *warning;
+    } rows[] = {
+        {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[3-4] SLURM_SUBMIT_HOST=login1",
+         "SLURM_JOB_ID=12 is of another machine's job: this host, node2, is not in node[3-4]"                                                     },
+        {"SLURM_JOB_ID=12",                                                       "SLURM_JOB_ID=12 is set, but SLURM_NODELIST is not; ignoring it"},
+        {"PBS_JOBID=8.srv",                                                       "PBS_JOBID=8.srv is of another machine's job: cannot open"      },
+        {"PBS_JOBID=8.srv PBS_NODEFILE=/alone",
+         "PBS_JOBID=8.srv is of another machine's job: this host, node2, is not in node1.site"                                                    },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(alloc) struct alloc *a = found(&(struct said){.env = rows[i].env});
+        assert_string_equal(a->source, "local");
+        assert_int_equal(a->warnings.n, 1);
+        assert_int_equal(strncmp(a->warnings.v[0], rows[i].warning, strlen(rows[i].warning)), 0);
+    }
+}
+
+static void step_keeps_what_slurm_tells_besides(void **state)
+{
+    (void)state;
+    DD_AUTO(alloc)
+    struct alloc *a =
+        found(&(struct said){.env = STEP " SLURM_CLUSTER_NAME=c SLURM_JOB_END_TIME=1795250000 "
+                                         "SLURM_STEP_RESV_PORTS=21001-21003,22000,30000-30100"});
+    assert_string_equal(a->job_id, "slurm.c.12.3.r0");
+    assert_int_equal(a->end_time, 1795250000);
+    assert_true(a->on_slurm);
+    assert_int_equal(a->nports, ALLOC_MAX_PORTS);
+    assert_int_equal(a->ports[2], 21003);
+    assert_int_equal(a->ports[3], 22000);
+    assert_int_equal(a->ports[15], 30011);
+}
+
+static void job_id_stays_short_enough_for_a_hello(void **state)
+{
+    (void)state;
+    char id[201];
+    memset(id, 'x', 200);
+    id[200] = '\0';
+    DD_AUTO(alloc) struct alloc *a = found(&(struct said){.id = id});
+    assert_true(strlen(a->job_id) <= 200);
+    assert_string_equal(a->run_id, id);
+    id[199] = 'y';
+    DD_AUTO(alloc) struct alloc *b = found(&(struct said){.id = id});
+    assert_string_not_equal(a->job_id, b->job_id);
+}
+
+/* ---- the small parsers */
+
+static void tasks_per_node_are_read_as_slurm_writes_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t n; /* 0: refused */
+        int total, most;
+    } rows[] = {
+        {"",                     0,     0,     0},
+        {",",                    0,     0,     0},
+        {"1,",                   0,     0,     0},
+        {"x",                    0,     0,     0},
+        {"1(2)",                 0,     0,     0},
+        {"1(x2",                 0,     0,     0},
+        {"1(x0)",                0,     0,     0},
+        {"1(x)",                 0,     0,     0},
+        {"-1",                   0,     0,     0},
+        {"1 ",                   0,     0,     0},
+        {"99999",                0,     0,     0},
+        {"1(x65537)",            0,     0,     0},
+        {"2(x40000)",            0,     0,     0},
+        {"1(x65536),1",          0,     0,     0},
+        {"99999999999999999999", 0,     0,     0},
+        {"1",                    1,     1,     1},
+        {"2,1",                  2,     3,     2},
+        {"4(x2)",                2,     8,     4},
+        {"1(x3),2,4(x2)",        6,     13,    4},
+        {"1(x65536)",            65536, 65536, 1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct alloc_tasks t = {0};
+        struct dd_err err = {.text = ""};
+        int rc = alloc_tasks_parse(&t, rows[i].text, &err);
+        assert_int_equal(rc, rows[i].n > 0 ? 0 : -EINVAL);
+        assert_int_equal(t.n, rows[i].n);
+        assert_int_equal(t.total, rows[i].total);
+        assert_int_equal(t.most, rows[i].most);
+        assert_int_equal(err.text[0] != '\0', rc < 0);
+        free(t.per_node);
+    }
+}
+
+static void ports_are_read_as_slurm_writes_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int n; /* -EINVAL: refused */
+    } rows[] = {
+        {"",            -EINVAL},
+        {"1-",          -EINVAL},
+        {"-1",          -EINVAL},
+        {"2-1",         -EINVAL},
+        {"0",           -EINVAL},
+        {"65536",       -EINVAL},
+        {"1,",          -EINVAL},
+        {"1;2",         -EINVAL},
+        {"[1-2]",       -EINVAL},
+        {"1-65535,x",   -EINVAL},
+        {"21001",       1      },
+        {"21001-21002", 2      },
+        {"1,3-4",       3      },
+        {"1-65535",     16     },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint16_t ports[ALLOC_MAX_PORTS];
+        assert_int_equal(alloc_ports_parse(ports, rows[i].text, NULL), rows[i].n);
+    }
+}
+
+static void hostfile_lines_may_be_truncated_anywhere(void **state)
+{
+    (void)state;
+    static const char text[] = "r1n[1-2] slots=4 # x\nr2n1:8\r\n\nfe80::1\nr1n1";
+    for (size_t n = 0; n < sizeof(text); n++) {
+        DD_AUTO(hostlist) struct hostlist *h = NULL;
+        struct dd_err err = {.text = ""};
+        int rc = alloc_hostfile_parse(&h, "f", text, n, &err);
+        assert_true(rc == 0 ? h != NULL : strncmp(err.text, "f:1: ", 5) == 0);
+    }
+    struct hostlist *h = NULL;
+    assert_int_equal(alloc_hostfile_parse(&h, "f", "a\0b", 3, NULL), -EINVAL);
+    assert_null(h);
+}
+
+/* As a file in round robin order is: many more lines than hosts. */
+static void hostfile_may_have_more_lines_than_the_limit_of_hosts(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(8 << 20);
+    DD_AUTO(hostlist) struct hostlist *h = NULL;
+    for (int i = 0; i < 70000; i++)
+        assert_int_equal(dd_buf_printf(&b, "node%d\n", i % 40000), 0);
+    assert_int_equal(alloc_hostfile_parse(&h, "f", (char *)b.data, b.len, NULL), 0);
+    assert_int_equal(hostlist_count(h), 40000);
+    struct dd_err err = {.text = ""};
+    struct hostlist *none = NULL;
+    for (int i = 0; i < 30000; i++)
+        assert_int_equal(dd_buf_printf(&b, "more%d\n", i), 0);
+    assert_int_equal(alloc_hostfile_parse(&none, "f", (char *)b.data, b.len, &err), -E2BIG);
+    assert_null(none);
+    assert_string_equal(err.text, "f:95537: the file names more than 65536 hosts");
+}
+
+/* ---- memory */
+
+static int all_sources(void)
+{
+    static const struct said rows[] = {
+  /* clang-format off */
+        {.env = FOUR " SLURM_STEP_RESV_PORTS=21001-21002", .master_addr = "x", .id = "i"},
+        {.env = TASK " PBS_JOBCOOKIE=12345678 SLURM_JOB_ID=1 SLURM_JOB_NODELIST=node3"},
+        {.min = 2, .max = 2, .endpoint = "node1:1", .id = "a b"},
+        {.hostfile = "rich", .rank = 1, .min = 1, .max = 1},
+        {.hosts = "node[1-9]"},
+        {.env = "PBS_JOBID=9.srv"},
+  /* clang-format on */
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof(rows) / sizeof(rows[0]); i++) {
+        unsigned at = fail_at;
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        fail_at = 0;
+        struct alloc_input in = input(&rows[i], &env);
+        fail_at = at;
+        struct dd_err err = {.text = ""};
+        rc = alloc_find(&a, &in, &err);
+        if (rc < 0)
+            assert_true(err.text[0] != '\0');
+    }
+    return rc;
+}
+
+static void no_memory_is_an_error_like_any_other(void **state)
+{
+    (void)state;
+    unsigned n = 0;
+    do { /* until it is not reached any more; one for the text of a warning only is no error */
+        fail_at = ++n;
+        int rc = all_sources();
+        if (rc != 0 && rc != -ENOMEM)
+            fail_msg("allocation %u: %d", n, rc);
+        assert_true(rc == 0 || fail_at == 0);
+    } while (fail_at == 0);
+    fail_at = 0;
+    assert_true(n > 60);
+}
+
+static void table_has_names_and_lines_for_the_manual(void **state)
+{
+    (void)state;
+    for (size_t i = 0; alloc_table[i] != NULL; i++) {
+        assert_non_null(alloc_table[i]->detect);
+        assert_non_null(alloc_table[i]->fill);
+        assert_true(strlen(alloc_table[i]->name) > 0 && strlen(alloc_table[i]->doc) > 0);
+    }
+    alloc_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_are_refused_with_a_sentence),
+        cmocka_unit_test(variables_are_refused_with_their_name),
+        cmocka_unit_test(options_say_who_i_am),
+        cmocka_unit_test(stale_variables_are_ignored_with_a_warning),
+        cmocka_unit_test(step_keeps_what_slurm_tells_besides),
+        cmocka_unit_test(job_id_stays_short_enough_for_a_hello),
+        cmocka_unit_test(tasks_per_node_are_read_as_slurm_writes_them),
+        cmocka_unit_test(ports_are_read_as_slurm_writes_them),
+        cmocka_unit_test(hostfile_lines_may_be_truncated_anywhere),
+        cmocka_unit_test(hostfile_may_have_more_lines_than_the_limit_of_hosts),
+        cmocka_unit_test(no_memory_is_an_error_like_any_other),
+        cmocka_unit_test(table_has_names_and_lines_for_the_manual),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

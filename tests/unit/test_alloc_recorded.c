@@ -1,0 +1,437 @@
+/* alloc: what it makes of environments that real jobs had (tests/data/env). */
+#include "alloc/alloc.h"
+#include "base/io.h"
+#include "base/num.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define S "slurm-22.05-"
+#define P "openpbs-23.06-"
+#define STEP "slurm-step"
+#define TWO "node[1-2].cluster.test"
+
+/* Where the file lies that the recorded process saw as its node file. */
+static char nodefile[4096];
+
+static void data_path(char *out, size_t size, const char *name, const char *end)
+{
+    const char *srcdir = getenv("srcdir");
+    (void)snprintf(out, size, "%s/tests/data/env/%s%s", srcdir != NULL ? srcdir : ".", name, end);
+}
+
+static int read_recorded(const char *path, struct dd_buf *out, struct dd_err *err)
+{
+    assert_int_equal(strncmp(path, "/var/spool/pbs/aux/", 19), 0);
+    return dd_read_file(nodefile, out, err);
+}
+
+static int no_file(const char *path, struct dd_buf *out, struct dd_err *err)
+{
+    (void)out;
+    return dd_err_set(err, -ENOENT, "cannot open '%s': No such file or directory", path);
+}
+
+static void load(struct dd_strv *env, const char *name)
+{
+    char path[4096];
+    struct dd_err err;
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);
+    data_path(path, sizeof(path), name, ".env");
+    if (dd_read_file(path, &text, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(dd_strv_split(env, dd_buf_str(&text), "\n"), 0);
+}
+
+/* The node file of the recorded process; for tasks of the first node, which had none, the file that
+ * was there all the same. */
+static void set_nodefile(const char *name)
+{
+    char test_case[64];
+    data_path(nodefile, sizeof(nodefile), name, ".nodefile");
+    FILE *f = fopen(nodefile, "re");
+    if (f != NULL) {
+        fclose(f);
+        return;
+    }
+    const char *dash = strchr(name, '-');
+    const char *dot = strchr(strchr(dash, '.') + 1, '.'); /* openpbs-23.06-CASE. */
+    (void)snprintf(test_case, sizeof(test_case), "%.*s.script", (int)(dot - name), name);
+    data_path(nodefile, sizeof(nodefile), test_case, ".nodefile");
+}
+
+static struct alloc_input input(const struct dd_strv *env, const char *hostname)
+{
+    return (struct alloc_input){.env = env->v,
+                                .hostname = hostname,
+                                .read_file = read_recorded,
+                                .node_rank = -1,
+                                .nonce = 1};
+}
+
+static void assert_folded(const struct hostlist *h, const char *expr)
+{
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1 << 20);
+    assert_int_equal(hostlist_fold(h, &b), 0);
+    assert_string_equal(dd_buf_str(&b), expr);
+}
+
+/* The place where a refused job is told what to write. */
+static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *hostname;
+        const char *text;
+    } rows[] = {
+  /* clang-format off */
+        {S "batch.0.0", "node1",
+         "from the batch script or shell of job 4, which has 3 nodes (node[1-3]); start one on each "
+         "of them: srun --ntasks-per-node=1 ddrun"},
+        {S "salloc.b.b", "ctl",
+         "of job 9, which has 2 nodes (node[1-2]); start one on each of them: srun "
+         "--ntasks-per-node=1 ddrun ...; or say --nnodes=1 to use this host, ctl, alone"},
+        {S "tasks4x2.0.0", "node1",
+         "srun started 8 ddrun on 2 nodes (SLURM_STEP_TASKS_PER_NODE=4(x2)); but each ddrun starts "
+         "all workers of its node, so write: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun "
+         "--nproc-per-node=4 ..."},
+        {S "resv.0.1", "node1",
+         "srun started 3 ddrun on 2 nodes (SLURM_STEP_TASKS_PER_NODE=2,1), because srun took "
+         "SLURM_NTASKS=3 from the script that it was called in; but each ddrun starts all workers "
+         "of its node, so write: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun --nproc-per-node=2"},
+        {S "gpupertask.1.3", "node2",
+         "(SLURM_STEP_TASKS_PER_NODE=3,1); but each ddrun starts all workers of its node, so write: "
+         "srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun --nproc-per-node=3 ..."},
+        {P "all0.script", "node1",
+         "/var/spool/pbs/aux/5.pbshead of job 5.pbshead is empty, because all its chunks have "
+         "mpiprocs=0; ask for -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter"},
+        {P "scatter1.script", "node1",
+         "from the script of job 0.pbshead, which has 2 nodes (node[1-2].cluster.test); start one "
+         "on each of them with mpiexec -n 2 --ppn 1 ddrun ..., or: for h in $(sort -u "
+         "$PBS_NODEFILE); do pbs_tmrsh $h /PATH/OF/ddrun ... & done; wait"},
+        {P "scatter4.script", "node1", "which has 2 nodes"},
+        {P "prog.script", "node1", "which has 2 nodes"},
+        {P "array2.script", "node2", "job 6[2].pbshead, which has 2 nodes"},
+        {P "first0.script", "node1", "which has 2 nodes (node[2-3].cluster.test)"},
+  /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        struct alloc *a = NULL;
+        struct dd_err err = {.text = ""};
+        load(&env, rows[i].name);
+        set_nodefile(rows[i].name);
+        struct alloc_input in = input(&env, rows[i].hostname);
+        assert_int_equal(alloc_find(&a, &in, &err), -EINVAL);
+        assert_null(a);
+        if (strstr(err.text, rows[i].text) == NULL)
+            fail_msg("%s is refused with \"%s\"", rows[i].name, err.text);
+    }
+}
+
+static void recorded_process_finds_its_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *hostname;
+        const char *source;
+        const char *job_id;
+        const char *run_id;
+        const char *nodes;
+        int index;
+        int nnodes;
+        uint16_t ports[5];
+    } rows[] = {
+  /* clang-format off */
+        {S "step4.0.0", "node1", STEP, "slurm.dd.1.0.r0", "1", "node[1-4]", 0, 4,
+         {21001, 21002}},
+        {S "step4.3.3", "node4", STEP, "slurm.dd.1.0.r0", "1", "node[1-4]", 3, 4,
+         {21001, 21002}},
+        {S "subset.1.1", "node3", STEP, "slurm.dd.3.0.r0", "3", "node[2-4]", 1, 3,
+         {21008, 21009}},
+        {S "batchstep.2.2", "node3", STEP, "slurm.dd.4.0.r0", "4", "node[1-3]", 2, 3,
+         {21010, 21011}},
+        {S "het0.0.0", "node1", STEP, "slurm.dd.7.0.r0", "7", "node[1-3]", 0, 3,
+         {21020, 21021, 21022, 21023}},
+        {S "het1.2.2", "node3", STEP, "slurm.dd.7.0.r0", "7", "node[1-3]", 2, 3,
+         {21020, 21021, 21022, 21023}},
+        {S "tasks4x2.1.5", "node2", STEP, "slurm.dd.2.0.r0", "2", "node[1,1,1,1-2,2,2,2]", 5, 8,
+         {21003, 21004, 21005, 21006, 21007}},
+        {S "resv.0.1", "node1", STEP, "slurm.dd.4.1.r0", "4", "node[1,1-2]", 1, 3,
+         {21012, 21013}},
+        {S "resv.1.2", "node2", STEP, "slurm.dd.4.1.r0", "4", "node[1,1-2]", 2, 3,
+         {21012, 21013}},
+        {S "gpupertask.1.3", "node2", STEP, "slurm.dd.10.0.r0", "10", "node[1,1,1-2]", 3, 4,
+         {21024, 21025, 21026, 21027}},
+        {S "array.0.0", "node1", "slurm-batch", "slurm.dd.5.batch.r0", "5", "node1", 0, 1, {0}},
+        {P "scatter1.dsh.node1.0", "node1", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO, 0, 2, {0}},
+        {P "scatter1.dsh.node2.0", "node2", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO, 1, 2, {0}},
+        {P "scatter1.tmrsh.node2", "NODE2.other.site", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO,
+         1, 2, {0}},
+        {P "scatter4.dsh.node2.3", "node2", "pbs", "pbs.1.pbshead.c", "1.pbshead", TWO, 1, 2, {0}},
+        {P "free.script", "node1", "pbs", "pbs.2.pbshead.c", "2.pbshead", "node1.cluster.test",
+         0, 1, {0}},
+        {P "free.dsh.node1.0", "node1", "pbs", "pbs.2.pbshead.c", "2.pbshead",
+         "node1.cluster.test", 0, 1, {0}},
+        {P "hosts121.dsh.node1.0", "node1", "pbs", "pbs.3.pbshead.c", "3.pbshead", TWO, 0, 2, {0}},
+        {P "hosts121.dsh.node2.0", "node2", "pbs", "pbs.3.pbshead.c", "3.pbshead", TWO, 1, 2, {0}},
+        {P "first0.dsh.node2.0", "node2", "pbs", "pbs.4.pbshead.c", "4.pbshead",
+         "node[2-3].cluster.test", 0, 2, {0}},
+        {P "first0.tmrsh.node3", "node3", "pbs", "pbs.4.pbshead.c", "4.pbshead",
+         "node[2-3].cluster.test", 1, 2, {0}},
+        {P "array1.dsh.node1.0", "node1", "pbs", "pbs.6[1].pbshead.c", "6[1].pbshead",
+         "node[1,3].cluster.test", 0, 2, {0}},
+        {P "array1.tmrsh.node3", "node3", "pbs", "pbs.6[1].pbshead.c", "6[1].pbshead",
+         "node[1,3].cluster.test", 1, 2, {0}},
+        {P "array2.dsh.node3.0", "node3", "pbs", "pbs.6[2].pbshead.c", "6[2].pbshead",
+         "node[2-3].cluster.test", 1, 2, {0}},
+        {P "export.dsh.node2.0", "node2", "pbs", "pbs.7.pbshead.c", "7.pbshead", TWO, 1, 2, {0}},
+        {P "prog.dsh.node1.0", "node1", "pbs", "pbs.8.pbshead.c", "8.pbshead", TWO, 0, 2, {0}},
+        {P "ppn.dsh.node2.0", "node2", "pbs", "pbs.9.pbshead.c", "9.pbshead", TWO, 1, 2, {0}},
+  /* clang-format on */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        struct dd_err err = {.text = ""};
+        load(&env, rows[i].name);
+        set_nodefile(rows[i].name);
+        struct alloc_input in = input(&env, rows[i].hostname);
+        in.have_nproc = true;
+        if (alloc_find(&a, &in, &err) != 0)
+            fail_msg("%s: %s", rows[i].name, err.text);
+        assert_string_equal(a->source, rows[i].source);
+        assert_int_equal(strncmp(a->job_id, rows[i].job_id, strlen(rows[i].job_id)), 0);
+        assert_int_equal(strlen(a->job_id),
+                         strlen(rows[i].job_id) + (strcmp(a->source, "pbs") == 0 ? 8 : 0));
+        assert_string_equal(a->run_id, rows[i].run_id);
+        assert_folded(a->nodes, rows[i].nodes);
+        assert_int_equal(a->index, rows[i].index);
+        assert_int_equal(a->nnodes, rows[i].nnodes);
+        for (int k = 0; k < 5; k++)
+            assert_int_equal(k < a->nports ? a->ports[k] : 0, rows[i].ports[k]);
+        assert_int_equal(a->on_slurm, strncmp(a->source, "slurm", 5) == 0);
+        assert_null(a->host_addr);
+        assert_int_equal(a->warnings.n, 0);
+    }
+}
+
+/* All that are there: what Slurm says of rank and host is what we find. */
+static void recorded_steps_agree_with_slurm(void **state)
+{
+    (void)state;
+    char dir[4096];
+    struct dirent **names = NULL;
+    int steps = 0;
+    data_path(dir, sizeof(dir), "", "");
+    int n = scandir(dir, &names, NULL, alphasort);
+    assert_true(n > 0);
+    for (int i = 0; i < n; i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        DD_AUTO(free) struct dirent *entry = names[i];
+        struct dd_err err = {.text = ""};
+        uint64_t rank = 0;
+        uint64_t tasks = 0;
+        char *end = strstr(entry->d_name, ".env");
+        if (strncmp(entry->d_name, "slurm-", 6) != 0 || end == NULL)
+            continue;
+        *end = '\0';
+        load(&env, entry->d_name);
+        if (dd_env_get(env.v, "SLURM_STEP_ID") == NULL)
+            continue;
+        struct alloc_input in = input(&env, "some-container");
+        in.have_nproc = true;
+        if (alloc_find(&a, &in, &err) != 0)
+            fail_msg("%s: %s", entry->d_name, err.text);
+        assert_int_equal(dd_num_u64(dd_env_get(env.v, "SLURM_PROCID"), 0, 100, &rank), 0);
+        assert_int_equal(dd_num_u64(dd_env_get(env.v, "SLURM_STEP_NUM_TASKS"), 0, 100, &tasks), 0);
+        assert_int_equal(a->index, rank);
+        assert_int_equal(a->nnodes, tasks);
+        assert_string_equal(hostlist_nth(a->nodes, (size_t)a->index),
+                            dd_env_get(env.v, "SLURMD_NODENAME"));
+        steps++;
+    }
+    free(names);
+    assert_int_equal(steps, 33);
+}
+
+/* Every task is where the name of its file says. */
+static void recorded_pbs_tasks_find_their_host(void **state)
+{
+    (void)state;
+    char dir[4096];
+    struct dirent **names = NULL;
+    int tasks = 0;
+    data_path(dir, sizeof(dir), "", "");
+    int n = scandir(dir, &names, NULL, alphasort);
+    assert_true(n > 0);
+    for (int i = 0; i < n; i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        DD_AUTO(free) struct dirent *entry = names[i];
+        struct dd_err err = {.text = ""};
+        char host[64];
+        char *end = strstr(entry->d_name, ".env");
+        char *node = strstr(entry->d_name, ".node");
+        if (strncmp(entry->d_name, P, strlen(P)) != 0 || end == NULL || node == NULL)
+            continue;
+        *end = '\0';
+        load(&env, entry->d_name);
+        set_nodefile(entry->d_name);
+        (void)snprintf(host, sizeof(host), "%.5s", node + 1);
+        struct alloc_input in = input(&env, host);
+        if (alloc_find(&a, &in, &err) != 0)
+            fail_msg("%s: %s", entry->d_name, err.text);
+        (void)snprintf(host, sizeof(host), "%.5s.cluster.test", node + 1);
+        assert_string_equal(hostlist_nth(a->nodes, (size_t)a->index), host);
+        assert_int_equal(a->nnodes, hostlist_count(a->nodes));
+        tasks++;
+    }
+    free(names);
+    assert_int_equal(tasks, 28);
+}
+
+static void recorded_pbs_tasks_of_one_job_agree(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        P "scatter1.dsh.node1.0",
+        P "scatter1.dsh.node2.0",
+        P "scatter1.tmrsh.node1",
+        P "scatter1.tmrsh.node2",
+    };
+    DD_AUTO(free) char *first = NULL;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        load(&env, names[i]);
+        set_nodefile(names[i]);
+        struct alloc_input in = input(&env, strstr(names[i], "node1") != NULL ? "node1" : "node2");
+        assert_int_equal(alloc_find(&a, &in, NULL), 0);
+        assert_string_equal(a->psk, "11BD13BF7FC067B6640ECAE558DA9E89");
+        if (first == NULL)
+            first = DD_TAKE(a->job_id);
+        else
+            assert_string_equal(a->job_id, first);
+    }
+}
+
+/* A name that is in no list, as a container has it: then PBS_NODENUM, and never the script's. */
+static void recorded_pbs_task_falls_back_to_its_number(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int index; /* -1: refused */
+    } rows[] = {
+        {P "scatter1.dsh.node1.0", 0 },
+        {P "scatter1.dsh.node2.0", 1 },
+        {P "array2.dsh.node3.0",   1 },
+        {P "first0.dsh.node3.0",   -1},
+        {P "scatter1.script",      -1},
+        {P "free.script",          -1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        load(&env, rows[i].name);
+        set_nodefile(rows[i].name);
+        struct alloc_input in = input(&env, "3f1c22d0");
+        assert_int_equal(alloc_find(&a, &in, NULL), rows[i].index < 0 ? -EINVAL : 0);
+        if (a != NULL)
+            assert_int_equal(a->index, rows[i].index);
+    }
+}
+
+static void recorded_job_of_another_machine_is_ignored_with_a_warning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *warning;
+    } rows[] = {
+        {S "salloc.b.b",      "SLURM_JOB_ID=9 is of another machine's job: this host, laptop, is not in "
+                         "node[1-2]; ignoring it"},
+        {S "batch.0.0",       "SLURM_JOB_ID=4 is of another machine's job: this host, laptop, is not in "
+                        "node[1-3]; ignoring it"  },
+        {P "scatter1.script", "PBS_JOBID=0.pbshead is of another machine's job: cannot open "
+                              "'/var/spool/pbs/aux/0.pbshead': No such file or directory; "
+                              "ignoring it" },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        struct dd_err err = {.text = ""};
+        load(&env, rows[i].name);
+        struct alloc_input in = input(&env, "laptop");
+        in.read_file = no_file;
+        if (alloc_find(&a, &in, &err) != 0)
+            fail_msg("%s: %s", rows[i].name, err.text);
+        assert_string_equal(a->source, "local");
+        assert_string_equal(a->job_id, "local.laptop.0000000000000001");
+        assert_int_equal(a->warnings.n, 1);
+        assert_string_equal(a->warnings.v[0], rows[i].warning);
+        assert_false(a->on_slurm);
+        assert_null(a->psk);
+    }
+}
+
+/* --nnodes=1 says that several agents are several jobs. */
+static void recorded_process_runs_alone_when_told_so(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *hostname;
+        const char *job_id;
+        const char *nodes;
+    } rows[] = {
+        {S "step4.2.2",       "node3", "slurm.dd.1.0.r0.n2",           "node3"             },
+        {S "batch.0.0",       "node1", "slurm.dd.4.batch.r0.n0",       "node1"             },
+        {S "salloc.b.b",      "ctl",   "local.ctl.0000000000000001",   "ctl"               },
+        {P "first0.script",   "node1", "local.node1.0000000000000001", "node1"             },
+        {P "scatter1.script", "node1", "pbs.0.pbshead.c",              "node1.cluster.test"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        struct dd_err err = {.text = ""};
+        load(&env, rows[i].name);
+        set_nodefile(rows[i].name);
+        struct alloc_input in = input(&env, rows[i].hostname);
+        in.min_nodes = in.max_nodes = 1;
+        if (alloc_find(&a, &in, &err) != 0)
+            fail_msg("%s: %s", rows[i].name, err.text);
+        assert_int_equal(strncmp(a->job_id, rows[i].job_id, strlen(rows[i].job_id)), 0);
+        assert_folded(a->nodes, rows[i].nodes);
+        assert_int_equal(a->nnodes, 1);
+        assert_int_equal(a->index, 0);
+        assert_int_equal(a->nports, 0);
+        assert_int_equal(a->warnings.n, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(recorded_job_is_refused_when_agents_are_missing_or_too_many),
+        cmocka_unit_test(recorded_process_finds_its_place),
+        cmocka_unit_test(recorded_steps_agree_with_slurm),
+        cmocka_unit_test(recorded_pbs_tasks_find_their_host),
+        cmocka_unit_test(recorded_pbs_tasks_of_one_job_agree),
+        cmocka_unit_test(recorded_pbs_task_falls_back_to_its_number),
+        cmocka_unit_test(recorded_job_of_another_machine_is_ignored_with_a_warning),
+        cmocka_unit_test(recorded_process_runs_alone_when_told_so),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
