@@ -29,7 +29,7 @@ struct scan {
 
 struct c10d_pend {
     struct store_blob *blob;
-    size_t off, len; /* data[off..len) was not carried out */
+    size_t off, len;  /* data[off..len) was not carried out */
     struct scan scan; /* of the request at off */
     size_t ahead;     /* bytes behind off that were searched for a CANCEL_WAIT */
     struct scan ahead_scan;
@@ -57,9 +57,22 @@ static void drop_pend(struct c10d_conn *c)
     c->pend = NULL;
 }
 
+static void tell_released(struct c10d *c10d)
+{
+    struct store_waiter *w;
+    while ((w = store_released(c10d->engine)) != NULL) {
+        struct c10d_conn *c =
+            (struct c10d_conn *)(void *)((char *)w - offsetof(struct c10d_conn, waiter));
+        c->busy = c->blocked;
+        c->blocked = false;
+        c10d->on_woken(c);
+    }
+}
+
 void c10d_conn_done(struct c10d_conn *c)
 {
     store_cancel(c->c10d->engine, &c->waiter);
+    tell_released(c->c10d);
     drop_pend(c);
     c->blocked = c->busy = false;
 }
@@ -150,18 +163,6 @@ static int scan(const struct c10d_conn *c, const unsigned char *p, size_t n, str
 
 /* ---- carrying out ---- */
 
-static void tell_released(struct c10d *c10d)
-{
-    struct store_waiter *w;
-    while ((w = store_released(c10d->engine)) != NULL) {
-        struct c10d_conn *c =
-            (struct c10d_conn *)(void *)((char *)w - offsetof(struct c10d_conn, waiter));
-        c->busy = c->blocked;
-        c->blocked = false;
-        c10d->on_woken(c);
-    }
-}
-
 static int failed(struct dd_err *err, int rc, const char *op)
 {
     switch (rc) {
@@ -181,6 +182,8 @@ static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd arg
 {
     struct c10d_request r = {.conn = c, .args = args, .out = t->out, .blob = blob};
     const struct c10d_op_info *op = &c10d_ops[s->op];
+    if (s->op != C10D_PING && s->op != C10D_CANCEL_WAIT)
+        store_answered(c->c10d->engine, &c->waiter);
     int rc = op->run(&r, t->err);
     tell_released(c->c10d);
     if (rc < 0)
@@ -265,9 +268,13 @@ static int pend_reserve(struct c10d_pend *pd, size_t more)
     size_t cap = pd->len + more;
     if (cap <= pd->blob->cap)
         return 0;
-    size_t large = pd->len < GROW_FIRST / GROW_TIMES ? GROW_FIRST : pd->len * GROW_TIMES;
-    size_t want = pd->scan.need < large ? pd->scan.need : large;
-    return store_blob_resize(&pd->blob, cap > want ? cap : want);
+    size_t want = cap + cap / 2;
+    if (pd->scan.need >= cap + ROOM_FROM) { /* a long field: as much as it needs, if it comes */
+        size_t most = pd->len < GROW_FIRST / GROW_TIMES ? GROW_FIRST : pd->len * GROW_TIMES;
+        want = pd->scan.need < most ? pd->scan.need : most;
+        want = want < cap ? cap : want;
+    }
+    return store_blob_resize(&pd->blob, want);
 }
 
 static int keep(struct c10d_conn *c, const unsigned char *p, size_t n, const struct scan *s)
@@ -311,7 +318,9 @@ static int run_pend(struct c10d_conn *c, struct turn *t)
         if (n < 0)
             return (int)n;
         pd->off += (size_t)n;
-        if (n > 0)
+        if ((size_t)n <= pd->ahead)
+            pd->ahead -= (size_t)n;
+        else
             pd->ahead = pd->ahead_scan.pos = 0;
     }
     if (pend_len(c) == 0)
@@ -339,7 +348,7 @@ static bool cancel_is_ahead(const struct c10d_conn *c)
 static int run_kept(struct c10d_conn *c, struct turn *t)
 {
     int rc = run_pend(c, t);
-    if (rc == 0 && c->blocked && cancel_is_ahead(c)) {
+    while (rc == 0 && c->blocked && cancel_is_ahead(c)) {
         store_cancel(c->c10d->engine, &c->waiter);
         rc = run_pend(c, t);
     }

@@ -244,6 +244,7 @@ static int run_validate(struct c10d_request *r, struct dd_err *err)
     return dd_err_set(err, -EPROTO, "VALIDATE was sent twice");
 }
 
+/* clang-format off */
 const struct c10d_op_info c10d_ops[C10D_OPS] = {
     [C10D_VALIDATE] = {"VALIDATE", "u", run_validate},
     [C10D_SET] = {"SET", "kv", run_set},
@@ -266,6 +267,7 @@ const struct c10d_op_info c10d_ops[C10D_OPS] = {
     [C10D_BARRIER] = {"BARRIER", "ki", run_barrier},
     [C10D_WATCH_KEY] = {"WATCH_KEY", "k", run_watch_key},
 };
+/* clang-format on */
 
 static const unsigned char table_a[] = {C10D_SET,        C10D_COMPARE_SET, C10D_GET,
                                         C10D_ADD,        C10D_CHECK,       C10D_WAIT,

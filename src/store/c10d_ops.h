@@ -41,7 +41,7 @@ struct c10d_request {
 
 struct c10d_op_info {
     const char *name;
-    /* k: key, v: value, i: 64-bit number, u: 32-bit number, #: a count, and what follows as often */
+    /* k: key, v: value, i: 64-bit number, u: 32-bit number, #: a count of what follows it */
     const char *args;
     int (*run)(struct c10d_request *r, struct dd_err *err);
 };

@@ -18,6 +18,7 @@
 #include <sys/queue.h>
 
 struct store_engine;
+struct store_entry;
 struct store_wait_node;
 
 /* All zero while it waits for nothing. */
@@ -28,6 +29,8 @@ struct store_waiter {
     bool barrier;
     bool released; /* on the list of store_released() */
     TAILQ_ENTRY(store_waiter) link;
+    struct store_entry *called_by; /* the queue whose push released it, until store_answered() */
+    LIST_ENTRY(store_waiter) called;
 };
 
 struct store_engine_limits {
@@ -79,8 +82,11 @@ int store_wait(struct store_engine *e, struct store_waiter *w, const struct stor
 /* Counts one more arrival. 0: pass; 1: w waits for the others; -EINVAL: the value is no number. */
 int store_barrier(struct store_engine *e, struct store_waiter *w, struct store_bytes key,
                   int64_t world);
-/* Ends a wait, also one that was just released. Fine when w waits for nothing. */
+/* Ends a wait, also one that was just released. When a push had released it and it has not come
+ * for the item, the next waiter is released instead. Fine when w waits for nothing. */
 void store_cancel(struct store_engine *e, struct store_waiter *w);
+/* Whoever was released by a push is still there and goes on. */
+void store_answered(struct store_engine *e, struct store_waiter *w);
 static inline bool store_is_waiting(const struct store_waiter *w)
 {
     return w->nodes != NULL;
@@ -88,7 +94,8 @@ static inline bool store_is_waiting(const struct store_waiter *w)
 /* The next waiter that was released, idle again; NULL when there is none. */
 struct store_waiter *store_released(struct store_engine *e);
 
-/* Calls fn for every key in no particular order until it returns other than 0, which is returned. */
+/* Calls fn for every key, in no order, until it returns something else than 0, which is returned.
+ */
 int store_each_key(const struct store_engine *e, int (*fn)(void *arg, struct store_bytes key),
                    void *arg);
 

@@ -26,8 +26,9 @@ struct store_out {
 
 /* The account and the most bytes that may be copied into it. */
 void store_out_init(struct store_out *o, struct store_account *account, size_t max);
-void store_out_done(struct store_out *o);  /* drops what was not sent, frees all; o can be used again */
-void store_out_clear(struct store_out *o); /* the same, but keeps a small buffer */
+/* Drops what was not sent and frees all; o can be used again. _clear keeps a small buffer. */
+void store_out_done(struct store_out *o);
+void store_out_clear(struct store_out *o);
 
 /* All return 0, -ENOMEM, -ENOSPC (account) or -EMSGSIZE (max). */
 int store_out_bytes(struct store_out *o, const void *p, size_t n);

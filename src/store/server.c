@@ -332,7 +332,8 @@ int store_server_new(struct store_server **ret, struct event_base *base, const s
                      struct dd_err *err)
 {
     unsigned char seed[DD_SIPHASH_SEED];
-    struct store_engine_limits el = {.max_value = limits->max_value, .max_bytes = limits->max_bytes};
+    struct store_engine_limits el = {.max_value = limits->max_value,
+                                     .max_bytes = limits->max_bytes};
     if (getrandom(seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
         return dd_err_set(err, -EIO, "cannot get random bytes for the store: %m");
     struct store_server *s = calloc(1, sizeof(*s));
