@@ -1,77 +1,416 @@
 #include "worker/output.h"
 
+#include "base/auto.h"
+#include "base/io.h"
+#include "worker/console.h"
+#include "worker/output_dirs.h"
+#include "worker/output_stream.h"
+#include "worker/ranks.h"
+
 #include <errno.h>
-#include <stddef.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TAIL_TEXT_MAX (2 * TAIL_BYTES)
+
+static const char *const file_names[2] = {"stdout.log", "stderr.log"};
+
+struct output_rank {
+    struct output_stream stream[2]; /* stdout, stderr */
+    char *error_file;
+    int rank;
+};
+
+struct worker_output {
+    struct event_base *base;
+    const struct dd_log *log;
+    struct rank_map redirects, tee, visible;
+    char *log_dir; /* NULL: none was given, or there shall be no files */
+    char *tmp_dir;
+    char *run_id;
+    char *role;
+    char *run_dir; /* made by the first begin */
+    bool no_files; /* --log-dir=/dev/null */
+    bool label;
+    int attempt;
+    struct console *console[2]; /* [1] may be the same as [0] */
+    struct output_rank *ranks;
+    int nlocal;
+    struct dd_buf tail_text;
+    /* worker_output_finish() */
+    struct event *on_finished; /* also its time limit */
+    void (*done)(void *arg);
+    void *done_arg;
+    unsigned limit_ms;
+    uint64_t written; /* when the limit was set */
+};
+
+DD_AUTO_DEFINE(output, struct worker_output *, worker_output_free);
+
+static int no_memory(struct dd_err *err)
+{
+    return dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+static struct output_stream *stream_at(struct worker_output *o, int i)
+{
+    return &o->ranks[i / 2].stream[i % 2];
+}
+
+static bool all_through(struct worker_output *o)
+{
+    bool done = true;
+    for (int i = 0; i < 2 * o->nlocal; i++)
+        done = done && output_stream_closed(stream_at(o, i));
+    return done && console_empty(o->console[0]) && console_empty(o->console[1]);
+}
+
+static void finish_check(struct worker_output *o)
+{
+    if (o->done == NULL)
+        return;
+    if (all_through(o))
+        event_active(o->on_finished, EV_READ, 0); /* not from here: the caller is at work */
+    for (int k = 0; k < 2; k++)
+        if (!console_empty(o->console[k]))
+            console_wait(o->console[k]);
+}
+
+/* A console takes something again. */
+static void on_room(void *arg)
+{
+    struct worker_output *o = arg;
+    for (int i = 0; i < 2 * o->nlocal; i++)
+        output_stream_pump(stream_at(o, i), false);
+    finish_check(o);
+}
+
+static void on_broken(void *arg)
+{
+    struct worker_output *o = arg;
+    for (int i = 0; i < 2 * o->nlocal; i++) {
+        struct output_stream *s = stream_at(o, i);
+        if (s->console != NULL && console_broken(s->console))
+            output_stream_lose_console(s);
+    }
+    finish_check(o);
+}
+
+static void limit_set(struct worker_output *o)
+{
+    struct timeval tv = {.tv_sec = (time_t)(o->limit_ms / 1000),
+                         .tv_usec = (suseconds_t)(o->limit_ms % 1000 * 1000)};
+    o->written = console_written(o->console[0]) + console_written(o->console[1]);
+    if (o->limit_ms > 0)
+        event_add(o->on_finished, &tv);
+}
+
+static void on_finished(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    struct worker_output *o = arg;
+    if (o->done == NULL)
+        return;
+    bool through = all_through(o);
+    if (!through && (what & EV_TIMEOUT) != 0) {
+        if (o->written != console_written(o->console[0]) + console_written(o->console[1])) {
+            limit_set(o);
+            return;
+        }
+        dd_log(o->log, DD_LOG_WARN,
+               "the terminal or pipe takes no output; the last lines are lost");
+    } else if (!through) {
+        return;
+    }
+    void (*done)(void *done_arg) = o->done;
+    void *done_arg = o->done_arg;
+    worker_output_abort(o);
+    done(done_arg);
+}
+
+static int consoles_open(struct worker_output *o, struct dd_err *err)
+{
+    struct console_cb cb = {.on_room = on_room, .on_broken = on_broken, .arg = o};
+    int rc = console_new(&o->console[0], o->base, STDOUT_FILENO, o->log, &cb, err);
+    if (rc == 0 && console_same(STDOUT_FILENO, STDERR_FILENO))
+        o->console[1] = o->console[0];
+    else if (rc == 0)
+        rc = console_new(&o->console[1], o->base, STDERR_FILENO, o->log, &cb, err);
+    return rc;
+}
+
+static int copy(char **ret, const char *s, struct dd_err *err)
+{
+    *ret = s == NULL ? NULL : strdup(s);
+    return s != NULL && *ret == NULL ? no_memory(err) : 0;
+}
+
+/* NULL and "" are the same for options. */
+static const char *given(const char *s)
+{
+    return s == NULL || *s == '\0' ? NULL : s;
+}
+
+static int options_take(struct worker_output *o, const struct output_spec *spec, struct dd_err *err)
+{
+    int rc = rank_map_parse(&o->redirects, spec->redirects, "--redirects", err);
+    if (rc == 0)
+        rc = rank_map_parse(&o->tee, spec->tee, "--tee", err);
+    if (rc == 0)
+        rc = rank_list_parse(&o->visible, spec->local_ranks_filter, "--local-ranks-filter", err);
+    o->label = spec->label;
+    o->log = spec->log;
+    const char *dir = given(spec->log_dir);
+    o->no_files = dir != NULL && strcmp(dir, "/dev/null") == 0;
+    if (rc == 0)
+        rc = copy(&o->log_dir, o->no_files ? NULL : dir, err);
+    if (rc == 0)
+        rc = copy(&o->tmp_dir, given(spec->tmp_dir), err);
+    if (rc == 0)
+        rc = copy(&o->run_id, spec->run_id, err);
+    if (rc == 0)
+        rc = copy(&o->role, given(spec->role) == NULL ? "default" : spec->role, err);
+    return rc;
+}
 
 int worker_output_new(struct worker_output **ret, struct event_base *base,
                       const struct output_spec *spec, struct dd_err *err)
 {
-    (void)base;
-    if (spec->log_dir != NULL || spec->redirects != NULL || spec->tee != NULL || spec->label)
-        return dd_err_set(err, -ENOSYS, "output options are not there yet");
+    DD_AUTO(output) struct worker_output *o = calloc(1, sizeof(*o));
+    if (o == NULL)
+        return no_memory(err);
+    o->base = base;
+    o->tail_text = DD_BUF_INIT(TAIL_TEXT_MAX);
+    int rc = options_take(o, spec, err);
+    if (rc < 0)
+        return rc;
     *ret = NULL;
-    return 0;
+    bool filtered = o->visible.n > 0;
+    if (!o->label && !filtered && o->log_dir == NULL && !rank_map_any(&o->redirects) &&
+        !rank_map_any(&o->tee))
+        return 0;
+    o->on_finished = event_new(base, -1, 0, on_finished, o);
+    if (o->on_finished == NULL)
+        return no_memory(err);
+    rc = consoles_open(o, err);
+    if (rc == 0)
+        *ret = DD_TAKE(o);
+    return rc;
+}
+
+/* What becomes of one stream of a worker. */
+static void stream_plan(const struct worker_output *o, struct output_stream *s, int local_rank,
+                        int bit)
+{
+    bool tee = (rank_map_get(&o->tee, local_rank) & bit) != 0;
+    bool redirect = (rank_map_get(&o->redirects, local_rank) & bit) != 0 && !tee;
+    bool file = (tee || redirect) && o->run_dir != NULL;
+    bool shown = !redirect && rank_map_get(&o->visible, local_rank) != 0;
+    if (!shown)
+        s->mode = file ? OUTPUT_FILE : OUTPUT_NULL;
+    else
+        s->mode = tee || o->label ? OUTPUT_PIPE : OUTPUT_INHERIT;
+    s->console = s->mode == OUTPUT_PIPE ? o->console[bit == OUTPUT_STDERR] : NULL;
+    s->log = o->log;
+}
+
+static int rank_begin(struct worker_output *o, int i, int rank)
+{
+    struct output_rank *r = &o->ranks[i];
+    r->rank = rank;
+    for (int k = 0; k < 2; k++) {
+        struct output_stream *s = &r->stream[k];
+        int bit = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
+        output_stream_init(s);
+        stream_plan(o, s, i, bit);
+        bool tee = (rank_map_get(&o->tee, i) & bit) != 0;
+        bool file = s->mode == OUTPUT_FILE || (s->mode == OUTPUT_PIPE && tee && o->run_dir != NULL);
+        if (file && output_path(&s->path, o->run_dir, o->attempt, i, file_names[k]) < 0)
+            return -ENOMEM;
+        int n = o->label ? asprintf(&s->prefix, "[%d]: ", rank)
+                         : asprintf(&s->prefix, "[%s%d]:", o->role, i);
+        if (n < 0) {
+            s->prefix = NULL;
+            return -ENOMEM;
+        }
+    }
+    return o->run_dir == NULL
+               ? 0
+               : output_path(&r->error_file, o->run_dir, o->attempt, i, "error.json");
+}
+
+static void ranks_done(struct worker_output *o)
+{
+    for (int i = 0; i < o->nlocal; i++) {
+        output_stream_done(&o->ranks[i].stream[0]);
+        output_stream_done(&o->ranks[i].stream[1]);
+        free(o->ranks[i].error_file);
+    }
+    free(o->ranks);
+    o->ranks = NULL;
+    o->nlocal = 0;
 }
 
 int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
                         struct dd_err *err)
 {
-    (void)o;
-    (void)attempt;
-    (void)ranks;
-    (void)nlocal;
-    (void)err;
-    return 0;
+    int rc = 0;
+    worker_output_abort(o);
+    ranks_done(o);
+    o->attempt = attempt;
+    bool wanted = o->log_dir != NULL || (!o->no_files && rank_map_any(&o->redirects));
+    if (wanted && o->run_dir == NULL)
+        rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
+    if (rc == 0 && o->run_dir != NULL)
+        rc = output_attempt_dirs(o->run_dir, attempt, nlocal, err);
+    if (rc < 0)
+        return rc;
+    o->ranks = calloc((size_t)nlocal, sizeof(*o->ranks));
+    if (o->ranks == NULL)
+        return no_memory(err);
+    for (; o->nlocal < nlocal && rc == 0; o->nlocal++)
+        rc = rank_begin(o, o->nlocal, ranks[o->nlocal]);
+    return rc < 0 ? no_memory(err) : 0;
 }
 
 const char *worker_output_error_file(const struct worker_output *o, int local_rank)
 {
-    (void)o;
-    (void)local_rank;
-    return "";
+    if (local_rank < 0 || local_rank >= o->nlocal || o->ranks[local_rank].error_file == NULL)
+        return "";
+    return o->ranks[local_rank].error_file;
 }
 
-const char *worker_output_tail(const struct worker_output *o, int local_rank)
+/* The end of a file that the worker wrote itself. */
+static void tail_read(struct tail *t, const char *path)
 {
-    (void)o;
-    (void)local_rank;
-    return "";
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    unsigned char text[TAIL_BYTES];
+    ssize_t n =
+        size <= 0 ? 0
+                  : pread(fd, text, sizeof(text), size > TAIL_BYTES ? size - (off_t)TAIL_BYTES : 0);
+    if (n > 0)
+        tail_add(t, text, (size_t)n);
 }
 
-void worker_output_free(struct worker_output *o)
+const char *worker_output_tail(struct worker_output *o, int local_rank)
 {
-    (void)o;
+    if (local_rank < 0 || local_rank >= o->nlocal)
+        return "";
+    struct output_stream *s = &o->ranks[local_rank].stream[1];
+    struct tail t = {0};
+    if (s->mode == OUTPUT_FILE)
+        tail_read(&t, s->path);
+    dd_buf_clear(&o->tail_text);
+    int rc = tail_format(s->mode == OUTPUT_FILE ? &t : &s->tail, &o->tail_text);
+    tail_done(&t);
+    const char *text = rc < 0 ? NULL : dd_buf_str(&o->tail_text);
+    return text == NULL ? "" : text;
+}
+
+static int stream_fd(struct worker_output *o, struct output_stream *s, struct dd_err *err)
+{
+    int rc = 0;
+    switch (s->mode) {
+    case OUTPUT_INHERIT:
+        break;
+    case OUTPUT_NULL:
+        s->child_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        rc = s->child_fd < 0 ? dd_err_set(err, -errno, "cannot open /dev/null: %m") : 0;
+        break;
+    case OUTPUT_FILE:
+        rc = s->child_fd = output_open(s->path, err);
+        break;
+    case OUTPUT_PIPE:
+        rc = output_stream_open(s, o->base, err);
+        if (rc == 0 && s->path != NULL)
+            rc = s->file_fd = output_open(s->path, err);
+        break;
+    }
+    return rc < 0 ? rc : 0;
 }
 
 int worker_output_fds(struct worker_output *o, int local_rank, int ret_fds[2], struct dd_err *err)
 {
-    (void)o;
-    (void)local_rank;
-    (void)ret_fds;
-    (void)err;
+    if (local_rank < 0 || local_rank >= o->nlocal)
+        return dd_err_set(err, -EINVAL, "no output was prepared for local rank %d", local_rank);
+    for (int k = 0; k < 2; k++) {
+        struct output_stream *s = &o->ranks[local_rank].stream[k];
+        int rc = stream_fd(o, s, err);
+        if (rc < 0)
+            return rc;
+        ret_fds[k] = s->child_fd;
+    }
     return 0;
 }
 
 void worker_output_started(struct worker_output *o)
 {
-    (void)o;
+    for (int i = 0; i < 2 * o->nlocal; i++) {
+        struct output_stream *s = stream_at(o, i);
+        if (s->child_fd >= 0)
+            close(s->child_fd);
+        s->child_fd = -1;
+        if (s->on_read != NULL)
+            event_add(s->on_read, NULL);
+    }
 }
 
 void worker_output_catch_up(struct worker_output *o, int local_rank)
 {
-    (void)o;
-    (void)local_rank;
+    if (local_rank >= 0 && local_rank < o->nlocal)
+        for (int k = 0; k < 2; k++)
+            output_stream_pump(&o->ranks[local_rank].stream[k], true);
 }
 
 void worker_output_finish(struct worker_output *o, unsigned limit_ms, void (*done)(void *arg),
                           void *arg)
 {
-    (void)o;
-    (void)limit_ms;
-    done(arg);
+    o->done = done;
+    o->done_arg = arg;
+    o->limit_ms = limit_ms;
+    limit_set(o);
+    for (int i = 0; i < 2 * o->nlocal; i++) {
+        stream_at(o, i)->draining = true;
+        output_stream_pump(stream_at(o, i), false);
+    }
+    finish_check(o);
 }
 
 void worker_output_abort(struct worker_output *o)
 {
-    (void)o;
+    for (int i = 0; i < 2 * o->nlocal; i++)
+        output_stream_close(stream_at(o, i));
+    for (int k = 0; k < 2; k++)
+        if (o->console[k] != NULL)
+            console_drop(o->console[k]);
+    if (o->on_finished != NULL)
+        event_del(o->on_finished);
+    o->done = NULL;
+}
+
+void worker_output_free(struct worker_output *o)
+{
+    if (o == NULL)
+        return;
+    worker_output_abort(o);
+    ranks_done(o);
+    if (o->console[1] != o->console[0])
+        console_free(o->console[1]);
+    console_free(o->console[0]);
+    if (o->on_finished != NULL)
+        event_free(o->on_finished);
+    rank_map_done(&o->redirects);
+    rank_map_done(&o->tee);
+    rank_map_done(&o->visible);
+    free(o->log_dir);
+    free(o->tmp_dir);
+    free(o->run_id);
+    free(o->role);
+    free(o->run_dir);
+    dd_buf_done(&o->tail_text);
+    free(o);
 }

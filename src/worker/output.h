@@ -2,11 +2,22 @@
  *
  * torchrun's syntax for --redirects and --tee ("3" or "0:1,1:2"; local ranks of any number of
  * digits), its directory layout below --log-dir, plus --label.
+ *
+ * A stream that is only redirected is opened by the worker itself, one that nothing is asked of is
+ * inherited; only what needs a label or goes to two places passes through the agent. There, lines
+ * reach the console whole; \r ends a line too (progress bars), and gets no newline; a line of more
+ * than 1 MiB is cut into such pieces. When the console takes nothing, the workers wait, not the
+ * agent; when it is gone, workers that print only there get EPIPE, as without a label. The caller
+ * ignores SIGPIPE.
+ *
+ * --redirects without --log-dir: a directory of its own below tmp_dir; --tee without it: no files.
+ * --log-dir=/dev/null: no directories, what is redirected is lost.
  */
 #ifndef DD_WORKER_OUTPUT_H
 #define DD_WORKER_OUTPUT_H
 
 #include "base/err.h"
+#include "base/log.h"
 
 #include <stdbool.h>
 
@@ -23,18 +34,24 @@ struct output_spec {
     const char *local_ranks_filter; /* "0,1": others are mute on the console */
     const char *role;         /* tee prefix of torchrun: [role0]: */
     bool label;               /* "[rank]: " in front of each console line */
+    const char *tmp_dir;      /* where --redirects goes without --log-dir; NULL: /tmp */
+    const struct dd_log *log; /* NULL: silent; what could not be written is told there */
 };
 
-/* Checks the syntax; -EINVAL with a sentence that names the option. *ret is NULL when nothing is asked for (fast path). */
+/* Checks the syntax; -EINVAL with a sentence that names the option. *ret is NULL when nothing is asked
+ * for (fast path). spec is borrowed during the call, its log until free. */
 int worker_output_new(struct worker_output **ret, struct event_base *base,
                       const struct output_spec *spec, struct dd_err *err);
-/* For each new round: number of the attempt, and the ranks of the local workers in order. Makes directories. */
+/* For each new round: number of the attempt, and the ranks of the local workers in order. Makes
+ * directories. */
 int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
                         struct dd_err *err);
-/* What a worker's error file would be: DIR/.../attempt_N/LOCAL/error.json, "" without a log dir. Lent until the next begin. */
+/* What a worker's error file would be: DIR/.../attempt_N/LOCAL/error.json, "" without a log dir. Lent
+ * until the next begin. */
 const char *worker_output_error_file(const struct worker_output *o, int local_rank);
-/* The last lines (at most 20) that this rank wrote to stderr, if they went through us; lent, may be "". */
-const char *worker_output_tail(const struct worker_output *o, int local_rank);
+/* The last lines (at most 20) that this rank wrote to stderr, if they went through the agent or into a
+ * file; lent until the next call, may be "". */
+const char *worker_output_tail(struct worker_output *o, int local_rank);
 void worker_output_free(struct worker_output *o);
 
 /* The rest is for worker/group.c. */

@@ -13,7 +13,7 @@
 #define QUIET_NS (100 * DD_NS_PER_MS) /* daemons that notice themselves that nobody needs them */
 #define GIVE_UP_NS (10 * DD_NS_PER_S) /* after SIGKILL */
 #define TICK_NS (20 * DD_NS_PER_MS)   /* ends that no SIGCHLD tells of */
-enum { GIVE_UP_OUTPUT_MS = 10000, FREE_WAIT_MS = 300 };
+enum { GIVE_UP_OUTPUT_MS = 5000, FREE_WAIT_MS = 300 };
 
 void reap_signal(const struct worker *w, int sig)
 {
@@ -161,6 +161,7 @@ static bool groups_step(struct worker_group *g, uint64_t now)
 static void output_done(void *arg)
 {
     struct worker_group *g = arg;
+    g->out = NULL; /* the next round's from here on */
     if (g->cb.on_empty != NULL)
         g->cb.on_empty(g->cb.arg); /* may free g */
 }

@@ -1,0 +1,256 @@
+#include "worker/console.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Full at HIGH; one more line with its label may come on top. There is room again below LOW. */
+enum { HIGH = 256 * 1024, LOW = HIGH / 2, QUEUE_MAX = 4 * 1024 * 1024 };
+
+enum console_kind {
+    CONSOLE_PLAIN,    /* a file: writing never waits long */
+    CONSOLE_SOCKET,   /* MSG_DONTWAIT */
+    CONSOLE_NONBLOCK, /* a pipe or terminal, opened once more for us alone */
+    CONSOLE_POLLED,   /* one that cannot be opened again: poll, then at most PIPE_BUF at a time */
+};
+
+struct console {
+    enum console_kind kind;
+    int fd;
+    int own_fd; /* -1, or the one of CONSOLE_NONBLOCK */
+    const struct dd_log *log;
+    struct console_cb cb;
+    struct event *on_writable; /* NULL for files */
+    struct event *on_room;
+    struct dd_buf queue;
+    size_t head; /* bytes of queue that are written */
+    uint64_t written;
+    bool waited; /* on_room is wanted */
+    bool broken;
+    bool warned;
+};
+
+DD_AUTO_DEFINE(console, struct console *, console_free);
+
+static size_t pending(const struct console *c)
+{
+    return c->queue.len - c->head;
+}
+
+bool console_full(const struct console *c)
+{
+    return pending(c) >= HIGH;
+}
+
+bool console_empty(const struct console *c)
+{
+    return pending(c) == 0;
+}
+
+bool console_broken(const struct console *c)
+{
+    return c->broken;
+}
+
+uint64_t console_written(const struct console *c)
+{
+    return c->written;
+}
+
+bool console_same(int fd_a, int fd_b)
+{
+    struct stat a, b;
+    return fstat(fd_a, &a) == 0 && fstat(fd_b, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+static void kind_find(struct console *c, int fd)
+{
+    struct stat st;
+    char path[40];
+    c->fd = fd;
+    c->own_fd = -1;
+    if (fstat(fd, &st) < 0)
+        return;
+    if (S_ISSOCK(st.st_mode))
+        c->kind = CONSOLE_SOCKET;
+    if (!S_ISFIFO(st.st_mode) && !isatty(fd))
+        return;
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    c->own_fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    c->kind = c->own_fd < 0 ? CONSOLE_POLLED : CONSOLE_NONBLOCK;
+    c->fd = c->own_fd < 0 ? fd : c->own_fd;
+}
+
+/* How much to write at once: whole lines, and no more than a pipe takes atomically where they fit,
+ * so that lines stay whole even when other processes write to the same pipe. Src: pipe(7),
+ * PIPE_BUF. */
+static size_t batch(const unsigned char *p, size_t n)
+{
+    if (n <= PIPE_BUF)
+        return n;
+    for (size_t i = PIPE_BUF; i > 0; i--)
+        if (p[i - 1] == '\n' || p[i - 1] == '\r')
+            return i;
+    const unsigned char *end = memchr(p, '\n', n);
+    return end == NULL ? n : (size_t)(end - p) + 1;
+}
+
+static ssize_t write_some(struct console *c)
+{
+    const unsigned char *p = c->queue.data + c->head;
+    size_t n = c->kind == CONSOLE_PLAIN ? pending(c) : batch(p, pending(c));
+    if (c->kind == CONSOLE_SOCKET)
+        return send(c->fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (c->kind == CONSOLE_POLLED) {
+        struct pollfd pfd = {.fd = c->fd, .events = POLLOUT};
+        if (poll(&pfd, 1, 0) <= 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        n = n < PIPE_BUF ? n : PIPE_BUF;
+    }
+    return write(c->fd, p, n);
+}
+
+/* 0: go on; 1: nothing goes now. */
+static int write_failed(struct console *c)
+{
+    if (errno == EINTR)
+        return 0;
+    if (errno == EAGAIN && c->on_writable != NULL)
+        return 1;
+    c->broken = c->kind != CONSOLE_PLAIN; /* EPIPE, EIO of a terminal that is gone */
+    if (!c->broken && !c->warned)
+        dd_log(c->log, DD_LOG_WARN, "cannot write the workers' output: %m; it is lost");
+    c->warned = true;
+    console_drop(c);
+    return 1;
+}
+
+static void write_all(struct console *c)
+{
+    while (pending(c) > 0) {
+        ssize_t n = write_some(c);
+        if (n < 0 && write_failed(c) != 0)
+            break;
+        if (n > 0) {
+            c->head += (size_t)n;
+            c->written += (uint64_t)n;
+        }
+    }
+    if (pending(c) == 0)
+        console_drop(c);
+    else if (c->head > HIGH) {
+        dd_buf_consume(&c->queue, c->head);
+        c->head = 0;
+    }
+}
+
+/* From the loop, since whoever flushes is in the middle of something. */
+static void room_soon(struct console *c)
+{
+    event_active(c->on_room, EV_WRITE, 0);
+}
+
+static void on_room(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct console *c = arg;
+    if (c->broken || !c->waited || pending(c) >= LOW)
+        return;
+    c->waited = false;
+    if (c->cb.on_room != NULL)
+        c->cb.on_room(c->cb.arg);
+}
+
+void console_wait(struct console *c)
+{
+    c->waited = true;
+    if (pending(c) == 0)
+        room_soon(c);
+}
+
+void console_flush(struct console *c)
+{
+    if (c->broken)
+        return;
+    write_all(c);
+    if (pending(c) > 0)
+        event_add(c->on_writable, NULL);
+    if (c->waited && pending(c) < LOW)
+        room_soon(c);
+    if (c->broken && c->cb.on_broken != NULL)
+        c->cb.on_broken(c->cb.arg);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    console_flush(arg);
+}
+
+int console_put(struct console *c, const char *prefix, const void *text, size_t len, bool cut)
+{
+    if (c->broken)
+        return 0;
+    size_t before = c->queue.len;
+    if (dd_buf_puts(&c->queue, prefix) == 0 && dd_buf_append(&c->queue, text, len) == 0 &&
+        (!cut || dd_buf_append(&c->queue, "\n", 1) == 0))
+        return 0;
+    c->queue.len = before; /* whole or not at all */
+    return -ENOMEM;
+}
+
+void console_drop(struct console *c)
+{
+    dd_buf_clear(&c->queue);
+    c->head = 0;
+    if (c->on_writable != NULL)
+        event_del(c->on_writable);
+}
+
+int console_new(struct console **ret, struct event_base *base, int fd, const struct dd_log *log,
+                const struct console_cb *cb, struct dd_err *err)
+{
+    DD_AUTO(console) struct console *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    c->log = log;
+    c->cb = *cb;
+    c->queue = DD_BUF_INIT(QUEUE_MAX);
+    kind_find(c, fd);
+    c->on_room = event_new(base, -1, 0, on_room, c);
+    if (c->kind != CONSOLE_PLAIN)
+        c->on_writable = event_new(base, c->fd, EV_WRITE, on_writable, c);
+    if (c->on_room == NULL || (c->kind != CONSOLE_PLAIN && c->on_writable == NULL))
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    *ret = DD_TAKE(c);
+    return 0;
+}
+
+void console_free(struct console *c)
+{
+    if (c == NULL)
+        return;
+    if (c->on_writable != NULL)
+        event_free(c->on_writable);
+    if (c->on_room != NULL)
+        event_free(c->on_room);
+    if (c->own_fd >= 0)
+        close(c->own_fd);
+    dd_buf_done(&c->queue);
+    free(c);
+}

@@ -1,0 +1,881 @@
+/* worker/output: lines, tails, options, files, and what reaches the console from real processes. */
+#include "base/auto.h"
+#include "base/io.h"
+#include "worker/group.h"
+#include "worker/lines.h"
+#include "worker/output.h"
+#include "worker/ranks.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { MAX = 12, LIMIT_S = 60 };
+
+/* --- lines --- */
+
+struct lines_row {
+    const char *in;
+    const char *want; /* pieces: '<' label, '-' none, then the text, '|' where a newline is added */
+};
+
+static const struct lines_row lines_rows[] = {
+    {"",                     ""                        },
+    {"a",                    "<a|"                     },
+    {"a\n",                  "<a\n"                    },
+    {"\n",                   "<\n"                     },
+    {"a\nb",                 "<a\n<b|"                 },
+    {"a\r\nb\r\n",           "<a\r\n<b\r\n"            },
+    {"\r 10%\r 20%\rdone\n", "-\r< 10%\r< 20%\r<done\n"},
+    {" 10%\r",               "< 10%\r"                 },
+    {"a\r\r\n",              "<a\r<\r\n"               },
+    {"\r\r",                 "-\r-\r"                  },
+    {"a\n\nb\n",             "<a\n<\n<b\n"             },
+};
+
+static void put_piece(struct dd_buf *out, const unsigned char *p, const struct line_piece *piece)
+{
+    (void)dd_buf_puts(out, piece->bare ? "-" : "<");
+    (void)dd_buf_append(out, p, piece->len);
+    if (piece->cut)
+        (void)dd_buf_puts(out, "|");
+}
+
+/* Feeds `step` bytes at a time, as a stream does. */
+static void feed(struct dd_buf *out, const char *in, size_t n, size_t step)
+{
+    struct lines l = {0};
+    struct line_piece piece;
+    size_t head = 0;
+    for (size_t have = 0; have < n;) {
+        have = have + step < n ? have + step : n;
+        while (lines_next(&l, (const unsigned char *)in + head, have - head, false, &piece)) {
+            put_piece(out, (const unsigned char *)in + head, &piece);
+            head += piece.len;
+        }
+    }
+    while (lines_next(&l, (const unsigned char *)in + head, n - head, true, &piece)) {
+        put_piece(out, (const unsigned char *)in + head, &piece);
+        head += piece.len;
+    }
+    assert_int_equal(head, n);
+}
+
+static void lines_cuts_at_newlines_and_carriage_returns(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(lines_rows) / sizeof(lines_rows[0]); i++) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1000);
+        feed(&out, lines_rows[i].in, strlen(lines_rows[i].in), SIZE_MAX / 2);
+        assert_string_equal(dd_buf_str(&out), lines_rows[i].want);
+    }
+}
+
+/* Byte by byte, a \r goes out before the \n behind it is known: then that comes without a label,
+ * and what a person sees is the same. */
+static void lines_shows_the_same_when_fed_byte_by_byte(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(lines_rows) / sizeof(lines_rows[0]); i++) {
+        char want[100] = "", *w = want;
+        for (const char *p = lines_rows[i].want; *p != '\0'; p++) {
+            *w++ = *p;
+            if (*p == '\r' && p[1] == '\n')
+                *w++ = '-';
+        }
+        *w = '\0';
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1000);
+        feed(&out, lines_rows[i].in, strlen(lines_rows[i].in), 1);
+        if (strcmp(lines_rows[i].in, "a\r\r\n") == 0)
+            assert_string_equal(dd_buf_str(&out), "<a\r-\r-\n");
+        else
+            assert_string_equal(dd_buf_str(&out), want);
+    }
+}
+
+static void lines_cuts_what_never_ends(void **state)
+{
+    (void)state;
+    size_t n = (size_t)2 * LINES_MAX + 5;
+    DD_AUTO(free) char *in = malloc(n);
+    assert_non_null(in);
+    memset(in, 'x', n);
+    static const size_t steps[] = {1000, 65536, SIZE_MAX / 2};
+    for (size_t i = 0; i < 3; i++) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(n + 100);
+        feed(&out, in, n, steps[i]);
+        assert_int_equal(out.len, n + 6); /* three pieces: '<' and '|' each */
+        assert_memory_equal(out.data + LINES_MAX + 1, "|<", 2);
+    }
+}
+
+static void tail_keeps_the_last_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in, *want;
+    } rows[] = {
+        {"",                                                                                ""          },
+        {"a",                                                                               "a\n"       },
+        {"a\nb\n",                                                                          "a\nb\n"    },
+        {"\n",                                                                              "\n"        },
+        {"a\r\nb\r\n",                                                                      "a\nb\n"    },
+        {" 1%\r 2%\r 3%\nend",                                                              " 3%\nend\n"},
+        {" 1%\r 2%\r",                                                                      " 2%\n"     },
+        {"1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n",
+         "3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n"                    },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (size_t step = 1; step < 100; step += 98) {
+            struct tail t = {0};
+            DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(2 * TAIL_BYTES);
+            size_t n = strlen(rows[i].in);
+            for (size_t at = 0; at < n; at += step)
+                tail_add(&t, (const unsigned char *)rows[i].in + at, n - at < step ? n - at : step);
+            assert_int_equal(tail_format(&t, &out), 0);
+            assert_string_equal(dd_buf_str(&out), rows[i].want);
+            tail_done(&t);
+        }
+}
+
+static void tail_is_bounded(void **state)
+{
+    (void)state;
+    struct tail t = {0};
+    char line[1001];
+    memset(line, 'y', sizeof(line));
+    for (int i = 0; i < 100; i++) {
+        line[1000] = i % 10 == 9 ? '\n' : 'y';
+        tail_add(&t, (unsigned char *)line, sizeof(line));
+    }
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(2 * TAIL_BYTES);
+    assert_int_equal(tail_format(&t, &out), 0);
+    assert_true(out.len > 10000 && out.len <= TAIL_BYTES + 1);
+    assert_true(t.bytes.cap <= 2 * TAIL_BYTES + 1);
+    tail_done(&t);
+}
+
+/* --- options --- */
+
+static void ranks_refuses_what_is_no_map(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {"4",       "5",     "-1",    "x",       "0:",
+                                       ":1",      "0:4",   "0:1,",  ",0:1",    "0:1,,1:1",
+                                       "0",       "0:1:2", "0-3:1", "0:1 1:2", "1,2",
+                                       "70000:1", "0x1:1", " 3",    "3 ",      "99999999999999:1"};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rank_map m = {0};
+        struct dd_err err = {0};
+        if (strcmp(rows[i], "0") == 0)
+            continue; /* that one is fine */
+        assert_int_equal(rank_map_parse(&m, rows[i], "--tee", &err), -EINVAL);
+        assert_non_null(strstr(err.text, "--tee '"));
+        assert_non_null(strstr(err.text, "'0:3,1:2'"));
+    }
+    static const char *const lists[] = {"x", ",", "0,", "0,,1", "-1", "0:1", "0 1", "99999999999"};
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        struct rank_map m = {0};
+        struct dd_err err = {0};
+        assert_int_equal(rank_list_parse(&m, lists[i], "--local-ranks-filter", &err), -EINVAL);
+        assert_non_null(strstr(err.text, "--local-ranks-filter '"));
+    }
+}
+
+static void ranks_reads_maps_and_lists(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int r0, r1, r12;
+        bool any;
+    } rows[] = {
+        {NULL,           0, 0, 0, false},
+        {"",             0, 0, 0, false},
+        {"0",            0, 0, 0, false},
+        {"3",            3, 3, 3, true },
+        {"0:1",          1, 0, 0, true },
+        {"12:2,0:1",     1, 0, 2, true },
+        {"0:0",          0, 0, 0, false},
+        {"1:1,1:2",      0, 2, 0, true },
+        {"0:3,1:3,12:3", 3, 3, 3, true },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rank_map m = {0};
+        assert_int_equal(rank_map_parse(&m, rows[i].text, "--tee", NULL), 0);
+        assert_int_equal(rank_map_get(&m, 0), rows[i].r0);
+        assert_int_equal(rank_map_get(&m, 1), rows[i].r1);
+        assert_int_equal(rank_map_get(&m, 12), rows[i].r12);
+        assert_int_equal(rank_map_any(&m), rows[i].any);
+        rank_map_done(&m);
+    }
+    struct rank_map m = {0};
+    assert_int_equal(rank_list_parse(&m, "0, 12", "--local-ranks-filter", NULL), 0);
+    assert_int_equal(rank_map_get(&m, 0), 1);
+    assert_int_equal(rank_map_get(&m, 1), 0);
+    assert_int_equal(rank_map_get(&m, 12), 1);
+    rank_map_done(&m);
+    assert_int_equal(rank_list_parse(&m, "", "--local-ranks-filter", NULL), 0);
+    assert_int_equal(rank_map_get(&m, 5), 1);
+}
+
+/* --- real workers --- */
+
+enum console_end { END_PIPE, END_SOCKET, END_FILE, END_TERMINAL, END_PIPE_NOT_TWICE };
+
+struct bench {
+    struct event_base *base;
+    struct event *on_limit;
+    struct event *on_console;
+    struct worker_output *out;
+    struct worker_group *g;
+    struct output_spec spec;
+    enum console_end end;
+    size_t read_at_once; /* a slow reader: so many bytes per turn of the loop */
+    bool reader_leaves;  /* closes the console at the first byte */
+    int saved[2], console_fd;
+    struct dd_buf got; /* what was on the console */
+    const char *scripts[MAX];
+    int n;
+    int codes[MAX];
+    char tail[MAX][1000]; /* when the worker ended */
+    bool empty, late;
+    char dir[64];
+};
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct bench *b = arg;
+    b->late = true;
+    event_base_loopbreak(b->base);
+}
+
+static ssize_t console_read(struct bench *b)
+{
+    static char text[65536];
+    size_t want = b->read_at_once > 0 ? b->read_at_once : sizeof(text);
+    ssize_t n = read(b->console_fd, text, want);
+    if (n > 0)
+        (void)dd_buf_append(&b->got, text, (size_t)n);
+    return n;
+}
+
+static void on_console(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct bench *b = arg;
+    if (!b->reader_leaves) {
+        (void)console_read(b);
+        return;
+    }
+    event_del(b->on_console);
+    close(b->console_fd);
+    b->console_fd = -1;
+}
+
+static void on_exit_(void *arg, const struct worker_exit *e)
+{
+    struct bench *b = arg;
+    b->codes[e->local_rank] = e->code;
+    (void)snprintf(b->tail[e->local_rank], sizeof(b->tail[0]), "%s",
+                   b->out == NULL ? "" : worker_output_tail(b->out, e->local_rank));
+}
+
+static void on_empty(void *arg)
+{
+    struct bench *b = arg;
+    b->empty = true;
+    event_base_loopbreak(b->base);
+}
+
+/* fds[0] reads what is written to fds[1]. */
+static void make_console(struct bench *b, int fds[2])
+{
+    char path[100];
+    if (b->end == END_SOCKET) {
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    } else if (b->end == END_FILE) {
+        (void)snprintf(path, sizeof(path), "%s/console", b->dir);
+        fds[1] = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        fds[0] = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fds[0] >= 0 && fds[1] >= 0);
+    } else if (b->end == END_TERMINAL) {
+        fds[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+        assert_true(fds[0] >= 0);
+        assert_int_equal(grantpt(fds[0]), 0);
+        assert_int_equal(unlockpt(fds[0]), 0);
+        fds[1] = open(ptsname(fds[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+        assert_true(fds[1] >= 0);
+        struct termios t;
+        assert_int_equal(tcgetattr(fds[1], &t), 0);
+        cfmakeraw(&t);
+        assert_int_equal(tcsetattr(fds[1], TCSANOW, &t), 0);
+    } else {
+        assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    }
+}
+
+static void console_begin(struct bench *b)
+{
+    int fds[2];
+    make_console(b, fds);
+    b->console_fd = fds[0];
+    assert_int_equal(dd_fd_nonblock(fds[0]), 0);
+    (void)fflush(stdout);
+    for (int i = 0; i < 2; i++) {
+        b->saved[i] = fcntl(i + 1, F_DUPFD_CLOEXEC, 10);
+        assert_int_equal(dup2(fds[1], i + 1), i + 1);
+    }
+    close(fds[1]);
+    if (b->end != END_FILE) {
+        b->on_console = event_new(b->base, b->console_fd, EV_READ | EV_PERSIST, on_console, b);
+        event_add(b->on_console, NULL);
+    }
+}
+
+/* stdout and stderr are the test's own again; the rest is read. */
+static void console_end(struct bench *b)
+{
+    for (int i = 0; i < 2; i++) {
+        (void)dup2(b->saved[i], i + 1);
+        close(b->saved[i]);
+    }
+    if (b->on_console != NULL)
+        event_free(b->on_console);
+    b->on_console = NULL;
+    while (b->console_fd >= 0 && console_read(b) > 0)
+        continue;
+    if (b->console_fd >= 0)
+        close(b->console_fd);
+}
+
+static int make_output(struct bench *b, struct dd_err *err)
+{
+    struct rlimit old;
+    if (b->end == END_PIPE_NOT_TWICE) { /* nothing can be opened */
+        int next = dup(0);
+        close(next);
+        getrlimit(RLIMIT_NOFILE, &old);
+        setrlimit(RLIMIT_NOFILE,
+                  &(struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = old.rlim_max});
+    }
+    int rc = worker_output_new(&b->out, b->base, &b->spec, err);
+    if (b->end == END_PIPE_NOT_TWICE)
+        setrlimit(RLIMIT_NOFILE, &old);
+    return rc;
+}
+
+/* Runs the workers (global rank = 100 + local rank) with their output as asked; 0 or what failed.
+ */
+static int run_attempt(struct bench *b, int attempt, struct dd_err *err)
+{
+    struct worker_spec specs[MAX] = {{.rank = 0}};
+    int ranks[MAX];
+    int rc = 0;
+    for (int i = 0; i < b->n; i++) {
+        ranks[i] = specs[i].rank = 100 + i;
+        (void)dd_strv_push(&specs[i].argv, "/bin/sh");
+        (void)dd_strv_push(&specs[i].argv, "-c");
+        (void)dd_strv_push(&specs[i].argv, b->scripts[i]);
+        (void)dd_env_set(&specs[i].env, "PATH", "/usr/bin:/bin");
+        (void)dd_env_set(&specs[i].env, "DIR", b->dir);
+        (void)dd_env_setf(&specs[i].env, "R", "%d", i);
+    }
+    if (b->out != NULL)
+        rc = worker_output_begin(b->out, attempt, ranks, b->n, err);
+    if (rc == 0)
+        rc = worker_group_start(
+            &b->g, b->base, NULL, specs, b->n, b->out,
+            &(struct worker_group_cb){.on_exit = on_exit_, .on_empty = on_empty, .arg = b}, err);
+    if (rc == 0)
+        event_base_dispatch(b->base);
+    worker_group_free(b->g);
+    b->g = NULL;
+    for (int i = 0; i < b->n; i++) {
+        dd_strv_done(&specs[i].argv);
+        dd_strv_done(&specs[i].env);
+    }
+    return rc;
+}
+
+static void run(struct bench *b)
+{
+    struct dd_err err = {0};
+    console_begin(b);
+    int rc = make_output(b, &err);
+    if (rc == 0)
+        rc = run_attempt(b, 0, &err);
+    console_end(b);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, 0);
+    assert_false(b->late);
+    assert_true(b->empty);
+}
+
+static int setup(void **state)
+{
+    struct bench *b = calloc(1, sizeof(*b));
+    b->base = event_base_new();
+    b->got = DD_BUF_INIT(64U << 20);
+    b->on_limit = evtimer_new(b->base, on_limit, b);
+    event_add(b->on_limit, &(struct timeval){.tv_sec = LIMIT_S});
+    (void)snprintf(b->dir, sizeof(b->dir), "/tmp/test_worker_output.XXXXXX");
+    *state = b;
+    return mkdtemp(b->dir) == NULL;
+}
+
+static int teardown(void **state)
+{
+    struct bench *b = *state;
+    char cmd[100];
+    worker_output_free(b->out);
+    event_free(b->on_limit);
+    event_base_free(b->base);
+    (void)snprintf(cmd, sizeof(cmd), "rm -r %s", b->dir);
+    int rc = system(cmd);
+    dd_buf_done(&b->got);
+    free(b);
+    return rc;
+}
+
+static const char *got(struct bench *b)
+{
+    return dd_buf_str(&b->got);
+}
+
+static void output_is_nothing_when_nothing_is_asked(void **state)
+{
+    struct bench *b = *state;
+    static const struct output_spec rows[] = {
+        {.run_id = "1"            },
+        {              .redirects = "", .tee = "", .local_ranks_filter = "", .log_dir = ""},
+        { .redirects = "0",                .tee = "0:0", .log_dir = "/dev/null"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        b->out = (struct worker_output *)b;
+        assert_int_equal(worker_output_new(&b->out, b->base, &rows[i], NULL), 0);
+        assert_null(b->out);
+    }
+}
+
+static void output_names_the_option_that_is_wrong(void **state)
+{
+    struct bench *b = *state;
+    static const struct {
+        struct output_spec spec;
+        const char *says;
+    } rows[] = {
+        {{.redirects = "7"},          "--redirects '7'"         },
+        {{.tee = "0:1,"},             "--tee '0:1,'"            },
+        {{.local_ranks_filter = "a"}, "--local-ranks-filter 'a'"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct dd_err err = {0};
+        assert_int_equal(worker_output_new(&b->out, b->base, &rows[i].spec, &err), -EINVAL);
+        assert_non_null(strstr(err.text, rows[i].says));
+    }
+}
+
+static void output_says_which_directory_cannot_be_made(void **state)
+{
+    struct bench *b = *state;
+    char file[100], below[120];
+    (void)snprintf(file, sizeof(file), "%s/file", b->dir);
+    (void)snprintf(below, sizeof(below), "%s/sub", file);
+    close(open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    const char *const dirs[] = {file, below};
+    for (int i = 0; i < 2; i++) {
+        struct dd_err err = {0};
+        b->spec.log_dir = dirs[i];
+        assert_int_equal(worker_output_new(&b->out, b->base, &b->spec, NULL), 0);
+        assert_int_equal(worker_output_begin(b->out, 0, (int[]){0}, 1, &err), -ENOTDIR);
+        assert_non_null(strstr(err.text, dirs[i]));
+        worker_output_free(b->out);
+        b->out = NULL;
+    }
+}
+
+static void output_labels_lines(void **state)
+{
+    struct bench *b = *state;
+    b->spec.label = true;
+    b->n = 1;
+    b->scripts[0] = "printf 'one\\n\\ntwo\\r\\n 1%%\\r 2%%\\rlast' >&2; exit 3";
+    run(b);
+    assert_string_equal(got(b), "[100]: one\n[100]: \n[100]: two\r\n[100]:  1%\r[100]:  2%\r"
+                                "[100]: last\n");
+    assert_int_equal(b->codes[0], 3);
+    assert_string_equal(b->tail[0], "one\n\ntwo\nlast\n");
+}
+
+/* Each rank writes numbered lines to both streams: nothing lost, nothing mixed, order kept. */
+static void assert_numbered(struct bench *b, int ranks, int lines)
+{
+    int next[MAX][2] = {{0}};
+    char *save = NULL;
+    for (char *p = strtok_r((char *)(uintptr_t)got(b), "\n", &save); p != NULL;
+         p = strtok_r(NULL, "\n", &save)) {
+        int label, rank, no, end = 0;
+        char stream;
+        if (sscanf(p, "[%d]: %d %c %d xxxxxxxxxxxxxxxxxxxx%n", &label, &rank, &stream, &no, &end) !=
+                4 ||
+            p[end] != '\0' || label != 100 + rank || rank >= ranks)
+            fail_msg("a line was mixed up: '%.100s'", p);
+        int s = stream == 'e';
+        if (no != next[rank][s] + 1)
+            fail_msg("rank %d: line %d follows %d", rank, no, next[rank][s]);
+        next[rank][s] = no;
+    }
+    for (int r = 0; r < ranks; r++)
+        for (int s = 0; s < 2; s++)
+            assert_int_equal(next[r][s], lines);
+}
+
+static void output_keeps_lines_whole_from_many_ranks(void **state)
+{
+    static const struct {
+        enum console_end end;
+        size_t read_at_once;
+        int lines;
+    } rows[] = {
+        {END_PIPE,           0,   5000}, /* of each stream: 8 x 10,000 */
+        {END_PIPE,           700, 500 }, /* a reader that is slower than the workers */
+        {END_PIPE_NOT_TWICE, 0,   1000},
+        {END_PIPE_NOT_TWICE, 700, 500 },
+        {END_SOCKET,         0,   1000},
+        {END_SOCKET,         700, 500 },
+        {END_TERMINAL,       0,   500 },
+        {END_FILE,           0,   1000},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct bench *b;
+        assert_int_equal(setup((void **)&b), 0);
+        char script[200];
+        (void)snprintf(script, sizeof(script),
+                       "seq -f \"$R o %%g xxxxxxxxxxxxxxxxxxxx\" %d &"
+                       "seq -f \"$R e %%g xxxxxxxxxxxxxxxxxxxx\" %d >&2; wait",
+                       rows[i].lines, rows[i].lines);
+        b->spec.label = true;
+        b->end = rows[i].end;
+        b->read_at_once = rows[i].read_at_once;
+        b->n = 8;
+        for (int r = 0; r < b->n; r++)
+            b->scripts[r] = script;
+        run(b);
+        assert_numbered(b, b->n, rows[i].lines);
+        assert_int_equal(teardown((void **)&b), 0);
+    }
+    (void)state;
+}
+
+static void output_passes_long_lines_in_pieces(void **state)
+{
+    struct bench *b = *state;
+    b->spec.label = true;
+    b->n = 2;
+    b->scripts[0] = "head -c 3000000 /dev/zero | tr '\\0' x";
+    b->scripts[1] = "seq 100";
+    run(b);
+    size_t x = 0, newlines = 0;
+    const char *text = got(b);
+    for (size_t i = 0; i < b->got.len; i++) {
+        x += text[i] == 'x';
+        newlines += text[i] == '\n';
+    }
+    assert_int_equal(x, 3000000);
+    assert_int_equal(newlines, 103);
+    assert_non_null(strstr(text, "[101]: 100\n"));
+}
+
+static int nfiles;
+static char listing[4000];
+
+/* Files below the log directory: "NAME=content;", names without the random part. */
+static int list_file(const char *path, const struct stat *st, int flag, struct FTW *ftw)
+{
+    (void)st;
+    (void)ftw;
+    const char *name = strstr(path, "/attempt_");
+    if (flag != FTW_F || name == NULL)
+        return 0;
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(10000);
+    assert_int_equal(dd_read_file(path, &text, NULL), 0);
+    (void)snprintf(listing + strlen(listing), sizeof(listing) - strlen(listing), "%s=%s;", name + 1,
+                   dd_buf_str(&text));
+    nfiles++;
+    return 0;
+}
+
+static const char *list_files(const char *dir)
+{
+    listing[0] = '\0';
+    nfiles = 0;
+    (void)nftw(dir, list_file, 10, FTW_PHYS);
+    return listing;
+}
+
+static bool has_all(const char *text, const char *words)
+{
+    DD_AUTO(strv) struct dd_strv v = {0};
+    assert_int_equal(dd_strv_split(&v, words, "+"), 0);
+    for (size_t i = 0; i < v.n; i++)
+        if (strstr(text, v.v[i]) == NULL)
+            return false;
+    return true;
+}
+
+/* Two ranks write "oR" to stdout and "eR" to stderr. Wanted: these pieces ('+' between them) and,
+ * by length, nothing else. */
+static void output_goes_where_redirects_and_tee_say(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *redirects, *tee, *filter;
+        bool label, logs;
+        const char *console, *files;
+    } rows[] = {
+        {"0",   "0",   "",    false, true,  "o0\n+e0\n+o1\n+e1\n",                             ""                                                                           },
+        {"3",   "0",   "",    false, true,  "",
+         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+"
+         "1/stderr.log=e1\n;"                                                                                                                                               },
+        {"1",   "0",   "",    false, true,  "e0\n+e1\n",                                       "0/stdout.log=o0\n;+1/stdout.log=o1\n;"                                      },
+        {"0:2", "0",   "",    false, true,  "o0\n+o1\n+e1\n",                                  "0/stderr.log=e0\n;"                                                         },
+        {"0",   "3",   "",    false, true,
+         "[default0]:o0\n+[default0]:e0\n+[default1]:o1\n+[default1]:e1\n",                    "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"},
+        {"0",   "1:1", "",    false, true,  "o0\n+e0\n+[default1]:o1\n+e1\n",                  "1/stdout.log=o1\n;"                                                         },
+        {"3",   "0:1", "",    false, true,  "[default0]:o0\n",
+         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"                                                                                      },
+        {"0",   "3",   "1",   false, true,  "[default1]:o1\n+[default1]:e1\n",
+         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"                                                                                      },
+        {"0",   "0",   "1",   false, true,  "o1\n+e1\n",                                       ""                                                                           },
+        {"0",   "0",   "0,1", true,  true,  "[100]: o0\n+[100]: e0\n+[101]: o1\n+[101]: e1\n", ""                                                                           },
+        {"2",   "1",   "0",   true,  true,  "[100]: o0\n",
+         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"                                                                                      },
+        {"0",   "3",   "",    false, false,
+         "[default0]:o0\n+[default0]:e0\n+[default1]:o1\n+[default1]:e1\n",                    ""                                                                           },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct bench *b;
+        char logs[100];
+        assert_int_equal(setup((void **)&b), 0);
+        (void)snprintf(logs, sizeof(logs), "%s/a/logs", b->dir);
+        b->spec = (struct output_spec){.redirects = rows[i].redirects,
+                                       .tee = rows[i].tee,
+                                       .local_ranks_filter = rows[i].filter,
+                                       .label = rows[i].label,
+                                       .log_dir = rows[i].logs ? logs : NULL,
+                                       .run_id = "job/7"};
+        b->n = 2;
+        b->scripts[0] = b->scripts[1] = "echo o$R; echo e$R >&2";
+        run(b);
+        const char *files = list_files(b->dir);
+        size_t plus = 0, fplus = 0;
+        for (const char *p = rows[i].console; *p != '\0'; p++)
+            plus += *p == '+';
+        for (const char *p = rows[i].files; *p != '\0'; p++)
+            fplus += *p == '+';
+        if (!has_all(got(b), rows[i].console) || b->got.len != strlen(rows[i].console) - plus)
+            fail_msg("row %zu: the console has '%s'", i, got(b));
+        if (!has_all(files, rows[i].files) ||
+            nfiles != (rows[i].files[0] == '\0' ? 0 : (int)fplus + 1))
+            fail_msg("row %zu: files are '%s'", i, files);
+        assert_int_equal(teardown((void **)&b), 0);
+    }
+}
+
+static void output_without_log_dir_redirects_below_tmp(void **state)
+{
+    struct bench *b = *state;
+    b->spec.redirects = "3";
+    b->spec.tmp_dir = b->dir;
+    b->n = 1;
+    b->scripts[0] = "echo out; echo err >&2";
+    run(b);
+    assert_string_equal(got(b), "");
+    assert_true(
+        has_all(list_files(b->dir), "attempt_0/0/stdout.log=out\n;+attempt_0/0/stderr.log=err"));
+    assert_string_equal(b->tail[0], "err\n"); /* from the file */
+    const char *path = worker_output_error_file(b->out, 0);
+    assert_true(strncmp(path, b->dir, strlen(b->dir)) == 0);
+    assert_non_null(strstr(path, "/attempt_0/0/error.json"));
+}
+
+static void output_to_dev_null_makes_no_directories(void **state)
+{
+    struct bench *b = *state;
+    b->spec = (struct output_spec){.redirects = "1", .log_dir = "/dev/null", .tmp_dir = b->dir};
+    b->n = 1;
+    b->scripts[0] = "echo out; echo err >&2";
+    run(b);
+    assert_string_equal(got(b), "err\n");
+    assert_string_equal(list_files(b->dir), "");
+    assert_string_equal(worker_output_error_file(b->out, 0), "");
+}
+
+static void output_of_each_attempt_has_its_own_directory(void **state)
+{
+    struct bench *b = *state;
+    struct dd_err err = {0};
+    b->spec =
+        (struct output_spec){.tee = "3", .log_dir = b->dir, .run_id = "id", .role = "trainer"};
+    b->n = 1;
+    b->scripts[0] = "echo first; echo trouble >&2";
+    console_begin(b);
+    int rc = make_output(b, &err);
+    if (rc == 0)
+        rc = run_attempt(b, 0, &err);
+    b->scripts[0] = "echo second";
+    if (rc == 0)
+        rc = run_attempt(b, 1, &err);
+    console_end(b);
+    assert_int_equal(rc, 0);
+    assert_true(has_all(got(b), "[trainer0]:first\n+[trainer0]:trouble\n+[trainer0]:second\n"));
+    assert_true(has_all(list_files(b->dir),
+                        "attempt_0/0/stdout.log=first\n;+attempt_0/0/stderr.log=trouble\n;+"
+                        "attempt_1/0/stdout.log=second\n;+attempt_1/0/stderr.log=;"));
+    assert_string_equal(b->tail[0], ""); /* of the second attempt */
+    assert_non_null(strstr(worker_output_error_file(b->out, 0), "/id_"));
+    assert_non_null(strstr(worker_output_error_file(b->out, 0), "/attempt_1/0/error.json"));
+    assert_string_equal(worker_output_error_file(b->out, 1), "");
+    assert_string_equal(worker_output_tail(b->out, 7), "");
+}
+
+static void output_ends_workers_when_the_reader_leaves(void **state)
+{
+    struct bench *b = *state;
+    b->spec.label = true;
+    b->n = 1;
+    b->reader_leaves = true;
+    b->scripts[0] = "exec yes";
+    run(b);
+    assert_int_equal(b->codes[0], 128 + SIGPIPE);
+}
+
+static void output_keeps_files_when_the_reader_leaves(void **state)
+{
+    struct bench *b = *state;
+    b->spec = (struct output_spec){.tee = "1", .log_dir = b->dir, .run_id = "id"};
+    b->n = 1;
+    b->reader_leaves = true;
+    b->scripts[0] = "seq 20000; echo end";
+    run(b);
+    assert_int_equal(b->codes[0], 0);
+    const char *path = worker_output_error_file(b->out, 0);
+    char log[300];
+    (void)snprintf(log, sizeof(log), "%.*sstdout.log", (int)(strlen(path) - strlen("error.json")),
+                   path);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);
+    assert_int_equal(dd_read_file(log, &text, NULL), 0);
+    assert_non_null(strstr(dd_buf_str(&text), "\n20000\nend\n"));
+}
+
+static void output_does_not_wait_for_a_survivor(void **state)
+{
+    struct bench *b = *state;
+    b->spec.label = true;
+    b->n = 1;
+    /* to be seen as a survivor it must escape: without a subreaper its parent is init */
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    b->scripts[0] =
+        "mkfifo $DIR/up; (setsid sh -c 'echo $$ >$DIR/pid; echo >$DIR/up; exec sleep 1000' &);"
+        "read x <$DIR/up; echo end";
+    run(b);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    char path[100];
+    (void)snprintf(path, sizeof(path), "%s/pid", b->dir);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(100);
+    assert_int_equal(dd_read_file(path, &text, NULL), 0);
+    assert_int_equal(kill((pid_t)strtol(dd_buf_str(&text), NULL, 10), SIGKILL), 0);
+    assert_string_equal(got(b), "[100]: end\n");
+}
+
+static void stop_soon(struct bench *b)
+{
+    struct dd_err err = {0};
+    int rc = make_output(b, &err);
+    event_del(b->on_console); /* nobody reads any more */
+    if (rc == 0)
+        rc = run_attempt(b, 0, &err);
+    assert_int_equal(rc, 0);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct bench *b = arg;
+    if (b->g != NULL)
+        worker_group_stop(b->g, SIGTERM, 100);
+}
+
+/* A console that takes nothing: the worker waits, the loop does not; a stop ends it after 5 s. */
+static void output_gives_up_on_a_stuck_console_after_a_stop(void **state)
+{
+    struct bench *b = *state;
+    b->spec.label = true;
+    b->n = 1;
+    b->scripts[0] = "exec yes";
+    struct event *stop = evtimer_new(b->base, on_stop, b);
+    event_add(stop, &(struct timeval){.tv_usec = 300000});
+    console_begin(b);
+    stop_soon(b);
+    console_end(b);
+    event_free(stop);
+    assert_true(b->empty);
+    assert_int_equal(b->codes[0], 128 + SIGTERM);
+    assert_true(b->got.len > 0);
+}
+
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_cuts_at_newlines_and_carriage_returns),
+        cmocka_unit_test(lines_shows_the_same_when_fed_byte_by_byte),
+        cmocka_unit_test(lines_cuts_what_never_ends),
+        cmocka_unit_test(tail_keeps_the_last_lines),
+        cmocka_unit_test(tail_is_bounded),
+        cmocka_unit_test(ranks_refuses_what_is_no_map),
+        cmocka_unit_test(ranks_reads_maps_and_lists),
+        CASE(output_names_the_option_that_is_wrong),
+        CASE(output_says_which_directory_cannot_be_made),
+        CASE(output_is_nothing_when_nothing_is_asked),
+        CASE(output_labels_lines),
+        cmocka_unit_test(output_keeps_lines_whole_from_many_ranks),
+        CASE(output_passes_long_lines_in_pieces),
+        cmocka_unit_test(output_goes_where_redirects_and_tee_say),
+        CASE(output_without_log_dir_redirects_below_tmp),
+        CASE(output_to_dev_null_makes_no_directories),
+        CASE(output_of_each_attempt_has_its_own_directory),
+        CASE(output_ends_workers_when_the_reader_leaves),
+        CASE(output_keeps_files_when_the_reader_leaves),
+        CASE(output_does_not_wait_for_a_survivor),
+        CASE(output_gives_up_on_a_stuck_console_after_a_stop),
+    };
+    (void)signal(SIGPIPE, SIG_IGN); /* as the agent does */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
