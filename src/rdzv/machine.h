@@ -34,7 +34,7 @@ struct rdzv_event {
     int nnodes;       /* JOIN: how many nodes that agent expects */
     int slots;        /* JOIN: workers it will start */
     const char *name; /* JOIN: its name */
-    const char *addr; /* JOIN: the daemon's address as that agent reached it, "" for the host */
+    const char *addr; /* JOIN: the daemon's address as that agent reached it; "": it did not have to */
     int local_rank, code, signal; /* EXIT; STOP_REQUEST: signal */
     const char *text; /* LOST, STOP_REQUEST, DEADLINE: why, or "" */
 };

@@ -1,0 +1,322 @@
+#include "agent/agent.h"
+
+#include "agent/inner.h"
+#include "base/io.h"
+#include "net/addr.h"
+#include "net/peer.h"
+#include "rdzv/elect.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ATTEMPT_MS = 3000, DAEMON_END_S = 8 };
+
+/* ---- leaving ---------------------------------------------------------------------------------- */
+
+static void on_daemon_too_slow(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct agent *a = arg;
+    if (a->daemon > 0)
+        kill(a->daemon, SIGKILL); /* its end comes through the pidfd */
+}
+
+void agent_leave(struct agent *a, int code)
+{
+    struct timeval t = {.tv_sec = DAEMON_END_S};
+    a->code = code;
+    link_find_free(a->find);
+    a->find = NULL;
+    link_free(a->link);
+    a->link = NULL;
+    if (a->daemon <= 0) {
+        a->state = AGENT_LEAVING;
+        event_base_loopbreak(a->base);
+    } else if (a->state != AGENT_LEAVING) {
+        a->state = AGENT_LEAVING; /* ddrund leaves when the other agents have */
+        event_base_once(a->base, -1, EV_TIMEOUT, on_daemon_too_slow, a, &t);
+    }
+}
+
+/* ---- messages ---------------------------------------------------------------------------------- */
+
+void agent_send(struct agent *a, const struct msg *m)
+{
+    DD_AUTO(free) char *text = NULL;
+    if (a->link == NULL)
+        return;
+    int rc = msg_encode(&text, m);
+    if (rc == 0)
+        rc = link_send(a->link, FRAME_CONTROL, text, strlen(text));
+    if (rc < 0)
+        dd_log(a->cfg->log, DD_LOG_WARN, "cannot send '%s' to the daemon: %s", msg_type_name(m->type),
+               strerror(-rc));
+}
+
+static int parse_endpoint(struct net_addr *ret, const char *text)
+{
+    char host[256];
+    uint16_t port;
+    int rc = net_split_hostport(text, host, sizeof(host), &port, NULL);
+    return rc < 0 ? rc : net_addr_parse(ret, host, port);
+}
+
+/* The daemon asks whether a connection from this machine is ours. */
+static void on_whois(struct agent *a, const struct msg *m)
+{
+    struct net_addr local;
+    struct net_addr remote;
+    uid_t uid;
+    bool ok = parse_endpoint(&local, m->local) == 0 && parse_endpoint(&remote, m->remote) == 0 &&
+              net_peer_uid(&local, &remote, &uid) == 0 && uid == geteuid();
+    agent_send(a, &(struct msg){.type = MSG_WHOIS_REPLY, .id = m->id, .ok = ok});
+}
+
+static void on_finish(struct agent *a, const struct msg *m)
+{
+    if (m->report && m->text[0] != '\0')
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
+    a->code = (int)m->code;
+    if (a->group == NULL) {
+        agent_leave(a, a->code);
+        return;
+    }
+    a->state = AGENT_ALONE; /* cannot be, but never leave workers behind */
+    round_stop(a, SIGTERM, a->cfg->grace_ms);
+}
+
+static void on_message(struct agent *a, const struct msg *m)
+{
+    switch (m->type) {
+    case MSG_STATUS:
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s", m->text);
+        break;
+    case MSG_REFUSE:
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
+        agent_leave(a, 2);
+        break;
+    case MSG_PLAN:
+        if (a->group == NULL)
+            (void)round_start(a, m);
+        break;
+    case MSG_STOP:
+        evtimer_del(a->alone);
+        if (m->round == a->plan.round)
+            round_stop(a, m->signal > 0 ? (int)m->signal : SIGTERM, a->cfg->grace_ms);
+        break;
+    case MSG_FINISH:
+        evtimer_del(a->alone);
+        on_finish(a, m);
+        break;
+    case MSG_WHOIS:
+        on_whois(a, m);
+        break;
+    case MSG_JOIN:
+    case MSG_EXIT:
+    case MSG_DONE:
+    case MSG_STOP_REQUEST:
+    case MSG_WHOIS_REPLY:
+    case MSG_TYPE_MAX:
+    default:
+        break; /* an agent's own messages: not for it */
+    }
+}
+
+static void on_frame(void *arg, struct link *l, const struct frame *f)
+{
+    (void)l;
+    struct agent *a = arg;
+    DD_AUTO(msg) struct msg m = {0};
+    struct dd_err err = {0};
+    if (f->type != FRAME_CONTROL)
+        return;
+    if (msg_decode(&m, f->data, f->len, &err) < 0)
+        dd_log(a->cfg->log, DD_LOG_WARN, "a message of the daemon is not understood: %s", err.text);
+    else
+        on_message(a, &m);
+}
+
+static void on_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    (void)l;
+    (void)clean;
+    struct agent *a = arg;
+    dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
+           hostlist_nth(a->cfg->alloc->nodes, 0), why);
+    link_free(a->link);
+    a->link = NULL;
+    a->code = a->last_signal != 0 ? 128 + a->last_signal : 1;
+    if (a->group == NULL) {
+        agent_leave(a, a->code);
+        return;
+    }
+    a->state = AGENT_ALONE;
+    round_stop(a, SIGTERM, a->cfg->grace_ms);
+}
+
+static void join(struct agent *a, struct link *l)
+{
+    const struct alloc *al = a->cfg->alloc;
+    struct msg m = {.type = MSG_JOIN,
+                    .index = al->index,
+                    .nnodes = al->nnodes,
+                    .slots = a->cfg->slots,
+                    .pid = getpid(),
+                    .name = (char *)(uintptr_t)a->cfg->node_name};
+    struct net_iface *ifs = NULL;
+    size_t n = 0;
+    char addr[NET_ADDR_TEXT] = "";
+    a->link = l;
+    a->state = AGENT_JOINED;
+    evtimer_del(a->progress);
+    evtimer_del(a->deadline);
+    link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
+    if (link_peer(l)->len > 0)
+        m.addr = (char *)(uintptr_t)net_addr_host(link_peer(l), addr);
+    else
+        m.addr = (char *)(uintptr_t)a->cfg->listen_addr; /* the host: NULL unless it has only one */
+    (void)net_ifaces(&ifs, &n, NULL);
+    for (size_t i = 0; i < n && m.addrs.n < MSG_MAX_LIST; i++) {
+        char text[NET_ADDR_TEXT];
+        if (!ifs[i].loopback)
+            (void)dd_strv_push(&m.addrs, net_addr_host(&ifs[i].addr, text));
+    }
+    agent_send(a, &m);
+    dd_strv_done(&m.addrs);
+    free(ifs);
+}
+
+/* ---- seeking the host -------------------------------------------------------------------------- */
+
+static void on_found(void *arg, struct link *l)
+{
+    struct agent *a = arg;
+    link_find_free(a->find);
+    a->find = NULL;
+    join(a, l);
+}
+
+static void on_progress(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct agent *a = arg;
+    uint64_t waited = (dd_now_ns() - a->cfg->start_ns) / DD_NS_PER_S;
+    struct timeval t = {.tv_sec = (time_t)(waited < 5 ? 5 : waited < 60 ? waited : 60)};
+    if (a->find == NULL)
+        return;
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "%s still seeks the job's daemon: %s", a->cfg->node_name,
+           link_find_status(a->find));
+    evtimer_add(a->progress, &t);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct agent *a = arg;
+    if (a->find == NULL)
+        return;
+    dd_log(a->cfg->log, DD_LOG_ERR, "%s gives up after %.0f s: %s", a->cfg->node_name,
+           (double)a->cfg->rdzv_timeout_ns / 1e9, link_find_status(a->find));
+    agent_leave(a, 1);
+}
+
+static int seek(struct agent *a, struct dd_err *err)
+{
+    const struct alloc *al = a->cfg->alloc;
+    uint16_t hashed[ELECT_PORTS];
+    elect_ports(al->job_id, hashed);
+    const char *first = hostlist_nth(al->nodes, 0);
+    const char *mine = al->index >= 0 ? hostlist_nth(al->nodes, (size_t)al->index) : NULL;
+    const struct link_find_cfg cfg = {
+        .job_id = al->job_id,
+        .node = a->cfg->node_name,
+        .host = al->host_addr != NULL ? al->host_addr : first,
+        .try_scontrol = al->on_slurm,
+        /* said explicitly, or several agents on one machine: then a loopback address is meant */
+        .host_is_me = al->host_addr != NULL ||
+                      (mine != NULL && first != NULL && strcmp(mine, first) == 0),
+        .ports = al->nports > 0 ? al->ports : hashed,
+        .nports = al->nports > 0 ? (size_t)al->nports : ELECT_PORTS,
+        .bind_addr = a->cfg->source_addr,
+        .iface = a->cfg->iface,
+        .key_in = &a->key_in,
+        .log = a->cfg->log,
+        .attempt_ms = ATTEMPT_MS,
+    };
+    struct timeval first_word = {.tv_sec = 5};
+    struct timeval limit = {.tv_sec = (time_t)(a->cfg->rdzv_timeout_ns / DD_NS_PER_S),
+                            .tv_usec = (suseconds_t)(a->cfg->rdzv_timeout_ns % DD_NS_PER_S / 1000)};
+    evtimer_add(a->progress, &first_word);
+    evtimer_add(a->deadline, &limit);
+    return link_find_start(&a->find, a->base, &cfg, on_found, a, err);
+}
+
+static int be_host(struct agent *a, struct dd_err *err)
+{
+    const struct link_cb none = {0};
+    struct link *l;
+    int fd;
+    int rc = host_start(a, &fd, err);
+    if (rc == 0)
+        rc = link_new_trusted(&l, a->base, fd, &none, err);
+    if (rc == 0)
+        join(a, l);
+    return rc;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+static int agent_start(struct agent *a, struct dd_err *err)
+{
+    struct output_spec out = a->cfg->output;
+    out.run_id = a->cfg->alloc->run_id;
+    int rc = signals_new(a, err);
+    if (rc == 0)
+        rc = worker_output_new(&a->output, a->base, &out, err);
+    if (rc < 0)
+        return rc;
+    a->progress = evtimer_new(a->base, on_progress, a);
+    a->deadline = evtimer_new(a->base, on_deadline, a);
+    if (a->progress == NULL || a->deadline == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    return a->cfg->alloc->index == 0 ? be_host(a, err) : seek(a, err);
+}
+
+static void agent_done(struct agent *a)
+{
+    link_find_free(a->find);
+    link_free(a->link);
+    round_free(a);
+    host_free(a);
+    signals_free(a);
+    if (a->progress != NULL)
+        event_free(a->progress);
+    if (a->deadline != NULL)
+        event_free(a->deadline);
+    if (a->base != NULL)
+        event_base_free(a->base);
+}
+
+int agent_run(const struct agent_cfg *cfg)
+{
+    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .daemon_pidfd = -1, .signal_fd = -1};
+    struct dd_err err = {0};
+    a.key_in.job_id = cfg->alloc->job_id;
+    a.base = event_base_new();
+    int rc = a.base == NULL ? dd_err_set(&err, -ENOMEM, "cannot make an event loop")
+                            : agent_start(&a, &err);
+    if (rc < 0) {
+        dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
+        a.code = 2;
+    } else {
+        event_base_dispatch(a.base);
+    }
+    agent_done(&a);
+    return a.code;
+}

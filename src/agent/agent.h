@@ -1,0 +1,41 @@
+/* The agent: ddrun on one node. Finds or starts the daemon, joins, runs the workers of each round,
+ * reports their ends and leaves with the job's exit code. */
+#ifndef DD_AGENT_AGENT_H
+#define DD_AGENT_AGENT_H
+
+#include "alloc/alloc.h"
+#include "base/log.h"
+#include "framework/framework.h"
+#include "net/key.h"
+#include "worker/output.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* All borrowed for the agent's life. */
+struct agent_cfg {
+    const struct alloc *alloc;
+    const char *node_name;
+    char *const *env;
+    const struct dd_strv *program; /* resolved argument list of a worker */
+    int slots;                     /* workers of this node */
+    int max_restarts;
+    uint64_t rdzv_timeout_ns;
+    unsigned grace_ms; /* from the stop signal to SIGKILL */
+    struct output_spec output;
+    const char *role;
+    enum slurm_env slurm_env;
+    bool bind_cpus;
+    const char *listen_addr; /* the host listens here only; NULL: everywhere (one node: loopback) */
+    const char *source_addr; /* outgoing connections come from here; NULL */
+    const char *iface;       /* only this interface; NULL */
+    struct net_key_input key_in;
+    const char *ddrund; /* path of the daemon's program */
+    const struct dd_log *log;
+    uint64_t start_ns; /* dd_now_ns() when the program started */
+};
+
+/* Runs until the job is over on this node; the program's exit code. Messages have been printed. */
+int agent_run(const struct agent_cfg *cfg);
+
+#endif

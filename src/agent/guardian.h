@@ -1,0 +1,12 @@
+/* The guardian: what slurmstepd or the shell started. It forks the agent, passes signals on and sees
+ * to it that nothing of the job is left, however the agent ended. */
+#ifndef DD_AGENT_GUARDIAN_H
+#define DD_AGENT_GUARDIAN_H
+
+#include "base/log.h"
+
+/* Runs fn(arg) in a child and returns its exit code (128 + signal when it was killed), once every
+ * descendant is gone: those that outlive the agent get SIGTERM, and SIGKILL after grace_ms. */
+int guardian_run(int (*fn)(void *arg), void *arg, unsigned grace_ms, const struct dd_log *log);
+
+#endif

@@ -1,0 +1,158 @@
+/* The host's part: the daemon is started on a socket that is bound and listening already, so that no
+ * port is ever raced for, and talks to us through a socketpair. */
+#include "agent/inner.h"
+
+#include "base/io.h"
+#include "daemon/config.h"
+#include "net/listen.h"
+#include "rdzv/elect.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+static int bind_candidate(struct agent *a, uint16_t *port, struct dd_err *err)
+{
+    const struct alloc *al = a->cfg->alloc;
+    uint16_t hashed[ELECT_PORTS];
+    const uint16_t *ports = al->ports;
+    size_t n = (size_t)al->nports;
+    const char *addr = a->cfg->listen_addr;
+    if (n == 0) {
+        elect_ports(al->job_id, hashed);
+        ports = hashed;
+        n = ELECT_PORTS;
+    }
+    if (addr == NULL && al->nnodes == 1)
+        addr = "127.0.0.1"; /* nobody else has to come in */
+    return net_listen(addr, ports, n, port, err);
+}
+
+/* Other nodes must prove the key; alone, one that nobody else can know. */
+static int make_key(struct agent *a, struct dd_err *err)
+{
+    if (a->cfg->alloc->nnodes > 1)
+        return net_key_host(&a->key, &a->key_in, err);
+    a->key.method = NET_KEY_SHARED;
+    return net_key_random(a->key.bytes) < 0 ? dd_err_set(err, -EIO, "no random numbers") : 0;
+}
+
+/* In the child: dies with the agent's end of things, keeps three descriptors, becomes ddrund. */
+__attribute__((noreturn)) static void exec_daemon(const char *path, const int keep[3], pid_t parent)
+{
+    char arg[32];
+    sigset_t none;
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(1);
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    for (int i = 0; i < 3; i++)
+        (void)dd_fd_keep(keep[i]);
+    (void)snprintf(arg, sizeof(arg), "--job-fd=%d", keep[0]);
+    execl(path, "ddrund", arg, (char *)NULL);
+    _exit(127);
+}
+
+static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t port,
+                     struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(1 << 20);
+    int rc = hostlist_fold(a->cfg->alloc->nodes, &nodes);
+    if (rc < 0 || dd_buf_str(&nodes) == NULL)
+        return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
+    const struct daemon_config c = {
+        .job_id = a->cfg->alloc->job_id,
+        .nodes = (char *)nodes.data,
+        .nnodes = a->cfg->alloc->nnodes,
+        .max_restarts = a->cfg->max_restarts,
+        .rdzv_timeout_ns = a->cfg->rdzv_timeout_ns,
+        .port = port,
+        .listen_fd = listen_fd,
+        .host_fd = host_fd,
+        .log_level = (int)a->cfg->log->level,
+        .key = a->key,
+        .munge_socket = (char *)(uintptr_t)a->cfg->key_in.munge_socket,
+    };
+    return daemon_config_write(&c, err);
+}
+
+static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct agent *a = arg;
+    int status = 0;
+    if (waitpid(a->daemon, &status, WNOHANG) != a->daemon)
+        return;
+    event_del(a->daemon_ev);
+    a->daemon = 0;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        dd_log(a->cfg->log, DD_LOG_ERR, "cannot start '%s'", a->cfg->ddrund);
+    if (a->state == AGENT_LEAVING)
+        agent_leave(a, a->code);
+}
+
+static int watch_daemon(struct agent *a, struct dd_err *err)
+{
+    a->daemon_pidfd = (int)syscall(SYS_pidfd_open, a->daemon, 0);
+    if (a->daemon_pidfd < 0)
+        return dd_err_set(err, -errno, "cannot watch ddrund (pidfd_open): %m");
+    (void)fcntl(a->daemon_pidfd, F_SETFD, FD_CLOEXEC);
+    a->daemon_ev = event_new(a->base, a->daemon_pidfd, EV_READ | EV_PERSIST, on_daemon_end, a);
+    if (a->daemon_ev == NULL || event_add(a->daemon_ev, NULL) < 0)
+        return dd_err_set(err, -ENOMEM, "cannot watch ddrund");
+    return 0;
+}
+
+int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
+{
+    uint16_t port;
+    int pair[2];
+    int rc = make_key(a, err);
+    if (rc < 0)
+        return rc;
+    DD_AUTO(fd) int listen_fd = bind_candidate(a, &port, err);
+    if (listen_fd < 0)
+        return listen_fd;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return dd_err_set(err, -errno, "cannot make a socket pair: %m");
+    DD_AUTO(fd) int mine = pair[0];
+    DD_AUTO(fd) int theirs = pair[1];
+    DD_AUTO(fd) int conf = config_fd(a, listen_fd, theirs, port, err);
+    if (conf < 0)
+        return conf;
+    const int keep[3] = {conf, listen_fd, theirs};
+    pid_t self = getpid();
+    pid_t pid = fork();
+    if (pid < 0)
+        return dd_err_set(err, -errno, "cannot fork: %m");
+    if (pid == 0)
+        exec_daemon(a->cfg->ddrund, keep, self);
+    a->daemon = pid;
+    if (a->cfg->alloc->nnodes > 1)
+        dd_log(a->cfg->log, DD_LOG_INFO, "host of '%s' on port %u; key source: %s",
+               a->cfg->alloc->job_id, port, a->key.source);
+    *ret_fd = DD_TAKE_FD(mine);
+    return watch_daemon(a, err);
+}
+
+void host_free(struct agent *a)
+{
+    if (a->daemon > 0) {
+        kill(a->daemon, SIGKILL);
+        (void)waitpid(a->daemon, NULL, 0);
+    }
+    if (a->daemon_ev != NULL)
+        event_free(a->daemon_ev);
+    if (a->daemon_pidfd >= 0)
+        close(a->daemon_pidfd);
+    if (a->cfg->alloc->index == 0 && a->cfg->alloc->nnodes > 1)
+        net_key_cleanup(&a->key, &a->key_in);
+}

@@ -1,0 +1,60 @@
+/* Shared by the files of this room only. */
+#ifndef DD_AGENT_INNER_H
+#define DD_AGENT_INNER_H
+
+#include "agent/agent.h"
+#include "net/link.h"
+#include "rdzv/msg.h"
+#include "rdzv/plan.h"
+#include "worker/group.h"
+
+#include <event2/event.h>
+#include <sys/types.h>
+
+enum agent_state {
+    AGENT_SEEKING, /* no link yet */
+    AGENT_JOINED,  /* waiting for a plan */
+    AGENT_RUNNING, /* workers run, or are being stopped */
+    AGENT_IDLE,    /* workers of the round are gone; waiting for what comes next */
+    AGENT_ALONE,   /* the daemon is lost: stopping the workers, then leaving */
+    AGENT_LEAVING, /* nothing left to do but the daemon's end */
+};
+
+struct agent {
+    const struct agent_cfg *cfg;
+    struct event_base *base;
+    enum agent_state state;
+    struct link *link;
+    struct link_find *find;
+    struct net_key_input key_in; /* with the job's name filled in */
+    struct net_key key;          /* the host's */
+    pid_t daemon;                /* ddrund, when we are the host and it lives */
+    struct event *daemon_ev;
+    int daemon_pidfd;
+    int signal_fd;
+    struct event *signal_ev, *progress, *deadline, *alone;
+    int last_signal;
+    uint64_t last_signal_ns;
+    struct plan plan;
+    struct worker_output *output;
+    struct worker_group *group;
+    int code;
+};
+
+void agent_leave(struct agent *a, int code); /* nothing runs any more: end the loop, when the daemon is gone */
+void agent_send(struct agent *a, const struct msg *m);
+
+/* host.c: binds the port, starts ddrund on it; *ret_fd is our end of its link */
+int host_start(struct agent *a, int *ret_fd, struct dd_err *err);
+void host_free(struct agent *a);
+
+/* round.c */
+int round_start(struct agent *a, const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */
+void round_stop(struct agent *a, int sig, unsigned grace_ms);
+void round_free(struct agent *a);
+
+/* signals.c */
+int signals_new(struct agent *a, struct dd_err *err);
+void signals_free(struct agent *a);
+
+#endif

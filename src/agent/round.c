@@ -1,0 +1,230 @@
+/* One round on this node: from the plan to running workers, from their ends to messages. */
+#include "agent/inner.h"
+
+#include "base/io.h"
+#include "net/addr.h"
+#include "node/cpu.h"
+#include "worker/program.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int plan_of_msg(struct plan *ret, const struct msg *m, struct dd_err *err)
+{
+    DD_AUTO(plan) struct plan p = {.round = (int)m->round,
+                                   .node_rank = (int)m->node_rank,
+                                   .restart_count = (int)m->restart_count,
+                                   .max_restarts = (int)m->max_restarts,
+                                   .master_port = (uint16_t)m->master_port,
+                                   .master_addr = strdup(m->addr),
+                                   .nodes = strdup(m->nodes)};
+    int rc = plan_sizes_parse(&p.sizes, &p.nnodes, m->sizes, err);
+    if (rc < 0)
+        return rc;
+    if (p.master_addr == NULL || p.nodes == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (p.node_rank >= p.nnodes)
+        return dd_err_set(err, -EPROTO, "node rank %d of %d nodes", p.node_rank, p.nnodes);
+    for (int i = 0; i < p.nnodes; i++)
+        p.world_size += p.sizes[i];
+    p.local_size = p.sizes[p.node_rank];
+    p.first_rank = plan_first_rank(p.sizes, p.node_rank);
+    *ret = p;
+    p = (struct plan){0};
+    return 0;
+}
+
+struct ifaces {
+    char used[16]; /* the interface that reaches the daemon, "" when not known */
+    char nccl[16]; /* the same, when NCCL would take another one by itself, else "" */
+};
+
+/* A guest used the local end of its link; for the host the address that others reach is its own. */
+static void find_ifaces(const struct agent *a, struct ifaces *ret)
+{
+    struct net_addr addr = *link_local(a->link);
+    struct net_iface *ifs = NULL;
+    size_t n = 0;
+    char choice[16];
+    memset(ret, 0, sizeof(*ret));
+    if (addr.len == 0 && net_addr_parse(&addr, a->plan.master_addr, 0) < 0)
+        return;
+    /* all of 127/8 is lo's, though only 127.0.0.1 is listed */
+    if (net_addr_is_loopback(&addr))
+        memcpy(ret->used, "lo", 3);
+    else if (net_iface_of(&addr, ret->used) < 0)
+        ret->used[0] = '\0';
+    if (ret->used[0] != '\0' && a->plan.nnodes > 1 && net_ifaces(&ifs, &n, NULL) == 0 &&
+        net_iface_nccl_choice(ifs, n, choice) == 0 && strcmp(choice, ret->used) != 0)
+        memcpy(ret->nccl, ret->used, sizeof(ret->nccl));
+    free(ifs);
+}
+
+struct launch {
+    struct worker_spec *specs;
+    int n;
+    struct node_cpus cpus;
+    cpu_set_t **shares; /* one per worker, NULL: unbound */
+};
+
+static void launch_done(struct launch *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        dd_strv_done(&l->specs[i].argv);
+        dd_strv_done(&l->specs[i].env);
+        if (l->shares != NULL)
+            free(l->shares[i]);
+    }
+    free(l->specs);
+    free(l->shares);
+    node_cpus_done(&l->cpus);
+}
+
+static int share_cpus(struct agent *a, struct launch *l, struct dd_err *err)
+{
+    int rc = node_cpus_get(&l->cpus, err);
+    if (rc < 0)
+        return rc;
+    if (a->plan.round == 0 && node_cpus_bound_by_accident(&l->cpus, l->n))
+        dd_log(a->cfg->log, DD_LOG_WARN,
+               "this node's ddrun may use only %d of %d CPUs for %d workers; was it bound by accident? "
+               "(srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task)",
+               l->cpus.count, l->cpus.online, l->n);
+    if (!a->cfg->bind_cpus)
+        return 0;
+    for (int i = 0; i < l->n; i++) {
+        cpu_set_t *set = calloc(1, l->cpus.size);
+        if (set == NULL)
+            return dd_err_set(err, -ENOMEM, "out of memory");
+        l->shares[i] = set;
+        rc = node_cpus_share(&l->cpus, "", i, l->n, set);
+        if (rc != 0)
+            return rc < 0 ? rc : 0;
+        l->specs[i].cpus = set;
+        l->specs[i].cpus_size = l->cpus.size;
+    }
+    return 0;
+}
+
+static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
+                     const struct ifaces *ifs, struct dd_err *err)
+{
+    const struct framework_input in = {
+        .plan = &a->plan,
+        .local_rank = local_rank,
+        .run_id = a->cfg->alloc->run_id,
+        .role = a->cfg->role,
+        .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
+        .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
+        .error_file = a->output != NULL ? worker_output_error_file(a->output, local_rank) : "",
+        .slurm_env = a->cfg->slurm_env,
+    };
+    spec->rank = a->plan.first_rank + local_rank;
+    if (program_for_rank(&spec->argv, a->cfg->program->v, local_rank) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    return framework_env(&spec->env, a->cfg->env, &in, err);
+}
+
+static int begin_output(struct agent *a, struct dd_err *err)
+{
+    if (a->output == NULL)
+        return 0;
+    DD_AUTO(free) int *ranks = calloc((size_t)a->plan.local_size, sizeof(*ranks));
+    if (ranks == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (int i = 0; i < a->plan.local_size; i++)
+        ranks[i] = a->plan.first_rank + i;
+    return worker_output_begin(a->output, a->plan.restart_count, ranks, a->plan.local_size, err);
+}
+
+static void on_worker_exit(void *arg, const struct worker_exit *e)
+{
+    struct agent *a = arg;
+    dd_log(a->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
+           a->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
+    if (e->code == 0)
+        return;
+    const char *tail = a->output != NULL ? worker_output_tail(a->output, e->local_rank) : "";
+    DD_AUTO(free) char *text = strndup(tail, 4000);
+    agent_send(a, &(struct msg){.type = MSG_EXIT,
+                                .round = a->plan.round,
+                                .local_rank = e->local_rank,
+                                .code = e->code & 255,
+                                .signal = e->signal,
+                                .time_ns = (int64_t)e->real_ns,
+                                .text = text});
+}
+
+static void on_workers_gone(void *arg)
+{
+    struct agent *a = arg;
+    worker_group_free(a->group);
+    a->group = NULL;
+    if (a->state == AGENT_ALONE) {
+        agent_leave(a, a->code);
+        return;
+    }
+    a->state = AGENT_IDLE;
+    agent_send(a, &(struct msg){.type = MSG_DONE, .round = a->plan.round});
+}
+
+static int launch(struct agent *a, struct dd_err *err)
+{
+    const struct worker_group_cb cb = {
+        .on_exit = on_worker_exit, .on_empty = on_workers_gone, .arg = a};
+    struct launch l = {.n = a->plan.local_size};
+    struct ifaces ifs;
+    find_ifaces(a, &ifs);
+    l.specs = calloc((size_t)l.n, sizeof(*l.specs));
+    l.shares = calloc((size_t)l.n, sizeof(*l.shares));
+    int rc = l.specs == NULL || l.shares == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    if (rc < 0)
+        l.n = 0;
+    if (rc == 0)
+        rc = begin_output(a, err);
+    for (int i = 0; i < l.n && rc == 0; i++)
+        rc = fill_spec(a, &l.specs[i], i, &ifs, err);
+    if (rc == 0)
+        rc = share_cpus(a, &l, err);
+    if (rc == 0)
+        rc = worker_group_start(&a->group, a->base, a->cfg->log, l.specs, l.n, a->output, &cb, err);
+    if (rc == 0 && a->daemon > 0)
+        worker_group_protect(a->group, a->daemon);
+    launch_done(&l);
+    return rc;
+}
+
+int round_start(struct agent *a, const struct msg *m)
+{
+    struct dd_err err = {0};
+    plan_clear(&a->plan);
+    int rc = plan_of_msg(&a->plan, m, &err);
+    if (rc == 0)
+        rc = launch(a, &err);
+    if (rc == 0) {
+        a->state = AGENT_RUNNING;
+        dd_log(a->cfg->log, DD_LOG_INFO, "started %d workers (ranks %d-%d of %d) %.1f ms after start",
+               a->plan.local_size, a->plan.first_rank, a->plan.first_rank + a->plan.local_size - 1,
+               a->plan.world_size, (double)(dd_now_ns() - a->cfg->start_ns) / 1e6);
+        return 0;
+    }
+    dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
+    a->state = AGENT_IDLE;
+    agent_send(a, &(struct msg){.type = MSG_EXIT, .round = m->round, .code = rc == -ENOENT ? 127 : 126});
+    agent_send(a, &(struct msg){.type = MSG_DONE, .round = m->round});
+    return rc;
+}
+
+void round_stop(struct agent *a, int sig, unsigned grace_ms)
+{
+    if (a->group != NULL)
+        worker_group_stop(a->group, sig, grace_ms);
+}
+
+void round_free(struct agent *a)
+{
+    worker_group_free(a->group);
+    worker_output_free(a->output);
+    plan_clear(&a->plan);
+}

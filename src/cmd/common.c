@@ -1,0 +1,36 @@
+#include "cmd/common.h"
+
+#include "base/io.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
+                struct opt_result *res)
+{
+    struct dd_err err = {0};
+    if (opt_parse(t, values, argc, argv, environ, res, &err) < 0) {
+        (void)fprintf(stderr, "%s: %s\n", t->program, err.text);
+        return EXIT_USAGE;
+    }
+    if (res->ask == OPT_ASK_NOTHING)
+        return -1;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    int rc = opt_answer(t, res, &out);
+    if (rc == 0)
+        rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
+    return rc < 0 && rc != -EPIPE ? 1 : 0;
+}
+
+enum dd_log_level cmd_log_level(const char *name)
+{
+    static const char *const names[] = {
+        [DD_LOG_ERR] = "error", [DD_LOG_WARN] = "warning", [DD_LOG_NOTICE] = "notice",
+        [DD_LOG_INFO] = "info", [DD_LOG_DEBUG] = "debug",
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return (enum dd_log_level)i;
+    return DD_LOG_NOTICE;
+}

@@ -1,0 +1,300 @@
+/* ddrun: options, allocation, program and number of workers; then the agent under its guardian. */
+#include "agent/agent.h"
+#include "agent/guardian.h"
+#include "base/io.h"
+#include "cmd/common.h"
+#include "cmd/ddrun_options.h"
+#include "config.h"
+#include "launch/emulate.h"
+#include "net/addr.h"
+#include "node/cpu.h"
+#include "node/gpu.h"
+#include "worker/program.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { GUARDIAN_EXTRA_MS = 5000 }; /* beyond the workers' grace, for ddrund to tell the other nodes */
+
+/* One run of ddrun on one node, put together step by step. */
+struct run {
+    const struct ddrun_options *o;
+    struct dd_log log;
+    uint64_t start_ns;
+    char *const *script; /* SCRIPT and its arguments */
+    const struct emulate *emulate; /* NULL: a real node */
+    char source_addr[32];          /* of a simulated node */
+    char hostname[256];
+    struct dd_strv env, local_addrs, program;
+    struct alloc *alloc;
+    int slots;
+    char ddrund[PATH_MAX];
+    struct agent_cfg agent;
+};
+
+static void run_done(struct run *r)
+{
+    dd_strv_done(&r->env);
+    dd_strv_done(&r->local_addrs);
+    dd_strv_done(&r->program);
+    alloc_free(r->alloc);
+    r->alloc = NULL;
+}
+
+static int local_addrs(struct run *r, struct dd_err *err)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    size_t n = 0;
+    int rc = net_ifaces(&ifs, &n, err);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        char text[NET_ADDR_TEXT];
+        rc = dd_strv_push(&r->local_addrs, net_addr_host(&ifs[i].addr, text));
+    }
+    return rc == -ENOMEM ? dd_err_set(err, rc, "out of memory") : rc;
+}
+
+/* Which job, which nodes, which of them am I. */
+static int find_alloc(struct run *r, int index, struct dd_err *err)
+{
+    const struct ddrun_options *o = r->o;
+    if (r->emulate != NULL)
+        return emulate_alloc(&r->alloc, r->emulate, index, err);
+    struct alloc_input in = {
+        .env = r->env.v,
+        .hostname = r->hostname,
+        .local_addrs = r->local_addrs.v,
+        .read_file = dd_read_file,
+        .min_nodes = o->nnodes.min,
+        .max_nodes = o->nnodes.max,
+        .node_rank = o->node_rank,
+        .master_addr = o->master_addr,
+        .master_port = o->master_port,
+        .rdzv_endpoint = o->rdzv_endpoint,
+        .rdzv_id = o->rdzv_id,
+        .hosts = o->hosts,
+        .hostfile = o->hostfile,
+        .have_nproc = o->nproc_per_node != NULL,
+    };
+    if (getrandom(&in.nonce, sizeof(in.nonce), 0) < 0)
+        return dd_err_set(err, -errno, "no random numbers: %m");
+    if (o->standalone)
+        in.min_nodes = in.max_nodes = 1;
+    return alloc_find(&r->alloc, &in, err);
+}
+
+/* A simulated node's share of the GPUs, as its CUDA_VISIBLE_DEVICES. */
+static int share_gpus(struct run *r, int index, int count, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv ids = {0};
+    DD_AUTO(buf) struct dd_buf mine = DD_BUF_INIT(4096);
+    const char *visible = dd_env_get(r->env.v, "CUDA_VISIBLE_DEVICES");
+    int each = count / r->emulate->nnodes;
+    int rc = visible != NULL ? dd_strv_split(&ids, visible, ",") : 0;
+    for (int i = 0; visible == NULL && i < count && rc == 0; i++)
+        rc = dd_strv_pushf(&ids, "%d", i);
+    for (int i = index * each; i < (index + 1) * each && i < (int)ids.n && rc == 0; i++)
+        rc = dd_buf_printf(&mine, "%s%s", mine.len > 0 ? "," : "", ids.v[i]);
+    const char *text = rc == 0 ? dd_buf_str(&mine) : NULL;
+    rc = text == NULL ? -ENOMEM : dd_env_set(&r->env, "CUDA_VISIBLE_DEVICES", text);
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+}
+
+static int count_slots(struct run *r, int index, struct dd_err *err)
+{
+    struct node_gpus gpus;
+    struct node_cpus cpus = {0};
+    int rc = node_gpus_count(&gpus, r->env.v, "", err);
+    if (rc == 0 && r->emulate != NULL && gpus.count >= r->emulate->nnodes) {
+        rc = share_gpus(r, index, gpus.count, err);
+        gpus.count /= r->emulate->nnodes;
+    }
+    if (rc == 0)
+        rc = node_cpus_get(&cpus, err);
+    if (rc < 0)
+        return rc;
+    const char *spec = r->o->nproc_per_node;
+    if (spec == NULL)
+        spec = gpus.count > 0 ? "gpu" : "1";
+    rc = node_nproc(spec, &gpus, cpus.count, err);
+    node_cpus_done(&cpus);
+    if (rc < 0)
+        return dd_err_where(err, rc, "--nproc-per-node");
+    r->slots = rc;
+    return 0;
+}
+
+static int find_program(struct run *r, struct dd_err *err)
+{
+    const struct program_spec spec = {.argv = r->script,
+                                      .module = r->o->module,
+                                      .no_python = r->o->no_python,
+                                      .env = r->env.v};
+    if (r->o->module && r->o->no_python)
+        return dd_err_set(err, -EINVAL, "--module and --no-python exclude each other; say one of them");
+    return program_resolve(&r->program, &spec, err);
+}
+
+/* ddrund lies beside ddrun, in the build directory as in the installed tree. */
+static int find_ddrund(struct run *r, struct dd_err *err)
+{
+    ssize_t n = readlink("/proc/self/exe", r->ddrund, sizeof(r->ddrund) - sizeof("ddrund"));
+    if (n > 0) {
+        r->ddrund[n] = '\0';
+        char *slash = strrchr(r->ddrund, '/');
+        (void)snprintf(slash + 1, sizeof("ddrund"), "ddrund");
+        if (access(r->ddrund, X_OK) == 0)
+            return 0;
+    }
+    (void)snprintf(r->ddrund, sizeof(r->ddrund), "%s/ddrund", BINDIR);
+    if (access(r->ddrund, X_OK) == 0)
+        return 0;
+    return dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s", r->ddrund);
+}
+
+static enum slurm_env slurm_env(const char *name)
+{
+    return strcmp(name, "keep") == 0    ? SLURM_ENV_KEEP
+           : strcmp(name, "strip") == 0 ? SLURM_ENV_STRIP
+                                        : SLURM_ENV_REWRITE;
+}
+
+static const char *node_name(const struct run *r)
+{
+    const struct alloc *a = r->alloc;
+    const char *name = a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : NULL;
+    return name != NULL && (a->index > 0 || hostlist_count(a->nodes) == (size_t)a->nnodes)
+               ? name
+               : r->hostname;
+}
+
+static void fill_agent(struct run *r)
+{
+    const struct ddrun_options *o = r->o;
+    r->agent = (struct agent_cfg){
+        .alloc = r->alloc,
+        .node_name = node_name(r),
+        .env = r->env.v,
+        .program = &r->program,
+        .slots = r->slots,
+        .max_restarts = o->max_restarts,
+        .rdzv_timeout_ns = o->rdzv_timeout,
+        .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS),
+        .output = {.log_dir = o->log_dir,
+                   .redirects = o->redirects,
+                   .tee = o->tee,
+                   .local_ranks_filter = o->local_ranks_filter,
+                   .role = o->role,
+                   .label = o->label},
+        .role = o->role,
+        .slurm_env = slurm_env(o->slurm_env),
+        .bind_cpus = strcmp(o->bind, "auto") == 0,
+        .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
+        .listen_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
+        .iface = o->iface,
+        .key_in = {.env = r->env.v,
+                   .key_file = o->key_file,
+                   .psk = r->alloc->psk,
+                   .munge_socket = o->munge_socket,
+                   .job_id = r->alloc->job_id,
+                   .insecure = o->insecure},
+        .ddrund = r->ddrund,
+        .log = &r->log,
+        .start_ns = r->start_ns,
+    };
+    if (r->alloc->nnodes > 1)
+        (void)snprintf(r->log.who, sizeof(r->log.who), "ddrun[%.60s]", r->agent.node_name);
+}
+
+static int prepare(struct run *r, int index, struct dd_err *err)
+{
+    if (gethostname(r->hostname, sizeof(r->hostname) - 1) < 0)
+        return dd_err_set(err, -errno, "cannot get this host's name: %m");
+    if (r->emulate != NULL)
+        emulate_addr(r->emulate, index, r->source_addr);
+    int rc = dd_strv_copy(&r->env, environ);
+    if (rc == 0)
+        rc = local_addrs(r, err);
+    if (rc == 0)
+        rc = find_alloc(r, index, err);
+    for (size_t i = 0; rc == 0 && i < r->alloc->warnings.n; i++)
+        dd_log(&r->log, DD_LOG_WARN, "%s", r->alloc->warnings.v[i]);
+    if (rc == 0)
+        rc = count_slots(r, index, err);
+    if (rc == 0)
+        rc = find_program(r, err);
+    if (rc == 0)
+        rc = find_ddrund(r, err);
+    if (rc == 0)
+        fill_agent(r);
+    return rc;
+}
+
+static int run_agent(void *arg)
+{
+    struct run *r = arg;
+    int code = agent_run(&r->agent);
+    run_done(r);
+    return code;
+}
+
+/* The whole of one node; a simulated one is run in a process of its own. */
+static int run_node(void *arg, int index)
+{
+    struct run *r = arg;
+    struct dd_err err = {0};
+    if (prepare(r, index, &err) < 0) {
+        dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
+        run_done(r);
+        return EXIT_USAGE;
+    }
+    int code = guardian_run(run_agent, r, r->agent.grace_ms + GUARDIAN_EXTRA_MS, &r->log);
+    run_done(r);
+    return code;
+}
+
+static int run_simulated(struct run *r)
+{
+    struct emulate e = {.nnodes = r->o->simulate_nodes};
+    if (getrandom(&e.random, sizeof(e.random), 0) < 0 ||
+        getrandom(e.secret, sizeof(e.secret), 0) < 0) {
+        dd_log(&r->log, DD_LOG_ERR, "no random numbers: %m");
+        return 1;
+    }
+    r->emulate = &e;
+    struct dd_err err = {0};
+    int rc = prepare(r, 0, &err); /* what is wrong for one is wrong for all: said once */
+    run_done(r);
+    if (rc < 0) {
+        dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
+        return EXIT_USAGE;
+    }
+    (void)snprintf(r->log.who, sizeof(r->log.who), "ddrun");
+    return emulate_run(&e, run_node, r, &r->log);
+}
+
+int main(int argc, char **argv)
+{
+    struct ddrun_options o = {0};
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    uint64_t start_ns = dd_now_ns();
+    int code = cmd_options(&ddrun_options, &o, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}};
+    r.log.level = cmd_log_level(o.log_level);
+    if (res.script >= argc) {
+        dd_log(&r.log, DD_LOG_ERR, "no SCRIPT was given; write for example: ddrun --nproc-per-node=2 train.py");
+        return EXIT_USAGE;
+    }
+    DD_AUTO(strv) struct dd_strv script = {0};
+    if (dd_strv_push(&script, argv[res.script]) < 0 || dd_strv_copy(&script, argv + res.args) < 0)
+        return 1;
+    r.script = script.v;
+    (void)signal(SIGPIPE, SIG_IGN);
+    return o.simulate_nodes > 0 ? run_simulated(&r) : run_node(&r, -1);
+}

@@ -1,0 +1,40 @@
+/* ddrun's options: the rows and the struct that they fill. */
+#ifndef DD_CMD_DDRUN_OPTIONS_H
+#define DD_CMD_DDRUN_OPTIONS_H
+
+#include "base/opt.h"
+
+struct node_range {
+    int min, max; /* 0: not said */
+};
+
+struct ddrun_options {
+    struct node_range nnodes;
+    const char *nproc_per_node;
+    int node_rank;
+    const char *hosts, *hostfile;
+    bool standalone;
+    int simulate_nodes;
+
+    const char *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf;
+    const char *master_addr;
+    int master_port;
+    const char *iface;
+    uint64_t rdzv_timeout;
+    const char *key_file, *munge_socket;
+    bool insecure;
+
+    bool module, no_python;
+    const char *role, *bind, *slurm_env;
+
+    int max_restarts;
+    uint64_t shutdown_timeout, monitor_interval;
+
+    bool label;
+    const char *log_dir, *redirects, *tee, *local_ranks_filter;
+    const char *log_level;
+};
+
+extern const struct opt_table ddrun_options;
+
+#endif

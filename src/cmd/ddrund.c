@@ -1,0 +1,282 @@
+/* ddrund: the daemon of one job, started by its host's agent, or a standing store. */
+#include "base/io.h"
+#include "cmd/common.h"
+#include "config.h"
+#include "daemon/config.h"
+#include "daemon/daemon.h"
+#include "net/addr.h"
+#include "net/listen.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+struct options {
+    const char *listen;
+    bool insecure;
+    const char *key_file;
+    const char *old_clients;
+    uint64_t max_memory, max_value;
+    const char *log_level;
+    int job_fd;
+};
+
+#define FIELD(name) OPT_FIELD(struct options, name)
+
+static const struct opt_row rows[] = {
+    {.name = "listen",
+     .kind = OPT_STRING,
+     .metavar = "ADDR:PORT",
+     .example = "127.0.0.1:29500",
+     .group = "Service",
+     .help = "stand alone and serve a store here; port 0 takes a free one",
+     .more = "The address is printed once it is served: 'ddrund: listening on ADDR:PORT'.",
+     FIELD(listen)},
+    {.name = "insecure",
+     .kind = OPT_FLAG,
+     .group = "Service",
+     .help = "answer everybody who can reach the port",
+     FIELD(insecure)},
+    {.name = "key-file",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .example = "~/.ddrun.key",
+     .group = "Service",
+     .help = "file with a secret, readable by you alone; then only your own processes are answered",
+     FIELD(key_file)},
+    {.name = "old-clients",
+     .kind = OPT_STRING,
+     .metavar = "VERSION",
+     .def = "refuse",
+     .choices = "refuse,1.13,2.1",
+     .group = "Service",
+     .help = "serve clients of PyTorch before 2.2 as well, which number their operations differently",
+     FIELD(old_clients)},
+    {.name = "max-memory",
+     .kind = OPT_BYTES,
+     .metavar = "BYTES",
+     .def = "8G",
+     .group = "Limits",
+     .help = "most that all keys and values may take",
+     FIELD(max_memory)},
+    {.name = "max-value",
+     .kind = OPT_BYTES,
+     .metavar = "BYTES",
+     .def = "64M",
+     .group = "Limits",
+     .help = "most that one value may take",
+     FIELD(max_value)},
+    {.name = "log-level",
+     .kind = OPT_STRING,
+     .metavar = "LEVEL",
+     .def = "notice",
+     .choices = "error,warning,notice,info,debug",
+     .group = "Messages",
+     .help = "how much is said",
+     FIELD(log_level)},
+    {.name = "job-fd",
+     .kind = OPT_INT,
+     .metavar = "FD",
+     .def = "-1",
+     .min = -1,
+     .max = 1 << 20,
+     .no_env = true,
+     .hidden = true,
+     .group = "Service",
+     .help = "configuration of a job, from its host's agent",
+     FIELD(job_fd)},
+};
+
+static const struct opt_table table = {
+    .program = "ddrund",
+    .version = PACKAGE_VERSION,
+    .usage = "--listen=ADDR:PORT [options]",
+    .about = "Serves a store that speaks PyTorch's c10d protocol. ddrun starts a ddrund of its own "
+             "for each job; a standing one serves torchrun's agents and whoever else comes.",
+    .env_prefixes = "DDRUND_",
+    OPT_ROWS(rows),
+};
+
+struct main_loop {
+    struct event_base *base;
+    struct daemon *daemon;
+    struct event *signals[4];
+    int code;
+};
+
+static void on_over(void *arg, int code)
+{
+    struct main_loop *l = arg;
+    (void)code; /* the job's code is ddrun's; ours says that we did our work */
+    event_base_loopbreak(l->base);
+}
+
+static void on_signal(evutil_socket_t sig, short what, void *arg)
+{
+    (void)what;
+    struct main_loop *l = arg;
+    if (l->daemon != NULL && sig != SIGUSR1 && sig != SIGUSR2)
+        daemon_stop(l->daemon);
+}
+
+static int watch_signals(struct main_loop *l)
+{
+    static const int sigs[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++) {
+        l->signals[i] = evsignal_new(l->base, sigs[i], on_signal, l);
+        if (l->signals[i] == NULL || event_add(l->signals[i], NULL) < 0)
+            return -ENOMEM;
+    }
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+    return 0;
+}
+
+static void raise_nofile(void)
+{
+    struct rlimit rl;
+    if (getrlimit(RLIMIT_NOFILE, &rl) < 0)
+        return;
+    rl.rlim_cur = rl.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &rl);
+}
+
+static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err)
+{
+    l->base = event_base_new();
+    if (l->base == NULL || watch_signals(l) < 0)
+        return dd_err_set(err, -ENOMEM, "cannot make an event loop");
+    cfg->on_over = on_over;
+    cfg->arg = l;
+    int rc = daemon_new(&l->daemon, l->base, cfg, err);
+    if (rc == 0)
+        event_base_dispatch(l->base);
+    daemon_free(l->daemon);
+    for (size_t i = 0; i < sizeof(l->signals) / sizeof(l->signals[0]); i++)
+        if (l->signals[i] != NULL)
+            event_free(l->signals[i]);
+    event_base_free(l->base);
+    return rc;
+}
+
+static int run_job(int fd, struct dd_log *log, const struct store_limits *limits, struct dd_err *err)
+{
+    struct main_loop l = {0};
+    struct daemon_config c = {0};
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    int rc = daemon_config_read(&c, fd, err);
+    if (rc == 0)
+        rc = hostlist_parse(&nodes, c.nodes, err);
+    if (rc < 0) {
+        daemon_config_done(&c);
+        return rc;
+    }
+    log->level = (enum dd_log_level)c.log_level;
+    (void)fcntl(c.listen_fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(c.host_fd, F_SETFD, FD_CLOEXEC);
+    struct daemon_cfg cfg = {
+        .job_id = c.job_id,
+        .nnodes = c.nnodes,
+        .max_restarts = c.max_restarts,
+        .rdzv_timeout_ns = c.rdzv_timeout_ns,
+        .nodes = nodes,
+        .listen_fd = c.listen_fd,
+        .port = (uint16_t)c.port,
+        .host_fd = c.host_fd,
+        .key = c.key,
+        .key_in = {.env = environ, .munge_socket = c.munge_socket, .job_id = c.job_id,
+                   .insecure = c.key.method == NET_KEY_NONE},
+        .limits = *limits,
+        .open_store = c.key.method == NET_KEY_NONE,
+        .log = log,
+    };
+    rc = serve(&l, &cfg, err);
+    daemon_config_done(&c);
+    return rc;
+}
+
+static enum store_old_clients old_clients(const char *name)
+{
+    return strcmp(name, "1.13") == 0  ? STORE_OLD_113
+           : strcmp(name, "2.1") == 0 ? STORE_OLD_21
+                                      : STORE_OLD_REFUSE;
+}
+
+static int check_key(const struct options *o, struct dd_err *err)
+{
+    struct net_key key;
+    const struct net_key_input in = {.env = environ, .key_file = o->key_file, .job_id = ""};
+    if (o->insecure)
+        return 0;
+    int rc = net_key_guest(&key, &in, err);
+    if (rc == 0 && key.method != NET_KEY_SHARED)
+        rc = dd_err_set(err, -ENOKEY,
+                        "without a key everybody who can reach the port is answered: say --insecure if "
+                        "that is meant, or --key-file=FILE to answer only your own processes");
+    return rc;
+}
+
+static int run_standing(const struct options *o, const struct dd_log *log,
+                        const struct store_limits *limits, struct dd_err *err)
+{
+    struct main_loop l = {0};
+    char host[256];
+    uint16_t port;
+    struct net_addr addr;
+    char text[NET_ADDR_TEXT + 8];
+    int rc = net_split_hostport(o->listen, host, sizeof(host), &port, err);
+    if (rc == 0)
+        rc = check_key(o, err);
+    if (rc < 0)
+        return rc;
+    int fd = net_listen(host, &port, 1, &port, err);
+    if (fd < 0)
+        return fd;
+    struct daemon_cfg cfg = {.listen_fd = fd,
+                             .port = port,
+                             .host_fd = -1,
+                             .limits = *limits,
+                             .old = old_clients(o->old_clients),
+                             .open_store = o->insecure,
+                             .log = log};
+    if (net_addr_parse(&addr, host[0] != '\0' ? host : "::", port) < 0)
+        (void)snprintf(text, sizeof(text), "%.40s:%u", host, port);
+    else
+        (void)net_addr_text(&addr, text);
+    (void)printf("ddrund: listening on %s\n", text);
+    (void)fflush(stdout);
+    return serve(&l, &cfg, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    struct store_limits limits;
+    struct dd_err err = {0};
+    int code = cmd_options(&table, &o, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    struct dd_log log = {.fd = STDERR_FILENO, .who = "ddrund", .level = cmd_log_level(o.log_level)};
+    store_limits_default(&limits);
+    limits.max_bytes = o.max_memory;
+    limits.max_value = o.max_value;
+    raise_nofile();
+    int rc = 0;
+    if (res.script < argc)
+        rc = dd_err_set(&err, -EINVAL, "'%s' is too much: ddrund takes options only", argv[res.script]);
+    else if (o.job_fd >= 0)
+        rc = run_job(o.job_fd, &log, &limits, &err);
+    else if (o.listen != NULL)
+        rc = run_standing(&o, &log, &limits, &err);
+    else
+        rc = dd_err_set(&err, -EINVAL, "say where to listen, for example --listen=127.0.0.1:29500");
+    if (rc < 0)
+        dd_log(&log, DD_LOG_ERR, "%s", err.text);
+    return rc < 0 ? EXIT_USAGE : 0;
+}

@@ -1,0 +1,108 @@
+#include "daemon/config.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "rdzv/plan.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static void hex(char out[2 * NET_KEY_LEN + 1], const unsigned char bytes[NET_KEY_LEN])
+{
+    for (size_t i = 0; i < NET_KEY_LEN; i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static int unhex(unsigned char out[NET_KEY_LEN], const char *text)
+{
+    if (strlen(text) != 2 * NET_KEY_LEN || strspn(text, "0123456789abcdef") != 2 * NET_KEY_LEN)
+        return -EPROTO;
+    for (size_t i = 0; i < NET_KEY_LEN; i++) {
+        const char pair[3] = {text[2 * i], text[2 * i + 1], '\0'};
+        out[i] = (unsigned char)strtoul(pair, NULL, 16);
+    }
+    return 0;
+}
+
+int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
+{
+    char key[2 * NET_KEY_LEN + 1];
+    hex(key, c->key.bytes);
+    json_t *o = json_pack("{s:s s:s s:i s:i s:I s:i s:i s:i s:i s:i s:s s:s s:s*}", "job_id", c->job_id,
+                          "nodes", c->nodes, "nnodes", c->nnodes, "max_restarts", c->max_restarts,
+                          "rdzv_timeout_ns", (json_int_t)c->rdzv_timeout_ns, "port", c->port,
+                          "listen_fd", c->listen_fd, "host_fd", c->host_fd, "log_level",
+                          c->log_level, "method", (int)c->key.method, "key", key, "key_source",
+                          c->key.source, "munge_socket", c->munge_socket);
+    DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    if (text == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory for the daemon's configuration");
+    DD_AUTO(fd) int fd = memfd_create("ddrund", MFD_CLOEXEC);
+    if (fd < 0)
+        return dd_err_set(err, -errno, "cannot make an anonymous file: %m");
+    int rc = dd_write_full(fd, text, strlen(text));
+    if (rc < 0 || lseek(fd, 0, SEEK_SET) < 0)
+        return dd_err_set(err, rc < 0 ? rc : -errno, "cannot write the daemon's configuration");
+    return DD_TAKE_FD(fd);
+}
+
+static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
+{
+    const char *job_id;
+    const char *nodes;
+    const char *key;
+    const char *source;
+    const char *socket = NULL;
+    json_int_t timeout;
+    int method;
+    json_error_t je;
+    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:I s:i s:i s:i s:i s:i s:s s:s s?s}", "job_id", &job_id,
+                       "nodes", &nodes, "nnodes", &c->nnodes, "max_restarts", &c->max_restarts,
+                       "rdzv_timeout_ns", &timeout, "port", &c->port, "listen_fd", &c->listen_fd,
+                       "host_fd", &c->host_fd, "log_level", &c->log_level, "method", &method, "key",
+                       &key, "key_source", &source, "munge_socket", &socket) < 0)
+        return dd_err_set(err, -EPROTO, "the configuration is not one: %s", je.text);
+    if (c->nnodes < 1 || c->nnodes > PLAN_MAX_NODES || c->port < 1 || c->port > 65535 ||
+        method < 0 || method >= NET_KEY_METHOD_MAX || unhex(c->key.bytes, key) < 0)
+        return dd_err_set(err, -EPROTO, "the configuration has a value out of range");
+    c->rdzv_timeout_ns = (uint64_t)timeout;
+    c->key.method = (enum net_key_method)method;
+    (void)snprintf(c->key.source, sizeof(c->key.source), "%s", source);
+    c->job_id = strdup(job_id);
+    c->nodes = strdup(nodes);
+    c->munge_socket = socket != NULL ? strdup(socket) : NULL;
+    if (c->job_id == NULL || c->nodes == NULL || (socket != NULL && c->munge_socket == NULL))
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    return 0;
+}
+
+int daemon_config_read(struct daemon_config *ret, int fd, struct dd_err *err)
+{
+    DD_AUTO(file) FILE *f = fdopen(fd, "r");
+    if (f == NULL)
+        return dd_err_set(err, -errno, "file descriptor %d cannot be read: %m", fd);
+    json_error_t je;
+    json_t *o = json_loadf(f, JSON_REJECT_DUPLICATES, &je);
+    if (o == NULL)
+        return dd_err_set(err, -EPROTO, "the configuration is not JSON: %s", je.text);
+    struct daemon_config c = {0};
+    int rc = unpack(&c, o, err);
+    json_decref(o);
+    if (rc < 0)
+        daemon_config_done(&c);
+    else
+        *ret = c;
+    return rc;
+}
+
+void daemon_config_done(struct daemon_config *c)
+{
+    free(c->job_id);
+    free(c->nodes);
+    free(c->munge_socket);
+    memset(c, 0, sizeof(*c));
+}

@@ -1,0 +1,31 @@
+/* What the host's agent tells the daemon that it starts: one JSON object on an inherited file. */
+#ifndef DD_DAEMON_CONFIG_H
+#define DD_DAEMON_CONFIG_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "net/key.h"
+
+#include <stdint.h>
+
+struct daemon_config {
+    char *job_id;
+    char *nodes; /* folded host list */
+    int nnodes;
+    int max_restarts;
+    uint64_t rdzv_timeout_ns;
+    int port;
+    int listen_fd; /* numbers of inherited descriptors */
+    int host_fd;
+    int log_level;
+    struct net_key key;
+    char *munge_socket; /* NULL: the default */
+};
+
+/* Writes it into an anonymous file and returns the descriptor (close-on-exec), or -errno. */
+int daemon_config_write(const struct daemon_config *c, struct dd_err *err);
+/* Reads and closes fd. Gives the content of *ret. */
+int daemon_config_read(struct daemon_config *ret, int fd, struct dd_err *err);
+void daemon_config_done(struct daemon_config *c);
+
+#endif

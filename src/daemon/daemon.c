@@ -1,0 +1,202 @@
+#include "daemon/daemon.h"
+
+#include "base/io.h"
+#include "daemon/inner.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+
+enum {
+    GOODBYE_S = 5, /* agents that have been told FINISH leave by themselves within this time */
+    /* A scheduler signals agents and daemon alike. An agent's word says more (which signal, which
+     * node), so it may come first. */
+    STOP_MS = 300,
+};
+
+static void over(struct daemon *d)
+{
+    if (d->over)
+        return;
+    d->over = true;
+    d->cfg.on_over(d->cfg.arg, d->machine != NULL ? rdzv_code(d->machine) : 0);
+}
+
+static void on_end(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    over(arg);
+}
+
+/* Finished, and everybody has left: then the store is needed no longer either. */
+static void check_over(struct daemon *d)
+{
+    if (d->machine == NULL || rdzv_state(d->machine) != RDZV_FINISHED || d->over)
+        return;
+    struct timeval t = {.tv_sec = rdzv_members(d->machine) > 0 ? GOODBYE_S : 0};
+    if (rdzv_members(d->machine) == 0 || !evtimer_pending(d->end, NULL))
+        evtimer_add(d->end, &t);
+}
+
+void daemon_step(struct daemon *d, const struct rdzv_event *e)
+{
+    enum rdzv_state before = rdzv_state(d->machine);
+    int rc = rdzv_step(d->machine, e);
+    if (rc < 0)
+        dd_log(d->cfg.log, DD_LOG_WARN, "event %d of member %d refused in state %s", (int)e->kind,
+               e->id, rdzv_state_name(before));
+    enum rdzv_state after = rdzv_state(d->machine);
+    if (after != before)
+        dd_log(d->cfg.log, DD_LOG_DEBUG, "event=transition from=%s to=%s round=%d members=%d",
+               rdzv_state_name(before), rdzv_state_name(after), rdzv_round(d->machine),
+               rdzv_members(d->machine));
+    if (after != RDZV_GATHERING) {
+        evtimer_del(d->progress);
+        evtimer_del(d->deadline);
+    }
+    guests_run_actions(d);
+    check_over(d);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    daemon_step(arg, &(struct rdzv_event){.kind = RDZV_DEADLINE, .id = -1, .text = ""});
+}
+
+/* "3 of 4 nodes here, waiting for node3", first after 5 s, then at growing intervals. */
+static void on_progress(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct daemon *d = arg;
+    uint64_t waited = (dd_now_ns() - d->start_ns) / DD_NS_PER_S;
+    struct timeval t = {.tv_sec = (time_t)(waited < 60 ? waited : 60)};
+    DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
+    char text[1024];
+    if (rdzv_missing(d->machine, &missing) == 0) {
+        const char *names = dd_buf_str(&missing);
+        (void)snprintf(text, sizeof(text), "%d of %d nodes here, waiting for %.800s",
+                       rdzv_members(d->machine), d->cfg.nnodes, names == NULL ? "?" : names);
+        struct guest *g;
+        LIST_FOREACH(g, &d->guests, entry)
+            if (g->is_host)
+                guest_send(g, &(struct msg){.type = MSG_STATUS, .text = text});
+    }
+    evtimer_add(d->progress, &t);
+}
+
+static void on_stop(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    daemon_step(arg, &(struct rdzv_event){.kind = RDZV_STOP_REQUEST,
+                                          .id = -1,
+                                          .signal = SIGTERM,
+                                          .text = "stopped by a signal to ddrund"});
+}
+
+static struct timeval tv_of_ns(uint64_t ns)
+{
+    return (struct timeval){.tv_sec = (time_t)(ns / DD_NS_PER_S),
+                            .tv_usec = (suseconds_t)(ns % DD_NS_PER_S / 1000)};
+}
+
+static int start_job(struct daemon *d, struct dd_err *err)
+{
+    const struct rdzv_cfg rc = {.nnodes = d->cfg.nnodes,
+                                .max_restarts = d->cfg.max_restarts,
+                                .master_port = d->cfg.port,
+                                .nodes = d->cfg.nodes};
+    d->by_id = calloc((size_t)d->cfg.nnodes, sizeof(struct guest *));
+    d->free_ids = calloc((size_t)d->cfg.nnodes, sizeof(*d->free_ids));
+    if (d->by_id == NULL || d->free_ids == NULL || rdzv_new(&d->machine, &rc) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory for %d nodes", d->cfg.nnodes);
+    for (int id = d->cfg.nnodes - 1; id >= 0; id--)
+        d->free_ids[d->nfree++] = id;
+    struct timeval deadline = tv_of_ns(d->cfg.rdzv_timeout_ns);
+    struct timeval first = {.tv_sec = 5};
+    d->deadline = evtimer_new(d->base, on_deadline, d);
+    d->progress = evtimer_new(d->base, on_progress, d);
+    d->stop = evtimer_new(d->base, on_stop, d);
+    if (d->deadline == NULL || d->progress == NULL || d->stop == NULL || evtimer_add(d->deadline, &deadline) < 0 ||
+        evtimer_add(d->progress, &first) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory for timers");
+    int fd = d->cfg.host_fd;
+    d->cfg.host_fd = -1;
+    return guests_add_host(d, fd, err);
+}
+
+static void on_agent(void *arg, int fd)
+{
+    struct daemon *d = arg;
+    if (d->machine == NULL)
+        close(fd); /* standing: a store, no job to join */
+    else
+        guests_accept(d, fd);
+}
+
+static void on_worker(void *arg, int fd)
+{
+    struct daemon *d = arg;
+    admission_worker(d->admission, fd);
+}
+
+int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon_cfg *cfg,
+               struct dd_err *err)
+{
+    struct daemon *d = calloc(1, sizeof(*d));
+    if (d == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    d->cfg = *cfg;
+    d->base = base;
+    d->start_ns = dd_now_ns();
+    LIST_INIT(&d->guests);
+    LIST_INIT(&d->accepting);
+    const struct door_cb cb = {.on_agent = on_agent, .on_worker = on_worker, .arg = d};
+    d->end = evtimer_new(base, on_end, d);
+    int rc = d->end == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    if (rc == 0)
+        rc = store_server_new(&d->store, base, cfg->log, &cfg->limits, cfg->old, err);
+    if (rc == 0)
+        rc = admission_new(&d->admission, d, err);
+    if (rc == 0)
+        rc = door_new(&d->door, base, cfg->listen_fd, cfg->log, &cb, err);
+    if (rc == 0 && cfg->job_id != NULL)
+        rc = start_job(d, err);
+    if (rc < 0) {
+        daemon_free(d);
+        return rc;
+    }
+    *ret = d;
+    return 0;
+}
+
+void daemon_stop(struct daemon *d)
+{
+    struct timeval t = {.tv_usec = STOP_MS * 1000};
+    if (d->machine == NULL || rdzv_state(d->machine) == RDZV_FINISHED)
+        over(d);
+    else if (!evtimer_pending(d->stop, NULL))
+        evtimer_add(d->stop, &t);
+}
+
+void daemon_free(struct daemon *d)
+{
+    if (d == NULL)
+        return;
+    door_free(d->door);
+    guests_free(d);
+    store_server_free(d->store); /* tells admission that its connections are gone */
+    admission_free(d->admission);
+    rdzv_free(d->machine);
+    struct event *timers[] = {d->progress, d->deadline, d->stop, d->end};
+    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
+        if (timers[i] != NULL)
+            event_free(timers[i]);
+    free(d->by_id);
+    free(d->free_ids);
+    free(d);
+}

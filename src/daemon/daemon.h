@@ -1,0 +1,43 @@
+/* The daemon: one listening socket, the agents' links, the round machine and the store of one job;
+ * or, standing alone, a store for whoever comes. */
+#ifndef DD_DAEMON_DAEMON_H
+#define DD_DAEMON_DAEMON_H
+
+#include "base/err.h"
+#include "base/log.h"
+#include "hostlist/hostlist.h"
+#include "net/key.h"
+#include "store/server.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct event_base;
+struct daemon;
+
+struct daemon_cfg {
+    const char *job_id;              /* NULL: standing, no job of its own; all below is borrowed for good */
+    int nnodes;
+    int max_restarts;
+    uint64_t rdzv_timeout_ns;        /* from the start until all nodes must be here */
+    const struct hostlist *nodes;    /* names for messages; may be fewer than nnodes */
+    int listen_fd;                   /* taken */
+    uint16_t port;                   /* where it listens */
+    int host_fd;                     /* taken: socketpair to the host's agent, -1 when standing */
+    struct net_key key;
+    struct net_key_input key_in;
+    struct store_limits limits;
+    enum store_old_clients old;
+    bool open_store;                 /* answer workers without asking whose they are (--insecure) */
+    const struct dd_log *log;
+    void (*on_over)(void *arg, int code); /* the job is over and everybody has been told */
+    void *arg;
+};
+
+int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon_cfg *cfg,
+               struct dd_err *err);
+/* Somebody wants it to end (a signal). Standing: at once. on_over follows. */
+void daemon_stop(struct daemon *d);
+void daemon_free(struct daemon *d);
+
+#endif

@@ -1,0 +1,308 @@
+/* The agents: from their links to the machine's events, and from its actions to messages. */
+#include "daemon/inner.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXTRA_GUESTS = 256, HELLO_MS = 10000 }; /* links beyond the job's nodes; time for hello and TLS */
+
+struct accepting {
+    LIST_ENTRY(accepting) entry;
+    struct daemon *daemon;
+    struct link_accept *accept;
+};
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+void guest_send(struct guest *g, const struct msg *m)
+{
+    DD_AUTO(free) char *text = NULL;
+    int rc = msg_encode(&text, m);
+    if (rc == 0)
+        rc = link_send(g->link, FRAME_CONTROL, text, strlen(text));
+    if (rc < 0)
+        dd_log(g->daemon->cfg.log, DD_LOG_WARN, "cannot send '%s' to %s: %s", msg_type_name(m->type),
+               g->name, strerror(-rc));
+}
+
+static void guest_free(struct guest *g, bool bye)
+{
+    struct daemon *d = g->daemon;
+    if (g->id >= 0) {
+        d->by_id[g->id] = NULL;
+        d->free_ids[d->nfree++] = g->id;
+    }
+    admission_guest_gone(d->admission, g);
+    LIST_REMOVE(g, entry);
+    d->nguests--;
+    if (bye)
+        link_bye(g->link);
+    else
+        link_free(g->link);
+    free(g->addrs);
+    free(g);
+}
+
+static void send_plan(struct guest *g)
+{
+    DD_AUTO(plan) struct plan p = {0};
+    DD_AUTO(buf) struct dd_buf sizes = DD_BUF_INIT(MSG_MAX_BYTES / 2);
+    int rc = rdzv_plan(g->daemon->machine, g->id, &p);
+    if (rc == 0)
+        rc = plan_sizes_format(&sizes, p.sizes, p.nnodes);
+    if (rc < 0) {
+        dd_log(g->daemon->cfg.log, DD_LOG_ERR, "cannot make the plan of %s: %s", g->name,
+               strerror(-rc));
+        return;
+    }
+    char *text = (char *)(uintptr_t)dd_buf_str(&sizes);
+    guest_send(g, &(struct msg){.type = MSG_PLAN,
+                                .round = p.round,
+                                .node_rank = p.node_rank,
+                                .restart_count = p.restart_count,
+                                .max_restarts = p.max_restarts,
+                                .master_port = p.master_port,
+                                .addr = p.master_addr,
+                                .sizes = text,
+                                .nodes = p.nodes});
+}
+
+static void send_finish(struct guest *g, bool report)
+{
+    const struct rdzv *m = g->daemon->machine;
+    DD_AUTO(free) char *text = strdup(rdzv_text(m));
+    guest_send(g, &(struct msg){
+                      .type = MSG_FINISH, .code = rdzv_code(m), .report = report, .text = text});
+}
+
+static void run_action(struct daemon *d, struct rdzv_action *a)
+{
+    struct guest *g = a->id >= 0 ? d->by_id[a->id] : NULL;
+    if (a->kind == RDZV_DROP_STORE)
+        store_server_reset(d->store);
+    if (g == NULL)
+        return;
+    switch (a->kind) {
+    case RDZV_SEND_REFUSE:
+        dd_log(d->cfg.log, DD_LOG_WARN, "refused %s: %s", g->name, a->text);
+        guest_send(g, &(struct msg){.type = MSG_REFUSE, .text = a->text});
+        guest_free(g, true);
+        break;
+    case RDZV_SEND_PLAN:
+        send_plan(g);
+        break;
+    case RDZV_SEND_STOP:
+        guest_send(g, &(struct msg){.type = MSG_STOP,
+                                    .round = rdzv_round(d->machine),
+                                    .signal = a->signal});
+        break;
+    case RDZV_SEND_FINISH:
+        send_finish(g, a->report);
+        break;
+    case RDZV_DROP_STORE:
+        break;
+    }
+}
+
+void guests_run_actions(struct daemon *d)
+{
+    struct rdzv_action a;
+    while (rdzv_next_action(d->machine, &a))
+        run_action(d, &a);
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+static int take_addrs(struct guest *g, const struct dd_strv *addrs)
+{
+    g->addrs = calloc(addrs->n + 1, sizeof(*g->addrs));
+    if (g->addrs == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < addrs->n; i++)
+        if (net_addr_parse(&g->addrs[g->naddrs], addrs->v[i], 0) == 0)
+            g->naddrs++;
+    const struct net_addr *peer = link_peer(g->link); /* what it came from counts in any case */
+    if (peer->len > 0)
+        g->addrs[g->naddrs++] = *peer;
+    return 0;
+}
+
+static void on_join(struct guest *g, const struct msg *m)
+{
+    struct daemon *d = g->daemon;
+    if (g->id >= 0)
+        return;
+    (void)snprintf(g->name, sizeof(g->name), "%s", m->name);
+    if (d->nfree == 0) {
+        guest_send(g, &(struct msg){.type = MSG_REFUSE,
+                                    .text = (char[]){"all nodes of this job are here already"}});
+        guest_free(g, true);
+        return;
+    }
+    if (take_addrs(g, &m->addrs) < 0)
+        return;
+    g->id = d->free_ids[--d->nfree];
+    d->by_id[g->id] = g;
+    dd_log(d->cfg.log, DD_LOG_DEBUG, "event=join node=%s index=%lld slots=%lld", g->name,
+           (long long)m->index, (long long)m->slots);
+    daemon_step(d, &(struct rdzv_event){.kind = RDZV_JOIN,
+                                        .id = g->id,
+                                        .index = (int)m->index,
+                                        .nnodes = (int)m->nnodes,
+                                        .slots = (int)m->slots,
+                                        .name = g->name,
+                                        .addr = m->addr});
+}
+
+static void on_message(struct guest *g, const struct msg *m)
+{
+    struct daemon *d = g->daemon;
+    struct rdzv_event e = {.id = g->id,
+                           .round = (int)m->round,
+                           .local_rank = (int)m->local_rank,
+                           .code = (int)m->code,
+                           .signal = (int)m->signal,
+                           .text = m->text};
+    if (m->type != MSG_JOIN && g->id < 0)
+        return; /* nothing counts before JOIN */
+    switch (m->type) {
+    case MSG_JOIN:
+        on_join(g, m);
+        return;
+    case MSG_WHOIS_REPLY:
+        admission_reply(d->admission, g, m);
+        return;
+    case MSG_EXIT:
+        e.kind = RDZV_EXIT;
+        break;
+    case MSG_DONE:
+        e.kind = RDZV_DONE;
+        break;
+    case MSG_STOP_REQUEST:
+        e.kind = RDZV_STOP_REQUEST;
+        break;
+    case MSG_STATUS:
+    case MSG_REFUSE:
+    case MSG_PLAN:
+    case MSG_STOP:
+    case MSG_FINISH:
+    case MSG_WHOIS:
+    case MSG_TYPE_MAX:
+    default:
+        return; /* the daemon's own messages: not for it */
+    }
+    daemon_step(d, &e);
+}
+
+static void on_frame(void *arg, struct link *l, const struct frame *f)
+{
+    (void)l;
+    struct guest *g = arg;
+    DD_AUTO(msg) struct msg m = {0};
+    struct dd_err err = {0};
+    if (f->type != FRAME_CONTROL)
+        return;
+    if (msg_decode(&m, f->data, f->len, &err) < 0)
+        dd_log(g->daemon->cfg.log, DD_LOG_WARN, "a message of %s is not understood: %s", g->name,
+               err.text);
+    else
+        on_message(g, &m);
+}
+
+static void on_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    (void)l;
+    (void)clean;
+    struct guest *g = arg;
+    struct daemon *d = g->daemon;
+    int id = g->id;
+    char text[256];
+    (void)snprintf(text, sizeof(text), "%s",
+                   g->is_host ? "its ddrun ended" : (clean ? "it left the job" : why));
+    dd_log(d->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", g->name, clean, why);
+    guest_free(g, false);
+    if (id >= 0)
+        daemon_step(d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .text = text});
+}
+
+static void guest_new(struct daemon *d, struct link *link, bool is_host)
+{
+    struct guest *g = calloc(1, sizeof(*g));
+    if (g == NULL) {
+        link_free(link);
+        return;
+    }
+    *g = (struct guest){.daemon = d, .link = link, .id = -1, .is_host = is_host};
+    char name[256];
+    (void)snprintf(g->name, sizeof(g->name), "%s",
+                   dd_log_escape(name, sizeof(name), link_node(link), strlen(link_node(link))));
+    LIST_INSERT_HEAD(&d->guests, g, entry);
+    d->nguests++;
+    link_set_cb(link, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = g});
+}
+
+static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
+{
+    struct accepting *p = arg;
+    struct daemon *d = p->daemon;
+    (void)why; /* logged by the link, with the caller's name */
+    LIST_REMOVE(p, entry);
+    link_accept_free(a);
+    free(p);
+    if (l != NULL)
+        guest_new(d, l, false);
+}
+
+void guests_accept(struct daemon *d, int fd)
+{
+    const struct link_accept_cfg cfg = {.job_id = d->cfg.job_id,
+                                        .key = &d->cfg.key,
+                                        .key_in = &d->cfg.key_in,
+                                        .log = d->cfg.log,
+                                        .timeout_ms = HELLO_MS};
+    struct accepting *p = d->nguests < d->cfg.nnodes + EXTRA_GUESTS ? calloc(1, sizeof(*p)) : NULL;
+    if (p == NULL) {
+        close(fd);
+        return;
+    }
+    p->daemon = d;
+    LIST_INSERT_HEAD(&d->accepting, p, entry);
+    if (link_accept_start(&p->accept, d->base, fd, &cfg, on_accepted, p, NULL) < 0) {
+        LIST_REMOVE(p, entry);
+        free(p);
+    }
+}
+
+int guests_add_host(struct daemon *d, int fd, struct dd_err *err)
+{
+    struct link *link;
+    const struct link_cb none = {0};
+    int rc = link_new_trusted(&link, d->base, fd, &none, err);
+    if (rc == 0)
+        guest_new(d, link, true);
+    return rc;
+}
+
+struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a)
+{
+    struct guest *g;
+    LIST_FOREACH(g, &d->guests, entry)
+        for (size_t i = 0; g->id >= 0 && i < g->naddrs; i++)
+            if (net_addr_same_host(&g->addrs[i], a))
+                return g;
+    return NULL;
+}
+
+void guests_free(struct daemon *d)
+{
+    struct accepting *p;
+    while ((p = LIST_FIRST(&d->accepting)) != NULL) {
+        LIST_REMOVE(p, entry);
+        link_accept_free(p->accept);
+        free(p);
+    }
+    while (!LIST_EMPTY(&d->guests))
+        guest_free(LIST_FIRST(&d->guests), false);
+}

@@ -1,0 +1,67 @@
+/* Shared by the files of this room only. */
+#ifndef DD_DAEMON_INNER_H
+#define DD_DAEMON_INNER_H
+
+#include "daemon/daemon.h"
+#include "daemon/door.h"
+#include "net/addr.h"
+#include "net/link.h"
+#include "rdzv/machine.h"
+#include "rdzv/msg.h"
+
+#include <event2/event.h>
+#include <sys/queue.h>
+
+/* An agent's link, before and after it has joined. */
+struct guest {
+    LIST_ENTRY(guest) entry;
+    struct daemon *daemon;
+    struct link *link;
+    int id; /* of the round machine; -1 before JOIN */
+    bool is_host;
+    char name[256];
+    struct net_addr *addrs; /* of its machine, as it says */
+    size_t naddrs;
+};
+
+LIST_HEAD(guest_list, guest);
+LIST_HEAD(accept_list, accepting);
+
+struct daemon {
+    struct daemon_cfg cfg;
+    struct event_base *base;
+    struct door *door;
+    struct store_server *store;
+    struct rdzv *machine; /* NULL when standing */
+    struct guest_list guests;
+    struct guest **by_id; /* [nnodes] */
+    int *free_ids;        /* stack of ids that nobody has */
+    int nfree;
+    int nguests;
+    struct accept_list accepting;
+    struct admission *admission;
+    struct event *progress, *deadline, *stop, *end;
+    uint64_t start_ns;
+    int over_code;
+    bool over; /* on_over has been called */
+};
+
+/* guests.c */
+void guests_accept(struct daemon *d, int fd);          /* takes fd: somebody knocks with a hello */
+int guests_add_host(struct daemon *d, int fd, struct dd_err *err);
+void guests_run_actions(struct daemon *d);             /* what the machine wants done */
+void guest_send(struct guest *g, const struct msg *m);
+struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a); /* joined, of that machine */
+void guests_free(struct daemon *d);
+
+/* admission.c: a worker's connection is answered once its machine has said whose it is */
+int admission_new(struct admission **ret, struct daemon *d, struct dd_err *err);
+void admission_worker(struct admission *a, int fd);    /* takes fd */
+void admission_reply(struct admission *a, const struct guest *g, const struct msg *m);
+void admission_guest_gone(struct admission *a, const struct guest *g);
+void admission_free(struct admission *a); /* after the store server: its connections are gone then */
+
+/* daemon.c */
+void daemon_step(struct daemon *d, const struct rdzv_event *e);
+
+#endif

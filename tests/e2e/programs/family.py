@@ -1,0 +1,33 @@
+"""Each worker starts a child, one in a session of its own and one that has lost its parent; then all wait.
+
+Says 'ready' once all of them are there."""
+import os
+import signal
+import sys
+
+
+def sleeper():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        signal.pause()
+
+
+def fork_sleeper(detached):
+    r, w = os.pipe()
+    if os.fork() == 0:
+        if detached:
+            os.setsid()
+            if os.fork() != 0:
+                os._exit(0)
+        os.write(w, b"x")
+        sleeper()
+    os.read(r, 1)
+
+
+fork_sleeper(False)
+fork_sleeper(True)
+sys.stdout.write("ready\n")
+sys.stdout.flush()
+if os.environ.get("FAMILY_HOW") == "exit":
+    sys.exit(0)
+signal.pause()

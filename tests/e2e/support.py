@@ -1,0 +1,160 @@
+"""What the end-to-end tests share: running ddrun, finding its processes, and seeing that nothing is left."""
+
+import glob
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.abspath(os.environ.get("DDRUN_BUILD", os.path.join(HERE, "..", "..", "build")))
+DDRUN = os.path.join(BUILD, "ddrun")
+PYTHON = os.environ.get("DDRUN_PYTHON", sys.executable)
+LIMIT = 120  # seconds; only to end a hang
+
+
+def program(name):
+    """A worker script of these tests."""
+    return os.path.join(HERE, "programs", name)
+
+
+def clean_env(**extra):
+    """This environment without what a scheduler or another launcher may have left in it."""
+    foreign = ("SLURM_", "PBS_", "PET_", "DDRUN_KEY", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
+        env.pop(name, None)
+    env["PYTHON_EXEC"] = PYTHON
+    env.update(extra)
+    return env
+
+
+def marked(mark):
+    """pids of the processes that carry this mark in their environment, zombies left out."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as f:
+                if mark.encode() in f.read():
+                    found.append(int(path.split("/")[2]))
+        except OSError:
+            pass
+    return found
+
+
+def comm(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return int(f.read().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
+def until(what, limit=30.0, say="it"):
+    """The first true value of what(); looks again until the limit."""
+    end = time.monotonic() + limit
+    while True:
+        value = what()
+        if value:
+            return value
+        assert time.monotonic() < end, f"{say} did not come true within {limit} s"
+        time.sleep(0.01)
+
+
+def listening_ports():
+    """(inode set) of listening TCP sockets of this machine."""
+    found = set()
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(path) as f:
+            found |= {line.split()[9] for line in f.readlines()[1:] if line.split()[3] == "0A"}
+    return found
+
+
+class Job:
+    """One run of ddrun, with a mark that all its processes inherit."""
+
+    def __init__(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, build=None):
+        self.mark = "DDRUN_TEST_MARK=" + uuid.uuid4().hex
+        env = dict(env or clean_env())
+        name, value = self.mark.split("=")
+        env[name] = value
+        self.places = {n: tempfile.TemporaryDirectory(prefix="e2e") for n in ("TMPDIR", "HOME")}
+        env.update({n: d.name for n, d in self.places.items()})
+        self.shm = set(os.listdir("/dev/shm"))
+        self.p = subprocess.Popen([DDRUN, *args], env=env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for pid in marked(self.mark):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.p.kill()
+        self.p.communicate()
+        for place in self.places.values():
+            place.cleanup()
+
+    def wait(self, limit=LIMIT):
+        self.out, self.err = self.p.communicate(timeout=limit)
+        return self.p.returncode
+
+    def processes(self, name):
+        return [pid for pid in marked(self.mark) if comm(pid) == name]
+
+    def agents(self):
+        """Agents are the ddrun processes whose parent is a ddrun and which have no ddrun child."""
+        all_ = self.processes("ddrun")
+        parents = {parent(p) for p in all_}
+        return [p for p in all_ if p not in parents]
+
+    def workers(self):
+        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "")]
+
+    def line(self, wanted, limit=60):
+        """Reads stdout until a line that contains `wanted`."""
+        seen = ""
+        end = time.monotonic() + limit
+        while wanted not in seen:
+            ready, _, _ = select.select([self.p.stdout], [], [], max(0, end - time.monotonic()))
+            assert ready, f"no line with {wanted!r}; so far: {seen!r}"
+            chunk = os.read(self.p.stdout.fileno(), 65536).decode()
+            assert chunk, f"the end came before {wanted!r}: {seen!r}"
+            seen += chunk
+        return seen
+
+    def assert_nothing_left(self):
+        left = [(pid, comm(pid)) for pid in marked(self.mark)]
+        assert left == [], f"processes left: {left}"
+        # PyTorch's own cache, made by the worker's program
+        files = {n: [f for f in os.listdir(d.name) if not f.startswith("torchinductor_")] for n, d in self.places.items()}
+        files["/dev/shm"] = sorted(set(os.listdir("/dev/shm")) - self.shm)
+        assert not any(files.values()), f"files left: {files}"
+
+
+def run(*args, env=None, cwd=None, limit=LIMIT):
+    """Runs ddrun to its end; the Job has .out, .err and .p.returncode, and nothing may be left of it."""
+    with Job(*args, env=env, cwd=cwd) as job:
+        job.wait(limit)
+        job.assert_nothing_left()
+        return job
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

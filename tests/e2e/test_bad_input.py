@@ -1,0 +1,90 @@
+"""What a user gets wrong costs one clear sentence, exit code 2, and nothing has been started."""
+
+import os
+import socket
+import stat
+
+import pytest
+
+from support import clean_env, program, run
+
+SCRIPT = program("show_env.py")
+
+
+def says(job, *words):
+    lines = job.err.strip().splitlines()
+    assert job.p.returncode == 2, (job.p.returncode, job.err)
+    assert len(lines) == 1, f"not one sentence: {job.err}"
+    assert job.out == "", "something was started"
+    for word in words:
+        assert word in lines[0], f"{word!r} is not in: {lines[0]}"
+
+
+@pytest.mark.parametrize("args, words", [
+    ([], ["SCRIPT"]),
+    (["--bogus", SCRIPT], ["--bogus"]),
+    (["--nnodes=0", SCRIPT], ["--nnodes", "'0'"]),
+    (["--nnodes=3:2", SCRIPT], ["--nnodes", "MIN:MAX"]),
+    (["--nproc-per-node=0", SCRIPT], ["--nproc-per-node", "0"]),
+    (["--nproc-per-node=many", SCRIPT], ["--nproc-per-node", "many"]),
+    (["--nproc-per-node=gpu", SCRIPT], ["--nproc-per-node", "GPU"]),
+    (["--max-restarts=abc", SCRIPT], ["--max-restarts", "abc"]),
+    (["--hosts=node[1-", SCRIPT], ["node[1-"]),
+    (["--hosts=n[0-99999999][0-9]", SCRIPT], ["65536"]),
+    (["--hosts=other[1-3]", SCRIPT], ["other[1-3]"]),
+    (["--hostfile=/nonexistent/hosts", SCRIPT], ["/nonexistent/hosts"]),
+    (["--nnodes=2", "--node-rank=2", "--master-addr=127.0.0.1", SCRIPT], ["--node-rank"]),
+    (["nosuchprogram-of-ddrun"], ["nosuchprogram-of-ddrun"]),
+    (["nosuchscript.py"], ["nosuchscript.py"]),
+    (["--module", "--no-python", "x"], ["--module", "--no-python"]),
+    (["-r", "5", SCRIPT], ["5"]),
+    (["--log-dir=/proc/nope", "-r", "3", SCRIPT], ["/proc/nope"]),
+    (["--log-level=loud", SCRIPT], ["loud", "debug"]),
+    (["--simulate-nodes=100000", SCRIPT], ["--simulate-nodes"]),
+    (["--shutdown-timeout=soon", SCRIPT], ["--shutdown-timeout", "soon"]),
+])
+def test_one_sentence_and_exit_code_2(args, words):
+    says(run(*args), *words)
+
+
+def test_a_port_in_use_is_named_with_its_holder():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        port = s.getsockname()[1]
+        says(run(f"--master-port={port}", SCRIPT), str(port), "in use")
+
+
+def host_args(tmp_path):
+    return ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=0"]
+
+
+def test_a_key_file_that_is_not_there(tmp_path):
+    says(run(*host_args(tmp_path), f"--key-file={tmp_path}/none", SCRIPT), f"{tmp_path}/none")
+
+
+def test_a_key_file_that_others_may_read(tmp_path):
+    key = tmp_path / "key"
+    key.write_text("secret secret secret secret secret")
+    key.chmod(0o644)
+    says(run(*host_args(tmp_path), f"--key-file={key}", SCRIPT), str(key), "chmod")
+
+
+def test_an_empty_key_file(tmp_path):
+    key = tmp_path / "key"
+    key.touch(mode=stat.S_IRUSR)
+    says(run(*host_args(tmp_path), f"--key-file={key}", SCRIPT), str(key), "empty")
+
+
+def test_tasks_per_node_without_nproc():
+    env = clean_env(SLURM_JOB_ID="7", SLURM_STEP_ID="0", SLURM_STEP_NODELIST=os.uname().nodename, SLURM_NODEID="0", SLURM_PROCID="1",
+                    SLURM_LOCALID="1", SLURM_STEP_TASKS_PER_NODE="4", SLURM_STEP_NUM_TASKS="4", SLURM_NTASKS="4",
+                    SLURM_JOB_NODELIST=os.uname().nodename, SLURMD_NODENAME=os.uname().nodename, SLURM_STEP_NUM_NODES="1")
+    says(run(SCRIPT, env=env), "--ntasks-per-node=1", "--nproc-per-node=4")
+
+
+def test_variables_of_another_machine_are_told_and_ignored():
+    env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="elsewhere[1-2]", SLURM_NNODES="2")
+    job = run("true", env=env)
+    assert job.p.returncode == 0, job.err
+    assert "elsewhere[1-2]" in job.err and "ignor" in job.err
