@@ -1,0 +1,156 @@
+# Shared by contrib/quickstart and contrib/check: packages by name, a Python environment outside the
+# tree, quiet builds. Sourced by bash; sets $top and $build.
+# shellcheck shell=bash
+
+TORCH_VERSION=2.13.0
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$top/build
+
+say() { printf '%s\n' "$*"; }
+complain() { printf '%s\n' "$*" >&2; }
+
+# Seconds since the shell's start, with tenths.
+now() { printf '%s' "${EPOCHREALTIME/,/.}"; }
+elapsed() { LC_ALL=C awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
+
+# Debian's names of the packages that are not installed, of those given.
+missing_packages() {
+    local name
+    for name; do
+        dpkg-query -W -f '${db:Status-Status}\n' "$name" 2>/dev/null | grep -qx installed || printf '%s ' "$name"
+    done
+}
+
+# run_as_root COMMAND...: as we are, or through sudo where it asks nothing or somebody can answer.
+run_as_root() {
+    if [[ $(id -u) -eq 0 ]]; then
+        "$@"
+    elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+        sudo "$@"
+    else
+        return 126
+    fi
+}
+
+apt_get() {
+    run_as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
+}
+
+# Names those of the packages that are missing, says how much they are, and installs them. 1: some are
+# still missing; it has been said which, and what to type.
+need_packages() {
+    local missing size log=$build/packages.log
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        say "There is no apt on this machine. These packages of Debian 12 are needed, by whatever name they"
+        say "have here: $*"
+        return 1
+    fi
+    missing=$(missing_packages "$@")
+    [[ -z $missing ]] && return 0
+    mkdir -p "$build"
+    # shellcheck disable=SC2086
+    size=$(apt-get -qq --print-uris --no-install-recommends install $missing 2>/dev/null |
+        awk '{ s += $3 } END { if (s > 0) printf ", %.0f MB to fetch", s / 1e6 }')
+    say "Debian packages to install$size: $missing"
+    # shellcheck disable=SC2086
+    if apt_get install -y --no-install-recommends $missing >"$log" 2>&1 </dev/null ||
+        { apt_get update >>"$log" 2>&1 </dev/null &&
+            apt_get install -y --no-install-recommends $missing >>"$log" 2>&1 </dev/null; }; then
+        return 0
+    fi
+    tail -n 5 "$log" 2>/dev/null | grep -v '^$' || true
+    say "They could not be installed from here; please do that as root:"
+    say "    apt-get install --no-install-recommends $missing"
+    return 1
+}
+
+# A Python that can make the environment: $PYTHON, or the first that is new enough.
+find_python() {
+    local python
+    for python in ${PYTHON:-} python3 python3.13 python3.12 python3.11 python3.10 python3.9; do
+        if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+            printf '%s' "$python"
+            return 0
+        fi
+    done
+    complain "There is no Python from 3.9 on (Debian: python3 python3-venv)."
+    return 1
+}
+
+# Distributions that the environment lacks, of those given as NAME or NAME==VERSION.
+missing_distributions() {
+    "$venv/bin/python" - "$@" <<'END'
+import importlib.metadata
+import sys
+
+for wanted in sys.argv[1:]:
+    name, _, version = wanted.partition("==")
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        found = None
+    if found is None or version and found.split("+")[0] != version:
+        print(wanted, end=" ")
+END
+}
+
+# need_venv DISTRIBUTION...: sets $venv to an environment that has them; what is there already is
+# used again. DDRUN_VENV names one of your own.
+need_venv() {
+    local python tag missing log=$build/venv.log
+    mkdir -p "$build"
+    if [[ -n ${DDRUN_VENV:-} ]]; then
+        venv=$DDRUN_VENV
+    else
+        python=$(find_python) || return 1
+        tag=$("$python" -c 'import sys; print("py%d.%d" % sys.version_info[:2])')
+        venv=${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/ddrun/venv-$tag-torch$TORCH_VERSION
+    fi
+    if [[ ! -x $venv/bin/python || ! -x $venv/bin/pip ]]; then
+        mkdir -p "$(dirname "$venv")"
+        if ! "${python:-python3}" -m venv "$venv" >"$log" 2>&1; then
+            cat "$log"
+            say "The Python environment $venv could not be made (Debian: apt-get install python3-venv)."
+            return 1
+        fi
+    fi
+    missing=$(missing_distributions "$@") || return 1
+    [[ -z $missing ]] && return 0
+    say "Python packages to fetch into $venv: $missing"
+    [[ $missing == *torch==* ]] &&
+        say "(PyTorch's CPU build is about 200 MB. Where pip finds only the build with CUDA, it is 3 GB: set" &&
+        say "PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels before, as its install page shows.)"
+    install_distributions "$log" "$missing" && return 0
+    tail -n 5 "$log"
+    say "pip could not install them; all that it said is in $log."
+    return 1
+}
+
+# scikit-learn is wanted for its data alone: without what it is built on.
+install_distributions() {
+    local log=$1 name full=()
+    for name in $2; do
+        if [[ $name == scikit-learn ]]; then
+            "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check --no-deps "$name" \
+                >>"$log" 2>&1 </dev/null || return 1
+        else
+            full+=("$name")
+        fi
+    done
+    [[ ${#full[@]} -eq 0 ]] && return 0
+    "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check "${full[@]}" >>"$log" 2>&1 </dev/null
+}
+
+# configure_and_make FOLDER CONFIGURE_ARGUMENT...: configures again only when the arguments changed.
+configure_and_make() {
+    local folder=$1
+    shift
+    mkdir -p "$folder" || return 1
+    [[ -x $top/configure && -f $top/build-aux/install-sh && $top/configure -nt $top/configure.ac ]] ||
+        "$top/autogen.sh" || return 1
+    if [[ ! -f $folder/Makefile || "$(cat "$folder/configured" 2>/dev/null)" != "$*" ]]; then
+        (cd "$folder" && "$top/configure" "$@") || return 1
+        printf '%s' "$*" >"$folder/configured"
+    fi
+    make -C "$folder" -j"$(nproc)"
+}
