@@ -82,8 +82,11 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
     };
     if (getrandom(&in.nonce, sizeof(in.nonce), 0) < 0)
         return dd_err_set(err, -errno, "no random numbers: %m");
-    if (o->standalone)
+    char *nothing[] = {NULL};
+    if (o->standalone) { /* whatever the scheduler's variables say */
         in.min_nodes = in.max_nodes = 1;
+        in.env = nothing;
+    }
     return alloc_find(&r->alloc, &in, err);
 }
 
@@ -188,6 +191,8 @@ static void fill_agent(struct run *r)
                    .redirects = o->redirects,
                    .tee = o->tee,
                    .local_ranks_filter = o->local_ranks_filter,
+                   .tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
+                   .log = &r->log,
                    .role = o->role,
                    .label = o->label},
         .role = o->role,

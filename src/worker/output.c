@@ -196,6 +196,9 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
     if (o->on_finished == NULL)
         return no_memory(err);
     rc = consoles_open(o, err);
+    /* made now: a directory that cannot be made is an error of the command, not of a worker */
+    if (rc == 0 && (o->log_dir != NULL || (!o->no_files && rank_map_any(&o->redirects))))
+        rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
     if (rc == 0)
         *ret = DD_TAKE(o);
     return rc;
@@ -261,10 +264,7 @@ int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, 
     worker_output_abort(o);
     ranks_done(o);
     o->attempt = attempt;
-    bool wanted = o->log_dir != NULL || (!o->no_files && rank_map_any(&o->redirects));
-    if (wanted && o->run_dir == NULL)
-        rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
-    if (rc == 0 && o->run_dir != NULL)
+    if (o->run_dir != NULL)
         rc = output_attempt_dirs(o->run_dir, attempt, nlocal, err);
     if (rc < 0)
         return rc;
