@@ -1,0 +1,180 @@
+"""What the options of ddrun and ddrund do, as somebody at a terminal sees it."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support import BUILD, DDRUN, LIMIT, Job, clean_env, json_lines, program, run
+
+DDRUND = os.path.join(BUILD, "ddrund")
+SCRIPT = program("show_env.py")
+
+
+def ask(*args, env=None, tool=DDRUN):
+    return subprocess.run([tool, *args], env=env or clean_env(), capture_output=True, text=True, timeout=LIMIT,
+                          stdin=subprocess.DEVNULL)
+
+
+def config(*args, **env):
+    """{option: (value, source)} of --show-config."""
+    shown = ask("--show-config", *args, env=clean_env(**env))
+    assert shown.returncode == 0, shown.stderr
+    rows = [line.split("\t") for line in shown.stdout.splitlines()]
+    return {name: (value, source) for name, value, source in rows}
+
+
+def rows(tool):
+    return json.loads(ask("--dump-options=json", tool=tool).stdout)["options"]
+
+
+@pytest.mark.parametrize("tool", [DDRUN, DDRUND])
+def test_help_names_every_option_in_80_columns(tool):
+    shown = ask("--help", tool=tool)
+    assert shown.returncode == 0 and shown.stderr == ""
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    for row in rows(tool):
+        assert row["hidden"] or f"--{row['name']}" in shown.stdout
+
+
+@pytest.mark.parametrize("tool", [DDRUN, DDRUND])
+def test_version_is_one_line(tool):
+    shown = ask("--version", tool=tool)
+    name, number = shown.stdout.split()
+    assert name == os.path.basename(tool) and number[0].isdigit() and shown.returncode == 0
+
+
+def test_show_config_says_where_each_value_comes_from():
+    shown = config("--nproc-per-node", "3", "-m", SCRIPT, "--role=notmine",
+                   PET_NPROC_PER_NODE="2", PET_MAX_RESTARTS="4", DDRUN_ROLE="mine", PET_ROLE="theirs")
+    assert shown["nproc-per-node"] == ("3", "command line")
+    assert shown["module"] == ("yes", "command line")
+    assert shown["max-restarts"] == ("4", "environment PET_MAX_RESTARTS")
+    assert shown["role"] == ("mine", "environment DDRUN_ROLE")
+    assert shown["label"] == ("no", "default")
+
+
+def test_show_config_starts_nothing():
+    assert "RANK" not in ask("--show-config", SCRIPT).stdout
+
+
+@pytest.mark.parametrize("args", [
+    ["--nproc_per_node=2", "--max_restarts", "3"],
+    ["--nproc-per=2", "--max-re=3"],
+    ["--nproc-per-node=7", "--max-restarts=9", "--nproc-per-node=2", "--max-restarts=3"],
+])
+def test_spellings_of_torchrun(args):
+    shown = config(*args)
+    assert (shown["nproc-per-node"][0], shown["max-restarts"][0]) == ("2", "3")
+
+
+def test_a_variable_with_a_wrong_value_is_named():
+    job = run(SCRIPT, env=clean_env(PET_MAX_RESTARTS="abc"))
+    assert job.p.returncode == 2
+    assert job.err == "ddrun: PET_MAX_RESTARTS: 'abc' is not a whole number; write for example PET_MAX_RESTARTS=3\n"
+
+
+def test_an_unknown_option_gets_a_suggestion():
+    job = run("--max-restrats=3", SCRIPT)
+    assert job.err == "ddrun: there is no option --max-restrats; did you mean --max-restarts?\n"
+
+
+ARGUMENTS = st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=0x2ff, exclude_characters="$\x7f"),
+                             max_size=8), max_size=5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(ARGUMENTS)
+def test_the_arguments_of_the_script_are_its_own(words):
+    """Whatever follows SCRIPT arrives as it was written, except one "--" right after it."""
+    job = run(SCRIPT, *words, env=clean_env(PYTHONIOENCODING="utf-8"))
+    assert job.p.returncode == 0, job.err
+    expected = words[1:] if words[:1] == ["--"] else words
+    assert json_lines(job.out)[0]["argv"] == expected
+
+
+def test_a_torchrun_command_line_works_as_it_is():
+    job = run("--nnodes=1", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv-conf", "timeout=900,read_timeout=60",
+              "--rdzv_id=run7", "--monitor-interval=5", "--role=trainer", "--max_restarts=1", SCRIPT, "--lr", "0.1")
+    assert job.p.returncode == 0, job.err
+    workers = json_lines(job.out)
+    assert sorted(w["env"]["RANK"] for w in workers) == ["0", "1"]
+    for w in workers:
+        assert w["argv"] == ["--lr", "0.1"]
+        assert w["env"]["ROLE_NAME"] == "trainer"
+        assert w["env"]["TORCHELASTIC_MAX_RESTARTS"] == "1"
+        assert w["env"]["TORCHELASTIC_RUN_ID"] == "run7"
+
+
+@pytest.mark.parametrize("how, expected", [
+    ("rewrite", ["0", "1"]),
+    ("keep", ["5", "5"]),
+    ("strip", [None, None]),
+])
+def test_slurm_env(how, expected):
+    env = clean_env(SLURM_JOB_ID="7", SLURM_PROCID="5", SLURM_LOCALID="5")
+    job = run("--standalone", "--nproc-per-node=2", f"--slurm-env={how}", SCRIPT, env=env)
+    assert job.p.returncode == 0, job.err
+    assert sorted((w["env"].get("SLURM_PROCID") for w in json_lines(job.out)), key=str) == expected
+
+
+def test_a_munge_socket_that_is_not_there_is_no_key_source(tmp_path):
+    with Job("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=0", "--rdzv-timeout=2s",
+             f"--munge-socket={tmp_path}/none", "--log-level=info", SCRIPT, env=clean_env(HOME=str(tmp_path))) as job:
+        assert job.wait() != 0
+        source = [line for line in job.err.splitlines() if "key source: " in line]
+        assert source and "MUNGE" not in source[0].split("key source: ")[1]
+
+
+# Bytes of the c10d protocol.
+
+HELLO = b"\x00\xce\xf7\x85\x3c"
+
+
+def connect(server, hello=HELLO):
+    s = socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT)
+    s.sendall(hello)
+    return s
+
+
+def text(data):
+    return struct.pack("<Q", len(data)) + data
+
+
+def set_and_get(s, key, value):
+    """What GET answers, or None when the connection was closed."""
+    try:
+        s.sendall(b"\x01" + text(key) + text(value) + b"\x03" + text(key))
+        with s.makefile("rb") as f:
+            head = f.read(8)
+            return f.read(struct.unpack("<Q", head)[0]) if len(head) == 8 else None
+    except ConnectionError:
+        return None
+
+
+def test_max_value_refuses_a_longer_value_and_serves_on(new_server):
+    store = new_server("--max-value=1K")
+    assert set_and_get(connect(store), b"/a", b"x" * 1024) == b"x" * 1024
+    assert set_and_get(connect(store), b"/a", b"x" * 1025) is None
+    assert set_and_get(connect(store), b"/b", b"still here") == b"still here"
+
+
+def test_max_memory_refuses_what_does_not_fit_and_serves_on(new_server):
+    store = new_server("--max-memory=1M")
+    big = b"x" * 300_000
+    answers = [set_and_get(connect(store), b"/%d" % i, big) for i in range(6)]
+    assert answers[0] == big and answers[-1] is None
+    assert set_and_get(connect(store), b"/0", b"small") == b"small"
+
+
+def test_old_clients_are_served_only_when_asked_for(new_server):
+    old_set_get = b"\x00" + text(b"k") + text(b"v") + b"\x02" + text(b"k")  # numbers of PyTorch 1.13
+    with connect(new_server(), old_set_get) as s:
+        assert s.makefile("rb").read(1) == b""
+    with connect(new_server("--old-clients=1.13"), old_set_get) as s:
+        assert s.makefile("rb").read(9) == text(b"v")
