@@ -4,7 +4,8 @@
  * strictly in order; one that waits holds up those behind it, except PING and CANCEL_WAIT. A
  * request is carried out when it is complete, so a broken off MULTI_SET changes nothing. There is
  * no error reply in this protocol: a negative result means that the connection must be closed.
- * Src: facts/torch-store.md; there also the two older op tables (A: 1.13 and 2.0, B: 2.1).
+ * Table A of operations is that of torch 1.13 and 2.0, B that of 2.1, C that of all since 2.2.
+ * Src: docs/protocol/store-c10d.md.
  */
 #ifndef DD_STORE_C10D_H
 #define DD_STORE_C10D_H

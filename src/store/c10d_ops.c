@@ -230,7 +230,7 @@ static int run_list_keys(struct c10d_request *r, struct dd_err *err)
 }
 
 /* Old clients register interest in a key on their second connection. Nothing in torch used what
- * would be pushed there, so that it is confirmed and no more. Src: facts section 2. */
+ * would be pushed there, so that it is confirmed and no more. Src: docs/protocol/store-c10d.md. */
 static int run_watch_key(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;

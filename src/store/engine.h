@@ -5,7 +5,7 @@
  * which the caller empties with store_released() after each request.
  *
  * Keys and queues have a name space each, but share the waiters of a name. Keys are opaque bytes.
- * Src: facts/torch-store.md sections 2, 3 and 7, measured with torch 2.13.0.
+ * Src: docs/protocol/store-c10d.md.
  */
 #ifndef DD_STORE_ENGINE_H
 #define DD_STORE_ENGINE_H

@@ -1,8 +1,8 @@
 /* Nothing but the store on a loopback port, for tests of the store alone.
  *
- *     storeserve [--old=113|21] [--listen=127.0.0.1:PORT] [--max-bytes=N]
+ *     storeserve [--old-clients=1.13|2.1] [--listen=127.0.0.1:PORT] [--max-memory=N]
  *
- * Prints "ddrund: listening on 127.0.0.1:PORT" as the daemon does.
+ * Options and the line that tells the port are those of the daemon.
  */
 #include "base/num.h"
 #include "store/server.h"
@@ -68,11 +68,11 @@ static void parse(int argc, char **argv, int *port, enum store_old_clients *old,
         const char *a = argv[i];
         if (strncmp(a, "--listen=127.0.0.1:", 19) == 0 && dd_num_int(a + 19, 0, 65535, port) == 0)
             continue;
-        if (strcmp(a, "--old=113") == 0)
+        if (strcmp(a, "--old-clients=1.13") == 0)
             *old = STORE_OLD_113;
-        else if (strcmp(a, "--old=21") == 0)
+        else if (strcmp(a, "--old-clients=2.1") == 0)
             *old = STORE_OLD_21;
-        else if (strncmp(a, "--max-bytes=", 12) == 0 && dd_num_bytes(a + 12, &n) == 0)
+        else if (strncmp(a, "--max-memory=", 13) == 0 && dd_num_bytes(a + 13, &n) == 0)
             limits->max_bytes = n;
         else if (strcmp(a, "--insecure") != 0) {
             fprintf(stderr, "storeserve: '%s' is not an option of it\n", a);

@@ -159,7 +159,7 @@ struct step {
 };
 
 /* clang-format off */
-/* Src: facts/torch-store.md section 6, recorded from torch 2.13.0; the state adds up. */
+/* Src: recorded from torch 2.13.0; the state adds up. */
 static const struct step vectors[] = {
     {"validate", VALIDATE, ""},
     {"ping", "0dda360000", "da360000"},

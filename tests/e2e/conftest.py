@@ -1,0 +1,76 @@
+"""Fixtures that all end-to-end tests may use. Helpers without set-up and tear-down are in support.py.
+
+DDRUN_BUILD  the build directory with ./ddrun and ./ddrund
+DDRUND       another program to serve the store (default: ./ddrund there)
+"""
+
+import os
+import re
+import select
+import subprocess
+import time
+
+import pytest
+
+from support import BUILD, HERE, LIMIT, PYTHON, clean_env
+
+DDRUND = os.environ.get("DDRUND", os.path.join(BUILD, "ddrund"))
+TORCH_STORE = [PYTHON, os.path.join(HERE, "programs", "torch_store.py")]
+
+
+def pytest_collection_modifyitems(config, items):
+    """A time limit for every test, only to end a hang."""
+    if config.pluginmanager.hasplugin("timeout"):
+        for item in items:
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LIMIT * 3))
+
+
+class Server:
+    """A process that says "listening on ADDRESS:PORT" in its first line."""
+
+    def __init__(self, argv):
+        self.p = subprocess.Popen(argv, env=clean_env(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self.pid = self.p.pid
+        self.port = self._port(time.monotonic() + LIMIT)
+
+    def _port(self, end):
+        ready, _, _ = select.select([self.p.stdout], [], [], end - time.monotonic())
+        line = self.p.stdout.readline() if ready else ""
+        found = re.search(r"listening on \S+:(\d+)$", line.strip())
+        assert found, f"{self.p.args} said {line!r}"
+        return int(found.group(1))
+
+    def rss(self):
+        """Resident memory in bytes."""
+        with open(f"/proc/{self.pid}/status") as f:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", f.read()).group(1)) * 1024
+
+    def stop(self):
+        self.p.terminate()
+        try:
+            self.p.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            self.p.wait()
+        self.p.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def new_server():
+    """Starts servers: new_server(argument...) is our daemon, new_server(argv=[...]) any other."""
+    servers = []
+
+    def start(*args, argv=None):
+        servers.append(Server(argv or [DDRUND, "--insecure", "--listen=127.0.0.1:0", *args]))
+        return servers[-1]
+
+    yield start
+    for s in servers:
+        s.stop()
+
+
+@pytest.fixture(scope="module")
+def store(new_server):
+    """Our daemon, serving a store."""
+    return new_server()
