@@ -192,9 +192,18 @@ static int add_address(struct link_find *f, const struct net_addr *a)
     return 0;
 }
 
+/* A machine's own name is often 127.0.1.1 in its own /etc/hosts, or in everybody's: no way to
+ * another machine. Who writes a number or "localhost" means it. */
+static bool may_be_loopback(const struct link_find *f)
+{
+    struct net_addr a;
+    return f->cfg.host_is_me || strcmp(f->cfg.host, "localhost") == 0 ||
+           net_addr_parse(&a, f->cfg.host, 0) == 0;
+}
+
 static bool is_wanted(struct link_find *f, const struct net_addr *a)
 {
-    if (net_addr_is_loopback(a) && !f->cfg.host_is_me) {
+    if (net_addr_is_loopback(a) && !may_be_loopback(f)) {
         f->skipped_loopback = true;
         return false;
     }

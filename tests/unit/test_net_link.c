@@ -1,447 +1,402 @@
-/* Links over real sockets of the loopback interface: both ends live in one loop. */
+/* Links and the daemon's side of their making, over real sockets of the loopback interface. */
 #include "base/io.h"
-#include "base/strv.h"
-#include "net/hello.h"
-#include "net/link.h"
-#include "net/listen.h"
+#include "net_munged.h"
+#include "net_world.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <event2/event.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <event2/buffer.h>
+#include <openssl/ssl.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-static char key_a[] = "DDRUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-static char key_b[] = "DDRUN_KEY=ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-
-enum { LIMIT_MS = 20000, HOSTS_MAX = 4 };
-
-enum manner { DAEMON, GARBAGE, SILENT, HANGS_UP, HTTP };
-
-/* Something that listens. */
-struct host {
-    struct world *w;
-    enum manner manner;
-    const char *job;
-    struct net_key key;
-    struct net_key_input in;
-    struct link_shared shared;
-    uint16_t port;
-    int fd;
-    struct event *ev;
-    struct link_accept *accepts[64];
-    struct link *links[64];
-    size_t naccepts, nlinks, nrefused;
-    int fds[64];
-    size_t nfds;
-    char why[256];
-};
-
-struct world {
-    struct event_base *base;
-    struct event *limit;
-    struct host hosts[HOSTS_MAX];
-    size_t nhosts;
-    struct dd_log log;
-    int log_pipe[2];
-    char logged[16384];
-    struct link_find *find;
-    struct link *found;
-    struct net_key_input guest;
-    char *env[4];
-    /* what the callbacks of links saw */
-    size_t frames, bytes, closed;
-    bool clean, timed_out;
-    unsigned char last[64];
-    char why[256];
-};
-
-static size_t open_fds(void)
-{
-    size_t n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d) != NULL)
-        n++;
-    (void)closedir(d);
-    return n;
-}
-
-static void on_limit(evutil_socket_t fd, short what, void *arg)
-{
-    struct world *w = arg;
-    (void)fd;
-    (void)what;
-    w->timed_out = true;
-    (void)event_base_loopbreak(w->base);
-}
-
-static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
-{
-    struct host *h = arg;
-    for (size_t i = 0; i < h->naccepts; i++)
-        if (h->accepts[i] == a)
-            h->accepts[i] = NULL;
-    link_accept_free(a);
-    if (l != NULL) {
-        h->links[h->nlinks++] = l;
-        return;
-    }
-    h->nrefused++;
-    (void)snprintf(h->why, sizeof(h->why), "%s", why);
-}
-
-static void on_connection(evutil_socket_t fd, short what, void *arg)
-{
-    struct host *h = arg;
-    (void)what;
-    int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (c < 0)
-        return;
-    if (h->naccepts == 64 || h->nfds == 64) {
-        (void)close(c);
-        return;
-    }
-    if (h->manner == DAEMON) {
-        const struct link_accept_cfg cfg = {.job_id = h->job,
-                                            .key = &h->key,
-                                            .key_in = &h->in,
-                                            .log = &h->w->log,
-                                            .timeout_ms = 10000,
-                                            .shared = &h->shared};
-        assert_int_equal(link_accept_start(&h->accepts[h->naccepts++], h->w->base, c, &cfg,
-                                           on_accepted, h, NULL),
-                         0);
-        return;
-    }
-    if (h->manner == HANGS_UP) {
-        (void)close(c);
-        return;
-    }
-    if (h->manner == GARBAGE)
-        (void)!write(c, "SSH-2.0-OpenSSH_9.2\r\n", 21);
-    if (h->manner == HTTP)
-        (void)!write(c,
-                     "\xdd"
-                     "dr\x01\xff\xff",
-                     6);
-    h->fds[h->nfds++] = c;
-}
-
-static struct host *add_host(struct world *w, const char *addr, uint16_t port, enum manner manner,
-                             const char *job, char *const *env)
-{
-    struct host *h = &w->hosts[w->nhosts++];
-    struct dd_err err = {0};
-    *h = (struct host){.w = w, .manner = manner, .job = job};
-    h->in = (struct net_key_input){.env = env, .job_id = job, .insecure = env == NULL};
-    if (manner == DAEMON)
-        assert_int_equal(net_key_host(&h->key, &h->in, &err), 0);
-    h->fd = net_listen(addr, &port, 1, &h->port, &err);
-    assert_true(h->fd >= 0);
-    h->ev = event_new(w->base, h->fd, EV_READ | EV_PERSIST, on_connection, h);
-    assert_int_equal(event_add(h->ev, NULL), 0);
-    return h;
-}
-
-static void close_host(struct host *h)
-{
-    event_free(h->ev);
-    (void)close(h->fd);
-    for (size_t i = 0; i < h->naccepts; i++)
-        link_accept_free(h->accepts[i]);
-    for (size_t i = 0; i < h->nlinks; i++)
-        link_free(h->links[i]);
-    for (size_t i = 0; i < h->nfds; i++)
-        (void)close(h->fds[i]);
-    link_shared_done(&h->shared);
-    h->ev = NULL;
-}
-
-struct fixture {
-    struct world w;
-    size_t fds;
-};
-
-static int set_up(void **state)
-{
-    struct fixture *f = calloc(1, sizeof(*f));
-    (void)signal(SIGPIPE, SIG_IGN);
-    f->fds = open_fds();
-    struct world *w = &f->w;
-    w->base = event_base_new();
-    assert_int_equal(pipe2(w->log_pipe, O_CLOEXEC | O_NONBLOCK), 0);
-    w->log = (struct dd_log){.level = DD_LOG_INFO, .fd = w->log_pipe[1], .who = "test"};
-    w->limit = evtimer_new(w->base, on_limit, w);
-    const struct timeval tv = {LIMIT_MS / 1000, 0};
-    evtimer_add(w->limit, &tv);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *f = *state;
-    struct world *w = &f->w;
-    link_find_free(w->find);
-    link_free(w->found);
-    for (size_t i = 0; i < w->nhosts; i++)
-        if (w->hosts[i].ev != NULL)
-            close_host(&w->hosts[i]);
-    event_free(w->limit);
-    event_base_free(w->base);
-    (void)close(w->log_pipe[0]);
-    (void)close(w->log_pipe[1]);
-    assert_int_equal(open_fds(), f->fds); /* nothing is left open */
-    free(f);
-    return 0;
-}
-
-static const char *logged(struct world *w)
-{
-    size_t len = strlen(w->logged);
-    ssize_t n = read(w->log_pipe[0], w->logged + len, sizeof(w->logged) - len - 1);
-    w->logged[len + (n > 0 ? (size_t)n : 0)] = '\0';
-    return w->logged;
-}
-
-static void on_found(void *arg, struct link *l)
-{
-    struct world *w = arg;
-    w->found = l;
-}
-
-/* guest_env NULL: --insecure. */
-static void find(struct world *w, const char *host, const uint16_t *ports, size_t n,
-                 char *guest_env)
-{
-    struct dd_err err = {0};
-    w->env[0] = guest_env;
-    w->guest =
-        (struct net_key_input){.env = w->env, .job_id = "slurm-1.0", .insecure = guest_env == NULL};
-    const struct link_find_cfg cfg = {.job_id = "slurm-1.0",
-                                      .node = "node3",
-                                      .host = host,
-                                      .host_is_me = true,
-                                      .ports = ports,
-                                      .nports = n,
-                                      .key_in = &w->guest,
-                                      .log = &w->log,
-                                      .attempt_ms = 1000};
-    assert_int_equal(link_find_start(&w->find, w->base, &cfg, on_found, w, &err), 0);
-}
-
-static void run_until(struct world *w, bool (*is_done)(struct world *))
-{
-    while (!w->timed_out && !is_done(w))
-        (void)event_base_loop(w->base, EVLOOP_ONCE);
-    if (w->timed_out && w->find != NULL)
-        print_message("status: %s\nlog: %s\n", link_find_status(w->find), logged(w));
-    assert_false(w->timed_out);
-}
-
-static bool is_linked(struct world *w)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < w->nhosts; i++)
-        n += w->hosts[i].nlinks;
-    return w->found != NULL && n > 0;
-}
-
-static bool status_has(struct world *w, const char *text)
-{
-    assert_null(w->found);
-    return strstr(link_find_status(w->find), text) != NULL;
-}
-
-static void on_frame(void *arg, struct link *l, const struct frame *f)
-{
-    struct world *w = arg;
-    (void)l;
-    w->frames++;
-    w->bytes += f->len;
-    memcpy(w->last, f->data, f->len < sizeof(w->last) ? f->len : sizeof(w->last));
-}
-
-static void on_close(void *arg, struct link *l, bool clean, const char *why)
-{
-    struct world *w = arg;
-    (void)l;
-    w->closed++;
-    w->clean = clean;
-    (void)snprintf(w->why, sizeof(w->why), "%s", why);
-}
-
-static struct link_cb callbacks(struct world *w)
-{
-    return (struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = w};
-}
-
-/* Starts a daemon with `host_env` and a guest with `guest_env` and waits for the link. */
-static struct host *link_up(struct world *w, char *host_env, char *guest_env)
-{
-    char *env[] = {host_env, NULL};
-    struct host *h =
-        add_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", host_env != NULL ? env : NULL);
-    find(w, "127.0.0.1", &h->port, 1, guest_env);
-    run_until(w, is_linked);
-    const struct link_cb cb = callbacks(w);
-    link_set_cb(w->found, &cb);
-    link_set_cb(h->links[0], &cb);
-    return h;
-}
-
-static bool has_frame(struct world *w)
-{
-    return w->frames > 0;
-}
-
-static bool has_closed(struct world *w)
-{
-    return w->closed > 0;
-}
+/* ---- frames
+ * -------------------------------------------------------------------------------------- */
 
 static void link_carries_frames_both_ways_when_keys_agree(void **state)
 {
-    struct world *w = &((struct fixture *)*state)->w;
-    struct host *h = link_up(w, key_a, key_a);
+    struct world *w = *state;
+    struct host *h = world_link_up(w, key_a, key_a);
     assert_string_equal(link_node(h->links[0]), "node3");
     assert_int_equal(net_addr_port(link_peer(w->found)), h->port);
     assert_int_equal(net_addr_port(link_local(w->found)), net_addr_port(link_peer(h->links[0])));
     assert_int_equal(link_send(w->found, FRAME_CONTROL, "up", 2), 0);
-    run_until(w, has_frame);
+    world_run_until(w, has_frame);
     assert_memory_equal(w->last, "up", 2);
     w->frames = 0;
     assert_int_equal(link_send(h->links[0], FRAME_OUTPUT, "down", 4), 0);
-    run_until(w, has_frame);
+    world_run_until(w, has_frame);
     assert_memory_equal(w->last, "down", 4);
 }
 
 static void link_is_plain_when_both_sides_are_insecure(void **state)
 {
-    struct world *w = &((struct fixture *)*state)->w;
-    (void)link_up(w, NULL, NULL);
+    struct world *w = *state;
+    (void)world_link_up(w, NULL, NULL);
     assert_int_equal(link_send(w->found, FRAME_CONTROL, "up", 2), 0);
-    run_until(w, has_frame);
+    world_run_until(w, has_frame);
+    assert_memory_equal(w->last, "up", 2);
 }
 
-static bool says_keys_differ(struct world *w)
+static void link_of_a_socketpair_needs_no_key(void **state)
 {
-    return status_has(w, "is this job's but our keys differ (ours is from DDRUN_KEY)") &&
-           w->hosts[0].nrefused >= 2;
+    struct world *w = *state;
+    const struct link_cb cb = world_callbacks(w);
+    struct link *other;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(link_new_trusted(&w->found, w->base, fds[0], &cb, NULL), 0);
+    assert_int_equal(link_new_trusted(&other, w->base, fds[1], &cb, NULL), 0);
+    assert_int_equal(link_peer(w->found)->len, 0);
+    assert_int_equal(link_local(w->found)->len, 0);
+    assert_string_equal(link_node(w->found), "");
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, "up", 2), 0);
+    world_run_until(w, has_frame);
+    link_free(other);
+    world_run_until(w, has_closed);
+    assert_false(w->clean);
 }
 
-static void wrong_key_is_refused_told_once_and_tried_again(void **state)
+enum { MANY = 24 };
+
+static bool has_many(struct world *w)
 {
-    struct world *w = &((struct fixture *)*state)->w;
-    char *env[] = {key_a, NULL};
-    struct host *h = add_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", env);
-    find(w, "127.0.0.1", &h->port, 1, key_b);
-    run_until(w, says_keys_differ);
-    assert_int_equal(h->nlinks, 0);
-    assert_non_null(strstr(logged(w), "test: warning: node 'node3' (127.0.0.1) was refused: "
-                                      "its key is not this job's\n"));
-    const char *first = strstr(w->logged, "but our keys differ");
-    assert_non_null(first);
-    assert_null(strstr(first + 1, "but our keys differ"));
+    return w->frames == MANY;
 }
 
-static bool says_other_job(struct world *w)
+static void send_many(struct link *l)
 {
-    return status_has(w, "is the daemon of another job");
+    static unsigned char data[LINK_FRAME_MAX];
+    for (size_t i = 0; i < MANY; i++) {
+        memset(data, (int)i, sizeof(data));
+        size_t n = i % 3 == 0 ? sizeof(data) : i % 3 == 1 ? 0 : 70000 + i;
+        assert_int_equal(link_send(l, FRAME_OUTPUT, data, n), 0);
+    }
 }
 
-static void other_job_is_passed_over(void **state)
+static void link_carries_the_longest_frames_whole(void **state)
 {
-    struct world *w = &((struct fixture *)*state)->w;
-    char *env[] = {key_a, NULL};
-    struct host *h = add_host(w, "127.0.0.1", 0, DAEMON, "slurm-2.0", env);
-    find(w, "127.0.0.1", &h->port, 1, key_a);
-    run_until(w, says_other_job);
-    assert_non_null(strstr(link_find_status(w->find), "nothing of this job listens on 127.0.0.1"));
+    struct world *w = *state;
+    char *const env[] = {key_a, NULL}; /* TLS, plain */
+    for (size_t i = 0; i < 2; i++) {
+        struct host *h = world_link_up(w, env[i], env[i]);
+        struct link *ends[] = {w->found, h->links[0]};
+        for (size_t e = 0; e < 2; e++) {
+            w->frames = w->bytes = 0;
+            send_many(ends[e]);
+            world_run_until(w, has_many);
+            assert_int_equal(w->wrong_bytes, 0);
+            assert_true(w->bytes > 8 * (size_t)LINK_FRAME_MAX);
+        }
+        world_close_host(h);
+        link_find_free(w->find);
+        link_free(w->found);
+        w->found = NULL;
+        w->find = NULL;
+    }
 }
 
-static bool says_insecure(struct world *w)
+static void frame_beyond_the_limit_is_not_sent_and_not_taken(void **state)
 {
-    return status_has(w, "--insecure");
+    struct world *w = *state;
+    static char big[LINK_FRAME_MAX + 1];
+    struct host *h = world_link_up(w, key_a, key_a);
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, big, sizeof(big)), -EMSGSIZE);
+    link_set_max(h->links[0], 1000);
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, big, 1000), 0);
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, big, 1001), 0);
+    world_run_until(w, has_closed);
+    assert_int_equal(w->frames, 1);
+    assert_false(w->clean);
+    assert_string_equal(w->why, "it sent a frame that is longer than allowed");
 }
 
-static void insecure_host_is_refused_by_a_guest_that_was_not_told(void **state)
+static void sender_is_told_when_the_peer_does_not_read(void **state)
 {
-    struct world *w = &((struct fixture *)*state)->w;
-    struct host *h = add_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", NULL);
-    find(w, "127.0.0.1", &h->port, 1, key_a);
-    run_until(w, says_insecure);
+    struct world *w = *state;
+    static char big[LINK_FRAME_MAX];
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    world_find(w, "127.0.0.1", &h->port, 1, key_a);
+    world_run_until(w, is_linked); /* the host's end has no callbacks and reads nothing */
+    int rc = 0;
+    size_t sent = 0;
+    for (; rc == 0 && sent < 200; sent++) {
+        rc = link_send(w->found, FRAME_CONTROL, big, sizeof(big));
+        (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
+    }
+    assert_int_equal(rc, -ENOBUFS);
+    assert_true(sent > 30);
 }
 
-static void squatters_are_passed_over_and_the_daemon_is_found(void **state)
-{
-    struct world *w = &((struct fixture *)*state)->w;
-    char *env[] = {key_a, NULL};
-    uint16_t ports[HOSTS_MAX];
-    ports[0] = add_host(w, "127.0.0.1", 0, GARBAGE, "", NULL)->port;
-    ports[1] = add_host(w, "127.0.0.1", 0, SILENT, "", NULL)->port;
-    ports[2] = add_host(w, "127.0.0.1", 0, DAEMON, "slurm-2.0", env)->port;
-    ports[3] = add_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", env)->port;
-    uint64_t start = dd_now_ns();
-    find(w, "127.0.0.1", ports, 4, key_a);
-    run_until(w, is_linked);
-    assert_int_equal(w->hosts[3].nlinks, 1);
-    assert_int_equal(net_addr_port(link_peer(w->found)), ports[3]);
-    /* nobody waited for the silent one's second to pass */
-    assert_true(dd_now_ns() - start < 900 * DD_NS_PER_MS);
-}
+/* ---- ends
+ * ---------------------------------------------------------------------------------------- */
 
-static void goodbye_is_clean_and_death_is_not(void **state)
+static void run_until_fds(struct world *w, size_t n)
 {
-    struct world *w = &((struct fixture *)*state)->w;
-    struct host *h = link_up(w, key_a, key_a);
-    size_t before = open_fds();
-    link_bye(w->found);
-    w->found = NULL;
-    run_until(w, has_closed);
-    assert_true(w->clean);
-    link_free(h->links[0]);
-    h->nlinks = 0;
-    while (!w->timed_out && open_fds() > before - 2) /* both ends go */
+    while (!w->timed_out && open_fds() > n)
         (void)event_base_loop(w->base, EVLOOP_ONCE);
     assert_false(w->timed_out);
 }
 
+static void goodbye_is_clean_and_comes_after_all_that_was_sent(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_link_up(w, key_a, key_a);
+    size_t before = open_fds();
+    send_many(w->found);
+    assert_int_equal(link_send(h->links[0], FRAME_CONTROL, "unread", 6), 0);
+    link_bye(w->found);
+    w->found = NULL;
+    w->free_in_close = true;
+    world_run_until(w, has_closed);
+    h->nlinks = 0;
+    assert_true(w->clean);
+    assert_int_equal(w->frames, MANY);
+    run_until_fds(w, before - 2);
+}
+
+static void goodbye_does_not_wait_for_a_peer_that_does_not_read(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    world_find(w, "127.0.0.1", &h->port, 1, key_a);
+    world_run_until(w, is_linked);
+    size_t before = open_fds();
+    for (int i = 0; i < 3; i++)
+        send_many(w->found);
+    uint64_t start = dd_now_ns();
+    link_bye(w->found);
+    w->found = NULL;
+    run_until_fds(w, before - 1);
+    assert_true(dd_now_ns() - start > 900 * DD_NS_PER_MS);
+}
+
 static void death_without_goodbye_is_a_loss(void **state)
 {
-    struct world *w = &((struct fixture *)*state)->w;
-    struct host *h = link_up(w, key_a, key_a);
-    link_free(h->links[0]);
+    struct world *w = *state;
+    char *const env[] = {key_a, NULL};
+    static const char *const why[] = {"the connection was lost",
+                                      "the connection was closed without a goodbye"};
+    for (size_t i = 0; i < 2; i++) {
+        struct host *h = world_link_up(w, env[i], env[i]);
+        w->closed = 0;
+        world_close_host(h);
+        world_run_until(w, has_closed);
+        assert_false(w->clean);
+        assert_string_equal(w->why, why[i]);
+        assert_int_equal(link_send(w->found, FRAME_CONTROL, "", 0), -EPIPE);
+        assert_int_equal(w->closed, 1);
+        link_bye(w->found); /* of a dead one: nothing but freed */
+        link_find_free(w->find);
+        w->found = NULL;
+        w->find = NULL;
+    }
+}
+
+static void link_may_be_freed_inside_its_callbacks(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_link_up(w, key_a, key_a);
+    w->free_in_frame = w->free_in_close = true;
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, "one", 3), 0);
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, "two", 3), 0);
+    world_run_until(w, has_closed); /* the other end sees it, and goes as well */
     h->nlinks = 0;
-    run_until(w, has_closed);
-    assert_false(w->clean);
-    assert_string_equal(w->why, "the connection was lost");
-    assert_int_equal(link_send(w->found, FRAME_CONTROL, "", 0), -EPIPE);
+    w->found = NULL;
+    assert_int_equal(w->frames, 1);
+    assert_int_equal(w->closed, 1);
+}
+
+/* ---- who is let in
+ * ------------------------------------------------------------------------------- */
+
+static bool has_refused(struct world *w)
+{
+    return w->hosts[0].nrefused > 0;
+}
+
+/* What a caller that sends these bytes gets back, at most size; and it is refused. */
+static size_t refused(struct world *w, const void *bytes, size_t n, void *back, size_t size)
+{
+    struct host *h = &w->hosts[0];
+    size_t got = 0;
+    int fd = world_connect(h);
+    h->nrefused = 0;
+    if (n > 0)
+        assert_int_equal(write(fd, bytes, n), n);
+    world_run_until(w, has_refused);
+    for (ssize_t r; (r = read(fd, (char *)back + got, size - got)) > 0;)
+        got += (size_t)r;
+    (void)close(fd);
+    assert_int_equal(h->nlinks, 0);
+    return got;
+}
+
+static void caller_with_garbage_is_sent_away(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int reply; /* status byte, -1: none */
+        const char *why;
+    } rows[] = {
+        {"GET / HTTP/1.0\r\n\r\n",            18, -1,                "what it sent is no hello"                 },
+        {"\xdd\x64r\x01\xff\xff",             6,  -1,                "what it sent is no hello"                 },
+        {"\xdd\x64r\x01\x00\x00",             6,  -1,                "what it sent is no hello"                 },
+        {"\xdd\x64r\x02",                     4,  HELLO_BAD_VERSION, "it speaks another version of the protocol"},
+        {"\xdd\x64r\x01\x00\x0cslurm-2.0\0n", 18, HELLO_OTHER_JOB,   "it belongs to another job"                },
+    };
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        unsigned char back[100];
+        size_t n = refused(w, rows[i].bytes, rows[i].n, back, sizeof(back));
+        assert_string_equal(h->why, rows[i].why);
+        assert_int_equal(n, rows[i].reply < 0 ? 0 : 9);
+        if (n > 0)
+            assert_int_equal(back[6], rows[i].reply);
+    }
+}
+
+static void silent_caller_is_sent_away_in_time(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    unsigned char back[100];
+    h->timeout_ms = 100;
+    assert_int_equal(refused(w, "", 0, back, sizeof(back)), 0);
+    assert_string_equal(h->why, "it did not finish its hello in time");
+    /* the right hello, and no TLS after it */
+    static const char hello[] = "\xdd\x64r\x01\x00\x0cslurm-1.0\0n";
+    assert_int_equal(refused(w, hello, sizeof(hello), back, sizeof(back)), 9);
+    assert_string_equal(h->why, "it did not finish its hello in time");
+}
+
+static void hello_may_come_byte_by_byte(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", NULL);
+    static const char hello[] = "\xdd\x64r\x01\x00\x0cslurm-1.0\0n";
+    int fd = world_connect(h);
+    for (size_t i = 0; i < sizeof(hello); i++) {
+        assert_int_equal(h->nlinks, 0);
+        assert_int_equal(write(fd, hello + i, 1), 1);
+        (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
+    }
+    while (!w->timed_out && h->nlinks == 0)
+        (void)event_base_loop(w->base, EVLOOP_ONCE);
+    assert_int_equal(h->nlinks, 1);
+    assert_string_equal(link_node(h->links[0]), "n");
+    (void)close(fd);
+}
+
+static void caller_without_the_key_is_refused(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    static const char hello[] = "\xdd\x64r\x01\x00\x0cslurm-1.0\0n";
+    unsigned char back[9];
+    int fd = world_connect(h);
+    SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+    SSL *ssl = SSL_new(ctx);
+    (void)SSL_set_fd(ssl, fd);
+    assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
+    while (!w->timed_out && recv(fd, back, sizeof(back), MSG_DONTWAIT | MSG_PEEK) < 9)
+        (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
+    assert_int_equal(read(fd, back, 9), 9);
+    assert_int_equal(back[6], HELLO_OK);
+    assert_int_equal(evutil_make_socket_nonblocking(fd), 0);
+    assert_int_equal(SSL_connect(ssl), -1); /* sends its part of TLS, without a key */
+    world_run_until(w, has_refused);
+    assert_string_equal(h->why, "it has no key of this job");
+    assert_int_equal(h->nlinks, 0);
+    SSL_free(ssl);
+    SSL_CTX_free(ctx);
+    (void)close(fd);
+}
+
+static void names_in_the_log_are_escaped_and_lines_are_limited(void **state)
+{
+    struct world *w = *state;
+    (void)world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    static const char hello[] = "\xdd\x64r\x01\x00\x10slurm-2.0\0a\n\x1b[b";
+    unsigned char back[100];
+    for (int i = 0; i < 30; i++)
+        (void)refused(w, hello, sizeof(hello), back, sizeof(back));
+    assert_non_null(strstr(world_logged(w), "test: info: node 'a\\x0a\\x1b[b' (127.0.0.1) was "
+                                            "refused: it belongs to another job\n"));
+    assert_int_equal(world_count_logged(w, "\n"), 10);
+}
+
+/* ---- keys from elsewhere
+ * ------------------------------------------------------------------------- */
+
+static void link_up_with(struct world *w, const struct net_key_input *in)
+{
+    struct host *h = world_host_with(w, in);
+    w->guest = *in;
+    w->cfg.host = "127.0.0.1";
+    w->cfg.ports = &h->port;
+    w->cfg.nports = 1;
+    world_find(w, "127.0.0.1", &h->port, 1, in->env[0]);
+    world_run_until(w, is_linked);
+    net_key_cleanup(&h->key, in);
+}
+
+static void link_comes_up_with_a_munge_credential(void **state)
+{
+    struct world *w = *state;
+    struct munged m;
+    const char *why = munged_start(&m);
+    if (why[0] != '\0') {
+        munged_stop(&m);
+        print_message("skipped: %s\n", why);
+        skip();
+    }
+    char none[] = "NOTHING=1";
+    char *env[] = {none, NULL};
+    const struct net_key_input in = {.env = env, .job_id = "slurm-1.0", .munge_socket = m.socket};
+    link_up_with(w, &in);
+    assert_int_equal(w->hosts[0].key.method, NET_KEY_MUNGE);
+    munged_stop(&m);
+}
+
+static void link_comes_up_with_a_key_in_the_home_directory(void **state)
+{
+    struct world *w = *state;
+    char dir[64] = "/tmp/ddrun-link-XXXXXX";
+    char home[80];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(home, sizeof(home), "HOME=%s", dir);
+    char *env[] = {home, NULL};
+    const struct net_key_input in = {
+        .env = env, .job_id = "slurm-1.0", .munge_socket = "/nonexistent/munge"};
+    link_up_with(w, &in);
+    assert_int_equal(w->hosts[0].key.method, NET_KEY_HOME);
+    (void)snprintf(home, sizeof(home), "%s/.ddrun", dir);
+    assert_int_equal(rmdir(home), 0); /* nothing is left in it */
+    assert_int_equal(rmdir(dir), 0);
 }
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        T(link_carries_frames_both_ways_when_keys_agree),
-        T(link_is_plain_when_both_sides_are_insecure),
-        T(wrong_key_is_refused_told_once_and_tried_again),
-        T(other_job_is_passed_over),
-        T(insecure_host_is_refused_by_a_guest_that_was_not_told),
-        T(squatters_are_passed_over_and_the_daemon_is_found),
-        T(goodbye_is_clean_and_death_is_not),
-        T(death_without_goodbye_is_a_loss),
+        WORLD_TEST(link_carries_frames_both_ways_when_keys_agree),
+        WORLD_TEST(link_is_plain_when_both_sides_are_insecure),
+        WORLD_TEST(link_of_a_socketpair_needs_no_key),
+        WORLD_TEST(link_carries_the_longest_frames_whole),
+        WORLD_TEST(frame_beyond_the_limit_is_not_sent_and_not_taken),
+        WORLD_TEST(sender_is_told_when_the_peer_does_not_read),
+        WORLD_TEST(goodbye_is_clean_and_comes_after_all_that_was_sent),
+        WORLD_TEST(goodbye_does_not_wait_for_a_peer_that_does_not_read),
+        WORLD_TEST(death_without_goodbye_is_a_loss),
+        WORLD_TEST(link_may_be_freed_inside_its_callbacks),
+        WORLD_TEST(caller_with_garbage_is_sent_away),
+        WORLD_TEST(silent_caller_is_sent_away_in_time),
+        WORLD_TEST(hello_may_come_byte_by_byte),
+        WORLD_TEST(caller_without_the_key_is_refused),
+        WORLD_TEST(names_in_the_log_are_escaped_and_lines_are_limited),
+        WORLD_TEST(link_comes_up_with_a_munge_credential),
+        WORLD_TEST(link_comes_up_with_a_key_in_the_home_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,343 @@
+/* The guest's search among good, silent, lying and missing listeners. */
+#include "base/io.h"
+#include "net/listen.h"
+#include "net_world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Too long a label for any name server to be asked. */
+#define NOWHERE "no-such-node-0123456789012345678901234567890123456789012345678901234567890"
+
+static void search_refuses_what_cannot_be(void **state)
+{
+    struct world *w = *state;
+    static const uint16_t ports[65] = {1};
+    char longest[300];
+    memset(longest, 'j', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    const struct {
+        const char *job, *node, *bind;
+        size_t nports;
+    } rows[] = {
+        {"",      "n",     NULL,    1 },
+        {longest, "n",     NULL,    1 },
+        {"j",     longest, NULL,    1 },
+        {"j",     "n",     NULL,    0 },
+        {"j",     "n",     NULL,    65},
+        {"j",     "n",     "node1", 1 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct link_find_cfg cfg = {.job_id = rows[i].job,
+                                          .node = rows[i].node,
+                                          .host = "127.0.0.1",
+                                          .ports = ports,
+                                          .nports = rows[i].nports,
+                                          .bind_addr = rows[i].bind,
+                                          .key_in = &w->guest};
+        struct dd_err err = {.text = ""};
+        assert_int_equal(link_find_start(&w->find, w->base, &cfg, NULL, NULL, &err), -EINVAL);
+        assert_true(err.text[0] != '\0');
+    }
+}
+
+/* ---- one listener, and what is said about it ---------------------------------------------------
+ */
+
+static bool says_expected(struct world *w)
+{
+    return status_has(w, w->why);
+}
+
+static void status_tells_what_stands_in_the_way(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        enum manner manner;
+        const char *job;
+        char *host_env, *guest_env;
+        const char *says;
+    } rows[] = {
+        {GARBAGE,     "",          NULL,  key_a, "is another program"                    },
+        {SILENT,      "",          NULL,  key_a, "accepts connections but says nothing"  },
+        {HANGS_UP,    "",          NULL,  key_a, "hangs up before it has said anything"  },
+        {NEWER,       "",          NULL,  key_a, "speaks another version of the protocol"},
+        {STALLS,      "",          NULL,  key_a, "does not finish the handshake"         },
+        {BABBLES,     "",          NULL,  key_a, "failed in the handshake: TLS: "        },
+        {CERTIFICATE, "",          NULL,  key_a, "is this job's but our keys differ"     },
+        {DAEMON,      "slurm-2.0", key_a, key_a, "is the daemon of another job"          },
+        {DAEMON,      "slurm-1.0", key_a, key_b,
+         "is this job's but our keys differ (ours is from DDRUN_KEY)"                    },
+        {DAEMON,      "slurm-1.0", NULL,  key_a,
+         "is this job's, but we have no key for it: the host asks for no key (it was started with "
+         "--insecure), this node was not"                                                },
+        {DAEMON,      "slurm-1.0", key_a, NULL,
+         "is this job's, but we have no key for it: the host has a key file, "           },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct host *h =
+            world_host(w, "127.0.0.1", 0, rows[i].manner, rows[i].job, rows[i].host_env);
+        (void)snprintf(w->why, sizeof(w->why), "127.0.0.1:%u %s", h->port, rows[i].says);
+        w->cfg.attempt_ms = rows[i].manner == DAEMON ? WORLD_LIMIT_MS : 300;
+        world_find(w, "127.0.0.1", &h->port, 1, rows[i].guest_env);
+        world_run_until(w, says_expected);
+        world_close_host(h);
+        link_find_free(w->find);
+        w->find = NULL;
+        w->nhosts = 0;
+    }
+}
+
+static bool is_refused_twice(struct world *w)
+{
+    return w->hosts[0].nrefused >= 2 && status_has(w, "our keys differ");
+}
+
+static void wrong_key_is_told_once_and_tried_again(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    world_find(w, "127.0.0.1", &h->port, 1, key_b);
+    world_run_until(w, is_refused_twice);
+    assert_int_equal(world_count_logged(w, "our keys differ"), 1);
+    assert_true(world_count_logged(w, "test: warning: node 'node3' (127.0.0.1) was refused: its "
+                                      "key is not this job's\n") >= 2);
+}
+
+/* ---- several listeners -------------------------------------------------------------------------
+ */
+
+static void daemon_is_found_among_squatters(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        enum manner manner;
+        const char *job;
+        char *env;
+    } rows[] = {
+        {GARBAGE,     "",          NULL },
+        {SILENT,      "",          NULL },
+        {STALLS,      "",          NULL },
+        {BABBLES,     "",          NULL },
+        {CERTIFICATE, "",          NULL },
+        {DAEMON,      "slurm-2.0", key_a},
+        {DAEMON,      "slurm-1.0", key_b}, /* a liar */
+        {DAEMON,      "slurm-1.0", NULL }, /* another one */
+    };
+    for (size_t i = 0; i + 2 < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint16_t ports[HOSTS_MAX];
+        for (size_t s = 0; s < 3; s++)
+            ports[s] =
+                world_host(w, "127.0.0.1", 0, rows[i + s].manner, rows[i + s].job, rows[i + s].env)
+                    ->port;
+        struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+        ports[3] = h->port;
+        uint64_t start = dd_now_ns();
+        world_find(w, "127.0.0.1", ports, 4, key_a);
+        world_run_until(w, is_linked);
+        assert_int_equal(h->nlinks, 1);
+        assert_int_equal(net_addr_port(link_peer(w->found)), ports[3]);
+        /* nobody waited for the silent ones, who had half a minute */
+        assert_true(dd_now_ns() - start < 10 * DD_NS_PER_S);
+        for (size_t s = 0; s < 4; s++)
+            world_close_host(&w->hosts[s]);
+        link_find_free(w->find);
+        link_free(w->found);
+        w->find = NULL;
+        w->found = NULL;
+        w->nhosts = 0;
+    }
+}
+
+static bool says_all_ports(struct world *w)
+{
+    return strcmp(link_find_status(w->find), w->why) == 0;
+}
+
+static void daemon_that_starts_later_is_found(void **state)
+{
+    struct world *w = *state;
+    uint16_t ports[3];
+    for (size_t i = 0; i < 3; i++) {
+        struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+        ports[i] = h->port;
+        world_close_host(h);
+    }
+    w->nhosts = 0;
+    (void)snprintf(w->why, sizeof(w->why),
+                   "nothing of this job listens on 127.0.0.1 (127.0.0.1) ports %u, %u, %u",
+                   ports[0], ports[1], ports[2]);
+    world_find(w, "127.0.0.1", ports, 3, key_a);
+    world_run_until(w, says_all_ports);
+    (void)world_host(w, "127.0.0.1", ports[1], DAEMON, "slurm-1.0", key_a);
+    world_run_until(w, is_linked);
+    assert_int_equal(net_addr_port(link_peer(w->found)), ports[1]);
+}
+
+static bool looked_up(struct world *w)
+{
+    return !status_has(w, "is being looked up");
+}
+
+/* scontrol is the test's own: it knows every node by a loopback address. */
+static void loopback_is_no_address_of_another_host(void **state)
+{
+    struct world *w = *state;
+    static const char script[] = "#!/bin/sh\necho NodeName=$4 NodeAddr=127.0.0.1 X=1\n";
+    char dir[64] = "/tmp/ddrun-find-XXXXXX";
+    char file[80];
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    DD_AUTO(free) char *path = strdup(getenv("PATH"));
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(file, sizeof(file), "%s/scontrol", dir);
+    int fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    assert_int_equal(dd_write_full(fd, script, sizeof(script) - 1), 0);
+    (void)close(fd);
+    (void)setenv("PATH", dir, 1);
+    w->cfg.try_scontrol = true;
+    w->cfg.host_is_me = false;
+    world_find(w, NOWHERE, &h->port, 1, key_a);
+    world_run_until(w, looked_up);
+    assert_true(status_has(w, " is only a loopback address here"));
+    assert_int_equal(h->naccepts, 0);
+    link_find_free(w->find);
+
+    w->cfg.host_is_me = true;
+    world_find(w, NOWHERE, &h->port, 1, key_a);
+    world_run_until(w, is_linked);
+    (void)setenv("PATH", path, 1);
+    (void)unlink(file);
+    (void)rmdir(dir);
+}
+
+static void name_without_an_address_is_told(void **state)
+{
+    struct world *w = *state;
+    static const uint16_t port = 1;
+    world_find(w, NOWHERE, &port, 1, key_a);
+    world_run_until(w, looked_up);
+    assert_true(status_has(w, " has no address: "));
+}
+
+/* The kernel drops what comes to a listener whose queue is full: as if the network were dead. */
+static int dead_end(const char *addr, uint16_t *port, int fill[2])
+{
+    struct net_addr a;
+    *port = 0;
+    int fd = net_listen(addr, port, 1, port, NULL);
+    assert_true(fd >= 0);
+    assert_int_equal(listen(fd, 0), 0);
+    assert_int_equal(net_addr_parse(&a, addr, *port), 0);
+    for (int i = 0; i < 2; i++) {
+        fill[i] = socket(a.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(fill[i], &a.sa, a.len);
+    }
+    return fd;
+}
+
+static void dead_address_does_not_delay_the_other(void **state)
+{
+    struct world *w = *state;
+    struct net_addr v6;
+    int fill[2];
+    uint16_t port = 0;
+    assert_int_equal(net_addr_parse(&v6, "::1", 0), 0);
+    DD_AUTO(fd) int probe = net_listen("::1", &port, 1, &port, NULL);
+    if (probe < 0) {
+        print_message("skipped: no IPv6 here\n");
+        skip();
+    }
+    int dead = dead_end("::1", &port, fill);
+    struct host *h = world_host(w, "127.0.0.1", port, DAEMON, "slurm-1.0", key_a);
+    uint64_t start = dd_now_ns();
+    world_find(w, "localhost", &h->port, 1, key_a);
+    world_run_until(w, is_linked);
+    assert_true(dd_now_ns() - start < 10 * DD_NS_PER_S);
+    assert_int_equal(link_peer(w->found)->sa.sa_family, AF_INET);
+    (void)close(dead);
+    (void)close(fill[0]);
+    (void)close(fill[1]);
+}
+
+static bool no_answer(struct world *w)
+{
+    return status_has(w, ": no answer");
+}
+
+static void silence_of_the_network_is_told(void **state)
+{
+    struct world *w = *state;
+    int fill[2];
+    uint16_t port;
+    int dead = dead_end("127.0.0.1", &port, fill);
+    w->cfg.attempt_ms = 200;
+    world_find(w, "127.0.0.1", &port, 1, key_a);
+    world_run_until(w, no_answer);
+    (void)close(dead);
+    (void)close(fill[0]);
+    (void)close(fill[1]);
+}
+
+static void source_address_is_the_one_that_was_asked_for(void **state)
+{
+    struct world *w = *state;
+    char text[NET_ADDR_TEXT];
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    w->cfg.bind_addr = "127.0.0.9";
+    world_find(w, "127.0.0.1", &h->port, 1, key_a);
+    world_run_until(w, is_linked);
+    assert_string_equal(net_addr_host(link_peer(h->links[0]), text), "127.0.0.9");
+    assert_string_equal(net_addr_host(link_local(w->found), text), "127.0.0.9");
+}
+
+static bool has_no_device(struct world *w)
+{
+    return status_has(w, "No such device");
+}
+
+static void interface_that_is_not_there_is_told(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    w->cfg.iface = "nosuch0";
+    w->cfg.host_is_me = false; /* a loopback address as a number is an address like any other */
+    world_find(w, "127.0.0.1", &h->port, 1, key_a);
+    world_run_until(w, has_no_device);
+}
+
+static void search_may_be_freed_at_any_time(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    for (int turns = 0; turns < 60; turns++) {
+        world_find(w, "localhost", &h->port, 1, key_a);
+        for (int i = 0; i < turns && w->found == NULL; i++)
+            (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
+        link_find_free(w->find);
+        link_free(w->found);
+        w->find = NULL;
+        w->found = NULL;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WORLD_TEST(search_refuses_what_cannot_be),
+        WORLD_TEST(status_tells_what_stands_in_the_way),
+        WORLD_TEST(wrong_key_is_told_once_and_tried_again),
+        WORLD_TEST(daemon_is_found_among_squatters),
+        WORLD_TEST(daemon_that_starts_later_is_found),
+        WORLD_TEST(loopback_is_no_address_of_another_host),
+        WORLD_TEST(name_without_an_address_is_told),
+        WORLD_TEST(dead_address_does_not_delay_the_other),
+        WORLD_TEST(silence_of_the_network_is_told),
+        WORLD_TEST(source_address_is_the_one_that_was_asked_for),
+        WORLD_TEST(interface_that_is_not_there_is_told),
+        WORLD_TEST(search_may_be_freed_at_any_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

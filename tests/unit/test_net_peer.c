@@ -1,0 +1,189 @@
+/* Whose is the other end of a local connection? Asked about connections of this test. */
+#include "base/auto.h"
+#include "net/listen.h"
+#include "net/peer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { NOBODY = 65534 };
+
+struct pair {
+    int listener, client, server;
+    struct net_addr client_addr, server_addr; /* as the client has them */
+};
+
+static struct net_addr name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *))
+{
+    struct sockaddr_storage ss;
+    struct net_addr a;
+    socklen_t len = sizeof(ss);
+    assert_int_equal(get(fd, (struct sockaddr *)&ss, &len), 0);
+    assert_int_equal(net_addr_from_sockaddr(&a, (struct sockaddr *)&ss, len), 0);
+    return a;
+}
+
+static int own_name(int fd, struct sockaddr *sa, socklen_t *len)
+{
+    return getsockname(fd, sa, len);
+}
+
+static int peer_name(int fd, struct sockaddr *sa, socklen_t *len)
+{
+    return getpeername(fd, sa, len);
+}
+
+/* false: this machine has no such addresses. */
+static bool set_up(struct pair *p, const char *listen_addr, const char *to)
+{
+    static const uint16_t any[] = {0};
+    struct net_addr a;
+    uint16_t port;
+    p->listener = net_listen(listen_addr, any, 1, &port, NULL);
+    if (p->listener < 0)
+        return false;
+    struct sockaddr_in6 mapped = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    const struct sockaddr *sa = &a.sa;
+    if (strncmp(to, "::ffff:", 7) == 0) { /* an IPv6 socket that talks IPv4 */
+        assert_int_equal(net_addr_parse(&a, to + 7, port), 0);
+        mapped.sin6_addr.s6_addr[10] = mapped.sin6_addr.s6_addr[11] = 0xff;
+        memcpy(mapped.sin6_addr.s6_addr + 12, &a.in.sin_addr, 4);
+        sa = (struct sockaddr *)&mapped;
+    } else {
+        assert_int_equal(net_addr_parse(&a, to, port), 0);
+    }
+    p->client = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(
+        connect(p->client, sa, sa->sa_family == AF_INET ? sizeof(a.in) : sizeof(mapped)), 0);
+    p->server = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(p->server >= 0);
+    p->client_addr = name_of(p->client, own_name);
+    p->server_addr = name_of(p->client, peer_name);
+    return true;
+}
+
+static void tear_down(struct pair *p)
+{
+    (void)close(p->client);
+    (void)close(p->server);
+    (void)close(p->listener);
+}
+
+static const struct {
+    const char *listen_addr, *to;
+} ways[] = {
+    {"127.0.0.1", "127.0.0.1"       },
+    {"::1",       "::1"             },
+    {"",          "127.0.0.1"       },
+    {"",          "::1"             },
+    {"127.0.0.1", "::ffff:127.0.0.1"}, /* client's socket is of the other family */
+    {"",          "::ffff:127.0.0.1"},
+    {"",          "127.9.8.7"       },
+};
+
+static void peer_uid_of_own_connections_is_mine(void **state)
+{
+    (void)state;
+    size_t done = 0;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        struct pair p;
+        uid_t uid = 12345;
+        if (!set_up(&p, ways[i].listen_addr, ways[i].to))
+            continue;
+        done++;
+        assert_int_equal(net_peer_uid(&p.client_addr, &p.server_addr, &uid), 0);
+        assert_int_equal(uid, geteuid());
+        uid = 12345; /* and the other end */
+        assert_int_equal(net_peer_uid(&p.server_addr, &p.client_addr, &uid), 0);
+        assert_int_equal(uid, geteuid());
+        tear_down(&p);
+    }
+    assert_true(done >= 3);
+}
+
+static void peer_uid_is_of_that_connection_only(void **state)
+{
+    (void)state;
+    struct pair p;
+    uid_t uid = 12345;
+    assert_true(set_up(&p, "127.0.0.1", "127.0.0.1"));
+    struct net_addr wrong = p.client_addr;
+    net_addr_set_port(&wrong, (uint16_t)(net_addr_port(&wrong) ^ 1));
+    assert_int_equal(net_peer_uid(&wrong, &p.server_addr, &uid), -ENOENT);
+    /* a listener on that port is no connection */
+    assert_int_equal(net_peer_uid(&p.server_addr, &wrong, &uid), -ENOENT);
+    assert_int_equal(net_addr_parse(&wrong, "127.0.0.2", net_addr_port(&p.client_addr)), 0);
+    assert_int_equal(net_peer_uid(&wrong, &p.server_addr, &uid), -ENOENT);
+    assert_int_equal(net_addr_parse(&wrong, "::1", net_addr_port(&p.client_addr)), 0);
+    assert_int_equal(net_peer_uid(&wrong, &p.server_addr, &uid), -EINVAL);
+    assert_int_equal(uid, 12345);
+    tear_down(&p);
+}
+
+static void peer_uid_is_unknown_when_the_program_has_gone(void **state)
+{
+    (void)state;
+    struct pair p;
+    uid_t uid = 12345;
+    assert_true(set_up(&p, "127.0.0.1", "127.0.0.1"));
+    (void)close(p.client);
+    assert_int_equal(net_peer_uid(&p.client_addr, &p.server_addr, &uid), -ENOENT);
+    assert_int_equal(uid, 12345);
+    p.client = -1;
+    tear_down(&p);
+}
+
+static void peer_uid_of_another_user_is_told(void **state)
+{
+    (void)state;
+    struct pair p = {.client = -1};
+    uid_t uid = 12345;
+    uint16_t port = 0;
+    int ends[2];
+    if (geteuid() != 0) {
+        print_message("skipped: only root can be somebody else\n");
+        skip();
+    }
+    p.listener = net_listen("127.0.0.1", &port, 1, &port, NULL);
+    assert_int_equal(net_addr_parse(&p.server_addr, "127.0.0.1", port), 0);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char c;
+        int fd = setuid(NOBODY) == 0 ? socket(AF_INET, SOCK_STREAM, 0) : -1;
+        (void)close(ends[1]);
+        if (connect(fd, &p.server_addr.sa, p.server_addr.len) == 0)
+            (void)!read(ends[0], &c, 1); /* until the test has asked */
+        _exit(0);
+    }
+    struct pollfd come = {.fd = p.listener, .events = POLLIN};
+    assert_int_equal(poll(&come, 1, 20000), 1);
+    p.server = accept4(p.listener, NULL, NULL, SOCK_CLOEXEC);
+    p.client_addr = name_of(p.server, peer_name);
+    assert_int_equal(net_peer_uid(&p.client_addr, &p.server_addr, &uid), 0);
+    assert_int_equal(uid, NOBODY);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    (void)waitpid(child, NULL, 0);
+    tear_down(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peer_uid_of_own_connections_is_mine),
+        cmocka_unit_test(peer_uid_is_of_that_connection_only),
+        cmocka_unit_test(peer_uid_is_unknown_when_the_program_has_gone),
+        cmocka_unit_test(peer_uid_of_another_user_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
