@@ -158,6 +158,15 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     round_stop(a, SIGTERM, a->cfg->grace_ms);
 }
 
+/* One sentence for the whole job, from the node that reports its end. */
+static void tell_cannot(struct agent *a)
+{
+    DD_AUTO(free) char *text = NULL;
+    if (asprintf(&text, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
+        text = NULL;
+    agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .text = text});
+}
+
 static void join(struct agent *a, struct link *l)
 {
     const struct alloc *al = a->cfg->alloc;
@@ -188,6 +197,8 @@ static void join(struct agent *a, struct link *l)
     agent_send(a, &m);
     dd_strv_done(&m.addrs);
     free(ifs);
+    if (a->cfg->cannot != NULL)
+        tell_cannot(a);
 }
 
 /* ---- seeking the host -------------------------------------------------------------------------- */
@@ -209,6 +220,11 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     struct timeval t = {.tv_sec = (time_t)(waited < 5 ? 5 : waited < 60 ? waited : 60)};
     if (a->find == NULL)
         return;
+    if (a->cfg->cannot != NULL) { /* nobody there to be told: tell the user, and be gone */
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s", a->cfg->cannot);
+        agent_leave(a, 2);
+        return;
+    }
     dd_log(a->cfg->log, DD_LOG_NOTICE, "%s still seeks the job's daemon: %s", a->cfg->node_name,
            link_find_status(a->find));
     evtimer_add(a->progress, &t);

@@ -17,6 +17,7 @@ struct agent_cfg {
     const struct alloc *alloc;
     const char *node_name;
     char *const *env;
+    const char *cannot;            /* why this node cannot run workers: join only to tell all; NULL */
     const struct dd_strv *program; /* resolved argument list of a worker */
     int slots;                     /* workers of this node */
     int max_restarts;

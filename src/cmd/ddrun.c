@@ -225,17 +225,17 @@ static int prepare(struct run *r, int index, struct dd_err *err)
     if (rc == 0)
         rc = local_addrs(r, err);
     if (rc == 0)
+        rc = find_ddrund(r, err);
+    if (rc == 0)
         rc = find_alloc(r, index, err);
     for (size_t i = 0; rc == 0 && i < r->alloc->warnings.n; i++)
         dd_log(&r->log, DD_LOG_WARN, "%s", r->alloc->warnings.v[i]);
-    if (rc == 0)
-        rc = count_slots(r, index, err);
+    if (rc < 0)
+        return rc;
+    rc = count_slots(r, index, err);
     if (rc == 0)
         rc = find_program(r, err);
-    if (rc == 0)
-        rc = find_ddrund(r, err);
-    if (rc == 0)
-        fill_agent(r);
+    fill_agent(r);
     return rc;
 }
 
@@ -252,10 +252,15 @@ static int run_node(void *arg, int index)
 {
     struct run *r = arg;
     struct dd_err err = {0};
-    if (prepare(r, index, &err) < 0) {
+    bool ready = prepare(r, index, &err) == 0;
+    if (!ready && (r->alloc == NULL || r->alloc->nnodes == 1)) {
         dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
         run_done(r);
         return EXIT_USAGE;
+    }
+    if (!ready) { /* the other nodes must not wait for this one */
+        r->agent.cannot = err.text;
+        r->agent.slots = 1;
     }
     int code = guardian_run(run_agent, r, r->agent.grace_ms + GUARDIAN_EXTRA_MS, &r->log);
     run_done(r);

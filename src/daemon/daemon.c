@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 enum {
+    LATECOMER_S = 3, /* after an end before the start: nodes that are about to come are told */
     GOODBYE_S = 5, /* agents that have been told FINISH leave by themselves within this time */
     /* A scheduler signals agents and daemon alike. An agent's word says more (which signal, which
      * node), so it may come first. */
@@ -29,13 +30,16 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     over(arg);
 }
 
-/* Finished, and everybody has left: then the store is needed no longer either. */
+/* Finished, and everybody has left: then the store is needed no longer either. At the deadline
+ * nobody else is waited for. */
 static void check_over(struct daemon *d)
 {
     if (d->machine == NULL || rdzv_state(d->machine) != RDZV_FINISHED || d->over)
         return;
-    struct timeval t = {.tv_sec = rdzv_members(d->machine) > 0 ? GOODBYE_S : 0};
-    if (rdzv_members(d->machine) == 0 || !evtimer_pending(d->end, NULL))
+    bool left = rdzv_members(d->machine) == 0;
+    bool now = left && (rdzv_all_told(d->machine) || d->started);
+    struct timeval t = {.tv_sec = now ? 0 : left ? LATECOMER_S : GOODBYE_S};
+    if (now || !evtimer_pending(d->end, NULL))
         evtimer_add(d->end, &t);
 }
 
@@ -51,6 +55,8 @@ void daemon_step(struct daemon *d, const struct rdzv_event *e)
         dd_log(d->cfg.log, DD_LOG_DEBUG, "event=transition from=%s to=%s round=%d members=%d",
                rdzv_state_name(before), rdzv_state_name(after), rdzv_round(d->machine),
                rdzv_members(d->machine));
+    if (after == RDZV_RUNNING)
+        d->started = true;
     if (after != RDZV_GATHERING) {
         evtimer_del(d->progress);
         evtimer_del(d->deadline);
@@ -63,6 +69,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
+    ((struct daemon *)arg)->started = true;
     daemon_step(arg, &(struct rdzv_event){.kind = RDZV_DEADLINE, .id = -1, .text = ""});
 }
 

@@ -43,7 +43,8 @@ struct daemon {
     struct event *progress, *deadline, *stop, *end;
     uint64_t start_ns;
     int over_code;
-    bool over; /* on_over has been called */
+    bool started; /* a round has begun, or the time for it is over: nobody else will come */
+    bool over;    /* on_over has been called */
 };
 
 /* guests.c */

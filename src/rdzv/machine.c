@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BAD_INPUT = 2 }; /* exit code when a node cannot start what the user asked for */
+
 struct member {
     bool here;  /* joined and not lost */
     bool done;  /* its workers of the current round are gone, or were never started */
@@ -28,6 +30,7 @@ struct rdzv {
     int running;  /* members of the round with workers left */
     bool failed;  /* this round has seen a failure */
     bool end;     /* no further round, whatever the budget says */
+    int told;     /* agents that have been sent FINISH */
     int code;
     char text[400];
     struct member *members; /* [nnodes] by id */
@@ -141,6 +144,7 @@ static int finish(struct rdzv *m)
             return -ENOMEM;
         a->report = !told;
         told = true;
+        m->told++;
     }
     return 0;
 }
@@ -267,6 +271,13 @@ static int on_join(struct rdzv *m, const struct rdzv_event *e)
     return rc < 0 ? rc : start_round(m);
 }
 
+/* Whoever comes after an early end is told how it ended. */
+static int on_join_after(struct rdzv *m, const struct rdzv_event *e)
+{
+    m->told++;
+    return act(m, RDZV_SEND_FINISH, e->id) == NULL ? -ENOMEM : 0;
+}
+
 static int on_late_join(struct rdzv *m, const struct rdzv_event *e)
 {
     return refuse(m, e->id, "this job has already started with all its %d nodes", m->cfg.nnodes);
@@ -296,7 +307,7 @@ static int on_deadline(struct rdzv *m, const struct rdzv_event *e)
 
 static int on_stop_early(struct rdzv *m, const struct rdzv_event *e)
 {
-    fail(m, e->signal > 0 ? 128 + e->signal : 1, "%s", e->text);
+    fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
     for (int id = 0, k = 0; id < m->cfg.nnodes; id++)
         m->order[k++] = id;
     return finish(m);
@@ -361,6 +372,8 @@ static int on_lost(struct rdzv *m, const struct rdzv_event *e)
 
 static int on_lost_late(struct rdzv *m, const struct rdzv_event *e)
 {
+    if (!m->members[e->id].here)
+        return 0; /* came after the end */
     m->members[e->id].here = false;
     m->here--;
     return 0;
@@ -368,7 +381,7 @@ static int on_lost_late(struct rdzv *m, const struct rdzv_event *e)
 
 static int on_stop_request(struct rdzv *m, const struct rdzv_event *e)
 {
-    fail(m, e->signal > 0 ? 128 + e->signal : 1, "%s", e->text);
+    fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
     m->end = true;
     return send_stop(m, e->signal > 0 ? e->signal : SIGTERM);
 }
@@ -409,7 +422,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
         },
     [RDZV_FINISHED] =
         {
-            [RDZV_JOIN] = on_late_join,
+            [RDZV_JOIN] = on_join_after,
             [RDZV_EXIT] = ignore,
             [RDZV_DONE] = ignore,
             [RDZV_LOST] = on_lost_late,
@@ -428,7 +441,7 @@ static bool event_ok(const struct rdzv *m, const struct rdzv_event *e)
         return true; /* will be refused, whatever its id */
     if (e->id < 0 || e->id >= m->cfg.nnodes)
         return false;
-    return e->kind == RDZV_JOIN || m->members[e->id].here;
+    return e->kind == RDZV_JOIN || m->state == RDZV_FINISHED || m->members[e->id].here;
 }
 
 int rdzv_step(struct rdzv *m, const struct rdzv_event *e)
@@ -467,6 +480,11 @@ int rdzv_code(const struct rdzv *m)
 const char *rdzv_text(const struct rdzv *m)
 {
     return m->failed ? m->text : "";
+}
+
+bool rdzv_all_told(const struct rdzv *m)
+{
+    return m->told >= m->cfg.nnodes;
 }
 
 int rdzv_members(const struct rdzv *m)

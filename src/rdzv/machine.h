@@ -35,7 +35,7 @@ struct rdzv_event {
     int slots;        /* JOIN: workers it will start */
     const char *name; /* JOIN: its name */
     const char *addr; /* JOIN: the daemon's address as that agent reached it; "": it did not have to */
-    int local_rank, code, signal; /* EXIT; STOP_REQUEST: signal */
+    int local_rank, code, signal; /* EXIT; STOP_REQUEST: signal, 0: a node cannot start its workers */
     const char *text; /* LOST, STOP_REQUEST, DEADLINE: why, or "" */
 };
 
@@ -77,6 +77,7 @@ const char *rdzv_state_name(enum rdzv_state s);
 int rdzv_round(const struct rdzv *m);
 int rdzv_code(const struct rdzv *m);         /* exit code of the job, once finished */
 const char *rdzv_text(const struct rdzv *m); /* what to tell the user; "" when all went well */
+bool rdzv_all_told(const struct rdzv *m);    /* every node of the job has been sent FINISH */
 int rdzv_members(const struct rdzv *m);      /* how many are here */
 int rdzv_index(const struct rdzv *m, int id); /* position in the host list, -1 when not known (yet) */
 /* Plan of a member for the current round; gives the content of *ret. */

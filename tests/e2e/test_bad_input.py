@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from support import clean_env, program, run
+from support import Job, clean_env, program, run
 
 SCRIPT = program("show_env.py")
 
@@ -88,3 +88,16 @@ def test_variables_of_another_machine_are_told_and_ignored():
     job = run("true", env=env)
     assert job.p.returncode == 0, job.err
     assert "elsewhere[1-2]" in job.err and "ignor" in job.err
+
+
+def test_what_one_node_cannot_do_ends_the_job_on_all_nodes_at_once():
+    env = clean_env(DDRUN_KEY="5e" * 32)
+    common = ["--nnodes=3", "--master-addr=127.0.0.1", "--rdzv-id=one-cannot"]
+    rest = [Job(*common, f"--node-rank={i}", "sleep", "100", env=env) for i in (0, 1)]
+    bad = Job(*common, "--node-rank=2", "nosuchprogram-of-ddrun", env=env)
+    with rest[0], rest[1], bad:
+        assert [job.wait() for job in (*rest, bad)] == [2, 2, 2]
+        said = [line for job in (*rest, bad) for line in job.err.splitlines() if "nosuchprogram-of-ddrun" in line]
+        assert len(said) == 1, said
+        for job in (*rest, bad):
+            job.assert_nothing_left()

@@ -325,6 +325,26 @@ static void machine_passes_a_wish_to_stop_on_and_does_not_restart(void **state)
     bed_free(&b);
 }
 
+static void machine_tells_latecomers_of_an_early_end(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_make(&b, 3, 0, "node[1-3]");
+    assert_int_equal(join(&b, 0, 1, 3, 1, "node2", "h"), 0);
+    assert_int_equal(event(&b, RDZV_STOP_REQUEST, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish0!");
+    assert_int_equal(rdzv_code(b.m), 2);
+    assert_int_equal(join(&b, 1, 0, 3, 1, "node1", ""), 0);
+    assert_string_equal(actions(&b), "finish1");
+    assert_false(rdzv_all_told(b.m));
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "h"), 0);
+    assert_string_equal(actions(&b), "finish2");
+    assert_true(rdzv_all_told(b.m));
+    assert_int_equal(rdzv_members(b.m), 1);
+    bed_free(&b);
+}
+
 static void machine_survives_any_order_of_events(void **state)
 {
     (void)state;
@@ -378,6 +398,7 @@ int main(void)
         cmocka_unit_test(machine_restarts_within_the_budget_in_a_fresh_store),
         cmocka_unit_test(machine_ends_the_job_when_a_node_is_lost_even_with_restarts_left),
         cmocka_unit_test(machine_passes_a_wish_to_stop_on_and_does_not_restart),
+        cmocka_unit_test(machine_tells_latecomers_of_an_early_end),
         cmocka_unit_test(machine_survives_any_order_of_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
