@@ -172,7 +172,7 @@ static void on_workers_gone(void *arg)
 static int launch(struct agent *a, struct dd_err *err)
 {
     const struct worker_group_cb cb = {
-        .on_exit = on_worker_exit, .on_empty = on_workers_gone, .arg = a};
+        .log = a->cfg->log, .on_exit = on_worker_exit, .on_empty = on_workers_gone, .arg = a};
     struct launch l = {.n = a->plan.local_size};
     struct ifaces ifs;
     find_ifaces(a, &ifs);
@@ -188,7 +188,7 @@ static int launch(struct agent *a, struct dd_err *err)
     if (rc == 0)
         rc = share_cpus(a, &l, err);
     if (rc == 0)
-        rc = worker_group_start(&a->group, a->base, a->cfg->log, l.specs, l.n, a->output, &cb, err);
+        rc = worker_group_start(&a->group, a->base, l.specs, l.n, a->output, &cb, err);
     if (rc == 0 && a->daemon > 0)
         worker_group_protect(a->group, a->daemon);
     launch_done(&l);

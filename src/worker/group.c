@@ -32,8 +32,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     reap_step(arg);
 }
 
-static int group_new(struct worker_group **ret, struct event_base *base, const struct dd_log *log,
-                     int n, struct dd_err *err)
+static int group_new(struct worker_group **ret, struct event_base *base, int n, struct dd_err *err)
 {
     if (n < 1 || n > MAX_WORKERS)
         return dd_err_set(err, -EINVAL, "%d workers cannot be started; at least 1 is needed", n);
@@ -41,7 +40,6 @@ static int group_new(struct worker_group **ret, struct event_base *base, const s
     if (g == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     g->base = base;
-    g->log = log;
     g->report_fd = -1;
     g->n = n;
     for (int i = 0; i < n; i++)
@@ -194,17 +192,18 @@ static void free_paths(char **paths, int n)
     free(paths);
 }
 
-int worker_group_start(struct worker_group **ret, struct event_base *base, const struct dd_log *log,
+int worker_group_start(struct worker_group **ret, struct event_base *base,
                        const struct worker_spec *specs, int n, struct worker_output *out,
                        const struct worker_group_cb *cb, struct dd_err *err)
 {
     DD_AUTO(group) struct worker_group *g = NULL;
-    int rc = group_new(&g, base, log, n, err);
+    int rc = group_new(&g, base, n, err);
     if (rc < 0)
         return rc;
     char **paths = calloc((size_t)n, sizeof(*paths));
     rc = paths == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
                        : paths_find(paths, specs, n, err);
+    g->log = cb->log;
     g->out = out;
     if (rc == 0)
         rc = group_run(g, specs, paths, err);

@@ -48,7 +48,9 @@ struct worker_spec {
     int rank;                /* for labels and file names */
 };
 
+/* Whom the group tells what. */
 struct worker_group_cb {
+    const struct dd_log *log; /* borrowed until free; NULL: silent */
     /* each worker once; what it wrote to stderr has been read (worker_output_tail) */
     void (*on_exit)(void *arg, const struct worker_exit *e);
     /* once: all have exited, their output has been read to the end, and nothing of their process
@@ -61,8 +63,8 @@ struct worker_group_cb {
  * (workers then inherit stdout and stderr: the fast path). On failure nothing is left running and the
  * sentence names the program. When a file system takes longer than 1 s to give the program, it
  * returns 0 and a failure shows later: a log line, and exit code 126 or 127. specs is borrowed during
- * the call; base, log and out until free; fds 0 to 2 of the agent are open. Gives *ret. */
-int worker_group_start(struct worker_group **ret, struct event_base *base, const struct dd_log *log,
+ * the call, base and out until free; fds 0 to 2 of the agent are open. Gives *ret. */
+int worker_group_start(struct worker_group **ret, struct event_base *base,
                        const struct worker_spec *specs, int n, struct worker_output *out,
                        const struct worker_group_cb *cb, struct dd_err *err);
 

@@ -183,6 +183,7 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
     if (o == NULL)
         return no_memory(err);
     o->base = base;
+    o->attempt = -1;
     o->tail_text = DD_BUF_INIT(TAIL_TEXT_MAX);
     int rc = options_take(o, spec, err);
     if (rc < 0)
@@ -224,10 +225,11 @@ static int rank_begin(struct worker_output *o, int i, int rank)
 {
     struct output_rank *r = &o->ranks[i];
     r->rank = rank;
+    output_stream_init(&r->stream[0]);
+    output_stream_init(&r->stream[1]);
     for (int k = 0; k < 2; k++) {
         struct output_stream *s = &r->stream[k];
         int bit = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
-        output_stream_init(s);
         stream_plan(o, s, i, bit);
         bool tee = (rank_map_get(&o->tee, i) & bit) != 0;
         bool file = s->mode == OUTPUT_FILE || (s->mode == OUTPUT_PIPE && tee && o->run_dir != NULL);
@@ -263,9 +265,9 @@ int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, 
     int rc = 0;
     worker_output_abort(o);
     ranks_done(o);
-    o->attempt = attempt;
+    o->attempt = attempt > o->attempt ? attempt : o->attempt + 1;
     if (o->run_dir != NULL)
-        rc = output_attempt_dirs(o->run_dir, attempt, nlocal, err);
+        rc = output_attempt_dirs(o->run_dir, o->attempt, nlocal, err);
     if (rc < 0)
         return rc;
     o->ranks = calloc((size_t)nlocal, sizeof(*o->ranks));

@@ -43,7 +43,7 @@ struct output_spec {
 int worker_output_new(struct worker_output **ret, struct event_base *base,
                       const struct output_spec *spec, struct dd_err *err);
 /* For each new round: number of the attempt, and the ranks of the local workers in order. Makes
- * directories. */
+ * directories; an attempt that was there already gets the next free number, so no logs are lost. */
 int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
                         struct dd_err *err);
 /* What a worker's error file would be: DIR/.../attempt_N/LOCAL/error.json, "" without a log dir. Lent

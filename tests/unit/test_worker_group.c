@@ -154,8 +154,9 @@ static int start(struct bench *b, struct dd_err *err)
 {
     static const struct dd_log log = {.level = DD_LOG_DEBUG, .fd = 2, .who = "test"};
     return worker_group_start(
-        &b->g, b->base, &log, b->specs, b->n, NULL,
-        &(struct worker_group_cb){.on_exit = on_exit_, .on_empty = on_empty, .arg = b}, err);
+        &b->g, b->base, b->specs, b->n, NULL,
+        &(struct worker_group_cb){.log = &log, .on_exit = on_exit_, .on_empty = on_empty, .arg = b},
+        err);
 }
 
 static void run(struct bench *b)

@@ -407,7 +407,7 @@ static int run_attempt(struct bench *b, int attempt, struct dd_err *err)
         rc = worker_output_begin(b->out, attempt, ranks, b->n, err);
     if (rc == 0)
         rc = worker_group_start(
-            &b->g, b->base, NULL, specs, b->n, b->out,
+            &b->g, b->base, specs, b->n, b->out,
             &(struct worker_group_cb){.on_exit = on_exit_, .on_empty = on_empty, .arg = b}, err);
     if (rc == 0)
         event_base_dispatch(b->base);
@@ -756,6 +756,9 @@ static void output_of_each_attempt_has_its_own_directory(void **state)
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/id_"));
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/attempt_1/0/error.json"));
     assert_string_equal(worker_output_error_file(b->out, 1), "");
+    /* a round that is no restart has the same number: earlier logs are kept all the same */
+    assert_int_equal(worker_output_begin(b->out, 1, (int[]){0}, 1, NULL), 0);
+    assert_non_null(strstr(worker_output_error_file(b->out, 0), "/attempt_2/0/error.json"));
     assert_string_equal(worker_output_tail(b->out, 7), "");
 }
 
