@@ -25,7 +25,7 @@
 enum { OP_VALIDATE = 0, OP_SET = 1, OP_GET = 3, OP_WAIT = 6 };
 enum { TIMEOUT_MS = 60000, TEXT_MAX = 256 };
 
-static void die(const char *fmt, ...)
+static void __attribute__((format(printf, 1, 2), noreturn)) die(const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);

@@ -25,7 +25,8 @@ int dd_buf_reserve(struct dd_buf *b, size_t more); /* room for `more` bytes afte
 int dd_buf_append(struct dd_buf *b, const void *p, size_t n);
 int dd_buf_puts(struct dd_buf *b, const char *s);
 int dd_buf_printf(struct dd_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int dd_buf_vprintf(struct dd_buf *b, const char *fmt, va_list ap);
+int dd_buf_vprintf(struct dd_buf *b, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0)));
 
 void dd_buf_consume(struct dd_buf *b, size_t n); /* drops the first n bytes, n <= len */
 void dd_buf_clear(struct dd_buf *b);             /* len = 0, memory kept */

@@ -39,7 +39,7 @@ int dd_strv_pushn(struct dd_strv *sv, const char *s, size_t len)
     return strv_take(sv, strndup(s, len));
 }
 
-static char *vformat(const char *fmt, va_list ap)
+static char *__attribute__((format(printf, 1, 0))) vformat(const char *fmt, va_list ap)
 {
     char *s = NULL;
     return vasprintf(&s, fmt, ap) < 0 ? NULL : s;
