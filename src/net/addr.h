@@ -30,7 +30,7 @@ const char *net_addr_host(const struct net_addr *a, char out[NET_ADDR_TEXT]);
 const char *net_addr_text(const struct net_addr *a, char out[NET_ADDR_TEXT + 8]);
 uint16_t net_addr_port(const struct net_addr *a);
 void net_addr_set_port(struct net_addr *a, uint16_t port);
-bool net_addr_is_loopback(const struct net_addr *a); /* 127/8, ::1 */
+bool net_addr_is_loopback(const struct net_addr *a);                         /* 127/8, ::1 */
 bool net_addr_same_host(const struct net_addr *a, const struct net_addr *b); /* ports ignored */
 
 /* "host:port", "host", "[v6]:port", bare v6. host_size >= 256. *port = 0 when none is given. */
@@ -42,11 +42,13 @@ struct net_iface {
     struct net_addr addr;
     bool up, loopback;
 };
-/* All addresses of all interfaces, in the kernel's order. Gives an array that the caller frees with free(). */
+/* All addresses of all interfaces, in the kernel's order. Gives an array that the caller frees with
+ * free(). */
 int net_ifaces(struct net_iface **ret, size_t *ret_n, struct dd_err *err);
 /* Name of the interface that holds this address into out, or -ENOENT. */
 int net_iface_of(const struct net_addr *a, char out[16]);
-/* The interface that NCCL takes by itself when NCCL_SOCKET_IFNAME is not set (facts: frameworks 5.2), or -ENOENT. Pure. */
+/* The interface that NCCL takes by itself when NCCL_SOCKET_IFNAME is not set (facts:
+ * frameworks 5.2), or -ENOENT. Pure. */
 int net_iface_nccl_choice(const struct net_iface *ifs, size_t n, char out[16]);
 
 #endif

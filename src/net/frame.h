@@ -1,4 +1,5 @@
-/* Frames of the link: u32_be length of what follows the header | u16_be type | u16_be version. Pure codec.
+/* Frames of the link: u32_be length of what follows the header | u16_be type | u16_be version. Pure
+ * codec.
  *
  * Type FRAME_CONTROL carries one JSON object (rdzv/msg.h), FRAME_BYE says that the end of the
  * stream is meant. Unknown types are skipped by the receiver.
@@ -21,7 +22,8 @@ struct frame {
 
 void frame_header(unsigned char out[FRAME_HEADER], uint16_t type, uint32_t n);
 int frame_encode(struct dd_buf *out, uint16_t type, const void *data, size_t n); /* -EMSGSIZE */
-/* > 0 bytes consumed (header and data), 0 need more (*need, may be NULL, says how many in all), -EPROTO: longer than max. */
+/* > 0 bytes consumed (header and data), 0 need more (*need, may be NULL, says how many in all),
+ * -EPROTO: longer than max. */
 long frame_decode(struct frame *ret, const void *p, size_t n, uint32_t max, size_t *need);
 
 #endif

@@ -4,8 +4,8 @@
  * agent  -> daemon: dd 'd' 'r' version(1) | u16_be length | job_id NUL node name NUL
  * daemon -> agent : dd 'd' 'r' version(1) | u16_be length | status(1) method(1) | credential NUL
  *
- * Then, when status is HELLO_OK and the method is not NET_KEY_NONE, a TLS 1.3 handshake with an external
- * PSK; the PSK identity is the job id.
+ * Then, when status is HELLO_OK and the method is not NET_KEY_NONE, a TLS 1.3 handshake with an
+ * external PSK; the PSK identity is the job id.
  */
 #ifndef DD_NET_HELLO_H
 #define DD_NET_HELLO_H

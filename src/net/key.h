@@ -34,23 +34,25 @@ struct net_key_input {
     bool insecure;
 };
 
-/* For the host: the first source that works, in the order file/environment, psk, MUNGE (a random key, and munged
- * answers), shared home (a random key, file written), else -ENOKEY with a sentence that names the
- * choices. A key file that others may read, is empty, or not ours: -EINVAL, names the file and the mend.
- * Shared secrets are hashed to NET_KEY_LEN bytes (SHA-256, with a label). */
+/* For the host: the first source that works, in the order file/environment, psk, MUNGE (a random
+ * key, and munged answers), shared home (a random key, file written), else -ENOKEY with a sentence
+ * that names the choices. A key file that others may read, is empty, or not ours: -EINVAL, names
+ * the file and the mend. Shared secrets are hashed to NET_KEY_LEN bytes (SHA-256, with a label). */
 int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
 /* For a guest: what it can know before it has met the host; NET_KEY_SHARED when it has one, else
  * method NET_KEY_NONE and no key yet. Key file errors as above. */
 int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
-/* For a guest: the key for the method that the host announced, `cred` being its MUNGE credential (NUL-ended text) or NULL.
- * -EACCES: the credential is not from this uid; -ENOENT: no such file (yet); -ENOTSUP: built without MUNGE,
- * and others, each with a sentence. NET_KEY_NONE is refused unless in->insecure. */
+/* For a guest: the key for the method that the host announced, `cred` being its MUNGE credential
+ * (NUL-ended text) or NULL. -EACCES: the credential is not from this uid; -ENOENT: no such file
+ * (yet); -ENOTSUP: built without MUNGE, and others, each with a sentence. NET_KEY_NONE is refused
+ * unless in->insecure. */
 int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
                    const char *cred, struct dd_err *err);
 
-/* Host, NET_KEY_MUNGE: a fresh credential of the key, restricted to this uid. Gives text (free()). */
+/* Host, NET_KEY_MUNGE: a fresh credential of the key, restricted to this uid. Gives text (free()).
+ */
 int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,
                        struct dd_err *err);
 

@@ -254,7 +254,8 @@ static void on_bye_readable(struct bufferevent *bev, void *arg)
 static void on_bye_written(struct bufferevent *bev, void *arg)
 {
     (void)arg;
-    (void)shutdown(bufferevent_getfd(bev), SHUT_WR);
+    if (evbuffer_get_length(bufferevent_get_output(bev)) == 0)
+        (void)shutdown(bufferevent_getfd(bev), SHUT_WR);
 }
 
 static void on_bye_event(struct bufferevent *bev, short what, void *arg)

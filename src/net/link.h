@@ -1,8 +1,9 @@
 /* A link: an authenticated, framed connection between an agent and the daemon. One bufferevent
- * behind it, plain for a socketpair (host agent and its own daemon) or --insecure, TLS 1.3 with PSK otherwise.
+ * behind it, plain for a socketpair (host agent and its own daemon) or --insecure, TLS 1.3 with PSK
+ * otherwise.
  *
- * Callbacks may call link_free(); the object then dies after the callback has returned. No callback comes from
- * inside one of the functions here, only from the loop. The program must ignore SIGPIPE.
+ * Callbacks may call link_free(); the object then dies after the callback has returned. No callback
+ * comes from inside one of the functions here, only from the loop. The program must ignore SIGPIPE.
  */
 #ifndef DD_NET_LINK_H
 #define DD_NET_LINK_H
@@ -19,7 +20,8 @@ struct net_tls; /* contexts made once per process; net/tls_inner.h is private to
 
 struct link_cb {
     void (*on_frame)(void *arg, struct link *l, const struct frame *f);
-    /* Once; the link is dead and must be freed. clean: the peer had said BYE. why: a sentence, lent. */
+    /* Once; the link is dead and must be freed. clean: the peer had said BYE. why: a sentence,
+     * lent. */
     void (*on_close)(void *arg, struct link *l, bool clean, const char *why);
     void *arg;
 };
@@ -32,21 +34,23 @@ void link_set_cb(struct link *l, const struct link_cb *cb);
 /* The longest frame that is taken and sent; LINK_FRAME_MAX at first, at most FRAME_MAX. */
 enum { LINK_FRAME_MAX = 1 << 20 };
 void link_set_max(struct link *l, uint32_t max);
-/* Queues one frame. -ENOBUFS when the peer reads so slowly that the high-water mark (FRAME_MAX * 2) is passed: the
- * caller should close. -EMSGSIZE: longer than the maximum. -EPIPE: the link is dead already. */
+/* Queues one frame. -ENOBUFS when the peer reads so slowly that the high-water mark (FRAME_MAX * 2)
+ * is passed: the caller should close. -EMSGSIZE: longer than the maximum. -EPIPE: the link is dead
+ * already. */
 int link_send(struct link *l, uint16_t type, const void *data, size_t n);
-/* Sends BYE, closes when all of it has been written and the peer has closed, or after 1 s, then frees, from the loop:
- * run it until then. No callbacks any more. */
+/* Sends BYE, closes when all of it has been written and the peer has closed, or after 1 s, then
+ * frees, from the loop: run it until then. No callbacks any more. */
 void link_bye(struct link *l);
-void link_free(struct link *l); /* at once; NULL is fine */
+void link_free(struct link *l);                          /* at once; NULL is fine */
 const struct net_addr *link_local(const struct link *l); /* of TCP links; len 0 for trusted */
 const struct net_addr *link_peer(const struct link *l);
 const char *link_node(const struct link *l); /* name that the caller gave in its hello; "" */
 
-/* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE ------------------------- */
+/* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE -------------------------
+ */
 
-/* What all connections of one daemon have in common: the TLS context, how often refusals are logged. The daemon
- * keeps one, zeroed at first, for as long as it accepts. */
+/* What all connections of one daemon have in common: the TLS context, how often refusals are
+ * logged. The daemon keeps one, zeroed at first, for as long as it accepts. */
 struct link_shared {
     struct net_tls *tls;
     uint64_t log_since_ns;
@@ -59,47 +63,54 @@ struct link_accept_cfg {
     const char *job_id;
     const struct net_key *key;
     const struct net_key_input *key_in; /* for MUNGE credentials */
-    const struct dd_log *log;           /* refusals are logged, with the caller's name, escaped, rate limited */
-    unsigned timeout_ms;                /* whole hello and handshake */
-    struct link_shared *shared;         /* NULL: nothing is shared, each connection pays for itself */
+    const struct dd_log
+        *log;            /* refusals are logged, with the caller's name, escaped, rate limited */
+    unsigned timeout_ms; /* whole hello and handshake */
+    struct link_shared *shared; /* NULL: nothing is shared, each connection pays for itself */
 };
 
 struct link_accept;
-/* Takes fd. done is called once, from the loop: a live link (given), or NULL and the reason, lent; link_accept_free()
- * is the caller's in both cases. A guest tries several ways at once and drops all but the first: so a link that closes
- * before its first frame is no loss of a node. With MUNGE, making the credential waits for munged (normally well
- * below 1 ms). */
+/* Takes fd. done is called once, from the loop: a live link (given), or NULL and the reason, lent;
+ * link_accept_free() is the caller's in both cases. A guest tries several ways at once and drops
+ * all but the first: so a link that closes before its first frame is no loss of a node. With MUNGE,
+ * making the credential waits for munged (normally well below 1 ms). */
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                       const struct link_accept_cfg *cfg,
-                      void (*done)(void *arg, struct link_accept *a, struct link *l, const char *why),
+                      void (*done)(void *arg, struct link_accept *a, struct link *l,
+                                   const char *why),
                       void *arg, struct dd_err *err);
 void link_accept_free(struct link_accept *a); /* legal inside done */
 
-/* ---- agent's side: find the daemon among many candidates ---------------------------------------- */
+/* ---- agent's side: find the daemon among many candidates ----------------------------------------
+ */
 
 struct link_find_cfg {
-    const char *job_id, *node;          /* node: my name */
-    const char *host;                   /* name or numeric address of the host */
-    bool try_scontrol;                  /* see resolve.h */
-    bool host_is_me;                    /* loopback addresses of the name are good */
-    const uint16_t *ports;              /* candidates, copied */
+    const char *job_id, *node; /* node: my name */
+    const char *host;          /* name or numeric address of the host */
+    bool try_scontrol;         /* see resolve.h */
+    bool host_is_me;           /* loopback addresses of the name are good */
+    const uint16_t *ports;     /* candidates, copied */
     size_t nports;
     const char *bind_addr;              /* source address for outgoing connections, or NULL */
     const char *iface;                  /* only through this interface, or NULL */
     const struct net_key_input *key_in; /* borrowed for the life of the search */
     const struct dd_log *log;
-    unsigned attempt_ms;                /* limit for one connection's whole hello and handshake; 3000 */
+    unsigned attempt_ms; /* limit for one connection's whole hello and handshake, 0: 3000; up
+                          * to 8 times as long where it was not enough */
 };
 
 struct link_find;
-/* Passes over (all addresses of host) x (ports), all of one pass at once, again with back-off (3 ms growing by 1.5
- * to 1 s, +-20 %), names looked up again now and then, until one completes hello, key and TLS. done is called once, with the link
- * (given); link_find_free() is the caller's then, too, and legal inside done. The caller holds the overall time limit and
- * frees the search when it is over. A try that is still waiting for an answer does not hold up the others. */
-int link_find_start(struct link_find **ret, struct event_base *base, const struct link_find_cfg *cfg,
-                    void (*done)(void *arg, struct link *l), void *arg, struct dd_err *err);
-/* One sentence that says how it stands, lent until the next call: "node1 has no address: …", "nothing of this job listens on node1
- * (10.0.0.1) ports 21013, 4711 …", "10.0.0.1:4711 is this job's but our keys differ (ours is from …)". */
+/* Passes over (all addresses of host) x (ports), all of one pass at once, again with back-off (3 ms
+ * growing by 1.5 to 1 s, +-20 %), names looked up again now and then, until one completes hello,
+ * key and TLS. done is called once, with the link (given); link_find_free() is the caller's then,
+ * too, and legal inside done. The caller holds the overall time limit and frees the search when it
+ * is over. A try that is still waiting for an answer does not hold up the others. */
+int link_find_start(struct link_find **ret, struct event_base *base,
+                    const struct link_find_cfg *cfg, void (*done)(void *arg, struct link *l),
+                    void *arg, struct dd_err *err);
+/* One sentence that says how it stands, lent until the next call: "node1 has no address: …",
+ * "nothing of this job listens on node1 (10.0.0.1) ports 21013, 4711 …", "10.0.0.1:4711 is this
+ * job's but our keys differ (ours is from …)". */
 const char *link_find_status(struct link_find *f);
 void link_find_free(struct link_find *f);
 

@@ -17,6 +17,7 @@ enum {
     PORTS_MAX = 64,
     PASS_FIRST_MS = 3, /* guests of one step start within milliseconds of the host */
     PASS_LAST_MS = 1000,
+    PATIENCE = 8,
     LOOKUP_LIMIT_MS = 15000,
     LOOKUP_RETRY_MS = 1000,  /* while the name has no address */
     LOOKUP_AGAIN_MS = 15000, /* once it has some */
@@ -28,6 +29,8 @@ struct target {
     struct net_addr addr;
     struct link_try *try;
     bool due; /* this pass has not come to it yet */
+    unsigned limit_ms;
+    uint64_t started_ns;
     enum link_verdict last;
     char why[400];
 };
@@ -117,12 +120,22 @@ static void succeed(struct link_find *f, struct link *l)
     f->done(f->arg, l); /* may free f */
 }
 
+/* A daemon that thousands call at once answers late: who gave up too early waits longer the next
+ * time, lest all of its work be for nothing. */
+static void learn_patience(struct target *g)
+{
+    unsigned most = g->find->cfg.attempt_ms * PATIENCE;
+    if (dd_now_ns() - g->started_ns >= g->limit_ms * DD_NS_PER_MS && g->limit_ms < most)
+        g->limit_ms *= 2;
+}
+
 static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
                      const char *why)
 {
     struct target *g = arg;
     struct link_find *f = g->find;
     char text[NET_ADDR_TEXT + 8];
+    learn_patience(g);
     g->last = v;
     (void)snprintf(g->why, sizeof(g->why), "%s", why);
     if (v == TRY_BAD_KEY && !f->warned) {
@@ -144,9 +157,14 @@ static void start_due(struct link_find *f)
         struct target *g = f->targets[i];
         if (!g->due || g->try != NULL)
             continue;
-        const struct link_try_cfg cfg = {
-            .find = &f->cfg, .tls = &f->tls, .addr = g->addr, .done = on_tried, .arg = g};
+        const struct link_try_cfg cfg = {.find = &f->cfg,
+                                         .tls = &f->tls,
+                                         .addr = g->addr,
+                                         .limit_ms = g->limit_ms,
+                                         .done = on_tried,
+                                         .arg = g};
         g->due = false;
+        g->started_ns = dd_now_ns();
         if (link_try_start(&g->try, f->base, &cfg) == 0)
             f->nopen++;
     }
@@ -184,7 +202,7 @@ static int add_address(struct link_find *f, const struct net_addr *a)
         struct target *g = calloc(1, sizeof(*g));
         if (g == NULL)
             return -ENOMEM;
-        *g = (struct target){.find = f, .addr = *a};
+        *g = (struct target){.find = f, .addr = *a, .limit_ms = f->cfg.attempt_ms};
         net_addr_set_port(&g->addr, f->ports[i]);
         f->targets[f->ntargets++] = g;
     }

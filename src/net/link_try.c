@@ -278,7 +278,7 @@ static int start_connect(struct link_try *t)
 
 int link_try_start(struct link_try **ret, struct event_base *base, const struct link_try_cfg *cfg)
 {
-    unsigned ms = cfg->find->attempt_ms;
+    unsigned ms = cfg->limit_ms;
     struct timeval limit = {ms / 1000, (long)(ms % 1000) * 1000};
     struct link_try *t = calloc(1, sizeof(*t));
     if (t == NULL)

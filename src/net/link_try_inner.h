@@ -24,6 +24,7 @@ struct link_try_cfg {
     const struct link_find_cfg *find; /* borrowed for the life of the try */
     struct net_tls **tls;             /* made when first needed, kept by the caller */
     struct net_addr addr;
+    unsigned limit_ms; /* for all of it */
     /* Once, from the loop; l is given with TRY_LINK; why is a part of a sentence, lent. The try may
      * be freed in it. */
     void (*done)(void *arg, struct link_try *t, enum link_verdict v, struct link *l,

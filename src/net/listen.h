@@ -5,8 +5,8 @@
 #include "base/err.h"
 #include "net/addr.h"
 
-/* Binds and listens on `addr` ("" or NULL: every address, IPv6 and IPv4 on one socket where the kernel has
- * IPv6, else IPv4) at the first of the ports that is free; returns the close-on-exec,
+/* Binds and listens on `addr` ("" or NULL: every address, IPv6 and IPv4 on one socket where the
+ * kernel has IPv6, else IPv4) at the first of the ports that is free; returns the close-on-exec,
  * non-blocking fd and the port. -EADDRINUSE: none was free; the sentence names the ports and, where
  * /proc tells, the program that holds one. */
 int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_port,

@@ -14,8 +14,8 @@ struct net_resolve_cfg {
     const char *name;
     bool try_scontrol;
     unsigned timeout_ms;
-    /* Once, from the loop, with the addresses (port 0; lent until the look-up is freed), or n = 0 and a
-     * sentence in why. */
+    /* Once, from the loop, with the addresses (port 0; lent until the look-up is freed), or n = 0
+     * and a sentence in why. */
     void (*done)(void *arg, const struct net_addr *addrs, size_t n, const char *why);
     void *arg;
 };
@@ -25,6 +25,7 @@ struct net_resolve_cfg {
  * timeout_ms; what it had found until then counts. A numeric name needs no child. */
 int net_resolve_start(struct net_resolve **ret, struct event_base *base,
                       const struct net_resolve_cfg *cfg, struct dd_err *err);
-void net_resolve_free(struct net_resolve *r); /* ends the child; no callback afterwards; legal inside done */
+void net_resolve_free(
+    struct net_resolve *r); /* ends the child; no callback afterwards; legal inside done */
 
 #endif

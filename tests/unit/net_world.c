@@ -108,6 +108,30 @@ static void accept_link(struct host *h, int fd)
         0);
 }
 
+struct late {
+    struct host *h;
+    int fd;
+};
+
+static void on_late(evutil_socket_t fd, short what, void *arg)
+{
+    struct late *late = arg;
+    (void)fd;
+    (void)what;
+    late->h->nlate--;
+    accept_link(late->h, late->fd);
+    free(late);
+}
+
+static void accept_late(struct host *h, int fd)
+{
+    const struct timeval tv = {h->delay_ms / 1000, (long)(h->delay_ms % 1000) * 1000};
+    struct late *late = calloc(1, sizeof(*late));
+    *late = (struct late){.h = h, .fd = fd};
+    assert_int_equal(event_base_once(h->w->base, -1, EV_TIMEOUT, on_late, late, &tv), 0);
+    h->nlate++;
+}
+
 /* A context with a certificate that the test has just signed itself. */
 static SSL_CTX *certified(void)
 {
@@ -182,7 +206,10 @@ static void on_connection(evutil_socket_t fd, short what, void *arg)
         return;
     }
     if (h->manner == DAEMON) {
-        accept_link(h, c);
+        if (h->delay_ms > 0)
+            accept_late(h, c);
+        else
+            accept_link(h, c);
         return;
     }
     struct bufferevent *bev = bufferevent_socket_new(h->w->base, c, BEV_OPT_CLOSE_ON_FREE);

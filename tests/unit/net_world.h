@@ -42,11 +42,12 @@ struct host {
     uint16_t port;
     int fd;
     unsigned timeout_ms;
+    unsigned delay_ms; /* of a DAEMON that is slow */
     struct event *ev;
     struct link_accept *accepts[CONNECTIONS_MAX];
     struct link *links[CONNECTIONS_MAX];
     struct bufferevent *others[CONNECTIONS_MAX]; /* connections of those that are no daemons */
-    size_t naccepts, nlinks, nothers, nrefused;
+    size_t naccepts, nlinks, nothers, nrefused, nlate;
     char why[256];
 };
 

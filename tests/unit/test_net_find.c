@@ -177,6 +177,22 @@ static void daemon_that_starts_later_is_found(void **state)
     assert_int_equal(net_addr_port(link_peer(w->found)), ports[1]);
 }
 
+static bool is_linked_and_quiet(struct world *w)
+{
+    return is_linked(w) && w->hosts[0].nlate == 0;
+}
+
+static void daemon_that_answers_late_is_given_more_time(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    h->delay_ms = 300;
+    w->cfg.attempt_ms = 100;
+    world_find(w, "127.0.0.1", &h->port, 1, key_a);
+    world_run_until(w, is_linked_and_quiet);
+    assert_true(h->nrefused >= 2); /* 100 ms and 200 ms were not enough */
+}
+
 static bool looked_up(struct world *w)
 {
     return !status_has(w, "is being looked up");
@@ -331,6 +347,7 @@ int main(void)
         WORLD_TEST(wrong_key_is_told_once_and_tried_again),
         WORLD_TEST(daemon_is_found_among_squatters),
         WORLD_TEST(daemon_that_starts_later_is_found),
+        WORLD_TEST(daemon_that_answers_late_is_given_more_time),
         WORLD_TEST(loopback_is_no_address_of_another_host),
         WORLD_TEST(name_without_an_address_is_told),
         WORLD_TEST(dead_address_does_not_delay_the_other),
