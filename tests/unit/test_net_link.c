@@ -1,4 +1,6 @@
 /* Links and the daemon's side of their making, over real sockets of the loopback interface. */
+#include "config.h"
+
 #include "base/io.h"
 #include "net_munged.h"
 #include "net_world.h"
@@ -345,8 +347,8 @@ static void link_up_with(struct world *w, const struct net_key_input *in)
 static void link_comes_up_with_a_munge_credential(void **state)
 {
     struct world *w = *state;
-    struct munged m;
-    const char *why = munged_start(&m);
+    struct munged m = {.pid = 0};
+    const char *why = HAVE_MUNGE ? munged_start(&m) : "built without MUNGE";
     if (why[0] != '\0') {
         munged_stop(&m);
         print_message("skipped: %s\n", why);

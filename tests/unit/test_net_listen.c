@@ -40,7 +40,8 @@ static void listen_everywhere_takes_both_families(void **state)
 {
     (void)state;
     uint16_t port = 0;
-    DD_AUTO(fd) int v6 = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    uint16_t other;
+    DD_AUTO(fd) int v6 = net_listen("::1", any, 1, &other, NULL); /* is there IPv6? */
     DD_AUTO(fd) int fd = net_listen("", any, 1, &port, NULL);
     assert_true(fd >= 0 && port > 0);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);

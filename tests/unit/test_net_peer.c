@@ -62,8 +62,11 @@ static bool set_up(struct pair *p, const char *listen_addr, const char *to)
         assert_int_equal(net_addr_parse(&a, to, port), 0);
     }
     p->client = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(
-        connect(p->client, sa, sa->sa_family == AF_INET ? sizeof(a.in) : sizeof(mapped)), 0);
+    if (connect(p->client, sa, sa->sa_family == AF_INET ? sizeof(a.in) : sizeof(mapped)) < 0) {
+        (void)close(p->client);
+        (void)close(p->listener);
+        return false;
+    }
     p->server = accept4(p->listener, NULL, NULL, SOCK_CLOEXEC);
     assert_true(p->server >= 0);
     p->client_addr = name_of(p->client, own_name);
