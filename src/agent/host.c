@@ -136,6 +136,10 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     if (pid == 0)
         exec_daemon(a->cfg->ddrund, keep, self);
     a->daemon = pid;
+    if (a->key.method == NET_KEY_NONE)
+        dd_log(a->cfg->log, DD_LOG_WARN,
+               "--insecure: whoever reaches port %u of this machine can join the job and read its store",
+               port);
     if (a->cfg->alloc->nnodes > 1)
         dd_log(a->cfg->log, DD_LOG_INFO, "host of '%s' on port %u; key source: %s",
                a->cfg->alloc->job_id, port, a->key.source);

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { TAIL_MAX = 4000 }; /* bytes of a failed worker's last lines that are sent on */
+
 static int plan_of_msg(struct plan *ret, const struct msg *m, struct dd_err *err)
 {
     DD_AUTO(plan) struct plan p = {.round = (int)m->round,
@@ -146,7 +148,8 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     if (e->code == 0)
         return;
     const char *tail = a->output != NULL ? worker_output_tail(a->output, e->local_rank) : "";
-    DD_AUTO(free) char *text = strndup(tail, 4000);
+    size_t len = strlen(tail);
+    DD_AUTO(free) char *text = strdup(len > TAIL_MAX ? tail + len - TAIL_MAX : tail);
     agent_send(a, &(struct msg){.type = MSG_EXIT,
                                 .round = a->plan.round,
                                 .local_rank = e->local_rank,

@@ -6,7 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EXTRA_GUESTS = 256, HELLO_MS = 10000 }; /* links beyond the job's nodes; time for hello and TLS */
+enum {
+    EXTRA_GUESTS = 256, /* links beyond the job's nodes */
+    MAX_TRIES = 4,      /* connections that one guest may try at once */
+    HELLO_MS = 10000,   /* time for hello and TLS */
+};
 
 struct accepting {
     LIST_ENTRY(accepting) entry;
@@ -243,14 +247,21 @@ static void guest_new(struct daemon *d, struct link *link, bool is_host)
     link_set_cb(link, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = g});
 }
 
+static void accepting_free(struct accepting *p)
+{
+    LIST_REMOVE(p, entry);
+    p->daemon->naccepting--;
+    link_accept_free(p->accept);
+    free(p);
+}
+
 static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
 {
     struct accepting *p = arg;
     struct daemon *d = p->daemon;
     (void)why; /* logged by the link, with the caller's name */
-    LIST_REMOVE(p, entry);
-    link_accept_free(a);
-    free(p);
+    (void)a;
+    accepting_free(p);
     if (l != NULL)
         guest_new(d, l, false);
 }
@@ -261,18 +272,20 @@ void guests_accept(struct daemon *d, int fd)
                                         .key = &d->cfg.key,
                                         .key_in = &d->cfg.key_in,
                                         .log = d->cfg.log,
-                                        .timeout_ms = HELLO_MS};
-    struct accepting *p = d->nguests < d->cfg.nnodes + EXTRA_GUESTS ? calloc(1, sizeof(*p)) : NULL;
+                                        .timeout_ms = HELLO_MS,
+                                        .shared = &d->shared};
+    bool room = d->nguests < d->cfg.nnodes + EXTRA_GUESTS &&
+                d->naccepting < MAX_TRIES * d->cfg.nnodes + EXTRA_GUESTS;
+    struct accepting *p = room ? calloc(1, sizeof(*p)) : NULL;
     if (p == NULL) {
         close(fd);
         return;
     }
     p->daemon = d;
     LIST_INSERT_HEAD(&d->accepting, p, entry);
-    if (link_accept_start(&p->accept, d->base, fd, &cfg, on_accepted, p, NULL) < 0) {
-        LIST_REMOVE(p, entry);
-        free(p);
-    }
+    d->naccepting++;
+    if (link_accept_start(&p->accept, d->base, fd, &cfg, on_accepted, p, NULL) < 0)
+        accepting_free(p);
 }
 
 int guests_add_host(struct daemon *d, int fd, struct dd_err *err)
@@ -297,12 +310,9 @@ struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a)
 
 void guests_free(struct daemon *d)
 {
-    struct accepting *p;
-    while ((p = LIST_FIRST(&d->accepting)) != NULL) {
-        LIST_REMOVE(p, entry);
-        link_accept_free(p->accept);
-        free(p);
-    }
+    while (!LIST_EMPTY(&d->accepting))
+        accepting_free(LIST_FIRST(&d->accepting));
+    link_shared_done(&d->shared);
     while (!LIST_EMPTY(&d->guests))
         guest_free(LIST_FIRST(&d->guests), false);
 }

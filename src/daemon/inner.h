@@ -39,6 +39,8 @@ struct daemon {
     int nfree;
     int nguests;
     struct accept_list accepting;
+    int naccepting;
+    struct link_shared shared;
     struct admission *admission;
     struct event *progress, *deadline, *stop, *end;
     uint64_t start_ns;

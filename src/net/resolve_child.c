@@ -97,13 +97,37 @@ static bool node_addr(const char *text, char *out, size_t size)
     return true;
 }
 
+/* "node3" of "node3.site.org" into out; false when the name has no such part or is an address. */
+static bool short_name(const char *name, char *out, size_t size)
+{
+    struct net_addr numeric;
+    size_t len = strcspn(name, ".");
+    if (name[len] == '\0' || len == 0 || len >= size || net_addr_parse(&numeric, name, 0) == 0)
+        return false;
+    memcpy(out, name, len);
+    out[len] = '\0';
+    return true;
+}
+
+/* Node files may hold full names where the machines know only the short ones (PALS: with a network's
+ * suffix). */
+static int look_up_any_form(int fd, const char *name, char *why, size_t size)
+{
+    char stem[256];
+    char again[160];
+    int n = look_up(fd, name, why, size);
+    if (n < 0 && short_name(name, stem, sizeof(stem)))
+        n = look_up(fd, stem, again, sizeof(again));
+    return n;
+}
+
 void net_resolve_child(int fd, const char *name, bool try_scontrol)
 {
     struct resolve_piece sorry = {.addr = {.len = 0}};
     char text[16384];
     char addr[256];
     char again[160];
-    int n = look_up(fd, name, sorry.why, sizeof(sorry.why));
+    int n = look_up_any_form(fd, name, sorry.why, sizeof(sorry.why));
     if (n <= 0 && try_scontrol && run_scontrol(name, text, sizeof(text)) > 0 &&
         node_addr(text, addr, sizeof(addr)) && strcmp(addr, name) != 0) {
         if (look_up(fd, addr, again, sizeof(again)) >= 0)

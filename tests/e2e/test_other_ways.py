@@ -1,0 +1,122 @@
+"""Agents that something other than srun has started, one on each node of the cluster: as PBS does, by a host list, as torchrun.
+
+Each node has its own network, name and /tmp; only a directory is shared. What PBS gives a process comes from the recorded
+environments (tests/data/env), with the nodes' names put in.
+"""
+
+import os
+import sys
+
+import pytest
+
+from support import DDRUN, HERE, PYTHON, json_lines
+
+sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
+
+from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
+
+LIGHT = os.path.join(HERE, "train_light.py")
+LIMIT = 120  # seconds; only to end a hang
+COOKIE = "5B2C0D5E1F7A4E3D9C8B7A6F5E4D3C2B"
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+
+@pytest.fixture
+def nodes(cluster):  # noqa: F811
+    before = cluster.snapshot()
+    yield cluster
+    cluster.assert_nothing_left(before)
+
+
+def start_each(cluster, names, args, env):  # noqa: F811
+    """ddrun on each of the nodes, the last one first; their ends in the order of the names."""
+    runs = {}
+    try:
+        for i, name in reversed(list(enumerate(names))):
+            runs[name] = cluster.popen([DDRUN, *args(i)], node=name, env={"PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1", **env(i)})
+        return [runs[name].wait(LIMIT) for name in names]
+    finally:
+        for run in runs.values():
+            run.__exit__(None, None, None)
+
+
+def assert_ran(done, names, per_node=2):
+    assert [d.rc for d in done] == [0] * len(names), "".join(d.err for d in done)
+    lines = sorted((line for d in done for line in json_lines(d.out)), key=lambda line: line["rank"])
+    assert [(line["rank"], line["local_rank"]) for line in lines] == [(r, r % per_node) for r in range(len(names) * per_node)]
+    for i, d in enumerate(done):
+        assert {line["rank"] // per_node for line in json_lines(d.out)} == {i}, "ranks in the order of the list"
+
+
+def pbs_env(cluster, order, i, taskno):  # noqa: F811
+    nodefile = os.path.join(cluster.work, "nodefile")
+    with open(nodefile, "w", encoding="ascii") as f:
+        f.writelines(f"{name}.cluster.test\n" for name in order for _ in range(2))  # mpiprocs=2; full names, which nobody can resolve here
+    return {"PBS_JOBID": "12.pbshead", "PBS_NODEFILE": nodefile, "PBS_NODENUM": str(i), "PBS_TASKNUM": taskno,
+            "PBS_JOBCOOKIE": COOKIE, "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_MOMPORT": "15003", "NCPUS": "4", "ENVIRONMENT": "BATCH"}
+
+
+def test_agents_started_by_pbs_take_the_order_of_the_node_file_and_the_cookie(nodes):
+    order = ["node3", "node1", "node4"]
+    done = start_each(nodes, order, lambda i: ["--nproc-per-node=2", "--log-level=info", LIGHT],
+                      lambda i: pbs_env(nodes, order, i, f"{i + 2}0000001"))
+    assert_ran(done, order)
+    assert "PBS_JOBCOOKIE" in done[0].err or "the scheduler's secret" in done[0].err, done[0].err
+
+
+def test_an_agent_with_the_cookie_of_another_job_is_refused_by_name(nodes):
+    order = ["node1", "node2"]
+
+    def env(i):
+        mine = pbs_env(nodes, order, i, f"{i + 2}0000001")
+        return dict(mine, DDRUN_KEY="ab" * 32) if i == 1 else mine
+    done = start_each(nodes, order, lambda i: ["--nproc-per-node=1", "--rdzv-timeout=3s", "true"], env)
+    assert all(d.rc != 0 for d in done), done
+    assert "node2" in done[0].err and "refused" in done[0].err and "missing: node2" in done[0].err, done[0].err
+    assert "differ" in done[1].err and "DDRUN_KEY" in done[1].err, done[1].err
+
+
+@pytest.mark.parametrize("form", ["--hosts=node[4,2-3]", "--hostfile"])
+def test_agents_on_a_host_list(nodes, form):
+    order = ["node4", "node2", "node3"]
+    option = form
+    if form == "--hostfile":
+        path = os.path.join(nodes.work, "hosts")
+        with open(path, "w", encoding="ascii") as f:
+            f.write("# fastest first\nnode4 slots=2\nnode2 slots=2\n\nnode3\n")
+        option = f"--hostfile={path}"
+    done = start_each(nodes, order, lambda i: [option, "--rdzv-id=list", "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": "7f" * 32})
+    assert_ran(done, order)
+
+
+def test_agents_as_torchrun_would_be_started(nodes):
+    order = ["node2", "node1", "node3"]
+    done = start_each(nodes, order, lambda i: ["--nnodes=3", f"--node-rank={i}", "--master-addr=node2", "--master-port=29555",
+                                               "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": "7f" * 32})
+    assert_ran(done, order)
+
+
+def test_nodes_without_a_rank_are_placed_by_name_after_the_endpoint(nodes):
+    order = ["node3", "node1", "node2"]
+    done = start_each(nodes, order, lambda i: ["--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=node3:29444", "--rdzv-id=e",
+                                               "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": "7f" * 32})
+    assert_ran(done, order)
+
+
+def test_without_any_key_it_says_what_the_choices_are(nodes):
+    nodes.munge("node1", False)
+    try:
+        done = start_each(nodes, ["node1"], lambda i: ["--hosts=node[1-2]", "--rdzv-id=k", "--nproc-per-node=1", "true"],
+                          lambda i: {"HOME": "/nonexistent"})
+    finally:
+        nodes.munge("node1", True)
+    assert done[0].rc == 2, done
+    assert all(word in done[0].err for word in ("--key-file", "MUNGE", "--insecure")), done[0].err
+
+
+def test_insecure_needs_no_key_and_is_warned_about(nodes):
+    order = ["node1", "node2"]
+    done = start_each(nodes, order, lambda i: ["--hosts=node[1-2]", "--rdzv-id=open", "--insecure", "--nproc-per-node=2", LIGHT], lambda i: {})
+    assert_ran(done, order)
+    assert "insecure" in done[0].err, done[0].err
