@@ -36,10 +36,17 @@ apt_get() {
     run_as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"
 }
 
+# ", 66 MB to fetch", as far as apt knows.
+fetch_size() {
+    # shellcheck disable=SC2086
+    apt-get -qq --print-uris --no-install-recommends install $1 2>/dev/null |
+        LC_ALL=C awk '{ s += $3 } END { if (s > 0) printf ", %.0f MB to fetch", s / 1e6 }'
+}
+
 # Names those of the packages that are missing, says how much they are, and installs them. 1: some are
 # still missing; it has been said which, and what to type.
 need_packages() {
-    local missing size log=$build/packages.log
+    local missing log=$build/packages.log
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
         say "There is no apt on this machine. These packages of Debian 12 are needed, by whatever name they"
         say "have here: $*"
@@ -48,17 +55,17 @@ need_packages() {
     missing=$(missing_packages "$@")
     [[ -z $missing ]] && return 0
     mkdir -p "$build"
+    : >"$log"
+    # a fresh image may know no package at all
+    [[ -n $(fetch_size "$missing") ]] || apt_get update >>"$log" 2>&1 </dev/null
+    say "Debian packages to install$(fetch_size "$missing"): $missing"
     # shellcheck disable=SC2086
-    size=$(apt-get -qq --print-uris --no-install-recommends install $missing 2>/dev/null |
-        awk '{ s += $3 } END { if (s > 0) printf ", %.0f MB to fetch", s / 1e6 }')
-    say "Debian packages to install$size: $missing"
-    # shellcheck disable=SC2086
-    if apt_get install -y --no-install-recommends $missing >"$log" 2>&1 </dev/null ||
+    if apt_get install -y --no-install-recommends $missing >>"$log" 2>&1 </dev/null ||
         { apt_get update >>"$log" 2>&1 </dev/null &&
             apt_get install -y --no-install-recommends $missing >>"$log" 2>&1 </dev/null; }; then
         return 0
     fi
-    tail -n 5 "$log" 2>/dev/null | grep -v '^$' || true
+    tail -n 5 "$log" | grep -v '^$' || true
     say "They could not be installed from here; please do that as root:"
     say "    apt-get install --no-install-recommends $missing"
     return 1
