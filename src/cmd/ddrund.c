@@ -221,6 +221,20 @@ static int check_key(const struct options *o, struct dd_err *err)
     return rc;
 }
 
+/* "ADDR:PORT", where port 0 means any. */
+static int split_listen(const char *text, char *host, size_t size, uint16_t *port,
+                        struct dd_err *err)
+{
+    char copy[300];
+    size_t len = strlen(text);
+    bool any = len > 2 && len < sizeof(copy) && strcmp(text + len - 2, ":0") == 0;
+    if (!any)
+        return net_split_hostport(text, host, size, port, err);
+    memcpy(copy, text, len - 2);
+    copy[len - 2] = '\0';
+    return net_split_hostport(copy, host, size, port, err);
+}
+
 static int run_standing(const struct options *o, const struct dd_log *log,
                         const struct store_limits *limits, struct dd_err *err)
 {
@@ -229,7 +243,7 @@ static int run_standing(const struct options *o, const struct dd_log *log,
     uint16_t port;
     struct net_addr addr;
     char text[NET_ADDR_TEXT + 8];
-    int rc = net_split_hostport(o->listen, host, sizeof(host), &port, err);
+    int rc = split_listen(o->listen, host, sizeof(host), &port, err);
     if (rc == 0)
         rc = check_key(o, err);
     if (rc < 0)
