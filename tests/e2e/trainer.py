@@ -1,6 +1,7 @@
 """What train_ddp.py and train_light.py have in common: options, the ways to die, the line that each rank prints."""
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -9,23 +10,35 @@ import sys
 import time
 
 RANK = int(os.environ["RANK"])
+ATTEMPT = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--begun", metavar="PATH", help="each rank makes PATH.RANK after its first step")
+    parser.add_argument("--begun", metavar="PATH",
+                        help="each rank makes PATH.RANK after its first step; PATH-N.RANK after the Nth restart")
     parser.add_argument("--until", metavar="PATH", help="train until PATH exists")
     parser.add_argument("--forever", action="store_true", help="train until killed")
     parser.add_argument("--die-rank", type=int, metavar="R")
     parser.add_argument("--die-how", default="exit7", choices=["exit7", "kill", "segv"])
     parser.add_argument("--die-when", metavar="PATH", help="not before PATH exists")
     parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM and SIGINT")
+    parser.add_argument("--usr1", metavar="PATH", help="make PATH.RANK.N at the Nth SIGUSR1")
     args = parser.parse_args()
+    if args.begun and ATTEMPT > 0:
+        args.begun += f"-{ATTEMPT}"
+    if args.usr1:
+        count = itertools.count(1)
+        signal.signal(signal.SIGUSR1, lambda *_: mark(f"{args.usr1}.{RANK}.{next(count)}"))
     if args.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return args
+
+
+def mark(path):
+    open(path, "w", encoding="ascii").close()
 
 
 def report(reduced, equal):
@@ -36,6 +49,13 @@ def report(reduced, equal):
             "reduced": reduced, "equal": equal, "pid": os.getpid()}
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
+
+
+def may_die(args):
+    """Not before all have begun, as far as that can be seen, and somebody has said so."""
+    if args.begun and not all(os.path.exists(f"{args.begun}.{r}") for r in range(int(os.environ["WORLD_SIZE"]))):
+        return False
+    return not args.die_when or os.path.exists(args.die_when)
 
 
 def die(how):
@@ -52,8 +72,8 @@ def steps(args, agree):
         yield step
         step += 1
         if step == 1 and args.begun:
-            open(f"{args.begun}.{RANK}", "w", encoding="ascii").close()
-        if RANK == args.die_rank and (not args.die_when or os.path.exists(args.die_when)):
+            mark(f"{args.begun}.{RANK}")
+        if RANK == args.die_rank and may_die(args):
             die(args.die_how)
         if args.until:
             over = agree(os.path.exists(args.until))

@@ -1,0 +1,448 @@
+"""ddrun under a real Slurm: four nodes in namespaces (tests/cluster), real PyTorch or its light stand-in.
+
+DDRUN_LONG=1: longer delays, and PyTorch where the light training stands in otherwise.
+"""
+
+import glob
+import os
+import re
+import signal
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from support import DDRUN, PYTHON, json_lines
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
+
+from cluster import until  # noqa: E402
+from fixtures import _can_cluster, _four_nodes, cluster, new_cluster  # noqa: E402,F401
+
+LONG = os.environ.get("DDRUN_LONG", "") not in ("", "0")
+DDP = os.path.join(HERE, "train_ddp.py")
+LIGHT = os.path.join(HERE, "train_light.py")
+USUAL = DDP if LONG else LIGHT
+LIMIT = 120  # seconds; only to end a hang
+GRACE = 3  # --shutdown-timeout of the tests that end a job
+SILENCE = 30  # seconds until a silent node counts as lost
+SLACK = 10  # seconds beyond the grace on a busy machine; Slurm's own KillWait is 5 s
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+
+class Slurm:
+    """ddrun jobs on one cluster."""
+
+    def __init__(self, made):
+        self.cluster = made
+        self.user = self._user()
+        self.place = made.directory("job", self.user)
+        self.env = {"PYTHON_EXEC": PYTHON, "OMP_NUM_THREADS": "1",
+                    "TORCHINDUCTOR_CACHE_DIR": made.work}  # importing torch makes it, by default in /tmp
+
+    def _user(self):
+        """An ordinary user, where such a one may run Python and ddrun here."""
+        for command in ([PYTHON, "-c", "open('trainer.py')"], [DDRUN, "--version"]):
+            if self.cluster.run(command, node=self.cluster.names[0], user="alice", cwd=HERE).rc != 0:
+                return "root"
+        return "alice"
+
+    def file(self, name, text=None):
+        """A path that all nodes see."""
+        path = os.path.join(self.place, name)
+        if text is not None:
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            os.chmod(path, 0o755)
+        return path
+
+    def exists(self, name, count=1):
+        return len(glob.glob(self.file(name))) >= count
+
+    def popen(self, argv, env=None, **how):
+        return self.cluster.popen(argv, user=self.user, cwd=self.place, env={**self.env, **(env or {})}, **how)
+
+    def start(self, *args, srun=("-N4",), before=(), **how):
+        """srun [srun...] [before...] ddrun ARGS"""
+        return self.popen(["srun", *srun, *before, DDRUN, *args], **how)
+
+    def run(self, *args, timeout=LIMIT, **how):
+        with self.start(*args, **how) as job:
+            return job.wait(timeout)
+
+    @contextmanager
+    def training(self, *args, options=(), program=USUAL, ranks=8, **how):
+        """A job that trains for ever; entered when all ranks have done a step."""
+        begun = self.file("begun")
+        with self.start("--nproc-per-node=2", f"--shutdown-timeout={GRACE}s", *args, program, "--begun", begun,
+                        "--forever", *options, **how) as job:
+            def ready():
+                assert job.rc is None, job.out + job.err
+                return len(glob.glob(begun + ".*")) == ranks
+            until(ready, LIMIT, lambda: f"training has begun: {job.out}{job.err}")
+            yield job
+
+    def processes(self, node, name):
+        """Those whose program has this name."""
+        return [p for p in self.cluster.processes(node) if os.path.basename(p.cmdline.split(" ")[0]) == name]
+
+    def guardian_and_agent(self, node):
+        found = self.processes(node, "ddrun")
+        numbers = {p.outer for p in found}
+        guardians = [p for p in found if p.parent not in numbers]
+        agents = [p for p in found if p.parent in numbers]
+        assert len(guardians) == len(agents) == 1, found
+        return guardians[0], agents[0]
+
+
+@pytest.fixture
+def slurm(cluster):
+    """Nothing may be left of what the test has started."""
+    before = cluster.snapshot()
+    yield Slurm(cluster)
+    cluster.assert_nothing_left(before)
+
+
+@pytest.fixture
+def slurm_with(new_cluster):
+    """slurm_with(family=6, ...): the same on a cluster with these options."""
+    started = []
+
+    def start(**options):
+        made = new_cluster(**options)
+        started.append((made, made.snapshot()))
+        return Slurm(made)
+
+    yield start
+    for made, before in started:
+        made.assert_nothing_left(before)
+
+
+def ours(text):
+    """What ddrun itself said, without time stamps and the name of the node: Slurm's own lines are left out."""
+    lines = [line for line in text.splitlines() if line.startswith(("ddrun", "ddrund"))]
+    return [re.sub(r"^ddrund?(\[[^]]*\])?: ", "", line) for line in lines]
+
+
+def assert_trained(done, names, address, per_node=2):
+    """Each rank once, block-wise in the order of the host list, with the right sum; ddrun itself silent."""
+    world = len(names) * per_node
+    assert done.rc == 0, done.out + done.err
+    assert ours(done.err) == []
+    lines = sorted(json_lines(done.out), key=lambda line: line["rank"])
+    assert [line["rank"] for line in lines] == list(range(world))
+    assert [(line["node"], line["local_rank"]) for line in lines] == [
+        (name, local) for name in names for local in range(per_node)]
+    assert {(line["world"], line["reduced"], line["equal"]) for line in lines} == {
+        (world, world * (world + 1) / 2, True)}
+    assert {line["master_addr"] for line in lines} == {address}
+    assert len({line["master_port"] for line in lines}) == 1
+    return lines
+
+
+def trained(slurm, done, per_node=2):
+    return assert_trained(done, slurm.cluster.names, slurm.cluster.address(slurm.cluster.names[0]), per_node)
+
+
+# --- the normal way ---
+
+
+def test_a_step_trains_on_all_nodes(slurm):
+    trained(slurm, slurm.run("--nproc-per-node=2", DDP))
+
+
+def test_a_batch_script_trains_on_all_nodes(slurm):
+    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=2 {DDP}\n")
+    with slurm.popen(["sbatch", "--wait", "-N4", "--output=out", "--error=err", "batch"]) as job:
+        done = job.wait(LIMIT)
+    with open(slurm.file("out"), encoding="utf-8") as out, open(slurm.file("err"), encoding="utf-8") as err:
+        trained(slurm, type(done)(done.rc, out.read(), err.read()))
+
+
+def test_a_batch_job_with_workers_that_fail_has_their_code(slurm):
+    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=2 {LIGHT} --die-rank 6\n")
+    with slurm.popen(["sbatch", "--wait", "-N4", "batch"]) as job:
+        assert job.wait(LIMIT).rc == 7
+
+
+def test_the_key_comes_from_munge(slurm):
+    done = slurm.run("--log-level=info", LIGHT)
+    assert done.rc == 0 and "key source: MUNGE" in done.err, done.err
+
+
+def test_a_single_node_needs_nobody(slurm):
+    assert_trained(slurm.run("--nproc-per-node=2", LIGHT, srun=["-N1", "-w", "node3"]), ["node3"], "127.0.0.1")
+
+
+def test_two_jobs_at_once_do_not_meet(slurm):
+    go = slurm.file("go")
+    args = ["--nproc-per-node=2", DDP, "--until", go, "--begun"]
+    with slurm.start(*args, slurm.file("one")) as one, slurm.start(*args, slurm.file("two")) as two:
+        until(lambda: slurm.exists("one.*", 8) and slurm.exists("two.*", 8), LIMIT,
+              lambda: one.out + one.err + two.out + two.err)
+        slurm.file("go", "")
+        ports = {trained(slurm, job.wait(LIMIT))[0]["master_port"] for job in (one, two)}
+    assert len(ports) == 2
+
+
+# --- time and place ---
+
+
+@pytest.mark.parametrize("late", ["host", "guests"])
+def test_nodes_may_start_apart(slurm, late):
+    seconds = 20 if LONG else 4
+    test = "=" if late == "host" else "!="
+    wrapper = slurm.file("late", f'#!/bin/sh\n[ "$SLURM_NODEID" {test} 0 ] && sleep {seconds}\nexec "$@"\n')
+    start = time.monotonic()
+    trained(slurm, slurm.run("--nproc-per-node=2", LIGHT, before=[wrapper]))
+    assert seconds < time.monotonic() - start < seconds + 2 * SLACK
+
+
+SQUAT = """#!/bin/sh
+# Node 0 waits until others listen on its first port; the guests do not wait for it.
+if [ "$SLURM_NODEID" = 0 ]; then
+    echo "$SLURM_STEP_RESV_PORTS" > ports.new && mv ports.new ports
+    until [ -e squatted ]; do sleep 0.05; done
+fi
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("how", ["silent", "garbage", "close", "deaf"])
+def test_a_foreign_listener_on_the_first_candidate_is_passed_over(slurm, how):
+    with slurm.start("--nproc-per-node=2", LIGHT, before=[slurm.file("squat", SQUAT)]) as job:
+        until(lambda: slurm.exists("ports"), LIMIT, lambda: job.err)
+        with open(slurm.file("ports"), encoding="ascii") as f:
+            first, last = (int(port) for port in f.read().split("-"))
+        with slurm.cluster.squat("node1", range(first, last), how) as squatter:
+            if how != "deaf":
+                squatter.wait_for("guest", LIMIT)
+            slurm.file("squatted", "")
+            done = job.wait(LIMIT)
+    assert trained(slurm, done)[0]["master_port"] == last
+
+
+def test_foreign_listeners_on_hashed_candidates_are_passed_over(slurm_with):
+    """Every other port of the range that candidates are taken from."""
+    slurm = slurm_with(mpi_ports="")
+    squatted = range(30000, 32768, 2)
+    with slurm.cluster.squat("node1", squatted, "silent"):
+        for _ in range(3):
+            lines = trained(slurm, slurm.run("--nproc-per-node=2", LIGHT))
+            assert lines[0]["master_port"] not in squatted and 30000 <= lines[0]["master_port"] < 32768
+
+
+# --- names and addresses ---
+
+
+def test_own_names_that_lead_to_loopback(slurm_with):
+    slurm = slurm_with(own_loopback=True)
+    trained(slurm, slurm.run("--nproc-per-node=2", DDP))
+
+
+@pytest.mark.parametrize("resolve", [
+    "none", pytest.param("dead", marks=pytest.mark.xfail(
+        strict=True, reason="Slurm is asked only when a name has no address, not when nobody answers there"))])
+def test_names_that_do_not_lead_to_the_node(slurm_with, resolve):
+    """Slurm itself knows the addresses."""
+    slurm = slurm_with(resolve=resolve)
+    trained(slurm, slurm.run("--nproc-per-node=2", "--rdzv-timeout=15s", LIGHT))
+
+
+def test_names_that_lead_to_another_network(slurm_with):
+    slurm = slurm_with(nodes=4, names=["gpu-a", "gpu-b", "gpu-c", "gpu-d"], hostnames=["ip-1", "ip-2", "ip-3", "ip-4"],
+                       resolve="second", second="live")
+    lines = assert_trained(slurm.run("--nproc-per-node=2", LIGHT), slurm.cluster.names,
+                           slurm.cluster.address("gpu-a", "second"))
+    assert len(lines) == 8
+
+
+def test_nodes_with_ipv6_only(slurm_with):
+    slurm = slurm_with(family=6)
+    trained(slurm, slurm.run("--nproc-per-node=2", DDP))
+
+
+def test_a_dead_second_interface(slurm_with):
+    slurm = slurm_with(second="dead", resolve="both")
+    trained(slurm, slurm.run("--nproc-per-node=2", LIGHT))
+
+
+@pytest.mark.parametrize("interface, net", [("eth0", None), pytest.param("eth1", "second", marks=pytest.mark.xfail(
+    strict=True, reason="connections start at the interface, but may end at another one of the host"))])
+def test_the_interface_that_was_asked_for(slurm_with, interface, net):
+    slurm = slurm_with(nodes=2, second="live", resolve="both")
+    done = slurm.run("--nproc-per-node=2", f"--iface={interface}", DDP, srun=["-N2"])
+    assert_trained(done, slurm.cluster.names, slurm.cluster.address("node1", net))
+
+
+# --- who may join ---
+
+
+def test_a_node_with_another_key_is_refused_by_name(slurm):
+    wrapper = slurm.file("keys", '#!/bin/sh\nDDRUN_KEY=$(printf %064d $((SLURM_NODEID == 2)))\n'
+                                 'export DDRUN_KEY\nexec "$@"\n')
+    done = slurm.run("--nproc-per-node=2", "--rdzv-timeout=5s", LIGHT, before=[wrapper])
+    assert done.rc in (1, 2), done.err
+    assert any("node3" in line and "key" in line for line in done.err.splitlines()), done.err
+    assert json_lines(done.out) == []
+
+
+def test_a_node_without_munge_says_so(slurm):
+    slurm.cluster.munge("node2", False)
+    done = slurm.run("--nproc-per-node=2", "--rdzv-timeout=5s", LIGHT)
+    assert done.rc in (1, 2), done.err
+    assert any("node2" in line and "MUNGE" in line for line in done.err.splitlines()), done.err
+    assert json_lines(done.out) == []
+
+
+def test_a_node_that_never_comes_is_named(slurm):
+    wrapper = slurm.file("absent", '#!/bin/sh\n[ "$SLURM_NODEID" = 1 ] && exec sleep 8\nexec "$@"\n')
+    done = slurm.run("--nproc-per-node=2", "--rdzv-timeout=3s", LIGHT, before=[wrapper])
+    assert done.rc == 1, done.err
+    assert any("node2" in line for line in ours(done.err)) and json_lines(done.out) == [], done.err
+
+
+# --- the end of a job ---
+
+
+def ended(job, begin, least=0.0):
+    """The job's Result; it had to end within the grace, and on a busy machine a little later."""
+    done = job.wait(LIMIT)
+    took = time.monotonic() - begin
+    assert least <= took < GRACE + SLACK, f"{took:.1f} s\n{done.err}"
+    return done
+
+
+@pytest.mark.parametrize("how, code", [("exit7", 7), ("kill", 137), ("segv", 139)])
+@pytest.mark.parametrize("rank", [0, 5])
+def test_a_worker_that_dies_gives_its_code(slurm, how, code, rank):
+    node = f"node{rank // 2 + 1}"
+    with slurm.training(program=DDP if how == "segv" else USUAL,
+                        options=["--die-rank", str(rank), "--die-how", how, "--die-when", slurm.file("now")]) as job:
+        begin = time.monotonic()
+        slurm.file("now", "")
+        done = ended(job, begin)
+    assert done.rc == code, done.err
+    reports = [line for line in ours(done.err) if f"rank {rank} " in line and node in line]
+    assert len(reports) == 1, done.err
+
+
+def test_a_worker_killed_from_outside_gives_137(slurm):
+    with slurm.training() as job:
+        victim = next(line for line in json_lines(job.out) if line["rank"] == 3)
+        begin = time.monotonic()
+        assert slurm.cluster.kill("node2", victim["pid"])
+        done = ended(job, begin)
+    assert done.rc == 137, done.err
+
+
+def test_workers_that_ignore_sigterm_end_after_the_grace(slurm):
+    with slurm.training(options=["--stubborn", "--die-rank", "2", "--die-when", slurm.file("now")]) as job:
+        begin = time.monotonic()
+        slurm.file("now", "")
+        done = ended(job, begin, GRACE)
+    assert done.rc == 7, done.err
+
+
+@pytest.mark.parametrize("node", ["node1", "node3"])
+@pytest.mark.parametrize("victim", ["guardian", "agent"])
+def test_a_killed_agent_ends_the_job_everywhere(slurm, node, victim):
+    with slurm.training() as job:
+        guardian, agent = slurm.guardian_and_agent(node)
+        begin = time.monotonic()
+        assert slurm.cluster.kill(node, (guardian if victim == "guardian" else agent).pid)
+        done = ended(job, begin)
+    assert done.rc != 0
+    assert victim == "guardian" or any(node in line for line in done.err.splitlines()), done.err
+
+
+def test_a_killed_daemon_ends_the_job_everywhere(slurm):
+    with slurm.training() as job:
+        daemon, = slurm.processes("node1", "ddrund")
+        begin = time.monotonic()
+        assert slurm.cluster.kill("node1", daemon.pid)
+        done = ended(job, begin)
+    assert done.rc == 1 and any("ddrund" in line or "daemon" in line for line in ours(done.err)), done.err
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_scancel_ends_the_job_everywhere(slurm, stubborn):
+    with slurm.training(options=["--stubborn"] if stubborn else []) as job:
+        number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
+        begin = time.monotonic()
+        assert slurm.cluster.run(["scancel", number], user=slurm.user).rc == 0
+        assert ended(job, begin).rc != 0
+
+
+def test_scancel_with_a_signal_ends_the_job_with_it(slurm):
+    with slurm.training() as job:
+        number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
+        begin = time.monotonic()
+        assert slurm.cluster.run(["scancel", "--signal=INT", f"{number}.0"], user=slurm.user).rc == 0
+        assert ended(job, begin).rc == 128 + signal.SIGINT
+
+
+def test_ctrl_c_ends_the_job_everywhere(slurm):
+    with slurm.training(tty=True) as job:
+        job.type(b"\x03")
+        job.wait_for("one more within 1 sec")
+        begin = time.monotonic()
+        job.type(b"\x03")
+        assert ended(job, begin).rc != 0
+
+
+def test_a_user_signal_comes_once_and_ends_nothing(slurm):
+    """As schedulers send it some time before the limit. Slurm gives it to every process of the step by itself."""
+    usr1 = slurm.file("usr1")
+    with slurm.training(options=["--until", slurm.file("go"), "--usr1", usr1]) as job:
+        number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
+        assert slurm.cluster.run(["scancel", "--signal=USR1", f"{number}.0"], user=slurm.user).rc == 0
+        until(lambda: slurm.exists("usr1.*.1", 8), LIMIT, lambda: job.err)
+        slurm.file("go", "")
+        trained(slurm, job.wait(LIMIT))
+    assert not slurm.exists("usr1.*.2")
+
+
+def test_a_crashed_node_ends_the_job_on_the_others(cluster):
+    before = cluster.snapshot()
+    slurm = Slurm(cluster)
+    with slurm.training(srun=["-N4", "--no-kill", "--wait=0", "--kill-on-bad-exit=0"]) as job:
+        cluster.crash("node3")
+        begin = time.monotonic()
+        until(lambda: not any(slurm.processes(name, "ddrun") for name in ("node1", "node2", "node4")), 60,
+              lambda: job.err)
+        assert time.monotonic() - begin < SILENCE + GRACE + SLACK
+        assert any("node3" in line for line in ours(job.err)), job.err
+        cluster.assert_nothing_left(before)
+        done = job.wait(LIMIT)
+    assert done.rc != 0
+
+
+def test_a_restart_takes_all_nodes_along(slurm):
+    with slurm.training("--max-restarts=1", options=["--die-rank", "5", "--die-when", slurm.file("now")]) as job:
+        first = json_lines(job.out)
+        slurm.file("now", "")
+        done = job.wait(LIMIT)  # it dies in the second round as well
+    assert done.rc == 7, done.err
+    second = json_lines(done.out)[8:]
+    assert sorted(line["rank"] for line in first) == sorted(line["rank"] for line in second) == list(range(8))
+    assert {line["reduced"] for line in second} == {36.0}
+    assert not {(line["node"], line["pid"]) for line in first} & {(line["node"], line["pid"]) for line in second}
+
+
+# --- what cannot be ---
+
+
+@pytest.mark.parametrize("srun, args, words", [
+    (["-N1", "--ntasks-per-node=4"], [], ["--ntasks-per-node=1"]),
+    (["-N4"], ["--nnodes=3"], ["--nnodes", "4"]),
+])
+def test_a_contradiction_is_one_sentence(slurm, srun, args, words):
+    done = slurm.run(*args, LIGHT, srun=srun)
+    said = set(ours(done.err))
+    assert done.rc == 2 and len(said) == 1, done.err
+    assert all(word in said.copy().pop() for word in words), said
+    assert json_lines(done.out) == []
