@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
-from support import DDRUN, HERE, PYTHON, json_lines
+from support import DDRUN, HERE, PYTHON, json_lines, program
 
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 
+from cluster import until  # noqa: E402
 from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
 
 LIGHT = os.path.join(HERE, "train_light.py")
@@ -120,3 +121,21 @@ def test_insecure_needs_no_key_and_is_warned_about(nodes):
     done = start_each(nodes, order, lambda i: ["--hosts=node[1-2]", "--rdzv-id=open", "--insecure", "--nproc-per-node=2", LIGHT], lambda i: {})
     assert_ran(done, order)
     assert "insecure" in done[0].err, done[0].err
+
+
+def test_another_user_on_another_node_is_turned_away_from_the_store(nodes):
+    order = ["node1", "node2"]
+    runs = [nodes.popen([DDRUN, "--hosts=node[1-2]", "--rdzv-id=users", "--nproc-per-node=1", "--shutdown-timeout=1s", program("tell_store.py")],
+                        node=name, env={"PYTHON_EXEC": PYTHON, "DDRUN_KEY": "7f" * 32}) for name in order]
+    try:
+        _, host, port = until(lambda: runs[0].out if "\n" in runs[0].out else None, LIMIT, lambda: runs[0].err).split()
+        told = {(node, user): nodes.run(["/usr/bin/python3", program("knock.py"), host, port], node=node, user=user).out.strip()
+                for node in ("node1", "node2", "node3") for user in ("root", "alice")}
+        assert told == {("node1", "root"): "answered", ("node2", "root"): "answered", ("node1", "alice"): "turned away",
+                        ("node2", "alice"): "turned away",
+                        ("node3", "root"): "turned away", ("node3", "alice"): "turned away"}  # no node of the job
+        nodes.run(["pkill", "-TERM", "-x", "ddrun"], node="node2")
+        assert [run.wait(LIMIT).rc for run in runs] == [143, 143]
+    finally:
+        for run in runs:
+            run.__exit__(None, None, None)

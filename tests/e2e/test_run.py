@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import signal
+import subprocess
 
 import pytest
 
@@ -182,3 +183,23 @@ def test_torch_restarts_in_a_fresh_store():
     job = run("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", program("restart_gloo.py"))
     assert job.p.returncode == 0, job.err
     assert sorted(r["rank"] for r in json_lines(job.out)) == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_of_this_machine_is_turned_away_from_the_store(tmp_path):
+    knock = tmp_path / "knock.py"  # where the other user may read it
+    knock.write_text(open(program("knock.py")).read())
+    tmp_path.chmod(0o755)
+    tmp_path.parent.chmod(0o755)
+    tmp_path.parent.parent.chmod(0o755)
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", program("tell_store.py")) as job:
+        _, host, port = job.line("store").split()
+        told = {}
+        for user in (0, 65534):
+            done = subprocess.run(["/usr/bin/python3", str(knock), host, port], user=user, group=user, extra_groups=[], cwd="/",
+                                  capture_output=True, text=True, check=False, timeout=60)
+            told[user] = done.stdout.strip() or done.stderr
+        assert told == {0: "answered", 65534: "turned away"}
+        job.p.send_signal(signal.SIGTERM)
+        assert job.wait() == 143
+        assert "another user" in job.err

@@ -1,0 +1,13 @@
+"""knock.py HOST PORT: is a c10d client answered there? Prints 'answered' or 'turned away'."""
+import socket
+import struct
+import sys
+
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as s:
+    s.settimeout(30)
+    s.sendall(struct.pack("=BI", 0, 0x3C85F7CE) + struct.pack("=BI", 13, 4711))
+    try:
+        answer = s.recv(4)
+    except ConnectionError:
+        answer = b""
+print("answered" if answer == struct.pack("=I", 4711) else "turned away")

@@ -1,0 +1,9 @@
+"""Rank 0 says where the store is; all wait to be ended."""
+import os
+import signal
+import sys
+
+if os.environ["RANK"] == "0":
+    sys.stdout.write(f"store {os.environ['MASTER_ADDR']} {os.environ['MASTER_PORT']}\n")
+    sys.stdout.flush()
+signal.pause()
