@@ -303,116 +303,117 @@ static void variables_are_refused_with_their_name(void **state)
 
 /* ---- what is found */
 
+static const struct {
+    struct said said;
+    const char *source;
+    const char *job_id;
+    const char *run_id;
+    const char *nodes;
+    int index;
+    int nnodes;
+    const char *host_addr;
+    uint16_t port; /* 0: none */
+} said_and_found[] = {
+/* clang-format off */
+    {{0}, "local", "local.node2.0000000000000abc", "0000000000000abc", "node2", 0, 1, NULL, 0},
+    {{.min = 1, .max = 4}, "local", "local.node2.0000000000000abc", "0000000000000abc", "node2",
+     0, 1, NULL, 0},
+    {{.master_port = 4000, .id = "run 7"}, "local",
+     "local.node2.0000000000000abc.*", "run 7", "node2", 0, 1, NULL, 4000},
+    /* as for torchrun's static rendezvous */
+    {{.min = 2, .max = 2, .rank = 2, .master_addr = "node1"}, "explicit", "explicit.29500", "none",
+     "node1", 1, 2, "node1", 29500},
+    {{.min = 2, .max = 2, .rank = 1, .master_addr = "10.0.0.2", .master_port = 1234}, "explicit",
+     "explicit.1234", "none", "node2", 0, 2, "10.0.0.2", 1234},
+    {{.min = 2, .max = 2, .rank = 1}, "explicit", "explicit.29500", "none", "node2", 0, 2, NULL,
+     29500},
+    {{.min = 1, .max = 1, .rank = 1, .master_addr = "127.0.0.1", .master_port = 29501}, "explicit",
+     "explicit.29501.0000000000000abc", "none", "node2", 0, 1, "127.0.0.1", 29501},
+    {{.master_addr = "127.0.0.1"}, "endpoint", "explicit.29500.0000000000000abc", "none", "node2",
+     0, 1, "127.0.0.1", 29500},
+    {{.min = 2, .max = 2, .master_addr = "node1"}, "endpoint", "explicit.29500", "none", "node1",
+     -1, 2, "node1", 29500},
+    /* as for its c10d rendezvous */
+    {{.min = 4, .max = 4, .endpoint = "node1", .id = "77"}, "explicit", "explicit.29400.77", "77",
+     "node1", -1, 4, "node1", 29400},
+    {{.min = 2, .max = 4, .endpoint = "NODE2.site:99"}, "explicit", "explicit.99", "none",
+     "node2", 0, 4, "NODE2.site", 99},
+    {{.min = 2, .max = 2, .endpoint = "[2001:db8:0::2]:99"}, "explicit", "explicit.99", "none",
+     "node2", 0, 2, "2001:db8:0::2", 99},
+    {{.min = 2, .max = 2, .endpoint = "fe80::1%eth0"}, "explicit", "explicit.29400", "none",
+     "fe80::1", -1, 2, "fe80::1%eth0", 29400},
+    {{.min = 2, .max = 2, .endpoint = "node1", .master_addr = "ignored", .master_port = 5},
+     "explicit", "explicit.5", "none", "node1", -1, 2, "node1", 5},
+    {{.min = 2, .max = 2, .rank = 2, .endpoint = "node2"}, "explicit", "explicit.29400", "none",
+     "node2", 1, 2, "node2", 29400},
+    {{.min = 1, .max = 1, .endpoint = "localhost:0"}, "explicit",
+     "explicit.0.0000000000000abc", "none", "node2", 0, 1, "localhost", 0},
+    {{.endpoint = "daemon.site:29400"}, "endpoint", "explicit.29400", "none", "daemon.site", -1, 1,
+     "daemon.site", 29400},
+    /* lists */
+    {{.hosts = "node[1-3]"}, "hosts", "hosts.*", "none", "node[1-3]", 1, 3, NULL, 0},
+    {{.hosts = "10.0.0.[1-3]", .id = "a"}, "hosts", "hosts.*.a", "a",
+     "10.0.0.[1-3]", 1, 3, NULL, 0},
+    {{.hosts = "a,b,c", .rank = 3, .master_addr = "10.9.9.9", .master_port = 6}, "hosts",
+     "hosts.*", "none", "a,b,c", 2, 3, "10.9.9.9", 6},
+    {{.hosts = "node2.a,node2"}, "hosts", "hosts.*", "none", "node2.a,node2", 1, 2,
+     NULL, 0},
+    {{.hosts = "node[1-3]", .min = 1, .max = 1}, "hosts", "hosts.*.n1", "none",
+     "node2", 0, 1, NULL, 0},
+    {{.hostfile = "plain", .env = FOUR}, "hostfile", "hosts.*", "none", "node[1-2]",
+     1, 2, NULL, 0},
+    {{.hostfile = "rich", .rank = 4, .min = 4, .max = 4}, "hostfile", "hosts.*",
+     "none", "r[1-2]n[1-2]", 3, 4, NULL, 0},
+    /* in a step */
+    {{.env = STEP " SLURM_RESTART_COUNT=2"}, "slurm-step", "slurm.12.3.r2", "12", "node[1-2]", 1,
+     2, NULL, 0},
+    {{.env = STEP, .master_port = 777, .id = "x"}, "slurm-step", "slurm.12.3.r0.x", "x",
+     "node[1-2]", 1, 2, NULL, 777},
+    {{.env = STEP, .master_addr = "node1-ib", .min = 2, .max = 2}, "slurm-step", "slurm.12.3.r0",
+     "12", "node[1-2]", 1, 2, "node1-ib", 0},
+    {{.env = STEP, .endpoint = "node1-ib"}, "slurm-step", "slurm.12.3.r0", "12", "node[1-2]", 1, 2,
+     "node1-ib", 29400},
+    {{.env = FOUR, .min = 2, .max = 8}, "slurm-step", "slurm.12.3.r0", "12", "node[1-4]", 1, 4,
+     NULL, 0},
+    {{.env = FOUR, .min = 1, .max = 1}, "slurm-step", "slurm.12.3.r0.n1", "12", "node2", 0, 1, NULL,
+     0},
+    {{.env = FOUR, .rank = 2}, "slurm-step", "slurm.12.3.r0", "12", "node[1-4]", 1, 4, NULL, 0},
+    {{.env = FOUR, .min = 4, .max = 4, .rank = 4, .master_addr = "node1"}, "explicit",
+     "explicit.29500", "none", "node1", 3, 4, "node1", 29500},
+    {{.env = FOUR, .min = 4, .max = 4, .endpoint = "node1:1"}, "explicit", "explicit.1", "none",
+     "node1", -1, 4, "node1", 1},
+    /* an interactive shell of salloc is a step only by name */
+    {{.env = "SLURM_JOB_ID=5 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_JOB_NODELIST=node2"},
+     "slurm-batch", "slurm.5.batch.r0", "5", "node2", 0, 1, NULL, 0},
+    {{.env = "SLURM_JOB_ID=5 SLURM_NODELIST=node2.site"}, "slurm-batch", "slurm.5.batch.r0", "5",
+     "node2.site", 0, 1, NULL, 0},
+    /* PBS */
+    {{.env = TASK}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+    {{.env = SCRIPT " PMI_RANK=1"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+    {{.env = SCRIPT " PBS_NODEFILE=/nodes"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2,
+     NULL, 0},
+    {{.env = "PBS_JOBID=7.srv"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+    {{.env = TASK " SLURM_JOB_ID="}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+/* clang-format on */
+};
+
 static void options_say_who_i_am(void **state)
 {
     (void)state;
-    static const struct {
-        struct said said;
-        const char *source;
-        const char *job_id;
-        const char *run_id;
-        const char *nodes;
-        int index;
-        int nnodes;
-        const char *host_addr;
-        uint16_t port; /* 0: none */
-    } rows[] = {
-  /* clang-format off */
-        {{0}, "local", "local.node2.0000000000000abc", "0000000000000abc", "node2", 0, 1, NULL, 0},
-        {{.min = 1, .max = 4}, "local", "local.node2.0000000000000abc", "0000000000000abc", "node2",
-         0, 1, NULL, 0},
-        {{.master_port = 4000, .id = "run 7"}, "local",
-         "local.node2.0000000000000abc.*", "run 7", "node2", 0, 1, NULL, 4000},
-        /* as for torchrun's static rendezvous */
-        {{.min = 2, .max = 2, .rank = 2, .master_addr = "node1"}, "explicit", "explicit.29500", "none",
-         "node1", 1, 2, "node1", 29500},
-        {{.min = 2, .max = 2, .rank = 1, .master_addr = "10.0.0.2", .master_port = 1234}, "explicit",
-         "explicit.1234", "none", "node2", 0, 2, "10.0.0.2", 1234},
-        {{.min = 2, .max = 2, .rank = 1}, "explicit", "explicit.29500", "none", "node2", 0, 2, NULL,
-         29500},
-        {{.min = 1, .max = 1, .rank = 1, .master_addr = "127.0.0.1", .master_port = 29501}, "explicit",
-         "explicit.29501.0000000000000abc", "none", "node2", 0, 1, "127.0.0.1", 29501},
-        {{.master_addr = "127.0.0.1"}, "endpoint", "explicit.29500.0000000000000abc", "none", "node2",
-         0, 1, "127.0.0.1", 29500},
-        {{.min = 2, .max = 2, .master_addr = "node1"}, "endpoint", "explicit.29500", "none", "node1",
-         -1, 2, "node1", 29500},
-        /* as for its c10d rendezvous */
-        {{.min = 4, .max = 4, .endpoint = "node1", .id = "77"}, "explicit", "explicit.29400.77", "77",
-         "node1", -1, 4, "node1", 29400},
-        {{.min = 2, .max = 4, .endpoint = "NODE2.site:99"}, "explicit", "explicit.99", "none",
-         "node2", 0, 4, "NODE2.site", 99},
-        {{.min = 2, .max = 2, .endpoint = "[2001:db8:0::2]:99"}, "explicit", "explicit.99", "none",
-         "node2", 0, 2, "2001:db8:0::2", 99},
-        {{.min = 2, .max = 2, .endpoint = "fe80::1%eth0"}, "explicit", "explicit.29400", "none",
-         "fe80::1", -1, 2, "fe80::1%eth0", 29400},
-        {{.min = 2, .max = 2, .endpoint = "node1", .master_addr = "ignored", .master_port = 5},
-         "explicit", "explicit.5", "none", "node1", -1, 2, "node1", 5},
-        {{.min = 2, .max = 2, .rank = 2, .endpoint = "node2"}, "explicit", "explicit.29400", "none",
-         "node2", 1, 2, "node2", 29400},
-        {{.min = 1, .max = 1, .endpoint = "localhost:0"}, "explicit",
-         "explicit.0.0000000000000abc", "none", "node2", 0, 1, "localhost", 0},
-        {{.endpoint = "daemon.site:29400"}, "endpoint", "explicit.29400", "none", "daemon.site", -1, 1,
-         "daemon.site", 29400},
-        /* lists */
-        {{.hosts = "node[1-3]"}, "hosts", "hosts.*", "none", "node[1-3]", 1, 3, NULL, 0},
-        {{.hosts = "10.0.0.[1-3]", .id = "a"}, "hosts", "hosts.*.a", "a",
-         "10.0.0.[1-3]", 1, 3, NULL, 0},
-        {{.hosts = "a,b,c", .rank = 3, .master_addr = "10.9.9.9", .master_port = 6}, "hosts",
-         "hosts.*", "none", "a,b,c", 2, 3, "10.9.9.9", 6},
-        {{.hosts = "node2.a,node2"}, "hosts", "hosts.*", "none", "node2.a,node2", 1, 2,
-         NULL, 0},
-        {{.hosts = "node[1-3]", .min = 1, .max = 1}, "hosts", "hosts.*.n1", "none",
-         "node2", 0, 1, NULL, 0},
-        {{.hostfile = "plain", .env = FOUR}, "hostfile", "hosts.*", "none", "node[1-2]",
-         1, 2, NULL, 0},
-        {{.hostfile = "rich", .rank = 4, .min = 4, .max = 4}, "hostfile", "hosts.*",
-         "none", "r[1-2]n[1-2]", 3, 4, NULL, 0},
-        /* in a step */
-        {{.env = STEP " SLURM_RESTART_COUNT=2"}, "slurm-step", "slurm.12.3.r2", "12", "node[1-2]", 1,
-         2, NULL, 0},
-        {{.env = STEP, .master_port = 777, .id = "x"}, "slurm-step", "slurm.12.3.r0.x", "x",
-         "node[1-2]", 1, 2, NULL, 777},
-        {{.env = STEP, .master_addr = "node1-ib", .min = 2, .max = 2}, "slurm-step", "slurm.12.3.r0",
-         "12", "node[1-2]", 1, 2, "node1-ib", 0},
-        {{.env = STEP, .endpoint = "node1-ib"}, "slurm-step", "slurm.12.3.r0", "12", "node[1-2]", 1, 2,
-         "node1-ib", 29400},
-        {{.env = FOUR, .min = 2, .max = 8}, "slurm-step", "slurm.12.3.r0", "12", "node[1-4]", 1, 4,
-         NULL, 0},
-        {{.env = FOUR, .min = 1, .max = 1}, "slurm-step", "slurm.12.3.r0.n1", "12", "node2", 0, 1, NULL,
-         0},
-        {{.env = FOUR, .rank = 2}, "slurm-step", "slurm.12.3.r0", "12", "node[1-4]", 1, 4, NULL, 0},
-        {{.env = FOUR, .min = 4, .max = 4, .rank = 4, .master_addr = "node1"}, "explicit",
-         "explicit.29500", "none", "node1", 3, 4, "node1", 29500},
-        {{.env = FOUR, .min = 4, .max = 4, .endpoint = "node1:1"}, "explicit", "explicit.1", "none",
-         "node1", -1, 4, "node1", 1},
-        /* an interactive shell of salloc is a step only by name */
-        {{.env = "SLURM_JOB_ID=5 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_JOB_NODELIST=node2"},
-         "slurm-batch", "slurm.5.batch.r0", "5", "node2", 0, 1, NULL, 0},
-        {{.env = "SLURM_JOB_ID=5 SLURM_NODELIST=node2.site"}, "slurm-batch", "slurm.5.batch.r0", "5",
-         "node2.site", 0, 1, NULL, 0},
-        /* PBS */
-        {{.env = TASK}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
-        {{.env = SCRIPT " PMI_RANK=1"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
-        {{.env = SCRIPT " PBS_NODEFILE=/nodes"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2,
-         NULL, 0},
-        {{.env = "PBS_JOBID=7.srv"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
-        {{.env = TASK " SLURM_JOB_ID="}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
-  /* clang-format on */
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        DD_AUTO(alloc) struct alloc *a = found(&rows[i].said);
-        assert_string_equal(a->source, rows[i].source);
-        assert_matches(a->job_id, rows[i].job_id);
-        assert_string_equal(a->run_id, rows[i].run_id);
-        assert_nodes(a, rows[i].nodes);
-        assert_int_equal(a->index, rows[i].index);
-        assert_int_equal(a->nnodes, rows[i].nnodes);
-        if (rows[i].host_addr == NULL)
+    for (size_t i = 0; i < sizeof(said_and_found) / sizeof(said_and_found[0]); i++) {
+        DD_AUTO(alloc) struct alloc *a = found(&said_and_found[i].said);
+        assert_string_equal(a->source, said_and_found[i].source);
+        assert_matches(a->job_id, said_and_found[i].job_id);
+        assert_string_equal(a->run_id, said_and_found[i].run_id);
+        assert_nodes(a, said_and_found[i].nodes);
+        assert_int_equal(a->index, said_and_found[i].index);
+        assert_int_equal(a->nnodes, said_and_found[i].nnodes);
+        if (said_and_found[i].host_addr == NULL)
             assert_null(a->host_addr);
         else
-            assert_string_equal(a->host_addr, rows[i].host_addr);
-        assert_int_equal(a->nports, rows[i].port != 0);
-        assert_int_equal(a->ports[0], rows[i].port);
+            assert_string_equal(a->host_addr, said_and_found[i].host_addr);
+        assert_int_equal(a->nports, said_and_found[i].port != 0);
+        assert_int_equal(a->ports[0], said_and_found[i].port);
         assert_int_equal(a->warnings.n, 0);
     }
 }

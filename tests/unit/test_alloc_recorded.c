@@ -137,88 +137,89 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
     }
 }
 
+static const struct {
+    const char *name;
+    const char *hostname;
+    const char *source;
+    const char *job_id;
+    const char *run_id;
+    const char *nodes;
+    int index;
+    int nnodes;
+    uint16_t ports[5];
+} places[] = {
+/* clang-format off */
+    {S "step4.0.0", "node1", STEP, "slurm.dd.1.0.r0", "1", "node[1-4]", 0, 4,
+     {21001, 21002}},
+    {S "step4.3.3", "node4", STEP, "slurm.dd.1.0.r0", "1", "node[1-4]", 3, 4,
+     {21001, 21002}},
+    {S "subset.1.1", "node3", STEP, "slurm.dd.3.0.r0", "3", "node[2-4]", 1, 3,
+     {21008, 21009}},
+    {S "batchstep.2.2", "node3", STEP, "slurm.dd.4.0.r0", "4", "node[1-3]", 2, 3,
+     {21010, 21011}},
+    {S "het0.0.0", "node1", STEP, "slurm.dd.7.0.r0", "7", "node[1-3]", 0, 3,
+     {21020, 21021, 21022, 21023}},
+    {S "het1.2.2", "node3", STEP, "slurm.dd.7.0.r0", "7", "node[1-3]", 2, 3,
+     {21020, 21021, 21022, 21023}},
+    {S "tasks4x2.1.5", "node2", STEP, "slurm.dd.2.0.r0", "2", "node[1,1,1,1-2,2,2,2]", 5, 8,
+     {21003, 21004, 21005, 21006, 21007}},
+    {S "resv.0.1", "node1", STEP, "slurm.dd.4.1.r0", "4", "node[1,1-2]", 1, 3,
+     {21012, 21013}},
+    {S "resv.1.2", "node2", STEP, "slurm.dd.4.1.r0", "4", "node[1,1-2]", 2, 3,
+     {21012, 21013}},
+    {S "gpupertask.1.3", "node2", STEP, "slurm.dd.10.0.r0", "10", "node[1,1,1-2]", 3, 4,
+     {21024, 21025, 21026, 21027}},
+    {S "array.0.0", "node1", "slurm-batch", "slurm.dd.5.batch.r0", "5", "node1", 0, 1, {0}},
+    {P "scatter1.dsh.node1.0", "node1", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO, 0, 2, {0}},
+    {P "scatter1.dsh.node2.0", "node2", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO, 1, 2, {0}},
+    {P "scatter1.tmrsh.node2", "NODE2.other.site", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO,
+     1, 2, {0}},
+    {P "scatter4.dsh.node2.3", "node2", "pbs", "pbs.1.pbshead.c", "1.pbshead", TWO, 1, 2, {0}},
+    {P "free.script", "node1", "pbs", "pbs.2.pbshead.c", "2.pbshead", "node1.cluster.test",
+     0, 1, {0}},
+    {P "free.dsh.node1.0", "node1", "pbs", "pbs.2.pbshead.c", "2.pbshead",
+     "node1.cluster.test", 0, 1, {0}},
+    {P "hosts121.dsh.node1.0", "node1", "pbs", "pbs.3.pbshead.c", "3.pbshead", TWO, 0, 2, {0}},
+    {P "hosts121.dsh.node2.0", "node2", "pbs", "pbs.3.pbshead.c", "3.pbshead", TWO, 1, 2, {0}},
+    {P "first0.dsh.node2.0", "node2", "pbs", "pbs.4.pbshead.c", "4.pbshead",
+     "node[2-3].cluster.test", 0, 2, {0}},
+    {P "first0.tmrsh.node3", "node3", "pbs", "pbs.4.pbshead.c", "4.pbshead",
+     "node[2-3].cluster.test", 1, 2, {0}},
+    {P "array1.dsh.node1.0", "node1", "pbs", "pbs.6[1].pbshead.c", "6[1].pbshead",
+     "node[1,3].cluster.test", 0, 2, {0}},
+    {P "array1.tmrsh.node3", "node3", "pbs", "pbs.6[1].pbshead.c", "6[1].pbshead",
+     "node[1,3].cluster.test", 1, 2, {0}},
+    {P "array2.dsh.node3.0", "node3", "pbs", "pbs.6[2].pbshead.c", "6[2].pbshead",
+     "node[2-3].cluster.test", 1, 2, {0}},
+    {P "export.dsh.node2.0", "node2", "pbs", "pbs.7.pbshead.c", "7.pbshead", TWO, 1, 2, {0}},
+    {P "prog.dsh.node1.0", "node1", "pbs", "pbs.8.pbshead.c", "8.pbshead", TWO, 0, 2, {0}},
+    {P "ppn.dsh.node2.0", "node2", "pbs", "pbs.9.pbshead.c", "9.pbshead", TWO, 1, 2, {0}},
+/* clang-format on */
+};
+
 static void recorded_process_finds_its_place(void **state)
 {
     (void)state;
-    static const struct {
-        const char *name;
-        const char *hostname;
-        const char *source;
-        const char *job_id;
-        const char *run_id;
-        const char *nodes;
-        int index;
-        int nnodes;
-        uint16_t ports[5];
-    } rows[] = {
-  /* clang-format off */
-        {S "step4.0.0", "node1", STEP, "slurm.dd.1.0.r0", "1", "node[1-4]", 0, 4,
-         {21001, 21002}},
-        {S "step4.3.3", "node4", STEP, "slurm.dd.1.0.r0", "1", "node[1-4]", 3, 4,
-         {21001, 21002}},
-        {S "subset.1.1", "node3", STEP, "slurm.dd.3.0.r0", "3", "node[2-4]", 1, 3,
-         {21008, 21009}},
-        {S "batchstep.2.2", "node3", STEP, "slurm.dd.4.0.r0", "4", "node[1-3]", 2, 3,
-         {21010, 21011}},
-        {S "het0.0.0", "node1", STEP, "slurm.dd.7.0.r0", "7", "node[1-3]", 0, 3,
-         {21020, 21021, 21022, 21023}},
-        {S "het1.2.2", "node3", STEP, "slurm.dd.7.0.r0", "7", "node[1-3]", 2, 3,
-         {21020, 21021, 21022, 21023}},
-        {S "tasks4x2.1.5", "node2", STEP, "slurm.dd.2.0.r0", "2", "node[1,1,1,1-2,2,2,2]", 5, 8,
-         {21003, 21004, 21005, 21006, 21007}},
-        {S "resv.0.1", "node1", STEP, "slurm.dd.4.1.r0", "4", "node[1,1-2]", 1, 3,
-         {21012, 21013}},
-        {S "resv.1.2", "node2", STEP, "slurm.dd.4.1.r0", "4", "node[1,1-2]", 2, 3,
-         {21012, 21013}},
-        {S "gpupertask.1.3", "node2", STEP, "slurm.dd.10.0.r0", "10", "node[1,1,1-2]", 3, 4,
-         {21024, 21025, 21026, 21027}},
-        {S "array.0.0", "node1", "slurm-batch", "slurm.dd.5.batch.r0", "5", "node1", 0, 1, {0}},
-        {P "scatter1.dsh.node1.0", "node1", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO, 0, 2, {0}},
-        {P "scatter1.dsh.node2.0", "node2", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO, 1, 2, {0}},
-        {P "scatter1.tmrsh.node2", "NODE2.other.site", "pbs", "pbs.0.pbshead.c", "0.pbshead", TWO,
-         1, 2, {0}},
-        {P "scatter4.dsh.node2.3", "node2", "pbs", "pbs.1.pbshead.c", "1.pbshead", TWO, 1, 2, {0}},
-        {P "free.script", "node1", "pbs", "pbs.2.pbshead.c", "2.pbshead", "node1.cluster.test",
-         0, 1, {0}},
-        {P "free.dsh.node1.0", "node1", "pbs", "pbs.2.pbshead.c", "2.pbshead",
-         "node1.cluster.test", 0, 1, {0}},
-        {P "hosts121.dsh.node1.0", "node1", "pbs", "pbs.3.pbshead.c", "3.pbshead", TWO, 0, 2, {0}},
-        {P "hosts121.dsh.node2.0", "node2", "pbs", "pbs.3.pbshead.c", "3.pbshead", TWO, 1, 2, {0}},
-        {P "first0.dsh.node2.0", "node2", "pbs", "pbs.4.pbshead.c", "4.pbshead",
-         "node[2-3].cluster.test", 0, 2, {0}},
-        {P "first0.tmrsh.node3", "node3", "pbs", "pbs.4.pbshead.c", "4.pbshead",
-         "node[2-3].cluster.test", 1, 2, {0}},
-        {P "array1.dsh.node1.0", "node1", "pbs", "pbs.6[1].pbshead.c", "6[1].pbshead",
-         "node[1,3].cluster.test", 0, 2, {0}},
-        {P "array1.tmrsh.node3", "node3", "pbs", "pbs.6[1].pbshead.c", "6[1].pbshead",
-         "node[1,3].cluster.test", 1, 2, {0}},
-        {P "array2.dsh.node3.0", "node3", "pbs", "pbs.6[2].pbshead.c", "6[2].pbshead",
-         "node[2-3].cluster.test", 1, 2, {0}},
-        {P "export.dsh.node2.0", "node2", "pbs", "pbs.7.pbshead.c", "7.pbshead", TWO, 1, 2, {0}},
-        {P "prog.dsh.node1.0", "node1", "pbs", "pbs.8.pbshead.c", "8.pbshead", TWO, 0, 2, {0}},
-        {P "ppn.dsh.node2.0", "node2", "pbs", "pbs.9.pbshead.c", "9.pbshead", TWO, 1, 2, {0}},
-  /* clang-format on */
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         DD_AUTO(strv) struct dd_strv env = {0};
         DD_AUTO(alloc) struct alloc *a = NULL;
         struct dd_err err = {.text = ""};
-        load(&env, rows[i].name);
-        set_nodefile(rows[i].name);
-        struct alloc_input in = input(&env, rows[i].hostname);
+        load(&env, places[i].name);
+        set_nodefile(places[i].name);
+        struct alloc_input in = input(&env, places[i].hostname);
         in.have_nproc = true;
         if (alloc_find(&a, &in, &err) != 0)
-            fail_msg("%s: %s", rows[i].name, err.text);
-        assert_string_equal(a->source, rows[i].source);
-        assert_int_equal(strncmp(a->job_id, rows[i].job_id, strlen(rows[i].job_id)), 0);
+            fail_msg("%s: %s", places[i].name, err.text);
+        assert_string_equal(a->source, places[i].source);
+        assert_int_equal(strncmp(a->job_id, places[i].job_id, strlen(places[i].job_id)), 0);
         assert_int_equal(strlen(a->job_id),
-                         strlen(rows[i].job_id) + (strcmp(a->source, "pbs") == 0 ? 8 : 0));
-        assert_string_equal(a->run_id, rows[i].run_id);
-        assert_folded(a->nodes, rows[i].nodes);
-        assert_int_equal(a->index, rows[i].index);
-        assert_int_equal(a->nnodes, rows[i].nnodes);
+                         strlen(places[i].job_id) + (strcmp(a->source, "pbs") == 0 ? 8 : 0));
+        assert_string_equal(a->run_id, places[i].run_id);
+        assert_folded(a->nodes, places[i].nodes);
+        assert_int_equal(a->index, places[i].index);
+        assert_int_equal(a->nnodes, places[i].nnodes);
         for (int k = 0; k < 5; k++)
-            assert_int_equal(k < a->nports ? a->ports[k] : 0, rows[i].ports[k]);
+            assert_int_equal(k < a->nports ? a->ports[k] : 0, places[i].ports[k]);
         assert_int_equal(a->on_slurm, strncmp(a->source, "slurm", 5) == 0);
         assert_null(a->host_addr);
         assert_int_equal(a->warnings.n, 0);
