@@ -4,8 +4,8 @@
  *     srun --ntasks-per-node=1 ddrun --nproc-per-node=4 examples/ring_allreduce
  *
  * What ddrun gives to every worker is enough: RANK and WORLD_SIZE say who it is, and the store at
- * MASTER_ADDR:MASTER_PORT is where the workers leave their addresses for each other. The store speaks
- * the c10d protocol of PyTorch; three of its operations are written down here. */
+ * MASTER_ADDR:MASTER_PORT is where the workers leave their addresses for each other. The store
+ * speaks the c10d protocol of PyTorch; three of its operations are written down here. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -219,8 +219,10 @@ static void exchange(const struct ring *r, const double *out, size_t n_out, doub
     size_t send_left = n_out * sizeof(*out);
     size_t recv_left = n_in * sizeof(*in);
     while (send_left > 0 || recv_left > 0) {
-        struct pollfd p[2] = {{.fd = send_left > 0 ? r->to_next : -1, .events = POLLOUT},
-                              {.fd = recv_left > 0 ? r->from_previous : -1, .events = POLLIN}};
+        struct pollfd p[2] = {
+            {.fd = send_left > 0 ? r->to_next : -1,       .events = POLLOUT},
+            {.fd = recv_left > 0 ? r->from_previous : -1, .events = POLLIN }
+        };
         if (poll(p, 2, TIMEOUT_MS) <= 0)
             die("nothing moves any more");
         const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;
@@ -237,8 +239,8 @@ static void exchange(const struct ring *r, const double *out, size_t n_out, doub
     }
 }
 
-/* Adds up x over all ranks. x falls into one piece per rank; in world - 1 steps each piece goes once
- * round and is summed on the way, in world - 1 more the sums go round. */
+/* Adds up x over all ranks. x falls into one piece per rank; in world - 1 steps each piece goes
+ * once round and is summed on the way, in world - 1 more the sums go round. */
 static void all_reduce(const struct ring *r, double *x, size_t n)
 {
     size_t piece = (n + (size_t)r->world - 1) / (size_t)r->world;

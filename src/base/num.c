@@ -91,7 +91,7 @@ int dd_num_duration_ns(const char *s, uint64_t *ret_ns)
     if (rc == 0 && whole > (UINT64_MAX - unit) / unit)
         rc = -ERANGE;
     if (rc == 0)
-        *ret_ns = whole * unit + frac * unit / scale;
+        *ret_ns = whole * unit + (uint64_t)((unsigned __int128)frac * unit / scale);
     return rc;
 }
 

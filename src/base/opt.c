@@ -191,8 +191,8 @@ static int ask(struct parser *p, const struct opt_row *row, const char *value)
 }
 
 /* The builtin rows have no field of their own: their value is checked, then remembered in res. */
-static int apply_builtin(struct parser *p, const struct opt_row *row,
-                         const struct opt_place *place, const char *value)
+static int apply_builtin(struct parser *p, const struct opt_row *row, const struct opt_place *place,
+                         const char *value)
 {
     const char *text = NULL;
     bool flag = true;

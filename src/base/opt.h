@@ -50,12 +50,13 @@
 #include <stdint.h>
 
 enum opt_kind {
-    OPT_FLAG,     /* bool; "--flag", also "--flag=no"; in the environment 0, 1, yes, no, true, ... */
-    OPT_STRING,   /* const char *, lent from argv, env or the row; NULL: not set, no default */
-    OPT_INT,      /* int */
+    OPT_FLAG,   /* bool; "--flag", also "--flag=no"; in the environment 0, 1, yes, no, true, ... */
+    OPT_STRING, /* const char *, lent from argv, env or the row; NULL: not set, no default */
+    OPT_INT,    /* int */
     OPT_DURATION, /* uint64_t, nanoseconds: "250ms", "5s", "10m", "2h", "1d", "600", "0.1" */
     OPT_BYTES,    /* uint64_t: "64K", "8M", "1G" or plain bytes */
-    OPT_REPEATED, /* struct dd_strv, one entry each time; the command line replaces the environment */
+    OPT_REPEATED, /* struct dd_strv, one entry each time; the command line replaces the environment
+                   */
     OPT_CUSTOM,   /* what row->parse makes of the text */
 };
 
@@ -81,8 +82,8 @@ struct opt_row {
     const char *more;    /* further text for the manual page alone; paragraphs end with "\n\n" */
     bool hidden;         /* works, but no help, manual or completion names it */
     size_t offset;       /* of the field in the values struct: see OPT_FIELD */
-    /* OPT_CUSTOM: reads text into *field. 0 or negative errno with a sentence that says what is wrong
-     * and what would be right; the place ("--nnodes: ") is put in front by the caller. */
+    /* OPT_CUSTOM: reads text into *field. 0 or negative errno with a sentence that says what is
+     * wrong and what would be right; the place ("--nnodes: ") is put in front by the caller. */
     int (*parse)(const char *text, void *field, struct dd_err *err);
 };
 
@@ -114,7 +115,13 @@ struct opt_source {
  * --dump-options=man|bash|zsh|fish|json. */
 enum opt_ask { OPT_ASK_NOTHING, OPT_ASK_HELP, OPT_ASK_VERSION, OPT_ASK_CONFIG, OPT_ASK_DUMP };
 
-enum opt_format { OPT_FORMAT_MAN, OPT_FORMAT_BASH, OPT_FORMAT_ZSH, OPT_FORMAT_FISH, OPT_FORMAT_JSON };
+enum opt_format {
+    OPT_FORMAT_MAN,
+    OPT_FORMAT_BASH,
+    OPT_FORMAT_ZSH,
+    OPT_FORMAT_FISH,
+    OPT_FORMAT_JSON
+};
 
 struct opt_result {
     enum opt_ask ask;

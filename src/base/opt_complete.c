@@ -14,7 +14,7 @@ static enum value_sort value_sort(const struct opt_row *row)
     if (strstr(row->metavar, "DIR") != NULL)
         return VALUE_DIR;
     return strstr(row->metavar, "FILE") != NULL || strstr(row->metavar, "PATH") != NULL ? VALUE_FILE
-                                                                                      : VALUE_ANY;
+                                                                                        : VALUE_ANY;
 }
 
 static int spaced(struct dd_buf *out, const char *list)
@@ -64,8 +64,8 @@ static int bash_values(const struct opt_table *t, struct dd_buf *out)
         if (rc == 0 && sort == VALUE_CHOICE)
             rc = spaced(out, row->choices);
         if (rc == 0)
-            rc = dd_buf_puts(out, sort == VALUE_CHOICE ? "' -- \"$cur\") ;;\n"
-                                                       : " -- \"$cur\") ;;\n");
+            rc = dd_buf_puts(out,
+                             sort == VALUE_CHOICE ? "' -- \"$cur\") ;;\n" : " -- \"$cur\") ;;\n");
     }
     return rc;
 }
@@ -141,17 +141,17 @@ static int zsh_text(struct dd_buf *out, const char *s)
 {
     int rc = 0;
     for (; rc == 0 && *s != '\0'; s++)
-        rc = *s == '\''                             ? dd_buf_puts(out, "'\\''")
-             : strchr("[]:\\", *s) != NULL          ? dd_buf_printf(out, "\\%c", *s)
-                                                    : dd_buf_append(out, s, 1);
+        rc = *s == '\''                    ? dd_buf_puts(out, "'\\''")
+             : strchr("[]:\\", *s) != NULL ? dd_buf_printf(out, "\\%c", *s)
+                                           : dd_buf_append(out, s, 1);
     return rc;
 }
 
 static int zsh_row(struct dd_buf *out, const struct opt_row *row)
 {
     static const char *const how[] = {
-        [VALUE_NONE] = "", [VALUE_ANY] = ": ", [VALUE_FILE] = ":_files", [VALUE_DIR] = ":_files -/",
-        [VALUE_CHOICE] = ":(",
+        [VALUE_NONE] = "",          [VALUE_ANY] = ": ",    [VALUE_FILE] = ":_files",
+        [VALUE_DIR] = ":_files -/", [VALUE_CHOICE] = ":(",
     };
     enum value_sort sort = value_sort(row);
     const char *glue = sort == VALUE_NONE ? "" : row->implied != NULL ? "=-" : "=";
@@ -198,10 +198,8 @@ static int fish_text(struct dd_buf *out, const char *s)
 static int fish_row(struct dd_buf *out, const struct opt_table *t, const struct opt_row *row)
 {
     static const char *const how[] = {
-        [VALUE_NONE] = "",
-        [VALUE_ANY] = " -x",
-        [VALUE_FILE] = " -r -F",
-        [VALUE_DIR] = " -x -a '(__fish_complete_directories)'",
+        [VALUE_NONE] = "",           [VALUE_ANY] = " -x",
+        [VALUE_FILE] = " -r -F",     [VALUE_DIR] = " -x -a '(__fish_complete_directories)'",
         [VALUE_CHOICE] = " -x -a '",
     };
     enum value_sort sort = row->implied != NULL ? VALUE_NONE : value_sort(row);

@@ -185,14 +185,14 @@ static int json_row(struct dd_buf *out, const struct opt_table *t, const struct 
         const char *name;
         const char *value;
     } members[] = {
-        {"kind", kinds[row->kind]},
-        {"letter", row->letter != 0 ? letter : NULL},
-        {"metavar", row->metavar},
-        {"default", row->def},
-        {"implied", row->implied},
-        {"group", opt_row_group(row)},
-        {"since", row->since},
-        {"help", row->help},
+        {"kind",    kinds[row->kind]                },
+        {"letter",  row->letter != 0 ? letter : NULL},
+        {"metavar", row->metavar                    },
+        {"default", row->def                        },
+        {"implied", row->implied                    },
+        {"group",   opt_row_group(row)              },
+        {"since",   row->since                      },
+        {"help",    row->help                       },
     };
     int rc = dd_buf_printf(out, "{\"name\": \"%s\"", row->name);
     for (size_t i = 0; rc == 0 && i < sizeof(members) / sizeof(members[0]); i++)
@@ -222,9 +222,10 @@ static int dump_json(const struct opt_table *t, struct dd_buf *out)
 int opt_dump(const struct opt_table *t, enum opt_format format, struct dd_buf *out)
 {
     static int (*const writers[])(const struct opt_table *, struct dd_buf *) = {
-        [OPT_FORMAT_MAN] = dump_man,         [OPT_FORMAT_JSON] = dump_json,
-        [OPT_FORMAT_BASH] = opt_dump_bash,   [OPT_FORMAT_ZSH] = opt_dump_zsh,
+        [OPT_FORMAT_MAN] = dump_man,       [OPT_FORMAT_JSON] = dump_json,
+        [OPT_FORMAT_BASH] = opt_dump_bash, [OPT_FORMAT_ZSH] = opt_dump_zsh,
         [OPT_FORMAT_FISH] = opt_dump_fish,
     };
-    return (size_t)format < sizeof(writers) / sizeof(writers[0]) ? writers[format](t, out) : -EINVAL;
+    return (size_t)format < sizeof(writers) / sizeof(writers[0]) ? writers[format](t, out)
+                                                                 : -EINVAL;
 }

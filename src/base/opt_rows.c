@@ -89,13 +89,8 @@ bool opt_env_name(const struct opt_table *t, const struct opt_row *row, size_t i
 const char *opt_row_example(const struct opt_row *row)
 {
     static const char *const of_kind[] = {
-        [OPT_FLAG] = "yes",
-        [OPT_STRING] = "text",
-        [OPT_INT] = "3",
-        [OPT_DURATION] = "30s",
-        [OPT_BYTES] = "64M",
-        [OPT_REPEATED] = "text",
-        [OPT_CUSTOM] = NULL,
+        [OPT_FLAG] = "yes",  [OPT_STRING] = "text",   [OPT_INT] = "3",     [OPT_DURATION] = "30s",
+        [OPT_BYTES] = "64M", [OPT_REPEATED] = "text", [OPT_CUSTOM] = NULL,
     };
     if (row->example != NULL)
         return row->example;

@@ -45,7 +45,10 @@ static int wrong(const struct opt_row *row, const struct opt_place *place, const
 static int set_flag(const char *text, bool *ret)
 {
     static const char *const words[][2] = {
-        {"no", "yes"}, {"0", "1"}, {"false", "true"}, {"off", "on"},
+        {"no",    "yes" },
+        {"0",     "1"   },
+        {"false", "true"},
+        {"off",   "on"  },
     };
     int n;
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
@@ -130,8 +133,8 @@ static int set_number(const struct opt_row *row, void *field, const struct opt_p
     return 0;
 }
 
-static int refuse_choice(const struct opt_row *row, const struct opt_place *place,
-                         const char *text, struct dd_err *err)
+static int refuse_choice(const struct opt_row *row, const struct opt_place *place, const char *text,
+                         struct dd_err *err)
 {
     char q[QUOTED_MAX];
     char list[300] = "";

@@ -99,6 +99,7 @@ static void durations_take_units(void **state)
         {"5", 0, 5000000000},   {"0.1", 0, 100000000},          {"250ms", 0, 250000000},
         {"2m", 0, 120000000000}, {"1.5h", 0, 5400000000000},    {"5x", -EINVAL, 0},
         {"", -EINVAL, 0},        {"99999999999999d", -ERANGE, 0}, {"-5", -EINVAL, 0},
+        {"0.999999d", 0, 86399913600000}, /* the fraction does not overflow */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t v = 0;
