@@ -152,6 +152,10 @@ install_distributions() {
 configure_and_make() {
     local folder=$1
     shift
+    if [[ -f $top/config.status ]]; then
+        say "This tree was configured in place, so nothing can be built beside it: 'make distclean' first."
+        return 1
+    fi
     mkdir -p "$folder" || return 1
     [[ -x $top/configure && -f $top/build-aux/install-sh && $top/configure -nt $top/configure.ac ]] ||
         "$top/autogen.sh" || return 1
