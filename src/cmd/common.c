@@ -11,7 +11,9 @@ int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
 {
     struct dd_err err = {0};
     if (opt_parse(t, values, argc, argv, environ, res, &err) < 0) {
-        (void)fprintf(stderr, "%s: %s\n", t->program, err.text);
+        struct dd_log log = {.fd = STDERR_FILENO};
+        (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
+        dd_log(&log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }
     if (res->ask == OPT_ASK_NOTHING)

@@ -126,7 +126,7 @@ static int count_slots(struct run *r, int index, struct dd_err *err)
     rc = node_nproc(spec, &gpus, cpus.count, err);
     node_cpus_done(&cpus);
     if (rc < 0)
-        return dd_err_where(err, rc, "--nproc-per-node");
+        return rc;
     r->slots = rc;
     return 0;
 }
@@ -137,8 +137,6 @@ static int find_program(struct run *r, struct dd_err *err)
                                       .module = r->o->module,
                                       .no_python = r->o->no_python,
                                       .env = r->env.v};
-    if (r->o->module && r->o->no_python)
-        return dd_err_set(err, -EINVAL, "--module and --no-python exclude each other; say one of them");
     return program_resolve(&r->program, &spec, err);
 }
 

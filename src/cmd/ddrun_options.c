@@ -3,6 +3,7 @@
 #include "base/num.h"
 #include "config.h"
 #include "launch/emulate.h"
+#include "node/gpu.h"
 #include "rdzv/plan.h"
 
 #include <errno.h>
@@ -33,11 +34,23 @@ static int parse_nnodes(const char *text, void *field, struct dd_err *err)
                       text, PLAN_MAX_NODES);
 }
 
+/* Read once as if there were a GPU and a CPU: what there is does not matter to what is written. */
+static int parse_nproc(const char *text, void *field, struct dd_err *err)
+{
+    const char **ret = field;
+    const struct node_gpus some = {.count = 1};
+    int rc = node_nproc(text, &some, 1, err);
+    if (rc < 0)
+        return rc;
+    *ret = text;
+    return 0;
+}
+
 #define FIELD(name) OPT_FIELD(struct ddrun_options, name)
 
 static const struct opt_row rows[] = {
     {.name = "nproc-per-node",
-     .kind = OPT_STRING,
+     .kind = OPT_CUSTOM,
      .metavar = "N|auto|gpu|cpu",
      .def_doc = "as many as GPUs, or 1",
      .example = "4",
@@ -45,6 +58,7 @@ static const struct opt_row rows[] = {
      .help = "workers on this node",
      .more = "'gpu' is the number of GPUs that the job may use on this node, 'cpu' the number of "
              "CPUs, 'auto' the GPUs if there are any, else the CPUs. Nodes may differ.",
+     .parse = parse_nproc,
      FIELD(nproc_per_node)},
     {.name = "nnodes",
      .kind = OPT_CUSTOM,

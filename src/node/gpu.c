@@ -359,11 +359,10 @@ static int number_of(const char *spec, struct dd_err *err)
     if (rc == 0)
         return n;
     if (rc == -ERANGE)
-        return dd_err_set(err, -EINVAL, "--nproc-per-node=%s: a node has 1 to %d workers", spec,
+        return dd_err_set(err, -EINVAL, "'%s' will not do: a node has 1 to %d workers", spec,
                           MAX_NPROC);
-    return dd_err_set(
-        err, -EINVAL,
-        "--nproc-per-node=%s is not understood: write a number, 'gpu', 'cpu' or 'auto'", spec);
+    return dd_err_set(err, -EINVAL,
+                      "'%s' is not understood: write a number, 'gpu', 'cpu' or 'auto'", spec);
 }
 
 int node_nproc(const char *spec, const struct node_gpus *gpus, int ncpus, struct dd_err *err)

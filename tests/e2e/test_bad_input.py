@@ -26,7 +26,7 @@ def says(job, *words):
     (["--nnodes=0", SCRIPT], ["--nnodes", "'0'"]),
     (["--nnodes=3:2", SCRIPT], ["--nnodes", "MIN:MAX"]),
     (["--nproc-per-node=0", SCRIPT], ["--nproc-per-node", "0"]),
-    (["--nproc-per-node=many", SCRIPT], ["--nproc-per-node", "many"]),
+    (["--nproc-per-node=many", SCRIPT], ["--nproc-per-node: 'many'"]),
     (["--nproc-per-node=gpu", SCRIPT], ["--nproc-per-node", "GPU"]),
     (["--max-restarts=abc", SCRIPT], ["--max-restarts", "abc"]),
     (["--hosts=node[1-", SCRIPT], ["node[1-"]),

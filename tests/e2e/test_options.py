@@ -76,12 +76,12 @@ def test_spellings_of_torchrun(args):
 def test_a_variable_with_a_wrong_value_is_named():
     job = run(SCRIPT, env=clean_env(PET_MAX_RESTARTS="abc"))
     assert job.p.returncode == 2
-    assert job.err == "ddrun: PET_MAX_RESTARTS: 'abc' is not a whole number; write for example PET_MAX_RESTARTS=3\n"
+    assert job.err == "ddrun: error: PET_MAX_RESTARTS: 'abc' is not a whole number; write for example PET_MAX_RESTARTS=3\n"
 
 
 def test_an_unknown_option_gets_a_suggestion():
     job = run("--max-restrats=3", SCRIPT)
-    assert job.err == "ddrun: there is no option --max-restrats; did you mean --max-restarts?\n"
+    assert job.err == "ddrun: error: there is no option --max-restrats; did you mean --max-restarts?\n"
 
 
 ARGUMENTS = st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=0x2ff, exclude_characters="$\x7f"),

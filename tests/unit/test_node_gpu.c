@@ -244,7 +244,7 @@ static void nproc_is_a_number_or_a_word(void **state)
         {"4097",                 8, -EINVAL, "1 to 4096 workers"     },
         {"",                     8, -EINVAL, "'gpu', 'cpu' or 'auto'"},
         {" ",                    8, -EINVAL, "'gpu', 'cpu' or 'auto'"},
-        {"foo",                  8, -EINVAL, "--nproc-per-node=foo"  },
+        {"foo",                  8, -EINVAL, "'foo' is not understood"},
         {"2.5",                  8, -EINVAL, "write a number"        },
         {"1 2",                  8, -EINVAL, "write a number"        },
         {"0x2",                  8, -EINVAL, "write a number"        },
