@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <net/if.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,41 @@ static int local_addrs(struct run *r, struct dd_err *err)
         rc = dd_strv_push(&r->local_addrs, net_addr_host(&ifs[i].addr, text));
     }
     return rc == -ENOMEM ? dd_err_set(err, rc, "out of memory") : rc;
+}
+
+static int check_iface(const char *name, struct dd_err *err)
+{
+    if (name == NULL || if_nametoindex(name) > 0)
+        return 0;
+    DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 16);
+    struct if_nameindex *all = if_nameindex();
+    for (const struct if_nameindex *i = all; i != NULL && i->if_index > 0; i++)
+        (void)dd_buf_printf(&there, "%s%s", i == all ? "" : ", ", i->if_name);
+    if_freenameindex(all);
+    const char *names = dd_buf_str(&there);
+    return dd_err_set(err, -EINVAL, "--iface=%s: this node has no such interface; it has %.400s", name,
+                      names != NULL ? names : "none");
+}
+
+/* What one option says and another takes back: neither is guessed to be the one that is meant. */
+static int check_options(const struct ddrun_options *o, struct dd_err *err)
+{
+    const int here = o->standalone ? 1 : o->simulate_nodes;
+    const char *other = NULL;
+    if (o->hosts != NULL)
+        other = "--hosts";
+    else if (o->hostfile != NULL)
+        other = "--hostfile";
+    else if (o->standalone && o->simulate_nodes > 0)
+        other = "--simulate-nodes";
+    else if (o->nnodes.max > 0 && (here < o->nnodes.min || here > o->nnodes.max))
+        other = "--nnodes";
+    if (here == 0 || other == NULL)
+        return 0;
+    return dd_err_set(err, -EINVAL,
+                      "%s runs %d node%s on this machine, which contradicts %s; leave one of them out",
+                      o->standalone ? "--standalone" : "--simulate-nodes", here,
+                      here == 1 ? "" : "s", other);
 }
 
 /* Which job, which nodes, which of them am I. */
@@ -219,7 +255,9 @@ static int prepare(struct run *r, int index, struct dd_err *err)
         return dd_err_set(err, -errno, "cannot get this host's name: %m");
     if (r->emulate != NULL)
         emulate_addr(r->emulate, index, r->source_addr);
-    int rc = dd_strv_copy(&r->env, environ);
+    int rc = check_options(r->o, err);
+    if (rc == 0)
+        rc = dd_strv_copy(&r->env, environ);
     if (rc == 0)
         rc = local_addrs(r, err);
     if (rc == 0)
@@ -230,7 +268,9 @@ static int prepare(struct run *r, int index, struct dd_err *err)
         dd_log(&r->log, DD_LOG_WARN, "%s", r->alloc->warnings.v[i]);
     if (rc < 0)
         return rc;
-    rc = count_slots(r, index, err);
+    rc = check_iface(r->o->iface, err);
+    if (rc == 0)
+        rc = count_slots(r, index, err);
     if (rc == 0)
         rc = find_program(r, err);
     fill_agent(r);
@@ -259,6 +299,7 @@ static int run_node(void *arg, int index)
     if (!ready) { /* the other nodes must not wait for this one */
         r->agent.cannot = err.text;
         r->agent.slots = 1;
+        r->agent.iface = NULL; /* may be what is wrong */
     }
     int code = guardian_run(run_agent, r, r->agent.grace_ms + GUARDIAN_EXTRA_MS, &r->log);
     run_done(r);

@@ -41,6 +41,11 @@ def says(job, *words):
     (["--log-dir=/proc/nope", "-r", "3", SCRIPT], ["/proc/nope"]),
     (["--log-level=loud", SCRIPT], ["loud", "debug"]),
     (["--simulate-nodes=100000", SCRIPT], ["--simulate-nodes"]),
+    (["--simulate-nodes=2", "--nnodes=3", SCRIPT], ["--simulate-nodes", "--nnodes"]),
+    (["--simulate-nodes=2", "--hosts=a,b", SCRIPT], ["--simulate-nodes", "--hosts"]),
+    (["--standalone", "--nnodes=2", SCRIPT], ["--standalone", "--nnodes"]),
+    (["--standalone", "--simulate-nodes=2", SCRIPT], ["--standalone", "--simulate-nodes"]),
+    (["--iface=nosuchnet", SCRIPT], ["--iface=nosuchnet", "lo"]),
     (["--shutdown-timeout=soon", SCRIPT], ["--shutdown-timeout", "soon"]),
 ])
 def test_one_sentence_and_exit_code_2(args, words):
