@@ -32,7 +32,7 @@ struct worker_output {
     char *tmp_dir;
     char *run_id;
     char *role;
-    char *run_dir; /* made by the first begin */
+    char *run_dir; /* of this run; NULL: no files */
     bool no_files; /* --log-dir=/dev/null */
     bool label;
     int attempt;
@@ -200,6 +200,8 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
     /* made now: a directory that cannot be made is an error of the command, not of a worker */
     if (rc == 0 && (o->log_dir != NULL || (!o->no_files && rank_map_any(&o->redirects))))
         rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
+    if (rc == 0 && o->run_dir != NULL && o->log_dir == NULL) /* else nobody would know where */
+        dd_log(o->log, DD_LOG_NOTICE, "what --redirects takes goes to files in '%s'", o->run_dir);
     if (rc == 0)
         *ret = DD_TAKE(o);
     return rc;
