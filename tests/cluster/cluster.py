@@ -48,7 +48,7 @@ class Options:
     kill_wait: int = 5
     slurmd_timeout: int = 6
     slurm: list = field(default_factory=list)  # more lines for slurm.conf
-    share: list = field(default_factory=list)  # directories below /tmp, /run, /dev/shm or ~root that all nodes shall see
+    share: list = field(default_factory=list)  # all nodes see them, also below /tmp, /run, /dev/shm or ~root
 
 
 def why_not():

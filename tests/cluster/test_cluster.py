@@ -217,7 +217,8 @@ def test_names_lead_where_the_options_say(new_cluster):
     with both.squat("node2", [7777]):
         assert tcp(both, "node1", both.address("node2"))
         assert not tcp(both, "node1", both.address("node2", "second"))
-    other = new_cluster(nodes=2, names=["gpu-a", "gpu-b"], hostnames=["ip-1", "ip-2"], resolve="second", second="live")
+    other = new_cluster(nodes=2, names=["gpu-a", "gpu-b"], hostnames=["ip-1", "ip-2"],
+                        resolve="second", second="live")
     assert addresses(other, "gpu-a", "gpu-b") == {other.address("gpu-b", "second")}
     assert sorted(other.run(["srun", "-N2", "sh", "-c", "echo $SLURMD_NODENAME $(hostname)"]).out.splitlines()) == [
         "gpu-a ip-1", "gpu-b ip-2"]

@@ -1,5 +1,6 @@
-"""Like train_ddp.py to the outside, but without PyTorch: each rank speaks c10d to the store of the job itself. Starts in
-milliseconds, for tests that look at what is around the training. Options: trainer.py."""
+"""Like train_ddp.py from outside, but without PyTorch: each rank speaks c10d to the job's store itself.
+
+Starts in milliseconds, for tests that look at what is around the training. Options: trainer.py."""
 
 import os
 import socket
