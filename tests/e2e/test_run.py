@@ -160,12 +160,14 @@ def test_labels_and_files(tmp_path):
     assert found == {f"attempt_0/{r}/{s}.log": f"{s[3:]}{r}\n" for r in range(2) for s in ("stdout", "stderr")}
 
 
-def test_redirected_output_without_a_log_dir_says_where_it_is(tmp_path):
-    job = run("-r", "3", "sh", "-c", "echo here", env=clean_env(TMPDIR=str(tmp_path)))
-    assert job.out == "" and job.p.returncode == 0
-    file, = tmp_path.rglob("stdout.log")
-    assert file.read_text() == "here\n"
-    assert str(file.parents[2]) in job.err
+def test_redirected_output_without_a_log_dir_says_where_it_is():
+    with Job("-r", "3", "sh", "-c", "echo here") as job:
+        assert job.wait() == 0 and job.out == ""
+        line, = job.err.splitlines()
+        folder = line.split("'")[1]
+        assert folder.startswith(job.places["TMPDIR"].name)
+        with open(f"{folder}/attempt_0/0/stdout.log", encoding="utf-8") as f:
+            assert f.read() == "here\n"
 
 
 def test_gpus_are_counted_from_the_variables():
