@@ -381,6 +381,8 @@ static int on_lost_late(struct rdzv *m, const struct rdzv_event *e)
 
 static int on_stop_request(struct rdzv *m, const struct rdzv_event *e)
 {
+    if (e->id < 0 && m->end) /* the daemon was sent the same signal: workers got that of the agent */
+        return 0;
     fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
     m->end = true;
     return send_stop(m, e->signal > 0 ? e->signal : SIGTERM);

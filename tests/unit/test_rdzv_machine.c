@@ -325,6 +325,29 @@ static void machine_passes_a_wish_to_stop_on_and_does_not_restart(void **state)
     bed_free(&b);
 }
 
+/* A terminal, or a scheduler, signals the daemon as well: it knows no better than an agent did. */
+static void machine_takes_the_daemons_own_wish_only_when_nobody_else_had_one(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 5);
+    assert_int_equal(event(&b, RDZV_STOP_REQUEST, 1, 0, 0, SIGINT), 0);
+    assert_string_equal(actions(&b), "stop0 stop1");
+    assert_int_equal(event(&b, RDZV_STOP_REQUEST, -1, 0, 0, SIGTERM), 0);
+    assert_string_equal(actions(&b), "");
+    bed_free(&b);
+    start_two(&b, 5);
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 1, 7, 0), 0);
+    assert_string_equal(actions(&b), "stop0 stop1");
+    assert_int_equal(event(&b, RDZV_STOP_REQUEST, -1, 0, 0, SIGTERM), 0);
+    (void)actions(&b);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish0! finish1"); /* no further round */
+    assert_int_equal(rdzv_code(b.m), 7);
+    bed_free(&b);
+}
+
 static void machine_tells_latecomers_of_an_early_end(void **state)
 {
     (void)state;
@@ -398,6 +421,7 @@ int main(void)
         cmocka_unit_test(machine_restarts_within_the_budget_in_a_fresh_store),
         cmocka_unit_test(machine_ends_the_job_when_a_node_is_lost_even_with_restarts_left),
         cmocka_unit_test(machine_passes_a_wish_to_stop_on_and_does_not_restart),
+        cmocka_unit_test(machine_takes_the_daemons_own_wish_only_when_nobody_else_had_one),
         cmocka_unit_test(machine_tells_latecomers_of_an_early_end),
         cmocka_unit_test(machine_survives_any_order_of_events),
     };
