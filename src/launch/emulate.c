@@ -114,8 +114,13 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
         signal_all(pids, e->nnodes, SIGTERM);
         code = 1;
     }
+    bool told = false;
     while (reap(pids, e->nnodes, &code) > 0) {
         siginfo_t si;
+        if (pids[0] == 0 && !told) { /* the host is gone, and the daemon: nobody can join any more */
+            signal_all(pids, e->nnodes, SIGTERM);
+            told = true;
+        }
         int sig = sigwaitinfo(&waited, &si);
         /* a terminal's signal has reached all of them already */
         if (sig > 0 && sig != SIGCHLD && si.si_code != SI_KERNEL)
