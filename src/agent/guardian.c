@@ -21,7 +21,7 @@ struct guardian {
     int status; /* of the agent, once it is gone */
     bool agent_gone;
     bool children_left;
-    sigset_t waited, old_mask;
+    sigset_t waited;
     const struct dd_log *log;
 };
 
@@ -110,7 +110,7 @@ static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
         return -errno;
     if (g->agent > 0)
         return 0;
-    (void)sigprocmask(SIG_SETMASK, &g->old_mask, NULL);
+    /* signals stay blocked, so that none ends the agent before it handles them */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     _exit(getppid() != self ? 1 : fn(arg));
@@ -123,7 +123,7 @@ int guardian_run(int (*fn)(void *arg), void *arg, unsigned grace_ms, const struc
     sigaddset(&g.waited, SIGCHLD);
     for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
         sigaddset(&g.waited, passed_on[i]);
-    (void)sigprocmask(SIG_BLOCK, &g.waited, &g.old_mask);
+    (void)sigprocmask(SIG_BLOCK, &g.waited, NULL);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     int rc = start_agent(&g, fn, arg);
     if (rc < 0) {

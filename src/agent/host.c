@@ -43,16 +43,14 @@ static int make_key(struct agent *a, struct dd_err *err)
     return net_key_random(a->key.bytes) < 0 ? dd_err_set(err, -EIO, "no random numbers") : 0;
 }
 
-/* In the child: dies with the agent's end of things, keeps three descriptors, becomes ddrund. */
+/* In the child: dies with the agent's end of things, keeps three descriptors, becomes ddrund, which
+ * unblocks the signals that we have blocked once it handles them. */
 __attribute__((noreturn)) static void exec_daemon(const char *path, const int keep[3], pid_t parent)
 {
     char arg[32];
-    sigset_t none;
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(1);
-    sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
     for (int i = 0; i < 3; i++)
         (void)dd_fd_keep(keep[i]);
     (void)snprintf(arg, sizeof(arg), "--job-fd=%d", keep[0]);

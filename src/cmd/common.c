@@ -3,8 +3,22 @@
 #include "base/io.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
+
+void cmd_begin(void)
+{
+    int fd;
+    do /* no socket of ours may become somebody's stdout */
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, the kernel throws exit codes away */
+}
 
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res)

@@ -331,6 +331,7 @@ int main(int argc, char **argv)
     struct ddrun_options o = {0};
     DD_AUTO(opt_result) struct opt_result res = {0};
     uint64_t start_ns = dd_now_ns();
+    cmd_begin();
     int code = cmd_options(&ddrun_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
@@ -344,6 +345,5 @@ int main(int argc, char **argv)
     if (dd_strv_push(&script, argv[res.script]) < 0 || dd_strv_copy(&script, argv + res.args) < 0)
         return 1;
     r.script = script.v;
-    (void)signal(SIGPIPE, SIG_IGN);
     return o.simulate_nodes > 0 ? run_simulated(&r) : run_node(&r, -1);
 }

@@ -105,7 +105,7 @@ static const struct opt_table table = {
 struct main_loop {
     struct event_base *base;
     struct daemon *daemon;
-    struct event *signals[4];
+    struct event *signals[5];
     int code;
 };
 
@@ -126,14 +126,16 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
 
 static int watch_signals(struct main_loop *l)
 {
-    static const int sigs[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
+    static const int sigs[] = {SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2};
     for (size_t i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++) {
         l->signals[i] = evsignal_new(l->base, sigs[i], on_signal, l);
         if (l->signals[i] == NULL || event_add(l->signals[i], NULL) < 0)
             return -ENOMEM;
     }
-    (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN);
+    sigset_t none;
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL); /* whatever our parent had blocked */
     return 0;
 }
 
@@ -273,6 +275,7 @@ int main(int argc, char **argv)
     DD_AUTO(opt_result) struct opt_result res = {0};
     struct store_limits limits;
     struct dd_err err = {0};
+    cmd_begin();
     int code = cmd_options(&table, &o, argc, argv, &res);
     if (code >= 0)
         return code;

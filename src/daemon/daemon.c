@@ -205,5 +205,7 @@ void daemon_free(struct daemon *d)
             event_free(timers[i]);
     free(d->by_id);
     free(d->free_ids);
+    if (d->cfg.job_id != NULL) /* the host's agent does so too, but may have been killed */
+        net_key_cleanup(&d->cfg.key, &d->cfg.key_in);
     free(d);
 }

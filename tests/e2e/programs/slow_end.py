@@ -1,0 +1,17 @@
+"""Takes a second to end after its first signal, and then tells which it got."""
+import os
+import signal
+import sys
+import time
+
+got = []
+for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(sig, lambda n, _: got.append(n))
+os.write(1, b"ready\n")
+while not got:
+    signal.pause()
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    time.sleep(0.05)
+os.write(1, f"got {' '.join(map(str, got))} only\n".encode())
+sys.exit(0)

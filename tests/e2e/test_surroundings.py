@@ -1,0 +1,106 @@
+"""ddrun in surroundings that a caller may leave it: ignored signals, closed files, a terminal's own signals, a home directory."""
+
+import os
+import pty
+import resource
+import signal
+import subprocess
+
+import pytest
+
+from support import DDRUN, Job, clean_env, marked, program, run, until
+
+
+class On:
+    """ddrun in front of a terminal of its own, after prepare() in the new process."""
+
+    def __init__(self, *args, env=None, prepare=lambda: None):
+        self.mark = f"DDRUN_TEST_MARK=pty-{os.getpid()}-{id(self)}"
+        self.seen = ""
+        env = dict(env or clean_env(), **dict([self.mark.split("=")]))
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            prepare()
+            os.execve(DDRUN, [DDRUN, *args], env)
+
+    def until(self, text, times=1):
+        while self.seen.count(text) < times:
+            self.seen += os.read(self.fd, 4096).decode()
+
+    def key(self, byte):
+        os.write(self.fd, byte)
+
+    def wait(self):
+        try:
+            while chunk := os.read(self.fd, 4096):
+                self.seen += chunk.decode()
+        except OSError:
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGQUIT])
+def test_a_key_of_the_terminal_is_the_only_signal_that_workers_get(nodes, sig):
+    """Each worker takes its time to end; any other signal would show."""
+    job = On(f"--simulate-nodes={nodes}", "--nproc-per-node=2", program("slow_end.py"))
+    job.until("ready", 2 * nodes)
+    job.key({signal.SIGINT: b"\x03", signal.SIGQUIT: b"\x1c"}[sig])
+    assert job.wait() == 128 + sig, job.seen
+    assert job.seen.count(f"got {int(sig)} only") == 2 * nodes, job.seen
+    assert f"stopped by {sig.name}" in job.seen
+    assert marked(job.mark) == []
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_signals_that_the_caller_ignores_or_blocks_do_not_matter(nodes):
+    def careless():
+        for sig in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(sig, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
+
+    job = On(f"--simulate-nodes={nodes}", "--nproc-per-node=2", "sh", "-c", "exit $RANK", prepare=careless)
+    assert job.wait() in range(1, 2 * nodes), job.seen
+    assert marked(job.mark) == []
+    job = On(f"--simulate-nodes={nodes}", "--nproc-per-node=2", program("slow_end.py"), prepare=careless)
+    job.until("ready", 2 * nodes)
+    os.kill(job.pid, signal.SIGTERM)
+    assert job.wait() == 143, job.seen
+    assert job.seen.count("got 15 only") == 2 * nodes, job.seen
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_standard_files_are_nobody_elses(closed, tmp_path):
+    """Where they are closed, no socket of ours may take their numbers: workers would talk into it, and so would messages."""
+    script = "for fd in 0 1 2; do readlink /proc/$$$$/fd/$fd || echo closed; done > $OUT; exit 3"
+    # ($$$$: ddrun makes $$ a $, as torchrun does)
+    out = tmp_path / "fds"
+    env = clean_env(OUT=str(out), PATH=os.environ["PATH"])
+    p = subprocess.run([DDRUN, "--log-level=debug", "sh", "-c", script], env=env, timeout=60, check=False, stdin=subprocess.DEVNULL,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lambda: [os.close(fd) for fd in closed])
+    assert p.returncode == 3, p.stderr
+    fds = out.read_text().splitlines()
+    assert {fds[fd] for fd in closed if fd != 1} <= {"/dev/null"}  # 1 is the script's own file
+
+
+def test_a_simulated_host_that_cannot_begin_ends_the_other_nodes():
+    def poor():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (10, 10))
+
+    job = On("--simulate-nodes=3", "--nproc-per-node=1", "true", prepare=poor)
+    assert job.wait() == 2, job.seen
+    assert "Too many open files" in job.seen
+    assert marked(job.mark) == []
+
+
+@pytest.mark.parametrize("victim", ["agent", "ddrund"])
+def test_kill_9_leaves_no_key_in_the_home_directory(victim):
+    args = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--munge-socket=/nonexistent", "--rdzv-id=keyfile", "true"]
+    with Job(*args) as job:
+        keys = os.path.join(job.places["HOME"].name, ".ddrun")
+        until(lambda: os.path.isdir(keys) and os.listdir(keys) and job.processes("ddrund"), say="the key and ddrund")
+        os.kill({"agent": job.agents, "ddrund": lambda: job.processes("ddrund")}[victim]()[0], signal.SIGKILL)
+        assert job.wait() != 0
+        assert os.listdir(keys) == []
