@@ -19,7 +19,7 @@ enum {
     PASS_LAST_MS = 1000,
     PATIENCE = 8,
     LOOKUP_LIMIT_MS = 15000,
-    LOOKUP_RETRY_MS = 1000,  /* while the name has no address */
+    LOOKUP_RETRY_MS = 1000,  /* while the name has no address, or Slurm was not asked yet */
     LOOKUP_AGAIN_MS = 15000, /* once it has some */
 };
 
@@ -48,6 +48,7 @@ struct link_find {
     unsigned pass_ms;
     uint64_t seed;
     bool skipped_loopback, warned;
+    unsigned lookups; /* begun so far */
     char lookup_why[600];
     char status[1200];
     void (*done)(void *arg, struct link *l);
@@ -251,7 +252,8 @@ static void on_looked_up(void *arg, const struct net_addr *addrs, size_t n, cons
     (void)snprintf(f->lookup_why, sizeof(f->lookup_why), "%s", n == 0 ? why : "");
     learn(f, addrs, n);
     net_resolve_free(DD_TAKE(f->resolve)); /* addrs and why with it */
-    set_timer(f->lookup_timer, jitter(f, f->naddrs > 0 ? LOOKUP_AGAIN_MS : LOOKUP_RETRY_MS));
+    bool soon = f->naddrs == 0 || (f->cfg.try_scontrol && f->lookups < 2);
+    set_timer(f->lookup_timer, jitter(f, soon ? LOOKUP_RETRY_MS : LOOKUP_AGAIN_MS));
 }
 
 static void on_lookup(evutil_socket_t fd, short what, void *arg)
@@ -260,8 +262,12 @@ static void on_lookup(evutil_socket_t fd, short what, void *arg)
     struct dd_err err = {0};
     (void)fd;
     (void)what;
+    /* The second time nobody has answered at the name's addresses: Slurm may know a better one. */
+    enum net_resolve_slurm slurm = !f->cfg.try_scontrol ? NET_RESOLVE_SLURM_NEVER
+                                   : f->lookups++ == 0  ? NET_RESOLVE_SLURM_ELSE
+                                                        : NET_RESOLVE_SLURM_TOO;
     const struct net_resolve_cfg cfg = {.name = f->cfg.host,
-                                        .try_scontrol = f->cfg.try_scontrol,
+                                        .slurm = slurm,
                                         .timeout_ms = LOOKUP_LIMIT_MS,
                                         .done = on_looked_up,
                                         .arg = f};

@@ -133,7 +133,7 @@ static void close_all_but(int keep)
 }
 
 /* In the child: nothing of the parent's may be heard, answered or kept open here. */
-static void be_child(int fd, const char *name, bool try_scontrol)
+static void be_child(int fd, const char *name, enum net_resolve_slurm slurm)
 {
     sigset_t none;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -143,11 +143,11 @@ static void be_child(int fd, const char *name, bool try_scontrol)
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     close_all_but(fd);
-    net_resolve_child(fd, name, try_scontrol);
+    net_resolve_child(fd, name, slurm);
     _exit(0);
 }
 
-static int start_child(struct net_resolve *r, const char *name, bool try_scontrol)
+static int start_child(struct net_resolve *r, const char *name, enum net_resolve_slurm slurm)
 {
     int pipes[2];
     sigset_t all;
@@ -158,7 +158,7 @@ static int start_child(struct net_resolve *r, const char *name, bool try_scontro
     (void)sigprocmask(SIG_BLOCK, &all, &old); /* until the child has no handlers any more */
     r->pid = fork();
     if (r->pid == 0)
-        be_child(pipes[1], name, try_scontrol);
+        be_child(pipes[1], name, slurm);
     int rc = r->pid < 0 ? -errno : 0;
     (void)sigprocmask(SIG_SETMASK, &old, NULL);
     (void)close(pipes[1]);
@@ -185,7 +185,7 @@ static int start(struct net_resolve *r, struct event_base *base)
         add(r, &a);
         limit = (struct timeval){0, 0};
     } else {
-        int rc = start_child(r, r->cfg.name, r->cfg.try_scontrol);
+        int rc = start_child(r, r->cfg.name, r->cfg.slurm);
         if (rc < 0)
             return rc;
         r->readable = event_new(base, r->fd, EV_READ | EV_PERSIST, on_readable, r);

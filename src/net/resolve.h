@@ -10,9 +10,16 @@ struct net_resolve;
 
 enum { NET_RESOLVE_MAX = 32 };
 
+/* When Slurm is asked too: the NodeAddr that `scontrol show node NAME` prints. */
+enum net_resolve_slurm {
+    NET_RESOLVE_SLURM_NEVER,
+    NET_RESOLVE_SLURM_ELSE, /* when the resolver fails or gives only loopback addresses */
+    NET_RESOLVE_SLURM_TOO,  /* in any case */
+};
+
 struct net_resolve_cfg {
     const char *name;
-    bool try_scontrol;
+    enum net_resolve_slurm slurm;
     unsigned timeout_ms;
     /* Once, from the loop, with the addresses (port 0; lent until the look-up is freed), or n = 0
      * and a sentence in why. */
@@ -20,9 +27,8 @@ struct net_resolve_cfg {
     void *arg;
 };
 
-/* With try_scontrol, when getaddrinfo fails or gives only loopback addresses, the NodeAddr that
- * `scontrol show node NAME` prints is looked up too. Duplicates are gone. The child is ended after
- * timeout_ms; what it had found until then counts. A numeric name needs no child. */
+/* Duplicates are gone. The child is ended after timeout_ms; what it had found until then counts. A
+ * numeric name needs no child. */
 int net_resolve_start(struct net_resolve **ret, struct event_base *base,
                       const struct net_resolve_cfg *cfg, struct dd_err *err);
 void net_resolve_free(

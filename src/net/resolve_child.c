@@ -121,14 +121,15 @@ static int look_up_any_form(int fd, const char *name, char *why, size_t size)
     return n;
 }
 
-void net_resolve_child(int fd, const char *name, bool try_scontrol)
+void net_resolve_child(int fd, const char *name, enum net_resolve_slurm slurm)
 {
     struct resolve_piece sorry = {.addr = {.len = 0}};
     char text[16384];
     char addr[256];
     char again[160];
     int n = look_up_any_form(fd, name, sorry.why, sizeof(sorry.why));
-    if (n <= 0 && try_scontrol && run_scontrol(name, text, sizeof(text)) > 0 &&
+    bool ask = slurm == NET_RESOLVE_SLURM_TOO || (slurm == NET_RESOLVE_SLURM_ELSE && n <= 0);
+    if (ask && run_scontrol(name, text, sizeof(text)) > 0 &&
         node_addr(text, addr, sizeof(addr)) && strcmp(addr, name) != 0) {
         if (look_up(fd, addr, again, sizeof(again)) >= 0)
             return;

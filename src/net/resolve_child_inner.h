@@ -3,6 +3,7 @@
 #define DD_NET_RESOLVE_CHILD_H
 
 #include "net/addr.h"
+#include "net/resolve.h"
 
 /* One piece of the answer, small enough for one atomic write to the pipe; the same program reads
  * it. */
@@ -12,6 +13,6 @@ struct resolve_piece {
 };
 
 /* Writes pieces to fd as they come in. For the child alone: it blocks, and starts scontrol. */
-void net_resolve_child(int fd, const char *name, bool try_scontrol);
+void net_resolve_child(int fd, const char *name, enum net_resolve_slurm slurm);
 
 #endif

@@ -247,9 +247,7 @@ def test_own_names_that_lead_to_loopback(slurm_with):
     trained(slurm, slurm.run("--nproc-per-node=2", DDP))
 
 
-@pytest.mark.parametrize("resolve", [
-    "none", pytest.param("dead", marks=pytest.mark.xfail(
-        strict=True, reason="Slurm is asked only when a name has no address, not when nobody answers there"))])
+@pytest.mark.parametrize("resolve", ["none", "dead"])
 def test_names_that_do_not_lead_to_the_node(slurm_with, resolve):
     """Slurm itself knows the addresses."""
     slurm = slurm_with(resolve=resolve)
