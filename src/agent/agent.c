@@ -158,15 +158,6 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     round_stop(a, SIGTERM, a->cfg->grace_ms);
 }
 
-/* One sentence for the whole job, from the node that reports its end. */
-static void tell_cannot(struct agent *a)
-{
-    DD_AUTO(free) char *text = NULL;
-    if (asprintf(&text, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
-        text = NULL;
-    agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .text = text});
-}
-
 static void join(struct agent *a, struct link *l)
 {
     const struct alloc *al = a->cfg->alloc;
@@ -194,11 +185,13 @@ static void join(struct agent *a, struct link *l)
         if (!ifs[i].loopback)
             (void)dd_strv_push(&m.addrs, net_addr_host(&ifs[i].addr, text));
     }
+    if (a->cfg->cannot != NULL && /* one sentence for the whole job, from the node that reports its end */
+        asprintf(&m.text, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
+        m.text = NULL;
     agent_send(a, &m);
+    free(m.text);
     dd_strv_done(&m.addrs);
     free(ifs);
-    if (a->cfg->cannot != NULL)
-        tell_cannot(a);
 }
 
 /* ---- seeking the host -------------------------------------------------------------------------- */

@@ -102,6 +102,9 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
                                     .round = rdzv_round(d->machine),
                                     .signal = a->signal});
         break;
+    case RDZV_SEND_NOTE:
+        guest_send(g, &(struct msg){.type = MSG_STATUS, .text = a->text});
+        break;
     case RDZV_SEND_FINISH:
         send_finish(g, a->report);
         break;
@@ -157,7 +160,8 @@ static void on_join(struct guest *g, const struct msg *m)
                                         .nnodes = (int)m->nnodes,
                                         .slots = (int)m->slots,
                                         .name = g->name,
-                                        .addr = m->addr});
+                                        .addr = m->addr,
+                                        .text = m->text});
 }
 
 static void on_message(struct guest *g, const struct msg *m)

@@ -239,6 +239,14 @@ static int place_members(struct rdzv *m)
 
 /* ---- event handlers, one per cell of the table below ------------------------------------------- */
 
+static int on_stop_early(struct rdzv *m, const struct rdzv_event *e)
+{
+    fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
+    for (int id = 0, k = 0; id < m->cfg.nnodes; id++)
+        m->order[k++] = id;
+    return finish(m);
+}
+
 static int on_join(struct rdzv *m, const struct rdzv_event *e)
 {
     struct member *p = &m->members[e->id];
@@ -265,7 +273,10 @@ static int on_join(struct rdzv *m, const struct rdzv_event *e)
     free(p->addr);
     *p = (struct member){.here = true, .done = true, .index = e->index, .slots = e->slots,
                          .name = name, .addr = addr};
-    if (++m->here < m->cfg.nnodes)
+    m->here++;
+    if (e->text != NULL && e->text[0] != '\0')
+        return on_stop_early(m, e); /* it cannot run workers: nobody shall start any */
+    if (m->here < m->cfg.nnodes)
         return 0;
     int rc = place_members(m);
     return rc < 0 ? rc : start_round(m);
@@ -305,14 +316,6 @@ static int on_deadline(struct rdzv *m, const struct rdzv_event *e)
     return finish(m);
 }
 
-static int on_stop_early(struct rdzv *m, const struct rdzv_event *e)
-{
-    fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
-    for (int id = 0, k = 0; id < m->cfg.nnodes; id++)
-        m->order[k++] = id;
-    return finish(m);
-}
-
 static int round_over(struct rdzv *m)
 {
     if (!m->failed)
@@ -321,6 +324,11 @@ static int round_over(struct rdzv *m)
         return finish(m);
     m->restarts++;
     m->round++;
+    struct rdzv_action *note = act(m, RDZV_SEND_NOTE, m->order[0]);
+    if (note == NULL)
+        return -ENOMEM;
+    (void)snprintf(note->text, sizeof(note->text), "%.300s; starting all workers again (%d of %d)",
+                   m->text, m->restarts, m->cfg.max_restarts);
     if (act(m, RDZV_DROP_STORE, -1) == NULL)
         return -ENOMEM;
     return start_round(m);

@@ -36,7 +36,7 @@ struct rdzv_event {
     const char *name; /* JOIN: its name */
     const char *addr; /* JOIN: the daemon's address as that agent reached it; "": it did not have to */
     int local_rank, code, signal; /* EXIT; STOP_REQUEST: signal, 0: a node cannot start its workers */
-    const char *text; /* LOST, STOP_REQUEST, DEADLINE: why, or "" */
+    const char *text; /* JOIN: why it cannot run workers, NULL or "": it can; LOST, STOP_REQUEST, DEADLINE: why, or "" */
 };
 
 enum rdzv_action_kind {
@@ -44,6 +44,7 @@ enum rdzv_action_kind {
     RDZV_SEND_PLAN,   /* to id: rdzv_plan() gives it */
     RDZV_SEND_STOP,   /* to id: stop with `signal` */
     RDZV_SEND_FINISH, /* to id: leave with rdzv_code(); report = 1: tell the user rdzv_text() */
+    RDZV_SEND_NOTE,   /* to id: text is news for the user */
     RDZV_DROP_STORE,  /* the keys of the round that has ended */
 };
 

@@ -45,7 +45,7 @@ static const struct field fields[] = {
     {"local", STR, OF(local), 0, 79, BIT(MSG_WHOIS)},
     {"remote", STR, OF(remote), 0, 79, BIT(MSG_WHOIS)},
     {"text", STR, OF(text), 0, 4096,
-     BIT(MSG_STATUS) | BIT(MSG_REFUSE) | BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_STOP) |
+     BIT(MSG_JOIN) | BIT(MSG_STATUS) | BIT(MSG_REFUSE) | BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_STOP) |
          BIT(MSG_FINISH)},
 };
 

@@ -165,7 +165,7 @@ static void tell_daemon(struct world *w, int n, struct rdzv_event e)
     node->up = at > node->up ? at : node->up;
     e.name = "node";
     e.addr = n == 0 ? "" : "10.0.0.1";
-    e.text = "text";
+    e.text = e.kind == RDZV_JOIN ? NULL : "text";
     later(w, node->up, (struct item){.kind = TO_DAEMON, .node = n, .life = node->life, .event = e});
 }
 
@@ -303,6 +303,7 @@ static void node_gets(struct world *w, const struct item *it)
         node->state = LEFT;
         drop_link(w, it->node);
         break;
+    case RDZV_SEND_NOTE:
     case RDZV_DROP_STORE:
         break;
     }

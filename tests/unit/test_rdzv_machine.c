@@ -109,7 +109,7 @@ static const char *actions(struct bed *b)
     struct rdzv_action a;
     b->log[0] = '\0';
     while (rdzv_next_action(b->m, &a)) {
-        static const char *const names[] = {"refuse", "plan", "stop", "finish", "drop"};
+        static const char *const names[] = {"refuse", "plan", "stop", "finish", "note", "drop"};
         size_t len = strlen(b->log);
         (void)snprintf(b->log + len, sizeof(b->log) - len, "%s%s%d", len > 0 ? " " : "",
                        names[a.kind], a.id);
@@ -276,7 +276,7 @@ static void machine_restarts_within_the_budget_in_a_fresh_store(void **state)
     assert_string_equal(actions(&b), "stop0 stop1");
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "drop-1 plan0 plan1");
+    assert_string_equal(actions(&b), "note0 drop-1 plan0 plan1");
     DD_AUTO(plan) struct plan p = {0};
     assert_int_equal(rdzv_plan(b.m, 1, &p), 0);
     assert_int_equal(p.round, 1);
@@ -368,6 +368,20 @@ static void machine_tells_latecomers_of_an_early_end(void **state)
     bed_free(&b);
 }
 
+static void machine_starts_nobody_when_the_last_node_cannot(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_make(&b, 2, 3, "node[1-2]");
+    assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 1, .index = 1, .nnodes = 2, .slots = 1,
+                                                         .name = "node2", .addr = "h", .text = "no such program"}), 0);
+    assert_string_equal(actions(&b), "finish0! finish1");
+    assert_int_equal(rdzv_code(b.m), 2);
+    assert_string_equal(rdzv_text(b.m), "no such program");
+    bed_free(&b);
+}
+
 static void machine_survives_any_order_of_events(void **state)
 {
     (void)state;
@@ -383,7 +397,8 @@ static void machine_survives_any_order_of_events(void **state)
             const struct rdzv_event e = {
                 .kind = r / 4 % RDZV_EVENT_MAX, .id = id, .round = (int)(r / 32 % 3),
                 .index = (int)(r / 96 % 4) - 1, .nnodes = r % 17 == 0 ? 4 : 3, .slots = 2,
-                .name = "n", .addr = "a", .local_rank = (int)(r % 3), .code = (int)(r % 200) + 1, .text = "x"};
+                .name = "n", .addr = "a", .local_rank = (int)(r % 3), .code = (int)(r % 200) + 1,
+                .text = r / 4 % RDZV_EVENT_MAX == RDZV_JOIN ? NULL : "x"};
             (void)rdzv_step(b.m, &e);
             struct rdzv_action a;
             int plans = 0;
@@ -423,6 +438,7 @@ int main(void)
         cmocka_unit_test(machine_passes_a_wish_to_stop_on_and_does_not_restart),
         cmocka_unit_test(machine_takes_the_daemons_own_wish_only_when_nobody_else_had_one),
         cmocka_unit_test(machine_tells_latecomers_of_an_early_end),
+        cmocka_unit_test(machine_starts_nobody_when_the_last_node_cannot),
         cmocka_unit_test(machine_survives_any_order_of_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
