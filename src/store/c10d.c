@@ -9,9 +9,9 @@ enum {
     MAGIC_LEN = 5,
     TURN_WORK = 1024,         /* requests, or keys of requests, that one turn carries out */
     KEPT_BEHIND_WAIT = 65536, /* input that is kept while a wait holds it up */
-    ROOM_FROM = 16 * 1024,    /* missing bytes that are worth reading in place */
-    GROW_FIRST = 64 * 1024,
-    GROW_TIMES = 8, /* a buffer never gets larger than what has arrived, times this */
+    ROOM_FROM = 8 * 1024,     /* missing bytes that are worth reading in place */
+    ROOM_MOST = 1024 * 1024,  /* bytes that one turn reads so */
+    GROW_TIMES = 256,         /* a buffer gets no larger than what has arrived, times this */
 };
 
 /* VALIDATE and its number, as they arrive. */
@@ -258,6 +258,17 @@ static int shake_hands(struct c10d_conn *c, const unsigned char *p, size_t n, si
 
 /* ---- input that is kept ---- */
 
+/* How large a buffer of `have` bytes should be when at least `cap` are needed. */
+static size_t pend_cap(const struct scan *s, size_t have, size_t cap)
+{
+    if (s->need <
+        cap + ROOM_FROM) /* several fields, of which only the next one's length is known */
+        return cap + cap / 2;
+    size_t most = have * GROW_TIMES;
+    size_t want = s->need < most ? s->need : most;
+    return want > cap ? want : cap;
+}
+
 static int pend_reserve(struct c10d_pend *pd, size_t more)
 {
     if (pd->off > 0) {
@@ -268,32 +279,28 @@ static int pend_reserve(struct c10d_pend *pd, size_t more)
     size_t cap = pd->len + more;
     if (cap <= pd->blob->cap)
         return 0;
-    size_t want = cap + cap / 2;
-    if (pd->scan.need >= cap + ROOM_FROM) { /* a long field: as much as it needs, if it comes */
-        size_t most = pd->len < GROW_FIRST / GROW_TIMES ? GROW_FIRST : pd->len * GROW_TIMES;
-        want = pd->scan.need < most ? pd->scan.need : most;
-        want = want < cap ? cap : want;
+    return store_blob_resize(&pd->blob, pend_cap(&pd->scan, pd->len, cap));
+}
+
+static int pend_new(struct c10d_conn *c, size_t n, const struct scan *s)
+{
+    struct c10d_pend *pd = calloc(1, sizeof(*pd));
+    if (pd == NULL)
+        return -ENOMEM;
+    size_t cap = s->need >= n + ROOM_FROM ? pend_cap(s, n, n) : n;
+    int rc = store_blob_new(&pd->blob, store_engine_account(c->c10d->engine), cap);
+    if (rc < 0) {
+        free(pd);
+        return rc;
     }
-    return store_blob_resize(&pd->blob, want);
+    pd->scan = *s;
+    c->pend = pd;
+    return 0;
 }
 
 static int keep(struct c10d_conn *c, const unsigned char *p, size_t n, const struct scan *s)
 {
-    int rc = 0;
-    if (c->pend == NULL) {
-        struct c10d_pend *pd = calloc(1, sizeof(*pd));
-        if (pd == NULL)
-            return -ENOMEM;
-        rc = store_blob_new(&pd->blob, store_engine_account(c->c10d->engine), n);
-        if (rc < 0) {
-            free(pd);
-            return rc;
-        }
-        pd->scan = *s;
-        c->pend = pd;
-    } else {
-        rc = pend_reserve(c->pend, n);
-    }
+    int rc = c->pend == NULL ? pend_new(c, n, s) : pend_reserve(c->pend, n);
     if (rc < 0)
         return rc;
     memcpy(c->pend->blob->data + c->pend->len, p, n);
@@ -407,17 +414,23 @@ bool c10d_wants_input(const struct c10d_conn *c)
     return !c->blocked || pend_len(c) < KEPT_BEHIND_WAIT;
 }
 
+size_t c10d_expects(const struct c10d_conn *c)
+{
+    return c->pend == NULL || c->blocked || c->busy ? 0 : c->pend->scan.need;
+}
+
 int c10d_room(struct c10d_conn *c, void **ret, size_t *ret_n, struct dd_err *err)
 {
     struct c10d_pend *pd = c->pend;
     *ret_n = 0;
-    if (pd == NULL || c->blocked || c->busy || pd->scan.need < pend_len(c) + ROOM_FROM)
+    if (c10d_expects(c) < pend_len(c) + ROOM_FROM)
         return 0;
-    int rc = pend_reserve(pd, ROOM_FROM);
+    int rc = pend_reserve(pd, ROOM_FROM); /* or more */
     if (rc < 0)
         return failed(err, rc, "input");
     size_t missing = pd->scan.need - pd->len;
     *ret = pd->blob->data + pd->len;
+    missing = missing < ROOM_MOST ? missing : ROOM_MOST;
     *ret_n = pd->blob->cap - pd->len < missing ? pd->blob->cap - pd->len : missing;
     return 0;
 }

@@ -56,6 +56,8 @@ int c10d_end(struct c10d_conn *c, struct store_out *out, struct dd_err *err);
 
 /* False when so much is kept behind a wait that no more should be read. */
 bool c10d_wants_input(const struct c10d_conn *c);
+/* Bytes that an incomplete request has at least; 0 when there is none. */
+size_t c10d_expects(const struct c10d_conn *c);
 /* When a long request is on its way: room to read its next bytes into, without a copy; *ret_n is 0
  * when there is none. c10d_got() with the number of bytes put there then replaces c10d_feed(). */
 int c10d_room(struct c10d_conn *c, void **ret, size_t *ret_n, struct dd_err *err);

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { FEW_KEYS = 16, TAKE_FROM = 32 * 1024 };
+enum { FEW_KEYS = 16, TAKE_FROM = 12 * 1024 };
 
 /* The parser has checked all lengths, so that these reads cannot fail. */
 static struct store_bytes str(struct c10d_request *r)

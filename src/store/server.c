@@ -8,21 +8,24 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
-    SCRATCH = 64 * 1024,     /* one read of small requests */
-    READ_MOST = 1024 * 1024, /* one read into a long request */
+    SCRATCH = 64 * 1024, /* one read of small requests */
+    HEAD = 4096,         /* the same while long ones come: what is in it has to be copied */
+    LONG = 16 * 1024,    /* a long request, */
+    LONG_FOR = 8,        /* which makes us expect others for as many reads */
     IOV_MOST = 64,
+    READY_MOST = 256,
     KEEPALIVE_IDLE_S = 120, /* a host that vanished is noticed after idle + count intervals */
     KEEPALIVE_INTERVAL_S = 20,
     KEEPALIVE_COUNT = 6,
 };
 
 struct store_conn {
-    struct event ev;
     struct c10d_conn c10d;
     struct store_server *server;
     struct store_out *out; /* what could not be sent at once; NULL while there is nothing */
@@ -30,20 +33,22 @@ struct store_conn {
     void *arg;
     LIST_ENTRY(store_conn) link; /* on server->conns, or on server->dead */
     TAILQ_ENTRY(store_conn) later;
-    int fd;       /* -1 when closed */
-    short events; /* that ev is added for */
+    int fd;          /* -1 when closed */
+    uint32_t events; /* that epoll tells us */
     bool admitted;
-    bool is_later; /* on server->later */
-    bool ended;    /* no more input will come */
-    bool deaf;     /* the peer takes no more output; it is dropped */
-    bool doomed;   /* a reply was lost for want of memory: close it */
+    bool is_later;      /* on server->later */
+    uint8_t sends_long; /* reads for which long requests are still expected */
+    bool ended;         /* no more input will come */
+    bool deaf;          /* the peer takes no more output; it is dropped */
+    bool doomed;        /* a reply was lost for want of memory: close it */
 };
 
 struct store_server {
-    struct event_base *base;
     const struct dd_log *log;
     struct c10d c10d;
     uint64_t conns_n, conns_total, refused;
+    int epoll;          /* of all connections, see on_ready() */
+    struct event ready; /* some of them have something to read, or room to write */
     struct event again; /* timer without delay: more turns for those on `later`, and burials */
     LIST_HEAD(, store_conn) conns, dead;
     TAILQ_HEAD(store_later, store_conn) later;
@@ -109,9 +114,7 @@ static void conn_close(struct store_conn *c)
     struct store_server *s = c->server;
     if (c->fd < 0)
         return;
-    if (c->events != 0)
-        event_del(&c->ev);
-    close(c->fd);
+    close(c->fd); /* and out of epoll */
     c->fd = -1;
     not_later(c);
     drop_out(c);
@@ -139,24 +142,19 @@ static bool is_full(const struct store_conn *c)
     return c->out != NULL && c->out->total > c->server->c10d.limits.max_output;
 }
 
-static void on_io(evutil_socket_t fd, short what, void *arg);
-
 static void update_events(struct store_conn *c)
 {
-    short want = 0;
+    uint32_t want = 0;
     if (c->out != NULL)
-        want |= EV_WRITE;
-    if (!c->ended && !is_full(c) && c10d_wants_input(&c->c10d))
-        want |= EV_READ;
+        want |= EPOLLOUT;
+    if (!c->ended && !is_full(c))
+        want |= c10d_wants_input(&c->c10d) ? EPOLLIN : EPOLLRDHUP;
     if (want == c->events)
         return;
-    if (c->events != 0)
-        event_del(&c->ev);
-    c->events = 0;
-    if (want == 0)
-        return;
-    if (event_assign(&c->ev, c->server->base, c->fd, want | EV_PERSIST, on_io, c) < 0 ||
-        event_add(&c->ev, NULL) < 0) {
+    /* What wants nothing is taken out: epoll would go on to tell of errors and hang-ups. */
+    int how = c->events == 0 ? EPOLL_CTL_ADD : want == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
+    struct epoll_event e = {.events = want, .data.ptr = c};
+    if (epoll_ctl(c->server->epoll, how, c->fd, &e) < 0) {
         c->doomed = true;
         turn_later(c);
         return;
@@ -179,7 +177,7 @@ static ssize_t send_out(int fd, const struct store_out *o, size_t *ret_offered)
     return sendmsg(fd, &m, MSG_NOSIGNAL);
 }
 
-/* Sends until the socket takes no more; what is sent in part only is left to EV_WRITE. */
+/* Sends until the socket takes no more; what is sent in part only is left to EPOLLOUT. */
 static void send_some(struct store_conn *c, struct store_out *o)
 {
     while (o->total > 0 && !c->deaf) {
@@ -251,29 +249,53 @@ static void on_woken(struct c10d_conn *cc)
 
 /* ---- input ---- */
 
-/* One read. What was sent before a FIN or a reset is still there and is carried out. */
-static int read_some(struct store_conn *c, struct store_out *o, struct dd_err *err)
+static int end_of_input(struct store_conn *c, bool failed, struct store_out *o, struct dd_err *err)
 {
-    struct store_server *s = c->server;
-    void *room;
-    size_t room_n;
-    int rc = c10d_room(&c->c10d, &room, &room_n, err);
-    if (rc < 0)
-        return rc;
-    ssize_t n = room_n > 0 ? recv(c->fd, room, room_n < READ_MOST ? room_n : READ_MOST, 0)
-                           : recv(c->fd, s->scratch, sizeof(s->scratch), 0);
-    if (n > 0)
-        return room_n > 0 ? c10d_got(&c->c10d, (size_t)n, o, err)
-                          : c10d_feed(&c->c10d, s->scratch, (size_t)n, o, err);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return 0;
     c->ended = true;
-    if (n < 0)
-        c->deaf = true;
+    c->deaf |= failed;
     return c10d_end(&c->c10d, o, err);
 }
 
-static int take_input(struct store_conn *c, bool readable, struct dd_err *err)
+/* One read: into the place of a long request, if one is on its way, and what follows that into the
+ * scratch buffer. *ret_full: there may be more. */
+static int read_once(struct store_conn *c, struct store_out *o, struct dd_err *err, bool *ret_full)
+{
+    unsigned char *scratch = c->server->scratch;
+    struct iovec iov[2];
+    iov[1].iov_base = scratch;
+    iov[1].iov_len = c->sends_long > 0 ? HEAD : SCRATCH;
+    int rc = c10d_room(&c->c10d, &iov[0].iov_base, &iov[0].iov_len, err);
+    if (rc < 0)
+        return rc;
+    bool in_place = iov[0].iov_len > 0;
+    ssize_t got = in_place ? readv(c->fd, iov, 2) : recv(c->fd, scratch, iov[1].iov_len, 0);
+    *ret_full = got == (ssize_t)(iov[0].iov_len + iov[1].iov_len);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    if (got <= 0)
+        return end_of_input(c, got < 0, o, err);
+    size_t placed = (size_t)got < iov[0].iov_len ? (size_t)got : iov[0].iov_len;
+    if (in_place)
+        rc = c10d_got(&c->c10d, placed, o, err);
+    return rc < 0 ? rc : c10d_feed(&c->c10d, scratch, (size_t)got - placed, o, err);
+}
+
+/* What was sent before a FIN or a reset is still there and is carried out. */
+static int read_some(struct store_conn *c, struct store_out *o, struct dd_err *err)
+{
+    bool full = false;
+    int rc = read_once(c, o, err, &full);
+    if (c10d_expects(&c->c10d) >= LONG)
+        c->sends_long = LONG_FOR;
+    else if (c->sends_long > 0)
+        c->sends_long--;
+    if (rc == 0 && full && c->sends_long == LONG_FOR) /* that was the head of one */
+        rc = read_once(c, o, err, &full);
+    return rc;
+}
+
+/* `events` of epoll have happened; 0: it is only the connection's turn. */
+static int take_input(struct store_conn *c, uint32_t events, struct dd_err *err)
 {
     struct store_out *o = c->out != NULL ? c->out : &c->server->out;
     if (is_full(c))
@@ -282,13 +304,19 @@ static int take_input(struct store_conn *c, bool readable, struct dd_err *err)
         return c10d_end(&c->c10d, o, err);
     if (c->c10d.busy)
         return c10d_resume(&c->c10d, o, err);
-    return readable && c10d_wants_input(&c->c10d) ? read_some(c, o, err) : 0;
+    if ((events & ~(uint32_t)EPOLLOUT) == 0)
+        return 0;
+    if (c10d_wants_input(&c->c10d))
+        return read_some(c, o, err);
+    return c10d_end(&c->c10d, o, err); /* has left behind what it sent after a wait */
 }
 
-static void turn(struct store_conn *c, bool readable)
+static void turn(struct store_conn *c, uint32_t events)
 {
     struct dd_err err;
-    int rc = take_input(c, readable, &err);
+    if (events & ~(uint32_t)EPOLLIN)
+        flush(c);
+    int rc = take_input(c, events, &err);
     flush(c);
     if (rc < 0) {
         c->server->refused++;
@@ -303,13 +331,20 @@ static void turn(struct store_conn *c, bool readable)
     update_events(c);
 }
 
-static void on_io(evutil_socket_t fd, short what, void *arg)
+/* Connections have an epoll of their own, which is one event of the loop. Measured with 5000 of
+ * them: 8 % more operations than with an event of the loop for each. And as only some are served at
+ * a time, the loop's other events wait for 2 ms at most, not for the 30 ms of 4096 connections. */
+static void on_ready(evutil_socket_t fd, short what, void *arg)
 {
-    struct store_conn *c = arg;
-    (void)fd;
-    if (what & EV_WRITE)
-        flush(c);
-    turn(c, what & EV_READ);
+    struct epoll_event events[READY_MOST];
+    (void)what;
+    (void)arg;
+    int n = epoll_wait(fd, events, READY_MOST, 0);
+    for (int i = 0; i < n; i++) {
+        struct store_conn *c = events[i].data.ptr; /* its memory outlives this loop */
+        if (c->fd >= 0)
+            turn(c, events[i].events);
+    }
 }
 
 static void on_again(evutil_socket_t fd, short what, void *arg)
@@ -320,12 +355,26 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
     (void)what;
     for (size_t n = s->later_n; n > 0 && (c = TAILQ_FIRST(&s->later)) != NULL; n--) {
         not_later(c);
-        turn(c, false);
+        turn(c, 0);
     }
     bury(s);
 }
 
 /* ---- from outside ---- */
+
+static int loop_new(struct store_server *s, struct event_base *base, struct dd_err *err)
+{
+    s->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (s->epoll < 0)
+        return dd_err_set(err, -errno, "cannot make an epoll for the store: %m");
+    if (evtimer_assign(&s->again, base, on_again, s) < 0 ||
+        event_assign(&s->ready, base, s->epoll, EV_READ | EV_PERSIST, on_ready, s) < 0 ||
+        event_add(&s->ready, NULL) < 0) {
+        close(s->epoll);
+        return dd_err_set(err, -ENOMEM, "cannot add the store to the loop");
+    }
+    return 0;
+}
 
 int store_server_new(struct store_server **ret, struct event_base *base, const struct dd_log *log,
                      const struct store_limits *limits, enum store_old_clients old,
@@ -341,7 +390,12 @@ int store_server_new(struct store_server **ret, struct event_base *base, const s
         free(s);
         return dd_err_set(err, -ENOMEM, "out of memory for the store");
     }
-    s->base = base;
+    int rc = loop_new(s, base, err);
+    if (rc < 0) {
+        store_engine_free(s->c10d.engine);
+        free(s);
+        return rc;
+    }
     s->log = log;
     s->c10d.limits = *limits;
     s->c10d.old = old;
@@ -350,11 +404,6 @@ int store_server_new(struct store_server **ret, struct event_base *base, const s
     LIST_INIT(&s->dead);
     TAILQ_INIT(&s->later);
     store_out_init(&s->out, store_engine_account(s->c10d.engine), limits->max_request);
-    if (evtimer_assign(&s->again, base, on_again, s) < 0) {
-        store_engine_free(s->c10d.engine);
-        free(s);
-        return dd_err_set(err, -EINVAL, "cannot make the store's timer");
-    }
     *ret = s;
     return 0;
 }
@@ -373,6 +422,8 @@ void store_server_free(struct store_server *s)
     close_all(s);
     bury(s);
     event_del(&s->again);
+    event_del(&s->ready);
+    close(s->epoll);
     store_out_done(&s->out);
     store_engine_free(s->c10d.engine);
     free(s);

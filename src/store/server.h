@@ -1,7 +1,7 @@
 /* The c10d store on a loop: connections in, bytes to the codec, replies out.
  *
- * Plain libevent events and our own buffers: this is the hot path. A connection is adopted with its
- * first bytes still unread; it is read only once it has been admitted.
+ * This is the hot path: an epoll of its own inside the loop's, and our own buffers. A connection is
+ * adopted with its first bytes still unread; it is read only once it has been admitted.
  */
 #ifndef DD_STORE_SERVER_H
 #define DD_STORE_SERVER_H

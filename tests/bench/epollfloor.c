@@ -16,7 +16,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EVENTS = 512, SCRATCH = 1 << 20, REPLY = 2 << 20 };
+enum {
+    EVENTS = 512,
+    SCRATCH = 1 << 20,
+    VALUES = 1000, /* as many as storebench asks for in turns */
+    STORED = 64 << 20,
+    REPLY_MOST = 2 << 20,
+};
 
 struct conn {
     int fd;
@@ -24,9 +30,12 @@ struct conn {
     uint32_t got;  /* bytes of the request */
     uint32_t need; /* its length; 0: not known yet */
     uint32_t left; /* bytes of the reply that are still to be sent */
+    uint32_t done; /* requests, beginning with the connection's number */
+    const unsigned char *reply;
 };
 
-static unsigned char scratch[SCRATCH], reply[REPLY];
+/* Long replies come from memory, not from the processor's cache, as they do from a store. */
+static unsigned char scratch[SCRATCH], stored[STORED + REPLY_MOST];
 
 static void die(const char *what)
 {
@@ -43,8 +52,9 @@ static void want(int ep, struct conn *c, uint32_t events, int how)
 
 static void answer(int ep, struct conn *c, int again)
 {
-    ssize_t n = send(c->fd, reply, c->left, MSG_NOSIGNAL);
+    ssize_t n = send(c->fd, c->reply, c->left, MSG_NOSIGNAL);
     c->left -= n > 0 ? (uint32_t)n : 0;
+    c->reply += n > 0 ? n : 0;
     if (c->left > 0 && !again)
         want(ep, c, EPOLLOUT, EPOLL_CTL_MOD);
     else if (c->left == 0 && again)
@@ -71,6 +81,7 @@ static void take(int ep, struct conn *c)
         return;
     memcpy(&c->left, c->head + 4, 4);
     c->got = c->need = 0;
+    c->reply = stored + (uint64_t)(c->done++ % VALUES) * c->left % STORED;
     answer(ep, c, 0);
 }
 
@@ -82,6 +93,7 @@ static void greet(int ep, int listener)
         if (c == NULL)
             die("calloc");
         c->fd = fd;
+        c->done = (uint32_t)fd;
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         want(ep, c, EPOLLIN, EPOLL_CTL_ADD);
     }
@@ -108,6 +120,7 @@ int main(void)
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);
     }
+    memset(stored, 'v', sizeof(stored));
     int listener = listen_somewhere(), ep = epoll_create1(EPOLL_CLOEXEC);
     struct conn door = {.fd = listener};
     want(ep, &door, EPOLLIN, EPOLL_CTL_ADD);

@@ -96,7 +96,8 @@ def test_older_clients_are_served_when_asked_for(new_server, version, set_key, d
 
 # ---- the end of a connection ----
 
-@pytest.mark.parametrize("end", ["fin", "reset", "reset with a reply unread", "fin behind a wait"])
+@pytest.mark.parametrize("end", ["fin", "reset", "reset with a reply unread", "fin behind a wait",
+                                 "fin of much behind a wait"])
 def test_what_was_sent_before_the_end_counts(store, end):
     with Client(store.port) as watch:
         for i in range(30):
@@ -105,8 +106,10 @@ def test_what_was_sent_before_the_end_counts(store, end):
             if end == "reset with a reply unread":
                 c.send(NUM_KEYS)
                 select_readable(c.s)
-            if end == "fin behind a wait":
+            if end.endswith("behind a wait"):
                 c.send(c10d.wait(b"/never"))
+            if "much" in end:
+                c.send(c10d.set_(b"/much", b"x" * 1000) * 100)  # more than is kept, less than the kernel keeps
             c.send(c10d.set_(key, b"x"))
             if end.startswith("reset"):
                 c.reset()

@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/event.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -90,6 +91,9 @@ int main(int argc, char **argv)
     struct rlimit files;
     struct dd_err err;
     int port = 0;
+    /* Values of 64 KiB come and go; the memory is not given back and fetched again each time. */
+    (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
     store_limits_default(&limits);
     parse(argc, argv, &port, &old, &limits);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
