@@ -117,7 +117,9 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
     bool told = false;
     while (reap(pids, e->nnodes, &code) > 0) {
         siginfo_t si;
-        if (pids[0] == 0 && !told) { /* the host is gone, and the daemon: nobody can join any more */
+        /* One has failed, perhaps before the others could know; or the host is gone, and with it
+         * the daemon. Either way nobody waits for anything any more. */
+        if (!told && (code != 0 || pids[0] == 0)) {
             signal_all(pids, e->nnodes, SIGTERM);
             told = true;
         }
@@ -126,5 +128,6 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
         if (sig > 0 && sig != SIGCHLD && si.si_code != SI_KERNEL)
             signal_all(pids, e->nnodes, sig);
     }
+    (void)sigprocmask(SIG_SETMASK, &old, NULL);
     return code;
 }

@@ -21,7 +21,7 @@ int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct
 void emulate_addr(const struct emulate *e, int index, char out[32]);
 
 /* Runs node(arg, index) in a process of its own for each index, passes signals on, and waits for
- * all. The first exit code that is not 0, or 0. */
+ * all; once one has failed, the others get SIGTERM. The first exit code that is not 0, or 0. */
 int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void *arg,
                 const struct dd_log *log);
 

@@ -1,0 +1,59 @@
+#include "launch/emulate.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { NODES = 3, HANG_S = 60 };
+
+struct plot {
+    int index, code; /* this node leaves with this code, the others stay for ever */
+};
+
+static int act(void *arg, int index)
+{
+    const struct plot *p = arg;
+    if (index == p->index)
+        return p->code;
+    for (;;)
+        (void)pause();
+}
+
+static void nodes_end_when_one_has_failed_or_the_host_is_gone(void **state)
+{
+    (void)state;
+    static const struct plot rows[] = {{2, 7}, {1, 1}, {0, 2}};
+    const struct emulate e = {.nnodes = NODES};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct plot p = rows[i];
+        (void)alarm(HANG_S); /* only ends a hang */
+        assert_int_equal(emulate_run(&e, act, &p, NULL), p.code);
+        (void)alarm(0);
+        assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nobody is left */
+    }
+}
+
+static void the_host_may_leave_with_0_before_the_others(void **state)
+{
+    (void)state;
+    const struct emulate e = {.nnodes = NODES};
+    struct plot p = {0, 0};
+    (void)alarm(HANG_S);
+    assert_int_equal(emulate_run(&e, act, &p, NULL), 128 + SIGTERM);
+    (void)alarm(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nodes_end_when_one_has_failed_or_the_host_is_gone),
+        cmocka_unit_test(the_host_may_leave_with_0_before_the_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
