@@ -192,6 +192,7 @@ static void join(struct agent *a, struct link *l)
     free(m.text);
     dd_strv_done(&m.addrs);
     free(ifs);
+    signals_joined(a);
 }
 
 /* ---- seeking the host -------------------------------------------------------------------------- */

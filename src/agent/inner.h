@@ -55,6 +55,7 @@ void round_free(struct agent *a);
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);
+void signals_joined(struct agent *a); /* the daemon is there: tell it what came before */
 void signals_free(struct agent *a);
 
 #endif

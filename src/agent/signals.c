@@ -31,6 +31,8 @@ static void on_alone(evutil_socket_t fd, short what, void *arg)
     round_stop(a, a->last_signal, a->cfg->grace_ms);
 }
 
+/* While the daemon is still sought, it is told when it is found: the other nodes must not wait for
+ * one that will not come. */
 static void ask_to_stop(struct agent *a, int sig)
 {
     char text[400];
@@ -50,12 +52,18 @@ static void on_stop_signal(struct agent *a, int sig)
         return;
     a->last_signal = sig;
     a->last_signal_ns = now;
-    if (a->state == AGENT_SEEKING)
+    if (again && a->state == AGENT_SEEKING)
         agent_leave(a, 128 + sig);
     else if (again)
         round_stop(a, SIGKILL, 0); /* somebody is in a hurry */
-    else if (a->link != NULL && a->state != AGENT_LEAVING)
+    else if (a->state == AGENT_SEEKING || (a->link != NULL && a->state != AGENT_LEAVING))
         ask_to_stop(a, sig);
+}
+
+void signals_joined(struct agent *a)
+{
+    if (a->last_signal != 0)
+        ask_to_stop(a, a->last_signal);
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *arg)

@@ -4,6 +4,7 @@ import os
 import pty
 import resource
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -93,6 +94,22 @@ def test_a_simulated_host_that_cannot_begin_ends_the_other_nodes():
     assert job.wait() == 2, job.seen
     assert "Too many open files" in job.seen
     assert marked(job.mark) == []
+
+
+@pytest.mark.parametrize("host_comes", [True, False])
+def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_comes):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free.getsockname()[1]}", "--insecure"]
+    with Job(*where, "--node-rank=1", "true") as guest:
+        until(lambda: guest.agents() not in ([], [guest.p.pid]), say="the agent")
+        guest.p.send_signal(signal.SIGTERM)
+        if host_comes:
+            with Job(*where, "--node-rank=0", "true") as host:
+                assert host.wait() == 143, host.err
+                assert "stopped by SIGTERM" in host.err
+                host.assert_nothing_left()
+        assert guest.wait() == 143, guest.err
+        guest.assert_nothing_left()
 
 
 @pytest.mark.parametrize("victim", ["agent", "ddrund"])
