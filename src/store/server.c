@@ -408,9 +408,11 @@ int store_server_new(struct store_server **ret, struct event_base *base, const s
     return 0;
 }
 
+/* Keys and waits first, so that the end of one connection does not release another's wait. */
 static void close_all(struct store_server *s)
 {
     struct store_conn *c;
+    store_engine_clear(s->c10d.engine);
     while ((c = LIST_FIRST(&s->conns)) != NULL)
         conn_close(c);
 }
@@ -432,7 +434,6 @@ void store_server_free(struct store_server *s)
 void store_server_reset(struct store_server *s)
 {
     close_all(s);
-    store_engine_clear(s->c10d.engine);
 }
 
 /* Not every kind of socket has these (a socketpair of tests has none), and none is vital. */
