@@ -112,6 +112,10 @@ static void on_connection(evutil_socket_t lfd, short what, void *arg)
     struct door *d = arg;
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         int fd = accept4(lfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && errno == EMFILE && !TAILQ_EMPTY(&d->visitors)) {
+            visitor_free(TAILQ_FIRST(&d->visitors)); /* silent ones do not keep others out */
+            continue;
+        }
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
                 pause_accepting(d);

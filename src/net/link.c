@@ -35,6 +35,7 @@ void link_tune_socket(int fd)
     } rows[] = {
         {IPPROTO_TCP, TCP_NODELAY,      1    },
         {SOL_SOCKET,  SO_KEEPALIVE,     1    },
+        {SOL_SOCKET,  SO_REUSEADDR,     1    }, /* what is in TIME_WAIT keeps no host from its port */
         {IPPROTO_TCP, TCP_KEEPIDLE,     10   },
         {IPPROTO_TCP, TCP_KEEPINTVL,    5    },
         {IPPROTO_TCP, TCP_KEEPCNT,      3    },

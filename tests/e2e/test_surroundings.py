@@ -9,6 +9,8 @@ import subprocess
 
 import pytest
 
+from c10d import VALIDATE
+from conftest import DDRUND, Server
 from support import DDRUN, Job, clean_env, marked, program, run, until
 
 
@@ -96,9 +98,23 @@ def test_a_simulated_host_that_cannot_begin_ends_the_other_nodes():
     assert marked(job.mark) == []
 
 
+def test_silent_callers_do_not_keep_others_out():
+    daemon = Server(["prlimit", "--nofile=64:64", DDRUND, "--insecure", "--listen=127.0.0.1:0"])
+    silent = [socket.create_connection(("127.0.0.1", daemon.port)) for _ in range(100)]
+    try:
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=20) as client:
+            client.sendall(VALIDATE + b"\x0d\x01\x02\x03\x04")
+            assert client.recv(4) == b"\x01\x02\x03\x04"
+    finally:
+        daemon.stop()
+        for s in silent:
+            s.close()
+
+
 @pytest.mark.parametrize("host_comes", [True, False])
 def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_comes):
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    # free on every address: what an earlier test has left in TIME_WAIT on another one is in the host's way
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
         where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free.getsockname()[1]}", "--insecure"]
     with Job(*where, "--node-rank=1", "true") as guest:
         until(lambda: guest.agents() not in ([], [guest.p.pid]), say="the agent")
