@@ -124,12 +124,45 @@ need_venv() {
     missing=$(missing_distributions "$@") || return 1
     [[ -z $missing ]] && return 0
     say "Python packages to fetch into $venv: $missing"
-    [[ $missing == *torch==* ]] &&
-        say "(PyTorch's CPU build is about 200 MB. Where pip finds only the build with CUDA, it is 3 GB: set" &&
-        say "PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels before, as its install page shows.)"
+    torch_is_wanted "$missing" || return 1
     install_distributions "$log" "$missing" && return 0
     tail -n 5 "$log"
     say "pip could not install them; all that it said is in $log."
+    return 1
+}
+
+# Whether pip would install PyTorch with the libraries of CUDA: what it needs is read without fetching
+# it, which pip can since 23.2. 1: no, or it cannot be told.
+torch_brings_cuda() {
+    local quietly=(--quiet --no-input --disable-pip-version-check)
+    [[ -n ${DDRUN_VENV:-} ]] ||
+        "$venv/bin/pip" install "${quietly[@]}" 'pip>=23.2' >>"$build/venv.log" 2>&1 </dev/null
+    "$venv/bin/pip" install "${quietly[@]}" --dry-run --ignore-installed --no-deps \
+        --report "$build/pip-report.json" "$1" >>"$build/venv.log" 2>&1 </dev/null || return 1
+    "$venv/bin/python" - "$build/pip-report.json" <<'END'
+import json
+import sys
+
+with open(sys.argv[1], encoding="utf-8") as f:
+    needed = json.load(f)["install"][0]["metadata"].get("requires_dist", [])
+sys.exit(not any(name.startswith(("nvidia-", "cuda-")) and "extra ==" not in name for name in needed))
+END
+}
+
+# The build with CUDA is 3 GB that nobody has asked for: only with a yes.
+torch_is_wanted() {
+    local wanted answer
+    wanted=$(grep -o 'torch==[^ ]*' <<<"$1") || return 0
+    if [[ ${DDRUN_TORCH_CUDA:-} == yes ]] || ! torch_brings_cuda "$wanted"; then
+        return 0
+    fi
+    say "pip would fetch PyTorch with CUDA, about 3 GB; its build for the CPU is about 200 MB. For that one, set"
+    say "PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels, as its install page shows, and begin again."
+    if [[ -t 0 && -t 1 ]]; then
+        read -r -p "Fetch the 3 GB now? [y/N] " answer
+        [[ $answer == [yY]* ]] && return 0
+    fi
+    say "Not fetched. DDRUN_TORCH_CUDA=yes fetches it without asking."
     return 1
 }
 
