@@ -65,29 +65,6 @@ static int refuse_ambiguous(const struct parser *p, const char *word, size_t len
                       list);
 }
 
-/* How many single-letter changes lead from a to b; names are short. */
-static size_t distance(const char *a, size_t len, const char *b)
-{
-    size_t row[64];
-    size_t n = strlen(b);
-    if (n >= sizeof(row) / sizeof(row[0]))
-        return SIZE_MAX;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= len; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            char c = a[i - 1] == '_' ? '-' : a[i - 1];
-            size_t change = diagonal + (c != b[j - 1]);
-            size_t other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = change < other ? change : other;
-        }
-    }
-    return row[n];
-}
-
 static int refuse_unknown(const struct parser *p, const char *dashes, const char *word, size_t len)
 {
     const struct opt_row *row;
@@ -96,7 +73,7 @@ static int refuse_unknown(const struct parser *p, const char *dashes, const char
     for (size_t i = 0; len < 64 && (row = opt_row_at(p->t, i)) != NULL; i++) {
         if (row->hidden || len < 2)
             continue;
-        size_t d = row_fits(row, word, len) > 0 ? 0 : distance(word, len, row->name);
+        size_t d = row_fits(row, word, len) > 0 ? 0 : opt_distance(word, len, row->name);
         if (d < least) {
             least = d;
             nearest = row;

@@ -96,6 +96,7 @@ struct opt_table {
     const char *about;        /* one or two sentences */
     const char *epilog;       /* after the options, kept as written; NULL: none */
     const char *env_prefixes; /* "DDRUN_,PET_": option a-b may be set by DDRUN_A_B, else PET_A_B */
+    const char *env_more;     /* variables with that prefix that are no options, comma separated */
     const struct opt_row *rows;
     size_t n_rows;
 };
@@ -148,6 +149,10 @@ const struct opt_source *opt_result_source(const struct opt_result *res, const s
                                            const char *name);
 /* Whether the environment or the command line set it. */
 bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const char *name);
+
+/* Whether entry ("NAME=VALUE") is nearly, but not quite, a variable of the table's first prefix; the
+ * one that may be meant goes to out. */
+bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]);
 
 /* The text that res->ask asked for. 0 or negative errno. */
 int opt_answer(const struct opt_table *t, const struct opt_result *res, struct dd_buf *out);

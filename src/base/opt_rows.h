@@ -19,6 +19,9 @@ bool opt_list_has(const char *list, const char *word);
 /* The i-th variable that sets the row, into out; false beyond the last. */
 bool opt_env_name(const struct opt_table *t, const struct opt_row *row, size_t i, char out[64]);
 
+/* How many single-letter changes lead from word to name, in which '-' is also '_'. */
+size_t opt_distance(const char *word, size_t len, const char *name);
+
 /* A right value of the row, for error sentences and documents. */
 const char *opt_row_example(const struct opt_row *row);
 

@@ -1,9 +1,11 @@
 #include "cmd/common.h"
 
 #include "base/io.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,14 +22,45 @@ void cmd_begin(void)
     (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, the kernel throws exit codes away */
 }
 
+bool cmd_speaks(char *const *env)
+{
+    static const char *const ranks[] = {"SLURM_PROCID", "PMI_RANK", "PMIX_RANK",
+                                        "OMPI_COMM_WORLD_RANK", "PBS_NODENUM"};
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+        const char *text = dd_env_get(env, ranks[i]);
+        int rank;
+        if (text != NULL && dd_num_int(text, 1, INT_MAX, &rank) == 0)
+            return false;
+    }
+    return true;
+}
+
+/* A wrong command line is that of all; a wrong variable may be this node's alone. */
+static bool wrong_everywhere(const struct opt_table *t, void *values, int argc, char **argv)
+{
+    char *nothing[] = {NULL};
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    return opt_parse(t, values, argc, argv, nothing, &res, NULL) < 0;
+}
+
+void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
+{
+    char right[64];
+    for (char *const *e = environ; cmd_speaks(environ) && *e != NULL; e++)
+        if (opt_env_misspelt(t, *e, right))
+            dd_log(log, DD_LOG_WARN, "%.*s is no variable of %s and is ignored; did you mean %s?",
+                   (int)strcspn(*e, "="), *e, t->program, right);
+}
+
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res)
 {
     struct dd_err err = {0};
+    struct dd_log log = {.fd = STDERR_FILENO};
+    (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
     if (opt_parse(t, values, argc, argv, environ, res, &err) < 0) {
-        struct dd_log log = {.fd = STDERR_FILENO};
-        (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
-        dd_log(&log, DD_LOG_ERR, "%s", err.text);
+        if (cmd_speaks(environ) || !wrong_everywhere(t, values, argc, argv))
+            dd_log(&log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }
     if (res->ask == OPT_ASK_NOTHING)

@@ -5,12 +5,20 @@
 #include "base/log.h"
 #include "base/opt.h"
 
+#include <stdbool.h>
+
 /* First of all: what a caller may have left closed or ignored, and what would hurt us, is set right. */
 void cmd_begin(void);
+
+/* Of the processes of one step that all find the same wrong, only the first says it: whether we are
+ * that one. True where no launcher has numbered us. */
+bool cmd_speaks(char *const *env);
 
 /* Parses; answers --help and its like, or prints the error. -1: go on; otherwise the exit code. */
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res);
+/* Variables that look like misspelt ones of ours have no effect: said once. */
+void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
 enum dd_log_level cmd_log_level(const char *name); /* one of "error,warning,notice,info,debug" */
 
 enum { EXIT_USAGE = 2 };

@@ -255,9 +255,7 @@ static int prepare(struct run *r, int index, struct dd_err *err)
         return dd_err_set(err, -errno, "cannot get this host's name: %m");
     if (r->emulate != NULL)
         emulate_addr(r->emulate, index, r->source_addr);
-    int rc = check_options(r->o, err);
-    if (rc == 0)
-        rc = dd_strv_copy(&r->env, environ);
+    int rc = dd_strv_copy(&r->env, environ);
     if (rc == 0)
         rc = local_addrs(r, err);
     if (rc == 0)
@@ -337,8 +335,14 @@ int main(int argc, char **argv)
         return code;
     struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}};
     r.log.level = cmd_log_level(o.log_level);
-    if (res.script >= argc) {
-        dd_log(&r.log, DD_LOG_ERR, "no SCRIPT was given; write for example: ddrun --nproc-per-node=2 train.py");
+    cmd_warn_of_misspelt(&ddrun_options, &r.log);
+    struct dd_err err = {0};
+    int rc = check_options(&o, &err);
+    if (res.script >= argc)
+        rc = dd_err_set(&err, -EINVAL, "no SCRIPT was given; write for example: ddrun --nproc-per-node=2 train.py");
+    if (rc < 0) {
+        if (cmd_speaks(environ))
+            dd_log(&r.log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }
     DD_AUTO(strv) struct dd_strv script = {0};

@@ -329,5 +329,6 @@ const struct opt_table ddrun_options = {
               "  ddrun --nproc-per-node=2 train.py --epochs 3\n"
               "  ddrun --simulate-nodes=2 --nproc-per-node=2 train.py\n",
     .env_prefixes = "DDRUN_,PET_",
+    .env_more = "DDRUN_KEY,DDRUN_NODES,DDRUN_ROUND",
     OPT_ROWS(rows),
 };

@@ -1,7 +1,7 @@
 /* ddrund: the daemon of one job, started by its host's agent, or a standing store. */
 #include "base/io.h"
 #include "cmd/common.h"
-#include "config.h"
+#include "cmd/ddrund_options.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
 #include "net/addr.h"
@@ -15,92 +15,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-struct options {
-    const char *listen;
-    bool insecure;
-    const char *key_file;
-    const char *old_clients;
-    uint64_t max_memory, max_value;
-    const char *log_level;
-    int job_fd;
-};
-
-#define FIELD(name) OPT_FIELD(struct options, name)
-
-static const struct opt_row rows[] = {
-    {.name = "listen",
-     .kind = OPT_STRING,
-     .metavar = "ADDR:PORT",
-     .example = "127.0.0.1:29500",
-     .group = "Service",
-     .help = "stand alone and serve a store here; port 0 takes a free one",
-     .more = "The address is printed once it is served: 'ddrund: listening on ADDR:PORT'.",
-     FIELD(listen)},
-    {.name = "insecure",
-     .kind = OPT_FLAG,
-     .group = "Service",
-     .help = "answer everybody who can reach the port",
-     FIELD(insecure)},
-    {.name = "key-file",
-     .kind = OPT_STRING,
-     .metavar = "FILE",
-     .example = "~/.ddrun.key",
-     .group = "Service",
-     .help = "file with a secret, readable by you alone; then only your own processes are answered",
-     FIELD(key_file)},
-    {.name = "old-clients",
-     .kind = OPT_STRING,
-     .metavar = "VERSION",
-     .def = "refuse",
-     .choices = "refuse,1.13,2.1",
-     .group = "Service",
-     .help = "serve clients of PyTorch before 2.2 as well, which number their operations differently",
-     FIELD(old_clients)},
-    {.name = "max-memory",
-     .kind = OPT_BYTES,
-     .metavar = "BYTES",
-     .def = "8G",
-     .group = "Limits",
-     .help = "most that all keys and values may take",
-     FIELD(max_memory)},
-    {.name = "max-value",
-     .kind = OPT_BYTES,
-     .metavar = "BYTES",
-     .def = "64M",
-     .group = "Limits",
-     .help = "most that one value may take",
-     FIELD(max_value)},
-    {.name = "log-level",
-     .kind = OPT_STRING,
-     .metavar = "LEVEL",
-     .def = "notice",
-     .choices = "error,warning,notice,info,debug",
-     .group = "Messages",
-     .help = "how much is said",
-     FIELD(log_level)},
-    {.name = "job-fd",
-     .kind = OPT_INT,
-     .metavar = "FD",
-     .def = "-1",
-     .min = -1,
-     .max = 1 << 20,
-     .no_env = true,
-     .hidden = true,
-     .group = "Service",
-     .help = "configuration of a job, from its host's agent",
-     FIELD(job_fd)},
-};
-
-static const struct opt_table table = {
-    .program = "ddrund",
-    .version = PACKAGE_VERSION,
-    .usage = "--listen=ADDR:PORT [options]",
-    .about = "Serves a store that speaks PyTorch's c10d protocol. ddrun starts a ddrund of its own "
-             "for each job; a standing one serves torchrun's agents and whoever else comes.",
-    .env_prefixes = "DDRUND_",
-    OPT_ROWS(rows),
-};
 
 struct main_loop {
     struct event_base *base;
@@ -209,7 +123,7 @@ static enum store_old_clients old_clients(const char *name)
                                       : STORE_OLD_REFUSE;
 }
 
-static int check_key(const struct options *o, struct dd_err *err)
+static int check_key(const struct ddrund_options *o, struct dd_err *err)
 {
     struct net_key key;
     const struct net_key_input in = {.env = environ, .key_file = o->key_file, .job_id = ""};
@@ -237,7 +151,7 @@ static int split_listen(const char *text, char *host, size_t size, uint16_t *por
     return net_split_hostport(copy, host, size, port, err);
 }
 
-static int run_standing(const struct options *o, const struct dd_log *log,
+static int run_standing(const struct ddrund_options *o, const struct dd_log *log,
                         const struct store_limits *limits, struct dd_err *err)
 {
     struct main_loop l = {0};
@@ -271,15 +185,17 @@ static int run_standing(const struct options *o, const struct dd_log *log,
 
 int main(int argc, char **argv)
 {
-    struct options o = {0};
+    struct ddrund_options o = {0};
     DD_AUTO(opt_result) struct opt_result res = {0};
     struct store_limits limits;
     struct dd_err err = {0};
     cmd_begin();
-    int code = cmd_options(&table, &o, argc, argv, &res);
+    int code = cmd_options(&ddrund_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
     struct dd_log log = {.fd = STDERR_FILENO, .who = "ddrund", .level = cmd_log_level(o.log_level)};
+    if (o.job_fd < 0)
+        cmd_warn_of_misspelt(&ddrund_options, &log);
     store_limits_default(&limits);
     limits.max_bytes = o.max_memory;
     limits.max_value = o.max_value;

@@ -88,6 +88,27 @@ def test_tasks_per_node_without_nproc():
     says(run(SCRIPT, env=env), "--ntasks-per-node=1", "--nproc-per-node=4")
 
 
+@pytest.mark.parametrize("args", [["--bogus", SCRIPT], ["--nproc-per-node=0", SCRIPT], [], ["--standalone", "--nnodes=2", SCRIPT]])
+def test_what_all_processes_of_a_step_find_wrong_is_said_once(args):
+    step = [run(*args, env=clean_env(SLURM_PROCID=str(i), SLURM_NODEID=str(i))) for i in range(3)]
+    assert [job.p.returncode for job in step] == [2, 2, 2]
+    says(step[0])
+    assert [job.err for job in step[1:]] == ["", ""]
+
+
+def test_a_wrong_variable_is_said_by_the_node_that_has_it():
+    says(run(SCRIPT, env=clean_env(SLURM_PROCID="1", SLURM_NODEID="1", DDRUN_MAX_RESTARTS="abc")), "DDRUN_MAX_RESTARTS", "abc")
+
+
+def test_a_misspelt_variable_is_told_with_the_right_one():
+    job = run("true", env=clean_env(DDRUN_MAX_RESTART="3", DDRUN_LABELS="1", DDRUN_OF_MY_OWN="x"))
+    assert job.p.returncode == 0
+    said = sorted(job.err.splitlines())
+    assert len(said) == 2, job.err
+    assert "DDRUN_LABELS" in said[0] and "DDRUN_LABEL?" in said[0]
+    assert "DDRUN_MAX_RESTART " in said[1] and "DDRUN_MAX_RESTARTS?" in said[1]
+
+
 def test_variables_of_another_machine_are_told_and_ignored():
     env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="elsewhere[1-2]", SLURM_NNODES="2")
     job = run("true", env=env)

@@ -1,0 +1,76 @@
+/* What may be meant by a name that is nearly right. */
+#include "base/opt_rows.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How many single-letter changes lead from a to b; names are short. */
+size_t opt_distance(const char *a, size_t len, const char *b)
+{
+    size_t row[64];
+    size_t n = strlen(b);
+    if (n >= sizeof(row) / sizeof(row[0]))
+        return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= len; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            char c = a[i - 1] == '_' ? '-' : a[i - 1];
+            size_t change = diagonal + (c != b[j - 1]);
+            size_t other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = change < other ? change : other;
+        }
+    }
+    return row[n];
+}
+
+/* The better of *least and the distance to `name`, which then goes to out. */
+static void consider(const char *word, const char *name, const char *shown, size_t *least,
+                     char out[64])
+{
+    size_t d = opt_distance(word, strlen(word), name);
+    if (d < *least) {
+        *least = d;
+        (void)snprintf(out, 64, "%s", shown);
+    }
+}
+
+/* "DDRUN_LOG_DIR=x" as "log-dir"; false when the prefix is another one, or the name too long. */
+static bool option_name(const char *entry, const char *prefix, size_t len, char out[64])
+{
+    size_t n = strcspn(entry, "=");
+    if (n <= len || n - len >= 64 || strncmp(entry, prefix, len) != 0)
+        return false;
+    for (size_t i = len; i < n; i++)
+        out[i - len] = (char)(entry[i] == '_' ? '-' : tolower((unsigned char)entry[i]));
+    out[n - len] = '\0';
+    return true;
+}
+
+bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64])
+{
+    char word[64];
+    char name[64];
+    char shown[64];
+    size_t len;
+    size_t piece_len;
+    const char *at = t->env_prefixes;
+    const char *prefix = opt_next_piece(&at, &len);
+    if (prefix == NULL || !option_name(entry, prefix, len, word))
+        return false;
+    size_t least = strlen(word) / 3 + 1;
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (!t->rows[i].no_env && opt_env_name(t, &t->rows[i], t->rows[i].env == NULL ? 0 : 1, shown))
+            consider(word, t->rows[i].name, shown, &least, out);
+    const char *piece;
+    for (at = t->env_more; (piece = opt_next_piece(&at, &piece_len)) != NULL;) {
+        (void)snprintf(shown, sizeof(shown), "%.*s", (int)piece_len, piece);
+        if (option_name(shown, prefix, len, name))
+            consider(word, name, shown, &least, out);
+    }
+    return least > 0 && least < strlen(word) / 3 + 1;
+}

@@ -1,0 +1,60 @@
+/* The tables of options of our programs are sound, and what is nearly one of their variables is seen. */
+#include "cmd/ddrun_options.h"
+#include "cmd/ddrund_options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void tables_are_sound(void **state)
+{
+    const struct opt_table *const tables[] = {&ddrun_options, &ddrund_options};
+    (void)state;
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        struct dd_err err = {0};
+        int rc = opt_table_check(tables[i], &err);
+        assert_string_equal(err.text, "");
+        assert_int_equal(rc, 0);
+    }
+}
+
+static const struct {
+    const char *entry, *meant; /* NULL: it is not taken for one of ours */
+} rows[] = {
+    {"DDRUN_LOGDIR=x",         "DDRUN_LOG_DIR"        },
+    {"DDRUN_LOG_DIRS=x",       "DDRUN_LOG_DIR"        },
+    {"DDRUN_NPROC_PER_NODES=", "DDRUN_NPROC_PER_NODE" },
+    {"DDRUN_KEYS=x",           "DDRUN_KEY"            },
+    {"DDRUN_RDZV_TIMOUT=1",    "DDRUN_RDZV_TIMEOUT"   },
+    {"DDRUN_LOG_DIR=x",        NULL                   },
+    {"DDRUN_SHUTDOWN_TIMEOUT=1", NULL                 },
+    {"DDRUN_KEY=x",            NULL                   },
+    {"DDRUN_NODES=n[1-2]",     NULL                   }, /* ddrun's own, in the environment of workers */
+    {"DDRUN_ROUND=0",          NULL                   },
+    {"DDRUN_BUILD=x",          NULL                   },
+    {"DDRUN_=x",               NULL                   },
+    {"DDRUND_LISTENS=x",       NULL                   },
+    {"PATH=x",                 NULL                   },
+};
+
+static void misspelt_variables_are_seen(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char right[64] = "";
+        bool seen = opt_env_misspelt(&ddrun_options, rows[i].entry, right);
+        assert_string_equal(seen ? right : "none", rows[i].meant != NULL ? rows[i].meant : "none");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_are_sound),
+        cmocka_unit_test(misspelt_variables_are_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
