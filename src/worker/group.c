@@ -1,7 +1,7 @@
 #include "worker/group.h"
 
 #include "base/auto.h"
-#include "worker/group_internal.h"
+#include "worker/group_inner.h"
 #include "worker/output.h"
 #include "worker/spawn.h"
 

@@ -1,5 +1,5 @@
 /* Ends: of workers, of the rest of their process groups, of orphans that came to this process. */
-#include "worker/group_internal.h"
+#include "worker/group_inner.h"
 #include "worker/output.h"
 
 #include <errno.h>

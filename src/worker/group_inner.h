@@ -1,6 +1,6 @@
 /* What worker/group.c (start, signals) and worker/reap.c (ends) share. */
-#ifndef DD_WORKER_GROUP_INTERNAL_H
-#define DD_WORKER_GROUP_INTERNAL_H
+#ifndef DD_WORKER_GROUP_INNER_H
+#define DD_WORKER_GROUP_INNER_H
 
 #include "base/io.h"
 #include "worker/children.h"
