@@ -158,6 +158,20 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     round_stop(a, SIGTERM, a->cfg->grace_ms);
 }
 
+/* Where the workers find the store. A guest has reached it, unless they are to use another network
+ * than the link: then it is for the host, which alone knows its address there. NULL: not for us to say. */
+static const char *store_addr(const struct agent *a, const struct link *l, const struct net_iface *ifs,
+                              size_t n, char out[NET_ADDR_TEXT])
+{
+    struct net_addr addr = *link_peer(l);
+    bool host = addr.len == 0;
+    if (host && a->cfg->iface == NULL)
+        return a->cfg->listen_addr; /* NULL unless it has only one */
+    if (a->cfg->iface != NULL && (!host || net_iface_addr(ifs, n, a->cfg->iface, &addr) < 0))
+        return NULL;
+    return net_addr_host(&addr, out);
+}
+
 static void join(struct agent *a, struct link *l)
 {
     const struct alloc *al = a->cfg->alloc;
@@ -175,11 +189,8 @@ static void join(struct agent *a, struct link *l)
     evtimer_del(a->progress);
     evtimer_del(a->deadline);
     link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
-    if (link_peer(l)->len > 0)
-        m.addr = (char *)(uintptr_t)net_addr_host(link_peer(l), addr);
-    else
-        m.addr = (char *)(uintptr_t)a->cfg->listen_addr; /* the host: NULL unless it has only one */
     (void)net_ifaces(&ifs, &n, NULL);
+    m.addr = (char *)(uintptr_t)store_addr(a, l, ifs, n, addr);
     for (size_t i = 0; i < n && m.addrs.n < MSG_MAX_LIST; i++) {
         char text[NET_ADDR_TEXT];
         if (!ifs[i].loopback)
@@ -254,7 +265,6 @@ static int seek(struct agent *a, struct dd_err *err)
         .ports = al->nports > 0 ? al->ports : hashed,
         .nports = al->nports > 0 ? (size_t)al->nports : ELECT_PORTS,
         .bind_addr = a->cfg->source_addr,
-        .iface = a->cfg->iface,
         .key_in = &a->key_in,
         .log = a->cfg->log,
         .attempt_ms = ATTEMPT_MS,

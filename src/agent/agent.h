@@ -29,7 +29,7 @@ struct agent_cfg {
     bool bind_cpus;
     const char *listen_addr; /* the host listens here only; NULL: everywhere (one node: loopback) */
     const char *source_addr; /* outgoing connections come from here; NULL */
-    const char *iface;       /* only this interface; NULL */
+    const char *iface;       /* the workers' network; NULL: the one that the link uses */
     struct net_key_input key_in;
     const char *ddrund; /* path of the daemon's program */
     const struct dd_log *log;

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAIL_MAX = 4000 }; /* bytes of a failed worker's last lines that are sent on */
+enum {
+    TAIL_MAX = 4000, /* bytes of a failed worker's last lines that are sent on */
+    IFACE_MS = 5000, /* for a connection through the interface that was asked for */
+};
 
 static int plan_of_msg(struct plan *ret, const struct msg *m, struct dd_err *err)
 {
@@ -53,7 +56,9 @@ static void find_ifaces(const struct agent *a, struct ifaces *ret)
     if (addr.len == 0 && net_addr_parse(&addr, a->plan.master_addr, 0) < 0)
         return;
     /* all of 127/8 is lo's, though only 127.0.0.1 is listed */
-    if (net_addr_is_loopback(&addr))
+    if (a->cfg->iface != NULL)
+        (void)snprintf(ret->used, sizeof(ret->used), "%s", a->cfg->iface);
+    else if (net_addr_is_loopback(&addr))
         memcpy(ret->used, "lo", 3);
     else if (net_iface_of(&addr, ret->used) < 0)
         ret->used[0] = '\0';
@@ -198,11 +203,31 @@ static int launch(struct agent *a, struct dd_err *err)
     return rc;
 }
 
+/* With --iface the address is the host's word: the link may use another network. Asked once. */
+static int check_iface(const struct agent *a, struct dd_err *err)
+{
+    const struct plan *p = &a->plan;
+    struct net_addr to;
+    if (a->cfg->iface == NULL || p->restart_count > 0 || a->cfg->alloc->index == 0)
+        return 0;
+    int rc = net_addr_parse(&to, p->master_addr, p->master_port);
+    if (rc == 0 && net_addr_is_loopback(&to) && !net_addr_is_loopback(link_peer(a->link)))
+        return dd_err_set(err, -EINVAL, "--iface=%s was said here but not on the first node; say it on all nodes",
+                          a->cfg->iface);
+    if (rc == 0)
+        rc = net_iface_reaches(a->cfg->iface, &to, IFACE_MS);
+    return rc == 0 ? 0
+                   : dd_err_set(err, rc, "--iface=%s: %s does not reach the first node's address there, %s: %s",
+                                a->cfg->iface, a->cfg->node_name, p->master_addr, strerror(-rc));
+}
+
 int round_start(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
     plan_clear(&a->plan);
     int rc = plan_of_msg(&a->plan, m, &err);
+    if (rc == 0)
+        rc = check_iface(a, &err);
     if (rc == 0)
         rc = launch(a, &err);
     if (rc == 0) {

@@ -61,8 +61,17 @@ static int local_addrs(struct run *r, struct dd_err *err)
 
 static int check_iface(const char *name, struct dd_err *err)
 {
-    if (name == NULL || if_nametoindex(name) > 0)
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    struct net_addr addr;
+    size_t n = 0;
+    if (name == NULL)
         return 0;
+    if (if_nametoindex(name) > 0) {
+        int rc = net_ifaces(&ifs, &n, err);
+        return rc == 0 && net_iface_addr(ifs, n, name, &addr) < 0
+                   ? dd_err_set(err, -EINVAL, "--iface=%s: it has no address that other nodes could use", name)
+                   : rc;
+    }
     DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 16);
     struct if_nameindex *all = if_nameindex();
     for (const struct if_nameindex *i = all; i != NULL && i->if_index > 0; i++)
@@ -234,7 +243,8 @@ static void fill_agent(struct run *r)
         .bind_cpus = strcmp(o->bind, "auto") == 0,
         .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
         .listen_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
-        .iface = o->iface,
+        /* one machine needs no network, and simulated nodes have theirs */
+        .iface = r->alloc->nnodes > 1 && r->emulate == NULL ? o->iface : NULL,
         .key_in = {.env = r->env.v,
                    .key_file = o->key_file,
                    .psk = r->alloc->psk,

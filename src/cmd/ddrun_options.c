@@ -189,7 +189,11 @@ static const struct opt_row rows[] = {
      .metavar = "NAME",
      .example = "ib0",
      .group = "Finding each other",
-     .help = "reach the first node through this network interface only",
+     .help = "the workers' network, by the name of its interface on this node",
+     .more = "MASTER_ADDR is then the first node's address at its interface of that name, which every "
+             "node must reach through its own; GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME name it. The agents "
+             "themselves meet through whatever network the first node's name leads to. Where the "
+             "names differ from node to node, give each node its own.",
      FIELD(iface)},
     {.name = "rdzv-timeout",
      .kind = OPT_DURATION,

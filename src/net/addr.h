@@ -47,6 +47,12 @@ struct net_iface {
 int net_ifaces(struct net_iface **ret, size_t *ret_n, struct dd_err *err);
 /* Name of the interface that holds this address into out, or -ENOENT. */
 int net_iface_of(const struct net_addr *a, char out[16]);
+/* The address of the interface that other machines may use: IPv4 before IPv6, none that is good on
+ * the link alone. -ENOENT: it has none. Pure. */
+int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, struct net_addr *ret);
+/* Whether a connection that leaves through the interface comes to an end there within the time: waits
+ * for it. 0, or -errno. */
+int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limit_ms);
 /* The interface that NCCL takes by itself when NCCL_SOCKET_IFNAME is not set (facts:
  * frameworks 5.2), or -ENOENT. Pure. */
 int net_iface_nccl_choice(const struct net_iface *ifs, size_t n, char out[16]);

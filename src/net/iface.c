@@ -1,11 +1,15 @@
 #include "net/addr.h"
 
+#include "base/auto.h"
+
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool take(struct net_iface *to, const struct ifaddrs *from)
 {
@@ -60,6 +64,64 @@ int net_iface_of(const struct net_addr *a, char out[16])
         }
     free(ifs);
     return rc;
+}
+
+static bool is_link_local(const struct net_addr *a)
+{
+    if (a->sa.sa_family == AF_INET6)
+        return IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr);
+    return ntohl(a->in.sin_addr.s_addr) >> 16 == 0xa9fe; /* 169.254/16 */
+}
+
+int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, struct net_addr *ret)
+{
+    const struct net_iface *best = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(ifs[i].name, name) != 0 || ifs[i].addr.len == 0 || is_link_local(&ifs[i].addr))
+            continue;
+        if (best == NULL || (best->addr.sa.sa_family == AF_INET6 && ifs[i].addr.sa.sa_family == AF_INET))
+            best = &ifs[i];
+    }
+    if (best == NULL)
+        return -ENOENT;
+    *ret = best->addr;
+    return 0;
+}
+
+/* SO_BINDTODEVICE is free for all since Linux 5.7; before that the source address has to do. */
+static int bind_to_iface(int fd, const char *name, int family)
+{
+    struct net_iface *ifs = NULL;
+    size_t n = 0;
+    if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, (socklen_t)strlen(name)) == 0)
+        return 0;
+    int rc = errno == EPERM ? net_ifaces(&ifs, &n, NULL) : -errno;
+    if (rc < 0)
+        return rc;
+    rc = -EADDRNOTAVAIL;
+    for (size_t i = 0; i < n && rc < 0; i++)
+        if (strcmp(ifs[i].name, name) == 0 && ifs[i].addr.sa.sa_family == family)
+            rc = bind(fd, &ifs[i].addr.sa, ifs[i].addr.len) < 0 ? -errno : 0;
+    free(ifs);
+    return rc;
+}
+
+int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limit_ms)
+{
+    DD_AUTO(fd) int fd = socket(to->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int rc = fd < 0 ? -errno : bind_to_iface(fd, name, to->sa.sa_family);
+    if (rc < 0)
+        return rc;
+    if (connect(fd, &to->sa, to->len) == 0)
+        return 0;
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    int e = errno;
+    socklen_t len = sizeof(e);
+    if (e != EINPROGRESS)
+        return -e;
+    if (poll(&p, 1, (int)limit_ms) <= 0)
+        return -ETIMEDOUT;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0 ? -errno : -e;
 }
 
 static bool starts(const char *name, const char *prefix)

@@ -92,7 +92,6 @@ struct link_find_cfg {
     const uint16_t *ports;     /* candidates, copied */
     size_t nports;
     const char *bind_addr;              /* source address for outgoing connections, or NULL */
-    const char *iface;                  /* only through this interface, or NULL */
     const struct net_key_input *key_in; /* borrowed for the life of the search */
     const struct dd_log *log;
     unsigned attempt_ms; /* limit for one connection's whole hello and handshake, 0: 3000; up

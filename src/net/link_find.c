@@ -38,7 +38,7 @@ struct target {
 struct link_find {
     struct event_base *base;
     struct link_find_cfg cfg; /* strings and ports are own copies */
-    char *job_id, *node, *host, *bind_addr, *iface;
+    char *job_id, *node, *host, *bind_addr;
     uint16_t ports[PORTS_MAX];
     struct net_tls *tls;
     struct net_resolve *resolve;
@@ -90,7 +90,6 @@ void link_find_free(struct link_find *f)
     free(f->node);
     free(f->host);
     free(f->bind_addr);
-    free(f->iface);
     free(f);
 }
 
@@ -299,8 +298,7 @@ static int copy_cfg(struct link_find *f, const struct link_find_cfg *cfg)
     if (copy(&f->job_id, &f->cfg.job_id, cfg->job_id) < 0 ||
         copy(&f->node, &f->cfg.node, cfg->node) < 0 ||
         copy(&f->host, &f->cfg.host, cfg->host) < 0 ||
-        copy(&f->bind_addr, &f->cfg.bind_addr, cfg->bind_addr) < 0 ||
-        copy(&f->iface, &f->cfg.iface, cfg->iface) < 0)
+        copy(&f->bind_addr, &f->cfg.bind_addr, cfg->bind_addr) < 0)
         return -ENOMEM;
     return 0;
 }

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
-#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,25 +223,6 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         finish(t, TRY_FOREIGN, NULL, "accepts connections but says nothing");
 }
 
-/* Out through one interface: SO_BINDTODEVICE is free for all since Linux 5.7, before that a source
- * address of the interface has to do. */
-static int bind_iface(int fd, const char *iface, const struct net_addr *to)
-{
-    struct net_iface *ifs = NULL;
-    size_t n = 0;
-    if (setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, iface, (socklen_t)strlen(iface)) == 0)
-        return 0;
-    int rc = errno == EPERM ? net_ifaces(&ifs, &n, NULL) : -errno;
-    if (rc < 0)
-        return rc;
-    rc = -EADDRNOTAVAIL;
-    for (size_t i = 0; i < n && rc < 0; i++)
-        if (strcmp(ifs[i].name, iface) == 0 && ifs[i].addr.sa.sa_family == to->sa.sa_family)
-            rc = bind(fd, &ifs[i].addr.sa, ifs[i].addr.len) < 0 ? -errno : 0;
-    free(ifs);
-    return rc;
-}
-
 static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net_addr *to)
 {
     static const int on = 1;
@@ -255,8 +235,6 @@ static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net
         if (bind(fd, &from.sa, from.len) < 0)
             return -errno;
     }
-    if (cfg->iface != NULL && !cfg->host_is_me)
-        return bind_iface(fd, cfg->iface, to);
     return 0;
 }
 

@@ -164,6 +164,33 @@ static void interfaces_have_the_loopback(void **state)
     assert_int_equal(net_iface_of(&a, name), -ENOENT);
 }
 
+static void address_of_an_interface_is_good_for_others(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *addrs[3];
+        const char *best; /* NULL: none */
+    } rows[] = {
+        {{"10.0.0.1", "10.0.0.2"},                 "10.0.0.1"},
+        {{"fe80::1", "fd00::1", "10.0.0.1"},       "10.0.0.1"},
+        {{"fe80::1", "fd00::1", "169.254.7.7"},    "fd00::1" },
+        {{"fe80::1"},                              NULL      },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct net_iface ifs[4] = {{.name = "eth0"}};
+        struct net_addr a;
+        char text[NET_ADDR_TEXT];
+        size_t n = 1;
+        assert_int_equal(net_addr_parse(&ifs[0].addr, "10.9.9.9", 0), 0);
+        for (; n <= 3 && rows[i].addrs[n - 1] != NULL; n++) {
+            memcpy(ifs[n].name, "eth1", 5);
+            assert_int_equal(net_addr_parse(&ifs[n].addr, rows[i].addrs[n - 1], 0), 0);
+        }
+        int rc = net_iface_addr(ifs, n, "eth1", &a);
+        assert_string_equal(rc == 0 ? net_addr_host(&a, text) : "none", rows[i].best != NULL ? rows[i].best : "none");
+    }
+}
+
 /* Each row: "name address" in the kernel's order, "-name" is down. */
 static void nccl_choice_is_foreseen(void **state)
 {
@@ -213,6 +240,7 @@ int main(void)
         cmocka_unit_test(same_host_ignores_ports_and_missing_scopes),
         cmocka_unit_test(hostport_is_split),
         cmocka_unit_test(interfaces_have_the_loopback),
+        cmocka_unit_test(address_of_an_interface_is_good_for_others),
         cmocka_unit_test(nccl_choice_is_foreseen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

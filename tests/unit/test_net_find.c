@@ -309,21 +309,6 @@ static void source_address_is_the_one_that_was_asked_for(void **state)
     assert_string_equal(net_addr_host(link_local(w->found), text), "127.0.0.9");
 }
 
-static bool has_no_device(struct world *w)
-{
-    return status_has(w, "No such device");
-}
-
-static void interface_that_is_not_there_is_told(void **state)
-{
-    struct world *w = *state;
-    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
-    w->cfg.iface = "nosuch0";
-    w->cfg.host_is_me = false; /* a loopback address as a number is an address like any other */
-    world_find(w, "127.0.0.1", &h->port, 1, key_a);
-    world_run_until(w, has_no_device);
-}
-
 static void search_may_be_freed_at_any_time(void **state)
 {
     struct world *w = *state;
@@ -353,7 +338,6 @@ int main(void)
         WORLD_TEST(dead_address_does_not_delay_the_other),
         WORLD_TEST(silence_of_the_network_is_told),
         WORLD_TEST(source_address_is_the_one_that_was_asked_for),
-        WORLD_TEST(interface_that_is_not_there_is_told),
         WORLD_TEST(search_may_be_freed_at_any_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
