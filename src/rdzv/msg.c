@@ -1,5 +1,6 @@
 #include "rdzv/msg.h"
 
+#include "base/utf8.h"
 #include "rdzv/plan.h"
 
 #include <errno.h>
@@ -75,11 +76,19 @@ static void *member(const struct field *f, const struct msg *m)
     return (char *)m + f->offset;
 }
 
+/* What a worker wrote, or what a node is called, need not be UTF-8; JSON takes nothing else. */
+static json_t *encode_str(const char *s)
+{
+    json_t *v = json_string(s);
+    DD_AUTO(free) char *clean = v == NULL ? strdup(s) : NULL;
+    return clean != NULL ? json_string(dd_utf8_clean(clean)) : v;
+}
+
 static json_t *encode_list(const struct dd_strv *sv)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < sv->n && i < MSG_MAX_LIST; i++)
-        if (json_array_append_new(a, json_string(sv->v[i])) < 0) {
+        if (json_array_append_new(a, encode_str(sv->v[i])) < 0) {
             json_decref(a);
             return NULL;
         }
@@ -93,7 +102,7 @@ static json_t *encode_field(const struct field *f, const struct msg *m)
         return json_integer(*(const int64_t *)member(f, m));
     case STR: {
         const char *s = *(char *const *)member(f, m);
-        return json_string(s != NULL ? s : "");
+        return encode_str(s != NULL ? s : "");
     }
     case LIST:
         return encode_list(member(f, m));

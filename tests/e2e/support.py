@@ -95,7 +95,7 @@ class Job:
         env.update({n: d.name for n, d in self.places.items()})
         self.shm = set(os.listdir("/dev/shm"))
         self.p = subprocess.Popen([DDRUN, *args], env=env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True, start_new_session=True)
+                                  stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
 
     def __enter__(self):
         return self

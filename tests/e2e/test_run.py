@@ -53,6 +53,12 @@ def test_the_first_failure_ends_all_and_gives_the_code(nodes, how, code, says):
     assert re.search(rf"rank {last} \(sim{nodes}, local rank 1\) {re.escape(says)}", errors[0]), job.err
 
 
+@pytest.mark.parametrize("text", [r"\377", r"\303", r"a\355\240\200"])
+def test_a_failure_counts_whatever_bytes_the_worker_wrote(text):
+    job = run("--label", "sh", "-c", f"printf '{text}' >&2; exit 3")
+    assert job.p.returncode == 3, job.err
+
+
 def test_workers_that_ignore_sigterm_are_killed_after_the_grace():
     job = run("--simulate-nodes=2", "--nproc-per-node=2", "--shutdown-timeout=0.3s", program("end.py"), "0", "9", "deaf")
     assert job.p.returncode == 9, job.err

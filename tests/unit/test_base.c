@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/strv.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -129,6 +130,30 @@ static void peer_text_is_escaped(void **state)
     assert_string_equal(dd_log_escape(out, sizeof(out), "a\n\x1b[b", 5), "a\\x0a\\x1b[b");
 }
 
+static void what_is_no_utf8_becomes_a_question_mark(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *clean;
+    } rows[] = {
+        {"plain", "plain"},
+        {"n\xc3\xb6" "de \xe2\x82\xac \xf0\x9f\x98\x80", "n\xc3\xb6" "de \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\xff\xfe", "??"},
+        {"a\xc3", "a?"},                     /* cut off */
+        {"\xc3(", "?("},
+        {"\x80\xbf", "??"},                  /* a middle without its beginning */
+        {"\xc0\xaf", "??"},                  /* longer than it need be */
+        {"\xe0\x80\xaf", "???"},
+        {"\xed\xa0\x80", "???"},             /* half of a pair of UTF-16 */
+        {"\xf4\x90\x80\x80", "????"},        /* beyond the last character */
+        {"\xf0\x9f\x98", "???"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(free) char *s = strdup(rows[i].text);
+        assert_string_equal(dd_utf8_clean(s), rows[i].clean);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +165,7 @@ int main(void)
         cmocka_unit_test(durations_take_units),
         cmocka_unit_test(errors_get_their_place_in_front),
         cmocka_unit_test(peer_text_is_escaped),
+        cmocka_unit_test(what_is_no_utf8_becomes_a_question_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,6 +35,18 @@ static void msg_comes_back_as_it_was_sent(void **state)
     dd_strv_done(&m.addrs);
 }
 
+static void msg_is_sent_whatever_bytes_a_worker_wrote(void **state)
+{
+    (void)state;
+    DD_AUTO(free) char *text = NULL;
+    DD_AUTO(msg) struct msg back = {0};
+    const struct msg m = {.type = MSG_EXIT, .code = 3, .text = (char[]){"k\xc3\xb6nnte \xff nicht"}};
+    assert_int_equal(msg_encode(&text, &m), 0);
+    assert_int_equal(decode(&back, text, NULL), 0);
+    assert_int_equal(back.code, 3);
+    assert_string_equal(back.text, "k\xc3\xb6nnte ? nicht");
+}
+
 static void msg_refuses_what_does_not_fit_the_table(void **state)
 {
     (void)state;
@@ -110,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(msg_comes_back_as_it_was_sent),
+        cmocka_unit_test(msg_is_sent_whatever_bytes_a_worker_wrote),
         cmocka_unit_test(msg_refuses_what_does_not_fit_the_table),
         cmocka_unit_test(msg_bounds_lists_and_texts),
         cmocka_unit_test(msg_skips_fields_of_later_versions),

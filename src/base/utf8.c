@@ -1,0 +1,35 @@
+#include "base/utf8.h"
+
+#include <stdint.h>
+#include <string.h>
+
+/* Src: RFC 3629. The least code point of each length, below which a shorter form is the right one. */
+size_t dd_utf8_len(const char *p, size_t n)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *u = (const unsigned char *)p;
+    if (u[0] < 0x80)
+        return 1;
+    size_t len = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : 2;
+    if (u[0] < 0xc2 || u[0] > 0xf4 || len > n)
+        return 0;
+    uint32_t c = u[0] & (0x7fU >> len);
+    for (size_t i = 1; i < len; i++) {
+        if ((u[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (u[i] & 0x3f);
+    }
+    return c < least[len] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff) ? 0 : len;
+}
+
+char *dd_utf8_clean(char *s)
+{
+    size_t n = strlen(s);
+    for (size_t i = 0; i < n;) {
+        size_t len = dd_utf8_len(s + i, n - i);
+        if (len == 0)
+            s[i] = '?';
+        i += len > 0 ? len : 1;
+    }
+    return s;
+}
