@@ -112,6 +112,9 @@ static void on_message(struct agent *a, const struct msg *m)
         evtimer_del(a->alone);
         on_finish(a, m);
         break;
+    case MSG_SIGNAL:
+        signals_announce(a, (int)m->signal);
+        break;
     case MSG_WHOIS:
         on_whois(a, m);
         break;
@@ -119,6 +122,7 @@ static void on_message(struct agent *a, const struct msg *m)
     case MSG_EXIT:
     case MSG_DONE:
     case MSG_STOP_REQUEST:
+    case MSG_SIGNAL_REQUEST:
     case MSG_WHOIS_REPLY:
     case MSG_TYPE_MAX:
     default:

@@ -2,9 +2,9 @@
 
 #include "base/auto.h"
 #include "base/io.h"
-#include "base/num.h"
+#include "base/sig.h"
+#include "worker/children.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -13,8 +13,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 struct guardian {
     pid_t agent;
@@ -38,40 +36,28 @@ static void reap(struct guardian *g)
     g->children_left = pid == 0;
 }
 
-static pid_t parent_of(const char *pid)
-{
-    char path[64];
-    char text[512];
-    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
-    DD_AUTO(file) FILE *f = fopen(path, "re");
-    size_t n = f != NULL ? fread(text, 1, sizeof(text) - 1, f) : 0;
-    text[n] = '\0';
-    char *after = strrchr(text, ')'); /* the name before it may hold anything */
-    char *ppid = after != NULL && strlen(after) > 4 ? after + 4 : NULL;
-    int id;
-    if (ppid == NULL)
-        return -1;
-    ppid[strcspn(ppid, " ")] = '\0';
-    return dd_num_int(ppid, 0, 1 << 30, &id) == 0 ? id : -1;
-}
-
 /* Orphans of the agent are our children now. */
 static void signal_children(int sig)
 {
-    DIR *d = opendir("/proc");
-    struct dirent *e;
-    int pid;
-    while (d != NULL && (e = readdir(d)) != NULL)
-        if (dd_num_int(e->d_name, 1, 1 << 30, &pid) == 0 && parent_of(e->d_name) == getpid())
-            kill(pid, sig);
-    if (d != NULL)
-        closedir(d);
+    DD_AUTO(pid_list) struct pid_list all = {0};
+    (void)children_list(&all);
+    for (size_t i = 0; i < all.n; i++)
+        kill(all.v[i], sig);
+}
+
+bool guardian_is_scheduler(pid_t sender)
+{
+    return sender > 0 && children_is_called(sender, "slurmstepd");
 }
 
 static void pass_on(const struct guardian *g, const siginfo_t *si)
 {
     /* A terminal's signal goes to the whole process group: the agent has it already. */
-    if (si->si_signo != SIGCHLD && si->si_code != SI_KERNEL && !g->agent_gone)
+    if (si->si_signo == SIGCHLD || si->si_code == SI_KERNEL || g->agent_gone)
+        return;
+    const union sigval v = {
+        .sival_int = si->si_signo | (guardian_is_scheduler(si->si_pid) ? GUARDIAN_BY_SCHEDULER : 0)};
+    if (sigqueue(g->agent, GUARDIAN_SIGNAL, v) < 0)
         kill(g->agent, si->si_signo);
 }
 
@@ -119,11 +105,11 @@ static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
 int guardian_run(int (*fn)(void *arg), void *arg, unsigned grace_ms, const struct dd_log *log)
 {
     struct guardian g = {.log = log, .children_left = true};
-    sigemptyset(&g.waited);
+    dd_signals_of_jobs(&g.waited);
     sigaddset(&g.waited, SIGCHLD);
-    for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
-        sigaddset(&g.waited, passed_on[i]);
-    (void)sigprocmask(SIG_BLOCK, &g.waited, NULL);
+    sigset_t blocked = g.waited;
+    sigaddset(&blocked, GUARDIAN_SIGNAL); /* the agent's, from its first moment on */
+    (void)sigprocmask(SIG_BLOCK, &blocked, NULL);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     int rc = start_agent(&g, fn, arg);
     if (rc < 0) {

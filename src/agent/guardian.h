@@ -5,6 +5,17 @@
 
 #include "base/log.h"
 
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* How the guardian hands signals to the agent: as this one, whose value is the signal, and
+ * GUARDIAN_BY_SCHEDULER when its sender was the scheduler's own process on this node. */
+#define GUARDIAN_SIGNAL SIGRTMIN
+enum { GUARDIAN_BY_SCHEDULER = 256 };
+
+/* slurmstepd signals the processes of a step on all its nodes by itself. */
+bool guardian_is_scheduler(pid_t sender);
+
 /* Runs fn(arg) in a child and returns its exit code (128 + signal when it was killed), once every
  * descendant is gone: those that outlive the agent get SIGTERM, and SIGKILL after grace_ms. */
 int guardian_run(int (*fn)(void *arg), void *arg, unsigned grace_ms, const struct dd_log *log);

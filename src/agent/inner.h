@@ -32,6 +32,7 @@ struct agent {
     struct event *daemon_ev;
     int daemon_pidfd;
     int signal_fd;
+    struct signal_news *news; /* signals.c */
     struct event *signal_ev, *progress, *deadline, *alone;
     int last_signal;
     uint64_t last_signal_ns;
@@ -56,6 +57,7 @@ void round_free(struct agent *a);
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);
 void signals_joined(struct agent *a); /* the daemon is there: tell it what came before */
+void signals_announce(struct agent *a, int sig); /* to those workers of this node that catch it */
 void signals_free(struct agent *a);
 
 #endif

@@ -1,18 +1,37 @@
-/* Signals to the agent end the job everywhere, through the daemon. */
+/* Signals to the agent: those that end the job, and those that announce something, go to all nodes
+ * through the daemon. */
 #include "agent/inner.h"
 
+#include "agent/guardian.h"
 #include "base/io.h"
 #include "base/sig.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-/* One Ctrl-C or one scancel reaches both the guardian and us: the second of two is the same. */
-enum { SAME_SIGNAL_MS = 250, ANSWER_S = 2 };
+enum {
+    SAME_SIGNAL_MS = 250, /* one Ctrl-C or scancel reaches guardian and agent: the second is the same */
+    ANSWER_S = 2,
+    /* Until the scheduler has signalled all processes of the step on this node. It takes less than a
+     * millisecond; the rest is for a busy machine. */
+    SETTLE_MS = 100,
+    LAST_SIGNAL = 64,
+};
 
-static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+struct news {
+    struct agent *agent;
+    int sig;
+    uint64_t passed_on_ns; /* to the daemon */
+    struct event *settled; /* NULL: the scheduler has never sent it */
+    bool everywhere; /* the scheduler signalled the agent too: the workers have it already */
+};
+
+struct signal_news {
+    struct news v[LAST_SIGNAL + 1];
+};
 
 /* The daemon has not answered: end what is ours. */
 static void on_alone(evutil_socket_t fd, short what, void *arg)
@@ -43,12 +62,13 @@ static void ask_to_stop(struct agent *a, int sig)
     evtimer_add(a->alone, &t);
 }
 
-static void on_stop_signal(struct agent *a, int sig)
+/* by_scheduler: it repeats itself, but is in no hurry. */
+static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 {
     uint64_t now = dd_now_ns();
     bool same = sig == a->last_signal && now - a->last_signal_ns < SAME_SIGNAL_MS * DD_NS_PER_MS;
     bool again = a->last_signal != 0 && !same;
-    if (same)
+    if (same || (again && by_scheduler))
         return;
     a->last_signal = sig;
     a->last_signal_ns = now;
@@ -66,38 +86,116 @@ void signals_joined(struct agent *a)
         ask_to_stop(a, a->last_signal);
 }
 
+void signals_announce(struct agent *a, int sig)
+{
+    if (a->group != NULL && a->state == AGENT_RUNNING && dd_signal_announces(sig))
+        worker_group_signal(a->group, sig);
+}
+
+/* The scheduler has signalled every node. It signals all processes of a step, or (Slurm with cgroups)
+ * only those that it has started itself, which is the guardian. */
+static void on_settled(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct news *n = arg;
+    struct agent *a = n->agent;
+    dd_log(a->cfg->log, DD_LOG_DEBUG, "event=scheduler-signal signal=%d everywhere=%d", n->sig,
+           n->everywhere);
+    if (dd_signal_announces(n->sig)) {
+        if (!n->everywhere)
+            signals_announce(a, n->sig);
+        return;
+    }
+    if (n->everywhere && a->group != NULL)
+        worker_group_has_signal(a->group, n->sig);
+    on_stop_signal(a, n->sig, true);
+}
+
+static void by_scheduler(struct news *n, bool to_agent)
+{
+    const struct timeval t = {.tv_usec = SETTLE_MS * 1000};
+    if (n->settled == NULL)
+        n->settled = evtimer_new(n->agent->base, on_settled, n);
+    if (n->settled == NULL)
+        return;
+    bool first = !evtimer_pending(n->settled, NULL);
+    n->everywhere = to_agent || (!first && n->everywhere);
+    if (first)
+        evtimer_add(n->settled, &t);
+}
+
+static void by_somebody(struct news *n)
+{
+    struct agent *a = n->agent;
+    uint64_t now = dd_now_ns();
+    if (dd_signal_ends_jobs(n->sig)) {
+        on_stop_signal(a, n->sig, false);
+        return;
+    }
+    if (n->passed_on_ns != 0 && now - n->passed_on_ns < SAME_SIGNAL_MS * DD_NS_PER_MS)
+        return;
+    n->passed_on_ns = now;
+    if (a->link != NULL)
+        agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = n->sig});
+    else
+        signals_announce(a, n->sig);
+}
+
+static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
+{
+    int sig = (int)si->ssi_signo;
+    bool scheduler = false;
+    bool to_agent = sig != GUARDIAN_SIGNAL;
+    if (!to_agent) {
+        sig = si->ssi_int & ~GUARDIAN_BY_SCHEDULER;
+        scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
+    } else {
+        scheduler = guardian_is_scheduler((pid_t)si->ssi_pid);
+    }
+    dd_log(a->cfg->log, DD_LOG_DEBUG, "event=signal signal=%d from=%u scheduler=%d", sig,
+           si->ssi_pid, scheduler);
+    if (!dd_signal_ends_jobs(sig) && !dd_signal_announces(sig))
+        return;
+    if (scheduler)
+        by_scheduler(&a->news->v[sig], to_agent);
+    else
+        by_somebody(&a->news->v[sig]);
+}
+
 static void on_signal(evutil_socket_t fd, short what, void *arg)
 {
     (void)what;
-    struct agent *a = arg;
     struct signalfd_siginfo si;
-    while (read(fd, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
-        int sig = (int)si.ssi_signo;
-        dd_log(a->cfg->log, DD_LOG_DEBUG, "event=signal signal=%d from=%u", sig, si.ssi_pid);
-        if (sig != SIGUSR1 && sig != SIGUSR2) /* those never end a job */
-            on_stop_signal(a, sig);
-    }
+    while (read(fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
+        take_signal(arg, &si);
 }
 
 int signals_new(struct agent *a, struct dd_err *err)
 {
     sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
-        sigaddset(&set, handled[i]);
+    dd_signals_of_jobs(&set);
+    sigaddset(&set, GUARDIAN_SIGNAL);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
     a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->signal_fd < 0)
         return dd_err_set(err, -errno, "cannot watch signals: %m");
+    a->news = calloc(1, sizeof(*a->news));
     a->signal_ev = event_new(a->base, a->signal_fd, EV_READ | EV_PERSIST, on_signal, a);
     a->alone = evtimer_new(a->base, on_alone, a);
-    if (a->signal_ev == NULL || a->alone == NULL || event_add(a->signal_ev, NULL) < 0)
+    if (a->news == NULL || a->signal_ev == NULL || a->alone == NULL || event_add(a->signal_ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");
+    for (int sig = 0; sig <= LAST_SIGNAL; sig++)
+        a->news->v[sig] = (struct news){.agent = a, .sig = sig};
     return 0;
 }
 
 void signals_free(struct agent *a)
 {
+    for (int sig = 0; a->news != NULL && sig <= LAST_SIGNAL; sig++)
+        if (a->news->v[sig].settled != NULL)
+            event_free(a->news->v[sig].settled);
+    free(a->news);
     if (a->signal_ev != NULL)
         event_free(a->signal_ev);
     if (a->alone != NULL)

@@ -43,3 +43,33 @@ int dd_signal_parse(const char *name)
             return signals[i].sig;
     return -EINVAL;
 }
+
+static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+static const int announces[] = {SIGUSR1, SIGUSR2};
+
+enum { ENDS = sizeof(ends) / sizeof(ends[0]), ANNOUNCES = sizeof(announces) / sizeof(announces[0]) };
+
+void dd_signals_of_jobs(sigset_t *ret)
+{
+    sigemptyset(ret);
+    for (size_t i = 0; i < ENDS; i++)
+        sigaddset(ret, ends[i]);
+    for (size_t i = 0; i < ANNOUNCES; i++)
+        sigaddset(ret, announces[i]);
+}
+
+bool dd_signal_ends_jobs(int sig)
+{
+    for (size_t i = 0; i < ENDS; i++)
+        if (ends[i] == sig)
+            return true;
+    return false;
+}
+
+bool dd_signal_announces(int sig)
+{
+    for (size_t i = 0; i < ANNOUNCES; i++)
+        if (announces[i] == sig)
+            return true;
+    return false;
+}

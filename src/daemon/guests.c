@@ -182,6 +182,9 @@ static void on_message(struct guest *g, const struct msg *m)
     case MSG_WHOIS_REPLY:
         admission_reply(d->admission, g, m);
         return;
+    case MSG_SIGNAL_REQUEST:
+        guests_announce(g, (int)m->signal);
+        return;
     case MSG_EXIT:
         e.kind = RDZV_EXIT;
         break;
@@ -196,6 +199,7 @@ static void on_message(struct guest *g, const struct msg *m)
     case MSG_PLAN:
     case MSG_STOP:
     case MSG_FINISH:
+    case MSG_SIGNAL:
     case MSG_WHOIS:
     case MSG_TYPE_MAX:
     default:

@@ -12,6 +12,8 @@
 #include <event2/event.h>
 #include <sys/queue.h>
 
+enum { ANNOUNCED = 2 }; /* SIGUSR1, SIGUSR2 */
+
 /* An agent's link, before and after it has joined. */
 struct guest {
     LIST_ENTRY(guest) entry;
@@ -42,6 +44,7 @@ struct daemon {
     int naccepting;
     struct link_shared shared;
     struct admission *admission;
+    uint64_t announced_ns[ANNOUNCED];
     struct event *progress, *deadline, *stop, *end;
     uint64_t start_ns;
     int over_code;
@@ -56,6 +59,9 @@ void guests_run_actions(struct daemon *d);             /* what the machine wants
 void guest_send(struct guest *g, const struct msg *m);
 struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a); /* joined, of that machine */
 void guests_free(struct daemon *d);
+
+/* announce.c */
+void guests_announce(struct guest *from, int sig); /* to the workers of all nodes, once */
 
 /* admission.c: a worker's connection is answered once its machine has said whose it is */
 int admission_new(struct admission **ret, struct daemon *d, struct dd_err *err);

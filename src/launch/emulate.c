@@ -1,5 +1,7 @@
 #include "launch/emulate.h"
 
+#include "base/sig.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -46,8 +48,6 @@ int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct
     *ret = DD_TAKE(a);
     return 0;
 }
-
-static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 static int exit_code(int status)
 {
@@ -103,10 +103,8 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
     int code = 0;
     if (pids == NULL)
         return 1;
-    sigemptyset(&waited);
+    dd_signals_of_jobs(&waited);
     sigaddset(&waited, SIGCHLD);
-    for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
-        sigaddset(&waited, passed_on[i]);
     (void)sigprocmask(SIG_BLOCK, &waited, &old);
     int rc = start(e, pids, node, arg, &old);
     if (rc < 0) {

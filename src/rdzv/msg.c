@@ -38,7 +38,9 @@ static const struct field fields[] = {
     {"nodes", STR, OF(nodes), 0, MSG_MAX_BYTES / 2, BIT(MSG_PLAN)},
     {"local_rank", INT, OF(local_rank), 0, PLAN_MAX_SLOTS - 1, BIT(MSG_EXIT)},
     {"code", INT, OF(code), 0, 255, BIT(MSG_EXIT) | BIT(MSG_FINISH)},
-    {"signal", INT, OF(signal), 0, 64, BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST)},
+    {"signal", INT, OF(signal), 0, 64,
+     BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST) |
+         BIT(MSG_SIGNAL_REQUEST) | BIT(MSG_SIGNAL)},
     {"time_ns", INT, OF(time_ns), 0, INT64_MAX, BIT(MSG_EXIT)},
     {"report", INT, OF(report), 0, 1, BIT(MSG_FINISH)},
     {"id", INT, OF(id), 0, INT64_MAX, BIT(MSG_WHOIS) | BIT(MSG_WHOIS_REPLY)},
@@ -62,6 +64,8 @@ static const char *const type_names[MSG_TYPE_MAX] = {
     [MSG_STOP_REQUEST] = "stop-request",
     [MSG_STOP] = "stop",
     [MSG_FINISH] = "finish",
+    [MSG_SIGNAL_REQUEST] = "signal-request",
+    [MSG_SIGNAL] = "signal",
     [MSG_WHOIS] = "whois",
     [MSG_WHOIS_REPLY] = "whois-reply",
 };

@@ -23,6 +23,8 @@ enum msg_type {
     MSG_STOP_REQUEST, /* agent: somebody wants the job to end */
     MSG_STOP,         /* daemon: stop your workers, then say DONE */
     MSG_FINISH,       /* daemon: it is over, leave with this code */
+    MSG_SIGNAL_REQUEST, /* agent: somebody announces something to all workers */
+    MSG_SIGNAL,       /* daemon: hand this signal to your workers */
     MSG_WHOIS,        /* daemon: whose is this connection of your machine? */
     MSG_WHOIS_REPLY,  /* agent: mine (ok = 1), or not */
     MSG_TYPE_MAX,

@@ -130,6 +130,16 @@ static bool proc_catches(pid_t pid, int sig)
     return (mask >> (sig - 1) & 1) != 0;
 }
 
+bool children_is_called(pid_t pid, const char *name)
+{
+    char path[40];
+    (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
+    const char *text = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
+    return text != NULL && strcspn(text, "\n") == strlen(name) &&
+           strncmp(text, name, strlen(name)) == 0;
+}
+
 struct notify {
     pid_t pgid;
     int sig;

@@ -23,6 +23,9 @@ int children_list(struct pid_list *l);
 /* True when this process is given the orphans of its descendants. */
 bool children_adopts_orphans(void);
 
+/* Whether this process runs a program of that name (its first 15 bytes). */
+bool children_is_called(pid_t pid, const char *name);
+
 /* Sends sig to those processes of the group that have a handler for it. The number reached, or
  * -errno. */
 int children_notify(pid_t pgid, int sig);

@@ -1,6 +1,7 @@
 #include "worker/group.h"
 
 #include "base/auto.h"
+#include "base/sig.h"
 #include "worker/group_inner.h"
 #include "worker/output.h"
 #include "worker/spawn.h"
@@ -227,11 +228,16 @@ void worker_group_signal(struct worker_group *g, int sig)
     for (int i = 0; i < g->n; i++) {
         if (g->w[i].state != WORKER_RUNNING)
             continue;
-        if (sig == SIGUSR1 || sig == SIGUSR2)
+        if (dd_signal_announces(sig))
             (void)children_notify(g->w[i].pid, sig);
         else
             (void)kill(-g->w[i].pid, sig);
     }
+}
+
+void worker_group_has_signal(struct worker_group *g, int sig)
+{
+    g->stop_sig = sig;
 }
 
 void worker_group_stop(struct worker_group *g, int sig, unsigned grace_ms)

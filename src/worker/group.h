@@ -74,6 +74,9 @@ int worker_group_protect(struct worker_group *g, pid_t pid);
 /* Sends sig to the process groups of all workers that still run; SIGUSR1 and SIGUSR2, which schedulers
  * use to announce something, only to those of their processes that have a handler. */
 void worker_group_signal(struct worker_group *g, int sig);
+/* The scheduler has sent sig to all processes of the workers by itself: worker_group_stop() with it
+ * will not send it again. */
+void worker_group_has_signal(struct worker_group *g, int sig);
 /* Sends sig now and SIGKILL after grace_ms; calling it again only shortens. Idempotent. */
 void worker_group_stop(struct worker_group *g, int sig, unsigned grace_ms);
 int worker_group_running(const struct worker_group *g);

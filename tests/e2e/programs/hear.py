@@ -1,0 +1,28 @@
+"""Prints a line of JSON for every signal that it catches: hear.py SIGNAL... ; ranks in $DEAF catch none.
+
+Says 'ready' first. Ends with the signal's number + 128 when it hears TERM, with 0 when the file $GO is there."""
+import json
+import os
+import signal
+import sys
+import time
+
+RANK = int(os.environ["RANK"])
+
+
+def say(**what):
+    os.write(1, (json.dumps({"rank": RANK, **what}) + "\n").encode())
+
+
+def heard(number, _):
+    say(signal=signal.Signals(number).name, at=time.time())
+    if number == signal.SIGTERM:
+        os._exit(128 + number)
+
+
+if str(RANK) not in os.environ.get("DEAF", "").split(","):
+    for name in sys.argv[1:]:
+        signal.signal(signal.Signals["SIG" + name], heard)
+say(ready=True)
+while not os.path.exists(os.environ.get("GO", "/nowhere")):
+    time.sleep(0.02)

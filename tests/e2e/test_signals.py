@@ -1,0 +1,137 @@
+"""Signals to ddrun on simulated nodes: who hears them, how often, and what they end."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from support import Job, clean_env, json_lines, parent, program, until
+
+NAMES = ["USR1", "USR2"]
+
+
+class Hearing(Job):
+    """A job whose workers tell what they hear; entered when all are ready."""
+
+    def __init__(self, *args, nodes=3, per_node=2, names=("USR1", "USR2", "TERM"), **env):
+        super().__init__(f"--simulate-nodes={nodes}", f"--nproc-per-node={per_node}", "--shutdown-timeout=2s", *args,
+                         program("hear.py"), *names, env=clean_env(**env))
+        self.world = nodes * per_node
+        self.seen = ""
+        self.log = ""
+
+    def __enter__(self):
+        super().__enter__()
+        self.read_until(lambda: sum("ready" in line for line in self.lines()) == self.world)
+        return self
+
+    def said(self, text):
+        """How many lines of ddrun hold it so far."""
+        while select.select([self.p.stderr], [], [], 0)[0]:
+            self.log += os.read(self.p.stderr.fileno(), 65536).decode()
+        return sum(text in line for line in self.log.splitlines())
+
+    def lines(self):
+        return json_lines(self.seen.rpartition("\n")[0])
+
+    def read_until(self, true):
+        while not true():
+            self.seen += self.line("\n")
+
+    def heard(self, name):
+        return sorted(line["rank"] for line in self.lines() if line.get("signal") == "SIG" + name)
+
+    def hear(self, name, ranks):
+        self.read_until(lambda: len(self.heard(name)) >= len(ranks))
+
+    def end(self):
+        """Ends the job; all that was said to the end."""
+        self.p.send_signal(signal.SIGTERM)
+        code = self.wait()
+        self.seen += self.out
+        self.assert_nothing_left()
+        return code
+
+
+@pytest.mark.parametrize("to", ["the first process", "the host's agent", "the last agent", "every process"])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_announcement_reaches_each_worker_once_and_ends_nothing(name, to):
+    with Hearing() as job:
+        pids = {"the first process": [job.p.pid], "the host's agent": [min(job.agents())], "the last agent": [max(job.agents())],
+                "every process": job.processes("ddrun") + job.processes("ddrund")}[to]
+        for pid in pids:
+            os.kill(pid, signal.Signals["SIG" + name])
+        job.hear(name, range(6))
+        assert job.end() == 143, job.err
+        assert job.heard(name) == list(range(6))
+        assert job.heard("TERM") == list(range(6))
+
+
+def test_two_announcements_are_two():
+    with Hearing() as job:
+        for n in (1, 2):
+            time.sleep(0.3)  # within 250 ms they count as one
+            os.kill(job.p.pid, signal.SIGUSR1)
+            job.hear("USR1", range(6 * n))
+        assert job.end() == 143, job.err
+        assert job.heard("USR1") == sorted(list(range(6)) * 2)
+
+
+def test_a_worker_that_does_not_catch_an_announcement_lives_on():
+    with Hearing(DEAF="1,4") as job:
+        os.kill(job.p.pid, signal.SIGUSR1)
+        job.hear("USR1", [0, 2, 3, 5])
+        assert len(job.workers()) == 6
+        assert job.end() == 143, job.err
+        assert job.heard("USR1") == [0, 2, 3, 5]
+
+
+def test_an_announcement_before_the_start_ends_nothing():
+    with Job("--hosts=127.0.0.1,192.0.2.1", "--node-rank=0", "--insecure", "--rdzv-timeout=60s", program("hear.py")) as job:
+        until(job.agents, say="the agent")
+        until(lambda: job.processes("ddrund"), say="the daemon")
+        for pid in job.processes("ddrun"):
+            os.kill(pid, signal.SIGUSR1)
+        job.p.send_signal(signal.SIGTERM)
+        assert job.wait() == 143, job.err
+
+
+def as_slurmstepd(sig, pids):
+    """slurmstepd is known by its name."""
+    code = f"import os; open('/proc/self/comm', 'w').write('slurmstepd'); [os.kill(p, {int(sig)}) for p in {pids}]; import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as p:
+        yield p
+        p.stdin.close()
+
+
+def guardian_and_agent(job, node):
+    """Guardians start in the order of the nodes."""
+    agent = sorted(job.agents(), key=parent)[node]
+    return parent(agent), agent
+
+
+@pytest.mark.parametrize("name", ["USR1", "TERM"])
+def test_what_slurm_sent_to_its_own_children_is_handed_to_the_workers_of_that_node(name):
+    """So it is with cgroups: each node's guardian is signalled, and nobody else."""
+    with Hearing("--log-level=debug", nodes=2) as job:
+        guardians = [guardian_and_agent(job, node)[0] for node in (0, 1)]
+        for _ in as_slurmstepd(signal.Signals["SIG" + name], guardians if name == "TERM" else guardians[1:]):
+            job.hear(name, range(4) if name == "TERM" else [2, 3])
+        assert job.end() == 143, job.err
+        assert job.heard(name) == ([2, 3] if name == "USR1" else [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["USR1", "TERM"])
+def test_what_slurm_sent_to_every_process_is_not_sent_again(name):
+    with Hearing("--log-level=debug", nodes=2) as job:
+        pids = [pid for node in (0, 1) for pid in guardian_and_agent(job, node)] + job.workers()
+        for _ in as_slurmstepd(signal.Signals["SIG" + name], pids):
+            job.hear(name, range(4))
+            if name == "USR1":  # the agents are through with it
+                until(lambda: job.said("event=scheduler-signal") == 2)
+        assert job.end() == 143, job.err
+        assert job.heard(name) == [0, 1, 2, 3]
