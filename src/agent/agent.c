@@ -31,6 +31,7 @@ void agent_leave(struct agent *a, int code)
     a->code = code;
     link_find_free(a->find);
     a->find = NULL;
+    succession_end(a);
     link_free(a->link);
     a->link = NULL;
     if (a->daemon <= 0) {
@@ -44,17 +45,21 @@ void agent_leave(struct agent *a, int code)
 
 /* ---- messages ---------------------------------------------------------------------------------- */
 
-void agent_send(struct agent *a, const struct msg *m)
+static void send_msg(struct agent *a, struct link *l, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
-    if (a->link == NULL)
-        return;
     int rc = msg_encode(&text, m);
     if (rc == 0)
-        rc = link_send(a->link, FRAME_CONTROL, text, strlen(text));
+        rc = link_send(l, FRAME_CONTROL, text, strlen(text));
     if (rc < 0)
         dd_log(a->cfg->log, DD_LOG_WARN, "cannot send '%s' to the daemon: %s", msg_type_name(m->type),
                strerror(-rc));
+}
+
+void agent_send(struct agent *a, const struct msg *m)
+{
+    if (a->link != NULL)
+        send_msg(a, a->link, m);
 }
 
 static int parse_endpoint(struct net_addr *ret, const char *text)
@@ -96,12 +101,19 @@ static void on_message(struct agent *a, const struct msg *m)
         dd_log(a->cfg->log, DD_LOG_NOTICE, "%s", m->text);
         break;
     case MSG_REFUSE:
+        if (succession_refused(a, m->text))
+            break;
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
         agent_leave(a, 2);
         break;
     case MSG_PLAN:
+        succession_end(a);
         if (a->group == NULL)
             (void)round_start(a, m);
+        break;
+    case MSG_LOOK:
+        if (a->succession == NULL && a->last.n > 1)
+            succession_begin(a, false);
         break;
     case MSG_STOP:
         evtimer_del(a->alone);
@@ -118,7 +130,11 @@ static void on_message(struct agent *a, const struct msg *m)
     case MSG_WHOIS:
         on_whois(a, m);
         break;
+    case MSG_COMMIT:
+        round_committed(a, m);
+        break;
     case MSG_JOIN:
+    case MSG_STARTED:
     case MSG_EXIT:
     case MSG_DONE:
     case MSG_STOP_REQUEST:
@@ -130,10 +146,8 @@ static void on_message(struct agent *a, const struct msg *m)
     }
 }
 
-static void on_frame(void *arg, struct link *l, const struct frame *f)
+void agent_take_frame(struct agent *a, const struct frame *f)
 {
-    (void)l;
-    struct agent *a = arg;
     DD_AUTO(msg) struct msg m = {0};
     struct dd_err err = {0};
     if (f->type != FRAME_CONTROL)
@@ -144,15 +158,40 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
         on_message(a, &m);
 }
 
+static void on_frame(void *arg, struct link *l, const struct frame *f)
+{
+    (void)l;
+    agent_take_frame(arg, f);
+}
+
+/* Without a daemon this node's workers cannot go on. Others may, under another one. */
+static bool seek_another(struct agent *a, const char *why)
+{
+    if (a->state == AGENT_SEEKING || a->state == AGENT_LEAVING || !succession_possible(a))
+        return false;
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "the daemon is lost: %s; %s looks for the node that takes its place", why,
+           a->cfg->node_name);
+    a->state = AGENT_ORPHAN;
+    if (a->group != NULL)
+        round_stop(a, SIGTERM, a->cfg->grace_ms);
+    else
+        succession_begin(a, true);
+    return true;
+}
+
 static void on_close(void *arg, struct link *l, bool clean, const char *why)
 {
     (void)l;
     (void)clean;
     struct agent *a = arg;
-    dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
-           hostlist_nth(a->cfg->alloc->nodes, 0), why);
+    char text[256];
+    (void)snprintf(text, sizeof(text), "%s", why);
     link_free(a->link);
     a->link = NULL;
+    if (seek_another(a, text))
+        return;
+    dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
+           hostlist_nth(a->cfg->alloc->nodes, 0), text);
     a->code = a->last_signal != 0 ? 128 + a->last_signal : 1;
     if (a->group == NULL) {
         agent_leave(a, a->code);
@@ -176,23 +215,22 @@ static const char *store_addr(const struct agent *a, const struct link *l, const
     return net_addr_host(&addr, out);
 }
 
-static void join(struct agent *a, struct link *l)
+void agent_send_join(struct agent *a, struct link *l)
 {
     const struct alloc *al = a->cfg->alloc;
     struct msg m = {.type = MSG_JOIN,
-                    .index = al->index,
-                    .nnodes = al->nnodes,
+                    .index = a->last.n > 0 ? a->last.index[a->plan.node_rank] : al->index,
+                    .epoch = a->epoch,
+                    .nnodes = a->cfg->rdzv.max_nodes,
+                    .min_nodes = a->cfg->rdzv.min_nodes,
+                    .members = a->members,
+                    .committed = a->committed,
                     .slots = a->cfg->slots,
                     .pid = getpid(),
                     .name = (char *)(uintptr_t)a->cfg->node_name};
     struct net_iface *ifs = NULL;
     size_t n = 0;
     char addr[NET_ADDR_TEXT] = "";
-    a->link = l;
-    a->state = AGENT_JOINED;
-    evtimer_del(a->progress);
-    evtimer_del(a->deadline);
-    link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
     (void)net_ifaces(&ifs, &n, NULL);
     m.addr = (char *)(uintptr_t)store_addr(a, l, ifs, n, addr);
     for (size_t i = 0; i < n && m.addrs.n < MSG_MAX_LIST; i++) {
@@ -203,10 +241,26 @@ static void join(struct agent *a, struct link *l)
     if (a->cfg->cannot != NULL && /* one sentence for the whole job, from the node that reports its end */
         asprintf(&m.text, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
         m.text = NULL;
-    agent_send(a, &m);
+    send_msg(a, l, &m);
     free(m.text);
     dd_strv_done(&m.addrs);
     free(ifs);
+}
+
+void agent_use_link(struct agent *a, struct link *l)
+{
+    a->link = l;
+    a->state = AGENT_JOINED;
+    evtimer_del(a->progress);
+    evtimer_del(a->deadline);
+    link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
+    (void)link_set_heartbeat(l, (unsigned)(a->cfg->heartbeat_ns / DD_NS_PER_MS));
+}
+
+void agent_join(struct agent *a, struct link *l)
+{
+    agent_use_link(a, l);
+    agent_send_join(a, l);
     signals_joined(a);
 }
 
@@ -217,7 +271,7 @@ static void on_found(void *arg, struct link *l)
     struct agent *a = arg;
     link_find_free(a->find);
     a->find = NULL;
-    join(a, l);
+    agent_join(a, l);
 }
 
 static void on_progress(evutil_socket_t fd, short what, void *arg)
@@ -251,14 +305,13 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     agent_leave(a, 1);
 }
 
-static int seek(struct agent *a, struct dd_err *err)
+void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[ELECT_PORTS])
 {
     const struct alloc *al = a->cfg->alloc;
-    uint16_t hashed[ELECT_PORTS];
     elect_ports(al->job_id, hashed);
     const char *first = hostlist_nth(al->nodes, 0);
     const char *mine = al->index >= 0 ? hostlist_nth(al->nodes, (size_t)al->index) : NULL;
-    const struct link_find_cfg cfg = {
+    *ret = (struct link_find_cfg){
         .job_id = al->job_id,
         .node = a->cfg->node_name,
         .host = al->host_addr != NULL ? al->host_addr : first,
@@ -273,6 +326,13 @@ static int seek(struct agent *a, struct dd_err *err)
         .log = a->cfg->log,
         .attempt_ms = ATTEMPT_MS,
     };
+}
+
+static int seek(struct agent *a, struct dd_err *err)
+{
+    struct link_find_cfg cfg;
+    uint16_t hashed[ELECT_PORTS];
+    agent_find_cfg(a, &cfg, hashed);
     struct timeval first_word = {.tv_sec = 5};
     struct timeval limit = {.tv_sec = (time_t)(a->cfg->rdzv_timeout_ns / DD_NS_PER_S),
                             .tv_usec = (suseconds_t)(a->cfg->rdzv_timeout_ns % DD_NS_PER_S / 1000)};
@@ -281,7 +341,7 @@ static int seek(struct agent *a, struct dd_err *err)
     return link_find_start(&a->find, a->base, &cfg, on_found, a, err);
 }
 
-static int be_host(struct agent *a, struct dd_err *err)
+int agent_be_host(struct agent *a, struct dd_err *err)
 {
     const struct link_cb none = {0};
     struct link *l;
@@ -290,7 +350,7 @@ static int be_host(struct agent *a, struct dd_err *err)
     if (rc == 0)
         rc = link_new_trusted(&l, a->base, fd, &none, err);
     if (rc == 0)
-        join(a, l);
+        agent_join(a, l);
     return rc;
 }
 
@@ -309,12 +369,13 @@ static int agent_start(struct agent *a, struct dd_err *err)
     a->deadline = evtimer_new(a->base, on_deadline, a);
     if (a->progress == NULL || a->deadline == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    return a->cfg->alloc->index == 0 ? be_host(a, err) : seek(a, err);
+    return a->cfg->alloc->index == 0 ? agent_be_host(a, err) : seek(a, err);
 }
 
 static void agent_done(struct agent *a)
 {
     link_find_free(a->find);
+    succession_end(a);
     link_free(a->link);
     round_free(a);
     host_free(a);
@@ -329,7 +390,8 @@ static void agent_done(struct agent *a)
 
 int agent_run(const struct agent_cfg *cfg)
 {
-    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .daemon_pidfd = -1, .signal_fd = -1};
+    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .daemon_pidfd = -1, .signal_fd = -1,
+                      .last = RDZV_MEMBERS_NONE};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;
     a.base = event_base_new();

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "framework/framework.h"
 #include "net/key.h"
+#include "rdzv/machine.h"
 #include "worker/output.h"
 
 #include <stdbool.h>
@@ -20,7 +21,8 @@ struct agent_cfg {
     const char *cannot;            /* why this node cannot run workers: join only to tell all; NULL */
     const struct dd_strv *program; /* resolved argument list of a worker */
     int slots;                     /* workers of this node */
-    int max_restarts;
+    struct rdzv_cfg rdzv; /* for the daemon, without .nodes, .epoch and .tie */
+    uint64_t heartbeat_ns;
     uint64_t rdzv_timeout_ns;
     unsigned grace_ms; /* from the stop signal to SIGKILL */
     struct output_spec output;

@@ -65,12 +65,14 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
     int rc = hostlist_fold(a->cfg->alloc->nodes, &nodes);
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
+    struct rdzv_cfg rdzv = a->cfg->rdzv;
+    rdzv.epoch = a->epoch;
+    rdzv.tie = a->epoch > 0 ? a->last.index[a->plan.node_rank] : 0;
     const struct daemon_config c = {
         .job_id = a->cfg->alloc->job_id,
         .nodes = (char *)nodes.data,
-        .nnodes = a->cfg->alloc->nnodes,
-        .max_restarts = a->cfg->max_restarts,
-        .rdzv_timeout_ns = a->cfg->rdzv_timeout_ns,
+        .rdzv = rdzv,
+        .heartbeat_ns = a->cfg->heartbeat_ns,
         .port = port,
         .listen_fd = listen_fd,
         .host_fd = host_fd,
@@ -109,6 +111,20 @@ static int watch_daemon(struct agent *a, struct dd_err *err)
     return 0;
 }
 
+void host_stop(struct agent *a)
+{
+    if (a->daemon > 0) {
+        kill(a->daemon, SIGKILL);
+        (void)waitpid(a->daemon, NULL, 0);
+        a->daemon = 0;
+    }
+    if (a->daemon_ev != NULL)
+        event_free(DD_TAKE(a->daemon_ev));
+    if (a->daemon_pidfd >= 0)
+        close(a->daemon_pidfd);
+    a->daemon_pidfd = -1;
+}
+
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
 {
     uint16_t port;
@@ -134,6 +150,7 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     if (pid == 0)
         exec_daemon(a->cfg->ddrund, keep, self);
     a->daemon = pid;
+    a->has_hosted = true;
     if (a->key.method == NET_KEY_NONE)
         dd_log(a->cfg->log, DD_LOG_WARN,
                "--insecure: whoever reaches port %u of this machine can join the job and read its store",
@@ -147,14 +164,7 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
 
 void host_free(struct agent *a)
 {
-    if (a->daemon > 0) {
-        kill(a->daemon, SIGKILL);
-        (void)waitpid(a->daemon, NULL, 0);
-    }
-    if (a->daemon_ev != NULL)
-        event_free(a->daemon_ev);
-    if (a->daemon_pidfd >= 0)
-        close(a->daemon_pidfd);
-    if (a->cfg->alloc->index == 0 && a->cfg->alloc->nnodes > 1)
+    host_stop(a);
+    if (a->has_hosted && a->cfg->alloc->nnodes > 1)
         net_key_cleanup(&a->key, &a->key_in);
 }

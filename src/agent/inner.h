@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "net/link.h"
+#include "rdzv/elect.h"
 #include "rdzv/msg.h"
 #include "rdzv/plan.h"
 #include "worker/group.h"
@@ -16,6 +17,7 @@ enum agent_state {
     AGENT_JOINED,  /* waiting for a plan */
     AGENT_RUNNING, /* workers run, or are being stopped */
     AGENT_IDLE,    /* workers of the round are gone; waiting for what comes next */
+    AGENT_ORPHAN,  /* the daemon is lost, another one is looked for */
     AGENT_ALONE,   /* the daemon is lost: stopping the workers, then leaving */
     AGENT_LEAVING, /* nothing left to do but the daemon's end */
 };
@@ -37,20 +39,43 @@ struct agent {
     int last_signal;
     uint64_t last_signal_ns;
     struct plan plan;
+    char *members;   /* of the last round that this node has started; NULL: none (rdzv/members.h) */
+    char *committed; /* of the last one that all its nodes had started */
     struct worker_output *output;
     struct worker_group *group;
     int code;
+    struct rdzv_members last; /* the same as members */
+    struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
+    int64_t epoch;            /* of our own daemon, if we have had one */
+    bool has_hosted;
+    struct succession *succession; /* NULL: nothing is looked for */
 };
+
+enum { AGENT_SUCCESSORS = 8 }; /* nodes that may take a lost daemon's place */
 
 void agent_leave(struct agent *a, int code); /* nothing runs any more: end the loop, when the daemon is gone */
 void agent_send(struct agent *a, const struct msg *m);
+void agent_send_join(struct agent *a, struct link *l);
+void agent_join(struct agent *a, struct link *l);     /* takes l */
+void agent_use_link(struct agent *a, struct link *l); /* takes l; JOIN has been sent on it */
+void agent_take_frame(struct agent *a, const struct frame *f);
+void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[ELECT_PORTS]); /* both are lent to it */
+int agent_be_host(struct agent *a, struct dd_err *err);
 
 /* host.c: binds the port, starts ddrund on it; *ret_fd is our end of its link */
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err);
+void host_stop(struct agent *a); /* ends ddrund, if it lives */
 void host_free(struct agent *a);
+
+/* succession.c */
+bool succession_possible(const struct agent *a); /* is there a next round for which another daemon is worth while? */
+void succession_begin(struct agent *a, bool lost);
+bool succession_refused(struct agent *a, const char *why); /* true: it goes on */
+void succession_end(struct agent *a);
 
 /* round.c */
 int round_start(struct agent *a, const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */
+void round_committed(struct agent *a, const struct msg *m); /* on COMMIT */
 void round_stop(struct agent *a, int sig, unsigned grace_ms);
 void round_free(struct agent *a);
 

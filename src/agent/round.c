@@ -142,7 +142,7 @@ static int begin_output(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; i < a->plan.local_size; i++)
         ranks[i] = a->plan.first_rank + i;
-    return worker_output_begin(a->output, a->plan.restart_count, ranks, a->plan.local_size, err);
+    return worker_output_begin(a->output, a->plan.round, ranks, a->plan.local_size, err);
 }
 
 static void on_worker_exit(void *arg, const struct worker_exit *e)
@@ -171,6 +171,10 @@ static void on_workers_gone(void *arg)
     a->group = NULL;
     if (a->state == AGENT_ALONE) {
         agent_leave(a, a->code);
+        return;
+    }
+    if (a->state == AGENT_ORPHAN) {
+        succession_begin(a, true);
         return;
     }
     a->state = AGENT_IDLE;
@@ -221,6 +225,40 @@ static int check_iface(const struct agent *a, struct dd_err *err)
                                 a->cfg->iface, a->cfg->node_name, p->master_addr, strerror(-rc));
 }
 
+/* What we say to the daemon that comes after this one, should it be lost. */
+static int remember(struct agent *a, const struct msg *m, struct dd_err *err)
+{
+    DD_AUTO(free) char *members = strdup(m->members);
+    DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
+    if (members == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    int rc = rdzv_members_parse(&last, members, err);
+    if (rc == 0 && last.n != a->plan.nnodes)
+        rc = dd_err_set(err, -EPROTO, "a plan of %d nodes with %d members", a->plan.nnodes, last.n);
+    dd_strv_done(&a->addrs);
+    for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= AGENT_SUCCESSORS; i++)
+        rc = dd_strv_push(&a->addrs, m->addrs.v[i]);
+    if (rc < 0)
+        return rc;
+    free(a->members);
+    a->members = DD_TAKE(members);
+    rdzv_members_clear(&a->last);
+    a->last = last;
+    last = RDZV_MEMBERS_NONE;
+    return 0;
+}
+
+void round_committed(struct agent *a, const struct msg *m)
+{
+    if (m->round != a->plan.round || a->members == NULL)
+        return;
+    char *committed = strdup(a->members);
+    if (committed == NULL)
+        return;
+    free(a->committed);
+    a->committed = committed;
+}
+
 int round_start(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
@@ -229,12 +267,15 @@ int round_start(struct agent *a, const struct msg *m)
     if (rc == 0)
         rc = check_iface(a, &err);
     if (rc == 0)
+        rc = remember(a, m, &err);
+    if (rc == 0)
         rc = launch(a, &err);
     if (rc == 0) {
         a->state = AGENT_RUNNING;
         dd_log(a->cfg->log, DD_LOG_INFO, "started %d workers (ranks %d-%d of %d) %.1f ms after start",
                a->plan.local_size, a->plan.first_rank, a->plan.first_rank + a->plan.local_size - 1,
                a->plan.world_size, (double)(dd_now_ns() - a->cfg->start_ns) / 1e6);
+        agent_send(a, &(struct msg){.type = MSG_STARTED, .round = a->plan.round});
         return 0;
     }
     dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
@@ -255,4 +296,8 @@ void round_free(struct agent *a)
     worker_group_free(a->group);
     worker_output_free(a->output);
     plan_clear(&a->plan);
+    free(a->members);
+    free(a->committed);
+    rdzv_members_clear(&a->last);
+    dd_strv_done(&a->addrs);
 }

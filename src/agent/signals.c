@@ -72,11 +72,11 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
         return;
     a->last_signal = sig;
     a->last_signal_ns = now;
-    if (again && a->state == AGENT_SEEKING)
+    if (again && (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && a->group == NULL)))
         agent_leave(a, 128 + sig);
     else if (again)
         round_stop(a, SIGKILL, 0); /* somebody is in a hurry */
-    else if (a->state == AGENT_SEEKING || (a->link != NULL && a->state != AGENT_LEAVING))
+    else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN || (a->link != NULL && a->state != AGENT_LEAVING))
         ask_to_stop(a, sig);
 }
 

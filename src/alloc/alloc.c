@@ -80,9 +80,10 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
 {
     struct alloc_shown shown;
     char said[32];
-    if (in->max_nodes == 1 && a->nnodes > 1)
+    if (in->max_nodes == 1 && a->nnodes > 1 && !in->spares)
         return stand_alone(a, err);
-    if (in->max_nodes > 0 && (a->nnodes < in->min_nodes || a->nnodes > in->max_nodes)) {
+    if (in->max_nodes > 0 &&
+        (a->nnodes < in->min_nodes || (a->nnodes > in->max_nodes && !in->spares))) {
         int n = snprintf(said, sizeof(said), "%d", in->min_nodes);
         if (in->max_nodes > in->min_nodes)
             (void)snprintf(said + n, sizeof(said) - (size_t)n, ":%d", in->max_nodes);

@@ -24,6 +24,7 @@ struct alloc_input {
     int (*read_file)(const char *path, struct dd_buf *out, struct dd_err *err);
     /* What the user said; NULL, or 0 / -1 for numbers, when not said. */
     int min_nodes, max_nodes;  /* --nnodes=N or MIN:MAX; 0 */
+    bool spares;               /* MIN:MAX: there may be more nodes than take part at once */
     int node_rank;             /* --node-rank; -1 */
     const char *master_addr;   /* --master-addr */
     int master_port;           /* --master-port; 0 */

@@ -93,7 +93,7 @@ static int check_options(const struct ddrun_options *o, struct dd_err *err)
         other = "--hostfile";
     else if (o->standalone && o->simulate_nodes > 0)
         other = "--simulate-nodes";
-    else if (o->nnodes.max > 0 && (here < o->nnodes.min || here > o->nnodes.max))
+    else if (o->nnodes.max > 0 && (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)))
         other = "--nnodes";
     if (here == 0 || other == NULL)
         return 0;
@@ -116,6 +116,7 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
         .read_file = dd_read_file,
         .min_nodes = o->nnodes.min,
         .max_nodes = o->nnodes.max,
+        .spares = o->nnodes.range,
         .node_rank = o->node_rank,
         .master_addr = o->master_addr,
         .master_port = o->master_port,
@@ -218,6 +219,32 @@ static const char *node_name(const struct run *r)
                : r->hostname;
 }
 
+static struct rdzv_cfg rdzv_cfg(const struct run *r)
+{
+    const struct ddrun_options *o = r->o;
+    const int here = r->alloc->nnodes;
+    const bool said = o->nnodes.max > 0 && !o->standalone;
+    const int most = said ? o->nnodes.max : here;
+    const bool listed = hostlist_count(r->alloc->nodes) >= (size_t)here;
+    int capacity = listed ? here : 2 * most;
+    if (capacity < most)
+        capacity = most;
+    return (struct rdzv_cfg){
+        .min_nodes = said ? o->nnodes.min : here,
+        .max_nodes = most,
+        .expected = here,
+        .capacity = said && o->nnodes.range && capacity <= PLAN_MAX_NODES ? capacity : most,
+        .max_restarts = o->max_restarts.most,
+        .restart_window_ns = o->max_restarts.within_ns,
+        .join_ns = o->rdzv_timeout,
+        .last_call_ns = o->last_call,
+        .rejoin_ns = o->rejoin_timeout,
+        .grow = strcmp(o->grow, "now") == 0  ? RDZV_GROW_NOW
+                : strcmp(o->grow, "no") == 0 ? RDZV_GROW_NO
+                                             : RDZV_GROW_NEXT,
+    };
+}
+
 static void fill_agent(struct run *r)
 {
     const struct ddrun_options *o = r->o;
@@ -227,7 +254,8 @@ static void fill_agent(struct run *r)
         .env = r->env.v,
         .program = &r->program,
         .slots = r->slots,
-        .max_restarts = o->max_restarts,
+        .rdzv = rdzv_cfg(r),
+        .heartbeat_ns = o->heartbeat,
         .rdzv_timeout_ns = o->rdzv_timeout,
         .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS),
         .output = {.log_dir = o->log_dir,
@@ -316,7 +344,9 @@ static int run_node(void *arg, int index)
 
 static int run_simulated(struct run *r)
 {
-    struct emulate e = {.nnodes = r->o->simulate_nodes};
+    const struct ddrun_options *o = r->o;
+    struct emulate e = {.nnodes = o->simulate_nodes,
+                        .go_on = o->nnodes.range || o->max_restarts.most > 0};
     if (getrandom(&e.random, sizeof(e.random), 0) < 0 ||
         getrandom(e.secret, sizeof(e.secret), 0) < 0) {
         dd_log(&r->log, DD_LOG_ERR, "no random numbers: %m");

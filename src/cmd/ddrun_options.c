@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <string.h>
 
+enum { RESTARTS_MAX = 1000000, RESTARTS_MAX_WITHIN = 1000 };
+
 /* "4" or "2:4" */
 static int parse_nnodes(const char *text, void *field, struct dd_err *err)
 {
@@ -24,7 +26,7 @@ static int parse_nnodes(const char *text, void *field, struct dd_err *err)
             *colon = '\0';
         if (dd_num_int(copy, 1, PLAN_MAX_NODES, &min) == 0 &&
             dd_num_int(colon != NULL ? colon + 1 : copy, min, PLAN_MAX_NODES, &max) == 0) {
-            *r = (struct node_range){min, max};
+            *r = (struct node_range){min, max, colon != NULL};
             return 0;
         }
     }
@@ -32,6 +34,28 @@ static int parse_nnodes(const char *text, void *field, struct dd_err *err)
                       "'%s' is not a number of nodes from 1 to %d, nor MIN:MAX; write for example "
                       "--nnodes=4",
                       text, PLAN_MAX_NODES);
+}
+
+/* "3", or "3/1h": at most three within any hour */
+static int parse_restarts(const char *text, void *field, struct dd_err *err)
+{
+    struct restart_budget *r = field;
+    char copy[48];
+    size_t len = strlen(text);
+    *r = (struct restart_budget){0};
+    if (len < sizeof(copy)) {
+        memcpy(copy, text, len + 1);
+        char *slash = strchr(copy, '/');
+        if (slash != NULL)
+            *slash = '\0';
+        if (dd_num_int(copy, 0, slash != NULL ? RESTARTS_MAX_WITHIN : RESTARTS_MAX, &r->most) == 0 &&
+            (slash == NULL || (dd_num_duration_ns(slash + 1, &r->within_ns) == 0 && r->within_ns > 0)))
+            return 0;
+    }
+    return dd_err_set(err, -EINVAL,
+                      "'%s' is not a number of restarts from 0 to %d, nor N/TIME; write for example "
+                      "--max-restarts=3 or --max-restarts=3/1h",
+                      text, RESTARTS_MAX);
 }
 
 /* Read once as if there were a GPU and a CPU: what there is does not matter to what is written. */
@@ -204,6 +228,15 @@ static const struct opt_row rows[] = {
      .group = "Finding each other",
      .help = "how long to wait until all nodes are here",
      FIELD(rdzv_timeout)},
+    {.name = "last-call",
+     .kind = OPT_DURATION,
+     .metavar = "TIME",
+     .def = "30s",
+     .min = 0,
+     .max = INT64_C(86400000000000),
+     .group = "Finding each other",
+     .help = "with --nnodes=MIN:MAX: how long to wait for more than MIN nodes",
+     FIELD(last_call)},
     {.name = "rdzv-backend",
      .kind = OPT_STRING,
      .metavar = "NAME",
@@ -244,15 +277,46 @@ static const struct opt_row rows[] = {
      FIELD(insecure)},
 
     {.name = "max-restarts",
-     .kind = OPT_INT,
-     .metavar = "N",
-     .def = "0",
-     .min = 0,
-     .max = 1000000,
+     .kind = OPT_CUSTOM,
+     .metavar = "N[/TIME]",
+     .def_doc = "0",
      .example = "3",
      .group = "Failures and the end",
      .help = "start all workers again after a failure, at most N times",
+     .more = "With a time, as in 3/1h, at most N times within any such time, for as long as the job "
+             "runs. A lost node costs a job with --nnodes=MIN:MAX no restart.",
+     .parse = parse_restarts,
      FIELD(max_restarts)},
+    {.name = "rejoin-timeout",
+     .kind = OPT_DURATION,
+     .metavar = "TIME",
+     .def = "30s",
+     .min = 0,
+     .max = INT64_C(86400000000000),
+     .example = "2m",
+     .group = "Failures and the end",
+     .help = "how long to wait for a lost node where too few are left",
+     FIELD(rejoin_timeout)},
+    {.name = "grow",
+     .kind = OPT_STRING,
+     .metavar = "next|now|no",
+     .def = "next",
+     .choices = "next,now,no",
+     .group = "Failures and the end",
+     .help = "when a node that comes late takes part (--nnodes=MIN:MAX)",
+     .more = "'next': when all workers are started again for another reason; 'now': all workers are "
+             "stopped and started again with it; 'no': only in the place of a lost one.",
+     FIELD(grow)},
+    {.name = "heartbeat",
+     .kind = OPT_DURATION,
+     .metavar = "TIME",
+     .def = "5s",
+     .min = 100000000,
+     .max = INT64_C(3600000000000),
+     .example = "20s",
+     .group = "Failures and the end",
+     .help = "a node that says nothing for this long is lost",
+     FIELD(heartbeat)},
     {.name = "shutdown-timeout",
      .kind = OPT_DURATION,
      .metavar = "TIME",

@@ -6,6 +6,12 @@
 
 struct node_range {
     int min, max; /* 0: not said */
+    bool range;   /* said as MIN:MAX */
+};
+
+struct restart_budget {
+    int most;
+    uint64_t within_ns; /* 0: in all */
 };
 
 struct ddrun_options {
@@ -27,7 +33,9 @@ struct ddrun_options {
     bool module, no_python;
     const char *role, *bind, *slurm_env;
 
-    int max_restarts;
+    struct restart_budget max_restarts;
+    const char *grow;
+    uint64_t rejoin_timeout, last_call, heartbeat;
     uint64_t shutdown_timeout, monitor_interval;
 
     bool label;

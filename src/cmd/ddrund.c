@@ -95,12 +95,11 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
     log->level = (enum dd_log_level)c.log_level;
     (void)fcntl(c.listen_fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(c.host_fd, F_SETFD, FD_CLOEXEC);
+    c.rdzv.nodes = nodes;
     struct daemon_cfg cfg = {
         .job_id = c.job_id,
-        .nnodes = c.nnodes,
-        .max_restarts = c.max_restarts,
-        .rdzv_timeout_ns = c.rdzv_timeout_ns,
-        .nodes = nodes,
+        .rdzv = c.rdzv,
+        .heartbeat_ns = c.heartbeat_ns,
         .listen_fd = c.listen_fd,
         .port = (uint16_t)c.port,
         .host_fd = c.host_fd,

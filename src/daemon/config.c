@@ -27,16 +27,69 @@ static int unhex(unsigned char out[NET_KEY_LEN], const char *text)
     return 0;
 }
 
+/* What is a plain number of the round machine, both ways. */
+static const struct number {
+    const char *name;
+    size_t offset;
+    size_t size; /* of the field */
+    int64_t min, max;
+} numbers[] = {
+#define NUMBER(name, field, min, max)                                                              \
+    {name, offsetof(struct daemon_config, field), sizeof(((struct daemon_config *)0)->field), min, max}
+    NUMBER("min_nodes", rdzv.min_nodes, 1, PLAN_MAX_NODES),
+    NUMBER("max_nodes", rdzv.max_nodes, 1, PLAN_MAX_NODES),
+    NUMBER("expected", rdzv.expected, 1, PLAN_MAX_NODES),
+    NUMBER("capacity", rdzv.capacity, 1, PLAN_MAX_NODES),
+    NUMBER("max_restarts", rdzv.max_restarts, 0, INT32_MAX),
+    NUMBER("restart_window_ns", rdzv.restart_window_ns, 0, INT64_MAX),
+    NUMBER("join_ns", rdzv.join_ns, 0, INT64_MAX),
+    NUMBER("last_call_ns", rdzv.last_call_ns, 0, INT64_MAX),
+    NUMBER("rejoin_ns", rdzv.rejoin_ns, 0, INT64_MAX),
+    NUMBER("grow", rdzv.grow, 0, RDZV_GROW_NO),
+    NUMBER("epoch", rdzv.epoch, 0, INT64_MAX),
+    NUMBER("tie", rdzv.tie, 0, PLAN_MAX_NODES - 1),
+    NUMBER("heartbeat_ns", heartbeat_ns, 1, INT64_MAX),
+#undef NUMBER
+};
+
+enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
+
+static json_t *pack_numbers(const struct daemon_config *c)
+{
+    json_t *o = json_object();
+    for (size_t i = 0; i < NUMBERS; i++) {
+        const char *at = (const char *)c + numbers[i].offset;
+        int64_t v = numbers[i].size == sizeof(int) ? *(const int *)at : *(const int64_t *)at;
+        (void)json_object_set_new(o, numbers[i].name, json_integer(v));
+    }
+    return o;
+}
+
+static int unpack_numbers(struct daemon_config *c, const json_t *o, struct dd_err *err)
+{
+    for (size_t i = 0; i < NUMBERS; i++) {
+        const json_t *v = json_object_get(o, numbers[i].name);
+        char *at = (char *)c + numbers[i].offset;
+        if (!json_is_integer(v) || json_integer_value(v) < numbers[i].min ||
+            json_integer_value(v) > numbers[i].max)
+            return dd_err_set(err, -EPROTO, "the configuration has no '%s' in its range", numbers[i].name);
+        if (numbers[i].size == sizeof(int))
+            *(int *)at = (int)json_integer_value(v);
+        else
+            *(int64_t *)at = json_integer_value(v);
+    }
+    return 0;
+}
+
 int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
 {
     char key[2 * NET_KEY_LEN + 1];
     hex(key, c->key.bytes);
-    json_t *o = json_pack("{s:s s:s s:i s:i s:I s:i s:i s:i s:i s:i s:s s:s s:s*}", "job_id", c->job_id,
-                          "nodes", c->nodes, "nnodes", c->nnodes, "max_restarts", c->max_restarts,
-                          "rdzv_timeout_ns", (json_int_t)c->rdzv_timeout_ns, "port", c->port,
-                          "listen_fd", c->listen_fd, "host_fd", c->host_fd, "log_level",
-                          c->log_level, "method", (int)c->key.method, "key", key, "key_source",
-                          c->key.source, "munge_socket", c->munge_socket);
+    json_t *o = json_pack("{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:o}", "job_id", c->job_id,
+                          "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd, "host_fd",
+                          c->host_fd, "log_level", c->log_level, "method", (int)c->key.method,
+                          "key", key, "key_source", c->key.source, "munge_socket",
+                          c->munge_socket, "numbers", pack_numbers(c));
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL)
@@ -57,19 +110,20 @@ static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
     const char *key;
     const char *source;
     const char *socket = NULL;
-    json_int_t timeout;
+    json_t *plain;
     int method;
     json_error_t je;
-    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:I s:i s:i s:i s:i s:i s:s s:s s?s}", "job_id", &job_id,
-                       "nodes", &nodes, "nnodes", &c->nnodes, "max_restarts", &c->max_restarts,
-                       "rdzv_timeout_ns", &timeout, "port", &c->port, "listen_fd", &c->listen_fd,
-                       "host_fd", &c->host_fd, "log_level", &c->log_level, "method", &method, "key",
-                       &key, "key_source", &source, "munge_socket", &socket) < 0)
+    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s:o}", "job_id", &job_id,
+                       "nodes", &nodes, "port", &c->port, "listen_fd", &c->listen_fd, "host_fd",
+                       &c->host_fd, "log_level", &c->log_level, "method", &method, "key", &key,
+                       "key_source", &source, "munge_socket", &socket, "numbers", &plain) < 0)
         return dd_err_set(err, -EPROTO, "the configuration is not one: %s", je.text);
-    if (c->nnodes < 1 || c->nnodes > PLAN_MAX_NODES || c->port < 1 || c->port > 65535 ||
+    int rc = unpack_numbers(c, plain, err);
+    if (rc < 0)
+        return rc;
+    if (c->port < 1 || c->port > 65535 ||
         method < 0 || method >= NET_KEY_METHOD_MAX || unhex(c->key.bytes, key) < 0)
         return dd_err_set(err, -EPROTO, "the configuration has a value out of range");
-    c->rdzv_timeout_ns = (uint64_t)timeout;
     c->key.method = (enum net_key_method)method;
     (void)snprintf(c->key.source, sizeof(c->key.source), "%s", source);
     c->job_id = strdup(job_id);

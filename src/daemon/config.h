@@ -5,15 +5,15 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "net/key.h"
+#include "rdzv/machine.h"
 
 #include <stdint.h>
 
 struct daemon_config {
     char *job_id;
     char *nodes; /* folded host list */
-    int nnodes;
-    int max_restarts;
-    uint64_t rdzv_timeout_ns;
+    struct rdzv_cfg rdzv; /* without .nodes and .master_port */
+    uint64_t heartbeat_ns;
     int port;
     int listen_fd; /* numbers of inherited descriptors */
     int host_fd;

@@ -15,12 +15,17 @@ enum {
     STOP_MS = 300,
 };
 
-static void over(struct daemon *d)
+void daemon_over(struct daemon *d, int code)
 {
     if (d->over)
         return;
     d->over = true;
-    d->cfg.on_over(d->cfg.arg, d->machine != NULL ? rdzv_code(d->machine) : 0);
+    d->cfg.on_over(d->cfg.arg, code);
+}
+
+static void over(struct daemon *d)
+{
+    daemon_over(d, d->machine != NULL ? rdzv_code(d->machine) : 0);
 }
 
 static void on_end(evutil_socket_t fd, short what, void *arg)
@@ -43,10 +48,28 @@ static void check_over(struct daemon *d)
         evtimer_add(d->end, &t);
 }
 
+static struct timeval tv_of_ns(uint64_t ns)
+{
+    return (struct timeval){.tv_sec = (time_t)(ns / DD_NS_PER_S),
+                            .tv_usec = (suseconds_t)(ns % DD_NS_PER_S / 1000)};
+}
+
+/* The machine has no clock: it says when it wants to be asked again. */
+static void set_timer(struct daemon *d)
+{
+    uint64_t at = rdzv_timer(d->machine);
+    uint64_t now = dd_now_ns();
+    struct timeval t = tv_of_ns(at > now ? at - now : 0);
+    if (at == RDZV_NEVER)
+        evtimer_del(d->timer);
+    else
+        evtimer_add(d->timer, &t);
+}
+
 void daemon_step(struct daemon *d, const struct rdzv_event *e)
 {
     enum rdzv_state before = rdzv_state(d->machine);
-    int rc = rdzv_step(d->machine, e);
+    int rc = rdzv_step(d->machine, e, dd_now_ns());
     if (rc < 0)
         dd_log(d->cfg.log, DD_LOG_WARN, "event %d of member %d refused in state %s", (int)e->kind,
                e->id, rdzv_state_name(before));
@@ -57,20 +80,21 @@ void daemon_step(struct daemon *d, const struct rdzv_event *e)
                rdzv_members(d->machine));
     if (after == RDZV_RUNNING)
         d->started = true;
-    if (after != RDZV_GATHERING) {
+    if (after != RDZV_GATHERING)
         evtimer_del(d->progress);
-        evtimer_del(d->deadline);
-    }
     guests_run_actions(d);
+    set_timer(d);
     check_over(d);
 }
 
-static void on_deadline(evutil_socket_t fd, short what, void *arg)
+static void on_time(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    ((struct daemon *)arg)->started = true;
-    daemon_step(arg, &(struct rdzv_event){.kind = RDZV_DEADLINE, .id = -1, .text = ""});
+    daemon_step(arg, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1});
+    struct daemon *d = arg;
+    if (rdzv_state(d->machine) == RDZV_FINISHED)
+        d->started = true;
 }
 
 /* "3 of 4 nodes here, waiting for node3", first after 5 s, then at growing intervals. */
@@ -86,7 +110,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     if (rdzv_missing(d->machine, &missing) == 0) {
         const char *names = dd_buf_str(&missing);
         (void)snprintf(text, sizeof(text), "%d of %d nodes here, waiting for %.800s",
-                       rdzv_members(d->machine), d->cfg.nnodes, names == NULL ? "?" : names);
+                       rdzv_members(d->machine), rdzv_wanted(d->machine), names == NULL ? "?" : names);
         struct guest *g;
         LIST_FOREACH(g, &d->guests, entry)
             if (g->is_host)
@@ -105,32 +129,24 @@ static void on_stop(evutil_socket_t fd, short what, void *arg)
                                           .text = "stopped by a signal to ddrund"});
 }
 
-static struct timeval tv_of_ns(uint64_t ns)
-{
-    return (struct timeval){.tv_sec = (time_t)(ns / DD_NS_PER_S),
-                            .tv_usec = (suseconds_t)(ns % DD_NS_PER_S / 1000)};
-}
-
 static int start_job(struct daemon *d, struct dd_err *err)
 {
-    const struct rdzv_cfg rc = {.nnodes = d->cfg.nnodes,
-                                .max_restarts = d->cfg.max_restarts,
-                                .master_port = d->cfg.port,
-                                .nodes = d->cfg.nodes};
-    d->by_id = calloc((size_t)d->cfg.nnodes, sizeof(struct guest *));
-    d->free_ids = calloc((size_t)d->cfg.nnodes, sizeof(*d->free_ids));
-    if (d->by_id == NULL || d->free_ids == NULL || rdzv_new(&d->machine, &rc) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory for %d nodes", d->cfg.nnodes);
-    for (int id = d->cfg.nnodes - 1; id >= 0; id--)
+    struct rdzv_cfg *rc = &d->cfg.rdzv;
+    rc->master_port = d->cfg.port;
+    d->capacity = rc->capacity;
+    d->by_id = calloc((size_t)d->capacity, sizeof(struct guest *));
+    d->free_ids = calloc((size_t)d->capacity, sizeof(*d->free_ids));
+    if (d->by_id == NULL || d->free_ids == NULL || rdzv_new(&d->machine, rc, dd_now_ns()) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory for %d nodes", d->capacity);
+    for (int id = d->capacity - 1; id >= 0; id--)
         d->free_ids[d->nfree++] = id;
-    struct timeval deadline = tv_of_ns(d->cfg.rdzv_timeout_ns);
     struct timeval first = {.tv_sec = 5};
-    d->deadline = evtimer_new(d->base, on_deadline, d);
+    d->timer = evtimer_new(d->base, on_time, d);
     d->progress = evtimer_new(d->base, on_progress, d);
     d->stop = evtimer_new(d->base, on_stop, d);
-    if (d->deadline == NULL || d->progress == NULL || d->stop == NULL || evtimer_add(d->deadline, &deadline) < 0 ||
-        evtimer_add(d->progress, &first) < 0)
+    if (d->timer == NULL || d->progress == NULL || d->stop == NULL || evtimer_add(d->progress, &first) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory for timers");
+    set_timer(d);
     int fd = d->cfg.host_fd;
     d->cfg.host_fd = -1;
     return guests_add_host(d, fd, err);
@@ -199,7 +215,7 @@ void daemon_free(struct daemon *d)
     store_server_free(d->store); /* tells admission that its connections are gone */
     admission_free(d->admission);
     rdzv_free(d->machine);
-    struct event *timers[] = {d->progress, d->deadline, d->stop, d->end};
+    struct event *timers[] = {d->progress, d->timer, d->stop, d->end};
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
         if (timers[i] != NULL)
             event_free(timers[i]);

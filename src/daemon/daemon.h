@@ -5,8 +5,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "hostlist/hostlist.h"
 #include "net/key.h"
+#include "rdzv/machine.h"
 #include "store/server.h"
 
 #include <stdbool.h>
@@ -17,10 +17,8 @@ struct daemon;
 
 struct daemon_cfg {
     const char *job_id;              /* NULL: standing, no job of its own; all below is borrowed for good */
-    int nnodes;
-    int max_restarts;
-    uint64_t rdzv_timeout_ns;        /* from the start until all nodes must be here */
-    const struct hostlist *nodes;    /* names for messages; may be fewer than nnodes */
+    struct rdzv_cfg rdzv;            /* of the round machine */
+    uint64_t heartbeat_ns;           /* an agent that says nothing for this long is lost */
     int listen_fd;                   /* taken */
     uint16_t port;                   /* where it listens */
     int host_fd;                     /* taken: socketpair to the host's agent, -1 when standing */

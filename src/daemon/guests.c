@@ -1,6 +1,8 @@
 /* The agents: from their links to the machine's events, and from its actions to messages. */
 #include "daemon/inner.h"
 
+#include "base/io.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,7 @@ enum {
     EXTRA_GUESTS = 256, /* links beyond the job's nodes */
     MAX_TRIES = 4,      /* connections that one guest may try at once */
     HELLO_MS = 10000,   /* time for hello and TLS */
+    SUCCESSORS = 8,     /* nodes that may take a lost daemon's place */
 };
 
 struct accepting {
@@ -49,28 +52,50 @@ static void guest_free(struct guest *g, bool bye)
     free(g);
 }
 
+/* Where a node may look for the daemon that comes after this one. */
+static void add_addrs(struct daemon *d, struct dd_strv *out)
+{
+    char text[NET_ADDR_TEXT];
+    for (int k = 0; k <= SUCCESSORS; k++) {
+        int id = rdzv_id_of_rank(d->machine, k);
+        const struct guest *g = id < 0 ? NULL : d->by_id[id];
+        if (g == NULL)
+            break;
+        const struct net_addr *peer = link_peer(g->link);
+        (void)dd_strv_push(out, peer->len > 0 ? net_addr_host(peer, text) : "");
+    }
+}
+
 static void send_plan(struct guest *g)
 {
     DD_AUTO(plan) struct plan p = {0};
     DD_AUTO(buf) struct dd_buf sizes = DD_BUF_INIT(MSG_MAX_BYTES / 2);
+    DD_AUTO(buf) struct dd_buf members = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     int rc = rdzv_plan(g->daemon->machine, g->id, &p);
     if (rc == 0)
         rc = plan_sizes_format(&sizes, p.sizes, p.nnodes);
+    if (rc == 0)
+        rc = rdzv_members_format(&members, rdzv_planned(g->daemon->machine));
     if (rc < 0) {
         dd_log(g->daemon->cfg.log, DD_LOG_ERR, "cannot make the plan of %s: %s", g->name,
                strerror(-rc));
         return;
     }
+    struct msg out = {.type = MSG_PLAN};
+    add_addrs(g->daemon, &out.addrs);
     char *text = (char *)(uintptr_t)dd_buf_str(&sizes);
-    guest_send(g, &(struct msg){.type = MSG_PLAN,
-                                .round = p.round,
-                                .node_rank = p.node_rank,
-                                .restart_count = p.restart_count,
-                                .max_restarts = p.max_restarts,
-                                .master_port = p.master_port,
-                                .addr = p.master_addr,
-                                .sizes = text,
-                                .nodes = p.nodes});
+    char *who = (char *)(uintptr_t)dd_buf_str(&members);
+    out.round = p.round;
+    out.node_rank = p.node_rank;
+    out.restart_count = p.restart_count;
+    out.max_restarts = p.max_restarts;
+    out.master_port = p.master_port;
+    out.addr = p.master_addr;
+    out.sizes = text;
+    out.nodes = p.nodes;
+    out.members = who;
+    guest_send(g, &out);
+    dd_strv_done(&out.addrs);
 }
 
 static void send_finish(struct guest *g, bool report)
@@ -96,6 +121,12 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
         break;
     case RDZV_SEND_PLAN:
         send_plan(g);
+        break;
+    case RDZV_SEND_LOOK:
+        guest_send(g, &(struct msg){.type = MSG_LOOK});
+        break;
+    case RDZV_SEND_COMMIT:
+        guest_send(g, &(struct msg){.type = MSG_COMMIT, .round = rdzv_round(d->machine)});
         break;
     case RDZV_SEND_STOP:
         guest_send(g, &(struct msg){.type = MSG_STOP,
@@ -148,6 +179,14 @@ static void on_join(struct guest *g, const struct msg *m)
         guest_free(g, true);
         return;
     }
+    DD_AUTO(rdzv_members) struct rdzv_members committed = RDZV_MEMBERS_NONE;
+    DD_AUTO(rdzv_members) struct rdzv_members planned = RDZV_MEMBERS_NONE;
+    struct dd_err err = {0};
+    if (rdzv_members_parse(&committed, m->committed, &err) < 0 ||
+        rdzv_members_parse(&planned, m->members, &err) < 0) {
+        dd_log(d->cfg.log, DD_LOG_WARN, "a message of %s is not understood: %s", g->name, err.text);
+        return;
+    }
     if (take_addrs(g, &m->addrs) < 0)
         return;
     g->id = d->free_ids[--d->nfree];
@@ -158,6 +197,10 @@ static void on_join(struct guest *g, const struct msg *m)
                                         .id = g->id,
                                         .index = (int)m->index,
                                         .nnodes = (int)m->nnodes,
+                                        .min_nodes = (int)m->min_nodes,
+                                        .epoch = m->epoch,
+                                        .committed = &committed,
+                                        .planned = &planned,
                                         .slots = (int)m->slots,
                                         .name = g->name,
                                         .addr = m->addr,
@@ -185,6 +228,9 @@ static void on_message(struct guest *g, const struct msg *m)
     case MSG_SIGNAL_REQUEST:
         guests_announce(g, (int)m->signal);
         return;
+    case MSG_STARTED:
+        e.kind = RDZV_STARTED;
+        break;
     case MSG_EXIT:
         e.kind = RDZV_EXIT;
         break;
@@ -197,6 +243,8 @@ static void on_message(struct guest *g, const struct msg *m)
     case MSG_STATUS:
     case MSG_REFUSE:
     case MSG_PLAN:
+    case MSG_LOOK:
+    case MSG_COMMIT:
     case MSG_STOP:
     case MSG_FINISH:
     case MSG_SIGNAL:
@@ -234,9 +282,12 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     (void)snprintf(text, sizeof(text), "%s",
                    g->is_host ? "its ddrun ended" : (clean ? "it left the job" : why));
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", g->name, clean, why);
+    bool was_host = g->is_host;
     guest_free(g, false);
-    if (id >= 0)
-        daemon_step(d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .text = text});
+    if (was_host && rdzv_may_go_on(d->machine, dd_now_ns()))
+        daemon_over(d, 1); /* dies with its node; another node takes its place */
+    else if (id >= 0)
+        daemon_step(d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = text});
 }
 
 static void guest_new(struct daemon *d, struct link *link, bool is_host)
@@ -253,6 +304,7 @@ static void guest_new(struct daemon *d, struct link *link, bool is_host)
     LIST_INSERT_HEAD(&d->guests, g, entry);
     d->nguests++;
     link_set_cb(link, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = g});
+    (void)link_set_heartbeat(link, (unsigned)(d->cfg.heartbeat_ns / DD_NS_PER_MS));
 }
 
 static void accepting_free(struct accepting *p)
@@ -282,8 +334,8 @@ void guests_accept(struct daemon *d, int fd)
                                         .log = d->cfg.log,
                                         .timeout_ms = HELLO_MS,
                                         .shared = &d->shared};
-    bool room = d->nguests < d->cfg.nnodes + EXTRA_GUESTS &&
-                d->naccepting < MAX_TRIES * d->cfg.nnodes + EXTRA_GUESTS;
+    bool room = d->nguests < d->capacity + EXTRA_GUESTS &&
+                d->naccepting < MAX_TRIES * d->capacity + EXTRA_GUESTS;
     struct accepting *p = room ? calloc(1, sizeof(*p)) : NULL;
     if (p == NULL) {
         close(fd);

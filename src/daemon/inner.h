@@ -36,7 +36,8 @@ struct daemon {
     struct store_server *store;
     struct rdzv *machine; /* NULL when standing */
     struct guest_list guests;
-    struct guest **by_id; /* [nnodes] */
+    struct guest **by_id; /* [capacity] */
+    int capacity;  /* agents at once */
     int *free_ids;        /* stack of ids that nobody has */
     int nfree;
     int nguests;
@@ -45,7 +46,7 @@ struct daemon {
     struct link_shared shared;
     struct admission *admission;
     uint64_t announced_ns[ANNOUNCED];
-    struct event *progress, *deadline, *stop, *end;
+    struct event *progress, *timer, *stop, *end;
     uint64_t start_ns;
     int over_code;
     bool started; /* a round has begun, or the time for it is over: nobody else will come */
@@ -71,6 +72,7 @@ void admission_guest_gone(struct admission *a, const struct guest *g);
 void admission_free(struct admission *a); /* after the store server: its connections are gone then */
 
 /* daemon.c */
+void daemon_over(struct daemon *d, int code); /* now, whoever is still here */
 void daemon_step(struct daemon *d, const struct rdzv_event *e);
 
 #endif

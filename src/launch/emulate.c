@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { BAD_INPUT = 2 };
+
 void emulate_addr(const struct emulate *e, int index, char out[32])
 {
     /* 127.64.0.0 to 127.127.255.255, 1024 addresses a job: clear of 127.0.0.1 and 127.0.1.1 */
@@ -62,14 +64,14 @@ static void signal_all(const pid_t *pids, int n, int sig)
 }
 
 /* Takes the exits that are there; returns how many nodes still run. */
-static int reap(pid_t *pids, int n, int *code)
+static int reap(pid_t *pids, int n, bool go_on, int *code)
 {
     int left = 0;
     for (int i = 0; i < n; i++) {
         int status;
         if (pids[i] > 0 && waitpid(pids[i], &status, WNOHANG) == pids[i]) {
             pids[i] = 0;
-            if (*code == 0)
+            if (*code == 0 || go_on)
                 *code = exit_code(status);
         }
         left += pids[i] > 0;
@@ -113,11 +115,11 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
         code = 1;
     }
     bool told = false;
-    while (reap(pids, e->nnodes, &code) > 0) {
+    while (reap(pids, e->nnodes, e->go_on, &code) > 0) {
         siginfo_t si;
         /* One has failed, perhaps before the others could know; or the host is gone, and with it
          * the daemon. Either way nobody waits for anything any more. */
-        if (!told && (code != 0 || pids[0] == 0)) {
+        if (!told && (code == BAD_INPUT || (!e->go_on && (code != 0 || pids[0] == 0)))) {
             signal_all(pids, e->nnodes, SIGTERM);
             told = true;
         }

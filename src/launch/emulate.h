@@ -13,6 +13,7 @@ struct emulate {
     int nnodes;
     uint64_t random; /* makes job name, addresses and secret */
     uint64_t secret[2];
+    bool go_on; /* the others may go on without a node that has failed */
 };
 
 /* The allocation of one simulated node. Gives *ret. */
@@ -21,7 +22,8 @@ int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct
 void emulate_addr(const struct emulate *e, int index, char out[32]);
 
 /* Runs node(arg, index) in a process of its own for each index, passes signals on, and waits for
- * all; once one has failed, the others get SIGTERM. The first exit code that is not 0, or 0. */
+ * all. Once one has failed, the others get SIGTERM, unless they may go on. The first exit code that
+ * is not 0, or 0; where the others may go on, that of the node that ended last. */
 int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void *arg,
                 const struct dd_log *log);
 

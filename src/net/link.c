@@ -1,5 +1,6 @@
 #include "net/link.h"
 
+#include "base/io.h"
 #include "net/hello.h"
 #include "net/link_inner.h"
 #include "net/tls_inner.h"
@@ -20,6 +21,9 @@ struct link {
     struct bufferevent *bev;
     struct link_cb cb;
     struct event *bye_timer; /* set: link_bye() was called */
+    struct event *beat;      /* NULL: no heartbeat */
+    unsigned beat_ms;
+    uint64_t heard_ns, beaten_ns; /* when the peer said something, when we did */
     unsigned depth;          /* callbacks under way */
     bool closed;             /* on_close was called */
     bool freed;              /* dies when depth is 0 */
@@ -72,6 +76,8 @@ static void destroy(struct link *l)
 {
     if (l->bye_timer != NULL)
         event_free(l->bye_timer);
+    if (l->beat != NULL)
+        event_free(l->beat);
     bufferevent_free(l->bev);
     free(l);
 }
@@ -81,6 +87,8 @@ void link_free(struct link *l)
     if (l == NULL)
         return;
     l->freed = true;
+    if (l->beat != NULL)
+        (void)event_del(l->beat);
     (void)bufferevent_disable(l->bev, EV_READ | EV_WRITE);
     bufferevent_setcb(l->bev, NULL, NULL, NULL, NULL);
     if (l->depth == 0)
@@ -109,6 +117,8 @@ static void close_link(struct link *l, bool clean, const char *why)
     if (!is_live(l))
         return;
     l->closed = true;
+    if (l->beat != NULL)
+        (void)event_del(l->beat);
     (void)bufferevent_disable(l->bev, EV_READ | EV_WRITE);
     bufferevent_setcb(l->bev, NULL, NULL, NULL, NULL);
     if (l->cb.on_close != NULL)
@@ -147,6 +157,7 @@ static void on_readable(struct bufferevent *bev, void *arg)
 {
     struct link *l = arg;
     (void)bev;
+    l->heard_ns = dd_now_ns();
     enter(l);
     while (is_live(l) && take_frame(l))
         ;
@@ -164,6 +175,40 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     enter(l);
     close_link(l, false, why);
     leave(l);
+}
+
+/* A tick that comes late says that this process stood still (a suspended job): the peer may have
+ * spoken meanwhile, or stood still as well. */
+static void on_beat(evutil_socket_t fd, short what, void *arg)
+{
+    struct link *l = arg;
+    uint64_t now = dd_now_ns();
+    uint64_t silence = l->beat_ms * DD_NS_PER_MS;
+    char why[96];
+    (void)fd;
+    (void)what;
+    if (now - l->beaten_ns > silence * 2 / 3)
+        l->heard_ns = now;
+    l->beaten_ns = now;
+    if (now - l->heard_ns <= silence) {
+        (void)link_send(l, FRAME_PING, "", 0);
+        return;
+    }
+    (void)snprintf(why, sizeof(why), "it has said nothing for %.1f s", (double)(now - l->heard_ns) / 1e9);
+    enter(l);
+    close_link(l, false, why);
+    leave(l);
+}
+
+int link_set_heartbeat(struct link *l, unsigned ms)
+{
+    const unsigned third = ms / 3;
+    struct timeval t = {.tv_sec = third / 1000, .tv_usec = (suseconds_t)(third % 1000) * 1000};
+    if (l->beat == NULL)
+        l->beat = event_new(bufferevent_get_base(l->bev), -1, EV_PERSIST, on_beat, l);
+    l->beat_ms = ms;
+    l->heard_ns = l->beaten_ns = dd_now_ns();
+    return l->beat == NULL || event_add(l->beat, &t) < 0 ? -ENOMEM : 0;
 }
 
 static void learn_addresses(struct link *l)

@@ -34,6 +34,9 @@ void link_set_cb(struct link *l, const struct link_cb *cb);
 /* The longest frame that is taken and sent; LINK_FRAME_MAX at first, at most FRAME_MAX. */
 enum { LINK_FRAME_MAX = 1 << 20 };
 void link_set_max(struct link *l, uint32_t max);
+/* From now on the peer hears from us at least every ms / 3, and is taken for dead (on_close) when it
+ * has said nothing for ms. Time in which this process itself stood still does not count. */
+int link_set_heartbeat(struct link *l, unsigned ms);
 /* Queues one frame. -ENOBUFS when the peer reads so slowly that the high-water mark (FRAME_MAX * 2)
  * is passed: the caller should close. -EMSGSIZE: longer than the maximum. -EPIPE: the link is dead
  * already. */

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/sig.h"
+#include "rdzv/machine_inner.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,46 +13,45 @@
 
 enum { BAD_INPUT = 2 }; /* exit code when a node cannot start what the user asked for */
 
-struct member {
-    bool here;  /* joined and not lost */
-    bool done;  /* its workers of the current round are gone, or were never started */
-    int index;  /* -1 until assigned */
-    int slots;
-    char *name;
-    char *addr;
-};
+static int consider(struct rdzv *m, uint64_t now);
 
-struct rdzv {
-    struct rdzv_cfg cfg;
-    enum rdzv_state state;
-    int round;
-    int restarts; /* used up */
-    int here;     /* members with .here */
-    int running;  /* members of the round with workers left */
-    bool failed;  /* this round has seen a failure */
-    bool end;     /* no further round, whatever the budget says */
-    int told;     /* agents that have been sent FINISH */
-    int code;
-    char text[400];
-    struct member *members; /* [nnodes] by id */
-    int *order;             /* [nnodes] id by node rank, once a round is made */
-    char *names;            /* of the round's nodes, folded */
-    struct rdzv_action *actions;
-    size_t nactions, next, cap;
-};
+static bool elastic(const struct rdzv *m)
+{
+    return m->cfg.min_nodes < m->cfg.max_nodes || m->cfg.expected > m->cfg.max_nodes;
+}
 
-int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg)
+int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now)
 {
     struct rdzv *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return -ENOMEM;
     m->cfg = *cfg;
-    m->members = calloc((size_t)cfg->nnodes, sizeof(*m->members));
-    m->order = calloc((size_t)cfg->nnodes, sizeof(*m->order));
-    if (m->members == NULL || m->order == NULL) {
+    if (m->cfg.expected <= 0)
+        m->cfg.expected = cfg->max_nodes;
+    if (m->cfg.capacity < m->cfg.expected || m->cfg.capacity < cfg->max_nodes)
+        m->cfg.capacity = m->cfg.expected > cfg->max_nodes ? m->cfg.expected : cfg->max_nodes;
+    size_t n = (size_t)m->cfg.capacity;
+    if (m->cfg.capacity < 1 || m->cfg.capacity > PLAN_MAX_NODES) {
+        free(m);
+        return -EINVAL;
+    }
+    m->planned = m->base = RDZV_MEMBERS_NONE;
+    m->members = calloc(n, sizeof(*m->members));
+    m->by_index = calloc(n, sizeof(*m->by_index));
+    m->losses = calloc(n, sizeof(*m->losses));
+    m->excluded = calloc(n, sizeof(*m->excluded));
+    m->order = calloc(n, sizeof(*m->order));
+    if (cfg->restart_window_ns > 0)
+        m->spent = calloc((size_t)cfg->max_restarts + 1, sizeof(*m->spent));
+    if (m->members == NULL || m->by_index == NULL || m->losses == NULL || m->excluded == NULL ||
+        m->order == NULL || (cfg->restart_window_ns > 0 && m->spent == NULL)) {
         rdzv_free(m);
         return -ENOMEM;
     }
+    for (size_t i = 0; i < n; i++)
+        m->by_index[i] = -1;
+    m->deadline = now + (cfg->epoch > 0 ? cfg->rejoin_ns : cfg->join_ns);
+    m->last_call = RDZV_NEVER;
     *ret = m;
     return 0;
 }
@@ -60,12 +60,20 @@ void rdzv_free(struct rdzv *m)
 {
     if (m == NULL)
         return;
-    for (int i = 0; m->members != NULL && i < m->cfg.nnodes; i++) {
+    for (int i = 0; m->members != NULL && i < m->cfg.capacity; i++) {
         free(m->members[i].name);
         free(m->members[i].addr);
     }
+    for (int i = 0; i < m->nknown; i++)
+        rdzv_members_clear(&m->known[i]);
+    rdzv_members_clear(&m->planned);
+    rdzv_members_clear(&m->base);
     free(m->members);
+    free(m->by_index);
+    free(m->losses);
+    free(m->excluded);
     free(m->order);
+    free(m->spent);
     free(m->names);
     free(m->actions);
     free(m);
@@ -98,9 +106,10 @@ bool rdzv_next_action(struct rdzv *m, struct rdzv_action *ret)
     return true;
 }
 
-__attribute__((format(printf, 3, 4))) static int refuse(struct rdzv *m, int id, const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static int say(struct rdzv *m, enum rdzv_action_kind kind, int id,
+                                                     const char *fmt, ...)
 {
-    struct rdzv_action *a = act(m, RDZV_SEND_REFUSE, id);
+    struct rdzv_action *a = act(m, kind, id);
     if (a == NULL)
         return -ENOMEM;
     va_list ap;
@@ -108,6 +117,23 @@ __attribute__((format(printf, 3, 4))) static int refuse(struct rdzv *m, int id, 
     (void)vsnprintf(a->text, sizeof(a->text), fmt, ap);
     va_end(ap);
     return 0;
+}
+
+#define refuse(m, id, ...) say(m, RDZV_SEND_REFUSE, id, __VA_ARGS__)
+
+/* Who tells the user: the living member with the lowest rank, else any. */
+static int speaker(const struct rdzv *m)
+{
+    for (int k = 0; k < m->norder; k++)
+        if (m->order[k] >= 0)
+            return m->order[k];
+    for (int index = 0; index < m->cfg.capacity; index++)
+        if (m->by_index[index] >= 0)
+            return m->by_index[index];
+    for (int id = 0; id < m->cfg.capacity; id++)
+        if (m->members[id].here)
+            return id;
+    return -1;
 }
 
 /* ---- how it ends ----------------------------------------------------------------------------- */
@@ -125,34 +151,52 @@ __attribute__((format(printf, 3, 4))) static void fail(struct rdzv *m, int code,
     va_end(ap);
 }
 
-static const char *member_name(const struct rdzv *m, int id)
+/* What follows from the first cause, or is one. */
+__attribute__((format(printf, 2, 3))) static void fail_also(struct rdzv *m, const char *fmt, ...)
+{
+    size_t n = m->failed ? strnlen(m->text, sizeof(m->text) / 2) : 0;
+    va_list ap;
+    if (!m->failed)
+        m->code = 1;
+    m->failed = true;
+    if (n > 0)
+        n += (size_t)snprintf(m->text + n, sizeof(m->text) - n, "; ");
+    va_start(ap, fmt);
+    (void)vsnprintf(m->text + n, sizeof(m->text) - n, fmt, ap);
+    va_end(ap);
+}
+
+const char *rdzv_member_name(const struct rdzv *m, int id)
 {
     const struct member *p = &m->members[id];
     return p->name != NULL && p->name[0] != '\0' ? p->name : "?";
 }
 
+static int send_finish(struct rdzv *m, int id, bool report)
+{
+    struct rdzv_action *a = act(m, RDZV_SEND_FINISH, id);
+    if (a == NULL)
+        return -ENOMEM;
+    a->report = report;
+    m->told++;
+    return 0;
+}
+
 static int finish(struct rdzv *m)
 {
+    int first = speaker(m);
+    int rc = first < 0 ? 0 : send_finish(m, first, true);
     m->state = RDZV_FINISHED;
-    bool told = false; /* the living member with the lowest rank tells the user */
-    for (int k = 0; k < m->cfg.nnodes; k++) {
-        int id = m->order[k];
-        if (!m->members[id].here)
-            continue;
-        struct rdzv_action *a = act(m, RDZV_SEND_FINISH, id);
-        if (a == NULL)
-            return -ENOMEM;
-        a->report = !told;
-        told = true;
-        m->told++;
-    }
-    return 0;
+    for (int id = 0; id < m->cfg.capacity && rc == 0; id++)
+        if (m->members[id].here && id != first)
+            rc = send_finish(m, id, false);
+    return rc;
 }
 
 static int send_stop(struct rdzv *m, int sig)
 {
     m->state = RDZV_STOPPING;
-    for (int id = 0; id < m->cfg.nnodes; id++) {
+    for (int id = 0; id < m->cfg.capacity; id++) {
         if (!m->members[id].here || m->members[id].done)
             continue;
         struct rdzv_action *a = act(m, RDZV_SEND_STOP, id);
@@ -170,8 +214,8 @@ static int fold_names(struct rdzv *m)
     DD_AUTO(hostlist) struct hostlist *h = NULL;
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 24);
     int rc = hostlist_new(&h);
-    for (int k = 0; k < m->cfg.nnodes && rc == 0; k++)
-        rc = hostlist_push(h, member_name(m, m->order[k]));
+    for (int k = 0; k < m->norder && rc == 0; k++)
+        rc = hostlist_push(h, rdzv_member_name(m, m->order[k]));
     if (rc == 0)
         rc = hostlist_fold(h, &out);
     if (rc < 0)
@@ -183,15 +227,22 @@ static int fold_names(struct rdzv *m)
 
 static int start_round(struct rdzv *m)
 {
-    int rc = fold_names(m);
+    int rc = rdzv_choose(m);
+    if (rc == 0)
+        rc = fold_names(m);
     if (rc < 0)
         return rc;
+    if (m->base.epoch < 0 && m->nknown == 0) /* the first of all: nobody goes on without its majority */
+        rc = rdzv_members_copy(&m->base, &m->planned);
+    if (rc < 0)
+        return rc;
+    m->begun = true;
     m->state = RDZV_RUNNING;
-    m->failed = false;
+    m->failed = m->lost_part = m->regroup = m->committed = false;
     m->running = 0;
-    for (int k = 0; k < m->cfg.nnodes; k++) {
+    for (int k = 0; k < m->norder; k++) {
         struct member *p = &m->members[m->order[k]];
-        p->done = false;
+        p->done = p->started = false;
         m->running++;
         if (act(m, RDZV_SEND_PLAN, m->order[k]) == NULL)
             return -ENOMEM;
@@ -199,69 +250,191 @@ static int start_round(struct rdzv *m)
     return 0;
 }
 
-struct unplaced {
-    const char *name;
-    int id;
-};
-
-/* By name, numbers in it as numbers: node2 before node10. */
-static int by_name(const void *a, const void *b)
+int rdzv_wanted(const struct rdzv *m)
 {
-    const struct unplaced *x = a;
-    const struct unplaced *y = b;
-    int c = strverscmp(x->name, y->name);
-    return c != 0 ? c : x->id - y->id;
+    int most = m->cfg.expected < m->cfg.max_nodes ? m->cfg.expected : m->cfg.max_nodes;
+    if (m->begun)
+        return m->cfg.min_nodes; /* a round ended: whoever is left goes on at once */
+    for (int i = 0; i < m->nknown; i++) { /* a daemon was lost, and its node with it, if that is not ours */
+        most = m->known[i].tie == m->cfg.tie ? m->known[i].n : m->known[i].n - 1;
+        most = most > m->cfg.min_nodes ? most : m->cfg.min_nodes;
+    }
+    return most;
 }
 
-/* Gives the members that came without an index the free places, in the order of their names. */
-static int place_members(struct rdzv *m)
+static int give_up_gathering(struct rdzv *m)
 {
-    size_t total = (size_t)m->cfg.nnodes;
-    DD_AUTO(free) struct unplaced *todo = calloc(total, sizeof(*todo));
-    if (todo == NULL)
-        return -ENOMEM;
-    size_t n = 0;
-    for (int k = 0; k < m->cfg.nnodes; k++)
-        m->order[k] = -1;
-    for (int id = 0; id < m->cfg.nnodes; id++)
-        if (m->members[id].index >= 0)
-            m->order[m->members[id].index] = id;
+    DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
+    int fit = rdzv_fit(m);
+    if (m->begun || m->nknown > 0) {
+        if (!rdzv_quorum(m))
+            fail_also(m, "%d of the nodes of the last round can be reached, not more than half of them; the others may go on "
+                      "without these", fit);
         else
-            todo[n++] = (struct unplaced){member_name(m, id), id};
-    qsort(todo, n, sizeof(*todo), by_name);
-    for (int k = 0, next = 0; k < m->cfg.nnodes; k++)
-        if (m->order[k] < 0) {
-            m->order[k] = todo[next++].id;
-            m->members[m->order[k]].index = k;
+            fail_also(m, "%d of at least %d nodes are left", fit, m->cfg.min_nodes);
+        return finish(m);
+    }
+    int rc = rdzv_missing(m, &missing);
+    const char *names = dd_buf_str(&missing);
+    fail_also(m, "only %d of %d nodes came in time; missing: %.250s", m->here, rdzv_wanted(m),
+              rc < 0 || names == NULL ? "?" : names);
+    return rc < 0 ? rc : finish(m);
+}
+
+/* ---- a round ends ---------------------------------------------------------------------------- */
+
+static bool budget_left(const struct rdzv *m, uint64_t now)
+{
+    if (m->spent == NULL || m->restarts < m->cfg.max_restarts)
+        return m->restarts < m->cfg.max_restarts;
+    if (m->cfg.max_restarts == 0)
+        return false;
+    uint64_t oldest = m->spent[m->restarts % m->cfg.max_restarts];
+    return now - oldest >= m->cfg.restart_window_ns;
+}
+
+static void spend(struct rdzv *m, uint64_t now)
+{
+    if (m->spent != NULL)
+        m->spent[m->restarts % m->cfg.max_restarts] = now;
+    m->restarts++;
+}
+
+/* The round of a lost daemon costs what a failure does, unless nodes may be lost. */
+static int go(struct rdzv *m, uint64_t now)
+{
+    if (m->cfg.epoch > 0 && !m->begun && !elastic(m)) {
+        if (!budget_left(m, now)) {
+            fail_also(m, "the daemon was lost, and no restart is left");
+            return finish(m);
         }
-    return 0;
+        spend(m, now);
+    }
+    return start_round(m);
+}
+
+/* While gathering: are these enough? */
+static int consider(struct rdzv *m, uint64_t now)
+{
+    int fit = rdzv_fit(m);
+    bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
+    if (enough && (fit >= rdzv_wanted(m) || now >= m->deadline ||
+                   (m->last_call != RDZV_NEVER && now >= m->last_call)))
+        return go(m, now);
+    if (!enough)
+        m->last_call = RDZV_NEVER;
+    else if (m->last_call == RDZV_NEVER)
+        m->last_call = now + m->cfg.last_call_ns;
+    return now >= m->deadline ? give_up_gathering(m) : 0;
+}
+
+uint64_t rdzv_timer(const struct rdzv *m)
+{
+    if (m->state != RDZV_GATHERING)
+        return RDZV_NEVER;
+    return m->last_call < m->deadline ? m->last_call : m->deadline;
+}
+
+static int tell_restart(struct rdzv *m)
+{
+    int id = speaker(m);
+    int left = rdzv_fit(m);
+    if (id < 0)
+        return 0;
+    if (!m->failed)
+        return say(m, RDZV_SEND_NOTE, id, "starting all workers again with more nodes");
+    if (left < m->cfg.min_nodes || !rdzv_quorum(m))
+        return say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for it to come back", m->text,
+                   (double)m->cfg.rejoin_ns / 1e9);
+    if (m->lost_part && elastic(m))
+        return say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again on %d nodes", m->text,
+                   left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
+    return say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again (%d of %d)", m->text,
+               m->restarts, m->cfg.max_restarts);
+}
+
+/* Too few are here to go on: the others may have. */
+static int look_around(struct rdzv *m)
+{
+    int id = m->by_index[m->cfg.tie];
+    if (id < 0 || rdzv_quorum(m))
+        return 0;
+    return act(m, RDZV_SEND_LOOK, id) == NULL ? -ENOMEM : 0;
+}
+
+/* The loss of a node costs an elastic job nothing, a failure one of its restarts. */
+static int round_over(struct rdzv *m, uint64_t now)
+{
+    if (m->end || !(m->failed || m->regroup))
+        return finish(m);
+    if (m->failed && !(m->lost_part && elastic(m))) {
+        if (!budget_left(m, now))
+            return finish(m);
+        spend(m, now);
+    }
+    int rc = tell_restart(m);
+    if (rc < 0 || act(m, RDZV_DROP_STORE, -1) == NULL)
+        return -ENOMEM;
+    m->round++;
+    m->state = RDZV_GATHERING;
+    m->deadline = now + m->cfg.rejoin_ns;
+    m->last_call = RDZV_NEVER;
+    rc = look_around(m);
+    return rc < 0 ? rc : consider(m, now);
+}
+
+static int member_done(struct rdzv *m, int id, uint64_t now)
+{
+    struct member *p = &m->members[id];
+    if (!p->part || p->done)
+        return 0;
+    p->done = true;
+    return --m->running > 0 ? 0 : round_over(m, now);
 }
 
 /* ---- event handlers, one per cell of the table below ------------------------------------------- */
 
-static int on_stop_early(struct rdzv *m, const struct rdzv_event *e)
+static int on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
+    (void)now;
+    m->failed = false; /* what the last round ended with matters no more */
     fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
-    for (int id = 0, k = 0; id < m->cfg.nnodes; id++)
-        m->order[k++] = id;
     return finish(m);
 }
 
-static int on_join(struct rdzv *m, const struct rdzv_event *e)
+/* Others have gone on under a later daemon: this one must not, and cannot. */
+static int deposed(struct rdzv *m, const struct rdzv_event *e)
+{
+    int rc = refuse(m, e->id, "another daemon has taken this job over");
+    if (rc < 0 || m->state != RDZV_GATHERING || rdzv_quorum(m))
+        return rc;
+    fail_also(m, "another daemon has taken this job over");
+    return finish(m);
+}
+
+static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
+{
+    *ret_ok = false;
+    if (e->nnodes != m->cfg.max_nodes || (e->min_nodes > 0 && e->min_nodes != m->cfg.min_nodes))
+        return refuse(m, e->id, "%s expects %d nodes, but the first node of this job expects %d; give all the same --nnodes",
+                      e->name, e->nnodes != m->cfg.max_nodes ? e->nnodes : e->min_nodes,
+                      e->nnodes != m->cfg.max_nodes ? m->cfg.max_nodes : m->cfg.min_nodes);
+    if (e->index >= m->cfg.capacity)
+        return refuse(m, e->id, "%s says it is node %d, but there are only nodes 0 to %d", e->name,
+                      e->index, m->cfg.capacity - 1);
+    if (e->index >= 0 && m->by_index[e->index] >= 0)
+        return refuse(m, e->id, "node %d is already here (%s), so %s cannot be it too; give each node its own --node-rank",
+                      e->index, rdzv_member_name(m, m->by_index[e->index]), e->name);
+    if (e->epoch > m->cfg.epoch || (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
+        (e->committed != NULL && e->committed->epoch > m->cfg.epoch))
+        return deposed(m, e);
+    *ret_ok = true;
+    return 0;
+}
+
+static int add_member(struct rdzv *m, const struct rdzv_event *e)
 {
     struct member *p = &m->members[e->id];
-    if (p->here)
-        return -EINVAL;
-    if (e->nnodes != m->cfg.nnodes)
-        return refuse(m, e->id, "%s expects %d nodes, but the first node of this job expects %d; give all the same --nnodes",
-                      e->name, e->nnodes, m->cfg.nnodes);
-    if (e->index >= m->cfg.nnodes)
-        return refuse(m, e->id, "%s says it is node %d, but there are only nodes 0 to %d", e->name,
-                      e->index, m->cfg.nnodes - 1);
-    for (int i = 0; e->index >= 0 && i < m->cfg.nnodes; i++)
-        if (m->members[i].here && m->members[i].index == e->index)
-            return refuse(m, e->id, "node %d is already here (%s), so %s cannot be it too; give each node its own --node-rank",
-                          e->index, member_name(m, i), e->name);
     char *name = strdup(e->name);
     char *addr = strdup(e->addr);
     if (name == NULL || addr == NULL) {
@@ -273,122 +446,218 @@ static int on_join(struct rdzv *m, const struct rdzv_event *e)
     free(p->addr);
     *p = (struct member){.here = true, .done = true, .index = e->index, .slots = e->slots,
                          .name = name, .addr = addr};
+    if (e->index >= 0)
+        m->by_index[e->index] = e->id;
     m->here++;
-    if (e->text != NULL && e->text[0] != '\0')
-        return on_stop_early(m, e); /* it cannot run workers: nobody shall start any */
-    if (m->here < m->cfg.nnodes)
-        return 0;
-    int rc = place_members(m);
-    return rc < 0 ? rc : start_round(m);
-}
-
-/* Whoever comes after an early end is told how it ended. */
-static int on_join_after(struct rdzv *m, const struct rdzv_event *e)
-{
-    m->told++;
-    return act(m, RDZV_SEND_FINISH, e->id) == NULL ? -ENOMEM : 0;
-}
-
-static int on_late_join(struct rdzv *m, const struct rdzv_event *e)
-{
-    return refuse(m, e->id, "this job has already started with all its %d nodes", m->cfg.nnodes);
-}
-
-static int on_lost_early(struct rdzv *m, const struct rdzv_event *e)
-{
-    m->members[e->id].here = false; /* it may come back until the time is over */
-    m->here--;
     return 0;
 }
 
-static int on_deadline(struct rdzv *m, const struct rdzv_event *e)
+/* It stays, but no round takes it any more. */
+static int leave_out(struct rdzv *m, int id, const char *why)
 {
-    (void)e;
-    DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
-    int rc = rdzv_missing(m, &missing);
-    if (rc < 0)
-        return rc;
-    const char *names = dd_buf_str(&missing);
-    fail(m, 1, "only %d of %d nodes came in time; missing: %.250s%s", m->here, m->cfg.nnodes,
-         names == NULL ? "?" : names, e->text);
-    for (int id = 0, k = 0; id < m->cfg.nnodes; id++)
-        m->order[k++] = id;
+    struct member *p = &m->members[id];
+    if (p->unfit)
+        return 0;
+    p->unfit = true;
+    if (p->index >= 0)
+        m->excluded[p->index] = true;
+    int to = speaker(m);
+    return say(m, RDZV_SEND_NOTE, to, "%s is left out: %.300s", rdzv_member_name(m, id), why);
+}
+
+static bool said(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
+
+/* With a node too few for good there is nothing to wait for. */
+static int check_left_out(struct rdzv *m, const char *name, const char *why)
+{
+    int out = 0;
+    for (int id = 0; id < m->cfg.capacity; id++)
+        out += m->members[id].here && m->members[id].unfit;
+    if (m->cfg.expected - out >= m->cfg.min_nodes)
+        return 0;
+    fail(m, 1, "%s cannot take part: %.300s", name, why);
     return finish(m);
 }
 
-static int round_over(struct rdzv *m)
+static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
 {
-    if (!m->failed)
-        return finish(m);
-    if (m->end || m->restarts >= m->cfg.max_restarts)
-        return finish(m);
-    m->restarts++;
-    m->round++;
-    struct rdzv_action *note = act(m, RDZV_SEND_NOTE, m->order[0]);
-    if (note == NULL)
-        return -ENOMEM;
-    (void)snprintf(note->text, sizeof(note->text), "%.300s; starting all workers again (%d of %d)",
-                   m->text, m->restarts, m->cfg.max_restarts);
-    if (act(m, RDZV_DROP_STORE, -1) == NULL)
-        return -ENOMEM;
-    return start_round(m);
+    *ret_in = false;
+    if (m->members[e->id].here)
+        return -EINVAL;
+    int rc = check_join(m, e, ret_in);
+    if (rc < 0 || !*ret_in)
+        return rc;
+    rc = add_member(m, e);
+    if (rc == 0 && e->index >= 0 && m->excluded[e->index])
+        rc = leave_out(m, e->id, "it was left out before");
+    if (rc == 0 && said(e->unfit))
+        rc = leave_out(m, e->id, e->unfit);
+    return rc;
 }
 
-static int member_done(struct rdzv *m, int id)
+static int on_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    bool in;
+    int rc = join(m, e, &in);
+    if (rc < 0 || !in)
+        return rc;
+    if (said(e->text) && !m->begun)
+        return on_stop_early(m, e, now); /* it cannot run workers: nobody shall start any */
+    if (said(e->text))
+        rc = leave_out(m, e->id, e->text);
+    if (rc == 0)
+        rc = rdzv_learn(m, e);
+    if (rc == 0 && said(e->unfit) && !m->begun)
+        rc = check_left_out(m, e->name, e->unfit);
+    return rc < 0 || m->state != RDZV_GATHERING ? rc : consider(m, now);
+}
+
+/* Whoever comes after an early end is told how it ended. */
+static int on_join_after(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    return send_finish(m, e->id, false);
+}
+
+/* It waits for the next round, which may begin because of it. */
+static int on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    bool in;
+    (void)now;
+    if (!elastic(m) && m->here >= m->cfg.max_nodes)
+        return refuse(m, e->id, "this job has already started with all its %d nodes", m->cfg.max_nodes);
+    int rc = join(m, e, &in);
+    if (rc < 0 || !in)
+        return rc;
+    if (said(e->text))
+        rc = leave_out(m, e->id, e->text);
+    if (rc < 0 || m->state != RDZV_RUNNING || m->cfg.grow != RDZV_GROW_NOW || m->norder >= m->cfg.max_nodes ||
+        !rdzv_is_fit(m, e->id))
+        return rc;
+    m->regroup = true;
+    return send_stop(m, SIGTERM);
+}
+
+static void remove_member(struct rdzv *m, int id)
 {
     struct member *p = &m->members[id];
-    if (p->done)
-        return 0;
-    p->done = true;
-    return --m->running > 0 ? 0 : round_over(m);
+    p->here = false;
+    m->here--;
+    if (p->index >= 0)
+        m->by_index[p->index] = -1;
+    for (int k = 0; k < m->norder; k++)
+        if (m->order[k] == id)
+            m->order[k] = -1;
 }
 
-static int on_done(struct rdzv *m, const struct rdzv_event *e)
+static int on_lost_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
-    return e->round == m->round ? member_done(m, e->id) : 0;
+    if (e->clean && m->members[e->id].index >= 0)
+        rdzv_forget(&m->base, m->members[e->id].index);
+    bool before = rdzv_quorum(m);
+    remove_member(m, e->id); /* it may come back until the time is over */
+    int rc = before && m->begun ? look_around(m) : 0;
+    return rc < 0 ? rc : consider(m, now);
 }
 
-static int on_exit_(struct rdzv *m, const struct rdzv_event *e)
+static int on_time(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)e;
+    return consider(m, now);
+}
+
+static bool all_started(const struct rdzv *m)
+{
+    for (int k = 0; k < m->norder; k++)
+        if (m->order[k] < 0 || !m->members[m->order[k]].started)
+            return false;
+    return true;
+}
+
+static int on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    if (e->round != m->round || !m->members[e->id].part)
+        return 0;
+    m->members[e->id].started = true;
+    if (m->committed || !all_started(m))
+        return 0;
+    m->committed = true;
+    int rc = rdzv_members_copy(&m->base, &m->planned);
+    for (int k = 0; k < m->norder && rc == 0; k++)
+        if (act(m, RDZV_SEND_COMMIT, m->order[k]) == NULL)
+            rc = -ENOMEM;
+    return rc;
+}
+
+static int on_done(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    if (e->round != m->round)
+        return 0;
+    int rc = said(e->unfit) && m->state == RDZV_STOPPING ? leave_out(m, e->id, e->unfit) : 0;
+    return rc < 0 ? rc : member_done(m, e->id, now);
+}
+
+static int rank_of(const struct rdzv *m, int id)
+{
+    int rank = 0;
+    for (int k = 0; m->order[k] != id; k++)
+        if (m->order[k] >= 0)
+            rank += m->members[m->order[k]].slots;
+    return rank;
+}
+
+static int on_exit_(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     const struct member *p = &m->members[e->id];
-    if (e->round != m->round || e->local_rank >= p->slots)
+    (void)now;
+    if (e->round != m->round || !p->part || e->local_rank >= p->slots || m->failed)
         return 0;
-    int rank = e->local_rank;
-    for (int k = 0; m->order[k] != e->id; k++)
-        rank += m->members[m->order[k]].slots;
     char how[80];
     if (e->signal > 0)
         (void)snprintf(how, sizeof(how), "was killed by signal %d (SIG%s)", e->signal,
                        dd_signal_name(e->signal));
     else
         (void)snprintf(how, sizeof(how), "exited with code %d", e->code);
-    fail(m, e->code, "rank %d (%s, local rank %d) %s", rank, member_name(m, e->id), e->local_rank,
-         how);
+    if (m->regroup) /* because of our own stop */
+        return 0;
+    fail(m, e->code, "rank %d (%s, local rank %d) %s", rank_of(m, e->id) + e->local_rank,
+         rdzv_member_name(m, e->id), e->local_rank, how);
     return m->state == RDZV_RUNNING ? send_stop(m, SIGTERM) : 0;
 }
 
-static int on_lost(struct rdzv *m, const struct rdzv_event *e)
+static int on_lost(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     struct member *p = &m->members[e->id];
-    fail(m, 1, "%s was lost: %s", member_name(m, e->id), e->text);
-    p->here = false;
-    m->here--;
-    m->end = true; /* the nodes of a round are fixed: without one of them there is no next */
+    if (!p->part) { /* it was waiting for a round */
+        remove_member(m, e->id);
+        return 0;
+    }
+    fail(m, 1, "%s was lost: %s", rdzv_member_name(m, e->id), e->text);
+    m->lost_part = true;
+    if (p->index >= 0 && ++m->losses[p->index] >= LOSSES_MAX)
+        m->excluded[p->index] = true;
+    if (e->clean && p->index >= 0)
+        rdzv_forget(&m->base, p->index);
+    remove_member(m, e->id);
     int rc = m->state == RDZV_RUNNING ? send_stop(m, SIGTERM) : 0;
-    return rc < 0 ? rc : member_done(m, e->id);
+    return rc < 0 ? rc : member_done(m, e->id, now);
 }
 
-static int on_lost_late(struct rdzv *m, const struct rdzv_event *e)
+static int on_lost_late(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
-    if (!m->members[e->id].here)
-        return 0; /* came after the end */
-    m->members[e->id].here = false;
-    m->here--;
+    (void)now;
+    if (m->members[e->id].here) /* else it came after the end */
+        remove_member(m, e->id);
     return 0;
 }
 
-static int on_stop_request(struct rdzv *m, const struct rdzv_event *e)
+static int on_stop_request(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
+    (void)now;
     if (e->id < 0 && m->end) /* the daemon was sent the same signal: workers got that of the agent */
         return 0;
     fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
@@ -396,48 +665,56 @@ static int on_stop_request(struct rdzv *m, const struct rdzv_event *e)
     return send_stop(m, e->signal > 0 ? e->signal : SIGTERM);
 }
 
-static int ignore(struct rdzv *m, const struct rdzv_event *e)
+static int ignore(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)m;
     (void)e;
+    (void)now;
     return 0;
 }
 
 /* An empty cell is an event that cannot be in that state: refused. */
-static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const struct rdzv_event *) = {
+static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const struct rdzv_event *,
+                                                         uint64_t now) = {
     [RDZV_GATHERING] =
         {
             [RDZV_JOIN] = on_join,
+            [RDZV_STARTED] = ignore,
+            [RDZV_EXIT] = ignore,
+            [RDZV_DONE] = ignore,
             [RDZV_LOST] = on_lost_early,
             [RDZV_STOP_REQUEST] = on_stop_early,
-            [RDZV_DEADLINE] = on_deadline,
+            [RDZV_TIME] = on_time,
         },
     [RDZV_RUNNING] =
         {
             [RDZV_JOIN] = on_late_join,
+            [RDZV_STARTED] = on_started,
             [RDZV_EXIT] = on_exit_,
             [RDZV_DONE] = on_done,
             [RDZV_LOST] = on_lost,
             [RDZV_STOP_REQUEST] = on_stop_request,
-            [RDZV_DEADLINE] = ignore,
+            [RDZV_TIME] = ignore,
         },
     [RDZV_STOPPING] =
         {
             [RDZV_JOIN] = on_late_join,
+            [RDZV_STARTED] = on_started,
             [RDZV_EXIT] = on_exit_,
             [RDZV_DONE] = on_done,
             [RDZV_LOST] = on_lost,
             [RDZV_STOP_REQUEST] = on_stop_request,
-            [RDZV_DEADLINE] = ignore,
+            [RDZV_TIME] = ignore,
         },
     [RDZV_FINISHED] =
         {
             [RDZV_JOIN] = on_join_after,
+            [RDZV_STARTED] = ignore,
             [RDZV_EXIT] = ignore,
             [RDZV_DONE] = ignore,
             [RDZV_LOST] = on_lost_late,
             [RDZV_STOP_REQUEST] = ignore,
-            [RDZV_DEADLINE] = ignore,
+            [RDZV_TIME] = ignore,
         },
 };
 
@@ -445,18 +722,16 @@ static bool event_ok(const struct rdzv *m, const struct rdzv_event *e)
 {
     if ((unsigned)e->kind >= RDZV_EVENT_MAX || edge[m->state][e->kind] == NULL)
         return false;
-    if (e->kind == RDZV_DEADLINE || (e->kind == RDZV_STOP_REQUEST && e->id < 0))
+    if (e->kind == RDZV_TIME || (e->kind == RDZV_STOP_REQUEST && e->id < 0))
         return true;
-    if (e->kind == RDZV_JOIN && m->state != RDZV_GATHERING)
-        return true; /* will be refused, whatever its id */
-    if (e->id < 0 || e->id >= m->cfg.nnodes)
+    if (e->id < 0 || e->id >= m->cfg.capacity)
         return false;
     return e->kind == RDZV_JOIN || m->state == RDZV_FINISHED || m->members[e->id].here;
 }
 
-int rdzv_step(struct rdzv *m, const struct rdzv_event *e)
+int rdzv_step(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
-    return event_ok(m, e) ? edge[m->state][e->kind](m, e) : -EINVAL;
+    return event_ok(m, e) ? edge[m->state][e->kind](m, e, now) : -EINVAL;
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
@@ -492,9 +767,14 @@ const char *rdzv_text(const struct rdzv *m)
     return m->failed ? m->text : "";
 }
 
+bool rdzv_may_go_on(const struct rdzv *m, uint64_t now)
+{
+    return m->state != RDZV_FINISHED && m->begun && !m->end && (elastic(m) || budget_left(m, now));
+}
+
 bool rdzv_all_told(const struct rdzv *m)
 {
-    return m->told >= m->cfg.nnodes;
+    return m->told >= m->cfg.expected;
 }
 
 int rdzv_members(const struct rdzv *m)
@@ -502,9 +782,14 @@ int rdzv_members(const struct rdzv *m)
     return m->here;
 }
 
+int rdzv_id_of_rank(const struct rdzv *m, int node_rank)
+{
+    return node_rank >= 0 && node_rank < m->norder ? m->order[node_rank] : -1;
+}
+
 int rdzv_index(const struct rdzv *m, int id)
 {
-    return id >= 0 && id < m->cfg.nnodes && m->members[id].here ? m->members[id].index : -1;
+    return id >= 0 && id < m->cfg.capacity && m->members[id].here ? m->members[id].index : -1;
 }
 
 static bool is_loopback(const char *addr)
@@ -519,35 +804,43 @@ static const char *master_addr(const struct rdzv *m, const struct member *p)
     if (p->addr[0] != '\0')
         return p->addr;
     const char *best = NULL;
-    for (int k = 0; k < m->cfg.nnodes; k++) {
-        const char *a = m->members[m->order[k]].addr;
+    for (int k = 0; k < m->norder; k++) {
+        const char *a = m->order[k] < 0 ? "" : m->members[m->order[k]].addr;
         if (a[0] != '\0' && (best == NULL || (is_loopback(best) && !is_loopback(a))))
             best = a;
     }
     return best != NULL ? best : "127.0.0.1";
 }
 
+static int node_rank_of(const struct rdzv *m, int id)
+{
+    int k = 0;
+    while (k < m->norder && m->order[k] != id)
+        k++;
+    return k;
+}
+
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret)
 {
-    if (m->state == RDZV_GATHERING || id < 0 || id >= m->cfg.nnodes)
+    if (m->state == RDZV_GATHERING || id < 0 || id >= m->cfg.capacity || !m->members[id].part)
         return -EINVAL;
     const struct member *p = &m->members[id];
     DD_AUTO(plan) struct plan pl = {
         .round = m->round,
-        .nnodes = m->cfg.nnodes,
-        .node_rank = p->index,
+        .nnodes = m->norder,
+        .node_rank = node_rank_of(m, id),
         .local_size = p->slots,
         .restart_count = m->restarts,
         .max_restarts = m->cfg.max_restarts,
         .master_port = m->cfg.master_port,
         .master_addr = strdup(master_addr(m, p)),
-        .sizes = calloc((size_t)m->cfg.nnodes, sizeof(int)),
+        .sizes = calloc((size_t)m->norder + 1, sizeof(int)),
         .nodes = strdup(m->names),
     };
     if (pl.master_addr == NULL || pl.sizes == NULL || pl.nodes == NULL)
         return -ENOMEM;
-    for (int k = 0; k < m->cfg.nnodes; k++) {
-        pl.sizes[k] = m->members[m->order[k]].slots;
+    for (int k = 0; k < m->norder; k++) {
+        pl.sizes[k] = m->order[k] < 0 ? 1 : m->members[m->order[k]].slots;
         pl.world_size += pl.sizes[k];
     }
     pl.first_rank = plan_first_rank(pl.sizes, pl.node_rank);
@@ -556,16 +849,21 @@ int rdzv_plan(const struct rdzv *m, int id, struct plan *ret)
     return 0;
 }
 
+const struct rdzv_members *rdzv_planned(const struct rdzv *m)
+{
+    return &m->planned;
+}
+
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out)
 {
     DD_AUTO(hostlist) struct hostlist *gone = NULL;
-    DD_AUTO(free) bool *here = calloc((size_t)m->cfg.nnodes, sizeof(*here));
+    DD_AUTO(free) bool *here = calloc((size_t)m->cfg.capacity, sizeof(*here));
     int unnamed = 0;
     int rc = here == NULL ? -ENOMEM : hostlist_new(&gone);
-    for (int id = 0; id < m->cfg.nnodes && rc == 0; id++)
+    for (int id = 0; id < m->cfg.capacity && rc == 0; id++)
         if (m->members[id].here && m->members[id].index >= 0)
             here[m->members[id].index] = true;
-    for (int i = 0; i < m->cfg.nnodes && rc == 0; i++) {
+    for (int i = 0; i < m->cfg.expected && rc == 0; i++) {
         const char *name = m->cfg.nodes != NULL ? hostlist_nth(m->cfg.nodes, (size_t)i) : NULL;
         if (here[i])
             continue;
@@ -575,8 +873,8 @@ int rdzv_missing(const struct rdzv *m, struct dd_buf *out)
             rc = hostlist_push(gone, name);
     }
     if (rc == 0 && unnamed > 0) /* only a count is known: those without an index fill the gaps */
-        rc = dd_buf_printf(out, "%d node%s", m->cfg.nnodes - m->here,
-                           m->cfg.nnodes - m->here == 1 ? "" : "s");
+        rc = dd_buf_printf(out, "%d node%s", rdzv_wanted(m) - m->here,
+                           rdzv_wanted(m) - m->here == 1 ? "" : "s");
     else if (rc == 0)
         rc = hostlist_fold(gone, out);
     return rc;

@@ -18,6 +18,9 @@ enum msg_type {
     MSG_STATUS,       /* daemon: how the gathering stands, for a person */
     MSG_REFUSE,       /* daemon: you cannot take part, and why */
     MSG_PLAN,         /* daemon: start your workers */
+    MSG_STARTED,      /* agent: they run */
+    MSG_COMMIT,       /* daemon: so do those of all nodes of this round */
+    MSG_LOOK,         /* daemon, to its own node: not enough nodes are here; another daemon may go on */
     MSG_EXIT,         /* agent: a worker ended with a failure */
     MSG_DONE,         /* agent: all workers of the round are gone */
     MSG_STOP_REQUEST, /* agent: somebody wants the job to end */
@@ -34,10 +37,10 @@ enum msg_type {
 struct msg {
     enum msg_type type;
     int64_t round;
-    int64_t index, nnodes, slots, pid;
+    int64_t index, nnodes, min_nodes, slots, pid, epoch;
     int64_t node_rank, restart_count, max_restarts, master_port;
     int64_t local_rank, code, signal, ok, id, report, time_ns;
-    char *name, *text, *addr, *sizes, *nodes, *local, *remote;
+    char *name, *text, *addr, *sizes, *nodes, *members, *committed, *local, *remote;
     struct dd_strv addrs;
 };
 

@@ -65,7 +65,7 @@ struct world {
     uint64_t random;
     unsigned seed;
     int nnodes, max_restarts;
-    long now, order;
+    long now, order, timer;
     struct rdzv *machine;
     struct node nodes[MAX_NODES];
     int id_of[MAX_NODES]; /* the daemon's number of a node's link, -1 */
@@ -254,6 +254,7 @@ static void node_plan(struct world *w, int n, const struct plan *p)
     must(w, p->round > node->last_round, "a node never runs an old round");
     *node = (struct node){.state = RUNNING, .life = node->life, .slots = node->slots, .running = node->slots,
                           .round = p->round, .last_round = p->round, .up = node->up, .down = node->down, .code = -1};
+    tell_daemon(w, n, (struct rdzv_event){.kind = RDZV_STARTED, .round = p->round});
     for (int i = 0; i < node->slots; i++) {
         unsigned fate = rnd(w, 100);
         int code = fate < 6 ? 1 + (int)rnd(w, 255) : 0;
@@ -303,6 +304,7 @@ static void node_gets(struct world *w, const struct item *it)
         node->state = LEFT;
         drop_link(w, it->node);
         break;
+    case RDZV_SEND_COMMIT:
     case RDZV_SEND_NOTE:
     case RDZV_DROP_STORE:
         break;
@@ -371,7 +373,9 @@ static void daemon_gets(struct world *w, struct item *it)
         note_trouble(w, it->event.code);
     if (it->event.kind == RDZV_STOP_REQUEST)
         note_trouble(w, 128 + SIGTERM);
-    (void)rdzv_step(w->machine, &it->event);
+    if (it->event.kind == RDZV_STOP_REQUEST && rdzv_state(w->machine) == RDZV_GATHERING)
+        w->verdict = 128 + SIGTERM; /* between two rounds the last one's trouble is past */
+    (void)rdzv_step(w->machine, &it->event, (uint64_t)w->now);
 }
 
 static void link_dead(struct world *w, const struct item *it)
@@ -384,7 +388,7 @@ static void link_dead(struct world *w, const struct item *it)
     note_trouble(w, 1);
     w->id_of[n] = -1;
     w->node_of[id] = -1;
-    (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .text = "gone"});
+    (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .text = "gone"}, (uint64_t)w->now);
 }
 
 static void happen(struct world *w, struct item *it)
@@ -423,7 +427,8 @@ static void happen(struct world *w, struct item *it)
         link_dead(w, it);
         break;
     case TIME_IS_UP:
-        (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_DEADLINE, .id = -1, .text = ""});
+        w->timer = -1;
+        (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, (uint64_t)w->now);
         break;
     }
     run_actions(w);
@@ -443,9 +448,10 @@ static void set_up(struct world *w, unsigned seed)
     w->max_restarts = (int)rnd(w, 4);
     w->planned_round = -1;
     w->alive = true;
-    const struct rdzv_cfg cfg = {.nnodes = w->nnodes, .max_restarts = w->max_restarts, .master_port = 30000};
-    must(w, rdzv_new(&w->machine, &cfg) == 0, "memory");
-    later(w, DEADLINE, (struct item){.kind = TIME_IS_UP});
+    const struct rdzv_cfg cfg = {.min_nodes = w->nnodes, .max_nodes = w->nnodes, .max_restarts = w->max_restarts,
+                                .join_ns = DEADLINE, .rejoin_ns = 30000, .master_port = 30000};
+    must(w, rdzv_new(&w->machine, &cfg, 0) == 0, "memory");
+    w->timer = -1;
     for (int n = 0; n < w->nnodes; n++) {
         w->id_of[n] = w->node_of[n] = -1;
         w->nodes[n] = (struct node){.slots = 1 + (int)rnd(w, 8), .round = -1, .last_round = -1, .code = -1};
@@ -478,14 +484,25 @@ static void check_end(struct world *w)
     must(w, (code == 0) == (rdzv_text(w->machine)[0] == '\0'), "a failure, and only that, is explained");
 }
 
+static void set_timer(struct world *w)
+{
+    uint64_t at = rdzv_timer(w->machine);
+    if (at == RDZV_NEVER || (long)at == w->timer)
+        return;
+    w->timer = (long)at;
+    later(w, w->timer > w->now ? w->timer : w->now, (struct item){.kind = TIME_IS_UP});
+}
+
 static void run(struct world *w, unsigned seed)
 {
     set_up(w, seed);
+    set_timer(w);
     while (w->nitems > 0) {
         struct item it = next(w);
         must(w, it.at < END_OF_TIME, "it ends in time");
         w->now = it.at;
         happen(w, &it);
+        set_timer(w);
     }
     check_end(w);
     rdzv_free(w->machine);

@@ -86,6 +86,7 @@ static void sizes_refuse_what_is_none(void **state)
 struct bed {
     struct rdzv *m;
     struct hostlist *nodes;
+    uint64_t now;
     char log[4096]; /* actions since the last look, "plan0 plan1 " */
 };
 
@@ -94,8 +95,9 @@ static void bed_make(struct bed *b, int nnodes, int max_restarts, const char *na
     memset(b, 0, sizeof(*b));
     assert_int_equal(hostlist_parse(&b->nodes, names, NULL), 0);
     const struct rdzv_cfg cfg = {
-        .nnodes = nnodes, .max_restarts = max_restarts, .master_port = 31000, .nodes = b->nodes};
-    assert_int_equal(rdzv_new(&b->m, &cfg), 0);
+        .min_nodes = nnodes, .max_nodes = nnodes, .max_restarts = max_restarts, .join_ns = 600, .rejoin_ns = 30,
+        .master_port = 31000, .nodes = b->nodes};
+    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
 }
 
 static void bed_free(struct bed *b)
@@ -109,7 +111,7 @@ static const char *actions(struct bed *b)
     struct rdzv_action a;
     b->log[0] = '\0';
     while (rdzv_next_action(b->m, &a)) {
-        static const char *const names[] = {"refuse", "plan", "stop", "finish", "note", "drop"};
+        static const char *const names[] = {"refuse", "plan", "look", "commit", "stop", "finish", "note", "drop"};
         size_t len = strlen(b->log);
         (void)snprintf(b->log + len, sizeof(b->log) - len, "%s%s%d", len > 0 ? " " : "",
                        names[a.kind], a.id);
@@ -123,7 +125,7 @@ static int join(struct bed *b, int id, int index, int nnodes, int slots, const c
 {
     return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = id, .index = index,
                                                 .nnodes = nnodes, .slots = slots, .name = name,
-                                                .addr = addr});
+                                                .addr = addr}, b->now);
 }
 
 static void start_two(struct bed *b, int max_restarts)
@@ -138,7 +140,7 @@ static int event(struct bed *b, enum rdzv_event_kind kind, int id, int local_ran
 {
     return rdzv_step(b->m, &(struct rdzv_event){.kind = kind, .id = id, .round = rdzv_round(b->m),
                                                 .local_rank = local_rank, .code = code,
-                                                .signal = sig, .text = "because"});
+                                                .signal = sig, .text = "because"}, b->now);
 }
 
 static void machine_plans_blocks_in_host_list_order_whatever_the_order_of_arrival(void **state)
@@ -205,7 +207,8 @@ static void machine_refuses_who_does_not_fit(void **state)
     assert_string_equal(actions(&b), "refuse1");
     assert_int_equal(rdzv_members(b.m), 1);
     assert_int_equal(join(&b, 2, 1, 2, 1, "x", "h"), -EINVAL); /* no such id */
-    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), -EINVAL); /* nothing runs */
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0); /* nothing runs */
+    assert_string_equal(actions(&b), "");
     bed_free(&b);
 }
 
@@ -230,7 +233,7 @@ static void machine_names_the_missing_at_the_deadline(void **state)
     bed_make(&b, 4, 0, "node[1-4]");
     assert_int_equal(join(&b, 0, 0, 4, 1, "node1", ""), 0);
     assert_int_equal(join(&b, 1, 2, 4, 1, "node3", "h"), 0);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DEADLINE, .id = -1, .text = ""}), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, rdzv_timer(b.m)), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
     assert_int_equal(rdzv_code(b.m), 1);
     assert_string_equal(rdzv_text(b.m), "only 2 of 4 nodes came in time; missing: node[2,4]");
@@ -282,8 +285,8 @@ static void machine_restarts_within_the_budget_in_a_fresh_store(void **state)
     assert_int_equal(p.round, 1);
     assert_int_equal(p.restart_count, 1);
     /* news of the round before change nothing */
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 0, .round = 0}), 0);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_EXIT, .id = 0, .round = 0, .code = 9}), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 0, .round = 0}, 0), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_EXIT, .id = 0, .round = 0, .code = 9}, 0), 0);
     assert_string_equal(actions(&b), "");
     assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 5, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
@@ -293,11 +296,33 @@ static void machine_restarts_within_the_budget_in_a_fresh_store(void **state)
     bed_free(&b);
 }
 
-static void machine_ends_the_job_when_a_node_is_lost_even_with_restarts_left(void **state)
+static void machine_waits_for_a_lost_node_that_it_needs(void **state)
 {
     (void)state;
     struct bed b;
     start_two(&b, 5);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "stop0");
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "note0 drop-1");
+    assert_int_equal(rdzv_timer(b.m), 30);
+    assert_int_equal(join(&b, 1, 1, 2, 3, "node2", "10.0.0.1"), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    (void)actions(&b);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, 30), 0);
+    assert_string_equal(actions(&b), "finish0!");
+    assert_int_equal(rdzv_code(b.m), 1);
+    assert_string_equal(rdzv_text(b.m), "node2 was lost: because; 1 of at least 2 nodes are left");
+    bed_free(&b);
+}
+
+static void machine_ends_the_job_when_a_node_is_lost_and_no_restart_is_left(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 0);
     assert_int_equal(event(&b, RDZV_LOST, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "stop1");
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
@@ -375,11 +400,276 @@ static void machine_starts_nobody_when_the_last_node_cannot(void **state)
     bed_make(&b, 2, 3, "node[1-2]");
     assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
     assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 1, .index = 1, .nnodes = 2, .slots = 1,
-                                                         .name = "node2", .addr = "h", .text = "no such program"}), 0);
+                                                         .name = "node2", .addr = "h", .text = "no such program"}, 0), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
     assert_int_equal(rdzv_code(b.m), 2);
     assert_string_equal(rdzv_text(b.m), "no such program");
     bed_free(&b);
+}
+
+/* ---- elastic jobs ------------------------------------------------------------------------------ */
+
+static void bed_elastic(struct bed *b, struct rdzv_cfg cfg)
+{
+    memset(b, 0, sizeof(*b));
+    cfg.join_ns = 600;
+    cfg.last_call_ns = 50;
+    cfg.rejoin_ns = 30;
+    cfg.master_port = 31000;
+    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
+}
+
+static int come(struct bed *b, int id, int index, const struct rdzv_cfg *cfg)
+{
+    char name[16];
+    (void)snprintf(name, sizeof(name), "node%d", index);
+    return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = id, .index = index, .nnodes = cfg->max_nodes,
+                                                .min_nodes = cfg->min_nodes, .slots = 1, .name = name, .addr = "h"}, b->now);
+}
+
+static int pass(struct bed *b, uint64_t now)
+{
+    b->now = now;
+    return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, now);
+}
+
+/* "node2 node0 ": the nodes of the round in rank order */
+static const char *ranks(struct bed *b)
+{
+    const struct rdzv_members *p = rdzv_planned(b->m);
+    b->log[0] = '\0';
+    for (int k = 0; k < p->n; k++)
+        (void)sprintf(b->log + strlen(b->log), "%s%d", k > 0 ? " " : "", p->index[k]);
+    return b->log;
+}
+
+static const struct rdzv_cfg two_to_four = {.min_nodes = 2, .max_nodes = 4, .expected = 4};
+static const struct rdzv_cfg two_of_three = {.min_nodes = 2, .max_nodes = 2, .expected = 3};
+
+static void machine_starts_with_enough_nodes_after_the_last_call(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_elastic(&b, two_to_four);
+    assert_int_equal(rdzv_timer(b.m), 600);
+    assert_int_equal(come(&b, 0, 0, &two_to_four), 0);
+    b.now = 100;
+    assert_int_equal(come(&b, 1, 3, &two_to_four), 0);
+    assert_int_equal(rdzv_timer(b.m), 150);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(pass(&b, 150), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    assert_string_equal(ranks(&b), "0 3");
+    bed_free(&b);
+}
+
+static void machine_does_not_wait_when_all_are_here(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_elastic(&b, two_to_four);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(come(&b, i, 3 - i, &two_to_four), 0);
+    assert_string_equal(actions(&b), "plan3 plan2 plan1 plan0");
+    bed_free(&b);
+}
+
+static void elastic_four(struct bed *b)
+{
+    bed_elastic(b, two_to_four);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(come(b, i, i, &two_to_four), 0);
+    assert_string_equal(actions(b), "plan0 plan1 plan2 plan3");
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(event(b, RDZV_STARTED, i, 0, 0, 0), 0);
+    assert_string_equal(actions(b), "commit0 commit1 commit2 commit3");
+}
+
+static void machine_goes_on_without_a_lost_node_at_no_cost(void **state)
+{
+    (void)state;
+    struct bed b;
+    elastic_four(&b);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "stop0 stop2 stop3");
+    for (int i = 0; i < 4; i++)
+        if (i != 1)
+            assert_int_equal(event(&b, RDZV_DONE, i, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "note0 drop-1 plan0 plan2 plan3");
+    assert_string_equal(ranks(&b), "0 2 3");
+    DD_AUTO(plan) struct plan p = {0};
+    assert_int_equal(rdzv_plan(b.m, 2, &p), 0);
+    assert_int_equal(p.round, 1);
+    assert_int_equal(p.restart_count, 0);
+    assert_int_equal(p.node_rank, 1);
+    assert_int_equal(p.world_size, 3);
+    /* a node that comes late waits for the next round, and takes the hole */
+    assert_int_equal(come(&b, 1, 1, &two_to_four), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(event(&b, RDZV_LOST, 2, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 3, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "stop0 stop3 note0 drop-1 plan0 plan1 plan3");
+    assert_string_equal(ranks(&b), "0 1 3");
+    bed_free(&b);
+}
+
+static void machine_replaces_a_lost_node_by_a_spare(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_elastic(&b, two_of_three);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(come(&b, i, i, &two_of_three), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    assert_int_equal(event(&b, RDZV_LOST, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    /* 1 of 2 without the daemon's node is no majority: the other one may run on elsewhere */
+    assert_string_equal(actions(&b), "stop1 note1 drop-1");
+    bed_free(&b);
+    bed_elastic(&b, two_of_three);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(come(&b, i, i, &two_of_three), 0);
+    (void)actions(&b);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "stop0 note0 drop-1 plan0 plan2");
+    assert_string_equal(ranks(&b), "0 2");
+    bed_free(&b);
+}
+
+static void machine_grows_when_it_is_told_to(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct rdzv_cfg cfg = two_to_four;
+    cfg.grow = RDZV_GROW_NOW;
+    bed_elastic(&b, cfg);
+    assert_int_equal(come(&b, 0, 0, &cfg), 0);
+    assert_int_equal(come(&b, 1, 1, &cfg), 0);
+    assert_int_equal(pass(&b, 50), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    assert_int_equal(come(&b, 2, 2, &cfg), 0);
+    assert_string_equal(actions(&b), "stop0 stop1");
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 143, SIGTERM), 0); /* because of our stop: no failure */
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "note0 drop-1 plan0 plan1 plan2");
+    bed_free(&b);
+}
+
+static void machine_does_not_go_on_in_a_minority(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 4};
+    bed_elastic(&b, cfg);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(come(&b, i, i, &cfg), 0);
+    (void)actions(&b);
+    for (int i = 1; i < 4; i++)
+        assert_int_equal(event(&b, RDZV_LOST, i, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "stop0 stop2 stop3 note0 drop-1 look0");
+    assert_int_equal(pass(&b, 30), 0);
+    assert_string_equal(actions(&b), "finish0!");
+    assert_non_null(strstr(rdzv_text(b.m), "not more than half"));
+    bed_free(&b);
+}
+
+static void machine_of_a_later_daemon_needs_a_majority_of_the_round_before(void **state)
+{
+    (void)state;
+    struct bed b;
+    int four[] = {0, 1, 2, 3};
+    int two[] = {2, 3};
+    const struct rdzv_members old = {.epoch = 0, .round = 4, .restarts = 1, .tie = 0, .n = 4, .index = four};
+    const struct rdzv_members newer = {.epoch = 9, .round = 5, .restarts = 1, .tie = 3, .n = 2, .index = two};
+    struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 4, .epoch = rdzv_next_epoch(0, 1), .tie = 1};
+    struct rdzv_event e = {.kind = RDZV_JOIN, .nnodes = 4, .min_nodes = 1, .slots = 1, .addr = "h", .name = "n",
+                           .committed = &old, .planned = &old};
+    bed_elastic(&b, cfg);
+    for (e.id = e.index = 1; e.id < 3; e.index = ++e.id)
+        assert_int_equal(rdzv_step(b.m, &e, 0), 0);
+    assert_string_equal(actions(&b), ""); /* exactly half, without node 0 */
+    assert_int_equal(rdzv_step(b.m, &e, 0), 0);
+    assert_string_equal(actions(&b), "plan1 plan2 plan3");
+    assert_int_equal(rdzv_round(b.m), 5);
+    bed_free(&b);
+    /* what one of them has started counts, too */
+    bed_elastic(&b, cfg);
+    for (e.id = e.index = 0; e.id < 3; e.index = ++e.id) {
+        e.planned = e.id == 2 ? &newer : &old;
+        assert_int_equal(rdzv_step(b.m, &e, 0), 0);
+    }
+    assert_int_equal(pass(&b, 20), 0);
+    assert_string_equal(actions(&b), ""); /* node 3 may have gone on as well */
+    bed_free(&b);
+}
+
+static void machine_leaves_an_unfit_node_out(void **state)
+{
+    (void)state;
+    struct bed b;
+    elastic_four(&b);
+    assert_int_equal(event(&b, RDZV_EXIT, 3, 0, 1, 0), 0);
+    (void)actions(&b);
+    bed_free(&b);
+    struct rdzv_cfg cfg = two_to_four;
+    cfg.max_restarts = 1;
+    bed_elastic(&b, cfg);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(come(&b, i, i, &cfg), 0);
+    assert_int_equal(event(&b, RDZV_EXIT, 3, 0, 1, 0), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(event(&b, RDZV_DONE, i, 0, 0, 0), 0);
+    (void)actions(&b);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 3, .unfit = "its GPU is gone"}, 0), 0);
+    assert_string_equal(actions(&b), "note0 note0 drop-1 plan0 plan1 plan2");
+    bed_free(&b);
+}
+
+static void machine_counts_restarts_within_a_time(void **state)
+{
+    (void)state;
+    struct bed b;
+    struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 1, .max_restarts = 2, .restart_window_ns = 100};
+    bed_elastic(&b, cfg);
+    assert_int_equal(come(&b, 0, 0, &cfg), 0);
+    static const struct {
+        uint64_t now;
+        const char *wanted;
+    } rows[] = {{10, "note0 drop-1 plan0"}, {20, "note0 drop-1 plan0"}, {110, "note0 drop-1 plan0"},
+                {121, "note0 drop-1 plan0"}, {150, "finish0!"}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        b.now = rows[i].now;
+        assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);
+        (void)actions(&b);
+        assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+        assert_string_equal(actions(&b), rows[i].wanted);
+    }
+    bed_free(&b);
+}
+
+static void members_are_written_and_read(void **state)
+{
+    (void)state;
+    int index[] = {2, 0, 7};
+    const struct rdzv_members m = {.epoch = 65537, .round = 3, .restarts = 1, .tie = 2, .n = 3, .index = index};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(200);
+    DD_AUTO(rdzv_members) struct rdzv_members back = RDZV_MEMBERS_NONE;
+    assert_int_equal(rdzv_members_format(&out, &m), 0);
+    assert_string_equal(dd_buf_str(&out), "65537 3 1 2 n[2,0,7]");
+    assert_int_equal(rdzv_members_parse(&back, "65537 3 1 2 n[2,0,7]", NULL), 0);
+    assert_int_equal(back.epoch, 65537);
+    assert_int_equal(back.tie, 2);
+    assert_int_equal(back.n, 3);
+    assert_memory_equal(back.index, index, sizeof(index));
+    static const char *const bad[] = {"x", "1 2 3 4", "1 2 3 4 ", "1 2 3 4 m1", "1 2 3 4 n65536", "-1 2 3 4 n1", "1 2 3 99999999 n1"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct rdzv_members none = RDZV_MEMBERS_NONE;
+        assert_int_equal(rdzv_members_parse(&none, bad[i], NULL), -EPROTO);
+    }
 }
 
 static void machine_survives_any_order_of_events(void **state)
@@ -399,7 +689,7 @@ static void machine_survives_any_order_of_events(void **state)
                 .index = (int)(r / 96 % 4) - 1, .nnodes = r % 17 == 0 ? 4 : 3, .slots = 2,
                 .name = "n", .addr = "a", .local_rank = (int)(r % 3), .code = (int)(r % 200) + 1,
                 .text = r / 4 % RDZV_EVENT_MAX == RDZV_JOIN ? NULL : "x"};
-            (void)rdzv_step(b.m, &e);
+            (void)rdzv_step(b.m, &e, (uint64_t)step);
             struct rdzv_action a;
             int plans = 0;
             while (rdzv_next_action(b.m, &a)) {
@@ -434,7 +724,18 @@ int main(void)
         cmocka_unit_test(machine_finishes_with_0_when_all_are_done),
         cmocka_unit_test(machine_stops_everywhere_at_the_first_failure_and_keeps_its_code),
         cmocka_unit_test(machine_restarts_within_the_budget_in_a_fresh_store),
-        cmocka_unit_test(machine_ends_the_job_when_a_node_is_lost_even_with_restarts_left),
+        cmocka_unit_test(machine_waits_for_a_lost_node_that_it_needs),
+        cmocka_unit_test(machine_ends_the_job_when_a_node_is_lost_and_no_restart_is_left),
+        cmocka_unit_test(machine_starts_with_enough_nodes_after_the_last_call),
+        cmocka_unit_test(machine_does_not_wait_when_all_are_here),
+        cmocka_unit_test(machine_goes_on_without_a_lost_node_at_no_cost),
+        cmocka_unit_test(machine_replaces_a_lost_node_by_a_spare),
+        cmocka_unit_test(machine_grows_when_it_is_told_to),
+        cmocka_unit_test(machine_does_not_go_on_in_a_minority),
+        cmocka_unit_test(machine_of_a_later_daemon_needs_a_majority_of_the_round_before),
+        cmocka_unit_test(machine_leaves_an_unfit_node_out),
+        cmocka_unit_test(machine_counts_restarts_within_a_time),
+        cmocka_unit_test(members_are_written_and_read),
         cmocka_unit_test(machine_passes_a_wish_to_stop_on_and_does_not_restart),
         cmocka_unit_test(machine_takes_the_daemons_own_wish_only_when_nobody_else_had_one),
         cmocka_unit_test(machine_tells_latecomers_of_an_early_end),

@@ -1,0 +1,67 @@
+/* Shared by machine*.c only. */
+#ifndef DD_RDZV_MACHINE_INNER_H
+#define DD_RDZV_MACHINE_INNER_H
+
+#include "rdzv/machine.h"
+
+struct member {
+    bool here;    /* joined and not lost */
+    bool part;    /* of the current round */
+    bool started; /* its workers of the current round */
+    bool done;    /* its workers of the current round are gone, or were never started */
+    bool unfit;   /* left out of every further round */
+    int index;    /* -1 until assigned */
+    int slots;
+    char *name;
+    char *addr;
+};
+
+enum { KNOWN_MAX = 8, LOSSES_MAX = 3 };
+
+struct rdzv {
+    struct rdzv_cfg cfg;
+    enum rdzv_state state;
+    int round;
+    int restarts;       /* used up */
+    uint64_t *spent;    /* [max_restarts] times of the last ones, when they count within a time */
+    int here;           /* members with .here */
+    int running;        /* members of the round with workers left */
+    bool begun;         /* this daemon has started a round */
+    bool committed;     /* all members have started this round */
+    bool failed;        /* this round has seen a failure */
+    bool end;           /* no further round, whatever the budget says */
+    bool lost_part;     /* this round has lost a node */
+    bool regroup;       /* this round is stopped for a larger one */
+    int told;           /* agents that have been sent FINISH */
+    int code;
+    char text[400];
+    uint64_t deadline;  /* of gathering */
+    uint64_t last_call; /* RDZV_NEVER: not enough nodes yet */
+    struct member *members; /* [capacity] by id */
+    int *by_index;          /* [capacity] id or -1 */
+    unsigned char *losses;  /* [capacity] by index */
+    bool *excluded;         /* [capacity] by index */
+    int *order;             /* [capacity] id by node rank; -1: lost */
+    int norder;
+    char *names;                  /* of the round's nodes, folded */
+    struct rdzv_members planned;  /* the current round */
+    struct rdzv_members base;     /* the last round that all had started: a majority is needed */
+    struct rdzv_members known[KNOWN_MAX]; /* what members of an older daemon tell, until the first round */
+    bool known_committed[KNOWN_MAX];
+    int nknown;
+    struct rdzv_action *actions;
+    size_t nactions, next, cap;
+};
+
+bool rdzv_is_fit(const struct rdzv *m, int id);
+const char *rdzv_member_name(const struct rdzv *m, int id);
+
+/* machine_members.c: pure questions about who is here, and the order of the next round */
+int rdzv_fit(const struct rdzv *m);
+bool rdzv_quorum(const struct rdzv *m);
+int rdzv_learn(struct rdzv *m, const struct rdzv_event *join); /* rounds of older daemons */
+void rdzv_forget(struct rdzv_members *set, int index); /* it has left for good */
+int rdzv_place_members(struct rdzv *m); /* an index for everybody who has none */
+int rdzv_choose(struct rdzv *m);        /* order, norder and planned of the next round */
+
+#endif

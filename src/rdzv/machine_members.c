@@ -1,0 +1,217 @@
+/* Who is here, whether these are enough, and in which order they take part. */
+#include "rdzv/machine_inner.h"
+
+#include "base/auto.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool rdzv_is_fit(const struct rdzv *m, int id)
+{
+    return m->members[id].here && !m->members[id].unfit;
+}
+
+int rdzv_fit(const struct rdzv *m)
+{
+    int n = 0;
+    for (int id = 0; id < m->cfg.capacity; id++)
+        n += rdzv_is_fit(m, id);
+    return n;
+}
+
+/* ---- majorities ------------------------------------------------------------------------------ */
+
+static bool majority(const struct rdzv *m, const struct rdzv_members *set)
+{
+    int n = 0;
+    bool tie = false;
+    for (int i = 0; i < set->n; i++) {
+        int index = set->index[i];
+        bool is_here = index < m->cfg.capacity && m->by_index[index] >= 0;
+        n += is_here;
+        tie |= is_here && index == set->tie;
+    }
+    return 2 * n > set->n || (2 * n == set->n && tie);
+}
+
+/* Of what members tell of older daemons count the last round that is known to have been started by
+ * all, and every later one that somebody has started: one of those may have been. */
+static bool known_quorum(const struct rdzv *m)
+{
+    const struct rdzv_members *last = NULL;
+    for (int i = 0; i < m->nknown; i++)
+        if (m->known_committed[i] && (last == NULL || rdzv_members_newer(&m->known[i], last)))
+            last = &m->known[i];
+    for (int i = 0; i < m->nknown; i++)
+        if ((last == NULL || !rdzv_members_newer(last, &m->known[i])) && !majority(m, &m->known[i]))
+            return false;
+    return true;
+}
+
+bool rdzv_quorum(const struct rdzv *m)
+{
+    return m->base.epoch >= 0 ? majority(m, &m->base) : known_quorum(m);
+}
+
+static int learn(struct rdzv *m, const struct rdzv_members *set, bool committed)
+{
+    if (set == NULL || set->epoch < 0)
+        return 0;
+    for (int i = 0; i < m->nknown; i++)
+        if (rdzv_members_same(&m->known[i], set)) {
+            m->known_committed[i] |= committed;
+            return 0;
+        }
+    if (m->nknown == KNOWN_MAX)
+        return -E2BIG;
+    m->known[m->nknown] = RDZV_MEMBERS_NONE;
+    int rc = rdzv_members_copy(&m->known[m->nknown], set);
+    if (rc == 0)
+        m->known_committed[m->nknown++] = committed;
+    return rc;
+}
+
+static void go_on_from(struct rdzv *m, const struct rdzv_members *set)
+{
+    if (set == NULL || set->epoch < 0)
+        return;
+    if (set->round >= m->round)
+        m->round = set->round + 1;
+    if (set->restarts > m->restarts)
+        m->restarts = set->restarts;
+}
+
+int rdzv_learn(struct rdzv *m, const struct rdzv_event *join)
+{
+    if (m->base.epoch >= 0)
+        return 0;
+    int rc = learn(m, join->committed, true);
+    if (rc == 0)
+        rc = learn(m, join->planned, false);
+    if (rc < 0 || m->begun)
+        return rc;
+    go_on_from(m, join->committed);
+    go_on_from(m, join->planned);
+    return 0;
+}
+
+void rdzv_forget(struct rdzv_members *set, int index)
+{
+    int k = 0;
+    while (k < set->n && set->index[k] != index)
+        k++;
+    if (k == set->n)
+        return;
+    memmove(&set->index[k], &set->index[k + 1], (size_t)(set->n - k - 1) * sizeof(*set->index));
+    set->n--;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+struct unplaced {
+    const char *name;
+    int id;
+};
+
+/* By name, numbers in it as numbers: node2 before node10. */
+static int by_name(const void *a, const void *b)
+{
+    const struct unplaced *x = a;
+    const struct unplaced *y = b;
+    int c = strverscmp(x->name, y->name);
+    return c != 0 ? c : x->id - y->id;
+}
+
+/* Gives the members that came without an index the free places, in the order of their names. */
+int rdzv_place_members(struct rdzv *m)
+{
+    DD_AUTO(free) struct unplaced *todo = calloc((size_t)m->cfg.capacity, sizeof(*todo));
+    if (todo == NULL)
+        return -ENOMEM;
+    size_t n = 0;
+    for (int id = 0; id < m->cfg.capacity; id++)
+        if (m->members[id].here && m->members[id].index < 0)
+            todo[n++] = (struct unplaced){rdzv_member_name(m, id), id};
+    qsort(todo, n, sizeof(*todo), by_name);
+    for (int index = 0, next = 0; next < (int)n; index++)
+        if (m->by_index[index] < 0) {
+            m->by_index[index] = todo[next].id;
+            m->members[todo[next++].id].index = index;
+        }
+    return 0;
+}
+
+/* The order of the round before, as far as this daemon or its members know it. */
+static int previous_order(struct rdzv *m)
+{
+    const struct rdzv_members *last = NULL;
+    if (m->begun)
+        return m->norder;
+    for (int i = 0; i < m->nknown; i++)
+        if (last == NULL || rdzv_members_newer(&m->known[i], last))
+            last = &m->known[i];
+    for (int k = 0; last != NULL && k < last->n && k < m->cfg.capacity; k++) {
+        int index = last->index[k];
+        m->order[k] = index < m->cfg.capacity ? m->by_index[index] : -1;
+        m->norder = k + 1;
+    }
+    return m->norder;
+}
+
+/* Survivors keep their order, others take the holes and, if the round may grow, the end. */
+static void fill_order(struct rdzv *m, int before, bool *taken)
+{
+    int limit = m->cfg.max_nodes;
+    int n = 0;
+    if (m->cfg.grow == RDZV_GROW_NO && before > 0 && before < limit)
+        limit = before;
+    for (int k = 0; k < before; k++) {
+        if (m->order[k] >= 0 && !rdzv_is_fit(m, m->order[k]))
+            m->order[k] = -1;
+        if (m->order[k] >= 0)
+            taken[m->order[k]] = true;
+    }
+    for (int k = 0, index = 0; index < m->cfg.capacity; index++) {
+        int id = m->by_index[index];
+        while (k < before && m->order[k] >= 0)
+            k++;
+        if (k >= limit)
+            break;
+        if (id >= 0 && rdzv_is_fit(m, id) && !taken[id])
+            m->order[k++] = id;
+        if (k > before)
+            before = k;
+    }
+    for (int k = 0; k < before; k++)
+        if (m->order[k] >= 0 && n < limit)
+            m->order[n++] = m->order[k];
+    m->norder = n;
+}
+
+static int remember_plan(struct rdzv *m)
+{
+    int *index = calloc((size_t)m->norder + 1, sizeof(*index));
+    if (index == NULL)
+        return -ENOMEM;
+    for (int k = 0; k < m->norder; k++)
+        index[k] = m->members[m->order[k]].index;
+    rdzv_members_clear(&m->planned);
+    m->planned = (struct rdzv_members){.epoch = m->cfg.epoch, .round = m->round, .restarts = m->restarts,
+                                       .tie = m->cfg.tie, .n = m->norder, .index = index};
+    return 0;
+}
+
+int rdzv_choose(struct rdzv *m)
+{
+    DD_AUTO(free) bool *taken = calloc((size_t)m->cfg.capacity, sizeof(*taken));
+    int rc = taken == NULL ? -ENOMEM : rdzv_place_members(m);
+    if (rc < 0)
+        return rc;
+    fill_order(m, previous_order(m), taken);
+    for (int id = 0; id < m->cfg.capacity; id++)
+        m->members[id].part = false;
+    for (int k = 0; k < m->norder; k++)
+        m->members[m->order[k]].part = true;
+    return remember_plan(m);
+}

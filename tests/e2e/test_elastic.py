@@ -1,0 +1,171 @@
+"""Jobs that lose nodes, daemons and workers and go on, on simulated nodes."""
+
+import os
+import signal
+import tempfile
+
+import pytest
+
+from support import Job, json_lines, parent, program, until
+
+
+class Elastic(Job):
+    """A job of `nodes` nodes with one worker each, all of which wait for .release()."""
+
+    def __init__(self, nodes, *options, first=None, waits=None):
+        self.dir = tempfile.TemporaryDirectory(prefix="elastic")
+        self.go = os.path.join(self.dir.name, "go")
+        self.seen = ""
+        super().__init__(f"--simulate-nodes={nodes}", "--nproc-per-node=1", "--shutdown-timeout=10s", *options,
+                         program("rounds.py"), waits or str(first or nodes), self.go)
+        self.said(first or nodes)
+
+    def __exit__(self, *exc):
+        super().__exit__(*exc)
+        self.dir.cleanup()
+
+    def said(self, n):
+        """What n workers said, from the beginning."""
+        while len(json_lines(self.seen)) < n:
+            self.seen += self.line("\n")
+        return json_lines(self.seen)
+
+    def release(self):
+        with open(self.go, "w", encoding="utf-8"):
+            pass
+
+    def daemon(self):
+        return self.processes("ddrund")[0]
+
+    def host(self):
+        return parent(self.daemon())
+
+    def guests(self):
+        return [a for a in self.agents() if a != self.host()]
+
+    def finish(self, code=0):
+        assert self.wait() == code, self.err
+        self.seen += self.out
+        self.assert_nothing_left()
+        return json_lines(self.seen)
+
+
+def of_round(said, n, size):
+    """The last n of them are a round: each rank once, one address."""
+    last = said[-n:]
+    assert sorted(int(s["RANK"]) for s in last) == list(range(n)), said
+    assert {s["WORLD_SIZE"] for s in last} == {str(size)}
+    assert len({s["MASTER_ADDR"] for s in last}) == 1
+    return last
+
+
+def test_a_lost_node_costs_an_elastic_job_nothing():
+    with Elastic(4, "--nnodes=2:4") as job:
+        os.kill(job.guests()[0], signal.SIGKILL)
+        last = of_round(job.finish(), 3, 3)
+        assert {s["TORCHELASTIC_RESTART_COUNT"] for s in last} == {"0"}
+        assert "was lost" in job.err and "starting all workers again on 3 nodes" in job.err
+
+
+def test_a_spare_node_takes_the_place_of_a_lost_one():
+    with Elastic(3, "--nnodes=2:2", first=2) as job:
+        job.release()
+        victim = [w for w in job.workers() if parent(w) != job.host()][0]
+        os.kill(parent(victim), signal.SIGKILL)
+        of_round(job.finish(), 2, 2)
+
+
+@pytest.mark.parametrize("victim", ["agent", "ddrund"])
+def test_the_loss_of_the_host_is_survived(victim):
+    with Elastic(4, "--nnodes=2:4") as job:
+        if victim == "ddrund":
+            job.release()
+        os.kill(job.host() if victim == "agent" else job.daemon(), signal.SIGKILL)
+        said = job.finish()
+        n = int(said[-1]["WORLD_SIZE"])
+        assert n == 3 if victim == "agent" else n >= 3
+        of_round(said, n, n)
+        assert "takes the lost daemon's place" in job.err
+
+
+def test_a_lost_daemon_costs_a_job_of_fixed_size_one_restart():
+    with Elastic(3, "--max-restarts=1") as job:
+        job.release()
+        os.kill(job.daemon(), signal.SIGKILL)
+        last = of_round(job.finish(), 3, 3)
+        assert {s["TORCHELASTIC_RESTART_COUNT"] for s in last} == {"1"}
+
+
+def test_host_after_host_is_lost_until_too_few_are_left():
+    with Elastic(5, "--nnodes=2:5", "--rejoin-timeout=2s", waits="5,4,3,2") as job:
+        for left in (4, 3, 2):
+            os.kill(job.host(), signal.SIGKILL)
+            until(lambda: len(job.processes("ddrund")) == 0, say="the end of the daemon")
+            size = sum(range(left, 6))
+            of_round(job.said(size), left, left)
+        os.kill(job.host(), signal.SIGKILL)  # 1 of 2, without the node that had the daemon, is no majority
+        assert job.wait() != 0
+        job.assert_nothing_left()
+
+
+def test_fewer_nodes_than_the_least_end_the_job():
+    with Elastic(3, "--nnodes=3:4", "--rejoin-timeout=1s") as job:
+        os.kill(job.guests()[0], signal.SIGKILL)
+        job.finish(1)
+        assert "waiting up to 1 s for it to come back" in job.err
+        assert "2 of at least 3 nodes are left" in job.err
+
+
+def test_a_minority_does_not_go_on():
+    with Elastic(4, "--nnodes=1:4", "--rejoin-timeout=1s") as job:
+        for agent in job.guests():
+            os.kill(agent, signal.SIGKILL)
+        assert job.wait() != 0
+        assert len(json_lines(job.seen + job.out)) <= 4 + 3 + 2  # it may have been one after the other
+        job.assert_nothing_left()
+
+
+def test_a_node_that_says_nothing_is_lost():
+    with Elastic(3, "--nnodes=2:3", "--heartbeat=1s") as job:
+        silent = job.guests()[0]
+        os.kill(silent, signal.SIGSTOP)
+        try:
+            until(lambda: len(job.seen) and job.said(3 + 2), limit=60, say="the next round")
+        finally:
+            os.kill(silent, signal.SIGCONT)
+        of_round(job.said(5), 2, 2)
+        assert job.wait() in (0, 1), job.err
+        assert "has said nothing for" in job.err
+
+
+def test_a_job_that_was_suspended_as_a_whole_goes_on():
+    with Elastic(2, "--heartbeat=1s") as job:
+        all_ = job.processes("ddrun") + job.processes("ddrund")
+        for pid in all_:
+            os.kill(pid, signal.SIGSTOP)
+        signal.sigtimedwait([], 3)  # longer than the heartbeat
+        for pid in all_:
+            os.kill(pid, signal.SIGCONT)
+        signal.sigtimedwait([], 2)
+        job.release()
+        assert len(job.finish()) == 2, job.err
+
+
+@pytest.mark.parametrize("grow", ["next", "no"])
+def test_restarts_within_a_time(grow):
+    with Elastic(2, "--max-restarts=2/1h", f"--grow={grow}") as job:
+        for attempt in range(1, 4):
+            os.kill(job.workers()[0], signal.SIGKILL)
+            if attempt < 3:
+                job.said(2 * (attempt + 1))
+        assert job.wait() == 137
+        job.assert_nothing_left()
+
+
+def test_worker_after_worker_dies_and_the_job_goes_on():
+    with Elastic(2, "--max-restarts=20", "--last-call=1s") as job:
+        for attempt in range(1, 21):
+            os.kill(job.workers()[attempt % 2], signal.SIGKILL)
+            of_round(job.said(2 * (attempt + 1)), 2, 2)
+        job.release()
+        assert len(job.finish()) == 42
