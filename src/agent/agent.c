@@ -403,6 +403,8 @@ int agent_run(const struct agent_cfg *cfg)
     } else {
         event_base_dispatch(a.base);
     }
+    if (a.code != 0)
+        error_files_copy(a.errors, dd_env_get_nonempty(cfg->env, "TORCHELASTIC_ERROR_FILE"), cfg->log);
     agent_done(&a);
     return a.code;
 }

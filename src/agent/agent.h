@@ -28,6 +28,8 @@ struct agent_cfg {
     struct output_spec output;
     const char *role;
     enum slurm_env slurm_env;
+    const char *signals_to_handle; /* for the workers' environment */
+    bool virtual_local_rank;
     bool bind_cpus;
     const char *listen_addr; /* the host listens here only; NULL: everywhere (one node: loopback) */
     const char *source_addr; /* outgoing connections come from here; NULL */

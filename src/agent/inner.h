@@ -3,6 +3,7 @@
 #define DD_AGENT_INNER_H
 
 #include "agent/agent.h"
+#include "agent/error_files.h"
 #include "net/link.h"
 #include "rdzv/elect.h"
 #include "rdzv/msg.h"
@@ -42,6 +43,7 @@ struct agent {
     char *members;   /* of the last round that this node has started; NULL: none (rdzv/members.h) */
     char *committed; /* of the last one that all its nodes had started */
     struct worker_output *output;
+    struct error_files *errors;
     struct worker_group *group;
     int code;
     struct rdzv_members last; /* the same as members */

@@ -124,7 +124,9 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
         .role = a->cfg->role,
         .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
         .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
-        .error_file = a->output != NULL ? worker_output_error_file(a->output, local_rank) : "",
+        .error_file = error_files_path(a->errors, local_rank),
+        .signals_to_handle = a->cfg->signals_to_handle,
+        .virtual_local_rank = a->cfg->virtual_local_rank,
         .slurm_env = a->cfg->slurm_env,
     };
     spec->rank = a->plan.first_rank + local_rank;
@@ -152,6 +154,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
            a->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
     if (e->code == 0)
         return;
+    error_files_keep(a->errors, e);
     const char *tail = a->output != NULL ? worker_output_tail(a->output, e->local_rank) : "";
     size_t len = strlen(tail);
     DD_AUTO(free) char *text = strdup(len > TAIL_MAX ? tail + len - TAIL_MAX : tail);
@@ -195,6 +198,8 @@ static int launch(struct agent *a, struct dd_err *err)
         l.n = 0;
     if (rc == 0)
         rc = begin_output(a, err);
+    if (rc == 0)
+        rc = error_files_begin(&a->errors, l.n, a->output, a->cfg->output.log_dir, err);
     for (int i = 0; i < l.n && rc == 0; i++)
         rc = fill_spec(a, &l.specs[i], i, &ifs, err);
     if (rc == 0)
@@ -287,12 +292,14 @@ int round_start(struct agent *a, const struct msg *m)
 
 void round_stop(struct agent *a, int sig, unsigned grace_ms)
 {
+    error_files_over(a->errors);
     if (a->group != NULL)
         worker_group_stop(a->group, sig, grace_ms);
 }
 
 void round_free(struct agent *a)
 {
+    error_files_free(a->errors);
     worker_group_free(a->group);
     worker_output_free(a->output);
     plan_clear(&a->plan);

@@ -21,8 +21,10 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     const char *name = hostlist_name_ok(in->hostname) ? in->hostname : "localhost";
     a->nnodes = 1;
     if (hostlist_new(&a->nodes) < 0 || hostlist_push(a->nodes, name) < 0 ||
-        alloc_set(&a->job_id, "local.%s.%016" PRIx64, name, in->nonce) < 0 ||
-        alloc_set(&a->run_id, "%016" PRIx64, in->nonce) < 0)
+        alloc_set(&a->job_id, "local.%s.%016" PRIx64, name, in->nonce) < 0)
+        return alloc_no_memory(err);
+    /* as torchrun: who names a port wants a rendezvous of that name, "none"; else it is a run of its own */
+    if (in->master_port == 0 && alloc_set(&a->run_id, "%016" PRIx64, in->nonce) < 0)
         return alloc_no_memory(err);
     return 0;
 }

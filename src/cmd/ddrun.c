@@ -132,6 +132,9 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
     if (o->standalone) { /* whatever the scheduler's variables say */
         in.min_nodes = in.max_nodes = 1;
         in.env = nothing;
+        in.master_addr = in.rdzv_endpoint = NULL; /* torchrun ignores them too */
+        in.node_rank = -1;
+        in.master_port = 0;
     }
     return alloc_find(&r->alloc, &in, err);
 }
@@ -174,7 +177,7 @@ static int count_slots(struct run *r, int index, struct dd_err *err)
     if (rc < 0)
         return rc;
     r->slots = rc;
-    return 0;
+    return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
 }
 
 static int find_program(struct run *r, struct dd_err *err)
@@ -182,6 +185,8 @@ static int find_program(struct run *r, struct dd_err *err)
     const struct program_spec spec = {.argv = r->script,
                                       .module = r->o->module,
                                       .no_python = r->o->no_python,
+                                      .run_path = r->o->run_path,
+                                      .is_python = r->o->by_torchrun,
                                       .env = r->env.v};
     return program_resolve(&r->program, &spec, err);
 }
@@ -245,6 +250,13 @@ static struct rdzv_cfg rdzv_cfg(const struct run *r)
     };
 }
 
+/* --local-addr as the address of the store of a single node, where it is one. */
+static const char *only_here(const char *local_addr)
+{
+    struct net_addr addr;
+    return local_addr != NULL && net_addr_parse(&addr, local_addr, 0) == 0 ? local_addr : NULL;
+}
+
 static void fill_agent(struct run *r)
 {
     const struct ddrun_options *o = r->o;
@@ -262,12 +274,16 @@ static void fill_agent(struct run *r)
                    .redirects = o->redirects,
                    .tee = o->tee,
                    .local_ranks_filter = o->local_ranks_filter,
+                   .filters = {o->stdout_filters, o->stderr_filters},
+                   .prefix = dd_env_get_nonempty(r->env.v, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
                    .tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
                    .log = &r->log,
                    .role = o->role,
                    .label = o->label},
         .role = o->role,
         .slurm_env = slurm_env(o->slurm_env),
+        .signals_to_handle = o->signals.text,
+        .virtual_local_rank = o->virtual_local_rank,
         .bind_cpus = strcmp(o->bind, "auto") == 0,
         .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
         .listen_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
@@ -283,6 +299,8 @@ static void fill_agent(struct run *r)
         .log = &r->log,
         .start_ns = r->start_ns,
     };
+    if (r->alloc->nnodes == 1 && r->agent.listen_addr == NULL)
+        r->agent.listen_addr = only_here(o->local_addr);
     if (r->alloc->nnodes > 1)
         (void)snprintf(r->log.who, sizeof(r->log.who), "ddrun[%.60s]", r->agent.node_name);
 }
@@ -339,7 +357,7 @@ static int run_node(void *arg, int index)
     }
     int code = guardian_run(run_agent, r, r->agent.grace_ms + GUARDIAN_EXTRA_MS, &r->log);
     run_done(r);
-    return code;
+    return torchrun_exit_code(r->o, code);
 }
 
 static int run_simulated(struct run *r)
@@ -370,12 +388,19 @@ int main(int argc, char **argv)
     DD_AUTO(opt_result) struct opt_result res = {0};
     uint64_t start_ns = dd_now_ns();
     cmd_begin();
-    int code = cmd_options(&ddrun_options, &o, argc, argv, &res);
+    const bool by_torchrun = torchrun_is_name(argv[0]);
+    struct opt_table table = ddrun_options;
+    if (by_torchrun)
+        table.program = "torchrun";
+    int code = cmd_options(&table, &o, argc, argv, &res);
     if (code >= 0)
         return code;
+    torchrun_apply(&o, &table, &res, by_torchrun);
     struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}};
     r.log.level = cmd_log_level(o.log_level);
-    cmd_warn_of_misspelt(&ddrun_options, &r.log);
+    cmd_warn_of_misspelt(&table, &r.log);
+    if (cmd_speaks(environ))
+        torchrun_tell(&o, &r.log);
     struct dd_err err = {0};
     int rc = check_options(&o, &err);
     if (res.script >= argc)

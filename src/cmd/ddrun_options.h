@@ -3,6 +3,7 @@
 #define DD_CMD_DDRUN_OPTIONS_H
 
 #include "base/opt.h"
+#include "cmd/torchrun.h"
 
 struct node_range {
     int min, max; /* 0: not said */
@@ -22,24 +23,31 @@ struct ddrun_options {
     bool standalone;
     int simulate_nodes;
 
-    const char *rdzv_backend, *rdzv_endpoint, *rdzv_id, *rdzv_conf;
-    const char *master_addr;
+    const char *rdzv_backend, *rdzv_endpoint, *rdzv_id;
+    struct rdzv_conf rdzv_conf;
+    const char *master_addr, *local_addr;
     int master_port;
     const char *iface;
     uint64_t rdzv_timeout;
     const char *key_file, *munge_socket;
     bool insecure;
 
-    bool module, no_python;
+    bool module, no_python, run_path;
+    bool by_torchrun; /* called by that name */
     const char *role, *bind, *slurm_env;
 
     struct restart_budget max_restarts;
     const char *grow;
     uint64_t rejoin_timeout, last_call, heartbeat;
     uint64_t shutdown_timeout, monitor_interval;
+    struct signal_list signals;
+    const char *exit_code;
+    bool virtual_local_rank;
+    const char *start_method, *event_log_handler, *logs_specs;
 
     bool label;
     const char *log_dir, *redirects, *tee, *local_ranks_filter;
+    const char *stdout_filters, *stderr_filters;
     const char *log_level;
 };
 

@@ -23,6 +23,8 @@ struct framework_input {
     const char *iface;      /* interface that reached the daemon, NULL: not known */
     const char *nccl_iface; /* the same, when NCCL would choose another one by itself, else NULL */
     const char *error_file; /* TORCHELASTIC_ERROR_FILE, "" for none */
+    const char *signals_to_handle; /* TORCHELASTIC_SIGNALS_TO_HANDLE, NULL: the default */
+    bool virtual_local_rank;       /* each worker sees one GPU and is local rank 0 */
     enum slurm_env slurm_env;
 };
 

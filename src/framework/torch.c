@@ -2,8 +2,11 @@
  * section 2). The store of the round is ours, so every rank is a client of it. */
 #include "framework/rows.h"
 
+#include "base/auto.h"
 #include "base/num.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int ranks(struct dd_strv *env, const struct framework_input *in)
@@ -14,7 +17,7 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
         int value;
     } rows[] = {
         {"RANK", p->first_rank + in->local_rank},
-        {"LOCAL_RANK", in->local_rank},
+        {"LOCAL_RANK", in->virtual_local_rank ? 0 : in->local_rank},
         {"WORLD_SIZE", p->world_size},
         {"LOCAL_WORLD_SIZE", p->local_size},
         {"GROUP_RANK", p->node_rank},
@@ -62,6 +65,20 @@ static int interfaces(struct dd_strv *env, const struct framework_input *in)
     return rc;
 }
 
+/* The worker's own among the GPUs that are visible; a list that is too short leaves it none. */
+static int one_gpu(struct dd_strv *env, int local_rank)
+{
+    const char *p = dd_env_get(env->v, "CUDA_VISIBLE_DEVICES");
+    if (p == NULL)
+        return dd_env_setf(env, "CUDA_VISIBLE_DEVICES", "%d", local_rank);
+    for (int i = 0; i < local_rank && *p != '\0'; i++)
+        p += strcspn(p, ",") + (p[strcspn(p, ",")] == ',');
+    DD_AUTO(free) char *mine = strndup(p, strcspn(p, ","));
+    return mine == NULL ? -ENOMEM : dd_env_set(env, "CUDA_VISIBLE_DEVICES", mine);
+}
+
+static const char default_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
 static int torch_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
@@ -77,7 +94,10 @@ static int torch_env(struct dd_strv *env, const struct framework_input *in, stru
     if (rc == 0)
         rc = dd_env_set(env, "TORCHELASTIC_ERROR_FILE", in->error_file);
     if (rc == 0)
-        rc = framework_default(env, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+        rc = dd_env_set(env, "TORCHELASTIC_SIGNALS_TO_HANDLE",
+                        in->signals_to_handle != NULL ? in->signals_to_handle : default_signals);
+    if (rc == 0 && in->virtual_local_rank)
+        rc = one_gpu(env, in->local_rank);
     if (rc == 0)
         rc = framework_default(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     if (rc == 0)

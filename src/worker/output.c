@@ -17,6 +17,7 @@
 #define TAIL_TEXT_MAX (2 * TAIL_BYTES)
 
 static const char *const file_names[2] = {"stdout.log", "stderr.log"};
+static const char *const filtered_names[2] = {"filtered_stdout.log", "filtered_stderr.log"};
 
 struct output_rank {
     struct output_stream stream[2]; /* stdout, stderr */
@@ -32,6 +33,9 @@ struct worker_output {
     char *tmp_dir;
     char *run_id;
     char *role;
+    char *prefix; /* template; NULL: the usual one */
+    struct dd_strv filters[2];
+    int filter_fd[2]; /* of this attempt; -1: none */
     char *run_dir; /* of this run; NULL: no files */
     bool no_files; /* --log-dir=/dev/null */
     bool label;
@@ -154,6 +158,25 @@ static const char *given(const char *s)
     return s == NULL || *s == '\0' ? NULL : s;
 }
 
+/* "a,b" are two texts, "a,,b" is one with a comma in it. */
+static int filters_split(struct dd_strv *out, const char *text)
+{
+    DD_AUTO(buf) struct dd_buf one = DD_BUF_INIT(1 << 20);
+    int rc = 0;
+    for (const char *p = text == NULL ? "" : text; rc == 0 && *p != '\0';) {
+        dd_buf_clear(&one);
+        for (; rc == 0 && *p != '\0' && (*p != ',' || p[1] == ','); p++) {
+            p += *p == ',';
+            rc = dd_buf_append(&one, p, 1);
+        }
+        p += *p == ',';
+        const char *s = rc == 0 && one.len > 0 ? dd_buf_str(&one) : NULL;
+        if (s != NULL)
+            rc = dd_strv_push(out, s);
+    }
+    return rc;
+}
+
 static int options_take(struct worker_output *o, const struct output_spec *spec, struct dd_err *err)
 {
     int rc = rank_map_parse(&o->redirects, spec->redirects, "--redirects", err);
@@ -173,7 +196,17 @@ static int options_take(struct worker_output *o, const struct output_spec *spec,
         rc = copy(&o->run_id, spec->run_id, err);
     if (rc == 0)
         rc = copy(&o->role, given(spec->role) == NULL ? "default" : spec->role, err);
+    if (rc == 0)
+        rc = copy(&o->prefix, given(spec->prefix), err);
+    for (int k = 0; k < 2 && rc == 0; k++)
+        rc = filters_split(&o->filters[k], spec->filters[k]) < 0 ? no_memory(err) : 0;
     return rc;
+}
+
+/* Only lines that pass through the agent can be looked at. */
+static bool any_filter(const struct worker_output *o)
+{
+    return rank_map_any(&o->tee) && o->filters[0].n + o->filters[1].n > 0;
 }
 
 int worker_output_new(struct worker_output **ret, struct event_base *base,
@@ -184,6 +217,7 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
         return no_memory(err);
     o->base = base;
     o->attempt = -1;
+    o->filter_fd[0] = o->filter_fd[1] = -1;
     o->tail_text = DD_BUF_INIT(TAIL_TEXT_MAX);
     int rc = options_take(o, spec, err);
     if (rc < 0)
@@ -198,10 +232,10 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
         return no_memory(err);
     rc = consoles_open(o, err);
     /* made now: a directory that cannot be made is an error of the command, not of a worker */
-    if (rc == 0 && (o->log_dir != NULL || (!o->no_files && rank_map_any(&o->redirects))))
+    if (rc == 0 && (o->log_dir != NULL || (!o->no_files && (rank_map_any(&o->redirects) || any_filter(o)))))
         rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
     if (rc == 0 && o->run_dir != NULL && o->log_dir == NULL) /* else nobody would know where */
-        dd_log(o->log, DD_LOG_NOTICE, "what --redirects takes goes to files in '%s'", o->run_dir);
+        dd_log(o->log, DD_LOG_NOTICE, "output that goes to files is in '%s'", o->run_dir);
     if (rc == 0)
         *ret = DD_TAKE(o);
     return rc;
@@ -223,6 +257,40 @@ static void stream_plan(const struct worker_output *o, struct output_stream *s, 
     s->log = o->log;
 }
 
+/* torchrun's template: names that it does not know stay. Src: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. */
+static int prefix_fill(char **ret, const char *t, const char *role, int rank, int local_rank)
+{
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1 << 16);
+    int rc = 0;
+    while (rc == 0 && *t != '\0') {
+        size_t n = strcspn(t, "$");
+        rc = dd_buf_append(&b, t, n);
+        t += n;
+        if (rc < 0 || *t == '\0')
+            break;
+        if (strncmp(t, "${role_name}", 12) == 0)
+            rc = dd_buf_printf(&b, "%s", role), t += 12;
+        else if (strncmp(t, "${rank}", 7) == 0)
+            rc = dd_buf_printf(&b, "%d", rank), t += 7;
+        else if (strncmp(t, "${local_rank}", 13) == 0)
+            rc = dd_buf_printf(&b, "%d", local_rank), t += 13;
+        else
+            rc = dd_buf_append(&b, "$", 1), t += t[1] == '$' ? 2 : 1;
+    }
+    const char *s = rc == 0 ? dd_buf_str(&b) : NULL;
+    *ret = s == NULL ? NULL : strdup(s);
+    return *ret == NULL ? -ENOMEM : 0;
+}
+
+static int prefix_make(char **ret, const struct worker_output *o, int rank, int local_rank)
+{
+    if (o->label)
+        return asprintf(ret, "[%d]: ", rank) < 0 ? -ENOMEM : 0;
+    if (o->prefix != NULL)
+        return prefix_fill(ret, o->prefix, o->role, rank, local_rank);
+    return asprintf(ret, "[%s%d]:", o->role, local_rank) < 0 ? -ENOMEM : 0;
+}
+
 static int rank_begin(struct worker_output *o, int i, int rank)
 {
     struct output_rank *r = &o->ranks[i];
@@ -237,12 +305,12 @@ static int rank_begin(struct worker_output *o, int i, int rank)
         bool file = s->mode == OUTPUT_FILE || (s->mode == OUTPUT_PIPE && tee && o->run_dir != NULL);
         if (file && output_path(&s->path, o->run_dir, o->attempt, i, file_names[k]) < 0)
             return -ENOMEM;
-        int n = o->label ? asprintf(&s->prefix, "[%d]: ", rank)
-                         : asprintf(&s->prefix, "[%s%d]:", o->role, i);
-        if (n < 0) {
+        if (prefix_make(&s->prefix, o, rank, i) < 0) {
             s->prefix = NULL;
             return -ENOMEM;
         }
+        s->filters = &o->filters[k];
+        s->filter_fd = s->mode == OUTPUT_PIPE && tee ? o->filter_fd[k] : -1;
     }
     return o->run_dir == NULL
                ? 0
@@ -261,6 +329,32 @@ static void ranks_done(struct worker_output *o)
     o->nlocal = 0;
 }
 
+static void filtered_close(struct worker_output *o)
+{
+    for (int k = 0; k < 2; k++) {
+        if (o->filter_fd[k] >= 0)
+            close(o->filter_fd[k]);
+        o->filter_fd[k] = -1;
+    }
+}
+
+static int filtered_open(struct worker_output *o, struct dd_err *err)
+{
+    for (int k = 0; k < 2; k++) {
+        DD_AUTO(free) char *path = NULL;
+        if (o->run_dir == NULL || o->filters[k].n == 0)
+            continue;
+        if (asprintf(&path, "%s/attempt_%d/%s", o->run_dir, o->attempt, filtered_names[k]) < 0) {
+            path = NULL;
+            return no_memory(err);
+        }
+        o->filter_fd[k] = output_open(path, err);
+        if (o->filter_fd[k] < 0)
+            return o->filter_fd[k];
+    }
+    return 0;
+}
+
 int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
                         struct dd_err *err)
 {
@@ -270,6 +364,9 @@ int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, 
     o->attempt = attempt > o->attempt ? attempt : o->attempt + 1;
     if (o->run_dir != NULL)
         rc = output_attempt_dirs(o->run_dir, o->attempt, nlocal, err);
+    filtered_close(o);
+    if (rc == 0)
+        rc = filtered_open(o, err);
     if (rc < 0)
         return rc;
     o->ranks = calloc((size_t)nlocal, sizeof(*o->ranks));
@@ -414,6 +511,10 @@ void worker_output_free(struct worker_output *o)
     free(o->tmp_dir);
     free(o->run_id);
     free(o->role);
+    free(o->prefix);
+    filtered_close(o);
+    for (int k = 0; k < 2; k++)
+        dd_strv_done(&o->filters[k]);
     free(o->run_dir);
     dd_buf_done(&o->tail_text);
     free(o);

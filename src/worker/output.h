@@ -33,6 +33,8 @@ struct output_spec {
     const char *tee;          /* -t */
     const char *local_ranks_filter; /* "0,1": others are mute on the console */
     const char *role;         /* tee prefix of torchrun: [role0]: */
+    const char *prefix;       /* another one, with ${role_name}, ${rank} and ${local_rank}; NULL */
+    const char *filters[2];   /* --duplicate-stdout-filters, ...stderr...; NULL: none */
     bool label;               /* "[rank]: " in front of each console line */
     const char *tmp_dir;      /* where --redirects goes without --log-dir; NULL: /tmp */
     const struct dd_log *log; /* NULL: silent; what could not be written is told there */

@@ -20,7 +20,7 @@ static void close_fd(int *fd)
 
 void output_stream_init(struct output_stream *s)
 {
-    *s = (struct output_stream){.child_fd = -1, .fd = -1, .file_fd = -1, .in = DD_BUF_INIT(IN_MAX)};
+    *s = (struct output_stream){.child_fd = -1, .fd = -1, .file_fd = -1, .filter_fd = -1, .in = DD_BUF_INIT(IN_MAX)};
 }
 
 bool output_stream_closed(const struct output_stream *s)
@@ -38,17 +38,41 @@ static void to_file(struct output_stream *s, const unsigned char *p, size_t n)
     close_fd(&s->file_fd);
 }
 
-/* Lines from `in` to the console, while it takes some. */
+/* A line that somebody wants to see without the others. */
+static void to_filter(struct output_stream *s, const unsigned char *p, const struct line_piece *piece)
+{
+    bool wanted = false;
+    for (size_t i = 0; s->filter_fd >= 0 && i < s->filters->n && !wanted; i++)
+        wanted = memmem(p, piece->len, s->filters->v[i], strlen(s->filters->v[i])) != NULL;
+    if (!wanted)
+        return;
+    DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(LINES_MAX + CHUNK);
+    int rc = dd_buf_append(&line, s->prefix, piece->bare ? 0 : strlen(s->prefix));
+    if (rc == 0)
+        rc = dd_buf_append(&line, p, piece->len);
+    if (rc == 0 && piece->cut)
+        rc = dd_buf_append(&line, "\n", 1);
+    if (rc == 0) /* in one piece: other workers write there too */
+        rc = dd_write_full(s->filter_fd, line.data, line.len);
+    if (rc == 0)
+        return;
+    dd_log(s->log, DD_LOG_WARN, "cannot write the file of filtered lines: %s; it is no longer kept",
+           strerror(-rc));
+    s->filter_fd = -1;
+}
+
+/* Lines from `in` to the console, while it takes some, and to the file of filtered ones. */
 static void to_console(struct output_stream *s)
 {
     struct line_piece piece;
     size_t head = 0;
-    if (s->console == NULL)
+    if (s->console == NULL && s->filter_fd < 0)
         head = s->in.len;
-    while (s->console != NULL && !console_full(s->console) &&
+    while (head < s->in.len && (s->console == NULL || !console_full(s->console)) &&
            lines_next(&s->lines, s->in.data + head, s->in.len - head, s->eof, &piece)) {
-        if (console_put(s->console, piece.bare ? "" : s->prefix, s->in.data + head, piece.len,
-                        piece.cut) < 0)
+        to_filter(s, s->in.data + head, &piece);
+        if (s->console != NULL && console_put(s->console, piece.bare ? "" : s->prefix, s->in.data + head,
+                                              piece.len, piece.cut) < 0)
             dd_log(s->log, DD_LOG_WARN, "out of memory: a line of a worker's output is lost");
         head += piece.len;
     }
@@ -142,6 +166,7 @@ void output_stream_lose_console(struct output_stream *s)
 {
     bool keep = s->file_fd >= 0;
     s->console = NULL;
+    s->filter_fd = -1;
     dd_buf_clear(&s->in);
     if (s->mode == OUTPUT_PIPE && !keep)
         end_reading(s); /* the worker sees EPIPE */

@@ -2,6 +2,7 @@
 #ifndef DD_WORKER_OUTPUT_STREAM_H
 #define DD_WORKER_OUTPUT_STREAM_H
 
+#include "base/strv.h"
 #include "worker/console.h"
 #include "worker/lines.h"
 
@@ -22,6 +23,8 @@ struct output_stream {
     int fd;                  /* reading end; -1: closed */
     int file_fd;             /* -1: none */
     struct console *console; /* borrowed; NULL: none */
+    const struct dd_strv *filters; /* borrowed; lines with one of them are written once more, */
+    int filter_fd;                 /* here, which is lent; -1: not */
     const struct dd_log *log;
     struct event *on_read;
     struct dd_buf in; /* read, not yet on the console */

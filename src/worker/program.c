@@ -83,6 +83,41 @@ static int python_find(char **ret, char *const *env, struct dd_err *err)
                             path == NULL ? "not set" : path);
 }
 
+/* Length of a reference to local_rank at s ("$local_rank", "${local_rank}"), 0 when there is none.
+ */
+static size_t reference(const char *s)
+{
+    static const char braced[] = "${local_rank}", plain[] = "$local_rank";
+    if (strncmp(s, braced, sizeof(braced) - 1) == 0)
+        return sizeof(braced) - 1;
+    size_t n = sizeof(plain) - 1;
+    bool ends = strncmp(s, plain, n) == 0 && !isalnum((unsigned char)s[n]) && s[n] != '_';
+    return ends ? n : 0;
+}
+
+/* Whether the name differs from rank to rank, so that it cannot be looked up once for all. */
+static bool is_per_rank(const char *name)
+{
+    for (const char *s = strchr(name, '$'); s != NULL; s = strchr(s, '$')) {
+        if (reference(s) > 0)
+            return true;
+        s += s[1] == '$' ? 2 : 1;
+    }
+    return false;
+}
+
+/* What torchrun's workers do with --run-path. record() writes an exception to the error file. */
+static const char run_path_code[] =
+    "import os, runpy, sys\n"
+    "sys.argv = sys.argv[1:]\n"
+    "sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))\n"
+    "try:\n"
+    "    from torch.distributed.elastic.multiprocessing.errors import record\n"
+    "except ImportError:\n"
+    "    def record(f):\n"
+    "        return f\n"
+    "record(runpy.run_path)(sys.argv[0], run_name='__main__')\n";
+
 static int push_python(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err)
 {
     DD_AUTO(free) char *python = NULL;
@@ -90,7 +125,9 @@ static int push_python(struct dd_strv *out, const struct program_spec *spec, str
     if (rc < 0)
         return rc;
     if (dd_strv_push(out, python) < 0 || dd_strv_push(out, "-u") < 0 ||
-        (spec->module && dd_strv_push(out, "-m") < 0) || dd_strv_copy(out, spec->argv) < 0)
+        (spec->run_path && (dd_strv_push(out, "-c") < 0 || dd_strv_push(out, run_path_code) < 0)) ||
+        (spec->module && !spec->run_path && dd_strv_push(out, "-m") < 0) ||
+        dd_strv_copy(out, spec->argv) < 0)
         return no_memory(err);
     return 0;
 }
@@ -139,6 +176,8 @@ static int push_program(struct dd_strv *out, const struct program_spec *spec, st
 {
     const char *name = spec->argv[0];
     DD_AUTO(free) char *path = NULL;
+    if (is_per_rank(name))
+        return dd_strv_copy(out, spec->argv) < 0 ? no_memory(err) : 0;
     int rc = spawn_lookup(&path, name, spec->env);
     if (rc < 0 && rc != -ENOMEM && strchr(name, '/') == NULL) {
         /* torchrun takes a file of the current directory without "./" */
@@ -158,29 +197,17 @@ static int push_program(struct dd_strv *out, const struct program_spec *spec, st
 int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err)
 {
     const char *name = spec->argv == NULL ? NULL : spec->argv[0];
-    if (spec->module && spec->no_python)
+    if (spec->module && spec->no_python && !spec->run_path)
         return dd_err_set(err, -EINVAL,
                           "--module and --no-python exclude each other: a module is run by Python");
     if (name == NULL || *name == '\0')
         return dd_err_set(err, -EINVAL, "no program was given: name a script, as in 'train.py'");
-    if (spec->module)
+    if (spec->module && !spec->run_path)
         return push_python(out, spec, err);
-    if (spec->no_python || !is_python(name))
+    if (!spec->run_path && (spec->no_python || !(spec->is_python || is_python(name))))
         return push_program(out, spec, err);
-    int rc = script_check(name, err);
+    int rc = is_per_rank(name) ? 0 : script_check(name, err);
     return rc < 0 ? rc : push_python(out, spec, err);
-}
-
-/* Length of a reference to local_rank at s ("$local_rank", "${local_rank}"), 0 when there is none.
- */
-static size_t reference(const char *s)
-{
-    static const char braced[] = "${local_rank}", plain[] = "$local_rank";
-    if (strncmp(s, braced, sizeof(braced) - 1) == 0)
-        return sizeof(braced) - 1;
-    size_t n = sizeof(plain) - 1;
-    bool ends = strncmp(s, plain, n) == 0 && !isalnum((unsigned char)s[n]) && s[n] != '_';
-    return ends ? n : 0;
 }
 
 static int substitute(struct dd_buf *b, const char *s, int local_rank)

@@ -76,7 +76,7 @@ def test_spellings_of_torchrun(args):
 def test_a_variable_with_a_wrong_value_is_named():
     job = run(SCRIPT, env=clean_env(PET_MAX_RESTARTS="abc"))
     assert job.p.returncode == 2
-    assert job.err == "ddrun: error: PET_MAX_RESTARTS: 'abc' is not a whole number; write for example PET_MAX_RESTARTS=3\n"
+    assert job.err.startswith("ddrun: error: PET_MAX_RESTARTS: 'abc' is not a number of restarts from 0 to 1000000"), job.err
 
 
 def test_an_unknown_option_gets_a_suggestion():

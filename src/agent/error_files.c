@@ -1,0 +1,133 @@
+#include "agent/error_files.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "worker/group.h"
+#include "worker/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { ERROR_FILE_MAX = 1 << 20 };
+
+struct error_file {
+    int fd;
+    char *path;
+};
+
+struct error_files {
+    struct error_file *v;
+    int n;
+    bool over; /* the cause of the round's end is known, or lies elsewhere */
+    char *kept;
+    int kept_code; /* negative: the signal, as Python has it */
+};
+
+static void files_clear(struct error_files *ef)
+{
+    for (int i = 0; i < ef->n; i++) {
+        if (ef->v[i].fd >= 0)
+            close(ef->v[i].fd);
+        free(ef->v[i].path);
+    }
+    free(ef->v);
+    free(ef->kept);
+    *ef = (struct error_files){0};
+}
+
+static int file_make(struct error_file *f, int i, const struct worker_output *output, bool none)
+{
+    const char *path = output != NULL ? worker_output_error_file(output, i) : "";
+    f->fd = -1;
+    if (*path == '\0' && !none)
+        f->fd = memfd_create("error.json", MFD_CLOEXEC);
+    char name[64] = "";
+    if (f->fd >= 0)
+        (void)snprintf(name, sizeof(name), "/proc/%d/fd/%d", (int)getpid(), f->fd);
+    f->path = strdup(f->fd >= 0 ? name : path);
+    return f->path == NULL ? -ENOMEM : 0;
+}
+
+int error_files_begin(struct error_files **ef, int n, const struct worker_output *output,
+                      const char *log_dir, struct dd_err *err)
+{
+    const bool none = log_dir != NULL && strcmp(log_dir, "/dev/null") == 0;
+    int rc = 0;
+    if (*ef == NULL && (*ef = calloc(1, sizeof(**ef))) == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    files_clear(*ef);
+    (*ef)->v = calloc((size_t)n, sizeof(*(*ef)->v));
+    for (int i = 0; (*ef)->v != NULL && i < n && rc == 0; i++) {
+        rc = file_make(&(*ef)->v[i], i, output, none);
+        (*ef)->n = i + 1;
+    }
+    return (*ef)->v == NULL || rc < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+}
+
+const char *error_files_path(const struct error_files *ef, int local_rank)
+{
+    if (ef == NULL || local_rank < 0 || local_rank >= ef->n || ef->v[local_rank].path == NULL)
+        return "";
+    return ef->v[local_rank].path;
+}
+
+void error_files_over(struct error_files *ef)
+{
+    if (ef != NULL)
+        ef->over = true;
+}
+
+void error_files_keep(struct error_files *ef, const struct worker_exit *e)
+{
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(ERROR_FILE_MAX);
+    const char *path = error_files_path(ef, e->local_rank);
+    if (ef == NULL || ef->over)
+        return;
+    ef->over = true;
+    ef->kept_code = e->signal > 0 ? -e->signal : e->code;
+    if (*path == '\0' || dd_read_file(path, &b, NULL) < 0 || b.len == 0)
+        return;
+    const char *text = dd_buf_str(&b);
+    ef->kept = text != NULL ? strdup(text) : NULL;
+}
+
+/* {"message": {...}} gets the exit code: a worker that died of a signal cannot have known it. */
+static char *with_code(const char *text, int code)
+{
+    json_t *o = json_loads(text, 0, NULL);
+    json_t *message = json_object_get(o, "message");
+    if (json_is_object(message))
+        (void)json_object_set_new(message, "errorCode", json_integer(code));
+    char *ret = o != NULL ? json_dumps(o, 0) : NULL;
+    json_decref(o);
+    return ret;
+}
+
+void error_files_copy(const struct error_files *ef, const char *path, const struct dd_log *log)
+{
+    if (ef == NULL || ef->kept == NULL || path == NULL)
+        return;
+    DD_AUTO(free) char *text = with_code(ef->kept, ef->kept_code);
+    if (text == NULL) {
+        dd_log(log, DD_LOG_WARN, "what the failed worker wrote to its error file is no JSON; it is not "
+                                 "copied to TORCHELASTIC_ERROR_FILE=%.300s", path);
+        return;
+    }
+    DD_AUTO(fd) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int rc = fd < 0 ? -errno : dd_write_full(fd, text, strlen(text));
+    if (rc < 0)
+        dd_log(log, DD_LOG_WARN, "cannot write TORCHELASTIC_ERROR_FILE=%.300s: %s", path, strerror(-rc));
+}
+
+void error_files_free(struct error_files *ef)
+{
+    if (ef != NULL)
+        files_clear(ef);
+    free(ef);
+}

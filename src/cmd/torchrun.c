@@ -1,0 +1,242 @@
+#include "cmd/torchrun.h"
+
+#include "base/io.h"
+#include "base/num.h"
+#include "base/sig.h"
+#include "cmd/ddrun_options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- --rdzv-backend, --logs-specs ---------------------------------------------------------------- */
+
+int torchrun_parse_backend(const char *text, void *field, struct dd_err *err)
+{
+    if (strncmp(text, "etcd", 4) == 0 && (text[4] == '\0' || strcmp(text + 4, "-v2") == 0))
+        return dd_err_set(err, -EINVAL,
+                          "ddrun uses no etcd: leave the option out, its nodes find each other by "
+                          "themselves; without a scheduler say --rdzv-endpoint=HOST:PORT");
+    if (strcmp(text, "static") != 0 && strcmp(text, "c10d") != 0)
+        return dd_err_set(err, -EINVAL,
+                          "'%.60s' is not known here; it must be static or c10d, which are the same "
+                          "to ddrun",
+                          text);
+    *(const char **)field = text;
+    return 0;
+}
+
+int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err)
+{
+    if (strcmp(text, "default") != 0)
+        return dd_err_set(err, -EINVAL,
+                          "'%.60s' would be a Python class, which ddrun cannot load; leave the option "
+                          "out and say what you want with --log-dir, --redirects and --tee",
+                          text);
+    *(const char **)field = text;
+    return 0;
+}
+
+/* ---- --rdzv-conf --------------------------------------------------------------------------------- */
+
+enum conf_kind { CONF_TEXT, CONF_SECONDS, CONF_COUNT, CONF_BOOL, CONF_STORE };
+
+/* Src: torch 2.13.0, facts on torchrun, section 1. What has no effect here is checked all the same. */
+static const struct conf_key {
+    const char *name;
+    enum conf_kind kind;
+} conf_keys[] = {
+    {"is_host", CONF_BOOL},
+    {"store_type", CONF_STORE},
+    {"join_timeout", CONF_SECONDS},
+    {"timeout", CONF_SECONDS},
+    {"last_call_timeout", CONF_SECONDS},
+    {"close_timeout", CONF_SECONDS},
+    {"heartbeat_timeout", CONF_SECONDS},
+    {"read_timeout", CONF_SECONDS},
+    {"keep_alive_interval", CONF_SECONDS},
+    {"keep_alive_max_attempt", CONF_COUNT},
+    {"rank", CONF_TEXT},
+    {"protocol", CONF_TEXT},
+    {"cert", CONF_TEXT},
+    {"key", CONF_TEXT},
+    {"cacert", CONF_TEXT},
+    {"ssl_cert", CONF_TEXT},
+    {"ssl_cert_key", CONF_TEXT},
+    {"ca_cert", CONF_TEXT},
+    {"etcd_prefix", CONF_TEXT},
+};
+
+struct conf_reader {
+    struct rdzv_conf conf;
+    int interval, attempts; /* keep-alive */
+    bool join;              /* join_timeout was said, which goes before timeout */
+};
+
+static bool is_bool(const char *s)
+{
+    static const char *const words[] = {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasecmp(s, words[i]) == 0)
+            return true;
+    return false;
+}
+
+static int conf_wrong(const char *key, const char *value, const char *right, struct dd_err *err)
+{
+    return dd_err_set(err, -EINVAL, "'%.60s=%.60s': the value must be %s", key, value, right);
+}
+
+static void conf_take(struct conf_reader *r, const char *key, int n)
+{
+    const uint64_t ns = (uint64_t)n * DD_NS_PER_S;
+    if (strcmp(key, "join_timeout") == 0 || (strcmp(key, "timeout") == 0 && !r->join))
+        r->conf.join_ns = ns;
+    r->join = r->join || strcmp(key, "join_timeout") == 0;
+    if (strcmp(key, "last_call_timeout") == 0)
+        r->conf.last_call_ns = ns;
+    if (strcmp(key, "keep_alive_interval") == 0)
+        r->interval = n;
+    if (strcmp(key, "keep_alive_max_attempt") == 0)
+        r->attempts = n;
+}
+
+static int conf_set(struct conf_reader *r, const char *key, const char *value, struct dd_err *err)
+{
+    const struct conf_key *k = NULL;
+    int n;
+    for (size_t i = 0; i < sizeof(conf_keys) / sizeof(conf_keys[0]) && k == NULL; i++)
+        if (strcmp(conf_keys[i].name, key) == 0)
+            k = &conf_keys[i];
+    if (k == NULL) {
+        (void)snprintf(r->conf.unknown, sizeof(r->conf.unknown), "%s", key);
+        return 0;
+    }
+    switch (k->kind) {
+    case CONF_TEXT:
+        return 0;
+    case CONF_BOOL:
+        return is_bool(value) ? 0 : conf_wrong(key, value, "true or false", err);
+    case CONF_STORE:
+        return strcasecmp(value, "tcp") == 0 || strcasecmp(value, "file") == 0
+                   ? 0
+                   : conf_wrong(key, value, "tcp or file", err);
+    case CONF_SECONDS:
+    case CONF_COUNT:
+    default:
+        break;
+    }
+    if (dd_num_int(value, 1, INT_MAX, &n) < 0)
+        return conf_wrong(key, value, k->kind == CONF_COUNT ? "a number above 0" : "whole seconds above 0",
+                          err);
+    conf_take(r, key, n);
+    return 0;
+}
+
+int torchrun_parse_conf(const char *text, void *field, struct dd_err *err)
+{
+    struct conf_reader r = {0};
+    DD_AUTO(strv) struct dd_strv pairs = {0};
+    if (dd_strv_split(&pairs, text, ",") < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < pairs.n; i++) {
+        char *value = strchr(pairs.v[i], '=');
+        if (value == NULL || value == pairs.v[i] || value[1] == '\0')
+            return dd_err_set(err, -EINVAL, "'%.60s' is not KEY=VALUE; write for example timeout=900",
+                              pairs.v[i]);
+        *value++ = '\0';
+        int rc = conf_set(&r, pairs.v[i] + strspn(pairs.v[i], " "), value, err);
+        if (rc < 0)
+            return rc;
+    }
+    if (r.interval > 0 || r.attempts > 0) /* torchrun's defaults: 5 s, 3 times */
+        r.conf.dead_ns = (uint64_t)(r.interval > 0 ? r.interval : 5) *
+                         (uint64_t)(r.attempts > 0 ? r.attempts : 3) * DD_NS_PER_S;
+    *(struct rdzv_conf *)field = r.conf;
+    return 0;
+}
+
+/* ---- --signals-to-handle ------------------------------------------------------------------------- */
+
+int torchrun_parse_signals(const char *text, void *field, struct dd_err *err)
+{
+    struct signal_list l = {.text = text};
+    DD_AUTO(strv) struct dd_strv names = {0};
+    sigemptyset(&l.set);
+    if (dd_strv_split(&names, text, ", ") < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < names.n; i++) {
+        int sig = dd_signal_parse(names.v[i]);
+        if (sig < 0)
+            (void)snprintf(l.unknown, sizeof(l.unknown), "%s", names.v[i]);
+        else if (sig == SIGKILL || sig == SIGSTOP)
+            return dd_err_set(err, -EINVAL, "'%s' cannot be handled by any process", names.v[i]);
+        else
+            sigaddset(&l.set, sig);
+    }
+    *(struct signal_list *)field = l;
+    return 0;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------- */
+
+bool torchrun_is_name(const char *argv0)
+{
+    const char *slash = argv0 != NULL ? strrchr(argv0, '/') : NULL;
+    return argv0 != NULL && strcmp(slash != NULL ? slash + 1 : argv0, "torchrun") == 0;
+}
+
+void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const struct opt_result *res,
+                    bool by_name)
+{
+    if (o->rdzv_conf.join_ns > 0 && !opt_is_given(res, t, "rdzv-timeout"))
+        o->rdzv_timeout = o->rdzv_conf.join_ns;
+    if (o->rdzv_conf.last_call_ns > 0 && !opt_is_given(res, t, "last-call"))
+        o->last_call = o->rdzv_conf.last_call_ns;
+    if (o->rdzv_conf.dead_ns > 0 && !opt_is_given(res, t, "heartbeat"))
+        o->heartbeat = o->rdzv_conf.dead_ns;
+    o->by_torchrun = by_name;
+    if (!by_name)
+        return;
+    if (o->nproc_per_node == NULL)
+        o->nproc_per_node = "1";
+    if (o->nnodes.max == 0 && o->hosts == NULL && o->hostfile == NULL && o->simulate_nodes == 0)
+        o->nnodes = (struct node_range){.min = 1, .max = 1};
+    if (!opt_is_given(res, t, "exit-code"))
+        o->exit_code = "1";
+}
+
+void torchrun_tell(const struct ddrun_options *o, const struct dd_log *log)
+{
+    if (o->rdzv_conf.unknown[0] != '\0')
+        dd_log(log, DD_LOG_WARN, "--rdzv-conf: there is no key '%s'; it is ignored", o->rdzv_conf.unknown);
+    if (o->signals.unknown[0] != '\0')
+        dd_log(log, DD_LOG_WARN, "--signals-to-handle: there is no signal '%s'; it is ignored",
+               o->signals.unknown);
+    if (strcmp(o->event_log_handler, "null") != 0)
+        dd_log(log, DD_LOG_WARN,
+               "--event-log-handler=%s: ddrun has no such events; --log-level=info tells what happens",
+               o->event_log_handler);
+}
+
+int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slots, struct dd_err *err)
+{
+    const char *visible = dd_env_get(env, "CUDA_VISIBLE_DEVICES");
+    int n = 1;
+    if (!o->virtual_local_rank || visible == NULL)
+        return 0;
+    for (const char *p = visible; (p = strchr(p, ',')) != NULL; p++)
+        n++;
+    if (slots <= n)
+        return 0;
+    return dd_err_set(err, -EINVAL,
+                      "--virtual-local-rank gives each of the %d workers a GPU of its own, but "
+                      "CUDA_VISIBLE_DEVICES=%.200s names only %d; say --nproc-per-node=%d",
+                      slots, visible, n, n);
+}
+
+int torchrun_exit_code(const struct ddrun_options *o, int code)
+{
+    return code != 0 && strcmp(o->exit_code, "1") == 0 ? 1 : code;
+}
