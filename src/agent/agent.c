@@ -36,7 +36,8 @@ void agent_leave(struct agent *a, int code)
     a->link = NULL;
     if (a->daemon <= 0) {
         a->state = AGENT_LEAVING;
-        event_base_loopbreak(a->base);
+        if (!requeue_is_busy(a))
+            event_base_loopbreak(a->base);
     } else if (a->state != AGENT_LEAVING) {
         a->state = AGENT_LEAVING; /* ddrund leaves when the other agents have */
         event_base_once(a->base, -1, EV_TIMEOUT, on_daemon_too_slow, a, &t);
@@ -60,6 +61,12 @@ void agent_send(struct agent *a, const struct msg *m)
 {
     if (a->link != NULL)
         send_msg(a, a->link, m);
+}
+
+void agent_protect(struct agent *a, pid_t pid)
+{
+    if (a->group != NULL)
+        (void)worker_group_protect(a->group, pid);
 }
 
 static int parse_endpoint(struct net_addr *ret, const char *text)
@@ -86,6 +93,7 @@ static void on_finish(struct agent *a, const struct msg *m)
     if (m->report && m->text[0] != '\0')
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
     a->code = (int)m->code;
+    requeue_start(a, m);
     if (a->group == NULL) {
         agent_leave(a, a->code);
         return;
@@ -351,7 +359,7 @@ int agent_be_host(struct agent *a, struct dd_err *err)
         rc = link_new_trusted(&l, a->base, fd, &none, err);
     if (rc == 0)
         agent_join(a, l);
-    return rc;
+    return rc < 0 ? rc : endtime_start(a, err);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------- */
@@ -377,6 +385,8 @@ static void agent_done(struct agent *a)
     link_find_free(a->find);
     succession_end(a);
     link_free(a->link);
+    endtime_free(a);
+    requeue_free(a);
     round_free(a);
     host_free(a);
     signals_free(a);

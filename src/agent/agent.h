@@ -25,6 +25,11 @@ struct agent_cfg {
     uint64_t heartbeat_ns;
     uint64_t rdzv_timeout_ns;
     unsigned grace_ms; /* from the stop signal to SIGKILL */
+    struct {
+        int sig; /* 0: none */
+        uint64_t ns;
+    } before_end;     /* this signal, so long before the allocation ends */
+    int requeue_on;   /* bits of REQUEUE_*, agent/requeue.h */
     struct output_spec output;
     const char *role;
     enum slurm_env slurm_env;

@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "agent/error_files.h"
+#include "agent/requeue.h"
 #include "net/link.h"
 #include "rdzv/elect.h"
 #include "rdzv/msg.h"
@@ -39,12 +40,17 @@ struct agent {
     struct event *signal_ev, *progress, *deadline, *alone;
     int last_signal;
     uint64_t last_signal_ns;
+    bool scheduler_ends;       /* last_signal is the scheduler's */
+    bool end_stop;             /* last_signal is ours, since the allocation ends */
+    struct endtime *endtime;   /* endtime.c; NULL: not asked for, or not the host */
+    struct requeue *requeue;   /* requeue.c; NULL: nothing to do */
     struct plan plan;
     char *members;   /* of the last round that this node has started; NULL: none (rdzv/members.h) */
     char *committed; /* of the last one that all its nodes had started */
     struct worker_output *output;
     struct error_files *errors;
     struct worker_group *group;
+    bool done_held; /* DONE is to be said by round_settled() */
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
@@ -63,6 +69,7 @@ void agent_use_link(struct agent *a, struct link *l); /* takes l; JOIN has been 
 void agent_take_frame(struct agent *a, const struct frame *f);
 void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[ELECT_PORTS]); /* both are lent to it */
 int agent_be_host(struct agent *a, struct dd_err *err);
+void agent_protect(struct agent *a, pid_t pid); /* a child that is no worker: not to be ended as one */
 
 /* host.c: binds the port, starts ddrund on it; *ret_fd is our end of its link */
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err);
@@ -79,12 +86,27 @@ void succession_end(struct agent *a);
 int round_start(struct agent *a, const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */
 void round_committed(struct agent *a, const struct msg *m); /* on COMMIT */
 void round_stop(struct agent *a, int sig, unsigned grace_ms);
+void round_settled(struct agent *a); /* !signals_settling() any more */
 void round_free(struct agent *a);
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);
 void signals_joined(struct agent *a); /* the daemon is there: tell it what came before */
+void signals_stop(struct agent *a, int sig, const char *why); /* our own wish: ask the daemon to end the job */
+/* The scheduler is just now ending the job, signal by signal and process by process: what workers do
+ * meanwhile is no failure, and is not told before the daemon knows why. */
+bool signals_settling(struct agent *a);
 void signals_announce(struct agent *a, int sig); /* to those workers of this node that catch it */
 void signals_free(struct agent *a);
+
+/* endtime.c */
+int endtime_start(struct agent *a, struct dd_err *err); /* on the host, when it has joined */
+bool endtime_is_near(const struct agent *a);            /* the signal has been sent */
+void endtime_free(struct agent *a);
+
+/* requeue.c */
+void requeue_start(struct agent *a, const struct msg *finish); /* on FINISH, before agent_leave() */
+bool requeue_is_busy(const struct agent *a); /* it calls agent_leave() again when it is through */
+void requeue_free(struct agent *a);
 
 #endif

@@ -152,7 +152,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     struct agent *a = arg;
     dd_log(a->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
            a->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
-    if (e->code == 0)
+    if (e->code == 0 || signals_settling(a))
         return;
     error_files_keep(a->errors, e);
     const char *tail = a->output != NULL ? worker_output_tail(a->output, e->local_rank) : "";
@@ -181,7 +181,16 @@ static void on_workers_gone(void *arg)
         return;
     }
     a->state = AGENT_IDLE;
-    agent_send(a, &(struct msg){.type = MSG_DONE, .round = a->plan.round});
+    a->done_held = signals_settling(a);
+    if (!a->done_held)
+        agent_send(a, &(struct msg){.type = MSG_DONE, .round = a->plan.round});
+}
+
+void round_settled(struct agent *a)
+{
+    if (a->done_held)
+        agent_send(a, &(struct msg){.type = MSG_DONE, .round = a->plan.round});
+    a->done_held = false;
 }
 
 static int launch(struct agent *a, struct dd_err *err)

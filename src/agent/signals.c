@@ -52,12 +52,12 @@ static void on_alone(evutil_socket_t fd, short what, void *arg)
 
 /* While the daemon is still sought, it is told when it is found: the other nodes must not wait for
  * one that will not come. */
-static void ask_to_stop(struct agent *a, int sig)
+static void ask_to_stop(struct agent *a, int sig, const char *why)
 {
     char text[400];
     struct timeval t = {.tv_sec = ANSWER_S};
-    (void)snprintf(text, sizeof(text), "stopped by SIG%s (to ddrun on %.255s)", dd_signal_name(sig),
-                   a->cfg->node_name);
+    (void)snprintf(text, sizeof(text), why != NULL ? "stopped by SIG%s: %.255s" : "stopped by SIG%s (to ddrun on %.255s)",
+                   dd_signal_name(sig), why != NULL ? why : a->cfg->node_name);
     agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .signal = sig, .text = text});
     evtimer_add(a->alone, &t);
 }
@@ -72,18 +72,29 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
         return;
     a->last_signal = sig;
     a->last_signal_ns = now;
+    a->scheduler_ends = by_scheduler;
     if (again && (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && a->group == NULL)))
         agent_leave(a, 128 + sig);
     else if (again)
         round_stop(a, SIGKILL, 0); /* somebody is in a hurry */
     else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN || (a->link != NULL && a->state != AGENT_LEAVING))
-        ask_to_stop(a, sig);
+        ask_to_stop(a, sig, NULL);
+}
+
+void signals_stop(struct agent *a, int sig, const char *why)
+{
+    if (a->last_signal != 0 || a->link == NULL || a->state == AGENT_LEAVING)
+        return;
+    a->last_signal = sig;
+    a->last_signal_ns = dd_now_ns();
+    a->end_stop = true;
+    ask_to_stop(a, sig, why);
 }
 
 void signals_joined(struct agent *a)
 {
     if (a->last_signal != 0)
-        ask_to_stop(a, a->last_signal);
+        ask_to_stop(a, a->last_signal, NULL);
 }
 
 void signals_announce(struct agent *a, int sig)
@@ -110,6 +121,8 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     if (n->everywhere && a->group != NULL)
         worker_group_has_signal(a->group, n->sig);
     on_stop_signal(a, n->sig, true);
+    if (!signals_settling(a))
+        round_settled(a);
 }
 
 static void by_scheduler(struct news *n, bool to_agent)
@@ -169,6 +182,16 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     struct signalfd_siginfo si;
     while (read(fd, &si, sizeof(si)) == (ssize_t)sizeof(si))
         take_signal(arg, &si);
+}
+
+bool signals_settling(struct agent *a)
+{
+    bool settling = false;
+    on_signal(a->signal_fd, EV_READ, a); /* what has come by now */
+    for (int sig = 1; sig <= LAST_SIGNAL; sig++)
+        settling = settling || (dd_signal_ends_jobs(sig) && a->news->v[sig].settled != NULL &&
+                                evtimer_pending(a->news->v[sig].settled, NULL));
+    return settling;
 }
 
 int signals_new(struct agent *a, struct dd_err *err)

@@ -270,6 +270,8 @@ static void fill_agent(struct run *r)
         .heartbeat_ns = o->heartbeat,
         .rdzv_timeout_ns = o->rdzv_timeout,
         .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS),
+        .before_end = {.sig = o->signal_before_end.sig, .ns = o->signal_before_end.ns},
+        .requeue_on = o->requeue_on,
         .output = {.log_dir = o->log_dir,
                    .redirects = o->redirects,
                    .tee = o->tee,

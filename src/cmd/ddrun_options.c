@@ -1,6 +1,8 @@
 #include "cmd/ddrun_options.h"
 
+#include "agent/requeue.h"
 #include "base/num.h"
+#include "base/sig.h"
 #include "config.h"
 #include "launch/emulate.h"
 #include "node/gpu.h"
@@ -68,6 +70,34 @@ static int parse_nproc(const char *text, void *field, struct dd_err *err)
         return rc;
     *ret = text;
     return 0;
+}
+
+/* "USR1@120", as sbatch writes it */
+static int parse_signal_at(const char *text, void *field, struct dd_err *err)
+{
+    struct signal_at *r = field;
+    char name[16];
+    const char *at = strchr(text, '@');
+    size_t len = at != NULL ? (size_t)(at - text) : 0;
+    if (at != NULL && len < sizeof(name)) {
+        memcpy(name, text, len);
+        name[len] = '\0';
+        r->sig = dd_signal_parse(name);
+        if ((dd_signal_ends_jobs(r->sig) || dd_signal_announces(r->sig)) &&
+            dd_num_duration_ns(at + 1, &r->ns) == 0)
+            return 0;
+    }
+    return dd_err_set(err, -EINVAL,
+                      "'%s' is not SIGNAL@TIME with one of USR1, USR2, TERM, INT, HUP, QUIT; write for "
+                      "example --signal-before-end=USR1@120",
+                      text);
+}
+
+static int parse_requeue(const char *text, void *field, struct dd_err *err)
+{
+    int bits = requeue_parse(text, err);
+    *(int *)field = bits > 0 ? bits : 0;
+    return bits < 0 ? bits : 0;
 }
 
 #define FIELD(name) OPT_FIELD(struct ddrun_options, name)
@@ -382,6 +412,27 @@ static const struct opt_row rows[] = {
      .help = "after a failure: the code of the worker that failed first, or 1",
      .more = "1 is torchrun's way, and the default where ddrun is called by that name.",
      FIELD(exit_code)},
+
+    {.name = "signal-before-end",
+     .kind = OPT_CUSTOM,
+     .metavar = "SIG@TIME",
+     .example = "USR1@120",
+     .group = "Failures and the end",
+     .help = "send SIG to all workers so long before the allocation ends",
+     .more = "USR1 and USR2 go to workers that catch them and end nothing. TERM, INT, HUP and QUIT "
+             "end the job, as if they were sent to ddrun. When the allocation ends is asked of the "
+             "scheduler once, unless SLURM_JOB_END_TIME says it.",
+     .parse = parse_signal_at,
+     FIELD(signal_before_end)},
+    {.name = "requeue-on",
+     .kind = OPT_CUSTOM,
+     .metavar = "WHY,...",
+     .example = "preempt,timeout",
+     .group = "Failures and the end",
+     .help = "let the scheduler start the job again: preempt, timeout, node-loss",
+     .more = "See REQUEUE.",
+     .parse = parse_requeue,
+     FIELD(requeue_on)},
 
     {.name = "label",
      .letter = 'l',

@@ -15,6 +15,11 @@ struct restart_budget {
     uint64_t within_ns; /* 0: in all */
 };
 
+struct signal_at {
+    int sig; /* 0: not said */
+    uint64_t ns;
+};
+
 struct ddrun_options {
     struct node_range nnodes;
     const char *nproc_per_node;
@@ -44,6 +49,8 @@ struct ddrun_options {
     const char *exit_code;
     bool virtual_local_rank;
     const char *start_method, *event_log_handler, *logs_specs;
+    struct signal_at signal_before_end;
+    int requeue_on; /* bits of REQUEUE_* */
 
     bool label;
     const char *log_dir, *redirects, *tee, *local_ranks_filter;

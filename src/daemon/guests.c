@@ -103,7 +103,8 @@ static void send_finish(struct guest *g, bool report)
     const struct rdzv *m = g->daemon->machine;
     DD_AUTO(free) char *text = strdup(rdzv_text(m));
     guest_send(g, &(struct msg){
-                      .type = MSG_FINISH, .code = rdzv_code(m), .report = report, .text = text});
+                      .type = MSG_FINISH, .code = rdzv_code(m), .lost = g->daemon->lost, .asked = g->daemon->asked,
+                      .report = report, .text = text});
 }
 
 static void run_action(struct daemon *d, struct rdzv_action *a)
@@ -120,6 +121,7 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
         guest_free(g, true);
         break;
     case RDZV_SEND_PLAN:
+        d->lost = false;
         send_plan(g);
         break;
     case RDZV_SEND_LOOK:
@@ -238,6 +240,7 @@ static void on_message(struct guest *g, const struct msg *m)
         e.kind = RDZV_DONE;
         break;
     case MSG_STOP_REQUEST:
+        d->asked = true;
         e.kind = RDZV_STOP_REQUEST;
         break;
     case MSG_STATUS:
@@ -284,6 +287,8 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", g->name, clean, why);
     bool was_host = g->is_host;
     guest_free(g, false);
+    if (id >= 0 && rdzv_state(d->machine) != RDZV_FINISHED)
+        d->lost = true;
     if (was_host && rdzv_may_go_on(d->machine, dd_now_ns()))
         daemon_over(d, 1); /* dies with its node; another node takes its place */
     else if (id >= 0)

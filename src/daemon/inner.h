@@ -50,6 +50,8 @@ struct daemon {
     uint64_t start_ns;
     int over_code;
     bool started; /* a round has begun, or the time for it is over: nobody else will come */
+    bool lost;    /* a node, in this round */
+    bool asked;   /* to stop */
     bool over;    /* on_over has been called */
 };
 

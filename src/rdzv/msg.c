@@ -46,6 +46,8 @@ static const struct field fields[] = {
      BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST) |
          BIT(MSG_SIGNAL_REQUEST) | BIT(MSG_SIGNAL)},
     {"time_ns", INT, OF(time_ns), 0, INT64_MAX, BIT(MSG_EXIT)},
+    {"lost", INT, OF(lost), 0, 1, BIT(MSG_FINISH)},
+    {"asked", INT, OF(asked), 0, 1, BIT(MSG_FINISH)},
     {"report", INT, OF(report), 0, 1, BIT(MSG_FINISH)},
     {"id", INT, OF(id), 0, INT64_MAX, BIT(MSG_WHOIS) | BIT(MSG_WHOIS_REPLY)},
     {"ok", INT, OF(ok), 0, 1, BIT(MSG_WHOIS_REPLY)},

@@ -39,7 +39,7 @@ struct msg {
     int64_t round;
     int64_t index, nnodes, min_nodes, slots, pid, epoch;
     int64_t node_rank, restart_count, max_restarts, master_port;
-    int64_t local_rank, code, signal, ok, id, report, time_ns;
+    int64_t local_rank, code, signal, ok, id, report, lost, asked, time_ns;
     char *name, *text, *addr, *sizes, *nodes, *members, *committed, *local, *remote;
     struct dd_strv addrs;
 };

@@ -409,6 +409,49 @@ def test_a_user_signal_comes_once_and_ends_nothing(slurm):
     assert not slurm.exists("usr1.*.2")
 
 
+def test_scancel_is_heard_once_by_each_worker(slurm):
+    program = os.path.join(HERE, "programs", "hear.py")
+    with slurm.start("--nproc-per-node=2", f"--shutdown-timeout={GRACE}s", program, "TERM") as job:
+        until(lambda: len(json_lines(job.out.rpartition("\n")[0])) == 8, LIMIT, lambda: job.err)
+        number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
+        assert slurm.cluster.run(["scancel", number], user=slurm.user).rc == 0
+        done = job.wait(LIMIT)
+    assert done.rc != 0
+    assert sorted(line["rank"] for line in json_lines(done.out) if "signal" in line) == list(range(8))
+
+
+MILD = "PartitionName=mild Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=20"
+
+
+@pytest.mark.parametrize("how", ["preempted", "cancelled"])
+def test_a_preempted_job_is_started_again_and_a_cancelled_one_is_not(slurm_with, how):
+    slurm = slurm_with(nodes=2, slurm=[MILD])
+    begun = slurm.file("begun")
+    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --requeue-on=preempt,timeout,node-loss "
+                        f"--shutdown-timeout=1s {LIGHT} --begun {begun} --forever\n")
+    asked = ["sbatch", "--parsable", "-N2", "--exclusive"]
+    number = slurm.cluster.run([*asked, "--requeue", "-p", "mild", "--output=out", "--error=err", "batch"], user=slurm.user,
+                               cwd=slurm.place).out.strip()
+
+    def state():
+        return slurm.cluster.run(["scontrol", "show", "job", "-o", number]).out
+
+    def said():
+        return open(slurm.file("err"), encoding="utf-8").read() if slurm.exists("err") else ""
+
+    until(lambda: slurm.exists("begun.*", 2), LIMIT, state)
+    if how == "preempted":
+        slurm.cluster.run([*asked, "-p", "high", "--output=/dev/null", "--wrap", "true"], user=slurm.user, cwd=slurm.place)
+        until(lambda: "will start job" in said(), LIMIT, lambda: state() + said())
+        assert " Restarts=1 " in state()
+    else:
+        assert slurm.cluster.run(["scancel", number], user=slurm.user).rc == 0
+        until(lambda: "JobState=CANCELLED" in state(), LIMIT, lambda: state() + said())
+        assert " Restarts=0 " in state() and "start job" not in said()
+    slurm.cluster.run(["scancel", "-u", slurm.user])
+    until(lambda: not slurm.cluster.run(["squeue", "-h"]).out, LIMIT, state)
+
+
 def test_a_crashed_node_ends_the_job_on_the_others(cluster):
     before = cluster.snapshot()
     slurm = Slurm(cluster)

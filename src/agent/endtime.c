@@ -1,0 +1,149 @@
+/* --signal-before-end: the host's agent knows when the allocation ends, or asks the scheduler once,
+ * and some time before has a signal sent to the workers of all nodes. */
+#include "agent/inner.h"
+
+#include "alloc/endtime.h"
+#include "base/io.h"
+#include "base/num.h"
+#include "base/sig.h"
+#include "worker/command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { ASK_MS = 20000, LOOK_AGAIN_S = 30 };
+
+struct endtime {
+    struct agent *agent;
+    uint64_t end; /* seconds since 1970; 0: not known */
+    bool on_pbs;
+    struct command *ask;
+    struct event *tick;
+    bool sent;
+};
+
+static void send_signal(struct endtime *t, uint64_t left_ns)
+{
+    struct agent *a = t->agent;
+    int sig = a->cfg->before_end.sig;
+    char text[200];
+    (void)snprintf(text, sizeof(text), "the allocation ends in %.0f s", (double)left_ns / 1e9);
+    t->sent = true;
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "%s: sending SIG%s to all workers", text, dd_signal_name(sig));
+    if (dd_signal_ends_jobs(sig))
+        signals_stop(a, sig, text);
+    else
+        agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = sig});
+}
+
+/* By the clock on the wall, which is the scheduler's; it may be set, so look again now and then. */
+static void look(struct endtime *t)
+{
+    const struct agent *a = t->agent;
+    uint64_t now = dd_now_real_ns();
+    uint64_t end = t->end * DD_NS_PER_S;
+    uint64_t at = end > a->cfg->before_end.ns ? end - a->cfg->before_end.ns : 0;
+    bool running = a->state == AGENT_RUNNING && a->link != NULL;
+    uint64_t wait = at > now ? at - now : DD_NS_PER_S; /* the workers do not run yet, or not just now */
+    if (at <= now && running) {
+        send_signal(t, end > now ? end - now : 0);
+        return;
+    }
+    if (wait > LOOK_AGAIN_S * DD_NS_PER_S)
+        wait = LOOK_AGAIN_S * DD_NS_PER_S;
+    const struct timeval tv = {.tv_sec = (time_t)(wait / DD_NS_PER_S),
+                               .tv_usec = (suseconds_t)(wait % DD_NS_PER_S / 1000)};
+    evtimer_add(t->tick, &tv);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    look(arg);
+}
+
+static void not_known(const struct endtime *t, const char *why)
+{
+    dd_log(t->agent->cfg->log, DD_LOG_WARN,
+           "--signal-before-end: it is not known when the allocation ends (%.200s); no signal will be sent",
+           why);
+}
+
+static void on_answer(void *arg, int code, const char *out)
+{
+    struct endtime *t = arg;
+    int64_t value = 0;
+    int rc = -ENOENT;
+    if (code == 0 && t->on_pbs)
+        rc = alloc_pbs_end_time(out, &value);
+    else if (code == 0)
+        rc = alloc_slurm_time_left(out, &value);
+    if (rc == 0) {
+        t->end = (uint64_t)value + (t->on_pbs ? 0 : dd_now_real_ns() / DD_NS_PER_S);
+        look(t);
+    } else {
+        not_known(t, code == 0 ? "the job has no time limit" : "the scheduler does not answer");
+    }
+    command_free(t->ask);
+    t->ask = NULL;
+}
+
+static void ask(struct endtime *t)
+{
+    char *const *env = t->agent->cfg->env;
+    const char *slurm = dd_env_get_nonempty(env, "SLURM_JOB_ID");
+    const char *pbs = dd_env_get_nonempty(env, "PBS_JOBID");
+    const char *squeue[] = {"squeue", "-h", "-o", "%L", "-j", slurm, NULL};
+    const char *qstat[] = {"qstat", "-f", pbs, NULL};
+    struct dd_err err = {0};
+    t->on_pbs = slurm == NULL;
+    if (slurm == NULL && pbs == NULL) {
+        not_known(t, "there is no scheduler");
+        return;
+    }
+    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)(t->on_pbs ? qstat : squeue),
+                                      .env = env,
+                                      .limit_ms = ASK_MS};
+    if (command_start(&t->ask, t->agent->base, &spec, on_answer, t, &err) < 0)
+        not_known(t, err.text);
+    else
+        agent_protect(t->agent, command_pid(t->ask));
+}
+
+int endtime_start(struct agent *a, struct dd_err *err)
+{
+    if (a->cfg->before_end.sig == 0 || a->endtime != NULL)
+        return 0;
+    struct endtime *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    a->endtime = t;
+    t->agent = a;
+    t->tick = evtimer_new(a->base, on_tick, t);
+    if (t->tick == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    const char *end = dd_env_get_nonempty(a->cfg->env, "SLURM_JOB_END_TIME");
+    if (end == NULL || dd_num_u64(end, 1, UINT64_MAX / DD_NS_PER_S, &t->end) < 0)
+        ask(t);
+    else
+        look(t);
+    return 0;
+}
+
+bool endtime_is_near(const struct agent *a)
+{
+    return a->endtime != NULL && a->endtime->sent;
+}
+
+void endtime_free(struct agent *a)
+{
+    struct endtime *t = a->endtime;
+    if (t == NULL)
+        return;
+    command_free(t->ask);
+    if (t->tick != NULL)
+        event_free(t->tick);
+    free(t);
+    a->endtime = NULL;
+}

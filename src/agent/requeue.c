@@ -1,0 +1,178 @@
+#include "agent/requeue.h"
+
+#include "agent/inner.h"
+#include "alloc/endtime.h"
+#include "worker/command.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ASK_MS = 5000, REQUEUE_MS = 10000 };
+
+static const struct {
+    const char *name;
+    const char *says;
+    int bit;
+} reasons[] = {
+    {"preempt", "it was preempted", REQUEUE_PREEMPT},
+    {"timeout", "its time was over", REQUEUE_TIMEOUT},
+    {"node-loss", "a node was lost", REQUEUE_NODE_LOSS},
+};
+
+enum { REASONS = sizeof(reasons) / sizeof(reasons[0]) };
+
+int requeue_parse(const char *text, struct dd_err *err)
+{
+    int bits = 0;
+    for (const char *p = text; *p != '\0'; p += *p == ',') {
+        size_t len = strcspn(p, ",");
+        int bit = 0;
+        for (size_t i = 0; i < REASONS; i++)
+            if (strlen(reasons[i].name) == len && strncmp(reasons[i].name, p, len) == 0)
+                bit = reasons[i].bit;
+        if (bit == 0)
+            return dd_err_set(err, -EINVAL,
+                              "'%.*s' is not one of preempt, timeout, node-loss; write for example "
+                              "--requeue-on=preempt,node-loss",
+                              (int)len, p);
+        bits |= bit;
+        p += len;
+    }
+    return bits;
+}
+
+int requeue_reason(const struct requeue_end *e)
+{
+    if (e->code == 0 || e->code == REQUEUE_NEVER_CODE)
+        return 0;
+    if (e->node_lost)
+        return REQUEUE_NODE_LOSS;
+    if (e->stopped)
+        return e->by_scheduler ? REQUEUE_ASK : 0;
+    return e->end_near ? REQUEUE_TIMEOUT : 0;
+}
+
+/* ---- doing it ---------------------------------------------------------------------------------- */
+
+struct requeue {
+    struct agent *agent;
+    int reason;
+    const char *slurm, *pbs; /* the job's id; one of them is NULL */
+    struct command *command;
+};
+
+static void over(struct requeue *r)
+{
+    struct agent *a = r->agent;
+    command_free(r->command);
+    r->command = NULL;
+    agent_leave(a, a->code);
+}
+
+static int run(struct requeue *r, const char *const *argv, unsigned limit_ms, command_done_f *done,
+               struct dd_err *err)
+{
+    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv,
+                                      .env = r->agent->cfg->env,
+                                      .limit_ms = limit_ms};
+    return command_start(&r->command, r->agent->base, &spec, done, r, err);
+}
+
+static const char *says(int reason)
+{
+    for (size_t i = 0; i < REASONS; i++)
+        if (reasons[i].bit == reason)
+            return reasons[i].says;
+    return "";
+}
+
+static void refused(const struct requeue *r, const char *why)
+{
+    dd_log(r->agent->cfg->log, DD_LOG_WARN, "%s does not start job %.80s again (%s): %.*s",
+           r->slurm != NULL ? "Slurm" : "PBS", r->slurm != NULL ? r->slurm : r->pbs,
+           says(r->reason), (int)strcspn(why, "\n"), why);
+}
+
+static void on_requeued(void *arg, int code, const char *out)
+{
+    struct requeue *r = arg;
+    char line[240];
+    if (code == 0)
+        dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s will start job %.80s again: %s",
+               r->slurm != NULL ? "Slurm" : "PBS", r->slurm != NULL ? r->slurm : r->pbs,
+               says(r->reason));
+    else if (code == COMMAND_TOO_LATE)
+        refused(r, "no answer within 10 s");
+    else
+        refused(r, dd_log_escape(line, sizeof(line), out, strcspn(out, "\n")));
+    over(r);
+}
+
+/* < 0: there is nothing to wait for. */
+static int requeue_now(struct requeue *r, int reason)
+{
+    const char *scontrol[] = {"scontrol", "requeue", r->slurm, NULL};
+    const char *qrerun[] = {"qrerun", r->pbs, NULL};
+    struct dd_err err = {0};
+    if ((reason & r->agent->cfg->requeue_on) == 0)
+        return -ENOENT;
+    r->reason = reason;
+    int rc = run(r, r->slurm != NULL ? scontrol : qrerun, REQUEUE_MS, on_requeued, &err);
+    if (rc < 0)
+        refused(r, err.text);
+    return rc;
+}
+
+static void on_why(void *arg, int code, const char *out)
+{
+    struct requeue *r = arg;
+    enum alloc_end why = code == 0 ? alloc_slurm_why(out) : ALLOC_END_OTHER;
+    command_free(r->command);
+    r->command = NULL;
+    int reason = why == ALLOC_END_PREEMPTED ? REQUEUE_PREEMPT
+                 : why == ALLOC_END_TIMEOUT ? REQUEUE_TIMEOUT
+                                            : 0;
+    if (requeue_now(r, reason) < 0)
+        over(r);
+}
+
+void requeue_start(struct agent *a, const struct msg *finish)
+{
+    const struct requeue_end e = {.code = (int)finish->code,
+                                  .node_lost = finish->lost != 0,
+                                  .stopped = finish->asked != 0 && !a->end_stop,
+                                  .by_scheduler = a->scheduler_ends,
+                                  .end_near = endtime_is_near(a)};
+    int reason = a->cfg->requeue_on != 0 && a->daemon > 0 ? requeue_reason(&e) : 0;
+    if (reason == 0 || a->requeue != NULL)
+        return;
+    struct requeue *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return;
+    a->requeue = r;
+    r->agent = a;
+    r->slurm = dd_env_get_nonempty(a->cfg->env, "SLURM_JOB_ID");
+    r->pbs = r->slurm == NULL ? dd_env_get_nonempty(a->cfg->env, "PBS_JOBID") : NULL;
+    const char *argv[] = {"scontrol", "show", "job", "-o", r->slurm, NULL};
+    struct dd_err err = {0};
+    if (r->slurm == NULL && r->pbs == NULL)
+        dd_log(a->cfg->log, DD_LOG_WARN, "--requeue-on: there is no scheduler that could start the job again");
+    else if (reason != REQUEUE_ASK)
+        (void)requeue_now(r, reason);
+    else if (r->slurm != NULL && run(r, argv, ASK_MS, on_why, &err) < 0)
+        refused(r, err.text);
+}
+
+bool requeue_is_busy(const struct agent *a)
+{
+    return a->requeue != NULL && a->requeue->command != NULL;
+}
+
+void requeue_free(struct agent *a)
+{
+    if (a->requeue != NULL)
+        command_free(a->requeue->command);
+    free(a->requeue);
+    a->requeue = NULL;
+}

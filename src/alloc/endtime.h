@@ -1,0 +1,21 @@
+/* When does the allocation end, and why: from the words of the schedulers' commands. Pure. */
+#ifndef DD_ALLOC_ENDTIME_H
+#define DD_ALLOC_ENDTIME_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* squeue's TimeLeft: "4:59", "1:02:03", "2-03:04:05". 0 and the seconds, or -ENOENT where there is no
+ * limit or none is known ("UNLIMITED", "NOT_SET", anything else). */
+int alloc_slurm_time_left(const char *text, int64_t *ret);
+
+/* The answer to `qstat -f JOB` of OpenPBS, PBS Pro and TORQUE: start plus wall time, in seconds since
+ * 1970. 0 or -ENOENT. */
+int alloc_pbs_end_time(const char *text, int64_t *ret);
+
+enum alloc_end { ALLOC_END_OTHER, ALLOC_END_PREEMPTED, ALLOC_END_TIMEOUT };
+
+/* Why Slurm ends the job: from the answer to `scontrol show job -o JOB`. */
+enum alloc_end alloc_slurm_why(const char *text);
+
+#endif

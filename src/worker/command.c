@@ -1,0 +1,160 @@
+#include "worker/command.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "worker/spawn.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { OUT_MAX = 65536, CHUNK = 4096 };
+
+struct command {
+    pid_t pid; /* session too; 0: it has ended and is reaped */
+    int pidfd, out_fd;
+    struct event *on_end, *on_out, *on_limit;
+    struct dd_buf out;
+    bool late;
+    command_done_f *done;
+    void *arg;
+};
+
+DD_AUTO_DEFINE(command, struct command *, command_free);
+
+/* What is there; what does not fit is read and forgotten, so that nobody waits. False at the end. */
+static bool read_out(struct command *c)
+{
+    char text[CHUNK];
+    ssize_t n;
+    while ((n = read(c->out_fd, text, sizeof(text))) > 0) {
+        size_t room = OUT_MAX - c->out.len;
+        (void)dd_buf_append(&c->out, text, (size_t)n < room ? (size_t)n : room);
+    }
+    return n < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+static void on_out(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct command *c = arg;
+    if (!read_out(c))
+        event_del(c->on_out);
+}
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct command *c = arg;
+    c->late = true;
+    (void)kill(-c->pid, SIGKILL); /* its end comes through the pidfd */
+}
+
+static void on_end(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct command *c = arg;
+    int status = 0;
+    if (waitpid(c->pid, &status, WNOHANG) != c->pid)
+        return;
+    (void)kill(-c->pid, SIGKILL); /* what it has left behind */
+    c->pid = 0;
+    (void)read_out(c);
+    event_del(c->on_end);
+    event_del(c->on_out);
+    event_del(c->on_limit);
+    int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const char *text = dd_buf_str(&c->out);
+    c->done(c->arg, c->late ? COMMAND_TOO_LATE : code, text == NULL ? "" : text);
+}
+
+static int start(struct command *c, const struct command_spec *spec, const char *path,
+                 struct dd_err *err)
+{
+    struct worker_spec worker = {.rank = -1};
+    struct spawn_mask mask;
+    int fds[2];
+    DD_AUTO(fd) int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || pipe2(fds, O_CLOEXEC) < 0)
+        return dd_err_set(err, -errno, "cannot start '%s': %m", spec->argv[0]);
+    c->out_fd = fds[0];
+    DD_AUTO(fd) int theirs = fds[1];
+    (void)dd_fd_nonblock(c->out_fd);
+    worker.argv.v = (char **)(uintptr_t)spec->argv; /* only read */
+    worker.env.v = (char **)(uintptr_t)spec->env;
+    const struct spawn_request r = {
+        .spec = &worker, .path = path, .fds = {null, theirs, theirs}, .report_fd = null};
+    spawn_begin(&mask);
+    pid_t pid = spawn_child(&r, err);
+    spawn_end(&mask);
+    if (pid < 0)
+        return pid;
+    c->pid = pid;
+    c->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return c->pidfd < 0 ? dd_err_set(err, -errno, "cannot watch '%s': %m", spec->argv[0]) : 0;
+}
+
+int command_start(struct command **ret, struct event_base *base, const struct command_spec *spec,
+                  command_done_f *done, void *arg, struct dd_err *err)
+{
+    DD_AUTO(free) char *path = NULL;
+    int rc = spawn_lookup(&path, spec->argv[0], spec->env);
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot run '%s': %s", spec->argv[0],
+                          rc == -ENOENT ? "it is not there" : strerror(-rc));
+    DD_AUTO(command) struct command *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    *c = (struct command){
+        .pidfd = -1, .out_fd = -1, .out = DD_BUF_INIT(OUT_MAX + 1), .done = done, .arg = arg};
+    rc = start(c, spec, path, err);
+    if (rc < 0)
+        return rc;
+    (void)fcntl(c->pidfd, F_SETFD, FD_CLOEXEC);
+    c->on_end = event_new(base, c->pidfd, EV_READ | EV_PERSIST, on_end, c);
+    c->on_out = event_new(base, c->out_fd, EV_READ | EV_PERSIST, on_out, c);
+    c->on_limit = evtimer_new(base, on_limit, c);
+    const struct timeval limit = {.tv_sec = (time_t)(spec->limit_ms / 1000),
+                                  .tv_usec = (suseconds_t)(spec->limit_ms % 1000 * 1000)};
+    if (c->on_end == NULL || c->on_out == NULL || c->on_limit == NULL ||
+        event_add(c->on_end, NULL) < 0 || event_add(c->on_out, NULL) < 0 ||
+        event_add(c->on_limit, &limit) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    *ret = DD_TAKE(c);
+    return 0;
+}
+
+pid_t command_pid(const struct command *c)
+{
+    return c->pid;
+}
+
+void command_free(struct command *c)
+{
+    if (c == NULL)
+        return;
+    if (c->pid > 0) {
+        (void)kill(-c->pid, SIGKILL);
+        (void)kill(c->pid, SIGKILL); /* before it has its session */
+        (void)waitpid(c->pid, NULL, 0);
+    }
+    struct event *events[] = {c->on_end, c->on_out, c->on_limit};
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+        if (events[i] != NULL)
+            event_free(events[i]);
+    if (c->pidfd >= 0)
+        close(c->pidfd);
+    if (c->out_fd >= 0)
+        close(c->out_fd);
+    dd_buf_done(&c->out);
+    free(c);
+}

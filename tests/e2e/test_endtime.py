@@ -1,0 +1,148 @@
+"""The end of the allocation: the signal before it, and what starts the job again. The scheduler's commands are played."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from support import Job, clean_env, json_lines, program, run
+
+SHOW = "JobId=77 JobName=b JobState={} Reason={} Requeue=1 PreemptTime={} TimeLimit=00:10:00"
+STATES = {"cancelled": ("COMPLETING", "None", "None"), "preempted": ("RUNNING", "None", "2026-11-21T12:47:48"),
+          "out of time": ("COMPLETING", "TimeLimit", "None")}
+
+
+@pytest.fixture
+def played(tmp_path):
+    """played(name=script, ...): an environment in which these commands are these shell scripts; they append what they
+    were asked to tmp_path/asked."""
+    def environment(**commands):
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        for name, script in commands.items():
+            (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/asked\n{script}\n')
+            (folder / name).chmod(0o755)
+        return clean_env(PATH=f"{folder}:{os.environ['PATH']}")
+
+    environment.asked = lambda: (tmp_path / "asked").read_text().splitlines() if (tmp_path / "asked").exists() else []
+    return environment
+
+
+def hear(*options, env, **extra):
+    return run("--simulate-nodes=2", "--shutdown-timeout=2s", *options, program("hear.py"), "USR1", "TERM", env={**env, **extra})
+
+
+def heard(job):
+    return sorted((line["rank"], line["signal"]) for line in json_lines(job.out) if "signal" in line)
+
+
+def test_workers_of_all_nodes_hear_of_the_end_that_slurm_named():
+    soon = str(int(time.time()) + 4)
+    with Job("--simulate-nodes=2", "--signal-before-end=USR1@2", program("hear.py"), "USR1",
+             env=clean_env(SLURM_JOB_END_TIME=soon)) as job:
+        seen = ""
+        while seen.count("SIGUSR1") < 2:
+            seen += job.line("SIGUSR1")
+        assert all(line["at"] >= int(soon) - 2 for line in json_lines(seen) if "at" in line)
+        job.p.send_signal(signal.SIGTERM)
+        assert job.wait() == 143
+        assert "the allocation ends in" in job.err and (seen + job.out).count("SIGUSR1") == 2
+
+
+@pytest.mark.parametrize("ids, commands, asked", [
+    ({"SLURM_JOB_ID": "77"}, {"squeue": "echo 1:00"}, "squeue -h -o %L -j 77"),
+    ({"PBS_JOBID": "77.head"}, {"qstat": 'echo "    Resource_List.walltime = 00:01:00"\n'
+                                         'LC_ALL=C date "+    stime = %a %b %d %H:%M:%S %Y"'}, "qstat -f 77.head"),
+])
+def test_the_scheduler_is_asked_and_term_ends_the_job(played, ids, commands, asked):
+    job = hear("--signal-before-end=TERM@1m", env=played(**commands), **ids)
+    assert job.p.returncode == 143 and heard(job) == [(0, "SIGTERM"), (1, "SIGTERM")], job.err
+    assert "SIGTERM: the allocation ends in" in job.err
+    assert played.asked() == [asked]
+
+
+@pytest.mark.parametrize("ids, commands", [
+    ({}, {}), ({"SLURM_JOB_ID": "77"}, {"squeue": "echo UNLIMITED"}), ({"SLURM_JOB_ID": "77"}, {"squeue": "exit 1"})])
+def test_an_end_that_nobody_knows_is_told(played, ids, commands):
+    job = run("--standalone", "--signal-before-end=USR1@60", "sleep", "0.5", env={**played(**commands), **ids})
+    assert job.p.returncode == 0
+    line, = job.err.splitlines()
+    assert "not known when the allocation ends" in line
+
+
+@pytest.mark.parametrize("text", ["USR1", "USR1@", "USR1@soon", "KILL@60", "@60", "USR9@60"])
+def test_a_wrong_signal_before_the_end_is_refused(text):
+    job = run(f"--signal-before-end={text}", "true")
+    assert job.p.returncode == 2 and "USR1@120" in job.err
+
+
+# --- starting again ---
+
+
+def ends(how, *options, env):
+    """A job that Slurm's own signal ends."""
+    from test_signals import Hearing, as_slurmstepd, guardian_and_agent
+    with Hearing(*options, nodes=2, per_node=1, **env) as job:
+        if how == "person":
+            job.p.send_signal(signal.SIGTERM)
+        else:
+            for _ in as_slurmstepd(signal.SIGTERM, [guardian_and_agent(job, node)[0] for node in (0, 1)]):
+                job.p.wait(60)
+        assert job.wait() == 143, job.err
+        job.assert_nothing_left()
+        return job
+
+
+@pytest.mark.parametrize("option", ["preempt,timeout", "node-loss"])
+@pytest.mark.parametrize("state, why", [("preempted", "it was preempted"), ("out of time", "its time was over"), ("cancelled", None)])
+def test_what_slurm_ended_is_started_again_unless_it_was_cancelled(played, state, why, option):
+    show = SHOW.format(*STATES[state])
+    env = played(scontrol=f'[ "$1" = requeue ] || echo "{show}"')
+    job = ends("slurm", f"--requeue-on={option}", env={**env, "SLURM_JOB_ID": "77"})
+    again = why is not None and option != "node-loss"
+    assert played.asked() == ["scontrol show job -o 77"] + ["scontrol requeue 77"] * again
+    assert (f"Slurm will start job 77 again: {why}" in job.err) == again
+
+
+def test_what_a_person_ended_is_not_started_again(played):
+    ends("person", "--requeue-on=preempt,timeout,node-loss", env={**played(scontrol="exit 0"), "SLURM_JOB_ID": "77"})
+    assert played.asked() == []
+
+
+@pytest.mark.parametrize("code, ids, asked", [
+    (3, {"SLURM_JOB_ID": "77"}, ["scontrol requeue 77"]),
+    (3, {"PBS_JOBID": "77.head"}, ["qrerun 77.head"]),
+    (0, {"SLURM_JOB_ID": "77"}, []),
+    (93, {"SLURM_JOB_ID": "77"}, []),
+])
+def test_after_the_warning_the_workers_code_decides(played, code, ids, asked):
+    soon = str(int(time.time()) + 2)
+    script = f"import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit({code})); print('x', flush=True); signal.pause()"
+    job = run("--standalone", "--signal-before-end=USR1@1", "--requeue-on=timeout", "--no-python", os.environ.get("DDRUN_PYTHON", "python3"), "-c", script,
+              env={**played(scontrol="exit 0", qrerun="exit 0"), "SLURM_JOB_END_TIME": soon, **ids})
+    assert job.p.returncode == code, job.err
+    assert played.asked() == asked
+
+
+def test_a_failure_without_a_warning_starts_nothing_again(played):
+    job = run("--standalone", "--requeue-on=preempt,timeout,node-loss", "sh", "-c", "exit 3", env={**played(scontrol="exit 0"), "SLURM_JOB_ID": "77"})
+    assert job.p.returncode == 3 and played.asked() == []
+
+
+@pytest.mark.parametrize("script, says", [("echo 'Only batch jobs are accepted'; exit 1", "Only batch jobs"), (None, "cannot run 'scontrol'")])
+def test_a_lost_node_starts_the_job_again_and_a_refusal_is_told(played, script, says):
+    from test_signals import Hearing, guardian_and_agent
+    env = played(**({"scontrol": script} if script else {}))
+    if not script:
+        env["PATH"] = "/bin/does-not-exist"
+    with Hearing("--requeue-on=node-loss", nodes=2, per_node=1, **{**env, "SLURM_JOB_ID": "77"}) as job:
+        os.kill(guardian_and_agent(job, 1)[1], signal.SIGKILL)
+        assert job.wait() != 0
+        assert "Slurm does not start job 77 again (a node was lost): " + says in job.err
+    assert played.asked() == (["scontrol requeue 77"] if script else [])
+
+
+def test_a_wrong_reason_is_refused():
+    job = run("--requeue-on=always", "true")
+    assert job.p.returncode == 2 and "preempt, timeout, node-loss" in job.err
