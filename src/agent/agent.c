@@ -49,7 +49,9 @@ void agent_leave(struct agent *a, int code)
 static void send_msg(struct agent *a, struct link *l, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
-    int rc = msg_encode(&text, m);
+    struct msg stamped = *m;
+    stamped.sent_ns = (int64_t)dd_now_ns();
+    int rc = msg_encode(&text, &stamped);
     if (rc == 0)
         rc = link_send(l, FRAME_CONTROL, text, strlen(text));
     if (rc < 0)
@@ -88,10 +90,23 @@ static void on_whois(struct agent *a, const struct msg *m)
     agent_send(a, &(struct msg){.type = MSG_WHOIS_REPLY, .id = m->id, .ok = ok});
 }
 
+/* The first line like any other of ours, the others below it. */
+static void tell_user(const struct agent *a, const struct msg *m)
+{
+    struct dd_err err = {0};
+    const char *rest = strchrnul(m->text, '\n');
+    if (m->text[0] != '\0')
+        dd_log(a->cfg->log, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
+    if (rest[0] != '\0' && rest[1] != '\0')
+        (void)dd_write_full(a->cfg->log->fd, rest + 1, strlen(rest + 1));
+    if (a->cfg->report != NULL && dd_write_file(a->cfg->report, m->detail, strlen(m->detail), &err) < 0)
+        dd_log(a->cfg->log, DD_LOG_ERR, "--report=%s: %s", a->cfg->report, err.text);
+}
+
 static void on_finish(struct agent *a, const struct msg *m)
 {
-    if (m->report && m->text[0] != '\0')
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
+    if (m->report)
+        tell_user(a, m);
     a->code = (int)m->code;
     requeue_start(a, m);
     if (a->group == NULL) {

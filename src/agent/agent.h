@@ -31,6 +31,7 @@ struct agent_cfg {
     } before_end;     /* this signal, so long before the allocation ends */
     int requeue_on;   /* bits of REQUEUE_*, agent/requeue.h */
     struct output_spec output;
+    const char *report; /* file for the job's report, when this node is the one that tells; NULL */
     const char *role;
     enum slurm_env slurm_env;
     const char *signals_to_handle; /* for the workers' environment */

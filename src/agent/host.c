@@ -73,6 +73,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         .nodes = (char *)nodes.data,
         .rdzv = rdzv,
         .heartbeat_ns = a->cfg->heartbeat_ns,
+        .start_ns = a->cfg->start_ns,
         .port = port,
         .listen_fd = listen_fd,
         .host_fd = host_fd,

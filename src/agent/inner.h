@@ -24,6 +24,13 @@ enum agent_state {
     AGENT_LEAVING, /* nothing left to do but the daemon's end */
 };
 
+/* How the workers of a round have ended so far, and what is needed to say why (ends.c). */
+struct ends {
+    int left, stopped, killed; /* as in DONE */
+    int stop_sig;              /* what the round was stopped with; 0: nothing yet */
+    uint64_t oom_kills;        /* of our cgroup when the round began */
+};
+
 struct agent {
     const struct agent_cfg *cfg;
     struct event_base *base;
@@ -51,6 +58,7 @@ struct agent {
     struct error_files *errors;
     struct worker_group *group;
     bool done_held; /* DONE is to be said by round_settled() */
+    struct ends ends;
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
@@ -88,6 +96,12 @@ void round_committed(struct agent *a, const struct msg *m); /* on COMMIT */
 void round_stop(struct agent *a, int sig, unsigned grace_ms);
 void round_settled(struct agent *a); /* !signals_settling() any more */
 void round_free(struct agent *a);
+
+/* ends.c */
+void ends_begin(struct agent *a);                               /* a round begins */
+void ends_worker(struct agent *a, const struct worker_exit *e); /* counts it, or tells the daemon */
+void ends_failed(struct agent *a, int64_t round, int code, const char *why); /* none could be started */
+void ends_all(struct agent *a, int64_t round);                  /* DONE */
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);

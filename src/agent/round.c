@@ -11,7 +11,6 @@
 #include <string.h>
 
 enum {
-    TAIL_MAX = 4000, /* bytes of a failed worker's last lines that are sent on */
     IFACE_MS = 5000, /* for a connection through the interface that was asked for */
 };
 
@@ -152,19 +151,9 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     struct agent *a = arg;
     dd_log(a->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
            a->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
-    if (e->code == 0 || signals_settling(a))
-        return;
-    error_files_keep(a->errors, e);
-    const char *tail = a->output != NULL ? worker_output_tail(a->output, e->local_rank) : "";
-    size_t len = strlen(tail);
-    DD_AUTO(free) char *text = strdup(len > TAIL_MAX ? tail + len - TAIL_MAX : tail);
-    agent_send(a, &(struct msg){.type = MSG_EXIT,
-                                .round = a->plan.round,
-                                .local_rank = e->local_rank,
-                                .code = e->code & 255,
-                                .signal = e->signal,
-                                .time_ns = (int64_t)e->real_ns,
-                                .text = text});
+    if (e->code != 0 && !signals_settling(a))
+        error_files_keep(a->errors, e);
+    ends_worker(a, e);
 }
 
 static void on_workers_gone(void *arg)
@@ -183,13 +172,13 @@ static void on_workers_gone(void *arg)
     a->state = AGENT_IDLE;
     a->done_held = signals_settling(a);
     if (!a->done_held)
-        agent_send(a, &(struct msg){.type = MSG_DONE, .round = a->plan.round});
+        ends_all(a, a->plan.round);
 }
 
 void round_settled(struct agent *a)
 {
     if (a->done_held)
-        agent_send(a, &(struct msg){.type = MSG_DONE, .round = a->plan.round});
+        ends_all(a, a->plan.round);
     a->done_held = false;
 }
 
@@ -209,6 +198,8 @@ static int launch(struct agent *a, struct dd_err *err)
         rc = begin_output(a, err);
     if (rc == 0)
         rc = error_files_begin(&a->errors, l.n, a->output, a->cfg->output.log_dir, err);
+    if (rc == 0)
+        ends_begin(a);
     for (int i = 0; i < l.n && rc == 0; i++)
         rc = fill_spec(a, &l.specs[i], i, &ifs, err);
     if (rc == 0)
@@ -294,16 +285,17 @@ int round_start(struct agent *a, const struct msg *m)
     }
     dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
     a->state = AGENT_IDLE;
-    agent_send(a, &(struct msg){.type = MSG_EXIT, .round = m->round, .code = rc == -ENOENT ? 127 : 126});
-    agent_send(a, &(struct msg){.type = MSG_DONE, .round = m->round});
+    ends_failed(a, m->round, rc == -ENOENT ? 127 : 126, err.text);
     return rc;
 }
 
 void round_stop(struct agent *a, int sig, unsigned grace_ms)
 {
     error_files_over(a->errors);
-    if (a->group != NULL)
-        worker_group_stop(a->group, sig, grace_ms);
+    if (a->group == NULL)
+        return;
+    a->ends.stop_sig = sig;
+    worker_group_stop(a->group, sig, grace_ms);
 }
 
 void round_free(struct agent *a)

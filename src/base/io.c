@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -69,4 +71,25 @@ uint64_t dd_now_ns(void)
 uint64_t dd_now_real_ns(void)
 {
     return clock_ns(CLOCK_REALTIME);
+}
+
+int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err)
+{
+    DD_AUTO(free) char *draft = NULL;
+    if (asprintf(&draft, "%s.XXXXXX", path) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    DD_AUTO(fd) int fd = mkostemp(draft, O_CLOEXEC);
+    if (fd < 0)
+        return dd_err_set(err, -errno, "cannot write there: %m");
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    int rc = dd_write_full(fd, p, n);
+    if (rc == 0 && (fchmod(fd, 0666 & ~mask) < 0 || rename(draft, path) < 0))
+        rc = -errno;
+    if (rc < 0) {
+        (void)unlink(draft);
+        errno = -rc;
+        return dd_err_set(err, rc, "cannot write there: %m");
+    }
+    return 0;
 }

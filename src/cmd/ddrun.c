@@ -82,6 +82,20 @@ static int check_iface(const char *name, struct dd_err *err)
                       names != NULL ? names : "none");
 }
 
+/* Found out before the job rather than after it. */
+static int check_report(const char *path, struct dd_err *err)
+{
+    DD_AUTO(free) char *folder = path != NULL ? strdup(path) : NULL;
+    if (folder == NULL)
+        return 0;
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[slash == folder] = '\0';
+    return access(slash != NULL ? folder : ".", W_OK | X_OK) == 0
+               ? 0
+               : dd_err_set(err, -errno, "--report=%s: cannot write there: %m", path);
+}
+
 /* What one option says and another takes back: neither is guessed to be the one that is meant. */
 static int check_options(const struct ddrun_options *o, struct dd_err *err)
 {
@@ -282,6 +296,7 @@ static void fill_agent(struct run *r)
                    .log = &r->log,
                    .role = o->role,
                    .label = o->label},
+        .report = o->report,
         .role = o->role,
         .slurm_env = slurm_env(o->slurm_env),
         .signals_to_handle = o->signals.text,
@@ -325,6 +340,8 @@ static int prepare(struct run *r, int index, struct dd_err *err)
     if (rc < 0)
         return rc;
     rc = check_iface(r->o->iface, err);
+    if (rc == 0)
+        rc = check_report(r->o->report, err);
     if (rc == 0)
         rc = count_slots(r, index, err);
     if (rc == 0)

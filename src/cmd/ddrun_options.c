@@ -433,6 +433,15 @@ static const struct opt_row rows[] = {
      .more = "See REQUEUE.",
      .parse = parse_requeue,
      FIELD(requeue_on)},
+    {.name = "report",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .example = "report.json",
+     .group = "Failures and the end",
+     .help = "write how the job went to FILE, as JSON",
+     .more = "Also after success. The first node that is left writes it, in one piece, at the end. What is "
+             "in it: docs/report.md.",
+     FIELD(report)},
 
     {.name = "label",
      .letter = 'l',

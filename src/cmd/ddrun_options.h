@@ -44,6 +44,7 @@ struct ddrun_options {
     struct restart_budget max_restarts;
     const char *grow;
     uint64_t rejoin_timeout, last_call, heartbeat;
+    const char *report;
     uint64_t shutdown_timeout, monitor_interval;
     struct signal_list signals;
     const char *exit_code;

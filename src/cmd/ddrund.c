@@ -100,6 +100,7 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
         .job_id = c.job_id,
         .rdzv = c.rdzv,
         .heartbeat_ns = c.heartbeat_ns,
+        .start_ns = c.start_ns,
         .listen_fd = c.listen_fd,
         .port = (uint16_t)c.port,
         .host_fd = c.host_fd,

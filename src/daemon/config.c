@@ -49,6 +49,7 @@ static const struct number {
     NUMBER("epoch", rdzv.epoch, 0, INT64_MAX),
     NUMBER("tie", rdzv.tie, 0, PLAN_MAX_NODES - 1),
     NUMBER("heartbeat_ns", heartbeat_ns, 1, INT64_MAX),
+    NUMBER("start_ns", start_ns, 0, INT64_MAX),
 #undef NUMBER
 };
 

@@ -14,6 +14,7 @@ struct daemon_config {
     char *nodes; /* folded host list */
     struct rdzv_cfg rdzv; /* without .nodes and .master_port */
     uint64_t heartbeat_ns;
+    uint64_t start_ns; /* of the host's ddrun */
     int port;
     int listen_fd; /* numbers of inherited descriptors */
     int host_fd;

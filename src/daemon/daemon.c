@@ -82,6 +82,7 @@ void daemon_step(struct daemon *d, const struct rdzv_event *e)
         d->started = true;
     if (after != RDZV_GATHERING)
         evtimer_del(d->progress);
+    account_step(d->account, d);
     guests_run_actions(d);
     set_timer(d);
     check_over(d);
@@ -138,6 +139,8 @@ static int start_job(struct daemon *d, struct dd_err *err)
     d->free_ids = calloc((size_t)d->capacity, sizeof(*d->free_ids));
     if (d->by_id == NULL || d->free_ids == NULL || rdzv_new(&d->machine, rc, dd_now_ns()) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory for %d nodes", d->capacity);
+    if (account_new(&d->account, d, d->cfg.start_ns, err) < 0)
+        return -ENOMEM;
     for (int id = d->capacity - 1; id >= 0; id--)
         d->free_ids[d->nfree++] = id;
     struct timeval first = {.tv_sec = 5};
@@ -214,6 +217,7 @@ void daemon_free(struct daemon *d)
     guests_free(d);
     store_server_free(d->store); /* tells admission that its connections are gone */
     admission_free(d->admission);
+    account_free(d->account);
     rdzv_free(d->machine);
     struct event *timers[] = {d->progress, d->timer, d->stop, d->end};
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)

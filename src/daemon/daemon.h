@@ -19,6 +19,7 @@ struct daemon_cfg {
     const char *job_id;              /* NULL: standing, no job of its own; all below is borrowed for good */
     struct rdzv_cfg rdzv;            /* of the round machine */
     uint64_t heartbeat_ns;           /* an agent that says nothing for this long is lost */
+    uint64_t start_ns;               /* dd_now_ns() when the host's ddrun was started; 0: now */
     int listen_fd;                   /* taken */
     uint16_t port;                   /* where it listens */
     int host_fd;                     /* taken: socketpair to the host's agent, -1 when standing */

@@ -1,5 +1,6 @@
 /* The agents: from their links to the machine's events, and from its actions to messages. */
 #include "daemon/inner.h"
+#include "report/report.h"
 
 #include "base/io.h"
 
@@ -98,13 +99,21 @@ static void send_plan(struct guest *g)
     dd_strv_done(&out.addrs);
 }
 
+/* The one that tells the user gets all there is to tell. */
 static void send_finish(struct guest *g, bool report)
 {
-    const struct rdzv *m = g->daemon->machine;
-    DD_AUTO(free) char *text = strdup(rdzv_text(m));
-    guest_send(g, &(struct msg){
-                      .type = MSG_FINISH, .code = rdzv_code(m), .lost = g->daemon->lost, .asked = g->daemon->asked,
-                      .report = report, .text = text});
+    struct daemon *d = g->daemon;
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(REPORT_TEXT_MAX);
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(REPORT_JSON_MAX);
+    if (report)
+        account_texts(d->account, &text, &json);
+    guest_send(g, &(struct msg){.type = MSG_FINISH,
+                                .code = account_code(d->account, d),
+                                .lost = d->lost,
+                                .asked = d->asked,
+                                .report = report,
+                                .text = (char *)(uintptr_t)dd_buf_str(&text),
+                                .detail = (char *)(uintptr_t)dd_buf_str(&json)});
 }
 
 static void run_action(struct daemon *d, struct rdzv_action *a)
@@ -220,6 +229,7 @@ static void on_message(struct guest *g, const struct msg *m)
                            .text = m->text};
     if (m->type != MSG_JOIN && g->id < 0)
         return; /* nothing counts before JOIN */
+    account_msg(d->account, d, g, m);
     switch (m->type) {
     case MSG_JOIN:
         on_join(g, m);
@@ -235,6 +245,7 @@ static void on_message(struct guest *g, const struct msg *m)
         break;
     case MSG_EXIT:
         e.kind = RDZV_EXIT;
+        e.text = account_why(d->account);
         break;
     case MSG_DONE:
         e.kind = RDZV_DONE;

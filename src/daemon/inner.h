@@ -2,6 +2,7 @@
 #ifndef DD_DAEMON_INNER_H
 #define DD_DAEMON_INNER_H
 
+#include "daemon/account.h"
 #include "daemon/daemon.h"
 #include "daemon/door.h"
 #include "net/addr.h"
@@ -24,6 +25,7 @@ struct guest {
     char name[256];
     struct net_addr *addrs; /* of its machine, as it says */
     size_t naddrs;
+    struct account_clock clock;
 };
 
 LIST_HEAD(guest_list, guest);
@@ -45,6 +47,7 @@ struct daemon {
     int naccepting;
     struct link_shared shared;
     struct admission *admission;
+    struct account *account; /* for the report; NULL when standing */
     uint64_t announced_ns[ANNOUNCED];
     struct event *progress, *timer, *stop, *end;
     uint64_t start_ns;

@@ -616,6 +616,7 @@ static int on_exit_(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     (void)now;
     if (e->round != m->round || !p->part || e->local_rank >= p->slots || m->failed)
         return 0;
+    const char *why = e->text != NULL ? e->text : "";
     char how[80];
     if (e->signal > 0)
         (void)snprintf(how, sizeof(how), "was killed by signal %d (SIG%s)", e->signal,
@@ -624,8 +625,9 @@ static int on_exit_(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         (void)snprintf(how, sizeof(how), "exited with code %d", e->code);
     if (m->regroup) /* because of our own stop */
         return 0;
-    fail(m, e->code, "rank %d (%s, local rank %d) %s", rank_of(m, e->id) + e->local_rank,
-         rdzv_member_name(m, e->id), e->local_rank, how);
+    fail(m, e->code, "rank %d (%s, local rank %d) %s%s%.200s", rank_of(m, e->id) + e->local_rank,
+         rdzv_member_name(m, e->id), e->local_rank, how,
+         why[0] != '\0' ? ": " : "", why);
     return m->state == RDZV_RUNNING ? send_stop(m, SIGTERM) : 0;
 }
 

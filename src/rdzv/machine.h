@@ -43,7 +43,8 @@ struct rdzv_event {
     const char *addr; /* JOIN: the daemon's address as that agent reached it; "": it did not have to */
     int local_rank, code, signal; /* EXIT; STOP_REQUEST: signal, 0: a node cannot start its workers */
     bool clean;        /* LOST: it said good-bye, so it is not on the other side of a cut */
-    const char *text;  /* JOIN: why it cannot run workers, NULL or "": it can; LOST, STOP_REQUEST: why, or "" */
+    const char *text;  /* JOIN: why it cannot run workers, NULL or "": it can; LOST, STOP_REQUEST: why, or "";
+                        * EXIT: why, or "" or NULL */
     const char *unfit; /* JOIN, DONE: what is wrong with that node, NULL or "": nothing */
     /* JOIN: rounds that the agent knows of, under whichever daemon; NULL: none */
     const struct rdzv_members *committed; /* the last one that all its members had started */

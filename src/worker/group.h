@@ -37,7 +37,7 @@ struct worker_exit {
     pid_t pid;
     int code;          /* exit status, or 128 + signal; 137 for one that did not even die of SIGKILL */
     int signal;        /* 0 when it exited by itself */
-    uint64_t real_ns;  /* CLOCK_REALTIME when it was noticed */
+    uint64_t at_ns;    /* dd_now_ns() when it was noticed */
 };
 
 struct worker_spec {

@@ -384,6 +384,12 @@ const char *worker_output_error_file(const struct worker_output *o, int local_ra
     return o->ranks[local_rank].error_file;
 }
 
+const char *worker_output_log(const struct worker_output *o, int local_rank)
+{
+    const char *path = local_rank >= 0 && local_rank < o->nlocal ? o->ranks[local_rank].stream[1].path : NULL;
+    return path != NULL ? path : "";
+}
+
 /* The end of a file that the worker wrote itself. */
 static void tail_read(struct tail *t, const char *path)
 {

@@ -51,6 +51,8 @@ int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, 
 /* What a worker's error file would be: DIR/.../attempt_N/LOCAL/error.json, "" without a log dir. Lent
  * until the next begin. */
 const char *worker_output_error_file(const struct worker_output *o, int local_rank);
+/* The file that this worker's stderr goes to, "" for none. Lent until the next begin. */
+const char *worker_output_log(const struct worker_output *o, int local_rank);
 /* The last lines (at most 20) that this rank wrote to stderr, if they went through the agent or into a
  * file; lent until the next call, may be "". */
 const char *worker_output_tail(struct worker_output *o, int local_rank);

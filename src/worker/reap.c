@@ -33,7 +33,7 @@ static void worker_ended(struct worker_group *g, struct worker *w, int status)
         .local_rank = (int)(w - g->w),
         .pid = w->pid,
         .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-        .real_ns = dd_now_real_ns(),
+        .at_ns = dd_now_ns(),
     };
     e.code = e.signal > 0 ? 128 + e.signal : WEXITSTATUS(status);
     w->state = group_is_gone(w) ? WORKER_GONE : WORKER_REST;
@@ -63,7 +63,7 @@ static void worker_give_up(struct worker_group *g, struct worker *w)
                                                        .pid = w->pid,
                                                        .code = 128 + SIGKILL,
                                                        .signal = SIGKILL,
-                                                       .real_ns = dd_now_real_ns()});
+                                                       .at_ns = dd_now_ns()});
 }
 
 static bool is_worker_group(const struct worker_group *g, pid_t pgid)

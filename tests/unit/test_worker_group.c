@@ -237,7 +237,7 @@ static void group_reports_exit_codes_and_signals(void **state)
         assert_int_equal(e->code, rows[i].code);
         assert_int_equal(e->signal, rows[i].signal);
         assert_true(e->pid > 0);
-        assert_true(e->real_ns > 0);
+        assert_true(e->at_ns > 0);
     }
     assert_no_children();
 }

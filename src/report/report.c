@@ -1,0 +1,202 @@
+#include "report/report_inner.h"
+
+#include "base/auto.h"
+#include "base/sig.h"
+#include "report/error_file.h"
+#include "report/lines_inner.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SENTENCE_ERROR_MAX = 200, WHY_MAX = 400 };
+
+int report_new(struct report **ret, const struct report_cfg *cfg)
+{
+    struct report *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return -ENOMEM;
+    r->cfg = *cfg;
+    *ret = r;
+    return 0;
+}
+
+/* The texts of an exit, so that they can be copied and freed in a row. */
+static const char **text_of(struct report_exit *e, int i)
+{
+    const char **const texts[] = {&e->node, &e->error, &e->trace, &e->tail, &e->log, NULL};
+    return texts[i];
+}
+
+static void exit_done(struct report_exit *e)
+{
+    for (int i = 0; text_of(e, i) != NULL; i++)
+        free((char *)(uintptr_t)*text_of(e, i));
+    *e = (struct report_exit){0};
+}
+
+static int exit_copy(struct report_exit *ret, const struct report_exit *e)
+{
+    struct report_exit c = *e;
+    bool ok = true;
+    for (int i = 0; text_of(&c, i) != NULL; i++) {
+        const char **t = text_of(&c, i);
+        *t = strdup(*t != NULL ? *t : "");
+        ok = ok && *t != NULL;
+    }
+    if (ok)
+        *ret = c;
+    else
+        exit_done(&c);
+    return ok ? 0 : -ENOMEM;
+}
+
+static void forget_exits(struct report *r)
+{
+    for (int i = 0; i < r->nkept; i++)
+        exit_done(&r->exits[i]);
+    r->nkept = r->nfailed = 0;
+    r->by_itself = false;
+    r->ends = (struct report_ends){0};
+}
+
+void report_free(struct report *r)
+{
+    if (r == NULL)
+        return;
+    forget_exits(r);
+    for (int i = 0; i < r->nrounds; i++)
+        free(r->rounds[i].cause);
+    free(r->cause);
+    free(r);
+}
+
+static void end_round(struct report *r, uint64_t now_ns)
+{
+    struct report_round *last = r->nrounds > 0 ? &r->rounds[r->nrounds - 1] : NULL;
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(REPORT_TEXT_MAX);
+    if (last == NULL || last->round != r->round || last->end_ns != 0)
+        return;
+    last->end_ns = now_ns;
+    if (report_cause(r) != NULL && report_sentence(report_cause(r), &why) == 0)
+        last->cause = dd_buf_steal(&why);
+}
+
+void report_round(struct report *r, int round, int world_size, uint64_t now_ns)
+{
+    end_round(r, now_ns);
+    forget_exits(r);
+    r->round = round;
+    r->world_size = world_size;
+    r->round_ns = now_ns;
+    if (r->nrounds < REPORT_ROUNDS)
+        r->rounds[r->nrounds++] = (struct report_round){.round = round, .start_ns = now_ns};
+}
+
+int report_exit_add(struct report *r, const struct report_exit *e, bool by_itself)
+{
+    struct report_exit mine;
+    r->by_itself = r->by_itself || (by_itself && r->nfailed == 0);
+    r->nfailed++;
+    int at = r->nkept;
+    while (at > 0 && r->exits[at - 1].at_ns > e->at_ns)
+        at--;
+    if (at == REPORT_EXITS)
+        return 0;
+    int rc = exit_copy(&mine, e);
+    if (rc < 0)
+        return rc;
+    if (r->nkept == REPORT_EXITS)
+        exit_done(&r->exits[--r->nkept]);
+    memmove(&r->exits[at + 1], &r->exits[at], (size_t)(r->nkept - at) * sizeof(mine));
+    r->exits[at] = mine;
+    r->nkept++;
+    return 0;
+}
+
+void report_ends_add(struct report *r, const struct report_ends *e)
+{
+    r->ends.left += e->left;
+    r->ends.stopped += e->stopped;
+    r->ends.killed += e->killed;
+}
+
+void report_finish(struct report *r, const char *cause, int code, uint64_t now_ns)
+{
+    end_round(r, now_ns);
+    free(r->cause);
+    r->cause = strdup(cause);
+    r->code = code;
+    r->end_ns = now_ns;
+}
+
+const struct report_exit *report_cause(const struct report *r)
+{
+    return r->by_itself && r->nkept > 0 ? &r->exits[0] : NULL;
+}
+
+/* ---- sentences ------------------------------------------------------------------------------- */
+
+/* The message of the exception: from the error file, else the last line that looks like one. */
+static const char *exception(const struct report_exit *e, size_t *ret_len)
+{
+    const char *found = NULL;
+    const char *line;
+    size_t len;
+    if (e->error != NULL && e->error[0] != '\0') {
+        *ret_len = strcspn(e->error, "\n");
+        return e->error;
+    }
+    for (const char *at = e->tail; (line = report_next_line(&at, &len)) != NULL;)
+        if (report_is_exception(line, len)) {
+            found = line;
+            *ret_len = len;
+        }
+    return found;
+}
+
+int report_why(const struct report_exit *e, struct dd_buf *out)
+{
+    size_t len;
+    const char *text = exception(e, &len);
+    if (e->oom && e->signal == SIGKILL)
+        return dd_buf_puts(out, "killed by the kernel, out of memory");
+    int rc = text == NULL ? 0 : report_put_line(out, text, len, SENTENCE_ERROR_MAX);
+    if (rc == 0 && e->oom)
+        rc = dd_buf_printf(out, "%sthe kernel has killed a process there, out of memory", text != NULL ? "; " : "");
+    return rc;
+}
+
+int report_sentence(const struct report_exit *e, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(WHY_MAX);
+    int rc = dd_buf_printf(out, "rank %d (%s, local rank %d) ", e->rank, e->node, e->local_rank);
+    if (rc == 0 && e->signal > 0)
+        rc = dd_buf_printf(out, "was killed by signal %d (SIG%s)", e->signal, dd_signal_name(e->signal));
+    else if (rc == 0)
+        rc = dd_buf_printf(out, "exited with code %d", e->code);
+    if (rc == 0)
+        rc = report_why(e, &why);
+    if (rc == 0 && why.len > 0)
+        rc = dd_buf_puts(out, ": ");
+    return rc < 0 ? rc : dd_buf_append(out, why.data, why.len);
+}
+
+/* ---- times ----------------------------------------------------------------------------------- */
+
+double report_seconds(uint64_t from_ns, uint64_t to_ns)
+{
+    return to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
+}
+
+void report_time(const struct report *r, uint64_t ns, char out[REPORT_TIME])
+{
+    uint64_t real = r->cfg.start_real_ns + (ns - r->cfg.start_ns); /* also right before the start */
+    time_t s = (time_t)(real / 1000000000U);
+    struct tm tm = {0};
+    (void)gmtime_r(&s, &tm);
+    (void)snprintf(out, REPORT_TIME, "%04d-%02d-%02dT%02d:%02d:%02dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+                   tm.tm_hour, tm.tm_min, tm.tm_sec);
+}

@@ -1,0 +1,125 @@
+/* The report for a person: readable on 100 columns, a few lines unless the worker said much. */
+#include "report/report_inner.h"
+
+#include "report/advice.h"
+#include "report/error_file.h"
+#include "report/lines_inner.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+enum { LINE_MAX_BYTES = 400, LATER_SHOWN = 3, LATER_MAX_BYTES = 160, TAIL_LINES_SHOWN = 20 };
+
+/* A sum of pieces "3 had ended with 0, 4 were ended ..." with commas between them. */
+struct pieces {
+    struct dd_buf *out;
+    int n, rc;
+};
+
+__attribute__((format(printf, 3, 4))) static void piece(struct pieces *p, int count, const char *fmt, ...)
+{
+    va_list ap;
+    if (count <= 0 || p->rc < 0)
+        return;
+    p->rc = dd_buf_puts(p->out, p->n++ == 0 ? "  others: " : ", ");
+    va_start(ap, fmt);
+    if (p->rc == 0)
+        p->rc = dd_buf_vprintf(p->out, fmt, ap);
+    va_end(ap);
+}
+
+static const char *was(int n)
+{
+    return n == 1 ? "was" : "were";
+}
+
+/* The failures after the first, each in one line. */
+static int put_later(const struct report *r, struct dd_buf *out)
+{
+    int rc = 0;
+    for (int i = 1; i < r->nkept && i <= LATER_SHOWN && rc == 0; i++) {
+        const struct report_exit *e = &r->exits[i];
+        DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(REPORT_TEXT_MAX);
+        rc = dd_buf_printf(&line, "%.3f s later ", report_seconds(r->exits[0].at_ns, e->at_ns));
+        if (rc == 0)
+            rc = report_sentence(e, &line);
+        if (rc == 0)
+            rc = dd_buf_puts(out, "    ");
+        if (rc == 0)
+            rc = report_put_line(out, (const char *)line.data, line.len, LATER_MAX_BYTES);
+        if (rc == 0)
+            rc = dd_buf_puts(out, "\n");
+    }
+    return rc;
+}
+
+static int put_others(const struct report *r, struct dd_buf *out)
+{
+    const struct report_ends *n = &r->ends;
+    struct pieces p = {.out = out};
+    piece(&p, n->left, "%d had already ended with 0", n->left);
+    piece(&p, n->stopped, "%d %s ended by ddrun", n->stopped, was(n->stopped));
+    piece(&p, n->killed, "%d %s killed after the grace", n->killed, was(n->killed));
+    piece(&p, r->nfailed - 1, "%d failed later", r->nfailed - 1);
+    if (p.rc == 0 && p.n > 0)
+        p.rc = dd_buf_puts(out, r->nfailed > 1 ? ":\n" : "\n");
+    return p.rc < 0 ? p.rc : put_later(r, out);
+}
+
+static int put_when(const struct report *r, const struct report_exit *e, struct dd_buf *out)
+{
+    char at[REPORT_TIME];
+    report_time(r, e->at_ns, at);
+    int rc = dd_buf_printf(out, "  pid %d, %.3f s after the start of the workers, %s", e->pid,
+                           report_seconds(r->round_ns, e->at_ns), at);
+    if (rc == 0 && r->cfg.max_restarts > 0)
+        rc = dd_buf_printf(out, ", attempt %d", r->round + 1);
+    return rc < 0 ? rc : dd_buf_puts(out, "\n");
+}
+
+static int put_said(const struct report_exit *e, struct dd_buf *out)
+{
+    const char *lf = strchr(e->error, '\n');
+    int rc = 0;
+    if (lf != NULL) /* the rest of a message of several lines */
+        rc = report_put_block(out, "  ", report_last_lines(lf + 1, 8), LINE_MAX_BYTES);
+    if (rc == 0 && e->trace[0] != '\0') {
+        rc = dd_buf_puts(out, "  last lines of the traceback:\n");
+        return rc < 0 ? rc : report_put_block(out, "  ", e->trace, LINE_MAX_BYTES);
+    }
+    const char *end = strchr(e->tail, '\n');
+    size_t len = strcspn(e->tail, "\n");
+    bool said = (end == NULL || end[1] == '\0') && report_is_exception(e->tail, len); /* in the sentence */
+    if (rc == 0 && e->tail[0] != '\0' && !said) {
+        rc = dd_buf_puts(out, "  its last lines:\n");
+        return rc < 0 ? rc : report_put_block(out, "    ", report_last_lines(e->tail, TAIL_LINES_SHOWN), LINE_MAX_BYTES);
+    }
+    return rc;
+}
+
+int report_tail(const char *text, struct dd_buf *out)
+{
+    return report_put_block(out, "", report_last_lines(text, TAIL_LINES_SHOWN), LINE_MAX_BYTES);
+}
+
+int report_text(const struct report *r, struct dd_buf *out)
+{
+    const struct report_exit *e = report_cause(r);
+    if (e == NULL)
+        return dd_buf_puts(out, r->cause != NULL ? r->cause : "");
+    const char *advice = report_advice(e);
+    int rc = report_sentence(e, out);
+    if (rc == 0)
+        rc = dd_buf_puts(out, "\n");
+    if (rc == 0)
+        rc = put_when(r, e, out);
+    if (rc == 0)
+        rc = put_said(e, out);
+    if (rc == 0 && e->log[0] != '\0')
+        rc = dd_buf_printf(out, "  all of its stderr: %s on %s\n", e->log, e->node);
+    if (rc == 0)
+        rc = put_others(r, out);
+    if (rc == 0 && advice != NULL)
+        rc = dd_buf_printf(out, "  what to do: %s\n", advice);
+    return rc;
+}

@@ -1,0 +1,21 @@
+"""With PyTorch's decorator: rank FAIL raises, rank 0 ends well first, the others stay. recorded.py FAIL [late]"""
+
+import os
+import sys
+import time
+
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+@record
+def main():
+    rank = int(os.environ["RANK"])
+    if rank == 0:
+        return
+    if rank == int(sys.argv[1]):
+        time.sleep(float(sys.argv[2]))
+        raise ValueError("boom of rank %d\nsecond line" % rank)
+    time.sleep(600)
+
+
+main()

@@ -1,0 +1,155 @@
+"""The report of a failed job: what failed first, what it said, what became of the others; as text and as JSON."""
+
+import json
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from support import DDRUN, LIMIT, clean_env, program, run
+
+RECORDED = program("recorded.py")
+
+
+def block(job):
+    """The lines of the report: the first without its label."""
+    lines = job.err.splitlines()
+    start = next(i for i, line in enumerate(lines) if re.match(r"ddrun(\[sim\d+\])?: error: rank ", line))
+    rest = [line for line in lines[start + 1:] if line.startswith("  ")]
+    return [lines[start].split("error: ", 1)[1], *rest]
+
+
+def test_the_exception_that_a_worker_recorded_is_shown(tmp_path):
+    path = tmp_path / "report.json"
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={path}", RECORDED, "2", "0.3")
+    assert job.p.returncode == 1, job.err
+    lines = block(job)
+    assert lines[0] == "rank 2 (sim2, local rank 0) exited with code 1: ValueError: boom of rank 2"
+    text = "\n".join(lines)
+    assert "second line" in text and "raise ValueError" in text and "recorded.py" in text
+    assert "errors/__init__.py" not in text, "the decorator's own frame is of no use"
+    assert "others: 1 had already ended with 0, 2 were ended by ddrun" in text
+    assert len(lines) <= 15 and max(map(len, lines)) <= 110, text
+    report = json.loads(path.read_text())
+    assert (report["ok"], report["code"], report["world_size"]) == (False, 1, 4)
+    assert report["others"] == {"ended_with_0": 1, "stopped": 2, "killed": 0, "failed_later": 0}
+    failure, = report["failures"]
+    assert (failure["rank"], failure["node"], failure["exception"]) == (2, "sim2", "ValueError")
+    assert failure["message"] == "ValueError: boom of rank 2\nsecond line"
+    assert 0 < report["rounds"][0]["started"] < failure["at"] <= report["ended"]
+    assert os.listdir(tmp_path) == ["report.json"], "a draft was left"
+
+
+def test_last_lines_and_the_file_of_the_rank_that_failed(tmp_path):
+    script = "for i in $(seq 30); do echo line $i >&2; done; [ $RANK = 1 ] && exit 5; sleep 600"
+    job = run("--nproc-per-node=2", f"--log-dir={tmp_path}", "-t", "3", "sh", "-c", script)
+    assert job.p.returncode == 5, job.err
+    lines = block(job)
+    assert [line.strip() for line in lines if line.startswith("    line")] == [f"line {i}" for i in range(11, 31)]
+    log, = re.findall(r"all of its stderr: (\S+)", "\n".join(lines))
+    with open(log, encoding="ascii") as f:
+        assert f.read().splitlines()[-1] == "line 30"
+
+
+@pytest.mark.parametrize("code, says, advice", [
+    ("import os; os.abort()", "was killed by signal 6 (SIGABRT)", "compiled code gave up"),
+    ("import ctypes; ctypes.string_at(0)", "was killed by signal 11 (SIGSEGV)", "PYTHONFAULTHANDLER"),
+    ("import nosuchmodule_of_ours", "exited with code 1: ModuleNotFoundError: No module named 'nosuchmodule_of_ours'", "PYTHON_EXEC"),
+    ("raise RuntimeError('x' * 5000)", "exited with code 1: RuntimeError: xxx", None),
+])
+def test_what_to_do_is_said_where_it_is_known(tmp_path, code, says, advice):
+    script = tmp_path / "program.py"
+    script.write_text(code)
+    job = run("--label", str(script))
+    lines = block(job)
+    assert lines[0].startswith("rank 0 (") and says in lines[0], job.err
+    assert len(lines[0]) < 300
+    told = [line for line in lines if line.startswith("  what to do: ")]
+    assert (advice in told[0]) if advice else told == [], job.err
+
+
+def test_what_failed_first_counts_not_what_was_heard_of_first(tmp_path):
+    """Rank 1 fails because rank 2 has failed; both are told, and the code is the first one's."""
+    script = f"""
+case $RANK in
+2) sleep 0.3; date > {tmp_path}/failed; exit 7;;
+1) while [ ! -s {tmp_path}/failed ]; do :; done; sleep 0.2; trap '' TERM; echo 'RuntimeError: Connection closed by peer' >&2; exit 9;;
+*) sleep 600;;
+esac"""
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--label", "sh", "-c", script)
+    assert job.p.returncode == 7, job.err
+    assert block(job)[0] == "rank 2 (sim2, local rank 0) exited with code 7"
+
+
+def test_every_restart_is_one_line_that_says_why(tmp_path):
+    path = tmp_path / "report.json"
+    script = 'test $TORCHELASTIC_RESTART_COUNT = 2 && exit 0; echo "KeyError: $TORCHELASTIC_RESTART_COUNT" >&2; exit 3'
+    job = run("--label", "--max-restarts=3", f"--report={path}", "sh", "-c", script)
+    assert job.p.returncode == 0, job.err
+    told = [line for line in job.err.splitlines() if "starting all workers again" in line]
+    assert len(told) == 2
+    assert "exited with code 3: KeyError: 0; starting all workers again (1 of 3)" in told[0]
+    report = json.loads(path.read_text())
+    assert (report["ok"], report["code"], report["restarts"], report["cause"]) == (True, 0, 2, None)
+    assert [("KeyError: 1" in (r["cause"] or "")) for r in report["rounds"]] == [False, True, False]
+
+
+def test_a_worker_may_leave_anything_as_its_error_file():
+    for what in ("rm -f $TORCHELASTIC_ERROR_FILE", "echo nonsense > $TORCHELASTIC_ERROR_FILE",
+                 "head -c 5000000 /dev/zero > $TORCHELASTIC_ERROR_FILE",
+                 """printf '{"message":"a\\\\u0007\\\\ud83d\\\\ude00","timestamp":1}' > $TORCHELASTIC_ERROR_FILE"""):
+        job = run("sh", "-c", what + "; exit 3")
+        assert job.p.returncode == 3, job.err
+        assert "exited with code 3" in job.err
+
+
+def test_a_report_that_cannot_be_written_is_told(tmp_path):
+    job = run(f"--report={tmp_path}/none/report.json", "true")
+    assert job.p.returncode == 2 and "--report" in job.err and f"{tmp_path}/none" in job.err
+
+
+# --- memory ---
+
+V1 = "/sys/fs/cgroup/memory"
+
+
+@pytest.fixture
+def small_cgroup():
+    """join(script): the shell words that run a program in a cgroup of 48 MiB."""
+    v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+    folder = ("/sys/fs/cgroup" if v2 else V1) + f"/ddrun-test-{os.getpid()}"
+    try:
+        os.mkdir(folder)
+    except OSError as e:
+        pytest.skip(f"no cgroup can be made here: {e}")
+    try:
+        try:
+            with open(folder + ("/memory.max" if v2 else "/memory.limit_in_bytes"), "w", encoding="ascii") as f:
+                f.write(str(48 << 20))
+            if v2:
+                with open(folder + "/memory.swap.max", "w", encoding="ascii") as f:
+                    f.write("0")
+        except OSError as e:
+            pytest.skip(f"memory cannot be limited here: {e}")
+        yield folder
+    finally:
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            try:
+                os.rmdir(folder)
+                break
+            except OSError:
+                time.sleep(0.05)
+
+
+def test_a_worker_that_the_kernel_killed_for_memory_is_told_apart(small_cgroup, tmp_path):
+    script = tmp_path / "eat.py"
+    script.write_text("import os\nif os.environ['RANK'] == '1':\n    x = []\n    while True:\n        x.append(bytearray(1 << 20))\n"
+                      "import time; time.sleep(600)\n")
+    p = subprocess.run(["sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs && exec "$0" "$@"', DDRUN, "--nproc-per-node=2", str(script)],
+                       env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert p.returncode == 137, p.stderr
+    assert "rank 1 (" in p.stderr and "was killed by signal 9 (SIGKILL): killed by the kernel, out of memory" in p.stderr, p.stderr
+    assert "--mem" in p.stderr

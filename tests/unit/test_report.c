@@ -1,0 +1,250 @@
+/* report: what failed first, by time and over all nodes; what a person and a program read of it. */
+#include "report/advice.h"
+#include "report/error_file.h"
+#include "report/report.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define S UINT64_C(1000000000)
+#define START (100 * S)
+
+static struct report *fresh(int max_restarts)
+{
+    struct report *r;
+    const struct report_cfg cfg = {.job_id = "slurm-7.0", .nnodes = 2, .max_restarts = max_restarts,
+                                   .start_ns = START, .start_real_ns = UINT64_C(1795264803) * S};
+    assert_int_equal(report_new(&r, &cfg), 0);
+    return r;
+}
+
+static struct report_exit failing(int rank, uint64_t at)
+{
+    return (struct report_exit){.rank = rank, .local_rank = rank % 2, .pid = 4000 + rank, .code = 1, .at_ns = at,
+                                .node = rank < 2 ? "node1" : "node2"};
+}
+
+static char *text_of(const struct report *r)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(REPORT_TEXT_MAX);
+    assert_int_equal(report_text(r, &out), 0);
+    return dd_buf_steal(&out);
+}
+
+static json_t *json_of(const struct report *r, bool brief)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(REPORT_JSON_MAX);
+    assert_int_equal(report_json(r, brief, &out), 0);
+    json_t *o = json_loadb((const char *)out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(o);
+    return o;
+}
+
+static void first_cause_is_the_earliest_whatever_came_first(void **state)
+{
+    (void)state;
+    struct report *r = fresh(0);
+    report_round(r, 0, 4, START + S);
+    struct report_exit late = failing(0, START + 3 * S);
+    late.error = "RuntimeError: Connection closed by peer";
+    struct report_exit first = failing(3, START + 2 * S);
+    first.error = "ValueError: boom\nand more";
+    first.trace = "  File \"a.py\", line 8, in main\n    raise ValueError(\"boom\")";
+    first.log = "logs/x/attempt_0/1/stderr.log";
+    assert_int_equal(report_exit_add(r, &late, true), 0);
+    assert_int_equal(report_exit_add(r, &first, false), 0);
+    report_ends_add(r, &(struct report_ends){.left = 1});
+    report_ends_add(r, &(struct report_ends){.stopped = 1});
+    report_finish(r, "what the machine thought", 1, START + 4 * S);
+    DD_AUTO(free) char *text = text_of(r);
+    assert_string_equal(text, "rank 3 (node2, local rank 1) exited with code 1: ValueError: boom\n"
+                              "  pid 4003, 1.000 s after the start of the workers, 2026-11-21T12:40:05Z\n"
+                              "  and more\n"
+                              "  last lines of the traceback:\n"
+                              "    File \"a.py\", line 8, in main\n"
+                              "      raise ValueError(\"boom\")\n"
+                              "  all of its stderr: logs/x/attempt_0/1/stderr.log on node2\n"
+                              "  others: 1 had already ended with 0, 1 was ended by ddrun, 1 failed later:\n"
+                              "    1.000 s later rank 0 (node1, local rank 0) exited with code 1: RuntimeError: "
+                              "Connection closed by peer\n");
+    json_t *o = json_of(r, false);
+    assert_string_equal(json_string_value(json_object_get(o, "cause")),
+                        "rank 3 (node2, local rank 1) exited with code 1: ValueError: boom");
+    json_t *f = json_array_get(json_object_get(o, "failures"), 0);
+    assert_int_equal(json_integer_value(json_object_get(f, "rank")), 3);
+    assert_string_equal(json_string_value(json_object_get(f, "exception")), "ValueError");
+    assert_int_equal(json_array_size(json_object_get(f, "traceback")), 2);
+    assert_true(json_real_value(json_object_get(f, "at")) == 2.0);
+    json_decref(o);
+    report_free(r);
+}
+
+static void what_ended_the_round_before_is_the_cause(void **state)
+{
+    (void)state;
+    struct report *r = fresh(0);
+    report_round(r, 0, 4, START);
+    struct report_exit e = failing(0, START + S);
+    assert_int_equal(report_exit_add(r, &e, false), 0);
+    report_finish(r, "node2 was lost: no answer", 1, START + 2 * S);
+    DD_AUTO(free) char *text = text_of(r);
+    assert_string_equal(text, "node2 was lost: no answer");
+    json_t *o = json_of(r, false);
+    assert_string_equal(json_string_value(json_object_get(o, "cause")), "node2 was lost: no answer");
+    assert_int_equal(json_integer_value(json_object_get(o, "failed")), 1);
+    json_decref(o);
+    report_free(r);
+}
+
+static void success_has_times_and_the_rounds_before(void **state)
+{
+    (void)state;
+    struct report *r = fresh(3);
+    report_round(r, 0, 4, START + S);
+    struct report_exit e = failing(1, START + 2 * S);
+    e.signal = SIGKILL;
+    e.code = 137;
+    e.oom = true;
+    assert_int_equal(report_exit_add(r, &e, true), 0);
+    report_round(r, 1, 4, START + 3 * S);
+    report_finish(r, "", 0, START + 9 * S);
+    DD_AUTO(free) char *text = text_of(r);
+    assert_string_equal(text, "");
+    json_t *o = json_of(r, false);
+    assert_true(json_is_true(json_object_get(o, "ok")));
+    assert_true(json_is_null(json_object_get(o, "cause")));
+    assert_int_equal(json_array_size(json_object_get(o, "failures")), 0);
+    json_t *rounds = json_object_get(o, "rounds");
+    assert_int_equal(json_array_size(rounds), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rounds, 0), "cause")),
+                        "rank 1 (node1, local rank 1) was killed by signal 9 (SIGKILL): killed by the kernel, out of memory");
+    assert_true(json_real_value(json_object_get(json_array_get(rounds, 1), "ended")) == 9.0);
+    json_decref(o);
+    report_free(r);
+}
+
+static void everything_is_bounded(void **state)
+{
+    (void)state;
+    struct report *r = fresh(0);
+    DD_AUTO(free) char *long_text = malloc(4001);
+    memset(long_text, '\033', 4000);
+    long_text[4000] = '\0';
+    report_round(r, 0, 100000, START);
+    for (int i = 0; i < 1000; i++) {
+        struct report_exit e = failing(i, START + (uint64_t)(2000 - i));
+        e.tail = e.trace = long_text;
+        e.error = long_text + 3000;
+        assert_int_equal(report_exit_add(r, &e, true), 0);
+    }
+    for (int i = 1; i < 1000; i++)
+        report_round(r, i, 4, START + S);
+    for (int i = 0; i < 1000; i++) {
+        struct report_exit e = failing(i, START + (uint64_t)(2000 - i));
+        e.tail = e.trace = long_text;
+        e.error = long_text + 3000;
+        assert_int_equal(report_exit_add(r, &e, true), 0);
+    }
+    assert_int_equal(report_cause(r)->rank, 999); /* the earliest is among those kept */
+    report_finish(r, "", 1, START + S);
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(REPORT_JSON_MAX);
+    assert_int_equal(report_json(r, false, &out), -EMSGSIZE);
+    json_t *o = json_of(r, true);
+    assert_int_equal(json_integer_value(json_object_get(o, "failed")), 1000);
+    assert_int_equal(json_array_size(json_object_get(o, "failures")), REPORT_EXITS);
+    assert_int_equal(json_array_size(json_object_get(o, "rounds")), REPORT_ROUNDS);
+    json_decref(o);
+    report_free(r);
+}
+
+static void text_is_fit_for_a_terminal(void **state)
+{
+    (void)state;
+    struct report *r = fresh(0);
+    report_round(r, 0, 1, START);
+    struct report_exit e = failing(0, START);
+    e.tail = "\033[31mred\033[0m\tand\001\xff\n10%\r20%\nk\xc3\xb6ln\n";
+    assert_int_equal(report_exit_add(r, &e, true), 0);
+    report_finish(r, "", 1, START + S);
+    DD_AUTO(free) char *text = text_of(r);
+    assert_non_null(strstr(text, "  its last lines:\n    red    and??\n    10%20%\n    k\xc3\xb6ln\n"));
+    report_free(r);
+}
+
+static void advice_is_given_where_it_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        struct report_exit e;
+        const char *has; /* NULL: nothing is said */
+    } rows[] = {
+        {{.signal = SIGKILL, .oom = true},                                       "--mem"          },
+        {{.signal = SIGKILL},                                                    "SIGKILL"        },
+        {{.signal = SIGSEGV},                                                    "PYTHONFAULTHANDLER"},
+        {{.code = 1, .error = "ModuleNotFoundError: No module named 'numpyy'"},  "PYTHON_EXEC"    },
+        {{.code = 1, .tail = "torch.OutOfMemoryError: CUDA out of memory. Tried"}, "GPU's memory" },
+        {{.code = 1, .tail = "Watchdog caught collective operation timeout: W"}, "stood still"    },
+        {{.code = 1, .error = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:3"}, "another rank"},
+        {{.code = 3},                                                            NULL             },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *says = report_advice(&rows[i].e);
+        if (rows[i].has == NULL)
+            assert_null(says);
+        else
+            assert_non_null(strstr(says, rows[i].has));
+    }
+}
+
+static void error_file_is_read_in_both_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json, *message, *trace; /* message NULL: refused */
+    } rows[] = {
+        {"{\"message\":{\"message\":\"ValueError: boom\",\"extraInfo\":{\"py_callstack\":\"Traceback (most recent call "
+         "last):\\n  File \\\"/x/torch/distributed/elastic/multiprocessing/errors/__init__.py\\\", line 3, in wrapper\\n    "
+         "return f()\\n  File \\\"a.py\\\", line 8, in main\\n    raise\\nValueError: boom\\n\",\"timestamp\":\"17\"}}}",
+         "ValueError: boom", "  File \"a.py\", line 8, in main\n    raise"},
+        {"{\"message\":\"text\",\"timestamp\":17}",         "text", ""  },
+        {"{\"message\":{\"message\":\"no extra\"}}",        "no extra", ""},
+        {"{\"message\":{\"message\":\"\",\"extraInfo\":7}}", "", ""     },
+        {"{\"message\":7}",                                 NULL,   NULL},
+        {"{\"message\":{}}",                                NULL,   NULL},
+        {"[]",                                              NULL,   NULL},
+        {"",                                                NULL,   NULL},
+        {"{\"message\":\"cut",                              NULL,   NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct report_error e = {0};
+        int rc = report_error_parse(&e, rows[i].json, strlen(rows[i].json));
+        assert_int_equal(rc, rows[i].message == NULL ? -EPROTO : 0);
+        if (rows[i].message != NULL) {
+            assert_string_equal(e.message, rows[i].message);
+            assert_string_equal(e.trace, rows[i].trace);
+        }
+        report_error_done(&e);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_cause_is_the_earliest_whatever_came_first),
+        cmocka_unit_test(what_ended_the_round_before_is_the_cause),
+        cmocka_unit_test(success_has_times_and_the_rounds_before),
+        cmocka_unit_test(everything_is_bounded),
+        cmocka_unit_test(text_is_fit_for_a_terminal),
+        cmocka_unit_test(advice_is_given_where_it_is_known),
+        cmocka_unit_test(error_file_is_read_in_both_forms),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
