@@ -74,6 +74,8 @@ void c10d_conn_done(struct c10d_conn *c)
     store_cancel(c->c10d->engine, &c->waiter);
     tell_released(c->c10d);
     drop_pend(c);
+    store_runs_leave(&c->c10d->runs, c->c10d->engine, c->run);
+    c->run = NULL;
     c->blocked = c->busy = false;
 }
 

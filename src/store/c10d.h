@@ -14,6 +14,7 @@
 #include "store/engine.h"
 #include "store/limits.h"
 #include "store/out.h"
+#include "store/runs.h"
 
 struct c10d_conn;
 struct c10d_pend;
@@ -24,6 +25,7 @@ struct c10d {
     struct store_limits limits;
     enum store_old_clients old;
     uint64_t ops; /* requests carried out */
+    struct store_runs runs;
     /* Tells that a wait of conn is over: the caller sends it one byte 0 and, when conn is busy,
      * calls c10d_resume() for it later. Nothing here may be called from within, and it is never
      * called for the connection that is being fed. */
@@ -35,6 +37,7 @@ enum c10d_table { C10D_UNKNOWN, C10D_TABLE_A, C10D_TABLE_B, C10D_TABLE_C };
 struct c10d_conn {
     struct c10d *c10d;
     struct store_waiter waiter;
+    struct store_run *run;  /* of torchrun, that it is an agent of; NULL */
     struct c10d_pend *pend; /* input that was not yet carried out; NULL while there is none */
     enum c10d_table table;
     bool blocked; /* behind a wait */

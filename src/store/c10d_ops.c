@@ -77,7 +77,11 @@ static int run_compare_set(struct c10d_request *r, struct dd_err *err)
     struct store_bytes key = str(r), expected = str(r), desired = str(r);
     struct store_value v;
     bool echo;
-    int rc = store_compare_set(engine(r), key, expected, desired, &v, &echo);
+    int rc = 0;
+    if (r->conn->run == NULL && store_runs_begins(key, expected, desired))
+        rc = store_runs_join(&r->conn->c10d->runs, engine(r), key, &r->conn->run);
+    if (rc == 0)
+        rc = store_compare_set(engine(r), key, expected, desired, &v, &echo);
     if (rc < 0)
         return rc;
     return echo ? answer_bytes(r, expected) : answer_value(r, &v);
