@@ -1,5 +1,6 @@
 #include "agent/agent.h"
 
+#include "agent/health.h"
 #include "agent/inner.h"
 #include "base/io.h"
 #include "net/addr.h"
@@ -264,6 +265,7 @@ void agent_send_join(struct agent *a, struct link *l)
     if (a->cfg->cannot != NULL && /* one sentence for the whole job, from the node that reports its end */
         asprintf(&m.text, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
         m.text = NULL;
+    m.unfit = (char *)(uintptr_t)health_unfit(a);
     send_msg(a, l, &m);
     free(m.text);
     dd_strv_done(&m.addrs);
@@ -379,6 +381,18 @@ int agent_be_host(struct agent *a, struct dd_err *err)
 
 /* ---- the whole --------------------------------------------------------------------------------- */
 
+/* The state of the node is known: others may know it. */
+static void begin(struct agent *a)
+{
+    struct dd_err err = {0};
+    if (a->state == AGENT_LEAVING)
+        return;
+    if ((a->cfg->alloc->index == 0 ? agent_be_host(a, &err) : seek(a, &err)) == 0)
+        return;
+    dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
+    agent_leave(a, 2);
+}
+
 static int agent_start(struct agent *a, struct dd_err *err)
 {
     struct output_spec out = a->cfg->output;
@@ -392,7 +406,10 @@ static int agent_start(struct agent *a, struct dd_err *err)
     a->deadline = evtimer_new(a->base, on_deadline, a);
     if (a->progress == NULL || a->deadline == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    return a->cfg->alloc->index == 0 ? agent_be_host(a, err) : seek(a, err);
+    rc = health_new(a, err);
+    if (rc == 0)
+        health_check(a, begin);
+    return rc;
 }
 
 static void agent_done(struct agent *a)
@@ -400,6 +417,7 @@ static void agent_done(struct agent *a)
     link_find_free(a->find);
     succession_end(a);
     link_free(a->link);
+    health_free(a);
     endtime_free(a);
     requeue_free(a);
     round_free(a);
@@ -425,7 +443,7 @@ int agent_run(const struct agent_cfg *cfg)
     if (rc < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
         a.code = 2;
-    } else {
+    } else if (a.state != AGENT_LEAVING) {
         event_base_dispatch(a.base);
     }
     if (a.code != 0)

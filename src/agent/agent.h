@@ -13,6 +13,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct agent_health_cfg {
+    int checks;          /* bits of node/health.h */
+    int gpus;            /* that the job uses here */
+    const char *tmpdir;
+    const char *command; /* NULL: none */
+    uint64_t limit_ns;   /* for the command */
+};
+
 /* All borrowed for the agent's life. */
 struct agent_cfg {
     const struct alloc *alloc;
@@ -31,6 +39,7 @@ struct agent_cfg {
     } before_end;     /* this signal, so long before the allocation ends */
     int requeue_on;   /* bits of REQUEUE_*, agent/requeue.h */
     struct output_spec output;
+    struct agent_health_cfg health;
     const char *report; /* file for the job's report, when this node is the one that tells; NULL */
     const char *role;
     enum slurm_env slurm_env;

@@ -2,6 +2,7 @@
 #include "agent/inner.h"
 
 #include "agent/error_files.h"
+#include "agent/health.h"
 #include "base/auto.h"
 #include "base/io.h"
 #include "node/oom.h"
@@ -34,6 +35,7 @@ static int read_error(const struct agent *a, int local_rank, struct report_error
 
 static void tell(struct agent *a, const struct worker_exit *e)
 {
+    a->ends.failed++;
     struct report_error error = {0};
     const char *tail = a->output != NULL ? worker_output_tail(a->output, e->local_rank) : "";
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TAIL_MAX);
@@ -78,16 +80,32 @@ void ends_failed(struct agent *a, int64_t round, int code, const char *why)
                                 .ended_ns = (int64_t)dd_now_ns(),
                                 .code = code,
                                 .error = (char *)(uintptr_t)why});
-    a->ends = (struct ends){0};
+    a->ends = (struct ends){.failed = 1};
     ends_all(a, round);
 }
 
+static void send_done(struct agent *a)
+{
+    const struct ends *n = &a->ends;
+    if (a->state != AGENT_IDLE)
+        return; /* the daemon was lost meanwhile: another one is told in JOIN */
+    agent_send(a, &(struct msg){.type = MSG_DONE,
+                                .round = n->round,
+                                .left = n->left,
+                                .stopped = n->stopped,
+                                .killed = n->killed,
+                                .unfit = (char *)(uintptr_t)health_unfit(a)});
+}
+
+/* The node is looked at when there may be a next round: not after success, nor when all has to end. */
 void ends_all(struct agent *a, int64_t round)
 {
     const struct ends *n = &a->ends;
-    agent_send(a, &(struct msg){.type = MSG_DONE,
-                                .round = round,
-                                .left = n->left,
-                                .stopped = n->stopped,
-                                .killed = n->killed});
+    bool bad = n->stop_sig != 0 || n->failed > 0;
+    bool again = a->plan.restart_count < a->plan.max_restarts || a->cfg->rdzv.min_nodes < a->cfg->rdzv.max_nodes;
+    a->ends.round = round;
+    if (bad && again && a->last_signal == 0)
+        health_check(a, send_done);
+    else
+        send_done(a);
 }

@@ -28,6 +28,8 @@ enum agent_state {
 struct ends {
     int left, stopped, killed; /* as in DONE */
     int stop_sig;              /* what the round was stopped with; 0: nothing yet */
+    int failed;                /* have been told */
+    int64_t round;             /* of the DONE that is to be sent */
     uint64_t oom_kills;        /* of our cgroup when the round began */
 };
 
@@ -59,6 +61,7 @@ struct agent {
     struct worker_group *group;
     bool done_held; /* DONE is to be said by round_settled() */
     struct ends ends;
+    struct health *health; /* health.c */
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */

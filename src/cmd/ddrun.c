@@ -33,7 +33,7 @@ struct run {
     char hostname[256];
     struct dd_strv env, local_addrs, program;
     struct alloc *alloc;
-    int slots;
+    int slots, gpus;
     char ddrund[PATH_MAX];
     struct agent_cfg agent;
 };
@@ -191,6 +191,7 @@ static int count_slots(struct run *r, int index, struct dd_err *err)
     if (rc < 0)
         return rc;
     r->slots = rc;
+    r->gpus = gpus.count;
     return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
 }
 
@@ -296,6 +297,11 @@ static void fill_agent(struct run *r)
                    .log = &r->log,
                    .role = o->role,
                    .label = o->label},
+        .health = {.checks = o->health,
+                   .gpus = r->gpus,
+                   .tmpdir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
+                   .command = o->health_check,
+                   .limit_ns = o->health_timeout},
         .report = o->report,
         .role = o->role,
         .slurm_env = slurm_env(o->slurm_env),

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "launch/emulate.h"
 #include "node/gpu.h"
+#include "node/health.h"
 #include "rdzv/plan.h"
 
 #include <errno.h>
@@ -98,6 +99,16 @@ static int parse_requeue(const char *text, void *field, struct dd_err *err)
     int bits = requeue_parse(text, err);
     *(int *)field = bits > 0 ? bits : 0;
     return bits < 0 ? bits : 0;
+}
+
+static int parse_health(const char *text, void *field, struct dd_err *err)
+{
+    int *ret = field;
+    int bits = node_health_parse(text, err);
+    if (bits < 0)
+        return bits;
+    *ret = bits;
+    return 0;
 }
 
 #define FIELD(name) OPT_FIELD(struct ddrun_options, name)
@@ -433,6 +444,35 @@ static const struct opt_row rows[] = {
      .more = "See REQUEUE.",
      .parse = parse_requeue,
      FIELD(requeue_on)},
+    {.name = "health",
+     .kind = OPT_CUSTOM,
+     .metavar = "WHAT,...",
+     .def = "gpu,ib",
+     .example = "gpu,ib,shm,disk",
+     .group = "Failures and the end",
+     .help = "what is looked at on each node before each round: gpu, ib, shm, disk, all or none",
+     .more = "gpu: as many GPUs answer as the job uses on the node. ib: InfiniBand ports that were active at the "
+             "start are so still. shm: 16 MiB are free in /dev/shm. disk: a file can be written where TMPDIR says. "
+             "A node that is not fit is named and left out; when too few are left, the job ends.",
+     .parse = parse_health,
+     FIELD(health)},
+    {.name = "health-check",
+     .kind = OPT_STRING,
+     .metavar = "CMD",
+     .example = "'nvidia-smi -L'",
+     .group = "Failures and the end",
+     .help = "shell command that says with 0 that the node is fit",
+     .more = "It runs on each node before each round. Otherwise the last line that it writes is the reason.",
+     FIELD(health_check)},
+    {.name = "health-timeout",
+     .kind = OPT_DURATION,
+     .metavar = "TIME",
+     .def = "60s",
+     .min = 1000000,
+     .max = INT64_C(3600000000000),
+     .group = "Failures and the end",
+     .help = "how long --health-check may take; then it has failed",
+     FIELD(health_timeout)},
     {.name = "report",
      .kind = OPT_STRING,
      .metavar = "FILE",

@@ -45,6 +45,9 @@ struct ddrun_options {
     const char *grow;
     uint64_t rejoin_timeout, last_call, heartbeat;
     const char *report;
+    int health;
+    const char *health_check;
+    uint64_t health_timeout;
     uint64_t shutdown_timeout, monitor_interval;
     struct signal_list signals;
     const char *exit_code;

@@ -215,6 +215,7 @@ static void on_join(struct guest *g, const struct msg *m)
                                         .slots = (int)m->slots,
                                         .name = g->name,
                                         .addr = m->addr,
+                                        .unfit = m->unfit,
                                         .text = m->text});
 }
 
@@ -249,6 +250,7 @@ static void on_message(struct guest *g, const struct msg *m)
         break;
     case MSG_DONE:
         e.kind = RDZV_DONE;
+        e.unfit = m->unfit;
         break;
     case MSG_STOP_REQUEST:
         d->asked = true;

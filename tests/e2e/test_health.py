@@ -1,0 +1,79 @@
+"""Checks before each round: a node that is not fit is named and left out."""
+
+import json
+
+import pytest
+
+from support import Job, json_lines, program, run, until
+
+def test_a_node_that_is_not_fit_ends_a_job_that_needs_it():
+    job = run("--simulate-nodes=2", "--health-check=echo first; echo ECC errors on GPU 3 >&2; exit 3", program("show_env.py"))
+    assert job.p.returncode != 0
+    assert "cannot take part: ECC errors on GPU 3" in job.err, job.err
+    assert json_lines(job.out) == [], "workers were started"
+
+
+def test_a_node_that_is_not_fit_is_left_out_where_others_suffice(tmp_path):
+    """One of three simulated nodes gets to make the folder; that one fails."""
+    job = run("--simulate-nodes=3", "--nnodes=2:3", "--last-call=3s", "--nproc-per-node=1",
+              f"--health-check=if mkdir {tmp_path}/first 2>/dev/null; then echo no GPU; exit 1; fi", program("show_env.py"))
+    assert job.p.returncode == 0, job.err
+    assert "is left out: no GPU" in job.err
+    assert {w["env"]["WORLD_SIZE"] for w in json_lines(job.out)} == {"2"}
+
+
+def test_every_round_is_preceded_by_a_check(tmp_path):
+    job = run("--simulate-nodes=2", "--max-restarts=2", f"--health-check=mktemp {tmp_path}/run.XXXXXX",
+              "sh", "-c", "test $TORCHELASTIC_RESTART_COUNT = 2 || { [ $RANK = 1 ] && exit 3; sleep 600; }")
+    assert job.p.returncode == 0, job.err
+    assert len(list(tmp_path.iterdir())) == 6, "two nodes, three rounds; none after success"
+
+
+def test_a_node_that_becomes_unfit_is_left_out_of_the_next_round(tmp_path):
+    """The check succeeds three times, then once not: in one of the nodes, between the rounds."""
+    check = f"""
+if ! [ -e {tmp_path}/restarting ]; then exit 0; fi
+if mkdir {tmp_path}/lost 2>/dev/null; then echo GPU is lost; exit 1; fi"""
+    script = f"""
+if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then
+    if [ $RANK = 1 ]; then touch {tmp_path}/restarting; exit 5; fi
+    sleep 600
+fi
+echo "{{\\"world\\": $WORLD_SIZE}}" """
+    path = tmp_path / "report.json"
+    job = run("--simulate-nodes=3", "--nnodes=2:3", "--max-restarts=1", f"--health-check={check}", f"--report={path}", "sh", "-c", script)
+    assert job.p.returncode == 0, job.err
+    assert "is left out: GPU is lost" in job.err
+    assert [line["world"] for line in json_lines(job.out)] == [2, 2]
+    assert json.loads(path.read_text())["world_size"] == 2
+
+
+@pytest.mark.parametrize("command, says", [
+    ("sleep 600", "did not end within 0.2 s"),
+    ("exit 7", "exited with code 7"),
+    ("kill -9 $$", "exited with code 137"),
+    (r"printf '\033[31mred\377\n\n'; exit 1", "cannot take part: red?"),
+    ("nosuchprogram-of-ddrun", "not found"),
+])
+def test_the_reason_is_said(command, says):
+    job = run(f"--health-check={command}", "--health-timeout=200ms", "true")
+    assert job.p.returncode != 0 and says in job.err, job.err
+
+
+def test_a_job_can_be_stopped_while_its_node_is_checked(tmp_path):
+    with Job(f"--health-check=touch {tmp_path}/begun; sleep 600", "true") as job:
+        until((tmp_path / "begun").exists, say="the check has begun")
+        job.p.terminate()
+        assert job.wait() == 143, job.err
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("checks", ["all", "none", "shm,disk"])
+def test_a_node_in_order_is_fit(checks):
+    job = run(f"--health={checks}", "true")
+    assert (job.p.returncode, job.err) == (0, "")
+
+
+def test_a_check_that_does_not_exist_is_refused():
+    job = run("--health=gpu,disc", "true")
+    assert job.p.returncode == 2 and "--health: 'disc'" in job.err, job.err

@@ -1,0 +1,159 @@
+/* node: what is looked at before a round, in made-up machines. */
+#include "base/auto.h"
+#include "node/health.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char root[] = "/tmp/test_node_health.XXXXXX";
+
+__attribute__((format(printf, 2, 3))) static void put(const char *text, const char *fmt, ...)
+{
+    DD_AUTO(free) char *name = NULL;
+    DD_AUTO(free) char *full = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    assert_true(vasprintf(&name, fmt, ap) > 0);
+    va_end(ap);
+    assert_true(asprintf(&full, "%s/%s", root, name) > 0);
+    for (char *slash = full + sizeof(root); (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        (void)mkdir(full, 0700);
+        *slash = '/';
+    }
+    FILE *f = fopen(full, "we");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void put_pci(const char *device, const char *vendor, const char *class, const char *config)
+{
+    put(vendor, "sys/bus/pci/devices/%s/vendor", device);
+    put(class, "sys/bus/pci/devices/%s/class", device);
+    put(config, "sys/bus/pci/devices/%s/config", device);
+}
+
+static struct node_health *seen(int checks, int gpus)
+{
+    struct node_health *h;
+    const struct node_health_cfg cfg = {.checks = checks, .gpus = gpus, .tmpdir = root, .root = root};
+    assert_int_equal(node_health_new(&h, &cfg, NULL), 0);
+    return h;
+}
+
+static const char *wrong(const struct node_health *h)
+{
+    static struct dd_err err;
+    return node_health_check(h, &err) == 0 ? "fit" : err.text;
+}
+
+static void list_is_read(void **state)
+{
+    (void)state;
+    struct dd_err err;
+    assert_int_equal(node_health_parse("none", &err), 0);
+    assert_int_equal(node_health_parse("gpu,ib", &err), NODE_HEALTH_GPU | NODE_HEALTH_IB);
+    assert_int_equal(node_health_parse("all", &err), 15);
+    static const char *const bad[] = {"", "gpus", "gpu,", ",gpu", "gpu,none", "g"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(node_health_parse(bad[i], &err), -EINVAL);
+        assert_non_null(strstr(err.text, "gpu, ib, shm, disk"));
+    }
+}
+
+static void gpu_that_has_fallen_off_the_bus_is_seen(void **state)
+{
+    (void)state;
+    put_pci("0000:03:00.0", "0x1a03\n", "0x030000\n", "\x03\x1a"); /* the server's own display */
+    put_pci("0000:17:00.0", "0x10de\n", "0x030200\n", "\xde\x10\x30\x23");
+    put_pci("0000:65:00.0", "0x10de\n", "0x030200\n", "\xde\x10\x30\x23");
+    put_pci("0000:66:00.0", "0x10de\n", "0x060400\n", "\xde\x10"); /* a bridge */
+    struct node_health *all = seen(NODE_HEALTH_GPU, 2);
+    struct node_health *half = seen(NODE_HEALTH_GPU, 1);
+    struct node_health *parts = seen(NODE_HEALTH_GPU, 14);
+    assert_string_equal(wrong(all), "fit");
+    assert_string_equal(wrong(parts), "fit");
+    put("\xff\xff\xff\xff", "sys/bus/pci/devices/0000:65:00.0/config");
+    assert_string_equal(wrong(all), "only 1 of 2 GPUs answer; 0000:65:00.0 has fallen off the bus");
+    assert_string_equal(wrong(parts), wrong(all));
+    assert_string_equal(wrong(half), "fit"); /* it may be another job's */
+    DD_AUTO(free) char *path = NULL;
+    assert_true(asprintf(&path, "%s/sys/bus/pci/devices/0000:17:00.0/config", root) > 0);
+    assert_int_equal(unlink(path), 0);
+    assert_non_null(strstr(wrong(half), "only 0 of 2 GPUs answer"));
+    node_health_free(all);
+    node_health_free(half);
+    node_health_free(parts);
+}
+
+static void port_that_went_down_is_seen(void **state)
+{
+    (void)state;
+    put("4: ACTIVE\n", "sys/class/infiniband/mlx5_0/ports/1/state");
+    put("1: DOWN\n", "sys/class/infiniband/mlx5_1/ports/1/state"); /* nobody's */
+    struct node_health *h = seen(NODE_HEALTH_IB, 0);
+    assert_string_equal(wrong(h), "fit");
+    put("2: INIT\n", "sys/class/infiniband/mlx5_0/ports/1/state");
+    assert_string_equal(wrong(h), "InfiniBand port mlx5_0/ports/1 is INIT; it was ACTIVE at the start");
+    put("", "sys/class/infiniband/mlx5_0/ports/1/state");
+    assert_string_equal(wrong(h), "InfiniBand port mlx5_0/ports/1 is gone; it was ACTIVE at the start");
+    node_health_free(h);
+}
+
+static void disk_that_cannot_be_written_is_seen(void **state)
+{
+    (void)state;
+    struct node_health *h = seen(NODE_HEALTH_DISK | NODE_HEALTH_SHM, 0);
+    assert_string_equal(wrong(h), "fit"); /* and there is no dev/shm */
+    node_health_free(h);
+    const struct node_health_cfg cfg = {.checks = NODE_HEALTH_DISK, .tmpdir = "/nonexistent/tmp", .root = root};
+    assert_int_equal(node_health_new(&h, &cfg, NULL), 0);
+    assert_string_equal(wrong(h), "no temporary file can be written in /nonexistent/tmp: No such file or directory");
+    node_health_free(h);
+}
+
+static void nothing_is_wrong_where_nothing_is_there(void **state)
+{
+    (void)state;
+    struct node_health *h;
+    const struct node_health_cfg cfg = {.checks = NODE_HEALTH_GPU | NODE_HEALTH_IB | NODE_HEALTH_SHM, .gpus = 8,
+                                        .tmpdir = "/tmp", .root = "/nonexistent"};
+    assert_int_equal(node_health_new(&h, &cfg, NULL), 0);
+    assert_string_equal(wrong(h), "fit");
+    node_health_free(h);
+}
+
+static int make_root(void **state)
+{
+    (void)state;
+    return mkdtemp(root) == NULL ? -1 : 0;
+}
+
+static int remove_root(void **state)
+{
+    char cmd[64];
+    (void)state;
+    (void)snprintf(cmd, sizeof(cmd), "rm -r %s", root);
+    return system(cmd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(list_is_read),
+        cmocka_unit_test(gpu_that_has_fallen_off_the_bus_is_seen),
+        cmocka_unit_test(port_that_went_down_is_seen),
+        cmocka_unit_test(disk_that_cannot_be_written_is_seen),
+        cmocka_unit_test(nothing_is_wrong_where_nothing_is_there),
+    };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}
