@@ -21,6 +21,8 @@ struct agent_health_cfg {
     uint64_t limit_ns;   /* for the command */
 };
 
+enum { HANG_SIGN_OUTPUT = 1, HANG_SIGN_FILE = 2 };
+
 /* All borrowed for the agent's life. */
 struct agent_cfg {
     const struct alloc *alloc;
@@ -37,6 +39,11 @@ struct agent_cfg {
         int sig; /* 0: none */
         uint64_t ns;
     } before_end;     /* this signal, so long before the allocation ends */
+    struct {
+        uint64_t timeout_ns; /* 0: nobody is watched */
+        int signs;           /* bits of HANG_SIGN_* */
+        const char *command; /* NULL: SIGABRT */
+    } hang;
     int requeue_on;   /* bits of REQUEUE_*, agent/requeue.h */
     struct output_spec output;
     struct agent_health_cfg health;

@@ -52,6 +52,7 @@ struct agent {
     bool scheduler_ends;       /* last_signal is the scheduler's */
     bool end_stop;             /* last_signal is ours, since the allocation ends */
     struct endtime *endtime;   /* endtime.c; NULL: not asked for, or not the host */
+    struct hangs *hangs;       /* hang.c; NULL: nobody is watched */
     struct requeue *requeue;   /* requeue.c; NULL: nothing to do */
     struct plan plan;
     char *members;   /* of the last round that this node has started; NULL: none (rdzv/members.h) */
@@ -120,6 +121,13 @@ void signals_free(struct agent *a);
 int endtime_start(struct agent *a, struct dd_err *err); /* on the host, when it has joined */
 bool endtime_is_near(const struct agent *a);            /* the signal has been sent */
 void endtime_free(struct agent *a);
+
+/* hang.c, for each round: */
+int hang_prepare(struct agent *a, struct dd_err *err);
+int hang_env(const struct agent *a, int local_rank, struct dd_strv *env); /* DDRUN_HEARTBEAT_FILE */
+int hang_begin(struct agent *a, struct dd_err *err); /* the workers have been started */
+bool hang_ended(const struct agent *a, int local_rank); /* it was found to hang, whatever code it ends with */
+void hang_over(struct agent *a);
 
 /* requeue.c */
 void requeue_start(struct agent *a, const struct msg *finish); /* on FINISH, before agent_leave() */

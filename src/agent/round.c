@@ -7,6 +7,7 @@
 #include "worker/program.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,7 +132,10 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
     spec->rank = a->plan.first_rank + local_rank;
     if (program_for_rank(&spec->argv, a->cfg->program->v, local_rank) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    return framework_env(&spec->env, a->cfg->env, &in, err);
+    int rc = framework_env(&spec->env, a->cfg->env, &in, err);
+    if (rc == 0 && hang_env(a, local_rank, &spec->env) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    return rc;
 }
 
 static int begin_output(struct agent *a, struct dd_err *err)
@@ -151,14 +155,18 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     struct agent *a = arg;
     dd_log(a->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
            a->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
-    if (e->code != 0 && !signals_settling(a))
-        error_files_keep(a->errors, e);
-    ends_worker(a, e);
+    struct worker_exit end = *e;
+    if (end.code == 0 && hang_ended(a, e->local_rank))
+        end.code = 128 + SIGABRT; /* it caught the signal, and took it for a good end */
+    if (end.code != 0 && !signals_settling(a))
+        error_files_keep(a->errors, &end);
+    ends_worker(a, &end);
 }
 
 static void on_workers_gone(void *arg)
 {
     struct agent *a = arg;
+    hang_over(a);
     worker_group_free(a->group);
     a->group = NULL;
     if (a->state == AGENT_ALONE) {
@@ -200,6 +208,8 @@ static int launch(struct agent *a, struct dd_err *err)
         rc = error_files_begin(&a->errors, l.n, a->output, a->cfg->output.log_dir, err);
     if (rc == 0)
         ends_begin(a);
+    if (rc == 0)
+        rc = hang_prepare(a, err);
     for (int i = 0; i < l.n && rc == 0; i++)
         rc = fill_spec(a, &l.specs[i], i, &ifs, err);
     if (rc == 0)
@@ -208,6 +218,8 @@ static int launch(struct agent *a, struct dd_err *err)
         rc = worker_group_start(&a->group, a->base, l.specs, l.n, a->output, &cb, err);
     if (rc == 0 && a->daemon > 0)
         worker_group_protect(a->group, a->daemon);
+    if (rc == 0)
+        rc = hang_begin(a, err);
     launch_done(&l);
     return rc;
 }
@@ -292,6 +304,7 @@ int round_start(struct agent *a, const struct msg *m)
 void round_stop(struct agent *a, int sig, unsigned grace_ms)
 {
     error_files_over(a->errors);
+    hang_over(a);
     if (a->group == NULL)
         return;
     a->ends.stop_sig = sig;
@@ -301,6 +314,7 @@ void round_stop(struct agent *a, int sig, unsigned grace_ms)
 void round_free(struct agent *a)
 {
     error_files_free(a->errors);
+    hang_over(a);
     worker_group_free(a->group);
     worker_output_free(a->output);
     plan_clear(&a->plan);

@@ -223,6 +223,13 @@ static int find_ddrund(struct run *r, struct dd_err *err)
     return dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s", r->ddrund);
 }
 
+static int hang_signs(const char *name)
+{
+    return strcmp(name, "output") == 0 ? HANG_SIGN_OUTPUT
+           : strcmp(name, "file") == 0 ? HANG_SIGN_FILE
+                                       : HANG_SIGN_OUTPUT | HANG_SIGN_FILE;
+}
+
 static enum slurm_env slurm_env(const char *name)
 {
     return strcmp(name, "keep") == 0    ? SLURM_ENV_KEEP
@@ -287,6 +294,7 @@ static void fill_agent(struct run *r)
         .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS),
         .before_end = {.sig = o->signal_before_end.sig, .ns = o->signal_before_end.ns},
         .requeue_on = o->requeue_on,
+        .hang = {.timeout_ns = o->hang_timeout, .signs = hang_signs(o->hang_sign), .command = o->on_hang},
         .output = {.log_dir = o->log_dir,
                    .redirects = o->redirects,
                    .tee = o->tee,
@@ -296,6 +304,7 @@ static void fill_agent(struct run *r)
                    .tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
                    .log = &r->log,
                    .role = o->role,
+                   .watch = o->hang_timeout > 0 && (hang_signs(o->hang_sign) & HANG_SIGN_OUTPUT) != 0,
                    .label = o->label},
         .health = {.checks = o->health,
                    .gpus = r->gpus,

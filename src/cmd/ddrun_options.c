@@ -424,6 +424,41 @@ static const struct opt_row rows[] = {
      .more = "1 is torchrun's way, and the default where ddrun is called by that name.",
      FIELD(exit_code)},
 
+    {.name = "hang-timeout",
+     .kind = OPT_DURATION,
+     .metavar = "TIME",
+     .def = "0",
+     .def_doc = "never",
+     .min = 0,
+     .max = INT64_C(31536000000000000),
+     .example = "10m",
+     .group = "Failures and the end",
+     .help = "end a worker that gives no sign of life for so long",
+     .more = "This is a failure like any other. What the worker was doing is told: its state in the "
+             "kernel, and its Python stack where py-spy is in PATH. Then it gets SIGABRT, at which "
+             "Python's faulthandler writes its stacks, and SIGKILL 10 s later. Time in which ddrun or "
+             "the worker is stopped does not count.",
+     FIELD(hang_timeout)},
+    {.name = "hang-sign",
+     .kind = OPT_STRING,
+     .metavar = "WHAT",
+     .def = "any",
+     .choices = "output,file,any",
+     .group = "Failures and the end",
+     .help = "sign of life: what the worker writes, a touch of its file, either",
+     .more = "The file's path is in the variable DDRUN_HEARTBEAT_FILE; a training loop may call "
+             "os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in each step. To see output, ddrun "
+             "takes it through a pipe.",
+     FIELD(hang_sign)},
+    {.name = "on-hang",
+     .kind = OPT_STRING,
+     .metavar = "CMD",
+     .example = "'gcore $DDRUN_HUNG_PID'",
+     .group = "Failures and the end",
+     .help = "shell command to run before a hung worker is killed",
+     .more = "Instead of py-spy and SIGABRT, for at most 60 s. DDRUN_HUNG_PID and DDRUN_HUNG_RANK "
+             "name the worker; what the command writes is told.",
+     FIELD(on_hang)},
     {.name = "signal-before-end",
      .kind = OPT_CUSTOM,
      .metavar = "SIG@TIME",

@@ -54,6 +54,8 @@ struct ddrun_options {
     bool virtual_local_rank;
     const char *start_method, *event_log_handler, *logs_specs;
     struct signal_at signal_before_end;
+    uint64_t hang_timeout;
+    const char *hang_sign, *on_hang;
     int requeue_on; /* bits of REQUEUE_* */
 
     bool label;

@@ -47,6 +47,7 @@ void pid_list_done(struct pid_list *l)
 }
 
 struct proc_stat {
+    char state;
     pid_t ppid;
     pid_t pgid;
 };
@@ -62,9 +63,10 @@ static int proc_stat_read(pid_t pid, struct proc_stat *ret)
     const char *text = rc < 0 ? NULL : dd_buf_str(&b);
     const char *rest = text == NULL ? NULL : strrchr(text, ')');
     int ppid, pgid;
-    if (rest == NULL || sscanf(rest, ") %*c %d %d", &ppid, &pgid) != 2)
+    char state;
+    if (rest == NULL || sscanf(rest, ") %c %d %d", &state, &ppid, &pgid) != 3)
         return rc < 0 ? rc : -EINVAL;
-    *ret = (struct proc_stat){.ppid = ppid, .pgid = pgid};
+    *ret = (struct proc_stat){.state = state, .ppid = ppid, .pgid = pgid};
     return 0;
 }
 
@@ -138,6 +140,47 @@ bool children_is_called(pid_t pid, const char *name)
     const char *text = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
     return text != NULL && strcspn(text, "\n") == strlen(name) &&
            strncmp(text, name, strlen(name)) == 0;
+}
+
+bool children_is_stopped(pid_t pid)
+{
+    struct proc_stat st;
+    return proc_stat_read(pid, &st) == 0 && (st.state == 'T' || st.state == 't');
+}
+
+/* The first functions of the kernel's stack, which only root may see. */
+static void kernel_stack(pid_t pid, char *out, size_t size)
+{
+    char path[40];
+    (void)snprintf(path, sizeof(path), "/proc/%d/stack", (int)pid);
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
+    const char *p = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
+    size_t n = 0;
+    for (int i = 0; p != NULL && i < 4 && n < size; i++) {
+        const char *name = strchr(p, ']'); /* "[<0>] futex_wait_queue+0x5f/0x90" */
+        if (name == NULL)
+            break;
+        name += strspn(name, "] ");
+        int add = snprintf(out + n, size - n, "%s%.*s", i > 0 ? " < " : "", (int)strcspn(name, "+\n"), name);
+        n += add > 0 ? (size_t)add : 0;
+        p = strchr(name, '\n');
+    }
+}
+
+const char *children_state(pid_t pid, char *out, size_t size)
+{
+    struct proc_stat st = {.state = '?'};
+    char path[40];
+    char stack[200] = "";
+    (void)proc_stat_read(pid, &st);
+    kernel_stack(pid, stack, sizeof(stack));
+    (void)snprintf(path, sizeof(path), "/proc/%d/wchan", (int)pid);
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
+    const char *wchan = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
+    if (stack[0] == '\0' && wchan != NULL && wchan[0] != '\0' && strcmp(wchan, "0") != 0)
+        (void)snprintf(stack, sizeof(stack), "%.80s", wchan);
+    (void)snprintf(out, size, stack[0] != '\0' ? "%c, in the kernel at %s" : "%c%s", st.state, stack);
+    return out;
 }
 
 struct notify {

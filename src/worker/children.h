@@ -26,6 +26,11 @@ bool children_adopts_orphans(void);
 /* Whether this process runs a program of that name (its first 15 bytes). */
 bool children_is_called(pid_t pid, const char *name);
 
+/* SIGSTOP or a debugger holds it. */
+bool children_is_stopped(pid_t pid);
+/* "S, in the kernel at futex_wait_queue" into out; returns out. */
+const char *children_state(pid_t pid, char *out, size_t size);
+
 /* Sends sig to those processes of the group that have a handler for it. The number reached, or
  * -errno. */
 int children_notify(pid_t pgid, int sig);

@@ -259,6 +259,23 @@ void worker_group_stop(struct worker_group *g, int sig, unsigned grace_ms)
     reap_schedule(g);
 }
 
+pid_t worker_group_pid(const struct worker_group *g, int local_rank)
+{
+    bool runs = local_rank >= 0 && local_rank < g->n && g->w[local_rank].state == WORKER_RUNNING;
+    return runs ? g->w[local_rank].pid : 0;
+}
+
+void worker_group_end(struct worker_group *g, int local_rank, int sig, unsigned wait_ms)
+{
+    if (worker_group_pid(g, local_rank) == 0)
+        return;
+    struct worker *w = &g->w[local_rank];
+    (void)kill(w->pid, sig);
+    (void)kill(w->pid, SIGCONT);
+    w->kill_at = earlier(w->kill_at, dd_now_ns() + wait_ms * DD_NS_PER_MS);
+    reap_schedule(g);
+}
+
 int worker_group_running(const struct worker_group *g)
 {
     int n = 0;

@@ -79,6 +79,10 @@ void worker_group_signal(struct worker_group *g, int sig);
 void worker_group_has_signal(struct worker_group *g, int sig);
 /* Sends sig now and SIGKILL after grace_ms; calling it again only shortens. Idempotent. */
 void worker_group_stop(struct worker_group *g, int sig, unsigned grace_ms);
+/* The worker's process; 0 when it has ended. */
+pid_t worker_group_pid(const struct worker_group *g, int local_rank);
+/* Ends one worker: sig to it alone, SIGKILL to its process group after wait_ms. */
+void worker_group_end(struct worker_group *g, int local_rank, int sig, unsigned wait_ms);
 int worker_group_running(const struct worker_group *g);
 /* Kills what is left, at once and without callbacks. NULL is fine. May be called in on_empty, but not
  * in on_exit. */

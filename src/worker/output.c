@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TAIL_TEXT_MAX (2 * TAIL_BYTES)
@@ -39,6 +40,7 @@ struct worker_output {
     char *run_dir; /* of this run; NULL: no files */
     bool no_files; /* --log-dir=/dev/null */
     bool label;
+    bool watch;
     int attempt;
     struct console *console[2]; /* [1] may be the same as [0] */
     struct output_rank *ranks;
@@ -185,6 +187,7 @@ static int options_take(struct worker_output *o, const struct output_spec *spec,
     if (rc == 0)
         rc = rank_list_parse(&o->visible, spec->local_ranks_filter, "--local-ranks-filter", err);
     o->label = spec->label;
+    o->watch = spec->watch;
     o->log = spec->log;
     const char *dir = given(spec->log_dir);
     o->no_files = dir != NULL && strcmp(dir, "/dev/null") == 0;
@@ -224,7 +227,7 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
         return rc;
     *ret = NULL;
     bool filtered = o->visible.n > 0;
-    if (!o->label && !filtered && o->log_dir == NULL && !rank_map_any(&o->redirects) &&
+    if (!o->label && !o->watch && !filtered && o->log_dir == NULL && !rank_map_any(&o->redirects) &&
         !rank_map_any(&o->tee))
         return 0;
     o->on_finished = event_new(base, -1, 0, on_finished, o);
@@ -250,10 +253,10 @@ static void stream_plan(const struct worker_output *o, struct output_stream *s, 
     bool file = (tee || redirect) && o->run_dir != NULL;
     bool shown = !redirect && rank_map_get(&o->visible, local_rank) != 0;
     if (!shown)
-        s->mode = file ? OUTPUT_FILE : OUTPUT_NULL;
+        s->mode = file ? OUTPUT_FILE : o->watch ? OUTPUT_PIPE : OUTPUT_NULL;
     else
-        s->mode = tee || o->label ? OUTPUT_PIPE : OUTPUT_INHERIT;
-    s->console = s->mode == OUTPUT_PIPE ? o->console[bit == OUTPUT_STDERR] : NULL;
+        s->mode = tee || o->label || o->watch ? OUTPUT_PIPE : OUTPUT_INHERIT;
+    s->console = s->mode == OUTPUT_PIPE && shown ? o->console[bit == OUTPUT_STDERR] : NULL;
     s->log = o->log;
 }
 
@@ -305,9 +308,15 @@ static int rank_begin(struct worker_output *o, int i, int rank)
         bool file = s->mode == OUTPUT_FILE || (s->mode == OUTPUT_PIPE && tee && o->run_dir != NULL);
         if (file && output_path(&s->path, o->run_dir, o->attempt, i, file_names[k]) < 0)
             return -ENOMEM;
-        if (prefix_make(&s->prefix, o, rank, i) < 0) {
+        bool named = o->label || tee;
+        int rc = 0;
+        if (named)
+            rc = prefix_make(&s->prefix, o, rank, i);
+        else if ((s->prefix = strdup("")) == NULL)
+            rc = -ENOMEM;
+        if (rc < 0) {
             s->prefix = NULL;
-            return -ENOMEM;
+            return rc;
         }
         s->filters = &o->filters[k];
         s->filter_fd = s->mode == OUTPUT_PIPE && tee ? o->filter_fd[k] : -1;
@@ -497,6 +506,19 @@ void worker_output_abort(struct worker_output *o)
     if (o->on_finished != NULL)
         event_del(o->on_finished);
     o->done = NULL;
+}
+
+uint64_t worker_output_written(const struct worker_output *o, int local_rank)
+{
+    uint64_t n = 0;
+    for (int k = 0; k < 2 && local_rank >= 0 && local_rank < o->nlocal; k++) {
+        const struct output_stream *s = &o->ranks[local_rank].stream[k];
+        struct stat st;
+        if (s->mode == OUTPUT_FILE && stat(s->path, &st) == 0)
+            n += (uint64_t)st.st_size;
+        n += s->taken;
+    }
+    return n;
 }
 
 void worker_output_free(struct worker_output *o)

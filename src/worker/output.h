@@ -20,6 +20,7 @@
 #include "base/log.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct event_base;
 struct worker_output;
@@ -35,6 +36,7 @@ struct output_spec {
     const char *role;         /* tee prefix of torchrun: [role0]: */
     const char *prefix;       /* another one, with ${role_name}, ${rank} and ${local_rank}; NULL */
     const char *filters[2];   /* --duplicate-stdout-filters, ...stderr...; NULL: none */
+    bool watch;               /* worker_output_written() is wanted of all workers */
     bool label;               /* "[rank]: " in front of each console line */
     const char *tmp_dir;      /* where --redirects goes without --log-dir; NULL: /tmp */
     const struct dd_log *log; /* NULL: silent; what could not be written is told there */
@@ -56,6 +58,8 @@ const char *worker_output_log(const struct worker_output *o, int local_rank);
 /* The last lines (at most 20) that this rank wrote to stderr, if they went through the agent or into a
  * file; lent until the next call, may be "". */
 const char *worker_output_tail(struct worker_output *o, int local_rank);
+/* A number that grows when this rank writes something; needs output_spec.watch. */
+uint64_t worker_output_written(const struct worker_output *o, int local_rank);
 void worker_output_free(struct worker_output *o);
 
 /* The rest is for worker/group.c. */

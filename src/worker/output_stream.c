@@ -61,14 +61,28 @@ static void to_filter(struct output_stream *s, const unsigned char *p, const str
     s->filter_fd = -1;
 }
 
+/* Without a label, output goes as it comes. How much of it went. */
+static size_t to_console_bare(struct output_stream *s)
+{
+    size_t n = s->in.len;
+    if (n == 0 || console_full(s->console))
+        return 0;
+    if (console_put(s->console, "", s->in.data, n, false) < 0)
+        dd_log(s->log, DD_LOG_WARN, "out of memory: some of a worker's output is lost");
+    return n;
+}
+
 /* Lines from `in` to the console, while it takes some, and to the file of filtered ones. */
 static void to_console(struct output_stream *s)
 {
     struct line_piece piece;
     size_t head = 0;
+    bool bare = s->console != NULL && s->prefix[0] == '\0' && s->filter_fd < 0;
     if (s->console == NULL && s->filter_fd < 0)
         head = s->in.len;
-    while (head < s->in.len && (s->console == NULL || !console_full(s->console)) &&
+    else if (bare)
+        head = to_console_bare(s);
+    while (!bare && head < s->in.len && (s->console == NULL || !console_full(s->console)) &&
            lines_next(&s->lines, s->in.data + head, s->in.len - head, s->eof, &piece)) {
         to_filter(s, s->in.data + head, &piece);
         if (s->console != NULL && console_put(s->console, piece.bare ? "" : s->prefix, s->in.data + head,
@@ -97,6 +111,7 @@ static int read_some(struct output_stream *s)
     to_file(s, p, (size_t)n);
     tail_add(&s->tail, p, (size_t)n);
     s->in.len += (size_t)n;
+    s->taken += (uint64_t)n;
     return 1;
 }
 

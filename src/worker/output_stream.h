@@ -30,6 +30,7 @@ struct output_stream {
     struct dd_buf in; /* read, not yet on the console */
     struct lines lines;
     struct tail tail;
+    uint64_t taken; /* bytes from the worker */
     bool eof;      /* nothing more will be read */
     bool draining; /* end of file is also when nothing is there to read */
 };

@@ -1,0 +1,234 @@
+/* --hang-timeout: workers that run but do nothing. What they were doing is said, then they are ended,
+ * which is a failure like any other. */
+#include "agent/inner.h"
+
+#include "base/io.h"
+#include "worker/children.h"
+#include "worker/command.h"
+#include "worker/hang.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    COMMAND_MS = 60000,
+    DUMP_MS = 20000,
+    ABORT_MS = 10000, /* for faulthandler to write its tracebacks */
+    DUMP_LINES = 100,
+};
+
+struct hung {
+    struct agent *agent;
+    int beat_fd;  /* the heartbeat file, anonymous; -1: none */
+    bool said;    /* it hangs */
+    bool asked;   /* --on-hang runs or has run, not py-spy */
+    int local_rank;
+    struct command *command;
+};
+
+struct hangs {
+    struct agent *agent;
+    struct hang *watch; /* NULL: nothing runs */
+    struct event *tick;
+    int n;
+    struct hung v[];
+};
+
+static uint64_t sign_of_life(const struct agent *a, const struct hung *u)
+{
+    uint64_t sign = 0;
+    struct stat st;
+    if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->output != NULL)
+        sign = worker_output_written(a->output, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
+    if ((a->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 && fstat(u->beat_fd, &st) == 0)
+        sign += (uint64_t)st.st_mtim.tv_sec * DD_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec +
+                (uint64_t)st.st_size;
+    return sign;
+}
+
+/* ---- the end of a hung worker ------------------------------------------------------------------ */
+
+static void end_worker(struct hung *u, int sig, unsigned wait_ms)
+{
+    command_free(u->command);
+    u->command = NULL;
+    if (u->agent->group != NULL)
+        worker_group_end(u->agent->group, u->local_rank, sig, wait_ms);
+}
+
+static void on_dumped(void *arg, int code, const char *out)
+{
+    struct hung *u = arg;
+    char line[1024];
+    int lines = 0;
+    for (const char *p = out; *p != '\0' && lines < DUMP_LINES; lines++) {
+        size_t n = strcspn(p, "\n");
+        dd_log(u->agent->cfg->log, DD_LOG_NOTICE, "rank %d: %s", u->agent->plan.first_rank + u->local_rank,
+               dd_log_escape(line, sizeof(line), p, n));
+        p += n + (p[n] == '\n');
+    }
+    if (u->asked && code != 0)
+        dd_log(u->agent->cfg->log, DD_LOG_WARN,
+               code == COMMAND_TOO_LATE ? "--on-hang: not done within %d s; killed"
+                                        : "--on-hang: ended with code %d",
+               code == COMMAND_TOO_LATE ? COMMAND_MS / 1000 : code);
+    end_worker(u, u->asked ? SIGKILL : SIGABRT, u->asked ? 0 : ABORT_MS);
+}
+
+static int run(struct hung *u, const char *const *argv, pid_t pid, unsigned limit_ms, struct dd_err *err)
+{
+    struct agent *a = u->agent;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    int rc = dd_strv_copy(&env, a->cfg->env);
+    if (rc == 0)
+        rc = dd_env_setf(&env, "DDRUN_HUNG_PID", "%d", (int)pid);
+    if (rc == 0)
+        rc = dd_env_setf(&env, "DDRUN_HUNG_RANK", "%d", a->plan.first_rank + u->local_rank);
+    if (rc < 0)
+        return dd_err_set(err, rc, "out of memory");
+    const struct command_spec spec = {
+        .argv = (char *const *)(uintptr_t)argv, .env = env.v, .limit_ms = limit_ms};
+    rc = command_start(&u->command, a->base, &spec, on_dumped, u, err);
+    if (rc == 0)
+        agent_protect(a, command_pid(u->command));
+    return rc;
+}
+
+static void begin_end(struct hung *u, pid_t pid)
+{
+    const struct agent *a = u->agent;
+    char number[16];
+    struct dd_err err = {0};
+    (void)snprintf(number, sizeof(number), "%d", (int)pid);
+    const char *command[] = {"/bin/sh", "-c", a->cfg->hang.command, NULL};
+    const char *py_spy[] = {"py-spy", "dump", "--nonblocking", "--pid", number, NULL};
+    u->asked = a->cfg->hang.command != NULL;
+    if (!u->asked && run(u, py_spy, pid, DUMP_MS, NULL) < 0)
+        end_worker(u, SIGABRT, ABORT_MS);
+    if (u->asked && run(u, command, pid, COMMAND_MS, &err) < 0) {
+        dd_log(a->cfg->log, DD_LOG_WARN, "--on-hang: %s", err.text);
+        end_worker(u, SIGABRT, ABORT_MS);
+    }
+}
+
+static void say(const struct hung *u, pid_t pid, uint64_t silent_ns)
+{
+    const struct agent *a = u->agent;
+    int signs = a->cfg->hang.signs;
+    char where[300];
+    dd_log(a->cfg->log, DD_LOG_ERR,
+           "rank %d (%s, local rank %d, process %d) hangs: %s for %.0f s; it is in state %s",
+           a->plan.first_rank + u->local_rank, a->cfg->node_name, u->local_rank, (int)pid,
+           signs == HANG_SIGN_OUTPUT ? "it has written nothing"
+           : signs == HANG_SIGN_FILE ? "it has not touched its heartbeat file"
+                                     : "it has neither written anything nor touched its heartbeat file",
+           (double)silent_ns / 1e9, children_state(pid, where, sizeof(where)));
+}
+
+/* ---- watching ---------------------------------------------------------------------------------- */
+
+static void look_at(struct hangs *s, struct hung *u, uint64_t now)
+{
+    struct agent *a = s->agent;
+    pid_t pid = worker_group_pid(a->group, u->local_rank);
+    if (pid == 0 || u->said)
+        return;
+    if (!hang_look(s->watch, u->local_rank, sign_of_life(a, u), now))
+        return;
+    if (children_is_stopped(pid)) { /* SIGSTOP, a debugger: somebody wants it so */
+        hang_alive(s->watch, u->local_rank, now);
+        return;
+    }
+    u->said = true;
+    say(u, pid, hang_silent(s->watch, u->local_rank, now));
+    begin_end(u, pid);
+}
+
+static void wait_for_tick(struct hangs *s)
+{
+    uint64_t ns = hang_interval(s->watch);
+    const struct timeval tv = {.tv_sec = (time_t)(ns / DD_NS_PER_S),
+                               .tv_usec = (suseconds_t)(ns % DD_NS_PER_S / 1000)};
+    evtimer_add(s->tick, &tv);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct hangs *s = arg;
+    uint64_t now = dd_now_ns();
+    hang_tick(s->watch, now);
+    for (int i = 0; i < s->n && s->agent->group != NULL; i++)
+        look_at(s, &s->v[i], now);
+    wait_for_tick(s);
+}
+
+int hang_prepare(struct agent *a, struct dd_err *err)
+{
+    hang_over(a);
+    if (a->cfg->hang.timeout_ns == 0)
+        return 0;
+    int n = a->plan.local_size;
+    struct hangs *s = calloc(1, sizeof(*s) + (size_t)n * sizeof(s->v[0]));
+    if (s == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    a->hangs = s;
+    s->agent = a;
+    s->n = n;
+    for (int i = 0; i < n; i++)
+        s->v[i] = (struct hung){.agent = a, .local_rank = i, .beat_fd = -1};
+    for (int i = 0; i < n; i++) {
+        s->v[i].beat_fd = memfd_create("ddrun-heartbeat", MFD_CLOEXEC);
+        if (s->v[i].beat_fd < 0)
+            return dd_err_set(err, -errno, "cannot make a heartbeat file: %m");
+    }
+    return 0;
+}
+
+int hang_env(const struct agent *a, int local_rank, struct dd_strv *env)
+{
+    if (a->hangs == NULL)
+        return 0;
+    return dd_env_setf(env, "DDRUN_HEARTBEAT_FILE", "/proc/%d/fd/%d", (int)getpid(),
+                       a->hangs->v[local_rank].beat_fd);
+}
+
+int hang_begin(struct agent *a, struct dd_err *err)
+{
+    struct hangs *s = a->hangs;
+    if (s == NULL)
+        return 0;
+    s->tick = evtimer_new(a->base, on_tick, s);
+    if (s->tick == NULL || hang_new(&s->watch, s->n, a->cfg->hang.timeout_ns, dd_now_ns()) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    wait_for_tick(s);
+    return 0;
+}
+
+bool hang_ended(const struct agent *a, int local_rank)
+{
+    return a->hangs != NULL && a->hangs->v[local_rank].said;
+}
+
+void hang_over(struct agent *a)
+{
+    struct hangs *s = a->hangs;
+    if (s == NULL)
+        return;
+    a->hangs = NULL;
+    for (int i = 0; i < s->n; i++) {
+        command_free(s->v[i].command);
+        if (s->v[i].beat_fd >= 0)
+            close(s->v[i].beat_fd);
+    }
+    if (s->tick != NULL)
+        event_free(s->tick);
+    hang_free(s->watch);
+    free(s);
+}

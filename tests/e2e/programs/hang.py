@@ -1,0 +1,39 @@
+"""hang.py HOW: rank $RANKS (default 1) gives signs of life $SIGNS times (default 3) and then hangs; the others go on until all are
+ended or, from the second attempt on, end with 0.
+
+HOW: output (print), file (touch the heartbeat file), deaf (as output, but SIGABRT only ends it with 0)."""
+import faulthandler
+import os
+import signal
+import sys
+import time
+
+HOW = sys.argv[1]
+HANGS = os.environ["RANK"] in os.environ.get("RANKS", "1").split(",") and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+SIGNS = int(os.environ.get("SIGNS", "3"))
+PAUSE = float(os.environ.get("PAUSE", "0.1"))
+faulthandler.enable()
+if HOW == "deaf":
+    signal.signal(signal.SIGABRT, lambda *_: os._exit(0))
+
+
+def step():
+    if HOW == "file":
+        os.utime(os.environ["DDRUN_HEARTBEAT_FILE"])
+    else:
+        print("step", flush=True)
+    time.sleep(PAUSE)
+
+
+def wait_for_ever():
+    while True:
+        time.sleep(1000)
+
+
+for _ in range(SIGNS):
+    step()
+if HANGS:
+    wait_for_ever()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and "RANKS" not in os.environ:
+    while True:
+        step()

@@ -1,0 +1,104 @@
+"""--hang-timeout: workers that run but do nothing are found, and nobody else."""
+
+import os
+import re
+import signal
+import time
+
+import pytest
+
+from support import Job, clean_env, marked, program, run
+
+NODES = ["--simulate-nodes=2", "--nproc-per-node=2", "--shutdown-timeout=2s"]
+SOON = "--hang-timeout=2s"
+
+
+def hang(*options, how="output", **env):
+    return run(*NODES, SOON, *options, program("hang.py"), how, env=clean_env(**env))
+
+
+@pytest.mark.parametrize("how, sign, says", [
+    ("output", "output", "it has written nothing"),
+    ("file", "file", "it has not touched its heartbeat file"),
+    ("output", "any", "neither"), ("file", "any", "neither"),
+])
+def test_a_rank_that_does_nothing_is_named_and_ended_with_its_python_stack(how, sign, says):
+    job = hang(f"--hang-sign={sign}", how=how)
+    assert job.p.returncode == 134, job.err
+    said = [line for line in job.err.splitlines() if " hangs: " in line]
+    assert len(said) == 1 and says in said[0], job.err
+    assert re.search(r"rank 1 \(sim1, local rank 1, process \d+\) hangs: .* for \d+ s; it is in state S", said[0])
+    assert "in wait_for_ever" in job.err  # faulthandler
+
+
+def test_a_restart_gives_it_another_try():
+    job = hang("--max-restarts=1")
+    assert job.p.returncode == 0, job.err
+    assert " hangs: " in job.err and "starting all workers again (1 of 1)" in job.err
+
+
+def test_a_worker_that_takes_the_abort_for_a_good_end_has_failed_all_the_same():
+    assert hang(how="deaf").p.returncode == 134
+
+
+def test_a_command_is_run_instead_of_the_abort():
+    job = hang("--on-hang=echo rank $DDRUN_HUNG_RANK; tr '\\0' ' ' </proc/$DDRUN_HUNG_PID/cmdline")
+    assert job.p.returncode == 137, job.err
+    assert "rank 1: rank 1" in job.err and "hang.py output" in job.err
+
+
+def test_a_command_that_fails_is_told():
+    job = hang("--on-hang=exit 5")
+    assert job.p.returncode == 137 and "--on-hang: ended with code 5" in job.err
+
+
+@pytest.mark.parametrize("options, env", [
+    (["--hang-sign=output"], {}), (["--hang-sign=output", "--label"], {}), (["--hang-sign=output", "--local-ranks-filter=7"], {}),
+    (["--hang-sign=file"], {"how": "file"})])
+def test_who_gives_signs_lives(options, env, tmp_path):
+    how = env.get("how", "output")
+    job = run(*NODES, "--hang-timeout=3s", *options, program("hang.py"), how, env=clean_env(SIGNS="25", PAUSE="0.2", RANKS="9"))
+    assert job.p.returncode == 0 and job.err == "", job.err
+
+
+def test_output_that_goes_to_files_counts(tmp_path):
+    job = run("--hang-timeout=3s", "--redirects=3", f"--log-dir={tmp_path}/logs", program("hang.py"), "output",
+              env=clean_env(SIGNS="25", PAUSE="0.2", RANKS="9"))
+    assert job.p.returncode == 0 and job.err == "", job.err
+
+
+def test_output_stays_as_it_is():
+    job = run("--hang-timeout=1h", "sh", "-c", "echo out; echo err >&2; printf 'no end'")
+    assert (job.p.returncode, job.out, job.err) == (0, "out\nno end", "err\n")
+
+
+def test_a_job_that_is_stopped_and_goes_on_does_not_hang():
+    with Job(*NODES, SOON, program("hang.py"), "output", env=clean_env(SIGNS="15", PAUSE="0.2", RANKS="9")) as job:
+        job.line("step")
+        pids = marked(job.mark)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(6)  # three times what is allowed
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        assert job.wait() == 0, job.err
+        assert "hangs" not in job.err
+
+
+def test_a_worker_that_somebody_holds_does_not_hang():
+    with Job(SOON, program("hang.py"), "output", env=clean_env(SIGNS="5", RANKS="9")) as job:
+        job.line("step")
+        worker, = job.workers()
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(5)
+        assert job.p.poll() is None
+        os.kill(worker, signal.SIGCONT)
+        assert job.wait() == 0 and job.err == "", job.err
+
+
+def test_kill_9_of_the_agent_leaves_no_heartbeat_file():
+    with Job(SOON, "--hang-sign=file", program("hang.py"), "output", env=clean_env(RANKS="9", SIGNS="1000")) as job:
+        job.line("step")
+        os.kill(job.agents()[0], signal.SIGKILL)
+        assert job.wait() != 0
+        job.assert_nothing_left()
