@@ -38,7 +38,7 @@ def heard(job):
 
 
 def test_workers_of_all_nodes_hear_of_the_end_that_slurm_named():
-    soon = str(int(time.time()) + 4)
+    soon = str(int(time.time()) + 7)
     with Job("--simulate-nodes=2", "--signal-before-end=USR1@2", program("hear.py"), "USR1",
              env=clean_env(SLURM_JOB_END_TIME=soon)) as job:
         seen = ""
@@ -51,8 +51,8 @@ def test_workers_of_all_nodes_hear_of_the_end_that_slurm_named():
 
 
 @pytest.mark.parametrize("ids, commands, asked", [
-    ({"SLURM_JOB_ID": "77"}, {"squeue": "echo 1:00"}, "squeue -h -o %L -j 77"),
-    ({"PBS_JOBID": "77.head"}, {"qstat": 'echo "    Resource_List.walltime = 00:01:00"\n'
+    ({"SLURM_JOB_ID": "77"}, {"squeue": "echo 1:05"}, "squeue -h -o %L -j 77"),
+    ({"PBS_JOBID": "77.head"}, {"qstat": 'echo "    Resource_List.walltime = 00:01:05"\n'
                                          'LC_ALL=C date "+    stime = %a %b %d %H:%M:%S %Y"'}, "qstat -f 77.head"),
 ])
 def test_the_scheduler_is_asked_and_term_ends_the_job(played, ids, commands, asked):
@@ -117,7 +117,7 @@ def test_what_a_person_ended_is_not_started_again(played):
     (93, {"SLURM_JOB_ID": "77"}, []),
 ])
 def test_after_the_warning_the_workers_code_decides(played, code, ids, asked):
-    soon = str(int(time.time()) + 2)
+    soon = str(int(time.time()) + 6)
     script = f"import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit({code})); print('x', flush=True); signal.pause()"
     job = run("--standalone", "--signal-before-end=USR1@1", "--requeue-on=timeout", "--no-python", os.environ.get("DDRUN_PYTHON", "python3"), "-c", script,
               env={**played(scontrol="exit 0", qrerun="exit 0"), "SLURM_JOB_END_TIME": soon, **ids})
