@@ -7,9 +7,11 @@
 #include "base/log.h"
 #include "framework/framework.h"
 #include "net/key.h"
+#include "node/numa.h"
 #include "rdzv/machine.h"
 #include "worker/output.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -51,8 +53,10 @@ struct agent_cfg {
     const char *role;
     enum slurm_env slurm_env;
     const char *signals_to_handle; /* for the workers' environment */
+    const sigset_t *ending_signals; /* of SIGUSR1 and SIGUSR2, those that end the job; NULL: none */
     bool virtual_local_rank;
     bool bind_cpus;
+    enum node_numa_mode numa; /* goes before bind_cpus */
     const char *listen_addr; /* the host listens here only; NULL: everywhere (one node: loopback) */
     const char *source_addr; /* outgoing connections come from here; NULL */
     const char *iface;       /* the workers' network; NULL: the one that the link uses */

@@ -73,6 +73,7 @@ struct launch {
     int n;
     struct node_cpus cpus;
     cpu_set_t **shares; /* one per worker, NULL: unbound */
+    struct node_memory *memory; /* one per worker, with --numa-binding */
 };
 
 static void launch_done(struct launch *l)
@@ -85,7 +86,20 @@ static void launch_done(struct launch *l)
     }
     free(l->specs);
     free(l->shares);
+    free(l->memory);
     node_cpus_done(&l->cpus);
+}
+
+/* 0, 1: leave it unbound, or < 0. */
+static int place_worker(const struct agent *a, struct launch *l, int i, cpu_set_t *set, struct dd_err *err)
+{
+    if (a->cfg->numa == NODE_NUMA_NONE)
+        return node_cpus_share(&l->cpus, "", i, l->n, set);
+    l->specs[i].memory = l->memory[i].mask;
+    l->specs[i].memory_bits = NODE_NUMA_MAX;
+    const struct node_numa_query q = {
+        .cpus = &l->cpus, .root = "", .env = a->cfg->env, .mode = a->cfg->numa, .nworkers = l->n};
+    return node_numa_place(&q, i, set, &l->memory[i], err);
 }
 
 static int share_cpus(struct agent *a, struct launch *l, struct dd_err *err)
@@ -98,14 +112,17 @@ static int share_cpus(struct agent *a, struct launch *l, struct dd_err *err)
                "this node's ddrun may use only %d of %d CPUs for %d workers; was it bound by accident? "
                "(srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task)",
                l->cpus.count, l->cpus.online, l->n);
-    if (!a->cfg->bind_cpus)
+    if (!a->cfg->bind_cpus && a->cfg->numa == NODE_NUMA_NONE)
         return 0;
+    l->memory = calloc((size_t)l->n, sizeof(*l->memory));
     for (int i = 0; i < l->n; i++) {
         cpu_set_t *set = calloc(1, l->cpus.size);
-        if (set == NULL)
+        if (set == NULL || l->memory == NULL) {
+            free(set);
             return dd_err_set(err, -ENOMEM, "out of memory");
+        }
         l->shares[i] = set;
-        rc = node_cpus_share(&l->cpus, "", i, l->n, set);
+        rc = place_worker(a, l, i, set, err);
         if (rc != 0)
             return rc < 0 ? rc : 0;
         l->specs[i].cpus = set;

@@ -33,6 +33,13 @@ struct signal_news {
     struct news v[LAST_SIGNAL + 1];
 };
 
+/* Whether it is to end the job: --signals-to-handle may name those that else announce something. */
+static bool ends_this_job(const struct agent *a, int sig)
+{
+    const bool named = a->cfg->ending_signals != NULL && sigismember(a->cfg->ending_signals, sig) == 1;
+    return dd_signal_ends_jobs(sig) || (named && dd_signal_announces(sig));
+}
+
 /* The daemon has not answered: end what is ours. */
 static void on_alone(evutil_socket_t fd, short what, void *arg)
 {
@@ -113,7 +120,7 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     struct agent *a = n->agent;
     dd_log(a->cfg->log, DD_LOG_DEBUG, "event=scheduler-signal signal=%d everywhere=%d", n->sig,
            n->everywhere);
-    if (dd_signal_announces(n->sig)) {
+    if (!ends_this_job(a, n->sig)) {
         if (!n->everywhere)
             signals_announce(a, n->sig);
         return;
@@ -142,7 +149,7 @@ static void by_somebody(struct news *n)
 {
     struct agent *a = n->agent;
     uint64_t now = dd_now_ns();
-    if (dd_signal_ends_jobs(n->sig)) {
+    if (ends_this_job(a, n->sig)) {
         on_stop_signal(a, n->sig, false);
         return;
     }
@@ -189,7 +196,7 @@ bool signals_settling(struct agent *a)
     bool settling = false;
     on_signal(a->signal_fd, EV_READ, a); /* what has come by now */
     for (int sig = 1; sig <= LAST_SIGNAL; sig++)
-        settling = settling || (dd_signal_ends_jobs(sig) && a->news->v[sig].settled != NULL &&
+        settling = settling || (ends_this_job(a, sig) && a->news->v[sig].settled != NULL &&
                                 evtimer_pending(a->news->v[sig].settled, NULL));
     return settling;
 }

@@ -170,6 +170,20 @@ static int share_gpus(struct run *r, int index, int count, struct dd_err *err)
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
+/* That each worker can be put where --numa-binding wants it. */
+static int check_numa(const struct run *r, const struct node_cpus *cpus, struct dd_err *err)
+{
+    const enum node_numa_mode mode = node_numa_mode(r->o->numa_binding);
+    DD_AUTO(free) cpu_set_t *set = calloc(1, cpus->size);
+    const struct node_numa_query q = {
+        .cpus = cpus, .root = "", .env = r->env.v, .mode = mode, .nworkers = r->slots};
+    struct node_memory memory;
+    int rc = set == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    for (int i = 0; i < r->slots && mode != NODE_NUMA_NONE && rc == 0; i++)
+        rc = node_numa_place(&q, i, set, &memory, err);
+    return rc;
+}
+
 static int count_slots(struct run *r, int index, struct dd_err *err)
 {
     struct node_gpus gpus;
@@ -187,10 +201,12 @@ static int count_slots(struct run *r, int index, struct dd_err *err)
     if (spec == NULL)
         spec = gpus.count > 0 ? "gpu" : "1";
     rc = node_nproc(spec, &gpus, cpus.count, err);
+    r->slots = rc;
+    if (rc > 0)
+        rc = check_numa(r, &cpus, err);
     node_cpus_done(&cpus);
     if (rc < 0)
         return rc;
-    r->slots = rc;
     r->gpus = gpus.count;
     return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
 }
@@ -315,8 +331,10 @@ static void fill_agent(struct run *r)
         .role = o->role,
         .slurm_env = slurm_env(o->slurm_env),
         .signals_to_handle = o->signals.text,
+        .ending_signals = &o->signals.set,
         .virtual_local_rank = o->virtual_local_rank,
         .bind_cpus = strcmp(o->bind, "auto") == 0,
+        .numa = node_numa_mode(o->numa_binding),
         .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
         .listen_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
         /* one machine needs no network, and simulated nodes have theirs */

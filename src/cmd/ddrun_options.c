@@ -219,6 +219,17 @@ static const struct opt_row rows[] = {
      .group = "Program",
      .help = "share the CPUs of this node out among its workers, or leave them unbound",
      FIELD(bind)},
+    {.name = "numa-binding",
+     .kind = OPT_STRING,
+     .metavar = "HOW",
+     .choices = "node,socket,exclusive,core-complex",
+     .group = "Program",
+     .help = "keep each worker on the CPUs and the memory near its GPU, in place of --bind",
+     .more = "'node': those of the GPU's NUMA node; 'socket': of all NUMA nodes of that socket; 'exclusive': the "
+             "node's cores are divided among its GPUs; 'core-complex': the cores of one last-level cache "
+             "there. Worker i has GPU i. Without GPUs the NUMA nodes are dealt out to the workers in order. "
+             "Memory comes from elsewhere only when there is none left.",
+     FIELD(numa_binding)},
     {.name = "slurm-env",
      .kind = OPT_STRING,
      .metavar = "HOW",
@@ -410,8 +421,8 @@ static const struct opt_row rows[] = {
      .def = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      .group = "Failures and the end",
      .help = "signals to ddrun that end the job",
-     .more = "Those of the default end it in any case. The workers read the list in "
-             "TORCHELASTIC_SIGNALS_TO_HANDLE.",
+     .more = "Those of the default end it in any case; SIGUSR1 and SIGUSR2, which else only reach the workers, "
+             "where they are named. Other signals do to ddrun what they do to any program.",
      .parse = torchrun_parse_signals,
      FIELD(signals)},
     {.name = "exit-code",

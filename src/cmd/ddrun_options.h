@@ -53,6 +53,7 @@ struct ddrun_options {
     const char *exit_code;
     bool virtual_local_rank;
     const char *start_method, *event_log_handler, *logs_specs;
+    const char *numa_binding;
     struct signal_at signal_before_end;
     uint64_t hang_timeout;
     const char *hang_sign, *on_hang;

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "node/sysfs.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_CPUS = 1 << 20, LIST_MAX = 1 << 16, MAX_NUMA = 4096 };
+enum { MAX_CPUS = 1 << 20, MAX_NUMA = 4096 };
 
 /* A CPU of the mask and where it is. */
 struct place {
@@ -83,31 +84,6 @@ void node_cpus_done(struct node_cpus *c)
     c->topology = NULL;
 }
 
-/* One "8" or "0-3" of a list; moves *s behind it and its comma. */
-static bool range_next(const char **s, unsigned long *from, unsigned long *to)
-{
-    char *end;
-    if (**s < '0' || **s > '9')
-        return false;
-    *from = *to = strtoul(*s, &end, 10);
-    if (*end == '-')
-        *to = strtoul(end + 1, &end, 10);
-    *s = *end == ',' ? end + 1 : end;
-    return true;
-}
-
-/* The text of sys/devices/system/DIR<n>FILE, NULL when it is not there; lent until b changes. */
-static const char *sys_read(struct dd_buf *b, const char *root, const char *dir, int n,
-                            const char *file)
-{
-    char path[600];
-    int len = snprintf(path, sizeof(path), "%s/sys/devices/system/%s%d%s", root, dir, n, file);
-    dd_buf_clear(b);
-    if (len < 0 || (size_t)len >= sizeof(path) || dd_read_file(path, b, NULL) < 0)
-        return NULL;
-    return dd_buf_str(b);
-}
-
 static struct place *place_of(struct node_topology *t, unsigned long cpu)
 {
     int low = 0, high = t->n; /* v is in the order of CPUs still */
@@ -124,7 +100,7 @@ static struct place *place_of(struct node_topology *t, unsigned long cpu)
 static void mark_numa(struct node_topology *t, const char *list, int numa)
 {
     unsigned long from, to;
-    while (list != NULL && range_next(&list, &from, &to))
+    while (list != NULL && node_range_next(&list, &from, &to))
         for (unsigned long cpu = from; cpu <= to && cpu < MAX_CPUS; cpu++) {
             struct place *p = place_of(t, cpu);
             if (p != NULL)
@@ -134,30 +110,30 @@ static void mark_numa(struct node_topology *t, const char *list, int numa)
 
 static void read_numa(struct node_topology *t)
 {
-    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(LIST_MAX);
-    DD_AUTO(buf) struct dd_buf cpus = DD_BUF_INIT(LIST_MAX);
+    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(NODE_LIST_MAX);
+    DD_AUTO(buf) struct dd_buf cpus = DD_BUF_INIT(NODE_LIST_MAX);
     unsigned long from, to;
     char path[600];
     int len = snprintf(path, sizeof(path), "%s/sys/devices/system/node/online", t->root);
     bool read = len > 0 && (size_t)len < sizeof(path) && dd_read_file(path, &nodes, NULL) == 0;
     const char *s = read ? dd_buf_str(&nodes) : NULL;
-    while (s != NULL && range_next(&s, &from, &to))
+    while (s != NULL && node_range_next(&s, &from, &to))
         for (unsigned long n = from; n <= to && n < MAX_NUMA; n++)
-            mark_numa(t, sys_read(&cpus, t->root, "node/node", (int)n, "/cpulist"), (int)n);
+            mark_numa(t, node_sys_read(&cpus, t->root, "node/node", (int)n, "/cpulist"), (int)n);
 }
 
 /* One read per core: the siblings of the first say it for all. */
 static void read_cores(struct node_topology *t)
 {
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(LIST_MAX);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(NODE_LIST_MAX);
     unsigned long from, to;
     for (int i = 0; i < t->n; i++) {
         if (t->v[i].core >= 0)
             continue;
         t->v[i].core = t->v[i].cpu;
         const char *s =
-            sys_read(&text, t->root, "cpu/cpu", t->v[i].cpu, "/topology/thread_siblings_list");
-        while (s != NULL && range_next(&s, &from, &to))
+            node_sys_read(&text, t->root, "cpu/cpu", t->v[i].cpu, "/topology/thread_siblings_list");
+        while (s != NULL && node_range_next(&s, &from, &to))
             for (unsigned long cpu = from; cpu <= to && cpu < MAX_CPUS; cpu++) {
                 struct place *p = place_of(t, cpu);
                 if (p != NULL && p->core < 0)

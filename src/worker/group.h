@@ -45,6 +45,8 @@ struct worker_spec {
     struct dd_strv env;
     const cpu_set_t *cpus;   /* borrowed; NULL: leave the mask alone */
     size_t cpus_size;
+    const unsigned long *memory; /* borrowed: NUMA nodes whose memory it takes first, a bit for each; NULL: any */
+    size_t memory_bits;
     int rank;                /* for labels and file names */
 };
 

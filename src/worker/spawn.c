@@ -80,6 +80,18 @@ static int child_stdio(const int fds[3])
     return 0;
 }
 
+/* Where the kernel does not have that, memory still comes from where it is first used.
+ * Src: set_mempolicy(2); MPOL_PREFERRED_MANY is there since Linux 5.15. */
+static void child_memory(const struct worker_spec *spec)
+{
+    enum { PREFERRED = 1, PREFERRED_MANY = 5 };
+    int nodes = 0;
+    for (size_t i = 0; i < spec->memory_bits / (8 * sizeof(*spec->memory)); i++)
+        nodes += __builtin_popcountl(spec->memory[i]);
+    (void)syscall(SYS_set_mempolicy, nodes > 1 ? PREFERRED_MANY : PREFERRED, spec->memory,
+                  spec->memory_bits + 1);
+}
+
 static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
 {
     int report = r->report_fd;
@@ -90,6 +102,8 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
     child_reset_signals();
     if (r->spec->cpus != NULL && sched_setaffinity(0, r->spec->cpus_size, r->spec->cpus) < 0)
         child_report(report, r->index, SPAWN_AFFINITY);
+    if (r->spec->memory != NULL)
+        child_memory(r->spec);
     if (child_stdio(r->fds) < 0) {
         child_report(report, r->index, SPAWN_STDIO);
         _exit(127);

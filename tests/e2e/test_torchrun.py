@@ -86,6 +86,8 @@ CASES = {
                  differs=("run id",)),
     "int": Case(["--nproc-per-node=2", "--log-dir=/dev/null", WITNESS, "wait"], "SIGINT too; no error file", stop="SIGINT", world=2, code=1,
                 ddrun_code=130, differs=("run id",)),
+    "usr1": Case(["--signals-to-handle=SIGUSR1,SIGTERM", "--nproc-per-node=2", WITNESS, "wait"], "USR1 ends the job where it is named",
+                 stop="SIGUSR1", world=2, code=1, ddrun_code=138, differs=("run id",)),
     "deaf": Case(["--shutdown-timeout=1", WITNESS, "deaf"], "who stays is killed", stop="SIGHUP", code=1, ddrun_code=129, differs=("run id",)),
     "bad option": Case(["--bogus", WITNESS], "an unknown option", code=2),
     "no script": Case(["--nproc-per-node=1"], "no script", code=2),
@@ -308,3 +310,21 @@ def test_restarts_are_counted_the_same_on_all_nodes(tmp_path):
 @pytest.mark.parametrize("how, code", [("first", 9), ("1", 1)])
 def test_exit_code(how, code):
     assert run(f"--exit-code={how}", "--nproc-per-node=2", program("end.py"), "1", "9").p.returncode == code
+
+
+NEAR = 'read -r _ policy _ < /proc/self/numa_maps; grep Cpus_allowed_list /proc/self/status; echo policy $policy'
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/numa_maps"), reason="this kernel knows no NUMA")
+@pytest.mark.parametrize("how", ["node", "socket", "exclusive", "core-complex"])
+def test_numa_binding_binds_processors_and_prefers_near_memory(how):
+    """torchrun needs numactl and CUDA for it, and binds processors alone."""
+    job = run(f"--numa-binding={how}", "--nproc-per-node=1", "sh", "-c", NEAR)
+    assert job.p.returncode == 0, job.err
+    allowed, policy = job.out.splitlines()
+    cpus = set()
+    for part in allowed.split()[1].split(","):
+        low, _, high = part.partition("-")
+        cpus |= set(range(int(low), int(high or low) + 1))
+    assert cpus and cpus <= os.sched_getaffinity(0)
+    assert policy.startswith("policy prefer"), policy
