@@ -130,6 +130,8 @@ static void on_message(struct agent *a, const struct msg *m)
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
         agent_leave(a, 2);
         break;
+    case MSG_WELCOME:
+        break; /* matters only where another daemon is asked (succession.c) */
     case MSG_PLAN:
         succession_end(a);
         if (a->group == NULL)
@@ -245,6 +247,7 @@ void agent_send_join(struct agent *a, struct link *l)
     struct msg m = {.type = MSG_JOIN,
                     .index = a->last.n > 0 ? a->last.index[a->plan.node_rank] : al->index,
                     .epoch = a->epoch,
+                    .ended_well = a->ended_well,
                     .nnodes = a->cfg->rdzv.max_nodes,
                     .min_nodes = a->cfg->rdzv.min_nodes,
                     .members = a->members,

@@ -68,6 +68,7 @@ struct agent {
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
     int64_t epoch;            /* of our own daemon, if we have had one */
     bool has_hosted;
+    bool ended_well; /* all workers of the last round have, here */
     struct succession *succession; /* NULL: nothing is looked for */
 };
 

@@ -177,6 +177,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
         end.code = 128 + SIGABRT; /* it caught the signal, and took it for a good end */
     if (end.code != 0 && !signals_settling(a))
         error_files_keep(a->errors, &end);
+    a->ended_well &= end.code == 0;
     ends_worker(a, &end);
 }
 
@@ -304,6 +305,7 @@ int round_start(struct agent *a, const struct msg *m)
         rc = remember(a, m, &err);
     if (rc == 0)
         rc = launch(a, &err);
+    a->ended_well = rc == 0;
     if (rc == 0) {
         a->state = AGENT_RUNNING;
         dd_log(a->cfg->log, DD_LOG_INFO, "started %d workers (ranks %d-%d of %d) %.1f ms after start",
@@ -324,6 +326,7 @@ void round_stop(struct agent *a, int sig, unsigned grace_ms)
     hang_over(a);
     if (a->group == NULL)
         return;
+    a->ended_well = false;
     a->ends.stop_sig = sig;
     worker_group_stop(a->group, sig, grace_ms);
 }

@@ -12,7 +12,7 @@
 enum {
     FIRST_MS = 1000, /* the lost daemon's own node may start another one, or the network come back */
     STEP_MS = 3000,  /* for each node before this one */
-    AGAIN_MS = 500,  /* after a refusal */
+    AGAIN_MS = 300, AGAIN_MAX_MS = 5000, /* after a refusal */
 };
 
 struct look {
@@ -27,6 +27,7 @@ struct succession {
     struct event *turn;   /* to be the host */
     struct event *again;  /* to look, after a refusal */
     struct event *limit;
+    unsigned again_ms;    /* grows with each refusal */
     bool lost;            /* there is no daemon: not only another one looked for */
 };
 
@@ -84,8 +85,11 @@ static void look(struct agent *a);
 
 static void look_again(struct agent *a)
 {
-    const struct timeval t = {.tv_usec = AGAIN_MS * 1000};
-    evtimer_add(a->succession->again, &t);
+    struct succession *s = a->succession;
+    const unsigned ms = s->again_ms > 0 ? s->again_ms : AGAIN_MS;
+    const struct timeval t = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+    s->again_ms = 2 * ms < AGAIN_MAX_MS ? 2 * ms : AGAIN_MAX_MS;
+    evtimer_add(s->again, &t);
 }
 
 /* It has taken us: whatever daemon we have ourselves is needed no longer. */

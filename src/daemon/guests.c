@@ -129,6 +129,9 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
         guest_send(g, &(struct msg){.type = MSG_REFUSE, .text = a->text});
         guest_free(g, true);
         break;
+    case RDZV_SEND_WELCOME:
+        guest_send(g, &(struct msg){.type = MSG_WELCOME});
+        break;
     case RDZV_SEND_PLAN:
         d->lost = false;
         send_plan(g);
@@ -210,6 +213,7 @@ static void on_join(struct guest *g, const struct msg *m)
                                         .nnodes = (int)m->nnodes,
                                         .min_nodes = (int)m->min_nodes,
                                         .epoch = m->epoch,
+                                        .ended_well = m->ended_well != 0,
                                         .committed = &committed,
                                         .planned = &planned,
                                         .slots = (int)m->slots,
@@ -258,6 +262,7 @@ static void on_message(struct guest *g, const struct msg *m)
         break;
     case MSG_STATUS:
     case MSG_REFUSE:
+    case MSG_WELCOME:
     case MSG_PLAN:
     case MSG_LOOK:
     case MSG_COMMIT:

@@ -228,8 +228,9 @@ static int fold_names(struct rdzv *m)
 static int start_round(struct rdzv *m)
 {
     int rc = rdzv_choose(m);
-    if (rc == 0)
-        rc = fold_names(m);
+    if (rc < 0 || !rdzv_part_quorum(m)) /* not these: more must come */
+        return rc;
+    rc = fold_names(m);
     if (rc < 0)
         return rc;
     if (m->base.epoch < 0 && m->nknown == 0) /* the first of all: nobody goes on without its majority */
@@ -243,6 +244,7 @@ static int start_round(struct rdzv *m)
     for (int k = 0; k < m->norder; k++) {
         struct member *p = &m->members[m->order[k]];
         p->done = p->started = false;
+        p->votes = true;
         m->running++;
         if (act(m, RDZV_SEND_PLAN, m->order[k]) == NULL)
             return -ENOMEM;
@@ -268,8 +270,8 @@ static int give_up_gathering(struct rdzv *m)
     int fit = rdzv_fit(m);
     if (m->begun || m->nknown > 0) {
         if (!rdzv_quorum(m))
-            fail_also(m, "%d of the nodes of the last round can be reached, not more than half of them; the others may go on "
-                      "without these", fit);
+            fail_also(m, "only %d of the %d nodes of the last round can be reached, too few to go on; the others may go on "
+                      "without these", fit, rdzv_last_size(m));
         else
             fail_also(m, "%d of at least %d nodes are left", fit, m->cfg.min_nodes);
         return finish(m);
@@ -300,9 +302,23 @@ static void spend(struct rdzv *m, uint64_t now)
     m->restarts++;
 }
 
+/* Only the daemon was lost, and at the very end: there is nothing left to run. */
+static bool ended_before(const struct rdzv *m)
+{
+    const struct rdzv_members *last = m->begun ? NULL : rdzv_last_known(m);
+    for (int k = 0; last != NULL && k < last->n; k++) {
+        int id = last->index[k] < m->cfg.capacity ? m->by_index[last->index[k]] : -1;
+        if (id < 0 || !m->members[id].ended_well)
+            return false;
+    }
+    return last != NULL;
+}
+
 /* The round of a lost daemon costs what a failure does, unless nodes may be lost. */
 static int go(struct rdzv *m, uint64_t now)
 {
+    if (ended_before(m))
+        return finish(m);
     if (m->cfg.epoch > 0 && !m->begun && !elastic(m)) {
         if (!budget_left(m, now)) {
             fail_also(m, "the daemon was lost, and no restart is left");
@@ -319,8 +335,12 @@ static int consider(struct rdzv *m, uint64_t now)
     int fit = rdzv_fit(m);
     bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
     if (enough && (fit >= rdzv_wanted(m) || now >= m->deadline ||
-                   (m->last_call != RDZV_NEVER && now >= m->last_call)))
-        return go(m, now);
+                   (m->last_call != RDZV_NEVER && now >= m->last_call))) {
+        int rc = go(m, now);
+        if (rc < 0 || m->state != RDZV_GATHERING)
+            return rc;
+        enough = false; /* of those that can be chosen */
+    }
     if (!enough)
         m->last_call = RDZV_NEVER;
     else if (m->last_call == RDZV_NEVER)
@@ -402,16 +422,7 @@ static int on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t no
     return finish(m);
 }
 
-/* Others have gone on under a later daemon: this one must not, and cannot. */
-static int deposed(struct rdzv *m, const struct rdzv_event *e)
-{
-    int rc = refuse(m, e->id, "another daemon has taken this job over");
-    if (rc < 0 || m->state != RDZV_GATHERING || rdzv_quorum(m))
-        return rc;
-    fail_also(m, "another daemon has taken this job over");
-    return finish(m);
-}
-
+/* *ret_ok: it may come. */
 static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
 {
     *ret_ok = false;
@@ -425,9 +436,9 @@ static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
     if (e->index >= 0 && m->by_index[e->index] >= 0)
         return refuse(m, e->id, "node %d is already here (%s), so %s cannot be it too; give each node its own --node-rank",
                       e->index, rdzv_member_name(m, m->by_index[e->index]), e->name);
-    if (e->epoch > m->cfg.epoch || (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
+    if ((e->epoch > m->cfg.epoch && m->state == RDZV_GATHERING && !rdzv_quorum(m)) || (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
         (e->committed != NULL && e->committed->epoch > m->cfg.epoch))
-        return deposed(m, e);
+        return refuse(m, e->id, "another daemon of this job may go on");
     *ret_ok = true;
     return 0;
 }
@@ -491,6 +502,11 @@ static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
     if (rc < 0 || !*ret_in)
         return rc;
     rc = add_member(m, e);
+    if (rc == 0 && e->planned != NULL && e->planned->epoch >= 0) {
+        m->members[e->id].ended_well = e->ended_well;
+        m->members[e->id].votes = true;
+        rc = act(m, RDZV_SEND_WELCOME, e->id) == NULL ? -ENOMEM : 0;
+    }
     if (rc == 0 && e->index >= 0 && m->excluded[e->index])
         rc = leave_out(m, e->id, "it was left out before");
     if (rc == 0 && said(e->unfit))

@@ -49,10 +49,12 @@ struct rdzv_event {
     /* JOIN: rounds that the agent knows of, under whichever daemon; NULL: none */
     const struct rdzv_members *committed; /* the last one that all its members had started */
     const struct rdzv_members *planned;   /* the last one it has itself started */
+    bool ended_well; /* JOIN: all its workers of that round had ended with 0 */
 };
 
 enum rdzv_action_kind {
     RDZV_SEND_REFUSE, /* to id: text says why; its connection is to be closed */
+    RDZV_SEND_WELCOME, /* to id, which comes from another daemon: it takes part here */
     RDZV_SEND_PLAN,   /* to id: rdzv_plan() gives it */
     RDZV_SEND_LOOK,   /* to id, the daemon's own node: another daemon may go on; look for it */
     RDZV_SEND_COMMIT, /* to id: all members have started the round */

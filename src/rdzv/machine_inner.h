@@ -9,6 +9,8 @@ struct member {
     bool part;    /* of the current round */
     bool started; /* its workers of the current round */
     bool done;    /* its workers of the current round are gone, or were never started */
+    bool votes;      /* it remembers the round that a majority is needed of: one that was started anew does not */
+    bool ended_well; /* its workers of an older daemon's last round */
     bool unfit;   /* left out of every further round */
     int index;    /* -1 until assigned */
     int slots;
@@ -58,7 +60,10 @@ const char *rdzv_member_name(const struct rdzv *m, int id);
 
 /* machine_members.c: pure questions about who is here, and the order of the next round */
 int rdzv_fit(const struct rdzv *m);
-bool rdzv_quorum(const struct rdzv *m);
+bool rdzv_quorum(const struct rdzv *m);      /* of who is here */
+bool rdzv_part_quorum(const struct rdzv *m); /* of who was chosen */
+int rdzv_last_size(const struct rdzv *m); /* nodes of the round that a majority is needed of */
+const struct rdzv_members *rdzv_last_known(const struct rdzv *m); /* the newest round of an older daemon; NULL */
 int rdzv_learn(struct rdzv *m, const struct rdzv_event *join); /* rounds of older daemons */
 void rdzv_forget(struct rdzv_members *set, int index); /* it has left for good */
 int rdzv_place_members(struct rdzv *m); /* an index for everybody who has none */

@@ -1,4 +1,4 @@
-/* Who is here, whether these are enough, and in which order they take part. */
+/* Who is here, what they know of older daemons, and in which order they take part. */
 #include "rdzv/machine_inner.h"
 
 #include "base/auto.h"
@@ -20,38 +20,14 @@ int rdzv_fit(const struct rdzv *m)
     return n;
 }
 
-/* ---- majorities ------------------------------------------------------------------------------ */
+/* ---- what older daemons left --------------------------------------------------------------- */
 
-static bool majority(const struct rdzv *m, const struct rdzv_members *set)
+int rdzv_last_size(const struct rdzv *m)
 {
-    int n = 0;
-    bool tie = false;
-    for (int i = 0; i < set->n; i++) {
-        int index = set->index[i];
-        bool is_here = index < m->cfg.capacity && m->by_index[index] >= 0;
-        n += is_here;
-        tie |= is_here && index == set->tie;
-    }
-    return 2 * n > set->n || (2 * n == set->n && tie);
-}
-
-/* Of what members tell of older daemons count the last round that is known to have been started by
- * all, and every later one that somebody has started: one of those may have been. */
-static bool known_quorum(const struct rdzv *m)
-{
-    const struct rdzv_members *last = NULL;
-    for (int i = 0; i < m->nknown; i++)
-        if (m->known_committed[i] && (last == NULL || rdzv_members_newer(&m->known[i], last)))
-            last = &m->known[i];
-    for (int i = 0; i < m->nknown; i++)
-        if ((last == NULL || !rdzv_members_newer(last, &m->known[i])) && !majority(m, &m->known[i]))
-            return false;
-    return true;
-}
-
-bool rdzv_quorum(const struct rdzv *m)
-{
-    return m->base.epoch >= 0 ? majority(m, &m->base) : known_quorum(m);
+    int n = m->base.n;
+    for (int i = 0; i < m->nknown && m->base.epoch < 0; i++)
+        n = m->known[i].n > n ? m->known[i].n : n;
+    return n;
 }
 
 static int learn(struct rdzv *m, const struct rdzv_members *set, bool committed)
@@ -142,15 +118,21 @@ int rdzv_place_members(struct rdzv *m)
     return 0;
 }
 
-/* The order of the round before, as far as this daemon or its members know it. */
-static int previous_order(struct rdzv *m)
+const struct rdzv_members *rdzv_last_known(const struct rdzv *m)
 {
     const struct rdzv_members *last = NULL;
-    if (m->begun)
-        return m->norder;
     for (int i = 0; i < m->nknown; i++)
         if (last == NULL || rdzv_members_newer(&m->known[i], last))
             last = &m->known[i];
+    return last;
+}
+
+/* The order of the round before, as far as this daemon or its members know it. */
+static int previous_order(struct rdzv *m)
+{
+    const struct rdzv_members *last = rdzv_last_known(m);
+    if (m->begun)
+        return m->norder;
     for (int k = 0; last != NULL && k < last->n && k < m->cfg.capacity; k++) {
         int index = last->index[k];
         m->order[k] = index < m->cfg.capacity ? m->by_index[index] : -1;
@@ -159,31 +141,49 @@ static int previous_order(struct rdzv *m)
     return m->norder;
 }
 
-/* Survivors keep their order, others take the holes and, if the round may grow, the end. */
+/* Whoever comes back takes its own place again. */
+static void seat_survivors(struct rdzv *m, int before, bool *taken)
+{
+    for (int k = 0; k < before; k++) {
+        int index = k < m->planned.n ? m->planned.index[k] : -1;
+        if (m->order[k] < 0 && index >= 0)
+            m->order[k] = m->by_index[index];
+        if (m->order[k] >= 0 && !rdzv_is_fit(m, m->order[k]))
+            m->order[k] = -1;
+        if (m->order[k] >= 0)
+            taken[m->order[k]] = true;
+    }
+}
+
+/* The others take the holes, then the end; how many places there are by then. */
+static int seat_others(struct rdzv *m, int places, int limit, bool votes, bool *taken)
+{
+    for (int k = 0, index = 0; index < m->cfg.capacity; index++) {
+        int id = m->by_index[index];
+        if (id < 0 || taken[id] || !rdzv_is_fit(m, id) || m->members[id].votes != votes)
+            continue;
+        while (k < places && m->order[k] >= 0)
+            k++;
+        if (k >= limit)
+            break;
+        m->order[k++] = id;
+        taken[id] = true;
+        places = k > places ? k : places;
+    }
+    return places;
+}
+
+/* Survivors keep their order; who remembers the last round comes before who does not. */
 static void fill_order(struct rdzv *m, int before, bool *taken)
 {
     int limit = m->cfg.max_nodes;
     int n = 0;
     if (m->cfg.grow == RDZV_GROW_NO && before > 0 && before < limit)
         limit = before;
-    for (int k = 0; k < before; k++) {
-        if (m->order[k] >= 0 && !rdzv_is_fit(m, m->order[k]))
-            m->order[k] = -1;
-        if (m->order[k] >= 0)
-            taken[m->order[k]] = true;
-    }
-    for (int k = 0, index = 0; index < m->cfg.capacity; index++) {
-        int id = m->by_index[index];
-        while (k < before && m->order[k] >= 0)
-            k++;
-        if (k >= limit)
-            break;
-        if (id >= 0 && rdzv_is_fit(m, id) && !taken[id])
-            m->order[k++] = id;
-        if (k > before)
-            before = k;
-    }
-    for (int k = 0; k < before; k++)
+    seat_survivors(m, before, taken);
+    int places = seat_others(m, before, limit, true, taken);
+    places = seat_others(m, places, limit, false, taken);
+    for (int k = 0; k < places; k++)
         if (m->order[k] >= 0 && n < limit)
             m->order[n++] = m->order[k];
     m->norder = n;

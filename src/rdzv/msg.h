@@ -17,6 +17,7 @@ enum msg_type {
     MSG_JOIN,         /* agent: I am here, with so many slots */
     MSG_STATUS,       /* daemon: how the gathering stands, for a person */
     MSG_REFUSE,       /* daemon: you cannot take part, and why */
+    MSG_WELCOME,      /* daemon, to an agent that comes from another one: you take part here */
     MSG_PLAN,         /* daemon: start your workers */
     MSG_STARTED,      /* agent: they run */
     MSG_COMMIT,       /* daemon: so do those of all nodes of this round */
@@ -39,6 +40,7 @@ struct msg {
     int64_t round;
     int64_t index, nnodes, min_nodes, slots, pid, epoch;
     int64_t node_rank, restart_count, max_restarts, master_port;
+    int64_t ended_well;
     int64_t local_rank, code, signal, ok, id, report, lost, asked;
     int64_t sent_ns; /* of the sender's clock, put in as it is sent */
     int64_t ended_ns, rank, oom, left, stopped, killed;

@@ -1,4 +1,4 @@
-/* A simulator of whole jobs: the real round machine among modelled agents, in virtual time, from one seed.
+/* A simulator of whole jobs of a fixed number of nodes under one daemon: the real round machine among modelled agents, in virtual time, from one seed.
  *
  *     sim [SEEDS [FIRST]]
  *
@@ -8,16 +8,14 @@
  * prints the seed and what led to it.
  */
 #include "rdzv/machine.h"
+#include "kit.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     MAX_NODES = 40,
-    MAX_ITEMS = 20000,
-    TRACE_LINES = 60,
     DEADLINE = 600000, /* all times in virtual milliseconds */
     END_OF_TIME = 100 * DEADLINE,
 };
@@ -38,8 +36,6 @@ enum item_kind {
 };
 
 struct item {
-    long at;
-    long order; /* of equal times */
     enum item_kind kind;
     int node;
     int life;
@@ -62,16 +58,14 @@ struct node {
 };
 
 struct world {
-    uint64_t random;
-    unsigned seed;
+    struct kit kit;
+    struct item items[KIT_ITEMS];
     int nnodes, max_restarts;
-    long now, order, timer;
+    long timer;
     struct rdzv *machine;
     struct node nodes[MAX_NODES];
     int id_of[MAX_NODES]; /* the daemon's number of a node's link, -1 */
     int node_of[MAX_NODES];
-    struct item *heap;
-    int nitems;
     int planned_round; /* newest round that the machine has planned */
     int planned;       /* nodes of it */
     int world_size;
@@ -79,76 +73,19 @@ struct world {
     bool any_failure, any_stop, any_lost;
     int verdict; /* what the first trouble of the newest round asks for, 0: none yet */
     bool alive; /* the daemon */
-    char trace[TRACE_LINES][120];
-    unsigned traced;
 };
 
 static unsigned rnd(struct world *w, unsigned below)
 {
-    w->random = w->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (unsigned)(w->random >> 33) % below;
+    return kit_rnd(&w->kit, below);
 }
 
-__attribute__((format(printf, 2, 3))) static void trace(struct world *w, const char *fmt, ...)
-{
-    char *line = w->trace[w->traced++ % TRACE_LINES];
-    int n = snprintf(line, sizeof(w->trace[0]), "%9ld ", w->now);
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(line + n, sizeof(w->trace[0]) - (size_t)n, fmt, ap);
-    va_end(ap);
-}
-
-static void must(struct world *w, bool holds, const char *promise)
-{
-    if (holds)
-        return;
-    (void)fprintf(stderr, "seed %u: broken: %s\n", w->seed, promise);
-    unsigned first = w->traced > TRACE_LINES ? w->traced - TRACE_LINES : 0;
-    for (unsigned i = first; i < w->traced; i++)
-        (void)fprintf(stderr, "%s\n", w->trace[i % TRACE_LINES]);
-    exit(1);
-}
-
-/* ---- the queue of what will happen: a heap by time ---------------------------------------------- */
-
-static bool before(const struct item *a, const struct item *b)
-{
-    return a->at != b->at ? a->at < b->at : a->order < b->order;
-}
-
-static void swap(struct item *a, struct item *b)
-{
-    struct item t = *a;
-    *a = *b;
-    *b = t;
-}
+#define trace(w, ...) kit_trace(&(w)->kit, __VA_ARGS__)
+#define must(w, holds, promise) kit_must(&(w)->kit, holds, promise)
 
 static void later(struct world *w, long at, struct item it)
 {
-    must(w, w->nitems < MAX_ITEMS, "the number of messages is bounded");
-    it.at = at;
-    it.order = w->order++;
-    int i = w->nitems++;
-    w->heap[i] = it;
-    for (; i > 0 && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        swap(&w->heap[i], &w->heap[(i - 1) / 2]);
-}
-
-static struct item next(struct world *w)
-{
-    struct item first = w->heap[0];
-    w->heap[0] = w->heap[--w->nitems];
-    for (int i = 0;;) {
-        int small = i;
-        for (int c = 2 * i + 1; c <= 2 * i + 2 && c < w->nitems; c++)
-            if (before(&w->heap[c], &w->heap[small]))
-                small = c;
-        if (small == i)
-            return first;
-        swap(&w->heap[i], &w->heap[small]);
-        i = small;
-    }
+    w->items[kit_later(&w->kit, at)] = it;
 }
 
 /* ---- messages ----------------------------------------------------------------------------------- */
@@ -161,7 +98,7 @@ static long delay(struct world *w)
 static void tell_daemon(struct world *w, int n, struct rdzv_event e)
 {
     struct node *node = &w->nodes[n];
-    long at = w->now + delay(w);
+    long at = w->kit.now + delay(w);
     node->up = at > node->up ? at : node->up;
     e.name = "node";
     e.addr = n == 0 ? "" : "10.0.0.1";
@@ -173,7 +110,7 @@ static void tell_node(struct world *w, int n, const struct rdzv_action *a)
 {
     struct node *node = &w->nodes[n];
     struct item it = {.kind = TO_NODE, .node = n, .life = node->life, .action = *a};
-    long at = w->now + delay(w);
+    long at = w->kit.now + delay(w);
     node->down = at > node->down ? at : node->down;
     if (a->kind == RDZV_SEND_PLAN) {
         DD_AUTO(plan) struct plan p = {0};
@@ -189,7 +126,7 @@ static void tell_node(struct world *w, int n, const struct rdzv_action *a)
 static void drop_link(struct world *w, int n)
 {
     struct node *node = &w->nodes[n];
-    long at = w->now + delay(w);
+    long at = w->kit.now + delay(w);
     node->up = at > node->up ? at : node->up;
     later(w, node->up, (struct item){.kind = LINK_DEAD, .node = n, .life = node->life});
 }
@@ -258,7 +195,7 @@ static void node_plan(struct world *w, int n, const struct plan *p)
     for (int i = 0; i < node->slots; i++) {
         unsigned fate = rnd(w, 100);
         int code = fate < 6 ? 1 + (int)rnd(w, 255) : 0;
-        later(w, w->now + 1 + (long)rnd(w, 20000),
+        later(w, w->kit.now + 1 + (long)rnd(w, 20000),
               (struct item){.kind = WORKER_ENDS, .node = n, .life = node->life, .arg = i, .arg2 = code, .plan = {.round = p->round}});
     }
 }
@@ -291,7 +228,7 @@ static void node_gets(struct world *w, const struct item *it)
         if (node->state != RUNNING)
             break;
         node->state = STOPPING;
-        later(w, w->now + (long)rnd(w, 3000),
+        later(w, w->kit.now + (long)rnd(w, 3000),
               (struct item){.kind = WORKERS_KILLED, .node = it->node, .life = node->life, .plan = {.round = node->round}});
         break;
     case RDZV_SEND_FINISH:
@@ -304,6 +241,8 @@ static void node_gets(struct world *w, const struct item *it)
         node->state = LEFT;
         drop_link(w, it->node);
         break;
+    case RDZV_SEND_WELCOME:
+    case RDZV_SEND_LOOK:
     case RDZV_SEND_COMMIT:
     case RDZV_SEND_NOTE:
     case RDZV_DROP_STORE:
@@ -324,7 +263,7 @@ static void node_crashes(struct world *w, int n)
     *node = (struct node){.state = AWAY, .life = node->life, .slots = node->slots, .round = -1,
                           .last_round = node->last_round, .up = node->up, .code = -1};
     if (rnd(w, 2) == 0) /* somebody starts it again */
-        later(w, w->now + 10000 + (long)rnd(w, 10000), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
+        later(w, w->kit.now + 10000 + (long)rnd(w, 10000), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
 }
 
 static void node_starts(struct world *w, int n)
@@ -334,8 +273,8 @@ static void node_starts(struct world *w, int n)
         return;
     node->life++;
     node->state = JOINED;
-    node->up = node->up > w->now ? node->up : w->now; /* the old link is known to be dead by then */
-    node->down = w->now;
+    node->up = node->up > w->kit.now ? node->up : w->kit.now; /* the old link is known to be dead by then */
+    node->down = w->kit.now;
     trace(w, "node %d starts", n);
     tell_daemon(w, n, (struct rdzv_event){.kind = RDZV_JOIN, .index = n, .nnodes = w->nnodes, .slots = node->slots});
 }
@@ -375,7 +314,7 @@ static void daemon_gets(struct world *w, struct item *it)
         note_trouble(w, 128 + SIGTERM);
     if (it->event.kind == RDZV_STOP_REQUEST && rdzv_state(w->machine) == RDZV_GATHERING)
         w->verdict = 128 + SIGTERM; /* between two rounds the last one's trouble is past */
-    (void)rdzv_step(w->machine, &it->event, (uint64_t)w->now);
+    (void)rdzv_step(w->machine, &it->event, (uint64_t)w->kit.now);
 }
 
 static void link_dead(struct world *w, const struct item *it)
@@ -388,7 +327,7 @@ static void link_dead(struct world *w, const struct item *it)
     note_trouble(w, 1);
     w->id_of[n] = -1;
     w->node_of[id] = -1;
-    (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .text = "gone"}, (uint64_t)w->now);
+    (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .text = "gone"}, (uint64_t)w->kit.now);
 }
 
 static void happen(struct world *w, struct item *it)
@@ -428,7 +367,7 @@ static void happen(struct world *w, struct item *it)
         break;
     case TIME_IS_UP:
         w->timer = -1;
-        (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, (uint64_t)w->now);
+        (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, (uint64_t)w->kit.now);
         break;
     }
     run_actions(w);
@@ -438,11 +377,8 @@ static void happen(struct world *w, struct item *it)
 
 static void set_up(struct world *w, unsigned seed)
 {
-    struct item *heap = w->heap;
-    memset(w, 0, sizeof(*w));
-    w->heap = heap;
-    w->seed = seed;
-    w->random = seed * UINT64_C(0x9e3779b97f4a7c15);
+    memset((char *)w + offsetof(struct world, nnodes), 0, sizeof(*w) - offsetof(struct world, nnodes));
+    kit_begin(&w->kit, seed);
     (void)rnd(w, 2);
     w->nnodes = 1 + (int)rnd(w, rnd(w, 4) == 0 ? MAX_NODES : 6);
     w->max_restarts = (int)rnd(w, 4);
@@ -490,17 +426,16 @@ static void set_timer(struct world *w)
     if (at == RDZV_NEVER || (long)at == w->timer)
         return;
     w->timer = (long)at;
-    later(w, w->timer > w->now ? w->timer : w->now, (struct item){.kind = TIME_IS_UP});
+    later(w, w->timer > w->kit.now ? w->timer : w->kit.now, (struct item){.kind = TIME_IS_UP});
 }
 
 static void run(struct world *w, unsigned seed)
 {
     set_up(w, seed);
     set_timer(w);
-    while (w->nitems > 0) {
-        struct item it = next(w);
-        must(w, it.at < END_OF_TIME, "it ends in time");
-        w->now = it.at;
+    for (int slot; (slot = kit_next(&w->kit)) >= 0;) {
+        struct item it = w->items[slot];
+        must(w, w->kit.now < END_OF_TIME, "it ends in time");
         happen(w, &it);
         set_timer(w);
     }
@@ -513,7 +448,7 @@ int main(int argc, char **argv)
     unsigned seeds = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 20000;
     unsigned first = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
     struct world *w = calloc(1, sizeof(*w));
-    if (w == NULL || (w->heap = calloc(MAX_ITEMS, sizeof(*w->heap))) == NULL)
+    if (w == NULL)
         return 1;
     unsigned restarted = 0;
     unsigned well = 0;
@@ -523,7 +458,6 @@ int main(int argc, char **argv)
         well += !w->any_failure && !w->any_lost && !w->any_stop;
     }
     (void)printf("%u jobs, %u restarted at least once, %u without any trouble; every promise held\n", seeds, restarted, well);
-    free(w->heap);
     free(w);
     return seeds == 0 || restarted == 0 || well == 0;
 }

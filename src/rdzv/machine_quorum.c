@@ -1,0 +1,50 @@
+/* Are enough members of the last round here, so that no other daemon can go on? */
+#include "rdzv/machine_inner.h"
+
+/* Those who take part, or could: only they will remember the next round. */
+static bool counts(const struct rdzv *m, int id, bool part_only)
+{
+    return id >= 0 && rdzv_is_fit(m, id) && m->members[id].votes && (m->members[id].part || !part_only);
+}
+
+static bool majority(const struct rdzv *m, const struct rdzv_members *set, bool part_only)
+{
+    int n = 0;
+    bool tie = false;
+    for (int i = 0; i < set->n; i++) {
+        int index = set->index[i];
+        bool is_here = index < m->cfg.capacity && counts(m, m->by_index[index], part_only);
+        n += is_here;
+        tie |= is_here && index == set->tie;
+    }
+    return 2 * n > set->n || (2 * n == set->n && tie);
+}
+
+/* Of what members tell of older daemons count the last round that is known to have been started by
+ * all, and every later one that somebody has started: one of those may have been. */
+static bool known_quorum(const struct rdzv *m, bool part_only)
+{
+    const struct rdzv_members *last = NULL;
+    for (int i = 0; i < m->nknown; i++)
+        if (m->known_committed[i] && (last == NULL || rdzv_members_newer(&m->known[i], last)))
+            last = &m->known[i];
+    for (int i = 0; i < m->nknown; i++)
+        if ((last == NULL || !rdzv_members_newer(last, &m->known[i])) && !majority(m, &m->known[i], part_only))
+            return false;
+    return true;
+}
+
+static bool quorum(const struct rdzv *m, bool part_only)
+{
+    return m->base.epoch >= 0 ? majority(m, &m->base, part_only) : known_quorum(m, part_only);
+}
+
+bool rdzv_quorum(const struct rdzv *m)
+{
+    return quorum(m, false);
+}
+
+bool rdzv_part_quorum(const struct rdzv *m)
+{
+    return quorum(m, true);
+}

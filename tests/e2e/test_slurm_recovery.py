@@ -1,0 +1,142 @@
+"""What a job under a real Slurm survives: PyTorch trains on from its checkpoint, on the nodes that are left."""
+
+import os
+import sys
+
+import pytest
+
+from support import json_lines, program
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
+
+from cluster import until  # noqa: E402
+from fixtures import _can_cluster, _four_nodes, cluster, new_cluster  # noqa: E402,F401
+from test_slurm import LIMIT, slurm, slurm_with  # noqa: E402,F401
+
+STAY = ("-N4", "--no-kill", "--kill-on-bad-exit=0", "--wait=0")
+
+
+class Training:
+    """A job that trains until .end(), 2 workers on each node."""
+
+    def __init__(self, slurm, *options):
+        self.slurm = slurm
+        self.job = slurm.start("--nproc-per-node=2", "--shutdown-timeout=3s", "--heartbeat=2s", *options,
+                               program("resume_ddp.py"), slurm.file("checkpoint"), slurm.file("end"), srun=STAY)
+
+    def __enter__(self):
+        self.job.__enter__()
+        return self
+
+    def __exit__(self, *exc):
+        self.job.__exit__(*exc)
+
+    def lines(self, key):
+        return [line for line in json_lines(self.job.out.rpartition("\n")[0]) if key in line]
+
+    def begun(self, count):
+        """Once so many workers have trained a step, in all rounds together."""
+        until(lambda: self.job.rc is not None or len(self.lines("first")) >= count, LIMIT,
+              lambda: f"{count} workers train: {self.job.out}{self.job.err}")
+        assert self.job.rc is None, self.job.out + self.job.err
+        return self.lines("first")
+
+    def end(self):
+        self.slurm.file("end", "")
+        self.job.wait(LIMIT)
+        return self.lines("steps")
+
+
+def assert_resumed(training, before, world):
+    """The last round is one of `world` ranks that began where the one before had been, and ended well."""
+    begun = training.begun(before + world)[before:]
+    assert sorted(line["rank"] for line in begun) == list(range(world)), begun
+    assert {line["world"] for line in begun} == {world}
+    assert {line["first"] for line in begun} != {0} and len({line["first"] for line in begun}) == 1
+    done = training.end()
+    assert sorted(line["rank"] for line in done) == list(range(world)), training.job.out + training.job.err
+    assert all(line["equal"] and line["world"] == world for line in done)
+    assert len({line["steps"] for line in done}) == 1
+    return begun
+
+
+def test_a_worker_is_killed(slurm):
+    with Training(slurm, "--max-restarts=1") as training:
+        victim = [line for line in training.begun(8) if line["rank"] == 3][0]
+        worker = [p for p in slurm.cluster.processes(victim["node"])
+                  if "resume_ddp" in p.cmdline and not os.path.basename(p.cmdline.split()[0]).startswith("ddrun")][-1]
+        slurm.cluster.kill(victim["node"], worker.pid)
+        begun = assert_resumed(training, 8, 8)
+        assert {line["restarts"] for line in begun} == {1}
+        assert training.job.rc == 0, training.job.err
+
+
+def test_an_agent_is_killed(slurm):
+    with Training(slurm, "--nnodes=2:4") as training:
+        training.begun(8)
+        _, agent = slurm.guardian_and_agent("node3")
+        slurm.cluster.kill("node3", agent.pid)
+        assert_resumed(training, 8, 6)
+        assert "node3 was lost" in training.job.err
+
+
+def test_the_agent_with_the_daemon_is_killed(slurm):
+    with Training(slurm, "--nnodes=2:4") as training:
+        training.begun(8)
+        _, agent = slurm.guardian_and_agent("node1")
+        slurm.cluster.kill("node1", agent.pid)
+        begun = assert_resumed(training, 8, 6)
+        assert {line["node"] for line in begun} == {"node2", "node3", "node4"}
+
+
+def test_a_spare_node_takes_the_place_of_a_crashed_one(slurm):
+    with Training(slurm, "--nnodes=3:3") as training:
+        assert {line["node"] for line in training.begun(6)} == {"node1", "node2", "node3"}
+        slurm.cluster.crash("node2")
+        begun = assert_resumed(training, 6, 6)
+        by_rank = [line["node"] for line in sorted(begun, key=lambda line: line["rank"])]
+        assert by_rank == ["node1", "node1", "node4", "node4", "node3", "node3"]
+
+
+@pytest.mark.parametrize("victim", ["node4", "node1"])
+def test_a_node_crashes(slurm, victim):
+    with Training(slurm, "--nnodes=2:4") as training:
+        training.begun(8)
+        slurm.cluster.crash(victim)
+        begun = assert_resumed(training, 8, 6)
+        assert victim not in {line["node"] for line in begun}
+
+
+@pytest.fixture
+def patient(slurm_with):
+    """A Slurm that does not give a node up while its network is away."""
+    return slurm_with(slurmd_timeout=300)
+
+
+@pytest.mark.parametrize("victim", ["node3", "node1"])
+def test_a_node_is_cut_off_and_comes_back(patient, victim):
+    with Training(patient, "--nnodes=2:4", "--grow=now") as training:
+        training.begun(8)
+        patient.cluster.cut(victim)
+        training.begun(8 + 6)
+        patient.cluster.heal(victim)
+        assert_resumed(training, 8 + 6, 8)
+
+
+def part(cluster, one, other):
+    """These nodes reach those no more; the login node, and with it Slurm, reaches all."""
+    for here, there in ((one, other), (other, one)):
+        for name in here:
+            cluster.machines[name].net([f"route add blackhole {cluster.address(far)}/32" for far in there])
+
+
+@pytest.mark.parametrize("stay, away", [(("node1", "node2"), ("node3", "node4")), (("node2", "node3", "node4"), ("node1",))])
+def test_at_most_one_side_of_a_parted_network_goes_on(patient, stay, away):
+    with Training(patient, "--nnodes=1:4", "--rejoin-timeout=5s") as training:
+        training.begun(8)
+        part(patient.cluster, stay, away)
+        for name in away:
+            until(lambda name=name: not patient.processes(name, "ddrun"), LIMIT, lambda: f"{name} gives up: {training.job.err}")
+        begun = assert_resumed(training, 8, 2 * len(stay))
+        assert {line["node"] for line in begun} == set(stay)
+        assert "too few to go on" in training.job.err or "gives up" in training.job.err

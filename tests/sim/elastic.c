@@ -1,0 +1,903 @@
+/* A simulator of whole jobs that lose nodes, daemons and networks: the real round machine in every daemon, modelled agents
+ * that do as src/agent/succession.c does, in virtual time, from one seed.
+ *
+ *     elastic [SEEDS [FIRST]]
+ *
+ * Each seed is one job of 1 to 12 nodes. Agents and daemons crash at any moment and come again, networks part and heal,
+ * workers fail. Messages keep their order on a link, as TCP's do, and take any time; a parted link stands still, and is
+ * given up after the heartbeat on each side by itself. After every step the promises below are checked.
+ */
+#include "rdzv/machine.h"
+
+#include "kit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+enum {
+    MAX_NODES = 12,
+    JOIN_MS = 60000,
+    LAST_CALL_MS = 3000,
+    REJOIN_MS = 30000,
+    HEARTBEAT_MS = 5000,
+    FIRST_MS = 1000,
+    STEP_MS = 3000,
+    SUCCESSORS = 8,
+    END_OF_TIME = 4000000,
+};
+
+enum node_state { AWAY, SEEKING, JOINED, RUNNING, STOPPING, IDLE, ORPHAN, LEFT };
+
+struct node {
+    enum node_state state;
+    int life;
+    int running;              /* workers; each ends at a time of its own */
+    int batch;                /* of workers: those of an older one are gone */
+    struct rdzv_members plan; /* of the last round started */
+    struct rdzv_members committed;
+    int link, other;          /* -1; other: to a daemon that is asked while ours has too few nodes */
+    int64_t epoch;            /* of a daemon of its own */
+    bool looking;
+    long limit;               /* of being an orphan */
+    bool ended_well;
+    int code;
+    int group;                /* of the network */
+};
+
+struct daemon {
+    bool alive;
+    int life;
+    struct rdzv *m;
+    int link_of[MAX_NODES]; /* by id; -1 */
+    long timer;
+    bool said_success;
+};
+
+/* From a node to a daemon. Each end closes by itself. */
+struct link {
+    bool used;
+    int node, daemon, daemon_life;
+    int id; /* of the machine; -1: not joined */
+    bool node_open, daemon_open;
+    unsigned sent[2], got[2]; /* up, down: messages keep their order */
+};
+
+enum { MAX_LINKS = 3000, UP = 0, DOWN = 1 };
+
+enum item_kind {
+    NODE_STARTS, NODE_CRASHES, DAEMON_CRASHES, WORKER_ENDS, WORKERS_KILLED, TRY, LOOK, TURN, LIMIT, TO_DAEMON, TO_NODE,
+    END_CLOSES, TIMER, PARTS, HEALS,
+};
+
+struct item {
+    enum item_kind kind;
+    int node, life; /* life -1: of whichever */
+    int arg, code;
+    int link, end;
+    unsigned number; /* of the message on its link */
+    long since;      /* a close that cannot be told: given up after the heartbeat */
+    struct rdzv_event event;
+    struct rdzv_action action;
+    int round;
+    struct rdzv_members *members; /* of a PLAN; owned */
+    struct rdzv_members *committed;
+};
+
+struct world {
+    struct kit kit;
+    struct item items[KIT_ITEMS];
+    struct link links[MAX_LINKS];
+    int nlinks;
+    struct node nodes[MAX_NODES];
+    struct daemon daemons[MAX_NODES];
+    int nnodes;
+    struct rdzv_cfg cfg;
+    bool mild; /* one loss only, and enough nodes: the job must go on */
+    int successes, failures_of_workers;
+    unsigned rounds, took_over, minorities;
+    char names[MAX_NODES][8];
+};
+
+#define trace(w, ...) kit_trace(&(w)->kit, __VA_ARGS__)
+#define must(w, holds, promise) kit_must(&(w)->kit, holds, promise)
+
+static unsigned rnd(struct world *w, unsigned below)
+{
+    return kit_rnd(&w->kit, below);
+}
+
+static void later(struct world *w, long ms, struct item it)
+{
+    w->items[kit_later(&w->kit, w->kit.now + ms)] = it;
+}
+
+static long delay(struct world *w)
+{
+    return rnd(w, 30) == 0 ? (long)rnd(w, 2000) : (long)rnd(w, 5);
+}
+
+static bool reach(const struct world *w, int a, int b)
+{
+    return w->nodes[a].group == w->nodes[b].group;
+}
+
+static struct rdzv_members *copy(struct world *w, const struct rdzv_members *m)
+{
+    struct rdzv_members *c = calloc(1, sizeof(*c));
+    must(w, c != NULL, "memory");
+    *c = RDZV_MEMBERS_NONE;
+    must(w, rdzv_members_copy(c, m) == 0, "memory");
+    return c;
+}
+
+static void drop(struct rdzv_members *m)
+{
+    if (m == NULL)
+        return;
+    rdzv_members_clear(m);
+    free(m);
+}
+
+#ifdef PLANTED_FAULT
+#include "rdzv/machine_inner.h"
+
+bool rdzv_quorum(const struct rdzv *m)
+{
+    (void)m;
+    return true;
+}
+
+bool rdzv_part_quorum(const struct rdzv *m)
+{
+    (void)m;
+    return true;
+}
+#endif
+
+/* ---- links ----------------------------------------------------------------------------------------- */
+
+static int connect_to(struct world *w, int n, int d)
+{
+    must(w, w->nlinks < MAX_LINKS, "the number of connections is bounded");
+    struct link *l = &w->links[w->nlinks];
+    *l = (struct link){.used = true, .node = n, .daemon = d, .daemon_life = w->daemons[d].life, .id = -1,
+                       .node_open = true, .daemon_open = true};
+    return w->nlinks++;
+}
+
+static bool daemon_has(const struct world *w, const struct link *l)
+{
+    return l->daemon_open && w->daemons[l->daemon].alive && w->daemons[l->daemon].life == l->daemon_life;
+}
+
+/* One end is closed: the other one will see it, now or by the heartbeat. */
+static void close_end(struct world *w, int link, int end)
+{
+    struct link *l = &w->links[link];
+    bool *open = end == UP ? &l->node_open : &l->daemon_open;
+    if (!*open)
+        return;
+    *open = false;
+    later(w, delay(w), (struct item){.kind = END_CLOSES, .link = link, .end = 1 - end, .number = l->sent[end], .since = w->kit.now});
+}
+
+static void send_up(struct world *w, int link, struct rdzv_event e)
+{
+    struct link *l = &w->links[link];
+    struct node *p = &w->nodes[l->node];
+    struct item it = {.kind = TO_DAEMON, .link = link, .event = e, .number = l->sent[UP]++};
+    if (e.kind == RDZV_JOIN) {
+        it.members = copy(w, &p->plan);
+        it.committed = copy(w, &p->committed);
+    }
+    later(w, delay(w), it);
+}
+
+static void send_down(struct world *w, int link, const struct rdzv_action *a, const struct rdzv *m)
+{
+    struct item it = {.kind = TO_NODE, .link = link, .action = *a, .number = w->links[link].sent[DOWN]++, .round = rdzv_round(m)};
+    it.code = rdzv_code(m);
+    if (a->kind == RDZV_SEND_PLAN)
+        it.members = copy(w, rdzv_planned(m));
+    later(w, delay(w), it);
+}
+
+/* ---- daemons --------------------------------------------------------------------------------------- */
+
+static void set_timer(struct world *w, int d)
+{
+    struct daemon *p = &w->daemons[d];
+    uint64_t at = p->alive ? rdzv_timer(p->m) : RDZV_NEVER;
+    if (at == RDZV_NEVER || p->timer == (long)at)
+        return;
+    p->timer = (long)at;
+    later(w, p->timer - w->kit.now, (struct item){.kind = TIMER, .node = d, .life = p->life});
+}
+
+static void daemon_ends(struct world *w, int d)
+{
+    struct daemon *p = &w->daemons[d];
+    if (!p->alive)
+        return;
+    p->alive = false;
+    trace(w, "daemon %d ends", d);
+    rdzv_free(p->m);
+    p->m = NULL;
+    for (int i = 0; i < w->nlinks; i++)
+        if (w->links[i].daemon == d && w->links[i].daemon_life == p->life && w->links[i].daemon_open)
+            close_end(w, i, DOWN);
+}
+
+static void daemon_starts(struct world *w, int d, int64_t epoch)
+{
+    struct daemon *p = &w->daemons[d];
+    struct rdzv_cfg cfg = w->cfg;
+    must(w, !p->alive, "a node has one daemon at most");
+    cfg.epoch = epoch;
+    cfg.tie = d;
+    *p = (struct daemon){.alive = true, .life = p->life + 1, .timer = -1};
+    memset(p->link_of, -1, sizeof(p->link_of));
+    must(w, rdzv_new(&p->m, &cfg, (uint64_t)w->kit.now) == 0, "memory");
+    w->took_over += epoch > 0;
+    trace(w, "daemon %d starts, epoch %ld", d, (long)epoch);
+    set_timer(w, d);
+}
+
+static void check_round(struct world *w, const struct rdzv *m)
+{
+    const struct rdzv_members *p = rdzv_planned(m);
+    bool seen[MAX_NODES] = {false};
+    must(w, p->n >= w->cfg.min_nodes && p->n <= w->cfg.max_nodes, "a round has at least MIN and at most MAX nodes");
+    must(w, p->restarts <= w->cfg.max_restarts, "the restart budget is kept");
+    for (int k = 0; k < p->n; k++) {
+        must(w, p->index[k] < w->nnodes && !seen[p->index[k]], "each node has one rank");
+        seen[p->index[k]] = true;
+    }
+}
+
+static void run_actions(struct world *w, int d)
+{
+    struct daemon *p = &w->daemons[d];
+    struct rdzv_action a;
+    bool checked = false;
+    while (p->alive && rdzv_next_action(p->m, &a)) {
+        if (a.kind == RDZV_DROP_STORE)
+            continue;
+        int link = p->link_of[a.id];
+        must(w, link >= 0, "actions are for who is here");
+        trace(w, "daemon %d -> node %d: action %d %.60s", d, w->links[link].node, (int)a.kind, a.text);
+        if (a.kind == RDZV_SEND_PLAN && !checked) {
+            check_round(w, p->m);
+            checked = true;
+            w->rounds++;
+        }
+        if (a.kind == RDZV_SEND_FINISH && rdzv_code(p->m) == 0 && !p->said_success) {
+            p->said_success = true;
+            w->successes++;
+        }
+        send_down(w, link, &a, p->m);
+        if (a.kind == RDZV_SEND_REFUSE) {
+            p->link_of[a.id] = -1;
+            w->links[link].id = -1;
+            close_end(w, link, DOWN);
+        }
+    }
+}
+
+static void step(struct world *w, int d, struct rdzv_event *e)
+{
+    struct daemon *p = &w->daemons[d];
+    int rc = rdzv_step(p->m, e, (uint64_t)w->kit.now);
+    must(w, rc == 0 || rc == -EINVAL, "memory");
+    run_actions(w, d);
+    if (p->alive && rdzv_state(p->m) == RDZV_FINISHED && rdzv_members(p->m) == 0)
+        daemon_ends(w, d);
+    else
+        set_timer(w, d);
+}
+
+static void lose(struct world *w, int link, bool clean)
+{
+    struct link *l = &w->links[link];
+    struct daemon *p = &w->daemons[l->daemon];
+    int id = l->id;
+    l->id = -1;
+    if (id < 0)
+        return;
+    p->link_of[id] = -1;
+    if (l->node == l->daemon && rdzv_may_go_on(p->m, (uint64_t)w->kit.now))
+        daemon_ends(w, l->daemon);
+    else
+        step(w, l->daemon, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = "gone"});
+}
+
+static void daemon_gets(struct world *w, struct item *it)
+{
+    struct link *l = &w->links[it->link];
+    struct daemon *p = &w->daemons[l->daemon];
+    if (it->event.kind == RDZV_JOIN) {
+        for (int id = 0; id < MAX_NODES && l->id < 0; id++)
+            if (p->link_of[id] < 0 && id < w->cfg.capacity)
+                l->id = id;
+        if (l->id < 0) {
+            close_end(w, it->link, DOWN);
+            return;
+        }
+        p->link_of[l->id] = it->link;
+        it->event.planned = it->members;
+        it->event.committed = it->committed;
+        it->event.name = w->names[l->node];
+        it->event.addr = "10.0.0.1";
+    }
+    if (l->id < 0)
+        return;
+    it->event.id = l->id;
+    it->event.text = it->event.kind == RDZV_JOIN ? NULL : "text";
+    trace(w, "node %d -> daemon %d: event %d", l->node, l->daemon, (int)it->event.kind);
+    step(w, l->daemon, &it->event);
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------------- */
+
+static bool same_round(const struct rdzv_members *a, const struct rdzv_members *b)
+{
+    return a->epoch == b->epoch && a->round == b->round;
+}
+
+static bool is_live(const struct world *w, int n)
+{
+    const struct rdzv_members *m = &w->nodes[n].plan;
+    for (int k = 0; k < m->n; k++) {
+        const struct node *o = &w->nodes[m->index[k]];
+        if (o->state != RUNNING || !same_round(&o->plan, m))
+            return false;
+    }
+    return true;
+}
+
+/* Two rounds that could both make progress would be two jobs. */
+static void check_one_round(struct world *w, int n)
+{
+    if (!is_live(w, n))
+        return;
+    for (int o = 0; o < w->nnodes; o++)
+        if (w->nodes[o].state == RUNNING && !same_round(&w->nodes[o].plan, &w->nodes[n].plan))
+            must(w, !is_live(w, o), "one round runs at a time");
+}
+
+static void leave(struct world *w, int n, int code)
+{
+    struct node *p = &w->nodes[n];
+    must(w, p->running == 0, "nobody leaves before its workers");
+    p->state = LEFT;
+    p->code = code;
+    p->looking = false;
+    trace(w, "node %d leaves with %d", n, code);
+    for (int i = 0; i < w->nlinks; i++)
+        if (w->links[i].node == n && w->links[i].node_open)
+            close_end(w, i, UP);
+    p->link = p->other = -1;
+}
+
+static void join(struct world *w, int n, int link)
+{
+    send_up(w, link, (struct rdzv_event){.kind = RDZV_JOIN, .index = n, .nnodes = w->cfg.max_nodes, .slots = 1,
+                                         .min_nodes = w->cfg.min_nodes, .epoch = w->nodes[n].epoch, .ended_well = w->nodes[n].ended_well});
+}
+
+static void use_link(struct world *w, int n, int link)
+{
+    w->nodes[n].link = link;
+    w->nodes[n].state = JOINED;
+}
+
+static void be_host(struct world *w, int n)
+{
+    daemon_starts(w, n, w->nodes[n].epoch);
+    use_link(w, n, connect_to(w, n, n));
+    join(w, n, w->nodes[n].link);
+}
+
+static void look_later(struct world *w, int n, long ms)
+{
+    later(w, ms, (struct item){.kind = LOOK, .node = n, .life = w->nodes[n].life});
+}
+
+static int place_of(const struct node *p, int n)
+{
+    int place = 1;
+    if (p->plan.tie == n)
+        return 0;
+    for (int k = 0; k < p->plan.n && k <= SUCCESSORS; k++) {
+        if (p->plan.index[k] == n)
+            return place;
+        place += p->plan.index[k] != p->plan.tie;
+    }
+    return -1;
+}
+
+static void orphan_looks(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    int place = place_of(p, n);
+    p->looking = true;
+    p->limit = w->kit.now + REJOIN_MS + FIRST_MS + STEP_MS * SUCCESSORS;
+    look_later(w, n, 0);
+    if (place >= 0)
+        later(w, place == 0 ? 0 : FIRST_MS + (place - 1) * STEP_MS, (struct item){.kind = TURN, .node = n, .life = p->life});
+    later(w, p->limit - w->kit.now, (struct item){.kind = LIMIT, .node = n, .life = p->life});
+}
+
+static void stop_workers(struct world *w, int n, unsigned within)
+{
+    struct node *p = &w->nodes[n];
+    later(w, (long)rnd(w, within), (struct item){.kind = WORKERS_KILLED, .node = n, .life = p->life, .arg = p->batch});
+}
+
+static bool may_succeed(const struct world *w, const struct node *p)
+{
+    return (w->cfg.min_nodes < w->cfg.max_nodes || w->cfg.expected > w->cfg.max_nodes || w->cfg.max_restarts > 0) &&
+           p->plan.n > 1;
+}
+
+static void link_lost(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    trace(w, "node %d has lost its daemon", n);
+    p->link = -1;
+    if (p->state == LEFT || p->state == AWAY)
+        return;
+    if (!may_succeed(w, p)) {
+        if (p->running > 0) {
+            p->state = STOPPING;
+            stop_workers(w, n, 2000);
+        } else {
+            leave(w, n, 1);
+        }
+        return;
+    }
+    p->state = ORPHAN;
+    p->limit = END_OF_TIME; /* not yet */
+    if (p->running > 0)
+        stop_workers(w, n, 3000);
+    else
+        orphan_looks(w, n);
+}
+
+static void workers_gone(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    p->batch++;
+    if (p->state == ORPHAN) {
+        orphan_looks(w, n);
+    } else if (p->link < 0) {
+        leave(w, n, 1);
+    } else {
+        p->state = IDLE;
+        send_up(w, p->link, (struct rdzv_event){.kind = RDZV_DONE, .round = p->plan.round});
+    }
+}
+
+static void worker_ends(struct world *w, const struct item *it)
+{
+    struct node *p = &w->nodes[it->node];
+    if (p->batch != it->arg || p->running == 0)
+        return;
+    p->running = 0;
+    trace(w, "node %d: its worker ends with %d", it->node, it->code);
+    w->failures_of_workers += it->code != 0;
+    p->ended_well = it->code == 0;
+    if (it->code != 0 && p->link >= 0)
+        send_up(w, p->link, (struct rdzv_event){.kind = RDZV_EXIT, .round = p->plan.round, .code = it->code});
+    workers_gone(w, it->node);
+}
+
+static void node_plans(struct world *w, struct item *it)
+{
+    int n = w->links[it->link].node;
+    struct node *p = &w->nodes[n];
+    must(w, p->running == 0 && p->state != RUNNING && p->state != STOPPING, "a node runs one round at a time");
+    must(w, rdzv_members_newer(it->members, &p->plan), "a node never runs an old round");
+    p->looking = false;
+    if (p->other >= 0)
+        close_end(w, p->other, UP);
+    p->other = -1;
+    must(w, rdzv_members_copy(&p->plan, it->members) == 0, "memory");
+    p->state = RUNNING;
+    p->running = 1;
+    trace(w, "node %d runs epoch %ld round %d of %d", n, (long)p->plan.epoch, p->plan.round, p->plan.n);
+    send_up(w, p->link, (struct rdzv_event){.kind = RDZV_STARTED, .round = p->plan.round});
+    int code = !w->mild && rnd(w, 100) < 4 ? 1 + (int)rnd(w, 200) : 0;
+    later(w, 1 + (long)rnd(w, 1000) + (code == 0 ? 40000 : 0),
+          (struct item){.kind = WORKER_ENDS, .node = n, .life = p->life, .arg = p->batch, .code = code});
+    check_one_round(w, n);
+}
+
+static void adopt(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    int other = p->other;
+    trace(w, "node %d joins another daemon", n);
+    if (p->link >= 0)
+        close_end(w, p->link, UP);
+    p->other = -1;
+    p->looking = false;
+    daemon_ends(w, n);
+    use_link(w, n, other);
+}
+
+static void node_gets(struct world *w, struct item *it)
+{
+    int n = w->links[it->link].node;
+    struct node *p = &w->nodes[n];
+    if (it->link == p->other && it->action.kind == RDZV_SEND_REFUSE) {
+        close_end(w, it->link, UP);
+        p->other = -1;
+        look_later(w, n, 1000);
+        return;
+    }
+    if (it->link == p->other && p->running == 0)
+        adopt(w, n);
+    if (it->link != p->link)
+        return;
+    switch (it->action.kind) {
+    case RDZV_SEND_REFUSE:
+        close_end(w, it->link, UP);
+        p->link = -1;
+        if (p->looking && !w->daemons[n].alive) {
+            p->state = ORPHAN;
+            look_later(w, n, 300);
+        } else {
+            leave(w, n, 2);
+        }
+        break;
+    case RDZV_SEND_PLAN:
+        node_plans(w, it);
+        break;
+    case RDZV_SEND_COMMIT:
+        if (it->round == p->plan.round)
+            must(w, rdzv_members_copy(&p->committed, &p->plan) == 0, "memory");
+        break;
+    case RDZV_SEND_STOP:
+        if (p->state == RUNNING && it->round == p->plan.round) {
+            p->state = STOPPING;
+            stop_workers(w, n, 2000);
+        }
+        break;
+    case RDZV_SEND_FINISH:
+        leave(w, n, it->code);
+        break;
+    case RDZV_SEND_LOOK:
+        if (!p->looking && p->plan.n > 1) {
+            p->looking = true;
+            look_later(w, n, 0);
+        }
+        break;
+    case RDZV_SEND_WELCOME:
+    case RDZV_SEND_NOTE:
+    case RDZV_DROP_STORE:
+        break;
+    }
+}
+
+/* One pass over the nodes of the last round. */
+static void look(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    bool own = w->daemons[n].alive;
+    if (!p->looking || p->other >= 0 || (p->link >= 0 && !own))
+        return;
+    for (int k = 0; k < p->plan.n && k <= SUCCESSORS; k++) {
+        int d = p->plan.index[k];
+        if (d == n || !w->daemons[d].alive || !reach(w, n, d))
+            continue;
+        int link = connect_to(w, n, d);
+        if (own)
+            p->other = link;
+        else
+            use_link(w, n, link);
+        trace(w, "node %d asks the daemon of %d", n, d);
+        join(w, n, link);
+        return;
+    }
+    look_later(w, n, 300 + (long)rnd(w, 300));
+}
+
+static void turn(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    if (p->state != ORPHAN || p->link >= 0 || !p->looking)
+        return;
+    daemon_ends(w, n);
+    p->epoch = rdzv_next_epoch(p->epoch > p->plan.epoch ? p->epoch : p->plan.epoch, n);
+    be_host(w, n);
+    look_later(w, n, 300);
+}
+
+static void try_host(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    if (p->state != SEEKING)
+        return;
+    if (w->daemons[0].alive && reach(w, n, 0)) {
+        use_link(w, n, connect_to(w, n, 0));
+        join(w, n, p->link);
+    } else if (w->kit.now > p->limit) {
+        leave(w, n, 1);
+    } else {
+        later(w, 50 + (long)rnd(w, 500), (struct item){.kind = TRY, .node = n, .life = p->life});
+    }
+}
+
+static void node_starts(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    if (p->state != AWAY)
+        return;
+    p->life++;
+    p->state = SEEKING;
+    p->limit = w->kit.now + JOIN_MS;
+    trace(w, "node %d starts", n);
+    if (n == 0)
+        be_host(w, 0);
+    else
+        try_host(w, n);
+}
+
+static void node_crashes(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    if (p->state == LEFT || p->state == AWAY)
+        return;
+    trace(w, "node %d crashes", n);
+    daemon_ends(w, n);
+    for (int i = 0; i < w->nlinks; i++)
+        if (w->links[i].node == n && w->links[i].node_open)
+            close_end(w, i, UP);
+    rdzv_members_clear(&p->plan);
+    rdzv_members_clear(&p->committed);
+    *p = (struct node){.state = AWAY, .life = p->life, .plan = RDZV_MEMBERS_NONE, .committed = RDZV_MEMBERS_NONE, .link = -1,
+                       .other = -1, .group = p->group};
+    if (n > 0 && rnd(w, 3) == 0)
+        later(w, 1000 + (long)rnd(w, 20000), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
+}
+
+/* ---- the network ----------------------------------------------------------------------------------- */
+
+static void node_end_closes(struct world *w, int link)
+{
+    struct link *l = &w->links[link];
+    struct node *p = &w->nodes[l->node];
+    l->node_open = false;
+    if (p->other == link) {
+        p->other = -1;
+        look_later(w, l->node, 300);
+    } else if (p->link == link) {
+        link_lost(w, l->node);
+    }
+}
+
+/* A close travels like a message; over a parted network it is the silence that is noticed. */
+static void end_closes(struct world *w, struct item *it)
+{
+    struct link *l = &w->links[it->link];
+    bool open = it->end == UP ? l->node_open : daemon_has(w, l);
+    int from = 1 - it->end;
+    if (!open)
+        return;
+    bool cut = !reach(w, l->node, l->daemon);
+    bool messages_left = l->got[from] < it->number;
+    if ((cut || messages_left) && w->kit.now - it->since < HEARTBEAT_MS + 1700) {
+        later(w, 50, *it);
+        return;
+    }
+    if (it->end == UP) {
+        node_end_closes(w, it->link);
+    } else {
+        l->daemon_open = false;
+        lose(w, it->link, false);
+    }
+}
+
+/* false: it comes later, or never. */
+static bool delivered(struct world *w, struct item *it, int way)
+{
+    struct link *l = &w->links[it->link];
+    bool open = way == UP ? daemon_has(w, l) : l->node_open;
+    if (!open)
+        return false;
+    if (l->got[way] == it->number && reach(w, l->node, l->daemon)) {
+        l->got[way]++;
+        return true;
+    }
+    struct item again = *it;
+    it->members = it->committed = NULL; /* are the copy's */
+    later(w, 20, again);
+    return false;
+}
+
+/* Each side of a parted link gives it up by itself, unless it heals before. */
+static void notice_silence(struct world *w)
+{
+    for (int i = 0; i < w->nlinks; i++) {
+        struct link *l = &w->links[i];
+        if ((!l->node_open && !l->daemon_open) || reach(w, l->node, l->daemon))
+            continue;
+        for (int end = UP; end <= DOWN; end++)
+            later(w, HEARTBEAT_MS + (long)rnd(w, 1700), (struct item){.kind = PARTS, .link = i, .end = end, .arg = 1});
+    }
+}
+
+static void parts(struct world *w, struct item *it)
+{
+    if (it->arg == 1) { /* the heartbeat of one end */
+        struct link *l = &w->links[it->link];
+        if (reach(w, l->node, l->daemon))
+            return;
+        if (it->end == UP && l->node_open) {
+            close_end(w, it->link, UP);
+            node_end_closes(w, it->link);
+        }
+        if (it->end == DOWN && daemon_has(w, l)) {
+            close_end(w, it->link, DOWN);
+            lose(w, it->link, false);
+        }
+        return;
+    }
+    trace(w, "the network parts");
+    unsigned kind = rnd(w, 3);
+    int one = (int)rnd(w, (unsigned)w->nnodes);
+    for (int n = 0; n < w->nnodes; n++)
+        w->nodes[n].group = kind == 0 ? n == one : (int)rnd(w, kind == 1 ? 2 : 3);
+    notice_silence(w);
+    later(w, 1000 + (long)rnd(w, 60000), (struct item){.kind = HEALS});
+}
+
+static void happen(struct world *w, struct item *it)
+{
+    bool current = it->life < 0 || it->life == w->nodes[it->node].life;
+    switch (it->kind) {
+    case NODE_STARTS: node_starts(w, it->node); break;
+    case NODE_CRASHES: node_crashes(w, it->node); break;
+    case DAEMON_CRASHES: daemon_ends(w, it->node); break;
+    case WORKER_ENDS: if (current) worker_ends(w, it); break;
+    case WORKERS_KILLED:
+        if (current) {
+            it->code = 143;
+            worker_ends(w, it);
+        }
+        break;
+    case TRY: if (current) try_host(w, it->node); break;
+    case LOOK: if (current) look(w, it->node); break;
+    case TURN: if (current) turn(w, it->node); break;
+    case LIMIT:
+        if (current && w->nodes[it->node].state == ORPHAN && w->nodes[it->node].link < 0 && w->kit.now >= w->nodes[it->node].limit)
+            leave(w, it->node, 1);
+        break;
+    case TO_DAEMON: if (delivered(w, it, UP)) daemon_gets(w, it); break;
+    case TO_NODE: if (delivered(w, it, DOWN)) node_gets(w, it); break;
+    case END_CLOSES: end_closes(w, it); break;
+    case TIMER:
+        if (w->daemons[it->node].alive && w->daemons[it->node].life == it->life) {
+            w->daemons[it->node].timer = -1;
+            step(w, it->node, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1});
+        }
+        break;
+    case PARTS: parts(w, it); break;
+    case HEALS:
+        trace(w, "the network heals");
+        for (int n = 0; n < w->nnodes; n++)
+            w->nodes[n].group = 0;
+        break;
+    }
+    drop(it->members);
+    drop(it->committed);
+}
+
+/* ---- one job --------------------------------------------------------------------------------------- */
+
+static void set_up_cfg(struct world *w)
+{
+    struct rdzv_cfg *c = &w->cfg;
+    w->nnodes = w->mild ? 3 + (int)rnd(w, 6) : 1 + (int)rnd(w, MAX_NODES);
+    *c = (struct rdzv_cfg){.max_nodes = w->nnodes, .min_nodes = w->nnodes, .expected = w->nnodes, .capacity = w->nnodes,
+                           .max_restarts = w->mild ? 0 : (int)rnd(w, 4), .join_ns = JOIN_MS, .last_call_ns = LAST_CALL_MS,
+                           .rejoin_ns = REJOIN_MS, .grow = rnd(w, 3), .master_port = 30000};
+    if (w->mild) {
+        c->min_nodes = 1 + (int)rnd(w, (unsigned)w->nnodes - 1);
+        c->grow = RDZV_GROW_NEXT;
+        return;
+    }
+    if (rnd(w, 4) != 0)
+        c->min_nodes = 1 + (int)rnd(w, (unsigned)w->nnodes);
+    if (rnd(w, 3) == 0)
+        c->max_nodes = c->min_nodes + (int)rnd(w, (unsigned)(w->nnodes - c->min_nodes + 1));
+}
+
+static void plan_disasters(struct world *w)
+{
+    const long soon = 100 + (long)rnd(w, 60000);
+    if (w->mild) { /* while all of them run */
+        later(w, 5000 + (long)rnd(w, 20000), (struct item){.kind = rnd(w, 3) == 0 ? DAEMON_CRASHES : NODE_CRASHES,
+                                            .node = rnd(w, 2) == 0 ? 0 : (int)rnd(w, (unsigned)w->nnodes), .life = -1});
+        return;
+    }
+    for (int n = 0; n < w->nnodes; n++) {
+        if (rnd(w, 12) == 0)
+            later(w, (long)rnd(w, 90000), (struct item){.kind = NODE_CRASHES, .node = n, .life = -1});
+        if (rnd(w, 20) == 0)
+            later(w, (long)rnd(w, 90000), (struct item){.kind = DAEMON_CRASHES, .node = n, .life = -1});
+    }
+    if (rnd(w, 2) == 0)
+        later(w, soon, (struct item){.kind = PARTS});
+    if (rnd(w, 6) == 0)
+        later(w, soon + 1000 + (long)rnd(w, 30000), (struct item){.kind = PARTS});
+}
+
+static void set_up(struct world *w, unsigned seed)
+{
+    kit_begin(&w->kit, seed);
+    w->nlinks = w->successes = w->failures_of_workers = 0;
+    w->mild = seed % 4 == 0;
+    memset(w->daemons, 0, sizeof(w->daemons));
+    set_up_cfg(w);
+    for (int n = 0; n < w->nnodes; n++) {
+        (void)snprintf(w->names[n], sizeof(w->names[n]), "n%d", n);
+        w->nodes[n] = (struct node){.plan = RDZV_MEMBERS_NONE, .committed = RDZV_MEMBERS_NONE, .link = -1, .other = -1, .code = -1};
+        later(w, (long)rnd(w, !w->mild && rnd(w, 8) == 0 ? 30000 : 50), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
+    }
+    plan_disasters(w);
+}
+
+static void check_end(struct world *w)
+{
+    int with_0 = 0;
+    for (int n = 0; n < w->nnodes; n++) {
+        struct node *p = &w->nodes[n];
+        must(w, p->state == LEFT || p->state == AWAY, "everybody comes to an end");
+        must(w, p->running == 0, "no worker is left");
+        must(w, !w->daemons[n].alive || p->state != AWAY, "no daemon outlives its node");
+        with_0 += p->state == LEFT && p->code == 0;
+        rdzv_members_clear(&p->plan);
+        rdzv_members_clear(&p->committed);
+    }
+    must(w, with_0 == 0 || w->successes > 0, "who ends well was told so");
+    if (w->mild)
+        must(w, w->successes > 0, "a job that could go on did");
+    for (int n = 0; n < w->nnodes; n++)
+        if (w->daemons[n].alive) {
+            must(w, rdzv_state(w->daemons[n].m) == RDZV_FINISHED, "every daemon comes to an end");
+            rdzv_free(w->daemons[n].m);
+        }
+}
+
+static void run(struct world *w, unsigned seed)
+{
+    set_up(w, seed);
+    for (int slot; (slot = kit_next(&w->kit)) >= 0;) {
+        struct item it = w->items[slot];
+        must(w, w->kit.now < END_OF_TIME, "it ends in time");
+        happen(w, &it);
+    }
+    check_end(w);
+}
+
+int main(int argc, char **argv)
+{
+    unsigned seeds = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 20000;
+    unsigned first = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
+    struct world *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return 1;
+    unsigned well = 0;
+    for (unsigned s = first; s < first + seeds; s++) {
+        run(w, s);
+        well += w->successes > 0;
+    }
+    (void)printf("%u jobs, %u rounds, %u daemons took a lost one's place, %u jobs ended well; every promise held\n", seeds,
+                 w->rounds, w->took_over, well);
+    bool seen = w->took_over > 0 && well > 0 && well < seeds;
+    free(w);
+    return seeds >= 1000 && !seen;
+}
