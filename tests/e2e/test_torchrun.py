@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from support import DDRUN, LIMIT, PYTHON, clean_env, json_lines, program, run
+from support import DDRUN, LIMIT, PYTHON, Job, clean_env, json_lines, program, run
 
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run"]
 WITNESS = program("witness.py")
@@ -305,6 +305,32 @@ def test_restarts_are_counted_the_same_on_all_nodes(tmp_path):
               env=clean_env(WITNESS_DIR=str(tmp_path)))
     assert job.p.returncode == 0, job.err
     assert sorted(os.listdir(tmp_path)) == ["0-0.json", "0-1.json", "1-0.json", "1-1.json"]
+
+
+def test_a_node_that_is_left_over_ends_well():
+    """torchrun: AttributeError and exit code 1, for the spare of a job that went well."""
+    job = run("--simulate-nodes=3", "--nnodes=1:2", "--nproc-per-node=1", program("rounds.py"), "0", "/nonexistent")
+    assert (job.p.returncode, job.err) == (0, "")
+    assert sorted(w["RANK"] for w in json_lines(job.out)) == ["0", "1"]
+
+
+def test_a_node_that_comes_in_a_later_round_meets_the_others(tmp_path):
+    """torchrun: it waits 60 s for an address that nobody says any more, and the job dies; or there are two addresses."""
+    go = tmp_path / "go"
+    port = free_port()
+
+    def agent(rank):
+        return Job("--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=late", f"--node-rank={rank}",
+                   "--insecure", "--rdzv-conf=last_call_timeout=1", "--grow=now", "--nproc-per-node=1", program("rounds.py"), "1,2", str(go))
+    with agent(0) as old:
+        alone = json_lines(old.line("WORLD_SIZE"))
+        assert [(w["RANK"], w["WORLD_SIZE"]) for w in alone] == [("0", "1")]
+        with agent(1) as new:
+            both = json_lines(old.line("WORLD_SIZE") + new.line("WORLD_SIZE"))
+            go.touch()
+            assert (new.wait(), old.wait()) == (0, 0), new.err + old.err
+    assert sorted((w["RANK"], w["WORLD_SIZE"]) for w in both) == [("0", "2"), ("1", "2")]
+    assert {w["MASTER_ADDR"] for w in both} == {alone[0]["MASTER_ADDR"]}
 
 
 @pytest.mark.parametrize("how, code", [("first", 9), ("1", 1)])
