@@ -252,9 +252,18 @@ static int start_round(struct rdzv *m)
     return 0;
 }
 
+static int left_out(const struct rdzv *m)
+{
+    int n = 0;
+    for (int id = 0; id < m->cfg.capacity; id++)
+        n += m->members[id].here && m->members[id].unfit;
+    return n;
+}
+
 int rdzv_wanted(const struct rdzv *m)
 {
-    int most = m->cfg.expected < m->cfg.max_nodes ? m->cfg.expected : m->cfg.max_nodes;
+    int most = m->cfg.expected - left_out(m);
+    most = most < m->cfg.max_nodes ? most : m->cfg.max_nodes;
     if (m->begun)
         return m->cfg.min_nodes; /* a round ended: whoever is left goes on at once */
     for (int i = 0; i < m->nknown; i++) { /* a daemon was lost, and its node with it, if that is not ours */
@@ -484,10 +493,7 @@ static bool said(const char *text)
 /* With a node too few for good there is nothing to wait for. */
 static int check_left_out(struct rdzv *m, const char *name, const char *why)
 {
-    int out = 0;
-    for (int id = 0; id < m->cfg.capacity; id++)
-        out += m->members[id].here && m->members[id].unfit;
-    if (m->cfg.expected - out >= m->cfg.min_nodes)
+    if (m->cfg.expected - left_out(m) >= m->cfg.min_nodes)
         return 0;
     fail(m, 1, "%s cannot take part: %.300s", name, why);
     return finish(m);

@@ -629,6 +629,20 @@ static void machine_leaves_an_unfit_node_out(void **state)
     bed_free(&b);
 }
 
+static void machine_does_not_wait_for_an_unfit_node(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_elastic(&b, two_to_four);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(come(&b, i, i, &two_to_four), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 3, .index = 3, .nnodes = 4, .min_nodes = 2,
+                                                         .slots = 1, .name = "n", .addr = "h", .unfit = "no GPU"}, 0), 0);
+    assert_string_equal(actions(&b), "note0 plan0 plan1 plan2");
+    bed_free(&b);
+}
+
 static void machine_counts_restarts_within_a_time(void **state)
 {
     (void)state;
@@ -734,6 +748,7 @@ int main(void)
         cmocka_unit_test(machine_does_not_go_on_in_a_minority),
         cmocka_unit_test(machine_of_a_later_daemon_needs_a_majority_of_the_round_before),
         cmocka_unit_test(machine_leaves_an_unfit_node_out),
+        cmocka_unit_test(machine_does_not_wait_for_an_unfit_node),
         cmocka_unit_test(machine_counts_restarts_within_a_time),
         cmocka_unit_test(members_are_written_and_read),
         cmocka_unit_test(machine_passes_a_wish_to_stop_on_and_does_not_restart),

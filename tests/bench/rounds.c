@@ -1,0 +1,34 @@
+/* A worker that waits to be killed. It says in the file $STAMP when it began ("begin TIME RANK PID") and when it was told to
+ * stop ("stop TIME RANK PID"), on CLOCK_MONOTONIC in ns. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static int say(const char *what)
+{
+    struct timespec t;
+    char line[128];
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    const char *path = getenv("STAMP");
+    const char *rank = getenv("RANK");
+    int fd = path != NULL ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC) : -1;
+    int n = snprintf(line, sizeof(line), "%s %lld %s %d\n", what, t.tv_sec * 1000000000LL + t.tv_nsec,
+                     rank != NULL ? rank : "?", (int)getpid());
+    return fd < 0 || write(fd, line, (size_t)n) != n;
+}
+
+int main(void)
+{
+    sigset_t set;
+    int sig;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    if (say("begin") != 0)
+        return 1;
+    (void)sigwait(&set, &sig);
+    return say("stop") != 0 ? 1 : 128 + SIGTERM;
+}
