@@ -20,7 +20,8 @@ enum { SHM_LEAST = 16 << 20, DISK_PROBE = 65536, DEVICES_MAX = 256 };
 
 struct node_health {
     struct node_health_cfg cfg;
-    struct dd_strv gpus;  /* PCI devices of the start, "0000:17:00.0" */
+    const char *driver;   /* folder of the GPUs' driver */
+    struct dd_strv gpus;  /* its PCI devices of the start, "0000:17:00.0" */
     struct dd_strv ports; /* active InfiniBand ports of the start, "mlx5_0/ports/1" */
 };
 
@@ -56,28 +57,30 @@ static int list(const struct node_health *h, const char *dir, struct dd_strv *ou
 
 /* ---- GPUs -------------------------------------------------------------------------------------- */
 
-static const char pci[] = "sys/bus/pci/devices";
+/* A driver's folder names the devices that it serves. Src: Documentation/PCI, sysfs-bus-pci. */
+static const char *const drivers[] = {"sys/bus/pci/drivers/nvidia", "sys/bus/pci/drivers/amdgpu",
+                                      "sys/bus/pci/drivers/xe", "sys/bus/pci/drivers/i915"};
 
-/* Src: pci.ids; classes: PCI Code and ID Assignment (03: display, 12: accelerators). */
-static const char *const makers[] = {"0x10de", "0x1002", "0x8086"};
-
-static bool is_gpu(const struct node_health *h, const char *device, const char *maker)
+/* "0000:17:00.0": domain, bus, device, function. */
+static bool is_device(const char *name)
 {
-    char vendor[7];
-    char class[5];
-    return read_start(h, pci, device, "vendor", vendor, 6) && read_start(h, pci, device, "class", class, 4) &&
-           memcmp(vendor, maker, 6) == 0 && (memcmp(class, "0x03", 4) == 0 || memcmp(class, "0x12", 4) == 0);
+    return name[strspn(name, "0123456789abcdef:.")] == '\0' && strchr(name, ':') != NULL;
 }
 
-/* All devices of the first maker that has any: a server's small display chip of another one is none. */
+/* All devices of the first driver that has any: a server's small display chip of another one is none. */
 static int gpu_note(struct node_health *h)
 {
-    DD_AUTO(strv) struct dd_strv all = {0};
-    int rc = list(h, pci, &all);
-    for (size_t m = 0; m < sizeof(makers) / sizeof(makers[0]) && h->gpus.n == 0; m++)
+    int rc = 0;
+    for (size_t m = 0; m < sizeof(drivers) / sizeof(drivers[0]) && h->gpus.n == 0 && h->cfg.gpus > 0; m++) {
+        DD_AUTO(strv) struct dd_strv all = {0};
+        rc = list(h, drivers[m], &all);
+        h->driver = drivers[m];
         for (size_t i = 0; i < all.n && rc == 0; i++)
-            if (is_gpu(h, all.v[i], makers[m]))
+            if (is_device(all.v[i]))
                 rc = dd_strv_push(&h->gpus, all.v[i]);
+        if (rc < 0)
+            return rc;
+    }
     return rc;
 }
 
@@ -86,7 +89,7 @@ static bool answers(const struct node_health *h, const char *device)
 {
     static const unsigned char lost[4] = {0xff, 0xff, 0xff, 0xff};
     unsigned char id[4];
-    return read_start(h, pci, device, "config", id, sizeof(id)) && memcmp(id, lost, sizeof(lost)) != 0;
+    return read_start(h, h->driver, device, "config", id, sizeof(id)) && memcmp(id, lost, sizeof(lost)) != 0;
 }
 
 /* On a node that is shared a lost GPU may be another job's: what counts is that enough are left. */

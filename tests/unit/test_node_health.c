@@ -35,13 +35,6 @@ __attribute__((format(printf, 2, 3))) static void put(const char *text, const ch
     assert_int_equal(fclose(f), 0);
 }
 
-static void put_pci(const char *device, const char *vendor, const char *class, const char *config)
-{
-    put(vendor, "sys/bus/pci/devices/%s/vendor", device);
-    put(class, "sys/bus/pci/devices/%s/class", device);
-    put(config, "sys/bus/pci/devices/%s/config", device);
-}
-
 static struct node_health *seen(int checks, int gpus)
 {
     struct node_health *h;
@@ -73,21 +66,22 @@ static void list_is_read(void **state)
 static void gpu_that_has_fallen_off_the_bus_is_seen(void **state)
 {
     (void)state;
-    put_pci("0000:03:00.0", "0x1a03\n", "0x030000\n", "\x03\x1a"); /* the server's own display */
-    put_pci("0000:17:00.0", "0x10de\n", "0x030200\n", "\xde\x10\x30\x23");
-    put_pci("0000:65:00.0", "0x10de\n", "0x030200\n", "\xde\x10\x30\x23");
-    put_pci("0000:66:00.0", "0x10de\n", "0x060400\n", "\xde\x10"); /* a bridge */
+    put("\x03\x1a", "sys/bus/pci/drivers/ast/0000:03:00.0/config"); /* the server's own display */
+    put("\xde\x10\x30\x23", "sys/bus/pci/drivers/nvidia/0000:17:00.0/config");
+    put("\xde\x10\x30\x23", "sys/bus/pci/drivers/nvidia/0000:65:00.0/config");
+    put("", "sys/bus/pci/drivers/nvidia/new_id");
+    put("\x86\x80", "sys/bus/pci/drivers/i915/0000:00:02.0/config");
     struct node_health *all = seen(NODE_HEALTH_GPU, 2);
     struct node_health *half = seen(NODE_HEALTH_GPU, 1);
     struct node_health *parts = seen(NODE_HEALTH_GPU, 14);
     assert_string_equal(wrong(all), "fit");
     assert_string_equal(wrong(parts), "fit");
-    put("\xff\xff\xff\xff", "sys/bus/pci/devices/0000:65:00.0/config");
+    put("\xff\xff\xff\xff", "sys/bus/pci/drivers/nvidia/0000:65:00.0/config");
     assert_string_equal(wrong(all), "only 1 of 2 GPUs answer; 0000:65:00.0 has fallen off the bus");
     assert_string_equal(wrong(parts), wrong(all));
     assert_string_equal(wrong(half), "fit"); /* it may be another job's */
     DD_AUTO(free) char *path = NULL;
-    assert_true(asprintf(&path, "%s/sys/bus/pci/devices/0000:17:00.0/config", root) > 0);
+    assert_true(asprintf(&path, "%s/sys/bus/pci/drivers/nvidia/0000:17:00.0/config", root) > 0);
     assert_int_equal(unlink(path), 0);
     assert_non_null(strstr(wrong(half), "only 0 of 2 GPUs answer"));
     node_health_free(all);
