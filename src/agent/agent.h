@@ -10,6 +10,7 @@
 #include "node/numa.h"
 #include "rdzv/machine.h"
 #include "worker/output.h"
+#include "worker/terminal.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -23,6 +24,7 @@ struct agent_health_cfg {
     uint64_t limit_ns;   /* for the command */
 };
 
+enum { STDIN_NONE = -1, STDIN_ALL = -2 };
 enum { HANG_SIGN_OUTPUT = 1, HANG_SIGN_FILE = 2 };
 
 /* All borrowed for the agent's life. */
@@ -47,6 +49,9 @@ struct agent_cfg {
         const char *command; /* NULL: SIGABRT */
     } hang;
     int requeue_on;   /* bits of REQUEUE_*, agent/requeue.h */
+    int stdin_rank; /* who has ddrun's stdin: a rank, STDIN_ALL, STDIN_NONE */
+    int pty_rank;   /* who has a terminal, and so stdin; -1: nobody */
+    const struct terminal *terminal; /* stdin's, as it was at the start */
     struct output_spec output;
     struct agent_health_cfg health;
     const char *report; /* file for the job's report, when this node is the one that tells; NULL */

@@ -102,8 +102,9 @@ static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
     _exit(getppid() != self ? 1 : fn(arg));
 }
 
-int guardian_run(int (*fn)(void *arg), void *arg, unsigned grace_ms, const struct dd_log *log)
+int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg)
 {
+    const struct dd_log *log = cfg->log;
     struct guardian g = {.log = log, .children_left = true};
     dd_signals_of_jobs(&g.waited);
     sigaddset(&g.waited, SIGCHLD);
@@ -122,6 +123,7 @@ int guardian_run(int (*fn)(void *arg), void *arg, unsigned grace_ms, const struc
         dd_log(log, DD_LOG_ERR, "the agent was killed by signal %d; ending what is left of its workers",
                WTERMSIG(g.status));
     if (g.children_left)
-        end_orphans(&g, grace_ms);
+        end_orphans(&g, cfg->grace_ms);
+    terminal_restore(cfg->terminal); /* a worker or the agent may have died with it raw */
     return WIFSIGNALED(g.status) ? 128 + WTERMSIG(g.status) : WEXITSTATUS(g.status);
 }

@@ -4,6 +4,7 @@
 #define DD_AGENT_GUARDIAN_H
 
 #include "base/log.h"
+#include "worker/terminal.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -18,6 +19,11 @@ bool guardian_is_scheduler(pid_t sender);
 
 /* Runs fn(arg) in a child and returns its exit code (128 + signal when it was killed), once every
  * descendant is gone: those that outlive the agent get SIGTERM, and SIGKILL after grace_ms. */
-int guardian_run(int (*fn)(void *arg), void *arg, unsigned grace_ms, const struct dd_log *log);
+struct guardian_cfg {
+    unsigned grace_ms;
+    const struct terminal *terminal; /* stdin's, to be restored at the end */
+    const struct dd_log *log;
+};
+int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg);
 
 #endif

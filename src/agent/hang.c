@@ -45,6 +45,9 @@ static uint64_t sign_of_life(const struct agent *a, const struct hung *u)
     struct stat st;
     if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->output != NULL)
         sign = worker_output_written(a->output, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
+    if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->pty != NULL &&
+        a->plan.first_rank + u->local_rank == a->cfg->pty_rank)
+        sign = pty_written(a->pty) * UINT64_C(0x9e3779b97f4a7c15);
     if ((a->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 && fstat(u->beat_fd, &st) == 0)
         sign += (uint64_t)st.st_mtim.tv_sec * DD_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec +
                 (uint64_t)st.st_size;

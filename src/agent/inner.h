@@ -10,6 +10,7 @@
 #include "rdzv/msg.h"
 #include "rdzv/plan.h"
 #include "worker/group.h"
+#include "worker/pty.h"
 
 #include <event2/event.h>
 #include <sys/types.h>
@@ -60,6 +61,7 @@ struct agent {
     struct worker_output *output;
     struct error_files *errors;
     struct worker_group *group;
+    struct pty *pty; /* of the worker with --pty, if it is on this node */
     bool done_held; /* DONE is to be said by round_settled() */
     struct ends ends;
     struct health *health; /* health.c */

@@ -155,6 +155,33 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
     return rc;
 }
 
+/* One rank may have a terminal, and then stdin belongs to it. */
+static int share_stdin(struct agent *a, struct launch *l, struct dd_err *err)
+{
+    bool ours = !terminal_in_background();
+    int pty = a->cfg->pty_rank;
+    for (int i = 0; i < l->n; i++) {
+        int rank = l->specs[i].rank;
+        l->specs[i].has_stdin =
+            ours && pty < 0 && (rank == a->cfg->stdin_rank || a->cfg->stdin_rank == STDIN_ALL);
+    }
+    pty_free(a->pty);
+    a->pty = NULL;
+    int local = pty - a->plan.first_rank;
+    if (pty < 0 || local < 0 || local >= l->n)
+        return 0;
+    int rc = pty_new(&a->pty, a->base, a->cfg->terminal, a->plan.world_size == 1, a->cfg->log, err);
+    if (rc == 0)
+        l->specs[local].tty = pty_path(a->pty);
+    return rc;
+}
+
+static void end_pty(struct agent *a)
+{
+    pty_free(a->pty);
+    a->pty = NULL;
+}
+
 static int begin_output(struct agent *a, struct dd_err *err)
 {
     if (a->output == NULL)
@@ -173,6 +200,8 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     dd_log(a->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
            a->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
     struct worker_exit end = *e;
+    if (a->plan.first_rank + e->local_rank == a->cfg->pty_rank)
+        end_pty(a); /* now, so that Ctrl-C is ddrun's again */
     if (end.code == 0 && hang_ended(a, e->local_rank))
         end.code = 128 + SIGABRT; /* it caught the signal, and took it for a good end */
     if (end.code != 0 && !signals_settling(a))
@@ -233,11 +262,17 @@ static int launch(struct agent *a, struct dd_err *err)
     if (rc == 0)
         rc = share_cpus(a, &l, err);
     if (rc == 0)
+        rc = share_stdin(a, &l, err);
+    if (rc == 0)
         rc = worker_group_start(&a->group, a->base, l.specs, l.n, a->output, &cb, err);
     if (rc == 0 && a->daemon > 0)
         worker_group_protect(a->group, a->daemon);
     if (rc == 0)
         rc = hang_begin(a, err);
+    if (rc == 0 && a->pty != NULL)
+        rc = pty_begin(a->pty, err);
+    if (rc < 0)
+        end_pty(a);
     launch_done(&l);
     return rc;
 }
@@ -336,6 +371,7 @@ void round_free(struct agent *a)
     error_files_free(a->errors);
     hang_over(a);
     worker_group_free(a->group);
+    end_pty(a);
     worker_output_free(a->output);
     plan_clear(&a->plan);
     free(a->members);

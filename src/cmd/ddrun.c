@@ -36,6 +36,7 @@ struct run {
     int slots, gpus;
     char ddrund[PATH_MAX];
     struct agent_cfg agent;
+    struct terminal terminal; /* on stdin, as we have found it */
 };
 
 static void run_done(struct run *r)
@@ -310,6 +311,9 @@ static void fill_agent(struct run *r)
         .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS),
         .before_end = {.sig = o->signal_before_end.sig, .ns = o->signal_before_end.ns},
         .requeue_on = o->requeue_on,
+        .stdin_rank = o->stdin_rank,
+        .pty_rank = o->pty,
+        .terminal = &r->terminal,
         .hang = {.timeout_ns = o->hang_timeout, .signs = hang_signs(o->hang_sign), .command = o->on_hang},
         .output = {.log_dir = o->log_dir,
                    .redirects = o->redirects,
@@ -407,7 +411,9 @@ static int run_node(void *arg, int index)
         r->agent.slots = 1;
         r->agent.iface = NULL; /* may be what is wrong */
     }
-    int code = guardian_run(run_agent, r, r->agent.grace_ms + GUARDIAN_EXTRA_MS, &r->log);
+    const struct guardian_cfg guardian = {
+        .grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS, .terminal = &r->terminal, .log = &r->log};
+    int code = guardian_run(run_agent, r, &guardian);
     run_done(r);
     return torchrun_exit_code(r->o, code);
 }
@@ -466,5 +472,6 @@ int main(int argc, char **argv)
     if (dd_strv_push(&script, argv[res.script]) < 0 || dd_strv_copy(&script, argv + res.args) < 0)
         return 1;
     r.script = script.v;
+    terminal_save(&r.terminal);
     return o.simulate_nodes > 0 ? run_simulated(&r) : run_node(&r, -1);
 }

@@ -1,5 +1,6 @@
 #include "cmd/ddrun_options.h"
 
+#include "agent/agent.h"
 #include "agent/requeue.h"
 #include "base/num.h"
 #include "base/sig.h"
@@ -92,6 +93,19 @@ static int parse_signal_at(const char *text, void *field, struct dd_err *err)
                       "'%s' is not SIGNAL@TIME with one of USR1, USR2, TERM, INT, HUP, QUIT; write for "
                       "example --signal-before-end=USR1@120",
                       text);
+}
+
+static int parse_stdin(const char *text, void *field, struct dd_err *err)
+{
+    int *ret = field;
+    if (strcmp(text, "all") == 0)
+        *ret = STDIN_ALL;
+    else if (strcmp(text, "none") == 0)
+        *ret = STDIN_NONE;
+    else if (dd_num_int(text, 0, PLAN_MAX_NODES * PLAN_MAX_SLOTS - 1, ret) < 0)
+        return dd_err_set(err, -EINVAL, "'%s' is neither a rank nor 'all' or 'none'; write for example --stdin=0",
+                          text);
+    return 0;
 }
 
 static int parse_requeue(const char *text, void *field, struct dd_err *err)
@@ -197,6 +211,30 @@ static const struct opt_row rows[] = {
      .more = "The error file is written by PyTorch's record(), where PyTorch is there. Wins over "
              "--no-python.",
      FIELD(run_path)},
+    {.name = "stdin",
+     .kind = OPT_CUSTOM,
+     .metavar = "RANK|all|none",
+     .def = "0",
+     .group = "Program",
+     .help = "who may read ddrun's standard input",
+     .more = "With 'all', the workers share it: each byte comes to one of them. The others read "
+             "/dev/null. A terminal is given to nobody while ddrun runs in the background.",
+     .parse = parse_stdin,
+     FIELD(stdin_rank)},
+    {.name = "pty",
+     .kind = OPT_INT,
+     .metavar = "RANK",
+     .def = "-1",
+     .def_doc = "none",
+     .implied = "0",
+     .min = -1,
+     .max = INT32_MAX,
+     .group = "Program",
+     .help = "run this rank on a terminal of its own, for debuggers",
+     .more = "For pdb, progress bars and whatever else looks for a terminal. All keys go to that rank, "
+             "Ctrl-C too, which so interrupts the program and not the job; size and modes of the window are "
+             "passed on and restored. In a Slurm job: srun --pty.",
+     FIELD(pty)},
     {.name = "role",
      .kind = OPT_STRING,
      .metavar = "NAME",

@@ -39,6 +39,8 @@ struct ddrun_options {
 
     bool module, no_python, run_path;
     bool by_torchrun; /* called by that name */
+    int stdin_rank; /* or STDIN_ALL, STDIN_NONE */
+    int pty;
     const char *role, *bind, *slurm_env;
 
     struct restart_budget max_restarts;

@@ -96,11 +96,11 @@ static int group_fork(struct worker_group *g, const struct worker_spec *specs, c
         struct spawn_request r = {
             .spec = &specs[i],
             .index = i,
-            .fds = {specs[i].rank == 0 ? -1 : null_fd, -1, -1},
+            .fds = {specs[i].has_stdin ? -1 : null_fd, -1, -1},
             .report_fd = report_fd
         };
         r.path = path = paths[i] != NULL ? paths[i] : path;
-        if (g->out != NULL)
+        if (g->out != NULL && specs[i].tty == NULL)
             rc = worker_output_fds(g->out, i, r.fds + 1, err);
         if (rc >= 0)
             rc = spawn_child(&r, err);

@@ -1,8 +1,7 @@
 /* The workers of one node in one round: started together, watched, stopped together.
  *
  * Each worker gets a session and process group of its own, dies with the agent (PDEATHSIG), has no
- * signal blocked or ignored, and no file descriptor above 2. The worker with rank 0 has the agent's
- * stdin, the others /dev/null. Exits arrive through the loop (SIGCHLD by evsignal: libevent allows
+ * signal blocked or ignored, and no file descriptor above 2. Its stdin is the agent's or /dev/null. Exits arrive through the loop (SIGCHLD by evsignal: libevent allows
  * signals in one event_base of a process at a time).
  *
  * What a worker leaves behind is ended too:
@@ -48,6 +47,8 @@ struct worker_spec {
     const unsigned long *memory; /* borrowed: NUMA nodes whose memory it takes first, a bit for each; NULL: any */
     size_t memory_bits;
     int rank;                /* for labels and file names */
+    bool has_stdin;          /* the agent's; else /dev/null */
+    const char *tty;         /* borrowed; NULL or the terminal that is its stdin, stdout and stderr */
 };
 
 /* Whom the group tells what. */

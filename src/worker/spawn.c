@@ -92,6 +92,18 @@ static void child_memory(const struct worker_spec *spec)
                   spec->memory_bits + 1);
 }
 
+/* Opened by the leader of a new session, it becomes the session's terminal. */
+static int child_tty(const char *path)
+{
+    int fd = open(path, O_RDWR);
+    if (fd < 0)
+        return -1;
+    for (int i = 0; i < 3; i++)
+        if (fd != i && dup2(fd, i) < 0)
+            return -1;
+    return 0; /* fd itself is closed with the rest */
+}
+
 static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
 {
     int report = r->report_fd;
@@ -104,7 +116,7 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
         child_report(report, r->index, SPAWN_AFFINITY);
     if (r->spec->memory != NULL)
         child_memory(r->spec);
-    if (child_stdio(r->fds) < 0) {
+    if ((r->spec->tty != NULL ? child_tty(r->spec->tty) : child_stdio(r->fds)) < 0) {
         child_report(report, r->index, SPAWN_STDIO);
         _exit(127);
     }

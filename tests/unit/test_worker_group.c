@@ -140,6 +140,7 @@ static int teardown(void **state)
 static struct worker_spec *sh(struct bench *b, const char *script)
 {
     struct worker_spec *s = &b->specs[b->n];
+    s->has_stdin = b->n == 0;
     s->rank = b->n++;
     assert_int_equal(dd_strv_push(&s->argv, "sh"), 0);
     assert_int_equal(dd_strv_push(&s->argv, "-c"), 0);
