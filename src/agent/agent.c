@@ -243,9 +243,8 @@ static const char *store_addr(const struct agent *a, const struct link *l, const
 
 void agent_send_join(struct agent *a, struct link *l)
 {
-    const struct alloc *al = a->cfg->alloc;
     struct msg m = {.type = MSG_JOIN,
-                    .index = a->last.n > 0 ? a->last.index[a->plan.node_rank] : al->index,
+                    .index = a->index,
                     .epoch = a->epoch,
                     .ended_well = a->ended_well,
                     .nnodes = a->cfg->rdzv.max_nodes,
@@ -436,7 +435,7 @@ static void agent_done(struct agent *a)
 
 int agent_run(const struct agent_cfg *cfg)
 {
-    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .daemon_pidfd = -1, .signal_fd = -1,
+    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .index = cfg->alloc->index, .daemon_pidfd = -1, .signal_fd = -1,
                       .last = RDZV_MEMBERS_NONE};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;

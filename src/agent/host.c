@@ -67,7 +67,9 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
     struct rdzv_cfg rdzv = a->cfg->rdzv;
     rdzv.epoch = a->epoch;
-    rdzv.tie = a->epoch > 0 ? a->last.index[a->plan.node_rank] : 0;
+    if (a->epoch > 0) /* the other nodes' workers may need their time to end */
+        rdzv.rejoin_ns += a->cfg->grace_ms * DD_NS_PER_MS;
+    rdzv.tie = a->epoch > 0 ? a->index : 0;
     const struct daemon_config c = {
         .job_id = a->cfg->alloc->job_id,
         .nodes = (char *)nodes.data,

@@ -68,6 +68,8 @@ struct agent {
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
+    int index;                /* of this node: as the allocation says, or the daemon */
+    uint64_t orphan_ns;       /* since when there is no daemon; 0: there is one */
     int64_t epoch;            /* of our own daemon, if we have had one */
     bool has_hosted;
     bool ended_well; /* all workers of the last round have, here */

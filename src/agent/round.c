@@ -314,6 +314,8 @@ static int remember(struct agent *a, const struct msg *m, struct dd_err *err)
     a->members = DD_TAKE(members);
     rdzv_members_clear(&a->last);
     a->last = last;
+    a->index = last.index[a->plan.node_rank];
+    a->orphan_ns = 0;
     last = RDZV_MEMBERS_NONE;
     return 0;
 }

@@ -60,19 +60,14 @@ bool succession_possible(const struct agent *a)
     return next_round && a->last.n > 1 && a->last_signal == 0;
 }
 
-static int my_index(const struct agent *a)
-{
-    return a->last.index[a->plan.node_rank];
-}
-
 /* The lost daemon's node comes first, then the others in node rank order; -1: too far behind. */
 static int my_place(const struct agent *a)
 {
     int place = 1;
-    if (a->last.tie == my_index(a))
+    if (a->last.tie == a->index)
         return 0;
     for (int k = 0; k < a->last.n && k <= AGENT_SUCCESSORS; k++) {
-        if (a->last.index[k] == my_index(a))
+        if (a->last.index[k] == a->index)
             return place;
         place += a->last.index[k] != a->last.tie;
     }
@@ -191,7 +186,7 @@ static void on_turn(evutil_socket_t fd, short what, void *arg)
     if (a->link != NULL) /* joined one meanwhile */
         return;
     host_stop(a);
-    a->epoch = rdzv_next_epoch(a->epoch > a->last.epoch ? a->epoch : a->last.epoch, my_index(a));
+    a->epoch = rdzv_next_epoch(a->epoch > a->last.epoch ? a->epoch : a->last.epoch, a->index);
     if (agent_be_host(a, &err) < 0)
         dd_log(a->cfg->log, DD_LOG_WARN, "cannot take the lost daemon's place: %s", err.text);
     else
@@ -212,7 +207,11 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 
 static int make_timers(struct agent *a, struct succession *s)
 {
-    const uint64_t ms = a->cfg->rdzv.rejoin_ns / DD_NS_PER_MS + FIRST_MS + STEP_MS * AGENT_SUCCESSORS;
+    const uint64_t now = dd_now_ns();
+    const uint64_t turns = (uint64_t)(a->last.n < AGENT_SUCCESSORS ? a->last.n : AGENT_SUCCESSORS);
+    const uint64_t end = a->orphan_ns + a->cfg->rdzv.rejoin_ns +
+                         (a->cfg->grace_ms + FIRST_MS + STEP_MS * turns) * DD_NS_PER_MS;
+    const uint64_t ms = end > now ? (end - now) / DD_NS_PER_MS : 0;
     struct timeval limit = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000) * 1000};
     s->turn = evtimer_new(a->base, on_turn, a);
     s->again = evtimer_new(a->base, on_again, a);
@@ -226,9 +225,12 @@ static int make_timers(struct agent *a, struct succession *s)
 void succession_begin(struct agent *a, bool lost)
 {
     int place = my_place(a);
-    unsigned ms = place == 0 ? 0 : FIRST_MS + (unsigned)(place - 1) * STEP_MS;
+    bool again = a->orphan_ns != 0; /* that other daemon was lost, too: give everybody time */
+    unsigned ms = place == 0 && !again ? 0 : FIRST_MS + (unsigned)(place > 0 ? place - 1 : 0) * STEP_MS;
     struct timeval turn = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
     succession_end(a);
+    if (lost && !again)
+        a->orphan_ns = dd_now_ns();
     struct succession *s = calloc(1, sizeof(*s));
     if (s != NULL) {
         a->succession = s;

@@ -108,6 +108,18 @@ def test_host_after_host_is_lost_until_too_few_are_left():
         job.assert_nothing_left()
 
 
+def test_a_daemon_that_dies_again_and_again_does_not_keep_a_job_for_ever():
+    with Elastic(2, "--max-restarts=3", "--rejoin-timeout=1s", "--shutdown-timeout=1s") as job:
+        dead = set()
+        while job.p.poll() is None:
+            for pid in set(job.processes("ddrund")) - dead:
+                os.kill(pid, signal.SIGKILL)
+                dead.add(pid)
+        assert job.wait() != 0
+        assert len(dead) > 1
+        job.assert_nothing_left()
+
+
 def test_fewer_nodes_than_the_least_end_the_job():
     with Elastic(3, "--nnodes=3:4", "--rejoin-timeout=1s") as job:
         os.kill(job.guests()[0], signal.SIGKILL)
