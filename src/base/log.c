@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,13 @@ static const char *const level_text[] = {
     [DD_LOG_INFO] = "info: ",
     [DD_LOG_DEBUG] = "debug: ",
 };
+
+/* A pipe has room for a line (less than PIPE_BUF bytes) when it says that it has any. */
+static bool would_wait(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    return poll(&p, 1, 0) == 0;
+}
 
 void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
 {
@@ -29,8 +37,10 @@ void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, 
     if (n > 0)
         len += (size_t)n < sizeof(line) - len - 1 ? (size_t)n : sizeof(line) - len - 2;
     line[len++] = '\n';
-    ssize_t done = write(log->fd, line, len); /* a reader that is gone must not end us */
-    (void)done;
+    if (!log->never_waits || !would_wait(log->fd)) {
+        ssize_t done = write(log->fd, line, len); /* a reader that is gone must not end us */
+        (void)done;
+    }
     errno = saved;
 }
 

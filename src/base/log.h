@@ -5,12 +5,14 @@
 #define DD_BASE_LOG_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 enum dd_log_level { DD_LOG_ERR, DD_LOG_WARN, DD_LOG_NOTICE, DD_LOG_INFO, DD_LOG_DEBUG };
 
 struct dd_log {
     enum dd_log_level level; /* lines above this level are dropped */
     int fd;                  /* where lines go; -1 drops all */
+    bool never_waits;        /* a line that cannot be written at once is dropped: others wait for us */
     char who[80];            /* put in front of each line: "ddrun" or "ddrun[node2]" */
 };
 

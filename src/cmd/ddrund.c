@@ -193,7 +193,10 @@ int main(int argc, char **argv)
     int code = cmd_options(&ddrund_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
-    struct dd_log log = {.fd = STDERR_FILENO, .who = "ddrund", .level = cmd_log_level(o.log_level)};
+    struct dd_log log = {.fd = STDERR_FILENO,
+                         .never_waits = true,
+                         .who = "ddrund",
+                         .level = cmd_log_level(o.log_level)};
     if (o.job_fd < 0)
         cmd_warn_of_misspelt(&ddrund_options, &log);
     store_limits_default(&limits);

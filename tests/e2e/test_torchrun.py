@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from support import DDRUN, LIMIT, PYTHON, Job, clean_env, json_lines, program, run
+from support import BUILD, DDRUN, LIMIT, PYTHON, Job, clean_env, json_lines, program, run
 
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run"]
 WITNESS = program("witness.py")
@@ -305,6 +305,15 @@ def test_restarts_are_counted_the_same_on_all_nodes(tmp_path):
               env=clean_env(WITNESS_DIR=str(tmp_path)))
     assert job.p.returncode == 0, job.err
     assert sorted(os.listdir(tmp_path)) == ["0-0.json", "0-1.json", "1-0.json", "1-1.json"]
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_restarts_find_a_fresh_store_time_after_time(nodes):
+    """torchrun: 4 of 10 such jobs finish. The script compares them; here it runs ddrun alone."""
+    script = os.path.join(os.path.dirname(__file__), "..", "bench", "bench_restart.py")
+    done = subprocess.run([PYTHON, script, "--runs=2", "--torchrun-runs=0", f"--nodes={nodes}"], capture_output=True, text=True, check=False,
+                          timeout=LIMIT * 2, env=clean_env(DDRUN_BUILD=BUILD, DDRUN_PYTHON=PYTHON))
+    assert done.returncode == 0 and "| ddrun | 2 | 2 | 0 | 0 |" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_node_that_is_left_over_ends_well():

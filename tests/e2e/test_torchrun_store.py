@@ -9,6 +9,7 @@ import time
 import pytest
 
 import c10d
+from conftest import DDRUND
 from support import LIMIT, PYTHON, clean_env, program, until
 from test_torchrun import has_torch
 
@@ -172,6 +173,25 @@ def test_a_client_that_reads_nothing_holds_up_nobody(store):
     others_are_served(store.port)
     assert store.rss() < 400_000_000  # and what it asked for is not piled up
     greedy.s.close()
+
+
+def test_messages_that_nobody_reads_hold_up_nobody():
+    """A stopped terminal or a pager: the daemon's messages wait, its answers do not."""
+    p = subprocess.Popen([DDRUND, "--insecure", "--listen=127.0.0.1:0", "--log-level=debug"], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_env())
+    try:
+        port = int(p.stdout.readline().rsplit(":", 1)[1])
+        for _ in range(2500):  # each is told in a line; together they are more than a pipe holds
+            with c10d.Client(port) as c:
+                c.s.sendall(b"\xff")
+                assert c.rest() == b""
+        others_are_served(port)
+        p.send_signal(signal.SIGTERM)
+        assert p.wait(timeout=LIMIT) == 0
+        assert len(p.stderr.read()) > 60_000  # it was full
+    finally:
+        p.kill()
+        p.communicate()
 
 
 STOPPED = """
