@@ -351,7 +351,7 @@ int round_start(struct agent *a, const struct msg *m)
         agent_send(a, &(struct msg){.type = MSG_STARTED, .round = a->plan.round});
         return 0;
     }
-    dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
+    dd_log(a->cfg->log, a->link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s", err.text); /* the report has it */
     a->state = AGENT_IDLE;
     ends_failed(a, m->round, rc == -ENOENT ? 127 : 126, err.text);
     return rc;

@@ -173,7 +173,9 @@ int report_sentence(const struct report_exit *e, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(WHY_MAX);
     int rc = dd_buf_printf(out, "rank %d (%s, local rank %d) ", e->rank, e->node, e->local_rank);
-    if (rc == 0 && e->signal > 0)
+    if (rc == 0 && e->pid == 0)
+        rc = dd_buf_puts(out, "could not be started");
+    else if (rc == 0 && e->signal > 0)
         rc = dd_buf_printf(out, "was killed by signal %d (SIG%s)", e->signal, dd_signal_name(e->signal));
     else if (rc == 0)
         rc = dd_buf_printf(out, "exited with code %d", e->code);

@@ -16,7 +16,7 @@ enum { REPORT_EXITS = 32, REPORT_ROUNDS = 64, REPORT_TEXT_MAX = 12000, REPORT_JS
 
 /* One worker that failed. Texts are borrowed where it is passed in; NULL and "" mean: not known. */
 struct report_exit {
-    int rank, local_rank, pid, code, signal;
+    int rank, local_rank, pid, code, signal; /* pid 0: it was never started */
     bool oom;       /* the kernel killed a process of its cgroup for lack of memory */
     uint64_t at_ns; /* when */
     const char *node;

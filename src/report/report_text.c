@@ -69,6 +69,8 @@ static int put_others(const struct report *r, struct dd_buf *out)
 static int put_when(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     char at[REPORT_TIME];
+    if (e->pid == 0)
+        return 0;
     report_time(r, e->at_ns, at);
     int rc = dd_buf_printf(out, "  pid %d, %.3f s after the start of the workers, %s", e->pid,
                            report_seconds(r->round_ns, e->at_ns), at);

@@ -56,7 +56,8 @@ echo "{{\\"world\\": $WORLD_SIZE}}" """
     ("nosuchprogram-of-ddrun", "not found"),
 ])
 def test_the_reason_is_said(command, says):
-    job = run(f"--health-check={command}", "--health-timeout=200ms", "true")
+    limit = "200ms" if command.startswith("sleep") else "60s"
+    job = run(f"--health-check={command}", f"--health-timeout={limit}", "true")
     assert job.p.returncode != 0 and says in job.err, job.err
 
 

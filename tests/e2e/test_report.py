@@ -70,17 +70,31 @@ def test_what_to_do_is_said_where_it_is_known(tmp_path, code, says, advice):
     assert (advice in told[0]) if advice else told == [], job.err
 
 
-def test_what_failed_first_counts_not_what_was_heard_of_first(tmp_path):
+def test_who_fails_because_of_another_is_told_below_it(tmp_path):
     """Rank 1 fails because rank 2 has failed; both are told, and the code is the first one's."""
     script = f"""
 case $RANK in
 2) sleep 0.3; date > {tmp_path}/failed; exit 7;;
-1) while [ ! -s {tmp_path}/failed ]; do :; done; sleep 0.2; trap '' TERM; echo 'RuntimeError: Connection closed by peer' >&2; exit 9;;
+1) trap '' TERM; while [ ! -s {tmp_path}/failed ]; do :; done; sleep 0.2; echo 'RuntimeError: Connection closed by peer' >&2; exit 9;;
 *) sleep 600;;
 esac"""
     job = run("--simulate-nodes=2", "--nproc-per-node=2", "--label", "sh", "-c", script)
     assert job.p.returncode == 7, job.err
-    assert block(job)[0] == "rank 2 (sim2, local rank 0) exited with code 7"
+    lines = block(job)
+    assert lines[0] == "rank 2 (sim2, local rank 0) exited with code 7"
+    later = next(i for i, line in enumerate(lines) if line.endswith("1 failed later:"))
+    assert "rank 1 (sim1, local rank 1) exited with code 9: RuntimeError: Connection closed by peer" in lines[later + 1]
+
+
+def test_a_program_that_cannot_be_started_is_said_once(tmp_path):
+    program_ = tmp_path / "program"
+    program_.write_text("#!/nonexistent/interpreter\n")
+    program_.chmod(0o755)
+    job = run("--simulate-nodes=2", str(program_))
+    assert job.p.returncode == 127, job.err
+    lines = block(job)
+    assert re.match(r"rank \d \(sim\d, local rank 0\) could not be started: cannot run '.*program': the interpreter", lines[0]), job.err
+    assert job.err.count("error:") == 1, job.err
 
 
 def test_every_restart_is_one_line_that_says_why(tmp_path):
