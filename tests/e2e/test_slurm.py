@@ -4,6 +4,7 @@ DDRUN_LONG=1: longer delays, and PyTorch where the light training stands in othe
 """
 
 import glob
+import json
 import os
 import re
 import signal
@@ -317,6 +318,31 @@ def ended(job, begin, least=0.0):
     took = time.monotonic() - begin
     assert least <= took < GRACE + SLACK, f"{took:.1f} s\n{done.err}"
     return done
+
+
+def test_the_report_has_what_failed_first_of_all_nodes(slurm):
+    """The other ranks of a gloo group fail too, within milliseconds."""
+    path = slurm.file("report.json")
+    with slurm.training(f"--report={path}", program=DDP,
+                        options=["--die-rank", "5", "--die-how", "exit7", "--die-when", slurm.file("now")]) as job:
+        slurm.file("now", "")
+        done = job.wait(LIMIT)
+    assert done.rc == 7, done.err
+    assert "rank 5 (node3, local rank 1) exited with code 7" in done.err
+    with open(path, encoding="utf-8") as f:
+        report = json.load(f)
+    assert (report["code"], report["nodes"], report["world_size"]) == (7, 4, 8)
+    assert (report["failures"][0]["rank"], report["failures"][0]["node"]) == (5, "node3")
+    others = report["others"]
+    assert others["stopped"] + others["killed"] + others["failed_later"] == 7
+
+
+def test_a_node_that_is_not_fit_is_left_out(slurm):
+    check = "case $(hostname) in node2) echo row remapping failed; exit 1;; esac"
+    done = slurm.run("--nnodes=3:4", "--last-call=3s", "--nproc-per-node=2", f"--health-check={check}", LIGHT)
+    assert done.rc == 0, done.err
+    assert any("node2 is left out: row remapping failed" in line for line in ours(done.err)), done.err
+    assert sorted({line["node"] for line in json_lines(done.out)}) == ["node1", "node3", "node4"]
 
 
 @pytest.mark.parametrize("how, code", [("exit7", 7), ("kill", 137), ("segv", 139)])
