@@ -179,6 +179,7 @@ int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon
     d->cfg = *cfg;
     d->base = base;
     d->start_ns = dd_now_ns();
+    d->texts_round = -1;
     LIST_INIT(&d->guests);
     LIST_INIT(&d->accepting);
     const struct door_cb cb = {.on_agent = on_agent, .on_worker = on_worker, .arg = d};
@@ -223,6 +224,8 @@ void daemon_free(struct daemon *d)
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
         if (timers[i] != NULL)
             event_free(timers[i]);
+    free(d->sizes_text);
+    free(d->members_text);
     free(d->by_id);
     free(d->free_ids);
     if (d->cfg.job_id != NULL) /* the host's agent does so too, but may have been killed */

@@ -67,34 +67,50 @@ static void add_addrs(struct daemon *d, struct dd_strv *out)
     }
 }
 
-static void send_plan(struct guest *g)
+/* What is the same in all plans of a round is written once: there may be thousands. */
+static int write_texts(struct daemon *d, const struct plan *p)
 {
-    DD_AUTO(plan) struct plan p = {0};
     DD_AUTO(buf) struct dd_buf sizes = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     DD_AUTO(buf) struct dd_buf members = DD_BUF_INIT(MSG_MAX_BYTES / 2);
-    int rc = rdzv_plan(g->daemon->machine, g->id, &p);
+    if (d->texts_round == p->round)
+        return 0;
+    int rc = plan_sizes_format(&sizes, p->sizes, p->nnodes);
     if (rc == 0)
-        rc = plan_sizes_format(&sizes, p.sizes, p.nnodes);
+        rc = rdzv_members_format(&members, rdzv_planned(d->machine));
+    if (rc < 0)
+        return rc;
+    free(d->sizes_text);
+    free(d->members_text);
+    d->sizes_text = dd_buf_steal(&sizes);
+    d->members_text = dd_buf_steal(&members);
+    if (d->sizes_text == NULL || d->members_text == NULL)
+        return -ENOMEM;
+    d->texts_round = p->round;
+    return 0;
+}
+
+static void send_plan(struct guest *g)
+{
+    struct daemon *d = g->daemon;
+    DD_AUTO(plan) struct plan p = {0};
+    int rc = rdzv_plan(d->machine, g->id, &p);
     if (rc == 0)
-        rc = rdzv_members_format(&members, rdzv_planned(g->daemon->machine));
+        rc = write_texts(d, &p);
     if (rc < 0) {
-        dd_log(g->daemon->cfg.log, DD_LOG_ERR, "cannot make the plan of %s: %s", g->name,
-               strerror(-rc));
+        dd_log(d->cfg.log, DD_LOG_ERR, "cannot make the plan of %s: %s", g->name, strerror(-rc));
         return;
     }
-    struct msg out = {.type = MSG_PLAN};
-    add_addrs(g->daemon, &out.addrs);
-    char *text = (char *)(uintptr_t)dd_buf_str(&sizes);
-    char *who = (char *)(uintptr_t)dd_buf_str(&members);
-    out.round = p.round;
-    out.node_rank = p.node_rank;
-    out.restart_count = p.restart_count;
-    out.max_restarts = p.max_restarts;
-    out.master_port = p.master_port;
-    out.addr = p.master_addr;
-    out.sizes = text;
-    out.nodes = p.nodes;
-    out.members = who;
+    struct msg out = {.type = MSG_PLAN,
+                      .round = p.round,
+                      .node_rank = p.node_rank,
+                      .restart_count = p.restart_count,
+                      .max_restarts = p.max_restarts,
+                      .master_port = p.master_port,
+                      .addr = p.master_addr,
+                      .sizes = d->sizes_text,
+                      .nodes = p.nodes,
+                      .members = d->members_text};
+    add_addrs(d, &out.addrs);
     guest_send(g, &out);
     dd_strv_done(&out.addrs);
 }

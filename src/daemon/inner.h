@@ -49,6 +49,8 @@ struct daemon {
     struct admission *admission;
     struct account *account; /* for the report; NULL when standing */
     uint64_t announced_ns[ANNOUNCED];
+    int texts_round; /* the round that these two are of, the same for all nodes; -1: none */
+    char *sizes_text, *members_text;
     struct event *progress, *timer, *stop, *end;
     uint64_t start_ns;
     int over_code;
