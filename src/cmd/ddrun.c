@@ -377,7 +377,7 @@ static int prepare(struct run *r, int index, struct dd_err *err)
     if (rc < 0)
         return rc;
     rc = check_iface(r->o->iface, err);
-    if (rc == 0)
+    if (rc == 0 && r->alloc->index <= 0) /* the others write it only when the first node is lost */
         rc = check_report(r->o->report, err);
     if (rc == 0)
         rc = count_slots(r, index, err);
