@@ -184,7 +184,7 @@ const char *children_state(pid_t pid, char *out, size_t size)
 }
 
 struct notify {
-    pid_t pgid;
+    const struct pid_list *pgids;
     int sig;
     int reached;
 };
@@ -192,14 +192,16 @@ struct notify {
 static int notify_member(void *arg, pid_t pid, const struct proc_stat *st)
 {
     struct notify *n = arg;
-    if (st->pgid == n->pgid && proc_catches(pid, n->sig) && kill(pid, n->sig) == 0)
+    if (pid != st->pgid && pid_list_has(n->pgids, st->pgid) && proc_catches(pid, n->sig) && kill(pid, n->sig) == 0)
         n->reached++;
     return 0;
 }
 
-int children_notify(pid_t pgid, int sig)
+int children_notify(const struct pid_list *pgids, int sig)
 {
-    struct notify n = {.pgid = pgid, .sig = sig};
+    struct notify n = {.pgids = pgids, .sig = sig};
+    for (size_t i = 0; i < pgids->n; i++) /* the leaders at once; all of /proc takes its time */
+        n.reached += proc_catches(pgids->v[i], sig) && kill(pgids->v[i], sig) == 0;
     int rc = proc_each(notify_member, &n);
     return rc < 0 ? rc : n.reached;
 }

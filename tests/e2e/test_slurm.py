@@ -478,6 +478,18 @@ def test_a_preempted_job_is_started_again_and_a_cancelled_one_is_not(slurm_with,
     until(lambda: not slurm.cluster.run(["squeue", "-h"]).out, LIMIT, state)
 
 
+def test_pdb_in_a_step(slurm):
+    code = "import os; os.environ['RANK'] == '1' and breakpoint(); print('done', flush=True)"
+    with slurm.popen(["srun", "-N1", "--pty", DDRUN, "--pty=1", "--nproc-per-node=2", "--no-python", PYTHON, "-c", code],
+                     tty=True) as job:
+        job.wait_for("(Pdb)")
+        job.type(b"p 6 * 7\n")
+        job.wait_for("42")
+        job.type(b"c\n")
+        done = job.wait(LIMIT)
+    assert done.rc == 0 and done.out.count("done") == 2, done.out
+
+
 def test_a_crashed_node_ends_the_job_on_the_others(cluster):
     before = cluster.snapshot()
     slurm = Slurm(cluster)

@@ -107,7 +107,7 @@ def test_a_pdb_session(options):
 
 
 def test_ctrl_c_is_the_programs_and_the_job_goes_on():
-    code = "import time\nprint('ready')\ntry:\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    code = "import time\ntry:\n    print('ready')\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
     with Terminal(*python(code, "--pty")) as t:
         t.expect("ready")
         t.type("\x03")
