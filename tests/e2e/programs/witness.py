@@ -46,17 +46,20 @@ def end(how):
         for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(sig, lambda number, frame: got.append(signal.Signals(number).name))
         note(ready=True)
-        while not got or how == "deaf":
-            signal.pause()
-            note(ready=True, got=got)
+        while not got:
+            time.sleep(0.005)
+        note(ready=True, got=got[:1])
+        while how == "deaf":
+            time.sleep(1)
         sys.exit(0)
 
 
 rank = os.environ["RANK"]
-note()
 sys.stdout.write(f"out {rank}\nloss {rank}, 1\n")
 sys.stdout.flush()
 sys.stderr.write(f"err {rank}\n")
+sys.stderr.flush()
+note()  # last, as others wait for it
 how = arguments()
 if how not in ("ok", "sit", "wait", "deaf") and int(os.environ["WORLD_SIZE"]) > 1:
     others = [f"{os.environ['TORCHELASTIC_RESTART_COUNT']}-{r}.json" for r in range(int(os.environ["WORLD_SIZE"]))]
