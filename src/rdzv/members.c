@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { COUNT_MAX = 1 << 30 }; /* of rounds and restarts: one more is always possible */
+
 int64_t rdzv_next_epoch(int64_t epoch, int index)
 {
     int64_t term = epoch < 0 ? 0 : epoch / RDZV_EPOCH_STEP;
@@ -95,7 +97,7 @@ int rdzv_members_parse(struct rdzv_members *ret, const char *text, struct dd_err
 {
     DD_AUTO(rdzv_members) struct rdzv_members m = RDZV_MEMBERS_NONE;
     uint64_t v[4] = {0};
-    static const uint64_t max[4] = {UINT64_C(1) << 52, INT32_MAX, INT32_MAX, PLAN_MAX_NODES - 1};
+    static const uint64_t max[4] = {UINT64_C(1) << 52, COUNT_MAX, COUNT_MAX, PLAN_MAX_NODES - 1};
     const char *rest = text;
     if (text[0] == '\0') {
         *ret = m;
