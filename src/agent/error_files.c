@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ERROR_FILE_MAX = 1 << 20 };
@@ -91,7 +92,9 @@ void error_files_keep(struct error_files *ef, const struct worker_exit *e)
         return;
     ef->over = true;
     ef->kept_code = e->signal > 0 ? -e->signal : e->code;
-    if (*path == '\0' || dd_read_file(path, &b, NULL) < 0 || b.len == 0)
+    struct stat st;
+    if (*path == '\0' || stat(path, &st) < 0 || !S_ISREG(st.st_mode) || /* a FIFO would keep us waiting */
+        dd_read_file(path, &b, NULL) < 0 || b.len == 0)
         return;
     const char *text = dd_buf_str(&b);
     ef->kept = text != NULL ? strdup(text) : NULL;

@@ -481,6 +481,8 @@ static int leave_out(struct rdzv *m, int id, const char *why)
     p->unfit = true;
     if (p->index >= 0)
         m->excluded[p->index] = true;
+    if (!m->begun && m->cfg.expected - left_out(m) < m->cfg.min_nodes) /* that ends the job, and is told so */
+        return 0;
     int to = speaker(m);
     return say(m, RDZV_SEND_NOTE, to, "%s is left out: %.300s", rdzv_member_name(m, id), why);
 }

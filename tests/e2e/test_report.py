@@ -119,6 +119,11 @@ def test_a_worker_may_leave_anything_as_its_error_file():
         assert "exited with code 3" in job.err
 
 
+def test_a_fifo_in_the_place_of_an_error_file_keeps_nobody_waiting(tmp_path):
+    fifo = "rm -f $TORCHELASTIC_ERROR_FILE; mkfifo $TORCHELASTIC_ERROR_FILE; exit 3"
+    assert run(f"--log-dir={tmp_path}/logs", "sh", "-c", fifo).p.returncode == 3
+
+
 def test_a_report_that_cannot_be_written_is_told(tmp_path):
     job = run(f"--report={tmp_path}/none/report.json", "true")
     assert job.p.returncode == 2 and "--report" in job.err and f"{tmp_path}/none" in job.err
