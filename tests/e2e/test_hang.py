@@ -47,6 +47,14 @@ def test_a_command_is_run_instead_of_the_abort():
     assert "rank 1: rank 1" in job.err and "hang.py output" in job.err
 
 
+def test_py_spy_is_asked_where_it_is_there(tmp_path):
+    (tmp_path / "py-spy").write_text('#!/bin/sh\necho "asked: $*"\necho "Thread 0x7F (idle)"\n')
+    (tmp_path / "py-spy").chmod(0o755)
+    job = hang(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert job.p.returncode == 134, job.err
+    assert re.search(r"rank 1: asked: dump --nonblocking --pid \d+$", job.err, re.M) and "rank 1: Thread 0x7F (idle)" in job.err
+
+
 def test_a_command_that_fails_is_told():
     job = hang("--on-hang=exit 5")
     assert job.p.returncode == 137 and "--on-hang: ended with code 5" in job.err

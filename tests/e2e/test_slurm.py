@@ -478,6 +478,27 @@ def test_a_preempted_job_is_started_again_and_a_cancelled_one_is_not(slurm_with,
     until(lambda: not slurm.cluster.run(["squeue", "-h"]).out, LIMIT, state)
 
 
+@pytest.mark.skipif(not LONG, reason="Slurm's time limits are whole minutes")
+def test_a_job_at_its_time_limit_is_warned_and_started_again(slurm):
+    """The limit is a minute; Slurm itself looks every 30 s."""
+    program = os.path.join(HERE, "programs", "hear.py")
+    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --requeue-on=timeout --signal-before-end=USR1@40 "
+                        f"--shutdown-timeout=1s {program} USR1 TERM\n")
+    number = slurm.cluster.run(["sbatch", "--parsable", "-N4", "--time=1", "--requeue", "--output=out", "--error=err", "batch"],
+                               user=slurm.user, cwd=slurm.place).out.strip()
+
+    def text(name):
+        return open(slurm.file(name), encoding="utf-8").read() if slurm.exists(name) else ""
+
+    until(lambda: "will start job" in text("err"), 2 * LIMIT, lambda: text("err"))
+    lines = json_lines(text("out"))
+    for name in ("SIGUSR1", "SIGTERM"):
+        assert sorted(line["rank"] for line in lines if line.get("signal") == name) == [0, 1, 2, 3], lines
+    assert " Restarts=1 " in slurm.cluster.run(["scontrol", "show", "job", "-o", number]).out
+    slurm.cluster.run(["scancel", number])
+    until(lambda: not slurm.cluster.run(["squeue", "-h"]).out, LIMIT, lambda: text("err"))
+
+
 def test_pdb_in_a_step(slurm):
     code = "import os; os.environ['RANK'] == '1' and breakpoint(); print('done', flush=True)"
     with slurm.popen(["srun", "-N1", "--pty", DDRUN, "--pty=1", "--nproc-per-node=2", "--no-python", PYTHON, "-c", code],

@@ -1,0 +1,149 @@
+/* worker/command: a small program for the agent's own purposes, bounded in every way. */
+#include "base/auto.h"
+#include "base/io.h"
+#include "worker/command.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+struct result {
+    struct event_base *base;
+    int times, code;
+    char *out;
+};
+
+static void on_done(void *arg, int code, const char *out)
+{
+    struct result *r = arg;
+    r->times++;
+    r->code = code;
+    r->out = strdup(out);
+    event_base_loopbreak(r->base);
+}
+
+static char *const env[] = {(char[]){"PATH=/usr/bin:/bin"}, (char[]){"WORD=hello"}, NULL};
+
+/* Runs sh -c SCRIPT to its end. */
+static struct result run(const char *script, unsigned limit_ms)
+{
+    struct result r = {.base = event_base_new()};
+    const char *argv[] = {"sh", "-c", script, NULL};
+    const struct command_spec spec = {
+        .argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = limit_ms};
+    struct command *c = NULL;
+    assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
+    assert_true(command_pid(c) > 0);
+    event_base_loopexit(r.base, &(struct timeval){.tv_sec = 60});
+    event_base_dispatch(r.base);
+    assert_int_equal(r.times, 1);
+    assert_int_equal(command_pid(c), 0);
+    command_free(c);
+    event_base_free(r.base);
+    return r;
+}
+
+static void code_and_output_come_back(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *script;
+        int code;
+        const char *out;
+    } rows[] = {
+        {"echo $WORD; echo oops >&2; exit 3", 3, "hello\noops\n"},
+        {"true", 0, ""},
+        {"kill -KILL $$", 137, ""},
+        {"read x || echo nothing to read", 0, "nothing to read\n"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct result r = run(rows[i].script, 60000);
+        assert_int_equal(r.code, rows[i].code);
+        assert_string_equal(r.out, rows[i].out);
+        free(r.out);
+    }
+}
+
+static void who_takes_too_long_is_killed_with_its_children(void **state)
+{
+    (void)state;
+    struct result r = run("trap '' TERM; sleep 1000 & echo $!; wait; wait", 300);
+    assert_int_equal(r.code, COMMAND_TOO_LATE);
+    int child = atoi(r.out);
+    assert_true(child > 0);
+    char path[40];
+    (void)snprintf(path, sizeof(path), "/proc/%d/cmdline", child);
+    for (int i = 0; i < 1000; i++) { /* its new parent may still have to bury it */
+        DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(4096);
+        if (dd_read_file(path, &b, NULL) < 0 || b.len == 0)
+            break;
+        assert_true(i < 999);
+        (void)usleep(10000);
+    }
+    free(r.out);
+}
+
+static void what_a_command_leaves_behind_is_killed(void **state)
+{
+    (void)state;
+    struct result r = run("sleep 1000 & exit 0", 60000); /* holds the pipe open */
+    assert_int_equal(r.code, 0);
+    free(r.out);
+}
+
+static void too_much_output_is_cut_and_nobody_waits(void **state)
+{
+    (void)state;
+    struct result r = run("yes | head -c 1000000", 60000);
+    assert_int_equal(r.code, 0);
+    assert_int_equal(strlen(r.out), 65536);
+    free(r.out);
+}
+
+static void a_program_that_is_not_there_is_told_at_once(void **state)
+{
+    (void)state;
+    struct event_base *base = event_base_new();
+    const char *argv[] = {"no-such-program", NULL};
+    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 1000};
+    struct command *c = NULL;
+    struct dd_err err = {0};
+    assert_int_equal(command_start(&c, base, &spec, on_done, NULL, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "cannot run 'no-such-program'"));
+    event_base_free(base);
+}
+
+static void one_that_is_freed_is_killed(void **state)
+{
+    (void)state;
+    struct event_base *base = event_base_new();
+    const char *argv[] = {"sleep", "1000", NULL};
+    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 600000};
+    struct command *c = NULL;
+    assert_int_equal(command_start(&c, base, &spec, on_done, NULL, NULL), 0);
+    pid_t pid = command_pid(c);
+    command_free(c);
+    assert_int_equal(kill(pid, 0), -1);
+    command_free(NULL);
+    event_base_free(base);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(code_and_output_come_back),
+        cmocka_unit_test(who_takes_too_long_is_killed_with_its_children),
+        cmocka_unit_test(what_a_command_leaves_behind_is_killed),
+        cmocka_unit_test(too_much_output_is_cut_and_nobody_waits),
+        cmocka_unit_test(a_program_that_is_not_there_is_told_at_once),
+        cmocka_unit_test(one_that_is_freed_is_killed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
