@@ -18,7 +18,7 @@ enum {
     CHUNK = 4096,
     IN_MAX = 2 * CHUNK,
     REST_MS = 200,  /* silence of what the worker has left behind */
-    TAKE_MS = 3000, /* for a stdout that takes nothing */
+    TAKE_MS = 1000, /* for a stdout that takes nothing: the other nodes wait for a heartbeat */
 };
 
 struct pty {
