@@ -53,6 +53,7 @@ struct agent_cfg {
     int pty_rank;   /* who has a terminal, and so stdin; -1: nobody */
     const struct terminal *terminal; /* stdin's, as it was at the start */
     struct output_spec output;
+    const char *error_prefix; /* of the workers' error files; NULL: where the log is, or nowhere */
     struct agent_health_cfg health;
     const char *report; /* file for the job's report, when this node is the one that tells; NULL */
     const char *role;

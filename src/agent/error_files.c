@@ -1,5 +1,6 @@
 #include "agent/error_files.h"
 
+#include "agent/agent.h"
 #include "base/auto.h"
 #include "base/io.h"
 #include "worker/group.h"
@@ -7,11 +8,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,30 +45,65 @@ static void files_clear(struct error_files *ef)
     *ef = (struct error_files){0};
 }
 
-static int file_make(struct error_file *f, int i, const struct worker_output *output, bool none)
+static bool no_error_files(const char *log_dir)
 {
-    const char *path = output != NULL ? worker_output_error_file(output, i) : "";
-    f->fd = -1;
-    if (*path == '\0' && !none)
-        f->fd = memfd_create("error.json", MFD_CLOEXEC);
+    return log_dir != NULL && strcmp(log_dir, "/dev/null") == 0;
+}
+
+char *error_files_prefix(const char *tmp_dir)
+{
+    uint64_t random; /* nobody else knows the name before it is used */
+    char *path = NULL;
+    if (tmp_dir == NULL)
+        tmp_dir = "/tmp";
+    if (access(tmp_dir, W_OK | X_OK) < 0 || getrandom(&random, sizeof(random), 0) != sizeof(random))
+        return NULL;
+    return asprintf(&path, "%s/ddrun_%016" PRIx64, tmp_dir, random) < 0 ? NULL : path;
+}
+
+static char *temporary_name(const char *prefix, int i)
+{
+    char *path = NULL;
+    return asprintf(&path, "%s.%d.json", prefix, i) < 0 ? NULL : path;
+}
+
+void error_files_remove(const char *prefix, int n)
+{
+    for (int i = 0; prefix != NULL && i < n; i++) {
+        DD_AUTO(free) char *path = temporary_name(prefix, i);
+        if (path != NULL)
+            (void)unlink(path);
+    }
+}
+
+static int file_make(struct error_file *f, int i, const char *logged, const struct agent_cfg *cfg)
+{
     char name[64] = "";
+    f->fd = -1;
+    if (*logged == '\0' && cfg->error_prefix != NULL) {
+        f->path = temporary_name(cfg->error_prefix, i);
+        if (f->path != NULL)
+            (void)unlink(f->path); /* of the last round */
+        return f->path == NULL ? -ENOMEM : 0;
+    }
+    if (*logged == '\0' && !no_error_files(cfg->output.log_dir))
+        f->fd = memfd_create("error.json", MFD_CLOEXEC);
     if (f->fd >= 0)
         (void)snprintf(name, sizeof(name), "/proc/%d/fd/%d", (int)getpid(), f->fd);
-    f->path = strdup(f->fd >= 0 ? name : path);
+    f->path = strdup(f->fd >= 0 ? name : logged);
     return f->path == NULL ? -ENOMEM : 0;
 }
 
 int error_files_begin(struct error_files **ef, int n, const struct worker_output *output,
-                      const char *log_dir, struct dd_err *err)
+                      const struct agent_cfg *cfg, struct dd_err *err)
 {
-    const bool none = log_dir != NULL && strcmp(log_dir, "/dev/null") == 0;
     int rc = 0;
     if (*ef == NULL && (*ef = calloc(1, sizeof(**ef))) == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     files_clear(*ef);
     (*ef)->v = calloc((size_t)n, sizeof(*(*ef)->v));
     for (int i = 0; (*ef)->v != NULL && i < n && rc == 0; i++) {
-        rc = file_make(&(*ef)->v[i], i, output, none);
+        rc = file_make(&(*ef)->v[i], i, output != NULL ? worker_output_error_file(output, i) : "", cfg);
         (*ef)->n = i + 1;
     }
     return (*ef)->v == NULL || rc < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;

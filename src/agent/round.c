@@ -252,7 +252,7 @@ static int launch(struct agent *a, struct dd_err *err)
     if (rc == 0)
         rc = begin_output(a, err);
     if (rc == 0)
-        rc = error_files_begin(&a->errors, l.n, a->output, a->cfg->output.log_dir, err);
+        rc = error_files_begin(&a->errors, l.n, a->output, a->cfg, err);
     if (rc == 0)
         ends_begin(a);
     if (rc == 0)

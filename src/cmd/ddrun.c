@@ -1,5 +1,6 @@
 /* ddrun: options, allocation, program and number of workers; then the agent under its guardian. */
 #include "agent/agent.h"
+#include "agent/error_files.h"
 #include "agent/guardian.h"
 #include "base/io.h"
 #include "cmd/common.h"
@@ -36,6 +37,7 @@ struct run {
     int slots, gpus;
     char ddrund[PATH_MAX];
     struct agent_cfg agent;
+    char *error_prefix; /* of the error files of this node's workers; NULL: they have others, or none */
     struct terminal terminal; /* on stdin, as we have found it */
 };
 
@@ -44,6 +46,8 @@ static void run_done(struct run *r)
     dd_strv_done(&r->env);
     dd_strv_done(&r->local_addrs);
     dd_strv_done(&r->program);
+    free(r->error_prefix);
+    r->error_prefix = NULL;
     alloc_free(r->alloc);
     r->alloc = NULL;
 }
@@ -391,6 +395,7 @@ static int run_agent(void *arg)
 {
     struct run *r = arg;
     int code = agent_run(&r->agent);
+    error_files_remove(r->error_prefix, r->slots); /* the guardian may have been killed */
     run_done(r);
     return code;
 }
@@ -413,7 +418,10 @@ static int run_node(void *arg, int index)
     }
     const struct guardian_cfg guardian = {
         .grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS, .terminal = &r->terminal, .log = &r->log};
+    if (ready && (r->o->log_dir == NULL || *r->o->log_dir == '\0'))
+        r->agent.error_prefix = r->error_prefix = error_files_prefix(dd_env_get_nonempty(r->env.v, "TMPDIR"));
     int code = guardian_run(run_agent, r, &guardian);
+    error_files_remove(r->error_prefix, r->slots);
     run_done(r);
     return torchrun_exit_code(r->o, code);
 }

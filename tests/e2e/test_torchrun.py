@@ -225,6 +225,13 @@ def test_the_same_happens_under_torchrun_and_ddrun(name, theirs, link, tmp_path)
         assert console(ours.err) == console(real.err)
 
 
+def test_an_exception_is_recorded_without_a_log_directory_and_nothing_is_left(tmp_path):
+    copy = tmp_path / "copy.json"
+    job = run("--nproc-per-node=2", WITNESS, "raise@1", env=clean_env(WITNESS_DIR=str(tmp_path), TORCHELASTIC_ERROR_FILE=str(copy)))
+    assert job.p.returncode == 1
+    assert error_of(copy.read_text())["message"] == "ValueError: this worker has had enough"
+
+
 # What torchrun says no to in a stack trace, and what it ignores; ddrun says one sentence and starts nothing.
 @pytest.mark.parametrize("args, says", [
     (["--rdzv-backend=etcd"], "uses no etcd"),
