@@ -268,6 +268,7 @@ void agent_send_join(struct agent *a, struct link *l)
         asprintf(&m.text, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
         m.text = NULL;
     m.unfit = (char *)(uintptr_t)health_unfit(a);
+    m.ports = (char *)(uintptr_t)ports_text(a);
     send_msg(a, l, &m);
     free(m.text);
     dd_strv_done(&m.addrs);
@@ -409,6 +410,7 @@ static int agent_start(struct agent *a, struct dd_err *err)
     if (a->progress == NULL || a->deadline == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     rc = health_new(a, err);
+    ports_renew(a);
     if (rc == 0)
         health_check(a, begin);
     return rc;
@@ -424,6 +426,7 @@ static void agent_done(struct agent *a)
     requeue_free(a);
     round_free(a);
     host_free(a);
+    ports_free(a);
     signals_free(a);
     if (a->progress != NULL)
         event_free(a->progress);

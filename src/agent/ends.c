@@ -94,6 +94,7 @@ static void send_done(struct agent *a)
                                 .left = n->left,
                                 .stopped = n->stopped,
                                 .killed = n->killed,
+                                .ports = (char *)(uintptr_t)ports_text(a),
                                 .unfit = (char *)(uintptr_t)health_unfit(a)});
 }
 

@@ -65,6 +65,7 @@ struct agent {
     bool done_held; /* DONE is to be said by round_settled() */
     struct ends ends;
     struct health *health; /* health.c */
+    struct held_ports *ports; /* ports.c; NULL: none */
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
@@ -133,6 +134,11 @@ int hang_env(const struct agent *a, int local_rank, struct dd_strv *env); /* DDR
 int hang_begin(struct agent *a, struct dd_err *err); /* the workers have been started */
 bool hang_ended(const struct agent *a, int local_rank); /* it was found to hang, whatever code it ends with */
 void hang_over(struct agent *a);
+
+/* ports.c */
+void ports_renew(struct agent *a); /* others for the next round; none where there are none left */
+const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
+void ports_free(struct agent *a);
 
 /* requeue.c */
 void requeue_start(struct agent *a, const struct msg *finish); /* on FINISH, before agent_leave() */

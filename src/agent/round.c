@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "net/addr.h"
 #include "node/cpu.h"
+#include "rdzv/ports.h"
 #include "worker/program.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ enum {
     IFACE_MS = 5000, /* for a connection through the interface that was asked for */
 };
 
-static int plan_of_msg(struct plan *ret, const struct msg *m, struct dd_err *err)
+static int plan_of_msg(struct plan *ret, const struct msg *m, bool workers, struct dd_err *err)
 {
     DD_AUTO(plan) struct plan p = {.round = (int)m->round,
                                    .node_rank = (int)m->node_rank,
@@ -35,6 +36,11 @@ static int plan_of_msg(struct plan *ret, const struct msg *m, struct dd_err *err
         p.world_size += p.sizes[i];
     p.local_size = p.sizes[p.node_rank];
     p.first_rank = plan_first_rank(p.sizes, p.node_rank);
+    rc = ports_coordinator(&p.coordinator, m->ports, p.master_addr, err);
+    if (rc == 0 && workers)
+        rc = ports_workers(&p.endpoints, m->ports, p.master_addr, &p, err);
+    if (rc < 0)
+        return rc;
     *ret = p;
     p = (struct plan){0};
     return 0;
@@ -144,6 +150,9 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
         .error_file = error_files_path(a->errors, local_rank),
         .signals_to_handle = a->cfg->signals_to_handle,
         .virtual_local_rank = a->cfg->virtual_local_rank,
+        .gpus = a->cfg->health.gpus,
+        .one_gpu = a->cfg->virtual_local_rank,
+        .jax = a->cfg->jax,
         .slurm_env = a->cfg->slurm_env,
     };
     spec->rank = a->plan.first_rank + local_rank;
@@ -216,6 +225,7 @@ static void on_workers_gone(void *arg)
     hang_over(a);
     worker_group_free(a->group);
     a->group = NULL;
+    ports_renew(a);
     if (a->state == AGENT_ALONE) {
         agent_leave(a, a->code);
         return;
@@ -335,7 +345,7 @@ int round_start(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
     plan_clear(&a->plan);
-    int rc = plan_of_msg(&a->plan, m, &err);
+    int rc = plan_of_msg(&a->plan, m, a->cfg->worker_ports, &err);
     if (rc == 0)
         rc = check_iface(a, &err);
     if (rc == 0)

@@ -341,6 +341,7 @@ static void fill_agent(struct run *r)
         .signals_to_handle = o->signals.text,
         .ending_signals = &o->signals.set,
         .virtual_local_rank = o->virtual_local_rank,
+        .jax = (o->frameworks & FRAMEWORK_JAX) != 0,
         .bind_cpus = strcmp(o->bind, "auto") == 0,
         .numa = node_numa_mode(o->numa_binding),
         .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,

@@ -125,6 +125,14 @@ static int parse_health(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
+static int parse_framework(const char *text, void *field, struct dd_err *err)
+{
+    int *bits = field;
+    int more = framework_parse(text, err);
+    *bits = more > 0 ? more : 0;
+    return more < 0 ? more : 0;
+}
+
 #define FIELD(name) OPT_FIELD(struct ddrun_options, name)
 
 static const struct opt_row rows[] = {
@@ -279,6 +287,18 @@ static const struct opt_row rows[] = {
              "each worker, as if srun had started it; 'keep' leaves the agent's values; 'strip' "
              "takes them all away.",
      FIELD(slurm_env)},
+
+    {.name = "framework",
+     .kind = OPT_CUSTOM,
+     .metavar = "NAME,...",
+     .example = "jax",
+     .group = "Program",
+     .help = "also say what this framework looks for: jax",
+     .more = "PyTorch, DeepSpeed and others that read the same variables need nothing. jax: where Slurm is not, five "
+             "of its variables, from which jax.distributed.initialize() takes rank and size; within a Slurm job "
+             "they are there in any case. docs/frameworks.md has a section for each framework.",
+     .parse = parse_framework,
+     FIELD(frameworks)},
 
     {.name = "rdzv-endpoint",
      .kind = OPT_STRING,

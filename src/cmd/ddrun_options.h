@@ -42,6 +42,7 @@ struct ddrun_options {
     int stdin_rank; /* or STDIN_ALL, STDIN_NONE */
     int pty;
     const char *role, *bind, *slurm_env;
+    int frameworks; /* bits of FRAMEWORK_* */
 
     struct restart_budget max_restarts;
     const char *grow;

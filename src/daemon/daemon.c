@@ -226,6 +226,7 @@ void daemon_free(struct daemon *d)
             event_free(timers[i]);
     free(d->sizes_text);
     free(d->members_text);
+    free(d->ports_text);
     free(d->by_id);
     free(d->free_ids);
     if (d->cfg.job_id != NULL) /* the host's agent does so too, but may have been killed */

@@ -50,6 +50,7 @@ static void guest_free(struct guest *g, bool bye)
     else
         link_free(g->link);
     free(g->addrs);
+    free(g->ports);
     free(g);
 }
 
@@ -81,9 +82,11 @@ static int write_texts(struct daemon *d, const struct plan *p)
         return rc;
     free(d->sizes_text);
     free(d->members_text);
+    free(d->ports_text);
     d->sizes_text = dd_buf_steal(&sizes);
     d->members_text = dd_buf_steal(&members);
-    if (d->sizes_text == NULL || d->members_text == NULL)
+    d->ports_text = guests_ports_text(d, p);
+    if (d->sizes_text == NULL || d->members_text == NULL || d->ports_text == NULL)
         return -ENOMEM;
     d->texts_round = p->round;
     return 0;
@@ -109,7 +112,8 @@ static void send_plan(struct guest *g)
                       .addr = p.master_addr,
                       .sizes = d->sizes_text,
                       .nodes = p.nodes,
-                      .members = d->members_text};
+                      .members = d->members_text,
+                      .ports = d->ports_text};
     add_addrs(d, &out.addrs);
     guest_send(g, &out);
     dd_strv_done(&out.addrs);
@@ -219,6 +223,7 @@ static void on_join(struct guest *g, const struct msg *m)
     }
     if (take_addrs(g, &m->addrs) < 0)
         return;
+    guest_take_ports(g, m->ports);
     g->id = d->free_ids[--d->nfree];
     d->by_id[g->id] = g;
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=join node=%s index=%lld slots=%lld", g->name,
@@ -271,6 +276,7 @@ static void on_message(struct guest *g, const struct msg *m)
     case MSG_DONE:
         e.kind = RDZV_DONE;
         e.unfit = m->unfit;
+        guest_take_ports(g, m->ports);
         break;
     case MSG_STOP_REQUEST:
         d->asked = true;

@@ -25,6 +25,7 @@ struct guest {
     char name[256];
     struct net_addr *addrs; /* of its machine, as it says */
     size_t naddrs;
+    char *ports; /* that it holds for its workers (rdzv/ports.h); NULL: none */
     struct account_clock clock;
 };
 
@@ -50,7 +51,7 @@ struct daemon {
     struct account *account; /* for the report; NULL when standing */
     uint64_t announced_ns[ANNOUNCED];
     int texts_round; /* the round that these two are of, the same for all nodes; -1: none */
-    char *sizes_text, *members_text;
+    char *sizes_text, *members_text, *ports_text;
     struct event *progress, *timer, *stop, *end;
     uint64_t start_ns;
     int over_code;
@@ -67,6 +68,10 @@ void guests_run_actions(struct daemon *d);             /* what the machine wants
 void guest_send(struct guest *g, const struct msg *m);
 struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a); /* joined, of that machine */
 void guests_free(struct daemon *d);
+
+/* ports.c */
+void guest_take_ports(struct guest *g, const char *ports);
+char *guests_ports_text(struct daemon *d, const struct plan *p); /* for PLAN; free(); NULL: no memory */
 
 /* announce.c */
 void guests_announce(struct guest *from, int sig); /* to the workers of all nodes, once */

@@ -15,6 +15,11 @@
 
 enum slurm_env { SLURM_ENV_REWRITE, SLURM_ENV_KEEP, SLURM_ENV_STRIP };
 
+enum { FRAMEWORK_JAX = 1 }; /* what has to be asked for */
+
+/* "jax,tensorflow" as bits, or -EINVAL with a sentence. */
+int framework_parse(const char *names, struct dd_err *err);
+
 struct framework_input {
     const struct plan *plan;
     int local_rank;
@@ -25,6 +30,10 @@ struct framework_input {
     const char *error_file; /* TORCHELASTIC_ERROR_FILE, "" for none */
     const char *signals_to_handle; /* TORCHELASTIC_SIGNALS_TO_HANDLE, NULL: the default */
     bool virtual_local_rank;       /* each worker sees one GPU and is local rank 0 */
+    int gpus;                      /* that the job uses on this node */
+    bool one_gpu;                  /* each worker sees one GPU */
+    bool jax;                      /* say what JAX looks for also where Slurm is not */
+    bool nested;                   /* found out: another ddrun is around this one */
     enum slurm_env slurm_env;
 };
 

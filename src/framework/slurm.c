@@ -50,6 +50,8 @@ static int rewrite(struct dd_strv *env, const struct framework_input *in)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
         rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
     dd_env_unset(env, "SLURM_TASK_PID");
+    if (rc == 0) /* a batch script without srun has no step */
+        rc = framework_default(env, "SLURM_STEP_NODELIST", p->nodes);
     if (rc == 0)
         rc = gtids(env, p);
     return rc < 0 ? rc : tasks_per_node(env, p);

@@ -12,4 +12,8 @@
 int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_port,
                struct dd_err *err);
 
+/* Binds and does not listen, at every address, on a port of the kernel's choice: nobody gets it by
+ * chance, and a server that sets SO_REUSEADDR may listen there. 0 or -errno. */
+int net_reserve(int *ret_fd, uint16_t *ret_port);
+
 #endif

@@ -13,6 +13,8 @@ void plan_clear(struct plan *p)
     free(p->master_addr);
     free(p->sizes);
     free(p->nodes);
+    free(p->coordinator);
+    dd_strv_done(&p->endpoints);
     *p = (struct plan){0};
 }
 

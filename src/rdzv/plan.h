@@ -5,6 +5,7 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/strv.h"
 
 #include <stdint.h>
 
@@ -22,6 +23,8 @@ struct plan {
     char *master_addr; /* numeric: an address that this node has reached */
     uint16_t master_port;
     int *sizes;  /* [nnodes] workers of each node, in node rank order */
+    char *coordinator;        /* "host:port" that rank 0's node holds for it, or NULL */
+    struct dd_strv endpoints; /* "host:port" of each rank, where that was asked for; else empty */
     char *nodes; /* the nodes' names as a folded host list, in node rank order */
 };
 

@@ -133,6 +133,94 @@ static void slurm_variables_speak_of_the_worker(void **state)
     expect(&bare, (const struct row[]){{"SLURM_JOB_ID", NULL}, {"SLURM_PROCID", NULL}, {NULL, NULL}});
 }
 
+/* A plan whose node of rank 1, where we are, has one worker. */
+static struct framework_input alone_on_its_node(struct plan *p)
+{
+    static int ones[] = {1, 1};
+    struct framework_input in = input;
+    *p = plan;
+    p->sizes = ones;
+    p->nnodes = p->world_size = 2;
+    p->node_rank = p->first_rank = p->local_size = 1;
+    in.plan = p;
+    in.local_rank = 0;
+    return in;
+}
+
+static void jax_gets_a_coordinator_and_its_devices(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"OMPI_MCA_orte_hnp_uri=1.0;tcp://10.0.0.9:1"}, NULL};
+    struct plan p = plan;
+    p.coordinator = (char[]){"[fd00::1]:41000"};
+    struct framework_input in = input;
+    in.plan = &p;
+    in.gpus = 4;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"JAX_COORDINATOR_ADDRESS", "[fd00::1]:41000"}, {"JAX_LOCAL_DEVICE_IDS", "1"},
+                                      {"OMPI_MCA_orte_hnp_uri", NULL}, {"SLURM_PROCID", NULL}, {NULL, NULL}});
+    in.virtual_local_rank = in.one_gpu = true;
+    DD_AUTO(strv) struct dd_strv masked = {0};
+    assert_int_equal(framework_env(&masked, agent, &in, NULL), 0);
+    expect(&masked, (const struct row[]){{"JAX_LOCAL_DEVICE_IDS", "0"}, {"CUDA_VISIBLE_DEVICES", "1"}, {NULL, NULL}});
+    struct plan q;
+    in = alone_on_its_node(&q);
+    in.gpus = 3;
+    DD_AUTO(strv) struct dd_strv all = {0};
+    assert_int_equal(framework_env(&all, agent, &in, NULL), 0);
+    expect(&all, (const struct row[]){{"JAX_COORDINATOR_ADDRESS", NULL}, {"JAX_LOCAL_DEVICE_IDS", "0,1,2"}, {NULL, NULL}});
+}
+
+static void jax_takes_ranks_from_slurms_five_where_they_are_asked_for(void **state)
+{
+    (void)state;
+    char *agent[] = {NULL};
+    struct framework_input in = input;
+    in.jax = true;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"SLURM_JOB_ID", "1"}, {"SLURM_STEP_NODELIST", "node[1-3]"}, {"SLURM_NTASKS", "7"},
+                                      {"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}, {"SLURM_GTIDS", NULL}, {NULL, NULL}});
+    char *slurm[] = {(char[]){"SLURM_JOB_ID=5"}, (char[]){"SLURM_PROCID=0"}, NULL}; /* a batch script without srun */
+    in.jax = false;
+    DD_AUTO(strv) struct dd_strv batch = {0};
+    assert_int_equal(framework_env(&batch, slurm, &in, NULL), 0);
+    expect(&batch, (const struct row[]){{"SLURM_JOB_ID", "5"}, {"SLURM_STEP_NODELIST", "node[1-3]"}, {"SLURM_NTASKS", "7"},
+                                        {"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}, {NULL, NULL}});
+}
+
+static void jax_keeps_the_users_own_but_not_an_outer_ddruns(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"JAX_COORDINATOR_ADDRESS=mine:5"}, (char[]){"JAX_LOCAL_DEVICE_IDS=2,3"}, NULL, NULL};
+    struct plan p = plan;
+    p.coordinator = (char[]){"10.0.0.1:41000"};
+    struct framework_input in = input;
+    in.plan = &p;
+    in.gpus = 4;
+    DD_AUTO(strv) struct dd_strv kept = {0};
+    assert_int_equal(framework_env(&kept, agent, &in, NULL), 0);
+    expect(&kept, (const struct row[]){{"JAX_COORDINATOR_ADDRESS", "mine:5"}, {"JAX_LOCAL_DEVICE_IDS", "2,3"}, {NULL, NULL}});
+    agent[2] = (char[]){"DDRUN_ROUND=0"};
+    DD_AUTO(strv) struct dd_strv inner = {0};
+    assert_int_equal(framework_env(&inner, agent, &in, NULL), 0);
+    expect(&inner, (const struct row[]){{"JAX_COORDINATOR_ADDRESS", "10.0.0.1:41000"}, {"JAX_LOCAL_DEVICE_IDS", "1"}, {NULL, NULL}});
+    char *port[] = {(char[]){"JAX_COORDINATOR_PORT=1234"}, NULL};
+    DD_AUTO(strv) struct dd_strv chosen = {0};
+    assert_int_equal(framework_env(&chosen, port, &in, NULL), 0);
+    expect(&chosen, (const struct row[]){{"JAX_COORDINATOR_ADDRESS", "10.0.0.1:1234"}, {NULL, NULL}});
+}
+
+static void frameworks_are_named(void **state)
+{
+    (void)state;
+    struct dd_err err = {0};
+    assert_int_equal(framework_parse("jax", NULL), FRAMEWORK_JAX);
+    assert_int_equal(framework_parse("jax,torch", &err), -22);
+    assert_non_null(strstr(err.text, "'torch'"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +229,10 @@ int main(void)
         cmocka_unit_test(nccl_is_told_only_where_it_would_choose_otherwise),
         cmocka_unit_test(threads_of_pbs_are_divided_and_one_worker_is_left_alone),
         cmocka_unit_test(slurm_variables_speak_of_the_worker),
+        cmocka_unit_test(jax_gets_a_coordinator_and_its_devices),
+        cmocka_unit_test(jax_takes_ranks_from_slurms_five_where_they_are_asked_for),
+        cmocka_unit_test(jax_keeps_the_users_own_but_not_an_outer_ddruns),
+        cmocka_unit_test(frameworks_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

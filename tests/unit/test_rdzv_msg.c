@@ -101,7 +101,7 @@ static void msg_skips_fields_of_later_versions(void **state)
 {
     (void)state;
     DD_AUTO(msg) struct msg m = {0};
-    assert_int_equal(decode(&m, "{\"type\":\"done\",\"v\":2,\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"unfit\":\"\",\"mood\":\"good\"}", NULL), 0);
+    assert_int_equal(decode(&m, "{\"type\":\"done\",\"v\":2,\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"unfit\":\"\",\"ports\":\"\",\"mood\":\"good\"}", NULL), 0);
     assert_int_equal(m.round, 3);
 }
 

@@ -1,0 +1,84 @@
+/* JAX: what jax.distributed.initialize() without arguments looks for. It has no variables for rank
+ * and size; it takes them from Slurm's, of which all five must be there. Within a Slurm job slurm.c
+ * has made them true. Elsewhere they are put in on request only: other programs would ask Slurm.
+ * Src: facts on frameworks, section 3; facts on frameworks in CI, section 2 (JAX 0.10.2). */
+#include "framework/rows.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The user's own, but not what another ddrun around this one has set. */
+static bool is_users(const struct dd_strv *env, const struct framework_input *in, const char *name)
+{
+    return !in->nested && dd_env_get_nonempty(env->v, name) != NULL;
+}
+
+/* JAX_COORDINATOR_PORT goes before the port that we hold, as it does in JAX. */
+static int coordinator(struct dd_strv *env, const struct framework_input *in)
+{
+    const char *ours = in->plan->coordinator;
+    const char *port = dd_env_get_nonempty(env->v, "JAX_COORDINATOR_PORT");
+    if (is_users(env, in, "JAX_COORDINATOR_ADDRESS"))
+        return 0;
+    if (ours == NULL) {
+        dd_env_unset(env, "JAX_COORDINATOR_ADDRESS");
+        return 0;
+    }
+    return port == NULL ? dd_env_set(env, "JAX_COORDINATOR_ADDRESS", ours)
+                        : dd_env_setf(env, "JAX_COORDINATOR_ADDRESS", "%.*s:%s", (int)(strrchr(ours, ':') - ours),
+                                      ours, port);
+}
+
+/* Positions among the visible GPUs: all of them for the only worker of a node, else one each. */
+static int devices(struct dd_strv *env, const struct framework_input *in)
+{
+    DD_AUTO(buf) struct dd_buf ids = DD_BUF_INIT(1 << 16);
+    const int local = in->plan->local_size;
+    int first = in->one_gpu ? 0 : in->local_rank;
+    int n = local == 1 && !in->one_gpu ? in->gpus : 1;
+    if (is_users(env, in, "JAX_LOCAL_DEVICE_IDS"))
+        return 0;
+    dd_env_unset(env, "JAX_LOCAL_DEVICE_IDS");
+    if (in->gpus == 0 || local > in->gpus)
+        return 0;
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = dd_buf_printf(&ids, "%s%d", i > 0 ? "," : "", first + i);
+    const char *text = rc == 0 ? dd_buf_str(&ids) : NULL;
+    return text == NULL ? -ENOMEM : dd_env_set(env, "JAX_LOCAL_DEVICE_IDS", text);
+}
+
+/* JAX only checks that they are there; the job id would give a port if there were no address. */
+static int as_if_slurm(struct dd_strv *env, const struct framework_input *in)
+{
+    const struct plan *p = in->plan;
+    int rc = framework_default(env, "SLURM_JOB_ID", "1");
+    if (rc == 0)
+        rc = framework_default(env, "SLURM_STEP_NODELIST", p->nodes);
+    if (rc == 0)
+        rc = dd_env_setf(env, "SLURM_NTASKS", "%d", p->world_size);
+    if (rc == 0)
+        rc = dd_env_setf(env, "SLURM_PROCID", "%d", p->first_rank + in->local_rank);
+    return rc < 0 ? rc : dd_env_setf(env, "SLURM_LOCALID", "%d", in->local_rank);
+}
+
+static int jax_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+{
+    (void)err;
+    dd_env_unset(env, "OMPI_MCA_orte_hnp_uri"); /* an mpirun around us, whose one rank all would take */
+    int rc = coordinator(env, in);
+    if (rc == 0)
+        rc = devices(env, in);
+    return rc < 0 || !in->jax ? rc : as_if_slurm(env, in);
+}
+
+const struct framework_ops framework_jax = {
+    .name = "jax",
+    .doc = "JAX: JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS; with --framework=jax, where Slurm is not, five of "
+           "its variables",
+    .env = jax_env,
+};
