@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """How long recovery takes: from a worker's death to the start of the last worker of the next round, and from an agent's death to
-the moment when the workers of all other nodes are told to stop.
+the moment when the workers of all other nodes are told to stop. And how far apart the workers of 4 nodes hear a signal.
 
 Two nodes with two workers each; ddrun with simulated nodes, torchrun with two agents on loopback addresses (c10d). The workers
 do nothing, so that the launchers alone are measured.
@@ -107,6 +107,20 @@ def once(kind, victim, limit):
         run.end()
 
 
+def spread(sig, limit):
+    run = Run([[os.path.join(BUILD, "ddrun"), "--simulate-nodes=4", "--nproc-per-node=2", WORKER]], limit)
+    try:
+        begun = run.wait("begin", 8)
+        os.kill(parent(begun[-1][2]), sig)
+        heard = run.wait("usr1" if sig == signal.SIGUSR1 else "stop", 8)
+        if heard is None:
+            raise SystemExit(f"{sig.name} was not heard within {limit} s")
+        times = [t for t, _, _ in heard]
+        return (max(times) - min(times)) / 1e6
+    finally:
+        run.end()
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--runs", type=int, default=10)
@@ -116,6 +130,7 @@ def main():
     kinds = {"ddrun": args.runs}
     if subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0:
         kinds["torchrun"] = args.torchrun_runs
+    spreads = {name: [spread(sig, args.limit) for _ in range(args.runs)] for name, sig in (("SIGUSR1", signal.SIGUSR1), ("SIGTERM", signal.SIGTERM))}
     print(f"{'':10} {'killed':8} {'median, ms':>11} {'min-max, ms':>17} {'never':>6}")
     for victim in ("worker", "agent"):
         for kind, runs in kinds.items():
@@ -123,6 +138,9 @@ def main():
             good = [s for s in seen if s is not None]
             text = f"{statistics.median(good):11.1f} {min(good):8.1f}-{max(good):<8.1f}" if good else f"{'-':>11} {'':17}"
             print(f"{kind:10} {victim:8} {text} {f'{runs - len(good)}/{runs}':>6}", flush=True)
+    for name, seen in spreads.items():
+        print(f"{name} to one agent, first to last of 8 workers on 4 simulated nodes: median {statistics.median(seen):.1f} ms, "
+              f"most {max(seen):.1f} ms")
 
 
 if __name__ == "__main__":
