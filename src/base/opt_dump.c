@@ -38,6 +38,7 @@ static int man_word(struct dd_buf *out, const struct opt_row *row, const char *w
 /* Running text; an empty line begins a new paragraph, a full stop a new line. */
 static int man_text(struct dd_buf *out, const struct opt_row *row, const char *text)
 {
+    DD_AUTO(buf) struct dd_buf word = DD_BUF_INIT(4096); /* with its marks, which count */
     size_t column = 0;
     char last = '\0';
     int rc = 0;
@@ -48,15 +49,17 @@ static int man_text(struct dd_buf *out, const struct opt_row *row, const char *t
         size_t n = strcspn(text, " \n");
         if (n == 0)
             break;
-        if (paragraph)
+        dd_buf_clear(&word);
+        rc = man_word(&word, row, text, n);
+        if (rc == 0 && paragraph)
             rc = dd_buf_puts(out, column > 0 ? "\n.IP\n" : ".IP\n");
-        else if (column > 0)
-            rc = dd_buf_puts(out, column + 1 + n > LINE || last == '.' ? "\n" : " ");
+        else if (rc == 0 && column > 0)
+            rc = dd_buf_puts(out, column + 1 + word.len > LINE || last == '.' ? "\n" : " ");
         if (rc < 0)
             return rc;
         column = out->data[out->len - 1] == '\n' ? 0 : column + 1;
-        rc = man_word(out, row, text, n);
-        column += n;
+        rc = dd_buf_append(out, word.data, word.len);
+        column += word.len;
         last = text[n - 1];
         text += n;
     }
