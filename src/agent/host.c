@@ -37,6 +37,7 @@ static int bind_candidate(struct agent *a, uint16_t *port, struct dd_err *err)
 /* Other nodes must prove the key; alone, one that nobody else can know. */
 static int make_key(struct agent *a, struct dd_err *err)
 {
+    a->key_in.goes_on = a->epoch > 0;
     if (a->cfg->alloc->nnodes > 1)
         return net_key_host(&a->key, &a->key_in, err);
     a->key.method = NET_KEY_SHARED;
@@ -132,12 +133,13 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
 {
     uint16_t port;
     int pair[2];
+    DD_AUTO(fd) int listen_fd = bind_candidate(a, &port, err); /* first: without a port no key is left behind */
+    if (listen_fd < 0)
+        return listen_fd;
     int rc = make_key(a, err);
     if (rc < 0)
         return rc;
-    DD_AUTO(fd) int listen_fd = bind_candidate(a, &port, err);
-    if (listen_fd < 0)
-        return listen_fd;
+    a->has_hosted = true;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return dd_err_set(err, -errno, "cannot make a socket pair: %m");
     DD_AUTO(fd) int mine = pair[0];
@@ -153,7 +155,6 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     if (pid == 0)
         exec_daemon(a->cfg->ddrund, keep, self);
     a->daemon = pid;
-    a->has_hosted = true;
     if (a->key.method == NET_KEY_NONE)
         dd_log(a->cfg->log, DD_LOG_WARN,
                "--insecure: whoever reaches port %u of this machine can join the job and read its store",

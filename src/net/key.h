@@ -32,6 +32,7 @@ struct net_key_input {
     const char *munge_socket; /* --munge-socket, NULL: munge's default */
     const char *job_id;
     bool insecure;
+    bool goes_on; /* the host comes after another one of this job: a key in the home directory stays */
 };
 
 /* For the host: the first source that works, in the order file/environment, psk, MUNGE (a random

@@ -85,24 +85,58 @@ static int open_place(struct place *p, const struct net_key_input *in, bool crea
     return rc;
 }
 
-/* Under another name first, so that no guest reads half a key and a stale file or link is replaced.
- */
-static int write_key(const struct place *p, const struct net_key *key, struct dd_err *err)
+static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struct dd_err *err)
 {
+    const struct key_path path = {.dirfd = p->dirfd,
+                                  .name = p->name,
+                                  .what = "key file",
+                                  .shown = p->shown,
+                                  .flags = O_NOFOLLOW};
+    char text[KEY_HEX + 3];
+    int n = key_file_read(&path, (unsigned char *)text, sizeof(text) - 1, err);
+    if (n < 0)
+        return n;
+    text[n > 0 && text[n - 1] == '\n' ? n - 1 : n] = '\0';
+    int rc = key_from_hex(out, text);
+    explicit_bzero(text, sizeof(text));
+    if (rc < 0)
+        return dd_err_set(err, rc, "key file '%s' is damaged", p->shown);
+    return 0;
+}
+
+/* Another host of the same job may have put its key there just now: then that one is the job's. */
+static int publish(const struct place *p, const char *part, struct net_key *key, bool goes_on)
+{
+    if (goes_on && (linkat(p->dirfd, part, p->dirfd, p->name, 0) == 0 ||
+                    (errno == EEXIST && read_key(p, key->bytes, NULL) == 0))) {
+        (void)unlinkat(p->dirfd, part, 0);
+        return 0;
+    }
+    return renameat(p->dirfd, part, p->dirfd, p->name) < 0 ? -errno : 0;
+}
+
+/* Under another name first, so that no guest reads half a key and a stale file or link is replaced.
+ * That name is nobody else's: process ids are the same on many machines. */
+static int write_key(const struct place *p, struct net_key *key, bool goes_on, struct dd_err *err)
+{
+    unsigned char some[NET_KEY_LEN];
     char part[64];
     char text[KEY_HEX + 2];
-    (void)snprintf(part, sizeof(part), ".new-%ld", (long)getpid());
-    (void)unlinkat(p->dirfd, part, 0);
+    int rc = net_key_random(some);
+    if (rc < 0)
+        return dd_err_set(err, rc, "the kernel gives no random bytes");
+    key_to_hex(text, some);
+    (void)snprintf(part, sizeof(part), ".new-%.32s", text);
     DD_AUTO(fd)
     int fd = openat(p->dirfd, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return dd_err_set(err, -errno, "cannot write in '%s': %m", p->dir);
     key_to_hex(text, key->bytes);
     text[KEY_HEX] = '\n';
-    int rc = dd_write_full(fd, text, KEY_HEX + 1);
+    rc = dd_write_full(fd, text, KEY_HEX + 1);
     explicit_bzero(text, sizeof(text));
-    if (rc == 0 && (fsync(fd) < 0 || renameat(p->dirfd, part, p->dirfd, p->name) < 0))
-        rc = -errno;
+    if (rc == 0)
+        rc = fsync(fd) < 0 ? -errno : publish(p, part, key, goes_on);
     if (rc == 0)
         return 0;
     (void)unlinkat(p->dirfd, part, 0);
@@ -122,36 +156,19 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
     int rc = open_place(&p, in, true, err);
     if (rc < 0)
         return rc;
-    rc = net_key_random(key.bytes);
-    if (rc < 0)
-        (void)dd_err_set(err, rc, "the kernel gives no random bytes");
-    else
-        rc = write_key(&p, &key, err);
+    if (!in->goes_on || read_key(&p, key.bytes, NULL) < 0) {
+        rc = net_key_random(key.bytes);
+        if (rc < 0)
+            (void)dd_err_set(err, rc, "the kernel gives no random bytes");
+        else
+            rc = write_key(&p, &key, in->goes_on, err);
+    }
     (void)close(p.dirfd);
     name_source(&key, &p);
     if (rc == 0)
         *ret = key;
     explicit_bzero(&key, sizeof(key));
     return rc;
-}
-
-static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struct dd_err *err)
-{
-    const struct key_path path = {.dirfd = p->dirfd,
-                                  .name = p->name,
-                                  .what = "key file",
-                                  .shown = p->shown,
-                                  .flags = O_NOFOLLOW};
-    char text[KEY_HEX + 3];
-    int n = key_file_read(&path, (unsigned char *)text, sizeof(text) - 1, err);
-    if (n < 0)
-        return n;
-    text[n > 0 && text[n - 1] == '\n' ? n - 1 : n] = '\0';
-    int rc = key_from_hex(out, text);
-    explicit_bzero(text, sizeof(text));
-    if (rc < 0)
-        return dd_err_set(err, rc, "key file '%s' is damaged", p->shown);
-    return 0;
 }
 
 static int accept_file(struct net_key *ret, const struct net_key_input *in, const char *cred,

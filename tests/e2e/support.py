@@ -86,13 +86,15 @@ def listening_ports():
 class Job:
     """One run of ddrun, with a mark that all its processes inherit."""
 
-    def __init__(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, build=None):
+    def __init__(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, build=None, home=None):
         self.mark = "DDRUN_TEST_MARK=" + uuid.uuid4().hex
         env = dict(env or clean_env())
         name, value = self.mark.split("=")
         env[name] = value
         self.places = {n: tempfile.TemporaryDirectory(prefix="e2e") for n in ("TMPDIR", "HOME")}
         env.update({n: d.name for n, d in self.places.items()})
+        if home is not None:  # shared with other nodes
+            env["HOME"] = home
         self.shm = set(os.listdir("/dev/shm"))
         self.p = subprocess.Popen([DDRUN, *args], env=env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)

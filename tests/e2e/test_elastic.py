@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import tempfile
 
 import pytest
@@ -98,6 +99,36 @@ def test_a_lost_daemon_costs_a_job_of_fixed_size_one_restart():
         job.release()
         job.finish()
         assert {s["TORCHELASTIC_RESTART_COUNT"] for s in last} == {"1"}
+
+
+UNTIL_STOPPED = """
+trap 'until [ -e "$1" ]; do sleep 0.1; done; exit 1' TERM
+[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exit 0
+echo running
+while :; do sleep 1 & wait $!; done
+"""
+
+
+def test_a_host_that_stops_late_can_still_join_the_next_one_by_the_key_in_the_home_directory(tmp_path):
+    home, go = tmp_path / "home", tmp_path / "go"
+    home.mkdir()
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
+        port = free.getsockname()[1]
+    args = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--munge-socket=/nonexistent", "--rdzv-id=late",
+            "--max-restarts=1", "--rejoin-timeout=60s", "--shutdown-timeout=120s", "--nproc-per-node=1"]
+    with Job(*args, "--node-rank=0", "sh", "-c", UNTIL_STOPPED, "sh", str(go), home=str(home)) as host, \
+            Job(*args, "--node-rank=1", "sh", "-c", UNTIL_STOPPED, "sh", "/", home=str(home)) as guest:
+        host.line("running")
+        guest.line("running")
+        kill(host.processes("ddrund")[0])
+        said = ""
+        while "takes the lost daemon's place" not in said:
+            chunk = os.read(guest.p.stderr.fileno(), 65536).decode()
+            assert chunk, said
+            said += chunk
+        go.touch()
+        assert [host.wait(), guest.wait()] == [0, 0], said + host.err + guest.err
+        assert os.listdir(home / ".ddrun") == []
 
 
 def test_host_after_host_is_lost_until_too_few_are_left():

@@ -128,6 +128,13 @@ def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_c
         guest.assert_nothing_left()
 
 
+def test_a_port_in_use_leaves_no_key_in_the_home_directory():
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
+        job = run("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={taken.getsockname()[1]}",
+                  "--munge-socket=/nonexistent", "--rdzv-id=keyfile", "true")
+        assert job.p.returncode == 2 and "cannot listen" in job.err
+
+
 @pytest.mark.parametrize("victim", ["agent", "ddrund"])
 def test_kill_9_leaves_no_key_in_the_home_directory(victim):
     args = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--munge-socket=/nonexistent", "--rdzv-id=keyfile", "true"]

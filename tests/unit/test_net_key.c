@@ -321,6 +321,45 @@ static size_t files_in(const char *path)
     return n;
 }
 
+/* Both may be hosts for a while, and every node must be able to join either. */
+static void home_keeps_the_key_of_the_host_before(void **state)
+{
+    struct fixture *f = *state;
+    struct stat st;
+    use_home(f);
+    struct net_key first = host_key(f);
+    f->in.goes_on = true;
+    struct net_key next = host_key(f);
+    assert_memory_equal(first.bytes, next.bytes, NET_KEY_LEN);
+    net_key_cleanup(&next, &f->in);
+    assert_int_equal(stat(home_path(f, "slurm-1.0.key"), &st), -1);
+    struct net_key fresh = host_key(f); /* there is none to keep */
+    assert_memory_not_equal(first.bytes, fresh.bytes, NET_KEY_LEN);
+    assert_int_equal(chmod(home_path(f, "slurm-1.0.key"), 0644), 0); /* others may have read it */
+    struct net_key guest;
+    next = host_key(f);
+    assert_memory_not_equal(fresh.bytes, next.bytes, NET_KEY_LEN);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), 0);
+    assert_memory_equal(next.bytes, guest.bytes, NET_KEY_LEN);
+    assert_int_equal(files_in(home_path(f, "")), 1);
+}
+
+/* A host on another machine, with the same process id, may be writing its own just now. */
+static void home_takes_no_draft_of_another_host(void **state)
+{
+    struct fixture *f = *state;
+    struct stat st;
+    char name[40];
+    use_home(f);
+    struct net_key mine = host_key(f);
+    (void)snprintf(name, sizeof(name), ".ddrun/.new-%ld", (long)getpid());
+    (void)write_file(f, name, "another job's", 0600);
+    struct net_key again = host_key(f);
+    assert_memory_not_equal(mine.bytes, again.bytes, NET_KEY_LEN);
+    (void)snprintf(name, sizeof(name), ".new-%ld", (long)getpid());
+    assert_int_equal(stat(home_path(f, name), &st), 0);
+}
+
 static void home_gives_every_job_a_file_of_its_own(void **state)
 {
     struct fixture *f = *state;
@@ -470,6 +509,8 @@ int main(void)
         T(guest_takes_only_what_it_can_check),
         T(home_hands_the_key_on_and_is_cleaned_up),
         T(home_replaces_what_is_stale_and_follows_no_link),
+        T(home_keeps_the_key_of_the_host_before),
+        T(home_takes_no_draft_of_another_host),
         T(home_refuses_damage),
         T(home_gives_every_job_a_file_of_its_own),
 #if HAVE_MUNGE
