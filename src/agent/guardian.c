@@ -20,29 +20,44 @@ struct guardian {
     bool agent_gone;
     bool children_left;
     sigset_t waited;
+    struct pid_list foreign; /* children that we had before the agent: a shell's, which became ddrun */
     const struct dd_log *log;
 };
+
+/* Orphans of the agent are our children now. */
+static void signal_children(const struct guardian *g, int sig)
+{
+    DD_AUTO(pid_list) struct pid_list all = {0};
+    (void)children_list(&all);
+    for (size_t i = 0; i < all.n; i++)
+        if (!pid_list_has(&g->foreign, all.v[i]))
+            kill(all.v[i], sig);
+}
+
+static bool only_foreign_left(const struct guardian *g)
+{
+    DD_AUTO(pid_list) struct pid_list all = {0};
+    if (g->foreign.n == 0 || children_list(&all) < 0 || children_list(&all) < 0) /* twice: to be sure */
+        return false;
+    for (size_t i = 0; i < all.n; i++)
+        if (!pid_list_has(&g->foreign, all.v[i]))
+            return false;
+    return true;
+}
 
 /* Takes the exits that are there; what is left is told by waitpid. */
 static void reap(struct guardian *g)
 {
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        pid_list_remove(&g->foreign, pid); /* another process may get that number */
         if (pid == g->agent) {
             g->status = status;
             g->agent_gone = true;
         }
-    g->children_left = pid == 0;
-}
-
-/* Orphans of the agent are our children now. */
-static void signal_children(int sig)
-{
-    DD_AUTO(pid_list) struct pid_list all = {0};
-    (void)children_list(&all);
-    for (size_t i = 0; i < all.n; i++)
-        kill(all.v[i], sig);
+    }
+    g->children_left = pid == 0 && !only_foreign_left(g);
 }
 
 bool guardian_is_scheduler(pid_t sender)
@@ -79,11 +94,11 @@ static void wait_once(struct guardian *g, uint64_t deadline_ns)
 static void end_orphans(struct guardian *g, unsigned grace_ms)
 {
     uint64_t deadline = dd_now_ns() + grace_ms * DD_NS_PER_MS;
-    signal_children(SIGTERM);
+    signal_children(g, SIGTERM);
     while (g->children_left && dd_now_ns() < deadline)
         wait_once(g, deadline);
     while (g->children_left) {
-        signal_children(SIGKILL);
+        signal_children(g, SIGKILL);
         wait_once(g, dd_now_ns() + 20 * DD_NS_PER_MS);
     }
 }
@@ -111,10 +126,12 @@ int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg
     sigset_t blocked = g.waited;
     sigaddset(&blocked, GUARDIAN_SIGNAL); /* the agent's, from its first moment on */
     (void)sigprocmask(SIG_BLOCK, &blocked, NULL);
+    (void)children_list(&g.foreign);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     int rc = start_agent(&g, fn, arg);
     if (rc < 0) {
         dd_log(log, DD_LOG_ERR, "cannot fork: %s", strerror(-rc));
+        pid_list_done(&g.foreign);
         return 1;
     }
     while (!g.agent_gone)
@@ -124,6 +141,7 @@ int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg
                WTERMSIG(g.status));
     if (g.children_left)
         end_orphans(&g, cfg->grace_ms);
+    pid_list_done(&g.foreign);
     terminal_restore(cfg->terminal); /* a worker or the agent may have died with it raw */
     return WIFSIGNALED(g.status) ? 128 + WTERMSIG(g.status) : WEXITSTATUS(g.status);
 }

@@ -40,6 +40,13 @@ int pid_list_add(struct pid_list *l, pid_t pid)
     return 0;
 }
 
+void pid_list_remove(struct pid_list *l, pid_t pid)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->v[i] == pid)
+            l->v[i] = l->v[--l->n];
+}
+
 void pid_list_done(struct pid_list *l)
 {
     free(l->v);

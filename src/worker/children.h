@@ -14,6 +14,7 @@ struct pid_list {
 
 int pid_list_add(struct pid_list *l, pid_t pid); /* 0 or -ENOMEM; adding twice is fine */
 bool pid_list_has(const struct pid_list *l, pid_t pid);
+void pid_list_remove(struct pid_list *l, pid_t pid);
 void pid_list_done(struct pid_list *l);
 
 /* Adds all direct children of this (single-threaded) process, zombies too. 0 or -errno. A child may

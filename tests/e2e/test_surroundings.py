@@ -128,6 +128,22 @@ def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_c
         guest.assert_nothing_left()
 
 
+@pytest.mark.parametrize("program_", ["echo said", "kill -9 $PPID"])
+def test_a_reader_that_the_shell_started_before_it_became_ddrun_reads_to_the_end(tmp_path, program_):
+    # the reader is a child of the process that is ddrun by then
+    script = 'exec "$0" --nproc-per-node=1 sh -c "$1" > >(until [ -e "$2/go" ]; do sleep 0.1; done; cat; echo end) 2>&1'
+    with subprocess.Popen(["bash", "-c", script, DDRUN, program_, str(tmp_path)], env=clean_env(), text=True,
+                          stdout=subprocess.PIPE) as shell:
+        try:
+            code = shell.wait(timeout=60)
+            assert code == (0 if "said" in program_ else 137)
+        finally:
+            (tmp_path / "go").touch()
+        seen = shell.stdout.read()
+    assert seen.endswith("end\n"), seen
+    assert ("said" if "said" in program_ else "the agent was killed") in seen
+
+
 def test_a_port_in_use_leaves_no_key_in_the_home_directory():
     with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as taken:
         job = run("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={taken.getsockname()[1]}",
