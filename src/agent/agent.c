@@ -161,6 +161,7 @@ static void on_message(struct agent *a, const struct msg *m)
         break;
     case MSG_JOIN:
     case MSG_STARTED:
+    case MSG_ENOUGH:
     case MSG_EXIT:
     case MSG_DONE:
     case MSG_STOP_REQUEST:

@@ -62,7 +62,8 @@ struct agent_cfg {
     const sigset_t *ending_signals; /* of SIGUSR1 and SIGUSR2, those that end the job; NULL: none */
     bool virtual_local_rank;
     bool jax;          /* say what JAX looks for also where Slurm is not */
-    bool worker_ports; /* hold a port for each worker */
+    bool tf;           /* and TF_CONFIG, for which a port is held for each worker */
+    const struct tf_roles *tf_roles; /* NULL: all are workers */
     bool bind_cpus;
     enum node_numa_mode numa; /* goes before bind_cpus */
     const char *listen_addr; /* the host listens here only; NULL: everywhere (one node: loopback) */

@@ -65,6 +65,7 @@ struct agent {
     bool done_held; /* DONE is to be said by round_settled() */
     struct ends ends;
     struct health *health; /* health.c */
+    int enough_left; /* enough.c: workers here whose success the job waits for */
     struct held_ports *ports; /* ports.c; NULL: none */
     int code;
     struct rdzv_members last; /* the same as members */
@@ -134,6 +135,10 @@ int hang_env(const struct agent *a, int local_rank, struct dd_strv *env); /* DDR
 int hang_begin(struct agent *a, struct dd_err *err); /* the workers have been started */
 bool hang_ended(const struct agent *a, int local_rank); /* it was found to hang, whatever code it ends with */
 void hang_over(struct agent *a);
+
+/* enough.c */
+void enough_begin(struct agent *a);                              /* the workers have been started */
+void enough_worker(struct agent *a, const struct worker_exit *e); /* one has ended */
 
 /* ports.c */
 void ports_renew(struct agent *a); /* others for the next round; none where there are none left */

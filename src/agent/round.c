@@ -151,8 +151,10 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
         .signals_to_handle = a->cfg->signals_to_handle,
         .virtual_local_rank = a->cfg->virtual_local_rank,
         .gpus = a->cfg->health.gpus,
-        .one_gpu = a->cfg->virtual_local_rank,
+        .one_gpu = a->cfg->virtual_local_rank || (a->cfg->tf && a->plan.local_size > 1),
         .jax = a->cfg->jax,
+        .tf = a->cfg->tf,
+        .tf_roles = a->cfg->tf_roles,
         .slurm_env = a->cfg->slurm_env,
     };
     spec->rank = a->plan.first_rank + local_rank;
@@ -215,6 +217,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
         end.code = 128 + SIGABRT; /* it caught the signal, and took it for a good end */
     if (end.code != 0 && !signals_settling(a))
         error_files_keep(a->errors, &end);
+    enough_worker(a, &end);
     a->ended_well &= end.code == 0;
     ends_worker(a, &end);
 }
@@ -345,7 +348,7 @@ int round_start(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
     plan_clear(&a->plan);
-    int rc = plan_of_msg(&a->plan, m, a->cfg->worker_ports, &err);
+    int rc = plan_of_msg(&a->plan, m, a->cfg->tf, &err);
     if (rc == 0)
         rc = check_iface(a, &err);
     if (rc == 0)
@@ -359,10 +362,17 @@ int round_start(struct agent *a, const struct msg *m)
                a->plan.local_size, a->plan.first_rank, a->plan.first_rank + a->plan.local_size - 1,
                a->plan.world_size, (double)(dd_now_ns() - a->cfg->start_ns) / 1e6);
         agent_send(a, &(struct msg){.type = MSG_STARTED, .round = a->plan.round});
+        enough_begin(a);
         return 0;
     }
     dd_log(a->cfg->log, a->link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s", err.text); /* the report has it */
     a->state = AGENT_IDLE;
+    if (rc == -ENOTSUP) { /* nor can it on another try */
+        agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .text = err.text});
+        a->ends = (struct ends){.failed = 1};
+        ends_all(a, m->round);
+        return rc;
+    }
     ends_failed(a, m->round, rc == -ENOENT ? 127 : 126, err.text);
     return rc;
 }

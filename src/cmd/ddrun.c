@@ -300,6 +300,11 @@ static const char *only_here(const char *local_addr)
     return local_addr != NULL && net_addr_parse(&addr, local_addr, 0) == 0 ? local_addr : NULL;
 }
 
+static bool is_tf(const struct ddrun_options *o)
+{
+    return o->tf || (o->frameworks & FRAMEWORK_TF) != 0;
+}
+
 static void fill_agent(struct run *r)
 {
     const struct ddrun_options *o = r->o;
@@ -342,6 +347,8 @@ static void fill_agent(struct run *r)
         .ending_signals = &o->signals.set,
         .virtual_local_rank = o->virtual_local_rank,
         .jax = (o->frameworks & FRAMEWORK_JAX) != 0,
+        .tf = is_tf(o),
+        .tf_roles = o->tf_roles.n > 0 ? &o->tf_roles : NULL,
         .bind_cpus = strcmp(o->bind, "auto") == 0,
         .numa = node_numa_mode(o->numa_binding),
         .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
@@ -470,6 +477,8 @@ int main(int argc, char **argv)
         torchrun_tell(&o, &r.log);
     struct dd_err err = {0};
     int rc = check_options(&o, &err);
+    if (rc == 0 && o.tf_roles.n > 0 && !is_tf(&o))
+        rc = dd_err_set(&err, -EINVAL, "--roles is for TensorFlow; write --tf as well");
     if (res.script >= argc)
         rc = dd_err_set(&err, -EINVAL, "no SCRIPT was given; write for example: ddrun --nproc-per-node=2 train.py");
     if (rc < 0) {

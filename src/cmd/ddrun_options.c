@@ -133,6 +133,11 @@ static int parse_framework(const char *text, void *field, struct dd_err *err)
     return more < 0 ? more : 0;
 }
 
+static int parse_roles(const char *text, void *field, struct dd_err *err)
+{
+    return tf_roles_parse(field, text, err);
+}
+
 #define FIELD(name) OPT_FIELD(struct ddrun_options, name)
 
 static const struct opt_row rows[] = {
@@ -296,12 +301,30 @@ static const struct opt_row rows[] = {
      .metavar = "NAME,...",
      .example = "jax",
      .group = "Program",
-     .help = "also say what this framework looks for: jax",
+     .help = "also say what this framework looks for: jax, tensorflow",
      .more = "PyTorch, DeepSpeed and others that read the same variables need nothing. jax: where Slurm is not, five "
              "of its variables, from which jax.distributed.initialize() takes rank and size; within a Slurm job "
-             "they are there in any case. docs/frameworks.md has a section for each framework.",
+             "they are there in any case. tensorflow: --tf. docs/frameworks.md has a section for each framework.",
      .parse = parse_framework,
      FIELD(frameworks)},
+    {.name = "tf",
+     .kind = OPT_FLAG,
+     .group = "Program",
+     .help = "give the workers TF_CONFIG, for TensorFlow",
+     .more = "Each worker has a port of its own, which ddrun holds for it, another one after each restart. Where several "
+             "workers share a node's GPUs, each sees one.",
+     FIELD(tf)},
+    {.name = "roles",
+     .kind = OPT_CUSTOM,
+     .metavar = "TYPE:N,...",
+     .example = "chief:1,ps:2,worker:*",
+     .def_doc = "worker:*",
+     .group = "Program",
+     .help = "with --tf: what the ranks are, from 0 on: chief, worker, ps, evaluator",
+     .more = "One N may be '*', all that are left. Where there are parameter servers, the job has succeeded when the chief "
+             "has, else when chief and workers have; the others are then ended.",
+     .parse = parse_roles,
+     FIELD(tf_roles)},
 
     {.name = "rdzv-endpoint",
      .kind = OPT_STRING,

@@ -4,6 +4,7 @@
 
 #include "base/opt.h"
 #include "cmd/torchrun.h"
+#include "framework/tf_roles.h"
 
 struct node_range {
     int min, max; /* 0: not said */
@@ -43,6 +44,8 @@ struct ddrun_options {
     int pty;
     const char *role, *bind, *slurm_env;
     int frameworks; /* bits of FRAMEWORK_* */
+    bool tf;
+    struct tf_roles tf_roles; /* n = 0: not said */
 
     struct restart_budget max_restarts;
     const char *grow;

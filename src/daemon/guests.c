@@ -273,6 +273,9 @@ static void on_message(struct guest *g, const struct msg *m)
         e.kind = RDZV_EXIT;
         e.text = account_why(d->account);
         break;
+    case MSG_ENOUGH:
+        e.kind = RDZV_ENOUGH;
+        break;
     case MSG_DONE:
         e.kind = RDZV_DONE;
         e.unfit = m->unfit;

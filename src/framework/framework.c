@@ -10,6 +10,7 @@ const struct framework_ops *const framework_table[] = {
     &framework_torch,
     &framework_deepspeed,
     &framework_slurm,
+    &framework_tensorflow,
     &framework_jax, /* after Slurm: it looks at what is there by then */
     NULL,
 };
@@ -30,6 +31,7 @@ static const struct {
     int bit;
 } asked_for[] = {
     {"jax", FRAMEWORK_JAX},
+    {"tensorflow", FRAMEWORK_TF},
 };
 
 int framework_parse(const char *names, struct dd_err *err)
@@ -45,7 +47,7 @@ int framework_parse(const char *names, struct dd_err *err)
                 bit = asked_for[k].bit;
         if (bit == 0)
             return dd_err_set(err, -EINVAL,
-                              "'%s' is no framework that has to be asked for; write jax (PyTorch and DeepSpeed need nothing)",
+                              "'%s' is no framework that has to be asked for; write jax or tensorflow (PyTorch and DeepSpeed need nothing)",
                               list.v[i]);
         bits |= bit;
     }

@@ -15,10 +15,12 @@
 
 enum slurm_env { SLURM_ENV_REWRITE, SLURM_ENV_KEEP, SLURM_ENV_STRIP };
 
-enum { FRAMEWORK_JAX = 1 }; /* what has to be asked for */
+enum { FRAMEWORK_JAX = 1, FRAMEWORK_TF = 2 }; /* what has to be asked for */
 
 /* "jax,tensorflow" as bits, or -EINVAL with a sentence. */
 int framework_parse(const char *names, struct dd_err *err);
+
+struct tf_roles;
 
 struct framework_input {
     const struct plan *plan;
@@ -33,6 +35,8 @@ struct framework_input {
     int gpus;                      /* that the job uses on this node */
     bool one_gpu;                  /* each worker sees one GPU */
     bool jax;                      /* say what JAX looks for also where Slurm is not */
+    bool tf;                       /* TF_CONFIG; needs plan->endpoints */
+    const struct tf_roles *tf_roles; /* NULL: all are workers */
     bool nested;                   /* found out: another ddrun is around this one */
     enum slurm_env slurm_env;
 };
@@ -46,7 +50,7 @@ struct framework_ops {
 extern const struct framework_ops *const framework_table[]; /* NULL-ended */
 
 /* Appends the whole environment of one worker to the empty *out: agent_env (borrowed) and what every
- * contract of the table adds or removes. */
+ * contract of the table adds or removes. -ENOTSUP: what the user wants cannot be, however often it is tried. */
 int framework_env(struct dd_strv *out, char *const *agent_env, const struct framework_input *in,
                   struct dd_err *err);
 

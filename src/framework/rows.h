@@ -9,8 +9,12 @@ extern const struct framework_ops framework_torch;
 extern const struct framework_ops framework_deepspeed;
 extern const struct framework_ops framework_slurm;
 extern const struct framework_ops framework_jax;
+extern const struct framework_ops framework_tensorflow;
 
 /* Sets NAME only where the environment does not have it. 0 or -ENOMEM. */
 int framework_default(struct dd_strv *env, const char *name, const char *value);
+
+/* CUDA_VISIBLE_DEVICES becomes the n-th of the GPUs that are visible; a list that is too short leaves none. */
+int framework_one_gpu(struct dd_strv *env, int n);
 
 #endif

@@ -65,13 +65,12 @@ static int interfaces(struct dd_strv *env, const struct framework_input *in)
     return rc;
 }
 
-/* The worker's own among the GPUs that are visible; a list that is too short leaves it none. */
-static int one_gpu(struct dd_strv *env, int local_rank)
+int framework_one_gpu(struct dd_strv *env, int n)
 {
     const char *p = dd_env_get(env->v, "CUDA_VISIBLE_DEVICES");
     if (p == NULL)
-        return dd_env_setf(env, "CUDA_VISIBLE_DEVICES", "%d", local_rank);
-    for (int i = 0; i < local_rank && *p != '\0'; i++)
+        return dd_env_setf(env, "CUDA_VISIBLE_DEVICES", "%d", n);
+    for (int i = 0; i < n && *p != '\0'; i++)
         p += strcspn(p, ",") + (p[strcspn(p, ",")] == ',');
     DD_AUTO(free) char *mine = strndup(p, strcspn(p, ","));
     return mine == NULL ? -ENOMEM : dd_env_set(env, "CUDA_VISIBLE_DEVICES", mine);
@@ -97,7 +96,7 @@ static int torch_env(struct dd_strv *env, const struct framework_input *in, stru
         rc = dd_env_set(env, "TORCHELASTIC_SIGNALS_TO_HANDLE",
                         in->signals_to_handle != NULL ? in->signals_to_handle : default_signals);
     if (rc == 0 && in->virtual_local_rank)
-        rc = one_gpu(env, in->local_rank);
+        rc = framework_one_gpu(env, in->local_rank);
     if (rc == 0)
         rc = framework_default(env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     if (rc == 0)

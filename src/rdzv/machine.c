@@ -141,7 +141,7 @@ static int speaker(const struct rdzv *m)
 /* Keeps the first cause: exit code and sentence. */
 __attribute__((format(printf, 3, 4))) static void fail(struct rdzv *m, int code, const char *fmt, ...)
 {
-    if (m->failed)
+    if (m->failed || m->enough)
         return;
     m->failed = true;
     m->code = code;
@@ -239,11 +239,11 @@ static int start_round(struct rdzv *m)
         return rc;
     m->begun = true;
     m->state = RDZV_RUNNING;
-    m->failed = m->lost_part = m->regroup = m->committed = false;
+    m->failed = m->lost_part = m->regroup = m->committed = m->enough = false;
     m->running = 0;
     for (int k = 0; k < m->norder; k++) {
         struct member *p = &m->members[m->order[k]];
-        p->done = p->started = false;
+        p->done = p->started = p->enough = false;
         p->votes = true;
         m->running++;
         if (act(m, RDZV_SEND_PLAN, m->order[k]) == NULL)
@@ -617,6 +617,20 @@ static int on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return rc;
 }
 
+/* Parameter servers and their like never end: the job is over with those that matter. */
+static int on_enough(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    if (e->round != m->round || !m->members[e->id].part)
+        return 0;
+    m->members[e->id].enough = true;
+    for (int k = 0; k < m->norder; k++)
+        if (m->order[k] < 0 || !m->members[m->order[k]].enough)
+            return 0;
+    m->enough = m->end = true;
+    return send_stop(m, SIGTERM);
+}
+
 static int on_done(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     if (e->round != m->round)
@@ -706,6 +720,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
         {
             [RDZV_JOIN] = on_join,
             [RDZV_STARTED] = ignore,
+            [RDZV_ENOUGH] = ignore,
             [RDZV_EXIT] = ignore,
             [RDZV_DONE] = ignore,
             [RDZV_LOST] = on_lost_early,
@@ -716,6 +731,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
         {
             [RDZV_JOIN] = on_late_join,
             [RDZV_STARTED] = on_started,
+            [RDZV_ENOUGH] = on_enough,
             [RDZV_EXIT] = on_exit_,
             [RDZV_DONE] = on_done,
             [RDZV_LOST] = on_lost,
@@ -726,6 +742,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
         {
             [RDZV_JOIN] = on_late_join,
             [RDZV_STARTED] = on_started,
+            [RDZV_ENOUGH] = ignore,
             [RDZV_EXIT] = on_exit_,
             [RDZV_DONE] = on_done,
             [RDZV_LOST] = on_lost,
@@ -736,6 +753,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
         {
             [RDZV_JOIN] = on_join_after,
             [RDZV_STARTED] = ignore,
+            [RDZV_ENOUGH] = ignore,
             [RDZV_EXIT] = ignore,
             [RDZV_DONE] = ignore,
             [RDZV_LOST] = on_lost_late,

@@ -23,6 +23,7 @@ enum rdzv_event_kind {
     RDZV_JOIN,         /* an agent asks to take part */
     RDZV_STARTED,      /* a member has taken the plan of this round */
     RDZV_EXIT,         /* a worker failed */
+    RDZV_ENOUGH,       /* a member's workers that matter have succeeded: of all members, it ends the job */
     RDZV_DONE,         /* a member's workers of this round are all gone */
     RDZV_LOST,         /* a member's connection is gone */
     RDZV_STOP_REQUEST, /* somebody wants the job to end */
@@ -33,7 +34,7 @@ enum rdzv_event_kind {
 struct rdzv_event {
     enum rdzv_event_kind kind;
     int id;           /* member; not of TIME; -1 in STOP_REQUEST: the daemon itself */
-    int round;        /* STARTED, EXIT, DONE: those of another round are stale and ignored */
+    int round;        /* STARTED, EXIT, ENOUGH, DONE: those of another round are stale and ignored */
     int index;        /* JOIN: position in the host list, or -1 */
     int nnodes;       /* JOIN: the most nodes that agent expects */
     int min_nodes;    /* JOIN: and the fewest */

@@ -8,6 +8,7 @@ struct member {
     bool here;    /* joined and not lost */
     bool part;    /* of the current round */
     bool started; /* its workers of the current round */
+    bool enough;  /* its workers that matter have succeeded */
     bool done;    /* its workers of the current round are gone, or were never started */
     bool votes;      /* it remembers the round that a majority is needed of: one that was started anew does not */
     bool ended_well; /* its workers of an older daemon's last round */
@@ -33,6 +34,7 @@ struct rdzv {
     bool failed;        /* this round has seen a failure */
     bool end;           /* no further round, whatever the budget says */
     bool lost_part;     /* this round has lost a node */
+    bool enough;        /* so of all members: the rest is ended, and nothing counts as a failure any more */
     bool regroup;       /* this round is stopped for a larger one */
     int told;           /* agents that have been sent FINISH */
     int code;

@@ -22,7 +22,8 @@ struct field {
 
 static const struct field fields[] = {
     {"round", INT, OF(round), 0, INT32_MAX,
-     BIT(MSG_PLAN) | BIT(MSG_STARTED) | BIT(MSG_COMMIT) | BIT(MSG_EXIT) | BIT(MSG_DONE) | BIT(MSG_STOP)},
+     BIT(MSG_PLAN) | BIT(MSG_STARTED) | BIT(MSG_COMMIT) | BIT(MSG_EXIT) | BIT(MSG_ENOUGH) | BIT(MSG_DONE) |
+         BIT(MSG_STOP)},
     {"index", INT, OF(index), -1, PLAN_MAX_NODES - 1, BIT(MSG_JOIN)},
     {"nnodes", INT, OF(nnodes), 1, PLAN_MAX_NODES, BIT(MSG_JOIN)},
     {"min_nodes", INT, OF(min_nodes), 0, PLAN_MAX_NODES, BIT(MSG_JOIN)},
@@ -83,6 +84,7 @@ static const char *const type_names[MSG_TYPE_MAX] = {
     [MSG_COMMIT] = "commit",
     [MSG_LOOK] = "look",
     [MSG_EXIT] = "exit",
+    [MSG_ENOUGH] = "enough",
     [MSG_DONE] = "done",
     [MSG_STOP_REQUEST] = "stop-request",
     [MSG_STOP] = "stop",

@@ -23,6 +23,7 @@ enum msg_type {
     MSG_COMMIT,       /* daemon: so do those of all nodes of this round */
     MSG_LOOK,         /* daemon, to its own node: not enough nodes are here; another daemon may go on */
     MSG_EXIT,         /* agent: a worker ended with a failure */
+    MSG_ENOUGH,       /* agent: those of my workers whose success the job waits for have succeeded */
     MSG_DONE,         /* agent: all workers of the round are gone */
     MSG_STOP_REQUEST, /* agent: somebody wants the job to end */
     MSG_STOP,         /* daemon: stop your workers, then say DONE */

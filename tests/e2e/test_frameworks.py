@@ -1,6 +1,7 @@
 """Frameworks other than PyTorch: what their workers are told, and the real ones where they are installed.
 
 DDRUN_JAX_PYTHON  a Python with jax (0.10.2 was tried); by default the tests' own
+DDRUN_TF_PYTHON   the same with tensorflow-cpu (2.21.0 was tried)
 """
 
 import json
@@ -13,6 +14,7 @@ import pytest
 from support import DDRUN, PYTHON, Job, clean_env
 
 JAX_PYTHON = os.environ.get("DDRUN_JAX_PYTHON", PYTHON)
+TF_PYTHON = os.environ.get("DDRUN_TF_PYTHON", PYTHON)
 SIMULATED = ["--simulate-nodes=2", "--nproc-per-node=2"]
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
@@ -108,4 +110,112 @@ def test_real_jax_initializes_without_arguments(tmp_path, dies):
         assert job.wait() == 0, job.err
         assert sorted(line for line in job.out.splitlines() if line.startswith("sum=")) == [
             f"sum=10 of 4 at {r}={r}" for r in range(4)]
+        job.assert_nothing_left()
+
+
+def tf_configs(job):
+    return [json.loads(e["TF_CONFIG"]) for e in environments(job)]
+
+
+def test_tf_config_gives_every_worker_a_port_of_its_own(tmp_path):
+    with Job(*SIMULATED, "--tf", script(tmp_path, PRINT_ENV), env=ours()) as job:
+        assert job.wait() == 0, job.err
+        configs = tf_configs(job)
+        assert [c["task"] for c in configs] == [{"type": "worker", "index": i} for i in range(4)]
+        assert all(c["cluster"] == configs[0]["cluster"] for c in configs)
+        addresses = configs[0]["cluster"]["worker"]
+        assert len({a.rsplit(":", 1)[1] for a in addresses}) == 4, "simulated nodes share one machine's ports"
+        job.assert_nothing_left()
+
+
+TF_SERVERS = PRINT_ENV + """
+    import socket, sys, time
+    config = json.loads(os.environ["TF_CONFIG"])
+    kind, index = config["task"]["type"], config["task"]["index"]
+    if kind != "evaluator":
+        host, port = config["cluster"][kind][index].rsplit(":", 1)
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
+        s.bind(("", int(port)))
+        s.listen()
+    if kind in sys.argv[1].split(","):
+        while True:
+            time.sleep(60)
+    if kind == "worker":
+        s.accept()
+    if kind == "chief":
+        for address in sum(config["cluster"].values(), []):
+            host, port = address.rsplit(":", 1)
+            while True:
+                try:
+                    socket.create_connection((host, int(port))).close()
+                    break
+                except ConnectionRefusedError:
+                    time.sleep(0.02)
+        sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("roles, forever, code", [
+    ("chief:1,ps:1,worker:*", "ps,worker", 0),
+    ("chief:1,worker:*,evaluator:1", "evaluator", 0),
+    ("chief:1,ps:1,worker:*", "ps,worker", 3),
+])
+def test_servers_end_when_the_chief_has_succeeded(tmp_path, roles, forever, code):
+    with Job(*SIMULATED, "--tf", f"--roles={roles}", script(tmp_path, TF_SERVERS), forever, str(code), env=ours()) as job:
+        assert job.wait() == code, job.err
+        configs = tf_configs(job)
+        assert "evaluator" not in configs[0]["cluster"]
+        assert len(configs) == 4 and [c["task"] for c in configs][0] == {"type": "chief", "index": 0}
+        assert ("code 3" in job.err) == (code == 3), job.err
+        job.assert_nothing_left()
+
+
+def test_tf_ports_are_new_after_a_restart(tmp_path):
+    worker = script(tmp_path, PRINT_ENV + """
+    raise SystemExit(os.environ["DDRUN_ROUND"] == "0" and os.environ["RANK"] == "3")
+    """)
+    with Job(*SIMULATED, "--tf", "--max-restarts=1", worker, env=ours()) as job:
+        assert job.wait() == 0, job.err
+        rounds = {}
+        for e in environments(job):
+            rounds.setdefault(e["DDRUN_ROUND"], set()).update(json.loads(e["TF_CONFIG"])["cluster"]["worker"])
+        assert rounds["1"] and not rounds["0"] & rounds["1"]
+
+
+@pytest.mark.parametrize("args, says", [
+    (["--tf", "--roles=chief:1,worker:2", "--nproc-per-node=2"], "--roles names 3 tasks, but this job has 2 workers"),
+    (["--tf", "--roles=boss:1"], "'boss:1' does not say the tasks"),
+    (["--roles=worker:*"], "write --tf as well"),
+])
+def test_roles_that_cannot_be_are_refused(tmp_path, args, says):
+    with Job(*args, script(tmp_path, PRINT_ENV), env=ours()) as job:
+        assert job.wait() == 2, job.err
+        assert job.err.count(says) == 1 and job.out == "", job.err
+
+
+TF_MWMS = """
+    import os
+    os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="")
+    import tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    rank = int(os.environ["RANK"])
+
+    @tf.function
+    def step():
+        def mine():
+            return tf.distribute.get_replica_context().all_reduce("sum", tf.constant(float(rank + 1)))
+        return strategy.run(mine)
+
+    total = float(strategy.experimental_local_results(step())[0])
+    print(f"sum={total:.0f} of {strategy.num_replicas_in_sync}\\n", end="", flush=True)
+"""
+
+
+@pytest.mark.skipif(not can_import(TF_PYTHON, "tensorflow"), reason=f"no tensorflow for {TF_PYTHON} (DDRUN_TF_PYTHON)")
+def test_real_multi_worker_mirrored_strategy(tmp_path):
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--tf", script(tmp_path, TF_MWMS),
+             env=ours(PYTHON_EXEC=TF_PYTHON, KERAS_HOME=str(tmp_path))) as job:
+        assert job.wait() == 0, job.err
+        assert [line for line in job.out.splitlines() if line.startswith("sum=")] == ["sum=3 of 2"] * 2
         job.assert_nothing_left()

@@ -1,10 +1,12 @@
 /* framework: the environment of one worker. */
 #include "framework/framework.h"
+#include "framework/tf_roles.h"
 
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -212,6 +214,114 @@ static void jax_keeps_the_users_own_but_not_an_outer_ddruns(void **state)
     expect(&chosen, (const struct row[]){{"JAX_COORDINATOR_ADDRESS", "10.0.0.1:1234"}, {NULL, NULL}});
 }
 
+static struct framework_input tf_input(struct plan *p, struct tf_roles *roles, const char *text)
+{
+    static char names[][16] = {"a:1", "a:2", "b:1", "b:2", "[fd00::3]:3", "c:1", "c:2"};
+    static char *hosts[] = {names[0], names[1], names[2], names[3], names[4], names[5], names[6], NULL};
+    struct framework_input in = input;
+    *p = plan;
+    p->endpoints = (struct dd_strv){.v = hosts, .n = 7};
+    in.plan = p;
+    in.tf = true;
+    if (text != NULL) {
+        assert_int_equal(tf_roles_parse(roles, text, NULL), 0);
+        in.tf_roles = roles;
+    }
+    return in;
+}
+
+static void tf_config_names_every_worker(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"TF_CONFIG=stale"}, NULL};
+    struct plan p;
+    struct framework_input in = tf_input(&p, NULL, NULL);
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){
+                     {"TF_CONFIG", "{\"cluster\": {\"worker\": [\"a:1\", \"a:2\", \"b:1\", \"b:2\", \"[fd00::3]:3\", \"c:1\", "
+                                   "\"c:2\"]}, \"task\": {\"type\": \"worker\", \"index\": 3}}"},
+                     {"CUDA_VISIBLE_DEVICES", NULL}, {NULL, NULL}});
+    in.tf = false;
+    DD_AUTO(strv) struct dd_strv without = {0};
+    assert_int_equal(framework_env(&without, agent, &in, NULL), 0);
+    expect(&without, (const struct row[]){{"TF_CONFIG", "stale"}, {NULL, NULL}});
+}
+
+static void tf_config_gives_out_roles_and_leaves_the_evaluator_out(void **state)
+{
+    (void)state;
+    static const struct {
+        int local_rank;
+        const char *task, *gpu;
+    } rows[] = {
+        {0, "\"ps\", \"index\": 1}}", ""}, {1, "\"evaluator\", \"index\": 0}}", ""}, {2, "\"worker\", \"index\": 0}}", NULL}};
+    char *agent[] = {(char[]){"CUDA_VISIBLE_DEVICES=4,6"}, NULL};
+    struct plan p;
+    struct tf_roles roles;
+    struct framework_input in = tf_input(&p, &roles, "chief:1,ps:2,evaluator:1,worker:*");
+    in.gpus = 2;
+    for (size_t i = 0; i < 3; i++) {
+        in.local_rank = rows[i].local_rank;
+        DD_AUTO(strv) struct dd_strv env = {0};
+        assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+        const char *config = dd_env_get(env.v, "TF_CONFIG");
+        assert_non_null(strstr(config, "{\"chief\": [\"a:1\"], \"ps\": [\"a:2\", \"b:1\"], \"worker\": [\"[fd00::3]:3\", \"c:1\", \"c:2\"]}"));
+        if (strstr(config, rows[i].task) == NULL)
+            fail_msg("%s", config);
+        expect(&env, (const struct row[]){{"CUDA_VISIBLE_DEVICES", rows[i].gpu != NULL ? rows[i].gpu : "4,6"}, {NULL, NULL}});
+    }
+}
+
+static void tf_workers_of_a_node_have_a_gpu_each(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"CUDA_VISIBLE_DEVICES=4,6,GPU-7"}, NULL};
+    struct plan p;
+    struct tf_roles roles;
+    struct framework_input in = tf_input(&p, &roles, "worker:*,ps:3");
+    in.gpus = 3;
+    in.local_rank = 1;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"CUDA_VISIBLE_DEVICES", "6"}, {NULL, NULL}});
+}
+
+static void tf_refuses_what_cannot_be(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "worker", "worker:0", "chief:2", "chief:*", "worker:*,ps:*", "worker:1,worker:2",
+                                      "ps:2", "boss:1", "worker:x", "evaluator:1"};
+    struct tf_roles roles;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        if (tf_roles_parse(&roles, bad[i], NULL) == 0)
+            fail_msg("'%s' was taken", bad[i]);
+    char *agent[] = {NULL};
+    struct dd_err err = {0};
+    struct plan p;
+    struct framework_input in = tf_input(&p, &roles, "chief:1,worker:5");
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, &err), -ENOTSUP);
+    assert_string_equal(err.text, "--roles names 6 tasks, but this job has 7 workers");
+    static char many[20000][32];
+    static char *list[20001];
+    for (int i = 0; i < 20000; i++) {
+        (void)snprintf(many[i], sizeof(many[i]), "10.0.0.1:%d", 10000 + i);
+        list[i] = many[i];
+    }
+    int one[] = {20000};
+    p = plan;
+    p.sizes = one;
+    p.nnodes = 1;
+    p.node_rank = p.first_rank = 0;
+    p.local_size = p.world_size = 20000;
+    p.endpoints = (struct dd_strv){.v = list, .n = 20000};
+    in.tf_roles = NULL;
+    DD_AUTO(strv) struct dd_strv too_long = {0};
+    assert_int_equal(framework_env(&too_long, agent, &in, &err), -ENOTSUP);
+    assert_non_null(strstr(err.text, "longer than the 131072 bytes"));
+}
+
 static void frameworks_are_named(void **state)
 {
     (void)state;
@@ -232,6 +342,10 @@ int main(void)
         cmocka_unit_test(jax_gets_a_coordinator_and_its_devices),
         cmocka_unit_test(jax_takes_ranks_from_slurms_five_where_they_are_asked_for),
         cmocka_unit_test(jax_keeps_the_users_own_but_not_an_outer_ddruns),
+        cmocka_unit_test(tf_config_names_every_worker),
+        cmocka_unit_test(tf_config_gives_out_roles_and_leaves_the_evaluator_out),
+        cmocka_unit_test(tf_workers_of_a_node_have_a_gpu_each),
+        cmocka_unit_test(tf_refuses_what_cannot_be),
         cmocka_unit_test(frameworks_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

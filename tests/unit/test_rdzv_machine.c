@@ -607,6 +607,31 @@ static void machine_of_a_later_daemon_needs_a_majority_of_the_round_before(void 
     bed_free(&b);
 }
 
+static void machine_ends_well_when_those_that_matter_have_succeeded(void **state)
+{
+    (void)state;
+    struct bed b;
+    start_two(&b, 3);
+    assert_int_equal(event(&b, RDZV_ENOUGH, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(event(&b, RDZV_ENOUGH, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "stop0 stop1");
+    assert_int_equal(event(&b, RDZV_EXIT, 1, 2, 7, 0), 0); /* a server that missed its clients: too late to matter */
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish0! finish1");
+    assert_int_equal(rdzv_code(b.m), 0);
+    bed_free(&b);
+    start_two(&b, 0); /* a failure before that is one */
+    assert_int_equal(event(&b, RDZV_ENOUGH, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 1, 7, 0), 0);
+    assert_int_equal(event(&b, RDZV_ENOUGH, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(rdzv_code(b.m), 7);
+    bed_free(&b);
+}
+
 static void machine_leaves_an_unfit_node_out(void **state)
 {
     (void)state;
@@ -747,6 +772,7 @@ int main(void)
         cmocka_unit_test(machine_grows_when_it_is_told_to),
         cmocka_unit_test(machine_does_not_go_on_in_a_minority),
         cmocka_unit_test(machine_of_a_later_daemon_needs_a_majority_of_the_round_before),
+        cmocka_unit_test(machine_ends_well_when_those_that_matter_have_succeeded),
         cmocka_unit_test(machine_leaves_an_unfit_node_out),
         cmocka_unit_test(machine_does_not_wait_for_an_unfit_node),
         cmocka_unit_test(machine_counts_restarts_within_a_time),
