@@ -60,8 +60,13 @@ static json_t *pack_numbers(const struct daemon_config *c)
     json_t *o = json_object();
     for (size_t i = 0; i < NUMBERS; i++) {
         const char *at = (const char *)c + numbers[i].offset;
-        int64_t v = numbers[i].size == sizeof(int) ? *(const int *)at : *(const int64_t *)at;
-        (void)json_object_set_new(o, numbers[i].name, json_integer(v));
+        int small = 0;
+        int64_t v = 0;
+        if (numbers[i].size == sizeof(small))
+            memcpy(&small, at, sizeof(small));
+        else
+            memcpy(&v, at, sizeof(v));
+        (void)json_object_set_new(o, numbers[i].name, json_integer(v + small));
     }
     return o;
 }
@@ -74,10 +79,12 @@ static int unpack_numbers(struct daemon_config *c, const json_t *o, struct dd_er
         if (!json_is_integer(v) || json_integer_value(v) < numbers[i].min ||
             json_integer_value(v) > numbers[i].max)
             return dd_err_set(err, -EPROTO, "the configuration has no '%s' in its range", numbers[i].name);
-        if (numbers[i].size == sizeof(int))
-            *(int *)at = (int)json_integer_value(v);
+        const int64_t value = json_integer_value(v);
+        const int small = (int)value;
+        if (numbers[i].size == sizeof(small))
+            memcpy(at, &small, sizeof(small));
         else
-            *(int64_t *)at = json_integer_value(v);
+            memcpy(at, &value, sizeof(value));
     }
     return 0;
 }
