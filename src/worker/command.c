@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { OUT_MAX = 65536, CHUNK = 4096 };
+enum {
+    OUT_MAX = 65536,
+    CHUNK = 4096,
+    END_WAIT_MS = 1000,
+    GIVE_UP_MS = 2000, /* after SIGKILL: it waits in the kernel, for a dead GPU or file server */
+};
 
 struct command {
     pid_t pid; /* session too; 0: it has ended and is reaped */
@@ -49,13 +55,31 @@ static void on_out(evutil_socket_t fd, short what, void *arg)
         event_del(c->on_out);
 }
 
+/* It has ended, or will not. */
+static void finish(struct command *c, int code)
+{
+    c->pid = 0;
+    (void)read_out(c);
+    event_del(c->on_end);
+    event_del(c->on_out);
+    event_del(c->on_limit);
+    const char *text = dd_buf_str(&c->out);
+    c->done(c->arg, code, text == NULL ? "" : text);
+}
+
 static void on_limit(evutil_socket_t fd, short what, void *arg)
 {
+    static const struct timeval more = {.tv_sec = GIVE_UP_MS / 1000};
     (void)fd;
     (void)what;
     struct command *c = arg;
+    if (c->late) {
+        finish(c, COMMAND_TOO_LATE); /* whoever waits for it must not wait for ever */
+        return;
+    }
     c->late = true;
     (void)kill(-c->pid, SIGKILL); /* its end comes through the pidfd */
+    event_add(c->on_limit, &more);
 }
 
 static void on_end(evutil_socket_t fd, short what, void *arg)
@@ -64,17 +88,13 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct command *c = arg;
     int status = 0;
-    if (waitpid(c->pid, &status, WNOHANG) != c->pid)
+    if (waitpid(c->pid, &status, WNOHANG) != c->pid) {
+        event_del(c->on_end); /* dead, but a debugger holds it: the limit stands */
         return;
+    }
     (void)kill(-c->pid, SIGKILL); /* what it has left behind */
-    c->pid = 0;
-    (void)read_out(c);
-    event_del(c->on_end);
-    event_del(c->on_out);
-    event_del(c->on_limit);
     int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    const char *text = dd_buf_str(&c->out);
-    c->done(c->arg, c->late ? COMMAND_TOO_LATE : code, text == NULL ? "" : text);
+    finish(c, c->late ? COMMAND_TOO_LATE : code);
 }
 
 static int start(struct command *c, const struct command_spec *spec, const char *path,
@@ -138,15 +158,23 @@ pid_t command_pid(const struct command *c)
     return c->pid;
 }
 
+/* Killed, and waited for, but not for ever. */
+static void end_now(const struct command *c)
+{
+    struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+    (void)kill(-c->pid, SIGKILL);
+    (void)kill(c->pid, SIGKILL); /* before it has its session */
+    if (c->pidfd >= 0)
+        (void)poll(&p, 1, END_WAIT_MS);
+    (void)waitpid(c->pid, NULL, c->pidfd >= 0 ? WNOHANG : 0);
+}
+
 void command_free(struct command *c)
 {
     if (c == NULL)
         return;
-    if (c->pid > 0) {
-        (void)kill(-c->pid, SIGKILL);
-        (void)kill(c->pid, SIGKILL); /* before it has its session */
-        (void)waitpid(c->pid, NULL, 0);
-    }
+    if (c->pid > 0)
+        end_now(c);
     struct event *events[] = {c->on_end, c->on_out, c->on_limit};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
