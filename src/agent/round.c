@@ -1,11 +1,11 @@
 /* One round on this node: from the plan to running workers, from their ends to messages. */
 #include "agent/inner.h"
+#include "agent/spec.h"
 
 #include "base/io.h"
 #include "net/addr.h"
 #include "node/cpu.h"
 #include "rdzv/ports.h"
-#include "worker/program.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -140,27 +140,14 @@ static int share_cpus(struct agent *a, struct launch *l, struct dd_err *err)
 static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
                      const struct ifaces *ifs, struct dd_err *err)
 {
-    const struct framework_input in = {
-        .plan = &a->plan,
-        .local_rank = local_rank,
-        .run_id = a->cfg->alloc->run_id,
-        .role = a->cfg->role,
-        .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
-        .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
-        .error_file = error_files_path(a->errors, local_rank),
-        .signals_to_handle = a->cfg->signals_to_handle,
-        .virtual_local_rank = a->cfg->virtual_local_rank,
-        .gpus = a->cfg->health.gpus,
-        .one_gpu = a->cfg->virtual_local_rank || (a->cfg->tf && a->plan.local_size > 1),
-        .jax = a->cfg->jax,
-        .tf = a->cfg->tf,
-        .tf_roles = a->cfg->tf_roles,
-        .slurm_env = a->cfg->slurm_env,
-    };
+    const struct spec_input in = {.cfg = a->cfg,
+                                  .plan = &a->plan,
+                                  .local_rank = local_rank,
+                                  .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
+                                  .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
+                                  .error_file = error_files_path(a->errors, local_rank)};
     spec->rank = a->plan.first_rank + local_rank;
-    if (program_for_rank(&spec->argv, a->cfg->program->v, local_rank) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    int rc = framework_env(&spec->env, a->cfg->env, &in, err);
+    int rc = spec_make(&spec->argv, &spec->env, &in, err);
     if (rc == 0 && hang_env(a, local_rank, &spec->env) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc;

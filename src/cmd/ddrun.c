@@ -11,6 +11,7 @@
 #include "node/cpu.h"
 #include "node/gpu.h"
 #include "worker/program.h"
+#include "worker/rules.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -120,6 +121,16 @@ static int check_options(const struct ddrun_options *o, struct dd_err *err)
                       "%s runs %d node%s on this machine, which contradicts %s; leave one of them out",
                       o->standalone ? "--standalone" : "--simulate-nodes", here,
                       here == 1 ? "" : "s", other);
+}
+
+static int check_rules(const struct ddrun_options *o, struct dd_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < o->env.n && rc == 0; i++)
+        rc = rule_check_env(o->env.v[i], err);
+    for (size_t i = 0; i < o->wrap.n && rc == 0; i++)
+        rc = rule_check(o->wrap.v[i], "--wrap", "'0:gdb -batch -ex run -ex bt --args'", err);
+    return rc;
 }
 
 /* Which job, which nodes, which of them am I. */
@@ -346,6 +357,8 @@ static void fill_agent(struct run *r)
         .signals_to_handle = o->signals.text,
         .ending_signals = &o->signals.set,
         .virtual_local_rank = o->virtual_local_rank,
+        .env_rules = o->env.v,
+        .wrap_rules = o->wrap.v,
         .jax = (o->frameworks & FRAMEWORK_JAX) != 0,
         .tf = is_tf(o),
         .tf_roles = o->tf_roles.n > 0 ? &o->tf_roles : NULL,
@@ -477,6 +490,8 @@ int main(int argc, char **argv)
         torchrun_tell(&o, &r.log);
     struct dd_err err = {0};
     int rc = check_options(&o, &err);
+    if (rc == 0)
+        rc = check_rules(&o, &err);
     if (rc == 0 && o.tf_roles.n > 0 && !is_tf(&o))
         rc = dd_err_set(&err, -EINVAL, "--roles is for TensorFlow; write --tf as well");
     if (res.script >= argc)

@@ -1,7 +1,7 @@
 """Frameworks other than PyTorch: what their workers are told, and the real ones where they are installed.
 
-DDRUN_JAX_PYTHON  a Python with jax (0.10.2 was tried); by default the tests' own
-DDRUN_TF_PYTHON   the same with tensorflow-cpu (2.21.0 was tried)
+JAX_PYTHON  a Python with jax (0.10.2 was tried); by default the tests' own
+TF_PYTHON   the same with tensorflow-cpu (2.21.0 was tried)
 """
 
 import json
@@ -13,8 +13,8 @@ import pytest
 
 from support import DDRUN, PYTHON, Job, clean_env
 
-JAX_PYTHON = os.environ.get("DDRUN_JAX_PYTHON", PYTHON)
-TF_PYTHON = os.environ.get("DDRUN_TF_PYTHON", PYTHON)
+JAX_PYTHON = os.environ.get("JAX_PYTHON", PYTHON)
+TF_PYTHON = os.environ.get("TF_PYTHON", PYTHON)
 SIMULATED = ["--simulate-nodes=2", "--nproc-per-node=2"]
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
@@ -101,7 +101,7 @@ JAX_PSUM = """
 """
 
 
-@pytest.mark.skipif(not can_import(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (DDRUN_JAX_PYTHON)")
+@pytest.mark.skipif(not can_import(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
 @pytest.mark.parametrize("dies", ["nobody", "0", "3"])
 def test_real_jax_initializes_without_arguments(tmp_path, dies):
     options = ["--max-restarts=1", "--shutdown-timeout=5s"] if dies != "nobody" else []
@@ -212,10 +212,36 @@ TF_MWMS = """
 """
 
 
-@pytest.mark.skipif(not can_import(TF_PYTHON, "tensorflow"), reason=f"no tensorflow for {TF_PYTHON} (DDRUN_TF_PYTHON)")
+@pytest.mark.skipif(not can_import(TF_PYTHON, "tensorflow"), reason=f"no tensorflow for {TF_PYTHON} (TF_PYTHON)")
 def test_real_multi_worker_mirrored_strategy(tmp_path):
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--tf", script(tmp_path, TF_MWMS),
              env=ours(PYTHON_EXEC=TF_PYTHON, KERAS_HOME=str(tmp_path))) as job:
         assert job.wait() == 0, job.err
         assert [line for line in job.out.splitlines() if line.startswith("sum=")] == ["sum=3 of 2"] * 2
         job.assert_nothing_left()
+
+
+def test_variables_and_commands_for_some_ranks(tmp_path):
+    worker = script(tmp_path, PRINT_ENV)
+    with Job(*SIMULATED, "--env=all:WHO=everybody", "--env", "0,2-3:WHO=some", "--env=1:RANK_IS=$RANK", "--env=3:LOCAL_RANK=77",
+             "--wrap", "1-2:env WRAPPED=rank$RANK 'TEXT=a b'", "--wrap=2:env INNER=yes", worker, env=ours()) as job:
+        assert job.wait() == 0, job.err
+        found = [(e["WHO"], e.get("WRAPPED"), e.get("TEXT"), e.get("INNER")) for e in environments(job)]
+        assert found == [("some", None, None, None), ("everybody", "rank1", "a b", None), ("some", "rank2", "a b", "yes"),
+                         ("some", None, None, None)]
+        assert [e["LOCAL_RANK"] for e in environments(job)] == ["0", "1", "0", "77"]
+        job.assert_nothing_left()
+
+
+def test_a_wrapped_worker_ends_like_any_other(tmp_path):
+    with Job("--nproc-per-node=2", "--wrap=1:no-such-debugger", "--no-python", "sleep", "1000", env=ours()) as job:
+        assert job.wait() == 127, job.err
+        assert "no-such-debugger" in job.err
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("option", ["--env=A=b", "--env=x:A=b", "--env=0:A", "--wrap=gdb", "--wrap=3-1:gdb"])
+def test_rules_that_are_none_are_refused(option):
+    with Job(option, "true", env=ours()) as job:
+        assert job.wait() == 2
+        assert option in job.err and job.err.count("\n") == 1, job.err

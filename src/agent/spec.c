@@ -1,0 +1,37 @@
+/* What a worker is started with: arguments and environment. */
+#include "agent/spec.h"
+
+#include "worker/program.h"
+#include "worker/rules.h"
+
+#include <errno.h>
+
+int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input *s, struct dd_err *err)
+{
+    const struct agent_cfg *cfg = s->cfg;
+    const int rank = s->plan->first_rank + s->local_rank;
+    const struct framework_input in = {
+        .plan = s->plan,
+        .local_rank = s->local_rank,
+        .run_id = cfg->alloc->run_id,
+        .role = cfg->role,
+        .iface = s->iface,
+        .nccl_iface = s->nccl_iface,
+        .error_file = s->error_file,
+        .signals_to_handle = cfg->signals_to_handle,
+        .virtual_local_rank = cfg->virtual_local_rank,
+        .gpus = cfg->health.gpus,
+        .one_gpu = cfg->virtual_local_rank || (cfg->tf && s->plan->local_size > 1),
+        .jax = cfg->jax,
+        .tf = cfg->tf,
+        .tf_roles = cfg->tf_roles,
+        .slurm_env = cfg->slurm_env,
+    };
+    int rc = framework_env(env, cfg->env, &in, err);
+    if (rc < 0)
+        return rc;
+    if (rules_env(env, cfg->env_rules, rank) < 0 || program_for_rank(argv, cfg->program->v, s->local_rank) < 0 ||
+        rules_wrap(argv, cfg->wrap_rules, rank) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    return 0;
+}

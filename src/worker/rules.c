@@ -1,0 +1,109 @@
+#include "worker/rules.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+enum { MAX_DIGITS = 9, COMMAND_MAX = 1 << 16 };
+
+/* The number at *s, which then stands behind it; -1: there is none. */
+static int take_number(const char **s)
+{
+    int n = 0;
+    int digits = 0;
+    for (; isdigit((unsigned char)**s) && digits < MAX_DIGITS; digits++)
+        n = n * 10 + *(*s)++ - '0';
+    return digits > 0 && !isdigit((unsigned char)**s) ? n : -1;
+}
+
+/* Walks over RANKS. -EINVAL, 0: rank is not among them, 1: it is. *ret: the value. */
+static int match(const char *s, int rank, const char **ret)
+{
+    int found = 0;
+    if (strncmp(s, "all:", 4) == 0) {
+        *ret = s + 4;
+        return 1;
+    }
+    do {
+        int first = take_number(&s);
+        int last = first;
+        if (first >= 0 && *s == '-') {
+            s++;
+            last = take_number(&s);
+        }
+        if (first < 0 || last < first || (*s != ',' && *s != ':'))
+            return -EINVAL;
+        found |= rank >= first && rank <= last;
+    } while (*s++ == ',');
+    *ret = s;
+    return found;
+}
+
+int rule_check(const char *text, const char *option, const char *example, struct dd_err *err)
+{
+    const char *value;
+    if (match(text, 0, &value) >= 0 && *value != '\0')
+        return 0;
+    return dd_err_set(err, -EINVAL, "%s=%s: write ranks, a colon and what is for them, as in %s=%s (or all: for all ranks)",
+                      option, text, option, example);
+}
+
+const char *rule_for(const char *rule, int rank)
+{
+    const char *value;
+    return match(rule, rank, &value) > 0 ? value : NULL;
+}
+
+int rule_check_env(const char *text, struct dd_err *err)
+{
+    const char *value;
+    int rc = rule_check(text, "--env", "0,3-5:NAME=VALUE", err);
+    if (rc < 0)
+        return rc;
+    (void)match(text, 0, &value);
+    size_t n = 0;
+    while (isalnum((unsigned char)value[n]) || value[n] == '_')
+        n++;
+    if (n > 0 && !isdigit((unsigned char)value[0]) && value[n] == '=')
+        return 0;
+    return dd_err_set(err, -EINVAL, "--env=%s: '%s' does not set a variable; write for example --env=0,3-5:NAME=VALUE",
+                      text, value);
+}
+
+int rules_env(struct dd_strv *env, char *const *rules, int rank)
+{
+    int rc = 0;
+    for (; rules != NULL && *rules != NULL && rc == 0; rules++) {
+        const char *value = rule_for(*rules, rank);
+        const char *text = value != NULL ? strchr(value, '=') : NULL;
+        DD_AUTO(free) char *name = text != NULL ? strndup(value, (size_t)(text - value)) : NULL;
+        if (text != NULL)
+            rc = name == NULL ? -ENOMEM : dd_env_set(env, name, text + 1);
+    }
+    return rc;
+}
+
+int rules_wrap(struct dd_strv *argv, char *const *rules, int rank)
+{
+    DD_AUTO(buf) struct dd_buf command = DD_BUF_INIT(COMMAND_MAX);
+    DD_AUTO(strv) struct dd_strv wrapped = {0};
+    int rc = 0;
+    for (; rules != NULL && *rules != NULL && rc == 0; rules++) {
+        const char *value = rule_for(*rules, rank);
+        if (value != NULL)
+            rc = dd_buf_printf(&command, "%s%s ", command.len == 0 ? "exec " : "", value);
+    }
+    if (rc < 0 || command.len == 0)
+        return rc < 0 ? -ENOMEM : 0;
+    if (dd_buf_puts(&command, "\"$@\"") < 0 || dd_strv_push(&wrapped, "/bin/sh") < 0 || dd_strv_push(&wrapped, "-c") < 0 ||
+        dd_strv_push(&wrapped, dd_buf_str(&command)) < 0 || dd_strv_push(&wrapped, "sh") < 0 ||
+        dd_strv_copy(&wrapped, argv->v) < 0)
+        return -ENOMEM;
+    struct dd_strv old = *argv;
+    *argv = wrapped;
+    wrapped = old;
+    return 0;
+}

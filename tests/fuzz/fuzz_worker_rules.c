@@ -1,0 +1,30 @@
+/* worker: any text as a rule for ranks, as a variable of some ranks and as roles; what is taken can be used. */
+#include "base/auto.h"
+#include "framework/tf_roles.h"
+#include "worker/rules.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
+    char *rules[] = {text, NULL};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    struct tf_roles roles;
+    if (text == NULL)
+        return 0;
+    if (rule_check_env(text, NULL) == 0 && rules_env(&env, rules, 0) == 0 && (env.n == 1) != (rule_for(text, 0) != NULL))
+        abort();
+    if (rule_check(text, "--wrap", "x", NULL) == 0 && rules_wrap(&argv, rules, 3) == 0 &&
+        (argv.n == 4) != (rule_for(text, 3) != NULL) && strlen(text) < 60000)
+        abort();
+    if (tf_roles_parse(&roles, text, NULL) == 0 && tf_roles_fit(&roles, 100, NULL) == 0 &&
+        tf_roles_task(&roles, 99).index >= 100)
+        abort();
+    return 0;
+}
