@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define GIVE_UP_NS (10 * DD_NS_PER_S) /* after SIGKILL */
+
 struct guardian {
     pid_t agent;
     int status; /* of the agent, once it is gone */
@@ -97,10 +99,14 @@ static void end_orphans(struct guardian *g, unsigned grace_ms)
     signal_children(g, SIGTERM);
     while (g->children_left && dd_now_ns() < deadline)
         wait_once(g, deadline);
-    while (g->children_left) {
+    deadline = dd_now_ns() + GIVE_UP_NS;
+    while (g->children_left && dd_now_ns() < deadline) {
         signal_children(g, SIGKILL);
         wait_once(g, dd_now_ns() + 20 * DD_NS_PER_MS);
     }
+    if (g->children_left)
+        dd_log(g->log, DD_LOG_WARN, "some processes of the job do not die of SIGKILL, they wait in the kernel (state D); "
+               "leaving without them");
 }
 
 static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)

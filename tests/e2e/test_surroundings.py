@@ -1,5 +1,6 @@
 """ddrun in surroundings that a caller may leave it: ignored signals, closed files, a terminal's own signals, a home directory."""
 
+import ctypes
 import os
 import pty
 import resource
@@ -11,7 +12,7 @@ import pytest
 
 from c10d import VALIDATE
 from conftest import DDRUND, Server
-from support import DDRUN, Job, clean_env, marked, program, run, until
+from support import DDRUN, Job, clean_env, comm, marked, program, run, until
 
 
 class On:
@@ -142,6 +143,22 @@ def test_a_reader_that_the_shell_started_before_it_became_ddrun_reads_to_the_end
         seen = shell.stdout.read()
     assert seen.endswith("end\n"), seen
     assert ("said" if "said" in program_ else "the agent was killed") in seen
+
+
+def test_a_process_that_sigkill_does_not_end_does_not_keep_ddrun():
+    """Held by a tracer, which is this test, it cannot be reaped: as one that waits in the kernel."""
+    seize = 0x4206
+    with Job("--nproc-per-node=1", "--shutdown-timeout=1s", "sleep", "1000") as job:
+        until(lambda: [p for p in job.workers() if comm(p) == "sleep"], say="the worker")
+        pid = job.workers()[0]
+        if ctypes.CDLL(None, use_errno=True).ptrace(seize, pid, None, None) != 0:
+            pytest.skip("this container forbids ptrace")
+        try:
+            os.kill(job.agents()[0], signal.SIGKILL)
+            assert job.wait() == 137
+        finally:
+            os.waitpid(pid, 0)
+        assert "do not die of SIGKILL" in job.err
 
 
 def test_a_port_in_use_leaves_no_key_in_the_home_directory():
