@@ -1,5 +1,6 @@
 /* ddrun: options, allocation, program and number of workers; then the agent under its guardian. */
 #include "agent/agent.h"
+#include "agent/dry_run.h"
 #include "agent/error_files.h"
 #include "agent/guardian.h"
 #include "base/io.h"
@@ -421,6 +422,34 @@ static int run_agent(void *arg)
     return code;
 }
 
+static int dry_run(struct run *r, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
+    int rc = agent_dry_run(&out, &r->agent, r->emulate != NULL, err);
+    if (rc == 0)
+        rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
+    if (rc < 0 && err->text[0] == '\0')
+        (void)dd_err_set(err, rc, "cannot write to standard output: %s", strerror(-rc));
+    return rc;
+}
+
+/* Of this node, or of all the simulated ones. */
+static int dry_run_all(struct run *r)
+{
+    const int n = r->emulate != NULL ? r->emulate->nnodes : 1;
+    struct dd_err err = {0};
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = prepare(r, r->emulate != NULL ? i : -1, &err);
+        if (rc == 0)
+            rc = dry_run(r, &err);
+        run_done(r);
+    }
+    if (rc < 0)
+        dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
+    return rc < 0 ? EXIT_USAGE : 0;
+}
+
 /* The whole of one node; a simulated one is run in a process of its own. */
 static int run_node(void *arg, int index)
 {
@@ -458,6 +487,8 @@ static int run_simulated(struct run *r)
         return 1;
     }
     r->emulate = &e;
+    if (o->dry_run)
+        return dry_run_all(r);
     struct dd_err err = {0};
     int rc = prepare(r, 0, &err); /* what is wrong for one is wrong for all: said once */
     run_done(r);
@@ -505,6 +536,8 @@ int main(int argc, char **argv)
     if (dd_strv_push(&script, argv[res.script]) < 0 || dd_strv_copy(&script, argv + res.args) < 0)
         return 1;
     r.script = script.v;
+    if (o.dry_run && o.simulate_nodes == 0)
+        return dry_run_all(&r);
     terminal_save(&r.terminal);
     return o.simulate_nodes > 0 ? run_simulated(&r) : run_node(&r, -1);
 }

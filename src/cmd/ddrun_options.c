@@ -346,6 +346,15 @@ static const struct opt_row rows[] = {
              "rank the first is the outermost. For a debugger that reads keys see --pty.",
      FIELD(wrap)},
 
+    {.name = "dry-run",
+     .kind = OPT_FLAG,
+     .no_env = true,
+     .group = "Program",
+     .help = "show what would be started on this node, and start nothing",
+     .more = "The ranks, the command of each worker, and of its environment what ddrun adds, changes and removes. No node "
+             "asks another: addresses that only the job finds out stand as a word in <>.",
+     FIELD(dry_run)},
+
     {.name = "rdzv-endpoint",
      .kind = OPT_STRING,
      .metavar = "HOST[:PORT]",

@@ -44,6 +44,7 @@ struct ddrun_options {
     int pty;
     const char *role, *bind, *slurm_env;
     int frameworks; /* bits of FRAMEWORK_* */
+    bool dry_run;
     struct dd_strv env, wrap; /* worker/rules.h */
     bool tf;
     struct tf_roles tf_roles; /* n = 0: not said */

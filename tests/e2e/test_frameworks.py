@@ -245,3 +245,62 @@ def test_rules_that_are_none_are_refused(option):
     with Job(option, "true", env=ours()) as job:
         assert job.wait() == 2
         assert option in job.err and job.err.count("\n") == 1, job.err
+
+
+def shown(text):
+    """Of --dry-run: {rank: (arguments, {name: value, or None where it is unset})}"""
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("rank "):
+            argv, env = found.setdefault(int(line[5:-1]), ([], {}))
+        elif line.startswith(("  run ", "      ")):
+            argv.append(line[6:])
+        elif line.startswith("  unset "):
+            env[line[8:]] = None
+        elif line.startswith("  "):
+            name, value = line[2:].split("=", 1)
+            env[name] = value
+    return found
+
+
+@pytest.mark.parametrize("options", [
+    ["--nproc-per-node=2"],
+    ["--nproc-per-node=2", "--tf", "--framework=jax", "--env=1:WHO=me", "--wrap=1:env A=b", "--hang-timeout=60"],
+    [*SIMULATED],
+])
+def test_dry_run_shows_what_the_workers_then_get(tmp_path, options):
+    worker = script(tmp_path, PRINT_ENV)
+    base = ours(PMI_RANK="0", MASTER_ADDR="stale")
+    with Job("--dry-run", *options, worker, "an argument", env=base) as dry, Job(*options, worker, "an argument", env=base) as run:
+        assert dry.wait() == 0 and run.wait() == 0, dry.err + run.err
+        plan = shown(dry.out)
+        envs = environments(run)
+        assert sorted(plan) == list(range(len(envs)))
+        dry.assert_nothing_left()
+    chance = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "DDRUN_TEST_MARK", "TMPDIR", "HOME", "A", "_", "PWD", "OLDPWD", "SHLVL"}
+    for rank, env in enumerate(envs):
+        argv, changes = plan[rank]
+        assert argv[-2:] == [worker, "an argument"]
+        assert changes["PMI_RANK"] is None
+        real = {n for n, v in env.items() if base.get(n) != v} | {n for n in base if n not in env}
+        assert real - chance == set(changes) - chance
+        for name in real - chance:
+            if "<" not in (changes[name] or ""):
+                assert env.get(name) == changes[name], name
+
+
+def test_dry_run_of_several_nodes_says_what_it_cannot_know(tmp_path):
+    worker = script(tmp_path, PRINT_ENV)
+    with Job("--dry-run", "--nnodes=3", "--node-rank=1", "--master-addr=head.example", "--master-port=31234",
+             "--nproc-per-node=2", worker, env=ours()) as job:
+        assert job.wait() == 0, job.err
+        plan = shown(job.out)
+        assert sorted(plan) == [2, 3]
+        assert plan[3][1]["MASTER_ADDR"] == "<address of head.example>"
+        assert plan[3][1]["MASTER_PORT"] == "31234" and plan[3][1]["WORLD_SIZE"] == "6"
+        assert "if all nodes have as many workers" in job.out
+
+
+def test_dry_run_refuses_what_the_run_would_refuse(tmp_path):
+    with Job("--dry-run", str(tmp_path / "nothing.py"), env=ours()) as job:
+        assert job.wait() == 2 and "nothing.py" in job.err and job.out == ""

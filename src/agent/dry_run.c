@@ -1,0 +1,145 @@
+#include "agent/dry_run.h"
+
+#include "agent/spec.h"
+#include "net/addr.h"
+#include "rdzv/elect.h"
+
+#include <errno.h>
+#include <string.h>
+
+static int no_memory(struct dd_err *err)
+{
+    return dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+static char *fold(const struct hostlist *nodes)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    return hostlist_fold(nodes, &out) < 0 ? NULL : dd_buf_steal(&out);
+}
+
+/* As a run would have it where that is certain; what is not stands in <>. */
+static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated, struct dd_err *err)
+{
+    const struct alloc *al = cfg->alloc;
+    uint16_t hashed[ELECT_PORTS];
+    elect_ports(al->job_id, hashed);
+    *p = (struct plan){.nnodes = al->nnodes,
+                       .node_rank = al->index > 0 ? al->index : 0,
+                       .local_size = cfg->slots,
+                       .world_size = al->nnodes * cfg->slots,
+                       .max_restarts = cfg->rdzv.max_restarts,
+                       .master_port = al->nports > 0 ? al->ports[0] : hashed[0]};
+    p->first_rank = p->node_rank * cfg->slots;
+    p->sizes = calloc((size_t)p->nnodes, sizeof(*p->sizes));
+    p->nodes = fold(al->nodes);
+    const char *host = al->host_addr != NULL ? al->host_addr : hostlist_nth(al->nodes, 0);
+    const char *known = simulated ? al->host_addr : cfg->listen_addr;
+    if (known == NULL && p->nnodes == 1)
+        known = "127.0.0.1";
+    int rc = known != NULL ? asprintf(&p->master_addr, "%s", known)
+                           : asprintf(&p->master_addr, "<address of %s>", host != NULL ? host : "the first node");
+    if (rc < 0)
+        p->master_addr = NULL;
+    if (p->sizes == NULL || p->nodes == NULL || p->master_addr == NULL ||
+        asprintf(&p->coordinator, "%s:<port>", p->master_addr) < 0)
+        return no_memory(err);
+    for (int i = 0; i < p->nnodes; i++)
+        p->sizes[i] = cfg->slots;
+    for (int i = 0; i < p->world_size && cfg->tf; i++) {
+        const char *name = hostlist_nth(al->nodes, (size_t)(i / cfg->slots));
+        rc = known != NULL
+                 ? dd_strv_pushf(&p->endpoints, "%s:<port>", p->master_addr)
+                 : dd_strv_pushf(&p->endpoints, "<address of %s>:<port>", name != NULL ? name : "a node");
+        if (rc < 0)
+            return no_memory(err);
+    }
+    return 0;
+}
+
+/* One entry of an environment or argument, on one line. */
+static int put_line(struct dd_buf *out, const char *lead, const char *text)
+{
+    size_t size = 4 * strlen(text) + 16;
+    DD_AUTO(free) char *escaped = malloc(size);
+    return escaped == NULL ? -ENOMEM
+                           : dd_buf_printf(out, "%s%s\n", lead, dd_log_escape(escaped, size, text, strlen(text)));
+}
+
+static int put_changes(struct dd_buf *out, char *const *before, const struct dd_strv *after)
+{
+    int rc = 0;
+    for (size_t i = 0; i < after->n && rc == 0; i++) {
+        DD_AUTO(free) char *name = strndup(after->v[i], strcspn(after->v[i], "="));
+        const char *old = name != NULL ? dd_env_get(before, name) : NULL;
+        const char *value = strchr(after->v[i], '=');
+        if (name == NULL)
+            rc = -ENOMEM;
+        else if (value != NULL && (old == NULL || strcmp(old, value + 1) != 0))
+            rc = put_line(out, "  ", after->v[i]);
+    }
+    for (; *before != NULL && rc == 0; before++) {
+        DD_AUTO(free) char *name = strndup(*before, strcspn(*before, "="));
+        if (name == NULL)
+            rc = -ENOMEM;
+        else if (after->v != NULL && dd_env_get(after->v, name) == NULL)
+            rc = put_line(out, "  unset ", name);
+    }
+    return rc;
+}
+
+static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    int rc = spec_make(&argv, &env, in, err);
+    if (rc < 0)
+        return rc;
+    if (in->cfg->hang.timeout_ns > 0)
+        rc = dd_env_set(&env, "DDRUN_HEARTBEAT_FILE", "<file>");
+    if (rc == 0)
+        rc = dd_buf_printf(out, "rank %d:\n", in->plan->first_rank + in->local_rank);
+    for (size_t i = 0; i < argv.n && rc == 0; i++)
+        rc = put_line(out, i == 0 ? "  run " : "      ", argv.v[i]);
+    if (rc == 0)
+        rc = put_changes(out, in->cfg->env, &env);
+    return rc < 0 ? no_memory(err) : 0;
+}
+
+/* The interface again, where NCCL would take another one by itself; as in a run. */
+static const char *nccl_iface(const struct plan *p, const char *iface)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    size_t n = 0;
+    char choice[16];
+    return p->nnodes > 1 && iface[0] != '<' && net_ifaces(&ifs, &n, NULL) == 0 &&
+                   net_iface_nccl_choice(ifs, n, choice) == 0 && strcmp(choice, iface) != 0
+               ? iface
+               : NULL;
+}
+
+int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated, struct dd_err *err)
+{
+    DD_AUTO(plan) struct plan p = {0};
+    const bool here = cfg->alloc->nnodes == 1 || simulated;
+    const char *iface = cfg->iface != NULL ? cfg->iface : here ? "lo" : "<interface>";
+    int rc = make_plan(&p, cfg, simulated, err);
+    if (rc < 0)
+        return rc;
+    if (dd_buf_printf(out, "%s: node %d of %d (%s), found by: %s; job %s\n", cfg->node_name, p.node_rank, p.nnodes, p.nodes,
+                      cfg->alloc->source, cfg->alloc->job_id) < 0 ||
+        dd_buf_printf(out, "ranks %d to %d of %d%s\n", p.first_rank, p.first_rank + p.local_size - 1, p.world_size,
+                      p.nnodes > 1 ? ", if all nodes have as many workers as this one" : "") < 0 ||
+        dd_buf_puts(out, "What stands in <> is known only when the job runs. MASTER_PORT may be another one if that is taken.\n") < 0)
+        return no_memory(err);
+    for (int i = 0; i < p.local_size && rc == 0; i++) {
+        const struct spec_input in = {.cfg = cfg,
+                                      .plan = &p,
+                                      .local_rank = i,
+                                      .iface = iface,
+                                      .nccl_iface = nccl_iface(&p, iface),
+                                      .error_file = "<file>"};
+        rc = put_worker(out, &in, err);
+    }
+    return rc;
+}
