@@ -33,6 +33,8 @@ struct alloc_input {
     const char *hosts;         /* --hosts: a host list expression */
     const char *hostfile;      /* --hostfile: "name [slots=N]" lines, '#' comments */
     bool have_nproc;           /* --nproc-per-node was said */
+    bool list_only;            /* the nodes are wanted and nothing is started: a batch script on one
+                                  of several nodes may ask, and each of several tasks of a node */
     uint64_t nonce;            /* random, for the name of a job that has none */
 };
 

@@ -165,6 +165,8 @@ static int check_list(const struct alloc_input *in, const struct hostlist *nodes
                        alloc_show(&shown, nodes));
         return stale(in, warnings, why, err);
     }
+    if (by == BY_SCRIPT && in->list_only)
+        return 1;
     if (by == BY_SCRIPT && in->max_nodes != 1 && (me < 0 || (me == 0 && hostlist_count(nodes) > 1)))
         return say_mpiexec(in, nodes, err);
     if (by == BY_SCRIPT && me < 0) /* --nnodes=1 on a host without MPI processes */
@@ -212,13 +214,17 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
 {
     DD_AUTO(free) char *path = NULL;
     int rc = read_nodes(&a->nodes, in, &path, err);
-    if (rc == 0)
+    if (rc == 0 && !in->list_only)
         rc = refuse_ppn(in, a->nodes, err);
     if (rc < 0)
         return rc;
     a->nnodes = (int)hostlist_count(a->nodes);
-    a->index = find_place(in, a->nodes, path, err);
-    return a->index < 0 ? a->index : set_job(a, in, err);
+    a->index = in->list_only ? alloc_find_me(in, a->nodes) : find_place(in, a->nodes, path, err);
+    if (in->list_only && a->index < 0)
+        a->index = -1;
+    else if (a->index < 0)
+        return a->index;
+    return set_job(a, in, err);
 }
 
 const struct alloc_ops alloc_pbs = {

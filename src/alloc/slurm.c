@@ -179,7 +179,7 @@ static int step_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
         rc = read_tasks(&s, in, err);
     if (rc == 0)
         rc = read_place(&s, in, err);
-    if (rc == 0 && s.tasks.most > 1 && !in->have_nproc)
+    if (rc == 0 && s.tasks.most > 1 && !in->have_nproc && !in->list_only)
         rc = refuse_tasks(&s, in, err);
     if (rc == 0)
         rc = set_agents(a, &s, err);
@@ -251,6 +251,8 @@ static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, 
         return rc;
     if (alloc_find_me(in, hosts) >= 0)
         return 1;
+    if (under_salloc(in) && in->list_only)
+        return 1;
     if (under_salloc(in))
         return in->max_nodes == 1 ? 0 : say_srun(in, hosts, err);
     rc = dd_strv_pushf(
@@ -268,7 +270,7 @@ static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
         return rc;
     a->nnodes = (int)hostlist_count(a->nodes);
     a->index = alloc_find_me(in, a->nodes);
-    if (a->nnodes > 1 && in->max_nodes != 1)
+    if (a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
         return say_srun(in, a->nodes, err);
     return set_job(a, in, "batch", err);
 }

@@ -89,6 +89,14 @@ struct opt_row {
 
 #define OPT_FIELD(type, field) .offset = offsetof(type, field)
 
+/* A word that the program's first operand may be, with options of its own. */
+struct opt_command {
+    const char *name;
+    const char *help;              /* one phrase, as in a row */
+    const struct opt_table *table; /* its program is "PROGRAM NAME" */
+    int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit code */
+};
+
 struct opt_table {
     const char *program;      /* "ddrun" */
     const char *version;      /* "0.1.0" */
@@ -99,6 +107,8 @@ struct opt_table {
     const char *env_more;     /* variables with that prefix that are no options, comma separated */
     const struct opt_row *rows;
     size_t n_rows;
+    const struct opt_command *commands; /* the help, manual and completions have them; main runs them */
+    size_t n_commands;
 };
 
 #define OPT_ROWS(array) .rows = (array), .n_rows = sizeof(array) / sizeof((array)[0])

@@ -81,14 +81,15 @@ static int bash_names(const struct opt_table *t, struct dd_buf *out)
     return rc;
 }
 
-/* bash splits words at "=", so "--tee=3" arrives as three. */
-int opt_dump_bash(const struct opt_table *t, struct dd_buf *out)
+/* A function of this name that completes from word `first` on. bash splits words at "=", so "--tee=3"
+ * arrives as three. */
+static int bash_function(const struct opt_table *t, const char *name, int first, struct dd_buf *out)
 {
     int rc = dd_buf_printf(out,
-                           "# bash completion for %s\n_%s()\n{\n"
+                           "%s()\n{\n"
                            "    local cur=${COMP_WORDS[COMP_CWORD]} word want='' i\n"
                            "    COMPREPLY=()\n"
-                           "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+                           "    for ((i = %d; i < COMP_CWORD; i++)); do\n"
                            "        word=${COMP_WORDS[i]}\n"
                            "        [[ $word == \"=\" ]] && continue\n"
                            "        if [[ -n $want ]]; then\n"
@@ -96,7 +97,7 @@ int opt_dump_bash(const struct opt_table *t, struct dd_buf *out)
                            "            continue\n"
                            "        fi\n"
                            "        case $word in\n        ",
-                           t->program, t->program);
+                           name, first);
     if (rc == 0)
         rc = bash_pattern(t, false, out);
     if (rc == 0)
@@ -126,14 +127,46 @@ int opt_dump_bash(const struct opt_table *t, struct dd_buf *out)
         rc = bash_names(t, out);
     if (rc < 0)
         return rc;
-    return dd_buf_printf(out,
-                         "' -- \"$cur\")\n"
-                         "        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
-                         "    else\n"
-                         "        compopt -o filenames 2>/dev/null\n"
-                         "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
-                         "    fi\n}\ncomplete -F _%s %s\n",
-                         t->program, t->program);
+    return dd_buf_puts(out, "' -- \"$cur\")\n"
+                            "        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
+                            "    else\n"
+                            "        compopt -o filenames 2>/dev/null\n"
+                            "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+                            "    fi\n}\n");
+}
+
+/* The first word is a command, or an option of the program; the rest is the command's. */
+static int bash_commands(const struct opt_table *t, struct dd_buf *out)
+{
+    char name[80];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++) {
+        (void)snprintf(name, sizeof(name), "_%s_%s", t->program, t->commands[i].name);
+        rc = bash_function(t->commands[i].table, name, 2, out);
+    }
+    if (rc == 0)
+        rc = dd_buf_printf(out, "_%s()\n{\n    COMPREPLY=()\n    case $COMP_CWORD:${COMP_WORDS[1]} in\n"
+                                "    1:*) mapfile -t COMPREPLY < <(compgen -W '", t->program);
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++)
+        rc = dd_buf_printf(out, "%s ", t->commands[i].name);
+    if (rc == 0)
+        rc = bash_names(t, out);
+    if (rc == 0)
+        rc = dd_buf_puts(out, "' -- \"${COMP_WORDS[1]}\") ;;\n");
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++)
+        rc = dd_buf_printf(out, "    *:%s) _%s_%s ;;\n", t->commands[i].name, t->program,
+                           t->commands[i].name);
+    return rc == 0 ? dd_buf_puts(out, "    esac\n}\n") : rc;
+}
+
+int opt_dump_bash(const struct opt_table *t, struct dd_buf *out)
+{
+    char name[80];
+    (void)snprintf(name, sizeof(name), "_%s", t->program);
+    int rc = dd_buf_printf(out, "# bash completion for %s\n", t->program);
+    if (rc == 0)
+        rc = t->n_commands > 0 ? bash_commands(t, out) : bash_function(t, name, 1, out);
+    return rc == 0 ? dd_buf_printf(out, "complete -F %s %s\n", name, t->program) : rc;
 }
 
 /* Text inside '...[here]...' of a zsh _arguments specification. */
@@ -177,14 +210,45 @@ static int zsh_row(struct dd_buf *out, const struct opt_row *row)
     return rc == 0 ? dd_buf_puts(out, sort == VALUE_CHOICE ? ")' \\\n" : "' \\\n") : rc;
 }
 
-int opt_dump_zsh(const struct opt_table *t, struct dd_buf *out)
+static int zsh_arguments(const struct opt_table *t, const char *operands, struct dd_buf *out)
 {
     const struct opt_row *row;
-    int rc = dd_buf_printf(out, "#compdef %s\n_arguments -s -S -A '-*' \\\n", t->program);
+    int rc = dd_buf_puts(out, "_arguments -s -S -A '-*' \\\n");
     for (size_t i = 0; rc == 0 && (row = opt_row_at(t, i)) != NULL; i++)
         if (!row->hidden)
             rc = zsh_row(out, row);
-    return rc == 0 ? dd_buf_puts(out, "    '1:script:_files' \\\n    '*::argument:_files'\n") : rc;
+    return rc == 0 ? dd_buf_puts(out, operands) : rc;
+}
+
+static int zsh_commands(const struct opt_table *t, struct dd_buf *out)
+{
+    int rc = dd_buf_puts(out, "if ((CURRENT > 2)); then\n"
+                              "shift words\n((CURRENT--))\ncase $words[1] in\n");
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++) {
+        rc = dd_buf_printf(out, "%s)\n", t->commands[i].name);
+        if (rc == 0)
+            rc = zsh_arguments(t->commands[i].table, "    '*::argument: '\n;;\n", out);
+    }
+    if (rc == 0)
+        rc = dd_buf_puts(out, "esac\nelse\nlocal -a commands=(\n");
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++) {
+        rc = dd_buf_printf(out, "    '%s:", t->commands[i].name);
+        if (rc == 0)
+            rc = zsh_text(out, t->commands[i].help);
+        if (rc == 0)
+            rc = dd_buf_puts(out, "'\n");
+    }
+    if (rc == 0)
+        rc = dd_buf_puts(out, ")\n");
+    return rc == 0 ? zsh_arguments(t, "    '1: :{_describe command commands}'\nfi\n", out) : rc;
+}
+
+int opt_dump_zsh(const struct opt_table *t, struct dd_buf *out)
+{
+    int rc = dd_buf_printf(out, "#compdef %s\n", t->program);
+    if (rc < 0 || t->n_commands > 0)
+        return rc < 0 ? rc : zsh_commands(t, out);
+    return zsh_arguments(t, "    '1:script:_files' \\\n    '*::argument:_files'\n", out);
 }
 
 static int fish_text(struct dd_buf *out, const char *s)
@@ -195,7 +259,8 @@ static int fish_text(struct dd_buf *out, const char *s)
     return rc == 0 ? dd_buf_puts(out, "'") : rc;
 }
 
-static int fish_row(struct dd_buf *out, const struct opt_table *t, const struct opt_row *row)
+/* start: "complete -c PROGRAM", and where the option fits. */
+static int fish_row(struct dd_buf *out, const char *start, const struct opt_row *row)
 {
     static const char *const how[] = {
         [VALUE_NONE] = "",           [VALUE_ANY] = " -x",
@@ -203,7 +268,7 @@ static int fish_row(struct dd_buf *out, const struct opt_table *t, const struct 
         [VALUE_CHOICE] = " -x -a '",
     };
     enum value_sort sort = row->implied != NULL ? VALUE_NONE : value_sort(row);
-    int rc = dd_buf_printf(out, "complete -c %s -l %s", t->program, row->name);
+    int rc = dd_buf_printf(out, "%s -l %s", start, row->name);
     if (rc == 0 && row->letter != 0)
         rc = dd_buf_printf(out, " -s %c", row->letter);
     if (rc == 0)
@@ -217,12 +282,36 @@ static int fish_row(struct dd_buf *out, const struct opt_table *t, const struct 
     return rc == 0 ? dd_buf_puts(out, "\n") : rc;
 }
 
-int opt_dump_fish(const struct opt_table *t, struct dd_buf *out)
+static int fish_rows(const struct opt_table *t, const char *start, struct dd_buf *out)
 {
     const struct opt_row *row;
-    int rc = dd_buf_printf(out, "# fish completion for %s\n", t->program);
+    int rc = 0;
     for (size_t i = 0; rc == 0 && (row = opt_row_at(t, i)) != NULL; i++)
         if (!row->hidden)
-            rc = fish_row(out, t, row);
+            rc = fish_row(out, start, row);
     return rc;
+}
+
+static int fish_command(const char *program, const struct opt_command *c, struct dd_buf *out)
+{
+    char start[160];
+    int rc = dd_buf_printf(out, "complete -c %s -n __fish_use_subcommand -f -a %s -d ", program, c->name);
+    if (rc == 0)
+        rc = fish_text(out, c->help);
+    if (rc == 0)
+        rc = dd_buf_puts(out, "\n");
+    (void)snprintf(start, sizeof(start), "complete -c %s -n '__fish_seen_subcommand_from %s' -f", program,
+                   c->name);
+    return rc == 0 ? fish_rows(c->table, start, out) : rc;
+}
+
+int opt_dump_fish(const struct opt_table *t, struct dd_buf *out)
+{
+    char start[160];
+    int rc = dd_buf_printf(out, "# fish completion for %s\n", t->program);
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++)
+        rc = fish_command(t->program, &t->commands[i], out);
+    (void)snprintf(start, sizeof(start), "complete -c %s%s", t->program,
+                   t->n_commands > 0 ? " -n __fish_use_subcommand" : "");
+    return rc == 0 ? fish_rows(t, start, out) : rc;
 }

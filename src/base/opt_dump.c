@@ -114,11 +114,23 @@ static int man_row(struct dd_buf *out, const struct opt_row *row)
     return rc == 0 ? man_text(out, row, dd_buf_str(&text)) : rc;
 }
 
+/* The options that every table has are the program's: not said again with each command. */
+static int man_command(const struct opt_command *c, struct dd_buf *out)
+{
+    int rc = dd_buf_printf(out, ".SS %s\n", c->table->program);
+    for (size_t i = 0; rc == 0 && i < c->table->n_rows; i++)
+        if (!c->table->rows[i].hidden)
+            rc = man_row(out, &c->table->rows[i]);
+    return rc;
+}
+
 static int dump_man(const struct opt_table *t, struct dd_buf *out)
 {
     const struct opt_row *row;
     const struct opt_row *head;
     int rc = 0;
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++)
+        rc = man_command(&t->commands[i], out);
     for (size_t g = 0; rc == 0 && (head = opt_row_at(t, g)) != NULL; g++) {
         if (!opt_row_opens_group(t, g))
             continue;
@@ -209,7 +221,7 @@ static int json_row(struct dd_buf *out, const struct opt_table *t, const struct 
     return rc == 0 ? dd_buf_printf(out, ", \"hidden\": %s}", row->hidden ? "true" : "false") : rc;
 }
 
-static int dump_json(const struct opt_table *t, struct dd_buf *out)
+static int json_table(const struct opt_table *t, struct dd_buf *out)
 {
     const struct opt_row *row;
     int rc = dd_buf_printf(out, "{\"program\": \"%s\", \"version\": \"%s\", \"options\": [",
@@ -219,7 +231,18 @@ static int dump_json(const struct opt_table *t, struct dd_buf *out)
         if (rc == 0)
             rc = json_row(out, t, row);
     }
-    return rc == 0 ? dd_buf_puts(out, "\n]}\n") : rc;
+    return rc == 0 ? dd_buf_puts(out, "\n]") : rc;
+}
+
+static int dump_json(const struct opt_table *t, struct dd_buf *out)
+{
+    int rc = json_table(t, out);
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++) {
+        rc = dd_buf_puts(out, i == 0 ? ", \"commands\": [\n" : "},\n");
+        if (rc == 0)
+            rc = json_table(t->commands[i].table, out);
+    }
+    return rc == 0 ? dd_buf_puts(out, t->n_commands > 0 ? "}]}\n" : "}\n") : rc;
 }
 
 int opt_dump(const struct opt_table *t, enum opt_format format, struct dd_buf *out)

@@ -76,11 +76,24 @@ static int help_group(const struct opt_table *t, const char *group, struct dd_bu
     return rc;
 }
 
+static int help_commands(const struct opt_table *t, struct dd_buf *out)
+{
+    int rc = t->n_commands > 0 ? dd_buf_puts(out, "\nCommands:\n") : 0;
+    for (size_t i = 0; rc == 0 && i < t->n_commands; i++) {
+        rc = dd_buf_printf(out, "  %-*s", COLUMN - 2, t->commands[i].name);
+        if (rc == 0)
+            rc = wrap(out, t->commands[i].help, COLUMN, COLUMN);
+    }
+    return rc;
+}
+
 int opt_help(const struct opt_table *t, struct dd_buf *out)
 {
     int rc = dd_buf_printf(out, "Usage: %s %s\n\n", t->program, t->usage);
     if (rc == 0)
         rc = wrap(out, t->about, 0, 0);
+    if (rc == 0)
+        rc = help_commands(t, out);
     for (size_t i = 0; rc == 0 && opt_row_at(t, i) != NULL; i++)
         if (opt_row_opens_group(t, i))
             rc = help_group(t, opt_row_group(opt_row_at(t, i)), out);

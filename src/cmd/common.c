@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/num.h"
+#include "net/addr.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,13 +64,55 @@ int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
             dd_log(&log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }
+    return cmd_answer(t, res);
+}
+
+int cmd_answer(const struct opt_table *t, const struct opt_result *res)
+{
     if (res->ask == OPT_ASK_NOTHING)
         return -1;
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
-    int rc = opt_answer(t, res, &out);
-    if (rc == 0)
-        rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
-    return rc < 0 && rc != -EPIPE ? 1 : 0;
+    return opt_answer(t, res, &out) < 0 ? 1 : cmd_write(t, &out);
+}
+
+int cmd_write(const struct opt_table *t, const struct dd_buf *out)
+{
+    struct dd_log log = {.fd = STDERR_FILENO};
+    int rc = dd_write_full(STDOUT_FILENO, out->data, out->len);
+    if (rc == 0 || rc == -EPIPE)
+        return 0;
+    (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
+    dd_log(&log, DD_LOG_ERR, "cannot write the answer: %s", strerror(-rc));
+    return 1;
+}
+
+int cmd_fail(const struct opt_table *t, const struct dd_err *err)
+{
+    struct dd_log log = {.fd = STDERR_FILENO};
+    (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
+    dd_log(&log, DD_LOG_ERR, "%s", err->text);
+    return EXIT_USAGE;
+}
+
+int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **argv,
+                      struct opt_result *res)
+{
+    struct dd_err err = {0};
+    if (opt_parse(t, values, argc, argv, environ, res, &err) < 0)
+        return cmd_fail(t, &err);
+    return cmd_answer(t, res);
+}
+
+int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    size_t n = 0;
+    int rc = net_ifaces(&ifs, &n, err);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        char text[NET_ADDR_TEXT];
+        rc = dd_strv_push(ret, net_addr_host(&ifs[i].addr, text));
+    }
+    return rc == -ENOMEM ? dd_err_set(err, rc, "out of memory") : rc;
 }
 
 enum dd_log_level cmd_log_level(const char *name)

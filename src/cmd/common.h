@@ -17,6 +17,18 @@ bool cmd_speaks(char *const *env);
 /* Parses; answers --help and its like, or prints the error. -1: go on; otherwise the exit code. */
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res);
+/* The same where each process speaks for itself, whichever of a step it is. */
+int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **argv,
+                      struct opt_result *res);
+/* Says the error; returns EXIT_USAGE. */
+int cmd_fail(const struct opt_table *t, const struct dd_err *err);
+/* What --help and its like ask for. -1: nothing; otherwise the exit code. */
+int cmd_answer(const struct opt_table *t, const struct opt_result *res);
+/* Writes an answer to stdout. Returns the exit code: 1 and a sentence when it cannot be written; a
+ * reader who has gone is no fault. */
+int cmd_write(const struct opt_table *t, const struct dd_buf *out);
+/* Numeric addresses of this machine's interfaces, as alloc_input wants them. */
+int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err);
 /* Variables that look like misspelt ones of ours have no effect: said once. */
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
 enum dd_log_level cmd_log_level(const char *name); /* one of "error,warning,notice,info,debug" */

@@ -54,18 +54,6 @@ static void run_done(struct run *r)
     r->alloc = NULL;
 }
 
-static int local_addrs(struct run *r, struct dd_err *err)
-{
-    DD_AUTO(free) struct net_iface *ifs = NULL;
-    size_t n = 0;
-    int rc = net_ifaces(&ifs, &n, err);
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        char text[NET_ADDR_TEXT];
-        rc = dd_strv_push(&r->local_addrs, net_addr_host(&ifs[i].addr, text));
-    }
-    return rc == -ENOMEM ? dd_err_set(err, rc, "out of memory") : rc;
-}
-
 static int check_iface(const char *name, struct dd_err *err)
 {
     DD_AUTO(free) struct net_iface *ifs = NULL;
@@ -393,7 +381,7 @@ static int prepare(struct run *r, int index, struct dd_err *err)
         emulate_addr(r->emulate, index, r->source_addr);
     int rc = dd_strv_copy(&r->env, environ);
     if (rc == 0)
-        rc = local_addrs(r, err);
+        rc = cmd_local_addrs(&r->local_addrs, err);
     if (rc == 0)
         rc = find_ddrund(r, err);
     if (rc == 0)

@@ -38,9 +38,12 @@ int hostlist_find_short(const struct hostlist *h, const char *name);
 int hostlist_push(struct hostlist *h, const char *name);
 
 /* Linear time; give *ret. -E2BIG, -ENOMEM. The union has each name once, in the order of first
- * appearance in a, then b; the difference keeps order and duplicates of a. */
+ * appearance in a, then b; the difference keeps order and duplicates of a, and so does the
+ * intersection. */
 int hostlist_union(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b);
 int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b);
+int hostlist_intersection(struct hostlist **ret, const struct hostlist *a,
+                          const struct hostlist *b);
 int hostlist_uniq(struct hostlist **ret, const struct hostlist *a); /* first appearances */
 
 /* Appends the shortest expression that this room folds to; it expands to the same names in the same

@@ -1,4 +1,4 @@
-/* Union, difference and unique names, in linear time: a hash index from name to its list. */
+/* Union, difference, intersection and unique names, in linear time: a hash index from name to its list. */
 #include "hostlist/list.h"
 
 #include <errno.h>
@@ -89,7 +89,8 @@ int hostlist_uniq(struct hostlist **ret, const struct hostlist *a)
     return hostlist_union(ret, a, &none);
 }
 
-int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b)
+/* The names of a that are in b, or that are not. */
+static int pick(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b, bool in_b)
 {
     DD_AUTO(hostlist) struct hostlist *h = NULL;
     DD_AUTO(index) struct index ix = {0};
@@ -98,10 +99,20 @@ int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const s
         rc = index_all(&ix, b);
     for (size_t i = 0; rc == 0 && i < a->count; i++) {
         const char *name = hostlist_nth(a, i);
-        if (*index_slot(&ix, name) == 0)
+        if ((*index_slot(&ix, name) != 0) == in_b)
             rc = hostlist_append(h, name, strlen(name));
     }
     if (rc == 0)
         *ret = DD_TAKE(h);
     return rc;
+}
+
+int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b)
+{
+    return pick(ret, a, b, false);
+}
+
+int hostlist_intersection(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b)
+{
+    return pick(ret, a, b, true);
 }

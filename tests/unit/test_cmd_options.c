@@ -1,4 +1,5 @@
 /* The tables of options of our programs are sound, and what is nearly one of their variables is seen. */
+#include "cmd/ddctl.h"
 #include "cmd/ddrun_options.h"
 #include "cmd/ddrund_options.h"
 
@@ -11,7 +12,7 @@
 
 static void tables_are_sound(void **state)
 {
-    const struct opt_table *const tables[] = {&ddrun_options, &ddrund_options};
+    const struct opt_table *const tables[] = {&ddrun_options, &ddrund_options, &ddctl_hosts_options};
     (void)state;
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
         struct dd_err err = {0};

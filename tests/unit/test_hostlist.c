@@ -392,6 +392,12 @@ static void sets_keep_the_order_of_first_appearance(void **state)
     DD_AUTO(hostlist) struct hostlist *less = NULL;
     DD_AUTO(hostlist) struct hostlist *all = NULL;
     DD_AUTO(hostlist) struct hostlist *once = NULL;
+    DD_AUTO(hostlist) struct hostlist *common = NULL;
+    DD_AUTO(hostlist) struct hostlist *twice = NULL;
+    assert_int_equal(hostlist_intersection(&common, a, b), 0);
+    assert_names(common, "n1");
+    assert_int_equal(hostlist_intersection(&twice, b, b), 0);
+    assert_names(twice, "n4,n1,n4");
     assert_int_equal(hostlist_union(&both, a, b), 0);
     assert_names(both, "n3,n1,n2,n4");
     assert_int_equal(hostlist_difference(&less, a, b), 0);

@@ -1,0 +1,55 @@
+/* ddctl: what can be asked about an allocation. The first word says the command. */
+#include "cmd/ddctl.h"
+
+#include "cmd/common.h"
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const struct opt_command commands[] = {
+    {.name = "hosts",
+     .help = "the nodes of this job, or of host lists: expand, fold, count, combine",
+     .table = &ddctl_hosts_options,
+     .run = ddctl_hosts},
+};
+
+static const struct opt_table ddctl_options = {
+    .program = "ddctl",
+    .version = PACKAGE_VERSION,
+    .usage = "COMMAND [options] [ARG...]",
+    .about = "Answers questions about this job and its nodes. It starts nothing and changes nothing. "
+             "'ddctl COMMAND --help' shows the options of a command.",
+    .commands = commands,
+    .n_commands = sizeof(commands) / sizeof(commands[0]),
+};
+
+static const struct opt_command *find_command(const char *name)
+{
+    for (size_t i = 0; i < ddctl_options.n_commands; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    struct dd_err err = {0};
+    char none; /* there are no values */
+    cmd_begin();
+    int code = cmd_options_alone(&ddctl_options, &none, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    if (res.script >= argc) {
+        (void)dd_err_set(&err, -EINVAL, "say a command, as in 'ddctl hosts'; 'ddctl --help' shows all of them");
+        return cmd_fail(&ddctl_options, &err);
+    }
+    const struct opt_command *command = find_command(argv[res.script]);
+    if (command == NULL) {
+        (void)dd_err_set(&err, -EINVAL, "there is no command '%.60s'; 'ddctl --help' shows all of them",
+                         argv[res.script]);
+        return cmd_fail(&ddctl_options, &err);
+    }
+    return command->run(argc - res.script, argv + res.script);
+}

@@ -1,0 +1,10 @@
+/* The commands of ddctl: a file each, with its options and what it does. */
+#ifndef DD_CMD_DDCTL_H
+#define DD_CMD_DDCTL_H
+
+#include "base/opt.h"
+
+extern const struct opt_table ddctl_hosts_options;
+int ddctl_hosts(int argc, char **argv); /* argv[0] is the command's name; returns the exit code */
+
+#endif

@@ -1,0 +1,259 @@
+/* ddctl hosts: the nodes of this job, or the names of host lists. */
+#include "alloc/alloc.h"
+#include "base/io.h"
+#include "cmd/common.h"
+#include "cmd/ddctl.h"
+#include "config.h"
+#include "hostlist/hostlist.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct hosts_options {
+    bool expand, fold, count;
+    int nth;
+    bool each_once, common;
+    struct dd_strv without;
+};
+
+#define FIELD(name) OPT_FIELD(struct hosts_options, name)
+
+static const struct opt_row rows[] = {
+    {.name = "union",
+     .kind = OPT_FLAG,
+     .group = "Which names",
+     .help = "the names of all expressions, each once, by first appearance",
+     .more = "Without it the expressions follow each other as they are written, with what stands in them "
+             "twice.",
+     FIELD(each_once)},
+    {.name = "common",
+     .kind = OPT_FLAG,
+     .group = "Which names",
+     .help = "the names that are in every expression, each once, in the order of the first",
+     FIELD(common)},
+    {.name = "without",
+     .kind = OPT_REPEATED,
+     .metavar = "EXPRESSION",
+     .example = "node3",
+     .group = "Which names",
+     .help = "leave these names out; may be said more than once, and may be empty",
+     FIELD(without)},
+    {.name = "expand",
+     .kind = OPT_FLAG,
+     .group = "What is written",
+     .help = "one name a line, which is what happens when nothing else is said",
+     FIELD(expand)},
+    {.name = "fold",
+     .kind = OPT_FLAG,
+     .group = "What is written",
+     .help = "all names as one short expression, in their order",
+     FIELD(fold)},
+    {.name = "count",
+     .kind = OPT_FLAG,
+     .group = "What is written",
+     .help = "how many names there are",
+     FIELD(count)},
+    {.name = "nth",
+     .kind = OPT_INT,
+     .metavar = "N",
+     .min = -HOSTLIST_MAX,
+     .max = HOSTLIST_MAX,
+     .example = "-1",
+     .group = "What is written",
+     .help = "name N alone; 0 is the first, -1 the last",
+     FIELD(nth)},
+};
+
+const struct opt_table ddctl_hosts_options = {
+    .program = "ddctl hosts",
+    .version = PACKAGE_VERSION,
+    .usage = "[options] [EXPRESSION...]",
+    .about = "Writes the names of this job's nodes in rank order, each once. With EXPRESSIONs, such as "
+             "'node[1-4,7]', it writes their names instead.",
+    OPT_ROWS(rows),
+};
+
+static int no_room(int rc, struct dd_err *err)
+{
+    if (rc == -E2BIG)
+        return dd_err_set(err, rc, "these are more names than %d", HOSTLIST_MAX);
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+}
+
+/* ---- where the names come from ------------------------------------------------------------------- */
+
+/* Outside of all allocations a worker of ddrun still knows the nodes of its round. */
+static int read_nodes(struct hostlist **ret, const struct alloc *a, struct dd_err *err)
+{
+    const char *round = dd_env_get_nonempty(environ, "DDRUN_NODES");
+    if (strcmp(a->source, "local") != 0 || round == NULL)
+        return no_room(hostlist_uniq(ret, a->nodes), err);
+    int rc = hostlist_parse(ret, round, err);
+    return rc < 0 ? dd_err_where(err, rc, "DDRUN_NODES") : 0;
+}
+
+static int nodes_of_job(struct hostlist **ret, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    DD_AUTO(alloc) struct alloc *a = NULL;
+    char hostname[256] = "";
+    const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl hosts", .level = DD_LOG_WARN};
+    if (gethostname(hostname, sizeof(hostname) - 1) < 0)
+        return dd_err_set(err, -errno, "this machine has no name: %m");
+    int rc = cmd_local_addrs(&addrs, err);
+    if (rc < 0)
+        return rc;
+    char *none[] = {NULL};
+    const struct alloc_input in = {.env = environ,
+                                   .hostname = hostname,
+                                   .local_addrs = addrs.v != NULL ? addrs.v : none,
+                                   .read_file = dd_read_file,
+                                   .node_rank = -1,
+                                   .list_only = true};
+    rc = alloc_find(&a, &in, err);
+    for (size_t i = 0; rc == 0 && i < a->warnings.n; i++)
+        dd_log(&log, DD_LOG_WARN, "%s", a->warnings.v[i]);
+    return rc == 0 ? read_nodes(ret, a, err) : rc;
+}
+
+/* *all, and the names of one more expression. */
+static int add_names(struct hostlist **all, const struct hostlist *more, const struct hosts_options *o)
+{
+    DD_AUTO(hostlist) struct hostlist *both = NULL;
+    int rc = 0;
+    if (o->common)
+        rc = hostlist_intersection(&both, *all, more);
+    else if (o->each_once)
+        rc = hostlist_union(&both, *all, more);
+    else
+        for (size_t i = 0; rc == 0 && i < hostlist_count(more); i++)
+            rc = hostlist_push(*all, hostlist_nth(more, i));
+    if (rc < 0 || both == NULL)
+        return rc;
+    hostlist_free(*all);
+    *all = DD_TAKE(both);
+    return 0;
+}
+
+static int read_expression(struct hostlist **ret, const char *text, struct dd_err *err)
+{
+    if (text[0] == '-')
+        return dd_err_set(err, -EINVAL,
+                          "'%.60s' stands behind a name, where only names may stand; write options first: "
+                          "ddctl hosts --fold 'node[1-4]'",
+                          text);
+    int rc = hostlist_parse(ret, text, err);
+    if (rc == 0 && hostlist_count(*ret) == 0)
+        return dd_err_set(err, -EINVAL,
+                          "an expression is empty: is the variable not set that should be there? Leave it "
+                          "out to see the nodes of this job");
+    return rc;
+}
+
+static int read_expressions(struct hostlist **ret, char *const *first, char *const *rest,
+                            const struct hosts_options *o, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *all = NULL;
+    int rc = read_expression(&all, *first, err);
+    for (; rc == 0 && *rest != NULL; rest++) {
+        DD_AUTO(hostlist) struct hostlist *more = NULL;
+        rc = read_expression(&more, *rest, err);
+        if (rc == 0)
+            rc = no_room(add_names(&all, more, o), err);
+    }
+    if (rc < 0)
+        return rc;
+    if (o->common || o->each_once)
+        return no_room(hostlist_uniq(ret, all), err);
+    *ret = DD_TAKE(all);
+    return 0;
+}
+
+static int leave_out(struct hostlist **names, const struct dd_strv *without, struct dd_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < without->n; i++) {
+        DD_AUTO(hostlist) struct hostlist *out = NULL;
+        DD_AUTO(hostlist) struct hostlist *left = NULL;
+        rc = hostlist_parse(&out, without->v[i], err);
+        if (rc < 0)
+            return dd_err_where(err, rc, "--without");
+        rc = no_room(hostlist_difference(&left, *names, out), err);
+        if (rc < 0)
+            return rc;
+        hostlist_free(*names);
+        *names = DD_TAKE(left);
+    }
+    return rc;
+}
+
+/* ---- what is written ----------------------------------------------------------------------------- */
+
+static int write_nth(struct dd_buf *out, const struct hostlist *names, int nth, struct dd_err *err)
+{
+    const int n = (int)hostlist_count(names);
+    const int at = nth < 0 ? n + nth : nth;
+    if (at < 0 || at >= n)
+        return dd_err_set(err, -EINVAL, "--nth=%d: there %s %d name%s; the first is 0, the last -1", nth,
+                          n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+    return no_room(dd_buf_printf(out, "%s\n", hostlist_nth(names, (size_t)at)), err);
+}
+
+static int write_names(struct dd_buf *out, const struct hostlist *names, const struct hosts_options *o)
+{
+    const size_t n = hostlist_count(names);
+    int rc = 0;
+    if (o->count)
+        return dd_buf_printf(out, "%zu\n", n);
+    if (o->fold && n > 0) {
+        rc = hostlist_fold(names, out);
+        return rc == 0 ? dd_buf_puts(out, "\n") : rc;
+    }
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = dd_buf_printf(out, "%s\n", hostlist_nth(names, i));
+    return rc;
+}
+
+static int check(const struct hosts_options *o, bool nth, int operands, struct dd_err *err)
+{
+    if (o->expand + o->fold + o->count + nth > 1)
+        return dd_err_set(err, -EINVAL, "say one of --expand, --fold, --count and --nth, not several");
+    if (o->each_once && o->common)
+        return dd_err_set(err, -EINVAL, "say one of --union and --common, not both");
+    if (o->common && operands < 2)
+        return dd_err_set(err, -EINVAL, "--common needs two expressions or more");
+    return 0;
+}
+
+static int answer(struct dd_buf *out, const struct hosts_options *o, const struct opt_result *res,
+                  int argc, char **argv, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *names = NULL;
+    const bool nth = opt_is_given(res, &ddctl_hosts_options, "nth");
+    int rc = check(o, nth, argc - res->script, err);
+    if (rc == 0)
+        rc = res->script < argc ? read_expressions(&names, argv + res->script, argv + res->args, o, err)
+                                : nodes_of_job(&names, err);
+    if (rc == 0)
+        rc = leave_out(&names, &o->without, err);
+    if (rc == 0)
+        rc = nth ? write_nth(out, names, o->nth, err) : no_room(write_names(out, names, o), err);
+    return rc;
+}
+
+int ddctl_hosts(int argc, char **argv)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(32 << 20);
+    struct hosts_options o = {0};
+    struct dd_err err = {0};
+    int code = cmd_options_alone(&ddctl_hosts_options, &o, argc, argv, &res);
+    if (code < 0)
+        code = answer(&out, &o, &res, argc, argv, &err) < 0 ? cmd_fail(&ddctl_hosts_options, &err)
+                                                            : cmd_write(&ddctl_hosts_options, &out);
+    opt_values_done(&ddctl_hosts_options, &o);
+    return code;
+}

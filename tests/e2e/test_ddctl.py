@@ -1,0 +1,182 @@
+"""What ddctl answers, as a batch script sees it."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from support import BUILD, LIMIT, clean_env, run
+
+DDCTL = os.path.join(BUILD, "ddctl")
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "env")
+HERE = os.uname().nodename
+
+
+def ask(*args, **env):
+    return subprocess.run([DDCTL, *args], env=clean_env(**env), capture_output=True, text=True, timeout=LIMIT,
+                          stdin=subprocess.DEVNULL)
+
+
+def hosts(*args, **env):
+    """The lines of ddctl hosts, which must go well and say nothing else."""
+    answer = ask("hosts", *args, **env)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    return answer.stdout.splitlines()
+
+
+def refused(*args, **env):
+    """The one sentence of a refusal."""
+    answer = ask(*args, **env)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert len(answer.stderr.splitlines()) == 1
+    return answer.stderr
+
+
+@pytest.mark.parametrize(
+    "args, lines",
+    [
+        (["n[1-3]"], ["n1", "n2", "n3"]),
+        (["--expand", "n[01-02],x"], ["n01", "n02", "x"]),
+        (["n2", "n[1-2]"], ["n2", "n1", "n2"]),
+        (["--union", "n2", "n[1-2]"], ["n2", "n1"]),
+        (["--common", "n[1-5]", "n[4,2,9]", "n[2-4]"], ["n2", "n4"]),
+        (["--common", "a,a,b", "a"], ["a"]),
+        (["--common", "a", "b"], []),
+        (["--without=n2", "n[1-3]"], ["n1", "n3"]),
+        (["--without=n2", "--without=n[3-9]", "n[1-4]"], ["n1"]),
+        (["--without=", "n1"], ["n1"]),
+        (["--without=N1", "n1"], ["n1"]),
+        (["--fold", "n3", "n1 n2"], ["n[3,1-2]"]),
+        (["--fold", "--without=n1", "n1"], []),
+        (["--count", "n[1-3]", "n1"], ["4"]),
+        (["--count", "--union", "n[1-3]", "n1"], ["3"]),
+        (["--count", "--without=n1", "n1"], ["0"]),
+        (["--nth=0", "n[1-3]"], ["n1"]),
+        (["--nth=-1", "n[1-3]"], ["n3"]),
+        (["--nth", "-3", "n[1-3]"], ["n1"]),
+        (["--count", "n[1-65536]"], ["65536"]),
+    ],
+)
+def test_names_of_expressions(args, lines):
+    assert hosts(*args) == lines
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        (["n[1-"], "n[1-"),
+        (["--without=n]", "n1"], "--without"),
+        (["n[1-65536]", "n1"], "65536"),
+        (["n[1-65537]"], "65536"),
+        ([""], "an expression is empty"),
+        (["n1", " "], "an expression is empty"),
+        (["n1", "--fold"], "write options first"),
+        (["--nth=3", "n[1-3]"], "there are 3 names"),
+        (["--nth=-4", "n[1-3]"], "there are 3 names"),
+        (["--nth=0", "--without=n1", "n1"], "there are 0 names"),
+        (["--nth=x", "n1"], "--nth"),
+        (["--fold", "--count", "n1"], "say one of --expand, --fold"),
+        (["--nth=0", "--expand", "n1"], "say one of --expand, --fold"),
+        (["--union", "--common", "n1", "n2"], "say one of --union and --common"),
+        (["--common", "n1"], "--common needs two expressions"),
+        (["--foldd", "n1"], "did you mean --fold?"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(args, said):
+    sentence = refused("hosts", *args)
+    assert sentence.startswith("ddctl hosts: ")
+    assert said in sentence
+
+
+def test_each_task_of_a_step_speaks_for_itself():
+    assert "'n['" in refused("hosts", "n[", SLURM_PROCID="3")
+
+
+@pytest.mark.parametrize("args", [[], ["hotss"], ["--nothing"], ["hotss", "--help"]])
+def test_without_a_right_command(args):
+    assert refused(*args).startswith("ddctl: ")
+
+
+@pytest.mark.parametrize("args, names", [(["--help"], ["hosts"]), (["hosts", "--help"], ["--fold", "--without="])])
+def test_help(args, names):
+    answer = ask(*args)
+    assert answer.returncode == 0
+    assert all(name in answer.stdout for name in names)
+    assert max(map(len, answer.stdout.splitlines())) <= 80
+
+
+def test_version():
+    assert ask("--version").stdout.split()[0] == "ddctl"
+
+
+def test_full_disk_is_no_success():
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        answer = subprocess.run([DDCTL, "hosts", "n1"], env=clean_env(), stdout=full, stderr=subprocess.PIPE, text=True,
+                                timeout=LIMIT)
+    assert answer.returncode == 1
+    assert "No space left" in answer.stderr
+
+
+# ---- the nodes of this job
+
+
+def test_no_job_is_this_machine():
+    assert hosts() == [HERE]
+
+
+BATCH = {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": f"n[1-2],{HERE}", "SLURM_NODEID": "2", "SLURM_PROCID": "0"}
+
+
+def test_batch_script_of_several_nodes():
+    assert hosts(**BATCH) == ["n1", "n2", HERE]
+    assert hosts("--count", "--without=n1", **BATCH) == ["2"]
+
+
+def test_shell_of_salloc():
+    assert hosts(SLURM_JOB_ID="5", SLURM_JOB_NODELIST="n[1-2]", SLURM_SUBMIT_HOST=HERE) == ["n1", "n2"]
+
+
+def test_every_task_of_a_step_sees_each_node_once():
+    step = dict(BATCH, SLURM_STEP_ID="0", SLURM_STEP_NODELIST=f"n1,{HERE}", SLURM_STEP_TASKS_PER_NODE="2(x2)",
+                SLURM_NODEID="1", SLURM_LOCALID="1", SLURM_PROCID="3")
+    assert hosts(**step) == ["n1", HERE]
+
+
+def test_variables_of_another_machines_job_are_not_believed():
+    answer = ask("hosts", SLURM_JOB_ID="5", SLURM_JOB_NODELIST="n[1-2]", SLURM_NODEID="0")
+    assert answer.stdout.splitlines() == [HERE]
+    assert "is of another machine's job" in answer.stderr
+
+
+@pytest.mark.parametrize("case", ["scatter1", "hosts121", "ppn"])
+def test_script_of_pbs(case, tmp_path):
+    """Recorded: the file names a node once per MPI process; the script runs on its first node."""
+    names = open(f"{DATA}/openpbs-23.06-{case}.script.nodefile", encoding="utf-8").read().split()
+    mine = [HERE if name == names[0] else name for name in names]
+    nodefile = tmp_path / "nodes"
+    nodefile.write_text("".join(f"{name}\n" for name in mine))
+    pbs = {"PBS_JOBID": "1.srv", "PBS_NODEFILE": str(nodefile), "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_NODENUM": "0",
+           "PBS_TASKNUM": "1"}
+    assert len(set(mine)) > 1
+    assert hosts(**pbs) == list(dict.fromkeys(mine))
+
+
+def test_worker_knows_the_nodes_of_its_round(tmp_path):
+    job = run("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", DDCTL, "hosts", "--count")
+    assert job.p.returncode == 0, job.err
+    assert job.out.split() == ["2", "2"]
+
+
+# ---- completion: zsh and fish are asked by check-completions whether they can read theirs
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+@pytest.mark.parametrize("line, wanted", [("ddctl ho", "hosts"), ("ddctl hosts --fo", "--fold")])
+def test_fish_offers(line, wanted):
+    script = os.path.join(BUILD, "docs", "completions", "ddctl.fish")
+    if not os.path.exists(script):
+        pytest.skip(f"{script} is not made (make makes it)")
+    shown = subprocess.run(["fish", "-c", f"source {script}; complete -C '{line}'"], env=clean_env(), capture_output=True,
+                           text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+    assert wanted in [offer.split("\t")[0] for offer in shown.stdout.splitlines()]
