@@ -96,8 +96,10 @@ static void tell_user(const struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
     const char *rest = strchrnul(m->text, '\n');
+    struct dd_log patient = *a->cfg->log; /* nothing runs any more */
+    patient.waits_ms = 0;
     if (m->text[0] != '\0')
-        dd_log(a->cfg->log, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
+        dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
     if (rest[0] != '\0' && rest[1] != '\0')
         (void)dd_write_full(a->cfg->log->fd, rest + 1, strlen(rest + 1));
     if (a->cfg->report != NULL && dd_write_file(a->cfg->report, m->detail, strlen(m->detail), &err) < 0)

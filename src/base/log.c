@@ -15,10 +15,16 @@ static const char *const level_text[] = {
 };
 
 /* A pipe has room for a line (less than PIPE_BUF bytes) when it says that it has any. */
-static bool would_wait(int fd)
+static bool has_room(const struct dd_log *log)
 {
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    return poll(&p, 1, 0) == 0;
+    struct pollfd p = {.fd = log->fd, .events = POLLOUT};
+    int ms = log->never_waits ? 0 : (int)log->waits_ms;
+    int rc;
+    if (ms == 0 && !log->never_waits)
+        return true;
+    while ((rc = poll(&p, 1, ms)) < 0 && errno == EINTR)
+        ms = 0;
+    return rc != 0;
 }
 
 void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
@@ -37,7 +43,7 @@ void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, 
     if (n > 0)
         len += (size_t)n < sizeof(line) - len - 1 ? (size_t)n : sizeof(line) - len - 2;
     line[len++] = '\n';
-    if (!log->never_waits || !would_wait(log->fd)) {
+    if (has_room(log)) {
         ssize_t done = write(log->fd, line, len); /* a reader that is gone must not end us */
         (void)done;
     }

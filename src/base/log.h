@@ -13,6 +13,7 @@ struct dd_log {
     enum dd_log_level level; /* lines above this level are dropped */
     int fd;                  /* where lines go; -1 drops all */
     bool never_waits;        /* a line that cannot be written at once is dropped: others wait for us */
+    unsigned waits_ms;       /* a line that cannot be written within this time is dropped; 0: any time it takes */
     char who[80];            /* put in front of each line: "ddrun" or "ddrun[node2]" */
 };
 

@@ -23,7 +23,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { GUARDIAN_EXTRA_MS = 5000 }; /* beyond the workers' grace, for ddrund to tell the other nodes */
+enum {
+    GUARDIAN_EXTRA_MS = 5000, /* beyond the workers' grace, for ddrund to tell the other nodes */
+    LOG_WAIT_MS = 300,        /* for a terminal that is held, a pipe that is full: the daemon waits for signs of life */
+};
 
 /* One run of ddrun on one node, put together step by step. */
 struct run {
@@ -404,6 +407,7 @@ static int prepare(struct run *r, int index, struct dd_err *err)
 static int run_agent(void *arg)
 {
     struct run *r = arg;
+    r->log.waits_ms = LOG_WAIT_MS;
     int code = agent_run(&r->agent);
     error_files_remove(r->error_prefix, r->slots); /* the guardian may have been killed */
     run_done(r);

@@ -145,6 +145,27 @@ def test_a_reader_that_the_shell_started_before_it_became_ddrun_reads_to_the_end
     assert ("said" if "said" in program_ else "the agent was killed") in seen
 
 
+def test_a_pipe_that_nobody_reads_is_no_loss_of_a_node():
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
+        where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free.getsockname()[1]}", "--insecure"]
+    with Job(*where, "--node-rank=0", "--rejoin-timeout=1s", "true") as host:
+        reader, full = os.pipe()
+        os.set_blocking(full, False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(full, b"x" * 4096)
+        os.set_blocking(full, True)
+        guest = subprocess.Popen([DDRUN, *where, "--node-rank=1", "--log-level=info", "true"], env=clean_env(), stderr=full)
+        try:
+            assert host.wait() == 0, host.err
+            assert guest.wait(timeout=60) == 0
+        finally:
+            os.close(reader)  # EPIPE ends whoever still waits
+            os.close(full)
+            guest.kill()
+            guest.wait()
+
+
 def test_a_process_that_sigkill_does_not_end_does_not_keep_ddrun():
     """Held by a tracer, which is this test, it cannot be reaped: as one that waits in the kernel."""
     seize = 0x4206
