@@ -36,11 +36,15 @@ static int read_error(const struct agent *a, int local_rank, struct report_error
 static void tell(struct agent *a, const struct worker_exit *e)
 {
     a->ends.failed++;
+    char hung[80];
     struct report_error error = {0};
     const char *tail = a->output != NULL ? worker_output_tail(a->output, e->local_rank) : "";
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TAIL_MAX);
     (void)report_tail(tail, &text);
-    (void)read_error(a, e->local_rank, &error);
+    if (read_error(a, e->local_rank, &error) < 0 && hang_ended(a, e->local_rank)) {
+        (void)snprintf(hung, sizeof(hung), "it gave no sign of life for %g s", (double)a->cfg->hang.timeout_ns / 1e9);
+        error.message = strdup(hung);
+    }
     agent_send(a, &(struct msg){.type = MSG_EXIT,
                                 .round = a->plan.round,
                                 .rank = a->plan.first_rank + e->local_rank,

@@ -6,11 +6,12 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The first row whose text is in what the worker said. Srcs: messages of CPython 3.11, PyTorch 2.13
+/* The first row whose text is in what the worker said, or ddrun of it. Srcs: messages of CPython 3.11, PyTorch 2.13
  * (c10d, DataLoader, CUDA), NCCL 2.2x, glibc. */
 static const struct {
     const char *text, *advice;
 } by_text[] = {
+    {"it gave no sign of life", "find the rank that stands elsewhere than the others, which may only wait for it: py-spy in PATH, or PYTHONFAULTHANDLER=1, shows the Python lines"},
     {"CUDA out of memory", "the GPU's memory is full: smaller batches, or checkpointed activations"},
     {"torch.OutOfMemoryError", "the GPU's memory is full: smaller batches, or checkpointed activations"},
     {"DefaultCPUAllocator: can't allocate", "the node's memory is full: smaller batches, or ask for more (Slurm: --mem)"},

@@ -29,6 +29,8 @@ def test_a_rank_that_does_nothing_is_named_and_ended_with_its_python_stack(how, 
     assert len(said) == 1 and says in said[0], job.err
     assert re.search(r"rank 1 \(sim1, local rank 1, process \d+\) hangs: .* for \d+ s; it is in state S", said[0])
     assert "in wait_for_ever" in job.err  # faulthandler
+    assert "(sim1, local rank 1) was killed by signal 6 (SIGABRT): it gave no sign of life for 2 s" in job.err
+    assert "what to do: find the rank that stands elsewhere" in job.err and "compiled code" not in job.err
 
 
 def test_a_restart_gives_it_another_try():
@@ -45,6 +47,7 @@ def test_a_command_is_run_instead_of_the_abort():
     job = hang("--on-hang=echo rank $DDRUN_HUNG_RANK; tr '\\0' ' ' </proc/$DDRUN_HUNG_PID/cmdline")
     assert job.p.returncode == 137, job.err
     assert "rank 1: rank 1" in job.err and "hang.py output" in job.err
+    assert "SIGKILL): it gave no sign of life" in job.err and "something sent SIGKILL" not in job.err
 
 
 def test_py_spy_is_asked_where_it_is_there(tmp_path):
