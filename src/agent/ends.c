@@ -107,7 +107,7 @@ void ends_all(struct agent *a, int64_t round)
 {
     const struct ends *n = &a->ends;
     bool bad = n->stop_sig != 0 || n->failed > 0;
-    bool again = a->plan.restart_count < a->plan.max_restarts || a->cfg->rdzv.min_nodes < a->cfg->rdzv.max_nodes;
+    bool again = a->plan.restart_count < a->plan.max_restarts || rdzv_is_elastic(&a->cfg->rdzv);
     a->ends.round = round;
     if (bad && again && a->last_signal == 0)
         health_check(a, send_done);

@@ -78,8 +78,6 @@ struct agent {
     struct succession *succession; /* NULL: nothing is looked for */
 };
 
-enum { AGENT_SUCCESSORS = 8 }; /* nodes that may take a lost daemon's place */
-
 void agent_leave(struct agent *a, int code); /* nothing runs any more: end the loop, when the daemon is gone */
 void agent_send(struct agent *a, const struct msg *m);
 void agent_send_join(struct agent *a, struct link *l);

@@ -306,7 +306,7 @@ static int remember(struct agent *a, const struct msg *m, struct dd_err *err)
     if (rc == 0 && last.n != a->plan.nnodes)
         rc = dd_err_set(err, -EPROTO, "a plan of %d nodes with %d members", a->plan.nnodes, last.n);
     dd_strv_done(&a->addrs);
-    for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= AGENT_SUCCESSORS; i++)
+    for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= RDZV_SUCCESSORS; i++)
         rc = dd_strv_push(&a->addrs, m->addrs.v[i]);
     if (rc < 0)
         return rc;

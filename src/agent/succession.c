@@ -21,7 +21,7 @@ struct look {
 };
 
 struct succession {
-    struct look looks[AGENT_SUCCESSORS];
+    struct look looks[RDZV_SUCCESSORS];
     int nlooks;
     struct link *other;   /* asked, while we have a daemon of our own */
     struct event *turn;   /* to be the host */
@@ -56,7 +56,7 @@ void succession_end(struct agent *a)
 bool succession_possible(const struct agent *a)
 {
     const struct rdzv_cfg *c = &a->cfg->rdzv;
-    bool next_round = c->min_nodes < c->max_nodes || c->expected > c->max_nodes || c->max_restarts > 0;
+    bool next_round = rdzv_is_elastic(c) || c->max_restarts > 0;
     return next_round && a->last.n > 1 && a->last_signal == 0;
 }
 
@@ -66,7 +66,7 @@ static int my_place(const struct agent *a)
     int place = 1;
     if (a->last.tie == a->index)
         return 0;
-    for (int k = 0; k < a->last.n && k <= AGENT_SUCCESSORS; k++) {
+    for (int k = 0; k < a->last.n && k <= RDZV_SUCCESSORS; k++) {
         if (a->last.index[k] == a->index)
             return place;
         place += a->last.index[k] != a->last.tie;
@@ -161,7 +161,7 @@ static void look(struct agent *a)
 {
     struct succession *s = a->succession;
     end_looks(s);
-    for (size_t k = 0; k < a->addrs.n && s->nlooks < AGENT_SUCCESSORS; k++) {
+    for (size_t k = 0; k < a->addrs.n && s->nlooks < RDZV_SUCCESSORS; k++) {
         const char *addr = a->addrs.v[k][0] != '\0' ? a->addrs.v[k] : a->plan.master_addr;
         if ((int)k != a->plan.node_rank)
             look_at(a, addr);
@@ -208,7 +208,7 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 static int make_timers(struct agent *a, struct succession *s)
 {
     const uint64_t now = dd_now_ns();
-    const uint64_t turns = (uint64_t)(a->last.n < AGENT_SUCCESSORS ? a->last.n : AGENT_SUCCESSORS);
+    const uint64_t turns = (uint64_t)(a->last.n < RDZV_SUCCESSORS ? a->last.n : RDZV_SUCCESSORS);
     const uint64_t end = a->orphan_ns + a->cfg->rdzv.rejoin_ns +
                          (a->cfg->grace_ms + FIRST_MS + STEP_MS * turns) * DD_NS_PER_MS;
     const uint64_t ms = end > now ? (end - now) / DD_NS_PER_MS : 0;

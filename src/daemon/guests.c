@@ -13,7 +13,6 @@ enum {
     EXTRA_GUESTS = 256, /* links beyond the job's nodes */
     MAX_TRIES = 4,      /* connections that one guest may try at once */
     HELLO_MS = 10000,   /* time for hello and TLS */
-    SUCCESSORS = 8,     /* nodes that may take a lost daemon's place */
 };
 
 struct accepting {
@@ -58,7 +57,7 @@ static void guest_free(struct guest *g, bool bye)
 static void add_addrs(struct daemon *d, struct dd_strv *out)
 {
     char text[NET_ADDR_TEXT];
-    for (int k = 0; k <= SUCCESSORS; k++) {
+    for (int k = 0; k <= RDZV_SUCCESSORS; k++) {
         int id = rdzv_id_of_rank(d->machine, k);
         const struct guest *g = id < 0 ? NULL : d->by_id[id];
         if (g == NULL)

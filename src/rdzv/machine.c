@@ -15,9 +15,9 @@ enum { BAD_INPUT = 2 }; /* exit code when a node cannot start what the user aske
 
 static int consider(struct rdzv *m, uint64_t now);
 
-static bool elastic(const struct rdzv *m)
+bool rdzv_is_elastic(const struct rdzv_cfg *cfg)
 {
-    return m->cfg.min_nodes < m->cfg.max_nodes || m->cfg.expected > m->cfg.max_nodes;
+    return cfg->min_nodes < cfg->max_nodes || cfg->expected > cfg->max_nodes;
 }
 
 int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now)
@@ -328,7 +328,7 @@ static int go(struct rdzv *m, uint64_t now)
 {
     if (ended_before(m))
         return finish(m);
-    if (m->cfg.epoch > 0 && !m->begun && !elastic(m)) {
+    if (m->cfg.epoch > 0 && !m->begun && !rdzv_is_elastic(&m->cfg)) {
         if (!budget_left(m, now)) {
             fail_also(m, "the daemon was lost, and no restart is left");
             return finish(m);
@@ -375,7 +375,7 @@ static int tell_restart(struct rdzv *m)
     if (left < m->cfg.min_nodes || !rdzv_quorum(m))
         return say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for it to come back", m->text,
                    (double)m->cfg.rejoin_ns / 1e9);
-    if (m->lost_part && elastic(m))
+    if (m->lost_part && rdzv_is_elastic(&m->cfg))
         return say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again on %d nodes", m->text,
                    left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
     return say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again (%d of %d)", m->text,
@@ -396,7 +396,7 @@ static int round_over(struct rdzv *m, uint64_t now)
 {
     if (m->end || !(m->failed || m->regroup))
         return finish(m);
-    if (m->failed && !(m->lost_part && elastic(m))) {
+    if (m->failed && !(m->lost_part && rdzv_is_elastic(&m->cfg))) {
         if (!budget_left(m, now))
             return finish(m);
         spend(m, now);
@@ -551,7 +551,7 @@ static int on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now
 {
     bool in;
     (void)now;
-    if (!elastic(m) && m->here >= m->cfg.max_nodes)
+    if (!rdzv_is_elastic(&m->cfg) && m->here >= m->cfg.max_nodes)
         return refuse(m, e->id, "this job has already started with all its %d nodes", m->cfg.max_nodes);
     int rc = join(m, e, &in);
     if (rc < 0 || !in)
@@ -813,7 +813,7 @@ const char *rdzv_text(const struct rdzv *m)
 
 bool rdzv_may_go_on(const struct rdzv *m, uint64_t now)
 {
-    return m->state != RDZV_FINISHED && m->begun && !m->end && (elastic(m) || budget_left(m, now));
+    return m->state != RDZV_FINISHED && m->begun && !m->end && (rdzv_is_elastic(&m->cfg) || budget_left(m, now));
 }
 
 bool rdzv_all_told(const struct rdzv *m)

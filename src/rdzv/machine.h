@@ -93,6 +93,9 @@ struct rdzv_cfg {
 
 #define RDZV_NEVER UINT64_MAX
 
+/* A lost node costs it no restart: there may be fewer nodes, or there are spare ones. */
+bool rdzv_is_elastic(const struct rdzv_cfg *cfg);
+
 struct rdzv;
 
 int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now);

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 enum { RDZV_NO_EPOCH = -1, RDZV_EPOCH_STEP = 1 << 16 };
+enum { RDZV_SUCCESSORS = 8 }; /* nodes that may take a lost daemon's place */
 
 struct rdzv_members {
     int64_t epoch; /* of the daemon that planned the round; RDZV_NO_EPOCH: there is none */
