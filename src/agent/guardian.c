@@ -26,14 +26,18 @@ struct guardian {
     const struct dd_log *log;
 };
 
-/* Orphans of the agent are our children now. */
-static void signal_children(const struct guardian *g, int sig)
+/* Orphans of the agent are our children now. Those that are on `had`, if there is such a list, are
+ * left alone, the others are put on it. */
+static void signal_children(const struct guardian *g, int sig, struct pid_list *had)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};
     (void)children_list(&all);
     for (size_t i = 0; i < all.n; i++)
-        if (!pid_list_has(&g->foreign, all.v[i]))
+        if (!pid_list_has(&g->foreign, all.v[i]) && (had == NULL || !pid_list_has(had, all.v[i]))) {
             kill(all.v[i], sig);
+            if (had != NULL)
+                (void)pid_list_add(had, all.v[i]);
+        }
 }
 
 static bool only_foreign_left(const struct guardian *g)
@@ -92,16 +96,18 @@ static void wait_once(struct guardian *g, uint64_t deadline_ns)
 }
 
 /* The agent is gone; end whatever of the job still lives. ddrund takes SIGTERM as "tell the other
- * nodes, then leave". Each KILL may hand us new orphans, so it is repeated until none is left. */
+ * nodes, then leave". Each end may hand us new orphans, so we look until none is left. */
 static void end_orphans(struct guardian *g, unsigned grace_ms)
 {
     uint64_t deadline = dd_now_ns() + grace_ms * DD_NS_PER_MS;
-    signal_children(g, SIGTERM);
-    while (g->children_left && dd_now_ns() < deadline)
+    DD_AUTO(pid_list) struct pid_list asked = {0};
+    while (g->children_left && dd_now_ns() < deadline) {
+        signal_children(g, SIGTERM, &asked);
         wait_once(g, deadline);
+    }
     deadline = dd_now_ns() + GIVE_UP_NS;
     while (g->children_left && dd_now_ns() < deadline) {
-        signal_children(g, SIGKILL);
+        signal_children(g, SIGKILL, NULL);
         wait_once(g, dd_now_ns() + 20 * DD_NS_PER_MS);
     }
     if (g->children_left)

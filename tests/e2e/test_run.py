@@ -5,6 +5,7 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -94,6 +95,17 @@ def test_kill_9_of_any_process_leaves_nothing(nodes, victim):
         until(lambda: not marked(job.mark), say="the end of all processes")
         assert code == {"guardian": -9, "worker": 137}.get(victim, code)
         assert code != 0
+        job.assert_nothing_left()
+
+
+def test_who_becomes_an_orphan_only_after_the_agent_was_killed_is_not_waited_for():
+    """One that ends at SIGTERM a little later, and only then leaves its own child behind."""
+    late = "import signal, subprocess, time; subprocess.Popen(['sleep', '600']); " \
+           "signal.signal(15, lambda *_: (time.sleep(0.3), exit(0))); print('ready', flush=True); time.sleep(600)"
+    with Job("--shutdown-timeout=10m", "sh", "-c", f'{sys.executable} -c "$1" & wait', "sh", late) as job:
+        job.line("ready")
+        os.kill(job.agents()[0], signal.SIGKILL)
+        assert job.wait() == 137, job.err
         job.assert_nothing_left()
 
 
