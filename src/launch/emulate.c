@@ -63,6 +63,16 @@ static void signal_all(const pid_t *pids, int n, int sig)
             kill(pids[i], sig);
 }
 
+/* The first failure is the job's. Where a job goes on without the node that failed, whoever ends well
+ * has seen the job end well. `before` is < 0 when none has ended yet. */
+static int code_of_job(int before, int code, bool go_on)
+{
+    if (before < 0)
+        return code;
+    bool keep = go_on ? before == 0 : before != 0;
+    return keep ? before : code;
+}
+
 /* Takes the exits that are there; returns how many nodes still run. */
 static int reap(pid_t *pids, int n, bool go_on, int *code)
 {
@@ -71,8 +81,7 @@ static int reap(pid_t *pids, int n, bool go_on, int *code)
         int status;
         if (pids[i] > 0 && waitpid(pids[i], &status, WNOHANG) == pids[i]) {
             pids[i] = 0;
-            if (*code == 0 || go_on)
-                *code = exit_code(status);
+            *code = code_of_job(*code, exit_code(status), go_on);
         }
         left += pids[i] > 0;
     }
@@ -102,7 +111,7 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
     DD_AUTO(free) pid_t *pids = calloc((size_t)e->nnodes, sizeof(*pids));
     sigset_t waited;
     sigset_t old;
-    int code = 0;
+    int code = -1;
     if (pids == NULL)
         return 1;
     dd_signals_of_jobs(&waited);
@@ -119,7 +128,7 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
         siginfo_t si;
         /* One has failed, perhaps before the others could know; or the host is gone, and with it
          * the daemon. Either way nobody waits for anything any more. */
-        if (!told && (code == BAD_INPUT || (!e->go_on && (code != 0 || pids[0] == 0)))) {
+        if (!told && (code == BAD_INPUT || (!e->go_on && (code > 0 || pids[0] == 0)))) {
             signal_all(pids, e->nnodes, SIGTERM);
             told = true;
         }

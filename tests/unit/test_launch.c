@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +40,27 @@ static void nodes_end_when_one_has_failed_or_the_host_is_gone(void **state)
     }
 }
 
+static int leave(void *arg, int index)
+{
+    return ((const int *)arg)[index];
+}
+
+static void a_job_that_went_on_and_ended_well_has_ended_well(void **state)
+{
+    (void)state;
+    static const struct {
+        int codes[NODES], code;
+    } rows[] = {{{0, 137, 0}, 0}, {{137, 0, 0}, 0}, {{0, 0, 137}, 0}, {{3, 3, 3}, 3}};
+    const struct emulate e = {.nnodes = NODES, .go_on = true};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int codes[NODES];
+        memcpy(codes, rows[i].codes, sizeof(codes));
+        (void)alarm(HANG_S);
+        assert_int_equal(emulate_run(&e, leave, codes, NULL), rows[i].code);
+        (void)alarm(0);
+    }
+}
+
 static void the_host_may_leave_with_0_before_the_others(void **state)
 {
     (void)state;
@@ -53,6 +75,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_end_when_one_has_failed_or_the_host_is_gone),
+        cmocka_unit_test(a_job_that_went_on_and_ended_well_has_ended_well),
         cmocka_unit_test(the_host_may_leave_with_0_before_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
