@@ -29,6 +29,13 @@ def test_every_round_is_preceded_by_a_check(tmp_path):
     assert len(list(tmp_path.iterdir())) == 6, "two nodes, three rounds; none after success"
 
 
+def test_a_node_is_checked_before_it_goes_on_with_a_spare_one(tmp_path):
+    job = run("--simulate-nodes=3", "--nnodes=2:2", f"--health-check=mktemp {tmp_path}/run.XXXXXX",
+              "sh", "-c", "test $DDRUN_ROUND = 1 || { [ $RANK = 1 ] && kill -9 $PPID; sleep 600; }")
+    assert job.p.returncode == 0, job.err
+    assert len(list(tmp_path.iterdir())) == 4, "three nodes at the start, then the one that had a part and is left"
+
+
 def test_a_node_that_becomes_unfit_is_left_out_of_the_next_round(tmp_path):
     """The check succeeds three times, then once not: in one of the nodes, between the rounds."""
     check = f"""
