@@ -367,8 +367,7 @@ static int seek(struct agent *a, struct dd_err *err)
     uint16_t hashed[ELECT_PORTS];
     agent_find_cfg(a, &cfg, hashed);
     struct timeval first_word = {.tv_sec = 5};
-    struct timeval limit = {.tv_sec = (time_t)(a->cfg->rdzv_timeout_ns / DD_NS_PER_S),
-                            .tv_usec = (suseconds_t)(a->cfg->rdzv_timeout_ns % DD_NS_PER_S / 1000)};
+    struct timeval limit = dd_timeval(a->cfg->rdzv_timeout_ns);
     evtimer_add(a->progress, &first_word);
     evtimer_add(a->deadline, &limit);
     return link_find_start(&a->find, a->base, &cfg, on_found, a, err);

@@ -51,8 +51,7 @@ static void look(struct endtime *t)
     }
     if (wait > LOOK_AGAIN_S * DD_NS_PER_S)
         wait = LOOK_AGAIN_S * DD_NS_PER_S;
-    const struct timeval tv = {.tv_sec = (time_t)(wait / DD_NS_PER_S),
-                               .tv_usec = (suseconds_t)(wait % DD_NS_PER_S / 1000)};
+    const struct timeval tv = dd_timeval(wait);
     evtimer_add(t->tick, &tv);
 }
 

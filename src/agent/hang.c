@@ -154,9 +154,7 @@ static void look_at(struct hangs *s, struct hung *u, uint64_t now)
 
 static void wait_for_tick(struct hangs *s)
 {
-    uint64_t ns = hang_interval(s->watch);
-    const struct timeval tv = {.tv_sec = (time_t)(ns / DD_NS_PER_S),
-                               .tv_usec = (suseconds_t)(ns % DD_NS_PER_S / 1000)};
+    const struct timeval tv = dd_timeval(hang_interval(s->watch));
     evtimer_add(s->tick, &tv);
 }
 

@@ -82,7 +82,7 @@ static void look_again(struct agent *a)
 {
     struct succession *s = a->succession;
     const unsigned ms = s->again_ms > 0 ? s->again_ms : AGAIN_MS;
-    const struct timeval t = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+    const struct timeval t = dd_timeval(ms * DD_NS_PER_MS);
     s->again_ms = 2 * ms < AGAIN_MAX_MS ? 2 * ms : AGAIN_MAX_MS;
     evtimer_add(s->again, &t);
 }
@@ -211,8 +211,7 @@ static int make_timers(struct agent *a, struct succession *s)
     const uint64_t turns = (uint64_t)(a->last.n < RDZV_SUCCESSORS ? a->last.n : RDZV_SUCCESSORS);
     const uint64_t end = a->orphan_ns + a->cfg->rdzv.rejoin_ns +
                          (a->cfg->grace_ms + FIRST_MS + STEP_MS * turns) * DD_NS_PER_MS;
-    const uint64_t ms = end > now ? (end - now) / DD_NS_PER_MS : 0;
-    struct timeval limit = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+    const struct timeval limit = dd_timeval(end > now ? end - now : 0);
     s->turn = evtimer_new(a->base, on_turn, a);
     s->again = evtimer_new(a->base, on_again, a);
     s->limit = evtimer_new(a->base, on_limit, a);
@@ -227,7 +226,7 @@ void succession_begin(struct agent *a, bool lost)
     int place = my_place(a);
     bool again = a->orphan_ns != 0; /* that other daemon was lost, too: give everybody time */
     unsigned ms = place == 0 && !again ? 0 : FIRST_MS + (unsigned)(place > 0 ? place - 1 : 0) * STEP_MS;
-    struct timeval turn = {.tv_sec = ms / 1000, .tv_usec = (suseconds_t)(ms % 1000) * 1000};
+    struct timeval turn = dd_timeval(ms * DD_NS_PER_MS);
     succession_end(a);
     if (lost && !again)
         a->orphan_ns = dd_now_ns();

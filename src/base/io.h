@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/time.h>
 
 int dd_fd_nonblock(int fd); /* 0 or -errno */
 int dd_fd_keep(int fd);     /* clears close-on-exec */
@@ -23,5 +24,12 @@ uint64_t dd_now_real_ns(void); /* CLOCK_REALTIME */
 
 #define DD_NS_PER_MS UINT64_C(1000000)
 #define DD_NS_PER_S UINT64_C(1000000000)
+
+/* For timers. */
+static inline struct timeval dd_timeval(uint64_t ns)
+{
+    return (struct timeval){.tv_sec = (time_t)(ns / DD_NS_PER_S),
+                            .tv_usec = (suseconds_t)(ns % DD_NS_PER_S / 1000)};
+}
 
 #endif

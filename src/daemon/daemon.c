@@ -48,18 +48,12 @@ static void check_over(struct daemon *d)
         evtimer_add(d->end, &t);
 }
 
-static struct timeval tv_of_ns(uint64_t ns)
-{
-    return (struct timeval){.tv_sec = (time_t)(ns / DD_NS_PER_S),
-                            .tv_usec = (suseconds_t)(ns % DD_NS_PER_S / 1000)};
-}
-
 /* The machine has no clock: it says when it wants to be asked again. */
 static void set_timer(struct daemon *d)
 {
     uint64_t at = rdzv_timer(d->machine);
     uint64_t now = dd_now_ns();
-    struct timeval t = tv_of_ns(at > now ? at - now : 0);
+    struct timeval t = dd_timeval(at > now ? at - now : 0);
     if (at == RDZV_NEVER)
         evtimer_del(d->timer);
     else

@@ -203,7 +203,7 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
 int link_set_heartbeat(struct link *l, unsigned ms)
 {
     const unsigned third = ms / 3;
-    struct timeval t = {.tv_sec = third / 1000, .tv_usec = (suseconds_t)(third % 1000) * 1000};
+    struct timeval t = dd_timeval(third * DD_NS_PER_MS);
     if (l->beat == NULL)
         l->beat = event_new(bufferevent_get_base(l->bev), -1, EV_PERSIST, on_beat, l);
     l->beat_ms = ms;

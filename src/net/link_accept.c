@@ -246,7 +246,7 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                       const struct link_accept_cfg *cfg, accept_done_f *done, void *arg,
                       struct dd_err *err)
 {
-    const struct timeval limit = {cfg->timeout_ms / 1000, (long)(cfg->timeout_ms % 1000) * 1000};
+    const struct timeval limit = dd_timeval(cfg->timeout_ms * DD_NS_PER_MS);
     struct link_accept *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for a connection");

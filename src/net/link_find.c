@@ -95,7 +95,7 @@ void link_find_free(struct link_find *f)
 
 static void set_timer(struct event *timer, unsigned ms)
 {
-    const struct timeval tv = {ms / 1000, (long)(ms % 1000) * 1000};
+    const struct timeval tv = dd_timeval(ms * DD_NS_PER_MS);
     (void)evtimer_add(timer, &tv);
 }
 

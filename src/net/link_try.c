@@ -1,5 +1,6 @@
 #include "net/link_try_inner.h"
 
+#include "base/io.h"
 #include "net/hello.h"
 #include "net/link_inner.h"
 #include "net/tls_inner.h"
@@ -256,8 +257,7 @@ static int start_connect(struct link_try *t)
 
 int link_try_start(struct link_try **ret, struct event_base *base, const struct link_try_cfg *cfg)
 {
-    unsigned ms = cfg->limit_ms;
-    struct timeval limit = {ms / 1000, (long)(ms % 1000) * 1000};
+    struct timeval limit = dd_timeval(cfg->limit_ms * DD_NS_PER_MS);
     struct link_try *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return -ENOMEM;

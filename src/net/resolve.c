@@ -174,8 +174,7 @@ static int start_child(struct net_resolve *r, const char *name, enum net_resolve
 
 static int start(struct net_resolve *r, struct event_base *base)
 {
-    unsigned ms = r->cfg.timeout_ms;
-    struct timeval limit = {ms / 1000, (long)(ms % 1000) * 1000};
+    struct timeval limit = dd_timeval(r->cfg.timeout_ms * DD_NS_PER_MS);
     struct net_addr a;
     r->timer = evtimer_new(base, on_timer, r);
     if (r->timer == NULL)

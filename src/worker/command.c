@@ -143,8 +143,7 @@ int command_start(struct command **ret, struct event_base *base, const struct co
     c->on_end = event_new(base, c->pidfd, EV_READ | EV_PERSIST, on_end, c);
     c->on_out = event_new(base, c->out_fd, EV_READ | EV_PERSIST, on_out, c);
     c->on_limit = evtimer_new(base, on_limit, c);
-    const struct timeval limit = {.tv_sec = (time_t)(spec->limit_ms / 1000),
-                                  .tv_usec = (suseconds_t)(spec->limit_ms % 1000 * 1000)};
+    const struct timeval limit = dd_timeval(spec->limit_ms * DD_NS_PER_MS);
     if (c->on_end == NULL || c->on_out == NULL || c->on_limit == NULL ||
         event_add(c->on_end, NULL) < 0 || event_add(c->on_out, NULL) < 0 ||
         event_add(c->on_limit, &limit) < 0)

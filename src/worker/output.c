@@ -107,8 +107,7 @@ static void on_broken(void *arg)
 
 static void limit_set(struct worker_output *o)
 {
-    struct timeval tv = {.tv_sec = (time_t)(o->limit_ms / 1000),
-                         .tv_usec = (suseconds_t)(o->limit_ms % 1000 * 1000)};
+    struct timeval tv = dd_timeval(o->limit_ms * DD_NS_PER_MS);
     o->written = console_written(o->console[0]) + console_written(o->console[1]);
     if (o->limit_ms > 0)
         event_add(o->on_finished, &tv);
