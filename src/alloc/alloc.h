@@ -48,7 +48,8 @@ struct alloc {
                                it twice); entry 0 is the host. May be one name when only the host
                                is known (explicit --rdzv-endpoint): then nnodes > count */
     int nnodes;             /* nodes that take part (agents that will join) */
-    int index;       /* my position, 0 = host; -1: assigned at join (endpoint without rank) */
+    int index;       /* my position, 0 = host; -1: assigned at join (endpoint without rank), or with
+                        list_only: this is none of them */
     char *host_addr; /* explicit address or name of the host to connect to, or NULL:
                         nodes[0] */
     uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, given by user or scheduler */

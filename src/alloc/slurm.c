@@ -270,6 +270,8 @@ static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
         return rc;
     a->nnodes = (int)hostlist_count(a->nodes);
     a->index = alloc_find_me(in, a->nodes);
+    if (a->index < 0) /* under salloc */
+        a->index = -1;
     if (a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
         return say_srun(in, a->nodes, err);
     return set_job(a, in, "batch", err);

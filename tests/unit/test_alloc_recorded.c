@@ -422,6 +422,43 @@ static void recorded_process_runs_alone_when_told_so(void **state)
     }
 }
 
+/* Who only asks for the list may do so where an agent could not start. */
+static void recorded_script_gets_the_list(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        const char *hostname;
+        const char *nodes;
+        int index;
+    } rows[] = {
+        {S "batch.0.0",       "node1", "node[1-3]",                            0 },
+        {S "salloc.b.b",      "ctl",   "node[1-2]",                            -1},
+        {S "tasks4x2.1.5",    "node2", "node1,node1,node1,node1,node2,node2,node2,node2", 5},
+        {P "first0.script",   "node1", "node[2-3].cluster.test",               -1},
+        {P "scatter1.script", "node1", TWO,                                    0 },
+        {P "ppn.script",      "node1", TWO,                                    0 },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        DD_AUTO(hostlist) struct hostlist *wanted = NULL;
+        struct dd_err err = {.text = ""};
+        load(&env, rows[i].name);
+        set_nodefile(rows[i].name);
+        struct alloc_input in = input(&env, rows[i].hostname);
+        in.list_only = true;
+        if (alloc_find(&a, &in, &err) != 0)
+            fail_msg("%s: %s", rows[i].name, err.text);
+        assert_int_equal(hostlist_parse(&wanted, rows[i].nodes, &err), 0);
+        assert_int_equal(hostlist_count(a->nodes), hostlist_count(wanted));
+        for (size_t k = 0; k < hostlist_count(wanted); k++)
+            assert_string_equal(hostlist_nth(a->nodes, k), hostlist_nth(wanted, k));
+        assert_int_equal(a->index, rows[i].index);
+        assert_int_equal(a->warnings.n, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -433,6 +470,7 @@ int main(void)
         cmocka_unit_test(recorded_pbs_task_falls_back_to_its_number),
         cmocka_unit_test(recorded_job_of_another_machine_is_ignored_with_a_warning),
         cmocka_unit_test(recorded_process_runs_alone_when_told_so),
+        cmocka_unit_test(recorded_script_gets_the_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
