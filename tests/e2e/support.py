@@ -3,8 +3,10 @@
 import glob
 import json
 import os
+import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -72,6 +74,18 @@ def until(what, limit=30.0, say="it"):
             return value
         assert time.monotonic() < end, f"{say} did not come true within {limit} s"
         time.sleep(0.01)
+
+
+def free_port():
+    """One that nothing has on any address, nor will have by chance: below those of outgoing connections, of which tests
+    leave thousands in TIME_WAIT."""
+    for port in random.sample(range(20000, 30000), 100):
+        try:
+            with socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True):
+                return port
+        except OSError:
+            pass
+    raise AssertionError("no free port among 100")
 
 
 def listening_ports():

@@ -2,12 +2,11 @@
 
 import os
 import signal
-import socket
 import tempfile
 
 import pytest
 
-from support import Job, json_lines, parent, program, until
+from support import Job, free_port, json_lines, parent, program, until
 
 
 def kill(pid):
@@ -112,8 +111,7 @@ while :; do sleep 1 & wait $!; done
 def test_a_host_that_stops_late_can_still_join_the_next_one_by_the_key_in_the_home_directory(tmp_path):
     home, go = tmp_path / "home", tmp_path / "go"
     home.mkdir()
-    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     args = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--munge-socket=/nonexistent", "--rdzv-id=late",
             "--max-restarts=1", "--rejoin-timeout=60s", "--shutdown-timeout=120s", "--nproc-per-node=1"]
     with Job(*args, "--node-rank=0", "sh", "-c", UNTIL_STOPPED, "sh", str(go), home=str(home)) as host, \

@@ -12,7 +12,7 @@ import pytest
 
 from c10d import VALIDATE
 from conftest import DDRUND, Server
-from support import DDRUN, Job, clean_env, comm, marked, program, run, until
+from support import DDRUN, Job, clean_env, comm, free_port, marked, program, run, until
 
 
 class On:
@@ -114,9 +114,7 @@ def test_silent_callers_do_not_keep_others_out():
 
 @pytest.mark.parametrize("host_comes", [True, False])
 def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_comes):
-    # free on every address: what an earlier test has left in TIME_WAIT on another one is in the host's way
-    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
-        where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free.getsockname()[1]}", "--insecure"]
+    where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure"]
     with Job(*where, "--node-rank=1", "true") as guest:
         until(lambda: guest.agents() not in ([], [guest.p.pid]), say="the agent")
         guest.p.send_signal(signal.SIGTERM)

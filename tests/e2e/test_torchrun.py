@@ -10,13 +10,12 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 
 import pytest
 
-from support import BUILD, DDRUN, LIMIT, PYTHON, Job, clean_env, json_lines, program, run
+from support import BUILD, DDRUN, LIMIT, PYTHON, Job, clean_env, free_port, json_lines, program, run
 
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run"]
 WITNESS = program("witness.py")
@@ -182,12 +181,6 @@ def error_of(text):
     message = json.loads(text)["message"]
     return {"message": message["message"], "extra": sorted(message["extraInfo"]), "errorCode": message.get("errorCode"),
             "last line": message["extraInfo"]["py_callstack"].strip().splitlines()[-1]}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
