@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    IFACE_MS = 5000, /* for a connection through the interface that was asked for */
+    IFACE_MS = 1500, /* below the heartbeat: for a connection through the interface that was asked for */
 };
 
 static int plan_of_msg(struct plan *ret, const struct msg *m, bool workers, struct dd_err *err)

@@ -97,6 +97,7 @@ static void adopt(struct agent *a, const struct frame *f)
     a->link = NULL;
     host_stop(a);
     agent_use_link(a, l);
+    signals_joined(a);
     agent_take_frame(a, f);
 }
 

@@ -200,6 +200,14 @@ static int take_addrs(struct guest *g, const struct dd_strv *addrs)
     return 0;
 }
 
+/* Somebody who waits for a plan must not wait in vain. */
+static void refuse(struct guest *g, const char *why)
+{
+    dd_log(g->daemon->cfg.log, DD_LOG_WARN, "refused %s: %s", g->name, why);
+    guest_send(g, &(struct msg){.type = MSG_REFUSE, .text = (char *)(uintptr_t)why});
+    guest_free(g, true);
+}
+
 static void on_join(struct guest *g, const struct msg *m)
 {
     struct daemon *d = g->daemon;
@@ -207,9 +215,7 @@ static void on_join(struct guest *g, const struct msg *m)
         return;
     (void)snprintf(g->name, sizeof(g->name), "%s", m->name);
     if (d->nfree == 0) {
-        guest_send(g, &(struct msg){.type = MSG_REFUSE,
-                                    .text = (char[]){"all nodes of this job are here already"}});
-        guest_free(g, true);
+        refuse(g, "all nodes of this job are here already");
         return;
     }
     DD_AUTO(rdzv_members) struct rdzv_members committed = RDZV_MEMBERS_NONE;
@@ -217,11 +223,13 @@ static void on_join(struct guest *g, const struct msg *m)
     struct dd_err err = {0};
     if (rdzv_members_parse(&committed, m->committed, &err) < 0 ||
         rdzv_members_parse(&planned, m->members, &err) < 0) {
-        dd_log(d->cfg.log, DD_LOG_WARN, "a message of %s is not understood: %s", g->name, err.text);
+        refuse(g, err.text);
         return;
     }
-    if (take_addrs(g, &m->addrs) < 0)
+    if (take_addrs(g, &m->addrs) < 0) {
+        refuse(g, "the daemon is out of memory");
         return;
+    }
     guest_take_ports(g, m->ports);
     g->id = d->free_ids[--d->nfree];
     d->by_id[g->id] = g;
@@ -309,11 +317,13 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     struct dd_err err = {0};
     if (f->type != FRAME_CONTROL)
         return;
-    if (msg_decode(&m, f->data, f->len, &err) < 0)
+    if (msg_decode(&m, f->data, f->len, &err) == 0)
+        on_message(g, &m);
+    else if (g->id < 0) /* it cannot have been another one than JOIN that counts */
+        refuse(g, err.text);
+    else
         dd_log(g->daemon->cfg.log, DD_LOG_WARN, "a message of %s is not understood: %s", g->name,
                err.text);
-    else
-        on_message(g, &m);
 }
 
 static void on_close(void *arg, struct link *l, bool clean, const char *why)
