@@ -6,12 +6,13 @@ TF_PYTHON   the same with tensorflow-cpu (2.21.0 was tried)
 
 import json
 import os
+import signal
 import subprocess
 import textwrap
 
 import pytest
 
-from support import DDRUN, PYTHON, Job, clean_env
+from support import DDRUN, PYTHON, Job, clean_env, until
 
 JAX_PYTHON = os.environ.get("JAX_PYTHON", PYTHON)
 TF_PYTHON = os.environ.get("TF_PYTHON", PYTHON)
@@ -128,8 +129,10 @@ def test_tf_config_gives_every_worker_a_port_of_its_own(tmp_path):
         job.assert_nothing_left()
 
 
-TF_SERVERS = PRINT_ENV + """
-    import socket, sys, time
+TF_SERVERS = """
+    import json, os, socket, sys, time
+    told = {n: v for n, v in os.environ.items() if n in ("RANK", "DDRUN_ROUND", "TF_CONFIG", "SLURM_PROCID", "SLURM_NTASKS")}
+    print(json.dumps(told) + "\\n", end="", flush=True)
     config = json.loads(os.environ["TF_CONFIG"])
     kind, index = config["task"]["type"], config["task"]["index"]
     if kind != "evaluator":
@@ -181,6 +184,23 @@ def test_tf_ports_are_new_after_a_restart(tmp_path):
         for e in environments(job):
             rounds.setdefault(e["DDRUN_ROUND"], set()).update(json.loads(e["TF_CONFIG"])["cluster"]["worker"])
         assert rounds["1"] and not rounds["0"] & rounds["1"]
+
+
+def test_tf_ports_are_known_to_the_daemon_that_comes_after_a_lost_one(tmp_path):
+    worker = script(tmp_path, PRINT_ENV + """
+    import time
+    if os.environ["DDRUN_ROUND"] == "0":
+        open(os.path.join(os.path.dirname(__file__), "begun." + os.environ["RANK"]), "w").close()
+        time.sleep(1000)
+    """)
+    with Job("--simulate-nodes=3", "--nproc-per-node=1", "--tf", "--max-restarts=1", worker, env=ours()) as job:
+        until(lambda: len(list(tmp_path.glob("begun.*"))) == 3, say="the first round")
+        os.kill(job.processes("ddrund")[0], signal.SIGKILL)
+        assert job.wait() == 0, job.err
+        configs = [json.loads(e["TF_CONFIG"]) for e in environments(job) if e["DDRUN_ROUND"] != "0"]
+        assert [c["task"]["index"] for c in configs] == [0, 1, 2]
+        assert len({address for c in configs for address in c["cluster"]["worker"]}) == 3
+        job.assert_nothing_left()
 
 
 @pytest.mark.parametrize("args, says", [
