@@ -26,8 +26,9 @@ def program(name):
 
 
 def clean_env(**extra):
-    """This environment without what a scheduler or another launcher may have left in it."""
-    foreign = ("SLURM_", "PBS_", "PET_", "DDRUN_KEY", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_")
+    """This environment without what a scheduler or another launcher may have left in it, or bash, whose functions have names
+    that no other shell hands on."""
+    foreign = ("BASH_FUNC_", "SLURM_", "PBS_", "PET_", "DDRUN_KEY", "TORCHELASTIC_", "PMI_", "PMIX_", "OMPI_")
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
         env.pop(name, None)
