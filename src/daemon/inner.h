@@ -54,7 +54,6 @@ struct daemon {
     char *sizes_text, *members_text, *ports_text;
     struct event *progress, *timer, *stop, *end;
     uint64_t start_ns;
-    int over_code;
     bool started; /* a round has begun, or the time for it is over: nobody else will come */
     bool lost;    /* a node, in this round */
     bool asked;   /* to stop */

@@ -13,8 +13,6 @@
 
 enum { BAD_INPUT = 2 }; /* exit code when a node cannot start what the user asked for */
 
-static int consider(struct rdzv *m, uint64_t now);
-
 bool rdzv_is_elastic(const struct rdzv_cfg *cfg)
 {
     return cfg->min_nodes < cfg->max_nodes || cfg->expected > cfg->max_nodes;
@@ -266,11 +264,11 @@ int rdzv_wanted(const struct rdzv *m)
     most = most < m->cfg.max_nodes ? most : m->cfg.max_nodes;
     if (m->begun)
         return m->cfg.min_nodes; /* a round ended: whoever is left goes on at once */
-    for (int i = 0; i < m->nknown; i++) { /* a daemon was lost, and its node with it, if that is not ours */
-        most = m->known[i].tie == m->cfg.tie ? m->known[i].n : m->known[i].n - 1;
-        most = most > m->cfg.min_nodes ? most : m->cfg.min_nodes;
-    }
-    return most;
+    const struct rdzv_members *last = rdzv_last_known(m);
+    if (last == NULL)
+        return most;
+    most = last->tie == m->cfg.tie ? last->n : last->n - 1; /* a daemon was lost, with its node if that is not ours */
+    return most > m->cfg.min_nodes ? most : m->cfg.min_nodes;
 }
 
 static int give_up_gathering(struct rdzv *m)
@@ -445,7 +443,8 @@ static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
     if (e->index >= 0 && m->by_index[e->index] >= 0)
         return refuse(m, e->id, "node %d is already here (%s), so %s cannot be it too; give each node its own --node-rank",
                       e->index, rdzv_member_name(m, m->by_index[e->index]), e->name);
-    if ((e->epoch > m->cfg.epoch && m->state == RDZV_GATHERING && !rdzv_quorum(m)) || (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
+    if ((e->epoch > m->cfg.epoch && m->state == RDZV_GATHERING && !rdzv_quorum(m)) ||
+        (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
         (e->committed != NULL && e->committed->epoch > m->cfg.epoch))
         return refuse(m, e->id, "another daemon of this job may go on");
     *ret_ok = true;
@@ -829,9 +828,4 @@ int rdzv_members(const struct rdzv *m)
 int rdzv_id_of_rank(const struct rdzv *m, int node_rank)
 {
     return node_rank >= 0 && node_rank < m->norder ? m->order[node_rank] : -1;
-}
-
-int rdzv_index(const struct rdzv *m, int id)
-{
-    return id >= 0 && id < m->cfg.capacity && m->members[id].here ? m->members[id].index : -1;
 }

@@ -117,7 +117,6 @@ bool rdzv_all_told(const struct rdzv *m);    /* every node of the job has been s
 int rdzv_members(const struct rdzv *m);      /* how many are here */
 int rdzv_wanted(const struct rdzv *m);       /* how many are waited for while gathering */
 int rdzv_id_of_rank(const struct rdzv *m, int node_rank); /* -1: lost, or none */
-int rdzv_index(const struct rdzv *m, int id); /* position in the host list, -1 when not known (yet) */
 /* Plan of a member for the current round; gives the content of *ret. */
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret);
 const struct rdzv_members *rdzv_planned(const struct rdzv *m); /* who is in it, lent */

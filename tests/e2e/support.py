@@ -50,6 +50,14 @@ def marked(mark):
     return found
 
 
+def kill_marked(mark):
+    for pid in marked(mark):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 def comm(pid):
     try:
         with open(f"/proc/{pid}/comm") as f:
@@ -118,11 +126,7 @@ class Job:
         return self
 
     def __exit__(self, *exc):
-        for pid in marked(self.mark):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        kill_marked(self.mark)
         self.p.kill()
         self.p.communicate()
         for place in self.places.values():

@@ -13,7 +13,7 @@ import uuid
 
 import pytest
 
-from support import DDRUN, LIMIT, PYTHON, clean_env, comm, marked, parent, run, until
+from support import DDRUN, LIMIT, PYTHON, clean_env, comm, kill_marked, marked, parent, run, until
 
 SAY = "import sys, os; os.write(1, f'rank {os.environ[\"RANK\"]} {sys.stdin.read()!r}\\n'.encode())"  # in one write
 
@@ -41,11 +41,7 @@ class Terminal:
         return self
 
     def __exit__(self, *exc):
-        for pid in marked(self.mark):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        kill_marked(self.mark)
         if self.code is None:
             os.waitpid(self.pid, 0)
         os.close(self.fd)

@@ -1,21 +1,9 @@
 /* node/cpu: the CPUs of a machine that is described by a table, dealt out to workers. */
-#include "base/auto.h"
-#include "base/io.h"
 #include "node/cpu.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "node_world.h"
+
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 struct machine {
     const char *name;
@@ -33,27 +21,9 @@ static const struct machine machines[] = {
     {"odd",    12, 1, false, {"0-9", "10-11"}                   },
 };
 
-static char root[] = "/tmp/test_node_cpu.XXXXXX";
-
-static void put(const char *machine, const char *name, const char *content)
-{
-    DD_AUTO(free) char *path = NULL;
-    assert_true(asprintf(&path, "%s/%s/sys/devices/system/%s", root, machine, name) > 0);
-    for (char *slash = path + sizeof(root); (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(dd_write_full(fd, content, strlen(content)), 0);
-    close(fd);
-}
-
 static int setup(void **state)
 {
-    (void)state;
-    if (mkdtemp(root) == NULL)
+    if (make_root(state) < 0)
         return -1;
     for (size_t m = 0; m < sizeof(machines) / sizeof(machines[0]); m++) {
         const struct machine *x = &machines[m];
@@ -65,25 +35,17 @@ static int setup(void **state)
                 (void)snprintf(text, sizeof(text), "%d-%d\n", cpu / 2 * 2, cpu / 2 * 2 + 1);
             else
                 (void)snprintf(text, sizeof(text), "%d,%d\n", cpu % cores, cpu % cores + cores);
-            put(x->name, name, text);
+            put(text, "%s/sys/devices/system/%s", x->name, name);
         }
         for (; nodes < 4 && x->numa[nodes] != NULL; nodes++) {
             (void)snprintf(name, sizeof(name), "node/node%d/cpulist", nodes);
             (void)snprintf(text, sizeof(text), "%s\n", x->numa[nodes]);
-            put(x->name, name, text);
+            put(text, "%s/sys/devices/system/%s", x->name, name);
         }
         (void)snprintf(text, sizeof(text), nodes > 1 ? "0-%d\n" : "0\n", nodes - 1);
-        put(x->name, "node/online", text);
+        put(text, "%s/sys/devices/system/node/online", x->name);
     }
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char cmd[100];
-    (void)snprintf(cmd, sizeof(cmd), "rm -r %s", root);
-    return system(cmd);
 }
 
 static void list_of(char *out, size_t size, const cpu_set_t *set)
@@ -98,18 +60,6 @@ static void list_of(char *out, size_t size, const cpu_set_t *set)
             (void)snprintf(out + n, size - n, to > i ? "%s%d-%d" : "%s%d", n > 0 ? "," : "", i, to);
             i = to;
         }
-}
-
-static void mask_of(cpu_set_t *set, const char *list)
-{
-    CPU_ZERO(set);
-    for (char *end; *list != '\0'; list = *end == ',' ? end + 1 : end) {
-        long from = strtol(list, &end, 10), to = from;
-        if (*end == '-')
-            to = strtol(end + 1, &end, 10);
-        for (; from <= to; from++)
-            CPU_SET((int)from, set);
-    }
 }
 
 static void cpus_are_shared_by_cores_and_numa_nodes(void **state)
@@ -248,5 +198,5 @@ int main(void)
         cmocka_unit_test(cpus_get_tells_this_process_mask),
         cmocka_unit_test(cpus_bound_by_accident_needs_a_bigger_machine),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, remove_root);
 }

@@ -1,39 +1,9 @@
 /* node: what is looked at before a round, in made-up machines. */
-#include "base/auto.h"
 #include "node/health.h"
 
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "node_world.h"
+
 #include <unistd.h>
-
-#include <cmocka.h>
-
-static char root[] = "/tmp/test_node_health.XXXXXX";
-
-__attribute__((format(printf, 2, 3))) static void put(const char *text, const char *fmt, ...)
-{
-    DD_AUTO(free) char *name = NULL;
-    DD_AUTO(free) char *full = NULL;
-    va_list ap;
-    va_start(ap, fmt);
-    assert_true(vasprintf(&name, fmt, ap) > 0);
-    va_end(ap);
-    assert_true(asprintf(&full, "%s/%s", root, name) > 0);
-    for (char *slash = full + sizeof(root); (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        (void)mkdir(full, 0700);
-        *slash = '/';
-    }
-    FILE *f = fopen(full, "we");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
 
 static struct node_health *seen(int checks, int gpus)
 {
@@ -124,20 +94,6 @@ static void nothing_is_wrong_where_nothing_is_there(void **state)
     assert_int_equal(node_health_new(&h, &cfg, NULL), 0);
     assert_string_equal(wrong(h), "fit");
     node_health_free(h);
-}
-
-static int make_root(void **state)
-{
-    (void)state;
-    return mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int remove_root(void **state)
-{
-    char cmd[64];
-    (void)state;
-    (void)snprintf(cmd, sizeof(cmd), "rm -r %s", root);
-    return system(cmd);
 }
 
 int main(void)

@@ -1,46 +1,10 @@
 /* node/numa: workers near their GPUs, on machines that are described by files. */
-#include "base/auto.h"
-#include "base/io.h"
 #include "node/gpu_numa.h"
 #include "node/numa.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "node_world.h"
+
 #include <unistd.h>
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
-static char root[] = "/tmp/test_node_numa.XXXXXX";
-
-static void put(const char *machine, const char *content, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void put(const char *machine, const char *content, const char *fmt, ...)
-{
-    char path[400];
-    va_list ap;
-    int n = snprintf(path, sizeof(path), "%s/%s/", root, machine);
-    va_start(ap, fmt);
-    (void)vsnprintf(path + n, sizeof(path) - (size_t)n, fmt, ap);
-    va_end(ap);
-    for (char *slash = path + sizeof(root); (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
-        *slash = '/';
-    }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    assert_true(fd >= 0);
-    assert_int_equal(dd_write_full(fd, content, strlen(content)), 0);
-    close(fd);
-}
 
 #define SYS "sys/devices/system/"
 
@@ -48,26 +12,26 @@ static void put(const char *machine, const char *content, const char *fmt, ...)
 static void make_two_sockets(const char *m)
 {
     char text[64];
-    put(m, "0-3\n", SYS "node/online");
+    put("0-3\n", "%s/" SYS "node/online", m);
     for (int node = 0; node < 4; node++) {
         (void)snprintf(text, sizeof(text), "%d-%d,%d-%d\n", 4 * node, 4 * node + 3, 16 + 4 * node, 16 + 4 * node + 3);
-        put(m, text, SYS "node/node%d/cpulist", node);
+        put(text, "%s/" SYS "node/node%d/cpulist", m, node);
     }
     for (int cpu = 0; cpu < 32; cpu++) {
         const int core = cpu % 16;
         (void)snprintf(text, sizeof(text), "%d,%d\n", core, core + 16);
-        put(m, text, SYS "cpu/cpu%d/topology/thread_siblings_list", cpu);
-        put(m, core < 8 ? "0\n" : "1\n", SYS "cpu/cpu%d/topology/physical_package_id", cpu);
-        put(m, "Data\n", SYS "cpu/cpu%d/cache/index0/type", cpu);
-        put(m, "1\n", SYS "cpu/cpu%d/cache/index0/level", cpu);
-        put(m, text, SYS "cpu/cpu%d/cache/index0/shared_cpu_list", cpu);
+        put(text, "%s/" SYS "cpu/cpu%d/topology/thread_siblings_list", m, cpu);
+        put(core < 8 ? "0\n" : "1\n", "%s/" SYS "cpu/cpu%d/topology/physical_package_id", m, cpu);
+        put("Data\n", "%s/" SYS "cpu/cpu%d/cache/index0/type", m, cpu);
+        put("1\n", "%s/" SYS "cpu/cpu%d/cache/index0/level", m, cpu);
+        put(text, "%s/" SYS "cpu/cpu%d/cache/index0/shared_cpu_list", m, cpu);
         (void)snprintf(text, sizeof(text), "%d-%d,%d-%d\n", core / 2 * 2, core / 2 * 2 + 1, 16 + core / 2 * 2,
                        16 + core / 2 * 2 + 1);
-        put(m, "Unified\n", SYS "cpu/cpu%d/cache/index1/type", cpu);
-        put(m, "3\n", SYS "cpu/cpu%d/cache/index1/level", cpu);
-        put(m, text, SYS "cpu/cpu%d/cache/index1/shared_cpu_list", cpu);
-        put(m, "Instruction\n", SYS "cpu/cpu%d/cache/index2/type", cpu);
-        put(m, "4\n", SYS "cpu/cpu%d/cache/index2/level", cpu);
+        put("Unified\n", "%s/" SYS "cpu/cpu%d/cache/index1/type", m, cpu);
+        put("3\n", "%s/" SYS "cpu/cpu%d/cache/index1/level", m, cpu);
+        put(text, "%s/" SYS "cpu/cpu%d/cache/index1/shared_cpu_list", m, cpu);
+        put("Instruction\n", "%s/" SYS "cpu/cpu%d/cache/index2/type", m, cpu);
+        put("4\n", "%s/" SYS "cpu/cpu%d/cache/index2/level", m, cpu);
     }
 }
 
@@ -75,15 +39,14 @@ static void make_nvidia(const char *m, const char *addr, int minor, const char *
 {
     char text[200];
     (void)snprintf(text, sizeof(text), "Model: \t\t X\nGPU UUID: \t %s\nDevice Minor: \t %d\n", uuid, minor);
-    put(m, text, "proc/driver/nvidia/gpus/%s/information", addr);
-    put(m, "", "dev/nvidia%d", minor);
-    put(m, numa, "sys/bus/pci/devices/%s/numa_node", addr);
+    put(text, "%s/proc/driver/nvidia/gpus/%s/information", m, addr);
+    put("", "%s/dev/nvidia%d", m, minor);
+    put(numa, "%s/sys/bus/pci/devices/%s/numa_node", m, addr);
 }
 
 static int setup(void **state)
 {
-    (void)state;
-    if (mkdtemp(root) == NULL)
+    if (make_root(state) < 0)
         return -1;
     make_two_sockets("bare");
     make_two_sockets("gpus"); /* three of them at NUMA node 3, one at 1 */
@@ -96,20 +59,12 @@ static int setup(void **state)
     char path[200];
     (void)snprintf(path, sizeof(path), "%s/some/dev/nvidia0", root);
     assert_int_equal(unlink(path), 0);
-    put("amd", "0\n", "sys/class/kfd/kfd/topology/nodes/0/gpu_id");
-    put("amd", "4660\n", "sys/class/kfd/kfd/topology/nodes/1/gpu_id");
-    put("amd", "simd_count 1\nlocation_id 49408\ndomain 1\n", "sys/class/kfd/kfd/topology/nodes/1/properties");
-    put("amd", "2\n", "sys/bus/pci/devices/0001:c1:00.0/numa_node");
-    put("tells-nothing", "", "sys/x");
+    put("0\n", "%s/sys/class/kfd/kfd/topology/nodes/0/gpu_id", "amd");
+    put("4660\n", "%s/sys/class/kfd/kfd/topology/nodes/1/gpu_id", "amd");
+    put("simd_count 1\nlocation_id 49408\ndomain 1\n", "%s/sys/class/kfd/kfd/topology/nodes/1/properties", "amd");
+    put("2\n", "%s/sys/bus/pci/devices/0001:c1:00.0/numa_node", "amd");
+    put("", "%s/sys/x", "tells-nothing");
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char cmd[100];
-    (void)snprintf(cmd, sizeof(cmd), "rm -r %s", root);
-    return system(cmd);
 }
 
 static void each_gpu_has_its_node(void **state)
@@ -139,18 +94,6 @@ static void each_gpu_has_its_node(void **state)
         free(numa);
         if (strcmp(got, rows[r].want) != 0)
             fail_msg("%s %s: %s", rows[r].machine, rows[r].env == NULL ? "" : rows[r].env, got);
-    }
-}
-
-static void set_of(cpu_set_t *set, const char *list)
-{
-    CPU_ZERO(set);
-    for (char *end; *list != '\0'; list = *end == ',' ? end + 1 : end) {
-        long from = strtol(list, &end, 10), to = from;
-        if (*end == '-')
-            to = strtol(end + 1, &end, 10);
-        for (; from <= to; from++)
-            CPU_SET((int)from, set);
     }
 }
 
@@ -194,7 +137,7 @@ static void workers_go_near_their_gpus(void **state)
         struct node_memory memory;
         struct dd_err err = {0};
         char dir[100];
-        set_of(&mask, rows[r].mask);
+        mask_of(&mask, rows[r].mask);
         struct node_cpus c = {.set = &mask, .size = sizeof(mask), .count = CPU_COUNT(&mask)};
         (void)snprintf(dir, sizeof(dir), "%s/%s", root, rows[r].machine);
         const struct node_numa_query q = {
@@ -206,7 +149,7 @@ static void workers_go_near_their_gpus(void **state)
             continue;
         }
         assert_int_equal(rc, 0);
-        set_of(&want, rows[r].want);
+        mask_of(&want, rows[r].want);
         CPU_AND(&want, &want, &mask);
         if (!CPU_EQUAL(&want, &got) || memory.mask[0] != rows[r].memory)
             fail_msg("row %zu: %s %s %d/%d", r, rows[r].machine, rows[r].mode, rows[r].i, rows[r].n);
@@ -228,5 +171,5 @@ int main(void)
         cmocka_unit_test(workers_go_near_their_gpus),
         cmocka_unit_test(names_of_modes),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, remove_root);
 }

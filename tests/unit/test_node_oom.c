@@ -1,32 +1,7 @@
 /* node: how many processes of our cgroup the kernel has killed for lack of memory, in both versions of cgroups. */
-#include "base/auto.h"
 #include "node/oom.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
-#include <cmocka.h>
-
-static char root[] = "/tmp/test_node_oom.XXXXXX";
-
-static void put(int row, const char *path, const char *text)
-{
-    DD_AUTO(free) char *full = NULL;
-    assert_true(asprintf(&full, "%s/%d/%s", root, row, path) > 0);
-    for (char *slash = full + sizeof(root); (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        (void)mkdir(full, 0700);
-        *slash = '/';
-    }
-    FILE *f = fopen(full, "we");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
+#include "node_world.h"
 
 static const char events[] = "low 0\nhigh 0\nmax 7\noom 2\noom_kill 3\noom_group_kill 0\n";
 static const char control[] = "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n";
@@ -53,26 +28,12 @@ static void kills_are_counted_in_either_version(void **state)
     (void)state;
     for (int i = 0; i < (int)(sizeof(rows) / sizeof(rows[0])); i++) {
         DD_AUTO(free) char *dir = NULL;
-        put(i, "proc/self/cgroup", rows[i].cgroup);
-        put(i, rows[i].path, rows[i].text);
+        put(rows[i].cgroup, "%d/proc/self/cgroup", i);
+        put(rows[i].text, "%d/%s", i, rows[i].path);
         assert_true(asprintf(&dir, "%s/%d", root, i) > 0);
         assert_int_equal(node_oom_kills(dir), rows[i].kills);
     }
     assert_int_equal(node_oom_kills("/nonexistent"), 0);
-}
-
-static int make_root(void **state)
-{
-    (void)state;
-    return mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int remove_root(void **state)
-{
-    char cmd[64];
-    (void)state;
-    (void)snprintf(cmd, sizeof(cmd), "rm -r %s", root);
-    return system(cmd);
 }
 
 int main(void)

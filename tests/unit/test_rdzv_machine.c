@@ -183,9 +183,9 @@ static void machine_places_nodes_without_a_rank_by_name(void **state)
     assert_int_equal(join(&b, 0, -1, 3, 1, "n10", "h"), 0);
     assert_int_equal(join(&b, 1, 0, 3, 1, "host", ""), 0);
     assert_int_equal(join(&b, 2, -1, 3, 1, "n9", "h"), 0);
-    assert_int_equal(rdzv_index(b.m, 1), 0);
-    assert_int_equal(rdzv_index(b.m, 2), 1);
-    assert_int_equal(rdzv_index(b.m, 0), 2);
+    assert_int_equal(rdzv_id_of_rank(b.m, 0), 1);
+    assert_int_equal(rdzv_id_of_rank(b.m, 1), 2);
+    assert_int_equal(rdzv_id_of_rank(b.m, 2), 0);
     bed_free(&b);
 }
 
