@@ -168,7 +168,9 @@ def test_max_memory_refuses_what_does_not_fit_and_serves_on(new_server):
     store = new_server("--max-memory=1M")
     big = b"x" * 300_000
     answers = [set_and_get(connect(store), b"/%d" % i, big) for i in range(6)]
-    assert answers[0] == big and answers[-1] is None
+    assert answers[0] == big
+    # Which ones are refused depends on how the bytes come in: a value in the making takes room too.
+    assert answers.count(big) <= 3 and answers.count(None) >= 3
     assert set_and_get(connect(store), b"/0", b"small") == b"small"
 
 
