@@ -179,6 +179,8 @@ void agent_take_frame(struct agent *a, const struct frame *f)
 {
     DD_AUTO(msg) struct msg m = {0};
     struct dd_err err = {0};
+    if (f->type == FRAME_EXCHANGE)
+        exchanges_take(a, f);
     if (f->type != FRAME_CONTROL)
         return;
     if (msg_decode(&m, f->data, f->len, &err) < 0)

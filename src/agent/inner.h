@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "agent/error_files.h"
+#include "agent/exchange.h"
 #include "agent/requeue.h"
 #include "net/link.h"
 #include "rdzv/elect.h"
@@ -75,6 +76,7 @@ struct agent {
     int64_t epoch;            /* of our own daemon, if we have had one */
     bool has_hosted;
     bool ended_well; /* all workers of the last round have, here */
+    struct agent_exchanges *exchanges; /* exchange.c; NULL: none in this round */
     struct succession *succession; /* NULL: nothing is looked for */
 };
 
@@ -142,6 +144,10 @@ void enough_worker(struct agent *a, const struct worker_exit *e); /* one has end
 void ports_renew(struct agent *a); /* others for the next round; none where there are none left */
 const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
 void ports_free(struct agent *a);
+
+/* exchange.c */
+void exchanges_take(struct agent *a, const struct frame *f);
+void exchanges_free(struct agent *a); /* the round is over: nobody is called any more */
 
 /* requeue.c */
 void requeue_start(struct agent *a, const struct msg *finish); /* on FINISH, before agent_leave() */

@@ -213,6 +213,7 @@ static void on_workers_gone(void *arg)
 {
     struct agent *a = arg;
     hang_over(a);
+    exchanges_free(a);
     worker_group_free(a->group);
     a->group = NULL;
     ports_renew(a);
@@ -379,6 +380,7 @@ void round_free(struct agent *a)
 {
     error_files_free(a->errors);
     hang_over(a);
+    exchanges_free(a);
     worker_group_free(a->group);
     end_pty(a);
     worker_output_free(a->output);

@@ -214,6 +214,7 @@ void daemon_free(struct daemon *d)
     admission_free(d->admission);
     account_free(d->account);
     rdzv_free(d->machine);
+    guests_free_exchange(d);
     struct event *timers[] = {d->progress, d->timer, d->stop, d->end};
     for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
         if (timers[i] != NULL)

@@ -315,6 +315,8 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     struct guest *g = arg;
     DD_AUTO(msg) struct msg m = {0};
     struct dd_err err = {0};
+    if (f->type == FRAME_EXCHANGE)
+        guest_take_exchange(g, f);
     if (f->type != FRAME_CONTROL)
         return;
     if (msg_decode(&m, f->data, f->len, &err) == 0)

@@ -50,6 +50,8 @@ struct daemon {
     struct admission *admission;
     struct account *account; /* for the report; NULL when standing */
     uint64_t announced_ns[ANNOUNCED];
+    struct exchange *exchange; /* NULL: none yet in this round */
+    int exchange_round;
     int texts_round; /* the round that these two are of, the same for all nodes; -1: none */
     char *sizes_text, *members_text, *ports_text;
     struct event *progress, *timer, *stop, *end;
@@ -71,6 +73,10 @@ void guests_free(struct daemon *d);
 /* ports.c */
 void guest_take_ports(struct guest *g, const char *ports);
 char *guests_ports_text(struct daemon *d, const struct plan *p); /* for PLAN; free(); NULL: no memory */
+
+/* exchange.c */
+void guest_take_exchange(struct guest *g, const struct frame *f);
+void guests_free_exchange(struct daemon *d);
 
 /* announce.c */
 void guests_announce(struct guest *from, int sig); /* to the workers of all nodes, once */

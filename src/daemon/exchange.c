@@ -1,0 +1,76 @@
+/* What every node of a round gives, given to every node (rdzv/exchange.h). */
+#include "daemon/inner.h"
+#include "rdzv/exchange.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void send_to_all(struct daemon *d, const void *piece, size_t n, int nnodes)
+{
+    for (int k = 0; k < nnodes; k++) {
+        int id = rdzv_id_of_rank(d->machine, k);
+        struct guest *g = id >= 0 ? d->by_id[id] : NULL;
+        int rc = g != NULL ? link_send(g->link, FRAME_EXCHANGE, piece, n) : 0;
+        if (rc < 0 && rc != -EPIPE)
+            dd_log(d->cfg.log, DD_LOG_WARN, "cannot send an exchange to %s: %s", g->name, strerror(-rc));
+    }
+}
+
+static int hand_out(struct daemon *d, const char *name, int nnodes)
+{
+    const struct exchange_part *parts = exchange_parts(d->exchange, name);
+    DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(EXCHANGE_PIECE + 2 * EXCHANGE_NAME_MAX);
+    int rc = 0;
+    for (int k = 0; k < nnodes && rc == 0; k++) {
+        size_t at = 0;
+        do {
+            dd_buf_clear(&piece);
+            rc = exchange_piece_encode(&piece, (uint32_t)d->exchange_round, (uint32_t)k, name, &parts[k], &at);
+            if (rc == 0)
+                send_to_all(d, piece.data, piece.len, nnodes);
+        } while (rc == 0 && at < parts[k].len);
+    }
+    exchange_drop(d->exchange, name);
+    return rc;
+}
+
+static int take(struct daemon *d, const struct exchange_piece *p, struct dd_err *err)
+{
+    int nnodes = rdzv_planned(d->machine)->n;
+    int round = rdzv_round(d->machine);
+    if (d->exchange != NULL && d->exchange_round != round)
+        guests_free_exchange(d);
+    int rc = d->exchange == NULL ? exchange_new(&d->exchange, nnodes) : 0;
+    if (rc < 0)
+        return dd_err_set(err, rc, "out of memory for '%s'", p->name);
+    d->exchange_round = round;
+    rc = exchange_take(d->exchange, p, err);
+    if (rc == 1 && (rc = hand_out(d, p->name, nnodes)) < 0)
+        return dd_err_set(err, rc, "out of memory for '%s'", p->name);
+    return rc;
+}
+
+void guest_take_exchange(struct guest *g, const struct frame *f)
+{
+    struct daemon *d = g->daemon;
+    struct exchange_piece p;
+    struct dd_err err;
+    if (g->id < 0 || exchange_piece_decode(&p, f->data, f->len) < 0) {
+        dd_log(d->cfg.log, DD_LOG_WARN, "an exchange of %s is not understood", g->name);
+        return;
+    }
+    if (rdzv_state(d->machine) != RDZV_RUNNING || p.round != (uint32_t)rdzv_round(d->machine))
+        return; /* that round is over */
+    if (p.node_rank > INT32_MAX || rdzv_id_of_rank(d->machine, (int)p.node_rank) != g->id) {
+        dd_log(d->cfg.log, DD_LOG_WARN, "%s has no part in '%s' as node rank %u", g->name, p.name, p.node_rank);
+        return;
+    }
+    if (take(d, &p, &err) < 0)
+        daemon_step(d, &(struct rdzv_event){.kind = RDZV_STOP_REQUEST, .id = g->id, .text = err.text});
+}
+
+void guests_free_exchange(struct daemon *d)
+{
+    exchange_free(d->exchange);
+    d->exchange = NULL;
+}

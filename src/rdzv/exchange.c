@@ -1,0 +1,192 @@
+#include "rdzv/exchange.h"
+
+#include "base/cursor.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+
+struct open_name {
+    LIST_ENTRY(open_name) entry;
+    char name[EXCHANGE_NAME_MAX + 1];
+    size_t bytes; /* of all parts, as announced */
+    int missing;  /* nodes whose part is not complete */
+    struct node_part {
+        struct dd_buf data;
+        size_t left;
+        bool begun;
+    } *nodes;
+    struct exchange_part *parts; /* [nnodes], once nothing is missing */
+};
+
+LIST_HEAD(open_names, open_name);
+
+struct exchange {
+    int nnodes, nopen;
+    struct open_names names;
+};
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static bool is_name(const unsigned char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] <= ' ' || p[i] > '~')
+            return false;
+    return n > 0 && n <= EXCHANGE_NAME_MAX;
+}
+
+int exchange_piece_decode(struct exchange_piece *ret, const void *p, size_t n)
+{
+    struct dd_rd r = dd_rd_of(p, n);
+    *ret = (struct exchange_piece){.round = dd_rd_u32_be(&r)};
+    ret->node_rank = dd_rd_u32_be(&r);
+    ret->left = dd_rd_u32_be(&r);
+    size_t len = dd_rd_u8(&r);
+    const unsigned char *name = dd_rd_bytes(&r, len);
+    if (r.failed || !is_name(name, len) || dd_rd_left(&r) > EXCHANGE_PIECE || ret->left > EXCHANGE_MAX)
+        return -EPROTO;
+    memcpy(ret->name, name, len);
+    ret->data = (struct exchange_part){r.p, dd_rd_left(&r)};
+    return ret->data.len == 0 && ret->left > 0 ? -EPROTO : 0;
+}
+
+int exchange_piece_encode(struct dd_buf *out, uint32_t round, uint32_t node_rank, const char *name,
+                          const struct exchange_part *part, size_t *at)
+{
+    size_t n = part->len - *at < EXCHANGE_PIECE ? part->len - *at : EXCHANGE_PIECE;
+    size_t len = strlen(name);
+    if (!is_name((const unsigned char *)name, len))
+        return -EINVAL;
+    int rc = dd_wr_be(out, round, 4);
+    if (rc == 0)
+        rc = dd_wr_be(out, node_rank, 4);
+    if (rc == 0)
+        rc = dd_wr_be(out, part->len - *at - n, 4);
+    if (rc == 0)
+        rc = dd_wr_u8(out, (uint8_t)len);
+    if (rc == 0)
+        rc = dd_buf_append(out, name, len);
+    if (rc == 0 && n > 0)
+        rc = dd_buf_append(out, part->data + *at, n);
+    if (rc == 0)
+        *at += n;
+    return rc;
+}
+
+/* ---- putting together ------------------------------------------------------------------------ */
+
+int exchange_new(struct exchange **ret, int nnodes)
+{
+    struct exchange *x = calloc(1, sizeof(*x));
+    if (x == NULL)
+        return -ENOMEM;
+    x->nnodes = nnodes;
+    LIST_INIT(&x->names);
+    *ret = x;
+    return 0;
+}
+
+static void forget(struct exchange *x, struct open_name *o)
+{
+    for (int i = 0; i < x->nnodes; i++)
+        dd_buf_done(&o->nodes[i].data);
+    LIST_REMOVE(o, entry);
+    x->nopen--;
+    free(o->nodes);
+    free(o->parts);
+    free(o);
+}
+
+void exchange_free(struct exchange *x)
+{
+    while (x != NULL && !LIST_EMPTY(&x->names))
+        forget(x, LIST_FIRST(&x->names));
+    free(x);
+}
+
+static struct open_name *find(const struct exchange *x, const char *name)
+{
+    struct open_name *o;
+    LIST_FOREACH(o, &x->names, entry)
+        if (strcmp(o->name, name) == 0)
+            return o;
+    return NULL;
+}
+
+static struct open_name *begin(struct exchange *x, const char *name)
+{
+    struct open_name *o = calloc(1, sizeof(*o));
+    struct node_part *nodes = calloc((size_t)x->nnodes, sizeof(*nodes));
+    struct exchange_part *parts = calloc((size_t)x->nnodes, sizeof(*parts));
+    if (o == NULL || nodes == NULL || parts == NULL) {
+        free(o);
+        free(nodes);
+        free(parts);
+        return NULL;
+    }
+    memcpy(o->name, name, strlen(name) + 1);
+    o->missing = x->nnodes;
+    o->nodes = nodes;
+    o->parts = parts;
+    LIST_INSERT_HEAD(&x->names, o, entry);
+    x->nopen++;
+    return o;
+}
+
+/* The first piece of a node says how much there is in all. */
+static int announce(struct open_name *o, struct node_part *n, const struct exchange_piece *p, struct dd_err *err)
+{
+    size_t all = p->data.len + p->left;
+    if (all > EXCHANGE_MAX - o->bytes)
+        return dd_err_set(err, -EMSGSIZE, "what the nodes have to tell each other in '%s' is more than %d MiB",
+                          p->name, EXCHANGE_MAX >> 20);
+    o->bytes += all;
+    *n = (struct node_part){.begun = true, .left = all, .data = DD_BUF_INIT(all)};
+    return 0;
+}
+
+static int add(struct exchange *x, struct open_name *o, const struct exchange_piece *p, struct dd_err *err)
+{
+    struct node_part *n = &o->nodes[p->node_rank];
+    if (!n->begun) {
+        int rc = announce(o, n, p, err);
+        if (rc < 0)
+            return rc;
+    } else if (n->left == 0 || n->left != p->data.len + p->left) {
+        return dd_err_set(err, -EPROTO, "node rank %u has said two things in '%s'", p->node_rank, p->name);
+    }
+    if (p->data.len > 0 && dd_buf_append(&n->data, p->data.data, p->data.len) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory for '%s'", p->name);
+    n->left = p->left;
+    if (n->left > 0 || --o->missing > 0)
+        return 0;
+    for (int i = 0; i < x->nnodes; i++)
+        o->parts[i] = (struct exchange_part){o->nodes[i].data.data, o->nodes[i].data.len};
+    return 1;
+}
+
+int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_err *err)
+{
+    struct open_name *o = find(x, p->name);
+    if (p->node_rank >= (uint32_t)x->nnodes)
+        return dd_err_set(err, -EPROTO, "node rank %u of %d nodes", p->node_rank, x->nnodes);
+    if (o == NULL && x->nopen == EXCHANGE_OPEN_MAX)
+        return dd_err_set(err, -EMSGSIZE, "more than %d exchanges at a time", EXCHANGE_OPEN_MAX);
+    if (o == NULL)
+        o = begin(x, p->name);
+    return o != NULL ? add(x, o, p, err) : dd_err_set(err, -ENOMEM, "out of memory for '%s'", p->name);
+}
+
+const struct exchange_part *exchange_parts(const struct exchange *x, const char *name)
+{
+    const struct open_name *o = find(x, name);
+    return o != NULL && o->missing == 0 ? o->parts : NULL;
+}
+
+void exchange_drop(struct exchange *x, const char *name)
+{
+    struct open_name *o = find(x, name);
+    if (o != NULL)
+        forget(x, o);
+}
