@@ -284,8 +284,6 @@ void agent_use_link(struct agent *a, struct link *l)
 {
     a->link = l;
     a->state = AGENT_JOINED;
-    if (link_peer(l)->len > 0) /* another node is the host now, and the key is its own to remove */
-        a->has_hosted = false;
     evtimer_del(a->progress);
     evtimer_del(a->deadline);
     link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
@@ -431,7 +429,7 @@ static void agent_done(struct agent *a)
     endtime_free(a);
     requeue_free(a);
     round_free(a);
-    host_free(a);
+    host_stop(a);
     ports_free(a);
     signals_free(a);
     if (a->progress != NULL)

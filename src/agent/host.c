@@ -37,7 +37,6 @@ static int bind_candidate(struct agent *a, uint16_t *port, struct dd_err *err)
 /* Other nodes must prove the key; alone, one that nobody else can know. */
 static int make_key(struct agent *a, struct dd_err *err)
 {
-    a->key_in.goes_on = a->epoch > 0;
     if (a->cfg->alloc->nnodes > 1)
         return net_key_host(&a->key, &a->key_in, err);
     a->key.method = NET_KEY_SHARED;
@@ -115,6 +114,13 @@ static int watch_daemon(struct agent *a, struct dd_err *err)
     return 0;
 }
 
+static void remove_key(struct agent *a)
+{
+    if (a->has_hosted && a->cfg->alloc->nnodes > 1)
+        net_key_cleanup(&a->key, &a->key_in);
+    a->has_hosted = false;
+}
+
 void host_stop(struct agent *a)
 {
     if (a->daemon > 0) {
@@ -122,6 +128,7 @@ void host_stop(struct agent *a)
         (void)waitpid(a->daemon, NULL, 0);
         a->daemon = 0;
     }
+    remove_key(a);
     if (a->daemon_ev != NULL)
         event_free(DD_TAKE(a->daemon_ev));
     if (a->daemon_pidfd >= 0)
@@ -164,11 +171,4 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
                a->cfg->alloc->job_id, port, a->key.source);
     *ret_fd = DD_TAKE_FD(mine);
     return watch_daemon(a, err);
-}
-
-void host_free(struct agent *a)
-{
-    host_stop(a);
-    if (a->has_hosted && a->cfg->alloc->nnodes > 1)
-        net_key_cleanup(&a->key, &a->key_in);
 }

@@ -92,8 +92,7 @@ void agent_protect(struct agent *a, pid_t pid); /* a child that is no worker: no
 
 /* host.c: binds the port, starts ddrund on it; *ret_fd is our end of its link */
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err);
-void host_stop(struct agent *a); /* ends ddrund, if it lives */
-void host_free(struct agent *a);
+void host_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
 
 /* succession.c */
 bool succession_possible(const struct agent *a); /* is there a next round for which another daemon is worth while? */

@@ -15,7 +15,7 @@ enum net_key_method {
     NET_KEY_NONE,   /* --insecure: no TLS, no proof */
     NET_KEY_SHARED, /* both sides have it: key file, DDRUN_KEY, scheduler's cookie */
     NET_KEY_MUNGE,  /* the host sends it inside a credential that only this uid can decode */
-    NET_KEY_HOME,   /* a 0600 file in a shared home directory */
+    NET_KEY_HOME,   /* a 0600 file in a shared home directory, which the host names */
     NET_KEY_METHOD_MAX,
 };
 
@@ -32,7 +32,6 @@ struct net_key_input {
     const char *munge_socket; /* --munge-socket, NULL: munge's default */
     const char *job_id;
     bool insecure;
-    bool goes_on; /* the host comes after another one of this job: a key in the home directory stays */
 };
 
 /* For the host: the first source that works, in the order file/environment, psk, MUNGE (a random
@@ -45,15 +44,15 @@ int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_
  * method NET_KEY_NONE and no key yet. Key file errors as above. */
 int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
-/* For a guest: the key for the method that the host announced, `cred` being its MUNGE credential
+/* For a guest: the key for the method that the host announced, `cred` being its credential
  * (NUL-ended text) or NULL. -EACCES: the credential is not from this uid; -ENOENT: no such file
  * (yet); -ENOTSUP: built without MUNGE, and others, each with a sentence. NET_KEY_NONE is refused
  * unless in->insecure. */
 int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
                    const char *cred, struct dd_err *err);
 
-/* Host, NET_KEY_MUNGE: a fresh credential of the key, restricted to this uid. Gives text (free()).
- */
+/* Host: what a guest needs to come to the key. NET_KEY_MUNGE: a fresh credential, restricted to this
+ * uid; NET_KEY_HOME: which file it is. Gives text (free()). */
 int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,
                        struct dd_err *err);
 

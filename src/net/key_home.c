@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* $HOME/.ddrun, and in it one file per job. */
+/* $HOME/.ddrun, and in it one file per daemon. */
 struct place {
     int dirfd;
     char dir[PATH_MAX];
@@ -22,9 +22,9 @@ struct place {
 
 enum { NAME_ROOM = 180 };
 
-/* Any job id becomes a file name of its own: [A-Za-z0-9._-] stay, the rest is %XX; a long one is
+/* Any job id becomes the begin of a file name of its own: [A-Za-z0-9._-] stay, the rest is %XX; a long one is
  * cut and told apart by its SHA-256. */
-static int file_name(char out[256], const char *job_id)
+static int job_name(char out[256], const char *job_id)
 {
     size_t o = 0;
     for (const char *c = job_id; *c != '\0'; c++) {
@@ -45,7 +45,7 @@ static int file_name(char out[256], const char *job_id)
         else
             o += (size_t)snprintf(out + o, 4, "%%%02X", (unsigned char)*c);
     }
-    (void)snprintf(out + o, 256 - o, ".key");
+    out[o] = '\0';
     return 0;
 }
 
@@ -71,9 +71,8 @@ static int open_place(struct place *p, const struct net_key_input *in, bool crea
         return dd_err_set(err, -ENOKEY, "there is no home directory (HOME is not set)");
     if ((size_t)snprintf(p->dir, sizeof(p->dir), "%s/.ddrun", home) >= sizeof(p->dir))
         return dd_err_set(err, -ENAMETOOLONG, "the name of the home directory is too long");
-    if (in->job_id == NULL || in->job_id[0] == '\0' || file_name(p->name, in->job_id) < 0)
+    if (in->job_id == NULL || in->job_id[0] == '\0' || job_name(p->name, in->job_id) < 0)
         return dd_err_set(err, -EINVAL, "there is no job id to name a key file after");
-    (void)snprintf(p->shown, sizeof(p->shown), "%s/%s", p->dir, p->name);
     if (create && mkdir(p->dir, 0700) < 0 && errno != EEXIST)
         return dd_err_set(err, -errno, "cannot make directory '%s': %m", p->dir);
     DD_AUTO(fd) int fd = open(p->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -85,6 +84,35 @@ static int open_place(struct place *p, const struct net_key_input *in, bool crea
     return rc;
 }
 
+static int take_place(struct place *p, const struct net_key_input *in, const char *tag, bool create,
+                      struct dd_err *err)
+{
+    int rc = open_place(p, in, create, err);
+    if (rc < 0)
+        return rc;
+    size_t n = strlen(p->name);
+    (void)snprintf(p->name + n, sizeof(p->name) - n, ".%.*s.key", KEY_TAG, tag);
+    (void)snprintf(p->shown, sizeof(p->shown), "%s/%s", p->dir, p->name);
+    return 0;
+}
+
+/* Each key has a file of its own, named after it: two daemons of one job take nothing from each other. */
+static int tag_of(char out[KEY_TAG + 1], const unsigned char key[NET_KEY_LEN])
+{
+    static const char label[] = "ddrun-key-file-1";
+    unsigned char text[sizeof(label) + NET_KEY_LEN];
+    unsigned char sum[EVP_MAX_MD_SIZE];
+    memcpy(text, label, sizeof(label));
+    memcpy(text + sizeof(label), key, NET_KEY_LEN);
+    int ok = EVP_Digest(text, sizeof(text), sum, NULL, EVP_sha256(), NULL);
+    explicit_bzero(text, sizeof(text));
+    if (ok != 1)
+        return -EIO;
+    for (size_t i = 0; i < KEY_TAG / 2; i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", sum[i]);
+    return 0;
+}
+
 static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struct dd_err *err)
 {
     const struct key_path path = {.dirfd = p->dirfd,
@@ -92,11 +120,12 @@ static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struc
                                   .what = "key file",
                                   .shown = p->shown,
                                   .flags = O_NOFOLLOW};
-    char text[KEY_HEX + 3];
-    int n = key_file_read(&path, (unsigned char *)text, sizeof(text) - 1, err);
+    char text[KEY_HOME_MAX + 1];
+    int n = key_file_read(&path, (unsigned char *)text, sizeof(text), err);
     if (n < 0)
         return n;
-    text[n > 0 && text[n - 1] == '\n' ? n - 1 : n] = '\0';
+    text[n] = '\0';
+    text[strcspn(text, "\n")] = '\0'; /* what follows says whose it is */
     int rc = key_from_hex(out, text);
     explicit_bzero(text, sizeof(text));
     if (rc < 0)
@@ -104,24 +133,15 @@ static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struc
     return 0;
 }
 
-/* Another host of the same job may have put its key there just now: then that one is the job's. */
-static int publish(const struct place *p, const char *part, struct net_key *key, bool goes_on)
-{
-    if (goes_on && (linkat(p->dirfd, part, p->dirfd, p->name, 0) == 0 ||
-                    (errno == EEXIST && read_key(p, key->bytes, NULL) == 0))) {
-        (void)unlinkat(p->dirfd, part, 0);
-        return 0;
-    }
-    return renameat(p->dirfd, part, p->dirfd, p->name) < 0 ? -errno : 0;
-}
-
-/* Under another name first, so that no guest reads half a key and a stale file or link is replaced.
- * That name is nobody else's: process ids are the same on many machines. */
-static int write_key(const struct place *p, struct net_key *key, bool goes_on, struct dd_err *err)
+/* Under another name first, so that no guest reads half a key. That name is nobody else's: process
+ * ids are the same on many machines. */
+static int write_key(const struct place *p, const struct net_key *key, time_t *ret_now,
+                     struct dd_err *err)
 {
     unsigned char some[NET_KEY_LEN];
     char part[64];
-    char text[KEY_HEX + 2];
+    char text[KEY_HEX + 1 + KEY_OWNER_MAX];
+    struct stat st = {0};
     int rc = net_key_random(some);
     if (rc < 0)
         return dd_err_set(err, rc, "the kernel gives no random bytes");
@@ -133,10 +153,13 @@ static int write_key(const struct place *p, struct net_key *key, bool goes_on, s
         return dd_err_set(err, -errno, "cannot write in '%s': %m", p->dir);
     key_to_hex(text, key->bytes);
     text[KEY_HEX] = '\n';
-    rc = dd_write_full(fd, text, KEY_HEX + 1);
+    key_owner(text + KEY_HEX + 1);
+    rc = dd_write_full(fd, text, strlen(text));
     explicit_bzero(text, sizeof(text));
-    if (rc == 0)
-        rc = fsync(fd) < 0 ? -errno : publish(p, part, key, goes_on);
+    if (rc == 0 && (fsync(fd) < 0 || fstat(fd, &st) < 0 ||
+                    renameat(p->dirfd, part, p->dirfd, p->name) < 0))
+        rc = -errno;
+    *ret_now = st.st_mtime;
     if (rc == 0)
         return 0;
     (void)unlinkat(p->dirfd, part, 0);
@@ -153,16 +176,16 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
 {
     struct net_key key = {.method = NET_KEY_HOME};
     struct place p = {.dirfd = -1};
-    int rc = open_place(&p, in, true, err);
+    char tag[KEY_TAG + 1];
+    time_t now = 0;
+    if (net_key_random(key.bytes) < 0 || tag_of(tag, key.bytes) < 0)
+        return dd_err_set(err, -EIO, "the kernel gives no random bytes");
+    int rc = take_place(&p, in, tag, true, err);
     if (rc < 0)
         return rc;
-    if (!in->goes_on || read_key(&p, key.bytes, NULL) < 0) {
-        rc = net_key_random(key.bytes);
-        if (rc < 0)
-            (void)dd_err_set(err, rc, "the kernel gives no random bytes");
-        else
-            rc = write_key(&p, &key, in->goes_on, err);
-    }
+    rc = write_key(&p, &key, &now, err);
+    if (rc == 0)
+        key_sweep(p.dirfd, now);
     (void)close(p.dirfd);
     name_source(&key, &p);
     if (rc == 0)
@@ -171,17 +194,34 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
     return rc;
 }
 
+/* The daemon says which file it is. */
+static int credential(char **ret, const struct net_key *key, const struct net_key_input *in,
+                      struct dd_err *err)
+{
+    char tag[KEY_TAG + 1];
+    (void)in;
+    int rc = tag_of(tag, key->bytes);
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot hash the key: SHA-256 is not available");
+    *ret = strdup(tag);
+    return *ret != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
+}
+
 static int accept_file(struct net_key *ret, const struct net_key_input *in, const char *cred,
                        struct dd_err *err)
 {
     struct net_key key = {.method = NET_KEY_HOME};
     struct place p = {.dirfd = -1};
-    (void)cred;
-    int rc = open_place(&p, in, false, err);
+    char tag[KEY_TAG + 1];
+    if (cred == NULL || !key_is_tag(cred) || cred[KEY_TAG] != '\0')
+        return dd_err_set(err, -EPROTO, "the host does not say which file its key is in");
+    int rc = take_place(&p, in, cred, false, err);
     if (rc == 0) {
         rc = read_key(&p, key.bytes, err);
         (void)close(p.dirfd);
     }
+    if (rc == 0 && (tag_of(tag, key.bytes) < 0 || strcmp(tag, cred) != 0))
+        rc = dd_err_set(err, -EINVAL, "key file '%s' is damaged", p.shown);
     name_source(&key, &p);
     if (rc == 0)
         *ret = key;
@@ -194,17 +234,18 @@ static int accept_file(struct net_key *ret, const struct net_key_input *in, cons
     return rc;
 }
 
-/* Only if it is still ours: a later run of the same job may have put its own key there. */
 static void cleanup(const struct net_key *key, const struct net_key_input *in)
 {
-    unsigned char now[NET_KEY_LEN];
     struct place p = {.dirfd = -1};
-    if (open_place(&p, in, false, NULL) < 0)
+    char tag[KEY_TAG + 1];
+    if (tag_of(tag, key->bytes) < 0 || take_place(&p, in, tag, false, NULL) < 0)
         return;
-    if (read_key(&p, now, NULL) == 0 && memcmp(now, key->bytes, NET_KEY_LEN) == 0)
-        (void)unlinkat(p.dirfd, p.name, 0);
+    (void)unlinkat(p.dirfd, p.name, 0);
     (void)close(p.dirfd);
 }
 
-const struct key_ops key_ops_home = {
-    .name = "the home directory", .offer = offer, .accept = accept_file, .cleanup = cleanup};
+const struct key_ops key_ops_home = {.name = "the home directory",
+                                     .offer = offer,
+                                     .accept = accept_file,
+                                     .credential = credential,
+                                     .cleanup = cleanup};

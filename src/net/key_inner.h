@@ -4,7 +4,11 @@
 
 #include "net/key.h"
 
+#include <time.h>
+
 enum { KEY_HEX = NET_KEY_LEN * 2, KEY_FILE_MAX = 65536 };
+/* Files in the home directory are called JOB.TAG.key, TAG being KEY_TAG hexadecimal digits. */
+enum { KEY_TAG = 16, KEY_OWNER_MAX = 160, KEY_HOME_MAX = KEY_HEX + 1 + KEY_OWNER_MAX };
 
 /* One way from the host to the guests. */
 struct key_ops {
@@ -34,6 +38,11 @@ struct key_path {
     int flags;         /* O_NOFOLLOW or 0 */
 };
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err);
+
+bool key_is_tag(const char *text); /* begins with one */
+void key_owner(char out[KEY_OWNER_MAX]); /* the second line of a file: which process has written it */
+/* Removes key files of processes that are gone, a few at a time; now: as the file system's clock says. */
+void key_sweep(int dirfd, time_t now);
 
 int key_from_hex(unsigned char out[NET_KEY_LEN], const char *hex); /* exactly KEY_HEX digits */
 void key_to_hex(char out[KEY_HEX + 1], const unsigned char key[NET_KEY_LEN]);

@@ -181,11 +181,11 @@ static int send_reply(struct link_accept *a, enum hello_status status, struct dd
     int rc = 0;
     if (status == HELLO_OK) {
         r.method = a->cfg.key->method;
-        if (r.method == NET_KEY_MUNGE)
+        if (r.method == NET_KEY_MUNGE || r.method == NET_KEY_HOME)
             rc = net_key_credential(&cred, a->cfg.key, a->cfg.key_in, err);
         if (rc == 0 && cred != NULL &&
             (size_t)snprintf(r.cred, sizeof(r.cred), "%s", cred) >= sizeof(r.cred))
-            rc = dd_err_set(err, -EMSGSIZE, "the MUNGE credential is too long");
+            rc = dd_err_set(err, -EMSGSIZE, "the credential is too long");
         if (rc < 0)
             return rc;
     }

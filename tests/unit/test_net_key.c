@@ -15,6 +15,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -239,53 +240,68 @@ static const char *home_path(const struct fixture *f, const char *name)
     return path;
 }
 
+/* The name of its file, as its daemon tells it to guests; the whole path is home_path(). */
+static const char *tag_of(const struct fixture *f, const struct net_key *key)
+{
+    static char tags[4][40];
+    static int n;
+    struct dd_err err = {0};
+    char *text = NULL;
+    char *tag = tags[n++ % 4];
+    assert_int_equal(net_key_credential(&text, key, &f->in, &err), 0);
+    (void)snprintf(tag, sizeof(tags[0]), "%s", text);
+    free(text);
+    return tag;
+}
+
+static const char *file_of(const struct fixture *f, const struct net_key *key)
+{
+    static char name[80];
+    (void)snprintf(name, sizeof(name), "slurm-1.0.%s.key", tag_of(f, key));
+    return name;
+}
+
 static void home_hands_the_key_on_and_is_cleaned_up(void **state)
 {
     struct fixture *f = *state;
     struct net_key guest;
     struct stat st;
     use_home(f);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), -ENOENT);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "0011223344556677", &f->err), -ENOENT);
     struct net_key host = host_key(f);
     assert_int_equal(host.method, NET_KEY_HOME);
     assert_int_equal(stat(home_path(f, ""), &st), 0);
     assert_int_equal(st.st_mode & 07777, 0700);
-    assert_int_equal(stat(home_path(f, "slurm-1.0.key"), &st), 0);
+    assert_int_equal(stat(home_path(f, file_of(f, &host)), &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), 0);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), 0);
     assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
     net_key_cleanup(&host, &f->in);
-    assert_int_equal(stat(home_path(f, "slurm-1.0.key"), &st), -1);
+    assert_int_equal(stat(home_path(f, file_of(f, &host)), &st), -1);
 }
 
-static void home_replaces_what_is_stale_and_follows_no_link(void **state)
+static void home_follows_no_link_and_opens_no_other_file(void **state)
 {
     struct fixture *f = *state;
     struct net_key guest;
     char victim[256];
+    static const char *const bad[] = {"", "../../../etc/pas", "00112233445566771", "001122334455667", "001122334455667G"};
     use_home(f);
-    struct net_key first = host_key(f);
-    struct net_key second = host_key(f);
-    assert_memory_not_equal(first.bytes, second.bytes, NET_KEY_LEN);
-    net_key_cleanup(&first, &f->in); /* not its own any more */
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), 0);
-    assert_memory_equal(second.bytes, guest.bytes, NET_KEY_LEN);
-
+    struct net_key host = host_key(f);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, bad[i], &f->err), -EPROTO);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, NULL, &f->err), -EPROTO);
     (void)snprintf(victim, sizeof(victim), "%s", write_file(f, "victim", "precious", 0600));
-    assert_int_equal(unlink(home_path(f, "slurm-1.0.key")), 0);
-    assert_int_equal(symlink(victim, home_path(f, "slurm-1.0.key")), 0);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), -ELOOP);
-    (void)host_key(f);
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(100);
-    assert_int_equal(dd_read_file(victim, &text, NULL), 0);
-    assert_string_equal(dd_buf_str(&text), "precious");
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), 0);
+    assert_int_equal(unlink(home_path(f, file_of(f, &host))), 0);
+    assert_int_equal(symlink(victim, home_path(f, file_of(f, &host))), 0);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), -ELOOP);
 }
 
 static void home_refuses_damage(void **state)
 {
     struct fixture *f = *state;
     struct net_key key;
+    char file[120];
     static const struct {
         const char *text;
         mode_t mode;
@@ -293,21 +309,29 @@ static void home_refuses_damage(void **state)
     } rows[] = {
         {"",                                                                   0600, "is damaged"},
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddee\n",   0600, "is damaged"},
-        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00", 0600, "longer"    },
+        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00", 0600, "is damaged"},
         {"x0112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600, "is damaged"},
+        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600, "is damaged"}, /* another key */
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0644, "chmod 600" },
     };
     use_home(f);
-    (void)host_key(f);
+    struct net_key host = host_key(f);
+    (void)snprintf(file, sizeof(file), ".ddrun/%s", file_of(f, &host));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        (void)write_file(f, ".ddrun/slurm-1.0.key", rows[i].text, rows[i].mode);
-        assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, "", &f->err), -EINVAL);
+        (void)write_file(f, file, rows[i].text, rows[i].mode);
+        assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), -EINVAL);
         if (strstr(f->err.text, rows[i].says) == NULL)
             fail_msg("'%s' does not say '%s'", f->err.text, rows[i].says);
     }
+    char much[1000];
+    memset(much, '0', sizeof(much) - 1);
+    much[sizeof(much) - 1] = '\0';
+    (void)write_file(f, file, much, 0600);
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), -EINVAL);
+    assert_non_null(strstr(f->err.text, "longer"));
     assert_int_equal(chmod(home_path(f, ""), 0770), 0);
     assert_refused(f, -ENOKEY, "others may write in");
-    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, "", &f->err), -EINVAL);
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), -EINVAL);
 }
 
 static size_t files_in(const char *path)
@@ -321,27 +345,72 @@ static size_t files_in(const char *path)
     return n;
 }
 
-/* Both may be hosts for a while, and every node must be able to join either. */
-static void home_keeps_the_key_of_the_host_before(void **state)
+/* Two daemons of one job may live at once, or a later run begin before the one before is gone. */
+static void home_takes_nothing_from_another_daemon_of_the_job(void **state)
 {
     struct fixture *f = *state;
-    struct stat st;
+    struct net_key guest;
     use_home(f);
     struct net_key first = host_key(f);
-    f->in.goes_on = true;
     struct net_key next = host_key(f);
-    assert_memory_equal(first.bytes, next.bytes, NET_KEY_LEN);
-    net_key_cleanup(&next, &f->in);
-    assert_int_equal(stat(home_path(f, "slurm-1.0.key"), &st), -1);
-    struct net_key fresh = host_key(f); /* there is none to keep */
-    assert_memory_not_equal(first.bytes, fresh.bytes, NET_KEY_LEN);
-    assert_int_equal(chmod(home_path(f, "slurm-1.0.key"), 0644), 0); /* others may have read it */
-    struct net_key guest;
-    next = host_key(f);
-    assert_memory_not_equal(fresh.bytes, next.bytes, NET_KEY_LEN);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "", &f->err), 0);
+    assert_memory_not_equal(first.bytes, next.bytes, NET_KEY_LEN);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &first), &f->err), 0);
+    assert_memory_equal(first.bytes, guest.bytes, NET_KEY_LEN);
+    net_key_cleanup(&first, &f->in);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &next), &f->err), 0);
     assert_memory_equal(next.bytes, guest.bytes, NET_KEY_LEN);
-    assert_int_equal(files_in(home_path(f, "")), 1);
+    net_key_cleanup(&next, &f->in);
+    assert_int_equal(files_in(home_path(f, "")), 0);
+}
+
+#define SOME_KEY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
+
+/* What another process' key file looks like; of its machine, `boot` differs where it is not NULL. */
+static void leave_key(struct fixture *f, const char *name, const char *boot, long pid, int days)
+{
+    char text[300];
+    char mine[40] = "";
+    char space[40] = "";
+    char path[80];
+    DD_AUTO(buf) struct dd_buf id = DD_BUF_INIT(100);
+    assert_int_equal(dd_read_file("/proc/sys/kernel/random/boot_id", &id, NULL), 0);
+    (void)snprintf(mine, sizeof(mine), "%.36s", dd_buf_str(&id));
+    assert_true(readlink("/proc/self/ns/pid", space, sizeof(space) - 1) > 0);
+    (void)snprintf(text, sizeof(text), "%s%s %s %ld 1\n", SOME_KEY, boot != NULL ? boot : mine, space, pid);
+    (void)snprintf(path, sizeof(path), ".ddrun/%s", name);
+    const char *full = write_file(f, path, text, 0600);
+    const struct timespec then[2] = {{.tv_sec = time(NULL) - days * 86400L}, {.tv_sec = time(NULL) - days * 86400L}};
+    assert_int_equal(utimensat(AT_FDCWD, full, then, 0), 0);
+}
+
+static void home_is_swept_of_what_the_dead_left(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *name, *boot;
+        int days;
+        bool stays;
+    } rows[] = {
+        {"dead.0011223344556677.key", NULL, 0, false}, /* that process began at another time */
+        {"other.0011223344556677.key", "another-machine", 29, true},
+        {"old.0011223344556677.key", "another-machine", 31, false},
+        {"my-own.key", NULL, 400, true}, /* no file of ours */
+        {".new-0011", NULL, 0, true},
+        {".new-2233", NULL, 2, false},
+    };
+    struct stat st;
+    use_home(f);
+    struct net_key before = host_key(f); /* of a process that lives */
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        leave_key(f, rows[i].name, rows[i].boot, (long)getpid(), rows[i].days);
+    (void)write_file(f, ".ddrun/user.0011223344556677.key", "what a user keeps here\n", 0600);
+    struct net_key next = host_key(f);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if ((stat(home_path(f, rows[i].name), &st) == 0) != rows[i].stays)
+            fail_msg("%s %s", rows[i].name, rows[i].stays ? "is gone" : "is still there");
+    assert_int_equal(stat(home_path(f, "user.0011223344556677.key"), &st), 0);
+    assert_int_equal(stat(home_path(f, file_of(f, &before)), &st), 0);
+    assert_int_equal(stat(home_path(f, file_of(f, &next)), &st), 0);
 }
 
 /* A host on another machine, with the same process id, may be writing its own just now. */
@@ -508,8 +577,9 @@ int main(void)
         T(nothing_in_common_names_the_choices),
         T(guest_takes_only_what_it_can_check),
         T(home_hands_the_key_on_and_is_cleaned_up),
-        T(home_replaces_what_is_stale_and_follows_no_link),
-        T(home_keeps_the_key_of_the_host_before),
+        T(home_follows_no_link_and_opens_no_other_file),
+        T(home_takes_nothing_from_another_daemon_of_the_job),
+        T(home_is_swept_of_what_the_dead_left),
         T(home_takes_no_draft_of_another_host),
         T(home_refuses_damage),
         T(home_gives_every_job_a_file_of_its_own),
