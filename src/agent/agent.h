@@ -25,6 +25,7 @@ struct agent_health_cfg {
 };
 
 enum { STDIN_NONE = -1, STDIN_ALL = -2 };
+enum { AGENT_MPI_PMI1 = 1, AGENT_MPI_PMIX = 2, AGENT_MPI_AUTO = 4 }; /* auto: PMIx only where it is there */
 enum { HANG_SIGN_OUTPUT = 1, HANG_SIGN_FILE = 2 };
 
 /* All borrowed for the agent's life. */
@@ -65,6 +66,7 @@ struct agent_cfg {
     bool jax;          /* say what JAX looks for also where Slurm is not */
     bool tf;           /* and TF_CONFIG, for which a port is held for each worker */
     const struct tf_roles *tf_roles; /* NULL: all are workers */
+    int mpi;           /* bits of AGENT_MPI_* */
     bool bind_cpus;
     enum node_numa_mode numa; /* goes before bind_cpus */
     const char *listen_addr; /* the host listens here only; NULL: everywhere (one node: loopback) */

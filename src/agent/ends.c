@@ -37,14 +37,17 @@ static void tell(struct agent *a, const struct worker_exit *e)
 {
     a->ends.failed++;
     char hung[80];
+    const char *why = mpi_why(a, e->local_rank);
     struct report_error error = {0};
     const char *tail = a->output != NULL ? worker_output_tail(a->output, e->local_rank) : "";
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TAIL_MAX);
     (void)report_tail(tail, &text);
-    if (read_error(a, e->local_rank, &error) < 0 && hang_ended(a, e->local_rank)) {
+    if (hang_ended(a, e->local_rank)) {
         (void)snprintf(hung, sizeof(hung), "it gave no sign of life for %g s", (double)a->cfg->hang.timeout_ns / 1e9);
-        error.message = strdup(hung);
+        why = hung;
     }
+    if (read_error(a, e->local_rank, &error) < 0 && why != NULL)
+        error.message = strdup(why);
     agent_send(a, &(struct msg){.type = MSG_EXIT,
                                 .round = a->plan.round,
                                 .rank = a->plan.first_rank + e->local_rank,

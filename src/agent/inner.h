@@ -68,6 +68,7 @@ struct agent {
     struct health *health; /* health.c */
     int enough_left; /* enough.c: workers here whose success the job waits for */
     struct held_ports *ports; /* ports.c; NULL: none */
+    struct mpi *mpi; /* mpi.c; NULL: not asked for, or no round */
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
@@ -147,6 +148,15 @@ void ports_free(struct agent *a);
 /* exchange.c */
 void exchanges_take(struct agent *a, const struct frame *f);
 void exchanges_free(struct agent *a); /* the round is over: nobody is called any more */
+
+/* mpi.c, for each round: */
+int mpi_prepare(struct agent *a, struct dd_err *err);
+int mpi_spec(struct agent *a, int local_rank, struct worker_spec *spec); /* 0 or -ENOMEM */
+void mpi_started(struct agent *a); /* the workers have what was theirs */
+/* One has ended: by MPI's rules its code may be another one. */
+void mpi_ended(struct agent *a, struct worker_exit *e);
+const char *mpi_why(const struct agent *a, int local_rank); /* it failed; NULL where MPI does not say more */
+void mpi_over(struct agent *a);
 
 /* requeue.c */
 void requeue_start(struct agent *a, const struct msg *finish); /* on FINISH, before agent_leave() */

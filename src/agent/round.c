@@ -148,7 +148,7 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
                                   .error_file = error_files_path(a->errors, local_rank)};
     spec->rank = a->plan.first_rank + local_rank;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
-    if (rc == 0 && hang_env(a, local_rank, &spec->env) < 0)
+    if (rc == 0 && (hang_env(a, local_rank, &spec->env) < 0 || mpi_spec(a, local_rank, spec) < 0))
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc;
 }
@@ -202,6 +202,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
         end_pty(a); /* now, so that Ctrl-C is ddrun's again */
     if (end.code == 0 && hang_ended(a, e->local_rank))
         end.code = 128 + SIGABRT; /* it caught the signal, and took it for a good end */
+    mpi_ended(a, &end);
     if (end.code != 0 && !signals_settling(a))
         error_files_keep(a->errors, &end);
     enough_worker(a, &end);
@@ -214,6 +215,7 @@ static void on_workers_gone(void *arg)
     struct agent *a = arg;
     hang_over(a);
     exchanges_free(a);
+    mpi_over(a);
     worker_group_free(a->group);
     a->group = NULL;
     ports_renew(a);
@@ -258,6 +260,8 @@ static int launch(struct agent *a, struct dd_err *err)
         ends_begin(a);
     if (rc == 0)
         rc = hang_prepare(a, err);
+    if (rc == 0)
+        rc = mpi_prepare(a, err);
     for (int i = 0; i < l.n && rc == 0; i++)
         rc = fill_spec(a, &l.specs[i], i, &ifs, err);
     if (rc == 0)
@@ -266,6 +270,10 @@ static int launch(struct agent *a, struct dd_err *err)
         rc = share_stdin(a, &l, err);
     if (rc == 0)
         rc = worker_group_start(&a->group, a->base, l.specs, l.n, a->output, &cb, err);
+    if (rc == 0)
+        mpi_started(a);
+    else
+        mpi_over(a);
     if (rc == 0 && a->daemon > 0)
         worker_group_protect(a->group, a->daemon);
     if (rc == 0)
@@ -382,6 +390,7 @@ void round_free(struct agent *a)
     hang_over(a);
     exchanges_free(a);
     worker_group_free(a->group);
+    mpi_over(a);
     end_pty(a);
     worker_output_free(a->output);
     plan_clear(&a->plan);

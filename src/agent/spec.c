@@ -25,6 +25,7 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
         .jax = cfg->jax,
         .tf = cfg->tf,
         .tf_roles = cfg->tf_roles,
+        .mpi = cfg->mpi != 0,
         .slurm_env = cfg->slurm_env,
     };
     int rc = framework_env(env, cfg->env, &in, err);

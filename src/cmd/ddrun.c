@@ -303,6 +303,14 @@ static const char *only_here(const char *local_addr)
     return local_addr != NULL && net_addr_parse(&addr, local_addr, 0) == 0 ? local_addr : NULL;
 }
 
+static int mpi_of(const char *name)
+{
+    return strcmp(name, "pmi1") == 0   ? AGENT_MPI_PMI1
+           : strcmp(name, "pmix") == 0 ? AGENT_MPI_PMIX
+           : strcmp(name, "auto") == 0 ? AGENT_MPI_AUTO
+                                       : 0;
+}
+
 static bool is_tf(const struct ddrun_options *o)
 {
     return o->tf || (o->frameworks & FRAMEWORK_TF) != 0;
@@ -354,6 +362,7 @@ static void fill_agent(struct run *r)
         .jax = (o->frameworks & FRAMEWORK_JAX) != 0,
         .tf = is_tf(o),
         .tf_roles = o->tf_roles.n > 0 ? &o->tf_roles : NULL,
+        .mpi = mpi_of(o->mpi),
         .bind_cpus = strcmp(o->bind, "auto") == 0,
         .numa = node_numa_mode(o->numa_binding),
         .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,

@@ -307,6 +307,18 @@ static const struct opt_row rows[] = {
              "they are there in any case. tensorflow: --tf. docs/frameworks.md has a section for each framework.",
      .parse = parse_framework,
      FIELD(frameworks)},
+    {.name = "mpi",
+     .kind = OPT_STRING,
+     .metavar = "HOW",
+     .def = "none",
+     .choices = "none,pmi1,pmix,auto",
+     .example = "auto",
+     .group = "Program",
+     .help = "start MPI programs, in place of mpirun or mpiexec",
+     .more = "'pmi1' is what MPICH, MVAPICH and Intel MPI speak with their launcher, 'pmix' what Open MPI speaks; 'auto' offers "
+             "the worker both. A rank that ends without MPI_Finalize has failed, and MPI_Abort ends the job with its code. "
+             "docs/mpi.md has more.",
+     FIELD(mpi)},
     {.name = "tf",
      .kind = OPT_FLAG,
      .group = "Program",

@@ -43,6 +43,7 @@ struct ddrun_options {
     int stdin_rank; /* or STDIN_ALL, STDIN_NONE */
     int pty;
     const char *role, *bind, *slurm_env;
+    const char *mpi;
     int frameworks; /* bits of FRAMEWORK_* */
     bool dry_run;
     struct dd_strv env, wrap; /* worker/rules.h */

@@ -11,6 +11,7 @@ const struct framework_ops *const framework_table[] = {
     &framework_deepspeed,
     &framework_slurm,
     &framework_tensorflow,
+    &framework_mpi,
     &framework_jax, /* after Slurm: it looks at what is there by then */
     NULL,
 };

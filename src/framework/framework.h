@@ -37,6 +37,7 @@ struct framework_input {
     bool jax;                      /* say what JAX looks for also where Slurm is not */
     bool tf;                       /* TF_CONFIG; needs plan->endpoints */
     const struct tf_roles *tf_roles; /* NULL: all are workers */
+    bool mpi;                      /* ranks and sizes as the launchers of MPI say them */
     bool nested;                   /* found out: another ddrun is around this one */
     enum slurm_env slurm_env;
 };

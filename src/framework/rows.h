@@ -10,6 +10,7 @@ extern const struct framework_ops framework_deepspeed;
 extern const struct framework_ops framework_slurm;
 extern const struct framework_ops framework_jax;
 extern const struct framework_ops framework_tensorflow;
+extern const struct framework_ops framework_mpi;
 
 /* Sets NAME only where the environment does not have it. 0 or -ENOMEM. */
 int framework_default(struct dd_strv *env, const char *name, const char *value);

@@ -1,7 +1,7 @@
 /* The workers of one node in one round: started together, watched, stopped together.
  *
  * Each worker gets a session and process group of its own, dies with the agent (PDEATHSIG), has no
- * signal blocked or ignored, and no file descriptor above 2. Its stdin is the agent's or /dev/null. Exits arrive through the loop (SIGCHLD by evsignal: libevent allows
+ * signal blocked or ignored, and no file descriptor above 2 but those it is given. Its stdin is the agent's or /dev/null. Exits arrive through the loop (SIGCHLD by evsignal: libevent allows
  * signals in one event_base of a process at a time).
  *
  * What a worker leaves behind is ended too:
@@ -39,6 +39,8 @@ struct worker_exit {
     uint64_t at_ns;    /* dd_now_ns() when it was noticed */
 };
 
+enum { WORKER_FIRST_FD = 3, WORKER_MAX_FDS = 4 };
+
 struct worker_spec {
     struct dd_strv argv;     /* argv[0] is an absolute path or found in PATH of env */
     struct dd_strv env;
@@ -48,6 +50,8 @@ struct worker_spec {
     size_t memory_bits;
     int rank;                /* for labels and file names */
     bool has_stdin;          /* the agent's; else /dev/null */
+    const int *fds;          /* borrowed: what it has as descriptors WORKER_FIRST_FD and up; WORKER_MAX_FDS at most */
+    int nfds;
     const char *tty;         /* borrowed; NULL or the terminal that is its stdin, stdout and stderr */
 };
 

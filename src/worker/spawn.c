@@ -19,7 +19,7 @@
 #define SYS_close_range 436 /* Src: close_range(2), Linux 5.9; the same number everywhere */
 #endif
 
-enum { REPORT_FD = 3, NSIGNALS = 65 };
+enum { NSIGNALS = 65 };
 
 void spawn_begin(struct spawn_mask *m)
 {
@@ -80,6 +80,26 @@ static int child_stdio(const int fds[3])
     return 0;
 }
 
+/* The worker's descriptors to their numbers, the report's behind them, and all others closed. First all of them go
+ * out of each other's way. Returns the report's, or -1. */
+static int child_fds(const struct worker_spec *spec, int report)
+{
+    const int last = WORKER_FIRST_FD + spec->nfds;
+    int away[WORKER_MAX_FDS + 1];
+    for (int i = 0; i <= spec->nfds; i++) {
+        away[i] = fcntl(i < spec->nfds ? spec->fds[i] : report, F_DUPFD_CLOEXEC, last + 1);
+        if (away[i] < 0)
+            return -1;
+    }
+    for (int i = 0; i < spec->nfds; i++)
+        if (dup2(away[i], WORKER_FIRST_FD + i) < 0)
+            return -1;
+    if (dup3(away[spec->nfds], last, O_CLOEXEC) < 0)
+        return -1;
+    child_close_from((unsigned)last + 1);
+    return last;
+}
+
 /* Where the kernel does not have that, memory still comes from where it is first used.
  * Src: set_mempolicy(2); MPOL_PREFERRED_MANY is there since Linux 5.15. */
 static void child_memory(const struct worker_spec *spec)
@@ -116,13 +136,12 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
         child_report(report, r->index, SPAWN_AFFINITY);
     if (r->spec->memory != NULL)
         child_memory(r->spec);
-    if ((r->spec->tty != NULL ? child_tty(r->spec->tty) : child_stdio(r->fds)) < 0) {
+    int moved = (r->spec->tty != NULL ? child_tty(r->spec->tty) : child_stdio(r->fds)) < 0 ? -1 : child_fds(r->spec, report);
+    if (moved < 0) {
         child_report(report, r->index, SPAWN_STDIO);
         _exit(127);
     }
-    if (report != REPORT_FD && dup3(report, REPORT_FD, O_CLOEXEC) == REPORT_FD)
-        report = REPORT_FD;
-    child_close_from(REPORT_FD + 1);
+    report = moved;
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -1,0 +1,40 @@
+/* MPI: rank and sizes as the launchers of MPI say them to programs that ask the environment, and what makes Open MPI 4
+ * believe that it was launched. How the ranks find each other is the business of agent/mpi.c.
+ * Src: facts on MPI, sections 2 and 8. */
+#include "framework/rows.h"
+
+static int mpi_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+{
+    (void)err;
+    const struct plan *p = in->plan;
+    const int rank = p->first_rank + in->local_rank;
+    const struct {
+        const char *name;
+        int value;
+    } rows[] = {
+        {"PMI_RANK", rank},
+        {"PMI_SIZE", p->world_size},
+        {"MPI_LOCALRANKID", in->local_rank},
+        {"MPI_LOCALNRANKS", p->local_size},
+        {"MV2_COMM_WORLD_RANK", rank},
+        {"MV2_COMM_WORLD_SIZE", p->world_size},
+        {"MV2_COMM_WORLD_LOCAL_RANK", in->local_rank},
+        {"MV2_COMM_WORLD_LOCAL_SIZE", p->local_size},
+        {"OMPI_COMM_WORLD_RANK", rank},
+        {"OMPI_COMM_WORLD_SIZE", p->world_size},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", in->local_rank},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", p->local_size},
+        {"OMPI_COMM_WORLD_NODE_RANK", in->local_rank},
+        {"OMPI_UNIVERSE_SIZE", p->world_size},
+    };
+    int rc = 0;
+    for (size_t i = 0; in->mpi && i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
+        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
+    return rc;
+}
+
+const struct framework_ops framework_mpi = {
+    .name = "mpi",
+    .doc = "with --mpi: PMI_RANK, OMPI_COMM_WORLD_RANK … as an MPI launcher sets them",
+    .env = mpi_env,
+};

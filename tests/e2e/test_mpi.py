@@ -1,0 +1,97 @@
+"""Real MPI programs under ddrun --mpi, unmodified: MPICH by PMI-1, Open MPI by PMIx."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from support import DDRUN, Job, clean_env, program, run
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+KINDS = {"mpich": "pmi1"}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """built(kind): the test program, compiled with that MPI."""
+    made = {}
+
+    def build(kind):
+        compiler = shutil.which(f"mpicc.{kind}")
+        if compiler is None:
+            pytest.skip(f"no mpicc.{kind} on this machine (Debian: libmpich-dev, libopenmpi-dev)")
+        if kind not in made:
+            made[kind] = str(tmp_path_factory.mktemp("mpi") / f"sum.{kind}")
+            subprocess.run([compiler, "-O1", "-o", made[kind], program("mpi_sum.c")], check=True)
+        return made[kind]
+
+    return build
+
+
+@pytest.fixture(params=sorted(KINDS))
+def mpi(request, built):
+    """(--mpi=HOW, program) for each MPI that is here."""
+    return f"--mpi={KINDS[request.param]}", built(request.param)
+
+
+def ranks(job):
+    return sorted(line for line in job.out.splitlines() if line.startswith("rank "))
+
+
+def world(nodes, each, round_=0):
+    return [f"rank {n * each + i}/{nodes * each} node {i}/{each} RANK {n * each + i} round {round_}"
+            for n in range(nodes) for i in range(each)]
+
+
+def test_the_ranks_of_one_node_are_one_world(mpi):
+    how, sum_ = mpi
+    job = run(how, "--nproc-per-node=4", sum_)
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == world(1, 4)
+
+
+def test_the_ranks_of_two_nodes_are_one_world(mpi):
+    how, sum_ = mpi
+    job = run(how, "--simulate-nodes=2", "--nproc-per-node=2", sum_)
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == world(2, 2)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_killed_rank_starts_all_again(mpi, nodes):
+    how, sum_ = mpi
+    job = run(how, f"--simulate-nodes={nodes}", f"--nproc-per-node={4 // nodes}", "--max-restarts=1", sum_, "first", "kill", "3")
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == sorted(world(nodes, 4 // nodes) + world(nodes, 4 // nodes, 1))
+
+
+@pytest.mark.parametrize("end, code, why", [
+    ("abort", 42, "it called MPI_Abort with code 42"),
+    ("exit0", 1, "it ended without MPI_Finalize"),
+    ("exit7", 7, "exited with code 7"),
+    ("kill", 137, "signal 9"),
+])
+def test_the_end_of_one_rank_ends_the_job(mpi, end, code, why):
+    how, sum_ = mpi
+    job = run(how, "--nproc-per-node=2", sum_, end, "1")
+    assert job.p.returncode == code, job.err
+    assert "rank 1 " in job.err and why in job.err
+
+
+def test_a_program_without_mpi_need_not_finalize():
+    job = run("--mpi=pmi1", "--nproc-per-node=2", "--no-python", "true")
+    assert job.p.returncode == 0, job.err
+
+
+def test_workers_have_no_descriptor_but_theirs(tmp_path):
+    worker = tmp_path / "fds.py"
+    worker.write_text("import os, stat\n"
+                      "e = os.environ\n"
+                      "fds = [n for n in range(3, 64) if os.path.exists(f'/proc/self/fd/{n}')]\n"
+                      "kind = stat.S_ISSOCK(os.fstat(int(e['PMI_FD'])).st_mode)\n"
+                      "print(e['PMI_RANK'], e['PMI_SIZE'], fds, kind, flush=True)\n")
+    job = run("--mpi=pmi1", "--nproc-per-node=2", str(worker))
+    assert job.p.returncode == 0, job.err
+    assert sorted(job.out.splitlines()) == ["0 2 [3] True", "1 2 [3] True"]
