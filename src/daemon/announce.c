@@ -19,6 +19,7 @@ void guests_announce(struct guest *from, int sig)
         return;
     *last = now;
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=announce signal=%d from=%s", sig, from->name);
+    tell_signal(d, sig);
     struct guest *g;
     LIST_FOREACH(g, &d->guests, entry)
         if (g->id >= 0)

@@ -138,8 +138,10 @@ static void send_finish(struct guest *g, bool report)
 static void run_action(struct daemon *d, struct rdzv_action *a)
 {
     struct guest *g = a->id >= 0 ? d->by_id[a->id] : NULL;
-    if (a->kind == RDZV_DROP_STORE)
+    if (a->kind == RDZV_DROP_STORE) {
         store_server_reset(d->store);
+        tell_new_round(d);
+    }
     if (g == NULL)
         return;
     switch (a->kind) {
@@ -162,6 +164,7 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
         guest_send(g, &(struct msg){.type = MSG_COMMIT, .round = rdzv_round(d->machine)});
         break;
     case RDZV_SEND_STOP:
+        tell_stop(d, a->signal);
         guest_send(g, &(struct msg){.type = MSG_STOP,
                                     .round = rdzv_round(d->machine),
                                     .signal = a->signal});

@@ -15,6 +15,12 @@
 
 enum { ANNOUNCED = 2 }; /* SIGUSR1, SIGUSR2 */
 
+/* Of this round, to the workers. */
+struct told {
+    int events;
+    bool stop;
+};
+
 /* An agent's link, before and after it has joined. */
 struct guest {
     LIST_ENTRY(guest) entry;
@@ -52,6 +58,7 @@ struct daemon {
     uint64_t announced_ns[ANNOUNCED];
     struct exchange *exchange; /* NULL: none yet in this round */
     int exchange_round;
+    struct told told;
     int texts_round; /* the round that these two are of, the same for all nodes; -1: none */
     char *sizes_text, *members_text, *ports_text;
     struct event *progress, *timer, *stop, *end;
@@ -80,6 +87,11 @@ void guests_free_exchange(struct daemon *d);
 
 /* announce.c */
 void guests_announce(struct guest *from, int sig); /* to the workers of all nodes, once */
+
+/* tell.c: to the workers, through the store of the round */
+void tell_signal(struct daemon *d, int sig);
+void tell_stop(struct daemon *d, int sig); /* once a round */
+void tell_new_round(struct daemon *d);
 
 /* admission.c: a worker's connection is answered once its machine has said whose it is */
 int admission_new(struct admission **ret, struct daemon *d, struct dd_err *err);

@@ -69,6 +69,13 @@ static void tell_released(struct c10d *c10d)
     }
 }
 
+int c10d_set(struct c10d *c10d, struct store_bytes key, struct store_bytes value)
+{
+    int rc = store_set(c10d->engine, key, value);
+    tell_released(c10d);
+    return rc;
+}
+
 void c10d_conn_done(struct c10d_conn *c)
 {
     store_cancel(c->c10d->engine, &c->waiter);

@@ -24,6 +24,7 @@ struct c10d {
     struct store_engine *engine;
     struct store_limits limits;
     enum store_old_clients old;
+    const char *hopeless; /* who waits for a key that begins so is closed; NULL: nobody */
     uint64_t ops; /* requests carried out */
     struct store_runs runs;
     /* Tells that a wait of conn is over: the caller sends it one byte 0 and, when conn is busy,
@@ -56,6 +57,9 @@ int c10d_feed(struct c10d_conn *c, const void *p, size_t n, struct store_out *ou
 int c10d_resume(struct c10d_conn *c, struct store_out *out, struct dd_err *err);
 /* No more input will come: what is behind a wait is carried out too; busy as above. */
 int c10d_end(struct c10d_conn *c, struct store_out *out, struct dd_err *err);
+
+/* Sets a key for us, not for a connection that is being fed. */
+int c10d_set(struct c10d *c10d, struct store_bytes key, struct store_bytes value);
 
 /* False when so much is kept behind a wait that no more should be read. */
 bool c10d_wants_input(const struct c10d_conn *c);

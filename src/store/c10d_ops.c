@@ -123,9 +123,17 @@ static int run_check(struct c10d_request *r, struct dd_err *err)
     return store_out_u8(r->out, all ? 0 : 1);
 }
 
+/* A wait that is in vain is ended by closing the connection. */
+static int waits(const struct c10d_request *r, struct dd_err *err)
+{
+    const char *hopeless = r->conn->c10d->hopeless;
+    if (hopeless == NULL || !store_waits_for(&r->conn->waiter, hopeless))
+        return 0;
+    return dd_err_set(err, -ECANCELED, "nobody will come any more");
+}
+
 static int run_wait(struct c10d_request *r, struct dd_err *err)
 {
-    (void)err;
     struct store_bytes few[FEW_KEYS] = {0}, *keys = few;
     uint64_t n = dd_rd_u64(&r->args);
     if (n > FEW_KEYS && (keys = calloc(n, sizeof(*keys))) == NULL)
@@ -136,6 +144,8 @@ static int run_wait(struct c10d_request *r, struct dd_err *err)
     int rc = store_wait(engine(r), &r->conn->waiter, keys, n);
     if (keys != few)
         free(keys);
+    if (rc == 1)
+        return waits(r, err);
     return rc == 0 ? store_out_u8(r->out, 0) : rc;
 }
 
@@ -145,6 +155,8 @@ static int run_barrier(struct c10d_request *r, struct dd_err *err)
     int rc = store_barrier(engine(r), &r->conn->waiter, key, dd_rd_i64(&r->args));
     if (rc == -EINVAL)
         return no_number(err, "BARRIER", key);
+    if (rc == 1)
+        return waits(r, err);
     return rc == 0 ? store_out_u8(r->out, 0) : rc;
 }
 

@@ -91,6 +91,8 @@ static inline bool store_is_waiting(const struct store_waiter *w)
 {
     return w->nodes != NULL;
 }
+/* Whether it waits for a name that begins so. */
+bool store_waits_for(const struct store_waiter *w, const char *prefix);
 /* The next waiter that was released, idle again; NULL when there is none. */
 struct store_waiter *store_released(struct store_engine *e);
 

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -434,6 +435,23 @@ void store_server_free(struct store_server *s)
 void store_server_reset(struct store_server *s)
 {
     close_all(s);
+    s->c10d.hopeless = NULL;
+}
+
+int store_server_set(struct store_server *s, const char *key, const char *text)
+{
+    return c10d_set(&s->c10d, (struct store_bytes){(const unsigned char *)key, strlen(key)},
+                    (struct store_bytes){(const unsigned char *)text, strlen(text)});
+}
+
+void store_server_end_waits(struct store_server *s, const char *prefix)
+{
+    s->c10d.hopeless = prefix;
+    for (struct store_conn *c = LIST_FIRST(&s->conns), *next; c != NULL; c = next) {
+        next = LIST_NEXT(c, link);
+        if (store_waits_for(&c->c10d.waiter, prefix))
+            conn_close(c);
+    }
 }
 
 /* Not every kind of socket has these (a socketpair of tests has none), and none is vital. */

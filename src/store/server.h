@@ -40,6 +40,13 @@ int store_server_adopt(struct store_server *s, int fd, bool admitted, struct sto
 void store_conn_admit(struct store_conn *c);
 void store_conn_close(struct store_conn *c);
 
+/* Sets a key, as a peer would. 0, -ENOMEM, -ENOSPC. */
+int store_server_set(struct store_server *s, const char *key, const char *text);
+
+/* Closes the connections that wait for a key that begins so (a literal), until _reset also those that
+ * will: whom they wait for does not come. */
+void store_server_end_waits(struct store_server *s, const char *prefix);
+
 /* Drops all keys and queues and closes all connections: a round is over. */
 void store_server_reset(struct store_server *s);
 void store_server_stats(const struct store_server *s, struct store_stats *ret);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 void store_forget_nodes(struct store_engine *e, struct store_waiter *w)
 {
@@ -152,4 +153,15 @@ struct store_waiter *store_released(struct store_engine *e)
         w->released = false;
     }
     return w;
+}
+
+bool store_waits_for(const struct store_waiter *w, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    for (size_t i = 0; w->nodes != NULL && i < w->n; i++) {
+        const struct store_entry *en = w->nodes[i].entry;
+        if (en != NULL && en->key_len >= n && memcmp(en->key, prefix, n) == 0)
+            return true;
+    }
+    return false;
 }

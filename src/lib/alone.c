@@ -1,0 +1,149 @@
+#include "lib/alone.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct entry {
+    struct entry *next;
+    bool is_counter;
+    int64_t count;
+    void *value;
+    size_t len;
+    char key[];
+};
+
+struct alone {
+    pthread_mutex_t lock;
+    pthread_cond_t more; /* there is another key */
+    struct entry *first;
+};
+
+int alone_new(struct alone **ret)
+{
+    pthread_condattr_t attr;
+    struct alone *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return -ENOMEM;
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&a->lock, NULL);
+    (void)pthread_cond_init(&a->more, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    *ret = a;
+    return 0;
+}
+
+static void entry_free(struct entry *e)
+{
+    free(e->value);
+    free(e);
+}
+
+void alone_free(struct alone *a)
+{
+    if (a == NULL)
+        return;
+    for (struct entry *e = a->first, *next; e != NULL; e = next) {
+        next = e->next;
+        entry_free(e);
+    }
+    (void)pthread_cond_destroy(&a->more);
+    (void)pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
+/* Where the entry hangs, or the end of the list. */
+static struct entry **find(struct alone *a, const char *key, bool is_counter)
+{
+    struct entry **p = &a->first;
+    while (*p != NULL && ((*p)->is_counter != is_counter || strcmp((*p)->key, key) != 0))
+        p = &(*p)->next;
+    return p;
+}
+
+static struct entry *find_or_make(struct alone *a, const char *key, bool is_counter)
+{
+    struct entry **p = find(a, key, is_counter);
+    size_t len = strlen(key) + 1;
+    if (*p == NULL && (*p = calloc(1, sizeof(**p) + len)) != NULL) {
+        (*p)->is_counter = is_counter;
+        memcpy((*p)->key, key, len);
+    }
+    return *p;
+}
+
+static void *copy(const void *p, size_t n)
+{
+    char *c = malloc(n + 1);
+    if (c == NULL)
+        return NULL;
+    if (n > 0)
+        memcpy(c, p, n);
+    c[n] = '\0';
+    return c;
+}
+
+int alone_put(struct alone *a, const char *key, const void *value, size_t len)
+{
+    void *mine = copy(value, len);
+    (void)pthread_mutex_lock(&a->lock);
+    struct entry *e = mine != NULL ? find_or_make(a, key, false) : NULL;
+    if (e != NULL) {
+        void *old = e->value;
+        e->value = mine;
+        e->len = len;
+        mine = old;
+        (void)pthread_cond_broadcast(&a->more);
+    }
+    (void)pthread_mutex_unlock(&a->lock);
+    free(mine);
+    return e != NULL ? 0 : -ENOMEM;
+}
+
+int alone_get(struct alone *a, const char *key, void **ret, size_t *ret_len, uint64_t deadline)
+{
+    const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
+    struct entry *e;
+    int rc = 0;
+    (void)pthread_mutex_lock(&a->lock);
+    while ((e = *find(a, key, false)) == NULL && rc == 0)
+        rc = deadline == UINT64_MAX ? pthread_cond_wait(&a->more, &a->lock)
+                                    : pthread_cond_timedwait(&a->more, &a->lock, &until);
+    if (e != NULL && ret != NULL) {
+        *ret = copy(e->value, e->len);
+        rc = *ret == NULL ? ENOMEM : 0;
+    }
+    if (e != NULL && ret_len != NULL)
+        *ret_len = e->len;
+    (void)pthread_mutex_unlock(&a->lock);
+    return e != NULL && rc == ETIMEDOUT ? 0 : -rc;
+}
+
+int alone_delete(struct alone *a, const char *key)
+{
+    (void)pthread_mutex_lock(&a->lock);
+    struct entry **p = find(a, key, false), *e = *p;
+    if (e != NULL)
+        *p = e->next;
+    (void)pthread_mutex_unlock(&a->lock);
+    if (e == NULL)
+        return 0;
+    entry_free(e);
+    return 1;
+}
+
+int alone_add(struct alone *a, const char *key, int64_t delta, int64_t *ret)
+{
+    (void)pthread_mutex_lock(&a->lock);
+    struct entry *e = find_or_make(a, key, true);
+    if (e != NULL) {
+        e->count = (int64_t)((uint64_t)e->count + (uint64_t)delta);
+        *ret = e->count;
+    }
+    (void)pthread_mutex_unlock(&a->lock);
+    return e != NULL ? 0 : -ENOMEM;
+}

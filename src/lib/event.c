@@ -1,0 +1,88 @@
+/* What ddrun and the worker tell each other besides: signs of life one way, events the other. */
+#include "lib/inner.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int ddrun_heartbeat(struct ddrun *d)
+{
+    if (d->heartbeat == NULL)
+        return 0;
+    if (utimensat(AT_FDCWD, d->heartbeat, NULL, 0) < 0)
+        return lib_fail(-errno, "heartbeat file %.200s", d->heartbeat);
+    return 0;
+}
+
+/* "stop 15"; 0: a kind that came after us, -EPROTO: none at all. Src: docs/protocol/store-c10d.md */
+static int parse(const char *text, struct ddrun_event *ret)
+{
+    static const struct {
+        const char *word;
+        enum ddrun_event_kind kind;
+    } kinds[] = {{"stop ", DDRUN_EVENT_STOP}, {"signal ", DDRUN_EVENT_SIGNAL}};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        size_t n = strlen(kinds[i].word);
+        if (strncmp(text, kinds[i].word, n) != 0)
+            continue;
+        ret->kind = kinds[i].kind;
+        return dd_num_int(text + n, 0, 1000, &ret->signal) < 0 ? -EPROTO : 1;
+    }
+    return 0;
+}
+
+/* 1: *ret is event number n; 0: that was of no kind that we know. */
+static int fetch(struct ddrun *d, int n, struct ddrun_event *ret, uint64_t deadline)
+{
+    struct wire w;
+    char name[32];
+    const char *names[] = {name};
+    (void)snprintf(name, sizeof(name), "event/%d", n);
+    wire_init(&w, 0);
+    wire_wait(&w, d->prefix, names, 1);
+    int rc = lib_call(d, &w, deadline);
+    wire_done_with(&w);
+    if (rc < 0)
+        return rc;
+    wire_init(&w, 1000);
+    wire_get(&w, (struct wire_key){d->prefix, name});
+    rc = lib_call(d, &w, deadline_in(ANSWER_MS));
+    const char *text = rc == 0 ? dd_buf_str(&w.in) : NULL;
+    if (rc == 0)
+        rc = text == NULL ? -ENOMEM : parse(text, ret);
+    wire_done_with(&w);
+    return rc;
+}
+
+/* Of several threads that have waited for the same event one is told of it. */
+static bool is_mine(struct ddrun *d, int n)
+{
+    (void)pthread_mutex_lock(&d->lock);
+    bool mine = d->next_event == n;
+    d->next_event += mine;
+    (void)pthread_mutex_unlock(&d->lock);
+    return mine;
+}
+
+int ddrun_next_event(struct ddrun *d, struct ddrun_event *ret, int timeout_ms)
+{
+    uint64_t deadline = deadline_in(timeout_ms == 0 ? 1 : timeout_ms);
+    int rc = lib_check(d);
+    if (rc == 0 && d->alone != NULL) {
+        deadline_sleep(deadline);
+        rc = -ETIMEDOUT;
+    }
+    while (rc == 0) {
+        struct ddrun_event e = {0};
+        int n = __atomic_load_n(&d->next_event, __ATOMIC_RELAXED);
+        rc = fetch(d, n, &e, deadline);
+        if (rc >= 0 && !is_mine(d, n))
+            rc = 0;
+        if (rc == 1)
+            *ret = e;
+    }
+    return rc < 0 ? lib_fail(rc, "next event") : 0;
+}

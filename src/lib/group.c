@@ -1,0 +1,568 @@
+/* Groups and their collectives.
+ *
+ * All collectives are one exchange. Collective number N of a group: every member appends its record
+ * to the key dN, arrives at the barrier bN and asks for dN, all in one go: the store holds the last
+ * request back until all have arrived. What is too long for that lies under keys of its own, xN.PLACE.
+ *
+ * When a member knows that all have arrived at N, all have left N-1 and nobody needs bN any more. So
+ * the first member deletes b and d, each member its own x, along with its next collective.
+ */
+#include "lib/inner.h"
+#include "lib/records.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PATH_MAX_LEN = PREFIX_MAX + DDRUN_GROUP_NAME_MAX + 64,
+    TOGETHER_MAX = 32 << 20, /* bytes of all records of a collective, */
+    ONE_MAX = 64 << 10,      /* of one */
+    RECORDS_MAX = 64 << 20,
+    CHUNK_KEYS = 256, /* of what lies apart, fetched at once */
+    CHUNK_BYTES = 64 << 20,
+    CHUNK_MAX = 2 * CHUNK_BYTES,
+    CLEAN_MOST = 64,     /* collectives that are cleaned up after at once */
+    MISSING_NAMED = 8,   /* ranks in a sentence */
+    ASK_MS = 2000,       /* for them */
+    ALIGNED = 16,        /* every piece begins at a multiple of it */
+};
+#define GATHERED_MAX ((uint64_t)1 << 30)
+
+struct ddrun_group {
+    struct ddrun_group *next;
+    char path[PATH_MAX_LEN]; /* "ddrun/ROUND/g/NAME.HASH/" */
+    int *ranks;              /* NULL: all of them */
+    int n, me;
+    /* under the handle's lock */
+    bool busy;
+    uint64_t number;    /* of the next collective */
+    uint64_t done;      /* all have arrived at those below */
+    uint64_t cleaned_b, cleaned_d, cleaned_x; /* what was deleted: those below */
+    bool has_apart;
+};
+
+/* ---- groups ----------------------------------------------------------------------------------- */
+
+static int group_make(struct ddrun_group **ret, const char *path, const int *ranks, int n, int me)
+{
+    struct ddrun_group *g = calloc(1, sizeof(*g));
+    size_t bytes = (size_t)n * sizeof(*ranks);
+    if (g != NULL && ranks != NULL && (g->ranks = malloc(bytes)) != NULL)
+        memcpy(g->ranks, ranks, bytes);
+    if (g == NULL || (ranks != NULL && g->ranks == NULL)) {
+        free(g);
+        return -ENOMEM;
+    }
+    g->n = n;
+    g->me = me;
+    memcpy(g->path, path, strlen(path) + 1);
+    *ret = g;
+    return 0;
+}
+
+int group_world(struct ddrun *d)
+{
+    char path[PATH_MAX_LEN];
+    (void)snprintf(path, sizeof(path), "%sw/", d->prefix);
+    return group_make(&d->world, path, NULL, d->size, d->rank);
+}
+
+static void group_free(struct ddrun_group *g)
+{
+    if (g != NULL)
+        free(g->ranks);
+    free(g);
+}
+
+void groups_free(struct ddrun *d)
+{
+    for (struct ddrun_group *g = d->groups, *next; g != NULL; g = next) {
+        next = g->next;
+        group_free(g);
+    }
+    group_free(d->world);
+}
+
+/* FNV-1a: members that disagree about who they are must not meet under one key. */
+static uint64_t hash_of(const int *ranks, int n)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (int i = 0; i < n; i++)
+        for (int shift = 0; shift < 32; shift += 8)
+            h = (h ^ ((unsigned)ranks[i] >> shift & 0xff)) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static int compare(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+/* My place among them, or < 0 with a sentence. */
+static int check_ranks(const struct ddrun *d, const char *name, const int *ranks, int n)
+{
+    int me = -1;
+    if (name == NULL || name[0] == '\0' || strnlen(name, DDRUN_GROUP_NAME_MAX + 1) > DDRUN_GROUP_NAME_MAX)
+        return lib_fail_as(-EINVAL, "the name of a group has 1 to %d bytes", DDRUN_GROUP_NAME_MAX);
+    if (ranks == NULL || n < 1 || n > d->size)
+        return lib_fail_as(-EINVAL, "group '%s' of %d ranks: it has 1 to %d", name, n, d->size);
+    int *sorted = malloc((size_t)n * sizeof(*sorted));
+    if (sorted == NULL)
+        return lib_fail(-ENOMEM, "group '%s'", name);
+    memcpy(sorted, ranks, (size_t)n * sizeof(*sorted));
+    qsort(sorted, (size_t)n, sizeof(*sorted), compare);
+    int bad = sorted[0] < 0 ? sorted[0] : sorted[n - 1] >= d->size ? sorted[n - 1] : -1;
+    bool is_bad = sorted[0] < 0 || sorted[n - 1] >= d->size;
+    for (int i = 1; i < n && !is_bad; i++)
+        if (sorted[i] == sorted[i - 1]) {
+            bad = sorted[i];
+            is_bad = true;
+        }
+    free(sorted);
+    for (int i = 0; i < n && me < 0; i++)
+        if (ranks[i] == d->rank)
+            me = i;
+    if (is_bad)
+        return lib_fail_as(-EINVAL, "group '%s': rank %d is there twice or is none of this world of %d", name, bad, d->size);
+    return me >= 0 ? me : lib_fail_as(-EINVAL, "group '%s': this rank, %d, is not in it", name, d->rank);
+}
+
+int ddrun_group(struct ddrun *d, struct ddrun_group **ret, const char *name, const int *ranks, int n)
+{
+    char path[PATH_MAX_LEN];
+    struct ddrun_group *g;
+    int me = check_ranks(d, name, ranks, n);
+    if (me < 0)
+        return me;
+    int rc = d->pid == getpid() ? 0 : lib_fail(-EPERM, "group '%s'", name);
+    if (rc < 0)
+        return rc;
+    (void)snprintf(path, sizeof(path), "%sg/%s.%016llx/", d->prefix, name, (unsigned long long)hash_of(ranks, n));
+    (void)pthread_mutex_lock(&d->lock);
+    for (g = d->groups; g != NULL; g = g->next)
+        if (strcmp(g->path, path) == 0 && g->n == n)
+            break;
+    if (g == NULL && (rc = group_make(&g, path, ranks, n, me)) == 0) {
+        g->next = d->groups;
+        d->groups = g;
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    if (rc < 0)
+        return lib_fail(rc, "group '%s'", name);
+    *ret = g;
+    return 0;
+}
+
+int ddrun_group_rank(const struct ddrun *d, const struct ddrun_group *g)
+{
+    return g != NULL ? g->me : d->rank;
+}
+
+int ddrun_group_size(const struct ddrun *d, const struct ddrun_group *g)
+{
+    return g != NULL ? g->n : d->size;
+}
+
+/* ---- a collective under way ------------------------------------------------------------------- */
+
+struct ddrun_request {
+    struct ddrun *d;
+    struct ddrun_group *g;
+    struct conn *conn;
+    struct wire w;
+    size_t sent;
+    uint64_t number;
+    bool fetching;  /* what lies apart; before: all arrive */
+    bool held;      /* the group is busy with it */
+    int rc;         /* 1: done, < 0: failed */
+    struct record *records;
+    struct ddrun_piece *pieces; /* one allocation with all bytes */
+    int fetched;    /* members below this have all their bytes */
+    int chunk_end;  /* the fetch under way is about those below */
+};
+
+static void write_key(char *ret, size_t size, const struct ddrun_group *g, char what, uint64_t number, int place)
+{
+    if (place < 0)
+        (void)snprintf(ret, size, "%s%c%llu", g->path, what, (unsigned long long)number);
+    else
+        (void)snprintf(ret, size, "%s%c%llu.%d", g->path, what, (unsigned long long)number, place);
+}
+
+static void delete_up_to(struct ddrun_request *r, char what, uint64_t *cleaned, uint64_t end, int place)
+{
+    char key[PATH_MAX_LEN + 64];
+    for (int i = 0; i < CLEAN_MOST && *cleaned < end; i++, (*cleaned)++) {
+        write_key(key, sizeof(key), r->g, what, *cleaned, place);
+        wire_delete(&r->w, (struct wire_key){"", key});
+    }
+}
+
+static void clean_up(struct ddrun_request *r)
+{
+    struct ddrun_group *g = r->g;
+    if (g->me == 0) {
+        delete_up_to(r, 'b', &g->cleaned_b, g->done, -1);
+        delete_up_to(r, 'd', &g->cleaned_d, g->done > 0 ? g->done - 1 : 0, -1);
+    }
+    if (g->has_apart)
+        delete_up_to(r, 'x', &g->cleaned_x, g->done > 0 ? g->done - 1 : 0, g->me);
+    else
+        g->cleaned_x = g->done > 0 ? g->done - 1 : 0;
+}
+
+static void write_request(struct ddrun_request *r, const void *in, size_t len, bool wants)
+{
+    char key[PATH_MAX_LEN + 64];
+    unsigned char head[RECORD_HEAD];
+    struct ddrun_group *g = r->g;
+    size_t most = TOGETHER_MAX / (size_t)g->n;
+    bool apart = len > (most < ONE_MAX ? most : ONE_MAX);
+    wire_init(&r->w, RECORDS_MAX);
+    clean_up(r);
+    if (apart) {
+        g->has_apart = true;
+        write_key(key, sizeof(key), g, 'x', r->number, g->me);
+        wire_set(&r->w, (struct wire_key){"", key}, NULL, 0, in, len);
+    }
+    record_head(head, (uint32_t)g->me, len, apart);
+    write_key(key, sizeof(key), g, 'd', r->number, -1);
+    wire_append(&r->w, (struct wire_key){"", key}, head, sizeof(head), in, apart ? 0 : len);
+    write_key(key, sizeof(key), g, 'b', r->number, -1);
+    wire_barrier(&r->w, (struct wire_key){"", key}, g->n);
+    write_key(key, sizeof(key), g, 'd', r->number, -1);
+    if (wants)
+        wire_get(&r->w, (struct wire_key){"", key});
+}
+
+/* Room for all pieces, and in it what has come with the records. */
+static int lay_out(struct ddrun_request *r)
+{
+    size_t n = (size_t)r->g->n;
+    uint64_t total = (n * sizeof(struct ddrun_piece) + ALIGNED - 1) / ALIGNED * ALIGNED;
+    for (size_t i = 0; i < n; i++) {
+        if (r->records[i].len > DDRUN_VALUE_MAX)
+            return -EPROTO;
+        total += (r->records[i].len + ALIGNED) / ALIGNED * ALIGNED;
+        if (total > GATHERED_MAX)
+            return -EMSGSIZE;
+    }
+    r->pieces = aligned_alloc(ALIGNED, total);
+    if (r->pieces == NULL)
+        return -ENOMEM;
+    unsigned char *p = (unsigned char *)r->pieces + (n * sizeof(struct ddrun_piece) + ALIGNED - 1) / ALIGNED * ALIGNED;
+    for (size_t i = 0; i < n; i++) {
+        const struct record *rec = &r->records[i];
+        r->pieces[i] = (struct ddrun_piece){p, rec->len};
+        if (!rec->apart && rec->len > 0)
+            memcpy(p, rec->p, rec->len);
+        p[rec->len] = '\0';
+        p += (rec->len + ALIGNED) / ALIGNED * ALIGNED;
+    }
+    return 0;
+}
+
+/* The next of those that lie apart: 1, or 0 when there are none. */
+static int fetch_some(struct ddrun_request *r)
+{
+    char key[PATH_MAX_LEN + 64];
+    uint64_t bytes = 0;
+    uint32_t keys = 0;
+    int i;
+    for (i = r->fetched; i < r->g->n && keys < CHUNK_KEYS && bytes < CHUNK_BYTES; i++)
+        if (r->records[i].apart) {
+            keys++;
+            bytes += r->records[i].len;
+        }
+    r->chunk_end = i;
+    wire_done_with(&r->w);
+    if (keys == 0)
+        return 0;
+    wire_init(&r->w, CHUNK_MAX);
+    wire_multi_get(&r->w, keys);
+    for (int k = r->fetched; k < r->chunk_end; k++)
+        if (r->records[k].apart) {
+            write_key(key, sizeof(key), r->g, 'x', r->number, k);
+            wire_key(&r->w, (struct wire_key){"", key});
+        }
+    r->fetching = true;
+    r->sent = 0;
+    return 1;
+}
+
+static int take_fetched(struct ddrun_request *r)
+{
+    size_t k = 0;
+    for (int i = r->fetched; i < r->chunk_end; i++) {
+        if (!r->records[i].apart)
+            continue;
+        const struct wire_str *s = &r->w.strs[k++];
+        if (s->len != r->records[i].len)
+            return -EPROTO;
+        memcpy((unsigned char *)(uintptr_t)r->pieces[i].data, r->w.in.data + s->off, s->len);
+    }
+    r->fetched = r->chunk_end;
+    return 0;
+}
+
+/* All have arrived. 1: that is all; 0: there is more to fetch. */
+static int take_records(struct ddrun_request *r)
+{
+    int n = r->g->n;
+    if (r->w.nstrs == 0)
+        return 1; /* a barrier */
+    r->records = calloc((size_t)n, sizeof(*r->records));
+    if (r->records == NULL)
+        return -ENOMEM;
+    int rc = records_parse(r->records, (uint32_t)n, r->w.in.data, r->w.in.len);
+    if (rc >= 0)
+        rc = rc == n ? lay_out(r) : -EPROTO;
+    return rc < 0 ? rc : !fetch_some(r);
+}
+
+/* Lets go of connection and group; rc as in struct ddrun_request. */
+static int over(struct ddrun_request *r, int rc)
+{
+    r->rc = rc;
+    wire_done_with(&r->w);
+    free(r->records);
+    r->records = NULL;
+    if (r->conn != NULL)
+        (void)lib_give(r->d, r->conn, rc < 0 ? rc : 0);
+    r->conn = NULL;
+    if (r->held) {
+        (void)pthread_mutex_lock(&r->d->lock);
+        r->g->busy = false;
+        (void)pthread_mutex_unlock(&r->d->lock);
+    }
+    r->held = false;
+    return rc;
+}
+
+static void arrived(struct ddrun_request *r)
+{
+    (void)pthread_mutex_lock(&r->d->lock);
+    r->g->done = r->number + 1;
+    (void)pthread_mutex_unlock(&r->d->lock);
+}
+
+/* As conn_step(). */
+static int step(struct ddrun_request *r, short *events)
+{
+    while (r->rc == 0) {
+        int rc = conn_step(r->conn, &r->w, &r->sent, events);
+        if (rc == 0)
+            return 0;
+        if (rc < 0)
+            return over(r, rc);
+        if (r->fetching) {
+            rc = take_fetched(r);
+            if (rc == 0)
+                rc = !fetch_some(r);
+        } else {
+            arrived(r);
+            rc = take_records(r);
+        }
+        if (rc != 0)
+            return over(r, rc);
+    }
+    return r->rc;
+}
+
+/* One member: what it gives is what it gets. */
+static int with_myself(struct ddrun_request *r, const void *in, size_t len)
+{
+    r->records = calloc(1, sizeof(*r->records));
+    if (r->records == NULL)
+        return over(r, -ENOMEM);
+    r->records[0] = (struct record){.p = in, .len = len};
+    int rc = lay_out(r);
+    return over(r, rc < 0 ? rc : 1);
+}
+
+/* 0 or 1: *ret is under way, or done; < 0, with its sentence: it could not begin. */
+static int begin(struct ddrun *d, struct ddrun_group *g, const char *what, const struct ddrun_piece *in, bool wants,
+                 uint64_t deadline, struct ddrun_request **ret)
+{
+    int rc = in->len > DDRUN_VALUE_MAX ? -EMSGSIZE : lib_check(d);
+    struct ddrun_request *r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
+    if (r == NULL)
+        return lib_fail(rc < 0 ? rc : -ENOMEM, "%s", what);
+    *r = (struct ddrun_request){.d = d, .g = g};
+    (void)pthread_mutex_lock(&d->lock);
+    r->held = !g->busy;
+    if (r->held) {
+        g->busy = true;
+        r->number = g->number++;
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    if (!r->held)
+        rc = over(r, lib_fail(-EBUSY, "%s", what));
+    else if (g->n == 1)
+        rc = with_myself(r, in->data, in->len) < 0 ? lib_fail(-ENOMEM, "%s", what) : 1;
+    else if ((rc = lib_take(d, &r->conn, deadline)) < 0)
+        rc = over(r, rc);
+    else
+        write_request(r, in->data, in->len, wants);
+    if (rc < 0)
+        ddrun_request_free(r);
+    else
+        *ret = r;
+    return rc;
+}
+
+void ddrun_request_free(struct ddrun_request *r)
+{
+    if (r == NULL)
+        return;
+    if (r->rc == 0)
+        (void)over(r, -ETIMEDOUT);
+    free(r->pieces);
+    free(r);
+}
+
+/* ---- who has not come -------------------------------------------------------------------------- */
+
+static int rank_of(const struct ddrun_group *g, int place)
+{
+    return g->ranks != NULL ? g->ranks[place] : place;
+}
+
+/* "rank 3", "ranks 3 5 6 and 12 more" */
+static void name_missing(const struct ddrun_group *g, const struct record *v, char *text, size_t size)
+{
+    int missing = 0, at = 0;
+    for (int i = 0; i < g->n; i++)
+        missing += v[i].p == NULL;
+    at += snprintf(text, size, missing == 1 ? "rank" : "ranks");
+    for (int i = 0, named = 0; i < g->n && named < MISSING_NAMED; i++)
+        if (v[i].p == NULL) {
+            at += snprintf(text + at, size - (size_t)at, " %d", rank_of(g, i));
+            named++;
+        }
+    if (missing > MISSING_NAMED)
+        (void)snprintf(text + at, size - (size_t)at, " and %d more", missing - MISSING_NAMED);
+}
+
+/* Only for the sentence; all that can be said when this fails, too, is that somebody is missing. */
+static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, uint64_t number)
+{
+    char key[PATH_MAX_LEN + 64], text[200] = "";
+    struct wire w;
+    struct record *v = calloc((size_t)g->n, sizeof(*v));
+    wire_init(&w, RECORDS_MAX);
+    write_key(key, sizeof(key), g, 'd', number, -1);
+    wire_get(&w, (struct wire_key){"", key});
+    int rc = v == NULL ? -ENOMEM : lib_call(d, &w, deadline_in(ASK_MS));
+    if (rc == 0)
+        rc = records_parse(v, (uint32_t)g->n, w.in.data, w.in.len);
+    if (rc >= 0 && rc < g->n)
+        name_missing(g, v, text, sizeof(text));
+    wire_done_with(&w);
+    free(v);
+    if (text[0] == '\0')
+        return lib_fail(-ETIMEDOUT, "%s", what);
+    return lib_fail_as(-ETIMEDOUT, "%s: %s did not come in time", what, text);
+}
+
+/* ---- the calls --------------------------------------------------------------------------------- */
+
+static int run(struct ddrun *d, struct ddrun_group *g, const char *what, const struct ddrun_piece *in, int timeout_ms,
+               struct ddrun_piece **ret)
+{
+    struct ddrun_request *r = NULL;
+    uint64_t deadline = deadline_in(timeout_ms);
+    int rc = begin(d, g, what, in, ret != NULL, deadline, &r);
+    if (rc < 0)
+        return rc;
+    while (rc == 0) {
+        short events;
+        rc = step(r, &events);
+        if (rc == 0)
+            rc = deadline_poll(r->conn->fd, events, deadline);
+    }
+    uint64_t number = r->number;
+    if (rc == 1 && ret != NULL) {
+        *ret = r->pieces;
+        r->pieces = NULL;
+    }
+    ddrun_request_free(r);
+    if (rc == -ETIMEDOUT)
+        return timed_out(d, g, what, number);
+    return rc < 0 ? lib_fail(rc, "%s", what) : 0;
+}
+
+static struct ddrun_group *group_of(struct ddrun *d, struct ddrun_group *g)
+{
+    return g != NULL ? g : d->world;
+}
+
+int ddrun_barrier(struct ddrun *d, struct ddrun_group *g, int timeout_ms)
+{
+    const struct ddrun_piece nothing = {"", 0};
+    return run(d, group_of(d, g), "barrier", &nothing, timeout_ms, NULL);
+}
+
+int ddrun_allgatherv(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len, struct ddrun_piece **ret,
+                     int timeout_ms)
+{
+    const struct ddrun_piece mine = {in, len};
+    return run(d, group_of(d, g), "allgather", &mine, timeout_ms, ret);
+}
+
+int ddrun_allgather(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len, void *out, int timeout_ms)
+{
+    struct ddrun_piece *v = NULL;
+    g = group_of(d, g);
+    int rc = ddrun_allgatherv(d, g, in, len, &v, timeout_ms);
+    for (int i = 0; v != NULL && i < g->n && rc == 0; i++) {
+        if (v[i].len != len)
+            rc = lib_fail_as(-EMSGSIZE, "allgather: rank %d gave %zu bytes, this one %zu", rank_of(g, i), v[i].len, len);
+        else if (len > 0)
+            memcpy((unsigned char *)out + (size_t)i * len, v[i].data, len);
+    }
+    free(v);
+    return rc;
+}
+
+int ddrun_broadcast(struct ddrun *d, struct ddrun_group *g, int root, void *data, size_t len, int timeout_ms)
+{
+    struct ddrun_piece *v = NULL;
+    g = group_of(d, g);
+    if (root < 0 || root >= g->n)
+        return lib_fail_as(-EINVAL, "broadcast: there is no member %d in a group of %d", root, g->n);
+    const struct ddrun_piece mine = {data, g->me == root ? len : 0};
+    int rc = run(d, g, "broadcast", &mine, timeout_ms, &v);
+    if (v != NULL && v[root].len != len)
+        rc = lib_fail_as(-EMSGSIZE, "broadcast: rank %d gave %zu bytes, this one waits for %zu", rank_of(g, root),
+                         v[root].len, len);
+    if (rc == 0 && v != NULL && len > 0 && g->me != root)
+        memcpy(data, v[root].data, len);
+    free(v);
+    return rc;
+}
+
+int ddrun_allgatherv_begin(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len,
+                           struct ddrun_request **ret)
+{
+    const struct ddrun_piece mine = {in, len};
+    short events;
+    int rc = begin(d, group_of(d, g), "allgather", &mine, true, deadline_in(ANSWER_MS), ret);
+    if (rc == 0)
+        (void)step(*ret, &events); /* off it goes */
+    return rc < 0 ? rc : 0;
+}
+
+int ddrun_test(struct ddrun_request *r, struct ddrun_piece **ret)
+{
+    short events;
+    int rc = step(r, &events);
+    if (rc == 1 && ret != NULL) {
+        *ret = r->pieces;
+        r->pieces = NULL;
+    }
+    return rc < 0 ? lib_fail(rc, "allgather") : rc;
+}

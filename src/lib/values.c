@@ -1,0 +1,180 @@
+/* Keys and values. A value has a byte in front of it in the store, so that an empty one is told from
+ * none; counters are elsewhere, because the store closes a connection that adds to what is no number. */
+#include "lib/inner.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_KEYS = 65536 }; /* of one wait */
+
+static const char mark = 'v';
+
+/* "ddrun/ROUND/v/" or ".../n/" */
+struct place {
+    char text[PREFIX_MAX + 4];
+};
+
+static struct place place_of(const struct ddrun *d, char what)
+{
+    struct place p;
+    (void)snprintf(p.text, sizeof(p.text), "%s%c/", d->prefix, what);
+    return p;
+}
+
+static int check_key(const char *call, const char *key)
+{
+    size_t n = key != NULL ? strnlen(key, DDRUN_KEY_MAX + 1) : 0;
+    if (n == 0 || n > DDRUN_KEY_MAX)
+        return lib_fail_as(-EINVAL, "%s: a key has 1 to %d bytes", call, DDRUN_KEY_MAX);
+    return 0;
+}
+
+/* The first step of all calls here. */
+static int check(const struct ddrun *d, const char *call, const char *key)
+{
+    int rc = check_key(call, key);
+    if (rc < 0)
+        return rc;
+    rc = lib_check(d);
+    return rc < 0 ? lib_fail(rc, "%s of '%.200s'", call, key) : 0;
+}
+
+static int done(int rc, const char *call, const char *key)
+{
+    return rc < 0 ? lib_fail(rc, "%s of '%.200s'", call, key) : rc;
+}
+
+int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, int timeout_ms)
+{
+    struct wire w;
+    int rc = check(d, "put", key);
+    if (rc < 0)
+        return rc;
+    if (len > DDRUN_VALUE_MAX)
+        return lib_fail_as(-EMSGSIZE, "put of '%.200s': %zu bytes, %d is the most", key, len, DDRUN_VALUE_MAX);
+    if (d->alone != NULL)
+        return done(alone_put(d->alone, key, value, len), "put", key);
+    const struct place p = place_of(d, 'v');
+    wire_init(&w, 0);
+    wire_set(&w, (struct wire_key){p.text, key}, &mark, 1, value, len);
+    wire_ping(&w, 0); /* what it answers to has been done */
+    rc = lib_call(d, &w, lib_answer_in(timeout_ms));
+    wire_done_with(&w);
+    return done(rc, "put", key);
+}
+
+/* 1: *ret is given; 0: it is not there. */
+static int look(struct ddrun *d, const char *key, void **ret, size_t *ret_len, uint64_t deadline)
+{
+    struct wire w;
+    const struct place p = place_of(d, 'v');
+    wire_init(&w, DDRUN_VALUE_MAX + 4096);
+    wire_get(&w, (struct wire_key){p.text, key});
+    int rc = lib_call(d, &w, deadline);
+    size_t len = w.in.len;
+    if (rc == 0 && len > 0 && w.in.data[0] != (unsigned char)mark)
+        rc = -EPROTO;
+    if (rc == 0 && len > 0) {
+        dd_buf_consume(&w.in, 1);
+        *ret = dd_buf_steal(&w.in);
+        rc = *ret != NULL ? 1 : -ENOMEM;
+    }
+    if (rc == 1 && ret_len != NULL)
+        *ret_len = len - 1;
+    wire_done_with(&w);
+    return rc;
+}
+
+static int wait_for_keys(struct ddrun *d, const char *const *keys, int n, uint64_t deadline)
+{
+    struct wire w;
+    const struct place p = place_of(d, 'v');
+    wire_init(&w, 0);
+    wire_wait(&w, p.text, keys, (size_t)n);
+    int rc = lib_call(d, &w, deadline);
+    wire_done_with(&w);
+    return rc;
+}
+
+int ddrun_get(struct ddrun *d, const char *key, void **ret, size_t *ret_len, int timeout_ms)
+{
+    int rc = check(d, "get", key);
+    if (rc < 0)
+        return rc;
+    uint64_t deadline = deadline_in(timeout_ms);
+    if (d->alone != NULL)
+        return done(alone_get(d->alone, key, ret, ret_len, deadline), "get", key);
+    for (;;) { /* between the end of a wait and the look somebody may delete it */
+        rc = look(d, key, ret, ret_len, timeout_ms == 0 ? lib_answer_in(0) : deadline);
+        if (rc == 0 && timeout_ms == 0)
+            rc = -ETIMEDOUT;
+        if (rc != 0)
+            return rc < 0 ? done(rc, "get", key) : 0;
+        rc = wait_for_keys(d, &key, 1, deadline);
+        if (rc < 0)
+            return done(rc, "get", key);
+    }
+}
+
+static int wait_alone(struct ddrun *d, const char *const *keys, int n, uint64_t deadline)
+{
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = done(alone_get(d->alone, keys[i], NULL, NULL, deadline), "wait", keys[i]);
+    return rc;
+}
+
+int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms)
+{
+    char what[40];
+    if (n < 0 || n > MAX_KEYS)
+        return lib_fail_as(-EINVAL, "wait for %d keys: %d are the most", n, MAX_KEYS);
+    for (int i = 0; i < n; i++)
+        if (check_key("wait", keys[i]) < 0)
+            return -EINVAL;
+    (void)snprintf(what, sizeof(what), "wait for %d keys", n);
+    int rc = lib_check(d);
+    if (rc < 0 || n == 0)
+        return rc < 0 ? lib_fail(rc, "%s", what) : 0;
+    uint64_t deadline = deadline_in(timeout_ms);
+    if (d->alone != NULL)
+        return wait_alone(d, keys, n, deadline);
+    rc = wait_for_keys(d, keys, n, timeout_ms == 0 ? deadline_in(1) : deadline);
+    return rc < 0 ? lib_fail(rc, "%s, '%.100s' first", what, keys[0]) : 0;
+}
+
+int ddrun_delete(struct ddrun *d, const char *key, int timeout_ms)
+{
+    struct wire w;
+    int rc = check(d, "delete", key);
+    if (rc < 0)
+        return rc;
+    if (d->alone != NULL)
+        return alone_delete(d->alone, key);
+    const struct place p = place_of(d, 'v');
+    wire_init(&w, 0);
+    wire_delete(&w, (struct wire_key){p.text, key});
+    rc = lib_call(d, &w, lib_answer_in(timeout_ms));
+    wire_done_with(&w);
+    return rc < 0 ? done(rc, "delete", key) : w.number != 0;
+}
+
+int ddrun_add(struct ddrun *d, const char *key, int64_t delta, int64_t *ret, int timeout_ms)
+{
+    struct wire w;
+    int rc = check(d, "add", key);
+    if (rc < 0)
+        return rc;
+    const struct place p = place_of(d, 'n');
+    wire_init(&w, 0);
+    wire_add(&w, (struct wire_key){p.text, key}, delta);
+    if (d->alone != NULL)
+        rc = alone_add(d->alone, key, delta, &w.number);
+    else
+        rc = lib_call(d, &w, lib_answer_in(timeout_ms));
+    wire_done_with(&w);
+    if (rc == 0 && ret != NULL)
+        *ret = w.number;
+    return done(rc, "add", key);
+}

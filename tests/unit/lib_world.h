@@ -1,0 +1,31 @@
+/* A real store server on a thread of its own, and handles of libddrun that meet there. */
+#ifndef LIB_WORLD_H
+#define LIB_WORLD_H
+
+#include "ddrun/ddrun.h"
+#include "store/server.h"
+
+#include <pthread.h>
+
+enum { LIMIT_MS = 60000 }; /* only to end a hang */
+
+struct world;
+
+/* n handles, ranks 0 to n-1; d lends until _free. */
+struct world *world_new(int n, struct ddrun **d);
+void world_free(struct world *w); /* handles first */
+
+/* Done on the server's thread before they return. */
+void world_stats(struct world *w, struct store_stats *ret);
+void world_set(struct world *w, const char *key, const char *text);
+void world_end_waits(struct world *w);
+void world_reset(struct world *w);
+
+/* What ddrun sets for a worker; port 0: nothing is set, and what was is taken away. */
+void world_env(int rank, int size, int port);
+int world_port(const struct world *w);
+
+/* fn(handle, arg + i * size) on a thread for each handle; back when all are through. */
+void world_run(struct ddrun **d, int n, void (*fn)(struct ddrun *d, void *arg), void *arg, size_t size);
+
+#endif
