@@ -33,6 +33,7 @@ void agent_leave(struct agent *a, int code)
     link_find_free(a->find);
     a->find = NULL;
     succession_end(a);
+    search_end(a);
     link_free(a->link);
     a->link = NULL;
     if (a->daemon <= 0) {
@@ -47,7 +48,7 @@ void agent_leave(struct agent *a, int code)
 
 /* ---- messages ---------------------------------------------------------------------------------- */
 
-static void send_msg(struct agent *a, struct link *l, const struct msg *m)
+void agent_tell(struct agent *a, struct link *l, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
     struct msg stamped = *m;
@@ -63,7 +64,7 @@ static void send_msg(struct agent *a, struct link *l, const struct msg *m)
 void agent_send(struct agent *a, const struct msg *m)
 {
     if (a->link != NULL)
-        send_msg(a, a->link, m);
+        agent_tell(a, a->link, m);
 }
 
 void agent_protect(struct agent *a, pid_t pid)
@@ -120,6 +121,25 @@ static void on_finish(struct agent *a, const struct msg *m)
     round_stop(a, SIGTERM, a->cfg->grace_ms);
 }
 
+static int seek(struct agent *a, const char *addr, struct dd_err *err);
+
+/* Another daemon goes on, or may. */
+static void on_look(struct agent *a, const struct msg *m)
+{
+    struct dd_err err = {0};
+    if (m->addr[0] != '\0') {
+        link_free(DD_TAKE(a->link));
+        if (seek(a, m->addr, &err) < 0) {
+            dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
+            agent_leave(a, 2);
+        }
+    } else if (a->search != NULL) {
+        search_wanted(a);
+    } else if (a->succession == NULL && a->last.n > 1) {
+        succession_begin(a, false);
+    }
+}
+
 static void on_message(struct agent *a, const struct msg *m)
 {
     switch (m->type) {
@@ -136,12 +156,12 @@ static void on_message(struct agent *a, const struct msg *m)
         break; /* matters only where another daemon is asked (succession.c) */
     case MSG_PLAN:
         succession_end(a);
+        search_end(a);
         if (a->group == NULL)
             (void)round_start(a, m);
         break;
     case MSG_LOOK:
-        if (a->succession == NULL && a->last.n > 1)
-            succession_begin(a, false);
+        on_look(a, m);
         break;
     case MSG_STOP:
         evtimer_del(a->alone);
@@ -162,6 +182,7 @@ static void on_message(struct agent *a, const struct msg *m)
         round_committed(a, m);
         break;
     case MSG_JOIN:
+    case MSG_LOOKED:
     case MSG_STARTED:
     case MSG_ENOUGH:
     case MSG_EXIT:
@@ -251,6 +272,7 @@ void agent_send_join(struct agent *a, struct link *l)
     struct msg m = {.type = MSG_JOIN,
                     .index = a->index,
                     .epoch = a->epoch,
+                    .elsewhere = a->link != NULL && a->link != l,
                     .ended_well = a->ended_well,
                     .nnodes = a->cfg->rdzv.max_nodes,
                     .min_nodes = a->cfg->rdzv.min_nodes,
@@ -274,7 +296,7 @@ void agent_send_join(struct agent *a, struct link *l)
         m.text = NULL;
     m.unfit = (char *)(uintptr_t)health_unfit(a);
     m.ports = (char *)(uintptr_t)ports_text(a);
-    send_msg(a, l, &m);
+    agent_tell(a, l, &m);
     free(m.text);
     dd_strv_done(&m.addrs);
     free(ifs);
@@ -284,6 +306,7 @@ void agent_use_link(struct agent *a, struct link *l)
 {
     a->link = l;
     a->state = AGENT_JOINED;
+    link_find_free(DD_TAKE(a->find));
     evtimer_del(a->progress);
     evtimer_del(a->deadline);
     link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
@@ -302,9 +325,11 @@ void agent_join(struct agent *a, struct link *l)
 static void on_found(void *arg, struct link *l)
 {
     struct agent *a = arg;
-    link_find_free(a->find);
-    a->find = NULL;
-    agent_join(a, l);
+    link_find_free(DD_TAKE(a->find));
+    if (a->link == NULL)
+        agent_join(a, l);
+    else
+        link_free(l);
 }
 
 static void on_progress(evutil_socket_t fd, short what, void *arg)
@@ -361,11 +386,20 @@ void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[
     };
 }
 
-static int seek(struct agent *a, struct dd_err *err)
+/* addr: where another daemon is; NULL: on the first node. */
+static int seek(struct agent *a, const char *addr, struct dd_err *err)
 {
     struct link_find_cfg cfg;
     uint16_t hashed[ELECT_PORTS];
     agent_find_cfg(a, &cfg, hashed);
+    if (addr != NULL) {
+        cfg.host = addr;
+        cfg.host_is_me = true;
+        cfg.try_scontrol = false;
+    }
+    a->state = AGENT_SEEKING;
+    search_start(a);
+    link_find_free(DD_TAKE(a->find));
     struct timeval first_word = {.tv_sec = 5};
     struct timeval limit = dd_timeval(a->cfg->rdzv_timeout_ns);
     evtimer_add(a->progress, &first_word);
@@ -394,7 +428,10 @@ static void begin(struct agent *a)
     struct dd_err err = {0};
     if (a->state == AGENT_LEAVING)
         return;
-    if ((a->cfg->alloc->index == 0 ? agent_be_host(a, &err) : seek(a, &err)) == 0)
+    int rc = a->cfg->alloc->index == 0 ? agent_be_host(a, &err) : seek(a, NULL, &err);
+    if (rc == 0 && a->cfg->alloc->index == 0)
+        search_start(a);
+    if (rc == 0)
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
     agent_leave(a, 2);
@@ -424,6 +461,7 @@ static void agent_done(struct agent *a)
 {
     link_find_free(a->find);
     succession_end(a);
+    search_end(a);
     link_free(a->link);
     health_free(a);
     endtime_free(a);

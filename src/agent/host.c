@@ -70,6 +70,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
     if (a->epoch > 0) /* the other nodes' workers may need their time to end */
         rdzv.rejoin_ns += a->cfg->grace_ms * DD_NS_PER_MS;
     rdzv.tie = a->epoch > 0 ? a->index : 0;
+    rdzv.looks_first = search_possible(a);
     const struct daemon_config c = {
         .job_id = a->cfg->alloc->job_id,
         .nodes = (char *)nodes.data,

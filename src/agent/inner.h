@@ -79,10 +79,12 @@ struct agent {
     bool ended_well; /* all workers of the last round have, here */
     struct agent_exchanges *exchanges; /* exchange.c; NULL: none in this round */
     struct succession *succession; /* NULL: nothing is looked for */
+    struct search *search;         /* search.c; NULL: the other nodes are not asked */
 };
 
 void agent_leave(struct agent *a, int code); /* nothing runs any more: end the loop, when the daemon is gone */
 void agent_send(struct agent *a, const struct msg *m);
+void agent_tell(struct agent *a, struct link *l, const struct msg *m); /* the same to another daemon */
 void agent_send_join(struct agent *a, struct link *l);
 void agent_join(struct agent *a, struct link *l);     /* takes l */
 void agent_use_link(struct agent *a, struct link *l); /* takes l; JOIN has been sent on it */
@@ -100,6 +102,12 @@ bool succession_possible(const struct agent *a); /* is there a next round for wh
 void succession_begin(struct agent *a, bool lost);
 bool succession_refused(struct agent *a, const char *why); /* true: it goes on */
 void succession_end(struct agent *a);
+
+/* search.c */
+bool search_possible(const struct agent *a); /* are the other nodes known, and may there be a later daemon? */
+void search_start(struct agent *a);  /* in the background, until search_end() */
+void search_wanted(struct agent *a); /* at once, and the daemon is to be told */
+void search_end(struct agent *a);
 
 /* round.c */
 int round_start(struct agent *a, const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */

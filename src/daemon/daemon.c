@@ -9,6 +9,7 @@
 
 enum {
     LATECOMER_S = 3, /* after an end before the start: nodes that are about to come are told */
+    HAND_OVER_S = 2, /* for the words to those who go to another daemon, and to those who still come */
     GOODBYE_S = 5, /* agents that have been told FINISH leave by themselves within this time */
     /* A scheduler signals agents and daemon alike. An agent's word says more (which signal, which
      * node), so it may come first. */
@@ -80,6 +81,15 @@ void daemon_step(struct daemon *d, const struct rdzv_event *e)
     guests_run_actions(d);
     set_timer(d);
     check_over(d);
+}
+
+void daemon_handed_over(struct daemon *d)
+{
+    const struct timeval t = {.tv_sec = HAND_OVER_S};
+    struct event *timers[] = {d->progress, d->timer, d->stop};
+    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
+        evtimer_del(timers[i]);
+    evtimer_add(d->end, &t);
 }
 
 static void on_time(evutil_socket_t fd, short what, void *arg)

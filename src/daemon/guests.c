@@ -147,11 +147,11 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
     switch (a->kind) {
     case RDZV_SEND_REFUSE:
         dd_log(d->cfg.log, DD_LOG_WARN, "refused %s: %s", g->name, a->text);
-        guest_send(g, &(struct msg){.type = MSG_REFUSE, .text = a->text});
+        guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = d->cfg.rdzv.epoch, .text = a->text});
         guest_free(g, true);
         break;
     case RDZV_SEND_WELCOME:
-        guest_send(g, &(struct msg){.type = MSG_WELCOME});
+        guest_send(g, &(struct msg){.type = MSG_WELCOME, .epoch = d->cfg.rdzv.epoch});
         break;
     case RDZV_SEND_PLAN:
         d->lost = false;
@@ -207,8 +207,35 @@ static int take_addrs(struct guest *g, const struct dd_strv *addrs)
 static void refuse(struct guest *g, const char *why)
 {
     dd_log(g->daemon->cfg.log, DD_LOG_WARN, "refused %s: %s", g->name, why);
-    guest_send(g, &(struct msg){.type = MSG_REFUSE, .text = (char *)(uintptr_t)why});
+    guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = g->daemon->cfg.rdzv.epoch,
+                                .text = (char *)(uintptr_t)why});
     guest_free(g, true);
+}
+
+/* Our own node has found a later daemon: everybody is to go there, and nothing is begun here. */
+static void hand_over(struct daemon *d, const char *addr)
+{
+    struct guest *g;
+    struct guest *next;
+    (void)snprintf(d->elsewhere, sizeof(d->elsewhere), "%s", addr);
+    for (g = LIST_FIRST(&d->guests); g != NULL; g = next) {
+        next = LIST_NEXT(g, entry);
+        if (!g->is_host && g->id >= 0)
+            guest_send(g, &(struct msg){.type = MSG_LOOK, .addr = d->elsewhere});
+        if (g->is_host || g->id >= 0)
+            guest_free(g, true);
+    }
+    daemon_handed_over(d);
+}
+
+static void on_looked(struct guest *g, const struct msg *m)
+{
+    if (!g->is_host)
+        return;
+    if (m->addr[0] != '\0')
+        hand_over(g->daemon, m->addr);
+    else
+        daemon_step(g->daemon, &(struct rdzv_event){.kind = RDZV_LOOKED, .id = g->id});
 }
 
 static void on_join(struct guest *g, const struct msg *m)
@@ -216,6 +243,11 @@ static void on_join(struct guest *g, const struct msg *m)
     struct daemon *d = g->daemon;
     if (g->id >= 0)
         return;
+    if (d->elsewhere[0] != '\0') {
+        guest_send(g, &(struct msg){.type = MSG_LOOK, .addr = d->elsewhere});
+        guest_free(g, true);
+        return;
+    }
     (void)snprintf(g->name, sizeof(g->name), "%s", m->name);
     if (d->nfree == 0) {
         refuse(g, "all nodes of this job are here already");
@@ -245,6 +277,7 @@ static void on_join(struct guest *g, const struct msg *m)
                                         .min_nodes = (int)m->min_nodes,
                                         .epoch = m->epoch,
                                         .ended_well = m->ended_well != 0,
+                                        .elsewhere = m->elsewhere != 0,
                                         .committed = &committed,
                                         .planned = &planned,
                                         .slots = (int)m->slots,
@@ -269,6 +302,9 @@ static void on_message(struct guest *g, const struct msg *m)
     switch (m->type) {
     case MSG_JOIN:
         on_join(g, m);
+        return;
+    case MSG_LOOKED:
+        on_looked(g, m);
         return;
     case MSG_WHOIS_REPLY:
         admission_reply(d->admission, g, m);

@@ -67,6 +67,7 @@ struct daemon {
     bool lost;    /* a node, in this round */
     bool asked;   /* to stop */
     bool over;    /* on_over has been called */
+    char elsewhere[64]; /* the daemon that took over, and everybody with it; "" */
 };
 
 /* guests.c */
@@ -102,6 +103,7 @@ void admission_free(struct admission *a); /* after the store server: its connect
 
 /* daemon.c */
 void daemon_over(struct daemon *d, int code); /* now, whoever is still here */
+void daemon_handed_over(struct daemon *d); /* nobody is to join any more, nothing to begin */
 void daemon_step(struct daemon *d, const struct rdzv_event *e);
 
 #endif

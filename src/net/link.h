@@ -116,4 +116,20 @@ int link_find_start(struct link_find **ret, struct event_base *base,
 const char *link_find_status(struct link_find *f);
 void link_find_free(struct link_find *f);
 
+/* ---- one look at many nodes --------------------------------------------------------------------- */
+
+struct link_look_cb {
+    void (*found)(void *arg, struct link *l); /* a link to a daemon of this job, given; there may be several */
+    void (*done)(void *arg);                  /* once, at the end: all have answered, or had their time */
+    void *arg;
+};
+
+struct link_look;
+/* Tries all ports of all hosts once, cfg->attempt_ms each (not 0), some nodes at a time; host of cfg
+ * is not used. One that is down costs one such time, and not more. link_look_free() is the caller's,
+ * and legal inside both callbacks. */
+int link_look_start(struct link_look **ret, struct event_base *base, const struct link_find_cfg *cfg,
+                    char *const *hosts, size_t n, const struct link_look_cb *cb, struct dd_err *err);
+void link_look_free(struct link_look *k);
+
 #endif

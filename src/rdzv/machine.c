@@ -336,13 +336,34 @@ static int go(struct rdzv *m, uint64_t now)
     return start_round(m);
 }
 
+/* Whoever is missing may be under another daemon that this one cannot know of. Where members of older
+ * daemons have come, these say what is needed. */
+static bool must_look(const struct rdzv *m)
+{
+    return m->cfg.looks_first != 0 && !m->begun && !m->looked && m->nknown == 0 && m->here < m->cfg.expected;
+}
+
+/* The answer is RDZV_LOOKED, or the end of this daemon. */
+static int look_first(struct rdzv *m)
+{
+    int id = m->by_index[m->cfg.tie];
+    if (m->looking || id < 0)
+        return 0;
+    m->looking = true;
+    return act(m, RDZV_SEND_LOOK, id) == NULL ? -ENOMEM : 0;
+}
+
 /* While gathering: are these enough? */
 static int consider(struct rdzv *m, uint64_t now)
 {
     int fit = rdzv_fit(m);
     bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
-    if (enough && (fit >= rdzv_wanted(m) || now >= m->deadline ||
-                   (m->last_call != RDZV_NEVER && now >= m->last_call))) {
+    bool due = enough && (fit >= rdzv_wanted(m) || now >= m->deadline ||
+                   (m->last_call != RDZV_NEVER && now >= m->last_call));
+    if (due && must_look(m))
+        return look_first(m);
+    m->looking = m->looked = false; /* for the next time */
+    if (due) {
         int rc = go(m, now);
         if (rc < 0 || m->state != RDZV_GATHERING)
             return rc;
@@ -357,7 +378,7 @@ static int consider(struct rdzv *m, uint64_t now)
 
 uint64_t rdzv_timer(const struct rdzv *m)
 {
-    if (m->state != RDZV_GATHERING)
+    if (m->state != RDZV_GATHERING || m->looking)
         return RDZV_NEVER;
     return m->last_call < m->deadline ? m->last_call : m->deadline;
 }
@@ -509,11 +530,13 @@ static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
     if (rc < 0 || !*ret_in)
         return rc;
     rc = add_member(m, e);
-    if (rc == 0 && e->planned != NULL && e->planned->epoch >= 0) {
+    bool remembers = e->planned != NULL && e->planned->epoch >= 0;
+    if (rc == 0 && remembers) {
         m->members[e->id].ended_well = e->ended_well;
         m->members[e->id].votes = true;
-        rc = act(m, RDZV_SEND_WELCOME, e->id) == NULL ? -ENOMEM : 0;
     }
+    if (rc == 0 && (remembers || e->elsewhere))
+        rc = act(m, RDZV_SEND_WELCOME, e->id) == NULL ? -ENOMEM : 0;
     if (rc == 0 && e->index >= 0 && m->excluded[e->index])
         rc = leave_out(m, e->id, "it was left out before");
     if (rc == 0 && said(e->unfit))
@@ -589,6 +612,13 @@ static int on_lost_early(struct rdzv *m, const struct rdzv_event *e, uint64_t no
 static int on_time(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)e;
+    return consider(m, now);
+}
+
+static int on_looked(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)e;
+    m->looked = m->looking;
     return consider(m, now);
 }
 
@@ -725,6 +755,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
             [RDZV_LOST] = on_lost_early,
             [RDZV_STOP_REQUEST] = on_stop_early,
             [RDZV_TIME] = on_time,
+            [RDZV_LOOKED] = on_looked,
         },
     [RDZV_RUNNING] =
         {
@@ -736,6 +767,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
             [RDZV_LOST] = on_lost,
             [RDZV_STOP_REQUEST] = on_stop_request,
             [RDZV_TIME] = ignore,
+            [RDZV_LOOKED] = ignore,
         },
     [RDZV_STOPPING] =
         {
@@ -747,6 +779,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
             [RDZV_LOST] = on_lost,
             [RDZV_STOP_REQUEST] = on_stop_request,
             [RDZV_TIME] = ignore,
+            [RDZV_LOOKED] = ignore,
         },
     [RDZV_FINISHED] =
         {
@@ -758,6 +791,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
             [RDZV_LOST] = on_lost_late,
             [RDZV_STOP_REQUEST] = ignore,
             [RDZV_TIME] = ignore,
+            [RDZV_LOOKED] = ignore,
         },
 };
 

@@ -27,6 +27,7 @@ enum rdzv_event_kind {
     RDZV_DONE,         /* a member's workers of this round are all gone */
     RDZV_LOST,         /* a member's connection is gone */
     RDZV_STOP_REQUEST, /* somebody wants the job to end */
+    RDZV_LOOKED,       /* the daemon's own node has asked all others: none has another daemon */
     RDZV_TIME,         /* what rdzv_timer() has asked for */
     RDZV_EVENT_MAX,
 };
@@ -51,13 +52,15 @@ struct rdzv_event {
     const struct rdzv_members *committed; /* the last one that all its members had started */
     const struct rdzv_members *planned;   /* the last one it has itself started */
     bool ended_well; /* JOIN: all its workers of that round had ended with 0 */
+    bool elsewhere;  /* JOIN: it has another daemon, and leaves that one when this one takes it */
 };
 
 enum rdzv_action_kind {
     RDZV_SEND_REFUSE, /* to id: text says why; its connection is to be closed */
     RDZV_SEND_WELCOME, /* to id, which comes from another daemon: it takes part here */
     RDZV_SEND_PLAN,   /* to id: rdzv_plan() gives it */
-    RDZV_SEND_LOOK,   /* to id, the daemon's own node: another daemon may go on; look for it */
+    RDZV_SEND_LOOK,   /* to id, the daemon's own node: another daemon may go on; look for it. Before the
+                       * first round of a daemon that looks first it is to say RDZV_LOOKED */
     RDZV_SEND_COMMIT, /* to id: all members have started the round */
     RDZV_SEND_STOP,   /* to id: stop with `signal` */
     RDZV_SEND_FINISH, /* to id: leave with rdzv_code(); report = 1: tell the user rdzv_text() */
@@ -89,6 +92,8 @@ struct rdzv_cfg {
     const struct hostlist *nodes; /* borrowed for good; may hold fewer names than there are nodes */
     int64_t epoch;                /* 0: of the first daemon of the job */
     int tie;                      /* index of the daemon's node */
+    int looks_first; /* the daemon's node may have been started again, and cannot know: 1: the first round
+                      * begins with all expected nodes, or once the other nodes have been looked at */
 };
 
 #define RDZV_NEVER UINT64_MAX

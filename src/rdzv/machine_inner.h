@@ -30,6 +30,8 @@ struct rdzv {
     int here;           /* members with .here */
     int running;        /* members of the round with workers left */
     bool begun;         /* this daemon has started a round */
+    bool looking;       /* the other nodes are being looked at, before the first round */
+    bool looked;        /* and they have no daemon */
     bool committed;     /* all members have started this round */
     bool failed;        /* this round has seen a failure */
     bool end;           /* no further round, whatever the budget says */

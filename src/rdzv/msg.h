@@ -21,7 +21,8 @@ enum msg_type {
     MSG_PLAN,         /* daemon: start your workers */
     MSG_STARTED,      /* agent: they run */
     MSG_COMMIT,       /* daemon: so do those of all nodes of this round */
-    MSG_LOOK,         /* daemon, to its own node: not enough nodes are here; another daemon may go on */
+    MSG_LOOK,         /* daemon: another daemon may go on, look for it; with an address: it does, and there */
+    MSG_LOOKED,       /* agent, to its own daemon: there is no other; with an address: there is, and I go there */
     MSG_EXIT,         /* agent: a worker ended with a failure */
     MSG_ENOUGH,       /* agent: those of my workers whose success the job waits for have succeeded */
     MSG_DONE,         /* agent: all workers of the round are gone */
@@ -41,7 +42,7 @@ struct msg {
     int64_t round;
     int64_t index, nnodes, min_nodes, slots, pid, epoch;
     int64_t node_rank, restart_count, max_restarts, master_port;
-    int64_t ended_well;
+    int64_t ended_well, elsewhere;
     int64_t local_rank, code, signal, ok, id, report, lost, asked;
     int64_t sent_ns; /* of the sender's clock, put in as it is sent */
     int64_t ended_ns, rank, oom, left, stopped, killed;

@@ -1,12 +1,13 @@
 """Jobs that lose nodes, daemons and workers and go on, on simulated nodes."""
 
+import contextlib
 import os
 import signal
 import tempfile
 
 import pytest
 
-from support import Job, free_port, json_lines, parent, program, until
+from support import Job, free_port, json_lines, marked, parent, program, until
 
 
 def kill(pid):
@@ -245,3 +246,48 @@ def test_a_node_that_comes_late_takes_part_as_grow_says(grow, size, tmp_path):
             assert [job.wait() for job in (first, second, late)] == [0, 0, 0], said + first.err + second.err + late.err
             assert {s["WORLD_SIZE"] for s in json_lines(told)} == {str(size)}
             assert len(json_lines(late.out)) == size - 2
+
+
+class Outside:
+    """One node of a job whose nodes are all on this machine, each started by itself, as by a person."""
+
+    def __init__(self, number, *options, home):
+        self.options = [f"--hosts=127.0.7.[1-{number}]", "--nproc-per-node=1", "--shutdown-timeout=5s", "--last-call=1s",
+                        "--munge-socket=/nonexistent", "--log-level=debug", *options]
+        self.home = str(home)
+
+    def start(self, rank, program_):
+        return Job(f"--node-rank={rank}", *self.options, *program_, home=self.home)
+
+
+def crash(job):
+    """Ends all of a node's processes as if at once: none of them sees another one's end."""
+    for sig in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in marked(job.mark):
+            os.kill(pid, sig)
+    job.p.wait()
+
+
+def test_nodes_started_again_from_outside_join_the_job_that_goes_on(tmp_path):
+    """The first node knows nothing of the daemon that took its place: it must not begin a second job with the other one."""
+    go, home = tmp_path / "go", tmp_path / "home"
+    home.mkdir()
+    nodes = Outside(5, "--nnodes=2:5", "--grow=now", home=home)
+    run = (program("rounds.py"), "5,4,3,2", str(go))
+    with contextlib.ExitStack() as stack:
+        jobs = [stack.enter_context(nodes.start(rank, run)) for rank in range(5)]
+        for job in jobs:
+            job.line("RANK")
+        crash(jobs[0])
+        crash(jobs[4])
+        for job in jobs[1:4]:
+            job.line('"WORLD_SIZE": "3"')
+        again = [stack.enter_context(nodes.start(rank, run)) for rank in (0, 4)]
+        last = [job.line('"WORLD_SIZE": "5"') for job in (*jobs[1:4], *again)]
+        go.touch()
+        everybody = (*jobs[1:4], *again)
+        assert [job.wait() for job in everybody] == [0] * 5, "".join(job.err for job in everybody)
+        assert sorted(int(s["RANK"]) for s in json_lines("".join(last)) if s["WORLD_SIZE"] == "5") == list(range(5))
+        assert {s["WORLD_SIZE"] for s in json_lines("".join(last[3:]))} <= {"4", "5"}, "no job of their own before"
+        assert "this job goes on under the daemon on" in again[0].err
+        assert os.listdir(home / ".ddrun") == [], "that of the killed daemon is gone, too"

@@ -324,9 +324,76 @@ static void search_may_be_freed_at_any_time(void **state)
     }
 }
 
+/* ---- one look at many nodes ------------------------------------------------------------------------ */
+
+struct seen {
+    struct event_base *base;
+    size_t found;
+    bool done;
+};
+
+static void on_seen(void *arg, struct link *l)
+{
+    struct seen *s = arg;
+    s->found++;
+    link_free(l);
+}
+
+static void on_looked(void *arg)
+{
+    struct seen *s = arg;
+    s->done = true;
+    event_base_loopbreak(s->base);
+}
+
+static struct seen look_at(struct world *w, char *const *hosts, size_t n, const uint16_t *ports, size_t nports)
+{
+    struct seen s = {.base = w->base};
+    struct link_look *k;
+    struct link_find_cfg cfg = w->cfg;
+    const struct link_look_cb cb = {.found = on_seen, .done = on_looked, .arg = &s};
+    w->env[0] = key_a;
+    cfg.ports = ports;
+    cfg.nports = nports;
+    cfg.attempt_ms = 500;
+    assert_int_equal(link_look_start(&k, w->base, &cfg, hosts, n, &cb, NULL), 0);
+    event_base_dispatch(w->base);
+    link_look_free(k);
+    (void)event_base_loop(w->base, EVLOOP_NONBLOCK); /* what libevent frees later */
+    assert_true(s.done);
+    return s;
+}
+
+static void look_finds_every_daemon_and_comes_to_an_end(void **state)
+{
+    struct world *w = *state;
+    const uint16_t ports[] = {world_host(w, "127.0.0.3", 0, SILENT, "slurm-1.0", key_a)->port,
+                              world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a)->port,
+                              world_host(w, "127.0.0.2", 0, DAEMON, "slurm-1.0", key_a)->port,
+                              world_host(w, "127.0.0.2", 0, DAEMON, "another", key_a)->port};
+    char *hosts[] = {(char[]){"127.0.0.2"}, (char[]){NOWHERE}, (char[]){"127.0.0.9"}, (char[]){"127.0.0.3"}, (char[]){"127.0.0.1"}};
+    assert_int_equal(look_at(w, hosts, 5, ports, 4).found, 2);
+    assert_int_equal(look_at(w, hosts, 0, ports, 4).found, 0);
+}
+
+static void look_asks_more_nodes_than_it_asks_at_once(void **state)
+{
+    struct world *w = *state;
+    const uint16_t ports[] = {world_host(w, "127.0.0.100", 0, DAEMON, "slurm-1.0", key_a)->port};
+    char names[100][20];
+    char *hosts[100];
+    for (int i = 0; i < 100; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "127.0.0.%d", i + 1);
+        hosts[i] = names[i];
+    }
+    assert_int_equal(look_at(w, hosts, 100, ports, 1).found, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WORLD_TEST(look_finds_every_daemon_and_comes_to_an_end),
+        WORLD_TEST(look_asks_more_nodes_than_it_asks_at_once),
         WORLD_TEST(search_refuses_what_cannot_be),
         WORLD_TEST(status_tells_what_stands_in_the_way),
         WORLD_TEST(wrong_key_is_told_once_and_tried_again),

@@ -143,6 +143,83 @@ static int event(struct bed *b, enum rdzv_event_kind kind, int id, int local_ran
                                                 .signal = sig, .text = "because"}, b->now);
 }
 
+/* Of a first node that may have been started again: others may have a later daemon. */
+static void make_that_looks_first(struct bed *b)
+{
+    memset(b, 0, sizeof(*b));
+    assert_int_equal(hostlist_parse(&b->nodes, "node[1-3]", NULL), 0);
+    const struct rdzv_cfg cfg = {.min_nodes = 2, .max_nodes = 3, .join_ns = 600, .last_call_ns = 10, .rejoin_ns = 30,
+                                 .master_port = 31000, .nodes = b->nodes, .looks_first = 1};
+    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
+    assert_int_equal(join(b, 0, 0, 3, 1, "node1", ""), 0);
+    assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
+    assert_string_equal(actions(b), "");
+}
+
+static void machine_begins_with_fewer_nodes_only_after_a_look_at_the_others(void **state)
+{
+    (void)state;
+    struct bed b;
+    make_that_looks_first(&b);
+    assert_int_equal(rdzv_timer(b.m), 10);
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "look0");
+    assert_true(rdzv_timer(b.m) == RDZV_NEVER); /* no hurry, and no spinning */
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    bed_free(&b);
+}
+
+static void machine_with_all_nodes_waits_for_no_look(void **state)
+{
+    (void)state;
+    struct bed b;
+    make_that_looks_first(&b);
+    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_string_equal(actions(&b), "plan0 plan1 plan2");
+    bed_free(&b);
+    make_that_looks_first(&b); /* the third comes while it looks */
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_string_equal(actions(&b), "look0 plan0 plan1 plan2");
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0); /* too late to matter */
+    assert_string_equal(actions(&b), "");
+    bed_free(&b);
+}
+
+static void machine_looks_again_when_nodes_went_while_it_looked(void **state)
+{
+    (void)state;
+    struct bed b;
+    make_that_looks_first(&b);
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "look0");
+    assert_int_equal(join(&b, 1, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_int_equal(rdzv_timer(b.m), 20);
+    b.now = 20;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "look0");
+    bed_free(&b);
+}
+
+static void machine_welcomes_the_node_of_another_daemon(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_make(&b, 2, 0, "node[1-2]");
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 0, .index = 0, .nnodes = 2, .slots = 1,
+                                                         .name = "node1", .addr = "10.0.0.2", .elsewhere = true}, 0), 0);
+    assert_string_equal(actions(&b), "welcome0");
+    bed_free(&b);
+}
+
 static void machine_plans_blocks_in_host_list_order_whatever_the_order_of_arrival(void **state)
 {
     (void)state;
@@ -755,6 +832,10 @@ int main(void)
         cmocka_unit_test(elect_spreads_neighbouring_jobs),
         cmocka_unit_test(sizes_are_written_and_read_as_slurm_does),
         cmocka_unit_test(sizes_refuse_what_is_none),
+        cmocka_unit_test(machine_begins_with_fewer_nodes_only_after_a_look_at_the_others),
+        cmocka_unit_test(machine_with_all_nodes_waits_for_no_look),
+        cmocka_unit_test(machine_looks_again_when_nodes_went_while_it_looked),
+        cmocka_unit_test(machine_welcomes_the_node_of_another_daemon),
         cmocka_unit_test(machine_plans_blocks_in_host_list_order_whatever_the_order_of_arrival),
         cmocka_unit_test(machine_places_nodes_without_a_rank_by_name),
         cmocka_unit_test(machine_refuses_who_does_not_fit),

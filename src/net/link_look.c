@@ -1,0 +1,215 @@
+/* One look at many nodes: has any of them a daemon of our job? */
+#include "net/link.h"
+
+#include "base/io.h"
+#include "net/link_try_inner.h"
+#include "net/resolve.h"
+#include "net/tls_inner.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    AT_ONCE = 32,       /* nodes */
+    ADDRS_MAX = 4,      /* of a node */
+    PORTS_MAX = 64,
+    LOOKUP_LIMIT_MS = 3000,
+};
+
+/* One node: its addresses one after the other; of each the first port alone, since who does not answer
+ * there is down, then all the others. */
+struct place {
+    struct link_look *look;
+    size_t host;
+    bool busy;
+    struct net_resolve *resolve;
+    struct net_addr addrs[ADDRS_MAX];
+    size_t naddrs, addr;
+    struct link_try *tries[PORTS_MAX];
+    size_t open;
+};
+
+struct link_look {
+    struct event_base *base;
+    struct link_find_cfg cfg;
+    char *job_id, *node, *bind_addr;
+    uint16_t ports[PORTS_MAX];
+    char **hosts;
+    size_t nhosts, next;
+    struct net_tls *tls;
+    struct event *step;
+    struct place places[AT_ONCE];
+    void (*found)(void *arg, struct link *l);
+    void (*done)(void *arg);
+    void *arg;
+};
+
+static void place_clear(struct place *p)
+{
+    net_resolve_free(DD_TAKE(p->resolve));
+    for (size_t i = 0; i < PORTS_MAX; i++)
+        link_try_free(DD_TAKE(p->tries[i]));
+    p->open = 0;
+    p->busy = false;
+}
+
+void link_look_free(struct link_look *k)
+{
+    if (k == NULL)
+        return;
+    for (size_t i = 0; i < AT_ONCE; i++)
+        place_clear(&k->places[i]);
+    if (k->step != NULL)
+        event_free(k->step);
+    net_tls_free(k->tls);
+    for (size_t i = 0; k->hosts != NULL && i < k->nhosts; i++)
+        free(k->hosts[i]);
+    free(k->hosts);
+    free(k->job_id);
+    free(k->node);
+    free(k->bind_addr);
+    free(k);
+}
+
+/* What comes next is done from the loop: a callback may be one of the place itself. */
+static void step_soon(struct link_look *k)
+{
+    static const struct timeval now = {0, 0};
+    (void)evtimer_add(k->step, &now);
+}
+
+static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l, const char *why);
+
+static void try_port(struct place *p, size_t port)
+{
+    struct link_look *k = p->look;
+    struct link_try_cfg cfg = {.find = &k->cfg, .tls = &k->tls, .addr = p->addrs[p->addr],
+                               .limit_ms = k->cfg.attempt_ms, .done = on_tried, .arg = p};
+    net_addr_set_port(&cfg.addr, k->ports[port]);
+    if (link_try_start(&p->tries[port], k->base, &cfg) == 0)
+        p->open++;
+}
+
+static void try_address(struct place *p)
+{
+    while (p->open == 0 && p->addr < p->naddrs) {
+        try_port(p, 0);
+        p->addr += p->open == 0;
+    }
+    if (p->open > 0)
+        return;
+    p->busy = false;
+    step_soon(p->look);
+}
+
+static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l, const char *why)
+{
+    struct place *p = arg;
+    struct link_look *k = p->look;
+    size_t port = 0;
+    (void)why;
+    while (p->tries[port] != t)
+        port++;
+    link_try_free(DD_TAKE(p->tries[port]));
+    p->open--;
+    if (port == 0 && v != TRY_NO_WAY)
+        for (size_t i = 1; i < k->cfg.nports; i++)
+            try_port(p, i);
+    if (p->open == 0) {
+        p->addr++;
+        try_address(p);
+    }
+    if (v == TRY_LINK)
+        k->found(k->arg, l); /* may free k */
+}
+
+/* A machine's own name is often a loopback address in everybody's /etc/hosts. Who writes a number means it. */
+static bool is_wanted(const struct link_look *k, const char *host, const struct net_addr *a)
+{
+    struct net_addr number;
+    return !net_addr_is_loopback(a) || k->cfg.host_is_me || net_addr_parse(&number, host, 0) == 0;
+}
+
+static void on_looked_up(void *arg, const struct net_addr *addrs, size_t n, const char *why)
+{
+    struct place *p = arg;
+    (void)why;
+    for (size_t i = 0; i < n && p->naddrs < ADDRS_MAX; i++)
+        if (is_wanted(p->look, p->look->hosts[p->host], &addrs[i]))
+            p->addrs[p->naddrs++] = addrs[i];
+    net_resolve_free(DD_TAKE(p->resolve));
+    try_address(p);
+}
+
+static void begin_place(struct place *p, size_t host)
+{
+    struct link_look *k = p->look;
+    const struct net_resolve_cfg cfg = {.name = k->hosts[host],
+                                        .slurm = k->cfg.try_scontrol ? NET_RESOLVE_SLURM_ELSE : NET_RESOLVE_SLURM_NEVER,
+                                        .timeout_ms = LOOKUP_LIMIT_MS,
+                                        .done = on_looked_up,
+                                        .arg = p};
+    p->host = host;
+    p->naddrs = p->addr = p->open = 0;
+    p->busy = net_resolve_start(&p->resolve, k->base, &cfg, NULL) == 0;
+}
+
+static void on_step(evutil_socket_t fd, short what, void *arg)
+{
+    struct link_look *k = arg;
+    size_t busy = 0;
+    (void)fd;
+    (void)what;
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        struct place *p = &k->places[i];
+        while (!p->busy && k->next < k->nhosts)
+            begin_place(p, k->next++);
+        busy += p->busy;
+    }
+    if (busy == 0)
+        k->done(k->arg); /* may free k */
+}
+
+static int copy_cfg(struct link_look *k, const struct link_find_cfg *cfg, char *const *hosts, size_t n)
+{
+    k->cfg = *cfg;
+    memcpy(k->ports, cfg->ports, cfg->nports * sizeof(k->ports[0]));
+    k->cfg.ports = k->ports;
+    k->hosts = calloc(n + 1, sizeof(*k->hosts));
+    k->job_id = strdup(cfg->job_id);
+    k->node = strdup(cfg->node);
+    k->bind_addr = cfg->bind_addr != NULL ? strdup(cfg->bind_addr) : NULL;
+    k->cfg.job_id = k->job_id;
+    k->cfg.node = k->node;
+    k->cfg.bind_addr = k->bind_addr;
+    k->cfg.host = NULL;
+    if (k->hosts == NULL || k->job_id == NULL || k->node == NULL || (cfg->bind_addr != NULL && k->bind_addr == NULL))
+        return -ENOMEM;
+    for (; k->nhosts < n; k->nhosts++)
+        if ((k->hosts[k->nhosts] = strdup(hosts[k->nhosts])) == NULL)
+            return -ENOMEM;
+    return 0;
+}
+
+int link_look_start(struct link_look **ret, struct event_base *base, const struct link_find_cfg *cfg,
+                    char *const *hosts, size_t n, const struct link_look_cb *cb, struct dd_err *err)
+{
+    if (cfg->nports == 0 || cfg->nports > PORTS_MAX)
+        return dd_err_set(err, -EINVAL, "there are %zu ports to try, not 1 to %d", cfg->nports, PORTS_MAX);
+    struct link_look *k = calloc(1, sizeof(*k));
+    if (k == NULL || copy_cfg(k, cfg, hosts, n) < 0 || (k->step = evtimer_new(base, on_step, k)) == NULL) {
+        link_look_free(k);
+        return dd_err_set(err, -ENOMEM, "out of memory for the search");
+    }
+    k->base = base;
+    k->found = cb->found;
+    k->done = cb->done;
+    k->arg = cb->arg;
+    for (size_t i = 0; i < AT_ONCE; i++)
+        k->places[i].look = k;
+    step_soon(k);
+    *ret = k;
+    return 0;
+}
