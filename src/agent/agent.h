@@ -62,9 +62,8 @@ struct agent_cfg {
     const char *signals_to_handle; /* for the workers' environment */
     const sigset_t *ending_signals; /* of SIGUSR1 and SIGUSR2, those that end the job; NULL: none */
     bool virtual_local_rank;
-    char *const *env_rules, *const *wrap_rules; /* worker/rules.h, checked; NULL: none */
-    bool jax;          /* say what JAX looks for also where Slurm is not */
-    bool tf;           /* and TF_CONFIG, for which a port is held for each worker */
+    char *const *env_rules, *const *wrap_rules, *const *preload_rules; /* worker/rules.h, checked; NULL: none */
+    int frameworks;    /* bits of FRAMEWORK_*; for some a port is held for each worker */
     const struct tf_roles *tf_roles; /* NULL: all are workers */
     int mpi;           /* bits of AGENT_MPI_* */
     bool bind_cpus;

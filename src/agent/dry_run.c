@@ -3,6 +3,7 @@
 #include "agent/spec.h"
 #include "net/addr.h"
 #include "rdzv/elect.h"
+#include "rdzv/forecast.h"
 
 #include <errno.h>
 #include <string.h>
@@ -12,41 +13,29 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-static char *fold(const struct hostlist *nodes)
-{
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
-    return hostlist_fold(nodes, &out) < 0 ? NULL : dd_buf_steal(&out);
-}
-
 /* As a run would have it where that is certain; what is not stands in <>. */
 static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated, struct dd_err *err)
 {
     const struct alloc *al = cfg->alloc;
     uint16_t hashed[ELECT_PORTS];
     elect_ports(al->job_id, hashed);
-    *p = (struct plan){.nnodes = al->nnodes,
-                       .node_rank = al->index > 0 ? al->index : 0,
-                       .local_size = cfg->slots,
-                       .world_size = al->nnodes * cfg->slots,
-                       .max_restarts = cfg->rdzv.max_restarts,
-                       .master_port = al->nports > 0 ? al->ports[0] : hashed[0]};
-    p->first_rank = p->node_rank * cfg->slots;
-    p->sizes = calloc((size_t)p->nnodes, sizeof(*p->sizes));
-    p->nodes = fold(al->nodes);
+    *p = (struct plan){.max_restarts = cfg->rdzv.max_restarts, .master_port = al->nports > 0 ? al->ports[0] : hashed[0]};
+    const struct forecast f = {
+        .nodes = al->nodes, .nnodes = al->nnodes, .size = cfg->slots, .node_rank = al->index > 0 ? al->index : 0};
+    int rc = forecast_plan(p, &f, err);
+    if (rc < 0)
+        return rc;
     const char *host = al->host_addr != NULL ? al->host_addr : hostlist_nth(al->nodes, 0);
     const char *known = simulated ? al->host_addr : cfg->listen_addr;
     if (known == NULL && p->nnodes == 1)
         known = "127.0.0.1";
-    int rc = known != NULL ? asprintf(&p->master_addr, "%s", known)
+    rc = known != NULL ? asprintf(&p->master_addr, "%s", known)
                            : asprintf(&p->master_addr, "<address of %s>", host != NULL ? host : "the first node");
     if (rc < 0)
         p->master_addr = NULL;
-    if (p->sizes == NULL || p->nodes == NULL || p->master_addr == NULL ||
-        asprintf(&p->coordinator, "%s:<port>", p->master_addr) < 0)
+    if (p->master_addr == NULL || asprintf(&p->coordinator, "%s:<port>", p->master_addr) < 0)
         return no_memory(err);
-    for (int i = 0; i < p->nnodes; i++)
-        p->sizes[i] = cfg->slots;
-    for (int i = 0; i < p->world_size && cfg->tf; i++) {
+    for (int i = 0; i < p->world_size && framework_wants_ports(cfg->frameworks); i++) {
         const char *name = hostlist_nth(al->nodes, (size_t)(i / cfg->slots));
         rc = known != NULL
                  ? dd_strv_pushf(&p->endpoints, "%s:<port>", p->master_addr)
@@ -66,26 +55,12 @@ static int put_line(struct dd_buf *out, const char *lead, const char *text)
                            : dd_buf_printf(out, "%s%s\n", lead, dd_log_escape(escaped, size, text, strlen(text)));
 }
 
-static int put_changes(struct dd_buf *out, char *const *before, const struct dd_strv *after)
+static int put_change(void *arg, const char *name, const char *value)
 {
-    int rc = 0;
-    for (size_t i = 0; i < after->n && rc == 0; i++) {
-        DD_AUTO(free) char *name = strndup(after->v[i], strcspn(after->v[i], "="));
-        const char *old = name != NULL ? dd_env_get(before, name) : NULL;
-        const char *value = strchr(after->v[i], '=');
-        if (name == NULL)
-            rc = -ENOMEM;
-        else if (value != NULL && (old == NULL || strcmp(old, value + 1) != 0))
-            rc = put_line(out, "  ", after->v[i]);
-    }
-    for (; *before != NULL && rc == 0; before++) {
-        DD_AUTO(free) char *name = strndup(*before, strcspn(*before, "="));
-        if (name == NULL)
-            rc = -ENOMEM;
-        else if (after->v != NULL && dd_env_get(after->v, name) == NULL)
-            rc = put_line(out, "  unset ", name);
-    }
-    return rc;
+    DD_AUTO(free) char *line = NULL;
+    if (value == NULL)
+        return put_line(arg, "  unset ", name);
+    return asprintf(&line, "%s=%s", name, value) < 0 ? -ENOMEM : put_line(arg, "  ", line);
 }
 
 static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd_err *err)
@@ -102,7 +77,7 @@ static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd
     for (size_t i = 0; i < argv.n && rc == 0; i++)
         rc = put_line(out, i == 0 ? "  run " : "      ", argv.v[i]);
     if (rc == 0)
-        rc = put_changes(out, in->cfg->env, &env);
+        rc = dd_env_diff(in->cfg->env, env.v, put_change, out);
     return rc < 0 ? no_memory(err) : 0;
 }
 

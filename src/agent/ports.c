@@ -48,7 +48,8 @@ static int describe(const struct agent *a, struct held_ports *h)
 void ports_renew(struct agent *a)
 {
     struct held_ports *h = calloc(1, sizeof(*h));
-    const int want = 1 + (a->cfg->tf ? a->cfg->slots : 0);
+    const bool workers = framework_wants_ports(a->cfg->frameworks);
+    const int want = 1 + (workers ? a->cfg->slots : 0);
     int rc = h == NULL ? -ENOMEM : 0;
     ports_free(a);
     while (rc == 0 && h->n < want) {
@@ -60,7 +61,7 @@ void ports_renew(struct agent *a)
         rc = describe(a, h);
     if (rc == 0)
         return;
-    dd_log(a->cfg->log, a->cfg->tf ? DD_LOG_WARN : DD_LOG_INFO, "cannot reserve %d ports for the workers: %s",
+    dd_log(a->cfg->log, workers ? DD_LOG_WARN : DD_LOG_INFO, "cannot reserve %d ports for the workers: %s",
            want, strerror(-rc));
     ports_free(a);
 }

@@ -344,7 +344,7 @@ int round_start(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
     plan_clear(&a->plan);
-    int rc = plan_of_msg(&a->plan, m, a->cfg->tf, &err);
+    int rc = plan_of_msg(&a->plan, m, framework_wants_ports(a->cfg->frameworks), &err);
     if (rc == 0)
         rc = check_iface(a, &err);
     if (rc == 0)

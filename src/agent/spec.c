@@ -21,9 +21,8 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
         .signals_to_handle = cfg->signals_to_handle,
         .virtual_local_rank = cfg->virtual_local_rank,
         .gpus = cfg->health.gpus,
-        .one_gpu = cfg->virtual_local_rank || (cfg->tf && s->plan->local_size > 1),
-        .jax = cfg->jax,
-        .tf = cfg->tf,
+        .one_gpu = cfg->virtual_local_rank || ((cfg->frameworks & FRAMEWORK_TF) != 0 && s->plan->local_size > 1),
+        .frameworks = cfg->frameworks,
         .tf_roles = cfg->tf_roles,
         .mpi = cfg->mpi != 0,
         .slurm_env = cfg->slurm_env,
@@ -31,8 +30,10 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
     int rc = framework_env(env, cfg->env, &in, err);
     if (rc < 0)
         return rc;
-    if (rules_env(env, cfg->env_rules, rank) < 0 || program_for_rank(argv, cfg->program->v, s->local_rank) < 0 ||
-        rules_wrap(argv, cfg->wrap_rules, rank) < 0)
+    char *around[] = {(char *)(uintptr_t)framework_wrap(cfg->frameworks), NULL}; /* only read */
+    if (rules_env(env, cfg->env_rules, rank) < 0 || rules_preload(env, cfg->preload_rules, rank) < 0 ||
+        program_for_rank(argv, cfg->program->v, s->local_rank) < 0 ||
+        rules_wrap(argv, around, rank) < 0 || rules_wrap(argv, cfg->wrap_rules, rank) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     return 0;
 }

@@ -35,6 +35,8 @@ struct alloc_input {
     bool have_nproc;           /* --nproc-per-node was said */
     bool list_only;            /* the nodes are wanted and nothing is started: a batch script on one
                                   of several nodes may ask, and each of several tasks of a node */
+    bool whole_job;            /* the job is named without its step, so that the batch script and its
+                                  steps call it the same, and the step's ports are left alone */
     uint64_t nonce;            /* random, for the name of a job that has none */
 };
 
@@ -55,6 +57,7 @@ struct alloc {
     uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, given by user or scheduler */
     int nports;                      /* 0: hash them from job_id (rdzv/elect.h) */
     char *psk;               /* secret that the scheduler gives each task (PBS cookie), or NULL */
+    bool script;             /* with list_only: this is the job's script or shell, no task of it */
     bool on_slurm;           /* the Slurm commands may be asked (scontrol) */
     uint64_t end_time;       /* seconds since 1970 when the allocation ends, 0 = not known */
     struct dd_strv warnings; /* sentences for the user: stale variables ignored and the like */

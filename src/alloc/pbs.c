@@ -219,7 +219,8 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     if (rc < 0)
         return rc;
     a->nnodes = (int)hostlist_count(a->nodes);
-    a->index = in->list_only ? alloc_find_me(in, a->nodes) : find_place(in, a->nodes, path, err);
+    a->script = starter_of(in) == BY_SCRIPT;
+    a->index = find_place(in, a->nodes, path, err);
     if (in->list_only && a->index < 0)
         a->index = -1;
     else if (a->index < 0)

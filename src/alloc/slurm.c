@@ -43,6 +43,8 @@ static int set_job(struct alloc *a, const struct alloc_input *in, const char *st
     int rc = alloc_env_int(in, "SLURM_RESTART_COUNT", 0, INT32_MAX, &restarts, err);
     if (rc < 0)
         return rc;
+    if (in->whole_job)
+        step = "all";
     if (!alloc_id_ok(job))
         return dd_err_set(err, -EINVAL, "SLURM_JOB_ID=%.80s is not the id of a job", job);
     bool named = cluster != NULL && alloc_id_ok(cluster);
@@ -183,7 +185,7 @@ static int step_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
         rc = refuse_tasks(&s, in, err);
     if (rc == 0)
         rc = set_agents(a, &s, err);
-    if (rc == 0)
+    if (rc == 0 && !in->whole_job)
         rc = step_ports(a, in, err);
     return rc == 0 ? set_job(a, in, step, err) : rc;
 }
@@ -272,6 +274,7 @@ static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
     a->index = alloc_find_me(in, a->nodes);
     if (a->index < 0) /* under salloc */
         a->index = -1;
+    a->script = true;
     if (a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
         return say_srun(in, a->nodes, err);
     return set_job(a, in, "batch", err);

@@ -147,3 +147,30 @@ void dd_env_unset_prefix(struct dd_strv *env, const char *prefix)
         else
             i++;
 }
+
+static char *name_of(const char *entry)
+{
+    return strndup(entry, strcspn(entry, "="));
+}
+
+int dd_env_diff(char *const *before, char *const *after, dd_env_diff_f *put, void *arg)
+{
+    int rc = 0;
+    for (char *const *e = after; e != NULL && *e != NULL && rc == 0; e++) {
+        DD_AUTO(free) char *name = name_of(*e);
+        const char *value = strchr(*e, '=');
+        const char *old = name != NULL ? dd_env_get(before, name) : NULL;
+        if (name == NULL)
+            rc = -ENOMEM;
+        else if (value != NULL && (old == NULL || strcmp(old, value + 1) != 0))
+            rc = put(arg, name, value + 1);
+    }
+    for (char *const *e = before; e != NULL && *e != NULL && rc == 0; e++) {
+        DD_AUTO(free) char *name = name_of(*e);
+        if (name == NULL)
+            rc = -ENOMEM;
+        else if (dd_env_get(after, name) == NULL)
+            rc = put(arg, name, NULL);
+    }
+    return rc;
+}

@@ -8,6 +8,10 @@
 #include <string.h>
 
 static const struct opt_command commands[] = {
+    {.name = "env",
+     .help = "what ddrun would tell a worker, for scripts that start workers themselves",
+     .table = &ddctl_env_options,
+     .run = ddctl_env},
     {.name = "hosts",
      .help = "the nodes of this job, or of host lists: expand, fold, count, combine",
      .table = &ddctl_hosts_options,

@@ -4,6 +4,9 @@
 
 #include "base/opt.h"
 
+extern const struct opt_table ddctl_env_options;
+int ddctl_env(int argc, char **argv);
+
 extern const struct opt_table ddctl_hosts_options;
 int ddctl_hosts(int argc, char **argv); /* argv[0] is the command's name; returns the exit code */
 

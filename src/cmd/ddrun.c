@@ -219,6 +219,14 @@ static int count_slots(struct run *r, int index, struct dd_err *err)
     return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
 }
 
+static int check_preload(const struct ddrun_options *o, struct dd_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < o->preload.n && rc == 0; i++)
+        rc = rule_check_preload(o->preload.v[i], err);
+    return rc;
+}
+
 static int find_program(struct run *r, struct dd_err *err)
 {
     const struct program_spec spec = {.argv = r->script,
@@ -359,8 +367,8 @@ static void fill_agent(struct run *r)
         .virtual_local_rank = o->virtual_local_rank,
         .env_rules = o->env.v,
         .wrap_rules = o->wrap.v,
-        .jax = (o->frameworks & FRAMEWORK_JAX) != 0,
-        .tf = is_tf(o),
+        .preload_rules = o->preload.v,
+        .frameworks = o->frameworks | (o->tf ? FRAMEWORK_TF : 0),
         .tf_roles = o->tf_roles.n > 0 ? &o->tf_roles : NULL,
         .mpi = mpi_of(o->mpi),
         .bind_cpus = strcmp(o->bind, "auto") == 0,
@@ -409,6 +417,8 @@ static int prepare(struct run *r, int index, struct dd_err *err)
         rc = count_slots(r, index, err);
     if (rc == 0)
         rc = find_program(r, err);
+    if (rc == 0)
+        rc = check_preload(r->o, err);
     fill_agent(r);
     return rc;
 }

@@ -301,10 +301,12 @@ static const struct opt_row rows[] = {
      .metavar = "NAME,...",
      .example = "jax",
      .group = "Program",
-     .help = "also say what this framework looks for: jax, tensorflow",
-     .more = "PyTorch, DeepSpeed and others that read the same variables need nothing. jax: where Slurm is not, five "
+     .help = "also say what this framework looks for: jax, tensorflow, paddle, mindspore",
+     .more = "PyTorch, DeepSpeed, oneCCL and others that read the same variables need nothing. jax: where Slurm is not, five "
              "of its variables, from which jax.distributed.initialize() takes rank and size; within a Slurm job "
-             "they are there in any case. tensorflow: --tf. docs/frameworks.md has a section for each framework.",
+             "they are there in any case. tensorflow: --tf. paddle: what paddle.distributed.launch sets. mindspore: the "
+             "variables of its dynamic cluster, and its scheduler, a second process of the program beside rank 0. "
+             "docs/frameworks.md has a section for each framework.",
      .parse = parse_framework,
      FIELD(frameworks)},
     {.name = "mpi",
@@ -357,6 +359,16 @@ static const struct opt_row rows[] = {
      .more = "A shell reads CMD, with the worker's environment, and replaces itself by it. Of several that are for the same "
              "rank the first is the outermost. For a debugger that reads keys see --pty.",
      FIELD(wrap)},
+    {.name = "preload",
+     .kind = OPT_REPEATED,
+     .metavar = "RANKS:LIB",
+     .no_env = true,
+     .example = "0:/opt/lib/libmpitrace.so",
+     .group = "Program",
+     .help = "put LIB in front of LD_PRELOAD of these ranks: a tracer, another malloc",
+     .more = "LIB is a path, or a name that the dynamic linker finds; several stand between colons. What LD_PRELOAD has "
+             "already stays behind it. May be given several times.",
+     FIELD(preload)},
 
     {.name = "dry-run",
      .kind = OPT_FLAG,

@@ -46,7 +46,7 @@ struct ddrun_options {
     const char *mpi;
     int frameworks; /* bits of FRAMEWORK_* */
     bool dry_run;
-    struct dd_strv env, wrap; /* worker/rules.h */
+    struct dd_strv env, wrap, preload; /* worker/rules.h */
     bool tf;
     struct tf_roles tf_roles; /* n = 0: not said */
 

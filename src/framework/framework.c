@@ -13,6 +13,9 @@ const struct framework_ops *const framework_table[] = {
     &framework_tensorflow,
     &framework_mpi,
     &framework_jax, /* after Slurm: it looks at what is there by then */
+    &framework_oneccl,
+    &framework_paddle,
+    &framework_mindspore,
     NULL,
 };
 
@@ -29,28 +32,44 @@ int framework_env(struct dd_strv *out, char *const *agent_env, const struct fram
 
 static const struct {
     const char *name;
-    int bit;
-} asked_for[] = {
+    int bit; /* 0: comes without being asked for */
+} names[] = {
+    {"torch", 0},
+    {"deepspeed", 0},
+    {"oneccl", 0},
     {"jax", FRAMEWORK_JAX},
     {"tensorflow", FRAMEWORK_TF},
+    {"paddle", FRAMEWORK_PADDLE},
+    {"mindspore", FRAMEWORK_MINDSPORE},
 };
 
-int framework_parse(const char *names, struct dd_err *err)
+int framework_parse(const char *text, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv list = {0};
     int bits = 0;
-    if (dd_strv_split(&list, names, ",") < 0)
+    if (dd_strv_split(&list, text, ",") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < list.n; i++) {
-        int bit = 0;
-        for (size_t k = 0; k < sizeof(asked_for) / sizeof(asked_for[0]); k++)
-            if (strcmp(list.v[i], asked_for[k].name) == 0)
-                bit = asked_for[k].bit;
-        if (bit == 0)
+        const size_t n = sizeof(names) / sizeof(names[0]);
+        size_t k = 0;
+        while (k < n && strcmp(list.v[i], names[k].name) != 0)
+            k++;
+        if (k == n)
             return dd_err_set(err, -EINVAL,
-                              "'%s' is no framework that has to be asked for; write jax or tensorflow (PyTorch and DeepSpeed need nothing)",
+                              "'%s' is no framework that ddrun knows; write jax, tensorflow, paddle or mindspore (PyTorch, "
+                              "DeepSpeed and oneCCL need nothing)",
                               list.v[i]);
-        bits |= bit;
+        bits |= names[k].bit;
     }
     return bits;
+}
+
+bool framework_wants_ports(int frameworks)
+{
+    return (frameworks & (FRAMEWORK_TF | FRAMEWORK_PADDLE)) != 0;
+}
+
+const char *framework_wrap(int frameworks)
+{
+    return (frameworks & FRAMEWORK_MINDSPORE) != 0 ? framework_mindspore_wrap : NULL;
 }

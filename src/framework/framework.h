@@ -15,10 +15,15 @@
 
 enum slurm_env { SLURM_ENV_REWRITE, SLURM_ENV_KEEP, SLURM_ENV_STRIP };
 
-enum { FRAMEWORK_JAX = 1, FRAMEWORK_TF = 2 }; /* what has to be asked for */
+/* What has to be asked for. */
+enum { FRAMEWORK_JAX = 1, FRAMEWORK_TF = 2, FRAMEWORK_PADDLE = 4, FRAMEWORK_MINDSPORE = 8 };
 
-/* "jax,tensorflow" as bits, or -EINVAL with a sentence. */
+/* "jax,tensorflow" as bits, none for what needs no asking; or -EINVAL with a sentence. */
 int framework_parse(const char *names, struct dd_err *err);
+/* Every worker listens on a port of its own: plan->endpoints is needed. */
+bool framework_wants_ports(int frameworks);
+/* What is to go around the commands of some workers for these frameworks, as a rule of worker/rules.h, or NULL. */
+const char *framework_wrap(int frameworks);
 
 struct tf_roles;
 
@@ -34,10 +39,11 @@ struct framework_input {
     bool virtual_local_rank;       /* each worker sees one GPU and is local rank 0 */
     int gpus;                      /* that the job uses on this node */
     bool one_gpu;                  /* each worker sees one GPU */
-    bool jax;                      /* say what JAX looks for also where Slurm is not */
-    bool tf;                       /* TF_CONFIG; needs plan->endpoints */
+    int frameworks;                /* bits of FRAMEWORK_*; some need plan->endpoints or plan->coordinator */
     const struct tf_roles *tf_roles; /* NULL: all are workers */
     bool mpi;                      /* ranks and sizes as the launchers of MPI say them */
+    bool by_hand;                  /* no agent is there: nothing that speaks of one, and what the launcher of this
+                                      process has set stays; run_id and role are not looked at */
     bool nested;                   /* found out: another ddrun is around this one */
     enum slurm_env slurm_env;
 };

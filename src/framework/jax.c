@@ -38,12 +38,13 @@ static int devices(struct dd_strv *env, const struct framework_input *in)
 {
     DD_AUTO(buf) struct dd_buf ids = DD_BUF_INIT(1 << 16);
     const int local = in->plan->local_size;
-    int first = in->one_gpu ? 0 : in->local_rank;
-    int n = local == 1 && !in->one_gpu ? in->gpus : 1;
+    const bool masked = in->by_hand && in->gpus == 1; /* by the scheduler, which gives each task its own */
+    const int first = in->one_gpu || masked ? 0 : in->local_rank;
+    const int n = local == 1 && !in->one_gpu ? in->gpus : 1;
     if (is_users(env, in, "JAX_LOCAL_DEVICE_IDS"))
         return 0;
     dd_env_unset(env, "JAX_LOCAL_DEVICE_IDS");
-    if (in->gpus == 0 || local > in->gpus)
+    if (in->gpus == 0 || (local > in->gpus && !masked))
         return 0;
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
@@ -69,11 +70,12 @@ static int as_if_slurm(struct dd_strv *env, const struct framework_input *in)
 static int jax_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
-    dd_env_unset(env, "OMPI_MCA_orte_hnp_uri"); /* an mpirun around us, whose one rank all would take */
+    if (!in->by_hand)
+        dd_env_unset(env, "OMPI_MCA_orte_hnp_uri"); /* an mpirun around us, whose one rank all would take */
     int rc = coordinator(env, in);
     if (rc == 0)
         rc = devices(env, in);
-    return rc < 0 || !in->jax ? rc : as_if_slurm(env, in);
+    return rc < 0 || (in->frameworks & FRAMEWORK_JAX) == 0 ? rc : as_if_slurm(env, in);
 }
 
 const struct framework_ops framework_jax = {

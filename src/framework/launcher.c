@@ -57,6 +57,8 @@ static int remove_outer(struct dd_strv *env)
 static int launcher_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
+    if (in->by_hand)
+        return 0;
     dd_env_unset(env, "DDRUN_KEY");
     int rc = remove_outer(env);
     if (rc == 0)

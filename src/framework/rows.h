@@ -11,6 +11,13 @@ extern const struct framework_ops framework_slurm;
 extern const struct framework_ops framework_jax;
 extern const struct framework_ops framework_tensorflow;
 extern const struct framework_ops framework_mpi;
+extern const struct framework_ops framework_oneccl;
+extern const struct framework_ops framework_paddle;
+extern const struct framework_ops framework_mindspore;
+
+extern const char framework_mindspore_wrap[];
+
+enum { FRAMEWORK_STRING_MAX = 128 * 1024 }; /* of one variable, the kernel's MAX_ARG_STRLEN */
 
 /* Sets NAME only where the environment does not have it. 0 or -ENOMEM. */
 int framework_default(struct dd_strv *env, const char *name, const char *value);

@@ -9,8 +9,6 @@
 
 #include <errno.h>
 
-enum { STRING_MAX = 128 * 1024 }; /* of one variable, the kernel's MAX_ARG_STRLEN */
-
 static const struct tf_roles all_workers = {.n = 1, .v = {{.type = TF_WORKER, .count = TF_REST}}};
 
 /* {"worker": ["10.0.0.1:5", ...], ...}: the evaluator stands outside. */
@@ -67,10 +65,10 @@ static int mask(struct dd_strv *env, const struct framework_input *in, const str
 static int tensorflow_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     const struct plan *p = in->plan;
-    const size_t most = STRING_MAX - sizeof("TF_CONFIG=");
+    const size_t most = FRAMEWORK_STRING_MAX - sizeof("TF_CONFIG=");
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(most);
     struct tf_roles r = in->tf_roles != NULL && in->tf_roles->n > 0 ? *in->tf_roles : all_workers;
-    if (!in->tf)
+    if ((in->frameworks & FRAMEWORK_TF) == 0)
         return 0;
     int rc = tf_roles_fit(&r, p->world_size, err);
     if (rc < 0)
@@ -83,7 +81,7 @@ static int tensorflow_env(struct dd_strv *env, const struct framework_input *in,
         return dd_err_set(err, -ENOTSUP,
                           "TF_CONFIG of %d tasks would be longer than the %d bytes that Linux lets one variable have; start "
                           "fewer workers, for example one per node (--nproc-per-node=1)",
-                          p->world_size, STRING_MAX);
+                          p->world_size, FRAMEWORK_STRING_MAX);
     const char *config = rc == 0 ? dd_buf_str(&text) : NULL;
     rc = config == NULL ? -ENOMEM : dd_env_set(env, "TF_CONFIG", config);
     return rc < 0 ? rc : mask(env, in, &r);

@@ -22,14 +22,15 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
         {"LOCAL_WORLD_SIZE", p->local_size},
         {"GROUP_RANK", p->node_rank},
         {"GROUP_WORLD_SIZE", p->nnodes},
-        {"ROLE_RANK", p->first_rank + in->local_rank},
-        {"ROLE_WORLD_SIZE", p->world_size},
         {"MASTER_PORT", p->master_port},
+        {"ROLE_RANK", p->first_rank + in->local_rank}, /* from here on, torchrun alone is heard */
+        {"ROLE_WORLD_SIZE", p->world_size},
         {"TORCHELASTIC_RESTART_COUNT", p->restart_count},
         {"TORCHELASTIC_MAX_RESTARTS", p->max_restarts},
     };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
+    const size_t n = sizeof(rows) / sizeof(rows[0]);
+    int rc = dd_env_set(env, "MASTER_ADDR", p->master_addr);
+    for (size_t i = 0; i < (in->by_hand ? n - 4 : n) && rc == 0; i++)
         rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
     return rc;
 }
@@ -78,23 +79,31 @@ int framework_one_gpu(struct dd_strv *env, int n)
 
 static const char default_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-static int torch_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+/* What tells a worker that an agent serves its store and restarts it. */
+static int elastic(struct dd_strv *env, const struct framework_input *in)
 {
-    (void)err;
-    int rc = ranks(env, in);
-    if (rc == 0)
-        rc = dd_env_set(env, "MASTER_ADDR", in->plan->master_addr);
-    if (rc == 0)
-        rc = dd_env_set(env, "ROLE_NAME", in->role);
+    if (in->by_hand) { /* rank 0 has to serve the store itself */
+        dd_env_unset_prefix(env, "TORCHELASTIC_");
+        return 0;
+    }
+    int rc = dd_env_set(env, "ROLE_NAME", in->role);
     if (rc == 0)
         rc = dd_env_set(env, "TORCHELASTIC_RUN_ID", in->run_id);
     if (rc == 0)
         rc = dd_env_set(env, "TORCHELASTIC_USE_AGENT_STORE", "True");
     if (rc == 0)
         rc = dd_env_set(env, "TORCHELASTIC_ERROR_FILE", in->error_file);
+    return rc < 0 ? rc
+                  : dd_env_set(env, "TORCHELASTIC_SIGNALS_TO_HANDLE",
+                               in->signals_to_handle != NULL ? in->signals_to_handle : default_signals);
+}
+
+static int torch_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+{
+    (void)err;
+    int rc = ranks(env, in);
     if (rc == 0)
-        rc = dd_env_set(env, "TORCHELASTIC_SIGNALS_TO_HANDLE",
-                        in->signals_to_handle != NULL ? in->signals_to_handle : default_signals);
+        rc = elastic(env, in);
     if (rc == 0 && in->virtual_local_rank)
         rc = framework_one_gpu(env, in->local_rank);
     if (rc == 0)

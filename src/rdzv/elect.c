@@ -23,12 +23,17 @@ static bool taken(const uint16_t *ports, int n, uint16_t port)
     return false;
 }
 
-void elect_ports(const char *job_id, uint16_t out[ELECT_PORTS])
+void elect_some(const char *job_id, uint16_t *out, int count)
 {
     uint64_t salt = 0;
-    for (int n = 0; n < ELECT_PORTS; salt++) {
+    for (int n = 0; n < count; salt++) {
         uint16_t port = (uint16_t)(FIRST_PORT + hash(job_id, salt) % (LAST_PORT - FIRST_PORT + 1));
         if (!taken(out, n, port))
             out[n++] = port;
     }
+}
+
+void elect_ports(const char *job_id, uint16_t out[ELECT_PORTS])
+{
+    elect_some(job_id, out, ELECT_PORTS);
 }

@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_DIGITS = 9, COMMAND_MAX = 1 << 16 };
 
@@ -106,4 +107,38 @@ int rules_wrap(struct dd_strv *argv, char *const *rules, int rank)
     *argv = wrapped;
     wrapped = old;
     return 0;
+}
+
+int rule_check_preload(const char *text, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv libs = {0};
+    const char *value;
+    int rc = rule_check(text, "--preload", "0:/opt/lib/libmpitrace.so", err);
+    if (rc < 0)
+        return rc;
+    (void)match(text, 0, &value);
+    if (dd_strv_split(&libs, value, ": ") < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < libs.n; i++)
+        if (strchr(libs.v[i], '/') != NULL && access(libs.v[i], R_OK) < 0)
+            return dd_err_set(err, -ENOENT, "--preload=%s: cannot read '%s' on this node: %m", text, libs.v[i]);
+    return 0;
+}
+
+int rules_preload(struct dd_strv *env, char *const *rules, int rank)
+{
+    DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(COMMAND_MAX);
+    const char *there = dd_env_get_nonempty(env->v, "LD_PRELOAD");
+    int rc = 0;
+    for (; rules != NULL && *rules != NULL && rc == 0; rules++) {
+        const char *value = rule_for(*rules, rank);
+        if (value != NULL)
+            rc = dd_buf_printf(&list, "%s%s", list.len > 0 ? ":" : "", value);
+    }
+    if (rc < 0 || list.len == 0)
+        return rc < 0 ? -ENOMEM : 0;
+    if (there != NULL && dd_buf_printf(&list, ":%s", there) < 0)
+        return -ENOMEM;
+    const char *text = dd_buf_str(&list);
+    return text == NULL ? -ENOMEM : dd_env_set(env, "LD_PRELOAD", text);
 }

@@ -17,6 +17,12 @@ int rule_check_env(const char *text, struct dd_err *err);
 /* Sets what the checked rules (NULL-ended, or NULL) say for this rank, in their order. 0 or -ENOMEM. */
 int rules_env(struct dd_strv *env, char *const *rules, int rank);
 
+/* --preload: VALUE is a library, or several between colons; -ENOENT: one that is written as a path cannot be
+ * read here. */
+int rule_check_preload(const char *text, struct dd_err *err);
+/* Puts the libraries for this rank in front of LD_PRELOAD, in the order of the rules. 0 or -ENOMEM. */
+int rules_preload(struct dd_strv *env, char *const *rules, int rank);
+
 /* --wrap: puts a shell that replaces itself by VALUE and the arguments in front of argv; of several rules
  * the first one's command is the outermost. 0 or -ENOMEM. */
 int rules_wrap(struct dd_strv *argv, char *const *rules, int rank);

@@ -253,6 +253,78 @@ def test_variables_and_commands_for_some_ranks(tmp_path):
         job.assert_nothing_left()
 
 
+def test_libraries_are_preloaded_for_some_ranks(tmp_path):
+    """A library that is not there says so in the worker; the worker runs all the same."""
+    for name in ("a.so", "b.so", "c.so"):
+        (tmp_path / name).write_bytes(b"")
+    mine = [str(tmp_path / n) for n in ("a.so", "b.so", "c.so")]
+    with Job(*SIMULATED, f"--preload=0,3:{mine[0]}", f"--preload=3:{mine[1]}", "--preload=2:libc.so.6", "--env=3:LD_PRELOAD=" + mine[2],
+             script(tmp_path, PRINT_ENV), env=ours()) as job:
+        assert job.wait() == 0, job.err
+        assert [e.get("LD_PRELOAD") for e in environments(job)] == [mine[0], None, "libc.so.6", ":".join(mine)]
+        assert "a.so" in job.err, "the dynamic linker has looked at it"
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("rule, says", [("0", "write ranks, a colon"), ("0:/no/such/lib.so", "cannot read '/no/such/lib.so' on this node")])
+def test_a_library_that_cannot_be_preloaded_is_refused(rule, says):
+    with Job(f"--preload={rule}", "true", env=ours()) as job:
+        assert job.wait() == 2
+        assert says in job.err and job.err.count("\n") == 1, job.err
+
+
+MINDSPORE = """
+    import json, os, socket, sys, time
+    address = (os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"]))
+    workers = int(os.environ["MS_WORKER_NUM"])
+    if os.environ["MS_ROLE"] == "MS_SCHED":
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.bind(("", address[1]))
+        s.listen()
+        peers = [s.accept()[0] for _ in range(workers)]
+        ids = sorted(int(p.makefile().readline()) for p in peers)
+        for p in peers:
+            p.sendall(b"go\\n")
+        ended = [p.recv(1) for p in peers]  # until all have gone, rank 0 among them
+        print("scheduler saw", ids, flush=True)
+        sys.exit()
+    while True:
+        try:
+            s = socket.create_connection(address)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.02)
+    s.sendall(os.environ["MS_NODE_ID"].encode() + b"\\n")
+    assert s.recv(3) == b"go\\n"
+    if os.environ["MS_NODE_ID"] == "3":
+        time.sleep(0.5)
+    sys.exit(int(sys.argv[1]) if os.environ["MS_NODE_ID"] == sys.argv[2] else 0)
+"""
+
+
+@pytest.mark.parametrize("code, rank", [(0, 0), (5, 0), (5, 3)])
+def test_mindspores_scheduler_runs_beside_rank_0_until_all_have_ended(tmp_path, code, rank):
+    with Job(*SIMULATED, "--framework=mindspore", script(tmp_path, MINDSPORE), str(code), str(rank), env=ours()) as job:
+        assert job.wait() == code, job.err
+        if code == 0:
+            assert job.out == "scheduler saw [0, 1, 2, 3]\n"
+        job.assert_nothing_left()
+
+
+def test_paddle_names_every_worker_with_a_port_of_its_own(tmp_path):
+    with Job(*SIMULATED, "--framework=paddle", script(tmp_path, PRINT_ENV), env=ours()) as job:
+        assert job.wait() == 0, job.err
+        envs = environments(job)
+        lists = {e["PADDLE_TRAINER_ENDPOINTS"] for e in envs}
+        assert len(lists) == 1 and len(set(lists.pop().split(","))) == 4
+        for rank, e in enumerate(envs):
+            assert e["PADDLE_TRAINER_ENDPOINTS"].split(",")[rank] == e["PADDLE_CURRENT_ENDPOINT"]
+            assert (e["PADDLE_TRAINER_ID"], e["PADDLE_TRAINERS_NUM"], e["PADDLE_RANK_IN_NODE"]) == (str(rank), "4", str(rank % 2))
+        assert len({e["PADDLE_MASTER"] for e in envs}) == 1 and "TF_CONFIG" not in envs[0]
+        job.assert_nothing_left()
+
+
 def test_a_wrapped_worker_ends_like_any_other(tmp_path):
     with Job("--nproc-per-node=2", "--wrap=1:no-such-debugger", "--no-python", "sleep", "1000", env=ours()) as job:
         assert job.wait() == 127, job.err

@@ -179,13 +179,13 @@ static void jax_takes_ranks_from_slurms_five_where_they_are_asked_for(void **sta
     (void)state;
     char *agent[] = {NULL};
     struct framework_input in = input;
-    in.jax = true;
+    in.frameworks = FRAMEWORK_JAX;
     DD_AUTO(strv) struct dd_strv env = {0};
     assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
     expect(&env, (const struct row[]){{"SLURM_JOB_ID", "1"}, {"SLURM_STEP_NODELIST", "node[1-3]"}, {"SLURM_NTASKS", "7"},
                                       {"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}, {"SLURM_GTIDS", NULL}, {NULL, NULL}});
     char *slurm[] = {(char[]){"SLURM_JOB_ID=5"}, (char[]){"SLURM_PROCID=0"}, NULL}; /* a batch script without srun */
-    in.jax = false;
+    in.frameworks = 0;
     DD_AUTO(strv) struct dd_strv batch = {0};
     assert_int_equal(framework_env(&batch, slurm, &in, NULL), 0);
     expect(&batch, (const struct row[]){{"SLURM_JOB_ID", "5"}, {"SLURM_STEP_NODELIST", "node[1-3]"}, {"SLURM_NTASKS", "7"},
@@ -222,7 +222,7 @@ static struct framework_input tf_input(struct plan *p, struct tf_roles *roles, c
     *p = plan;
     p->endpoints = (struct dd_strv){.v = hosts, .n = 7};
     in.plan = p;
-    in.tf = true;
+    in.frameworks = FRAMEWORK_TF;
     if (text != NULL) {
         assert_int_equal(tf_roles_parse(roles, text, NULL), 0);
         in.tf_roles = roles;
@@ -242,7 +242,7 @@ static void tf_config_names_every_worker(void **state)
                      {"TF_CONFIG", "{\"cluster\": {\"worker\": [\"a:1\", \"a:2\", \"b:1\", \"b:2\", \"[fd00::3]:3\", \"c:1\", "
                                    "\"c:2\"]}, \"task\": {\"type\": \"worker\", \"index\": 3}}"},
                      {"CUDA_VISIBLE_DEVICES", NULL}, {NULL, NULL}});
-    in.tf = false;
+    in.frameworks = 0;
     DD_AUTO(strv) struct dd_strv without = {0};
     assert_int_equal(framework_env(&without, agent, &in, NULL), 0);
     expect(&without, (const struct row[]){{"TF_CONFIG", "stale"}, {NULL, NULL}});
@@ -327,8 +327,86 @@ static void frameworks_are_named(void **state)
     (void)state;
     struct dd_err err = {0};
     assert_int_equal(framework_parse("jax", NULL), FRAMEWORK_JAX);
-    assert_int_equal(framework_parse("jax,torch", &err), -22);
-    assert_non_null(strstr(err.text, "'torch'"));
+    assert_int_equal(framework_parse("torch,deepspeed", NULL), 0); /* come without being asked for */
+    assert_int_equal(framework_parse("paddle,torch,tensorflow", NULL), FRAMEWORK_PADDLE | FRAMEWORK_TF);
+    assert_int_equal(framework_parse("jax,torchy", &err), -22);
+    assert_non_null(strstr(err.text, "'torchy'"));
+    assert_true(framework_wants_ports(FRAMEWORK_PADDLE | FRAMEWORK_JAX));
+    assert_false(framework_wants_ports(FRAMEWORK_JAX | FRAMEWORK_MINDSPORE));
+}
+
+static void paddle_names_every_worker_and_its_gpu(void **state)
+{
+    (void)state;
+    char *agent[] = {NULL};
+    struct plan p;
+    struct framework_input in = tf_input(&p, NULL, NULL);
+    struct dd_err err = {0};
+    in.frameworks = FRAMEWORK_PADDLE;
+    DD_AUTO(strv) struct dd_strv none = {0};
+    assert_int_equal(framework_env(&none, agent, &in, &err), -ENOTSUP); /* without a coordinator */
+    p.coordinator = (char[]){"a:9"};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){
+                     {"PADDLE_TRAINER_ENDPOINTS", "a:1,a:2,b:1,b:2,[fd00::3]:3,c:1,c:2"}, {"PADDLE_CURRENT_ENDPOINT", "b:2"},
+                     {"PADDLE_MASTER", "a:9"}, {"PADDLE_TRAINER_ID", "3"}, {"PADDLE_TRAINERS_NUM", "7"},
+                     {"PADDLE_GLOBAL_RANK", "3"}, {"PADDLE_GLOBAL_SIZE", "7"}, {"PADDLE_LOCAL_RANK", "1"},
+                     {"PADDLE_LOCAL_SIZE", "3"}, {"PADDLE_RANK_IN_NODE", "1"}, {"PADDLE_NNODES", "3"},
+                     {"PADDLE_DISTRI_BACKEND", "gloo"}, {"FLAGS_selected_gpus", NULL}, {"TF_CONFIG", NULL}, {NULL, NULL}});
+    in.gpus = 4;
+    DD_AUTO(strv) struct dd_strv gpu = {0};
+    assert_int_equal(framework_env(&gpu, agent, &in, NULL), 0);
+    expect(&gpu, (const struct row[]){{"FLAGS_selected_gpus", "1"}, {"PADDLE_DISTRI_BACKEND", NULL}, {NULL, NULL}});
+}
+
+static void mindspore_has_a_scheduler_beside_rank_0(void **state)
+{
+    (void)state;
+    char *agent[] = {NULL};
+    struct plan p = plan;
+    p.coordinator = (char[]){"[fd00::3]:41000"};
+    struct framework_input in = input;
+    in.plan = &p;
+    in.frameworks = FRAMEWORK_MINDSPORE;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"MS_ROLE", "MS_WORKER"}, {"MS_WORKER_NUM", "7"}, {"MS_SCHED_HOST", "fd00::3"},
+                                      {"MS_SCHED_PORT", "41000"}, {"MS_NODE_ID", "3"}, {NULL, NULL}});
+    assert_int_equal(strncmp(framework_wrap(in.frameworks), "0:", 2), 0);
+    assert_null(framework_wrap(FRAMEWORK_JAX));
+}
+
+static void oneccl_counts_as_torch_does(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"CCL_PROCESS_LAUNCHER=hydra"}, NULL};
+    struct framework_input in = input;
+    DD_AUTO(strv) struct dd_strv kept = {0};
+    assert_int_equal(framework_env(&kept, agent, &in, NULL), 0);
+    expect(&kept, (const struct row[]){{"CCL_PROCESS_LAUNCHER", "hydra"}, {NULL, NULL}});
+    agent[0] = NULL;
+    in.virtual_local_rank = true;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"CCL_PROCESS_LAUNCHER", "none"}, {"CCL_LOCAL_RANK", "1"}, {"CCL_LOCAL_SIZE", "3"}, {NULL, NULL}});
+}
+
+static void by_hand_nothing_speaks_of_an_agent(void **state)
+{
+    (void)state;
+    char *task[] = {(char[]){"SLURM_JOB_ID=5"},  (char[]){"SLURM_PROCID=3"},   (char[]){"PMI_RANK=3"},
+                    (char[]){"DDRUN_KEY=k"},     (char[]){"SLURM_NTASKS=7"},   (char[]){"TORCHELASTIC_RUN_ID=old"},
+                    (char[]){"OMPI_MCA_orte_hnp_uri=u"}, NULL};
+    struct framework_input in = input;
+    in.by_hand = true;
+    in.run_id = in.role = NULL;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, task, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"RANK", "3"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "31000"}, {"PMI_RANK", "3"},
+                                      {"SLURM_GTIDS", NULL}, {"OMPI_MCA_orte_hnp_uri", "u"}, {"TORCHELASTIC_RUN_ID", NULL},
+                                      {"TORCHELASTIC_USE_AGENT_STORE", NULL}, {"ROLE_RANK", NULL}, {"DDRUN_ROUND", NULL},
+                                      {"DDRUN_KEY", "k"}, {NULL, NULL}});
 }
 
 int main(void)
@@ -347,6 +425,10 @@ int main(void)
         cmocka_unit_test(tf_workers_of_a_node_have_a_gpu_each),
         cmocka_unit_test(tf_refuses_what_cannot_be),
         cmocka_unit_test(frameworks_are_named),
+        cmocka_unit_test(paddle_names_every_worker_and_its_gpu),
+        cmocka_unit_test(mindspore_has_a_scheduler_beside_rank_0),
+        cmocka_unit_test(oneccl_counts_as_torch_does),
+        cmocka_unit_test(by_hand_nothing_speaks_of_an_agent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

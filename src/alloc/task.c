@@ -1,0 +1,62 @@
+#include "alloc/task.h"
+
+#include "base/num.h"
+#include "base/strv.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stddef.h>
+
+/* All of a row must be there, but for local_size where the row has none. The batch script has srun's
+ * names too, but no step. Src: facts on PBS and others, section 4; facts on frameworks, section 6. */
+static const struct row {
+    const char *launcher;
+    const char *mark; /* must be set as well; NULL */
+    const char *rank, *size, *local_rank, *local_size;
+} rows[] = {
+    {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
+    {"PALS", NULL, "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"},
+    {"mpirun", NULL, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec", NULL, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"mpiexec", NULL, "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
+};
+
+/* 1, 0: not this row, -EINVAL */
+static int read_row(struct alloc_task *ret, const struct row *r, char *const *env, struct dd_err *err)
+{
+    struct alloc_task t = {.launcher = r->launcher};
+    const struct {
+        const char *name;
+        int min;
+        int *value;
+    } numbers[] = {{r->rank, 0, &t.rank},
+                   {r->size, 1, &t.size},
+                   {r->local_rank, 0, &t.local_rank},
+                   {r->local_size, 1, &t.local_size}};
+    const size_t n = sizeof(numbers) / sizeof(numbers[0]);
+    if (r->mark != NULL && dd_env_get_nonempty(env, r->mark) == NULL)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if (numbers[i].name != NULL && dd_env_get_nonempty(env, numbers[i].name) == NULL)
+            return 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *text = numbers[i].name != NULL ? dd_env_get(env, numbers[i].name) : NULL;
+        if (text != NULL && dd_num_int(text, numbers[i].min, INT_MAX, numbers[i].value) < 0)
+            return dd_err_set(err, -EINVAL, "%s=%.80s is not a number from %d on", numbers[i].name, text, numbers[i].min);
+    }
+    if (t.rank >= t.size || t.local_rank > t.rank || t.local_size > t.size ||
+        (t.local_size > 0 && t.local_rank >= t.local_size))
+        return dd_err_set(err, -EINVAL, "%s=%d, %s=%d and %s=%d contradict each other; are they left over from another job?",
+                          r->rank, t.rank, r->size, t.size, r->local_rank, t.local_rank);
+    *ret = t;
+    return 1;
+}
+
+int alloc_task_find(struct alloc_task *ret, char *const *env, struct dd_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
+        rc = read_row(ret, &rows[i], env, err);
+    return rc;
+}

@@ -1,0 +1,496 @@
+/* ddctl env: what ddrun would tell a worker, for those who start their workers themselves. */
+#include "base/io.h"
+#include "base/quote.h"
+#include "cmd/common.h"
+#include "cmd/ddctl.h"
+#include "cmd/ddctl_meet.h"
+#include "config.h"
+#include "framework/framework.h"
+#include "framework/tf_roles.h"
+#include "node/gpu.h"
+#include "rdzv/elect.h"
+#include "rdzv/place.h"
+#include "worker/rules.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct env_options {
+    int rank, node, nproc_per_node;
+    const char *hosts, *hostfile, *master_addr, *rdzv_id;
+    int master_port;
+    bool whole_job;
+    int frameworks;
+    bool tf;
+    struct tf_roles tf_roles; /* n = 0: not said */
+    struct dd_strv env;       /* worker/rules.h */
+    const char *format;
+};
+
+static int parse_framework(const char *text, void *field, struct dd_err *err)
+{
+    int bits = framework_parse(text, err);
+    *(int *)field = bits > 0 ? bits : 0;
+    return bits < 0 ? bits : 0;
+}
+
+static int parse_roles(const char *text, void *field, struct dd_err *err)
+{
+    return tf_roles_parse(field, text, err);
+}
+
+#define FIELD(name) OPT_FIELD(struct env_options, name)
+
+static const struct opt_row rows[] = {
+    {.name = "rank",
+     .kind = OPT_INT,
+     .metavar = "R",
+     .def = "-1",
+     .def_doc = "this process",
+     .min = -1,
+     .max = PLAN_MAX_NODES * PLAN_MAX_SLOTS - 1,
+     .example = "0",
+     .group = "Whose variables",
+     .help = "those of rank R",
+     FIELD(rank)},
+    {.name = "node",
+     .kind = OPT_INT,
+     .metavar = "K",
+     .def = "-1",
+     .def_doc = "this process",
+     .min = -1,
+     .max = PLAN_MAX_NODES - 1,
+     .example = "0",
+     .group = "Whose variables",
+     .help = "what the workers of node K have in common; the first is 0",
+     FIELD(node)},
+
+    {.name = "nproc-per-node",
+     .kind = OPT_INT,
+     .metavar = "N",
+     .def = "0",
+     .def_doc = "the tasks of the launcher, or 1",
+     .min = 0,
+     .max = PLAN_MAX_SLOTS,
+     .example = "4",
+     .group = "The job",
+     .help = "workers on each node",
+     FIELD(nproc_per_node)},
+    {.name = "hosts",
+     .kind = OPT_STRING,
+     .metavar = "LIST",
+     .example = "'node[1-4]'",
+     .group = "The job",
+     .help = "the nodes, where no scheduler names them",
+     FIELD(hosts)},
+    {.name = "hostfile",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .example = "nodes.txt",
+     .group = "The job",
+     .help = "the nodes, one a line",
+     FIELD(hostfile)},
+    {.name = "rdzv-id",
+     .kind = OPT_STRING,
+     .metavar = "ID",
+     .example = "run7",
+     .group = "The job",
+     .help = "name of this run: another name, other ports",
+     FIELD(rdzv_id)},
+    {.name = "whole-job",
+     .kind = OPT_FLAG,
+     .group = "The job",
+     .help = "the same ports in the batch script and in all its steps",
+     .more = "Else each step has ports of its own, so that several may run at a time.",
+     FIELD(whole_job)},
+    {.name = "master-addr",
+     .kind = OPT_STRING,
+     .metavar = "ADDR",
+     .example = "10.0.0.1",
+     .group = "The job",
+     .help = "MASTER_ADDR, as it is written here",
+     FIELD(master_addr)},
+    {.name = "master-port",
+     .kind = OPT_INT,
+     .metavar = "PORT",
+     .min = 0,
+     .max = 65535,
+     .def_doc = "from the job's id",
+     .example = "29500",
+     .group = "The job",
+     .help = "MASTER_PORT",
+     FIELD(master_port)},
+
+    {.name = "framework",
+     .kind = OPT_CUSTOM,
+     .metavar = "NAME,...",
+     .example = "jax",
+     .group = "Frameworks",
+     .help = "also for this framework, as with ddrun: jax, tensorflow, paddle, mindspore",
+     .parse = parse_framework,
+     FIELD(frameworks)},
+    {.name = "tf",
+     .kind = OPT_FLAG,
+     .group = "Frameworks",
+     .help = "TF_CONFIG, for TensorFlow",
+     FIELD(tf)},
+    {.name = "roles",
+     .kind = OPT_CUSTOM,
+     .metavar = "TYPE:N,...",
+     .example = "chief:1,ps:2,worker:*",
+     .def_doc = "worker:*",
+     .group = "Frameworks",
+     .help = "with --tf: what the ranks are, from 0 on",
+     .parse = parse_roles,
+     FIELD(tf_roles)},
+    {.name = "env",
+     .kind = OPT_REPEATED,
+     .metavar = "RANKS:NAME=VALUE",
+     .no_env = true,
+     .example = "0,3-5:NCCL_DEBUG=INFO",
+     .group = "Frameworks",
+     .help = "also set NAME for these ranks, as 0,3-5 or all",
+     FIELD(env)},
+
+    {.name = "format",
+     .kind = OPT_STRING,
+     .metavar = "HOW",
+     .def = "sh",
+     .choices = "sh,csh,json,values",
+     .group = "What is written",
+     .help = "commands for a shell, a JSON object, or the values alone",
+     .more = "A variable that must not be set is null in JSON, and is left out of the values, which stand on a line each.",
+     FIELD(format)},
+};
+
+const struct opt_table ddctl_env_options = {
+    .program = "ddctl env",
+    .version = PACKAGE_VERSION,
+    .usage = "[options] [NAME...]",
+    .about = "Writes what ddrun would put into the environment of a worker, for scripts that start their workers "
+             "themselves: eval \"$(ddctl env)\". With NAMEs, only these variables.",
+    OPT_ROWS(rows),
+};
+
+static int no_memory(struct dd_err *err)
+{
+    return dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+static int frameworks(const struct env_options *o)
+{
+    return o->frameworks | (o->tf ? FRAMEWORK_TF : 0);
+}
+
+/* ---- the job ------------------------------------------------------------------------------------- */
+
+static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    char hostname[256] = "";
+    const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl env", .level = DD_LOG_WARN};
+    if (gethostname(hostname, sizeof(hostname) - 1) < 0)
+        return dd_err_set(err, -errno, "this machine has no name: %m");
+    int rc = cmd_local_addrs(&addrs, err);
+    if (rc < 0)
+        return rc;
+    char *none[] = {NULL};
+    const struct alloc_input in = {.env = environ,
+                                   .hostname = hostname,
+                                   .local_addrs = addrs.v != NULL ? addrs.v : none,
+                                   .read_file = dd_read_file,
+                                   .node_rank = -1,
+                                   .hosts = o->hosts,
+                                   .hostfile = o->hostfile,
+                                   .rdzv_id = o->rdzv_id,
+                                   .list_only = true,
+                                   .whole_job = o->whole_job,
+                                   .nonce = getuid()}; /* asked again, the answer must be the same */
+    rc = alloc_find(ret, &in, err);
+    for (size_t i = 0; rc == 0 && i < (*ret)->warnings.n; i++)
+        dd_log(&log, DD_LOG_WARN, "%s", (*ret)->warnings.v[i]);
+    return rc;
+}
+
+/* Hashed ports in a fixed order: the store's, the coordinator's, and from ELECT_PORTS on one for each worker of a
+ * node. Nobody holds them. */
+enum { PORT_MASTER, PORT_COORDINATOR };
+
+static int add_endpoint(struct dd_strv *out, const char *host, uint16_t port)
+{
+    return strchr(host, ':') != NULL ? dd_strv_pushf(out, "[%s]:%u", host, port) : dd_strv_pushf(out, "%s:%u", host, port);
+}
+
+static int set_ports(struct place *p, const struct alloc *a, const struct env_options *o, struct dd_err *err)
+{
+    uint16_t ports[ELECT_MAX];
+    struct plan *plan = &p->plan;
+    DD_AUTO(strv) struct dd_strv coordinator = {0};
+    int most = 0;
+    for (int i = 0; i < plan->nnodes; i++)
+        most = plan->sizes[i] > most ? plan->sizes[i] : most;
+    const bool workers = framework_wants_ports(frameworks(o));
+    if (workers && most > ELECT_MAX - ELECT_PORTS)
+        return dd_err_set(err, -EINVAL, "there are no ports for %d workers on one node, only for %d", most,
+                          ELECT_MAX - ELECT_PORTS);
+    if (workers && p->scattered)
+        return dd_err_set(err, -EINVAL, "which task is where cannot be seen, since the ranks are not dealt out node by node; "
+                                        "write srun --distribution=block");
+    elect_some(a->job_id, ports, workers ? ELECT_PORTS + most : ELECT_PORTS);
+    plan->master_port = o->master_port > 0 ? (uint16_t)o->master_port : a->nports > 0 ? a->ports[0] : ports[PORT_MASTER];
+    if (add_endpoint(&coordinator, plan->master_addr, ports[PORT_COORDINATOR]) < 0)
+        return no_memory(err);
+    plan->coordinator = DD_TAKE(coordinator.v[0]);
+    for (int i = 0; i < plan->nnodes && workers; i++) {
+        const char *name = plan->nnodes == 1 ? plan->master_addr : hostlist_nth(p->nodes, (size_t)i);
+        for (int k = 0; k < plan->sizes[i]; k++)
+            if (add_endpoint(&plan->endpoints, name, ports[ELECT_PORTS + k]) < 0)
+                return no_memory(err);
+    }
+    return 0;
+}
+
+/* ---- the environment ----------------------------------------------------------------------------- */
+
+struct answer {
+    struct dd_strv entries; /* "NAME=value", or "NAME" for what is to be unset */
+    const struct dd_strv *ours;
+};
+
+static int put(void *arg, const char *name, const char *value)
+{
+    struct answer *a = arg;
+    if (dd_env_get(a->ours->v, name) != NULL)
+        return 0;
+    return value == NULL ? dd_strv_push(&a->entries, name) : dd_strv_pushf(&a->entries, "%s=%s", name, value);
+}
+
+static int make_env(struct dd_strv *out, char *const *base, const struct framework_input *in,
+                    const struct env_options *o, struct dd_err *err)
+{
+    int rc = framework_env(out, base, in, err);
+    if (rc == 0 && rules_env(out, o->env.v, in->plan->first_rank + in->local_rank) < 0)
+        rc = no_memory(err);
+    return rc;
+}
+
+/* What is set whether it is there already or not, and what else is changed. */
+static int worker_entries(struct dd_strv *ret, const struct framework_input *in, const struct env_options *o,
+                          struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv ours = {0};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    struct answer a = {.ours = &ours};
+    char *nothing[] = {NULL};
+    int rc = make_env(&ours, nothing, in, o, err);
+    if (rc == 0)
+        rc = make_env(&env, environ, in, o, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < ours.n && rc == 0; i++) {
+        const size_t len = strcspn(ours.v[i], "=");
+        DD_AUTO(free) char *name = strndup(ours.v[i], len);
+        const char *value = name != NULL ? dd_env_get(env.v, name) : NULL;
+        rc = value == NULL ? -ENOMEM : dd_strv_pushf(&a.entries, "%s=%s", name, value);
+    }
+    if (rc == 0)
+        rc = dd_env_diff(environ, env.v, put, &a);
+    *ret = a.entries;
+    return rc < 0 ? no_memory(err) : 0;
+}
+
+static bool has(const struct dd_strv *sv, const char *entry)
+{
+    for (size_t i = 0; i < sv->n; i++)
+        if (strcmp(sv->v[i], entry) == 0)
+            return true;
+    return false;
+}
+
+/* *all becomes what is in both. */
+static int keep_common(struct dd_strv *all, const struct dd_strv *more)
+{
+    struct dd_strv kept = {0};
+    int rc = 0;
+    for (size_t i = 0; i < all->n && rc == 0; i++)
+        if (has(more, all->v[i]))
+            rc = dd_strv_push(&kept, all->v[i]);
+    dd_strv_done(all);
+    *all = kept;
+    return rc;
+}
+
+static int node_entries(struct dd_strv *all, bool *begun, struct framework_input *in, int first, int n,
+                        const struct env_options *o, struct dd_err *err)
+{
+    int rc = 0;
+    for (in->local_rank = first; in->local_rank < first + n && rc == 0; in->local_rank++) {
+        DD_AUTO(strv) struct dd_strv one = {0};
+        rc = worker_entries(&one, in, o, err);
+        if (rc == 0 && *begun && keep_common(all, &one) < 0)
+            rc = no_memory(err);
+        if (rc == 0 && !*begun) {
+            *all = one;
+            one = (struct dd_strv){0};
+            *begun = true;
+        }
+    }
+    return rc;
+}
+
+static int find_entries(struct dd_strv *ret, struct place *p, const struct env_options *o, struct dd_err *err)
+{
+    struct node_gpus gpus;
+    struct meet_ifaces ifs = {0};
+    bool begun = false;
+    int rc = node_gpus_count(&gpus, environ, "", err);
+    if (rc < 0)
+        return rc;
+    if (p->here)
+        meet_find_ifaces(&ifs, &p->plan);
+    struct framework_input in = {.plan = &p->plan,
+                                 .iface = ifs.used[0] != '\0' ? ifs.used : NULL,
+                                 .nccl_iface = ifs.nccl[0] != '\0' ? ifs.nccl : NULL,
+                                 .gpus = gpus.count,
+                                 .frameworks = frameworks(o),
+                                 .tf_roles = o->tf_roles.n > 0 ? &o->tf_roles : NULL,
+                                 .by_hand = true};
+    if (p->node >= 0)
+        return node_entries(ret, &begun, &in, p->first, p->n, o, err);
+    for (int i = 0, first = 0; i < p->plan.nnodes && rc == 0; first += p->plan.sizes[i++]) {
+        p->plan.node_rank = i;
+        p->plan.first_rank = first;
+        p->plan.local_size = p->plan.sizes[i];
+        rc = node_entries(ret, &begun, &in, 0, p->plan.sizes[i], o, err);
+    }
+    return rc;
+}
+
+/* ---- what is written ----------------------------------------------------------------------------- */
+
+static int write_shell(struct dd_buf *out, const char *name, const char *value, bool csh, struct dd_err *err)
+{
+    if (value == NULL)
+        return dd_buf_printf(out, csh ? "unsetenv %s;\n" : "unset %s;\n", name);
+    int rc = dd_buf_printf(out, csh ? "setenv %s " : "export %s=", name);
+    if (rc == 0)
+        rc = csh ? dd_quote_csh(out, value) : dd_quote_sh(out, value);
+    if (rc == -EINVAL)
+        return dd_err_set(err, rc, "%s has a newline, which csh cannot read; use --format=json", name);
+    return rc < 0 ? rc : dd_buf_puts(out, ";\n");
+}
+
+static int put_json(json_t *object, const char *name, const char *value, struct dd_err *err)
+{
+    json_t *text = value == NULL ? json_null() : json_string(value);
+    if (text == NULL)
+        return dd_err_set(err, -EINVAL, "the value of %s is no text in UTF-8, and so cannot be said in JSON", name);
+    return json_object_set_new(object, name, text) < 0 ? -ENOMEM : 0;
+}
+
+static int write_entry(struct dd_buf *out, json_t *object, const char *entry, const char *format, struct dd_err *err)
+{
+    DD_AUTO(free) char *name = strndup(entry, strcspn(entry, "="));
+    const char *value = strchr(entry, '=');
+    value += value != NULL;
+    if (name == NULL)
+        return -ENOMEM;
+    if (strcmp(format, "json") == 0)
+        return put_json(object, name, value, err);
+    if (strcmp(format, "values") == 0)
+        return value == NULL ? 0 : dd_buf_printf(out, "%s\n", value);
+    return write_shell(out, name, value, strcmp(format, "csh") == 0, err);
+}
+
+static int write_entries(struct dd_buf *out, const struct dd_strv *entries, const char *format, struct dd_err *err)
+{
+    json_t *object = json_object();
+    int rc = object == NULL ? -ENOMEM : 0;
+    for (size_t i = 0; i < entries->n && rc == 0; i++)
+        rc = write_entry(out, object, entries->v[i], format, err);
+    if (rc == 0 && strcmp(format, "json") == 0) {
+        DD_AUTO(free) char *text = json_dumps(object, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENSURE_ASCII);
+        rc = text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
+    }
+    json_decref(object);
+    return rc < 0 && rc != -EINVAL ? no_memory(err) : rc;
+}
+
+/* Only what is named, in the order in which it is named. */
+static int pick(struct dd_strv *entries, char *const *names, const struct place *p, struct dd_err *err)
+{
+    struct dd_strv picked = {0};
+    int rc = 0;
+    for (; *names != NULL && rc == 0; names++) {
+        const size_t len = strlen(*names);
+        size_t i = 0;
+        while (i < entries->n && (strncmp(entries->v[i], *names, len) != 0 ||
+                                  (entries->v[i][len] != '=' && entries->v[i][len] != '\0')))
+            i++;
+        rc = i < entries->n ? dd_strv_push(&picked, entries->v[i])
+             : p->node >= 0 && p->n == 1
+                 ? dd_err_set(err, -EINVAL, "%.80s is not set for a worker; 'ddctl env' shows all that is", *names)
+                 : dd_err_set(err, -EINVAL, "%.80s is not set, or not the same for all workers %s; say --rank=R", *names,
+                              p->node >= 0 ? "of the node" : "of the job");
+    }
+    dd_strv_done(entries);
+    *entries = picked;
+    return rc == -ENOMEM ? no_memory(err) : rc;
+}
+
+static int check(const struct env_options *o, int argc, char *const *words, struct dd_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < o->env.n && rc == 0; i++)
+        rc = rule_check_env(o->env.v[i], err);
+    for (int i = 0; i < argc && rc == 0; i++)
+        if (words[i][0] == '-')
+            rc = dd_err_set(err, -EINVAL, "'%.60s' stands behind a name, where only names may stand; write options first",
+                            words[i]);
+    if (rc == 0 && o->tf_roles.n > 0 && (frameworks(o) & FRAMEWORK_TF) == 0)
+        rc = dd_err_set(err, -EINVAL, "--roles is for TensorFlow; write --tf as well");
+    return rc;
+}
+
+static int answer(struct dd_buf *out, const struct env_options *o, char *const *names, struct dd_err *err)
+{
+    DD_AUTO(alloc) struct alloc *a = NULL;
+    DD_AUTO(place) struct place p = {0};
+    DD_AUTO(strv) struct dd_strv entries = {0};
+    int rc = find_alloc(&a, o, err);
+    if (rc < 0)
+        return rc;
+    const struct place_input in = {
+        .alloc = a, .env = environ, .slots = o->nproc_per_node, .rank = o->rank, .node = o->node};
+    rc = place_find(&p, &in, err);
+    if (rc == 0)
+        rc = meet_find_addr(&p.plan.master_addr, &p, a, o->master_addr, err);
+    if (rc == 0)
+        rc = set_ports(&p, a, o, err);
+    if (rc == 0)
+        rc = find_entries(&entries, &p, o, err);
+    if (rc == 0 && *names != NULL)
+        rc = pick(&entries, names, &p, err);
+    return rc < 0 ? rc : write_entries(out, &entries, o->format, err);
+}
+
+int ddctl_env(int argc, char **argv)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(32 << 20);
+    struct env_options o = {0};
+    struct dd_err err = {0};
+    int code = cmd_options_alone(&ddctl_env_options, &o, argc, argv, &res);
+    if (code < 0) {
+        char *const *words = argv + res.script;
+        int rc = check(&o, argc - res.script, words, &err);
+        if (rc == 0)
+            rc = answer(&out, &o, words, &err);
+        code = rc < 0 ? cmd_fail(&ddctl_env_options, &err) : cmd_write(&ddctl_env_options, &out);
+    }
+    opt_values_done(&ddctl_env_options, &o);
+    return code;
+}

@@ -1,0 +1,110 @@
+#include "cmd/ddctl_meet.h"
+
+#include "net/addr.h"
+#include "net/resolve.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RESOLVE_MS = 5000 };
+
+struct best {
+    struct event_base *base;
+    struct net_addr addr; /* len 0: none */
+};
+
+static bool is_link_local(const struct net_addr *a)
+{
+    return a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr);
+}
+
+/* IPv4 before IPv6, and neither loopback nor what is good on one link alone: a node calls itself 127.0.1.1. */
+static void on_addrs(void *arg, const struct net_addr *addrs, size_t n, const char *why)
+{
+    struct best *b = arg;
+    (void)why;
+    for (size_t i = 0; i < n; i++) {
+        const bool better = b->addr.len == 0 || (b->addr.sa.sa_family == AF_INET6 && addrs[i].sa.sa_family == AF_INET);
+        if (better && !net_addr_is_loopback(&addrs[i]) && !is_link_local(&addrs[i]))
+            b->addr = addrs[i];
+    }
+    (void)event_base_loopbreak(b->base);
+}
+
+static void look_up(struct best *b, const char *name, bool slurm)
+{
+    struct net_resolve *r = NULL;
+    const struct net_resolve_cfg cfg = {.name = name,
+                                        .slurm = slurm ? NET_RESOLVE_SLURM_ELSE : NET_RESOLVE_SLURM_NEVER,
+                                        .timeout_ms = RESOLVE_MS,
+                                        .done = on_addrs,
+                                        .arg = b};
+    b->base = event_base_new();
+    if (b->base == NULL)
+        return;
+    if (net_resolve_start(&r, b->base, &cfg, NULL) == 0)
+        (void)event_base_dispatch(b->base);
+    net_resolve_free(r);
+    event_base_free(b->base);
+}
+
+/* This is the first node, and its name does not lead to it: the first address that it has. */
+static void own_addr(struct best *b)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    size_t n = 0;
+    if (net_ifaces(&ifs, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n && b->addr.len == 0; i++)
+        if (ifs[i].up && !ifs[i].loopback)
+            (void)net_iface_addr(ifs, n, ifs[i].name, &b->addr);
+}
+
+int meet_find_addr(char **ret, const struct place *p, const struct alloc *a, const char *said, struct dd_err *err)
+{
+    struct best b = {0};
+    char text[NET_ADDR_TEXT];
+    const char *name = hostlist_nth(p->nodes, 0);
+    const char *addr = said != NULL ? said : p->plan.nnodes == 1 ? "127.0.0.1" : NULL;
+    if (addr == NULL) {
+        look_up(&b, name, a->on_slurm);
+        if (b.addr.len == 0 && a->index == 0)
+            own_addr(&b);
+        addr = b.addr.len > 0 ? net_addr_host(&b.addr, text) : name;
+    }
+    *ret = strdup(addr);
+    return *ret == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+}
+
+/* The address from which this node would send to there; nothing is sent. */
+static int source_of(const struct net_addr *to, struct net_addr *ret)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    DD_AUTO(fd) int fd = socket(to->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, &to->sa, to->len) < 0 || getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
+        return -errno;
+    return net_addr_from_sockaddr(ret, (const struct sockaddr *)&sa, len);
+}
+
+void meet_find_ifaces(struct meet_ifaces *ret, const struct plan *p)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    struct net_addr to;
+    struct net_addr from;
+    char choice[16];
+    size_t n = 0;
+    memset(ret, 0, sizeof(*ret));
+    if (net_addr_parse(&to, p->master_addr, p->master_port > 0 ? p->master_port : 1) < 0)
+        return;
+    if (net_addr_is_loopback(&to))
+        memcpy(ret->used, "lo", 3);
+    else if (net_iface_of(&to, ret->used) < 0 && (source_of(&to, &from) < 0 || net_iface_of(&from, ret->used) < 0))
+        ret->used[0] = '\0';
+    if (ret->used[0] != '\0' && p->nnodes > 1 && net_ifaces(&ifs, &n, NULL) == 0 &&
+        net_iface_nccl_choice(ifs, n, choice) == 0 && strcmp(choice, ret->used) != 0)
+        memcpy(ret->nccl, ret->used, sizeof(ret->nccl));
+}

@@ -1,0 +1,22 @@
+/* oneCCL, for which every process is one of an MPI unless it is told otherwise: rank and size on the node
+ * are PyTorch's. Src: facts on frameworks, section 6. */
+#include "framework/rows.h"
+
+static int oneccl_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+{
+    (void)err;
+    if (dd_env_get(env->v, "CCL_PROCESS_LAUNCHER") != NULL)
+        return 0;
+    if (!in->virtual_local_rank)
+        return dd_env_set(env, "CCL_PROCESS_LAUNCHER", "torchrun");
+    int rc = dd_env_set(env, "CCL_PROCESS_LAUNCHER", "none"); /* LOCAL_RANK is 0 for all */
+    if (rc == 0)
+        rc = dd_env_setf(env, "CCL_LOCAL_RANK", "%d", in->local_rank);
+    return rc < 0 ? rc : dd_env_setf(env, "CCL_LOCAL_SIZE", "%d", in->plan->local_size);
+}
+
+const struct framework_ops framework_oneccl = {
+    .name = "oneccl",
+    .doc = "oneCCL: CCL_PROCESS_LAUNCHER",
+    .env = oneccl_env,
+};
