@@ -156,6 +156,14 @@ def test_a_step_trains_on_all_nodes(slurm):
     trained(slurm, slurm.run("--nproc-per-node=2", DDP))
 
 
+def test_c_programs_meet_through_libddrun(slurm):
+    done = slurm.run("--nproc-per-node=2", os.path.join(os.path.dirname(DDRUN), "examples", "hello_ddrun"))
+    assert done.rc == 0 and ours(done.err) == [], done.err
+    assert [line.rpartition(",")[0] for line in done.out.splitlines()] == [
+        f"rank {2 * node + local} of 8: local rank {local} of 2 on node {node} of 4, {name}"
+        for node, name in enumerate(slurm.cluster.names) for local in range(2)]
+
+
 def test_a_batch_script_trains_on_all_nodes(slurm):
     slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=2 {DDP}\n")
     with slurm.popen(["sbatch", "--wait", "-N4", "--output=out", "--error=err", "batch"]) as job:

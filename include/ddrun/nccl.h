@@ -1,0 +1,336 @@
+/* NCCL communicators for the workers of a ddrun job, and RCCL's, which has the same names.
+ *
+ * Header only, on top of libddrun. NCCL is not linked: it is the copy that the process has loaded
+ * already, else the one that DDRUN_NCCL_LIBRARY names, else libnccl.so.2, else librccl.so.1. <nccl.h>
+ * may be included before or after, or not at all: of its binary interface only what has never changed is
+ * written down here, under names of our own. Programs need -ldl where libc has no dlopen of its own.
+ *
+ *     struct ddrun_nccl nccl;
+ *     ncclComm_t comm;
+ *     if (ddrun_nccl_load(&nccl) < 0 || ddrun_nccl_comm(d, NULL, &nccl, NULL, &comm, 60000) < 0)
+ *         errx(1, "%s", nccl.error);
+ *
+ * Functions return 0 or a negative errno; nccl.error has the sentence to it.
+ */
+#ifndef DDRUN_NCCL_H
+#define DDRUN_NCCL_H
+
+#include <ddrun/ddrun.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ncclUniqueId: 128 bytes, passed by value. */
+struct ddrun_nccl_id {
+    char internal[128];
+};
+
+/* The functions of one NCCL; those that an older one has not are NULL. An ncclResult_t is an int, an
+ * ncclComm_t a pointer, an ncclConfig_t anything that a pointer leads to. */
+struct ddrun_nccl {
+    int (*get_version)(int *version);
+    int (*get_unique_id)(struct ddrun_nccl_id *id);
+    int (*comm_init_rank)(void **comm, int n, struct ddrun_nccl_id id, int rank);
+    int (*comm_init_rank_config)(void **comm, int n, struct ddrun_nccl_id id, int rank, void *config);
+    int (*comm_init_rank_scalable)(void **comm, int n, int rank, int nids, struct ddrun_nccl_id *ids, void *config);
+    int (*comm_get_async_error)(void *comm, int *result);
+    int (*comm_abort)(void *comm);
+    const char *(*get_error_string)(int result);
+    int version; /* as NCCL says it, 22602 is 2.26.2; 0: not known */
+    char error[300];
+};
+
+/* How; all zero is right for most. */
+struct ddrun_nccl_opts {
+    void *config;      /* an ncclConfig_t, the same on all ranks; NULL: NCCL's defaults */
+    int nonblocking;   /* without a config: as if it had said blocking = 0 */
+    int ranks_per_id;  /* 0: 128; so many share a root of the bootstrap */
+    int tries;         /* 0: 1; with fresh ids each time, after a failure on any rank */
+};
+
+enum {
+    DDRUN_NCCL_SUCCESS = 0,
+    DDRUN_NCCL_IN_PROGRESS = 7,
+    DDRUN_NCCL_RANKS_PER_ID = 128,
+};
+
+/* ---- the library ------------------------------------------------------------------------------- */
+
+static inline int ddrun_nccl_fail_(struct ddrun_nccl *nccl, int rc, const char *what, const char *why)
+{
+    (void)snprintf(nccl->error, sizeof(nccl->error), "%s: %s", what, why != NULL ? why : "?");
+    return rc;
+}
+
+static inline int ddrun_nccl_symbol_(void *lib, const char *name, void *function)
+{
+    void *found = dlsym(lib, name);
+    memcpy(function, &found, sizeof(found));
+    return found != NULL;
+}
+
+/* Loaded already: in the process's own scope, or by a module that kept it for itself. */
+static inline void *ddrun_nccl_find_(void)
+{
+    static const char *const names[] = {"libnccl.so.2", "librccl.so.1", "libnccl.so", "librccl.so"};
+    const char *named = getenv("DDRUN_NCCL_LIBRARY");
+    void *lib = dlopen(NULL, RTLD_NOW);
+    size_t i;
+    if (lib != NULL && dlsym(lib, "ncclGetUniqueId") != NULL)
+        return lib;
+    lib = NULL;
+    for (i = 0; i < sizeof(names) / sizeof(names[0]) && lib == NULL; i++)
+        lib = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+    if (lib == NULL && named != NULL && named[0] != '\0')
+        return dlopen(named, RTLD_NOW);
+    for (i = 0; i < sizeof(names) / sizeof(names[0]) && lib == NULL; i++)
+        lib = dlopen(names[i], RTLD_NOW);
+    return lib;
+}
+
+/* Fills in *nccl. -ENOENT: there is no NCCL, -EINVAL: it is none; nccl->error says which. */
+static inline int ddrun_nccl_load(struct ddrun_nccl *nccl)
+{
+    void *lib;
+    int all;
+    memset(nccl, 0, sizeof(*nccl));
+    lib = ddrun_nccl_find_();
+    if (lib == NULL)
+        return ddrun_nccl_fail_(nccl, -ENOENT, "there is no NCCL", dlerror());
+    all = ddrun_nccl_symbol_(lib, "ncclGetUniqueId", &nccl->get_unique_id);
+    all &= ddrun_nccl_symbol_(lib, "ncclCommInitRank", &nccl->comm_init_rank);
+    all &= ddrun_nccl_symbol_(lib, "ncclCommAbort", &nccl->comm_abort);
+    if (!all)
+        return ddrun_nccl_fail_(nccl, -EINVAL, "what is named NCCL is none", dlerror());
+    (void)ddrun_nccl_symbol_(lib, "ncclGetVersion", &nccl->get_version);
+    (void)ddrun_nccl_symbol_(lib, "ncclCommInitRankConfig", &nccl->comm_init_rank_config);
+    (void)ddrun_nccl_symbol_(lib, "ncclCommInitRankScalable", &nccl->comm_init_rank_scalable);
+    (void)ddrun_nccl_symbol_(lib, "ncclCommGetAsyncError", &nccl->comm_get_async_error);
+    (void)ddrun_nccl_symbol_(lib, "ncclGetErrorString", &nccl->get_error_string);
+    if (nccl->get_version == NULL || nccl->get_version(&nccl->version) != DDRUN_NCCL_SUCCESS)
+        nccl->version = 0;
+    return 0;
+}
+
+/* ---- who makes which id ------------------------------------------------------------------------ */
+
+/* NCCL gives the roots blocks of ranks in a row, the first ones one more; the first rank of a block is
+ * to make its id, so that most of its traffic stays near. */
+static inline int ddrun_nccl_ids_for(int n, int ranks_per_id)
+{
+    int per = ranks_per_id > 0 ? ranks_per_id : DDRUN_NCCL_RANKS_PER_ID;
+    return n / per + (n % per != 0);
+}
+
+/* Which id this rank makes, or -1. */
+static inline int ddrun_nccl_id_of(int rank, int n, int nids)
+{
+    int few = n / nids, larger = n % nids;
+    if (rank < larger * (few + 1))
+        return rank % (few + 1) == 0 ? rank / (few + 1) : -1;
+    rank -= larger * (few + 1);
+    return rank % few == 0 ? larger + rank / few : -1;
+}
+
+struct ddrun_nccl_ids_ {
+    struct ddrun_nccl_id *v; /* free() */
+    int n;
+    int can_scale; /* every rank's NCCL takes several */
+};
+
+/* What one rank tells the others: whether its NCCL takes several ids, whether all went well, and the id
+ * that it has made, if it is to make one. */
+struct ddrun_nccl_note_ {
+    char can_scale, failed;
+    struct ddrun_nccl_id id;
+};
+
+static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct ddrun_piece *v, int n,
+                                         struct ddrun_nccl_ids_ *ret)
+{
+    int rank, k;
+    for (rank = 0; rank < n; rank++) {
+        const char *note = (const char *)v[rank].data;
+        k = ddrun_nccl_id_of(rank, n, ret->n);
+        if (v[rank].len != (k < 0 ? 2 : sizeof(struct ddrun_nccl_note_)))
+            return ddrun_nccl_fail_(nccl, -EPROTO, "NCCL ids", "the ranks do not agree about who makes them");
+        ret->can_scale &= note[0] != 0;
+        if (note[1] != 0)
+            return ddrun_nccl_fail_(nccl, -EIO, "NCCL ids", "a rank could not make one");
+        if (k >= 0)
+            memcpy(&ret->v[k], note + 2, sizeof(ret->v[k]));
+    }
+    return 0;
+}
+
+/* The ids of a new communicator of the group, for who wants to make it without ddrun_nccl_comm(): *ret
+ * has *ret_n of them, one per ranks_per_id ranks, the same on all; free(*ret). An id is good once. */
+static inline int ddrun_nccl_ids(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl, int ranks_per_id,
+                                 struct ddrun_nccl_id **ret, int *ret_n, int timeout_ms)
+{
+    struct ddrun_nccl_note_ mine;
+    struct ddrun_nccl_ids_ ids;
+    struct ddrun_piece *v = NULL;
+    int rank = ddrun_group_rank(d, g), n = ddrun_group_size(d, g), rc, k;
+    ids.can_scale = 1;
+    ids.n = ddrun_nccl_ids_for(n, ranks_per_id);
+    ids.v = (struct ddrun_nccl_id *)calloc((size_t)ids.n, sizeof(*ids.v));
+    memset(&mine, 0, sizeof(mine));
+    mine.can_scale = nccl->comm_init_rank_scalable != NULL;
+    k = ddrun_nccl_id_of(rank, n, ids.n);
+    if (ids.v == NULL || (k >= 0 && nccl->get_unique_id(&mine.id) != DDRUN_NCCL_SUCCESS))
+        mine.failed = 1;
+    rc = ddrun_allgatherv(d, g, &mine, k >= 0 ? sizeof(mine) : 2, &v, timeout_ms);
+    if (rc < 0)
+        (void)ddrun_nccl_fail_(nccl, rc, "NCCL ids", ddrun_error());
+    else if (ids.v == NULL)
+        rc = ddrun_nccl_fail_(nccl, -ENOMEM, "NCCL ids", "out of memory");
+    else
+        rc = ddrun_nccl_read_notes_(nccl, v, n, &ids);
+    free(v);
+    if (rc < 0) {
+        free(ids.v);
+        return rc;
+    }
+    *ret = ids.v;
+    *ret_n = ids.can_scale ? ids.n : 1;
+    return 0;
+}
+
+/* ---- communicators ----------------------------------------------------------------------------- */
+
+/* What an ncclConfig_t was in NCCL 2.14, when there first was one; later ones take it as it is. */
+struct ddrun_nccl_config_ {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+};
+
+static inline long ddrun_nccl_now_ms_(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (long)(t.tv_sec * 1000 + t.tv_nsec / 1000000);
+}
+
+static inline int ddrun_nccl_left_ms_(long end)
+{
+    long left = end - ddrun_nccl_now_ms_();
+    return end < 0 ? DDRUN_FOREVER : left > 0 ? (int)left : 0;
+}
+
+/* An NCCL that does not block is ready later. */
+static inline int ddrun_nccl_await_(struct ddrun_nccl *nccl, void *comm, int result, long end)
+{
+    const struct timespec nap = {0, 1000000};
+    while (result == DDRUN_NCCL_IN_PROGRESS && comm != NULL && nccl->comm_get_async_error != NULL) {
+        if (end >= 0 && ddrun_nccl_now_ms_() >= end)
+            return -1;
+        (void)nanosleep(&nap, NULL);
+        if (nccl->comm_get_async_error(comm, &result) != DDRUN_NCCL_SUCCESS)
+            return -1;
+    }
+    return result;
+}
+
+static inline int ddrun_nccl_start_(struct ddrun_nccl *nccl, const struct ddrun_nccl_opts *opts, int n, int rank,
+                                    struct ddrun_nccl_ids_ *ids, void **comm)
+{
+    struct ddrun_nccl_config_ plain;
+    void *config = opts->config;
+    memset(&plain, 0, sizeof(plain));
+    plain.size = sizeof(plain);
+    plain.magic = 0xcafebeef;
+    plain.version = 21400;
+    if (config == NULL && opts->nonblocking)
+        config = &plain;
+    if (ids->n > 1)
+        return nccl->comm_init_rank_scalable(comm, n, rank, ids->n, ids->v, config);
+    if (config != NULL && nccl->comm_init_rank_config != NULL)
+        return nccl->comm_init_rank_config(comm, n, ids->v[0], rank, config);
+    return nccl->comm_init_rank(comm, n, ids->v[0], rank);
+}
+
+/* Whether all have succeeded: a communicator is good for all or for none. */
+static inline int ddrun_nccl_agree_(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl, int result,
+                                    int timeout_ms)
+{
+    struct ddrun_piece *v = NULL;
+    int rank, n = ddrun_group_size(d, g), bad = -1, rc;
+    char why[200];
+    rc = ddrun_allgatherv(d, g, &result, sizeof(result), &v, timeout_ms);
+    if (rc < 0)
+        return ddrun_nccl_fail_(nccl, rc, "NCCL communicator", ddrun_error());
+    for (rank = 0; rank < n && bad < 0; rank++) {
+        if (v[rank].len == sizeof(result))
+            memcpy(&result, v[rank].data, sizeof(result));
+        if (v[rank].len != sizeof(result) || result != DDRUN_NCCL_SUCCESS)
+            bad = rank;
+    }
+    free(v);
+    if (bad < 0)
+        return 0;
+    (void)snprintf(why, sizeof(why), "member %d: %s", bad,
+                   result < 0                         ? "not ready in time"
+                   : nccl->get_error_string != NULL ? nccl->get_error_string(result)
+                                                     : "error");
+    return ddrun_nccl_fail_(nccl, -EIO, "NCCL communicator", why);
+}
+
+static inline int ddrun_nccl_try_(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
+                                  const struct ddrun_nccl_opts *opts, void **comm, int timeout_ms)
+{
+    struct ddrun_nccl_ids_ ids;
+    long end = timeout_ms < 0 ? -1 : ddrun_nccl_now_ms_() + timeout_ms;
+    int n = ddrun_group_size(d, g), rank = ddrun_group_rank(d, g), rc, result;
+    memset(&ids, 0, sizeof(ids));
+    *comm = NULL;
+    rc = ddrun_nccl_ids(d, g, nccl, opts->ranks_per_id, &ids.v, &ids.n, timeout_ms);
+    if (rc < 0)
+        return rc;
+    result = ddrun_nccl_start_(nccl, opts, n, rank, &ids, comm);
+    result = ddrun_nccl_await_(nccl, *comm, result, end);
+    free(ids.v);
+    /* who is through first waits here for the others, who have their own time-outs */
+    rc = ddrun_nccl_agree_(d, g, nccl, result, timeout_ms < 0 ? timeout_ms : ddrun_nccl_left_ms_(end) + 5000);
+    if (rc < 0 && *comm != NULL)
+        (void)nccl->comm_abort(*comm);
+    if (rc < 0)
+        *comm = NULL;
+    return rc;
+}
+
+/* A communicator of all members of the group, in its order; NULL: of the world. All members call it.
+ * opts may be NULL. comm leads to an ncclComm_t. The time-out is for the exchange of ids, and where NCCL
+ * does not block for its work too. -EIO: NCCL has failed on some member; then all have nothing. */
+static inline int ddrun_nccl_comm(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
+                                  const struct ddrun_nccl_opts *opts, void *comm, int timeout_ms)
+{
+    struct ddrun_nccl_opts usual;
+    void *made = NULL;
+    int rc, i;
+    memset(&usual, 0, sizeof(usual));
+    if (opts == NULL)
+        opts = &usual;
+    i = 0;
+    do
+        rc = ddrun_nccl_try_(d, g, nccl, opts, &made, timeout_ms);
+    while (rc == -EIO && ++i < opts->tries);
+    if (rc == 0)
+        memcpy(comm, &made, sizeof(made));
+    return rc;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
