@@ -6,6 +6,7 @@
 #include "daemon/config.h"
 #include "net/listen.h"
 #include "rdzv/elect.h"
+#include "rdzv/successor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,11 +67,9 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
     struct rdzv_cfg rdzv = a->cfg->rdzv;
-    rdzv.epoch = a->epoch;
-    if (a->epoch > 0) /* the other nodes' workers may need their time to end */
-        rdzv.rejoin_ns += a->cfg->grace_ms * DD_NS_PER_MS;
-    rdzv.tie = a->epoch > 0 ? a->index : 0;
     rdzv.looks_first = search_possible(a);
+    if (a->epoch > 0)
+        successor_cfg(&rdzv, a->epoch, a->index, a->cfg->grace_ms * DD_NS_PER_MS);
     const struct daemon_config c = {
         .job_id = a->cfg->alloc->job_id,
         .nodes = (char *)nodes.data,

@@ -9,15 +9,12 @@
 
 #include "base/io.h"
 #include "net/addr.h"
+#include "rdzv/successor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    FIRST_MS = 1000, /* nodes that come at once have come by then */
-    FIRST_GUEST_MS = 3000,
-    LAST_MS = 30000,
-    REFUSED_MS = 1000,
     ATTEMPT_MS = 1000,
     ANSWER_MS = 3000, /* to JOIN */
     GUEST_NODES = 16, /* that a guest asks at once: there may be thousands of guests */
@@ -94,8 +91,7 @@ static void check_over(struct search *s)
     if (!s->refused && s->wanted)
         agent_send(a, &(struct msg){.type = MSG_LOOKED});
     s->wanted = s->wanted && s->refused;
-    look_later(s, s->refused ? REFUSED_MS : s->wait_ms);
-    s->wait_ms = 2 * s->wait_ms < LAST_MS ? 2 * s->wait_ms : LAST_MS;
+    look_later(s, s->refused ? search_refused_ms() : search_wait_ms(&s->wait_ms, is_host(a)));
 }
 
 static struct link *forget(struct search *s, struct link *l)
@@ -254,14 +250,13 @@ void search_start(struct agent *a)
     if (s == NULL)
         return;
     s->agent = a;
-    s->wait_ms = is_host(a) ? FIRST_MS : FIRST_GUEST_MS;
     s->since_ns = dd_now_ns();
     s->again = evtimer_new(a->base, on_again, s);
     a->search = s;
     if (s->again == NULL)
         search_end(a);
     else
-        look_later(s, s->wait_ms);
+        look_later(s, search_wait_ms(&s->wait_ms, is_host(a)));
 }
 
 void search_wanted(struct agent *a)

@@ -5,15 +5,10 @@
 
 #include "base/io.h"
 #include "net/addr.h"
+#include "rdzv/successor.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    FIRST_MS = 1000, /* the lost daemon's own node may start another one, or the network come back */
-    STEP_MS = 3000,  /* for each node before this one */
-    AGAIN_MS = 300, AGAIN_MAX_MS = 5000, /* after a refusal */
-};
 
 struct look {
     struct agent *agent;
@@ -55,23 +50,7 @@ void succession_end(struct agent *a)
 
 bool succession_possible(const struct agent *a)
 {
-    const struct rdzv_cfg *c = &a->cfg->rdzv;
-    bool next_round = rdzv_is_elastic(c) || c->max_restarts > 0;
-    return next_round && a->last.n > 1 && a->last_signal == 0;
-}
-
-/* The lost daemon's node comes first, then the others in node rank order; -1: too far behind. */
-static int my_place(const struct agent *a)
-{
-    int place = 1;
-    if (a->last.tie == a->index)
-        return 0;
-    for (int k = 0; k < a->last.n && k <= RDZV_SUCCESSORS; k++) {
-        if (a->last.index[k] == a->index)
-            return place;
-        place += a->last.index[k] != a->last.tie;
-    }
-    return -1;
+    return successor_possible(&a->cfg->rdzv, &a->last) && a->last_signal == 0;
 }
 
 /* ---- another daemon ----------------------------------------------------------------------------- */
@@ -81,9 +60,7 @@ static void look(struct agent *a);
 static void look_again(struct agent *a)
 {
     struct succession *s = a->succession;
-    const unsigned ms = s->again_ms > 0 ? s->again_ms : AGAIN_MS;
-    const struct timeval t = dd_timeval(ms * DD_NS_PER_MS);
-    s->again_ms = 2 * ms < AGAIN_MAX_MS ? 2 * ms : AGAIN_MAX_MS;
+    const struct timeval t = dd_timeval(successor_again_ms(&s->again_ms) * DD_NS_PER_MS);
     evtimer_add(s->again, &t);
 }
 
@@ -209,9 +186,8 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 static int make_timers(struct agent *a, struct succession *s)
 {
     const uint64_t now = dd_now_ns();
-    const uint64_t turns = (uint64_t)(a->last.n < RDZV_SUCCESSORS ? a->last.n : RDZV_SUCCESSORS);
-    const uint64_t end = a->orphan_ns + a->cfg->rdzv.rejoin_ns +
-                         (a->cfg->grace_ms + FIRST_MS + STEP_MS * turns) * DD_NS_PER_MS;
+    const uint64_t rejoin_ms = a->cfg->rdzv.rejoin_ns / DD_NS_PER_MS;
+    const uint64_t end = a->orphan_ns + successor_limit_ms(&a->last, rejoin_ms, a->cfg->grace_ms) * DD_NS_PER_MS;
     const struct timeval limit = dd_timeval(end > now ? end - now : 0);
     s->turn = evtimer_new(a->base, on_turn, a);
     s->again = evtimer_new(a->base, on_again, a);
@@ -224,10 +200,9 @@ static int make_timers(struct agent *a, struct succession *s)
 /* The workers of this node are gone. */
 void succession_begin(struct agent *a, bool lost)
 {
-    int place = my_place(a);
+    int place = successor_place(&a->last, a->index);
     bool again = a->orphan_ns != 0; /* that other daemon was lost, too: give everybody time */
-    unsigned ms = place == 0 && !again ? 0 : FIRST_MS + (unsigned)(place > 0 ? place - 1 : 0) * STEP_MS;
-    struct timeval turn = dd_timeval(ms * DD_NS_PER_MS);
+    struct timeval turn = dd_timeval(successor_turn_ms(place, again) * DD_NS_PER_MS);
     succession_end(a);
     if (lost && !again)
         a->orphan_ns = dd_now_ns();

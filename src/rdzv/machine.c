@@ -423,7 +423,7 @@ static int round_over(struct rdzv *m, uint64_t now)
     int rc = tell_restart(m);
     if (rc < 0 || act(m, RDZV_DROP_STORE, -1) == NULL)
         return -ENOMEM;
-    m->round++;
+    m->round = (m->round > m->beyond ? m->round : m->beyond) + 1;
     m->state = RDZV_GATHERING;
     m->deadline = now + m->cfg.rejoin_ns;
     m->last_call = RDZV_NEVER;
@@ -530,6 +530,8 @@ static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
     if (rc < 0 || !*ret_in)
         return rc;
     rc = add_member(m, e);
+    if (rc == 0 && e->planned != NULL && e->planned->epoch == m->cfg.epoch && e->planned->round > m->beyond)
+        m->beyond = e->planned->round; /* of a daemon before this one that the first node had */
     bool remembers = e->planned != NULL && e->planned->epoch >= 0;
     if (rc == 0 && remembers) {
         m->members[e->id].ended_well = e->ended_well;

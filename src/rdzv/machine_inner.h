@@ -25,6 +25,7 @@ struct rdzv {
     struct rdzv_cfg cfg;
     enum rdzv_state state;
     int round;
+    int beyond;         /* the last round of this epoch that anybody who came knows of */
     int restarts;       /* used up */
     uint64_t *spent;    /* [max_restarts] times of the last ones, when they count within a time */
     int here;           /* members with .here */

@@ -209,6 +209,25 @@ static void machine_looks_again_when_nodes_went_while_it_looked(void **state)
     bed_free(&b);
 }
 
+/* The first node's daemon was lost with it, and its next one has begun anew: both had the epoch 0. */
+static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
+{
+    (void)state;
+    struct bed b;
+    int index[] = {0, 1, 2};
+    const struct rdzv_members planned = {.epoch = 0, .round = 5, .n = 3, .index = index};
+    make_that_looks_first(&b);
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 2, .index = 2, .nnodes = 3, .slots = 1, .name = "node3",
+                                                         .addr = "10.0.0.1", .planned = &planned}, b.now), 0);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(rdzv_round(b.m), 6);
+    bed_free(&b);
+}
+
 static void machine_welcomes_the_node_of_another_daemon(void **state)
 {
     (void)state;
@@ -835,6 +854,7 @@ int main(void)
         cmocka_unit_test(machine_begins_with_fewer_nodes_only_after_a_look_at_the_others),
         cmocka_unit_test(machine_with_all_nodes_waits_for_no_look),
         cmocka_unit_test(machine_looks_again_when_nodes_went_while_it_looked),
+        cmocka_unit_test(machine_passes_over_rounds_of_a_daemon_before_it),
         cmocka_unit_test(machine_welcomes_the_node_of_another_daemon),
         cmocka_unit_test(machine_plans_blocks_in_host_list_order_whatever_the_order_of_arrival),
         cmocka_unit_test(machine_places_nodes_without_a_rank_by_name),
