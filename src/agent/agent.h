@@ -8,6 +8,7 @@
 #include "framework/framework.h"
 #include "net/key.h"
 #include "node/numa.h"
+#include "pmi/place.h"
 #include "rdzv/machine.h"
 #include "worker/output.h"
 #include "worker/terminal.h"
@@ -25,7 +26,7 @@ struct agent_health_cfg {
 };
 
 enum { STDIN_NONE = -1, STDIN_ALL = -2 };
-enum { AGENT_MPI_PMI1 = 1, AGENT_MPI_PMIX = 2, AGENT_MPI_AUTO = 4 }; /* auto: PMIx only where it is there */
+enum { AGENT_MPI_PMI1 = 1, AGENT_MPI_PMIX = 2 };
 enum { HANG_SIGN_OUTPUT = 1, HANG_SIGN_FILE = 2 };
 
 /* All borrowed for the agent's life. */
@@ -66,6 +67,8 @@ struct agent_cfg {
     int frameworks;    /* bits of FRAMEWORK_*; for some a port is held for each worker */
     const struct tf_roles *tf_roles; /* NULL: all are workers */
     int mpi;           /* bits of AGENT_MPI_* */
+    const char *pmix_helper;           /* with AGENT_MPI_PMIX: path of ddrun-pmix */
+    const struct pmi_place *mpi_place; /* and where it may put files */
     bool bind_cpus;
     enum node_numa_mode numa; /* goes before bind_cpus */
     const char *listen_addr; /* the host listens here only; NULL: everywhere (one node: loopback) */

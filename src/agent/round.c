@@ -24,11 +24,12 @@ static int plan_of_msg(struct plan *ret, const struct msg *m, bool workers, stru
                                    .max_restarts = (int)m->max_restarts,
                                    .master_port = (uint16_t)m->master_port,
                                    .master_addr = strdup(m->addr),
+                                   .token = strdup(m->token),
                                    .nodes = strdup(m->nodes)};
     int rc = plan_sizes_parse(&p.sizes, &p.nnodes, m->sizes, err);
     if (rc < 0)
         return rc;
-    if (p.master_addr == NULL || p.nodes == NULL)
+    if (p.master_addr == NULL || p.nodes == NULL || p.token == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (p.node_rank >= p.nnodes)
         return dd_err_set(err, -EPROTO, "node rank %d of %d nodes", p.node_rank, p.nnodes);

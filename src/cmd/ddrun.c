@@ -40,7 +40,8 @@ struct run {
     struct dd_strv env, local_addrs, program;
     struct alloc *alloc;
     int slots, gpus;
-    char ddrund[PATH_MAX];
+    char ddrund[PATH_MAX], pmix_helper[PATH_MAX]; /* of the latter "": not there, or not asked for */
+    struct pmi_place mpi_place;
     struct agent_cfg agent;
     char *error_prefix; /* of the error files of this node's workers; NULL: they have others, or none */
     struct terminal terminal; /* on stdin, as we have found it */
@@ -53,6 +54,7 @@ static void run_done(struct run *r)
     dd_strv_done(&r->program);
     free(r->error_prefix);
     r->error_prefix = NULL;
+    pmi_place_done(&r->mpi_place);
     alloc_free(r->alloc);
     r->alloc = NULL;
 }
@@ -238,21 +240,44 @@ static int find_program(struct run *r, struct dd_err *err)
     return program_resolve(&r->program, &spec, err);
 }
 
-/* ddrund lies beside ddrun, in the build directory as in the installed tree. */
+/* Our other programs lie beside ddrun in the build directory. *ret is where it was looked for last. */
+static bool find_ours(char ret[PATH_MAX], const char *name, const char *installed)
+{
+    ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - strlen(name) - 1);
+    char *slash = NULL;
+    if (n > 0) {
+        ret[n] = '\0';
+        slash = strrchr(ret, '/');
+    }
+    if (slash != NULL) {
+        memcpy(slash + 1, name, strlen(name) + 1);
+        if (access(ret, X_OK) == 0)
+            return true;
+    }
+    (void)snprintf(ret, PATH_MAX, "%s/%s", installed, name);
+    return access(ret, X_OK) == 0;
+}
+
 static int find_ddrund(struct run *r, struct dd_err *err)
 {
-    ssize_t n = readlink("/proc/self/exe", r->ddrund, sizeof(r->ddrund) - sizeof("ddrund"));
-    if (n > 0) {
-        r->ddrund[n] = '\0';
-        char *slash = strrchr(r->ddrund, '/');
-        (void)snprintf(slash + 1, sizeof("ddrund"), "ddrund");
-        if (access(r->ddrund, X_OK) == 0)
-            return 0;
-    }
-    (void)snprintf(r->ddrund, sizeof(r->ddrund), "%s/ddrund", BINDIR);
-    if (access(r->ddrund, X_OK) == 0)
+    return find_ours(r->ddrund, "ddrund", BINDIR)
+               ? 0
+               : dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s", r->ddrund);
+}
+
+/* With --mpi=auto it need not be there. */
+static int find_pmix(struct run *r, struct dd_err *err)
+{
+    bool wanted = strcmp(r->o->mpi, "pmix") == 0;
+    if (!wanted && strcmp(r->o->mpi, "auto") != 0)
         return 0;
-    return dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s", r->ddrund);
+    if (find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
+        return r->mpi_place.tmp != NULL ? 0 : pmi_place_new(&r->mpi_place, dd_env_get_nonempty(r->env.v, "TMPDIR"), err);
+    if (wanted)
+        return dd_err_set(err, -ENOENT, "--mpi=pmix needs ddrun-pmix, which is neither beside ddrun nor %s: was ddrun built with libpmix?",
+                          r->pmix_helper);
+    r->pmix_helper[0] = '\0';
+    return 0;
 }
 
 static int hang_signs(const char *name)
@@ -311,12 +336,13 @@ static const char *only_here(const char *local_addr)
     return local_addr != NULL && net_addr_parse(&addr, local_addr, 0) == 0 ? local_addr : NULL;
 }
 
-static int mpi_of(const char *name)
+static int mpi_of(const struct run *r)
 {
-    return strcmp(name, "pmi1") == 0   ? AGENT_MPI_PMI1
-           : strcmp(name, "pmix") == 0 ? AGENT_MPI_PMIX
-           : strcmp(name, "auto") == 0 ? AGENT_MPI_AUTO
-                                       : 0;
+    const char *how = r->o->mpi;
+    return strcmp(how, "pmi1") == 0   ? AGENT_MPI_PMI1
+           : strcmp(how, "pmix") == 0 ? AGENT_MPI_PMIX
+           : strcmp(how, "auto") == 0 ? AGENT_MPI_PMI1 | (r->pmix_helper[0] != '\0' ? AGENT_MPI_PMIX : 0)
+                                      : 0;
 }
 
 static bool is_tf(const struct ddrun_options *o)
@@ -370,7 +396,9 @@ static void fill_agent(struct run *r)
         .preload_rules = o->preload.v,
         .frameworks = o->frameworks | (o->tf ? FRAMEWORK_TF : 0),
         .tf_roles = o->tf_roles.n > 0 ? &o->tf_roles : NULL,
-        .mpi = mpi_of(o->mpi),
+        .mpi = mpi_of(r),
+        .pmix_helper = r->pmix_helper,
+        .mpi_place = &r->mpi_place,
         .bind_cpus = strcmp(o->bind, "auto") == 0,
         .numa = node_numa_mode(o->numa_binding),
         .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
@@ -404,6 +432,8 @@ static int prepare(struct run *r, int index, struct dd_err *err)
         rc = cmd_local_addrs(&r->local_addrs, err);
     if (rc == 0)
         rc = find_ddrund(r, err);
+    if (rc == 0)
+        rc = find_pmix(r, err);
     if (rc == 0)
         rc = find_alloc(r, index, err);
     for (size_t i = 0; rc == 0 && i < r->alloc->warnings.n; i++)
@@ -483,6 +513,7 @@ static int run_node(void *arg, int index)
         r->agent.error_prefix = r->error_prefix = error_files_prefix(dd_env_get_nonempty(r->env.v, "TMPDIR"));
     int code = guardian_run(run_agent, r, &guardian);
     error_files_remove(r->error_prefix, r->slots);
+    (void)pmi_place_remove(&r->mpi_place);
     run_done(r);
     return torchrun_exit_code(r->o, code);
 }

@@ -4,8 +4,10 @@
 #include "daemon/inner.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 enum {
     LATECOMER_S = 3, /* after an end before the start: nodes that are about to come are told */
@@ -147,6 +149,10 @@ static int start_job(struct daemon *d, struct dd_err *err)
         return -ENOMEM;
     for (int id = d->capacity - 1; id >= 0; id--)
         d->free_ids[d->nfree++] = id;
+    uint64_t random[2];
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
+        return dd_err_set(err, -EIO, "no random numbers");
+    (void)snprintf(d->token, sizeof(d->token), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
     struct timeval first = {.tv_sec = 5};
     d->timer = evtimer_new(d->base, on_time, d);
     d->progress = evtimer_new(d->base, on_progress, d);

@@ -112,7 +112,8 @@ static void send_plan(struct guest *g)
                       .sizes = d->sizes_text,
                       .nodes = p.nodes,
                       .members = d->members_text,
-                      .ports = d->ports_text};
+                      .ports = d->ports_text,
+                      .token = d->token};
     add_addrs(d, &out.addrs);
     guest_send(g, &out);
     dd_strv_done(&out.addrs);

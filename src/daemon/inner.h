@@ -59,6 +59,7 @@ struct daemon {
     struct exchange *exchange; /* NULL: none yet in this round */
     int exchange_round;
     struct told told;
+    char token[33]; /* random, for PLAN */
     int texts_round; /* the round that these two are of, the same for all nodes; -1: none */
     char *sizes_text, *members_text, *ports_text;
     struct event *progress, *timer, *stop, *end;

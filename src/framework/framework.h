@@ -56,6 +56,9 @@ struct framework_ops {
 
 extern const struct framework_ops *const framework_table[]; /* NULL-ended */
 
+/* Takes away what an outer launcher of MPI programs says of the one process that it has started. 0 or -ENOMEM. */
+int framework_strip_launcher(struct dd_strv *env);
+
 /* Appends the whole environment of one worker to the empty *out: agent_env (borrowed) and what every
  * contract of the table adds or removes. -ENOTSUP: what the user wants cannot be, however often it is tried. */
 int framework_env(struct dd_strv *out, char *const *agent_env, const struct framework_input *in,

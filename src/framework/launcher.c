@@ -41,7 +41,7 @@ static const char *const outer_launcher[] = {
 
 static const char *const for_libraries[] = {"PMIX_MCA_", "PMIX_DEBUG"};
 
-static int remove_outer(struct dd_strv *env)
+int framework_strip_launcher(struct dd_strv *env)
 {
     DD_AUTO(strv) struct dd_strv kept = {0};
     int rc = 0;
@@ -60,7 +60,7 @@ static int launcher_env(struct dd_strv *env, const struct framework_input *in, s
     if (in->by_hand)
         return 0;
     dd_env_unset(env, "DDRUN_KEY");
-    int rc = remove_outer(env);
+    int rc = framework_strip_launcher(env);
     if (rc == 0)
         rc = dd_env_setf(env, "DDRUN_ROUND", "%d", in->plan->round);
     return rc < 0 ? rc : dd_env_setf(env, "DDRUN_NODES", "%s", in->plan->nodes);

@@ -27,7 +27,15 @@ static int mpi_env(struct dd_strv *env, const struct framework_input *in, struct
         {"OMPI_COMM_WORLD_NODE_RANK", in->local_rank},
         {"OMPI_UNIVERSE_SIZE", p->world_size},
     };
+    /* Open MPI 4: somebody has launched it, it is not alone, and it leaves its CPUs as they are; 5 asks for none of it */
+    static const char *const defaults[][2] = {
+        {"OMPI_MCA_schizo", "ompi"},
+        {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        {"OMPI_MCA_orte_externally_bound", "1"},
+    };
     int rc = 0;
+    for (size_t i = 0; in->mpi && i < sizeof(defaults) / sizeof(defaults[0]) && rc == 0; i++)
+        rc = framework_default(env, defaults[i][0], defaults[i][1]);
     for (size_t i = 0; in->mpi && i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
         rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
     return rc;

@@ -213,7 +213,9 @@ static void client_line(struct client *c, char *line, size_t n)
     struct pmi_request r;
     struct dd_err err = {0};
     char shown[64];
-    if (pmi_request_parse(&r, line, n, &err) < 0)
+    if (c->server->cfg.refusal != NULL)
+        client_refuse(c, c->server->cfg.refusal);
+    else if (pmi_request_parse(&r, line, n, &err) < 0)
         client_refuse(c, err.text);
     else if (r.cmd < PMI_OTHER && (!c->spawning || r.cmd == PMI_ENDCMD))
         handlers[r.cmd](c, &r);

@@ -12,9 +12,10 @@
 struct event_base;
 struct pmi1;
 
-struct pmi1_cfg { /* borrowed during the call; log and base until free */
+struct pmi1_cfg { /* borrowed during the call; log, base and refusal until free */
     struct event_base *base;
     const struct dd_log *log;
+    const char *refusal; /* NULL, or why nobody is served */
     const char *kvsname; /* other rounds have others */
     int first_rank, local_size, world_size;
     const int *sizes; /* workers of each node, for PMI_process_mapping */

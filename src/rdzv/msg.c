@@ -67,6 +67,7 @@ static const struct field fields[] = {
     {"killed", INT, OF(killed), 0, PLAN_MAX_SLOTS, BIT(MSG_DONE)},
     {"unfit", STR, OF(unfit), 0, 400, BIT(MSG_JOIN) | BIT(MSG_DONE)},
     {"ports", STR, OF(ports), 0, MSG_MAX_BYTES / 2, BIT(MSG_JOIN) | BIT(MSG_DONE) | BIT(MSG_PLAN)},
+    {"token", STR, OF(token), 0, 32, BIT(MSG_PLAN)},
     {"detail", STR, OF(detail), 0, MSG_MAX_BYTES / 4, BIT(MSG_FINISH)},
     {"text", STR, OF(text), 0, 16384,
      BIT(MSG_JOIN) | BIT(MSG_STATUS) | BIT(MSG_REFUSE) | BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_STOP) |

@@ -14,6 +14,7 @@ void plan_clear(struct plan *p)
     free(p->sizes);
     free(p->nodes);
     free(p->coordinator);
+    free(p->token);
     dd_strv_done(&p->endpoints);
     *p = (struct plan){0};
 }

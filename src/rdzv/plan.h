@@ -25,6 +25,7 @@ struct plan {
     int *sizes;  /* [nnodes] workers of each node, in node rank order */
     char *coordinator;        /* "host:port" that rank 0's node holds for it, or NULL */
     struct dd_strv endpoints; /* "host:port" of each rank, where that was asked for; else empty */
+    char *token; /* random, the same on all nodes of the round; not for others to know */
     char *nodes; /* the nodes' names as a folded host list, in node rank order */
 };
 

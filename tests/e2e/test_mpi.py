@@ -2,15 +2,16 @@
 
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
 
-from support import DDRUN, Job, clean_env, program, run
+from support import DDRUN, Job, marked, program, run, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
-KINDS = {"mpich": "pmi1"}
+KINDS = {"mpich": "pmi1", "openmpi": "pmix"}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_the_ranks_of_two_nodes_are_one_world(mpi):
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_killed_rank_starts_all_again(mpi, nodes):
     how, sum_ = mpi
-    job = run(how, f"--simulate-nodes={nodes}", f"--nproc-per-node={4 // nodes}", "--max-restarts=1", sum_, "first", "kill", "3")
+    job = run(how, f"--simulate-nodes={nodes}", f"--nproc-per-node={4 // nodes}", "--max-restarts=1", sum_, "before", "kill", "3", "1")
     assert job.p.returncode == 0, job.err
     assert ranks(job) == sorted(world(nodes, 4 // nodes) + world(nodes, 4 // nodes, 1))
 
@@ -78,6 +79,48 @@ def test_the_end_of_one_rank_ends_the_job(mpi, end, code, why):
     job = run(how, "--nproc-per-node=2", sum_, end, "1")
     assert job.p.returncode == code, job.err
     assert "rank 1 " in job.err and why in job.err
+
+
+@pytest.mark.parametrize("mine, others", [("openmpi", "pmi1"), ("mpich", "pmix")])
+def test_ranks_that_are_not_served_fail_and_are_no_worlds_of_their_own(built, mine, others):
+    job = run(f"--mpi={others}", "--nproc-per-node=2", built(mine))
+    assert job.p.returncode != 0 and ranks(job) == [], job.out
+    assert mine != "mpich" or "say --mpi=auto" in job.err
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_auto_serves_either(built, kind):
+    job = run("--mpi=auto", "--simulate-nodes=2", "--nproc-per-node=2", built(kind))
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == world(2, 2)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_twenty_restarts_in_a_row(built, kind):
+    job = run(f"--mpi={KINDS[kind]}", "--nproc-per-node=2", "--max-restarts=20", built(kind), "before", "kill", "1", "20")
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == sorted(line for r in range(21) for line in world(1, 2, r))
+
+
+def whose_parent_is_no_ddrun(job):
+    return [p for p in job.processes("ddrun") if p not in job.agents()]
+
+
+@pytest.mark.parametrize("who", ["agent", "guardian", "both", "helper"])
+def test_nothing_is_left_of_open_mpi_whoever_is_killed(built, who):
+    with Job("--mpi=pmix", "--nproc-per-node=2", built("openmpi"), "wait", "1") as job:
+        job.line("rank 1/2")
+        victims = {"agent": job.agents, "guardian": lambda: whose_parent_is_no_ddrun(job),
+                   "both": lambda: job.processes("ddrun"), "helper": lambda: job.processes("ddrun-pmix")}[who]()
+        assert victims
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        assert job.wait() != 0
+        if who == "helper":
+            assert "ddrun-pmix has ended by itself" in job.err
+        until(lambda: not marked(job.mark), say="the end of all processes")
+        until(lambda: not os.listdir(job.places["TMPDIR"].name), say="the end of the files")
+        job.assert_nothing_left()
 
 
 def test_a_program_without_mpi_need_not_finalize():

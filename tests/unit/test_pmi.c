@@ -1,6 +1,8 @@
 /* pmi: the lines of PMI-1, what the workers tell each other by them, and the server over real socket pairs. */
 #include "base/auto.h"
+#include "pmi/hmsg.h"
 #include "pmi/kvs.h"
+#include "pmi/place.h"
 #include "pmi/pmi1.h"
 #include "pmi/wire.h"
 
@@ -12,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 static void lines_are_taken_apart(void **state)
@@ -132,6 +135,48 @@ static void what_is_put_reaches_the_other_node(void **state)
     assert_string_equal(kvs_get(a, "k"), "new");
     kvs_free(a);
     kvs_free(b);
+}
+
+static void the_helpers_messages_come_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
+    static const char texts[] = "one\0\0two";
+    struct hmsg m;
+    size_t at = 0;
+    assert_int_equal(hmsg_encode(&b, &(struct hmsg){.type = HMSG_ABORTED, .id = 7, .code = -42,
+                                                    .data = (const unsigned char *)texts, .len = sizeof(texts)}), 0);
+    for (size_t n = 0; n < b.len; n++)
+        assert_int_equal(hmsg_decode(&m, b.data, n), 0);
+    assert_int_equal(hmsg_decode(&m, b.data, b.len), b.len);
+    assert_int_equal(m.id, 7);
+    assert_int_equal(m.code, -42);
+    assert_string_equal(hmsg_text(&m, &at), "one");
+    assert_string_equal(hmsg_text(&m, &at), "");
+    assert_string_equal(hmsg_text(&m, &at), "two");
+    assert_null(hmsg_text(&m, &at));
+    b.data[3] = 0x7f; /* a length that nobody allocates */
+    assert_int_equal(hmsg_decode(&m, b.data, b.len), -EPROTO);
+}
+
+static void the_place_is_removed_with_all_that_is_in_it(void **state)
+{
+    (void)state;
+    struct pmi_place p;
+    char path[512];
+    char tmp[] = "/tmp/test_pmiXXXXXX";
+    assert_non_null(mkdtemp(tmp));
+    assert_int_equal(pmi_place_new(&p, tmp, NULL), 0);
+    assert_int_equal(pmi_place_remove(&p), 0); /* it is not there yet */
+    assert_int_equal(pmi_place_make(&p, NULL), 0);
+    assert_int_equal(pmi_place_make(&p, NULL), 0);
+    (void)snprintf(path, sizeof(path), "%s/a", p.tmp);
+    assert_int_equal(mkdir(path, 0700), 0);
+    (void)snprintf(path, sizeof(path), "%s/a/b", p.tmp);
+    assert_int_equal(symlink(tmp, path), 0); /* is not followed */
+    assert_int_equal(pmi_place_remove(&p), 0);
+    assert_int_equal(rmdir(tmp), 0); /* it was empty, and still there */
+    pmi_place_done(&p);
 }
 
 /* ---- the server ---------------------------------------------------------------------------------- */
@@ -299,6 +344,8 @@ int main(void)
         cmocka_unit_test(names_that_are_too_long_are_refused),
         cmocka_unit_test(nodes_of_the_same_size_are_one_block),
         cmocka_unit_test(what_is_put_reaches_the_other_node),
+        cmocka_unit_test(the_helpers_messages_come_whole_or_not_at_all),
+        cmocka_unit_test(the_place_is_removed_with_all_that_is_in_it),
         cmocka_unit_test_setup_teardown(a_worker_is_told_where_it_is, world_new, world_free),
         cmocka_unit_test_setup_teardown(the_barrier_opens_when_all_nodes_have_told, world_new, world_free),
         cmocka_unit_test_setup_teardown(an_end_before_finalize_is_known, world_new, world_free),

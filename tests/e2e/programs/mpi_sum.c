@@ -1,7 +1,7 @@
-/* What an MPI program does, and how one may end: mpi_sum [WHAT [RANK]]
+/* What an MPI program does, and how one may end: mpi_sum [before] [HOW RANK [ROUND]]
  *
- * abort CODE-42, kill, exit0, exit7: the end of RANK after MPI_Init; "first" before it: only in ddrun's round 0.
- * wait: until stopped. */
+ * HOW RANK ends after all have said where they are: abort (with 42), kill, exit0, exit7, wait (until stopped). "before":
+ * only in ddrun's rounds before ROUND. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -55,10 +55,10 @@ int main(int argc, char **argv)
     if (write(1, line, (size_t)n) != n)
         return 8;
     MPI_Barrier(MPI_COMM_WORLD); /* all have said so, before one ends */
-    int only_first = argc > 1 && strcmp(argv[1], "first") == 0;
-    int at = 1 + only_first;
-    if (argc > at + 1 && atoi(argv[at + 1]) == rank && (!only_first || (round != NULL && strcmp(round, "0") == 0)))
-        end(argv[at]);
+    int before = argc > 4 && strcmp(argv[1], "before") == 0;
+    char **how = argv + 1 + before;
+    if (argc > 2 + before && atoi(how[1]) == rank && (!before || round == NULL || atoi(round) < atoi(how[2])))
+        end(how[0]);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
     return 0;

@@ -1,0 +1,397 @@
+/* ddrun-pmix: serves PMIx to the workers of one node for one round, and ends with its agent's connection, after which it
+ * removes its files. The main thread reads what the agent says; libpmix's own thread calls the functions of the module,
+ * which write to the agent under a lock. */
+#include "pmi/helper_inner.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/io.h"
+#include "base/num.h"
+#include "hostlist/hostlist.h"
+#include "pmi/hmsg.h"
+#include "pmi/place.h"
+#include "rdzv/plan.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <time.h>
+
+enum { END_TRIES = 200, NAME_MAX_ = 64 };
+
+/* A fence that waits for the other nodes. */
+struct fence {
+    LIST_ENTRY(fence) entry;
+    uint32_t id;
+    pmix_modex_cbfunc_t done;
+    void *arg;
+};
+
+/* How many fences there have been among these processes. */
+struct among {
+    LIST_ENTRY(among) entry;
+    uint64_t hash;
+    unsigned n;
+};
+
+/* libpmix calls the module without an argument of ours: the one thing here that is not handed on. */
+static struct helper {
+    struct space space;
+    pthread_mutex_t lock; /* of what follows, and of writing */
+    LIST_HEAD(, fence) fences;
+    LIST_HEAD(, among) amongs;
+    uint32_t last_id;
+} helper = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- to the agent ------------------------------------------------------------------------------ */
+
+/* Under the lock. The agent always reads; when it is gone, the main thread sees that. */
+static void tell_locked(const struct hmsg *m)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
+    if (hmsg_encode(&out, m) == 0)
+        (void)dd_write_full(HMSG_FD, out.data, out.len);
+}
+
+static void tell(const struct hmsg *m)
+{
+    pthread_mutex_lock(&helper.lock);
+    tell_locked(m);
+    pthread_mutex_unlock(&helper.lock);
+}
+
+static void tell_of(enum hmsg_type type, const pmix_proc_t *proc, int code)
+{
+    uint32_t local = proc->rank - (uint32_t)helper.space.first_rank;
+    if (local < (uint32_t)helper.space.local_size)
+        tell(&(struct hmsg){.type = type, .id = local, .code = code});
+}
+
+/* ---- the module: called on libpmix's thread ----------------------------------------------------- */
+
+static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_info_t info[], size_t n,
+                                  pmix_op_cbfunc_t done, void *arg)
+{
+    (void)object;
+    (void)info;
+    (void)n;
+    tell_of(HMSG_CONNECTED, proc, 0);
+    if (done != NULL)
+        done(PMIX_SUCCESS, arg);
+    return PMIX_SUCCESS;
+}
+
+/* Told before the worker hears that it may go on, and so before its end. */
+static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done, void *arg)
+{
+    (void)object;
+    tell_of(HMSG_FINALIZED, proc, 0);
+    if (done == NULL)
+        return PMIX_OPERATION_SUCCEEDED;
+    done(PMIX_SUCCESS, arg);
+    return PMIX_SUCCESS;
+}
+
+static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char text[], pmix_proc_t procs[],
+                              size_t n, pmix_op_cbfunc_t done, void *arg)
+{
+    (void)object;
+    (void)text;
+    (void)procs;
+    (void)n;
+    tell_of(HMSG_ABORTED, proc, status);
+    if (done == NULL)
+        return PMIX_OPERATION_SUCCEEDED;
+    done(PMIX_SUCCESS, arg);
+    return PMIX_SUCCESS;
+}
+
+/* The same for any order of the processes. */
+static uint64_t hash_of(const pmix_proc_t procs[], size_t n)
+{
+    uint64_t all = n;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t h = (procs[i].rank + UINT64_C(1)) * UINT64_C(0x9e3779b97f4a7c15);
+        h = (h ^ h >> 32) * UINT64_C(0xd6e8feb86659fd93);
+        all += h ^ h >> 32;
+    }
+    return all;
+}
+
+/* All nodes of the round take part in what the agents exchange. */
+static bool all_nodes_take_part(const struct space *s, const pmix_proc_t procs[], size_t n)
+{
+    DD_AUTO(free) bool *has = calloc((size_t)s->nnodes, sizeof(*has));
+    int missing = s->nnodes;
+    for (size_t i = 0; has != NULL && i < n; i++) {
+        if (strncmp(procs[i].nspace, s->name, PMIX_MAX_NSLEN) != 0)
+            return false;
+        if (procs[i].rank == PMIX_RANK_WILDCARD)
+            return true;
+        int node = space_node_of(s, procs[i].rank);
+        if (node >= 0 && !has[node]) {
+            has[node] = true;
+            missing--;
+        }
+    }
+    return has != NULL && missing == 0;
+}
+
+/* Under the lock. 0: no memory. */
+static unsigned count_among(uint64_t hash)
+{
+    struct among *a;
+    LIST_FOREACH(a, &helper.amongs, entry)
+        if (a->hash == hash)
+            return ++a->n;
+    a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return 0;
+    a->hash = hash;
+    LIST_INSERT_HEAD(&helper.amongs, a, entry);
+    return ++a->n;
+}
+
+static int gather_locked(struct fence *f, uint64_t hash, const void *data, size_t n)
+{
+    char name[NAME_MAX_];
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX);
+    unsigned count = count_among(hash);
+    (void)snprintf(name, sizeof(name), "pmix.%016llx.%u", (unsigned long long)hash, count);
+    int rc = count > 0 ? hmsg_put_text(&out, name) : -ENOMEM;
+    if (rc == 0 && n > 0)
+        rc = dd_buf_append(&out, data, n);
+    if (rc < 0)
+        return rc;
+    f->id = ++helper.last_id;
+    LIST_INSERT_HEAD(&helper.fences, f, entry);
+    tell_locked(&(struct hmsg){.type = HMSG_GATHER, .id = f->id, .data = out.data, .len = out.len});
+    return 0;
+}
+
+static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,
+                              char *data, size_t n, pmix_modex_cbfunc_t done, void *arg)
+{
+    (void)info;
+    (void)ninfo;
+    if (!all_nodes_take_part(&helper.space, procs, nprocs))
+        return PMIX_ERR_NOT_SUPPORTED;
+    struct fence *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return PMIX_ERR_NOMEM;
+    f->done = done;
+    f->arg = arg;
+    pthread_mutex_lock(&helper.lock);
+    int rc = gather_locked(f, hash_of(procs, nprocs), data, n);
+    pthread_mutex_unlock(&helper.lock);
+    if (rc == 0)
+        return PMIX_SUCCESS;
+    free(f);
+    return PMIX_ERR_NOMEM;
+}
+
+static pmix_server_module_t module = {
+    .client_connected2 = on_connected,
+    .client_finalized = on_finalized,
+    .abort = on_abort,
+    .fence_nb = on_fence,
+};
+
+/* ---- from the agent ---------------------------------------------------------------------------- */
+
+static struct fence *take_fence(uint32_t id)
+{
+    struct fence *f;
+    pthread_mutex_lock(&helper.lock);
+    LIST_FOREACH(f, &helper.fences, entry)
+        if (f->id == id)
+            break;
+    if (f != NULL)
+        LIST_REMOVE(f, entry);
+    pthread_mutex_unlock(&helper.lock);
+    return f;
+}
+
+static void on_gathered(const struct hmsg *m)
+{
+    struct fence *f = take_fence(m->id);
+    if (f == NULL)
+        return;
+    char *copy = malloc(m->len > 0 ? m->len : 1);
+    if (copy != NULL && m->len > 0)
+        memcpy(copy, m->data, m->len);
+    if (f->done != NULL)
+        f->done(m->code == 0 && copy != NULL ? PMIX_SUCCESS : PMIX_ERROR, copy, copy != NULL ? m->len : 0, f->arg, free, copy);
+    free(f);
+}
+
+/* False: the agent is gone. */
+static bool read_full(void *p, size_t n)
+{
+    size_t at = 0;
+    while (at < n) {
+        ssize_t got = read(HMSG_FD, (char *)p + at, n - at);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return false;
+        at += got > 0 ? (size_t)got : 0;
+    }
+    return true;
+}
+
+/* *m is lent from buf, until the next. */
+static bool read_message(struct dd_buf *buf, struct hmsg *m)
+{
+    unsigned char head[HMSG_HEAD];
+    if (!read_full(head, sizeof(head)))
+        return false;
+    int size = hmsg_size(head, sizeof(head));
+    dd_buf_clear(buf);
+    if (size <= 0 || dd_buf_append(buf, head, sizeof(head)) < 0 || dd_buf_reserve(buf, (size_t)size - sizeof(head)) < 0 ||
+        !read_full(buf->data + sizeof(head), (size_t)size - sizeof(head)))
+        return false;
+    buf->len = (size_t)size;
+    return hmsg_decode(m, buf->data, buf->len) == size;
+}
+
+/* ---- from the beginning to the end -------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Names without their domains, as libpmix may cut them; where two are the same then, others. */
+static int name_nodes(struct space *s, const struct hostlist *nodes)
+{
+    int rc = 0;
+    for (size_t i = 0; i < hostlist_count(nodes) && rc == 0; i++) {
+        const char *name = hostlist_nth(nodes, i);
+        rc = dd_strv_pushn(&s->nodes, name, strcspn(name, "."));
+    }
+    DD_AUTO(free) char **sorted = calloc(s->nodes.n + 1, sizeof(*sorted));
+    if (rc < 0 || sorted == NULL)
+        return -ENOMEM;
+    memcpy(sorted, s->nodes.v, s->nodes.n * sizeof(*sorted));
+    qsort(sorted, s->nodes.n, sizeof(*sorted), compare_names);
+    bool same = false;
+    for (size_t i = 1; i < s->nodes.n && !same; i++)
+        same = strcmp(sorted[i - 1], sorted[i]) == 0;
+    if (!same)
+        return 0;
+    size_t n = s->nodes.n;
+    dd_strv_done(&s->nodes);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = dd_strv_pushf(&s->nodes, "ddnode%zu", i);
+    return rc;
+}
+
+static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
+{
+    const char *t[HMSG_SETUP_MAX];
+    size_t at = 0;
+    for (int i = 0; i < HMSG_SETUP_MAX; i++)
+        if (m->type != HMSG_SETUP || (t[i] = hmsg_text(m, &at)) == NULL)
+            return dd_err_set(err, -EPROTO, "the agent did not say what to serve");
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    int rc = hostlist_parse(&nodes, t[HMSG_NODES], err);
+    if (rc == 0)
+        rc = plan_sizes_parse(&s->sizes, &s->nnodes, t[HMSG_SIZES], err);
+    if (rc < 0)
+        return rc;
+    if ((size_t)s->nnodes != hostlist_count(nodes) || dd_num_int(t[HMSG_NODE_RANK], 0, s->nnodes - 1, &s->node_rank) < 0 ||
+        dd_num_int(t[HMSG_ATTEMPT], 0, INT32_MAX, &s->attempt) < 0)
+        return dd_err_set(err, -EPROTO, "the agent's numbers do not fit together");
+    PMIX_LOAD_NSPACE(s->name, t[HMSG_NSPACE]);
+    s->folder = t[HMSG_FOLDER];
+    s->shm = t[HMSG_SHM];
+    s->local_size = s->sizes[s->node_rank];
+    s->first_rank = plan_first_rank(s->sizes, s->node_rank);
+    s->world_size = plan_first_rank(s->sizes, s->nnodes);
+    return name_nodes(s, nodes) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+}
+
+static int serve(const struct space *s, struct dd_err *err)
+{
+    pmix_info_t info[5];
+    pmix_rank_t rank = (pmix_rank_t)s->node_rank;
+    memset(info, 0, sizeof(info));
+    (void)PMIx_Info_load(&info[0], PMIX_SERVER_TMPDIR, s->folder, PMIX_STRING);
+    (void)PMIx_Info_load(&info[1], PMIX_SYSTEM_TMPDIR, s->folder, PMIX_STRING);
+    (void)PMIx_Info_load(&info[2], PMIX_SERVER_NSPACE, "ddrun-agents", PMIX_STRING);
+    (void)PMIx_Info_load(&info[3], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
+    (void)PMIx_Info_load(&info[4], PMIX_HOSTNAME, s->nodes.v[s->node_rank], PMIX_STRING);
+    pmix_status_t rc = PMIx_server_init(&module, info, sizeof(info) / sizeof(info[0]));
+    for (size_t i = 0; i < sizeof(info) / sizeof(info[0]); i++)
+        PMIX_INFO_DESTRUCT(&info[i]);
+    if (rc != PMIX_SUCCESS)
+        return dd_err_set(err, -EIO, "libpmix %s cannot serve: %s", PMIx_Get_version(), PMIx_Error_string(rc));
+    return space_register(s, err);
+}
+
+static int put_env(struct dd_buf *out, const struct space *s, int local_rank)
+{
+    pmix_proc_t proc;
+    char **env = calloc(1, sizeof(*env));
+    PMIX_LOAD_PROCID(&proc, s->name, (pmix_rank_t)(s->first_rank + local_rank));
+    int rc = env != NULL && PMIx_server_setup_fork(&proc, &env) == PMIX_SUCCESS ? 0 : -EIO;
+    for (char **e = env; e != NULL && *e != NULL; e++) {
+        if (rc == 0)
+            rc = hmsg_put_text(out, *e);
+        free(*e);
+    }
+    free(env);
+    return rc < 0 ? rc : hmsg_put_text(out, "");
+}
+
+static int tell_ready(const struct space *s, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX);
+    int rc = 0;
+    for (int i = 0; i < s->local_size && rc == 0; i++)
+        rc = put_env(&out, s, i);
+    if (rc < 0)
+        return dd_err_set(err, rc, "libpmix does not say what the ranks need");
+    tell(&(struct hmsg){.type = HMSG_READY, .data = out.data, .len = out.len});
+    return 0;
+}
+
+/* The ranks may be dying still, and making files: again, until nothing is left. */
+static void clean_up(const struct space *s)
+{
+    const struct pmi_place place = {.tmp = (char *)(uintptr_t)s->folder,
+                                    .shm = s->shm != NULL && *s->shm != '\0' ? (char *)(uintptr_t)s->shm : NULL};
+    for (int i = 0; s->folder != NULL && i < END_TRIES && pmi_place_remove(&place) < 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+int main(void)
+{
+    DD_AUTO(buf) struct dd_buf first = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
+    DD_AUTO(buf) struct dd_buf buf = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
+    struct hmsg m;
+    struct dd_err err = {0};
+    int type;
+    socklen_t len = sizeof(type);
+    if (getsockopt(HMSG_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0) {
+        fprintf(stderr, "ddrun-pmix is started by ddrun, for --mpi=pmix\n");
+        return 2;
+    }
+    if (!read_message(&first, &m))
+        return 1;
+    int rc = space_read(&helper.space, &m, &err);
+    if (rc == 0)
+        rc = serve(&helper.space, &err);
+    if (rc == 0)
+        rc = tell_ready(&helper.space, &err);
+    if (rc < 0)
+        tell(&(struct hmsg){.type = HMSG_FAILED, .data = (const unsigned char *)err.text, .len = strlen(err.text) + 1});
+    while (read_message(&buf, &m))
+        if (m.type == HMSG_GATHERED)
+            on_gathered(&m);
+    clean_up(&helper.space);
+    _exit(rc < 0); /* libpmix's thread may be anywhere */
+}

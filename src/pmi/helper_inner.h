@@ -1,0 +1,35 @@
+/* Shared by the files of the helper ddrun-pmix, the only ones that know libpmix. */
+#ifndef DD_PMI_HELPER_INNER_H
+#define DD_PMI_HELPER_INNER_H
+
+#include "base/err.h"
+#include "base/strv.h"
+
+#include <pmix_server.h>
+#include <pmix.h> /* after it: they need each other */
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The round, as the agent has told it. */
+struct space {
+    pmix_nspace_t name;
+    const char *folder, *shm; /* lent from the agent's message; shm "": none */
+    int node_rank, attempt;
+    int nnodes, world_size, first_rank, local_size;
+    int *sizes;
+    struct dd_strv nodes; /* names that differ, without a domain */
+};
+
+/* The namespace and its processes, with all that a rank may ask for. */
+int space_register(const struct space *s, struct dd_err *err);
+/* Which node a rank is on; -1: there is no such rank. */
+int space_node_of(const struct space *s, uint32_t rank);
+void space_done(struct space *s);
+
+/* A call of libpmix that may finish later, on its own thread. */
+struct later;
+int later_wait(pmix_status_t rc, struct later *l);
+struct later *later_new(void); /* NULL: no memory */
+void later_done(pmix_status_t status, void *arg);
+
+#endif
