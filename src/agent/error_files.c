@@ -3,6 +3,7 @@
 #include "agent/agent.h"
 #include "base/auto.h"
 #include "base/io.h"
+#include "worker/aside.h"
 #include "worker/group.h"
 #include "worker/output.h"
 
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ERROR_FILE_MAX = 1 << 20 };
@@ -124,15 +124,13 @@ void error_files_over(struct error_files *ef)
 
 void error_files_keep(struct error_files *ef, const struct worker_exit *e)
 {
-    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(ERROR_FILE_MAX);
+    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(2 * ERROR_FILE_MAX);
     const char *path = error_files_path(ef, e->local_rank);
     if (ef == NULL || ef->over)
         return;
     ef->over = true;
     ef->kept_code = e->signal > 0 ? -e->signal : e->code;
-    struct stat st;
-    if (*path == '\0' || stat(path, &st) < 0 || !S_ISREG(st.st_mode) || /* a FIFO would keep us waiting */
-        dd_read_file(path, &b, NULL) < 0 || b.len == 0)
+    if (*path == '\0' || aside_read_end(path, ERROR_FILE_MAX, &b) < 0 || b.len == 0)
         return;
     const char *text = dd_buf_str(&b);
     ef->kept = text != NULL ? strdup(text) : NULL;

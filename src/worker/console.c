@@ -35,6 +35,7 @@ struct console {
     struct dd_buf queue;
     size_t head; /* bytes of queue that are written */
     uint64_t written;
+    bool alone;  /* any piece may be written at once */
     bool waited; /* on_room is wanted */
     bool broken;
     bool warned;
@@ -74,6 +75,11 @@ bool console_same(int fd_a, int fd_b)
            a.st_ino == b.st_ino;
 }
 
+void console_alone(struct console *c)
+{
+    c->alone = true;
+}
+
 static void kind_find(struct console *c, int fd)
 {
     struct stat st;
@@ -109,7 +115,7 @@ static size_t batch(const unsigned char *p, size_t n)
 static ssize_t write_some(struct console *c)
 {
     const unsigned char *p = c->queue.data + c->head;
-    size_t n = c->kind == CONSOLE_PLAIN ? pending(c) : batch(p, pending(c));
+    size_t n = c->kind == CONSOLE_PLAIN || c->alone ? pending(c) : batch(p, pending(c));
     if (c->kind == CONSOLE_SOCKET)
         return send(c->fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (c->kind == CONSOLE_POLLED) {

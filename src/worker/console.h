@@ -23,6 +23,8 @@ struct console_cb {
  * by the caller. Gives *ret. */
 int console_new(struct console **ret, struct event_base *base, int fd, const struct dd_log *log,
                 const struct console_cb *cb, struct dd_err *err);
+/* Nobody else writes there: lines need not go out whole. */
+void console_alone(struct console *c);
 /* Two file descriptors that lead to the same place. */
 bool console_same(int fd_a, int fd_b);
 /* Queues prefix and text, and a newline when `cut`. 0 or -ENOMEM. */

@@ -2,10 +2,12 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "worker/aside.h"
 #include "worker/console.h"
 #include "worker/output_dirs.h"
 #include "worker/output_stream.h"
 #include "worker/ranks.h"
+#include "worker/writer.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -16,6 +18,7 @@
 #include <unistd.h>
 
 #define TAIL_TEXT_MAX (2 * TAIL_BYTES)
+enum { OPEN_MS = 1500 }; /* below the heartbeat: for the file system of the logs */
 
 static const char *const file_names[2] = {"stdout.log", "stderr.log"};
 static const char *const filtered_names[2] = {"filtered_stdout.log", "filtered_stderr.log"};
@@ -36,7 +39,13 @@ struct worker_output {
     char *role;
     char *prefix; /* template; NULL: the usual one */
     struct dd_strv filters[2];
-    int filter_fd[2]; /* of this attempt; -1: none */
+    char *filter_path[2]; /* of this attempt; NULL: none */
+    int filter_fd[2];     /* -1: none */
+    struct console *filter[2];
+    struct writer *writer; /* of this attempt's files; NULL: none */
+    bool finishing;        /* it has been told that there is no more */
+    bool files_done;
+    bool hangs; /* a log file could not be read in time: not asked again */
     char *run_dir; /* of this run; NULL: no files */
     bool no_files; /* --log-dir=/dev/null */
     bool label;
@@ -68,21 +77,65 @@ static struct output_stream *stream_at(struct worker_output *o, int i)
 
 static bool all_through(struct worker_output *o)
 {
-    bool done = true;
+    bool done = console_empty(o->console[0]) && console_empty(o->console[1]);
+    for (int k = 0; k < 2; k++)
+        done = done && (o->filter[k] == NULL || console_empty(o->filter[k]));
     for (int i = 0; i < 2 * o->nlocal; i++)
         done = done && output_stream_closed(stream_at(o, i));
-    return done && console_empty(o->console[0]) && console_empty(o->console[1]);
+    return done;
+}
+
+/* Bytes that have left this process. */
+static uint64_t written(struct worker_output *o)
+{
+    uint64_t n = console_written(o->console[0]) + console_written(o->console[1]);
+    for (int i = 0; i < 2 * o->nlocal; i++)
+        n += stream_at(o, i)->file != NULL ? console_written(stream_at(o, i)->file) : 0;
+    return n;
+}
+
+static void filters_close(struct worker_output *o)
+{
+    for (int k = 0; k < 2; k++) {
+        console_free(DD_TAKE(o->filter[k]));
+        if (o->filter_fd[k] >= 0)
+            close(DD_TAKE_FD(o->filter_fd[k]));
+    }
+}
+
+/* All that was read is with the writer; now it must get it into the files. */
+static void finish_files(struct worker_output *o)
+{
+    o->finishing = true;
+    for (int i = 0; i < 2 * o->nlocal; i++)
+        output_stream_close(stream_at(o, i));
+    filters_close(o);
+    writer_finish(o->writer);
 }
 
 static void finish_check(struct worker_output *o)
 {
     if (o->done == NULL)
         return;
-    if (all_through(o))
+    bool through = all_through(o);
+    if (through && o->writer != NULL && !o->finishing)
+        finish_files(o);
+    if (through && (o->writer == NULL || o->files_done))
         event_active(o->on_finished, EV_READ, 0); /* not from here: the caller is at work */
-    for (int k = 0; k < 2; k++)
-        if (!console_empty(o->console[k]))
-            console_wait(o->console[k]);
+    struct console *const to[] = {o->console[0], o->console[1], o->filter[0], o->filter[1]};
+    for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++)
+        if (to[i] != NULL && !console_empty(to[i]))
+            console_wait(to[i]);
+    for (int i = 0; i < 2 * o->nlocal; i++)
+        if (stream_at(o, i)->file != NULL && !console_empty(stream_at(o, i)->file))
+            console_wait(stream_at(o, i)->file);
+}
+
+static void on_files_done(void *arg)
+{
+    struct worker_output *o = arg;
+    o->files_done = true;
+    finish_check(o);
 }
 
 /* A console takes something again. */
@@ -108,7 +161,7 @@ static void on_broken(void *arg)
 static void limit_set(struct worker_output *o)
 {
     struct timeval tv = dd_timeval(o->limit_ms * DD_NS_PER_MS);
-    o->written = console_written(o->console[0]) + console_written(o->console[1]);
+    o->written = written(o);
     if (o->limit_ms > 0)
         event_add(o->on_finished, &tv);
 }
@@ -119,14 +172,16 @@ static void on_finished(evutil_socket_t fd, short what, void *arg)
     struct worker_output *o = arg;
     if (o->done == NULL)
         return;
-    bool through = all_through(o);
+    bool through = all_through(o) && (o->writer == NULL || o->files_done);
     if (!through && (what & EV_TIMEOUT) != 0) {
-        if (o->written != console_written(o->console[0]) + console_written(o->console[1])) {
+        if (o->written != written(o)) {
             limit_set(o);
             return;
         }
         dd_log(o->log, DD_LOG_WARN,
-               "the terminal or pipe takes no output; the last lines are lost");
+               console_empty(o->console[0]) && console_empty(o->console[1])
+                   ? "the file system of the logs takes no output; the last lines are lost there"
+                   : "the terminal or pipe takes no output; the last lines are lost");
     } else if (!through) {
         return;
     }
@@ -318,7 +373,7 @@ static int rank_begin(struct worker_output *o, int i, int rank)
             return rc;
         }
         s->filters = &o->filters[k];
-        s->filter_fd = s->mode == OUTPUT_PIPE && tee ? o->filter_fd[k] : -1;
+        s->filter = NULL;
     }
     return o->run_dir == NULL
                ? 0
@@ -337,30 +392,66 @@ static void ranks_done(struct worker_output *o)
     o->nlocal = 0;
 }
 
-static void filtered_close(struct worker_output *o)
+static int filters_begin(struct worker_output *o)
 {
     for (int k = 0; k < 2; k++) {
-        if (o->filter_fd[k] >= 0)
-            close(o->filter_fd[k]);
-        o->filter_fd[k] = -1;
-    }
-}
-
-static int filtered_open(struct worker_output *o, struct dd_err *err)
-{
-    for (int k = 0; k < 2; k++) {
-        DD_AUTO(free) char *path = NULL;
-        if (o->run_dir == NULL || o->filters[k].n == 0)
-            continue;
-        if (asprintf(&path, "%s/attempt_%d/%s", o->run_dir, o->attempt, filtered_names[k]) < 0) {
-            path = NULL;
-            return no_memory(err);
+        free(DD_TAKE(o->filter_path[k]));
+        if (o->run_dir != NULL && o->filters[k].n > 0 &&
+            asprintf(&o->filter_path[k], "%s/attempt_%d/%s", o->run_dir, o->attempt, filtered_names[k]) < 0) {
+            o->filter_path[k] = NULL;
+            return -ENOMEM;
         }
-        o->filter_fd[k] = output_open(path, err);
-        if (o->filter_fd[k] < 0)
-            return o->filter_fd[k];
     }
     return 0;
+}
+
+static int make_dirs(void *arg, struct dd_err *err)
+{
+    const struct worker_output *o = arg;
+    return output_attempt_dirs(o->run_dir, o->attempt, o->nlocal, err);
+}
+
+/* What leads to a file through the writer; *ret is the queue in front of it. */
+static int filter_open(struct worker_output *o, int k, struct dd_err *err)
+{
+    const struct console_cb cb = {.on_room = on_room, .arg = o};
+    int fd = o->filter_fd[k] = writer_socket(o->writer, 2 * o->nlocal + k, err);
+    int rc = fd < 0 ? fd : console_new(&o->filter[k], o->base, fd, o->log, &cb, err);
+    for (int i = 0; i < o->nlocal && rc == 0; i++) {
+        struct output_stream *s = &o->ranks[i].stream[k];
+        bool tee = (rank_map_get(&o->tee, i) & (k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR)) != 0;
+        s->filter = s->mode == OUTPUT_PIPE && tee ? o->filter[k] : NULL;
+    }
+    return rc;
+}
+
+/* Folders and files of this attempt. The writer has a number for each: 2 * local rank, 1 more for stderr,
+ * and behind these the filtered ones. */
+static int files_begin(struct worker_output *o, struct dd_err *err)
+{
+    int n = 2 * o->nlocal + 2;
+    if (o->run_dir == NULL)
+        return 0;
+    DD_AUTO(free) struct writer_file *files = calloc((size_t)n, sizeof(*files));
+    if (files == NULL)
+        return no_memory(err);
+    for (int i = 0; i < n - 2; i++)
+        files[i] = (struct writer_file){.path = stream_at(o, i)->path,
+                                        .direct = stream_at(o, i)->mode == OUTPUT_FILE};
+    for (int k = 0; k < 2; k++)
+        files[n - 2 + k].path = o->filter_path[k];
+    const struct writer_spec spec = {.prepare = make_dirs,
+                                     .files = files,
+                                     .n = n,
+                                     .limit_ms = OPEN_MS,
+                                     .log = o->log,
+                                     .on_end = on_files_done,
+                                     .arg = o};
+    int rc = writer_new(&o->writer, o->base, &spec, err);
+    for (int k = 0; k < 2 && rc == 0; k++)
+        if (o->filter_path[k] != NULL)
+            rc = filter_open(o, k, err);
+    return rc;
 }
 
 int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
@@ -370,19 +461,14 @@ int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, 
     worker_output_abort(o);
     ranks_done(o);
     o->attempt = attempt > o->attempt ? attempt : o->attempt + 1;
-    if (o->run_dir != NULL)
-        rc = output_attempt_dirs(o->run_dir, o->attempt, nlocal, err);
-    filtered_close(o);
-    if (rc == 0)
-        rc = filtered_open(o, err);
-    if (rc < 0)
-        return rc;
     o->ranks = calloc((size_t)nlocal, sizeof(*o->ranks));
     if (o->ranks == NULL)
         return no_memory(err);
     for (; o->nlocal < nlocal && rc == 0; o->nlocal++)
         rc = rank_begin(o, o->nlocal, ranks[o->nlocal]);
-    return rc < 0 ? no_memory(err) : 0;
+    if (rc == 0)
+        rc = filters_begin(o);
+    return rc < 0 ? no_memory(err) : files_begin(o, err);
 }
 
 const char *worker_output_error_file(const struct worker_output *o, int local_rank)
@@ -399,16 +485,14 @@ const char *worker_output_log(const struct worker_output *o, int local_rank)
 }
 
 /* The end of a file that the worker wrote itself. */
-static void tail_read(struct tail *t, const char *path)
+static void tail_read(struct worker_output *o, struct tail *t, const char *path)
 {
-    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-    unsigned char text[TAIL_BYTES];
-    ssize_t n =
-        size <= 0 ? 0
-                  : pread(fd, text, sizeof(text), size > TAIL_BYTES ? size - (off_t)TAIL_BYTES : 0);
-    if (n > 0)
-        tail_add(t, text, (size_t)n);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);
+    if (o->hangs)
+        return;
+    o->hangs = aside_read_end(path, TAIL_BYTES, &text) == -ETIMEDOUT;
+    if (text.len > 0)
+        tail_add(t, text.data, text.len);
 }
 
 const char *worker_output_tail(struct worker_output *o, int local_rank)
@@ -418,7 +502,7 @@ const char *worker_output_tail(struct worker_output *o, int local_rank)
     struct output_stream *s = &o->ranks[local_rank].stream[1];
     struct tail t = {0};
     if (s->mode == OUTPUT_FILE)
-        tail_read(&t, s->path);
+        tail_read(o, &t, s->path);
     dd_buf_clear(&o->tail_text);
     int rc = tail_format(s->mode == OUTPUT_FILE ? &t : &s->tail, &o->tail_text);
     tail_done(&t);
@@ -426,9 +510,15 @@ const char *worker_output_tail(struct worker_output *o, int local_rank)
     return text == NULL ? "" : text;
 }
 
-static int stream_fd(struct worker_output *o, struct output_stream *s, struct dd_err *err)
+static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
 {
+    const struct console_cb cb = {.on_room = on_room, .arg = o};
+    struct output_stream *s = stream_at(o, file);
     int rc = 0;
+    if (s->mode == OUTPUT_FILE)
+        s->child_fd = writer_direct(o->writer, file);
+    if (s->mode == OUTPUT_FILE && s->child_fd < 0)
+        s->mode = OUTPUT_PIPE; /* its file system hangs: the writer waits for it, not the worker's start */
     switch (s->mode) {
     case OUTPUT_INHERIT:
         break;
@@ -437,12 +527,13 @@ static int stream_fd(struct worker_output *o, struct output_stream *s, struct dd
         rc = s->child_fd < 0 ? dd_err_set(err, -errno, "cannot open /dev/null: %m") : 0;
         break;
     case OUTPUT_FILE:
-        rc = s->child_fd = output_open(s->path, err);
         break;
     case OUTPUT_PIPE:
         rc = output_stream_open(s, o->base, err);
         if (rc == 0 && s->path != NULL)
-            rc = s->file_fd = output_open(s->path, err);
+            rc = writer_socket(o->writer, file, err);
+        if (rc > 0)
+            rc = output_stream_keep(s, o->base, rc, &cb, err);
         break;
     }
     return rc < 0 ? rc : 0;
@@ -453,17 +544,17 @@ int worker_output_fds(struct worker_output *o, int local_rank, int ret_fds[2], s
     if (local_rank < 0 || local_rank >= o->nlocal)
         return dd_err_set(err, -EINVAL, "no output was prepared for local rank %d", local_rank);
     for (int k = 0; k < 2; k++) {
-        struct output_stream *s = &o->ranks[local_rank].stream[k];
-        int rc = stream_fd(o, s, err);
+        int rc = stream_fd(o, 2 * local_rank + k, err);
         if (rc < 0)
             return rc;
-        ret_fds[k] = s->child_fd;
+        ret_fds[k] = o->ranks[local_rank].stream[k].child_fd;
     }
     return 0;
 }
 
 void worker_output_started(struct worker_output *o)
 {
+    bool needed = o->watch || o->filter[0] != NULL || o->filter[1] != NULL;
     for (int i = 0; i < 2 * o->nlocal; i++) {
         struct output_stream *s = stream_at(o, i);
         if (s->child_fd >= 0)
@@ -471,7 +562,10 @@ void worker_output_started(struct worker_output *o)
         s->child_fd = -1;
         if (s->on_read != NULL)
             event_add(s->on_read, NULL);
+        needed = needed || s->file != NULL;
     }
+    if (!needed)
+        writer_free(DD_TAKE(o->writer));
 }
 
 void worker_output_catch_up(struct worker_output *o, int local_rank)
@@ -499,6 +593,9 @@ void worker_output_abort(struct worker_output *o)
 {
     for (int i = 0; i < 2 * o->nlocal; i++)
         output_stream_close(stream_at(o, i));
+    filters_close(o);
+    writer_free(DD_TAKE(o->writer));
+    o->finishing = o->files_done = o->hangs = false;
     for (int k = 0; k < 2; k++)
         if (o->console[k] != NULL)
             console_drop(o->console[k]);
@@ -512,9 +609,8 @@ uint64_t worker_output_written(const struct worker_output *o, int local_rank)
     uint64_t n = 0;
     for (int k = 0; k < 2 && local_rank >= 0 && local_rank < o->nlocal; k++) {
         const struct output_stream *s = &o->ranks[local_rank].stream[k];
-        struct stat st;
-        if (s->mode == OUTPUT_FILE && stat(s->path, &st) == 0)
-            n += (uint64_t)st.st_size;
+        if (s->mode == OUTPUT_FILE && o->writer != NULL)
+            n += writer_size(o->writer, 2 * local_rank + k);
         n += s->taken;
     }
     return n;
@@ -539,9 +635,10 @@ void worker_output_free(struct worker_output *o)
     free(o->run_id);
     free(o->role);
     free(o->prefix);
-    filtered_close(o);
-    for (int k = 0; k < 2; k++)
+    for (int k = 0; k < 2; k++) {
         dd_strv_done(&o->filters[k]);
+        free(o->filter_path[k]);
+    }
     free(o->run_dir);
     dd_buf_done(&o->tail_text);
     free(o);

@@ -20,45 +20,54 @@ static void close_fd(int *fd)
 
 void output_stream_init(struct output_stream *s)
 {
-    *s = (struct output_stream){.child_fd = -1, .fd = -1, .file_fd = -1, .filter_fd = -1, .in = DD_BUF_INIT(IN_MAX)};
+    *s = (struct output_stream){.child_fd = -1, .fd = -1, .file_fd = -1, .in = DD_BUF_INIT(IN_MAX)};
 }
 
 bool output_stream_closed(const struct output_stream *s)
 {
-    return s->fd < 0 && s->in.len == 0;
+    return s->fd < 0 && s->in.len == 0 && (s->file == NULL || console_empty(s->file));
 }
 
-static void to_file(struct output_stream *s, const unsigned char *p, size_t n)
+static void put(struct output_stream *s, struct console *c, const char *prefix, const void *p, size_t n, bool cut)
 {
-    int rc = s->file_fd < 0 ? 0 : dd_write_full(s->file_fd, p, n);
-    if (rc == 0)
-        return;
-    errno = -rc;
-    dd_log(s->log, DD_LOG_WARN, "cannot write '%s': %m; this output is no longer kept", s->path);
-    close_fd(&s->file_fd);
+    if (c != NULL && console_put(c, prefix, p, n, cut) < 0)
+        dd_log(s->log, DD_LOG_WARN, "out of memory: some of a worker's output is lost");
+}
+
+/* What is full must be written first; who reads it is slow, or a file system hangs. */
+static bool is_full(const struct output_stream *s)
+{
+    struct console *const to[] = {s->console, s->file, s->filter};
+    bool full = false;
+    for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++)
+        full = full || (to[i] != NULL && console_full(to[i]));
+    return full;
+}
+
+static void flush(const struct output_stream *s)
+{
+    struct console *const to[] = {s->console, s->file, s->filter};
+    for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++)
+        if (to[i] != NULL)
+            console_flush(to[i]);
+}
+
+static void wait_for_room(const struct output_stream *s)
+{
+    struct console *const to[] = {s->console, s->file, s->filter};
+    for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++)
+        if (to[i] != NULL && console_full(to[i]))
+            console_wait(to[i]);
 }
 
 /* A line that somebody wants to see without the others. */
 static void to_filter(struct output_stream *s, const unsigned char *p, const struct line_piece *piece)
 {
     bool wanted = false;
-    for (size_t i = 0; s->filter_fd >= 0 && i < s->filters->n && !wanted; i++)
+    for (size_t i = 0; s->filter != NULL && i < s->filters->n && !wanted; i++)
         wanted = memmem(p, piece->len, s->filters->v[i], strlen(s->filters->v[i])) != NULL;
-    if (!wanted)
-        return;
-    DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(LINES_MAX + CHUNK);
-    int rc = dd_buf_append(&line, s->prefix, piece->bare ? 0 : strlen(s->prefix));
-    if (rc == 0)
-        rc = dd_buf_append(&line, p, piece->len);
-    if (rc == 0 && piece->cut)
-        rc = dd_buf_append(&line, "\n", 1);
-    if (rc == 0) /* in one piece: other workers write there too */
-        rc = dd_write_full(s->filter_fd, line.data, line.len);
-    if (rc == 0)
-        return;
-    dd_log(s->log, DD_LOG_WARN, "cannot write the file of filtered lines: %s; it is no longer kept",
-           strerror(-rc));
-    s->filter_fd = -1;
+    if (wanted)
+        put(s, s->filter, piece->bare ? "" : s->prefix, p, piece->len, piece->cut);
 }
 
 /* Without a label, output goes as it comes. How much of it went. */
@@ -67,8 +76,7 @@ static size_t to_console_bare(struct output_stream *s)
     size_t n = s->in.len;
     if (n == 0 || console_full(s->console))
         return 0;
-    if (console_put(s->console, "", s->in.data, n, false) < 0)
-        dd_log(s->log, DD_LOG_WARN, "out of memory: some of a worker's output is lost");
+    put(s, s->console, "", s->in.data, n, false);
     return n;
 }
 
@@ -77,17 +85,15 @@ static void to_console(struct output_stream *s)
 {
     struct line_piece piece;
     size_t head = 0;
-    bool bare = s->console != NULL && s->prefix[0] == '\0' && s->filter_fd < 0;
-    if (s->console == NULL && s->filter_fd < 0)
+    bool bare = s->console != NULL && s->prefix[0] == '\0' && s->filter == NULL;
+    if (s->console == NULL && s->filter == NULL)
         head = s->in.len;
     else if (bare)
         head = to_console_bare(s);
-    while (!bare && head < s->in.len && (s->console == NULL || !console_full(s->console)) &&
+    while (!bare && head < s->in.len && !is_full(s) &&
            lines_next(&s->lines, s->in.data + head, s->in.len - head, s->eof, &piece)) {
         to_filter(s, s->in.data + head, &piece);
-        if (s->console != NULL && console_put(s->console, piece.bare ? "" : s->prefix, s->in.data + head,
-                                              piece.len, piece.cut) < 0)
-            dd_log(s->log, DD_LOG_WARN, "out of memory: a line of a worker's output is lost");
+        put(s, s->console, piece.bare ? "" : s->prefix, s->in.data + head, piece.len, piece.cut);
         head += piece.len;
     }
     dd_buf_consume(&s->in, head);
@@ -108,7 +114,7 @@ static int read_some(struct output_stream *s)
         return s->draining ? -1 : 0;
     if (n <= 0)
         return -1;
-    to_file(s, p, (size_t)n);
+    put(s, s->file, "", p, (size_t)n, false);
     tail_add(&s->tail, p, (size_t)n);
     s->in.len += (size_t)n;
     s->taken += (uint64_t)n;
@@ -122,12 +128,6 @@ static void end_reading(struct output_stream *s)
         event_free(s->on_read);
     s->on_read = NULL;
     close_fd(&s->fd);
-    close_fd(&s->file_fd);
-}
-
-static bool is_full(const struct output_stream *s)
-{
-    return s->console != NULL && console_full(s->console);
 }
 
 void output_stream_pump(struct output_stream *s, bool all)
@@ -135,7 +135,7 @@ void output_stream_pump(struct output_stream *s, bool all)
     for (int round = 0; round < MAX_ROUNDS || s->draining; round++) {
         to_console(s);
         if (is_full(s))
-            console_flush(s->console); /* may lose the console */
+            flush(s); /* may lose the console */
         if (s->fd < 0 || (is_full(s) && !all) || (round > 0 && !all && !s->draining))
             break; /* others wait too */
         int rc = read_some(s);
@@ -144,10 +144,8 @@ void output_stream_pump(struct output_stream *s, bool all)
         if (rc == 0)
             break;
     }
-    if (s->console != NULL)
-        console_flush(s->console);
-    if (is_full(s))
-        console_wait(s->console);
+    flush(s);
+    wait_for_room(s);
     if (s->on_read == NULL)
         return;
     if (is_full(s) || s->draining)
@@ -161,6 +159,16 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     output_stream_pump(arg, false);
+}
+
+int output_stream_keep(struct output_stream *s, struct event_base *base, int fd, const struct console_cb *cb,
+                       struct dd_err *err)
+{
+    s->file_fd = fd;
+    int rc = console_new(&s->file, base, fd, s->log, cb, err);
+    if (rc == 0)
+        console_alone(s->file);
+    return rc;
 }
 
 int output_stream_open(struct output_stream *s, struct event_base *base, struct dd_err *err)
@@ -179,9 +187,9 @@ int output_stream_open(struct output_stream *s, struct event_base *base, struct 
 
 void output_stream_lose_console(struct output_stream *s)
 {
-    bool keep = s->file_fd >= 0;
+    bool keep = s->file != NULL && !console_broken(s->file);
     s->console = NULL;
-    s->filter_fd = -1;
+    s->filter = NULL;
     dd_buf_clear(&s->in);
     if (s->mode == OUTPUT_PIPE && !keep)
         end_reading(s); /* the worker sees EPIPE */
@@ -192,6 +200,8 @@ void output_stream_lose_console(struct output_stream *s)
 void output_stream_close(struct output_stream *s)
 {
     end_reading(s);
+    console_free(DD_TAKE(s->file));
+    close_fd(&s->file_fd);
     close_fd(&s->child_fd);
     dd_buf_done(&s->in);
 }

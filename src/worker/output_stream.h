@@ -1,4 +1,5 @@
-/* One stream of one worker on its way through the agent: pipe -> file and console. */
+/* One stream of one worker on its way through the agent: pipe -> file and console. When either of them
+ * takes nothing, the worker waits. */
 #ifndef DD_WORKER_OUTPUT_STREAM_H
 #define DD_WORKER_OUTPUT_STREAM_H
 
@@ -21,10 +22,11 @@ struct output_stream {
     char *prefix;            /* in front of each line on the console */
     int child_fd;            /* what the worker gets; -1: the agent's own, or closed already */
     int fd;                  /* reading end; -1: closed */
-    int file_fd;             /* -1: none */
+    int file_fd;             /* what leads to the file; -1: nothing */
+    struct console *file;    /* its queue; NULL: none */
     struct console *console; /* borrowed; NULL: none */
     const struct dd_strv *filters; /* borrowed; lines with one of them are written once more, */
-    int filter_fd;                 /* here, which is lent; -1: not */
+    struct console *filter;        /* here, borrowed; NULL: not */
     const struct dd_log *log;
     struct event *on_read;
     struct dd_buf in; /* read, not yet on the console */
@@ -36,6 +38,9 @@ struct output_stream {
 };
 
 void output_stream_init(struct output_stream *s);
+/* All that comes goes to fd (taken, even if it fails) too. */
+int output_stream_keep(struct output_stream *s, struct event_base *base, int fd, const struct console_cb *cb,
+                       struct dd_err *err);
 /* Makes the pipe. */
 int output_stream_open(struct output_stream *s, struct event_base *base, struct dd_err *err);
 /* Reads as much as the console takes (all: as fits into memory) and passes it on. */

@@ -51,9 +51,7 @@ static void child_reset_signals(void)
         (void)sigaction(sig, &dfl, NULL);
 }
 
-/* All close-on-exec from `first` on. Everything of the agent is so already; what its own parent
- * left open is not. */
-static void child_close_from(unsigned first)
+void spawn_close_from(unsigned first)
 {
     if (syscall(SYS_close_range, first, UINT_MAX, 0U) == 0)
         return;
@@ -96,7 +94,7 @@ static int child_fds(const struct worker_spec *spec, int report)
             return -1;
     if (dup3(away[spec->nfds], last, O_CLOEXEC) < 0)
         return -1;
-    child_close_from((unsigned)last + 1);
+    spawn_close_from((unsigned)last + 1);
     return last;
 }
 

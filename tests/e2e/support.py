@@ -109,7 +109,7 @@ def listening_ports():
 class Job:
     """One run of ddrun, with a mark that all its processes inherit."""
 
-    def __init__(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, build=None, home=None):
+    def __init__(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, build=None, home=None, tmp=None):
         self.mark = "DDRUN_TEST_MARK=" + uuid.uuid4().hex
         env = dict(env or clean_env())
         name, value = self.mark.split("=")
@@ -118,6 +118,8 @@ class Job:
         env.update({n: d.name for n, d in self.places.items()})
         if home is not None:  # shared with other nodes
             env["HOME"] = home
+        if tmp is not None:
+            env["TMPDIR"] = tmp
         self.shm = set(os.listdir("/dev/shm"))
         self.p = subprocess.Popen([DDRUN, *args], env=env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
@@ -146,7 +148,7 @@ class Job:
         return [p for p in all_ if p not in parents]
 
     def workers(self):
-        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "")]
+        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "")]
 
     def line(self, wanted, limit=60):
         """Reads stdout until a line that contains `wanted`."""

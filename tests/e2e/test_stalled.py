@@ -1,0 +1,163 @@
+"""File systems that hang: log files and temporary folders on one that is frozen, as on a dead file server."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from support import Job, until
+
+SIZE = 24 << 20
+
+
+class Frozen:
+    """A small ext4 of our own, on a loop device, that can be frozen: whoever writes there waits."""
+
+    def __init__(self, folder):
+        self.image, self.path, self.frozen = folder / "image", folder / "mnt", False
+        self.path.mkdir()
+        self.image.write_bytes(b"")
+        os.truncate(self.image, SIZE)
+        self._must("mkfs.ext4", "-q", str(self.image))
+        self._must("mount", "-o", "loop", str(self.image), str(self.path))
+
+    def _must(self, *argv):
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"{argv[0]} does not work here: {done.stderr.strip()}")
+
+    def freeze(self):
+        self._must("fsfreeze", "-f", str(self.path))
+        self.frozen = True
+
+    def thaw(self):
+        self.frozen = False
+        subprocess.run(["fsfreeze", "-u", str(self.path)], check=True)
+
+    def end(self):
+        if self.frozen:
+            self.thaw()
+        subprocess.run(["umount", str(self.path)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    frozen = Frozen(tmp_path)
+    yield frozen
+    frozen.end()
+
+
+def is_frozen_in(pid):
+    """Whether it waits for a frozen file system."""
+    with open(f"/proc/{pid}/wchan") as f, open(f"/proc/{pid}/stat") as s:
+        return s.read().rsplit(")", 1)[1].split()[0] == "D" or "freeze" in f.read()
+
+
+WRITES = """
+import os, sys, time
+print("ready", flush=True)
+while not os.path.exists("GO"):
+    time.sleep(0.01)
+for i in range(LINES):
+    print(f"line {i} " + "x" * 90)
+print("written", file=sys.stderr, flush=True)
+"""
+
+
+@pytest.mark.parametrize("lines", [10, 30000])
+def test_a_log_file_on_a_file_system_that_hangs_costs_no_node(disk, tmp_path, lines):
+    """Three times the heartbeat and more: with little output the workers go on, with much they wait, and nothing is lost."""
+    go = tmp_path / "go"
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=1s", "--tee=1", f"--log-dir={disk.path}/logs", "--max-restarts=0",
+             sys.executable, "-c", WRITES.replace("LINES", str(lines)).replace("GO", str(go))) as job:
+        job.line("ready")
+        writers = until(lambda: len(p := job.processes("ddrun-writer")) == 2 and p, say="each node has a writer")
+        disk.freeze()
+        go.touch()
+        until(lambda: all(is_frozen_in(w) for w in writers), say="the writers wait for the file system")
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.p.wait(timeout=3)
+        disk.thaw()
+        assert job.wait() == 0, job.err
+        assert "lost" not in job.err, job.err
+        job.assert_nothing_left()
+    assert job.err.count("written") == 2
+    for folder in disk.path.glob("logs/*"):
+        text = (folder / "attempt_0/0/stdout.log").read_text()
+        assert text == "ready\n" + "".join(f"line {i} " + "x" * 90 + "\n" for i in range(lines))
+
+
+@pytest.mark.parametrize("option", ["--tee=3", "--redirects=3"])
+def test_a_round_begins_although_its_log_files_cannot_be_made_yet(disk, tmp_path, option):
+    script = f"""
+echo round $TORCHELASTIC_RESTART_COUNT
+if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then
+    touch {tmp_path}/ready.$RANK
+    until [ -e {tmp_path}/go ]; do sleep 0.01; done
+    exit 3
+fi
+touch {tmp_path}/again.$RANK"""
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=5s", option, f"--log-dir={disk.path}/logs", "--max-restarts=1",
+             "sh", "-c", script) as job:
+        until(lambda: len(list(tmp_path.glob("ready.*"))) == 2, say="both workers are there")
+        disk.freeze()
+        (tmp_path / "go").touch()
+        until(lambda: len(list(tmp_path.glob("again.*"))) == 2, say="both workers have been restarted")
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.p.wait(timeout=1)
+        disk.thaw()
+        assert job.wait() == 0, job.err
+        assert "file system of the logs does not answer" in job.err
+        job.assert_nothing_left()
+    for folder in disk.path.glob("logs/*"):
+        for attempt in (0, 1):
+            assert (folder / f"attempt_{attempt}/0/stdout.log").read_text() == f"round {attempt}\n"
+
+
+def test_what_was_printed_is_in_the_file_though_the_agent_was_killed(disk, tmp_path):
+    script = f"echo first; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo last; sleep 600"
+    with Job("--nproc-per-node=1", "--tee=1", f"--log-dir={disk.path}/logs", "sh", "-c", script) as job:
+        job.line("first")
+        disk.freeze()
+        (tmp_path / "go").touch()
+        job.line("last")
+        for pid in job.agents():
+            os.kill(pid, signal.SIGKILL)
+        disk.thaw()
+        assert job.wait() == 137
+        job.assert_nothing_left()
+    assert [f.read_text() for f in disk.path.glob("logs/*/attempt_0/0/stdout.log")] == ["first\nlast\n"]
+
+
+def test_a_disk_that_hangs_while_it_is_checked_costs_no_node(disk, tmp_path):
+    """Longer than the heartbeat, but not than --health-timeout."""
+    script = f"""
+[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0
+touch {tmp_path}/ready.$RANK
+until [ -e {tmp_path}/go ]; do sleep 0.01; done
+exit 3"""
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=1s", "--health=disk", "--max-restarts=1",
+             "sh", "-c", script, tmp=str(disk.path)) as job:
+        until(lambda: len(list(tmp_path.glob("ready.*"))) == 2, say="both workers are there")
+        disk.freeze()
+        (tmp_path / "go").touch()
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.p.wait(timeout=3)
+        disk.thaw()
+        assert job.wait() == 0, job.err
+        assert "lost" not in job.err, job.err
+        job.assert_nothing_left()
+
+
+def test_a_disk_that_hangs_for_good_makes_its_node_unfit(disk):
+    disk.freeze()
+    with Job("--nproc-per-node=1", "--health=disk", "--health-timeout=500ms", "true", tmp=str(disk.path)) as job:
+        line = job.p.stderr.readline()
+        disk.thaw()
+        assert job.wait() == 1
+        assert "a built-in check (--health) did not end within 0.5 s" in line + job.err
+        job.assert_nothing_left()
