@@ -571,7 +571,7 @@ static const struct opt_row rows[] = {
      .min = 1000000,
      .max = INT64_C(3600000000000),
      .group = "Unfit nodes and hung workers",
-     .help = "how long --health-check may take; then it has failed",
+     .help = "how long --health-check may take, and the checks of --health before it; then they have failed",
      FIELD(health_timeout)},
     {.name = "hang-timeout",
      .kind = OPT_DURATION,

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -97,37 +98,58 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     finish(c, c->late ? COMMAND_TOO_LATE : code);
 }
 
+static _Noreturn void child_run(const struct command_spec *spec, pid_t agent, int null, int out)
+{
+    (void)setsid();
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent || dup2(null, 0) < 0 || dup2(out, 1) < 0 ||
+        dup2(out, 2) < 0)
+        _exit(127);
+    spawn_close_from(3);
+    _exit(spec->run(spec->run_arg));
+}
+
+static pid_t fork_child(const struct command_spec *spec, const char *path, int null, int out, struct dd_err *err)
+{
+    struct worker_spec worker = {.rank = -1};
+    pid_t agent = getpid();
+    if (spec->run != NULL) {
+        pid_t pid = fork();
+        if (pid == 0)
+            child_run(spec, agent, null, out);
+        return pid < 0 ? dd_err_set(err, -errno, "cannot start a process: %m") : pid;
+    }
+    worker.argv.v = (char **)(uintptr_t)spec->argv; /* only read */
+    worker.env.v = (char **)(uintptr_t)spec->env;
+    return spawn_child(
+        &(struct spawn_request){.spec = &worker, .path = path, .fds = {null, out, out}, .report_fd = null}, err);
+}
+
 static int start(struct command *c, const struct command_spec *spec, const char *path,
                  struct dd_err *err)
 {
-    struct worker_spec worker = {.rank = -1};
     struct spawn_mask mask;
     int fds[2];
     DD_AUTO(fd) int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0 || pipe2(fds, O_CLOEXEC) < 0)
-        return dd_err_set(err, -errno, "cannot start '%s': %m", spec->argv[0]);
+        return dd_err_set(err, -errno, "cannot start '%s': %m", path);
     c->out_fd = fds[0];
     DD_AUTO(fd) int theirs = fds[1];
     (void)dd_fd_nonblock(c->out_fd);
-    worker.argv.v = (char **)(uintptr_t)spec->argv; /* only read */
-    worker.env.v = (char **)(uintptr_t)spec->env;
-    const struct spawn_request r = {
-        .spec = &worker, .path = path, .fds = {null, theirs, theirs}, .report_fd = null};
     spawn_begin(&mask);
-    pid_t pid = spawn_child(&r, err);
+    pid_t pid = fork_child(spec, path, null, theirs, err);
     spawn_end(&mask);
     if (pid < 0)
         return pid;
     c->pid = pid;
     c->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    return c->pidfd < 0 ? dd_err_set(err, -errno, "cannot watch '%s': %m", spec->argv[0]) : 0;
+    return c->pidfd < 0 ? dd_err_set(err, -errno, "cannot watch '%s': %m", path) : 0;
 }
 
 int command_start(struct command **ret, struct event_base *base, const struct command_spec *spec,
                   command_done_f *done, void *arg, struct dd_err *err)
 {
     DD_AUTO(free) char *path = NULL;
-    int rc = spawn_lookup(&path, spec->argv[0], spec->env);
+    int rc = spec->run == NULL ? spawn_lookup(&path, spec->argv[0], spec->env) : 0;
     if (rc < 0)
         return dd_err_set(err, rc, "cannot run '%s': %s", spec->argv[0],
                           rc == -ENOENT ? "it is not there" : strerror(-rc));
@@ -136,7 +158,7 @@ int command_start(struct command **ret, struct event_base *base, const struct co
         return dd_err_set(err, -ENOMEM, "out of memory");
     *c = (struct command){
         .pidfd = -1, .out_fd = -1, .out = DD_BUF_INIT(OUT_MAX + 1), .done = done, .arg = arg};
-    rc = start(c, spec, path, err);
+    rc = start(c, spec, path != NULL ? path : "a check", err);
     if (rc < 0)
         return rc;
     (void)fcntl(c->pidfd, F_SETFD, FD_CLOEXEC);

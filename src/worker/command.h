@@ -1,4 +1,4 @@
-/* A small program that the agent runs for a purpose of its own: bounded in time and output, in a
+/* A small program, or a function that may hang, which the agent runs for a purpose of its own: bounded in time and output, in a
  * session of its own, gone with the agent. */
 #ifndef DD_WORKER_COMMAND_H
 #define DD_WORKER_COMMAND_H
@@ -15,6 +15,8 @@ enum { COMMAND_TOO_LATE = -1 };
 struct command_spec {
     char *const *argv; /* argv[0] is found in PATH of env */
     char *const *env;
+    int (*run)(void *arg); /* instead: what the child does; stdout is taken, it returns the exit status */
+    void *run_arg;
     unsigned limit_ms; /* then it and its children are killed */
 };
 
