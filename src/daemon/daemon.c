@@ -191,7 +191,8 @@ int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon
     d->start_ns = dd_now_ns();
     d->texts_round = -1;
     LIST_INIT(&d->guests);
-    LIST_INIT(&d->accepting);
+    TAILQ_INIT(&d->accepting);
+    LIST_INIT(&d->sources);
     const struct door_cb cb = {.on_agent = on_agent, .on_worker = on_worker, .arg = d};
     d->end = evtimer_new(base, on_end, d);
     int rc = d->end == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;

@@ -9,18 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    EXTRA_GUESTS = 256, /* links beyond the job's nodes */
-    MAX_TRIES = 4,      /* connections that one guest may try at once */
-    HELLO_MS = 10000,   /* time for hello and TLS */
-};
-
-struct accepting {
-    LIST_ENTRY(accepting) entry;
-    struct daemon *daemon;
-    struct link_accept *accept;
-};
-
 /* ---- out ------------------------------------------------------------------------------------- */
 
 void guest_send(struct guest *g, const struct msg *m)
@@ -389,7 +377,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
         daemon_step(d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = text});
 }
 
-static void guest_new(struct daemon *d, struct link *link, bool is_host)
+void guest_new(struct daemon *d, struct link *link, bool is_host)
 {
     struct guest *g = calloc(1, sizeof(*g));
     if (g == NULL) {
@@ -404,47 +392,6 @@ static void guest_new(struct daemon *d, struct link *link, bool is_host)
     d->nguests++;
     link_set_cb(link, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = g});
     (void)link_set_heartbeat(link, (unsigned)(d->cfg.heartbeat_ns / DD_NS_PER_MS));
-}
-
-static void accepting_free(struct accepting *p)
-{
-    LIST_REMOVE(p, entry);
-    p->daemon->naccepting--;
-    link_accept_free(p->accept);
-    free(p);
-}
-
-static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
-{
-    struct accepting *p = arg;
-    struct daemon *d = p->daemon;
-    (void)why; /* logged by the link, with the caller's name */
-    (void)a;
-    accepting_free(p);
-    if (l != NULL)
-        guest_new(d, l, false);
-}
-
-void guests_accept(struct daemon *d, int fd)
-{
-    const struct link_accept_cfg cfg = {.job_id = d->cfg.job_id,
-                                        .key = &d->cfg.key,
-                                        .key_in = &d->cfg.key_in,
-                                        .log = d->cfg.log,
-                                        .timeout_ms = HELLO_MS,
-                                        .shared = &d->shared};
-    bool room = d->nguests < d->capacity + EXTRA_GUESTS &&
-                d->naccepting < MAX_TRIES * d->capacity + EXTRA_GUESTS;
-    struct accepting *p = room ? calloc(1, sizeof(*p)) : NULL;
-    if (p == NULL) {
-        close(fd);
-        return;
-    }
-    p->daemon = d;
-    LIST_INSERT_HEAD(&d->accepting, p, entry);
-    d->naccepting++;
-    if (link_accept_start(&p->accept, d->base, fd, &cfg, on_accepted, p, NULL) < 0)
-        accepting_free(p);
 }
 
 int guests_add_host(struct daemon *d, int fd, struct dd_err *err)
@@ -469,9 +416,7 @@ struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a)
 
 void guests_free(struct daemon *d)
 {
-    while (!LIST_EMPTY(&d->accepting))
-        accepting_free(LIST_FIRST(&d->accepting));
-    link_shared_done(&d->shared);
+    guests_accept_end(d);
     while (!LIST_EMPTY(&d->guests))
         guest_free(LIST_FIRST(&d->guests), false);
 }

@@ -36,7 +36,8 @@ struct guest {
 };
 
 LIST_HEAD(guest_list, guest);
-LIST_HEAD(accept_list, accepting);
+TAILQ_HEAD(accept_list, accepting);
+LIST_HEAD(source_list, source);
 
 struct daemon {
     struct daemon_cfg cfg;
@@ -50,7 +51,8 @@ struct daemon {
     int *free_ids;        /* stack of ids that nobody has */
     int nfree;
     int nguests;
-    struct accept_list accepting;
+    struct accept_list accepting; /* the oldest first */
+    struct source_list sources;   /* the machines that they come from */
     int naccepting;
     struct link_shared shared;
     struct admission *admission;
@@ -72,12 +74,17 @@ struct daemon {
 };
 
 /* guests.c */
-void guests_accept(struct daemon *d, int fd);          /* takes fd: somebody knocks with a hello */
 int guests_add_host(struct daemon *d, int fd, struct dd_err *err);
 void guests_run_actions(struct daemon *d);             /* what the machine wants done */
 void guest_send(struct guest *g, const struct msg *m);
 struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a); /* joined, of that machine */
 void guests_free(struct daemon *d);
+
+void guest_new(struct daemon *d, struct link *link, bool is_host); /* takes link: somebody of this job */
+
+/* knock.c */
+void guests_accept(struct daemon *d, int fd); /* takes fd: somebody knocks with a hello */
+void guests_accept_end(struct daemon *d);
 
 /* ports.c */
 void guest_take_ports(struct guest *g, const char *ports);

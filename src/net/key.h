@@ -51,8 +51,8 @@ int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd
 int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
                    const char *cred, struct dd_err *err);
 
-/* Host: what a guest needs to come to the key. NET_KEY_MUNGE: a fresh credential, restricted to this
- * uid; NET_KEY_HOME: which file it is. Gives text (free()). */
+/* Host: what a guest needs to come to the key. NET_KEY_MUNGE: a new credential, restricted to this uid,
+ * which a guest takes more than once; NET_KEY_HOME: which file it is. Gives text (free()). */
 int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,
                        struct dd_err *err);
 

@@ -52,10 +52,13 @@ const char *link_node(const struct link *l); /* name that the caller gave in its
 /* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE -------------------------
  */
 
-/* What all connections of one daemon have in common: the TLS context, how often refusals are
- * logged. The daemon keeps one, zeroed at first, for as long as it accepts. */
+/* What all connections of one daemon have in common: the TLS context, the MUNGE credential (made anew
+ * when it is some seconds old, whoever asks), how often refusals are logged. The daemon keeps one, zeroed at first, for as long as it accepts. */
 struct link_shared {
     struct net_tls *tls;
+    char *cred;
+    uint64_t cred_ns; /* when it was made, or could not be */
+    struct dd_err cred_err;
     uint64_t log_since_ns;
     unsigned logged, unlogged;
 };
@@ -76,7 +79,7 @@ struct link_accept;
 /* Takes fd. done is called once, from the loop: a live link (given), or NULL and the reason, lent;
  * link_accept_free() is the caller's in both cases. A guest tries several ways at once and drops
  * all but the first: so a link that closes before its first frame is no loss of a node. With MUNGE,
- * making the credential waits for munged (normally well below 1 ms). */
+ * making the credential waits for munged (normally well below 1 ms), at most once in some seconds. */
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                       const struct link_accept_cfg *cfg,
                       void (*done)(void *arg, struct link_accept *a, struct link *l,

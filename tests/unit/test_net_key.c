@@ -515,8 +515,9 @@ static void munge_hands_the_key_to_this_uid_only(void **state)
     assert_int_equal(net_key_credential(&cred, &host, &f->in, &f->err), 0);
     assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), 0);
     assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
-    assert_true(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err) < 0);
-    assert_non_null(strstr(f->err.text, "eplayed"));
+    guest = (struct net_key){0};
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), 0); /* two on a machine */
+    assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
 
     assert_int_equal(net_key_credential(&again, &host, &f->in, &f->err), 0);
     f->in.job_id = "slurm-2.0";

@@ -1,0 +1,67 @@
+"""Strangers who open many connections to ddrund and say little."""
+
+import contextlib
+import resource
+import selectors
+import socket
+import threading
+
+from support import Job, free_port, until
+
+CONNECTIONS = 2000
+
+
+class Flood:
+    """Half a hello on each of many connections, from an address of its own; those that are closed are opened again."""
+
+    def __init__(self, port, source):
+        self.port, self.source = port, source
+        self.again = 0
+        self.over = threading.Event()
+        self.selector = selectors.DefaultSelector()
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _open(self):
+        with contextlib.suppress(OSError):
+            s = socket.create_connection(("127.0.0.1", self.port), source_address=(self.source, 0))
+            s.setblocking(False)
+            self.selector.register(s, selectors.EVENT_READ)
+            s.send(b"\xdddr\x01\x00")
+
+    def _run(self):
+        while not self.over.is_set():
+            for _ in range(min(50, CONNECTIONS - len(self.selector.get_map()))):
+                self._open()
+            for key, _ in self.selector.select(0.01):  # ddrund never answers half a hello: it is closed
+                self.selector.unregister(key.fileobj)
+                key.fileobj.close()
+                self.again += 1
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        for key in list(self.selector.get_map().values()):
+            key.fileobj.close()
+        self.selector.close()
+
+
+def test_a_flood_of_half_hellos_keeps_no_node_out(tmp_path):
+    """They come before the nodes, and come again for as long as the job runs."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
+    key, port = tmp_path / "key", free_port()
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    args = ["--nnodes=4", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}", f"--key-file={key}", "--rdzv-timeout=30s"]
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limit)
+        host = stack.enter_context(Job(*args, "--node-rank=0", "true"))
+        until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, say="ddrund listens")
+        flood = Flood(port, "127.0.0.9")
+        stack.callback(flood.end)
+        until(lambda: flood.again > CONNECTIONS, say="ddrund has as many as it takes")
+        # less than ddrund waits for the other half: none of these places becomes free by itself
+        guests = [stack.enter_context(Job(*args, f"--node-rank={i}", "--rdzv-timeout=8s", "true")) for i in (1, 2, 3)]
+        assert [job.wait() for job in (host, *guests)] == [0] * 4, host.err + guests[0].err
+        host.assert_nothing_left()
