@@ -44,9 +44,10 @@ static bool is_full(const struct output_stream *s)
     return full;
 }
 
+/* The file first: what somebody has seen is kept, also when we are killed now. */
 static void flush(const struct output_stream *s)
 {
-    struct console *const to[] = {s->console, s->file, s->filter};
+    struct console *const to[] = {s->file, s->filter, s->console};
     for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++)
         if (to[i] != NULL)
             console_flush(to[i]);
