@@ -65,6 +65,7 @@ struct agent_cfg {
     bool virtual_local_rank;
     char *const *env_rules, *const *wrap_rules, *const *preload_rules; /* worker/rules.h, checked; NULL: none */
     int frameworks;    /* bits of FRAMEWORK_*; for some a port is held for each worker */
+    bool horovod_elastic; /* HOROVOD_ELASTIC for the workers */
     const struct tf_roles *tf_roles; /* NULL: all are workers */
     int mpi;           /* bits of AGENT_MPI_* */
     const char *pmix_helper;           /* with AGENT_MPI_PMIX: path of ddrun-pmix */

@@ -113,7 +113,8 @@ int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulate
                                       .local_rank = i,
                                       .iface = iface,
                                       .nccl_iface = nccl_iface(&p, iface),
-                                      .error_file = "<file>"};
+                                      .error_file = "<file>",
+                                      .horovod_port = "<port>"};
         rc = put_worker(out, &in, err);
     }
     return rc;

@@ -119,6 +119,10 @@ void exchanges_take(struct agent *a, const struct frame *f)
         dd_log(a->cfg->log, DD_LOG_WARN, "an exchange from the daemon is not understood");
         return;
     }
+    if (p.node_rank == EXCHANGE_ASK && p.round == (uint32_t)a->plan.round) {
+        horovod_asked(a, p.name);
+        return;
+    }
     struct waiting *w = a->exchanges != NULL ? find(a->exchanges, p.name) : NULL;
     if (w == NULL || p.round != (uint32_t)a->plan.round)
         return; /* of a round that is over here */

@@ -69,6 +69,7 @@ struct agent {
     int enough_left; /* enough.c: workers here whose success the job waits for */
     struct held_ports *ports; /* ports.c; NULL: none */
     struct mpi *mpi; /* mpi.c; NULL: not asked for, or no round */
+    struct horovod *horovod;  /* horovod.c; NULL: none */
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
@@ -165,6 +166,12 @@ void mpi_started(struct agent *a); /* the workers have what was theirs */
 void mpi_ended(struct agent *a, struct worker_exit *e);
 const char *mpi_why(const struct agent *a, int local_rank); /* it failed; NULL where MPI does not say more */
 void mpi_over(struct agent *a);
+
+/* horovod.c: for each round */
+void horovod_begin(struct agent *a); /* the plan is there; without a server the round goes on */
+const char *horovod_port(const struct agent *a); /* as text; NULL: there is no server */
+void horovod_asked(struct agent *a, const char *name); /* another node has begun an exchange that begins with '?' */
+void horovod_end(struct agent *a);
 
 /* requeue.c */
 void requeue_start(struct agent *a, const struct msg *finish); /* on FINISH, before agent_leave() */

@@ -146,7 +146,8 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
                                   .local_rank = local_rank,
                                   .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
                                   .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
-                                  .error_file = error_files_path(a->errors, local_rank)};
+                                  .error_file = error_files_path(a->errors, local_rank),
+                                  .horovod_port = horovod_port(a)};
     spec->rank = a->plan.first_rank + local_rank;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
     if (rc == 0 && (hang_env(a, local_rank, &spec->env) < 0 || mpi_spec(a, local_rank, spec) < 0))
@@ -219,6 +220,7 @@ static void on_workers_gone(void *arg)
     mpi_over(a);
     worker_group_free(a->group);
     a->group = NULL;
+    horovod_end(a);
     ports_renew(a);
     if (a->state == AGENT_ALONE) {
         agent_leave(a, a->code);
@@ -248,6 +250,7 @@ static int launch(struct agent *a, struct dd_err *err)
     struct launch l = {.n = a->plan.local_size};
     struct ifaces ifs;
     find_ifaces(a, &ifs);
+    horovod_begin(a);
     l.specs = calloc((size_t)l.n, sizeof(*l.specs));
     l.shares = calloc((size_t)l.n, sizeof(*l.shares));
     int rc = l.specs == NULL || l.shares == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
@@ -344,6 +347,7 @@ void round_committed(struct agent *a, const struct msg *m)
 int round_start(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
+    horovod_end(a); /* it uses the plan */
     plan_clear(&a->plan);
     int rc = plan_of_msg(&a->plan, m, framework_wants_ports(a->cfg->frameworks), &err);
     if (rc == 0)
@@ -394,6 +398,7 @@ void round_free(struct agent *a)
     mpi_over(a);
     end_pty(a);
     worker_output_free(a->output);
+    horovod_end(a);
     plan_clear(&a->plan);
     free(a->members);
     free(a->committed);

@@ -10,6 +10,7 @@ struct spec_input {
     int local_rank;
     const char *iface, *nccl_iface; /* as in struct framework_input */
     const char *error_file;
+    const char *horovod_port;
 };
 
 /* Appends to the empty *argv and *env. As framework_env(). */

@@ -34,6 +34,17 @@ static int hand_out(struct daemon *d, const char *name, int nnodes)
     return rc;
 }
 
+static int ask_for(struct daemon *d, const char *name, int nnodes)
+{
+    DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(2 * EXCHANGE_NAME_MAX);
+    const struct exchange_part nothing = {0};
+    size_t at = 0;
+    int rc = exchange_piece_encode(&piece, (uint32_t)d->exchange_round, EXCHANGE_ASK, name, &nothing, &at);
+    if (rc == 0)
+        send_to_all(d, piece.data, piece.len, nnodes);
+    return rc;
+}
+
 static int take(struct daemon *d, const struct exchange_piece *p, struct dd_err *err)
 {
     int nnodes = rdzv_planned(d->machine)->n;
@@ -44,7 +55,10 @@ static int take(struct daemon *d, const struct exchange_piece *p, struct dd_err 
     if (rc < 0)
         return dd_err_set(err, rc, "out of memory for '%s'", p->name);
     d->exchange_round = round;
+    const bool asks = p->name[0] == '?' && !exchange_is_open(d->exchange, p->name);
     rc = exchange_take(d->exchange, p, err);
+    if (rc == 0 && asks && (rc = ask_for(d, p->name, nnodes)) < 0)
+        return dd_err_set(err, rc, "out of memory for '%s'", p->name);
     if (rc == 1 && (rc = hand_out(d, p->name, nnodes)) < 0)
         return dd_err_set(err, rc, "out of memory for '%s'", p->name);
     return rc;

@@ -9,6 +9,7 @@ const struct framework_ops *const framework_table[] = {
     &framework_launcher,
     &framework_torch,
     &framework_deepspeed,
+    &framework_horovod,
     &framework_slurm,
     &framework_tensorflow,
     &framework_mpi,
@@ -36,6 +37,7 @@ static const struct {
 } names[] = {
     {"torch", 0},
     {"deepspeed", 0},
+    {"horovod", 0},
     {"oneccl", 0},
     {"jax", FRAMEWORK_JAX},
     {"tensorflow", FRAMEWORK_TF},
@@ -57,7 +59,7 @@ int framework_parse(const char *text, struct dd_err *err)
         if (k == n)
             return dd_err_set(err, -EINVAL,
                               "'%s' is no framework that ddrun knows; write jax, tensorflow, paddle or mindspore (PyTorch, "
-                              "DeepSpeed and oneCCL need nothing)",
+                              "DeepSpeed, Horovod and oneCCL need nothing)",
                               list.v[i]);
         bits |= names[k].bit;
     }

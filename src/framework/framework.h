@@ -32,6 +32,9 @@ struct framework_input {
     int local_rank;
     const char *run_id;     /* TORCHELASTIC_RUN_ID */
     const char *role;       /* ROLE_NAME */
+    const char *node_name;  /* of this node, as in the host list */
+    const char *horovod_port; /* of this node's rendezvous server; NULL: there is none */
+    bool elastic;           /* HOROVOD_ELASTIC */
     const char *iface;      /* interface that reached the daemon, NULL: not known */
     const char *nccl_iface; /* the same, when NCCL would choose another one by itself, else NULL */
     const char *error_file; /* TORCHELASTIC_ERROR_FILE, "" for none */

@@ -7,6 +7,7 @@
 extern const struct framework_ops framework_launcher;
 extern const struct framework_ops framework_torch;
 extern const struct framework_ops framework_deepspeed;
+extern const struct framework_ops framework_horovod;
 extern const struct framework_ops framework_slurm;
 extern const struct framework_ops framework_jax;
 extern const struct framework_ops framework_tensorflow;

@@ -178,6 +178,11 @@ int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_
     return o != NULL ? add(x, o, p, err) : dd_err_set(err, -ENOMEM, "out of memory for '%s'", p->name);
 }
 
+bool exchange_is_open(const struct exchange *x, const char *name)
+{
+    return find(x, name) != NULL;
+}
+
 const struct exchange_part *exchange_parts(const struct exchange *x, const char *name)
 {
     const struct open_name *o = find(x, name);

@@ -4,6 +4,9 @@
  *
  *   piece = u32_be round | u32_be node rank | u32_be bytes of the part that follow in other pieces |
  *           u8 length of the name | name | data
+ *
+ * A name that begins with '?' is begun by whoever has something to tell: the daemon asks the others for
+ * theirs, with a piece whose node rank is EXCHANGE_ASK and which has no data.
  */
 #ifndef DD_RDZV_EXCHANGE_H
 #define DD_RDZV_EXCHANGE_H
@@ -11,6 +14,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -19,6 +23,8 @@ enum {
     EXCHANGE_MAX = 16 << 20,    /* all parts of one name together */
     EXCHANGE_OPEN_MAX = 256,    /* names that are not complete */
 };
+
+#define EXCHANGE_ASK UINT32_MAX
 
 struct exchange_part {
     const unsigned char *data;
@@ -41,6 +47,7 @@ int exchange_new(struct exchange **ret, int nnodes); /* -ENOMEM */
 void exchange_free(struct exchange *x);              /* NULL is fine */
 /* 1: all nodes' parts of this name are there now; 0: not yet; -EPROTO, -EMSGSIZE, -ENOMEM with a sentence. */
 int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_err *err);
+bool exchange_is_open(const struct exchange *x, const char *name); /* some node has begun to give its part */
 /* The parts of a name that is complete, by node rank, lent until exchange_drop(). */
 const struct exchange_part *exchange_parts(const struct exchange *x, const char *name);
 void exchange_drop(struct exchange *x, const char *name);

@@ -29,6 +29,7 @@ static const struct framework_input input = {.plan = &plan,
                                              .local_rank = 1,
                                              .run_id = "job7",
                                              .role = "default",
+                                             .node_name = "node2",
                                              .iface = "ib0",
                                              .error_file = ""};
 
@@ -109,6 +110,33 @@ static void threads_of_pbs_are_divided_and_one_worker_is_left_alone(void **state
     DD_AUTO(strv) struct dd_strv alone = {0};
     assert_int_equal(framework_env(&alone, none, &in, NULL), 0);
     expect(&alone, (const struct row[]){{"OMP_NUM_THREADS", NULL}, {NULL, NULL}});
+}
+
+static void horovod_finds_its_place_and_its_server(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"HOROVOD_RANK=99"}, (char[]){"HOROVOD_GLOO_RENDEZVOUS_ADDR=10.9.9.9"},
+                     (char[]){"HOROVOD_GLOO_TIMEOUT_SECONDS=7"}, (char[]){"_HOROVOD_SECRET_KEY=x"}, NULL};
+    struct framework_input in = input;
+    in.node_name = "node2";
+    in.horovod_port = "4711";
+    in.local_rank = 2; /* the only node that has so many */
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){{"HOROVOD_RANK", "4"}, {"HOROVOD_SIZE", "7"}, {"HOROVOD_LOCAL_RANK", "2"},
+                                      {"HOROVOD_LOCAL_SIZE", "3"}, {"HOROVOD_CROSS_RANK", "0"}, {"HOROVOD_CROSS_SIZE", "1"},
+                                      {"HOROVOD_HOSTNAME", "node2"}, {"HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1"},
+                                      {"HOROVOD_GLOO_RENDEZVOUS_PORT", "4711"}, {"HOROVOD_CONTROLLER", "gloo"},
+                                      {"HOROVOD_CPU_OPERATIONS", "gloo"}, {"HOROVOD_GLOO_IFACE", "ib0"},
+                                      {"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"}, {"_HOROVOD_SECRET_KEY", NULL},
+                                      {"HOROVOD_ELASTIC", NULL}, {NULL, NULL}});
+    in.horovod_port = NULL;
+    in.elastic = true;
+    in.local_rank = 1;
+    DD_AUTO(strv) struct dd_strv none = {0};
+    assert_int_equal(framework_env(&none, agent, &in, NULL), 0);
+    expect(&none, (const struct row[]){{"HOROVOD_CROSS_RANK", "1"}, {"HOROVOD_CROSS_SIZE", "3"}, {"HOROVOD_ELASTIC", "1"},
+                                       {"HOROVOD_GLOO_RENDEZVOUS_ADDR", NULL}, {"HOROVOD_GLOO_RENDEZVOUS_PORT", NULL}, {NULL, NULL}});
 }
 
 static void slurm_variables_speak_of_the_worker(void **state)
@@ -416,6 +444,7 @@ int main(void)
         cmocka_unit_test(worker_keeps_what_the_user_chose),
         cmocka_unit_test(nccl_is_told_only_where_it_would_choose_otherwise),
         cmocka_unit_test(threads_of_pbs_are_divided_and_one_worker_is_left_alone),
+        cmocka_unit_test(horovod_finds_its_place_and_its_server),
         cmocka_unit_test(slurm_variables_speak_of_the_worker),
         cmocka_unit_test(jax_gets_a_coordinator_and_its_devices),
         cmocka_unit_test(jax_takes_ranks_from_slurms_five_where_they_are_asked_for),

@@ -1,0 +1,76 @@
+/* Horovod with Gloo: what horovodrun gives its workers. The rendezvous server is the agent's own, on a
+ * loopback port of each node (src/http). Src: facts on frameworks, section 1 (Horovod 0.28.1). */
+#include "framework/rows.h"
+
+/* Workers with the same local rank, one of each node that has so many: their number, and how many of them
+ * come before this node's. */
+static int cross_size(const struct plan *p, int local_rank, int nnodes)
+{
+    int n = 0;
+    for (int i = 0; i < nnodes; i++)
+        n += p->sizes[i] > local_rank;
+    return n;
+}
+
+static int ranks(struct dd_strv *env, const struct framework_input *in)
+{
+    const struct plan *p = in->plan;
+    const struct {
+        const char *name;
+        int value;
+    } rows[] = {
+        {"HOROVOD_RANK", p->first_rank + in->local_rank},
+        {"HOROVOD_SIZE", p->world_size},
+        {"HOROVOD_LOCAL_RANK", in->local_rank},
+        {"HOROVOD_LOCAL_SIZE", p->local_size},
+        {"HOROVOD_CROSS_RANK", cross_size(p, in->local_rank, p->node_rank)},
+        {"HOROVOD_CROSS_SIZE", cross_size(p, in->local_rank, p->nnodes)},
+    };
+    int rc = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
+        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
+    return rc;
+}
+
+/* Without an address but with a size, Horovod fails; it does not train alone in silence. */
+static int server(struct dd_strv *env, const struct framework_input *in)
+{
+    if (in->horovod_port == NULL) {
+        dd_env_unset(env, "HOROVOD_GLOO_RENDEZVOUS_ADDR");
+        dd_env_unset(env, "HOROVOD_GLOO_RENDEZVOUS_PORT");
+        return 0;
+    }
+    int rc = dd_env_set(env, "HOROVOD_GLOO_RENDEZVOUS_ADDR", "127.0.0.1");
+    return rc < 0 ? rc : dd_env_set(env, "HOROVOD_GLOO_RENDEZVOUS_PORT", in->horovod_port);
+}
+
+static int horovod_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+{
+    static const struct {
+        const char *name, *value;
+    } choices[] = {
+        {"HOROVOD_CONTROLLER", "gloo"}, /* a Horovod that was built with MPI would be alone without these */
+        {"HOROVOD_CPU_OPERATIONS", "gloo"},
+        {"HOROVOD_GLOO_TIMEOUT_SECONDS", "300"}, /* imports take their time on a shared file system */
+    };
+    (void)err;
+    if (in->by_hand) /* who starts workers by hand has no server for them */
+        return 0;
+    dd_env_unset(env, "_HOROVOD_SECRET_KEY"); /* of a horovodrun around us */
+    int rc = ranks(env, in);
+    if (rc == 0)
+        rc = dd_env_set(env, "HOROVOD_HOSTNAME", in->node_name);
+    if (rc == 0)
+        rc = server(env, in);
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]) && rc == 0; i++)
+        rc = framework_default(env, choices[i].name, choices[i].value);
+    if (rc == 0 && in->elastic)
+        rc = framework_default(env, "HOROVOD_ELASTIC", "1");
+    return rc < 0 || in->iface == NULL ? rc : framework_default(env, "HOROVOD_GLOO_IFACE", in->iface);
+}
+
+const struct framework_ops framework_horovod = {
+    .name = "horovod",
+    .doc = "Horovod with Gloo: HOROVOD_RANK, HOROVOD_SIZE …, and the address of the rendezvous server",
+    .env = horovod_env,
+};
