@@ -267,6 +267,14 @@ static const char *store_addr(const struct agent *a, const struct link *l, const
     return net_addr_host(&addr, out);
 }
 
+static void write_spent(const struct agent *a, struct dd_buf *out)
+{
+    uint64_t ages[RDZV_SPENT_MAX];
+    for (int i = 0; i < a->nspent; i++)
+        ages[i] = a->spent_ms[i] + (dd_now_ns() - a->spent_ns) / DD_NS_PER_MS;
+    (void)rdzv_spent_format(out, ages, a->nspent);
+}
+
 void agent_send_join(struct agent *a, struct link *l)
 {
     struct msg m = {.type = MSG_JOIN,
@@ -296,6 +304,9 @@ void agent_send_join(struct agent *a, struct link *l)
         m.text = NULL;
     m.unfit = (char *)(uintptr_t)health_unfit(a);
     m.ports = (char *)(uintptr_t)ports_text(a);
+    DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
+    write_spent(a, &spent);
+    m.spent = (char *)(uintptr_t)dd_buf_str(&spent);
     agent_tell(a, l, &m);
     free(m.text);
     dd_strv_done(&m.addrs);
@@ -306,6 +317,8 @@ void agent_use_link(struct agent *a, struct link *l)
 {
     a->link = l;
     a->state = AGENT_JOINED;
+    if (link_peer(l)->len > 0) /* another node is the host, and sends the signal before the end */
+        endtime_free(a);
     link_find_free(DD_TAKE(a->find));
     evtimer_del(a->progress);
     evtimer_del(a->deadline);

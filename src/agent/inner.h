@@ -10,6 +10,7 @@
 #include "rdzv/elect.h"
 #include "rdzv/msg.h"
 #include "rdzv/plan.h"
+#include "rdzv/spent.h"
 #include "worker/group.h"
 #include "worker/pty.h"
 
@@ -73,6 +74,9 @@ struct agent {
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
+    uint64_t spent_ms[RDZV_SPENT_MAX]; /* how long ago the last restarts were, at spent_ns */
+    int nspent;
+    uint64_t spent_ns;
     int index;                /* of this node: as the allocation says, or the daemon */
     uint64_t orphan_ns;       /* since when there is no daemon; 0: there is one */
     int64_t epoch;            /* of our own daemon, if we have had one */

@@ -318,6 +318,12 @@ static int remember(struct agent *a, const struct msg *m, struct dd_err *err)
     int rc = rdzv_members_parse(&last, members, err);
     if (rc == 0 && last.n != a->plan.nnodes)
         rc = dd_err_set(err, -EPROTO, "a plan of %d nodes with %d members", a->plan.nnodes, last.n);
+    if (rc == 0) {
+        a->nspent = rdzv_spent_parse(a->spent_ms, m->spent, err);
+        a->spent_ns = dd_now_ns();
+        rc = a->nspent < 0 ? a->nspent : 0;
+        a->nspent = rc < 0 ? 0 : a->nspent;
+    }
     dd_strv_done(&a->addrs);
     for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= RDZV_SUCCESSORS; i++)
         rc = dd_strv_push(&a->addrs, m->addrs.v[i]);

@@ -112,7 +112,6 @@ static void go_over(struct agent *a, struct link *l)
     agent_tell(a, own, &(struct msg){.type = MSG_LOOKED, .addr = addr});
     link_bye(own);
     search_end(a);
-    endtime_free(a);
     agent_use_link(a, l);
     signals_joined(a);
 }

@@ -3,6 +3,7 @@
 #include "report/report.h"
 
 #include "base/io.h"
+#include "rdzv/spent.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -79,6 +80,16 @@ static int write_texts(struct daemon *d, const struct plan *p)
     return 0;
 }
 
+/* When the last restarts were; "": it does not matter. */
+static void write_spent(const struct daemon *d, struct dd_buf *out)
+{
+    uint64_t ages[RDZV_SPENT_MAX];
+    int n = rdzv_ages(d->machine, dd_now_ns(), ages, RDZV_SPENT_MAX);
+    for (int i = 0; i < n; i++)
+        ages[i] /= DD_NS_PER_MS;
+    (void)rdzv_spent_format(out, ages, n);
+}
+
 static void send_plan(struct guest *g)
 {
     struct daemon *d = g->daemon;
@@ -90,7 +101,10 @@ static void send_plan(struct guest *g)
         dd_log(d->cfg.log, DD_LOG_ERR, "cannot make the plan of %s: %s", g->name, strerror(-rc));
         return;
     }
+    DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
+    write_spent(d, &spent);
     struct msg out = {.type = MSG_PLAN,
+                      .spent = (char *)(uintptr_t)dd_buf_str(&spent),
                       .round = p.round,
                       .node_rank = p.node_rank,
                       .restart_count = p.restart_count,
@@ -117,7 +131,7 @@ static void send_finish(struct guest *g, bool report)
         account_texts(d->account, &text, &json);
     guest_send(g, &(struct msg){.type = MSG_FINISH,
                                 .code = account_code(d->account, d),
-                                .lost = d->lost,
+                                .lost = d->lost || rdzv_misses_nodes(d->machine),
                                 .asked = d->asked,
                                 .report = report,
                                 .text = (char *)(uintptr_t)dd_buf_str(&text),
@@ -245,7 +259,11 @@ static void on_join(struct guest *g, const struct msg *m)
     DD_AUTO(rdzv_members) struct rdzv_members committed = RDZV_MEMBERS_NONE;
     DD_AUTO(rdzv_members) struct rdzv_members planned = RDZV_MEMBERS_NONE;
     struct dd_err err = {0};
-    if (rdzv_members_parse(&committed, m->committed, &err) < 0 ||
+    uint64_t ages[RDZV_SPENT_MAX];
+    int nages = rdzv_spent_parse(ages, m->spent, &err);
+    for (int i = 0; i < nages; i++)
+        ages[i] *= DD_NS_PER_MS;
+    if (nages < 0 || rdzv_members_parse(&committed, m->committed, &err) < 0 ||
         rdzv_members_parse(&planned, m->members, &err) < 0) {
         refuse(g, err.text);
         return;
@@ -265,6 +283,8 @@ static void on_join(struct guest *g, const struct msg *m)
                                         .nnodes = (int)m->nnodes,
                                         .min_nodes = (int)m->min_nodes,
                                         .epoch = m->epoch,
+                                        .ages = ages,
+                                        .nages = nages,
                                         .ended_well = m->ended_well != 0,
                                         .elsewhere = m->elsewhere != 0,
                                         .committed = &committed,

@@ -558,6 +558,8 @@ static int on_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         rc = leave_out(m, e->id, e->text);
     if (rc == 0)
         rc = rdzv_learn(m, e);
+    if (rc == 0 && !m->begun)
+        rdzv_learn_ages(m, e, now);
     if (rc == 0 && said(e->unfit) && !m->begun)
         rc = check_left_out(m, e->name, e->unfit);
     return rc < 0 || m->state != RDZV_GATHERING ? rc : consider(m, now);

@@ -51,6 +51,8 @@ struct rdzv_event {
     /* JOIN: rounds that the agent knows of, under whichever daemon; NULL: none */
     const struct rdzv_members *committed; /* the last one that all its members had started */
     const struct rdzv_members *planned;   /* the last one it has itself started */
+    const uint64_t *ages; /* JOIN: how long ago the last restarts were that it knows of, the youngest first */
+    int nages;
     bool ended_well; /* JOIN: all its workers of that round had ended with 0 */
     bool elsewhere;  /* JOIN: it has another daemon, and leaves that one when this one takes it */
 };
@@ -115,6 +117,9 @@ uint64_t rdzv_timer(const struct rdzv *m); /* when RDZV_TIME is due, on the cloc
 enum rdzv_state rdzv_state(const struct rdzv *m);
 const char *rdzv_state_name(enum rdzv_state s);
 int rdzv_round(const struct rdzv *m);
+/* How long ago the last restarts were, the youngest first, at most `max`; 0: nobody counts within a time. */
+int rdzv_ages(const struct rdzv *m, uint64_t now, uint64_t *ages, int max);
+bool rdzv_misses_nodes(const struct rdzv *m); /* of the last round, whose daemon was lost, and has begun none itself */
 int rdzv_code(const struct rdzv *m);         /* exit code of the job, once finished */
 const char *rdzv_text(const struct rdzv *m); /* what to tell the user; "" when all went well */
 bool rdzv_may_go_on(const struct rdzv *m, uint64_t now); /* there may be another round after a loss */

@@ -72,6 +72,43 @@ int rdzv_learn(struct rdzv *m, const struct rdzv_event *join)
     return 0;
 }
 
+/* Where the time of the restart before `back` others is kept, of so many in all. */
+static uint64_t *spent_at(const struct rdzv *m, int restarts, int back)
+{
+    return &m->spent[(restarts - 1 - back) % m->cfg.max_restarts];
+}
+
+void rdzv_learn_ages(struct rdzv *m, const struct rdzv_event *join, uint64_t now)
+{
+    const int restarts = join->planned != NULL && join->planned->epoch >= 0 ? join->planned->restarts : 0;
+    if (m->spent == NULL || join->nages == 0)
+        return;
+    for (int i = 0; i < restarts && i < m->cfg.max_restarts; i++) {
+        uint64_t age = join->ages[i < join->nages ? i : join->nages - 1]; /* older ones were not told */
+        uint64_t at = age < now ? now - age : 0;
+        uint64_t *known = spent_at(m, restarts, i);
+        if (at > *known)
+            *known = at;
+    }
+}
+
+int rdzv_ages(const struct rdzv *m, uint64_t now, uint64_t *ages, int max)
+{
+    int n = 0;
+    for (; m->spent != NULL && n < m->restarts && n < m->cfg.max_restarts && n < max; n++)
+        ages[n] = now - *spent_at(m, m->restarts, n);
+    return n;
+}
+
+bool rdzv_misses_nodes(const struct rdzv *m)
+{
+    const struct rdzv_members *last = m->begun ? NULL : rdzv_last_known(m);
+    for (int k = 0; last != NULL && k < last->n; k++)
+        if (last->index[k] >= m->cfg.capacity || m->by_index[last->index[k]] < 0)
+            return true;
+    return false;
+}
+
 void rdzv_forget(struct rdzv_members *set, int index)
 {
     int k = 0;

@@ -47,6 +47,7 @@ struct msg {
     int64_t sent_ns; /* of the sender's clock, put in as it is sent */
     int64_t ended_ns, rank, oom, left, stopped, killed;
     char *name, *text, *addr, *sizes, *nodes, *members, *committed, *local, *remote, *error, *trace, *log, *detail, *unfit, *ports, *token;
+    char *spent;
     struct dd_strv addrs;
 };
 

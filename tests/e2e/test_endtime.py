@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from support import Job, clean_env, json_lines, program, run
+from support import Job, clean_env, json_lines, parent, program, run
 
 SHOW = "JobId=77 JobName=b JobState={} Reason={} Requeue=1 PreemptTime={} TimeLimit=00:10:00"
 STATES = {"cancelled": ("COMPLETING", "None", "None"), "preempted": ("RUNNING", "None", "2026-11-21T12:47:48"),
@@ -141,6 +141,22 @@ def test_a_lost_node_starts_the_job_again_and_a_refusal_is_told(played, script, 
         assert job.wait() != 0
         assert "Slurm does not start job 77 again (a node was lost): " + says in job.err
     assert played.asked() == (["scontrol requeue 77"] if script else [])
+
+
+def test_the_node_that_took_the_lost_ones_place_starts_the_job_again(played):
+    """The host's node is lost with the daemon, and those that are left are too few."""
+    env = {**played(scontrol="exit 0"), "SLURM_JOB_ID": "77"}
+    with Job("--simulate-nodes=3", "--max-restarts=1", "--requeue-on=node-loss", "--rejoin-timeout=1s", "--shutdown-timeout=1s",
+             program("hear.py"), "USR1", env=env) as job:
+        seen = ""
+        while len(json_lines(seen)) < 3:
+            seen += job.line("\n")
+        os.kill(parent(job.processes("ddrund")[0]), signal.SIGKILL)
+        assert job.wait() != 0
+        assert "2 of at least 3 nodes are left" in job.err
+        assert "Slurm will start job 77 again: a node was lost" in job.err
+        job.assert_nothing_left()
+    assert played.asked() == ["scontrol requeue 77"]
 
 
 def test_a_wrong_reason_is_refused():

@@ -1,6 +1,7 @@
 /* rdzv: election, sizes, plans and the round machine. */
 #include "rdzv/elect.h"
 #include "rdzv/machine.h"
+#include "rdzv/spent.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -786,6 +787,64 @@ static void machine_counts_restarts_within_a_time(void **state)
     bed_free(&b);
 }
 
+/* What was spent before the daemon was lost is spent, and comes back when its time is over. */
+static void machine_counts_restarts_of_the_daemon_before_it(void **state)
+{
+    (void)state;
+    struct bed b;
+    int both[] = {0, 1};
+    static const uint64_t ages[] = {30, 60};
+    const struct rdzv_members planned = {.epoch = 0, .round = 2, .restarts = 2, .tie = 0, .n = 2, .index = both};
+    struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 2, .max_restarts = 2, .restart_window_ns = 100, .rejoin_ns = 5000, .master_port = 31000,
+                           .epoch = RDZV_EPOCH_STEP};
+    static const struct {
+        uint64_t failure;
+        const char *wanted;
+    } rows[] = {{1039, "finish0! finish1"}, {1041, "note0 drop-1 plan0 plan1"}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        memset(&b, 0, sizeof(b));
+        b.now = 1000;
+        assert_int_equal(rdzv_new(&b.m, &cfg, b.now), 0);
+        for (int id = 0; id < 2; id++)
+            assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = id, .index = id, .nnodes = 2, .min_nodes = 1,
+                                                                 .slots = 1, .name = "n", .addr = "10.0.0.1", .committed = &planned,
+                                                                 .planned = &planned, .ages = ages, .nages = 2}, b.now), 0);
+        assert_string_equal(actions(&b), "welcome0 welcome1 plan0 plan1");
+        uint64_t told[4];
+        assert_int_equal(rdzv_ages(b.m, b.now + 5, told, 4), 2);
+        assert_int_equal(told[0], 35);
+        assert_int_equal(told[1], 65);
+        b.now = rows[i].failure;
+        assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);
+        (void)actions(&b);
+        assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+        assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+        assert_string_equal(actions(&b), rows[i].wanted);
+        bed_free(&b);
+    }
+}
+
+static void ages_are_written_and_read(void **state)
+{
+    (void)state;
+    static const uint64_t ages[] = {1200, 60500};
+    static const char *const bad[] = {"x", "1 x", " 1", "1 ", "1  2", "-1", "99999999999999", "1 2\n"};
+    uint64_t back[RDZV_SPENT_MAX];
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(200);
+    assert_int_equal(rdzv_spent_format(&out, ages, 2), 0);
+    assert_string_equal(dd_buf_str(&out), "1200 60500");
+    assert_int_equal(rdzv_spent_parse(back, "1200 60500", NULL), 2);
+    assert_memory_equal(back, ages, sizeof(ages));
+    assert_int_equal(rdzv_spent_parse(back, "", NULL), 0);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(rdzv_spent_parse(back, bad[i], NULL), -EPROTO);
+    char many[3 * RDZV_SPENT_MAX];
+    for (int i = 0; i < RDZV_SPENT_MAX + 1; i++)
+        (void)snprintf(many + 2 * i, 3, "%s7", i > 0 ? " " : "7");
+    many[0] = '7';
+    assert_int_equal(rdzv_spent_parse(back, many, NULL), -EPROTO);
+}
+
 static void members_are_written_and_read(void **state)
 {
     (void)state;
@@ -877,6 +936,8 @@ int main(void)
         cmocka_unit_test(machine_leaves_an_unfit_node_out),
         cmocka_unit_test(machine_does_not_wait_for_an_unfit_node),
         cmocka_unit_test(machine_counts_restarts_within_a_time),
+        cmocka_unit_test(machine_counts_restarts_of_the_daemon_before_it),
+        cmocka_unit_test(ages_are_written_and_read),
         cmocka_unit_test(members_are_written_and_read),
         cmocka_unit_test(machine_passes_a_wish_to_stop_on_and_does_not_restart),
         cmocka_unit_test(machine_takes_the_daemons_own_wish_only_when_nobody_else_had_one),
