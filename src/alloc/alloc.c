@@ -26,6 +26,36 @@ void alloc_free(struct alloc *a)
     free(a);
 }
 
+static char *copy_text(const char *s, bool *failed)
+{
+    char *copy = s != NULL ? strdup(s) : NULL;
+    *failed |= s != NULL && copy == NULL;
+    return copy;
+}
+
+int alloc_copy(struct alloc **ret, const struct alloc *a, int index)
+{
+    bool failed = false;
+    DD_AUTO(alloc) struct alloc *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return -ENOMEM;
+    *c = *a;
+    c->index = index;
+    c->warnings = (struct dd_strv){0};
+    c->nodes = NULL;
+    c->job_id = copy_text(a->job_id, &failed);
+    c->run_id = copy_text(a->run_id, &failed);
+    c->host_addr = copy_text(a->host_addr, &failed);
+    c->psk = copy_text(a->psk, &failed);
+    if (failed || hostlist_new(&c->nodes) < 0)
+        return -ENOMEM;
+    for (size_t i = 0; i < hostlist_count(a->nodes); i++)
+        if (hostlist_push(c->nodes, hostlist_nth(a->nodes, i)) < 0)
+            return -ENOMEM;
+    *ret = DD_TAKE(c);
+    return 0;
+}
+
 static int check_options(const struct alloc_input *in, struct dd_err *err)
 {
     if (in->min_nodes < 0 || in->max_nodes < in->min_nodes || in->max_nodes > HOSTLIST_MAX)

@@ -66,6 +66,8 @@ struct alloc {
 /* Finds out. Errors are sentences for the user: -EINVAL (contradiction, impossible list, host not
  * in it, empty node file …). Gives *ret. */
 int alloc_find(struct alloc **ret, const struct alloc_input *in, struct dd_err *err);
+/* The same for the node at index, without warnings. Gives *ret; -ENOMEM. */
+int alloc_copy(struct alloc **ret, const struct alloc *a, int index);
 void alloc_free(struct alloc *a);
 
 struct alloc_ops {

@@ -23,7 +23,9 @@ static int take_list(struct alloc *a, const struct alloc_input *in, struct hostl
                           "%s (%s) names this host, %s, more than once; say which "
                           "one this is with --node-rank",
                           option, alloc_show(&shown, *nodes), in->hostname);
-    if (me < 0)
+    if (me < 0 && in->list_only)
+        me = -1;
+    else if (me < 0)
         return dd_err_set(err, -EINVAL,
                           "this host, %s, is not in %s (%s); add it there, or say "
                           "which one it is with --node-rank",

@@ -282,7 +282,7 @@ static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
 
 const struct alloc_ops alloc_slurm_batch = {
     .name = "slurm-batch",
-    .doc = "Slurm: the batch script, of a job with one node",
+    .doc = "Slurm: the batch script or salloc shell",
     .detect = batch_detect,
     .fill = batch_fill,
 };

@@ -5,6 +5,7 @@
 #include "agent/guardian.h"
 #include "base/io.h"
 #include "cmd/common.h"
+#include "cmd/ddrun_launch.h"
 #include "cmd/ddrun_options.h"
 #include "config.h"
 #include "launch/emulate.h"
@@ -35,6 +36,7 @@ struct run {
     uint64_t start_ns;
     char *const *script; /* SCRIPT and its arguments */
     const struct emulate *emulate; /* NULL: a real node */
+    const struct alloc *given;     /* by the process that started us; NULL */
     char source_addr[32];          /* of a simulated node */
     char hostname[256];
     struct dd_strv env, local_addrs, program;
@@ -127,13 +129,11 @@ static int check_rules(const struct ddrun_options *o, struct dd_err *err)
     return rc;
 }
 
-/* Which job, which nodes, which of them am I. */
-static int find_alloc(struct run *r, int index, struct dd_err *err)
+/* What the user and this machine say. */
+static int fill_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err)
 {
     const struct ddrun_options *o = r->o;
-    if (r->emulate != NULL)
-        return emulate_alloc(&r->alloc, r->emulate, index, err);
-    struct alloc_input in = {
+    *in = (struct alloc_input){
         .env = r->env.v,
         .hostname = r->hostname,
         .local_addrs = r->local_addrs.v,
@@ -150,17 +150,27 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
         .hostfile = o->hostfile,
         .have_nproc = o->nproc_per_node != NULL,
     };
-    if (getrandom(&in.nonce, sizeof(in.nonce), 0) < 0)
-        return dd_err_set(err, -errno, "no random numbers: %m");
+    return getrandom(&in->nonce, sizeof(in->nonce), 0) < 0 ? dd_err_set(err, -errno, "no random numbers: %m") : 0;
+}
+
+/* Which job, which nodes, which of them am I. */
+static int find_alloc(struct run *r, int index, struct dd_err *err)
+{
+    struct alloc_input in;
     char *nothing[] = {NULL};
-    if (o->standalone) { /* whatever the scheduler's variables say */
+    if (r->emulate != NULL)
+        return emulate_alloc(&r->alloc, r->emulate, index, err);
+    if (r->given != NULL)
+        return alloc_copy(&r->alloc, r->given, index) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    int rc = fill_alloc_input(r, &in, err);
+    if (rc == 0 && r->o->standalone) { /* whatever the scheduler's variables say */
         in.min_nodes = in.max_nodes = 1;
         in.env = nothing;
         in.master_addr = in.rdzv_endpoint = NULL; /* torchrun ignores them too */
         in.node_rank = -1;
         in.master_port = 0;
     }
-    return alloc_find(&r->alloc, &in, err);
+    return rc < 0 ? rc : alloc_find(&r->alloc, &in, err);
 }
 
 /* A simulated node's share of the GPUs, as its CUDA_VISIBLE_DEVICES. */
@@ -421,15 +431,19 @@ static void fill_agent(struct run *r)
         (void)snprintf(r->log.who, sizeof(r->log.who), "ddrun[%.60s]", r->agent.node_name);
 }
 
-static int prepare(struct run *r, int index, struct dd_err *err)
+static int look_around(struct run *r, struct dd_err *err)
 {
     if (gethostname(r->hostname, sizeof(r->hostname) - 1) < 0)
         return dd_err_set(err, -errno, "cannot get this host's name: %m");
+    int rc = dd_strv_copy(&r->env, environ);
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : cmd_local_addrs(&r->local_addrs, err);
+}
+
+static int prepare(struct run *r, int index, struct dd_err *err)
+{
     if (r->emulate != NULL)
         emulate_addr(r->emulate, index, r->source_addr);
-    int rc = dd_strv_copy(&r->env, environ);
-    if (rc == 0)
-        rc = cmd_local_addrs(&r->local_addrs, err);
+    int rc = look_around(r, err);
     if (rc == 0)
         rc = find_ddrund(r, err);
     if (rc == 0)
@@ -542,12 +556,43 @@ static int run_simulated(struct run *r)
     return emulate_run(&e, run_node, r, &r->log);
 }
 
+static int run_launched(void *arg, const struct alloc *a, int index)
+{
+    struct run *r = arg;
+    r->given = a;
+    return run_node(r, index);
+}
+
+/* Starts the other nodes' agents where nobody has. -1: there is nothing to start. */
+static int run_everywhere(struct run *r, char **argv)
+{
+    struct alloc_input in;
+    struct dd_err err = {0};
+    int code = -1;
+    if (r->o->standalone)
+        return -1;
+    if (look_around(r, &err) == 0 && fill_alloc_input(r, &in, &err) == 0)
+        code = launch_job(&(struct launch_input){
+            .o = r->o, .argv = argv, .in = &in, .log = &r->log, .node = run_launched, .arg = r});
+    run_done(r);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     struct ddrun_options o = {0};
     DD_AUTO(opt_result) struct opt_result res = {0};
+    DD_AUTO(package) struct package package = {0};
+    int index = -1;
     uint64_t start_ns = dd_now_ns();
     cmd_begin();
+    if (argc == 2 && strncmp(argv[1], "--launched=", 11) == 0) {
+        int code = launch_join(&package, &index, argv[1] + 11);
+        if (code >= 0)
+            return code;
+        argc = (int)package.argv.n;
+        argv = package.argv.v;
+    }
     const bool by_torchrun = torchrun_is_name(argv[0]);
     struct opt_table table = ddrun_options;
     if (by_torchrun)
@@ -557,6 +602,7 @@ int main(int argc, char **argv)
         return code;
     torchrun_apply(&o, &table, &res, by_torchrun);
     struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}};
+    r.given = package.alloc;
     r.log.level = cmd_log_level(o.log_level);
     cmd_warn_of_misspelt(&table, &r.log);
     if (cmd_speaks(environ))
@@ -581,5 +627,8 @@ int main(int argc, char **argv)
     if (o.dry_run && o.simulate_nodes == 0)
         return dry_run_all(&r);
     terminal_save(&r.terminal);
-    return o.simulate_nodes > 0 ? run_simulated(&r) : run_node(&r, -1);
+    if (o.simulate_nodes > 0)
+        return run_simulated(&r);
+    code = r.given == NULL ? run_everywhere(&r, argv) : -1;
+    return code >= 0 ? code : run_node(&r, index);
 }

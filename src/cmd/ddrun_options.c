@@ -6,6 +6,7 @@
 #include "base/sig.h"
 #include "config.h"
 #include "launch/emulate.h"
+#include "launch/starter.h"
 #include "node/gpu.h"
 #include "node/health.h"
 #include "rdzv/plan.h"
@@ -190,6 +191,27 @@ static const struct opt_row rows[] = {
      .group = "Nodes and workers",
      .help = "the nodes, one a line, as 'name [slots=N]'",
      FIELD(hostfile)},
+    {.name = "launcher",
+     .kind = OPT_STRING,
+     .metavar = "NAME",
+     .def = "auto",
+     .choices = STARTER_NAMES,
+     .group = "Nodes and workers",
+     .help = "what starts ddrun on the other nodes",
+     .more = "In a batch script ddrun starts itself on all nodes of the job: with 'auto', by what the scheduler has for "
+             "that (Slurm: srun, PBS: pbs_tmrsh). Where one ddrun was started on each node already, nothing "
+             "is started. With --hosts or --hostfile say --launcher=ssh; without it, start ddrun on each of "
+             "the hosts yourself. The other nodes get this shell's environment, folder, umask and limits; "
+             "key and environment are never in an argument list. 'none' starts nothing.",
+     FIELD(launcher)},
+    {.name = "launch-command",
+     .kind = OPT_STRING,
+     .metavar = "COMMAND",
+     .example = "ssh -p 2222",
+     .group = "Nodes and workers",
+     .help = "run this in place of the launcher's own program, words separated by blanks",
+     .more = "For example --launcher=ssh --launch-command='ssh -p 2222 -o BatchMode=yes'.",
+     FIELD(launch_command)},
     {.name = "standalone",
      .kind = OPT_FLAG,
      .group = "Nodes and workers",

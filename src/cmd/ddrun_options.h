@@ -26,6 +26,7 @@ struct ddrun_options {
     const char *nproc_per_node;
     int node_rank;
     const char *hosts, *hostfile;
+    const char *launcher, *launch_command;
     bool standalone;
     int simulate_nodes;
 

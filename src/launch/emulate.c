@@ -1,6 +1,7 @@
 #include "launch/emulate.h"
 
 #include "base/sig.h"
+#include "launch/codes.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -51,26 +52,11 @@ int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct
     return 0;
 }
 
-static int exit_code(int status)
-{
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
 static void signal_all(const pid_t *pids, int n, int sig)
 {
     for (int i = 0; i < n; i++)
         if (pids[i] > 0)
             kill(pids[i], sig);
-}
-
-/* The first failure is the job's. Where a job goes on without the node that failed, whoever ends well
- * has seen the job end well. `before` is < 0 when none has ended yet. */
-static int code_of_job(int before, int code, bool go_on)
-{
-    if (before < 0)
-        return code;
-    bool keep = go_on ? before == 0 : before != 0;
-    return keep ? before : code;
 }
 
 /* Takes the exits that are there; returns how many nodes still run. */
@@ -81,7 +67,7 @@ static int reap(pid_t *pids, int n, bool go_on, int *code)
         int status;
         if (pids[i] > 0 && waitpid(pids[i], &status, WNOHANG) == pids[i]) {
             pids[i] = 0;
-            *code = code_of_job(*code, exit_code(status), go_on);
+            *code = launch_code_of_job(*code, launch_exit_code(status), go_on);
         }
         left += pids[i] > 0;
     }

@@ -1,0 +1,377 @@
+#include "cmd/ddrun_launch.h"
+
+#include "base/io.h"
+#include "cmd/common.h"
+#include "launch/door.h"
+#include "launch/root.h"
+#include "net/addr.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <paths.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    FETCH_MS = 60000,
+    END_MS = 5000, /* for the starters, beyond the workers' grace */
+    HEX = 2 * NET_KEY_LEN,
+    NAMES_MAX = 8,
+};
+
+/* ---- the starting side ----------------------------------------------------------------------- */
+
+struct launching {
+    const struct launch_input *l;
+    const struct starter *starter;
+    struct alloc *alloc;
+    struct package package;
+    char program[PATH_MAX], ddrun[PATH_MAX], id[32];
+    char key_line[HEX + 2]; /* "" or with its newline */
+    struct dd_strv addresses, key_env;
+    struct net_key key;
+};
+
+static void launching_done(struct launching *p)
+{
+    explicit_bzero(&p->key, sizeof(p->key));
+    explicit_bzero(p->key_line, sizeof(p->key_line));
+    dd_strv_done(&p->addresses);
+    dd_strv_done(&p->key_env);
+    p->package.alloc = NULL;
+    package_done(&p->package);
+    alloc_free(p->alloc);
+}
+
+static bool is_there(char out[PATH_MAX], const char *folder, size_t n, const char *name)
+{
+    int len = snprintf(out, PATH_MAX, "%.*s/%s", (int)n, folder, name);
+    return len > 0 && len < PATH_MAX && access(out, X_OK) == 0;
+}
+
+static bool find_program(struct launching *p)
+{
+    const char *path = dd_env_get_nonempty(environ, "PATH"); /* a shell may have one that it does not export */
+    for (const char *s = path != NULL ? path : _PATH_STDPATH; *s != '\0'; s += *s == ':') {
+        size_t n = strcspn(s, ":");
+        if (n > 0 && is_there(p->program, s, n, p->starter->program))
+            return true;
+        s += n;
+    }
+    return p->starter->folder != NULL &&
+           is_there(p->program, p->starter->folder, strlen(p->starter->folder), p->starter->program);
+}
+
+/* 1: there are nodes to be started, 0: there are none, or it is not known how. */
+static int find_nodes(struct launching *p, struct dd_err *err)
+{
+    const struct ddrun_options *o = p->l->o;
+    struct alloc_input in = *p->l->in;
+    struct dd_err why = {0};
+    const bool asked = strcmp(o->launcher, "auto") != 0;
+    in.list_only = true;
+    if (alloc_find(&p->alloc, &in, &why) < 0)
+        return 0; /* is found out once more, and said */
+    const struct alloc *a = p->alloc;
+    const bool named = strncmp(a->source, "host", 4) == 0 && o->node_rank < 0;
+    if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||
+        (o->nnodes.max == 1 && !o->nnodes.range))
+        return 0;
+    p->starter = starter_find(o->launcher, a->source);
+    if (p->starter == NULL)
+        return 0;
+    if (o->launch_command != NULL || find_program(p))
+        return 1;
+    return !asked ? 0
+                  : dd_err_set(err, -ENOENT, "--launcher=%s: there is no %s in PATH", p->starter->name,
+                               p->starter->program);
+}
+
+static int find_ddrun(struct launching *p, struct dd_err *err)
+{
+    ssize_t n = readlink("/proc/self/exe", p->ddrun, sizeof(p->ddrun) - 1);
+    if (n <= 0)
+        return dd_err_set(err, -errno, "cannot find the path of ddrun: %m");
+    p->ddrun[n] = '\0';
+    return 0;
+}
+
+/* ddrun becomes the one command that starts them all. Returns only when that cannot be. */
+static int become_starter(struct launching *p, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    DD_AUTO(strv) struct dd_strv names = {0};
+    const struct start s = {.program = p->program,
+                            .words = p->l->o->launch_command,
+                            .nnodes = p->alloc->nnodes,
+                            .command = p->l->argv,
+                            .env = environ};
+    p->l->argv[0] = p->ddrun;
+    if (starter_command(&argv, p->starter, &s) < 0 ||
+        (p->starter->unset != NULL && dd_strv_split(&names, p->starter->unset, ",") < 0))
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < names.n; i++)
+        (void)unsetenv(names.v[i]);
+    (void)execvp(argv.v[0], argv.v);
+    return dd_err_set(err, -errno, "cannot run %s: %m", argv.v[0]);
+}
+
+static int make_id(struct launching *p, struct dd_err *err)
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof(random), 0) < 0)
+        return dd_err_set(err, -errno, "no random numbers: %m");
+    (void)snprintf(p->id, sizeof(p->id), "launch.%016" PRIx64, random);
+    if (strncmp(p->alloc->source, "host", 4) != 0 || p->l->o->rdzv_id != NULL)
+        return 0;
+    DD_AUTO(free) char *id = DD_TAKE(p->alloc->job_id); /* another run on these hosts is another job */
+    return asprintf(&p->alloc->job_id, "%s.%016" PRIx64, id, random) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
+                                                                        : 0;
+}
+
+static void to_hex(char out[HEX + 1], const unsigned char *bytes)
+{
+    for (size_t i = 0; i < NET_KEY_LEN; i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static struct net_key_input key_input(const struct launching *p, char *const *env)
+{
+    const struct ddrun_options *o = p->l->o;
+    return (struct net_key_input){.env = env,
+                                  .key_file = o->key_file,
+                                  .psk = p->alloc->psk,
+                                  .munge_socket = o->munge_socket,
+                                  .job_id = p->id,
+                                  .insecure = o->insecure};
+}
+
+/* A key of this start, said on the starter's stdin; the job's too, where it has none. */
+static int new_key(struct launching *p, struct net_key_input *in, struct dd_err *err)
+{
+    unsigned char bytes[NET_KEY_LEN];
+    char hex[HEX + 1];
+    int rc = net_key_random(bytes);
+    to_hex(hex, bytes);
+    explicit_bzero(bytes, sizeof(bytes));
+    (void)snprintf(p->key_line, sizeof(p->key_line), "%s\n", hex);
+    if (rc == 0)
+        rc = dd_env_set(&p->key_env, "DDRUN_KEY", hex);
+    const bool has_one = p->l->o->key_file != NULL || p->alloc->psk != NULL || p->l->o->insecure ||
+                         dd_env_get_nonempty(environ, "DDRUN_KEY") != NULL ||
+                         dd_env_get_nonempty(environ, "DDRUN_KEY_FILE") != NULL;
+    if (rc == 0 && !has_one)
+        rc = setenv("DDRUN_KEY", hex, 1);
+    explicit_bzero(hex, sizeof(hex));
+    *in = (struct net_key_input){.env = p->key_env.v, .job_id = p->id};
+    return rc < 0 ? dd_err_set(err, -EIO, "cannot make a key for the other nodes") : net_key_host(&p->key, in, err);
+}
+
+static int make_key(struct launching *p, struct net_key_input *in, struct dd_err *err)
+{
+    if (p->starter->takes_stdin)
+        return new_key(p, in, err);
+    *in = key_input(p, environ);
+    return net_key_host(&p->key, in, err);
+}
+
+/* How others may find this machine: as they know it, then all its addresses. */
+static int find_addresses(struct launching *p, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv numbers = {0};
+    char name[256] = "";
+    const struct alloc *a = p->alloc;
+    (void)gethostname(name, sizeof(name) - 1);
+    int rc = cmd_local_addrs(&numbers, err);
+    if (rc < 0)
+        return rc;
+    rc = dd_strv_push(&p->addresses, a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : name);
+    for (size_t i = 0; rc == 0 && i < numbers.n && p->addresses.n < NAMES_MAX; i++) {
+        struct net_addr addr;
+        if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr))
+            rc = dd_strv_push(&p->addresses, numbers.v[i]);
+    }
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+}
+
+static int fill_package(struct launching *p, struct dd_err *err)
+{
+    struct package *k = &p->package;
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    k->umask = mask;
+    k->folder = getcwd(NULL, 0);
+    if (k->folder == NULL)
+        return dd_err_set(err, -errno, "cannot find the current folder: %m");
+    for (int i = 0; i < PACKAGE_LIMITS; i++) {
+        struct rlimit limit;
+        k->limits[i] = getrlimit((__rlimit_resource_t)i, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+        k->limits_n++;
+    }
+    k->alloc = p->alloc;
+    if (dd_strv_copy(&k->argv, p->l->argv) < 0 || dd_strv_copy(&k->env, environ) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    return 0;
+}
+
+static int run_here(void *arg, int index)
+{
+    const struct launching *p = arg;
+    return p->l->node(p->l->arg, p->alloc, index);
+}
+
+static int start_all(struct launching *p, struct dd_err *err)
+{
+    const struct ddrun_options *o = p->l->o;
+    struct net_key_input key_in;
+    int rc = make_id(p, err);
+    if (rc == 0)
+        rc = make_key(p, &key_in, err);
+    if (rc == 0)
+        rc = find_addresses(p, err);
+    if (rc == 0)
+        rc = fill_package(p, err);
+    if (rc < 0)
+        return rc;
+    const struct root_cfg cfg = {.starter = p->starter,
+                                 .program = p->program,
+                                 .words = o->launch_command,
+                                 .ddrun = p->ddrun,
+                                 .package = &p->package,
+                                 .id = p->id,
+                                 .key = &p->key,
+                                 .key_in = &key_in,
+                                 .key_for_stdin = p->starter->takes_stdin ? p->key_line : NULL,
+                                 .addresses = p->addresses.v,
+                                 .go_on = o->nnodes.range || o->max_restarts.most > 0,
+                                 .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS) + END_MS,
+                                 .node = run_here,
+                                 .arg = p,
+                                 .log = p->l->log};
+    return root_run(&cfg);
+}
+
+int launch_job(const struct launch_input *l)
+{
+    struct launching p = {.l = l};
+    struct dd_err err = {0};
+    int code = -1;
+    int rc = strcmp(l->o->launcher, "none") == 0 ? 0 : find_nodes(&p, &err);
+    if (rc == 1) {
+        for (size_t i = 0; i < p.alloc->warnings.n; i++)
+            dd_log(l->log, DD_LOG_WARN, "%s", p.alloc->warnings.v[i]);
+        rc = find_ddrun(&p, &err);
+        if (rc == 0)
+            rc = code = p.starter->starts_all ? become_starter(&p, &err) : start_all(&p, &err);
+    }
+    if (rc < 0) {
+        dd_log(l->log, DD_LOG_ERR, "%s", err.text);
+        code = EXIT_USAGE;
+    }
+    launching_done(&p);
+    return code;
+}
+
+/* ---- the started side ------------------------------------------------------------------------ */
+
+/* The key's line, byte by byte: what follows is not for us. */
+static int read_key(char out[HEX + 1], struct dd_err *err)
+{
+    size_t n = 0;
+    char c = '\0';
+    while (n < HEX && read(STDIN_FILENO, &c, 1) == 1 && c != '\n')
+        out[n++] = c;
+    out[n] = '\0';
+    return n == HEX ? 0 : dd_err_set(err, -EPROTO, "no key has come on standard input");
+}
+
+/* The starter's end of our stdin is open as long as the starting node lives: a process waits for its
+ * end and tells us. It was there before the agent, so the guardian lets it be. */
+static void watch_stdin(void)
+{
+    const pid_t self = getpid();
+    int fd = dup(STDIN_FILENO);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null >= 0)
+        (void)dup2(null, STDIN_FILENO);
+    if (null > STDERR_FILENO)
+        close(null);
+    if (fd >= 0 && fork() == 0) {
+        char bytes[256];
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (getppid() == self && read(fd, bytes, sizeof(bytes)) > 0)
+            ;
+        if (getppid() == self)
+            kill(self, SIGTERM);
+        _exit(0);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static int take_over(const struct package *p, struct dd_err *err)
+{
+    static struct dd_strv env; /* environ, until the end of the process */
+    if (package_env(&env, p->env.v, environ) < 0 || dd_env_set(&env, "PWD", p->folder) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    environ = env.v;
+    (void)umask((mode_t)p->umask);
+    (void)signal(SIGHUP, SIG_DFL); /* Src: OpenPBS starts tasks with it ignored */
+    for (uint32_t i = 0; i < p->limits_n; i++) {
+        struct rlimit limit;
+        if (getrlimit((__rlimit_resource_t)i, &limit) < 0)
+            continue;
+        limit.rlim_cur = p->limits[i] < limit.rlim_max ? p->limits[i] : limit.rlim_max;
+        (void)setrlimit((__rlimit_resource_t)i, &limit);
+    }
+    if (chdir(p->folder) < 0)
+        return dd_err_set(err, -errno, "cannot go to the folder %s of the starting node: %m", p->folder);
+    return 0;
+}
+
+static int fetch(struct package *ret, const struct launch_ticket *t, const struct dd_log *log, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv env = {0};
+    char hex[HEX + 1] = "";
+    struct net_key_input in = {.env = environ, .psk = dd_env_get_nonempty(environ, "PBS_JOBCOOKIE"), .job_id = t->id};
+    int rc = t->key_on_stdin ? read_key(hex, err) : 0;
+    if (rc == 0 && t->key_on_stdin) {
+        rc = dd_env_set(&env, "DDRUN_KEY", hex);
+        in = (struct net_key_input){.env = env.v, .job_id = t->id};
+    }
+    explicit_bzero(hex, sizeof(hex));
+    return rc < 0 ? rc : launch_fetch(ret, t, &in, log, FETCH_MS, err);
+}
+
+int launch_join(struct package *ret, int *ret_index, const char *text)
+{
+    char name[64] = "";
+    struct dd_err err = {0};
+    struct launch_ticket t;
+    struct dd_log log = {.fd = STDERR_FILENO, .who = "ddrun"};
+    if (gethostname(name, sizeof(name) - 1) == 0)
+        (void)snprintf(log.who, sizeof(log.who), "ddrun[%.60s]", name);
+    int rc = launch_ticket_parse(&t, text, &err);
+    if (rc == 0) {
+        rc = fetch(ret, &t, &log, &err);
+        if (rc == 0 && t.key_on_stdin)
+            watch_stdin();
+        if (rc == 0)
+            rc = take_over(ret, &err);
+        *ret_index = t.index;
+        launch_ticket_done(&t);
+    }
+    if (rc == 0 && *ret_index >= ret->alloc->nnodes)
+        rc = dd_err_set(&err, -EPROTO, "node %d of %d", *ret_index, ret->alloc->nnodes);
+    if (rc < 0)
+        dd_log(&log, DD_LOG_ERR, "%s", err.text);
+    return rc < 0 ? EXIT_USAGE : -1;
+}

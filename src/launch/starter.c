@@ -1,0 +1,199 @@
+#include "launch/starter.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/num.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { COMMAND_MAX = 1 << 20 };
+
+static int push_all(struct dd_strv *out, const char *const *words)
+{
+    int rc = 0;
+    for (size_t i = 0; words[i] != NULL && rc == 0; i++)
+        rc = dd_strv_push(out, words[i]);
+    return rc;
+}
+
+char *starter_quote(char *const *argv)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(COMMAND_MAX);
+    int rc = 0;
+    for (size_t i = 0; argv[i] != NULL && rc == 0; i++) {
+        const char *s = argv[i];
+        if (i > 0)
+            rc = dd_buf_puts(&out, " ");
+        if (rc == 0 && *s != '\0' && s[strspn(s, plain)] == '\0') {
+            rc = dd_buf_puts(&out, s);
+            continue;
+        }
+        rc |= dd_buf_puts(&out, "'");
+        for (; *s != '\0' && rc == 0; s++)
+            rc = *s == '\'' ? dd_buf_puts(&out, "'\\''") : dd_buf_append(&out, s, 1);
+        rc |= dd_buf_puts(&out, "'");
+    }
+    return rc == 0 ? dd_buf_steal(&out) : NULL;
+}
+
+/* The starter itself: what the user wants in its place, word by word, or its path. */
+static int push_program(struct dd_strv *out, const struct start *s)
+{
+    return s->words != NULL ? dd_strv_split(out, s->words, " \t") : dd_strv_push(out, s->program);
+}
+
+static int push_host_and_command(struct dd_strv *out, const struct start *s)
+{
+    int rc = dd_strv_push(out, s->host);
+    return rc < 0 ? rc : dd_strv_copy(out, s->command);
+}
+
+/* Src: sshd hands its words to a shell in one line. */
+static int push_host_and_line(struct dd_strv *out, const struct start *s)
+{
+    DD_AUTO(free) char *line = starter_quote(s->command);
+    if (line == NULL || dd_strv_push(out, s->host) < 0)
+        return -ENOMEM;
+    return dd_strv_pushf(out, "exec %s", line);
+}
+
+/* A step has so many GPUs for each task as the job asked for, and we have one task per node. So all
+ * of them are asked for, with their type: SLURM_GPUS_PER_TASK is "1" or "a100:1". Src: measured, 22.05. */
+static int push_gpus(struct dd_strv *out, char *const *env)
+{
+    const char *each = dd_env_get_nonempty(env, "SLURM_GPUS_PER_TASK");
+    const char *tasks = dd_env_get_nonempty(env, "SLURM_NTASKS");
+    const char *colon = each != NULL ? strrchr(each, ':') : NULL;
+    int n;
+    int k;
+    if (each == NULL || tasks == NULL || dd_num_int(tasks, 1, 1 << 20, &n) < 0 ||
+        dd_num_int(colon != NULL ? colon + 1 : each, 1, 1 << 10, &k) < 0)
+        return 0;
+    return dd_strv_pushf(out, "--gpus=%.*s%d", colon != NULL ? (int)(colon + 1 - each) : 0, each, n * k);
+}
+
+/* One task per node with all that the job has there: a step would take numbers of tasks and their
+ * share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes. */
+static int write_srun(struct dd_strv *out, const struct start *s)
+{
+    static const char *const options[] = {"--ntasks-per-node=1", "--cpu-bind=none", "--export=ALL", "--mpi=none",
+                                          "--no-kill", "--kill-on-bad-exit=0", "--wait=0", NULL};
+    int rc = push_program(out, s);
+    if (rc == 0)
+        rc = dd_strv_pushf(out, "--nodes=%d", s->nnodes);
+    if (rc == 0)
+        rc = dd_strv_pushf(out, "--ntasks=%d", s->nnodes);
+    if (rc == 0)
+        rc = push_all(out, options);
+    if (rc == 0)
+        rc = push_gpus(out, s->env);
+    return rc < 0 ? rc : dd_strv_copy(out, s->command);
+}
+
+/* Src: HPE PALS; without --cpu-bind none a process gets one core. */
+static int write_pals(struct dd_strv *out, const struct start *s)
+{
+    static const char *const options[] = {"--ppn", "1", "--cpu-bind", "none", "--envall", NULL};
+    int rc = push_program(out, s);
+    if (rc == 0)
+        rc = dd_strv_push(out, "-n");
+    if (rc == 0)
+        rc = dd_strv_pushf(out, "%d", s->nnodes);
+    if (rc == 0)
+        rc = push_all(out, options);
+    return rc < 0 ? rc : dd_strv_copy(out, s->command);
+}
+
+static int write_flux(struct dd_strv *out, const struct start *s)
+{
+    static const char *const options[] = {"-o", "cpu-affinity=off", "-o", "gpu-affinity=off", NULL};
+    int rc = push_program(out, s);
+    if (rc == 0)
+        rc = dd_strv_push(out, "run");
+    if (rc == 0)
+        rc = dd_strv_pushf(out, "-N%d", s->nnodes);
+    if (rc == 0)
+        rc = dd_strv_pushf(out, "-n%d", s->nnodes);
+    if (rc == 0)
+        rc = push_all(out, options);
+    return rc < 0 ? rc : dd_strv_copy(out, s->command);
+}
+
+static int write_ssh(struct dd_strv *out, const struct start *s)
+{
+    /* nobody is there to answer questions; a node that is off is known soon */
+    static const char *const options[] = {"-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15",
+                                          "-T", NULL};
+    int rc = push_program(out, s);
+    if (rc == 0 && s->words == NULL)
+        rc = push_all(out, options);
+    return rc < 0 ? rc : push_host_and_line(out, s);
+}
+
+static int write_qrsh(struct dd_strv *out, const struct start *s)
+{
+    static const char *const options[] = {"-inherit", "-nostdin", NULL};
+    int rc = push_program(out, s);
+    if (rc == 0)
+        rc = push_all(out, options);
+    return rc < 0 ? rc : push_host_and_command(out, s);
+}
+
+static int write_plain(struct dd_strv *out, const struct start *s)
+{
+    int rc = push_program(out, s);
+    return rc < 0 ? rc : push_host_and_command(out, s);
+}
+
+static int write_oarsh(struct dd_strv *out, const struct start *s)
+{
+    int rc = push_program(out, s);
+    return rc < 0 ? rc : push_host_and_line(out, s);
+}
+
+/* Src: the batch script's variables that srun takes for options of its own (srun(1)). */
+#define SRUN_TAKES                                                                                          \
+    "SLURM_NTASKS,SLURM_NPROCS,SLURM_NTASKS_PER_NODE,SLURM_NTASKS_PER_GPU,SLURM_NTASKS_PER_CORE,"           \
+    "SLURM_NTASKS_PER_SOCKET,SLURM_TASKS_PER_NODE,SLURM_CPUS_PER_TASK,SRUN_CPUS_PER_TASK,SLURM_CPU_BIND,"   \
+    "SLURM_GPUS_PER_TASK,SLURM_TRES_PER_TASK,SLURM_GPU_BIND,SLURM_DISTRIBUTION,SLURM_ARBITRARY_NODELIST,"   \
+    "SLURM_KILL_BAD_EXIT,SLURM_WAIT,SLURM_NNODES,SLURM_JOB_NUM_NODES"
+
+static const struct starter starters[] = {
+    {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES, .write = write_srun},
+    {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = "/opt/pbs/bin", .must_outlive = true,
+     .write = write_plain},
+    {.name = "pals", .sources = "", .program = "mpiexec", .starts_all = true, .write = write_pals},
+    {.name = "blaunch", .sources = "lsf", .program = "blaunch", .write = write_plain},
+    {.name = "qrsh", .sources = "sge", .program = "qrsh", .write = write_qrsh},
+    {.name = "flux", .sources = "flux", .program = "flux", .starts_all = true, .write = write_flux},
+    {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .write = write_oarsh},
+    {.name = "ssh", .sources = "cobalt", .program = "ssh", .takes_stdin = true, .write = write_ssh},
+};
+
+enum { STARTERS = sizeof(starters) / sizeof(starters[0]) };
+
+/* Whether `word` is one of those in `list`, which are separated by commas. */
+static bool is_among(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = list; n > 0 && p != NULL && *p != '\0'; p = strchr(p, ',') != NULL ? strchr(p, ',') + 1 : NULL)
+        if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0'))
+            return true;
+    return false;
+}
+
+const struct starter *starter_find(const char *name, const char *source)
+{
+    bool any = strcmp(name, "auto") == 0;
+    for (size_t i = 0; i < STARTERS; i++)
+        if (any ? is_among(starters[i].sources, source) : strcmp(starters[i].name, name) == 0)
+            return &starters[i];
+    return NULL;
+}
+
+int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s)
+{
+    return st->write(out, s);
+}

@@ -1,0 +1,39 @@
+/* Starters: the commands that run something on the other nodes of an allocation, one row each. Pure. */
+#ifndef DD_LAUNCH_STARTER_H
+#define DD_LAUNCH_STARTER_H
+
+#include "base/err.h"
+#include "base/strv.h"
+
+#include <stdbool.h>
+
+struct start {
+    const char *program;  /* the starter's path */
+    const char *words;    /* what the user wants in its place (--launch-command), NULL */
+    const char *host;     /* of the node; NULL: all of them */
+    int nnodes;
+    char *const *command; /* to run there */
+    char *const *env;     /* of the script */
+};
+
+struct starter {
+    const char *name;    /* --launcher=NAME */
+    const char *sources; /* of the allocations (alloc_table) in which it is used unasked, comma separated */
+    const char *program; /* looked for in PATH, then in `folder` */
+    const char *folder;  /* NULL: nowhere else */
+    bool starts_all;     /* one call is for all nodes and loses nothing: ddrun becomes that command */
+    bool takes_stdin;    /* what it reads from stdin arrives there */
+    bool must_outlive;   /* it dies of the job's signals and loses the exit code: it is started deaf */
+    const char *unset;   /* variables that would change what it does, comma separated; NULL */
+    int (*write)(struct dd_strv *out, const struct start *s); /* 0 or -ENOMEM */
+};
+
+/* By name, or "auto": the one for allocations of this source; NULL: there is none. */
+const struct starter *starter_find(const char *name, const char *source);
+/* For options; "auto" and "none" are not starters. */
+#define STARTER_NAMES "auto,none,srun,pbs_tmrsh,pals,blaunch,qrsh,flux,oarsh,ssh"
+int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s);
+/* One word that a shell reads as the words of argv. free(); NULL: no memory. */
+char *starter_quote(char *const *argv);
+
+#endif

@@ -1,0 +1,319 @@
+"""ddrun that starts itself on the other nodes: by srun in a batch script, by ssh with real sshd, by a stand-in for PBS'
+pbs_tmrsh. Four nodes in namespaces, each with a host name, network and /tmp of its own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from support import DDRUN, HERE
+from test_slurm import (LIGHT, LIMIT, USUAL, Slurm, _can_cluster, _four_nodes, assert_trained, cluster,  # noqa: F401
+                        slurm, trained, until)
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+
+# --- srun, in a batch script ---
+
+
+def batch(slurm, text, *options, nodes=4):  # noqa: F811
+    """What the script says, and its exit code."""
+    slurm.file("batch", "#!/bin/sh\n" + text)
+    with slurm.popen(["sbatch", "--wait", f"-N{nodes}", *options, "--output=out", "--error=err", "batch"]) as job:
+        done = job.wait(LIMIT)
+    with open(slurm.file("out"), encoding="utf-8") as out, open(slurm.file("err"), encoding="utf-8") as err:
+        return type(done)(done.rc, out.read(), err.read())
+
+
+def test_a_batch_script_needs_no_srun(slurm):  # noqa: F811
+    trained(slurm, batch(slurm, f"{DDRUN} --nproc-per-node=2 {USUAL}\n"))
+
+
+@pytest.mark.parametrize("options", [
+    ("--ntasks-per-node=2",), ("--ntasks=8", "--cpus-per-task=2"), ("--ntasks-per-node=4", "--gpus-per-task=1"),
+    ("--exclusive", "--gres=gpu:4"), ("--export=NONE",)])
+def test_one_agent_a_node_has_all_that_the_job_has_there(slurm, options):  # noqa: F811
+    """Whatever numbers of tasks and their shares the script was given."""
+    seen = "$(env -u OMP_NUM_THREADS nproc) $CUDA_VISIBLE_DEVICES $FROM_SCRIPT"
+    script = (f"FROM_SCRIPT='a b' && export FROM_SCRIPT\necho {seen} > {slurm.file('seen')}\n"
+              f"{DDRUN} --nproc-per-node=2 --bind=none sh -c 'echo $RANK/$WORLD_SIZE {seen}'\n")
+    done = batch(slurm, script, *options)
+    assert done.rc == 0, done.err
+    with open(slurm.file("seen"), encoding="utf-8") as f:
+        here = f.read().strip()
+    assert sorted(done.out.splitlines()) == [f"{r}/8 {here}" for r in range(8)]
+    assert here.endswith("0,1,2,3 a b") or not any("gpu" in option for option in options)
+
+
+def test_a_failing_batch_job_has_the_workers_code_and_no_step_is_left(slurm):  # noqa: F811
+    done = batch(slurm, f"{DDRUN} --nproc-per-node=2 sh -c '[ $RANK = 5 ] && exit 7; sleep 600'\n"
+                        "echo code $?\n"
+                        "i=0; while squeue -h -s -j $SLURM_JOB_ID -o %i | grep -v batch && [ $i -lt 100 ]; do\n"
+                        "i=$((i + 1)); sleep 0.1; done >/dev/null; echo tries left $((i < 100))\n")
+    assert done.out == "code 7\ntries left 1\n"
+
+
+def test_salloc_needs_no_srun_either(slurm):  # noqa: F811
+    with slurm.popen(["salloc", "-N4", DDRUN, "--nproc-per-node=2", LIGHT]) as job:
+        trained(slurm, job.wait(LIMIT))
+
+
+def test_nothing_is_started_where_that_is_said(slurm):  # noqa: F811
+    done = batch(slurm, f"{DDRUN} --launcher=none --nproc-per-node=2 true\necho $?\n")
+    assert done.out == "2\n" and "srun --ntasks-per-node=1" in done.err
+
+
+# --- ssh ---
+
+
+class Ssh:
+    """An sshd on each node; the user's configuration knows port, key and hosts."""
+
+    def __init__(self, slurm):  # noqa: F811
+        self.slurm, self.cluster, self.user = slurm, slurm.cluster, slurm.user
+        self.names = self.cluster.names
+        self.home = self.cluster.users[self.user][1]
+        self.place = self.cluster.directory("ssh")  # root's, as sshd wants its keys
+        os.chmod(self.place, 0o755)
+        for key in ("host", "user"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{self.place}/{key}"], check=True)
+        self.hosts = ",".join(self.names)
+        self._sshd_config()
+        for name in self.names:
+            self._configure_user(name)
+            self.start(name)
+
+    def _write(self, path, text, uid=0, mode=0o600):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chown(path, uid, uid)
+        os.chmod(path, mode)
+
+    def _sshd_config(self):
+        self._write(f"{self.place}/sshd_config", f"""Port 2222
+HostKey {self.place}/host
+AuthorizedKeysFile {self.place}/user.pub
+StrictModes no
+PermitRootLogin yes
+UsePAM no
+PidFile none
+MaxStartups 100
+""")
+
+    def _configure_user(self, name):
+        folder = self.cluster.machines[name].path(self.home + "/.ssh")
+        uid = self.cluster.users[self.user][0]
+        os.makedirs(folder, exist_ok=True)
+        os.chown(folder, uid, uid)
+        with open(f"{self.place}/host.pub", encoding="utf-8") as f:
+            key = " ".join(f.read().split()[:2])
+        self._write(folder + "/known_hosts", "".join(f"[{n}]:2222 {key}\n" for n in self.names), uid)
+        with open(f"{self.place}/user", encoding="utf-8") as f:
+            self._write(folder + "/id_ed25519", f.read(), uid)
+        self._write(folder + "/config", "Host *\n    Port 2222\n", uid)
+
+    def start(self, name):
+        machine = self.cluster.machines[name]
+        os.makedirs(machine.path("/run/sshd"), exist_ok=True)
+        machine.daemon([SSHD, "-D", "-e", "-f", f"{self.place}/sshd_config"], "sshd")
+        until(lambda: any(":2222" in str(s) for s in machine.sockets()), 20, lambda: f"sshd of {name}: {machine.log('sshd')}")
+
+    def daemon_of(self, name):
+        return [p for p in self.cluster.processes(name) if p.cmdline.startswith("sshd:") and "listener" in p.cmdline][0]
+
+    def stop(self, name):
+        assert self.cluster.kill(name, self.daemon_of(name).pid)
+        until(lambda: not any(":2222" in str(s) for s in self.cluster.machines[name].sockets()), 20, f"sshd of {name} is gone")
+
+    def start_job(self, *args, node=None, hosts=None, **how):
+        return self.slurm.popen([DDRUN, "--launcher=ssh", f"--hosts={hosts or self.hosts}", "--rdzv-timeout=60s", *args],
+                                node=node or self.names[0], **how)
+
+    def run(self, *args, **how):
+        with self.start_job(*args, **how) as job:
+            return job.wait(LIMIT)
+
+
+@pytest.fixture
+def ssh(cluster):  # noqa: F811
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("no sshd or ssh here (Debian packages openssh-server, openssh-client)")
+    made = Ssh(Slurm(cluster))
+    before = cluster.snapshot()
+    yield made
+    try:
+        cluster.assert_nothing_left(before)
+    finally:
+        for name in made.names:
+            for process in cluster.processes(name):
+                if process.cmdline.startswith("sshd:"):
+                    cluster.kill(name, process.pid)
+
+
+def test_one_command_trains_on_all_hosts(ssh):
+    done = ssh.run("--nproc-per-node=2", USUAL)
+    assert_trained(done, ssh.names, ssh.cluster.address(ssh.names[0]))
+
+
+def test_the_starting_host_may_be_any_of_them_or_none(ssh):
+    for node, hosts in (("node3", "node1,node2,node3"), ("node4", "node[1-2]")):
+        done = ssh.run("--nproc-per-node=1", "--launch-command=ssh -p 2222 -o BatchMode=yes", "sh", "-c",
+                       "echo $RANK $(hostname)", node=node, hosts=hosts)
+        assert done.rc == 0, done.err
+        names = ["node1", "node2", "node3"] if node == "node3" else ["node1", "node2"]
+        assert sorted(done.out.splitlines()) == [f"{r} {name}" for r, name in enumerate(names)]
+
+
+def test_workers_find_the_shells_environment_folder_and_limits(ssh):
+    """And nothing of it in an argument list, where other users could read it."""
+    odd = "two words, 'quotes' \"double\" \\ $HOME\nand a line"
+    show = ("import os, resource, json; print(json.dumps([int(os.environ['RANK']), os.environ['ODD'], os.environ.get('EMPTY'),"
+            " os.getcwd(), os.umask(0), resource.getrlimit(resource.RLIMIT_NOFILE)[0], os.environ['PWD'],"
+            " 'SSH_CONNECTION' in os.environ, os.environ.get('DDRUN_KEY')]))\n"
+            "import glob\n"
+            "for f in glob.glob('/proc/[0-9]*/cmdline'):\n"
+            "    try: assert b'two words' not in open(f, 'rb').read(), f\n"
+            "    except FileNotFoundError: pass\n")
+    program = ssh.slurm.file("show.py", show)
+    shell = f"umask 027; ulimit -Sn 512; exec {DDRUN} --launcher=ssh --hosts={ssh.hosts} --nproc-per-node=1 {program}"
+    with ssh.slurm.popen(["sh", "-c", shell], node="node2", env={"ODD": odd, "EMPTY": ""}) as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 0, done.out + done.err
+    assert sorted(map(json.loads, done.out.splitlines())) == [[r, odd, "", ssh.slurm.place, 0o027, 512, ssh.slurm.place, False, None]
+                                                              for r in range(4)]
+
+
+def test_lines_of_all_nodes_come_whole(ssh):
+    line = "x" * 3000
+    done = ssh.run("--nproc-per-node=2", "sh", "-c", f"for i in $(seq 300); do echo $RANK {line}; done; echo $RANK err >&2")
+    assert done.rc == 0, done.err
+    lines = done.out.splitlines()
+    assert sorted(lines) == sorted(f"{r} {line}" for r in range(8) for _ in range(300))
+    assert sorted(done.err.splitlines()) == [f"{r} err" for r in range(8)]
+
+
+def test_the_exit_code_and_the_words_of_a_worker_elsewhere(ssh):
+    done = ssh.run("--nproc-per-node=2", "sh", "-c", "[ $RANK = 5 ] && { echo oh no >&2; exit 7; }; sleep 600")
+    assert done.rc == 7
+    assert "rank 5 (node3, local rank 1) exited with code 7" in done.err and "oh no" in done.err
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_one_command_ends_all(ssh, sig):
+    begun = ssh.slurm.file("begun")
+    with ssh.start_job("--nproc-per-node=1", "--shutdown-timeout=3s", "sh", "-c",
+                       f"touch {begun}.$RANK; sleep 600") as job:
+        until(lambda: ssh.slurm.exists("begun.*", 4), LIMIT, lambda: job.err)
+        job.signal(sig)
+        assert job.wait(LIMIT).rc == 128 + sig
+
+
+def test_ctrl_c_ends_all(ssh):
+    begun = ssh.slurm.file("begun")
+    with ssh.start_job("--nproc-per-node=1", "--shutdown-timeout=3s", "sh", "-c",
+                       f"touch {begun}.$RANK; sleep 600", tty=True) as job:
+        until(lambda: ssh.slurm.exists("begun.*", 4), LIMIT, lambda: job.err)
+        job.type(b"\x03")
+        assert job.wait(LIMIT).rc == 130
+
+
+@pytest.mark.parametrize("node", ["node1", "node4"])
+def test_killing_the_starting_process_leaves_nothing(ssh, node):
+    """The fixture looks on all nodes. On node4 no agent runs."""
+    begun = ssh.slurm.file("begun")
+    with ssh.start_job("--nproc-per-node=1", "sh", "-c", f"touch {begun}.$RANK; sleep 600", node=node,
+                       hosts="node[1-3]") as job:
+        until(lambda: ssh.slurm.exists("begun.*", 3), LIMIT, lambda: job.err)
+        job.signal(signal.SIGKILL)
+        assert job.wait(LIMIT).rc != 0
+
+
+def test_a_host_without_sshd_is_named_and_ends_the_start(ssh):
+    ssh.stop("node3")
+    done = ssh.run("--nproc-per-node=1", "true")
+    assert done.rc == 1
+    assert "node3: ssh did not start ddrun there: it ended with 255" in done.err and "Connection refused" in done.err
+
+
+def test_a_job_with_enough_hosts_goes_on_without_one(ssh):
+    ssh.stop("node3")
+    done = ssh.run("--nproc-per-node=1", "--nnodes=3:4", "--last-call=1s", "sh", "-c", "echo $RANK/$WORLD_SIZE")
+    assert done.rc == 0, done.err
+    assert sorted(done.out.splitlines()) == ["0/3", "1/3", "2/3"]
+    assert "node3: ssh did not start ddrun there" in done.err and "go on without" in done.err
+
+
+def test_a_host_that_hangs_is_named(ssh):
+    ssh.stop("node2")
+    with ssh.cluster.squat("node2", [2222], "silent"):
+        done = ssh.run("--nproc-per-node=1", "--rdzv-timeout=3s", "true")
+    assert done.rc == 1
+    assert "3 of 4 nodes" in done.err and "node2" in done.err
+
+
+def test_a_host_that_is_not_in_the_network(ssh):
+    done = ssh.run("--nproc-per-node=1", "true", hosts="node1,nowhere")
+    assert done.rc == 1 and "nowhere: ssh did not start ddrun there" in done.err
+
+
+def test_a_worker_that_fails_is_started_again_under_ssh(ssh):
+    done = ssh.run("--nproc-per-node=1", "--max-restarts=1", "sh", "-c",
+                   "echo $RANK $TORCHELASTIC_RESTART_COUNT; [ $RANK$TORCHELASTIC_RESTART_COUNT != 20 ] || exit 3")
+    assert done.rc == 0, done.err
+    assert {f"{r} 1" for r in range(4)} <= set(done.out.splitlines())
+
+
+# --- PBS: a stand-in for its starter ---
+
+
+@pytest.fixture
+def pbs(ssh):
+    """What a job script on node1 has, of a job on node1 to node3."""
+    names = ssh.names[:3]
+    folder = os.path.join(HERE, "programs")
+    nodefile = ssh.slurm.file("nodefile", "".join(f"{name}\n" for name in names for _ in range(2)))
+    env = {"PATH": f"{folder}:/usr/bin:/bin", "PBS_JOBID": "77.server", "PBS_NODEFILE": nodefile, "PBS_NODENUM": "0",
+           "PBS_JOBCOOKIE": "0123456789ABCDEF0123456789ABCDEF", "PBS_TASKNUM": "1", "PBS_ENVIRONMENT": "PBS_BATCH",
+           "PBS_HOSTS": " ".join(names), "PBS_OUT": ssh.slurm.file("job.out"), "PBS_ERR": ssh.slurm.file("job.err"),
+           "STAND_IN_SSH": "ssh", "FROM_SCRIPT": "a module's path", "NCPUS": "1", "OMP_NUM_THREADS": "1"}
+    ssh.slurm.env.pop("SLURM_CONF", None)
+
+    def start(*args, node="node1", **more):
+        return ssh.slurm.popen([DDRUN, *args], node=node, env={**env, **more})
+
+    def output():
+        return "".join(open(env[name], encoding="utf-8").read() for name in ("PBS_OUT", "PBS_ERR"))
+
+    start.output = output
+    return start
+
+
+def test_a_pbs_script_starts_its_job_on_all_hosts(pbs, ssh):
+    with pbs("--nproc-per-node=2", "sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) $FROM_SCRIPT $PWD $PBS_NODENUM") as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 0, done.err + pbs.output()
+    lines = sorted(done.out.splitlines() + pbs.output().splitlines())
+    assert lines == [f"{r}/6 node{r // 2 + 1} a module's path {ssh.slurm.place} {r // 2}" for r in range(6)]
+
+
+def test_a_worker_that_fails_on_another_host_of_a_pbs_job(pbs):
+    with pbs("--nproc-per-node=1", "sh", "-c", "[ $RANK = 2 ] && exit 9; sleep 600") as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 9 and "rank 2 (node3, local rank 0) exited with code 9" in done.err
+
+
+def test_qdel_reaches_the_other_hosts_of_a_pbs_job(pbs, ssh):
+    """PBS signals only what runs on the first host."""
+    begun = ssh.slurm.file("begun")
+    with pbs("--nproc-per-node=1", "--shutdown-timeout=3s", "sh", "-c",
+             f"trap 'echo told $RANK; exit 0' TERM; touch {begun}.$RANK; while :; do sleep 0.1; done") as job:
+        until(lambda: ssh.slurm.exists("begun.*", 3), LIMIT, lambda: job.err + pbs.output())
+        job.signal(signal.SIGTERM)
+        done = job.wait(LIMIT)
+    assert done.rc == 143
+    assert sorted(done.out.splitlines() + [x for x in pbs.output().splitlines() if "told" in x]) == ["told 0", "told 1", "told 2"]

@@ -1,0 +1,26 @@
+/* launch: any bytes as a package; what is taken is sent and taken again. */
+#include "launch/door.h"
+#include "launch/package.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    DD_AUTO(package) struct package p = {0};
+    DD_AUTO(package) struct package again = {0};
+    DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
+    DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
+    struct launch_ticket t;
+    if (text != NULL && launch_ticket_parse(&t, text, NULL) == 0)
+        launch_ticket_done(&t);
+    if (package_decode(&p, data, size, NULL) < 0)
+        return 0;
+    if (package_encode(&bytes, &p) < 0 || package_decode(&again, bytes.data, bytes.len, NULL) < 0 ||
+        again.env.n != p.env.n || again.argv.n != p.argv.n || again.alloc->nnodes != p.alloc->nnodes)
+        abort();
+    return 0;
+}
