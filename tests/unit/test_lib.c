@@ -18,6 +18,24 @@
 
 #include <cmocka.h>
 
+/* What ddrun/ucc.h needs of UCC's header. Src: facts on frameworks, section 6 */
+typedef enum {
+    UCC_OK = 0,
+    UCC_INPROGRESS = 1,
+    UCC_ERR_NO_MEMORY = -4,
+    UCC_ERR_INVALID_PARAM = -3,
+    UCC_ERR_NO_MESSAGE = -8,
+    UCC_ERR_TIMED_OUT = -10,
+} ucc_status_t;
+typedef struct {
+    ucc_status_t (*allgather)(void *in, void *out, size_t size, void *info, void **request);
+    ucc_status_t (*req_test)(void *request);
+    ucc_status_t (*req_free)(void *request);
+    void *coll_info;
+    uint32_t n_oob_eps, oob_ep;
+} ucc_oob_coll_t;
+#include "ddrun/ucc.h"
+
 enum { N = 6, SHORT_MS = 200 };
 
 #define assert_error(text)                                                                         \
@@ -414,6 +432,41 @@ static void lib_gathers_without_waiting(void **state)
     world_free(w);
 }
 
+static void lib_gathers_for_ucc(void **state)
+{
+    (void)state;
+    struct ddrun *d[3];
+    struct ddrun_ucc u[3];
+    ucc_oob_coll_t oob[3];
+    void *request[3];
+    char out[3][9];
+    struct world *w = world_new(3, d);
+    for (int i = 2; i >= 0; i--) {
+        char mine[3] = {'a', 'b', (char)('0' + i)};
+        ddrun_ucc_oob(&u[i], d[i], NULL, &oob[i]);
+        assert_int_equal(oob[i].n_oob_eps, 3);
+        assert_int_equal(oob[i].oob_ep, i);
+        assert_int_equal(oob[i].allgather(mine, out[i], 3, oob[i].coll_info, &request[i]), UCC_OK);
+        if (i > 0)
+            assert_int_equal(oob[i].req_test(request[i]), UCC_INPROGRESS);
+    }
+    for (int i = 0; i < 3; i++) {
+        ucc_status_t s;
+        while ((s = oob[i].req_test(request[i])) == UCC_INPROGRESS)
+            ;
+        assert_int_equal(s, UCC_OK);
+        assert_memory_equal(out[i], "ab0ab1ab2", 9);
+        assert_int_equal(oob[i].req_free(request[i]), UCC_OK);
+    }
+    assert_int_equal(oob[0].allgather(out[0], out[1], 3, oob[0].coll_info, &request[0]), UCC_OK);
+    world_reset(w);
+    while (oob[0].req_test(request[0]) == UCC_INPROGRESS)
+        ;
+    assert_int_equal(oob[0].req_test(request[0]), UCC_ERR_NO_MESSAGE);
+    (void)oob[0].req_free(request[0]);
+    world_free(w);
+}
+
 /* ---- ends -------------------------------------------------------------------------------------- */
 
 static void wait_in_vain(struct ddrun *d, void *arg)
@@ -634,6 +687,7 @@ int main(void)
         cmocka_unit_test(lib_tells_sizes_that_differ),
         cmocka_unit_test(lib_refuses_groups_that_cannot_be),
         cmocka_unit_test(lib_gathers_without_waiting),
+        cmocka_unit_test(lib_gathers_for_ucc),
         cmocka_unit_test(lib_ends_waits_when_the_round_is_over),
         cmocka_unit_test(lib_ends_waits_that_nobody_can_end),
         cmocka_unit_test(lib_tells_events_once_and_in_order),
