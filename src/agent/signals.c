@@ -123,6 +123,8 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     if (!ends_this_job(a, n->sig)) {
         if (!n->everywhere)
             signals_announce(a, n->sig);
+        if (a->link != NULL)
+            agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = n->sig, .heard = 1});
         return;
     }
     if (n->everywhere && a->group != NULL)

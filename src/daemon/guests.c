@@ -319,7 +319,10 @@ static void on_message(struct guest *g, const struct msg *m)
         admission_reply(d->admission, g, m);
         return;
     case MSG_SIGNAL_REQUEST:
-        guests_announce(g, (int)m->signal);
+        if (m->heard != 0)
+            tell_signal(d, (int)m->signal);
+        else
+            guests_announce(g, (int)m->signal);
         return;
     case MSG_STARTED:
         e.kind = RDZV_STARTED;

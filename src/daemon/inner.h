@@ -18,6 +18,7 @@ enum { ANNOUNCED = 2 }; /* SIGUSR1, SIGUSR2 */
 /* Of this round, to the workers. */
 struct told {
     int events;
+    uint64_t signal_ns[ANNOUNCED];
     bool stop;
 };
 

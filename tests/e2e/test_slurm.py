@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -457,6 +458,24 @@ def test_a_user_signal_comes_once_and_ends_nothing(slurm):
         slurm.file("go", "")
         trained(slurm, job.wait(LIMIT))
     assert not slurm.exists("usr1.*.2")
+
+
+def test_a_thread_of_a_worker_hears_of_a_signal_of_slurm_through_libddrun(slurm):
+    worker = slurm.file("worker")
+    subprocess.run(["cc", "-I", os.path.join(HERE, "..", "..", "include"), os.path.join(HERE, "programs", "libworker.c"),
+                    os.path.join(os.path.dirname(DDRUN), "libddrun.a"), "-o", worker, "-ldl", "-lpthread"], check=True)
+    os.chmod(worker, 0o755)
+    with slurm.start("--nproc-per-node=2", "--shutdown-timeout=60s", worker, "events") as job:
+        until(lambda: job.out.count("ready") == 8, LIMIT, lambda: job.out + job.err)
+        number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
+        assert slurm.cluster.run(["scancel", "--signal=USR1", f"{number}.0"], user=slurm.user).rc == 0
+        until(lambda: job.out.count('"signal"') == 8, LIMIT, lambda: job.out + job.err)
+        assert slurm.cluster.run(["scancel", "--signal=TERM", f"{number}.0"], user=slurm.user).rc == 0
+        job.wait(LIMIT)
+        lines = json_lines(job.out)
+    heard = sorted((line["rank"], line["event"], line["text"]) for line in lines if "event" in line)
+    assert heard == sorted((r, *e) for r in range(8) for e in ((int(signal.SIGUSR1), "signal"), (int(signal.SIGTERM), "stop")))
+    assert [line["saved"] for line in lines if "saved" in line] == [0] * 8
 
 
 def test_scancel_is_heard_once_by_each_worker(slurm):
