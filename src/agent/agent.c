@@ -281,7 +281,7 @@ void agent_send_join(struct agent *a, struct link *l)
                     .index = a->index,
                     .epoch = a->epoch,
                     .elsewhere = a->link != NULL && a->link != l,
-                    .ended_well = a->ended_well,
+                    .ended_well = a->ended_well || enough_said(a),
                     .nnodes = a->cfg->rdzv.max_nodes,
                     .min_nodes = a->cfg->rdzv.min_nodes,
                     .members = a->members,

@@ -39,6 +39,11 @@ void enough_begin(struct agent *a)
     tell(a);
 }
 
+bool enough_said(const struct agent *a)
+{
+    return is_asked(a) && a->last.n > 0 && a->enough_left == 0;
+}
+
 void enough_worker(struct agent *a, const struct worker_exit *e)
 {
     bool mine = false;

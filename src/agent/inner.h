@@ -150,6 +150,7 @@ bool hang_ended(const struct agent *a, int local_rank); /* it was found to hang,
 void hang_over(struct agent *a);
 
 /* enough.c */
+bool enough_said(const struct agent *a);                         /* of the last round: ours have succeeded */
 void enough_begin(struct agent *a);                              /* the workers have been started */
 void enough_worker(struct agent *a, const struct worker_exit *e); /* one has ended */
 

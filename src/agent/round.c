@@ -355,6 +355,7 @@ int round_start(struct agent *a, const struct msg *m)
     struct dd_err err = {0};
     horovod_end(a); /* it uses the plan */
     plan_clear(&a->plan);
+    a->enough_left = -1;
     int rc = plan_of_msg(&a->plan, m, framework_wants_ports(a->cfg->frameworks), &err);
     if (rc == 0)
         rc = check_iface(a, &err);

@@ -130,6 +130,29 @@ def test_a_host_that_stops_late_can_still_join_the_next_one_by_the_key_in_the_ho
         assert os.listdir(home / ".ddrun") == []
 
 
+CHIEF_AND_SERVER = """
+case $RANK in
+0) until [ -e "$1.ready" ]; do sleep 0.1; done; echo chief; exit 0 ;;
+esac
+trap 'echo stopping; until [ -e "$1" ]; do sleep 0.1; done; exit 0' TERM
+: > "$1.ready"
+while :; do sleep 1 & wait $!; done
+"""
+
+
+def test_a_daemon_lost_after_the_chief_has_succeeded_does_not_run_it_again(tmp_path):
+    go = tmp_path / "go"
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--tf", "--roles=chief:1,ps:1", "--max-restarts=1",
+             "--shutdown-timeout=120s", "sh", "-c", CHIEF_AND_SERVER, "sh", str(go)) as job:
+        seen = job.line("stopping")
+        kill(job.processes("ddrund")[0])
+        go.touch()
+        assert job.wait() == 0, job.err
+        assert (seen + job.out).count("chief") == 1
+        assert "takes the lost daemon's place" in job.err
+        job.assert_nothing_left()
+
+
 def test_host_after_host_is_lost_until_too_few_are_left():
     with Elastic(5, "--nnodes=2:5", "--rejoin-timeout=2s", waits="5,4,3,2") as job:
         for left in (4, 3, 2):
@@ -264,7 +287,8 @@ def crash(job):
     """Ends all of a node's processes as if at once: none of them sees another one's end."""
     for sig in (signal.SIGSTOP, signal.SIGKILL):
         for pid in marked(job.mark):
-            os.kill(pid, sig)
+            with contextlib.suppress(ProcessLookupError):  # it went with another one
+                os.kill(pid, sig)
     job.p.wait()
 
 
