@@ -10,6 +10,8 @@ enum { ID_MAX = 200 };
 const struct alloc_ops *const alloc_table[] = {
     &alloc_hosts,      &alloc_hostfile,    &alloc_explicit,
     &alloc_slurm_step, &alloc_slurm_batch, &alloc_pbs,
+    &alloc_cobalt,     &alloc_lsf,         &alloc_sge,
+    &alloc_oar,        &alloc_flux,
     &alloc_endpoint,   &alloc_local,       NULL,
 };
 

@@ -10,6 +10,11 @@ extern const struct alloc_ops alloc_explicit;
 extern const struct alloc_ops alloc_slurm_step;
 extern const struct alloc_ops alloc_slurm_batch;
 extern const struct alloc_ops alloc_pbs;
+extern const struct alloc_ops alloc_lsf;
+extern const struct alloc_ops alloc_sge;
+extern const struct alloc_ops alloc_oar;
+extern const struct alloc_ops alloc_cobalt;
+extern const struct alloc_ops alloc_flux;
 extern const struct alloc_ops alloc_endpoint;
 extern const struct alloc_ops alloc_local;
 

@@ -85,14 +85,10 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||
         (o->nnodes.max == 1 && !o->nnodes.range))
         return 0;
-    p->starter = starter_find(o->launcher, a->source);
-    if (p->starter == NULL)
-        return 0;
-    if (o->launch_command != NULL || find_program(p))
-        return 1;
-    return !asked ? 0
-                  : dd_err_set(err, -ENOENT, "--launcher=%s: there is no %s in PATH", p->starter->name,
-                               p->starter->program);
+    while ((p->starter = starter_find(p->starter, o->launcher, a->source)) != NULL)
+        if (o->launch_command != NULL || find_program(p))
+            return 1;
+    return asked ? dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", o->launcher) : 0;
 }
 
 static int find_ddrun(struct launching *p, struct dd_err *err)
@@ -168,7 +164,7 @@ static int new_key(struct launching *p, struct net_key_input *in, struct dd_err 
     const bool has_one = p->l->o->key_file != NULL || p->alloc->psk != NULL || p->l->o->insecure ||
                          dd_env_get_nonempty(environ, "DDRUN_KEY") != NULL ||
                          dd_env_get_nonempty(environ, "DDRUN_KEY_FILE") != NULL;
-    if (rc == 0 && !has_one)
+    if (rc == 0 && (!has_one || p->starter->keeps_env))
         rc = setenv("DDRUN_KEY", hex, 1);
     explicit_bzero(hex, sizeof(hex));
     *in = (struct net_key_input){.env = p->key_env.v, .job_id = p->id};
@@ -177,7 +173,7 @@ static int new_key(struct launching *p, struct net_key_input *in, struct dd_err 
 
 static int make_key(struct launching *p, struct net_key_input *in, struct dd_err *err)
 {
-    if (p->starter->takes_stdin)
+    if (p->starter->takes_stdin || p->starter->keeps_env)
         return new_key(p, in, err);
     *in = key_input(p, environ);
     return net_key_host(&p->key, in, err);

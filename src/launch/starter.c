@@ -132,9 +132,18 @@ static int write_ssh(struct dd_strv *out, const struct start *s)
     return rc < 0 ? rc : push_host_and_line(out, s);
 }
 
+/* Src: Torque's has -h for a host by name, and passes on its environment's PBS_* only. */
+static int write_pbsdsh(struct dd_strv *out, const struct start *s)
+{
+    int rc = push_program(out, s);
+    if (rc == 0)
+        rc = dd_strv_push(out, "-h");
+    return rc < 0 ? rc : push_host_and_command(out, s);
+}
+
 static int write_qrsh(struct dd_strv *out, const struct start *s)
 {
-    static const char *const options[] = {"-inherit", "-nostdin", NULL};
+    static const char *const options[] = {"-inherit", "-nostdin", "-V", NULL};
     int rc = push_program(out, s);
     if (rc == 0)
         rc = push_all(out, options);
@@ -164,10 +173,12 @@ static const struct starter starters[] = {
     {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES, .write = write_srun},
     {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = "/opt/pbs/bin", .must_outlive = true,
      .write = write_plain},
+    {.name = "pbsdsh", .sources = "pbs", .program = "pbsdsh", .folder = "/opt/torque/bin", .must_outlive = true,
+     .write = write_pbsdsh},
     {.name = "pals", .sources = "", .program = "mpiexec", .starts_all = true, .write = write_pals},
-    {.name = "blaunch", .sources = "lsf", .program = "blaunch", .write = write_plain},
-    {.name = "qrsh", .sources = "sge", .program = "qrsh", .write = write_qrsh},
-    {.name = "flux", .sources = "flux", .program = "flux", .starts_all = true, .write = write_flux},
+    {.name = "blaunch", .sources = "lsf", .program = "blaunch", .keeps_env = true, .write = write_plain},
+    {.name = "qrsh", .sources = "sge", .program = "qrsh", .keeps_env = true, .write = write_qrsh},
+    {.name = "flux", .sources = "", .program = "flux", .starts_all = true, .write = write_flux},
     {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .write = write_oarsh},
     {.name = "ssh", .sources = "cobalt", .program = "ssh", .takes_stdin = true, .write = write_ssh},
 };
@@ -184,10 +195,10 @@ static bool is_among(const char *list, const char *word)
     return false;
 }
 
-const struct starter *starter_find(const char *name, const char *source)
+const struct starter *starter_find(const struct starter *after, const char *name, const char *source)
 {
     bool any = strcmp(name, "auto") == 0;
-    for (size_t i = 0; i < STARTERS; i++)
+    for (size_t i = after != NULL ? (size_t)(after - starters) + 1 : 0; i < STARTERS; i++)
         if (any ? is_among(starters[i].sources, source) : strcmp(starters[i].name, name) == 0)
             return &starters[i];
     return NULL;

@@ -22,16 +22,18 @@ struct starter {
     const char *program; /* looked for in PATH, then in `folder` */
     const char *folder;  /* NULL: nowhere else */
     bool starts_all;     /* one call is for all nodes and loses nothing: ddrun becomes that command */
+    bool keeps_env;      /* the environment arrives there, out of sight of other users */
     bool takes_stdin;    /* what it reads from stdin arrives there */
     bool must_outlive;   /* it dies of the job's signals and loses the exit code: it is started deaf */
     const char *unset;   /* variables that would change what it does, comma separated; NULL */
     int (*write)(struct dd_strv *out, const struct start *s); /* 0 or -ENOMEM */
 };
 
-/* By name, or "auto": the one for allocations of this source; NULL: there is none. */
-const struct starter *starter_find(const char *name, const char *source);
+/* By name, or "auto": those for allocations of this source, one after the other, first after NULL.
+ * NULL: there is none. */
+const struct starter *starter_find(const struct starter *after, const char *name, const char *source);
 /* For options; "auto" and "none" are not starters. */
-#define STARTER_NAMES "auto,none,srun,pbs_tmrsh,pals,blaunch,qrsh,flux,oarsh,ssh"
+#define STARTER_NAMES "auto,none,srun,pbs_tmrsh,pbsdsh,pals,blaunch,qrsh,flux,oarsh,ssh"
 int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s);
 /* One word that a shell reads as the words of argv. free(); NULL: no memory. */
 char *starter_quote(char *const *argv);

@@ -317,3 +317,34 @@ def test_qdel_reaches_the_other_hosts_of_a_pbs_job(pbs, ssh):
         done = job.wait(LIMIT)
     assert done.rc == 143
     assert sorted(done.out.splitlines() + [x for x in pbs.output().splitlines() if "told" in x]) == ["told 0", "told 1", "told 2"]
+
+
+# --- LSF, Grid Engine, OAR: stand-ins that lose what the manuals say ---
+
+KEEPS = "environment=$(export -p); exec ssh \"$host\" \"$environment; cd; $* </dev/null\"\n"  # as blaunch and qrsh -V
+SYSTEMS = {
+    "lsf": ("blaunch", "host=$1; shift\n" + KEEPS, {"LSB_JOBID": "5", "LSB_DJOB_HOSTFILE": "{nodefile}"}),
+    "sge": ("qrsh", "shift 3; host=$1; shift\n" + KEEPS, {"JOB_ID": "5", "SGE_ROOT": "/x", "PE_HOSTFILE": "{nodefile}"}),
+    "oar": ("oarsh", 'exec ssh "$@"\n', {"OAR_JOB_ID": "5", "OAR_NODEFILE": "{nodefile}"}),
+    "cobalt": (None, None, {"COBALT_JOBID": "5", "COBALT_NODEFILE": "{nodefile}"}),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_script_of_another_system_starts_its_job_on_all_hosts(ssh, system):
+    starter, text, variables = SYSTEMS[system]
+    nodefile = ssh.slurm.file("nodefile", "".join(f"{name}\n" for name in ssh.names[:3] for _ in range(2)))
+    os.makedirs(ssh.slurm.file("bin"))
+    os.chmod(ssh.slurm.file("bin"), 0o755)
+    if starter:
+        ssh.slurm.file("bin/" + starter, "#!/bin/bash\n" + text)
+    env = {name: value.format(nodefile=nodefile) for name, value in variables.items()}
+    env |= {"PATH": ssh.slurm.file("bin") + ":/usr/bin:/bin", "FROM_SCRIPT": "a module's path"}
+    with ssh.slurm.popen([DDRUN, "--nproc-per-node=2", "sh", "-c",
+                          "echo $RANK/$WORLD_SIZE $(hostname) $FROM_SCRIPT $PWD; exit $((RANK == 5 ? 7 : 0))"],
+                         node="node1", env=env) as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 7, done.err
+    lines = set(done.out.splitlines())
+    assert lines <= {f"{r}/6 node{r // 2 + 1} a module's path {ssh.slurm.place}" for r in range(6)}
+    assert f"5/6 node3 a module's path {ssh.slurm.place}" in lines, done.err

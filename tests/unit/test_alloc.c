@@ -89,6 +89,10 @@ static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
         {"/var/spool/pbs/aux/7.srv", "node1.site\nnode1.site\nnode2.site\n"                    },
         {"/nodes",                   "node1.site\nnode2.site\n"                                },
         {"/alone",                   "node1.site\nnode1.site\n"                                },
+        {"/slots",                   "node1\nnode1\nnode2\nnode1\n"                            },
+        {"/csm",                     "batch1\nnode1\nnode2\nnode3\n"                           },
+        {"/pe",
+         "node1.site 4 all.q@node1 UNDEFINED\nnode2.site 4 all.q@node2 0,1\nnode1.site 2 big.q@node1 0\n"},
     };
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         if (strcmp(path, files[i].path) == 0) {
@@ -292,6 +296,14 @@ static void variables_are_refused_with_their_name(void **state)
         {"PBS_JOBID=7.srv PBS_NODEFILE=word PBS_TASKNUM=00000002", "word:2: 'gpus=4' is not known"},
         {"PBS_JOBID=7.srv PBS_NODEFILE=comment PBS_TASKNUM=00000002", "the node file comment of job "
                                                                     "7.srv is empty"},
+        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/slots", "ddrun was started once, from the script of a job of LSF with 2 nodes "
+         "(node[1-2]), and cannot start the others: is blaunch in PATH?"},
+        {"JOB_ID=3 SGE_ROOT=/sge PE_HOSTFILE=/pe", "of Grid Engine with 2 nodes (node[1-2].site)"},
+        {"COBALT_JOBID=6 COBALT_PARTNAME=3-x PMI_RANK=0", "COBALT_PARTNAME=3-x is not a list of node numbers"},
+        {"COBALT_JOBID=6 COBALT_PARTNAME=3-4,7 PMI_RANK=0", "this host, node2, is not one of the nodes of this job of "
+         "Cobalt (nid[00003-00004,00007])"},
+        {"LSB_JOBID=../9 LSB_MCPU_HOSTS=a", "LSB_JOBID=../9 is not the id of a job"},
+        {"FLUX_JOB_ID=f2 FLUX_JOB_NNODES=2", "this is a Flux job of 2 nodes"},
         {TASK " PALS_RANKID=3 PALS_LOCAL_SIZE=2",
          "mpiexec started 2 ddrun on this node (PALS_LOCAL_SIZE); but each ddrun starts all workers "
          "of its node, so write: mpiexec -n 2 --ppn 1 ddrun --nproc-per-node=2"},
@@ -394,6 +406,20 @@ static const struct {
      NULL, 0},
     {{.env = "PBS_JOBID=7.srv"}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
     {{.env = TASK " SLURM_JOB_ID="}, "pbs", "pbs.7.srv", "7.srv", "node[1-2].site", 1, 2, NULL, 0},
+    {{.env = "LSB_JOBID=9 LSB_JOBINDEX=0 LSB_DJOB_HOSTFILE=/slots OMPI_COMM_WORLD_RANK=1"}, "lsf", "lsf.9", "9",
+     "node[1-2]", 1, 2, NULL, 0},
+    {{.env = "LSB_JOBID=9 LSB_JOBINDEX=4 LSB_DJOB_HOSTFILE=/csm JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=3"}, "lsf",
+     "lsf.9.4", "9.4", "node[1-3]", 1, 3, NULL, 0},
+    {{.env = "LSB_JOBID=9 LSB_MCPU_HOSTS=node2"}, "lsf", "lsf.9", "9", "node2", 0, 1, NULL, 0},
+    {{.env = "JOB_ID=3 SGE_ROOT=/sge SGE_TASK_ID=undefined PE_HOSTFILE=/pe PMI_RANK=1"}, "sge", "sge.3", "3",
+     "node[1-2].site", 1, 2, NULL, 0},
+    {{.env = "JOB_ID=3 SGE_ROOT=/sge SGE_TASK_ID=7 RESTARTED=1 PE_HOSTFILE=/pe", .min = 1, .max = 1}, "sge", "sge.3.7.1.n1",
+     "3.7.1", "node2.site", 0, 1, NULL, 0},
+    {{.env = "JOB_ID=3 SGE_ROOT=/sge"}, "local", "local.node2.*", "0000000000000abc", "node2", 0, 1, NULL, 0},
+    {{.env = "JOB_ID=3 PE_HOSTFILE=/pe"}, "local", "local.node2.*", "0000000000000abc", "node2", 0, 1, NULL, 0},
+    {{.env = "OAR_JOB_ID=5 OAR_NODE_FILE=/slots PMIX_RANK=0"}, "oar", "oar.5", "5", "node[1-2]", 1, 2, NULL, 0},
+    {{.env = "COBALT_JOBID=6 COBALT_NODEFILE=/slots PMI_RANK=0"}, "cobalt", "cobalt.6", "6", "node[1-2]", 1, 2, NULL, 0},
+    {{.env = "FLUX_JOB_ID=f2 FLUX_JOB_NNODES=1"}, "local", "local.node2.*", "0000000000000abc", "node2", 0, 1, NULL, 0},
 /* clang-format on */
 };
 
@@ -427,6 +453,8 @@ static void stale_variables_are_ignored_with_a_warning(void **state)
     } rows[] = {
         {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[3-4] SLURM_SUBMIT_HOST=login1",
          "SLURM_JOB_ID=12 is of another machine's job: this host, node2, is not in node[3-4]"                                                     },
+        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/gone", "LSB_JOBID=9 is of another machine's job: cannot open"},
+        {"OAR_JOB_ID=5 OAR_NODEFILE=/alone", "OAR_JOB_ID=5 is of another machine's job: this host, node2, is not in"},
         {"SLURM_JOB_ID=12",                                                       "SLURM_JOB_ID=12 is set, but SLURM_NODELIST is not; ignoring it"},
         {"PBS_JOBID=8.srv",                                                       "PBS_JOBID=8.srv is of another machine's job: cannot open"      },
         {"PBS_JOBID=8.srv PBS_NODEFILE=/alone",

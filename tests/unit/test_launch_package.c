@@ -102,9 +102,10 @@ static void each_starter_has_its_words(void **state)
         {"srun", NULL, "P --nodes=3 --ntasks=3 --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
                        "--kill-on-bad-exit=0 --wait=0 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbs_tmrsh", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"pbsdsh", NULL, "P -h n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pals", NULL, "P -n 3 --ppn 1 --cpu-bind none --envall /opt/d d/ddrun --launched=1/2/x/n1"},
         {"blaunch", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
-        {"qrsh", NULL, "P -inherit -nostdin n2 /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"qrsh", NULL, "P -inherit -nostdin -V n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"flux", NULL, "P run -N3 -n3 -o cpu-affinity=off -o gpu-affinity=off /opt/d d/ddrun --launched=1/2/x/n1"},
         {"oarsh", NULL, "P n2 exec '/opt/d d/ddrun' --launched=1/2/x/n1"},
         {"ssh", NULL, "P -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T n2 exec '/opt/d d/ddrun' "
@@ -112,7 +113,7 @@ static void each_starter_has_its_words(void **state)
         {"ssh", "my-ssh -p 22", "my-ssh -p 22 n2 exec '/opt/d d/ddrun' --launched=1/2/x/n1"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct starter *st = starter_find(rows[i].name, "");
+        const struct starter *st = starter_find(NULL, rows[i].name, "");
         const struct start s = {.program = "P", .words = rows[i].words, .host = "n2", .nnodes = 3, .command = block(command), .env = block(command + 2)};
         DD_AUTO(strv) struct dd_strv argv = {0};
         DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(4096);
@@ -139,7 +140,7 @@ static void a_step_gets_all_gpus_of_a_job_that_counts_them_by_task(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct start s = {.program = "srun", .nnodes = 2, .command = block(command), .env = block(rows[i].env)};
         DD_AUTO(strv) struct dd_strv argv = {0};
-        assert_int_equal(starter_command(&argv, starter_find("srun", ""), &s), 0);
+        assert_int_equal(starter_command(&argv, starter_find(NULL, "srun", ""), &s), 0);
         assert_string_equal(argv.v[argv.n - 2], rows[i].option);
     }
 }
@@ -147,12 +148,13 @@ static void a_step_gets_all_gpus_of_a_job_that_counts_them_by_task(void **state)
 static void the_allocation_chooses_the_starter(void **state)
 {
     (void)state;
-    static const char *const rows[][2] = {{"slurm-batch", "srun"}, {"pbs", "pbs_tmrsh"}, {"lsf", "blaunch"}};
+    static const char *const rows[][2] = {{"slurm-batch", "srun"}, {"pbs", "pbs_tmrsh"}, {"lsf", "blaunch"}, {"sge", "qrsh"},
+                                         {"oar", "oarsh"}, {"cobalt", "ssh"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_string_equal(starter_find("auto", rows[i][0])->name, rows[i][1]);
-    assert_null(starter_find("auto", "slurm-step"));
-    assert_null(starter_find("auto", ""));
-    assert_null(starter_find("none", "pbs"));
+        assert_string_equal(starter_find(NULL, "auto", rows[i][0])->name, rows[i][1]);
+    assert_null(starter_find(NULL, "auto", "slurm-step"));
+    assert_null(starter_find(NULL, "auto", ""));
+    assert_null(starter_find(NULL, "none", "pbs"));
 }
 
 static void quoting_is_what_a_shell_reads(void **state)

@@ -1,0 +1,327 @@
+/* LSF, Grid Engine, OAR and Cobalt: a job's id in a variable, its nodes in a file or another one. One
+ * row each; Flux, which says neither, is told what to write.
+ *
+ * Src: none of them was run; manuals and public sources, and what sites write.
+ * - A file has one line per slot or core; Grid Engine's "host slots queue processors", a host twice
+ *   when it serves two queues.
+ * - LSF with CSM lists the node that runs the script first, which takes no part: jsrun's tasks are
+ *   one fewer than the hosts then.
+ * - Cobalt on XC systems has no file, only the numbers of nodes, and runs scripts elsewhere.
+ */
+#include "alloc/inner.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct other {
+    const char *name;  /* of the system, for sentences */
+    const char *jobs;  /* variables that make the job's id, comma separated; the first must be there */
+    const char *needs; /* besides, since the first is too common a name; NULL */
+    const char *files; /* variables that name the file, the first that is set; NULL */
+    bool first_word;   /* of its lines */
+    int (*list)(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err); /* without a file */
+    const char *write; /* for users whose ddrun was started once and cannot start the others */
+};
+
+static const char *var(const struct alloc_input *in, const char *name)
+{
+    return dd_env_get_nonempty(in->env, name);
+}
+
+/* The value of the first of some variables that is set; its name goes to name. */
+static const char *first_of(const struct alloc_input *in, const char *names, char name[64])
+{
+    for (const char *p = names; p != NULL && *p != '\0'; p += *p == ',') {
+        size_t n = strcspn(p, ",");
+        (void)snprintf(name, 64, "%.*s", (int)n, p);
+        if (var(in, name) != NULL)
+            return var(in, name);
+        p += n;
+    }
+    return NULL;
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+static int push_new(struct hostlist *nodes, const char *name)
+{
+    for (size_t i = 0; i < hostlist_count(nodes); i++)
+        if (strcmp(hostlist_nth(nodes, i), name) == 0)
+            return 0;
+    return hostlist_push(nodes, name);
+}
+
+/* Every step-th of the words of a variable. */
+static int words(struct hostlist **ret, const struct alloc_input *in, const char *name, size_t step,
+                 struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    DD_AUTO(strv) struct dd_strv w = {0};
+    if (hostlist_new(&nodes) < 0 || dd_strv_split(&w, var(in, name), " \t") < 0)
+        return alloc_no_memory(err);
+    for (size_t i = 0; i < w.n; i += step) {
+        if (!hostlist_name_ok(w.v[i]))
+            return dd_err_set(err, -EINVAL, "%s: '%.80s' is not the name of a host", name, w.v[i]);
+        if (push_new(nodes, w.v[i]) < 0)
+            return alloc_no_memory(err);
+    }
+    *ret = DD_TAKE(nodes);
+    return 0;
+}
+
+static int lsf_list(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err)
+{
+    if (var(in, "LSB_MCPU_HOSTS") != NULL) /* "host slots host slots" */
+        return words(ret, in, "LSB_MCPU_HOSTS", 2, err);
+    return var(in, "LSB_HOSTS") != NULL ? words(ret, in, "LSB_HOSTS", 1, err) : -ENODATA;
+}
+
+/* "3-4,7": nid00003 and so on. */
+static int cobalt_list(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    DD_AUTO(strv) struct dd_strv parts = {0};
+    const char *text = var(in, "COBALT_PARTNAME");
+    if (text == NULL)
+        return -ENODATA;
+    if (hostlist_new(&nodes) < 0 || dd_strv_split(&parts, text, ",") < 0)
+        return alloc_no_memory(err);
+    for (size_t i = 0; i < parts.n; i++) {
+        int from = 0;
+        int to = 0;
+        char *dash = strchr(parts.v[i], '-');
+        if (dash != NULL)
+            *dash = '\0';
+        if (dd_num_int(parts.v[i], 0, 99999, &from) < 0 ||
+            dd_num_int(dash != NULL ? dash + 1 : parts.v[i], from, 99999, &to) < 0)
+            return dd_err_set(err, -EINVAL, "COBALT_PARTNAME=%.80s is not a list of node numbers as 3-4,7", text);
+        for (int k = from; k <= to; k++) {
+            char name[16];
+            (void)snprintf(name, sizeof(name), "nid%05d", k);
+            if (push_new(nodes, name) < 0)
+                return alloc_no_memory(err);
+        }
+    }
+    *ret = DD_TAKE(nodes);
+    return 0;
+}
+
+/* Only the first word of each line. */
+static void keep_first_words(struct dd_buf *text)
+{
+    bool word = true;
+    size_t to = 0;
+    for (size_t i = 0; i < text->len; i++) {
+        unsigned char c = text->data[i];
+        word = c == '\n' || (word && c != ' ' && c != '\t');
+        if (word)
+            text->data[to++] = c;
+    }
+    text->len = to;
+}
+
+static int read_nodes(struct hostlist **ret, const struct other *o, const struct alloc_input *in, struct dd_err *err)
+{
+    char name[64];
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(8 << 20);
+    const char *path = first_of(in, o->files, name);
+    if (path == NULL)
+        return o->list != NULL ? o->list(ret, in, err) : -ENODATA;
+    int rc = in->read_file(path, &text, err);
+    if (rc < 0)
+        return rc;
+    if (o->first_word)
+        keep_first_words(&text);
+    return alloc_hostfile_parse(ret, path, text.len > 0 ? (const char *)text.data : "", text.len, err);
+}
+
+/* jsrun counts its tasks itself, and so tells whether the script's node is one too many. */
+static int drop_script_node(struct hostlist **nodes, const struct alloc_input *in)
+{
+    DD_AUTO(hostlist) struct hostlist *rest = NULL;
+    const char *size = var(in, "JSM_NAMESPACE_SIZE");
+    int n;
+    if (size == NULL || dd_num_int(size, 1, HOSTLIST_MAX, &n) < 0 || hostlist_count(*nodes) != (size_t)n + 1)
+        return 0;
+    int rc = hostlist_new(&rest);
+    for (size_t i = 1; i < hostlist_count(*nodes) && rc == 0; i++)
+        rc = hostlist_push(rest, hostlist_nth(*nodes, i));
+    if (rc < 0)
+        return rc;
+    hostlist_free(*nodes);
+    *nodes = DD_TAKE(rest);
+    return 0;
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static bool was_started_by_mpi(const struct alloc_input *in)
+{
+    static const char *const ranks[] = {"JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                                        "MPI_LOCALRANKID", "ALPS_APP_PE"};
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
+        if (var(in, ranks[i]) != NULL)
+            return true;
+    return false;
+}
+
+static int stale(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings, const char *why,
+                 struct dd_err *err)
+{
+    char name[64];
+    const char *id = first_of(in, o->jobs, name);
+    int rc = dd_strv_pushf(warnings, "%s=%.80s is of another machine's job: %s; ignoring it", name, id, why);
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+static int detect(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    struct dd_err why = {.text = ""};
+    struct alloc_shown shown;
+    char text[400];
+    char name[64];
+    const char *id = first_of(in, o->jobs, name);
+    if (id == NULL || strncmp(o->jobs, name, strlen(name)) != 0 || (o->needs != NULL && var(in, o->needs) == NULL))
+        return 0;
+    if (!alloc_id_ok(id))
+        return dd_err_set(err, -EINVAL, "%s=%.80s is not the id of a job", name, id);
+    int rc = read_nodes(&nodes, o, in, &why);
+    if (rc == -ENODATA) /* a job of one node, or none of this system */
+        return 0;
+    if (rc == -ENOENT || rc == -EACCES)
+        return stale(o, in, warnings, why.text, err);
+    if (rc < 0)
+        return dd_err_set(err, rc, "%s", why.text);
+    if (alloc_find_me(in, nodes) >= 0 || was_started_by_mpi(in) || in->list_only)
+        return 1;
+    (void)snprintf(text, sizeof(text), "this host, %.100s, is not in %s", in->hostname, alloc_show(&shown, nodes));
+    return stale(o, in, warnings, text, err);
+}
+
+static int say_start(const struct alloc *a, const struct other *o, struct dd_err *err)
+{
+    struct alloc_shown shown;
+    return dd_err_set(err, -EINVAL,
+                      "ddrun was started once, from the script of a job of %s with %d nodes (%s), and cannot start the "
+                      "others: %s; or say --nnodes=1 to use this host alone",
+                      o->name, a->nnodes, alloc_show(&shown, a->nodes), o->write);
+}
+
+/* The job's id from its variables, without those that say nothing. */
+static int set_id(struct alloc *a, const struct other *o, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv names = {0};
+    DD_AUTO(buf) struct dd_buf id = DD_BUF_INIT(400);
+    int rc = dd_strv_split(&names, o->jobs, ",");
+    for (size_t i = 0; i < names.n && rc == 0; i++) {
+        const char *text = var(in, names.v[i]);
+        if (text != NULL && strcmp(text, "undefined") != 0 && strcmp(text, "0") != 0 && alloc_id_ok(text))
+            rc = dd_buf_printf(&id, "%s%s", i > 0 ? "." : "", text);
+    }
+    const char *text = rc == 0 ? dd_buf_str(&id) : NULL;
+    if (text == NULL || alloc_set(&a->run_id, "%s", text) < 0 || alloc_set(&a->job_id, "%s.%s", a->source, text) < 0)
+        return alloc_no_memory(err);
+    return 0;
+}
+
+static int fill(struct alloc *a, const struct other *o, const struct alloc_input *in, struct dd_err *err)
+{
+    struct alloc_shown shown;
+    int rc = read_nodes(&a->nodes, o, in, err);
+    if (rc == 0)
+        rc = drop_script_node(&a->nodes, in);
+    if (rc < 0)
+        return rc;
+    a->nnodes = (int)hostlist_count(a->nodes);
+    a->index = alloc_find_me(in, a->nodes);
+    a->script = !was_started_by_mpi(in);
+    if (in->list_only && a->index < 0)
+        a->index = -1;
+    else if (a->index < 0)
+        return dd_err_set(err, -EINVAL, "this host, %s, is not one of the nodes of this job of %s (%s); say "
+                          "--hosts=LIST --node-rank=R", in->hostname, o->name, alloc_show(&shown, a->nodes));
+    if (a->script && a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
+        return say_start(a, o, err);
+    return set_id(a, o, in, err);
+}
+
+/* ---- the rows -------------------------------------------------------------------------------- */
+
+#define ROW(row, source, text)                                                                              \
+    static int row##_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)     \
+    {                                                                                                       \
+        return detect(&row, in, warnings, err);                                                             \
+    }                                                                                                       \
+    static int row##_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)                \
+    {                                                                                                       \
+        return fill(a, &row, in, err);                                                                      \
+    }                                                                                                       \
+    const struct alloc_ops alloc_##row = {                                                                  \
+        .name = source, .doc = text, .detect = row##_detect, .fill = row##_fill}
+
+static const struct other lsf = {
+    .name = "LSF",
+    .jobs = "LSB_JOBID,LSB_JOBINDEX",
+    .files = "LSB_DJOB_HOSTFILE",
+    .list = lsf_list,
+    .write = "is blaunch in PATH? or: jsrun -n N -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS ddrun ...",
+};
+ROW(lsf, "lsf", "LSF: bsub's script, blaunch, jsrun or an mpiexec");
+
+static const struct other sge = {
+    .name = "Grid Engine",
+    .jobs = "JOB_ID,SGE_TASK_ID,RESTARTED",
+    .needs = "SGE_ROOT",
+    .files = "PE_HOSTFILE",
+    .first_word = true,
+    .write = "is qrsh in PATH, and has the parallel environment control_slaves TRUE?",
+};
+ROW(sge, "sge", "Grid Engine: qsub's script in a parallel environment, or an mpiexec");
+
+static const struct other oar = {
+    .name = "OAR",
+    .jobs = "OAR_JOB_ID,OAR_ARRAY_INDEX",
+    .files = "OAR_NODEFILE,OAR_NODE_FILE,OAR_FILE_NODES",
+    .write = "is oarsh in PATH?",
+};
+ROW(oar, "oar", "OAR: oarsub's script, or an mpiexec");
+
+static const struct other cobalt = {
+    .name = "Cobalt",
+    .jobs = "COBALT_JOBID",
+    .files = "COBALT_NODEFILE",
+    .list = cobalt_list,
+    .write = "is ssh in PATH? on XC systems: aprun -n N -N 1 -cc none ddrun ...",
+};
+ROW(cobalt, "cobalt", "Cobalt: qsub's script, or aprun");
+
+static int flux_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    int n = 0;
+    (void)warnings;
+    if (var(in, "FLUX_JOB_ID") == NULL)
+        return 0;
+    int rc = alloc_env_int(in, "FLUX_JOB_NNODES", 1, HOSTLIST_MAX, &n, err);
+    if (rc <= 0 || n == 1 || in->max_nodes == 1)
+        return rc < 0 ? rc : 0;
+    return dd_err_set(err, -EINVAL, "this is a Flux job of %d nodes, and no variable names them; write: ddrun "
+                      "--hosts=\"$(flux hostlist local)\" ...", n);
+}
+
+static int flux_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    (void)a;
+    (void)in;
+    return dd_err_set(err, -EINVAL, "not a Flux job"); /* flux_detect() never says yes */
+}
+
+const struct alloc_ops alloc_flux = {
+    .name = "flux",
+    .doc = "Flux: says what to write, as its jobs' nodes are in no variable",
+    .detect = flux_detect,
+    .fill = flux_fill,
+};
