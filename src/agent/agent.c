@@ -173,7 +173,10 @@ static void on_message(struct agent *a, const struct msg *m)
         on_finish(a, m);
         break;
     case MSG_SIGNAL:
-        signals_announce(a, (int)m->signal);
+        if (m->end_near)
+            warning_give(a, (int)m->signal);
+        else
+            signals_announce(a, (int)m->signal);
         break;
     case MSG_WHOIS:
         on_whois(a, m);

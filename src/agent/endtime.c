@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { ASK_MS = 20000, LOOK_AGAIN_S = 30 };
+enum { ASK_MS = 20000, LOOK_AGAIN_S = 30, AGAIN_MS = 500 };
 
 struct endtime {
     struct agent *agent;
@@ -33,7 +33,7 @@ static void send_signal(struct endtime *t, uint64_t left_ns)
     if (dd_signal_ends_jobs(sig))
         signals_stop(a, sig, text);
     else
-        agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = sig});
+        agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = sig, .end_near = 1});
 }
 
 /* By the clock on the wall, which is the scheduler's; it may be set, so look again now and then. */
@@ -128,6 +128,14 @@ int endtime_start(struct agent *a, struct dd_err *err)
     else
         look(t);
     return 0;
+}
+
+/* Not at once: the daemon takes what comes shortly after the last signal for a copy of it. */
+void endtime_round(struct agent *a)
+{
+    const struct timeval tv = dd_timeval(AGAIN_MS * DD_NS_PER_MS);
+    if (a->endtime != NULL && a->endtime->sent)
+        evtimer_add(a->endtime->tick, &tv);
 }
 
 bool endtime_is_near(const struct agent *a)

@@ -71,6 +71,7 @@ struct agent {
     struct held_ports *ports; /* ports.c; NULL: none */
     struct mpi *mpi; /* mpi.c; NULL: not asked for, or no round */
     struct horovod *horovod;  /* horovod.c; NULL: none */
+    struct warning *warning; /* warning.c; NULL: none in this round */
     int code;
     struct rdzv_members last; /* the same as members */
     struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
@@ -114,6 +115,10 @@ void search_start(struct agent *a);  /* in the background, until search_end() */
 void search_wanted(struct agent *a); /* at once, and the daemon is to be told */
 void search_end(struct agent *a);
 
+/* warning.c */
+void warning_give(struct agent *a, int sig); /* to each worker here, when it catches the signal */
+void warning_over(struct agent *a);
+
 /* round.c */
 int round_start(struct agent *a, const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */
 void round_committed(struct agent *a, const struct msg *m); /* on COMMIT */
@@ -139,6 +144,7 @@ void signals_free(struct agent *a);
 
 /* endtime.c */
 int endtime_start(struct agent *a, struct dd_err *err); /* on the host, when it has joined */
+void endtime_round(struct agent *a); /* workers have been started: do they know? */
 bool endtime_is_near(const struct agent *a);            /* the signal has been sent */
 void endtime_free(struct agent *a);
 

@@ -216,6 +216,7 @@ static void on_workers_gone(void *arg)
 {
     struct agent *a = arg;
     hang_over(a);
+    warning_over(a);
     exchanges_free(a);
     mpi_over(a);
     worker_group_free(a->group);
@@ -371,6 +372,7 @@ int round_start(struct agent *a, const struct msg *m)
                a->plan.world_size, (double)(dd_now_ns() - a->cfg->start_ns) / 1e6);
         agent_send(a, &(struct msg){.type = MSG_STARTED, .round = a->plan.round});
         enough_begin(a);
+        endtime_round(a);
         return 0;
     }
     dd_log(a->cfg->log, a->link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s", err.text); /* the report has it */
@@ -400,6 +402,7 @@ void round_free(struct agent *a)
 {
     error_files_free(a->errors);
     hang_over(a);
+    warning_over(a);
     exchanges_free(a);
     worker_group_free(a->group);
     mpi_over(a);

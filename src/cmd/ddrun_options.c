@@ -648,7 +648,8 @@ static const struct opt_row rows[] = {
      .example = "USR1@120",
      .group = "Signals and the end",
      .help = "send SIG to all workers so long before the allocation ends",
-     .more = "USR1 and USR2 go to workers that catch them and end nothing. TERM, INT, HUP and QUIT "
+     .more = "USR1 and USR2 go to workers that catch them, once to each, also to those that are restarted "
+             "later; they end nothing. TERM, INT, HUP and QUIT "
              "end the job, as if they were sent to ddrun. When the allocation ends is asked of the "
              "scheduler once, unless SLURM_JOB_END_TIME says it.",
      .parse = parse_signal_at,

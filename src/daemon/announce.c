@@ -8,7 +8,7 @@
 /* Whoever signals a whole job reaches several agents, and each passes it on. */
 enum { SAME_SIGNAL_MS = 250 };
 
-void guests_announce(struct guest *from, int sig)
+void guests_announce(struct guest *from, int sig, bool end_near)
 {
     struct daemon *d = from->daemon;
     if (sig != SIGUSR1 && sig != SIGUSR2)
@@ -23,5 +23,5 @@ void guests_announce(struct guest *from, int sig)
     struct guest *g;
     LIST_FOREACH(g, &d->guests, entry)
         if (g->id >= 0)
-            guest_send(g, &(struct msg){.type = MSG_SIGNAL, .signal = sig});
+            guest_send(g, &(struct msg){.type = MSG_SIGNAL, .signal = sig, .end_near = end_near});
 }

@@ -322,7 +322,7 @@ static void on_message(struct guest *g, const struct msg *m)
         if (m->heard != 0)
             tell_signal(d, (int)m->signal);
         else
-            guests_announce(g, (int)m->signal);
+            guests_announce(g, (int)m->signal, m->end_near != 0);
         return;
     case MSG_STARTED:
         e.kind = RDZV_STARTED;

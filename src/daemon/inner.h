@@ -96,7 +96,7 @@ void guest_take_exchange(struct guest *g, const struct frame *f);
 void guests_free_exchange(struct daemon *d);
 
 /* announce.c */
-void guests_announce(struct guest *from, int sig); /* to the workers of all nodes, once */
+void guests_announce(struct guest *from, int sig, bool end_near); /* to the workers of all nodes, once */
 
 /* tell.c: to the workers, through the store of the round */
 void tell_signal(struct daemon *d, int sig);

@@ -50,6 +50,7 @@ static const struct field fields[] = {
      BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST) |
          BIT(MSG_SIGNAL_REQUEST) | BIT(MSG_SIGNAL)},
     {"heard", INT, OF(heard), 0, 1, BIT(MSG_SIGNAL_REQUEST)},
+    {"end_near", INT, OF(end_near), 0, 1, BIT(MSG_SIGNAL_REQUEST) | BIT(MSG_SIGNAL)},
     {"lost", INT, OF(lost), 0, 1, BIT(MSG_FINISH)},
     {"asked", INT, OF(asked), 0, 1, BIT(MSG_FINISH)},
     {"report", INT, OF(report), 0, 1, BIT(MSG_FINISH)},

@@ -43,7 +43,7 @@ struct msg {
     int64_t index, nnodes, min_nodes, slots, pid, epoch;
     int64_t node_rank, restart_count, max_restarts, master_port;
     int64_t ended_well, elsewhere;
-    int64_t local_rank, code, signal, ok, id, report, lost, asked, heard;
+    int64_t local_rank, code, signal, ok, id, report, lost, asked, heard, end_near;
     int64_t sent_ns; /* of the sender's clock, put in as it is sent */
     int64_t ended_ns, rank, oom, left, stopped, killed;
     char *name, *text, *addr, *sizes, *nodes, *members, *committed, *local, *remote, *error, *trace, *log, *detail, *unfit, *ports, *token;

@@ -50,6 +50,24 @@ def test_workers_of_all_nodes_hear_of_the_end_that_slurm_named():
         assert "the allocation ends in" in job.err and (seen + job.out).count("SIGUSR1") == 2
 
 
+def test_workers_that_are_restarted_after_the_warning_hear_it_too(tmp_path):
+    """Each of them once, when it is so far that it listens; one of them was warned and failed."""
+    script = f"""
+trap 'echo $RANK in $TORCHELASTIC_RESTART_COUNT heard; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && [ $RANK = 1 ] && exit 3' USR1
+echo $RANK in $TORCHELASTIC_RESTART_COUNT listens
+until [ -e {tmp_path}/go ]; do sleep 0.05; done"""
+    late = "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || sleep 1.2\n"  # longer than it takes until they are warned
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1", "--signal-before-end=USR1@600", "sh", "-c", late + script,
+             env=clean_env(SLURM_JOB_END_TIME=str(int(time.time()) + 600))) as job:
+        seen = ""
+        while seen.count("in 1 heard") < 2:
+            seen += job.line("heard")
+        (tmp_path / "go").touch()
+        assert job.wait() == 0, job.err
+    lines = (seen + job.out).split("\n")
+    assert lines.count("0 in 1 heard") == lines.count("1 in 1 heard") == lines.count("1 in 0 heard") == 1, lines
+
+
 @pytest.mark.parametrize("ids, commands, asked", [
     ({"SLURM_JOB_ID": "77"}, {"squeue": "echo 1:05"}, "squeue -h -o %L -j 77"),
     ({"PBS_JOBID": "77.head"}, {"qstat": 'echo "    Resource_List.walltime = 00:01:05"\n'
