@@ -62,8 +62,11 @@ __attribute__((noreturn)) static void exec_daemon(const char *path, const int ke
 static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t port,
                      struct dd_err *err)
 {
-    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(1 << 20);
+    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES / 2); /* what a plan has room for */
     int rc = hostlist_fold(a->cfg->alloc->nodes, &nodes);
+    if (rc == -EMSGSIZE)
+        return dd_err_set(err, rc, "the names of the %zu nodes are too long: folded, as in node[1-50], they take more than %d KiB",
+                          hostlist_count(a->cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
     struct rdzv_cfg rdzv = a->cfg->rdzv;

@@ -52,6 +52,15 @@ def test_one_sentence_and_exit_code_2(args, words):
     says(run(*args), *words)
 
 
+def test_names_that_no_plan_has_room_for_are_refused_before_anybody_waits(tmp_path):
+    """40000 nodes, whose names have no numbers that could be folded."""
+    letters = [chr(ord("a") + i) for i in range(26)]
+    names = ["localhost"] + [f"a-rather-long-name-{a}{b}{c}{d}" for a in "ab" for b in letters for c in letters for d in letters]
+    (tmp_path / "hosts").write_text("\n".join(names[:40000]) + "\n")
+    job = run(f"--hostfile={tmp_path}/hosts", "--master-addr=127.0.0.1", "--node-rank=0", "--insecure", SCRIPT)
+    says(job, "names of the 35153 nodes", "512 KiB")
+
+
 def test_a_port_in_use_is_named_with_its_holder():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
