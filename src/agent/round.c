@@ -155,6 +155,18 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
     return rc;
 }
 
+/* A rank that there is not would wait for nobody's input. A job that changes its size may have it later. */
+static int check_ranks(const struct agent *a, struct dd_err *err)
+{
+    const struct rdzv_cfg *c = &a->cfg->rdzv;
+    int pty = a->cfg->pty_rank;
+    int rank = pty >= 0 ? pty : a->cfg->stdin_rank;
+    if (rank < a->plan.world_size || rank == STDIN_ALL || c->min_nodes != c->max_nodes)
+        return 0;
+    return dd_err_set(err, -ENOTSUP, "--%s=%d: there are only ranks 0 to %d", pty >= 0 ? "pty" : "stdin", rank,
+                      a->plan.world_size - 1);
+}
+
 /* One rank may have a terminal, and then stdin belongs to it. */
 static int share_stdin(struct agent *a, struct launch *l, struct dd_err *err)
 {
@@ -257,6 +269,8 @@ static int launch(struct agent *a, struct dd_err *err)
     int rc = l.specs == NULL || l.shares == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     if (rc < 0)
         l.n = 0;
+    if (rc == 0)
+        rc = check_ranks(a, err);
     if (rc == 0)
         rc = begin_output(a, err);
     if (rc == 0)

@@ -91,7 +91,9 @@ static int find_long(const struct parser *p, const char *word, size_t len,
                      const struct opt_row **ret)
 {
     const struct opt_row *row;
+    const struct opt_row *first = NULL;
     size_t n = 0;
+    size_t nfirst = 0;
     for (size_t i = 0; (row = opt_row_at(p->t, i)) != NULL; i++) {
         int fits = len > 0 ? row_fits(row, word, len) : 0;
         if (fits == 0)
@@ -100,6 +102,14 @@ static int find_long(const struct parser *p, const char *word, size_t len,
         if (fits == 2)
             return 0;
         n++;
+        if (opt_list_has(p->t->first, row->name)) {
+            first = row;
+            nfirst++;
+        }
+    }
+    if (n > 1 && nfirst == 1) {
+        *ret = first;
+        return 0;
     }
     if (n > 1)
         return refuse_ambiguous(p, word, len);
@@ -369,6 +379,17 @@ bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const
 {
     const struct opt_source *src = opt_result_source(res, t, name);
     return src != NULL && src->from != OPT_FROM_DEFAULT;
+}
+
+bool opt_is_idle(const struct opt_result *res, const struct opt_table *t, const struct opt_row *row)
+{
+    const struct opt_source *src = opt_result_source(res, t, row->name);
+    if (row->needs == NULL || src == NULL || src->from != OPT_FROM_COMMAND_LINE)
+        return false;
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (opt_list_has(row->needs, t->rows[i].name) && opt_is_given(res, t, t->rows[i].name))
+            return false;
+    return true;
 }
 
 void opt_result_done(struct opt_result *res)

@@ -34,7 +34,8 @@
  * - options end at the first word that is none, which is SCRIPT; all after it is the script's own;
  * - one "--" directly before SCRIPT, or else one directly after it, is dropped;
  * - "--opt val", "--opt=val", "-r3", "-r 3", "-r=3", and letters of flags may be joined ("-mr3");
- * - every "-" inside a long name may be written "_", and any unique prefix will do;
+ * - every "-" inside a long name may be written "_", and any unique prefix will do, also one that is
+ *   unique among the names in `first`;
  * - a value that starts with "-" and is no number needs "=" ("--opt=-x");
  * - the last one wins, the command line wins over the environment, that over the default.
  */
@@ -75,6 +76,7 @@ struct opt_row {
     char split;          /* OPT_REPEATED: also split each value here; 0: never */
     const char *env;     /* variables of its own, comma separated, before the table's prefixes */
     bool no_env;         /* the table's prefixes make no variable for it */
+    const char *needs;   /* without one of these options it has no effect, comma separated; NULL: it has */
     const char *example; /* a right value for error sentences; NULL: made from default and kind */
     const char *group;   /* heading in the help; shown in the order in which groups first appear */
     const char *since;   /* version that brought it, NULL: the first */
@@ -107,6 +109,7 @@ struct opt_table {
     const char *env_more;     /* variables with that prefix that are no options, comma separated */
     const struct opt_row *rows;
     size_t n_rows;
+    const char *first;        /* where an abbreviation fits several, one of these is meant; comma separated */
     const struct opt_command *commands; /* the help, manual and completions have them; main runs them */
     size_t n_commands;
 };
@@ -159,6 +162,8 @@ const struct opt_source *opt_result_source(const struct opt_result *res, const s
                                            const char *name);
 /* Whether the environment or the command line set it. */
 bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const char *name);
+/* It was said on the command line, but none of those without which it has no effect. */
+bool opt_is_idle(const struct opt_result *res, const struct opt_table *t, const struct opt_row *row);
 
 /* Whether entry ("NAME=VALUE") is nearly, but not quite, a variable of the table's first prefix; the
  * one that may be meant goes to out. */

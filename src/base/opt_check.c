@@ -96,6 +96,22 @@ static int check_values(const struct opt_row *row, struct dd_err *err)
     return rc;
 }
 
+/* Whether a list of options, such as a row's `needs`, names some that are there. */
+static int check_list(const struct opt_table *t, const char *list, struct dd_err *err)
+{
+    const struct opt_row *row;
+    const char *piece;
+    size_t len;
+    while ((piece = opt_next_piece(&list, &len)) != NULL) {
+        size_t i = 0;
+        while ((row = opt_row_at(t, i)) != NULL && (strlen(row->name) != len || memcmp(row->name, piece, len) != 0))
+            i++;
+        if (row == NULL)
+            return dd_err_set(err, -EINVAL, "there is no option '%.*s'", (int)len, piece);
+    }
+    return 0;
+}
+
 int opt_table_check(const struct opt_table *t, struct dd_err *err)
 {
     for (size_t i = 0; i < t->n_rows; i++) {
@@ -105,8 +121,10 @@ int opt_table_check(const struct opt_table *t, struct dd_err *err)
             rc = check_texts(row, err);
         if (rc == 0)
             rc = check_values(row, err);
+        if (rc == 0)
+            rc = check_list(t, row->needs, err);
         if (rc < 0)
             return dd_err_where(err, rc, "row %zu (--%s)", i, row->name);
     }
-    return 0;
+    return check_list(t, t->first, err);
 }

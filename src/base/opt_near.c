@@ -5,27 +5,38 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How many single-letter changes lead from a to b; names are short. */
+static size_t least_of(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static char letter(char c)
+{
+    return c == '_' ? '-' : c;
+}
+
+/* How many changes lead from a to b: a letter more, less or another one, or two neighbours swapped. Names
+ * are short. */
 size_t opt_distance(const char *a, size_t len, const char *b)
 {
-    size_t row[64];
+    size_t rows[3][64]; /* of a's letters up to i, i - 1 and i - 2 */
     size_t n = strlen(b);
-    if (n >= sizeof(row) / sizeof(row[0]))
+    if (n >= sizeof(rows[0]) / sizeof(rows[0][0]))
         return SIZE_MAX;
     for (size_t j = 0; j <= n; j++)
-        row[j] = j;
+        rows[0][j] = j;
     for (size_t i = 1; i <= len; i++) {
-        size_t diagonal = row[0];
+        size_t *row = rows[i % 3];
+        const size_t *up = rows[(i - 1) % 3];
+        char c = letter(a[i - 1]);
         row[0] = i;
         for (size_t j = 1; j <= n; j++) {
-            char c = a[i - 1] == '_' ? '-' : a[i - 1];
-            size_t change = diagonal + (c != b[j - 1]);
-            size_t other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = change < other ? change : other;
+            row[j] = least_of(up[j - 1] + (c != b[j - 1]), least_of(up[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && c == b[j - 2] && letter(a[i - 2]) == b[j - 1])
+                row[j] = least_of(row[j], rows[(i - 2) % 3][j - 2] + 1);
         }
     }
-    return row[n];
+    return rows[len % 3][n];
 }
 
 /* The better of *least and the distance to `name`, which then goes to out. */

@@ -53,6 +53,13 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
                    (int)strcspn(*e, "="), *e, t->program, right);
 }
 
+void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res, const struct dd_log *log)
+{
+    for (size_t i = 0; i < t->n_rows && cmd_speaks(environ); i++)
+        if (opt_is_idle(res, t, &t->rows[i]))
+            dd_log(log, DD_LOG_WARN, "--%s has no effect without --%s", t->rows[i].name, t->rows[i].needs);
+}
+
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res)
 {

@@ -31,6 +31,8 @@ int cmd_write(const struct opt_table *t, const struct dd_buf *out);
 int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err);
 /* Variables that look like misspelt ones of ours have no effect: said once. */
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
+/* Options of the command line that have no effect without another one (their row's `needs`): said once. */
+void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res, const struct dd_log *log);
 enum dd_log_level cmd_log_level(const char *name); /* one of "error,warning,notice,info,debug" */
 
 enum { EXIT_USAGE = 2 };

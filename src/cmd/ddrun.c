@@ -578,6 +578,18 @@ static int run_everywhere(struct run *r, char **argv)
     return code;
 }
 
+/* What is about a number of nodes that may change. */
+static void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t,
+                               const struct opt_result *res, const struct dd_log *log)
+{
+    static const char *const names[] = {"grow", "last-call"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && cmd_speaks(environ); i++) {
+        const struct opt_source *src = opt_result_source(res, t, names[i]);
+        if (!o->nnodes.range && src != NULL && src->from == OPT_FROM_COMMAND_LINE)
+            dd_log(log, DD_LOG_WARN, "--%s has no effect without --nnodes=MIN:MAX", names[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct ddrun_options o = {0};
@@ -605,6 +617,10 @@ int main(int argc, char **argv)
     r.given = package.alloc;
     r.log.level = cmd_log_level(o.log_level);
     cmd_warn_of_misspelt(&table, &r.log);
+    if (r.given == NULL) { /* else it was said by who started us */
+        cmd_warn_of_idle(&table, &res, &r.log);
+        warn_of_fixed_size(&o, &table, &res, &r.log);
+    }
     if (cmd_speaks(environ))
         torchrun_tell(&o, &r.log);
     struct dd_err err = {0};

@@ -616,6 +616,7 @@ static const struct opt_row rows[] = {
      .metavar = "WHAT",
      .def = "any",
      .choices = "output,file,any",
+     .needs = "hang-timeout",
      .group = "Unfit nodes and hung workers",
      .help = "sign of life: what the worker writes, a touch of its file, either",
      .more = "The file's path is in the variable DDRUN_HEARTBEAT_FILE; a training loop may call "
@@ -626,6 +627,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "CMD",
      .example = "'gcore $DDRUN_HUNG_PID'",
+     .needs = "hang-timeout",
      .group = "Unfit nodes and hung workers",
      .help = "shell command to run before a hung worker is killed",
      .more = "Instead of py-spy and SIGABRT, for at most 60 s. DDRUN_HUNG_PID and DDRUN_HUNG_RANK "
@@ -718,6 +720,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "TEXTS",
      .example = "loss,accuracy",
+     .needs = "tee",
      .group = "Output",
      .help = "--tee: lines of stdout with one of these also go to filtered_stdout.log",
      .more = "The file lies in the directory of the attempt and has the lines of all workers of the node. "
@@ -727,6 +730,7 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "TEXTS",
      .example = "Error,Warning",
+     .needs = "tee",
      .group = "Output",
      .help = "the same for stderr and filtered_stderr.log",
      FIELD(stderr_filters)},
@@ -793,5 +797,11 @@ const struct opt_table ddrun_options = {
               "  ddrun --simulate-nodes=2 --nproc-per-node=2 train.py\n",
     .env_prefixes = "DDRUN_,PET_",
     .env_more = "DDRUN_KEY,DDRUN_NODES,DDRUN_ROUND",
+    /* torchrun's, so that its abbreviations stay what they are. Src: torch 2.13.0 */
+    .first = "duplicate-stderr-filters,duplicate-stdout-filters,event-log-handler,help,local-addr,"
+             "local-ranks-filter,log-dir,logs-specs,master-addr,master-port,max-restarts,module,"
+             "monitor-interval,nnodes,no-python,node-rank,nproc-per-node,numa-binding,rdzv-backend,"
+             "rdzv-conf,rdzv-endpoint,rdzv-id,redirects,role,run-path,shutdown-timeout,"
+             "signals-to-handle,standalone,start-method,tee,virtual-local-rank",
     OPT_ROWS(rows),
 };

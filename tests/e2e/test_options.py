@@ -180,3 +180,41 @@ def test_old_clients_are_served_only_when_asked_for(new_server):
         assert s.makefile("rb").read(1) == b""
     with connect(new_server("--old-clients=1.13"), old_set_get) as s:
         assert s.makefile("rb").read(9) == text(b"v")
+
+
+@pytest.mark.parametrize("args, says", [
+    (["--hang-sign=file"], "--hang-sign has no effect without --hang-timeout"),
+    (["--duplicate-stdout-filters=loss"], "--duplicate-stdout-filters has no effect without --tee"),
+    (["--grow=now"], "--grow has no effect without --nnodes=MIN:MAX"),
+    (["--nnodes=1:1", "--grow=now"], None),
+    (["--hang-sign=file", "--hang-timeout=1h"], None),
+])
+def test_an_option_that_has_no_effect_is_told(args, says):
+    job = run(*args, "--standalone", "true")
+    assert job.p.returncode == 0
+    assert [line.split(": ", 2)[-1] for line in job.err.splitlines()] == ([says] if says else []), job.err
+
+
+@pytest.mark.parametrize("args", [["--stdin=4"], ["--pty=4"], ["--simulate-nodes=2", "--stdin=8"]])
+def test_a_rank_that_is_not_there_gets_no_input(args):
+    job = run("--nproc-per-node=4", *args, "sh", "-c", "echo started")
+    assert job.p.returncode == 2 and job.out == "", job.err
+    assert "there are only ranks 0 to" in job.err, job.err
+
+
+TORCHRUN = """duplicate-stderr-filters duplicate-stdout-filters event-log-handler help local-addr local-ranks-filter log-dir
+logs-specs master-addr master-port max-restarts module monitor-interval nnodes no-python node-rank nproc-per-node numa-binding
+rdzv-backend rdzv-conf rdzv-endpoint rdzv-id redirects role run-path shutdown-timeout signals-to-handle standalone start-method
+tee virtual-local-rank""".split()
+
+
+def test_torchruns_abbreviations_mean_what_they_mean_there():
+    """Whatever of ours begins with the same letters: --tf, --roles, --health."""
+    shown = config("--t=1", "--ro=trainer", "--max=0", "--log-d=/dev/null", "true")
+    assert [shown[name][0] for name in ("tee", "role", "max-restarts", "log-dir")] == ["1", "trainer", "0", "/dev/null"]
+    assert ask("--h").stdout == ask("--help").stdout
+    for name in TORCHRUN:
+        begins = next(name[:n] for n in range(1, len(name) + 1)
+                      if name[:n] == name or [o.startswith(name[:n]) for o in TORCHRUN].count(True) == 1)
+        said = ask(f"--{begins}=?", "--show-config", "true").stderr
+        assert "ambiguous" not in said and "no option" not in said, (name, begins, said)

@@ -174,6 +174,8 @@ static const struct {
     {"--max-restrats=3 s", "", "there is no option --max-restrats; did you mean --max-restarts?"},
     {"--max_restrats=3 s", "", "there is no option --max_restrats; did you mean --max-restarts?"},
     {"-nnodes=3 s", "", "there is no option -nnodes; did you mean --nnodes?"},
+    {"--nndoes=3 s", "", "there is no option --nndoes; did you mean --nnodes?"},
+    {"--nndeos=3 s", "", "there is no option --nndeos; did you mean --nnodes?"},
     {"-x s", "", "there is no option -x; 'tool --help' shows all of them"},
     {"-1 s", "", "there is no option -1; 'tool --help' shows all of them"},
     {"-mx s", "", "there is no option -x; 'tool --help' shows all of them"},
