@@ -11,6 +11,9 @@
  * called by several threads at once. Time-outs are in milliseconds; DDRUN_FOREVER waits as long as
  * the round lasts. No signal handler is installed and no thread is started. After fork() the child
  * may only call ddrun_free(); a program that it executes may call ddrun_init().
+ *
+ * A process has one handle. Parts of it that do not know each other may have one each, if they make groups
+ * with names of their own for their collectives: the world of two handles is the same one.
  */
 #ifndef DDRUN_DDRUN_H
 #define DDRUN_DDRUN_H

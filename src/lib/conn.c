@@ -91,7 +91,7 @@ static int send_some(struct conn *c, struct wire *w, size_t *sent)
 
 static int receive_some(struct conn *c, struct wire *w)
 {
-    unsigned char piece[64 * 1024];
+    unsigned char piece[16 * 1024]; /* the caller's stack may be a small one */
     while (!wire_done(w)) {
         ssize_t n = recv(c->fd, piece, sizeof(piece), MSG_DONTWAIT);
         if (n == 0)

@@ -299,10 +299,10 @@ static int take_fetched(struct ddrun_request *r)
     for (int i = r->fetched; i < r->chunk_end; i++) {
         if (!r->records[i].apart)
             continue;
-        const struct wire_str *s = &r->w.strs[k++];
-        if (s->len != r->records[i].len)
+        size_t len = r->w.strs[k].len;
+        if (len != r->records[i].len)
             return -EPROTO;
-        memcpy((unsigned char *)(uintptr_t)r->pieces[i].data, r->w.in.data + s->off, s->len);
+        memcpy((unsigned char *)(uintptr_t)r->pieces[i].data, wire_str(&r->w, k++), len);
     }
     r->fetched = r->chunk_end;
     return 0;
@@ -317,7 +317,7 @@ static int take_records(struct ddrun_request *r)
     r->records = calloc((size_t)n, sizeof(*r->records));
     if (r->records == NULL)
         return -ENOMEM;
-    int rc = records_parse(r->records, (uint32_t)n, r->w.in.data, r->w.in.len);
+    int rc = records_parse(r->records, (uint32_t)n, wire_str(&r->w, 0), r->w.in.len);
     if (rc >= 0)
         rc = rc == n ? lay_out(r) : -EPROTO;
     return rc < 0 ? rc : !fetch_some(r);
@@ -458,7 +458,7 @@ static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, u
     wire_get(&w, (struct wire_key){"", key});
     int rc = v == NULL ? -ENOMEM : lib_call(d, &w, deadline_in(ASK_MS));
     if (rc == 0)
-        rc = records_parse(v, (uint32_t)g->n, w.in.data, w.in.len);
+        rc = records_parse(v, (uint32_t)g->n, wire_str(&w, 0), w.in.len);
     if (rc >= 0 && rc < g->n)
         name_missing(g, v, text, sizeof(text));
     wire_done_with(&w);

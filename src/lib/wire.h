@@ -80,4 +80,10 @@ static inline bool wire_done(const struct wire *w)
     return w->step == w->nsteps;
 }
 
+/* String number i of the answer, of strs[i].len bytes; lent until wire_done_with(). */
+static inline const unsigned char *wire_str(const struct wire *w, size_t i)
+{
+    return w->strs[i].len > 0 ? w->in.data + w->strs[i].off : (const unsigned char *)"";
+}
+
 #endif

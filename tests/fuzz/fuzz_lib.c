@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (w.in.len > MAX_IN)
         abort();
     for (size_t i = 0; wire_done(&w) && i < w.nstrs; i++)
-        (void)records_parse(v, MEMBERS, w.in.data + w.strs[i].off, w.strs[i].len);
+        (void)records_parse(v, MEMBERS, wire_str(&w, i), w.strs[i].len);
     wire_done_with(&w);
     return 0;
 }

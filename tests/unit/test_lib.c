@@ -292,6 +292,8 @@ static void lib_keeps_worlds_and_groups_in_step_and_the_store_small(void **state
     world_run(d, N, take_turns, s, sizeof(s[0]));
     assert_all_well(s, N);
     world_stats(w, &stats);
+    /* append, arrive, get, and of the first member two deletes; a greeting */
+    assert_in_range(stats.ops, 0, TURNS * 4 * (N * 3 + 3 * 2) + N);
     assert_in_range(stats.keys, 0, 9); /* three groups with what their last two collectives have left */
     assert_int_equal(stats.conns, N);
     world_free(w);
