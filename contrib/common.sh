@@ -166,19 +166,28 @@ torch_is_wanted() {
     return 1
 }
 
-# scikit-learn is wanted for its data alone: without what it is built on.
+# scikit-learn is wanted for its data alone: without what it is built on. DeepSpeed is built here, looks for PyTorch
+# meanwhile, and is to compile nothing. Nothing may bring another PyTorch.
 install_distributions() {
-    local log=$1 name full=()
+    local log=$1 name full=() own=()
     for name in $2; do
         if [[ $name == scikit-learn ]]; then
             "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check --no-deps "$name" \
                 >>"$log" 2>&1 </dev/null || return 1
+        elif [[ $name == deepspeed* ]]; then
+            own+=("$name")
         else
             full+=("$name")
         fi
     done
-    [[ ${#full[@]} -eq 0 ]] && return 0
-    "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check "${full[@]}" >>"$log" 2>&1 </dev/null
+    if [[ ${#full[@]} -gt 0 ]]; then
+        "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check "${full[@]}" "torch==$TORCH_VERSION" \
+            >>"$log" 2>&1 </dev/null || return 1
+    fi
+    [[ ${#own[@]} -eq 0 ]] && return 0
+    "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check setuptools wheel >>"$log" 2>&1 </dev/null &&
+        DS_BUILD_OPS=0 "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check --no-build-isolation \
+            "${own[@]}" "torch==$TORCH_VERSION" >>"$log" 2>&1 </dev/null
 }
 
 # configure_and_make FOLDER CONFIGURE_ARGUMENT...: configures again only when the arguments changed.

@@ -165,8 +165,9 @@ class Job:
     def assert_nothing_left(self):
         left = [(pid, comm(pid)) for pid in marked(self.mark)]
         assert left == [], f"processes left: {left}"
-        # PyTorch's own cache, made by the worker's program
-        files = {n: [f for f in os.listdir(d.name) if not f.startswith("torchinductor_")] for n, d in self.places.items()}
+        # what PyTorch and TensorFlow make in the worker, and leave when it is killed
+        theirs = ("torchinductor_", "__autograph_generated_file")
+        files = {n: [f for f in os.listdir(d.name) if not f.startswith(theirs)] for n, d in self.places.items()}
         files["/dev/shm"] = sorted(set(os.listdir("/dev/shm")) - self.shm)
         assert not any(files.values()), f"files left: {files}"
 

@@ -114,6 +114,26 @@ def test_real_jax_initializes_without_arguments(tmp_path, dies):
         job.assert_nothing_left()
 
 
+JAX_TRAINS_ON = """
+    import os, sys, time
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    jax.distributed.initialize()
+    open(os.path.join(os.path.dirname(__file__), "begun." + os.environ["RANK"]), "w").close()
+    while True:
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.skipif(not can_import(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
+def test_real_jax_trains_on_after_sigterm_and_is_killed_in_time(tmp_path):
+    with Job(*SIMULATED, "--framework=jax", "--shutdown-timeout=2s", script(tmp_path, JAX_TRAINS_ON), env=ours(PYTHON_EXEC=JAX_PYTHON)) as job:
+        until(lambda: len(list(tmp_path.glob("begun.*"))) == 4, 100, "initialize()")
+        os.kill(job.p.pid, signal.SIGTERM)
+        assert job.wait() == 128 + signal.SIGTERM, job.err
+        job.assert_nothing_left()
+
+
 def tf_configs(job):
     return [json.loads(e["TF_CONFIG"]) for e in environments(job)]
 
@@ -200,6 +220,14 @@ def test_tf_ports_are_known_to_the_daemon_that_comes_after_a_lost_one(tmp_path):
         configs = [json.loads(e["TF_CONFIG"]) for e in environments(job) if e["DDRUN_ROUND"] != "0"]
         assert [c["task"]["index"] for c in configs] == [0, 1, 2]
         assert len({address for c in configs for address in c["cluster"]["worker"]}) == 3
+        job.assert_nothing_left()
+
+
+def test_a_tf_config_too_long_for_linux_is_said_before_any_worker_starts(tmp_path):
+    with Job("--simulate-nodes=2", "--nproc-per-node=3500", "--tf", "--no-python", "touch", str(tmp_path / "started"), env=ours()) as job:
+        assert job.wait() == 2, job.err
+        assert job.err.count("TF_CONFIG of 7000 tasks would be longer than the 131072 bytes") == 1, job.err
+        assert not (tmp_path / "started").exists()
         job.assert_nothing_left()
 
 
