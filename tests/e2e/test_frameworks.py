@@ -4,6 +4,7 @@ JAX_PYTHON  a Python with jax (0.10.2 was tried); by default the tests' own
 TF_PYTHON   the same with tensorflow-cpu (2.21.0 was tried)
 """
 
+import functools
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ SIMULATED = ["--simulate-nodes=2", "--nproc-per-node=2"]
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
 
+@functools.cache
 def can_import(python, module):
     return subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
