@@ -320,8 +320,10 @@ void agent_use_link(struct agent *a, struct link *l)
 {
     a->link = l;
     a->state = AGENT_JOINED;
-    if (link_peer(l)->len > 0) /* another node is the host, and sends the signal before the end */
+    if (link_peer(l)->len > 0) { /* another node is the host, and sends the signal before the end */
         endtime_free(a);
+        search_end(a);
+    }
     link_find_free(DD_TAKE(a->find));
     evtimer_del(a->progress);
     evtimer_del(a->deadline);

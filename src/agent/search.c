@@ -80,6 +80,8 @@ static void check_over(struct search *s)
     bool open = s->look != NULL;
     for (size_t i = 0; i < ASKED_MAX; i++)
         open |= s->asked[i] != NULL;
+    if (open && s->look == NULL)
+        look_later(s, ANSWER_MS); /* all of it again */
     if (open)
         return;
     if (s->refused && dd_now_ns() - s->since_ns > a->cfg->rdzv_timeout_ns) {
@@ -139,7 +141,7 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     }
     if (m.type == MSG_REFUSE)
         on_refused(s, &m);
-    if (m.type == MSG_REFUSE || m.type == MSG_FINISH) { /* FINISH: of a run before this one */
+    if (m.type == MSG_REFUSE || m.type == MSG_WELCOME || m.type == MSG_FINISH) { /* FINISH: of a run before this one */
         link_free(forget(s, l));
         check_over(s);
     }
