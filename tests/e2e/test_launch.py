@@ -68,6 +68,24 @@ def test_nothing_is_started_where_that_is_said(slurm):  # noqa: F811
     assert done.out == "2\n" and "srun --ntasks-per-node=1" in done.err
 
 
+JOBS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "contrib", "jobs")
+
+
+@pytest.mark.parametrize("name", ["slurm.sbatch", "slurm-elastic.sbatch"])
+def test_the_scripts_to_copy_work_as_they_are(slurm, name):  # noqa: F811
+    with open(os.path.join(JOBS, name), encoding="utf-8") as f:
+        slurm.file("script", f.read())
+    path = os.path.dirname(DDRUN) + ":/usr/bin:/bin"
+    with slurm.popen(["sbatch", "--wait", "-N4", "--output=out", "--time=10", "script", "sh", "-c",
+                      "echo $RANK/$WORLD_SIZE"], env={"PATH": path}) as job:
+        done = job.wait(LIMIT)
+    with open(slurm.file("out"), encoding="utf-8") as out:
+        text = out.read()
+    assert done.rc == 0, text
+    lines = [line for line in text.splitlines() if "lacks support for cpu binding" not in line]  # this cluster does
+    assert sorted(lines) == sorted(f"{r}/16" for r in range(16))
+
+
 # --- ssh ---
 
 
