@@ -274,8 +274,8 @@ def test_a_node_that_comes_late_takes_part_as_grow_says(grow, size, tmp_path):
 class Outside:
     """One node of a job whose nodes are all on this machine, each started by itself, as by a person."""
 
-    def __init__(self, number, *options, home):
-        self.options = [f"--hosts=127.0.7.[1-{number}]", "--nproc-per-node=1", "--shutdown-timeout=5s", "--last-call=1s",
+    def __init__(self, hosts, *options, home):
+        self.options = [f"--hosts={hosts}", "--nproc-per-node=1", "--shutdown-timeout=5s", "--last-call=1s",
                         "--munge-socket=/nonexistent", "--log-level=debug", *options]
         self.home = str(home)
 
@@ -296,7 +296,7 @@ def test_nodes_started_again_from_outside_join_the_job_that_goes_on(tmp_path):
     """The first node knows nothing of the daemon that took its place: it must not begin a second job with the other one."""
     go, home = tmp_path / "go", tmp_path / "home"
     home.mkdir()
-    nodes = Outside(5, "--nnodes=2:5", "--grow=now", home=home)
+    nodes = Outside("127.0.7.[1-5]", "--nnodes=2:5", "--grow=now", home=home)
     run = (program("rounds.py"), "5,4,3,2", str(go))
     with contextlib.ExitStack() as stack:
         jobs = [stack.enter_context(nodes.start(rank, run)) for rank in range(5)]
@@ -315,3 +315,12 @@ def test_nodes_started_again_from_outside_join_the_job_that_goes_on(tmp_path):
         assert {s["WORLD_SIZE"] for s in json_lines("".join(last[3:]))} <= {"4", "5"}, "no job of their own before"
         assert "this job goes on under the daemon on" in again[0].err
         assert os.listdir(home / ".ddrun") == [], "that of the killed daemon is gone, too"
+
+
+def test_a_node_asks_the_others_where_the_first_one_cannot_be_found(tmp_path):
+    """As after the loss of the first node: all nodes are this machine, so the daemon is found by another one's name."""
+    nowhere = "no-such-node-" + "0" * 60  # too long a name for any name server to be asked
+    nodes = Outside(f"{nowhere},127.0.7.[2-3]", "--nnodes=2:2", home=tmp_path)
+    with nodes.start(0, ["echo", "here"]) as first, nodes.start(1, ["echo", "here"]) as second:
+        assert [second.wait(), first.wait()] == [0, 0], first.err + second.err
+        assert (first.out, second.out) == ("here\n", "here\n")
