@@ -6,6 +6,7 @@
 #include "worker/console.h"
 #include "worker/output_dirs.h"
 #include "worker/output_stream.h"
+#include "worker/output_text.h"
 #include "worker/ranks.h"
 #include "worker/writer.h"
 
@@ -214,25 +215,6 @@ static const char *given(const char *s)
     return s == NULL || *s == '\0' ? NULL : s;
 }
 
-/* "a,b" are two texts, "a,,b" is one with a comma in it. */
-static int filters_split(struct dd_strv *out, const char *text)
-{
-    DD_AUTO(buf) struct dd_buf one = DD_BUF_INIT(1 << 20);
-    int rc = 0;
-    for (const char *p = text == NULL ? "" : text; rc == 0 && *p != '\0';) {
-        dd_buf_clear(&one);
-        for (; rc == 0 && *p != '\0' && (*p != ',' || p[1] == ','); p++) {
-            p += *p == ',';
-            rc = dd_buf_append(&one, p, 1);
-        }
-        p += *p == ',';
-        const char *s = rc == 0 && one.len > 0 ? dd_buf_str(&one) : NULL;
-        if (s != NULL)
-            rc = dd_strv_push(out, s);
-    }
-    return rc;
-}
-
 static int options_take(struct worker_output *o, const struct output_spec *spec, struct dd_err *err)
 {
     int rc = rank_map_parse(&o->redirects, spec->redirects, "--redirects", err);
@@ -256,7 +238,7 @@ static int options_take(struct worker_output *o, const struct output_spec *spec,
     if (rc == 0)
         rc = copy(&o->prefix, given(spec->prefix), err);
     for (int k = 0; k < 2 && rc == 0; k++)
-        rc = filters_split(&o->filters[k], spec->filters[k]) < 0 ? no_memory(err) : 0;
+        rc = output_filters_split(&o->filters[k], spec->filters[k]) < 0 ? no_memory(err) : 0;
     return rc;
 }
 
@@ -314,37 +296,12 @@ static void stream_plan(const struct worker_output *o, struct output_stream *s, 
     s->log = o->log;
 }
 
-/* torchrun's template: names that it does not know stay. Src: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. */
-static int prefix_fill(char **ret, const char *t, const char *role, int rank, int local_rank)
-{
-    DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(1 << 16);
-    int rc = 0;
-    while (rc == 0 && *t != '\0') {
-        size_t n = strcspn(t, "$");
-        rc = dd_buf_append(&b, t, n);
-        t += n;
-        if (rc < 0 || *t == '\0')
-            break;
-        if (strncmp(t, "${role_name}", 12) == 0)
-            rc = dd_buf_printf(&b, "%s", role), t += 12;
-        else if (strncmp(t, "${rank}", 7) == 0)
-            rc = dd_buf_printf(&b, "%d", rank), t += 7;
-        else if (strncmp(t, "${local_rank}", 13) == 0)
-            rc = dd_buf_printf(&b, "%d", local_rank), t += 13;
-        else
-            rc = dd_buf_append(&b, "$", 1), t += t[1] == '$' ? 2 : 1;
-    }
-    const char *s = rc == 0 ? dd_buf_str(&b) : NULL;
-    *ret = s == NULL ? NULL : strdup(s);
-    return *ret == NULL ? -ENOMEM : 0;
-}
-
 static int prefix_make(char **ret, const struct worker_output *o, int rank, int local_rank)
 {
     if (o->label)
         return asprintf(ret, "[%d]: ", rank) < 0 ? -ENOMEM : 0;
     if (o->prefix != NULL)
-        return prefix_fill(ret, o->prefix, o->role, rank, local_rank);
+        return output_prefix_fill(ret, o->prefix, o->role, rank, local_rank);
     return asprintf(ret, "[%s%d]:", o->role, local_rank) < 0 ? -ENOMEM : 0;
 }
 

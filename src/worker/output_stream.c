@@ -1,5 +1,7 @@
 #include "worker/output_stream.h"
 
+#include "worker/output_text.h"
+
 #include "base/auto.h"
 #include "base/io.h"
 
@@ -64,10 +66,7 @@ static void wait_for_room(const struct output_stream *s)
 /* A line that somebody wants to see without the others. */
 static void to_filter(struct output_stream *s, const unsigned char *p, const struct line_piece *piece)
 {
-    bool wanted = false;
-    for (size_t i = 0; s->filter != NULL && i < s->filters->n && !wanted; i++)
-        wanted = memmem(p, piece->len, s->filters->v[i], strlen(s->filters->v[i])) != NULL;
-    if (wanted)
+    if (s->filter != NULL && output_filters_match(s->filters, p, piece->len))
         put(s, s->filter, piece->bare ? "" : s->prefix, p, piece->len, piece->cut);
 }
 
