@@ -11,7 +11,7 @@ const struct alloc_ops *const alloc_table[] = {
     &alloc_hosts,      &alloc_hostfile,    &alloc_explicit,
     &alloc_slurm_step, &alloc_slurm_batch, &alloc_pbs,
     &alloc_cobalt,     &alloc_lsf,         &alloc_sge,
-    &alloc_oar,        &alloc_flux,
+    &alloc_oar,        &alloc_flux,        &alloc_launched,
     &alloc_endpoint,   &alloc_local,       NULL,
 };
 
@@ -89,6 +89,15 @@ static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_
         return ops->fill(a, in, err);
     }
     return dd_err_set(err, -ENOENT, "no source of nodes answers"); /* local always does */
+}
+
+bool alloc_is_told(const struct alloc_input *in)
+{
+    DD_AUTO(strv) struct dd_strv warnings = {0};
+    for (size_t i = 0; alloc_table[i] != &alloc_launched; i++)
+        if (alloc_table[i]->detect(in, &warnings, NULL) != 0)
+            return true;
+    return false;
 }
 
 /* --nnodes=1 among several nodes: this node is a job of its own. */

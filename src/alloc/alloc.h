@@ -16,6 +16,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What the agents have told each other through an outer launcher. */
+struct alloc_peers {
+    char *const *names; /* of their hosts, by rank */
+    int n, index;       /* which of them we are */
+    const char *job, *secret; /* the same for all */
+};
+
 struct alloc_input {
     char *const *env;         /* environment block */
     const char *hostname;     /* what gethostname() says */
@@ -37,6 +44,7 @@ struct alloc_input {
                                   of several nodes may ask, and each of several tasks of a node */
     bool whole_job;            /* the job is named without its step, so that the batch script and its
                                   steps call it the same, and the step's ports are left alone */
+    const struct alloc_peers *peers; /* NULL: none */
     uint64_t nonce;            /* random, for the name of a job that has none */
 };
 
@@ -69,6 +77,8 @@ int alloc_find(struct alloc **ret, const struct alloc_input *in, struct dd_err *
 /* The same for the node at index, without warnings. Gives *ret; -ENOMEM. */
 int alloc_copy(struct alloc **ret, const struct alloc *a, int index);
 void alloc_free(struct alloc *a);
+/* Whether a source answers that goes before peers: the user, or a scheduler. */
+bool alloc_is_told(const struct alloc_input *in);
 
 struct alloc_ops {
     const char *name; /* "slurm-step" */

@@ -15,6 +15,7 @@ extern const struct alloc_ops alloc_sge;
 extern const struct alloc_ops alloc_oar;
 extern const struct alloc_ops alloc_cobalt;
 extern const struct alloc_ops alloc_flux;
+extern const struct alloc_ops alloc_launched;
 extern const struct alloc_ops alloc_endpoint;
 extern const struct alloc_ops alloc_local;
 

@@ -7,6 +7,7 @@
 #include "cmd/common.h"
 #include "cmd/ddrun_launch.h"
 #include "cmd/ddrun_options.h"
+#include "cmd/outer.h"
 #include "config.h"
 #include "launch/emulate.h"
 #include "net/addr.h"
@@ -170,7 +171,15 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
         in.node_rank = -1;
         in.master_port = 0;
     }
-    return rc < 0 ? rc : alloc_find(&r->alloc, &in, err);
+    struct outer_peers outer = {0};
+    if (rc == 0)
+        rc = outer_find(&outer, &in, (unsigned)(r->o->rdzv_timeout / DD_NS_PER_MS), err);
+    if (rc > 0)
+        in.peers = &outer.peers;
+    if (rc >= 0)
+        rc = alloc_find(&r->alloc, &in, err);
+    dd_strv_done(&outer.texts);
+    return rc;
 }
 
 /* A simulated node's share of the GPUs, as its CUDA_VISIBLE_DEVICES. */

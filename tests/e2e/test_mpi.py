@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, Job, marked, program, run, until
+from support import DDRUN, Job, clean_env, marked, program, run, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -138,3 +138,44 @@ def test_workers_have_no_descriptor_but_theirs(tmp_path):
     job = run("--mpi=pmi1", "--nproc-per-node=2", str(worker))
     assert job.p.returncode == 0, job.err
     assert sorted(job.out.splitlines()) == ["0 2 [3] True", "1 2 [3] True"]
+
+
+PYTHON_OF_MPI4PY = "/usr/bin/python3"
+
+
+@pytest.mark.skipif(subprocess.run([PYTHON_OF_MPI4PY, "-c", "import mpi4py"], capture_output=True, check=False).returncode != 0,
+                    reason="no mpi4py (Debian: python3-mpi4py)")
+def test_mpi4py_over_two_nodes(tmp_path):
+    worker = tmp_path / "sum.py"
+    worker.write_text("import os\n"
+                      "from mpi4py import MPI\n"
+                      "w = MPI.COMM_WORLD\n"
+                      "total = w.allreduce(w.rank + 1)\n"
+                      "os.write(1, f'{w.rank}={os.environ[\"RANK\"]} of {w.size} total {total}\\n'.encode())\n")
+    job = run("--mpi=auto", "--simulate-nodes=2", "--nproc-per-node=2", str(worker), env=clean_env(PYTHON_EXEC=PYTHON_OF_MPI4PY))
+    assert job.p.returncode == 0, job.err
+    assert sorted(job.out.splitlines()) == [f"{r}={r} of 4 total 10" for r in range(4)]
+
+
+def outer_run(launcher, *args):
+    """One ddrun for each process of an outer launcher."""
+    path = shutil.which(launcher)
+    if path is None:
+        pytest.skip(f"no {launcher} on this machine (Debian: mpich)")
+    return subprocess.run([path, "-n", "2", DDRUN, *args], env=clean_env(), capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_hydra_starts_the_agents_and_they_find_each_other(built):
+    done = outer_run("mpiexec.hydra", "--mpi=pmi1", "--nproc-per-node=2", built("mpich"))
+    assert done.returncode == 0, done.stderr
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank ")) == world(2, 2)
+
+
+def test_workers_take_no_claim_of_the_outer_launcher_for_theirs(tmp_path):
+    worker = tmp_path / "env.py"
+    worker.write_text("import os\n"
+                      "seen = [k for k in os.environ if k.startswith(('PMI_', 'PMIX_', 'OMPI_COMM', 'MPI_LOCAL', 'HYDI'))]\n"
+                      "os.write(1, f'{os.environ[\"RANK\"]} {seen}\\n'.encode())\n")
+    done = outer_run("mpiexec.hydra", "--nproc-per-node=2", str(worker))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{r} []" for r in range(4)]

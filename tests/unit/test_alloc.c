@@ -634,6 +634,38 @@ static int all_sources(void)
     return rc;
 }
 
+static void agents_of_an_outer_launcher_are_the_nodes(void **state)
+{
+    (void)state;
+    char *const names[] = {(char[]){"a1"}, (char[]){"a2"}, (char[]){"a1"}};
+    const struct alloc_peers peers = {.names = names, .n = 3, .index = 2, .job = "ab12", .secret = "s3"};
+    static const struct {
+        struct said said;
+        bool told;
+        const char *source;
+    } rows[] = {
+        {{.env = "PMI_RANK=2"}, false, "mpiexec"},
+        {{.env = "PMI_RANK=2", .master_addr = "10.0.0.9"}, false, "mpiexec"},
+        {{.env = "PMI_RANK=2", .hosts = "node[1-2]"}, true, "hosts"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        struct alloc_input in = input(&rows[i].said, &env);
+        assert_int_equal(alloc_is_told(&in), rows[i].told);
+        in.peers = &peers;
+        assert_int_equal(alloc_find(&a, &in, NULL), 0);
+        assert_string_equal(a->source, rows[i].source);
+        if (rows[i].told)
+            continue;
+        assert_int_equal(a->nnodes, 3);
+        assert_int_equal(a->index, 2);
+        assert_string_equal(a->job_id, "mpi.ab12");
+        assert_string_equal(a->psk, "s3");
+        assert_string_equal(hostlist_nth(a->nodes, 1), "a2");
+    }
+}
+
 static void no_memory_is_an_error_like_any_other(void **state)
 {
     (void)state;
@@ -673,6 +705,7 @@ int main(void)
         cmocka_unit_test(ports_are_read_as_slurm_writes_them),
         cmocka_unit_test(hostfile_lines_may_be_truncated_anywhere),
         cmocka_unit_test(hostfile_may_have_more_lines_than_the_limit_of_hosts),
+        cmocka_unit_test(agents_of_an_outer_launcher_are_the_nodes),
         cmocka_unit_test(no_memory_is_an_error_like_any_other),
         cmocka_unit_test(table_has_names_and_lines_for_the_manual),
     };

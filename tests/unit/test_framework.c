@@ -68,6 +68,37 @@ static void worker_gets_what_torchrun_gives(void **state)
                      {"SLURM_PROCID", NULL}, {"DDRUN_ROUND", "2"}, {"DDRUN_NODES", "node[1-3]"}, {NULL, NULL}});
 }
 
+static void what_an_outer_launcher_says_of_its_process_is_gone(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"PMI_FD=7"}, (char[]){"PMIX_RANK=0"}, (char[]){"PMIX_MCA_gds=hash"},
+                     (char[]){"OMPI_COMM_WORLD_RANK=0"}, (char[]){"OMPI_MCA_ess=pmi"}, (char[]){"OMPI_MCA_orte_hnp_uri=x"},
+                     (char[]){"OMPI_MCA_btl_tcp_if_include=eth0"}, (char[]){"OMPI_MCA_pmix_base_verbose=1"},
+                     (char[]){"MPI_LOCALRANKID=0"}, (char[]){"HYDI_CONTROL_FD=8"}, NULL};
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &input, NULL), 0);
+    expect(&env, (const struct row[]){
+                     {"PMI_FD", NULL}, {"PMIX_RANK", NULL}, {"PMIX_MCA_gds", "hash"}, {"OMPI_COMM_WORLD_RANK", NULL},
+                     {"OMPI_MCA_ess", NULL}, {"OMPI_MCA_orte_hnp_uri", NULL}, {"OMPI_MCA_btl_tcp_if_include", "eth0"},
+                     {"OMPI_MCA_pmix_base_verbose", "1"}, {"MPI_LOCALRANKID", NULL}, {"HYDI_CONTROL_FD", NULL},
+                     {"OMPI_MCA_schizo", NULL}, {NULL, NULL}});
+}
+
+static void mpi_ranks_are_said_in_all_their_ways(void **state)
+{
+    (void)state;
+    char *agent[] = {(char[]){"PMI_RANK=0"}, (char[]){"OMPI_MCA_hwloc_base_binding_policy=core"}, NULL};
+    struct framework_input in = input;
+    in.mpi = true;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    assert_int_equal(framework_env(&env, agent, &in, NULL), 0);
+    expect(&env, (const struct row[]){
+                     {"PMI_RANK", "3"}, {"PMI_SIZE", "7"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "3"},
+                     {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "7"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                     {"MV2_COMM_WORLD_LOCAL_SIZE", "3"}, {"OMPI_MCA_schizo", "ompi"},
+                     {"OMPI_MCA_hwloc_base_binding_policy", "core"}, {NULL, NULL}});
+}
+
 static void worker_keeps_what_the_user_chose(void **state)
 {
     (void)state;
@@ -441,6 +472,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(worker_gets_what_torchrun_gives),
+        cmocka_unit_test(what_an_outer_launcher_says_of_its_process_is_gone),
+        cmocka_unit_test(mpi_ranks_are_said_in_all_their_ways),
         cmocka_unit_test(worker_keeps_what_the_user_chose),
         cmocka_unit_test(nccl_is_told_only_where_it_would_choose_otherwise),
         cmocka_unit_test(threads_of_pbs_are_divided_and_one_worker_is_left_alone),

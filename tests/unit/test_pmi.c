@@ -2,6 +2,7 @@
 #include "base/auto.h"
 #include "pmi/hmsg.h"
 #include "pmi/kvs.h"
+#include "pmi/outer.h"
 #include "pmi/place.h"
 #include "pmi/pmi1.h"
 #include "pmi/wire.h"
@@ -179,6 +180,64 @@ static void the_place_is_removed_with_all_that_is_in_it(void **state)
     pmi_place_done(&p);
 }
 
+/* The launcher's answers lie ready; what ddrun asks is in *asked. */
+static int gathered(const char *answers, struct dd_strv *texts, char *asked, size_t size, struct dd_err *err)
+{
+    int pair[2];
+    char fd[32];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(write(pair[1], answers, strlen(answers)), strlen(answers));
+    (void)snprintf(fd, sizeof(fd), "PMI_FD=%d", pair[0]);
+    char *env[] = {fd, (char[]){"PMI_RANK=1"}, (char[]){"PMI_SIZE=2"}, NULL};
+    int rc = pmi_outer_gather(texts, env, "me/1/2", 20, err);
+    ssize_t n = recv(pair[1], asked, size - 1, MSG_DONTWAIT);
+    asked[n > 0 ? n : 0] = '\0';
+    close(pair[1]);
+    return rc;
+}
+
+#define BEFORE "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=my_kvsname rc=0 kvsname=kvs_9\n"
+
+static void agents_find_each_other_through_an_outer_launcher(void **state)
+{
+    (void)state;
+    DD_AUTO(strv) struct dd_strv texts = {0};
+    char asked[1024];
+    assert_int_equal(gathered(BEFORE "cmd=put_result rc=0 msg=success\ncmd=barrier_out rc=0\n"
+                                     "cmd=get_result rc=0 msg=success value=first/3/4\n"
+                                     "cmd=get_result rc=0 msg=success value=me/1/2\ncmd=finalize_ack rc=0\n",
+                              &texts, asked, sizeof(asked), NULL), 0);
+    assert_int_equal(texts.n, 2);
+    assert_string_equal(texts.v[0], "first/3/4");
+    assert_non_null(strstr(asked, "cmd=put kvsname=kvs_9 key=ddrun-1 value=me/1/2\ncmd=barrier_in\n"));
+    assert_non_null(strstr(asked, "cmd=get kvsname=kvs_9 key=ddrun-0\n"));
+    assert_non_null(strstr(asked, "cmd=finalize\n"));
+}
+
+static void an_outer_launcher_that_answers_badly_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *answers, *text;
+    } rows[] = {
+        {"", "its time is over"},
+        {BEFORE "cmd=put_result rc=-1 msg=no_room\n", "no_room"},
+        {"cmd=response_to_init rc=0\ncmd=my_kvsname rc=0\n", "my_kvsname"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv texts = {0};
+        struct dd_err err = {0};
+        char asked[1024];
+        assert_true(gathered(rows[i].answers, &texts, asked, sizeof(asked), &err) < 0);
+        assert_non_null(strstr(err.text, rows[i].text));
+    }
+    int rank;
+    char *none[] = {(char[]){"PMI_RANK=0"}, (char[]){"PMI_SIZE=2"}, NULL};
+    assert_int_equal(pmi_outer_size(none, &rank), 0);
+    char *odd[] = {(char[]){"PMI_RANK=2"}, (char[]){"PMI_SIZE=2"}, (char[]){"PMI_FD=3"}, NULL};
+    assert_int_equal(pmi_outer_size(odd, &rank), 0);
+}
+
 /* ---- the server ---------------------------------------------------------------------------------- */
 
 struct world {
@@ -345,6 +404,8 @@ int main(void)
         cmocka_unit_test(nodes_of_the_same_size_are_one_block),
         cmocka_unit_test(what_is_put_reaches_the_other_node),
         cmocka_unit_test(the_helpers_messages_come_whole_or_not_at_all),
+        cmocka_unit_test(agents_find_each_other_through_an_outer_launcher),
+        cmocka_unit_test(an_outer_launcher_that_answers_badly_is_named),
         cmocka_unit_test(the_place_is_removed_with_all_that_is_in_it),
         cmocka_unit_test_setup_teardown(a_worker_is_told_where_it_is, world_new, world_free),
         cmocka_unit_test_setup_teardown(the_barrier_opens_when_all_nodes_have_told, world_new, world_free),

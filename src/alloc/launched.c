@@ -1,0 +1,34 @@
+/* Started by an outer launcher of MPI programs that runs one ddrun on each node (mpiexec -ppn 1 ddrun …) where no scheduler
+ * is: the agents have asked it how many they are, and told each other their names. */
+#include "alloc/inner.h"
+
+static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    (void)warnings;
+    (void)err;
+    return in->peers != NULL;
+}
+
+static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
+{
+    const struct alloc_peers *p = in->peers;
+    int rc = hostlist_new(&a->nodes);
+    for (int i = 0; i < p->n && rc == 0; i++)
+        rc = hostlist_push(a->nodes, p->names[i]);
+    a->nnodes = p->n;
+    a->index = p->index;
+    if (rc == 0)
+        rc = alloc_set(&a->job_id, "mpi.%s", p->job);
+    if (rc == 0)
+        rc = alloc_set(&a->run_id, "%s", p->job);
+    if (rc == 0)
+        rc = alloc_set(&a->psk, "%s", p->secret);
+    return rc < 0 ? alloc_no_memory(err) : 0;
+}
+
+const struct alloc_ops alloc_launched = {
+    .name = "mpiexec",
+    .doc = "an outer launcher that speaks PMI-1, where no scheduler is found",
+    .detect = detect,
+    .fill = fill,
+};

@@ -1,0 +1,56 @@
+#include "cmd/outer.h"
+
+#include "base/io.h"
+#include "pmi/outer.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* What each says: NAME/JOB/SECRET. The first one's job and secret are those of all. */
+static int say(char *out, size_t size, const char *hostname, struct dd_err *err)
+{
+    uint64_t r[3];
+    if (getrandom(r, sizeof(r), 0) != sizeof(r))
+        return dd_err_set(err, -EIO, "no random numbers");
+    (void)snprintf(out, size, "%s/%016" PRIx64 "/%016" PRIx64 "%016" PRIx64, hostname, r[0], r[1], r[2]);
+    return 0;
+}
+
+/* Leaves the name in its place. */
+static int take_apart(char *text, char **job, char **secret)
+{
+    *job = strchr(text, '/');
+    if (*job == NULL)
+        return -EPROTO;
+    *(*job)++ = '\0';
+    *secret = strchr(*job, '/');
+    if (*secret == NULL)
+        return -EPROTO;
+    *(*secret)++ = '\0';
+    return hostlist_name_ok(text) && **job != '\0' && strlen(*secret) >= 32 ? 0 : -EPROTO;
+}
+
+int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned limit_ms, struct dd_err *err)
+{
+    char text[512];
+    char *job = NULL;
+    char *secret = NULL;
+    const int n = pmi_outer_size(in->env, &ret->peers.index);
+    if (n < 2 || alloc_is_told(in))
+        return 0;
+    int rc = say(text, sizeof(text), in->hostname, err);
+    if (rc == 0)
+        rc = pmi_outer_gather(&ret->texts, in->env, text, limit_ms, err);
+    for (size_t i = ret->texts.n; i > 0 && rc == 0; i--) /* the first one's are kept */
+        if (take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
+            rc = dd_err_set(err, -EPROTO, "what process %zu around this one says is not ddrun's; start nothing else beside ddrun", i - 1);
+    if (rc < 0)
+        return rc;
+    ret->peers.names = ret->texts.v;
+    ret->peers.n = n;
+    ret->peers.job = job;
+    ret->peers.secret = secret;
+    return 1;
+}

@@ -1,0 +1,38 @@
+"""MPI programs under a real Slurm: nodes with networks of their own."""
+
+import os
+import shutil
+
+import pytest
+
+from support import DDRUN
+from test_mpi import KINDS, built, ranks, world  # noqa: F401
+from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_two_nodes_are_one_world_and_one_abort_ends_it(slurm, built, kind):  # noqa: F811
+    sum_ = shutil.copy(built(kind), slurm.file("sum"))
+    job = slurm.run("--mpi=auto", "--nproc-per-node=2", sum_, "abort", "3", srun=("-N2",))
+    assert job.rc == 42, job.err
+    assert ranks(job) == world(2, 2)
+
+
+def test_two_nodes_start_again(slurm, built):  # noqa: F811
+    # not with MPICH 4.0: its MPI_Finalize over UCX's TCP may wait for ever, under mpiexec.hydra too
+    sum_ = shutil.copy(built("openmpi"), slurm.file("sum"))
+    job = slurm.run("--mpi=auto", "--nproc-per-node=2", "--max-restarts=1", sum_, "before", "kill", "3", "1", srun=("-N2",))
+    assert job.rc == 0, job.err
+    assert ranks(job) == sorted(world(2, 2) + world(2, 2, 1))
+
+
+@pytest.mark.parametrize("outer", ["pmi2", "pmix"])
+def test_what_slurm_offers_the_agent_does_not_reach_its_ranks(slurm, built, outer):  # noqa: F811
+    sum_ = shutil.copy(built("openmpi"), slurm.file("sum"))
+    job = slurm.run("--mpi=pmix", "--nproc-per-node=2", sum_, srun=("-N2", f"--mpi={outer}"))
+    if job.rc != 0 and "MPI plugin" in job.err:
+        pytest.skip(f"this Slurm has no --mpi={outer}")
+    assert job.rc == 0, job.err
+    assert ranks(job) == world(2, 2)
