@@ -9,14 +9,6 @@
 
 enum { COMMAND_MAX = 1 << 20 };
 
-static int push_all(struct dd_strv *out, const char *const *words)
-{
-    int rc = 0;
-    for (size_t i = 0; words[i] != NULL && rc == 0; i++)
-        rc = dd_strv_push(out, words[i]);
-    return rc;
-}
-
 char *starter_quote(char *const *argv)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
@@ -44,27 +36,19 @@ static int push_program(struct dd_strv *out, const struct start *s)
     return s->words != NULL ? dd_strv_split(out, s->words, " \t") : dd_strv_push(out, s->program);
 }
 
-static int push_host_and_command(struct dd_strv *out, const struct start *s)
-{
-    int rc = dd_strv_push(out, s->host);
-    return rc < 0 ? rc : dd_strv_copy(out, s->command);
-}
-
 /* Src: sshd hands its words to a shell in one line. */
-static int push_host_and_line(struct dd_strv *out, const struct start *s)
+static int push_line(struct dd_strv *out, const struct start *s)
 {
     DD_AUTO(free) char *line = starter_quote(s->command);
-    if (line == NULL || dd_strv_push(out, s->host) < 0)
-        return -ENOMEM;
-    return dd_strv_pushf(out, "exec %s", line);
+    return line == NULL ? -ENOMEM : dd_strv_pushf(out, "exec %s", line);
 }
 
 /* A step has so many GPUs for each task as the job asked for, and we have one task per node. So all
  * of them are asked for, with their type: SLURM_GPUS_PER_TASK is "1" or "a100:1". Src: measured, 22.05. */
-static int push_gpus(struct dd_strv *out, char *const *env)
+static int push_gpus(struct dd_strv *out, const struct start *s)
 {
-    const char *each = dd_env_get_nonempty(env, "SLURM_GPUS_PER_TASK");
-    const char *tasks = dd_env_get_nonempty(env, "SLURM_NTASKS");
+    const char *each = dd_env_get_nonempty(s->env, "SLURM_GPUS_PER_TASK");
+    const char *tasks = dd_env_get_nonempty(s->env, "SLURM_NTASKS");
     const char *colon = each != NULL ? strrchr(each, ':') : NULL;
     int n;
     int k;
@@ -74,92 +58,21 @@ static int push_gpus(struct dd_strv *out, char *const *env)
     return dd_strv_pushf(out, "--gpus=%.*s%d", colon != NULL ? (int)(colon + 1 - each) : 0, each, n * k);
 }
 
-/* One task per node with all that the job has there: a step would take numbers of tasks and their
- * share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes. */
-static int write_srun(struct dd_strv *out, const struct start *s)
+/* One word of a row's `command`; "-N%n" and the like have the number of nodes in them. */
+static int push_word(struct dd_strv *out, const char *word, const struct start *s)
 {
-    static const char *const options[] = {"--ntasks-per-node=1", "--cpu-bind=none", "--export=ALL", "--mpi=none",
-                                          "--no-kill", "--kill-on-bad-exit=0", "--wait=0", NULL};
-    int rc = push_program(out, s);
-    if (rc == 0)
-        rc = dd_strv_pushf(out, "--nodes=%d", s->nnodes);
-    if (rc == 0)
-        rc = dd_strv_pushf(out, "--ntasks=%d", s->nnodes);
-    if (rc == 0)
-        rc = push_all(out, options);
-    if (rc == 0)
-        rc = push_gpus(out, s->env);
-    return rc < 0 ? rc : dd_strv_copy(out, s->command);
-}
-
-/* Src: HPE PALS; without --cpu-bind none a process gets one core. */
-static int write_pals(struct dd_strv *out, const struct start *s)
-{
-    static const char *const options[] = {"--ppn", "1", "--cpu-bind", "none", "--envall", NULL};
-    int rc = push_program(out, s);
-    if (rc == 0)
-        rc = dd_strv_push(out, "-n");
-    if (rc == 0)
-        rc = dd_strv_pushf(out, "%d", s->nnodes);
-    if (rc == 0)
-        rc = push_all(out, options);
-    return rc < 0 ? rc : dd_strv_copy(out, s->command);
-}
-
-static int write_flux(struct dd_strv *out, const struct start *s)
-{
-    static const char *const options[] = {"-o", "cpu-affinity=off", "-o", "gpu-affinity=off", NULL};
-    int rc = push_program(out, s);
-    if (rc == 0)
-        rc = dd_strv_push(out, "run");
-    if (rc == 0)
-        rc = dd_strv_pushf(out, "-N%d", s->nnodes);
-    if (rc == 0)
-        rc = dd_strv_pushf(out, "-n%d", s->nnodes);
-    if (rc == 0)
-        rc = push_all(out, options);
-    return rc < 0 ? rc : dd_strv_copy(out, s->command);
-}
-
-static int write_ssh(struct dd_strv *out, const struct start *s)
-{
-    /* nobody is there to answer questions; a node that is off is known soon */
-    static const char *const options[] = {"-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15",
-                                          "-T", NULL};
-    int rc = push_program(out, s);
-    if (rc == 0 && s->words == NULL)
-        rc = push_all(out, options);
-    return rc < 0 ? rc : push_host_and_line(out, s);
-}
-
-/* Src: Torque's has -h for a host by name, and passes on its environment's PBS_* only. */
-static int write_pbsdsh(struct dd_strv *out, const struct start *s)
-{
-    int rc = push_program(out, s);
-    if (rc == 0)
-        rc = dd_strv_push(out, "-h");
-    return rc < 0 ? rc : push_host_and_command(out, s);
-}
-
-static int write_qrsh(struct dd_strv *out, const struct start *s)
-{
-    static const char *const options[] = {"-inherit", "-nostdin", "-V", NULL};
-    int rc = push_program(out, s);
-    if (rc == 0)
-        rc = push_all(out, options);
-    return rc < 0 ? rc : push_host_and_command(out, s);
-}
-
-static int write_plain(struct dd_strv *out, const struct start *s)
-{
-    int rc = push_program(out, s);
-    return rc < 0 ? rc : push_host_and_command(out, s);
-}
-
-static int write_oarsh(struct dd_strv *out, const struct start *s)
-{
-    int rc = push_program(out, s);
-    return rc < 0 ? rc : push_host_and_line(out, s);
+    const char *number = strstr(word, "%n");
+    if (number != NULL)
+        return dd_strv_pushf(out, "%.*s%d", (int)(number - word), word, s->nnodes);
+    if (strcmp(word, "%program") == 0)
+        return push_program(out, s);
+    if (strcmp(word, "%host") == 0)
+        return dd_strv_push(out, s->host);
+    if (strcmp(word, "%command") == 0)
+        return dd_strv_copy(out, s->command);
+    if (strcmp(word, "%line") == 0)
+        return push_line(out, s);
+    return strcmp(word, "%gpus") == 0 ? push_gpus(out, s) : dd_strv_push(out, word);
 }
 
 /* Src: the batch script's variables that srun takes for options of its own (srun(1)). */
@@ -169,18 +82,28 @@ static int write_oarsh(struct dd_strv *out, const struct start *s)
     "SLURM_GPUS_PER_TASK,SLURM_TRES_PER_TASK,SLURM_GPU_BIND,SLURM_DISTRIBUTION,SLURM_ARBITRARY_NODELIST,"   \
     "SLURM_KILL_BAD_EXIT,SLURM_WAIT,SLURM_NNODES,SLURM_JOB_NUM_NODES"
 
+/* srun: one task per node with all that the job has there; a step would take numbers of tasks and
+ * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes.
+ * PALS: without --cpu-bind none a process gets one core. pbsdsh: Torque's; -h is a host by name.
+ * ssh: nobody is there to answer questions, and a node that is off is to be known soon. */
 static const struct starter starters[] = {
-    {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES, .write = write_srun},
+    {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES,
+     .command = "%program --nodes=%n --ntasks=%n --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
+                "--kill-on-bad-exit=0 --wait=0 %gpus %command"},
     {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = "/opt/pbs/bin", .must_outlive = true,
-     .write = write_plain},
+     .command = "%program %host %command"},
     {.name = "pbsdsh", .sources = "pbs", .program = "pbsdsh", .folder = "/opt/torque/bin", .must_outlive = true,
-     .write = write_pbsdsh},
-    {.name = "pals", .sources = "", .program = "mpiexec", .starts_all = true, .write = write_pals},
-    {.name = "blaunch", .sources = "lsf", .program = "blaunch", .keeps_env = true, .write = write_plain},
-    {.name = "qrsh", .sources = "sge", .program = "qrsh", .keeps_env = true, .write = write_qrsh},
-    {.name = "flux", .sources = "", .program = "flux", .starts_all = true, .write = write_flux},
-    {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .write = write_oarsh},
-    {.name = "ssh", .sources = "cobalt", .program = "ssh", .takes_stdin = true, .write = write_ssh},
+     .command = "%program -h %host %command"},
+    {.name = "pals", .sources = "", .program = "mpiexec", .starts_all = true,
+     .command = "%program -n %n --ppn 1 --cpu-bind none --envall %command"},
+    {.name = "blaunch", .sources = "lsf", .program = "blaunch", .keeps_env = true, .command = "%program %host %command"},
+    {.name = "qrsh", .sources = "sge", .program = "qrsh", .keeps_env = true,
+     .command = "%program -inherit -nostdin -V %host %command"},
+    {.name = "flux", .sources = "", .program = "flux", .starts_all = true,
+     .command = "%program run -N%n -n%n -o cpu-affinity=off -o gpu-affinity=off %command"},
+    {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .command = "%program %host %line"},
+    {.name = "ssh", .sources = "cobalt", .program = "ssh", .takes_stdin = true,
+     .options = "-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T", .command = "%program %host %line"},
 };
 
 enum { STARTERS = sizeof(starters) / sizeof(starters[0]) };
@@ -206,5 +129,12 @@ const struct starter *starter_find(const struct starter *after, const char *name
 
 int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s)
 {
-    return st->write(out, s);
+    DD_AUTO(strv) struct dd_strv words = {0};
+    int rc = dd_strv_split(&words, st->command, " ");
+    for (size_t i = 0; i < words.n && rc == 0; i++) {
+        rc = push_word(out, words.v[i], s);
+        if (rc == 0 && i == 0 && st->options != NULL && s->words == NULL)
+            rc = dd_strv_split(out, st->options, " ");
+    }
+    return rc;
 }

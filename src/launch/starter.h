@@ -26,7 +26,9 @@ struct starter {
     bool takes_stdin;    /* what it reads from stdin arrives there */
     bool must_outlive;   /* it dies of the job's signals and loses the exit code: it is started deaf */
     const char *unset;   /* variables that would change what it does, comma separated; NULL */
-    int (*write)(struct dd_strv *out, const struct start *s); /* 0 or -ENOMEM */
+    const char *options; /* of the program, unless the user has said his own words; NULL */
+    const char *command; /* words: %program, %host, %n nodes, %command, %line: the same for a shell,
+                            %gpus: of srun, where they have to be said */
 };
 
 /* By name, or "auto": those for allocations of this source, one after the other, first after NULL.
@@ -34,6 +36,7 @@ struct starter {
 const struct starter *starter_find(const struct starter *after, const char *name, const char *source);
 /* For options; "auto" and "none" are not starters. */
 #define STARTER_NAMES "auto,none,srun,pbs_tmrsh,pbsdsh,pals,blaunch,qrsh,flux,oarsh,ssh"
+/* 0 or -ENOMEM */
 int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s);
 /* One word that a shell reads as the words of argv. free(); NULL: no memory. */
 char *starter_quote(char *const *argv);
