@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define TAIL_TEXT_MAX (2 * TAIL_BYTES)
@@ -368,7 +367,7 @@ static int make_dirs(void *arg, struct dd_err *err)
     return output_attempt_dirs(o->run_dir, o->attempt, o->nlocal, err);
 }
 
-/* What leads to a file through the writer; *ret is the queue in front of it. */
+/* The queue in front of a file of filtered lines, which all streams of that kind share. */
 static int filter_open(struct worker_output *o, int k, struct dd_err *err)
 {
     const struct console_cb cb = {.on_room = on_room, .arg = o};
