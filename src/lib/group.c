@@ -559,7 +559,7 @@ int ddrun_allgatherv_begin(struct ddrun *d, struct ddrun_group *g, const void *i
 int ddrun_test(struct ddrun_request *r, struct ddrun_piece **ret)
 {
     short events;
-    int rc = step(r, &events);
+    int rc = r->d->pid == getpid() ? step(r, &events) : -EPERM;
     if (rc == 1 && ret != NULL) {
         *ret = r->pieces;
         r->pieces = NULL;

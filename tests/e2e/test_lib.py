@@ -132,6 +132,12 @@ def test_events_reach_the_workers_and_a_stop_leaves_them_time_to_agree(worker):
     assert len(saved) == 4 and all(line["saved"] == 0 for line in saved), saved
 
 
+def test_a_heartbeat_reaches_the_file_that_ddrun_watches(worker):
+    job = run(*SMALL, "--hang-timeout=1h", "--hang-sign=file", worker, "beat")
+    assert job.p.returncode == 0, job.err + job.out
+    assert sorted((line["rank"], line["beat"]) for line in json_lines(job.out)) == [(rank, 1) for rank in range(4)]
+
+
 # ---- NCCL ------------------------------------------------------------------------------------------
 
 

@@ -2,11 +2,13 @@
  *
  *     libworker turns TURNS KILLED_RANK KILLED_TURN     (-1: nobody is)
  *     libworker events
+ *     libworker beat
  *     libworker nccl RANKS_PER_ID TRIES
  */
 #include <ddrun/nccl.h>
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LIMIT_MS 60000
@@ -73,6 +75,23 @@ static int events(void)
     return 0;
 }
 
+/* Tells whether the heartbeat file of this worker has another time after a heartbeat. */
+static int beat(void)
+{
+    const struct timespec nap = {0, 50000000}; /* the clock of files is a coarse one */
+    const char *path = getenv("DDRUN_HEARTBEAT_FILE");
+    struct stat before, after;
+    int rc;
+    if (path == NULL || stat(path, &before) < 0)
+        return failed("failed", -1);
+    (void)nanosleep(&nap, NULL);
+    rc = ddrun_heartbeat(d);
+    if (rc < 0 || stat(path, &after) < 0)
+        return failed("failed", rc);
+    say("beat", before.st_mtim.tv_sec != after.st_mtim.tv_sec || before.st_mtim.tv_nsec != after.st_mtim.tv_nsec, "");
+    return 0;
+}
+
 static int nccl(int ranks_per_id, int tries)
 {
     struct ddrun_nccl lib;
@@ -117,6 +136,8 @@ int main(int argc, char **argv)
         rc = turns(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
     else if (argc == 2 && strcmp(argv[1], "events") == 0)
         rc = events();
+    else if (argc == 2 && strcmp(argv[1], "beat") == 0)
+        rc = beat();
     else if (argc == 4 && strcmp(argv[1], "nccl") == 0)
         rc = nccl(atoi(argv[2]), atoi(argv[3]));
     else
