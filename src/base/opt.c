@@ -116,6 +116,17 @@ static int find_long(const struct parser *p, const char *word, size_t len,
     return n == 1 ? 0 : refuse_unknown(p, "--", word, len);
 }
 
+/* "np" and "np=4" of a row that may have one dash. */
+static bool is_one_dash(const struct opt_table *t, const char *word)
+{
+    const size_t len = strcspn(word, "=");
+    const struct opt_row *row;
+    for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++)
+        if (row->one_dash && row_fits(row, word, len) == 2)
+            return true;
+    return false;
+}
+
 static const struct opt_row *find_letter(const struct opt_table *t, char letter)
 {
     const struct opt_row *row;
@@ -262,7 +273,10 @@ static int read_command_line(struct parser *p)
         dashes = strcmp(word, "--") == 0;
         if (dashes)
             break;
-        rc = word[1] == '-' ? read_long(p, word + 2) : read_letters(p, word + 1);
+        if (word[1] == '-')
+            rc = read_long(p, word + 2);
+        else
+            rc = is_one_dash(p->t, word + 1) ? read_long(p, word + 1) : read_letters(p, word + 1);
     }
     p->res->script = p->at;
     p->res->args = p->at < p->argc ? p->at + 1 : p->at;

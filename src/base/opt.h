@@ -65,6 +65,7 @@ struct opt_row {
     const char *name;    /* long name without dashes in front, words joined by '-' */
     const char *aliases; /* other long names, comma separated; accepted, not advertised */
     char letter;         /* short form, 0: none */
+    bool one_dash;       /* its names may also be written with one dash, as in "-np 4" */
     enum opt_kind kind;
     const char *metavar; /* what --help writes for the value; every kind but OPT_FLAG */
     const char *def;     /* the default as text, read like a value; NULL: the field stays zero */

@@ -7,6 +7,7 @@
 #include "cmd/common.h"
 #include "cmd/ddrun_launch.h"
 #include "cmd/ddrun_options.h"
+#include "cmd/horovodrun.h"
 #include "cmd/outer.h"
 #include "config.h"
 #include "launch/emulate.h"
@@ -149,7 +150,7 @@ static int fill_alloc_input(const struct run *r, struct alloc_input *in, struct 
         .rdzv_id = o->rdzv_id,
         .hosts = o->hosts,
         .hostfile = o->hostfile,
-        .have_nproc = o->nproc_per_node != NULL,
+        .have_nproc = o->nproc_per_node != NULL || o->horovodrun.np > 0 || o->horovodrun.n > 0,
     };
     return getrandom(&in->nonce, sizeof(in->nonce), 0) < 0 ? dd_err_set(err, -errno, "no random numbers: %m") : 0;
 }
@@ -229,7 +230,9 @@ static int count_slots(struct run *r, int index, struct dd_err *err)
     const char *spec = r->o->nproc_per_node;
     if (spec == NULL)
         spec = gpus.count > 0 ? "gpu" : "1";
-    rc = node_nproc(spec, &gpus, cpus.count, err);
+    rc = horovodrun_nproc(&r->o->horovodrun, r->alloc->index, r->alloc->nnodes, err);
+    if (rc == 0)
+        rc = node_nproc(spec, &gpus, cpus.count, err);
     r->slots = rc;
     if (rc > 0)
         rc = check_numa(r, &cpus, err);
@@ -409,6 +412,7 @@ static void fill_agent(struct run *r)
         .slurm_env = slurm_env(o->slurm_env),
         .signals_to_handle = o->signals.text,
         .ending_signals = &o->signals.set,
+        .horovod_elastic = o->horovodrun.min_np > 0 || o->horovodrun.max_np > 0,
         .virtual_local_rank = o->virtual_local_rank,
         .env_rules = o->env.v,
         .wrap_rules = o->wrap.v,
@@ -615,9 +619,12 @@ int main(int argc, char **argv)
         argv = package.argv.v;
     }
     const bool by_torchrun = torchrun_is_name(argv[0]);
+    DD_AUTO(horovodrun) struct horovodrun *hvd = &o.horovodrun;
     struct opt_table table = ddrun_options;
     if (by_torchrun)
         table.program = "torchrun";
+    if (horovodrun_is_name(argv[0]))
+        table.program = "horovodrun";
     int code = cmd_options(&table, &o, argc, argv, &res);
     if (code >= 0)
         return code;
@@ -633,7 +640,9 @@ int main(int argc, char **argv)
     if (cmd_speaks(environ))
         torchrun_tell(&o, &r.log);
     struct dd_err err = {0};
-    int rc = check_options(&o, &err);
+    int rc = horovodrun_apply(hvd, &o, &err);
+    if (rc == 0)
+        rc = check_options(&o, &err);
     if (rc == 0)
         rc = check_rules(&o, &err);
     if (rc == 0 && o.tf_roles.n > 0 && !is_tf(&o))

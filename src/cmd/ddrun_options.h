@@ -3,6 +3,7 @@
 #define DD_CMD_DDRUN_OPTIONS_H
 
 #include "base/opt.h"
+#include "cmd/horovodrun.h"
 #include "cmd/torchrun.h"
 #include "framework/tf_roles.h"
 
@@ -27,6 +28,9 @@ struct ddrun_options {
     int node_rank;
     const char *hosts, *hostfile;
     const char *launcher, *launch_command;
+    struct horovodrun horovodrun;
+    const char *unused; /* of options that are taken and have no effect */
+    bool unused_flag;
     bool standalone;
     int simulate_nodes;
 

@@ -199,6 +199,9 @@ void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const st
     o->by_torchrun = by_name;
     if (!by_name)
         return;
+    if (o->nproc_per_node == NULL && o->horovodrun.np > 0) /* there, --np is the beginning of another name */
+        o->nproc_per_node = opt_result_source(res, t, "num-proc")->value;
+    o->horovodrun.np = 0;
     if (o->nproc_per_node == NULL)
         o->nproc_per_node = "1";
     if (o->nnodes.max == 0 && o->hosts == NULL && o->hostfile == NULL && o->simulate_nodes == 0)

@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from support import BUILD, DDRUN, HERE, PYTHON, Job, clean_env, program, until
+from support import DDRUN, HERE, PYTHON, Job, clean_env, program
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -104,6 +104,54 @@ def test_nothing_listens_after_the_agent_was_killed():
         job.assert_nothing_left()
         with open("/proc/net/tcp") as f:
             assert not [line for line in f if f":{port:04X} " in line.split()[1] + " " and line.split()[3] == "0A"]
+
+
+# ---- horovodrun's command line --------------------------------------------------------------------
+
+SHOW = ["bash", "-c", "echo $RANK/$WORLD_SIZE${HOROVOD_ELASTIC:+ elastic}"]
+
+
+@pytest.mark.parametrize("options, ranks", [
+    (["-np", "3"], ["0/3", "1/3", "2/3"]),
+    (["-np=2", "-H", "localhost:4"], ["0/2", "1/2"]),
+    (["--num-proc=2", "--gloo", "--ssh-port=22", "--ssh-identity-file=key"], ["0/2", "1/2"]),
+    (["-H", "localhost:2", "-p", "22", "-i", "key"], ["0/2", "1/2"]),
+    (["--simulate-nodes=2", "-np", "4"], ["0/4", "1/4", "2/4", "3/4"]),
+    (["--simulate-nodes=2", "--min-np=2", "--max-np=4", "--nproc-per-node=2"], [f"{r}/4 elastic" for r in range(4)]),
+])
+def test_horovodruns_options_say_how_many_workers(options, ranks):
+    assert sorted(run(*options, *SHOW).out.splitlines()) == ranks
+
+
+def test_slots_of_a_host_file_are_filled_in_order(tmp_path):
+    (tmp_path / "hosts").write_text("# ours\nlocalhost slots=3\nelsewhere slots=4\n")
+    assert sorted(run("-hostfile", str(tmp_path / "hosts"), "-np", "2", *SHOW).out.splitlines()) == ["0/2", "1/2"]
+
+
+def test_called_by_its_name(tmp_path):
+    link = tmp_path / "horovodrun"
+    link.symlink_to(DDRUN)
+    out = subprocess.run([str(link), "-np", "2", "-H", "localhost:2", *SHOW], env=ours(), stdin=subprocess.DEVNULL,
+                         capture_output=True, text=True, check=False)
+    assert (out.returncode, sorted(out.stdout.splitlines())) == (0, ["0/2", "1/2"]), out.stderr
+
+
+@pytest.mark.parametrize("options, says", [
+    (["-np", "3", "-H", "localhost:2"], "the hosts have only 2 slots"),
+    (["-np", "2", "--nproc-per-node=2"], "leave one of them out"),
+    (["--simulate-nodes=2", "-np", "5"], "cannot be shared evenly by 2 nodes"),
+    (["-H", "localhost:2,elsewhere"], "elsewhere has no slots"),
+    (["--min-np=2"], "--max-np"),
+    (["--min-np=2", "--max-np=4"], "--nproc-per-node=N"),
+    (["--min-np=2", "--max-np=3", "--nproc-per-node=2"], "no multiple of the 2 workers"),
+    (["--host-discovery-script=./hosts.sh"], "runs no discovery script"),
+    (["--output-filename=out"], "--log-dir=out --tee=3"),
+    (["--config-file=c.yaml"], "reads no YAML"),
+])
+def test_what_horovodrun_has_and_ddrun_has_not_is_said_in_one_sentence(options, says):
+    with Job(*options, *SHOW, env=ours()) as job:
+        assert job.wait() == 2
+        assert says in job.err and job.err.count("\n") == 1 and job.out == "", job.err
 
 
 # ---- the real one ---------------------------------------------------------------------------------

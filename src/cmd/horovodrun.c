@@ -1,0 +1,248 @@
+#include "cmd/horovodrun.h"
+
+#include "base/io.h"
+#include "base/num.h"
+#include "base/strv.h"
+#include "cmd/ddrun_options.h"
+#include "hostlist/hostlist.h"
+#include "rdzv/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_MAX = 4 << 20 };
+
+bool horovodrun_is_name(const char *argv0)
+{
+    const char *slash = argv0 != NULL ? strrchr(argv0, '/') : NULL;
+    return argv0 != NULL && strcmp(slash != NULL ? slash + 1 : argv0, "horovodrun") == 0;
+}
+
+int horovodrun_refuse_discovery(const char *text, void *field, struct dd_err *err)
+{
+    (void)text;
+    (void)field;
+    return dd_err_set(err, -EINVAL, "ddrun runs no discovery script: nodes that start ddrun join by themselves; leave it "
+                                    "out and say --min-np and --max-np");
+}
+
+int horovodrun_refuse_output(const char *text, void *field, struct dd_err *err)
+{
+    (void)field;
+    return dd_err_set(err, -EINVAL, "ddrun names its files in another way; write --log-dir=%.200s --tee=3", text);
+}
+
+int horovodrun_refuse_config(const char *text, void *field, struct dd_err *err)
+{
+    (void)text;
+    (void)field;
+    return dd_err_set(err, -EINVAL, "ddrun reads no YAML; give Horovod's settings as HOROVOD_* variables");
+}
+
+/* ---- hosts with slots ---------------------------------------------------------------------------- */
+
+static int no_memory(struct dd_err *err)
+{
+    return dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+/* Adds the hosts of an expression, each with so many slots. */
+static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int slots, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *these = NULL;
+    int rc = hostlist_parse(&these, names, err);
+    if (rc < 0)
+        return rc;
+    const int more = (int)hostlist_count(these);
+    int *grown = realloc(h->slots, ((size_t)h->n + (size_t)more) * sizeof(*grown) + 1);
+    if (grown == NULL || dd_buf_printf(list, "%s%s", list->len > 0 ? "," : "", names) < 0)
+        rc = no_memory(err);
+    if (grown != NULL)
+        h->slots = grown;
+    for (int i = 0; i < more && rc == 0; i++)
+        h->slots[h->n++] = slots;
+    return rc;
+}
+
+/* "names:slots"; what has no slots, or more colons (an IPv6 address), is none. */
+static bool split_slots(char *item, int *ret)
+{
+    char *colon = strchr(item, ':');
+    if (colon == NULL || colon != strrchr(item, ':') || dd_num_int(colon + 1, 1, PLAN_MAX_SLOTS, ret) < 0)
+        return false;
+    *colon = '\0';
+    return true;
+}
+
+/* The next item of a list; commas within [] are not between items. */
+static char *next_item(char **at)
+{
+    char *item = *at;
+    int depth = 0;
+    if (item == NULL)
+        return NULL;
+    for (char *p = item;; p++) {
+        depth += (*p == '[') - (*p == ']');
+        if (*p == '\0' || (*p == ',' && depth <= 0)) {
+            *at = *p == '\0' ? NULL : p + 1;
+            *p = '\0';
+            return item;
+        }
+    }
+}
+
+static int read_list(struct horovodrun *h, const char *text, struct dd_buf *list, struct dd_err *err)
+{
+    DD_AUTO(free) char *copy = strdup(text);
+    char *at = copy;
+    char *item;
+    int with = 0;
+    int n = 0;
+    int rc = copy == NULL ? no_memory(err) : 0;
+    while (rc == 0 && (item = next_item(&at)) != NULL) {
+        int slots = 0;
+        n++;
+        with += split_slots(item, &slots);
+        if (with > 0 && with < n)
+            return dd_err_set(err, -EINVAL, "--hosts: %.100s has %s slots, unlike those before it; write NAME:SLOTS for all or for none",
+                              item, slots > 0 ? "" : "no");
+        if (with > 0 && (rc = add(h, list, item, slots, err)) < 0)
+            return dd_err_where(err, rc, "--hosts");
+    }
+    return rc;
+}
+
+/* "name slots=N", "name:N"; a line without them has one slot. */
+static int read_line(struct horovodrun *h, char *line, struct dd_buf *list, struct dd_err *err)
+{
+    static const char key[] = "slots=";
+    char *rest = NULL;
+    int slots = 1;
+    line[strcspn(line, "#")] = '\0';
+    char *name = strtok_r(line, " \t\r", &rest);
+    if (name == NULL)
+        return 0;
+    (void)split_slots(name, &slots);
+    for (char *word; (word = strtok_r(NULL, " \t\r", &rest)) != NULL;)
+        if (strncmp(word, key, sizeof(key) - 1) == 0 && dd_num_int(word + sizeof(key) - 1, 1, PLAN_MAX_SLOTS, &slots) < 0)
+            return dd_err_set(err, -EINVAL, "'%.80s' is not a number of slots from 1 to %d", word, PLAN_MAX_SLOTS);
+    return add(h, list, name, slots, err);
+}
+
+static int read_file(struct horovodrun *h, const char *path, struct dd_buf *list, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(FILE_MAX);
+    char *rest = NULL;
+    int rc = dd_read_file(path, &bytes, err);
+    DD_AUTO(free) char *text = rc == 0 ? dd_buf_steal(&bytes) : NULL;
+    if (rc == 0 && text == NULL)
+        rc = no_memory(err);
+    for (char *line = rc == 0 ? strtok_r(text, "\n", &rest) : NULL; line != NULL && rc == 0; line = strtok_r(NULL, "\n", &rest))
+        rc = read_line(h, line, list, err);
+    return rc < 0 ? dd_err_where(err, rc, "--hostfile") : 0;
+}
+
+/* Hosts that get no worker are not part of the job. */
+static int cut(struct horovodrun *h, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *all = NULL;
+    DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(FILE_MAX);
+    int left = h->np;
+    int rc = hostlist_parse(&all, h->list, err);
+    int n = 0;
+    for (; rc == 0 && n < h->n && left > 0; n++) {
+        if (dd_buf_printf(&list, "%s%s", n > 0 ? "," : "", hostlist_nth(all, (size_t)n)) < 0)
+            rc = no_memory(err);
+        h->slots[n] = h->slots[n] < left ? h->slots[n] : left;
+        left -= h->slots[n];
+    }
+    if (rc == 0 && left > 0)
+        rc = dd_err_set(err, -EINVAL, "-np %d: the hosts have only %d slots", h->np, h->np - left);
+    if (rc < 0)
+        return rc;
+    free(h->list);
+    h->list = dd_buf_steal(&list);
+    h->n = n;
+    return h->list == NULL ? no_memory(err) : 0;
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------- */
+
+static int workers_of_each(const struct horovodrun *h, const struct ddrun_options *o, struct dd_err *err)
+{
+    int n = h->n > 0 ? h->slots[0] : 0;
+    for (int i = 1; i < h->n; i++)
+        if (h->slots[i] != n)
+            return dd_err_set(err, -EINVAL, "--min-np needs as many slots on each host; there are %d and %d", n, h->slots[i]);
+    if (n == 0 && (o->nproc_per_node == NULL || dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &n) < 0))
+        return dd_err_set(err, -EINVAL, "--min-np needs to know how many workers a node has; say --nproc-per-node=N");
+    return n;
+}
+
+static int nodes_of(const char *option, int workers, int each, struct dd_err *err)
+{
+    return workers % each == 0 ? workers / each
+                               : dd_err_set(err, -EINVAL, "%s %d is no multiple of the %d workers of a node, which come and go together",
+                                            option, workers, each);
+}
+
+static int be_elastic(const struct horovodrun *h, struct ddrun_options *o, struct dd_err *err)
+{
+    const int most = h->max_np > 0 ? h->max_np : h->np;
+    if (o->nnodes.max > 0)
+        return dd_err_set(err, -EINVAL, "--min-np and --max-np say what --nnodes says; leave one of them out");
+    if (most == 0 || h->min_np > most)
+        return dd_err_set(err, -EINVAL, "--min-np %d needs -np or --max-np of at least as many", h->min_np);
+    int each = workers_of_each(h, o, err);
+    int min = each > 0 ? nodes_of("--min-np", h->min_np > 0 ? h->min_np : h->np, each, err) : each;
+    int max = min > 0 ? nodes_of("--max-np", most, each, err) : min;
+    if (max < 0)
+        return max;
+    o->nnodes = (struct node_range){.min = min, .max = max, .range = true};
+    return 0;
+}
+
+int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(FILE_MAX);
+    const bool elastic = h->min_np > 0 || h->max_np > 0;
+    int rc = 0;
+    if (o->hosts != NULL)
+        rc = read_list(h, o->hosts, &list, err);
+    else if (o->hostfile != NULL && h->np > 0)
+        rc = read_file(h, o->hostfile, &list, err);
+    if (rc == 0 && h->n > 0 && (h->list = dd_buf_steal(&list)) == NULL)
+        rc = no_memory(err);
+    if (rc == 0 && h->n > 0 && h->np > 0 && !elastic)
+        rc = cut(h, err);
+    if (rc == 0 && (h->n > 0 || (h->np > 0 && !elastic)) && o->nproc_per_node != NULL)
+        rc = dd_err_set(err, -EINVAL, "%s and --nproc-per-node both say how many workers a node has; leave one of them out",
+                        h->n > 0 ? "slots of hosts" : "-np");
+    if (rc == 0 && elastic)
+        rc = be_elastic(h, o, err);
+    if (rc < 0 || h->n == 0)
+        return rc;
+    o->hosts = h->list;
+    o->hostfile = NULL;
+    return 0;
+}
+
+int horovodrun_nproc(const struct horovodrun *h, int index, int nnodes, struct dd_err *err)
+{
+    if (h->n > 0)
+        return index >= 0 && index < h->n ? h->slots[index] : 0;
+    if (h->np == 0 || h->min_np > 0 || h->max_np > 0)
+        return 0;
+    if (h->np % nnodes != 0)
+        return dd_err_set(err, -EINVAL, "-np %d cannot be shared evenly by %d nodes; write the slots of each, as in -H node1:4,node2:2", h->np,
+                          nnodes);
+    return h->np / nnodes;
+}
+
+void horovodrun_done(struct horovodrun *h)
+{
+    free(h->list);
+    free(h->slots);
+    *h = (struct horovodrun){0};
+}
