@@ -26,7 +26,7 @@ NAMES = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "
          "CUDA_VISIBLE_DEVICES"]
 # Theirs or ours alone, or different in each run.
 OTHERS = re.compile(r"^(MASTER_(ADDR|PORT)|TORCHELASTIC_ERROR_FILE|TORCHINDUCTOR_CACHE_DIR|KINETO\w*|CROSS_(RANK|SIZE)|DDRUN_\w+|"
-                    r"(GLOO|TP|NCCL)_SOCKET_IFNAME|JAX_\w+|WITNESS_DIR|PYTEST_\w+|PET_\w+|TMPDIR|LC_CTYPE|_)$")
+                    r"(GLOO|TP|NCCL)_SOCKET_IFNAME|JAX_\w+|HOROVOD_\w+|CCL_\w+|WITNESS_DIR|PYTEST_\w+|PET_\w+|TMPDIR|LC_CTYPE|_)$")
 
 
 def has_torch():
