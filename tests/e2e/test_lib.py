@@ -138,6 +138,13 @@ def test_a_heartbeat_reaches_the_file_that_ddrun_watches(worker):
     assert sorted((line["rank"], line["beat"]) for line in json_lines(job.out)) == [(rank, 1) for rank in range(4)]
 
 
+def test_pytorch_in_the_same_worker_is_not_disturbed(installed):
+    job = run(*SMALL, program("lib_torch.py"), env=clean_env(LIBDDRUN=f"{installed.libdir}/libddrun.so"))
+    assert job.p.returncode == 0, job.err
+    assert sorted((line["rank"], line["total"], line["told"]) for line in json_lines(job.out)) == [(r, 10.0, 10) for r in range(4)]
+    assert {(line["torch"], line["lib"]) for line in json_lines(job.out)} == {("of torch", "of libddrun")}
+
+
 # ---- NCCL ------------------------------------------------------------------------------------------
 
 
