@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { END_TRIES = 200, NAME_MAX_ = 64 };
+enum { END_TRIES = 200, NAME_MAX_ = 64, MODEX_ID = 0 };
 
 /* A fence that waits for the other nodes. */
 struct fence {
@@ -44,7 +44,8 @@ static struct helper {
     pthread_mutex_t lock; /* of what follows, and of writing */
     LIST_HEAD(, fence) fences;
     LIST_HEAD(, among) amongs;
-    uint32_t last_id;
+    uint32_t last_id; /* of fences; MODEX_ID is none */
+    struct modex *modex; /* NULL: one node */
 } helper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- to the agent ------------------------------------------------------------------------------ */
@@ -194,11 +195,27 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pm
     return PMIX_ERR_NOMEM;
 }
 
+static pmix_status_t on_direct_modex(const pmix_proc_t *proc, const pmix_info_t info[], size_t n, pmix_modex_cbfunc_t done,
+                                     void *arg)
+{
+    (void)info;
+    (void)n;
+    return helper.modex != NULL ? modex_ask(helper.modex, proc->rank, done, arg) : PMIX_ERR_NOT_FOUND;
+}
+
+static void on_all_published(const void *part, size_t len)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX);
+    if (hmsg_put_text(&out, "pmix.modex") == 0 && dd_buf_append(&out, part, len) == 0)
+        tell(&(struct hmsg){.type = HMSG_GATHER, .id = MODEX_ID, .data = out.data, .len = out.len});
+}
+
 static pmix_server_module_t module = {
     .client_connected2 = on_connected,
     .client_finalized = on_finalized,
     .abort = on_abort,
     .fence_nb = on_fence,
+    .direct_modex = on_direct_modex,
 };
 
 /* ---- from the agent ---------------------------------------------------------------------------- */
@@ -218,6 +235,10 @@ static struct fence *take_fence(uint32_t id)
 
 static void on_gathered(const struct hmsg *m)
 {
+    if (m->id == MODEX_ID && helper.modex != NULL && m->code == 0) {
+        modex_complete(helper.modex, m->data, m->len);
+        return;
+    }
     struct fence *f = take_fence(m->id);
     if (f == NULL)
         return;
@@ -329,7 +350,12 @@ static int serve(const struct space *s, struct dd_err *err)
         PMIX_INFO_DESTRUCT(&info[i]);
     if (rc != PMIX_SUCCESS)
         return dd_err_set(err, -EIO, "libpmix %s cannot serve: %s", PMIx_Get_version(), PMIx_Error_string(rc));
-    return space_register(s, err);
+    int ret = space_register(s, err);
+    if (ret == 0 && s->nnodes > 1 && (ret = modex_new(&helper.modex, s, on_all_published)) < 0)
+        return dd_err_set(err, ret, "out of memory");
+    if (ret == 0 && s->nnodes > 1)
+        modex_begin(helper.modex);
+    return ret;
 }
 
 static int put_env(struct dd_buf *out, const struct space *s, int local_rank)

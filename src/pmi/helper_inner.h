@@ -26,6 +26,15 @@ int space_register(const struct space *s, struct dd_err *err);
 int space_node_of(const struct space *s, uint32_t rank);
 void space_done(struct space *s);
 
+/* helper_modex.c */
+enum { MODEX_MAX = 16 << 20 };
+struct modex;
+/* on_complete: all ranks of this node have published; lent for ever. */
+int modex_new(struct modex **ret, const struct space *s, void (*on_complete)(const void *part, size_t len));
+void modex_begin(struct modex *m);
+void modex_complete(struct modex *m, const void *parts, size_t len); /* of all nodes, one behind the other */
+pmix_status_t modex_ask(struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done, void *arg);
+
 /* A call of libpmix that may finish later, on its own thread. */
 struct later;
 int later_wait(pmix_status_t rc, struct later *l);

@@ -47,7 +47,7 @@ static int remove_one(const char *path, const struct stat *st, int what, struct 
 
 int pmi_place_remove(const struct pmi_place *p)
 {
-    const char *const folders[] = {p->tmp, p->shm};
+    const char *const folders[] = {p->shm, p->tmp};
     int rc = 0;
     for (size_t i = 0; i < 2; i++) {
         if (folders[i] == NULL)

@@ -60,6 +60,15 @@ def test_the_ranks_of_two_nodes_are_one_world(mpi):
     assert ranks(job) == world(2, 2)
 
 
+@pytest.mark.parametrize("fence", ["1", "0"])
+def test_open_mpi_may_ask_for_single_addresses(built, fence):
+    """Direct modex: no data in the fence of MPI_Init, or no fence at all."""
+    env = clean_env(OMPI_MCA_pmix_base_collect_data="0", OMPI_MCA_pmix_base_async_modex="0" if fence == "1" else "1")
+    job = run("--mpi=pmix", "--simulate-nodes=2", "--nproc-per-node=2", built("openmpi"), env=env)
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == world(2, 2)
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_killed_rank_starts_all_again(mpi, nodes):
     how, sum_ = mpi
@@ -134,7 +143,7 @@ def test_workers_have_no_descriptor_but_theirs(tmp_path):
                       "e = os.environ\n"
                       "fds = [n for n in range(3, 64) if os.path.exists(f'/proc/self/fd/{n}')]\n"
                       "kind = stat.S_ISSOCK(os.fstat(int(e['PMI_FD'])).st_mode)\n"
-                      "print(e['PMI_RANK'], e['PMI_SIZE'], fds, kind, flush=True)\n")
+                      "os.write(1, f\"{e['PMI_RANK']} {e['PMI_SIZE']} {fds} {kind}\\n\".encode())\n")
     job = run("--mpi=pmi1", "--nproc-per-node=2", str(worker))
     assert job.p.returncode == 0, job.err
     assert sorted(job.out.splitlines()) == ["0 2 [3] True", "1 2 [3] True"]
