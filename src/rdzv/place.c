@@ -60,6 +60,8 @@ static int by_mpi(const struct place_input *in, int *sizes, int n, struct me *me
                           "%s has started %d processes, %d of them here, but there %s %d node%s (source: %s); name the nodes "
                           "with --hosts=LIST, and start as many processes on each",
                           t->launcher, t->size, t->local_size, n == 1 ? "is" : "are", n, n == 1 ? "" : "s", in->alloc->source);
+    if (t->local_size > PLAN_MAX_SLOTS)
+        return dd_err_set(err, -EINVAL, "%d processes on one node are more than %d", t->local_size, PLAN_MAX_SLOTS);
     if (in->alloc->index < 0)
         return dd_err_set(err, -EINVAL, "which of the nodes this is cannot be seen; name them with --hosts=LIST");
     for (int i = 0; i < n; i++)

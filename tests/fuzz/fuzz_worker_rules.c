@@ -23,6 +23,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (rule_check(text, "--wrap", "x", NULL) == 0 && rules_wrap(&argv, rules, 3) == 0 &&
         (argv.n == 4) != (rule_for(text, 3) != NULL) && strlen(text) < 60000)
         abort();
+    DD_AUTO(strv) struct dd_strv preload = {0};
+    if (rule_check(text, "--preload", "x", NULL) == 0 && rules_preload(&preload, rules, 3) == 0 &&
+        (preload.n == 1) != (rule_for(text, 3) != NULL) && strlen(text) < 60000)
+        abort();
     if (tf_roles_parse(&roles, text, NULL) == 0 && tf_roles_fit(&roles, 100, NULL) == 0 &&
         tf_roles_task(&roles, 99).index >= 100)
         abort();
