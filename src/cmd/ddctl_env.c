@@ -294,7 +294,10 @@ static int worker_entries(struct dd_strv *ret, const struct framework_input *in,
         const size_t len = strcspn(ours.v[i], "=");
         DD_AUTO(free) char *name = strndup(ours.v[i], len);
         const char *value = name != NULL ? dd_env_get(env.v, name) : NULL;
-        rc = value == NULL ? -ENOMEM : dd_strv_pushf(&a.entries, "%s=%s", name, value);
+        if (name == NULL)
+            rc = -ENOMEM;
+        else if (value != NULL)
+            rc = dd_strv_pushf(&a.entries, "%s=%s", name, value);
     }
     if (rc == 0)
         rc = dd_env_diff(environ, env.v, put, &a);
