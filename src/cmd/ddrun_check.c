@@ -1,0 +1,115 @@
+#include "cmd/ddrun_check.h"
+
+#include "base/io.h"
+#include "cmd/common.h"
+#include "framework/framework.h"
+#include "net/addr.h"
+#include "worker/rules.h"
+
+#include <errno.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What one option says and another takes back: neither is guessed to be the one that is meant. */
+static int check_places(const struct ddrun_options *o, struct dd_err *err)
+{
+    const int here = o->standalone ? 1 : o->simulate_nodes;
+    const char *other = NULL;
+    if (o->hosts != NULL)
+        other = "--hosts";
+    else if (o->hostfile != NULL)
+        other = "--hostfile";
+    else if (o->standalone && o->simulate_nodes > 0)
+        other = "--simulate-nodes";
+    else if (o->nnodes.max > 0 && (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)))
+        other = "--nnodes";
+    if (here == 0 || other == NULL)
+        return 0;
+    return dd_err_set(err, -EINVAL,
+                      "%s runs %d node%s on this machine, which contradicts %s; leave one of them out",
+                      o->standalone ? "--standalone" : "--simulate-nodes", here,
+                      here == 1 ? "" : "s", other);
+}
+
+static int check_rules(const struct ddrun_options *o, struct dd_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < o->env.n && rc == 0; i++)
+        rc = rule_check_env(o->env.v[i], err);
+    for (size_t i = 0; i < o->wrap.n && rc == 0; i++)
+        rc = rule_check(o->wrap.v[i], "--wrap", "'0:gdb -batch -ex run -ex bt --args'", err);
+    return rc;
+}
+
+static int check_roles(const struct ddrun_options *o, struct dd_err *err)
+{
+    return o->tf_roles.n > 0 && !o->tf && (o->frameworks & FRAMEWORK_TF) == 0
+               ? dd_err_set(err, -EINVAL, "--roles is for TensorFlow; write --tf as well")
+               : 0;
+}
+
+int check_options(const struct ddrun_options *o, struct dd_err *err)
+{
+    int rc = check_places(o, err);
+    if (rc == 0)
+        rc = check_rules(o, err);
+    return rc == 0 ? check_roles(o, err) : rc;
+}
+
+int check_iface(const char *name, struct dd_err *err)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    struct net_addr addr;
+    size_t n = 0;
+    if (name == NULL)
+        return 0;
+    if (if_nametoindex(name) > 0) {
+        int rc = net_ifaces(&ifs, &n, err);
+        return rc == 0 && net_iface_addr(ifs, n, name, &addr) < 0
+                   ? dd_err_set(err, -EINVAL, "--iface=%s: it has no address that other nodes could use", name)
+                   : rc;
+    }
+    DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 16);
+    struct if_nameindex *all = if_nameindex();
+    for (const struct if_nameindex *i = all; i != NULL && i->if_index > 0; i++)
+        (void)dd_buf_printf(&there, "%s%s", i == all ? "" : ", ", i->if_name);
+    if_freenameindex(all);
+    const char *names = dd_buf_str(&there);
+    return dd_err_set(err, -EINVAL, "--iface=%s: this node has no such interface; it has %.400s", name,
+                      names != NULL ? names : "none");
+}
+
+/* Found out before the job rather than after it. */
+int check_report(const char *path, struct dd_err *err)
+{
+    DD_AUTO(free) char *folder = path != NULL ? strdup(path) : NULL;
+    if (folder == NULL)
+        return 0;
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL)
+        slash[slash == folder] = '\0';
+    return access(slash != NULL ? folder : ".", W_OK | X_OK) == 0
+               ? 0
+               : dd_err_set(err, -errno, "--report=%s: cannot write there: %m", path);
+}
+
+int check_preload(const struct ddrun_options *o, struct dd_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < o->preload.n && rc == 0; i++)
+        rc = rule_check_preload(o->preload.v[i], err);
+    return rc;
+}
+
+void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t,
+                               const struct opt_result *res, const struct dd_log *log)
+{
+    static const char *const names[] = {"grow", "last-call"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && cmd_speaks(environ); i++) {
+        const struct opt_source *src = opt_result_source(res, t, names[i]);
+        if (!o->nnodes.range && src != NULL && src->from == OPT_FROM_COMMAND_LINE)
+            dd_log(log, DD_LOG_WARN, "--%s has no effect without --nnodes=MIN:MAX", names[i]);
+    }
+}

@@ -1,0 +1,229 @@
+/* What this node is to do: which job, which nodes, how many workers, which programs. */
+#include "cmd/ddrun_run.h"
+
+#include "base/io.h"
+#include "cmd/common.h"
+#include "cmd/ddrun_check.h"
+#include "cmd/outer.h"
+#include "config.h"
+#include "launch/emulate.h"
+#include "node/cpu.h"
+#include "node/gpu.h"
+#include "node/numa.h"
+#include "worker/program.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+void run_done(struct run *r)
+{
+    dd_strv_done(&r->env);
+    dd_strv_done(&r->local_addrs);
+    dd_strv_done(&r->program);
+    free(r->error_prefix);
+    r->error_prefix = NULL;
+    pmi_place_done(&r->mpi_place);
+    alloc_free(r->alloc);
+    r->alloc = NULL;
+}
+
+int run_look_around(struct run *r, struct dd_err *err)
+{
+    if (gethostname(r->hostname, sizeof(r->hostname) - 1) < 0)
+        return dd_err_set(err, -errno, "cannot get this host's name: %m");
+    int rc = dd_strv_copy(&r->env, environ);
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : cmd_local_addrs(&r->local_addrs, err);
+}
+
+int run_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err)
+{
+    const struct ddrun_options *o = r->o;
+    *in = (struct alloc_input){
+        .env = r->env.v,
+        .hostname = r->hostname,
+        .local_addrs = r->local_addrs.v,
+        .read_file = dd_read_file,
+        .min_nodes = o->nnodes.min,
+        .max_nodes = o->nnodes.max,
+        .spares = o->nnodes.range,
+        .node_rank = o->node_rank,
+        .master_addr = o->master_addr,
+        .master_port = o->master_port,
+        .rdzv_endpoint = o->rdzv_endpoint,
+        .rdzv_id = o->rdzv_id,
+        .hosts = o->hosts,
+        .hostfile = o->hostfile,
+        .have_nproc = o->nproc_per_node != NULL || o->horovodrun.np > 0 || o->horovodrun.n > 0,
+    };
+    return getrandom(&in->nonce, sizeof(in->nonce), 0) < 0 ? dd_err_set(err, -errno, "no random numbers: %m") : 0;
+}
+
+/* Which job, which nodes, which of them am I. */
+static int find_alloc(struct run *r, int index, struct dd_err *err)
+{
+    struct alloc_input in;
+    char *nothing[] = {NULL};
+    if (r->emulate != NULL)
+        return emulate_alloc(&r->alloc, r->emulate, index, err);
+    if (r->given != NULL)
+        return alloc_copy(&r->alloc, r->given, index) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    int rc = run_alloc_input(r, &in, err);
+    if (rc == 0 && r->o->standalone) { /* whatever the scheduler's variables say */
+        in.min_nodes = in.max_nodes = 1;
+        in.env = nothing;
+        in.master_addr = in.rdzv_endpoint = NULL; /* torchrun ignores them too */
+        in.node_rank = -1;
+        in.master_port = 0;
+    }
+    struct outer_peers outer = {0};
+    if (rc == 0)
+        rc = outer_find(&outer, &in, (unsigned)(r->o->rdzv_timeout / DD_NS_PER_MS), err);
+    if (rc > 0)
+        in.peers = &outer.peers;
+    if (rc >= 0)
+        rc = alloc_find(&r->alloc, &in, err);
+    dd_strv_done(&outer.texts);
+    return rc;
+}
+
+/* A simulated node's share of the GPUs, as its CUDA_VISIBLE_DEVICES. */
+static int share_gpus(struct run *r, int index, int count, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv ids = {0};
+    DD_AUTO(buf) struct dd_buf mine = DD_BUF_INIT(4096);
+    const char *visible = dd_env_get(r->env.v, "CUDA_VISIBLE_DEVICES");
+    int each = count / r->emulate->nnodes;
+    int rc = visible != NULL ? dd_strv_split(&ids, visible, ",") : 0;
+    for (int i = 0; visible == NULL && i < count && rc == 0; i++)
+        rc = dd_strv_pushf(&ids, "%d", i);
+    for (int i = index * each; i < (index + 1) * each && i < (int)ids.n && rc == 0; i++)
+        rc = dd_buf_printf(&mine, "%s%s", mine.len > 0 ? "," : "", ids.v[i]);
+    const char *text = rc == 0 ? dd_buf_str(&mine) : NULL;
+    rc = text == NULL ? -ENOMEM : dd_env_set(&r->env, "CUDA_VISIBLE_DEVICES", text);
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+}
+
+/* That each worker can be put where --numa-binding wants it. */
+static int check_numa(const struct run *r, const struct node_cpus *cpus, struct dd_err *err)
+{
+    const enum node_numa_mode mode = node_numa_mode(r->o->numa_binding);
+    DD_AUTO(free) cpu_set_t *set = calloc(1, cpus->size);
+    const struct node_numa_query q = {
+        .cpus = cpus, .root = "", .env = r->env.v, .mode = mode, .nworkers = r->slots};
+    struct node_memory memory;
+    int rc = set == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    for (int i = 0; i < r->slots && mode != NODE_NUMA_NONE && rc == 0; i++)
+        rc = node_numa_place(&q, i, set, &memory, err);
+    return rc;
+}
+
+static int count_slots(struct run *r, int index, struct dd_err *err)
+{
+    struct node_gpus gpus;
+    struct node_cpus cpus = {0};
+    int rc = node_gpus_count(&gpus, r->env.v, "", err);
+    if (rc == 0 && r->emulate != NULL && gpus.count >= r->emulate->nnodes) {
+        rc = share_gpus(r, index, gpus.count, err);
+        gpus.count /= r->emulate->nnodes;
+    }
+    if (rc == 0)
+        rc = node_cpus_get(&cpus, err);
+    if (rc < 0)
+        return rc;
+    const char *spec = r->o->nproc_per_node;
+    if (spec == NULL)
+        spec = gpus.count > 0 ? "gpu" : "1";
+    rc = horovodrun_nproc(&r->o->horovodrun, r->alloc->index, r->alloc->nnodes, err);
+    if (rc == 0)
+        rc = node_nproc(spec, &gpus, cpus.count, err);
+    r->slots = rc;
+    if (rc > 0)
+        rc = check_numa(r, &cpus, err);
+    node_cpus_done(&cpus);
+    if (rc < 0)
+        return rc;
+    r->gpus = gpus.count;
+    return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
+}
+
+static int find_program(struct run *r, struct dd_err *err)
+{
+    const struct program_spec spec = {.argv = r->script,
+                                      .module = r->o->module,
+                                      .no_python = r->o->no_python,
+                                      .run_path = r->o->run_path,
+                                      .is_python = r->o->by_torchrun,
+                                      .env = r->env.v};
+    return program_resolve(&r->program, &spec, err);
+}
+
+/* Our other programs lie beside ddrun in the build directory. *ret is where it was looked for last. */
+static bool find_ours(char ret[PATH_MAX], const char *name, const char *installed)
+{
+    ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - strlen(name) - 1);
+    char *slash = NULL;
+    if (n > 0) {
+        ret[n] = '\0';
+        slash = strrchr(ret, '/');
+    }
+    if (slash != NULL) {
+        memcpy(slash + 1, name, strlen(name) + 1);
+        if (access(ret, X_OK) == 0)
+            return true;
+    }
+    (void)snprintf(ret, PATH_MAX, "%s/%s", installed, name);
+    return access(ret, X_OK) == 0;
+}
+
+static int find_ddrund(struct run *r, struct dd_err *err)
+{
+    return find_ours(r->ddrund, "ddrund", BINDIR)
+               ? 0
+               : dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s", r->ddrund);
+}
+
+/* With --mpi=auto it need not be there. */
+static int find_pmix(struct run *r, struct dd_err *err)
+{
+    bool wanted = strcmp(r->o->mpi, "pmix") == 0;
+    if (!wanted && strcmp(r->o->mpi, "auto") != 0)
+        return 0;
+    if (find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
+        return r->mpi_place.tmp != NULL ? 0 : pmi_place_new(&r->mpi_place, dd_env_get_nonempty(r->env.v, "TMPDIR"), err);
+    if (wanted)
+        return dd_err_set(err, -ENOENT, "--mpi=pmix needs ddrun-pmix, which is neither beside ddrun nor %s: was ddrun built with libpmix?",
+                          r->pmix_helper);
+    r->pmix_helper[0] = '\0';
+    return 0;
+}
+
+int run_prepare(struct run *r, int index, struct dd_err *err)
+{
+    if (r->emulate != NULL)
+        emulate_addr(r->emulate, index, r->source_addr);
+    int rc = run_look_around(r, err);
+    if (rc == 0)
+        rc = find_ddrund(r, err);
+    if (rc == 0)
+        rc = find_pmix(r, err);
+    if (rc == 0)
+        rc = find_alloc(r, index, err);
+    for (size_t i = 0; rc == 0 && i < r->alloc->warnings.n; i++)
+        dd_log(&r->log, DD_LOG_WARN, "%s", r->alloc->warnings.v[i]);
+    if (rc < 0)
+        return rc;
+    rc = check_iface(r->o->iface, err);
+    if (rc == 0 && r->alloc->index <= 0) /* the others write it only when the first node is lost */
+        rc = check_report(r->o->report, err);
+    if (rc == 0)
+        rc = count_slots(r, index, err);
+    if (rc == 0)
+        rc = find_program(r, err);
+    if (rc == 0)
+        rc = check_preload(r->o, err);
+    run_fill_agent(r);
+    return rc;
+}

@@ -1,0 +1,42 @@
+/* One run of ddrun on one node: what is found out before the agent starts, step by step. */
+#ifndef DD_CMD_DDRUN_RUN_H
+#define DD_CMD_DDRUN_RUN_H
+
+#include "agent/agent.h"
+#include "cmd/ddrun_options.h"
+
+#include <limits.h>
+
+struct emulate;
+
+/* Put together step by step. */
+struct run {
+    const struct ddrun_options *o;
+    struct dd_log log;
+    uint64_t start_ns;
+    char *const *script; /* SCRIPT and its arguments */
+    const struct emulate *emulate; /* NULL: a real node */
+    const struct alloc *given;     /* by the process that started us; NULL */
+    char source_addr[32];          /* of a simulated node */
+    char hostname[256];
+    struct dd_strv env, local_addrs, program;
+    struct alloc *alloc;
+    int slots, gpus;
+    char ddrund[PATH_MAX], pmix_helper[PATH_MAX]; /* of the latter "": not there, or not asked for */
+    struct pmi_place mpi_place;
+    struct agent_cfg agent;
+    char *error_prefix; /* of the error files of this node's workers; NULL: they have others, or none */
+    struct terminal terminal; /* on stdin, as we have found it */
+};
+
+/* What the user and this machine say of the job, borrowed from r; needs run_look_around(). */
+int run_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err);
+int run_look_around(struct run *r, struct dd_err *err);
+/* Allocation, programs, number of workers; index: of a simulated or started node, else -1. After a failure
+ * r->agent is good enough to tell the other nodes, where r->alloc is there. */
+int run_prepare(struct run *r, int index, struct dd_err *err);
+/* r->agent from all the rest. */
+void run_fill_agent(struct run *r);
+void run_done(struct run *r);
+
+#endif
