@@ -228,7 +228,7 @@ static const struct opt_row rows[] = {
      .metavar = "LIST",
      .example = "'node[1-4]'",
      .group = "Nodes and workers",
-     .help = "the nodes, as a host list; start ddrun with the same list on each",
+     .help = "the nodes, as a host list; start ddrun with it on each, or say --launcher=ssh",
      .more = "With NAME:SLOTS, as in -H node1:4,node2:4, each has so many workers.",
      FIELD(hosts)},
     {.name = "hostfile",
@@ -888,11 +888,11 @@ const struct opt_table ddrun_options = {
     .program = "ddrun",
     .version = PACKAGE_VERSION,
     .usage = "[options] SCRIPT [ARG...]",
-    .about = "Starts the workers of a distributed training job on every node of a Slurm or PBS "
-             "allocation, or on this machine, and looks after them until the end.",
+    .about = "Starts the workers of a distributed training job on every node of the job that a scheduler "
+             "(Slurm, PBS and others) runs, or on this machine, and looks after them until the end.",
     .epilog = "Examples:\n"
-              "  srun --ntasks-per-node=1 ddrun --nproc-per-node=4 train.py\n"
-              "  ddrun --nproc-per-node=2 train.py --epochs 3\n"
+              "  ddrun --nproc-per-node=4 train.py --epochs 3\n"
+              "  ddrun --launcher=ssh --hosts='node[1-4]' train.py\n"
               "  ddrun --simulate-nodes=2 --nproc-per-node=2 train.py\n",
     .env_prefixes = "DDRUN_,PET_",
     .env_more = "DDRUN_KEY,DDRUN_NODES,DDRUN_ROUND",
