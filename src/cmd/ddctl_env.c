@@ -4,9 +4,9 @@
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_meet.h"
+#include "cmd/told.h"
 #include "config.h"
 #include "framework/framework.h"
-#include "framework/tf_roles.h"
 #include "node/gpu.h"
 #include "rdzv/elect.h"
 #include "rdzv/place.h"
@@ -23,24 +23,9 @@ struct env_options {
     const char *hosts, *hostfile, *master_addr, *rdzv_id;
     int master_port;
     bool whole_job;
-    int frameworks;
-    bool tf;
-    struct tf_roles tf_roles; /* n = 0: not said */
-    struct dd_strv env;       /* worker/rules.h */
+    struct told told;
     const char *format;
 };
-
-static int parse_framework(const char *text, void *field, struct dd_err *err)
-{
-    int bits = framework_parse(text, err);
-    *(int *)field = bits > 0 ? bits : 0;
-    return bits < 0 ? bits : 0;
-}
-
-static int parse_roles(const char *text, void *field, struct dd_err *err)
-{
-    return tf_roles_parse(field, text, err);
-}
 
 #define FIELD(name) OPT_FIELD(struct env_options, name)
 
@@ -124,36 +109,18 @@ static const struct opt_row rows[] = {
      .help = "MASTER_PORT",
      FIELD(master_port)},
 
-    {.name = "framework",
-     .kind = OPT_CUSTOM,
-     .metavar = "NAME,...",
-     .example = "jax",
+    {TOLD_FRAMEWORK(struct env_options),
      .group = "Frameworks",
-     .help = "also for this framework, as with ddrun: jax, tensorflow, paddle, mindspore",
-     .parse = parse_framework,
-     FIELD(frameworks)},
-    {.name = "tf",
-     .kind = OPT_FLAG,
+     .help = "also for this framework, as with ddrun: jax, tensorflow, paddle, mindspore"},
+    {TOLD_TF(struct env_options),
      .group = "Frameworks",
-     .help = "TF_CONFIG, for TensorFlow",
-     FIELD(tf)},
-    {.name = "roles",
-     .kind = OPT_CUSTOM,
-     .metavar = "TYPE:N,...",
-     .example = "chief:1,ps:2,worker:*",
-     .def_doc = "worker:*",
+     .help = "TF_CONFIG, for TensorFlow"},
+    {TOLD_ROLES(struct env_options),
      .group = "Frameworks",
-     .help = "with --tf: what the ranks are, from 0 on",
-     .parse = parse_roles,
-     FIELD(tf_roles)},
-    {.name = "env",
-     .kind = OPT_REPEATED,
-     .metavar = "RANKS:NAME=VALUE",
-     .no_env = true,
-     .example = "0,3-5:NCCL_DEBUG=INFO",
+     .help = "with --tf: what the ranks are, from 0 on"},
+    {TOLD_ENV(struct env_options),
      .group = "Frameworks",
-     .help = "also set NAME for these ranks, as 0,3-5 or all",
-     FIELD(env)},
+     .help = "also set NAME for these ranks, as 0,3-5 or all"},
 
     {.name = "format",
      .kind = OPT_STRING,
@@ -178,11 +145,6 @@ const struct opt_table ddctl_env_options = {
 static int no_memory(struct dd_err *err)
 {
     return dd_err_set(err, -ENOMEM, "out of memory");
-}
-
-static int frameworks(const struct env_options *o)
-{
-    return o->frameworks | (o->tf ? FRAMEWORK_TF : 0);
 }
 
 /* ---- the job ------------------------------------------------------------------------------------- */
@@ -232,7 +194,7 @@ static int set_ports(struct place *p, const struct alloc *a, const struct env_op
     int most = 0;
     for (int i = 0; i < plan->nnodes; i++)
         most = plan->sizes[i] > most ? plan->sizes[i] : most;
-    const bool workers = framework_wants_ports(frameworks(o));
+    const bool workers = framework_wants_ports(told_frameworks(&o->told));
     if (workers && most > ELECT_MAX - ELECT_PORTS)
         return dd_err_set(err, -EINVAL, "there are no ports for %d workers on one node, only for %d", most,
                           ELECT_MAX - ELECT_PORTS);
@@ -272,7 +234,7 @@ static int make_env(struct dd_strv *out, char *const *base, const struct framewo
                     const struct env_options *o, struct dd_err *err)
 {
     int rc = framework_env(out, base, in, err);
-    if (rc == 0 && rules_env(out, o->env.v, in->plan->first_rank + in->local_rank) < 0)
+    if (rc == 0 && rules_env(out, o->told.env.v, in->plan->first_rank + in->local_rank) < 0)
         rc = no_memory(err);
     return rc;
 }
@@ -358,8 +320,8 @@ static int find_entries(struct dd_strv *ret, struct place *p, const struct env_o
                                  .iface = ifs.used[0] != '\0' ? ifs.used : NULL,
                                  .nccl_iface = ifs.nccl[0] != '\0' ? ifs.nccl : NULL,
                                  .gpus = gpus.count,
-                                 .frameworks = frameworks(o),
-                                 .tf_roles = o->tf_roles.n > 0 ? &o->tf_roles : NULL,
+                                 .frameworks = told_frameworks(&o->told),
+                                 .tf_roles = told_roles(&o->told),
                                  .by_hand = true};
     if (p->node >= 0)
         return node_entries(ret, &begun, &in, p->first, p->n, o, err);
@@ -446,15 +408,11 @@ static int pick(struct dd_strv *entries, char *const *names, const struct place 
 
 static int check(const struct env_options *o, int argc, char *const *words, struct dd_err *err)
 {
-    int rc = 0;
-    for (size_t i = 0; i < o->env.n && rc == 0; i++)
-        rc = rule_check_env(o->env.v[i], err);
+    int rc = told_check(&o->told, err);
     for (int i = 0; i < argc && rc == 0; i++)
         if (words[i][0] == '-')
             rc = dd_err_set(err, -EINVAL, "'%.60s' stands behind a name, where only names may stand; write options first",
                             words[i]);
-    if (rc == 0 && o->tf_roles.n > 0 && (frameworks(o) & FRAMEWORK_TF) == 0)
-        rc = dd_err_set(err, -EINVAL, "--roles is for TensorFlow; write --tf as well");
     return rc;
 }
 

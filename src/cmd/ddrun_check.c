@@ -2,7 +2,6 @@
 
 #include "base/io.h"
 #include "cmd/common.h"
-#include "framework/framework.h"
 #include "net/addr.h"
 #include "worker/rules.h"
 
@@ -35,27 +34,16 @@ static int check_places(const struct ddrun_options *o, struct dd_err *err)
 
 static int check_rules(const struct ddrun_options *o, struct dd_err *err)
 {
-    int rc = 0;
-    for (size_t i = 0; i < o->env.n && rc == 0; i++)
-        rc = rule_check_env(o->env.v[i], err);
+    int rc = told_check(&o->told, err);
     for (size_t i = 0; i < o->wrap.n && rc == 0; i++)
         rc = rule_check(o->wrap.v[i], "--wrap", "'0:gdb -batch -ex run -ex bt --args'", err);
     return rc;
 }
 
-static int check_roles(const struct ddrun_options *o, struct dd_err *err)
-{
-    return o->tf_roles.n > 0 && !o->tf && (o->frameworks & FRAMEWORK_TF) == 0
-               ? dd_err_set(err, -EINVAL, "--roles is for TensorFlow; write --tf as well")
-               : 0;
-}
-
 int check_options(const struct ddrun_options *o, struct dd_err *err)
 {
     int rc = check_places(o, err);
-    if (rc == 0)
-        rc = check_rules(o, err);
-    return rc == 0 ? check_roles(o, err) : rc;
+    return rc == 0 ? check_rules(o, err) : rc;
 }
 
 int check_iface(const char *name, struct dd_err *err)

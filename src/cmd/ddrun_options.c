@@ -126,19 +126,6 @@ static int parse_health(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-static int parse_framework(const char *text, void *field, struct dd_err *err)
-{
-    int *bits = field;
-    int more = framework_parse(text, err);
-    *bits = more > 0 ? more : 0;
-    return more < 0 ? more : 0;
-}
-
-static int parse_roles(const char *text, void *field, struct dd_err *err)
-{
-    return tf_roles_parse(field, text, err);
-}
-
 #define FIELD(name) OPT_FIELD(struct ddrun_options, name)
 
 static const struct opt_row rows[] = {
@@ -366,19 +353,14 @@ static const struct opt_row rows[] = {
              "takes them all away.",
      FIELD(slurm_env)},
 
-    {.name = "framework",
-     .kind = OPT_CUSTOM,
-     .metavar = "NAME,...",
-     .example = "jax",
+    {TOLD_FRAMEWORK(struct ddrun_options),
      .group = "Program",
      .help = "also say what this framework looks for: jax, tensorflow, paddle, mindspore",
      .more = "PyTorch, DeepSpeed, oneCCL and others that read the same variables need nothing. jax: where Slurm is not, five "
              "of its variables, from which jax.distributed.initialize() takes rank and size; within a Slurm job "
              "they are there in any case. tensorflow: --tf. paddle: what paddle.distributed.launch sets. mindspore: the "
              "variables of its dynamic cluster, and its scheduler, a second process of the program beside rank 0. "
-             "docs/frameworks.md has a section for each framework.",
-     .parse = parse_framework,
-     FIELD(frameworks)},
+             "docs/frameworks.md has a section for each framework."},
     {.name = "mpi",
      .kind = OPT_STRING,
      .metavar = "HOW",
@@ -391,34 +373,21 @@ static const struct opt_row rows[] = {
              "the worker both. A rank that ends without MPI_Finalize has failed, and MPI_Abort ends the job with its code. "
              "docs/mpi.md has more.",
      FIELD(mpi)},
-    {.name = "tf",
-     .kind = OPT_FLAG,
+    {TOLD_TF(struct ddrun_options),
      .group = "Program",
      .help = "give the workers TF_CONFIG, for TensorFlow",
      .more = "Each worker has a port of its own, which ddrun holds for it, another one after each restart. Where several "
-             "workers share a node's GPUs, each sees one.",
-     FIELD(tf)},
-    {.name = "roles",
-     .kind = OPT_CUSTOM,
-     .metavar = "TYPE:N,...",
-     .example = "chief:1,ps:2,worker:*",
-     .def_doc = "worker:*",
+             "workers share a node's GPUs, each sees one."},
+    {TOLD_ROLES(struct ddrun_options),
      .group = "Program",
      .help = "with --tf: what the ranks are, from 0 on: chief, worker, ps, evaluator",
      .more = "One N may be '*', all that are left. Where there are parameter servers, the job has succeeded when the chief "
-             "has, else when chief and workers have; the others are then ended.",
-     .parse = parse_roles,
-     FIELD(tf_roles)},
+             "has, else when chief and workers have; the others are then ended."},
 
-    {.name = "env",
-     .kind = OPT_REPEATED,
-     .metavar = "RANKS:NAME=VALUE",
-     .no_env = true,
-     .example = "0,3-5:NCCL_DEBUG=INFO",
+    {TOLD_ENV(struct ddrun_options),
      .group = "Program",
      .help = "set NAME for these ranks alone, as 0,3-5 or all",
-     .more = "Goes before whatever else would set it. May be given several times.",
-     FIELD(env)},
+     .more = "Goes before whatever else would set it. May be given several times."},
     {.name = "wrap",
      .kind = OPT_REPEATED,
      .metavar = "RANKS:CMD",

@@ -4,8 +4,8 @@
 
 #include "base/opt.h"
 #include "cmd/horovodrun.h"
+#include "cmd/told.h"
 #include "cmd/torchrun.h"
-#include "framework/tf_roles.h"
 
 struct node_range {
     int min, max; /* 0: not said */
@@ -49,11 +49,9 @@ struct ddrun_options {
     int pty;
     const char *role, *bind, *slurm_env;
     const char *mpi;
-    int frameworks; /* bits of FRAMEWORK_* */
     bool dry_run;
-    struct dd_strv env, wrap, preload; /* worker/rules.h */
-    bool tf;
-    struct tf_roles tf_roles; /* n = 0: not said */
+    struct told told;
+    struct dd_strv wrap, preload; /* worker/rules.h */
 
     struct restart_budget max_restarts;
     const char *grow;
