@@ -248,6 +248,7 @@ static int start_all(struct launching *p, struct dd_err *err)
                                  .key_for_stdin = p->starter->takes_stdin ? p->key_line : NULL,
                                  .addresses = p->addresses.v,
                                  .go_on = o->nnodes.range || o->max_restarts.most > 0,
+                                 .min_nodes = o->nnodes.range ? o->nnodes.min : p->alloc->nnodes,
                                  .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS) + END_MS,
                                  .node = run_here,
                                  .arg = p,

@@ -13,11 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STREAMS = 2, CHUNK = 65536, SLOW_S = 30, STARTER_KILL_MS = 2000 };
+enum { STREAMS = 2, CHUNK = 65536, SLOW_S = 30, STARTER_KILL_MS = 2000, SAME_SIGNAL_MS = 250 };
 
 /* What a starter writes is what its node writes: whole lines go on to where ours go. */
 struct stream {
@@ -44,8 +45,12 @@ struct root {
     struct dd_buf package;
     struct child *children; /* [nnodes] */
     int nnodes, here, left; /* here: index of this node, -1 */
+    int missing;            /* nodes that have not been started */
     int code;               /* < 0: not known yet */
     bool over, killed;
+    int sig;                /* that asked for the end */
+    uint64_t sig_ns;
+    struct rlimit files;    /* as we found it */
     sigset_t old_mask;
     int signal_fd;
     struct event *signals, *slow, *end;
@@ -117,6 +122,11 @@ static void close_stdin(struct child *c)
     c->stdin_fd = -1;
 }
 
+static bool is_agent_here(const struct root *r)
+{
+    return r->here >= 0 && r->children[r->here].pid > 0;
+}
+
 /* A starter hands its node our end of stdin, or a signal; this node's agent tells all the others. */
 static void tell(const struct root *r, struct child *c, int sig)
 {
@@ -124,7 +134,7 @@ static void tell(const struct root *r, struct child *c, int sig)
         return;
     if (c->index == r->here)
         kill(c->pid, sig);
-    else if (r->here < 0 && dd_signal_ends_jobs(sig))
+    else if (!is_agent_here(r) && dd_signal_ends_jobs(sig))
         close_stdin(c);
 }
 
@@ -141,6 +151,7 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     struct timeval more = dd_timeval(STARTER_KILL_MS * DD_NS_PER_MS);
     (void)fd;
     (void)what;
+    r->over = true;
     for (int i = 0; i < r->nnodes; i++)
         if (r->children[i].pid > 0)
             kill(r->children[i].pid, r->killed ? SIGKILL : SIGTERM);
@@ -167,15 +178,33 @@ static void job_over(struct root *r, unsigned wait_ms)
 static void not_started(struct root *r, const struct child *c, int code)
 {
     const struct root_cfg *cfg = r->cfg;
-    if (r->over)
+    if (r->over || r->sig != 0)
         return;
+    const bool enough = ++r->missing <= r->nnodes - cfg->min_nodes;
     dd_log(cfg->log, DD_LOG_ERR, "%s: %s did not start ddrun there: it ended with %d%s", name_of(r, c->index),
-           cfg->starter->name, code, cfg->go_on ? "; the others may go on without" : "");
-    if (cfg->go_on)
+           cfg->starter->name, code, enough ? "; the others may go on without" : "");
+    if (enough)
         return;
     r->code = 1;
     tell_all(r, SIGTERM);
     job_over(r, cfg->grace_ms);
+}
+
+/* None is left of those that came: who has not come until now is not waited for much longer. */
+static void check_left(struct root *r)
+{
+    struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
+    bool came = false;
+    for (int i = 0; i < r->nnodes; i++) {
+        const struct child *c = &r->children[i];
+        if (i != r->here && !c->fetched)
+            continue;
+        if (c->pid > 0)
+            return;
+        came = true;
+    }
+    if (came && !r->over)
+        evtimer_add(r->end, &grace);
 }
 
 static void child_ended(struct root *r, struct child *c, int status)
@@ -195,6 +224,7 @@ static void child_ended(struct root *r, struct child *c, int status)
     for (int i = 0; i < STREAMS; i++)
         if (c->streams[i].event != NULL)
             on_readable(c->streams[i].from, EV_READ, &c->streams[i]);
+    check_left(r);
 }
 
 static void reap(struct root *r)
@@ -209,6 +239,20 @@ static void reap(struct root *r)
         event_base_loopbreak(r->base);
 }
 
+/* No agent here that would see to it: a second signal ends the starters, and so does time. */
+static void end_asked(struct root *r, int sig)
+{
+    struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
+    const uint64_t now = dd_now_ns();
+    if (r->sig == 0) {
+        r->sig = sig;
+        r->sig_ns = now;
+        evtimer_add(r->end, &grace);
+    } else if (now - r->sig_ns > SAME_SIGNAL_MS * DD_NS_PER_MS) {
+        on_end(-1, 0, r);
+    }
+}
+
 static void on_signal(evutil_socket_t fd, short what, void *arg)
 {
     struct root *r = arg;
@@ -216,16 +260,22 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (read(fd, &si, sizeof(si)) != (ssize_t)sizeof(si))
         return;
-    if (si.ssi_signo == SIGCHLD)
+    const int sig = (int)si.ssi_signo;
+    const bool agent = is_agent_here(r);
+    if (sig == SIGCHLD)
         reap(r);
-    else if (si.ssi_code != SI_KERNEL || r->here < 0) /* this node's agent has a terminal's already */
-        tell_all(r, (int)si.ssi_signo);
+    else if (si.ssi_code != SI_KERNEL || !agent) /* this node's agent has a terminal's already */
+        tell_all(r, sig);
+    if (!agent && dd_signal_ends_jobs(sig))
+        end_asked(r, sig);
 }
 
 static void on_fetched(void *arg, int index)
 {
     struct root *r = arg;
     r->children[index].fetched = true;
+    if (!r->over && r->sig == 0) /* somebody is there again */
+        evtimer_del(r->end);
 }
 
 /* Those that neither came nor failed. */
@@ -249,6 +299,7 @@ static void in_child(const struct root *r)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
+    (void)setrlimit(RLIMIT_NOFILE, &r->files);
 }
 
 /* An open end of a starter's stdin would keep its node alive. Not event_free(): the loop is shared. */
@@ -379,6 +430,14 @@ static int watch_signals(struct root *r)
     return r->signals == NULL || event_add(r->signals, NULL) < 0 ? -ENOMEM : 0;
 }
 
+/* Each starter has three pipes. */
+static void want_files(struct root *r)
+{
+    (void)getrlimit(RLIMIT_NOFILE, &r->files);
+    struct rlimit all = {r->files.rlim_max, r->files.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &all);
+}
+
 static int begin(struct root *r, struct dd_err *err)
 {
     const struct launch_door_cfg door = {.id = r->cfg->id,
@@ -434,6 +493,7 @@ int root_run(const struct root_cfg *cfg)
                      .signal_fd = -1,
                      .package = DD_BUF_INIT(PACKAGE_MAX)};
     struct dd_err err = {0};
+    want_files(&r);
     if (begin(&r, &err) < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
         r.code = 1;
@@ -445,5 +505,7 @@ int root_run(const struct root_cfg *cfg)
     if (r.left > 0)
         event_base_dispatch(r.base);
     root_done(&r);
+    if (r.sig != 0 && (r.code < 0 || r.code == 128 + SIGTERM)) /* the end of their stdin is a SIGTERM there */
+        return 128 + r.sig;
     return r.code < 0 ? 1 : r.code;
 }

@@ -19,7 +19,8 @@ struct root_cfg {
     const struct net_key_input *key_in;
     const char *key_for_stdin; /* a line for starters that take stdin; NULL: the nodes have it */
     char *const *addresses;    /* of this machine, as other nodes may reach it */
-    bool go_on;                /* the others may go on without a node */
+    bool go_on;                /* the others may go on without a node that was there */
+    int min_nodes;             /* fewer cannot begin: the job ends when too many have not been started */
     unsigned grace_ms;         /* for starters after the job's end */
     int (*node)(void *arg, int index); /* runs this node's agent, in a process of its own */
     void *arg;

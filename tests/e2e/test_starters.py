@@ -1,0 +1,82 @@
+"""What starters do when they go wrong, with stand-ins for ssh: no other machine is needed."""
+
+import os
+import resource
+import signal
+import socket
+
+import pytest
+
+from support import DDRUN, LIMIT, Job, clean_env, until
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+ELSEWHERE = "198.51.100"  # nobody's (RFC 5737); nothing is sent there
+
+
+@pytest.fixture
+def starter(tmp_path):
+    """A program in ssh's place; its first word is the host."""
+    def write(text):
+        path = tmp_path / "starter"
+        path.write_text("#!/bin/sh\n" + text)
+        path.chmod(0o755)
+        return f"--launch-command={path}"
+    return write
+
+
+def start(command, hosts, *options):
+    return Job("--launcher=ssh", command, f"--hosts={hosts}", "--nproc-per-node=1", "--shutdown-timeout=1s", *options, "true",
+               env=clean_env())
+
+
+def here(n):
+    return ",".join([socket.gethostname()] + [f"{ELSEWHERE}.{i + 1}" for i in range(n)])
+
+
+def test_a_starter_that_hangs_holds_nobody_once_the_job_has_ended(starter):
+    """Also where the others may go on without this machine's node."""
+    with start(starter("exec sleep 600\n"), here(1), "--max-restarts=1", "--rdzv-timeout=1s") as job:
+        assert job.wait() == 1
+        assert "only 1 of 2 nodes came in time" in job.err
+
+
+def test_a_job_that_needs_a_node_that_was_not_started_ends(starter):
+    """Whatever restarts it may have: nobody else starts that node."""
+    with start(starter("exit 255\n"), here(1), "--max-restarts=3", f"--rdzv-timeout={2 * LIMIT}s") as job:
+        assert job.wait() == 1
+        assert f"{ELSEWHERE}.1: ssh did not start ddrun there: it ended with 255\n" in job.err
+
+
+def test_a_job_ends_when_too_few_nodes_can_still_come(starter):
+    with start(starter("exit 255\n"), here(2), "--nnodes=2:3", f"--rdzv-timeout={2 * LIMIT}s") as job:
+        assert job.wait() == 1
+        assert job.err.count("did not start ddrun there") == 2 and job.err.count("go on without") == 1
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_starters_that_hang(starter, tmp_path, sig):
+    """From a machine that is no node of the job: nobody else could see to it."""
+    with start(starter(f"touch {tmp_path}/$1; exec sleep 600\n"), f"{ELSEWHERE}.1,{ELSEWHERE}.2") as job:
+        until(lambda: len(list(tmp_path.glob("198*"))) == 2, LIMIT)
+        job.p.send_signal(sig)
+        assert job.wait() == 128 + sig
+        assert "did not start" not in job.err
+
+
+def test_nodes_may_be_more_than_file_descriptors(starter, tmp_path):
+    """The starters have the limit that ddrun was started with."""
+    command = starter(f"ulimit -Sn >{tmp_path}/$1.new; mv {tmp_path}/$1.new {tmp_path}/$1; exec sleep 600\n")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hosts = ",".join(f"{ELSEWHERE}.{i}" for i in range(1, 41))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+        job = start(command, hosts)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with job:
+        until(lambda: len([p for p in tmp_path.glob("198*") if p.suffix != ".new"]) == 40, LIMIT, lambda: job.p.poll())
+        assert {(tmp_path / f"{ELSEWHERE}.{i}").read_text() for i in range(1, 41)} == {"100\n"}
+        job.p.terminate()
+        assert job.wait() == 128 + signal.SIGTERM
