@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HELLO_MS = 10000, CALLERS_EXTRA = 64, HOSTS_MAX = 16, MS = 1000000 };
+enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, HOSTS_MAX = 16, MS = 1000000 };
 
 struct caller {
     LIST_ENTRY(caller) entry;
@@ -78,9 +78,23 @@ static void on_accepted(void *arg, struct link_accept *a, struct link *l, const 
         link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = c});
 }
 
+/* Anybody may call and say nothing: who has done so longest makes room. */
+static bool drop_oldest(struct launch_door *d)
+{
+    struct caller *c;
+    struct caller *oldest = NULL;
+    LIST_FOREACH(c, &d->callers, entry)
+        if (c->link == NULL)
+            oldest = c;
+    if (oldest != NULL)
+        caller_free(oldest);
+    return oldest != NULL;
+}
+
 static void on_connection(evutil_socket_t fd, short what, void *arg)
 {
     struct launch_door *d = arg;
+    const int most = 4 * d->cfg.nnodes + CALLERS_EXTRA;
     const struct link_accept_cfg cfg = {.job_id = d->cfg.id,
                                         .key = d->cfg.key,
                                         .key_in = d->cfg.key_in,
@@ -89,9 +103,12 @@ static void on_connection(evutil_socket_t fd, short what, void *arg)
                                         .shared = &d->shared};
     (void)what;
     int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (peer < 0)
+    if (peer < 0) {
+        if (errno == EMFILE || errno == ENFILE) /* it would be told of the same connection for ever */
+            (void)drop_oldest(d);
         return;
-    struct caller *c = d->ncallers < 4 * d->cfg.nnodes + CALLERS_EXTRA ? calloc(1, sizeof(*c)) : NULL;
+    }
+    struct caller *c = d->ncallers < most || drop_oldest(d) ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL) {
         close(peer);
         return;

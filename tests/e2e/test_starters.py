@@ -1,7 +1,9 @@
 """What starters do when they go wrong, with stand-ins for ssh: no other machine is needed."""
 
 import os
+import re
 import resource
+import select
 import signal
 import socket
 
@@ -78,5 +80,25 @@ def test_nodes_may_be_more_than_file_descriptors(starter, tmp_path):
     with job:
         until(lambda: len([p for p in tmp_path.glob("198*") if p.suffix != ".new"]) == 40, LIMIT, lambda: job.p.poll())
         assert {(tmp_path / f"{ELSEWHERE}.{i}").read_text() for i in range(1, 41)} == {"100\n"}
+        job.p.terminate()
+        assert job.wait() == 128 + signal.SIGTERM
+
+
+def test_who_calls_and_says_nothing_keeps_no_node_out(starter, tmp_path):
+    """Where the nodes fetch what they need, the oldest of those that are silent gives way to the next caller."""
+    command = starter(f'echo "$@" >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/words; exec sleep 600\n')
+    with start(command, f"{ELSEWHERE}.1,{ELSEWHERE}.2") as job:
+        until((tmp_path / "words").exists, LIMIT)
+        port = int(re.search(r"--launched=\d+/(\d+)/", (tmp_path / "words").read_text()).group(1))
+        callers = []
+        closed = []
+        try:
+            while not closed and len(callers) < 1000:
+                callers.append(socket.create_connection(("127.0.0.1", port), timeout=LIMIT))
+                closed = select.select(callers, [], [], 0.01 if len(callers) > 250 else 0)[0]
+            assert closed[0] is callers[0] and callers[-1] not in closed
+        finally:
+            for caller in callers:
+                caller.close()
         job.p.terminate()
         assert job.wait() == 128 + signal.SIGTERM
