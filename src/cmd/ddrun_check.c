@@ -40,9 +40,19 @@ static int check_rules(const struct ddrun_options *o, struct dd_err *err)
     return rc;
 }
 
+/* horovodrun's -p and -i have no effect where nothing is started; here they would have to. */
+static int check_ssh(const struct ddrun_options *o, struct dd_err *err)
+{
+    return o->ssh_words != NULL && strcmp(o->launcher, "ssh") == 0
+               ? dd_err_set(err, -EINVAL, "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'")
+               : 0;
+}
+
 int check_options(const struct ddrun_options *o, struct dd_err *err)
 {
     int rc = check_places(o, err);
+    if (rc == 0)
+        rc = check_ssh(o, err);
     return rc == 0 ? check_rules(o, err) : rc;
 }
 

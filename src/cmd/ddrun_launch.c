@@ -82,6 +82,11 @@ static int find_nodes(struct launching *p, struct dd_err *err)
         return 0; /* is found out once more, and said */
     const struct alloc *a = p->alloc;
     const bool named = strncmp(a->source, "host", 4) == 0 && o->node_rank < 0;
+    if (asked && o->nnodes.max == 0 && strcmp(a->source, "local") == 0)
+        return dd_err_set(err, -EINVAL,
+                          "--launcher=%s: nothing tells on which nodes; name them with --hosts=node1,node2 or --hostfile=FILE, "
+                          "or say --standalone",
+                          o->launcher);
     if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||
         (o->nnodes.max == 1 && !o->nnodes.range))
         return 0;

@@ -45,6 +45,8 @@ def says(job, *words):
     (["--simulate-nodes=2", "--hosts=a,b", SCRIPT], ["--simulate-nodes", "--hosts"]),
     (["--standalone", "--nnodes=2", SCRIPT], ["--standalone", "--nnodes"]),
     (["--standalone", "--simulate-nodes=2", SCRIPT], ["--standalone", "--simulate-nodes"]),
+    (["--launcher=ssh", SCRIPT], ["--launcher=ssh", "--hosts"]),
+    (["--launcher=ssh", "--hosts=a,b", "-p", "2222", SCRIPT], ["--launch-command"]),
     (["--iface=nosuchnet", SCRIPT], ["--iface=nosuchnet", "lo"]),
     (["--shutdown-timeout=soon", SCRIPT], ["--shutdown-timeout", "soon"]),
 ])
