@@ -8,6 +8,10 @@
 #include <string.h>
 
 static const struct opt_command commands[] = {
+    {.name = "doctor",
+     .help = "what is wrong with this job's nodes, and what to do",
+     .table = &ddctl_doctor_options,
+     .run = ddctl_doctor},
     {.name = "env",
      .help = "what ddrun would tell a worker, for scripts that start workers themselves",
      .table = &ddctl_env_options,

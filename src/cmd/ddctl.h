@@ -4,6 +4,9 @@
 
 #include "base/opt.h"
 
+extern const struct opt_table ddctl_doctor_options;
+int ddctl_doctor(int argc, char **argv);
+
 extern const struct opt_table ddctl_env_options;
 int ddctl_env(int argc, char **argv);
 

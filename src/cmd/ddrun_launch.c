@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "cmd/common.h"
 #include "launch/door.h"
+#include "launch/find.h"
 #include "launch/root.h"
 #include "net/addr.h"
 
@@ -10,7 +11,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <paths.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,25 +51,6 @@ static void launching_done(struct launching *p)
     alloc_free(p->alloc);
 }
 
-static bool is_there(char out[PATH_MAX], const char *folder, size_t n, const char *name)
-{
-    int len = snprintf(out, PATH_MAX, "%.*s/%s", (int)n, folder, name);
-    return len > 0 && len < PATH_MAX && access(out, X_OK) == 0;
-}
-
-static bool find_program(struct launching *p)
-{
-    const char *path = dd_env_get_nonempty(environ, "PATH"); /* a shell may have one that it does not export */
-    for (const char *s = path != NULL ? path : _PATH_STDPATH; *s != '\0'; s += *s == ':') {
-        size_t n = strcspn(s, ":");
-        if (n > 0 && is_there(p->program, s, n, p->starter->program))
-            return true;
-        s += n;
-    }
-    return p->starter->folder != NULL &&
-           is_there(p->program, p->starter->folder, strlen(p->starter->folder), p->starter->program);
-}
-
 /* 1: there are nodes to be started, 0: there are none, or it is not known how. */
 static int find_nodes(struct launching *p, struct dd_err *err)
 {
@@ -90,9 +71,9 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||
         (o->nnodes.max == 1 && !o->nnodes.range))
         return 0;
-    while ((p->starter = starter_find(p->starter, o->launcher, a->source)) != NULL)
-        if (o->launch_command != NULL || find_program(p))
-            return 1;
+    p->starter = launch_find(p->program, o->launcher, a, o->launch_command);
+    if (p->starter != NULL)
+        return 1;
     return asked ? dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", o->launcher) : 0;
 }
 

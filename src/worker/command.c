@@ -41,7 +41,7 @@ static bool read_out(struct command *c)
     char text[CHUNK];
     ssize_t n;
     while ((n = read(c->out_fd, text, sizeof(text))) > 0) {
-        size_t room = OUT_MAX - c->out.len;
+        size_t room = c->out.max - 1 - c->out.len;
         (void)dd_buf_append(&c->out, text, (size_t)n < room ? (size_t)n : room);
     }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
@@ -157,7 +157,7 @@ int command_start(struct command **ret, struct event_base *base, const struct co
     if (c == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     *c = (struct command){
-        .pidfd = -1, .out_fd = -1, .out = DD_BUF_INIT(OUT_MAX + 1), .done = done, .arg = arg};
+        .pidfd = -1, .out_fd = -1, .out = DD_BUF_INIT((spec->most_out > 0 ? spec->most_out : OUT_MAX) + 1), .done = done, .arg = arg};
     rc = start(c, spec, path != NULL ? path : "a check", err);
     if (rc < 0)
         return rc;

@@ -17,11 +17,12 @@ struct command_spec {
     char *const *env;
     int (*run)(void *arg); /* instead: what the child does; stdout is taken, it returns the exit status */
     void *run_arg;
+    size_t most_out;   /* of what it writes, 0: 64 KiB */
     unsigned limit_ms; /* then it and its children are killed */
 };
 
 /* Once, from the loop: the exit status, 128 + signal, or COMMAND_TOO_LATE; and what it wrote to stdout
- * and stderr (at most 64 KiB), lent. The command may be freed here. */
+ * and stderr (at most most_out), lent. The command may be freed here. */
 typedef void command_done_f(void *arg, int code, const char *out);
 
 /* spec is borrowed during the call. A program that is not there: -ENOENT with a sentence. Gives *ret.

@@ -1,0 +1,423 @@
+/* ddctl doctor: looks at all nodes of the job, each of which looks at itself and at others, and says
+ * what is wrong and what to do. */
+#include "base/io.h"
+#include "cmd/common.h"
+#include "cmd/ddctl.h"
+#include "config.h"
+#include "doctor/judge.h"
+#include "doctor/look.h"
+#include "launch/find.h"
+#include "worker/command.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { MOST_OUT = 64 << 20, START_MS = 30000 };
+
+struct doctor_options {
+    const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *munge_socket, *format, *id;
+    int node_rank;
+    uint64_t limit;
+    bool insecure, local;
+};
+
+#define FIELD(name) OPT_FIELD(struct doctor_options, name)
+
+static const struct opt_row rows[] = {
+    {.name = "hosts",
+     .kind = OPT_STRING,
+     .metavar = "LIST",
+     .example = "node[1-4]",
+     .group = "Which nodes",
+     .help = "the nodes, as a host list, in place of the job's",
+     FIELD(hosts)},
+    {.name = "hostfile",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .example = "nodes.txt",
+     .group = "Which nodes",
+     .help = "the nodes, one a line",
+     FIELD(hostfile)},
+    {.name = "launcher",
+     .kind = OPT_STRING,
+     .metavar = "NAME",
+     .def = "auto",
+     .choices = STARTER_NAMES,
+     .group = "Which nodes",
+     .help = "what starts something on the other nodes, as in ddrun",
+     FIELD(launcher)},
+    {.name = "launch-command",
+     .kind = OPT_STRING,
+     .metavar = "COMMAND",
+     .example = "ssh -p 2222",
+     .group = "Which nodes",
+     .help = "run this in place of the launcher's own program",
+     FIELD(launch_command)},
+    {.name = "key-file",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .group = "How they meet",
+     .help = "the job's secret, as in ddrun",
+     FIELD(key_file)},
+    {.name = "munge-socket",
+     .kind = OPT_STRING,
+     .metavar = "PATH",
+     .group = "How they meet",
+     .help = "where munged listens, as in ddrun",
+     FIELD(munge_socket)},
+    {.name = "insecure",
+     .kind = OPT_FLAG,
+     .group = "How they meet",
+     .help = "look without any key",
+     FIELD(insecure)},
+    {.name = "limit",
+     .kind = OPT_DURATION,
+     .metavar = "TIME",
+     .def = "10s",
+     .min = (int64_t)DD_NS_PER_MS,
+     .max = (int64_t)(3600 * DD_NS_PER_S),
+     .group = "How they meet",
+     .help = "how long nodes try to reach each other",
+     FIELD(limit)},
+    {.name = "format",
+     .kind = OPT_STRING,
+     .metavar = "FORMAT",
+     .def = "text",
+     .choices = "text,json",
+     .group = "What is written",
+     .help = "text, or JSON with all that the nodes have seen",
+     FIELD(format)},
+    {.name = "local", .kind = OPT_FLAG, .hidden = true, .help = "this node's part, for the others", FIELD(local)},
+    {.name = "id", .kind = OPT_STRING, .metavar = "ID", .hidden = true, .help = "of this look", FIELD(id)},
+    {.name = "node-rank",
+     .kind = OPT_INT,
+     .metavar = "R",
+     .def = "-1",
+     .min = -1,
+     .max = HOSTLIST_MAX,
+     .hidden = true,
+     .help = "which node this is",
+     FIELD(node_rank)},
+};
+
+const struct opt_table ddctl_doctor_options = {
+    .program = "ddctl doctor",
+    .version = PACKAGE_VERSION,
+    .usage = "[options]",
+    .about = "Looks for what keeps a job from starting or slows it down: names, the network, keys, limits, GPUs, variables. "
+             "It starts itself on all nodes of the job, where each tries to reach two others as ddrun would. "
+             "The exit code is 0 when nothing was found, 1 otherwise.",
+    OPT_ROWS(rows),
+};
+
+struct doctor {
+    const struct doctor_options *o;
+    struct dd_log log;
+    char hostname[256], self[4096], id[64], program[PATH_MAX];
+    struct dd_strv addrs;
+    struct alloc *alloc;
+    const struct starter *starter;
+    struct event_base *base;
+    struct ask {
+        struct doctor *doctor;
+        const char *node; /* NULL: all */
+        struct command *command;
+    } *asks;
+    int nasks, left;
+    json_t *looks;
+};
+
+/* ---- this node ------------------------------------------------------------------------------- */
+
+static int find_job(struct doctor *d, struct dd_err *err)
+{
+    char *none[] = {NULL};
+    if (gethostname(d->hostname, sizeof(d->hostname) - 1) < 0)
+        return dd_err_set(err, -errno, "this machine has no name: %m");
+    int rc = cmd_local_addrs(&d->addrs, err);
+    const struct alloc_input in = {.env = environ,
+                                   .hostname = d->hostname,
+                                   .local_addrs = d->addrs.v != NULL ? d->addrs.v : none,
+                                   .read_file = dd_read_file,
+                                   .node_rank = d->o->node_rank,
+                                   .hosts = d->o->hosts,
+                                   .hostfile = d->o->hostfile,
+                                   .list_only = true};
+    if (rc == 0)
+        rc = alloc_find(&d->alloc, &in, err);
+    for (size_t i = 0; rc == 0 && i < d->alloc->warnings.n; i++)
+        dd_log(&d->log, DD_LOG_WARN, "%s", d->alloc->warnings.v[i]);
+    return rc;
+}
+
+static json_t *look(const struct doctor *d)
+{
+    const struct doctor_options *o = d->o;
+    const struct doctor_cfg cfg = {.alloc = d->alloc,
+                                   .id = d->id,
+                                   .hostname = d->hostname,
+                                   .env = environ,
+                                   .key_in = {.env = environ,
+                                              .key_file = o->key_file,
+                                              .psk = d->alloc->psk,
+                                              .munge_socket = o->munge_socket,
+                                              .insecure = o->insecure},
+                                   .version = PACKAGE_VERSION,
+                                   .limit_ms = (unsigned)(o->limit / DD_NS_PER_MS)};
+    return doctor_look(&cfg);
+}
+
+static int write_json(const json_t *o)
+{
+    char *text = json_dumps(o, JSON_COMPACT);
+    int rc = text == NULL ? -ENOMEM : 0;
+    if (rc == 0)
+        rc = dd_write_full(STDOUT_FILENO, text, strlen(text));
+    if (rc == 0)
+        rc = dd_write_full(STDOUT_FILENO, "\n", 1);
+    free(text);
+    return rc;
+}
+
+/* ---- all nodes ------------------------------------------------------------------------------- */
+
+/* A node's look, if that is what a line is. */
+static bool take_look(struct doctor *d, const char *line, size_t n)
+{
+    static const char start[] = "{\"ddrun-doctor\":";
+    if (n < sizeof(start) || memcmp(line, start, sizeof(start) - 1) != 0)
+        return false;
+    json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
+    if (o == NULL)
+        return false;
+    (void)json_array_append_new(d->looks, o);
+    return true;
+}
+
+static void on_said(void *arg, int code, const char *out)
+{
+    struct ask *a = arg;
+    struct doctor *d = a->doctor;
+    (void)code;
+    for (const char *p = out; *p != '\0';) {
+        size_t n = strcspn(p, "\n");
+        if (n > 0 && !take_look(d, p, n)) /* what the starter or somebody's shell says */
+            dd_log(&d->log, DD_LOG_NOTICE, "%s%s%.*s", a->node != NULL ? a->node : d->starter->name, ": ", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    command_free(a->command);
+    a->command = NULL;
+    if (--d->left == 0)
+        event_base_loopbreak(d->base);
+}
+
+static int push_option(struct dd_strv *out, const char *name, const char *value)
+{
+    return value == NULL ? 0 : dd_strv_pushf(out, "--%s=%s", name, value);
+}
+
+/* What is to be run there: this program, which finds its place by itself where all are started at once. */
+static int local_command(const struct doctor *d, struct dd_strv *out, int index)
+{
+    const struct doctor_options *o = d->o;
+    DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(1 << 20);
+    int rc = dd_strv_push(out, d->self);
+    if (rc == 0)
+        rc = dd_strv_push(out, "doctor");
+    if (rc == 0)
+        rc = dd_strv_push(out, "--local");
+    if (rc == 0)
+        rc = push_option(out, "id", d->id);
+    if (rc == 0)
+        rc = push_option(out, "key-file", o->key_file);
+    if (rc == 0)
+        rc = push_option(out, "munge-socket", o->munge_socket);
+    if (rc == 0 && o->insecure)
+        rc = dd_strv_push(out, "--insecure");
+    if (rc == 0)
+        rc = dd_strv_pushf(out, "--limit=%" PRIu64 "ms", o->limit / DD_NS_PER_MS);
+    if (rc < 0 || index < 0)
+        return rc;
+    rc = hostlist_fold(d->alloc->nodes, &folded);
+    const char *hosts = rc == 0 ? dd_buf_str(&folded) : NULL;
+    if (hosts == NULL || dd_strv_pushf(out, "--hosts=%s", hosts) < 0)
+        return -ENOMEM;
+    return dd_strv_pushf(out, "--node-rank=%d", index);
+}
+
+static int ask_node(struct doctor *d, int index, struct dd_err *err)
+{
+    const bool all = d->starter->starts_all;
+    struct ask *a = &d->asks[d->nasks];
+    DD_AUTO(strv) struct dd_strv command = {0};
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    *a = (struct ask){.doctor = d, .node = all ? NULL : hostlist_nth(d->alloc->nodes, (size_t)index)};
+    if (local_command(d, &command, all ? -1 : index) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    const struct start s = {.program = d->program,
+                            .words = d->o->launch_command,
+                            .host = a->node,
+                            .nnodes = d->alloc->nnodes,
+                            .command = command.v,
+                            .env = environ};
+    int rc = !all && index == d->alloc->index ? dd_strv_copy(&argv, command.v) : starter_command(&argv, d->starter, &s);
+    const struct command_spec spec = {.argv = argv.v,
+                                      .env = environ,
+                                      .most_out = MOST_OUT,
+                                      .limit_ms = START_MS + (unsigned)(d->o->limit / DD_NS_PER_MS)};
+    if (rc == 0)
+        rc = command_start(&a->command, d->base, &spec, on_said, a, err);
+    else
+        (void)dd_err_set(err, rc, "out of memory");
+    if (rc == 0) {
+        d->nasks++;
+        d->left++;
+    }
+    return rc;
+}
+
+static int find_starter(struct doctor *d, struct dd_err *err)
+{
+    const struct alloc *a = d->alloc;
+    d->starter = launch_find(d->program, d->o->launcher, a, d->o->launch_command);
+    if (d->starter == NULL)
+        return dd_err_set(err, -ENOENT, "these are %d nodes (source: %s), and nothing is known that starts something on them; "
+                          "say --launcher=ssh, or start 'ddctl doctor --local --id=ANYTHING' on each with your launcher",
+                          a->nnodes, a->source);
+    if (d->starter->must_outlive)
+        return dd_err_set(err, -ENOTSUP, "%s does not bring back what is said on other nodes; say --launcher=ssh",
+                          d->starter->name);
+    return 0;
+}
+
+static int ask_all(struct doctor *d, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv names = {0};
+    int rc = find_starter(d, err);
+    if (rc < 0)
+        return rc;
+    d->base = event_base_new();
+    d->asks = calloc((size_t)d->alloc->nnodes, sizeof(*d->asks));
+    if (d->base == NULL || d->asks == NULL || dd_strv_split(&names, d->starter->unset != NULL ? d->starter->unset : "", ",") < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < names.n; i++)
+        (void)unsetenv(names.v[i]);
+    for (int i = 0; rc == 0 && i < (d->starter->starts_all ? 1 : d->alloc->nnodes); i++)
+        rc = ask_node(d, i, err);
+    if (rc == 0)
+        event_base_dispatch(d->base);
+    return rc;
+}
+
+/* ---- what is told ---------------------------------------------------------------------------- */
+
+static int by_index(const void *a, const void *b)
+{
+    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "index"));
+    json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "index"));
+    return (x > y) - (x < y);
+}
+
+/* In the order of the nodes, so that the same job gives the same words. */
+static int sort_looks(struct doctor *d)
+{
+    size_t n = json_array_size(d->looks);
+    DD_AUTO(free) json_t **all = calloc(n + 1, sizeof(json_t *));
+    json_t *sorted = json_array();
+    if (all == NULL || sorted == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        all[i] = json_array_get(d->looks, i);
+    qsort(all, n, sizeof(json_t *), by_index);
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append(sorted, all[i]);
+    json_decref(d->looks);
+    d->looks = sorted;
+    return 0;
+}
+
+static int tell(const struct doctor *d, json_t *findings)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MOST_OUT);
+    size_t i;
+    const json_t *f;
+    size_t n = json_array_size(findings);
+    if (strcmp(d->o->format, "json") == 0) {
+        json_t *all = json_pack("{s:i,s:O,s:O}", "version", 1, "findings", findings, "nodes", d->looks);
+        int rc = all == NULL ? -ENOMEM : write_json(all);
+        json_decref(all);
+        return rc;
+    }
+    int rc = dd_buf_printf(&out, "%zu of %d nodes answered; %zu finding%s\n", json_array_size(d->looks), d->alloc->nnodes, n,
+                           n == 1 ? "" : "s");
+    json_array_foreach(findings, i, f)
+        if (rc == 0)
+            rc = dd_buf_printf(&out, "\n%s: %s\n    %s\n", json_string_value(json_object_get(f, "nodes")),
+                               json_string_value(json_object_get(f, "what")), json_string_value(json_object_get(f, "do")));
+    return rc == 0 ? dd_write_full(STDOUT_FILENO, out.data, out.len) : rc;
+}
+
+static int judge_and_tell(struct doctor *d)
+{
+    json_t *findings = sort_looks(d) == 0 ? doctor_judge(d->looks, d->alloc->nodes) : NULL;
+    int code = findings == NULL || tell(d, findings) < 0 || json_array_size(findings) > 0;
+    json_decref(findings);
+    return code;
+}
+
+static int run(struct doctor *d, struct dd_err *err)
+{
+    uint64_t random;
+    ssize_t n = readlink("/proc/self/exe", d->self, sizeof(d->self) - 1);
+    if (n <= 0 || getrandom(&random, sizeof(random), 0) < 0)
+        return dd_err_set(err, -errno, "cannot find this program, or no random numbers: %m");
+    (void)snprintf(d->id, sizeof(d->id), "%016" PRIx64, random);
+    if (d->o->id != NULL)
+        (void)snprintf(d->id, sizeof(d->id), "%.60s", d->o->id);
+    d->looks = json_array();
+    int rc = find_job(d, err);
+    if (rc < 0)
+        return rc;
+    if (!d->o->local && d->alloc->nnodes > 1)
+        rc = ask_all(d, err);
+    else
+        (void)json_array_append_new(d->looks, look(d));
+    if (rc < 0)
+        return rc;
+    return d->o->local ? write_json(json_array_get(d->looks, 0)) < 0 : judge_and_tell(d);
+}
+
+static void doctor_done(struct doctor *d)
+{
+    for (int i = 0; i < d->nasks; i++)
+        command_free(d->asks[i].command);
+    free(d->asks);
+    if (d->base != NULL)
+        event_base_free(d->base);
+    json_decref(d->looks);
+    alloc_free(d->alloc);
+    dd_strv_done(&d->addrs);
+}
+
+int ddctl_doctor(int argc, char **argv)
+{
+    struct doctor_options o = {0};
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    struct dd_err err = {0};
+    struct doctor d = {.o = &o, .log = {.fd = STDERR_FILENO, .who = "ddctl doctor", .level = DD_LOG_NOTICE}};
+    int code = cmd_options_alone(&ddctl_doctor_options, &o, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    if (res.script < argc) {
+        (void)dd_err_set(&err, -EINVAL, "'%.60s' is too much: ddctl doctor takes options only", argv[res.script]);
+        return cmd_fail(&ddctl_doctor_options, &err);
+    }
+    code = run(&d, &err);
+    doctor_done(&d);
+    return code < 0 ? cmd_fail(&ddctl_doctor_options, &err) : code;
+}

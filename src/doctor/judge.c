@@ -1,0 +1,320 @@
+#include "doctor/judge.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB (INT64_C(1) << 20)
+
+enum {
+    NOFILE_LEAST = 1024,
+    MEMLOCK_LEAST_MIB = 64,
+    SHM_LEAST_MIB = 64,
+    NPROC_LEAST = 1024,
+    OFFSET_MOST_MS = 60000, /* MUNGE's credentials live 300 s; logs are read side by side */
+};
+
+struct judge {
+    const json_t *looks;
+    const struct hostlist *nodes;
+    json_t *findings;
+};
+
+/* ---- findings -------------------------------------------------------------------------------- */
+
+static const char *str(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s != NULL ? s : "";
+}
+
+static json_int_t num(const json_t *o, const char *name, json_int_t otherwise)
+{
+    const json_t *v = json_object_get(o, name);
+    return json_is_integer(v) ? json_integer_value(v) : otherwise;
+}
+
+static const char *node_name(const struct judge *j, json_int_t index)
+{
+    const char *name = index >= 0 ? hostlist_nth(j->nodes, (size_t)index) : NULL;
+    return name != NULL ? name : "this node";
+}
+
+/* The same sentence of another node joins the first one's finding. */
+static void find(struct judge *j, const char *node, const char *what, const char *advice)
+{
+    size_t i;
+    json_t *f;
+    json_array_foreach(j->findings, i, f)
+    {
+        if (strcmp(str(f, "what"), what) == 0) {
+            (void)json_array_append_new(json_object_get(f, "on"), json_string(node));
+            return;
+        }
+    }
+    (void)json_array_append_new(j->findings,
+                                json_pack("{s:[s],s:s,s:s}", "on", node, "what", what, "do", advice));
+}
+
+static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
+{
+    char what[1200];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(what, sizeof(what), fmt, ap);
+    va_end(ap);
+    find(j, str(look, "node"), what, advice);
+}
+
+/* ---- one node -------------------------------------------------------------------------------- */
+
+static void judge_limits(struct judge *j, const json_t *l)
+{
+    json_int_t files = num(l, "nofile", -1);
+    json_int_t lock = num(l, "memlock", -1);
+    json_int_t procs = num(l, "nproc", -1);
+    if (files >= 0 && files < NOFILE_LEAST)
+        findf(j, l, "write 'ulimit -n 65536' in the job's script; a lower hard limit is the administrator's",
+              "only %" JSON_INTEGER_FORMAT " files may be open at a time: data loaders and NCCL need more", files);
+    if (json_is_true(json_object_get(l, "infiniband")) && lock >= 0 && lock < MEMLOCK_LEAST_MIB * MIB)
+        findf(j, l, "the limit 'memlock' of the scheduler's daemon should be unlimited (an administrator can set it)",
+              "only %" JSON_INTEGER_FORMAT " KiB may be locked: InfiniBand cannot register memory", lock / 1024);
+    if (procs >= 0 && procs < NPROC_LEAST)
+        findf(j, l, "raise it with 'ulimit -u', or ask the administrator",
+              "only %" JSON_INTEGER_FORMAT " processes and threads are allowed", procs);
+}
+
+static void judge_room(struct judge *j, const json_t *l)
+{
+    json_int_t room = num(l, "shm_free", -1);
+    if (room >= 0 && room < SHM_LEAST_MIB * MIB)
+        findf(j, l, "remove what dead jobs have left there, or have it made larger; data loaders and NCCL use it",
+              "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
+    if (str(l, "tmp")[0] != '\0')
+        findf(j, l, "set TMPDIR to a folder that can be written on each node", "temporary files cannot be written: %s",
+              str(l, "tmp"));
+}
+
+static void judge_cpus(struct judge *j, const json_t *l)
+{
+    json_int_t mine = num(l, "cpus", 0);
+    json_int_t online = num(l, "cpus_online", 0);
+    if (mine == 1 && online > 1)
+        findf(j, l, "start with srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task",
+              "one of %" JSON_INTEGER_FORMAT " CPUs may be used here: a launcher has bound ddrun, and all workers share it",
+              online);
+}
+
+static void judge_kernel(struct judge *j, const json_t *l)
+{
+    if (json_is_false(json_object_get(l, "pidfd")))
+        findf(j, l, "Linux 5.3 or newer is needed", "the kernel has no pidfd_open");
+    if (num(l, "ptrace_scope", 0) >= 2)
+        findf(j, l, "py-spy and gdb will not work for --on-hang; SIGABRT does",
+              "the kernel lets no process look into another (ptrace_scope)");
+}
+
+static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
+{
+    const char *why = str(v, "why");
+    if (strcmp(why, "interface") == 0)
+        findf(j, l, "unset it: ddrun tells workers the interface that works", "%s=%s names no interface of this node",
+              str(v, "name"), str(v, "value"));
+    else if (strcmp(why, "empty") == 0)
+        findf(j, l, "unset it, or ask the scheduler for GPUs", "%s is empty: programs see no GPU", str(v, "name"));
+    else
+        findf(j, l, "unset it in the script: programs that are started without ddrun are misled by it",
+              "%s=%s is left over from somewhere", str(v, "name"), str(v, "value"));
+}
+
+static void judge_key(struct judge *j, const json_t *l)
+{
+    if (str(l, "key_error")[0] != '\0')
+        findf(j, l, "have munged running on all nodes, or give --key-file", "there is no key: %s", str(l, "key_error"));
+    if (str(l, "listen_error")[0] != '\0')
+        findf(j, l, "find who holds them with 'ss -ltnp', or give a free one with --master-port", "%s",
+              str(l, "listen_error"));
+}
+
+/* ---- between nodes --------------------------------------------------------------------------- */
+
+static void judge_probe(struct judge *j, const json_t *l, const json_t *p)
+{
+    const char *to = node_name(j, num(p, "to", -1));
+    json_int_t ms = num(p, "offset_ns", 0) / 1000000;
+    if (str(p, "error")[0] != '\0')
+        findf(j, l, "look at its name in /etc/hosts or DNS, at firewalls between the nodes, and at munged and its clock",
+              "%s cannot be reached: %s", to, str(p, "error"));
+    else if (ms > OFFSET_MOST_MS || ms < -OFFSET_MOST_MS)
+        findf(j, l, "set the clocks (chrony, ntpd)", "the clock of %s is %.0f s %s", to,
+              (double)(ms < 0 ? -ms : ms) / 1000, ms < 0 ? "behind" : "ahead");
+}
+
+static bool is_in(const json_t *list, const char *s)
+{
+    size_t i;
+    json_t *v;
+    json_array_foreach(list, i, v)
+        if (strcmp(json_string_value(v) != NULL ? json_string_value(v) : "", s) == 0)
+            return true;
+    return false;
+}
+
+static const json_t *look_of(const struct judge *j, json_int_t index)
+{
+    size_t i;
+    json_t *l;
+    json_array_foreach(j->looks, i, l)
+        if (num(l, "index", -1) == index)
+            return l;
+    return NULL;
+}
+
+/* A name leads to what is an address of that node, by its own word. */
+static void judge_name(struct judge *j, const json_t *l, const json_t *n)
+{
+    size_t i;
+    json_t *address;
+    const json_t *other = look_of(j, num(n, "to", -1));
+    const char *to = node_name(j, num(n, "to", -1));
+    const char *advice = "mend /etc/hosts or DNS: ddrun asks Slurm too and finds it, most programs do not";
+    if (str(n, "error")[0] != '\0')
+        findf(j, l, advice, "the name %s leads nowhere: %s", to, str(n, "error"));
+    else if (other != NULL)
+        json_array_foreach(json_object_get(n, "addresses"), i, address)
+            if (!is_in(json_object_get(other, "addresses"), json_string_value(address)))
+                findf(j, l, advice, "the name %s leads to %s, which is no address of that node", to,
+                      json_string_value(address));
+}
+
+/* A number that most nodes share; those that differ are named. */
+static void judge_equal(struct judge *j, const char *name, const char *what, const char *advice)
+{
+    size_t i;
+    size_t k;
+    json_t *l;
+    json_t *other;
+    json_int_t usual = -1;
+    size_t most = 0;
+    json_array_foreach(j->looks, i, l)
+    {
+        size_t same = 0;
+        json_array_foreach(j->looks, k, other)
+            same += num(other, name, -1) == num(l, name, -1);
+        if (same > most) {
+            most = same;
+            usual = num(l, name, -1);
+        }
+    }
+    json_array_foreach(j->looks, i, l)
+        if (num(l, name, -1) != usual)
+            findf(j, l, advice, "%" JSON_INTEGER_FORMAT " %s, where others have %" JSON_INTEGER_FORMAT, num(l, name, -1),
+                  what, usual);
+}
+
+/* Where keys come from, without what is different on each node anyway. */
+static size_t kind_of_key(const json_t *l)
+{
+    return strcspn(str(l, "key"), "/'");
+}
+
+static void judge_keys(struct judge *j)
+{
+    size_t i;
+    json_t *l;
+    const json_t *first = json_array_get(j->looks, 0);
+    json_array_foreach(j->looks, i, l)
+        if (str(l, "key")[0] != '\0' && str(first, "key")[0] != '\0' &&
+            (kind_of_key(l) != kind_of_key(first) || strncmp(str(l, "key"), str(first, "key"), kind_of_key(l)) != 0))
+            findf(j, l, "is munged running on all nodes? or give --key-file", "the key would come from %s here, where %s has %s",
+                  str(l, "key"), str(first, "node"), str(first, "key"));
+}
+
+static void judge_versions(struct judge *j)
+{
+    size_t i;
+    json_t *l;
+    const char *first = str(json_array_get(j->looks, 0), "version");
+    json_array_foreach(j->looks, i, l)
+        if (strcmp(str(l, "version"), first) != 0)
+            findf(j, l, "install the same one on all nodes", "ddrun %s, where %s has %s", str(l, "version"),
+                  str(json_array_get(j->looks, 0), "node"), first);
+}
+
+static void judge_missing(struct judge *j)
+{
+    for (size_t k = 0; k < hostlist_count(j->nodes); k++) {
+        size_t i;
+        json_t *l;
+        bool there = false;
+        json_array_foreach(j->looks, i, l)
+            there |= num(l, "index", -1) == (json_int_t)k;
+        if (!there && json_array_size(j->looks) > 0 && num(json_array_get(j->looks, 0), "index", -1) >= 0)
+            find(j, hostlist_nth(j->nodes, k), "nothing could be started there, or it has not answered",
+                 "see what the starter said above; is the node up?");
+    }
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
+
+static void judge_node(struct judge *j, const json_t *l)
+{
+    size_t i;
+    json_t *v;
+    judge_key(j, l);
+    json_array_foreach(json_object_get(l, "probes"), i, v)
+        judge_probe(j, l, v);
+    json_array_foreach(json_object_get(l, "names"), i, v)
+        judge_name(j, l, v);
+    judge_limits(j, l);
+    judge_room(j, l);
+    judge_cpus(j, l);
+    judge_kernel(j, l);
+    json_array_foreach(json_object_get(l, "variables"), i, v)
+        judge_variable(j, l, v);
+}
+
+/* The names of a finding's nodes become one folded list. */
+static int fold_nodes(json_t *finding)
+{
+    size_t i;
+    json_t *name;
+    DD_AUTO(hostlist) struct hostlist *list = NULL;
+    DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(1 << 20);
+    int rc = hostlist_new(&list);
+    json_array_foreach(json_object_get(finding, "on"), i, name)
+        if (rc == 0)
+            rc = hostlist_push(list, json_string_value(name));
+    if (rc == 0)
+        rc = hostlist_fold(list, &folded);
+    const char *text = rc == 0 ? dd_buf_str(&folded) : NULL;
+    if (text == NULL)
+        return -ENOMEM;
+    (void)json_object_set_new(finding, "nodes", json_string(text));
+    return json_object_del(finding, "on");
+}
+
+json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes)
+{
+    struct judge j = {.looks = looks, .nodes = nodes, .findings = json_array()};
+    size_t i;
+    json_t *o;
+    judge_missing(&j);
+    json_array_foreach(looks, i, o)
+        judge_node(&j, o);
+    judge_equal(&j, "gpus", "GPUs", "with --nproc-per-node=gpu they start another number of workers; is one GPU lost?");
+    judge_equal(&j, "cpus", "CPUs", "was it bound by a launcher, or is it another kind of node?");
+    judge_keys(&j);
+    judge_versions(&j);
+    json_array_foreach(j.findings, i, o)
+        if (fold_nodes(o) < 0) {
+            json_decref(j.findings);
+            return NULL;
+        }
+    return j.findings;
+}

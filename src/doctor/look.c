@@ -1,0 +1,496 @@
+#include "doctor/look.h"
+
+#include "base/io.h"
+#include "base/num.h"
+#include "net/addr.h"
+#include "net/link.h"
+#include "net/listen.h"
+#include "node/cpu.h"
+#include "node/gpu.h"
+#include "rdzv/elect.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { PROBES_MAX = 2, HELLO_MS = 5000, CALLERS_MAX = 4096, PROBE_BYTES = 65536 };
+
+/* ---- this node alone ------------------------------------------------------------------------- */
+
+static void put(json_t *o, const char *name, json_t *value)
+{
+    (void)json_object_set_new(o, name, value);
+}
+
+static json_t *text(const char *s)
+{
+    json_t *v = json_string(s != NULL ? s : "");
+    return v != NULL ? v : json_string("?"); /* not UTF-8 */
+}
+
+static json_t *soft_limit(int resource)
+{
+    struct rlimit l;
+    bool none = getrlimit((__rlimit_resource_t)resource, &l) < 0 || l.rlim_cur == RLIM_INFINITY;
+    return json_integer(none ? -1 : (json_int_t)l.rlim_cur);
+}
+
+static void put_limits(json_t *o)
+{
+    put(o, "nofile", soft_limit(RLIMIT_NOFILE));
+    put(o, "memlock", soft_limit(RLIMIT_MEMLOCK));
+    put(o, "nproc", soft_limit(RLIMIT_NPROC));
+}
+
+/* A file is written and removed again, as every Python program does. */
+static void put_room(json_t *o, const char *tmp)
+{
+    struct statvfs fs;
+    char path[4096];
+    char why[400] = "";
+    static const char zeros[PROBE_BYTES];
+    put(o, "shm_free", json_integer(statvfs("/dev/shm", &fs) == 0 ? (json_int_t)(fs.f_bavail * fs.f_frsize) : -1));
+    (void)snprintf(path, sizeof(path), "%s/ddrun-doctor-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd < 0 || dd_write_full(fd, zeros, sizeof(zeros)) < 0)
+        (void)snprintf(why, sizeof(why), "%.200s: %s", tmp != NULL ? tmp : "/tmp", strerror(errno));
+    if (fd >= 0) {
+        close(fd);
+        (void)unlink(path);
+    }
+    put(o, "tmp", text(why));
+}
+
+static bool has_infiniband(void)
+{
+    DIR *d = opendir("/sys/class/infiniband");
+    bool any = false;
+    for (const struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        any |= e->d_name[0] != '.';
+    if (d != NULL)
+        closedir(d);
+    return any;
+}
+
+static void put_devices(json_t *o, char *const *env)
+{
+    struct node_cpus cpus = {0};
+    struct node_gpus gpus = {0};
+    if (node_cpus_get(&cpus, NULL) == 0) {
+        put(o, "cpus", json_integer(cpus.count));
+        put(o, "cpus_online", json_integer(cpus.online));
+    }
+    node_cpus_done(&cpus);
+    put(o, "infiniband", json_boolean(has_infiniband()));
+    if (node_gpus_count(&gpus, env, "", NULL) == 0)
+        put(o, "gpus", json_integer(gpus.count));
+}
+
+static void put_kernel(json_t *o)
+{
+    DD_AUTO(buf) struct dd_buf scope = DD_BUF_INIT(64);
+    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    int value = 0;
+    put(o, "pidfd", json_boolean(fd >= 0));
+    if (fd >= 0)
+        close(fd);
+    if (dd_read_file("/proc/sys/kernel/yama/ptrace_scope", &scope, NULL) == 0 && dd_buf_str(&scope) != NULL)
+        value = atoi(dd_buf_str(&scope));
+    put(o, "ptrace_scope", json_integer(value));
+}
+
+static void put_variable(json_t *list, const char *name, const char *value, const char *why)
+{
+    (void)json_array_append_new(list, json_pack("{s:s,s:o,s:s}", "name", name, "value", text(value), "why", why));
+}
+
+static bool is_interface(const struct net_iface *ifs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(ifs[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Variables that a shell or a job script has left over, and that mislead programs. */
+static void put_variables(json_t *o, char *const *env, const struct net_iface *ifs, size_t n)
+{
+    static const char *const left[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+    static const char *const names[] = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"};
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++)
+        if (dd_env_get(env, left[i]) != NULL && dd_env_get(env, "DDRUN_NODES") == NULL)
+            put_variable(list, left[i], dd_env_get(env, left[i]), "left");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = dd_env_get_nonempty(env, names[i]);
+        char first[16];
+        if (value == NULL || *value == '^' || *value == '=' || strlen(value) >= sizeof(first))
+            continue;
+        (void)snprintf(first, sizeof(first), "%.*s", (int)strcspn(value, ",:"), value);
+        if (!is_interface(ifs, n, first))
+            put_variable(list, names[i], value, "interface");
+    }
+    if (dd_env_get(env, "CUDA_VISIBLE_DEVICES") != NULL && *dd_env_get(env, "CUDA_VISIBLE_DEVICES") == '\0')
+        put_variable(list, "CUDA_VISIBLE_DEVICES", "", "empty");
+    put(o, "variables", list);
+}
+
+static void put_network(json_t *o, char *const *env)
+{
+    struct net_iface *ifs = NULL;
+    size_t n = 0;
+    char address[NET_ADDR_TEXT];
+    json_t *list = json_array();
+    (void)net_ifaces(&ifs, &n, NULL);
+    for (size_t i = 0; i < n; i++)
+        if (!ifs[i].loopback)
+            (void)json_array_append_new(list, text(net_addr_host(&ifs[i].addr, address)));
+    put(o, "addresses", list);
+    put_variables(o, env, ifs, n);
+    free(ifs);
+}
+
+/* Where programs that ask for a node by name are led. */
+static void put_name(json_t *list, const struct alloc *a, int to)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *all = NULL;
+    json_t *addresses = json_array();
+    char address[NET_ADDR_TEXT];
+    int rc = getaddrinfo(hostlist_nth(a->nodes, (size_t)to), NULL, &hints, &all);
+    for (const struct addrinfo *i = rc == 0 ? all : NULL; i != NULL; i = i->ai_next) {
+        struct net_addr addr;
+        if (net_addr_from_sockaddr(&addr, i->ai_addr, i->ai_addrlen) == 0)
+            (void)json_array_append_new(addresses, text(net_addr_host(&addr, address)));
+    }
+    if (rc == 0)
+        freeaddrinfo(all);
+    (void)json_array_append_new(list, json_pack("{s:i,s:o,s:s}", "to", to, "addresses", addresses, "error",
+                                                rc == 0 ? "" : gai_strerror(rc)));
+}
+
+static void put_names(json_t *o, const struct alloc *a)
+{
+    json_t *list = json_array();
+    const int next = a->index >= 0 ? (a->index + 1) % a->nnodes : 0;
+    if (a->nnodes > 1 && a->index >= 0)
+        put_name(list, a, next);
+    if (a->nnodes > 1 && a->index > 0 && next != 0)
+        put_name(list, a, 0);
+    put(o, "names", list);
+}
+
+static json_t *look_here(const struct doctor_cfg *cfg)
+{
+    const struct alloc *a = cfg->alloc;
+    json_t *o = json_object();
+    put(o, "ddrun-doctor", json_integer(1));
+    put(o, "node", text(a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : cfg->hostname));
+    put(o, "index", json_integer(a->index));
+    put(o, "version", text(cfg->version));
+    put(o, "hostname", text(cfg->hostname));
+    put_limits(o);
+    put_room(o, dd_env_get_nonempty(cfg->env, "TMPDIR"));
+    put_devices(o, cfg->env);
+    put_kernel(o);
+    put_network(o, cfg->env);
+    put_names(o, a);
+    return o;
+}
+
+/* ---- two others ------------------------------------------------------------------------------ */
+
+struct caller {
+    LIST_ENTRY(caller) entry;
+    struct meet *meet;
+    struct link_accept *accept;
+    struct link *link;
+};
+
+struct probe {
+    struct meet *meet;
+    int to;
+    char id[96];
+    struct link_find *find;
+    struct link *link;
+    uint64_t began_ns, asked_ns;
+    json_t *answer; /* NULL: none yet */
+};
+
+struct meet {
+    const struct doctor_cfg *cfg;
+    struct event_base *base;
+    struct event *listener, *limit;
+    struct link_shared shared;
+    struct net_key key;
+    struct net_key_input own_key, probe_key[PROBES_MAX];
+    char id[96];
+    LIST_HEAD(, caller) callers;
+    int ncallers, nprobes, expected, fd;
+    bool *came;
+    json_t *came_list;
+    struct probe probes[PROBES_MAX];
+};
+
+static void id_of(char out[96], const char *id, int index)
+{
+    (void)snprintf(out, 96, "doctor.%.64s.%d", id, index);
+}
+
+static void end_if_done(struct meet *m)
+{
+    for (int i = 0; i < m->nprobes; i++)
+        if (m->probes[i].answer == NULL)
+            return;
+    if (m->expected == 0)
+        event_base_loopbreak(m->base);
+}
+
+static void caller_free(struct caller *c)
+{
+    LIST_REMOVE(c, entry);
+    c->meet->ncallers--;
+    link_accept_free(c->accept);
+    link_free(c->link);
+    free(c);
+}
+
+/* Somebody asks what the time is here; he has shown the key by then. */
+static void on_question(void *arg, struct link *l, const struct frame *f)
+{
+    struct caller *c = arg;
+    struct meet *m = c->meet;
+    char now[32];
+    int from;
+    if (f->type != FRAME_CONTROL || dd_num_int(link_node(l), 0, m->cfg->alloc->nnodes - 1, &from) < 0)
+        return;
+    int n = snprintf(now, sizeof(now), "%llu", (unsigned long long)dd_now_real_ns());
+    (void)link_send(l, FRAME_CONTROL, now, (size_t)n);
+    if (m->came[from])
+        return;
+    m->came[from] = true;
+    (void)json_array_append_new(m->came_list, json_integer(from));
+    m->expected -= from == (m->cfg->alloc->index + m->cfg->alloc->nnodes - 1) % m->cfg->alloc->nnodes || m->cfg->alloc->index == 0;
+}
+
+static void on_caller_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    struct caller *c = arg;
+    struct meet *m = c->meet;
+    (void)l;
+    (void)clean;
+    (void)why;
+    caller_free(c);
+    end_if_done(m); /* not before it has read our answer */
+}
+
+static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
+{
+    struct caller *c = arg;
+    (void)a;
+    (void)why;
+    link_accept_free(c->accept);
+    c->accept = NULL;
+    c->link = l;
+    if (l == NULL)
+        caller_free(c);
+    else
+        link_set_cb(l, &(struct link_cb){.on_frame = on_question, .on_close = on_caller_close, .arg = c});
+}
+
+static void on_connection(evutil_socket_t fd, short what, void *arg)
+{
+    struct meet *m = arg;
+    const struct link_accept_cfg cfg = {
+        .job_id = m->id, .key = &m->key, .key_in = &m->own_key, .timeout_ms = HELLO_MS, .shared = &m->shared};
+    (void)what;
+    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct caller *c = peer >= 0 && m->ncallers < CALLERS_MAX ? calloc(1, sizeof(*c)) : NULL;
+    if (c == NULL) {
+        if (peer >= 0)
+            close(peer);
+        return;
+    }
+    c->meet = m;
+    LIST_INSERT_HEAD(&m->callers, c, entry);
+    m->ncallers++;
+    if (link_accept_start(&c->accept, m->base, peer, &cfg, on_accepted, c, NULL) < 0)
+        caller_free(c);
+}
+
+static void probe_over(struct probe *p, const char *error, int64_t offset_ns, uint64_t took_ns)
+{
+    char address[NET_ADDR_TEXT] = "";
+    if (p->answer == NULL)
+        p->answer = json_pack("{s:i,s:o,s:o,s:I,s:I}", "to", p->to, "address",
+                              text(p->link != NULL ? net_addr_host(link_peer(p->link), address) : ""), "error",
+                              text(error), "offset_ns", (json_int_t)offset_ns, "took_ns", (json_int_t)took_ns);
+    end_if_done(p->meet);
+}
+
+static void on_answer(void *arg, struct link *l, const struct frame *f)
+{
+    struct probe *p = arg;
+    char digits[32] = "";
+    uint64_t theirs;
+    uint64_t now = dd_now_ns();
+    if (f->type != FRAME_CONTROL || f->len >= sizeof(digits))
+        return;
+    memcpy(digits, f->data, f->len);
+    if (dd_num_u64(digits, 0, INT64_MAX, &theirs) < 0)
+        return;
+    uint64_t mine = dd_now_real_ns() - (now - p->asked_ns) / 2; /* when it was said */
+    probe_over(p, "", (int64_t)theirs - (int64_t)mine, now - p->began_ns);
+    link_bye(l);
+    p->link = NULL;
+}
+
+static void on_lost(void *arg, struct link *l, bool clean, const char *why)
+{
+    struct probe *p = arg;
+    (void)l;
+    (void)clean;
+    probe_over(p, why, 0, 0);
+    link_free(p->link);
+    p->link = NULL;
+}
+
+static void on_found(void *arg, struct link *l)
+{
+    struct probe *p = arg;
+    link_find_free(p->find);
+    p->find = NULL;
+    p->link = l;
+    p->asked_ns = dd_now_ns();
+    link_set_cb(l, &(struct link_cb){.on_frame = on_answer, .on_close = on_lost, .arg = p});
+    (void)link_send(l, FRAME_CONTROL, "?", 1);
+}
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    struct meet *m = arg;
+    (void)fd;
+    (void)what;
+    for (int i = 0; i < m->nprobes; i++)
+        probe_over(&m->probes[i], m->probes[i].find != NULL ? link_find_status(m->probes[i].find) : "it has said nothing",
+                   0, 0);
+    event_base_loopbreak(m->base);
+}
+
+static void begin_probe(struct meet *m, int to)
+{
+    const struct alloc *a = m->cfg->alloc;
+    struct probe *p = &m->probes[m->nprobes];
+    struct dd_err err = {0};
+    uint16_t ports[ELECT_PORTS];
+    char me[16];
+    *p = (struct probe){.meet = m, .to = to, .began_ns = dd_now_ns()};
+    id_of(p->id, m->cfg->id, to);
+    elect_ports(p->id, ports);
+    m->probe_key[m->nprobes] = m->cfg->key_in;
+    m->probe_key[m->nprobes].job_id = p->id;
+    (void)snprintf(me, sizeof(me), "%d", a->index);
+    const struct link_find_cfg cfg = {.job_id = p->id,
+                                      .node = me,
+                                      .host = hostlist_nth(a->nodes, (size_t)to),
+                                      .try_scontrol = a->on_slurm,
+                                      .ports = ports,
+                                      .nports = ELECT_PORTS,
+                                      .key_in = &m->probe_key[m->nprobes]};
+    m->nprobes++;
+    if (link_find_start(&p->find, m->base, &cfg, on_found, p, &err) < 0)
+        probe_over(p, err.text, 0, 0);
+}
+
+/* How many of the ports are held by others. */
+static int listen_here(struct meet *m, json_t *o)
+{
+    uint16_t ports[ELECT_PORTS];
+    uint16_t port = 0;
+    struct dd_err err = {0};
+    elect_ports(m->id, ports);
+    m->fd = net_listen(NULL, ports, ELECT_PORTS, &port, &err);
+    put(o, "listen_error", text(m->fd < 0 ? err.text : ""));
+    if (m->fd < 0)
+        return -1;
+    m->listener = event_new(m->base, m->fd, EV_READ | EV_PERSIST, on_connection, m);
+    return m->listener == NULL ? -1 : event_add(m->listener, NULL);
+}
+
+static bool find_key(struct meet *m, json_t *o)
+{
+    struct dd_err err = {0};
+    m->own_key = m->cfg->key_in;
+    m->own_key.job_id = m->id;
+    int rc = net_key_host(&m->key, &m->own_key, &err);
+    put(o, "key", text(rc == 0 ? m->key.source : ""));
+    put(o, "key_error", text(rc == 0 ? "" : err.text));
+    return rc == 0;
+}
+
+static void meet_done(struct meet *m)
+{
+    while (!LIST_EMPTY(&m->callers))
+        caller_free(LIST_FIRST(&m->callers));
+    for (int i = 0; i < m->nprobes; i++) {
+        link_find_free(m->probes[i].find);
+        link_free(m->probes[i].link);
+    }
+    if (m->listener != NULL)
+        event_free(m->listener);
+    if (m->limit != NULL)
+        event_free(m->limit);
+    if (m->fd >= 0)
+        close(m->fd);
+    link_shared_done(&m->shared);
+    net_key_cleanup(&m->key, &m->own_key);
+    explicit_bzero(&m->key, sizeof(m->key));
+    if (m->base != NULL)
+        event_base_free(m->base);
+    free(m->came);
+}
+
+/* Each node is asked by the one before it, the first by all. */
+static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
+{
+    const int n = cfg->alloc->nnodes;
+    const int me = cfg->alloc->index;
+    const struct timeval limit = dd_timeval(cfg->limit_ms * DD_NS_PER_MS);
+    struct meet m = {.cfg = cfg, .fd = -1, .expected = me == 0 ? n - 1 : 1, .came_list = json_array()};
+    json_t *probes = json_array();
+    LIST_INIT(&m.callers);
+    id_of(m.id, cfg->id, me);
+    m.base = event_base_new();
+    m.came = calloc((size_t)n, sizeof(*m.came));
+    m.limit = m.base != NULL ? evtimer_new(m.base, on_limit, &m) : NULL;
+    bool ready = m.limit != NULL && m.came != NULL && event_add(m.limit, &limit) == 0;
+    if (ready && find_key(&m, o) && listen_here(&m, o) == 0) {
+        begin_probe(&m, (me + 1) % n);
+        if (me > 0 && (me + 1) % n != 0)
+            begin_probe(&m, 0);
+        event_base_dispatch(m.base);
+    }
+    for (int i = 0; i < m.nprobes; i++)
+        (void)json_array_append_new(probes, m.probes[i].answer != NULL ? m.probes[i].answer : json_null());
+    put(o, "probes", probes);
+    put(o, "came", m.came_list);
+    meet_done(&m);
+}
+
+json_t *doctor_look(const struct doctor_cfg *cfg)
+{
+    json_t *o = look_here(cfg);
+    if (o != NULL && cfg->alloc->nnodes > 1 && cfg->alloc->index >= 0)
+        look_at_others(cfg, o);
+    return o;
+}

@@ -1,0 +1,35 @@
+/* What one node of a job can see of itself and of two others, as JSON for judge.h. */
+#ifndef DD_DOCTOR_LOOK_H
+#define DD_DOCTOR_LOOK_H
+
+#include "alloc/alloc.h"
+#include "net/key.h"
+
+#include <jansson.h>
+
+/* All borrowed. */
+struct doctor_cfg {
+    const struct alloc *alloc;
+    const char *id;       /* of this look, the same on all nodes */
+    const char *hostname; /* what gethostname() says */
+    char *const *env;
+    struct net_key_input key_in; /* job_id is filled in */
+    const char *version;
+    unsigned limit_ms; /* for the other nodes */
+};
+
+/* Tries to reach the next node and the first one as an agent would, with the job's key, and lets
+ * others try this one, until all have, or the limit. Gives an object:
+ *
+ *   {"ddrun-doctor": 1, "node": NAME, "index": 0, "version": "0.1.0", "hostname": NAME,
+ *    "addresses": [ADDRESS of an interface, ...],
+ *    "nofile": N, "memlock": BYTES, "nproc": N,                      soft limits, -1: none
+ *    "shm_free": BYTES, "tmp": "" or what is wrong, "cpus": N, "cpus_online": N, "gpus": N, "infiniband": false, "pidfd": true,
+ *    "ptrace_scope": 0, "key": SOURCE or "", "key_error": "", "variables": [{"name", "value", "why"}],
+ *    "names": [{"to": INDEX, "addresses": [that its name leads to], "error": ""}], "listen_error": "",
+ *    "probes": [{"to": INDEX, "address": A, "error": "", "offset_ns": N, "took_ns": N}],
+ *    "came": [INDEX of a node that has reached this one, ...]}
+ */
+json_t *doctor_look(const struct doctor_cfg *cfg); /* NULL: out of memory */
+
+#endif

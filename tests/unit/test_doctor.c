@@ -1,0 +1,116 @@
+/* doctor: from what nodes say of themselves to what is wrong. */
+#include "doctor/judge.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define HEALTHY                                                                                             \
+    "'version':'1','nofile':65536,'memlock':-1,'nproc':-1,'shm_free':1000000000,'tmp':'','cpus':8,"         \
+    "'addresses':['10.0.0.1'],'cpus_online':8,'gpus':4,'pidfd':true,'ptrace_scope':1,'key':'MUNGE','key_error':'','listen_error':''"
+
+/* Findings of two nodes, one of which says `more` besides (later members win). */
+static json_t *judged(const char *more)
+{
+    static const char *const names[] = {"n1", "n2"};
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    json_t *looks = json_array();
+    assert_int_equal(hostlist_parse(&nodes, "n[1-2]", NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        char text[4096];
+        (void)snprintf(text, sizeof(text), "{'node':'%s','index':%d," HEALTHY "%s%s}", names[i], i,
+                       i == 1 && *more != '\0' ? "," : "", i == 1 ? more : "");
+        for (char *p = text; *p != '\0'; p++)
+            if (*p == '\'')
+                *p = '"';
+        json_t *o = json_loads(text, 0, NULL);
+        assert_non_null(o);
+        assert_int_equal(json_array_append_new(looks, o), 0);
+    }
+    json_t *findings = doctor_judge(looks, nodes);
+    assert_non_null(findings);
+    json_decref(looks);
+    return findings;
+}
+
+static void healthy_nodes_have_no_findings(void **state)
+{
+    (void)state;
+    json_t *f = judged("");
+    assert_int_equal(json_array_size(f), 0);
+    json_decref(f);
+}
+
+static void each_fault_is_found_on_its_node(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *what;
+    } rows[] = {
+        {"'nofile':256", "only 256 files may be open"},
+        {"'infiniband':true,'memlock':65536", "only 64 KiB may be locked"},
+        {"'nproc':100", "only 100 processes and threads"},
+        {"'shm_free':1048576", "/dev/shm has only 1024 KiB left"},
+        {"'tmp':'/scratch: No space left on device'", "temporary files cannot be written: /scratch: No space"},
+        {"'pidfd':false", "pidfd_open"},
+        {"'ptrace_scope':3", "ptrace_scope"},
+        {"'gpus':3", "3 GPUs, where others have 4"},
+        {"'version':'2'", "ddrun 2, where n1 has 1"},
+        {"'key':'a file /home/u/k'", "the key would come from a file /home/u/k here, where n1 has MUNGE"},
+        {"'key_error':'no munged','key':''", "there is no key: no munged"},
+        {"'listen_error':'cannot listen on port 1'", "cannot listen on port 1"},
+        {"'variables':[{'name':'RANK','value':'0','why':'left'}]", "RANK=0 is left over"},
+        {"'variables':[{'name':'NCCL_SOCKET_IFNAME','value':'ib9','why':'interface'}]", "NCCL_SOCKET_IFNAME=ib9 names no"},
+        {"'variables':[{'name':'CUDA_VISIBLE_DEVICES','value':'','why':'empty'}]", "programs see no GPU"},
+        {"'probes':[{'to':0,'error':'nothing listens'}]", "n1 cannot be reached: nothing listens"},
+        {"'names':[{'to':0,'addresses':['10.0.0.9'],'error':''}]", "the name n1 leads to 10.0.0.9, which is no address"},
+        {"'names':[{'to':0,'addresses':['10.0.0.1'],'error':'unknown'}]", "the name n1 leads nowhere: unknown"},
+        {"'probes':[{'to':0,'error':'','offset_ns':-600000000000}]", "the clock of n1 is 600 s behind"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        json_t *f = judged(rows[i].more);
+        assert_int_equal(json_array_size(f), 1);
+        const json_t *one = json_array_get(f, 0);
+        assert_string_equal(json_string_value(json_object_get(one, "nodes")), "n2");
+        assert_non_null(strstr(json_string_value(json_object_get(one, "what")), rows[i].what));
+        assert_true(strlen(json_string_value(json_object_get(one, "do"))) > 0);
+        json_decref(f);
+    }
+}
+
+static void one_core_is_a_launchers_fault(void **state)
+{
+    (void)state;
+    json_t *f = judged("'cpus':1");
+    assert_int_equal(json_array_size(f), 2); /* and fewer than the others have */
+    assert_non_null(strstr(json_string_value(json_object_get(json_array_get(f, 0), "what")), "one of 8 CPUs"));
+    json_decref(f);
+}
+
+static void nodes_that_share_a_fault_or_are_missing_are_named_together(void **state)
+{
+    (void)state;
+    DD_AUTO(hostlist) struct hostlist *nodes = NULL;
+    json_t *looks = json_pack("[{s:s,s:i,s:i},{s:s,s:i,s:i}]", "node", "n1", "index", 0, "nofile", 9, "node", "n2",
+                              "index", 1, "nofile", 9);
+    assert_int_equal(hostlist_parse(&nodes, "n[1-4]", NULL), 0);
+    json_t *f = doctor_judge(looks, nodes);
+    assert_int_equal(json_array_size(f), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(f, 0), "nodes")), "n[3-4]");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(f, 1), "nodes")), "n[1-2]");
+    json_decref(f);
+    json_decref(looks);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(healthy_nodes_have_no_findings),
+        cmocka_unit_test(each_fault_is_found_on_its_node),
+        cmocka_unit_test(one_core_is_a_launchers_fault),
+        cmocka_unit_test(nodes_that_share_a_fault_or_are_missing_are_named_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
