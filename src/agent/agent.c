@@ -140,7 +140,7 @@ static void on_look(struct agent *a, const struct msg *m)
     }
 }
 
-static void on_message(struct agent *a, const struct msg *m)
+static void on_message(struct agent *a, struct msg *m)
 {
     switch (m->type) {
     case MSG_STATUS:
@@ -184,6 +184,11 @@ static void on_message(struct agent *a, const struct msg *m)
     case MSG_COMMIT:
         round_committed(a, m);
         break;
+    case MSG_ANSWER:
+        control_take(a, m);
+        break;
+    case MSG_HERE:
+    case MSG_ASK:
     case MSG_JOIN:
     case MSG_LOOKED:
     case MSG_STARTED:
@@ -243,6 +248,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     (void)snprintf(text, sizeof(text), "%s", why);
     link_free(a->link);
     a->link = NULL;
+    control_lost(a);
     if (seek_another(a, text))
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
@@ -318,6 +324,7 @@ void agent_send_join(struct agent *a, struct link *l)
 
 void agent_use_link(struct agent *a, struct link *l)
 {
+    control_lost(a);
     a->link = l;
     a->state = AGENT_JOINED;
     if (link_peer(l)->len > 0) { /* another node is the host, and sends the signal before the end */
@@ -460,6 +467,7 @@ static int agent_start(struct agent *a, struct dd_err *err)
     struct output_spec out = a->cfg->output;
     out.run_id = a->cfg->alloc->run_id;
     int rc = signals_new(a, err);
+    control_start(a);
     if (rc == 0)
         rc = worker_output_new(&a->output, a->base, &out, err);
     if (rc < 0)
@@ -492,6 +500,7 @@ static void agent_done(struct agent *a)
         event_free(a->progress);
     if (a->deadline != NULL)
         event_free(a->deadline);
+    control_free(a);
     if (a->base != NULL)
         event_base_free(a->base);
 }

@@ -85,6 +85,7 @@ struct agent {
     bool ended_well; /* all workers of the last round have, here */
     struct agent_exchanges *exchanges; /* exchange.c; NULL: none in this round */
     struct succession *succession; /* NULL: nothing is looked for */
+    struct control *control;       /* control.c; NULL: nobody can ask */
     struct search *search;         /* search.c; NULL: the other nodes are not asked */
 };
 
@@ -114,6 +115,12 @@ bool search_possible(const struct agent *a); /* are the other nodes known, and m
 void search_start(struct agent *a);  /* in the background, until search_end() */
 void search_wanted(struct agent *a); /* at once, and the daemon is to be told */
 void search_end(struct agent *a);
+
+/* control.c: ddctl asks the daemon through this agent */
+void control_start(struct agent *a);
+void control_take(struct agent *a, struct msg *m); /* on ANSWER */
+void control_lost(struct agent *a);                /* there is no daemon any more, or another one */
+void control_free(struct agent *a);                /* last of all before the loop */
 
 /* warning.c */
 void warning_give(struct agent *a, int sig); /* to each worker here, when it catches the signal */

@@ -1,4 +1,4 @@
-/* ddctl: what can be asked about an allocation. The first word says the command. */
+/* ddctl: what can be asked about an allocation, and of a running job. The first word says the command. */
 #include "cmd/ddctl.h"
 
 #include "cmd/common.h"
@@ -20,13 +20,17 @@ static const struct opt_command commands[] = {
      .help = "the nodes of this job, or of host lists: expand, fold, count, combine",
      .table = &ddctl_hosts_options,
      .run = ddctl_hosts},
+    {.name = "status",
+     .help = "how a running job stands: its round, nodes, workers, failures",
+     .table = &ddctl_status_options,
+     .run = ddctl_status},
 };
 
 static const struct opt_table ddctl_options = {
     .program = "ddctl",
     .version = PACKAGE_VERSION,
     .usage = "COMMAND [options] [ARG...]",
-    .about = "Answers questions about this job and its nodes. It starts nothing and changes nothing. "
+    .about = "Answers questions about this job and its nodes, and hands a person's wishes to a running job. "
              "'ddctl COMMAND --help' shows the options of a command.",
     .commands = commands,
     .n_commands = sizeof(commands) / sizeof(commands[0]),

@@ -13,4 +13,7 @@ int ddctl_env(int argc, char **argv);
 extern const struct opt_table ddctl_hosts_options;
 int ddctl_hosts(int argc, char **argv); /* argv[0] is the command's name; returns the exit code */
 
+extern const struct opt_table ddctl_status_options;
+int ddctl_status(int argc, char **argv);
+
 #endif

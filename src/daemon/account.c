@@ -67,7 +67,7 @@ void account_free(struct account *a)
     free(a);
 }
 
-static void on_exit_msg(struct account *a, const struct daemon *d, const struct guest *g, const struct msg *m)
+static void on_exit_msg(struct account *a, struct daemon *d, const struct guest *g, const struct msg *m)
 {
     const struct report_exit e = {.rank = (int)m->rank,
                                   .local_rank = (int)m->local_rank,
@@ -85,9 +85,11 @@ static void on_exit_msg(struct account *a, const struct daemon *d, const struct 
     if (m->round != a->round || report_exit_add(a->report, &e, rdzv_state(d->machine) == RDZV_RUNNING) < 0)
         return;
     (void)report_why(&e, &a->why);
+    events_add(d, &(struct happened){.kind = EVENT_EXIT, .node = g->name, .round = a->round, .rank = e.rank,
+                                     .code = e.code, .signal = e.signal, .text = account_why(a)});
 }
 
-void account_msg(struct account *a, const struct daemon *d, struct guest *g, const struct msg *m)
+void account_msg(struct account *a, struct daemon *d, struct guest *g, const struct msg *m)
 {
     if (m->type == MSG_JOIN || m->type == MSG_EXIT || m->type == MSG_DONE)
         account_clock(&g->clock, m->sent_ns, dd_now_ns());
@@ -110,16 +112,19 @@ static int world_size(const struct daemon *d)
     return 0;
 }
 
-void account_step(struct account *a, const struct daemon *d)
+void account_step(struct account *a, struct daemon *d)
 {
     enum rdzv_state s = rdzv_state(d->machine);
     if ((s == RDZV_RUNNING || s == RDZV_STOPPING) && a->round != rdzv_round(d->machine)) {
         a->round = rdzv_round(d->machine);
-        report_round(a->report, a->round, world_size(d), dd_now_ns());
+        const int size = world_size(d);
+        report_round(a->report, a->round, size, dd_now_ns());
+        events_add(d, &(struct happened){.kind = EVENT_ROUND, .round = a->round, .nodes = rdzv_planned(d->machine)->n, .workers = size});
     }
     if (s == RDZV_FINISHED && !a->finished) {
         a->finished = true;
         report_finish(a->report, rdzv_text(d->machine), account_code(a, d), dd_now_ns());
+        events_add(d, &(struct happened){.kind = EVENT_FINISH, .code = account_code(a, d), .text = rdzv_text(d->machine)});
     }
 }
 

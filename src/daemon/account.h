@@ -24,9 +24,9 @@ int account_new(struct account **ret, const struct daemon *d, uint64_t start_ns,
 void account_free(struct account *a);
 
 /* Before the machine gets it. */
-void account_msg(struct account *a, const struct daemon *d, struct guest *g, const struct msg *m);
+void account_msg(struct account *a, struct daemon *d, struct guest *g, const struct msg *m);
 /* After every step of the machine: a round may have begun, or the job be over. */
-void account_step(struct account *a, const struct daemon *d);
+void account_step(struct account *a, struct daemon *d);
 
 /* "ValueError: boom" of the failure that was taken last, for the machine's sentence; lent, "" too. */
 const char *account_why(const struct account *a);

@@ -230,6 +230,7 @@ void daemon_free(struct daemon *d)
     store_server_free(d->store); /* tells admission that its connections are gone */
     admission_free(d->admission);
     account_free(d->account);
+    events_free(d);
     rdzv_free(d->machine);
     guests_free_exchange(d);
     struct event *timers[] = {d->progress, d->timer, d->stop, d->end};

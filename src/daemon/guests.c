@@ -31,6 +31,7 @@ static void guest_free(struct guest *g, bool bye)
         d->free_ids[d->nfree++] = g->id;
     }
     admission_guest_gone(d->admission, g);
+    events_forget(d, g, -1);
     LIST_REMOVE(g, entry);
     d->nguests--;
     if (bye)
@@ -164,6 +165,8 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
         guest_send(g, &(struct msg){.type = MSG_LOOK});
         break;
     case RDZV_SEND_COMMIT:
+        if (rdzv_id_of_rank(d->machine, 0) == g->id)
+            events_add(d, &(struct happened){.kind = EVENT_STARTED, .round = rdzv_round(d->machine)});
         guest_send(g, &(struct msg){.type = MSG_COMMIT, .round = rdzv_round(d->machine)});
         break;
     case RDZV_SEND_STOP:
@@ -277,6 +280,7 @@ static void on_join(struct guest *g, const struct msg *m)
     d->by_id[g->id] = g;
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=join node=%s index=%lld slots=%lld", g->name,
            (long long)m->index, (long long)m->slots);
+    events_add(d, &(struct happened){.kind = EVENT_JOIN, .node = g->name, .workers = (int)m->slots});
     daemon_step(d, &(struct rdzv_event){.kind = RDZV_JOIN,
                                         .id = g->id,
                                         .index = (int)m->index,
@@ -322,7 +326,10 @@ static void on_message(struct guest *g, const struct msg *m)
         if (m->heard != 0)
             tell_signal(d, (int)m->signal);
         else
-            guests_announce(g, (int)m->signal, m->end_near != 0);
+            (void)guests_announce(g, (int)m->signal, m->end_near != 0);
+        return;
+    case MSG_ASK:
+        control_ask(g, m);
         return;
     case MSG_STARTED:
         e.kind = RDZV_STARTED;
@@ -341,6 +348,7 @@ static void on_message(struct guest *g, const struct msg *m)
         break;
     case MSG_STOP_REQUEST:
         d->asked = true;
+        events_add(d, &(struct happened){.kind = EVENT_STOP, .node = g->name, .signal = (int)m->signal, .text = m->text});
         e.kind = RDZV_STOP_REQUEST;
         break;
     case MSG_STATUS:
@@ -353,6 +361,8 @@ static void on_message(struct guest *g, const struct msg *m)
     case MSG_FINISH:
     case MSG_SIGNAL:
     case MSG_WHOIS:
+    case MSG_HERE:
+    case MSG_ANSWER:
     case MSG_TYPE_MAX:
     default:
         return; /* the daemon's own messages: not for it */
@@ -391,6 +401,8 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
                    g->is_host ? "its ddrun ended" : (clean ? "it left the job" : why));
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", g->name, clean, why);
     bool was_host = g->is_host;
+    if (id >= 0)
+        events_add(d, &(struct happened){.kind = EVENT_LEAVE, .node = g->name, .text = text});
     guest_free(g, false);
     if (id >= 0 && rdzv_state(d->machine) != RDZV_FINISHED)
         d->lost = true;

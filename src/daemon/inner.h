@@ -58,6 +58,7 @@ struct daemon {
     struct link_shared shared;
     struct admission *admission;
     struct account *account; /* for the report; NULL when standing */
+    struct events *events;   /* events.c; NULL: none yet */
     uint64_t announced_ns[ANNOUNCED];
     struct exchange *exchange; /* NULL: none yet in this round */
     int exchange_round;
@@ -95,8 +96,25 @@ char *guests_ports_text(struct daemon *d, const struct plan *p); /* for PLAN; fr
 void guest_take_exchange(struct guest *g, const struct frame *f);
 void guests_free_exchange(struct daemon *d);
 
+/* events.c: what has happened, for ddctl */
+enum event_kind { EVENT_JOIN, EVENT_LEAVE, EVENT_ROUND, EVENT_STARTED, EVENT_EXIT, EVENT_STOP, EVENT_SIGNAL, EVENT_DRAIN, EVENT_FINISH };
+struct happened {
+    enum event_kind kind;
+    const char *node, *text; /* NULL: there is none */
+    int round, rank, code, signal, nodes, workers; /* those that the kind has */
+};
+void events_add(struct daemon *d, const struct happened *h);
+void events_follow(struct guest *g, int64_t id, bool follow); /* answers with all there have been */
+void events_exits(const struct daemon *d, int round, struct dd_buf *out); /* objects with commas between them */
+void events_forget(struct daemon *d, const struct guest *g, int64_t id); /* -1: whatever it follows */
+void events_free(struct daemon *d);
+
+/* control.c: what ddctl asks, through the agent of its node */
+void control_ask(struct guest *g, const struct msg *m);
+int control_answer(struct guest *g, int64_t id, const char *text, size_t n, bool ends); /* in pieces */
+
 /* announce.c */
-void guests_announce(struct guest *from, int sig, bool end_near); /* to the workers of all nodes, once */
+bool guests_announce(struct guest *from, int sig, bool end_near); /* to the workers of all nodes, once; false: it was just done */
 
 /* tell.c: to the workers, through the store of the round */
 void tell_signal(struct daemon *d, int sig);

@@ -237,7 +237,7 @@ static int start_round(struct rdzv *m)
         return rc;
     m->begun = true;
     m->state = RDZV_RUNNING;
-    m->failed = m->lost_part = m->regroup = m->committed = m->enough = false;
+    m->failed = m->lost_part = m->regroup = m->drained = m->committed = m->enough = false;
     m->running = 0;
     for (int k = 0; k < m->norder; k++) {
         struct member *p = &m->members[m->order[k]];
@@ -390,7 +390,7 @@ static int tell_restart(struct rdzv *m)
     if (id < 0)
         return 0;
     if (!m->failed)
-        return say(m, RDZV_SEND_NOTE, id, "starting all workers again with more nodes");
+        return say(m, RDZV_SEND_NOTE, id, "starting all workers again with %s", m->drained ? "other nodes" : "more nodes");
     if (left < m->cfg.min_nodes || !rdzv_quorum(m))
         return say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for it to come back", m->text,
                    (double)m->cfg.rejoin_ns / 1e9);
@@ -738,6 +738,35 @@ static int on_stop_request(struct rdzv *m, const struct rdzv_event *e, uint64_t 
     return send_stop(m, e->signal > 0 ? e->signal : SIGTERM);
 }
 
+bool rdzv_can_spare(struct rdzv *m, int id)
+{
+    struct member *p = &m->members[id];
+    const bool unfit = p->unfit;
+    p->unfit = true;
+    const bool can = m->begun ? rdzv_fit(m) >= m->cfg.min_nodes && rdzv_quorum(m)
+                              : m->cfg.expected - left_out(m) >= m->cfg.min_nodes;
+    p->unfit = unfit;
+    return can;
+}
+
+/* Nobody's failure: it costs no restart. */
+static int on_drain(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    const bool known = m->members[e->id].unfit;
+    int rc = rdzv_can_spare(m, e->id) ? leave_out(m, e->id, e->text) : -EINVAL;
+    if (rc < 0 || known || m->state != RDZV_RUNNING || !m->members[e->id].part)
+        return rc;
+    m->regroup = m->drained = true;
+    return send_stop(m, SIGTERM);
+}
+
+static int on_drain_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    int rc = rdzv_can_spare(m, e->id) ? leave_out(m, e->id, e->text) : -EINVAL;
+    return rc < 0 ? rc : consider(m, now);
+}
+
 static int ignore(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)m;
@@ -759,6 +788,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
             [RDZV_LOST] = on_lost_early,
             [RDZV_STOP_REQUEST] = on_stop_early,
             [RDZV_TIME] = on_time,
+            [RDZV_DRAIN] = on_drain_early,
             [RDZV_LOOKED] = on_looked,
         },
     [RDZV_RUNNING] =
@@ -771,6 +801,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
             [RDZV_LOST] = on_lost,
             [RDZV_STOP_REQUEST] = on_stop_request,
             [RDZV_TIME] = ignore,
+            [RDZV_DRAIN] = on_drain,
             [RDZV_LOOKED] = ignore,
         },
     [RDZV_STOPPING] =
@@ -783,6 +814,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
             [RDZV_LOST] = on_lost,
             [RDZV_STOP_REQUEST] = on_stop_request,
             [RDZV_TIME] = ignore,
+            [RDZV_DRAIN] = on_drain,
             [RDZV_LOOKED] = ignore,
         },
     [RDZV_FINISHED] =
@@ -795,6 +827,7 @@ static int (*const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX])(struct rdzv *, const st
             [RDZV_LOST] = on_lost_late,
             [RDZV_STOP_REQUEST] = ignore,
             [RDZV_TIME] = ignore,
+            [RDZV_DRAIN] = ignore,
             [RDZV_LOOKED] = ignore,
         },
 };

@@ -28,6 +28,7 @@ enum rdzv_event_kind {
     RDZV_LOST,         /* a member's connection is gone */
     RDZV_STOP_REQUEST, /* somebody wants the job to end */
     RDZV_LOOKED,       /* the daemon's own node has asked all others: none has another daemon */
+    RDZV_DRAIN,        /* a person wants a member to have no part in the next round; text says so */
     RDZV_TIME,         /* what rdzv_timer() has asked for */
     RDZV_EVENT_MAX,
 };
@@ -130,6 +131,16 @@ int rdzv_id_of_rank(const struct rdzv *m, int node_rank); /* -1: lost, or none *
 /* Plan of a member for the current round; gives the content of *ret. */
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret);
 const struct rdzv_members *rdzv_planned(const struct rdzv *m); /* who is in it, lent */
+/* A member, as a person sees it. */
+struct rdzv_view {
+    const char *name; /* lent */
+    int index, slots;
+    bool part, started, done; /* of the current round */
+    bool unfit;               /* left out of every further round */
+};
+bool rdzv_view(const struct rdzv *m, int id, struct rdzv_view *ret); /* false: nobody is here under that id */
+int rdzv_restarts(const struct rdzv *m); /* used up */
+bool rdzv_can_spare(struct rdzv *m, int id); /* the others are enough, and may begin a round without it */
 /* Names of the nodes that have not joined, folded; appended to out. */
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out);
 

@@ -38,7 +38,8 @@ struct rdzv {
     bool end;           /* no further round, whatever the budget says */
     bool lost_part;     /* this round has lost a node */
     bool enough;        /* so of all members: the rest is ended, and nothing counts as a failure any more */
-    bool regroup;       /* this round is stopped for a larger one */
+    bool regroup;       /* this round is stopped for a larger one, or */
+    bool drained;       /* for one without a node that a person has drained */
     int told;           /* agents that have been sent FINISH */
     int code;
     char text[400];

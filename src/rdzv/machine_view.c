@@ -94,3 +94,24 @@ int rdzv_missing(const struct rdzv *m, struct dd_buf *out)
         rc = hostlist_fold(gone, out);
     return rc;
 }
+
+bool rdzv_view(const struct rdzv *m, int id, struct rdzv_view *ret)
+{
+    if (id < 0 || id >= m->cfg.capacity || !m->members[id].here)
+        return false;
+    const struct member *p = &m->members[id];
+    const bool round = m->state == RDZV_RUNNING || m->state == RDZV_STOPPING;
+    *ret = (struct rdzv_view){.name = rdzv_member_name(m, id),
+                              .index = p->index,
+                              .slots = p->slots,
+                              .part = round && p->part,
+                              .started = p->started,
+                              .done = p->done,
+                              .unfit = p->unfit};
+    return true;
+}
+
+int rdzv_restarts(const struct rdzv *m)
+{
+    return m->restarts;
+}

@@ -32,7 +32,7 @@ static const struct field fields[] = {
     {"ended_well", INT, OF(ended_well), 0, 1, BIT(MSG_JOIN)},
     {"slots", INT, OF(slots), 1, PLAN_MAX_SLOTS, BIT(MSG_JOIN)},
     {"pid", INT, OF(pid), 0, INT32_MAX, BIT(MSG_JOIN) | BIT(MSG_EXIT)},
-    {"name", STR, OF(name), 0, 255, BIT(MSG_JOIN)},
+    {"name", STR, OF(name), 0, 255, BIT(MSG_JOIN) | BIT(MSG_HERE)},
     {"addr", STR, OF(addr), 0, 63, BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_LOOK) | BIT(MSG_LOOKED)},
     {"addrs", LIST, OF(addrs), 0, 63, BIT(MSG_JOIN) | BIT(MSG_PLAN)},
     {"node_rank", INT, OF(node_rank), 0, PLAN_MAX_NODES - 1, BIT(MSG_PLAN)},
@@ -54,8 +54,10 @@ static const struct field fields[] = {
     {"lost", INT, OF(lost), 0, 1, BIT(MSG_FINISH)},
     {"asked", INT, OF(asked), 0, 1, BIT(MSG_FINISH)},
     {"report", INT, OF(report), 0, 1, BIT(MSG_FINISH)},
-    {"id", INT, OF(id), 0, INT64_MAX, BIT(MSG_WHOIS) | BIT(MSG_WHOIS_REPLY)},
-    {"ok", INT, OF(ok), 0, 1, BIT(MSG_WHOIS_REPLY)},
+    {"id", INT, OF(id), 0, INT64_MAX, BIT(MSG_WHOIS) | BIT(MSG_WHOIS_REPLY) | BIT(MSG_ASK) | BIT(MSG_ANSWER)},
+    {"ok", INT, OF(ok), 0, 1, BIT(MSG_WHOIS_REPLY) | BIT(MSG_ANSWER)},
+    {"ends", INT, OF(ends), 0, 1, BIT(MSG_ANSWER)},
+    {"what", STR, OF(what), 0, 32, BIT(MSG_ASK)},
     {"local", STR, OF(local), 0, 79, BIT(MSG_WHOIS)},
     {"remote", STR, OF(remote), 0, 79, BIT(MSG_WHOIS)},
     {"sent_ns", INT, OF(sent_ns), 0, INT64_MAX, BIT(MSG_JOIN) | BIT(MSG_EXIT) | BIT(MSG_DONE)},
@@ -71,10 +73,10 @@ static const struct field fields[] = {
     {"unfit", STR, OF(unfit), 0, 400, BIT(MSG_JOIN) | BIT(MSG_DONE)},
     {"ports", STR, OF(ports), 0, MSG_MAX_BYTES / 2, BIT(MSG_JOIN) | BIT(MSG_DONE) | BIT(MSG_PLAN)},
     {"token", STR, OF(token), 0, 32, BIT(MSG_PLAN)},
-    {"detail", STR, OF(detail), 0, MSG_MAX_BYTES / 4, BIT(MSG_FINISH)},
+    {"detail", STR, OF(detail), 0, MSG_MAX_BYTES / 4, BIT(MSG_FINISH) | BIT(MSG_ANSWER)},
     {"text", STR, OF(text), 0, 16384,
      BIT(MSG_JOIN) | BIT(MSG_STATUS) | BIT(MSG_REFUSE) | BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_STOP) |
-         BIT(MSG_FINISH)},
+         BIT(MSG_FINISH) | BIT(MSG_HERE) | BIT(MSG_ASK)},
 };
 
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
@@ -99,6 +101,9 @@ static const char *const type_names[MSG_TYPE_MAX] = {
     [MSG_SIGNAL] = "signal",
     [MSG_WHOIS] = "whois",
     [MSG_WHOIS_REPLY] = "whois-reply",
+    [MSG_HERE] = "here",
+    [MSG_ASK] = "ask",
+    [MSG_ANSWER] = "answer",
 };
 
 const char *msg_type_name(enum msg_type type)

@@ -33,6 +33,9 @@ enum msg_type {
     MSG_SIGNAL,       /* daemon: hand this signal to your workers */
     MSG_WHOIS,        /* daemon: whose is this connection of your machine? */
     MSG_WHOIS_REPLY,  /* agent: mine (ok = 1), or not */
+    MSG_HERE,         /* agent, to ddctl: this node of this job */
+    MSG_ASK,          /* ddctl, and from its agent to the daemon: a question of a person, or a wish */
+    MSG_ANSWER,       /* daemon: a piece of the answer */
     MSG_TYPE_MAX,
 };
 
@@ -43,10 +46,10 @@ struct msg {
     int64_t index, nnodes, min_nodes, slots, pid, epoch;
     int64_t node_rank, restart_count, max_restarts, master_port;
     int64_t ended_well, elsewhere;
-    int64_t local_rank, code, signal, ok, id, report, lost, asked, heard, end_near;
+    int64_t local_rank, code, signal, ok, id, ends, report, lost, asked, heard, end_near;
     int64_t sent_ns; /* of the sender's clock, put in as it is sent */
     int64_t ended_ns, rank, oom, left, stopped, killed;
-    char *name, *text, *addr, *sizes, *nodes, *members, *committed, *local, *remote, *error, *trace, *log, *detail, *unfit, *ports, *token;
+    char *name, *text, *addr, *sizes, *nodes, *members, *committed, *local, *remote, *error, *trace, *log, *detail, *unfit, *ports, *token, *what;
     char *spent;
     struct dd_strv addrs;
 };

@@ -444,6 +444,19 @@ int store_server_set(struct store_server *s, const char *key, const char *text)
                     (struct store_bytes){(const unsigned char *)text, strlen(text)});
 }
 
+bool store_server_get(const struct store_server *s, struct store_bytes key, struct store_bytes *ret)
+{
+    const struct store_value *v = store_get(s->c10d.engine, key);
+    if (v != NULL)
+        *ret = store_value_bytes(v);
+    return v != NULL;
+}
+
+int store_server_each_key(const struct store_server *s, int (*fn)(void *arg, struct store_bytes key), void *arg)
+{
+    return store_each_key(s->c10d.engine, fn, arg);
+}
+
 void store_server_end_waits(struct store_server *s, const char *prefix)
 {
     s->c10d.hopeless = prefix;

@@ -635,6 +635,46 @@ static void machine_replaces_a_lost_node_by_a_spare(void **state)
     bed_free(&b);
 }
 
+static void machine_goes_on_at_once_without_a_drained_node(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_elastic(&b, two_of_three);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(come(&b, i, i, &two_of_three), 0);
+    (void)actions(&b);
+    assert_false(rdzv_can_spare(b.m, 0)); /* 1 of 2 without the daemon's node is no majority */
+    assert_int_equal(event(&b, RDZV_DRAIN, 0, 0, 0, 0), -EINVAL);
+    assert_int_equal(event(&b, RDZV_DRAIN, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "note0 stop0 stop1");
+    assert_int_equal(event(&b, RDZV_EXIT, 1, 0, 143, SIGTERM), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "note0 drop-1 plan0 plan2");
+    assert_string_equal(ranks(&b), "0 2");
+    assert_int_equal(rdzv_restarts(b.m), 0);
+    struct rdzv_view v;
+    assert_true(rdzv_view(b.m, 1, &v) && v.unfit && !v.part);
+    assert_false(rdzv_can_spare(b.m, 2)); /* nobody is left for its place */
+    assert_int_equal(event(&b, RDZV_DRAIN, 1, 1, 0, 0), 0); /* twice is once */
+    assert_string_equal(actions(&b), "");
+    bed_free(&b);
+}
+
+static void machine_drains_a_spare_without_a_word_to_the_workers(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_elastic(&b, two_of_three);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(come(&b, i, i, &two_of_three), 0);
+    (void)actions(&b);
+    assert_int_equal(event(&b, RDZV_DRAIN, 2, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "note0");
+    assert_int_equal(rdzv_state(b.m), RDZV_RUNNING);
+    bed_free(&b);
+}
+
 static void machine_grows_when_it_is_told_to(void **state)
 {
     (void)state;
@@ -929,6 +969,8 @@ int main(void)
         cmocka_unit_test(machine_does_not_wait_when_all_are_here),
         cmocka_unit_test(machine_goes_on_without_a_lost_node_at_no_cost),
         cmocka_unit_test(machine_replaces_a_lost_node_by_a_spare),
+        cmocka_unit_test(machine_goes_on_at_once_without_a_drained_node),
+        cmocka_unit_test(machine_drains_a_spare_without_a_word_to_the_workers),
         cmocka_unit_test(machine_grows_when_it_is_told_to),
         cmocka_unit_test(machine_does_not_go_on_in_a_minority),
         cmocka_unit_test(machine_of_a_later_daemon_needs_a_majority_of_the_round_before),

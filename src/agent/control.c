@@ -1,0 +1,177 @@
+/* ddctl on this node: its questions go to the daemon, which knows the job, and the answers come back.
+ * Who calls is known to the kernel (net/here.h). A caller who does not read is dropped. */
+#include "agent/inner.h"
+
+#include "net/here.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+enum { CALLERS = 32 };
+
+struct caller {
+    LIST_ENTRY(caller) entry;
+    struct control *control;
+    struct link *link;
+    int64_t asked; /* what the caller calls its question */
+    int64_t id;    /* what the daemon does; 0: nothing is asked */
+};
+
+struct control {
+    struct agent *agent;
+    int fd;
+    struct event *ev;
+    LIST_HEAD(, caller) callers;
+    int n;
+    int64_t last_id;
+};
+
+/* < 0: it is gone. */
+static int tell(const struct caller *c, const struct msg *m)
+{
+    DD_AUTO(free) char *text = NULL;
+    int rc = msg_encode(&text, m);
+    return rc < 0 ? rc : link_send(c->link, FRAME_CONTROL, text, strlen(text));
+}
+
+static void drop(struct caller *c)
+{
+    struct agent *a = c->control->agent;
+    char none[] = "", forget[] = "forget";
+    if (c->id != 0 && a->link != NULL)
+        agent_send(a, &(struct msg){.type = MSG_ASK, .id = c->id, .what = forget, .text = none});
+    LIST_REMOVE(c, entry);
+    c->control->n--;
+    link_free(c->link);
+    free(c);
+}
+
+static int refuse(struct caller *c, const char *why)
+{
+    c->id = 0;
+    return tell(c, &(struct msg){.type = MSG_ANSWER, .id = c->asked, .ok = 0, .ends = 1, .detail = (char *)(uintptr_t)why});
+}
+
+static void on_ask(struct caller *c, struct msg *m)
+{
+    struct agent *a = c->control->agent;
+    const bool busy = c->id != 0;
+    c->asked = m->id;
+    if (busy || a->link == NULL || a->state == AGENT_SEEKING || a->state == AGENT_LEAVING) {
+        if (busy || refuse(c, "this node has no daemon just now: it is still sought, or the job is at its end") < 0)
+            drop(c);
+        return;
+    }
+    m->id = c->id = ++c->control->last_id;
+    agent_send(a, m);
+}
+
+static void on_frame(void *arg, struct link *l, const struct frame *f)
+{
+    DD_AUTO(msg) struct msg m = {0};
+    (void)l;
+    if (f->type != FRAME_CONTROL)
+        return;
+    if (msg_decode(&m, f->data, f->len, NULL) < 0 || m.type != MSG_ASK)
+        drop(arg);
+    else
+        on_ask(arg, &m);
+}
+
+static void on_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    (void)l;
+    (void)clean;
+    (void)why;
+    drop(arg);
+}
+
+static void take(struct control *k, int fd)
+{
+    struct agent *a = k->agent;
+    struct caller *c = calloc(1, sizeof(*c));
+    const struct link_cb cb = {.on_frame = on_frame, .on_close = on_close, .arg = c};
+    if (c == NULL || k->n >= CALLERS || link_new_trusted(&c->link, a->base, fd, &cb, NULL) < 0) {
+        free(c);
+        close(fd);
+        return;
+    }
+    c->control = k;
+    LIST_INSERT_HEAD(&k->callers, c, entry);
+    k->n++;
+    if (tell(c, &(struct msg){.type = MSG_HERE, .name = (char *)(uintptr_t)a->cfg->node_name, .text = a->cfg->alloc->job_id}) < 0)
+        drop(c);
+}
+
+static void on_call(evutil_socket_t fd, short what, void *arg)
+{
+    (void)what;
+    int caller = net_here_accept(fd);
+    if (caller >= 0)
+        take(arg, caller);
+}
+
+/* Without it the job runs as well. */
+void control_start(struct agent *a)
+{
+    struct control *k = calloc(1, sizeof(*k));
+    struct dd_err err = {0};
+    if (k == NULL)
+        return;
+    *k = (struct control){.agent = a, .fd = -1};
+    int rc = net_here_listen(&k->fd, &err);
+    if (rc == 0)
+        k->ev = event_new(a->base, k->fd, EV_READ | EV_PERSIST, on_call, k);
+    a->control = k;
+    if (rc < 0 || k->ev == NULL || event_add(k->ev, NULL) < 0) {
+        dd_log(a->cfg->log, DD_LOG_DEBUG, "event=no-control why=%s", err.text);
+        control_free(a);
+    }
+}
+
+void control_take(struct agent *a, struct msg *m)
+{
+    struct caller *c;
+    if (a->control == NULL || m->id <= 0)
+        return;
+    LIST_FOREACH(c, &a->control->callers, entry)
+        if (c->id == m->id)
+            break;
+    if (c == NULL)
+        return;
+    m->id = c->asked;
+    if (m->ends)
+        c->id = 0;
+    if (tell(c, m) < 0)
+        drop(c);
+}
+
+void control_lost(struct agent *a)
+{
+    struct caller *next;
+    for (struct caller *c = a->control != NULL ? LIST_FIRST(&a->control->callers) : NULL; c != NULL; c = next) {
+        next = LIST_NEXT(c, entry);
+        if (c->id != 0 && refuse(c, "the daemon was lost, or the job has ended, before there was an answer") < 0)
+            drop(c);
+    }
+}
+
+void control_free(struct agent *a)
+{
+    struct control *k = a->control;
+    if (k == NULL)
+        return;
+    if (k->ev != NULL)
+        event_free(k->ev);
+    if (k->fd >= 0)
+        close(k->fd);
+    if (!LIST_EMPTY(&k->callers))
+        (void)event_base_loop(a->base, EVLOOP_NONBLOCK); /* the last words */
+    while (!LIST_EMPTY(&k->callers))
+        drop(LIST_FIRST(&k->callers));
+    free(k);
+    a->control = NULL;
+}

@@ -1,0 +1,314 @@
+#include "cmd/ddctl_job.h"
+
+#include "base/io.h"
+#include "base/strv.h"
+#include "cmd/common.h"
+#include "net/here.h"
+#include "net/link.h"
+#include "rdzv/msg.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    GREETING_S = 3, /* an agent that is stopped says nothing */
+    ANSWER_S = 30,
+    ANSWER_MAX = 64 << 20,
+};
+
+/* An agent of ours. */
+struct agent_here {
+    struct asking *asking;
+    struct link *link; /* NULL: it has gone */
+    char *node, *job;  /* NULL: it has not said so */
+};
+
+struct asking {
+    const struct job_question *q;
+    struct event_base *base;
+    struct event *timer;
+    struct agent_here *v;
+    size_t n, silent;
+    const struct agent_here *chosen; /* NULL: not yet */
+    struct dd_buf answer;
+    struct dd_err *err;
+    int rc;
+    bool over, late;
+};
+
+static void end(struct asking *k, int rc)
+{
+    k->rc = rc;
+    k->over = true;
+    (void)event_base_loopbreak(k->base);
+}
+
+static void on_late(evutil_socket_t fd, short what, void *arg)
+{
+    struct asking *k = arg;
+    (void)fd;
+    (void)what;
+    k->late = true;
+    (void)event_base_loopbreak(k->base);
+}
+
+static void greeted(struct agent_here *a, struct msg *m)
+{
+    if (m->type != MSG_HERE || a->job != NULL)
+        return;
+    a->node = DD_TAKE(m->name);
+    a->job = DD_TAKE(m->text);
+    if (--a->asking->silent == 0)
+        (void)event_base_loopbreak(a->asking->base);
+}
+
+static void answered(struct asking *k, const struct msg *m)
+{
+    int rc = 0;
+    if (m->type != MSG_ANSWER)
+        return;
+    if (!m->ok)
+        rc = dd_err_set(k->err, -EINVAL, "%s", m->detail);
+    else if (k->q->on_piece != NULL)
+        rc = k->q->on_piece(k->q->arg, m->detail);
+    else if (dd_buf_puts(&k->answer, m->detail) < 0)
+        rc = dd_err_set(k->err, -ENOMEM, "the answer is too long");
+    if (k->q->on_piece != NULL)
+        (void)event_del(k->timer); /* it may be long until the next one */
+    if (m->ends || rc != 0)
+        end(k, rc < 0 ? rc : 0);
+}
+
+static void on_frame(void *arg, struct link *l, const struct frame *f)
+{
+    struct agent_here *a = arg;
+    DD_AUTO(msg) struct msg m = {0};
+    (void)l;
+    if (f->type != FRAME_CONTROL || msg_decode(&m, f->data, f->len, NULL) < 0)
+        return;
+    if (a->asking->chosen == NULL)
+        greeted(a, &m);
+    else if (a->asking->chosen == a)
+        answered(a->asking, &m);
+}
+
+static void on_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    struct agent_here *a = arg;
+    struct asking *k = a->asking;
+    (void)clean;
+    (void)why;
+    link_free(l);
+    a->link = NULL;
+    if (k->chosen == a && k->q->on_piece != NULL)
+        end(k, 0); /* the job's end is the end of what was asked for */
+    else if (k->chosen == a)
+        end(k, dd_err_set(k->err, -ECONNRESET, "ddrun on %s has ended, or did not want to answer", a->node));
+    else if (k->chosen == NULL && a->job == NULL && --k->silent == 0)
+        (void)event_base_loopbreak(k->base);
+}
+
+static void call_all(struct asking *k, const struct dd_strv *names)
+{
+    for (size_t i = 0; i < names->n; i++) {
+        struct agent_here *a = &k->v[k->n];
+        const struct link_cb cb = {.on_frame = on_frame, .on_close = on_close, .arg = a};
+        int fd = net_here_connect(names->v[i]);
+        *a = (struct agent_here){.asking = k};
+        if (fd < 0)
+            continue;
+        if (link_new_trusted(&a->link, k->base, fd, &cb, NULL) == 0)
+            k->n++;
+        else
+            close(fd);
+    }
+    k->silent = k->n;
+}
+
+/* Until something has ended the loop, or for so long. */
+static void wait_for(struct asking *k, int seconds)
+{
+    const struct timeval t = {.tv_sec = seconds};
+    k->late = false;
+    (void)evtimer_add(k->timer, &t);
+    (void)event_base_dispatch(k->base);
+    (void)event_del(k->timer);
+}
+
+/* ---- which job -------------------------------------------------------------------------------- */
+
+/* The whole of it, or what stands between two dots. */
+static bool is_part(const char *job, const char *said)
+{
+    const size_t n = strlen(said);
+    for (const char *at = strstr(job, said); at != NULL && n > 0; at = strstr(at + 1, said))
+        if ((at == job || at[-1] == '.') && (at[n] == '\0' || at[n] == '.'))
+            return true;
+    return false;
+}
+
+static bool fits(const struct agent_here *a, const char *said)
+{
+    return a->job != NULL && (said == NULL || is_part(a->job, said));
+}
+
+static void put_jobs(const struct asking *k, struct dd_buf *out)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        bool again = k->v[i].job == NULL;
+        for (size_t j = 0; j < i && !again; j++)
+            again = k->v[j].job != NULL && strcmp(k->v[j].job, k->v[i].job) == 0;
+        if (!again)
+            (void)dd_buf_printf(out, "%s%s", out->len > 0 ? ", " : "", k->v[i].job);
+    }
+}
+
+static int no_job(const struct asking *k, const char *said, struct dd_err *err)
+{
+    char host[256] = "this machine";
+    DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
+    (void)gethostname(host, sizeof(host) - 1);
+    put_jobs(k, &jobs);
+    const char *names = dd_buf_str(&jobs);
+    if (names == NULL || names[0] == '\0')
+        return dd_err_set(err, -ENOENT,
+                          "no ddrun of this user runs on %.200s; use ddctl on a node of the job, with "
+                          "'srun --overlap --jobid=ID ddctl ...' or ssh",
+                          host);
+    return dd_err_set(err, -EINVAL, "--job=%.200s: no such job has a ddrun on %.100s; there is %.600s", said, host, names);
+}
+
+/* NULL: there is none, or more than one job. */
+static const struct agent_here *choose(const struct asking *k, const char *said, struct dd_err *err)
+{
+    const struct agent_here *found = NULL;
+    for (size_t i = 0; i < k->n; i++) {
+        const struct agent_here *a = &k->v[i];
+        if (!fits(a, said) || a->link == NULL)
+            continue;
+        if (found != NULL && strcmp(found->job, a->job) != 0) {
+            DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
+            put_jobs(k, &jobs);
+            const char *names = dd_buf_str(&jobs);
+            (void)dd_err_set(err, -EINVAL, "several jobs run here; say one of them with --job: %.600s",
+                             names != NULL ? names : "?");
+            return NULL;
+        }
+        found = found != NULL ? found : a;
+    }
+    if (found == NULL)
+        (void)no_job(k, said != NULL ? said : "", err);
+    return found;
+}
+
+/* Where several are here, a step of the scheduler means its own. */
+static const struct agent_here *choose_ours(const struct asking *k, struct dd_err *err)
+{
+    const char *own = getenv("SLURM_JOB_ID");
+    if (own == NULL)
+        own = getenv("PBS_JOBID");
+    const struct agent_here *a = choose(k, k->q->job, err);
+    return a != NULL || k->q->job != NULL || own == NULL ? a : choose(k, own, err);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------- */
+
+static int send_question(struct asking *k)
+{
+    DD_AUTO(free) char *text = NULL;
+    int rc = msg_encode(&text, &(struct msg){.type = MSG_ASK, .id = 1, .what = (char *)(uintptr_t)k->q->what,
+                                             .text = (char *)(uintptr_t)k->q->text});
+    if (rc == 0)
+        rc = link_send(k->chosen->link, FRAME_CONTROL, text, strlen(text));
+    return rc < 0 ? dd_err_set(k->err, rc, "ddrun on %s cannot be asked: %s", k->chosen->node, strerror(-rc)) : 0;
+}
+
+static int converse(struct asking *k)
+{
+    if (k->silent > 0)
+        wait_for(k, GREETING_S);
+    const struct agent_here *chosen = choose_ours(k, k->err);
+    if (chosen == NULL)
+        return k->err->rc;
+    k->chosen = chosen;
+    k->err->text[0] = '\0';
+    int rc = send_question(k);
+    if (rc < 0)
+        return rc;
+    wait_for(k, ANSWER_S);
+    if (!k->over)
+        return dd_err_set(k->err, -ETIMEDOUT, "the job's daemon has not answered for %d s", ANSWER_S);
+    return k->rc;
+}
+
+static int read_answer(json_t **ret, const struct asking *k)
+{
+    json_error_t je;
+    *ret = json_loadb((const char *)k->answer.data, k->answer.len, 0, &je);
+    return json_is_object(*ret) ? 0 : dd_err_set(k->err, -EPROTO, "the answer is not understood: %s", je.text);
+}
+
+static void asking_done(struct asking *k)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        link_free(k->v[i].link);
+        free(k->v[i].node);
+        free(k->v[i].job);
+    }
+    free(k->v);
+    dd_buf_done(&k->answer);
+    if (k->timer != NULL)
+        event_free(k->timer);
+    if (k->base != NULL)
+        event_base_free(k->base);
+}
+
+int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv names = {0};
+    struct asking k = {.q = q, .err = err, .answer = DD_BUF_INIT(ANSWER_MAX), .base = event_base_new()};
+    int rc = net_here_names(&names);
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot see which jobs are here: %s", strerror(-rc));
+    k.v = calloc(names.n + 1, sizeof(*k.v));
+    k.timer = k.base != NULL ? evtimer_new(k.base, on_late, &k) : NULL;
+    rc = k.v == NULL || k.timer == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    if (rc == 0) {
+        call_all(&k, &names);
+        rc = converse(&k);
+    }
+    *ret = NULL;
+    if (rc == 0 && q->on_piece == NULL)
+        rc = read_answer(ret, &k);
+    asking_done(&k);
+    return rc;
+}
+
+int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err)
+{
+    return res->script < argc ? dd_err_set(err, -EINVAL, "'%.60s' is too much: nothing stands behind the options", argv[res->script])
+                              : 0;
+}
+
+int job_fail(const struct opt_table *t, int rc, const struct dd_err *err)
+{
+    int code = cmd_fail(t, err);
+    return rc == -EINVAL ? code : 1;
+}
+
+const char *json_text(const json_t *o, const char *name)
+{
+    const char *text = json_string_value(json_object_get(o, name));
+    return text != NULL ? text : "";
+}
+
+int json_number(const json_t *o, const char *name, int otherwise)
+{
+    const json_t *v = json_object_get(o, name);
+    const json_int_t i = json_integer_value(v);
+    return json_is_integer(v) && i >= INT_MIN && i <= INT_MAX ? (int)i : otherwise;
+}

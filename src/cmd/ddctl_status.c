@@ -1,0 +1,178 @@
+/* ddctl status: who is here, and how the job stands. */
+#include "base/sig.h"
+#include "cmd/common.h"
+#include "cmd/ddctl.h"
+#include "cmd/ddctl_job.h"
+#include "config.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct status_options {
+    const char *job, *format;
+};
+
+static const struct opt_row rows[] = {
+    JOB_ROW(struct status_options),
+    {.name = "format",
+     .kind = OPT_STRING,
+     .metavar = "FORM",
+     .choices = "text,json",
+     .def = "text",
+     .no_env = true,
+     .group = "What is written",
+     .help = "text for a person, or one JSON object",
+     .more = "The object has \\(aqjob\\(aq, \\(aqstate\\(aq (gathering, running, stopping, finished), "
+             "\\(aqround\\(aq, \\(aqrestarts\\(aq, \\(aqmax_restarts\\(aq, \\(aqmin_nodes\\(aq, "
+             "\\(aqmax_nodes\\(aq, \\(aqmissing\\(aq (a host list), \\(aqnodes\\(aq and \\(aqworkers\\(aq; a worker "
+             "has \\(aqrank\\(aq, \\(aqlocal_rank\\(aq, \\(aqnode\\(aq and \\(aqstate\\(aq. Later versions may add to it.",
+     OPT_FIELD(struct status_options, format)},
+};
+
+const struct opt_table ddctl_status_options = {
+    .program = "ddctl status",
+    .version = PACKAGE_VERSION,
+    .usage = "[options]",
+    .about = "Shows how a running job stands: its round, its nodes with their workers, what has failed, and who is "
+             "missing.",
+    OPT_ROWS(rows),
+};
+
+/* The failure of that rank in this round; NULL: it has not failed. */
+static const json_t *failure_of(const json_t *status, int rank)
+{
+    const json_t *list = json_object_get(status, "failed");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_number(json_array_get(list, i), "rank", -1) == rank)
+            return json_array_get(list, i);
+    return NULL;
+}
+
+/* Nodes have ranges of ranks; a reader of JSON wants each. */
+static int add_workers(json_t *status)
+{
+    json_t *workers = json_array();
+    const json_t *nodes = json_object_get(status, "nodes");
+    int rc = json_object_set_new(status, "workers", workers);
+    for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++) {
+        const json_t *node = json_array_get(nodes, i);
+        const int first = json_number(node, "first_rank", -1);
+        for (int k = 0; first >= 0 && k < json_number(node, "workers", 0) && rc == 0; k++)
+            rc = json_array_append_new(
+                workers, json_pack("{s:i,s:i,s:s,s:s}", "rank", first + k, "local_rank", k, "node", json_text(node, "name"),
+                                   "state", failure_of(status, first + k) != NULL ? "failed" : json_text(node, "state")));
+    }
+    return rc < 0 ? -ENOMEM : 0;
+}
+
+static int write_json(struct dd_buf *out, json_t *status)
+{
+    int rc = add_workers(status);
+    DD_AUTO(free) char *text = rc == 0 ? json_dumps(status, JSON_INDENT(2)) : NULL;
+    return text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
+}
+
+static int count_workers(const json_t *nodes, int *ret_nodes)
+{
+    int n = 0;
+    *ret_nodes = 0;
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const json_t *node = json_array_get(nodes, i);
+        if (json_number(node, "first_rank", -1) < 0)
+            continue;
+        n += json_number(node, "workers", 0);
+        ++*ret_nodes;
+    }
+    return n;
+}
+
+static int write_head(struct dd_buf *out, const json_t *status)
+{
+    const json_t *nodes = json_object_get(status, "nodes");
+    int n;
+    const int workers = count_workers(nodes, &n);
+    const char *state = json_text(status, "state");
+    int rc = dd_buf_printf(out, "job %s is %s", json_text(status, "job"), state);
+    if (rc == 0 && n == 0)
+        rc = dd_buf_printf(out, ": %zu of %d nodes are here", json_array_size(nodes), json_number(status, "wanted", 0));
+    else if (rc == 0)
+        rc = dd_buf_printf(out, ": round %d, %d worker%s on %d node%s", json_number(status, "round", 0), workers,
+                           workers == 1 ? "" : "s", n, n == 1 ? "" : "s");
+    return rc < 0 ? rc
+                  : dd_buf_printf(out, ", %d of %d restarts used\n", json_number(status, "restarts", 0),
+                                  json_number(status, "max_restarts", 0));
+}
+
+static int widest_name(const json_t *nodes)
+{
+    size_t widest = 4;
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const size_t n = strlen(json_text(json_array_get(nodes, i), "name"));
+        widest = n > widest ? n : widest;
+    }
+    return (int)(widest < 64 ? widest : 64);
+}
+
+static int write_node(struct dd_buf *out, const json_t *node, int width)
+{
+    char ranks[32] = "-";
+    char place[16] = "-";
+    const int first = json_number(node, "first_rank", -1);
+    const int n = json_number(node, "workers", 0);
+    if (first >= 0) {
+        (void)snprintf(place, sizeof(place), "%d", json_number(node, "node_rank", 0));
+        (void)snprintf(ranks, sizeof(ranks), n == 1 ? "%d" : "%d-%d", first, first + n - 1);
+    }
+    return dd_buf_printf(out, "%-*s  %4s  %7d  %-11s  %s\n", width, json_text(node, "name"), place, n, ranks,
+                         json_text(node, "state"));
+}
+
+static int write_failure(struct dd_buf *out, const json_t *f)
+{
+    const int sig = json_number(f, "signal", 0);
+    const char *why = json_text(f, "text");
+    int rc = dd_buf_printf(out, "rank %d (%s) failed: ", json_number(f, "rank", 0), json_text(f, "node"));
+    if (rc == 0)
+        rc = sig > 0 ? dd_buf_printf(out, "signal %d (SIG%s)", sig, dd_signal_name(sig))
+                     : dd_buf_printf(out, "code %d", json_number(f, "code", 0));
+    return rc < 0 ? rc : dd_buf_printf(out, "%s%s\n", why[0] != '\0' ? ", " : "", why);
+}
+
+static int write_text(struct dd_buf *out, const json_t *status)
+{
+    const json_t *nodes = json_object_get(status, "nodes");
+    const json_t *failed = json_object_get(status, "failed");
+    const char *missing = json_text(status, "missing");
+    const int width = widest_name(nodes);
+    int rc = write_head(out, status);
+    if (rc == 0)
+        rc = dd_buf_printf(out, "%-*s  RANK  WORKERS  %-11s  STATE\n", width, "NODE", "RANKS");
+    for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++)
+        rc = write_node(out, json_array_get(nodes, i), width);
+    for (size_t i = 0; i < json_array_size(failed) && rc == 0; i++)
+        rc = write_failure(out, json_array_get(failed, i));
+    return rc < 0 || missing[0] == '\0' ? rc : dd_buf_printf(out, "missing: %s\n", missing);
+}
+
+int ddctl_status(int argc, char **argv)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
+    struct status_options o = {0};
+    struct dd_err err = {0};
+    json_t *status = NULL;
+    int code = cmd_options_alone(&ddctl_status_options, &o, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    int rc = job_no_operands(&res, argc, argv, &err);
+    if (rc == 0)
+        rc = job_ask(&status, &(struct job_question){.job = o.job, .what = "status", .text = ""}, &err);
+    if (rc == 0) {
+        rc = strcmp(o.format, "json") == 0 ? write_json(&out, status) : write_text(&out, status);
+        if (rc < 0)
+            (void)dd_err_set(&err, rc, "out of memory");
+    }
+    json_decref(status);
+    return rc < 0 ? job_fail(&ddctl_status_options, rc, &err) : cmd_write(&ddctl_status_options, &out);
+}

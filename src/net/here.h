@@ -1,0 +1,20 @@
+/* Where an agent can be spoken to by its own user on its own machine: a Unix socket without a file, whose
+ * name ends with the process. The kernel says who is at the other end, so no secret is needed; a name
+ * proves nothing. Src: unix(7), abstract sockets, SO_PEERCRED.
+ */
+#ifndef DD_NET_HERE_H
+#define DD_NET_HERE_H
+
+#include "base/err.h"
+#include "base/strv.h"
+
+/* A listening socket under a name of this process. */
+int net_here_listen(int *ret_fd, struct dd_err *err);
+/* The next caller of this user, or root. -EAGAIN: there is none; -EACCES: it was another user, and is gone. */
+int net_here_accept(int listen_fd);
+/* The names of all such sockets of this machine, whoever has them. */
+int net_here_names(struct dd_strv *ret);
+/* A connection to the one of that name. -EACCES: it is another user's; else what connect(2) says. Never waits. */
+int net_here_connect(const char *name);
+
+#endif
