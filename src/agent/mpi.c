@@ -1,4 +1,5 @@
-/* MPI programs: the servers (PMI-1 here, PMIx in the helper) by which the ranks of a round find each other, and what their ends mean. */
+/* MPI programs: the servers (PMI-1 here, PMIx in the helper) by which the ranks of a round find each other, and what
+ * their ends mean. */
 #include "agent/exchange.h"
 #include "agent/inner.h"
 #include "node/cpu.h"
@@ -12,10 +13,7 @@
 
 enum { ABORT_WAIT_MS = 500 }; /* who calls MPI_Abort may wait to be ended (MPICH 4.0 does) */
 
-struct mpi_rank {
-    bool aborted;
-    char why[64]; /* "": it ended as any program does */
-};
+enum { WHY_MAX = 64 };
 
 struct mpi;
 
@@ -33,7 +31,7 @@ struct mpi {
     bool crowded;      /* more workers than CPUs */
     int n;
     int *fds; /* PMI_FD of each worker */
-    struct mpi_rank *ranks;
+    char (*why)[WHY_MAX]; /* each worker has failed; "": as any program does */
     LIST_HEAD(, gather) gathers;
 };
 
@@ -41,7 +39,7 @@ struct mpi {
 static void cannot_go_on(struct mpi *m, const char *why)
 {
     dd_log(m->agent->cfg->log, DD_LOG_ERR, "MPI: %s", why);
-    (void)snprintf(m->ranks[0].why, sizeof(m->ranks[0].why), "ddrun could not serve it; see the message above");
+    (void)snprintf(m->why[0], WHY_MAX, "ddrun could not serve it; see the message above");
     if (m->agent->group != NULL)
         worker_group_end(m->agent->group, 0, SIGTERM, ABORT_WAIT_MS);
 }
@@ -79,7 +77,6 @@ static void on_barrier(void *arg, unsigned seq, const void *part, size_t len)
 static void on_abort(void *arg, int local_rank)
 {
     struct mpi *m = arg;
-    m->ranks[local_rank].aborted = true;
     if (m->agent->group != NULL)
         worker_group_end(m->agent->group, local_rank, SIGTERM, ABORT_WAIT_MS);
 }
@@ -92,7 +89,9 @@ static int start_pmi1(struct agent *a, struct mpi *m, struct dd_err *err)
         .base = a->base,
         .log = a->cfg->log,
         /* without an answer each rank of MPICH would be a world of its own */
-        .refusal = (a->cfg->mpi & AGENT_MPI_PMI1) != 0 ? NULL : "it asks for PMI-1, which --mpi=pmix does not serve: say --mpi=auto",
+        .refusal = (a->cfg->mpi & AGENT_MPI_PMI1) != 0
+                       ? NULL
+                       : "it asks for PMI-1, which --mpi=pmix does not serve: say --mpi=auto",
         .kvsname = name,
         .first_rank = a->plan.first_rank,
         .local_size = a->plan.local_size,
@@ -147,7 +146,8 @@ static void on_gather(void *arg, uint32_t id, const char *name, const void *part
     struct mpi *m = arg;
     struct dd_err err = {0};
     struct gather *g = gather_new(m, id);
-    int rc = g != NULL ? agent_exchange(m->agent, name, part, len, on_gathered, g, &err) : dd_err_set(&err, -ENOMEM, "out of memory");
+    int rc = g == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
+                       : agent_exchange(m->agent, name, part, len, on_gathered, g, &err);
     if (rc == 0)
         return;
     gather_forget(g);
@@ -197,8 +197,9 @@ static int pmix_spec(const struct agent *a, int local_rank, struct dd_strv *env)
     for (size_t i = 0; i < 2 && shm != NULL && rc == 0; i++)
         if (dd_env_get(env->v, backing[i]) == NULL)
             rc = dd_env_set(env, backing[i], shm);
+    /* 8 MB over 4 ranks on 2 CPUs: 46 ms, with it 6 to 12 */
     if (rc == 0 && a->mpi->crowded && dd_env_get(env->v, "OMPI_MCA_mpi_yield_when_idle") == NULL)
-        rc = dd_env_set(env, "OMPI_MCA_mpi_yield_when_idle", "1"); /* 8 MB over 4 ranks on 2 CPUs: 46 ms, with it 6 to 12 */
+        rc = dd_env_set(env, "OMPI_MCA_mpi_yield_when_idle", "1");
     return rc;
 }
 
@@ -223,8 +224,8 @@ int mpi_prepare(struct agent *a, struct dd_err *err)
     m->agent = a;
     m->n = a->plan.local_size;
     m->fds = calloc((size_t)m->n, sizeof(*m->fds));
-    m->ranks = calloc((size_t)m->n, sizeof(*m->ranks));
-    if (m->fds == NULL || m->ranks == NULL)
+    m->why = calloc((size_t)m->n, sizeof(*m->why));
+    if (m->fds == NULL || m->why == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     LIST_INIT(&m->gathers);
     m->crowded = is_crowded(m->n);
@@ -263,23 +264,23 @@ void mpi_ended(struct agent *a, struct worker_exit *e)
     struct mpi *m = a->mpi;
     if (m == NULL)
         return;
-    struct mpi_rank *r = &m->ranks[e->local_rank];
+    char *why = m->why[e->local_rank];
     const struct pmi1_end one = pmi1_ended(m->pmi1, e->local_rank);
     const struct pmix_end x = m->pmix != NULL ? pmix_ended(m->pmix, e->local_rank) : (struct pmix_end){0};
     if (one.aborted || x.aborted) {
         const int code = one.aborted ? one.code : x.code;
-        (void)snprintf(r->why, sizeof(r->why), "it called MPI_Abort with code %d", code);
+        (void)snprintf(why, WHY_MAX, "it called MPI_Abort with code %d", code);
         e->code = abort_code(code);
         e->signal = 0;
     } else if ((one.open || x.open) && e->code == 0 && a->ends.stop_sig == 0) {
-        (void)snprintf(r->why, sizeof(r->why), "it ended without MPI_Finalize");
+        (void)snprintf(why, WHY_MAX, "it ended without MPI_Finalize");
         e->code = 1;
     }
 }
 
 const char *mpi_why(const struct agent *a, int local_rank)
 {
-    return a->mpi != NULL && a->mpi->ranks[local_rank].why[0] != '\0' ? a->mpi->ranks[local_rank].why : NULL;
+    return a->mpi != NULL && a->mpi->why[local_rank][0] != '\0' ? a->mpi->why[local_rank] : NULL;
 }
 
 void mpi_over(struct agent *a)
@@ -296,6 +297,6 @@ void mpi_over(struct agent *a)
     pmi1_free(m->pmi1);
     pmix_free(m->pmix);
     free(m->fds);
-    free(m->ranks);
+    free(m->why);
     free(m);
 }

@@ -45,7 +45,9 @@ int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned l
         rc = pmi_outer_gather(&ret->texts, in->env, text, limit_ms, err);
     for (size_t i = ret->texts.n; i > 0 && rc == 0; i--) /* the first one's are kept */
         if (take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
-            rc = dd_err_set(err, -EPROTO, "what process %zu around this one says is not ddrun's; start nothing else beside ddrun", i - 1);
+            rc = dd_err_set(err, -EPROTO,
+                            "what process %zu of the launcher around ddrun says is not ddrun's; start nothing else beside it",
+                            i - 1);
     if (rc < 0)
         return rc;
     ret->peers.names = ret->texts.v;

@@ -246,7 +246,8 @@ static void on_gathered(const struct hmsg *m)
     if (copy != NULL && m->len > 0)
         memcpy(copy, m->data, m->len);
     if (f->done != NULL)
-        f->done(m->code == 0 && copy != NULL ? PMIX_SUCCESS : PMIX_ERROR, copy, copy != NULL ? m->len : 0, f->arg, free, copy);
+        f->done(m->code == 0 && copy != NULL ? PMIX_SUCCESS : PMIX_ERROR, copy, copy != NULL ? m->len : 0, f->arg,
+                free, copy);
     free(f);
 }
 

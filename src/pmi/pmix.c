@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { READY_MS = 20000, END_MS = 2000, SEND_S = 5 };
+enum { READY_MS = 10000, END_MS = 2000, SEND_S = 5 };
 
 struct pmix {
     struct pmix_cfg cfg;
@@ -299,7 +299,11 @@ int pmix_env(const struct pmix *p, int local_rank, struct dd_strv *env)
 
 void pmix_gathered(struct pmix *p, uint32_t id, const void *parts, size_t len)
 {
-    const struct hmsg m = {.type = HMSG_GATHERED, .id = id, .code = parts != NULL ? 0 : -1, .data = parts, .len = parts != NULL ? len : 0};
+    const struct hmsg m = {.type = HMSG_GATHERED,
+                           .id = id,
+                           .code = parts != NULL ? 0 : -1,
+                           .data = parts,
+                           .len = parts != NULL ? len : 0};
     int rc = send_message(p, &m);
     if (rc < 0 && rc != -EPIPE) /* its end is told elsewhere */
         dd_log(p->cfg.log, DD_LOG_WARN, "PMIx: cannot talk to the helper: %s", strerror(-rc));

@@ -11,6 +11,7 @@ from support import DDRUN, Job, clean_env, marked, program, run, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
+HELPER = os.path.join(os.path.dirname(DDRUN), "ddrun-pmix")
 KINDS = {"mpich": "pmi1", "openmpi": "pmix"}
 
 
@@ -23,6 +24,8 @@ def built(tmp_path_factory):
         compiler = shutil.which(f"mpicc.{kind}")
         if compiler is None:
             pytest.skip(f"no mpicc.{kind} on this machine (Debian: libmpich-dev, libopenmpi-dev)")
+        if kind == "openmpi" and not os.access(HELPER, os.X_OK):
+            pytest.skip("ddrun was built without libpmix (Debian: libpmix-dev)")
         if kind not in made:
             made[kind] = str(tmp_path_factory.mktemp("mpi") / f"sum.{kind}")
             subprocess.run([compiler, "-O1", "-o", made[kind], program("mpi_sum.c")], check=True)
@@ -132,6 +135,21 @@ def test_nothing_is_left_of_open_mpi_whoever_is_killed(built, who):
         job.assert_nothing_left()
 
 
+def test_without_the_helper_pmix_is_refused_and_auto_goes_on(tmp_path):
+    for name in ("ddrun", "ddrund"):  # alone: no ddrun-pmix beside them
+        shutil.copy(os.path.join(os.path.dirname(DDRUN), name), tmp_path)
+
+    def alone(how):
+        return subprocess.run([str(tmp_path / "ddrun"), how, "--no-python", "true"], env=clean_env(), capture_output=True,
+                              text=True, timeout=60, check=False)
+
+    refused = alone("--mpi=pmix")
+    if refused.returncode == 0:
+        pytest.skip("ddrun-pmix is installed on this machine")
+    assert refused.returncode == 2 and "needs ddrun-pmix" in refused.stderr
+    assert alone("--mpi=auto").returncode == 0
+
+
 def test_a_program_without_mpi_need_not_finalize():
     job = run("--mpi=pmi1", "--nproc-per-node=2", "--no-python", "true")
     assert job.p.returncode == 0, job.err
@@ -154,6 +172,7 @@ PYTHON_OF_MPI4PY = "/usr/bin/python3"
 
 @pytest.mark.skipif(subprocess.run([PYTHON_OF_MPI4PY, "-c", "import mpi4py"], capture_output=True, check=False).returncode != 0,
                     reason="no mpi4py (Debian: python3-mpi4py)")
+@pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason="ddrun was built without libpmix (Debian: libpmix-dev)")
 def test_mpi4py_over_two_nodes(tmp_path):
     worker = tmp_path / "sum.py"
     worker.write_text("import os\n"
