@@ -21,7 +21,8 @@ enum {
 /* Of an abstract name: a NUL byte in front, none behind. */
 static socklen_t address_of(struct sockaddr_un *ret, const char *name)
 {
-    const size_t n = strnlen(name, sizeof(ret->sun_path) - 1);
+    const size_t len = strlen(name);
+    const size_t n = len < sizeof(ret->sun_path) ? len : sizeof(ret->sun_path) - 1;
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(ret->sun_path + 1, name, n);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
