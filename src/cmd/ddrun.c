@@ -111,6 +111,7 @@ static int run_simulated(struct run *r)
 static int run_launched(void *arg, const struct alloc *a, int index)
 {
     struct run *r = arg;
+    run_done(r); /* what the start has found of this machine is found again */
     r->given = a;
     return run_node(r, index);
 }

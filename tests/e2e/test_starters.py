@@ -27,9 +27,9 @@ def starter(tmp_path):
     return write
 
 
-def start(command, hosts, *options):
-    return Job("--launcher=ssh", command, f"--hosts={hosts}", "--nproc-per-node=1", "--shutdown-timeout=1s", *options, "true",
-               env=clean_env())
+def start(command, hosts, *options, worker=("true",), env=None):
+    return Job("--launcher=ssh", command, f"--hosts={hosts}", "--nproc-per-node=1", "--shutdown-timeout=1s", *options, *worker,
+               env=env or clean_env())
 
 
 def here(n):
@@ -102,3 +102,13 @@ def test_who_calls_and_says_nothing_keeps_no_node_out(starter, tmp_path):
                 caller.close()
         job.p.terminate()
         assert job.wait() == 128 + signal.SIGTERM
+
+
+def test_workers_of_the_starting_machine_have_each_variable_once(starter):
+    """And the key not at all. An environment that is there twice is too long twice as soon."""
+    options = ["--nnodes=1:2", "--last-call=10ms", "--no-python"]
+    with start(starter("exit 255\n"), here(1), *options, worker=("cat", "/proc/self/environ"),
+               env=clean_env(DDRUN_KEY="5e" * 32)) as job:
+        assert job.wait() == 0, job.err
+        names = [entry.split("=")[0] for entry in job.out.split("\0") if entry]
+        assert sorted(names) == sorted(set(names)) and "RANK" in names and "DDRUN_KEY" not in names
