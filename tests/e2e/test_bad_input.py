@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from support import Job, clean_env, program, run
+from support import Job, clean_env, free_port, program, run
 
 SCRIPT = program("show_env.py")
 
@@ -72,7 +72,7 @@ def test_a_port_in_use_is_named_with_its_holder():
 
 
 def host_args(tmp_path):
-    return ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=0"]
+    return ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}"]
 
 
 def test_a_key_file_that_is_not_there(tmp_path):
@@ -129,7 +129,7 @@ def test_variables_of_another_machine_are_told_and_ignored():
 
 def test_what_one_node_cannot_do_ends_the_job_on_all_nodes_at_once():
     env = clean_env(DDRUN_KEY="5e" * 32)
-    common = ["--nnodes=3", "--master-addr=127.0.0.1", "--rdzv-id=one-cannot"]
+    common = ["--nnodes=3", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--rdzv-id=one-cannot"]
     rest = [Job(*common, f"--node-rank={i}", "sleep", "100", env=env) for i in (0, 1)]
     bad = Job(*common, "--node-rank=2", "nosuchprogram-of-ddrun", env=env)
     with rest[0], rest[1], bad:
