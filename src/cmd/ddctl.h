@@ -16,4 +16,16 @@ int ddctl_hosts(int argc, char **argv); /* argv[0] is the command's name; return
 extern const struct opt_table ddctl_status_options;
 int ddctl_status(int argc, char **argv);
 
+extern const struct opt_table ddctl_drain_options;
+int ddctl_drain(int argc, char **argv);
+
+extern const struct opt_table ddctl_events_options;
+int ddctl_events(int argc, char **argv);
+
+extern const struct opt_table ddctl_kv_options;
+int ddctl_kv(int argc, char **argv);
+
+extern const struct opt_table ddctl_signal_options;
+int ddctl_signal(int argc, char **argv);
+
 #endif

@@ -170,11 +170,12 @@ static void on_drain(struct guest *g, const struct msg *m)
         return;
     }
     if (!v.unfit && !rdzv_can_spare(d->machine, id)) {
-        refuse(g, m->id, "%.200s is needed: without it the job would have too few nodes to go on", m->text);
+        refuse(g, m->id, "%.200s is needed: without it too few of this round's nodes would be left to go on", m->text);
         return;
     }
     (void)snprintf(why, sizeof(why), "it was drained with ddctl on %.200s", g->name);
-    events_add(d, &(struct happened){.kind = EVENT_DRAIN, .node = m->text, .text = why});
+    if (!v.unfit)
+        events_add(d, &(struct happened){.kind = EVENT_DRAIN, .node = m->text, .text = why});
     const bool restarts = !v.unfit && v.part && rdzv_state(d->machine) == RDZV_RUNNING;
     answer(g, m->id, json_pack("{s:b,s:b}", "known", v.unfit, "restarts", restarts));
     daemon_step(d, &(struct rdzv_event){.kind = RDZV_DRAIN, .id = id, .text = why});

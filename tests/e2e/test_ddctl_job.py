@@ -1,5 +1,6 @@
-"""ddctl and a running job: how it stands, on simulated nodes."""
+"""ddctl and a running job: how it stands, and what a person wants of it, on simulated nodes."""
 
+import contextlib
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, LIMIT, Job, clean_env, free_port, until
+from support import BUILD, LIMIT, PYTHON, Job, clean_env, free_port, until
 
 DDCTL = os.path.join(BUILD, "ddctl")
 NOBODY = 65534
@@ -34,10 +35,10 @@ def sockets_of(pids):
 class Running(Job):
     """A job of simulated nodes whose workers run a script of sh: $1 is a file that .release() makes."""
 
-    def __init__(self, tmp_path, *options, script=WAITS, workers=1):
+    def __init__(self, tmp_path, *options, script=WAITS, workers=1, command=None):
         self.go = tmp_path / "go"
         self.seen = ""
-        super().__init__(*options, "sh", "-c", script, "sh", str(self.go))
+        super().__init__(*options, *(command or ("sh", "-c", script, "sh", str(self.go))))
         self.ready(workers)
         self.name = re.search(r"^ready (\S+)", self.seen, re.M).group(1)
 
@@ -106,6 +107,8 @@ def test_status_after_a_restart_shows_the_new_round(tmp_path):
 FAILS_AND_STAYS = """
 trap 'until [ -e "$1" ]; do sleep 0.05; done; exit 0' TERM
 echo "ready $TORCHELASTIC_RUN_ID $RANK $TORCHELASTIC_RESTART_COUNT"
+[ "$RANK" = 0 ] && : >"$1.stays"
+until [ -e "$1.stays" ]; do sleep 0.05; done
 [ "$RANK" = 1 ] && exit 7
 while :; do sleep 0.05; done
 """
@@ -167,7 +170,117 @@ def test_nothing_is_left_to_call_after_the_agents_are_killed(tmp_path):
         agents = job.agents()
         assert len(sockets_of(agents)) == 2
         for pid in agents:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended with the others
+                os.kill(pid, signal.SIGKILL)
         job.wait()
         until(lambda: sockets_of(agents) == [])
         job.assert_nothing_left()
+
+
+# ---- wishes ------------------------------------------------------------------------------------------------------------------
+
+CATCHES = """
+trap 'echo "caught $RANK"' USR1
+""" + WAITS
+
+
+def caught(job):
+    return sorted(re.findall(r"^caught (\d)$", job.seen, re.M))
+
+
+def test_a_signal_reaches_each_worker_once(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=2", script=CATCHES, workers=4) as job:
+        until(lambda: job.status()["workers"][0]["state"] == "running")
+        job.ctl("signal", "SIGUSR1")
+        while len(caught(job)) < 4:
+            job.seen += job.line("\n")
+        job.finish()
+        job.seen += job.out
+        assert caught(job) == ["0", "1", "2", "3"]
+
+
+def test_a_signal_that_ends_jobs_ends_this_one(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=1", workers=2) as job:
+        assert "no signal for a job" in job.ctl("signal", "KILL", code=2)
+        assert "say one signal" in job.ctl("signal", code=2)
+        job.ctl("signal", "INT")
+        assert job.wait() == 130
+        assert "stopped by SIGINT (ddctl on sim" in job.err
+        job.assert_nothing_left()
+
+
+def test_a_drained_node_gives_its_place_to_a_spare_at_once(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=3", "--nnodes=2:2", "--nproc-per-node=1", workers=2) as job:
+        until(lambda: len(job.status()["nodes"]) == 3)
+        first, node, spare = (n["name"] for n in job.status()["nodes"])
+        assert job.ctl("drain", node) == f"{node} gets no part in further rounds; a round without it begins now\n"
+        until(lambda: (job.status()["round"], job.status()["state"]) == (1, "running"))
+        s = job.status()
+        assert (s["restarts"], [w["node"] for w in s["workers"]]) == (0, [first, spare])
+        assert [(n["name"], n["state"]) for n in s["nodes"][2:]] == [(node, "left-out")]
+        assert job.ctl("drain", node) == f"{node} was left out already\n"
+        assert f"{spare} is needed" in job.ctl("drain", spare, code=2)
+        assert "is called 'nowhere'" in job.ctl("drain", "nowhere", code=2)
+        job.finish()
+
+
+# ---- what has happened, and the keys ------------------------------------------------------------------------------------------
+
+
+def test_events_tell_what_happened_in_its_order_until_the_end(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=2", "--max-restarts=1", "--nproc-per-node=1", script=FAILS_ONCE) as job:
+        job.ready(2, restart=1)
+        follower = subprocess.Popen([DDCTL, "events", f"--job={job.name}", "--follow", "--format=json"], text=True,
+                                    stdout=subprocess.PIPE)
+        first = json.loads(follower.stdout.readline())
+        assert first["event"] == "join" and first["time"].endswith("Z")
+        until(lambda: "round 1: all workers run" in job.ctl("events"))
+        assert re.search(r"Z  round 0: rank 1 \(sim\d\) failed with code 7\n", job.ctl("events"))
+        job.finish()
+        told = [first] + [json.loads(line) for line in follower.stdout.read().splitlines()]
+        kinds = [e["event"] for e in told if e["event"] not in ("started", "leave")]  # of a round that failed early
+        assert kinds == ["join", "join", "round", "exit", "round", "finish"]
+        follower.stdout.close()
+        assert follower.wait(timeout=LIMIT) == 0 and told[-1]["code"] == 0
+
+
+PUTS = """
+import os, sys, time
+from torch.distributed import TCPStore
+s = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 1, False)
+s.set("colour", b"red\\x00")
+s.set("shape", "round")
+print("ready", os.environ["TORCHELASTIC_RUN_ID"], 0, 0, flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+s.set("colour", "blue")
+while not os.path.exists(sys.argv[1] + "2"):
+    time.sleep(0.05)
+"""
+
+
+class Putting(Running):
+    """One worker, which puts keys with PyTorch's client."""
+
+    def __init__(self, tmp_path):
+        super().__init__(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1", "--no-python",
+                         command=(PYTHON, "-c", PUTS, str(tmp_path / "go")))
+
+
+def test_kv_shows_what_pytorch_has_put(tmp_path):
+    with Putting(tmp_path) as job:
+        listed = dict(reversed(line.split()) for line in job.ctl("kv", "list", "/").splitlines())
+        assert (listed["/colour"], listed["/shape"]) == ("4", "5")
+        assert job.ctl("kv", "list", "/sh").split() == ["5", "/shape"]
+        assert {"key": "/shape", "bytes": 5} in json.loads(job.ctl("kv", "--format=json", "list"))["keys"]
+        assert job.ctl("kv", "get", "/colour") == "red\0"
+        assert "no key '/taste'" in job.ctl("kv", "get", "/taste", code=1)
+        assert "say 'list'" in job.ctl("kv", "put", code=2)
+        watch = subprocess.Popen([DDCTL, "kv", f"--job={job.name}", "watch", "/colour"], stdout=subprocess.PIPE, text=True)
+        assert watch.stdout.readline() == "red\0\n"
+        job.release()
+        assert watch.stdout.readline() == "blue\n"
+        (tmp_path / "go2").touch()
+        job.finish()
+        assert watch.wait(timeout=LIMIT) == 0
+        watch.stdout.close()

@@ -460,6 +460,31 @@ def test_a_user_signal_comes_once_and_ends_nothing(slurm):
     assert not slurm.exists("usr1.*.2")
 
 
+def test_a_person_asks_a_running_step_from_another_one(slurm):
+    ddctl = os.path.join(os.path.dirname(DDRUN), "ddctl")
+    usr1 = slurm.file("usr1")
+    with slurm.training(options=["--until", slurm.file("go"), "--usr1", usr1]) as job:
+        number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
+
+        def ask(*args):
+            argv = ["srun", "--overlap", f"--jobid={number}", "-N1", "-n1", "--relative=2", ddctl, *args]
+            return slurm.cluster.run(argv, user=slurm.user, cwd=slurm.place)
+
+        told = ask("status", "--format=json")
+        assert told.rc == 0, told.err
+        status = json.loads(told.out)
+        assert [(w["rank"], w["node"], w["state"]) for w in status["workers"]] == [
+            (r, slurm.cluster.names[r // 2], "running") for r in range(8)]
+        assert f".{number}.0." in status["job"] and ask("status", f"--job={number}").rc == 0
+        stranger = slurm.cluster.run([ddctl, "status"], node=slurm.cluster.names[0], user="root" if slurm.user != "root" else "alice")
+        assert stranger.rc == 1 and "no ddrun of this user" in stranger.err
+        assert ask("signal", "USR1").rc == 0
+        until(lambda: slurm.exists("usr1.*.1", 8), LIMIT, lambda: job.err)
+        slurm.file("go", "")
+        trained(slurm, job.wait(LIMIT))
+    assert not slurm.exists("usr1.*.2")
+
+
 def test_a_thread_of_a_worker_hears_of_a_signal_of_slurm_through_libddrun(slurm):
     worker = slurm.file("worker")
     subprocess.run(["cc", "-I", os.path.join(HERE, "..", "..", "include"), os.path.join(HERE, "programs", "libworker.c"),

@@ -1,0 +1,49 @@
+/* ddctl drain: a node gets no part in the rounds that come. */
+#include "cmd/common.h"
+#include "cmd/ddctl.h"
+#include "cmd/ddctl_job.h"
+#include "config.h"
+
+#include <errno.h>
+
+struct drain_options {
+    const char *job;
+};
+
+static const struct opt_row rows[] = {JOB_ROW(struct drain_options)};
+
+const struct opt_table ddctl_drain_options = {
+    .program = "ddctl drain",
+    .version = PACKAGE_VERSION,
+    .usage = "[options] NODE",
+    .about = "Takes a node out of a running job. Its workers are stopped with all others, and a round without it is "
+             "begun at once; that costs no restart. A spare node takes its place, where there is one.",
+    OPT_ROWS(rows),
+};
+
+static int tell(struct dd_buf *out, const json_t *answer, const char *node)
+{
+    if (json_is_true(json_object_get(answer, "known")))
+        return dd_buf_printf(out, "%s was left out already\n", node);
+    return dd_buf_printf(out, "%s gets no part in further rounds%s\n", node,
+                         json_is_true(json_object_get(answer, "restarts")) ? "; a round without it begins now" : "");
+}
+
+int ddctl_drain(int argc, char **argv)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    struct drain_options o = {0};
+    struct dd_err err = {0};
+    json_t *answer = NULL;
+    int code = cmd_options_alone(&ddctl_drain_options, &o, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    int rc = argc - res.script == 1 ? 0 : dd_err_set(&err, -EINVAL, "say one node, as 'ddctl status' names it");
+    if (rc == 0)
+        rc = job_ask(&answer, &(struct job_question){.job = o.job, .what = "drain", .text = argv[res.script]}, &err);
+    if (rc == 0 && tell(&out, answer, argv[res.script]) < 0)
+        rc = dd_err_set(&err, -ENOMEM, "out of memory");
+    json_decref(answer);
+    return rc < 0 ? job_fail(&ddctl_drain_options, rc, &err) : cmd_write(&ddctl_drain_options, &out);
+}

@@ -1,0 +1,155 @@
+/* ddctl events: what has happened in a running job, and what happens. */
+#include "base/io.h"
+#include "base/sig.h"
+#include "cmd/common.h"
+#include "cmd/ddctl.h"
+#include "cmd/ddctl_job.h"
+#include "config.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+struct events_options {
+    const char *job, *format;
+    bool follow;
+};
+
+static const struct opt_row rows[] = {
+    JOB_ROW(struct events_options),
+    {.name = "follow",
+     .letter = 'f',
+     .kind = OPT_FLAG,
+     .no_env = true,
+     .group = "What is written",
+     .help = "go on with what happens, until the job ends",
+     OPT_FIELD(struct events_options, follow)},
+    {.name = "format",
+     .kind = OPT_STRING,
+     .metavar = "FORM",
+     .choices = "text,json",
+     .def = "text",
+     .no_env = true,
+     .group = "What is written",
+     .help = "text for a person, or one JSON object a line",
+     OPT_FIELD(struct events_options, format)},
+};
+
+const struct opt_table ddctl_events_options = {
+    .program = "ddctl events",
+    .version = PACKAGE_VERSION,
+    .usage = "[options]",
+    .about = "Shows what has happened in a running job, each with its time: nodes that came and went, rounds, failures, "
+             "signals.",
+    OPT_ROWS(rows),
+};
+
+/* What is in braces is a member of the event: its text, its number, the name of its signal. */
+static const struct {
+    const char *event, *form;
+} forms[] = {
+    {"join",    "{node} is here, workers: {workers}"                             },
+    {"leave",   "{node} is gone: {text}"                                         },
+    {"round",   "round {round} begins, nodes: {nodes}, workers: {workers}"       },
+    {"started", "round {round}: all workers run"                                 },
+    {"exit",    "round {round}: rank {rank} ({node}) failed with {how}: {text}"  },
+    {"stop",    "{text}"                                                         },
+    {"signal",  "{signal} to all workers, from {node}"                        },
+    {"drain",   "{node} is drained: {text}"                                      },
+    {"finish",  "the job ends with code {code}: {text}"                          },
+};
+
+static int put_member(struct dd_buf *out, const json_t *e, const char *name)
+{
+    const int sig = json_number(e, "signal", 0);
+    const json_t *v = json_object_get(e, name);
+    if (sig > 0 && (strcmp(name, "how") == 0 || strcmp(name, "signal") == 0))
+        return dd_buf_printf(out, "SIG%s", dd_signal_name(sig));
+    if (strcmp(name, "how") == 0)
+        return dd_buf_printf(out, "code %d", json_number(e, "code", 0));
+    return json_is_integer(v) ? dd_buf_printf(out, "%d", json_number(e, name, 0)) : dd_buf_puts(out, json_text(e, name));
+}
+
+static int put_form(struct dd_buf *out, const json_t *e, const char *form)
+{
+    int rc = 0;
+    while (*form != '\0' && rc == 0) {
+        char name[16] = "";
+        const size_t plain = strcspn(form, "{");
+        rc = dd_buf_append(out, form, plain);
+        form += plain;
+        if (rc < 0 || *form == '\0')
+            break;
+        const size_t n = strcspn(form, "}");
+        (void)snprintf(name, sizeof(name), "%.*s", (int)(n - 1), form + 1);
+        rc = put_member(out, e, name);
+        form += n + 1;
+    }
+    return rc;
+}
+
+static int put_event(struct dd_buf *out, const json_t *e)
+{
+    const char *event = json_text(e, "event");
+    const char *form = event; /* of a later version */
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
+        if (strcmp(forms[i].event, event) == 0)
+            form = forms[i].form;
+    int rc = dd_buf_printf(out, "%s  ", json_text(e, "time"));
+    if (rc == 0)
+        rc = put_form(out, e, form);
+    while (rc == 0 && out->len > 0 && strchr(" :", out->data[out->len - 1]) != NULL) /* there was no text */
+        out->len--;
+    return rc < 0 ? rc : dd_buf_puts(out, "\n");
+}
+
+struct writing {
+    bool json;
+    struct dd_buf rest; /* of a line that has not come whole */
+    struct dd_err *err;
+};
+
+static int write_line(const struct writing *w, const char *line, size_t n)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    json_t *e = w->json ? NULL : json_loadb(line, n, 0, NULL);
+    int rc = w->json ? dd_buf_printf(&out, "%.*s\n", (int)n, line) : put_event(&out, e);
+    json_decref(e);
+    if (rc == 0)
+        rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
+    return rc < 0 && rc != -EPIPE ? dd_err_set(w->err, rc, "cannot write: %s", strerror(-rc)) : rc == -EPIPE;
+}
+
+/* 1: whoever read it has gone. */
+static int on_piece(void *arg, const char *piece)
+{
+    struct writing *w = arg;
+    int rc = dd_buf_puts(&w->rest, piece);
+    while (rc == 0) {
+        const unsigned char *nl = w->rest.len > 0 ? memchr(w->rest.data, '\n', w->rest.len) : NULL;
+        if (nl == NULL)
+            return 0;
+        const size_t n = (size_t)(nl - w->rest.data);
+        rc = write_line(w, (const char *)w->rest.data, n);
+        dd_buf_consume(&w->rest, n + 1);
+    }
+    return rc;
+}
+
+int ddctl_events(int argc, char **argv)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    struct events_options o = {0};
+    struct dd_err err = {0};
+    json_t *none = NULL;
+    int code = cmd_options_alone(&ddctl_events_options, &o, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    struct writing w = {.json = strcmp(o.format, "json") == 0, .rest = DD_BUF_INIT(1 << 20), .err = &err};
+    int rc = job_no_operands(&res, argc, argv, &err);
+    if (rc == 0)
+        rc = job_ask(&none, &(struct job_question){.job = o.job, .what = "events", .text = o.follow ? "follow" : "",
+                                                   .on_piece = on_piece, .arg = &w}, &err);
+    dd_buf_done(&w.rest);
+    return rc < 0 ? job_fail(&ddctl_events_options, rc, &err) : 0;
+}

@@ -1,0 +1,37 @@
+/* ddctl signal: to the workers of all nodes, as scancel would. */
+#include "cmd/common.h"
+#include "cmd/ddctl.h"
+#include "cmd/ddctl_job.h"
+#include "config.h"
+
+#include <errno.h>
+
+struct signal_options {
+    const char *job;
+};
+
+static const struct opt_row rows[] = {JOB_ROW(struct signal_options)};
+
+const struct opt_table ddctl_signal_options = {
+    .program = "ddctl signal",
+    .version = PACKAGE_VERSION,
+    .usage = "[options] SIGNAL",
+    .about = "Hands USR1 or USR2 to the workers of all nodes, each once, or ends the job with TERM, INT, HUP or QUIT.",
+    OPT_ROWS(rows),
+};
+
+int ddctl_signal(int argc, char **argv)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    struct signal_options o = {0};
+    struct dd_err err = {0};
+    json_t *answer = NULL;
+    int code = cmd_options_alone(&ddctl_signal_options, &o, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    int rc = argc - res.script == 1 ? 0 : dd_err_set(&err, -EINVAL, "say one signal, as in 'ddctl signal USR1'");
+    if (rc == 0)
+        rc = job_ask(&answer, &(struct job_question){.job = o.job, .what = "signal", .text = argv[res.script]}, &err);
+    json_decref(answer);
+    return rc < 0 ? job_fail(&ddctl_signal_options, rc, &err) : 0;
+}
