@@ -178,7 +178,8 @@ static int find_addresses(struct launching *p, struct dd_err *err)
     rc = dd_strv_push(&p->addresses, a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : name);
     for (size_t i = 0; rc == 0 && i < numbers.n && p->addresses.n < NAMES_MAX; i++) {
         struct net_addr addr;
-        if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr))
+        if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr) &&
+            strchr(numbers.v[i], '%') == NULL) /* means something on this machine only */
             rc = dd_strv_push(&p->addresses, numbers.v[i]);
     }
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;

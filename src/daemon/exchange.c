@@ -5,15 +5,18 @@
 #include <errno.h>
 #include <string.h>
 
-static void send_to_all(struct daemon *d, const void *piece, size_t n, int nnodes)
+/* A node that lacks a piece would wait for ever: what cannot be sent is an error of the job. */
+static int send_to_all(struct daemon *d, const void *piece, size_t n, int nnodes)
 {
+    int failed = 0;
     for (int k = 0; k < nnodes; k++) {
         int id = rdzv_id_of_rank(d->machine, k);
         struct guest *g = id >= 0 ? d->by_id[id] : NULL;
         int rc = g != NULL ? link_send(g->link, FRAME_EXCHANGE, piece, n) : 0;
         if (rc < 0 && rc != -EPIPE)
-            dd_log(d->cfg.log, DD_LOG_WARN, "cannot send an exchange to %s: %s", g->name, strerror(-rc));
+            failed = rc;
     }
+    return failed;
 }
 
 static int hand_out(struct daemon *d, const char *name, int nnodes)
@@ -27,7 +30,7 @@ static int hand_out(struct daemon *d, const char *name, int nnodes)
             dd_buf_clear(&piece);
             rc = exchange_piece_encode(&piece, (uint32_t)d->exchange_round, (uint32_t)k, name, &parts[k], &at);
             if (rc == 0)
-                send_to_all(d, piece.data, piece.len, nnodes);
+                rc = send_to_all(d, piece.data, piece.len, nnodes);
         } while (rc == 0 && at < parts[k].len);
     }
     exchange_drop(d->exchange, name);
@@ -40,9 +43,7 @@ static int ask_for(struct daemon *d, const char *name, int nnodes)
     const struct exchange_part nothing = {0};
     size_t at = 0;
     int rc = exchange_piece_encode(&piece, (uint32_t)d->exchange_round, EXCHANGE_ASK, name, &nothing, &at);
-    if (rc == 0)
-        send_to_all(d, piece.data, piece.len, nnodes);
-    return rc;
+    return rc == 0 ? send_to_all(d, piece.data, piece.len, nnodes) : rc;
 }
 
 static int take(struct daemon *d, const struct exchange_piece *p, struct dd_err *err)
@@ -57,11 +58,12 @@ static int take(struct daemon *d, const struct exchange_piece *p, struct dd_err 
     d->exchange_round = round;
     const bool asks = p->name[0] == '?' && !exchange_is_open(d->exchange, p->name);
     rc = exchange_take(d->exchange, p, err);
-    if (rc == 0 && asks && (rc = ask_for(d, p->name, nnodes)) < 0)
-        return dd_err_set(err, rc, "out of memory for '%s'", p->name);
-    if (rc == 1 && (rc = hand_out(d, p->name, nnodes)) < 0)
-        return dd_err_set(err, rc, "out of memory for '%s'", p->name);
-    return rc;
+    const int taken = rc;
+    if (taken == 0 && asks)
+        rc = ask_for(d, p->name, nnodes);
+    else if (taken == 1)
+        rc = hand_out(d, p->name, nnodes);
+    return taken >= 0 && rc < 0 ? dd_err_set(err, rc, "the nodes cannot be told '%s': %s", p->name, strerror(-rc)) : rc;
 }
 
 void guest_take_exchange(struct guest *g, const struct frame *f)

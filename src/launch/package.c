@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-enum { VERSION = 1, STRINGS_MAX = 65536 };
+enum { VERSION = 1 };
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
@@ -25,7 +25,7 @@ static int put_str(struct dd_buf *out, const char *s)
 
 static int put_list(struct dd_buf *out, const struct dd_strv *sv)
 {
-    int rc = put_u32(out, sv->n);
+    int rc = sv->n > PACKAGE_STRINGS_MAX ? -EMSGSIZE : put_u32(out, sv->n);
     for (size_t i = 0; i < sv->n && rc == 0; i++)
         rc = put_str(out, sv->v[i]);
     return rc;
@@ -115,7 +115,7 @@ static char *get_str(struct dd_rd *r, bool or_null)
 static void get_list(struct dd_rd *r, struct dd_strv *out)
 {
     size_t count = dd_rd_u32_be(r);
-    r->failed |= count > STRINGS_MAX;
+    r->failed |= count > PACKAGE_STRINGS_MAX;
     for (size_t i = 0; i < count && !r->failed; i++) {
         size_t n;
         const char *p = get_bytes(r, &n);

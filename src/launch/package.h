@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-enum { PACKAGE_MAX = 8 << 20, PACKAGE_LIMITS = 16 };
+enum { PACKAGE_MAX = 8 << 20, PACKAGE_LIMITS = 16, PACKAGE_STRINGS_MAX = 65536 };
 
 struct package {
     struct dd_strv argv, env;

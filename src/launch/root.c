@@ -456,8 +456,8 @@ static int begin(struct root *r, struct dd_err *err)
         r->children[i] = (struct child){.root = r, .index = i, .stdin_fd = -1};
     int rc = package_encode(&r->package, r->cfg->package);
     if (rc < 0)
-        return dd_err_set(err, rc, "the environment is too large to be carried to the other nodes: more than %d MiB",
-                          PACKAGE_MAX >> 20);
+        return dd_err_set(err, rc, "the environment is too large to be carried to the other nodes: more than %d MiB or "
+                          "%d variables", PACKAGE_MAX >> 20, PACKAGE_STRINGS_MAX);
     r->slow = evtimer_new(r->base, on_slow, r);
     r->end = evtimer_new(r->base, on_end, r);
     if (r->slow == NULL || r->end == NULL || watch_signals(r) < 0 || evtimer_add(r->slow, &slow) < 0)

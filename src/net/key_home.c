@@ -140,7 +140,7 @@ static int write_key(const struct place *p, const struct net_key *key, time_t *r
 {
     unsigned char some[NET_KEY_LEN];
     char part[64];
-    char text[KEY_HEX + 1 + KEY_OWNER_MAX];
+    char text[KEY_HEX + 1 + DD_OWNER_MAX];
     struct stat st = {0};
     int rc = net_key_random(some);
     if (rc < 0)
@@ -153,7 +153,7 @@ static int write_key(const struct place *p, const struct net_key *key, time_t *r
         return dd_err_set(err, -errno, "cannot write in '%s': %m", p->dir);
     key_to_hex(text, key->bytes);
     text[KEY_HEX] = '\n';
-    key_owner(text + KEY_HEX + 1);
+    dd_owner_text(text + KEY_HEX + 1);
     rc = dd_write_full(fd, text, strlen(text));
     explicit_bzero(text, sizeof(text));
     if (rc == 0 && (fsync(fd) < 0 || fstat(fd, &st) < 0 ||

@@ -2,13 +2,14 @@
 #ifndef DD_NET_KEY_INNER_H
 #define DD_NET_KEY_INNER_H
 
+#include "base/owner.h"
 #include "net/key.h"
 
 #include <time.h>
 
 enum { KEY_HEX = NET_KEY_LEN * 2, KEY_FILE_MAX = 65536 };
 /* Files in the home directory are called JOB.TAG.key, TAG being KEY_TAG hexadecimal digits. */
-enum { KEY_TAG = 16, KEY_OWNER_MAX = 160, KEY_HOME_MAX = KEY_HEX + 1 + KEY_OWNER_MAX };
+enum { KEY_TAG = 16, KEY_HOME_MAX = KEY_HEX + 1 + DD_OWNER_MAX };
 
 /* One way from the host to the guests. */
 struct key_ops {
@@ -40,7 +41,6 @@ struct key_path {
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err);
 
 bool key_is_tag(const char *text); /* begins with one */
-void key_owner(char out[KEY_OWNER_MAX]); /* the second line of a file: which process has written it */
 /* Removes key files of processes that are gone, a few at a time; now: as the file system's clock says. */
 void key_sweep(int dirfd, time_t now);
 

@@ -19,76 +19,19 @@ enum {
     PART_OLD_S = 24 * 3600,      /* a file that was never finished */
 };
 
-struct owner {
-    char boot[40]; /* of the kernel: no two machines, no two boots have the same */
-    char space[40]; /* of the process ids: a container's are its own */
-    long pid;
-    unsigned long long start;
-};
-
-static void read_line(const char *path, char *out, size_t size)
-{
-    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
-    out[n > 0 ? n : 0] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-}
-
-/* When the process began, in ticks since the boot; 0: there is none. Src: proc(5), stat, field 22. */
-static unsigned long long start_of(long pid)
-{
-    char path[40];
-    char text[1024];
-    unsigned long long start = 0;
-    (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    read_line(path, text, sizeof(text));
-    const char *c = strrchr(text, ')');
-    for (int field = 2; c != NULL && field < 22; field++)
-        c = strchr(c + 1, ' ');
-    if (c != NULL)
-        start = strtoull(c + 1, NULL, 10);
-    return start;
-}
-
-static void owner_self(struct owner *o)
-{
-    memset(o, 0, sizeof(*o));
-    read_line("/proc/sys/kernel/random/boot_id", o->boot, sizeof(o->boot));
-    if (readlink("/proc/self/ns/pid", o->space, sizeof(o->space) - 1) < 0)
-        o->space[0] = '\0';
-    o->pid = (long)getpid();
-    o->start = start_of(o->pid);
-}
-
-void key_owner(char out[KEY_OWNER_MAX])
-{
-    struct owner o;
-    owner_self(&o);
-    (void)snprintf(out, KEY_OWNER_MAX, "%s %s %ld %llu\n", o.boot[0] != '\0' ? o.boot : "-",
-                   o.space[0] != '\0' ? o.space : "-", o.pid, o.start);
-}
-
 /* false: it has no such line, so it is no file of ours. */
-static bool read_owner(struct owner *o, int dirfd, const char *name)
+static bool read_owner(char owner[DD_OWNER_MAX], int dirfd, const char *name)
 {
     const struct key_path path = {
         .dirfd = dirfd, .name = name, .what = "", .shown = "", .flags = O_NOFOLLOW};
     char text[KEY_HOME_MAX + 1];
-    memset(o, 0, sizeof(*o));
     int n = key_file_read(&path, (unsigned char *)text, sizeof(text), NULL);
     if (n <= KEY_HEX || text[KEY_HEX] != '\n')
         return false;
     text[n] = '\0';
-    int got = sscanf(text + KEY_HEX + 1, "%39s %39s %ld %llu", o->boot, o->space, &o->pid, &o->start);
+    (void)snprintf(owner, DD_OWNER_MAX, "%.*s", DD_OWNER_MAX - 1, text + KEY_HEX + 1);
     explicit_bzero(text, sizeof(text));
-    return got == 4 && o->pid > 0;
-}
-
-static bool is_gone(const struct owner *o, const struct owner *self)
-{
-    return self->boot[0] != '\0' && self->space[0] != '\0' && self->start != 0 &&
-           strcmp(o->boot, self->boot) == 0 && strcmp(o->space, self->space) == 0 &&
-           start_of(o->pid) != o->start;
+    return dd_owner_is(owner);
 }
 
 bool key_is_tag(const char *text)
@@ -104,22 +47,21 @@ static bool is_key_name(const char *name)
            key_is_tag(name + n - KEY_TAG - 4);
 }
 
-static bool is_stale(int dirfd, const char *name, const struct owner *self, time_t now)
+static bool is_stale(int dirfd, const char *name, time_t now)
 {
     struct stat st;
-    struct owner o;
+    char owner[DD_OWNER_MAX];
     bool part = strncmp(name, ".new-", 5) == 0;
     if ((!part && !is_key_name(name)) || fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
         !S_ISREG(st.st_mode) || st.st_uid != geteuid())
         return false;
     if (part)
         return now - st.st_mtime > PART_OLD_S;
-    return read_owner(&o, dirfd, name) && (is_gone(&o, self) || now - st.st_mtime > OLD_S);
+    return read_owner(owner, dirfd, name) && (dd_owner_is_gone(owner) || now - st.st_mtime > OLD_S);
 }
 
 void key_sweep(int dirfd, time_t now)
 {
-    struct owner self;
     int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (d == NULL) {
@@ -127,10 +69,9 @@ void key_sweep(int dirfd, time_t now)
             (void)close(fd);
         return;
     }
-    owner_self(&self);
     const struct dirent *e;
     for (int n = 0; n < LOOK_AT && (e = readdir(d)) != NULL; n++)
-        if (is_stale(dirfd, e->d_name, &self, now))
+        if (is_stale(dirfd, e->d_name, now))
             (void)unlinkat(dirfd, e->d_name, 0);
     (void)closedir(d);
 }

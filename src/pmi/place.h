@@ -14,6 +14,8 @@ struct pmi_place {
 int pmi_place_new(struct pmi_place *ret, const char *tmp_dir, struct dd_err *err);
 int pmi_place_make(const struct pmi_place *p, struct dd_err *err);
 int pmi_place_remove(const struct pmi_place *p); /* 0, or -errno: something is left */
+/* Folders of dead jobs of this user, whose agent, helper and guardian were killed at once, beside p. */
+void pmi_place_sweep(const struct pmi_place *p);
 void pmi_place_done(struct pmi_place *p);        /* forgets the names */
 
 #endif

@@ -267,8 +267,10 @@ int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err)
     p->env = calloc((size_t)cfg->local_size, sizeof(*p->env));
     p->ends = calloc((size_t)cfg->local_size, sizeof(*p->ends));
     int rc = p->env == NULL || p->ends == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
-    if (rc == 0)
+    if (rc == 0) {
+        pmi_place_sweep(cfg->place);
         rc = pmi_place_make(cfg->place, err);
+    }
     if (rc == 0)
         rc = start(p, err);
     if (rc == 0 && (rc = send_setup(p)) < 0 && rc != -EPIPE) /* else it says why, or nothing */

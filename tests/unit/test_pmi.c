@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include <sys/wait.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <cmocka.h>
@@ -178,6 +180,33 @@ static void the_place_is_removed_with_all_that_is_in_it(void **state)
     assert_int_equal(pmi_place_remove(&p), 0);
     assert_int_equal(rmdir(tmp), 0); /* it was empty, and still there */
     pmi_place_done(&p);
+}
+
+static void the_places_of_dead_jobs_are_swept(void **state)
+{
+    (void)state;
+    struct pmi_place dead;
+    struct pmi_place live;
+    char tmp[] = "/tmp/test_pmiXXXXXX";
+    int status;
+    assert_non_null(mkdtemp(tmp));
+    assert_int_equal(pmi_place_new(&dead, tmp, NULL), 0);
+    assert_int_equal(pmi_place_new(&live, tmp, NULL), 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(pmi_place_make(&dead, NULL) < 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(pmi_place_make(&live, NULL), 0);
+    assert_int_equal(access(dead.tmp, F_OK), 0);
+    pmi_place_sweep(&live);
+    assert_int_equal(access(dead.tmp, F_OK), -1);
+    assert_true(dead.shm == NULL || access(dead.shm, F_OK) == -1);
+    assert_int_equal(access(live.tmp, F_OK), 0);
+    assert_int_equal(pmi_place_remove(&live), 0);
+    assert_int_equal(rmdir(tmp), 0);
+    pmi_place_done(&dead);
+    pmi_place_done(&live);
 }
 
 /* The launcher's answers lie ready; what ddrun asks is in *asked. */
@@ -406,6 +435,7 @@ int main(void)
         cmocka_unit_test(the_helpers_messages_come_whole_or_not_at_all),
         cmocka_unit_test(agents_find_each_other_through_an_outer_launcher),
         cmocka_unit_test(an_outer_launcher_that_answers_badly_is_named),
+        cmocka_unit_test(the_places_of_dead_jobs_are_swept),
         cmocka_unit_test(the_place_is_removed_with_all_that_is_in_it),
         cmocka_unit_test_setup_teardown(a_worker_is_told_where_it_is, world_new, world_free),
         cmocka_unit_test_setup_teardown(the_barrier_opens_when_all_nodes_have_told, world_new, world_free),
