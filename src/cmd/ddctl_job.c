@@ -174,6 +174,8 @@ static int no_job(const struct asking *k, const char *said, struct dd_err *err)
     (void)gethostname(host, sizeof(host) - 1);
     put_jobs(k, &jobs);
     const char *names = dd_buf_str(&jobs);
+    if (k->silent > 0)
+        return dd_err_set(err, -ETIMEDOUT, "ddrun on %.200s has not answered for %d s; is it stopped?", host, GREETING_S);
     if (names == NULL || names[0] == '\0')
         return dd_err_set(err, -ENOENT,
                           "no ddrun of this user runs on %.200s; use ddctl on a node of the job, with "

@@ -27,7 +27,7 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
         .name = "job", .kind = OPT_STRING, .metavar = "ID", .no_env = true, .example = "4711",              \
         .group = "Which job",                                                                                \
         .help = "the job that is meant, where this user has several on this node",                          \
-        .more = "ID is the job's whole name, as \\(aqddctl status\\(aq shows it, or a part of it between dots: " \
+        .more = "ID is the job's whole name, as 'ddctl status' shows it, or a part of it between dots: " \
                 "the scheduler's number.",                                                                   \
         OPT_FIELD(type, job)                                                                                 \
     }

@@ -23,10 +23,10 @@ static const struct opt_row rows[] = {
      .no_env = true,
      .group = "What is written",
      .help = "text for a person, or one JSON object",
-     .more = "The object has \\(aqjob\\(aq, \\(aqstate\\(aq (gathering, running, stopping, finished), "
-             "\\(aqround\\(aq, \\(aqrestarts\\(aq, \\(aqmax_restarts\\(aq, \\(aqmin_nodes\\(aq, "
-             "\\(aqmax_nodes\\(aq, \\(aqmissing\\(aq (a host list), \\(aqnodes\\(aq and \\(aqworkers\\(aq; a worker "
-             "has \\(aqrank\\(aq, \\(aqlocal_rank\\(aq, \\(aqnode\\(aq and \\(aqstate\\(aq. Later versions may add to it.",
+     .more = "The object has 'job', 'state' (gathering, running, stopping, finished), "
+             "'round', 'restarts', 'max_restarts', 'min_nodes', "
+             "'max_nodes', 'missing' (a host list), 'nodes' and 'workers'; a worker "
+             "has 'rank', 'local_rank', 'node' and 'state'. Later versions may add to it.",
      OPT_FIELD(struct status_options, format)},
 };
 

@@ -347,8 +347,9 @@ static void on_message(struct guest *g, const struct msg *m)
         guest_take_ports(g, m->ports);
         break;
     case MSG_STOP_REQUEST:
+        if (!d->asked) /* a scheduler signals all nodes */
+            events_add(d, &(struct happened){.kind = EVENT_STOP, .node = g->name, .signal = (int)m->signal, .text = m->text});
         d->asked = true;
-        events_add(d, &(struct happened){.kind = EVENT_STOP, .node = g->name, .signal = (int)m->signal, .text = m->text});
         e.kind = RDZV_STOP_REQUEST;
         break;
     case MSG_STATUS:

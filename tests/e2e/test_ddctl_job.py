@@ -165,6 +165,16 @@ def test_callers_who_write_rubbish_or_say_nothing_hold_nobody_up(tmp_path):
         job.finish()
 
 
+def test_a_ddrun_that_is_stopped_is_said_not_to_answer(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
+        agent, = job.agents()
+        os.kill(agent, signal.SIGSTOP)
+        assert "has not answered for 3 s; is it stopped?" in job.ctl("status", code=1)
+        os.kill(agent, signal.SIGCONT)
+        assert job.status()["state"] == "running"
+        job.finish()
+
+
 def test_nothing_is_left_to_call_after_the_agents_are_killed(tmp_path):
     with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=1", workers=2) as job:
         agents = job.agents()
