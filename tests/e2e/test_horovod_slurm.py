@@ -22,10 +22,11 @@ def test_workers_of_four_nodes_find_each_other(slurm):  # noqa: F811
 
 
 @pytest.mark.large
+@pytest.mark.parametrize("nodes, each", [(4, 1), (2, 2)])
 @real
-def test_real_horovod_on_the_nodes_of_a_step(slurm):  # noqa: F811
+def test_real_horovod_on_the_nodes_of_a_step(slurm, nodes, each):  # noqa: F811
     site = shutil.copytree(SITE, slurm.file("site"))  # the user of the job cannot read our cache
     worker = slurm.file("train.py", textwrap.dedent(TRAIN))
-    job = slurm.run("--nproc-per-node=1", worker, "nobody", env={"PYTHONPATH": site})
+    job = slurm.run(f"--nproc-per-node={each}", worker, "nobody", srun=(f"-N{nodes}",), env={"PYTHONPATH": site})
     assert job.rc == 0, job.err
     assert sorted(line for line in job.out.splitlines() if " of 4: " in line) == expected()

@@ -170,9 +170,24 @@ def test_workers_have_no_descriptor_but_theirs(tmp_path):
 PYTHON_OF_MPI4PY = "/usr/bin/python3"
 
 
-@pytest.mark.skipif(subprocess.run([PYTHON_OF_MPI4PY, "-c", "import mpi4py"], capture_output=True, check=False).returncode != 0,
-                    reason="no mpi4py (Debian: python3-mpi4py)")
-@pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason="ddrun was built without libpmix (Debian: libpmix-dev)")
+def needs_mpi4py(test):
+    there = subprocess.run([PYTHON_OF_MPI4PY, "-c", "import mpi4py"], capture_output=True, check=False).returncode == 0
+    test = pytest.mark.skipif(not there, reason="no mpi4py (Debian: python3-mpi4py)")(test)
+    return pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason="ddrun was built without libpmix (Debian: libpmix-dev)")(test)
+
+
+@needs_mpi4py
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_an_io_benchmark_under_mpi4py(tmp_path, nodes):
+    """All ranks write one file together and read what others have written."""
+    job = run("--mpi=auto", f"--simulate-nodes={nodes}", f"--nproc-per-node={4 // nodes}", program("mpi_io.py"),
+              str(tmp_path / "file"), "4", env=clean_env(PYTHON_EXEC=PYTHON_OF_MPI4PY))
+    assert job.p.returncode == 0, job.err
+    assert job.out.startswith("4 ranks, 16 MiB: wrote ")
+    assert os.path.getsize(tmp_path / "file") == 16 << 20
+
+
+@needs_mpi4py
 def test_mpi4py_over_two_nodes(tmp_path):
     worker = tmp_path / "sum.py"
     worker.write_text("import os\n"
