@@ -170,7 +170,7 @@ static void on_drain(struct guest *g, const struct msg *m)
         return;
     }
     if (!v.unfit && !rdzv_can_spare(d->machine, id)) {
-        refuse(g, m->id, "%.200s is needed: without it too few of this round's nodes would be left to go on", m->text);
+        refuse(g, m->id, "%.200s is needed: the job's daemon runs there, or too few of this round's nodes would be left to go on", m->text);
         return;
     }
     (void)snprintf(why, sizeof(why), "it was drained with ddctl on %.200s", g->name);

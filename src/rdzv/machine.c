@@ -742,6 +742,8 @@ bool rdzv_can_spare(struct rdzv *m, int id)
 {
     struct member *p = &m->members[id];
     const bool unfit = p->unfit;
+    if (p->index == m->cfg.tie) /* without a plan it would look for another daemon, and end this one under a round */
+        return false;
     p->unfit = true;
     const bool can = m->begun ? rdzv_fit(m) >= m->cfg.min_nodes && rdzv_quorum(m)
                               : m->cfg.expected - left_out(m) >= m->cfg.min_nodes;

@@ -140,7 +140,7 @@ struct rdzv_view {
 };
 bool rdzv_view(const struct rdzv *m, int id, struct rdzv_view *ret); /* false: nobody is here under that id */
 int rdzv_restarts(const struct rdzv *m); /* used up */
-bool rdzv_can_spare(struct rdzv *m, int id); /* the others are enough, and may begin a round without it */
+bool rdzv_can_spare(struct rdzv *m, int id); /* the others are enough, may begin a round without it, and it is not the daemon's own */
 /* Names of the nodes that have not joined, folded; appended to out. */
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out);
 

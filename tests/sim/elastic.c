@@ -714,6 +714,20 @@ static void parts(struct world *w, struct item *it)
     later(w, 1000 + (long)rnd(w, 60000), (struct item){.kind = HEALS});
 }
 
+/* A person wants a node to have no further part, and asks every daemon that he finds. */
+static void drains(struct world *w, int n)
+{
+    for (int d = 0; d < w->nnodes; d++)
+        for (int id = 0; w->daemons[d].alive && id < w->cfg.capacity; id++) {
+            int link = w->daemons[d].link_of[id];
+            if (link < 0 || w->links[link].node != n || !rdzv_can_spare(w->daemons[d].m, id))
+                continue;
+            trace(w, "node %d is drained at daemon %d", n, d);
+            w->drained++;
+            step(w, d, &(struct rdzv_event){.kind = RDZV_DRAIN, .id = id, .text = "drained"});
+        }
+}
+
 static void happen(struct world *w, struct item *it)
 {
     bool current = it->life < 0 || it->life == w->nodes[it->node].life;
@@ -747,6 +761,7 @@ static void happen(struct world *w, struct item *it)
         }
         break;
     case PARTS: parts(w, it); break;
+    case DRAINS: drains(w, it->node); break;
     case HEALS:
         trace(w, "the network heals");
         for (int n = 0; n < w->nnodes; n++)
@@ -804,6 +819,8 @@ static void plan_disasters(struct world *w)
         later(w, soon, (struct item){.kind = PARTS});
     if (rnd(w, 6) == 0)
         later(w, soon + 1000 + (long)rnd(w, 30000), (struct item){.kind = PARTS});
+    for (unsigned n = rnd(w, 4); n < 3; n++)
+        later(w, (long)rnd(w, 60000), (struct item){.kind = DRAINS, .node = (int)rnd(w, (unsigned)w->nnodes), .life = -1});
 }
 
 static void set_up(struct world *w, unsigned seed)
@@ -867,9 +884,9 @@ int main(int argc, char **argv)
         run(w, s);
         well += w->successes > 0;
     }
-    (void)printf("%u jobs, %u rounds, %u daemons took a lost one's place, %u times a first node came back to one, "
-                 "%u jobs ended well; every promise held\n", seeds, w->rounds, w->took_over, w->came_back, well);
-    bool seen = w->took_over > 0 && w->came_back > 0 && well > 0 && well < seeds;
+    (void)printf("%u jobs, %u rounds, %u daemons took a lost one's place, %u times a first node came back to one, %u nodes were drained, "
+                 "%u jobs ended well; every promise held\n", seeds, w->rounds, w->took_over, w->came_back, w->drained, well);
+    bool seen = w->took_over > 0 && w->came_back > 0 && w->drained > 0 && well > 0 && well < seeds;
     free(w);
     return seeds >= 1000 && !seen;
 }

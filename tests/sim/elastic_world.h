@@ -70,7 +70,7 @@ enum { MAX_LINKS = 3000, UP = 0, DOWN = 1 };
 
 enum item_kind {
     NODE_STARTS, NODE_CRASHES, DAEMON_CRASHES, WORKER_ENDS, WORKERS_KILLED, TRY, LOOK, TURN, LIMIT, SEARCH, SEARCH_ON,
-    TO_DAEMON, TO_NODE, END_CLOSES, TIMER, PARTS, HEALS,
+    TO_DAEMON, TO_NODE, END_CLOSES, TIMER, PARTS, DRAINS, HEALS,
 };
 
 struct item {
@@ -102,7 +102,7 @@ struct world {
     enum world_kind kind; /* MILD: one loss only, and enough nodes: the job must go on */
     long grace;
     int successes, failures_of_workers;
-    unsigned rounds, took_over, came_back;
+    unsigned rounds, took_over, came_back, drained;
     char names[MAX_NODES][8];
 };
 
