@@ -6,7 +6,7 @@
  *
  * blind: a first node that is started again looks at nobody, which must break a promise.
  * Each seed is one job of 1 to 12 nodes. Agents and daemons crash at any moment and come again, networks part and heal,
- * workers fail. Messages keep their order on a link, as TCP's do, and take any time; a parted link stands still, and is
+ * workers fail, nodes are drained. Messages keep their order on a link, as TCP's do, and take any time; a parted link stands still, and is
  * given up after the heartbeat on each side by itself. After every step the promises below are checked.
  *
  * In some jobs (RESTARTS) the first node, too, is started again after a crash, knowing nothing. It can then see whom the
