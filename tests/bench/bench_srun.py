@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""What ddrun adds to a Slurm step: `srun -N4 ddrun true` beside `srun -N4 true`, in turns, on the throw-away cluster.
+"""What ddrun adds to a Slurm step: `srun -N4 ddrun true` beside `srun -N4 true`, in turns, on the throw-away cluster; and an
+Open MPI program under Slurm's own PMIx and under ddrun's, where there is one.
 
     tests/bench/bench_srun.py [--runs 15] [--nodes 4]
 """
 
 import argparse
 import os
+import shutil
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -39,8 +43,26 @@ def main():
     srun = ["srun", f"-N{args.nodes}"]
     rows = {"srun true": [*srun, "true"], "srun ddrun true": [*srun, DDRUN, "--nproc-per-node=1", "true"],
             "srun ddrun, 4 a node": [*srun, DDRUN, "--nproc-per-node=4", "true"]}
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        measure(args, rows, place)
+
+
+def mpi_rows(place, srun, nodes):
+    """An MPI program that only says where it is, 4 ranks a node."""
+    compiler = shutil.which("mpicc.openmpi")
+    if compiler is None:
+        return {}
+    program = os.path.join(place, "sum")
+    subprocess.run([compiler, "-O1", "-o", program, os.path.join(HERE, "..", "e2e", "programs", "mpi_sum.c")], check=True)
+    return {"srun --mpi=pmix MPI": [*srun, f"-n{4 * nodes}", "--overcommit", "--mpi=pmix", program],
+            "srun ddrun --mpi=pmix": [*srun, DDRUN, "--nproc-per-node=4", "--mpi=pmix", program]}
+
+
+def measure(args, rows, place):
+    rows |= mpi_rows(place, rows["srun true"][:2], args.nodes)
+    os.chmod(place, 0o755)
     times = {name: [] for name in rows}
-    with Cluster(Options(nodes=args.nodes, share=[BUILD, os.path.dirname(HERE)])) as cluster:
+    with Cluster(Options(nodes=args.nodes, share=[BUILD, os.path.dirname(HERE), place])) as cluster:
         for i in range(args.runs + 1):
             for name, argv in rows.items():
                 took = timed(cluster, argv)
@@ -51,7 +73,6 @@ def main():
     for name, t in times.items():
         pairs = statistics.median(x - y for x, y in zip(t, times["srun true"]))
         print(f"{name:24} {statistics.median(t):10.1f} {min(t):7.1f}-{max(t):<8.1f} {pairs:19.1f}")
-    return base
 
 
 if __name__ == "__main__":
