@@ -7,6 +7,7 @@ DDRUND       another program to serve the store (default: ./ddrund there)
 import os
 import re
 import select
+import signal
 import subprocess
 import time
 
@@ -16,6 +17,12 @@ from support import BUILD, HERE, LIMIT, PYTHON, clean_env
 
 DDRUND = os.environ.get("DDRUND", os.path.join(BUILD, "ddrund"))
 TORCH_STORE = [PYTHON, os.path.join(HERE, "programs", "torch_store.py")]
+
+
+# What a shell ignores for a command in the background, or nohup, would go on to all programs under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for sig in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(sig, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -104,6 +104,8 @@ touch {tmp_path}/again.$RANK"""
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--heartbeat=5s", option, f"--log-dir={disk.path}/logs", "--max-restarts=1",
              "sh", "-c", script) as job:
         until(lambda: len(list(tmp_path.glob("ready.*"))) == 2, say="both workers are there")
+        logs = disk.path.glob  # what is on its way into a file would hold the round's end up, until the thaw
+        until(lambda: [f.read_text() for f in logs("logs/*/attempt_0/0/stdout.log")] == ["round 0\n"] * 2, say="their first lines")
         disk.freeze()
         (tmp_path / "go").touch()
         until(lambda: len(list(tmp_path.glob("again.*"))) == 2, say="both workers have been restarted")
