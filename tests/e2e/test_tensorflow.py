@@ -196,9 +196,29 @@ RESOLVER = """
 
 def test_slurms_resolver_finds_the_workers_under_srun(slurm):  # noqa: F811
     worker = slurm.file("resolver.py", textwrap.dedent(RESOLVER))
-    job = slurm.run("--nproc-per-node=2", worker, srun=("-N2", "-n2", "--ntasks-per-node=1"),
-                    env={"PYTHON_EXEC": TF_PYTHON, "KERAS_HOME": slurm.place, "PYTHONDONTWRITEBYTECODE": "1"})
+    job = slurm.run("--nproc-per-node=2", worker, srun=("-N2", "-n2", "--ntasks-per-node=1"), env=slurm_env(slurm))
     assert job.rc == 0, job.err
     said = sorted(json_lines(job.out), key=lambda e: e["rank"])
     assert [(e["rank"], e["task"], e["total"]) for e in said] == [(r, r, 10) for r in range(4)]
     assert said[0]["cluster"] == {"worker": ["node1:8888", "node1:8889", "node2:8888", "node2:8889"]}
+
+
+def slurm_env(slurm):  # noqa: F811
+    return {"PYTHON_EXEC": TF_PYTHON, "KERAS_HOME": slurm.place, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_mirrored_over_the_nodes_of_a_step(slurm, nodes):  # noqa: F811
+    worker = slurm.file("mwms.py", textwrap.dedent(MWMS))
+    job = slurm.run("--nproc-per-node=1", "--tf", worker, srun=(f"-N{nodes}",), env=slurm_env(slurm))
+    assert job.rc == 0, job.err
+    said = sorted(json_lines(job.out), key=lambda e: e["rank"])
+    assert [(e["rank"], e["total"], e["replicas"]) for e in said] == [(r, nodes * (nodes + 1) / 2, nodes) for r in range(nodes)]
+
+
+def test_parameter_servers_on_the_nodes_of_a_step(slurm):  # noqa: F811
+    """Five tasks: two agents share the first node."""
+    worker = slurm.file("servers.py", textwrap.dedent(SERVERS))
+    job = slurm.run("--nproc-per-node=1", "--tf", ROLES, worker, srun=("-N4", "-n5", "--overcommit"), env=slurm_env(slurm))
+    assert job.rc == 0, job.err
+    check_parameter_servers(job)
