@@ -17,7 +17,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MOST_OUT = 64 << 20, START_MS = 30000 };
+enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, LOOK_MAX = 1 << 20 };
 
 struct doctor_options {
     const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *munge_socket, *format, *id;
@@ -129,6 +129,7 @@ struct doctor {
         struct command *command;
     } *asks;
     int nasks, left;
+    struct dd_buf *pieces; /* [nnodes]: of looks that have not come in full */
     json_t *looks;
 };
 
@@ -184,18 +185,47 @@ static int write_json(const json_t *o)
     return rc;
 }
 
+/* For the node that asks, in short lines: srun tears lines of several tasks that are longer than 2 KB.
+ * "ddrun-doctor INDEX more|last TEXT". */
+static int write_look(const struct doctor *d)
+{
+    char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
+    size_t len = text != NULL ? strlen(text) : 0;
+    int rc = text == NULL ? -ENOMEM : 0;
+    for (size_t at = 0; at < len && rc == 0; at += PIECE) {
+        char line[PIECE + 64];
+        size_t n = len - at < PIECE ? len - at : PIECE;
+        int m = snprintf(line, sizeof(line), "ddrun-doctor %d %s %.*s\n", d->alloc->index, at + n < len ? "more" : "last",
+                         (int)n, text + at);
+        rc = dd_write_full(STDOUT_FILENO, line, (size_t)m);
+    }
+    free(text);
+    return rc;
+}
+
 /* ---- all nodes ------------------------------------------------------------------------------- */
 
-/* A node's look, if that is what a line is. */
+/* A piece of a node's look, if that is what a line is. */
 static bool take_look(struct doctor *d, const char *line, size_t n)
 {
-    static const char start[] = "{\"ddrun-doctor\":";
-    if (n < sizeof(start) || memcmp(line, start, sizeof(start) - 1) != 0)
+    int index;
+    char word[5];
+    int head = 0;
+    if (sscanf(line, "ddrun-doctor %d %4s%n", &index, word, &head) != 2 || head <= 0 || (size_t)head >= n || index < 0 ||
+        index >= d->alloc->nnodes)
         return false;
-    json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES, NULL);
-    if (o == NULL)
-        return false;
-    (void)json_array_append_new(d->looks, o);
+    head++; /* one blank: the text may begin with more */
+    struct dd_buf *b = &d->pieces[index];
+    if (b->max == 0)
+        *b = DD_BUF_INIT(LOOK_MAX);
+    if (dd_buf_append(b, line + head, n - (size_t)head) < 0 || strcmp(word, "last") != 0)
+        return true;
+    json_t *o = json_loadb((const char *)b->data, b->len, JSON_REJECT_DUPLICATES, NULL);
+    dd_buf_clear(b);
+    if (json_is_object(o))
+        (void)json_array_append_new(d->looks, o);
+    else
+        json_decref(o);
     return true;
 }
 
@@ -303,7 +333,8 @@ static int ask_all(struct doctor *d, struct dd_err *err)
         return rc;
     d->base = event_base_new();
     d->asks = calloc((size_t)d->alloc->nnodes, sizeof(*d->asks));
-    if (d->base == NULL || d->asks == NULL || dd_strv_split(&names, d->starter->unset != NULL ? d->starter->unset : "", ",") < 0)
+    d->pieces = calloc((size_t)d->alloc->nnodes, sizeof(*d->pieces));
+    if (d->base == NULL || d->asks == NULL || d->pieces == NULL || dd_strv_split(&names, d->starter->unset != NULL ? d->starter->unset : "", ",") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < names.n; i++)
         (void)unsetenv(names.v[i]);
@@ -389,7 +420,7 @@ static int run(struct doctor *d, struct dd_err *err)
         (void)json_array_append_new(d->looks, look(d));
     if (rc < 0)
         return rc;
-    return d->o->local ? write_json(json_array_get(d->looks, 0)) < 0 : judge_and_tell(d);
+    return d->o->local ? write_look(d) < 0 : judge_and_tell(d);
 }
 
 static void doctor_done(struct doctor *d)
@@ -397,6 +428,9 @@ static void doctor_done(struct doctor *d)
     for (int i = 0; i < d->nasks; i++)
         command_free(d->asks[i].command);
     free(d->asks);
+    for (int i = 0; d->pieces != NULL && i < d->alloc->nnodes; i++)
+        dd_buf_done(&d->pieces[i]);
+    free(d->pieces);
     if (d->base != NULL)
         event_base_free(d->base);
     json_decref(d->looks);

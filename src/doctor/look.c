@@ -215,6 +215,7 @@ struct caller {
     struct meet *meet;
     struct link_accept *accept;
     struct link *link;
+    bool counts; /* one of those that are waited for has asked, and may not have read the answer */
 };
 
 struct probe {
@@ -280,7 +281,7 @@ static void on_question(void *arg, struct link *l, const struct frame *f)
         return;
     m->came[from] = true;
     (void)json_array_append_new(m->came_list, json_integer(from));
-    m->expected -= from == (m->cfg->alloc->index + m->cfg->alloc->nnodes - 1) % m->cfg->alloc->nnodes || m->cfg->alloc->index == 0;
+    c->counts = from == (m->cfg->alloc->index + m->cfg->alloc->nnodes - 1) % m->cfg->alloc->nnodes || m->cfg->alloc->index == 0;
 }
 
 static void on_caller_close(void *arg, struct link *l, bool clean, const char *why)
@@ -290,8 +291,9 @@ static void on_caller_close(void *arg, struct link *l, bool clean, const char *w
     (void)l;
     (void)clean;
     (void)why;
+    m->expected -= c->counts; /* only now: it closes once it has read our answer */
     caller_free(c);
-    end_if_done(m); /* not before it has read our answer */
+    end_if_done(m);
 }
 
 static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
