@@ -122,6 +122,29 @@ int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err)
     return rc == -ENOMEM ? dd_err_set(err, rc, "out of memory") : rc;
 }
 
+int cmd_find_alloc(struct alloc **ret, char hostname[CMD_HOSTNAME], const struct alloc_input *said,
+                   const struct dd_log *log, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    char *none[] = {NULL};
+    struct alloc_input in = *said;
+    memset(hostname, 0, CMD_HOSTNAME);
+    if (gethostname(hostname, CMD_HOSTNAME - 1) < 0)
+        return dd_err_set(err, -errno, "this machine has no name: %m");
+    int rc = cmd_local_addrs(&addrs, err);
+    if (rc < 0)
+        return rc;
+    in.env = environ;
+    in.hostname = hostname;
+    in.local_addrs = addrs.v != NULL ? addrs.v : none;
+    in.read_file = dd_read_file;
+    in.list_only = true;
+    rc = alloc_find(ret, &in, err);
+    for (size_t i = 0; rc == 0 && i < (*ret)->warnings.n; i++)
+        dd_log(log, DD_LOG_WARN, "%s", (*ret)->warnings.v[i]);
+    return rc;
+}
+
 enum dd_log_level cmd_log_level(const char *name)
 {
     static const char *const names[] = {

@@ -2,6 +2,7 @@
 #ifndef DD_CMD_COMMON_H
 #define DD_CMD_COMMON_H
 
+#include "alloc/alloc.h"
 #include "base/log.h"
 #include "base/opt.h"
 
@@ -29,6 +30,11 @@ int cmd_answer(const struct opt_table *t, const struct opt_result *res);
 int cmd_write(const struct opt_table *t, const struct dd_buf *out);
 /* Numeric addresses of this machine's interfaces, as alloc_input wants them. */
 int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err);
+/* The job that is asked about here, for those who start nothing: `said` has what the user said, the rest
+ * is found out, and warnings are logged. hostname gets what gethostname() says. Gives *ret. */
+enum { CMD_HOSTNAME = 256 };
+int cmd_find_alloc(struct alloc **ret, char hostname[CMD_HOSTNAME], const struct alloc_input *said,
+                   const struct dd_log *log, struct dd_err *err);
 /* Variables that look like misspelt ones of ours have no effect: said once. */
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
 /* Options of the command line that have no effect without another one (their row's `needs`): said once. */

@@ -118,8 +118,7 @@ const struct opt_table ddctl_doctor_options = {
 struct doctor {
     const struct doctor_options *o;
     struct dd_log log;
-    char hostname[256], self[4096], id[64], program[PATH_MAX];
-    struct dd_strv addrs;
+    char hostname[CMD_HOSTNAME], self[4096], id[64], program[PATH_MAX];
     struct alloc *alloc;
     const struct starter *starter;
     struct event_base *base;
@@ -137,23 +136,9 @@ struct doctor {
 
 static int find_job(struct doctor *d, struct dd_err *err)
 {
-    char *none[] = {NULL};
-    if (gethostname(d->hostname, sizeof(d->hostname) - 1) < 0)
-        return dd_err_set(err, -errno, "this machine has no name: %m");
-    int rc = cmd_local_addrs(&d->addrs, err);
-    const struct alloc_input in = {.env = environ,
-                                   .hostname = d->hostname,
-                                   .local_addrs = d->addrs.v != NULL ? d->addrs.v : none,
-                                   .read_file = dd_read_file,
-                                   .node_rank = d->o->node_rank,
-                                   .hosts = d->o->hosts,
-                                   .hostfile = d->o->hostfile,
-                                   .list_only = true};
-    if (rc == 0)
-        rc = alloc_find(&d->alloc, &in, err);
-    for (size_t i = 0; rc == 0 && i < d->alloc->warnings.n; i++)
-        dd_log(&d->log, DD_LOG_WARN, "%s", d->alloc->warnings.v[i]);
-    return rc;
+    const struct alloc_input said = {
+        .node_rank = d->o->node_rank, .hosts = d->o->hosts, .hostfile = d->o->hostfile};
+    return cmd_find_alloc(&d->alloc, d->hostname, &said, &d->log, err);
 }
 
 static json_t *look(const struct doctor *d)
@@ -435,7 +420,6 @@ static void doctor_done(struct doctor *d)
         event_base_free(d->base);
     json_decref(d->looks);
     alloc_free(d->alloc);
-    dd_strv_done(&d->addrs);
 }
 
 int ddctl_doctor(int argc, char **argv)

@@ -151,30 +151,15 @@ static int no_memory(struct dd_err *err)
 
 static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd_err *err)
 {
-    DD_AUTO(strv) struct dd_strv addrs = {0};
-    char hostname[256] = "";
+    char hostname[CMD_HOSTNAME];
     const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl env", .level = DD_LOG_WARN};
-    if (gethostname(hostname, sizeof(hostname) - 1) < 0)
-        return dd_err_set(err, -errno, "this machine has no name: %m");
-    int rc = cmd_local_addrs(&addrs, err);
-    if (rc < 0)
-        return rc;
-    char *none[] = {NULL};
-    const struct alloc_input in = {.env = environ,
-                                   .hostname = hostname,
-                                   .local_addrs = addrs.v != NULL ? addrs.v : none,
-                                   .read_file = dd_read_file,
-                                   .node_rank = -1,
-                                   .hosts = o->hosts,
-                                   .hostfile = o->hostfile,
-                                   .rdzv_id = o->rdzv_id,
-                                   .list_only = true,
-                                   .whole_job = o->whole_job,
-                                   .nonce = getuid()}; /* asked again, the answer must be the same */
-    rc = alloc_find(ret, &in, err);
-    for (size_t i = 0; rc == 0 && i < (*ret)->warnings.n; i++)
-        dd_log(&log, DD_LOG_WARN, "%s", (*ret)->warnings.v[i]);
-    return rc;
+    const struct alloc_input said = {.node_rank = -1,
+                                     .hosts = o->hosts,
+                                     .hostfile = o->hostfile,
+                                     .rdzv_id = o->rdzv_id,
+                                     .whole_job = o->whole_job,
+                                     .nonce = getuid()}; /* asked again, the answer must be the same */
+    return cmd_find_alloc(ret, hostname, &said, &log, err);
 }
 
 /* Hashed ports in a fixed order: the store's, the coordinator's, and from ELECT_PORTS on one for each worker of a

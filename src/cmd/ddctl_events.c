@@ -24,15 +24,8 @@ static const struct opt_row rows[] = {
      .group = "What is written",
      .help = "go on with what happens, until the job ends",
      OPT_FIELD(struct events_options, follow)},
-    {.name = "format",
-     .kind = OPT_STRING,
-     .metavar = "FORM",
-     .choices = "text,json",
-     .def = "text",
-     .no_env = true,
-     .group = "What is written",
-     .help = "text for a person, or one JSON object a line",
-     OPT_FIELD(struct events_options, format)},
+    {JOB_FORMAT(struct events_options),
+     .help = "text for a person, or one JSON object a line"},
 };
 
 const struct opt_table ddctl_events_options = {

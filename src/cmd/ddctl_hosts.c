@@ -97,25 +97,10 @@ static int read_nodes(struct hostlist **ret, const struct alloc *a, struct dd_er
 
 static int nodes_of_job(struct hostlist **ret, struct dd_err *err)
 {
-    DD_AUTO(strv) struct dd_strv addrs = {0};
     DD_AUTO(alloc) struct alloc *a = NULL;
-    char hostname[256] = "";
+    char hostname[CMD_HOSTNAME];
     const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl hosts", .level = DD_LOG_WARN};
-    if (gethostname(hostname, sizeof(hostname) - 1) < 0)
-        return dd_err_set(err, -errno, "this machine has no name: %m");
-    int rc = cmd_local_addrs(&addrs, err);
-    if (rc < 0)
-        return rc;
-    char *none[] = {NULL};
-    const struct alloc_input in = {.env = environ,
-                                   .hostname = hostname,
-                                   .local_addrs = addrs.v != NULL ? addrs.v : none,
-                                   .read_file = dd_read_file,
-                                   .node_rank = -1,
-                                   .list_only = true};
-    rc = alloc_find(&a, &in, err);
-    for (size_t i = 0; rc == 0 && i < a->warnings.n; i++)
-        dd_log(&log, DD_LOG_WARN, "%s", a->warnings.v[i]);
+    int rc = cmd_find_alloc(&a, hostname, &(struct alloc_input){.node_rank = -1}, &log, err);
     return rc == 0 ? read_nodes(ret, a, err) : rc;
 }
 

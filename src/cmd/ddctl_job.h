@@ -32,6 +32,11 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
         OPT_FIELD(type, job)                                                                                 \
     }
 
+/* The row of --format, but for its texts. */
+#define JOB_FORMAT(type)                                                                                     \
+    .name = "format", .kind = OPT_STRING, .metavar = "FORM", .choices = "text,json", .def = "text",         \
+    .no_env = true, .group = "What is written", OPT_FIELD(type, format)
+
 /* Nothing may stand behind the options. */
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err);
 /* The exit code of what these functions return; says the error. */

@@ -19,15 +19,8 @@ struct kv_options {
 
 static const struct opt_row rows[] = {
     JOB_ROW(struct kv_options),
-    {.name = "format",
-     .kind = OPT_STRING,
-     .metavar = "FORM",
-     .choices = "text,json",
-     .def = "text",
-     .no_env = true,
-     .group = "What is written",
-     .help = "of list: text for a person, or one JSON object",
-     OPT_FIELD(struct kv_options, format)},
+    {JOB_FORMAT(struct kv_options),
+     .help = "of list: text for a person, or one JSON object"},
 };
 
 const struct opt_table ddctl_kv_options = {

@@ -15,19 +15,12 @@ struct status_options {
 
 static const struct opt_row rows[] = {
     JOB_ROW(struct status_options),
-    {.name = "format",
-     .kind = OPT_STRING,
-     .metavar = "FORM",
-     .choices = "text,json",
-     .def = "text",
-     .no_env = true,
-     .group = "What is written",
+    {JOB_FORMAT(struct status_options),
      .help = "text for a person, or one JSON object",
      .more = "The object has 'job', 'state' (gathering, running, stopping, finished), "
              "'round', 'restarts', 'max_restarts', 'min_nodes', "
              "'max_nodes', 'missing' (a host list), 'nodes' and 'workers'; a worker "
-             "has 'rank', 'local_rank', 'node' and 'state'. Later versions may add to it.",
-     OPT_FIELD(struct status_options, format)},
+             "has 'rank', 'local_rank', 'node' and 'state'. Later versions may add to it."},
 };
 
 const struct opt_table ddctl_status_options = {

@@ -22,7 +22,6 @@ enum { STREAMS = 2, CHUNK = 65536, SLOW_S = 30, STARTER_KILL_MS = 2000, SAME_SIG
 
 /* What a starter writes is what its node writes: whole lines go on to where ours go. */
 struct stream {
-    struct root *root;
     struct event *event;
     int from, to;
     struct dd_buf bytes;
@@ -30,7 +29,6 @@ struct stream {
 };
 
 struct child {
-    struct root *root;
     int index; /* of the node */
     pid_t pid; /* 0: gone, or never there */
     bool fetched;
@@ -101,7 +99,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 
 static int stream_begin(struct stream *s, struct root *r, int from, int to)
 {
-    *s = (struct stream){.root = r, .from = from, .to = to, .bytes = DD_BUF_INIT(LINES_MAX + CHUNK)};
+    *s = (struct stream){.from = from, .to = to, .bytes = DD_BUF_INIT(LINES_MAX + CHUNK)};
     (void)dd_fd_nonblock(from);
     s->event = event_new(r->base, from, EV_READ | EV_PERSIST, on_readable, s);
     return s->event == NULL || event_add(s->event, NULL) < 0 ? -ENOMEM : 0;
@@ -453,7 +451,7 @@ static int begin(struct root *r, struct dd_err *err)
     if (r->base == NULL || r->children == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; i < r->nnodes; i++)
-        r->children[i] = (struct child){.root = r, .index = i, .stdin_fd = -1};
+        r->children[i] = (struct child){.index = i, .stdin_fd = -1};
     int rc = package_encode(&r->package, r->cfg->package);
     if (rc < 0)
         return dd_err_set(err, rc, "the environment is too large to be carried to the other nodes: more than %d MiB or "

@@ -112,6 +112,6 @@ def test_words_for_a_person(slurm):  # noqa: F811
                         "administrator's\n")
 
 
-def test_only_one_at_a_time_is_said_when_nothing_starts_others(slurm):  # noqa: F811
+def test_without_a_starter_it_says_how_to_get_one(slurm):  # noqa: F811
     done = slurm.cluster.run([DDCTL, "doctor", "--hosts=node1,node2"], node="node1", user=slurm.user)
     assert done.rc == 2 and "say --launcher=ssh" in done.err

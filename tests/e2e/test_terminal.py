@@ -8,7 +8,6 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 import uuid
 
 import pytest
