@@ -1,5 +1,4 @@
 /* ddctl env: what ddrun would tell a worker, for those who start their workers themselves. */
-#include "base/io.h"
 #include "base/quote.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"

@@ -1,6 +1,5 @@
 /* ddctl hosts: the nodes of this job, or the names of host lists. */
 #include "alloc/alloc.h"
-#include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "config.h"
