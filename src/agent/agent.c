@@ -48,7 +48,7 @@ void agent_leave(struct agent *a, int code)
 
 /* ---- messages ---------------------------------------------------------------------------------- */
 
-void agent_tell(struct agent *a, struct link *l, const struct msg *m)
+void agent_tell(struct link *l, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
     struct msg stamped = *m;
@@ -56,15 +56,14 @@ void agent_tell(struct agent *a, struct link *l, const struct msg *m)
     int rc = msg_encode(&text, &stamped);
     if (rc == 0)
         rc = link_send(l, FRAME_CONTROL, text, strlen(text));
-    if (rc < 0)
-        dd_log(a->cfg->log, DD_LOG_WARN, "cannot send '%s' to the daemon: %s", msg_type_name(m->type),
-               strerror(-rc));
+    if (rc < 0 && rc != -EPIPE) /* it would wait for it for ever */
+        link_fail(l, msg_type_name(m->type), rc);
 }
 
 void agent_send(struct agent *a, const struct msg *m)
 {
     if (a->link != NULL)
-        agent_tell(a, a->link, m);
+        agent_tell(a->link, m);
 }
 
 void agent_protect(struct agent *a, pid_t pid)
@@ -316,7 +315,7 @@ void agent_send_join(struct agent *a, struct link *l)
     DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
     write_spent(a, &spent);
     m.spent = (char *)(uintptr_t)dd_buf_str(&spent);
-    agent_tell(a, l, &m);
+    agent_tell(l, &m);
     free(m.text);
     dd_strv_done(&m.addrs);
     free(ifs);

@@ -91,7 +91,7 @@ struct agent {
 
 void agent_leave(struct agent *a, int code); /* nothing runs any more: end the loop, when the daemon is gone */
 void agent_send(struct agent *a, const struct msg *m);
-void agent_tell(struct agent *a, struct link *l, const struct msg *m); /* the same to another daemon */
+void agent_tell(struct link *l, const struct msg *m); /* the same to another daemon */
 void agent_send_join(struct agent *a, struct link *l);
 void agent_join(struct agent *a, struct link *l);     /* takes l */
 void agent_use_link(struct agent *a, struct link *l); /* takes l; JOIN has been sent on it */

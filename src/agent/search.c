@@ -111,7 +111,7 @@ static void go_over(struct agent *a, struct link *l)
     struct link *own = DD_TAKE(a->link);
     dd_log(a->cfg->log, DD_LOG_NOTICE, "this job goes on under the daemon on %s already: joining it",
            net_addr_host(link_peer(l), addr));
-    agent_tell(a, own, &(struct msg){.type = MSG_LOOKED, .addr = addr});
+    agent_tell(own, &(struct msg){.type = MSG_LOOKED, .addr = addr});
     link_bye(own);
     search_end(a);
     agent_use_link(a, l);

@@ -17,12 +17,12 @@ enum {
     PIECE = 128 << 10,   /* of an answer: twice that, when everything is escaped, fits into a message */
     VALUE_MAX = 4 << 20, /* of a key that is told */
     KEYS_MAX = 20000,
-    ANSWER_MAX = 24 << 20, /* what waits for a link has to stay below its limit */
+    ANSWER_MAX = 24 << 20, /* with all that waits for that link: the job's own words have room behind it */
 };
 
 int control_answer(struct guest *g, int64_t id, const char *text, size_t n, bool ends)
 {
-    int rc = 0;
+    int rc = n <= ANSWER_MAX && link_queued(g->link) <= ANSWER_MAX - n ? 0 : -ENOBUFS;
     for (size_t at = 0; rc == 0 && (at < n || at == 0); at += PIECE) {
         const size_t len = n - at < PIECE ? n - at : PIECE;
         DD_AUTO(free) char *piece = strndup(n > 0 ? text + at : "", len);

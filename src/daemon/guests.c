@@ -18,9 +18,8 @@ void guest_send(struct guest *g, const struct msg *m)
     int rc = msg_encode(&text, m);
     if (rc == 0)
         rc = link_send(g->link, FRAME_CONTROL, text, strlen(text));
-    if (rc < 0)
-        dd_log(g->daemon->cfg.log, DD_LOG_WARN, "cannot send '%s' to %s: %s", msg_type_name(m->type),
-               g->name, strerror(-rc));
+    if (rc < 0 && rc != -EPIPE) /* it would wait for it for ever */
+        link_fail(g->link, msg_type_name(m->type), rc);
 }
 
 static void guest_free(struct guest *g, bool bye)

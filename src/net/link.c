@@ -15,7 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINK_BYE_MS = 1000, LINK_HIGH_WATER = FRAME_MAX * 2 };
+enum {
+    LINK_BYE_MS = 1000,
+    LINK_HIGH_WATER = FRAME_MAX * 2,
+    LINK_BULK_MAX = LINK_HIGH_WATER - (2 << 20), /* for whoever is told to stop because of what fills the link */
+};
 
 struct link {
     struct bufferevent *bev;
@@ -27,6 +31,7 @@ struct link {
     unsigned depth;          /* callbacks under way */
     bool closed;             /* on_close was called */
     bool freed;              /* dies when depth is 0 */
+    char failed[128];        /* why link_fail() was called, and on_close will be; "" */
     uint32_t max;
     struct net_addr local, peer;
     char node[256];
@@ -112,6 +117,11 @@ static bool is_live(const struct link *l)
     return !l->freed && !l->closed && l->bye_timer == NULL;
 }
 
+static bool is_open(const struct link *l)
+{
+    return is_live(l) && l->failed[0] == '\0';
+}
+
 static void close_link(struct link *l, bool clean, const char *why)
 {
     if (!is_live(l))
@@ -159,7 +169,7 @@ static void on_readable(struct bufferevent *bev, void *arg)
     (void)bev;
     l->heard_ns = dd_now_ns();
     enter(l);
-    while (is_live(l) && take_frame(l))
+    while (is_open(l) && take_frame(l))
         ;
     leave(l);
 }
@@ -170,7 +180,9 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     char why[256] = "the connection was closed without a goodbye";
     if ((what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) == 0)
         return;
-    if ((what & BEV_EVENT_ERROR) != 0)
+    if (l->failed[0] != '\0')
+        (void)snprintf(why, sizeof(why), "%s", l->failed);
+    else if ((what & BEV_EVENT_ERROR) != 0)
         (void)net_tls_fault(bev, why, sizeof(why));
     enter(l);
     close_link(l, false, why);
@@ -269,14 +281,20 @@ void link_set_max(struct link *l, uint32_t max)
     bufferevent_setwatermark(l->bev, EV_READ, 0, FRAME_HEADER + (size_t)l->max);
 }
 
+size_t link_queued(const struct link *l)
+{
+    return evbuffer_get_length(bufferevent_get_output(l->bev));
+}
+
 int link_send(struct link *l, uint16_t type, const void *data, size_t n)
 {
-    if (!is_live(l))
+    const bool bulk = type == FRAME_EXCHANGE || type == FRAME_OUTPUT;
+    if (!is_open(l))
         return -EPIPE;
     struct evbuffer *out = bufferevent_get_output(l->bev);
     if (n > l->max)
         return -EMSGSIZE;
-    if (evbuffer_get_length(out) + FRAME_HEADER + n > LINK_HIGH_WATER)
+    if (link_queued(l) + FRAME_HEADER + n > (bulk ? LINK_BULK_MAX : LINK_HIGH_WATER))
         return -ENOBUFS;
     /* one piece: one write, one TLS record */
     if (evbuffer_expand(out, FRAME_HEADER + n) < 0)
@@ -286,6 +304,19 @@ int link_send(struct link *l, uint16_t type, const void *data, size_t n)
     (void)evbuffer_add(out, head, sizeof(head));
     (void)evbuffer_add(out, data, n);
     return 0;
+}
+
+void link_fail(struct link *l, const char *what, int rc)
+{
+    if (!is_open(l))
+        return;
+    if (rc == -ENOBUFS)
+        (void)snprintf(l->failed, sizeof(l->failed), "it does not read: '%.32s' has no room behind the %d MiB that it has been sent",
+                       what, LINK_HIGH_WATER >> 20);
+    else
+        (void)snprintf(l->failed, sizeof(l->failed), "'%.32s' cannot be sent to it: %s", what,
+                       rc == -EMSGSIZE ? "the message is too long" : strerror(-rc));
+    bufferevent_trigger_event(l->bev, BEV_EVENT_ERROR, BEV_TRIG_DEFER_CALLBACKS);
 }
 
 static void on_bye_readable(struct bufferevent *bev, void *arg)

@@ -38,9 +38,13 @@ void link_set_max(struct link *l, uint32_t max);
  * has said nothing for ms. Time in which this process itself stood still does not count. */
 int link_set_heartbeat(struct link *l, unsigned ms);
 /* Queues one frame. -ENOBUFS when the peer reads so slowly that the high-water mark (FRAME_MAX * 2)
- * is passed: the caller should close. -EMSGSIZE: longer than the maximum. -EPIPE: the link is dead
- * already. */
+ * is passed; bulk data (EXCHANGE, OUTPUT) leaves room for 2 MiB of other frames. -EMSGSIZE: longer than
+ * the maximum. -EPIPE: the link is dead already. */
 int link_send(struct link *l, uint16_t type, const void *data, size_t n);
+/* A message that link_send() has refused with rc is lost, and the peer would wait for it: the link is
+ * as good as dead. on_close says why, from the loop; nothing is taken or sent any more. `what`: its name. */
+void link_fail(struct link *l, const char *what, int rc);
+size_t link_queued(const struct link *l); /* bytes that wait for the peer to read */
 /* Sends BYE, closes when all of it has been written and the peer has closed, or after 1 s, then
  * frees, from the loop: run it until then. No callbacks any more. */
 void link_bye(struct link *l);

@@ -129,6 +129,49 @@ static void sender_is_told_when_the_peer_does_not_read(void **state)
     assert_true(sent > 30);
 }
 
+static void link_of_a_lost_message_is_closed_with_the_reason(void **state)
+{
+    struct world *w = *state;
+    static char big[LINK_FRAME_MAX];
+    struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
+    const struct link_cb cb = world_callbacks(w);
+    world_find(w, "127.0.0.1", &h->port, 1, key_a);
+    world_run_until(w, is_linked); /* the host's end has no callbacks and reads nothing */
+    link_set_cb(w->found, &cb);
+    int rc = 0;
+    while (rc == 0)
+        rc = link_send(w->found, FRAME_EXCHANGE, big, sizeof(big));
+    assert_int_equal(rc, -ENOBUFS);
+    size_t bulk = link_queued(w->found);
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, big, sizeof(big)), 0); /* has room behind bulk data */
+    assert_true(link_queued(w->found) > bulk);
+    while (rc != 0)
+        rc = link_send(w->found, FRAME_CONTROL, big, sizeof(big)) == 0;
+    link_fail(w->found, "stop", -ENOBUFS);
+    link_fail(w->found, "plan", -EMSGSIZE); /* the first reason stays */
+    assert_int_equal(w->closed, 0); /* not from inside */
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, "", 0), -EPIPE);
+    world_run_until(w, has_closed);
+    assert_false(w->clean);
+    assert_string_equal(w->why, "it does not read: 'stop' has no room behind the 32 MiB that it has been sent");
+}
+
+static void nothing_is_taken_from_a_link_that_has_lost_a_message(void **state)
+{
+    struct world *w = *state;
+    struct host *h = world_link_up(w, key_a, key_a);
+    assert_int_equal(link_send(h->links[0], FRAME_CONTROL, "down", 4), 0);
+    link_fail(w->found, "join", -EMSGSIZE);
+    world_run_until(w, has_closed);
+    assert_int_equal(w->frames, 0);
+    assert_string_equal(w->why, "'join' cannot be sent to it: the message is too long");
+    link_fail(h->links[0], "plan", -ENOMEM);
+    link_free(h->links[0]); /* before it could be told */
+    h->nlinks = 0;
+    (void)event_base_loop(w->base, EVLOOP_NONBLOCK);
+    assert_int_equal(w->closed, 1);
+}
+
 /* ---- ends
  * ---------------------------------------------------------------------------------------- */
 
@@ -388,6 +431,8 @@ int main(void)
         WORLD_TEST(link_carries_the_longest_frames_whole),
         WORLD_TEST(frame_beyond_the_limit_is_not_sent_and_not_taken),
         WORLD_TEST(sender_is_told_when_the_peer_does_not_read),
+        WORLD_TEST(link_of_a_lost_message_is_closed_with_the_reason),
+        WORLD_TEST(nothing_is_taken_from_a_link_that_has_lost_a_message),
         WORLD_TEST(goodbye_is_clean_and_comes_after_all_that_was_sent),
         WORLD_TEST(goodbye_does_not_wait_for_a_peer_that_does_not_read),
         WORLD_TEST(death_without_goodbye_is_a_loss),

@@ -1,0 +1,75 @@
+"""A node that is no ddrun: it speaks the link's protocol (docs/protocol/link-1.md) in the clear, as --insecure allows,
+and does what an agent never would."""
+
+import json
+import socket
+import struct
+import threading
+import time
+
+CONTROL, PING, EXCHANGE = 1, 4, 5
+
+
+def frame(kind, data=b""):
+    return struct.pack(">IHH", len(data), kind, 1) + data
+
+
+def message(kind, **fields):
+    return frame(CONTROL, json.dumps({"type": kind, "v": 1, **fields}).encode())
+
+
+def until_listening(port, limit=30.0):
+    end = time.monotonic() + limit
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            assert time.monotonic() < end, f"nobody listens on port {port}"
+            time.sleep(0.01)
+
+
+class Stranger:
+    """Joins the job of that port as node `index`."""
+
+    def __init__(self, port, index, nnodes, min_nodes=None):
+        self.sock = until_listening(port)
+        self.lock = threading.Lock()
+        body = f"explicit.{port}".encode() + b"\0" + b"stranger\0"
+        self.sock.sendall(b"\xdddr\x01" + struct.pack(">H", len(body)) + body)
+        reply = self._exactly(6)
+        assert reply[:4] == b"\xdddr\x01", reply
+        assert self._exactly(struct.unpack(">H", reply[4:])[0]) == b"\0\0\0"  # OK, no key, no credential
+        self.say("join", index=index, nnodes=nnodes, min_nodes=min_nodes or nnodes, epoch=0, elsewhere=0, ended_well=0, slots=1,
+                 pid=1, name="stranger", addr="127.0.0.1", addrs=["127.0.0.1"], members="", committed="", spent="", sent_ns=0,
+                 unfit="", ports="", text="")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.sock.close()
+
+    def _exactly(self, n):
+        data = b""
+        while len(data) < n:
+            piece = self.sock.recv(n - len(data))
+            assert piece, "the daemon has closed the link"
+            data += piece
+        return data
+
+    def send(self, *frames):
+        with self.lock:
+            self.sock.sendall(b"".join(frames))
+
+    def say(self, kind, **fields):
+        self.send(message(kind, **fields))
+
+    def hear(self, wanted):
+        """Reads until a message of that type."""
+        while True:
+            length, kind, _ = struct.unpack(">IHH", self._exactly(8))
+            data = self._exactly(length)
+            if kind == PING:
+                self.send(frame(PING))
+            elif kind == CONTROL and json.loads(data)["type"] == wanted:
+                return json.loads(data)
