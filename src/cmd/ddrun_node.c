@@ -200,6 +200,15 @@ static int find_pmix(struct run *r, struct dd_err *err)
     return 0;
 }
 
+/* Of the smallest round that there can be, as far as this node knows: others may have fewer workers unless all are told. */
+static int check_size(const struct run *r, struct dd_err *err)
+{
+    const char *each = r->o->nproc_per_node;
+    const bool all = each != NULL && each[strspn(each, "0123456789")] == '\0';
+    const long others = r->agent.rdzv.min_nodes - 1;
+    return framework_check_size(r->agent.frameworks, r->slots + others * (all ? r->slots : 1), err);
+}
+
 int run_prepare(struct run *r, int index, struct dd_err *err)
 {
     if (r->emulate != NULL)
@@ -225,5 +234,5 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     if (rc == 0)
         rc = check_preload(r->o, err);
     run_fill_agent(r);
-    return rc;
+    return rc < 0 ? rc : check_size(r, err);
 }

@@ -71,6 +71,26 @@ bool framework_wants_ports(int frameworks)
     return (frameworks & (FRAMEWORK_TF | FRAMEWORK_PADDLE)) != 0;
 }
 
+int framework_check_size(int frameworks, long workers, struct dd_err *err)
+{
+    static const struct {
+        int bit;
+        const char *variable, *shortest; /* what one worker takes of it; ports are of the ephemeral range */
+    } rows[] = {
+        {FRAMEWORK_TF,     "TF_CONFIG",                "\"1.1.1.1:32768\", "},
+        {FRAMEWORK_PADDLE, "PADDLE_TRAINER_ENDPOINTS", "1.1.1.1:32768,"     },
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const long most = FRAMEWORK_STRING_MAX / (long)strlen(rows[i].shortest);
+        if ((frameworks & rows[i].bit) != 0 && workers > most)
+            return dd_err_set(err, -E2BIG,
+                              "%s has room for the addresses of at most %ld workers, since Linux lets one variable have %d "
+                              "bytes; these would be %ld: start fewer, for example one per node (--nproc-per-node=1)",
+                              rows[i].variable, most, FRAMEWORK_STRING_MAX, workers);
+    }
+    return 0;
+}
+
 const char *framework_wrap(int frameworks)
 {
     return (frameworks & FRAMEWORK_MINDSPORE) != 0 ? framework_mindspore_wrap : NULL;

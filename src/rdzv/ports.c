@@ -117,6 +117,9 @@ static int add_workers(struct dd_strv *out, const char *addr, size_t len, const 
 int ports_workers(struct dd_strv *out, const char *text, const char *here, const struct plan *p,
                   struct dd_err *err)
 {
+    if (*text == '\0' && p->nnodes > 1) /* else there would be the others' semicolons */
+        return dd_err_set(err, -ENOTSUP, "the ports of %d workers are more than a plan has room for; start fewer, for example one per node",
+                          p->world_size);
     for (int node = 0; node < p->nnodes; node++) {
         int ports[PORTS_MAX];
         const char *addr = text;

@@ -27,7 +27,8 @@ int ports_append(struct dd_buf *out, const char *node, const char *addr);
 /* "host:port" of the first node's coordinator, NULL when it holds no port. here: the address of nodes
  * that say none. -EPROTO, -ENOMEM. */
 int ports_coordinator(char **ret, const char *text, const char *here, struct dd_err *err);
-/* "host:port" of each rank, appended to the empty *out. -EPROTO also when some have none. */
+/* "host:port" of each rank, appended to the empty *out. -EPROTO also when some have none, -ENOTSUP when all
+ * together were too long to be told. */
 int ports_workers(struct dd_strv *out, const char *text, const char *here, const struct plan *p,
                   struct dd_err *err);
 

@@ -63,6 +63,15 @@ def test_names_that_no_plan_has_room_for_are_refused_before_anybody_waits(tmp_pa
     says(job, "names of the 35153 nodes", "512 KiB")
 
 
+@pytest.mark.parametrize("framework, variable", [("tensorflow", "TF_CONFIG"), ("paddle", "PADDLE_TRAINER_ENDPOINTS")])
+def test_more_workers_than_one_variable_can_name_are_refused_before_anybody_waits(framework, variable):
+    where = ["--master-addr=127.0.0.1", f"--master-port={free_port()}", "--node-rank=0", "--insecure"]
+    job = run("--nnodes=2000", "--nproc-per-node=8", f"--framework={framework}", *where, SCRIPT)
+    assert job.p.returncode == 2 and job.out == "", job.err
+    said = [line for line in job.err.splitlines() if "--insecure" not in line]
+    assert len(said) == 1 and variable in said[0] and "these would be 16000" in said[0], job.err
+
+
 def test_a_port_in_use_is_named_with_its_holder():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

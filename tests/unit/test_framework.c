@@ -390,6 +390,23 @@ static void frameworks_are_named(void **state)
     assert_int_equal(framework_parse("paddle,torch,tensorflow", NULL), FRAMEWORK_PADDLE | FRAMEWORK_TF);
     assert_int_equal(framework_parse("jax,torchy", &err), -22);
     assert_non_null(strstr(err.text, "'torchy'"));
+}
+
+static void more_workers_than_a_variable_can_name_are_refused(void **state)
+{
+    (void)state;
+    struct dd_err err = {0};
+    assert_int_equal(framework_check_size(FRAMEWORK_JAX, 1000000, NULL), 0); /* one address only */
+    assert_int_equal(framework_check_size(FRAMEWORK_TF, 7000, NULL), 0);
+    assert_int_equal(framework_check_size(FRAMEWORK_TF, 8000, &err), -E2BIG);
+    assert_non_null(strstr(err.text, "at most 7710 workers"));
+    assert_int_equal(framework_check_size(FRAMEWORK_PADDLE, 8000, NULL), 0);
+    assert_int_equal(framework_check_size(FRAMEWORK_PADDLE | FRAMEWORK_TF, 8000, NULL), -E2BIG);
+}
+
+static void frameworks_that_need_ports_are_known(void **state)
+{
+    (void)state;
     assert_true(framework_wants_ports(FRAMEWORK_PADDLE | FRAMEWORK_JAX));
     assert_false(framework_wants_ports(FRAMEWORK_JAX | FRAMEWORK_MINDSPORE));
 }
@@ -487,6 +504,8 @@ int main(void)
         cmocka_unit_test(tf_workers_of_a_node_have_a_gpu_each),
         cmocka_unit_test(tf_refuses_what_cannot_be),
         cmocka_unit_test(frameworks_are_named),
+        cmocka_unit_test(more_workers_than_a_variable_can_name_are_refused),
+        cmocka_unit_test(frameworks_that_need_ports_are_known),
         cmocka_unit_test(paddle_names_every_worker_and_its_gpu),
         cmocka_unit_test(mindspore_has_a_scheduler_beside_rank_0),
         cmocka_unit_test(oneccl_counts_as_torch_does),

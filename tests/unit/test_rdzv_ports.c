@@ -51,7 +51,7 @@ static void missing_ports_are_said(void **state)
     static const struct {
         const char *text, *says;
     } rows[] = {
-        {"", "the node with node rank 0 has reserved no ports for its workers"},
+        {";", "the node with node rank 0 has reserved no ports for its workers"},
         {"/1;/1,2", "the node with node rank 0 has reserved no ports for its workers"},
         {"/1,2,3", "the node with node rank 1 has reserved no ports for its workers"},
         {"/1,2,3;", "the node with node rank 1 has reserved no ports for its workers"},
@@ -63,6 +63,10 @@ static void missing_ports_are_said(void **state)
         assert_int_equal(ports_workers(&all, rows[i].text, "h", &two, &err), -EPROTO);
         assert_string_equal(err.text, rows[i].says);
     }
+    struct dd_err err = {0};
+    DD_AUTO(strv) struct dd_strv none = {0};
+    assert_int_equal(ports_workers(&none, "", "h", &two, &err), -ENOTSUP); /* however often it is tried */
+    assert_non_null(strstr(err.text, "more than a plan has room for"));
     DD_AUTO(free) char *coordinator = NULL;
     assert_int_equal(ports_coordinator(&coordinator, "", "h", NULL), 0);
     assert_null(coordinator);
