@@ -5,45 +5,71 @@
 #include <errno.h>
 #include <string.h>
 
-/* A node that lacks a piece would wait for ever: what cannot be sent is an error of the job. */
-static int send_to_all(struct daemon *d, const void *piece, size_t n, int nnodes)
+/* Takes f; the nodes share it until the last has it. A node that lacks a piece would wait for ever: what
+ * cannot be sent is an error of the job. */
+static int send_to_all(struct daemon *d, struct link_frames *f, int nnodes)
 {
     int failed = 0;
     for (int k = 0; k < nnodes; k++) {
         int id = rdzv_id_of_rank(d->machine, k);
         struct guest *g = id >= 0 ? d->by_id[id] : NULL;
-        int rc = g != NULL ? link_send(g->link, FRAME_EXCHANGE, piece, n) : 0;
+        int rc = g != NULL ? link_send_frames(g->link, f) : 0;
         if (rc < 0 && rc != -EPIPE)
             failed = rc;
     }
+    link_frames_free(f);
     return failed;
+}
+
+struct hand_out {
+    struct daemon *d;
+    const char *name;
+    int nnodes;
+    struct link_frames *frames; /* not yet sent; NULL: none */
+};
+
+/* The next piece of that part: it travels with others, since each node notes what it has still to be sent. */
+static int add_piece(struct hand_out *h, uint32_t node_rank, const struct exchange_part *part, size_t *at)
+{
+    DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(EXCHANGE_PIECE + 2 * EXCHANGE_NAME_MAX);
+    int rc = exchange_piece_encode(&piece, (uint32_t)h->d->exchange_round, node_rank, h->name, part, at);
+    if (h->frames == NULL)
+        h->frames = link_frames_new();
+    if (rc == 0)
+        rc = h->frames == NULL ? -ENOMEM : link_frames_add(h->frames, FRAME_EXCHANGE, piece.data, piece.len);
+    if (rc < 0 || link_frames_size(h->frames) < EXCHANGE_PIECE)
+        return rc;
+    return send_to_all(h->d, DD_TAKE(h->frames), h->nnodes);
 }
 
 static int hand_out(struct daemon *d, const char *name, int nnodes)
 {
+    struct hand_out h = {.d = d, .name = name, .nnodes = nnodes};
     const struct exchange_part *parts = exchange_parts(d->exchange, name);
-    DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(EXCHANGE_PIECE + 2 * EXCHANGE_NAME_MAX);
     int rc = 0;
     for (int k = 0; k < nnodes && rc == 0; k++) {
         size_t at = 0;
-        do {
-            dd_buf_clear(&piece);
-            rc = exchange_piece_encode(&piece, (uint32_t)d->exchange_round, (uint32_t)k, name, &parts[k], &at);
-            if (rc == 0)
-                rc = send_to_all(d, piece.data, piece.len, nnodes);
-        } while (rc == 0 && at < parts[k].len);
+        do
+            rc = add_piece(&h, (uint32_t)k, &parts[k], &at);
+        while (rc == 0 && at < parts[k].len);
     }
     exchange_drop(d->exchange, name);
+    if (rc == 0 && h.frames != NULL)
+        return send_to_all(d, h.frames, nnodes);
+    link_frames_free(h.frames);
     return rc;
 }
 
 static int ask_for(struct daemon *d, const char *name, int nnodes)
 {
-    DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(2 * EXCHANGE_NAME_MAX);
+    struct hand_out h = {.d = d, .name = name, .nnodes = nnodes};
     const struct exchange_part nothing = {0};
     size_t at = 0;
-    int rc = exchange_piece_encode(&piece, (uint32_t)d->exchange_round, EXCHANGE_ASK, name, &nothing, &at);
-    return rc == 0 ? send_to_all(d, piece.data, piece.len, nnodes) : rc;
+    int rc = add_piece(&h, EXCHANGE_ASK, &nothing, &at);
+    if (rc == 0)
+        return send_to_all(d, h.frames, nnodes);
+    link_frames_free(h.frames);
+    return rc;
 }
 
 static int take(struct daemon *d, const struct exchange_piece *p, struct dd_err *err)

@@ -286,16 +286,23 @@ size_t link_queued(const struct link *l)
     return evbuffer_get_length(bufferevent_get_output(l->bev));
 }
 
-int link_send(struct link *l, uint16_t type, const void *data, size_t n)
+/* longest: data of one frame; all: bytes with the headers. */
+static int check_room(const struct link *l, uint16_t type, size_t longest, size_t all)
 {
     const bool bulk = type == FRAME_EXCHANGE || type == FRAME_OUTPUT;
     if (!is_open(l))
         return -EPIPE;
-    struct evbuffer *out = bufferevent_get_output(l->bev);
-    if (n > l->max)
+    if (longest > l->max)
         return -EMSGSIZE;
-    if (link_queued(l) + FRAME_HEADER + n > (bulk ? LINK_BULK_MAX : LINK_HIGH_WATER))
-        return -ENOBUFS;
+    return link_queued(l) + all > (bulk ? LINK_BULK_MAX : LINK_HIGH_WATER) ? -ENOBUFS : 0;
+}
+
+int link_send(struct link *l, uint16_t type, const void *data, size_t n)
+{
+    int rc = check_room(l, type, n, FRAME_HEADER + n);
+    if (rc < 0)
+        return rc;
+    struct evbuffer *out = bufferevent_get_output(l->bev);
     /* one piece: one write, one TLS record */
     if (evbuffer_expand(out, FRAME_HEADER + n) < 0)
         return -ENOMEM;
@@ -303,6 +310,59 @@ int link_send(struct link *l, uint16_t type, const void *data, size_t n)
     frame_header(head, type, (uint32_t)n);
     (void)evbuffer_add(out, head, sizeof(head));
     (void)evbuffer_add(out, data, n);
+    return 0;
+}
+
+struct link_frames {
+    unsigned refs;
+    uint16_t type;       /* of the last */
+    size_t longest;      /* data of one */
+    struct dd_buf bytes; /* headers and data */
+};
+
+struct link_frames *link_frames_new(void)
+{
+    struct link_frames *f = calloc(1, sizeof(*f));
+    if (f != NULL)
+        *f = (struct link_frames){.refs = 1, .bytes = DD_BUF_INIT(LINK_HIGH_WATER)};
+    return f;
+}
+
+int link_frames_add(struct link_frames *f, uint16_t type, const void *data, size_t n)
+{
+    f->type = type;
+    f->longest = n > f->longest ? n : f->longest;
+    return frame_encode(&f->bytes, type, data, n);
+}
+
+size_t link_frames_size(const struct link_frames *f)
+{
+    return f->bytes.len;
+}
+
+void link_frames_free(struct link_frames *f)
+{
+    if (f == NULL || --f->refs > 0)
+        return;
+    dd_buf_done(&f->bytes);
+    free(f);
+}
+
+static void on_written(const void *data, size_t n, void *arg)
+{
+    (void)data;
+    (void)n;
+    link_frames_free(arg);
+}
+
+int link_send_frames(struct link *l, struct link_frames *f)
+{
+    int rc = check_room(l, f->type, f->longest, f->bytes.len);
+    if (rc < 0 || f->bytes.len == 0)
+        return rc;
+    if (evbuffer_add_reference(bufferevent_get_output(l->bev), f->bytes.data, f->bytes.len, on_written, f) < 0)
+        return -ENOMEM;
+    f->refs++;
     return 0;
 }
 

@@ -41,6 +41,13 @@ int link_set_heartbeat(struct link *l, unsigned ms);
  * is passed; bulk data (EXCHANGE, OUTPUT) leaves room for 2 MiB of other frames. -EMSGSIZE: longer than
  * the maximum. -EPIPE: the link is dead already. */
 int link_send(struct link *l, uint16_t type, const void *data, size_t n);
+/* Frames for many links, held once however many have still to write them: freed with the last reference. */
+struct link_frames;
+struct link_frames *link_frames_new(void); /* NULL: no memory */
+int link_frames_add(struct link_frames *f, uint16_t type, const void *data, size_t n); /* before they are sent; -EMSGSIZE, -ENOMEM */
+size_t link_frames_size(const struct link_frames *f);
+void link_frames_free(struct link_frames *f); /* lets go of the caller's reference; NULL is fine */
+int link_send_frames(struct link *l, struct link_frames *f); /* all or none, as link_send() does one */
 /* A message that link_send() has refused with rc is lost, and the peer would wait for it: the link is
  * as good as dead. on_close says why, from the loop; nothing is taken or sent any more. `what`: its name. */
 void link_fail(struct link *l, const char *what, int rc);

@@ -50,12 +50,12 @@ class Stranger:
         self.sock.close()
 
     def _exactly(self, n):
-        data = b""
+        data = bytearray()
         while len(data) < n:
             piece = self.sock.recv(n - len(data))
             assert piece, "the daemon has closed the link"
             data += piece
-        return data
+        return bytes(data)
 
     def send(self, *frames):
         with self.lock:
@@ -64,12 +64,18 @@ class Stranger:
     def say(self, kind, **fields):
         self.send(message(kind, **fields))
 
-    def hear(self, wanted):
-        """Reads until a message of that type."""
+    def next(self):
+        """The next frame that is no PING, which is answered: its type and data."""
         while True:
             length, kind, _ = struct.unpack(">IHH", self._exactly(8))
             data = self._exactly(length)
-            if kind == PING:
-                self.send(frame(PING))
-            elif kind == CONTROL and json.loads(data)["type"] == wanted:
+            if kind != PING:
+                return kind, data
+            self.send(frame(PING))
+
+    def hear(self, wanted):
+        """Reads until a message of that type."""
+        while True:
+            kind, data = self.next()
+            if kind == CONTROL and json.loads(data)["type"] == wanted:
                 return json.loads(data)

@@ -97,6 +97,72 @@ static void link_carries_the_longest_frames_whole(void **state)
     }
 }
 
+/* 5 frames, some longer than a TLS record. */
+static struct link_frames *some_frames(void)
+{
+    static unsigned char data[70000];
+    struct link_frames *f = link_frames_new();
+    for (size_t i = 0; i < 5; i++) {
+        memset(data, (int)i, sizeof(data));
+        assert_int_equal(link_frames_add(f, FRAME_EXCHANGE, data, i == 2 ? 0 : sizeof(data)), 0);
+    }
+    return f;
+}
+
+static bool has_five(struct world *w)
+{
+    return w->frames == 5;
+}
+
+static void frames_are_shared_by_links(void **state)
+{
+    struct world *w = *state;
+    char *const env[] = {key_a, NULL}; /* TLS, plain */
+    for (size_t i = 0; i < 2; i++) {
+        struct host *h = world_link_up(w, env[i], env[i]);
+        struct link_frames *f = some_frames();
+        w->bytes = 0;
+        struct link *ends[] = {w->found, h->links[0]};
+        for (size_t e = 0; e < 2; e++) {
+            w->frames = 0;
+            assert_int_equal(link_send_frames(ends[e], f), 0);
+            world_run_until(w, has_five);
+        }
+        link_frames_free(f);
+        assert_int_equal(w->bytes, 8 * 70000);
+        assert_int_equal(w->wrong_bytes, 0);
+        f = some_frames();
+        assert_int_equal(link_send_frames(w->found, f), 0);
+        world_close_host(h);
+        link_free(w->found); /* with all of it unwritten */
+        assert_int_equal(link_frames_size(f), 5 * FRAME_HEADER + 4 * 70000);
+        link_frames_free(f);
+        link_find_free(w->find);
+        w->found = NULL;
+        w->find = NULL;
+    }
+}
+
+static void shared_frames_have_the_same_limits(void **state)
+{
+    struct world *w = *state;
+    struct link_frames *f = some_frames();
+    (void)world_link_up(w, key_a, key_a);
+    link_set_max(w->found, 69999);
+    assert_int_equal(link_send_frames(w->found, f), -EMSGSIZE);
+    link_set_max(w->found, 70000);
+    int rc = 0;
+    size_t sent = 0;
+    for (; rc == 0 && sent < 200; sent++)
+        rc = link_send_frames(w->found, f);
+    assert_int_equal(rc, -ENOBUFS);
+    assert_true(sent > 100);
+    link_fail(w->found, "plan", rc);
+    assert_int_equal(link_send_frames(w->found, f), -EPIPE);
+    link_frames_free(f);
+    world_run_until(w, has_closed);
+}
+
 static void frame_beyond_the_limit_is_not_sent_and_not_taken(void **state)
 {
     struct world *w = *state;
@@ -429,6 +495,8 @@ int main(void)
         WORLD_TEST(link_is_plain_when_both_sides_are_insecure),
         WORLD_TEST(link_of_a_socketpair_needs_no_key),
         WORLD_TEST(link_carries_the_longest_frames_whole),
+        WORLD_TEST(frames_are_shared_by_links),
+        WORLD_TEST(shared_frames_have_the_same_limits),
         WORLD_TEST(frame_beyond_the_limit_is_not_sent_and_not_taken),
         WORLD_TEST(sender_is_told_when_the_peer_does_not_read),
         WORLD_TEST(link_of_a_lost_message_is_closed_with_the_reason),
