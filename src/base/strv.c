@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,24 +154,89 @@ static char *name_of(const char *entry)
     return strndup(entry, strcspn(entry, "="));
 }
 
+/* ---- two environments compared ------------------------------------------------------------------- */
+
+/* By name; of several with one name the first counts, as for getenv(). */
+struct entry {
+    const char *text;
+    size_t len; /* of the name */
+    size_t place;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct entry *x = a;
+    const struct entry *y = b;
+    const int c = memcmp(x->text, y->text, x->len < y->len ? x->len : y->len);
+    if (c != 0 || x->len != y->len)
+        return c != 0 ? c : x->len < y->len ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+struct sorted {
+    struct entry *v;
+    size_t n;
+};
+
+/* Only with a search for each name would thousands of variables cost thousands times thousands. */
+static int sort_env(struct sorted *ret, char *const *env)
+{
+    size_t n = 0;
+    while (env != NULL && env[n] != NULL)
+        n++;
+    *ret = (struct sorted){.v = calloc(n + 1, sizeof(*ret->v))};
+    if (ret->v == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const char *eq = strchr(env[i], '='); /* what has none is no variable */
+        if (eq != NULL)
+            ret->v[ret->n++] = (struct entry){env[i], (size_t)(eq - env[i]), i};
+    }
+    qsort(ret->v, ret->n, sizeof(*ret->v), by_name);
+    return 0;
+}
+
+/* The value of that entry's name there; NULL: it has none. */
+static const char *value_in(const struct sorted *s, const char *text)
+{
+    const struct entry wanted = {text, strcspn(text, "="), 0};
+    size_t low = 0;
+    size_t high = s->n;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if (by_name(&s->v[mid], &wanted) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const struct entry *e = low < s->n ? &s->v[low] : NULL;
+    const bool found = e != NULL && e->len == wanted.len && memcmp(e->text, text, e->len) == 0;
+    return found ? e->text + e->len + 1 : NULL;
+}
+
+static int put_entry(const char *entry, const char *value, dd_env_diff_f *put, void *arg)
+{
+    DD_AUTO(free) char *name = name_of(entry);
+    return name == NULL ? -ENOMEM : put(arg, name, value);
+}
+
 int dd_env_diff(char *const *before, char *const *after, dd_env_diff_f *put, void *arg)
 {
-    int rc = 0;
+    struct sorted was = {0};
+    struct sorted is = {0};
+    int rc = sort_env(&was, before);
+    if (rc == 0)
+        rc = sort_env(&is, after);
     for (char *const *e = after; e != NULL && *e != NULL && rc == 0; e++) {
-        DD_AUTO(free) char *name = name_of(*e);
         const char *value = strchr(*e, '=');
-        const char *old = name != NULL ? dd_env_get(before, name) : NULL;
-        if (name == NULL)
-            rc = -ENOMEM;
-        else if (value != NULL && (old == NULL || strcmp(old, value + 1) != 0))
-            rc = put(arg, name, value + 1);
+        const char *old = value_in(&was, *e);
+        if (value != NULL && (old == NULL || strcmp(old, value + 1) != 0))
+            rc = put_entry(*e, value + 1, put, arg);
     }
-    for (char *const *e = before; e != NULL && *e != NULL && rc == 0; e++) {
-        DD_AUTO(free) char *name = name_of(*e);
-        if (name == NULL)
-            rc = -ENOMEM;
-        else if (dd_env_get(after, name) == NULL)
-            rc = put(arg, name, NULL);
-    }
+    for (char *const *e = before; e != NULL && *e != NULL && rc == 0; e++)
+        if (value_in(&is, *e) == NULL)
+            rc = put_entry(*e, NULL, put, arg);
+    free(was.v);
+    free(is.v);
     return rc;
 }

@@ -47,7 +47,9 @@ static bool wrong_everywhere(const struct opt_table *t, void *values, int argc, 
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
 {
     char right[64];
-    for (char *const *e = environ; cmd_speaks(environ) && *e != NULL; e++)
+    if (!cmd_speaks(environ))
+        return;
+    for (char *const *e = environ; *e != NULL; e++)
         if (opt_env_misspelt(t, *e, right))
             dd_log(log, DD_LOG_WARN, "%.*s is no variable of %s and is ignored; did you mean %s?",
                    (int)strcspn(*e, "="), *e, t->program, right);
@@ -55,7 +57,9 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
 
 void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res, const struct dd_log *log)
 {
-    for (size_t i = 0; i < t->n_rows && cmd_speaks(environ); i++)
+    if (!cmd_speaks(environ))
+        return;
+    for (size_t i = 0; i < t->n_rows; i++)
         if (opt_is_idle(res, t, &t->rows[i]))
             dd_log(log, DD_LOG_WARN, "--%s has no effect without --%s", t->rows[i].name, t->rows[i].needs);
 }

@@ -65,6 +65,29 @@ static void env_sets_replaces_and_removes(void **state)
     assert_null(env.v[0]);
 }
 
+static int note_change(void *arg, const char *name, const char *value)
+{
+    return value != NULL ? dd_strv_pushf(arg, "%s=%s", name, value) : dd_strv_pushf(arg, "-%s", name);
+}
+
+static void environments_differ_in_what_is_set_and_unset(void **state)
+{
+    (void)state;
+    DD_AUTO(strv) struct dd_strv before = {0};
+    DD_AUTO(strv) struct dd_strv after = {0};
+    assert_int_equal(dd_strv_split(&before, "B=1 NOTHING AA=1 A=1 SAME=x=y TWICE=1 TWICE=2 GONE= GONE=1", " "), 0);
+    assert_int_equal(dd_strv_split(&after, "NEW= TWICE=1 SAME=x=y A=2 BB=1 AA=1 NOTHING= B=1", " "), 0);
+    static const char *const changes[] = {"NEW=", "A=2", "BB=1", "NOTHING=", "-GONE", "-GONE"};
+    DD_AUTO(strv) struct dd_strv found = {0};
+    assert_int_equal(dd_env_diff(before.v, after.v, note_change, &found), 0);
+    assert_int_equal(found.n, sizeof(changes) / sizeof(changes[0]));
+    for (size_t i = 0; i < found.n; i++)
+        assert_string_equal(found.v[i], changes[i]);
+    assert_int_equal(dd_env_diff(NULL, NULL, note_change, &found), 0);
+    assert_int_equal(dd_env_diff(NULL, after.v, note_change, &found), 0);
+    assert_int_equal(found.n, 6 + 8);
+}
+
 static void numbers_take_digits_only(void **state)
 {
     (void)state;
@@ -161,6 +184,7 @@ int main(void)
         cmocka_unit_test(cursor_fails_at_the_end_and_stays_failed),
         cmocka_unit_test(cursor_writes_what_it_reads),
         cmocka_unit_test(env_sets_replaces_and_removes),
+        cmocka_unit_test(environments_differ_in_what_is_set_and_unset),
         cmocka_unit_test(numbers_take_digits_only),
         cmocka_unit_test(durations_take_units),
         cmocka_unit_test(errors_get_their_place_in_front),
