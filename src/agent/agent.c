@@ -1,5 +1,6 @@
 #include "agent/agent.h"
 
+#include "agent/discover.h"
 #include "agent/health.h"
 #include "agent/inner.h"
 #include "base/io.h"
@@ -111,6 +112,7 @@ static void on_finish(struct agent *a, const struct msg *m)
     if (m->report)
         tell_user(a, m);
     a->code = (int)m->code;
+    discover_over(a);
     requeue_start(a, m);
     if (a->group == NULL) {
         agent_leave(a, a->code);
@@ -128,12 +130,15 @@ static void on_look(struct agent *a, const struct msg *m)
     struct dd_err err = {0};
     if (m->addr[0] != '\0') {
         link_free(DD_TAKE(a->link));
-        if (seek(a, m->addr, &err) < 0) {
+        int rc = a->cfg->etcd != NULL ? discover_begin(a, &err) : seek(a, m->addr, &err);
+        if (rc < 0) {
             dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
             agent_leave(a, 2);
         }
     } else if (a->search != NULL) {
         search_wanted(a);
+    } else if (discover_check(a)) {
+        return;
     } else if (a->succession == NULL && a->last.n > 1) {
         succession_begin(a, false);
     }
@@ -158,6 +163,7 @@ static void on_message(struct agent *a, struct msg *m)
         search_end(a);
         if (a->group == NULL)
             (void)round_start(a, m);
+        discover_changed(a);
         break;
     case MSG_LOOK:
         on_look(a, m);
@@ -248,7 +254,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     link_free(a->link);
     a->link = NULL;
     control_lost(a);
-    if (seek_another(a, text))
+    if (seek_another(a, text) || discover_again(a, text))
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
            hostlist_nth(a->cfg->alloc->nodes, 0), text);
@@ -329,6 +335,7 @@ void agent_use_link(struct agent *a, struct link *l)
     if (link_peer(l)->len > 0) { /* another node is the host, and sends the signal before the end */
         endtime_free(a);
         search_end(a);
+        discover_following(a);
     }
     link_find_free(DD_TAKE(a->find));
     evtimer_del(a->progress);
@@ -356,6 +363,12 @@ static void on_found(void *arg, struct link *l)
         link_free(l);
 }
 
+/* NULL: nothing is sought. */
+static const char *seek_status(struct agent *a)
+{
+    return a->find != NULL ? link_find_status(a->find) : discover_status(a);
+}
+
 static void on_progress(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -363,7 +376,8 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     uint64_t waited = (dd_now_ns() - a->cfg->start_ns) / DD_NS_PER_S;
     struct timeval t = {.tv_sec = (time_t)(waited < 5 ? 5 : waited < 60 ? waited : 60)};
-    if (a->find == NULL)
+    const char *status = seek_status(a);
+    if (status == NULL)
         return;
     if (a->cfg->cannot != NULL) { /* nobody there to be told: tell the user, and be gone */
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", a->cfg->cannot);
@@ -371,7 +385,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
         return;
     }
     dd_log(a->cfg->log, DD_LOG_NOTICE, "%s still seeks the job's daemon: %s", a->cfg->node_name,
-           link_find_status(a->find));
+           status);
     evtimer_add(a->progress, &t);
 }
 
@@ -380,10 +394,11 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct agent *a = arg;
-    if (a->find == NULL)
+    const char *status = seek_status(a);
+    if (status == NULL)
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "%s gives up after %.0f s: %s", a->cfg->node_name,
-           (double)a->cfg->rdzv_timeout_ns / 1e9, link_find_status(a->find));
+           (double)a->cfg->rdzv_timeout_ns / 1e9, status);
     agent_leave(a, 1);
 }
 
@@ -410,6 +425,21 @@ void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[
     };
 }
 
+void agent_seek_begin(struct agent *a)
+{
+    struct timeval first_word = {.tv_sec = 5};
+    struct timeval limit = dd_timeval(a->cfg->rdzv_timeout_ns);
+    a->state = AGENT_SEEKING;
+    evtimer_add(a->progress, &first_word);
+    evtimer_add(a->deadline, &limit);
+}
+
+int agent_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err)
+{
+    link_find_free(DD_TAKE(a->find));
+    return link_find_start(&a->find, a->base, cfg, on_found, a, err);
+}
+
 /* addr: where another daemon is; NULL: on the first node. */
 static int seek(struct agent *a, const char *addr, struct dd_err *err)
 {
@@ -421,14 +451,9 @@ static int seek(struct agent *a, const char *addr, struct dd_err *err)
         cfg.host_is_me = true;
         cfg.try_scontrol = false;
     }
-    a->state = AGENT_SEEKING;
+    agent_seek_begin(a);
     search_start(a);
-    link_find_free(DD_TAKE(a->find));
-    struct timeval first_word = {.tv_sec = 5};
-    struct timeval limit = dd_timeval(a->cfg->rdzv_timeout_ns);
-    evtimer_add(a->progress, &first_word);
-    evtimer_add(a->deadline, &limit);
-    return link_find_start(&a->find, a->base, &cfg, on_found, a, err);
+    return agent_connect(a, &cfg, err);
 }
 
 int agent_be_host(struct agent *a, struct dd_err *err)
@@ -452,7 +477,9 @@ static void begin(struct agent *a)
     struct dd_err err = {0};
     if (a->state == AGENT_LEAVING)
         return;
-    int rc = a->cfg->alloc->index == 0 ? agent_be_host(a, &err) : seek(a, NULL, &err);
+    int rc = a->cfg->alloc->index == 0 ? agent_be_host(a, &err)
+             : a->cfg->etcd != NULL    ? discover_begin(a, &err)
+                                       : seek(a, NULL, &err);
     if (rc == 0 && a->cfg->alloc->index == 0)
         search_start(a);
     if (rc == 0)
@@ -493,6 +520,7 @@ static void agent_done(struct agent *a)
     requeue_free(a);
     round_free(a);
     host_stop(a);
+    discover_free(a);
     ports_free(a);
     signals_free(a);
     if (a->progress != NULL)

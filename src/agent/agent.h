@@ -11,6 +11,7 @@
 #include "pmi/place.h"
 #include "rdzv/machine.h"
 #include "worker/output.h"
+#include "web/etcd_url.h"
 #include "worker/terminal.h"
 
 #include <signal.h>
@@ -68,6 +69,9 @@ struct agent_cfg {
     bool horovod_elastic; /* HOROVOD_ELASTIC for the workers */
     const struct tf_roles *tf_roles; /* NULL: all are workers */
     int mpi;           /* bits of AGENT_MPI_* */
+    const struct etcd_url *etcd; /* where the nodes find each other; NULL: not through etcd */
+    const char *etcd_password;   /* NULL: none was said */
+    const char *web_helper;      /* path of ddrun-web, where it is needed */
     const char *pmix_helper;           /* with AGENT_MPI_PMIX: path of ddrun-pmix */
     const struct pmi_place *mpi_place; /* and where it may put files */
     bool bind_cpus;

@@ -1,5 +1,6 @@
 /* The host's part: the daemon is started on a socket that is bound and listening already, so that no
  * port is ever raced for, and talks to us through a socketpair. */
+#include "agent/discover.h"
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -18,7 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-static int bind_candidate(struct agent *a, uint16_t *port, struct dd_err *err)
+int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
     uint16_t hashed[ELECT_PORTS];
@@ -70,7 +71,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
     struct rdzv_cfg rdzv = a->cfg->rdzv;
-    rdzv.looks_first = search_possible(a);
+    rdzv.looks_first = search_possible(a) || (a->discover != NULL && a->epoch == 0);
     if (a->epoch > 0)
         successor_cfg(&rdzv, a->epoch, a->index, a->cfg->grace_ms * DD_NS_PER_MS);
     const struct daemon_config c = {
@@ -143,7 +144,9 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
 {
     uint16_t port;
     int pair[2];
-    DD_AUTO(fd) int listen_fd = bind_candidate(a, &port, err); /* first: without a port no key is left behind */
+    DD_AUTO(fd) int listen_fd = discover_take_listener(a, &port);
+    if (listen_fd < 0)
+        listen_fd = host_bind(a, &port, err); /* first: without a port no key is left behind */
     if (listen_fd < 0)
         return listen_fd;
     int rc = make_key(a, err);
@@ -173,5 +176,6 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         dd_log(a->cfg->log, DD_LOG_INFO, "host of '%s' on port %u; key source: %s",
                a->cfg->alloc->job_id, port, a->key.source);
     *ret_fd = DD_TAKE_FD(mine);
+    discover_hosting(a, port);
     return watch_daemon(a, err);
 }

@@ -87,6 +87,7 @@ struct agent {
     struct succession *succession; /* NULL: nothing is looked for */
     struct control *control;       /* control.c; NULL: nobody can ask */
     struct search *search;         /* search.c; NULL: the other nodes are not asked */
+    struct discover *discover;     /* discover.c; NULL: not through etcd, or not yet */
 };
 
 void agent_leave(struct agent *a, int code); /* nothing runs any more: end the loop, when the daemon is gone */
@@ -98,10 +99,13 @@ void agent_use_link(struct agent *a, struct link *l); /* takes l; JOIN has been 
 void agent_take_frame(struct agent *a, const struct frame *f);
 void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[ELECT_PORTS]); /* both are lent to it */
 int agent_be_host(struct agent *a, struct dd_err *err);
+void agent_seek_begin(struct agent *a); /* from now on there is a limit to the search */
+int agent_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err); /* and joins */
 void agent_protect(struct agent *a, pid_t pid); /* a child that is no worker: not to be ended as one */
 
 /* host.c: binds the port, starts ddrund on it; *ret_fd is our end of its link */
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err);
+int host_bind(struct agent *a, uint16_t *ret_port, struct dd_err *err); /* a listening socket on a candidate port */
 void host_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
 
 /* succession.c */

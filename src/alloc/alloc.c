@@ -8,7 +8,7 @@
 enum { ID_MAX = 200 };
 
 const struct alloc_ops *const alloc_table[] = {
-    &alloc_hosts,      &alloc_hostfile,    &alloc_explicit,
+    &alloc_etcd,       &alloc_hosts,       &alloc_hostfile,    &alloc_explicit,
     &alloc_slurm_step, &alloc_slurm_batch, &alloc_pbs,
     &alloc_cobalt,     &alloc_lsf,         &alloc_sge,
     &alloc_oar,        &alloc_flux,        &alloc_launched,
@@ -134,7 +134,7 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
             "it out, or say --nnodes=1 for this node alone",
             said, a->nnodes, a->nnodes == 1 ? "" : "s", alloc_show(&shown, a->nodes), a->source);
     }
-    if (in->node_rank >= 0 && in->node_rank != a->index)
+    if (in->node_rank >= 0 && in->node_rank != a->index && !alloc_is_etcd(in))
         return dd_err_set(err, -EINVAL,
                           "--node-rank=%d contradicts the place of this host, which is %d of %s "
                           "(source: %s); leave it out",

@@ -34,6 +34,10 @@ int alloc_meet(struct alloc_hostport *ret, const struct alloc_input *in, struct 
     const char *text = in->rdzv_endpoint != NULL ? in->rdzv_endpoint : in->master_addr;
     const char *option = in->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr";
     *ret = (struct alloc_hostport){.port = -1};
+    if (alloc_is_etcd(in)) {
+        ret->port = in->master_port > 0 ? in->master_port : -1;
+        return 0;
+    }
     if (text != NULL) {
         int rc = alloc_hostport_parse(ret, text, err);
         if (rc < 0)

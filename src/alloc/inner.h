@@ -4,6 +4,7 @@
 
 #include "alloc/alloc.h"
 
+extern const struct alloc_ops alloc_etcd;
 extern const struct alloc_ops alloc_hosts;
 extern const struct alloc_ops alloc_hostfile;
 extern const struct alloc_ops alloc_explicit;
@@ -59,6 +60,8 @@ int alloc_hostport_parse(struct alloc_hostport *ret, const char *text, struct dd
 /* Where the nodes meet, as far as --rdzv-endpoint (which goes before), --master-addr and
  * --master-port say it: host is empty, port -1 when not (explicit.c). */
 int alloc_meet(struct alloc_hostport *ret, const struct alloc_input *in, struct dd_err *err);
+
+bool alloc_is_etcd(const struct alloc_input *in); /* --rdzv-endpoint is one (etcd.c) */
 
 /* ---- files (hostfile.c) */
 

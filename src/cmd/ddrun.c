@@ -88,7 +88,8 @@ static int run_simulated(struct run *r)
 {
     const struct ddrun_options *o = r->o;
     struct emulate e = {.nnodes = o->simulate_nodes,
-                        .go_on = o->nnodes.range || o->max_restarts.most > 0};
+                        /* with an etcd the host may be elsewhere */
+                        .go_on = o->nnodes.range || o->max_restarts.most > 0 || etcd_url_is(o->rdzv_endpoint)};
     if (getrandom(&e.random, sizeof(e.random), 0) < 0 ||
         getrandom(e.secret, sizeof(e.secret), 0) < 0) {
         dd_log(&r->log, DD_LOG_ERR, "no random numbers: %m");

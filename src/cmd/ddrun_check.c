@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "cmd/common.h"
 #include "net/addr.h"
+#include "web/etcd_url.h"
 #include "worker/rules.h"
 
 #include <errno.h>
@@ -22,7 +23,8 @@ static int check_places(const struct ddrun_options *o, struct dd_err *err)
         other = "--hostfile";
     else if (o->standalone && o->simulate_nodes > 0)
         other = "--simulate-nodes";
-    else if (o->nnodes.max > 0 && (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)))
+    else if (o->nnodes.max > 0 && (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)) &&
+             !etcd_url_is(o->rdzv_endpoint)) /* others may join these */
         other = "--nnodes";
     if (here == 0 || other == NULL)
         return 0;
@@ -48,9 +50,21 @@ static int check_ssh(const struct ddrun_options *o, struct dd_err *err)
                : 0;
 }
 
+static int check_etcd(const struct ddrun_options *o, struct dd_err *err)
+{
+    return strncmp(o->rdzv_backend, "etcd", 4) == 0 && o->rdzv_endpoint == NULL && !o->standalone
+               ? dd_err_set(err, -EINVAL,
+                            "--rdzv-backend=%s needs --rdzv-endpoint=HOST:PORT, where the etcd is; in a scheduler's job leave it out: "
+                            "the nodes find each other by themselves",
+                            o->rdzv_backend)
+               : 0;
+}
+
 int check_options(const struct ddrun_options *o, struct dd_err *err)
 {
     int rc = check_places(o, err);
+    if (rc == 0)
+        rc = check_etcd(o, err);
     if (rc == 0)
         rc = check_ssh(o, err);
     return rc == 0 ? check_rules(o, err) : rc;

@@ -26,6 +26,10 @@ void run_done(struct run *r)
     free(r->error_prefix);
     r->error_prefix = NULL;
     pmi_place_done(&r->mpi_place);
+    etcd_url_done(&r->etcd);
+    if (r->etcd_password != NULL)
+        explicit_bzero(r->etcd_password, strlen(r->etcd_password));
+    free(DD_TAKE(r->etcd_password));
     alloc_free(r->alloc);
     r->alloc = NULL;
 }
@@ -66,7 +70,7 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
 {
     struct alloc_input in;
     char *nothing[] = {NULL};
-    if (r->emulate != NULL)
+    if (r->emulate != NULL && r->etcd.bases.n == 0)
         return emulate_alloc(&r->alloc, r->emulate, index, err);
     if (r->given != NULL)
         return alloc_copy(&r->alloc, r->given, index) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
@@ -209,15 +213,62 @@ static int check_size(const struct run *r, struct dd_err *err)
     return framework_check_size(r->agent.frameworks, r->slots + others * (all ? r->slots : 1), err);
 }
 
+static int find_web(struct run *r, const char *option, struct dd_err *err)
+{
+    if (find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
+        return 0;
+    return dd_err_set(err, -ENOENT, "%s needs ddrun-web, which is neither beside ddrun nor %s: was ddrun built with libcurl?", option,
+                      r->web_helper);
+}
+
+/* From the URL, the file that it names, or the environment. */
+static int read_password(struct run *r, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(4096);
+    const char *said = r->etcd.password != NULL ? r->etcd.password : dd_env_get_nonempty(r->env.v, "DDRUN_ETCD_PASSWORD");
+    if (r->etcd.user == NULL)
+        return 0;
+    if (r->etcd.password_file != NULL) {
+        int rc = dd_read_file(r->etcd.password_file, &text, err);
+        said = rc == 0 ? dd_buf_str(&text) : NULL;
+        if (rc < 0)
+            return dd_err_where(err, rc, "--rdzv-endpoint");
+    }
+    if (said == NULL || *said == '\0')
+        return dd_err_set(err, -EINVAL, "--rdzv-endpoint: the user '%.60s' of etcd needs a password: say it in DDRUN_ETCD_PASSWORD, "
+                                        "or ?password-file=FILE",
+                          r->etcd.user);
+    r->etcd_password = strndup(said, strcspn(said, "\r\n"));
+    if (text.data != NULL)
+        explicit_bzero(text.data, text.len);
+    return r->etcd_password == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+}
+
+static int find_etcd(struct run *r, struct dd_err *err)
+{
+    const char *text = r->o->rdzv_endpoint;
+    if (!etcd_url_is(text) || r->o->standalone)
+        return 0;
+    int rc = etcd_url_parse(&r->etcd, text, err);
+    if (rc < 0)
+        return dd_err_where(err, rc, "--rdzv-endpoint");
+    rc = find_web(r, "--rdzv-endpoint with an etcd", err);
+    return rc == 0 ? read_password(r, err) : rc;
+}
+
 int run_prepare(struct run *r, int index, struct dd_err *err)
 {
     if (r->emulate != NULL)
         emulate_addr(r->emulate, index, r->source_addr);
     int rc = run_look_around(r, err);
+    if (r->emulate != NULL && etcd_url_is(r->o->rdzv_endpoint)) /* a name of its own, among those of other groups */
+        (void)snprintf(r->hostname, sizeof(r->hostname), "%s", r->source_addr);
     if (rc == 0)
         rc = find_ddrund(r, err);
     if (rc == 0)
         rc = find_pmix(r, err);
+    if (rc == 0)
+        rc = find_etcd(r, err);
     if (rc == 0)
         rc = find_alloc(r, index, err);
     for (size_t i = 0; rc == 0 && i < r->alloc->warnings.n; i++)

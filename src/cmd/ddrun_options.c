@@ -423,7 +423,11 @@ static const struct opt_row rows[] = {
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
      .group = "Finding each other",
-     .help = "where the first node can be reached, when no scheduler says it",
+     .help = "where the first node can be reached, when no scheduler says it; or an etcd",
+     .more = "etcd://[USER@]HOST[:2379][,HOST...]/PREFIX, or etcds:// for TLS, is an etcd through which the nodes find the "
+             "first one, or become it: for several allocations, or machines without a scheduler. It needs --rdzv-id and "
+             "--nnodes. Behind it may stand ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE; the password may "
+             "be in the variable DDRUN_ETCD_PASSWORD, too.",
      FIELD(rdzv_endpoint)},
     {.name = "rdzv-id",
      .kind = OPT_STRING,
@@ -488,6 +492,16 @@ static const struct opt_row rows[] = {
      .more = "With several nodes it is accepted and not needed: MASTER_ADDR is an address of the first "
              "node that the others have reached. --iface chooses the network.",
      FIELD(local_addr)},
+    {.name = "rdzv-backend",
+     .kind = OPT_CUSTOM,
+     .metavar = "NAME",
+     .def = "static",
+     .group = "Finding each other",
+     .help = "etcd: --rdzv-endpoint is one; else torchrun's word without effect",
+     .more = "static and c10d mean ddrun's own way. With etcd or etcd-v2 and --rdzv-endpoint=HOST:PORT that is the same "
+             "as --rdzv-endpoint=etcd://HOST:PORT/torchelastic/p2p.",
+     .parse = torchrun_parse_backend,
+     FIELD(rdzv_backend)},
     {.name = "rdzv-conf",
      .kind = OPT_CUSTOM,
      .metavar = "K=V,...",
@@ -759,14 +773,6 @@ static const struct opt_row rows[] = {
      .help = "how much ddrun itself says",
      FIELD(log_level)},
 
-    {.name = "rdzv-backend",
-     .kind = OPT_CUSTOM,
-     .metavar = "NAME",
-     .def = "static",
-     .group = "Without effect, for torchrun's sake",
-     .help = "static or c10d: ddrun has one way to find its nodes",
-     .parse = torchrun_parse_backend,
-     FIELD(rdzv_backend)},
     {.name = "host-discovery-script",
      .kind = OPT_CUSTOM,
      .metavar = "FILE",

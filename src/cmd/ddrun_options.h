@@ -22,6 +22,8 @@ struct signal_at {
     uint64_t ns;
 };
 
+enum { ETCD_ENDPOINT_MAX = 600 };
+
 struct ddrun_options {
     struct node_range nnodes;
     const char *nproc_per_node;
@@ -36,6 +38,7 @@ struct ddrun_options {
     int simulate_nodes;
 
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_id;
+    char etcd_endpoint[ETCD_ENDPOINT_MAX]; /* rdzv_endpoint as torchrun's --rdzv-backend=etcd means it */
     struct rdzv_conf rdzv_conf;
     const char *master_addr, *local_addr;
     int master_port;

@@ -22,7 +22,9 @@ struct run {
     struct dd_strv env, local_addrs, program;
     struct alloc *alloc;
     int slots, gpus;
-    char ddrund[PATH_MAX], pmix_helper[PATH_MAX]; /* of the latter "": not there, or not asked for */
+    char ddrund[PATH_MAX], pmix_helper[PATH_MAX], web_helper[PATH_MAX]; /* of helpers "": not there, or not asked for */
+    struct etcd_url etcd;  /* --rdzv-endpoint, where it is one */
+    char *etcd_password;
     struct pmi_place mpi_place;
     struct agent_cfg agent;
     char *error_prefix; /* of the error files of this node's workers; NULL: they have others, or none */

@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "base/sig.h"
 #include "cmd/ddrun_options.h"
+#include "web/etcd_url.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -14,14 +15,14 @@
 
 int torchrun_parse_backend(const char *text, void *field, struct dd_err *err)
 {
-    if (strncmp(text, "etcd", 4) == 0 && (text[4] == '\0' || strcmp(text + 4, "-v2") == 0))
-        return dd_err_set(err, -EINVAL,
-                          "ddrun uses no etcd: leave the option out, its nodes find each other by "
-                          "themselves; without a scheduler say --rdzv-endpoint=HOST:PORT");
-    if (strcmp(text, "static") != 0 && strcmp(text, "c10d") != 0)
+    static const char *const known[] = {"static", "c10d", "etcd", "etcd-v2"};
+    bool ok = false;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        ok |= strcmp(text, known[i]) == 0;
+    if (!ok)
         return dd_err_set(err, -EINVAL,
                           "'%.60s' is not known here; it must be static or c10d, which are the same "
-                          "to ddrun",
+                          "to ddrun, or etcd",
                           text);
     *(const char **)field = text;
     return 0;
@@ -187,6 +188,18 @@ bool torchrun_is_name(const char *argv0)
     return argv0 != NULL && strcmp(slash != NULL ? slash + 1 : argv0, "torchrun") == 0;
 }
 
+/* torchrun names the etcd in two options. Src: torch 2.13, etcd_rendezvous: the prefix where none is said. */
+static void apply_etcd(struct ddrun_options *o)
+{
+    const char *text = o->rdzv_endpoint;
+    if (strncmp(o->rdzv_backend, "etcd", 4) != 0 || text == NULL || etcd_url_is(text))
+        return;
+    int n = snprintf(o->etcd_endpoint, sizeof(o->etcd_endpoint), "etcd://%s%s", text,
+                     strchr(text, '/') == NULL ? "/torchelastic/p2p" : "");
+    if (n > 0 && (size_t)n < sizeof(o->etcd_endpoint)) /* else it is refused as no HOST:PORT */
+        o->rdzv_endpoint = o->etcd_endpoint;
+}
+
 void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const struct opt_result *res,
                     bool by_name)
 {
@@ -196,6 +209,7 @@ void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const st
         o->last_call = o->rdzv_conf.last_call_ns;
     if (o->rdzv_conf.dead_ns > 0 && !opt_is_given(res, t, "heartbeat"))
         o->heartbeat = o->rdzv_conf.dead_ns;
+    apply_etcd(o);
     o->by_torchrun = by_name;
     if (!by_name)
         return;

@@ -107,7 +107,7 @@ static int find_shared(struct net_key *ret, const struct net_key_input *in, stru
         rc = from_hex(ret, hex, err);
     } else if (in->psk != NULL && in->psk[0] != '\0') {
         rc = from_secret(ret, in->psk, strlen(in->psk), err);
-        (void)snprintf(ret->source, sizeof(ret->source), "the scheduler's secret of this job");
+        (void)snprintf(ret->source, sizeof(ret->source), "%s", in->psk_source != NULL ? in->psk_source : "the scheduler's secret of this job");
     } else {
         return 0;
     }

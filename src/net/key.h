@@ -29,6 +29,7 @@ struct net_key_input {
     char *const *env;         /* DDRUN_KEY (64 hex digits), DDRUN_KEY_FILE, HOME */
     const char *key_file;     /* --key-file, wins over the environment; NULL */
     const char *psk;          /* scheduler's secret of this job (struct alloc), NULL */
+    const char *psk_source;   /* whose it is, where not the scheduler's: for a person; NULL */
     const char *munge_socket; /* --munge-socket, NULL: munge's default */
     const char *job_id;
     bool insecure;

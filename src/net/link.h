@@ -104,6 +104,7 @@ void link_accept_free(struct link_accept *a); /* legal inside done */
 struct link_find_cfg {
     const char *job_id, *node; /* node: my name */
     const char *host;          /* name or numeric address of the host */
+    char *const *addrs;        /* its numeric addresses, NULL-ended, and nothing else is tried; NULL: those of its name */
     bool try_scontrol;         /* Slurm may be asked for the host's address */
     bool host_is_me;           /* loopback addresses of the name are good */
     const uint16_t *ports;     /* candidates, copied */

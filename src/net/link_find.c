@@ -245,6 +245,17 @@ static void learn(struct link_find *f, const struct net_addr *addrs, size_t n)
     set_timer(f->pass_timer, 0);
 }
 
+/* Where the host is was said as numbers. */
+static void learn_given(struct link_find *f, char *const *addrs)
+{
+    struct net_addr known[NET_RESOLVE_MAX];
+    size_t n = 0;
+    for (size_t i = 0; addrs[i] != NULL && n < NET_RESOLVE_MAX; i++)
+        n += net_addr_parse(&known[n], addrs[i], 0) == 0;
+    f->cfg.addrs = NULL; /* the caller's */
+    learn(f, known, n);
+}
+
 static void on_looked_up(void *arg, const struct net_addr *addrs, size_t n, const char *why)
 {
     struct link_find *f = arg;
@@ -340,7 +351,10 @@ int link_find_start(struct link_find **ret, struct event_base *base,
         link_find_free(f);
         return dd_err_set(err, -ENOMEM, "out of memory for the search");
     }
-    set_timer(f->lookup_timer, 0);
+    if (cfg->addrs != NULL)
+        learn_given(f, cfg->addrs);
+    else
+        set_timer(f->lookup_timer, 0);
     *ret = f;
     return 0;
 }

@@ -227,7 +227,7 @@ def test_an_exception_is_recorded_without_a_log_directory_and_nothing_is_left(tm
 
 # What torchrun says no to in a stack trace, and what it ignores; ddrun says one sentence and starts nothing.
 @pytest.mark.parametrize("args, says", [
-    (["--rdzv-backend=etcd"], "uses no etcd"),
+    (["--rdzv-backend=etcd"], "needs --rdzv-endpoint=HOST:PORT"),
     (["--rdzv-backend=zzz"], "must be static or c10d"),
     (["--rdzv-conf=timeout"], "is not KEY=VALUE"),
     (["--rdzv-conf=join_timeout=soon"], "whole seconds above 0"),

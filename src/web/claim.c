@@ -1,0 +1,138 @@
+#include "web/claim.h"
+
+#include <stddef.h>
+
+enum { FAIL_MS = 250, BEATEN_MS = 100, BEATEN_MAX = 4 };
+
+void claim_set(struct claim *c, bool hosting, int64_t epoch, bool started)
+{
+    c->hosting = hosting;
+    c->epoch = epoch;
+    c->started = started;
+    if (hosting)
+        c->followed = 0;
+}
+
+static struct claim_out ask(struct claim *c, enum claim_ask what, int64_t revision)
+{
+    c->asked = true;
+    return (struct claim_out){.ask = what, .revision = revision};
+}
+
+static struct claim_out pause(struct claim *c, enum claim_do act, unsigned ms)
+{
+    if (act == CLAIM_DO_STAY)
+        c->check = false;
+    if (c->again) {
+        c->again = false;
+        struct claim_out out = ask(c, CLAIM_ASK_READ, 0);
+        out.act = act;
+        return out;
+    }
+    return (struct claim_out){.act = act, .wait_ms = ms};
+}
+
+/* We write our name, on a lease. */
+static struct claim_out put(struct claim *c, int64_t over)
+{
+    c->put_over = over;
+    return ask(c, c->lease ? CLAIM_ASK_PUT : CLAIM_ASK_GRANT, over);
+}
+
+static struct claim_out won(struct claim *c)
+{
+    c->beaten = 0;
+    return pause(c, c->hosting ? CLAIM_DO_STAY : CLAIM_DO_HOST, CLAIM_KEEP_MS);
+}
+
+/* Does our job go before the other's? Where neither does, the one that stands there stays. */
+static bool goes_before(const struct claim *c, const struct claim_seen *s)
+{
+    return c->started != s->started ? c->started : c->started && c->epoch > s->epoch;
+}
+
+static struct claim_out follow(struct claim *c, const struct claim_seen *s)
+{
+    const bool known = c->followed == s->revision;
+    c->followed = s->revision;
+    return pause(c, known ? CLAIM_DO_NOTHING : CLAIM_DO_FOLLOW, CLAIM_LOOK_MS);
+}
+
+static struct claim_out on_read(struct claim *c, const struct claim_seen *s)
+{
+    if (!s->there)
+        return put(c, 0);
+    if (s->mine)
+        return s->same || !c->hosting ? won(c) : put(c, s->revision);
+    if (!c->hosting)
+        return follow(c, s);
+    if (goes_before(c, s))
+        return put(c, s->revision);
+    if (c->started) /* among begun ones the daemons themselves find out who goes on */
+        return pause(c, CLAIM_DO_STAY, CLAIM_KEEP_MS);
+    c->hosting = false;
+    c->check = false;
+    c->followed = s->revision;
+    return pause(c, CLAIM_DO_YIELD, CLAIM_LOOK_MS);
+}
+
+/* A while, and longer each time. The job does not wait for etcd. */
+static struct claim_out on_failed(struct claim *c)
+{
+    const unsigned longest = c->hosting ? CLAIM_KEEP_MS : CLAIM_LOOK_MS;
+    unsigned ms = FAIL_MS << (c->fails < 4 ? c->fails : 4);
+    c->fails++;
+    c->again = false;
+    return pause(c, c->check ? CLAIM_DO_STAY : CLAIM_DO_NOTHING, ms < longest ? ms : longest);
+}
+
+static struct claim_out on_beaten(struct claim *c)
+{
+    if (++c->beaten % BEATEN_MAX == 0)
+        return pause(c, CLAIM_DO_NOTHING, BEATEN_MS);
+    return ask(c, CLAIM_ASK_READ, 0);
+}
+
+/* Of the caller, not an answer: while one is awaited it is remembered. */
+static struct claim_out on_wish(struct claim *c, enum claim_event e)
+{
+    c->check |= e == CLAIM_CHECK;
+    if (!c->asked)
+        return ask(c, e == CLAIM_TIME && c->hosting && c->lease ? CLAIM_ASK_KEEP : CLAIM_ASK_READ, 0);
+    c->again |= e != CLAIM_TIME;
+    return (struct claim_out){0};
+}
+
+struct claim_out claim_step(struct claim *c, enum claim_event e, const struct claim_seen *seen)
+{
+    if (e == CLAIM_BEGIN || e == CLAIM_TIME || e == CLAIM_CHANGED || e == CLAIM_CHECK)
+        return on_wish(c, e);
+    c->asked = false;
+    if (e != CLAIM_FAILED)
+        c->fails = 0;
+    switch (e) {
+    case CLAIM_READ:
+        return on_read(c, seen);
+    case CLAIM_GRANTED:
+        c->lease = true;
+        return put(c, c->put_over);
+    case CLAIM_KEPT:
+        return ask(c, CLAIM_ASK_READ, 0);
+    case CLAIM_LEASE_GONE:
+        c->lease = false;
+        return ask(c, CLAIM_ASK_READ, 0);
+    case CLAIM_WON:
+        return won(c);
+    case CLAIM_BEATEN:
+        return on_beaten(c);
+    case CLAIM_FAILED:
+        return on_failed(c);
+    case CLAIM_BEGIN:
+    case CLAIM_TIME:
+    case CLAIM_CHANGED:
+    case CLAIM_CHECK:
+    case CLAIM_EVENTS:
+    default:
+        return (struct claim_out){0};
+    }
+}

@@ -1,0 +1,253 @@
+#include "web/client.h"
+
+#include "base/io.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+enum { WAITING_MAX = 64 };
+
+struct request {
+    TAILQ_ENTRY(request) entry;
+    char *text;
+    web_done_f *done;
+    void *arg;
+};
+
+struct web {
+    struct web_cfg cfg;
+    pid_t pid; /* 0: none */
+    int fd;
+    struct event *readable; /* of fd; NULL: none */
+    struct event *later;    /* what could not be sent is answered from the loop */
+    TAILQ_HEAD(, request) waiting; /* the first one has been sent, where `sent` */
+    int nwaiting;
+    bool sent;
+};
+
+/* ---- the helper -------------------------------------------------------------------------------- */
+
+/* It heeds no signal and holds none of our terminals and pipes but stderr. */
+__attribute__((noreturn)) static void exec_helper(const struct web_cfg *cfg, int fd, pid_t parent)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE};
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    char name[] = "ddrun-web";
+    char *const argv[] = {name, NULL};
+    sigset_t none;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+        (void)sigaction(signals[i], &ignore, NULL);
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    if ((fd == WEB_FD ? dd_fd_keep(fd) : dup2(fd, WEB_FD)) < 0)
+        _exit(127);
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0)
+        _exit(127);
+    (void)setsid();
+    execve(cfg->helper, argv, cfg->env);
+    _exit(127);
+}
+
+static void end_helper(struct web *w)
+{
+    if (w->readable != NULL)
+        event_free(DD_TAKE(w->readable));
+    if (w->fd >= 0)
+        close(DD_TAKE_FD(w->fd));
+    if (w->pid > 0) { /* it keeps nothing that would have to be put away */
+        (void)kill(w->pid, SIGKILL);
+        (void)waitpid(w->pid, NULL, 0);
+    }
+    w->pid = 0;
+    w->sent = false;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg);
+
+static int start_helper(struct web *w)
+{
+    int pair[2];
+    const pid_t self = getpid();
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    w->fd = pair[0];
+    w->pid = fork();
+    if (w->pid == 0)
+        exec_helper(&w->cfg, pair[1], self);
+    close(pair[1]);
+    if (w->pid < 0)
+        w->pid = 0;
+    w->readable = w->pid > 0 ? event_new(w->cfg.base, w->fd, EV_READ | EV_PERSIST, on_readable, w) : NULL;
+    if (w->readable == NULL || event_add(w->readable, NULL) < 0) {
+        end_helper(w);
+        return -ENOMEM;
+    }
+    if (w->cfg.started != NULL)
+        w->cfg.started(w->cfg.arg, w->pid);
+    return 0;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+static void request_free(struct request *r)
+{
+    free(r->text);
+    free(r);
+}
+
+static struct request *take_first(struct web *w)
+{
+    struct request *r = TAILQ_FIRST(&w->waiting);
+    if (r == NULL)
+        return NULL;
+    TAILQ_REMOVE(&w->waiting, r, entry);
+    w->nwaiting--;
+    w->sent = false;
+    return r;
+}
+
+static void send_next(struct web *w);
+
+static void complete(struct web *w, const struct web_answer *a)
+{
+    struct request *r = take_first(w);
+    if (r == NULL)
+        return;
+    r->done(r->arg, a);
+    request_free(r);
+}
+
+static void fail_first(struct web *w, const char *why)
+{
+    const struct web_answer none = {.set_up = true, .body = (char *)(uintptr_t)"", .error = (char *)(uintptr_t)why};
+    complete(w, &none);
+}
+
+static void on_later(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    fail_first(arg, "the helper ddrun-web cannot be started");
+    send_next(arg);
+}
+
+static void send_next(struct web *w)
+{
+    const struct timeval now = {0};
+    const struct request *r = TAILQ_FIRST(&w->waiting);
+    if (r == NULL || w->sent)
+        return;
+    const int rc = w->fd >= 0 ? 0 : start_helper(w);
+    if (rc == 0 && send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+        w->sent = true;
+        return;
+    }
+    end_helper(w);
+    evtimer_add(w->later, &now);
+}
+
+/* True: there may be more. */
+static bool read_answer(struct web *w)
+{
+    static const char lost[] = "the helper ddrun-web has ended: does it find its libraries (ldd)?";
+    DD_AUTO(free) char *packet = malloc(WEB_PACKET_MAX);
+    DD_AUTO(web_answer) struct web_answer a = {0};
+    ssize_t n = packet != NULL ? recv(w->fd, packet, WEB_PACKET_MAX, MSG_DONTWAIT) : -1;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0 || !w->sent || web_answer_decode(&a, packet, (size_t)n) < 0) {
+        const bool asked = w->sent;
+        end_helper(w);
+        if (asked)
+            fail_first(w, lost);
+    } else {
+        complete(w, &a);
+    }
+    send_next(w);
+    return true;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    (void)read_answer(arg);
+}
+
+int web_post(struct web *w, const struct web_request *r, web_done_f *done, void *arg)
+{
+    if (w->nwaiting >= WAITING_MAX)
+        return -ENOBUFS;
+    struct request *q = calloc(1, sizeof(*q));
+    int rc = q != NULL ? web_request_encode(&q->text, r) : -ENOMEM;
+    if (rc < 0) {
+        free(q);
+        return rc;
+    }
+    q->done = done;
+    q->arg = arg;
+    TAILQ_INSERT_TAIL(&w->waiting, q, entry);
+    w->nwaiting++;
+    send_next(w);
+    return 0;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+int web_new(struct web **ret, const struct web_cfg *cfg, struct dd_err *err)
+{
+    struct web *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    w->cfg = *cfg;
+    w->fd = -1;
+    TAILQ_INIT(&w->waiting);
+    w->later = evtimer_new(cfg->base, on_later, w);
+    if (w->later == NULL) {
+        free(w);
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    }
+    *ret = w;
+    return 0;
+}
+
+bool web_finish(struct web *w, unsigned limit_ms)
+{
+    const uint64_t end = dd_now_ns() + limit_ms * DD_NS_PER_MS;
+    for (uint64_t now = dd_now_ns(); w->sent && now < end; now = dd_now_ns()) {
+        struct pollfd p = {.fd = w->fd, .events = POLLIN};
+        if (poll(&p, 1, (int)((end - now) / DD_NS_PER_MS) + 1) > 0)
+            (void)read_answer(w);
+    }
+    return TAILQ_EMPTY(&w->waiting);
+}
+
+pid_t web_pid(const struct web *w)
+{
+    return w->pid;
+}
+
+void web_free(struct web *w)
+{
+    struct request *r;
+    if (w == NULL)
+        return;
+    end_helper(w);
+    while ((r = take_first(w)) != NULL)
+        request_free(r);
+    event_free(w->later);
+    free(w);
+}

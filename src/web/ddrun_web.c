@@ -1,0 +1,147 @@
+/* ddrun-web: posts what its agent (or daemon) says to the URLs it says, one request after the other, and ends with its
+ * connection. The only program with libcurl, which brings some thirty libraries: whoever needs none starts without them. */
+#include "base/buf.h"
+#include "web/wire.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { CONNECT_MS = 2000 };
+
+static size_t on_data(char *data, size_t size, size_t n, void *arg)
+{
+    return dd_buf_append(arg, data, size * n) == 0 ? size * n : 0;
+}
+
+static void set_protocols(CURL *c)
+{
+#if LIBCURL_VERSION_NUM >= 0x075500
+    (void)curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+    (void)curl_easy_setopt(c, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+}
+
+static void set_tls(CURL *c, const struct web_request *r)
+{
+    if (r->cacert != NULL)
+        (void)curl_easy_setopt(c, CURLOPT_CAINFO, r->cacert);
+    if (r->cert != NULL)
+        (void)curl_easy_setopt(c, CURLOPT_SSLCERT, r->cert);
+    if (r->key != NULL)
+        (void)curl_easy_setopt(c, CURLOPT_SSLKEY, r->key);
+}
+
+static void set_up(CURL *c, const struct web_request *r, struct curl_slist *headers)
+{
+    const long limit = (long)r->limit_ms;
+    curl_easy_reset(c); /* connections are kept */
+    set_protocols(c);
+    set_tls(c, r);
+    (void)curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, limit);
+    (void)curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, limit < CONNECT_MS ? limit : CONNECT_MS);
+    (void)curl_easy_setopt(c, CURLOPT_USERAGENT, "ddrun");
+    (void)curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body);
+    (void)curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)strlen(r->body));
+    if (r->direct)
+        (void)curl_easy_setopt(c, CURLOPT_PROXY, "");
+}
+
+/* What another try will not mend. */
+static bool is_set_up_wrong(CURLcode rc)
+{
+    return rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CERTPROBLEM || rc == CURLE_SSL_CACERT_BADFILE ||
+           rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_SSL_CIPHER;
+}
+
+/* True: there is an answer. */
+static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *body, char error[CURL_ERROR_SIZE])
+{
+    long status = 0;
+    dd_buf_clear(body);
+    error[0] = '\0';
+    (void)curl_easy_setopt(c, CURLOPT_URL, url);
+    (void)curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
+    (void)curl_easy_setopt(c, CURLOPT_WRITEDATA, body);
+    (void)curl_easy_setopt(c, CURLOPT_ERRORBUFFER, error);
+    const CURLcode rc = curl_easy_perform(c);
+    if (rc == CURLE_OK && curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK && status > 0) {
+        a->status = (int)(status < 999 ? status : 999);
+        return true;
+    }
+    a->set_up = is_set_up_wrong(rc);
+    if (rc == CURLE_WRITE_ERROR)
+        (void)snprintf(error, CURL_ERROR_SIZE, "its answer is longer than %d bytes", WEB_BODY_MAX);
+    else if (error[0] == '\0')
+        (void)snprintf(error, CURL_ERROR_SIZE, "%s", curl_easy_strerror(rc));
+    return false;
+}
+
+static struct curl_slist *headers_of(const struct web_request *r)
+{
+    struct curl_slist *list = curl_slist_append(NULL, "Content-Type: application/json");
+    list = curl_slist_append(list, "Expect:");
+    for (size_t i = 0; r->headers[i] != NULL; i++)
+        list = curl_slist_append(list, r->headers[i]);
+    return list;
+}
+
+static int answer(const struct web_answer *a)
+{
+    DD_AUTO(free) char *text = NULL;
+    const struct web_answer no_text = {.status = a->status, .from = a->from, .error = (char *)(uintptr_t)"its answer is no text"};
+    if (web_answer_encode(&text, a) < 0 && web_answer_encode(&text, &no_text) < 0)
+        return -1;
+    return send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0 ? -1 : 0;
+}
+
+static int serve(CURL *c, const struct web_request *r)
+{
+    DD_AUTO(buf) struct dd_buf body = DD_BUF_INIT(WEB_BODY_MAX);
+    char error[CURL_ERROR_SIZE] = "";
+    struct web_answer a = {0};
+    struct curl_slist *headers = headers_of(r);
+    set_up(c, r, headers);
+    for (a.from = 0; r->urls[a.from] != NULL; a.from++)
+        if (post(c, r->urls[a.from], &a, &body, error))
+            break;
+    curl_slist_free_all(headers);
+    if (a.status == 0)
+        a.from = 0;
+    a.error = a.status == 0 ? error : NULL;
+    a.body = a.status != 0 ? (char *)(uintptr_t)dd_buf_str(&body) : NULL;
+    return answer(&a);
+}
+
+int main(void)
+{
+    static char packet[WEB_PACKET_MAX];
+    int type = 0;
+    socklen_t len = sizeof(type);
+    if (getsockopt(WEB_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET) {
+        fprintf(stderr, "ddrun-web is started by ddrun, for etcd and web hooks\n");
+        return 2;
+    }
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    CURL *c = curl_easy_init();
+    ssize_t n = 0;
+    int rc = c != NULL ? 0 : -1;
+    while (rc == 0 && ((n = recv(WEB_FD, packet, sizeof(packet), 0)) > 0 || (n < 0 && errno == EINTR))) {
+        struct web_asked asked;
+        if (n < 0)
+            continue;
+        rc = web_request_decode(&asked, packet, (size_t)n);
+        if (rc < 0)
+            break;
+        rc = serve(c, &asked.request);
+        web_asked_done(&asked);
+    }
+    return rc < 0;
+}

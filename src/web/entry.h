@@ -1,0 +1,34 @@
+/* What a job's host writes into etcd about itself: one JSON object. Pure; what is read may be anything. */
+#ifndef DD_WEB_ENTRY_H
+#define DD_WEB_ENTRY_H
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/strv.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { ENTRY_ADDRS_MAX = 8, ENTRY_ID = 16, ENTRY_SECRET = 64, ENTRY_NODE_MAX = 255 };
+
+struct entry {
+    char id[ENTRY_ID + 1]; /* random, of the agent that wrote it: hexadecimal digits */
+    char node[ENTRY_NODE_MAX + 1];
+    struct dd_strv addrs; /* numeric */
+    int port;
+    int64_t epoch;
+    bool started; /* a round of the job has begun: it is the one to join */
+    char secret[ENTRY_SECRET + 1]; /* the job's, hexadecimal digits; "": the nodes have one of their own */
+};
+
+/* Gives text (free()). -ENOMEM. */
+int entry_encode(char **ret, const struct entry *e);
+int entry_decode(struct entry *ret, const char *text, struct dd_err *err); /* gives the content of *ret */
+void entry_done(struct entry *e);
+
+static inline void dd_auto_entry(struct entry *e)
+{
+    entry_done(e);
+}
+
+#endif

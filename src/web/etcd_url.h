@@ -1,0 +1,31 @@
+/* etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/PREFIX[?cacert=FILE&cert=FILE&key=FILE&password-file=FILE]: where
+ * the nodes of a job find each other through etcd; etcds:// for TLS. Pure. */
+#ifndef DD_WEB_ETCD_URL_H
+#define DD_WEB_ETCD_URL_H
+
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/strv.h"
+
+#include <stdbool.h>
+
+enum { ETCD_HOSTS_MAX = 9, ETCD_TEXT_MAX = 512 };
+
+struct etcd_url {
+    struct dd_strv bases; /* "http://HOST:PORT", in the order of the URL */
+    char *prefix;         /* "/ddrun": begins with '/', ends with none */
+    char *user, *password, *password_file; /* NULL: not said */
+    char *cacert, *cert, *key;             /* NULL */
+};
+
+bool etcd_url_is(const char *text); /* begins as one does; NULL does not */
+/* Errors are sentences, and tell no password. */
+int etcd_url_parse(struct etcd_url *ret, const char *text, struct dd_err *err);
+void etcd_url_done(struct etcd_url *u);
+
+static inline void dd_auto_etcd_url(struct etcd_url *u)
+{
+    etcd_url_done(u);
+}
+
+#endif

@@ -1,0 +1,343 @@
+"""Nodes that find each other through a real etcd, of Debian's etcd-server: groups that nobody else tells of each other."""
+
+import base64
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from support import BUILD, DDRUN, Job, clean_env, free_port, json_lines, kill_marked, marked, program, run, until
+
+ETCD = shutil.which("etcd")
+HELPER = os.path.join(BUILD, "ddrun-web")
+TTL = 10  # seconds; src/web/claim.h
+
+pytestmark = [pytest.mark.skipif(ETCD is None, reason="etcd is not installed (Debian: etcd-server)"),
+              pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason=f"{HELPER} is not built: no libcurl")]
+
+SAY = 'import json, os; print(json.dumps({k: os.environ.get(k) for k in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "DDRUN_ETCD_PASSWORD")}))'
+
+
+class Etcd:
+    """A server of its own, on loopback."""
+
+    def __init__(self, cert=None):
+        self.dir = tempfile.TemporaryDirectory(prefix="etcd")
+        self.cert, self.token = cert, None
+        self.scheme = "https" if cert else "http"
+        self.port, self.peer = free_port(), free_port()
+        self.host = f"127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        url, peer = f"{self.scheme}://{self.host}", f"http://127.0.0.1:{self.peer}"
+        args = [ETCD, "--data-dir", self.dir.name + "/data", "--listen-client-urls", url, "--advertise-client-urls", url,
+                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
+        if self.cert:
+            args += ["--cert-file", self.cert + "/cert.pem", "--key-file", self.cert + "/key.pem"]
+        with open(self.dir.name + "/log", "ab") as log:
+            self.p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean_env(), start_new_session=True)
+        until(self.answers, say="etcd's first answer")
+
+    def stop(self):
+        self.p.kill()
+        self.p.wait()
+
+    def close(self):
+        self.stop()
+        self.dir.cleanup()
+
+    def ask(self, path, **body):
+        headers = {"Authorization": self.token} if self.token else {}
+        request = urllib.request.Request(f"{self.scheme}://{self.host}/v3/{path}", json.dumps(body).encode(), headers)
+        context = ssl.create_default_context(cafile=self.cert + "/ca.pem") if self.cert else None
+        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+            return json.load(answer)
+
+    def answers(self):
+        try:
+            return self.ask("kv/range", key="YQ==")
+        except urllib.error.HTTPError:
+            return self.p.poll() is None  # it asks who we are
+        except OSError:
+            assert self.p.poll() is None, open(self.dir.name + "/log", encoding="utf-8").read()[-2000:]
+            return None
+
+    def keys(self):
+        """All of them, with their values."""
+        found = self.ask("kv/range", key="AA==", range_end="AA==").get("kvs", [])
+        return {base64.b64decode(kv["key"]).decode(): base64.b64decode(kv["value"]).decode() for kv in found}
+
+    def put(self, key, value):
+        self.ask("kv/put", key=base64.b64encode(key.encode()).decode(), value=base64.b64encode(value.encode()).decode())
+
+    def delete(self, key):
+        self.ask("kv/deleterange", key=base64.b64encode(key.encode()).decode())
+
+
+@pytest.fixture(scope="module")
+def etcd():
+    server = Etcd()
+    yield server
+    server.close()
+
+
+def options(etcd, job, nnodes, *more):
+    return [f"--rdzv-endpoint=etcd://{etcd.host}/jobs", f"--rdzv-id={job}", f"--nnodes={nnodes}", "--nproc-per-node=1", *more]
+
+
+def host_of(etcd, job):
+    value = etcd.keys().get(f"/jobs/{job}/host")
+    return json.loads(value) if value else None
+
+
+def assert_whole(said, n):
+    assert sorted(int(s["RANK"]) for s in said) == list(range(n)), said
+    assert {s["WORLD_SIZE"] for s in said} == {str(n)}
+    assert len({s["MASTER_ADDR"] for s in said}) == 1
+
+
+def test_two_groups_find_each_other_and_leave_nothing(etcd):
+    args = options(etcd, "two", 5, "--log-level=info", "--no-python", "python3", "-c", SAY)
+    with Job("--simulate-nodes=2", *args) as a, Job("--simulate-nodes=3", *args) as b:
+        assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
+        assert_whole(json_lines(a.out) + json_lines(b.out), 5)
+        assert (a.err + b.err).count("host of 'etcd.two'") == 1
+        a.assert_nothing_left()
+        b.assert_nothing_left()
+    assert etcd.keys() == {}
+
+
+def test_groups_that_start_at_the_same_instant_never_make_two_hosts(etcd):
+    for i in range(4):
+        args = options(etcd, f"same{i}", 3, "--log-level=info", "--no-python", "python3", "-c", SAY)
+        jobs = [Job(*args) for _ in range(3)]
+        try:
+            assert [job.wait() for job in jobs] == [0, 0, 0], "".join(job.err for job in jobs)
+            assert_whole([s for job in jobs for s in json_lines(job.out)], 3)
+            assert sum(job.err.count("host of 'etcd.") for job in jobs) == 1
+        finally:
+            for job in jobs:
+                job.__exit__()
+    assert etcd.keys() == {}
+
+
+def another(entry, first):
+    return entry if entry and entry["id"] != first["id"] else None
+
+
+class Waiting(Job):
+    """Its workers say who they are in each round, and end when `go` is there."""
+
+    def __init__(self, etcd, job, go, *more):
+        self.seen = ""
+        super().__init__(*options(etcd, job, "2:3", "--grow=now", "--last-call=0s", "--shutdown-timeout=10s", *more),
+                         program("rounds.py"), "2,3", str(go))
+
+    def said(self, n):
+        while len(json_lines(self.seen)) < n:
+            self.seen += self.line("\n")
+        return json_lines(self.seen)
+
+    def hosts(self):
+        return self.processes("ddrund") != []
+
+
+def test_the_successor_is_found_where_the_host_was_though_etcd_was_away(tmp_path):
+    etcd, go = Etcd(), tmp_path / "go"
+    try:
+        with Waiting(etcd, "next", go) as a:
+            first = until(lambda: host_of(etcd, "next"), say="the host's name in etcd")
+            with Waiting(etcd, "next", go, "--simulate-nodes=2") as b:
+                assert_whole(a.said(1) + b.said(2), 3)
+                assert a.hosts() and not b.hosts()
+                assert until(lambda: host_of(etcd, "next")["started"])
+                assert b.processes("ddrun-web") == [], "who has a link needs no helper"
+                etcd.stop()
+                os.kill(a.p.pid, signal.SIGSTOP)  # lest it say anything when it loses its children
+                kill_marked(a.mark)
+                assert_whole(b.said(4)[2:], 2)
+                etcd.start()
+                second = until(lambda: another(host_of(etcd, "next"), first), say="the successor's name")
+                assert second["epoch"] > first["epoch"] and second["secret"] == first["secret"]
+                with Waiting(etcd, "next", go) as c:
+                    assert_whole(b.said(6)[4:] + c.said(1), 3)
+                    go.touch()
+                    assert [b.wait(), c.wait()] == [0, 0], b.err + c.err
+                    assert "takes the lost daemon's place" in b.err
+                    b.assert_nothing_left()
+                    c.assert_nothing_left()
+        assert etcd.keys() == {}
+    finally:
+        etcd.close()
+
+
+def test_a_running_job_takes_its_key_back_and_who_came_between_joins_it(etcd, tmp_path):
+    go = tmp_path / "go"
+    with Waiting(etcd, "back", go, "--simulate-nodes=2") as a:
+        assert_whole(a.said(2), 2)
+        until(lambda: (host_of(etcd, "back") or {}).get("started"), say="the host's name in etcd")
+        etcd.delete("/jobs/back/host")
+        with Waiting(etcd, "back", go) as b:
+            assert_whole(a.said(4)[2:] + b.said(1), 3)
+            assert until(lambda: (host_of(etcd, "back") or {}).get("started"))
+            go.touch()
+            assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
+            a.assert_nothing_left()
+            b.assert_nothing_left()
+    assert etcd.keys() == {}
+
+
+def test_a_dead_hosts_name_goes_with_its_lease_and_another_node_takes_its_place(etcd):
+    args = options(etcd, "dead", 2, "--no-python", "python3", "-c", SAY)
+    with Job(*args) as a:
+        first = until(lambda: host_of(etcd, "dead"), say="the host's name in etcd")
+        assert len(a.processes("ddrun-web")) == 1
+        os.kill(a.agents()[0], signal.SIGKILL)
+        until(lambda: not marked(a.mark), say="nothing left of the dead host")
+        a.wait()
+        a.assert_nothing_left()
+        assert host_of(etcd, "dead") == first, "nobody has taken it away: the lease does"
+    with Job(*args) as b, Job(*args) as c:
+        assert [b.wait(), c.wait()] == [0, 0], b.err + c.err
+        assert_whole(json_lines(b.out) + json_lines(c.out), 2)
+    assert etcd.keys() == {}
+
+
+def test_a_job_runs_on_while_etcd_is_away_and_says_so_once(tmp_path):
+    etcd, go = Etcd(), tmp_path / "go"
+    try:
+        with Waiting(etcd, "away", go, "--simulate-nodes=2") as a:
+            assert_whole(a.said(2), 2)
+            etcd.stop()
+            said = ""
+            while "the job goes on" not in said:
+                chunk = os.read(a.p.stderr.fileno(), 65536).decode()
+                assert chunk, said
+                said += chunk
+            time.sleep(1)  # more tries, in vain
+            go.touch()
+            assert a.wait() == 0
+            assert (said + a.err).count("the job goes on") == 1 and len((said + a.err).splitlines()) == 1, said + a.err
+            a.assert_nothing_left()
+    finally:
+        etcd.close()
+
+
+# ---- who may ask ------------------------------------------------------------------------------------
+
+
+def make_certificates(folder):
+    def openssl(*args):
+        subprocess.run(["openssl", *args], check=True, capture_output=True, cwd=folder)
+
+    (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\n", encoding="ascii")
+    new = ["req", "-newkey", "rsa:2048", "-nodes", "-subj"]
+    openssl(*new, "/CN=test-ca", "-x509", "-days", "2", "-keyout", "ca-key.pem", "-out", "ca.pem")
+    openssl(*new, "/CN=other-ca", "-x509", "-days", "2", "-keyout", "other-key.pem", "-out", "other.pem")
+    openssl(*new, "/CN=etcd", "-keyout", "key.pem", "-out", "req.pem")
+    openssl("x509", "-req", "-in", "req.pem", "-CA", "ca.pem", "-CAkey", "ca-key.pem", "-CAcreateserial", "-days", "2", "-extfile",
+            "ext", "-out", "cert.pem")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """With TLS and users."""
+    server = Etcd(cert=make_certificates(tmp_path_factory.mktemp("etcd-tls")))
+    server.ask("auth/user/add", name="root", password="pass word")
+    server.ask("auth/role/add", name="root")
+    server.ask("auth/user/grant", user="root", role="root")
+    server.ask("auth/enable")
+    server.token = server.ask("auth/authenticate", name="root", password="pass word")["token"]
+    yield server
+    server.close()
+
+
+def guarded_args(etcd, job, user="root@", query="cacert=ca.pem"):
+    return [f"--rdzv-endpoint=etcds://{user}{etcd.host}/jobs?{query.replace('=', '=' + etcd.cert + '/')}", f"--rdzv-id={job}", "--nnodes=2",
+            "--nproc-per-node=1", "--no-python", "python3", "-c", SAY]
+
+
+def test_tls_and_a_password_that_no_worker_sees(guarded, tmp_path):
+    secret = tmp_path / "password"
+    secret.write_text("pass word\n", encoding="ascii")
+    args = guarded_args(guarded, "tls")
+    with Job(*args, env=clean_env(DDRUN_ETCD_PASSWORD="pass word")) as a, \
+            Job(args[0] + f"&password-file={secret}", *args[1:]) as b:
+        assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
+        said = json_lines(a.out) + json_lines(b.out)
+        assert_whole(said, 2)
+        assert {s["DDRUN_ETCD_PASSWORD"] for s in said} == {None}
+        assert a.err + b.err == ""
+    assert guarded.keys() == {}
+
+
+@pytest.mark.parametrize("user, query, password, says", [
+    ("root@", "cacert=ca.pem", "wrong", "invalid user ID or password"),
+    ("nobody@", "cacert=ca.pem", "pass word", "invalid user ID or password"),
+    ("", "cacert=ca.pem", "", "user name is empty"),
+    ("root@", "cacert=other.pem", "pass word", "certificate"),
+    ("root@", "cacert=absent.pem", "pass word", "absent.pem"),
+    ("root@", "cacert=ca.pem", "", "needs a password"),
+])
+def test_who_may_not_ask_gets_one_sentence(guarded, user, query, password, says):
+    job = run(*guarded_args(guarded, "no", user, query), env=clean_env(DDRUN_ETCD_PASSWORD=password))
+    assert job.p.returncode == 2
+    assert says in job.err and len(job.err.splitlines()) == 1, job.err
+    assert job.out == "" and "pass word" not in job.err
+
+
+# ---- what cannot be ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("args, code, says", [
+    (["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=1s"], 1, "etcd does not answer"),
+    (["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--nnodes=2"], 2, "--rdzv-id=ID"),
+    (["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a"], 2, "--nnodes=N"),
+    (["--rdzv-endpoint=etcd://127.0.0.1:x/x", "--rdzv-id=a", "--nnodes=2"], 2, "is not HOST or HOST:PORT"),
+    (["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2", "--hosts=a,b"], 2, "--hosts"),
+    (["--rdzv-backend=etcd-v2", "--rdzv-endpoint=127.0.0.1:1", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=1s"], 1, "etcd does not answer"),
+])
+def test_what_cannot_be_is_one_sentence(args, code, says):
+    job = run(*args, "true")
+    assert job.p.returncode == code
+    assert says in job.err and len(job.err.splitlines()) == 1, job.err
+
+
+def test_what_is_no_word_of_a_host_is_refused(etcd):
+    etcd.put("/jobs/strange/host", "hello")
+    job = run(*options(etcd, "strange", 2), "true")
+    etcd.delete("/jobs/strange/host")
+    assert job.p.returncode == 2 and "/jobs/strange/host in etcd" in job.err
+
+
+def test_without_the_helper_the_option_says_what_is_missing(tmp_path):
+    for name in ("ddrun", "ddrund"):
+        shutil.copy(os.path.join(BUILD, name), tmp_path)
+    done = subprocess.run([tmp_path / "ddrun", "--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2", "true"], env=clean_env(),
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "was ddrun built with libcurl?" in done.stderr, done.stderr
+
+
+def test_the_password_in_a_url_is_in_no_log(etcd):
+    args = [f"--rdzv-endpoint=etcd://u:geheim@{etcd.host}/jobs", "--rdzv-id=url", "--nnodes=2", "--log-level=debug", "--nproc-per-node=1", "true"]
+    with Job(*args) as a, Job(*args) as b:  # no user is asked for here: it does no harm
+        assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
+        assert "geheim" not in a.err + b.err
+
+
+def test_only_who_needs_the_helper_has_it():
+    linked = subprocess.run(["ldd", DDRUN], capture_output=True, text=True, check=True).stdout
+    assert "libcurl" not in linked
+    with Job("--nproc-per-node=1", "--no-python", "sh", "-c", "echo up; sleep 60") as job:
+        job.line("up")
+        assert job.processes("ddrun-web") == []
