@@ -190,8 +190,8 @@ install_distributions() {
             "${own[@]}" "torch==$TORCH_VERSION" >>"$log" 2>&1 </dev/null
 }
 
-# configure_and_make FOLDER CONFIGURE_ARGUMENT...: configures again only when the arguments changed.
-configure_and_make() {
+# configure_in FOLDER CONFIGURE_ARGUMENT...: configures again only when the arguments changed.
+configure_in() {
     local folder=$1
     shift
     if [[ -f $top/config.status ]]; then
@@ -205,5 +205,9 @@ configure_and_make() {
         (cd "$folder" && "$top/configure" "$@") || return 1
         printf '%s' "$*" >"$folder/configured"
     fi
-    make -C "$folder" -j"$(nproc)"
+}
+
+# configure_and_make FOLDER CONFIGURE_ARGUMENT...
+configure_and_make() {
+    configure_in "$@" && make -C "$1" -j"$(nproc)"
 }

@@ -298,14 +298,14 @@ class Cluster:
                             "--seed-file=/run/munge/munged.seed"], "munged")
         for machine in machines:
             place = machine.path("/run/munge")
-            until(lambda place=place: os.path.exists(f"{place}/slurm.socket"), 10,
+            until(lambda place=place: os.path.exists(f"{place}/slurm.socket"), 60,
                   lambda machine=machine: f"munged of {machine.name} listens: {machine.log('munged')}")
             os.symlink("slurm.socket", f"{place}/munge.socket.2")
 
     def _slurmctld(self):
         """Returns when it listens: whoever calls earlier waits a second before the next try."""
         self.ctl.daemon(["slurmctld", "-D", "-c"], "slurmctld")
-        until(lambda: proc.is_listening(self.ctl.init.pid, 6817), 20,
+        until(lambda: proc.is_listening(self.ctl.init.pid, 6817), 60,
               lambda: f"slurmctld listens: {self.ctl.log('slurmctld')}")
 
     def _slurmd(self, name):
@@ -316,7 +316,7 @@ class Cluster:
         done = self.ctl.run(["sinfo", "-h", "-p", "main", "-N", "-o", "%N %T"])
         return dict(line.split() for line in done.out.splitlines()) if done.rc == 0 else {}
 
-    def wait_idle(self, nodes=None, timeout=30):
+    def wait_idle(self, nodes=None, timeout=60):
         """Until Slurm gives jobs to these nodes (all) again."""
         wanted = nodes or self.names
         until(lambda: all(self.states().get(name) == "idle" for name in wanted), timeout,
@@ -408,7 +408,7 @@ class Cluster:
         os.chown(path, USERS[user], USERS[user])
         return path
 
-    def reset(self, timeout=30):
+    def reset(self, timeout=60):
         """No jobs, all cables in, all nodes up."""
         for name in self.names:
             if self.machines[name].up():
@@ -466,15 +466,16 @@ class Cluster:
             seen |= {(name, str(thing)) for thing in things}
         return seen
 
-    def assert_nothing_left(self, before, timeout=10):
+    def assert_nothing_left(self, before, timeout=30):
         """Until the nodes look as in `before` (a snapshot()); they may not for `timeout` seconds: ClusterError with
         what there is too much."""
         deadline = time.monotonic() + timeout
         names = sorted({name for name in self.names if self.machines[name].up()})
         while True:
+            began = time.monotonic()
             left = sorted(self.snapshot(names) - before)
             if not left:
                 return
             if time.monotonic() > deadline:
                 raise ClusterError("left behind: " + "; ".join(f"{name}: {what}" for name, what in left))
-            time.sleep(0.05)
+            time.sleep(max(0.05, 3 * (time.monotonic() - began)))

@@ -24,15 +24,17 @@ class ClusterError(Exception):
 
 
 def until(condition, timeout, what):
-    """The first true result of condition(), asked often; ClusterError when `what` has not come true."""
+    """The first true result of condition(), asked often, but no more than a quarter of the time; ClusterError when `what`
+    has not come true."""
     deadline = time.monotonic() + timeout
     while True:
+        began = time.monotonic()
         result = condition()
         if result:
             return result
         if time.monotonic() > deadline:
             raise ClusterError(f"not within {timeout} s: {what() if callable(what) else what}")
-        time.sleep(0.01)
+        time.sleep(max(0.01, 3 * (time.monotonic() - began)))
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Run:
         return Ident.of(int(children[0])) if children else None
 
     def signal(self, sig):
-        inner = until(lambda: self._inner() or self.rc is not None, 5, f"{self.label} has started")
+        inner = until(lambda: self._inner() or self.rc is not None, 60, f"{self.label} has started")
         if inner is True or not inner.kill(sig):
             raise ClusterError(f"{self.label} has already ended with {self.rc}")
 

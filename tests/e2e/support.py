@@ -13,6 +13,8 @@ import tempfile
 import time
 import uuid
 
+import pytest
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("DDRUN_BUILD", os.path.join(HERE, "..", "..", "build")))
 DDRUN = os.path.join(BUILD, "ddrun")
@@ -23,6 +25,15 @@ LIMIT = 120  # seconds; only to end a hang
 def program(name):
     """A worker script of these tests."""
     return os.path.join(HERE, "programs", name)
+
+
+def has_module(python, name):
+    """Whether this Python has it; asked without the seconds of an import."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+with_torch = pytest.mark.skipif(not has_module(PYTHON, "torch"), reason="no torch in DDRUN_PYTHON's environment")
 
 
 def clean_env(**extra):
@@ -74,36 +85,29 @@ def parent(pid):
         return 0
 
 
-def until(what, limit=30.0, say="it"):
-    """The first true value of what(); looks again until the limit."""
+def until(what, limit=LIMIT, say="it"):
+    """The first true value of what(); looks again until the limit, and no more than a quarter of the time."""
     end = time.monotonic() + limit
     while True:
+        began = time.monotonic()
         value = what()
         if value:
             return value
         assert time.monotonic() < end, f"{say} did not come true within {limit} s"
-        time.sleep(0.01)
+        time.sleep(max(0.01, 3 * (time.monotonic() - began)))
 
 
 def free_port():
     """One that nothing has on any address, nor will have by chance: below those of outgoing connections, of which tests
-    leave thousands in TIME_WAIT."""
-    for port in random.sample(range(20000, 30000), 100):
+    leave thousands in TIME_WAIT, and not among those of tests beside this one (pytest -n)."""
+    first = 20000 + 500 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 20)
+    for port in random.sample(range(first, first + 500), 100):
         try:
             with socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True):
                 return port
         except OSError:
             pass
     raise AssertionError("no free port among 100")
-
-
-def listening_ports():
-    """(inode set) of listening TCP sockets of this machine."""
-    found = set()
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with open(path) as f:
-            found |= {line.split()[9] for line in f.readlines()[1:] if line.split()[3] == "0A"}
-    return found
 
 
 class Job:

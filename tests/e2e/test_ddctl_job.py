@@ -27,9 +27,9 @@ def ddctl(*args, code=0, **more):
 
 
 def sockets_of(pids):
-    """The names in /proc/net/unix that belong to these agents."""
+    """The lines in /proc/net/unix of these agents' listeners; connections to them may live a moment longer than who called."""
     with open("/proc/net/unix", encoding="utf-8") as f:
-        return [line for line in f if any(f"@ddrun-ctl/{pid}/" in line for pid in pids)]
+        return [line for line in f if line.split()[3] == "00010000" and any(f"@ddrun-ctl/{pid}/" in line for pid in pids)]
 
 
 class Running(Job):

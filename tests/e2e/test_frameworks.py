@@ -13,7 +13,7 @@ import textwrap
 
 import pytest
 
-from support import DDRUN, PYTHON, Job, clean_env, until
+from support import DDRUN, PYTHON, Job, clean_env, has_module, until
 
 JAX_PYTHON = os.environ.get("JAX_PYTHON", PYTHON)
 TF_PYTHON = os.environ.get("TF_PYTHON", PYTHON)
@@ -23,10 +23,6 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 
 @functools.cache
-def can_import(python, module):
-    return subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
-
-
 def ours(**extra):
     env = clean_env(**extra)
     for name in ("TF_CONFIG", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT", "JAX_LOCAL_DEVICE_IDS"):
@@ -104,7 +100,7 @@ JAX_PSUM = """
 """
 
 
-@pytest.mark.skipif(not can_import(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
+@pytest.mark.skipif(not has_module(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
 @pytest.mark.parametrize("dies", ["nobody", "0", "3"])
 def test_real_jax_initializes_without_arguments(tmp_path, dies):
     options = ["--max-restarts=1", "--shutdown-timeout=5s"] if dies != "nobody" else []
@@ -127,7 +123,7 @@ JAX_TRAINS_ON = """
 """
 
 
-@pytest.mark.skipif(not can_import(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
+@pytest.mark.skipif(not has_module(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
 def test_real_jax_trains_on_after_sigterm_and_is_killed_in_time(tmp_path):
     with Job(*SIMULATED, "--framework=jax", "--shutdown-timeout=2s", script(tmp_path, JAX_TRAINS_ON), env=ours(PYTHON_EXEC=JAX_PYTHON)) as job:
         until(lambda: len(list(tmp_path.glob("begun.*"))) == 4, 100, "initialize()")
@@ -262,7 +258,7 @@ TF_MWMS = """
 """
 
 
-@pytest.mark.skipif(not can_import(TF_PYTHON, "tensorflow"), reason=f"no tensorflow for {TF_PYTHON} (TF_PYTHON)")
+@pytest.mark.skipif(not has_module(TF_PYTHON, "tensorflow"), reason=f"no tensorflow for {TF_PYTHON} (TF_PYTHON)")
 def test_real_multi_worker_mirrored_strategy(tmp_path):
     with Job("--simulate-nodes=2", "--nproc-per-node=1", "--tf", script(tmp_path, TF_MWMS),
              env=ours(PYTHON_EXEC=TF_PYTHON, KERAS_HOME=str(tmp_path))) as job:

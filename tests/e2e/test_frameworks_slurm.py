@@ -5,8 +5,8 @@ import textwrap
 
 import pytest
 
-from support import BUILD, DDRUN, PYTHON, json_lines
-from test_frameworks import JAX_PSUM, JAX_PYTHON, TF_SERVERS, can_import, environments
+from support import BUILD, DDRUN, PYTHON, has_module, json_lines
+from test_frameworks import JAX_PSUM, JAX_PYTHON, TF_SERVERS, environments
 from test_slurm import DDP, LIMIT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 
 DDCTL = os.path.join(BUILD, "ddctl")
@@ -23,7 +23,7 @@ def test_every_task_of_the_cluster_is_reached_from_the_chief(slurm):  # noqa: F8
     assert [(e["SLURM_PROCID"], e["SLURM_NTASKS"]) for e in envs] == [(str(r), "8") for r in range(8)]
 
 
-@pytest.mark.skipif(not can_import(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
+@pytest.mark.skipif(not has_module(JAX_PYTHON, "jax"), reason=f"no jax for {JAX_PYTHON} (JAX_PYTHON)")
 def test_real_jax_needs_no_option(slurm):  # noqa: F811
     worker = slurm.file("psum.py", textwrap.dedent(JAX_PSUM))
     job = slurm.run("--nproc-per-node=1", worker, "nobody", env={"PYTHON_EXEC": JAX_PYTHON})

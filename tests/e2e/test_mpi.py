@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, Job, clean_env, marked, program, run, until
+from support import DDRUN, Job, clean_env, has_module, marked, program, run, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -171,7 +171,7 @@ PYTHON_OF_MPI4PY = "/usr/bin/python3"
 
 
 def needs_mpi4py(test):
-    there = subprocess.run([PYTHON_OF_MPI4PY, "-c", "import mpi4py"], capture_output=True, check=False).returncode == 0
+    there = has_module(PYTHON_OF_MPI4PY, "mpi4py")
     test = pytest.mark.skipif(not there, reason="no mpi4py (Debian: python3-mpi4py)")(test)
     return pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason="ddrun was built without libpmix (Debian: libpmix-dev)")(test)
 

@@ -52,8 +52,9 @@ def assert_ran(done, names, per_node=2):
 
 def pbs_env(cluster, order, i, taskno):  # noqa: F811
     nodefile = os.path.join(cluster.work, "nodefile")
-    with open(nodefile, "w", encoding="ascii") as f:
+    with open(nodefile + ".new", "w", encoding="ascii") as f:
         f.writelines(f"{name}.cluster.test\n" for name in order for _ in range(2))  # mpiprocs=2; full names, which nobody can resolve here
+    os.replace(nodefile + ".new", nodefile)  # an agent that is already there may be reading it
     return {"PBS_JOBID": "12.pbshead", "PBS_NODEFILE": nodefile, "PBS_NODENUM": str(i), "PBS_TASKNUM": taskno,
             "PBS_JOBCOOKIE": COOKIE, "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_MOMPORT": "15003", "NCPUS": "4", "ENVIRONMENT": "BATCH"}
 

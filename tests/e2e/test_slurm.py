@@ -30,7 +30,7 @@ USUAL = DDP if LONG else LIGHT
 LIMIT = 120  # seconds; only to end a hang
 GRACE = 3  # --shutdown-timeout of the tests that end a job
 SILENCE = 30  # seconds until a silent node counts as lost
-SLACK = 10  # seconds beyond the grace on a busy machine; Slurm's own KillWait is 5 s
+SLACK = 30  # seconds beyond the grace on a busy machine; Slurm's own KillWait is 5 s
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -166,11 +166,11 @@ def test_c_programs_meet_through_libddrun(slurm):
 
 
 def test_a_batch_script_trains_on_all_nodes(slurm):
-    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=2 {DDP}\n")
+    slurm.file("batch", f"#!/bin/sh\nsrun --ntasks-per-node=1 {DDRUN} --nproc-per-node=1 {DDP}\n")
     with slurm.popen(["sbatch", "--wait", "-N4", "--output=out", "--error=err", "batch"]) as job:
         done = job.wait(LIMIT)
     with open(slurm.file("out"), encoding="utf-8") as out, open(slurm.file("err"), encoding="utf-8") as err:
-        trained(slurm, type(done)(done.rc, out.read(), err.read()))
+        trained(slurm, type(done)(done.rc, out.read(), err.read()), per_node=1)
 
 
 def test_a_batch_job_with_workers_that_fail_has_their_code(slurm):
@@ -206,12 +206,12 @@ def test_a_single_node_needs_nobody(slurm):
 
 def test_two_jobs_at_once_do_not_meet(slurm):
     go = slurm.file("go")
-    args = ["--nproc-per-node=2", DDP, "--until", go, "--begun"]
+    args = ["--nproc-per-node=1", DDP, "--until", go, "--begun"]
     with slurm.start(*args, slurm.file("one")) as one, slurm.start(*args, slurm.file("two")) as two:
-        until(lambda: slurm.exists("one.*", 8) and slurm.exists("two.*", 8), LIMIT,
+        until(lambda: slurm.exists("one.*", 4) and slurm.exists("two.*", 4), LIMIT,
               lambda: one.out + one.err + two.out + two.err)
         slurm.file("go", "")
-        ports = {trained(slurm, job.wait(LIMIT))[0]["master_port"] for job in (one, two)}
+        ports = {trained(slurm, job.wait(LIMIT), per_node=1)[0]["master_port"] for job in (one, two)}
     assert len(ports) == 2
 
 
@@ -270,7 +270,7 @@ def test_foreign_listeners_on_hashed_candidates_are_passed_over(slurm_with):
 
 def test_own_names_that_lead_to_loopback(slurm_with):
     slurm = slurm_with(own_loopback=True)
-    trained(slurm, slurm.run("--nproc-per-node=2", DDP))
+    trained(slurm, slurm.run("--nproc-per-node=1", DDP), per_node=1)
 
 
 @pytest.mark.parametrize("resolve", ["none", "dead"])
@@ -290,7 +290,7 @@ def test_names_that_lead_to_another_network(slurm_with):
 
 def test_nodes_with_ipv6_only(slurm_with):
     slurm = slurm_with(family=6)
-    trained(slurm, slurm.run("--nproc-per-node=2", DDP))
+    trained(slurm, slurm.run("--nproc-per-node=1", DDP), per_node=1)
 
 
 def test_a_dead_second_interface(slurm_with):
@@ -303,8 +303,8 @@ def test_a_dead_second_interface(slurm_with):
 def test_the_interface_that_was_asked_for(slurm_with, interface, net, resolve):
     """Whichever of the two networks the nodes' names lead to."""
     slurm = slurm_with(nodes=2, second="live", resolve=resolve)
-    done = slurm.run("--nproc-per-node=2", f"--iface={interface}", DDP, srun=["-N2"])
-    assert_trained(done, slurm.cluster.names, slurm.cluster.address("node1", net))
+    done = slurm.run("--nproc-per-node=1", f"--iface={interface}", DDP, srun=["-N2"])
+    assert_trained(done, slurm.cluster.names, slurm.cluster.address("node1", net), per_node=1)
 
 
 # --- who may join ---
@@ -374,7 +374,7 @@ def test_a_node_that_is_not_fit_is_left_out(slurm):
 @pytest.mark.parametrize("rank", [0, 5])
 def test_a_worker_that_dies_gives_its_code(slurm, how, code, rank):
     node = f"node{rank // 2 + 1}"
-    with slurm.training(program=DDP if how == "segv" else USUAL,
+    with slurm.training(program=DDP if (how, rank) == ("segv", 5) else USUAL,
                         options=["--die-rank", str(rank), "--die-how", how, "--die-when", slurm.file("now")]) as job:
         begin = time.monotonic()
         slurm.file("now", "")
@@ -585,7 +585,7 @@ def test_a_crashed_node_ends_the_job_on_the_others(cluster):
     with slurm.training(srun=["-N4", "--no-kill", "--wait=0", "--kill-on-bad-exit=0"]) as job:
         cluster.crash("node3")
         begin = time.monotonic()
-        until(lambda: not any(slurm.processes(name, "ddrun") for name in ("node1", "node2", "node4")), 60,
+        until(lambda: not any(slurm.processes(name, "ddrun") for name in ("node1", "node2", "node4")), LIMIT,
               lambda: job.err)
         assert time.monotonic() - begin < SILENCE + GRACE + SLACK
         assert any("node3" in line for line in ours(job.err)), job.err

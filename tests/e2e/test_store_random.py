@@ -12,8 +12,9 @@ import pytest
 import c10d
 from c10d import CANCEL_WAIT, NUM_KEYS, Client
 from conftest import TORCH_STORE
+from support import with_torch
 
-pytest.importorskip("torch")
+pytestmark = with_torch
 
 SEEDS = range(4)
 STEPS = 3000

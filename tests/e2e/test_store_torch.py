@@ -7,9 +7,9 @@ import subprocess
 import pytest
 
 from conftest import TORCH_STORE
-from support import HERE, PYTHON, clean_env, until
+from support import HERE, PYTHON, clean_env, until, with_torch
 
-pytest.importorskip("torch")
+pytestmark = with_torch
 
 POLL = {"x86_64": "7"}.get(os.uname().machine, "73")  # the system call's number: arm64 has only ppoll
 

@@ -9,12 +9,12 @@ import textwrap
 
 import pytest
 
-from support import DDRUN, Job, json_lines, until
-from test_frameworks import TF_PYTHON, can_import, ours, script
+from support import DDRUN, Job, has_module, json_lines, until
+from test_frameworks import TF_PYTHON, ours, script
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
-              pytest.mark.skipif(not can_import(TF_PYTHON, "tensorflow"), reason=f"no tensorflow for {TF_PYTHON} (TF_PYTHON)")]
+              pytest.mark.skipif(not has_module(TF_PYTHON, "tensorflow"), reason=f"no tensorflow for {TF_PYTHON} (TF_PYTHON)")]
 
 BEGIN = """
     import json, os, sys, time

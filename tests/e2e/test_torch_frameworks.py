@@ -10,12 +10,12 @@ import textwrap
 
 import pytest
 
-from support import DDRUN, PYTHON, Job, json_lines, until
-from test_frameworks import SIMULATED, can_import, ours, script
+from support import DDRUN, PYTHON, Job, has_module, json_lines, until
+from test_frameworks import SIMULATED, ours, script
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 
 DL_PYTHON = os.environ.get("DL_PYTHON", PYTHON)
-FOUND = {name: can_import(DL_PYTHON, name) for name in ("lightning", "accelerate", "deepspeed")}
+FOUND = {name: has_module(DL_PYTHON, name) for name in ("lightning", "accelerate", "deepspeed")}
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from support import BUILD, DDRUN, LIMIT, PYTHON, Job, clean_env, free_port, json_lines, program, run
+from support import BUILD, DDRUN, LIMIT, PYTHON, Job, clean_env, free_port, json_lines, program, run, with_torch
 
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run"]
 WITNESS = program("witness.py")
@@ -29,11 +29,7 @@ OTHERS = re.compile(r"^(MASTER_(ADDR|PORT)|TORCHELASTIC_ERROR_FILE|TORCHINDUCTOR
                     r"(GLOO|TP|NCCL)_SOCKET_IFNAME|JAX_\w+|HOROVOD_\w+|CCL_\w+|WITNESS_DIR|PYTEST_\w+|PET_\w+|TMPDIR|LC_CTYPE|_)$")
 
 
-def has_torch():
-    return subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
-
-
-pytestmark = pytest.mark.skipif(not has_torch(), reason="no torch in DDRUN_PYTHON's environment")
+pytestmark = with_torch
 
 
 @dataclasses.dataclass

@@ -10,10 +10,7 @@ import pytest
 
 import c10d
 from conftest import DDRUND
-from support import LIMIT, PYTHON, clean_env, program, until
-from test_torchrun import has_torch
-
-with_torch = pytest.mark.skipif(not has_torch(), reason="no torch in DDRUN_PYTHON's environment")
+from support import LIMIT, PYTHON, clean_env, program, until, with_torch
 
 
 class Agents:

@@ -1,0 +1,39 @@
+"""Tests side by side (pytest -n N, pytest-xdist). Each process of tests has mounts of its own, and with them a /dev/shm in which
+it sees what its own tests leave; clusters, ports and the marks of processes are a test's own anyway."""
+
+import ctypes
+import os
+
+import pytest
+
+CLONE_NEWNS, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x20000, 0x2, 0x4, 0x4000, 0x40000
+
+# Tests that share something costly stay in one process; of the others each goes to the next process that is free.
+TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_lib.py")
+
+
+def own_mounts():
+    libc = ctypes.CDLL(None, use_errno=True)
+    for call, *args in (
+            (libc.unshare, CLONE_NEWNS),
+            (libc.mount, b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None),
+            (libc.mount, b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV), b"mode=1777")):
+        if call(*args) != 0:
+            why = os.strerror(ctypes.get_errno())
+            raise pytest.UsageError(f"tests side by side have mounts of their own, which needs root: {call.__name__}: {why}")
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput"):
+        own_mounts()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return next((name for name in TOGETHER if name in nodeid), nodeid)
+
+    return Scheduling(config, log)
