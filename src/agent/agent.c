@@ -165,6 +165,10 @@ static void on_message(struct agent *a, struct msg *m)
             (void)round_start(a, m);
         discover_changed(a);
         break;
+    case MSG_BEGUN:
+        succession_end(a);
+        search_end(a);
+        break;
     case MSG_LOOK:
         on_look(a, m);
         break;

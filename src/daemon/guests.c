@@ -163,6 +163,9 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
     case RDZV_SEND_LOOK:
         guest_send(g, &(struct msg){.type = MSG_LOOK});
         break;
+    case RDZV_SEND_BEGUN:
+        guest_send(g, &(struct msg){.type = MSG_BEGUN});
+        break;
     case RDZV_SEND_COMMIT:
         if (rdzv_id_of_rank(d->machine, 0) == g->id)
             events_add(d, &(struct happened){.kind = EVENT_STARTED, .round = rdzv_round(d->machine)});
@@ -237,10 +240,11 @@ static void on_looked(struct guest *g, const struct msg *m)
 {
     if (!g->is_host)
         return;
-    if (m->addr[0] != '\0')
-        hand_over(g->daemon, m->addr);
-    else
+    if (m->addr[0] == '\0')
         daemon_step(g->daemon, &(struct rdzv_event){.kind = RDZV_LOOKED, .id = g->id});
+    else if (!rdzv_has_begun(g->daemon->machine))
+        hand_over(g->daemon, m->addr);
+    /* else our plans have crossed this: with our node we are lost, to nodes that run workers */
 }
 
 static void on_join(struct guest *g, const struct msg *m)
@@ -356,6 +360,7 @@ static void on_message(struct guest *g, const struct msg *m)
     case MSG_WELCOME:
     case MSG_PLAN:
     case MSG_LOOK:
+    case MSG_BEGUN:
     case MSG_COMMIT:
     case MSG_STOP:
     case MSG_FINISH:

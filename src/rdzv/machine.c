@@ -223,6 +223,13 @@ static int fold_names(struct rdzv *m)
     return m->names == NULL ? -ENOMEM : 0;
 }
 
+/* Without a plan it would go on looking for another daemon, and leave this one under a round. */
+static int tell_own_node(struct rdzv *m)
+{
+    const int own = m->by_index[m->cfg.tie];
+    return own >= 0 && !m->members[own].part && act(m, RDZV_SEND_BEGUN, own) == NULL ? -ENOMEM : 0;
+}
+
 static int start_round(struct rdzv *m)
 {
     int rc = rdzv_choose(m);
@@ -247,7 +254,7 @@ static int start_round(struct rdzv *m)
         if (act(m, RDZV_SEND_PLAN, m->order[k]) == NULL)
             return -ENOMEM;
     }
-    return 0;
+    return tell_own_node(m);
 }
 
 static int left_out(const struct rdzv *m)
@@ -584,6 +591,8 @@ static int on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now
         return rc;
     if (said(e->text))
         rc = leave_out(m, e->id, e->text);
+    if (rc == 0 && e->index == m->cfg.tie)
+        rc = tell_own_node(m);
     if (rc < 0 || m->state != RDZV_RUNNING || m->cfg.grow != RDZV_GROW_NOW || m->norder >= m->cfg.max_nodes ||
         !rdzv_is_fit(m, e->id))
         return rc;
@@ -886,6 +895,11 @@ const char *rdzv_text(const struct rdzv *m)
 bool rdzv_may_go_on(const struct rdzv *m, uint64_t now)
 {
     return m->state != RDZV_FINISHED && m->begun && !m->end && (rdzv_is_elastic(&m->cfg) || budget_left(m, now));
+}
+
+bool rdzv_has_begun(const struct rdzv *m)
+{
+    return m->begun;
 }
 
 bool rdzv_all_told(const struct rdzv *m)

@@ -64,6 +64,7 @@ enum rdzv_action_kind {
     RDZV_SEND_PLAN,   /* to id: rdzv_plan() gives it */
     RDZV_SEND_LOOK,   /* to id, the daemon's own node: another daemon may go on; look for it. Before the
                        * first round of a daemon that looks first it is to say RDZV_LOOKED */
+    RDZV_SEND_BEGUN,  /* to id, the daemon's own node: a round has begun without it; no other daemon is to be looked for */
     RDZV_SEND_COMMIT, /* to id: all members have started the round */
     RDZV_SEND_STOP,   /* to id: stop with `signal` */
     RDZV_SEND_FINISH, /* to id: leave with rdzv_code(); report = 1: tell the user rdzv_text() */
@@ -124,6 +125,7 @@ bool rdzv_misses_nodes(const struct rdzv *m); /* of the last round, whose daemon
 int rdzv_code(const struct rdzv *m);         /* exit code of the job, once finished */
 const char *rdzv_text(const struct rdzv *m); /* what to tell the user; "" when all went well */
 bool rdzv_may_go_on(const struct rdzv *m, uint64_t now); /* there may be another round after a loss */
+bool rdzv_has_begun(const struct rdzv *m);   /* this daemon has started a round */
 bool rdzv_all_told(const struct rdzv *m);    /* every node of the job has been sent FINISH */
 int rdzv_members(const struct rdzv *m);      /* how many are here */
 int rdzv_wanted(const struct rdzv *m);       /* how many are waited for while gathering */

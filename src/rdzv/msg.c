@@ -87,6 +87,7 @@ static const char *const type_names[MSG_TYPE_MAX] = {
     [MSG_REFUSE] = "refuse",
     [MSG_WELCOME] = "welcome",
     [MSG_PLAN] = "plan",
+    [MSG_BEGUN] = "begun",
     [MSG_STARTED] = "started",
     [MSG_COMMIT] = "commit",
     [MSG_LOOK] = "look",

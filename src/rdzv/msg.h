@@ -19,6 +19,7 @@ enum msg_type {
     MSG_REFUSE,       /* daemon: you cannot take part, and why */
     MSG_WELCOME,      /* daemon, to an agent that comes from another one: you take part here */
     MSG_PLAN,         /* daemon: start your workers */
+    MSG_BEGUN,        /* daemon, to its own node: a round has begun without you; look for no other daemon */
     MSG_STARTED,      /* agent: they run */
     MSG_COMMIT,       /* daemon: so do those of all nodes of this round */
     MSG_LOOK,         /* daemon: another daemon may go on, look for it; with an address: it does, and there */

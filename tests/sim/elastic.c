@@ -6,7 +6,7 @@
  *
  * blind: a first node that is started again looks at nobody, which must break a promise.
  * Each seed is one job of 1 to 12 nodes. Agents and daemons crash at any moment and come again, networks part and heal,
- * workers fail, nodes are drained. Messages keep their order on a link, as TCP's do, and take any time; a parted link stands still, and is
+ * workers fail, nodes are drained or fall ill (a health check leaves them out). Messages keep their order on a link, as TCP's do, and take any time; a parted link stands still, and is
  * given up after the heartbeat on each side by itself. After every step the promises below are checked.
  *
  * In some jobs (RESTARTS) the first node, too, is started again after a crash, knowing nothing. It can then see whom the
@@ -67,7 +67,7 @@ static void daemon_starts(struct world *w, int d, int64_t epoch)
     must(w, !p->alive, "a node has one daemon at most");
     if (epoch > 0)
         successor_cfg(&cfg, epoch, d, (uint64_t)w->grace);
-    *p = (struct daemon){.alive = true, .life = p->life + 1, .timer = -1, .epoch = epoch};
+    *p = (struct daemon){.alive = true, .life = p->life + 1, .timer = -1, .epoch = epoch, .begun = -1};
     memset(p->link_of, -1, sizeof(p->link_of));
     must(w, rdzv_new(&p->m, &cfg, (uint64_t)w->kit.now) == 0, "memory");
     w->took_over += epoch > 0;
@@ -102,11 +102,13 @@ static void run_actions(struct world *w, int d)
             check_round(w, p->m);
             checked = true;
             w->rounds++;
+            p->begun = w->kit.now;
         }
         if (a.kind == RDZV_SEND_FINISH && rdzv_code(p->m) == 0 && !p->said_success) {
             p->said_success = true;
             w->successes++;
         }
+        w->left_out += a.kind == RDZV_SEND_NOTE && strstr(a.text, "is left out: its disk") != NULL;
         send_down(w, link, &a, p->m);
         if (a.kind == RDZV_SEND_REFUSE) {
             p->link_of[a.id] = -1;
@@ -165,6 +167,7 @@ static void daemon_gets(struct world *w, struct item *it)
         return;
     it->event.id = l->id;
     it->event.text = it->event.kind == RDZV_JOIN ? NULL : "text";
+    it->event.unfit = w->nodes[l->node].unfit ? "its disk is full" : NULL;
     trace(w, "node %d -> daemon %d: event %d", l->node, l->daemon, (int)it->event.kind);
     step(w, l->daemon, &it->event);
 }
@@ -217,6 +220,15 @@ static void join(struct world *w, int n, int link)
     send_up(w, link, (struct rdzv_event){.kind = RDZV_JOIN, .index = n, .nnodes = w->cfg.max_nodes, .slots = 1,
                                          .min_nodes = w->cfg.min_nodes, .epoch = p->epoch, .ended_well = p->ended_well,
                                          .elsewhere = p->link >= 0 && p->link != link});
+}
+
+/* Messages that are under way may cross; beyond that nobody ends a daemon whose nodes run. */
+static void check_leaves_daemon(struct world *w, int n)
+{
+    const struct daemon *d = &w->daemons[n];
+    must(w, !d->alive || rdzv_state(d->m) == RDZV_FINISHED || rdzv_state(d->m) == RDZV_GATHERING ||
+                w->kit.now - d->begun < CROSSING_MS,
+         "no node ends its own daemon under a round");
 }
 
 static void use_link(struct world *w, int n, int link)
@@ -349,6 +361,7 @@ static void adopt(struct world *w, int n)
     struct node *p = &w->nodes[n];
     int other = p->other;
     trace(w, "node %d joins another daemon", n);
+    check_leaves_daemon(w, n);
     if (p->link >= 0)
         close_end(w, p->link, UP);
     p->other = -1;
@@ -408,7 +421,8 @@ static void go_over(struct world *w, int n)
     struct daemon *own = &w->daemons[n];
     int other = p->other;
     trace(w, "node %d goes over to the daemon of %d", n, w->links[other].daemon);
-    for (int id = 0; id < MAX_NODES && own->alive; id++)
+    check_leaves_daemon(w, n);
+    for (int id = 0; id < MAX_NODES && own->alive && own->begun < 0; id++)
         if (own->link_of[id] >= 0 && own->link_of[id] != p->link)
             later(w, delay(w), (struct item){.kind = TO_NODE, .link = own->link_of[id], .action = {.kind = RDZV_SEND_LOOK},
                                              .number = w->links[own->link_of[id]].sent[DOWN]++, .to = w->links[other].daemon});
@@ -493,6 +507,12 @@ static void node_gets(struct world *w, struct item *it)
         break;
     case RDZV_SEND_PLAN:
         node_plans(w, it);
+        break;
+    case RDZV_SEND_BEGUN:
+        p->looking = p->searching = false;
+        if (p->other >= 0)
+            close_end(w, p->other, UP);
+        p->other = -1;
         break;
     case RDZV_SEND_COMMIT:
         if (it->round == p->plan.round)
@@ -614,7 +634,7 @@ static void node_crashes(struct world *w, int n)
     rdzv_members_clear(&p->plan);
     rdzv_members_clear(&p->committed);
     *p = (struct node){.state = AWAY, .life = p->life, .plan = RDZV_MEMBERS_NONE, .committed = RDZV_MEMBERS_NONE, .link = -1,
-                       .other = -1, .group = p->group, .orphan = -1, .asks = -1};
+                       .other = -1, .group = p->group, .orphan = -1, .asks = -1, .unfit = p->unfit};
     long back = back_after(w, n);
     if (back >= 0)
         later(w, back, (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
@@ -761,6 +781,7 @@ static void happen(struct world *w, struct item *it)
         }
         break;
     case PARTS: parts(w, it); break;
+    case SICKENS: w->nodes[it->node].unfit = true; break;
     case DRAINS: drains(w, it->node); break;
     case HEALS:
         trace(w, "the network heals");
@@ -813,6 +834,8 @@ static void plan_disasters(struct world *w)
         if (rnd(w, 20) == 0)
             later(w, (long)rnd(w, 90000), (struct item){.kind = DAEMON_CRASHES, .node = n, .life = -1});
     }
+    if (rnd(w, 4) == 0)
+        later(w, soon, (struct item){.kind = SICKENS, .node = rnd(w, 3) == 0 ? 0 : (int)rnd(w, (unsigned)w->nnodes), .life = -1});
     if (w->kind == RESTARTS)
         return;
     if (rnd(w, 2) == 0)
@@ -834,6 +857,7 @@ static void set_up(struct world *w, unsigned seed)
         (void)snprintf(w->names[n], sizeof(w->names[n]), "n%d", n);
         w->nodes[n] = (struct node){.plan = RDZV_MEMBERS_NONE, .committed = RDZV_MEMBERS_NONE, .link = -1, .other = -1, .code = -1, .orphan = -1, .asks = -1};
         later(w, (long)rnd(w, w->kind == WILD && rnd(w, 8) == 0 ? 30000 : 50), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
+        w->nodes[n].unfit = w->kind != MILD && rnd(w, n == 0 ? 8 : 30) == 0;
     }
     plan_disasters(w);
 }
@@ -885,8 +909,9 @@ int main(int argc, char **argv)
         well += w->successes > 0;
     }
     (void)printf("%u jobs, %u rounds, %u daemons took a lost one's place, %u times a first node came back to one, %u nodes were drained, "
-                 "%u jobs ended well; every promise held\n", seeds, w->rounds, w->took_over, w->came_back, w->drained, well);
-    bool seen = w->took_over > 0 && w->came_back > 0 && w->drained > 0 && well > 0 && well < seeds;
+                 "%u left out as unfit, %u jobs ended well; every promise held\n", seeds, w->rounds, w->took_over, w->came_back, w->drained,
+                 w->left_out, well);
+    bool seen = w->took_over > 0 && w->came_back > 0 && w->drained > 0 && w->left_out > 0 && well > 0 && well < seeds;
     free(w);
     return seeds >= 1000 && !seen;
 }

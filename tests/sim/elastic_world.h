@@ -18,6 +18,7 @@ enum {
     GRACE_MS = 30000,      /* for workers that are stopped */
     QUICK_GRACE_MS = 5000, /* in jobs with RESTARTS */
     GAP_MS = 2000 + QUICK_GRACE_MS + 1000 + RDZV_SUCCESSORS * 3000 + 2000, /* until there is a daemon again */
+    CROSSING_MS = 4100,    /* a message each way */
     ATTEMPT_MS = 1000,     /* of a look at a node that does not answer */
     END_OF_TIME = 4000000,
 };
@@ -43,6 +44,7 @@ struct node {
     int asks;                 /* the next node to ask; -1: none */
     unsigned search_ms;
     bool ended_well;
+    bool unfit;               /* its health check says so, of the machine, whoever is started on it */
     int code;
     int group;                /* of the network */
 };
@@ -54,6 +56,7 @@ struct daemon {
     struct rdzv *m;
     int link_of[MAX_NODES]; /* by id; -1 */
     long timer;
+    long begun;               /* when its last round did; -1: none has */
     bool said_success;
 };
 
@@ -70,7 +73,7 @@ enum { MAX_LINKS = 3000, UP = 0, DOWN = 1 };
 
 enum item_kind {
     NODE_STARTS, NODE_CRASHES, DAEMON_CRASHES, WORKER_ENDS, WORKERS_KILLED, TRY, LOOK, TURN, LIMIT, SEARCH, SEARCH_ON,
-    TO_DAEMON, TO_NODE, END_CLOSES, TIMER, PARTS, DRAINS, HEALS,
+    TO_DAEMON, TO_NODE, END_CLOSES, TIMER, PARTS, DRAINS, SICKENS, HEALS,
 };
 
 struct item {
@@ -102,7 +105,7 @@ struct world {
     enum world_kind kind; /* MILD: one loss only, and enough nodes: the job must go on */
     long grace;
     int successes, failures_of_workers;
-    unsigned rounds, took_over, came_back, drained;
+    unsigned rounds, took_over, came_back, drained, left_out;
     char names[MAX_NODES][8];
 };
 

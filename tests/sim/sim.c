@@ -243,6 +243,7 @@ static void node_gets(struct world *w, const struct item *it)
         break;
     case RDZV_SEND_WELCOME:
     case RDZV_SEND_LOOK:
+    case RDZV_SEND_BEGUN:
     case RDZV_SEND_COMMIT:
     case RDZV_SEND_NOTE:
     case RDZV_DROP_STORE:

@@ -1,16 +1,12 @@
 /* rdzv: election, sizes, plans and the round machine. */
+#include "rdzv_bed.h"
+
 #include "rdzv/elect.h"
-#include "rdzv/machine.h"
 #include "rdzv/spent.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 /* ---- election -------------------------------------------------------------------------------- */
 
@@ -84,149 +80,12 @@ static void sizes_refuse_what_is_none(void **state)
 
 /* ---- the machine ------------------------------------------------------------------------------ */
 
-struct bed {
-    struct rdzv *m;
-    struct hostlist *nodes;
-    uint64_t now;
-    char log[4096]; /* actions since the last look, "plan0 plan1 " */
-};
-
-static void bed_make(struct bed *b, int nnodes, int max_restarts, const char *names)
-{
-    memset(b, 0, sizeof(*b));
-    assert_int_equal(hostlist_parse(&b->nodes, names, NULL), 0);
-    const struct rdzv_cfg cfg = {
-        .min_nodes = nnodes, .max_nodes = nnodes, .max_restarts = max_restarts, .join_ns = 600, .rejoin_ns = 30,
-        .master_port = 31000, .nodes = b->nodes};
-    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
-}
-
-static void bed_free(struct bed *b)
-{
-    rdzv_free(b->m);
-    hostlist_free(b->nodes);
-}
-
-static const char *actions(struct bed *b)
-{
-    struct rdzv_action a;
-    b->log[0] = '\0';
-    while (rdzv_next_action(b->m, &a)) {
-        static const char *const names[] = {"refuse", "welcome", "plan", "look", "commit", "stop", "finish", "note", "drop"};
-        size_t len = strlen(b->log);
-        (void)snprintf(b->log + len, sizeof(b->log) - len, "%s%s%d", len > 0 ? " " : "",
-                       names[a.kind], a.id);
-        if (a.kind == RDZV_SEND_FINISH && a.report)
-            strcat(b->log, "!");
-    }
-    return b->log;
-}
-
-static int join(struct bed *b, int id, int index, int nnodes, int slots, const char *name, const char *addr)
-{
-    return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = id, .index = index,
-                                                .nnodes = nnodes, .slots = slots, .name = name,
-                                                .addr = addr}, b->now);
-}
-
 static void start_two(struct bed *b, int max_restarts)
 {
     bed_make(b, 2, max_restarts, "node[1-2]");
     assert_int_equal(join(b, 0, 0, 2, 2, "node1", ""), 0);
     assert_int_equal(join(b, 1, 1, 2, 3, "node2", "10.0.0.1"), 0);
     assert_string_equal(actions(b), "plan0 plan1");
-}
-
-static int event(struct bed *b, enum rdzv_event_kind kind, int id, int local_rank, int code, int sig)
-{
-    return rdzv_step(b->m, &(struct rdzv_event){.kind = kind, .id = id, .round = rdzv_round(b->m),
-                                                .local_rank = local_rank, .code = code,
-                                                .signal = sig, .text = "because"}, b->now);
-}
-
-/* Of a first node that may have been started again: others may have a later daemon. */
-static void make_that_looks_first(struct bed *b)
-{
-    memset(b, 0, sizeof(*b));
-    assert_int_equal(hostlist_parse(&b->nodes, "node[1-3]", NULL), 0);
-    const struct rdzv_cfg cfg = {.min_nodes = 2, .max_nodes = 3, .join_ns = 600, .last_call_ns = 10, .rejoin_ns = 30,
-                                 .master_port = 31000, .nodes = b->nodes, .looks_first = 1};
-    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
-    assert_int_equal(join(b, 0, 0, 3, 1, "node1", ""), 0);
-    assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
-    assert_string_equal(actions(b), "");
-}
-
-static void machine_begins_with_fewer_nodes_only_after_a_look_at_the_others(void **state)
-{
-    (void)state;
-    struct bed b;
-    make_that_looks_first(&b);
-    assert_int_equal(rdzv_timer(b.m), 10);
-    b.now = 10;
-    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "look0");
-    assert_true(rdzv_timer(b.m) == RDZV_NEVER); /* no hurry, and no spinning */
-    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "");
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "plan0 plan1");
-    bed_free(&b);
-}
-
-static void machine_with_all_nodes_waits_for_no_look(void **state)
-{
-    (void)state;
-    struct bed b;
-    make_that_looks_first(&b);
-    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
-    assert_string_equal(actions(&b), "plan0 plan1 plan2");
-    bed_free(&b);
-    make_that_looks_first(&b); /* the third comes while it looks */
-    b.now = 10;
-    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
-    assert_string_equal(actions(&b), "look0 plan0 plan1 plan2");
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0); /* too late to matter */
-    assert_string_equal(actions(&b), "");
-    bed_free(&b);
-}
-
-static void machine_looks_again_when_nodes_went_while_it_looked(void **state)
-{
-    (void)state;
-    struct bed b;
-    make_that_looks_first(&b);
-    b.now = 10;
-    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "look0");
-    assert_int_equal(join(&b, 1, 2, 3, 1, "node3", "10.0.0.1"), 0);
-    assert_int_equal(rdzv_timer(b.m), 20);
-    b.now = 20;
-    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "look0");
-    bed_free(&b);
-}
-
-/* The first node's daemon was lost with it, and its next one has begun anew: both had the epoch 0. */
-static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
-{
-    (void)state;
-    struct bed b;
-    int index[] = {0, 1, 2};
-    const struct rdzv_members planned = {.epoch = 0, .round = 5, .n = 3, .index = index};
-    make_that_looks_first(&b);
-    b.now = 10;
-    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 2, .index = 2, .nnodes = 3, .slots = 1, .name = "node3",
-                                                         .addr = "10.0.0.1", .planned = &planned}, b.now), 0);
-    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
-    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
-    assert_int_equal(rdzv_round(b.m), 6);
-    bed_free(&b);
 }
 
 static void machine_welcomes_the_node_of_another_daemon(void **state)
@@ -950,10 +809,6 @@ int main(void)
         cmocka_unit_test(elect_spreads_neighbouring_jobs),
         cmocka_unit_test(sizes_are_written_and_read_as_slurm_does),
         cmocka_unit_test(sizes_refuse_what_is_none),
-        cmocka_unit_test(machine_begins_with_fewer_nodes_only_after_a_look_at_the_others),
-        cmocka_unit_test(machine_with_all_nodes_waits_for_no_look),
-        cmocka_unit_test(machine_looks_again_when_nodes_went_while_it_looked),
-        cmocka_unit_test(machine_passes_over_rounds_of_a_daemon_before_it),
         cmocka_unit_test(machine_welcomes_the_node_of_another_daemon),
         cmocka_unit_test(machine_plans_blocks_in_host_list_order_whatever_the_order_of_arrival),
         cmocka_unit_test(machine_places_nodes_without_a_rank_by_name),

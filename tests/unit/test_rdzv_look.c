@@ -1,0 +1,117 @@
+/* rdzv: the first daemon of a job, and others that may be there already. */
+#include "rdzv_bed.h"
+
+/* Of a first node that may have been started again: others may have a later daemon. */
+static void make_that_looks_first(struct bed *b)
+{
+    memset(b, 0, sizeof(*b));
+    assert_int_equal(hostlist_parse(&b->nodes, "node[1-3]", NULL), 0);
+    const struct rdzv_cfg cfg = {.min_nodes = 2, .max_nodes = 3, .join_ns = 600, .last_call_ns = 10, .rejoin_ns = 30,
+                                 .master_port = 31000, .nodes = b->nodes, .looks_first = 1};
+    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
+    assert_int_equal(join(b, 0, 0, 3, 1, "node1", ""), 0);
+    assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
+    assert_string_equal(actions(b), "");
+}
+
+static void machine_begins_with_fewer_nodes_only_after_a_look_at_the_others(void **state)
+{
+    (void)state;
+    struct bed b;
+    make_that_looks_first(&b);
+    assert_int_equal(rdzv_timer(b.m), 10);
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "look0");
+    assert_true(rdzv_timer(b.m) == RDZV_NEVER); /* no hurry, and no spinning */
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    bed_free(&b);
+}
+
+static void machine_tells_its_own_node_that_a_round_begins_without_it(void **state)
+{
+    (void)state;
+    struct bed b = {0};
+    const struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 2, .join_ns = 600, .last_call_ns = 10, .rejoin_ns = 30, .expected = 3,
+                                 .capacity = 3, .master_port = 31000, .looks_first = 1};
+    assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 0, .nnodes = 2, .slots = 1, .name = "a",
+                                                         .addr = "", .unfit = "its disk is full"}, 0), 0);
+    assert_int_equal(join(&b, 1, 1, 2, 1, "b", "10.0.0.1"), 0);
+    assert_int_equal(join(&b, 2, 2, 2, 1, "c", "10.0.0.1"), 0);
+    assert_string_equal(actions(&b), "note0 plan1 plan2 begun0");
+    assert_int_equal(event(&b, RDZV_EXIT, 1, 0, 3, 0), 0);
+    assert_string_equal(actions(&b), "stop1 stop2");
+    assert_true(rdzv_has_begun(b.m));
+    bed_free(&b);
+}
+
+static void machine_with_all_nodes_waits_for_no_look(void **state)
+{
+    (void)state;
+    struct bed b;
+    make_that_looks_first(&b);
+    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_string_equal(actions(&b), "plan0 plan1 plan2");
+    bed_free(&b);
+    make_that_looks_first(&b); /* the third comes while it looks */
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_string_equal(actions(&b), "look0 plan0 plan1 plan2");
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0); /* too late to matter */
+    assert_string_equal(actions(&b), "");
+    bed_free(&b);
+}
+
+static void machine_looks_again_when_nodes_went_while_it_looked(void **state)
+{
+    (void)state;
+    struct bed b;
+    make_that_looks_first(&b);
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "look0");
+    assert_int_equal(join(&b, 1, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_int_equal(rdzv_timer(b.m), 20);
+    b.now = 20;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "look0");
+    bed_free(&b);
+}
+
+/* The first node's daemon was lost with it, and its next one has begun anew: both had the epoch 0. */
+static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
+{
+    (void)state;
+    struct bed b;
+    int index[] = {0, 1, 2};
+    const struct rdzv_members planned = {.epoch = 0, .round = 5, .n = 3, .index = index};
+    make_that_looks_first(&b);
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 2, .index = 2, .nnodes = 3, .slots = 1, .name = "node3",
+                                                         .addr = "10.0.0.1", .planned = &planned}, b.now), 0);
+    assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
+    assert_int_equal(rdzv_round(b.m), 6);
+    bed_free(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(machine_begins_with_fewer_nodes_only_after_a_look_at_the_others),
+        cmocka_unit_test(machine_tells_its_own_node_that_a_round_begins_without_it),
+        cmocka_unit_test(machine_with_all_nodes_waits_for_no_look),
+        cmocka_unit_test(machine_looks_again_when_nodes_went_while_it_looked),
+        cmocka_unit_test(machine_passes_over_rounds_of_a_daemon_before_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
