@@ -247,6 +247,16 @@ static void on_looked(struct guest *g, const struct msg *m)
     /* else our plans have crossed this: with our node we are lost, to nodes that run workers */
 }
 
+/* Our own node, which looks for another daemon where a machine has two names in the host list. */
+static bool is_ourselves(const struct daemon *d, const struct msg *m)
+{
+    const struct guest *g;
+    LIST_FOREACH(g, &d->guests, entry)
+        if (g->is_host && g->id >= 0)
+            return m->elsewhere && g->pid == m->pid && m->epoch == d->cfg.rdzv.epoch && strcmp(g->name, m->name) == 0;
+    return false;
+}
+
 static void on_join(struct guest *g, const struct msg *m)
 {
     struct daemon *d = g->daemon;
@@ -257,7 +267,15 @@ static void on_join(struct guest *g, const struct msg *m)
         guest_free(g, true);
         return;
     }
+    if (is_ourselves(d, m)) {
+        char why[] = "this is your own daemon";
+        dd_log(d->cfg.log, DD_LOG_DEBUG, "event=found-itself node=%s", g->name);
+        guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = d->cfg.rdzv.epoch, .text = why});
+        guest_free(g, true);
+        return;
+    }
     (void)snprintf(g->name, sizeof(g->name), "%s", m->name);
+    g->pid = m->pid;
     if (d->nfree == 0) {
         refuse(g, "all nodes of this job are here already");
         return;

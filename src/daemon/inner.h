@@ -29,6 +29,7 @@ struct guest {
     struct link *link;
     int id; /* of the round machine; -1 before JOIN */
     bool is_host;
+    int64_t pid; /* of its agent, as it says */
     char name[256];
     struct net_addr *addrs; /* of its machine, as it says */
     size_t naddrs;

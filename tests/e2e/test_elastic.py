@@ -324,3 +324,11 @@ def test_a_node_asks_the_others_where_the_first_one_cannot_be_found(tmp_path):
     with nodes.start(0, ["echo", "here"]) as first, nodes.start(1, ["echo", "here"]) as second:
         assert [second.wait(), first.wait()] == [0, 0], first.err + second.err
         assert (first.out, second.out) == ("here\n", "here\n")
+
+
+def test_a_node_that_finds_itself_under_another_name_is_not_refused(tmp_path):
+    """A host list may name one machine twice: there the first node's look for other daemons meets its own."""
+    with Outside("127.0.7.[1-2]", "--nnodes=1:2", home=tmp_path).start(0, ["echo", "here"]) as first:
+        assert first.wait() == 0 and first.out == "here\n", first.err
+        assert "event=found-itself" in first.err and "refused" not in first.err, first.err
+        first.assert_nothing_left()
