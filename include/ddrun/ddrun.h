@@ -37,8 +37,8 @@ enum {
 struct ddrun;
 
 /* Who am I? Reads what ddrun has put into the environment and connects to the store of the round.
- * -EINVAL: a variable is missing or no number; -ETIMEDOUT, -ECONNREFUSED, -EACCES: the store cannot
- * be reached, or does not take this process for one of its job. */
+ * -EINVAL: a variable is missing or no number; -ETIMEDOUT, -ECONNREFUSED (nobody listens there, for a
+ * second), -EACCES: the store cannot be reached, or does not take this process for one of its job. */
 DDRUN_API int ddrun_init(struct ddrun **ret, int timeout_ms);
 DDRUN_API void ddrun_free(struct ddrun *d); /* NULL is fine; no other call may be under way */
 

@@ -14,6 +14,7 @@ enum {
     MS = 1000000,
     FIRST_PAUSE_MS = 20, /* between attempts to connect, doubled each time */
     LAST_PAUSE_MS = 1000,
+    REFUSED_MS = 1000, /* the daemon listens before there are workers: nobody there means that it is gone */
     KEEPALIVE_IDLE_S = 120,
     KEEPALIVE_INTERVAL_S = 20,
     KEEPALIVE_COUNT = 6,
@@ -215,6 +216,7 @@ static bool pause_for(int ms, uint64_t deadline)
 
 static int open_socket(const struct conn_addr *a, uint64_t deadline)
 {
+    const uint64_t gone_at = deadline_min(deadline, deadline_in(REFUSED_MS));
     for (int pause_ms = FIRST_PAUSE_MS;; pause_ms *= pause_ms < LAST_PAUSE_MS ? 2 : 1) {
         int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
@@ -224,7 +226,7 @@ static int open_socket(const struct conn_addr *a, uint64_t deadline)
             return fd;
         close(fd);
         bool passes = rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -EAGAIN; /* many come at once */
-        if (!passes || !pause_for(pause_ms, deadline))
+        if (!passes || !pause_for(pause_ms, rc == -ECONNREFUSED ? gone_at : deadline))
             return rc;
     }
 }
@@ -246,6 +248,9 @@ int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, s
                           a->text);
     if (rc == -EPROTO)
         return dd_err_set(err, rc, "what answers at %s is no store of ddrun", a->text);
+    if (rc == -ECONNREFUSED)
+        return dd_err_set(err, rc, "cannot reach the store of this round at %s: nobody listens there, so its daemon is gone, or its node",
+                          a->text);
     return dd_err_set(err, rc, "cannot reach the store of this round at %s: %s", a->text, strerror(-rc));
 }
 

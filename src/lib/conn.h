@@ -26,7 +26,7 @@ int deadline_poll(int fd, short events, uint64_t deadline); /* 0: something is t
 
 int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct dd_err *err);
 
-/* Connects and shakes hands. -ETIMEDOUT, -ECONNREFUSED, -EACCES (it closes at once), -EPROTO. */
+/* Connects and shakes hands. -ETIMEDOUT, -ECONNREFUSED (for a second, whatever the deadline), -EACCES (it closes at once), -EPROTO. */
 int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, struct dd_err *err);
 void conn_free(struct conn *c);
 

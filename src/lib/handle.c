@@ -22,7 +22,7 @@ static const struct {
     {0,            "no error"                                                        },
     {EINVAL,       "an argument or a variable of the environment is wrong"           },
     {ETIMEDOUT,    "it has not come in time"                                         },
-    {ECANCELED,    "this round is over: the store has closed the connection"         },
+    {ECANCELED,    "this round is over: the store has closed the connection, or is gone"},
     {ECONNREFUSED, "nobody listens where the store of this round should be"          },
     {EACCES,       "the store lets in only workers of its own job"                   },
     {EPROTO,       "the other end does not keep to the protocol"                     },
@@ -98,7 +98,13 @@ int lib_take(struct ddrun *d, struct conn **ret, uint64_t deadline)
         *ret = c;
         return 0;
     }
-    return conn_open(ret, &d->addr, deadline, &last_error);
+    int rc = conn_open(ret, &d->addr, deadline, &last_error);
+    if (rc == 0)
+        __atomic_store_n(&d->reached, true, __ATOMIC_RELAXED);
+    if (rc != -ECONNREFUSED || !__atomic_load_n(&d->reached, __ATOMIC_RELAXED))
+        return rc;
+    __atomic_store_n(&d->over, true, __ATOMIC_RELAXED); /* the connections that are open will notice, too */
+    return -ECANCELED;
 }
 
 int lib_give(struct ddrun *d, struct conn *c, int rc)

@@ -24,6 +24,7 @@ struct ddrun {
     struct conn_addr addr;
     pthread_mutex_t lock; /* of what follows */
     bool over;            /* the round is */
+    bool reached;         /* there was a store */
     struct conn *idle;
     struct ddrun_group *world, *groups;
     int next_event;

@@ -102,6 +102,11 @@ void world_reset(struct world *w)
     give(w, &(struct order){.what = RESET});
 }
 
+void world_hang_up(struct world *w)
+{
+    assert(shutdown(w->listener, SHUT_RDWR) == 0);
+}
+
 int world_port(const struct world *w)
 {
     return w->port;

@@ -20,6 +20,7 @@ void world_stats(struct world *w, struct store_stats *ret);
 void world_set(struct world *w, const char *key, const char *text);
 void world_end_waits(struct world *w);
 void world_reset(struct world *w);
+void world_hang_up(struct world *w); /* nobody listens any more; connections stay */
 
 /* What ddrun sets for a worker; port 0: nothing is set, and what was is taken away. */
 void world_env(int rank, int size, int port);

@@ -522,6 +522,27 @@ static void lib_ends_waits_when_the_round_is_over(void **state)
     lib_ends_all_waits(world_reset);
 }
 
+/* However long they would wait: a daemon listens before there are workers. */
+static void lib_says_that_the_daemon_is_gone(void **state)
+{
+    (void)state;
+    struct ddrun *d[2];
+    struct ddrun *late = NULL;
+    struct ddrun_request *r = NULL;
+    struct world *w = world_new(2, d);
+    size_t len;
+    void *value = NULL;
+    assert_int_equal(ddrun_allgatherv_begin(d[0], NULL, "a", 1, &r), 0); /* has the only connection */
+    world_hang_up(w);
+    assert_int_equal(ddrun_get(d[0], "k", &value, &len, DDRUN_FOREVER), -ECANCELED);
+    assert_int_equal(ddrun_add(d[0], "k", 1, NULL, DDRUN_FOREVER), -ECANCELED);
+    ddrun_request_free(r);
+    world_env(1, 2, world_port(w));
+    assert_int_equal(ddrun_init(&late, DDRUN_FOREVER), -ECONNREFUSED);
+    assert_non_null(strstr(ddrun_error(), "daemon is gone"));
+    world_free(w);
+}
+
 static void lib_ends_waits_that_nobody_can_end(void **state)
 {
     (void)state;
@@ -691,6 +712,7 @@ int main(void)
         cmocka_unit_test(lib_gathers_without_waiting),
         cmocka_unit_test(lib_gathers_for_ucc),
         cmocka_unit_test(lib_ends_waits_when_the_round_is_over),
+        cmocka_unit_test(lib_says_that_the_daemon_is_gone),
         cmocka_unit_test(lib_ends_waits_that_nobody_can_end),
         cmocka_unit_test(lib_tells_events_once_and_in_order),
         cmocka_unit_test(lib_gives_signs_of_life),
