@@ -71,6 +71,7 @@ struct agent_cfg {
     int mpi;           /* bits of AGENT_MPI_* */
     const struct etcd_url *etcd; /* where the nodes find each other; NULL: not through etcd */
     const char *etcd_password;   /* NULL: none was said */
+    const char *notify;          /* URL of a web hook for the job's events; NULL */
     const char *web_helper;      /* path of ddrun-web, where it is needed */
     const char *pmix_helper;           /* with AGENT_MPI_PMIX: path of ddrun-pmix */
     const struct pmi_place *mpi_place; /* and where it may put files */

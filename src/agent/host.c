@@ -86,6 +86,8 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         .log_level = (int)a->cfg->log->level,
         .key = a->key,
         .munge_socket = (char *)(uintptr_t)a->cfg->key_in.munge_socket,
+        .notify = (char *)(uintptr_t)a->cfg->notify,
+        .web_helper = a->cfg->notify != NULL ? (char *)(uintptr_t)a->cfg->web_helper : NULL,
     };
     return daemon_config_write(&c, err);
 }

@@ -122,6 +122,7 @@ void run_fill_agent(struct run *r)
         .mpi = mpi_of(r),
         .etcd = r->etcd.bases.n > 0 ? &r->etcd : NULL,
         .etcd_password = r->etcd_password,
+        .notify = o->notify,
         .web_helper = r->web_helper,
         .pmix_helper = r->pmix_helper,
         .mpi_place = &r->mpi_place,

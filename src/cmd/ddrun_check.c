@@ -10,7 +10,10 @@
 #include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
+
+enum { NOTIFY_MAX = 2000 };
 
 /* What one option says and another takes back: neither is guessed to be the one that is meant. */
 static int check_places(const struct ddrun_options *o, struct dd_err *err)
@@ -60,11 +63,34 @@ static int check_etcd(const struct ddrun_options *o, struct dd_err *err)
                : 0;
 }
 
+/* The URL itself may be a secret. */
+static int check_notify(const struct ddrun_options *o, struct dd_err *err)
+{
+    const char *url = o->notify;
+    const char *token = dd_env_get_nonempty(environ, "DDRUN_NOTIFY_TOKEN");
+    if (url == NULL)
+        return 0;
+    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : strncasecmp(url, "https://", 8) == 0 ? url + 8 : "";
+    for (const char *p = url; *p != '\0'; p++)
+        if ((unsigned char)*p <= ' ' || *p == '\x7f')
+            host = "";
+    if (strcspn(host, "/?#") == 0 || strlen(url) > NOTIFY_MAX)
+        return dd_err_set(err, -EINVAL, "--notify: this is no URL of a web hook; it begins with http:// or https:// and a host, and has no "
+                                        "blanks and at most %d characters",
+                          NOTIFY_MAX);
+    for (const char *p = token; p != NULL && *p != '\0'; p++)
+        if (*p <= ' ' || *p > '~')
+            return dd_err_set(err, -EINVAL, "DDRUN_NOTIFY_TOKEN has a character that no token has: blanks, newlines, letters beyond ASCII");
+    return 0;
+}
+
 int check_options(const struct ddrun_options *o, struct dd_err *err)
 {
     int rc = check_places(o, err);
     if (rc == 0)
         rc = check_etcd(o, err);
+    if (rc == 0)
+        rc = check_notify(o, err);
     if (rc == 0)
         rc = check_ssh(o, err);
     return rc == 0 ? check_rules(o, err) : rc;

@@ -244,6 +244,11 @@ static int read_password(struct run *r, struct dd_err *err)
     return r->etcd_password == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
+static int find_notify(struct run *r, struct dd_err *err)
+{
+    return r->o->notify != NULL ? find_web(r, "--notify", err) : 0;
+}
+
 static int find_etcd(struct run *r, struct dd_err *err)
 {
     const char *text = r->o->rdzv_endpoint;
@@ -267,6 +272,8 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
         rc = find_ddrund(r, err);
     if (rc == 0)
         rc = find_pmix(r, err);
+    if (rc == 0)
+        rc = find_notify(r, err);
     if (rc == 0)
         rc = find_etcd(r, err);
     if (rc == 0)

@@ -597,6 +597,18 @@ static const struct opt_row rows[] = {
              "in it: docs/report.md.",
      FIELD(report)},
 
+    {.name = "notify",
+     .kind = OPT_STRING,
+     .metavar = "URL",
+     .example = "https://hooks.example.org/ddrun",
+     .group = "Failures",
+     .help = "tell a web hook what happens in the job",
+     .more = "One POST of a JSON object for each event, with a sentence for people in \"text\": a round begins, a worker "
+             "fails, a node is lost, the job is over. What is not taken is told again; nothing waits for it, but the end of the job at most "
+             "2 seconds. A bearer token goes into the variable DDRUN_NOTIFY_TOKEN; a URL that is a secret into DDRUN_NOTIFY. "
+             "The fields: docs/notify.md.",
+     FIELD(notify)},
+
     {.name = "health",
      .kind = OPT_CUSTOM,
      .metavar = "WHAT,...",

@@ -38,6 +38,7 @@ struct ddrun_options {
     int simulate_nodes;
 
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_id;
+    const char *notify;
     char etcd_endpoint[ETCD_ENDPOINT_MAX]; /* rdzv_endpoint as torchrun's --rdzv-backend=etcd means it */
     struct rdzv_conf rdzv_conf;
     const char *master_addr, *local_addr;

@@ -108,6 +108,8 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
         .key_in = {.env = environ, .munge_socket = c.munge_socket, .job_id = c.job_id,
                    .insecure = c.key.method == NET_KEY_NONE},
         .limits = *limits,
+        .notify = c.notify,
+        .web_helper = c.web_helper,
         .open_store = c.key.method == NET_KEY_NONE,
         .log = log,
     };

@@ -21,6 +21,7 @@ struct daemon_config {
     int log_level;
     struct net_key key;
     char *munge_socket; /* NULL: the default */
+    char *notify, *web_helper; /* NULL: no web hook */
 };
 
 /* Writes it into an anonymous file and returns the descriptor (close-on-exec), or -errno. */

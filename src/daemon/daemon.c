@@ -35,7 +35,8 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    over(arg);
+    if (!notify_waits(arg))
+        over(arg);
 }
 
 /* Finished, and everybody has left: then the store is needed no longer either. At the deadline
@@ -231,6 +232,7 @@ void daemon_free(struct daemon *d)
     admission_free(d->admission);
     account_free(d->account);
     events_free(d);
+    notify_free(d);
     rdzv_free(d->machine);
     guests_free_exchange(d);
     struct event *timers[] = {d->progress, d->timer, d->stop, d->end};

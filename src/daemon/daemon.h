@@ -27,6 +27,8 @@ struct daemon_cfg {
     struct net_key_input key_in;
     struct store_limits limits;
     enum store_old_clients old;
+    const char *notify;              /* URL of a web hook, NULL: none; DDRUN_NOTIFY_TOKEN is in key_in.env */
+    const char *web_helper;          /* path of ddrun-web, for it */
     bool open_store;                 /* answer workers without asking whose they are (--insecure) */
     const struct dd_log *log;
     void (*on_over)(void *arg, int code); /* the job is over and everybody has been told */

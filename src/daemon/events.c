@@ -52,11 +52,16 @@ static void put_int(json_t *o, const char *name, int value)
 }
 
 /* What peers wrote may be cut within a character. */
-static void put_text(json_t *o, const char *name, const char *text)
+json_t *events_text(const char *text)
 {
     char clean[TEXT_MAX];
     (void)snprintf(clean, sizeof(clean), "%s", text != NULL ? text : "");
-    (void)json_object_set_new(o, name, json_string(dd_utf8_clean(clean)));
+    return json_string(dd_utf8_clean(clean));
+}
+
+static void put_text(json_t *o, const char *name, const char *text)
+{
+    (void)json_object_set_new(o, name, events_text(text));
 }
 
 static void put_time(json_t *o)
@@ -72,7 +77,7 @@ static void put_time(json_t *o)
     put_text(o, "time", text);
 }
 
-static char *line_of(const struct happened *h)
+static json_t *object_of(const struct happened *h)
 {
     const unsigned has = kinds[h->kind].has;
     const struct {
@@ -97,9 +102,7 @@ static char *line_of(const struct happened *h)
         put_text(o, "node", h->node);
     if ((has & TEXT) != 0)
         put_text(o, "text", h->text);
-    char *line = json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII);
-    json_decref(o);
-    return line;
+    return o;
 }
 
 static void tell(struct follower *f, const char *line, bool ends)
@@ -111,7 +114,10 @@ static void tell(struct follower *f, const char *line, bool ends)
 
 void events_add(struct daemon *d, const struct happened *h)
 {
-    char *line = line_of(h);
+    json_t *o = object_of(h);
+    char *line = json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII);
+    notify_add(d, h, o);
+    json_decref(o);
     if (d->events == NULL)
         d->events = calloc(1, sizeof(*d->events));
     struct events *e = d->events;

@@ -60,6 +60,7 @@ struct daemon {
     struct admission *admission;
     struct account *account; /* for the report; NULL when standing */
     struct events *events;   /* events.c; NULL: none yet */
+    struct notify *notify;   /* notify.c; NULL: nobody is to be told, or nothing yet */
     uint64_t announced_ns[ANNOUNCED];
     struct exchange *exchange; /* NULL: none yet in this round */
     int exchange_round;
@@ -109,6 +110,12 @@ void events_follow(struct guest *g, int64_t id, bool follow); /* answers with al
 void events_exits(const struct daemon *d, int round, struct dd_buf *out); /* objects with commas between them */
 void events_forget(struct daemon *d, const struct guest *g, int64_t id); /* -1: whatever it follows */
 void events_free(struct daemon *d);
+struct json_t *events_text(const char *text); /* for JSON: cut, and made UTF-8 */
+
+/* notify.c: the same, for a web hook */
+void notify_add(struct daemon *d, const struct happened *h, struct json_t *event);
+bool notify_waits(struct daemon *d); /* the end is near: true, on_end comes again soon */
+void notify_free(struct daemon *d);
 
 /* control.c: what ddctl asks, through the agent of its node */
 void control_ask(struct guest *g, const struct msg *m);

@@ -59,7 +59,7 @@ static int launcher_env(struct dd_strv *env, const struct framework_input *in, s
     (void)err;
     if (in->by_hand)
         return 0;
-    static const char *const secrets[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD"};
+    static const char *const secrets[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY", "DDRUN_NOTIFY_TOKEN"};
     for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++)
         dd_env_unset(env, secrets[i]);
     int rc = framework_strip_launcher(env);
@@ -70,6 +70,6 @@ static int launcher_env(struct dd_strv *env, const struct framework_input *in, s
 
 const struct framework_ops framework_launcher = {
     .name = "ddrun",
-    .doc = "DDRUN_ROUND and DDRUN_NODES; the job's key, etcd's password and an outer launcher's PMI_* and PMIX_* are taken away",
+    .doc = "DDRUN_ROUND and DDRUN_NODES; the job's key, etcd's password, the web hook and an outer launcher's PMI_* and PMIX_* are taken away",
     .env = launcher_env,
 };

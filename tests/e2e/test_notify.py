@@ -1,0 +1,179 @@
+"""--notify: what a web hook hears of a job, and that no web hook, however bad, is heard of by the job."""
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from support import BUILD, Job, clean_env, free_port, parent, program, run, until
+
+HELPER = os.path.join(BUILD, "ddrun-web")
+
+pytestmark = pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason=f"{HELPER} is not built: no libcurl")
+
+
+class Hook:
+    """A web hook; answer(n) gives the status of the n-th request, from 0, and may take its time."""
+
+    def __init__(self, answer=lambda n: 200):
+        self.asked, self.taken, self.headers = [], [], []
+        hook = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                hook.headers.append(dict(self.headers))
+                hook.asked.append(body)
+                status = answer(len(hook.asked) - 1)
+                if status == 200:
+                    hook.taken.append(body)
+                try:
+                    self.send_response(status)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                except OSError:
+                    pass  # nobody waits for it any more
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook/secret?x=1"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.socket.close()
+
+    def kinds(self):
+        return [e["event"] for e in self.taken]
+
+
+def job_args(hook, *more):
+    return [f"--notify={hook if isinstance(hook, str) else hook.url}", "--nproc-per-node=1", "--no-python", *more]
+
+
+SECRETS = "env | grep -c '^DDRUN_NOTIFY' >&2; exit 0"
+
+
+def test_a_job_is_told_from_its_first_round_to_its_end():
+    with Hook() as hook:
+        args = job_args(hook, "sh", "-c", SECRETS)
+        job = run("--simulate-nodes=2", *args[1:], env=clean_env(DDRUN_NOTIFY=hook.url, DDRUN_NOTIFY_TOKEN="abc.def"))
+        assert job.p.returncode == 0 and job.err == "0\n0\n", job.err
+        assert hook.kinds() == ["round", "started", "finish"]
+        first, _, last = hook.taken
+        assert (first["round"], first["nodes"], first["workers"]) == (0, 2, 2)
+        assert first["text"].endswith("round 0 begins with 2 workers on 2 nodes")
+        assert last["code"] == 0 and last["text"].endswith(": finished")
+        assert len({e["job"] for e in hook.taken}) == 1 and all(e["job"] in e["text"] for e in hook.taken)
+        assert {h["Authorization"] for h in hook.headers} == {"Bearer abc.def"}
+        assert {h["Content-Type"] for h in hook.headers} == {"application/json"}
+
+
+def test_a_failure_is_told_with_its_reason():
+    with Hook() as hook:
+        job = run("--simulate-nodes=2", *job_args(hook, "sh", "-c", "[ $RANK = 0 ] && sleep 60; echo oh no >&2; exit 7"))
+        assert job.p.returncode == 7
+        assert hook.kinds()[0] == "round" and hook.kinds()[-1] == "finish"
+        failed, = [e for e in hook.taken if e["event"] == "exit"]
+        end = hook.taken[-1]
+        assert (failed["rank"], failed["code"], failed["node"]) == (1, 7, "sim2") and failed["text"].endswith("rank 1 on sim2 failed with exit code 7")
+        assert end["code"] == 7 and "Authorization" not in hook.headers[0]
+
+
+def test_what_is_not_taken_is_told_again_in_its_order():
+    with Hook(lambda n: 503 if n in (0, 1, 3) else 200) as hook:
+        job = run(*job_args(hook, "sh", "-c", "exit 5"))
+        assert job.p.returncode == 5
+        assert hook.kinds()[0] == "round" and hook.kinds()[-1] == "finish" and hook.kinds().count("exit") == 1
+        assert len(hook.asked) == len(hook.taken) + 3
+        assert job.err.count("are kept and told again: HTTP 503") == 2 and "secret" not in job.err  # once each time
+
+
+def test_who_refuses_events_is_not_asked_twice():
+    with Hook(lambda n: 404) as hook:
+        job = run(*job_args(hook, "true"))
+        assert job.p.returncode == 0
+        assert [e["event"] for e in hook.asked] == ["round", "started", "finish"]
+        assert job.err.count("refuses events: HTTP 404") == 1 and len(job.err.splitlines()) == 1, job.err
+
+
+def test_a_web_hook_that_never_answers_does_not_hold_the_job():
+    stop = threading.Event()
+    with Hook(lambda n: stop.wait(60) and 200) as hook:
+        try:
+            job = run(*job_args(hook, "sh", "-c", "exit 9"))
+            assert job.p.returncode == 9
+            assert len(hook.asked) == 1 and "has not taken the last" in job.err and "secret" not in job.err
+        finally:
+            stop.set()
+
+
+def test_a_web_hook_that_is_not_there_does_not_hold_the_job():
+    job = run(*job_args(f"http://127.0.0.1:{free_port()}/x", "sh", "-c", "exit 9"))
+    assert job.p.returncode == 9
+    assert job.err.count("does not take events") == 1 and job.err.count("has not taken the last") == 1
+
+
+def test_the_successor_goes_on_and_there_is_one_end(tmp_path):
+    go = tmp_path / "go"
+    with Hook() as hook, Job("--simulate-nodes=3", "--nnodes=2:3", f"--notify={hook.url}", "--nproc-per-node=1", program("rounds.py"), "2,3",
+                             str(go)) as job:
+        until(lambda: "started" in hook.kinds(), say="the first round")
+        os.kill(parent(job.processes("ddrund")[0]), signal.SIGKILL)
+        until(lambda: hook.kinds().count("started") == 2, say="the next round")
+        go.touch()
+        assert job.wait() == 0, job.err
+        assert hook.kinds().count("finish") == 1 and hook.kinds()[-1] == "finish"
+        assert [e["nodes"] for e in hook.taken if e["event"] == "round"] == [3, 2]
+        assert len({e["job"] for e in hook.taken}) == 1
+        job.assert_nothing_left()
+
+
+def test_a_slow_web_hook_loses_the_oldest_events_and_is_told_how_many(tmp_path):
+    go, last = tmp_path / "go", threading.Event()
+    script = 'if [ $TORCHELASTIC_RESTART_COUNT -lt 40 ]; then exit 1; fi; echo last; until [ -e "$0" ]; do sleep 0.1; done'
+    with Hook(lambda n: 200 if n > 0 or last.wait(60) else 500) as hook, \
+            Job("--max-restarts=40", *job_args(hook, "sh", "-c", script, str(go))) as job:
+        job.line("last")
+        last.set()
+        until(lambda: any(e.get("round") == 40 for e in hook.taken), say="the last round")
+        go.touch()
+        assert job.wait() == 0, job.err
+        assert sum(e.get("dropped", 0) for e in hook.taken) > 0
+        rounds = [e["round"] for e in hook.taken if e["event"] == "round"]
+        assert rounds == sorted(rounds) and rounds[-1] == 40 and hook.kinds()[-1] == "finish"
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("args, env, says", [
+    (["--notify=ftp://h/x"], {}, "no URL of a web hook"),
+    (["--notify=http:///x"], {}, "no URL of a web hook"),
+    (["--notify=https://h/a b"], {}, "no URL of a web hook"),
+    (["--notify="], {}, "no URL of a web hook"),
+    (["--notify=http://127.0.0.1:1/"], {"DDRUN_NOTIFY_TOKEN": "a\nX: y"}, "DDRUN_NOTIFY_TOKEN"),
+])
+def test_what_is_no_web_hook_is_one_sentence(args, env, says):
+    job = run(*args, "true", env=clean_env(**env))
+    assert job.p.returncode == 2
+    assert says in job.err and len(job.err.splitlines()) == 1, job.err
+
+
+def test_without_the_helper_the_option_says_what_is_missing(tmp_path):
+    for name in ("ddrun", "ddrund"):
+        shutil.copy(os.path.join(BUILD, name), tmp_path)
+    done = subprocess.run([tmp_path / "ddrun", "--notify=http://127.0.0.1:1/", "true"], env=clean_env(), capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 2 and "was ddrun built with libcurl?" in done.stderr, done.stderr
