@@ -76,14 +76,104 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
     return 0;
 }
 
+/* ---- variables of several jobs --------------------------------------------------------------- */
+
+/* The job that a source's variables tell of, if they do; index -1: this host is not in it. Gives *ret. */
+static bool claims(struct alloc **ret, const struct alloc_ops *ops, const struct alloc_input *in)
+{
+    struct alloc_input list = *in;
+    DD_AUTO(alloc) struct alloc *a = calloc(1, sizeof(*a));
+    list.list_only = true;
+    list.min_nodes = list.max_nodes = 0;
+    if (a == NULL || ops->detect(&list, &a->warnings, NULL) != 1 || ops->fill(a, &list, NULL) < 0)
+        return false;
+    a->source = ops->name;
+    a->index = alloc_find_me(in, a->nodes) == -ENOENT ? -1 : 0;
+    *ret = DD_TAKE(a);
+    return true;
+}
+
+static int two_jobs(const struct alloc_ops *ops, const struct alloc *a, const struct alloc_ops *other, const struct alloc *b,
+                    const struct alloc_input *in, struct dd_err *err)
+{
+    struct alloc_shown shown[2];
+    return dd_err_set(err, -EINVAL,
+                      "the environment has the variables of two jobs, and this host, %s, is in %s: %.60s (%s, %s) and %.60s "
+                      "(%s, %s); unset %s or %s, whichever are left over",
+                      in->hostname, a->index < 0 ? "none of them" : "both", a->run_id, a->source,
+                      alloc_show(&shown[0], a->nodes), b->run_id, b->source, alloc_show(&shown[1], b->nodes),
+                      ops->variables, other->variables);
+}
+
+/* A scheduler's variables are inherited by what is submitted to another one. 0: nobody else speaks for this
+ * process, 1: the source in row i is left over, with a warning, -EINVAL: who knows. */
+static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+{
+    const struct alloc_ops *ops = alloc_table[i];
+    DD_AUTO(alloc) struct alloc *a = NULL;
+    struct alloc_shown shown;
+    if (ops->variables == NULL)
+        return 0;
+    for (size_t k = i + 1; alloc_table[k] != NULL; k++) {
+        const struct alloc_ops *other = alloc_table[k];
+        DD_AUTO(alloc) struct alloc *b = NULL;
+        if (other->variables == NULL || strcmp(other->variables, ops->variables) == 0 || !claims(&b, other, in))
+            continue;
+        if (a == NULL && !claims(&a, ops, in))
+            return 0;
+        if (strcmp(a->run_id, b->run_id) == 0 || (a->index >= 0 && b->index < 0)) /* Slurm can write PBS' variables too */
+            continue;
+        if (a->index >= 0 || b->index < 0)
+            return two_jobs(ops, a, other, b, in, err);
+        int rc = dd_strv_pushf(warnings, "%s are left over from job %.60s: this host, %s, is not in %s, but in job %.60s (%s); "
+                               "ignoring them", ops->variables, a->run_id, in->hostname, alloc_show(&shown, a->nodes),
+                               b->run_id, b->source);
+        return rc < 0 ? alloc_no_memory(err) : 1;
+    }
+    return 0;
+}
+
+/* Only this machine is left, and a job's variables say that there should be more: no guess is made. */
+static int refuse_stale(const char *why, const struct alloc_ops *ops, const struct alloc_input *in, struct dd_err *err)
+{
+    const char *end = strrchr(why, ';'); /* "; ignoring it" */
+    const int n = end != NULL ? (int)(end - why) : (int)strlen(why);
+    if (in->list_only)
+        return dd_err_set(err, -EINVAL, "%.*s; %s, or unset %s", n, why, ops->start, ops->variables);
+    return dd_err_set(err, -EINVAL, "%.*s; %s; or unset %s, or say --nnodes=1 to use this host, %s, alone", n, why, ops->start,
+                      ops->variables, in->hostname);
+}
+
+/* Whether this machine alone will do, whatever a job's variables say: it was said so, or a worker of ddrun asks,
+ * who knows its nodes from elsewhere. */
+static bool may_be_alone(const struct alloc_input *in)
+{
+    return in->max_nodes == 1 || (in->list_only && dd_env_get_nonempty(in->env, "DDRUN_NODES") != NULL);
+}
+
 static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
+    const struct alloc_ops *stale = NULL;
+    const char *left_over = NULL;
+    size_t said = 0; /* which warning is of that */
     for (size_t i = 0; alloc_table[i] != NULL; i++) {
         const struct alloc_ops *ops = alloc_table[i];
-        int rc = ops->detect(in, &a->warnings, err);
+        if (left_over != NULL && ops->variables != NULL && strcmp(ops->variables, left_over) == 0)
+            continue;
+        int rc = ops == &alloc_local && stale != NULL && !may_be_alone(in)
+                     ? refuse_stale(a->warnings.v[said], stale, in, err)
+                     : ops->detect(in, &a->warnings, err);
+        if (rc == 1 && (rc = is_left_over(i, in, &a->warnings, err)) >= 0) {
+            left_over = rc > 0 ? ops->variables : left_over;
+            rc = rc == 0;
+        }
+        if (rc == ALLOC_STALE && stale == NULL) {
+            stale = ops;
+            said = a->warnings.n - 1;
+        }
         if (rc < 0)
             return rc;
-        if (rc == 0)
+        if (rc != 1)
             continue;
         a->source = ops->name;
         return ops->fill(a, in, err);
@@ -94,9 +184,11 @@ static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_
 bool alloc_is_told(const struct alloc_input *in)
 {
     DD_AUTO(strv) struct dd_strv warnings = {0};
-    for (size_t i = 0; alloc_table[i] != &alloc_launched; i++)
-        if (alloc_table[i]->detect(in, &warnings, NULL) != 0)
+    for (size_t i = 0; alloc_table[i] != &alloc_launched; i++) {
+        int rc = alloc_table[i]->detect(in, &warnings, NULL);
+        if (rc != 0 && rc != ALLOC_STALE)
             return true;
+    }
     return false;
 }
 

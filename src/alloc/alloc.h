@@ -80,11 +80,17 @@ void alloc_free(struct alloc *a);
 /* Whether a source answers that goes before peers: the user, or a scheduler. */
 bool alloc_is_told(const struct alloc_input *in);
 
+/* Of detect: the source's variables are there, but they are another machine's job, as a sentence in
+ * warnings says. */
+enum { ALLOC_STALE = 2 };
+
 struct alloc_ops {
     const char *name; /* "slurm-step" */
     const char *doc;  /* one line for the manual */
-    /* 1 when this source speaks for this process, 0 when not (a sentence may be pushed to warnings
-     * when its variables are there but stale), or -errno when it must be obeyed but cannot. */
+    const char *variables; /* of a scheduler's jobs: "SLURM_*"; NULL: it is none */
+    const char *start;     /* how ddrun is started in such a job, for those who did not */
+    /* 1 when this source speaks for this process, 0 when not (a sentence may be pushed to
+     * warnings), ALLOC_STALE, or -errno when it must be obeyed but cannot. */
     int (*detect)(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err);
     int (*fill)(struct alloc *a, const struct alloc_input *in, struct dd_err *err);
 };

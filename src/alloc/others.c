@@ -174,7 +174,7 @@ static int stale(const struct other *o, const struct alloc_input *in, struct dd_
     char name[64];
     const char *id = first_of(in, o->jobs, name);
     int rc = dd_strv_pushf(warnings, "%s=%.80s is of another machine's job: %s; ignoring it", name, id, why);
-    return rc < 0 ? alloc_no_memory(err) : 0;
+    return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
 
 static int detect(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
@@ -251,7 +251,7 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-#define ROW(row, source, text)                                                                              \
+#define ROW(row, source, vars, text)                                                                            \
     static int row##_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)     \
     {                                                                                                       \
         return detect(&row, in, warnings, err);                                                             \
@@ -261,7 +261,8 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
         return fill(a, &row, in, err);                                                                      \
     }                                                                                                       \
     const struct alloc_ops alloc_##row = {                                                                  \
-        .name = source, .doc = text, .detect = row##_detect, .fill = row##_fill}
+        .name = source, .doc = text, .variables = vars, .start = "start ddrun in the job's script",         \
+        .detect = row##_detect, .fill = row##_fill}
 
 static const struct other lsf = {
     .name = "LSF",
@@ -270,7 +271,7 @@ static const struct other lsf = {
     .list = lsf_list,
     .write = "is blaunch in PATH? or: jsrun -n N -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS ddrun ...",
 };
-ROW(lsf, "lsf", "LSF: bsub's script, blaunch, jsrun or an mpiexec");
+ROW(lsf, "lsf", "LSB_*", "LSF: bsub's script, blaunch, jsrun or an mpiexec");
 
 static const struct other sge = {
     .name = "Grid Engine",
@@ -280,7 +281,7 @@ static const struct other sge = {
     .first_word = true,
     .write = "is qrsh in PATH, and has the parallel environment control_slaves TRUE?",
 };
-ROW(sge, "sge", "Grid Engine: qsub's script in a parallel environment, or an mpiexec");
+ROW(sge, "sge", "SGE_*, JOB_ID and PE_HOSTFILE", "Grid Engine: qsub's script in a parallel environment, or an mpiexec");
 
 static const struct other oar = {
     .name = "OAR",
@@ -288,7 +289,7 @@ static const struct other oar = {
     .files = "OAR_NODEFILE,OAR_NODE_FILE,OAR_FILE_NODES",
     .write = "is oarsh in PATH?",
 };
-ROW(oar, "oar", "OAR: oarsub's script, or an mpiexec");
+ROW(oar, "oar", "OAR_*", "OAR: oarsub's script, or an mpiexec");
 
 static const struct other cobalt = {
     .name = "Cobalt",
@@ -297,7 +298,7 @@ static const struct other cobalt = {
     .list = cobalt_list,
     .write = "is ssh in PATH? on XC systems: aprun -n N -N 1 -cc none ddrun ...",
 };
-ROW(cobalt, "cobalt", "Cobalt: qsub's script, or aprun");
+ROW(cobalt, "cobalt", "COBALT_*", "Cobalt: qsub's script, or aprun");
 
 static int flux_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
 {

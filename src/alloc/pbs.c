@@ -64,7 +64,7 @@ static int stale(const struct alloc_input *in, struct dd_strv *warnings, const c
 {
     int rc = dd_strv_pushf(warnings, "PBS_JOBID=%.80s is of another machine's job: %s; ignoring it",
                            var(in, "PBS_JOBID"), why);
-    return rc < 0 ? alloc_no_memory(err) : 0;
+    return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
 
 static int say_mpiexec(const struct alloc_input *in, const struct hostlist *nodes,
@@ -100,7 +100,26 @@ static int refuse_ppn(const struct alloc_input *in, const struct hostlist *nodes
     return 0;
 }
 
-/* My place when the file does not name this host: what PBS counted, if it is still mine. */
+/* Whether names differ in their numbers only, as those of one cluster's nodes do; the first dot ends them. */
+static bool are_alike(const char *a, const char *b)
+{
+    static const char digits[] = "0123456789";
+    for (;;) {
+        size_t m = strspn(a, digits);
+        size_t n = strspn(b, digits);
+        if ((m > 0) != (n > 0))
+            return false;
+        a += m;
+        b += n;
+        if (*a == '\0' || *a == '.' || *b == '\0' || *b == '.')
+            return (*a == '\0' || *a == '.') && (*b == '\0' || *b == '.');
+        if (*a++ != *b++)
+            return false;
+    }
+}
+
+/* My place when the file does not name this host, as a container has a name of its own: what PBS counted. Not for a
+ * node whose line is missing. */
 static int place_by_number(const struct alloc_input *in, const struct hostlist *nodes,
                            const char *path, struct dd_err *err)
 {
@@ -111,7 +130,7 @@ static int place_by_number(const struct alloc_input *in, const struct hostlist *
         int rc = alloc_env_int(in, "PBS_NODENUM", 0, INT32_MAX, &num, err);
         if (rc < 0)
             return rc;
-        if (num >= 0 && num < n)
+        if (num >= 0 && num < n && !are_alike(in->hostname, hostlist_nth(nodes, (size_t)num)))
             return num;
     }
     return dd_err_set(
@@ -122,12 +141,37 @@ static int place_by_number(const struct alloc_input *in, const struct hostlist *
         in->hostname, path, alloc_show(&shown, nodes), path);
 }
 
+/* PBS_NODENUM counts the hosts in the order of the file, and those that are not in it: it may be greater than
+ * the place in the file, not less. */
+static int check_number(const struct alloc_input *in, int me, const char *path, struct dd_err *err)
+{
+    int num = me;
+    int rc = starter_of(in) == BY_TM ? alloc_env_int(in, "PBS_NODENUM", 0, INT32_MAX, &num, err) : 0;
+    if (rc < 0 || num >= me)
+        return rc < 0 ? rc : me;
+    return dd_err_set(err, -EINVAL,
+                      "PBS_NODENUM=%d is another host's: this host, %s, is number %d in %.200s; the variables have come with "
+                      "a task of that host: start ddrun with pbs_tmrsh, or unset PBS_TASKNUM and PBS_NODENUM",
+                      num, in->hostname, me, path);
+}
+
 /* The position of this host, as in alloc_find_me(), or by what PBS says. */
 static int find_place(const struct alloc_input *in, const struct hostlist *nodes, const char *path,
                       struct dd_err *err)
 {
     int me = alloc_find_me(in, nodes);
-    return me >= 0 ? me : place_by_number(in, nodes, path, err);
+    return me >= 0 ? check_number(in, me, path, err) : place_by_number(in, nodes, path, err);
+}
+
+/* PBS' own files have the names of the jobs; a file of the user's may have any. */
+static int check_file(const struct alloc_input *in, const char *job, struct dd_err *err)
+{
+    const char *path = var(in, "PBS_NODEFILE");
+    const char *name = path != NULL ? strrchr(path, '/') : NULL;
+    if (name == NULL || name - path < 4 || strncmp(name - 4, "/aux/", 5) != 0 || strcmp(name + 1, job) == 0)
+        return 0;
+    return dd_err_set(err, -EINVAL, "PBS_NODEFILE=%.200s is not the node file of PBS_JOBID=%.80s: one of them is left over from "
+                      "another job; start ddrun in the job's script, or unset PBS_*", path, job);
 }
 
 static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const char *path,
@@ -184,6 +228,8 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
         return 0;
     if (!alloc_id_ok(job))
         return dd_err_set(err, -EINVAL, "PBS_JOBID=%.80s is not the id of a job", job);
+    if (check_file(in, job, err) < 0)
+        return -EINVAL;
     why.rc = read_nodes(&nodes, in, &path, &why);
     if (why.rc < 0)
         return no_file(in, warnings, path, &why, err);
@@ -231,6 +277,8 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
 const struct alloc_ops alloc_pbs = {
     .name = "pbs",
     .doc = "PBS: mpiexec, pbs_tmrsh or pbsdsh started one ddrun on each node",
+    .variables = "PBS_*",
+    .start = "start ddrun in the job's script",
     .detect = detect,
     .fill = fill,
 };

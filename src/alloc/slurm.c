@@ -18,9 +18,20 @@
  * extern step. Src: slurm.h, SLURM_INTERACTIVE_STEP and its neighbours. */
 #define FIRST_SPECIAL_STEP UINT64_C(0xfffffff0)
 
+#define VARIABLES "SLURM_*"
+#define START "start ddrun with srun, or in the job's script"
+
 static const char *var(const struct alloc_input *in, const char *name)
 {
     return dd_env_get_nonempty(in->env, name);
+}
+
+static const char *job_nodelist(const struct alloc_input *in, const char **name)
+{
+    *name = "SLURM_JOB_NODELIST";
+    if (var(in, *name) == NULL)
+        *name = "SLURM_NODELIST";
+    return var(in, *name);
 }
 
 /* The step's number; false outside of a step. */
@@ -45,8 +56,6 @@ static int set_job(struct alloc *a, const struct alloc_input *in, const char *st
         return rc;
     if (in->whole_job)
         step = "all";
-    if (!alloc_id_ok(job))
-        return dd_err_set(err, -EINVAL, "SLURM_JOB_ID=%.80s is not the id of a job", job);
     bool named = cluster != NULL && alloc_id_ok(cluster);
     if (alloc_set(&a->job_id, "slurm.%s%s%s.%s.r%d", named ? cluster : "", named ? "." : "", job,
                   step, restarts) < 0 ||
@@ -58,6 +67,39 @@ static int set_job(struct alloc *a, const struct alloc_input *in, const char *st
     return 0;
 }
 
+/* There are names that Slurm sets to one value: two of them are from two jobs. */
+static int check_job(const struct alloc_input *in, struct dd_err *err)
+{
+    static const char *const twins[][2] = {{"SLURM_JOB_ID", "SLURM_JOBID"}, {"SLURM_STEP_ID", "SLURM_STEPID"}};
+    if (!alloc_id_ok(var(in, "SLURM_JOB_ID")))
+        return dd_err_set(err, -EINVAL, "SLURM_JOB_ID=%.80s is not the id of a job", var(in, "SLURM_JOB_ID"));
+    for (size_t i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
+        const char *a = var(in, twins[i][0]);
+        const char *b = var(in, twins[i][1]);
+        if (a != NULL && b != NULL && strcmp(a, b) != 0)
+            return dd_err_set(err, -EINVAL, "%s=%.40s and %s=%.40s contradict each other: one is left over from another job; "
+                              "start ddrun with srun, or unset the SLURM_* of the other job", twins[i][0], a, twins[i][1], b);
+    }
+    return 0;
+}
+
+/* A variable that says how many nodes or tasks a list has. */
+static int check_count(const struct alloc_input *in, const char *name, int n, const char *list, struct dd_err *err)
+{
+    int said = n;
+    int rc = alloc_env_int(in, name, 1, HOSTLIST_MAX, &said, err);
+    if (rc < 0 || said == n)
+        return rc < 0 ? rc : 0;
+    return dd_err_set(err, -EINVAL, "%s=%d contradicts %s=%.80s, which has %d: is it left over from another job? Unset %s, or "
+                      "start ddrun with srun", name, said, list, var(in, list), n, name);
+}
+
+/* Flux runs inside of Slurm's steps, and hands their variables on to its tasks. */
+static bool is_in_flux(const struct alloc_input *in)
+{
+    return var(in, "FLUX_JOB_ID") != NULL;
+}
+
 /* ---- in a step
  * ----------------------------------------------------------------------------------- */
 
@@ -66,7 +108,7 @@ static int step_detect(const struct alloc_input *in, struct dd_strv *warnings, s
     uint64_t step;
     (void)warnings;
     (void)err;
-    return step_id(in, &step);
+    return !is_in_flux(in) && step_id(in, &step);
 }
 
 struct step {
@@ -94,6 +136,29 @@ static int read_hosts(struct step *s, const struct alloc_input *in, struct dd_er
     return rc < 0 ? dd_err_where(err, rc, "SLURM_STEP_NODELIST") : 0;
 }
 
+/* A shell in a step that asks for nodes of its own, or submits a job, hands the step's names on to it. A step of
+ * several components has all their hosts, whatever the job's list says. */
+static int check_hosts(const struct step *s, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(hostlist) struct hostlist *job = NULL;
+    DD_AUTO(hostlist) struct hostlist *others = NULL;
+    struct alloc_shown shown;
+    const char *name;
+    const char *list = job_nodelist(in, &name);
+    if (list == NULL || var(in, "SLURM_HET_SIZE") != NULL)
+        return 0;
+    int rc = hostlist_parse(&job, list, err);
+    if (rc < 0)
+        return dd_err_where(err, rc, "%s", name);
+    if (hostlist_difference(&others, s->hosts, job) < 0)
+        return alloc_no_memory(err);
+    if (hostlist_count(others) == 0)
+        return 0;
+    return dd_err_set(err, -EINVAL, "SLURM_STEP_NODELIST=%.80s has nodes (%s) that %s=%.80s has not: the step's variables are "
+                      "left over from another job; start ddrun with srun, or unset SLURM_STEP_ID", var(in, "SLURM_STEP_NODELIST"),
+                      alloc_show(&shown, others), name, list);
+}
+
 static int read_tasks(struct step *s, const struct alloc_input *in, struct dd_err *err)
 {
     const char *name = "SLURM_STEP_TASKS_PER_NODE";
@@ -105,12 +170,14 @@ static int read_tasks(struct step *s, const struct alloc_input *in, struct dd_er
         return dd_err_set(
             err, -EINVAL, "%s=%.80s is for %zu nodes, but SLURM_STEP_NODELIST=%.80s has %zu", name,
             text, s->tasks.n, var(in, "SLURM_STEP_NODELIST"), hostlist_count(s->hosts));
-    return 0;
+    rc = check_count(in, "SLURM_STEP_NUM_NODES", (int)s->tasks.n, "SLURM_STEP_NODELIST", err);
+    return rc < 0 ? rc : check_count(in, "SLURM_STEP_NUM_TASKS", s->tasks.total, name, err);
 }
 
 static int read_place(struct step *s, const struct alloc_input *in, struct dd_err *err)
 {
     int nodes = (int)s->tasks.n;
+    int rank;
     s->nodeid = s->localid = -1;
     int rc = alloc_env_int(in, "SLURM_NODEID", 0, nodes - 1, &s->nodeid, err);
     if (rc == 1)
@@ -121,6 +188,14 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
                           "SLURM_STEP_ID is set, but %s is not: these variables were not made by "
                           "srun; unset SLURM_STEP_ID, or say --hosts=LIST",
                           s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID");
+    if (rc > 0)
+        rc = alloc_env_int(in, "SLURM_PROCID", 0, s->tasks.total - 1, &rank, err);
+    const char *here = var(in, "SLURMD_NODENAME");
+    const char *name = rc > 0 ? hostlist_nth(s->hosts, (size_t)s->nodeid) : "";
+    if (rc > 0 && here != NULL && strcmp(here, name) != 0)
+        return dd_err_set(err, -EINVAL, "SLURMD_NODENAME=%.80s contradicts SLURM_NODEID=%d, which is %.80s in "
+                          "SLURM_STEP_NODELIST=%.80s: these are variables of two tasks; start ddrun with srun, or unset "
+                          "SLURM_STEP_ID", here, s->nodeid, name, var(in, "SLURM_STEP_NODELIST"));
     return rc < 0 ? rc : 0;
 }
 
@@ -176,7 +251,11 @@ static int step_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
     char step[24];
     (void)step_id(in, &id);
     (void)snprintf(step, sizeof(step), "%" PRIu64, id);
-    int rc = read_hosts(&s, in, err);
+    int rc = check_job(in, err);
+    if (rc == 0)
+        rc = read_hosts(&s, in, err);
+    if (rc == 0)
+        rc = check_hosts(&s, in, err);
     if (rc == 0)
         rc = read_tasks(&s, in, err);
     if (rc == 0)
@@ -193,6 +272,8 @@ static int step_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
 const struct alloc_ops alloc_slurm_step = {
     .name = "slurm-step",
     .doc = "Slurm: srun started one ddrun on each node",
+    .variables = VARIABLES,
+    .start = START,
     .detect = step_detect,
     .fill = step_fill,
 };
@@ -200,20 +281,15 @@ const struct alloc_ops alloc_slurm_step = {
 /* ---- in the batch script, or under salloc
  * -------------------------------------------------------- */
 
-static const char *job_nodelist(const struct alloc_input *in, const char **name)
-{
-    *name = "SLURM_JOB_NODELIST";
-    if (var(in, *name) == NULL)
-        *name = "SLURM_NODELIST";
-    return var(in, *name);
-}
-
 static int read_job_hosts(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err)
 {
     const char *name;
     const char *list = job_nodelist(in, &name);
     int rc = hostlist_parse(ret, list, err);
-    return rc < 0 ? dd_err_where(err, rc, "%s", name) : 0;
+    if (rc < 0)
+        return dd_err_where(err, rc, "%s", name);
+    rc = check_count(in, "SLURM_JOB_NUM_NODES", (int)hostlist_count(*ret), name, err);
+    return rc < 0 ? rc : check_count(in, "SLURM_NNODES", (int)hostlist_count(*ret), name, err);
 }
 
 /* The command of salloc runs where salloc was called, and no slurmd gave it a place. */
@@ -241,14 +317,15 @@ static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, 
     struct alloc_shown shown;
     const char *name;
     const char *job = var(in, "SLURM_JOB_ID");
-    if (job == NULL)
+    if (job == NULL || is_in_flux(in))
         return 0;
-    if (job_nodelist(in, &name) == NULL) {
-        int rc = dd_strv_pushf(warnings, "SLURM_JOB_ID=%.40s is set, but %s is not; ignoring it",
-                               job, name);
+    if (job_nodelist(in, &name) == NULL) { /* a login at one of the job's nodes has no more */
+        int rc = dd_strv_pushf(warnings, "SLURM_JOB_ID=%.40s is set, but SLURM_JOB_NODELIST is not; ignoring it", job);
         return rc < 0 ? alloc_no_memory(err) : 0;
     }
-    int rc = read_job_hosts(&hosts, in, err);
+    int rc = check_job(in, err);
+    if (rc == 0)
+        rc = read_job_hosts(&hosts, in, err);
     if (rc < 0)
         return rc;
     if (alloc_find_me(in, hosts) >= 0)
@@ -262,7 +339,7 @@ static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, 
         "SLURM_JOB_ID=%.40s is of another machine's job: this host, %s, is not in %s; "
         "ignoring it",
         job, in->hostname, alloc_show(&shown, hosts));
-    return rc < 0 ? alloc_no_memory(err) : 0;
+    return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
 
 static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
@@ -283,6 +360,8 @@ static int batch_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
 const struct alloc_ops alloc_slurm_batch = {
     .name = "slurm-batch",
     .doc = "Slurm: the batch script or salloc shell",
+    .variables = VARIABLES,
+    .start = START,
     .detect = batch_detect,
     .fill = batch_fill,
 };

@@ -129,9 +129,10 @@ def test_a_misspelt_variable_is_told_with_the_right_one():
     assert "DDRUN_MAX_RESTART " in said[1] and "DDRUN_MAX_RESTARTS?" in said[1]
 
 
-def test_variables_of_another_machine_are_told_and_ignored():
+def test_variables_of_another_machine_are_refused_unless_this_one_alone_is_wanted():
     env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="elsewhere[1-2]", SLURM_NNODES="2")
-    job = run("true", env=env)
+    says(run("true", env=env), "elsewhere[1-2]", "unset SLURM_*", "--nnodes=1")
+    job = run("--nnodes=1", "true", env=env)
     assert job.p.returncode == 0, job.err
     assert "elsewhere[1-2]" in job.err and "ignor" in job.err
 

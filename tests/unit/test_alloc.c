@@ -444,27 +444,34 @@ static void options_say_who_i_am(void **state)
     }
 }
 
-static void stale_variables_are_ignored_with_a_warning(void **state)
+static void stale_variables_are_refused_unless_this_host_is_wanted(void **state)
 {
     (void)state;
     static const struct {
         const char *env;
-        const char *warning;
+        const char *says, *right;
     } rows[] = {
+  /* clang-format off */
         {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[3-4] SLURM_SUBMIT_HOST=login1",
-         "SLURM_JOB_ID=12 is of another machine's job: this host, node2, is not in node[3-4]"                                                     },
-        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/gone", "LSB_JOBID=9 is of another machine's job: cannot open"},
-        {"OAR_JOB_ID=5 OAR_NODEFILE=/alone", "OAR_JOB_ID=5 is of another machine's job: this host, node2, is not in"},
-        {"SLURM_JOB_ID=12",                                                       "SLURM_JOB_ID=12 is set, but SLURM_NODELIST is not; ignoring it"},
-        {"PBS_JOBID=8.srv",                                                       "PBS_JOBID=8.srv is of another machine's job: cannot open"      },
+         "SLURM_JOB_ID=12 is of another machine's job: this host, node2, is not in node[3-4]; ",
+         "start ddrun with srun, or in the job's script; or unset SLURM_*, or say --nnodes=1 to use this host, node2, alone"},
+        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/gone", "LSB_JOBID=9 is of another machine's job: cannot open", "unset LSB_*"},
+        {"OAR_JOB_ID=5 OAR_NODEFILE=/alone", "OAR_JOB_ID=5 is of another machine's job: this host, node2, is not in node1.site; ",
+         "unset OAR_*"},
+        {"JOB_ID=5 SGE_ROOT=/sge PE_HOSTFILE=/alone", "JOB_ID=5 is of another machine's job", "unset SGE_*, JOB_ID and PE_HOSTFILE"},
+        {"COBALT_JOBID=5 COBALT_NODEFILE=/alone", "COBALT_JOBID=5 is of another machine's job", "unset COBALT_*"},
+        {"PBS_JOBID=8.srv", "PBS_JOBID=8.srv is of another machine's job: cannot open", "start ddrun in the job's script; or unset PBS_*"},
         {"PBS_JOBID=8.srv PBS_NODEFILE=/alone",
-         "PBS_JOBID=8.srv is of another machine's job: this host, node2, is not in node1.site"                                                    },
+         "PBS_JOBID=8.srv is of another machine's job: this host, node2, is not in node1.site; ", "unset PBS_*"},
+  /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        DD_AUTO(alloc) struct alloc *a = found(&(struct said){.env = rows[i].env});
+        assert_refused(&(struct said){.env = rows[i].env}, rows[i].says);
+        assert_refused(&(struct said){.env = rows[i].env}, rows[i].right);
+        DD_AUTO(alloc) struct alloc *a = found(&(struct said){.env = rows[i].env, .min = 1, .max = 1});
         assert_string_equal(a->source, "local");
         assert_int_equal(a->warnings.n, 1);
-        assert_int_equal(strncmp(a->warnings.v[0], rows[i].warning, strlen(rows[i].warning)), 0);
+        assert_int_equal(strncmp(a->warnings.v[0], rows[i].says, strlen(rows[i].says) - 2), 0);
     }
 }
 
@@ -615,7 +622,9 @@ static int all_sources(void)
         {.min = 2, .max = 2, .endpoint = "node1:1", .id = "a b"},
         {.hostfile = "rich", .rank = 1, .min = 1, .max = 1},
         {.hosts = "node[1-9]"},
-        {.env = "PBS_JOBID=9.srv"},
+        {.env = "PBS_JOBID=9.srv", .min = 1, .max = 1},
+        {.env = TASK " PBS_JOBCOOKIE=12345678 SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NODEID=0 SLURM_LOCALID=0 "
+                "SLURM_STEP_NODELIST=far SLURM_STEP_TASKS_PER_NODE=1"},
   /* clang-format on */
     };
     int rc = 0;
@@ -698,7 +707,7 @@ int main(void)
         cmocka_unit_test(options_are_refused_with_a_sentence),
         cmocka_unit_test(variables_are_refused_with_their_name),
         cmocka_unit_test(options_say_who_i_am),
-        cmocka_unit_test(stale_variables_are_ignored_with_a_warning),
+        cmocka_unit_test(stale_variables_are_refused_unless_this_host_is_wanted),
         cmocka_unit_test(step_keeps_what_slurm_tells_besides),
         cmocka_unit_test(job_id_stays_short_enough_for_a_hello),
         cmocka_unit_test(tasks_per_node_are_read_as_slurm_writes_them),

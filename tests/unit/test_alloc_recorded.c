@@ -1,7 +1,9 @@
 /* alloc: what it makes of environments that real jobs had (tests/data/env). */
 #include "alloc/alloc.h"
-#include "base/io.h"
 #include "base/num.h"
+#include "launch/starter.h"
+#include "node/gpu.h"
+#include "recorded_world.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,62 +20,10 @@
 #define STEP "slurm-step"
 #define TWO "node[1-2].cluster.test"
 
-/* Where the file lies that the recorded process saw as its node file. */
-static char nodefile[4096];
-
-static void data_path(char *out, size_t size, const char *name, const char *end)
+static void data_path(char *out, size_t size)
 {
     const char *srcdir = getenv("srcdir");
-    (void)snprintf(out, size, "%s/tests/data/env/%s%s", srcdir != NULL ? srcdir : ".", name, end);
-}
-
-static int read_recorded(const char *path, struct dd_buf *out, struct dd_err *err)
-{
-    assert_int_equal(strncmp(path, "/var/spool/pbs/aux/", 19), 0);
-    return dd_read_file(nodefile, out, err);
-}
-
-static int no_file(const char *path, struct dd_buf *out, struct dd_err *err)
-{
-    (void)out;
-    return dd_err_set(err, -ENOENT, "cannot open '%s': No such file or directory", path);
-}
-
-static void load(struct dd_strv *env, const char *name)
-{
-    char path[4096];
-    struct dd_err err;
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);
-    data_path(path, sizeof(path), name, ".env");
-    if (dd_read_file(path, &text, &err) < 0)
-        fail_msg("%s", err.text);
-    assert_int_equal(dd_strv_split(env, dd_buf_str(&text), "\n"), 0);
-}
-
-/* The node file of the recorded process; for tasks of the first node, which had none, the file that
- * was there all the same. */
-static void set_nodefile(const char *name)
-{
-    char test_case[64];
-    data_path(nodefile, sizeof(nodefile), name, ".nodefile");
-    FILE *f = fopen(nodefile, "re");
-    if (f != NULL) {
-        fclose(f);
-        return;
-    }
-    const char *dash = strchr(name, '-');
-    const char *dot = strchr(strchr(dash, '.') + 1, '.'); /* openpbs-23.06-CASE. */
-    (void)snprintf(test_case, sizeof(test_case), "%.*s.script", (int)(dot - name), name);
-    data_path(nodefile, sizeof(nodefile), test_case, ".nodefile");
-}
-
-static struct alloc_input input(const struct dd_strv *env, const char *hostname)
-{
-    return (struct alloc_input){.env = env->v,
-                                .hostname = hostname,
-                                .read_file = read_recorded,
-                                .node_rank = -1,
-                                .nonce = 1};
+    (void)snprintf(out, size, "%s/tests/data/env", srcdir != NULL ? srcdir : ".");
 }
 
 static void assert_folded(const struct hostlist *h, const char *expr)
@@ -127,9 +77,9 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
         DD_AUTO(strv) struct dd_strv env = {0};
         struct alloc *a = NULL;
         struct dd_err err = {.text = ""};
-        load(&env, rows[i].name);
-        set_nodefile(rows[i].name);
-        struct alloc_input in = input(&env, rows[i].hostname);
+        recorded_load(&env, rows[i].name);
+        recorded_set_nodefile(rows[i].name);
+        struct alloc_input in = recorded_input(&env, rows[i].hostname);
         assert_int_equal(alloc_find(&a, &in, &err), -EINVAL);
         assert_null(a);
         if (strstr(err.text, rows[i].text) == NULL)
@@ -204,9 +154,9 @@ static void recorded_process_finds_its_place(void **state)
         DD_AUTO(strv) struct dd_strv env = {0};
         DD_AUTO(alloc) struct alloc *a = NULL;
         struct dd_err err = {.text = ""};
-        load(&env, places[i].name);
-        set_nodefile(places[i].name);
-        struct alloc_input in = input(&env, places[i].hostname);
+        recorded_load(&env, places[i].name);
+        recorded_set_nodefile(places[i].name);
+        struct alloc_input in = recorded_input(&env, places[i].hostname);
         in.have_nproc = true;
         if (alloc_find(&a, &in, &err) != 0)
             fail_msg("%s: %s", places[i].name, err.text);
@@ -233,7 +183,7 @@ static void recorded_steps_agree_with_slurm(void **state)
     char dir[4096];
     struct dirent **names = NULL;
     int steps = 0;
-    data_path(dir, sizeof(dir), "", "");
+    data_path(dir, sizeof(dir));
     int n = scandir(dir, &names, NULL, alphasort);
     assert_true(n > 0);
     for (int i = 0; i < n; i++) {
@@ -247,10 +197,10 @@ static void recorded_steps_agree_with_slurm(void **state)
         if (strncmp(entry->d_name, "slurm-", 6) != 0 || end == NULL)
             continue;
         *end = '\0';
-        load(&env, entry->d_name);
+        recorded_load(&env, entry->d_name);
         if (dd_env_get(env.v, "SLURM_STEP_ID") == NULL)
             continue;
-        struct alloc_input in = input(&env, "some-container");
+        struct alloc_input in = recorded_input(&env, "some-container");
         in.have_nproc = true;
         if (alloc_find(&a, &in, &err) != 0)
             fail_msg("%s: %s", entry->d_name, err.text);
@@ -273,7 +223,7 @@ static void recorded_pbs_tasks_find_their_host(void **state)
     char dir[4096];
     struct dirent **names = NULL;
     int tasks = 0;
-    data_path(dir, sizeof(dir), "", "");
+    data_path(dir, sizeof(dir));
     int n = scandir(dir, &names, NULL, alphasort);
     assert_true(n > 0);
     for (int i = 0; i < n; i++) {
@@ -287,10 +237,10 @@ static void recorded_pbs_tasks_find_their_host(void **state)
         if (strncmp(entry->d_name, P, strlen(P)) != 0 || end == NULL || node == NULL)
             continue;
         *end = '\0';
-        load(&env, entry->d_name);
-        set_nodefile(entry->d_name);
+        recorded_load(&env, entry->d_name);
+        recorded_set_nodefile(entry->d_name);
         (void)snprintf(host, sizeof(host), "%.5s", node + 1);
-        struct alloc_input in = input(&env, host);
+        struct alloc_input in = recorded_input(&env, host);
         if (alloc_find(&a, &in, &err) != 0)
             fail_msg("%s: %s", entry->d_name, err.text);
         (void)snprintf(host, sizeof(host), "%.5s.cluster.test", node + 1);
@@ -299,7 +249,7 @@ static void recorded_pbs_tasks_find_their_host(void **state)
         tasks++;
     }
     free(names);
-    assert_int_equal(tasks, 28);
+    assert_int_equal(tasks, 54);
 }
 
 static void recorded_pbs_tasks_of_one_job_agree(void **state)
@@ -315,9 +265,9 @@ static void recorded_pbs_tasks_of_one_job_agree(void **state)
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         DD_AUTO(strv) struct dd_strv env = {0};
         DD_AUTO(alloc) struct alloc *a = NULL;
-        load(&env, names[i]);
-        set_nodefile(names[i]);
-        struct alloc_input in = input(&env, strstr(names[i], "node1") != NULL ? "node1" : "node2");
+        recorded_load(&env, names[i]);
+        recorded_set_nodefile(names[i]);
+        struct alloc_input in = recorded_input(&env, strstr(names[i], "node1") != NULL ? "node1" : "node2");
         assert_int_equal(alloc_find(&a, &in, NULL), 0);
         assert_string_equal(a->psk, "11BD13BF7FC067B6640ECAE558DA9E89");
         if (first == NULL)
@@ -345,45 +295,12 @@ static void recorded_pbs_task_falls_back_to_its_number(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(strv) struct dd_strv env = {0};
         DD_AUTO(alloc) struct alloc *a = NULL;
-        load(&env, rows[i].name);
-        set_nodefile(rows[i].name);
-        struct alloc_input in = input(&env, "3f1c22d0");
+        recorded_load(&env, rows[i].name);
+        recorded_set_nodefile(rows[i].name);
+        struct alloc_input in = recorded_input(&env, "3f1c22d0");
         assert_int_equal(alloc_find(&a, &in, NULL), rows[i].index < 0 ? -EINVAL : 0);
         if (a != NULL)
             assert_int_equal(a->index, rows[i].index);
-    }
-}
-
-static void recorded_job_of_another_machine_is_ignored_with_a_warning(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *name;
-        const char *warning;
-    } rows[] = {
-        {S "salloc.b.b",      "SLURM_JOB_ID=9 is of another machine's job: this host, laptop, is not in "
-                         "node[1-2]; ignoring it"},
-        {S "batch.0.0",       "SLURM_JOB_ID=4 is of another machine's job: this host, laptop, is not in "
-                        "node[1-3]; ignoring it"  },
-        {P "scatter1.script", "PBS_JOBID=0.pbshead is of another machine's job: cannot open "
-                              "'/var/spool/pbs/aux/0.pbshead': No such file or directory; "
-                              "ignoring it" },
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        DD_AUTO(strv) struct dd_strv env = {0};
-        DD_AUTO(alloc) struct alloc *a = NULL;
-        struct dd_err err = {.text = ""};
-        load(&env, rows[i].name);
-        struct alloc_input in = input(&env, "laptop");
-        in.read_file = no_file;
-        if (alloc_find(&a, &in, &err) != 0)
-            fail_msg("%s: %s", rows[i].name, err.text);
-        assert_string_equal(a->source, "local");
-        assert_string_equal(a->job_id, "local.laptop.0000000000000001");
-        assert_int_equal(a->warnings.n, 1);
-        assert_string_equal(a->warnings.v[0], rows[i].warning);
-        assert_false(a->on_slurm);
-        assert_null(a->psk);
     }
 }
 
@@ -407,9 +324,9 @@ static void recorded_process_runs_alone_when_told_so(void **state)
         DD_AUTO(strv) struct dd_strv env = {0};
         DD_AUTO(alloc) struct alloc *a = NULL;
         struct dd_err err = {.text = ""};
-        load(&env, rows[i].name);
-        set_nodefile(rows[i].name);
-        struct alloc_input in = input(&env, rows[i].hostname);
+        recorded_load(&env, rows[i].name);
+        recorded_set_nodefile(rows[i].name);
+        struct alloc_input in = recorded_input(&env, rows[i].hostname);
         in.min_nodes = in.max_nodes = 1;
         if (alloc_find(&a, &in, &err) != 0)
             fail_msg("%s: %s", rows[i].name, err.text);
@@ -444,9 +361,9 @@ static void recorded_script_gets_the_list(void **state)
         DD_AUTO(alloc) struct alloc *a = NULL;
         DD_AUTO(hostlist) struct hostlist *wanted = NULL;
         struct dd_err err = {.text = ""};
-        load(&env, rows[i].name);
-        set_nodefile(rows[i].name);
-        struct alloc_input in = input(&env, rows[i].hostname);
+        recorded_load(&env, rows[i].name);
+        recorded_set_nodefile(rows[i].name);
+        struct alloc_input in = recorded_input(&env, rows[i].hostname);
         in.list_only = true;
         if (alloc_find(&a, &in, &err) != 0)
             fail_msg("%s: %s", rows[i].name, err.text);
@@ -459,6 +376,54 @@ static void recorded_script_gets_the_list(void **state)
     }
 }
 
+/* ---- all of them, by their table */
+
+static void assert_alloc(const struct recorded *r, const struct alloc *a, const struct dd_strv *env)
+{
+    DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(4096);
+    struct node_gpus gpus;
+    struct starter const *st = starter_find(NULL, "auto", a->source);
+    for (size_t i = 0; i < hostlist_count(a->nodes); i++)
+        assert_int_equal(dd_buf_printf(&names, "%s%s", i > 0 ? "," : "", hostlist_nth(a->nodes, i)), 0);
+    assert_string_equal(a->source, r->source);
+    assert_string_equal(a->run_id, r->job);
+    assert_string_equal(dd_buf_str(&names), r->nodes);
+    assert_int_equal(a->nnodes, hostlist_count(a->nodes));
+    assert_int_equal(a->index, r->index[0] == '-' ? -1 : atoi(r->index));
+    assert_string_equal(a->psk != NULL ? a->psk : "-", r->key);
+    assert_string_equal(a->script ? st->name : "-", r->start);
+    assert_int_equal(a->end_time, 0); /* neither Slurm 22.05 nor PBS tells */
+    assert_int_equal(a->warnings.n, 0);
+    assert_int_equal(node_gpus_count(&gpus, env->v, "/nowhere", NULL), 0);
+    assert_int_equal(gpus.count, r->gpus[0] == '-' ? 0 : atoi(r->gpus));
+}
+
+static void every_recorded_process_is_read_as_expected(void **state)
+{
+    (void)state;
+    struct recorded rows[RECORDED];
+    recorded_expected(rows);
+    for (size_t i = 0; i < RECORDED; i++) {
+        const struct recorded *r = &rows[i];
+        for (int list_only = 0; list_only < 2; list_only++) {
+            DD_AUTO(strv) struct dd_strv env = {0};
+            DD_AUTO(alloc) struct alloc *a = NULL;
+            struct dd_err err = {.text = ""};
+            recorded_load(&env, r->name);
+            recorded_set_nodefile(r->name);
+            struct alloc_input in = recorded_input(&env, r->host);
+            in.have_nproc = true;
+            in.list_only = list_only;
+            const bool alone = strchr(r->nodes, ',') == NULL && r->index[0] != '-';
+            const bool refused = r->nodes[0] == '-' || (!list_only && r->start[0] != '-' && !alone);
+            if (alloc_find(&a, &in, &err) != (refused ? -EINVAL : 0))
+                fail_msg("%s, %d: %s", r->name, list_only, err.text);
+            if (!refused)
+                assert_alloc(r, a, &env);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,7 +433,7 @@ int main(void)
         cmocka_unit_test(recorded_pbs_tasks_find_their_host),
         cmocka_unit_test(recorded_pbs_tasks_of_one_job_agree),
         cmocka_unit_test(recorded_pbs_task_falls_back_to_its_number),
-        cmocka_unit_test(recorded_job_of_another_machine_is_ignored_with_a_warning),
+        cmocka_unit_test(every_recorded_process_is_read_as_expected),
         cmocka_unit_test(recorded_process_runs_alone_when_told_so),
         cmocka_unit_test(recorded_script_gets_the_list),
     };
