@@ -4,12 +4,14 @@
 
 #include "alloc/endtime.h"
 #include "base/io.h"
-#include "base/num.h"
+#include "base/owner.h"
 #include "base/sig.h"
 #include "worker/command.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { ASK_MS = 20000, LOOK_AGAIN_S = 30, AGAIN_MS = 500 };
 
@@ -91,7 +93,7 @@ static void on_answer(void *arg, int code, const char *out)
 static void ask(struct endtime *t)
 {
     char *const *env = t->agent->cfg->env;
-    const char *slurm = dd_env_get_nonempty(env, "SLURM_JOB_ID");
+    const char *slurm = alloc_is_pbs(t->agent->cfg->alloc) ? NULL : dd_env_get_nonempty(env, "SLURM_JOB_ID");
     const char *pbs = dd_env_get_nonempty(env, "PBS_JOBID");
     const char *squeue[] = {"squeue", "-h", "-o", "%L", "-j", slurm, NULL};
     const char *qstat[] = {"qstat", "-f", pbs, NULL};
@@ -102,12 +104,24 @@ static void ask(struct endtime *t)
         return;
     }
     const struct command_spec spec = {.argv = (char *const *)(uintptr_t)(t->on_pbs ? qstat : squeue),
+                                      .folder = t->on_pbs ? ALLOC_PBS_FOLDER : NULL,
                                       .env = env,
                                       .limit_ms = ASK_MS};
     if (command_start(&t->ask, t->agent->base, &spec, on_answer, t, &err) < 0)
         not_known(t, err.text);
     else
         agent_protect(t->agent, command_pid(t->ask));
+}
+
+/* PBS starts a job's script as the leader of a session. */
+static uint64_t session_start_s(void)
+{
+    struct timespec up;
+    const uint64_t ticks = dd_process_start(getsid(0));
+    const uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
+    if (ticks == 0 || hz == 0 || clock_gettime(CLOCK_BOOTTIME, &up) < 0 || (uint64_t)up.tv_sec < ticks / hz)
+        return 0;
+    return dd_now_real_ns() / DD_NS_PER_S - ((uint64_t)up.tv_sec - ticks / hz);
 }
 
 int endtime_start(struct agent *a, struct dd_err *err)
@@ -122,8 +136,7 @@ int endtime_start(struct agent *a, struct dd_err *err)
     t->tick = evtimer_new(a->base, on_tick, t);
     if (t->tick == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    const char *end = dd_env_get_nonempty(a->cfg->env, "SLURM_JOB_END_TIME");
-    if (end == NULL || dd_num_u64(end, 1, UINT64_MAX / DD_NS_PER_S, &t->end) < 0)
+    if (alloc_told_end_time(a->cfg->env, session_start_s(), &t->end) < 0)
         ask(t);
     else
         look(t);

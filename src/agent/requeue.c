@@ -74,6 +74,7 @@ static int run(struct requeue *r, const char *const *argv, unsigned limit_ms, co
                struct dd_err *err)
 {
     const struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv,
+                                      .folder = r->slurm == NULL ? ALLOC_PBS_FOLDER : NULL,
                                       .env = r->agent->cfg->env,
                                       .limit_ms = limit_ms};
     return command_start(&r->command, r->agent->base, &spec, done, r, err);
@@ -152,7 +153,7 @@ void requeue_start(struct agent *a, const struct msg *finish)
         return;
     a->requeue = r;
     r->agent = a;
-    r->slurm = dd_env_get_nonempty(a->cfg->env, "SLURM_JOB_ID");
+    r->slurm = alloc_is_pbs(a->cfg->alloc) ? NULL : dd_env_get_nonempty(a->cfg->env, "SLURM_JOB_ID");
     r->pbs = r->slurm == NULL ? dd_env_get_nonempty(a->cfg->env, "PBS_JOBID") : NULL;
     const char *argv[] = {"scontrol", "show", "job", "-o", r->slurm, NULL};
     struct dd_err err = {0};

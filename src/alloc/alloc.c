@@ -8,11 +8,11 @@
 enum { ID_MAX = 200 };
 
 const struct alloc_ops *const alloc_table[] = {
-    &alloc_etcd,       &alloc_hosts,       &alloc_hostfile,    &alloc_explicit,
-    &alloc_slurm_step, &alloc_slurm_batch, &alloc_pbs,
-    &alloc_cobalt,     &alloc_lsf,         &alloc_sge,
-    &alloc_oar,        &alloc_flux,        &alloc_launched,
-    &alloc_endpoint,   &alloc_local,       NULL,
+    &alloc_etcd,       &alloc_hosts,       &alloc_hostfile, &alloc_explicit,
+    &alloc_slurm_step, &alloc_slurm_batch, &alloc_pbs,      &alloc_cobalt,
+    &alloc_cobalt_xc,  &alloc_lsf,         &alloc_sge,      &alloc_oar,
+    &alloc_flux,       &alloc_launched,    &alloc_endpoint, &alloc_local,
+    NULL,
 };
 
 void alloc_free(struct alloc *a)
@@ -26,6 +26,11 @@ void alloc_free(struct alloc *a)
     free(a->psk);
     dd_strv_done(&a->warnings);
     free(a);
+}
+
+bool alloc_is_pbs(const struct alloc *a)
+{
+    return a != NULL && strcmp(a->source, alloc_pbs.name) == 0;
 }
 
 static char *copy_text(const char *s, bool *failed)

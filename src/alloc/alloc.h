@@ -77,6 +77,7 @@ int alloc_find(struct alloc **ret, const struct alloc_input *in, struct dd_err *
 /* The same for the node at index, without warnings. Gives *ret; -ENOMEM. */
 int alloc_copy(struct alloc **ret, const struct alloc *a, int index);
 void alloc_free(struct alloc *a);
+bool alloc_is_pbs(const struct alloc *a); /* PBS' words count, whatever else the environment has */
 /* Whether a source answers that goes before peers: the user, or a scheduler. */
 bool alloc_is_told(const struct alloc_input *in);
 

@@ -1,6 +1,7 @@
 #include "alloc/endtime.h"
 
 #include "base/num.h"
+#include "base/strv.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -87,6 +88,24 @@ int alloc_pbs_end_time(const char *text, int64_t *ret)
         return -ENOENT;
     *ret = (int64_t)at + seconds;
     return 0;
+}
+
+/* Src: slurm 23.02 srun(1); Cobalt's source; pbs_mom of TORQUE: seconds since 1970, but for the last. */
+int alloc_told_end_time(char *const *env, uint64_t job_start_s, uint64_t *ret)
+{
+    static const struct {
+        const char *name;
+        bool is_length;
+    } told[] = {{"SLURM_JOB_END_TIME", false}, {"COBALT_ENDTIME", false}, {"PBS_WALLTIME", true}};
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        const char *text = dd_env_get_nonempty(env, told[i].name);
+        uint64_t n;
+        if (text == NULL || dd_num_u64(text, 1, UINT64_C(1) << 40, &n) < 0 || (told[i].is_length && job_start_s == 0))
+            continue;
+        *ret = told[i].is_length ? job_start_s + n : n;
+        return 0;
+    }
+    return -ENOENT;
 }
 
 /* The word behind " NAME=" is one of those that are separated by '|'. */

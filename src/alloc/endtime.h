@@ -13,6 +13,14 @@ int alloc_slurm_time_left(const char *text, int64_t *ret);
  * 1970. 0 or -ENOENT. */
 int alloc_pbs_end_time(const char *text, int64_t *ret);
 
+/* Where OpenPBS has its commands when PATH has them not: `qsub -- PROGRAM` runs it with PATH=/bin:/usr/bin.
+ * Src: measured, OpenPBS 23.06. */
+#define ALLOC_PBS_FOLDER "/opt/pbs/bin"
+
+/* What variables tell. 0 and seconds since 1970, or -ENOENT. job_start_s: when this job's script began, for TORQUE,
+ * which tells the wall time only. */
+int alloc_told_end_time(char *const *env, uint64_t job_start_s, uint64_t *ret);
+
 enum alloc_end { ALLOC_END_OTHER, ALLOC_END_PREEMPTED, ALLOC_END_TIMEOUT };
 
 /* Why Slurm ends the job: from the answer to `scontrol show job -o JOB`. */

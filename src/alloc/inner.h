@@ -15,6 +15,7 @@ extern const struct alloc_ops alloc_lsf;
 extern const struct alloc_ops alloc_sge;
 extern const struct alloc_ops alloc_oar;
 extern const struct alloc_ops alloc_cobalt;
+extern const struct alloc_ops alloc_cobalt_xc;
 extern const struct alloc_ops alloc_flux;
 extern const struct alloc_ops alloc_launched;
 extern const struct alloc_ops alloc_endpoint;
@@ -28,6 +29,15 @@ bool alloc_is_me(const struct alloc_input *in, const char *host);
 /* My position in a list: by full name, else by local address, else by short name. -ENOENT;
  * -ENOTUNIQ when more than one name is this machine. */
 int alloc_find_me(const struct alloc_input *in, const struct hostlist *nodes);
+
+/* ---- what an MPI launcher tells of its processes (mpi.c) */
+
+/* Whether this is a process of one. */
+bool alloc_is_mpi(const struct alloc_input *in);
+/* -EINVAL: it has started several ddrun on this node, or not one on each node of the list, where it tells so much. */
+int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, struct dd_err *err);
+/* Which of n nodes this is, where names say nothing and there is one process on each; -ENOENT: it does not tell. */
+int alloc_mpi_place(const struct alloc_input *in, int n);
 
 /* ---- texts (text.c) */
 

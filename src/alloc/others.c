@@ -19,10 +19,12 @@
 struct other {
     const char *name;  /* of the system, for sentences */
     const char *jobs;  /* variables that make the job's id, comma separated; the first must be there */
+    const char *also;  /* another name for the first; NULL */
     const char *needs; /* besides, since the first is too common a name; NULL */
     const char *files; /* variables that name the file, the first that is set; NULL */
     bool first_word;   /* of its lines */
     int (*list)(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err); /* without a file */
+    bool elsewhere;    /* the script runs on no node of the job */
     const char *write; /* for users whose ddrun was started once and cannot start the others */
 };
 
@@ -42,6 +44,16 @@ static const char *first_of(const struct alloc_input *in, const char *names, cha
         p += n;
     }
     return NULL;
+}
+
+/* The job, or NULL; the variable's name goes to name. */
+static const char *job_of(const struct other *o, const struct alloc_input *in, char name[64])
+{
+    const size_t n = strcspn(o->jobs, ",");
+    (void)snprintf(name, 64, "%.*s", (int)n, o->jobs);
+    if (var(in, name) == NULL && o->also != NULL)
+        (void)snprintf(name, 64, "%s", o->also);
+    return var(in, name);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
@@ -158,23 +170,22 @@ static int drop_script_node(struct hostlist **nodes, const struct alloc_input *i
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-static bool was_started_by_mpi(const struct alloc_input *in)
-{
-    static const char *const ranks[] = {"JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
-                                        "MPI_LOCALRANKID", "ALPS_APP_PE"};
-    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
-        if (var(in, ranks[i]) != NULL)
-            return true;
-    return false;
-}
-
 static int stale(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings, const char *why,
                  struct dd_err *err)
 {
     char name[64];
-    const char *id = first_of(in, o->jobs, name);
+    const char *id = job_of(o, in, name);
     int rc = dd_strv_pushf(warnings, "%s=%.80s is of another machine's job: %s; ignoring it", name, id, why);
     return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
+}
+
+static int say_start(int n, const struct hostlist *nodes, const struct other *o, struct dd_err *err)
+{
+    struct alloc_shown shown;
+    return dd_err_set(err, -EINVAL,
+                      "ddrun was started once, from the script of a job of %s with %d node%s (%s), and cannot start the "
+                      "others: %s; or say --nnodes=1 to use this host alone",
+                      o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes), o->write);
 }
 
 static int detect(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
@@ -184,8 +195,8 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
     struct alloc_shown shown;
     char text[400];
     char name[64];
-    const char *id = first_of(in, o->jobs, name);
-    if (id == NULL || strncmp(o->jobs, name, strlen(name)) != 0 || (o->needs != NULL && var(in, o->needs) == NULL))
+    const char *id = job_of(o, in, name);
+    if (id == NULL || (o->needs != NULL && var(in, o->needs) == NULL))
         return 0;
     if (!alloc_id_ok(id))
         return dd_err_set(err, -EINVAL, "%s=%.80s is not the id of a job", name, id);
@@ -196,19 +207,12 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
         return stale(o, in, warnings, why.text, err);
     if (rc < 0)
         return dd_err_set(err, rc, "%s", why.text);
-    if (alloc_find_me(in, nodes) >= 0 || was_started_by_mpi(in) || in->list_only)
+    if (alloc_find_me(in, nodes) >= 0 || alloc_is_mpi(in) || in->list_only)
         return 1;
+    if (o->elsewhere)
+        return in->max_nodes == 1 ? 0 : say_start((int)hostlist_count(nodes), nodes, o, err);
     (void)snprintf(text, sizeof(text), "this host, %.100s, is not in %s", in->hostname, alloc_show(&shown, nodes));
     return stale(o, in, warnings, text, err);
-}
-
-static int say_start(const struct alloc *a, const struct other *o, struct dd_err *err)
-{
-    struct alloc_shown shown;
-    return dd_err_set(err, -EINVAL,
-                      "ddrun was started once, from the script of a job of %s with %d nodes (%s), and cannot start the "
-                      "others: %s; or say --nnodes=1 to use this host alone",
-                      o->name, a->nnodes, alloc_show(&shown, a->nodes), o->write);
 }
 
 /* The job's id from its variables, without those that say nothing. */
@@ -218,7 +222,8 @@ static int set_id(struct alloc *a, const struct other *o, const struct alloc_inp
     DD_AUTO(buf) struct dd_buf id = DD_BUF_INIT(400);
     int rc = dd_strv_split(&names, o->jobs, ",");
     for (size_t i = 0; i < names.n && rc == 0; i++) {
-        const char *text = var(in, names.v[i]);
+        char name[64];
+        const char *text = i == 0 ? job_of(o, in, name) : var(in, names.v[i]);
         if (text != NULL && strcmp(text, "undefined") != 0 && strcmp(text, "0") != 0 && alloc_id_ok(text))
             rc = dd_buf_printf(&id, "%s%s", i > 0 ? "." : "", text);
     }
@@ -234,18 +239,22 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
     int rc = read_nodes(&a->nodes, o, in, err);
     if (rc == 0)
         rc = drop_script_node(&a->nodes, in);
+    if (rc == 0 && !in->list_only)
+        rc = alloc_check_mpi(in, a->nodes, err);
     if (rc < 0)
         return rc;
     a->nnodes = (int)hostlist_count(a->nodes);
     a->index = alloc_find_me(in, a->nodes);
-    a->script = !was_started_by_mpi(in);
+    if (a->index < 0)
+        a->index = alloc_mpi_place(in, a->nnodes);
+    a->script = !alloc_is_mpi(in);
     if (in->list_only && a->index < 0)
         a->index = -1;
     else if (a->index < 0)
         return dd_err_set(err, -EINVAL, "this host, %s, is not one of the nodes of this job of %s (%s); say "
                           "--hosts=LIST --node-rank=R", in->hostname, o->name, alloc_show(&shown, a->nodes));
     if (a->script && a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
-        return say_start(a, o, err);
+        return say_start(a->nnodes, a->nodes, o, err);
     return set_id(a, o, in, err);
 }
 
@@ -286,6 +295,7 @@ ROW(sge, "sge", "SGE_*, JOB_ID and PE_HOSTFILE", "Grid Engine: qsub's script in 
 static const struct other oar = {
     .name = "OAR",
     .jobs = "OAR_JOB_ID,OAR_ARRAY_INDEX",
+    .also = "OAR_JOBID",
     .files = "OAR_NODEFILE,OAR_NODE_FILE,OAR_FILE_NODES",
     .write = "is oarsh in PATH?",
 };
@@ -295,19 +305,35 @@ static const struct other cobalt = {
     .name = "Cobalt",
     .jobs = "COBALT_JOBID",
     .files = "COBALT_NODEFILE",
-    .list = cobalt_list,
-    .write = "is ssh in PATH? on XC systems: aprun -n N -N 1 -cc none ddrun ...",
+    .write = "is ssh in PATH?",
 };
-ROW(cobalt, "cobalt", "COBALT_*", "Cobalt: qsub's script, or aprun");
+ROW(cobalt, "cobalt", "COBALT_*", "Cobalt: qsub's script, or an mpirun");
 
+static const struct other cobalt_xc = {
+    .name = "Cobalt",
+    .jobs = "COBALT_JOBID",
+    .list = cobalt_list,
+    .elsewhere = true,
+    .write = "aprun -n N -N 1 -cc none ddrun ...",
+};
+ROW(cobalt_xc, "cobalt-xc", "COBALT_*", "Cobalt on an XC system: aprun started one ddrun on each node");
+
+/* Its tasks can ask it through PMI-1, and tell each other their names (launched.c). Its batch scripts are the first
+ * process of an instance of their own, which does not tell how many nodes it has. */
 static int flux_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
 {
     int n = 0;
     (void)warnings;
+    if (in->max_nodes == 1 || (var(in, "PMI_FD") != NULL && var(in, "PMI_RANK") != NULL))
+        return 0;
+    if (var(in, "FLUX_JOB_ID") == NULL && var(in, "FLUX_ENCLOSING_ID") != NULL && var(in, "FLUX_URI") != NULL)
+        return dd_err_set(err, -EINVAL, "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names its nodes; "
+                          "write: ddrun --launcher=flux --hosts=\"$(flux hostlist local)\" ..., or say --nnodes=1 to use this "
+                          "host, %s, alone", in->hostname);
     if (var(in, "FLUX_JOB_ID") == NULL)
         return 0;
     int rc = alloc_env_int(in, "FLUX_JOB_NNODES", 1, HOSTLIST_MAX, &n, err);
-    if (rc <= 0 || n == 1 || in->max_nodes == 1)
+    if (rc <= 0 || n == 1)
         return rc < 0 ? rc : 0;
     return dd_err_set(err, -EINVAL, "this is a Flux job of %d nodes, and no variable names them; write: ddrun "
                       "--hosts=\"$(flux hostlist local)\" ...", n);

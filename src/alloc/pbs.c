@@ -13,8 +13,6 @@
  */
 #include "alloc/inner.h"
 
-#include "base/num.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,30 +22,24 @@ static const char *var(const struct alloc_input *in, const char *name)
     return dd_env_get_nonempty(in->env, name);
 }
 
-/* One row per kind of mpiexec. Src: HPE PALS, MPICH's hydra, Open MPI's mpirun, Intel MPI. */
-static const struct {
-    const char *rank;
-    const char *local_size;
-} mpi_vars[] = {
-    {"PALS_RANKID",          "PALS_LOCAL_SIZE"           },
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"MPI_LOCALRANKID",      "MPI_LOCALNRANKS"           },
-    {"PMI_RANK",             "PMI_LOCAL_SIZE"            },
-    {"PMIX_RANK",            "PMI_LOCAL_SIZE"            },
-};
-
 enum starter { BY_SCRIPT, BY_TM, BY_MPI, BY_UNKNOWN };
 
 static enum starter starter_of(const struct alloc_input *in)
 {
     const char *task = var(in, "PBS_TASKNUM");
-    for (size_t i = 0; i < sizeof(mpi_vars) / sizeof(mpi_vars[0]); i++)
-        if (var(in, mpi_vars[i].rank) != NULL)
-            return BY_MPI;
+    if (alloc_is_mpi(in))
+        return BY_MPI;
     if (task == NULL)
         return BY_UNKNOWN;
     task += strspn(task, "0");
     return strcmp(task, "1") == 0 ? BY_SCRIPT : BY_TM;
+}
+
+/* Src: pbs_mom of TORQUE 6; there a task of another node than the first may have no file. */
+static bool is_torque(const struct alloc_input *in)
+{
+    const char *version = var(in, "PBS_VERSION");
+    return version != NULL && strncmp(version, "TORQUE", 6) == 0;
 }
 
 static int read_nodes(struct hostlist **ret, const struct alloc_input *in, char **path,
@@ -55,7 +47,7 @@ static int read_nodes(struct hostlist **ret, const struct alloc_input *in, char 
 {
     const char *named = var(in, "PBS_NODEFILE");
     int rc = named != NULL ? alloc_set(path, "%s", named)
-                           : alloc_set(path, "/var/spool/pbs/aux/%s", var(in, "PBS_JOBID"));
+                           : alloc_set(path, "/var/spool/%s/aux/%s", is_torque(in) ? "torque" : "pbs", var(in, "PBS_JOBID"));
     return rc < 0 ? alloc_no_memory(err) : alloc_hostfile_read(ret, in, *path, err);
 }
 
@@ -79,25 +71,6 @@ static int say_mpiexec(const struct alloc_input *in, const struct hostlist *node
         "h in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $h /PATH/OF/ddrun ... & done; "
         "wait; or say --nnodes=1 to use this host, %s, alone",
         var(in, "PBS_JOBID"), n, n == 1 ? "" : "s", alloc_show(&shown, nodes), n, in->hostname);
-}
-
-/* mpiexec with several processes per node: they would all be the same node. */
-static int refuse_ppn(const struct alloc_input *in, const struct hostlist *nodes,
-                      struct dd_err *err)
-{
-    for (size_t i = 0; i < sizeof(mpi_vars) / sizeof(mpi_vars[0]); i++) {
-        int n = 1;
-        const char *size = var(in, mpi_vars[i].local_size);
-        if (var(in, mpi_vars[i].rank) == NULL || size == NULL ||
-            dd_num_int(size, 2, INT32_MAX, &n) < 0)
-            continue;
-        return dd_err_set(err, -EINVAL,
-                          "mpiexec started %d ddrun on this node (%s); but each ddrun starts all "
-                          "workers of its node, so write: mpiexec -n %zu --ppn 1 ddrun "
-                          "--nproc-per-node=%d ...",
-                          n, mpi_vars[i].local_size, hostlist_count(nodes), n);
-    }
-    return 0;
 }
 
 /* Whether names differ in their numbers only, as those of one cluster's nodes do; the first dot ends them. */
@@ -126,6 +99,9 @@ static int place_by_number(const struct alloc_input *in, const struct hostlist *
     int num = -1;
     int n = (int)hostlist_count(nodes);
     struct alloc_shown shown;
+    if (starter_of(in) == BY_MPI && (num = alloc_mpi_place(in, n)) >= 0 &&
+        !are_alike(in->hostname, hostlist_nth(nodes, (size_t)num)))
+        return num;
     if (starter_of(in) == BY_TM) {
         int rc = alloc_env_int(in, "PBS_NODENUM", 0, INT32_MAX, &num, err);
         if (rc < 0)
@@ -243,6 +219,7 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
 static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
     const char *job = var(in, "PBS_JOBID");
+    const char *launch = in->whole_job || !alloc_is_mpi(in) ? NULL : var(in, "PALS_APID");
     const char *cookie = var(in, "PBS_JOBCOOKIE");
     int rc = alloc_set(&a->run_id, "%s", job);
     if (rc == 0 && cookie == NULL)
@@ -250,6 +227,10 @@ static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err 
     if (rc == 0 && cookie != NULL) {
         uint64_t h = alloc_hash(cookie);
         rc = alloc_set(&a->job_id, "pbs.%s.c%08x", job, (uint32_t)(h ^ h >> 32));
+    }
+    if (rc == 0 && launch != NULL && alloc_id_ok(launch)) { /* of several mpiexec in one job */
+        DD_AUTO(free) char *id = DD_TAKE(a->job_id);
+        rc = alloc_set(&a->job_id, "%s.%s", id, launch);
     }
     if (rc == 0 && cookie != NULL)
         rc = alloc_set(&a->psk, "%s", cookie);
@@ -261,7 +242,7 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     DD_AUTO(free) char *path = NULL;
     int rc = read_nodes(&a->nodes, in, &path, err);
     if (rc == 0 && !in->list_only)
-        rc = refuse_ppn(in, a->nodes, err);
+        rc = alloc_check_mpi(in, a->nodes, err);
     if (rc < 0)
         return rc;
     a->nnodes = (int)hostlist_count(a->nodes);

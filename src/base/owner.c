@@ -23,8 +23,7 @@ static void read_line(const char *path, char *out, size_t size)
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* When the process began, in ticks since the boot; 0: there is none. Src: proc(5), stat, field 22. */
-static unsigned long long start_of(long pid)
+unsigned long long dd_process_start(long pid)
 {
     char path[40];
     char text[1024];
@@ -46,7 +45,7 @@ static void owner_self(struct owner *o)
     if (readlink("/proc/self/ns/pid", o->space, sizeof(o->space) - 1) < 0)
         o->space[0] = '\0';
     o->pid = (long)getpid();
-    o->start = start_of(o->pid);
+    o->start = dd_process_start(o->pid);
 }
 
 void dd_owner_text(char out[DD_OWNER_MAX])
@@ -75,5 +74,5 @@ bool dd_owner_is_gone(const char *text)
     struct owner self;
     owner_self(&self);
     return parse(&o, text) && self.boot[0] != '\0' && self.space[0] != '\0' && self.start != 0 &&
-           strcmp(o.boot, self.boot) == 0 && strcmp(o.space, self.space) == 0 && start_of(o.pid) != o.start;
+           strcmp(o.boot, self.boot) == 0 && strcmp(o.space, self.space) == 0 && dd_process_start(o.pid) != o.start;
 }

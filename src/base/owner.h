@@ -6,6 +6,8 @@
 
 enum { DD_OWNER_MAX = 160 };
 
+/* When a process began, in ticks since the boot; 0: there is none. Src: proc(5), stat, field 22. */
+unsigned long long dd_process_start(long pid);
 /* One line about this process: boot, name space of process ids, pid, start. */
 void dd_owner_text(char out[DD_OWNER_MAX]);
 /* Whether text is such a line. */

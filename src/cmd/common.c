@@ -26,7 +26,8 @@ void cmd_begin(void)
 bool cmd_speaks(char *const *env)
 {
     static const char *const ranks[] = {"SLURM_PROCID", "PMI_RANK", "PMIX_RANK",
-                                        "OMPI_COMM_WORLD_RANK", "PBS_NODENUM"};
+                                        "OMPI_COMM_WORLD_RANK", "PBS_NODENUM",
+                                        "PALS_RANKID", "JSM_NAMESPACE_RANK", "ALPS_APP_PE", "FLUX_TASK_RANK"};
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
         const char *text = dd_env_get(env, ranks[i]);
         int rank;

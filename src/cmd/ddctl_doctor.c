@@ -4,9 +4,11 @@
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "config.h"
+#include "doctor/answers.h"
 #include "doctor/judge.h"
 #include "doctor/look.h"
 #include "launch/find.h"
+#include "net/addr.h"
 #include "worker/command.h"
 
 #include <errno.h>
@@ -17,10 +19,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, LOOK_MAX = 1 << 20 };
+enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, ADDRESSES_MAX = 8, GIVE_MS = 10000, NOT_GIVEN = 3 };
 
 struct doctor_options {
-    const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *munge_socket, *format, *id;
+    const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *munge_socket, *format, *id, *answer_to;
     int node_rank;
     uint64_t limit;
     bool insecure, local;
@@ -94,6 +96,12 @@ static const struct opt_row rows[] = {
      FIELD(format)},
     {.name = "local", .kind = OPT_FLAG, .hidden = true, .help = "this node's part, for the others", FIELD(local)},
     {.name = "id", .kind = OPT_STRING, .metavar = "ID", .hidden = true, .help = "of this look", FIELD(id)},
+    {.name = "answer-to",
+     .kind = OPT_STRING,
+     .metavar = "PORT/HOSTS",
+     .hidden = true,
+     .help = "where this node's part goes, in place of stdout",
+     FIELD(answer_to)},
     {.name = "node-rank",
      .kind = OPT_INT,
      .metavar = "R",
@@ -129,6 +137,8 @@ struct doctor {
     } *asks;
     int nasks, left;
     struct dd_buf *pieces; /* [nnodes]: of looks that have not come in full */
+    struct answers *answers; /* NULL: looks come in what the starter prints */
+    char answer_to[1024];
     json_t *looks;
 };
 
@@ -141,6 +151,19 @@ static int find_job(struct doctor *d, struct dd_err *err)
     return cmd_find_alloc(&d->alloc, d->hostname, &said, &d->log, err);
 }
 
+/* Where PBS' starter is used, all nodes have its cookie, whatever the nodes are named by. */
+static struct net_key_input key_input(const struct doctor *d)
+{
+    const struct doctor_options *o = d->o;
+    const bool by_pbs = o->answer_to != NULL || d->answer_to[0] != '\0';
+    const char *cookie = by_pbs ? dd_env_get_nonempty(environ, "PBS_JOBCOOKIE") : NULL;
+    return (struct net_key_input){.env = environ,
+                                  .key_file = o->key_file,
+                                  .psk = d->alloc->psk != NULL ? d->alloc->psk : cookie,
+                                  .munge_socket = o->munge_socket,
+                                  .insecure = o->insecure};
+}
+
 static json_t *look(const struct doctor *d)
 {
     const struct doctor_options *o = d->o;
@@ -148,11 +171,7 @@ static json_t *look(const struct doctor *d)
                                    .id = d->id,
                                    .hostname = d->hostname,
                                    .env = environ,
-                                   .key_in = {.env = environ,
-                                              .key_file = o->key_file,
-                                              .psk = d->alloc->psk,
-                                              .munge_socket = o->munge_socket,
-                                              .insecure = o->insecure},
+                                   .key_in = key_input(d),
                                    .version = PACKAGE_VERSION,
                                    .limit_ms = (unsigned)(o->limit / DD_NS_PER_MS)};
     return doctor_look(&cfg);
@@ -188,7 +207,43 @@ static int write_look(const struct doctor *d)
     return rc;
 }
 
+/* Over the network, where what is printed here does not come back. */
+static int give_look(const struct doctor *d)
+{
+    DD_AUTO(strv) struct dd_strv hosts = {0};
+    struct dd_err err = {0};
+    struct answer a = {
+        .id = d->id, .index = d->alloc->index, .key_in = key_input(d), .limit_ms = GIVE_MS + (unsigned)(d->o->limit / DD_NS_PER_MS)};
+    char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
+    int rc = text == NULL ? -ENOMEM : answer_parse_place(d->o->answer_to, &a.port, &hosts, &err);
+    a.hosts = hosts.v;
+    if (rc == 0)
+        rc = answer_give(&a, text, strlen(text), &err);
+    if (rc < 0)
+        dd_log(&d->log, DD_LOG_ERR, "%s", err.text);
+    free(text);
+    return rc < 0 ? NOT_GIVEN : 0;
+}
+
 /* ---- all nodes ------------------------------------------------------------------------------- */
+
+static void keep_look(struct doctor *d, const void *data, size_t n)
+{
+    json_t *o = json_loadb(data, n, JSON_REJECT_DUPLICATES, NULL);
+    if (json_is_object(o))
+        (void)json_array_append_new(d->looks, o);
+    else
+        json_decref(o);
+}
+
+static void on_answer(void *arg, int index, const void *data, size_t n)
+{
+    struct doctor *d = arg;
+    (void)index;
+    keep_look(d, data, n);
+    if (json_array_size(d->looks) == (size_t)d->alloc->nnodes) /* no starter need be waited for */
+        event_base_loopbreak(d->base);
+}
 
 /* A piece of a node's look, if that is what a line is. */
 static bool take_look(struct doctor *d, const char *line, size_t n)
@@ -202,15 +257,11 @@ static bool take_look(struct doctor *d, const char *line, size_t n)
     head++; /* one blank: the text may begin with more */
     struct dd_buf *b = &d->pieces[index];
     if (b->max == 0)
-        *b = DD_BUF_INIT(LOOK_MAX);
+        *b = DD_BUF_INIT(ANSWER_MAX);
     if (dd_buf_append(b, line + head, n - (size_t)head) < 0 || strcmp(word, "last") != 0)
         return true;
-    json_t *o = json_loadb((const char *)b->data, b->len, JSON_REJECT_DUPLICATES, NULL);
+    keep_look(d, b->data, b->len);
     dd_buf_clear(b);
-    if (json_is_object(o))
-        (void)json_array_append_new(d->looks, o);
-    else
-        json_decref(o);
     return true;
 }
 
@@ -218,7 +269,9 @@ static void on_said(void *arg, int code, const char *out)
 {
     struct ask *a = arg;
     struct doctor *d = a->doctor;
-    (void)code;
+    if (d->answers != NULL && code == NOT_GIVEN)
+        dd_log(&d->log, DD_LOG_NOTICE, "%s: ddctl runs there, but its answer has not come here; what it says is in the job's output",
+               a->node != NULL ? a->node : d->starter->name);
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
         if (n > 0 && !take_look(d, p, n)) /* what the starter or somebody's shell says */
@@ -256,6 +309,8 @@ static int local_command(const struct doctor *d, struct dd_strv *out, int index)
         rc = dd_strv_push(out, "--insecure");
     if (rc == 0)
         rc = dd_strv_pushf(out, "--limit=%" PRIu64 "ms", o->limit / DD_NS_PER_MS);
+    if (rc == 0)
+        rc = push_option(out, "answer-to", d->answer_to[0] != '\0' ? d->answer_to : NULL);
     if (rc < 0 || index < 0)
         return rc;
     rc = hostlist_fold(d->alloc->nodes, &folded);
@@ -304,10 +359,42 @@ static int find_starter(struct doctor *d, struct dd_err *err)
         return dd_err_set(err, -ENOENT, "these are %d nodes (source: %s), and nothing is known that starts something on them; "
                           "say --launcher=ssh, or start 'ddctl doctor --local --id=ANYTHING' on each with your launcher",
                           a->nnodes, a->source);
-    if (d->starter->must_outlive)
-        return dd_err_set(err, -ENOTSUP, "%s does not bring back what is said on other nodes; say --launcher=ssh",
-                          d->starter->name);
     return 0;
+}
+
+/* As other nodes may find this one: by its name in the job, its own, and its addresses. */
+static int find_addresses(struct dd_strv *ret, const struct doctor *d, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv numbers = {0};
+    const struct alloc *a = d->alloc;
+    int rc = cmd_local_addrs(&numbers, err);
+    if (rc < 0)
+        return rc;
+    rc = dd_strv_push(ret, a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : d->hostname);
+    for (size_t i = 0; rc == 0 && i < numbers.n && ret->n < ADDRESSES_MAX; i++) {
+        struct net_addr addr;
+        if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr) && strchr(numbers.v[i], '%') == NULL)
+            rc = dd_strv_push(ret, numbers.v[i]);
+    }
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+}
+
+/* What this starter's commands print goes elsewhere: a place where they bring it. */
+static int open_answers(struct doctor *d, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv hosts = {0};
+    d->answer_to[0] = '?'; /* the key is that of all */
+    const struct answers_cfg cfg = {
+        .id = d->id, .nnodes = d->alloc->nnodes, .key_in = key_input(d), .on_answer = on_answer, .arg = d};
+    int rc = answers_new(&d->answers, d->base, &cfg, err);
+    if (rc == 0)
+        rc = find_addresses(&hosts, d, err);
+    if (rc < 0)
+        return rc;
+    int n = snprintf(d->answer_to, sizeof(d->answer_to), "%u/", answers_port(d->answers));
+    for (size_t i = 0; i < hosts.n && n < (int)sizeof(d->answer_to); i++)
+        n += snprintf(d->answer_to + n, sizeof(d->answer_to) - (size_t)n, "%s%s", i > 0 ? "," : "", hosts.v[i]);
+    return n < (int)sizeof(d->answer_to) ? 0 : dd_err_set(err, -E2BIG, "the names of this node are too long");
 }
 
 static int ask_all(struct doctor *d, struct dd_err *err)
@@ -323,6 +410,8 @@ static int ask_all(struct doctor *d, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < names.n; i++)
         (void)unsetenv(names.v[i]);
+    if (d->starter->must_outlive)
+        rc = open_answers(d, err);
     for (int i = 0; rc == 0 && i < (d->starter->starts_all ? 1 : d->alloc->nnodes); i++)
         rc = ask_node(d, i, err);
     if (rc == 0)
@@ -405,7 +494,9 @@ static int run(struct doctor *d, struct dd_err *err)
         (void)json_array_append_new(d->looks, look(d));
     if (rc < 0)
         return rc;
-    return d->o->local ? write_look(d) < 0 : judge_and_tell(d);
+    if (d->o->local)
+        return d->o->answer_to != NULL ? give_look(d) : write_look(d) < 0;
+    return judge_and_tell(d);
 }
 
 static void doctor_done(struct doctor *d)
@@ -416,6 +507,7 @@ static void doctor_done(struct doctor *d)
     for (int i = 0; d->pieces != NULL && i < d->alloc->nnodes; i++)
         dd_buf_done(&d->pieces[i]);
     free(d->pieces);
+    answers_free(d->answers);
     if (d->base != NULL)
         event_base_free(d->base);
     json_decref(d->looks);

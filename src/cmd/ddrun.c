@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
+#include "cmd/ddrun_doctor.h"
 #include "cmd/ddrun_launch.h"
 #include "cmd/ddrun_run.h"
 #include "launch/emulate.h"
@@ -158,6 +159,7 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     torchrun_apply(&o, &table, &res, by_torchrun);
+    o.shutdown_said = opt_is_given(&res, &table, "shutdown-timeout");
     struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}};
     r.given = package.alloc;
     r.log.level = cmd_log_level(o.log_level);
@@ -172,7 +174,9 @@ int main(int argc, char **argv)
     int rc = horovodrun_apply(hvd, &o, &err);
     if (rc == 0)
         rc = check_options(&o, &err);
-    if (res.script >= argc)
+    if (rc == 0 && o.doctor != NULL)
+        rc = doctor_become(&o, &err);
+    else if (res.script >= argc)
         rc = dd_err_set(&err, -EINVAL, "no SCRIPT was given; write for example: ddrun --nproc-per-node=2 train.py");
     if (rc < 0) {
         if (cmd_speaks(environ))

@@ -2,6 +2,7 @@
 #include "cmd/ddrun_run.h"
 
 #include "base/io.h"
+#include "cmd/ddrun_check.h"
 #include "net/addr.h"
 #include "node/numa.h"
 
@@ -84,7 +85,7 @@ void run_fill_agent(struct run *r)
         .rdzv = rdzv_cfg(r),
         .heartbeat_ns = o->heartbeat,
         .rdzv_timeout_ns = o->rdzv_timeout,
-        .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS),
+        .grace_ms = ddrun_grace_ms(o, r->alloc),
         .before_end = {.sig = o->signal_before_end.sig, .ns = o->signal_before_end.ns},
         .requeue_on = o->requeue_on,
         .stdin_rank = o->stdin_rank,

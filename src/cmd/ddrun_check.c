@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { NOTIFY_MAX = 2000 };
+enum { NOTIFY_MAX = 2000, PBS_GRACE_MS = 8000 };
 
 /* What one option says and another takes back: neither is guessed to be the one that is meant. */
 static int check_places(const struct ddrun_options *o, struct dd_err *err)
@@ -150,4 +150,10 @@ void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t
         if (!o->nnodes.range && src != NULL && src->from == OPT_FROM_COMMAND_LINE)
             dd_log(log, DD_LOG_WARN, "--%s has no effect without --nnodes=MIN:MAX", names[i]);
     }
+}
+
+unsigned ddrun_grace_ms(const struct ddrun_options *o, const struct alloc *a)
+{
+    const uint64_t ms = o->shutdown_timeout / DD_NS_PER_MS;
+    return (unsigned)(!o->shutdown_said && alloc_is_pbs(a) && ms > PBS_GRACE_MS ? PBS_GRACE_MS : ms);
 }

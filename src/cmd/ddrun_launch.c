@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "cmd/common.h"
+#include "cmd/ddrun_check.h"
 #include "launch/door.h"
 #include "launch/find.h"
 #include "launch/root.h"
@@ -236,7 +237,7 @@ static int start_all(struct launching *p, struct dd_err *err)
                                  .addresses = p->addresses.v,
                                  .go_on = o->nnodes.range || o->max_restarts.most > 0,
                                  .min_nodes = o->nnodes.range ? o->nnodes.min : p->alloc->nnodes,
-                                 .grace_ms = (unsigned)(o->shutdown_timeout / DD_NS_PER_MS) + END_MS,
+                                 .grace_ms = ddrun_grace_ms(o, p->alloc) + END_MS,
                                  .node = run_here,
                                  .arg = p,
                                  .log = p->l->log};

@@ -165,7 +165,7 @@ static int find_program(struct run *r, struct dd_err *err)
 }
 
 /* Our other programs lie beside ddrun in the build directory. *ret is where it was looked for last. */
-static bool find_ours(char ret[PATH_MAX], const char *name, const char *installed)
+bool run_find_ours(char ret[PATH_MAX], const char *name, const char *installed)
 {
     ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - strlen(name) - 1);
     char *slash = NULL;
@@ -184,7 +184,7 @@ static bool find_ours(char ret[PATH_MAX], const char *name, const char *installe
 
 static int find_ddrund(struct run *r, struct dd_err *err)
 {
-    return find_ours(r->ddrund, "ddrund", BINDIR)
+    return run_find_ours(r->ddrund, "ddrund", BINDIR)
                ? 0
                : dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s", r->ddrund);
 }
@@ -195,7 +195,7 @@ static int find_pmix(struct run *r, struct dd_err *err)
     bool wanted = strcmp(r->o->mpi, "pmix") == 0;
     if (!wanted && strcmp(r->o->mpi, "auto") != 0)
         return 0;
-    if (find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
+    if (run_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
         return r->mpi_place.tmp != NULL ? 0 : pmi_place_new(&r->mpi_place, dd_env_get_nonempty(r->env.v, "TMPDIR"), err);
     if (wanted)
         return dd_err_set(err, -ENOENT, "--mpi=pmix needs ddrun-pmix, which is neither beside ddrun nor %s: was ddrun built with libpmix?",
@@ -215,7 +215,7 @@ static int check_size(const struct run *r, struct dd_err *err)
 
 static int find_web(struct run *r, const char *option, struct dd_err *err)
 {
-    if (find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
+    if (run_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
         return 0;
     return dd_err_set(err, -ENOENT, "%s needs ddrun-web, which is neither beside ddrun nor %s: was ddrun built with libcurl?", option,
                       r->web_helper);

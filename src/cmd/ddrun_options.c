@@ -417,6 +417,17 @@ static const struct opt_row rows[] = {
      .more = "The ranks, the command of each worker, and of its environment what ddrun adds, changes and removes. No node "
              "asks another: addresses that only the job finds out stand as a word in <>.",
      FIELD(dry_run)},
+    {.name = "doctor",
+     .kind = OPT_STRING,
+     .metavar = "FORMAT",
+     .choices = "text,json",
+     .implied = "text",
+     .no_env = true,
+     .group = "Program",
+     .help = "look on all nodes of the job for what keeps it from starting, and start nothing",
+     .more = "The same as ddctl doctor in the same place, with the options of this command line that it knows; SCRIPT may be "
+             "left out.",
+     FIELD(doctor)},
 
     {.name = "rdzv-endpoint",
      .kind = OPT_STRING,
@@ -685,6 +696,7 @@ static const struct opt_row rows[] = {
      .env = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
      .group = "Signals and the end",
      .help = "time that workers have between SIGTERM and SIGKILL",
+     .more = "Under PBS it is 8s when nothing is said, as PBS kills what is left 10 s after its own SIGTERM.",
      FIELD(shutdown_timeout)},
     {.name = "signal-before-end",
      .kind = OPT_CUSTOM,
@@ -695,7 +707,9 @@ static const struct opt_row rows[] = {
      .more = "USR1 and USR2 go to workers that catch them, once to each, also to those that are restarted "
              "later; they end nothing. TERM, INT, HUP and QUIT "
              "end the job, as if they were sent to ddrun. When the allocation ends is asked of the "
-             "scheduler once, unless SLURM_JOB_END_TIME says it.",
+             "scheduler once (squeue, qstat), unless SLURM_JOB_END_TIME, COBALT_ENDTIME or TORQUE's PBS_WALLTIME says it. "
+             "PBS' own `qsig -s USR1` reaches the workers of all nodes too, but it ends a script that runs under a login "
+             "shell, and the job with it; for that, submit ddrun itself: qsub ... -- /PATH/OF/ddrun ...",
      .parse = parse_signal_at,
      FIELD(signal_before_end)},
     {.name = "requeue-on",

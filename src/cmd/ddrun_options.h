@@ -55,6 +55,7 @@ struct ddrun_options {
     const char *role, *bind, *slurm_env;
     const char *mpi;
     bool dry_run;
+    const char *doctor; /* how it answers; NULL: not asked for */
     struct told told;
     struct dd_strv wrap, preload; /* worker/rules.h */
 
@@ -66,6 +67,7 @@ struct ddrun_options {
     const char *health_check;
     uint64_t health_timeout;
     uint64_t shutdown_timeout, monitor_interval;
+    bool shutdown_said;
     struct signal_list signals;
     const char *exit_code;
     bool virtual_local_rank;

@@ -145,11 +145,22 @@ static int start(struct command *c, const struct command_spec *spec, const char 
     return c->pidfd < 0 ? dd_err_set(err, -errno, "cannot watch '%s': %m", path) : 0;
 }
 
+static int find(char **ret, const struct command_spec *spec)
+{
+    DD_AUTO(free) char *path = NULL;
+    int rc = spawn_lookup(ret, spec->argv[0], spec->env);
+    if (rc != -ENOENT || spec->folder == NULL)
+        return rc;
+    if (asprintf(&path, "%s/%s", spec->folder, spec->argv[0]) < 0)
+        return -ENOMEM;
+    return spawn_lookup(ret, path, spec->env);
+}
+
 int command_start(struct command **ret, struct event_base *base, const struct command_spec *spec,
                   command_done_f *done, void *arg, struct dd_err *err)
 {
     DD_AUTO(free) char *path = NULL;
-    int rc = spec->run == NULL ? spawn_lookup(&path, spec->argv[0], spec->env) : 0;
+    int rc = spec->run == NULL ? find(&path, spec) : 0;
     if (rc < 0)
         return dd_err_set(err, rc, "cannot run '%s': %s", spec->argv[0],
                           rc == -ENOENT ? "it is not there" : strerror(-rc));

@@ -162,6 +162,31 @@ def test_script_of_pbs(case, tmp_path):
     assert hosts(**pbs) == list(dict.fromkeys(mine))
 
 
+@pytest.mark.parametrize("variables, text, names", [
+    ({"LSB_JOBID": "9", "LSB_DJOB_HOSTFILE": "FILE"}, "n1\nn1\n{here}\n", ["n1", HERE]),
+    ({"LSB_JOBID": "9", "LSB_MCPU_HOSTS": f"n1 4 {HERE} 4"}, "", ["n1", HERE]),
+    ({"LSB_JOBID": "9", "LSB_HOSTS": f"n1 n1 {HERE}"}, "", ["n1", HERE]),
+    ({"LSB_JOBID": "9", "LSB_DJOB_HOSTFILE": "FILE", "JSM_NAMESPACE_RANK": "0", "JSM_NAMESPACE_SIZE": "2"}, "batch\nn1\n{here}\n", ["n1", HERE]),
+    ({"JOB_ID": "3", "SGE_ROOT": "/x", "PE_HOSTFILE": "FILE"}, "n1 4 all.q@n1 UNDEFINED\n{here} 4 all.q UNDEFINED\nn1 2 b.q@n1 0\n", ["n1", HERE]),
+    ({"OAR_JOBID": "5", "OAR_NODEFILE": "FILE"}, "{here}\n{here}\nn2\n", [HERE, "n2"]),
+    ({"COBALT_JOBID": "6", "COBALT_NODEFILE": "FILE"}, "{here}\nn2\n", [HERE, "n2"]),
+    ({"COBALT_JOBID": "6", "COBALT_PARTNAME": "3-4,7"}, "", ["nid00003", "nid00004", "nid00007"]),
+    ({"PBS_VERSION": "TORQUE-6.1", "PBS_JOBID": "7.srv", "PBS_TASKNUM": "1", "PBS_NODEFILE": "FILE", "PBS_NUM_NODES": "2"},
+     "{here}\n{here}\nn2\n", [HERE, "n2"]),
+    ({"PBS_JOBID": "7.srv", "PBS_TASKNUM": "1", "PBS_NODEFILE": "FILE", "PALS_RANKID": "1", "PALS_LOCAL_SIZE": "1", "PMI_SIZE": "2"},
+     "x1c0.net\n{here}.net\n", ["x1c0.net", f"{HERE}.net"]),
+])
+def test_jobs_of_other_schedulers(variables, text, names, tmp_path):
+    file = tmp_path / "nodes"
+    file.write_text(text.format(here=HERE))
+    assert hosts(**{name: str(file) if value == "FILE" else value for name, value in variables.items()}) == names
+
+
+def test_a_flux_script_is_told_how_its_nodes_are_named():
+    answer = ask("hosts", FLUX_ENCLOSING_ID="f1", FLUX_URI="local:///x")
+    assert answer.returncode == 2 and '--hosts="$(flux hostlist local)"' in answer.stderr
+
+
 def test_worker_knows_the_nodes_of_its_round(tmp_path):
     job = run("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", DDCTL, "hosts", "--count")
     assert job.p.returncode == 0, job.err

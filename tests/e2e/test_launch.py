@@ -301,11 +301,11 @@ def pbs(ssh):
            "STAND_IN_SSH": "ssh", "FROM_SCRIPT": "a module's path", "NCPUS": "1", "OMP_NUM_THREADS": "1"}
     ssh.slurm.env.pop("SLURM_CONF", None)
 
-    def start(*args, node="node1", **more):
-        return ssh.slurm.popen([DDRUN, *args], node=node, env={**env, **more})
+    def start(*args, node="node1", command=DDRUN, **more):
+        return ssh.slurm.popen([command, *args], node=node, env={**env, **more})
 
     def output():
-        return "".join(open(env[name], encoding="utf-8").read() for name in ("PBS_OUT", "PBS_ERR"))
+        return "".join(open(env[name], encoding="utf-8").read() for name in ("PBS_OUT", "PBS_ERR") if os.path.exists(env[name]))
 
     start.output = output
     return start

@@ -88,6 +88,8 @@ static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
         {"comment",                  "# nothing\n"                                             },
         {"/var/spool/pbs/aux/7.srv", "node1.site\nnode1.site\nnode2.site\n"                    },
         {"/nodes",                   "node1.site\nnode2.site\n"                                },
+        {"/far",                     "far-a\nfar-b\n"                                          },
+        {"/var/spool/torque/aux/7-2.srv", "node1.site\nnode2.site\nnode2.site\n"            },
         {"/alone",                   "node1.site\nnode1.site\n"                                },
         {"/slots",                   "node1\nnode1\nnode2\nnode1\n"                            },
         {"/csm",                     "batch1\nnode1\nnode2\nnode3\n"                           },
@@ -306,7 +308,16 @@ static void variables_are_refused_with_their_name(void **state)
         {"FLUX_JOB_ID=f2 FLUX_JOB_NNODES=2", "this is a Flux job of 2 nodes"},
         {TASK " PALS_RANKID=3 PALS_LOCAL_SIZE=2",
          "mpiexec started 2 ddrun on this node (PALS_LOCAL_SIZE); but each ddrun starts all workers "
-         "of its node, so write: mpiexec -n 2 --ppn 1 ddrun --nproc-per-node=2"},
+         "of its node, so write: mpiexec -n 2 --ppn 1 --cpu-bind none ddrun --nproc-per-node=2"},
+        {TASK " PALS_RANKID=0 PALS_LOCAL_SIZE=1 PMI_SIZE=1", "mpiexec started 1 ddrun (PMI_SIZE), but the job has 2 nodes "
+         "(node[1-2].site); write: mpiexec -n 2 --ppn 1 --cpu-bind none ddrun ..., or say which nodes take part with --hosts=LIST"},
+        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/slots JSM_NAMESPACE_RANK=3 JSM_NAMESPACE_SIZE=8 JSM_NAMESPACE_LOCAL_SIZE=4",
+         "jsrun started 4 ddrun on this node (JSM_NAMESPACE_LOCAL_SIZE); but each ddrun starts all workers of its node, so write: "
+         "jsrun -n 2 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS ddrun --nproc-per-node=4"},
+        {"COBALT_JOBID=6 COBALT_PARTNAME=3-4", "from the script of a job of Cobalt with 2 nodes (nid[00003-00004]), and cannot "
+         "start the others: aprun -n N -N 1 -cc none ddrun"},
+        {"FLUX_ENCLOSING_ID=f1 FLUX_URI=local:///x", "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names "
+         "its nodes; write: ddrun --launcher=flux --hosts=\"$(flux hostlist local)\""},
   /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -418,7 +429,22 @@ static const struct {
     {{.env = "JOB_ID=3 SGE_ROOT=/sge"}, "local", "local.node2.*", "0000000000000abc", "node2", 0, 1, NULL, 0},
     {{.env = "JOB_ID=3 PE_HOSTFILE=/pe"}, "local", "local.node2.*", "0000000000000abc", "node2", 0, 1, NULL, 0},
     {{.env = "OAR_JOB_ID=5 OAR_NODE_FILE=/slots PMIX_RANK=0"}, "oar", "oar.5", "5", "node[1-2]", 1, 2, NULL, 0},
+    {{.env = "OAR_JOBID=5 OAR_ARRAY_INDEX=2 OAR_FILE_NODES=/slots PMIX_RANK=0"}, "oar", "oar.5.2", "5.2", "node[1-2]", 1, 2,
+     NULL, 0},
+    {{.env = "LSB_JOBID=9 LSB_HOSTS=node2"}, "lsf", "lsf.9", "9", "node2", 0, 1, NULL, 0},
+    /* where names say nothing, the launcher's ranks do, with one process on each node */
+    {{.env = "LSB_JOBID=9 LSB_DJOB_HOSTFILE=/far JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_LOCAL_SIZE=1"}, "lsf",
+     "lsf.9", "9", "far-a,far-b", 1, 2, NULL, 0},
+    {{.env = "COBALT_JOBID=6 COBALT_PARTNAME=3-4,7 ALPS_APP_PE=2"}, "cobalt-xc", "cobalt-xc.6", "6", "nid[00003-00004,00007]",
+     2, 3, NULL, 0},
+    {{.env = "PBS_JOBID=7.srv PBS_NODEFILE=/far PBS_TASKNUM=1 PBS_NODENUM=0 PALS_RANKID=1 PALS_NODEID=1 PALS_LOCAL_SIZE=1 "
+             "PMI_SIZE=2 PALS_APID=ab-12"}, "pbs", "pbs.7.srv.ab-12", "7.srv", "far-a,far-b", 1, 2, NULL, 0},
+    {{.env = "PBS_VERSION=TORQUE-6.1.2 PBS_JOBID=7-2.srv PBS_TASKNUM=3 PBS_NODENUM=1 PBS_VNODENUM=2"}, "pbs", "pbs.7-2.srv",
+     "7-2.srv", "node[1-2].site", 1, 2, NULL, 0},
     {{.env = "COBALT_JOBID=6 COBALT_NODEFILE=/slots PMI_RANK=0"}, "cobalt", "cobalt.6", "6", "node[1-2]", 1, 2, NULL, 0},
+    {{.env = FOUR " FLUX_JOB_ID=f2 FLUX_JOB_NNODES=1"}, "local", "local.node2.*", "0000000000000abc", "node2", 0, 1, NULL, 0},
+    {{.env = "FLUX_JOB_ID=f2 FLUX_JOB_NNODES=2 PMI_FD=5 PMI_RANK=1", .max = 1}, "local", "local.node2.*", "0000000000000abc",
+     "node2", 0, 1, NULL, 0},
     {{.env = "FLUX_JOB_ID=f2 FLUX_JOB_NNODES=1"}, "local", "local.node2.*", "0000000000000abc", "node2", 0, 1, NULL, 0},
 /* clang-format on */
 };

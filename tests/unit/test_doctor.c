@@ -1,10 +1,18 @@
-/* doctor: from what nodes say of themselves to what is wrong. */
+/* doctor: from what nodes say of themselves to what is wrong; how it comes to the node that asks. */
+#include "doctor/answers.h"
 #include "doctor/judge.h"
 
+#include <errno.h>
+#include <event2/event.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #define HEALTHY                                                                                             \
@@ -104,6 +112,111 @@ static void nodes_that_share_a_fault_or_are_missing_are_named_together(void **st
     json_decref(looks);
 }
 
+/* ---- answers --------------------------------------------------------------------------------- */
+
+enum { HANG_S = 60, GIVE_MS = 300, LONG = 300000 };
+
+struct told {
+    struct event_base *base;
+    int index, times;
+    size_t n;
+};
+
+static void on_answer(void *arg, int index, const void *data, size_t n)
+{
+    struct told *t = arg;
+    assert_int_equal(((const char *)data)[n - 1], 'x');
+    t->index = index;
+    t->n = n;
+    t->times++;
+}
+
+static void on_child(evutil_socket_t fd, short what, void *arg)
+{
+    const struct told *t = arg;
+    (void)fd;
+    (void)what;
+    event_base_loopbreak(t->base);
+}
+
+static int give(uint16_t port, int index, const char *cookie, unsigned limit_ms)
+{
+    static char text[LONG];
+    static char also[] = "127.0.0.2";
+    static char here[] = "127.0.0.1";
+    static char *const hosts[] = {also, here, NULL};
+    static char *none[] = {NULL};
+    const struct answer a = {.id = "look", .index = index, .port = port, .hosts = hosts,
+                             .key_in = {.env = none, .psk = cookie}, .limit_ms = limit_ms};
+    struct dd_err err = {.text = ""};
+    memset(text, 'x', sizeof(text));
+    int rc = answer_give(&a, text, sizeof(text), &err);
+    return rc == 0 || err.text[0] != '\0' ? -rc : 99;
+}
+
+static void what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key(void **state)
+{
+    (void)state;
+    static const struct {
+        int index;
+        const char *cookie;
+        int rc, times;
+    } rows[] = {
+        {2, "0123456789abcdef0123456789abcdef", 0,         1},
+        {2, "other56789abcdef0123456789abcdef", ETIMEDOUT, 0},
+        {3, "0123456789abcdef0123456789abcdef", ETIMEDOUT, 0}, /* no node of the job */
+    };
+    char *none[] = {NULL};
+    (void)alarm(HANG_S);
+    (void)signal(SIGPIPE, SIG_IGN);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct told t = {.base = event_base_new()};
+        struct answers *a = NULL;
+        struct dd_err err = {.text = ""};
+        const struct answers_cfg cfg = {.id = "look", .nnodes = 3, .on_answer = on_answer, .arg = &t,
+                                        .key_in = {.env = none, .psk = "0123456789abcdef0123456789abcdef"}};
+        struct event *end = evsignal_new(t.base, SIGCHLD, on_child, &t);
+        int status = 0;
+        assert_int_equal(event_add(end, NULL), 0);
+        if (answers_new(&a, t.base, &cfg, &err) != 0)
+            fail_msg("%s", err.text);
+        const pid_t pid = fork();
+        if (pid == 0) /* a refused one has little time, the other all it needs */
+            _exit(give(answers_port(a), rows[i].index, rows[i].cookie, rows[i].rc == 0 ? HANG_S * 1000 : GIVE_MS));
+        event_base_dispatch(t.base);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), rows[i].rc);
+        assert_int_equal(t.times, rows[i].times);
+        if (rows[i].times > 0) {
+            assert_int_equal(t.index, rows[i].index);
+            assert_int_equal(t.n, LONG);
+        }
+        answers_free(a);
+        event_free(end);
+        event_base_free(t.base);
+    }
+    (void)alarm(0);
+    answers_free(NULL);
+}
+
+static void a_place_for_answers_is_a_port_and_hosts(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"", "/", "1", "1/", "0/a", "65536/a", "x/a", "12345678901/a", "1/a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        DD_AUTO(strv) struct dd_strv hosts = {0};
+        uint16_t port = 0;
+        assert_int_equal(answer_parse_place(bad[i], &port, &hosts, NULL), -EINVAL);
+    }
+    DD_AUTO(strv) struct dd_strv hosts = {0};
+    uint16_t port = 0;
+    assert_int_equal(answer_parse_place("65535/node1,fe80::1", &port, &hosts, NULL), 0);
+    assert_int_equal(port, 65535);
+    assert_int_equal(hosts.n, 2);
+    assert_string_equal(hosts.v[1], "fe80::1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +224,8 @@ int main(void)
         cmocka_unit_test(each_fault_is_found_on_its_node),
         cmocka_unit_test(one_core_is_a_launchers_fault),
         cmocka_unit_test(nodes_that_share_a_fault_or_are_missing_are_named_together),
+        cmocka_unit_test(what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key),
+        cmocka_unit_test(a_place_for_answers_is_a_port_and_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

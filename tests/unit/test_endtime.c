@@ -114,9 +114,34 @@ static void reasons_are_named(void **state)
     }
 }
 
+static void variables_that_tell_the_end_go_before_commands(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *env[3];
+        uint64_t start, end; /* end 0: nothing is told */
+    } rows[] = {
+        {{NULL}, 100, 0},
+        {{"SLURM_JOB_END_TIME=1795250000"}, 0, 1795250000},
+        {{"SLURM_JOB_END_TIME=soon", "COBALT_ENDTIME=1795250001"}, 0, 1795250001},
+        {{"COBALT_ENDTIME=0"}, 0, 0},
+        {{"PBS_WALLTIME=3600"}, 1795250000, 1795253600},
+        {{"PBS_WALLTIME=3600"}, 0, 0},
+        {{"PBS_WALLTIME=01:00:00"}, 1795250000, 0},
+        {{"PBS_WALLTIME=99999999999999999999"}, 1795250000, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t end = 0;
+        int rc = alloc_told_end_time((char *const *)(uintptr_t)rows[i].env, rows[i].start, &end);
+        assert_int_equal(rc, rows[i].end > 0 ? 0 : -ENOENT);
+        assert_int_equal(end, rows[i].end);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(variables_that_tell_the_end_go_before_commands),
         cmocka_unit_test(time_left_of_squeue),      cmocka_unit_test(end_time_of_qstat),
         cmocka_unit_test(why_slurm_ends_a_job),     cmocka_unit_test(reasons_to_start_again),
         cmocka_unit_test(reasons_are_named),

@@ -1,0 +1,83 @@
+/* What the launchers of MPI programs tell each process. Where one ddrun runs on each node, its rank is the node's
+ * place; where several do, they would all be the same node.
+ *
+ * Src: HPE PALS, MPICH's hydra, Open MPI's mpirun, Intel MPI, IBM's jsrun, Cray's aprun: manuals and public sources.
+ */
+#include "alloc/inner.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct row {
+    const char *rank, *size, *local_size; /* NULL: it does not say */
+    const char *node;  /* counts the nodes; NULL: the rank does, where there is one process on each */
+    const char *name;
+    const char *write; /* how one is started on each of so many nodes */
+};
+
+static const struct row rows[] = {
+    {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", NULL, "jsrun",
+     "jsrun -n %zu -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS"},
+    {"PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_SIZE", "PALS_NODEID", "mpiexec", "mpiexec -n %zu --ppn 1 --cpu-bind none"},
+    {"ALPS_APP_PE", NULL, NULL, "ALPS_APP_PE", "aprun", "aprun -n %zu -N 1 -cc none"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, "mpirun", "mpirun -n %zu -npernode 1"},
+    {"MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, "mpiexec", "mpiexec -n %zu --ppn 1"},
+    {"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", NULL, "mpiexec", "mpiexec -n %zu --ppn 1"},
+    {"PMIX_RANK", NULL, "PMI_LOCAL_SIZE", NULL, "mpiexec", "mpiexec -n %zu --ppn 1"},
+};
+
+static const struct row *find_row(const struct alloc_input *in)
+{
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (dd_env_get_nonempty(in->env, rows[i].rank) != NULL)
+            return &rows[i];
+    return NULL;
+}
+
+static int number(const struct alloc_input *in, const char *name)
+{
+    const char *text = name != NULL ? dd_env_get_nonempty(in->env, name) : NULL;
+    int n = -1;
+    return text != NULL && dd_num_int(text, 0, INT32_MAX, &n) == 0 ? n : -1;
+}
+
+bool alloc_is_mpi(const struct alloc_input *in)
+{
+    return find_row(in) != NULL;
+}
+
+int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, struct dd_err *err)
+{
+    const struct row *r = find_row(in);
+    const size_t n = hostlist_count(nodes);
+    struct alloc_shown shown;
+    char write[80];
+    if (r == NULL)
+        return 0;
+    const int here = number(in, r->local_size);
+    const int all = number(in, r->size);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* of the table */
+    (void)snprintf(write, sizeof(write), r->write, n);
+#pragma GCC diagnostic pop
+    if (here > 1)
+        return dd_err_set(err, -EINVAL,
+                          "%s started %d ddrun on this node (%s); but each ddrun starts all workers of its node, so write: %s "
+                          "ddrun --nproc-per-node=%d ...", r->name, here, r->local_size, write, here);
+    if (here != 1 || all < 1 || (size_t)all == n || in->max_nodes > 0)
+        return 0;
+    return dd_err_set(err, -EINVAL, "%s started %d ddrun (%s), but the job has %zu nodes (%s); write: %s ddrun ..., or say which "
+                      "nodes take part with --hosts=LIST", r->name, all, r->size, n, alloc_show(&shown, nodes), write);
+}
+
+int alloc_mpi_place(const struct alloc_input *in, int n)
+{
+    const struct row *r = find_row(in);
+    if (r == NULL || (r->node == NULL && (number(in, r->local_size) != 1 || number(in, r->size) != n)))
+        return -ENOENT;
+    const int place = number(in, r->node != NULL ? r->node : r->rank);
+    return place >= 0 && place < n ? place : -ENOENT;
+}

@@ -1,0 +1,45 @@
+#include "cmd/ddrun_doctor.h"
+
+#include "cmd/ddrun_run.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static int push(struct dd_strv *argv, const char *name, const char *value)
+{
+    return value == NULL ? 0 : dd_strv_pushf(argv, "--%s=%s", name, value);
+}
+
+int doctor_become(const struct ddrun_options *o, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    char ddctl[PATH_MAX];
+    if (o->standalone || o->simulate_nodes > 0)
+        return dd_err_set(err, -EINVAL, "--doctor looks at the nodes of a job, which contradicts %s; leave one of them out",
+                          o->standalone ? "--standalone" : "--simulate-nodes");
+    if (!run_find_ours(ddctl, "ddctl", BINDIR))
+        return dd_err_set(err, -ENOENT, "--doctor: cannot find ddctl, neither beside ddrun nor as %s", ddctl);
+    const struct {
+        const char *name, *value;
+    } options[] = {
+        {"format", o->doctor},
+        {"hosts", o->hosts},
+        {"hostfile", o->hostfile},
+        {"launcher", strcmp(o->launcher, "none") != 0 ? o->launcher : NULL},
+        {"launch-command", o->launch_command},
+        {"key-file", o->key_file},
+        {"munge-socket", o->munge_socket},
+    };
+    int rc = dd_strv_push(&argv, ddctl);
+    if (rc == 0)
+        rc = dd_strv_push(&argv, "doctor");
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && rc == 0; i++)
+        rc = push(&argv, options[i].name, options[i].value);
+    if (rc == 0 && o->insecure)
+        rc = dd_strv_push(&argv, "--insecure");
+    if (rc < 0)
+        return dd_err_set(err, rc, "out of memory");
+    (void)execv(ddctl, argv.v);
+    return dd_err_set(err, -errno, "--doctor: cannot run %s: %m", ddctl);
+}

@@ -1,0 +1,294 @@
+#include "doctor/answers.h"
+
+#include "base/io.h"
+#include "base/num.h"
+#include "net/link.h"
+#include "net/listen.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { HELLO_MS = 5000, CALLERS_EXTRA = 256, HOSTS_MAX = 16 };
+
+struct caller {
+    LIST_ENTRY(caller) entry;
+    struct answers *answers;
+    struct link_accept *accept; /* until it is known who it is */
+    struct link *link;
+};
+
+struct answers {
+    struct answers_cfg cfg;
+    struct event_base *base;
+    struct event *listener;
+    struct link_shared shared;
+    struct net_key key;
+    char id[96];
+    LIST_HEAD(, caller) callers;
+    int ncallers, fd;
+    uint16_t port;
+    bool *came; /* [nnodes] */
+};
+
+static void id_of(char out[96], const char *id)
+{
+    (void)snprintf(out, 96, "doctor.%.64s.answers", id);
+}
+
+/* ---- the asking node ------------------------------------------------------------------------- */
+
+static void caller_free(struct caller *c)
+{
+    LIST_REMOVE(c, entry);
+    c->answers->ncallers--;
+    link_accept_free(c->accept);
+    link_free(c->link);
+    free(c);
+}
+
+static void on_frame(void *arg, struct link *l, const struct frame *f)
+{
+    struct caller *c = arg;
+    struct answers *a = c->answers;
+    int index;
+    if (f->type != FRAME_CONTROL || dd_num_int(link_node(l), 0, a->cfg.nnodes - 1, &index) < 0)
+        return;
+    (void)link_send(l, FRAME_CONTROL, "", 0); /* it has come: the node need not stay */
+    if (a->came[index])
+        return;
+    a->came[index] = true;
+    a->cfg.on_answer(a->cfg.arg, index, f->data, f->len);
+}
+
+static void on_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    (void)l;
+    (void)clean;
+    (void)why;
+    caller_free(arg);
+}
+
+static void on_accepted(void *arg, struct link_accept *accept, struct link *l, const char *why)
+{
+    struct caller *c = arg;
+    (void)accept;
+    (void)why;
+    link_accept_free(c->accept);
+    c->accept = NULL;
+    c->link = l;
+    if (l == NULL)
+        caller_free(c);
+    else
+        link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = c});
+}
+
+/* Anybody may call and say nothing: who has done so longest makes room. */
+static bool drop_oldest(struct answers *a)
+{
+    struct caller *c;
+    struct caller *oldest = NULL;
+    LIST_FOREACH(c, &a->callers, entry)
+        if (c->link == NULL)
+            oldest = c;
+    if (oldest != NULL)
+        caller_free(oldest);
+    return oldest != NULL;
+}
+
+static void on_connection(evutil_socket_t fd, short what, void *arg)
+{
+    struct answers *a = arg;
+    const struct link_accept_cfg cfg = {
+        .job_id = a->id, .key = &a->key, .key_in = &a->cfg.key_in, .timeout_ms = HELLO_MS, .shared = &a->shared};
+    (void)what;
+    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (peer < 0) {
+        if (errno == EMFILE || errno == ENFILE)
+            (void)drop_oldest(a);
+        return;
+    }
+    const bool room = a->ncallers < 4 * a->cfg.nnodes + CALLERS_EXTRA || drop_oldest(a);
+    struct caller *c = room ? calloc(1, sizeof(*c)) : NULL;
+    if (c == NULL) {
+        close(peer);
+        return;
+    }
+    c->answers = a;
+    LIST_INSERT_HEAD(&a->callers, c, entry);
+    a->ncallers++;
+    if (link_accept_start(&c->accept, a->base, peer, &cfg, on_accepted, c, NULL) < 0)
+        caller_free(c);
+}
+
+int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg, struct dd_err *err)
+{
+    const uint16_t any = 0;
+    struct answers *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    *a = (struct answers){.cfg = *cfg, .base = base, .fd = -1};
+    id_of(a->id, cfg->id);
+    a->cfg.key_in.job_id = a->id;
+    a->came = calloc((size_t)cfg->nnodes, sizeof(*a->came));
+    int rc = a->came == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : net_key_host(&a->key, &a->cfg.key_in, err);
+    if (rc == 0)
+        rc = a->fd = net_listen(NULL, &any, 1, &a->port, err);
+    if (rc >= 0) {
+        a->listener = event_new(base, a->fd, EV_READ | EV_PERSIST, on_connection, a);
+        rc = a->listener == NULL || event_add(a->listener, NULL) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    }
+    if (rc < 0)
+        answers_free(a);
+    else
+        *ret = a;
+    return rc;
+}
+
+uint16_t answers_port(const struct answers *a)
+{
+    return a->port;
+}
+
+void answers_free(struct answers *a)
+{
+    if (a == NULL)
+        return;
+    while (!LIST_EMPTY(&a->callers))
+        caller_free(LIST_FIRST(&a->callers));
+    if (a->listener != NULL)
+        event_free(a->listener);
+    if (a->fd >= 0)
+        close(a->fd);
+    link_shared_done(&a->shared);
+    net_key_cleanup(&a->key, &a->cfg.key_in);
+    explicit_bzero(&a->key, sizeof(a->key));
+    free(a->came);
+    free(a);
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, struct dd_err *err)
+{
+    char number[8];
+    const size_t n = strcspn(text, "/");
+    int p = 0;
+    (void)snprintf(number, sizeof(number), "%.*s", n < sizeof(number) ? (int)n : 0, text);
+    if (text[n] != '/' || dd_num_int(number, 1, UINT16_MAX, &p) < 0)
+        return dd_err_set(err, -EINVAL, "'%.80s' is not PORT/HOST,HOST; it is not for people", text);
+    *port = (uint16_t)p;
+    if (dd_strv_split(hosts, text + n + 1, ",") < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    return hosts->n > 0 && hosts->n <= HOSTS_MAX ? 0 : dd_err_set(err, -EINVAL, "'%.80s' names no host, or too many", text);
+}
+
+struct giving {
+    const void *data;
+    size_t n;
+    struct event_base *base;
+    struct event *limit;
+    struct link_find *finds[HOSTS_MAX];
+    size_t nfinds;
+    struct link *link;
+    int rc; /* -ETIMEDOUT until it has been taken */
+};
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    struct giving *g = arg;
+    (void)fd;
+    (void)what;
+    event_base_loopbreak(g->base);
+}
+
+static void end_searches(struct giving *g)
+{
+    for (size_t i = 0; i < g->nfinds; i++)
+        link_find_free(g->finds[i]);
+    g->nfinds = 0;
+}
+
+static void on_taken(void *arg, struct link *l, const struct frame *f)
+{
+    struct giving *g = arg;
+    if (f->type != FRAME_CONTROL)
+        return;
+    g->rc = 0;
+    link_bye(l);
+    g->link = NULL;
+    event_del(g->limit); /* the loop ends once the goodbye has been read */
+}
+
+static void on_lost(void *arg, struct link *l, bool clean, const char *why)
+{
+    struct giving *g = arg;
+    (void)l;
+    (void)clean;
+    (void)why;
+    link_free(g->link);
+    g->link = NULL;
+    event_base_loopbreak(g->base);
+}
+
+static void on_found(void *arg, struct link *l)
+{
+    struct giving *g = arg;
+    end_searches(g);
+    g->link = l;
+    link_set_cb(l, &(struct link_cb){.on_frame = on_taken, .on_close = on_lost, .arg = g});
+    (void)link_send(l, FRAME_CONTROL, g->data, g->n);
+}
+
+static int search_all(struct giving *g, const struct answer *a, const char *id, const struct net_key_input *key_in,
+                      struct dd_err *err)
+{
+    char me[16];
+    (void)snprintf(me, sizeof(me), "%d", a->index);
+    for (size_t i = 0; a->hosts[i] != NULL && i < HOSTS_MAX; i++) {
+        const struct link_find_cfg cfg = {.job_id = id,
+                                          .node = me,
+                                          .host = a->hosts[i],
+                                          .host_is_me = true,
+                                          .ports = &a->port,
+                                          .nports = 1,
+                                          .key_in = key_in};
+        int rc = link_find_start(&g->finds[g->nfinds], g->base, &cfg, on_found, g, err);
+        if (rc < 0)
+            return rc;
+        g->nfinds++;
+    }
+    return 0;
+}
+
+int answer_give(const struct answer *a, const void *data, size_t n, struct dd_err *err)
+{
+    struct giving g = {.data = data, .n = n, .rc = -ETIMEDOUT, .base = event_base_new()};
+    struct net_key_input key_in = a->key_in;
+    const struct timeval limit = dd_timeval(a->limit_ms * DD_NS_PER_MS);
+    char id[96];
+    id_of(id, a->id);
+    key_in.job_id = id;
+    g.limit = g.base != NULL ? evtimer_new(g.base, on_limit, &g) : NULL;
+    int rc = g.limit == NULL || event_add(g.limit, &limit) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
+                                                               : search_all(&g, a, id, &key_in, err);
+    if (rc == 0) {
+        event_base_dispatch(g.base);
+        rc = g.rc;
+        if (rc < 0)
+            (void)dd_err_set(err, rc, "the asking node has not taken the answer: %s",
+                             g.nfinds > 0 ? link_find_status(g.finds[0]) : "the connection was lost");
+    }
+    end_searches(&g);
+    link_free(g.link);
+    if (g.limit != NULL)
+        event_free(g.limit);
+    if (g.base != NULL)
+        event_base_free(g.base);
+    return rc;
+}

@@ -1,0 +1,236 @@
+"""What PBS does to a job, on three nodes in namespaces with stand-ins for its mom and pbs_tmrsh that do what OpenPBS 23.06 was
+measured to do: signals reach the first node only, and when the script's session is gone everything is killed everywhere."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from support import DDRUN, json_lines, program
+from test_launch import pbs, ssh  # noqa: F401
+from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, until  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+
+class Mom:
+    """The job's processes, from outside: `script` is the script's session."""
+
+    def __init__(self, ssh, job):  # noqa: F811
+        self.cluster, self.job, self.names = ssh.cluster, job, ssh.names[:3]
+        self.before = {name: {p.outer for p in self.cluster.processes(name)} for name in self.names[1:]}
+        self.session = None
+
+    def session_of_script(self):
+        """Their numbers outside: of ddrun, its agent, the daemon and the starters, and not of the workers."""
+        if self.session is None:
+            found = [p for p in self.cluster.processes(self.names[0]) if p.cmdline.startswith(DDRUN + " ")]
+            outer = {p.outer for p in found}
+            self.session = [os.getsid(p.outer) for p in found if p.parent not in outer][0]
+        return [p for p in self.cluster.processes(self.names[0]) if sid(p.outer) == self.session]
+
+    def signal(self, sig):
+        """As qdel and qsig do."""
+        sent = 0
+        for p in self.session_of_script():
+            try:
+                os.kill(p.outer, sig)
+                sent += 1
+            except ProcessLookupError:
+                pass
+        return sent
+
+    def kill_the_rest(self):
+        """The tasks on the other nodes."""
+        for name in self.names[1:]:
+            for p in self.cluster.processes(name):
+                if p.outer not in self.before[name] and not p.cmdline.startswith("sshd:"):
+                    self.cluster.kill(name, p.pid)
+
+    def watch(self):
+        """Ends the job as soon as the script has ended."""
+        def run():
+            self.job.wait(LIMIT)
+            self.kill_the_rest()
+        watcher = threading.Thread(target=run, daemon=True)
+        watcher.start()
+        return watcher
+
+
+def sid(pid):
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def ready(job, pbs, n=3):  # noqa: F811
+    def there():
+        assert job.rc is None, job.err + pbs.output()
+        return (job.out + pbs.output()).count("ready") == n
+    until(there, LIMIT, lambda: job.out + job.err + pbs.output())
+
+
+def heard(job, pbs):  # noqa: F811
+    lines = json_lines(job.out + "\n" + "\n".join(line for line in pbs.output().splitlines() if line.startswith("{")))
+    return sorted((line["rank"], line["signal"]) for line in lines if "signal" in line)
+
+
+@pytest.fixture
+def mom(pbs, ssh):  # noqa: F811
+    """mom(*args, **env): ddrun as the script of a job, and its mom."""
+    jobs = []
+
+    def start(*args, **env):
+        started = ssh.slurm.file("started")
+        os.makedirs(started, exist_ok=True)
+        os.chmod(started, 0o777)
+        job = pbs(*args, PBS_STARTED=started, **env)
+        jobs.append(job)
+        return Mom(ssh, job)
+
+    yield start
+    for job in jobs:
+        job.close()
+
+
+def test_qdel_gives_all_nodes_their_time_and_the_script_stays_until_they_have_ended(mom, pbs, ssh):  # noqa: F811
+    """The workers of the other nodes take longer to end than the first node's; were the script gone before, they would be killed."""
+    saved = ssh.slurm.file("saved")
+    worker = f"trap '[ $RANK = 0 ] || sleep 2; touch {saved}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    m = mom("--nproc-per-node=1", "sh", "-c", worker)
+    ready(m.job, pbs)
+    watcher = m.watch()
+    assert m.signal(signal.SIGTERM) >= 4  # ddrun, the agent, two starters
+    done = m.job.wait(LIMIT)
+    watcher.join(LIMIT)
+    assert done.rc == 143, done.err
+    assert [os.path.exists(f"{saved}.{r}") for r in range(3)] == [True] * 3, done.err + pbs.output()
+    assert "did not start" not in done.err
+
+
+def test_starters_are_deaf_to_what_pbs_sends_and_workers_hear_hangups(mom, pbs, ssh):  # noqa: F811
+    m = mom("--nproc-per-node=1", "sh", "-c", "echo ready; grep SigIgn /proc/self/status; while [ ! -e go ]; do sleep 0.05; done")
+    ready(m.job, pbs)
+    ssh.slurm.file("go", "")
+    assert m.job.wait(LIMIT).rc == 0, m.job.err
+
+    def ignored(text):
+        return {s for s in range(1, 32) if int(text.split()[1], 16) >> (s - 1) & 1}
+    started = ssh.slurm.file("started")
+    for name in ("node2", "node3"):
+        with open(f"{started}/{name}", encoding="utf-8") as f:
+            assert {signal.SIGTERM, signal.SIGUSR1} <= ignored(f.read())
+    workers = [line for line in (m.job.out + pbs.output()).splitlines() if "SigIgn" in line]
+    assert len(workers) == 3, m.job.out + m.job.err + pbs.output()
+    assert not any({signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1} & ignored(line) for line in workers)
+
+
+def test_qsig_reaches_the_workers_of_all_nodes_once_and_ends_nothing(mom, pbs, ssh):  # noqa: F811
+    go = ssh.slurm.file("go")
+    m = mom("--nproc-per-node=1", program("hear.py"), "USR1", GO=go)
+    ready(m.job, pbs)
+    m.signal(signal.SIGUSR1)
+    until(lambda: len(heard(m.job, pbs)) == 3, LIMIT, lambda: m.job.out + m.job.err + pbs.output())
+    ssh.slurm.file("go", "")
+    assert m.job.wait(LIMIT).rc == 0, m.job.err
+    assert heard(m.job, pbs) == [(r, "SIGUSR1") for r in range(3)]
+
+
+def test_workers_that_do_not_end_are_killed_before_pbs_does_it(mom, pbs):  # noqa: F811
+    """8 s after qdel, unless it is said otherwise, so that the report comes out: PBS waits 10 s at least."""
+    m = mom("--nproc-per-node=1", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+    ready(m.job, pbs)
+    began = time.monotonic()
+    m.signal(signal.SIGTERM)
+    done = m.job.wait(LIMIT)
+    assert done.rc == 143, done.err
+    assert time.monotonic() - began < 25  # 30 s is what it is elsewhere
+
+
+def test_the_end_is_asked_of_pbs_and_told_on_all_nodes(mom, pbs, ssh):  # noqa: F811
+    """By a job without the user's PATH, as `qsub -- ddrun` has it, on the first node alone, once."""
+    folder = ssh.slurm.file("bin")
+    os.makedirs(folder)
+    os.chmod(folder, 0o755)
+    ssh.slurm.file("bin/qstat", f"""#!/bin/sh
+echo "$(hostname) $*" >> {ssh.slurm.place}/asked
+echo "Job Id: $2"
+echo "    Resource_List.walltime = 00:01:05"
+LC_ALL=C date "+    stime = %a %b %d %H:%M:%S %Y"
+""")
+    path = os.path.join(os.path.dirname(__file__), "programs") + f":{folder}:/usr/bin:/bin"
+    m = mom("--nproc-per-node=1", "--signal-before-end=TERM@1m", program("hear.py"), "TERM", PATH=path)
+    done = m.job.wait(LIMIT)
+    assert done.rc == 143, done.err
+    assert heard(m.job, pbs) == [(r, "SIGTERM") for r in range(3)]
+    with open(ssh.slurm.file("asked"), encoding="utf-8") as f:
+        assert f.read() == "node1 -f 77.server\n"
+
+
+@pytest.mark.parametrize("gone", ["script", "first node"])
+def test_agents_end_by_themselves_when_nobody_is_left_to_tell_them(mom, pbs, ssh, gone):  # noqa: F811
+    """PBS may need minutes to see that a node is gone; the fixture looks for what is left on the others."""
+    m = mom("--nproc-per-node=1", "--shutdown-timeout=1s", "sh", "-c", "echo ready; while :; do sleep 0.05; done")
+    ready(m.job, pbs)
+    session = m.session_of_script()
+    rest = [p for p in ssh.cluster.processes("node1") if not p.cmdline.startswith(("sshd:", "/usr/sbin"))]
+    script = [p for p in session if p.cmdline.startswith(DDRUN + " ") and p.parent not in {q.outer for q in session}]
+    assert len(script) == 1, session
+    for p in script if gone == "script" else session + rest:
+        ssh.cluster.kill("node1", p.pid)
+
+    def left():
+        return [p for name in ("node2", "node3") for p in ssh.cluster.processes(name)
+                if p.outer not in m.before[name] and ("ddrun" in p.cmdline or "echo ready" in p.cmdline)]
+    until(lambda: not left(), LIMIT, left)
+
+
+def test_a_start_that_hangs_ends_with_the_job(mom, pbs):  # noqa: F811
+    """A lost node: pbs_tmrsh says nothing for ever, and it was started deaf to SIGTERM."""
+    m = mom("--nproc-per-node=1", "--rdzv-timeout=1s", "--shutdown-timeout=1s", "true", PBS_DEAD="node3")
+    done = m.job.wait(LIMIT)
+    assert done.rc == 1
+    assert "2 of 3 nodes" in done.err and "node3" in done.err
+
+
+# --- the doctor: what PBS' starter prints goes elsewhere ---
+
+DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
+
+
+def examine(job):
+    with job:
+        done = job.wait(LIMIT)
+    return json.loads(done.out), done
+
+
+@pytest.mark.parametrize("command, args", [(DDCTL, ["doctor", "--format=json"]), (DDRUN, ["--doctor=json"])])
+def test_the_doctor_hears_of_all_nodes_of_a_healthy_pbs_job(pbs, command, args):  # noqa: F811
+    found, done = examine(pbs(*args, command=command))
+    assert (done.rc, found["findings"]) == (0, []), done.err
+    assert [n["node"] for n in found["nodes"]] == ["node1", "node2", "node3"]
+    assert {n["key"] for n in found["nodes"]} == {"the scheduler's secret of this job"}
+    assert "ddrun-doctor" not in pbs.output()
+
+
+def test_the_doctor_finds_what_is_wrong_on_a_node_of_a_pbs_job(pbs, ssh):  # noqa: F811
+    node = ssh.cluster.machines["node3"]
+    node.run(["mount", "-o", "remount,size=1M", "/dev/shm"])
+    try:
+        with pbs("--doctor", "--nproc-per-node=4", "train.py") as job:  # as the command line that does not start
+            done = job.wait(LIMIT)
+    finally:
+        node.run(["mount", "-o", "remount,size=50%", "/dev/shm"])
+    assert done.rc == 1, done.err
+    assert done.out.startswith("3 of 3 nodes answered; 1 finding\n\nnode3: /dev/shm has only"), done.out
+
+
+def test_the_doctor_names_a_node_of_a_pbs_job_that_says_nothing(pbs):  # noqa: F811
+    found, done = examine(pbs("doctor", "--format=json", "--limit=2s", "--launch-command=pbs_tmrsh", command=DDCTL, PBS_HOSTS="node1 node2"))
+    assert done.rc == 1
+    assert ("node3", "nothing could be started there") in [(f["nodes"], f["what"][:30]) for f in found["findings"]], found
+    assert [n["node"] for n in found["nodes"]] == ["node1", "node2"]
