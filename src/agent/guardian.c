@@ -26,18 +26,26 @@ struct guardian {
     const struct dd_log *log;
 };
 
-/* Orphans of the agent are our children now. Those that are on `had`, if there is such a list, are
- * left alone, the others are put on it. */
-static void signal_children(const struct guardian *g, int sig, struct pid_list *had)
+/* Orphans of the agent are our children now. Those that are on `had` are left alone, the others are put
+ * on it. */
+static void ask_children(const struct guardian *g, struct pid_list *had)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};
     (void)children_list(&all);
     for (size_t i = 0; i < all.n; i++)
-        if (!pid_list_has(&g->foreign, all.v[i]) && (had == NULL || !pid_list_has(had, all.v[i]))) {
-            kill(all.v[i], sig);
-            if (had != NULL)
-                (void)pid_list_add(had, all.v[i]);
+        if (!pid_list_has(&g->foreign, all.v[i]) && !pid_list_has(had, all.v[i])) {
+            kill(all.v[i], SIGTERM);
+            (void)pid_list_add(had, all.v[i]);
         }
+}
+
+static void kill_children(const struct guardian *g, uint64_t since_ns)
+{
+    DD_AUTO(pid_list) struct pid_list all = {0};
+    (void)children_list(&all);
+    for (size_t i = 0; i < all.n; i++)
+        if (!pid_list_has(&g->foreign, all.v[i]))
+            children_kill(all.v[i], since_ns);
 }
 
 static bool only_foreign_left(const struct guardian *g)
@@ -102,12 +110,12 @@ static void end_orphans(struct guardian *g, unsigned grace_ms)
     uint64_t deadline = dd_now_ns() + grace_ms * DD_NS_PER_MS;
     DD_AUTO(pid_list) struct pid_list asked = {0};
     while (g->children_left && dd_now_ns() < deadline) {
-        signal_children(g, SIGTERM, &asked);
+        ask_children(g, &asked);
         wait_once(g, deadline);
     }
-    deadline = dd_now_ns() + GIVE_UP_NS;
-    while (g->children_left && dd_now_ns() < deadline) {
-        signal_children(g, SIGKILL, NULL);
+    const uint64_t since = dd_now_ns();
+    while (g->children_left && dd_now_ns() < since + GIVE_UP_NS) {
+        kill_children(g, since);
         wait_once(g, dd_now_ns() + 20 * DD_NS_PER_MS);
     }
     if (g->children_left)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 enum { PROC_FILE_MAX = 1 << 20 };
+#define CLEAN_UP_NS (5 * DD_NS_PER_S)
 
 bool pid_list_has(const struct pid_list *l, pid_t pid)
 {
@@ -94,19 +95,24 @@ static int proc_each(int (*fn)(void *arg, pid_t pid, const struct proc_stat *st)
     return rc;
 }
 
+struct children_of {
+    pid_t parent;
+    struct pid_list *ret;
+};
+
 static int add_if_child(void *arg, pid_t pid, const struct proc_stat *st)
 {
-    return st->ppid == getpid() ? pid_list_add(arg, pid) : 0;
+    const struct children_of *c = arg;
+    return st->ppid == c->parent ? pid_list_add(c->ret, pid) : 0;
 }
 
-int children_list(struct pid_list *l)
+static int list_children_of(pid_t parent, struct pid_list *l)
 {
-    siginfo_t si = {0};
-    if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD)
-        return 0;
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(PROC_FILE_MAX);
-    if (dd_read_file("/proc/thread-self/children", &b, NULL) < 0)
-        return proc_each(add_if_child, l);
+    if (dd_read_file(path, &b, NULL) < 0)
+        return proc_each(add_if_child, &(struct children_of){.parent = parent, .ret = l});
     const char *p = dd_buf_str(&b);
     if (p == NULL)
         return -ENOMEM;
@@ -118,6 +124,14 @@ int children_list(struct pid_list *l)
         rc = pid_list_add(l, (pid_t)pid);
     }
     return rc;
+}
+
+int children_list(struct pid_list *l)
+{
+    siginfo_t si = {0};
+    if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0 && errno == ECHILD)
+        return 0;
+    return list_children_of(getpid(), l);
 }
 
 bool children_adopts_orphans(void)
@@ -147,6 +161,19 @@ bool children_is_called(pid_t pid, const char *name)
     const char *text = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
     return text != NULL && strcspn(text, "\n") == strlen(name) &&
            strncmp(text, name, strlen(name)) == 0;
+}
+
+void children_kill(pid_t pid, uint64_t since_ns)
+{
+    DD_AUTO(pid_list) struct pid_list inside = {0};
+    if (!children_is_called(pid, "conmon") || dd_now_ns() >= since_ns + CLEAN_UP_NS ||
+        list_children_of(pid, &inside) < 0) {
+        (void)kill(pid, SIGKILL);
+        return;
+    }
+    for (size_t i = 0; i < inside.n; i++)
+        if (!children_is_called(inside.v[i], "podman")) /* it cleans up */
+            (void)kill(inside.v[i], SIGKILL);
 }
 
 bool children_is_stopped(pid_t pid)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct pid_list {
@@ -26,6 +27,10 @@ bool children_adopts_orphans(void);
 
 /* Whether this process runs a program of that name (its first 15 bytes). */
 bool children_is_called(pid_t pid, const char *name);
+
+/* SIGKILL, which was due at since_ns. Podman's monitor of a container is spared for some seconds, and the container
+ * killed instead: nobody but the monitor puts away what the container has in podman's storage. Src: conmon(8). */
+void children_kill(pid_t pid, uint64_t since_ns);
 
 /* SIGSTOP or a debugger holds it. */
 bool children_is_stopped(pid_t pid);

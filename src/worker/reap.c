@@ -109,7 +109,7 @@ static bool strangers_step(struct worker_group *g, struct pid_list *alive, uint6
     for (size_t i = 0; i < alive->n; i++) {
         pid_t pid = alive->v[i];
         if (now >= kill_at) {
-            (void)kill(pid, SIGKILL);
+            children_kill(pid, kill_at);
         } else if (!pid_list_has(&g->strangers, pid) && pid_list_add(&g->strangers, pid) == 0) {
             (void)kill(pid, SIGTERM);
             (void)kill(pid, SIGCONT);
