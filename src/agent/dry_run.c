@@ -72,6 +72,8 @@ static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd
         return rc;
     if (in->cfg->hang.timeout_ns > 0)
         rc = dd_env_set(&env, "DDRUN_HEARTBEAT_FILE", "<file>");
+    if (rc == 0 && in->cfg->hang.timeout_ns > 0)
+        rc = dd_env_set(&env, "DDRUN_HEARTBEAT_FD", "<number>");
     if (rc == 0)
         rc = dd_buf_printf(out, "rank %d:\n", in->plan->first_rank + in->local_rank);
     for (size_t i = 0; i < argv.n && rc == 0; i++)

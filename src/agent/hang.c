@@ -192,12 +192,14 @@ int hang_prepare(struct agent *a, struct dd_err *err)
     return 0;
 }
 
-int hang_env(const struct agent *a, int local_rank, struct dd_strv *env)
+int hang_spec(const struct agent *a, int local_rank, struct worker_spec *spec)
 {
     if (a->hangs == NULL)
         return 0;
-    return dd_env_setf(env, "DDRUN_HEARTBEAT_FILE", "/proc/%d/fd/%d", (int)getpid(),
-                       a->hangs->v[local_rank].beat_fd);
+    int fd = a->hangs->v[local_rank].beat_fd;
+    int rc = dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FILE", "/proc/%d/fd/%d", (int)getpid(), fd);
+    /* who is in another user or PID namespace does not come there, but has inherited this */
+    return rc < 0 ? rc : dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FD", "%d", worker_spec_fd(spec, fd));
 }
 
 int hang_begin(struct agent *a, struct dd_err *err)

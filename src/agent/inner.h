@@ -161,7 +161,7 @@ void endtime_free(struct agent *a);
 
 /* hang.c, for each round: */
 int hang_prepare(struct agent *a, struct dd_err *err);
-int hang_env(const struct agent *a, int local_rank, struct dd_strv *env); /* DDRUN_HEARTBEAT_FILE */
+int hang_spec(const struct agent *a, int local_rank, struct worker_spec *spec); /* DDRUN_HEARTBEAT_FILE and _FD */
 int hang_begin(struct agent *a, struct dd_err *err); /* the workers have been started */
 bool hang_ended(const struct agent *a, int local_rank); /* it was found to hang, whatever code it ends with */
 void hang_over(struct agent *a);

@@ -239,11 +239,8 @@ int mpi_spec(struct agent *a, int local_rank, struct worker_spec *spec)
 {
     const struct mpi *m = a->mpi;
     int rc = 0;
-    if (m != NULL) {
-        spec->fds = &m->fds[local_rank];
-        spec->nfds = 1;
-        rc = dd_env_setf(&spec->env, "PMI_FD", "%d", WORKER_FIRST_FD);
-    }
+    if (m != NULL)
+        rc = dd_env_setf(&spec->env, "PMI_FD", "%d", worker_spec_fd(spec, m->fds[local_rank]));
     return rc == 0 && m != NULL && m->pmix != NULL ? pmix_spec(a, local_rank, &spec->env) : rc;
 }
 

@@ -150,7 +150,7 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
                                   .horovod_port = horovod_port(a)};
     spec->rank = a->plan.first_rank + local_rank;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
-    if (rc == 0 && (hang_env(a, local_rank, &spec->env) < 0 || mpi_spec(a, local_rank, spec) < 0))
+    if (rc == 0 && (mpi_spec(a, local_rank, spec) < 0 || hang_spec(a, local_rank, spec) < 0))
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc;
 }

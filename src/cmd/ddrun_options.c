@@ -673,8 +673,9 @@ static const struct opt_row rows[] = {
      .group = "Unfit nodes and hung workers",
      .help = "sign of life: what the worker writes, a touch of its file, either",
      .more = "The file's path is in the variable DDRUN_HEARTBEAT_FILE; a training loop may call "
-             "os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in each step. To see output, ddrun "
-             "takes it through a pipe.",
+             "os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in each step. In a container that path leads nowhere: "
+             "there os.utime(int(os.environ[\"DDRUN_HEARTBEAT_FD\"])) touches the same file, which the worker has "
+             "open. To see output, ddrun takes it through a pipe.",
      FIELD(hang_sign)},
     {.name = "on-hang",
      .kind = OPT_STRING,

@@ -179,8 +179,11 @@ void admission_worker(struct admission *a, int fd)
         return;
     }
     char text[NET_ADDR_TEXT + 8];
-    refused(a, net_addr_text(&remote, text),
-            rc == 0 ? "it belongs to another user" : "the kernel does not know whose it is");
+    char why[120] = "the kernel does not know whose it is";
+    if (rc == 0)
+        (void)snprintf(why, sizeof(why), "it belongs to uid %u, and this job to uid %u", (unsigned)uid,
+                       (unsigned)geteuid());
+    refused(a, net_addr_text(&remote, text), why);
     close(fd);
 }
 

@@ -12,8 +12,11 @@ int ddrun_heartbeat(struct ddrun *d)
 {
     if (d->heartbeat == NULL)
         return 0;
-    if (utimensat(AT_FDCWD, d->heartbeat, NULL, 0) < 0)
-        return lib_fail(-errno, "heartbeat file %.200s", d->heartbeat);
+    if (utimensat(AT_FDCWD, d->heartbeat, NULL, 0) == 0)
+        return 0;
+    int rc = -errno;
+    if (d->heartbeat_fd < 0 || futimens(d->heartbeat_fd, NULL) < 0) /* in a container, it has been inherited */
+        return lib_fail(rc, "heartbeat file %.200s", d->heartbeat);
     return 0;
 }
 

@@ -20,6 +20,7 @@ struct ddrun {
     int rank, size, local_rank, local_size, node_rank, nodes, round, restarts;
     char prefix[PREFIX_MAX]; /* of all our keys: "ddrun/ROUND/" */
     char *heartbeat;         /* a file, NULL: nobody asks */
+    int heartbeat_fd;        /* -1: none; where that file is out of sight */
     struct alone *alone;     /* instead of a store; NULL: there is one */
     struct conn_addr addr;
     pthread_mutex_t lock; /* of what follows */

@@ -45,6 +45,34 @@ static int failed(munge_ctx_t ctx, munge_err_t e, const char *what, struct dd_er
                       clock ? "; do the clocks of the nodes agree?" : "");
 }
 
+/* Whether the uids of this process are those of its machine. Src: user_namespaces(7). */
+static bool uids_are_the_machines(void)
+{
+    char line[64] = "";
+    unsigned inside = 1, outside = 1, count = 0;
+    DD_AUTO(file) FILE *f = fopen("/proc/self/uid_map", "re");
+    if (f == NULL || fgets(line, sizeof(line), f) == NULL)
+        return true;
+    return sscanf(line, "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
+           count == UINT32_MAX;
+}
+
+/* This user's uid, as munged has it: in a container the one in here may be another, and one container
+ * may be in another, so munged is asked. */
+static int own_uid(munge_ctx_t ctx, uid_t *ret, struct dd_err *err)
+{
+    char *cred = NULL;
+    gid_t gid;
+    *ret = geteuid();
+    if (uids_are_the_machines())
+        return 0;
+    munge_err_t e = munge_encode(&cred, ctx, NULL, 0);
+    if (e == EMUNGE_SUCCESS)
+        e = munge_decode(cred, ctx, NULL, NULL, ret, &gid);
+    free(cred);
+    return e == EMUNGE_SUCCESS ? 0 : failed(ctx, e, "make a credential", err);
+}
+
 static int encode(char **ret, const struct net_key *key, const struct net_key_input *in,
                   struct dd_err *err)
 {
@@ -60,7 +88,14 @@ static int encode(char **ret, const struct net_key *key, const struct net_key_in
     memcpy(payload, label, sizeof(label));
     memcpy(payload + sizeof(label), in->job_id, job);
     memcpy(payload + sizeof(label) + job, key->bytes, NET_KEY_LEN);
-    munge_err_t e = munge_ctx_set(ctx, MUNGE_OPT_UID_RESTRICTION, geteuid());
+    uid_t uid;
+    rc = own_uid(ctx, &uid, err);
+    if (rc < 0) {
+        explicit_bzero(payload, sizeof(payload));
+        munge_ctx_destroy(ctx);
+        return rc;
+    }
+    munge_err_t e = munge_ctx_set(ctx, MUNGE_OPT_UID_RESTRICTION, uid);
     if (e == EMUNGE_SUCCESS)
         e = munge_encode(&cred, ctx, payload, (int)(sizeof(label) + job + NET_KEY_LEN));
     explicit_bzero(payload, sizeof(payload));
@@ -91,7 +126,7 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
 {
     void *payload = NULL;
     int n = 0;
-    uid_t uid = (uid_t)-1;
+    uid_t uid = (uid_t)-1, own;
     gid_t gid;
     munge_ctx_t ctx;
     if (cred == NULL || cred[0] == '\0')
@@ -99,14 +134,18 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
     int rc = open_ctx(&ctx, in, err);
     if (rc < 0)
         return rc;
+    if ((rc = own_uid(ctx, &own, err)) < 0) {
+        munge_ctx_destroy(ctx);
+        return rc;
+    }
     munge_err_t e = munge_decode(cred, ctx, &payload, &n, &uid, &gid);
     /* The host gives one credential to several guests, and some may share a machine. Who plays it to us
      * again does not know the key in it, and gets no further. Src: munge(3), what is decoded all the same. */
     if (e != EMUNGE_SUCCESS && e != EMUNGE_CRED_REPLAYED)
         rc = failed(ctx, e, "read the host's credential", err);
-    else if (uid != geteuid())
+    else if (uid != own)
         rc = dd_err_set(err, -EACCES, "the MUNGE credential is of uid %u, not yours (uid %u)",
-                        (unsigned)uid, (unsigned)geteuid());
+                        (unsigned)uid, (unsigned)own);
     else
         rc = take_payload(ret, in, payload, n, err);
     if (payload != NULL && n > 0)

@@ -223,10 +223,22 @@ struct notify {
     int reached;
 };
 
+/* Whether pid is in a container that the leader of its group has made, and which hands on what it catches. */
+static bool is_told_by_leader(const struct proc_stat *st, pid_t pid, int sig)
+{
+    char path[40], outer[64], inner[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)st->pgid);
+    ssize_t n = readlink(path, outer, sizeof(outer));
+    (void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
+    ssize_t m = readlink(path, inner, sizeof(inner));
+    return n > 0 && m > 0 && (n != m || memcmp(outer, inner, (size_t)n) != 0) && proc_catches(st->pgid, sig);
+}
+
 static int notify_member(void *arg, pid_t pid, const struct proc_stat *st)
 {
     struct notify *n = arg;
-    if (pid != st->pgid && pid_list_has(n->pgids, st->pgid) && proc_catches(pid, n->sig) && kill(pid, n->sig) == 0)
+    if (pid != st->pgid && pid_list_has(n->pgids, st->pgid) && proc_catches(pid, n->sig) &&
+        !is_told_by_leader(st, pid, n->sig) && kill(pid, n->sig) == 0)
         n->reached++;
     return 0;
 }

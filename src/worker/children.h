@@ -37,8 +37,8 @@ bool children_is_stopped(pid_t pid);
 /* "S, in the kernel at futex_wait_queue" into out; returns out. */
 const char *children_state(pid_t pid, char *out, size_t size);
 
-/* Sends sig to those processes of these groups that have a handler for it. The number reached, or
- * -errno. */
+/* Sends sig to those processes of these groups that have a handler for it. Where a group's leader has one and
+ * others are in a container of its (Apptainer), it alone gets it, and hands it on. The number reached, or -errno. */
 int children_notify(const struct pid_list *pgids, int sig);
 
 static inline void dd_auto_pid_list(struct pid_list *l)

@@ -50,10 +50,13 @@ struct worker_spec {
     size_t memory_bits;
     int rank;                /* for labels and file names */
     bool has_stdin;          /* the agent's; else /dev/null */
-    const int *fds;          /* borrowed: what it has as descriptors WORKER_FIRST_FD and up; WORKER_MAX_FDS at most */
+    int fds[WORKER_MAX_FDS]; /* borrowed: what it has as descriptors WORKER_FIRST_FD and up */
     int nfds;
     const char *tty;         /* borrowed; NULL or the terminal that is its stdin, stdout and stderr */
 };
+
+/* Adds a descriptor; returns its number in the worker. */
+int worker_spec_fd(struct worker_spec *spec, int fd);
 
 /* Whom the group tells what. */
 struct worker_group_cb {

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -76,6 +77,13 @@ static int child_stdio(const int fds[3])
         if (fds[i] >= 0 && dup2(fds[i], i) < 0)
             return -1;
     return 0;
+}
+
+int worker_spec_fd(struct worker_spec *spec, int fd)
+{
+    assert(spec->nfds < WORKER_MAX_FDS);
+    spec->fds[spec->nfds] = fd;
+    return WORKER_FIRST_FD + spec->nfds++;
 }
 
 /* The worker's descriptors to their numbers, the report's behind them, and all others closed. First all of them go

@@ -116,7 +116,8 @@ void world_env(int rank, int size, int port)
 {
     static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
                                         "GROUP_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "DDRUN_ROUND",
-                                        "MASTER_PORT", "MASTER_ADDR", "DDRUN_HEARTBEAT_FILE"};
+                                        "MASTER_PORT", "MASTER_ADDR", "DDRUN_HEARTBEAT_FILE",
+                                        "DDRUN_HEARTBEAT_FD"};
     const int values[] = {rank, size, rank % 2, 2, rank / 2, (size + 1) / 2, 1, 4, port};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         unsetenv(names[i]);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -595,6 +596,31 @@ static void lib_gives_signs_of_life(void **state)
     unsetenv("DDRUN_HEARTBEAT_FILE");
 }
 
+static void lib_touches_what_it_has_inherited_where_the_path_leads_nowhere(void **state)
+{
+    (void)state;
+    const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    struct stat st;
+    struct ddrun *d;
+    char number[16];
+    world_env(0, 0, 0);
+    setenv("DDRUN_HEARTBEAT_FILE", "/proc/nobody/fd/9", 1);
+    for (int ours = 0; ours < 2; ours++) { /* a number that another file has is left alone */
+        int fd = memfd_create(ours ? "ddrun-heartbeat" : "something", 0);
+        assert_true(fd >= 3 && futimens(fd, old) == 0);
+        (void)snprintf(number, sizeof(number), "%d", fd);
+        setenv("DDRUN_HEARTBEAT_FD", number, 1);
+        assert_int_equal(ddrun_init(&d, 0), 0);
+        assert_int_equal(ddrun_heartbeat(d), ours ? 0 : -ENOENT);
+        assert_int_equal(fstat(fd, &st), 0);
+        assert_int_equal(st.st_mtim.tv_sec > 1000, ours);
+        ddrun_free(d);
+        close(fd);
+    }
+    unsetenv("DDRUN_HEARTBEAT_FD");
+    unsetenv("DDRUN_HEARTBEAT_FILE");
+}
+
 static void lib_is_not_for_a_child(void **state)
 {
     (void)state;
@@ -716,6 +742,7 @@ int main(void)
         cmocka_unit_test(lib_ends_waits_that_nobody_can_end),
         cmocka_unit_test(lib_tells_events_once_and_in_order),
         cmocka_unit_test(lib_gives_signs_of_life),
+        cmocka_unit_test(lib_touches_what_it_has_inherited_where_the_path_leads_nowhere),
         cmocka_unit_test(lib_is_not_for_a_child),
         cmocka_unit_test(lib_is_not_misled_by_what_is_no_store),
         cmocka_unit_test(lib_gives_up_where_nobody_listens),
