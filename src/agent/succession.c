@@ -176,8 +176,11 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct agent *a = arg;
-    if (a->link != NULL)
-        return; /* its daemon has a limit of its own */
+    const struct timeval later = {.tv_sec = 1};
+    if (a->link != NULL) { /* its daemon has a limit of its own; but it may be about to refuse us */
+        evtimer_add(a->succession->limit, &later);
+        return;
+    }
     dd_log(a->cfg->log, DD_LOG_ERR, "%s gives up: no daemon of this job was found within %.0f s on the nodes of the last round",
            a->cfg->node_name, (double)a->cfg->rdzv.rejoin_ns / 1e9);
     agent_leave(a, 1);

@@ -492,7 +492,7 @@ static const struct opt_row rows[] = {
      .min = 0,
      .max = INT64_C(86400000000000),
      .group = "Finding each other",
-     .help = "with --nnodes=MIN:MAX: how long to wait for more than MIN nodes",
+     .help = "with --nnodes=MIN:MAX: how long to wait for more than MIN nodes; with spare nodes: for those that are not there",
      FIELD(last_call)},
     {.name = "local-addr",
      .kind = OPT_STRING,

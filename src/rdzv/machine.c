@@ -343,11 +343,11 @@ static int go(struct rdzv *m, uint64_t now)
     return start_round(m);
 }
 
-/* Whoever is missing may be under another daemon that this one cannot know of. Where members of older
- * daemons have come, these say what is needed. */
-static bool must_look(const struct rdzv *m)
+/* Whoever is missing may be under another daemon that this one cannot know of, or just now have none. Where
+ * members of older daemons have come, these say what is needed. */
+static bool may_be_elsewhere(const struct rdzv *m)
 {
-    return m->cfg.looks_first != 0 && !m->begun && !m->looked && m->nknown == 0 && m->here < m->cfg.expected;
+    return m->cfg.looks_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
 }
 
 /* The answer is RDZV_LOOKED, or the end of this daemon. */
@@ -365,9 +365,9 @@ static int consider(struct rdzv *m, uint64_t now)
 {
     int fit = rdzv_fit(m);
     bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
-    bool due = enough && (fit >= rdzv_wanted(m) || now >= m->deadline ||
+    bool due = enough && ((fit >= rdzv_wanted(m) && !may_be_elsewhere(m)) || now >= m->deadline ||
                    (m->last_call != RDZV_NEVER && now >= m->last_call));
-    if (due && must_look(m))
+    if (due && may_be_elsewhere(m) && !m->looked)
         return look_first(m);
     m->looking = m->looked = false; /* for the next time */
     if (due) {

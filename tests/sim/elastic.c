@@ -190,6 +190,14 @@ static bool is_live(const struct world *w, int n)
     return true;
 }
 
+static void forget_all(struct node *p)
+{
+    rdzv_members_clear(&p->plan);
+    rdzv_members_clear(&p->committed);
+    *p = (struct node){.state = p->state, .life = p->life, .plan = RDZV_MEMBERS_NONE, .committed = RDZV_MEMBERS_NONE, .link = -1,
+                       .other = -1, .group = p->group, .orphan = -1, .asks = -1, .unfit = p->unfit};
+}
+
 /* Two rounds that could both make progress would be two jobs. */
 static void check_one_round(struct world *w, int n)
 {
@@ -198,6 +206,17 @@ static void check_one_round(struct world *w, int n)
     for (int o = 0; o < w->nnodes; o++)
         if (w->nodes[o].state == RUNNING && !same_round(&w->nodes[o].plan, &w->nodes[n].plan))
             must(w, !is_live(w, o), "one round runs at a time");
+}
+
+/* In jobs with RESTARTS whoever is there starts many a node again that has given up, as after a crash: it knows nothing. */
+static void may_start_again(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    if (w->kind != RESTARTS || p->code != 1 || p->life > 3 || rnd(w, 2) == 0)
+        return;
+    p->state = AWAY;
+    forget_all(p);
+    later(w, 100 + (long)rnd(w, 10000), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
 }
 
 static void leave(struct world *w, int n, int code)
@@ -212,6 +231,7 @@ static void leave(struct world *w, int n, int code)
         if (w->links[i].node == n && w->links[i].node_open)
             close_end(w, i, UP);
     p->link = p->other = -1;
+    may_start_again(w, n);
 }
 
 static void join(struct world *w, int n, int link)
@@ -571,6 +591,18 @@ static void turn(struct world *w, int n)
     look_later(w, n, 300);
 }
 
+/* Whoever is just being asked may refuse. */
+static void limit(struct world *w, int n)
+{
+    const struct node *p = &w->nodes[n];
+    if (!p->looking || w->kit.now < p->limit)
+        return;
+    if (p->state == ORPHAN && p->link < 0)
+        leave(w, n, 1);
+    else
+        later(w, 1000, (struct item){.kind = LIMIT, .node = n, .life = p->life});
+}
+
 /* A guest tries the first node, or the one that it was sent to; later on any node that has a daemon. */
 static void try_host(struct world *w, int n, int host)
 {
@@ -596,6 +628,7 @@ static void node_starts(struct world *w, int n)
     struct node *p = &w->nodes[n];
     if (p->state != AWAY)
         return;
+    daemon_ends(w, n); /* an agent waits for its own */
     p->life++;
     seek(w, n);
     trace(w, "node %d starts", n);
@@ -610,15 +643,14 @@ static void node_starts(struct world *w, int n)
         later(w, (long)search_wait_ms(&p->search_ms, true), (struct item){.kind = SEARCH, .node = n, .life = p->life});
 }
 
-/* When it comes back, if it does; -1. Where there are spare nodes a round begins without a last call. */
+/* When it comes back, if it does; -1. */
 static long back_after(struct world *w, int n)
 {
     if (n == 0 && w->kind != RESTARTS)
         return -1;
     if (w->kind == RESTARTS ? rnd(w, 4) == 0 : rnd(w, 3) != 0)
         return -1;
-    bool spares = w->cfg.expected > w->cfg.max_nodes;
-    return 1000 + (long)rnd(w, 20000) + (n == 0 && spares ? GAP_MS : 0);
+    return 1000 + (long)rnd(w, 20000);
 }
 
 static void node_crashes(struct world *w, int n)
@@ -631,10 +663,8 @@ static void node_crashes(struct world *w, int n)
     for (int i = 0; i < w->nlinks; i++)
         if (w->links[i].node == n && w->links[i].node_open)
             close_end(w, i, UP);
-    rdzv_members_clear(&p->plan);
-    rdzv_members_clear(&p->committed);
-    *p = (struct node){.state = AWAY, .life = p->life, .plan = RDZV_MEMBERS_NONE, .committed = RDZV_MEMBERS_NONE, .link = -1,
-                       .other = -1, .group = p->group, .orphan = -1, .asks = -1, .unfit = p->unfit};
+    p->state = AWAY;
+    forget_all(p);
     long back = back_after(w, n);
     if (back >= 0)
         later(w, back, (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
@@ -768,8 +798,8 @@ static void happen(struct world *w, struct item *it)
     case LOOK: if (current) look(w, it->node); break;
     case TURN: if (current) turn(w, it->node); break;
     case LIMIT:
-        if (current && w->nodes[it->node].state == ORPHAN && w->nodes[it->node].link < 0 && w->kit.now >= w->nodes[it->node].limit)
-            leave(w, it->node, 1);
+        if (current)
+            limit(w, it->node);
         break;
     case TO_DAEMON: if (delivered(w, it, UP)) daemon_gets(w, it); break;
     case TO_NODE: if (delivered(w, it, DOWN)) node_gets(w, it); break;

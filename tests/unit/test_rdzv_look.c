@@ -49,6 +49,30 @@ static void machine_tells_its_own_node_that_a_round_begins_without_it(void **sta
     bed_free(&b);
 }
 
+/* Two spare nodes that were started again as well would be enough beside two that go on elsewhere. */
+static void machine_with_spares_waits_for_the_others_until_the_last_call(void **state)
+{
+    (void)state;
+    struct bed b = {0};
+    const struct rdzv_cfg cfg = {.min_nodes = 2, .max_nodes = 2, .expected = 4, .capacity = 4, .join_ns = 600, .last_call_ns = 10,
+                                 .rejoin_ns = 30, .master_port = 31000, .looks_first = 1};
+    assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(join(&b, i, i, 2, 1, "n", i > 0 ? "10.0.0.1" : ""), 0);
+    assert_string_equal(actions(&b), "");
+    b.now = rdzv_timer(b.m);
+    assert_int_equal(b.now, 10);
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "look0 plan0 plan1");
+    bed_free(&b);
+    assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0); /* all are here: nobody has another one */
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(join(&b, i, i, 2, 1, "n", i > 0 ? "10.0.0.1" : ""), 0);
+    assert_string_equal(actions(&b), "plan0 plan1");
+    rdzv_free(b.m);
+}
+
 static void machine_with_all_nodes_waits_for_no_look(void **state)
 {
     (void)state;
@@ -109,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(machine_begins_with_fewer_nodes_only_after_a_look_at_the_others),
         cmocka_unit_test(machine_tells_its_own_node_that_a_round_begins_without_it),
+        cmocka_unit_test(machine_with_spares_waits_for_the_others_until_the_last_call),
         cmocka_unit_test(machine_with_all_nodes_waits_for_no_look),
         cmocka_unit_test(machine_looks_again_when_nodes_went_while_it_looked),
         cmocka_unit_test(machine_passes_over_rounds_of_a_daemon_before_it),
