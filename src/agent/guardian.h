@@ -10,7 +10,8 @@
 #include <sys/types.h>
 
 /* How the guardian hands signals to the agent: as this one, whose value is the signal, and
- * GUARDIAN_BY_SCHEDULER when its sender was the scheduler's own process on this node. */
+ * GUARDIAN_BY_SCHEDULER when its sender was the scheduler's own process on this node, and
+ * DD_SIGNAL_AT_ONCE when our parent has sent it so. */
 #define GUARDIAN_SIGNAL SIGRTMIN
 enum { GUARDIAN_BY_SCHEDULER = 256 };
 

@@ -19,6 +19,7 @@ enum {
      * millisecond; the rest is for a busy machine. */
     SETTLE_MS = 100,
     LAST_SIGNAL = 64,
+    TOLD_MS = 600, /* for ddrund, which waits 300 ms for a better word before it says what SIGTERM means */
 };
 
 struct news {
@@ -164,13 +165,34 @@ static void by_somebody(struct news *n)
         signals_announce(a, n->sig);
 }
 
+/* By now it has told all that have come; whoever still seeks it is told by those who have started us. */
+static void on_told(evutil_socket_t fd, short what, void *arg)
+{
+    const struct agent *a = arg;
+    (void)fd;
+    (void)what;
+    if (a->daemon > 0)
+        kill(a->daemon, SIGTERM);
+}
+
+/* Whoever has started us cannot start all the others, and tells all that are there. */
+static void leave_at_once(struct agent *a, int sig)
+{
+    const struct timeval t = {.tv_usec = TOLD_MS * 1000};
+    agent_leave(a, 128 + sig);
+    if (a->daemon > 0 && kill(a->daemon, SIGTERM) == 0)
+        event_base_once(a->base, -1, EV_TIMEOUT, on_told, a, &t);
+}
+
 static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
 {
     int sig = (int)si->ssi_signo;
     bool scheduler = false;
+    bool at_once = false;
     bool to_agent = sig != GUARDIAN_SIGNAL;
     if (!to_agent) {
-        sig = si->ssi_int & ~GUARDIAN_BY_SCHEDULER;
+        sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | DD_SIGNAL_AT_ONCE);
+        at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && a->group == NULL;
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
     } else {
         scheduler = guardian_is_scheduler((pid_t)si->ssi_pid);
@@ -179,7 +201,9 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
            si->ssi_pid, scheduler);
     if (!dd_signal_ends_jobs(sig) && !dd_signal_announces(sig))
         return;
-    if (scheduler)
+    if (at_once)
+        leave_at_once(a, sig);
+    else if (scheduler)
         by_scheduler(&a->news->v[sig], to_agent);
     else
         by_somebody(&a->news->v[sig]);

@@ -16,4 +16,7 @@ void dd_signals_of_jobs(sigset_t *ret);
 bool dd_signal_ends_jobs(int sig);
 bool dd_signal_announces(int sig);
 
+/* With sigqueue(), a value that goes with a signal that ends a job: nothing has begun, nobody is told. */
+enum { DD_SIGNAL_AT_ONCE = 0x200 };
+
 #endif

@@ -126,28 +126,21 @@ static int run_everywhere(struct run *r, char **argv)
     int code = -1;
     if (r->o->standalone)
         return -1;
+    r->log.waits_ms = LOG_WAIT_MS; /* of the process that starts them: it has signals and ends to see to */
     if (run_look_around(r, &err) == 0 && run_alloc_input(r, &in, &err) == 0)
         code = launch_job(&(struct launch_input){
             .o = r->o, .argv = argv, .in = &in, .log = &r->log, .node = run_launched, .arg = r});
     run_done(r);
+    r->log.waits_ms = 0;
     return code;
 }
 
-int main(int argc, char **argv)
+/* given: by the process that has started us on this node, the index-th; NULL. */
+static int run(int argc, char **argv, const struct alloc *given, int index)
 {
     struct ddrun_options o = {0};
     DD_AUTO(opt_result) struct opt_result res = {0};
-    DD_AUTO(package) struct package package = {0};
-    int index = -1;
     uint64_t start_ns = dd_now_ns();
-    cmd_begin();
-    if (argc == 2 && strncmp(argv[1], "--launched=", 11) == 0) {
-        int code = launch_join(&package, &index, argv[1] + 11);
-        if (code >= 0)
-            return code;
-        argc = (int)package.argv.n;
-        argv = package.argv.v;
-    }
     const bool by_torchrun = torchrun_is_name(argv[0]);
     DD_AUTO(horovodrun) struct horovodrun *hvd = &o.horovodrun;
     struct opt_table table = ddrun_options;
@@ -161,7 +154,7 @@ int main(int argc, char **argv)
     torchrun_apply(&o, &table, &res, by_torchrun);
     o.shutdown_said = opt_is_given(&res, &table, "shutdown-timeout");
     struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}};
-    r.given = package.alloc;
+    r.given = given;
     r.log.level = cmd_log_level(o.log_level);
     cmd_warn_of_misspelt(&table, &r.log);
     if (r.given == NULL) { /* else it was said by who started us */
@@ -194,4 +187,18 @@ int main(int argc, char **argv)
         return run_simulated(&r);
     code = r.given == NULL ? run_everywhere(&r, argv) : -1;
     return code >= 0 ? code : run_node(&r, index);
+}
+
+static int run_joined(void *arg, struct package *p, int index)
+{
+    (void)arg;
+    return run((int)p->argv.n, p->argv.v, p->alloc, index);
+}
+
+int main(int argc, char **argv)
+{
+    cmd_begin();
+    if (argc == 2 && strncmp(argv[1], "--launched=", 11) == 0)
+        return launch_join(argv[1] + 11, &(struct joiner){.node = run_joined});
+    return run(argc, argv, NULL, -1);
 }

@@ -3,10 +3,10 @@
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
-#include "launch/door.h"
 #include "launch/find.h"
 #include "launch/root.h"
 #include "net/addr.h"
+#include "worker/spawn.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -26,6 +25,8 @@ enum {
     END_MS = 5000, /* for the starters, beyond the workers' grace */
     HEX = 2 * NET_KEY_LEN,
     NAMES_MAX = 8,
+    FANOUT = 32,
+    LOG_WAIT_MS = 300,
 };
 
 /* ---- the starting side ----------------------------------------------------------------------- */
@@ -52,13 +53,41 @@ static void launching_done(struct launching *p)
     alloc_free(p->alloc);
 }
 
+/* Whether some scheduler or launcher has to do with this process. */
+static bool is_scheduled(const struct alloc_input *said)
+{
+    static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_NODEID"};
+    struct alloc_input in = *said;
+    struct alloc *a = NULL;
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
+        if (dd_env_get_nonempty(in.env, ranks[i]) != NULL)
+            return true;
+    in.hosts = in.hostfile = NULL;
+    in.min_nodes = in.max_nodes = 0;
+    const bool local = alloc_find(&a, &in, NULL) == 0 && strcmp(a->source, "local") == 0;
+    alloc_free(a);
+    return !local;
+}
+
+/* Horovod's own horovodrun takes ssh to the hosts that it is told. */
+static const char *launcher_of(const struct launch_input *l)
+{
+    const struct ddrun_options *o = l->o;
+    const bool hosts = o->hosts != NULL || o->hostfile != NULL;
+    return strcmp(o->launcher, "auto") == 0 && horovodrun_is_name(l->argv[0]) && hosts && o->node_rank < 0 &&
+                   !is_scheduled(l->in)
+               ? "ssh"
+               : o->launcher;
+}
+
 /* 1: there are nodes to be started, 0: there are none, or it is not known how. */
 static int find_nodes(struct launching *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l->o;
+    const char *launcher = launcher_of(p->l);
     struct alloc_input in = *p->l->in;
     struct dd_err why = {0};
-    const bool asked = strcmp(o->launcher, "auto") != 0;
+    const bool asked = strcmp(launcher, "auto") != 0;
     in.list_only = true;
     if (alloc_find(&p->alloc, &in, &why) < 0)
         return 0; /* is found out once more, and said */
@@ -72,10 +101,12 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||
         (o->nnodes.max == 1 && !o->nnodes.range))
         return 0;
-    p->starter = launch_find(p->program, o->launcher, a, o->launch_command);
+    if (o->ssh_words != NULL && o->launch_command == NULL && strcmp(launcher, "ssh") == 0)
+        return dd_err_set(err, -EINVAL, "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'");
+    p->starter = launch_find(p->program, launcher, a, o->launch_command);
     if (p->starter != NULL)
         return 1;
-    return asked ? dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", o->launcher) : 0;
+    return asked ? dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", launcher) : 0;
 }
 
 static int find_ddrun(struct launching *p, struct dd_err *err)
@@ -166,22 +197,21 @@ static int make_key(struct launching *p, struct net_key_input *in, struct dd_err
     return net_key_host(&p->key, in, err);
 }
 
-/* How others may find this machine: as they know it, then all its addresses. */
-static int find_addresses(struct launching *p, struct dd_err *err)
+/* How others may find this machine: as they know it (index: among the nodes; -1), then all its addresses. */
+static int find_addresses(struct dd_strv *ret, const struct alloc *a, int index, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv numbers = {0};
     char name[256] = "";
-    const struct alloc *a = p->alloc;
     (void)gethostname(name, sizeof(name) - 1);
     int rc = cmd_local_addrs(&numbers, err);
     if (rc < 0)
         return rc;
-    rc = dd_strv_push(&p->addresses, a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : name);
-    for (size_t i = 0; rc == 0 && i < numbers.n && p->addresses.n < NAMES_MAX; i++) {
+    rc = dd_strv_push(ret, index >= 0 ? hostlist_nth(a->nodes, (size_t)index) : name);
+    for (size_t i = 0; rc == 0 && i < numbers.n && ret->n < NAMES_MAX; i++) {
         struct net_addr addr;
         if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr) &&
             strchr(numbers.v[i], '%') == NULL) /* means something on this machine only */
-            rc = dd_strv_push(&p->addresses, numbers.v[i]);
+            rc = dd_strv_push(ret, numbers.v[i]);
     }
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
@@ -220,7 +250,7 @@ static int start_all(struct launching *p, struct dd_err *err)
     if (rc == 0)
         rc = make_key(p, &key_in, err);
     if (rc == 0)
-        rc = find_addresses(p, err);
+        rc = find_addresses(&p->addresses, p->alloc, p->alloc->index, err);
     if (rc == 0)
         rc = fill_package(p, err);
     if (rc < 0)
@@ -230,6 +260,8 @@ static int start_all(struct launching *p, struct dd_err *err)
                                  .words = o->launch_command,
                                  .ddrun = p->ddrun,
                                  .package = &p->package,
+                                 .here = p->alloc->index,
+                                 .fanout = o->launch_fanout >= 0 ? o->launch_fanout : p->starter->tree ? FANOUT : 0,
                                  .id = p->id,
                                  .key = &p->key,
                                  .key_in = &key_in,
@@ -240,7 +272,8 @@ static int start_all(struct launching *p, struct dd_err *err)
                                  .grace_ms = ddrun_grace_ms(o, p->alloc) + END_MS,
                                  .node = run_here,
                                  .arg = p,
-                                 .log = p->l->log};
+                                 .log = p->l->log,
+                                 .stdin_fd = -1};
     return root_run(&cfg);
 }
 
@@ -278,28 +311,16 @@ static int read_key(char out[HEX + 1], struct dd_err *err)
     return n == HEX ? 0 : dd_err_set(err, -EPROTO, "no key has come on standard input");
 }
 
-/* The starter's end of our stdin is open as long as the starting node lives: a process waits for its
- * end and tells us. It was there before the agent, so the guardian lets it be. */
-static void watch_stdin(void)
+/* The starter's end of our stdin is open as long as the starting node lives. Not the workers': gives it. */
+static int keep_stdin(void)
 {
-    const pid_t self = getpid();
-    int fd = dup(STDIN_FILENO);
+    int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0)
         (void)dup2(null, STDIN_FILENO);
     if (null > STDERR_FILENO)
         close(null);
-    if (fd >= 0 && fork() == 0) {
-        char bytes[256];
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        while (getppid() == self && read(fd, bytes, sizeof(bytes)) > 0)
-            ;
-        if (getppid() == self)
-            kill(self, SIGTERM);
-        _exit(0);
-    }
-    if (fd >= 0)
-        close(fd);
+    return fd;
 }
 
 static int take_over(const struct package *p, struct dd_err *err)
@@ -322,41 +343,131 @@ static int take_over(const struct package *p, struct dd_err *err)
     return 0;
 }
 
-static int fetch(struct package *ret, const struct launch_ticket *t, const struct dd_log *log, struct dd_err *err)
+/* A node that was started. */
+struct joining {
+    const struct joiner *joiner;
+    struct dd_log log;
+    struct launch_ticket ticket;
+    struct net_key_input key_in; /* to be let in, and to let others in */
+    struct dd_strv key_env, addresses;
+    char key_line[HEX + 2], ddrun[PATH_MAX];
+    struct net_key key;
+    struct package package;
+    struct launch_task task;
+    struct launch_up *up;
+    int stdin_fd;
+};
+
+static int find_key(struct joining *j, struct dd_err *err)
 {
-    DD_AUTO(strv) struct dd_strv env = {0};
     char hex[HEX + 1] = "";
-    struct net_key_input in = {.env = environ, .psk = dd_env_get_nonempty(environ, "PBS_JOBCOOKIE"), .job_id = t->id};
-    int rc = t->key_on_stdin ? read_key(hex, err) : 0;
-    if (rc == 0 && t->key_on_stdin) {
-        rc = dd_env_set(&env, "DDRUN_KEY", hex);
-        in = (struct net_key_input){.env = env.v, .job_id = t->id};
-    }
+    j->key_in = (struct net_key_input){
+        .env = environ, .psk = dd_env_get_nonempty(environ, "PBS_JOBCOOKIE"), .job_id = j->ticket.id};
+    if (!j->ticket.key_on_stdin)
+        return 0;
+    int rc = read_key(hex, err);
+    if (rc == 0 && dd_env_set(&j->key_env, "DDRUN_KEY", hex) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    (void)snprintf(j->key_line, sizeof(j->key_line), "%s\n", hex);
     explicit_bzero(hex, sizeof(hex));
-    return rc < 0 ? rc : launch_fetch(ret, t, &in, log, FETCH_MS, err);
+    j->key_in = (struct net_key_input){.env = j->key_env.v, .job_id = j->ticket.id};
+    return rc;
 }
 
-int launch_join(struct package *ret, int *ret_index, const char *text)
+/* In a child: what belongs to the process that has started it is not its own. */
+static int run_joined(void *arg, int index)
+{
+    struct joining *j = arg;
+    spawn_close_from(STDERR_FILENO + 1);
+    return j->joiner->node(j->joiner->arg, &j->package, index);
+}
+
+/* It starts others as it was started. */
+static int prepare_starting(struct joining *j, struct root_cfg *cfg, struct dd_err *err)
+{
+    cfg->starter = starter_find(NULL, j->task.starter, "");
+    ssize_t n = readlink("/proc/self/exe", j->ddrun, sizeof(j->ddrun) - 1);
+    if (cfg->starter == NULL || n <= 0)
+        return dd_err_set(err, -EPROTO, "it does not know how to start other nodes: is ddrun the same version there?");
+    int rc = net_key_host(&j->key, &j->key_in, err);
+    return rc < 0 ? rc : find_addresses(&j->addresses, j->package.alloc, j->ticket.index, err);
+}
+
+static int run_started(struct joining *j, struct dd_err *err)
+{
+    struct root_cfg cfg = {.program = j->task.program != NULL ? j->task.program : "",
+                           .words = j->task.words,
+                           .ddrun = j->ddrun,
+                           .package = &j->package,
+                           .here = j->ticket.index,
+                           .fanout = j->task.fanout,
+                           .id = j->ticket.id,
+                           .key = &j->key,
+                           .key_in = &j->key_in,
+                           .key_for_stdin = j->ticket.key_on_stdin ? j->key_line : NULL,
+                           .grace_ms = j->task.grace_ms,
+                           .node = run_joined,
+                           .arg = j,
+                           .log = &j->log,
+                           .up = j->up,
+                           .task = &j->task,
+                           .stdin_fd = j->stdin_fd};
+    int rc = j->ticket.index < j->package.alloc->nnodes
+                 ? 0
+                 : dd_err_set(err, -EPROTO, "node %d of %d", j->ticket.index, j->package.alloc->nnodes);
+    if (rc == 0)
+        rc = take_over(&j->package, err);
+    if (rc == 0 && j->task.n > 0)
+        rc = prepare_starting(j, &cfg, err);
+    cfg.addresses = j->addresses.v;
+    return rc < 0 ? rc : root_run(&cfg);
+}
+
+/* Where our stderr does not come back, the link brings it. */
+static void say_why(struct joining *j, const struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(2048);
+    if (j->up == NULL || !j->task.output)
+        dd_log(&j->log, DD_LOG_ERR, "%s", err->text);
+    else if (dd_buf_printf(&line, "%s: error: %s\n", j->log.who, err->text) == 0)
+        launch_up_put(j->up, 1, line.data, line.len);
+    if (j->up != NULL)
+        launch_up_say(j->up, WORD_ENDED, j->ticket.index, EXIT_USAGE);
+}
+
+static void joining_done(struct joining *j)
+{
+    launch_up_free(j->up);
+    launch_ticket_done(&j->ticket);
+    package_done(&j->package);
+    struct launch_word w = {.task = j->task};
+    launch_word_done(&w);
+    dd_strv_done(&j->key_env);
+    dd_strv_done(&j->addresses);
+    explicit_bzero(j->key_line, sizeof(j->key_line));
+    explicit_bzero(&j->key, sizeof(j->key));
+}
+
+int launch_join(const char *text, const struct joiner *joiner)
 {
     char name[64] = "";
     struct dd_err err = {0};
-    struct launch_ticket t;
-    struct dd_log log = {.fd = STDERR_FILENO, .who = "ddrun"};
+    struct joining j = {.joiner = joiner, .stdin_fd = -1, .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = LOG_WAIT_MS}};
     if (gethostname(name, sizeof(name) - 1) == 0)
-        (void)snprintf(log.who, sizeof(log.who), "ddrun[%.60s]", name);
-    int rc = launch_ticket_parse(&t, text, &err);
-    if (rc == 0) {
-        rc = fetch(ret, &t, &log, &err);
-        if (rc == 0 && t.key_on_stdin)
-            watch_stdin();
-        if (rc == 0)
-            rc = take_over(ret, &err);
-        *ret_index = t.index;
-        launch_ticket_done(&t);
-    }
-    if (rc == 0 && *ret_index >= ret->alloc->nnodes)
-        rc = dd_err_set(&err, -EPROTO, "node %d of %d", *ret_index, ret->alloc->nnodes);
+        (void)snprintf(j.log.who, sizeof(j.log.who), "ddrun[%.60s]", name);
+    int rc = launch_ticket_parse(&j.ticket, text, &err);
+    if (rc == 0)
+        rc = find_key(&j, &err);
+    if (rc == 0 && j.ticket.key_on_stdin)
+        j.stdin_fd = keep_stdin();
+    const struct launch_fetch_cfg fetch = {
+        .ticket = &j.ticket, .key_in = &j.key_in, .log = &j.log, .limit_ms = FETCH_MS, .stdin_fd = j.stdin_fd};
+    if (rc == 0)
+        rc = launch_fetch(&j.up, &j.package, &j.task, &fetch, &err);
+    if (rc == 0)
+        rc = run_started(&j, &err);
     if (rc < 0)
-        dd_log(&log, DD_LOG_ERR, "%s", err.text);
-    return rc < 0 ? EXIT_USAGE : -1;
+        say_why(&j, &err);
+    joining_done(&j);
+    return rc < 0 ? EXIT_USAGE : rc;
 }

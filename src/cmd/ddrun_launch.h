@@ -19,8 +19,12 @@ struct launch_input {
  * its exit code. -1: there is nothing to start. */
 int launch_job(const struct launch_input *l);
 
-/* A node that was started so: fetches its package and makes folder, limits and environment those of
- * the starting shell. -1: go on with the package's arguments; otherwise the exit code. */
-int launch_join(struct package *ret, int *ret_index, const char *ticket);
+/* A node that was started so: fetches its package, makes folder, limits and environment those of the
+ * starting shell, and runs node(arg, package, index), which has the arguments, in a child. Its exit code. */
+struct joiner {
+    int (*node)(void *arg, struct package *p, int index);
+    void *arg;
+};
+int launch_join(const char *ticket, const struct joiner *joiner);
 
 #endif

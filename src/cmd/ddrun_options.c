@@ -7,6 +7,7 @@
 #include "config.h"
 #include "launch/emulate.h"
 #include "launch/starter.h"
+#include "launch/word.h"
 #include "node/gpu.h"
 #include "node/health.h"
 #include "rdzv/plan.h"
@@ -234,7 +235,7 @@ static const struct opt_row rows[] = {
      .group = "Nodes and workers",
      .help = "what starts ddrun on the other nodes",
      .more = "In a batch script ddrun starts itself on all nodes of the job: with 'auto', by what the scheduler has for "
-             "that (Slurm: srun; PBS: pbs_tmrsh, pbsdsh; LSF: blaunch; Grid Engine: qrsh; OAR: oarsh; Cobalt: ssh). Where one ddrun was started on each node already, nothing "
+             "that (Slurm: srun; PBS: pbs_tmrsh, pbsdsh; LSF: jsrun, blaunch; Grid Engine: qrsh; OAR: oarsh; Cobalt: aprun, ssh). Where one ddrun was started on each node already, nothing "
              "is started. With --hosts or --hostfile say --launcher=ssh; without it, start ddrun on each of "
              "the hosts yourself. The other nodes get this shell's environment, folder, umask and limits; "
              "key and environment are never in an argument list. 'none' starts nothing.",
@@ -247,6 +248,18 @@ static const struct opt_row rows[] = {
      .help = "run this in place of the launcher's own program, words separated by blanks",
      .more = "For example --launcher=ssh --launch-command='ssh -p 2222 -o BatchMode=yes'.",
      FIELD(launch_command)},
+    {.name = "launch-fanout",
+     .kind = OPT_INT,
+     .metavar = "N",
+     .def = "-1",
+     .def_doc = "32 with ssh, oarsh and blaunch, else 0",
+     .min = -1,
+     .max = LAUNCH_FANOUT_MAX,
+     .group = "Nodes and workers",
+     .help = "start so many nodes from here, which start the others; 0: all from here",
+     .more = "Where there are more nodes than that, each of the N starts its share of the others by the same launcher, and so "
+             "on. What cannot be started there is tried from here.",
+     FIELD(launch_fanout)},
     {.name = "standalone",
      .kind = OPT_FLAG,
      .group = "Nodes and workers",

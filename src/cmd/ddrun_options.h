@@ -30,6 +30,7 @@ struct ddrun_options {
     int node_rank;
     const char *hosts, *hostfile;
     const char *launcher, *launch_command;
+    int launch_fanout;
     const char *ssh_words; /* of -p or -i, which only --launcher=ssh minds */
     struct horovodrun horovodrun;
     const char *unused; /* of options that are taken and have no effect */

@@ -12,13 +12,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, HOSTS_MAX = 16, MS = 1000000 };
+enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, HOSTS_MAX = 16 };
 
 struct caller {
     LIST_ENTRY(caller) entry;
     struct launch_door *door;
     struct link_accept *accept; /* until it is known who it is */
     struct link *link;
+    int index; /* of the node that it is; -1: it has not fetched anything */
 };
 
 struct launch_door {
@@ -29,28 +30,56 @@ struct launch_door {
     LIST_HEAD(, caller) callers;
     int ncallers, fd;
     uint16_t port;
-    bool *fetched; /* [nnodes] */
+    bool *fetched;           /* [nnodes] */
+    struct caller **callers_of; /* [nnodes]; NULL: not yet, or gone */
 };
 
 static void caller_free(struct caller *c)
 {
     LIST_REMOVE(c, entry);
     c->door->ncallers--;
+    if (c->index >= 0)
+        c->door->callers_of[c->index] = NULL;
     link_accept_free(c->accept);
     link_free(c->link);
     free(c);
 }
 
-/* Each frame that comes is a node's word that it has got what it needs. */
+/* The first of its ways that has brought the package is the one that stays. */
+static void take_fetched(struct caller *c)
+{
+    struct launch_door *d = c->door;
+    int index;
+    if (dd_num_int(link_node(c->link), 0, d->cfg.nnodes - 1, &index) < 0 || d->fetched[index])
+        return;
+    d->fetched[index] = true;
+    d->callers_of[index] = c;
+    c->index = index;
+    d->cfg.on_fetched(d->cfg.arg, index);
+}
+
+static void lose(struct caller *c)
+{
+    struct launch_door *d = c->door;
+    const int index = c->index;
+    caller_free(c);
+    if (index >= 0)
+        d->cfg.on_gone(d->cfg.arg, index);
+}
+
 static void on_frame(void *arg, struct link *l, const struct frame *f)
 {
     struct caller *c = arg;
-    struct launch_door *d = c->door;
-    int index;
-    if (f->type != FRAME_PACKAGE || dd_num_int(link_node(l), 0, d->cfg.nnodes - 1, &index) < 0 || d->fetched[index])
-        return;
-    d->fetched[index] = true;
-    d->cfg.on_fetched(d->cfg.arg, index);
+    const struct launch_door_cfg *cfg = &c->door->cfg;
+    DD_AUTO(launch_word) struct launch_word w = {0};
+    (void)l;
+    if (c->index < 0 && f->type == FRAME_PACKAGE)
+        take_fetched(c);
+    else if (c->index >= 0 && f->type == FRAME_LAUNCH && launch_word_decode(&w, f->data, f->len, cfg->nnodes) == 0)
+        cfg->on_word(cfg->arg, c->index, &w);
+    else if (c->index >= 0 && f->type == FRAME_OUTPUT && f->len > 0 && f->data[0] < LAUNCH_STREAMS &&
+             cfg->on_output(cfg->arg, c->index, f->data[0], f->data + 1, f->len - 1) < 0)
+        lose(c);
 }
 
 static void on_close(void *arg, struct link *l, bool clean, const char *why)
@@ -58,7 +87,18 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     (void)l;
     (void)clean;
     (void)why;
-    caller_free(arg);
+    lose(arg);
+}
+
+static int send_task(struct caller *c)
+{
+    const struct launch_door_cfg *cfg = &c->door->cfg;
+    struct launch_word w = {.type = WORD_TASK};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(LINK_FRAME_MAX);
+    if (dd_num_int(link_node(c->link), 0, cfg->nnodes - 1, &w.node) < 0 || !cfg->task(cfg->arg, w.node, &w.task))
+        return -ENOENT;
+    int rc = launch_word_encode(&out, &w);
+    return rc < 0 ? rc : link_send(c->link, FRAME_LAUNCH, out.data, out.len);
 }
 
 static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
@@ -72,10 +112,23 @@ static void on_accepted(void *arg, struct link_accept *a, struct link *l, const 
     c->link = l;
     if (l != NULL)
         link_set_max(l, PACKAGE_MAX);
-    if (l == NULL || link_send(l, FRAME_PACKAGE, p->data, p->len) < 0)
+    if (l == NULL || send_task(c) < 0 || link_send(l, FRAME_PACKAGE, p->data, p->len) < 0)
         caller_free(c);
     else
         link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = c});
+}
+
+void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node, uint32_t value)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64);
+    const struct launch_word w = {.type = type, .node = node, .value = value};
+    if (d != NULL && launch_door_is_open(d, index) && launch_word_encode(&out, &w) == 0)
+        (void)link_send(d->callers_of[index]->link, FRAME_LAUNCH, out.data, out.len);
+}
+
+bool launch_door_is_open(const struct launch_door *d, int index)
+{
+    return d != NULL && d->callers_of[index] != NULL;
 }
 
 /* Anybody may call and say nothing: who has done so longest makes room. */
@@ -114,6 +167,7 @@ static void on_connection(evutil_socket_t fd, short what, void *arg)
         return;
     }
     c->door = d;
+    c->index = -1;
     LIST_INSERT_HEAD(&d->callers, c, entry);
     d->ncallers++;
     if (link_accept_start(&c->accept, d->base, peer, &cfg, on_accepted, c, NULL) < 0)
@@ -129,7 +183,8 @@ int launch_door_new(struct launch_door **ret, struct event_base *base, const str
         return dd_err_set(err, -ENOMEM, "out of memory");
     *d = (struct launch_door){.cfg = *cfg, .base = base, .fd = -1};
     d->fetched = calloc((size_t)cfg->nnodes, sizeof(*d->fetched));
-    int rc = d->fetched == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    d->callers_of = calloc((size_t)cfg->nnodes, sizeof(struct caller *));
+    int rc = d->fetched == NULL || d->callers_of == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     if (rc == 0)
         rc = d->fd = net_listen(NULL, &any, 1, &d->port, err);
     if (rc >= 0) {
@@ -169,146 +224,6 @@ void launch_door_free(struct launch_door *d)
         close(d->fd);
     link_shared_done(&d->shared);
     free(d->fetched);
+    free(d->callers_of);
     free(d);
-}
-
-/* ---- started side ---------------------------------------------------------------------------- */
-
-static int ticket_words(struct launch_ticket *t, const struct dd_strv *w)
-{
-    int port;
-    if (w->n < 4 || w->n > 5 || (w->n == 5 && strcmp(w->v[3], "key") != 0) || strlen(w->v[2]) >= sizeof(t->id) ||
-        dd_num_int(w->v[0], 0, HOSTLIST_MAX - 1, &t->index) < 0 || dd_num_int(w->v[1], 1, UINT16_MAX, &port) < 0)
-        return -EINVAL;
-    t->port = (uint16_t)port;
-    t->key_on_stdin = w->n == 5;
-    memcpy(t->id, w->v[2], strlen(w->v[2]) + 1);
-    int rc = dd_strv_split(&t->hosts, w->v[w->n - 1], ",");
-    return rc == 0 && (t->hosts.n == 0 || t->hosts.n > HOSTS_MAX) ? -EINVAL : rc;
-}
-
-int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_err *err)
-{
-    DD_AUTO(strv) struct dd_strv words = {0};
-    struct launch_ticket t = {0};
-    int rc = dd_strv_split(&words, text, "/");
-    if (rc == 0)
-        rc = ticket_words(&t, &words);
-    if (rc < 0) {
-        launch_ticket_done(&t);
-        return dd_err_set(err, rc, "--launched=%.200s is not what ddrun tells the nodes that it starts; "
-                                   "it is not for people", text);
-    }
-    *ret = t;
-    return 0;
-}
-
-void launch_ticket_done(struct launch_ticket *t)
-{
-    dd_strv_done(&t->hosts);
-}
-
-struct fetch {
-    struct event_base *base;
-    struct event *limit;
-    struct link_find *finds[HOSTS_MAX];
-    size_t nfinds;
-    struct link *link;
-    struct package *to;
-    struct dd_err *err;
-    int rc; /* -ETIMEDOUT until there is something to say */
-};
-
-static void on_limit(evutil_socket_t fd, short what, void *arg)
-{
-    struct fetch *f = arg;
-    (void)fd;
-    (void)what;
-    event_base_loopbreak(f->base);
-}
-
-static void end_searches(struct fetch *f)
-{
-    for (size_t i = 0; i < f->nfinds; i++)
-        link_find_free(f->finds[i]);
-    f->nfinds = 0;
-}
-
-static void on_package(void *arg, struct link *l, const struct frame *fr)
-{
-    struct fetch *f = arg;
-    if (fr->type != FRAME_PACKAGE)
-        return;
-    f->rc = package_decode(f->to, fr->data, fr->len, f->err);
-    if (f->rc == 0)
-        (void)link_send(l, FRAME_PACKAGE, "", 0);
-    link_bye(l);
-    f->link = NULL;
-    event_del(f->limit); /* the loop ends once the goodbye has been read */
-}
-
-static void on_lost(void *arg, struct link *l, bool clean, const char *why)
-{
-    struct fetch *f = arg;
-    (void)l;
-    (void)clean;
-    link_free(f->link);
-    f->link = NULL;
-    f->rc = dd_err_set(f->err, -ECONNRESET, "the starting node is gone: %s", why);
-    event_base_loopbreak(f->base);
-}
-
-static void on_found(void *arg, struct link *l)
-{
-    struct fetch *f = arg;
-    end_searches(f);
-    f->link = l;
-    link_set_max(l, PACKAGE_MAX);
-    link_set_cb(l, &(struct link_cb){.on_frame = on_package, .on_close = on_lost, .arg = f});
-}
-
-static int search_all(struct fetch *f, const struct launch_ticket *t, const struct net_key_input *key_in,
-                      const struct dd_log *log)
-{
-    char me[16];
-    (void)snprintf(me, sizeof(me), "%d", t->index);
-    for (size_t i = 0; i < t->hosts.n; i++) {
-        const struct link_find_cfg cfg = {.job_id = t->id,
-                                          .node = me,
-                                          .host = t->hosts.v[i],
-                                          .host_is_me = true,
-                                          .ports = &t->port,
-                                          .nports = 1,
-                                          .key_in = key_in,
-                                          .log = log};
-        int rc = link_find_start(&f->finds[f->nfinds], f->base, &cfg, on_found, f, f->err);
-        if (rc < 0)
-            return rc;
-        f->nfinds++;
-    }
-    return 0;
-}
-
-int launch_fetch(struct package *ret, const struct launch_ticket *t, const struct net_key_input *key_in,
-                 const struct dd_log *log, unsigned limit_ms, struct dd_err *err)
-{
-    struct fetch f = {.to = ret, .err = err, .rc = -ETIMEDOUT, .base = event_base_new()};
-    struct timeval limit = dd_timeval((uint64_t)limit_ms * MS);
-    f.limit = f.base != NULL ? evtimer_new(f.base, on_limit, &f) : NULL;
-    int rc = f.limit == NULL || event_add(f.limit, &limit) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
-                                                               : search_all(&f, t, key_in, log);
-    if (rc == 0) {
-        event_base_dispatch(f.base);
-        rc = f.rc;
-    }
-    if (rc == -ETIMEDOUT)
-        (void)dd_err_set(err, rc, "cannot reach the starting node: %s",
-                         f.nfinds > 0 ? link_find_status(f.finds[0]) : "it has said nothing");
-    end_searches(&f);
-    link_free(f.link);
-    if (f.limit != NULL)
-        event_free(f.limit);
-    if (f.base != NULL)
-        event_base_free(f.base);
-    return rc;
 }

@@ -1,16 +1,14 @@
-/* Where nodes that a starter has started fetch their package (launch/package.h): the starting side
- * gives it to whoever proves that it has the key, the started side asks for it. */
+/* Where nodes that a starter has started fetch their package (launch/package.h) from the one that has
+ * started them, and stay in touch (launch/up.h): it is for whoever proves that it has the key. */
 #ifndef DD_LAUNCH_DOOR_H
 #define DD_LAUNCH_DOOR_H
 
 #include "launch/package.h"
+#include "launch/word.h"
 #include "net/key.h"
 #include "net/link.h"
 
 struct event_base;
-
-/* ---- starting side ---- */
-
 struct launch_door;
 
 struct launch_door_cfg {
@@ -19,7 +17,14 @@ struct launch_door_cfg {
     const struct net_key *key;
     const struct net_key_input *key_in;
     int nnodes;
+    /* Of a node that asks; what it lends is sent at once. False: it is not to come. */
+    bool (*task)(void *arg, int index, struct launch_task *ret);
     void (*on_fetched)(void *arg, int index); /* each node once */
+    /* Afterwards. */
+    void (*on_word)(void *arg, int index, const struct launch_word *w);
+    /* n 0: that was all. < 0: the node is dropped. */
+    int (*on_output)(void *arg, int index, int which, const void *p, size_t n);
+    void (*on_gone)(void *arg, int index); /* it says nothing any more */
     void *arg;
 };
 
@@ -27,25 +32,10 @@ int launch_door_new(struct launch_door **ret, struct event_base *base, const str
                     struct dd_err *err);
 /* The argument with which a node finds the door: "--launched=…". free() */
 char *launch_door_argument(const struct launch_door *d, int index, bool key_on_stdin, char *const *addresses);
+/* To a node that has fetched its package and is not gone; else nothing happens. */
+void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node, uint32_t value);
+bool launch_door_is_open(const struct launch_door *d, int index); /* the node is there */
 void launch_door_leave(const struct launch_door *d); /* in a child, which does not run the loop */
 void launch_door_free(struct launch_door *d);
-
-/* ---- started side ---- */
-
-/* What "--launched=…" says. */
-struct launch_ticket {
-    int index;
-    bool key_on_stdin;
-    uint16_t port;
-    char id[32]; /* of the door */
-    struct dd_strv hosts; /* names and addresses, to be tried all at once */
-};
-
-int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_err *err);
-void launch_ticket_done(struct launch_ticket *t);
-
-/* Fetches the package within limit_ms. */
-int launch_fetch(struct package *ret, const struct launch_ticket *t, const struct net_key_input *key_in,
-                 const struct dd_log *log, unsigned limit_ms, struct dd_err *err);
 
 #endif

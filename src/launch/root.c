@@ -1,118 +1,86 @@
-#include "launch/root.h"
+#include "launch/root_inner.h"
 
 #include "base/io.h"
 #include "base/sig.h"
 #include "launch/codes.h"
-#include "launch/door.h"
-#include "worker/lines.h"
 
 #include <errno.h>
-#include <event2/event.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STREAMS = 2, CHUNK = 65536, SLOW_S = 30, STARTER_KILL_MS = 2000, SAME_SIGNAL_MS = 250 };
-
-/* What a starter writes is what its node writes: whole lines go on to where ours go. */
-struct stream {
-    struct event *event;
-    int from, to;
-    struct dd_buf bytes;
-    struct lines lines;
+enum {
+    SLOW_S = 30,
+    STARTER_KILL_MS = 2000,
+    SAME_SIGNAL_MS = 250,
+    SILENCE_MS = 2000, /* for a reader who reads nothing, once all have ended as they were asked to */
+    FAIL_MS = 300,     /* for more nodes that cannot be started, to be named as well */
+    COMING_MS = 500,   /* for those that are about to come, once they need not */
+    ENDS_MAX = 3,      /* SIGTERM, SIGKILL, and nobody is waited for any more */
 };
 
-struct child {
-    int index; /* of the node */
-    pid_t pid; /* 0: gone, or never there */
-    bool fetched;
-    int stdin_fd; /* as long as it is open, the node knows that we live; -1: none */
-    struct stream streams[STREAMS];
-};
+/* ---- output ----------------------------------------------------------------------------------- */
 
-struct root {
-    const struct root_cfg *cfg;
-    struct event_base *base;
-    struct launch_door *door;
-    struct dd_buf package;
-    struct child *children; /* [nnodes] */
-    int nnodes, here, left; /* here: index of this node, -1 */
-    int missing;            /* nodes that have not been started */
-    int code;               /* < 0: not known yet */
-    bool over, killed;
-    int sig;                /* that asked for the end */
-    uint64_t sig_ns;
-    struct rlimit files;    /* as we found it */
-    sigset_t old_mask;
-    int signal_fd;
-    struct event *signals, *slow, *end;
-};
-
-/* ---- lines ----------------------------------------------------------------------------------- */
-
-static void write_lines(struct stream *s, bool eof)
+/* Not at once: whoever asks is in the middle of something. */
+void root_look(struct root *r)
 {
-    struct line_piece piece;
-    size_t at = 0;
-    while (lines_next(&s->lines, s->bytes.data + at, s->bytes.len - at, eof, &piece))
-        at += piece.len;
-    if (at > 0)
-        (void)dd_write_full(s->to, s->bytes.data, at);
-    dd_buf_consume(&s->bytes, at);
+    event_active(r->room, EV_WRITE, 0);
 }
 
-static void stream_end(struct stream *s)
+void root_on_room(void *arg)
 {
-    if (s->event == NULL)
-        return;
-    write_lines(s, true);
-    event_free(s->event);
-    s->event = NULL;
-    close(s->from);
-    dd_buf_done(&s->bytes);
+    root_look(arg);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void on_stream_end(void *arg, struct stream *s)
 {
-    struct stream *s = arg;
-    (void)what;
-    if (dd_buf_reserve(&s->bytes, CHUNK) < 0) /* a line without an end */
-        write_lines(s, true);
-    if (dd_buf_reserve(&s->bytes, CHUNK) < 0)
-        return;
-    ssize_t n = read(fd, s->bytes.data + s->bytes.len, CHUNK);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        stream_end(s);
-        return;
+    const struct child *c = arg;
+    (void)s;
+    root_look(c->root);
+}
+
+static void on_took(void *arg, struct stream *s, size_t n)
+{
+    const struct child *c = arg;
+    launch_door_say(c->root->door, c->index, WORD_ROOM, (int)(s - c->said), (uint32_t)n);
+}
+
+/* Beginning with another one each time. */
+static void push_all(struct root *r)
+{
+    r->turn = (r->turn + 1) % r->nnodes;
+    for (int i = 0; i < r->nnodes; i++) {
+        struct child *c = &r->children[(r->turn + i) % r->nnodes];
+        for (int k = 0; k < LAUNCH_STREAMS; k++) {
+            stream_push(&c->streams[k]);
+            stream_push(&c->said[k]);
+        }
     }
-    s->bytes.len += (size_t)n;
-    write_lines(s, false);
 }
 
-static int stream_begin(struct stream *s, struct root *r, int from, int to)
+static bool all_streams_done(const struct root *r, int but)
 {
-    *s = (struct stream){.from = from, .to = to, .bytes = DD_BUF_INIT(LINES_MAX + CHUNK)};
-    (void)dd_fd_nonblock(from);
-    s->event = event_new(r->base, from, EV_READ | EV_PERSIST, on_readable, s);
-    return s->event == NULL || event_add(s->event, NULL) < 0 ? -ENOMEM : 0;
+    for (int i = 0; i < r->nnodes; i++)
+        for (int k = 0; k < LAUNCH_STREAMS; k++)
+            if (!stream_is_done(&r->children[i].said[k]) || (i != but && !stream_is_done(&r->children[i].streams[k])))
+                return false;
+    return true;
+}
+
+static bool all_told(const struct root *r)
+{
+    for (int k = 0; k < LAUNCH_STREAMS; k++)
+        if (!outlet_empty(&r->out[k]))
+            return false;
+    return true;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static const char *name_of(const struct root *r, int index)
-{
-    return hostlist_nth(r->cfg->package->alloc->nodes, (size_t)index);
-}
-
-/* The node's ddrun takes it for SIGTERM. */
+/* The node's ddrun takes it for the end of those who have started it. */
 static void close_stdin(struct child *c)
 {
     if (c->stdin_fd >= 0)
@@ -125,24 +93,36 @@ static bool is_agent_here(const struct root *r)
     return r->here >= 0 && r->children[r->here].pid > 0;
 }
 
-/* A starter hands its node our end of stdin, or a signal; this node's agent tells all the others. */
-static void tell(const struct root *r, struct child *c, int sig)
+void root_tell_here(const struct root *r, int sig, bool at_once)
 {
-    if (c->pid <= 0)
-        return;
-    if (c->index == r->here)
-        kill(c->pid, sig);
-    else if (!is_agent_here(r) && dd_signal_ends_jobs(sig))
-        close_stdin(c);
+    const union sigval v = {.sival_int = at_once ? DD_SIGNAL_AT_ONCE : 0};
+    if (is_agent_here(r) && sigqueue(r->children[r->here].pid, sig, v) < 0)
+        kill(r->children[r->here].pid, sig);
 }
 
-static void tell_all(struct root *r, int sig)
+void root_stop(struct root *r, int sig, bool at_once)
+{
+    r->stopped = true;
+    root_tell_here(r, sig, at_once);
+    for (int i = 0; i < r->nnodes; i++) {
+        struct child *c = &r->children[i];
+        if (launch_door_is_open(r->door, i))
+            launch_door_say(r->door, i, WORD_SIGNAL, i, (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
+        else if (!at_once)
+            close_stdin(c);
+    }
+}
+
+static bool all_ended(const struct root *r)
 {
     for (int i = 0; i < r->nnodes; i++)
-        tell(r, &r->children[i], sig);
+        if (r->children[i].state == CHILD_CAME || r->children[i].state == CHILD_STARTING)
+            return false;
+    return true;
 }
 
-/* What does not end by itself once the job has ended is ended. */
+/* What does not end by itself once the job has ended is ended; but who only waits until somebody reads
+ * our output may wait, unless we were asked to end. */
 static void on_end(evutil_socket_t fd, short what, void *arg)
 {
     struct root *r = arg;
@@ -150,79 +130,142 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     r->over = true;
+    evtimer_add(r->end, &more);
+    if (!r->asked && all_ended(r) && !all_told(r))
+        return;
     for (int i = 0; i < r->nnodes; i++)
         if (r->children[i].pid > 0)
-            kill(r->children[i].pid, r->killed ? SIGKILL : SIGTERM);
-    r->killed = true;
-    evtimer_add(r->end, &more);
+            kill(r->children[i].pid, r->ends > 0 ? SIGKILL : SIGTERM);
+    if (!r->stopped)
+        root_stop(r, SIGTERM, false);
+    if (++r->ends == ENDS_MAX)
+        event_base_loopbreak(r->base);
 }
 
-static void job_over(struct root *r, unsigned wait_ms)
+/* Whoever is not there yet need not come. */
+static void end_starting(struct root *r)
+{
+    for (int i = 0; i < r->nnodes; i++) {
+        struct child *c = &r->children[i];
+        if (c->pid > 0 && c->state == CHILD_STARTING)
+            kill(c->pid, SIGTERM);
+        if (c->state == CHILD_STARTING && c->lead != i)
+            root_drop(r, c);
+    }
+}
+
+void root_job_over(struct root *r, unsigned wait_ms)
 {
     struct timeval t = dd_timeval(wait_ms * DD_NS_PER_MS);
     if (r->over)
         return;
     r->over = true;
     evtimer_add(r->end, &t);
-    for (int i = 0; i < r->nnodes; i++) { /* whoever is not there yet need not come */
-        struct child *c = &r->children[i];
-        if (c->pid > 0 && i != r->here && !c->fetched)
-            kill(c->pid, SIGTERM);
-        close_stdin(c);
-    }
+    end_starting(r);
+    if (r->code != 0 && !r->stopped)
+        root_stop(r, SIGTERM, false);
 }
 
-/* A node that never came: nobody else has to wait for it. */
-static void not_started(struct root *r, const struct child *c, int code)
+static uint64_t written(const struct root *r)
 {
-    const struct root_cfg *cfg = r->cfg;
-    if (r->over || r->sig != 0)
-        return;
-    const bool enough = ++r->missing <= r->nnodes - cfg->min_nodes;
-    dd_log(cfg->log, DD_LOG_ERR, "%s: %s did not start ddrun there: it ended with %d%s", name_of(r, c->index),
-           cfg->starter->name, code, enough ? "; the others may go on without" : "");
-    if (enough)
-        return;
+    return outlet_written(&r->out[0]) + outlet_written(&r->out[1]);
+}
+
+void root_fail(struct root *r)
+{
+    const struct timeval t = dd_timeval(FAIL_MS * DD_NS_PER_MS);
     r->code = 1;
-    tell_all(r, SIGTERM);
-    job_over(r, cfg->grace_ms);
+    if (!evtimer_pending(r->fail, NULL))
+        evtimer_add(r->fail, &t);
 }
 
-/* None is left of those that came: who has not come until now is not waited for much longer. */
-static void check_left(struct root *r)
+/* First those that have come are told; who comes meanwhile is told, too, and knows that nothing has begun. */
+static void on_fail(evutil_socket_t fd, short what, void *arg)
 {
-    struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
-    bool came = false;
-    for (int i = 0; i < r->nnodes; i++) {
-        const struct child *c = &r->children[i];
-        if (i != r->here && !c->fetched)
-            continue;
-        if (c->pid > 0)
-            return;
-        came = true;
+    struct root *r = arg;
+    const struct timeval t = dd_timeval(COMING_MS * DD_NS_PER_MS);
+    const struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
+    (void)fd;
+    (void)what;
+    if (r->over) {
+        end_starting(r);
+        return;
     }
-    if (came && !r->over)
-        evtimer_add(r->end, &grace);
+    r->over = true;
+    root_stop(r, SIGTERM, true);
+    evtimer_add(r->fail, &t);
+    evtimer_add(r->end, &grace);
 }
+
+/* Who has read nothing since we were asked to end will not. */
+static void on_silence(evutil_socket_t fd, short what, void *arg)
+{
+    struct root *r = arg;
+    (void)fd;
+    (void)what;
+    for (int k = 0; k < LAUNCH_STREAMS && r->written == written(r); k++)
+        outlet_drop(&r->out[k]);
+    root_look(r);
+}
+
+static bool some_link_open(const struct root *r)
+{
+    for (int i = 0; i < r->nnodes; i++)
+        if (launch_door_is_open(r->door, i))
+            return true;
+    return false;
+}
+
+static void check_done(struct root *r)
+{
+    const struct timeval silence = dd_timeval(SILENCE_MS * DD_NS_PER_MS);
+    const bool gone = r->left == 0 && !some_link_open(r);
+    if (gone && all_streams_done(r, r->here) && r->here >= 0) /* all that was to write there has done so */
+        for (int k = 0; k < LAUNCH_STREAMS; k++)
+            stream_end(&r->children[r->here].streams[k]);
+    if (gone && all_streams_done(r, -1) && r->cfg->up != NULL)
+        launch_up_end(r->cfg->up); /* so that the last line is known to be whole */
+    if (gone && all_streams_done(r, -1) && all_told(r)) {
+        event_base_loopbreak(r->base);
+        return;
+    }
+    for (int k = 0; k < LAUNCH_STREAMS; k++)
+        if (!outlet_empty(&r->out[k]))
+            outlet_wait(&r->out[k]);
+    if (r->asked && r->cfg->up == NULL && all_ended(r) && !evtimer_pending(r->silence, NULL)) {
+        r->written = written(r);
+        evtimer_add(r->silence, &silence);
+    }
+}
+
+static void on_look(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    push_all(arg);
+    check_done(arg);
+}
+
+/* ---- what happens ------------------------------------------------------------------------------ */
 
 static void child_ended(struct root *r, struct child *c, int status)
 {
-    const int code = launch_exit_code(status);
-    /* The agent of this node knows how the job has ended, unless that goes on without it. */
-    const bool knows = c->index == r->here && (!r->cfg->go_on || code == 0);
+    c->code = launch_exit_code(status);
     c->pid = 0;
     r->left--;
-    if (c->index != r->here && !c->fetched)
-        not_started(r, c, code);
-    else if (!r->over)
-        r->code = knows ? code : launch_code_of_job(r->code, code, r->cfg->go_on);
-    if (knows)
-        job_over(r, r->cfg->grace_ms);
     close_stdin(c);
-    for (int i = 0; i < STREAMS; i++)
-        if (c->streams[i].event != NULL)
-            on_readable(c->streams[i].from, EV_READ, &c->streams[i]);
-    check_left(r);
+    for (int k = 0; k < LAUNCH_STREAMS; k++)
+        if (c->index == r->here)
+            stream_push(&c->streams[k]);
+        else
+            stream_end(&c->streams[k]);
+    if (c->index == r->here)
+        root_node_ended(r, c, c->code);
+    else if (c->state == CHILD_STARTING && c->lead == c->index)
+        root_node_missing(r, c, c->code);
+    else if (!launch_door_is_open(r->door, c->index))
+        root_node_gone(r, c);
+    root_look(r);
 }
 
 static void reap(struct root *r)
@@ -233,8 +276,6 @@ static void reap(struct root *r)
         if (c->pid > 0 && waitpid(c->pid, &status, WNOHANG) == c->pid)
             child_ended(r, c, status);
     }
-    if (r->left == 0)
-        event_base_loopbreak(r->base);
 }
 
 /* No agent here that would see to it: a second signal ends the starters, and so does time. */
@@ -251,6 +292,16 @@ static void end_asked(struct root *r, int sig)
     }
 }
 
+/* This node's agent tells all the others; where there is none, one of them does, or all are told to end. */
+static void announce(struct root *r, int sig)
+{
+    for (int i = 0; i < r->nnodes; i++)
+        if (r->children[i].state == CHILD_CAME && launch_door_is_open(r->door, i)) {
+            launch_door_say(r->door, i, WORD_SIGNAL, i, (uint32_t)sig);
+            return;
+        }
+}
+
 static void on_signal(evutil_socket_t fd, short what, void *arg)
 {
     struct root *r = arg;
@@ -259,163 +310,97 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     if (read(fd, &si, sizeof(si)) != (ssize_t)sizeof(si))
         return;
     const int sig = (int)si.ssi_signo;
-    const bool agent = is_agent_here(r);
-    if (sig == SIGCHLD)
+    if (sig == SIGCHLD) {
         reap(r);
-    else if (si.ssi_code != SI_KERNEL || !agent) /* this node's agent has a terminal's already */
-        tell_all(r, sig);
-    if (!agent && dd_signal_ends_jobs(sig))
+        return;
+    }
+    const bool agent = is_agent_here(r);
+    const bool ends = dd_signal_ends_jobs(sig);
+    r->asked |= ends;
+    if (agent && si.ssi_code != SI_KERNEL) /* this node's agent has a terminal's already */
+        root_tell_here(r, sig, false);
+    else if (!agent && ends)
+        root_stop(r, sig, false);
+    else if (!agent)
+        announce(r, sig);
+    if (!agent && ends)
         end_asked(r, sig);
+    root_look(r);
+}
+
+static bool give_task(void *arg, int index, struct launch_task *ret)
+{
+    const struct root *r = arg;
+    const struct child *c = &r->children[index];
+    const struct root_cfg *cfg = r->cfg;
+    if (c->lead != index || c->state == CHILD_NONE)
+        return false;
+    *ret = (struct launch_task){.output = cfg->starter->loses_output,
+                                .fanout = cfg->fanout,
+                                .grace_ms = cfg->grace_ms,
+                                .starter = (char *)(uintptr_t)cfg->starter->name,
+                                .program = (char *)(uintptr_t)cfg->program,
+                                .words = (char *)(uintptr_t)cfg->words,
+                                .nodes = c->share,
+                                .n = c->nshare};
+    return true;
 }
 
 static void on_fetched(void *arg, int index)
 {
     struct root *r = arg;
-    r->children[index].fetched = true;
-    if (!r->over && r->sig == 0) /* somebody is there again */
-        evtimer_del(r->end);
+    struct child *c = &r->children[index];
+    for (int k = 0; k < LAUNCH_STREAMS; k++)
+        stream_begin(&c->said[k], &r->out[k]);
+    root_node_came(r, c);
 }
 
-/* Those that neither came nor failed. */
+static void on_node_word(void *arg, int index, const struct launch_word *w)
+{
+    struct root *r = arg;
+    root_node_says(r, &r->children[index], w);
+}
+
+static int on_output(void *arg, int index, int which, const void *p, size_t n)
+{
+    struct root *r = arg;
+    struct stream *s = &r->children[index].said[which];
+    if (n > 0)
+        return stream_give(s, p, n);
+    stream_end(s);
+    return 0;
+}
+
+static void on_gone(void *arg, int index)
+{
+    struct root *r = arg;
+    struct child *c = &r->children[index];
+    for (int k = 0; k < LAUNCH_STREAMS; k++)
+        stream_end(&c->said[k]);
+    if (c->pid == 0)
+        root_node_gone(r, c);
+    root_look(r);
+}
+
+/* Those that neither came nor failed; what they were to start is started from here. */
 static void on_slow(evutil_socket_t fd, short what, void *arg)
 {
     struct root *r = arg;
     DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(600);
     (void)fd;
     (void)what;
+    if (r->over || r->asked || r->cfg->up != NULL)
+        return;
     for (int i = 0; i < r->nnodes; i++)
-        if (r->children[i].pid > 0 && i != r->here && !r->children[i].fetched)
-            (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", name_of(r, i));
+        if (r->children[i].state == CHILD_STARTING)
+            (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", root_name_of(r, i));
     if (names.len > 0)
         dd_log(r->cfg->log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s", r->cfg->starter->name,
                dd_buf_str(&names), SLOW_S);
+    root_take_shares(r);
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */
-
-static void in_child(const struct root *r)
-{
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
-    (void)setrlimit(RLIMIT_NOFILE, &r->files);
-}
-
-/* An open end of a starter's stdin would keep its node alive. Not event_free(): the loop is shared. */
-static void close_ours(const struct root *r)
-{
-    for (int i = 0; i < r->nnodes; i++) {
-        const struct child *c = &r->children[i];
-        if (c->stdin_fd >= 0)
-            close(c->stdin_fd);
-        for (int k = 0; k < STREAMS; k++)
-            if (c->streams[k].event != NULL)
-                close(c->streams[k].from);
-    }
-    close(r->signal_fd);
-    launch_door_leave(r->door);
-}
-
-static int start_here(struct root *r, struct child *c)
-{
-    const pid_t self = getpid();
-    c->pid = fork();
-    if (c->pid != 0)
-        return c->pid < 0 ? -errno : 0;
-    in_child(r);
-    close_ours(r);
-    _exit(getppid() != self ? 1 : r->cfg->node(r->cfg->arg, c->index));
-}
-
-static _Noreturn void become_starter(const struct root *r, char *const *argv, const int fds[3], pid_t parent)
-{
-    in_child(r);
-    (void)setpgid(0, 0); /* Ctrl-C is for the agents; the starters bring the last lines */
-    if (r->cfg->starter->must_outlive) {
-        (void)signal(SIGTERM, SIG_IGN);
-        (void)signal(SIGUSR1, SIG_IGN);
-    }
-    for (int i = 0; i < 3; i++)
-        if (fds[i] >= 0 && dup2(fds[i], i) < 0)
-            _exit(126);
-    if (getppid() == parent)
-        (void)execvp(argv[0], argv);
-    _exit(127);
-}
-
-static int make_pipes(int pipes[3][2], bool takes_stdin)
-{
-    int rc = takes_stdin ? pipe2(pipes[0], O_CLOEXEC) : 0;
-    if (!takes_stdin)
-        pipes[0][0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    for (int i = 1; i < 3 && rc == 0; i++)
-        rc = pipe2(pipes[i], O_CLOEXEC);
-    return rc < 0 || pipes[0][0] < 0 ? -errno : 0;
-}
-
-static void close_pipes(int pipes[3][2])
-{
-    for (int i = 0; i < 3; i++)
-        for (int k = 0; k < 2; k++)
-            if (pipes[i][k] >= 0)
-                close(pipes[i][k]);
-}
-
-static int start_argv(struct root *r, struct child *c, char *const *argv)
-{
-    const struct root_cfg *cfg = r->cfg;
-    int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
-    const pid_t self = getpid();
-    int rc = make_pipes(pipes, cfg->starter->takes_stdin);
-    c->pid = rc < 0 ? -1 : fork();
-    if (c->pid == 0)
-        become_starter(r, argv, (const int[]){pipes[0][0], pipes[1][1], pipes[2][1]}, self);
-    if (c->pid < 0) {
-        rc = rc < 0 ? rc : -errno;
-        close_pipes(pipes);
-        return rc;
-    }
-    for (int i = 0; i < STREAMS && rc == 0; i++) {
-        rc = stream_begin(&c->streams[i], r, pipes[i + 1][0], i + 1);
-        pipes[i + 1][0] = -1;
-    }
-    c->stdin_fd = pipes[0][1];
-    pipes[0][1] = -1;
-    close_pipes(pipes);
-    const char *key = cfg->key_for_stdin;
-    if (c->stdin_fd >= 0 && key != NULL) /* one that is gone already is told of when it is reaped */
-        (void)dd_write_full(c->stdin_fd, key, strlen(key));
-    return rc;
-}
-
-static int start_there(struct root *r, struct child *c)
-{
-    const struct root_cfg *cfg = r->cfg;
-    DD_AUTO(strv) struct dd_strv argv = {0};
-    DD_AUTO(free) char *ticket =
-        launch_door_argument(r->door, c->index, cfg->starter->takes_stdin, cfg->addresses);
-    char *command[] = {(char *)(uintptr_t)cfg->ddrun, ticket, NULL};
-    const struct start s = {.program = cfg->program,
-                            .words = cfg->words,
-                            .host = name_of(r, c->index),
-                            .nnodes = r->nnodes,
-                            .command = command};
-    if (ticket == NULL || starter_command(&argv, cfg->starter, &s) < 0)
-        return -ENOMEM;
-    return start_argv(r, c, argv.v);
-}
-
-static int start_all(struct root *r, struct dd_err *err)
-{
-    for (int i = 0; i < r->nnodes; i++) {
-        struct child *c = &r->children[i];
-        int rc = i == r->here ? start_here(r, c) : start_there(r, c);
-        if (c->pid > 0)
-            r->left++;
-        if (rc < 0)
-            return dd_err_set(err, rc, "cannot start ddrun on %s: %s", name_of(r, i), strerror(-rc));
-    }
-    return 0;
-}
 
 static int watch_signals(struct root *r)
 {
@@ -436,47 +421,107 @@ static void want_files(struct root *r)
     (void)setrlimit(RLIMIT_NOFILE, &all);
 }
 
-static int begin(struct root *r, struct dd_err *err)
+static int make_door(struct root *r, struct dd_err *err)
 {
     const struct launch_door_cfg door = {.id = r->cfg->id,
                                          .package = &r->package,
                                          .key = r->cfg->key,
                                          .key_in = r->cfg->key_in,
                                          .nnodes = r->nnodes,
+                                         .task = give_task,
                                          .on_fetched = on_fetched,
+                                         .on_word = on_node_word,
+                                         .on_output = on_output,
+                                         .on_gone = on_gone,
                                          .arg = r};
-    struct timeval slow = {.tv_sec = SLOW_S};
-    r->base = event_base_new();
-    r->children = calloc((size_t)r->nnodes, sizeof(*r->children));
-    if (r->base == NULL || r->children == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    for (int i = 0; i < r->nnodes; i++)
-        r->children[i] = (struct child){.index = i, .stdin_fd = -1};
     int rc = package_encode(&r->package, r->cfg->package);
     if (rc < 0)
         return dd_err_set(err, rc, "the environment is too large to be carried to the other nodes: more than %d MiB or "
                           "%d variables", PACKAGE_MAX >> 20, PACKAGE_STRINGS_MAX);
+    return launch_door_new(&r->door, r->base, &door, err);
+}
+
+static int make_children(struct root *r)
+{
+    r->children = calloc((size_t)r->nnodes, sizeof(*r->children));
+    for (int i = 0; i < r->nnodes && r->children != NULL; i++) {
+        struct child *c = &r->children[i];
+        *c = (struct child){.root = r, .index = i, .lead = -1, .stdin_fd = -1};
+        for (int k = 0; k < LAUNCH_STREAMS; k++) {
+            c->streams[k] = (struct stream){.from = -1, .ended = on_stream_end, .arg = c};
+            c->said[k] = (struct stream){.from = -1, .ended = on_stream_end, .took = on_took, .arg = c};
+        }
+    }
+    return r->children == NULL ? -ENOMEM : 0;
+}
+
+static int make_events(struct root *r)
+{
     r->slow = evtimer_new(r->base, on_slow, r);
     r->end = evtimer_new(r->base, on_end, r);
-    if (r->slow == NULL || r->end == NULL || watch_signals(r) < 0 || evtimer_add(r->slow, &slow) < 0)
+    r->silence = evtimer_new(r->base, on_silence, r);
+    r->fail = evtimer_new(r->base, on_fail, r);
+    r->room = event_new(r->base, -1, 0, on_look, r);
+    const bool all = r->slow != NULL && r->end != NULL && r->silence != NULL && r->fail != NULL && r->room != NULL;
+    const struct timeval slow = {.tv_sec = SLOW_S};
+    return !all || watch_signals(r) < 0 || evtimer_add(r->slow, &slow) < 0 ? -ENOMEM : 0;
+}
+
+/* This node's agent, then the others: all of them, or those of our task. */
+static int start_all(struct root *r, struct dd_err *err)
+{
+    const struct launch_task *task = r->cfg->task;
+    const int n = r->cfg->up != NULL ? task->n : r->nnodes - (r->here >= 0);
+    int rc = r->here >= 0 ? root_start_here(r, &r->children[r->here]) : 0;
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot start ddrun: %s", strerror(-rc));
+    if (n == 0)
+        return 0;
+    rc = make_door(r, err);
+    DD_AUTO(free) int *nodes = calloc((size_t)n, sizeof(*nodes));
+    if (rc < 0 || nodes == NULL)
+        return rc < 0 ? rc : dd_err_set(err, -ENOMEM, "out of memory");
+    for (int i = 0; i < n; i++)
+        nodes[i] = r->cfg->up != NULL ? task->nodes[i] : i + (r->here >= 0 && i >= r->here);
+    return root_start_nodes(r, nodes, n, err);
+}
+
+static int begin(struct root *r, struct dd_err *err)
+{
+    const struct root_cfg *cfg = r->cfg;
+    r->base = cfg->up != NULL ? launch_up_base(cfg->up) : event_base_new();
+    if (r->base == NULL || make_children(r) < 0 || make_events(r) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    rc = launch_door_new(&r->door, r->base, &door, err);
+    int rc = cfg->up != NULL ? root_begin_started(r, err) : 0;
+    for (int k = 0; k < LAUNCH_STREAMS && cfg->up == NULL && rc == 0; k++)
+        rc = outlet_console(&r->out[k], r->base, k + 1, root_on_room, r, cfg->log, err);
     return rc < 0 ? rc : start_all(r, err);
 }
 
 static void root_done(struct root *r)
 {
-    for (int i = 0; i < r->nnodes && r->children != NULL; i++)
-        for (int k = 0; k < STREAMS; k++)
-            stream_end(&r->children[i].streams[k]);
+    for (int i = 0; i < r->nnodes && r->children != NULL; i++) {
+        struct child *c = &r->children[i];
+        for (int k = 0; k < LAUNCH_STREAMS; k++) {
+            stream_done(&c->streams[k]);
+            stream_done(&c->said[k]);
+        }
+        close_stdin(c);
+        free(c->share);
+    }
     launch_door_free(r->door);
-    struct event *events[] = {r->slow, r->end, r->signals};
+    struct event *events[] = {r->slow, r->end, r->signals, r->silence, r->fail, r->room, r->input};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
             event_free(events[i]);
+    for (int k = 0; k < LAUNCH_STREAMS; k++) {
+        outlet_done(&r->out[k]);
+        if (r->out_fds[k] >= 0)
+            close(r->out_fds[k]);
+    }
     if (r->signal_fd >= 0)
         close(r->signal_fd);
-    if (r->base != NULL)
+    if (r->base != NULL && r->cfg->up == NULL)
         event_base_free(r->base);
     dd_buf_done(&r->package);
     free(r->children);
@@ -486,16 +531,16 @@ int root_run(const struct root_cfg *cfg)
 {
     struct root r = {.cfg = cfg,
                      .nnodes = (int)hostlist_count(cfg->package->alloc->nodes),
-                     .here = cfg->package->alloc->index,
+                     .here = cfg->here,
                      .code = -1,
                      .signal_fd = -1,
+                     .out_fds = {-1, -1},
                      .package = DD_BUF_INIT(PACKAGE_MAX)};
     struct dd_err err = {0};
     want_files(&r);
     if (begin(&r, &err) < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
         r.code = 1;
-        tell_all(&r, SIGTERM);
         r.over = true;
         if (r.left > 0)
             on_end(-1, 0, &r);
@@ -503,7 +548,7 @@ int root_run(const struct root_cfg *cfg)
     if (r.left > 0)
         event_base_dispatch(r.base);
     root_done(&r);
-    if (r.sig != 0 && (r.code < 0 || r.code == 128 + SIGTERM)) /* the end of their stdin is a SIGTERM there */
+    if (r.sig != 0 && (r.code < 0 || r.code == 128 + SIGTERM)) /* who has lost us says SIGTERM */
         return 128 + r.sig;
     return r.code < 0 ? 1 : r.code;
 }

@@ -1,19 +1,23 @@
-/* The process that was started once and starts all the agents of a job: this node's in a child, the
- * others' through a starter. */
+/* The process that starts the agents of a job: this node's in a child, the others' through a starter, and
+ * stays with them: their output, signals, exit codes. The one that a person has started does so for all
+ * nodes; where that would be slow, those that it starts do so for others (launch/word.h). */
 #ifndef DD_LAUNCH_ROOT_H
 #define DD_LAUNCH_ROOT_H
 
 #include "launch/package.h"
 #include "launch/starter.h"
+#include "launch/up.h"
 #include "net/key.h"
 
 /* All borrowed. */
 struct root_cfg {
-    const struct starter *starter;
+    const struct starter *starter; /* NULL: none is needed */
     const char *program;       /* the starter's path */
     const char *words;         /* of the user, in its place; NULL */
     const char *ddrun;         /* path of this program, the same on all nodes */
-    const struct package *package; /* its alloc has the nodes, and which of them is this one; -1: none */
+    const struct package *package; /* its alloc has the nodes */
+    int here;                  /* which of them is this one; -1: none */
+    int fanout;                /* so many are started from here, and start the others; 0: all */
     const char *id;            /* of this start: random */
     const struct net_key *key; /* that the started nodes prove to have */
     const struct net_key_input *key_in;
@@ -25,9 +29,13 @@ struct root_cfg {
     int (*node)(void *arg, int index); /* runs this node's agent, in a process of its own */
     void *arg;
     const struct dd_log *log;
+    /* Of a node that was started itself: */
+    struct launch_up *up;           /* NULL: it was not */
+    const struct launch_task *task;
+    int stdin_fd;                   /* there is nobody up there once this has ended; -1: none */
 };
 
-/* Until the job is over; its exit code. Messages have been printed. */
+/* Until the job is over, or this node's part of it; its exit code. Messages have been printed. */
 int root_run(const struct root_cfg *cfg);
 
 #endif

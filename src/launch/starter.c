@@ -84,25 +84,32 @@ static int push_word(struct dd_strv *out, const char *word, const struct start *
 
 /* srun: one task per node with all that the job has there; a step would take numbers of tasks and
  * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes.
- * PALS: without --cpu-bind none a process gets one core. pbsdsh: Torque's; -h is a host by name.
+ * PALS: without --cpu-bind none a process gets one core; so with aprun without -cc none. jsrun: one set of
+ * resources for each node, all of it, and the task is bound to the whole set. pbsdsh: Torque's; -h is a host by name.
  * ssh: nobody is there to answer questions, and a node that is off is to be known soon. */
 static const struct starter starters[] = {
     {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES,
      .command = "%program --nodes=%n --ntasks=%n --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
                 "--kill-on-bad-exit=0 --wait=0 %gpus %command"},
-    {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = "/opt/pbs/bin", .must_outlive = true,
+    {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = "/opt/pbs/bin", .must_outlive = true, .loses_output = true,
      .command = "%program %host %command"},
-    {.name = "pbsdsh", .sources = "pbs", .program = "pbsdsh", .folder = "/opt/torque/bin", .must_outlive = true,
+    {.name = "pbsdsh", .sources = "pbs", .program = "pbsdsh", .folder = "/opt/torque/bin", .must_outlive = true, .loses_output = true,
      .command = "%program -h %host %command"},
     {.name = "pals", .sources = "", .program = "mpiexec", .starts_all = true,
      .command = "%program -n %n --ppn 1 --cpu-bind none --envall %command"},
-    {.name = "blaunch", .sources = "lsf", .program = "blaunch", .keeps_env = true, .command = "%program %host %command"},
+    {.name = "jsrun", .sources = "lsf", .program = "jsrun", .starts_all = true,
+     .command = "%program -n %n -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs %command"},
+    {.name = "blaunch", .sources = "lsf", .program = "blaunch", .keeps_env = true, .tree = true,
+     .command = "%program %host %command"},
     {.name = "qrsh", .sources = "sge", .program = "qrsh", .keeps_env = true,
      .command = "%program -inherit -nostdin -V %host %command"},
     {.name = "flux", .sources = "", .program = "flux", .starts_all = true,
      .command = "%program run -N%n -n%n -o cpu-affinity=off -o gpu-affinity=off %command"},
-    {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .command = "%program %host %line"},
-    {.name = "ssh", .sources = "cobalt", .program = "ssh", .takes_stdin = true,
+    {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .tree = true,
+     .command = "%program %host %line"},
+    {.name = "aprun", .sources = "cobalt", .program = "aprun", .starts_all = true,
+     .command = "%program -n %n -N 1 -cc none %command"},
+    {.name = "ssh", .sources = "cobalt", .program = "ssh", .takes_stdin = true, .tree = true,
      .options = "-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T", .command = "%program %host %line"},
 };
 

@@ -24,6 +24,8 @@ struct starter {
     bool starts_all;     /* one call is for all nodes and loses nothing: ddrun becomes that command */
     bool keeps_env;      /* the environment arrives there, out of sight of other users */
     bool takes_stdin;    /* what it reads from stdin arrives there */
+    bool loses_output;   /* what is written there does not come back, or torn: it comes over the link */
+    bool tree;           /* each start costs this machine much, and any node can start others: they do so */
     bool must_outlive;   /* it dies of the job's signals and loses the exit code: it is started deaf */
     const char *unset;   /* variables that would change what it does, comma separated; NULL */
     const char *options; /* of the program, unless the user has said his own words; NULL */
@@ -35,7 +37,7 @@ struct starter {
  * NULL: there is none. */
 const struct starter *starter_find(const struct starter *after, const char *name, const char *source);
 /* For options; "auto" and "none" are not starters. */
-#define STARTER_NAMES "auto,none,srun,pbs_tmrsh,pbsdsh,pals,blaunch,qrsh,flux,oarsh,ssh"
+#define STARTER_NAMES "auto,none,srun,pbs_tmrsh,pbsdsh,pals,jsrun,blaunch,qrsh,flux,oarsh,aprun,ssh"
 /* 0 or -ENOMEM */
 int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s);
 /* One word that a shell reads as the words of argv. free(); NULL: no memory. */

@@ -4,7 +4,8 @@
  * Type FRAME_CONTROL carries one JSON object (rdzv/msg.h), FRAME_BYE says that the end of the
  * stream is meant, FRAME_PING (empty) only that the sender lives, FRAME_EXCHANGE a piece
  * of what nodes tell each other (rdzv/exchange.h), FRAME_PACKAGE what a node needs to begin
- * (launch/package.h). Unknown types are skipped by the receiver.
+ * (launch/package.h), FRAME_LAUNCH and FRAME_OUTPUT what started and starting nodes tell each other
+ * (launch/word.h). Unknown types are skipped by the receiver.
  */
 #ifndef DD_NET_FRAME_H
 #define DD_NET_FRAME_H
@@ -14,7 +15,8 @@
 #include <stdint.h>
 
 enum { FRAME_HEADER = 8, FRAME_VERSION = 1, FRAME_MAX = 16 << 20 };
-enum frame_type { FRAME_CONTROL = 1, FRAME_BYE = 2, FRAME_OUTPUT = 3, FRAME_PING = 4, FRAME_EXCHANGE = 5, FRAME_PACKAGE = 6 };
+enum frame_type { FRAME_CONTROL = 1, FRAME_BYE = 2, FRAME_OUTPUT = 3, FRAME_PING = 4, FRAME_EXCHANGE = 5, FRAME_PACKAGE = 6,
+                  FRAME_LAUNCH = 7 };
 
 struct frame {
     uint16_t type, version;

@@ -3,6 +3,7 @@ pbs_tmrsh. Four nodes in namespaces, each with a host name, network and /tmp of 
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -286,6 +287,40 @@ def test_a_worker_that_fails_is_started_again_under_ssh(ssh):
     assert {f"{r} 1" for r in range(4)} <= set(done.out.splitlines())
 
 
+def starters(ssh, node, host):
+    """The ssh of that node that have started that host."""
+    return [p.pid for p in ssh.cluster.processes(node) if re.match(rf"\S*ssh .* {host} exec ", p.cmdline)]
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "kill", "kill-starter"])
+def test_nodes_that_start_nodes_end_with_the_rest(ssh, how):
+    """node1 starts node2 and node3, and node3 starts node4. The fixture looks at what is left on all nodes."""
+    begun = ssh.slurm.file("begun")
+    with ssh.start_job("--nproc-per-node=1", "--launch-fanout=2", "--shutdown-timeout=3s", "sh", "-c",
+                       f"touch {begun}.$RANK; sleep 600", tty=how == "ctrl-c") as job:
+        until(lambda: ssh.slurm.exists("begun.*", 4), LIMIT, lambda: job.err)
+        assert starters(ssh, "node3", "node4") and not starters(ssh, "node1", "node4")
+        if how == "ctrl-c":
+            job.type(b"\x03")
+            assert job.wait(LIMIT).rc == 130
+            return
+        if how == "kill":
+            job.signal(signal.SIGKILL)
+        else:
+            assert ssh.cluster.kill("node3", starters(ssh, "node3", "node4")[0])
+        assert job.wait(LIMIT).rc != 0
+
+
+def test_what_a_host_without_sshd_was_to_start_is_started_all_the_same(ssh):
+    ssh.stop("node3")
+    line = "x" * 3000
+    done = ssh.run("--nproc-per-node=1", "--launch-fanout=2", "--nnodes=3:4", "--last-call=1s", "sh", "-c",
+                   f"for i in $(seq 100); do echo $(hostname) {line}; done")
+    assert done.rc == 0, done.err
+    assert sorted(done.out.splitlines()) == sorted(f"{name} {line}" for name in ("node1", "node2", "node4") for _ in range(100))
+    assert "node3: ssh did not start ddrun there" in done.err and "Connection refused" in done.err
+
+
 # --- PBS: a stand-in for its starter ---
 
 
@@ -315,13 +350,15 @@ def test_a_pbs_script_starts_its_job_on_all_hosts(pbs, ssh):
     with pbs("--nproc-per-node=2", "sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) $FROM_SCRIPT $PWD $PBS_NODENUM") as job:
         done = job.wait(LIMIT)
     assert done.rc == 0, done.err + pbs.output()
-    lines = sorted(done.out.splitlines() + pbs.output().splitlines())
+    assert pbs.output() == ""  # all of it comes to ddrun's own stdout
+    lines = sorted(done.out.splitlines())
     assert lines == [f"{r}/6 node{r // 2 + 1} a module's path {ssh.slurm.place} {r // 2}" for r in range(6)]
 
 
 def test_a_worker_that_fails_on_another_host_of_a_pbs_job(pbs):
-    with pbs("--nproc-per-node=1", "sh", "-c", "[ $RANK = 2 ] && exit 9; sleep 600") as job:
+    with pbs("--nproc-per-node=1", "sh", "-c", "[ $RANK = 2 ] && { echo out; printf 'last words' >&2; exit 9; }; sleep 600") as job:
         done = job.wait(LIMIT)
+    assert done.out == "out\n" and "last words" in done.err and pbs.output() == ""
     assert done.rc == 9 and "rank 2 (node3, local rank 0) exited with code 9" in done.err
 
 
@@ -334,7 +371,7 @@ def test_qdel_reaches_the_other_hosts_of_a_pbs_job(pbs, ssh):
         job.signal(signal.SIGTERM)
         done = job.wait(LIMIT)
     assert done.rc == 143
-    assert sorted(done.out.splitlines() + [x for x in pbs.output().splitlines() if "told" in x]) == ["told 0", "told 1", "told 2"]
+    assert sorted(done.out.splitlines()) == ["told 0", "told 1", "told 2"]
 
 
 # --- LSF, Grid Engine, OAR: stand-ins that lose what the manuals say ---

@@ -74,7 +74,7 @@ def test_nodes_may_be_more_than_file_descriptors(starter, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
-        job = start(command, hosts)
+        job = start(command, hosts, "--launch-fanout=0")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     with job:

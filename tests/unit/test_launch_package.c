@@ -1,7 +1,7 @@
 /* launch: what is carried to a started node, and which words start it. */
-#include "launch/door.h"
 #include "launch/package.h"
 #include "launch/starter.h"
+#include "launch/up.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -104,6 +104,8 @@ static void each_starter_has_its_words(void **state)
         {"pbs_tmrsh", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbsdsh", NULL, "P -h n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pals", NULL, "P -n 3 --ppn 1 --cpu-bind none --envall /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"jsrun", NULL, "P -n 3 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"aprun", NULL, "P -n 3 -N 1 -cc none /opt/d d/ddrun --launched=1/2/x/n1"},
         {"blaunch", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"qrsh", NULL, "P -inherit -nostdin -V n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"flux", NULL, "P run -N3 -n3 -o cpu-affinity=off -o gpu-affinity=off /opt/d d/ddrun --launched=1/2/x/n1"},
@@ -148,10 +150,12 @@ static void a_step_gets_all_gpus_of_a_job_that_counts_them_by_task(void **state)
 static void the_allocation_chooses_the_starter(void **state)
 {
     (void)state;
-    static const char *const rows[][2] = {{"slurm-batch", "srun"}, {"pbs", "pbs_tmrsh"}, {"lsf", "blaunch"}, {"sge", "qrsh"},
-                                         {"oar", "oarsh"}, {"cobalt", "ssh"}};
+    static const char *const rows[][2] = {{"slurm-batch", "srun"}, {"pbs", "pbs_tmrsh"}, {"lsf", "jsrun"}, {"sge", "qrsh"},
+                                         {"oar", "oarsh"}, {"cobalt", "aprun"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_string_equal(starter_find(NULL, "auto", rows[i][0])->name, rows[i][1]);
+    assert_string_equal(starter_find(starter_find(NULL, "jsrun", ""), "auto", "lsf")->name, "blaunch"); /* where that is not there */
+    assert_string_equal(starter_find(starter_find(NULL, "aprun", ""), "auto", "cobalt")->name, "ssh");
     assert_null(starter_find(NULL, "auto", "slurm-step"));
     assert_null(starter_find(NULL, "auto", ""));
     assert_null(starter_find(NULL, "none", "pbs"));

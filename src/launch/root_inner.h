@@ -1,0 +1,94 @@
+/* What the files of launch/root share. */
+#ifndef DD_LAUNCH_ROOT_INNER_H
+#define DD_LAUNCH_ROOT_INNER_H
+
+#include "launch/door.h"
+#include "launch/outlet.h"
+#include "launch/root.h"
+
+#include <event2/event.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+enum child_state { CHILD_NONE, CHILD_STARTING, CHILD_CAME, CHILD_MISSING, CHILD_ENDED };
+
+/* A node. */
+struct child {
+    struct root *root;
+    int index, lead; /* lead: the node that starts it; itself: it is started from here; -1: by others */
+    enum child_state state;
+    pid_t pid;    /* of its starter, or of our own agent; 0: gone, or never there */
+    int code;     /* of that one, once it is gone */
+    int stdin_fd; /* as long as it is open, the node knows that we live; -1: none */
+    int *share;   /* what it is to start */
+    int nshare;
+    struct stream streams[LAUNCH_STREAMS]; /* of its starter; ours: of our agent */
+    struct stream said[LAUNCH_STREAMS];    /* over the link */
+};
+
+struct root {
+    const struct root_cfg *cfg;
+    struct event_base *base;
+    struct launch_door *door; /* NULL: nobody is to come */
+    struct dd_buf package;
+    struct child *children; /* [nnodes] */
+    int nnodes, here, left; /* left: processes */
+    int missing;            /* nodes that have not been started */
+    int code;               /* < 0: not known yet */
+    int ends;               /* how often those that are left were told so */
+    bool over, asked;       /* asked: somebody has asked for the end */
+    bool stopped;           /* all have been told */
+    int sig;                /* that asked for the end where there is no agent here */
+    uint64_t sig_ns;
+    uint64_t written;       /* of our output, when that was asked last */
+    int turn;               /* who is first when there is room */
+    struct outlet out[LAUNCH_STREAMS];
+    int out_fds[LAUNCH_STREAMS]; /* where ours go, if our fds 1 and 2 lead to us; -1 */
+    struct rlimit files;    /* as we found it */
+    sigset_t old_mask;
+    int signal_fd;
+    struct event *signals, *slow, *end, *room, *fail, *silence, *input;
+};
+
+static inline const char *root_name_of(const struct root *r, int index)
+{
+    return hostlist_nth(r->cfg->package->alloc->nodes, (size_t)index);
+}
+
+/* ---- root.c ---- */
+
+/* Tells all to end. at_once: nothing has begun. */
+void root_stop(struct root *r, int sig, bool at_once);
+/* A node that is needed cannot be started. */
+void root_fail(struct root *r);
+void root_job_over(struct root *r, unsigned wait_ms);
+void root_look(struct root *r); /* soon: whether there is room, or all are done */
+
+void root_on_room(void *arg); /* the same, for outlets */
+void root_tell_here(const struct root *r, int sig, bool at_once); /* this node's agent */
+
+/* ---- root_started.c ---- */
+
+int root_begin_started(struct root *r, struct dd_err *err);
+
+/* ---- root_nodes.c: what is known of nodes ---- */
+
+void root_node_came(struct root *r, struct child *c);
+void root_node_ended(struct root *r, struct child *c, int code);
+void root_node_missing(struct root *r, struct child *c, int code); /* of a starter of ours */
+/* Neither its starter nor the node itself will say anything more. */
+void root_node_gone(struct root *r, struct child *c);
+/* From a node that we have started: of it, or of one that it starts. */
+void root_node_says(struct root *r, struct child *c, const struct launch_word *w);
+/* What others were to start and have not: from here. */
+void root_take_shares(struct root *r);
+void root_drop(struct root *r, struct child *c); /* somebody else starts it */
+
+/* ---- root_start.c ---- */
+
+int root_start_here(struct root *r, struct child *c);
+/* Starts these nodes from here, or through some of them. */
+int root_start_nodes(struct root *r, const int *nodes, int n, struct dd_err *err);
+
+#endif

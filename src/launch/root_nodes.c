@@ -1,0 +1,180 @@
+/* What a starting process knows of its nodes, and what it decides. */
+#include "launch/root_inner.h"
+
+#include "base/io.h"
+#include "base/sig.h"
+#include "launch/codes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_ending(const struct root *r)
+{
+    return r->over || r->asked;
+}
+
+static void tell_up(const struct root *r, enum launch_word_type type, int index, int value)
+{
+    if (r->cfg->up != NULL)
+        launch_up_say(r->cfg->up, type, index, (uint32_t)value);
+}
+
+/* None is left of those that came: who has not come until now is not waited for much longer. */
+static void check_left(struct root *r)
+{
+    struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
+    bool came = false;
+    if (r->cfg->up != NULL)
+        return;
+    for (int i = 0; i < r->nnodes; i++) {
+        if (r->children[i].state == CHILD_CAME)
+            return;
+        came |= r->children[i].state == CHILD_ENDED;
+    }
+    if (came && !r->over)
+        evtimer_add(r->end, &grace);
+}
+
+void root_node_came(struct root *r, struct child *c)
+{
+    c->state = CHILD_CAME;
+    tell_up(r, WORD_CAME, c->index, 0);
+    if (c->lead == c->index && is_ending(r))
+        launch_door_say(r->door, c->index, WORD_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);
+    else if (!is_ending(r)) /* somebody is there again */
+        evtimer_del(r->end);
+}
+
+void root_node_ended(struct root *r, struct child *c, int code)
+{
+    /* The agent of this node knows how the job has ended, unless that goes on without it. */
+    const bool knows = c->index == r->here && (!r->cfg->go_on || code == 0);
+    if (c->state == CHILD_ENDED)
+        return;
+    c->state = CHILD_ENDED;
+    tell_up(r, WORD_ENDED, c->index, code);
+    root_look(r);
+    if (r->cfg->up != NULL) {
+        if (c->index == r->here)
+            r->code = code;
+        return;
+    }
+    if (!r->over)
+        r->code = knows ? code : launch_code_of_job(r->code, code, r->cfg->go_on);
+    if (knows)
+        root_job_over(r, r->cfg->grace_ms);
+    check_left(r);
+}
+
+/* A node that never came: nobody else has to wait for it. */
+static void not_started(struct root *r, const struct child *c, int code)
+{
+    const struct root_cfg *cfg = r->cfg;
+    const bool enough = ++r->missing <= r->nnodes - cfg->min_nodes;
+    dd_log(cfg->log, DD_LOG_ERR, "%s: %s did not start ddrun there: it ended with %d%s", root_name_of(r, c->index),
+           cfg->starter->name, code, enough ? "; the others may go on without" : "");
+    if (!enough)
+        root_fail(r);
+}
+
+static void start_from_here(struct root *r, const int *nodes, int n)
+{
+    struct dd_err err = {0};
+    if (n == 0 || root_start_nodes(r, nodes, n, &err) == 0)
+        return;
+    dd_log(r->cfg->log, DD_LOG_ERR, "%s", err.text);
+    for (int i = 0; i < n; i++)
+        if (r->children[nodes[i]].lead == nodes[i] && r->children[nodes[i]].pid == 0)
+            root_node_missing(r, &r->children[nodes[i]], 1);
+}
+
+/* What this one was to start and has not started. */
+static void take_share(struct root *r, struct child *c)
+{
+    int n = 0;
+    int *share = DD_TAKE(c->share);
+    for (int i = 0; i < c->nshare; i++)
+        if (r->children[share[i]].lead == c->index && r->children[share[i]].state == CHILD_STARTING)
+            share[n++] = share[i];
+    c->nshare = 0;
+    if (!is_ending(r))
+        start_from_here(r, share, n);
+    free(share);
+}
+
+void root_node_missing(struct root *r, struct child *c, int code)
+{
+    c->state = CHILD_MISSING;
+    root_look(r);
+    if (is_ending(r))
+        return;
+    if (r->cfg->up != NULL)
+        tell_up(r, WORD_MISSING, c->index, code); /* is tried from up there */
+    else
+        not_started(r, c, code);
+    take_share(r, c);
+    check_left(r);
+}
+
+void root_node_gone(struct root *r, struct child *c)
+{
+    const int code = c->code != 0 ? c->code : 1;
+    if (c->state == CHILD_CAME) /* it has not said how it ended */
+        root_node_ended(r, c, code);
+    take_share(r, c);
+    for (int i = 0; i < r->nnodes; i++)
+        if (r->children[i].lead == c->index && i != c->index && r->children[i].state == CHILD_CAME)
+            root_node_ended(r, &r->children[i], code);
+}
+
+void root_take_shares(struct root *r)
+{
+    for (int i = 0; i < r->nnodes; i++) {
+        struct child *c = &r->children[i];
+        for (int k = 0; k < c->nshare && c->state == CHILD_CAME; k++)
+            if (r->children[c->share[k]].state == CHILD_STARTING)
+                launch_door_say(r->door, c->index, WORD_DROP, c->share[k], 0);
+        if (c->nshare > 0)
+            take_share(r, c);
+    }
+}
+
+void root_drop(struct root *r, struct child *c)
+{
+    if (c->state != CHILD_STARTING)
+        return;
+    if (c->lead != c->index)
+        launch_door_say(r->door, c->lead, WORD_DROP, c->index, 0);
+    else if (c->pid > 0)
+        kill(c->pid, SIGKILL);
+    c->state = CHILD_NONE;
+}
+
+/* The one that was to start it cannot: perhaps we can. */
+static void missing_there(struct root *r, const struct child *by, struct child *c, int code)
+{
+    if (is_ending(r))
+        return;
+    if (r->cfg->up != NULL) {
+        c->lead = -1;
+        c->state = CHILD_NONE;
+        tell_up(r, WORD_MISSING, c->index, code);
+        return;
+    }
+    dd_log(r->cfg->log, DD_LOG_NOTICE, "%s could not start ddrun on %s: %s ended with %d there; trying from here",
+           root_name_of(r, by->index), root_name_of(r, c->index), r->cfg->starter->name, code);
+    start_from_here(r, &c->index, 1);
+}
+
+void root_node_says(struct root *r, struct child *by, const struct launch_word *w)
+{
+    struct child *c = &r->children[w->node];
+    if (c != by && c->lead != by->index)
+        return;
+    if (w->type == WORD_CAME && c->state == CHILD_STARTING)
+        root_node_came(r, c);
+    else if (w->type == WORD_MISSING && c != by && c->state == CHILD_STARTING)
+        missing_there(r, by, c, (int)(w->value & 255));
+    else if (w->type == WORD_ENDED)
+        root_node_ended(r, c, (int)(w->value & 255));
+}

@@ -1,0 +1,120 @@
+#include "launch/word.h"
+
+#include "base/cursor.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX = 65536 };
+
+static int put_text(struct dd_buf *out, const char *s)
+{
+    size_t n = s != NULL ? strlen(s) : 0;
+    int rc = n > TEXT_MAX ? -EMSGSIZE : dd_wr_be(out, n, 4);
+    return rc < 0 || n == 0 ? rc : dd_buf_append(out, s, n);
+}
+
+static int put_task(struct dd_buf *out, const struct launch_task *t)
+{
+    const char *const texts[] = {t->starter, t->program, t->words};
+    int rc = dd_wr_u8(out, t->output);
+    if (rc == 0)
+        rc = dd_wr_be(out, (uint64_t)t->fanout, 4);
+    if (rc == 0)
+        rc = dd_wr_be(out, t->grace_ms, 4);
+    for (size_t i = 0; i < 3 && rc == 0; i++)
+        rc = put_text(out, texts[i]);
+    if (rc == 0)
+        rc = dd_wr_be(out, (uint64_t)t->n, 4);
+    for (int i = 0; i < t->n && rc == 0; i++)
+        rc = dd_wr_be(out, (uint64_t)t->nodes[i], 4);
+    return rc;
+}
+
+int launch_word_encode(struct dd_buf *out, const struct launch_word *w)
+{
+    int rc = dd_wr_u8(out, (uint8_t)w->type);
+    if (rc == 0)
+        rc = dd_wr_be(out, (uint64_t)w->node, 4);
+    if (rc == 0)
+        rc = dd_wr_be(out, w->value, 4);
+    return rc < 0 || w->type != WORD_TASK ? rc : put_task(out, &w->task);
+}
+
+/* free(); "" is NULL. */
+static char *get_text(struct dd_rd *r)
+{
+    uint32_t n = dd_rd_u32_be(r);
+    r->failed |= n > TEXT_MAX;
+    const unsigned char *p = r->failed ? NULL : dd_rd_bytes(r, n);
+    if (p == NULL || n == 0)
+        return NULL;
+    r->failed |= memchr(p, '\0', n) != NULL;
+    char *s = strndup((const char *)p, n);
+    r->failed |= s == NULL;
+    return s;
+}
+
+static int get_node(struct dd_rd *r, int nnodes)
+{
+    uint32_t node = dd_rd_u32_be(r);
+    r->failed |= node >= (uint32_t)nnodes;
+    return r->failed ? 0 : (int)node;
+}
+
+static void get_task(struct launch_task *t, struct dd_rd *r, int nnodes)
+{
+    t->output = dd_rd_u8(r) != 0;
+    uint32_t fanout = dd_rd_u32_be(r);
+    r->failed |= fanout > LAUNCH_FANOUT_MAX;
+    t->fanout = r->failed ? 0 : (int)fanout;
+    t->grace_ms = dd_rd_u32_be(r);
+    t->starter = get_text(r);
+    t->program = get_text(r);
+    t->words = get_text(r);
+    uint32_t n = dd_rd_u32_be(r);
+    r->failed |= n >= (uint32_t)nnodes || dd_rd_left(r) != 4 * (size_t)n || (n > 0 && t->starter == NULL);
+    if (r->failed || n == 0)
+        return;
+    t->nodes = calloc(n, sizeof(*t->nodes));
+    r->failed |= t->nodes == NULL;
+    while (!r->failed && t->n < (int)n)
+        t->nodes[t->n++] = get_node(r, nnodes);
+}
+
+int launch_word_decode(struct launch_word *ret, const void *data, size_t n, int nnodes)
+{
+    struct dd_rd r = dd_rd_of(data, n);
+    DD_AUTO(launch_word) struct launch_word w = {0};
+    const unsigned type = dd_rd_u8(&r);
+    r.failed |= type < WORD_TASK || type > WORD_DROP;
+    w.type = (enum launch_word_type)type;
+    w.node = get_node(&r, w.type == WORD_ROOM ? LAUNCH_STREAMS : nnodes);
+    w.value = dd_rd_u32_be(&r);
+    if (!r.failed && w.type == WORD_TASK)
+        get_task(&w.task, &r, nnodes);
+    if (r.failed || dd_rd_left(&r) > 0)
+        return -EPROTO;
+    *ret = w;
+    w = (struct launch_word){0};
+    return 0;
+}
+
+void launch_word_done(struct launch_word *w)
+{
+    free(w->task.starter);
+    free(w->task.program);
+    free(w->task.words);
+    free(w->task.nodes);
+    *w = (struct launch_word){0};
+}
+
+int launch_share(int n, int fanout, int k, int *ret_at)
+{
+    const long shares = fanout == 0 || n < fanout ? n : fanout;
+    if (k >= shares)
+        return 0;
+    *ret_at = (int)((long)n * k / shares);
+    return (int)((long)n * (k + 1) / shares) - *ret_at;
+}

@@ -1,0 +1,259 @@
+"""Nodes that start other nodes, and output that comes back over the link: eight nodes in one network namespace of this machine,
+each with a name that leads nowhere, and a stand-in for the starter that runs the command here."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from support import DDRUN, LIMIT, Job, clean_env, marked, until
+
+NODES = 8
+HERE = "10.99.0.1"
+HOSTS = f"{HERE},198.51.100.[1-7]"
+NETWORK = ["unshare", "-n", "sh", "-c", f'ip link set lo up && ip addr add {HERE}/32 dev lo && exec "$@"', "sh"]
+# each row: what starts nodes, and how many from one
+WAYS = {"flat": ("ssh", 0), "tree": ("ssh", 2), "chain": ("ssh", 1), "pbs": ("pbs_tmrsh", 0), "pbs-tree": ("pbs_tmrsh", 3)}
+
+
+def can_unshare():
+    words = [*NETWORK, "true"]
+    return all(map(shutil.which, ("unshare", "ip"))) and subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
+              pytest.mark.skipif(not can_unshare(), reason="no network namespace can be made here")]
+
+
+class Nodes:
+    """Starts jobs; remembers which process has started which node."""
+
+    def __init__(self, place):
+        self.place = place
+        self.env = clean_env(DDRUN_KEY="5e" * 32, STARTS=str(place / "starts"), LOST=str(place / "lost"))
+        self.before("ssh", "")
+
+    def before(self, launcher, text):
+        """text: shell, before the node is started; $host is its name."""
+        run = {"ssh": 'exec sh -c "$*"', "pbs_tmrsh": 'exec "$@" </dev/null >>"$LOST" 2>&1'}[launcher]
+        self.starter = self.place / launcher
+        self.starter.write_text(f'#!/bin/bash\nhost=$1; shift\necho "$PPID $host $*" >>"$STARTS"\n{text}\n{run}\n')
+        self.starter.chmod(0o755)
+
+    def start(self, way, *args, text="", options=()):
+        launcher, fanout = WAYS[way]
+        self.before(launcher, text)
+        return Job(f"--launcher={launcher}", f"--launch-command={self.starter}", f"--launch-fanout={fanout}", f"--hosts={HOSTS}",
+                   "--nproc-per-node=1", "--shutdown-timeout=3s", *options, *args, env=self.env, before=NETWORK)
+
+    def run(self, way, *args, **how):
+        with self.start(way, *args, **how) as job:
+            job.wait()
+            job.assert_nothing_left()
+            return job
+
+    def starts(self):
+        """Of each process that has started nodes: their names."""
+        found = {}
+        for line in (self.place / "starts").read_text().splitlines():
+            pid, host, *_ = line.split()
+            found.setdefault(int(pid), []).append(host)
+        return found
+
+    def lost(self):
+        return (self.place / "lost").read_text() if (self.place / "lost").exists() else ""
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    return Nodes(tmp_path)
+
+
+def ranks(job):
+    return sorted(int(line) for line in job.out.splitlines())
+
+
+SLEEP = ("sh", "-c", "touch $PLACE/begun.$RANK; sleep 600")
+
+
+def sleeping(nodes, way, **how):
+    nodes.env["PLACE"] = str(nodes.place)
+    return nodes.start(way, *SLEEP, **how)
+
+
+def all_sleep(nodes, job):
+    until(lambda: len(list(nodes.place.glob("begun.*"))) == NODES, LIMIT, lambda: job.p.poll())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_nodes_are_started_and_nobody_starts_too_many(nodes, way):
+    job = nodes.run(way, "sh", "-c", "echo $RANK")
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == list(range(NODES)) and nodes.lost() == ""
+    starts = nodes.starts()
+    fanout = WAYS[way][1] or NODES - 1
+    assert len(starts[job.p.pid]) == fanout
+    assert all(len(names) <= fanout for names in starts.values())
+    assert sorted(name for names in starts.values() for name in names) == [f"198.51.100.{i}" for i in range(1, NODES)]
+
+
+def test_no_key_in_an_argument_list(nodes):
+    with sleeping(nodes, "tree") as job:
+        all_sleep(nodes, job)
+        words = [open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace").read() for pid in marked(job.mark)]
+        assert len(words) > 2 * NODES and not any(re.search("[0-9a-f]{32}", w) for w in words)
+        job.p.terminate()
+        assert job.wait() == 143
+
+
+DEAD_LEAD = '[ "$host" = 198.51.100.1 ] && { echo "no route to $host" >&2; exit 255; }'
+
+
+def test_a_node_that_cannot_be_started_is_named_and_the_others_end(nodes):
+    """No agent waits for a daemon, or says that it was told to stop."""
+    job = nodes.run("tree", "true", text=DEAD_LEAD)
+    assert job.p.returncode == 1
+    assert "198.51.100.1: ssh did not start ddrun there: it ended with 255\n" in job.err and "no route to 198.51.100.1\n" in job.err
+    assert "stopped by" not in job.err and "seeks" not in job.err
+
+
+def test_all_nodes_that_cannot_be_started_are_named(nodes):
+    job = nodes.run("flat", "true", text="[ ${host##*.} -gt 4 ] && exit 255")
+    assert job.p.returncode == 1
+    assert sorted(re.findall(r"198.51.100.(\d): ssh did not start", job.err)) == ["5", "6", "7"]
+    assert "stopped by" not in job.err and "seeks" not in job.err
+
+
+def test_what_a_dead_node_was_to_start_is_started_by_others(nodes):
+    job = nodes.run("tree", "sh", "-c", "echo $RANK", text=DEAD_LEAD, options=("--nnodes=7:8", "--last-call=1s"))
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == list(range(NODES - 1))
+    assert "198.51.100.1: ssh did not start ddrun there" in job.err and "go on without" in job.err
+
+
+def test_what_only_the_first_node_can_start_it_starts(nodes):
+    """As with a key that the user has at hand on the first node alone."""
+    from_elsewhere = 'grep -q launched= /proc/$PPID/cmdline && [ "$host" != 198.51.100.2 ] && exit 255'
+    job = nodes.run("tree", "sh", "-c", "echo $RANK", text=from_elsewhere)
+    assert job.p.returncode == 0, job.err
+    assert ranks(job) == list(range(NODES))
+    assert re.search(r"could not start ddrun on 198.51.100.\d: ssh ended with 255 there; trying from here", job.err)
+
+
+@pytest.mark.parametrize("options, reached", [((), ["0", "1", "2"]), (("--launcher=none",), None)])
+def test_horovodrun_takes_ssh_to_its_hosts(nodes, options, reached):
+    """Where there is no scheduler, as Horovod's own does."""
+    skip = 'while [ "${host#-}" != "$host" ]; do [ "$host" = -o ] && shift; host=$1; shift; done'
+    nodes.before("ssh", skip)
+    (nodes.place / "horovodrun").symlink_to(DDRUN)
+    network = [*NETWORK[:-2], NETWORK[-2].replace('exec "$@"', f'shift && exec {nodes.place}/horovodrun "$@"'), "sh"]
+    env = nodes.env | {"PATH": f"{nodes.place}:{os.environ['PATH']}"}
+    with Job("-np", "3", "-H", f"{HERE}:1,198.51.100.1:2", "--rdzv-timeout=1s", *options, "sh", "-c", "echo $HOROVOD_RANK",
+             env=env, before=network) as job:
+        assert job.wait() == (0 if reached else 1), job.err
+        assert (nodes.place / "starts").exists() == bool(reached)
+        assert not reached or sorted(job.out.split()) == reached
+
+
+@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_nodes(nodes, way, sig):
+    with sleeping(nodes, way) as job:
+        all_sleep(nodes, job)
+        job.p.send_signal(sig)
+        assert job.wait() == 128 + sig, job.err
+        job.assert_nothing_left()
+
+
+def launched(job):
+    """The processes that were started on other nodes and start others there, by node."""
+    found = {}
+    for pid in job.processes("ddrun"):
+        words = open(f"/proc/{pid}/cmdline", encoding="utf-8").read().split("\0")
+        found.setdefault(words[1].split("/")[0].removeprefix("--launched="), []).append(pid)
+    return {name: min(pids) for name, pids in found.items()}
+
+
+@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
+@pytest.mark.parametrize("who", ["root", "inner", "outer"])
+def test_killing_one_that_starts_others_leaves_nothing(nodes, way, who):
+    with sleeping(nodes, way) as job:
+        all_sleep(nodes, job)
+        os.kill({"root": job.p.pid, "inner": launched(job)["1"], "outer": launched(job)["7"]}[who], signal.SIGKILL)
+        assert job.wait() != 0
+        until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
+def test_lines_come_whole_and_each_where_it_belongs(nodes, way):
+    line = "x" * 3000
+    job = nodes.run(way, "sh", "-c", f"for i in 1 2 3 4 5 6 7 8 9 10; do for k in 1 2 3 4 5; do echo $RANK {line}; echo err $RANK >&2; done; done")
+    assert job.p.returncode == 0
+    assert sorted(job.out.splitlines()) == sorted(f"{r} {line}" for r in range(NODES) for _ in range(50))
+    assert sorted(job.err.splitlines()) == sorted(f"err {r}" for r in range(NODES) for _ in range(50))
+    assert nodes.lost() == ""
+
+
+@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
+def test_the_last_words_of_a_worker_that_fails_are_heard(nodes, way):
+    job = nodes.run(way, "sh", "-c", "[ $RANK = 6 ] || exec sleep 600; seq 20000; printf 'last words'; exit 9")
+    assert job.p.returncode == 9, job.err
+    assert job.out == "".join(f"{i}\n" for i in range(1, 20001)) + "last words"
+    assert "rank 6 (198.51.100.6, local rank 0) exited with code 9" in job.err
+
+
+# A worker that writes without an end and counts; 3 kB a line, which a pipe takes whole.
+ENDLESS = ('line=$(printf %03000d 7); i=0; while [ $i -lt ${MOST:-1000000} ]; do i=$((i + 1)); echo "$RANK $i $line"; '
+           'echo $i >$PLACE/count.$RANK; done')
+STALL_MOST = 1000  # lines that may lie anywhere between a worker and the reader: pipes, windows, and the console
+
+
+def counts(nodes):
+    """The lines that each worker has written; None while one of them is at writing its number. On the first node, which
+    writes where we read, the others may have been quicker."""
+    texts = [(nodes.place / f"count.{r}") for r in range(NODES)]
+    found = [t.read_text().strip() if t.exists() else "" for t in texts]
+    return [int(text or 0) for text in found] if all(found[1:]) else None
+
+
+def stand_still(nodes, job):
+    """All workers wait until somebody reads."""
+    seen = [None, 0]
+
+    def same():
+        now = counts(nodes)
+        assert now is None or max(now) < STALL_MOST, now
+        seen[1] = seen[1] + 1 if now is not None and now == seen[0] else 0
+        seen[0] = now
+        return seen[1] >= 20
+
+    until(same, LIMIT, lambda: (seen, job.p.poll()))
+
+
+@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
+def test_workers_wait_for_a_reader_and_nothing_is_lost(nodes, way):
+    nodes.env |= {"PLACE": str(nodes.place), "MOST": str(STALL_MOST)}
+    with nodes.start(way, "sh", "-c", ENDLESS) as job:
+        stand_still(nodes, job)
+        with open(f"/proc/{job.p.pid}/status", encoding="utf-8") as f:
+            assert int(re.search(r"VmHWM:\s+(\d+)", f.read()).group(1)) < 32 * 1024
+        assert job.wait() == 0, job.err
+        lines = [line.split() for line in job.out.splitlines()]
+        for r in range(NODES):
+            mine = [int(words[1]) for words in lines if words[0] == str(r)]
+            assert mine == list(range(1, STALL_MOST + 1))
+        assert {len(words[2]) for words in lines} == {3000}
+
+
+@pytest.mark.parametrize("way", ["flat", "pbs-tree"])
+def test_a_signal_ends_a_job_whose_output_nobody_reads(nodes, way):
+    nodes.env["PLACE"] = str(nodes.place)
+    with nodes.start(way, "sh", "-c", ENDLESS) as job:
+        stand_still(nodes, job)
+        job.p.send_signal(signal.SIGINT)
+        assert job.p.wait(LIMIT) == 130
+        until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
