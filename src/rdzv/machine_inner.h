@@ -19,7 +19,11 @@ struct member {
     char *addr;
 };
 
-enum { KNOWN_MAX = 8, LOSSES_MAX = 3 };
+enum {
+    KNOWN_MAX = 8,
+    LOSSES_MAX = 3,
+    BAD_INPUT = 2, /* exit code when a node cannot start what the user asked for */
+};
 
 struct rdzv {
     struct rdzv_cfg cfg;
@@ -75,5 +79,42 @@ void rdzv_learn_ages(struct rdzv *m, const struct rdzv_event *join, uint64_t now
 void rdzv_forget(struct rdzv_members *set, int index); /* it has left for good */
 int rdzv_place_members(struct rdzv *m); /* an index for everybody who has none */
 int rdzv_choose(struct rdzv *m);        /* order, norder and planned of the next round */
+
+/* machine_actions.c: 0 or -ENOMEM, as all that wants something done */
+struct rdzv_action *rdzv_act(struct rdzv *m, enum rdzv_action_kind kind, int id); /* NULL: no memory */
+int rdzv_say(struct rdzv *m, enum rdzv_action_kind kind, int id, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+#define rdzv_refuse(m, id, ...) rdzv_say(m, RDZV_SEND_REFUSE, id, __VA_ARGS__)
+int rdzv_speaker(const struct rdzv *m); /* who tells the user; -1: nobody is here */
+void rdzv_fail(struct rdzv *m, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void rdzv_fail_also(struct rdzv *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int rdzv_send_finish(struct rdzv *m, int id, bool report);
+int rdzv_send_stop(struct rdzv *m, int sig); /* to all whose workers run */
+int rdzv_finish(struct rdzv *m);             /* for all who are here */
+
+/* machine_gather.c */
+int rdzv_consider(struct rdzv *m, uint64_t now); /* are these enough? Begins the round, gives up, or neither */
+int rdzv_tell_own_node(struct rdzv *m);          /* that the round goes without it, if it does */
+int rdzv_left_out(const struct rdzv *m);         /* how many who are here are */
+
+/* machine_round.c */
+bool rdzv_budget_left(const struct rdzv *m, uint64_t now); /* of restarts */
+void rdzv_spend(struct rdzv *m, uint64_t now);
+int rdzv_look_around(struct rdzv *m); /* for another daemon, where too few are here to go on */
+
+/* machine_join.c */
+int rdzv_leave_out(struct rdzv *m, int id, const char *why); /* it stays, but no round takes it any more */
+void rdzv_remove_member(struct rdzv *m, int id);
+
+static inline bool said(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
+
+/* What happens, one handler for each cell of the table in machine.c. */
+typedef int rdzv_handler(struct rdzv *m, const struct rdzv_event *e, uint64_t now);
+rdzv_handler rdzv_on_join, rdzv_on_join_after, rdzv_on_late_join, rdzv_on_lost_early, rdzv_on_drain, rdzv_on_drain_early;
+rdzv_handler rdzv_on_time, rdzv_on_looked, rdzv_on_stop_early;
+rdzv_handler rdzv_on_started, rdzv_on_enough, rdzv_on_exit, rdzv_on_done, rdzv_on_lost, rdzv_on_lost_late, rdzv_on_stop_request;
 
 #endif

@@ -115,3 +115,38 @@ int rdzv_restarts(const struct rdzv *m)
 {
     return m->restarts;
 }
+
+int rdzv_code(const struct rdzv *m)
+{
+    return m->failed ? m->code : 0;
+}
+
+const char *rdzv_text(const struct rdzv *m)
+{
+    return m->failed ? m->text : "";
+}
+
+bool rdzv_may_go_on(const struct rdzv *m, uint64_t now)
+{
+    return m->state != RDZV_FINISHED && m->begun && !m->end && (rdzv_is_elastic(&m->cfg) || rdzv_budget_left(m, now));
+}
+
+bool rdzv_has_begun(const struct rdzv *m)
+{
+    return m->begun;
+}
+
+bool rdzv_all_told(const struct rdzv *m)
+{
+    return m->told >= m->cfg.expected;
+}
+
+int rdzv_members(const struct rdzv *m)
+{
+    return m->here;
+}
+
+int rdzv_id_of_rank(const struct rdzv *m, int node_rank)
+{
+    return node_rank >= 0 && node_rank < m->norder ? m->order[node_rank] : -1;
+}

@@ -1,0 +1,192 @@
+/* Nodes gather: whether these are enough, and the begin of the next round with them. */
+#include "rdzv/machine_inner.h"
+
+#include "base/auto.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static int fold_names(struct rdzv *m)
+{
+    DD_AUTO(hostlist) struct hostlist *h = NULL;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 24);
+    int rc = hostlist_new(&h);
+    for (int k = 0; k < m->norder && rc == 0; k++)
+        rc = hostlist_push(h, rdzv_member_name(m, m->order[k]));
+    if (rc == 0)
+        rc = hostlist_fold(h, &out);
+    if (rc < 0)
+        return rc;
+    free(m->names);
+    m->names = dd_buf_steal(&out);
+    return m->names == NULL ? -ENOMEM : 0;
+}
+
+/* Without a plan it would go on looking for another daemon, and leave this one under a round. */
+int rdzv_tell_own_node(struct rdzv *m)
+{
+    const int own = m->by_index[m->cfg.tie];
+    return own >= 0 && !m->members[own].part && rdzv_act(m, RDZV_SEND_BEGUN, own) == NULL ? -ENOMEM : 0;
+}
+
+static int start_round(struct rdzv *m)
+{
+    int rc = rdzv_choose(m);
+    if (rc < 0 || !rdzv_part_quorum(m)) /* not these: more must come */
+        return rc;
+    rc = fold_names(m);
+    if (rc < 0)
+        return rc;
+    if (m->base.epoch < 0 && m->nknown == 0) /* the first of all: nobody goes on without its majority */
+        rc = rdzv_members_copy(&m->base, &m->planned);
+    if (rc < 0)
+        return rc;
+    m->begun = true;
+    m->state = RDZV_RUNNING;
+    m->failed = m->lost_part = m->regroup = m->drained = m->committed = m->enough = false;
+    m->running = 0;
+    for (int k = 0; k < m->norder; k++) {
+        struct member *p = &m->members[m->order[k]];
+        p->done = p->started = p->enough = false;
+        p->votes = true;
+        m->running++;
+        if (rdzv_act(m, RDZV_SEND_PLAN, m->order[k]) == NULL)
+            return -ENOMEM;
+    }
+    return rdzv_tell_own_node(m);
+}
+
+int rdzv_left_out(const struct rdzv *m)
+{
+    int n = 0;
+    for (int id = 0; id < m->cfg.capacity; id++)
+        n += m->members[id].here && m->members[id].unfit;
+    return n;
+}
+
+int rdzv_wanted(const struct rdzv *m)
+{
+    int most = m->cfg.expected - rdzv_left_out(m);
+    most = most < m->cfg.max_nodes ? most : m->cfg.max_nodes;
+    if (m->begun)
+        return m->cfg.min_nodes; /* a round ended: whoever is left goes on at once */
+    const struct rdzv_members *last = rdzv_last_known(m);
+    if (last == NULL)
+        return most;
+    most = last->tie == m->cfg.tie ? last->n : last->n - 1; /* a daemon was lost, with its node if that is not ours */
+    return most > m->cfg.min_nodes ? most : m->cfg.min_nodes;
+}
+
+static int give_up_gathering(struct rdzv *m)
+{
+    DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
+    int fit = rdzv_fit(m);
+    if (m->begun || m->nknown > 0) {
+        if (!rdzv_quorum(m))
+            rdzv_fail_also(m, "only %d of the %d nodes of the last round can be reached, too few to go on; the others may go on "
+                           "without these", fit, rdzv_last_size(m));
+        else
+            rdzv_fail_also(m, "%d of at least %d nodes are left", fit, m->cfg.min_nodes);
+        return rdzv_finish(m);
+    }
+    int rc = rdzv_missing(m, &missing);
+    const char *names = dd_buf_str(&missing);
+    rdzv_fail_also(m, "only %d of %d nodes came in time; missing: %.250s", m->here, rdzv_wanted(m),
+                   rc < 0 || names == NULL ? "?" : names);
+    return rc < 0 ? rc : rdzv_finish(m);
+}
+
+/* Only the daemon was lost, and at the very end: there is nothing left to run. */
+static bool ended_before(const struct rdzv *m)
+{
+    const struct rdzv_members *last = m->begun ? NULL : rdzv_last_known(m);
+    for (int k = 0; last != NULL && k < last->n; k++) {
+        int id = last->index[k] < m->cfg.capacity ? m->by_index[last->index[k]] : -1;
+        if (id < 0 || !m->members[id].ended_well)
+            return false;
+    }
+    return last != NULL;
+}
+
+/* The round of a lost daemon costs what a failure does, unless nodes may be lost. */
+static int go(struct rdzv *m, uint64_t now)
+{
+    if (ended_before(m))
+        return rdzv_finish(m);
+    if (m->cfg.epoch > 0 && !m->begun && !rdzv_is_elastic(&m->cfg)) {
+        if (!rdzv_budget_left(m, now)) {
+            rdzv_fail_also(m, "the daemon was lost, and no restart is left");
+            return rdzv_finish(m);
+        }
+        rdzv_spend(m, now);
+    }
+    return start_round(m);
+}
+
+/* Whoever is missing may be under another daemon that this one cannot know of, or just now have none. Where
+ * members of older daemons have come, these say what is needed. */
+static bool may_be_elsewhere(const struct rdzv *m)
+{
+    return m->cfg.looks_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
+}
+
+/* The answer is RDZV_LOOKED, or the end of this daemon. */
+static int look_first(struct rdzv *m)
+{
+    int id = m->by_index[m->cfg.tie];
+    if (m->looking || id < 0)
+        return 0;
+    m->looking = true;
+    return rdzv_act(m, RDZV_SEND_LOOK, id) == NULL ? -ENOMEM : 0;
+}
+
+/* While gathering: are these enough? */
+int rdzv_consider(struct rdzv *m, uint64_t now)
+{
+    int fit = rdzv_fit(m);
+    bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
+    bool due = enough && ((fit >= rdzv_wanted(m) && !may_be_elsewhere(m)) || now >= m->deadline ||
+                   (m->last_call != RDZV_NEVER && now >= m->last_call));
+    if (due && may_be_elsewhere(m) && !m->looked)
+        return look_first(m);
+    m->looking = m->looked = false; /* for the next time */
+    if (due) {
+        int rc = go(m, now);
+        if (rc < 0 || m->state != RDZV_GATHERING)
+            return rc;
+        enough = false; /* of those that can be chosen */
+    }
+    if (!enough)
+        m->last_call = RDZV_NEVER;
+    else if (m->last_call == RDZV_NEVER)
+        m->last_call = now + m->cfg.last_call_ns;
+    return now >= m->deadline ? give_up_gathering(m) : 0;
+}
+
+uint64_t rdzv_timer(const struct rdzv *m)
+{
+    if (m->state != RDZV_GATHERING || m->looking)
+        return RDZV_NEVER;
+    return m->last_call < m->deadline ? m->last_call : m->deadline;
+}
+
+int rdzv_on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    m->failed = false; /* what the last round ended with matters no more */
+    rdzv_fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
+    return rdzv_finish(m);
+}
+
+int rdzv_on_time(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)e;
+    return rdzv_consider(m, now);
+}
+
+int rdzv_on_looked(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)e;
+    m->looked = m->looking;
+    return rdzv_consider(m, now);
+}

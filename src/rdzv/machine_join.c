@@ -1,0 +1,198 @@
+/* Who comes, who is left out, who goes. */
+#include "rdzv/machine_inner.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* *ret_ok: it may come. */
+static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
+{
+    *ret_ok = false;
+    if (e->nnodes != m->cfg.max_nodes || (e->min_nodes > 0 && e->min_nodes != m->cfg.min_nodes))
+        return rdzv_refuse(m, e->id, "%s expects %d nodes, but the first node of this job expects %d; give all the same --nnodes",
+                           e->name, e->nnodes != m->cfg.max_nodes ? e->nnodes : e->min_nodes,
+                           e->nnodes != m->cfg.max_nodes ? m->cfg.max_nodes : m->cfg.min_nodes);
+    if (e->index >= m->cfg.capacity)
+        return rdzv_refuse(m, e->id, "%s says it is node %d, but there are only nodes 0 to %d", e->name,
+                           e->index, m->cfg.capacity - 1);
+    if (e->index >= 0 && m->by_index[e->index] >= 0)
+        return rdzv_refuse(m, e->id, "node %d is already here (%s), so %s cannot be it too; give each node its own --node-rank",
+                           e->index, rdzv_member_name(m, m->by_index[e->index]), e->name);
+    if ((e->epoch > m->cfg.epoch && m->state == RDZV_GATHERING && !rdzv_quorum(m)) ||
+        (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
+        (e->committed != NULL && e->committed->epoch > m->cfg.epoch))
+        return rdzv_refuse(m, e->id, "another daemon of this job may go on");
+    *ret_ok = true;
+    return 0;
+}
+
+static int add_member(struct rdzv *m, const struct rdzv_event *e)
+{
+    struct member *p = &m->members[e->id];
+    char *name = strdup(e->name);
+    char *addr = strdup(e->addr);
+    if (name == NULL || addr == NULL) {
+        free(name);
+        free(addr);
+        return -ENOMEM;
+    }
+    free(p->name);
+    free(p->addr);
+    *p = (struct member){.here = true, .done = true, .index = e->index, .slots = e->slots,
+                         .name = name, .addr = addr};
+    if (e->index >= 0)
+        m->by_index[e->index] = e->id;
+    m->here++;
+    return 0;
+}
+
+/* It stays, but no round takes it any more. */
+int rdzv_leave_out(struct rdzv *m, int id, const char *why)
+{
+    struct member *p = &m->members[id];
+    if (p->unfit)
+        return 0;
+    p->unfit = true;
+    if (p->index >= 0)
+        m->excluded[p->index] = true;
+    if (!m->begun && m->cfg.expected - rdzv_left_out(m) < m->cfg.min_nodes) /* that ends the job, and is told so */
+        return 0;
+    int to = rdzv_speaker(m);
+    return rdzv_say(m, RDZV_SEND_NOTE, to, "%s is left out: %.300s", rdzv_member_name(m, id), why);
+}
+
+/* With a node too few for good there is nothing to wait for. */
+static int check_left_out(struct rdzv *m, const char *name, const char *why)
+{
+    if (m->cfg.expected - rdzv_left_out(m) >= m->cfg.min_nodes)
+        return 0;
+    rdzv_fail(m, 1, "%s cannot take part: %.300s", name, why);
+    return rdzv_finish(m);
+}
+
+static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
+{
+    *ret_in = false;
+    if (m->members[e->id].here)
+        return -EINVAL;
+    int rc = check_join(m, e, ret_in);
+    if (rc < 0 || !*ret_in)
+        return rc;
+    rc = add_member(m, e);
+    if (rc == 0 && e->planned != NULL && e->planned->epoch == m->cfg.epoch && e->planned->round > m->beyond)
+        m->beyond = e->planned->round; /* of a daemon before this one that the first node had */
+    bool remembers = e->planned != NULL && e->planned->epoch >= 0;
+    if (rc == 0 && remembers) {
+        m->members[e->id].ended_well = e->ended_well;
+        m->members[e->id].votes = true;
+    }
+    if (rc == 0 && (remembers || e->elsewhere))
+        rc = rdzv_act(m, RDZV_SEND_WELCOME, e->id) == NULL ? -ENOMEM : 0;
+    if (rc == 0 && e->index >= 0 && m->excluded[e->index])
+        rc = rdzv_leave_out(m, e->id, "it was left out before");
+    if (rc == 0 && said(e->unfit))
+        rc = rdzv_leave_out(m, e->id, e->unfit);
+    return rc;
+}
+
+int rdzv_on_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    bool in;
+    int rc = join(m, e, &in);
+    if (rc < 0 || !in)
+        return rc;
+    if (said(e->text) && !m->begun)
+        return rdzv_on_stop_early(m, e, now); /* it cannot run workers: nobody shall start any */
+    if (said(e->text))
+        rc = rdzv_leave_out(m, e->id, e->text);
+    if (rc == 0)
+        rc = rdzv_learn(m, e);
+    if (rc == 0 && !m->begun)
+        rdzv_learn_ages(m, e, now);
+    if (rc == 0 && said(e->unfit) && !m->begun)
+        rc = check_left_out(m, e->name, e->unfit);
+    return rc < 0 || m->state != RDZV_GATHERING ? rc : rdzv_consider(m, now);
+}
+
+/* Whoever comes after an early end is told how it ended. */
+int rdzv_on_join_after(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    return rdzv_send_finish(m, e->id, false);
+}
+
+/* It waits for the next round, which may begin because of it. */
+int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    bool in;
+    (void)now;
+    if (!rdzv_is_elastic(&m->cfg) && m->here >= m->cfg.max_nodes)
+        return rdzv_refuse(m, e->id, "this job has already started with all its %d nodes", m->cfg.max_nodes);
+    int rc = join(m, e, &in);
+    if (rc < 0 || !in)
+        return rc;
+    if (said(e->text))
+        rc = rdzv_leave_out(m, e->id, e->text);
+    if (rc == 0 && e->index == m->cfg.tie)
+        rc = rdzv_tell_own_node(m);
+    if (rc < 0 || m->state != RDZV_RUNNING || m->cfg.grow != RDZV_GROW_NOW || m->norder >= m->cfg.max_nodes ||
+        !rdzv_is_fit(m, e->id))
+        return rc;
+    m->regroup = true;
+    return rdzv_send_stop(m, SIGTERM);
+}
+
+void rdzv_remove_member(struct rdzv *m, int id)
+{
+    struct member *p = &m->members[id];
+    p->here = false;
+    m->here--;
+    if (p->index >= 0)
+        m->by_index[p->index] = -1;
+    for (int k = 0; k < m->norder; k++)
+        if (m->order[k] == id)
+            m->order[k] = -1;
+}
+
+int rdzv_on_lost_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    if (e->clean && m->members[e->id].index >= 0)
+        rdzv_forget(&m->base, m->members[e->id].index);
+    bool before = rdzv_quorum(m);
+    rdzv_remove_member(m, e->id); /* it may come back until the time is over */
+    int rc = before && m->begun ? rdzv_look_around(m) : 0;
+    return rc < 0 ? rc : rdzv_consider(m, now);
+}
+
+bool rdzv_can_spare(struct rdzv *m, int id)
+{
+    struct member *p = &m->members[id];
+    const bool unfit = p->unfit;
+    if (p->index == m->cfg.tie) /* without a plan it would look for another daemon, and end this one under a round */
+        return false;
+    p->unfit = true;
+    const bool can = m->begun ? rdzv_fit(m) >= m->cfg.min_nodes && rdzv_quorum(m)
+                              : m->cfg.expected - rdzv_left_out(m) >= m->cfg.min_nodes;
+    p->unfit = unfit;
+    return can;
+}
+
+/* Nobody's failure: it costs no restart. */
+int rdzv_on_drain(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    const bool known = m->members[e->id].unfit;
+    int rc = rdzv_can_spare(m, e->id) ? rdzv_leave_out(m, e->id, e->text) : -EINVAL;
+    if (rc < 0 || known || m->state != RDZV_RUNNING || !m->members[e->id].part)
+        return rc;
+    m->regroup = m->drained = true;
+    return rdzv_send_stop(m, SIGTERM);
+}
+
+int rdzv_on_drain_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    int rc = rdzv_can_spare(m, e->id) ? rdzv_leave_out(m, e->id, e->text) : -EINVAL;
+    return rc < 0 ? rc : rdzv_consider(m, now);
+}

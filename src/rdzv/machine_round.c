@@ -1,0 +1,194 @@
+/* A round runs and ends: what its nodes say of it, and what follows. */
+#include "rdzv/machine_inner.h"
+
+#include "base/sig.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+
+bool rdzv_budget_left(const struct rdzv *m, uint64_t now)
+{
+    if (m->spent == NULL || m->restarts < m->cfg.max_restarts)
+        return m->restarts < m->cfg.max_restarts;
+    if (m->cfg.max_restarts == 0)
+        return false;
+    uint64_t oldest = m->spent[m->restarts % m->cfg.max_restarts];
+    return now - oldest >= m->cfg.restart_window_ns;
+}
+
+void rdzv_spend(struct rdzv *m, uint64_t now)
+{
+    if (m->spent != NULL)
+        m->spent[m->restarts % m->cfg.max_restarts] = now;
+    m->restarts++;
+}
+
+static int tell_restart(struct rdzv *m)
+{
+    int id = rdzv_speaker(m);
+    int left = rdzv_fit(m);
+    if (id < 0)
+        return 0;
+    if (!m->failed)
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "starting all workers again with %s", m->drained ? "other nodes" : "more nodes");
+    if (left < m->cfg.min_nodes || !rdzv_quorum(m))
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for it to come back", m->text,
+                        (double)m->cfg.rejoin_ns / 1e9);
+    if (m->lost_part && rdzv_is_elastic(&m->cfg))
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again on %d nodes", m->text,
+                        left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
+    return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again (%d of %d)", m->text,
+                    m->restarts, m->cfg.max_restarts);
+}
+
+/* Too few are here to go on: the others may have. */
+int rdzv_look_around(struct rdzv *m)
+{
+    int id = m->by_index[m->cfg.tie];
+    if (id < 0 || rdzv_quorum(m))
+        return 0;
+    return rdzv_act(m, RDZV_SEND_LOOK, id) == NULL ? -ENOMEM : 0;
+}
+
+/* The loss of a node costs an elastic job nothing, a failure one of its restarts. */
+static int round_over(struct rdzv *m, uint64_t now)
+{
+    if (m->end || !(m->failed || m->regroup))
+        return rdzv_finish(m);
+    if (m->failed && !(m->lost_part && rdzv_is_elastic(&m->cfg))) {
+        if (!rdzv_budget_left(m, now))
+            return rdzv_finish(m);
+        rdzv_spend(m, now);
+    }
+    int rc = tell_restart(m);
+    if (rc < 0 || rdzv_act(m, RDZV_DROP_STORE, -1) == NULL)
+        return -ENOMEM;
+    m->round = (m->round > m->beyond ? m->round : m->beyond) + 1;
+    m->state = RDZV_GATHERING;
+    m->deadline = now + m->cfg.rejoin_ns;
+    m->last_call = RDZV_NEVER;
+    rc = rdzv_look_around(m);
+    return rc < 0 ? rc : rdzv_consider(m, now);
+}
+
+static int member_done(struct rdzv *m, int id, uint64_t now)
+{
+    struct member *p = &m->members[id];
+    if (!p->part || p->done)
+        return 0;
+    p->done = true;
+    return --m->running > 0 ? 0 : round_over(m, now);
+}
+
+static bool all_started(const struct rdzv *m)
+{
+    for (int k = 0; k < m->norder; k++)
+        if (m->order[k] < 0 || !m->members[m->order[k]].started)
+            return false;
+    return true;
+}
+
+int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    if (e->round != m->round || !m->members[e->id].part)
+        return 0;
+    m->members[e->id].started = true;
+    if (m->committed || !all_started(m))
+        return 0;
+    m->committed = true;
+    int rc = rdzv_members_copy(&m->base, &m->planned);
+    for (int k = 0; k < m->norder && rc == 0; k++)
+        if (rdzv_act(m, RDZV_SEND_COMMIT, m->order[k]) == NULL)
+            rc = -ENOMEM;
+    return rc;
+}
+
+/* Parameter servers and their like never end: the job is over with those that matter. */
+int rdzv_on_enough(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    if (e->round != m->round || !m->members[e->id].part)
+        return 0;
+    m->members[e->id].enough = true;
+    for (int k = 0; k < m->norder; k++)
+        if (m->order[k] < 0 || !m->members[m->order[k]].enough)
+            return 0;
+    m->enough = m->end = true;
+    return rdzv_send_stop(m, SIGTERM);
+}
+
+int rdzv_on_done(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    if (e->round != m->round)
+        return 0;
+    int rc = said(e->unfit) && m->state == RDZV_STOPPING ? rdzv_leave_out(m, e->id, e->unfit) : 0;
+    return rc < 0 ? rc : member_done(m, e->id, now);
+}
+
+static int rank_of(const struct rdzv *m, int id)
+{
+    int rank = 0;
+    for (int k = 0; m->order[k] != id; k++)
+        if (m->order[k] >= 0)
+            rank += m->members[m->order[k]].slots;
+    return rank;
+}
+
+int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    const struct member *p = &m->members[e->id];
+    (void)now;
+    if (e->round != m->round || !p->part || e->local_rank >= p->slots || m->failed)
+        return 0;
+    const char *why = e->text != NULL ? e->text : "";
+    char how[80];
+    if (e->signal > 0)
+        (void)snprintf(how, sizeof(how), "was killed by signal %d (SIG%s)", e->signal,
+                       dd_signal_name(e->signal));
+    else
+        (void)snprintf(how, sizeof(how), "exited with code %d", e->code);
+    if (m->regroup) /* because of our own stop */
+        return 0;
+    rdzv_fail(m, e->code, "rank %d (%s, local rank %d) %s%s%.200s", rank_of(m, e->id) + e->local_rank,
+              rdzv_member_name(m, e->id), e->local_rank, how,
+              why[0] != '\0' ? ": " : "", why);
+    return m->state == RDZV_RUNNING ? rdzv_send_stop(m, SIGTERM) : 0;
+}
+
+int rdzv_on_lost(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    struct member *p = &m->members[e->id];
+    if (!p->part) { /* it was waiting for a round */
+        rdzv_remove_member(m, e->id);
+        return 0;
+    }
+    rdzv_fail(m, 1, "%s was lost: %s", rdzv_member_name(m, e->id), e->text);
+    m->lost_part = true;
+    if (p->index >= 0 && ++m->losses[p->index] >= LOSSES_MAX)
+        m->excluded[p->index] = true;
+    if (e->clean && p->index >= 0)
+        rdzv_forget(&m->base, p->index);
+    rdzv_remove_member(m, e->id);
+    int rc = m->state == RDZV_RUNNING ? rdzv_send_stop(m, SIGTERM) : 0;
+    return rc < 0 ? rc : member_done(m, e->id, now);
+}
+
+int rdzv_on_lost_late(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    if (m->members[e->id].here) /* else it came after the end */
+        rdzv_remove_member(m, e->id);
+    return 0;
+}
+
+int rdzv_on_stop_request(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+{
+    (void)now;
+    if (e->id < 0 && m->end) /* the daemon was sent the same signal: workers got that of the agent */
+        return 0;
+    rdzv_fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
+    m->end = true;
+    return rdzv_send_stop(m, e->signal > 0 ? e->signal : SIGTERM);
+}
