@@ -160,7 +160,8 @@ enum net_tls_fault net_tls_fault(struct bufferevent *bev, char *out, size_t size
 {
     int saved = EVUTIL_SOCKET_ERROR();
     unsigned long e = bufferevent_get_openssl_error(bev);
-    if (e == 0) {
+    /* Src: libevent 2.1, bufferevent_openssl.c: where OpenSSL has no error of its own it stores what SSL_get_error() says */
+    if (e == 0 || e == SSL_ERROR_SYSCALL) {
         if (saved != 0)
             (void)snprintf(out, size, "the connection was lost: %s", strerror(saved));
         else
@@ -168,10 +169,6 @@ enum net_tls_fault net_tls_fault(struct bufferevent *bev, char *out, size_t size
         return NET_TLS_LOST;
     }
     int reason = ERR_GET_REASON(e);
-    if (ERR_GET_LIB(e) == ERR_LIB_SYS) { /* the peer has gone away in the middle: the reason is an errno */
-        (void)snprintf(out, size, "the connection was lost: %s", strerror(reason));
-        return NET_TLS_LOST;
-    }
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
         if (faults[i].reason == reason && ERR_GET_LIB(e) == ERR_LIB_SSL) {
             (void)snprintf(out, size, "%s", faults[i].text);
