@@ -23,8 +23,8 @@ static void on_daemon_too_slow(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct agent *a = arg;
-    if (a->daemon > 0)
-        kill(a->daemon, SIGKILL); /* its end comes through the pidfd */
+    if (a->host.daemon > 0)
+        kill(a->host.daemon, SIGKILL); /* its end comes through the pidfd */
 }
 
 void agent_leave(struct agent *a, int code)
@@ -37,7 +37,7 @@ void agent_leave(struct agent *a, int code)
     search_end(a);
     link_free(a->link);
     a->link = NULL;
-    if (a->daemon <= 0) {
+    if (a->host.daemon <= 0) {
         a->state = AGENT_LEAVING;
         if (!requeue_is_busy(a))
             event_base_loopbreak(a->base);
@@ -139,7 +139,7 @@ static void on_look(struct agent *a, const struct msg *m)
         search_wanted(a);
     } else if (discover_check(a)) {
         return;
-    } else if (a->succession == NULL && a->last.n > 1) {
+    } else if (a->succession == NULL && a->memory.last.n > 1) {
         succession_begin(a, false);
     }
 }
@@ -191,7 +191,7 @@ static void on_message(struct agent *a, struct msg *m)
         on_whois(a, m);
         break;
     case MSG_COMMIT:
-        round_committed(a, m);
+        memory_committed(a, m);
         break;
     case MSG_ANSWER:
         control_take(a, m);
@@ -262,7 +262,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
            hostlist_nth(a->cfg->alloc->nodes, 0), text);
-    a->code = a->last_signal != 0 ? 128 + a->last_signal : 1;
+    a->code = a->signals.last != 0 ? 128 + a->signals.last : 1;
     if (a->group == NULL) {
         agent_leave(a, a->code);
         return;
@@ -285,25 +285,17 @@ static const char *store_addr(const struct agent *a, const struct link *l, const
     return net_addr_host(&addr, out);
 }
 
-static void write_spent(const struct agent *a, struct dd_buf *out)
-{
-    uint64_t ages[RDZV_SPENT_MAX];
-    for (int i = 0; i < a->nspent; i++)
-        ages[i] = a->spent_ms[i] + (dd_now_ns() - a->spent_ns) / DD_NS_PER_MS;
-    (void)rdzv_spent_format(out, ages, a->nspent);
-}
-
 void agent_send_join(struct agent *a, struct link *l)
 {
     struct msg m = {.type = MSG_JOIN,
                     .index = a->index,
                     .epoch = a->epoch,
                     .elsewhere = a->link != NULL && a->link != l,
-                    .ended_well = a->ended_well || enough_said(a),
+                    .ended_well = a->memory.ended_well || enough_said(a),
                     .nnodes = a->cfg->rdzv.max_nodes,
                     .min_nodes = a->cfg->rdzv.min_nodes,
-                    .members = a->members,
-                    .committed = a->committed,
+                    .members = a->memory.members,
+                    .committed = a->memory.committed,
                     .slots = a->cfg->slots,
                     .pid = getpid(),
                     .name = (char *)(uintptr_t)a->cfg->node_name};
@@ -323,7 +315,7 @@ void agent_send_join(struct agent *a, struct link *l)
     m.unfit = (char *)(uintptr_t)health_unfit(a);
     m.ports = (char *)(uintptr_t)ports_text(a);
     DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
-    write_spent(a, &spent);
+    memory_write_spent(a, &spent);
     m.spent = (char *)(uintptr_t)dd_buf_str(&spent);
     agent_tell(l, &m);
     free(m.text);
@@ -538,8 +530,8 @@ static void agent_done(struct agent *a)
 
 int agent_run(const struct agent_cfg *cfg)
 {
-    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .index = cfg->alloc->index, .daemon_pidfd = -1, .signal_fd = -1,
-                      .last = RDZV_MEMBERS_NONE};
+    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .index = cfg->alloc->index, .host = {.pidfd = -1},
+                      .signals = {.fd = -1}, .memory = {.last = RDZV_MEMBERS_NONE}};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;
     a.base = event_base_new();

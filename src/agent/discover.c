@@ -41,7 +41,7 @@ struct discover {
 
 static bool is_started(const struct agent *a)
 {
-    return a->last.n > 0 || a->group != NULL;
+    return a->memory.last.n > 0 || a->group != NULL;
 }
 
 /* ---- what we say of ourselves --------------------------------------------------------------------- */
@@ -504,8 +504,8 @@ int discover_begin(struct agent *a, struct dd_err *err)
 bool discover_again(struct agent *a, const char *why)
 {
     struct dd_err err = {0};
-    if (a->discover == NULL || a->discover->over || a->state != AGENT_JOINED || is_started(a) || a->daemon > 0 ||
-        a->last_signal != 0)
+    if (a->discover == NULL || a->discover->over || a->state != AGENT_JOINED || is_started(a) || a->host.daemon > 0 ||
+        a->signals.last != 0)
         return false;
     dd_log(a->cfg->log, DD_LOG_NOTICE, "the daemon is gone before the first round: %s; looking in etcd once more", why);
     if (discover_begin(a, &err) == 0)

@@ -112,7 +112,7 @@ void ends_all(struct agent *a, int64_t round)
     bool bad = n->stop_sig != 0 || n->failed > 0;
     bool again = a->plan.restart_count < a->plan.max_restarts || rdzv_is_elastic(&a->cfg->rdzv);
     a->ends.round = round;
-    if (bad && again && a->last_signal == 0)
+    if (bad && again && a->signals.last == 0)
         health_check(a, send_done);
     else
         send_done(a);

@@ -41,7 +41,7 @@ void enough_begin(struct agent *a)
 
 bool enough_said(const struct agent *a)
 {
-    return is_asked(a) && a->last.n > 0 && a->enough_left == 0;
+    return is_asked(a) && a->memory.last.n > 0 && a->enough_left == 0;
 }
 
 void enough_worker(struct agent *a, const struct worker_exit *e)

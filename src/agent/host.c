@@ -40,9 +40,9 @@ int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
 static int make_key(struct agent *a, struct dd_err *err)
 {
     if (a->cfg->alloc->nnodes > 1)
-        return net_key_host(&a->key, &a->key_in, err);
-    a->key.method = NET_KEY_SHARED;
-    return net_key_random(a->key.bytes) < 0 ? dd_err_set(err, -EIO, "no random numbers") : 0;
+        return net_key_host(&a->host.key, &a->key_in, err);
+    a->host.key.method = NET_KEY_SHARED;
+    return net_key_random(a->host.key.bytes) < 0 ? dd_err_set(err, -EIO, "no random numbers") : 0;
 }
 
 /* In the child: dies with the agent's end of things, keeps three descriptors, becomes ddrund, which
@@ -84,7 +84,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         .listen_fd = listen_fd,
         .host_fd = host_fd,
         .log_level = (int)a->cfg->log->level,
-        .key = a->key,
+        .key = a->host.key,
         .munge_socket = (char *)(uintptr_t)a->cfg->key_in.munge_socket,
         .notify = (char *)(uintptr_t)a->cfg->notify,
         .web_helper = a->cfg->notify != NULL ? (char *)(uintptr_t)a->cfg->web_helper : NULL,
@@ -98,10 +98,10 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct agent *a = arg;
     int status = 0;
-    if (waitpid(a->daemon, &status, WNOHANG) != a->daemon)
+    if (waitpid(a->host.daemon, &status, WNOHANG) != a->host.daemon)
         return;
-    event_del(a->daemon_ev);
-    a->daemon = 0;
+    event_del(a->host.ev);
+    a->host.daemon = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         dd_log(a->cfg->log, DD_LOG_ERR, "cannot start '%s'", a->cfg->ddrund);
     if (a->state == AGENT_LEAVING)
@@ -110,36 +110,36 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
 
 static int watch_daemon(struct agent *a, struct dd_err *err)
 {
-    a->daemon_pidfd = (int)syscall(SYS_pidfd_open, a->daemon, 0);
-    if (a->daemon_pidfd < 0)
+    a->host.pidfd = (int)syscall(SYS_pidfd_open, a->host.daemon, 0);
+    if (a->host.pidfd < 0)
         return dd_err_set(err, -errno, "cannot watch ddrund (pidfd_open): %m");
-    (void)fcntl(a->daemon_pidfd, F_SETFD, FD_CLOEXEC);
-    a->daemon_ev = event_new(a->base, a->daemon_pidfd, EV_READ | EV_PERSIST, on_daemon_end, a);
-    if (a->daemon_ev == NULL || event_add(a->daemon_ev, NULL) < 0)
+    (void)fcntl(a->host.pidfd, F_SETFD, FD_CLOEXEC);
+    a->host.ev = event_new(a->base, a->host.pidfd, EV_READ | EV_PERSIST, on_daemon_end, a);
+    if (a->host.ev == NULL || event_add(a->host.ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch ddrund");
     return 0;
 }
 
 static void remove_key(struct agent *a)
 {
-    if (a->has_hosted && a->cfg->alloc->nnodes > 1)
-        net_key_cleanup(&a->key, &a->key_in);
-    a->has_hosted = false;
+    if (a->host.has_key && a->cfg->alloc->nnodes > 1)
+        net_key_cleanup(&a->host.key, &a->key_in);
+    a->host.has_key = false;
 }
 
 void host_stop(struct agent *a)
 {
-    if (a->daemon > 0) {
-        kill(a->daemon, SIGKILL);
-        (void)waitpid(a->daemon, NULL, 0);
-        a->daemon = 0;
+    if (a->host.daemon > 0) {
+        kill(a->host.daemon, SIGKILL);
+        (void)waitpid(a->host.daemon, NULL, 0);
+        a->host.daemon = 0;
     }
     remove_key(a);
-    if (a->daemon_ev != NULL)
-        event_free(DD_TAKE(a->daemon_ev));
-    if (a->daemon_pidfd >= 0)
-        close(a->daemon_pidfd);
-    a->daemon_pidfd = -1;
+    if (a->host.ev != NULL)
+        event_free(DD_TAKE(a->host.ev));
+    if (a->host.pidfd >= 0)
+        close(a->host.pidfd);
+    a->host.pidfd = -1;
 }
 
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
@@ -154,7 +154,7 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     int rc = make_key(a, err);
     if (rc < 0)
         return rc;
-    a->has_hosted = true;
+    a->host.has_key = true;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return dd_err_set(err, -errno, "cannot make a socket pair: %m");
     DD_AUTO(fd) int mine = pair[0];
@@ -169,14 +169,14 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         return dd_err_set(err, -errno, "cannot fork: %m");
     if (pid == 0)
         exec_daemon(a->cfg->ddrund, keep, self);
-    a->daemon = pid;
-    if (a->key.method == NET_KEY_NONE)
+    a->host.daemon = pid;
+    if (a->host.key.method == NET_KEY_NONE)
         dd_log(a->cfg->log, DD_LOG_WARN,
                "--insecure: whoever reaches port %u of this machine can join the job and read its store",
                port);
     if (a->cfg->alloc->nnodes > 1)
         dd_log(a->cfg->log, DD_LOG_INFO, "host of '%s' on port %u; key source: %s",
-               a->cfg->alloc->job_id, port, a->key.source);
+               a->cfg->alloc->job_id, port, a->host.key.source);
     *ret_fd = DD_TAKE_FD(mine);
     discover_hosting(a, port);
     return watch_daemon(a, err);

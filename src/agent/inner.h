@@ -36,6 +36,39 @@ struct ends {
     uint64_t oom_kills;        /* of our cgroup when the round began */
 };
 
+/* The daemon of this node, while it has one (host.c). */
+struct hosting {
+    struct net_key key;
+    bool has_key; /* that others may have found in the home folder */
+    pid_t daemon; /* ddrund, when it lives */
+    int pidfd;
+    struct event *ev;
+};
+
+/* What is kept of the rounds, for the daemon after this one (memory.c). */
+struct memory {
+    char *members;             /* of the last round that this node has started; NULL: none (rdzv/members.h) */
+    struct rdzv_members last;  /* the same */
+    char *committed;           /* of the last one that all its nodes had started */
+    struct dd_strv addrs;      /* of the first nodes of that round, in node rank order; "": plan.master_addr */
+    bool ended_well;           /* all workers of the last round have, here */
+    uint64_t spent_ms[RDZV_SPENT_MAX]; /* how long ago the last restarts were, at spent_ns */
+    int nspent;
+    uint64_t spent_ns;
+    uint64_t orphan_ns; /* since when there is no daemon; 0: there is one */
+};
+
+/* What came to this process, and what it meant (signals.c). */
+struct signals {
+    int fd;
+    struct event *ev;
+    struct signal_news *news;
+    int last; /* that ends the job; 0: none */
+    uint64_t last_ns;
+    bool scheduler_ends; /* it was the scheduler's */
+    bool end_stop;       /* it was ours, since the allocation ends */
+};
+
 struct agent {
     const struct agent_cfg *cfg;
     struct event_base *base;
@@ -43,23 +76,14 @@ struct agent {
     struct link *link;
     struct link_find *find;
     struct net_key_input key_in; /* with the job's name filled in */
-    struct net_key key;          /* the host's */
-    pid_t daemon;                /* ddrund, when we are the host and it lives */
-    struct event *daemon_ev;
-    int daemon_pidfd;
-    int signal_fd;
-    struct signal_news *news; /* signals.c */
-    struct event *signal_ev, *progress, *deadline, *alone;
-    int last_signal;
-    uint64_t last_signal_ns;
-    bool scheduler_ends;       /* last_signal is the scheduler's */
-    bool end_stop;             /* last_signal is ours, since the allocation ends */
+    struct hosting host;
+    struct memory memory;
+    struct signals signals;
+    struct event *progress, *deadline, *alone;
     struct endtime *endtime;   /* endtime.c; NULL: not asked for, or not the host */
     struct hangs *hangs;       /* hang.c; NULL: nobody is watched */
     struct requeue *requeue;   /* requeue.c; NULL: nothing to do */
     struct plan plan;
-    char *members;   /* of the last round that this node has started; NULL: none (rdzv/members.h) */
-    char *committed; /* of the last one that all its nodes had started */
     struct worker_output *output;
     struct error_files *errors;
     struct worker_group *group;
@@ -73,16 +97,8 @@ struct agent {
     struct horovod *horovod;  /* horovod.c; NULL: none */
     struct warning *warning; /* warning.c; NULL: none in this round */
     int code;
-    struct rdzv_members last; /* the same as members */
-    struct dd_strv addrs;     /* of the first nodes of that round, in node rank order; "": plan.master_addr */
-    uint64_t spent_ms[RDZV_SPENT_MAX]; /* how long ago the last restarts were, at spent_ns */
-    int nspent;
-    uint64_t spent_ns;
     int index;                /* of this node: as the allocation says, or the daemon */
-    uint64_t orphan_ns;       /* since when there is no daemon; 0: there is one */
     int64_t epoch;            /* of our own daemon, if we have had one */
-    bool has_hosted;
-    bool ended_well; /* all workers of the last round have, here */
     struct agent_exchanges *exchanges; /* exchange.c; NULL: none in this round */
     struct succession *succession; /* NULL: nothing is looked for */
     struct control *control;       /* control.c; NULL: nobody can ask */
@@ -132,10 +148,15 @@ void warning_over(struct agent *a);
 
 /* round.c */
 int round_start(struct agent *a, const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */
-void round_committed(struct agent *a, const struct msg *m); /* on COMMIT */
 void round_stop(struct agent *a, int sig, unsigned grace_ms);
 void round_settled(struct agent *a); /* !signals_settling() any more */
 void round_free(struct agent *a);
+
+/* memory.c */
+int memory_take(struct agent *a, const struct msg *plan, struct dd_err *err); /* of the plan that a->plan is */
+void memory_committed(struct agent *a, const struct msg *m);                  /* on COMMIT */
+void memory_write_spent(const struct agent *a, struct dd_buf *out);           /* for JOIN */
+void memory_free(struct agent *a);
 
 /* ends.c */
 void ends_begin(struct agent *a);                               /* a round begins */

@@ -142,10 +142,10 @@ void requeue_start(struct agent *a, const struct msg *finish)
 {
     const struct requeue_end e = {.code = (int)finish->code,
                                   .node_lost = finish->lost != 0,
-                                  .stopped = finish->asked != 0 && !a->end_stop,
-                                  .by_scheduler = a->scheduler_ends,
+                                  .stopped = finish->asked != 0 && !a->signals.end_stop,
+                                  .by_scheduler = a->signals.scheduler_ends,
                                   .end_near = endtime_is_near(a)};
-    int reason = a->cfg->requeue_on != 0 && a->daemon > 0 ? requeue_reason(&e) : 0;
+    int reason = a->cfg->requeue_on != 0 && a->host.daemon > 0 ? requeue_reason(&e) : 0;
     if (reason == 0 || a->requeue != NULL)
         return;
     struct requeue *r = calloc(1, sizeof(*r));

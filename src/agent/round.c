@@ -220,7 +220,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     if (end.code != 0 && !signals_settling(a))
         error_files_keep(a->errors, &end);
     enough_worker(a, &end);
-    a->ended_well &= end.code == 0;
+    a->memory.ended_well &= end.code == 0;
     ends_worker(a, &end);
 }
 
@@ -293,8 +293,8 @@ static int launch(struct agent *a, struct dd_err *err)
         mpi_started(a);
     else
         mpi_over(a);
-    if (rc == 0 && a->daemon > 0)
-        worker_group_protect(a->group, a->daemon);
+    if (rc == 0 && a->host.daemon > 0)
+        worker_group_protect(a->group, a->host.daemon);
     if (rc == 0)
         rc = hang_begin(a, err);
     if (rc == 0 && a->pty != NULL)
@@ -323,48 +323,6 @@ static int check_iface(const struct agent *a, struct dd_err *err)
                                 a->cfg->iface, a->cfg->node_name, p->master_addr, strerror(-rc));
 }
 
-/* What we say to the daemon that comes after this one, should it be lost. */
-static int remember(struct agent *a, const struct msg *m, struct dd_err *err)
-{
-    DD_AUTO(free) char *members = strdup(m->members);
-    DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
-    if (members == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    int rc = rdzv_members_parse(&last, members, err);
-    if (rc == 0 && last.n != a->plan.nnodes)
-        rc = dd_err_set(err, -EPROTO, "a plan of %d nodes with %d members", a->plan.nnodes, last.n);
-    if (rc == 0) {
-        a->nspent = rdzv_spent_parse(a->spent_ms, m->spent, err);
-        a->spent_ns = dd_now_ns();
-        rc = a->nspent < 0 ? a->nspent : 0;
-        a->nspent = rc < 0 ? 0 : a->nspent;
-    }
-    dd_strv_done(&a->addrs);
-    for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= RDZV_SUCCESSORS; i++)
-        rc = dd_strv_push(&a->addrs, m->addrs.v[i]);
-    if (rc < 0)
-        return rc;
-    free(a->members);
-    a->members = DD_TAKE(members);
-    rdzv_members_clear(&a->last);
-    a->last = last;
-    a->index = last.index[a->plan.node_rank];
-    a->orphan_ns = 0;
-    last = RDZV_MEMBERS_NONE;
-    return 0;
-}
-
-void round_committed(struct agent *a, const struct msg *m)
-{
-    if (m->round != a->plan.round || a->members == NULL)
-        return;
-    char *committed = strdup(a->members);
-    if (committed == NULL)
-        return;
-    free(a->committed);
-    a->committed = committed;
-}
-
 int round_start(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
@@ -375,10 +333,10 @@ int round_start(struct agent *a, const struct msg *m)
     if (rc == 0)
         rc = check_iface(a, &err);
     if (rc == 0)
-        rc = remember(a, m, &err);
+        rc = memory_take(a, m, &err);
     if (rc == 0)
         rc = launch(a, &err);
-    a->ended_well = rc == 0;
+    a->memory.ended_well = rc == 0;
     if (rc == 0) {
         a->state = AGENT_RUNNING;
         dd_log(a->cfg->log, DD_LOG_INFO, "started %d workers (ranks %d-%d of %d) %.1f ms after start",
@@ -407,7 +365,7 @@ void round_stop(struct agent *a, int sig, unsigned grace_ms)
     hang_over(a);
     if (a->group == NULL)
         return;
-    a->ended_well = false;
+    a->memory.ended_well = false;
     a->ends.stop_sig = sig;
     worker_group_stop(a->group, sig, grace_ms);
 }
@@ -424,8 +382,5 @@ void round_free(struct agent *a)
     worker_output_free(a->output);
     horovod_end(a);
     plan_clear(&a->plan);
-    free(a->members);
-    free(a->committed);
-    rdzv_members_clear(&a->last);
-    dd_strv_done(&a->addrs);
+    memory_free(a);
 }

@@ -49,13 +49,13 @@ static void on_alone(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     if (a->state == AGENT_LEAVING)
         return;
-    a->code = 128 + a->last_signal;
+    a->code = 128 + a->signals.last;
     if (a->group == NULL) {
         agent_leave(a, a->code);
         return;
     }
     a->state = AGENT_ALONE;
-    round_stop(a, a->last_signal, a->cfg->grace_ms);
+    round_stop(a, a->signals.last, a->cfg->grace_ms);
 }
 
 /* While the daemon is still sought, it is told when it is found: the other nodes must not wait for
@@ -74,13 +74,13 @@ static void ask_to_stop(struct agent *a, int sig, const char *why)
 static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 {
     uint64_t now = dd_now_ns();
-    bool same = sig == a->last_signal && now - a->last_signal_ns < SAME_SIGNAL_MS * DD_NS_PER_MS;
-    bool again = a->last_signal != 0 && !same;
+    bool same = sig == a->signals.last && now - a->signals.last_ns < SAME_SIGNAL_MS * DD_NS_PER_MS;
+    bool again = a->signals.last != 0 && !same;
     if (same || (again && by_scheduler))
         return;
-    a->last_signal = sig;
-    a->last_signal_ns = now;
-    a->scheduler_ends = by_scheduler;
+    a->signals.last = sig;
+    a->signals.last_ns = now;
+    a->signals.scheduler_ends = by_scheduler;
     if (again && (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && a->group == NULL)))
         agent_leave(a, 128 + sig);
     else if (again)
@@ -91,18 +91,18 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 
 void signals_stop(struct agent *a, int sig, const char *why)
 {
-    if (a->last_signal != 0 || a->link == NULL || a->state == AGENT_LEAVING)
+    if (a->signals.last != 0 || a->link == NULL || a->state == AGENT_LEAVING)
         return;
-    a->last_signal = sig;
-    a->last_signal_ns = dd_now_ns();
-    a->end_stop = true;
+    a->signals.last = sig;
+    a->signals.last_ns = dd_now_ns();
+    a->signals.end_stop = true;
     ask_to_stop(a, sig, why);
 }
 
 void signals_joined(struct agent *a)
 {
-    if (a->last_signal != 0)
-        ask_to_stop(a, a->last_signal, NULL);
+    if (a->signals.last != 0)
+        ask_to_stop(a, a->signals.last, NULL);
 }
 
 void signals_announce(struct agent *a, int sig)
@@ -171,8 +171,8 @@ static void on_told(evutil_socket_t fd, short what, void *arg)
     const struct agent *a = arg;
     (void)fd;
     (void)what;
-    if (a->daemon > 0)
-        kill(a->daemon, SIGTERM);
+    if (a->host.daemon > 0)
+        kill(a->host.daemon, SIGTERM);
 }
 
 /* Whoever has started us cannot start all the others, and tells all that are there. */
@@ -180,7 +180,7 @@ static void leave_at_once(struct agent *a, int sig)
 {
     const struct timeval t = {.tv_usec = TOLD_MS * 1000};
     agent_leave(a, 128 + sig);
-    if (a->daemon > 0 && kill(a->daemon, SIGTERM) == 0)
+    if (a->host.daemon > 0 && kill(a->host.daemon, SIGTERM) == 0)
         event_base_once(a->base, -1, EV_TIMEOUT, on_told, a, &t);
 }
 
@@ -204,9 +204,9 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     if (at_once)
         leave_at_once(a, sig);
     else if (scheduler)
-        by_scheduler(&a->news->v[sig], to_agent);
+        by_scheduler(&a->signals.news->v[sig], to_agent);
     else
-        by_somebody(&a->news->v[sig]);
+        by_somebody(&a->signals.news->v[sig]);
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *arg)
@@ -220,10 +220,10 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 bool signals_settling(struct agent *a)
 {
     bool settling = false;
-    on_signal(a->signal_fd, EV_READ, a); /* what has come by now */
+    on_signal(a->signals.fd, EV_READ, a); /* what has come by now */
     for (int sig = 1; sig <= LAST_SIGNAL; sig++)
-        settling = settling || (ends_this_job(a, sig) && a->news->v[sig].settled != NULL &&
-                                evtimer_pending(a->news->v[sig].settled, NULL));
+        settling = settling || (ends_this_job(a, sig) && a->signals.news->v[sig].settled != NULL &&
+                                evtimer_pending(a->signals.news->v[sig].settled, NULL));
     return settling;
 }
 
@@ -233,29 +233,29 @@ int signals_new(struct agent *a, struct dd_err *err)
     dd_signals_of_jobs(&set);
     sigaddset(&set, GUARDIAN_SIGNAL);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (a->signal_fd < 0)
+    a->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (a->signals.fd < 0)
         return dd_err_set(err, -errno, "cannot watch signals: %m");
-    a->news = calloc(1, sizeof(*a->news));
-    a->signal_ev = event_new(a->base, a->signal_fd, EV_READ | EV_PERSIST, on_signal, a);
+    a->signals.news = calloc(1, sizeof(*a->signals.news));
+    a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, on_signal, a);
     a->alone = evtimer_new(a->base, on_alone, a);
-    if (a->news == NULL || a->signal_ev == NULL || a->alone == NULL || event_add(a->signal_ev, NULL) < 0)
+    if (a->signals.news == NULL || a->signals.ev == NULL || a->alone == NULL || event_add(a->signals.ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");
     for (int sig = 0; sig <= LAST_SIGNAL; sig++)
-        a->news->v[sig] = (struct news){.agent = a, .sig = sig};
+        a->signals.news->v[sig] = (struct news){.agent = a, .sig = sig};
     return 0;
 }
 
 void signals_free(struct agent *a)
 {
-    for (int sig = 0; a->news != NULL && sig <= LAST_SIGNAL; sig++)
-        if (a->news->v[sig].settled != NULL)
-            event_free(a->news->v[sig].settled);
-    free(a->news);
-    if (a->signal_ev != NULL)
-        event_free(a->signal_ev);
+    for (int sig = 0; a->signals.news != NULL && sig <= LAST_SIGNAL; sig++)
+        if (a->signals.news->v[sig].settled != NULL)
+            event_free(a->signals.news->v[sig].settled);
+    free(a->signals.news);
+    if (a->signals.ev != NULL)
+        event_free(a->signals.ev);
     if (a->alone != NULL)
         event_free(a->alone);
-    if (a->signal_fd >= 0)
-        close(a->signal_fd);
+    if (a->signals.fd >= 0)
+        close(a->signals.fd);
 }

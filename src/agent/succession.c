@@ -50,7 +50,7 @@ void succession_end(struct agent *a)
 
 bool succession_possible(const struct agent *a)
 {
-    return successor_possible(&a->cfg->rdzv, &a->last) && a->last_signal == 0;
+    return successor_possible(&a->cfg->rdzv, &a->memory.last) && a->signals.last == 0;
 }
 
 /* ---- another daemon ----------------------------------------------------------------------------- */
@@ -139,8 +139,8 @@ static void look(struct agent *a)
 {
     struct succession *s = a->succession;
     end_looks(s);
-    for (size_t k = 0; k < a->addrs.n && s->nlooks < RDZV_SUCCESSORS; k++) {
-        const char *addr = a->addrs.v[k][0] != '\0' ? a->addrs.v[k] : a->plan.master_addr;
+    for (size_t k = 0; k < a->memory.addrs.n && s->nlooks < RDZV_SUCCESSORS; k++) {
+        const char *addr = a->memory.addrs.v[k][0] != '\0' ? a->memory.addrs.v[k] : a->plan.master_addr;
         if ((int)k != a->plan.node_rank)
             look_at(a, addr);
     }
@@ -164,7 +164,7 @@ static void on_turn(evutil_socket_t fd, short what, void *arg)
     if (a->link != NULL) /* joined one meanwhile */
         return;
     host_stop(a);
-    a->epoch = rdzv_next_epoch(a->epoch > a->last.epoch ? a->epoch : a->last.epoch, a->index);
+    a->epoch = rdzv_next_epoch(a->epoch > a->memory.last.epoch ? a->epoch : a->memory.last.epoch, a->index);
     if (agent_be_host(a, &err) < 0)
         dd_log(a->cfg->log, DD_LOG_WARN, "cannot take the lost daemon's place: %s", err.text);
     else
@@ -190,7 +190,7 @@ static int make_timers(struct agent *a, struct succession *s)
 {
     const uint64_t now = dd_now_ns();
     const uint64_t rejoin_ms = a->cfg->rdzv.rejoin_ns / DD_NS_PER_MS;
-    const uint64_t end = a->orphan_ns + successor_limit_ms(&a->last, rejoin_ms, a->cfg->grace_ms) * DD_NS_PER_MS;
+    const uint64_t end = a->memory.orphan_ns + successor_limit_ms(&a->memory.last, rejoin_ms, a->cfg->grace_ms) * DD_NS_PER_MS;
     const struct timeval limit = dd_timeval(end > now ? end - now : 0);
     s->turn = evtimer_new(a->base, on_turn, a);
     s->again = evtimer_new(a->base, on_again, a);
@@ -203,12 +203,12 @@ static int make_timers(struct agent *a, struct succession *s)
 /* The workers of this node are gone. */
 void succession_begin(struct agent *a, bool lost)
 {
-    int place = successor_place(&a->last, a->index);
-    bool again = a->orphan_ns != 0; /* that other daemon was lost, too: give everybody time */
+    int place = successor_place(&a->memory.last, a->index);
+    bool again = a->memory.orphan_ns != 0; /* that other daemon was lost, too: give everybody time */
     struct timeval turn = dd_timeval(successor_turn_ms(place, again) * DD_NS_PER_MS);
     succession_end(a);
     if (lost && !again)
-        a->orphan_ns = dd_now_ns();
+        a->memory.orphan_ns = dd_now_ns();
     struct succession *s = calloc(1, sizeof(*s));
     if (s != NULL) {
         a->succession = s;
@@ -228,7 +228,7 @@ void succession_begin(struct agent *a, bool lost)
 /* A daemon does not take us (the lost one may not have noticed yet): ask again, or another one. */
 bool succession_refused(struct agent *a, const char *why)
 {
-    if (a->succession == NULL || a->daemon > 0)
+    if (a->succession == NULL || a->host.daemon > 0)
         return false;
     dd_log(a->cfg->log, DD_LOG_DEBUG, "event=refused why=%s", why);
     link_free(a->link);
