@@ -164,18 +164,28 @@ static int find_program(struct run *r, struct dd_err *err)
     return program_resolve(&r->program, &spec, err);
 }
 
-/* Our other programs lie beside ddrun in the build directory. *ret is where it was looked for last. */
+/* From BINDIR to `installed`, when both are below one prefix: "/../libexec/ddrun"; else NULL. */
+static const char *way_from_bin(char out[PATH_MAX], const char *installed)
+{
+    const char *slash = strrchr(BINDIR, '/');
+    size_t n = slash != NULL ? (size_t)(slash - BINDIR) : 0;
+    if (n == 0 || strncmp(installed, BINDIR, n + 1) != 0)
+        return NULL;
+    (void)snprintf(out, PATH_MAX, "/..%s", installed + n);
+    return out;
+}
+
+/* Our other programs lie beside ddrun in the build directory, and as far from it as they were installed where all has been
+ * moved to another prefix. *ret is where it was looked for last. */
 bool run_find_ours(char ret[PATH_MAX], const char *name, const char *installed)
 {
-    ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - strlen(name) - 1);
-    char *slash = NULL;
-    if (n > 0) {
-        ret[n] = '\0';
-        slash = strrchr(ret, '/');
-    }
-    if (slash != NULL) {
-        memcpy(slash + 1, name, strlen(name) + 1);
-        if (access(ret, X_OK) == 0)
+    char here[PATH_MAX] = "", way[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", here, sizeof(here) - 1);
+    char *slash = n > 0 ? strrchr(here, '/') : NULL;
+    const char *ways[] = {"", way_from_bin(way, installed)};
+    for (size_t i = 0; slash != NULL && i < sizeof(ways) / sizeof(ways[0]); i++) {
+        *slash = '\0';
+        if (ways[i] != NULL && snprintf(ret, PATH_MAX, "%s%s/%s", here, ways[i], name) < PATH_MAX && access(ret, X_OK) == 0)
             return true;
     }
     (void)snprintf(ret, PATH_MAX, "%s/%s", installed, name);

@@ -51,3 +51,44 @@ def test_the_build_with_cuda_is_not_fetched_unasked(tmp_path):
     end, installed = need_torch(tmp_path, CUDA)
     assert end.returncode != 0 and installed == ""
     assert "3 GB" in end.stdout and "PIP_EXTRA_INDEX_URL" in end.stdout
+
+
+JOBS = os.path.join(TOP, "contrib", "jobs")
+SCRIPTS = sorted(f for f in os.listdir(JOBS) if not f.endswith((".lua", ".tcl", ".md")))
+
+# Notes its arguments and where it was started; as each command that a job's script may call.
+NOTE = '#!/bin/bash\nprintf "%s\\n" "$(basename "$0")" "$@" >"$NOTED"; pwd >"$NOTED.cwd"\n'
+
+
+def lines_of_work(name):
+    with open(os.path.join(JOBS, name), encoding="utf-8") as f:
+        return [line for line in f.read().splitlines() if line.strip() and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_job_script_is_short_and_gives_its_program_to_ddrun(name, tmp_path):
+    work = lines_of_work(name)
+    assert 1 <= len(work) <= 6
+    for command in ("ddrun", "srun", "flux", "apptainer"):
+        (tmp_path / command).write_text("#!/bin/sh\necho 'node[1-2]'\n" if command == "flux" else NOTE)
+        (tmp_path / command).chmod(0o755)
+    os.makedirs(tmp_path / "venv" / "bin")
+    (tmp_path / "venv" / "bin" / "activate").write_text("")
+    (tmp_path / "bashrc").write_text("module() { :; }\n")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "NOTED": str(tmp_path / "noted"), "SLURM_NNODES": "2",
+           "SLURM_ARRAY_TASK_ID": "3", "PBS_O_WORKDIR": str(tmp_path), "COMMAND": "train.py --lr 3", "IMAGE": "/an/image.sif",
+           "BASH_ENV": str(tmp_path / "bashrc")}
+    end = subprocess.run(["bash", os.path.join(JOBS, name), "train.py", "--lr", "3"], cwd=tmp_path, env=env, capture_output=True,
+                         stdin=subprocess.DEVNULL, text=True, timeout=LIMIT, check=False)
+    assert (end.returncode, end.stderr) == (0, "")
+    words = (tmp_path / "noted").read_text().splitlines()
+    assert "ddrun" in words and "train.py" in words[words.index("ddrun"):]
+    if '"$@"' in work[-1] or "COMMAND" in work[-1]:
+        assert words[words.index("train.py"):][:3] == ["train.py", "--lr", "3"]
+    assert (tmp_path / "noted.cwd").read_text().strip() == str(tmp_path)
+
+
+def test_the_list_of_job_scripts_is_whole():
+    with open(os.path.join(JOBS, "README.md"), encoding="utf-8") as f:
+        text = f.read()
+    assert [name for name in os.listdir(JOBS) if name != "README.md" and f"`{name}`" not in text] == []
