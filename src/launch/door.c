@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, HOSTS_MAX = 16 };
+enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, HOSTS_MAX = 16, RECEIVE = 3 * LAUNCH_WINDOW };
 
 struct caller {
     LIST_ENTRY(caller) entry;
@@ -166,6 +166,7 @@ static void on_connection(evutil_socket_t fd, short what, void *arg)
         close(peer);
         return;
     }
+    (void)setsockopt(peer, SOL_SOCKET, SO_RCVBUF, &(int){RECEIVE}, sizeof(int));
     c->door = d;
     c->index = -1;
     LIST_INSERT_HEAD(&d->callers, c, entry);

@@ -28,10 +28,12 @@ static void on_word(void *arg, const struct launch_word *w)
 static void on_lost(void *arg, const char *why)
 {
     struct root *r = arg;
+    const struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
     (void)why;
     r->asked = true;
     if (!r->stopped)
         root_stop(r, SIGTERM, false);
+    evtimer_add(r->end, &grace);
     root_look(r);
 }
 

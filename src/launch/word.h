@@ -28,8 +28,10 @@ enum launch_word_type {
     WORD_ENDED,    /* its agent has ended; value: the exit code */
     WORD_DROP,     /* down: somebody else starts it now */
 };
-/* Bytes of one stream that may be under way; one line more may come on top. */
-enum { LAUNCH_STREAMS = 2, LAUNCH_WINDOW = 128 * 1024, LAUNCH_FANOUT_MAX = 1024 };
+/* Bytes of one stream that may be under way; one line more may come on top. They fit into the kernel's buffer:
+ * a process that was stopped (Ctrl-Z, a suspended job) takes nothing, and a connection on which nothing more
+ * can be sent is given up after TCP_USER_TIMEOUT. */
+enum { LAUNCH_STREAMS = 2, LAUNCH_WINDOW = 64 * 1024, LAUNCH_FANOUT_MAX = 1024 };
 
 struct launch_task {
     bool output;
