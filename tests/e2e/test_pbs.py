@@ -152,7 +152,7 @@ def test_workers_that_do_not_end_are_killed_before_pbs_does_it(mom, pbs):  # noq
 
 
 def test_the_end_is_asked_of_pbs_and_told_on_all_nodes(mom, pbs, ssh):  # noqa: F811
-    """By a job without the user's PATH, as `qsub -- ddrun` has it, on the first node alone, once."""
+    """On the first node alone, once."""
     folder = ssh.slurm.file("bin")
     os.makedirs(folder)
     os.chmod(folder, 0o755)

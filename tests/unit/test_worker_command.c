@@ -74,6 +74,29 @@ static void code_and_output_come_back(void **state)
     }
 }
 
+/* As PBS' commands are for a job that has no PATH of the user's. */
+static void a_program_may_be_in_a_folder_of_its_own(void **state)
+{
+    (void)state;
+    char *const poor[] = {(char[]){"PATH=/nowhere"}, NULL};
+    char *const argv[] = {(char[]){"echo"}, (char[]){"found"}, NULL};
+    struct dd_err err = {.text = ""};
+    struct result r = {.base = event_base_new()};
+    struct command_spec spec = {.argv = argv, .folder = "/nowhere/else", .env = poor, .limit_ms = 60000};
+    struct command *c = NULL;
+    assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, &err), -ENOENT);
+    assert_string_equal(err.text, "cannot run 'echo': it is not there");
+    spec.folder = "/bin";
+    assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
+    event_base_loopexit(r.base, &(struct timeval){.tv_sec = 60});
+    event_base_dispatch(r.base);
+    assert_int_equal(r.code, 0);
+    assert_string_equal(r.out, "found\n");
+    command_free(c);
+    event_base_free(r.base);
+    free(r.out);
+}
+
 static void who_takes_too_long_is_killed_with_its_children(void **state)
 {
     (void)state;
@@ -193,6 +216,7 @@ int main(int argc, char **argv)
 
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(code_and_output_come_back),
+        cmocka_unit_test(a_program_may_be_in_a_folder_of_its_own),
         cmocka_unit_test(who_takes_too_long_is_killed_with_its_children),
         cmocka_unit_test(what_a_command_leaves_behind_is_killed),
         cmocka_unit_test(too_much_output_is_cut_and_nobody_waits),
