@@ -314,7 +314,7 @@ static const struct other cobalt_xc = {
     .jobs = "COBALT_JOBID",
     .list = cobalt_list,
     .elsewhere = true,
-    .write = "aprun -n N -N 1 -cc none ddrun ...",
+    .write = "is aprun in PATH?",
 };
 ROW(cobalt_xc, "cobalt-xc", "COBALT_*", "Cobalt on an XC system: aprun started one ddrun on each node");
 

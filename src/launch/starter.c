@@ -107,7 +107,7 @@ static const struct starter starters[] = {
      .command = "%program run -N%n -n%n -o cpu-affinity=off -o gpu-affinity=off %command"},
     {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .tree = true,
      .command = "%program %host %line"},
-    {.name = "aprun", .sources = "cobalt", .program = "aprun", .starts_all = true,
+    {.name = "aprun", .sources = "cobalt-xc", .program = "aprun", .starts_all = true,
      .command = "%program -n %n -N 1 -cc none %command"},
     {.name = "ssh", .sources = "cobalt", .program = "ssh", .takes_stdin = true, .tree = true,
      .options = "-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T", .command = "%program %host %line"},

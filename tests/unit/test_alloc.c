@@ -315,7 +315,7 @@ static void variables_are_refused_with_their_name(void **state)
          "jsrun started 4 ddrun on this node (JSM_NAMESPACE_LOCAL_SIZE); but each ddrun starts all workers of its node, so write: "
          "jsrun -n 2 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS ddrun --nproc-per-node=4"},
         {"COBALT_JOBID=6 COBALT_PARTNAME=3-4", "from the script of a job of Cobalt with 2 nodes (nid[00003-00004]), and cannot "
-         "start the others: aprun -n N -N 1 -cc none ddrun"},
+         "start the others: is aprun in PATH?"},
         {"FLUX_ENCLOSING_ID=f1 FLUX_URI=local:///x", "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names "
          "its nodes; write: ddrun --launcher=flux --hosts=\"$(flux hostlist local)\""},
   /* clang-format on */

@@ -151,11 +151,11 @@ static void the_allocation_chooses_the_starter(void **state)
 {
     (void)state;
     static const char *const rows[][2] = {{"slurm-batch", "srun"}, {"pbs", "pbs_tmrsh"}, {"lsf", "jsrun"}, {"sge", "qrsh"},
-                                         {"oar", "oarsh"}, {"cobalt", "aprun"}};
+                                         {"oar", "oarsh"}, {"cobalt", "ssh"}, {"cobalt-xc", "aprun"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_string_equal(starter_find(NULL, "auto", rows[i][0])->name, rows[i][1]);
     assert_string_equal(starter_find(starter_find(NULL, "jsrun", ""), "auto", "lsf")->name, "blaunch"); /* where that is not there */
-    assert_string_equal(starter_find(starter_find(NULL, "aprun", ""), "auto", "cobalt")->name, "ssh");
+    assert_null(starter_find(starter_find(NULL, "aprun", ""), "auto", "cobalt-xc"));
     assert_null(starter_find(NULL, "auto", "slurm-step"));
     assert_null(starter_find(NULL, "auto", ""));
     assert_null(starter_find(NULL, "none", "pbs"));
