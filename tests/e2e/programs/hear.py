@@ -24,5 +24,5 @@ if str(RANK) not in os.environ.get("DEAF", "").split(","):
     for name in sys.argv[1:]:
         signal.signal(signal.Signals["SIG" + name], heard)
 say(ready=True)
-while not os.path.exists(os.environ.get("GO", "/nowhere")):
+while "GO" not in os.environ or not os.path.exists(os.environ["GO"]):
     time.sleep(0.02)
