@@ -168,6 +168,7 @@ static void on_message(struct agent *a, struct msg *m)
     case MSG_BEGUN:
         succession_end(a);
         search_end(a);
+        discover_begun(a);
         break;
     case MSG_LOOK:
         on_look(a, m);

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { CALL_MS = 4000, LAST_WORD_MS = 1000, ATTEMPT_MS = 3000 };
+enum { CALL_MS = 4000, LAST_WORD_MS = 1000 };
 
 struct discover {
     struct agent *agent;
@@ -32,6 +32,7 @@ struct discover {
     int listen_fd; /* bound for the claim, until the daemon gets it; -1 */
     uint16_t port; /* where we listen */
     struct entry seen;
+    bool begun;    /* our daemon has begun a round, without this node */
     bool wanted;   /* our daemon waits for a word */
     bool resting;  /* another node is the host */
     bool over;     /* the job, or all hope */
@@ -41,7 +42,7 @@ struct discover {
 
 static bool is_started(const struct agent *a)
 {
-    return a->memory.last.n > 0 || a->group != NULL;
+    return a->memory.last.n > 0 || a->group != NULL || (a->discover != NULL && a->discover->begun);
 }
 
 /* ---- what we say of ourselves --------------------------------------------------------------------- */
@@ -482,7 +483,7 @@ static void wake(struct discover *d)
 {
     if (!d->resting)
         return;
-    d->resting = false;
+    d->resting = d->begun = false;
     evtimer_del(d->timer);
     web_free(DD_TAKE(d->web));
     d->lease = 0;
@@ -517,7 +518,7 @@ bool discover_again(struct agent *a, const char *why)
 bool discover_check(struct agent *a)
 {
     struct discover *d = a->discover;
-    if (d == NULL || d->over || !d->claim.hosting)
+    if (d == NULL || d->over || !d->claim.hosting || is_started(a)) /* then it is for the members to look */
         return false;
     d->wanted = true;
     step(d, CLAIM_CHECK, NULL);
@@ -561,6 +562,13 @@ void discover_changed(struct agent *a)
         return;
     claim_set(&d->claim, true, a->epoch, is_started(a));
     step(d, CLAIM_CHANGED, NULL);
+}
+
+void discover_begun(struct agent *a)
+{
+    if (a->discover != NULL)
+        a->discover->begun = true;
+    discover_changed(a);
 }
 
 /* On its way out, whatever comes of it: the lease ends by itself. */
