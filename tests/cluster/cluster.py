@@ -326,8 +326,13 @@ class Cluster:
         """Power loss: nobody is told."""
         self.cut(name)
         self.machines[name].kill()
-        # Unsent goodbyes keep the dead network alive for minutes, and it would keep the cables.
-        self.ctl.net([f"link del {self._port(name, interface)}" for interface in self._interfaces()])
+        for interface in self._interfaces():
+            try:
+                # Unsent goodbyes keep the dead network alive for minutes, and it would keep the cables.
+                self.ctl.net([f"link del {self._port(name, interface)}"])
+            except ClusterError as e:
+                if "device" not in str(e):  # "Cannot find device": the network has gone already, and its cable with it
+                    raise
         self._save()
 
     def start(self, name):

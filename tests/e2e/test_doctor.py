@@ -22,7 +22,7 @@ options=()
 while [[ $1 == -* ]]; do options+=("$1"); shift; done
 exec srun "${{options[@]}}" bash {planted} "$@"
 """)
-    with slurm.popen(["salloc", "-Q", "-N4", "--gres=gpu:2", DDCTL, "doctor", "--format=json", "--limit=4s",
+    with slurm.popen(["salloc", "-Q", "-N4", "--gres=gpu:2", DDCTL, "doctor", "--format=json", "--limit=10s",
                       f"--launch-command={wrapper}", *args]) as run:
         done = run.wait(LIMIT)
     found = json.loads(done.out)

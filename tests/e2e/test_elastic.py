@@ -203,7 +203,7 @@ def test_a_minority_does_not_go_on():
 
 
 def test_a_node_that_says_nothing_is_lost():
-    with Elastic(3, "--nnodes=2:3", "--heartbeat=1s") as job:
+    with Elastic(3, "--nnodes=2:3", "--heartbeat=3s") as job:
         silent = job.guests()[0]
         os.kill(silent, signal.SIGSTOP)
         try:

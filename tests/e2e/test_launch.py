@@ -140,14 +140,14 @@ MaxStartups 100
         machine = self.cluster.machines[name]
         os.makedirs(machine.path("/run/sshd"), exist_ok=True)
         machine.daemon([SSHD, "-D", "-e", "-f", f"{self.place}/sshd_config"], "sshd")
-        until(lambda: any(":2222" in str(s) for s in machine.sockets()), 20, lambda: f"sshd of {name}: {machine.log('sshd')}")
+        until(lambda: any(":2222" in str(s) for s in machine.sockets()), 60, lambda: f"sshd of {name}: {machine.log('sshd')}")
 
     def daemon_of(self, name):
         return [p for p in self.cluster.processes(name) if p.cmdline.startswith("sshd:") and "listener" in p.cmdline][0]
 
     def stop(self, name):
         assert self.cluster.kill(name, self.daemon_of(name).pid)
-        until(lambda: not any(":2222" in str(s) for s in self.cluster.machines[name].sockets()), 20, f"sshd of {name} is gone")
+        until(lambda: not any(":2222" in str(s) for s in self.cluster.machines[name].sockets()), 60, f"sshd of {name} is gone")
 
     def start_job(self, *args, node=None, hosts=None, **how):
         return self.slurm.popen([DDRUN, "--launcher=ssh", f"--hosts={hosts or self.hosts}", "--rdzv-timeout=60s", *args],
@@ -193,7 +193,7 @@ def test_workers_find_the_shells_environment_folder_and_limits(ssh):
     odd = "two words, 'quotes' \"double\" \\ $HOME\nand a line"
     show = ("import os, resource, json; print(json.dumps([int(os.environ['RANK']), os.environ['ODD'], os.environ.get('EMPTY'),"
             " os.getcwd(), os.umask(0), resource.getrlimit(resource.RLIMIT_NOFILE)[0], os.environ['PWD'],"
-            " 'SSH_CONNECTION' in os.environ, os.environ.get('DDRUN_KEY')]))\n"
+            " 'SSH_CONNECTION' in os.environ, os.environ.get('DDRUN_KEY')]) + '\\n', end='')\n"
             "import glob\n"
             "for f in glob.glob('/proc/[0-9]*/cmdline'):\n"
             "    try: assert b'two words' not in open(f, 'rb').read(), f\n"

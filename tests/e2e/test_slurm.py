@@ -503,9 +503,10 @@ def test_a_thread_of_a_worker_hears_of_a_signal_of_slurm_through_libddrun(slurm)
     assert [line["saved"] for line in lines if "saved" in line] == [0] * 8
 
 
-def test_scancel_is_heard_once_by_each_worker(slurm):
+def test_scancel_is_heard_once_by_each_worker(slurm_with):
+    slurm = slurm_with(kill_wait=60)  # nobody is killed who is slow to say what it has heard
     program = os.path.join(HERE, "programs", "hear.py")
-    with slurm.start("--nproc-per-node=2", f"--shutdown-timeout={GRACE}s", program, "TERM") as job:
+    with slurm.start("--nproc-per-node=2", "--shutdown-timeout=50s", program, "TERM") as job:
         until(lambda: len(json_lines(job.out.rpartition("\n")[0])) == 8, LIMIT, lambda: job.err)
         number, = slurm.cluster.run(["squeue", "-h", "-o", "%A"]).out.split()
         assert slurm.cluster.run(["scancel", number], user=slurm.user).rc == 0
