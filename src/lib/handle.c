@@ -22,7 +22,7 @@ static const struct {
     {0,            "no error"                                                        },
     {EINVAL,       "an argument or a variable of the environment is wrong"           },
     {ETIMEDOUT,    "it has not come in time"                                         },
-    {ECANCELED,    "this round is over: the store has closed the connection, or is gone"},
+    {ECANCELED,    "this round is over: the store has closed the connection"         },
     {ECONNREFUSED, "nobody listens where the store of this round should be"          },
     {EACCES,       "the store lets in only workers of its own job"                   },
     {EPROTO,       "the other end does not keep to the protocol"                     },
