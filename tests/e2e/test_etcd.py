@@ -49,11 +49,12 @@ class Etcd:
     def start(self):
         url, peer = f"{self.scheme}://{self.host}", self.peer
         args = [ETCD, "--data-dir", self.dir.name + "/data", "--listen-client-urls", url, "--advertise-client-urls", url,
-                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
+                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         if self.cert:
             args += ["--cert-file", self.cert + "/cert.pem", "--key-file", self.cert + "/key.pem"]
         with open(self.dir.name + "/log", "ab") as log:
-            self.p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean_env(), start_new_session=True)
+            self.p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                                      env=clean_env(ETCD_INITIAL_CLUSTER=f"default={peer}"))
         until(lambda: self.p.poll() is not None or self.answers(), say="etcd's first answer")
         return self.p.poll() is None
 
