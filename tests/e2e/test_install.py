@@ -58,7 +58,7 @@ def test_it_finds_its_other_programs_where_all_has_been_moved(moved, how, tmp_pa
 
 @pytest.mark.parametrize("shell, file", [("bash", "share/bash-completion/completions/ddrun"), ("zsh", "share/zsh/site-functions/_ddrun"),
                                          ("fish", "share/fish/vendor_completions.d/ddrun.fish")])
-def test_completions_lie_where_the_shell_looks(moved, shell, file):
+def test_completions_lie_where_the_shell_looks(moved, tmp_path, shell, file):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     path = os.path.join(moved, file)
@@ -67,7 +67,7 @@ def test_completions_lie_where_the_shell_looks(moved, shell, file):
              "zsh": f"fpath=('{os.path.dirname(path)}' $fpath); autoload -Uz compinit; compinit -u -D; echo ${{_comps[ddrun]}}; "
                     "autoload +X _ddrun && which _ddrun",
              "fish": f"source '{path}'; complete -C 'ddrun --nproc-per-n'"}[shell]
-    said = sh(shell, "-c", asked, XDG_CONFIG_HOME="/nowhere")
+    said = sh(shell, "-c", asked, XDG_CONFIG_HOME=str(tmp_path))  # fish makes it
     assert "nproc-per-node" in said.stdout, (said.stdout, said.stderr)
 
 
