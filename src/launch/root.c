@@ -263,7 +263,7 @@ static void child_ended(struct root *r, struct child *c, int status)
         root_node_ended(r, c, c->code);
     else if (c->state == CHILD_STARTING && c->lead == c->index)
         root_node_missing(r, c, c->code);
-    else if (!launch_door_is_open(r->door, c->index))
+    else if (c->lead == c->index && !launch_door_is_open(r->door, c->index))
         root_node_gone(r, c);
     root_look(r);
 }
@@ -331,10 +331,11 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 static bool give_task(void *arg, int index, struct launch_task *ret)
 {
     const struct root *r = arg;
-    const struct child *c = &r->children[index];
+    struct child *c = &r->children[index];
     const struct root_cfg *cfg = r->cfg;
     if (c->lead != index || c->state == CHILD_NONE)
         return false;
+    c->has_task = true;
     *ret = (struct launch_task){.output = cfg->starter->loses_output,
                                 .fanout = cfg->fanout,
                                 .grace_ms = cfg->grace_ms,
@@ -446,7 +447,7 @@ static int make_children(struct root *r)
     r->children = calloc((size_t)r->nnodes, sizeof(*r->children));
     for (int i = 0; i < r->nnodes && r->children != NULL; i++) {
         struct child *c = &r->children[i];
-        *c = (struct child){.root = r, .index = i, .lead = -1, .stdin_fd = -1};
+        *c = (struct child){.root = r, .index = i, .lead = -1, .was = -1, .stdin_fd = -1};
         for (int k = 0; k < LAUNCH_STREAMS; k++) {
             c->streams[k] = (struct stream){.from = -1, .ended = on_stream_end, .arg = c};
             c->said[k] = (struct stream){.from = -1, .ended = on_stream_end, .took = on_took, .arg = c};

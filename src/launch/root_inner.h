@@ -17,6 +17,8 @@ enum child_state { CHILD_NONE, CHILD_STARTING, CHILD_CAME, CHILD_MISSING, CHILD_
 struct child {
     struct root *root;
     int index, lead; /* lead: the node that starts it; itself: it is started from here; -1: by others */
+    int was;         /* the lead before, which we have told to drop it; -1 */
+    bool has_task;   /* knows what it is to start, perhaps before we know that it has come */
     enum child_state state;
     pid_t pid;    /* of its starter, or of our own agent; 0: gone, or never there */
     int code;     /* of that one, once it is gone */

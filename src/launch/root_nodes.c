@@ -127,16 +127,30 @@ void root_node_gone(struct root *r, struct child *c)
             root_node_ended(r, &r->children[i], code);
 }
 
+/* Not of one that is about to come: it has its task, and cannot be told yet. */
 void root_take_shares(struct root *r)
 {
     for (int i = 0; i < r->nnodes; i++) {
         struct child *c = &r->children[i];
-        for (int k = 0; k < c->nshare && c->state == CHILD_CAME; k++)
-            if (r->children[c->share[k]].state == CHILD_STARTING)
-                launch_door_say(r->door, c->index, WORD_DROP, c->share[k], 0);
-        if (c->nshare > 0)
+        for (int k = 0; k < c->nshare && c->state == CHILD_CAME; k++) {
+            struct child *of = &r->children[c->share[k]];
+            if (of->state != CHILD_STARTING)
+                continue;
+            launch_door_say(r->door, c->index, WORD_DROP, of->index, 0);
+            of->was = c->index;
+        }
+        if (c->nshare > 0 && (c->state != CHILD_STARTING || !c->has_task))
             take_share(r, c);
     }
+}
+
+/* It had come there before that one heard that it was to be dropped: a node has one agent. */
+static void give_back(struct root *r, struct child *c)
+{
+    if (c->pid > 0)
+        kill(c->pid, SIGKILL);
+    c->lead = c->was;
+    root_node_came(r, c);
 }
 
 void root_drop(struct root *r, struct child *c)
@@ -168,7 +182,11 @@ static void missing_there(struct root *r, const struct child *by, struct child *
 
 void root_node_says(struct root *r, struct child *by, const struct launch_word *w)
 {
+    if (w->type < WORD_CAME || w->type > WORD_ENDED) /* nothing that comes from there; nor need `node` be one */
+        return;
     struct child *c = &r->children[w->node];
+    if (w->type == WORD_CAME && c->state == CHILD_STARTING && c->lead == c->index && c->was == by->index)
+        give_back(r, c);
     if (c != by && c->lead != by->index)
         return;
     if (w->type == WORD_CAME && c->state == CHILD_STARTING)
