@@ -150,7 +150,7 @@ static const struct opt_row rows[] = {
      .help = "nodes that take part",
      .more = "Needed only where no scheduler says it. --nnodes=1 inside an allocation runs on this "
              "node alone. With MIN:MAX the job runs on any number of nodes between them: it starts "
-             "when MAX are here, or MIN and --last-call is over, and goes on after a loss with "
+             "when all are here, or MIN and --last-call is over, and goes on after a loss with "
              "those that are left. More nodes than MAX are spare. ddrun started again on a lost "
              "node, with the same options, joins the job that goes on (see --grow).",
      .parse = parse_nnodes,
