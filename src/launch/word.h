@@ -7,8 +7,8 @@
  *   str          = u32_be length | bytes without NUL
  *   FRAME_OUTPUT = u8 stream (0: stdout, 1: stderr) | bytes; none: that was all
  *
- * Words go up to the starting process, from each node to the one that has started it; the first two and
- * WORD_ROOM go down.
+ * Words go up to the starting process, from each node to the one that has started it; WORD_TASK, WORD_SIGNAL,
+ * WORD_ROOM and WORD_DROP go down.
  */
 #ifndef DD_LAUNCH_WORD_H
 #define DD_LAUNCH_WORD_H
