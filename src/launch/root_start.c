@@ -2,12 +2,14 @@
 #include "launch/root_inner.h"
 
 #include "base/io.h"
+#include "worker/console.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void in_child(const struct root *r)
@@ -28,21 +30,67 @@ static void close_ours(const struct root *r)
         launch_door_leave(r->door);
 }
 
+static void close_pair(int fds[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* Into a pipe whole lines of up to PIPE_BUF can be written beside each other, and longer ones cannot: where
+ * others' output goes to one from here, that of our agent comes here, too. Stays -1 where it does not. */
+static int pipes_for_lines(const struct root *r, int pipes[LAUNCH_STREAMS][2])
+{
+    struct stat st;
+    if (r->cfg->up != NULL || r->nnodes == 1) /* one that was started has seen to it: root_started.c */
+        return 0;
+    for (int k = 0; k < LAUNCH_STREAMS; k++)
+        if (fstat(k + 1, &st) == 0 && S_ISFIFO(st.st_mode) && (k == 0 || !console_same(1, 2)) &&
+            pipe2(pipes[k], O_CLOEXEC) < 0)
+            return -errno;
+    return 0;
+}
+
+static void write_lines_to(int pipes[LAUNCH_STREAMS][2])
+{
+    const bool same = console_same(1, 2); /* and are to stay so: what comes first is told first */
+    for (int k = 0; k < LAUNCH_STREAMS; k++)
+        if (pipes[k][1] >= 0)
+            (void)dup2(pipes[k][1], k + 1);
+    if (same)
+        (void)dup2(1, 2);
+    for (int k = 0; k < LAUNCH_STREAMS; k++)
+        close_pair(pipes[k]);
+}
+
 /* Before any of the others, so that there is not much that it must not keep. */
 int root_start_here(struct root *r, struct child *c)
 {
     const pid_t self = getpid();
-    c->pid = fork();
-    if (c->pid < 0)
-        return -errno;
+    int pipes[LAUNCH_STREAMS][2] = {{-1, -1}, {-1, -1}};
+    int rc = pipes_for_lines(r, pipes);
+    c->pid = rc < 0 ? -1 : fork();
     if (c->pid == 0) {
         in_child(r);
         close_ours(r);
+        write_lines_to(pipes);
         _exit(getppid() != self ? 1 : r->cfg->node(r->cfg->arg, c->index));
     }
-    c->state = CHILD_CAME;
-    r->left++;
-    return 0;
+    if (c->pid < 0) {
+        c->pid = 0;
+        rc = rc < 0 ? rc : -errno;
+    } else {
+        c->state = CHILD_CAME;
+        r->left++;
+    }
+    for (int k = 0; k < LAUNCH_STREAMS; k++) {
+        if (rc == 0 && pipes[k][0] >= 0) {
+            rc = stream_read(&c->streams[k], r->base, &r->out[k], pipes[k][0]);
+            pipes[k][0] = -1;
+        }
+        close_pair(pipes[k]);
+    }
+    return rc;
 }
 
 static _Noreturn void become_starter(const struct root *r, char *const *argv, const int fds[3], pid_t parent)

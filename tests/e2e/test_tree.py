@@ -198,6 +198,16 @@ def test_lines_come_whole_and_each_where_it_belongs(nodes, way):
     assert nodes.lost() == ""
 
 
+@pytest.mark.parametrize("way", ["flat", "pbs-tree"])
+def test_lines_longer_than_a_pipe_takes_at_once_come_whole(nodes, way):
+    """Those of the starting machine's own node come beside those of all the others."""
+    job = nodes.run(way, "sh", "-c", "line=$(printf %020000d $RANK); for i in 1 2 3 4 5 6 7 8 9 10; do for k in 1 2 3 4 5; do "
+                                     "echo $line; echo $line >&2; done; done")
+    assert job.p.returncode == 0
+    for text in (job.out, job.err):
+        assert sorted(text.splitlines()) == [f"{r:020000}" for r in range(NODES) for _ in range(50)]
+
+
 @pytest.mark.parametrize("way", ["tree", "pbs-tree"])
 def test_the_last_words_of_a_worker_that_fails_are_heard(nodes, way):
     job = nodes.run(way, "sh", "-c", "[ $RANK = 6 ] || exec sleep 600; seq 20000; printf 'last words'; exit 9")
