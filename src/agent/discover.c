@@ -29,6 +29,7 @@ struct discover {
     size_t first;                  /* of the URLs, which answered last */
     enum etcd_call call;           /* under way, or after AUTH */
     bool authenticating, no_auth;
+    bool fresh;                    /* what AUTH has said is not tried yet */
     int listen_fd; /* bound for the claim, until the daemon gets it; -1 */
     uint16_t port; /* where we listen */
     struct entry seen;
@@ -36,6 +37,7 @@ struct discover {
     bool wanted;   /* our daemon waits for a word */
     bool resting;  /* another node is the host */
     bool over;     /* the job, or all hope */
+    bool last_word; /* etcd is told that the lease is over */
     bool told;     /* that etcd does not answer */
     char trouble[700];
 };
@@ -94,7 +96,7 @@ static void give_up(struct discover *d, const char *why)
 static void in_trouble(struct discover *d, bool for_good)
 {
     struct agent *a = d->agent;
-    if (for_good && a->link == NULL && !is_started(a)) {
+    if (for_good && a->link == NULL && !is_started(a) && a->state != AGENT_LEAVING) {
         give_up(d, d->trouble);
         return;
     }
@@ -107,7 +109,7 @@ static void no_trouble(struct discover *d)
 {
     if (d->told)
         dd_log(d->agent->cfg->log, DD_LOG_NOTICE, "etcd answers again");
-    d->told = false;
+    d->told = d->fresh = false;
     d->trouble[0] = '\0';
 }
 
@@ -185,6 +187,7 @@ static void on_seen(struct discover *d, const struct etcd_answer *a)
             step(d, CLAIM_FAILED, NULL);
         return;
     }
+    no_trouble(d);
     seen.started = e.started;
     seen.epoch = e.epoch;
     seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
@@ -199,13 +202,15 @@ static void on_seen(struct discover *d, const struct etcd_answer *a)
 
 static void on_done(struct discover *d, struct etcd_answer *a)
 {
-    no_trouble(d);
     if (d->authenticating) {
         free(d->token);
         d->token = DD_TAKE(a->token);
+        d->fresh = true;
         ask_etcd(d, d->call, d->claim.put_over);
         return;
     }
+    if (d->call == ETCD_PUT) /* a lease alone is not all; what was read may be trouble itself */
+        no_trouble(d);
     switch (d->call) {
     case ETCD_READ:
         on_seen(d, a);
@@ -237,23 +242,25 @@ static void on_result(struct discover *d, enum etcd_result result, const struct 
         step(d, CLAIM_BEATEN, NULL);
         return;
     case ETCD_NO_LEASE:
-        no_trouble(d);
         d->lease = 0;
         step(d, CLAIM_LEASE_GONE, NULL);
         return;
     case ETCD_NO_AUTH:
-        d->no_auth = true;
+        d->no_auth = d->fresh = true;
         ask_etcd(d, d->call, d->claim.put_over);
         return;
     case ETCD_NO_TOKEN: /* etcd was started again, or ours is old */
         free(DD_TAKE(d->token));
-        if (e->user != NULL && !d->authenticating) {
-            d->no_auth = false;
+        d->no_auth = false;
+        if (e->user != NULL && !d->authenticating && !d->fresh) {
             ask_etcd(d, d->call, d->claim.put_over);
             return;
         }
+        d->fresh = false;
         break;
     case ETCD_REFUSED:
+        d->no_auth = false; /* by now it may ask who we are */
+        break;
     case ETCD_FAILED:
     case ETCD_DONE:
     default:
@@ -264,6 +271,7 @@ static void on_result(struct discover *d, enum etcd_result result, const struct 
     else
         (void)snprintf(d->trouble, sizeof(d->trouble), "%s: %s", e->bases.v[d->first], err->text);
     in_trouble(d, result == ETCD_REFUSED);
+    d->first = (d->first + 1) % e->bases.n; /* another one may know more */
     if (!d->over)
         step(d, CLAIM_FAILED, NULL);
 }
@@ -328,6 +336,7 @@ static void host(struct discover *d)
     struct agent *a = d->agent;
     struct dd_err err = {0};
     link_find_free(DD_TAKE(a->find));
+    host_stop(a); /* the daemon that has given way may not be gone yet */
     a->index = 0;
     if (agent_be_host(a, &err) < 0)
         give_up(d, err.text);
@@ -483,7 +492,7 @@ static void wake(struct discover *d)
 {
     if (!d->resting)
         return;
-    d->resting = d->begun = false;
+    d->resting = d->begun = d->last_word = false;
     evtimer_del(d->timer);
     web_free(DD_TAKE(d->web));
     d->lease = 0;
@@ -505,8 +514,8 @@ int discover_begin(struct agent *a, struct dd_err *err)
 bool discover_again(struct agent *a, const char *why)
 {
     struct dd_err err = {0};
-    if (a->discover == NULL || a->discover->over || a->state != AGENT_JOINED || is_started(a) || a->host.daemon > 0 ||
-        a->signals.last != 0)
+    if (a->discover == NULL || a->discover->over || a->state != AGENT_JOINED || is_started(a) ||
+        a->discover->claim.hosting || a->signals.last != 0) /* our own daemon does not end by itself */
         return false;
     dd_log(a->cfg->log, DD_LOG_NOTICE, "the daemon is gone before the first round: %s; looking in etcd once more", why);
     if (discover_begin(a, &err) == 0)
@@ -592,7 +601,7 @@ static void revoke_lease(struct discover *d, web_done_f *done)
     (void)snprintf(token, sizeof(token), "Authorization: %s", d->token != NULL ? d->token : "");
     r.urls[0] = url;
     r.headers[0] = d->token != NULL ? token : NULL;
-    (void)web_post(d->web, &r, done, d);
+    d->last_word = web_post(d->web, &r, done, d) == 0;
 }
 
 static void on_rest(void *arg, const struct web_answer *a)
@@ -614,9 +623,8 @@ void discover_following(struct agent *a)
     d->resting = true;
     claim_set(&d->claim, false, 0, false);
     evtimer_del(d->timer);
-    if (d->lease != 0 && d->web != NULL)
-        revoke_lease(d, on_rest);
-    else
+    revoke_lease(d, on_rest);
+    if (!d->last_word)
         evtimer_add(d->timer, &now);
 }
 
@@ -644,7 +652,7 @@ void discover_free(struct agent *a)
         return;
     discover_over(a);
     a->discover = NULL;
-    if (d->web != NULL && d->claim.fails == 0)
+    if (d->web != NULL && d->last_word)
         (void)web_finish(d->web, LAST_WORD_MS);
     web_free(d->web);
     close_listener(d);

@@ -1,6 +1,7 @@
 #include "cmd/ddrun_check.h"
 
 #include "base/io.h"
+#include "base/utf8.h"
 #include "cmd/common.h"
 #include "net/addr.h"
 #include "web/etcd_url.h"
@@ -63,6 +64,26 @@ static int check_etcd(const struct ddrun_options *o, struct dd_err *err)
                : 0;
 }
 
+/* HOST, HOST:PORT, [v6]:PORT, USER:PASSWORD@ before it; a password with a '/' in it would be taken for a port, and shown. */
+static bool is_web_hook(const char *url)
+{
+    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : strncasecmp(url, "https://", 8) == 0 ? url + 8 : "";
+    const size_t n = strcspn(host, "/?#");
+    const char *at = memrchr(host, '@', n);
+    const char *name = at != NULL ? at + 1 : host;
+    const char *colon = memrchr(name, ':', (size_t)(host + n - name));
+    if (name == host + n || strlen(url) > NOTIFY_MAX)
+        return false;
+    if (colon != NULL && *name != '[' && strspn(colon + 1, "0123456789") < (size_t)(host + n - colon - 1))
+        return false;
+    for (size_t len = 0; *url != '\0'; url += len) {
+        len = dd_utf8_len(url, strlen(url));
+        if (len == 0 || (unsigned char)*url <= ' ' || *url == '\x7f')
+            return false;
+    }
+    return true;
+}
+
 /* The URL itself may be a secret. */
 static int check_notify(const struct ddrun_options *o, struct dd_err *err)
 {
@@ -70,11 +91,7 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
     const char *token = dd_env_get_nonempty(environ, "DDRUN_NOTIFY_TOKEN");
     if (url == NULL)
         return 0;
-    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : strncasecmp(url, "https://", 8) == 0 ? url + 8 : "";
-    for (const char *p = url; *p != '\0'; p++)
-        if ((unsigned char)*p <= ' ' || *p == '\x7f')
-            host = "";
-    if (strcspn(host, "/?#") == 0 || strlen(url) > NOTIFY_MAX)
+    if (!is_web_hook(url))
         return dd_err_set(err, -EINVAL, "--notify: this is no URL of a web hook; it begins with http:// or https:// and a host, and has no "
                                         "blanks and at most %d characters",
                           NOTIFY_MAX);

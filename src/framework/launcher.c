@@ -60,8 +60,14 @@ static int launcher_env(struct dd_strv *env, const struct framework_input *in, s
     if (in->by_hand)
         return 0;
     static const char *const secrets[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY", "DDRUN_NOTIFY_TOKEN"};
+    static const char *const endpoints[] = {"DDRUN_RDZV_ENDPOINT", "PET_RDZV_ENDPOINT"};
     for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++)
         dd_env_unset(env, secrets[i]);
+    for (size_t i = 0; i < sizeof(endpoints) / sizeof(endpoints[0]); i++) {
+        const char *url = dd_env_get_nonempty(env->v, endpoints[i]);
+        if (url != NULL && strchr(url, '@') != NULL) /* a user's name, and perhaps a password */
+            dd_env_unset(env, endpoints[i]);
+    }
     int rc = framework_strip_launcher(env);
     if (rc == 0)
         rc = dd_env_setf(env, "DDRUN_ROUND", "%d", in->plan->round);

@@ -86,6 +86,7 @@ static struct claim_out on_failed(struct claim *c)
     return pause(c, c->check ? CLAIM_DO_STAY : CLAIM_DO_NOTHING, ms < longest ? ms : longest);
 }
 
+/* Once more, and after some times in a row a little later. */
 static struct claim_out on_beaten(struct claim *c)
 {
     if (++c->beaten % BEATEN_MAX == 0)
@@ -108,7 +109,7 @@ struct claim_out claim_step(struct claim *c, enum claim_event e, const struct cl
     if (e == CLAIM_BEGIN || e == CLAIM_TIME || e == CLAIM_CHANGED || e == CLAIM_CHECK)
         return on_wish(c, e);
     c->asked = false;
-    if (e != CLAIM_FAILED)
+    if (e == CLAIM_READ || e == CLAIM_WON) /* what comes before them may work while they do not */
         c->fails = 0;
     switch (e) {
     case CLAIM_READ:
@@ -120,7 +121,7 @@ struct claim_out claim_step(struct claim *c, enum claim_event e, const struct cl
         return ask(c, CLAIM_ASK_READ, 0);
     case CLAIM_LEASE_GONE:
         c->lease = false;
-        return ask(c, CLAIM_ASK_READ, 0);
+        return on_beaten(c);
     case CLAIM_WON:
         return won(c);
     case CLAIM_BEATEN:

@@ -148,7 +148,7 @@ static void send_next(struct web *w)
 {
     const struct timeval now = {0};
     const struct request *r = TAILQ_FIRST(&w->waiting);
-    if (r == NULL || w->sent)
+    if (r == NULL || w->sent || evtimer_pending(w->later, NULL)) /* one answer after the other */
         return;
     const int rc = w->fd >= 0 ? 0 : start_helper(w);
     if (rc == 0 && send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {

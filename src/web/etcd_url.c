@@ -61,6 +61,16 @@ static int decode(char **ret, const char *p, size_t n, const char *what, struct 
     return 0;
 }
 
+/* Not shown where it may be the begin of a password. */
+static int no_host(const char *p, size_t n, struct dd_err *err)
+{
+    if (strchr(p + n, '@') != NULL)
+        return dd_err_set(err, -EINVAL, "there is no HOST or HOST:PORT of an etcd before the first '/' or '?': in a password they are "
+                                        "written %%2F and %%3F");
+    return dd_err_set(err, -EINVAL, "'%.*s' is not HOST or HOST:PORT of an etcd; at most %d of them, with commas between",
+                      (int)(n < 100 ? n : 100), p, ETCD_HOSTS_MAX);
+}
+
 /* "HOST", "HOST:PORT", "[v6]:PORT". */
 static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_t n, struct dd_err *err)
 {
@@ -80,8 +90,7 @@ static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_
         ok = dd_num_int(port_text, 1, 65535, &port) == 0;
     }
     if (!ok)
-        return dd_err_set(err, -EINVAL, "'%.*s' is not HOST or HOST:PORT of an etcd; at most %d of them, with commas between",
-                          (int)(n < 100 ? n : 100), p, ETCD_HOSTS_MAX);
+        return no_host(p, n, err);
     return dd_strv_pushf(&u->bases, "%s://%.*s:%d", scheme, (int)host, p, port) < 0 ? no_memory(err) : 0;
 }
 
@@ -142,8 +151,8 @@ static int take_setting(struct etcd_url *u, const char *p, size_t n, bool tls, s
         }
         return rc;
     }
-    return dd_err_set(err, -EINVAL, "'%.*s' is none of cacert=FILE, cert=FILE, key=FILE, password-file=FILE",
-                      (int)(len < 60 ? len : 60), p);
+    const int shown = memchr(p, '@', n) != NULL ? 0 : (int)(len < 60 ? len : 60); /* it may be of a password */
+    return dd_err_set(err, -EINVAL, "'%.*s' behind '?' is none of cacert=FILE, cert=FILE, key=FILE, password-file=FILE", shown, p);
 }
 
 static int take_settings(struct etcd_url *u, const char *p, bool tls, struct dd_err *err)

@@ -1,6 +1,7 @@
 """Nodes that find each other through a real etcd, of Debian's etcd-server: groups that nobody else tells of each other."""
 
 import base64
+import http.server
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -212,6 +214,7 @@ def test_a_dead_hosts_name_goes_with_its_lease_and_another_node_takes_its_place(
     args = options(etcd, "dead", 2, "--no-python", "python3", "-c", SAY)
     with Job(*args) as a:
         first = until(lambda: host_of(etcd, "dead"), say="the host's name in etcd")
+        until(lambda: a.processes("ddrund"), say="the daemon")  # before, agents() may find what is to become it
         assert len(a.processes("ddrun-web")) == 1
         os.kill(a.agents()[0], signal.SIGKILL)
         until(lambda: not marked(a.mark), say="nothing left of the dead host")
@@ -224,17 +227,23 @@ def test_a_dead_hosts_name_goes_with_its_lease_and_another_node_takes_its_place(
     assert etcd.keys() == {}
 
 
+def errors(job, wanted):
+    """What it says on stderr until `wanted` is among it."""
+    said = ""
+    while wanted not in said:
+        chunk = os.read(job.p.stderr.fileno(), 65536).decode()
+        assert chunk, said
+        said += chunk
+    return said
+
+
 def test_a_job_runs_on_while_etcd_is_away_and_says_so_once(tmp_path):
     etcd, go = Etcd(), tmp_path / "go"
     try:
         with Waiting(etcd, "away", go, "--simulate-nodes=2") as a:
             assert_whole(a.said(2), 2)
             etcd.stop()
-            said = ""
-            while "the job goes on" not in said:
-                chunk = os.read(a.p.stderr.fileno(), 65536).decode()
-                assert chunk, said
-                said += chunk
+            said = errors(a, "the job goes on")
             time.sleep(1)  # more tries, in vain
             go.touch()
             assert a.wait() == 0
@@ -325,6 +334,145 @@ def test_what_cannot_be_is_one_sentence(args, code, says):
     assert says in job.err and len(job.err.splitlines()) == 1, job.err
 
 
+class Odd:
+    """No etcd: answer(path) gives the status and the object, and may take its time."""
+
+    def __init__(self, answer):
+        self.asked = []
+        odd = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                odd.asked.append(self.path)
+                status, o = answer(self.path)
+                try:
+                    self.send_response(status)
+                    self.end_headers()
+                    self.wfile.write(json.dumps(o).encode())
+                except OSError:
+                    pass  # nobody waits for it any more
+
+            def log_message(self, *args):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.host = f"127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.socket.close()
+
+
+def test_a_token_that_is_never_right_is_not_asked_for_without_end():
+    def answer(path):
+        return (200, {"token": "abc"}) if path.endswith("authenticate") else (401, {"error": "etcdserver: invalid auth token", "code": 16})
+
+    with Odd(answer) as odd:
+        job = run(f"--rdzv-endpoint=etcd://u@{odd.host}/x", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=3s", "true",
+                  env=clean_env(DDRUN_ETCD_PASSWORD="p"))
+        assert job.p.returncode == 1 and "invalid auth token" in job.err
+        assert odd.asked.count("/v3/auth/authenticate") > 1 and len(odd.asked) < 60, len(odd.asked)
+
+
+def test_a_member_without_a_leader_is_not_asked_again_and_again(etcd):
+    with Odd(lambda path: (503, {"error": "etcdserver: no leader", "code": 14})) as odd:
+        args = options(etcd, "noleader", 2, "--no-python", "python3", "-c", SAY)
+        args[0] = f"--rdzv-endpoint=etcd://{odd.host},{etcd.host}/jobs"
+        with Job(*args) as a, Job(*args) as b:
+            assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
+            assert_whole(json_lines(a.out) + json_lines(b.out), 2)
+            assert odd.asked and a.err + b.err == ""
+    assert etcd.keys() == {}
+
+
+def test_an_etcd_that_hangs_does_not_hold_who_wants_to_end():
+    stop = threading.Event()
+
+    def answer(path):
+        stop.wait(60)
+        return 500, {}
+
+    with Odd(answer) as odd:
+        try:
+            with Job(f"--rdzv-endpoint=etcd://{odd.host}/x", "--rdzv-id=a", "--nnodes=2", "true") as job:
+                until(lambda: odd.asked, say="the first question")
+                os.kill(job.agents()[0], signal.SIGINT)
+                assert job.wait() == 130, job.err
+                job.assert_nothing_left()
+        finally:
+            stop.set()
+
+
+def test_a_host_that_gave_way_to_nobody_is_the_host_again_with_one_daemon(etcd):
+    args = options(etcd, "again", 2, "--no-python", "python3", "-c", SAY)
+    with Job(*args) as a:
+        mine = until(lambda: host_of(etcd, "again"), say="the host's name in etcd")
+        daemon = until(lambda: a.processes("ddrund"), say="the daemon")[0]
+        os.kill(daemon, signal.SIGSTOP)  # it does not end by itself
+        etcd.put("/jobs/again/host", json.dumps({**mine, "id": "0" * 16, "port": free_port(), "addrs": ["127.0.0.1"]}))
+        errors(a, "joining it")
+        etcd.delete("/jobs/again/host")
+        until(lambda: host_of(etcd, "again"), say="the host's name once more")
+        until(lambda: len(a.processes("ddrund")) == 1 and daemon not in a.processes("ddrund"), say="the new daemon alone")
+        with Job(*args) as b:
+            assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
+            assert_whole(json_lines(a.out) + json_lines(b.out), 2)
+            b.assert_nothing_left()
+        a.assert_nothing_left()
+    assert etcd.keys() == {}
+
+
+def test_a_host_whose_daemon_ends_does_not_look_for_itself(etcd, tmp_path):
+    for name in ("ddrun", "ddrun-web"):
+        shutil.copy(os.path.join(BUILD, name), tmp_path)
+    (tmp_path / "ddrund").write_text("#!/bin/sh\nsleep 1 &\nexit 1\n", encoding="ascii")  # its end is seen before that of its connection
+    (tmp_path / "ddrund").chmod(0o755)
+    done = subprocess.run([tmp_path / "ddrun", *options(etcd, "own", 2, "--rdzv-timeout=20s", "true")], env=clean_env(),
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "is lost" in done.stderr and "once more" not in done.stderr, done.stderr
+    assert etcd.keys() == {}
+
+
+def test_a_strange_word_in_the_key_of_a_running_job_is_told_once(etcd, tmp_path):
+    go = tmp_path / "go"
+    with Waiting(etcd, "word", go, "--simulate-nodes=2") as a:
+        assert_whole(a.said(2), 2)
+        until(lambda: (host_of(etcd, "word") or {}).get("started"), say="the host's name in etcd")
+        etcd.put("/jobs/word/host", "hello")
+        said = errors(a, "the job goes on")
+        time.sleep(1)  # it is read again, and again
+        etcd.delete("/jobs/word/host")
+        said += errors(a, "etcd answers again")
+        until(lambda: host_of(etcd, "word"), say="the name that it puts back")
+        go.touch()
+        assert a.wait() == 0
+        assert len((said + a.err).splitlines()) == 2, said + a.err
+    assert etcd.keys() == {}
+
+
+def test_the_helper_is_started_again(etcd, tmp_path):
+    go = tmp_path / "go"
+    with Waiting(etcd, "helper", go, "--simulate-nodes=2") as a:
+        assert_whole(a.said(2), 2)
+        first = until(lambda: a.processes("ddrun-web"), say="the helper")
+        os.kill(first[0], signal.SIGKILL)
+        until(lambda: [p for p in a.processes("ddrun-web") if p not in first], say="another helper")
+        etcd.delete("/jobs/helper/host")
+        until(lambda: host_of(etcd, "helper"), say="the name that it puts back")
+        go.touch()
+        assert a.wait() == 0, a.err
+        a.assert_nothing_left()
+    assert etcd.keys() == {}
+
+
 def test_what_is_no_word_of_a_host_is_refused(etcd):
     etcd.put("/jobs/strange/host", "hello")
     job = run(*options(etcd, "strange", 2), "true")
@@ -345,6 +493,12 @@ def test_the_password_in_a_url_is_in_no_log(etcd):
     with Job(*args) as a, Job(*args) as b:  # no user is asked for here: it does no harm
         assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
         assert "geheim" not in a.err + b.err
+
+
+def test_the_password_in_a_url_of_the_environment_reaches_no_worker():
+    done = run("--rdzv-id=a", "--nnodes=1", "--nproc-per-node=1", "--no-python", "sh", "-c", "env | grep -c geheim; exit 0",
+               env=clean_env(DDRUN_RDZV_ENDPOINT="etcd://u:geheim@127.0.0.1:1/x"))
+    assert done.p.returncode == 0 and done.out == "0\n", done.err
 
 
 def test_only_who_needs_the_helper_has_it():

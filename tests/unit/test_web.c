@@ -1,18 +1,23 @@
 /* web: URLs and answers of etcd, what a host writes there, and who becomes the host by it. */
 #include "base/auto.h"
 #include "web/claim.h"
+#include "web/client.h"
 #include "web/entry.h"
 #include "web/etcd.h"
 #include "web/etcd_url.h"
 #include "web/wire.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <cmocka.h>
 
 /* ---- URLs --------------------------------------------------------------------------------------- */
@@ -78,7 +83,8 @@ static void urls_are_taken_apart(void **state)
 static void a_refused_url_does_not_tell_its_password(void **state)
 {
     (void)state;
-    static const char *const rows[] = {"etcd://u:geheim@h:x/a", "etcd://u:geheim@h?x=1", "etcd://u:geheim@", "etcd://u:ge%01heim@h"};
+    static const char *const rows[] = {"etcd://u:geheim@h:x/a", "etcd://u:geheim@h?x=1", "etcd://u:geheim@", "etcd://u:ge%01heim@h",
+                                       "etcd://u:geheim/1@h", "etcd://u:geheim?1@h", "etcd://u:12?heim@h", "etcd://u:12?heim=1@h"};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct etcd_url u;
         struct dd_err err = {0};
@@ -282,11 +288,30 @@ static void failures_come_at_growing_intervals_and_free_who_waits(void **state)
     unsigned last = out.wait_ms;
     for (int i = 0; i < 40; i++) {
         (void)claim_step(&c, CLAIM_TIME, NULL);
+        (void)claim_step(&c, CLAIM_KEPT, NULL);
         out = claim_step(&c, CLAIM_FAILED, NULL);
         assert_true(out.wait_ms >= last && out.wait_ms <= CLAIM_KEEP_MS);
         last = out.wait_ms;
     }
     assert_int_equal(last, CLAIM_KEEP_MS);
+}
+
+/* An etcd that grants leases and knows none of them is not asked as fast as it answers. */
+static void leases_that_are_gone_at_once_are_waited_for(void **state)
+{
+    (void)state;
+    static const enum claim_event answers[] = {
+        [CLAIM_ASK_READ] = CLAIM_READ, [CLAIM_ASK_GRANT] = CLAIM_GRANTED, [CLAIM_ASK_PUT] = CLAIM_LEASE_GONE};
+    static const struct claim_seen none = {.there = false};
+    struct claim c = {0};
+    struct claim_out out = claim_step(&c, CLAIM_BEGIN, NULL);
+    int asked = 0;
+    while (out.ask != CLAIM_ASK_NOTHING && asked < 100) {
+        asked++;
+        out = claim_step(&c, answers[out.ask], &none);
+    }
+    assert_true(asked < 100);
+    assert_true(out.wait_ms > 0);
 }
 
 /* Nodes around one etcd, whose answers are lost at random; a lease ends when its node dies or is cut off for long. */
@@ -447,8 +472,59 @@ static void packets_come_out_as_they_went_in(void **state)
     assert_int_equal(web_answer_decode(&b, "{}", 2), -EPROTO);
 }
 
-int main(void)
+/* This program as a helper: it answers with the URL that it was asked for. */
+static int be_the_helper(void)
 {
+    static char packet[WEB_PACKET_MAX];
+    ssize_t n;
+    while ((n = recv(WEB_FD, packet, sizeof(packet), 0)) > 0) {
+        DD_AUTO(free) char *text = NULL;
+        struct web_asked asked;
+        if (web_request_decode(&asked, packet, (size_t)n) < 0)
+            return 1;
+        const struct web_answer a = {.error = (char *)(uintptr_t)asked.request.urls[0]};
+        const int rc = web_answer_encode(&text, &a);
+        web_asked_done(&asked);
+        if (rc < 0 || send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void keep_error(void *arg, const struct web_answer *a)
+{
+    (void)snprintf(arg, 100, "%s", a->error);
+}
+
+/* Where no helper can be started the first request is answered so, and the next starts one: each has its own answer. */
+static void each_request_has_its_own_answer(void **state)
+{
+    (void)state;
+    char *const env[] = {NULL};
+    char said[2][100] = {"", ""};
+    const struct web_request r[] = {{.urls = {"http://first"}, .body = "{}", .limit_ms = 1000},
+                                    {.urls = {"http://second"}, .body = "{}", .limit_ms = 1000}};
+    struct web_cfg cfg = {.base = event_base_new(), .helper = "/proc/self/exe", .env = env};
+    struct web *w = NULL;
+    struct rlimit before;
+    assert_int_equal(web_new(&w, &cfg, NULL), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max}), 0);
+    assert_int_equal(web_post(w, &r[0], keep_error, said[0]), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(web_post(w, &r[1], keep_error, said[1]), 0);
+    for (int i = 0; i < 100 && said[1][0] == '\0'; i++)
+        assert_true(event_base_loop(cfg.base, EVLOOP_ONCE) >= 0);
+    assert_string_equal(said[0], "the helper ddrun-web cannot be started");
+    assert_string_equal(said[1], "http://second");
+    web_free(w);
+    event_base_free(cfg.base);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 1 && strcmp(argv[0], "ddrun-web") == 0)
+        return be_the_helper();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(urls_are_taken_apart),
         cmocka_unit_test(a_refused_url_does_not_tell_its_password),
@@ -458,8 +534,10 @@ int main(void)
         cmocka_unit_test(what_no_host_writes_is_refused),
         cmocka_unit_test(each_edge_of_the_claim),
         cmocka_unit_test(failures_come_at_growing_intervals_and_free_who_waits),
+        cmocka_unit_test(leases_that_are_gone_at_once_are_waited_for),
         cmocka_unit_test(there_is_one_host_in_the_end),
         cmocka_unit_test(packets_come_out_as_they_went_in),
+        cmocka_unit_test(each_request_has_its_own_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
