@@ -439,7 +439,7 @@ static const struct opt_row rows[] = {
      .group = "Program",
      .help = "look on all nodes of the job for what keeps it from starting, and start nothing",
      .more = "The same as ddctl doctor in the same place, with the options of this command line that it knows; SCRIPT may be "
-             "left out.",
+             "left out. It looks at the nodes that a scheduler, --hosts or --hostfile names; where none does, at this one alone.",
      FIELD(doctor)},
 
     {.name = "rdzv-endpoint",
@@ -447,7 +447,7 @@ static const struct opt_row rows[] = {
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
      .group = "Finding each other",
-     .help = "where the first node can be reached, when no scheduler says it; or an etcd",
+     .help = "where the first node can be reached, when no scheduler says it; or etcd://HOST/PREFIX",
      .more = "etcd://[USER@]HOST[:2379][,HOST...]/PREFIX, or etcds:// for TLS, is an etcd through which the nodes find the "
              "first one, or become it: for several allocations, or machines without a scheduler. It needs --rdzv-id and "
              "--nnodes. Behind it may stand ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE; the password may "
