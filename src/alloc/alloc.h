@@ -55,11 +55,12 @@ struct alloc {
     char *job_id;       /* names this run for all its agents: "slurm.1234.0.r1", "pbs.12[3].srv" */
     char *run_id;       /* what workers see as TORCHELASTIC_RUN_ID */
     struct hostlist *nodes; /* in rank order, one entry per agent (a host with two agents stands in
-                               it twice); entry 0 is the host. May be one name when only the host
-                               is known (explicit --rdzv-endpoint): then nnodes > count */
+                               it twice); entry 0 is the host. May be one name, of the host where only
+                               that is known (explicit --rdzv-endpoint), of this node with an etcd:
+                               then nnodes > count */
     int nnodes;             /* nodes that take part (agents that will join) */
-    int index;       /* my position, 0 = host; -1: assigned at join (endpoint without rank), or with
-                        list_only: this is none of them */
+    int index;       /* my position, 0 = host; -1: assigned at join (endpoint without rank, etcd), or
+                        with list_only: this is none of them */
     char *host_addr; /* explicit address or name of the host to connect to, or NULL:
                         nodes[0] */
     uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, given by user or scheduler */
@@ -82,12 +83,12 @@ bool alloc_is_pbs(const struct alloc *a); /* PBS' words count, whatever else the
 bool alloc_is_told(const struct alloc_input *in);
 
 /* Of detect: the source's variables are there, but they are another machine's job, as a sentence in
- * warnings says. */
+ * warnings says. Others are asked; where only this machine is left, that is refused. */
 enum { ALLOC_STALE = 2 };
 
 struct alloc_ops {
     const char *name; /* "slurm-step" */
-    const char *doc;  /* one line for the manual */
+    const char *doc;  /* one line for readers of the table; no program shows it */
     const char *variables; /* of a scheduler's jobs: "SLURM_*"; NULL: it is none */
     const char *start;     /* how ddrun is started in such a job, for those who did not */
     /* 1 when this source speaks for this process, 0 when not (a sentence may be pushed to
@@ -96,8 +97,8 @@ struct alloc_ops {
     int (*fill)(struct alloc *a, const struct alloc_input *in, struct dd_err *err);
 };
 
-/* NULL-ended, in the order of detection: what the user says completely, the launcher that started
- * this process, the allocation that it runs in, what the user says partly, this machine alone. */
+/* NULL-ended, in the order of detection: what the user says completely, the scheduler's step or job
+ * that this process runs in, an outer launcher that speaks PMI-1, what the user says partly, this machine alone. */
 extern const struct alloc_ops *const alloc_table[];
 
 DD_AUTO_DEFINE(alloc, struct alloc *, alloc_free);
