@@ -5,6 +5,7 @@
 #include "cmd/ddrun_check.h"
 #include "launch/find.h"
 #include "launch/root.h"
+#include "launch/select.h"
 #include "net/addr.h"
 #include "worker/spawn.h"
 
@@ -107,6 +108,17 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     if (p->starter != NULL)
         return 1;
     return asked ? dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", launcher) : 0;
+}
+
+/* From here on this process is like those that it starts. */
+static int leave_behind(const struct ddrun_options *o, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv names = {0};
+    if (select_env(&names, environ, o->launch_env, o->launch_env_exclude) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < names.n; i++)
+        (void)unsetenv(names.v[i]);
+    return 0;
 }
 
 static int find_ddrun(struct launching *p, struct dd_err *err)
@@ -287,6 +299,8 @@ int launch_job(const struct launch_input *l)
         for (size_t i = 0; i < p.alloc->warnings.n; i++)
             dd_log(l->log, DD_LOG_WARN, "%s", p.alloc->warnings.v[i]);
         rc = find_ddrun(&p, &err);
+        if (rc == 0)
+            rc = leave_behind(l->o, &err);
         if (rc == 0)
             rc = code = p.starter->starts_all ? become_starter(&p, &err) : start_all(&p, &err);
     }

@@ -31,6 +31,7 @@ struct ddrun_options {
     const char *hosts, *hostfile;
     const char *launcher, *launch_command;
     int launch_fanout;
+    const char *launch_env, *launch_env_exclude;
     const char *ssh_words; /* of -p or -i, which only --launcher=ssh minds */
     struct horovodrun horovodrun;
     const char *unused; /* of options that are taken and have no effect */

@@ -327,6 +327,7 @@ def test_who_may_not_ask_gets_one_sentence(guarded, user, query, password, says)
     (["--rdzv-endpoint=etcd://127.0.0.1:x/x", "--rdzv-id=a", "--nnodes=2"], 2, "is not HOST or HOST:PORT"),
     (["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2", "--hosts=a,b"], 2, "--hosts"),
     (["--rdzv-backend=etcd-v2", "--rdzv-endpoint=127.0.0.1:1", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=1s"], 1, "etcd does not answer"),
+    (["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2", "--doctor"], 2, "--doctor without --rdzv-endpoint"),
 ])
 def test_what_cannot_be_is_one_sentence(args, code, says):
     job = run(*args, "true")

@@ -148,7 +148,7 @@ def test_workers_that_do_not_end_are_killed_before_pbs_does_it(mom, pbs):  # noq
     m.signal(signal.SIGTERM)
     done = m.job.wait(LIMIT)
     assert done.rc == 143, done.err
-    assert time.monotonic() - began < 25  # 30 s is what it is elsewhere
+    assert time.monotonic() - began < 25  # it takes 8; where PBS is not, 30
 
 
 def test_the_end_is_asked_of_pbs_and_told_on_all_nodes(mom, pbs, ssh):  # noqa: F811

@@ -112,3 +112,35 @@ def test_workers_of_the_starting_machine_have_each_variable_once(starter):
         assert job.wait() == 0, job.err
         names = [entry.split("=")[0] for entry in job.out.split("\0") if entry]
         assert sorted(names) == sorted(set(names)) and "RANK" in names and "DDRUN_KEY" not in names
+
+
+def variables(job):
+    assert job.wait() == 0, job.err
+    return dict(entry.split("=", 1) for entry in job.out.split("\0") if entry)
+
+
+@pytest.mark.parametrize("options, left", [
+    ([], {"WANTED_A", "WANTED_B", "OTHER"}),
+    (["--launch-env=WANTED_*,NONE"], {"WANTED_A", "WANTED_B"}),
+    (["--launch-env-exclude=*_B,OTHER"], {"WANTED_A"}),
+    (["--launch-env=WANTED_*", "--launch-env-exclude=WANTED_A"], {"WANTED_B"}),
+])
+def test_of_the_shells_variables_those_go_that_are_wanted(starter, options, left):
+    """The starting machine's own workers are no exception, and who the user is nobody needs to say."""
+    env = clean_env(DDRUN_KEY="5e" * 32, WANTED_A="1", WANTED_B="2", OTHER="3")
+    with start(starter("exit 255\n"), here(1), "--nnodes=1:2", "--last-call=10ms", "--no-python", *options,
+               worker=("cat", "/proc/self/environ"), env=env) as job:
+        found = variables(job)
+    assert left == {"WANTED_A", "WANTED_B", "OTHER"} & set(found)
+    assert found["PATH"] == env["PATH"] and found["HOME"] and found["RANK"] == "0"
+
+
+def test_a_starter_of_all_nodes_has_the_wanted_variables_only(tmp_path):
+    """What it reads itself stays."""
+    env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST=here(1), SLURM_NNODES="2", SLURM_NTASKS="2", WANTED="1", OTHER="3")
+    program = tmp_path / "srun"
+    program.write_text("#!/bin/sh\nexec cat /proc/self/environ\n")
+    program.chmod(0o755)
+    with Job("--launcher=srun", f"--launch-command={program}", "--launch-env=WANTED", "true", env=env) as job:
+        found = variables(job)
+    assert found["WANTED"] == "1" and found["SLURM_JOB_ID"] == "7" and "OTHER" not in found
