@@ -119,7 +119,7 @@ const struct opt_table ddctl_doctor_options = {
     .usage = "[options]",
     .about = "Looks for what keeps a job from starting or slows it down: names, the network, keys, limits, GPUs, variables. "
              "It starts itself on all nodes of the job, where each tries to reach two others as ddrun would. "
-             "The exit code is 0 when nothing was found, 1 otherwise.",
+             "The exit code is 1 when something was found that is more than a hint, and 0 otherwise.",
     OPT_ROWS(rows),
 };
 
@@ -462,7 +462,8 @@ static int tell(const struct doctor *d, json_t *findings)
                            n == 1 ? "" : "s");
     json_array_foreach(findings, i, f)
         if (rc == 0)
-            rc = dd_buf_printf(&out, "\n%s: %s\n    %s\n", json_string_value(json_object_get(f, "nodes")),
+            rc = dd_buf_printf(&out, "\n%s: %s%s\n    %s\n", json_string_value(json_object_get(f, "nodes")),
+                               json_is_true(json_object_get(f, "hint")) ? "hint: " : "",
                                json_string_value(json_object_get(f, "what")), json_string_value(json_object_get(f, "do")));
     return rc == 0 ? dd_write_full(STDOUT_FILENO, out.data, out.len) : rc;
 }
@@ -470,7 +471,7 @@ static int tell(const struct doctor *d, json_t *findings)
 static int judge_and_tell(struct doctor *d)
 {
     json_t *findings = sort_looks(d) == 0 ? doctor_judge(d->looks, d->alloc->nodes) : NULL;
-    int code = findings == NULL || tell(d, findings) < 0 || json_array_size(findings) > 0;
+    int code = findings == NULL || tell(d, findings) < 0 || doctor_faults(findings) > 0;
     json_decref(findings);
     return code;
 }

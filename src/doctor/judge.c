@@ -44,7 +44,7 @@ static const char *node_name(const struct judge *j, json_int_t index)
 }
 
 /* The same sentence of another node joins the first one's finding. */
-static void find(struct judge *j, const char *node, const char *what, const char *advice)
+static void find(struct judge *j, const char *node, bool hint, const char *what, const char *advice)
 {
     size_t i;
     json_t *f;
@@ -56,19 +56,37 @@ static void find(struct judge *j, const char *node, const char *what, const char
         }
     }
     (void)json_array_append_new(j->findings,
-                                json_pack("{s:[s],s:s,s:s}", "on", node, "what", what, "do", advice));
+                                json_pack("{s:[s],s:b,s:s,s:s}", "on", node, "hint", hint, "what", what, "do", advice));
+}
+
+static void vfind(struct judge *j, const json_t *look, bool hint, const char *advice, const char *fmt, va_list ap)
+    __attribute__((format(printf, 5, 0)));
+static void vfind(struct judge *j, const json_t *look, bool hint, const char *advice, const char *fmt, va_list ap)
+{
+    char what[1200];
+    (void)vsnprintf(what, sizeof(what), fmt, ap);
+    find(j, str(look, "node"), hint, what, advice);
 }
 
 static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
 {
-    char what[1200];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(what, sizeof(what), fmt, ap);
+    vfind(j, look, false, advice, fmt, ap);
     va_end(ap);
-    find(j, str(look, "node"), what, advice);
+}
+
+/* Jobs run with it, and somebody may wonder one day. */
+static void hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vfind(j, look, true, advice, fmt, ap);
+    va_end(ap);
 }
 
 /* ---- one node -------------------------------------------------------------------------------- */
@@ -115,7 +133,7 @@ static void judge_kernel(struct judge *j, const json_t *l)
     if (json_is_false(json_object_get(l, "pidfd")))
         findf(j, l, "Linux 5.3 or newer is needed", "the kernel has no pidfd_open");
     if (num(l, "ptrace_scope", 0) >= 2)
-        findf(j, l, "py-spy and gdb will not work for --on-hang; SIGABRT does",
+        hintf(j, l, "py-spy and gdb will not work for --on-hang; SIGABRT does",
               "the kernel lets no process look into another (ptrace_scope)");
 }
 
@@ -128,7 +146,7 @@ static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
     else if (strcmp(why, "empty") == 0)
         findf(j, l, "unset it, or ask the scheduler for GPUs", "%s is empty: programs see no GPU", str(v, "name"));
     else
-        findf(j, l, "unset it in the script: programs that are started without ddrun are misled by it",
+        hintf(j, l, "unset it in the script: programs that are started without ddrun are misled by it",
               "%s=%s is left over from somewhere", str(v, "name"), str(v, "value"));
 }
 
@@ -255,7 +273,7 @@ static void judge_missing(struct judge *j)
         json_array_foreach(j->looks, i, l)
             there |= num(l, "index", -1) == (json_int_t)k;
         if (!there && json_array_size(j->looks) > 0 && num(json_array_get(j->looks, 0), "index", -1) >= 0)
-            find(j, hostlist_nth(j->nodes, k), "nothing could be started there, or it has not answered",
+            find(j, hostlist_nth(j->nodes, k), false, "nothing could be started there, or it has not answered",
                  "see what the starter said above; is the node up?");
     }
 }
@@ -317,4 +335,14 @@ json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes)
             return NULL;
         }
     return j.findings;
+}
+
+size_t doctor_faults(const json_t *findings)
+{
+    size_t i;
+    size_t n = 0;
+    const json_t *f;
+    json_array_foreach(findings, i, f)
+        n += !json_is_true(json_object_get(f, "hint"));
+    return n;
 }

@@ -56,26 +56,27 @@ static void each_fault_is_found_on_its_node(void **state)
     (void)state;
     static const struct {
         const char *more, *what;
+        bool hint;
     } rows[] = {
-        {"'nofile':256", "only 256 files may be open"},
-        {"'infiniband':true,'memlock':65536", "only 64 KiB may be locked"},
-        {"'nproc':100", "only 100 processes and threads"},
-        {"'shm_free':1048576", "/dev/shm has only 1024 KiB left"},
-        {"'tmp':'/scratch: No space left on device'", "temporary files cannot be written: /scratch: No space"},
-        {"'pidfd':false", "pidfd_open"},
-        {"'ptrace_scope':3", "ptrace_scope"},
-        {"'gpus':3", "3 GPUs, where others have 4"},
-        {"'version':'2'", "ddrun 2, where n1 has 1"},
-        {"'key':'a file /home/u/k'", "the key would come from a file /home/u/k here, where n1 has MUNGE"},
-        {"'key_error':'no munged','key':''", "there is no key: no munged"},
-        {"'listen_error':'cannot listen on port 1'", "cannot listen on port 1"},
-        {"'variables':[{'name':'RANK','value':'0','why':'left'}]", "RANK=0 is left over"},
-        {"'variables':[{'name':'NCCL_SOCKET_IFNAME','value':'ib9','why':'interface'}]", "NCCL_SOCKET_IFNAME=ib9 names no"},
-        {"'variables':[{'name':'CUDA_VISIBLE_DEVICES','value':'','why':'empty'}]", "programs see no GPU"},
-        {"'probes':[{'to':0,'error':'nothing listens'}]", "n1 cannot be reached: nothing listens"},
-        {"'names':[{'to':0,'addresses':['10.0.0.9'],'error':''}]", "the name n1 leads to 10.0.0.9, which is no address"},
-        {"'names':[{'to':0,'addresses':['10.0.0.1'],'error':'unknown'}]", "the name n1 leads nowhere: unknown"},
-        {"'probes':[{'to':0,'error':'','offset_ns':-600000000000}]", "the clock of n1 is 600 s behind"},
+        {"'nofile':256", "only 256 files may be open", false},
+        {"'infiniband':true,'memlock':65536", "only 64 KiB may be locked", false},
+        {"'nproc':100", "only 100 processes and threads", false},
+        {"'shm_free':1048576", "/dev/shm has only 1024 KiB left", false},
+        {"'tmp':'/scratch: No space left on device'", "temporary files cannot be written: /scratch: No space", false},
+        {"'pidfd':false", "pidfd_open", false},
+        {"'ptrace_scope':3", "ptrace_scope", true},
+        {"'gpus':3", "3 GPUs, where others have 4", false},
+        {"'version':'2'", "ddrun 2, where n1 has 1", false},
+        {"'key':'a file /home/u/k'", "the key would come from a file /home/u/k here, where n1 has MUNGE", false},
+        {"'key_error':'no munged','key':''", "there is no key: no munged", false},
+        {"'listen_error':'cannot listen on port 1'", "cannot listen on port 1", false},
+        {"'variables':[{'name':'RANK','value':'0','why':'left'}]", "RANK=0 is left over", true},
+        {"'variables':[{'name':'NCCL_SOCKET_IFNAME','value':'ib9','why':'interface'}]", "NCCL_SOCKET_IFNAME=ib9 names no", false},
+        {"'variables':[{'name':'CUDA_VISIBLE_DEVICES','value':'','why':'empty'}]", "programs see no GPU", false},
+        {"'probes':[{'to':0,'error':'nothing listens'}]", "n1 cannot be reached: nothing listens", false},
+        {"'names':[{'to':0,'addresses':['10.0.0.9'],'error':''}]", "the name n1 leads to 10.0.0.9, which is no address", false},
+        {"'names':[{'to':0,'addresses':['10.0.0.1'],'error':'unknown'}]", "the name n1 leads nowhere: unknown", false},
+        {"'probes':[{'to':0,'error':'','offset_ns':-600000000000}]", "the clock of n1 is 600 s behind", false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         json_t *f = judged(rows[i].more);
@@ -84,6 +85,8 @@ static void each_fault_is_found_on_its_node(void **state)
         assert_string_equal(json_string_value(json_object_get(one, "nodes")), "n2");
         assert_non_null(strstr(json_string_value(json_object_get(one, "what")), rows[i].what));
         assert_true(strlen(json_string_value(json_object_get(one, "do"))) > 0);
+        assert_int_equal(json_is_true(json_object_get(one, "hint")), rows[i].hint);
+        assert_int_equal(doctor_faults(f), rows[i].hint ? 0 : 1);
         json_decref(f);
     }
 }
