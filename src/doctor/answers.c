@@ -2,7 +2,7 @@
 
 #include "base/io.h"
 #include "base/num.h"
-#include "net/link.h"
+#include "net/callers.h"
 #include "net/listen.h"
 
 #include <errno.h>
@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { HELLO_MS = 5000, CALLERS_EXTRA = 256, HOSTS_MAX = 16 };
@@ -19,19 +18,16 @@ enum { HELLO_MS = 5000, CALLERS_EXTRA = 256, HOSTS_MAX = 16 };
 struct caller {
     LIST_ENTRY(caller) entry;
     struct answers *answers;
-    struct link_accept *accept; /* until it is known who it is */
     struct link *link;
 };
 
 struct answers {
     struct answers_cfg cfg;
-    struct event_base *base;
-    struct event *listener;
-    struct link_shared shared;
+    struct callers *silent;
     struct net_key key;
     char id[96];
-    LIST_HEAD(, caller) callers;
-    int ncallers, fd;
+    LIST_HEAD(, caller) callers; /* who have proved the key */
+    int fd;
     uint16_t port;
     bool *came; /* [nnodes] */
 };
@@ -46,8 +42,6 @@ static void id_of(char out[96], const char *id)
 static void caller_free(struct caller *c)
 {
     LIST_REMOVE(c, entry);
-    c->answers->ncallers--;
-    link_accept_free(c->accept);
     link_free(c->link);
     free(c);
 }
@@ -74,56 +68,29 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     caller_free(arg);
 }
 
-static void on_accepted(void *arg, struct link_accept *accept, struct link *l, const char *why)
-{
-    struct caller *c = arg;
-    (void)accept;
-    (void)why;
-    link_accept_free(c->accept);
-    c->accept = NULL;
-    c->link = l;
-    if (l == NULL)
-        caller_free(c);
-    else
-        link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = c});
-}
-
-/* Anybody may call and say nothing: who has done so longest makes room. */
-static bool drop_oldest(struct answers *a)
-{
-    struct caller *c;
-    struct caller *oldest = NULL;
-    LIST_FOREACH(c, &a->callers, entry)
-        if (c->link == NULL)
-            oldest = c;
-    if (oldest != NULL)
-        caller_free(oldest);
-    return oldest != NULL;
-}
-
-static void on_connection(evutil_socket_t fd, short what, void *arg)
+static void on_caller(void *arg, struct link *l)
 {
     struct answers *a = arg;
-    const struct link_accept_cfg cfg = {
-        .job_id = a->id, .key = &a->key, .key_in = &a->cfg.key_in, .timeout_ms = HELLO_MS, .shared = &a->shared};
-    (void)what;
-    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (peer < 0) {
-        if (errno == EMFILE || errno == ENFILE)
-            (void)drop_oldest(a);
-        return;
-    }
-    const bool room = a->ncallers < 4 * a->cfg.nnodes + CALLERS_EXTRA || drop_oldest(a);
-    struct caller *c = room ? calloc(1, sizeof(*c)) : NULL;
+    struct caller *c = calloc(1, sizeof(*c));
     if (c == NULL) {
-        close(peer);
+        link_free(l);
         return;
     }
-    c->answers = a;
+    *c = (struct caller){.answers = a, .link = l};
     LIST_INSERT_HEAD(&a->callers, c, entry);
-    a->ncallers++;
-    if (link_accept_start(&c->accept, a->base, peer, &cfg, on_accepted, c, NULL) < 0)
-        caller_free(c);
+    link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = c});
+}
+
+static int let_in(struct answers *a, struct event_base *base, struct dd_err *err)
+{
+    const struct callers_cfg cfg = {
+        .base = base,
+        .accept = {.job_id = a->id, .key = &a->key, .key_in = &a->cfg.key_in, .timeout_ms = HELLO_MS},
+        .fd = a->fd,
+        .most = (size_t)a->cfg.nnodes * 4 + CALLERS_EXTRA,
+        .on_link = on_caller,
+        .arg = a};
+    return callers_new(&a->silent, &cfg) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
 int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg, struct dd_err *err)
@@ -132,17 +99,15 @@ int answers_new(struct answers **ret, struct event_base *base, const struct answ
     struct answers *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *a = (struct answers){.cfg = *cfg, .base = base, .fd = -1};
+    *a = (struct answers){.cfg = *cfg, .fd = -1};
     id_of(a->id, cfg->id);
     a->cfg.key_in.job_id = a->id;
     a->came = calloc((size_t)cfg->nnodes, sizeof(*a->came));
     int rc = a->came == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : net_key_host(&a->key, &a->cfg.key_in, err);
     if (rc == 0)
         rc = a->fd = net_listen(NULL, &any, 1, &a->port, err);
-    if (rc >= 0) {
-        a->listener = event_new(base, a->fd, EV_READ | EV_PERSIST, on_connection, a);
-        rc = a->listener == NULL || event_add(a->listener, NULL) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
-    }
+    if (rc >= 0)
+        rc = let_in(a, base, err);
     if (rc < 0)
         answers_free(a);
     else
@@ -161,11 +126,9 @@ void answers_free(struct answers *a)
         return;
     while (!LIST_EMPTY(&a->callers))
         caller_free(LIST_FIRST(&a->callers));
-    if (a->listener != NULL)
-        event_free(a->listener);
+    callers_free(a->silent);
     if (a->fd >= 0)
         close(a->fd);
-    link_shared_done(&a->shared);
     net_key_cleanup(&a->key, &a->cfg.key_in);
     explicit_bzero(&a->key, sizeof(a->key));
     free(a->came);

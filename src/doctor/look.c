@@ -3,7 +3,7 @@
 #include "base/io.h"
 #include "base/num.h"
 #include "net/addr.h"
-#include "net/link.h"
+#include "net/callers.h"
 #include "net/listen.h"
 #include "node/cpu.h"
 #include "node/gpu.h"
@@ -213,7 +213,6 @@ static json_t *look_here(const struct doctor_cfg *cfg)
 struct caller {
     LIST_ENTRY(caller) entry;
     struct meet *meet;
-    struct link_accept *accept;
     struct link *link;
     bool counts; /* one of those that are waited for has asked, and may not have read the answer */
 };
@@ -231,13 +230,13 @@ struct probe {
 struct meet {
     const struct doctor_cfg *cfg;
     struct event_base *base;
-    struct event *listener, *limit;
-    struct link_shared shared;
+    struct event *limit;
+    struct callers *silent;
     struct net_key key;
     struct net_key_input own_key, probe_key[PROBES_MAX];
     char id[96];
     LIST_HEAD(, caller) callers;
-    int ncallers, nprobes, expected, fd;
+    int nprobes, expected, fd;
     bool *came;
     json_t *came_list;
     struct probe probes[PROBES_MAX];
@@ -260,8 +259,6 @@ static void end_if_done(struct meet *m)
 static void caller_free(struct caller *c)
 {
     LIST_REMOVE(c, entry);
-    c->meet->ncallers--;
-    link_accept_free(c->accept);
     link_free(c->link);
     free(c);
 }
@@ -296,38 +293,17 @@ static void on_caller_close(void *arg, struct link *l, bool clean, const char *w
     end_if_done(m);
 }
 
-static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
-{
-    struct caller *c = arg;
-    (void)a;
-    (void)why;
-    link_accept_free(c->accept);
-    c->accept = NULL;
-    c->link = l;
-    if (l == NULL)
-        caller_free(c);
-    else
-        link_set_cb(l, &(struct link_cb){.on_frame = on_question, .on_close = on_caller_close, .arg = c});
-}
-
-static void on_connection(evutil_socket_t fd, short what, void *arg)
+static void on_caller(void *arg, struct link *l)
 {
     struct meet *m = arg;
-    const struct link_accept_cfg cfg = {
-        .job_id = m->id, .key = &m->key, .key_in = &m->own_key, .timeout_ms = HELLO_MS, .shared = &m->shared};
-    (void)what;
-    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct caller *c = peer >= 0 && m->ncallers < CALLERS_MAX ? calloc(1, sizeof(*c)) : NULL;
+    struct caller *c = calloc(1, sizeof(*c));
     if (c == NULL) {
-        if (peer >= 0)
-            close(peer);
+        link_free(l);
         return;
     }
-    c->meet = m;
+    *c = (struct caller){.meet = m, .link = l};
     LIST_INSERT_HEAD(&m->callers, c, entry);
-    m->ncallers++;
-    if (link_accept_start(&c->accept, m->base, peer, &cfg, on_accepted, c, NULL) < 0)
-        caller_free(c);
+    link_set_cb(l, &(struct link_cb){.on_frame = on_question, .on_close = on_caller_close, .arg = c});
 }
 
 static void probe_over(struct probe *p, const char *error, int64_t offset_ns, uint64_t took_ns)
@@ -425,8 +401,14 @@ static int listen_here(struct meet *m, json_t *o)
     put(o, "listen_error", text(m->fd < 0 ? err.text : ""));
     if (m->fd < 0)
         return -1;
-    m->listener = event_new(m->base, m->fd, EV_READ | EV_PERSIST, on_connection, m);
-    return m->listener == NULL ? -1 : event_add(m->listener, NULL);
+    const struct callers_cfg cfg = {
+        .base = m->base,
+        .accept = {.job_id = m->id, .key = &m->key, .key_in = &m->own_key, .timeout_ms = HELLO_MS},
+        .fd = m->fd,
+        .most = CALLERS_MAX,
+        .on_link = on_caller,
+        .arg = m};
+    return callers_new(&m->silent, &cfg);
 }
 
 static bool find_key(struct meet *m, json_t *o)
@@ -448,13 +430,11 @@ static void meet_done(struct meet *m)
         link_find_free(m->probes[i].find);
         link_free(m->probes[i].link);
     }
-    if (m->listener != NULL)
-        event_free(m->listener);
+    callers_free(m->silent);
     if (m->limit != NULL)
         event_free(m->limit);
     if (m->fd >= 0)
         close(m->fd);
-    link_shared_done(&m->shared);
     net_key_cleanup(&m->key, &m->own_key);
     explicit_bzero(&m->key, sizeof(m->key));
     if (m->base != NULL)

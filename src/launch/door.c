@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/num.h"
+#include "net/callers.h"
 #include "net/listen.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, HOSTS_MAX = 16, RECEIVE = 3 * LAUNCH_WINDOW };
@@ -17,18 +17,15 @@ enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, HOSTS_MAX = 16, RECEIVE = 3 * LAUN
 struct caller {
     LIST_ENTRY(caller) entry;
     struct launch_door *door;
-    struct link_accept *accept; /* until it is known who it is */
     struct link *link;
     int index; /* of the node that it is; -1: it has not fetched anything */
 };
 
 struct launch_door {
     struct launch_door_cfg cfg;
-    struct event_base *base;
-    struct event *listener;
-    struct link_shared shared;
-    LIST_HEAD(, caller) callers;
-    int ncallers, fd;
+    struct callers *silent;
+    LIST_HEAD(, caller) callers; /* who have proved the key */
+    int fd;
     uint16_t port;
     bool *fetched;           /* [nnodes] */
     struct caller **callers_of; /* [nnodes]; NULL: not yet, or gone */
@@ -37,10 +34,8 @@ struct launch_door {
 static void caller_free(struct caller *c)
 {
     LIST_REMOVE(c, entry);
-    c->door->ncallers--;
     if (c->index >= 0)
         c->door->callers_of[c->index] = NULL;
-    link_accept_free(c->accept);
     link_free(c->link);
     free(c);
 }
@@ -101,18 +96,19 @@ static int send_task(struct caller *c)
     return rc < 0 ? rc : link_send(c->link, FRAME_LAUNCH, out.data, out.len);
 }
 
-static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
+static void on_caller(void *arg, struct link *l)
 {
-    struct caller *c = arg;
-    const struct dd_buf *p = c->door->cfg.package;
-    (void)a;
-    (void)why; /* has been logged */
-    link_accept_free(c->accept);
-    c->accept = NULL;
-    c->link = l;
-    if (l != NULL)
-        link_set_max(l, PACKAGE_MAX);
-    if (l == NULL || send_task(c) < 0 || link_send(l, FRAME_PACKAGE, p->data, p->len) < 0)
+    struct launch_door *d = arg;
+    const struct dd_buf *p = d->cfg.package;
+    struct caller *c = calloc(1, sizeof(*c));
+    if (c == NULL) {
+        link_free(l);
+        return;
+    }
+    *c = (struct caller){.door = d, .link = l, .index = -1};
+    LIST_INSERT_HEAD(&d->callers, c, entry);
+    link_set_max(l, PACKAGE_MAX);
+    if (send_task(c) < 0 || link_send(l, FRAME_PACKAGE, p->data, p->len) < 0)
         caller_free(c);
     else
         link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = c});
@@ -131,48 +127,21 @@ bool launch_door_is_open(const struct launch_door *d, int index)
     return d != NULL && d->callers_of[index] != NULL;
 }
 
-/* Anybody may call and say nothing: who has done so longest makes room. */
-static bool drop_oldest(struct launch_door *d)
+static int let_in(struct launch_door *d, struct event_base *base, struct dd_err *err)
 {
-    struct caller *c;
-    struct caller *oldest = NULL;
-    LIST_FOREACH(c, &d->callers, entry)
-        if (c->link == NULL)
-            oldest = c;
-    if (oldest != NULL)
-        caller_free(oldest);
-    return oldest != NULL;
-}
-
-static void on_connection(evutil_socket_t fd, short what, void *arg)
-{
-    struct launch_door *d = arg;
-    const int most = 4 * d->cfg.nnodes + CALLERS_EXTRA;
-    const struct link_accept_cfg cfg = {.job_id = d->cfg.id,
-                                        .key = d->cfg.key,
-                                        .key_in = d->cfg.key_in,
-                                        /* a node drops all ways but the first: nothing to be logged */
-                                        .timeout_ms = HELLO_MS,
-                                        .shared = &d->shared};
-    (void)what;
-    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (peer < 0) {
-        if (errno == EMFILE || errno == ENFILE) /* it would be told of the same connection for ever */
-            (void)drop_oldest(d);
-        return;
-    }
-    struct caller *c = d->ncallers < most || drop_oldest(d) ? calloc(1, sizeof(*c)) : NULL;
-    if (c == NULL) {
-        close(peer);
-        return;
-    }
-    (void)setsockopt(peer, SOL_SOCKET, SO_RCVBUF, &(int){RECEIVE}, sizeof(int));
-    c->door = d;
-    c->index = -1;
-    LIST_INSERT_HEAD(&d->callers, c, entry);
-    d->ncallers++;
-    if (link_accept_start(&c->accept, d->base, peer, &cfg, on_accepted, c, NULL) < 0)
-        caller_free(c);
+    const struct callers_cfg cfg = {
+        .base = base,
+        .accept = {.job_id = d->cfg.id,
+                   .key = d->cfg.key,
+                   .key_in = d->cfg.key_in,
+                   /* a node drops all ways but the first: nothing to be logged */
+                   .timeout_ms = HELLO_MS},
+        .fd = d->fd,
+        .receive = RECEIVE,
+        .most = (size_t)d->cfg.nnodes * 4 + CALLERS_EXTRA,
+        .on_link = on_caller,
+        .arg = d};
+    return callers_new(&d->silent, &cfg) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
 int launch_door_new(struct launch_door **ret, struct event_base *base, const struct launch_door_cfg *cfg,
@@ -182,16 +151,14 @@ int launch_door_new(struct launch_door **ret, struct event_base *base, const str
     struct launch_door *d = calloc(1, sizeof(*d));
     if (d == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *d = (struct launch_door){.cfg = *cfg, .base = base, .fd = -1};
+    *d = (struct launch_door){.cfg = *cfg, .fd = -1};
     d->fetched = calloc((size_t)cfg->nnodes, sizeof(*d->fetched));
     d->callers_of = calloc((size_t)cfg->nnodes, sizeof(struct caller *));
     int rc = d->fetched == NULL || d->callers_of == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     if (rc == 0)
         rc = d->fd = net_listen(NULL, &any, 1, &d->port, err);
-    if (rc >= 0) {
-        d->listener = event_new(base, d->fd, EV_READ | EV_PERSIST, on_connection, d);
-        rc = d->listener == NULL || event_add(d->listener, NULL) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
-    }
+    if (rc >= 0)
+        rc = let_in(d, base, err);
     if (rc < 0)
         launch_door_free(d);
     else
@@ -219,11 +186,9 @@ void launch_door_free(struct launch_door *d)
         return;
     while (!LIST_EMPTY(&d->callers))
         caller_free(LIST_FIRST(&d->callers));
-    if (d->listener != NULL)
-        event_free(d->listener);
+    callers_free(d->silent);
     if (d->fd >= 0)
         close(d->fd);
-    link_shared_done(&d->shared);
     free(d->fetched);
     free(d->callers_of);
     free(d);

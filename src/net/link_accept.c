@@ -266,11 +266,13 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
 {
     const struct timeval limit = dd_timeval(cfg->timeout_ms * DD_NS_PER_MS);
     struct link_accept *a = calloc(1, sizeof(*a));
-    if (a == NULL)
+    if (a == NULL) {
+        (void)close(fd);
         return dd_err_set(err, -ENOMEM, "out of memory for a connection");
+    }
     *a = (struct link_accept){.base = base,
                               .cfg = *cfg,
-                              .fd = -1,
+                              .fd = fd,
                               .in = DD_BUF_INIT(HELLO_MAX),
                               .done = done,
                               .arg = arg};
@@ -285,7 +287,6 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
     }
     (void)evutil_make_socket_nonblocking(fd);
     link_tune_socket(fd);
-    a->fd = fd;
     *ret = a;
     return 0;
 }

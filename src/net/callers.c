@@ -1,0 +1,127 @@
+#include "net/callers.h"
+
+#include "base/io.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { PAUSE_MS = 100 };
+
+struct caller {
+    LIST_ENTRY(caller) entry;
+    struct callers *all;
+    struct link_accept *accept;
+};
+
+struct callers {
+    struct callers_cfg cfg;
+    struct link_shared shared;
+    struct event *listener, *pause;
+    LIST_HEAD(, caller) silent; /* the latest first */
+    size_t n;
+};
+
+static void caller_free(struct caller *c)
+{
+    LIST_REMOVE(c, entry);
+    c->all->n--;
+    link_accept_free(c->accept);
+    free(c);
+}
+
+static void on_accepted(void *arg, struct link_accept *accept, struct link *l, const char *why)
+{
+    struct caller *c = arg;
+    const struct callers *all = c->all;
+    (void)accept;
+    (void)why; /* has been logged */
+    caller_free(c);
+    if (l != NULL)
+        all->cfg.on_link(all->cfg.arg, l);
+}
+
+static bool drop_oldest(struct callers *all)
+{
+    struct caller *c;
+    struct caller *oldest = NULL;
+    LIST_FOREACH(c, &all->silent, entry)
+        oldest = c;
+    if (oldest != NULL)
+        caller_free(oldest);
+    return oldest != NULL;
+}
+
+/* No file is left for him. The loop would tell of the same connection for ever. */
+static void wait_for_files(struct callers *all)
+{
+    const struct timeval pause = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
+    if (!drop_oldest(all) && event_add(all->pause, &pause) == 0)
+        (void)event_del(all->listener);
+}
+
+static void on_pause(evutil_socket_t fd, short what, void *arg)
+{
+    struct callers *all = arg;
+    (void)fd;
+    (void)what;
+    (void)event_add(all->listener, NULL);
+}
+
+static void on_connection(evutil_socket_t fd, short what, void *arg)
+{
+    struct callers *all = arg;
+    (void)what;
+    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (peer < 0) {
+        if (errno == EMFILE || errno == ENFILE)
+            wait_for_files(all);
+        return;
+    }
+    struct caller *c = all->n < all->cfg.most || drop_oldest(all) ? calloc(1, sizeof(*c)) : NULL;
+    if (c == NULL) {
+        close(peer);
+        return;
+    }
+    if (all->cfg.receive > 0)
+        (void)setsockopt(peer, SOL_SOCKET, SO_RCVBUF, &all->cfg.receive, sizeof(int));
+    c->all = all;
+    LIST_INSERT_HEAD(&all->silent, c, entry);
+    all->n++;
+    if (link_accept_start(&c->accept, all->cfg.base, peer, &all->cfg.accept, on_accepted, c, NULL) < 0)
+        caller_free(c);
+}
+
+int callers_new(struct callers **ret, const struct callers_cfg *cfg)
+{
+    struct callers *all = calloc(1, sizeof(*all));
+    if (all == NULL)
+        return -ENOMEM;
+    all->cfg = *cfg;
+    all->cfg.accept.shared = &all->shared;
+    all->listener = event_new(cfg->base, cfg->fd, EV_READ | EV_PERSIST, on_connection, all);
+    all->pause = evtimer_new(cfg->base, on_pause, all);
+    if (all->listener == NULL || all->pause == NULL || event_add(all->listener, NULL) < 0) {
+        callers_free(all);
+        return -ENOMEM;
+    }
+    *ret = all;
+    return 0;
+}
+
+void callers_free(struct callers *all)
+{
+    if (all == NULL)
+        return;
+    while (!LIST_EMPTY(&all->silent))
+        caller_free(LIST_FIRST(&all->silent));
+    if (all->listener != NULL)
+        event_free(all->listener);
+    if (all->pause != NULL)
+        event_free(all->pause);
+    link_shared_done(&all->shared);
+    free(all);
+}

@@ -1,0 +1,147 @@
+/* net/callers: who calls and says nothing keeps nobody out, and a machine without files does not spin. */
+#include "net/callers.h"
+#include "net/listen.h"
+
+#include "base/io.h"
+
+#include <arpa/inet.h>
+#include <event2/event.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { MOST = 2, LIMIT_MS = 20000, A_WHILE_MS = 350 };
+
+struct door {
+    struct event_base *base;
+    struct callers *callers;
+    struct net_key key;
+    struct net_key_input in;
+    int fd;
+    uint16_t port;
+};
+
+static void nobody_comes(void *arg, struct link *l)
+{
+    (void)arg;
+    link_free(l);
+    fail();
+}
+
+static void open_door(struct door *d, unsigned timeout_ms)
+{
+    const uint16_t any = 0;
+    struct dd_err err = {0};
+    *d = (struct door){.base = event_base_new(), .in = {.insecure = true}};
+    d->fd = net_listen("127.0.0.1", &any, 1, &d->port, &err);
+    assert_true(d->fd >= 0);
+    const struct callers_cfg cfg = {
+        .base = d->base,
+        .accept = {.job_id = "job", .key = &d->key, .key_in = &d->in, .timeout_ms = timeout_ms},
+        .fd = d->fd,
+        .most = MOST,
+        .on_link = nobody_comes};
+    assert_int_equal(callers_new(&d->callers, &cfg), 0);
+}
+
+static void close_door(struct door *d)
+{
+    callers_free(d->callers);
+    close(d->fd);
+    event_base_free(d->base);
+}
+
+static void call(const struct door *d, int fd)
+{
+    const struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(d->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof(a)), 0);
+}
+
+static bool is_closed(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
+    return poll(&p, 1, 0) == 1;
+}
+
+static void turn_until_closed(const struct door *d, int fd)
+{
+    const uint64_t limit = dd_now_ns() + LIMIT_MS * DD_NS_PER_MS;
+    while (!is_closed(fd) && dd_now_ns() < limit)
+        assert_true(event_base_loop(d->base, EVLOOP_NONBLOCK) >= 0);
+    assert_true(is_closed(fd));
+}
+
+static void the_one_that_was_silent_longest_makes_room(void **state)
+{
+    (void)state;
+    struct door d;
+    int fds[MOST + 1];
+    open_door(&d, LIMIT_MS);
+    for (int i = 0; i <= MOST; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        call(&d, fds[i]);
+    }
+    turn_until_closed(&d, fds[0]);
+    assert_false(is_closed(fds[1]) || is_closed(fds[MOST]));
+    close_door(&d);
+    for (int i = 0; i <= MOST; i++)
+        close(fds[i]);
+}
+
+static void on_while(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    *(bool *)arg = true;
+}
+
+/* How often the loop has turned by then. */
+static unsigned turns_in_a_while(const struct door *d)
+{
+    const struct timeval a_while = dd_timeval(A_WHILE_MS * DD_NS_PER_MS);
+    bool over = false;
+    unsigned n = 0;
+    assert_int_equal(event_base_once(d->base, -1, EV_TIMEOUT, on_while, &over, &a_while), 0);
+    for (; !over; n++)
+        assert_true(event_base_loop(d->base, EVLOOP_ONCE) >= 0);
+    return n;
+}
+
+static void without_files_a_caller_waits_and_is_heard_later(void **state)
+{
+    (void)state;
+    struct door d;
+    struct rlimit before;
+    open_door(&d, 100);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int next = dup(fd);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit none = {(rlim_t)next, before.rlim_max};
+    call(&d, fd);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const unsigned turns = turns_in_a_while(&d);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_true(turns < 50);
+    assert_false(is_closed(fd));
+    turn_until_closed(&d, fd); /* it was taken, and said nothing for 100 ms */
+    close_door(&d);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_one_that_was_silent_longest_makes_room),
+        cmocka_unit_test(without_files_a_caller_waits_and_is_heard_later),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
