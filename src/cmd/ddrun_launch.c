@@ -7,6 +7,7 @@
 #include "launch/root.h"
 #include "launch/select.h"
 #include "net/addr.h"
+#include "web/etcd_url.h"
 #include "worker/spawn.h"
 
 #include <errno.h>
@@ -81,6 +82,21 @@ static const char *launcher_of(const struct launch_input *l)
                : o->launcher;
 }
 
+/* Nodes that meet through an etcd may be of several jobs: each is started by its own job's means. */
+static void warn_of_idle_nodes(const struct launching *p)
+{
+    DD_AUTO(alloc) struct alloc *a = NULL;
+    struct alloc_input in = *p->l->in;
+    in.rdzv_endpoint = in.rdzv_id = NULL;
+    in.min_nodes = in.max_nodes = 0;
+    in.list_only = true;
+    if (alloc_find(&a, &in, NULL) == 0 && a->script && a->nnodes > 1)
+        dd_log(p->l->log, DD_LOG_WARN,
+               "this job has %d nodes, and ddrun runs on this one alone: with an etcd it starts no others; let the launcher start it "
+               "on each, for example with srun --ntasks-per-node=1",
+               a->nnodes);
+}
+
 /* 1: there are nodes to be started, 0: there are none, or it is not known how. */
 static int find_nodes(struct launching *p, struct dd_err *err)
 {
@@ -89,6 +105,10 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     struct alloc_input in = *p->l->in;
     struct dd_err why = {0};
     const bool asked = strcmp(launcher, "auto") != 0;
+    if (etcd_url_is(o->rdzv_endpoint)) {
+        warn_of_idle_nodes(p);
+        return 0;
+    }
     in.list_only = true;
     if (alloc_find(&p->alloc, &in, &why) < 0)
         return 0; /* is found out once more, and said */

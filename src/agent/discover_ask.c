@@ -1,0 +1,297 @@
+#include "agent/discover_inner.h"
+
+#include "net/addr.h"
+#include "web/etcd_url.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CALL_MS = 4000 };
+
+/* ---- what we say of ourselves --------------------------------------------------------------------- */
+
+static int add_addrs(const struct agent *a, struct dd_strv *to)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    char text[NET_ADDR_TEXT];
+    struct net_addr addr;
+    size_t n = 0;
+    int rc = 0;
+    if (a->cfg->listen_addr != NULL)
+        return dd_strv_push(to, a->cfg->listen_addr);
+    (void)net_ifaces(&ifs, &n, NULL);
+    if (a->cfg->iface != NULL && net_iface_addr(ifs, n, a->cfg->iface, &addr) == 0)
+        rc = dd_strv_push(to, net_addr_host(&addr, text));
+    for (size_t i = 0; i < n && to->n < ENTRY_ADDRS_MAX && rc == 0; i++) {
+        const char *one = net_addr_host(&ifs[i].addr, text);
+        const bool known = to->n > 0 && strcmp(to->v[0], one) == 0;
+        if (!ifs[i].loopback && ifs[i].up && strchr(one, '%') == NULL && !known)
+            rc = dd_strv_push(to, one);
+    }
+    return rc == 0 && to->n == 0 ? dd_strv_push(to, "127.0.0.1") : rc;
+}
+
+static int own_value(struct discover *d, char **ret)
+{
+    const struct agent *a = d->agent;
+    DD_AUTO(entry) struct entry e = {.port = d->port, .epoch = a->epoch, .started = discover_is_started(a)};
+    (void)snprintf(e.id, sizeof(e.id), "%s", d->id);
+    (void)snprintf(e.secret, sizeof(e.secret), "%s", d->secret);
+    (void)snprintf(e.node, sizeof(e.node), "%s", a->cfg->node_name);
+    int rc = add_addrs(a, &e.addrs);
+    return rc == 0 ? entry_encode(ret, &e) : rc;
+}
+
+/* ---- trouble ------------------------------------------------------------------------------------- */
+
+/* While there is no daemon yet, it is for the user to mend. */
+void discover_give_up(struct discover *d, const char *why)
+{
+    struct agent *a = d->agent;
+    d->over = true;
+    evtimer_del(d->timer);
+    dd_log(a->cfg->log, DD_LOG_ERR, "--rdzv-endpoint: %s", why);
+    agent_leave(a, 2);
+}
+
+static void in_trouble(struct discover *d, bool for_good)
+{
+    struct agent *a = d->agent;
+    if (for_good && a->link == NULL && !discover_is_started(a) && a->state != AGENT_LEAVING) {
+        discover_give_up(d, d->trouble);
+        return;
+    }
+    if (!d->told && a->link != NULL)
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s; the job goes on, but nodes that come now may not find it", d->trouble);
+    d->told = d->told || a->link != NULL;
+}
+
+static void no_trouble(struct discover *d)
+{
+    if (d->told)
+        dd_log(d->agent->cfg->log, DD_LOG_NOTICE, "etcd answers again");
+    d->told = d->fresh = false;
+    d->trouble[0] = '\0';
+}
+
+/* ---- questions ----------------------------------------------------------------------------------- */
+
+static void on_answer(void *arg, const struct web_answer *a);
+
+static void on_helper(void *arg, pid_t pid)
+{
+    agent_protect(arg, pid);
+}
+
+static int helper_of(struct discover *d, struct dd_err *err)
+{
+    struct agent *a = d->agent;
+    const struct web_cfg cfg = {.base = a->base, .helper = a->cfg->web_helper, .env = a->cfg->env, .started = on_helper, .arg = a};
+    return d->web != NULL ? 0 : web_new(&d->web, &cfg, err);
+}
+
+/* The body of d->call, or of AUTH before it. */
+static int encode(struct discover *d, char **ret, int64_t revision)
+{
+    const struct agent_cfg *cfg = d->agent->cfg;
+    DD_AUTO(free) char *value = NULL;
+    struct etcd_ask ask = {.call = d->authenticating ? ETCD_AUTH : d->call,
+                           .user = cfg->etcd->user,
+                           .password = cfg->etcd_password != NULL ? cfg->etcd_password : "",
+                           .key = d->key,
+                           .lease = d->lease,
+                           .revision = revision,
+                           .ttl = CLAIM_TTL_S};
+    int rc = ask.call == ETCD_PUT ? own_value(d, &value) : 0;
+    ask.value = value;
+    return rc == 0 ? etcd_ask_encode(ret, &ask) : rc;
+}
+
+static int post(struct discover *d, const char *body)
+{
+    const struct etcd_url *e = d->agent->cfg->etcd;
+    struct web_request r = {.body = body, .cacert = e->cacert, .cert = e->cert, .key = e->key, .limit_ms = CALL_MS,
+                            .direct = true};
+    DD_AUTO(strv) struct dd_strv texts = {0};
+    const enum etcd_call call = d->authenticating ? ETCD_AUTH : d->call;
+    int rc = 0;
+    for (size_t i = 0; i < e->bases.n && rc == 0; i++)
+        rc = dd_strv_pushf(&texts, "%s%s", e->bases.v[(d->first + i) % e->bases.n], etcd_path(call));
+    if (rc == 0 && d->token != NULL && !d->authenticating)
+        rc = dd_strv_pushf(&texts, "Authorization: %s", d->token);
+    for (size_t i = 0; i < texts.n; i++)
+        *(i < e->bases.n ? &r.urls[i] : &r.headers[0]) = texts.v[i];
+    return rc == 0 ? web_post(d->web, &r, on_answer, d) : rc;
+}
+
+void discover_ask(struct discover *d, enum etcd_call call, int64_t revision)
+{
+    DD_AUTO(free) char *body = NULL;
+    struct dd_err err = {0};
+    d->call = call;
+    d->authenticating = d->agent->cfg->etcd->user != NULL && d->token == NULL && !d->no_auth;
+    int rc = helper_of(d, &err);
+    if (rc == 0)
+        rc = encode(d, &body, revision);
+    if (rc == 0)
+        rc = post(d, body);
+    if (rc == 0)
+        return;
+    (void)snprintf(d->trouble, sizeof(d->trouble), "etcd cannot be asked: %s", strerror(-rc));
+    in_trouble(d, true);
+    if (!d->over)
+        discover_step(d, CLAIM_FAILED, NULL);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------- */
+
+static void on_seen(struct discover *d, const struct etcd_answer *a)
+{
+    DD_AUTO(entry) struct entry e = {0};
+    struct claim_seen seen = {.there = a->there, .revision = a->revision};
+    struct dd_err err = {0};
+    if (a->there && entry_decode(&e, a->value, &err) < 0) {
+        (void)snprintf(d->trouble, sizeof(d->trouble), "%s in etcd: %s", d->key, err.text);
+        in_trouble(d, true);
+        if (!d->over)
+            discover_step(d, CLAIM_FAILED, NULL);
+        return;
+    }
+    no_trouble(d);
+    seen.started = e.started;
+    seen.epoch = e.epoch;
+    seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
+    seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->epoch && e.started == discover_is_started(d->agent);
+    if (a->there && !seen.mine) {
+        entry_done(&d->seen);
+        d->seen = e;
+        e = (struct entry){0};
+    }
+    discover_step(d, CLAIM_READ, &seen);
+}
+
+static void on_done(struct discover *d, struct etcd_answer *a)
+{
+    if (d->authenticating) {
+        free(d->token);
+        d->token = DD_TAKE(a->token);
+        d->fresh = true;
+        discover_ask(d, d->call, d->claim.put_over);
+        return;
+    }
+    if (d->call == ETCD_PUT) /* a lease alone is not all; what was read may be trouble itself */
+        no_trouble(d);
+    switch (d->call) {
+    case ETCD_READ:
+        on_seen(d, a);
+        break;
+    case ETCD_GRANT:
+        d->lease = a->lease;
+        discover_step(d, CLAIM_GRANTED, NULL);
+        break;
+    case ETCD_KEEP:
+        discover_step(d, CLAIM_KEPT, NULL);
+        break;
+    case ETCD_PUT:
+        discover_step(d, CLAIM_WON, NULL);
+        break;
+    case ETCD_REVOKE:
+    case ETCD_AUTH:
+    case ETCD_CALLS:
+    default:
+        break;
+    }
+}
+
+static void on_result(struct discover *d, enum etcd_result result, const struct dd_err *err)
+{
+    const struct etcd_url *e = d->agent->cfg->etcd;
+    switch (result) {
+    case ETCD_LOST:
+        no_trouble(d);
+        discover_step(d, CLAIM_BEATEN, NULL);
+        return;
+    case ETCD_NO_LEASE:
+        d->lease = 0;
+        discover_step(d, CLAIM_LEASE_GONE, NULL);
+        return;
+    case ETCD_NO_AUTH:
+        d->no_auth = d->fresh = true;
+        discover_ask(d, d->call, d->claim.put_over);
+        return;
+    case ETCD_NO_TOKEN: /* etcd was started again, or ours is old */
+        free(DD_TAKE(d->token));
+        d->no_auth = false;
+        if (e->user != NULL && !d->authenticating && !d->fresh) {
+            discover_ask(d, d->call, d->claim.put_over);
+            return;
+        }
+        d->fresh = false;
+        break;
+    case ETCD_REFUSED:
+        d->no_auth = false; /* by now it may ask who we are */
+        break;
+    case ETCD_FAILED:
+    case ETCD_DONE:
+    default:
+        break;
+    }
+    if (e->user != NULL)
+        (void)snprintf(d->trouble, sizeof(d->trouble), "%s, for the user '%.60s': %s", e->bases.v[d->first], e->user, err->text);
+    else
+        (void)snprintf(d->trouble, sizeof(d->trouble), "%s: %s", e->bases.v[d->first], err->text);
+    in_trouble(d, result == ETCD_REFUSED);
+    d->first = (d->first + 1) % e->bases.n; /* another one may know more */
+    if (!d->over)
+        discover_step(d, CLAIM_FAILED, NULL);
+}
+
+static void on_answer(void *arg, const struct web_answer *w)
+{
+    struct discover *d = arg;
+    const struct etcd_url *e = d->agent->cfg->etcd;
+    DD_AUTO(etcd_answer) struct etcd_answer a = {0};
+    struct dd_err err = {0};
+    const enum etcd_call call = d->authenticating ? ETCD_AUTH : d->call;
+    if (d->over || d->resting)
+        return;
+    if (w->status == 0) {
+        (void)snprintf(d->trouble, sizeof(d->trouble), "etcd does not answer (%s%s): %s", e->bases.v[0],
+                       e->bases.n > 1 ? " and others" : "", w->error);
+        in_trouble(d, w->set_up);
+        if (!d->over)
+            discover_step(d, CLAIM_FAILED, NULL);
+        return;
+    }
+    d->first = (d->first + (size_t)w->from) % e->bases.n;
+    const enum etcd_result result = etcd_answer_decode(&a, call, w->status, w->body, &err);
+    if (result == ETCD_DONE)
+        on_done(d, &a);
+    else
+        on_result(d, result, &err);
+}
+
+/* On its way out, whatever comes of it: the lease ends by itself. */
+void discover_revoke(struct discover *d, web_done_f *done)
+{
+    const int64_t lease = d->lease;
+    DD_AUTO(free) char *body = NULL;
+    const struct etcd_ask ask = {.call = ETCD_REVOKE, .lease = lease};
+    d->lease = 0;
+    d->claim.lease = false;
+    d->call = ETCD_REVOKE;
+    d->authenticating = false;
+    if (lease == 0 || d->web == NULL || etcd_ask_encode(&body, &ask) < 0)
+        return;
+    const struct etcd_url *e = d->agent->cfg->etcd;
+    struct web_request r = {.body = body, .cacert = e->cacert, .cert = e->cert, .key = e->key, .limit_ms = DISCOVER_LAST_WORD_MS,
+                            .direct = true};
+    char url[ETCD_TEXT_MAX];
+    char token[ETCD_TOKEN_MAX + 32];
+    (void)snprintf(url, sizeof(url), "%s%s", e->bases.v[d->first], etcd_path(ETCD_REVOKE));
+    (void)snprintf(token, sizeof(token), "Authorization: %s", d->token != NULL ? d->token : "");
+    r.urls[0] = url;
+    r.headers[0] = d->token != NULL ? token : NULL;
+    d->last_word = web_post(d->web, &r, done, d) == 0;
+}
