@@ -99,10 +99,11 @@ static void on_requeued(void *arg, int code, const char *out)
 {
     struct requeue *r = arg;
     char line[240];
-    if (code == 0)
-        dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s will start job %.80s again: %s",
-               r->slurm != NULL ? "Slurm" : "PBS", r->slurm != NULL ? r->slurm : r->pbs,
-               says(r->reason));
+    const bool killed = code > 128; /* the scheduler does as it was asked: it has begun to end the job */
+    if (code == 0 || killed)
+        dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s %s start job %.80s again: %s%s",
+               r->slurm != NULL ? "Slurm" : "PBS", killed ? "was asked to" : "will", r->slurm != NULL ? r->slurm : r->pbs,
+               says(r->reason), killed ? "; the job was ended before it answered" : "");
     else if (code == COMMAND_TOO_LATE)
         refused(r, "no answer within 10 s");
     else

@@ -123,6 +123,14 @@ def test_what_slurm_ended_is_started_again_unless_it_was_cancelled(played, state
     assert (f"Slurm will start job 77 again: {why}" in job.err) == again
 
 
+def test_a_job_that_is_ended_while_it_is_asked_for_is_not_called_refused(played):
+    """Slurm ends what is left of the job at once, scontrol too."""
+    show = SHOW.format(*STATES["preempted"])
+    env = played(scontrol=f'[ "$1" != requeue ] || kill -9 $$; echo "{show}"')
+    job = ends("slurm", "--requeue-on=preempt", env={**env, "SLURM_JOB_ID": "77"})
+    assert "Slurm was asked to start job 77 again: it was preempted; the job was ended" in job.err and "does not" not in job.err
+
+
 def test_what_a_person_ended_is_not_started_again(played):
     ends("person", "--requeue-on=preempt,timeout,node-loss", env={**played(scontrol="exit 0"), "SLURM_JOB_ID": "77"})
     assert played.asked() == []
