@@ -256,27 +256,29 @@ static const struct opt_row rows[] = {
      .min = -1,
      .max = LAUNCH_FANOUT_MAX,
      .group = "Nodes and workers",
-     .help = "start so many nodes from here, which start the others; 0: all from here",
-     .more = "Where there are more nodes than that, each of the N starts its share of the others by the same launcher, and so "
-             "on. What cannot be started there is tried from here.",
+     .help = "start N nodes from here, and let them start the others; 0: all from here",
+     .more = "Where there are more than N, each of these starts its share of the others by the same launcher, and so on. "
+             "A node that could not be started from there is started from here. Where one call starts all nodes (srun), "
+             "this has no effect.",
      FIELD(launch_fanout)},
     {.name = "launch-env",
      .kind = OPT_STRING,
      .metavar = "PATTERNS",
      .example = "NCCL_*,OMP_*,LD_LIBRARY_PATH",
      .group = "Nodes and workers",
-     .help = "of this shell's variables, start the job's nodes with those only, names separated by commas",
-     .more = "Patterns are a shell's. What the scheduler has set, PATH, HOME, TMPDIR and the like come along in any case. Without "
-             "it all variables do, but for those that are true of one machine only. It counts where ddrun starts the nodes "
-             "itself (--launcher), and for the workers of this machine as well.",
+     .help = "give the job's nodes only these of this shell's variables, separated by commas",
+     .more = "Patterns are a shell's. What the scheduler has set, DDRUN_*, PATH, HOME, TMPDIR and the like go along in any case. "
+             "Without this option all variables do, except those that are true of one machine only. It counts where ddrun "
+             "starts the nodes itself (--launcher), and then for the workers of this machine as well.",
      FIELD(launch_env)},
     {.name = "launch-env-exclude",
      .kind = OPT_STRING,
      .metavar = "PATTERNS",
      .example = "*_TOKEN,LS_COLORS",
      .group = "Nodes and workers",
-     .help = "start the job's nodes without these of this shell's variables",
-     .more = "As --launch-env, before which it goes.",
+     .help = "give the job's nodes none of these of this shell's variables",
+     .more = "Patterns as with --launch-env. A variable that is named here stays behind, whatever --launch-env says, PATH and "
+             "the scheduler's too.",
      FIELD(launch_env_exclude)},
     {.name = "standalone",
      .kind = OPT_FLAG,
@@ -455,9 +457,9 @@ static const struct opt_row rows[] = {
      .implied = "text",
      .no_env = true,
      .group = "Program",
-     .help = "look on all nodes of the job for what keeps it from starting, and start nothing",
-     .more = "The same as ddctl doctor in the same place, with the options of this command line that it knows; SCRIPT may be "
-             "left out. It looks at the nodes that a scheduler, --hosts or --hostfile names; where none does, at this one alone.",
+     .help = "look on all nodes of the job for what would keep it from starting, and start no workers",
+     .more = "It is ddctl doctor, with those options of this command line that ddctl doctor has; SCRIPT may be left out. "
+             "It looks at the nodes that a scheduler, --hosts or --hostfile names; where none does, at this one alone.",
      FIELD(doctor)},
 
     {.name = "rdzv-endpoint",
@@ -465,11 +467,11 @@ static const struct opt_row rows[] = {
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
      .group = "Finding each other",
-     .help = "where the first node can be reached, when no scheduler says it; or etcd://HOST/PREFIX",
+     .help = "where the first node can be reached, when no scheduler says it; or an etcd: etcd://HOST/PREFIX",
      .more = "etcd://[USER@]HOST[:2379][,HOST...]/PREFIX, or etcds:// for TLS, is an etcd through which the nodes find the "
              "first one, or become it: for several allocations, or machines without a scheduler. It needs --rdzv-id and "
-             "--nnodes. Behind it may stand ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE; the password may "
-             "be in the variable DDRUN_ETCD_PASSWORD, too.",
+             "--nnodes. It may end with ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE, or some of these. Put "
+             "USER's password into that file, or into the variable DDRUN_ETCD_PASSWORD. See docs/clusters.md.",
      FIELD(rdzv_endpoint)},
     {.name = "rdzv-id",
      .kind = OPT_STRING,
@@ -539,9 +541,8 @@ static const struct opt_row rows[] = {
      .metavar = "NAME",
      .def = "static",
      .group = "Finding each other",
-     .help = "etcd: --rdzv-endpoint is one; else torchrun's word without effect",
-     .more = "static and c10d mean ddrun's own way. With etcd or etcd-v2 and --rdzv-endpoint=HOST:PORT that is the same "
-             "as --rdzv-endpoint=etcd://HOST:PORT/torchelastic/p2p.",
+     .help = "etcd: --rdzv-endpoint is an etcd; static, c10d: no effect, for torchrun's sake",
+     .more = "With etcd or etcd-v2, --rdzv-endpoint=HOST:PORT means etcd://HOST:PORT/torchelastic/p2p. Other names are refused.",
      .parse = torchrun_parse_backend,
      FIELD(rdzv_backend)},
     {.name = "rdzv-conf",
@@ -646,9 +647,9 @@ static const struct opt_row rows[] = {
      .group = "Failures",
      .help = "tell a web hook what happens in the job",
      .more = "One POST of a JSON object for each event, with a sentence for people in \"text\": a round begins, a worker "
-             "fails, a node is lost, the job is over. What is not taken is told again; nothing waits for it, but the end of the job at most "
-             "2 seconds. A bearer token goes into the variable DDRUN_NOTIFY_TOKEN; a URL that is a secret into DDRUN_NOTIFY. "
-             "The fields: docs/notify.md.",
+             "fails, a node is lost, the job is over. An event that could not be delivered is sent again. The job does not wait "
+             "for that; only its end does, for at most 2 seconds. A bearer token goes into the variable DDRUN_NOTIFY_TOKEN; a URL that is "
+             "a secret into DDRUN_NOTIFY. The fields: docs/notify.md.",
      FIELD(notify)},
 
     {.name = "health",
