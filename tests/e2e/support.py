@@ -33,6 +33,15 @@ def has_module(python, name):
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 
+def built_with(library):
+    """Whether configure has found it: then what is made with it is there, or its tests fail."""
+    config = os.path.join(BUILD, "config.h")
+    if not os.path.exists(config):
+        return False
+    with open(config, encoding="utf-8") as f:
+        return f"#define HAVE_{library} 1\n" in f.read()
+
+
 with_torch = pytest.mark.skipif(not has_module(PYTHON, "torch"), reason="no torch in DDRUN_PYTHON's environment")
 
 

@@ -1,9 +1,9 @@
 """Nodes that find each other through a real etcd, of Debian's etcd-server: groups that nobody else tells of each other."""
 
 import base64
-import http.server
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,19 +11,17 @@ import ssl
 import subprocess
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
 
 import pytest
 
 from support import BUILD, DDRUN, Job, clean_env, free_port, json_lines, kill_marked, marked, program, run, until
+from webserver import WebServer, needs_helper
 
 ETCD = shutil.which("etcd")
-HELPER = os.path.join(BUILD, "ddrun-web")
 
-pytestmark = [pytest.mark.skipif(ETCD is None, reason="etcd is not installed (Debian: etcd-server)"),
-              pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason=f"{HELPER} is not built: no libcurl")]
+pytestmark = [pytest.mark.skipif(ETCD is None, reason="etcd is not installed (Debian: etcd-server)"), needs_helper]
 
 # One write: workers of several nodes write to the same pipe, and Python does not buffer here.
 SAY = """import json, os, sys
@@ -88,6 +86,11 @@ class Etcd:
         """All of them, with their values."""
         found = self.ask("kv/range", key="AA==", range_end="AA==").get("kvs", [])
         return {base64.b64decode(kv["key"]).decode(): base64.b64decode(kv["value"]).decode() for kv in found}
+
+    def reads(self):
+        """How often somebody has read keys, as it counts itself."""
+        with urllib.request.urlopen(f"{self.scheme}://{self.host}/metrics", timeout=5) as answer:
+            return float(re.search(r"^etcd_debugging_mvcc_range_total (\S+)$", answer.read().decode(), re.M).group(1))
 
     def put(self, key, value):
         self.ask("kv/put", key=base64.b64encode(key.encode()).decode(), value=base64.b64encode(value.encode()).decode())
@@ -245,7 +248,8 @@ def test_a_job_runs_on_while_etcd_is_away_and_says_so_once(tmp_path):
             assert_whole(a.said(2), 2)
             etcd.stop()
             said = errors(a, "the job goes on")
-            time.sleep(1)  # more tries, in vain
+            with Odd(no_leader, int(etcd.host.split(":")[1])) as odd:
+                until(lambda: len(odd.asked) > 1, say="more tries, in vain")
             go.touch()
             assert a.wait() == 0
             assert (said + a.err).count("the job goes on") == 1 and len((said + a.err).splitlines()) == 1, said + a.err
@@ -345,41 +349,21 @@ def test_nodes_of_a_job_that_would_stay_idle_are_told_of():
     assert told == [True, False, False]
 
 
-class Odd:
+class Odd(WebServer):
     """No etcd: answer(path) gives the status and the object, and may take its time."""
 
-    def __init__(self, answer):
-        self.asked = []
-        odd = self
+    def __init__(self, answer, port=0):
+        self.asked, self.answer = [], answer
+        super().__init__(port)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
-                odd.asked.append(self.path)
-                status, o = answer(self.path)
-                try:
-                    self.send_response(status)
-                    self.end_headers()
-                    self.wfile.write(json.dumps(o).encode())
-                except OSError:
-                    pass  # nobody waits for it any more
+    def reply(self, path, headers, body):
+        self.asked.append(path)
+        status, o = self.answer(path)
+        return status, json.dumps(o)
 
-            def log_message(self, *args):
-                pass
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.host = f"127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
-        self.thread.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.socket.close()
+def no_leader(path):
+    return 503, {"error": "etcdserver: no leader", "code": 14}
 
 
 def test_a_token_that_is_never_right_is_not_asked_for_without_end():
@@ -394,7 +378,7 @@ def test_a_token_that_is_never_right_is_not_asked_for_without_end():
 
 
 def test_a_member_without_a_leader_is_not_asked_again_and_again(etcd):
-    with Odd(lambda path: (503, {"error": "etcdserver: no leader", "code": 14})) as odd:
+    with Odd(no_leader) as odd:
         args = options(etcd, "noleader", 2, "--no-python", "python3", "-c", SAY)
         args[0] = f"--rdzv-endpoint=etcd://{odd.host},{etcd.host}/jobs"
         with Job(*args) as a, Job(*args) as b:
@@ -458,8 +442,8 @@ def test_a_strange_word_in_the_key_of_a_running_job_is_told_once(etcd, tmp_path)
         assert_whole(a.said(2), 2)
         until(lambda: (host_of(etcd, "word") or {}).get("started"), say="the host's name in etcd")
         etcd.put("/jobs/word/host", "hello")
-        said = errors(a, "the job goes on")
-        time.sleep(1)  # it is read again, and again
+        said, before = errors(a, "the job goes on"), etcd.reads()
+        until(lambda: etcd.reads() > before + 1, say="that it is read again, and again")
         etcd.delete("/jobs/word/host")
         said += errors(a, "etcd answers again")
         until(lambda: host_of(etcd, "word"), say="the name that it puts back")

@@ -4,7 +4,6 @@ JAX_PYTHON  a Python with jax (0.10.2 was tried); by default the tests' own
 TF_PYTHON   the same with tensorflow-cpu (2.21.0 was tried)
 """
 
-import functools
 import json
 import os
 import signal
@@ -22,7 +21,6 @@ SIMULATED = ["--simulate-nodes=2", "--nproc-per-node=2"]
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
 
-@functools.cache
 def ours(**extra):
     env = clean_env(**extra)
     for name in ("TF_CONFIG", "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT", "JAX_LOCAL_DEVICE_IDS"):

@@ -7,11 +7,10 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, Job, clean_env, has_module, marked, program, run, until
+from support import DDRUN, Job, built_with, clean_env, has_module, marked, program, run, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
-HELPER = os.path.join(os.path.dirname(DDRUN), "ddrun-pmix")
 KINDS = {"mpich": "pmi1", "openmpi": "pmix"}
 
 
@@ -24,7 +23,7 @@ def built(tmp_path_factory):
         compiler = shutil.which(f"mpicc.{kind}")
         if compiler is None:
             pytest.skip(f"no mpicc.{kind} on this machine (Debian: libmpich-dev, libopenmpi-dev)")
-        if kind == "openmpi" and not os.access(HELPER, os.X_OK):
+        if kind == "openmpi" and not built_with("PMIX"):
             pytest.skip("ddrun was built without libpmix (Debian: libpmix-dev)")
         if kind not in made:
             made[kind] = str(tmp_path_factory.mktemp("mpi") / f"sum.{kind}")
@@ -173,7 +172,7 @@ PYTHON_OF_MPI4PY = "/usr/bin/python3"
 def needs_mpi4py(test):
     there = has_module(PYTHON_OF_MPI4PY, "mpi4py")
     test = pytest.mark.skipif(not there, reason="no mpi4py (Debian: python3-mpi4py)")(test)
-    return pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason="ddrun was built without libpmix (Debian: libpmix-dev)")(test)
+    return pytest.mark.skipif(not built_with("PMIX"), reason="ddrun was built without libpmix (Debian: libpmix-dev)")(test)
 
 
 @needs_mpi4py

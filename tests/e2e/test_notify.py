@@ -1,6 +1,5 @@
 """--notify: what a web hook hears of a job, and that no web hook, however bad, is heard of by the job."""
 
-import http.server
 import json
 import os
 import shutil
@@ -11,50 +10,27 @@ import threading
 import pytest
 
 from support import BUILD, Job, clean_env, free_port, parent, program, run, until
+from webserver import WebServer, needs_helper
 
-HELPER = os.path.join(BUILD, "ddrun-web")
-
-pytestmark = pytest.mark.skipif(not os.access(HELPER, os.X_OK), reason=f"{HELPER} is not built: no libcurl")
+pytestmark = needs_helper
 
 
-class Hook:
+class Hook(WebServer):
     """A web hook; answer(n) gives the status of the n-th request, from 0, and may take its time."""
 
     def __init__(self, answer=lambda n: 200):
-        self.asked, self.taken, self.headers = [], [], []
-        hook = self
+        self.asked, self.taken, self.headers, self.answer = [], [], [], answer
+        super().__init__()
+        self.url = f"http://{self.host}/hook/secret?x=1"
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                hook.headers.append(dict(self.headers))
-                hook.asked.append(body)
-                status = answer(len(hook.asked) - 1)
-                if status == 200:
-                    hook.taken.append(body)
-                try:
-                    self.send_response(status)
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                except OSError:
-                    pass  # nobody waits for it any more
-
-            def log_message(self, *args):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/hook/secret?x=1"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
-        self.thread.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.socket.close()
+    def reply(self, path, headers, body):
+        event = json.loads(body)
+        self.headers.append(headers)
+        self.asked.append(event)
+        status = self.answer(len(self.asked) - 1)
+        if status == 200:
+            self.taken.append(event)
+        return status, ""
 
     def kinds(self):
         return [e["event"] for e in self.taken]
