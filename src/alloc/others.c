@@ -179,11 +179,12 @@ static int stale(const struct other *o, const struct alloc_input *in, struct dd_
     return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
 
-static int say_start(int n, const struct hostlist *nodes, const struct other *o, struct dd_err *err)
+static int say_start(const struct hostlist *nodes, const struct other *o, struct dd_err *err)
 {
     struct alloc_shown shown;
+    const size_t n = hostlist_count(nodes);
     return dd_err_set(err, -EINVAL,
-                      "ddrun was started once, from the script of a job of %s with %d node%s (%s), and cannot start the "
+                      "ddrun was started once, from the script of a job of %s with %zu node%s (%s), and cannot start the "
                       "others: %s; or say --nnodes=1 to use this host alone",
                       o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes), o->write);
 }
@@ -210,7 +211,7 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
     if (alloc_find_me(in, nodes) >= 0 || alloc_is_mpi(in) || in->list_only)
         return 1;
     if (o->elsewhere)
-        return in->max_nodes == 1 ? 0 : say_start((int)hostlist_count(nodes), nodes, o, err);
+        return in->max_nodes == 1 ? 0 : say_start(nodes, o, err);
     (void)snprintf(text, sizeof(text), "this host, %.100s, is not in %s", in->hostname, alloc_show(&shown, nodes));
     return stale(o, in, warnings, text, err);
 }
@@ -254,7 +255,7 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
         return dd_err_set(err, -EINVAL, "this host, %s, is not one of the nodes of this job of %s (%s); say "
                           "--hosts=LIST --node-rank=R", in->hostname, o->name, alloc_show(&shown, a->nodes));
     if (a->script && a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
-        return say_start(a->nnodes, a->nodes, o, err);
+        return say_start(a->nodes, o, err);
     return set_id(a, o, in, err);
 }
 

@@ -8,8 +8,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { ADDRESSES_MAX = 8 };
 
 void cmd_begin(void)
 {
@@ -125,6 +128,34 @@ int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err)
         rc = dd_strv_push(ret, net_addr_host(&ifs[i].addr, text));
     }
     return rc == -ENOMEM ? dd_err_set(err, rc, "out of memory") : rc;
+}
+
+int cmd_addresses(struct dd_strv *ret, const struct alloc *a, int index, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv numbers = {0};
+    char name[CMD_HOSTNAME] = "";
+    (void)gethostname(name, sizeof(name) - 1);
+    int rc = cmd_local_addrs(&numbers, err);
+    if (rc < 0)
+        return rc;
+    rc = dd_strv_push(ret, index >= 0 ? hostlist_nth(a->nodes, (size_t)index) : name);
+    for (size_t i = 0; rc == 0 && i < numbers.n && ret->n < ADDRESSES_MAX; i++) {
+        struct net_addr addr;
+        if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr) &&
+            strchr(numbers.v[i], '%') == NULL) /* means something on this machine only */
+            rc = dd_strv_push(ret, numbers.v[i]);
+    }
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+}
+
+int cmd_unset(const char *names, struct dd_err *err)
+{
+    DD_AUTO(strv) struct dd_strv words = {0};
+    if (names != NULL && dd_strv_split(&words, names, ",") < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < words.n; i++)
+        (void)unsetenv(words.v[i]);
+    return 0;
 }
 
 int cmd_find_alloc(struct alloc **ret, char hostname[CMD_HOSTNAME], const struct alloc_input *said,

@@ -30,6 +30,11 @@ int cmd_answer(const struct opt_table *t, const struct opt_result *res);
 int cmd_write(const struct opt_table *t, const struct dd_buf *out);
 /* Numeric addresses of this machine's interfaces, as alloc_input wants them. */
 int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err);
+/* How other nodes may find this one, which is a's index-th (-1: none of them): its name there, or its own, then some
+ * of its addresses. Appends to *ret. */
+int cmd_addresses(struct dd_strv *ret, const struct alloc *a, int index, struct dd_err *err);
+/* Takes these variables, separated by commas, out of the environment; NULL: none. */
+int cmd_unset(const char *names, struct dd_err *err);
 /* The job that is asked about here, for those who start nothing: `said` has what the user said, the rest
  * is found out, and warnings are logged. hostname gets what gethostname() says. Gives *ret. */
 enum { CMD_HOSTNAME = 256 };
@@ -40,6 +45,8 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
 /* Options of the command line that have no effect without another one (their row's `needs`): said once. */
 void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res, const struct dd_log *log);
 enum dd_log_level cmd_log_level(const char *name); /* one of "error,warning,notice,info,debug" */
+/* log.waits_ms of a process that others wait for: its terminal may be held, its pipe be full. */
+enum { CMD_LOG_WAIT_MS = 300 };
 
 enum { EXIT_USAGE = 2 };
 

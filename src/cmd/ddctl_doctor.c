@@ -8,7 +8,6 @@
 #include "doctor/judge.h"
 #include "doctor/look.h"
 #include "launch/find.h"
-#include "net/addr.h"
 #include "worker/command.h"
 
 #include <errno.h>
@@ -19,7 +18,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, ADDRESSES_MAX = 8, GIVE_MS = 10000, NOT_GIVEN = 3 };
+enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, GIVE_MS = 10000, NOT_GIVEN = 3 };
 
 struct doctor_options {
     const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *munge_socket, *format, *id, *answer_to;
@@ -155,7 +154,7 @@ static int find_job(struct doctor *d, struct dd_err *err)
 static struct net_key_input key_input(const struct doctor *d)
 {
     const struct doctor_options *o = d->o;
-    const bool by_pbs = o->answer_to != NULL || d->answer_to[0] != '\0';
+    const bool by_pbs = o->answer_to != NULL || (d->starter != NULL && d->starter->must_outlive);
     const char *cookie = by_pbs ? dd_env_get_nonempty(environ, "PBS_JOBCOOKIE") : NULL;
     return (struct net_key_input){.env = environ,
                                   .key_file = o->key_file,
@@ -215,7 +214,8 @@ static int give_look(const struct doctor *d)
     struct answer a = {
         .id = d->id, .index = d->alloc->index, .key_in = key_input(d), .limit_ms = GIVE_MS + (unsigned)(d->o->limit / DD_NS_PER_MS)};
     char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
-    int rc = text == NULL ? -ENOMEM : answer_parse_place(d->o->answer_to, &a.port, &hosts, &err);
+    int rc = text == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
+                          : answer_parse_place(d->o->answer_to, &a.port, &hosts, &err);
     a.hosts = hosts.v;
     if (rc == 0)
         rc = answer_give(&a, text, strlen(text), &err);
@@ -275,7 +275,7 @@ static void on_said(void *arg, int code, const char *out)
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
         if (n > 0 && !take_look(d, p, n)) /* what the starter or somebody's shell says */
-            dd_log(&d->log, DD_LOG_NOTICE, "%s%s%.*s", a->node != NULL ? a->node : d->starter->name, ": ", (int)n, p);
+            dd_log(&d->log, DD_LOG_NOTICE, "%s: %.*s", a->node != NULL ? a->node : d->starter->name, (int)n, p);
         p += n + (p[n] == '\n');
     }
     command_free(a->command);
@@ -362,33 +362,15 @@ static int find_starter(struct doctor *d, struct dd_err *err)
     return 0;
 }
 
-/* As other nodes may find this one: by its name in the job, its own, and its addresses. */
-static int find_addresses(struct dd_strv *ret, const struct doctor *d, struct dd_err *err)
-{
-    DD_AUTO(strv) struct dd_strv numbers = {0};
-    const struct alloc *a = d->alloc;
-    int rc = cmd_local_addrs(&numbers, err);
-    if (rc < 0)
-        return rc;
-    rc = dd_strv_push(ret, a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : d->hostname);
-    for (size_t i = 0; rc == 0 && i < numbers.n && ret->n < ADDRESSES_MAX; i++) {
-        struct net_addr addr;
-        if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr) && strchr(numbers.v[i], '%') == NULL)
-            rc = dd_strv_push(ret, numbers.v[i]);
-    }
-    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
-}
-
 /* What this starter's commands print goes elsewhere: a place where they bring it. */
 static int open_answers(struct doctor *d, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};
-    d->answer_to[0] = '?'; /* the key is that of all */
     const struct answers_cfg cfg = {
         .id = d->id, .nnodes = d->alloc->nnodes, .key_in = key_input(d), .on_answer = on_answer, .arg = d};
     int rc = answers_new(&d->answers, d->base, &cfg, err);
     if (rc == 0)
-        rc = find_addresses(&hosts, d, err);
+        rc = cmd_addresses(&hosts, d->alloc, d->alloc->index, err);
     if (rc < 0)
         return rc;
     int n = snprintf(d->answer_to, sizeof(d->answer_to), "%u/", answers_port(d->answers));
@@ -399,18 +381,16 @@ static int open_answers(struct doctor *d, struct dd_err *err)
 
 static int ask_all(struct doctor *d, struct dd_err *err)
 {
-    DD_AUTO(strv) struct dd_strv names = {0};
     int rc = find_starter(d, err);
     if (rc < 0)
         return rc;
     d->base = event_base_new();
     d->asks = calloc((size_t)d->alloc->nnodes, sizeof(*d->asks));
     d->pieces = calloc((size_t)d->alloc->nnodes, sizeof(*d->pieces));
-    if (d->base == NULL || d->asks == NULL || d->pieces == NULL || dd_strv_split(&names, d->starter->unset != NULL ? d->starter->unset : "", ",") < 0)
+    if (d->base == NULL || d->asks == NULL || d->pieces == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < names.n; i++)
-        (void)unsetenv(names.v[i]);
-    if (d->starter->must_outlive)
+    rc = cmd_unset(d->starter->unset, err);
+    if (rc == 0 && d->starter->must_outlive)
         rc = open_answers(d, err);
     for (int i = 0; rc == 0 && i < (d->starter->starts_all ? 1 : d->alloc->nnodes); i++)
         rc = ask_node(d, i, err);

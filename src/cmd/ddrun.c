@@ -15,15 +15,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum {
-    GUARDIAN_EXTRA_MS = 5000, /* beyond the workers' grace, for ddrund to tell the other nodes */
-    LOG_WAIT_MS = 300,        /* for a terminal that is held, a pipe that is full: the daemon waits for signs of life */
-};
+enum { GUARDIAN_EXTRA_MS = 5000 }; /* beyond the workers' grace, for ddrund to tell the other nodes */
 
 static int run_agent(void *arg)
 {
     struct run *r = arg;
-    r->log.waits_ms = LOG_WAIT_MS;
+    r->log.waits_ms = CMD_LOG_WAIT_MS;
     int code = agent_run(&r->agent);
     error_files_remove(r->error_prefix, r->slots); /* the guardian may have been killed */
     run_done(r);
@@ -126,7 +123,7 @@ static int run_everywhere(struct run *r, char **argv)
     int code = -1;
     if (r->o->standalone)
         return -1;
-    r->log.waits_ms = LOG_WAIT_MS; /* of the process that starts them: it has signals and ends to see to */
+    r->log.waits_ms = CMD_LOG_WAIT_MS; /* of the process that starts them: it has signals and ends to see to */
     if (run_look_around(r, &err) == 0 && run_alloc_input(r, &in, &err) == 0)
         code = launch_job(&(struct launch_input){
             .o = r->o, .argv = argv, .in = &in, .log = &r->log, .node = run_launched, .arg = r});

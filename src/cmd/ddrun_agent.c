@@ -1,7 +1,6 @@
 /* From options and what was found out of this node to the agent's configuration. */
 #include "cmd/ddrun_run.h"
 
-#include "base/io.h"
 #include "cmd/ddrun_check.h"
 #include "net/addr.h"
 #include "node/numa.h"

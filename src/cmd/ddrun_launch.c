@@ -1,12 +1,10 @@
 #include "cmd/ddrun_launch.h"
 
-#include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "launch/find.h"
 #include "launch/root.h"
 #include "launch/select.h"
-#include "net/addr.h"
 #include "web/etcd_url.h"
 #include "worker/spawn.h"
 
@@ -26,9 +24,7 @@ enum {
     FETCH_MS = 60000,
     END_MS = 5000, /* for the starters, beyond the workers' grace */
     HEX = 2 * NET_KEY_LEN,
-    NAMES_MAX = 8,
     FANOUT = 32,
-    LOG_WAIT_MS = 300,
 };
 
 /* ---- the starting side ----------------------------------------------------------------------- */
@@ -154,18 +150,17 @@ static int find_ddrun(struct launching *p, struct dd_err *err)
 static int become_starter(struct launching *p, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv argv = {0};
-    DD_AUTO(strv) struct dd_strv names = {0};
     const struct start s = {.program = p->program,
                             .words = p->l->o->launch_command,
                             .nnodes = p->alloc->nnodes,
                             .command = p->l->argv,
                             .env = environ};
     p->l->argv[0] = p->ddrun;
-    if (starter_command(&argv, p->starter, &s) < 0 ||
-        (p->starter->unset != NULL && dd_strv_split(&names, p->starter->unset, ",") < 0))
+    if (starter_command(&argv, p->starter, &s) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    for (size_t i = 0; i < names.n; i++)
-        (void)unsetenv(names.v[i]);
+    int rc = cmd_unset(p->starter->unset, err);
+    if (rc < 0)
+        return rc;
     (void)execvp(argv.v[0], argv.v);
     return dd_err_set(err, -errno, "cannot run %s: %m", argv.v[0]);
 }
@@ -229,25 +224,6 @@ static int make_key(struct launching *p, struct net_key_input *in, struct dd_err
     return net_key_host(&p->key, in, err);
 }
 
-/* How others may find this machine: as they know it (index: among the nodes; -1), then all its addresses. */
-static int find_addresses(struct dd_strv *ret, const struct alloc *a, int index, struct dd_err *err)
-{
-    DD_AUTO(strv) struct dd_strv numbers = {0};
-    char name[256] = "";
-    (void)gethostname(name, sizeof(name) - 1);
-    int rc = cmd_local_addrs(&numbers, err);
-    if (rc < 0)
-        return rc;
-    rc = dd_strv_push(ret, index >= 0 ? hostlist_nth(a->nodes, (size_t)index) : name);
-    for (size_t i = 0; rc == 0 && i < numbers.n && ret->n < NAMES_MAX; i++) {
-        struct net_addr addr;
-        if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr) &&
-            strchr(numbers.v[i], '%') == NULL) /* means something on this machine only */
-            rc = dd_strv_push(ret, numbers.v[i]);
-    }
-    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
-}
-
 static int fill_package(struct launching *p, struct dd_err *err)
 {
     struct package *k = &p->package;
@@ -282,7 +258,7 @@ static int start_all(struct launching *p, struct dd_err *err)
     if (rc == 0)
         rc = make_key(p, &key_in, err);
     if (rc == 0)
-        rc = find_addresses(&p->addresses, p->alloc, p->alloc->index, err);
+        rc = cmd_addresses(&p->addresses, p->alloc, p->alloc->index, err);
     if (rc == 0)
         rc = fill_package(p, err);
     if (rc < 0)
@@ -424,7 +400,7 @@ static int prepare_starting(struct joining *j, struct root_cfg *cfg, struct dd_e
     if (cfg->starter == NULL || n <= 0)
         return dd_err_set(err, -EPROTO, "it does not know how to start other nodes: is ddrun the same version there?");
     int rc = net_key_host(&j->key, &j->key_in, err);
-    return rc < 0 ? rc : find_addresses(&j->addresses, j->package.alloc, j->ticket.index, err);
+    return rc < 0 ? rc : cmd_addresses(&j->addresses, j->package.alloc, j->ticket.index, err);
 }
 
 static int run_started(struct joining *j, struct dd_err *err)
@@ -486,7 +462,7 @@ int launch_join(const char *text, const struct joiner *joiner)
 {
     char name[64] = "";
     struct dd_err err = {0};
-    struct joining j = {.joiner = joiner, .stdin_fd = -1, .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = LOG_WAIT_MS}};
+    struct joining j = {.joiner = joiner, .stdin_fd = -1, .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = CMD_LOG_WAIT_MS}};
     if (gethostname(name, sizeof(name) - 1) == 0)
         (void)snprintf(j.log.who, sizeof(j.log.who), "ddrun[%.60s]", name);
     int rc = launch_ticket_parse(&j.ticket, text, &err);

@@ -1,6 +1,5 @@
 #include "launch/door.h"
 
-#include "base/io.h"
 #include "base/num.h"
 #include "net/callers.h"
 #include "net/listen.h"
@@ -12,7 +11,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, HOSTS_MAX = 16, RECEIVE = 3 * LAUNCH_WINDOW };
+enum { HELLO_MS = 10000, CALLERS_EXTRA = 256, RECEIVE = 3 * LAUNCH_WINDOW };
 
 struct caller {
     LIST_ENTRY(caller) entry;
@@ -170,7 +169,7 @@ char *launch_door_argument(const struct launch_door *d, int index, bool key_on_s
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(4096);
     int rc = dd_buf_printf(&out, "--launched=%d/%u/%s%s/", index, d->port, d->cfg.id, key_on_stdin ? "/key" : "");
-    for (size_t i = 0; addresses[i] != NULL && i < HOSTS_MAX && rc == 0; i++)
+    for (size_t i = 0; addresses[i] != NULL && i < LAUNCH_HOSTS_MAX && rc == 0; i++)
         rc = dd_buf_printf(&out, "%s%s", i > 0 ? "," : "", addresses[i]);
     return rc == 0 ? dd_buf_steal(&out) : NULL;
 }

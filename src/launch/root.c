@@ -154,13 +154,18 @@ static void end_starting(struct root *r)
     }
 }
 
-void root_job_over(struct root *r, unsigned wait_ms)
+void root_end_in_grace(struct root *r)
 {
-    struct timeval t = dd_timeval(wait_ms * DD_NS_PER_MS);
+    const struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
+    evtimer_add(r->end, &grace);
+}
+
+void root_job_over(struct root *r)
+{
     if (r->over)
         return;
     r->over = true;
-    evtimer_add(r->end, &t);
+    root_end_in_grace(r);
     end_starting(r);
     if (r->code != 0 && !r->stopped)
         root_stop(r, SIGTERM, false);
@@ -184,7 +189,6 @@ static void on_fail(evutil_socket_t fd, short what, void *arg)
 {
     struct root *r = arg;
     const struct timeval t = dd_timeval(COMING_MS * DD_NS_PER_MS);
-    const struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
     (void)fd;
     (void)what;
     if (r->over) {
@@ -194,7 +198,7 @@ static void on_fail(evutil_socket_t fd, short what, void *arg)
     r->over = true;
     root_stop(r, SIGTERM, true);
     evtimer_add(r->fail, &t);
-    evtimer_add(r->end, &grace);
+    root_end_in_grace(r);
 }
 
 /* Who has read nothing since we were asked to end will not. */
@@ -281,12 +285,11 @@ static void reap(struct root *r)
 /* No agent here that would see to it: a second signal ends the starters, and so does time. */
 static void end_asked(struct root *r, int sig)
 {
-    struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
     const uint64_t now = dd_now_ns();
     if (r->sig == 0) {
         r->sig = sig;
         r->sig_ns = now;
-        evtimer_add(r->end, &grace);
+        root_end_in_grace(r);
     } else if (now - r->sig_ns > SAME_SIGNAL_MS * DD_NS_PER_MS) {
         on_end(-1, 0, r);
     }

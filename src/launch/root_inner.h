@@ -64,7 +64,8 @@ static inline const char *root_name_of(const struct root *r, int index)
 void root_stop(struct root *r, int sig, bool at_once);
 /* A node that is needed cannot be started. */
 void root_fail(struct root *r);
-void root_job_over(struct root *r, unsigned wait_ms);
+void root_job_over(struct root *r);
+void root_end_in_grace(struct root *r); /* what is left by then is ended */
 void root_look(struct root *r); /* soon: whether there is room, or all are done */
 
 void root_on_room(void *arg); /* the same, for outlets */

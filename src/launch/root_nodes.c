@@ -1,7 +1,6 @@
 /* What a starting process knows of its nodes, and what it decides. */
 #include "launch/root_inner.h"
 
-#include "base/io.h"
 #include "base/sig.h"
 #include "launch/codes.h"
 
@@ -22,7 +21,6 @@ static void tell_up(const struct root *r, enum launch_word_type type, int index,
 /* None is left of those that came: who has not come until now is not waited for much longer. */
 static void check_left(struct root *r)
 {
-    struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
     bool came = false;
     if (r->cfg->up != NULL)
         return;
@@ -32,7 +30,7 @@ static void check_left(struct root *r)
         came |= r->children[i].state == CHILD_ENDED;
     }
     if (came && !r->over)
-        evtimer_add(r->end, &grace);
+        root_end_in_grace(r);
 }
 
 void root_node_came(struct root *r, struct child *c)
@@ -62,7 +60,7 @@ void root_node_ended(struct root *r, struct child *c, int code)
     if (!r->over)
         r->code = knows ? code : launch_code_of_job(r->code, code, r->cfg->go_on);
     if (knows)
-        root_job_over(r, r->cfg->grace_ms);
+        root_job_over(r);
     check_left(r);
 }
 

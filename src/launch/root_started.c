@@ -15,10 +15,9 @@ static void on_word(void *arg, const struct launch_word *w)
     if (w->type == WORD_DROP)
         root_drop(r, &r->children[w->node]);
     else if (w->type == WORD_SIGNAL && dd_signal_ends_jobs(sig)) {
-        struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
         r->asked = true;
         root_stop(r, sig, (w->value & DD_SIGNAL_AT_ONCE) != 0);
-        evtimer_add(r->end, &grace);
+        root_end_in_grace(r);
     } else if (w->type == WORD_SIGNAL && dd_signal_announces(sig)) {
         root_tell_here(r, sig, false);
     }
@@ -28,12 +27,11 @@ static void on_word(void *arg, const struct launch_word *w)
 static void on_lost(void *arg, const char *why)
 {
     struct root *r = arg;
-    const struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
     (void)why;
     r->asked = true;
     if (!r->stopped)
         root_stop(r, SIGTERM, false);
-    evtimer_add(r->end, &grace);
+    root_end_in_grace(r);
     root_look(r);
 }
 

@@ -1,5 +1,6 @@
 #include "launch/starter.h"
 
+#include "alloc/endtime.h"
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/num.h"
@@ -91,7 +92,7 @@ static const struct starter starters[] = {
     {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES,
      .command = "%program --nodes=%n --ntasks=%n --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
                 "--kill-on-bad-exit=0 --wait=0 %gpus %command"},
-    {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = "/opt/pbs/bin", .must_outlive = true, .loses_output = true,
+    {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = ALLOC_PBS_FOLDER, .must_outlive = true, .loses_output = true,
      .command = "%program %host %command"},
     {.name = "pbsdsh", .sources = "pbs", .program = "pbsdsh", .folder = "/opt/torque/bin", .must_outlive = true, .loses_output = true,
      .command = "%program -h %host %command"},

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HOSTS_MAX = 16, PIECE = 65536 };
+enum { PIECE = 65536 };
 
 /* ---- the ticket ------------------------------------------------------------------------------- */
 
@@ -23,7 +23,7 @@ static int ticket_words(struct launch_ticket *t, const struct dd_strv *w)
     t->key_on_stdin = w->n == 5;
     memcpy(t->id, w->v[2], strlen(w->v[2]) + 1);
     int rc = dd_strv_split(&t->hosts, w->v[w->n - 1], ",");
-    return rc == 0 && (t->hosts.n == 0 || t->hosts.n > HOSTS_MAX) ? -EINVAL : rc;
+    return rc == 0 && (t->hosts.n == 0 || t->hosts.n > LAUNCH_HOSTS_MAX) ? -EINVAL : rc;
 }
 
 int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_err *err)
@@ -156,7 +156,7 @@ void launch_up_free(struct launch_up *u)
 struct fetch {
     struct launch_up *up;
     struct event *limit, *input; /* input: NULL, or stdin */
-    struct link_find *finds[HOSTS_MAX];
+    struct link_find *finds[LAUNCH_HOSTS_MAX];
     size_t nfinds;
     struct package *package;
     struct launch_word task;
