@@ -14,13 +14,14 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-enum { WAITING_MAX = 64 };
+enum { WAITING_MAX = 64, TRIES_MAX = 3 };
 
 struct request {
     TAILQ_ENTRY(request) entry;
     char *text;
     web_done_f *done;
     void *arg;
+    int tries; /* that ended with the helper */
 };
 
 struct web {
@@ -61,18 +62,21 @@ __attribute__((noreturn)) static void exec_helper(const struct web_cfg *cfg, int
     _exit(127);
 }
 
-static void end_helper(struct web *w)
+/* True: it had not ended by itself. */
+static bool end_helper(struct web *w)
 {
+    int status = 0;
     if (w->readable != NULL)
         event_free(DD_TAKE(w->readable));
     if (w->fd >= 0)
         close(DD_TAKE_FD(w->fd));
     if (w->pid > 0) { /* it keeps nothing that would have to be put away */
         (void)kill(w->pid, SIGKILL);
-        (void)waitpid(w->pid, NULL, 0);
+        (void)waitpid(w->pid, &status, 0);
     }
     w->pid = 0;
     w->sent = false;
+    return WIFSIGNALED(status);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg);
@@ -92,7 +96,7 @@ static int start_helper(struct web *w)
         w->pid = 0;
     w->readable = w->pid > 0 ? event_new(w->cfg.base, w->fd, EV_READ | EV_PERSIST, on_readable, w) : NULL;
     if (w->readable == NULL || event_add(w->readable, NULL) < 0) {
-        end_helper(w);
+        (void)end_helper(w);
         return -ENOMEM;
     }
     if (w->cfg.started != NULL)
@@ -147,35 +151,40 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
 static void send_next(struct web *w)
 {
     const struct timeval now = {0};
-    const struct request *r = TAILQ_FIRST(&w->waiting);
+    struct request *r = TAILQ_FIRST(&w->waiting);
     if (r == NULL || w->sent || evtimer_pending(w->later, NULL)) /* one answer after the other */
         return;
-    const int rc = w->fd >= 0 ? 0 : start_helper(w);
-    if (rc == 0 && send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
-        w->sent = true;
-        return;
+    for (; r->tries < TRIES_MAX; r->tries++) { /* it may have been killed while there was nothing to do */
+        if ((w->fd >= 0 || start_helper(w) == 0) && send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+            w->sent = true;
+            return;
+        }
+        (void)end_helper(w);
     }
-    end_helper(w);
     evtimer_add(w->later, &now);
+}
+
+/* Whoever has killed it may not have meant the job: another one is asked the same. One that ends by itself would again. */
+static void on_lost_helper(struct web *w)
+{
+    struct request *r = w->sent ? TAILQ_FIRST(&w->waiting) : NULL;
+    const bool killed = end_helper(w);
+    if (r != NULL && (++r->tries >= TRIES_MAX || !killed))
+        fail_first(w, "the helper ddrun-web has ended: does it find its libraries (ldd)?");
 }
 
 /* True: there may be more. */
 static bool read_answer(struct web *w)
 {
-    static const char lost[] = "the helper ddrun-web has ended: does it find its libraries (ldd)?";
     DD_AUTO(free) char *packet = malloc(WEB_PACKET_MAX);
     DD_AUTO(web_answer) struct web_answer a = {0};
     ssize_t n = packet != NULL ? recv(w->fd, packet, WEB_PACKET_MAX, MSG_DONTWAIT) : -1;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
-    if (n <= 0 || !w->sent || web_answer_decode(&a, packet, (size_t)n) < 0) {
-        const bool asked = w->sent;
-        end_helper(w);
-        if (asked)
-            fail_first(w, lost);
-    } else {
+    if (n <= 0 || !w->sent || web_answer_decode(&a, packet, (size_t)n) < 0)
+        on_lost_helper(w);
+    else
         complete(w, &a);
-    }
     send_next(w);
     return true;
 }
@@ -245,7 +254,7 @@ void web_free(struct web *w)
     struct request *r;
     if (w == NULL)
         return;
-    end_helper(w);
+    (void)end_helper(w);
     while ((r = take_first(w)) != NULL)
         request_free(r);
     event_free(w->later);

@@ -1,5 +1,6 @@
 /* Our side of the helper ddrun-web: requests are queued, sent one at a time, and answered from the loop. The helper is
- * started with the first request, and again after its end; it dies with us. */
+ * started with the first request, and again after its end; it dies with us. A request whose helper is killed is sent to the
+ * next one, two times at most: servers may see it twice. */
 #ifndef DD_WEB_CLIENT_H
 #define DD_WEB_CLIENT_H
 

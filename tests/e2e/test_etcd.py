@@ -468,6 +468,26 @@ def test_the_helper_is_started_again(etcd, tmp_path):
     assert etcd.keys() == {}
 
 
+def test_a_helper_that_is_killed_while_its_node_seeks_the_host_costs_nothing(etcd):
+    stop = threading.Event()
+    with Odd(lambda path: stop.wait(60) and no_leader(path)) as odd:
+        args = options(etcd, "seek", 2, "--no-python", "python3", "-c", SAY)
+        args[0] = f"--rdzv-endpoint=etcd://{odd.host},{etcd.host}/jobs"
+        try:
+            with Job(*args) as a:
+                until(lambda: odd.asked, say="the first question")
+                os.kill(a.processes("ddrun-web")[0], signal.SIGKILL)
+                until(lambda: len(odd.asked) > 1, say="the same of another helper")
+                stop.set()
+                with Job(*args) as b:
+                    assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
+                    assert_whole(json_lines(a.out) + json_lines(b.out), 2)
+                    assert a.err + b.err == ""
+        finally:
+            stop.set()
+    assert etcd.keys() == {}
+
+
 def test_what_is_no_word_of_a_host_is_refused(etcd):
     etcd.put("/jobs/strange/host", "hello")
     job = run(*options(etcd, "strange", 2), "true")

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <event2/event.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,8 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 /* ---- URLs --------------------------------------------------------------------------------------- */
@@ -472,7 +475,7 @@ static void packets_come_out_as_they_went_in(void **state)
     assert_int_equal(web_answer_decode(&b, "{}", 2), -EPROTO);
 }
 
-/* This program as a helper: it answers with the URL that it was asked for. */
+/* This program as a helper: it answers with the URL that it was asked for, or ends without an answer. */
 static int be_the_helper(void)
 {
     static char packet[WEB_PACKET_MAX];
@@ -483,6 +486,10 @@ static int be_the_helper(void)
         if (web_request_decode(&asked, packet, (size_t)n) < 0)
             return 1;
         const struct web_answer a = {.error = (char *)(uintptr_t)asked.request.urls[0]};
+        if (strcmp(a.error, "http://kill") == 0)
+            (void)raise(SIGKILL);
+        if (strcmp(a.error, "http://exit") == 0)
+            _exit(127);
         const int rc = web_answer_encode(&text, &a);
         web_asked_done(&asked);
         if (rc < 0 || send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0)
@@ -521,6 +528,46 @@ static void each_request_has_its_own_answer(void **state)
     event_base_free(cfg.base);
 }
 
+static void count(void *arg, pid_t pid)
+{
+    assert_true(pid > 0);
+    ++*(int *)arg;
+}
+
+/* Who kills it need not have meant us; but a request that kills each of them is not sent for ever. */
+static void a_killed_helper_is_started_again_for_the_same_request_but_not_for_ever(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *url, *says;
+        int started;
+    } rows[] = {{"http://exit", "the helper ddrun-web has ended: does it find its libraries (ldd)?", 1},
+                {"http://kill", "the helper ddrun-web has ended: does it find its libraries (ldd)?", 3},
+                {"http://idle", "http://idle", 1},
+                {"http://next", "http://next", 1}};
+    char *const env[] = {NULL};
+    int started = 0;
+    struct web_cfg cfg = {.base = event_base_new(), .helper = "/proc/self/exe", .env = env, .started = count, .arg = &started};
+    struct web *w = NULL;
+    assert_int_equal(web_new(&w, &cfg, NULL), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++, started = 0) {
+        const struct web_request r = {.urls = {rows[i].url}, .body = "{}", .limit_ms = 1000};
+        char said[100] = "";
+        if (strcmp(rows[i].url, "http://next") == 0) { /* its end is not seen before it is asked again */
+            const pid_t idle = web_pid(w);
+            assert_true(idle > 0 && kill(idle, SIGKILL) == 0);
+            assert_int_equal(waitid(P_PID, (id_t)idle, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
+        }
+        assert_int_equal(web_post(w, &r, keep_error, said), 0);
+        for (int k = 0; k < 100 && said[0] == '\0'; k++)
+            assert_true(event_base_loop(cfg.base, EVLOOP_ONCE) >= 0);
+        assert_string_equal(said, rows[i].says);
+        assert_int_equal(started, rows[i].started);
+    }
+    web_free(w);
+    event_base_free(cfg.base);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 1 && strcmp(argv[0], "ddrun-web") == 0)
@@ -538,6 +585,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(there_is_one_host_in_the_end),
         cmocka_unit_test(packets_come_out_as_they_went_in),
         cmocka_unit_test(each_request_has_its_own_answer),
+        cmocka_unit_test(a_killed_helper_is_started_again_for_the_same_request_but_not_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
