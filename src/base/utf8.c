@@ -22,6 +22,15 @@ size_t dd_utf8_len(const char *p, size_t n)
     return c < least[len] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff) ? 0 : len;
 }
 
+bool dd_utf8_is(const char *s)
+{
+    const size_t n = strlen(s);
+    size_t at = 0;
+    for (size_t len = 1; at < n && len > 0; at += len)
+        len = dd_utf8_len(s + at, n - at);
+    return at == n;
+}
+
 char *dd_utf8_clean(char *s)
 {
     size_t n = strlen(s);

@@ -14,7 +14,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { NOTIFY_MAX = 2000, PBS_GRACE_MS = 8000 };
+enum { NOTIFY_MAX = 2000, NOTIFY_TOKEN_MAX = 8000, PBS_GRACE_MS = 8000 };
 
 /* What one option says and another takes back: neither is guessed to be the one that is meant. */
 static int check_places(const struct ddrun_options *o, struct dd_err *err)
@@ -95,6 +95,8 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
         return dd_err_set(err, -EINVAL, "--notify: this is no URL of a web hook; it begins with http:// or https:// and a host, and has no "
                                         "blanks and at most %d characters",
                           NOTIFY_MAX);
+    if (token != NULL && strlen(token) > NOTIFY_TOKEN_MAX) /* web servers take some 8 KiB in a line */
+        return dd_err_set(err, -EINVAL, "DDRUN_NOTIFY_TOKEN has more than %d characters", NOTIFY_TOKEN_MAX);
     for (const char *p = token; p != NULL && *p != '\0'; p++)
         if (*p <= ' ' || *p > '~')
             return dd_err_set(err, -EINVAL, "DDRUN_NOTIFY_TOKEN has a character that no token has: blanks, newlines, letters beyond ASCII");

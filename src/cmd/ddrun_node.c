@@ -2,6 +2,7 @@
 #include "cmd/ddrun_run.h"
 
 #include "base/io.h"
+#include "base/utf8.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "cmd/outer.h"
@@ -10,6 +11,7 @@
 #include "node/cpu.h"
 #include "node/gpu.h"
 #include "node/numa.h"
+#include "web/etcd.h"
 #include "worker/program.h"
 
 #include <errno.h>
@@ -234,7 +236,7 @@ static int find_web(struct run *r, const char *option, struct dd_err *err)
 /* From the URL, the file that it names, or the environment. */
 static int read_password(struct run *r, struct dd_err *err)
 {
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(4096);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(ETCD_PASSWORD_MAX);
     const char *said = r->etcd.password != NULL ? r->etcd.password : dd_env_get_nonempty(r->env.v, "DDRUN_ETCD_PASSWORD");
     if (r->etcd.user == NULL)
         return 0;
@@ -251,7 +253,12 @@ static int read_password(struct run *r, struct dd_err *err)
     r->etcd_password = strndup(said, strcspn(said, "\r\n"));
     if (text.data != NULL)
         explicit_bzero(text.data, text.len);
-    return r->etcd_password == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    if (r->etcd_password == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (strlen(r->etcd_password) > ETCD_PASSWORD_MAX || !dd_utf8_is(r->etcd_password)) /* it goes into JSON */
+        return dd_err_set(err, -EINVAL, "--rdzv-endpoint: the password of etcd's user '%.60s' must be UTF-8, of at most %d bytes",
+                          r->etcd.user, ETCD_PASSWORD_MAX);
+    return 0;
 }
 
 static int find_notify(struct run *r, struct dd_err *err)

@@ -11,7 +11,7 @@
 
 enum etcd_call { ETCD_AUTH, ETCD_READ, ETCD_GRANT, ETCD_KEEP, ETCD_REVOKE, ETCD_PUT, ETCD_CALLS };
 
-enum { ETCD_VALUE_MAX = 8192, ETCD_TOKEN_MAX = 4096 };
+enum { ETCD_VALUE_MAX = 8192, ETCD_TOKEN_MAX = 4096, ETCD_PASSWORD_MAX = 4096 };
 
 struct etcd_ask {
     enum etcd_call call;

@@ -1,6 +1,7 @@
 #include "web/etcd_url.h"
 
 #include "base/num.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -34,7 +35,7 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* The n bytes at p with %XX taken back; no control characters. */
+/* The n bytes at p with %XX taken back; UTF-8, as it goes into JSON, and no control characters. */
 static int decode(char **ret, const char *p, size_t n, const char *what, struct dd_err *err)
 {
     static const char digits[] = "0123456789abcdefABCDEF";
@@ -56,6 +57,10 @@ static int decode(char **ret, const char *p, size_t n, const char *what, struct 
         out[len++] = c;
     }
     out[len] = '\0';
+    if (!dd_utf8_is(out)) {
+        free(out);
+        return dd_err_set(err, -EINVAL, "the %s is not UTF-8", what);
+    }
     free(*ret);
     *ret = out;
     return 0;

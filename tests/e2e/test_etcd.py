@@ -340,6 +340,23 @@ def test_what_cannot_be_is_one_sentence(args, code, says):
     assert says in job.err and len(job.err.splitlines()) == 1, job.err
 
 
+@pytest.mark.parametrize("user, query, password, says", [
+    ("u", "", "\udcff", "password of etcd's user 'u' must be UTF-8"),
+    ("u", "", "a" * 100000, "of at most 4096 bytes"),
+    ("\udcff", "", "p", "user's name is not UTF-8"),
+    ("%ff", "", "p", "user's name is not UTF-8"),
+    ("u:%c3", "", "", "password is not UTF-8"),
+    ("u", "?password-file=FILE", "", "password of etcd's user 'u' must be UTF-8"),
+])
+def test_who_asks_etcd_is_told_what_his_name_and_password_must_be(tmp_path, user, query, password, says):
+    (tmp_path / "password").write_bytes(b"\xff\n")
+    query = query.replace("FILE", str(tmp_path / "password"))
+    job = run(f"--rdzv-endpoint=etcd://{user}@127.0.0.1:1/x{query}", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=1s", "true",
+              env=clean_env(DDRUN_ETCD_PASSWORD=password))
+    assert job.p.returncode == 2
+    assert says in job.err and len(job.err.splitlines()) == 1, job.err
+
+
 def test_nodes_of_a_job_that_would_stay_idle_are_told_of():
     """In a script of two nodes, where without an etcd ddrun would start itself on both."""
     env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST=f"{socket.gethostname()},other", SLURM_NNODES="2", SLURM_NTASKS="2")

@@ -142,6 +142,7 @@ def test_a_slow_web_hook_loses_the_oldest_events_and_is_told_how_many(tmp_path):
     (["--notify=http://user:pass/word@h/x"], {}, "no URL of a web hook"),
     ([b"--notify=https://h/\xff"], {}, "no URL of a web hook"),
     (["--notify=http://127.0.0.1:1/"], {"DDRUN_NOTIFY_TOKEN": "a\nX: y"}, "DDRUN_NOTIFY_TOKEN"),
+    (["--notify=http://127.0.0.1:1/"], {"DDRUN_NOTIFY_TOKEN": "a" * 100000}, "DDRUN_NOTIFY_TOKEN has more than 8000 characters"),
 ])
 def test_what_is_no_web_hook_is_one_sentence(args, env, says):
     job = run(*args, "true", env=clean_env(**env))

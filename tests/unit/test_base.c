@@ -174,6 +174,7 @@ static void what_is_no_utf8_becomes_a_question_mark(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(free) char *s = strdup(rows[i].text);
         assert_string_equal(dd_utf8_clean(s), rows[i].clean);
+        assert_int_equal(dd_utf8_is(rows[i].text), strcmp(rows[i].text, rows[i].clean) == 0);
     }
 }
 

@@ -56,6 +56,10 @@ static void urls_are_taken_apart(void **state)
         {"etcds://h?cacert=", NULL, NULL, NULL, NULL, NULL, NULL},
         {"etcds://h?ca=/c", NULL, NULL, NULL, NULL, NULL, NULL},
         {"etcds://h?password-file=/p", NULL, NULL, NULL, NULL, NULL, NULL},
+        {"etcd://u%ff@h/a", NULL, NULL, NULL, NULL, NULL, NULL},
+        {"etcd://u:\xc3@h/a", NULL, NULL, NULL, NULL, NULL, NULL},
+        {"etcd://\xc3\xa9:p@h/a", "http://h:2379", "http://h:2379", "/a", "\xc3\xa9", "p", NULL},
+        {"etcds://h?cacert=/%ff", NULL, NULL, NULL, NULL, NULL, NULL},
         {"etcd://h/a%0a", NULL, NULL, NULL, NULL, NULL, NULL},
         {"http://h", NULL, NULL, NULL, NULL, NULL, NULL},
     };
