@@ -353,8 +353,11 @@ static int ask_node(struct doctor *d, int index, struct dd_err *err)
 
 static int find_starter(struct doctor *d, struct dd_err *err)
 {
+    struct dd_err why = {0};
     const struct alloc *a = d->alloc;
-    d->starter = launch_find(d->program, d->o->launcher, a, d->o->launch_command);
+    d->starter = launch_find(d->program, d->o->launcher, a, d->o->launch_command, &why);
+    if (d->starter == NULL && why.rc < 0 && strcmp(d->o->launcher, "auto") != 0)
+        return dd_err_set(err, why.rc, "--launcher=%s: %s", d->o->launcher, why.text);
     if (d->starter == NULL)
         return dd_err_set(err, -ENOENT, "these are %d nodes (source: %s), and nothing is known that starts something on them; "
                           "say --launcher=ssh, or start 'ddctl doctor --local --id=ANYTHING' on each with your launcher",

@@ -1,6 +1,7 @@
 #include "cmd/ddrun_doctor.h"
 
 #include "cmd/ddrun_run.h"
+#include "launch/find.h"
 #include "web/etcd_url.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ int doctor_become(const struct ddrun_options *o, struct dd_err *err)
     if (etcd_url_is(o->rdzv_endpoint))
         return dd_err_set(err, -EINVAL, "--doctor looks at nodes that a scheduler, --hosts or --hostfile names, and an etcd names "
                           "none; write --doctor without --rdzv-endpoint, in each allocation");
-    if (!run_find_ours(ddctl, "ddctl", BINDIR))
+    if (!launch_find_ours(ddctl, "ddctl", BINDIR))
         return dd_err_set(err, -ENOENT, "--doctor: cannot find ddctl, neither beside ddrun nor as %s", ddctl);
     const struct {
         const char *name, *value;

@@ -120,10 +120,15 @@ static int find_nodes(struct launching *p, struct dd_err *err)
         return 0;
     if (o->ssh_words != NULL && o->launch_command == NULL && strcmp(launcher, "ssh") == 0)
         return dd_err_set(err, -EINVAL, "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'");
-    p->starter = launch_find(p->program, launcher, a, o->launch_command);
+    p->starter = launch_find(p->program, launcher, a, o->launch_command, &why);
     if (p->starter != NULL)
         return 1;
-    return asked ? dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", launcher) : 0;
+    if (!asked && why.rc < 0)
+        dd_log(p->l->log, DD_LOG_INFO, "%s", why.text);
+    if (!asked)
+        return 0;
+    return why.rc < 0 ? dd_err_set(err, why.rc, "--launcher=%s: %s", launcher, why.text)
+                      : dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", launcher);
 }
 
 /* From here on this process is like those that it starts. */

@@ -8,6 +8,7 @@
 #include "cmd/outer.h"
 #include "config.h"
 #include "launch/emulate.h"
+#include "launch/find.h"
 #include "node/cpu.h"
 #include "node/gpu.h"
 #include "node/numa.h"
@@ -166,37 +167,9 @@ static int find_program(struct run *r, struct dd_err *err)
     return program_resolve(&r->program, &spec, err);
 }
 
-/* From BINDIR to `installed`, when both are below one prefix: "/../libexec/ddrun"; else NULL. */
-static const char *way_from_bin(char out[PATH_MAX], const char *installed)
-{
-    const char *slash = strrchr(BINDIR, '/');
-    size_t n = slash != NULL ? (size_t)(slash - BINDIR) : 0;
-    if (n == 0 || strncmp(installed, BINDIR, n + 1) != 0)
-        return NULL;
-    (void)snprintf(out, PATH_MAX, "/..%s", installed + n);
-    return out;
-}
-
-/* Our other programs lie beside ddrun in the build directory, and as far from it as they were installed where all has been
- * moved to another prefix. *ret is where it was looked for last. */
-bool run_find_ours(char ret[PATH_MAX], const char *name, const char *installed)
-{
-    char here[PATH_MAX] = "", way[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", here, sizeof(here) - 1);
-    char *slash = n > 0 ? strrchr(here, '/') : NULL;
-    const char *ways[] = {"", way_from_bin(way, installed)};
-    for (size_t i = 0; slash != NULL && i < sizeof(ways) / sizeof(ways[0]); i++) {
-        *slash = '\0';
-        if (ways[i] != NULL && snprintf(ret, PATH_MAX, "%s%s/%s", here, ways[i], name) < PATH_MAX && access(ret, X_OK) == 0)
-            return true;
-    }
-    (void)snprintf(ret, PATH_MAX, "%s/%s", installed, name);
-    return access(ret, X_OK) == 0;
-}
-
 static int find_ddrund(struct run *r, struct dd_err *err)
 {
-    return run_find_ours(r->ddrund, "ddrund", BINDIR)
+    return launch_find_ours(r->ddrund, "ddrund", BINDIR)
                ? 0
                : dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s", r->ddrund);
 }
@@ -207,7 +180,7 @@ static int find_pmix(struct run *r, struct dd_err *err)
     bool wanted = strcmp(r->o->mpi, "pmix") == 0;
     if (!wanted && strcmp(r->o->mpi, "auto") != 0)
         return 0;
-    if (run_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
+    if (launch_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
         return r->mpi_place.tmp != NULL ? 0 : pmi_place_new(&r->mpi_place, dd_env_get_nonempty(r->env.v, "TMPDIR"), err);
     if (wanted)
         return dd_err_set(err, -ENOENT, "--mpi=pmix needs ddrun-pmix, which is neither beside ddrun nor %s: was ddrun built with libpmix?",
@@ -227,7 +200,7 @@ static int check_size(const struct run *r, struct dd_err *err)
 
 static int find_web(struct run *r, const char *option, struct dd_err *err)
 {
-    if (run_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
+    if (launch_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
         return 0;
     return dd_err_set(err, -ENOENT, "%s needs ddrun-web, which is neither beside ddrun nor %s: was ddrun built with libcurl?", option,
                       r->web_helper);

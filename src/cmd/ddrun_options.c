@@ -235,7 +235,7 @@ static const struct opt_row rows[] = {
      .group = "Nodes and workers",
      .help = "what starts ddrun on the other nodes",
      .more = "In a batch script ddrun starts itself on all nodes of the job: with 'auto', by what the scheduler has for "
-             "that (Slurm: srun; PBS: pbs_tmrsh, pbsdsh; LSF: jsrun, blaunch; Grid Engine: qrsh; OAR: oarsh; Cobalt: aprun, ssh). Where one ddrun was started on each node already, nothing "
+             "that (Slurm: srun; PBS: pbs_tmrsh, pbsdsh, else its library (tm); LSF: jsrun, blaunch; Grid Engine: qrsh; OAR: oarsh; Cobalt: aprun, ssh). Where one ddrun was started on each node already, nothing "
              "is started. With --hosts or --hostfile say --launcher=ssh; without it, start ddrun on each of "
              "the hosts yourself. The other nodes get this shell's environment, folder, umask and limits; "
              "key and environment are never in an argument list. 'none' starts nothing.",

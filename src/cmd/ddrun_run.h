@@ -33,8 +33,6 @@ struct run {
 
 /* What the user and this machine say of the job, borrowed from r; needs run_look_around(). */
 int run_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err);
-/* The path of one of our programs: beside this one, else where it is installed; false: it is in neither place. */
-bool run_find_ours(char ret[PATH_MAX], const char *name, const char *installed);
 int run_look_around(struct run *r, struct dd_err *err);
 /* Allocation, programs, number of workers; index: of a simulated or started node, else -1. After a failure
  * r->agent is good enough to tell the other nodes, where r->alloc is there. */

@@ -1,8 +1,14 @@
 #include "launch/find.h"
 
+#include "base/auto.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <paths.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static bool is_there(char out[PATH_MAX], const char *folder, size_t n, const char *name)
@@ -11,8 +17,75 @@ static bool is_there(char out[PATH_MAX], const char *folder, size_t n, const cha
     return len > 0 && len < PATH_MAX && access(out, X_OK) == 0;
 }
 
-static bool find_program(char out[PATH_MAX], const struct starter *st)
+/* From BINDIR to `installed`, when both are below one prefix: "/../libexec/ddrun"; else NULL. */
+static const char *way_from_bin(char out[PATH_MAX], const char *installed)
 {
+    const char *slash = strrchr(BINDIR, '/');
+    size_t n = slash != NULL ? (size_t)(slash - BINDIR) : 0;
+    if (n == 0 || strncmp(installed, BINDIR, n + 1) != 0)
+        return NULL;
+    (void)snprintf(out, PATH_MAX, "/..%s", installed + n);
+    return out;
+}
+
+/* Our other programs lie beside ddrun in the build directory, and as far from it as they were installed where all has been
+ * moved to another prefix. *ret is where it was looked for last. */
+bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installed)
+{
+    char here[PATH_MAX] = "", way[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", here, sizeof(here) - 1);
+    char *slash = n > 0 ? strrchr(here, '/') : NULL;
+    const char *ways[] = {"", way_from_bin(way, installed)};
+    for (size_t i = 0; slash != NULL && i < sizeof(ways) / sizeof(ways[0]); i++) {
+        *slash = '\0';
+        if (ways[i] != NULL && snprintf(ret, PATH_MAX, "%s%s/%s", here, ways[i], name) < PATH_MAX && access(ret, X_OK) == 0)
+            return true;
+    }
+    (void)snprintf(ret, PATH_MAX, "%s/%s", installed, name);
+    return access(ret, X_OK) == 0;
+}
+
+/* What it says, up to a line, and how it ends. -errno: it cannot be run. */
+static int ask(const char *program, const char *word, char *said, size_t size)
+{
+    char *const argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)word, NULL};
+    posix_spawn_file_actions_t to;
+    int ends[2];
+    pid_t pid;
+    size_t n = 0;
+    int status = 0;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    (void)posix_spawn_file_actions_init(&to);
+    (void)posix_spawn_file_actions_adddup2(&to, ends[1], STDERR_FILENO);
+    int rc = -posix_spawn(&pid, program, &to, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&to);
+    close(ends[1]);
+    for (ssize_t k; rc == 0 && n + 1 < size && ((k = read(ends[0], said + n, size - 1 - n)) > 0 || (k < 0 && errno == EINTR));)
+        n += k > 0 ? (size_t)k : 0;
+    said[n] = '\0';
+    said[strcspn(said, "\n")] = '\0';
+    close(ends[0]);
+    while (rc == 0 && waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            rc = -errno;
+    return rc < 0 ? rc : status;
+}
+
+/* Whether a helper of ours can do its work here. */
+static bool works(const char *program, struct dd_err *err)
+{
+    char said[sizeof(err->text)] = "";
+    int rc = ask(program, "--check", said, sizeof(said));
+    if (rc != 0)
+        (void)dd_err_set(err, -ENOENT, "%s", rc < 0 ? strerror(-rc) : said[0] != '\0' ? said : "ddrun-tm has not answered");
+    return rc == 0;
+}
+
+static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd_err *err)
+{
+    if (st->ours)
+        return launch_find_ours(out, st->program, PKGLIBEXECDIR) && works(out, err);
     const char *path = dd_env_get_nonempty(environ, "PATH"); /* a shell may have one that it does not export */
     for (const char *s = path != NULL ? path : _PATH_STDPATH; *s != '\0'; s += *s == ':') {
         size_t n = strcspn(s, ":");
@@ -23,12 +96,13 @@ static bool find_program(char out[PATH_MAX], const struct starter *st)
     return st->folder != NULL && is_there(out, st->folder, strlen(st->folder), st->program);
 }
 
-const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a, const char *words)
+const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a, const char *words,
+                                  struct dd_err *err)
 {
     const struct starter *st = NULL;
     program[0] = '\0';
     while ((st = starter_find(st, name, a->source)) != NULL)
-        if (words != NULL || find_program(program, st))
+        if (words != NULL || find_program(program, st, err))
             return st;
     return NULL;
 }

@@ -87,6 +87,7 @@ static int push_word(struct dd_strv *out, const char *word, const struct start *
  * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes.
  * PALS: without --cpu-bind none a process gets one core; so with aprun without -cc none. jsrun: one set of
  * resources for each node, all of it, and the task is bound to the whole set. pbsdsh: Torque's; -h is a host by name.
+ * tm: what pbs_tmrsh does, where it is not.
  * ssh: nobody is there to answer questions, and a node that is off is to be known soon. */
 static const struct starter starters[] = {
     {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES,
@@ -96,6 +97,8 @@ static const struct starter starters[] = {
      .command = "%program %host %command"},
     {.name = "pbsdsh", .sources = "pbs", .program = "pbsdsh", .folder = "/opt/torque/bin", .must_outlive = true, .loses_output = true,
      .command = "%program -h %host %command"},
+    {.name = "tm", .sources = "pbs", .program = "ddrun-tm", .ours = true, .must_outlive = true, .loses_output = true,
+     .command = "%program %host %command"},
     {.name = "pals", .sources = "", .program = "mpiexec", .starts_all = true,
      .command = "%program -n %n --ppn 1 --cpu-bind none --envall %command"},
     {.name = "jsrun", .sources = "lsf", .program = "jsrun", .starts_all = true,

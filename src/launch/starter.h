@@ -21,6 +21,7 @@ struct starter {
     const char *sources; /* of the allocations (alloc_table) in which it is used unasked, comma separated */
     const char *program; /* looked for in PATH, then in `folder` */
     const char *folder;  /* NULL: nowhere else */
+    bool ours;           /* a helper of ddrun's, which tells whether it works here (--check) */
     bool starts_all;     /* one call is for all nodes and loses nothing: ddrun becomes that command */
     bool keeps_env;      /* the environment arrives there, out of sight of other users */
     bool takes_stdin;    /* what it reads from stdin arrives there */
@@ -37,7 +38,7 @@ struct starter {
  * NULL: there is none. */
 const struct starter *starter_find(const struct starter *after, const char *name, const char *source);
 /* For options; "auto" and "none" are not starters. */
-#define STARTER_NAMES "auto,none,srun,pbs_tmrsh,pbsdsh,pals,jsrun,blaunch,qrsh,flux,oarsh,aprun,ssh"
+#define STARTER_NAMES "auto,none,srun,pbs_tmrsh,pbsdsh,tm,pals,jsrun,blaunch,qrsh,flux,oarsh,aprun,ssh"
 /* 0 or -ENOMEM */
 int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s);
 /* One word that a shell reads as the words of argv. free(); NULL: no memory. */

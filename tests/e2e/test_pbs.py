@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from support import DDRUN, json_lines, program
+from support import DDRUN, HERE, json_lines, program
 from test_launch import pbs, ssh  # noqa: F401
+from test_tm import stand_in
 from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, until  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
@@ -200,6 +201,77 @@ def test_a_start_that_hangs_ends_with_the_job(mom, pbs):  # noqa: F811
     assert "2 of 3 nodes" in done.err and "node3" in done.err
 
 
+# --- PBS' library, where pbs_tmrsh is not: a stand-in, which starts by that of pbs_tmrsh ---
+
+
+@pytest.fixture
+def library(ssh):  # noqa: F811
+    """The environment of a script on nodes without pbs_tmrsh."""
+    folder = ssh.slurm.file("lib")
+    os.makedirs(folder)
+    os.chmod(folder, 0o755)
+    os.chmod(stand_in(folder), 0o755)
+    return {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": folder, "STANDIN_TMRSH": os.path.join(HERE, "programs", "pbs_tmrsh"),
+            "PBS_MOMPORT": "15003", "STANDIN_CALLS": ssh.slurm.file("calls")}
+
+
+def test_pbs_library_starts_a_script_on_all_hosts_where_pbs_tmrsh_is_missing(pbs, ssh, library):  # noqa: F811
+    """Chosen by itself; each host once, though it stands in the node file twice; all output comes here."""
+    with pbs("--nproc-per-node=2", "sh", "-c", "echo $RANK/$WORLD_SIZE $(hostname) $FROM_SCRIPT $PWD $PBS_NODENUM", **library) as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 0, done.err + pbs.output()
+    assert pbs.output() == ""
+    assert sorted(done.out.splitlines()) == [f"{r}/6 node{r // 2 + 1} a module's path {ssh.slurm.place} {r // 2}" for r in range(6)]
+    with open(library["STANDIN_CALLS"], encoding="utf-8") as f:
+        assert sorted(line for line in f.read().splitlines() if "spawn" in line) == ["spawn 2", "spawn 4"]
+
+
+def test_a_worker_that_fails_where_pbs_library_has_started_it(pbs, library):  # noqa: F811
+    with pbs("--nproc-per-node=1", "sh", "-c", "[ $RANK = 2 ] && { printf 'last words' >&2; exit 9; }; sleep 600", **library) as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 9 and "last words" in done.err and "rank 2 (node3, local rank 0) exited with code 9" in done.err, done.err
+
+
+def test_qdel_reaches_once_what_pbs_library_has_started(mom, pbs, library, ssh):  # noqa: F811
+    """ddrun tells the other nodes itself, and what waits for them stays until they have ended."""
+    saved = ssh.slurm.file("saved")
+    worker = f"trap '[ $RANK = 0 ] || sleep 2; echo told >> {saved}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    m = mom("--nproc-per-node=1", "sh", "-c", worker, **library)
+    ready(m.job, pbs)
+    watcher = m.watch()
+    assert m.signal(signal.SIGTERM) >= 4
+    done = m.job.wait(LIMIT)
+    watcher.join(LIMIT)
+    assert done.rc == 143, done.err
+    for r in range(3):
+        with open(f"{saved}.{r}", encoding="utf-8") as f:
+            assert f.read() == "told\n"
+    assert "did not start" not in done.err
+    with open(library["STANDIN_CALLS"], encoding="utf-8") as f:
+        assert "kill" not in f.read()
+
+
+def test_a_node_that_pbs_library_never_starts_does_not_hold_the_job(mom, library):
+    m = mom("--nproc-per-node=1", "--rdzv-timeout=1s", "--shutdown-timeout=1s", "true", STANDIN_DEAD="node3", **library)
+    done = m.job.wait(LIMIT)
+    assert done.rc == 1
+    assert "2 of 3 nodes" in done.err and "node3" in done.err
+
+
+def test_what_waits_for_nodes_ends_when_ddrun_is_killed(mom, pbs, library, ssh):  # noqa: F811
+    m = mom("--nproc-per-node=1", "--shutdown-timeout=1s", "sh", "-c", "echo ready; while :; do sleep 0.05; done", **library)
+    ready(m.job, pbs)
+    session = m.session_of_script()
+    script = [p for p in session if p.cmdline.startswith(DDRUN + " ") and p.parent not in {q.outer for q in session}]
+    assert len(script) == 1 and len([p for p in session if "ddrun-tm" in p.cmdline]) == 2, session
+    ssh.cluster.kill("node1", script[0].pid)
+
+    def left():
+        return [p for name in m.names for p in ssh.cluster.processes(name)
+                if p.outer not in m.before.get(name, ()) and ("ddrun" in p.cmdline or "echo ready" in p.cmdline)]
+    until(lambda: not left(), LIMIT, left)
+
+
 # --- the doctor: what PBS' starter prints goes elsewhere ---
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
@@ -218,6 +290,12 @@ def test_the_doctor_hears_of_all_nodes_of_a_healthy_pbs_job(pbs, command, args):
     assert [n["node"] for n in found["nodes"]] == ["node1", "node2", "node3"]
     assert {n["key"] for n in found["nodes"]} == {"the scheduler's secret of this job"}
     assert "ddrun-doctor" not in pbs.output()
+
+
+def test_the_doctor_starts_by_pbs_library_too(pbs, library):  # noqa: F811
+    found, done = examine(pbs("doctor", "--format=json", command=DDCTL, **library))
+    assert (done.rc, found["findings"]) == (0, []), done.err
+    assert [n["node"] for n in found["nodes"]] == ["node1", "node2", "node3"]
 
 
 def test_the_doctor_finds_what_is_wrong_on_a_node_of_a_pbs_job(pbs, ssh):  # noqa: F811

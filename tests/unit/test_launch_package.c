@@ -103,6 +103,7 @@ static void each_starter_has_its_words(void **state)
                        "--kill-on-bad-exit=0 --wait=0 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbs_tmrsh", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbsdsh", NULL, "P -h n2 /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"tm", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pals", NULL, "P -n 3 --ppn 1 --cpu-bind none --envall /opt/d d/ddrun --launched=1/2/x/n1"},
         {"jsrun", NULL, "P -n 3 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs /opt/d d/ddrun --launched=1/2/x/n1"},
         {"aprun", NULL, "P -n 3 -N 1 -cc none /opt/d d/ddrun --launched=1/2/x/n1"},
@@ -155,6 +156,7 @@ static void the_allocation_chooses_the_starter(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_string_equal(starter_find(NULL, "auto", rows[i][0])->name, rows[i][1]);
     assert_string_equal(starter_find(starter_find(NULL, "jsrun", ""), "auto", "lsf")->name, "blaunch"); /* where that is not there */
+    assert_string_equal(starter_find(starter_find(NULL, "pbsdsh", ""), "auto", "pbs")->name, "tm");
     assert_null(starter_find(starter_find(NULL, "aprun", ""), "auto", "cobalt-xc"));
     assert_null(starter_find(NULL, "auto", "slurm-step"));
     assert_null(starter_find(NULL, "auto", ""));

@@ -1,0 +1,253 @@
+/* ddrun-tm HOST COMMAND [ARG...]: starts a command on a node of a PBS job through the job's task manager, as pbs_tmrsh
+ * does, and ends with its exit code. Its library is loaded here at run time, and nowhere else in ddrun.
+ * ddrun-tm --check: whether that can be done here; if not, one sentence says why.
+ *
+ * The task has the mom's small environment and the home folder; nothing of ours is passed on, since what tm_spawn() takes
+ * goes before the task's own PBS_NODENUM and PBS_TASKNUM. Signals that are not ignored go to the task. When the process
+ * that has started us is gone, the task is asked to end.
+ *
+ * Src: OpenPBS 23.06.06, measured: tm_init() works once in a process; a lost node's obituary may never come. */
+#include "launch/tm.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/io.h"
+#include "base/strv.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    EXIT_USAGE = 2,
+    EXIT_FAILED = 255, /* as pbs_tmrsh and ssh say it */
+    SIGNALLED = 128,
+    CHECK_S = 20,
+    PAUSE_MAX_MS = 200,
+    ORPHAN_S = 30, /* for a task that was asked to end */
+    FILE_MAX = 16 << 20,
+};
+
+struct manager {
+    struct tm_calls call;
+    char library[256];
+    unsigned task; /* 0: not started yet */
+    sigset_t signals;
+    pid_t parent;
+    uint64_t orphan_ns; /* when it was seen that the parent is gone; 0 */
+};
+
+/* ---- the library ----------------------------------------------------------------------------- */
+
+static bool is_torque(void)
+{
+    const char *version = dd_env_get_nonempty(environ, "PBS_VERSION");
+    return version != NULL && strncmp(version, "TORQUE", 6) == 0;
+}
+
+static void *open_library(struct manager *t, struct dd_err *err)
+{
+    static const char *const names[] = {"libpbs.so.0", "/opt/pbs/lib/libpbs.so.0", "libtorque.so.2", "/opt/torque/lib/libtorque.so.2",
+                                        "/usr/local/lib/libtorque.so.2"};
+    enum { NAMES = sizeof(names) / sizeof(names[0]), PRO = 2 };
+    const size_t first = is_torque() ? PRO : 0;
+    (void)dd_err_set(err, -ENOENT,
+                     "PBS' library is not here: neither libpbs.so.0 (also looked for in /opt/pbs/lib) nor libtorque.so.2 (in "
+                     "/opt/torque/lib, /usr/local/lib); LD_LIBRARY_PATH may say where it is");
+    for (size_t i = 0; i < NAMES; i++) {
+        const char *name = names[(first + i) % NAMES];
+        void *lib = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
+        (void)snprintf(t->library, sizeof(t->library), "%s", name);
+        if (lib != NULL)
+            return lib;
+        const char *why = dlerror();
+        if (name[0] == '/' && access(name, F_OK) == 0)
+            (void)dd_err_set(err, -ELIBBAD, "cannot load PBS' library: %.300s", why != NULL ? why : name);
+    }
+    return NULL;
+}
+
+static int load(struct manager *t, struct dd_err *err)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } calls[] = {
+        {"tm_init", offsetof(struct tm_calls, init)},   {"tm_nodeinfo", offsetof(struct tm_calls, nodeinfo)},
+        {"tm_spawn", offsetof(struct tm_calls, spawn)}, {"tm_obit", offsetof(struct tm_calls, obit)},
+        {"tm_kill", offsetof(struct tm_calls, kill)},   {"tm_poll", offsetof(struct tm_calls, poll)},
+        {"tm_finalize", offsetof(struct tm_calls, finalize)},
+    };
+    void *lib = open_library(t, err);
+    for (size_t i = 0; lib != NULL && i < sizeof(calls) / sizeof(calls[0]); i++) {
+        void *f = dlsym(lib, calls[i].name);
+        if (f == NULL)
+            return dd_err_set(err, -ELIBBAD, "%s has no %s: it is not PBS' library", t->library, calls[i].name);
+        memcpy((char *)&t->call + calls[i].at, &f, sizeof(f));
+    }
+    return lib != NULL ? 0 : -ENOENT;
+}
+
+static int failed(const struct manager *t, const char *what, int rc, struct dd_err *err)
+{
+    return dd_err_set(err, -EIO, "%s of %s: %s (%d)", what, t->library, tm_words(rc), rc);
+}
+
+static int begin(struct manager *t, struct dd_err *err)
+{
+    static const char *const needed[] = {"PBS_JOBID", "PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT"};
+    struct tm_roots roots = {0};
+    int rc = load(t, err);
+    for (size_t i = 0; rc == 0 && i < sizeof(needed) / sizeof(needed[0]); i++)
+        if (dd_env_get_nonempty(environ, needed[i]) == NULL)
+            return dd_err_set(err, -EINVAL, "%s is not set: PBS starts something for a job's script and its tasks only", needed[i]);
+    if (rc < 0)
+        return rc;
+    rc = t->call.init(NULL, &roots);
+    return rc == 0 ? 0 : failed(t, "tm_init", rc, err);
+}
+
+/* ---- which node ------------------------------------------------------------------------------ */
+
+/* Src: measured: the variable is missing in tasks on the first node, the file is there. */
+static int read_nodes(struct dd_buf *text, struct dd_err *err)
+{
+    DD_AUTO(free) char *path = NULL;
+    const char *named = dd_env_get_nonempty(environ, "PBS_NODEFILE");
+    const int n = named != NULL ? asprintf(&path, "%s", named)
+                                : asprintf(&path, "/var/spool/%s/aux/%s", is_torque() ? "torque" : "pbs",
+                                           dd_env_get_nonempty(environ, "PBS_JOBID"));
+    if (n < 0) {
+        path = NULL;
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    }
+    return dd_read_file(path, text, err);
+}
+
+static int find_node(const struct manager *t, const char *host, int *ret, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(FILE_MAX);
+    DD_AUTO(free) int *ids = NULL;
+    int n = 0;
+    int lines = 0;
+    int rc = read_nodes(&text, err);
+    if (rc < 0)
+        return rc;
+    const int line = tm_line_of(text.len > 0 ? (const char *)text.data : "", text.len, host, &lines);
+    if (line < 0)
+        return dd_err_set(err, -ENOENT, "%.200s is not in the job's node file, which has %d lines", host, lines);
+    rc = t->call.nodeinfo(&ids, &n);
+    if (rc != 0)
+        return failed(t, "tm_nodeinfo", rc, err);
+    if (n != lines)
+        return dd_err_set(err, -EPROTO, "the node file has %d lines, and %s knows %d nodes: the file is of another job", lines,
+                          t->library, n);
+    *ret = ids[line];
+    return 0;
+}
+
+/* ---- the task -------------------------------------------------------------------------------- */
+
+static void take_signals(struct manager *t)
+{
+    static const int all[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    struct sigaction now;
+    sigemptyset(&t->signals);
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (sigaction(all[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaddset(&t->signals, all[i]);
+    (void)sigprocmask(SIG_BLOCK, &t->signals, NULL);
+}
+
+static void tell(const struct manager *t, int sig)
+{
+    int event;
+    if (t->task == 0)
+        exit(SIGNALLED + sig);
+    (void)t->call.kill(t->task, sig, &event);
+}
+
+/* A while, or until a signal comes; false: nobody is left to wait for. */
+static bool rest(struct manager *t, unsigned ms)
+{
+    const struct timespec pause = {.tv_nsec = (long)ms * (long)DD_NS_PER_MS};
+    const int sig = sigtimedwait(&t->signals, NULL, &pause);
+    if (sig > 0)
+        tell(t, sig);
+    if (t->orphan_ns == 0 && getppid() != t->parent) {
+        t->orphan_ns = dd_now_ns();
+        tell(t, SIGTERM);
+    }
+    return t->orphan_ns == 0 || dd_now_ns() - t->orphan_ns < ORPHAN_S * DD_NS_PER_S;
+}
+
+/* Does not wait in the library: it would see neither signals nor that our parent is gone. 0, or TM's number. */
+static int wait_for(struct manager *t, int wanted)
+{
+    int event = TM_NO_EVENT;
+    int error = 0;
+    for (unsigned ms = 1;; ms = ms < PAUSE_MAX_MS / 2 ? 2 * ms : PAUSE_MAX_MS) {
+        int rc = t->call.poll(TM_NO_EVENT, &event, 0, &error);
+        if (rc != 0 || event == wanted)
+            return rc != 0 ? rc : error;
+        if (event == TM_NO_EVENT && !rest(t, ms))
+            exit(SIGNALLED + SIGTERM);
+    }
+}
+
+static int run(struct manager *t, int argc, char **argv, int *code, struct dd_err *err)
+{
+    int node = -1;
+    int event;
+    int status = 0;
+    unsigned task = 0;
+    int rc = find_node(t, argv[0], &node, err);
+    if (rc < 0)
+        return rc;
+    rc = t->call.spawn(argc - 1, argv + 1, NULL, node, &task, &event);
+    if (rc == 0)
+        rc = wait_for(t, event);
+    if (rc != 0)
+        return failed(t, "tm_spawn", rc, err);
+    t->task = task;
+    rc = t->call.obit(task, &status, &event);
+    if (rc == 0)
+        rc = wait_for(t, event);
+    if (rc != 0)
+        return failed(t, "tm_obit", rc, err);
+    *code = tm_exit_code(status);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const char usage[] = "usage: ddrun-tm HOST COMMAND [ARG...], or ddrun-tm --check\n";
+    const bool check = argc == 2 && strcmp(argv[1], "--check") == 0;
+    struct manager t = {.parent = getppid()};
+    struct dd_err err = {0};
+    int code = 0;
+    if (!check && argc < 3) {
+        (void)fputs(usage, stderr);
+        return EXIT_USAGE;
+    }
+    if (check)
+        (void)alarm(CHECK_S);
+    else
+        take_signals(&t);
+    int rc = begin(&t, &err);
+    if (rc == 0) {
+        rc = check ? 0 : run(&t, argc - 1, argv + 1, &code, &err);
+        (void)t.call.finalize();
+    }
+    if (rc == 0)
+        return code;
+    (void)fprintf(stderr, "ddrun-tm: %s\n", err.text);
+    return EXIT_FAILED;
+}
