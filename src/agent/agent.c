@@ -107,6 +107,18 @@ static void tell_user(const struct agent *a, const struct msg *m)
         dd_log(a->cfg->log, DD_LOG_ERR, "--report=%s: %s", a->cfg->report, err.text);
 }
 
+/* Whatever the others do: this node's part is over. */
+static void end_alone(struct agent *a, int code)
+{
+    a->code = code;
+    if (a->group == NULL) {
+        agent_leave(a, code);
+        return;
+    }
+    a->state = AGENT_ALONE; /* never leave workers behind */
+    round_stop(a, SIGTERM, a->cfg->grace_ms);
+}
+
 static void on_finish(struct agent *a, const struct msg *m)
 {
     if (m->report)
@@ -114,12 +126,7 @@ static void on_finish(struct agent *a, const struct msg *m)
     a->code = (int)m->code;
     discover_over(a);
     requeue_start(a, m);
-    if (a->group == NULL) {
-        agent_leave(a, a->code);
-        return;
-    }
-    a->state = AGENT_ALONE; /* cannot be, but never leave workers behind */
-    round_stop(a, SIGTERM, a->cfg->grace_ms);
+    end_alone(a, a->code);
 }
 
 static int seek(struct agent *a, const char *addr, struct dd_err *err);
@@ -154,7 +161,7 @@ static void on_message(struct agent *a, struct msg *m)
         if (succession_refused(a, m->text))
             break;
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
-        agent_leave(a, 2);
+        end_alone(a, 2);
         break;
     case MSG_WELCOME:
         break; /* matters only where another daemon is asked (succession.c) */
@@ -214,18 +221,39 @@ static void on_message(struct agent *a, struct msg *m)
     }
 }
 
+/* The daemon would wait for what this node does not know it is to do: it gets the reason, and this node leaves
+ * when that has been read, and its workers are gone. */
+static void not_understood(struct agent *a, const char *what)
+{
+    char why[LINK_WHY_MAX];
+    (void)snprintf(why, sizeof(why), "a message of the daemon cannot be read by %.90s: %.260s", a->cfg->node_name, what);
+    dd_log(a->cfg->log, DD_LOG_ERR, "%s", why);
+    if (link_send(a->link, FRAME_BYE, why, strlen(why)) < 0) {
+        end_alone(a, 2);
+        return;
+    }
+    a->code = 2;
+    a->state = AGENT_ALONE;
+    round_stop(a, SIGTERM, a->cfg->grace_ms);
+}
+
 void agent_take_frame(struct agent *a, const struct frame *f)
 {
     DD_AUTO(msg) struct msg m = {0};
     struct dd_err err = {0};
+    if (a->state == AGENT_ALONE) /* it is over here */
+        return;
     if (f->type == FRAME_EXCHANGE)
         exchanges_take(a, f);
     if (f->type != FRAME_CONTROL)
         return;
-    if (msg_decode(&m, f->data, f->len, &err) < 0)
-        dd_log(a->cfg->log, DD_LOG_WARN, "a message of the daemon is not understood: %s", err.text);
-    else
+    int rc = msg_decode(&m, f->data, f->len, &err);
+    if (rc == 0)
         on_message(a, &m);
+    else if (rc == -ENOMSG)
+        dd_log(a->cfg->log, DD_LOG_DEBUG, "event=skip why=%s", err.text);
+    else
+        not_understood(a, err.text);
 }
 
 static void on_frame(void *arg, struct link *l, const struct frame *f)
@@ -259,17 +287,15 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     link_free(a->link);
     a->link = NULL;
     control_lost(a);
+    if (a->state == AGENT_ALONE) {
+        end_alone(a, a->code);
+        return;
+    }
     if (seek_another(a, text) || discover_again(a, text))
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
            hostlist_nth(a->cfg->alloc->nodes, 0), text);
-    a->code = a->signals.last != 0 ? 128 + a->signals.last : 1;
-    if (a->group == NULL) {
-        agent_leave(a, a->code);
-        return;
-    }
-    a->state = AGENT_ALONE;
-    round_stop(a, SIGTERM, a->cfg->grace_ms);
+    end_alone(a, a->signals.last != 0 ? 128 + a->signals.last : 1);
 }
 
 /* Where the workers find the store. A guest has reached it, unless they are to use another network

@@ -11,6 +11,7 @@
 #include "net/addr.h"
 #include "rdzv/successor.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,7 +126,7 @@ static void on_refused(struct search *s, const struct msg *m)
         return;
     s->refused = true;
     if (!s->told)
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "another daemon of this job does not take this node yet: %s", m->text);
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "another daemon of this job does not take this node yet: %s", m->text != NULL ? m->text : "");
     s->told = true;
 }
 
@@ -133,8 +134,15 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
 {
     struct search *s = arg;
     DD_AUTO(msg) struct msg m = {0};
-    if (f->type != FRAME_CONTROL || msg_decode(&m, f->data, f->len, NULL) < 0)
+    struct dd_err err = {0};
+    int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
+    if (rc == -ENOMSG)
         return;
+    if (rc < 0) { /* there is one, and it cannot take us */
+        m.type = MSG_REFUSE;
+        m.epoch = INT64_MAX;
+        m.text = strdup(err.text);
+    }
     if (m.type == MSG_WELCOME && m.epoch > s->agent->epoch) {
         go_over(s->agent, forget(s, l));
         return;

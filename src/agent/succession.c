@@ -7,6 +7,7 @@
 #include "net/addr.h"
 #include "rdzv/successor.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,7 +86,10 @@ static void on_other_frame(void *arg, struct link *l, const struct frame *f)
     (void)l;
     if (f->type != FRAME_CONTROL)
         return;
-    if (msg_decode(&m, f->data, f->len, NULL) < 0 || m.type == MSG_REFUSE) {
+    int rc = msg_decode(&m, f->data, f->len, NULL);
+    if (rc == -ENOMSG)
+        return;
+    if (rc < 0 || m.type == MSG_REFUSE) {
         link_free(DD_TAKE(a->succession->other));
         look_again(a);
     } else if (m.type != MSG_WHOIS) {

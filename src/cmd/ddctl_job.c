@@ -87,8 +87,12 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
 {
     struct agent_here *a = arg;
     DD_AUTO(msg) struct msg m = {0};
+    struct dd_err err = {0};
     (void)l;
-    if (f->type != FRAME_CONTROL || msg_decode(&m, f->data, f->len, NULL) < 0)
+    int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
+    if (rc < 0 && rc != -ENOMSG && a->asking->chosen == a)
+        end(a->asking, dd_err_set(a->asking->err, rc, "a message of ddrun on %s cannot be read: %s", a->node, err.text));
+    if (rc < 0)
         return;
     if (a->asking->chosen == NULL)
         greeted(a, &m);

@@ -393,6 +393,35 @@ static void on_message(struct guest *g, const struct msg *m)
     daemon_step(d, &e);
 }
 
+static void lose(struct guest *g, bool clean, const char *text, bool bye)
+{
+    struct daemon *d = g->daemon;
+    const int id = g->id;
+    const bool was_host = g->is_host;
+    if (id >= 0)
+        events_add(d, &(struct happened){.kind = EVENT_LEAVE, .node = g->name, .text = text});
+    guest_free(g, bye);
+    if (id >= 0 && rdzv_state(d->machine) != RDZV_FINISHED)
+        d->lost = true;
+    if (was_host && rdzv_may_go_on(d->machine, dd_now_ns()))
+        daemon_over(d, 1); /* dies with its node; another node takes its place */
+    else if (id >= 0)
+        daemon_step(d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = text});
+}
+
+/* One side would wait for ever for the answer to what the other has not read. */
+static void not_understood(struct guest *g, const char *what)
+{
+    char why[LINK_WHY_MAX];
+    (void)snprintf(why, sizeof(why), "a message of %.100s cannot be read: %.260s", g->name, what);
+    if (g->id < 0) { /* it cannot have been another one than JOIN that counts */
+        refuse(g, why);
+        return;
+    }
+    guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = g->daemon->cfg.rdzv.epoch, .text = why});
+    lose(g, true, why, true);
+}
+
 static void on_frame(void *arg, struct link *l, const struct frame *f)
 {
     (void)l;
@@ -403,36 +432,24 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
         guest_take_exchange(g, f);
     if (f->type != FRAME_CONTROL)
         return;
-    if (msg_decode(&m, f->data, f->len, &err) == 0)
+    int rc = msg_decode(&m, f->data, f->len, &err);
+    if (rc == 0)
         on_message(g, &m);
-    else if (g->id < 0) /* it cannot have been another one than JOIN that counts */
-        refuse(g, err.text);
+    else if (rc == -ENOMSG)
+        dd_log(g->daemon->cfg.log, DD_LOG_DEBUG, "event=skip node=%s why=%s", g->name, err.text);
     else
-        dd_log(g->daemon->cfg.log, DD_LOG_WARN, "a message of %s is not understood: %s", g->name,
-               err.text);
+        not_understood(g, err.text);
 }
 
 static void on_close(void *arg, struct link *l, bool clean, const char *why)
 {
     (void)l;
-    (void)clean;
     struct guest *g = arg;
-    struct daemon *d = g->daemon;
-    int id = g->id;
-    char text[256];
-    (void)snprintf(text, sizeof(text), "%s",
-                   g->is_host ? "its ddrun ended" : (clean ? "it left the job" : why));
-    dd_log(d->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", g->name, clean, why);
-    bool was_host = g->is_host;
-    if (id >= 0)
-        events_add(d, &(struct happened){.kind = EVENT_LEAVE, .node = g->name, .text = text});
-    guest_free(g, false);
-    if (id >= 0 && rdzv_state(d->machine) != RDZV_FINISHED)
-        d->lost = true;
-    if (was_host && rdzv_may_go_on(d->machine, dd_now_ns()))
-        daemon_over(d, 1); /* dies with its node; another node takes its place */
-    else if (id >= 0)
-        daemon_step(d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = text});
+    char text[LINK_WHY_MAX];
+    const bool left = clean && strcmp(why, LINK_GOODBYE) == 0;
+    (void)snprintf(text, sizeof(text), "%s", g->is_host ? "its ddrun ended" : left ? "it left the job" : why);
+    dd_log(g->daemon->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", g->name, clean, why);
+    lose(g, clean, text, false);
 }
 
 void guest_new(struct daemon *d, struct link *link, bool is_host)

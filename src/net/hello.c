@@ -7,7 +7,7 @@
 
 static const unsigned char magic[] = {HELLO_FIRST_BYTE, 'd', 'r', HELLO_VERSION};
 
-enum { HELLO_HEADER = 6, HELLO_VERSION_AT = 3 };
+enum { HELLO_HEADER = 6 };
 
 size_t hello_need(const void *p, size_t n)
 {

@@ -135,6 +135,14 @@ static void close_link(struct link *l, bool clean, const char *why)
         l->cb.on_close(l->cb.arg, l, clean, why);
 }
 
+/* With a reason where the sender cannot go on, and does not only leave. */
+static void take_bye(struct link *l, const struct frame *f)
+{
+    char why[4 * LINK_WHY_MAX + 1];
+    const size_t n = f->len < LINK_WHY_MAX ? f->len : LINK_WHY_MAX;
+    close_link(l, true, n > 0 ? dd_log_escape(why, sizeof(why), f->data, n) : LINK_GOODBYE);
+}
+
 /* Handles one frame; false when there is none complete. */
 static bool take_frame(struct link *l)
 {
@@ -155,8 +163,10 @@ static bool take_frame(struct link *l)
         close_link(l, false, "out of memory for a frame");
         return false;
     }
-    if (f.type == FRAME_BYE)
-        close_link(l, true, "it said goodbye");
+    if (f.version > FRAME_VERSION && f.type <= FRAME_LAUNCH)
+        close_link(l, false, "it sent a frame of a later version: all nodes need the same ddrun");
+    else if (f.type == FRAME_BYE)
+        take_bye(l, &f);
     else if (l->cb.on_frame != NULL)
         l->cb.on_frame(l->cb.arg, l, &f);
     (void)evbuffer_drain(in, need);
@@ -411,10 +421,15 @@ static void on_bye_timeout(evutil_socket_t fd, short what, void *arg)
 
 void link_bye(struct link *l)
 {
+    link_bye_why(l, "");
+}
+
+void link_bye_why(struct link *l, const char *why)
+{
     static const struct timeval limit = {LINK_BYE_MS / 1000, LINK_BYE_MS % 1000 * 1000};
     if (l == NULL || l->bye_timer != NULL || l->freed)
         return;
-    if (l->closed || link_send(l, FRAME_BYE, NULL, 0) < 0) {
+    if (l->closed || link_send(l, FRAME_BYE, why, strnlen(why, LINK_WHY_MAX)) < 0) {
         link_free(l);
         return;
     }

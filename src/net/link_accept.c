@@ -2,6 +2,7 @@
 #include "net/link.h"
 
 #include "base/io.h"
+#include "config.h"
 #include "net/hello.h"
 #include "net/link_inner.h"
 #include "net/tls_inner.h"
@@ -244,8 +245,11 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (rc > 0) {
         answer(a);
     } else if (rc == -EPROTONOSUPPORT) {
+        char why[200];
+        (void)snprintf(why, sizeof(why), "it speaks another version of the protocol: %u, and this ddrun %s speaks %d",
+                       a->in.data[HELLO_VERSION_AT], PACKAGE_VERSION, HELLO_VERSION);
         (void)send_reply(a, HELLO_BAD_VERSION, NULL);
-        refuse(a, DD_LOG_WARN, "it speaks another version of the protocol");
+        refuse(a, DD_LOG_WARN, why);
     } else if (rc == -EPROTO) {
         refuse(a, DD_LOG_INFO, "what it sent is no hello");
     } else if (rc < 0) {

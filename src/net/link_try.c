@@ -1,6 +1,7 @@
 #include "net/link_try_inner.h"
 
 #include "base/io.h"
+#include "config.h"
 #include "net/hello.h"
 #include "net/link_inner.h"
 #include "net/tls_inner.h"
@@ -156,6 +157,14 @@ static const struct {
     [HELLO_FULL] = {TRY_FULL,    "takes no more nodes"                   },
 };
 
+static void other_version(struct link_try *t)
+{
+    char why[200];
+    (void)snprintf(why, sizeof(why), "%s: %u, and this ddrun %s speaks %d; all nodes need the same ddrun",
+                   of_status[HELLO_BAD_VERSION].why, t->in.data[HELLO_VERSION_AT], PACKAGE_VERSION, HELLO_VERSION);
+    finish(t, TRY_VERSION, NULL, why);
+}
+
 static void on_reply(evutil_socket_t fd, short what, void *arg)
 {
     struct link_try *t = arg;
@@ -169,7 +178,7 @@ static void on_reply(evutil_socket_t fd, short what, void *arg)
     if (rc == 0)
         return;
     if (rc == -EPROTONOSUPPORT)
-        finish(t, TRY_VERSION, NULL, of_status[HELLO_BAD_VERSION].why);
+        other_version(t);
     else if (rc == -EPROTO)
         finish(t, TRY_FOREIGN, NULL, "is another program");
     else if (rc < 0)

@@ -1,10 +1,12 @@
 #include "rdzv/msg.h"
 
 #include "base/utf8.h"
+#include "config.h"
 #include "rdzv/plan.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum kind { INT, STR, LIST };
@@ -156,6 +158,7 @@ int msg_encode(char **ret, const struct msg *m)
     json_t *o = json_object();
     int rc = json_object_set_new(o, "type", json_string(msg_type_name(m->type)));
     rc |= json_object_set_new(o, "v", json_integer(MSG_VERSION));
+    rc |= json_object_set_new(o, "ddrun", json_string(PACKAGE_VERSION));
     for (size_t i = 0; i < FIELDS; i++)
         if (fields[i].in & BIT(m->type))
             rc |= json_object_set_new(o, fields[i].name, encode_field(&fields[i], m));
@@ -228,15 +231,42 @@ static int decode_field(const struct field *f, struct msg *m, json_t *o, struct 
     return -EPROTO;
 }
 
+/* Of a peer, for a person. */
+static bool is_plain(const char *s)
+{
+    size_t n = 0;
+    while (n <= 32 && s[n] > ' ' && s[n] <= '~')
+        n++;
+    return n > 0 && n <= 32 && s[n] == '\0';
+}
+
+/* `v` is the least version of these messages that one must know to read this one. */
 static int decode_type(struct msg *m, json_t *o, struct dd_err *err)
 {
     const char *name = json_string_value(json_object_get(o, "type"));
-    for (int t = 0; name != NULL && t < MSG_TYPE_MAX; t++)
+    const json_int_t v = json_integer_value(json_object_get(o, "v"));
+    for (int t = 0; name != NULL && t < MSG_TYPE_MAX && v <= MSG_VERSION; t++)
         if (strcmp(name, type_names[t]) == 0) {
             m->type = (enum msg_type)t;
             return 0;
         }
-    return dd_err_set(err, -EPROTO, "not a message of this protocol");
+    if (name == NULL)
+        return dd_err_set(err, -EPROTO, "not a message of this protocol");
+    return dd_err_set(err, v > MSG_VERSION ? -EPROTO : -ENOMSG, "'%.32s' is a message of a later version",
+                      is_plain(name) ? name : "?");
+}
+
+/* Where programs differ, that is most likely why. */
+static int tell_versions(json_t *o, int rc, struct dd_err *err)
+{
+    const char *theirs = json_string_value(json_object_get(o, "ddrun"));
+    if (err == NULL || rc != -EPROTO)
+        return rc;
+    if (theirs != NULL && strcmp(theirs, PACKAGE_VERSION) == 0)
+        return rc;
+    const struct dd_err why = *err;
+    return dd_err_set(err, rc, "%.400s; it is from ddrun %.32s, and read by ddrun %s: all nodes need the same one", why.text,
+                      theirs != NULL && is_plain(theirs) ? theirs : "(unknown version)", PACKAGE_VERSION);
 }
 
 int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err)
@@ -252,6 +282,7 @@ int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err)
     for (size_t i = 0; i < FIELDS && rc == 0; i++)
         if (fields[i].in & BIT(m.type))
             rc = decode_field(&fields[i], &m, o, err);
+    rc = tell_versions(o, rc, err);
     json_decref(o);
     if (rc == 0) {
         *ret = m;

@@ -56,9 +56,11 @@ struct msg {
 };
 
 const char *msg_type_name(enum msg_type type);
-/* One JSON object without a newline; gives text (free()). -ENOMEM, -EINVAL when a required string is missing. */
+/* One JSON object without a newline, with this program's version; gives text (free()). -ENOMEM. */
 int msg_encode(char **ret, const struct msg *m);
-/* Checks type, presence, kind and range of every field; fields that are not known are skipped. -EPROTO with a sentence. */
+/* Checks type, presence, kind and range of every field; fields that are not known are skipped. -ENOMSG: of a later
+ * version, which does not mind that it is skipped; -EPROTO: it cannot be done without, with a sentence that names the
+ * versions of both sides. */
 int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err);
 void msg_clear(struct msg *m);
 

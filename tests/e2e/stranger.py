@@ -29,9 +29,9 @@ def until_listening(port, limit=30.0):
 
 
 class Stranger:
-    """Joins the job of that port as node `index`."""
+    """Joins the job of that port as node `index`. join: the frame that it says instead of JOIN."""
 
-    def __init__(self, port, index, nnodes, min_nodes=None):
+    def __init__(self, port, index, nnodes, min_nodes=None, join=None):
         self.sock = until_listening(port)
         self.lock = threading.Lock()
         body = f"explicit.{port}".encode() + b"\0" + b"stranger\0"
@@ -39,6 +39,9 @@ class Stranger:
         reply = self._exactly(6)
         assert reply[:4] == b"\xdddr\x01", reply
         assert self._exactly(struct.unpack(">H", reply[4:])[0]) == b"\0\0\0"  # OK, no key, no credential
+        if join is not None:
+            self.send(join)
+            return
         self.say("join", index=index, nnodes=nnodes, min_nodes=min_nodes or nnodes, epoch=0, elsewhere=0, ended_well=0, slots=1,
                  pid=1, name="stranger", addr="127.0.0.1", addrs=["127.0.0.1"], members="", committed="", spent="", sent_ns=0,
                  unfit="", ports="", text="")

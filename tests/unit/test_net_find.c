@@ -1,4 +1,6 @@
 /* The guest's search among good, silent, lying and missing listeners. */
+#include "config.h"
+
 #include "base/io.h"
 #include "net/listen.h"
 #include "net_world.h"
@@ -64,7 +66,8 @@ static void status_tells_what_stands_in_the_way(void **state)
         {GARBAGE,     "",          NULL,  key_a, "is another program"                    },
         {SILENT,      "",          NULL,  key_a, "accepts connections but says nothing"  },
         {HANGS_UP,    "",          NULL,  key_a, "hangs up before it has said anything"  },
-        {NEWER,       "",          NULL,  key_a, "speaks another version of the protocol"},
+        {NEWER,       "",          NULL,  key_a,
+         "speaks another version of the protocol: 2, and this ddrun " PACKAGE_VERSION " speaks 1; all nodes need the same ddrun"},
         {STALLS,      "",          NULL,  key_a, "does not finish the handshake"         },
         {BABBLES,     "",          NULL,  key_a, "failed in the handshake: TLS: "        },
         {CERTIFICATE, "",          NULL,  key_a, "is this job's but our keys differ"     },

@@ -354,7 +354,7 @@ static void caller_with_garbage_is_sent_away(void **state)
         {"GET / HTTP/1.0\r\n\r\n",            18, -1,                "what it sent is no hello"                 },
         {"\xdd\x64r\x01\xff\xff",             6,  -1,                "what it sent is no hello"                 },
         {"\xdd\x64r\x01\x00\x00",             6,  -1,                "what it sent is no hello"                 },
-        {"\xdd\x64r\x02",                     4,  HELLO_BAD_VERSION, "it speaks another version of the protocol"},
+        {"\xdd\x64r\x02",                     4,  HELLO_BAD_VERSION, "it speaks another version of the protocol: 2, and this ddrun " PACKAGE_VERSION " speaks 1"},
         {"\xdd\x64r\x01\x00\x0cslurm-2.0\0n", 18, HELLO_OTHER_JOB,   "it belongs to another job"                },
     };
     struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);

@@ -1,5 +1,6 @@
 /* rdzv: control messages, written and read through one table. */
 #include "base/buf.h"
+#include "config.h"
 #include "rdzv/msg.h"
 
 #include <errno.h>
@@ -56,7 +57,7 @@ static void msg_refuses_what_does_not_fit_the_table(void **state)
         {"", "not JSON"},
         {"[]", "not a message"},
         {"{}", "not a message"},
-        {"{\"type\":\"nonsense\"}", "not a message"},
+        {"{\"type\":\"nonsense\",\"v\":2}", "a message of a later version"},
         {"{\"type\":7}", "not a message"},
         {"{\"type\":\"done\"}", "lacks the field 'round'"},
         {"{\"type\":\"done\",\"round\":-1}", "'round'"},
@@ -101,8 +102,23 @@ static void msg_skips_fields_of_later_versions(void **state)
 {
     (void)state;
     DD_AUTO(msg) struct msg m = {0};
-    assert_int_equal(decode(&m, "{\"type\":\"done\",\"v\":2,\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"unfit\":\"\",\"ports\":\"\",\"mood\":\"good\"}", NULL), 0);
+    assert_int_equal(decode(&m, "{\"type\":\"done\",\"v\":1,\"ddrun\":\"99.0\",\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"unfit\":\"\",\"ports\":\"\",\"mood\":\"good\"}", NULL), 0);
     assert_int_equal(m.round, 3);
+}
+
+static void msg_of_a_later_version_is_skipped_unless_it_says_that_it_is_needed(void **state)
+{
+    (void)state;
+    struct msg m = {0};
+    struct dd_err err = {0};
+    assert_int_equal(decode(&m, "{\"type\":\"mood\",\"v\":1,\"how\":\"good\"}", &err), -ENOMSG);
+    assert_int_equal(decode(&m, "{\"type\":\"mood\",\"v\":2,\"how\":\"good\"}", &err), -EPROTO);
+    assert_int_equal(decode(&m, "{\"type\":\"commit\",\"v\":2,\"ddrun\":\"99.0\",\"round\":1}", &err), -EPROTO);
+    assert_non_null(strstr(err.text, "'commit'"));
+    assert_non_null(strstr(err.text, "ddrun 99.0"));
+    assert_non_null(strstr(err.text, "ddrun " PACKAGE_VERSION));
+    assert_int_equal(decode(&m, "{\"type\":\"commit\",\"v\":1,\"ddrun\":\"\\u001b[2J\"}", &err), -EPROTO);
+    assert_null(strchr(err.text, '\033'));
 }
 
 static void msg_cut_anywhere_is_refused(void **state)
@@ -127,6 +143,7 @@ int main(void)
         cmocka_unit_test(msg_refuses_what_does_not_fit_the_table),
         cmocka_unit_test(msg_bounds_lists_and_texts),
         cmocka_unit_test(msg_skips_fields_of_later_versions),
+        cmocka_unit_test(msg_of_a_later_version_is_skipped_unless_it_says_that_it_is_needed),
         cmocka_unit_test(msg_cut_anywhere_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

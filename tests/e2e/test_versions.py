@@ -1,0 +1,191 @@
+"""Nodes whose ddruns are of different versions: what may be skipped is skipped, and what may not ends with a sentence
+that names the node and both versions. Nobody waits for an answer to what was not read."""
+
+import json
+import re
+import signal
+import socket
+import struct
+import subprocess
+
+import pytest
+
+from stranger import CONTROL, PING, Stranger, frame
+from support import DDRUN, Job, free_port
+
+BYE = 2
+VERSION = re.search(r"[\d.]+\d", subprocess.run([DDRUN, "--version"], capture_output=True, text=True, check=True).stdout).group()
+NEWER = "99.1.0"
+
+
+def later(kind, v=1, **fields):
+    return frame(CONTROL, json.dumps({"type": kind, "v": v, "ddrun": NEWER, "mood": "good", **fields}).encode())
+
+
+class Daemon:
+    """The first node's daemon, of a later version."""
+
+    def __init__(self):
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.server.settimeout(60)
+        self.port = self.server.getsockname()[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.server.close()
+
+    def take(self):
+        """Somebody has said JOIN."""
+        while True:
+            self.sock = self.server.accept()[0]
+            self.sock.settimeout(60)
+            try:
+                head = self._exactly(6)
+                self._exactly(struct.unpack(">H", head[4:])[0])
+                self.sock.sendall(b"\xdddr\x01\0\3\0\0\0")
+                kind, data = self.next()
+                assert (kind, json.loads(data)["type"]) == (CONTROL, "join")
+                return json.loads(data)
+            except EOFError:  # it has found another way, too
+                continue
+
+    def _exactly(self, n):
+        data = b""
+        while len(data) < n:
+            piece = self.sock.recv(n - len(data))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
+
+    def next(self):
+        while True:
+            length, kind, _ = struct.unpack(">IHH", self._exactly(8))
+            data = self._exactly(length)
+            if kind != PING:
+                return kind, data
+            self.sock.sendall(frame(PING))
+
+    def hear(self, wanted):
+        while True:
+            kind, data = self.next()
+            if kind == CONTROL and json.loads(data)["type"] == wanted:
+                return
+
+    def say(self, kind, v=1, **fields):
+        self.sock.sendall(later(kind, v, **fields))
+
+    def plan(self, *without):
+        fields = {"round": 0, "node_rank": 1, "restart_count": 0, "max_restarts": 0, "addr": "127.0.0.1", "master_port": self.port,
+                  "sizes": "1(x2)", "nodes": "newer,older", "members": "0 0 0 0 n[0-1]", "addrs": ["", ""], "ports": "", "spent": "",
+                  "token": "x" * 32}
+        self.say("plan", **{name: v for name, v in fields.items() if name not in without})
+
+
+def host(port, *options):
+    return Job("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure", "--nproc-per-node=1", "--node-rank=0",
+               *options)
+
+
+def older(port, *command):
+    return Job("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure", "--nproc-per-node=1", "--node-rank=1",
+               *command)
+
+
+def names_both(text):
+    return NEWER in text and f"ddrun {VERSION}" in text
+
+
+def test_what_a_newer_node_adds_is_skipped():
+    port = free_port()
+    with host(port, "true") as job, Stranger(port, 1, 2) as newer:
+        newer.send(later("mood"), frame(99, b"bulk of another time"))
+        plan = newer.hear("plan")
+        assert plan["ddrun"] == VERSION
+        newer.send(later("started", round=plan["round"], workers=["one"]))
+        newer.send(later("mood"), later("done", round=plan["round"], sent_ns=0, left=1, stopped=0, killed=0, unfit="", ports=""))
+        assert newer.hear("finish")["code"] == 0
+        newer.send(frame(BYE))
+        assert job.wait() == 0, job.err
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("what", [later("mood", v=2), later("started", v=2, round=0), later("done"), frame(CONTROL, b"\x82\xa4type")],
+                         ids=["needed", "newer", "lacks", "no-json"])
+def test_a_newer_node_that_the_daemon_cannot_read_is_lost_with_the_reason(what):
+    """Its message was dropped, and the round waited for it."""
+    port = free_port()
+    with host(port, "sleep", "1000") as job, Stranger(port, 1, 2) as newer:
+        newer.hear("plan")
+        newer.send(what)
+        text = newer.hear("refuse")["text"]
+        assert "stranger" in text and (names_both(text) or b"type\":" not in what), text
+        assert job.wait() == 1, job.err
+        assert text in job.err, job.err
+        job.assert_nothing_left()
+
+
+def test_a_newer_node_that_frames_otherwise_is_lost_with_the_reason():
+    port = free_port()
+    with host(port, "sleep", "1000") as job, Stranger(port, 1, 2) as newer:
+        newer.hear("plan")
+        newer.send(struct.pack(">IHH", 2, CONTROL, 2) + b"{}")
+        assert job.wait() == 1, job.err
+        assert "stranger" in job.err and "a frame of a later version" in job.err, job.err
+        job.assert_nothing_left()
+
+
+def test_a_join_that_cannot_be_read_is_refused_with_both_versions():
+    port = free_port()
+    with host(port, "true") as job, Stranger(port, 1, 2, join=later("join", v=2)) as newer:
+        text = newer.hear("refuse")["text"]
+        assert "stranger" in text and names_both(text), text
+        job.p.send_signal(signal.SIGTERM)
+        assert job.wait() == 143
+        assert text in job.err, job.err
+        job.assert_nothing_left()
+
+
+def test_what_a_newer_daemon_adds_is_skipped():
+    with Daemon() as newer, older(newer.port, "echo", "it runs") as job:
+        assert newer.take()["ddrun"] == VERSION
+        newer.say("mood")
+        newer.sock.sendall(frame(99, b"bulk of another time"))
+        newer.plan()
+        newer.hear("done")
+        newer.say("finish", code=0, lost=0, asked=0, report=0, text="", detail="")
+        assert job.wait() == 0, job.err
+        assert "it runs" in job.out
+        job.assert_nothing_left()
+
+
+def test_a_plan_that_cannot_be_read_ends_the_node_and_tells_the_daemon_why():
+    """It was dropped, and both sides waited."""
+    with Daemon() as newer, older(newer.port, "true") as job:
+        newer.take()
+        newer.plan("sizes")
+        kind, data = newer.next()
+        why = data.decode()
+        assert kind == BYE and "'sizes'" in why and names_both(why), why
+        newer.sock.close()
+        assert job.wait() == 2, job.err
+        assert why in job.err, job.err
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("what", [later("stop", v=2, round=0, signal=15, text=""), later("finish"), later("mood", v=2)],
+                         ids=["newer", "lacks", "needed"])
+def test_running_workers_are_ended_when_the_daemon_cannot_be_read(what):
+    with Daemon() as newer, older(newer.port, "sleep", "1000") as job:
+        newer.take()
+        newer.plan()
+        newer.hear("started")
+        newer.sock.sendall(what)
+        kind, data = newer.next()
+        assert kind == BYE and names_both(data.decode()), data
+        newer.sock.close()
+        assert job.wait() == 2, job.err
+        assert data.decode() in job.err, job.err
+        job.assert_nothing_left()
