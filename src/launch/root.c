@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 enum {
-    SLOW_S = 30,
     STARTER_KILL_MS = 2000,
     SAME_SIGNAL_MS = 250,
     SILENCE_MS = 2000, /* for a reader who reads nothing, once all have ended as they were asked to */
@@ -338,6 +337,8 @@ static bool give_task(void *arg, int index, struct launch_task *ret)
     const struct root_cfg *cfg = r->cfg;
     if (c->lead != index || c->state == CHILD_NONE)
         return false;
+    if (!c->has_task)
+        root_trim_share(r, c);
     c->has_task = true;
     *ret = (struct launch_task){.output = cfg->starter->loses_output,
                                 .fanout = cfg->fanout,
@@ -386,22 +387,13 @@ static void on_gone(void *arg, int index)
     root_look(r);
 }
 
-/* Those that neither came nor failed; what they were to start is started from here. */
-static void on_slow(evutil_socket_t fd, short what, void *arg)
+static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
     struct root *r = arg;
-    DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(600);
     (void)fd;
     (void)what;
-    if (r->over || r->asked || r->cfg->up != NULL)
-        return;
-    for (int i = 0; i < r->nnodes; i++)
-        if (r->children[i].state == CHILD_STARTING)
-            (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", root_name_of(r, i));
-    if (names.len > 0)
-        dd_log(r->cfg->log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s", r->cfg->starter->name,
-               dd_buf_str(&names), SLOW_S);
-    root_take_shares(r);
+    if (!root_tick(r))
+        event_del(r->tick);
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */
@@ -461,14 +453,16 @@ static int make_children(struct root *r)
 
 static int make_events(struct root *r)
 {
-    r->slow = evtimer_new(r->base, on_slow, r);
+    r->tick = event_new(r->base, -1, EV_PERSIST, on_tick, r);
     r->end = evtimer_new(r->base, on_end, r);
     r->silence = evtimer_new(r->base, on_silence, r);
     r->fail = evtimer_new(r->base, on_fail, r);
     r->room = event_new(r->base, -1, 0, on_look, r);
-    const bool all = r->slow != NULL && r->end != NULL && r->silence != NULL && r->fail != NULL && r->room != NULL;
-    const struct timeval slow = {.tv_sec = SLOW_S};
-    return !all || watch_signals(r) < 0 || evtimer_add(r->slow, &slow) < 0 ? -ENOMEM : 0;
+    const bool all = r->tick != NULL && r->end != NULL && r->silence != NULL && r->fail != NULL && r->room != NULL;
+    const struct timeval second = {.tv_sec = 1};
+    if (all && r->cfg->up == NULL) /* up there it is looked at for all */
+        (void)event_add(r->tick, &second);
+    return !all || watch_signals(r) < 0 ? -ENOMEM : 0;
 }
 
 /* This node's agent, then the others: all of them, or those of our task. */
@@ -514,7 +508,7 @@ static void root_done(struct root *r)
         free(c->share);
     }
     launch_door_free(r->door);
-    struct event *events[] = {r->slow, r->end, r->signals, r->silence, r->fail, r->room, r->input};
+    struct event *events[] = {r->tick, r->end, r->signals, r->silence, r->fail, r->room, r->input};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
             event_free(events[i]);

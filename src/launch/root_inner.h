@@ -45,12 +45,13 @@ struct root {
     uint64_t sig_ns;
     uint64_t written;       /* of our output, when that was asked last */
     int turn;               /* who is first when there is room */
+    int ticks;              /* seconds in which some node was being started and this process could see to it */
     struct outlet out[LAUNCH_STREAMS];
     int out_fds[LAUNCH_STREAMS]; /* where ours go, if our fds 1 and 2 lead to us; -1 */
     struct rlimit files;    /* as we found it */
     sigset_t old_mask;
     int signal_fd;
-    struct event *signals, *slow, *end, *room, *fail, *silence, *input;
+    struct event *signals, *tick, *end, *room, *fail, *silence, *input;
 };
 
 static inline const char *root_name_of(const struct root *r, int index)
@@ -84,8 +85,12 @@ void root_node_missing(struct root *r, struct child *c, int code); /* of a start
 void root_node_gone(struct root *r, struct child *c);
 /* From a node that we have started: of it, or of one that it starts. */
 void root_node_says(struct root *r, struct child *c, const struct launch_word *w);
-/* What others were to start and have not: from here. */
+/* What others were to start and have not: from here, or by yet others. */
 void root_take_shares(struct root *r);
+/* Every second. One in which this process was stopped does not come, however long it was: nobody is late by that.
+ * False: nothing is to be looked for any more. */
+bool root_tick(struct root *r);
+void root_trim_share(const struct root *r, struct child *c); /* what others start meanwhile it need not */
 void root_drop(struct root *r, struct child *c); /* somebody else starts it */
 
 /* ---- root_start.c ---- */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLOW_S = 30 };
+
 static bool is_ending(const struct root *r)
 {
     return r->over || r->asked;
@@ -33,10 +35,19 @@ static void check_left(struct root *r)
         root_end_in_grace(r);
 }
 
+/* To be started by that one, which has not said yet that it has come. */
+static bool is_due(const struct root *r, const struct child *by, int index)
+{
+    return r->children[index].lead == by->index && r->children[index].state == CHILD_STARTING;
+}
+
 void root_node_came(struct root *r, struct child *c)
 {
     c->state = CHILD_CAME;
     tell_up(r, WORD_CAME, c->index, 0);
+    for (int i = 0; i < c->nshare; i++) /* of its task, since it has it */
+        if (!is_due(r, c, c->share[i]))
+            launch_door_say(r->door, c->index, WORD_DROP, c->share[i], 0);
     if (c->lead == c->index && is_ending(r))
         launch_door_say(r->door, c->index, WORD_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);
     else if (!is_ending(r)) /* somebody is there again */
@@ -86,18 +97,31 @@ static void start_from_here(struct root *r, const int *nodes, int n)
             root_node_missing(r, &r->children[nodes[i]], 1);
 }
 
-/* What this one was to start and has not started. */
-static void take_share(struct root *r, struct child *c)
+/* What this one was to start and has not started: gives the nodes, and how many. */
+static int take_share(struct root *r, struct child *c, int *nodes)
 {
     int n = 0;
-    int *share = DD_TAKE(c->share);
-    for (int i = 0; i < c->nshare; i++)
-        if (r->children[share[i]].lead == c->index && r->children[share[i]].state == CHILD_STARTING)
-            share[n++] = share[i];
+    for (int i = 0; i < c->nshare; i++) {
+        struct child *of = &r->children[c->share[i]];
+        if (!is_due(r, c, of->index))
+            continue;
+        if (c->state == CHILD_CAME) {
+            launch_door_say(r->door, c->index, WORD_DROP, of->index, 0);
+            of->was = c->index;
+        }
+        nodes[n++] = of->index;
+    }
+    free(DD_TAKE(c->share));
     c->nshare = 0;
+    return n;
+}
+
+static void start_share(struct root *r, struct child *c)
+{
+    DD_AUTO(free) int *nodes = c->nshare > 0 ? calloc((size_t)c->nshare, sizeof(*nodes)) : NULL;
+    const int n = nodes != NULL ? take_share(r, c, nodes) : 0;
     if (!is_ending(r))
-        start_from_here(r, share, n);
-    free(share);
+        start_from_here(r, nodes, n);
 }
 
 void root_node_missing(struct root *r, struct child *c, int code)
@@ -110,7 +134,7 @@ void root_node_missing(struct root *r, struct child *c, int code)
         tell_up(r, WORD_MISSING, c->index, code); /* is tried from up there */
     else
         not_started(r, c, code);
-    take_share(r, c);
+    start_share(r, c);
     check_left(r);
 }
 
@@ -119,36 +143,69 @@ void root_node_gone(struct root *r, struct child *c)
     const int code = c->code != 0 ? c->code : 1;
     if (c->state == CHILD_CAME) /* it has not said how it ended */
         root_node_ended(r, c, code);
-    take_share(r, c);
+    start_share(r, c);
     for (int i = 0; i < r->nnodes; i++)
         if (r->children[i].lead == c->index && i != c->index && r->children[i].state == CHILD_CAME)
             root_node_ended(r, &r->children[i], code);
 }
 
-/* Not of one that is about to come: it has its task, and cannot be told yet. */
+/* Not of one that is about to come: it has its task, and cannot be told yet. First all are taken, then they are dealt out
+ * anew: so no node is taken twice, and no more than the fan-out are started from here. */
 void root_take_shares(struct root *r)
 {
-    for (int i = 0; i < r->nnodes; i++) {
+    DD_AUTO(free) int *late = calloc((size_t)r->nnodes, sizeof(*late));
+    int n = 0;
+    for (int i = 0; i < r->nnodes && late != NULL; i++) {
         struct child *c = &r->children[i];
-        for (int k = 0; k < c->nshare && c->state == CHILD_CAME; k++) {
-            struct child *of = &r->children[c->share[k]];
-            if (of->state != CHILD_STARTING)
-                continue;
-            launch_door_say(r->door, c->index, WORD_DROP, of->index, 0);
-            of->was = c->index;
-        }
         if (c->nshare > 0 && (c->state != CHILD_STARTING || !c->has_task))
-            take_share(r, c);
+            n += take_share(r, c, late + n);
     }
+    start_from_here(r, late, n);
+}
+
+static void say_slow(const struct root *r)
+{
+    DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(600);
+    for (int i = 0; i < r->nnodes; i++)
+        if (r->children[i].state == CHILD_STARTING)
+            (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", root_name_of(r, i));
+    dd_log(r->cfg->log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s", r->cfg->starter->name, dd_buf_str(&names),
+           SLOW_S);
+}
+
+bool root_tick(struct root *r)
+{
+    bool starting = false;
+    for (int i = 0; i < r->nnodes; i++)
+        starting |= r->children[i].state == CHILD_STARTING;
+    if (is_ending(r) || !starting)
+        return false;
+    r->ticks++;
+    if (r->ticks == SLOW_S)
+        say_slow(r);
+    if (r->ticks % SLOW_S == 0) /* the next time those whose new lead is no better */
+        root_take_shares(r);
+    return true;
 }
 
 /* It had come there before that one heard that it was to be dropped: a node has one agent. */
 static void give_back(struct root *r, struct child *c)
 {
-    if (c->pid > 0)
+    if (c->lead != c->index)
+        launch_door_say(r->door, c->lead, WORD_DROP, c->index, 0);
+    else if (c->pid > 0)
         kill(c->pid, SIGKILL);
     c->lead = c->was;
     root_node_came(r, c);
+}
+
+void root_trim_share(const struct root *r, struct child *c)
+{
+    int n = 0;
+    for (int i = 0; i < c->nshare; i++)
+        if (is_due(r, c, c->share[i]))
+            c->share[n++] = c->share[i];
+    c->nshare = n;
 }
 
 void root_drop(struct root *r, struct child *c)
@@ -183,7 +240,7 @@ void root_node_says(struct root *r, struct child *by, const struct launch_word *
     if (w->type < WORD_CAME || w->type > WORD_ENDED) /* nothing that comes from there; nor need `node` be one */
         return;
     struct child *c = &r->children[w->node];
-    if (w->type == WORD_CAME && c->state == CHILD_STARTING && c->lead == c->index && c->was == by->index)
+    if (w->type == WORD_CAME && c->state == CHILD_STARTING && c->lead != by->index && c->was == by->index)
         give_back(r, c);
     if (c != by && c->lead != by->index)
         return;

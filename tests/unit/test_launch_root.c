@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { NODES = 4, LEAD = 1, OUTER = 2, LAST = 3, HANG_S = 60 };
+enum { NODES = 12, LEAD = 1, OUTER = 2, LAST = 3, SECOND = 4, HANG_S = 60, SLOW_TICKS = 30 };
 
 /* The first node, which has told LEAD to start OUTER and LAST. */
 struct bed {
@@ -25,6 +25,18 @@ struct bed {
     char *addresses[2];
 };
 
+static void give(struct root *r, int lead, int first, int last)
+{
+    struct child *c = &r->children[lead];
+    c->share = calloc(NODES, sizeof(int));
+    assert_non_null(c->share);
+    for (int i = first; i <= last; i++) {
+        c->share[c->nshare++] = i;
+        r->children[i].lead = lead;
+        r->children[i].state = CHILD_STARTING;
+    }
+}
+
 static void bed_new(struct bed *b)
 {
     const struct launch_door_cfg door = {.id = "launch.1", .nnodes = NODES};
@@ -34,9 +46,9 @@ static void bed_new(struct bed *b)
     b->starter = (struct starter){.name = "sleep", .command = "%program 600"};
     b->addresses[0] = (char *)(uintptr_t) "127.0.0.1";
     b->package.alloc = &b->alloc;
-    assert_int_equal(hostlist_parse(&b->alloc.nodes, "node[0-3]", NULL), 0);
+    assert_int_equal(hostlist_parse(&b->alloc.nodes, "node[0-11]", NULL), 0);
     b->cfg = (struct root_cfg){.starter = &b->starter, .program = "/bin/sleep", .ddrun = "/ddrun", .package = &b->package,
-                               .addresses = b->addresses, .min_nodes = NODES, .fanout = 1, .log = &b->log};
+                               .addresses = b->addresses, .min_nodes = NODES, .log = &b->log};
     struct root *r = &b->root;
     *r = (struct root){.cfg = &b->cfg, .nnodes = NODES, .here = 0, .code = -1, .signal_fd = -1};
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &r->files), 0);
@@ -54,12 +66,7 @@ static void bed_new(struct bed *b)
         for (int k = 0; k < LAUNCH_STREAMS; k++)
             r->children[i].streams[k].from = -1;
     }
-    r->children[OUTER].state = r->children[LAST].state = CHILD_STARTING;
-    r->children[LEAD].share = calloc(2, sizeof(int));
-    assert_non_null(r->children[LEAD].share);
-    r->children[LEAD].share[0] = OUTER;
-    r->children[LEAD].share[1] = LAST;
-    r->children[LEAD].nshare = 2;
+    give(r, LEAD, OUTER, LAST);
 }
 
 static void bed_done(struct bed *b)
@@ -146,6 +153,91 @@ static void the_share_of_a_node_that_is_coming_is_not_taken(void **state)
     bed_done(&b);
 }
 
+/* Returns how many starters run, and ends them. */
+static int end_starters(struct bed *b)
+{
+    int n = 0;
+    for (int i = 0; i < NODES; i++)
+        if (b->root.children[i].pid > 0) {
+            end_starter(b->root.children[i].pid, SIGTERM);
+            b->root.children[i].pid = 0;
+            n++;
+        }
+    return n;
+}
+
+/* Those of SECOND, which has not come either, too: all late ones are dealt out once, over two. */
+static void late_nodes_are_dealt_out_over_the_fan_out(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new(&b);
+    b.cfg.fanout = 2;
+    give(&b.root, SECOND, SECOND + 1, NODES - 1);
+    b.root.children[SECOND].state = CHILD_STARTING;
+    b.root.children[SECOND].lead = SECOND;
+    root_take_shares(&b.root);
+    int given = 0;
+    for (int i = 0; i < NODES; i++)
+        given += b.root.children[i].nshare;
+    assert_int_equal(end_starters(&b), 2);
+    assert_int_equal(given, 9 - 2); /* OUTER, LAST and the seven of SECOND, without the two that start the others */
+    assert_true(b.root.children[LEAD].nshare == 0 && b.root.children[SECOND].nshare == 0);
+    bed_done(&b);
+}
+
+/* A new lead may be no better than the old one: each time there is at least one node more that is started from here. */
+static void what_a_new_lead_does_not_start_is_taken_again(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new(&b);
+    b.cfg.fanout = 1;
+    root_take_shares(&b.root);
+    assert_true(b.root.children[OUTER].lead == OUTER && b.root.children[LAST].lead == OUTER);
+    root_take_shares(&b.root);
+    assert_int_equal(b.root.children[LAST].lead, LAST);
+    root_take_shares(&b.root);
+    assert_int_equal(end_starters(&b), 2);
+    bed_done(&b);
+}
+
+/* Its new lead may have its task by then, or not. */
+static void a_node_that_came_by_its_old_lead_is_not_started_by_the_new_one(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new(&b);
+    b.cfg.fanout = 1;
+    root_take_shares(&b.root);
+    struct child *last = &b.root.children[LAST];
+    struct child *lead = &b.root.children[OUTER];
+    assert_true(last->lead == OUTER && lead->nshare == 1);
+    root_node_says(&b.root, &b.root.children[LEAD], &(struct launch_word){.type = WORD_CAME, .node = LAST});
+    assert_true(last->lead == LEAD && last->state == CHILD_CAME);
+    root_trim_share(&b.root, lead);
+    assert_int_equal(lead->nshare, 0);
+    assert_int_equal(end_starters(&b), 1);
+    bed_done(&b);
+}
+
+/* A second in which it was stopped, and those after it, are one. */
+static void nobody_is_late_before_half_a_minute_of_looking(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new(&b);
+    for (int i = 1; i < SLOW_TICKS; i++)
+        assert_true(root_tick(&b.root));
+    assert_int_equal(b.root.children[OUTER].lead, LEAD);
+    assert_true(root_tick(&b.root));
+    assert_int_equal(b.root.children[OUTER].lead, OUTER);
+    assert_int_equal(end_starters(&b), 2);
+    b.root.children[OUTER].state = b.root.children[LAST].state = CHILD_CAME;
+    assert_false(root_tick(&b.root));
+    bed_done(&b);
+}
+
 /* The number in a word may mean a stream, and a job of one node elsewhere has no second node. */
 static void words_that_only_go_down_touch_no_node(void **state)
 {
@@ -169,6 +261,10 @@ int main(void)
         cmocka_unit_test(a_node_that_came_while_it_was_taken_over_stays_where_it_is),
         cmocka_unit_test(a_node_that_was_taken_over_and_came_is_ours),
         cmocka_unit_test(the_share_of_a_node_that_is_coming_is_not_taken),
+        cmocka_unit_test(late_nodes_are_dealt_out_over_the_fan_out),
+        cmocka_unit_test(what_a_new_lead_does_not_start_is_taken_again),
+        cmocka_unit_test(a_node_that_came_by_its_old_lead_is_not_started_by_the_new_one),
+        cmocka_unit_test(nobody_is_late_before_half_a_minute_of_looking),
         cmocka_unit_test(words_that_only_go_down_touch_no_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
