@@ -1,11 +1,13 @@
 #include "launch/door.h"
 
 #include "base/num.h"
+#include "base/sig.h"
 #include "net/callers.h"
 #include "net/listen.h"
 
 #include <errno.h>
 #include <event2/event.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -17,7 +19,8 @@ struct caller {
     LIST_ENTRY(caller) entry;
     struct launch_door *door;
     struct link *link;
-    int index; /* of the node that it is; -1: it has not fetched anything */
+    int index; /* of the node that it is; -1: it has not fetched anything, or: */
+    bool away; /* it is to leave */
 };
 
 struct launch_door {
@@ -39,17 +42,31 @@ static void caller_free(struct caller *c)
     free(c);
 }
 
-/* The first of its ways that has brought the package is the one that stays. */
+static int say(struct link *l, enum launch_word_type type, int node, uint32_t value)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64);
+    const struct launch_word w = {.type = type, .node = node, .value = value};
+    int rc = launch_word_encode(&out, &w);
+    return rc < 0 ? rc : link_send(l, FRAME_LAUNCH, out.data, out.len);
+}
+
+/* The first of its ways that has brought the package is the one that stays. It may have been given to somebody else
+ * between its task and this. */
 static void take_fetched(struct caller *c)
 {
     struct launch_door *d = c->door;
     int index;
-    if (dd_num_int(link_node(c->link), 0, d->cfg.nnodes - 1, &index) < 0 || d->fetched[index])
+    if (c->away || dd_num_int(link_node(c->link), 0, d->cfg.nnodes - 1, &index) < 0 || d->fetched[index])
         return;
-    d->fetched[index] = true;
     d->callers_of[index] = c;
     c->index = index;
-    d->cfg.on_fetched(d->cfg.arg, index);
+    d->fetched[index] = d->cfg.on_fetched(d->cfg.arg, index);
+    if (d->fetched[index])
+        return;
+    d->callers_of[index] = NULL;
+    c->index = -1;
+    c->away = true;
+    (void)say(c->link, WORD_SIGNAL, index, SIGTERM | DD_SIGNAL_AT_ONCE);
 }
 
 static void lose(struct caller *c)
@@ -66,7 +83,6 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     struct caller *c = arg;
     const struct launch_door_cfg *cfg = &c->door->cfg;
     DD_AUTO(launch_word) struct launch_word w = {0};
-    (void)l;
     if (c->index < 0 && f->type == FRAME_PACKAGE)
         take_fetched(c);
     else if (c->index >= 0 && f->type == FRAME_LAUNCH && launch_word_decode(&w, f->data, f->len, cfg->nnodes) == 0)
@@ -74,6 +90,8 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     else if (c->index >= 0 && f->type == FRAME_OUTPUT && f->len > 0 && f->data[0] < LAUNCH_STREAMS &&
              cfg->on_output(cfg->arg, c->index, f->data[0], f->data + 1, f->len - 1) < 0)
         lose(c);
+    else if (c->away && f->type == FRAME_OUTPUT && f->len > 1 && f->data[0] < LAUNCH_STREAMS) /* it waits for that */
+        (void)say(l, WORD_ROOM, f->data[0], (uint32_t)f->len - 1);
 }
 
 static void on_close(void *arg, struct link *l, bool clean, const char *why)
@@ -115,10 +133,8 @@ static void on_caller(void *arg, struct link *l)
 
 void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node, uint32_t value)
 {
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64);
-    const struct launch_word w = {.type = type, .node = node, .value = value};
-    if (d != NULL && launch_door_is_open(d, index) && launch_word_encode(&out, &w) == 0)
-        (void)link_send(d->callers_of[index]->link, FRAME_LAUNCH, out.data, out.len);
+    if (d != NULL && launch_door_is_open(d, index))
+        (void)say(d->callers_of[index]->link, type, node, value);
 }
 
 bool launch_door_is_open(const struct launch_door *d, int index)

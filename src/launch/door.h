@@ -19,7 +19,8 @@ struct launch_door_cfg {
     int nnodes;
     /* Of a node that asks; what it lends is sent at once. False: it is not to come. */
     bool (*task)(void *arg, int index, struct launch_task *ret);
-    void (*on_fetched)(void *arg, int index); /* each node once */
+    /* Each node once, if it is true. False: it is no more to come, and its agent is told to leave at once. */
+    bool (*on_fetched)(void *arg, int index);
     /* Afterwards. */
     void (*on_word)(void *arg, int index, const struct launch_word *w);
     /* n 0: that was all. < 0: the node is dropped. */

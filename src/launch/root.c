@@ -335,7 +335,7 @@ static bool give_task(void *arg, int index, struct launch_task *ret)
     const struct root *r = arg;
     struct child *c = &r->children[index];
     const struct root_cfg *cfg = r->cfg;
-    if (c->lead != index || c->state == CHILD_NONE)
+    if (!root_is_to_come(r, c))
         return false;
     if (!c->has_task)
         root_trim_share(r, c);
@@ -351,13 +351,16 @@ static bool give_task(void *arg, int index, struct launch_task *ret)
     return true;
 }
 
-static void on_fetched(void *arg, int index)
+static bool on_fetched(void *arg, int index)
 {
     struct root *r = arg;
     struct child *c = &r->children[index];
+    if (!root_is_to_come(r, c))
+        return false;
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         stream_begin(&c->said[k], &r->out[k]);
     root_node_came(r, c);
+    return true;
 }
 
 static void on_node_word(void *arg, int index, const struct launch_word *w)

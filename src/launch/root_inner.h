@@ -78,6 +78,7 @@ int root_begin_started(struct root *r, struct dd_err *err);
 
 /* ---- root_nodes.c: what is known of nodes ---- */
 
+bool root_is_to_come(const struct root *r, const struct child *c); /* here, and not any more where it had been given to others */
 void root_node_came(struct root *r, struct child *c);
 void root_node_ended(struct root *r, struct child *c, int code);
 void root_node_missing(struct root *r, struct child *c, int code); /* of a starter of ours */

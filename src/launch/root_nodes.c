@@ -41,8 +41,16 @@ static bool is_due(const struct root *r, const struct child *by, int index)
     return r->children[index].lead == by->index && r->children[index].state == CHILD_STARTING;
 }
 
+/* One whose starter has gone away may come all the same, unless it is started from up there now. */
+bool root_is_to_come(const struct root *r, const struct child *c)
+{
+    return c->lead == c->index && (c->state == CHILD_STARTING || (c->state == CHILD_MISSING && r->cfg->up == NULL));
+}
+
 void root_node_came(struct root *r, struct child *c)
 {
+    if (c->state == CHILD_MISSING)
+        r->missing--;
     c->state = CHILD_CAME;
     tell_up(r, WORD_CAME, c->index, 0);
     for (int i = 0; i < c->nshare; i++) /* of its task, since it has it */
@@ -242,6 +250,8 @@ void root_node_says(struct root *r, struct child *by, const struct launch_word *
     struct child *c = &r->children[w->node];
     if (w->type == WORD_CAME && c->state == CHILD_STARTING && c->lead != by->index && c->was == by->index)
         give_back(r, c);
+    if (w->type == WORD_CAME && c->lead != by->index) /* it is there twice, or soon would be */
+        launch_door_say(r->door, by->index, WORD_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);
     if (c != by && c->lead != by->index)
         return;
     if (w->type == WORD_CAME && c->state == CHILD_STARTING)

@@ -21,7 +21,7 @@
 
 enum launch_word_type {
     WORD_TASK = 1, /* before the package: what this node has to do for others */
-    WORD_SIGNAL,   /* value: a signal for the node's agent, + DD_SIGNAL_AT_ONCE */
+    WORD_SIGNAL,   /* node: whose agent gets it, of those that the receiver has started or itself; value: the signal, + DD_SIGNAL_AT_ONCE */
     WORD_ROOM,     /* node: a stream; value: so many bytes of it have gone on */
     WORD_CAME,     /* the node has its package */
     WORD_MISSING,  /* it could not be started; value: the starter's exit code */
