@@ -24,6 +24,7 @@ void alloc_free(struct alloc *a)
     hostlist_free(a->nodes);
     free(a->host_addr);
     free(a->psk);
+    dd_strv_done(&a->gpus);
     dd_strv_done(&a->warnings);
     free(a);
 }
@@ -48,13 +49,13 @@ int alloc_copy(struct alloc **ret, const struct alloc *a, int index)
         return -ENOMEM;
     *c = *a;
     c->index = index;
-    c->warnings = (struct dd_strv){0};
+    c->warnings = c->gpus = (struct dd_strv){0};
     c->nodes = NULL;
     c->job_id = copy_text(a->job_id, &failed);
     c->run_id = copy_text(a->run_id, &failed);
     c->host_addr = copy_text(a->host_addr, &failed);
     c->psk = copy_text(a->psk, &failed);
-    if (failed || hostlist_new(&c->nodes) < 0)
+    if (failed || hostlist_new(&c->nodes) < 0 || dd_strv_copy(&c->gpus, a->gpus.v) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < hostlist_count(a->nodes); i++)
         if (hostlist_push(c->nodes, hostlist_nth(a->nodes, i)) < 0)
@@ -206,6 +207,12 @@ static int stand_alone(struct alloc *a, struct dd_err *err)
     if (hostlist_new(&me) < 0 || hostlist_push(me, name) < 0 ||
         alloc_set(&a->job_id, "%s.n%d", id, a->index) < 0)
         return alloc_no_memory(err);
+    if (a->gpus.n > 0) {
+        DD_AUTO(strv) struct dd_strv all = a->gpus;
+        a->gpus = (struct dd_strv){0};
+        if (dd_strv_push(&a->gpus, all.v[a->index]) < 0)
+            return alloc_no_memory(err);
+    }
     hostlist_free(a->nodes);
     a->nodes = DD_TAKE(me);
     a->nnodes = 1;

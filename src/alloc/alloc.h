@@ -65,6 +65,8 @@ struct alloc {
                         nodes[0] */
     uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, given by user or scheduler */
     int nports;                      /* 0: hash them from job_id (rdzv/elect.h) */
+    struct dd_strv gpus;     /* of each node those that are the job's, by their numbers in the order of the PCI
+                                addresses: "0,2"; empty: not known */
     char *psk;               /* secret that the scheduler gives each task (PBS cookie), or NULL */
     bool script;             /* with list_only: this is the job's script or shell, no task of it */
     bool on_slurm;           /* the Slurm commands may be asked (scontrol) */

@@ -81,6 +81,14 @@ int alloc_hostfile_parse(struct hostlist **ret, const char *path, const char *te
 int alloc_hostfile_read(struct hostlist **ret, const struct alloc_input *in, const char *path,
                         struct dd_err *err);
 
+/* ---- the file of PBS_GPUFILE (pbs_gpus.c) */
+
+/* A string for each node, as in alloc.gpus; none at all where the text names no GPU. `path` is for sentences. -EINVAL. */
+int alloc_gpufile_parse(struct dd_strv *ret, const struct hostlist *nodes, const char *path, const char *text, size_t n,
+                        struct dd_err *err);
+/* a->gpus, where the file is there. */
+int alloc_pbs_gpus(struct alloc *a, const struct alloc_input *in, struct dd_err *err);
+
 /* ---- variables of Slurm (slurm_text.c) */
 
 struct alloc_tasks {

@@ -241,6 +241,8 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
 {
     DD_AUTO(free) char *path = NULL;
     int rc = read_nodes(&a->nodes, in, &path, err);
+    if (rc == 0)
+        rc = alloc_pbs_gpus(a, in, err);
     if (rc == 0 && !in->list_only)
         rc = alloc_check_mpi(in, a->nodes, err);
     if (rc < 0)

@@ -127,11 +127,27 @@ static int check_numa(const struct run *r, const struct node_cpus *cpus, struct 
     return rc;
 }
 
+/* Of a node whose GPUs the scheduler's file names, those are visible, unless the user has chosen: what came with the
+ * first node's environment and is that one's list is not his word. */
+static int take_gpus(struct run *r, struct dd_err *err)
+{
+    const struct alloc *a = r->alloc;
+    const char *now = dd_env_get(r->env.v, "CUDA_VISIBLE_DEVICES");
+    if (a->index < 0 || (size_t)a->index >= a->gpus.n || (now != NULL && strcmp(now, a->gpus.v[0]) != 0))
+        return 0;
+    int rc = dd_env_set(&r->env, "CUDA_VISIBLE_DEVICES", a->gpus.v[a->index]);
+    if (rc == 0 && dd_env_get(r->env.v, "CUDA_DEVICE_ORDER") == NULL)
+        rc = dd_env_set(&r->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
+}
+
 static int count_slots(struct run *r, int index, struct dd_err *err)
 {
     struct node_gpus gpus;
     struct node_cpus cpus = {0};
-    int rc = node_gpus_count(&gpus, r->env.v, "", err);
+    int rc = take_gpus(r, err);
+    if (rc == 0)
+        rc = node_gpus_count(&gpus, r->env.v, "", err);
     if (rc == 0 && r->emulate != NULL && gpus.count >= r->emulate->nnodes) {
         rc = share_gpus(r, index, gpus.count, err);
         gpus.count /= r->emulate->nnodes;

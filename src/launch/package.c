@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
@@ -59,7 +59,9 @@ static int put_alloc(struct dd_buf *out, const struct alloc *a)
         rc = put_str(out, a->psk);
     if (rc == 0)
         rc = dd_wr_u8(out, a->on_slurm);
-    return rc < 0 ? rc : dd_wr_be(out, a->end_time, 8);
+    if (rc == 0)
+        rc = dd_wr_be(out, a->end_time, 8);
+    return rc < 0 ? rc : put_list(out, &a->gpus);
 }
 
 _Static_assert(PACKAGE_LIMITS == (int)RLIM_NLIMITS, "a limit each");
@@ -151,6 +153,15 @@ static void get_ports(struct dd_rd *r, struct alloc *a)
     }
 }
 
+/* Numbers, for each node or for none. */
+static void get_gpus(struct dd_rd *r, struct alloc *a)
+{
+    get_list(r, &a->gpus);
+    r->failed |= a->gpus.n != 0 && a->gpus.n != (size_t)a->nnodes;
+    for (size_t i = 0; i < a->gpus.n; i++)
+        r->failed |= a->gpus.v[i][strspn(a->gpus.v[i], "0123456789,")] != '\0';
+}
+
 static struct alloc *get_alloc(struct dd_rd *r)
 {
     struct alloc *a = calloc(1, sizeof(*a));
@@ -167,6 +178,7 @@ static struct alloc *get_alloc(struct dd_rd *r)
     a->psk = get_str(r, true);
     a->on_slurm = dd_rd_u8(r) != 0;
     a->end_time = get_u64(r);
+    get_gpus(r, a);
     a->index = -1;
     return a;
 }

@@ -201,6 +201,20 @@ def test_a_start_that_hangs_ends_with_the_job(mom, pbs):  # noqa: F811
     assert "2 of 3 nodes" in done.err and "node3" in done.err
 
 
+def test_each_node_of_a_torque_job_has_as_many_workers_as_it_has_gpus_of_the_job(pbs, ssh):  # noqa: F811
+    """The file is the first node's, and so is what Torque's mom may have set there."""
+    gpus = ssh.slurm.file("gpus", "node1-gpu2\nnode1-gpu0\nnode3-gpu1\nnode2-gpu0\nnode2-gpu1\nnode2-gpu3\n")
+    show = "echo $(hostname) $LOCAL_RANK $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"
+    expected = [f"node{n} {r} {gpus} PCI_BUS_ID" for n, gpus in ((1, "0,2"), (2, "0,1,3"), (3, "1")) for r in range(gpus.count(",") + 1)]
+    for set_there in ({}, {"CUDA_VISIBLE_DEVICES": "0,2"}):
+        with pbs("--nproc-per-node=gpu", "sh", "-c", show, PBS_GPUFILE=gpus, PBS_VERSION="TORQUE-6.1.3", **set_there) as job:
+            done = job.wait(LIMIT)
+        assert (done.rc, sorted(done.out.splitlines())) == (0, expected), done.err
+    with pbs("--nproc-per-node=gpu", "sh", "-c", show, PBS_GPUFILE=gpus, CUDA_VISIBLE_DEVICES="1") as job:  # the user's word
+        done = job.wait(LIMIT)
+    assert (done.rc, sorted(done.out.splitlines())) == (0, [f"node{n} 0 1" for n in (1, 2, 3)]), done.err
+
+
 # --- PBS' library, where pbs_tmrsh is not: a stand-in, which starts by that of pbs_tmrsh ---
 
 

@@ -90,6 +90,15 @@ static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
         {"/nodes",                   "node1.site\nnode2.site\n"                                },
         {"/far",                     "far-a\nfar-b\n"                                          },
         {"/var/spool/torque/aux/7-2.srv", "node1.site\nnode2.site\nnode2.site\n"            },
+        {"/gpus",                    "node2.site-gpu3\nnode1.site-gpu0\nnode2-gpu1\r\n\nnode2.site-gpu3\n"    },
+        {"/gpus-of-one",             "NODE2-gpu12"                                             },
+        {"/gpus-of-none",            "\n"                                                      },
+        {"/gpus-of-slots",           "node1\nnode2\n"                                          },
+        {"/gpus-without-number",     "node1-gpu0\nnode1-gpu\n"                                 },
+        {"/gpus-of-others",          "node1-gpu0\nnode7-gpu0\n"                                },
+        {"/gpus-with-more",          "node1-gpu0 exclusive\n"                                  },
+        {"/rack",                    "rack-gpu1-n2\nnode2\n"                                  },
+        {"/rack-gpus",               "rack-gpu1-n2-gpu0\n"                                    },
         {"/alone",                   "node1.site\nnode1.site\n"                                },
         {"/slots",                   "node1\nnode1\nnode2\nnode1\n"                            },
         {"/csm",                     "batch1\nnode1\nnode2\nnode3\n"                           },
@@ -470,6 +479,42 @@ static void options_say_who_i_am(void **state)
     }
 }
 
+#define TORQUE "PBS_VERSION=TORQUE-6.1.2 PBS_JOBID=7.srv PBS_TASKNUM=2 PBS_NODENUM=1 "
+
+static void torque_tells_the_gpus_of_each_node(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *env, *gpus[2]; /* of the nodes; NULL: not known */
+        int min;
+    } rows[] = {
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus", {"0", "1,3"}, 0},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-one", {"", "12"}, 0},
+        {TORQUE "PBS_NODEFILE=/rack PBS_GPUFILE=/rack-gpus", {"0", ""}, 0},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-none", {NULL}, 0},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/of-the-first-node", {NULL}, 0},
+        {TORQUE "PBS_NODEFILE=/nodes", {NULL}, 0},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus", {"1,3"}, 1}, /* of this node, when it is alone */
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(alloc) struct alloc *a = found(&(struct said){.env = rows[i].env, .min = rows[i].min, .max = rows[i].min});
+        assert_int_equal(a->gpus.n, rows[i].gpus[0] == NULL ? 0 : a->nnodes);
+        for (size_t k = 0; k < a->gpus.n; k++)
+            assert_string_equal(a->gpus.v[k], rows[i].gpus[k]);
+        DD_AUTO(alloc) struct alloc *copy = NULL;
+        assert_int_equal(alloc_copy(&copy, a, 0), 0);
+        assert_int_equal(copy->gpus.n, a->gpus.n);
+    }
+    static const char *const wrong[][2] = {
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-slots", "/gpus-of-slots:1: 'node1' is not HOST-gpuNUMBER"},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-without-number", "/gpus-without-number:2: 'node1-gpu' is not HOST-gpuNUMBER"},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-with-more", "'node1-gpu0 exclusive' is not HOST-gpuNUMBER"},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-others", "node7 is none of the job's nodes (node[1-2].site)"},
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_refused(&(struct said){.env = wrong[i][0]}, wrong[i][1]);
+}
+
 static void stale_variables_are_refused_unless_this_host_is_wanted(void **state)
 {
     (void)state;
@@ -733,6 +778,7 @@ int main(void)
         cmocka_unit_test(options_are_refused_with_a_sentence),
         cmocka_unit_test(variables_are_refused_with_their_name),
         cmocka_unit_test(options_say_who_i_am),
+        cmocka_unit_test(torque_tells_the_gpus_of_each_node),
         cmocka_unit_test(stale_variables_are_refused_unless_this_host_is_wanted),
         cmocka_unit_test(step_keeps_what_slurm_tells_besides),
         cmocka_unit_test(job_id_stays_short_enough_for_a_hello),

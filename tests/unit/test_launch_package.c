@@ -39,6 +39,8 @@ static void a_package_arrives_as_it_was_sent(void **state)
     DD_AUTO(package) struct package out = {0};
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
     in.alloc = some_alloc();
+    for (size_t i = 0; i < hostlist_count(in.alloc->nodes); i++)
+        assert_int_equal(dd_strv_push(&in.alloc->gpus, i == 0 ? "" : "0,12"), 0);
     assert_int_equal(dd_strv_push(&in.argv, "ddrun"), 0);
     assert_int_equal(dd_strv_push(&in.argv, ""), 0);
     assert_int_equal(dd_strv_push(&in.env, "A=1\n\xff"), 0);
@@ -58,6 +60,25 @@ static void a_package_arrives_as_it_was_sent(void **state)
     assert_null(out.alloc->host_addr);
     assert_int_equal(out.alloc->ports[0], 4711);
     assert_true(out.alloc->end_time == UINT64_C(1) << 40);
+    assert_int_equal(out.alloc->gpus.n, out.alloc->nnodes);
+    assert_string_equal(out.alloc->gpus.v[0], "");
+    assert_string_equal(out.alloc->gpus.v[1], "0,12");
+}
+
+static void gpus_are_numbers_for_all_nodes_or_for_none(void **state)
+{
+    (void)state;
+    for (int wrong = 0; wrong < 2; wrong++) {
+        DD_AUTO(package) struct package in = {.folder = strdup("/")};
+        DD_AUTO(package) struct package out = {0};
+        DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
+        in.alloc = some_alloc();
+        for (int i = 0; i < in.alloc->nnodes - (wrong == 0); i++)
+            assert_int_equal(dd_strv_push(&in.alloc->gpus, wrong == 1 && i == 0 ? "0\nX=1" : "0"), 0);
+        assert_int_equal(dd_strv_push(&in.argv, "ddrun"), 0);
+        assert_int_equal(package_encode(&bytes, &in), 0);
+        assert_int_equal(package_decode(&out, bytes.data, bytes.len, NULL), -EPROTO);
+    }
 }
 
 static void a_package_that_is_cut_or_longer_is_refused(void **state)
@@ -197,6 +218,7 @@ int main(void)
         cmocka_unit_test(a_node_keeps_what_is_its_own),
         cmocka_unit_test(each_starter_has_its_words),
         cmocka_unit_test(a_step_gets_all_gpus_of_a_job_that_counts_them_by_task),
+        cmocka_unit_test(gpus_are_numbers_for_all_nodes_or_for_none),
         cmocka_unit_test(the_allocation_chooses_the_starter),
         cmocka_unit_test(quoting_is_what_a_shell_reads),
         cmocka_unit_test(tickets_are_checked),
