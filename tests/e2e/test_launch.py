@@ -268,11 +268,11 @@ def test_a_job_with_enough_hosts_goes_on_without_one(ssh):
 
 
 def test_a_host_that_hangs_is_named(ssh):
-    ssh.stop("node2")
-    with ssh.cluster.squat("node2", [2222], "silent"):
+    ssh.stop("node4")
+    with ssh.cluster.squat("node4", [2222], "silent"):
         done = ssh.run("--nproc-per-node=1", "--rdzv-timeout=3s", "true")
     assert done.rc == 1
-    assert "3 of 4 nodes" in done.err and "node2" in done.err
+    assert re.search(r"of 4 nodes came in time; missing: node\S*4", done.err), done.err  # others may be late, too
 
 
 def test_a_host_that_is_not_in_the_network(ssh):

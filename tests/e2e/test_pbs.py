@@ -3,9 +3,9 @@ measured to do: signals reach the first node only, and when the script's session
 
 import json
 import os
+import re
 import signal
 import threading
-import time
 
 import pytest
 
@@ -141,15 +141,17 @@ def test_qsig_reaches_the_workers_of_all_nodes_once_and_ends_nothing(mom, pbs, s
     assert heard(m.job, pbs) == [(r, "SIGUSR1") for r in range(3)]
 
 
-def test_workers_that_do_not_end_are_killed_before_pbs_does_it(mom, pbs):  # noqa: F811
-    """8 s after qdel, unless it is said otherwise, so that the report comes out: PBS waits 10 s at least."""
-    m = mom("--nproc-per-node=1", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+def test_workers_that_do_not_end_are_killed_before_pbs_does_it(mom, pbs, ssh):  # noqa: F811
+    """8 s after qdel, unless it is said otherwise, so that the report comes out: PBS waits 10 s at least. Where PBS is not, it is
+    30 s, in which these workers end by themselves."""
+    late = ssh.slurm.file("late")
+    worker = f"trap 'sleep 25; touch {late}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    m = mom("--nproc-per-node=1", "sh", "-c", worker)
     ready(m.job, pbs)
-    began = time.monotonic()
     m.signal(signal.SIGTERM)
     done = m.job.wait(LIMIT)
     assert done.rc == 143, done.err
-    assert time.monotonic() - began < 25  # it takes 8; where PBS is not, 30
+    assert not ssh.slurm.exists("late.*")
 
 
 def test_the_end_is_asked_of_pbs_and_told_on_all_nodes(mom, pbs, ssh):  # noqa: F811
@@ -197,8 +199,8 @@ def test_a_start_that_hangs_ends_with_the_job(mom, pbs):  # noqa: F811
     """A lost node: pbs_tmrsh says nothing for ever, and it was started deaf to SIGTERM."""
     m = mom("--nproc-per-node=1", "--rdzv-timeout=1s", "--shutdown-timeout=1s", "true", PBS_DEAD="node3")
     done = m.job.wait(LIMIT)
-    assert done.rc == 1
-    assert "2 of 3 nodes" in done.err and "node3" in done.err
+    assert done.rc == 1, done.err
+    assert re.search(r"of 3 nodes came in time; missing: node\S*3", done.err), done.err  # others may be late, too
 
 
 def test_each_node_of_a_torque_job_has_as_many_workers_as_it_has_gpus_of_the_job(pbs, ssh):  # noqa: F811
