@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 
 import proc
 import slurmconf
-from machine import HERE, PATH, ClusterError, Machine, Result, Run, until
+from machine import HERE, LIMIT, PATH, ClusterError, Machine, Result, Run, until
 from proc import Ident
 
 __all__ = ["Cluster", "ClusterError", "Options", "Result", "Run", "until", "why_not", "sweep", "clusters"]
@@ -298,14 +298,14 @@ class Cluster:
                             "--seed-file=/run/munge/munged.seed"], "munged")
         for machine in machines:
             place = machine.path("/run/munge")
-            until(lambda place=place: os.path.exists(f"{place}/slurm.socket"), 60,
+            until(lambda place=place: os.path.exists(f"{place}/slurm.socket"), LIMIT,
                   lambda machine=machine: f"munged of {machine.name} listens: {machine.log('munged')}")
             os.symlink("slurm.socket", f"{place}/munge.socket.2")
 
     def _slurmctld(self):
         """Returns when it listens: whoever calls earlier waits a second before the next try."""
         self.ctl.daemon(["slurmctld", "-D", "-c"], "slurmctld")
-        until(lambda: proc.is_listening(self.ctl.init.pid, 6817), 60,
+        until(lambda: proc.is_listening(self.ctl.init.pid, 6817), LIMIT,
               lambda: f"slurmctld listens: {self.ctl.log('slurmctld')}")
 
     def _slurmd(self, name):
@@ -316,7 +316,7 @@ class Cluster:
         done = self.ctl.run(["sinfo", "-h", "-p", "main", "-N", "-o", "%N %T"])
         return dict(line.split() for line in done.out.splitlines()) if done.rc == 0 else {}
 
-    def wait_idle(self, nodes=None, timeout=60):
+    def wait_idle(self, nodes=None, timeout=LIMIT):
         """Until Slurm gives jobs to these nodes (all) again."""
         wanted = nodes or self.names
         until(lambda: all(self.states().get(name) == "idle" for name in wanted), timeout,
@@ -402,7 +402,7 @@ class Cluster:
         how.setdefault("cwd", self.work)
         return self.machines[node].popen(argv, **how)
 
-    def run(self, argv, node="ctl", timeout=60, **how):
+    def run(self, argv, node="ctl", timeout=LIMIT, **how):
         with self.popen(argv, node, **how) as run:
             return run.wait(timeout)
 
@@ -413,7 +413,7 @@ class Cluster:
         os.chown(path, USERS[user], USERS[user])
         return path
 
-    def reset(self, timeout=60):
+    def reset(self, timeout=LIMIT):
         """No jobs, all cables in, all nodes up."""
         for name in self.names:
             if self.machines[name].up():

@@ -15,6 +15,7 @@ import proc
 from proc import Ident
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+LIMIT = 180  # seconds; only to end a hang
 DAEMONS = ("munged", "slurmd", "slurmctld")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -88,7 +89,7 @@ class Run:
         return Ident.of(int(children[0])) if children else None
 
     def signal(self, sig):
-        inner = until(lambda: self._inner() or self.rc is not None, 60, f"{self.label} has started")
+        inner = until(lambda: self._inner() or self.rc is not None, LIMIT, f"{self.label} has started")
         if inner is True or not inner.kill(sig):
             raise ClusterError(f"{self.label} has already ended with {self.rc}")
 
@@ -96,7 +97,20 @@ class Run:
         """Keys on its terminal (tty=True)."""
         os.write(self._terminal, keys)
 
-    def wait(self, timeout=60):
+    def interrupt(self):
+        """Ctrl-C as srun wants it before it ends a step: a second time within a second, and again where this machine was too
+        slow for that."""
+        def said(text):
+            return (self.out + self.err).count(text)
+
+        pressed = 0
+        while self.rc is None and not said("sending Ctrl-C"):
+            self.type(b"\x03")
+            pressed += 1
+            until(lambda: said("one more within 1 sec") == pressed or said("sending Ctrl-C") or self.rc is not None, LIMIT,
+                  lambda: f"srun hears Ctrl-C: {self.out}{self.err}")
+
+    def wait(self, timeout=LIMIT):
         try:
             self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -105,7 +119,7 @@ class Run:
             raise ClusterError(f"{self.label}: not ended within {timeout} s; {last}") from None
         return Result(self.rc, self.out, self.err)
 
-    def wait_for(self, text, timeout=60):
+    def wait_for(self, text, timeout=LIMIT):
         """Until `text` stands in its output."""
         def seen():
             ended = self.rc is not None
@@ -203,7 +217,7 @@ class Machine:
         full, env = self.enter(argv, **how)
         return Run(full, env, how.get("tty", False), f"'{' '.join(argv)[:80]}' on {self.name}")
 
-    def run(self, argv, timeout=60, **how):
+    def run(self, argv, timeout=LIMIT, **how):
         with self.popen(argv, **how) as run:
             return run.wait(timeout)
 

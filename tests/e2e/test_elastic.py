@@ -153,15 +153,22 @@ def test_a_daemon_lost_after_the_chief_has_succeeded_does_not_run_it_again(tmp_p
         job.assert_nothing_left()
 
 
-def test_host_after_host_is_lost_until_too_few_are_left():
-    with Elastic(5, "--nnodes=2:5", "--rejoin-timeout=2s", waits="5,4,3,2") as job:
+def test_host_after_host_is_lost_and_the_job_goes_on():
+    with Elastic(5, "--nnodes=2:5", waits="5,4,3,2") as job:
         for left in (4, 3, 2):
             kill(job.host())
             until(lambda: len(job.processes("ddrund")) == 0, say="the end of the daemon")
             size = sum(range(left, 6))
             of_round(job.said(size), left, left)
-        kill(job.host())  # 1 of 2, without the node that had the daemon, is no majority
+        job.release()
+        job.finish()
+
+
+def test_one_of_two_without_the_node_that_had_the_daemon_is_no_majority():
+    with Elastic(2, "--nnodes=1:2", "--rejoin-timeout=1s", "--shutdown-timeout=1s") as job:
+        kill(job.host())
         assert job.wait() != 0
+        assert len(json_lines(job.seen + job.out)) == 2
         job.assert_nothing_left()
 
 
@@ -203,7 +210,7 @@ def test_a_minority_does_not_go_on():
 
 
 def test_a_node_that_says_nothing_is_lost():
-    with Elastic(3, "--nnodes=2:3", "--heartbeat=3s") as job:
+    with Elastic(3, "--nnodes=2:3", "--heartbeat=8s") as job:
         silent = job.guests()[0]
         os.kill(silent, signal.SIGSTOP)
         try:
@@ -216,14 +223,14 @@ def test_a_node_that_says_nothing_is_lost():
 
 
 def test_a_job_that_was_suspended_as_a_whole_goes_on():
-    with Elastic(2, "--heartbeat=1s") as job:
+    with Elastic(2, "--heartbeat=5s") as job:
         all_ = job.processes("ddrun") + job.processes("ddrund")
         for pid in all_:
             os.kill(pid, signal.SIGSTOP)
-        signal.sigtimedwait([], 3)  # nothing can be waited for but time: longer than the heartbeat
+        signal.sigtimedwait([], 8)  # nothing can be waited for but time: longer than the heartbeat
         for pid in all_:
             os.kill(pid, signal.SIGCONT)
-        signal.sigtimedwait([], 2)  # and time to be taken for lost
+        signal.sigtimedwait([], 3)  # and time to be taken for lost
         job.release()
         assert len(job.finish()) == 2, job.err
 
@@ -301,7 +308,7 @@ def test_nodes_started_again_from_outside_join_the_job_that_goes_on(tmp_path):
     with contextlib.ExitStack() as stack:
         jobs = [stack.enter_context(nodes.start(rank, run)) for rank in range(5)]
         for job in jobs:
-            job.line("RANK")
+            job.line('"WORLD_SIZE": "5"')
         crash(jobs[0])
         crash(jobs[4])
         for job in jobs[1:4]:

@@ -30,7 +30,7 @@ def played(tmp_path):
 
 
 def hear(*options, env, **extra):
-    return run("--simulate-nodes=2", "--shutdown-timeout=2s", *options, program("hear.py"), "USR1", "TERM", env={**env, **extra})
+    return run("--simulate-nodes=2", "--shutdown-timeout=1m", *options, program("hear.py"), "USR1", "TERM", env={**env, **extra})
 
 
 def heard(job):
@@ -38,13 +38,13 @@ def heard(job):
 
 
 def test_workers_of_all_nodes_hear_of_the_end_that_slurm_named():
-    soon = str(int(time.time()) + 7)
-    with Job("--simulate-nodes=2", "--signal-before-end=USR1@2", program("hear.py"), "USR1",
-             env=clean_env(SLURM_JOB_END_TIME=soon)) as job:
+    end = int(time.time()) + 600
+    with Job("--simulate-nodes=2", "--signal-before-end=USR1@596", program("hear.py"), "USR1",
+             env=clean_env(SLURM_JOB_END_TIME=str(end))) as job:
         seen = ""
         while seen.count("SIGUSR1") < 2:
             seen += job.line("SIGUSR1")
-        assert all(line["at"] >= int(soon) - 2 for line in json_lines(seen) if "at" in line)
+        assert all(line["at"] >= end - 596 for line in json_lines(seen) if "at" in line)
         job.p.send_signal(signal.SIGTERM)
         assert job.wait() == 143
         assert "the allocation ends in" in job.err and (seen + job.out).count("SIGUSR1") == 2
@@ -143,10 +143,10 @@ def test_what_a_person_ended_is_not_started_again(played):
     (93, {"SLURM_JOB_ID": "77"}, []),
 ])
 def test_after_the_warning_the_workers_code_decides(played, code, ids, asked):
-    soon = str(int(time.time()) + 6)
+    end = str(int(time.time()) + 600)
     script = f"import signal, sys; signal.signal(signal.SIGUSR1, lambda *_: sys.exit({code})); print('x', flush=True); signal.pause()"
-    job = run("--standalone", "--signal-before-end=USR1@1", "--requeue-on=timeout", "--no-python", os.environ.get("DDRUN_PYTHON", "python3"), "-c", script,
-              env={**played(scontrol="exit 0", qrerun="exit 0"), "SLURM_JOB_END_TIME": soon, **ids})
+    job = run("--standalone", "--signal-before-end=USR1@597", "--requeue-on=timeout", "--no-python", os.environ.get("DDRUN_PYTHON", "python3"), "-c", script,
+              env={**played(scontrol="exit 0", qrerun="exit 0"), "SLURM_JOB_END_TIME": end, **ids})
     assert job.p.returncode == code, job.err
     assert played.asked() == asked
 

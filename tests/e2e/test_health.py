@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support import Job, json_lines, program, run, until
+from support import LIMIT, Job, json_lines, program, run, until
 
 def test_a_node_that_is_not_fit_ends_a_job_that_needs_it():
     job = run("--simulate-nodes=2", "--health-check=echo first; echo ECC errors on GPU 3 >&2; exit 3", program("show_env.py"))
@@ -15,7 +15,7 @@ def test_a_node_that_is_not_fit_ends_a_job_that_needs_it():
 
 def test_a_node_that_is_not_fit_is_left_out_where_others_suffice(tmp_path):
     """One of three simulated nodes gets to make the folder; that one fails."""
-    job = run("--simulate-nodes=3", "--nnodes=2:3", "--last-call=3s", "--nproc-per-node=1",
+    job = run("--simulate-nodes=3", "--nnodes=2:3", f"--last-call={LIMIT}s", "--nproc-per-node=1",
               f"--health-check=if mkdir {tmp_path}/first 2>/dev/null; then echo no GPU; exit 1; fi", program("show_env.py"))
     assert job.p.returncode == 0, job.err
     assert "is left out: no GPU" in job.err

@@ -140,17 +140,17 @@ MaxStartups 100
         machine = self.cluster.machines[name]
         os.makedirs(machine.path("/run/sshd"), exist_ok=True)
         machine.daemon([SSHD, "-D", "-e", "-f", f"{self.place}/sshd_config"], "sshd")
-        until(lambda: any(":2222" in str(s) for s in machine.sockets()), 60, lambda: f"sshd of {name}: {machine.log('sshd')}")
+        until(lambda: any(":2222" in str(s) for s in machine.sockets()), LIMIT, lambda: f"sshd of {name}: {machine.log('sshd')}")
 
     def daemon_of(self, name):
         return [p for p in self.cluster.processes(name) if p.cmdline.startswith("sshd:") and "listener" in p.cmdline][0]
 
     def stop(self, name):
         assert self.cluster.kill(name, self.daemon_of(name).pid)
-        until(lambda: not any(":2222" in str(s) for s in self.cluster.machines[name].sockets()), 60, f"sshd of {name} is gone")
+        until(lambda: not any(":2222" in str(s) for s in self.cluster.machines[name].sockets()), LIMIT, f"sshd of {name} is gone")
 
     def start_job(self, *args, node=None, hosts=None, **how):
-        return self.slurm.popen([DDRUN, "--launcher=ssh", f"--hosts={hosts or self.hosts}", "--rdzv-timeout=60s", *args],
+        return self.slurm.popen([DDRUN, "--launcher=ssh", f"--hosts={hosts or self.hosts}", "--rdzv-timeout=10m", *args],
                                 node=node or self.names[0], **how)
 
     def run(self, *args, **how):

@@ -22,7 +22,7 @@ class Training:
 
     def __init__(self, slurm, *options, workers=1):
         self.slurm = slurm
-        self.job = slurm.start(f"--nproc-per-node={workers}", "--shutdown-timeout=3s", "--heartbeat=4s", *options,
+        self.job = slurm.start(f"--nproc-per-node={workers}", "--shutdown-timeout=3s", "--heartbeat=10s", *options,
                                program("resume_ddp.py"), slurm.file("checkpoint"), slurm.file("end"), srun=STAY)
 
     def __enter__(self):

@@ -40,7 +40,7 @@ def hear():
 
 
 def beat():
-    for _ in range(30):
+    for _ in range(75):
         os.utime(int(E["DDRUN_HEARTBEAT_FD"]))
         time.sleep(0.1)
     say(path_is_there=os.path.exists(E["DDRUN_HEARTBEAT_FILE"]))
