@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config, items):
     if config.pluginmanager.hasplugin("timeout"):
         for item in items:
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(LIMIT * 3))
+                item.add_marker(pytest.mark.timeout(LIMIT * 2))
 
 
 class Server:

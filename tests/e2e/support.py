@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("DDRUN_BUILD", os.path.join(HERE, "..", "..", "build")))
 DDRUN = os.path.join(BUILD, "ddrun")
 PYTHON = os.environ.get("DDRUN_PYTHON", sys.executable)
-LIMIT = 120  # seconds; only to end a hang
+LIMIT = 300  # seconds; only to end a hang
 
 
 def program(name):

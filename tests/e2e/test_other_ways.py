@@ -17,7 +17,7 @@ from cluster import until  # noqa: E402
 from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
 
 LIGHT = os.path.join(HERE, "train_light.py")
-LIMIT = 120  # seconds; only to end a hang
+LIMIT = 300  # seconds; only to end a hang
 COOKIE = "5B2C0D5E1F7A4E3D9C8B7A6F5E4D3C2B"
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")

@@ -27,7 +27,7 @@ LONG = os.environ.get("DDRUN_LONG", "") not in ("", "0")
 DDP = os.path.join(HERE, "train_ddp.py")
 LIGHT = os.path.join(HERE, "train_light.py")
 USUAL = DDP if LONG else LIGHT
-LIMIT = 120  # seconds; only to end a hang
+LIMIT = 300  # seconds; only to end a hang
 GRACE = 3  # --shutdown-timeout of the tests that end a job
 UNTIRED = "--heartbeat=10m"  # longer than LIMIT: what is lost is to be seen at once, and not by its silence
 
