@@ -83,8 +83,8 @@ static int refuse_unknown(const struct parser *p, const char *dashes, const char
     if (nearest != NULL)
         return dd_err_set(p->err, -EINVAL, "there is no option %s%s; did you mean --%s?", dashes,
                           s.text, nearest->name);
-    return dd_err_set(p->err, -EINVAL, "there is no option %s%s; '%s --help' shows all of them",
-                      dashes, s.text, p->t->program);
+    return dd_err_set(p->err, -EINVAL, "there is no option %s%s; '%s --help%s' shows all of them",
+                      dashes, s.text, p->t->program, opt_has_common(p->t) ? "=all" : "");
 }
 
 static int find_long(const struct parser *p, const char *word, size_t len,
@@ -168,6 +168,18 @@ static int no_value(const struct parser *p, const struct opt_row *row,
                       place->name, glue, right);
 }
 
+static int ask_help(struct parser *p, const char *about)
+{
+    const struct opt_row *row;
+    p->res->ask = OPT_ASK_HELP;
+    p->res->about = about != NULL ? about : "";
+    for (size_t i = 0; (row = opt_row_at(p->t, i)) != NULL; i++)
+        if (opt_row_is_about(p->t, row, p->res->about))
+            return 0;
+    return dd_err_set(p->err, -EINVAL, "--help: there is nothing about '%s'; '%s --help=all' shows all options",
+                      show(about, strlen(about)).text, p->t->program);
+}
+
 static int ask(struct parser *p, const struct opt_row *row, const char *value)
 {
     static const char *const formats[] = {
@@ -175,8 +187,8 @@ static int ask(struct parser *p, const struct opt_row *row, const char *value)
         [OPT_FORMAT_FISH] = "fish", [OPT_FORMAT_JSON] = "json",
     };
     if (strcmp(row->name, "help") == 0)
-        p->res->ask = OPT_ASK_HELP;
-    else if (strcmp(row->name, "version") == 0)
+        return ask_help(p, value);
+    if (strcmp(row->name, "version") == 0)
         p->res->ask = OPT_ASK_VERSION;
     else if (strcmp(row->name, "show-config") == 0)
         p->res->ask = OPT_ASK_CONFIG;

@@ -84,6 +84,7 @@ struct opt_row {
     const char *help;    /* one phrase in lower case, no full stop; more sentences may follow it */
     const char *more;    /* further text for the manual page alone; paragraphs end with "\n\n" */
     bool hidden;         /* works, but no help, manual or completion names it */
+    bool common;         /* a bare --help shows it; in a table without any, all are shown */
     size_t offset;       /* of the field in the values struct: see OPT_FIELD */
     /* OPT_CUSTOM: reads text into *field. 0 or negative errno with a sentence that says what is
      * wrong and what would be right; the place ("--nnodes: ") is put in front by the caller. */
@@ -141,6 +142,7 @@ enum opt_format {
 struct opt_result {
     enum opt_ask ask;
     enum opt_format format;     /* of OPT_ASK_DUMP */
+    const char *about;          /* of OPT_ASK_HELP: see opt_help; lent from argv */
     int script;                 /* index of the first operand in argv; argc: there is none */
     int args;                   /* index of the first argument after it */
     struct opt_source *sources; /* one per row */
@@ -173,7 +175,9 @@ bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]
 /* The text that res->ask asked for. 0 or negative errno. */
 int opt_answer(const struct opt_table *t, const struct opt_result *res, struct dd_buf *out);
 
-int opt_help(const struct opt_table *t, struct dd_buf *out); /* at most 80 columns */
+/* At most 80 columns. about: "" the common options, "all", else those that have this word in their name, group or
+ * phrase, with all that the manual says of them (the one of that name alone, where there is one). */
+int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out);
 int opt_dump(const struct opt_table *t, enum opt_format format, struct dd_buf *out);
 
 /* 0, or -EINVAL and what is wrong with the table itself (a double name, a default that does not

@@ -41,18 +41,59 @@ static int left(const struct opt_row *row, struct dd_buf *out)
                                 : dd_buf_printf(out, "=%s", row->metavar);
 }
 
-static int row_text(const struct opt_row *row, struct dd_buf *text)
+static bool is_search(const char *about)
+{
+    return *about != '\0' && strcmp(about, "all") != 0;
+}
+
+static int row_text(const struct opt_row *row, const char *about, struct dd_buf *text)
 {
     DD_AUTO(buf) struct dd_buf notes = DD_BUF_INIT(TEXT_MAX);
     int rc = dd_buf_puts(text, row->help);
-    if (rc == 0)
+    if (rc == 0 && *about == '\0' && row->common)
+        rc = row->def_doc != NULL ? dd_buf_printf(&notes, "default: %s", row->def_doc) : 0;
+    else if (rc == 0)
         rc = opt_row_notes(row, &notes);
     if (rc == 0 && notes.len > 0)
         rc = dd_buf_printf(text, " (%s)", dd_buf_str(&notes));
+    if (rc == 0 && is_search(about) && row->more != NULL)
+        rc = dd_buf_printf(text, ". %s", row->more);
     return rc;
 }
 
-static int help_row(const struct opt_row *row, struct dd_buf *out)
+bool opt_has_common(const struct opt_table *t)
+{
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (t->rows[i].common)
+            return true;
+    return false;
+}
+
+/* One option, not a search: "tee", not what else speaks of --tee. */
+static const struct opt_row *row_named(const struct opt_table *t, const char *name)
+{
+    const struct opt_row *row;
+    for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++)
+        if (!row->hidden && strcmp(row->name, name) == 0)
+            return row;
+    return NULL;
+}
+
+bool opt_row_is_about(const struct opt_table *t, const struct opt_row *row, const char *about)
+{
+    about += strspn(about, "-");
+    const struct opt_row *named = row_named(t, about);
+    if (row->hidden)
+        return false;
+    if (*about == '\0')
+        return row->common || !opt_has_common(t);
+    if (named != NULL || !is_search(about))
+        return named == row || named == NULL;
+    return strcasestr(row->name, about) != NULL || strcasestr(opt_row_group(row), about) != NULL ||
+           strcasestr(row->help, about) != NULL;
+}
+
+static int help_row(const struct opt_row *row, const char *about, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TEXT_MAX);
     const size_t start = out->len;
@@ -62,17 +103,24 @@ static int help_row(const struct opt_row *row, struct dd_buf *out)
         rc = width + 2 > COLUMN ? dd_buf_printf(out, "\n%*s", COLUMN, "")
                                 : dd_buf_printf(out, "%*s", (int)(COLUMN - width), "");
     if (rc == 0)
-        rc = row_text(row, &text);
+        rc = row_text(row, about, &text);
     return rc == 0 ? wrap(out, dd_buf_str(&text), COLUMN, COLUMN) : rc;
 }
 
-static int help_group(const struct opt_table *t, const char *group, struct dd_buf *out)
+static int help_group(const struct opt_table *t, const char *group, const char *about, struct dd_buf *out)
 {
     const struct opt_row *row;
-    int rc = dd_buf_printf(out, "\n%s:\n", group);
-    for (size_t i = 0; rc == 0 && (row = opt_row_at(t, i)) != NULL; i++)
-        if (!row->hidden && strcmp(opt_row_group(row), group) == 0)
-            rc = help_row(row, out);
+    bool any = false;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && (row = opt_row_at(t, i)) != NULL; i++) {
+        if (!opt_row_is_about(t, row, about) || strcmp(opt_row_group(row), group) != 0)
+            continue;
+        if (!any)
+            rc = dd_buf_printf(out, "\n%s:\n", group);
+        any = true;
+        if (rc == 0)
+            rc = help_row(row, about, out);
+    }
     return rc;
 }
 
@@ -87,18 +135,27 @@ static int help_commands(const struct opt_table *t, struct dd_buf *out)
     return rc;
 }
 
-int opt_help(const struct opt_table *t, struct dd_buf *out)
+static int help_head(const struct opt_table *t, struct dd_buf *out)
 {
     int rc = dd_buf_printf(out, "Usage: %s %s\n\n", t->program, t->usage);
     if (rc == 0)
         rc = wrap(out, t->about, 0, 0);
-    if (rc == 0)
-        rc = help_commands(t, out);
+    return rc == 0 ? help_commands(t, out) : rc;
+}
+
+int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out)
+{
+    const bool head = !is_search(about);
+    int rc = head ? help_head(t, out) : 0;
     for (size_t i = 0; rc == 0 && opt_row_at(t, i) != NULL; i++)
         if (opt_row_opens_group(t, i))
-            rc = help_group(t, opt_row_group(opt_row_at(t, i)), out);
-    if (rc == 0 && t->epilog != NULL)
+            rc = help_group(t, opt_row_group(opt_row_at(t, i)), about, out);
+    if (rc == 0 && head && t->epilog != NULL)
         rc = dd_buf_printf(out, "\n%s", t->epilog);
+    if (rc == 0 && *about == '\0' && opt_has_common(t))
+        rc = dd_buf_printf(out, "\nThese are the most used options. '%s --help=all' shows all of them,\n"
+                                "'%s --help=WORD' what there is about WORD; 'man %s' explains them.\n",
+                           t->program, t->program, t->program);
     return rc;
 }
 
@@ -109,7 +166,7 @@ int opt_answer(const struct opt_table *t, const struct opt_result *res, struct d
     case OPT_ASK_NOTHING:
         return 0;
     case OPT_ASK_HELP:
-        return opt_help(t, out);
+        return opt_help(t, res->about, out);
     case OPT_ASK_VERSION:
         return dd_buf_printf(out, "%s %s\n", t->program, t->version);
     case OPT_ASK_CONFIG:

@@ -6,9 +6,9 @@
 
 /* clang-format off */
 static const struct opt_row builtin[] = {
-    {.name = "help", .letter = 'h', .kind = OPT_FLAG, .no_env = true, .group = "Help",
-     .help = "show this text"},
-    {.name = "version", .kind = OPT_FLAG, .no_env = true, .group = "Help",
+    {.name = "help", .common = true, .letter = 'h', .kind = OPT_STRING, .metavar = "all|WORD", .implied = "", .no_env = true, .group = "Help",
+     .help = "show the options: the most used ones, all, or what there is about WORD"},
+    {.name = "version", .common = true, .kind = OPT_FLAG, .no_env = true, .group = "Help",
      .help = "show the version"},
     {.name = "show-config", .kind = OPT_FLAG, .no_env = true, .group = "Help",
      .help = "show the value of every option and where it came from, and start nothing",

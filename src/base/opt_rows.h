@@ -29,6 +29,10 @@ const char *opt_row_example(const struct opt_row *row);
 const char *opt_row_group(const struct opt_row *row);
 bool opt_row_opens_group(const struct opt_table *t, size_t i);
 
+/* Whether --help=ABOUT shows the row. */
+bool opt_row_is_about(const struct opt_table *t, const struct opt_row *row, const char *about);
+bool opt_has_common(const struct opt_table *t);
+
 /* "one of a, b; default: a; variable: DDRUN_X", or "" */
 int opt_row_notes(const struct opt_row *row, struct dd_buf *out);
 

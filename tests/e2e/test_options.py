@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -35,11 +36,42 @@ def rows(tool):
 
 @pytest.mark.parametrize("tool", [DDRUN, DDRUND])
 def test_help_names_every_option_in_80_columns(tool):
-    shown = ask("--help", tool=tool)
+    shown = ask("--help=all", tool=tool)
     assert shown.returncode == 0 and shown.stderr == ""
     assert max(map(len, shown.stdout.splitlines())) <= 80
     for row in rows(tool):
         assert row["hidden"] or f"--{row['name']}" in shown.stdout
+
+
+def named(text):
+    """The options that begin a line."""
+    return set(re.findall(r"^  (?:-\w,|   ) --([a-z-]+)", text, re.M))
+
+
+def test_help_is_short_and_says_how_to_see_the_rest():
+    shown = ask("--help").stdout
+    assert len(shown.splitlines()) <= 60 and "ddrun --help=all" in shown
+    assert {"nproc-per-node", "nnodes", "hosts", "max-restarts", "log-dir", "help"} <= named(shown)
+    assert len(named(shown)) < len(named(ask("--help=all").stdout)) / 2
+    assert ask("-h").stdout == shown
+
+
+@pytest.mark.parametrize("word, options, text", [
+    ("output", {"label", "tee", "redirects"}, "0:1,1:3"),
+    ("restarts", {"max-restarts"}, "3/1h"),
+    ("tee", {"tee"}, "3 both"),
+    ("--tee", {"tee"}, "3 both"),
+])
+def test_help_about_a_word(word, options, text):
+    shown = ask(f"--help={word}")
+    assert shown.returncode == 0 and options <= named(shown.stdout) and "nnodes" not in named(shown.stdout)
+    assert text in shown.stdout and max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_help_about_nothing_that_is_there():
+    shown = ask("--help=nonsense")
+    assert shown.returncode == 2 and shown.stdout == ""
+    assert shown.stderr == "ddrun: error: --help: there is nothing about 'nonsense'; 'ddrun --help=all' shows all options\n"
 
 
 @pytest.mark.parametrize("tool", [DDRUN, DDRUND])
