@@ -164,6 +164,8 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
     int rc = horovodrun_apply(hvd, &o, &err);
     if (rc == 0)
         rc = check_options(&o, &err);
+    if (rc == 0 && r.given == NULL)
+        warn_of_unset(&o, &r.log);
     if (rc == 0 && o.doctor != NULL)
         rc = doctor_become(&o, &err);
     else if (res.script >= argc)

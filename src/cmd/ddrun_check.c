@@ -171,6 +171,16 @@ void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t
     }
 }
 
+void warn_of_unset(const struct ddrun_options *o, const struct dd_log *log)
+{
+    for (size_t i = 0; i < o->told.env.n && cmd_speaks(environ); i++) {
+        const char *name = rule_env_wanted(o->told.env.v[i]);
+        if (name != NULL && getenv(name) == NULL)
+            dd_log(log, DD_LOG_WARN, "-x %s: this variable is not set here, and so not for the workers; to set it write -x %s=VALUE",
+                   name, name);
+    }
+}
+
 unsigned ddrun_grace_ms(const struct ddrun_options *o, const struct alloc *a)
 {
     const uint64_t ms = o->shutdown_timeout / DD_NS_PER_MS;

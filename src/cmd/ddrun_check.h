@@ -18,6 +18,8 @@ void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t
 
 /* Between SIGTERM and SIGKILL. PBS kills all that is left of a job 10 s after its own SIGTERM, so there less than
  * that, unless the user has said how long. Src: measured, OpenPBS 23.06. */
+/* Of -x NAME, where there is no such variable. */
+void warn_of_unset(const struct ddrun_options *o, const struct dd_log *log);
 unsigned ddrun_grace_ms(const struct ddrun_options *o, const struct alloc *a);
 
 #endif

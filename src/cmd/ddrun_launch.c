@@ -6,6 +6,7 @@
 #include "launch/root.h"
 #include "launch/select.h"
 #include "web/etcd_url.h"
+#include "worker/rules.h"
 #include "worker/spawn.h"
 
 #include <errno.h>
@@ -25,6 +26,7 @@ enum {
     END_MS = 5000, /* for the starters, beyond the workers' grace */
     HEX = 2 * NET_KEY_LEN,
     FANOUT = 32,
+    PATTERNS_MAX = 1 << 20,
 };
 
 /* ---- the starting side ----------------------------------------------------------------------- */
@@ -131,11 +133,25 @@ static int find_nodes(struct launching *p, struct dd_err *err)
                       : dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", launcher);
 }
 
+/* The patterns of --launch-env, and the names that --env has without a value; in buf. NULL: no memory. */
+static const char *all_wanted(const struct ddrun_options *o, struct dd_buf *buf)
+{
+    int rc = dd_buf_puts(buf, o->launch_env);
+    for (size_t i = 0; i < o->told.env.n && rc == 0; i++)
+        if (rule_env_wanted(o->told.env.v[i]) != NULL)
+            rc = dd_buf_printf(buf, ",%s", o->told.env.v[i]);
+    return rc == 0 ? dd_buf_str(buf) : NULL;
+}
+
 /* From here on this process is like those that it starts. */
 static int leave_behind(const struct ddrun_options *o, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv names = {0};
-    if (select_env(&names, environ, o->launch_env, o->launch_env_exclude) < 0)
+    DD_AUTO(buf) struct dd_buf only = DD_BUF_INIT(PATTERNS_MAX);
+    const char *patterns = NULL;
+    if (o->launch_env != NULL && (patterns = all_wanted(o, &only)) == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (select_env(&names, environ, patterns, o->launch_env_exclude) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < names.n; i++)
         (void)unsetenv(names.v[i]);

@@ -425,8 +425,11 @@ static const struct opt_row rows[] = {
 
     {TOLD_ENV(struct ddrun_options),
      .group = "Program",
-     .help = "set NAME for these ranks alone, as 0,3-5 or all",
-     .more = "Goes before whatever else would set it. May be given several times."},
+     .letter = 'x',
+     .common = true,
+     .help = "set NAME for all workers, or for those of RANKS, as 0,3-5",
+     .more = "Goes before whatever else would set it. May be given several times. NAME alone (as with mpirun's -x) is the "
+             "variable of this shell: it goes to all nodes, even where --launch-env does not name it."},
     {.name = "wrap",
      .kind = OPT_REPEATED,
      .metavar = "RANKS:CMD",

@@ -21,8 +21,8 @@ struct told {
     .name = "roles", .kind = OPT_CUSTOM, .metavar = "TYPE:N,...", .example = "chief:1,ps:2,worker:*", \
     .def_doc = "worker:*", .parse = told_parse_roles, OPT_FIELD(type, told.roles)
 #define TOLD_ENV(type) \
-    .name = "env", .kind = OPT_REPEATED, .metavar = "RANKS:NAME=VALUE", .no_env = true, \
-    .example = "0,3-5:NCCL_DEBUG=INFO", OPT_FIELD(type, told.env)
+    .name = "env", .kind = OPT_REPEATED, .metavar = "[RANKS:]NAME=VALUE", .no_env = true, \
+    .example = "NCCL_DEBUG=INFO", OPT_FIELD(type, told.env)
 
 int told_parse_framework(const char *text, void *field, struct dd_err *err);
 int told_parse_roles(const char *text, void *field, struct dd_err *err);

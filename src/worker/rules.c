@@ -58,27 +58,40 @@ const char *rule_for(const char *rule, int rank)
     return match(rule, rank, &value) > 0 ? value : NULL;
 }
 
+/* No name of a variable has a ':'. */
+static bool has_ranks(const char *rule)
+{
+    return memchr(rule, ':', strcspn(rule, "=")) != NULL;
+}
+
 int rule_check_env(const char *text, struct dd_err *err)
 {
-    const char *value;
-    int rc = rule_check(text, "--env", "0,3-5:NAME=VALUE", err);
+    const char *value = text;
+    int rc = has_ranks(text) ? rule_check(text, "--env", "0,3-5:NAME=VALUE", err) : 0;
     if (rc < 0)
         return rc;
-    (void)match(text, 0, &value);
+    if (has_ranks(text))
+        (void)match(text, 0, &value);
     size_t n = 0;
     while (isalnum((unsigned char)value[n]) || value[n] == '_')
         n++;
-    if (n > 0 && !isdigit((unsigned char)value[0]) && value[n] == '=')
+    if (n > 0 && !isdigit((unsigned char)value[0]) && (value[n] == '=' || (value[n] == '\0' && value == text)))
         return 0;
-    return dd_err_set(err, -EINVAL, "--env=%s: '%s' does not set a variable; write for example --env=0,3-5:NAME=VALUE",
+    return dd_err_set(err, -EINVAL, "--env=%s: '%s' does not set a variable; write for example --env=NAME=VALUE, or --env=0,3-5:NAME=VALUE "
+                                    "for some ranks",
                       text, value);
+}
+
+const char *rule_env_wanted(const char *rule)
+{
+    return strchr(rule, '=') == NULL ? rule : NULL;
 }
 
 int rules_env(struct dd_strv *env, char *const *rules, int rank)
 {
     int rc = 0;
     for (; rules != NULL && *rules != NULL && rc == 0; rules++) {
-        const char *value = rule_for(*rules, rank);
+        const char *value = has_ranks(*rules) ? rule_for(*rules, rank) : *rules;
         const char *text = value != NULL ? strchr(value, '=') : NULL;
         DD_AUTO(free) char *name = text != NULL ? strndup(value, (size_t)(text - value)) : NULL;
         if (text != NULL)

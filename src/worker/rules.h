@@ -12,8 +12,10 @@ int rule_check(const char *text, const char *option, const char *example, struct
 /* The VALUE of a checked rule if it is for this rank, else NULL; lent. */
 const char *rule_for(const char *rule, int rank);
 
-/* --env: VALUE is NAME=TEXT. */
+/* --env: VALUE is NAME=TEXT. For all ranks it may stand alone, NAME too: then it sets nothing and only says that
+ * the variable of this name is wanted (rule_env_wanted). */
 int rule_check_env(const char *text, struct dd_err *err);
+const char *rule_env_wanted(const char *rule); /* NAME alone, lent; else NULL */
 /* Sets what the checked rules (NULL-ended, or NULL) say for this rank, in their order. 0 or -ENOMEM. */
 int rules_env(struct dd_strv *env, char *const *rules, int rank);
 

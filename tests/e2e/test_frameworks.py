@@ -267,13 +267,14 @@ def test_real_multi_worker_mirrored_strategy(tmp_path):
 
 def test_variables_and_commands_for_some_ranks(tmp_path):
     worker = script(tmp_path, PRINT_ENV)
-    with Job(*SIMULATED, "--env=all:WHO=everybody", "--env", "0,2-3:WHO=some", "--env=1:RANK_IS=$RANK", "--env=3:LOCAL_RANK=77",
+    with Job(*SIMULATED, "--env=all:WHO=everybody", "-xTO_ALL=a:b", "-x", "HOME", "--env", "0,2-3:WHO=some", "--env=1:RANK_IS=$RANK", "--env=3:LOCAL_RANK=77",
              "--wrap", "1-2:env WRAPPED=rank$RANK 'TEXT=a b'", "--wrap=2:env INNER=yes", worker, env=ours()) as job:
         assert job.wait() == 0, job.err
         found = [(e["WHO"], e.get("WRAPPED"), e.get("TEXT"), e.get("INNER")) for e in environments(job)]
         assert found == [("some", None, None, None), ("everybody", "rank1", "a b", None), ("some", "rank2", "a b", "yes"),
                          ("some", None, None, None)]
         assert [e["LOCAL_RANK"] for e in environments(job)] == ["0", "1", "0", "77"]
+        assert [e["TO_ALL"] for e in environments(job)] == ["a:b"] * 4 and job.err == ""
         job.assert_nothing_left()
 
 
@@ -356,7 +357,14 @@ def test_a_wrapped_worker_ends_like_any_other(tmp_path):
         job.assert_nothing_left()
 
 
-@pytest.mark.parametrize("option", ["--env=A=b", "--env=x:A=b", "--env=0:A", "--wrap=gdb", "--wrap=3-1:gdb"])
+def test_a_variable_that_is_not_there_is_told():
+    with Job("--standalone", "-x", "NOT_THERE", "true", env=ours()) as job:
+        assert job.wait() == 0
+        assert job.err == ("ddrun: warning: -x NOT_THERE: this variable is not set here, and so not for the workers; "
+                           "to set it write -x NOT_THERE=VALUE\n")
+
+
+@pytest.mark.parametrize("option", ["--env=1A=b", "--env=x:A=b", "--env=0:A", "--wrap=gdb", "--wrap=3-1:gdb"])
 def test_rules_that_are_none_are_refused(option):
     with Job(option, "true", env=ours()) as job:
         assert job.wait() == 2

@@ -122,6 +122,7 @@ def variables(job):
 @pytest.mark.parametrize("options, left", [
     ([], {"WANTED_A", "WANTED_B", "OTHER"}),
     (["--launch-env=WANTED_*,NONE"], {"WANTED_A", "WANTED_B"}),
+    (["--launch-env=NONE", "-x", "WANTED_A", "-x", "OF_ITS_OWN=1"], {"WANTED_A"}),
     (["--launch-env-exclude=*_B,OTHER"], {"WANTED_A"}),
     (["--launch-env=WANTED_*", "--launch-env-exclude=WANTED_A"], {"WANTED_B"}),
 ])

@@ -32,7 +32,7 @@ static void rules_that_are_none_are_refused(void **state)
     (void)state;
     static const char *const bad[] = {"", "x", ":x", "0", "0:", "all", "all:", "0-:x", "-1:x", "5-3:x", "0,,1:x", "0 :x",
                                       "1234567890:x", "any:x"};
-    static const char *const bad_env[] = {"A=b", "0:A", "0:=b", "0:1A=b", "0:A B=c"};
+    static const char *const bad_env[] = {"1A=b", "A B", "", "0:A", "0:=b", "0:1A=b", "0:A B=c"};
     struct dd_err err = {0};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         if (rule_check(bad[i], "--wrap", "0:gdb", &err) != -EINVAL || strstr(err.text, "--wrap=0:gdb") == NULL)
@@ -41,16 +41,22 @@ static void rules_that_are_none_are_refused(void **state)
         if (rule_check_env(bad_env[i], NULL) != -EINVAL)
             fail_msg("'%s' was taken", bad_env[i]);
     assert_int_equal(rule_check_env("all:A=", NULL), 0);
+    assert_int_equal(rule_check_env("A=b:c", NULL), 0);
+    assert_int_equal(rule_check_env("A", NULL), 0);
+    assert_string_equal(rule_env_wanted("A"), "A");
+    assert_null(rule_env_wanted("A=b"));
 }
 
 static void variables_are_set_in_order(void **state)
 {
     (void)state;
-    char *rules[] = {(char[]){"all:A=1"}, (char[]){"2:A=2=x"}, (char[]){"2-9:B="}, NULL};
+    char *rules[] = {(char[]){"all:A=1"}, (char[]){"2:A=2=x"}, (char[]){"2-9:B="}, (char[]){"C=0:d=e"}, (char[]){"D"}, NULL};
     DD_AUTO(strv) struct dd_strv env = {0};
     assert_int_equal(rules_env(&env, rules, 2), 0);
     assert_string_equal(dd_env_get(env.v, "A"), "2=x");
     assert_string_equal(dd_env_get(env.v, "B"), "");
+    assert_string_equal(dd_env_get(env.v, "C"), "0:d=e");
+    assert_null(dd_env_get(env.v, "D"));
     assert_int_equal(rules_env(&env, NULL, 2), 0);
 }
 
