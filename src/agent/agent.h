@@ -37,6 +37,7 @@ struct agent_cfg {
     char *const *env;
     const char *cannot;            /* why this node cannot run workers: join only to tell all; NULL */
     const struct dd_strv *program; /* resolved argument list of a worker */
+    const char *folder;            /* in which the workers run, absolute; NULL: this process's */
     int slots;                     /* workers of this node */
     struct rdzv_cfg rdzv; /* for the daemon, without .nodes, .epoch and .tie */
     uint64_t heartbeat_ns;

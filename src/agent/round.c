@@ -149,6 +149,7 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
                                   .error_file = error_files_path(a->errors, local_rank),
                                   .horovod_port = horovod_port(a)};
     spec->rank = a->plan.first_rank + local_rank;
+    spec->folder = a->cfg->folder;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
     if (rc == 0 && (mpi_spec(a, local_rank, spec) < 0 || hang_spec(a, local_rank, spec) < 0))
         rc = dd_err_set(err, -ENOMEM, "out of memory");

@@ -34,7 +34,8 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
     if (rc < 0)
         return rc;
     char *around[] = {(char *)(uintptr_t)framework_wrap(cfg->frameworks), NULL}; /* only read */
-    if (rules_env(env, cfg->env_rules, rank) < 0 || rules_preload(env, cfg->preload_rules, rank) < 0 ||
+    if ((cfg->folder != NULL && dd_env_set(env, "PWD", cfg->folder) < 0) ||
+        rules_env(env, cfg->env_rules, rank) < 0 || rules_preload(env, cfg->preload_rules, rank) < 0 ||
         program_for_rank(argv, cfg->program->v, s->local_rank) < 0 ||
         rules_wrap(argv, around, rank) < 0 || rules_wrap(argv, cfg->wrap_rules, rank) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -16,6 +16,7 @@
 #include "worker/program.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -26,8 +27,9 @@ void run_done(struct run *r)
     dd_strv_done(&r->env);
     dd_strv_done(&r->local_addrs);
     dd_strv_done(&r->program);
-    free(r->error_prefix);
-    r->error_prefix = NULL;
+    free(DD_TAKE(r->error_prefix));
+    free(DD_TAKE(r->folder));
+    free(DD_TAKE(r->log_dir));
     pmi_place_done(&r->mpi_place);
     etcd_url_done(&r->etcd);
     if (r->etcd_password != NULL)
@@ -180,7 +182,41 @@ static int find_program(struct run *r, struct dd_err *err)
                                       .run_path = r->o->run_path,
                                       .is_python = r->o->by_torchrun,
                                       .env = r->env.v};
-    return program_resolve(&r->program, &spec, err);
+    int rc = program_resolve(&r->program, &spec, err);
+    return rc == 0 ? check_preload(r->o, err) : rc;
+}
+
+/* What the workers are told of files must be true in their folder. */
+static int make_absolute(struct run *r, const char *here, struct dd_err *err)
+{
+    const char *dir = r->o->log_dir;
+    char *program = r->program.v[0];
+    char *there = NULL;
+    if (dir != NULL && *dir != '\0' && *dir != '/' && asprintf(&r->log_dir, "%s/%s", here, dir) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (*program == '/' || strchr(program, '/') == NULL)
+        return 0;
+    if (asprintf(&there, "%s/%s", r->folder, program) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    free(program);
+    r->program.v[0] = there;
+    return 0;
+}
+
+/* With --chdir this process goes where the workers will be, looks for their program, and comes back. */
+static int find_program_there(struct run *r, struct dd_err *err)
+{
+    DD_AUTO(free) char *here = getcwd(NULL, 0);
+    DD_AUTO(fd) int back = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (here == NULL || back < 0)
+        return dd_err_set(err, -errno, "--chdir: ddrun's own folder cannot be read: %m");
+    if (chdir(r->o->chdir) < 0)
+        return dd_err_set(err, -errno, "--chdir=%s: the workers cannot run there on %s: %m", r->o->chdir, r->hostname);
+    r->folder = getcwd(NULL, 0);
+    int rc = r->folder != NULL ? find_program(r, err) : dd_err_set(err, -errno, "--chdir=%s: %m", r->o->chdir);
+    if (fchdir(back) < 0)
+        return dd_err_set(err, -errno, "--chdir: ddrun cannot go back to %s: %m", here);
+    return rc == 0 ? make_absolute(r, here, err) : rc;
 }
 
 static int find_ddrund(struct run *r, struct dd_err *err)
@@ -294,9 +330,7 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     if (rc == 0)
         rc = count_slots(r, index, err);
     if (rc == 0)
-        rc = find_program(r, err);
-    if (rc == 0)
-        rc = check_preload(r->o, err);
+        rc = r->o->chdir != NULL ? find_program_there(r, err) : find_program(r, err);
     run_fill_agent(r);
     return rc < 0 ? rc : check_size(r, err);
 }

@@ -322,6 +322,17 @@ static const struct opt_row rows[] = {
      .more = "The error file is written by PyTorch's record(), where PyTorch is there. Wins over "
              "--no-python.",
      FIELD(run_path)},
+    {.name = "chdir",
+     .letter = 'D',
+     .common = true,
+     .kind = OPT_STRING,
+     .metavar = "DIR",
+     .example = "/data/run7",
+     .group = "Program",
+     .help = "the folder in which the workers run; SCRIPT is looked for there",
+     .more = "It must be there on every node. Files that ddrun itself reads and writes (--hostfile, --log-dir, --report) are "
+             "looked for where ddrun was started.",
+     FIELD(chdir)},
     {.name = "stdin",
      .kind = OPT_CUSTOM,
      .metavar = "RANK|all|none",

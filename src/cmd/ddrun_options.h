@@ -50,6 +50,7 @@ struct ddrun_options {
     const char *key_file, *munge_socket;
     bool insecure;
 
+    const char *chdir;
     bool module, no_python, run_path;
     bool by_torchrun; /* called by that name */
     int stdin_rank; /* or STDIN_ALL, STDIN_NONE */

@@ -27,6 +27,7 @@ struct run {
     char *etcd_password;
     struct pmi_place mpi_place;
     struct agent_cfg agent;
+    char *folder, *log_dir; /* of the workers, where --chdir says it: absolute; NULL: as ddrun's, and as --log-dir says */
     char *error_prefix; /* of the error files of this node's workers; NULL: they have others, or none */
     struct terminal terminal; /* on stdin, as we have found it */
 };

@@ -44,6 +44,7 @@ enum { WORKER_FIRST_FD = 3, WORKER_MAX_FDS = 4 };
 struct worker_spec {
     struct dd_strv argv;     /* argv[0] is an absolute path or found in PATH of env */
     struct dd_strv env;
+    const char *folder;      /* borrowed; NULL: the agent's */
     const cpu_set_t *cpus;   /* borrowed; NULL: leave the mask alone */
     size_t cpus_size;
     const unsigned long *memory; /* borrowed: NUMA nodes whose memory it takes first, a bit for each; NULL: any */

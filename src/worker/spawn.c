@@ -151,6 +151,10 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    if (r->spec->folder != NULL && chdir(r->spec->folder) < 0) {
+        child_report(report, r->index, SPAWN_FOLDER);
+        _exit(126);
+    }
     execve(r->path, r->spec->argv.v, r->spec->env.v);
     int code = errno == ENOENT ? 127 : 126;
     child_report(report, r->index, SPAWN_EXEC);
@@ -231,6 +235,8 @@ int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err 
     errno = r->error;
     if (r->stage == SPAWN_STDIO)
         return dd_err_set(err, -r->error, "cannot set up the output of '%s': %m", path);
+    if (r->stage == SPAWN_FOLDER)
+        return dd_err_set(err, -r->error, "cannot run '%s' in the folder that --chdir says: %m", path);
     switch (r->error) {
     case ENOENT:
         if (access(path, F_OK) == 0)

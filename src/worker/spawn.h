@@ -26,7 +26,7 @@ struct spawn_report {
     int error; /* errno */
 };
 
-enum { SPAWN_STDIO = 1, SPAWN_EXEC, SPAWN_AFFINITY /* only a warning */ };
+enum { SPAWN_STDIO = 1, SPAWN_FOLDER, SPAWN_EXEC, SPAWN_AFFINITY /* only a warning */ };
 
 /* All signals are blocked while children are made, so that no handler of the agent runs in one. */
 struct spawn_mask {
@@ -46,7 +46,7 @@ void spawn_close_from(unsigned first);
  * -EACCES without a sentence. */
 int spawn_lookup(char **ret, const char *name, char *const *env);
 
-/* The sentence for a report of stage SPAWN_EXEC or SPAWN_STDIO; returns -r->error. */
+/* The sentence for a report of any stage but SPAWN_AFFINITY; returns -r->error. */
 int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err *err);
 
 #endif
