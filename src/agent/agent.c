@@ -356,6 +356,7 @@ void agent_use_link(struct agent *a, struct link *l)
     a->link = l;
     a->state = AGENT_JOINED;
     if (link_peer(l)->len > 0) { /* another node is the host, and sends the signal before the end */
+        timeout_free(a);
         endtime_free(a);
         search_end(a);
         discover_following(a);
@@ -489,6 +490,8 @@ int agent_be_host(struct agent *a, struct dd_err *err)
         rc = link_new_trusted(&l, a->base, fd, &none, err);
     if (rc == 0)
         agent_join(a, l);
+    if (rc == 0)
+        rc = timeout_start(a, err);
     return rc < 0 ? rc : endtime_start(a, err);
 }
 
@@ -539,6 +542,7 @@ static void agent_done(struct agent *a)
     search_end(a);
     link_free(a->link);
     health_free(a);
+    timeout_free(a);
     endtime_free(a);
     requeue_free(a);
     round_free(a);

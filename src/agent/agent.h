@@ -42,6 +42,7 @@ struct agent_cfg {
     struct rdzv_cfg rdzv; /* for the daemon, without .nodes, .epoch and .tie */
     uint64_t heartbeat_ns;
     uint64_t rdzv_timeout_ns;
+    uint64_t timeout_ns; /* the job may take so long; 0: for ever */
     unsigned grace_ms; /* from the stop signal to SIGKILL */
     struct {
         int sig; /* 0: none */

@@ -33,7 +33,7 @@ static void send_signal(struct endtime *t, uint64_t left_ns)
     t->sent = true;
     dd_log(a->cfg->log, DD_LOG_NOTICE, "%s: sending SIG%s to all workers", text, dd_signal_name(sig));
     if (dd_signal_ends_jobs(sig))
-        signals_stop(a, sig, text);
+        signals_stop(a, sig, 0, text);
     else
         agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = sig, .end_near = 1});
 }

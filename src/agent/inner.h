@@ -80,6 +80,7 @@ struct agent {
     struct memory memory;
     struct signals signals;
     struct event *progress, *deadline, *alone;
+    struct event *timeout;     /* of --timeout; NULL: not asked for, or not the host */
     struct endtime *endtime;   /* endtime.c; NULL: not asked for, or not the host */
     struct hangs *hangs;       /* hang.c; NULL: nobody is watched */
     struct requeue *requeue;   /* requeue.c; NULL: nothing to do */
@@ -167,12 +168,17 @@ void ends_all(struct agent *a, int64_t round);                  /* DONE */
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);
 void signals_joined(struct agent *a); /* the daemon is there: tell it what came before */
-void signals_stop(struct agent *a, int sig, const char *why); /* our own wish: ask the daemon to end the job */
+/* Our own wish: ask the daemon to end the job, with this exit code (0: as the signal says). */
+void signals_stop(struct agent *a, int sig, int code, const char *why);
 /* The scheduler is just now ending the job, signal by signal and process by process: what workers do
  * meanwhile is no failure, and is not told before the daemon knows why. */
 bool signals_settling(struct agent *a);
 void signals_announce(struct agent *a, int sig); /* to those workers of this node that catch it */
 void signals_free(struct agent *a);
+
+/* timeout.c */
+int timeout_start(struct agent *a, struct dd_err *err); /* on the host, when it has joined */
+void timeout_free(struct agent *a);
 
 /* endtime.c */
 int endtime_start(struct agent *a, struct dd_err *err); /* on the host, when it has joined */

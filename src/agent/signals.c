@@ -60,13 +60,13 @@ static void on_alone(evutil_socket_t fd, short what, void *arg)
 
 /* While the daemon is still sought, it is told when it is found: the other nodes must not wait for
  * one that will not come. */
-static void ask_to_stop(struct agent *a, int sig, const char *why)
+static void ask_to_stop(struct agent *a, int sig, int code, const char *why)
 {
     char text[400];
     struct timeval t = {.tv_sec = ANSWER_S};
     (void)snprintf(text, sizeof(text), why != NULL ? "stopped by SIG%s: %.255s" : "stopped by SIG%s (to ddrun on %.255s)",
                    dd_signal_name(sig), why != NULL ? why : a->cfg->node_name);
-    agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .signal = sig, .text = text});
+    agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .signal = sig, .code = code, .text = text});
     evtimer_add(a->alone, &t);
 }
 
@@ -86,23 +86,23 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
     else if (again)
         round_stop(a, SIGKILL, 0); /* somebody is in a hurry */
     else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN || (a->link != NULL && a->state != AGENT_LEAVING))
-        ask_to_stop(a, sig, NULL);
+        ask_to_stop(a, sig, 0, NULL);
 }
 
-void signals_stop(struct agent *a, int sig, const char *why)
+void signals_stop(struct agent *a, int sig, int code, const char *why)
 {
     if (a->signals.last != 0 || a->link == NULL || a->state == AGENT_LEAVING)
         return;
     a->signals.last = sig;
     a->signals.last_ns = dd_now_ns();
-    a->signals.end_stop = true;
-    ask_to_stop(a, sig, why);
+    a->signals.end_stop = code == 0;
+    ask_to_stop(a, sig, code, why);
 }
 
 void signals_joined(struct agent *a)
 {
     if (a->signals.last != 0)
-        ask_to_stop(a, a->signals.last, NULL);
+        ask_to_stop(a, a->signals.last, 0, NULL);
 }
 
 void signals_announce(struct agent *a, int sig)

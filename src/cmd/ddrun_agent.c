@@ -85,6 +85,7 @@ void run_fill_agent(struct run *r)
         .rdzv = rdzv_cfg(r),
         .heartbeat_ns = o->heartbeat,
         .rdzv_timeout_ns = o->rdzv_timeout,
+        .timeout_ns = o->timeout,
         .grace_ms = ddrun_grace_ms(o, r->alloc),
         .before_end = {.sig = o->signal_before_end.sig, .ns = o->signal_before_end.ns},
         .requeue_on = o->requeue_on,

@@ -69,7 +69,7 @@ struct ddrun_options {
     int health;
     const char *health_check;
     uint64_t health_timeout;
-    uint64_t shutdown_timeout, monitor_interval;
+    uint64_t timeout, shutdown_timeout, monitor_interval;
     bool shutdown_said;
     struct signal_list signals;
     const char *exit_code;

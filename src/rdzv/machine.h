@@ -44,7 +44,8 @@ struct rdzv_event {
     int slots;        /* JOIN: workers it will start */
     const char *name; /* JOIN: its name */
     const char *addr; /* JOIN: the daemon's address as that agent reached it; "": it did not have to */
-    int local_rank, code, signal; /* EXIT; STOP_REQUEST: signal, 0: a node cannot start its workers */
+    int local_rank, code, signal; /* EXIT; STOP_REQUEST: signal, 0: a node cannot start its workers;
+                                        * code, 0: as the signal says */
     bool clean;        /* LOST: it said good-bye, so it is not on the other side of a cut */
     const char *text;  /* JOIN: why it cannot run workers, NULL or "": it can; LOST, STOP_REQUEST: why, or "";
                         * EXIT: why, or "" or NULL */

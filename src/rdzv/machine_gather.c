@@ -174,7 +174,7 @@ int rdzv_on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
     m->failed = false; /* what the last round ended with matters no more */
-    rdzv_fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
+    rdzv_fail(m, rdzv_code_of_stop(e), "%s", e->text);
     return rdzv_finish(m);
 }
 

@@ -89,6 +89,7 @@ int rdzv_speaker(const struct rdzv *m); /* who tells the user; -1: nobody is her
 void rdzv_fail(struct rdzv *m, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void rdzv_fail_also(struct rdzv *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int rdzv_send_finish(struct rdzv *m, int id, bool report);
+int rdzv_code_of_stop(const struct rdzv_event *e); /* the job's, after a STOP_REQUEST */
 int rdzv_send_stop(struct rdzv *m, int sig); /* to all whose workers run */
 int rdzv_finish(struct rdzv *m);             /* for all who are here */
 

@@ -183,12 +183,17 @@ int rdzv_on_lost_late(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return 0;
 }
 
+int rdzv_code_of_stop(const struct rdzv_event *e)
+{
+    return e->code > 0 ? e->code : e->signal > 0 ? 128 + e->signal : BAD_INPUT;
+}
+
 int rdzv_on_stop_request(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
     if (e->id < 0 && m->end) /* the daemon was sent the same signal: workers got that of the agent */
         return 0;
-    rdzv_fail(m, e->signal > 0 ? 128 + e->signal : BAD_INPUT, "%s", e->text);
+    rdzv_fail(m, rdzv_code_of_stop(e), "%s", e->text);
     m->end = true;
     return rdzv_send_stop(m, e->signal > 0 ? e->signal : SIGTERM);
 }

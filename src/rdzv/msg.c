@@ -47,7 +47,7 @@ static const struct field fields[] = {
     {"committed", STR, OF(committed), 0, MSG_MAX_BYTES / 4, BIT(MSG_JOIN)},
     {"spent", STR, OF(spent), 0, 1024, BIT(MSG_JOIN) | BIT(MSG_PLAN)},
     {"local_rank", INT, OF(local_rank), 0, PLAN_MAX_SLOTS - 1, BIT(MSG_EXIT)},
-    {"code", INT, OF(code), 0, 255, BIT(MSG_EXIT) | BIT(MSG_FINISH)},
+    {"code", INT, OF(code), 0, 255, BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_FINISH)},
     {"signal", INT, OF(signal), 0, 64,
      BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST) |
          BIT(MSG_SIGNAL_REQUEST) | BIT(MSG_SIGNAL)},

@@ -56,3 +56,33 @@ def test_a_folder_that_one_node_lacks_ends_the_job(folder):
         assert (first.wait(), second.wait()) == (2, 2), first.err + second.err
         assert first.out == second.out == ""
         assert "127.0.0.2" in first.err and "--chdir=there: the workers cannot run there" in first.err, first.err
+
+
+# ---- --timeout ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_ends_when_its_time_is_over(nodes):
+    with Job(f"--simulate-nodes={nodes}", "--timeout=300ms", "--nproc-per-node=2", "sleep", "1000", env=clean_env()) as job:
+        assert job.wait() == 124
+        assert "the 0.3 s of --timeout are over" in job.err, job.err
+        job.assert_nothing_left()
+
+
+def test_the_time_counts_while_nodes_are_missing():
+    with Job("--hosts=127.0.0.1,127.0.0.2", "--node-rank=0", "--timeout=300ms", "echo", "started",
+             env=clean_env(DDRUN_KEY="5e" * 32)) as job:
+        assert job.wait() == 124 and job.out == ""
+        assert "--timeout" in job.err, job.err
+
+
+def test_a_worker_that_ignores_the_end_is_killed():
+    with Job("--standalone", "--timeout=300ms", "--shutdown-timeout=100ms", "sh", "-c", "trap '' TERM; sleep 1000 & wait; wait",
+             env=clean_env()) as job:
+        assert job.wait() == 124
+        job.assert_nothing_left()
+
+
+def test_a_job_that_ends_in_time_is_not_touched():
+    job = run("--standalone", "--timeout=1h", "sh", "-c", "exit 7")
+    assert job.p.returncode == 7 and "--timeout" not in job.err

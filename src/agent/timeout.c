@@ -1,0 +1,38 @@
+/* --timeout: the host's agent ends the job when it has run so long. */
+#include "agent/inner.h"
+
+#include "base/io.h"
+
+#include <errno.h>
+#include <signal.h>
+
+enum { CODE = 124, AGAIN_MS = 100 }; /* timeout(1)'s */
+
+static void on_over(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    const struct timeval again = dd_timeval(AGAIN_MS * DD_NS_PER_MS);
+    char why[100];
+    (void)fd;
+    (void)what;
+    if (a->link == NULL && a->state != AGENT_LEAVING) /* its daemon is just being replaced */
+        evtimer_add(a->timeout, &again);
+    (void)snprintf(why, sizeof(why), "the %.10g s of --timeout are over", (double)a->cfg->timeout_ns / 1e9);
+    signals_stop(a, SIGTERM, CODE, why);
+}
+
+int timeout_start(struct agent *a, struct dd_err *err)
+{
+    const uint64_t gone = dd_now_ns() - a->cfg->start_ns;
+    const struct timeval left = dd_timeval(gone < a->cfg->timeout_ns ? a->cfg->timeout_ns - gone : 0);
+    if (a->cfg->timeout_ns == 0 || a->timeout != NULL)
+        return 0;
+    a->timeout = evtimer_new(a->base, on_over, a);
+    return a->timeout != NULL && evtimer_add(a->timeout, &left) == 0 ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+void timeout_free(struct agent *a)
+{
+    if (a->timeout != NULL)
+        event_free(DD_TAKE(a->timeout));
+}
