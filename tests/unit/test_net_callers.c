@@ -110,8 +110,10 @@ static unsigned turns_in_a_while(const struct door *d)
     bool over = false;
     unsigned n = 0;
     assert_int_equal(event_base_once(d->base, -1, EV_TIMEOUT, on_while, &over, &a_while), 0);
-    for (; !over; n++)
+    while (!over) {
         assert_true(event_base_loop(d->base, EVLOOP_ONCE) >= 0);
+        n++;
+    }
     return n;
 }
 
