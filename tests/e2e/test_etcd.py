@@ -33,29 +33,42 @@ class Etcd:
     """A server of its own, on loopback."""
 
     def __init__(self, cert=None):
-        self.dir = tempfile.TemporaryDirectory(prefix="etcd")
-        self.cert, self.token = cert, None
-        self.scheme = "https" if cert else "http"
+        self.prepare(cert)
         for _ in range(5):  # another test may get one of the ports first
-            self.host, self.peer = f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+            self.choose_ports()
+            self.cluster = f"{self.name}={self.peer}"
             shutil.rmtree(self.dir.name + "/data", ignore_errors=True)
             if self.start():
                 return
         raise AssertionError(self.log())
+
+    def prepare(self, cert=None, name="default"):
+        self.dir = tempfile.TemporaryDirectory(prefix="etcd")
+        self.cert, self.token, self.name = cert, None, name
+        self.scheme = "https" if cert else "http"
+
+    def choose_ports(self):
+        self.host, self.peer = f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
 
     def log(self):
         with open(self.dir.name + "/log", encoding="utf-8", errors="replace") as f:
             return f.read()[-2000:]
 
     def start(self):
+        self.spawn()
+        return self.is_up()
+
+    def spawn(self):
         url, peer = f"{self.scheme}://{self.host}", self.peer
-        args = [ETCD, "--data-dir", self.dir.name + "/data", "--listen-client-urls", url, "--advertise-client-urls", url,
+        args = [ETCD, "--name", self.name, "--data-dir", self.dir.name + "/data", "--listen-client-urls", url, "--advertise-client-urls", url,
                 "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         if self.cert:
             args += ["--cert-file", self.cert + "/cert.pem", "--key-file", self.cert + "/key.pem"]
         with open(self.dir.name + "/log", "ab") as log:
             self.p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                      env=clean_env(ETCD_INITIAL_CLUSTER=f"default={peer}"))
+                                      env=clean_env(ETCD_INITIAL_CLUSTER=self.cluster))
+
+    def is_up(self):
         until(lambda: self.p.poll() is not None or self.answers(), say="etcd's first answer")
         return self.p.poll() is None
 
@@ -82,6 +95,11 @@ class Etcd:
         except OSError:
             return False
 
+    def leads(self):
+        """Whether it leads the others; None: they have no leader."""
+        status = self.ask("maintenance/status")
+        return status["leader"] == status["header"]["member_id"] if "leader" in status else None
+
     def keys(self):
         """All of them, with their values."""
         found = self.ask("kv/range", key="AA==", range_end="AA==").get("kvs", [])
@@ -97,6 +115,36 @@ class Etcd:
 
     def delete(self, key):
         self.ask("kv/deleterange", key=base64.b64encode(key.encode()).decode())
+
+
+class Member(Etcd):
+    """One of several that are one etcd."""
+
+    def __init__(self, name):  # it is started when all have ports
+        self.prepare(name=name)
+        self.choose_ports()
+
+
+class Cluster:
+    """Three of them; `host` names the one that leads first."""
+
+    def __init__(self):
+        for _ in range(5):  # as above
+            self.members = [Member(f"m{i}") for i in range(3)]
+            for m in self.members:
+                m.cluster = ",".join(f"{other.name}={other.peer}" for other in self.members)
+                m.spawn()
+            if all([m.is_up() for m in self.members]):
+                until(lambda: None not in [m.leads() for m in self.members], say="a leader")
+                self.members.sort(key=lambda m: not m.leads())
+                self.host = ",".join(m.host for m in self.members)
+                return
+            self.close()
+        raise AssertionError("no etcd of three members")
+
+    def close(self):
+        for m in self.members:
+            m.close()
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +302,33 @@ def test_a_job_runs_on_while_etcd_is_away_and_says_so_once(tmp_path):
             assert a.wait() == 0
             assert (said + a.err).count("the job goes on") == 1 and len((said + a.err).splitlines()) == 1, said + a.err
             a.assert_nothing_left()
+    finally:
+        etcd.close()
+
+
+def test_members_of_an_etcd_die_and_the_job_goes_on(tmp_path):
+    etcd, go = Cluster(), tmp_path / "go"
+    leader, second, third = etcd.members  # all begin with the one that leads
+    try:
+        with Waiting(etcd, "three", go) as a, Waiting(etcd, "three", go) as b:
+            assert_whole(a.said(1) + b.said(1), 2)
+            host, guest = (a, b) if a.hosts() else (b, a)
+            leader.stop()
+            with Waiting(etcd, "three", go) as c:  # it finds the job by the others
+                assert_whole(a.said(2)[1:] + b.said(2)[1:] + c.said(1), 3)
+                second.stop()
+                said = errors(host, "the job goes on, but nodes that come now may not find it")
+                while said.count("the job goes on") == said.count("etcd answers again"):  # of the time without a leader
+                    said += errors(host, "the job goes on")
+                assert second.start(), second.log()
+                while said.count("the job goes on") > said.count("etcd answers again"):
+                    said += errors(host, "etcd answers again")
+                go.touch()
+                assert [a.wait(), b.wait(), c.wait()] == [0, 0, 0], a.err + b.err + c.err
+                assert guest.err + c.err == ""
+                for job in (a, b, c):
+                    job.assert_nothing_left()
+        until(lambda: third.leads() is not None and third.keys() == {}, say="the end of the host's name")
     finally:
         etcd.close()
 
