@@ -2,7 +2,6 @@
 #include "cmd/ddrun_run.h"
 
 #include "base/io.h"
-#include "base/utf8.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "cmd/outer.h"
@@ -12,7 +11,6 @@
 #include "node/cpu.h"
 #include "node/gpu.h"
 #include "node/numa.h"
-#include "web/etcd.h"
 #include "worker/program.h"
 
 #include <errno.h>
@@ -250,7 +248,7 @@ static int check_size(const struct run *r, struct dd_err *err)
     return framework_check_size(r->agent.frameworks, r->slots + others * (all ? r->slots : 1), err);
 }
 
-static int find_web(struct run *r, const char *option, struct dd_err *err)
+int run_find_web(struct run *r, const char *option, struct dd_err *err)
 {
     if (launch_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
         return 0;
@@ -258,49 +256,9 @@ static int find_web(struct run *r, const char *option, struct dd_err *err)
                       r->web_helper);
 }
 
-/* From the URL, the file that it names, or the environment. */
-static int read_password(struct run *r, struct dd_err *err)
-{
-    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(ETCD_PASSWORD_MAX);
-    const char *said = r->etcd.password != NULL ? r->etcd.password : dd_env_get_nonempty(r->env.v, "DDRUN_ETCD_PASSWORD");
-    if (r->etcd.user == NULL)
-        return 0;
-    if (r->etcd.password_file != NULL) {
-        int rc = dd_read_file(r->etcd.password_file, &text, err);
-        said = rc == 0 ? dd_buf_str(&text) : NULL;
-        if (rc < 0)
-            return dd_err_where(err, rc, "--rdzv-endpoint");
-    }
-    if (said == NULL || *said == '\0')
-        return dd_err_set(err, -EINVAL, "--rdzv-endpoint: the user '%.60s' of etcd needs a password: say it in DDRUN_ETCD_PASSWORD, "
-                                        "or ?password-file=FILE",
-                          r->etcd.user);
-    r->etcd_password = strndup(said, strcspn(said, "\r\n"));
-    if (text.data != NULL)
-        explicit_bzero(text.data, text.len);
-    if (r->etcd_password == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    if (strlen(r->etcd_password) > ETCD_PASSWORD_MAX || !dd_utf8_is(r->etcd_password)) /* it goes into JSON */
-        return dd_err_set(err, -EINVAL, "--rdzv-endpoint: the password of etcd's user '%.60s' must be UTF-8, of at most %d bytes",
-                          r->etcd.user, ETCD_PASSWORD_MAX);
-    return 0;
-}
-
 static int find_notify(struct run *r, struct dd_err *err)
 {
-    return r->o->notify != NULL ? find_web(r, "--notify", err) : 0;
-}
-
-static int find_etcd(struct run *r, struct dd_err *err)
-{
-    const char *text = r->o->rdzv_endpoint;
-    if (!etcd_url_is(text) || r->o->standalone)
-        return 0;
-    int rc = etcd_url_parse(&r->etcd, text, err);
-    if (rc < 0)
-        return dd_err_where(err, rc, "--rdzv-endpoint");
-    rc = find_web(r, "--rdzv-endpoint with an etcd", err);
-    return rc == 0 ? read_password(r, err) : rc;
+    return r->o->notify != NULL ? run_find_web(r, "--notify", err) : 0;
 }
 
 int run_prepare(struct run *r, int index, struct dd_err *err)
@@ -317,7 +275,7 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     if (rc == 0)
         rc = find_notify(r, err);
     if (rc == 0)
-        rc = find_etcd(r, err);
+        rc = run_find_etcd(r, err);
     if (rc == 0)
         rc = find_alloc(r, index, err);
     for (size_t i = 0; rc == 0 && i < r->alloc->warnings.n; i++)

@@ -564,7 +564,8 @@ static const struct opt_row rows[] = {
      .def = "static",
      .group = "Finding each other",
      .help = "etcd: --rdzv-endpoint is an etcd; static, c10d: no effect, for torchrun's sake",
-     .more = "With etcd or etcd-v2, --rdzv-endpoint=HOST:PORT means etcd://HOST:PORT/torchelastic/p2p. Other names are refused.",
+     .more = "With etcd or etcd-v2, --rdzv-endpoint=HOST:PORT means etcd://HOST:PORT/torchelastic/p2p, or etcds://, with what "
+             "--rdzv-conf says of it. Other names are refused.",
      .parse = torchrun_parse_backend,
      FIELD(rdzv_backend)},
     {.name = "rdzv-conf",
@@ -575,7 +576,8 @@ static const struct opt_row rows[] = {
      .help = "torchrun's settings of the rendezvous",
      .more = "Its join_timeout, else its timeout, in whole seconds, stands for --rdzv-timeout where that is not "
              "given; last_call_timeout for --last-call; keep_alive_interval times keep_alive_max_attempt for "
-             "--heartbeat. Other keys of torchrun's are accepted and have no effect.",
+             "--heartbeat. For an etcd protocol=https, cacert, cert, key (ca_cert, ssl_cert, ssl_cert_key with etcd-v2) and "
+             "etcd_prefix count. Other keys of torchrun's are accepted and have no effect.",
      .parse = torchrun_parse_conf,
      FIELD(rdzv_conf)},
 

@@ -22,7 +22,7 @@ struct signal_at {
     uint64_t ns;
 };
 
-enum { ETCD_ENDPOINT_MAX = 600 };
+enum { ETCD_ENDPOINT_MAX = 600 }; /* above ETCD_TEXT_MAX */
 
 struct ddrun_options {
     struct node_range nnodes;

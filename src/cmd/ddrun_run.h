@@ -34,6 +34,10 @@ struct run {
 
 /* What the user and this machine say of the job, borrowed from r; needs run_look_around(). */
 int run_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err);
+/* ddrun-web, for this option. */
+int run_find_web(struct run *r, const char *option, struct dd_err *err);
+/* r->etcd and its password, where --rdzv-endpoint is an etcd. */
+int run_find_etcd(struct run *r, struct dd_err *err);
 int run_look_around(struct run *r, struct dd_err *err);
 /* Allocation, programs, number of workers; index: of a simulated or started node, else -1. After a failure
  * r->agent is good enough to tell the other nodes, where r->alloc is there. */

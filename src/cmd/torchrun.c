@@ -1,5 +1,6 @@
 #include "cmd/torchrun.h"
 
+#include "base/buf.h"
 #include "base/io.h"
 #include "base/num.h"
 #include "base/sig.h"
@@ -41,7 +42,7 @@ int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err)
 
 /* ---- --rdzv-conf --------------------------------------------------------------------------------- */
 
-enum conf_kind { CONF_TEXT, CONF_SECONDS, CONF_COUNT, CONF_BOOL, CONF_STORE };
+enum conf_kind { CONF_TEXT, CONF_SECONDS, CONF_COUNT, CONF_BOOL, CONF_STORE, CONF_PROTOCOL };
 
 /* Src: torch 2.13.0, facts on torchrun, section 1. What has no effect here is checked all the same. */
 static const struct conf_key {
@@ -59,7 +60,7 @@ static const struct conf_key {
     {"keep_alive_interval", CONF_SECONDS},
     {"keep_alive_max_attempt", CONF_COUNT},
     {"rank", CONF_TEXT},
-    {"protocol", CONF_TEXT},
+    {"protocol", CONF_PROTOCOL},
     {"cert", CONF_TEXT},
     {"key", CONF_TEXT},
     {"cacert", CONF_TEXT},
@@ -123,6 +124,10 @@ static int conf_set(struct conf_reader *r, const char *key, const char *value, s
         return strcasecmp(value, "tcp") == 0 || strcasecmp(value, "file") == 0
                    ? 0
                    : conf_wrong(key, value, "tcp or file", err);
+    case CONF_PROTOCOL:
+        return strcasecmp(value, "http") == 0 || strcasecmp(value, "https") == 0
+                   ? 0
+                   : conf_wrong(key, value, "http or https", err);
     case CONF_SECONDS:
     case CONF_COUNT:
     default:
@@ -137,7 +142,7 @@ static int conf_set(struct conf_reader *r, const char *key, const char *value, s
 
 int torchrun_parse_conf(const char *text, void *field, struct dd_err *err)
 {
-    struct conf_reader r = {0};
+    struct conf_reader r = {.conf.text = text};
     DD_AUTO(strv) struct dd_strv pairs = {0};
     if (dd_strv_split(&pairs, text, ",") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
@@ -156,6 +161,22 @@ int torchrun_parse_conf(const char *text, void *field, struct dd_err *err)
                          (uint64_t)(r.attempts > 0 ? r.attempts : 3) * DD_NS_PER_S;
     *(struct rdzv_conf *)field = r.conf;
     return 0;
+}
+
+int torchrun_conf_get(char **ret, const struct rdzv_conf *conf, const char *key, struct dd_err *err)
+{
+    const size_t len = strlen(key);
+    const char *value = NULL;
+    size_t n = 0;
+    for (const char *p = conf->text; p != NULL && *p != '\0'; p += strcspn(p, ","), p += *p == ',') {
+        const char *name = p + strspn(p, " ");
+        if (strncmp(name, key, len) != 0 || name[len] != '=')
+            continue;
+        value = name + len + 1;
+        n = strcspn(value, ",");
+    }
+    *ret = value != NULL ? strndup(value, n) : NULL;
+    return value != NULL && *ret == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
 /* ---- --signals-to-handle ------------------------------------------------------------------------- */
@@ -188,16 +209,33 @@ bool torchrun_is_name(const char *argv0)
     return argv0 != NULL && strcmp(slash != NULL ? slash + 1 : argv0, "torchrun") == 0;
 }
 
-/* torchrun names the etcd in two options. Src: torch 2.13, etcd_rendezvous: the prefix where none is said. */
+/* As a URL has it; "/a" and "a" are the same. */
+static void put_prefix(struct dd_buf *out, const char *prefix)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
+    if (*prefix != '/')
+        (void)dd_buf_printf(out, "/");
+    for (; *prefix != '\0'; prefix++)
+        (void)dd_buf_printf(out, strchr(plain, *prefix) != NULL ? "%c" : "%%%02x", (unsigned char)*prefix);
+}
+
+/* torchrun names the etcd in three options. Src: torch 2.13, etcd_rendezvous: the prefix where none is said. */
 static void apply_etcd(struct ddrun_options *o)
 {
     const char *text = o->rdzv_endpoint;
+    DD_AUTO(free) char *protocol = NULL;
+    DD_AUTO(free) char *prefix = NULL;
+    DD_AUTO(buf) struct dd_buf url = DD_BUF_INIT(1 << 20);
     if (strncmp(o->rdzv_backend, "etcd", 4) != 0 || text == NULL || etcd_url_is(text))
         return;
-    int n = snprintf(o->etcd_endpoint, sizeof(o->etcd_endpoint), "etcd://%s%s", text,
-                     strchr(text, '/') == NULL ? "/torchelastic/p2p" : "");
-    if (n > 0 && (size_t)n < sizeof(o->etcd_endpoint)) /* else it is refused as no HOST:PORT */
-        o->rdzv_endpoint = o->etcd_endpoint;
+    (void)torchrun_conf_get(&protocol, &o->rdzv_conf, "protocol", NULL);
+    (void)torchrun_conf_get(&prefix, &o->rdzv_conf, "etcd_prefix", NULL);
+    (void)dd_buf_printf(&url, "%s://%s", protocol != NULL && strcasecmp(protocol, "https") == 0 ? "etcds" : "etcd", text);
+    if (strchr(text, '/') == NULL)
+        put_prefix(&url, prefix != NULL ? prefix : "/torchelastic/p2p");
+    const char *whole = dd_buf_str(&url); /* one that is too long to be taken is cut to another such */
+    (void)snprintf(o->etcd_endpoint, sizeof(o->etcd_endpoint), "%s", whole != NULL ? whole : "etcd://");
+    o->rdzv_endpoint = o->etcd_endpoint;
 }
 
 void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const struct opt_result *res,

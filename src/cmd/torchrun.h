@@ -13,6 +13,7 @@ struct ddrun_options;
 /* What of --rdzv-conf means something here. */
 struct rdzv_conf {
     uint64_t join_ns, last_call_ns, dead_ns; /* 0: not said */
+    const char *text;                        /* as it was written; NULL: it was not */
     char unknown[64];                        /* a key that torchrun does not know either; "": none */
 };
 
@@ -27,6 +28,9 @@ int torchrun_parse_backend(const char *text, void *field, struct dd_err *err); /
 int torchrun_parse_conf(const char *text, void *field, struct dd_err *err);    /* struct rdzv_conf */
 int torchrun_parse_signals(const char *text, void *field, struct dd_err *err); /* struct signal_list */
 int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err); /* const char * */
+
+/* The value of the last such key, given (free()); NULL: there is none. */
+int torchrun_conf_get(char **ret, const struct rdzv_conf *conf, const char *key, struct dd_err *err);
 
 /* Whether argv[0] is torchrun, whatever stands before it. */
 bool torchrun_is_name(const char *argv0);

@@ -35,6 +35,7 @@ static void set_tls(CURL *c, const struct web_request *r)
         (void)curl_easy_setopt(c, CURLOPT_SSLCERT, r->cert);
     if (r->key != NULL)
         (void)curl_easy_setopt(c, CURLOPT_SSLKEY, r->key);
+    (void)curl_easy_setopt(c, CURLOPT_KEYPASSWD, ""); /* else a pass phrase is asked for, on the user's terminal */
 }
 
 static void set_up(CURL *c, const struct web_request *r, struct curl_slist *headers)
@@ -52,6 +53,13 @@ static void set_up(CURL *c, const struct web_request *r, struct curl_slist *head
     (void)curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)strlen(r->body));
     if (r->direct)
         (void)curl_easy_setopt(c, CURLOPT_PROXY, "");
+}
+
+/* The server has refused us. Src: OpenSSL's texts for the alerts of RFC 8446, 6.2, which come with the first bytes that are read. */
+static bool is_our_certificate_refused(CURLcode rc, const char *error)
+{
+    const char *alert = rc == CURLE_RECV_ERROR || rc == CURLE_SSL_CONNECT_ERROR ? strstr(error, " alert ") : NULL;
+    return alert != NULL && (strstr(alert, "certificate") != NULL || strstr(alert, "unknown ca") != NULL);
 }
 
 /* What another try will not mend. */
@@ -76,8 +84,11 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
         a->status = (int)(status < 999 ? status : 999);
         return true;
     }
-    a->set_up = is_set_up_wrong(rc);
-    if (rc == CURLE_WRITE_ERROR)
+    const bool refused = is_our_certificate_refused(rc, error);
+    a->set_up = refused || is_set_up_wrong(rc);
+    if (refused) /* its words tell no more */
+        (void)snprintf(error, CURL_ERROR_SIZE, "it refuses the certificate that we have, or wants one (cert=FILE, key=FILE)");
+    else if (rc == CURLE_WRITE_ERROR)
         (void)snprintf(error, CURL_ERROR_SIZE, "its answer is longer than %d bytes", WEB_BODY_MAX);
     else if (error[0] == '\0')
         (void)snprintf(error, CURL_ERROR_SIZE, "%s", curl_easy_strerror(rc));

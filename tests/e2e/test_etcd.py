@@ -32,8 +32,9 @@ sys.stdout.write(json.dumps({k: os.environ.get(k) for k in ("RANK", "WORLD_SIZE"
 class Etcd:
     """A server of its own, on loopback."""
 
-    def __init__(self, cert=None):
+    def __init__(self, cert=None, *more):
         self.prepare(cert)
+        self.more = more
         for _ in range(5):  # another test may get one of the ports first
             self.choose_ports()
             self.cluster = f"{self.name}={self.peer}"
@@ -44,7 +45,7 @@ class Etcd:
 
     def prepare(self, cert=None, name="default"):
         self.dir = tempfile.TemporaryDirectory(prefix="etcd")
-        self.cert, self.token, self.name = cert, None, name
+        self.cert, self.token, self.name, self.more = cert, None, name, ()
         self.scheme = "https" if cert else "http"
 
     def choose_ports(self):
@@ -61,7 +62,7 @@ class Etcd:
     def spawn(self):
         url, peer = f"{self.scheme}://{self.host}", self.peer
         args = [ETCD, "--name", self.name, "--data-dir", self.dir.name + "/data", "--listen-client-urls", url, "--advertise-client-urls", url,
-                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, *self.more]
         if self.cert:
             args += ["--cert-file", self.cert + "/cert.pem", "--key-file", self.cert + "/key.pem"]
         with open(self.dir.name + "/log", "ab") as log:
@@ -84,6 +85,8 @@ class Etcd:
         headers = {"Authorization": self.token} if self.token else {}
         request = urllib.request.Request(f"{self.scheme}://{self.host}/v3/{path}", json.dumps(body).encode(), headers)
         context = ssl.create_default_context(cafile=self.cert + "/ca.pem") if self.cert else None
+        if self.more:
+            context.load_cert_chain(self.cert + "/both.pem")
         with urllib.request.urlopen(request, timeout=5, context=context) as answer:
             return json.load(answer)
 
@@ -347,6 +350,8 @@ def make_certificates(folder):
     openssl(*new, "/CN=etcd", "-keyout", "key.pem", "-out", "req.pem")
     openssl("x509", "-req", "-in", "req.pem", "-CA", "ca.pem", "-CAkey", "ca-key.pem", "-CAcreateserial", "-days", "2", "-extfile",
             "ext", "-out", "cert.pem")
+    openssl("rsa", "-aes128", "-passout", "pass:abcd", "-in", "key.pem", "-out", "locked.pem")
+    (folder / "both.pem").write_text((folder / "cert.pem").read_text() + (folder / "key.pem").read_text(), encoding="ascii")
     return str(folder)
 
 
@@ -395,6 +400,57 @@ def test_who_may_not_ask_gets_one_sentence(guarded, user, query, password, says)
     assert job.p.returncode == 2
     assert says in job.err and len(job.err.splitlines()) == 1, job.err
     assert job.out == "" and "pass word" not in job.err
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory):
+    """With TLS, and who asks needs a certificate, too."""
+    cert = make_certificates(tmp_path_factory.mktemp("etcd-mtls"))
+    server = Etcd(cert, "--client-cert-auth", "--trusted-ca-file", cert + "/ca.pem")
+    yield server
+    server.close()
+
+
+def by_torchrun(etcd, backend, conf, job="mutual"):
+    """As torchrun names it; a file of etcd's certificates is written @FILE."""
+    conf = conf.replace("@", etcd.cert + "/")
+    return [f"--rdzv-backend={backend}", f"--rdzv-endpoint={etcd.host}", f"--rdzv-conf={conf}", f"--rdzv-id={job}", "--nnodes=3",
+            "--rdzv-timeout=60s", "--nproc-per-node=1", "--no-python", "python3", "-c", SAY]
+
+
+def test_nodes_with_certificates_meet_by_url_and_as_under_torchrun(mutual):
+    url = f"etcds://{mutual.host}/torch%20elastic?cacert=@ca.pem&cert=@cert.pem&key=@key.pem".replace("@", mutual.cert + "/")
+    v1 = by_torchrun(mutual, "etcd", "protocol=https,cacert=@ca.pem,cert=@both.pem,etcd_prefix=torch elastic")
+    v2 = by_torchrun(mutual, "etcd-v2", "protocol=HTTPS,ca_cert=@ca.pem,ssl_cert=@cert.pem,ssl_cert_key=@key.pem,etcd_prefix=/torch elastic/")
+    with Job(f"--rdzv-endpoint={url}", *v1[3:]) as a, Job(*v1) as b, Job(*v2) as c:
+        assert [a.wait(), b.wait(), c.wait()] == [0, 0, 0], a.err + b.err + c.err
+        assert_whole(json_lines(a.out) + json_lines(b.out) + json_lines(c.out), 3)
+        assert a.err + b.err + c.err == ""
+    assert mutual.keys() == {}
+
+
+@pytest.mark.parametrize("conf, says", [
+    ("protocol=https,cacert=@ca.pem", "wants one (cert=FILE, key=FILE)"),
+    ("protocol=https,cacert=@ca.pem,cert=@other.pem,key=@other-key.pem", "refuses the certificate that we have"),
+    ("protocol=https,cacert=@ca.pem,cert=@cert.pem,key=@ca-key.pem", "unable to set private key file"),
+    ("protocol=https,cacert=@ca.pem,cert=@cert.pem,key=@locked.pem", "unable to set private key file"),
+    ("protocol=https,cacert=@ca.pem,cert=@cert.pem,key=@absent.pem", "absent.pem' (key) cannot be read: No such file"),
+    ("protocol=https,cacert=@ca.pem,cert=@absent.pem", "absent.pem' (cert) cannot be read: No such file"),
+    ("protocol=https,cacert=@", "(cacert) cannot be read: Is a directory"),
+    ("protocol=https,cacert=@ca.pem,key=@key.pem", "a key needs its certificate"),
+    ("cacert=@ca.pem", "add protocol=https"),
+    ("protocol=ftp", "must be http or https"),
+    ("etcd_prefix=" + 500 * "a", "at most 512 characters"),
+])
+def test_what_is_wrong_with_certificates_is_one_sentence(mutual, conf, says):
+    job = run(*by_torchrun(mutual, "etcd", conf, "no"))
+    assert job.p.returncode == 2
+    assert says in job.err and len(job.err.splitlines()) == 1, job.err
+
+
+def test_an_etcd_without_tls_is_not_asked_where_https_is_wanted(mutual):
+    job = run(f"--rdzv-endpoint=etcd://{mutual.host}/x", *by_torchrun(mutual, "etcd", "protocol=https")[2:])
+    assert job.p.returncode == 2 and "write etcds://" in job.err
 
 
 # ---- what cannot be ---------------------------------------------------------------------------------

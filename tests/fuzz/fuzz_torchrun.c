@@ -8,6 +8,21 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* A value is what stands there, whole. */
+static void check_conf(const struct rdzv_conf *conf)
+{
+    static const char *const keys[] = {"protocol", "cert", "etcd_prefix"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        char *value = NULL;
+        const char *at = strstr(conf->text, keys[i]);
+        if (torchrun_conf_get(&value, conf, keys[i], NULL) < 0)
+            abort();
+        if (value != NULL && (at == NULL || *value == '\0' || strchr(value, ',') != NULL || strstr(conf->text, value) == NULL))
+            abort();
+        free(value);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int (*const parsers[])(const char *, void *, struct dd_err *) = {
@@ -24,8 +39,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(text, data + 1, size - 1);
     text[size - 1] = '\0';
     memset(&field, 0, sizeof(field));
-    if (parsers[data[0] % 4](text, &field, &err) < 0 && err.text[0] == '\0')
+    const int rc = parsers[data[0] % 4](text, &field, &err);
+    if (rc < 0 && err.text[0] == '\0')
         abort();
+    if (rc == 0 && data[0] % 4 == 0)
+        check_conf(&field.conf);
     free(text);
     return 0;
 }

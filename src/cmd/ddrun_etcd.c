@@ -1,0 +1,120 @@
+/* The etcd of --rdzv-endpoint: what its URL, torchrun's --rdzv-conf and the environment say of it. */
+#include "cmd/ddrun_run.h"
+
+#include "base/io.h"
+#include "base/utf8.h"
+#include "web/etcd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* From the URL, the file that it names, or the environment. */
+static int read_password(struct run *r, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(ETCD_PASSWORD_MAX);
+    const char *said = r->etcd.password != NULL ? r->etcd.password : dd_env_get_nonempty(r->env.v, "DDRUN_ETCD_PASSWORD");
+    if (r->etcd.user == NULL)
+        return 0;
+    if (r->etcd.password_file != NULL) {
+        int rc = dd_read_file(r->etcd.password_file, &text, err);
+        said = rc == 0 ? dd_buf_str(&text) : NULL;
+        if (rc < 0)
+            return dd_err_where(err, rc, "--rdzv-endpoint");
+    }
+    if (said == NULL || *said == '\0')
+        return dd_err_set(err, -EINVAL, "--rdzv-endpoint: the user '%.60s' of etcd needs a password: say it in DDRUN_ETCD_PASSWORD, "
+                                        "or ?password-file=FILE",
+                          r->etcd.user);
+    r->etcd_password = strndup(said, strcspn(said, "\r\n"));
+    if (text.data != NULL)
+        explicit_bzero(text.data, text.len);
+    if (r->etcd_password == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (strlen(r->etcd_password) > ETCD_PASSWORD_MAX || !dd_utf8_is(r->etcd_password)) /* it goes into JSON */
+        return dd_err_set(err, -EINVAL, "--rdzv-endpoint: the password of etcd's user '%.60s' must be UTF-8, of at most %d bytes",
+                          r->etcd.user, ETCD_PASSWORD_MAX);
+    return 0;
+}
+
+/* ---- files for TLS ------------------------------------------------------------------------------- */
+
+/* The files, and their keys in --rdzv-conf. Src: torch 2.13.0, facts on torchrun, section 1: of etcd, and of etcd-v2. */
+static const struct tls_file {
+    const char *name, *conf[2];
+    size_t offset;
+} tls_files[] = {
+    {"cacert", {"cacert", "ca_cert"}, offsetof(struct etcd_url, cacert)},
+    {"cert", {"cert", "ssl_cert"}, offsetof(struct etcd_url, cert)},
+    {"key", {"key", "ssl_cert_key"}, offsetof(struct etcd_url, key)},
+};
+
+static char **file_of(struct etcd_url *u, const struct tls_file *f)
+{
+    return (char **)(void *)((char *)u + f->offset);
+}
+
+/* Looked at now: what is missing is to be told before anything waits. */
+static int check_file(const struct tls_file *f, const char *path, struct dd_err *err)
+{
+    char c;
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || read(fd, &c, 1) < 0)
+        return dd_err_set(err, -errno, "--rdzv-endpoint: the file '%.500s' (%s) cannot be read: %m", path, f->name);
+    return 0;
+}
+
+static int take_conf(struct etcd_url *u, const struct rdzv_conf *conf, bool tls, struct dd_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]) && rc == 0; i++) {
+        char **to = file_of(u, &tls_files[i]);
+        for (size_t k = 0; k < 2 && rc == 0 && *to == NULL; k++) {
+            rc = torchrun_conf_get(to, conf, tls_files[i].conf[k], err);
+            if (rc == 0 && *to != NULL && !tls)
+                rc = dd_err_set(err, -EINVAL, "--rdzv-conf: '%s' is for TLS: add protocol=https", tls_files[i].conf[k]);
+        }
+        if (rc == 0 && *to != NULL && !dd_utf8_is(*to)) /* it goes into JSON */
+            rc = dd_err_set(err, -EINVAL, "--rdzv-conf: the name of the file for '%s' is not UTF-8", tls_files[i].name);
+    }
+    if (rc == 0 && u->cert != NULL && u->key == NULL) { /* torchrun's: both in one file */
+        u->key = strdup(u->cert);
+        rc = u->key == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    }
+    if (rc == 0 && u->key != NULL && u->cert == NULL)
+        rc = dd_err_set(err, -EINVAL, "--rdzv-conf: a key needs its certificate (cert=FILE)");
+    return rc;
+}
+
+static int find_files(struct run *r, struct dd_err *err)
+{
+    struct etcd_url *u = &r->etcd;
+    const bool tls = strncmp(u->bases.v[0], "https:", 6) == 0;
+    DD_AUTO(free) char *protocol = NULL;
+    int rc = torchrun_conf_get(&protocol, &r->o->rdzv_conf, "protocol", err);
+    if (rc == 0 && !tls && protocol != NULL && strcasecmp(protocol, "https") == 0)
+        rc = dd_err_set(err, -EINVAL, "--rdzv-conf says protocol=https, and --rdzv-endpoint etcd://, which is without TLS: write etcds://");
+    if (rc == 0)
+        rc = take_conf(u, &r->o->rdzv_conf, tls, err);
+    for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]) && rc == 0; i++) {
+        const char *path = *file_of(u, &tls_files[i]);
+        rc = path != NULL ? check_file(&tls_files[i], path, err) : 0;
+    }
+    return rc;
+}
+
+int run_find_etcd(struct run *r, struct dd_err *err)
+{
+    const char *text = r->o->rdzv_endpoint;
+    if (!etcd_url_is(text) || r->o->standalone)
+        return 0;
+    int rc = etcd_url_parse(&r->etcd, text, err);
+    if (rc < 0)
+        return dd_err_where(err, rc, "--rdzv-endpoint");
+    rc = run_find_web(r, "--rdzv-endpoint with an etcd", err);
+    if (rc == 0)
+        rc = find_files(r, err);
+    return rc == 0 ? read_password(r, err) : rc;
+}
