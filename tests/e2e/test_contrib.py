@@ -76,7 +76,7 @@ def test_a_job_script_is_short_and_gives_its_program_to_ddrun(name, tmp_path):
     (tmp_path / "venv" / "bin" / "activate").write_text("")
     (tmp_path / "bashrc").write_text("module() { :; }\n")
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path), "NOTED": str(tmp_path / "noted"), "SLURM_NNODES": "2",
-           "SLURM_ARRAY_TASK_ID": "3", "PBS_O_WORKDIR": str(tmp_path), "COMMAND": "train.py --lr 3", "IMAGE": "/an/image.sif",
+           "SLURM_ARRAY_TASK_ID": "3", "SLURM_JOB_NAME": "run7", "ETCD": "etcd://h/jobs", "PBS_O_WORKDIR": str(tmp_path), "COMMAND": "train.py --lr 3", "IMAGE": "/an/image.sif",
            "BASH_ENV": str(tmp_path / "bashrc")}
     end = subprocess.run(["bash", os.path.join(JOBS, name), "train.py", "--lr", "3"], cwd=tmp_path, env=env, capture_output=True,
                          stdin=subprocess.DEVNULL, text=True, timeout=LIMIT, check=False)

@@ -16,7 +16,7 @@ import urllib.request
 
 import pytest
 
-from support import BUILD, DDRUN, Job, clean_env, free_port, json_lines, kill_marked, marked, program, run, until
+from support import BUILD, DDRUN, HERE, LIMIT, Job, clean_env, free_port, json_lines, kill_marked, marked, program, run, until
 from webserver import WebServer, needs_helper
 
 ETCD = shutil.which("etcd")
@@ -334,6 +334,20 @@ def test_members_of_an_etcd_die_and_the_job_goes_on(tmp_path):
         until(lambda: third.leads() is not None and third.keys() == {}, say="the end of the host's name")
     finally:
         etcd.close()
+
+
+def test_the_script_for_several_allocations_makes_one_job_of_them(etcd, tmp_path):
+    """Each of one node, and with a stand-in for srun."""
+    (tmp_path / "srun").write_text("#!/bin/sh\nshift\nexec \"$@\"\n", encoding="ascii")
+    (tmp_path / "srun").chmod(0o755)
+    script = os.path.join(HERE, "..", "..", "contrib", "jobs", "slurm-etcd.sbatch")
+    env = clean_env(PATH=f"{tmp_path}:{BUILD}:{os.environ['PATH']}", ETCD=f"etcd://{etcd.host}/jobs", SLURM_JOB_NAME="run7")
+    args = ["bash", script, "--last-call=0s", "--nproc-per-node=1", "--no-python", "python3", "-c", SAY]
+    jobs = [subprocess.Popen(args, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [job.communicate(timeout=LIMIT)[0] for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0]
+    assert_whole(json_lines("".join(said)), 2)
+    assert etcd.keys() == {}
 
 
 # ---- who may ask ------------------------------------------------------------------------------------
