@@ -18,7 +18,8 @@ enum { ASK_MS = 20000, LOOK_AGAIN_S = 30, AGAIN_MS = 500 };
 struct endtime {
     struct agent *agent;
     uint64_t end; /* seconds since 1970; 0: not known */
-    bool on_pbs;
+    uint64_t job_start; /* the same */
+    const struct alloc_end_row *asked;
     struct command *ask;
     struct event *tick;
     bool sent;
@@ -74,18 +75,10 @@ static void not_known(const struct endtime *t, const char *why)
 static void on_answer(void *arg, int code, const char *out)
 {
     struct endtime *t = arg;
-    int64_t value = 0;
-    int rc = -ENOENT;
-    if (code == 0 && t->on_pbs)
-        rc = alloc_pbs_end_time(out, &value);
-    else if (code == 0)
-        rc = alloc_slurm_time_left(out, &value);
-    if (rc == 0) {
-        t->end = (uint64_t)value + (t->on_pbs ? 0 : dd_now_real_ns() / DD_NS_PER_S);
+    if (code == 0 && alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
         look(t);
-    } else {
-        not_known(t, code == 0 ? "the job has no time limit" : "the scheduler does not answer");
-    }
+    else
+        not_known(t, code == 0 ? "the scheduler names no time limit of the job" : "the scheduler does not answer");
     command_free(t->ask);
     t->ask = NULL;
 }
@@ -93,27 +86,25 @@ static void on_answer(void *arg, int code, const char *out)
 static void ask(struct endtime *t)
 {
     char *const *env = t->agent->cfg->env;
-    const char *slurm = alloc_is_pbs(t->agent->cfg->alloc) ? NULL : dd_env_get_nonempty(env, "SLURM_JOB_ID");
-    const char *pbs = dd_env_get_nonempty(env, "PBS_JOBID");
-    const char *squeue[] = {"squeue", "-h", "-o", "%L", "-j", slurm, NULL};
-    const char *qstat[] = {"qstat", "-f", pbs, NULL};
+    const struct alloc *a = t->agent->cfg->alloc;
+    DD_AUTO(strv) struct dd_strv words = {0};
     struct dd_err err = {0};
-    t->on_pbs = slurm == NULL;
-    if (slurm == NULL && pbs == NULL) {
-        not_known(t, "there is no scheduler");
+    struct command_spec spec = {.env = env, .limit_ms = ASK_MS};
+    t->asked = alloc_end_find(a != NULL ? a->source : "", env);
+    if (t->asked == NULL) {
+        not_known(t, "there is no scheduler that tells it");
         return;
     }
-    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)(t->on_pbs ? qstat : squeue),
-                                      .folder = t->on_pbs ? ALLOC_PBS_FOLDER : NULL,
-                                      .env = env,
-                                      .limit_ms = ASK_MS};
-    if (command_start(&t->ask, t->agent->base, &spec, on_answer, t, &err) < 0)
+    int rc = alloc_end_command(t->asked, env, &words, &spec.folder);
+    spec.argv = words.v;
+    rc = rc < 0 ? dd_err_set(&err, rc, "out of memory") : command_start(&t->ask, t->agent->base, &spec, on_answer, t, &err);
+    if (rc < 0)
         not_known(t, err.text);
     else
         agent_protect(t->agent, command_pid(t->ask));
 }
 
-/* PBS starts a job's script as the leader of a session. */
+/* PBS and Grid Engine start a job's script as the leader of a session. */
 static uint64_t session_start_s(void)
 {
     struct timespec up;
@@ -136,7 +127,8 @@ int endtime_start(struct agent *a, struct dd_err *err)
     t->tick = evtimer_new(a->base, on_tick, t);
     if (t->tick == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    if (alloc_told_end_time(a->cfg->env, session_start_s(), &t->end) < 0)
+    t->job_start = session_start_s();
+    if (alloc_told_end_time(a->cfg->alloc != NULL ? a->cfg->alloc->source : "", a->cfg->env, t->job_start, &t->end) < 0)
         ask(t);
     else
         look(t);

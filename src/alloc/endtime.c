@@ -1,5 +1,6 @@
 #include "alloc/endtime.h"
 
+#include "base/auto.h"
 #include "base/num.h"
 #include "base/strv.h"
 
@@ -71,16 +72,12 @@ static const char *pbs_value(const char *text, const char *name)
     return NULL;
 }
 
-int alloc_pbs_end_time(const char *text, int64_t *ret)
+/* A date that strptime() reads by `format`, and a length behind it. */
+static int end_of(const char *start, const char *format, const char *length, int64_t *ret)
 {
-    const char *start = pbs_value(text, "stime");
-    const char *wall = pbs_value(text, "Resource_List.walltime");
     struct tm tm = {.tm_isdst = -1};
     int64_t seconds;
-    if (start == NULL) /* TORQUE */
-        start = pbs_value(text, "start_time");
-    if (start == NULL || wall == NULL || take_clock(wall, &seconds) < 0 ||
-        strptime(start, "%a %b %d %H:%M:%S %Y", &tm) == NULL)
+    if (start == NULL || length == NULL || take_clock(length, &seconds) < 0 || strptime(start, format, &tm) == NULL)
         return -ENOENT;
     tm.tm_isdst = -1;
     time_t at = mktime(&tm);
@@ -90,23 +87,192 @@ int alloc_pbs_end_time(const char *text, int64_t *ret)
     return 0;
 }
 
-/* Src: slurm 23.02 srun(1); Cobalt's source; pbs_mom of TORQUE: seconds since 1970, but for the last. */
-int alloc_told_end_time(char *const *env, uint64_t job_start_s, uint64_t *ret)
+int alloc_pbs_end_time(const char *text, int64_t *ret)
 {
-    static const struct {
-        const char *name;
-        bool is_length;
-    } told[] = {{"SLURM_JOB_END_TIME", false}, {"COBALT_ENDTIME", false}, {"PBS_WALLTIME", true}};
-    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
-        const char *text = dd_env_get_nonempty(env, told[i].name);
-        uint64_t n;
-        if (text == NULL || dd_num_u64(text, 1, UINT64_C(1) << 40, &n) < 0 || (told[i].is_length && job_start_s == 0))
+    const char *start = pbs_value(text, "stime");
+    if (start == NULL) /* TORQUE */
+        start = pbs_value(text, "start_time");
+    return end_of(start, "%a %b %d %H:%M:%S %Y", pbs_value(text, "Resource_List.walltime"), ret);
+}
+
+/* Src: oarstat of OAR 2.5, its source: the same layout; dates as in SQL. */
+static int oar_end_time(const char *text, int64_t *ret)
+{
+    return end_of(pbs_value(text, "startTime"), "%Y-%m-%d %H:%M:%S", pbs_value(text, "walltime"), ret);
+}
+
+/* "12:05 L": hours and minutes, or with LSB_HMS_TIME_FORMAT seconds too; "-": no limit. L: that is the limit; E and X are
+ * of what the user has estimated, beyond which a job may run. Src: bjobs(1) of LSF 10.1, and scripts that read it. */
+static int lsf_time_left(const char *text, int64_t *ret)
+{
+    const char *p = text + strspn(text, " \t\n");
+    int64_t part[3] = {0};
+    int n = 0;
+    while (n < 3 && take_number(&p, (int64_t)MAX_DAYS * 24, &part[n])) {
+        n++;
+        if (*p != ':')
+            break;
+        p++;
+    }
+    p += strspn(p, " \t");
+    if (n < 2 || *p != 'L')
+        return -ENOENT;
+    *ret = (part[0] * 60 + part[1]) * 60 + part[2];
+    return 0;
+}
+
+/* The line "hard resource_list:   a=1,h_rt=3600,b=2" of qstat -j; "01:00:00" also, as it was asked for. A queue's own limit
+ * does not stand there. Src: qstat(1), sge_types(1) and source of Grid Engine 6.2. */
+static int sge_length(const char *text, int64_t *ret)
+{
+    static const char name[] = "hard resource_list:";
+    const char *line = text;
+    char value[32];
+    while (line != NULL && strncmp(line, name, sizeof(name) - 1) != 0)
+        line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL;
+    const char *end = line != NULL ? line + strcspn(line, "\n") : NULL;
+    for (const char *p = line != NULL ? line + sizeof(name) - 1 : NULL; p != NULL && p < end; p += strcspn(p, ",\n"), p += *p == ',') {
+        p += strspn(p, " \t");
+        if (strncmp(p, "h_rt=", 5) != 0)
             continue;
-        *ret = told[i].is_length ? job_start_s + n : n;
-        return 0;
+        const size_t n = strcspn(p + 5, ",\n");
+        if (n >= sizeof(value))
+            return -ENOENT;
+        memcpy(value, p + 5, n);
+        value[n] = '\0';
+        return take_clock(value, ret);
     }
     return -ENOENT;
 }
+
+/* Seconds; UINT_MAX: no limit. Src: flux-core, flux-job(1). */
+static int flux_time_left(const char *text, int64_t *ret)
+{
+    const char *p = text + strspn(text, " \t\n");
+    int64_t n;
+    if (!take_number(&p, UINT32_MAX, &n) || n == UINT32_MAX || (*p != '\0' && !isspace((unsigned char)*p)))
+        return -ENOENT;
+    *ret = n;
+    return 0;
+}
+
+/* ---- whom to ask, and what ------------------------------------------------------------------- */
+
+enum told { AT, LEFT, LENGTH }; /* seconds since 1970; from now on; from when the script began */
+
+struct alloc_end_row {
+    const char *sources; /* of allocations (alloc_table), comma separated */
+    const char *job;     /* the variable with the job's id; another name for it; NULL */
+    const char *also;
+    const char *index;   /* the variable with its place in an array, which is 0 outside; NULL */
+    const char *needs;   /* a variable without which the first says nothing; NULL */
+    const char *command; /* words; %job */
+    const char *folder;  /* where the command is besides in PATH; NULL */
+    enum told told;
+    int (*read)(const char *text, int64_t *ret);
+};
+
+static const struct alloc_end_row rows[] = {
+    {.sources = "slurm-step,slurm-batch", .job = "SLURM_JOB_ID", .command = "squeue -h -o %L -j %job", .told = LEFT,
+     .read = alloc_slurm_time_left},
+    {.sources = "pbs", .job = "PBS_JOBID", .command = "qstat -f %job", .folder = ALLOC_PBS_FOLDER, .told = AT,
+     .read = alloc_pbs_end_time},
+    {.sources = "lsf", .job = "LSB_JOBID", .index = "LSB_JOBINDEX", .command = "bjobs -noheader -o time_left %job", .told = LEFT,
+     .read = lsf_time_left},
+    {.sources = "sge", .job = "JOB_ID", .needs = "SGE_ROOT", .command = "qstat -j %job", .told = LENGTH, .read = sge_length},
+    {.sources = "oar", .job = "OAR_JOB_ID", .also = "OAR_JOBID", .command = "oarstat -f -j %job", .told = AT, .read = oar_end_time},
+    {.sources = "", .job = "FLUX_JOB_ID", .also = "FLUX_ENCLOSING_ID", .needs = "FLUX_URI", .command = "flux job timeleft",
+     .told = LEFT, .read = flux_time_left},
+};
+
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+static bool is_among(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = list; n > 0 && p != NULL; p = strchr(p, ',') != NULL ? strchr(p, ',') + 1 : NULL)
+        if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0'))
+            return true;
+    return false;
+}
+
+static const char *job_of(const struct alloc_end_row *row, char *const *env)
+{
+    const char *id = dd_env_get_nonempty(env, row->job);
+    if (id == NULL && row->also != NULL)
+        id = dd_env_get_nonempty(env, row->also);
+    return row->needs != NULL && dd_env_get_nonempty(env, row->needs) == NULL ? NULL : id;
+}
+
+const struct alloc_end_row *alloc_end_find(const char *source, char *const *env)
+{
+    for (size_t i = 0; i < ROWS; i++)
+        if (is_among(rows[i].sources, source))
+            return job_of(&rows[i], env) != NULL ? &rows[i] : NULL;
+    for (size_t i = 0; i < ROWS; i++) /* the user has named the nodes, whose job it may be all the same */
+        if (job_of(&rows[i], env) != NULL)
+            return &rows[i];
+    return NULL;
+}
+
+int alloc_end_command(const struct alloc_end_row *row, char *const *env, struct dd_strv *ret, const char **ret_folder)
+{
+    DD_AUTO(strv) struct dd_strv words = {0};
+    const char *index = row->index != NULL ? dd_env_get_nonempty(env, row->index) : NULL;
+    const char *job = job_of(row, env);
+    int rc = dd_strv_split(&words, row->command, " ");
+    for (size_t i = 0; i < words.n && rc == 0; i++) {
+        if (strcmp(words.v[i], "%job") != 0)
+            rc = dd_strv_push(ret, words.v[i]);
+        else if (index != NULL && strcmp(index, "0") != 0)
+            rc = dd_strv_pushf(ret, "%s[%s]", job, index);
+        else
+            rc = dd_strv_push(ret, job);
+    }
+    *ret_folder = row->folder;
+    return rc;
+}
+
+static int add(enum told told, int64_t n, uint64_t now_s, uint64_t job_start_s, uint64_t *ret)
+{
+    const uint64_t from = told == LEFT ? now_s : told == LENGTH ? job_start_s : 0;
+    if (n < 0 || (told == LENGTH && job_start_s == 0))
+        return -ENOENT;
+    *ret = from + (uint64_t)n;
+    return 0;
+}
+
+int alloc_end_answer(const struct alloc_end_row *row, const char *text, uint64_t now_s, uint64_t job_start_s, uint64_t *ret)
+{
+    int64_t n = 0;
+    return row->read(text, &n) < 0 ? -ENOENT : add(row->told, n, now_s, job_start_s, ret);
+}
+
+/* Src: slurm 23.02 srun(1); Cobalt's source; pbs_mom of TORQUE. */
+int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start_s, uint64_t *ret)
+{
+    static const struct {
+        const char *name, *sources;
+        enum told told;
+    } variables[] = {{"SLURM_JOB_END_TIME", "slurm-step,slurm-batch", AT}, {"COBALT_ENDTIME", "cobalt,cobalt-xc", AT},
+                     {"PBS_WALLTIME", "pbs", LENGTH}};
+    enum { VARIABLES = sizeof(variables) / sizeof(variables[0]) };
+    bool is_scheduler = false; /* whose word alone counts: variables are inherited by jobs of others */
+    for (size_t i = 0; i < VARIABLES; i++)
+        is_scheduler |= is_among(variables[i].sources, source);
+    for (size_t i = 0; i < ROWS; i++)
+        is_scheduler |= is_among(rows[i].sources, source);
+    for (size_t i = 0; i < VARIABLES; i++) {
+        const char *text = dd_env_get_nonempty(env, variables[i].name);
+        uint64_t n;
+        if (text != NULL && (!is_scheduler || is_among(variables[i].sources, source)) &&
+            dd_num_u64(text, 1, UINT64_C(1) << 40, &n) == 0 && add(variables[i].told, (int64_t)n, 0, job_start_s, ret) == 0)
+            return 0;
+    }
+    return -ENOENT;
+}
+
+/* ---- why -------------------------------------------------------------------------------------- */
 
 /* The word behind " NAME=" is one of those that are separated by '|'. */
 static bool slurm_is(const char *text, const char *name, const char *words)

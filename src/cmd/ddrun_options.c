@@ -779,7 +779,7 @@ static const struct opt_row rows[] = {
      .more = "USR1 and USR2 go to workers that catch them, once to each, also to those that are restarted "
              "later; they end nothing. TERM, INT, HUP and QUIT "
              "end the job, as if they were sent to ddrun. When the allocation ends is asked of the "
-             "scheduler once (squeue, qstat), unless SLURM_JOB_END_TIME, COBALT_ENDTIME or TORQUE's PBS_WALLTIME says it. "
+             "scheduler once (squeue, qstat, bjobs, oarstat, flux), unless SLURM_JOB_END_TIME, COBALT_ENDTIME or TORQUE's PBS_WALLTIME says it. "
              "PBS' own `qsig -s USR1` reaches the workers of all nodes too, but it ends a script that runs under a login "
              "shell, and the job with it; for that, submit ddrun itself: qsub ... -- /PATH/OF/ddrun ...",
      .parse = parse_signal_at,

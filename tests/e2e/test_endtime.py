@@ -72,6 +72,10 @@ until [ -e {tmp_path}/go ]; do sleep 0.05; done"""
     ({"SLURM_JOB_ID": "77"}, {"squeue": "echo 1:05"}, "squeue -h -o %L -j 77"),
     ({"PBS_JOBID": "77.head"}, {"qstat": 'echo "    Resource_List.walltime = 00:01:05"\n'
                                          'LC_ALL=C date "+    stime = %a %b %d %H:%M:%S %Y"'}, "qstat -f 77.head"),
+    ({"LSB_JOBID": "77", "LSB_JOBINDEX": "3"}, {"bjobs": "echo 0:01 L"}, "bjobs -noheader -o time_left 77[3]"),
+    ({"JOB_ID": "77", "SGE_ROOT": "/sge"}, {"qstat": 'echo "hard resource_list:         gpu=1,h_rt=61"'}, "qstat -j 77"),
+    ({"OAR_JOB_ID": "77"}, {"oarstat": 'echo "    walltime = 0:1:1"\ndate "+    startTime = %Y-%m-%d %H:%M:%S"'}, "oarstat -f -j 77"),
+    ({"FLUX_JOB_ID": "f77", "FLUX_URI": "local:///run"}, {"flux": "echo 61"}, "flux job timeleft"),
 ])
 def test_the_scheduler_is_asked_and_term_ends_the_job(played, ids, commands, asked):
     job = hear("--signal-before-end=TERM@1m", env=played(**commands), **ids)
@@ -81,7 +85,8 @@ def test_the_scheduler_is_asked_and_term_ends_the_job(played, ids, commands, ask
 
 
 @pytest.mark.parametrize("ids, commands", [
-    ({}, {}), ({"SLURM_JOB_ID": "77"}, {"squeue": "echo UNLIMITED"}), ({"SLURM_JOB_ID": "77"}, {"squeue": "exit 1"})])
+    ({}, {}), ({"SLURM_JOB_ID": "77"}, {"squeue": "echo UNLIMITED"}), ({"SLURM_JOB_ID": "77"}, {"squeue": "exit 1"}),
+    ({"LSB_JOBID": "77"}, {"bjobs": "echo 0:01 E"}), ({"FLUX_JOB_ID": "f", "FLUX_URI": "x"}, {"flux": "echo 4294967295"})])
 def test_an_end_that_nobody_knows_is_told(played, ids, commands):
     job = run("--standalone", "--signal-before-end=USR1@60", "sleep", "0.5", env={**played(**commands), **ids})
     assert job.p.returncode == 0

@@ -1,6 +1,8 @@
 /* When an allocation ends, why it did, and whether that is a reason to start it again. */
 #include "agent/requeue.h"
 #include "alloc/endtime.h"
+#include "base/auto.h"
+#include "base/buf.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -120,27 +122,121 @@ static void variables_that_tell_the_end_go_before_commands(void **state)
     static const struct {
         const char *env[3];
         uint64_t start, end; /* end 0: nothing is told */
+        const char *source;  /* NULL: the user has named the nodes */
     } rows[] = {
-        {{NULL}, 100, 0},
-        {{"SLURM_JOB_END_TIME=1795250000"}, 0, 1795250000},
-        {{"SLURM_JOB_END_TIME=soon", "COBALT_ENDTIME=1795250001"}, 0, 1795250001},
-        {{"COBALT_ENDTIME=0"}, 0, 0},
-        {{"PBS_WALLTIME=3600"}, 1795250000, 1795253600},
-        {{"PBS_WALLTIME=3600"}, 0, 0},
-        {{"PBS_WALLTIME=01:00:00"}, 1795250000, 0},
-        {{"PBS_WALLTIME=99999999999999999999"}, 1795250000, 0},
+        {{"SLURM_JOB_END_TIME=1795250000", "COBALT_ENDTIME=1795250001"}, 0, 1795250000, "slurm-step"},
+        {{"SLURM_JOB_END_TIME=1795250000", "COBALT_ENDTIME=1795250001"}, 0, 1795250001, "cobalt"}, /* of the job around it */
+        {{"SLURM_JOB_END_TIME=1795250000", "PBS_WALLTIME=60"}, 1795240000, 1795240060, "pbs"},
+        {{"SLURM_JOB_END_TIME=1795250000"}, 0, 0, "lsf"},
+        {{NULL}, 100, 0, NULL},
+        {{"SLURM_JOB_END_TIME=1795250000"}, 0, 1795250000, NULL},
+        {{"SLURM_JOB_END_TIME=soon", "COBALT_ENDTIME=1795250001"}, 0, 1795250001, NULL},
+        {{"COBALT_ENDTIME=0"}, 0, 0, NULL},
+        {{"PBS_WALLTIME=3600"}, 1795250000, 1795253600, NULL},
+        {{"PBS_WALLTIME=3600"}, 0, 0, NULL},
+        {{"PBS_WALLTIME=01:00:00"}, 1795250000, 0, NULL},
+        {{"PBS_WALLTIME=99999999999999999999"}, 1795250000, 0, NULL},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t end = 0;
-        int rc = alloc_told_end_time((char *const *)(uintptr_t)rows[i].env, rows[i].start, &end);
+        int rc = alloc_told_end_time(rows[i].source != NULL ? rows[i].source : "hosts", (char *const *)(uintptr_t)rows[i].env, rows[i].start, &end);
         assert_int_equal(rc, rows[i].end > 0 ? 0 : -ENOENT);
         assert_int_equal(end, rows[i].end);
+    }
+}
+
+static void each_scheduler_is_asked_in_its_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *env[4], *command; /* NULL: nobody can be asked */
+    } rows[] = {
+        {"slurm-batch", {"SLURM_JOB_ID=7", "PBS_JOBID=8"}, "squeue -h -o %L -j 7"},
+        {"pbs", {"SLURM_JOB_ID=7", "PBS_JOBID=8[2].srv"}, "qstat -f 8[2].srv"},
+        {"lsf", {"LSB_JOBID=9", "LSB_JOBINDEX=0"}, "bjobs -noheader -o time_left 9"},
+        {"lsf", {"LSB_JOBID=9", "LSB_JOBINDEX=3"}, "bjobs -noheader -o time_left 9[3]"},
+        {"sge", {"JOB_ID=5", "SGE_ROOT=/sge"}, "qstat -j 5"},
+        {"oar", {"OAR_JOB_ID=5"}, "oarstat -f -j 5"},
+        {"oar", {"OAR_JOBID=6"}, "oarstat -f -j 6"},
+        {"hosts", {"FLUX_JOB_ID=f2", "FLUX_URI=local:///run"}, "flux job timeleft"},
+        {"mpiexec", {"FLUX_ENCLOSING_ID=f2", "FLUX_URI=local:///run"}, "flux job timeleft"},
+        {"hosts", {"LSB_JOBID=9"}, "bjobs -noheader -o time_left 9"},
+        {"hosts", {"JOB_ID=5"}, NULL}, /* too common a name */
+        {"sge", {"JOB_ID=5"}, NULL},
+        {"local", {NULL}, NULL},
+        {"cobalt", {"COBALT_JOBID=5"}, NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *const *env = (char *const *)(uintptr_t)rows[i].env;
+        const struct alloc_end_row *row = alloc_end_find(rows[i].source, env);
+        DD_AUTO(strv) struct dd_strv words = {0};
+        DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(400);
+        const char *folder;
+        assert_int_equal(row == NULL, rows[i].command == NULL);
+        if (row == NULL)
+            continue;
+        assert_int_equal(alloc_end_command(row, env, &words, &folder), 0);
+        for (size_t k = 0; k < words.n; k++)
+            assert_int_equal(dd_buf_printf(&line, "%s%s", k > 0 ? " " : "", words.v[k]), 0);
+        assert_string_equal(dd_buf_str(&line), rows[i].command);
+        assert_int_equal(folder != NULL, strcmp(rows[i].source, "pbs") == 0);
+    }
+}
+
+static void answers_are_read_as_their_schedulers_mean_them(void **state)
+{
+    (void)state;
+    static char id[][16] = {"LSB_JOBID=9", "JOB_ID=5", "SGE_ROOT=/sge", "OAR_JOB_ID=5", "FLUX_JOB_ID=f", "FLUX_URI=x"};
+    char *env[] = {id[0], id[1], id[2], id[3], id[4], id[5], NULL};
+    char *flux[] = {id[4], id[5], NULL};
+    static const struct {
+        const char *source, *text;
+        uint64_t start, end; /* end: with 1000 as now; 0: none */
+    } rows[] = {
+        {"lsf", "0:12 L\n", 0, 1720},
+        {"lsf", " 100:01 L", 0, 361060},
+        {"lsf", "00:12:05 L\n", 0, 1725},
+        {"lsf", "0:12 E\n", 0, 0}, /* an estimate, which ends nothing */
+        {"lsf", "0:12 X\n", 0, 0},
+        {"lsf", "-\n", 0, 0},
+        {"lsf", "0:12\n", 0, 0},
+        {"lsf", "12 L\n", 0, 0},
+        {"lsf", "Job <9> is not found\n", 0, 0},
+        {"lsf", "1:2:3:4 L\n", 0, 0},
+        {"lsf", "99999999999999999999:00 L\n", 0, 0},
+        {"sge", "job_number:                 5\nhard resource_list:         mem=4G,h_rt=300\nmail_list: a\n", 900, 1200},
+        {"sge", "hard resource_list:         h_rt=01:00:30,gpu=2\n", 900, 4530},
+        {"sge", "hard resource_list:         h_rt=300\n", 0, 0}, /* not known since when */
+        {"sge", "hard resource_list:         h_rt=INFINITY\n", 900, 0},
+        {"sge", "hard resource_list:         s_rt=300,x_h_rt=5\nsoft resource_list:         h_rt=5\n", 900, 0},
+        {"sge", "context: hard resource_list: h_rt=5\n", 900, 0},
+        {"sge", "Following jobs do not exist: 5\n", 900, 0},
+        {"oar", "Job_Id: 5\n    state = Running\n    walltime = 1:0:30\n    startTime = 1970-01-02 00:00:10\n", 0, 1},
+        {"oar", "    walltime = 1:0:30\n    startTime = soon\n", 0, 0},
+        {"oar", "    walltime = \n    startTime = 1970-01-02 00:00:10\n", 0, 0},
+        {"flux", "61\n", 0, 1061},
+        {"flux", "0\n", 0, 1000},
+        {"flux", "4294967295\n", 0, 0}, /* no limit */
+        {"flux", "10m\n", 0, 0},
+        {"flux", "flux-job: not part of a job\n", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const bool is_flux = strcmp(rows[i].source, "flux") == 0;
+        const struct alloc_end_row *row = is_flux ? alloc_end_find("hosts", flux) : alloc_end_find(rows[i].source, env);
+        struct tm tm = {.tm_year = 70, .tm_mday = 2, .tm_hour = 1, .tm_sec = 40, .tm_isdst = -1};
+        uint64_t end = 0;
+        int rc = alloc_end_answer(row, rows[i].text, 1000, rows[i].start, &end);
+        const uint64_t wanted = rows[i].end == 1 ? (uint64_t)mktime(&tm) : rows[i].end;
+        if (rc != (wanted > 0 ? 0 : -ENOENT) || end != wanted)
+            fail_msg("row %zu: %d, %llu", i, rc, (unsigned long long)end);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_scheduler_is_asked_in_its_words),
+        cmocka_unit_test(answers_are_read_as_their_schedulers_mean_them),
         cmocka_unit_test(variables_that_tell_the_end_go_before_commands),
         cmocka_unit_test(time_left_of_squeue),      cmocka_unit_test(end_time_of_qstat),
         cmocka_unit_test(why_slurm_ends_a_job),     cmocka_unit_test(reasons_to_start_again),
