@@ -8,6 +8,7 @@
 #include "doctor/judge.h"
 #include "doctor/look.h"
 #include "launch/find.h"
+#include "web/etcd_url.h"
 #include "worker/command.h"
 
 #include <errno.h>
@@ -22,7 +23,8 @@ enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, GIVE_MS = 10000, NOT
 
 struct doctor_options {
     const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *munge_socket, *format, *id, *answer_to;
-    int node_rank;
+    const char *master_addr, *rdzv_endpoint, *iface;
+    int node_rank, master_port;
     uint64_t limit;
     bool insecure, local;
 };
@@ -76,6 +78,37 @@ static const struct opt_row rows[] = {
      .group = "How they meet",
      .help = "look without any key",
      FIELD(insecure)},
+    {.name = "rdzv-endpoint",
+     .kind = OPT_STRING,
+     .metavar = "HOST[:PORT]",
+     .example = "node1:29400",
+     .group = "How they meet",
+     .help = "where the first node can be reached, as in ddrun; no etcd",
+     FIELD(rdzv_endpoint)},
+    {.name = "master-addr",
+     .kind = OPT_STRING,
+     .metavar = "ADDR",
+     .example = "10.0.0.1",
+     .group = "How they meet",
+     .help = "name or address of the first node, as in ddrun",
+     FIELD(master_addr)},
+    {.name = "master-port",
+     .kind = OPT_INT,
+     .metavar = "PORT",
+     .min = 0,
+     .max = 65535,
+     .def_doc = "some of those that jobs elect",
+     .example = "29500",
+     .group = "How they meet",
+     .help = "the one port that the job is to use, as in ddrun",
+     FIELD(master_port)},
+    {.name = "iface",
+     .kind = OPT_STRING,
+     .metavar = "NAME",
+     .example = "ib0",
+     .group = "How they meet",
+     .help = "the workers' network, as in ddrun",
+     FIELD(iface)},
     {.name = "limit",
      .kind = OPT_DURATION,
      .metavar = "TIME",
@@ -145,8 +178,13 @@ struct doctor {
 
 static int find_job(struct doctor *d, struct dd_err *err)
 {
-    const struct alloc_input said = {
-        .node_rank = d->o->node_rank, .hosts = d->o->hosts, .hostfile = d->o->hostfile};
+    const struct doctor_options *o = d->o;
+    struct alloc_input said = {
+        .node_rank = o->node_rank, .hosts = o->hosts, .hostfile = o->hostfile, .master_port = o->master_port};
+    if (o->local) { /* a meeting place names no nodes */
+        said.master_addr = o->master_addr;
+        said.rdzv_endpoint = o->rdzv_endpoint;
+    }
     return cmd_find_alloc(&d->alloc, d->hostname, &said, &d->log, err);
 }
 
@@ -171,6 +209,7 @@ static json_t *look(const struct doctor *d)
                                    .hostname = d->hostname,
                                    .env = environ,
                                    .key_in = key_input(d),
+                                   .iface = o->iface,
                                    .version = PACKAGE_VERSION,
                                    .limit_ms = (unsigned)(o->limit / DD_NS_PER_MS)};
     return doctor_look(&cfg);
@@ -294,23 +333,30 @@ static int local_command(const struct doctor *d, struct dd_strv *out, int index)
 {
     const struct doctor_options *o = d->o;
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(1 << 20);
+    const struct {
+        const char *name, *value;
+    } options[] = {
+        {"id", d->id},
+        {"key-file", o->key_file},
+        {"munge-socket", o->munge_socket},
+        {"rdzv-endpoint", o->rdzv_endpoint},
+        {"master-addr", o->master_addr},
+        {"iface", o->iface},
+        {"answer-to", d->answer_to[0] != '\0' ? d->answer_to : NULL},
+    };
     int rc = dd_strv_push(out, d->self);
     if (rc == 0)
         rc = dd_strv_push(out, "doctor");
     if (rc == 0)
         rc = dd_strv_push(out, "--local");
-    if (rc == 0)
-        rc = push_option(out, "id", d->id);
-    if (rc == 0)
-        rc = push_option(out, "key-file", o->key_file);
-    if (rc == 0)
-        rc = push_option(out, "munge-socket", o->munge_socket);
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && rc == 0; i++)
+        rc = push_option(out, options[i].name, options[i].value);
+    if (rc == 0 && o->master_port > 0)
+        rc = dd_strv_pushf(out, "--master-port=%d", o->master_port);
     if (rc == 0 && o->insecure)
         rc = dd_strv_push(out, "--insecure");
     if (rc == 0)
         rc = dd_strv_pushf(out, "--limit=%" PRIu64 "ms", o->limit / DD_NS_PER_MS);
-    if (rc == 0)
-        rc = push_option(out, "answer-to", d->answer_to[0] != '\0' ? d->answer_to : NULL);
     if (rc < 0 || index < 0)
         return rc;
     rc = hostlist_fold(d->alloc->nodes, &folded);
@@ -469,6 +515,8 @@ static int run(struct doctor *d, struct dd_err *err)
     if (d->o->id != NULL)
         (void)snprintf(d->id, sizeof(d->id), "%.60s", d->o->id);
     d->looks = json_array();
+    if (etcd_url_is(d->o->rdzv_endpoint))
+        return dd_err_set(err, -EINVAL, "ddctl doctor looks at nodes that a scheduler, --hosts or --hostfile names, and an etcd names none");
     int rc = find_job(d, err);
     if (rc < 0)
         return rc;

@@ -3,12 +3,10 @@
 #include "base/io.h"
 #include "base/utf8.h"
 #include "cmd/common.h"
-#include "net/addr.h"
 #include "web/etcd_url.h"
 #include "worker/rules.h"
 
 #include <errno.h>
-#include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -113,29 +111,6 @@ int check_options(const struct ddrun_options *o, struct dd_err *err)
     if (rc == 0)
         rc = check_ssh(o, err);
     return rc == 0 ? check_rules(o, err) : rc;
-}
-
-int check_iface(const char *name, struct dd_err *err)
-{
-    DD_AUTO(free) struct net_iface *ifs = NULL;
-    struct net_addr addr;
-    size_t n = 0;
-    if (name == NULL)
-        return 0;
-    if (if_nametoindex(name) > 0) {
-        int rc = net_ifaces(&ifs, &n, err);
-        return rc == 0 && net_iface_addr(ifs, n, name, &addr) < 0
-                   ? dd_err_set(err, -EINVAL, "--iface=%s: it has no address that other nodes could use", name)
-                   : rc;
-    }
-    DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 16);
-    struct if_nameindex *all = if_nameindex();
-    for (const struct if_nameindex *i = all; i != NULL && i->if_index > 0; i++)
-        (void)dd_buf_printf(&there, "%s%s", i == all ? "" : ", ", i->if_name);
-    if_freenameindex(all);
-    const char *names = dd_buf_str(&there);
-    return dd_err_set(err, -EINVAL, "--iface=%s: this node has no such interface; it has %.400s", name,
-                      names != NULL ? names : "none");
 }
 
 /* Found out before the job rather than after it. */

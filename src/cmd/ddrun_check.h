@@ -9,7 +9,6 @@
 /* What the command line alone shows. */
 int check_options(const struct ddrun_options *o, struct dd_err *err);
 /* What only this node shows, each by itself. */
-int check_iface(const char *name, struct dd_err *err);
 int check_report(const char *path, struct dd_err *err);
 int check_preload(const struct ddrun_options *o, struct dd_err *err);
 /* Options that have no effect where the number of nodes may not change: said once. */

@@ -35,12 +35,17 @@ int doctor_become(const struct ddrun_options *o, struct dd_err *err)
         {"launch-command", o->launch_command},
         {"key-file", o->key_file},
         {"munge-socket", o->munge_socket},
+        {"rdzv-endpoint", o->rdzv_endpoint},
+        {"master-addr", o->master_addr},
+        {"iface", o->iface},
     };
     int rc = dd_strv_push(&argv, ddctl);
     if (rc == 0)
         rc = dd_strv_push(&argv, "doctor");
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && rc == 0; i++)
         rc = push(&argv, options[i].name, options[i].value);
+    if (rc == 0 && o->master_port > 0)
+        rc = dd_strv_pushf(&argv, "--master-port=%d", o->master_port);
     if (rc == 0 && o->insecure)
         rc = dd_strv_push(&argv, "--insecure");
     if (rc < 0)

@@ -8,6 +8,7 @@
 #include "config.h"
 #include "launch/emulate.h"
 #include "launch/find.h"
+#include "net/addr.h"
 #include "node/cpu.h"
 #include "node/gpu.h"
 #include "node/numa.h"
@@ -282,7 +283,7 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
         dd_log(&r->log, DD_LOG_WARN, "%s", r->alloc->warnings.v[i]);
     if (rc < 0)
         return rc;
-    rc = check_iface(r->o->iface, err);
+    rc = r->o->iface != NULL ? net_iface_check(r->o->iface, err) : 0;
     if (rc == 0 && r->alloc->index <= 0) /* the others write it only when the first node is lost */
         rc = check_report(r->o->report, err);
     if (rc == 0)

@@ -157,6 +157,8 @@ static void judge_key(struct judge *j, const json_t *l)
     if (str(l, "listen_error")[0] != '\0')
         findf(j, l, "find who holds them with 'ss -ltnp', or give a free one with --master-port", "%s",
               str(l, "listen_error"));
+    if (str(l, "iface_error")[0] != '\0')
+        findf(j, l, "see 'ip addr' there; where the names differ, give each node its own --iface", "%s", str(l, "iface_error"));
 }
 
 /* ---- between nodes --------------------------------------------------------------------------- */
@@ -171,6 +173,10 @@ static void judge_probe(struct judge *j, const json_t *l, const json_t *p)
     else if (ms > OFFSET_MOST_MS || ms < -OFFSET_MOST_MS)
         findf(j, l, "set the clocks (chrony, ntpd)", "the clock of %s is %.0f s %s", to,
               (double)(ms < 0 ? -ms : ms) / 1000, ms < 0 ? "behind" : "ahead");
+    if (str(p, "iface_error")[0] != '\0')
+        findf(j, l, "choose a network with --iface that leads from each node to each",
+              "the workers' address of %s, %s, cannot be reached through %s: %s", to, str(p, "iface_address"), str(p, "iface"),
+              str(p, "iface_error"));
 }
 
 static bool is_in(const json_t *list, const char *s)
@@ -272,7 +278,7 @@ static void judge_missing(struct judge *j)
         bool there = false;
         json_array_foreach(j->looks, i, l)
             there |= num(l, "index", -1) == (json_int_t)k;
-        if (!there && json_array_size(j->looks) > 0 && num(json_array_get(j->looks, 0), "index", -1) >= 0)
+        if (!there && (json_array_size(j->looks) == 0 || num(json_array_get(j->looks, 0), "index", -1) >= 0))
             find(j, hostlist_nth(j->nodes, k), false, "nothing could be started there, or it has not answered",
                  "see what the starter said above; is the node up?");
     }

@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { PROBES_MAX = 2, HELLO_MS = 5000, CALLERS_MAX = 4096, PROBE_BYTES = 65536 };
+enum { PROBES_MAX = 2, HELLO_MS = 5000, IFACE_MS = 1500, CALLERS_MAX = 4096, PROBE_BYTES = 65536 };
 
 /* ---- this node alone ------------------------------------------------------------------------- */
 
@@ -193,6 +193,7 @@ static void put_names(json_t *o, const struct alloc *a)
 static json_t *look_here(const struct doctor_cfg *cfg)
 {
     const struct alloc *a = cfg->alloc;
+    struct dd_err err = {0};
     json_t *o = json_object();
     put(o, "ddrun-doctor", json_integer(1));
     put(o, "node", text(a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : cfg->hostname));
@@ -205,6 +206,8 @@ static json_t *look_here(const struct doctor_cfg *cfg)
     put_kernel(o);
     put_network(o, cfg->env);
     put_names(o, a);
+    if (cfg->iface != NULL && net_iface_check(cfg->iface, &err) < 0)
+        put(o, "iface_error", text(err.text));
     return o;
 }
 
@@ -224,6 +227,7 @@ struct probe {
     struct link_find *find;
     struct link *link;
     uint64_t began_ns, asked_ns;
+    struct net_addr workers; /* their address there; len 0: not known */
     json_t *answer; /* NULL: none yet */
 };
 
@@ -263,16 +267,29 @@ static void caller_free(struct caller *c)
     free(c);
 }
 
-/* Somebody asks what the time is here; he has shown the key by then. */
+/* The workers' address of this node, "" where no network of theirs was chosen. */
+static void put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    struct net_addr addr;
+    size_t n = 0;
+    out[0] = '\0';
+    if (m->cfg->iface != NULL && net_ifaces(&ifs, &n, NULL) == 0 && net_iface_addr(ifs, n, m->cfg->iface, &addr) == 0)
+        (void)net_addr_host(&addr, out);
+}
+
+/* Somebody asks what the time is here, and where the workers are; he has shown the key by then. */
 static void on_question(void *arg, struct link *l, const struct frame *f)
 {
     struct caller *c = arg;
     struct meet *m = c->meet;
-    char now[32];
+    char now[32 + NET_ADDR_TEXT];
+    char addr[NET_ADDR_TEXT];
     int from;
     if (f->type != FRAME_CONTROL || dd_num_int(link_node(l), 0, m->cfg->alloc->nnodes - 1, &from) < 0)
         return;
-    int n = snprintf(now, sizeof(now), "%llu", (unsigned long long)dd_now_real_ns());
+    put_iface_addr(m, addr);
+    int n = snprintf(now, sizeof(now), "%llu %s", (unsigned long long)dd_now_real_ns(), addr);
     (void)link_send(l, FRAME_CONTROL, now, (size_t)n);
     if (m->came[from])
         return;
@@ -319,14 +336,19 @@ static void probe_over(struct probe *p, const char *error, int64_t offset_ns, ui
 static void on_answer(void *arg, struct link *l, const struct frame *f)
 {
     struct probe *p = arg;
-    char digits[32] = "";
+    char said[32 + NET_ADDR_TEXT] = "";
     uint64_t theirs;
     uint64_t now = dd_now_ns();
-    if (f->type != FRAME_CONTROL || f->len >= sizeof(digits))
+    if (f->type != FRAME_CONTROL || f->len >= sizeof(said))
         return;
-    memcpy(digits, f->data, f->len);
-    if (dd_num_u64(digits, 0, INT64_MAX, &theirs) < 0)
+    memcpy(said, f->data, f->len);
+    char *addr = said + strcspn(said, " ");
+    if (*addr == ' ')
+        *addr++ = '\0';
+    if (dd_num_u64(said, 0, INT64_MAX, &theirs) < 0)
         return;
+    if (net_addr_parse(&p->workers, addr, net_addr_port(link_peer(l))) < 0)
+        p->workers.len = 0;
     uint64_t mine = dd_now_real_ns() - (now - p->asked_ns) / 2; /* when it was said */
     probe_over(p, "", (int64_t)theirs - (int64_t)mine, now - p->began_ns);
     link_bye(l);
@@ -365,6 +387,16 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     event_base_loopbreak(m->base);
 }
 
+/* The user's one port, else some as a job has them. */
+static size_t ports_of(const struct meet *m, const char *id, uint16_t ports[ELECT_PORTS])
+{
+    const struct alloc *a = m->cfg->alloc;
+    elect_ports(id, ports);
+    if (a->nports == 1)
+        ports[0] = a->ports[0];
+    return a->nports == 1 ? 1 : ELECT_PORTS;
+}
+
 static void begin_probe(struct meet *m, int to)
 {
     const struct alloc *a = m->cfg->alloc;
@@ -374,16 +406,16 @@ static void begin_probe(struct meet *m, int to)
     char me[16];
     *p = (struct probe){.meet = m, .to = to, .began_ns = dd_now_ns()};
     id_of(p->id, m->cfg->id, to);
-    elect_ports(p->id, ports);
+    const size_t nports = ports_of(m, p->id, ports);
     m->probe_key[m->nprobes] = m->cfg->key_in;
     m->probe_key[m->nprobes].job_id = p->id;
     (void)snprintf(me, sizeof(me), "%d", a->index);
     const struct link_find_cfg cfg = {.job_id = p->id,
                                       .node = me,
-                                      .host = hostlist_nth(a->nodes, (size_t)to),
+                                      .host = to == 0 && a->host_addr != NULL ? a->host_addr : hostlist_nth(a->nodes, (size_t)to),
                                       .try_scontrol = a->on_slurm,
                                       .ports = ports,
-                                      .nports = ELECT_PORTS,
+                                      .nports = nports,
                                       .key_in = &m->probe_key[m->nprobes]};
     m->nprobes++;
     if (link_find_start(&p->find, m->base, &cfg, on_found, p, &err) < 0)
@@ -396,8 +428,7 @@ static int listen_here(struct meet *m, json_t *o)
     uint16_t ports[ELECT_PORTS];
     uint16_t port = 0;
     struct dd_err err = {0};
-    elect_ports(m->id, ports);
-    m->fd = net_listen(NULL, ports, ELECT_PORTS, &port, &err);
+    m->fd = net_listen(NULL, ports, ports_of(m, m->id, ports), &port, &err);
     put(o, "listen_error", text(m->fd < 0 ? err.text : ""));
     if (m->fd < 0)
         return -1;
@@ -442,6 +473,20 @@ static void meet_done(struct meet *m)
     free(m->came);
 }
 
+/* Whether the workers' address there is reached through this node's interface. Nobody need listen there any more: a
+ * connection that is refused has been there. */
+static void try_iface(const struct probe *p)
+{
+    const char *name = p->meet->cfg->iface;
+    char address[NET_ADDR_TEXT];
+    if (name == NULL || p->answer == NULL || p->workers.len == 0)
+        return;
+    int rc = net_iface_reaches(name, &p->workers, IFACE_MS);
+    put(p->answer, "iface", text(name));
+    put(p->answer, "iface_address", text(net_addr_host(&p->workers, address)));
+    put(p->answer, "iface_error", text(rc == 0 || rc == -ECONNREFUSED ? "" : strerror(-rc)));
+}
+
 /* Each node is asked by the one before it, the first by all. */
 static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
 {
@@ -462,8 +507,10 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
             begin_probe(&m, 0);
         event_base_dispatch(m.base);
     }
-    for (int i = 0; i < m.nprobes; i++)
+    for (int i = 0; i < m.nprobes; i++) {
+        try_iface(&m.probes[i]);
         (void)json_array_append_new(probes, m.probes[i].answer != NULL ? m.probes[i].answer : json_null());
+    }
     put(o, "probes", probes);
     put(o, "came", m.came_list);
     meet_done(&m);

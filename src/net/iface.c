@@ -1,6 +1,7 @@
 #include "net/addr.h"
 
 #include "base/auto.h"
+#include "base/buf.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
@@ -86,6 +87,27 @@ int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, stru
         return -ENOENT;
     *ret = best->addr;
     return 0;
+}
+
+int net_iface_check(const char *name, struct dd_err *err)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    struct net_addr addr;
+    size_t n = 0;
+    if (if_nametoindex(name) > 0) {
+        int rc = net_ifaces(&ifs, &n, err);
+        return rc == 0 && net_iface_addr(ifs, n, name, &addr) < 0
+                   ? dd_err_set(err, -EINVAL, "--iface=%s: it has no address that other nodes could use", name)
+                   : rc;
+    }
+    DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 16);
+    struct if_nameindex *all = if_nameindex();
+    for (const struct if_nameindex *i = all; i != NULL && i->if_index > 0; i++)
+        (void)dd_buf_printf(&there, "%s%s", i == all ? "" : ", ", i->if_name);
+    if_freenameindex(all);
+    const char *names = dd_buf_str(&there);
+    return dd_err_set(err, -EINVAL, "--iface=%s: this node has no such interface; it has %.400s", name,
+                      names != NULL ? names : "none");
 }
 
 /* SO_BINDTODEVICE is free for all since Linux 5.7; before that the source address has to do. */

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
+import sys
 
 import pytest
 
 from support import DDRUN
-from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
@@ -111,6 +113,60 @@ def test_words_for_a_person(slurm):  # noqa: F811
     assert done.out == ("4 of 4 nodes answered; 1 finding\n\nnode[1-4]: only 256 files may be open at a time: data loaders and "
                         "NCCL need more\n    write 'ulimit -n 65536' in the job's script; a lower hard limit is the "
                         "administrator's\n")
+
+
+def look_with(slurm, *args):  # noqa: F811
+    """The findings of ddrun --doctor, as it stands in front of a job's command line."""
+    with slurm.popen(["salloc", "-Q", "-N4", DDRUN, "--doctor=json", *args, "--nproc-per-node=2", "train.py"]) as run:
+        done = run.wait(LIMIT)
+    found = json.loads(done.out)
+    return [(f["nodes"], f["what"]) for f in found["findings"]], found
+
+
+def test_the_port_that_is_asked_for_is_the_one_that_is_looked_at(slurm):  # noqa: F811
+    """Of all nodes: each may have the daemon one day."""
+    held = ("import socket; s = socket.create_server(('', 0)); print(s.getsockname()[1], flush=True); import time; time.sleep(600)")
+    with slurm.cluster.popen([sys.executable, "-c", held], node="node3", user=slurm.user) as holder:
+        port = until(lambda: holder.out.strip(), LIMIT, lambda: holder.err)
+        findings, _ = examine(slurm, "", f"--master-port={port}", "--limit=2s")
+    assert [what for nodes, what in findings if nodes == "node3"] and all("node3" in nodes + what for nodes, what in findings)
+    assert any(nodes == "node3" and str(port) in what and "cannot be reached" not in what for nodes, what in findings), findings
+
+
+def test_the_workers_network_is_looked_at(slurm):  # noqa: F811
+    made = slurm.cluster
+    made.machines["node3"].net(["link add dm0 type bridge", f"addr add {made.address('node3', 'nobody')}/24 dev dm0", "link set dm0 up"])
+    try:
+        findings, _ = look_with(slurm, "--iface=dm0")
+        healthy, found = look_with(slurm, "--iface=eth0")
+    finally:
+        made.machines["node3"].net(["link del dm0"])
+    named = [nodes for nodes, what in findings if what.startswith("--iface=dm0: this node has no such interface; it has ")]
+    assert named == ["node[1-2,4]"]
+    assert healthy == []
+    assert [p["iface_address"] for p in found["nodes"][1]["probes"]] == [made.address("node3"), made.address("node1")]
+
+
+def test_a_workers_network_that_ends_somewhere_is_found(slurm):  # noqa: F811
+    """Each node has an interface of that name, and no cable leads from one to another."""
+    made = slurm.cluster
+    nodes = ("node1", "node2", "node3", "node4")
+    try:
+        for name in nodes:
+            made.machines[name].net(["link add dm0 type bridge", f"addr add {made.address(name, 'nobody')}/24 dev dm0", "link set dm0 up"])
+        findings, _ = look_with(slurm, "--iface=dm0")
+    finally:
+        for name in nodes:
+            made.machines[name].net(["link del dm0"])
+    assert sorted(nodes for nodes, _ in findings) == ["node1", "node2", "node3", "node[2-4]"]
+    assert all(re.fullmatch(r"the workers' address of node\d, [\d.]+, cannot be reached through dm0: .+", what) for _, what in findings)
+
+
+def test_the_address_of_the_first_node_is_the_one_that_is_said(slurm):  # noqa: F811
+    said = slurm.cluster.address("node1", "nobody")
+    findings, _ = examine(slurm, "", f"--master-addr={said}", "--limit=2s")
+    assert [nodes for nodes, _ in findings] == ["node[2-4]"]
+    assert "node1 cannot be reached" in findings[0][1] and said in findings[0][1]
 
 
 def test_without_a_starter_it_says_how_to_get_one(slurm):  # noqa: F811

@@ -145,3 +145,16 @@ def test_a_starter_of_all_nodes_has_the_wanted_variables_only(tmp_path):
     with Job("--launcher=srun", f"--launch-command={program}", "--launch-env=WANTED", "true", env=env) as job:
         found = variables(job)
     assert found["WANTED"] == "1" and found["SLURM_JOB_ID"] == "7" and "OTHER" not in found
+
+
+def test_the_doctor_looks_with_what_the_job_would_have(starter, tmp_path):
+    """All that is said of where nodes meet goes to each of them."""
+    said = ["--key-file=/k", "--munge-socket=/m", "--rdzv-endpoint=node1:1234", "--master-addr=node1", "--master-port=29999", "--iface=lo",
+            "--insecure"]
+    command = starter(f'echo "$*" >{tmp_path}/$1.new; mv {tmp_path}/$1.new {tmp_path}/$1; exit 255\n')
+    with Job("--launcher=ssh", command, f"--hosts={ELSEWHERE}.1,{ELSEWHERE}.2", "--doctor", *said, "train.py", env=clean_env()) as job:
+        assert job.wait() == 1, job.err
+        assert job.out.startswith("0 of 2 nodes answered; 1 finding\n\n198.51.100.[1-2]: nothing could be started there"), job.out
+    for i in (1, 2):
+        words = (tmp_path / f"{ELSEWHERE}.{i}").read_text().split()
+        assert set(said) <= set(words) and "--local" in words and "train.py" not in words
