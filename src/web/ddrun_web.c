@@ -55,10 +55,11 @@ static void set_up(CURL *c, const struct web_request *r, struct curl_slist *head
         (void)curl_easy_setopt(c, CURLOPT_PROXY, "");
 }
 
-/* The server has refused us. Src: OpenSSL's texts for the alerts of RFC 8446, 6.2, which come with the first bytes that are read. */
-static bool is_our_certificate_refused(CURLcode rc, const char *error)
+/* The server has refused us. Src: OpenSSL's texts for the alerts of RFC 8446, 6.2: they come after the handshake, while
+ * something is sent or read, so libcurl's code may be any. */
+static bool is_our_certificate_refused(const char *error)
 {
-    const char *alert = rc == CURLE_RECV_ERROR || rc == CURLE_SSL_CONNECT_ERROR ? strstr(error, " alert ") : NULL;
+    const char *alert = strstr(error, " alert ");
     return alert != NULL && (strstr(alert, "certificate") != NULL || strstr(alert, "unknown ca") != NULL);
 }
 
@@ -84,7 +85,7 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
         a->status = (int)(status < 999 ? status : 999);
         return true;
     }
-    const bool refused = is_our_certificate_refused(rc, error);
+    const bool refused = rc != CURLE_OK && is_our_certificate_refused(error);
     a->set_up = refused || is_set_up_wrong(rc);
     if (refused) /* its words tell no more */
         (void)snprintf(error, CURL_ERROR_SIZE, "it refuses the certificate that we have, or wants one (cert=FILE, key=FILE)");

@@ -459,7 +459,8 @@ def test_nodes_with_certificates_meet_by_url_and_as_under_torchrun(mutual):
 def test_what_is_wrong_with_certificates_is_one_sentence(mutual, conf, says):
     job = run(*by_torchrun(mutual, "etcd", conf, "no"))
     assert job.p.returncode == 2
-    assert says in job.err and len(job.err.splitlines()) == 1, job.err
+    said = [line for line in job.err.splitlines() if "still seeks" not in line]  # a refusal may be cut off, under load
+    assert len(said) == 1 and says in said[0], job.err
 
 
 def test_an_etcd_without_tls_is_not_asked_where_https_is_wanted(mutual):
