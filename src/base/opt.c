@@ -240,6 +240,39 @@ static int take_value_and_apply(struct parser *p, const struct opt_row *row,
     return apply(p, row, place, value);
 }
 
+/* Both as they are written, "-ppn=4", "--map_by". */
+static const struct opt_foreign *find_foreign(const struct opt_table *t, const char *word)
+{
+    const size_t dashes = strspn(word, "-");
+    const size_t len = strcspn(word, "=");
+    for (const struct opt_foreign *f = t->foreign; f != NULL && f->word != NULL; f++)
+        if (strspn(f->word, "-") == dashes && name_is(f->word + dashes, word + dashes, len - dashes))
+            return f;
+    return NULL;
+}
+
+static const struct opt_row *row_of(const struct opt_table *t, const char *name, size_t len)
+{
+    const struct opt_row *row;
+    for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++)
+        if (row_fits(row, name, len) == 2)
+            return row;
+    return NULL;
+}
+
+/* word: with its dashes; value: what follows it in the same word, or NULL. */
+static int read_foreign(struct parser *p, const struct opt_foreign *f, const char *value)
+{
+    if (f->is == NULL)
+        return dd_err_set(p->err, -EINVAL, "%s is %s", f->word, f->say);
+    const size_t len = strcspn(f->is, "=");
+    const struct opt_row *row = row_of(p->t, f->is, len);
+    const struct opt_place place = {.style = OPT_STYLE_OTHER, .name = f->word};
+    if (row == NULL) /* it may stay */
+        return 0;
+    return take_value_and_apply(p, row, &place, f->is[len] == '=' ? f->is + len + 1 : value);
+}
+
 static int read_long(struct parser *p, const char *word)
 {
     const char *eq = strchrnul(word, '=');
@@ -258,6 +291,10 @@ static int read_letters(struct parser *p, const char *word)
 {
     for (int rc = 0; *word != '\0'; word++) {
         const struct opt_row *row = find_letter(p->t, *word);
+        const char dashed[3] = {'-', *word, '\0'};
+        const struct opt_foreign *f = row == NULL ? find_foreign(p->t, dashed) : NULL;
+        if (f != NULL) /* "-n4" */
+            return read_foreign(p, f, word[1] != '\0' ? word + 1 + (word[1] == '=') : NULL);
         if (row == NULL)
             return refuse_unknown(p, "-", word, strcspn(word, "="));
         const char name[3] = {'-', *word, '\0'};
@@ -285,7 +322,11 @@ static int read_command_line(struct parser *p)
         dashes = strcmp(word, "--") == 0;
         if (dashes)
             break;
-        if (word[1] == '-')
+        const struct opt_foreign *f = find_foreign(p->t, word);
+        const char *eq = strchr(word, '=');
+        if (f != NULL)
+            rc = read_foreign(p, f, eq != NULL ? eq + 1 : NULL);
+        else if (word[1] == '-')
             rc = read_long(p, word + 2);
         else
             rc = is_one_dash(p->t, word + 1) ? read_long(p, word + 1) : read_letters(p, word + 1);

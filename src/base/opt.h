@@ -93,6 +93,14 @@ struct opt_row {
 
 #define OPT_FIELD(type, field) .offset = offsetof(type, field)
 
+/* An option of another program that people are used to. It is known by its whole name alone. */
+struct opt_foreign {
+    const char *word; /* with its dashes; '_' is as good as '-' */
+    const char *is;   /* the option that it means, as "nnodes", or with a value, as "log-level=info"; "": nothing, it may stay;
+                       * NULL: it is refused */
+    const char *say;  /* when it is refused: whose it is and what to write, which follows "WORD is " */
+};
+
 /* A word that the program's first operand may be, with options of its own. */
 struct opt_command {
     const char *name;
@@ -112,6 +120,7 @@ struct opt_table {
     const struct opt_row *rows;
     size_t n_rows;
     const char *first;        /* where an abbreviation fits several, one of these is meant; comma separated */
+    const struct opt_foreign *foreign;  /* up to a row without a word; NULL: none */
     const struct opt_command *commands; /* the help, manual and completions have them; main runs them */
     size_t n_commands;
 };

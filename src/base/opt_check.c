@@ -112,8 +112,30 @@ static int check_list(const struct opt_table *t, const char *list, struct dd_err
     return 0;
 }
 
+static int check_foreign(const struct opt_table *t, const struct opt_foreign *f, struct dd_err *err)
+{
+    const struct opt_row *row;
+    const char *name = f->word + strspn(f->word, "-");
+    const size_t dashes = (size_t)(name - f->word);
+    const size_t len = f->is != NULL ? strcspn(f->is, "=") : 0;
+    bool found = len == 0;
+    for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++) {
+        if ((dashes == 2 && has_name(row, name, strlen(name))) || (dashes == 1 && name[1] == '\0' && name[0] == row->letter))
+            return dd_err_set(err, -EINVAL, "%s: --%s has this name", f->word, row->name);
+        if (dashes == 2 && opt_list_has(t->first, row->name) && opt_name_begins(row->name, name, strlen(name)))
+            return dd_err_set(err, -EINVAL, "%s: it may stand for --%s", f->word, row->name);
+        found |= has_name(row, f->is != NULL ? f->is : "", len);
+    }
+    if (dashes < 1 || dashes > 2 || !found || (f->is == NULL) != (f->say != NULL))
+        return dd_err_set(err, -EINVAL, "%s: it is no option, or means none", f->word);
+    return 0;
+}
+
 int opt_table_check(const struct opt_table *t, struct dd_err *err)
 {
+    for (const struct opt_foreign *f = t->foreign; f != NULL && f->word != NULL; f++)
+        if (check_foreign(t, f, err) < 0)
+            return -EINVAL;
     for (size_t i = 0; i < t->n_rows; i++) {
         const struct opt_row *row = &t->rows[i];
         int rc = check_names(t, i, err);

@@ -4,6 +4,7 @@
 #include "agent/requeue.h"
 #include "base/num.h"
 #include "base/sig.h"
+#include "cmd/foreign.h"
 #include "config.h"
 #include "launch/emulate.h"
 #include "launch/starter.h"
@@ -169,6 +170,7 @@ static const struct opt_row rows[] = {
      .help = "which of the nodes this one is, from 0",
      FIELD(node_rank)},
     {.name = "num-proc",
+     .letter = 'n',
      .aliases = "np",
      .one_dash = true,
      .kind = OPT_INT,
@@ -180,8 +182,8 @@ static const struct opt_row rows[] = {
      .example = "8",
      .no_env = true,
      .group = "Nodes and workers",
-     .help = "workers of all nodes together, as horovodrun's -np",
-     .more = "May be written -np N. Where --hosts or --hostfile say how many slots a host has, they are filled in order; "
+     .help = "workers of all nodes together, as mpirun's and srun's -n",
+     .more = "May be written -np N, too. Where --hosts or --hostfile say how many slots a host has, they are filled in order; "
              "else each node has as many workers as the others.",
      FIELD(horovodrun.np)},
     {.name = "min-np",
@@ -875,40 +877,6 @@ static const struct opt_row rows[] = {
      .help = "how much ddrun itself says",
      FIELD(log_level)},
 
-    {.name = "host-discovery-script",
-     .kind = OPT_CUSTOM,
-     .metavar = "FILE",
-     .no_env = true,
-     .hidden = true,
-     .group = "Without effect, for horovodrun's sake",
-     .help = "refused with a sentence",
-     .parse = horovodrun_refuse_discovery,
-     FIELD(unused)},
-    {.name = "output-filename",
-     .kind = OPT_CUSTOM,
-     .metavar = "DIR",
-     .no_env = true,
-     .hidden = true,
-     .group = "Without effect, for horovodrun's sake",
-     .help = "refused with a sentence",
-     .parse = horovodrun_refuse_output,
-     FIELD(unused)},
-    {.name = "config-file",
-     .kind = OPT_CUSTOM,
-     .metavar = "FILE",
-     .no_env = true,
-     .hidden = true,
-     .group = "Without effect, for horovodrun's sake",
-     .help = "refused with a sentence",
-     .parse = horovodrun_refuse_config,
-     FIELD(unused)},
-    {.name = "gloo",
-     .kind = OPT_FLAG,
-     .no_env = true,
-     .hidden = true,
-     .group = "Without effect, for horovodrun's sake",
-     .help = "there is no other way here",
-     FIELD(unused_flag)},
     {.name = "ssh-port",
      .letter = 'p',
      .kind = OPT_STRING,
@@ -971,6 +939,7 @@ const struct opt_table ddrun_options = {
               "  ddrun --nproc-per-node=4 train.py --epochs 3\n"
               "  ddrun --launcher=ssh --hosts='node[1-4]' train.py\n"
               "  ddrun --simulate-nodes=2 --nproc-per-node=2 train.py\n",
+    .foreign = foreign_options,
     .env_prefixes = "DDRUN_,PET_",
     .env_more = "DDRUN_KEY,DDRUN_NODES,DDRUN_ROUND",
     /* torchrun's, so that its abbreviations stay what they are. Src: torch 2.13.0 */

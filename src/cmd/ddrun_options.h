@@ -34,8 +34,6 @@ struct ddrun_options {
     const char *launch_env, *launch_env_exclude;
     const char *ssh_words; /* of -p or -i, which only --launcher=ssh minds */
     struct horovodrun horovodrun;
-    const char *unused; /* of options that are taken and have no effect */
-    bool unused_flag;
     bool standalone;
     int simulate_nodes;
 

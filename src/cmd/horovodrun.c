@@ -19,27 +19,6 @@ bool horovodrun_is_name(const char *argv0)
     return argv0 != NULL && strcmp(slash != NULL ? slash + 1 : argv0, "horovodrun") == 0;
 }
 
-int horovodrun_refuse_discovery(const char *text, void *field, struct dd_err *err)
-{
-    (void)text;
-    (void)field;
-    return dd_err_set(err, -EINVAL, "ddrun runs no discovery script: nodes that start ddrun join by themselves; leave it "
-                                    "out and say --min-np and --max-np");
-}
-
-int horovodrun_refuse_output(const char *text, void *field, struct dd_err *err)
-{
-    (void)field;
-    return dd_err_set(err, -EINVAL, "ddrun names its files in another way; write --log-dir=%.200s --tee=3", text);
-}
-
-int horovodrun_refuse_config(const char *text, void *field, struct dd_err *err)
-{
-    (void)text;
-    (void)field;
-    return dd_err_set(err, -EINVAL, "ddrun reads no YAML; give Horovod's settings as HOROVOD_* variables");
-}
-
 /* ---- hosts with slots ---------------------------------------------------------------------------- */
 
 static int no_memory(struct dd_err *err)

@@ -18,11 +18,6 @@ struct horovodrun {
     int n;
 };
 
-/* For OPT_CUSTOM rows. */
-int horovodrun_refuse_discovery(const char *text, void *field, struct dd_err *err);
-int horovodrun_refuse_output(const char *text, void *field, struct dd_err *err);
-int horovodrun_refuse_config(const char *text, void *field, struct dd_err *err);
-
 bool horovodrun_is_name(const char *argv0);
 /* Once after parsing: takes the slots out of --hosts, or with -np out of the host file, and makes numbers of
  * nodes of --min-np and --max-np. What it makes is lent to *o. -EINVAL, or what the file says. */

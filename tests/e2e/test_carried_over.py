@@ -1,10 +1,12 @@
 """What users of mpirun, srun and other launchers write, because they have always written it."""
 
 import os
+import re
+import subprocess
 
 import pytest
 
-from support import DDRUN, Job, clean_env, run
+from support import DDRUN, LIMIT, Job, clean_env, run
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -86,3 +88,90 @@ def test_a_worker_that_ignores_the_end_is_killed():
 def test_a_job_that_ends_in_time_is_not_touched():
     job = run("--standalone", "--timeout=1h", "sh", "-c", "exit 7")
     assert job.p.returncode == 7 and "--timeout" not in job.err
+
+
+# ---- options of other launchers -----------------------------------------------------------------------
+
+
+def config(*args):
+    """{option: value} of what the command line has set."""
+    job = run("--show-config", *args, "true")
+    assert job.p.returncode == 0, job.err
+    rows = [line.split("\t") for line in job.out.splitlines()]
+    return {name: value for name, value, source in rows if source == "command line"}
+
+
+@pytest.mark.parametrize("args, wanted", [
+    ("--ntasks-per-node=4 --nodes=2", {"nproc-per-node": "4", "nnodes": "2"}),
+    ("--ntasks 8", {"num-proc": "8"}),
+    ("-n 8", {"num-proc": "8"}),
+    ("-n8", {"num-proc": "8"}),
+    ("-np 8 --oversubscribe --allow-run-as-root", {"num-proc": "8"}),
+    ("-ppn 4", {"nproc-per-node": "4"}),
+    ("-npernode=4", {"nproc-per-node": "4"}),
+    ("-host a,b", {"hosts": "a,b"}),
+    ("-hosts a,b", {"hosts": "a,b"}),
+    ("--host=a:2,b:2", {"hosts": "a:2,b:2"}),
+    ("-f hosts.txt", {"hostfile": "hosts.txt"}),
+    ("-machinefile hosts.txt", {"hostfile": "hosts.txt"}),
+    ("-wdir /data", {"chdir": "/data"}),
+    ("--tag-output -v", {"label": "yes", "log-level": "info"}),
+    ("--nproc_per_node=2 --use_env", {"nproc-per-node": "2"}),
+    ("--num_gpus 2 --num_nodes=3 --no_local_rank", {"nproc-per-node": "2", "nnodes": "3"}),
+    ("--num_processes=8 --num_machines 2 --machine_rank=1 --main_process_ip=n1 --main_process_port=29500 --multi_gpu",
+     {"num-proc": "8", "nnodes": "2", "node-rank": "1", "master-addr": "n1", "master-port": "29500"}),
+    ("--network-interfaces=lo --start-timeout=30 --reset-limit=3", {"iface": "lo", "rdzv-timeout": "30", "max-restarts": "3"}),
+    ("--kill-on-bad-exit=1 -u", {}),
+])
+def test_what_others_call_by_another_name(args, wanted):
+    assert config(*args.split()) == wanted
+
+
+@pytest.mark.parametrize("args, says", [
+    ("--bind-to core", "--bind=none"),
+    ("-map-by slot", "--nproc-per-node"),
+    ("--mca btl tcp,self", "-x OMPI_MCA_NAME=VALUE"),
+    ("-genv A b", "-x NAME=VALUE"),
+    ("--output=%t.out", "--redirects=3"),
+    ("--error err", "--redirects=3"),
+    ("--output-filename out", "--redirects=3"),
+    ("--export=ALL,A=b", "-x NAME=VALUE"),
+    ("--gpus-per-node=4", "--nproc-per-node"),
+    ("--cpus-per-task=4", "srun --ntasks-per-node=1"),
+    ("-c4", "srun --ntasks-per-node=1"),
+    ("-N 2", "--nnodes"),
+    ("--time=10", "--timeout"),
+    ("--include=n1:0,1", "--hosts"),
+    ("--mixed_precision bf16", "ACCELERATE_MIXED_PRECISION"),
+    ("--timeline-filename=t", "HOROVOD_TIMELINE"),
+    ("--mpi=pmi2", "pmi1, pmix or auto"),
+    ("--nproc_per_node", "--nproc-per-node=4"),
+    ("-ppn", "-ppn=4"),
+    ("-ppn=x", "-ppn: 'x' is"),
+])
+def test_what_cannot_be_taken_gets_one_sentence_that_says_what_to_write(args, says):
+    job = run(*args.split(), "--", "echo", "started")
+    assert job.p.returncode == 2 and job.out == ""
+    assert job.err.count("\n") == 1 and says in job.err and args.split()[0].split("=")[0][:2] in job.err, job.err
+
+
+def test_a_host_file_as_mpirun_has_it(tmp_path):
+    (tmp_path / "hosts").write_text("# four\nlocalhost slots=2 max-slots=4\n")
+    job = run("-n", "2", "--hostfile", "hosts", "sh", "-c", "echo $RANK/$WORLD_SIZE", cwd=tmp_path)
+    assert job.p.returncode == 0 and sorted(job.out.split()) == ["0/2", "1/2"], job.err
+
+
+PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "coming-from.md")
+
+
+def test_the_lines_of_the_page_are_right(tmp_path):
+    """What stands on the right is a command line that ddrun takes."""
+    with open(PAGE, encoding="utf-8") as f:
+        rows = [line.split(" | ")[-1] for line in f if line.startswith("| `") or line.startswith("| the ")]
+    lines = [line for row in rows for line in re.findall(r"`([^`]*\bddrun [^`]*)`", row) if not line.startswith("srun ")]
+    assert len(lines) > 30
+    for line in lines:
+        before, _, rest = line.partition("ddrun ")
+        shown = subprocess.run(["bash", "-c", f"{before} {DDRUN} --show-config {rest}"], env=clean_env(), cwd=tmp_path,
+                               capture_output=True, text=True, timeout=LIMIT)
+        assert shown.returncode == 0, (line, shown.stderr)

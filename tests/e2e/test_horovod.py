@@ -145,7 +145,7 @@ def test_called_by_its_name(tmp_path):
     (["--min-np=2", "--max-np=4"], "--nproc-per-node=N"),
     (["--min-np=2", "--max-np=3", "--nproc-per-node=2"], "no multiple of the 2 workers"),
     (["--host-discovery-script=./hosts.sh"], "runs no discovery script"),
-    (["--output-filename=out"], "--log-dir=out --tee=3"),
+    (["--output-filename=out"], "--log-dir=DIR --tee=3"),
     (["--config-file=c.yaml"], "reads no YAML"),
 ])
 def test_what_horovodrun_has_and_ddrun_has_not_is_said_in_one_sentence(options, says):

@@ -1,0 +1,9 @@
+/* Options of other launchers: torchrun's relatives, mpirun, srun, deepspeed, accelerate, horovodrun. */
+#ifndef DD_CMD_FOREIGN_H
+#define DD_CMD_FOREIGN_H
+
+#include "base/opt.h"
+
+extern const struct opt_foreign foreign_options[]; /* of struct opt_table */
+
+#endif
