@@ -28,7 +28,7 @@ static int take_list(struct alloc *a, const struct alloc_input *in, struct hostl
     else if (me < 0)
         return dd_err_set(err, -EINVAL,
                           "this host, %s, is not in %s (%s); add it there, or say "
-                          "which one it is with --node-rank",
+                          "which one it is with --node-rank, or --launcher=ssh to start the job on them from here",
                           in->hostname, option, alloc_show(&shown, *nodes));
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(64U << 20);
     int rc = hostlist_fold(*nodes, &folded);

@@ -132,6 +132,16 @@ static int run_everywhere(struct run *r, char **argv)
     return code;
 }
 
+/* "ddrun -x train.py": the last word was taken for the value of the one before it. */
+static int no_script(int argc, char **argv, struct dd_err *err)
+{
+    const bool taken = argc > 2 && argv[argc - 1][0] != '-' && argv[argc - 2][0] == '-' && strchr(argv[argc - 2], '=') == NULL;
+    return taken ? dd_err_set(err, -EINVAL, "no SCRIPT was given, since '%.100s' is the value of %.60s; write for example: ddrun "
+                                            "--nproc-per-node=2 train.py",
+                              argv[argc - 1], argv[argc - 2])
+                 : dd_err_set(err, -EINVAL, "no SCRIPT was given; write for example: ddrun --nproc-per-node=2 train.py");
+}
+
 /* given: by the process that has started us on this node, the index-th; NULL. */
 static int run(int argc, char **argv, const struct alloc *given, int index)
 {
@@ -169,7 +179,7 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
     if (rc == 0 && o.doctor != NULL)
         rc = doctor_become(&o, &err);
     else if (res.script >= argc)
-        rc = dd_err_set(&err, -EINVAL, "no SCRIPT was given; write for example: ddrun --nproc-per-node=2 train.py");
+        rc = no_script(argc, argv, &err);
     if (rc < 0) {
         if (cmd_speaks(environ))
             dd_log(&r.log, DD_LOG_ERR, "%s", err.text);

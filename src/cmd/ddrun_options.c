@@ -98,6 +98,16 @@ static int parse_signal_at(const char *text, void *field, struct dd_err *err)
                       text);
 }
 
+/* horovodrun's -p PORT; srun's -p is its partition, which nobody here would mind. */
+static int parse_ssh_port(const char *text, void *field, struct dd_err *err)
+{
+    int port;
+    *(const char **)field = text;
+    return dd_num_int(text, 1, 65535, &port) == 0
+               ? 0
+               : dd_err_set(err, -EINVAL, "'%.60s' is no port of ssh; if it is a partition, say it to sbatch or srun", text);
+}
+
 static int parse_stdin(const char *text, void *field, struct dd_err *err)
 {
     int *ret = field;
@@ -879,8 +889,10 @@ static const struct opt_row rows[] = {
 
     {.name = "ssh-port",
      .letter = 'p',
-     .kind = OPT_STRING,
+     .kind = OPT_CUSTOM,
+     .parse = parse_ssh_port,
      .metavar = "PORT",
+     .example = "22",
      .no_env = true,
      .hidden = true,
      .group = "Without effect, for horovodrun's sake",

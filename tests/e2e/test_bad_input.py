@@ -31,7 +31,7 @@ def says(job, *words):
     (["--max-restarts=abc", SCRIPT], ["--max-restarts", "abc"]),
     (["--hosts=node[1-", SCRIPT], ["node[1-"]),
     (["--hosts=n[0-99999999][0-9]", SCRIPT], ["65536"]),
-    (["--hosts=other[1-3]", SCRIPT], ["other[1-3]"]),
+    (["--hosts=other[1-3]", SCRIPT], ["other[1-3]", "--launcher=ssh"]),
     (["--hostfile=/nonexistent/hosts", SCRIPT], ["/nonexistent/hosts"]),
     (["--nnodes=2", "--node-rank=2", "--master-addr=127.0.0.1", SCRIPT], ["--node-rank"]),
     (["nosuchprogram-of-ddrun"], ["nosuchprogram-of-ddrun"]),
@@ -47,6 +47,9 @@ def says(job, *words):
     (["--standalone", "--simulate-nodes=2", SCRIPT], ["--standalone", "--simulate-nodes"]),
     (["--launcher=ssh", SCRIPT], ["--launcher=ssh", "--hosts"]),
     (["--launcher=ssh", "--hosts=a,b", "-p", "2222", SCRIPT], ["--launch-command"]),
+    (["-p", "gpu", SCRIPT], ["-p: 'gpu'", "partition"]),
+    (["-x", SCRIPT], [f"no SCRIPT was given, since '{SCRIPT[:100]}' is the value of -x"]),
+    (["--nproc-per-node=2"], ["no SCRIPT was given; write for example"]),
     (["--iface=nosuchnet", SCRIPT], ["--iface=nosuchnet", "lo"]),
     (["--shutdown-timeout=soon", SCRIPT], ["--shutdown-timeout", "soon"]),
 ])
