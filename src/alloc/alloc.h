@@ -88,6 +88,8 @@ bool alloc_is_told(const struct alloc_input *in);
  * warnings says. Others are asked; where only this machine is left, that is refused. */
 enum { ALLOC_STALE = 2 };
 
+enum { ALLOC_ID_SIZE = 256 };
+
 struct alloc_ops {
     const char *name; /* "slurm-step" */
     const char *doc;  /* one line for readers of the table; no program shows it */
@@ -97,6 +99,9 @@ struct alloc_ops {
      * warnings), ALLOC_STALE, or -errno when it must be obeyed but cannot. */
     int (*detect)(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err);
     int (*fill)(struct alloc *a, const struct alloc_input *in, struct dd_err *err);
+    /* The job that the variables name, as a part of alloc.job_id ("1234", "12[3].srv", "9.3"), wherever this process is;
+     * false: they name none. NULL: the source has no variables, or another row has the same. */
+    bool (*own)(char *const *env, char ret[ALLOC_ID_SIZE]);
 };
 
 /* NULL-ended, in the order of detection: what the user says completely, the scheduler's step or job

@@ -54,6 +54,9 @@ bool alloc_id_ok(const char *text);
 uint64_t alloc_hash(const char *text);
 int alloc_no_memory(struct dd_err *err);
 
+/* The value of a variable that is a job's id, for alloc_ops.own. */
+bool alloc_own_is(char *const *env, const char *name, char ret[ALLOC_ID_SIZE]);
+
 /* A variable that must be a number when it is set. 1: set, 0: not set (*ret is left alone),
  * -EINVAL: a sentence. */
 int alloc_env_int(const struct alloc_input *in, const char *name, int min, int max, int *ret,

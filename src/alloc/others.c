@@ -217,18 +217,35 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
 }
 
 /* The job's id from its variables, without those that say nothing. */
-static int set_id(struct alloc *a, const struct other *o, const struct alloc_input *in, struct dd_err *err)
+static int put_id(struct dd_buf *id, const struct other *o, const struct alloc_input *in)
 {
     DD_AUTO(strv) struct dd_strv names = {0};
-    DD_AUTO(buf) struct dd_buf id = DD_BUF_INIT(400);
     int rc = dd_strv_split(&names, o->jobs, ",");
     for (size_t i = 0; i < names.n && rc == 0; i++) {
         char name[64];
         const char *text = i == 0 ? job_of(o, in, name) : var(in, names.v[i]);
         if (text != NULL && strcmp(text, "undefined") != 0 && strcmp(text, "0") != 0 && alloc_id_ok(text))
-            rc = dd_buf_printf(&id, "%s%s", i > 0 ? "." : "", text);
+            rc = dd_buf_printf(id, "%s%s", i > 0 ? "." : "", text);
     }
-    const char *text = rc == 0 ? dd_buf_str(&id) : NULL;
+    return rc;
+}
+
+static bool own(const struct other *o, char *const *env, char ret[ALLOC_ID_SIZE])
+{
+    DD_AUTO(buf) struct dd_buf id = DD_BUF_INIT(ALLOC_ID_SIZE);
+    const struct alloc_input in = {.env = env};
+    char name[64];
+    if (job_of(o, &in, name) == NULL || (o->needs != NULL && var(&in, o->needs) == NULL) || put_id(&id, o, &in) < 0 ||
+        id.len == 0)
+        return false;
+    const char *text = dd_buf_str(&id);
+    return text != NULL && snprintf(ret, ALLOC_ID_SIZE, "%s", text) < ALLOC_ID_SIZE;
+}
+
+static int set_id(struct alloc *a, const struct other *o, const struct alloc_input *in, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf id = DD_BUF_INIT(400);
+    const char *text = put_id(&id, o, in) == 0 ? dd_buf_str(&id) : NULL;
     if (text == NULL || alloc_set(&a->run_id, "%s", text) < 0 || alloc_set(&a->job_id, "%s.%s", a->source, text) < 0)
         return alloc_no_memory(err);
     return 0;
@@ -270,9 +287,13 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
     {                                                                                                       \
         return fill(a, &row, in, err);                                                                      \
     }                                                                                                       \
+    static bool row##_own(char *const *env, char ret[ALLOC_ID_SIZE])                                        \
+    {                                                                                                       \
+        return own(&row, env, ret);                                                                         \
+    }                                                                                                       \
     const struct alloc_ops alloc_##row = {                                                                  \
         .name = source, .doc = text, .variables = vars, .start = "start ddrun in the job's script",         \
-        .detect = row##_detect, .fill = row##_fill}
+        .detect = row##_detect, .fill = row##_fill, .own = row##_own}
 
 static const struct other lsf = {
     .name = "LSF",
@@ -347,9 +368,16 @@ static int flux_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
     return dd_err_set(err, -EINVAL, "not a Flux job"); /* flux_detect() never says yes */
 }
 
+/* What its PMI calls the job's names. Src: flux-core's shell; not run. */
+static bool flux_own(char *const *env, char ret[ALLOC_ID_SIZE])
+{
+    return alloc_own_is(env, "FLUX_JOB_ID", ret);
+}
+
 const struct alloc_ops alloc_flux = {
     .name = "flux",
     .doc = "Flux: says what to write, as its jobs' nodes are in no variable",
     .detect = flux_detect,
     .fill = flux_fill,
+    .own = flux_own,
 };

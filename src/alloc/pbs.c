@@ -257,6 +257,11 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     return set_job(a, in, err);
 }
 
+static bool own(char *const *env, char ret[ALLOC_ID_SIZE])
+{
+    return alloc_own_is(env, "PBS_JOBID", ret);
+}
+
 const struct alloc_ops alloc_pbs = {
     .name = "pbs",
     .doc = "PBS: mpiexec, pbs_tmrsh or pbsdsh started one ddrun on each node",
@@ -264,4 +269,5 @@ const struct alloc_ops alloc_pbs = {
     .start = "start ddrun in the job's script",
     .detect = detect,
     .fill = fill,
+    .own = own,
 };

@@ -269,6 +269,11 @@ static int step_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
     return rc == 0 ? set_job(a, in, step, err) : rc;
 }
 
+static bool own(char *const *env, char ret[ALLOC_ID_SIZE])
+{
+    return alloc_own_is(env, "SLURM_JOB_ID", ret);
+}
+
 const struct alloc_ops alloc_slurm_step = {
     .name = "slurm-step",
     .doc = "Slurm: srun started one ddrun on each node",
@@ -276,6 +281,7 @@ const struct alloc_ops alloc_slurm_step = {
     .start = START,
     .detect = step_detect,
     .fill = step_fill,
+    .own = own,
 };
 
 /* ---- in the batch script, or under salloc

@@ -42,6 +42,12 @@ bool alloc_id_ok(const char *text)
     return n > 0 && n <= 200 && text[n] == '\0';
 }
 
+bool alloc_own_is(char *const *env, const char *name, char ret[ALLOC_ID_SIZE])
+{
+    const char *id = dd_env_get_nonempty(env, name);
+    return id != NULL && alloc_id_ok(id) && snprintf(ret, ALLOC_ID_SIZE, "%s", id) < ALLOC_ID_SIZE;
+}
+
 uint64_t alloc_hash(const char *text) /* FNV-1a */
 {
     uint64_t h = UINT64_C(14695981039346656037);

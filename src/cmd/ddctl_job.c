@@ -211,14 +211,15 @@ static const struct agent_here *choose(const struct asking *k, const char *said,
     return found;
 }
 
-/* Where several are here, a step of the scheduler means its own. */
+/* Where several are here, a process of a scheduler's job means its own. The first answer is the one to tell where none is. */
 static const struct agent_here *choose_ours(const struct asking *k, struct dd_err *err)
 {
-    const char *own = getenv("SLURM_JOB_ID");
-    if (own == NULL)
-        own = getenv("PBS_JOBID");
+    char own[ALLOC_ID_SIZE];
     const struct agent_here *a = choose(k, k->q->job, err);
-    return a != NULL || k->q->job != NULL || own == NULL ? a : choose(k, own, err);
+    for (size_t i = 0; a == NULL && k->q->job == NULL && alloc_table[i] != NULL; i++)
+        if (alloc_table[i]->own != NULL && alloc_table[i]->own(environ, own))
+            a = choose(k, own, NULL);
+    return a;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------- */

@@ -122,6 +122,37 @@ def test_status_names_the_rank_that_has_failed(tmp_path):
         job.finish(7)
 
 
+def nodefile(tmp_path):
+    path = tmp_path / "nodes"
+    path.write_text(socket.gethostname() + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("common, own, other, name", [
+    ({"LSB_HOSTS": "HOST"}, {"LSB_JOBID": "9"}, {"LSB_JOBID": "10"}, "lsf.9"),
+    ({"LSB_HOSTS": "HOST", "LSB_JOBID": "9"}, {"LSB_JOBINDEX": "1"}, {"LSB_JOBINDEX": "2"}, "lsf.9.1"),
+    ({"SGE_ROOT": "/sge", "PE_HOSTFILE": "FILE", "SGE_TASK_ID": "undefined"}, {"JOB_ID": "5"}, {"JOB_ID": "55"}, "sge.5"),
+    ({"OAR_NODEFILE": "FILE"}, {"OAR_JOB_ID": "5"}, {"OAR_JOB_ID": "6"}, "oar.5"),
+    ({"COBALT_NODEFILE": "FILE"}, {"COBALT_JOBID": "5"}, {"COBALT_JOBID": "6"}, "cobalt.5"),
+    ({"PBS_NODEFILE": "FILE", "PBS_TASKNUM": "1"}, {"PBS_JOBID": "7[1].srv"}, {"PBS_JOBID": "7[2].srv"}, "pbs.7[1].srv"),
+])
+def test_a_process_of_a_job_asks_its_own(tmp_path, common, own, other, name):
+    """Of whichever scheduler, when a second job runs on the node."""
+    common = {k: {"HOST": socket.gethostname(), "FILE": nodefile(tmp_path)}.get(v, v) for k, v in common.items()}
+    script = ["sh", "-c", WAITS, "sh", str(tmp_path / "go")]
+    with Job("--nproc-per-node=1", *script, env=clean_env(**common, **own)) as a, \
+            Job("--nproc-per-node=1", *script, env=clean_env(**common, **other)) as b:
+        a.line("ready")
+        b.line("ready")
+        assert "several jobs run here" in ddctl("status", code=2)
+        p = subprocess.run([DDCTL, "status", "--format=json"], env=clean_env(**common, **own), capture_output=True, text=True,
+                           timeout=LIMIT, check=False)
+        assert p.returncode == 0, p.stderr
+        assert json.loads(p.stdout)["job"] == name
+        (tmp_path / "go").touch()
+        assert (a.wait(), b.wait()) == (0, 0), a.err + b.err
+
+
 def test_another_job_and_another_user_are_refused(tmp_path):
     with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
         assert "--job=nonsense: no such job" in ddctl("status", "--job=nonsense", code=2)
