@@ -145,7 +145,7 @@ static int refuse_stale(const char *why, const struct alloc_ops *ops, const stru
     const char *end = strrchr(why, ';'); /* "; ignoring it" */
     const int n = end != NULL ? (int)(end - why) : (int)strlen(why);
     if (in->list_only)
-        return dd_err_set(err, -EINVAL, "%.*s; %s, or unset %s", n, why, ops->start, ops->variables);
+        return dd_err_set(err, -EINVAL, "%.*s; %s, or unset %s", n, why, ops->ask, ops->variables);
     return dd_err_set(err, -EINVAL, "%.*s; %s; or unset %s, or say --nnodes=1 to use this host, %s, alone", n, why, ops->start,
                       ops->variables, in->hostname);
 }

@@ -95,6 +95,7 @@ struct alloc_ops {
     const char *doc;  /* one line for readers of the table; no program shows it */
     const char *variables; /* of a scheduler's jobs: "SLURM_*"; NULL: it is none */
     const char *start;     /* how ddrun is started in such a job, for those who did not */
+    const char *ask;       /* where ddctl knows of such a job, the same */
     /* 1 when this source speaks for this process, 0 when not (a sentence may be pushed to
      * warnings), ALLOC_STALE, or -errno when it must be obeyed but cannot. */
     int (*detect)(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err);

@@ -45,6 +45,12 @@ struct alloc_shown {
     char text[128];
 };
 
+/* What would be right, for those who start workers and for those who only ask (ddctl). */
+static inline const char *alloc_either(const struct alloc_input *in, const char *starting, const char *asking)
+{
+    return in->list_only ? asking : starting;
+}
+
 /* A host list as an expression, cut to fit a sentence. Lends s. */
 const char *alloc_show(struct alloc_shown *s, const struct hostlist *nodes);
 /* *to = formatted text; what was there is freed. */

@@ -293,7 +293,7 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
     }                                                                                                       \
     const struct alloc_ops alloc_##row = {                                                                  \
         .name = source, .doc = text, .variables = vars, .start = "start ddrun in the job's script",         \
-        .detect = row##_detect, .fill = row##_fill, .own = row##_own}
+        .ask = "ask in the job's script, or in what its launcher has started", .detect = row##_detect, .fill = row##_fill, .own = row##_own}
 
 static const struct other lsf = {
     .name = "LSF",
@@ -340,25 +340,33 @@ static const struct other cobalt_xc = {
 };
 ROW(cobalt_xc, "cobalt-xc", "COBALT_*", "Cobalt on an XC system: aprun started one ddrun on each node");
 
+static int flux_refuse(const struct alloc_input *in, const char *what, const char *option, struct dd_err *err)
+{
+    if (in->list_only)
+        return dd_err_set(err, -EINVAL, "%s; Flux tells them: flux hostlist local", what);
+    return dd_err_set(err, -EINVAL, "%s; write: ddrun %s--hosts=\"$(flux hostlist local)\" ..., or say --nnodes=1 to use this host, "
+                      "%s, alone", what, option, in->hostname);
+}
+
 /* Its tasks can ask it through PMI-1, and tell each other their names (launched.c). Its batch scripts are the first
  * process of an instance of their own, which does not tell how many nodes it has. */
 static int flux_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
 {
     int n = 0;
+    char text[80];
     (void)warnings;
     if (in->max_nodes == 1 || (var(in, "PMI_FD") != NULL && var(in, "PMI_RANK") != NULL))
         return 0;
     if (var(in, "FLUX_JOB_ID") == NULL && var(in, "FLUX_ENCLOSING_ID") != NULL && var(in, "FLUX_URI") != NULL)
-        return dd_err_set(err, -EINVAL, "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names its nodes; "
-                          "write: ddrun --launcher=flux --hosts=\"$(flux hostlist local)\" ..., or say --nnodes=1 to use this "
-                          "host, %s, alone", in->hostname);
+        return flux_refuse(in, "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names its nodes",
+                           "--launcher=flux ", err);
     if (var(in, "FLUX_JOB_ID") == NULL)
         return 0;
     int rc = alloc_env_int(in, "FLUX_JOB_NNODES", 1, HOSTLIST_MAX, &n, err);
     if (rc <= 0 || n == 1)
         return rc < 0 ? rc : 0;
-    return dd_err_set(err, -EINVAL, "this is a Flux job of %d nodes, and no variable names them; write: ddrun "
-                      "--hosts=\"$(flux hostlist local)\" ...", n);
+    (void)snprintf(text, sizeof(text), "this is a Flux job of %d nodes, and no variable names them", n);
+    return flux_refuse(in, text, "", err);
 }
 
 static int flux_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)

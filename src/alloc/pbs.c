@@ -147,7 +147,7 @@ static int check_file(const struct alloc_input *in, const char *job, struct dd_e
     if (name == NULL || name - path < 4 || strncmp(name - 4, "/aux/", 5) != 0 || strcmp(name + 1, job) == 0)
         return 0;
     return dd_err_set(err, -EINVAL, "PBS_NODEFILE=%.200s is not the node file of PBS_JOBID=%.80s: one of them is left over from "
-                      "another job; start ddrun in the job's script, or unset PBS_*", path, job);
+                      "another job; %s in the job's script, or unset PBS_*", path, job, alloc_either(in, "start ddrun", "ask"));
 }
 
 static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const char *path,
@@ -162,9 +162,9 @@ static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const
     if (by != BY_TM && by != BY_MPI)
         return stale(in, warnings, why->text, err);
     return dd_err_set(err, -EINVAL,
-                      "the node file of job %.80s cannot be read here (%.200s); say the nodes with "
-                      "--hosts=LIST or --hostfile=FILE",
-                      var(in, "PBS_JOBID"), why->text[0] != '\0' ? why->text : path);
+                      "the node file of job %.80s cannot be read here (%.200s); %s",
+                      var(in, "PBS_JOBID"), why->text[0] != '\0' ? why->text : path,
+                      alloc_either(in, "say the nodes with --hosts=LIST or --hostfile=FILE", "ask in the job's script"));
 }
 
 static int check_list(const struct alloc_input *in, const struct hostlist *nodes, const char *path,
@@ -267,6 +267,7 @@ const struct alloc_ops alloc_pbs = {
     .doc = "PBS: mpiexec, pbs_tmrsh or pbsdsh started one ddrun on each node",
     .variables = "PBS_*",
     .start = "start ddrun in the job's script",
+    .ask = "ask in the job's script, or in what PBS has started",
     .detect = detect,
     .fill = fill,
     .own = own,

@@ -20,6 +20,7 @@
 
 #define VARIABLES "SLURM_*"
 #define START "start ddrun with srun, or in the job's script"
+#define ASK "ask in a step of the job, or in its script"
 
 static const char *var(const struct alloc_input *in, const char *name)
 {
@@ -67,6 +68,11 @@ static int set_job(struct alloc *a, const struct alloc_input *in, const char *st
     return 0;
 }
 
+static const char *by_srun(const struct alloc_input *in)
+{
+    return alloc_either(in, "start ddrun with srun", "ask with srun");
+}
+
 /* There are names that Slurm sets to one value: two of them are from two jobs. */
 static int check_job(const struct alloc_input *in, struct dd_err *err)
 {
@@ -78,7 +84,7 @@ static int check_job(const struct alloc_input *in, struct dd_err *err)
         const char *b = var(in, twins[i][1]);
         if (a != NULL && b != NULL && strcmp(a, b) != 0)
             return dd_err_set(err, -EINVAL, "%s=%.40s and %s=%.40s contradict each other: one is left over from another job; "
-                              "start ddrun with srun, or unset the SLURM_* of the other job", twins[i][0], a, twins[i][1], b);
+                              "%s, or unset the SLURM_* of the other job", twins[i][0], a, twins[i][1], b, by_srun(in));
     }
     return 0;
 }
@@ -91,7 +97,7 @@ static int check_count(const struct alloc_input *in, const char *name, int n, co
     if (rc < 0 || said == n)
         return rc < 0 ? rc : 0;
     return dd_err_set(err, -EINVAL, "%s=%d contradicts %s=%.80s, which has %d: is it left over from another job? Unset %s, or "
-                      "start ddrun with srun", name, said, list, var(in, list), n, name);
+                      "%s", name, said, list, var(in, list), n, name, by_srun(in));
 }
 
 /* Flux runs inside of Slurm's steps, and hands their variables on to its tasks. */
@@ -131,7 +137,7 @@ static int read_hosts(struct step *s, const struct alloc_input *in, struct dd_er
         return dd_err_set(
             err, -EINVAL,
             "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not: these variables were "
-            "not made by srun; unset SLURM_STEP_ID, or say --hosts=LIST");
+            "not made by srun; unset SLURM_STEP_ID%s", alloc_either(in, ", or say --hosts=LIST", ""));
     int rc = hostlist_parse(&s->hosts, list, err);
     return rc < 0 ? dd_err_where(err, rc, "SLURM_STEP_NODELIST") : 0;
 }
@@ -155,8 +161,8 @@ static int check_hosts(const struct step *s, const struct alloc_input *in, struc
     if (hostlist_count(others) == 0)
         return 0;
     return dd_err_set(err, -EINVAL, "SLURM_STEP_NODELIST=%.80s has nodes (%s) that %s=%.80s has not: the step's variables are "
-                      "left over from another job; start ddrun with srun, or unset SLURM_STEP_ID", var(in, "SLURM_STEP_NODELIST"),
-                      alloc_show(&shown, others), name, list);
+                      "left over from another job; %s, or unset SLURM_STEP_ID", var(in, "SLURM_STEP_NODELIST"),
+                      alloc_show(&shown, others), name, list, by_srun(in));
 }
 
 static int read_tasks(struct step *s, const struct alloc_input *in, struct dd_err *err)
@@ -186,16 +192,16 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
     if (rc == 0)
         return dd_err_set(err, -EINVAL,
                           "SLURM_STEP_ID is set, but %s is not: these variables were not made by "
-                          "srun; unset SLURM_STEP_ID, or say --hosts=LIST",
-                          s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID");
+                          "srun; unset SLURM_STEP_ID%s",
+                          s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID", alloc_either(in, ", or say --hosts=LIST", ""));
     if (rc > 0)
         rc = alloc_env_int(in, "SLURM_PROCID", 0, s->tasks.total - 1, &rank, err);
     const char *here = var(in, "SLURMD_NODENAME");
     const char *name = rc > 0 ? hostlist_nth(s->hosts, (size_t)s->nodeid) : "";
     if (rc > 0 && here != NULL && strcmp(here, name) != 0)
         return dd_err_set(err, -EINVAL, "SLURMD_NODENAME=%.80s contradicts SLURM_NODEID=%d, which is %.80s in "
-                          "SLURM_STEP_NODELIST=%.80s: these are variables of two tasks; start ddrun with srun, or unset "
-                          "SLURM_STEP_ID", here, s->nodeid, name, var(in, "SLURM_STEP_NODELIST"));
+                          "SLURM_STEP_NODELIST=%.80s: these are variables of two tasks; %s, or unset "
+                          "SLURM_STEP_ID", here, s->nodeid, name, var(in, "SLURM_STEP_NODELIST"), by_srun(in));
     return rc < 0 ? rc : 0;
 }
 
@@ -279,6 +285,7 @@ const struct alloc_ops alloc_slurm_step = {
     .doc = "Slurm: srun started one ddrun on each node",
     .variables = VARIABLES,
     .start = START,
+    .ask = ASK,
     .detect = step_detect,
     .fill = step_fill,
     .own = own,
@@ -368,6 +375,7 @@ const struct alloc_ops alloc_slurm_batch = {
     .doc = "Slurm: the batch script or salloc shell",
     .variables = VARIABLES,
     .start = START,
+    .ask = ASK,
     .detect = batch_detect,
     .fill = batch_fill,
 };

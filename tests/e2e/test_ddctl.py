@@ -182,9 +182,22 @@ def test_jobs_of_other_schedulers(variables, text, names, tmp_path):
     assert hosts(**{name: str(file) if value == "FILE" else value for name, value in variables.items()}) == names
 
 
-def test_a_flux_script_is_told_how_its_nodes_are_named():
-    answer = ask("hosts", FLUX_ENCLOSING_ID="f1", FLUX_URI="local:///x")
-    assert answer.returncode == 2 and '--hosts="$(flux hostlist local)"' in answer.stderr
+@pytest.mark.parametrize("variables, says, right", [
+    ({"FLUX_ENCLOSING_ID": "f1", "FLUX_URI": "local:///x"}, "no variable names its nodes", "flux hostlist local"),
+    ({"FLUX_JOB_ID": "f1", "FLUX_JOB_NNODES": "2"}, "this is a Flux job of 2 nodes", "flux hostlist local"),
+    ({"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "far[1-2]", "SLURM_SUBMIT_HOST": "login"}, "is not in far[1-2]",
+     "ask in a step of the job, or in its script, or unset SLURM_*"),
+    ({"SLURM_JOB_ID": "5", "SLURM_JOBID": "6", "SLURM_JOB_NODELIST": HERE}, "contradict each other", "ask with srun, or unset"),
+    ({"PBS_JOBID": "5.srv", "PBS_TASKNUM": "1", "PBS_NODEFILE": "/var/spool/pbs/aux/6.srv"}, "is not the node file of PBS_JOBID=5.srv",
+     "ask in the job's script, or unset PBS_*"),
+    ({"PBS_JOBID": "5.srv", "PBS_TASKNUM": "20000001"}, "the node file of job 5.srv cannot be read here", "ask in the job's script"),
+    ({"LSB_JOBID": "9", "LSB_DJOB_HOSTFILE": "/nonexistent/file"}, "LSB_JOBID=9 is of another machine's job",
+     "ask in the job's script, or in what its launcher has started, or unset LSB_*"),
+])
+def test_what_is_refused_comes_with_advice_that_ddctl_can_take(variables, says, right):
+    """No option that ddctl hosts has not, and nothing of how ddrun is started."""
+    sentence = refused("hosts", **variables)
+    assert says in sentence and right in sentence and "ddrun" not in sentence and "--" not in sentence, sentence
 
 
 def test_worker_knows_the_nodes_of_its_round(tmp_path):

@@ -479,6 +479,9 @@ static void assert_known(const struct alloc *a, const struct alloc_input *in)
     assert_int_equal(a->nnodes, hostlist_count(a->nodes));
 }
 
+/* Advice that those cannot take who ask and start nothing; not all of them have such options. */
+static const char *const not_for_ddctl[] = {"ddrun", "--hosts", "--hostfile", "--nnodes", "--node-rank"};
+
 static void any_environment_gives_known_hosts_or_one_sentence(void **state)
 {
     (void)state;
@@ -508,6 +511,9 @@ static void any_environment_gives_known_hosts_or_one_sentence(void **state)
         } else {
             assert_null(a);
             assert_true(err.text[0] != '\0' && strchr(err.text, '\n') == NULL);
+            for (size_t k = 0; in.list_only && k < sizeof(not_for_ddctl) / sizeof(not_for_ddctl[0]); k++)
+                if (strstr(err.text, not_for_ddctl[k]) != NULL)
+                    fail_msg("%s: ddctl is told: %s", r->name, err.text);
             not_found++;
         }
     }
