@@ -16,7 +16,14 @@ HERE = "10.99.0.1"
 HOSTS = f"{HERE},198.51.100.[1-7]"
 NETWORK = ["unshare", "-n", "sh", "-c", f'ip link set lo up && ip addr add {HERE}/32 dev lo && exec "$@"', "sh"]
 # each row: what starts nodes, and how many from one
-WAYS = {"flat": ("ssh", 0), "tree": ("ssh", 2), "chain": ("ssh", 1), "pbs": ("pbs_tmrsh", 0), "pbs-tree": ("pbs_tmrsh", 3)}
+WAYS = {"flat": ("ssh", 0), "tree": ("ssh", 2), "chain": ("ssh", 1), "pbs": ("pbs_tmrsh", 0), "pbs-tree": ("pbs_tmrsh", 3),
+        "lsf-tree": ("blaunch", 2), "oar-tree": ("oarsh", 2)}
+# what follows the host's name, as each brings it there; mark: what this job's processes are known by here
+RUN = {"ssh": 'exec sh -c "$*"',
+       "pbs_tmrsh": 'exec "$@" </dev/null >>"$LOST" 2>&1',
+       "blaunch": '[ "$LSB_JOBID" = 7 ] || exit 255\ncd /\nexec "$@" </dev/null',
+       "oarsh": '[ "$OAR_JOB_ID" = 7 ] || exit 255\ncd /\n'
+                'exec env -i HOME="$HOME" PATH=/usr/bin:/bin OAR_JOB_ID=7 DDRUN_TEST_MARK="$DDRUN_TEST_MARK" sh -c "$*"'}
 
 
 def can_unshare():
@@ -33,14 +40,13 @@ class Nodes:
 
     def __init__(self, place):
         self.place = place
-        self.env = clean_env(DDRUN_KEY="5e" * 32, STARTS=str(place / "starts"), LOST=str(place / "lost"))
+        self.env = clean_env(DDRUN_KEY="5e" * 32, STARTS=str(place / "starts"), LOST=str(place / "lost"), LSB_JOBID="7", OAR_JOB_ID="7")
         self.before("ssh", "")
 
     def before(self, launcher, text):
         """text: shell, before the node is started; $host is its name."""
-        run = {"ssh": 'exec sh -c "$*"', "pbs_tmrsh": 'exec "$@" </dev/null >>"$LOST" 2>&1'}[launcher]
         self.starter = self.place / launcher
-        self.starter.write_text(f'#!/bin/bash\nhost=$1; shift\necho "$PPID $host $*" >>"$STARTS"\n{text}\n{run}\n')
+        self.starter.write_text(f'#!/bin/bash\nhost=$1; shift\necho "$PPID $host $*" >>"$STARTS"\n{text}\n{RUN[launcher]}\n')
         self.starter.chmod(0o755)
 
     def start(self, way, *args, text="", options=()):
@@ -100,8 +106,18 @@ def test_all_nodes_are_started_and_nobody_starts_too_many(nodes, way):
     assert sorted(name for names in starts.values() for name in names) == [f"198.51.100.{i}" for i in range(1, NODES)]
 
 
-def test_no_key_in_an_argument_list(nodes):
-    with sleeping(nodes, "tree") as job:
+@pytest.mark.parametrize("way", ["lsf-tree", "oar-tree"])
+def test_nodes_far_down_a_tree_have_the_shells_variables_and_folder(nodes, way):
+    """Which neither starter takes along, or not all of it."""
+    nodes.env["FROM_SHELL"] = "it's here"
+    job = nodes.run(way, "sh", "-c", 'echo "$RANK $FROM_SHELL $(pwd)"')
+    assert job.p.returncode == 0, job.err
+    assert sorted(job.out.splitlines()) == [f"{r} it's here {os.getcwd()}" for r in range(NODES)]
+
+
+@pytest.mark.parametrize("way", ["tree", "lsf-tree"])
+def test_no_key_in_an_argument_list(nodes, way):
+    with sleeping(nodes, way) as job:
         all_sleep(nodes, job)
         words = [open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace").read() for pid in marked(job.mark)]
         assert len(words) > 2 * NODES and not any(re.search("[0-9a-f]{32}", w) for w in words)
@@ -127,11 +143,12 @@ def test_all_nodes_that_cannot_be_started_are_named(nodes):
     assert "stopped by" not in job.err and "seeks" not in job.err
 
 
-def test_what_a_dead_node_was_to_start_is_started_by_others(nodes):
-    job = nodes.run("tree", "sh", "-c", "echo $RANK", text=DEAD_LEAD, options=("--nnodes=7:8", "--last-call=1s"))
+@pytest.mark.parametrize("way", ["tree", "lsf-tree", "oar-tree"])
+def test_what_a_dead_node_was_to_start_is_started_by_others(nodes, way):
+    job = nodes.run(way, "sh", "-c", "echo $RANK", text=DEAD_LEAD, options=("--nnodes=7:8", "--last-call=1s"))
     assert job.p.returncode == 0, job.err
     assert ranks(job) == list(range(NODES - 1))
-    assert "198.51.100.1: ssh did not start ddrun there" in job.err and "go on without" in job.err
+    assert f"198.51.100.1: {WAYS[way][0]} did not start ddrun there" in job.err and "go on without" in job.err
 
 
 def test_what_only_the_first_node_can_start_it_starts(nodes):
@@ -158,8 +175,8 @@ def test_horovodrun_takes_ssh_to_its_hosts(nodes, options, reached):
         assert not reached or sorted(job.out.split()) == reached
 
 
-@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
-@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("way, sig", [(w, s) for w in ("tree", "pbs-tree") for s in (signal.SIGINT, signal.SIGTERM)] + [
+    ("lsf-tree", signal.SIGINT), ("oar-tree", signal.SIGTERM)])
 def test_a_signal_ends_all_nodes(nodes, way, sig):
     with sleeping(nodes, way) as job:
         all_sleep(nodes, job)
@@ -177,8 +194,8 @@ def launched(job):
     return {name: min(pids) for name, pids in found.items()}
 
 
-@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
-@pytest.mark.parametrize("who", ["root", "inner", "outer"])
+@pytest.mark.parametrize("way, who", [(w, s) for w in ("tree", "pbs-tree") for s in ("root", "inner", "outer")] + [
+    (w, s) for w in ("lsf-tree", "oar-tree") for s in ("root", "inner")])
 def test_killing_one_that_starts_others_leaves_nothing(nodes, way, who):
     with sleeping(nodes, way) as job:
         all_sleep(nodes, job)
@@ -208,7 +225,7 @@ def test_lines_longer_than_a_pipe_takes_at_once_come_whole(nodes, way):
         assert sorted(text.splitlines()) == [f"{r:020000}" for r in range(NODES) for _ in range(50)]
 
 
-@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
+@pytest.mark.parametrize("way", ["tree", "pbs-tree", "lsf-tree", "oar-tree"])
 def test_the_last_words_of_a_worker_that_fails_are_heard(nodes, way):
     job = nodes.run(way, "sh", "-c", "[ $RANK = 6 ] || exec sleep 600; seq 20000; printf 'last words'; exit 9")
     assert job.p.returncode == 9, job.err
