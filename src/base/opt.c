@@ -293,7 +293,12 @@ static int read_letters(struct parser *p, const char *word)
         const struct opt_row *row = find_letter(p->t, *word);
         const char dashed[3] = {'-', *word, '\0'};
         const struct opt_foreign *f = row == NULL ? find_foreign(p->t, dashed) : NULL;
-        if (f != NULL) /* "-n4" */
+        if (f != NULL && f->is != NULL && (*f->is == '\0' || strchr(f->is, '=') != NULL) && word[1] != '=') { /* "-uv" */
+            if ((rc = read_foreign(p, f, NULL)) < 0)
+                return rc;
+            continue;
+        }
+        if (f != NULL) /* "-N4" */
             return read_foreign(p, f, word[1] != '\0' ? word + 1 + (word[1] == '=') : NULL);
         if (row == NULL)
             return refuse_unknown(p, "-", word, strcspn(word, "="));

@@ -122,6 +122,9 @@ def config(*args):
      {"num-proc": "8", "nnodes": "2", "node-rank": "1", "master-addr": "n1", "master-port": "29500"}),
     ("--network-interfaces=lo --start-timeout=30 --reset-limit=3", {"iface": "lo", "rdzv-timeout": "30", "max-restarts": "3"}),
     ("--kill-on-bad-exit=1 -u", {}),
+    ("-uv", {"log-level": "info"}),
+    ("-fhosts.txt", {"hostfile": "hosts.txt"}),
+    ("--pernode", {"nproc-per-node": "1"}),
 ])
 def test_what_others_call_by_another_name(args, wanted):
     assert config(*args.split()) == wanted
@@ -147,6 +150,8 @@ def test_what_others_call_by_another_name(args, wanted):
     ("--mpi=pmi2", "pmi1, pmix or auto"),
     ("--nproc_per_node", "--nproc-per-node=4"),
     ("-ppn", "-ppn=4"),
+    ("-usize 8", "leave it out"),
+    ("-rmk slurm", "leave it out"),
     ("-ppn=x", "-ppn: 'x' is"),
 ])
 def test_what_cannot_be_taken_gets_one_sentence_that_says_what_to_write(args, says):
