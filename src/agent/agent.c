@@ -486,12 +486,16 @@ int agent_be_host(struct agent *a, struct dd_err *err)
     struct link *l;
     int fd;
     int rc = host_start(a, &fd, err);
-    if (rc == 0)
-        rc = link_new_trusted(&l, a->base, fd, &none, err);
-    if (rc == 0)
-        agent_join(a, l);
-    if (rc == 0)
-        rc = timeout_start(a, err);
+    if (rc < 0)
+        return rc;
+    rc = link_new_trusted(&l, a->base, fd, &none, err);
+    if (rc < 0) {
+        close(fd);
+        host_stop(a);
+        return rc;
+    }
+    agent_join(a, l);
+    rc = timeout_start(a, err);
     return rc < 0 ? rc : endtime_start(a, err);
 }
 

@@ -2,6 +2,7 @@
  * Who calls is known to the kernel (net/here.h). A caller who does not read is dropped. */
 #include "agent/inner.h"
 
+#include "base/io.h"
 #include "net/here.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum { CALLERS = 32 };
+enum { CALLERS = 32, PAUSE_MS = 100 };
 
 struct caller {
     LIST_ENTRY(caller) entry;
@@ -23,7 +24,7 @@ struct caller {
 struct control {
     struct agent *agent;
     int fd;
-    struct event *ev;
+    struct event *ev, *pause;
     LIST_HEAD(, caller) callers;
     int n;
     int64_t last_id;
@@ -106,12 +107,30 @@ static void take(struct control *k, int fd)
         drop(c);
 }
 
+/* No file is left for the caller. The loop would tell of him for ever. */
+static void wait_for_files(struct control *k)
+{
+    const struct timeval pause = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
+    if (event_add(k->pause, &pause) == 0)
+        (void)event_del(k->ev);
+}
+
+static void on_pause(evutil_socket_t fd, short what, void *arg)
+{
+    struct control *k = arg;
+    (void)fd;
+    (void)what;
+    (void)event_add(k->ev, NULL);
+}
+
 static void on_call(evutil_socket_t fd, short what, void *arg)
 {
     (void)what;
     int caller = net_here_accept(fd);
     if (caller >= 0)
         take(arg, caller);
+    else if (caller == -EMFILE || caller == -ENFILE || caller == -ENOBUFS || caller == -ENOMEM)
+        wait_for_files(arg);
 }
 
 /* Without it the job runs as well. */
@@ -125,8 +144,9 @@ void control_start(struct agent *a)
     int rc = net_here_listen(&k->fd, &err);
     if (rc == 0)
         k->ev = event_new(a->base, k->fd, EV_READ | EV_PERSIST, on_call, k);
+    k->pause = evtimer_new(a->base, on_pause, k);
     a->control = k;
-    if (rc < 0 || k->ev == NULL || event_add(k->ev, NULL) < 0) {
+    if (rc < 0 || k->ev == NULL || k->pause == NULL || event_add(k->ev, NULL) < 0) {
         dd_log(a->cfg->log, DD_LOG_DEBUG, "event=no-control why=%s", err.text);
         control_free(a);
     }
@@ -166,6 +186,8 @@ void control_free(struct agent *a)
         return;
     if (k->ev != NULL)
         event_free(k->ev);
+    if (k->pause != NULL)
+        event_free(k->pause);
     if (k->fd >= 0)
         close(k->fd);
     if (!LIST_EMPTY(&k->callers))

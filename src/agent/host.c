@@ -177,7 +177,12 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     if (a->cfg->alloc->nnodes > 1)
         dd_log(a->cfg->log, DD_LOG_INFO, "host of '%s' on port %u; key source: %s",
                a->cfg->alloc->job_id, port, a->host.key.source);
+    rc = watch_daemon(a, err);
+    if (rc < 0) { /* nobody would notice its end */
+        host_stop(a);
+        return rc;
+    }
     *ret_fd = DD_TAKE_FD(mine);
     discover_hosting(a, port);
-    return watch_daemon(a, err);
+    return 0;
 }

@@ -68,6 +68,11 @@ void daemon_step(struct daemon *d, const struct rdzv_event *e)
 {
     enum rdzv_state before = rdzv_state(d->machine);
     int rc = rdzv_step(d->machine, e, dd_now_ns());
+    if (rc == -ENOMEM) { /* half of a step: nobody can say what would follow */
+        dd_log(d->cfg.log, DD_LOG_ERR, "ddrund is out of memory and ends");
+        daemon_over(d, 1);
+        return;
+    }
     if (rc < 0)
         dd_log(d->cfg.log, DD_LOG_WARN, "event %d of member %d refused in state %s", (int)e->kind,
                e->id, rdzv_state_name(before));

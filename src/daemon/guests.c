@@ -99,6 +99,7 @@ static void send_plan(struct guest *g)
         rc = write_texts(d, &p);
     if (rc < 0) {
         dd_log(d->cfg.log, DD_LOG_ERR, "cannot make the plan of %s: %s", g->name, strerror(-rc));
+        link_fail(g->link, msg_type_name(MSG_PLAN), rc); /* it would wait for it for ever */
         return;
     }
     DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
@@ -419,7 +420,7 @@ static void not_understood(struct guest *g, const char *what)
         return;
     }
     guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = g->daemon->cfg.rdzv.epoch, .text = why});
-    lose(g, true, why, true);
+    lose(g, false, why, true); /* for all we know it goes on elsewhere */
 }
 
 static void on_frame(void *arg, struct link *l, const struct frame *f)

@@ -77,7 +77,7 @@ static void on_connection(evutil_socket_t fd, short what, void *arg)
     (void)what;
     int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (peer < 0) {
-        if (errno == EMFILE || errno == ENFILE)
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             wait_for_files(all);
         return;
     }

@@ -63,7 +63,7 @@ int net_here_accept(int listen_fd)
     uid_t uid = (uid_t)-1;
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
-        return -EAGAIN;
+        return -errno;
     if (uid_of_peer(fd, &uid) == 0 && (uid == geteuid() || uid == 0))
         return fd;
     close(fd);
