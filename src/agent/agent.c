@@ -43,7 +43,8 @@ void agent_leave(struct agent *a, int code)
             event_base_loopbreak(a->base);
     } else if (a->state != AGENT_LEAVING) {
         a->state = AGENT_LEAVING; /* ddrund leaves when the other agents have */
-        event_base_once(a->base, -1, EV_TIMEOUT, on_daemon_too_slow, a, &t);
+        if (event_base_once(a->base, -1, EV_TIMEOUT, on_daemon_too_slow, a, &t) < 0)
+            on_daemon_too_slow(-1, EV_TIMEOUT, a);
     }
 }
 

@@ -404,7 +404,7 @@ static void lose(struct guest *g, bool clean, const char *text, bool bye)
     guest_free(g, bye);
     if (id >= 0 && rdzv_state(d->machine) != RDZV_FINISHED)
         d->lost = true;
-    if (was_host && rdzv_may_go_on(d->machine, dd_now_ns()))
+    if (was_host && (id < 0 || rdzv_may_go_on(d->machine, dd_now_ns())))
         daemon_over(d, 1); /* dies with its node; another node takes its place */
     else if (id >= 0)
         daemon_step(d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = text});

@@ -1,0 +1,45 @@
+/* Preloaded: the NOMEMORY_AT-th allocation of each process that is called NOMEMORY_IN fails, and with NOMEMORY_FOR the
+ * next ones, too. A fork goes on counting. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *p, size_t n);
+
+static long count, first = -1, last;
+
+static int fails(void)
+{
+    const char *in, *at, *how_long;
+    if (first < 0) {
+        first = 0;
+        in = getenv("NOMEMORY_IN");
+        at = getenv("NOMEMORY_AT");
+        how_long = getenv("NOMEMORY_FOR");
+        if (in != NULL && at != NULL && strcmp(in, program_invocation_short_name) == 0)
+            first = atol(at);
+        last = first + (how_long != NULL ? atol(how_long) : 1);
+    }
+    if (first == 0 || ++count < first || count >= last)
+        return 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+void *malloc(size_t n)
+{
+    return fails() ? NULL : __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t n)
+{
+    return fails() ? NULL : __libc_realloc(p, n);
+}
