@@ -108,8 +108,7 @@ static void tell_user(const struct agent *a, const struct msg *m)
         dd_log(a->cfg->log, DD_LOG_ERR, "--report=%s: %s", a->cfg->report, err.text);
 }
 
-/* Whatever the others do: this node's part is over. */
-static void end_alone(struct agent *a, int code)
+void agent_end(struct agent *a, int code, int sig)
 {
     a->code = code;
     if (a->group == NULL) {
@@ -117,7 +116,7 @@ static void end_alone(struct agent *a, int code)
         return;
     }
     a->state = AGENT_ALONE; /* never leave workers behind */
-    round_stop(a, SIGTERM, a->cfg->grace_ms);
+    round_stop(a, sig, a->cfg->grace_ms);
 }
 
 static void on_finish(struct agent *a, const struct msg *m)
@@ -127,7 +126,7 @@ static void on_finish(struct agent *a, const struct msg *m)
     a->code = (int)m->code;
     discover_over(a);
     requeue_start(a, m);
-    end_alone(a, a->code);
+    agent_end(a, a->code, SIGTERM);
 }
 
 static int seek(struct agent *a, const char *addr, struct dd_err *err);
@@ -162,7 +161,7 @@ static void on_message(struct agent *a, struct msg *m)
         if (succession_refused(a, m->text))
             break;
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
-        end_alone(a, 2);
+        agent_end(a, 2, SIGTERM);
         break;
     case MSG_WELCOME:
         break; /* matters only where another daemon is asked (succession.c) */
@@ -230,7 +229,7 @@ static void not_understood(struct agent *a, const char *what)
     (void)snprintf(why, sizeof(why), "a message of the daemon cannot be read by %.90s: %.260s", a->cfg->node_name, what);
     dd_log(a->cfg->log, DD_LOG_ERR, "%s", why);
     if (link_send(a->link, FRAME_BYE, why, strlen(why)) < 0) {
-        end_alone(a, 2);
+        agent_end(a, 2, SIGTERM);
         return;
     }
     a->code = 2;
@@ -289,14 +288,14 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     a->link = NULL;
     control_lost(a);
     if (a->state == AGENT_ALONE) {
-        end_alone(a, a->code);
+        agent_end(a, a->code, SIGTERM);
         return;
     }
     if (seek_another(a, text) || discover_again(a, text))
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
            hostlist_nth(a->cfg->alloc->nodes, 0), text);
-    end_alone(a, a->signals.last != 0 ? 128 + a->signals.last : 1);
+    agent_end(a, a->signals.last != 0 ? 128 + a->signals.last : 1, SIGTERM);
 }
 
 /* Where the workers find the store. A guest has reached it, unless they are to use another network

@@ -108,6 +108,7 @@ struct agent {
 };
 
 void agent_leave(struct agent *a, int code); /* nothing runs any more: end the loop, when the daemon is gone */
+void agent_end(struct agent *a, int code, int sig); /* whatever the others do: with sig to its workers, then leave */
 void agent_send(struct agent *a, const struct msg *m);
 void agent_tell(struct link *l, const struct msg *m); /* the same to another daemon */
 void agent_send_join(struct agent *a, struct link *l);

@@ -49,13 +49,7 @@ static void on_alone(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     if (a->state == AGENT_LEAVING)
         return;
-    a->code = 128 + a->signals.last;
-    if (a->group == NULL) {
-        agent_leave(a, a->code);
-        return;
-    }
-    a->state = AGENT_ALONE;
-    round_stop(a, a->signals.last, a->cfg->grace_ms);
+    agent_end(a, 128 + a->signals.last, a->signals.last);
 }
 
 /* While the daemon is still sought, it is told when it is found: the other nodes must not wait for

@@ -56,7 +56,8 @@ class Stranger:
         data = bytearray()
         while len(data) < n:
             piece = self.sock.recv(n - len(data))
-            assert piece, "the daemon has closed the link"
+            if not piece:
+                raise EOFError("the other side has closed the link")
             data += piece
         return bytes(data)
 

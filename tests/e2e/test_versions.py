@@ -7,10 +7,11 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 
 import pytest
 
-from stranger import CONTROL, PING, Stranger, frame
+from stranger import CONTROL, Stranger, frame
 from support import DDRUN, Job, free_port
 
 BYE = 2
@@ -22,16 +23,14 @@ def later(kind, v=1, **fields):
     return frame(CONTROL, json.dumps({"type": kind, "v": v, "ddrun": NEWER, "mood": "good", **fields}).encode())
 
 
-class Daemon:
+class Daemon(Stranger):
     """The first node's daemon, of a later version."""
 
     def __init__(self):
+        self.lock = threading.Lock()
         self.server = socket.create_server(("127.0.0.1", 0))
         self.server.settimeout(60)
         self.port = self.server.getsockname()[1]
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exc):
         self.server.close()
@@ -51,31 +50,8 @@ class Daemon:
             except EOFError:  # it has found another way, too
                 continue
 
-    def _exactly(self, n):
-        data = b""
-        while len(data) < n:
-            piece = self.sock.recv(n - len(data))
-            if not piece:
-                raise EOFError
-            data += piece
-        return data
-
-    def next(self):
-        while True:
-            length, kind, _ = struct.unpack(">IHH", self._exactly(8))
-            data = self._exactly(length)
-            if kind != PING:
-                return kind, data
-            self.sock.sendall(frame(PING))
-
-    def hear(self, wanted):
-        while True:
-            kind, data = self.next()
-            if kind == CONTROL and json.loads(data)["type"] == wanted:
-                return
-
     def say(self, kind, v=1, **fields):
-        self.sock.sendall(later(kind, v, **fields))
+        self.send(later(kind, v, **fields))
 
     def plan(self, *without):
         fields = {"round": 0, "node_rank": 1, "restart_count": 0, "max_restarts": 0, "addr": "127.0.0.1", "master_port": self.port,
@@ -84,14 +60,9 @@ class Daemon:
         self.say("plan", **{name: v for name, v in fields.items() if name not in without})
 
 
-def host(port, *options):
-    return Job("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure", "--nproc-per-node=1", "--node-rank=0",
-               *options)
-
-
-def older(port, *command):
-    return Job("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure", "--nproc-per-node=1", "--node-rank=1",
-               *command)
+def node(rank, port, *command):
+    return Job("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", "--insecure", "--nproc-per-node=1",
+               f"--node-rank={rank}", *command)
 
 
 def names_both(text):
@@ -100,7 +71,7 @@ def names_both(text):
 
 def test_what_a_newer_node_adds_is_skipped():
     port = free_port()
-    with host(port, "true") as job, Stranger(port, 1, 2) as newer:
+    with node(0, port, "true") as job, Stranger(port, 1, 2) as newer:
         newer.send(later("mood"), frame(99, b"bulk of another time"))
         plan = newer.hear("plan")
         assert plan["ddrun"] == VERSION
@@ -117,7 +88,7 @@ def test_what_a_newer_node_adds_is_skipped():
 def test_a_newer_node_that_the_daemon_cannot_read_is_lost_with_the_reason(what):
     """Its message was dropped, and the round waited for it."""
     port = free_port()
-    with host(port, "sleep", "1000") as job, Stranger(port, 1, 2) as newer:
+    with node(0, port, "sleep", "1000") as job, Stranger(port, 1, 2) as newer:
         newer.hear("plan")
         newer.send(what)
         text = newer.hear("refuse")["text"]
@@ -129,7 +100,7 @@ def test_a_newer_node_that_the_daemon_cannot_read_is_lost_with_the_reason(what):
 
 def test_a_newer_node_that_frames_otherwise_is_lost_with_the_reason():
     port = free_port()
-    with host(port, "sleep", "1000") as job, Stranger(port, 1, 2) as newer:
+    with node(0, port, "sleep", "1000") as job, Stranger(port, 1, 2) as newer:
         newer.hear("plan")
         newer.send(struct.pack(">IHH", 2, CONTROL, 2) + b"{}")
         assert job.wait() == 1, job.err
@@ -139,7 +110,7 @@ def test_a_newer_node_that_frames_otherwise_is_lost_with_the_reason():
 
 def test_a_join_that_cannot_be_read_is_refused_with_both_versions():
     port = free_port()
-    with host(port, "true") as job, Stranger(port, 1, 2, join=later("join", v=2)) as newer:
+    with node(0, port, "true") as job, Stranger(port, 1, 2, join=later("join", v=2)) as newer:
         text = newer.hear("refuse")["text"]
         assert "stranger" in text and names_both(text), text
         job.p.send_signal(signal.SIGTERM)
@@ -149,7 +120,7 @@ def test_a_join_that_cannot_be_read_is_refused_with_both_versions():
 
 
 def test_what_a_newer_daemon_adds_is_skipped():
-    with Daemon() as newer, older(newer.port, "echo", "it runs") as job:
+    with Daemon() as newer, node(1, newer.port, "echo", "it runs") as job:
         assert newer.take()["ddrun"] == VERSION
         newer.say("mood")
         newer.sock.sendall(frame(99, b"bulk of another time"))
@@ -163,7 +134,7 @@ def test_what_a_newer_daemon_adds_is_skipped():
 
 def test_a_plan_that_cannot_be_read_ends_the_node_and_tells_the_daemon_why():
     """It was dropped, and both sides waited."""
-    with Daemon() as newer, older(newer.port, "true") as job:
+    with Daemon() as newer, node(1, newer.port, "true") as job:
         newer.take()
         newer.plan("sizes")
         kind, data = newer.next()
@@ -178,7 +149,7 @@ def test_a_plan_that_cannot_be_read_ends_the_node_and_tells_the_daemon_why():
 @pytest.mark.parametrize("what", [later("stop", v=2, round=0, signal=15, text=""), later("finish"), later("mood", v=2)],
                          ids=["newer", "lacks", "needed"])
 def test_running_workers_are_ended_when_the_daemon_cannot_be_read(what):
-    with Daemon() as newer, older(newer.port, "sleep", "1000") as job:
+    with Daemon() as newer, node(1, newer.port, "sleep", "1000") as job:
         newer.take()
         newer.plan()
         newer.hear("started")
