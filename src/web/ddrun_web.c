@@ -70,6 +70,12 @@ static bool is_set_up_wrong(CURLcode rc)
            rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_SSL_CIPHER;
 }
 
+/* Its status has come, and not all of its text. That is enough of a web hook; of an etcd it is no whole JSON. */
+static bool is_cut(CURLcode rc)
+{
+    return rc == CURLE_WRITE_ERROR || rc == CURLE_PARTIAL_FILE || rc == CURLE_OPERATION_TIMEDOUT || rc == CURLE_RECV_ERROR;
+}
+
 /* True: there is an answer. */
 static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *body, char error[CURL_ERROR_SIZE])
 {
@@ -81,7 +87,8 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
     (void)curl_easy_setopt(c, CURLOPT_WRITEDATA, body);
     (void)curl_easy_setopt(c, CURLOPT_ERRORBUFFER, error);
     const CURLcode rc = curl_easy_perform(c);
-    if (rc == CURLE_OK && curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status) == CURLE_OK && status > 0) {
+    (void)curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+    if ((rc == CURLE_OK && status > 0) || (is_cut(rc) && status >= 200)) {
         a->status = (int)(status < 999 ? status : 999);
         return true;
     }
@@ -89,8 +96,6 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
     a->set_up = refused || is_set_up_wrong(rc);
     if (refused) /* its words tell no more */
         (void)snprintf(error, CURL_ERROR_SIZE, "it refuses the certificate that we have, or wants one (cert=FILE, key=FILE)");
-    else if (rc == CURLE_WRITE_ERROR)
-        (void)snprintf(error, CURL_ERROR_SIZE, "its answer is longer than %d bytes", WEB_BODY_MAX);
     else if (error[0] == '\0')
         (void)snprintf(error, CURL_ERROR_SIZE, "%s", curl_easy_strerror(rc));
     return false;

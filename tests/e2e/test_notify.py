@@ -16,10 +16,10 @@ pytestmark = needs_helper
 
 
 class Hook(WebServer):
-    """A web hook; answer(n) gives the status of the n-th request, from 0, and may take its time."""
+    """A web hook; answer(n) gives the status of the n-th request, from 0, and may take its time; text comes with each."""
 
-    def __init__(self, answer=lambda n: 200):
-        self.asked, self.taken, self.headers, self.answer = [], [], [], answer
+    def __init__(self, answer=lambda n: 200, text="", missing=0):
+        self.asked, self.taken, self.headers, self.answer, self.text, self.missing = [], [], [], answer, text, missing
         super().__init__()
         self.url = f"http://{self.host}/hook/secret?x=1"
 
@@ -30,7 +30,7 @@ class Hook(WebServer):
         status = self.answer(len(self.asked) - 1)
         if status == 200:
             self.taken.append(event)
-        return status, ""
+        return status, self.text
 
     def kinds(self):
         return [e["event"] for e in self.taken]
@@ -84,6 +84,26 @@ def test_who_refuses_events_is_not_asked_twice():
         assert job.p.returncode == 0
         assert [e["event"] for e in hook.asked] == ["round", "started", "finish"]
         assert job.err.count("refuses events: HTTP 404") == 1 and len(job.err.splitlines()) == 1, job.err
+
+
+@pytest.mark.parametrize("text, missing", [("x" * 100000, 0), ("half", 100), ("\0\x1b[31m", 0)])
+def test_an_event_is_taken_whatever_is_said_to_it(text, missing):
+    with Hook(text=text, missing=missing) as hook:
+        job = run(*job_args(hook, "true"))
+        assert job.p.returncode == 0 and job.err == ""
+        assert [e["event"] for e in hook.asked] == ["round", "started", "finish"]
+
+
+@pytest.mark.parametrize("url, env", [
+    ("http://hook.invalid/x", {"http_proxy": "HOOK"}),
+    ("HOOK/x", {"http_proxy": "http://127.0.0.1:1", "no_proxy": "127.0.0.1"}),
+])
+def test_proxies_are_used_as_the_environment_says(url, env):
+    with Hook() as hook:
+        at = f"http://{hook.host}"
+        job = run(*job_args(url.replace("HOOK", at), "true"), env=clean_env(**{k: v.replace("HOOK", at) for k, v in env.items()}))
+        assert job.p.returncode == 0 and job.err == ""
+        assert hook.kinds() == ["round", "started", "finish"]
 
 
 def test_a_web_hook_that_never_answers_does_not_hold_the_job():
