@@ -221,6 +221,7 @@ static enum etcd_result refusal(enum etcd_call call, const json_t *o, const char
         {16, -1, NULL, ETCD_NO_TOKEN},
         {7, -1, NULL, ETCD_REFUSED},
         {9, ETCD_AUTH, "not enabled", ETCD_NO_AUTH},
+        {3, -1, "revision of auth store is old", ETCD_NO_TOKEN}, /* one of the kind jwt, after a change of users */
         {3, ETCD_AUTH, NULL, ETCD_REFUSED},
         {3, -1, "user name is empty", ETCD_REFUSED},
         {5, -1, "lease", ETCD_NO_LEASE},

@@ -1,5 +1,7 @@
 #include "web/wire.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -87,6 +89,17 @@ void web_asked_done(struct web_asked *a)
     a->o = NULL;
 }
 
+/* It goes to the user, and may have what the server said, in its certificate for example. */
+static char *printable(const char *text)
+{
+    const size_t n = strlen(text);
+    const size_t size = 4 * n + 6;
+    char *out = malloc(size);
+    if (out != NULL)
+        (void)dd_log_escape(out, size, text, n);
+    return out;
+}
+
 int web_answer_decode(struct web_answer *ret, const void *data, size_t n)
 {
     json_t *o = n <= WEB_PACKET_MAX ? json_loadb(data, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
@@ -102,7 +115,7 @@ int web_answer_decode(struct web_answer *ret, const void *data, size_t n)
     }
     a.set_up = set_up != 0;
     a.body = strdup(body);
-    a.error = strdup(error);
+    a.error = printable(error);
     json_decref(o);
     *ret = a;
     if (a.body != NULL && a.error != NULL)

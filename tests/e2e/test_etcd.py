@@ -32,6 +32,8 @@ sys.stdout.write(json.dumps({k: os.environ.get(k) for k in ("RANK", "WORLD_SIZE"
 class Etcd:
     """A server of its own, on loopback."""
 
+    ip = "127.0.0.1"
+
     def __init__(self, cert=None, *more):
         self.prepare(cert)
         self.more = more
@@ -49,7 +51,7 @@ class Etcd:
         self.scheme = "https" if cert else "http"
 
     def choose_ports(self):
-        self.host, self.peer = f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+        self.host, self.peer = f"{self.ip}:{free_port()}", f"http://127.0.0.1:{free_port()}"
 
     def log(self):
         with open(self.dir.name + "/log", encoding="utf-8", errors="replace") as f:
@@ -85,7 +87,7 @@ class Etcd:
         headers = {"Authorization": self.token} if self.token else {}
         request = urllib.request.Request(f"{self.scheme}://{self.host}/v3/{path}", json.dumps(body).encode(), headers)
         context = ssl.create_default_context(cafile=self.cert + "/ca.pem") if self.cert else None
-        if self.more:
+        if self.cert and self.more:
             context.load_cert_chain(self.cert + "/both.pem")
         with urllib.request.urlopen(request, timeout=5, context=context) as answer:
             return json.load(answer)
@@ -97,6 +99,17 @@ class Etcd:
             return True  # it asks who we are
         except OSError:
             return False
+
+    def enable_users(self):
+        self.ask("auth/user/add", name="root", password="pass word")
+        self.ask("auth/role/add", name="root")
+        self.ask("auth/user/grant", user="root", role="root")
+        self.ask("auth/enable")
+        self.log_in()
+
+    def log_in(self):
+        self.token = None
+        self.token = self.ask("auth/authenticate", name="root", password="pass word")["token"]
 
     def leads(self):
         """Whether it leads the others; None: they have no leader."""
@@ -118,6 +131,12 @@ class Etcd:
 
     def delete(self, key):
         self.ask("kv/deleterange", key=base64.b64encode(key.encode()).decode())
+
+
+class Etcd6(Etcd):
+    """By IPv6."""
+
+    ip = "[::1]"
 
 
 class Member(Etcd):
@@ -182,6 +201,28 @@ def test_two_groups_find_each_other_and_leave_nothing(etcd):
         a.assert_nothing_left()
         b.assert_nothing_left()
     assert etcd.keys() == {}
+
+
+def has_ipv6():
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no ::1 on this machine")
+def test_an_etcd_is_reached_by_ipv6_and_never_through_a_proxy():
+    etcd = Etcd6()
+    try:
+        args = options(etcd, "six", 2, "--no-python", "python3", "-c", SAY)
+        env = clean_env(http_proxy="http://127.0.0.1:1", all_proxy="http://127.0.0.1:1")
+        with Job(*args, env=env) as a, Job(*args, env=env) as b:
+            assert [a.wait(), b.wait()] == [0, 0], a.err + b.err
+            assert_whole(json_lines(a.out) + json_lines(b.out), 2)
+            assert a.err + b.err == ""
+    finally:
+        etcd.close()
 
 
 def test_groups_that_start_at_the_same_instant_never_make_two_hosts(etcd):
@@ -373,11 +414,7 @@ def make_certificates(folder):
 def guarded(tmp_path_factory):
     """With TLS and users."""
     server = Etcd(cert=make_certificates(tmp_path_factory.mktemp("etcd-tls")))
-    server.ask("auth/user/add", name="root", password="pass word")
-    server.ask("auth/role/add", name="root")
-    server.ask("auth/user/grant", user="root", role="root")
-    server.ask("auth/enable")
-    server.token = server.ask("auth/authenticate", name="root", password="pass word")["token"]
+    server.enable_users()
     yield server
     server.close()
 
@@ -414,6 +451,28 @@ def test_who_may_not_ask_gets_one_sentence(guarded, user, query, password, says)
     assert job.p.returncode == 2
     assert says in job.err and len(job.err.splitlines()) == 1, job.err
     assert job.out == "" and "pass word" not in job.err
+
+
+def test_a_token_that_a_change_of_users_makes_old_is_asked_for_anew(tmp_path):
+    """Tokens of the kind jwt say which state of all users they are of; with another they are worth nothing."""
+    go = tmp_path / "go"
+    for args in (["genrsa", "-out", "jwt.pem", "2048"], ["rsa", "-in", "jwt.pem", "-pubout", "-out", "jwt.pub"]):
+        subprocess.run(["openssl", *args], check=True, capture_output=True, cwd=tmp_path)
+    etcd = Etcd(None, "--auth-token", f"jwt,pub-key={tmp_path}/jwt.pub,priv-key={tmp_path}/jwt.pem,sign-method=RS256,ttl=10m")
+    try:
+        etcd.enable_users()
+        with Waiting(etcd, "jwt", go, "--simulate-nodes=2", f"--rdzv-endpoint=etcd://root:pass%20word@{etcd.host}/jobs") as a:
+            assert_whole(a.said(2), 2)
+            until(lambda: (host_of(etcd, "jwt") or {}).get("started"), say="the host's name in etcd")
+            etcd.ask("auth/role/add", name="other")
+            etcd.log_in()
+            etcd.delete("/jobs/jwt/host")
+            until(lambda: host_of(etcd, "jwt"), say="the name that it puts back")
+            go.touch()
+            assert a.wait() == 0 and a.err == ""
+        assert etcd.keys() == {}
+    finally:
+        etcd.close()
 
 
 @pytest.fixture(scope="module")

@@ -122,6 +122,7 @@ static void answers_are_understood(void **state)
          false, 0, 0, NULL},
         {ETCD_AUTH, 412, "{\"error\":\"etcdserver: authentication is not enabled\",\"code\":9}", ETCD_NO_AUTH, false, 0, 0, NULL},
         {ETCD_READ, 401, "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}", ETCD_NO_TOKEN, false, 0, 0, NULL},
+        {ETCD_KEEP, 400, "{\"error\":\"etcdserver: revision of auth store is old\",\"code\":3}", ETCD_NO_TOKEN, false, 0, 0, NULL},
         {ETCD_READ, 400, "{\"error\":\"etcdserver: user name is empty\",\"code\":3}", ETCD_REFUSED, false, 0, 0, NULL},
         {ETCD_READ, 403, "{\"error\":\"etcdserver: permission denied\",\"code\":7}", ETCD_REFUSED, false, 0, 0, NULL},
         {ETCD_READ, 503, "{\"error\":\"etcdserver: no leader\",\"code\":14}", ETCD_FAILED, false, 0, 0, NULL},
@@ -479,6 +480,18 @@ static void packets_come_out_as_they_went_in(void **state)
     assert_int_equal(web_answer_decode(&b, "{}", 2), -EPROTO);
 }
 
+/* A server may say in its certificate what is then part of the error. */
+static void what_a_server_says_does_not_reach_a_terminal_as_it_is(void **state)
+{
+    (void)state;
+    const struct web_answer a = {.error = (char *)(uintptr_t)"subject 'a\x1b[31mb\n' \xc3\xa9"};
+    DD_AUTO(free) char *text = NULL;
+    DD_AUTO(web_answer) struct web_answer b = {0};
+    assert_int_equal(web_answer_encode(&text, &a), 0);
+    assert_int_equal(web_answer_decode(&b, text, strlen(text)), 0);
+    assert_string_equal(b.error, "subject 'a\\x1b[31mb\\x0a' \\xc3\\xa9");
+}
+
 /* This program as a helper: it answers with the URL that it was asked for, or ends without an answer. */
 static int be_the_helper(void)
 {
@@ -588,6 +601,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(leases_that_are_gone_at_once_are_waited_for),
         cmocka_unit_test(there_is_one_host_in_the_end),
         cmocka_unit_test(packets_come_out_as_they_went_in),
+        cmocka_unit_test(what_a_server_says_does_not_reach_a_terminal_as_it_is),
         cmocka_unit_test(each_request_has_its_own_answer),
         cmocka_unit_test(a_killed_helper_is_started_again_for_the_same_request_but_not_for_ever),
     };
