@@ -150,14 +150,24 @@ static int read_nodes(struct hostlist **ret, const struct other *o, const struct
     return alloc_hostfile_parse(ret, path, text.len > 0 ? (const char *)text.data : "", text.len, err);
 }
 
-/* jsrun counts its tasks itself, and so tells whether the script's node is one too many. */
-static int drop_script_node(struct hostlist **nodes, const struct alloc_input *in)
+/* jsrun counts its tasks itself, and so tells whether the script's node is one too many. In the script CSM's own
+ * variable does, unless LSF gives that node more than the one slot. Src: PRRTE's sources; LSF under CSM was never run. */
+static bool has_script_node(const struct hostlist *nodes, const struct alloc_input *in)
+{
+    DD_AUTO(strv) struct dd_strv w = {0};
+    const char *size = var(in, "JSM_NAMESPACE_SIZE");
+    const char *slots = var(in, "LSB_MCPU_HOSTS");
+    int n;
+    if (size != NULL)
+        return dd_num_int(size, 1, HOSTLIST_MAX, &n) == 0 && hostlist_count(nodes) == (size_t)n + 1;
+    if (var(in, "CSM_ALLOCATION_ID") == NULL || alloc_is_mpi(in) || in->max_nodes == 1 || hostlist_count(nodes) < 2)
+        return false;
+    return slots == NULL || (dd_strv_split(&w, slots, " \t") == 0 && w.n >= 4 && strcmp(w.v[1], "1") == 0 && strcmp(w.v[0], w.v[2]) != 0);
+}
+
+static int drop_first(struct hostlist **nodes)
 {
     DD_AUTO(hostlist) struct hostlist *rest = NULL;
-    const char *size = var(in, "JSM_NAMESPACE_SIZE");
-    int n;
-    if (size == NULL || dd_num_int(size, 1, HOSTLIST_MAX, &n) < 0 || hostlist_count(*nodes) != (size_t)n + 1)
-        return 0;
     int rc = hostlist_new(&rest);
     for (size_t i = 1; i < hostlist_count(*nodes) && rc == 0; i++)
         rc = hostlist_push(rest, hostlist_nth(*nodes, i));
@@ -255,8 +265,9 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
 {
     struct alloc_shown shown;
     int rc = read_nodes(&a->nodes, o, in, err);
-    if (rc == 0)
-        rc = drop_script_node(&a->nodes, in);
+    const bool elsewhere = o->elsewhere || (rc == 0 && has_script_node(a->nodes, in)); /* the script runs on no node */
+    if (rc == 0 && elsewhere && !o->elsewhere && drop_first(&a->nodes) < 0)
+        rc = alloc_no_memory(err);
     if (rc == 0 && !in->list_only)
         rc = alloc_check_mpi(in, a->nodes, err);
     if (rc < 0)
@@ -265,9 +276,11 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
     a->index = alloc_find_me(in, a->nodes);
     if (a->index < 0)
         a->index = alloc_mpi_place(in, a->nnodes);
-    a->script = !alloc_is_mpi(in);
+    a->script = !alloc_is_mpi(in) && (a->index >= 0 || elsewhere); /* else it is another machine's job, and starts nothing */
     if (in->list_only && a->index < 0)
         a->index = -1;
+    else if (a->index < 0 && a->script)
+        return say_start(a->nodes, o, err);
     else if (a->index < 0)
         return dd_err_set(err, -EINVAL, "this host, %s, is not one of the nodes of this job of %s (%s); say "
                           "--hosts=LIST --node-rank=R", in->hostname, o->name, alloc_show(&shown, a->nodes));

@@ -158,3 +158,29 @@ def test_the_doctor_looks_with_what_the_job_would_have(starter, tmp_path):
     for i in (1, 2):
         words = (tmp_path / f"{ELSEWHERE}.{i}").read_text().split()
         assert set(said) <= set(words) and "--local" in words and "train.py" not in words
+
+
+@pytest.mark.parametrize("program, jobs", [("blaunch", {"LSB_JOBID": "9", "LSB_HOSTS": "far1 far2"}),
+                                           ("qrsh", {"JOB_ID": "9", "SGE_ROOT": "/sge", "PE_HOSTFILE": "FILE"}),
+                                           ("oarsh", {"OAR_JOB_ID": "9", "OAR_NODEFILE": "FILE"})])
+def test_another_machines_job_is_not_started(tmp_path, program, jobs):
+    """Its variables have been inherited; nothing is started on its nodes, and ddrun says why."""
+    (tmp_path / program).write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    (tmp_path / program).chmod(0o755)
+    (tmp_path / "nodes").write_text("far1 1 q x\nfar2 1 q x\n" if program == "qrsh" else "far1\nfar2\n")
+    jobs = {k: str(tmp_path / "nodes") if v == "FILE" else v for k, v in jobs.items()}
+    with Job("--nproc-per-node=1", "true", env=clean_env(PATH=f"{tmp_path}:{os.environ['PATH']}", **jobs)) as job:
+        assert job.wait() == 2
+        assert "is of another machine's job" in job.err and "far[1-2]" in job.err, job.err
+        assert not (tmp_path / "started").exists()
+
+
+def test_jsrun_is_asked_for_the_nodes_that_take_part(tmp_path):
+    """Under CSM the node that runs the script is listed first, and is none of them."""
+    (tmp_path / "jsrun").write_text('#!/bin/sh\nprintf "%s " "$@"\n')
+    (tmp_path / "jsrun").chmod(0o755)
+    hosts = f"{socket.gethostname()} 1 h1 42 h2 42"
+    env = clean_env(PATH=f"{tmp_path}:{os.environ['PATH']}", LSB_JOBID="9", LSB_MCPU_HOSTS=hosts, CSM_ALLOCATION_ID="4")
+    with Job("--nproc-per-node=1", "true", env=env) as job:
+        assert job.wait() == 0, job.err
+        assert job.out.startswith("-n 2 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs "), job.out

@@ -479,6 +479,37 @@ static void options_say_who_i_am(void **state)
     }
 }
 
+/* Whether it is a script that is to start the nodes, and on how many. */
+static void a_script_of_lsf_starts_its_jobs_nodes_alone(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *env;
+        int index, nnodes;
+        bool script;
+    } rows[] = {
+        {"LSB_JOBID=9 LSB_HOSTS=node2\tfar", 0, 2, true},
+        {"LSB_JOBID=9 LSB_HOSTS=far1\tfar2", -1, 2, false}, /* another machine's */
+        {"LSB_JOBID=9 LSB_HOSTS=far1\tfar2 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42\tfar2\t42", -1, 2, true},
+        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/csm CSM_ALLOCATION_ID=4", 1, 3, true},
+        {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t42\tfar1\t42", 0, 2, true}, /* takes part */
+        {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tnode2\t42\tfar1\t42", 0, 2, true},
+        {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42", -1, 1, true},
+        {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t42", 0, 1, true},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        struct alloc_input in = input(&(struct said){.env = rows[i].env}, &env);
+        in.list_only = true;
+        assert_int_equal(alloc_find(&a, &in, NULL), 0);
+        if (a->index != rows[i].index || a->nnodes != rows[i].nnodes || a->script != rows[i].script)
+            fail_msg("row %zu: %d of %d, %d", i, a->index, a->nnodes, a->script);
+    }
+    assert_refused(&(struct said){.env = "LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42"},
+                   "a job of LSF with 1 node (far1), and cannot start the others");
+}
+
 #define TORQUE "PBS_VERSION=TORQUE-6.1.2 PBS_JOBID=7.srv PBS_TASKNUM=2 PBS_NODENUM=1 "
 
 static void torque_tells_the_gpus_of_each_node(void **state)
@@ -778,6 +809,7 @@ int main(void)
         cmocka_unit_test(options_are_refused_with_a_sentence),
         cmocka_unit_test(variables_are_refused_with_their_name),
         cmocka_unit_test(options_say_who_i_am),
+        cmocka_unit_test(a_script_of_lsf_starts_its_jobs_nodes_alone),
         cmocka_unit_test(torque_tells_the_gpus_of_each_node),
         cmocka_unit_test(stale_variables_are_refused_unless_this_host_is_wanted),
         cmocka_unit_test(step_keeps_what_slurm_tells_besides),
