@@ -19,9 +19,14 @@ WAITS = RANK_IS_READY + 'until [ -e "$1" ]; do sleep 0.05; done\n'
 
 
 def ddctl(*args, code=0, **more):
-    """What it wrote to stdout, or to stderr where it is to fail."""
-    p = subprocess.run([DDCTL, *args], env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                       timeout=LIMIT, check=False, **more)
+    """What it wrote to stdout, or to stderr where it is to fail. It asks all that run here, those of other tests too, which may
+    be stopped or slow: then it is asked again."""
+    def ended():
+        p = subprocess.run([DDCTL, *args], env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                           timeout=LIMIT, check=False, **more)
+        return p if p.returncode == code or "has not answered for" not in p.stderr else None
+
+    p = until(ended, say=f"an answer to {args}")
     assert p.returncode == code, p.stdout + p.stderr
     return p.stdout if code == 0 else p.stderr
 
@@ -64,7 +69,7 @@ class Running(Job):
 
 def test_status_names_each_node_and_rank_of_a_running_job_once(tmp_path):
     with Running(tmp_path, "--simulate-nodes=3", "--nnodes=2:2", "--nproc-per-node=2", workers=4) as job:
-        until(lambda: all(w["state"] == "running" for w in job.status()["workers"]))
+        until(lambda: (s := job.status())["missing"] == "" and all(w["state"] == "running" for w in s["workers"]))
         s = job.status()
         assert (s["state"], s["round"], s["restarts"], s["missing"]) == ("running", 0, 0, "")
         assert [w["rank"] for w in s["workers"]] == [0, 1, 2, 3]

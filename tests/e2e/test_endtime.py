@@ -30,6 +30,7 @@ def played(tmp_path):
 
 
 def hear(*options, env, **extra):
+    """Workers that tell what they hear."""
     return run("--simulate-nodes=2", "--shutdown-timeout=1m", *options, program("hear.py"), "USR1", "TERM", env={**env, **extra})
 
 
@@ -68,17 +69,20 @@ until [ -e {tmp_path}/go ]; do sleep 0.05; done"""
     assert lines.count("0 in 1 heard") == lines.count("1 in 1 heard") == lines.count("1 in 0 heard") == 1, lines
 
 
+LISTENING = 'until [ -e "$READY.0" ] && [ -e "$READY.1" ]; do sleep 0.05; done\n'
+
+
 @pytest.mark.parametrize("ids, commands, asked", [
-    ({"SLURM_JOB_ID": "77"}, {"squeue": "echo 1:05"}, "squeue -h -o %L -j 77"),
-    ({"PBS_JOBID": "77.head"}, {"qstat": 'echo "    Resource_List.walltime = 00:01:05"\n'
+    ({"SLURM_JOB_ID": "77"}, {"squeue": LISTENING + "echo 1:01"}, "squeue -h -o %L -j 77"),
+    ({"PBS_JOBID": "77.head"}, {"qstat": LISTENING + 'echo "    Resource_List.walltime = 00:01:01"\n'
                                          'LC_ALL=C date "+    stime = %a %b %d %H:%M:%S %Y"'}, "qstat -f 77.head"),
     ({"LSB_JOBID": "77", "LSB_JOBINDEX": "3"}, {"bjobs": "echo 0:01 L"}, "bjobs -noheader -o time_left 77[3]"),
     ({"JOB_ID": "77", "SGE_ROOT": "/sge"}, {"qstat": 'echo "hard resource_list:         gpu=1,h_rt=61"'}, "qstat -j 77"),
     ({"OAR_JOB_ID": "77"}, {"oarstat": 'echo "    walltime = 0:1:1"\ndate "+    startTime = %Y-%m-%d %H:%M:%S"'}, "oarstat -f -j 77"),
     ({"FLUX_JOB_ID": "f77", "FLUX_URI": "local:///run"}, {"flux": "echo 61"}, "flux job timeleft"),
 ])
-def test_the_scheduler_is_asked_and_term_ends_the_job(played, ids, commands, asked):
-    job = hear("--signal-before-end=TERM@1m", env=played(**commands), **ids)
+def test_the_scheduler_is_asked_and_term_ends_the_job(played, tmp_path, ids, commands, asked):
+    job = hear("--signal-before-end=TERM@1m", "--nproc-per-node=1", env=played(**commands), READY=str(tmp_path / "ready"), **ids)
     assert job.p.returncode == 143 and heard(job) == [(0, "SIGTERM"), (1, "SIGTERM")], job.err
     assert "SIGTERM: the allocation ends in" in job.err
     assert played.asked() == [asked]
@@ -184,7 +188,7 @@ def test_the_node_that_took_the_lost_ones_place_starts_the_job_again(played):
             seen += job.line("\n")
         os.kill(parent(job.processes("ddrund")[0]), signal.SIGKILL)
         assert job.wait() != 0
-        assert "2 of at least 3 nodes are left" in job.err
+        assert "2 of at least 3 nodes are left" in job.err or "too few to go on" in job.err  # where the other came too late
         assert "Slurm will start job 77 again: a node was lost" in job.err
         job.assert_nothing_left()
     assert played.asked() == ["scontrol requeue 77"]

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support import Job, clean_env, marked, program, run
+from support import Job, clean_env, marked, program, run, told
 
 NODES = ["--simulate-nodes=2", "--nproc-per-node=2", "--shutdown-timeout=2s"]
 SOON = "--hang-timeout=5s"
@@ -69,7 +69,7 @@ def test_a_command_that_fails_is_told():
 def test_who_gives_signs_lives(options, env, tmp_path):
     how = env.get("how", "output")
     job = run(*NODES, SOON, *options, program("hang.py"), how, env=clean_env(SIGNS="40", PAUSE="0.2", RANKS="9"))
-    assert job.p.returncode == 0 and job.err == "", job.err
+    assert job.p.returncode == 0 and told(job.err) == "", job.err
 
 
 def test_output_that_goes_to_files_counts(tmp_path):

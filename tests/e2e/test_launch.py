@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, HERE
+from support import DDRUN, HERE, told
 from test_slurm import (LIGHT, LIMIT, USUAL, Slurm, _can_cluster, _four_nodes, assert_trained, cluster,  # noqa: F401
                         slurm, trained, until)
 
@@ -213,7 +213,7 @@ def test_lines_of_all_nodes_come_whole(ssh):
     assert done.rc == 0, done.err
     lines = done.out.splitlines()
     assert sorted(lines) == sorted(f"{r} {line}" for r in range(8) for _ in range(300))
-    assert sorted(done.err.splitlines()) == [f"{r} err" for r in range(8)]
+    assert sorted(told(done.err).splitlines()) == [f"{r} err" for r in range(8)]
 
 
 def test_the_exit_code_and_the_words_of_a_worker_elsewhere(ssh):

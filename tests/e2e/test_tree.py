@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, clean_env, marked, until
+from support import DDRUN, LIMIT, Job, clean_env, marked, told, until
 
 NODES = 8
 HERE = "10.99.0.1"
@@ -211,7 +211,7 @@ def test_lines_come_whole_and_each_where_it_belongs(nodes, way):
     job = nodes.run(way, "sh", "-c", f"for i in 1 2 3 4 5 6 7 8 9 10; do for k in 1 2 3 4 5; do echo $RANK {line}; echo err $RANK >&2; done; done")
     assert job.p.returncode == 0
     assert sorted(job.out.splitlines()) == sorted(f"{r} {line}" for r in range(NODES) for _ in range(50))
-    assert sorted(job.err.splitlines()) == sorted(f"err {r}" for r in range(NODES) for _ in range(50))
+    assert sorted(told(job.err).splitlines()) == sorted(f"err {r}" for r in range(NODES) for _ in range(50))
     assert nodes.lost() == ""
 
 

@@ -1,6 +1,7 @@
 """Prints a line of JSON for every signal that it catches: hear.py SIGNAL... ; ranks in $DEAF catch none.
 
-Says 'ready' first. Ends with the signal's number + 128 when it hears TERM, with 0 when the file $GO is there."""
+Says 'ready' first, and makes the file $READY.RANK where that is set. Ends with the signal's number + 128 when it hears TERM, with 0
+when the file $GO is there."""
 import json
 import os
 import signal
@@ -24,5 +25,7 @@ if str(RANK) not in os.environ.get("DEAF", "").split(","):
     for name in sys.argv[1:]:
         signal.signal(signal.Signals["SIG" + name], heard)
 say(ready=True)
+if "READY" in os.environ:
+    open(f"{os.environ['READY']}.{RANK}", "w").close()
 while "GO" not in os.environ or not os.path.exists(os.environ["GO"]):
     time.sleep(0.02)
