@@ -1,6 +1,7 @@
 """A node that is no ddrun: it speaks the link's protocol (docs/protocol/link-1.md) in the clear, as --insecure allows,
 and does what an agent never would."""
 
+import contextlib
 import json
 import socket
 import struct
@@ -75,7 +76,8 @@ class Stranger:
             data = self._exactly(length)
             if kind != PING:
                 return kind, data
-            self.send(frame(PING))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # what was said before the end is still to be read
+                self.send(frame(PING))
 
     def hear(self, wanted):
         """Reads until a message of that type."""

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 
 import pytest
@@ -21,6 +22,8 @@ class Hook(WebServer):
     def __init__(self, answer=lambda n: 200, text="", missing=0):
         self.asked, self.taken, self.headers, self.answer, self.text, self.missing = [], [], [], answer, text, missing
         super().__init__()
+        self.place = tempfile.TemporaryDirectory(prefix="hook")
+        self.go = os.path.join(self.place.name, "go")
         self.url = f"http://{self.host}/hook/secret?x=1"
 
     def reply(self, path, headers, body):
@@ -30,10 +33,22 @@ class Hook(WebServer):
         status = self.answer(len(self.asked) - 1)
         if status == 200:
             self.taken.append(event)
+        if event["event"] == "started" and status != 503:
+            open(self.go, "w", encoding="ascii").close()
         return status, self.text
 
     def kinds(self):
         return [e["event"] for e in self.taken]
+
+
+    def heard(self, script):
+        """sh that runs this once the hook has been told of its start: what is told later than that at the end is not waited for
+        long, and on a busy machine the helper comes late."""
+        return ["sh", "-c", f"until [ -e {self.go} ]; do sleep 0.05; done\n{script}"]
+
+    def __exit__(self, *exc):
+        super().__exit__(*exc)
+        self.place.cleanup()
 
 
 def job_args(hook, *more):
@@ -45,7 +60,7 @@ SECRETS = "env | grep -c '^DDRUN_NOTIFY' >&2; exit 0"
 
 def test_a_job_is_told_from_its_first_round_to_its_end():
     with Hook() as hook:
-        args = job_args(hook, "sh", "-c", SECRETS)
+        args = job_args(hook, *hook.heard(SECRETS))
         job = run("--simulate-nodes=2", *args[1:], env=clean_env(DDRUN_NOTIFY=hook.url, DDRUN_NOTIFY_TOKEN="abc.def"))
         assert job.p.returncode == 0 and job.err == "0\n0\n", job.err
         assert hook.kinds() == ["round", "started", "finish"]
@@ -60,7 +75,7 @@ def test_a_job_is_told_from_its_first_round_to_its_end():
 
 def test_a_failure_is_told_with_its_reason():
     with Hook() as hook:
-        job = run("--simulate-nodes=2", *job_args(hook, "sh", "-c", "[ $RANK = 0 ] && sleep 60; echo oh no >&2; exit 7"))
+        job = run("--simulate-nodes=2", *job_args(hook, *hook.heard("[ $RANK = 0 ] && sleep 60; echo oh no >&2; exit 7")))
         assert job.p.returncode == 7
         assert hook.kinds()[0] == "round" and hook.kinds()[-1] == "finish"
         failed, = [e for e in hook.taken if e["event"] == "exit"]
@@ -71,7 +86,7 @@ def test_a_failure_is_told_with_its_reason():
 
 def test_what_is_not_taken_is_told_again_in_its_order():
     with Hook(lambda n: 503 if n in (0, 1, 3) else 200) as hook:
-        job = run(*job_args(hook, "sh", "-c", "exit 5"))
+        job = run(*job_args(hook, *hook.heard("exit 5")))
         assert job.p.returncode == 5
         assert hook.kinds()[0] == "round" and hook.kinds()[-1] == "finish" and hook.kinds().count("exit") == 1
         assert len(hook.asked) == len(hook.taken) + 3
@@ -80,7 +95,7 @@ def test_what_is_not_taken_is_told_again_in_its_order():
 
 def test_who_refuses_events_is_not_asked_twice():
     with Hook(lambda n: 404) as hook:
-        job = run(*job_args(hook, "true"))
+        job = run(*job_args(hook, *hook.heard("exit 0")))
         assert job.p.returncode == 0
         assert [e["event"] for e in hook.asked] == ["round", "started", "finish"]
         assert job.err.count("refuses events: HTTP 404") == 1 and len(job.err.splitlines()) == 1, job.err
@@ -89,7 +104,7 @@ def test_who_refuses_events_is_not_asked_twice():
 @pytest.mark.parametrize("text, missing", [("x" * 100000, 0), ("half", 100), ("\0\x1b[31m", 0)])
 def test_an_event_is_taken_whatever_is_said_to_it(text, missing):
     with Hook(text=text, missing=missing) as hook:
-        job = run(*job_args(hook, "true"))
+        job = run(*job_args(hook, *hook.heard("exit 0")))
         assert job.p.returncode == 0 and job.err == ""
         assert [e["event"] for e in hook.asked] == ["round", "started", "finish"]
 
@@ -101,26 +116,37 @@ def test_an_event_is_taken_whatever_is_said_to_it(text, missing):
 def test_proxies_are_used_as_the_environment_says(url, env):
     with Hook() as hook:
         at = f"http://{hook.host}"
-        job = run(*job_args(url.replace("HOOK", at), "true"), env=clean_env(**{k: v.replace("HOOK", at) for k, v in env.items()}))
+        job = run(*job_args(url.replace("HOOK", at), *hook.heard("exit 0")), env=clean_env(**{k: v.replace("HOOK", at) for k, v in env.items()}))
         assert job.p.returncode == 0 and job.err == ""
         assert hook.kinds() == ["round", "started", "finish"]
 
 
 def test_a_web_hook_that_never_answers_does_not_hold_the_job():
     stop = threading.Event()
-    with Hook(lambda n: stop.wait(60) and 200) as hook:
+
+    def answer(_):
+        open(hook.go, "w", encoding="ascii").close()
+        stop.wait(60)
+        return 200
+
+    with Hook(answer) as hook:
         try:
-            job = run(*job_args(hook, "sh", "-c", "exit 9"))
+            job = run(*job_args(hook, *hook.heard("exit 9")))
             assert job.p.returncode == 9
-            assert len(hook.asked) == 1 and "has not taken the last" in job.err and "secret" not in job.err
+            assert hook.asked and "has not taken the last" in job.err and "secret" not in job.err
         finally:
             stop.set()
 
 
-def test_a_web_hook_that_is_not_there_does_not_hold_the_job():
-    job = run(*job_args(f"http://127.0.0.1:{free_port()}/x", "sh", "-c", "exit 9"))
-    assert job.p.returncode == 9
-    assert job.err.count("does not take events") == 1 and job.err.count("has not taken the last") == 1
+def test_a_web_hook_that_is_not_there_does_not_hold_the_job(tmp_path):
+    go, said = tmp_path / "go", ""
+    with Job(*job_args(f"http://127.0.0.1:{free_port()}/x", "sh", "-c", f"until [ -e {go} ]; do sleep 0.05; done; exit 9")) as job:
+        while "does not take events" not in said:
+            said += os.read(job.p.stderr.fileno(), 65536).decode()
+            assert said and job.p.poll() is None, said
+        go.touch()
+        assert job.wait() == 9
+        assert (said + job.err).count("does not take events") == 1 and (said + job.err).count("has not taken the last") == 1
 
 
 def test_the_successor_goes_on_and_there_is_one_end(tmp_path):
@@ -141,7 +167,14 @@ def test_the_successor_goes_on_and_there_is_one_end(tmp_path):
 def test_a_slow_web_hook_loses_the_oldest_events_and_is_told_how_many(tmp_path):
     go, last = tmp_path / "go", threading.Event()
     script = 'if [ $TORCHELASTIC_RESTART_COUNT -lt 40 ]; then exit 1; fi; echo last; until [ -e "$0" ]; do sleep 0.1; done'
-    with Hook(lambda n: 200 if n > 0 or last.wait(60) else 500) as hook, \
+
+    def answer(_):
+        if last.is_set():
+            return 200
+        last.wait(60)
+        return 500
+
+    with Hook(answer) as hook, \
             Job("--max-restarts=40", *job_args(hook, "sh", "-c", script, str(go))) as job:
         job.line("last")
         last.set()

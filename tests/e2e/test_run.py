@@ -1,9 +1,9 @@
 """ddrun on one machine: what workers get, how jobs end, and that nothing is left. Simulated nodes run the code of real ones."""
 
 import os
-import pathlib
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -219,17 +219,15 @@ def test_torch_restarts_in_a_fresh_store():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_another_user_of_this_machine_is_turned_away_from_the_store(tmp_path):
-    knock = tmp_path / "knock.py"  # where the other user may read it
-    knock.write_text(open(program("knock.py")).read())
-    temporary = pathlib.Path(tempfile.gettempdir())
-    for place in (tmp_path, *tmp_path.relative_to(temporary).parents[:-1]):
-        (temporary / place).chmod(0o755)
-    with Job("--simulate-nodes=2", "--nproc-per-node=1", program("tell_store.py")) as job:
+def test_another_user_of_this_machine_is_turned_away_from_the_store():
+    with tempfile.TemporaryDirectory() as place, Job("--simulate-nodes=2", "--nproc-per-node=1", program("tell_store.py")) as job:
+        os.chmod(place, 0o755)
+        knock = shutil.copy(program("knock.py"), place)  # where the other user may read it; pytest's own folders are closed time and again
+        os.chmod(knock, 0o644)
         _, host, port = job.line("store").split()
         told = {}
         for user in (0, 65534):
-            done = subprocess.run(["/usr/bin/python3", str(knock), host, port], user=user, group=user, extra_groups=[], cwd="/",
+            done = subprocess.run(["/usr/bin/python3", knock, host, port], user=user, group=user, extra_groups=[], cwd="/",
                                   capture_output=True, text=True, check=False, timeout=60)
             told[user] = done.stdout.strip() or done.stderr
         assert told == {0: "answered", 65534: "turned away"}

@@ -160,7 +160,7 @@ def test_what_only_the_first_node_can_start_it_starts(nodes):
     assert re.search(r"could not start ddrun on 198.51.100.\d: ssh ended with 255 there; trying from here", job.err)
 
 
-@pytest.mark.parametrize("options, reached", [((), ["0", "1", "2"]), (("--launcher=none",), None)])
+@pytest.mark.parametrize("options, reached", [((), ["0", "1", "2"]), (("--launcher=none", "--rdzv-timeout=1s"), None)])
 def test_horovodrun_takes_ssh_to_its_hosts(nodes, options, reached):
     """Where there is no scheduler, as Horovod's own does."""
     skip = 'while [ "${host#-}" != "$host" ]; do [ "$host" = -o ] && shift; host=$1; shift; done'
@@ -168,7 +168,7 @@ def test_horovodrun_takes_ssh_to_its_hosts(nodes, options, reached):
     (nodes.place / "horovodrun").symlink_to(DDRUN)
     network = [*NETWORK[:-2], NETWORK[-2].replace('exec "$@"', f'shift && exec {nodes.place}/horovodrun "$@"'), "sh"]
     env = nodes.env | {"PATH": f"{nodes.place}:{os.environ['PATH']}"}
-    with Job("-np", "3", "-H", f"{HERE}:1,198.51.100.1:2", "--rdzv-timeout=1s", *options, "sh", "-c", "echo $HOROVOD_RANK",
+    with Job("-np", "3", "-H", f"{HERE}:1,198.51.100.1:2", *options, "sh", "-c", "echo $HOROVOD_RANK",
              env=env, before=network) as job:
         assert job.wait() == (0 if reached else 1), job.err
         assert (nodes.place / "starts").exists() == bool(reached)
