@@ -232,6 +232,7 @@ static void not_understood(struct agent *a, const char *what)
         agent_end(a, 2, SIGTERM);
         return;
     }
+    a->parted = true;
     a->code = 2;
     a->state = AGENT_ALONE;
     round_stop(a, SIGTERM, a->cfg->grace_ms);
@@ -241,7 +242,7 @@ void agent_take_frame(struct agent *a, const struct frame *f)
 {
     DD_AUTO(msg) struct msg m = {0};
     struct dd_err err = {0};
-    if (a->state == AGENT_ALONE) /* it is over here */
+    if (a->parted)
         return;
     if (f->type == FRAME_EXCHANGE)
         exchanges_take(a, f);
@@ -287,7 +288,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     link_free(a->link);
     a->link = NULL;
     control_lost(a);
-    if (a->state == AGENT_ALONE) {
+    if (a->parted) {
         agent_end(a, a->code, SIGTERM);
         return;
     }

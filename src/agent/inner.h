@@ -74,6 +74,7 @@ struct agent {
     struct event_base *base;
     enum agent_state state;
     struct link *link;
+    bool parted; /* BYE was said on it: what still comes counts no more */
     struct link_find *find;
     struct net_key_input key_in; /* with the job's name filled in */
     struct hosting host;

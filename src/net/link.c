@@ -421,15 +421,10 @@ static void on_bye_timeout(evutil_socket_t fd, short what, void *arg)
 
 void link_bye(struct link *l)
 {
-    link_bye_why(l, "");
-}
-
-void link_bye_why(struct link *l, const char *why)
-{
     static const struct timeval limit = {LINK_BYE_MS / 1000, LINK_BYE_MS % 1000 * 1000};
     if (l == NULL || l->bye_timer != NULL || l->freed)
         return;
-    if (l->closed || link_send(l, FRAME_BYE, why, strnlen(why, LINK_WHY_MAX)) < 0) {
+    if (l->closed || link_send(l, FRAME_BYE, NULL, 0) < 0) {
         link_free(l);
         return;
     }

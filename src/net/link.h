@@ -52,12 +52,12 @@ int link_send_frames(struct link *l, struct link_frames *f); /* all or none, as 
  * as good as dead. on_close says why, from the loop; nothing is taken or sent any more. `what`: its name. */
 void link_fail(struct link *l, const char *what, int rc);
 size_t link_queued(const struct link *l); /* bytes that wait for the peer to read */
-#define LINK_GOODBYE "it said goodbye" /* of on_close, where BYE came without a reason */
+/* on_close's why after a BYE: this, or the reason that came as its data. */
+#define LINK_GOODBYE "it said goodbye"
 enum { LINK_WHY_MAX = 400 };
 /* Sends BYE, closes when all of it has been written and the peer has closed, or after 1 s, then
  * frees, from the loop: run it until then. No callbacks any more. */
 void link_bye(struct link *l);
-void link_bye_why(struct link *l, const char *why); /* with the reason, for on_close of the peer; "": none */
 void link_free(struct link *l);                          /* at once; NULL is fine */
 const struct net_addr *link_local(const struct link *l); /* of TCP links; len 0 for trusted */
 const struct net_addr *link_peer(const struct link *l);
