@@ -2,11 +2,12 @@
 
 import os
 import re
+import signal
 import subprocess
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, clean_env, run
+from support import DDRUN, LIMIT, Job, clean_env, parent, run, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -82,6 +83,17 @@ def test_a_worker_that_ignores_the_end_is_killed():
     with Job("--standalone", "--timeout=300ms", "--shutdown-timeout=100ms", "sh", "-c", "trap '' TERM; sleep 1000 & wait; wait",
              env=clean_env()) as job:
         assert job.wait() == 124
+        job.assert_nothing_left()
+
+
+def test_the_time_goes_on_when_the_host_is_lost():
+    """The node that takes its place knows when the job began. (Where the time is over before, there is nothing to see.)"""
+    with Job("--simulate-nodes=3", "--nnodes=2:3", "--timeout=6s", "sleep", "1000", env=clean_env()) as job:
+        until(lambda: len(job.workers()) == 3 or job.p.poll() is not None, say="three workers")
+        for agent in {parent(daemon) for daemon in job.processes("ddrund")} - {0, 1}:
+            os.kill(agent, signal.SIGKILL)
+        assert job.wait() == 124, job.err
+        assert "--timeout are over" in job.err, job.err
         job.assert_nothing_left()
 
 

@@ -383,6 +383,14 @@ def test_a_worker_killed_from_outside_gives_137(slurm):
     assert done.rc == 137, done.err
 
 
+def test_a_job_whose_time_is_over_has_one_code_on_all_nodes(slurm):
+    """srun, which takes the largest of the nodes' codes, says it too; and all workers ran where --chdir says."""
+    os.makedirs(slurm.file("there"), exist_ok=True)
+    job = slurm.run("--timeout=3s", "--chdir=there", "sh", "-c", "pwd; exec sleep 1000", srun=("-N3",))
+    assert job.rc == 124 and "the 3 s of --timeout are over" in job.err, job.err
+    assert set(job.out.split()) <= {slurm.file("there")}
+
+
 def test_workers_that_ignore_sigterm_end_after_the_grace(slurm):
     with slurm.training(options=["--stubborn", "--die-rank", "2", "--die-when", slurm.file("now")]) as job:
         begin = time.monotonic()
