@@ -109,11 +109,15 @@ struct claim_out claim_step(struct claim *c, enum claim_event e, const struct cl
     if (e == CLAIM_BEGIN || e == CLAIM_TIME || e == CLAIM_CHANGED || e == CLAIM_CHECK)
         return on_wish(c, e);
     c->asked = false;
-    if (e == CLAIM_READ || e == CLAIM_WON) /* what comes before them may work while they do not */
+    struct claim_out out = {0};
+    if (e == CLAIM_WON)
         c->fails = 0;
     switch (e) {
     case CLAIM_READ:
-        return on_read(c, seen);
+        out = on_read(c, seen);
+        if (out.ask != CLAIM_ASK_GRANT && out.ask != CLAIM_ASK_PUT) /* these may fail where reading does not */
+            c->fails = 0;
+        return out;
     case CLAIM_GRANTED:
         c->lease = true;
         return put(c, c->put_over);

@@ -1,6 +1,7 @@
 """Nodes that find each other through a real etcd, of Debian's etcd-server: groups that nobody else tells of each other."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -573,7 +574,7 @@ def test_nodes_of_a_job_that_would_stay_idle_are_told_of():
 
 
 class Odd(WebServer):
-    """No etcd: answer(path) gives the status and the object, and may take its time."""
+    """No etcd: answer(path) gives the status and the object, or text, and may take its time."""
 
     def __init__(self, answer, port=0):
         self.asked, self.answer = [], answer
@@ -582,11 +583,34 @@ class Odd(WebServer):
     def reply(self, path, headers, body):
         self.asked.append(path)
         status, o = self.answer(path)
-        return status, json.dumps(o)
+        return status, o if isinstance(o, str) else json.dumps(o)
 
 
 def no_leader(path):
     return 503, {"error": "etcdserver: no leader", "code": 14}
+
+
+NO_ETCD = [
+    (200, "x" * 200000),
+    (200, "[" * 60000),
+    (200, '{"kvs":[{"mod_revision":"1","value":"' + "QUJD" * 10000 + '"}]}'),
+    (200, '{"kvs": 7, "ID": []}'),
+    (400, '{"error": "\\u001b[31m' + "e" * 1000 + '", "code": 14}'),
+    (500, "\x1b[31m\x07\n"),
+    (307, ""),
+]
+
+
+def test_who_answers_as_no_etcd_does_is_not_believed_and_shown_as_text():
+    with contextlib.ExitStack() as stack:
+        odds = [stack.enter_context(Odd(lambda path, answer=answer: answer)) for answer in NO_ETCD]
+        jobs = [stack.enter_context(Job(f"--rdzv-endpoint=etcd://{odd.host}/x", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=10s", "true"))
+                for odd in odds]
+        assert [job.wait() for job in jobs] == [1] * len(jobs)
+        for odd, job in zip(odds, jobs):
+            last = job.err.splitlines()[-1]
+            assert 0 < len(odd.asked) < 60 and "gives up" in last and f"http://{odd.host}" in last and len(last) < 600, job.err
+            assert job.err.replace("\n", "").isprintable()
 
 
 def test_a_token_that_is_never_right_is_not_asked_for_without_end():

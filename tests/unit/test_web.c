@@ -304,6 +304,28 @@ static void failures_come_at_growing_intervals_and_free_who_waits(void **state)
     assert_int_equal(last, CLAIM_KEEP_MS);
 }
 
+/* One that is full answers who reads, and refuses who writes: it is not asked as often as it answers. */
+static void an_etcd_that_only_reads_is_asked_at_growing_intervals(void **state)
+{
+    (void)state;
+    static const struct claim_seen none = {.there = false};
+    static const struct claim_seen other = {.there = true, .revision = 4};
+    struct claim c = {0};
+    unsigned last = 0;
+    (void)claim_step(&c, CLAIM_BEGIN, NULL);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(claim_step(&c, CLAIM_READ, &none).ask, CLAIM_ASK_GRANT);
+        const struct claim_out out = claim_step(&c, CLAIM_FAILED, NULL);
+        assert_true(out.wait_ms >= last && out.wait_ms <= CLAIM_LOOK_MS);
+        last = out.wait_ms;
+        assert_int_equal(claim_step(&c, CLAIM_TIME, NULL).ask, CLAIM_ASK_READ);
+    }
+    assert_int_equal(last, CLAIM_LOOK_MS);
+    assert_int_equal(claim_step(&c, CLAIM_READ, &other).act, CLAIM_DO_FOLLOW);
+    (void)claim_step(&c, CLAIM_TIME, NULL);
+    assert_true(claim_step(&c, CLAIM_FAILED, NULL).wait_ms < CLAIM_LOOK_MS);
+}
+
 /* An etcd that grants leases and knows none of them is not asked as fast as it answers. */
 static void leases_that_are_gone_at_once_are_waited_for(void **state)
 {
@@ -598,6 +620,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_no_host_writes_is_refused),
         cmocka_unit_test(each_edge_of_the_claim),
         cmocka_unit_test(failures_come_at_growing_intervals_and_free_who_waits),
+        cmocka_unit_test(an_etcd_that_only_reads_is_asked_at_growing_intervals),
         cmocka_unit_test(leases_that_are_gone_at_once_are_waited_for),
         cmocka_unit_test(there_is_one_host_in_the_end),
         cmocka_unit_test(packets_come_out_as_they_went_in),
