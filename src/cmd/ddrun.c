@@ -186,8 +186,10 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
         return EXIT_USAGE;
     }
     DD_AUTO(strv) struct dd_strv script = {0};
-    if (dd_strv_push(&script, argv[res.script]) < 0 || dd_strv_copy(&script, argv + res.args) < 0)
+    if (dd_strv_push(&script, argv[res.script]) < 0 || dd_strv_copy(&script, argv + res.args) < 0) {
+        dd_log(&r.log, DD_LOG_ERR, "out of memory");
         return 1;
+    }
     r.script = script.v;
     if (o.dry_run && o.simulate_nodes == 0)
         return dry_run_all(&r);

@@ -23,12 +23,13 @@ def refuser(tmp_path_factory):
 @pytest.mark.parametrize("name, all_, step", [("ddrun", 520, 61), ("ddrund", 640, 107)])
 def test_a_job_without_memory_ends_and_leaves_nothing(refuser, name, all_, step, how_long):
     failed = 0
-    for at in range(1, all_, step):
+    for at in [*range(1, 10), *range(10, all_, step)]:
         env = clean_env(LD_PRELOAD=str(refuser), NOMEMORY_IN=name, NOMEMORY_AT=str(at), NOMEMORY_FOR=str(how_long))
         with Job("--nproc-per-node=1", "true", env=env) as job:
             code = job.wait()
             assert 0 <= code < 128, f"allocation {at}: {code}: {job.err}"
             assert "signal 11" not in job.err and "signal 6" not in job.err, f"allocation {at}: {job.err}"
+            assert code == 0 or job.err != "", f"allocation {at}: {code}, and not a word"
             job.assert_nothing_left()
             failed += code != 0
     assert failed > 0  # else memory was never refused
