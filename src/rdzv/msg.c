@@ -217,18 +217,21 @@ static int decode_list(const struct field *f, struct dd_strv *to, json_t *v, str
 static int decode_field(const struct field *f, struct msg *m, json_t *o, struct dd_err *err)
 {
     json_t *v = json_object_get(o, f->name);
+    int rc = -EPROTO;
     if (v == NULL)
-        return dd_err_set(err, -EPROTO, "message '%s' lacks the field '%s'", msg_type_name(m->type),
-                          f->name);
+        return dd_err_set(err, rc, "'%s' lacks the field '%s'", msg_type_name(m->type), f->name);
     switch (f->kind) {
     case INT:
-        return decode_int(f, member(f, m), v, err);
+        rc = decode_int(f, member(f, m), v, err);
+        break;
     case STR:
-        return decode_str(f, member(f, m), v, err);
+        rc = decode_str(f, member(f, m), v, err);
+        break;
     case LIST:
-        return decode_list(f, member(f, m), v, err);
+        rc = decode_list(f, member(f, m), v, err);
+        break;
     }
-    return -EPROTO;
+    return rc < 0 ? dd_err_where(err, rc, "'%s'", msg_type_name(m->type)) : 0;
 }
 
 /* Of a peer, for a person. */

@@ -61,7 +61,7 @@ static void msg_refuses_what_does_not_fit_the_table(void **state)
         {"{\"type\":7}", "not a message"},
         {"{\"type\":\"done\"}", "lacks the field 'round'"},
         {"{\"type\":\"done\",\"round\":-1}", "'round'"},
-        {"{\"type\":\"done\",\"round\":1.5}", "'round'"},
+        {"{\"type\":\"done\",\"round\":1.5}", "'done': field 'round'"},
         {"{\"type\":\"done\",\"round\":\"1\"}", "'round'"},
         {"{\"type\":\"done\",\"round\":1,\"round\":2}", "not JSON"},
         {"{\"type\":\"done\",\"round\":99999999999}", "'round'"},
