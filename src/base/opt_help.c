@@ -154,8 +154,8 @@ int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out)
         rc = dd_buf_printf(out, "\n%s", t->epilog);
     if (rc == 0 && *about == '\0' && opt_has_common(t))
         rc = dd_buf_printf(out, "\nThese are the most used options. '%s --help=all' shows all of them,\n"
-                                "'%s --help=WORD' what there is about WORD; 'man %s' explains them.\n",
-                           t->program, t->program, t->program);
+                                "'%s --help=WORD' what there is about WORD, and the manual page explains them.\n",
+                           t->program, t->program);
     return rc;
 }
 

@@ -452,7 +452,8 @@ static const struct opt_row rows[] = {
      .common = true,
      .help = "set NAME for all workers, or for those of RANKS, as 0,3-5",
      .more = "Goes before whatever else would set it. May be given several times. NAME alone (as with mpirun's -x) is the "
-             "variable of this shell: it goes to all nodes, even where --launch-env does not name it."},
+             "variable of this shell: it goes along to all nodes, even where --launch-env does not name it. What is true of one "
+             "machine only, as TMPDIR is, stays each node's own; NAME=VALUE sets it."},
     {.name = "wrap",
      .kind = OPT_REPEATED,
      .metavar = "RANKS:CMD",

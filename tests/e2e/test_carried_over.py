@@ -61,6 +61,16 @@ def test_a_folder_that_one_node_lacks_ends_the_job(folder):
         assert "127.0.0.2" in first.err and "--chdir=there: the workers cannot run there" in first.err, first.err
 
 
+def test_a_folder_that_is_gone_at_a_restart_is_told(tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    with Job("--standalone", "--max-restarts=1", f"--chdir={there}", "sh", "-c", f"echo started; rmdir {there}; exit 3",
+             env=clean_env()) as job:
+        assert job.wait() != 0
+        assert job.out == "started\n" and "in the folder that --chdir says: No such file or directory" in job.err, job.err
+        job.assert_nothing_left()
+
+
 # ---- --timeout ----------------------------------------------------------------------------------------
 
 
