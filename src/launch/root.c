@@ -19,6 +19,7 @@ enum {
     FAIL_MS = 300,     /* for more nodes that cannot be started, to be named as well */
     COMING_MS = 500,   /* for those that are about to come, once they need not */
     ENDS_MAX = 3,      /* SIGTERM, SIGKILL, and nobody is waited for any more */
+    TOO_LARGE = 2,     /* exit code: nothing has begun, and the user can mend it */
 };
 
 /* ---- output ----------------------------------------------------------------------------------- */
@@ -99,6 +100,24 @@ void root_tell_here(const struct root *r, int sig, bool at_once)
         kill(r->children[r->here].pid, sig);
 }
 
+void root_kill(const struct root *r, const struct child *c, int sig)
+{
+    if (c->pid > 0)
+        kill(c->index == r->here ? c->pid : -c->pid, sig);
+}
+
+/* Whoever is not there yet need not come. */
+static void end_starting(struct root *r)
+{
+    for (int i = 0; i < r->nnodes; i++) {
+        struct child *c = &r->children[i];
+        if (c->pid > 0 && c->state == CHILD_STARTING)
+            root_kill(r, c, SIGTERM);
+        if (c->state == CHILD_STARTING && c->lead != i)
+            root_drop(r, c);
+    }
+}
+
 void root_stop(struct root *r, int sig, bool at_once)
 {
     r->stopped = true;
@@ -110,6 +129,8 @@ void root_stop(struct root *r, int sig, bool at_once)
         else if (!at_once)
             close_stdin(c);
     }
+    if (!at_once)
+        end_starting(r);
 }
 
 static bool all_ended(const struct root *r)
@@ -133,24 +154,11 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     if (!r->asked && all_ended(r) && !all_told(r))
         return;
     for (int i = 0; i < r->nnodes; i++)
-        if (r->children[i].pid > 0)
-            kill(r->children[i].pid, r->ends > 0 ? SIGKILL : SIGTERM);
+        root_kill(r, &r->children[i], r->ends > 0 ? SIGKILL : SIGTERM);
     if (!r->stopped)
         root_stop(r, SIGTERM, false);
     if (++r->ends == ENDS_MAX)
         event_base_loopbreak(r->base);
-}
-
-/* Whoever is not there yet need not come. */
-static void end_starting(struct root *r)
-{
-    for (int i = 0; i < r->nnodes; i++) {
-        struct child *c = &r->children[i];
-        if (c->pid > 0 && c->state == CHILD_STARTING)
-            kill(c->pid, SIGTERM);
-        if (c->state == CHILD_STARTING && c->lead != i)
-            root_drop(r, c);
-    }
 }
 
 void root_end_in_grace(struct root *r)
@@ -275,23 +283,40 @@ static void reap(struct root *r)
 {
     for (int i = 0; i < r->nnodes; i++) {
         int status;
+        siginfo_t si = {.si_pid = 0};
         struct child *c = &r->children[i];
-        if (c->pid > 0 && waitpid(c->pid, &status, WNOHANG) == c->pid)
+        if (c->pid == 0 || waitid(P_PID, (id_t)c->pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid != c->pid)
+            continue;
+        if (i != r->here && c->state != CHILD_CAME) /* what it has left behind brings no node any more */
+            root_kill(r, c, SIGKILL);
+        if (waitpid(c->pid, &status, WNOHANG) == c->pid)
             child_ended(r, c, status);
     }
 }
 
 /* No agent here that would see to it: a second signal ends the starters, and so does time. */
-static void end_asked(struct root *r, int sig)
+static void end_asked(struct root *r, int sig, bool again)
 {
-    const uint64_t now = dd_now_ns();
     if (r->sig == 0) {
         r->sig = sig;
-        r->sig_ns = now;
         root_end_in_grace(r);
-    } else if (now - r->sig_ns > SAME_SIGNAL_MS * DD_NS_PER_MS) {
+    } else if (again) {
         on_end(-1, 0, r);
     }
+}
+
+/* A second signal, from somebody who is in a hurry. Our agent has it; the others have been told by the daemon, not by a
+ * signal, and take the second one of two different ones for that. */
+static bool hurries(struct root *r, int sig)
+{
+    const uint64_t now = dd_now_ns();
+    if (r->sig_ns == 0)
+        r->sig_ns = now;
+    if (now - r->sig_ns <= SAME_SIGNAL_MS * DD_NS_PER_MS)
+        return false;
+    root_stop(r, sig, false);
+    root_stop(r, sig == SIGTERM ? SIGINT : SIGTERM, false);
+    return true;
 }
 
 /* This node's agent tells all the others; where there is none, one of them does, or all are told to end. */
@@ -318,6 +343,7 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     }
     const bool agent = is_agent_here(r);
     const bool ends = dd_signal_ends_jobs(sig);
+    const bool again = ends && hurries(r, sig);
     r->asked |= ends;
     if (agent && si.ssi_code != SI_KERNEL) /* this node's agent has a terminal's already */
         root_tell_here(r, sig, false);
@@ -326,7 +352,7 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
     else if (!agent)
         announce(r, sig);
     if (!agent && ends)
-        end_asked(r, sig);
+        end_asked(r, sig, again);
     root_look(r);
 }
 
@@ -433,10 +459,6 @@ static int make_door(struct root *r, struct dd_err *err)
                                          .on_output = on_output,
                                          .on_gone = on_gone,
                                          .arg = r};
-    int rc = package_encode(&r->package, r->cfg->package);
-    if (rc < 0)
-        return dd_err_set(err, rc, "the environment is too large to be carried to the other nodes: more than %d MiB or "
-                          "%d variables", PACKAGE_MAX >> 20, PACKAGE_STRINGS_MAX);
     return launch_door_new(&r->door, r->base, &door, err);
 }
 
@@ -468,12 +490,23 @@ static int make_events(struct root *r)
     return !all || watch_signals(r) < 0 ? -ENOMEM : 0;
 }
 
+static int make_package(struct root *r, struct dd_err *err)
+{
+    int rc = package_encode(&r->package, r->cfg->package);
+    return rc < 0 ? dd_err_set(err, rc, "the environment is too large to be carried to the other nodes: more than %d MiB or "
+                                        "%d variables", PACKAGE_MAX >> 20, PACKAGE_STRINGS_MAX)
+                  : 0;
+}
+
 /* This node's agent, then the others: all of them, or those of our task. */
 static int start_all(struct root *r, struct dd_err *err)
 {
     const struct launch_task *task = r->cfg->task;
     const int n = r->cfg->up != NULL ? task->n : r->nnodes - (r->here >= 0);
-    int rc = r->here >= 0 ? root_start_here(r, &r->children[r->here]) : 0;
+    int rc = n > 0 ? make_package(r, err) : 0;
+    if (rc < 0)
+        return rc;
+    rc = r->here >= 0 ? root_start_here(r, &r->children[r->here]) : 0;
     if (rc < 0)
         return dd_err_set(err, rc, "cannot start ddrun: %s", strerror(-rc));
     if (n == 0)
@@ -539,9 +572,10 @@ int root_run(const struct root_cfg *cfg)
                      .package = DD_BUF_INIT(PACKAGE_MAX)};
     struct dd_err err = {0};
     want_files(&r);
-    if (begin(&r, &err) < 0) {
+    int rc = begin(&r, &err);
+    if (rc < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
-        r.code = 1;
+        r.code = rc == -EMSGSIZE ? TOO_LARGE : 1;
         r.over = true;
         if (r.left > 0)
             on_end(-1, 0, &r);

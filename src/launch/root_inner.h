@@ -42,7 +42,7 @@ struct root {
     bool over, asked;       /* asked: somebody has asked for the end */
     bool stopped;           /* all have been told */
     int sig;                /* that asked for the end where there is no agent here */
-    uint64_t sig_ns;
+    uint64_t sig_ns;        /* when the first such signal came, agent or not; 0: none */
     uint64_t written;       /* of our output, when that was asked last */
     int turn;               /* who is first when there is room */
     int ticks;              /* seconds in which some node was being started and this process could see to it */
@@ -61,7 +61,7 @@ static inline const char *root_name_of(const struct root *r, int index)
 
 /* ---- root.c ---- */
 
-/* Tells all to end. at_once: nothing has begun. */
+/* Tells all to end; not at_once: who has not come need not come. at_once: nothing has begun. */
 void root_stop(struct root *r, int sig, bool at_once);
 /* A node that is needed cannot be started. */
 void root_fail(struct root *r);
@@ -69,6 +69,8 @@ void root_job_over(struct root *r);
 void root_end_in_grace(struct root *r); /* what is left by then is ended */
 void root_look(struct root *r); /* soon: whether there is room, or all are done */
 
+/* With all that it has started here: it may be a script. Our agent, too. */
+void root_kill(const struct root *r, const struct child *c, int sig);
 void root_on_room(void *arg); /* the same, for outlets */
 void root_tell_here(const struct root *r, int sig, bool at_once); /* this node's agent */
 

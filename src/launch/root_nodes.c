@@ -201,8 +201,8 @@ static void give_back(struct root *r, struct child *c)
 {
     if (c->lead != c->index)
         launch_door_say(r->door, c->lead, WORD_DROP, c->index, 0);
-    else if (c->pid > 0)
-        kill(c->pid, SIGKILL);
+    else
+        root_kill(r, c, SIGKILL);
     c->lead = c->was;
     root_node_came(r, c);
 }
@@ -222,8 +222,8 @@ void root_drop(struct root *r, struct child *c)
         return;
     if (c->lead != c->index)
         launch_door_say(r->door, c->lead, WORD_DROP, c->index, 0);
-    else if (c->pid > 0)
-        kill(c->pid, SIGKILL);
+    else
+        root_kill(r, c, SIGKILL);
     c->state = CHILD_NONE;
 }
 

@@ -142,6 +142,7 @@ static int start_argv(struct root *r, struct child *c, char *const *argv)
         close_pipes(pipes);
         return rc;
     }
+    (void)setpgid(c->pid, c->pid); /* here too: it may be ended before it has come to that */
     r->left++;
     for (int i = 0; i < LAUNCH_STREAMS && rc == 0; i++) {
         rc = stream_read(&c->streams[i], r->base, &r->out[i], pipes[i + 1][0]);

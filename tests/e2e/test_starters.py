@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, clean_env, until
+from support import DDRUN, LIMIT, Job, clean_env, marked, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -56,14 +56,30 @@ def test_a_job_ends_when_too_few_nodes_can_still_come(starter):
         assert job.err.count("did not start ddrun there") == 2 and job.err.count("go on without") == 1
 
 
-@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_starters_that_hang(starter, tmp_path, sig):
-    """From a machine that is no node of the job: nobody else could see to it."""
-    with start(starter(f"touch {tmp_path}/$1; exec sleep 600\n"), f"{ELSEWHERE}.1,{ELSEWHERE}.2") as job:
-        until(lambda: len(list(tmp_path.glob("198*"))) == 2, LIMIT)
+@pytest.mark.parametrize("sig, text", [(signal.SIGTERM, "exec sleep 600"), (signal.SIGINT, "sleep 600; :")])
+def test_a_signal_ends_starters_that_hang(starter, tmp_path, sig, text):
+    """From a machine that is no node of the job: nobody else could see to it. Also what a script has started in its turn."""
+    with start(starter(f"touch {tmp_path}/$1; {text}\n"), f"{ELSEWHERE}.1,{ELSEWHERE}.2", f"--shutdown-timeout={5 * LIMIT}s") as job:
+        until(lambda: len(list(tmp_path.glob("198*"))) == 2 and len(job.processes("sleep")) == 2, LIMIT)
         job.p.send_signal(sig)
         assert job.wait() == 128 + sig
         assert "did not start" not in job.err
+        until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
+
+
+def test_a_starter_that_leaves_something_behind_leaves_nothing(starter):
+    with start(starter("sleep 600 & exit 3\n"), f"{ELSEWHERE}.1,{ELSEWHERE}.2") as job:
+        assert job.wait() == 1
+        assert job.err.count("ssh did not start ddrun there: it ended with 3") == 2
+        until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
+
+
+def test_an_environment_that_is_too_large_is_said_before_anything_starts(starter, tmp_path):
+    env = clean_env(**{f"V{i}": "" for i in range(70000)})
+    with start(starter(f"touch {tmp_path}/started\n"), here(1), worker=("touch", f"{tmp_path}/started"), env=env) as job:
+        assert job.wait() == 2
+        assert job.err == "ddrun: error: the environment is too large to be carried to the other nodes: more than 8 MiB or 65536 variables\n"
+        assert not (tmp_path / "started").exists()
 
 
 def test_nodes_may_be_more_than_file_descriptors(starter, tmp_path):

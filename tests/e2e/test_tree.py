@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -182,6 +183,21 @@ def test_a_signal_ends_all_nodes(nodes, way, sig):
         all_sleep(nodes, job)
         job.p.send_signal(sig)
         assert job.wait() == 128 + sig, job.err
+        job.assert_nothing_left()
+
+
+@pytest.mark.parametrize("way", ["tree", "pbs-tree"])
+def test_a_second_signal_ends_workers_of_all_nodes_at_once(nodes, way):
+    """Those that do not care for the first one; the others of their kind have much time to end."""
+    nodes.env["PLACE"] = str(nodes.place)
+    stubborn = "trap 'touch $PLACE/told.$RANK' INT TERM; touch $PLACE/begun.$RANK; while :; do sleep 0.1; done"
+    with nodes.start(way, "sh", "-c", stubborn, options=(f"--shutdown-timeout={5 * LIMIT}s",)) as job:
+        all_sleep(nodes, job)
+        job.p.send_signal(signal.SIGINT)
+        until(lambda: len(list(nodes.place.glob("told.*"))) == NODES, LIMIT, lambda: job.p.poll())
+        time.sleep(0.3)  # what comes within 250 ms is the same signal
+        job.p.send_signal(signal.SIGINT)
+        assert job.wait() == 128 + signal.SIGINT, job.err
         job.assert_nothing_left()
 
 
