@@ -76,10 +76,10 @@ LISTENING = 'until [ -e "$READY.0" ] && [ -e "$READY.1" ]; do sleep 0.05; done\n
     ({"SLURM_JOB_ID": "77"}, {"squeue": LISTENING + "echo 1:01"}, "squeue -h -o %L -j 77"),
     ({"PBS_JOBID": "77.head"}, {"qstat": LISTENING + 'echo "    Resource_List.walltime = 00:01:01"\n'
                                          'LC_ALL=C date "+    stime = %a %b %d %H:%M:%S %Y"'}, "qstat -f 77.head"),
-    ({"LSB_JOBID": "77", "LSB_JOBINDEX": "3"}, {"bjobs": "echo 0:01 L"}, "bjobs -noheader -o time_left 77[3]"),
-    ({"JOB_ID": "77", "SGE_ROOT": "/sge"}, {"qstat": 'echo "hard resource_list:         gpu=1,h_rt=61"'}, "qstat -j 77"),
-    ({"OAR_JOB_ID": "77"}, {"oarstat": 'echo "    walltime = 0:1:1"\ndate "+    startTime = %Y-%m-%d %H:%M:%S"'}, "oarstat -f -j 77"),
-    ({"FLUX_JOB_ID": "f77", "FLUX_URI": "local:///run"}, {"flux": "echo 61"}, "flux job timeleft"),
+    ({"LSB_JOBID": "77", "LSB_JOBINDEX": "3"}, {"bjobs": LISTENING + "echo 0:01 L"}, "bjobs -noheader -o time_left 77[3]"),
+    ({"JOB_ID": "77", "SGE_ROOT": "/sge"}, {"qstat": LISTENING + 'echo "hard resource_list:         gpu=1,h_rt=61"'}, "qstat -j 77"),
+    ({"OAR_JOB_ID": "77"}, {"oarstat": LISTENING + 'echo "    walltime = 0:1:1"\ndate "+    startTime = %Y-%m-%d %H:%M:%S"'}, "oarstat -f -j 77"),
+    ({"FLUX_JOB_ID": "f77", "FLUX_URI": "local:///run"}, {"flux": LISTENING + "echo 61"}, "flux job timeleft"),
 ])
 def test_the_scheduler_is_asked_and_term_ends_the_job(played, tmp_path, ids, commands, asked):
     job = hear("--signal-before-end=TERM@1m", "--nproc-per-node=1", env=played(**commands), READY=str(tmp_path / "ready"), **ids)
