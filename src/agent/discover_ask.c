@@ -158,11 +158,12 @@ static void on_seen(struct discover *d, const struct etcd_answer *a)
             discover_step(d, CLAIM_FAILED, NULL);
         return;
     }
-    no_trouble(d);
     seen.started = e.started;
     seen.epoch = e.epoch;
     seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
     seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->epoch && e.started == discover_is_started(d->agent);
+    if (seen.same || d->agent->link == NULL) /* else it is over when we are written there: an etcd that is full reads on */
+        no_trouble(d);
     if (a->there && !seen.mine) {
         entry_done(&d->seen);
         d->seen = e;
@@ -180,6 +181,7 @@ static void on_done(struct discover *d, struct etcd_answer *a)
         discover_ask(d, d->call, d->claim.put_over);
         return;
     }
+    d->fresh = false;
     if (d->call == ETCD_PUT) /* a lease alone is not all; what was read may be trouble itself */
         no_trouble(d);
     switch (d->call) {

@@ -700,6 +700,27 @@ def test_a_strange_word_in_the_key_of_a_running_job_is_told_once(etcd, tmp_path)
     assert etcd.keys() == {}
 
 
+def test_an_etcd_that_is_full_is_told_of_once(tmp_path):
+    """It answers who reads, and takes no more writes until somebody has made room."""
+    etcd, go = Etcd(), tmp_path / "go"
+    try:
+        with Waiting(etcd, "full", go, "--simulate-nodes=2") as a:
+            assert_whole(a.said(2), 2)
+            until(lambda: (host_of(etcd, "full") or {}).get("started"), say="the host's name in etcd")
+            etcd.ask("maintenance/alarm", action="ACTIVATE", alarm="NOSPACE")
+            etcd.delete("/jobs/full/host")
+            said, before = errors(a, "the job goes on"), etcd.reads()
+            until(lambda: etcd.reads() > before + 2, say="that it is read again, and again")
+            etcd.ask("maintenance/alarm", action="DEACTIVATE", alarm="NOSPACE")
+            until(lambda: host_of(etcd, "full"), say="the name that it puts back")
+            said += errors(a, "etcd answers again")
+            go.touch()
+            assert a.wait() == 0
+            assert len(told(said + a.err).splitlines()) == 2, said + a.err
+    finally:
+        etcd.close()
+
+
 def test_the_helper_is_started_again(etcd, tmp_path):
     go = tmp_path / "go"
     with Waiting(etcd, "helper", go, "--simulate-nodes=2") as a:
