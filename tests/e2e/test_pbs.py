@@ -271,7 +271,7 @@ def test_a_node_that_pbs_library_never_starts_does_not_hold_the_job(mom, library
     m = mom("--nproc-per-node=1", "--rdzv-timeout=1s", "--shutdown-timeout=1s", "true", STANDIN_DEAD="node3", **library)
     done = m.job.wait(LIMIT)
     assert done.rc == 1
-    assert "2 of 3 nodes" in done.err and "node3" in done.err
+    assert re.search(r"of 3 nodes came in time; missing: node\S*3", done.err), done.err  # others may be late, too
 
 
 def test_what_waits_for_nodes_ends_when_ddrun_is_killed(mom, pbs, library, ssh):  # noqa: F811
