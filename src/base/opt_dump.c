@@ -80,7 +80,7 @@ static int man_tag(struct dd_buf *out, const struct opt_row *row)
     int rc = dd_buf_puts(out, ".TP\n");
     if (rc == 0 && row->letter != 0)
         rc = man_name(out, "\\-", letter);
-    if (rc == 0 && row->letter != 0 && row->metavar != NULL)
+    if (rc == 0 && row->letter != 0 && row->metavar != NULL && row->implied == NULL)
         rc = dd_buf_printf(out, " \\fI%s\\fP", row->metavar);
     if (rc == 0 && row->letter != 0)
         rc = dd_buf_puts(out, ", ");

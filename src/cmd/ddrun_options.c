@@ -576,7 +576,7 @@ static const struct opt_row rows[] = {
      .metavar = "NAME",
      .def = "static",
      .group = "Finding each other",
-     .help = "etcd: --rdzv-endpoint is an etcd; static, c10d: no effect, for torchrun's sake",
+     .help = "with etcd, --rdzv-endpoint is one; static, c10d: no effect, for torchrun's sake",
      .more = "With etcd or etcd-v2, --rdzv-endpoint=HOST:PORT means etcd://HOST:PORT/torchelastic/p2p, or etcds://, with what "
              "--rdzv-conf says of it. Other names are refused.",
      .parse = torchrun_parse_backend,
@@ -586,7 +586,7 @@ static const struct opt_row rows[] = {
      .metavar = "K=V,...",
      .example = "timeout=900",
      .group = "Finding each other",
-     .help = "torchrun's settings of the rendezvous",
+     .help = "settings of the rendezvous, as torchrun has them",
      .more = "Its join_timeout, else its timeout, in whole seconds, stands for --rdzv-timeout where that is not "
              "given; last_call_timeout for --last-call; keep_alive_interval times keep_alive_max_attempt for "
              "--heartbeat. For an etcd protocol=https, cacert, cert, key (ca_cert, ssl_cert, ssl_cert_key with etcd-v2) and "
@@ -915,7 +915,7 @@ static const struct opt_row rows[] = {
      .min = 0,
      .max = INT64_MAX,
      .group = "Without effect, for torchrun's sake",
-     .help = "ddrun sees every exit at once",
+     .help = "every exit is seen at once",
      FIELD(monitor_interval)},
     {.name = "start-method",
      .kind = OPT_STRING,
@@ -923,14 +923,14 @@ static const struct opt_row rows[] = {
      .def = "spawn",
      .choices = "spawn,fork,forkserver",
      .group = "Without effect, for torchrun's sake",
-     .help = "ddrun starts each worker as a program of its own",
+     .help = "each worker is started as a program of its own",
      FIELD(start_method)},
     {.name = "event-log-handler",
      .kind = OPT_STRING,
      .metavar = "NAME",
      .def = "null",
      .group = "Without effect, for torchrun's sake",
-     .help = "ddrun has no torchelastic events",
+     .help = "there are no torchelastic events",
      FIELD(event_log_handler)},
     {.name = "logs-specs",
      .kind = OPT_CUSTOM,
