@@ -1,6 +1,7 @@
 """What make install has put somewhere works from there and from elsewhere, and make uninstall takes all of it away."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -89,6 +90,20 @@ def test_the_module_brings_the_command_and_its_manual_and_leaves_the_systems(mov
     assert lines[0] == f"{place}/bin/ddrun", said.stderr
     assert len(lines) == 4 and lines[1] == f"{place}/share/man/man1/ddrun.1", (lines, said.stderr)
     assert lines[3] == "end=" and (PAGE is None or not lines[2].startswith(place)), lines
+
+
+def test_what_the_manual_and_the_pages_name_is_there(installed):
+    all_files = set(files(installed))
+    top = [os.path.dirname(f) for f in all_files if f.endswith("/doc/ddrun/README.md")][0]
+    named = set()
+    for path in all_files:
+        if path.endswith((".md", ".1", ".8", ".3")):
+            with open(path, encoding="utf-8") as f:
+                named |= set(re.findall(r"\b(?:docs/[\w/-]+\.md\b|(?:contrib/jobs|examples)/[\w-]+\.\w+)", f.read().replace("\\-", "-")))
+    there = {os.path.relpath(f, top) for f in all_files}
+    assert {"docs/clusters.md", "docs/mpi.md", "examples/hello_ddrun.c"} <= named and named <= there, named - there
+    scripts = os.listdir(os.path.join(TOP, "contrib", "jobs"))
+    assert {f"contrib/jobs/{name}" for name in scripts} <= there
 
 
 def test_uninstall_leaves_nothing(tmp_path):
