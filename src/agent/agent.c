@@ -296,7 +296,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
            hostlist_nth(a->cfg->alloc->nodes, 0), text);
-    agent_end(a, a->signals.last != 0 ? 128 + a->signals.last : 1, SIGTERM);
+    agent_end(a, a->signals.last != 0 ? signals_code(a) : 1, SIGTERM);
 }
 
 /* Where the workers find the store. A guest has reached it, unless they are to use another network

@@ -64,6 +64,7 @@ struct signals {
     struct event *ev;
     struct signal_news *news;
     int last; /* that ends the job; 0: none */
+    int code; /* the job's exit code with it; 0: as the signal says */
     uint64_t last_ns;
     bool scheduler_ends; /* it was the scheduler's */
     bool end_stop;       /* it was ours, since the allocation ends */
@@ -169,6 +170,7 @@ void ends_all(struct agent *a, int64_t round);                  /* DONE */
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);
+int signals_code(const struct agent *a); /* what the job ends with after `last`, where no daemon says it */
 void signals_joined(struct agent *a); /* the daemon is there: tell it what came before */
 /* Our own wish: ask the daemon to end the job, with this exit code (0: as the signal says). */
 void signals_stop(struct agent *a, int sig, int code, const char *why);

@@ -41,6 +41,11 @@ static bool ends_this_job(const struct agent *a, int sig)
     return dd_signal_ends_jobs(sig) || (named && dd_signal_announces(sig));
 }
 
+int signals_code(const struct agent *a)
+{
+    return a->signals.code > 0 ? a->signals.code : 128 + a->signals.last;
+}
+
 /* The daemon has not answered: end what is ours. */
 static void on_alone(evutil_socket_t fd, short what, void *arg)
 {
@@ -49,7 +54,7 @@ static void on_alone(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     if (a->state == AGENT_LEAVING)
         return;
-    agent_end(a, 128 + a->signals.last, a->signals.last);
+    agent_end(a, signals_code(a), a->signals.last);
 }
 
 /* While the daemon is still sought, it is told when it is found: the other nodes must not wait for
@@ -89,6 +94,7 @@ void signals_stop(struct agent *a, int sig, int code, const char *why)
         return;
     a->signals.last = sig;
     a->signals.last_ns = dd_now_ns();
+    a->signals.code = code;
     a->signals.end_stop = code == 0;
     ask_to_stop(a, sig, code, why);
 }
@@ -96,7 +102,7 @@ void signals_stop(struct agent *a, int sig, int code, const char *why)
 void signals_joined(struct agent *a)
 {
     if (a->signals.last != 0)
-        ask_to_stop(a, a->signals.last, 0, NULL);
+        ask_to_stop(a, a->signals.last, a->signals.code, NULL);
 }
 
 void signals_announce(struct agent *a, int sig)

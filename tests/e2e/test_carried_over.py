@@ -96,6 +96,18 @@ def test_a_worker_that_ignores_the_end_is_killed():
         job.assert_nothing_left()
 
 
+def test_the_code_stays_when_the_daemon_is_lost_after_the_time_is_over(tmp_path):
+    """The agent then ends its workers by itself."""
+    over = tmp_path / "over"
+    with Job("--standalone", "--timeout=1s", "--shutdown-timeout=1s", "sh", "-c", f"trap 'touch {over}' TERM; while :; do sleep 0.05; done",
+             env=clean_env()) as job:
+        until(lambda: over.exists() or job.p.poll() is not None, say="the end of the time")
+        for daemon in job.processes("ddrund"):
+            os.kill(daemon, signal.SIGKILL)
+        assert job.wait() == 124, job.err
+        job.assert_nothing_left()
+
+
 def test_the_time_goes_on_when_the_host_is_lost():
     """The node that takes its place knows when the job began. (Where the time is over before, there is nothing to see.)"""
     with Job("--simulate-nodes=3", "--nnodes=2:3", "--timeout=6s", "sleep", "1000", env=clean_env()) as job:
