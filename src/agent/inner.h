@@ -65,7 +65,6 @@ struct signals {
     struct signal_news *news;
     int last; /* that ends the job; 0: none */
     int code; /* the job's exit code with it; 0: as the signal says */
-    uint64_t last_ns;
     bool scheduler_ends; /* it was the scheduler's */
     bool end_stop;       /* it was ours, since the allocation ends */
 };

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 enum {
-    SAME_SIGNAL_MS = 250, /* one Ctrl-C or scancel reaches guardian and agent: the second is the same */
     ANSWER_S = 2,
     /* Until the scheduler has signalled all processes of the step on this node. It takes less than a
      * millisecond; the rest is for a busy machine. */
@@ -22,10 +21,13 @@ enum {
     TOLD_MS = 600, /* for ddrund, which waits 300 ms for a better word before it says what SIGTERM means */
 };
 
+enum way { WAY_SELF, WAY_GUARDIAN, WAYS }; /* one Ctrl-C reaches guardian and agent */
+
 struct news {
     struct agent *agent;
     int sig;
-    uint64_t passed_on_ns; /* to the daemon */
+    uint64_t taken_ns;
+    uint64_t heard_ns[WAYS];
     struct event *settled; /* NULL: the scheduler has never sent it */
     bool everywhere; /* the scheduler signalled the agent too: the workers have it already */
 };
@@ -72,13 +74,10 @@ static void ask_to_stop(struct agent *a, int sig, int code, const char *why)
 /* by_scheduler: it repeats itself, but is in no hurry. */
 static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 {
-    uint64_t now = dd_now_ns();
-    bool same = sig == a->signals.last && now - a->signals.last_ns < SAME_SIGNAL_MS * DD_NS_PER_MS;
-    bool again = a->signals.last != 0 && !same;
-    if (same || (again && by_scheduler))
+    const bool again = a->signals.last != 0;
+    if (again && by_scheduler)
         return;
     a->signals.last = sig;
-    a->signals.last_ns = now;
     a->signals.scheduler_ends = by_scheduler;
     if (again && (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && a->group == NULL)))
         agent_leave(a, 128 + sig);
@@ -93,8 +92,8 @@ void signals_stop(struct agent *a, int sig, int code, const char *why)
     if (a->signals.last != 0 || a->link == NULL || a->state == AGENT_LEAVING)
         return;
     a->signals.last = sig;
-    a->signals.last_ns = dd_now_ns();
     a->signals.code = code;
+    a->signals.news->v[sig].taken_ns = dd_now_ns();
     a->signals.end_stop = code == 0;
     ask_to_stop(a, sig, code, why);
 }
@@ -130,6 +129,8 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     }
     if (n->everywhere && a->group != NULL)
         worker_group_has_signal(a->group, n->sig);
+    if (a->signals.last == 0)
+        n->taken_ns = dd_now_ns();
     on_stop_signal(a, n->sig, true);
     if (!signals_settling(a))
         round_settled(a);
@@ -148,18 +149,14 @@ static void by_scheduler(struct news *n, bool to_agent)
         evtimer_add(n->settled, &t);
 }
 
-static void by_somebody(struct news *n)
+static void by_somebody(struct news *n, enum way way)
 {
     struct agent *a = n->agent;
-    uint64_t now = dd_now_ns();
-    if (ends_this_job(a, n->sig)) {
+    if (dd_signal_is_copy(&n->taken_ns, &n->heard_ns[way], dd_now_ns()))
+        return;
+    if (ends_this_job(a, n->sig))
         on_stop_signal(a, n->sig, false);
-        return;
-    }
-    if (n->passed_on_ns != 0 && now - n->passed_on_ns < SAME_SIGNAL_MS * DD_NS_PER_MS)
-        return;
-    n->passed_on_ns = now;
-    if (a->link != NULL)
+    else if (a->link != NULL)
         agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = n->sig});
     else
         signals_announce(a, n->sig);
@@ -206,7 +203,7 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     else if (scheduler)
         by_scheduler(&a->signals.news->v[sig], to_agent);
     else
-        by_somebody(&a->signals.news->v[sig]);
+        by_somebody(&a->signals.news->v[sig], to_agent ? WAY_SELF : WAY_GUARDIAN);
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *arg)

@@ -1,5 +1,6 @@
 #include "base/sig.h"
 
+#include "base/io.h"
 #include "base/num.h"
 
 #include <errno.h>
@@ -72,4 +73,15 @@ bool dd_signal_announces(int sig)
         if (announces[i] == sig)
             return true;
     return false;
+}
+
+bool dd_signal_is_copy(uint64_t *taken, uint64_t *heard, uint64_t now)
+{
+    const uint64_t since = now - *taken;
+    const bool copy = *taken != 0 && (since < DD_SIGNAL_SAME_MS * DD_NS_PER_MS ||
+                                      (since < DD_SIGNAL_COPIES_MS * DD_NS_PER_MS && *heard < *taken));
+    *heard = now;
+    if (!copy)
+        *taken = now;
+    return copy;
 }

@@ -2,22 +2,18 @@
 #include "daemon/inner.h"
 
 #include "base/io.h"
+#include "base/sig.h"
 
 #include <signal.h>
-
-/* Whoever signals a whole job reaches several agents, and each passes it on. */
-enum { SAME_SIGNAL_MS = 250 };
 
 bool guests_announce(struct guest *from, int sig, bool end_near)
 {
     struct daemon *d = from->daemon;
     if (sig != SIGUSR1 && sig != SIGUSR2)
         return false;
-    uint64_t now = dd_now_ns();
-    uint64_t *last = &d->announced_ns[sig == SIGUSR2];
-    if (*last != 0 && now - *last < SAME_SIGNAL_MS * DD_NS_PER_MS)
+    const int which = sig == SIGUSR2;
+    if (dd_signal_is_copy(&d->announced_ns[which], &from->asked_ns[which], dd_now_ns()))
         return false;
-    *last = now;
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=announce signal=%d from=%s", sig, from->name);
     events_add(d, &(struct happened){.kind = EVENT_SIGNAL, .signal = sig, .node = from->name});
     tell_signal(d, sig);

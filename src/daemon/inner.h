@@ -35,6 +35,7 @@ struct guest {
     size_t naddrs;
     char *ports; /* that it holds for its workers (rdzv/ports.h); NULL: none */
     struct account_clock clock;
+    uint64_t asked_ns[ANNOUNCED]; /* for such a signal to all; 0: never */
 };
 
 LIST_HEAD(guest_list, guest);

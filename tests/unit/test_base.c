@@ -1,8 +1,10 @@
 /* base: buffers, cursors, strings, environment blocks, numbers, errors. */
 #include "base/cursor.h"
 #include "base/err.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/sig.h"
 #include "base/strv.h"
 #include "base/utf8.h"
 
@@ -178,6 +180,29 @@ static void what_is_no_utf8_becomes_a_question_mark(void **state)
     }
 }
 
+/* Of a signal to all processes of a job: times in ms after the first, and what counts. */
+static void copies_of_a_signal_are_known_by_their_way(void **state)
+{
+    (void)state;
+    enum { WAYS = 3 };
+    static const struct {
+        int way;
+        unsigned ms;
+        bool copy;
+    } come[] = {
+        {0, 0, false},    {1, 240, true},      /* at nearly the same time */
+        {2, 1900, true},  {2, 1950, false},    /* late, by a way that had not brought it; once */
+        {0, 2000, true},  {0, 2300, false},    /* the same way again */
+        {1, 2540, true},  {1, 2560, false},
+        {2, 4559, true},  {0, 4600, false},    /* too late for a copy */
+    };
+    const uint64_t begin = 77 * DD_NS_PER_S;
+    uint64_t taken = 0;
+    uint64_t heard[WAYS] = {0};
+    for (size_t i = 0; i < sizeof(come) / sizeof(come[0]); i++)
+        assert_int_equal(dd_signal_is_copy(&taken, &heard[come[i].way], begin + come[i].ms * DD_NS_PER_MS), come[i].copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +215,7 @@ int main(void)
         cmocka_unit_test(durations_take_units),
         cmocka_unit_test(errors_get_their_place_in_front),
         cmocka_unit_test(peer_text_is_escaped),
+        cmocka_unit_test(copies_of_a_signal_are_known_by_their_way),
         cmocka_unit_test(what_is_no_utf8_becomes_a_question_mark),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
