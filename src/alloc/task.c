@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 /* All of a row must be there, but for local_size where the row has none. The batch script has srun's
- * names too, but no step. Src: facts on PBS and others, section 4; facts on frameworks, section 6. */
+ * names too, but no step. Src: srun(1), Open MPI 4.1, MPICH 4.0 and PALS, their documents. */
 static const struct row {
     const char *launcher;
     const char *mark; /* must be set as well; NULL */

@@ -41,7 +41,7 @@ static int read_password(struct run *r, struct dd_err *err)
 
 /* ---- files for TLS ------------------------------------------------------------------------------- */
 
-/* The files, and their keys in --rdzv-conf. Src: torch 2.13.0, facts on torchrun, section 1: of etcd, and of etcd-v2. */
+/* The files, and their keys in --rdzv-conf. Src: torch 2.13.0: of etcd, and of etcd-v2. */
 static const struct tls_file {
     const char *name, *conf[2];
     size_t offset;

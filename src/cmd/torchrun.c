@@ -44,7 +44,7 @@ int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err)
 
 enum conf_kind { CONF_TEXT, CONF_SECONDS, CONF_COUNT, CONF_BOOL, CONF_STORE, CONF_PROTOCOL };
 
-/* Src: torch 2.13.0, facts on torchrun, section 1. What has no effect here is checked all the same. */
+/* Src: torch 2.13.0. What has no effect here is checked all the same. */
 static const struct conf_key {
     const char *name;
     enum conf_kind kind;

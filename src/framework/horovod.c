@@ -1,5 +1,5 @@
 /* Horovod with Gloo: what horovodrun gives its workers. The rendezvous server is the agent's own, on a
- * loopback port of each node (src/http). Src: facts on frameworks, section 1 (Horovod 0.28.1). */
+ * loopback port of each node (src/http). Src: Horovod 0.28.1. */
 #include "framework/rows.h"
 
 /* Workers with the same local rank, one of each node that has so many: their number, and how many of them

@@ -12,7 +12,7 @@ int framework_default(struct dd_strv *env, const char *name, const char *value)
 
 /* One task's rank would be claimed by all children; mpirun, mpiexec and srun say it in many ways. What a user sets for
  * the libraries themselves stays: PMIX_MCA_*, PMIX_DEBUG, all other OMPI_MCA_*.
- * Src: facts on frameworks, section 0 and 9; on MPI, sections 2 and 6; Open MPI 4.1.4 and Hydra 4.0.2 measured. */
+ * Src: Open MPI 4.1.4 and Hydra 4.0.2 measured. */
 static const char *const outer_launcher[] = {
     "PMI_",
     "PMI2_",

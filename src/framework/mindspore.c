@@ -1,6 +1,6 @@
 /* MindSpore's dynamic cluster: every rank is a worker, and beside rank 0 runs one more process of the same
  * program, the scheduler, on the port that is held there. On request only.
- * Src: facts on frameworks, section 6. */
+ * Src: MindSpore's page on its dynamic cluster. */
 #include "framework/rows.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* PaddlePaddle: what paddle.distributed.launch gives its workers. On request only: every worker needs a port.
- * Src: facts on frameworks, section 6. */
+ * Src: Paddle's launch/controllers/collective.py. */
 #include "framework/rows.h"
 
 #include "base/auto.h"

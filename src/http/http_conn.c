@@ -93,7 +93,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     send_some(arg);
 }
 
-/* Src: facts on frameworks, 1.3: the client knows the header in this spelling only, and a reply without it
+/* Src: Horovod 0.28.1: the client knows the header in this spelling only, and a reply without it
  * loses its body. */
 static void reply(struct http_conn *c, int status)
 {

@@ -7,7 +7,7 @@
  * agents: where all workers take part, once for "global", when all of this node have put theirs, and
  * once for all cross_ scopes; of other process sets it is told as it comes (news). When all that have
  * put something into a scope here have finished with it, it is emptied, so that they may meet again.
- * Src: facts on frameworks, section 1 (Horovod 0.28.1).
+ * Src: Horovod 0.28.1.
  */
 #ifndef DD_HTTP_RENDEZVOUS_H
 #define DD_HTTP_RENDEZVOUS_H

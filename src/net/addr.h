@@ -55,8 +55,8 @@ int net_iface_check(const char *name, struct dd_err *err);
 /* Whether a connection that leaves through the interface comes to an end there within the time: waits
  * for it. 0, or -errno. */
 int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limit_ms);
-/* The interface that NCCL takes by itself when NCCL_SOCKET_IFNAME is not set (facts:
- * frameworks 5.2), or -ENOENT. Pure. */
+/* The interface that NCCL takes by itself when NCCL_SOCKET_IFNAME is not set (Src: NCCL 2.23-2.30),
+ * or -ENOENT. Pure. */
 int net_iface_nccl_choice(const struct net_iface *ifs, size_t n, char out[16]);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the ranks are told about themselves and each other. Src: facts on MPI, section 1: node map and process map would do
+/* What the ranks are told about themselves and each other. Src: libpmix 4.2, measured: node map and process map would do
  * for libpmix 4; the rest is for others. A key that is missing makes a rank wait for ever. */
 #include "pmi/helper_inner.h"
 

@@ -1,5 +1,5 @@
 /* PMI-1, as MPICH and its relatives speak it with their launcher: lines of "cmd=NAME key=value ...". Pure.
- * Src: facts on MPI, section 7; MPICH 4.0.2 measured. Drawn in docs/protocol/pmi1.md. */
+ * Src: MPICH 4.0.2, measured. Drawn in docs/protocol/pmi1.md. */
 #ifndef DD_PMI_WIRE_H
 #define DD_PMI_WIRE_H
 

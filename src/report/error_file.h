@@ -16,7 +16,7 @@ struct report_error {
     char *trace;   /* the last lines of the traceback, without the message; "" when there is none */
 };
 
-/* Both forms (Src: torch 2.13.0, facts on torchrun, section 2):
+/* Both forms (Src: torch 2.13.0):
  *   {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, "timestamp": "SECONDS"}}}
  *   {"message": TEXT, "timestamp": SECONDS}
  * Gives the content of *ret. -EPROTO: it is something else; -ENOMEM. */

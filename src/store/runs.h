@@ -5,7 +5,7 @@
  * A run that has ended leaves the word "closed", with which torchrun refuses the same ID for ever. So the
  * keys of a run live as long as one of the connections that began so: an agent connects once in its life,
  * and when the last one has gone there is nobody who could remember what was there. Other keys stay.
- * Src: facts on torchrun, 4.3 to 4.6; torch 2.13.0.
+ * Src: torch 2.13.0, its c10d rendezvous.
  */
 #ifndef DD_STORE_RUNS_H
 #define DD_STORE_RUNS_H

@@ -3,8 +3,8 @@
  *
  *     hvdbench   (in the environment: HOROVOD_*)
  *
- * Does the three scopes of a first init() and writes "BEGIN_NS END_NS REQUESTS FAILED_TRIES". Src: facts on
- * frameworks, section 1.3. */
+ * Does the three scopes of a first init() and writes "BEGIN_NS END_NS REQUESTS FAILED_TRIES". Src: Horovod
+ * 0.28.1, its gloo. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>

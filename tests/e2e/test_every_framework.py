@@ -1,5 +1,5 @@
 """One ddrun line, and what every framework would find in the environment: each reader below looks where that framework looks,
-in its order (facts on frameworks, sections 0 to 6), and must find the worker's own rank, size and place."""
+in its order, and must find the worker's own rank, size and place."""
 
 import glob
 import json

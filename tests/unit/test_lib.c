@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-/* What ddrun/ucc.h needs of UCC's header. Src: facts on frameworks, section 6 */
+/* What ddrun/ucc.h needs of UCC's header. Src: ucc.h */
 typedef enum {
     UCC_OK = 0,
     UCC_INPROGRESS = 1,

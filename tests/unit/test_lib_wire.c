@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* Src: recorded from torch 2.13.0, facts on its store, section 6 */
+/* Src: recorded from torch 2.13.0 */
 static void wire_writes_what_torch_writes(void **state)
 {
     (void)state;
