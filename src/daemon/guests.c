@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { START_MS = 20000 }; /* for an agent that starts workers: files may come slowly, and so may ddrun-pmix */
+
 /* ---- out ------------------------------------------------------------------------------------- */
 
 void guest_send(struct guest *g, const struct msg *m)
@@ -119,6 +121,7 @@ static void send_plan(struct guest *g)
                       .token = d->token};
     add_addrs(d, &out.addrs);
     guest_send(g, &out);
+    link_excuse(g->link, START_MS);
     dd_strv_done(&out.addrs);
 }
 
@@ -354,6 +357,7 @@ static void on_message(struct guest *g, const struct msg *m)
         control_ask(g, m);
         return;
     case MSG_STARTED:
+        link_excuse(g->link, 0);
         e.kind = RDZV_STARTED;
         break;
     case MSG_EXIT:
@@ -364,6 +368,7 @@ static void on_message(struct guest *g, const struct msg *m)
         e.kind = RDZV_ENOUGH;
         break;
     case MSG_DONE:
+        link_excuse(g->link, 0);
         e.kind = RDZV_DONE;
         e.unfit = m->unfit;
         guest_take_ports(g, m->ports);

@@ -28,6 +28,7 @@ struct link {
     struct event *beat;      /* NULL: no heartbeat */
     unsigned beat_ms;
     uint64_t heard_ns, beaten_ns; /* when the peer said something, when we did */
+    uint64_t excused_ns;          /* until then its silence does not count */
     unsigned depth;          /* callbacks under way */
     bool closed;             /* on_close was called */
     bool freed;              /* dies when depth is 0 */
@@ -209,7 +210,7 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
     char why[96];
     (void)fd;
     (void)what;
-    if (now - l->beaten_ns > silence * 2 / 3)
+    if (now - l->beaten_ns > silence * 2 / 3 || now < l->excused_ns)
         l->heard_ns = now;
     l->beaten_ns = now;
     if (now - l->heard_ns <= silence) {
@@ -231,6 +232,11 @@ int link_set_heartbeat(struct link *l, unsigned ms)
     l->beat_ms = ms;
     l->heard_ns = l->beaten_ns = dd_now_ns();
     return l->beat == NULL || event_add(l->beat, &t) < 0 ? -ENOMEM : 0;
+}
+
+void link_excuse(struct link *l, unsigned ms)
+{
+    l->excused_ns = ms > 0 ? dd_now_ns() + ms * DD_NS_PER_MS : 0;
 }
 
 static void learn_addresses(struct link *l)

@@ -37,6 +37,8 @@ void link_set_max(struct link *l, uint32_t max);
 /* From now on the peer hears from us at least every ms / 3, and is taken for dead (on_close) when it
  * has said nothing for ms. Time in which this process itself stood still does not count. */
 int link_set_heartbeat(struct link *l, unsigned ms);
+/* The peer does something for which it may stand still: its silence counts from ms from now on. 0: it has done it. */
+void link_excuse(struct link *l, unsigned ms);
 /* Queues one frame. -ENOBUFS when the peer reads so slowly that the high-water mark (FRAME_MAX * 2)
  * is passed; bulk data (EXCHANGE, OUTPUT) leaves room for 2 MiB of other frames. -EMSGSIZE: longer than
  * the maximum. -EPIPE: the link is dead already. */

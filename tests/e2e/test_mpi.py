@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, Job, built_with, clean_env, has_module, marked, program, run, until
+from support import DDRUN, Job, built_with, clean_env, has_module, marked, program, run, told, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -147,6 +147,20 @@ def test_without_the_helper_pmix_is_refused_and_auto_goes_on(tmp_path):
         pytest.skip("ddrun-pmix is installed on this machine")
     assert refused.returncode == 2 and "needs ddrun-pmix" in refused.stderr
     assert alone("--mpi=auto").returncode == 0
+
+
+@pytest.mark.skipif(not built_with("PMIX"), reason="ddrun was built without libpmix (Debian: libpmix-dev)")
+def test_a_helper_that_starts_slowly_makes_no_node_a_lost_one(tmp_path):
+    """The agent waits for it, longer than --heartbeat: its libpmix may come from a slow file system."""
+    here = os.path.dirname(DDRUN)
+    for name in ("ddrun", "ddrund"):
+        shutil.copy(os.path.join(here, name), tmp_path)
+    slow = tmp_path / "ddrun-pmix"
+    slow.write_text(f'#!/bin/sh\nsleep 3\nexec {here}/ddrun-pmix "$@"\n')
+    slow.chmod(0o755)
+    done = subprocess.run([str(tmp_path / "ddrun"), "--mpi=pmix", "--simulate-nodes=2", "--heartbeat=1s", "--no-python", "true"],
+                          env=clean_env(), capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, told(done.stderr)) == (0, "")
 
 
 def test_a_program_without_mpi_need_not_finalize():
