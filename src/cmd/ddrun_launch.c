@@ -1,3 +1,4 @@
+/* ddrun that starts itself on the other nodes; what they do then is in ddrun_join.c. */
 #include "cmd/ddrun_launch.h"
 
 #include "cmd/common.h"
@@ -7,13 +8,10 @@
 #include "launch/select.h"
 #include "web/etcd_url.h"
 #include "worker/rules.h"
-#include "worker/spawn.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -22,14 +20,11 @@
 #include <unistd.h>
 
 enum {
-    FETCH_MS = 60000,
     END_MS = 5000, /* for the starters, beyond the workers' grace */
     HEX = 2 * NET_KEY_LEN,
     FANOUT = 32,
     PATTERNS_MAX = 1 << 20,
 };
-
-/* ---- the starting side ----------------------------------------------------------------------- */
 
 struct launching {
     const struct launch_input *l;
@@ -327,178 +322,4 @@ int launch_job(const struct launch_input *l)
     }
     launching_done(&p);
     return code;
-}
-
-/* ---- the started side ------------------------------------------------------------------------ */
-
-/* The key's line, byte by byte: what follows is not for us. */
-static int read_key(char out[HEX + 1], struct dd_err *err)
-{
-    size_t n = 0;
-    char c = '\0';
-    while (n < HEX && read(STDIN_FILENO, &c, 1) == 1 && c != '\n')
-        out[n++] = c;
-    out[n] = '\0';
-    return n == HEX ? 0 : dd_err_set(err, -EPROTO, "no key has come on standard input");
-}
-
-/* The starter's end of our stdin is open as long as the starting node lives. Not the workers': gives it. */
-static int keep_stdin(void)
-{
-    int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (null >= 0)
-        (void)dup2(null, STDIN_FILENO);
-    if (null > STDERR_FILENO)
-        close(null);
-    return fd;
-}
-
-static int take_over(const struct package *p, struct dd_err *err)
-{
-    static struct dd_strv env; /* environ, until the end of the process */
-    if (package_env(&env, p->env.v, environ) < 0 || dd_env_set(&env, "PWD", p->folder) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    environ = env.v;
-    (void)umask((mode_t)p->umask);
-    (void)signal(SIGHUP, SIG_DFL); /* Src: OpenPBS starts tasks with it ignored */
-    for (uint32_t i = 0; i < p->limits_n; i++) {
-        struct rlimit limit;
-        if (getrlimit((__rlimit_resource_t)i, &limit) < 0)
-            continue;
-        limit.rlim_cur = p->limits[i] < limit.rlim_max ? p->limits[i] : limit.rlim_max;
-        (void)setrlimit((__rlimit_resource_t)i, &limit);
-    }
-    if (chdir(p->folder) < 0)
-        return dd_err_set(err, -errno, "cannot go to the folder %s of the starting node: %m", p->folder);
-    return 0;
-}
-
-/* A node that was started. */
-struct joining {
-    const struct joiner *joiner;
-    struct dd_log log;
-    struct launch_ticket ticket;
-    struct net_key_input key_in; /* to be let in, and to let others in */
-    struct dd_strv key_env, addresses;
-    char key_line[HEX + 2], ddrun[PATH_MAX];
-    struct net_key key;
-    struct package package;
-    struct launch_task task;
-    struct launch_up *up;
-    int stdin_fd;
-};
-
-static int find_key(struct joining *j, struct dd_err *err)
-{
-    char hex[HEX + 1] = "";
-    j->key_in = (struct net_key_input){
-        .env = environ, .psk = dd_env_get_nonempty(environ, "PBS_JOBCOOKIE"), .job_id = j->ticket.id};
-    if (!j->ticket.key_on_stdin)
-        return 0;
-    int rc = read_key(hex, err);
-    if (rc == 0 && dd_env_set(&j->key_env, "DDRUN_KEY", hex) < 0)
-        rc = dd_err_set(err, -ENOMEM, "out of memory");
-    (void)snprintf(j->key_line, sizeof(j->key_line), "%s\n", hex);
-    explicit_bzero(hex, sizeof(hex));
-    j->key_in = (struct net_key_input){.env = j->key_env.v, .job_id = j->ticket.id};
-    return rc;
-}
-
-/* In a child: what belongs to the process that has started it is not its own. */
-static int run_joined(void *arg, int index)
-{
-    struct joining *j = arg;
-    spawn_close_from(STDERR_FILENO + 1);
-    return j->joiner->node(j->joiner->arg, &j->package, index);
-}
-
-/* It starts others as it was started. */
-static int prepare_starting(struct joining *j, struct root_cfg *cfg, struct dd_err *err)
-{
-    cfg->starter = starter_find(NULL, j->task.starter, "");
-    ssize_t n = readlink("/proc/self/exe", j->ddrun, sizeof(j->ddrun) - 1);
-    if (cfg->starter == NULL || n <= 0)
-        return dd_err_set(err, -EPROTO, "it does not know how to start other nodes: is ddrun the same version there?");
-    int rc = net_key_host(&j->key, &j->key_in, err);
-    return rc < 0 ? rc : cmd_addresses(&j->addresses, j->package.alloc, j->ticket.index, err);
-}
-
-static int run_started(struct joining *j, struct dd_err *err)
-{
-    struct root_cfg cfg = {.program = j->task.program != NULL ? j->task.program : "",
-                           .words = j->task.words,
-                           .ddrun = j->ddrun,
-                           .package = &j->package,
-                           .here = j->ticket.index,
-                           .fanout = j->task.fanout,
-                           .id = j->ticket.id,
-                           .key = &j->key,
-                           .key_in = &j->key_in,
-                           .key_for_stdin = j->ticket.key_on_stdin ? j->key_line : NULL,
-                           .grace_ms = j->task.grace_ms,
-                           .node = run_joined,
-                           .arg = j,
-                           .log = &j->log,
-                           .up = j->up,
-                           .task = &j->task,
-                           .stdin_fd = j->stdin_fd};
-    int rc = j->ticket.index < j->package.alloc->nnodes
-                 ? 0
-                 : dd_err_set(err, -EPROTO, "node %d of %d", j->ticket.index, j->package.alloc->nnodes);
-    if (rc == 0)
-        rc = take_over(&j->package, err);
-    if (rc == 0 && j->task.n > 0)
-        rc = prepare_starting(j, &cfg, err);
-    cfg.addresses = j->addresses.v;
-    return rc < 0 ? rc : root_run(&cfg);
-}
-
-/* Where our stderr does not come back, the link brings it. */
-static void say_why(struct joining *j, const struct dd_err *err)
-{
-    DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(2048);
-    if (j->up == NULL || !j->task.output)
-        dd_log(&j->log, DD_LOG_ERR, "%s", err->text);
-    else if (dd_buf_printf(&line, "%s: error: %s\n", j->log.who, err->text) == 0)
-        launch_up_put(j->up, 1, line.data, line.len);
-    if (j->up != NULL)
-        launch_up_say(j->up, WORD_ENDED, j->ticket.index, EXIT_USAGE);
-}
-
-static void joining_done(struct joining *j)
-{
-    launch_up_free(j->up);
-    launch_ticket_done(&j->ticket);
-    package_done(&j->package);
-    struct launch_word w = {.task = j->task};
-    launch_word_done(&w);
-    dd_strv_done(&j->key_env);
-    dd_strv_done(&j->addresses);
-    explicit_bzero(j->key_line, sizeof(j->key_line));
-    explicit_bzero(&j->key, sizeof(j->key));
-}
-
-int launch_join(const char *text, const struct joiner *joiner)
-{
-    char name[64] = "";
-    struct dd_err err = {0};
-    struct joining j = {.joiner = joiner, .stdin_fd = -1, .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = CMD_LOG_WAIT_MS}};
-    if (gethostname(name, sizeof(name) - 1) == 0)
-        (void)snprintf(j.log.who, sizeof(j.log.who), "ddrun[%.60s]", name);
-    int rc = launch_ticket_parse(&j.ticket, text, &err);
-    if (rc == 0)
-        rc = find_key(&j, &err);
-    if (rc == 0 && j.ticket.key_on_stdin)
-        j.stdin_fd = keep_stdin();
-    const struct launch_fetch_cfg fetch = {
-        .ticket = &j.ticket, .key_in = &j.key_in, .log = &j.log, .limit_ms = FETCH_MS, .stdin_fd = j.stdin_fd};
-    if (rc == 0)
-        rc = launch_fetch(&j.up, &j.package, &j.task, &fetch, &err);
-    if (rc == 0)
-        rc = run_started(&j, &err);
-    if (rc < 0)
-        say_why(&j, &err);
-    joining_done(&j);
-    return rc < 0 ? EXIT_USAGE : rc;
 }

@@ -1,9 +1,9 @@
-/* ddrun that starts itself on the other nodes, and ddrun that was started so. */
+/* ddrun that starts itself on the other nodes. */
 #ifndef DD_CMD_DDRUN_LAUNCH_H
 #define DD_CMD_DDRUN_LAUNCH_H
 
+#include "alloc/alloc.h"
 #include "cmd/ddrun_options.h"
-#include "launch/package.h"
 
 /* What a start needs to know. All borrowed. */
 struct launch_input {
@@ -18,13 +18,5 @@ struct launch_input {
 /* Where this process is the only one of a job with several nodes, starts the others and runs the job;
  * its exit code. -1: there is nothing to start. */
 int launch_job(const struct launch_input *l);
-
-/* A node that was started so: fetches its package, makes folder, limits and environment those of the
- * starting shell, and runs node(arg, package, index), which has the arguments, in a child. Its exit code. */
-struct joiner {
-    int (*node)(void *arg, struct package *p, int index);
-    void *arg;
-};
-int launch_join(const char *ticket, const struct joiner *joiner);
 
 #endif

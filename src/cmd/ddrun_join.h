@@ -1,0 +1,15 @@
+/* ddrun that was started on this node by another one's. */
+#ifndef DD_CMD_DDRUN_JOIN_H
+#define DD_CMD_DDRUN_JOIN_H
+
+#include "launch/package.h"
+
+/* Fetches its package, makes folder, limits and environment those of the starting shell, and runs
+ * node(arg, package, index), which has the arguments, in a child. Its exit code. */
+struct joiner {
+    int (*node)(void *arg, struct package *p, int index);
+    void *arg;
+};
+int launch_join(const char *ticket, const struct joiner *joiner);
+
+#endif
