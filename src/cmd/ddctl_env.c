@@ -119,7 +119,7 @@ static const struct opt_row rows[] = {
      .help = "with --tf: what the ranks are, from 0 on"},
     {TOLD_ENV(struct env_options),
      .group = "Frameworks",
-     .help = "also set NAME for these ranks, as 0,3-5 or all"},
+     .help = "also set NAME, for all workers or for those of RANKS, as 0,3-5"},
 
     {.name = "format",
      .kind = OPT_STRING,

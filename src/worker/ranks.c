@@ -36,7 +36,7 @@ static int bad_map(const char *text, const char *option, struct dd_err *err)
 {
     return dd_err_set(
         err, -EINVAL,
-        "%s '%s' is not understood: write 0 (none), 1 (stdout), 2 (stderr) or 3 (both), "
+        "%s: '%s' is not understood: write 0 (none), 1 (stdout), 2 (stderr) or 3 (both), "
         "or such a number for some local ranks, as in '0:3,1:2'",
         option, text);
 }
@@ -45,7 +45,7 @@ static int bad_list(const char *text, const char *option, struct dd_err *err)
 {
     return dd_err_set(
         err, -EINVAL,
-        "%s '%s' is not understood: write local ranks with commas between them, as in "
+        "%s: '%s' is not understood: write local ranks with commas between them, as in "
         "'0,1,5'",
         option, text);
 }

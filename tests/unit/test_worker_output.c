@@ -189,7 +189,7 @@ static void ranks_refuses_what_is_no_map(void **state)
         if (strcmp(rows[i], "0") == 0)
             continue; /* that one is fine */
         assert_int_equal(rank_map_parse(&m, rows[i], "--tee", &err), -EINVAL);
-        assert_non_null(strstr(err.text, "--tee '"));
+        assert_non_null(strstr(err.text, "--tee: '"));
         assert_non_null(strstr(err.text, "'0:3,1:2'"));
     }
     static const char *const lists[] = {"x", ",", "0,", "0,,1", "-1", "0:1", "0 1", "99999999999"};
@@ -197,7 +197,7 @@ static void ranks_refuses_what_is_no_map(void **state)
         struct rank_map m = {0};
         struct dd_err err = {0};
         assert_int_equal(rank_list_parse(&m, lists[i], "--local-ranks-filter", &err), -EINVAL);
-        assert_non_null(strstr(err.text, "--local-ranks-filter '"));
+        assert_non_null(strstr(err.text, "--local-ranks-filter: '"));
     }
 }
 
@@ -487,9 +487,9 @@ static void output_names_the_option_that_is_wrong(void **state)
         struct output_spec spec;
         const char *says;
     } rows[] = {
-        {{.redirects = "7"},          "--redirects '7'"         },
-        {{.tee = "0:1,"},             "--tee '0:1,'"            },
-        {{.local_ranks_filter = "a"}, "--local-ranks-filter 'a'"},
+        {{.redirects = "7"},          "--redirects: '7'"         },
+        {{.tee = "0:1,"},             "--tee: '0:1,'"            },
+        {{.local_ranks_filter = "a"}, "--local-ranks-filter: 'a'"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct dd_err err = {0};
