@@ -84,9 +84,10 @@ static void pass_on(const struct guardian *g, const siginfo_t *si)
     /* A terminal's signal goes to the whole process group: the agent has it already. */
     if (si->si_signo == SIGCHLD || si->si_code == SI_KERNEL || g->agent_gone)
         return;
-    const bool at_once =
-        si->si_code == SI_QUEUE && si->si_pid == getppid() && si->si_value.sival_int == DD_SIGNAL_AT_ONCE;
+    const bool by_starter = si->si_code == SI_QUEUE && si->si_pid == getppid();
+    const bool at_once = by_starter && si->si_value.sival_int == DD_SIGNAL_AT_ONCE;
     const union sigval v = {.sival_int = si->si_signo | (at_once ? DD_SIGNAL_AT_ONCE : 0) |
+                                         (by_starter ? GUARDIAN_BY_STARTER : 0) |
                                          (guardian_is_scheduler(si->si_pid) ? GUARDIAN_BY_SCHEDULER : 0)};
     if (sigqueue(g->agent, GUARDIAN_SIGNAL, v) < 0)
         kill(g->agent, si->si_signo);

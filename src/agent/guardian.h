@@ -10,10 +10,11 @@
 #include <sys/types.h>
 
 /* How the guardian hands signals to the agent: as this one, whose value is the signal, and
- * GUARDIAN_BY_SCHEDULER when its sender was the scheduler's own process on this node, and
- * DD_SIGNAL_AT_ONCE when our parent has sent it so. */
+ * GUARDIAN_BY_SCHEDULER when its sender was the scheduler's own process on this node,
+ * GUARDIAN_BY_STARTER when it was the process that has started this node, which was sent it itself, and
+ * DD_SIGNAL_AT_ONCE when that one has sent it so. */
 #define GUARDIAN_SIGNAL SIGRTMIN
-enum { GUARDIAN_BY_SCHEDULER = 256 };
+enum { GUARDIAN_BY_SCHEDULER = 0x100, GUARDIAN_BY_STARTER = 0x400 }; /* beside DD_SIGNAL_AT_ONCE */
 
 /* slurmstepd signals the processes of a step on all its nodes by itself. */
 bool guardian_is_scheduler(pid_t sender);

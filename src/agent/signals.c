@@ -21,7 +21,8 @@ enum {
     TOLD_MS = 600, /* for ddrund, which waits 300 ms for a better word before it says what SIGTERM means */
 };
 
-enum way { WAY_SELF, WAY_GUARDIAN, WAYS }; /* one Ctrl-C reaches guardian and agent */
+/* One Ctrl-C or qdel reaches agent, guardian, and the process that has started this node. */
+enum way { WAY_SELF, WAY_GUARDIAN, WAY_STARTER, WAYS };
 
 struct news {
     struct agent *agent;
@@ -187,8 +188,10 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     bool scheduler = false;
     bool at_once = false;
     bool to_agent = sig != GUARDIAN_SIGNAL;
+    enum way way = WAY_SELF;
     if (!to_agent) {
-        sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | DD_SIGNAL_AT_ONCE);
+        sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | GUARDIAN_BY_STARTER | DD_SIGNAL_AT_ONCE);
+        way = (si->ssi_int & GUARDIAN_BY_STARTER) != 0 ? WAY_STARTER : WAY_GUARDIAN;
         at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && a->group == NULL;
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
     } else {
@@ -203,7 +206,7 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     else if (scheduler)
         by_scheduler(&a->signals.news->v[sig], to_agent);
     else
-        by_somebody(&a->signals.news->v[sig], to_agent ? WAY_SELF : WAY_GUARDIAN);
+        by_somebody(&a->signals.news->v[sig], way);
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *arg)
