@@ -82,6 +82,8 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
     a->signals.scheduler_ends = by_scheduler;
     if (again && (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && a->group == NULL)))
         agent_leave(a, 128 + sig);
+    else if (again && a->state == AGENT_LEAVING && a->host.daemon > 0)
+        (void)kill(a->host.daemon, SIGTERM); /* it waits for nodes that may still come, to tell them */
     else if (again)
         round_stop(a, SIGKILL, 0); /* somebody is in a hurry */
     else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN || (a->link != NULL && a->state != AGENT_LEAVING))

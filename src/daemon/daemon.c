@@ -45,11 +45,12 @@ static void check_over(struct daemon *d)
 {
     if (d->machine == NULL || rdzv_state(d->machine) != RDZV_FINISHED || d->over)
         return;
-    bool left = rdzv_members(d->machine) == 0;
-    bool now = left && (rdzv_all_told(d->machine) || d->started);
-    struct timeval t = {.tv_sec = now ? 0 : left ? LATECOMER_S : GOODBYE_S};
-    if (now || !evtimer_pending(d->end, NULL))
+    const bool left = rdzv_members(d->machine) == 0;
+    const bool now = left && (rdzv_all_told(d->machine) || d->started);
+    const struct timeval t = {.tv_sec = now ? 0 : left ? LATECOMER_S : GOODBYE_S};
+    if (now || (left && !d->left) || !evtimer_pending(d->end, NULL))
         evtimer_add(d->end, &t);
+    d->left |= left;
 }
 
 /* The machine has no clock: it says when it wants to be asked again. */

@@ -74,6 +74,7 @@ struct daemon {
     bool started; /* a round has begun, or the time for it is over: nobody else will come */
     bool lost;    /* a node, in this round */
     bool asked;   /* to stop */
+    bool left;    /* finished, and all that were here have left */
     bool over;    /* on_over has been called */
     char elsewhere[64]; /* the daemon that took over, and everybody with it; "" */
 };

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from support import Job, clean_env, json_lines, parent, program, until
+from support import Job, clean_env, free_port, json_lines, parent, program, until
 
 NAMES = ["USR1", "USR2"]
 
@@ -70,6 +70,37 @@ def test_an_announcement_reaches_each_worker_once_and_ends_nothing(name, to):
         assert job.end() == 143, job.err
         assert job.heard(name) == list(range(6))
         assert job.heard("TERM") == list(range(6))
+
+
+class Lonely(Job):
+    """Waits for a node that never comes; entered when somebody has asked it to end."""
+
+    def __init__(self):
+        super().__init__("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure", "true")
+
+    def __enter__(self):
+        super().__enter__()
+        until(lambda: self.processes("ddrund"), say="its ddrund")
+        self.p.send_signal(signal.SIGINT)
+        said = ""
+        while "stopped by SIGINT" not in said:
+            chunk = os.read(self.p.stderr.fileno(), 65536).decode()
+            assert chunk, said
+            said += chunk
+        return self
+
+
+def test_who_asks_twice_does_not_wait_until_nodes_that_come_late_were_told():
+    for _ in range(3):  # a slow machine may need as long as the patient one waits
+        with Lonely() as patient, Lonely() as hurried:
+            time.sleep(0.3)  # within 250 ms they count as one
+            hurried.p.send_signal(signal.SIGINT)
+            assert hurried.wait() == 130
+            first = patient.p.poll() is None
+            assert patient.wait() == 130
+        if first:
+            return
+    raise AssertionError("it waited as long as the other one")
 
 
 def test_two_announcements_are_two():
