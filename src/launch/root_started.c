@@ -16,9 +16,10 @@ static void on_word(void *arg, const struct launch_word *w)
     const int to = launch_door_is_open(r->door, c->index) ? c->index : c->lead;
     if (w->type == WORD_DROP)
         root_drop(r, &r->children[w->node]);
-    else if (w->type == WORD_SIGNAL && c->index != r->here && to >= 0)
-        launch_door_say(r->door, to, WORD_SIGNAL, c->index, w->value);
-    else if (w->type == WORD_SIGNAL && dd_signal_ends_jobs(sig)) {
+    else if (w->type == WORD_SIGNAL && c->index != r->here) {
+        if (to >= 0)
+            launch_door_say(r->door, to, WORD_SIGNAL, c->index, w->value);
+    } else if (w->type == WORD_SIGNAL && dd_signal_ends_jobs(sig)) {
         r->asked = true;
         root_stop(r, sig, (w->value & DD_SIGNAL_AT_ONCE) != 0);
         root_end_in_grace(r);
