@@ -508,7 +508,9 @@ static void begin(struct agent *a)
     struct dd_err err = {0};
     if (a->state == AGENT_LEAVING)
         return;
-    int rc = a->cfg->alloc->index == 0 ? agent_be_host(a, &err)
+    int rc = timeout_start(a, &err);
+    if (rc == 0)
+        rc = a->cfg->alloc->index == 0 ? agent_be_host(a, &err)
              : a->cfg->etcd != NULL    ? discover_begin(a, &err)
                                        : seek(a, NULL, &err);
     if (rc == 0 && a->cfg->alloc->index == 0)

@@ -81,7 +81,7 @@ struct agent {
     struct memory memory;
     struct signals signals;
     struct event *progress, *deadline, *alone;
-    struct event *timeout;     /* of --timeout; NULL: not asked for, or not the host */
+    struct event *timeout;     /* of --timeout; NULL: not asked for, or another node is the host */
     struct endtime *endtime;   /* endtime.c; NULL: not asked for, or not the host */
     struct hangs *hangs;       /* hang.c; NULL: nobody is watched */
     struct requeue *requeue;   /* requeue.c; NULL: nothing to do */
@@ -180,7 +180,7 @@ void signals_announce(struct agent *a, int sig); /* to those workers of this nod
 void signals_free(struct agent *a);
 
 /* timeout.c */
-int timeout_start(struct agent *a, struct dd_err *err); /* on the host, when it has joined */
+int timeout_start(struct agent *a, struct dd_err *err); /* at the start, and on who becomes the host later */
 void timeout_free(struct agent *a);
 
 /* endtime.c */

@@ -1,4 +1,4 @@
-/* --timeout: the host's agent ends the job when it has run so long. */
+/* --timeout: the host's agent ends the job when it has run so long, and who has found no host by then gives up. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -18,6 +18,11 @@ static void on_over(evutil_socket_t fd, short what, void *arg)
     if (a->link == NULL && a->state != AGENT_LEAVING) /* its daemon is just being replaced */
         evtimer_add(a->timeout, &again);
     (void)snprintf(why, sizeof(why), "the %.10g s of --timeout are over", (double)a->cfg->timeout_ns / 1e9);
+    if (a->state == AGENT_SEEKING && a->memory.last.n == 0 && a->signals.last == 0) {
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s gives up: %s", a->cfg->node_name, why);
+        agent_leave(a, CODE);
+        return;
+    }
     signals_stop(a, SIGTERM, CODE, why);
 }
 

@@ -770,7 +770,8 @@ static const struct opt_row rows[] = {
      .group = "Signals and the end",
      .help = "end the job when it has run so long, with exit code 124",
      .more = "As with mpirun's option of this name; 124 is timeout(1)'s code. The workers get SIGTERM, and SIGKILL after "
-             "--shutdown-timeout. The time counts from the start of ddrun on the first node, the wait for the others included.",
+             "--shutdown-timeout. The time counts from the start of ddrun on the first node (with an etcd, on the one that "
+             "becomes the host), the wait for the others included; a node that has not found it by then gives up.",
      FIELD(timeout)},
     {.name = "shutdown-timeout",
      .kind = OPT_DURATION,

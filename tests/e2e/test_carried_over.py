@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, clean_env, parent, run, until
+from support import DDRUN, LIMIT, Job, built_with, clean_env, parent, run, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -87,6 +87,17 @@ def test_the_time_counts_while_nodes_are_missing():
              env=clean_env(DDRUN_KEY="5e" * 32)) as job:
         assert job.wait() == 124 and job.out == ""
         assert "--timeout" in job.err, job.err
+
+
+@pytest.mark.parametrize("where", [["--hosts=127.0.0.1,127.0.0.2", "--node-rank=1", "--master-port=1"],
+                                   ["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2"]])
+def test_who_has_found_no_host_gives_up_when_the_time_is_over(where):
+    with Job(*where, "--timeout=300ms", "echo", "started", env=clean_env(DDRUN_KEY="5e" * 32)) as job:
+        if "etcd" in where[0] and not built_with("CURL"):
+            pytest.skip("there is no ddrun with libcurl (Debian: libcurl4-openssl-dev)")
+        assert job.wait() == 124 and job.out == ""
+        assert "gives up: the 0.3 s of --timeout are over" in job.err, job.err
+        job.assert_nothing_left()
 
 
 def test_a_worker_that_ignores_the_end_is_killed():
