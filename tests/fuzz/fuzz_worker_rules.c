@@ -3,11 +3,19 @@
 #include "framework/tf_roles.h"
 #include "worker/rules.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Whether a rule of --env, which may be for all ranks without a word of them, sets something for rank 0. */
+static bool sets(const char *rule)
+{
+    const size_t n = strcspn(rule, "=");
+    return memchr(rule, ':', n) != NULL ? rule_for(rule, 0) != NULL : rule[n] == '=';
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -18,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tf_roles roles;
     if (text == NULL)
         return 0;
-    if (rule_check_env(text, NULL) == 0 && rules_env(&env, rules, 0) == 0 && (env.n == 1) != (rule_for(text, 0) != NULL))
+    if (rule_check_env(text, NULL) == 0 && rules_env(&env, rules, 0) == 0 && (env.n == 1) != sets(text))
         abort();
     if (rule_check(text, "--wrap", "x", NULL) == 0 && rules_wrap(&argv, rules, 3) == 0 &&
         (argv.n == 4) != (rule_for(text, 3) != NULL) && strlen(text) < 60000)
