@@ -146,8 +146,9 @@ def check(out, kind, round="0", world=4):
         ([r, world, r % 2, kind], world * (world + 1) / 2, True) for r in range(world)]
 
 
-def all_have_begun(tmp_path):
-    until(lambda: len(list(tmp_path.glob("begun.0.*"))) == 4, 100, "the training")
+def all_have_begun(tmp_path, job):
+    until(lambda: job.p.poll() is not None or len(list(tmp_path.glob("begun.0.*"))) == 4, say="the training")
+    assert job.p.poll() is None, job.p.communicate()[1]
 
 
 @pytest.mark.parametrize("training, kind", TRAININGS)
@@ -163,7 +164,7 @@ def test_training_on_two_nodes(tmp_path, training, kind):
 def test_a_killed_rank_makes_all_begin_again(tmp_path, training, kind):
     with Job(*SIMULATED, "--max-restarts=1", "--shutdown-timeout=5s", script(tmp_path, training), "forever", env=dl_env(tmp_path),
              cwd=tmp_path) as job:
-        all_have_begun(tmp_path)
+        all_have_begun(tmp_path, job)
         os.kill(worker(job, 3), signal.SIGKILL)
         assert job.wait() == 0, job.err
         check(job.out, kind, "1")
@@ -183,7 +184,7 @@ def worker(job, rank):
 def test_lightning_ends_in_time_when_ddrun_is_told_to(tmp_path):
     """Its handler makes the ranks talk to each other, and hangs where the signal meets one of them in another collective."""
     with Job(*SIMULATED, "--shutdown-timeout=5s", script(tmp_path, LIGHTNING), "forever", env=dl_env(tmp_path), cwd=tmp_path) as job:
-        all_have_begun(tmp_path)
+        all_have_begun(tmp_path, job)
         os.kill(job.p.pid, signal.SIGTERM)
         assert job.wait() == 128 + signal.SIGTERM, job.err
         job.assert_nothing_left()
@@ -193,9 +194,9 @@ def test_lightning_ends_in_time_when_ddrun_is_told_to(tmp_path):
 @needs("lightning")
 def test_lightning_that_heard_a_signal_in_one_rank_alone_is_ended(tmp_path):
     """The others wait for that rank, or fail."""
-    with Job(*SIMULATED, "--hang-timeout=15s", "--hang-sign=output", "--on-hang=true", "--shutdown-timeout=3s",
+    with Job(*SIMULATED, "--hang-timeout=40s", "--hang-sign=output", "--on-hang=true", "--shutdown-timeout=3s",
              script(tmp_path, LIGHTNING), "forever", env=dl_env(tmp_path), cwd=tmp_path) as job:
-        all_have_begun(tmp_path)
+        all_have_begun(tmp_path, job)
         os.kill(worker(job, 1), signal.SIGTERM)
         assert job.wait() != 0
         job.assert_nothing_left()
