@@ -291,10 +291,11 @@ void link_set_cb(struct link *l, const struct link_cb *cb)
         (void)bufferevent_enable(l->bev, EV_READ | EV_WRITE);
 }
 
+/* The bufferevent has no mark of its own: what comes is taken frame by frame, and a longer one ends the link (and
+ * bufferevent_setwatermark() of libevent 2.1.12 does not outlive it when memory is refused). */
 void link_set_max(struct link *l, uint32_t max)
 {
     l->max = max < FRAME_MAX ? max : FRAME_MAX;
-    bufferevent_setwatermark(l->bev, EV_READ, 0, FRAME_HEADER + (size_t)l->max);
 }
 
 size_t link_queued(const struct link *l)
@@ -440,8 +441,6 @@ void link_bye(struct link *l)
         return;
     }
     bufferevent_setcb(l->bev, on_bye_readable, on_bye_written, on_bye_event, l);
-    bufferevent_setwatermark(l->bev, EV_READ, 0,
-                             0); /* what lies unread must not stop the reading */
     (void)bufferevent_enable(l->bev, EV_READ | EV_WRITE);
 }
 
