@@ -199,15 +199,19 @@ bool alloc_is_told(const struct alloc_input *in)
 }
 
 /* --nnodes=1 among several nodes: this node is a job of its own. */
-static int stand_alone(struct alloc *a, struct dd_err *err)
+static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
+    struct alloc_shown shown;
+    if (a->index < 0)
+        return dd_err_set(err, -EINVAL, "--nnodes=1 uses this host alone, but %s is not one of the nodes of the job (%s, source: %s)",
+                          in->hostname, alloc_show(&shown, a->nodes), a->source);
     DD_AUTO(hostlist) struct hostlist *me = NULL;
     DD_AUTO(free) char *id = DD_TAKE(a->job_id);
     const char *name = hostlist_nth(a->nodes, (size_t)a->index);
     if (hostlist_new(&me) < 0 || hostlist_push(me, name) < 0 ||
         alloc_set(&a->job_id, "%s.n%d", id, a->index) < 0)
         return alloc_no_memory(err);
-    if (a->gpus.n > 0) {
+    if (a->gpus.n > (size_t)a->index) {
         DD_AUTO(strv) struct dd_strv all = a->gpus;
         a->gpus = (struct dd_strv){0};
         if (dd_strv_push(&a->gpus, all.v[a->index]) < 0)
@@ -226,7 +230,7 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
     struct alloc_shown shown;
     char said[32];
     if (in->max_nodes == 1 && a->nnodes > 1 && !in->spares)
-        return stand_alone(a, err);
+        return stand_alone(a, in, err);
     if (in->max_nodes > 0 &&
         (a->nnodes < in->min_nodes || (a->nnodes > in->max_nodes && !in->spares))) {
         int n = snprintf(said, sizeof(said), "%d", in->min_nodes);

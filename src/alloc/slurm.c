@@ -343,10 +343,10 @@ static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, 
         return rc;
     if (alloc_find_me(in, hosts) >= 0)
         return 1;
-    if (under_salloc(in) && in->list_only)
-        return 1;
+    if (under_salloc(in) && in->max_nodes == 1 && !in->spares)
+        return 0;
     if (under_salloc(in))
-        return in->max_nodes == 1 ? 0 : say_srun(in, hosts, err);
+        return in->list_only ? 1 : say_srun(in, hosts, err);
     rc = dd_strv_pushf(
         warnings,
         "SLURM_JOB_ID=%.40s is of another machine's job: this host, %s, is not in %s; "

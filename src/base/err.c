@@ -19,6 +19,22 @@ int dd_err_set(struct dd_err *err, int rc, const char *fmt, ...)
     return rc;
 }
 
+int dd_err_tip(struct dd_err *err, int rc, const char *fmt, ...)
+{
+    static const char head[] = "\n  tip: ";
+    if (err == NULL)
+        return rc;
+    const size_t len = strnlen(err->text, sizeof(err->text));
+    if (len + sizeof(head) >= sizeof(err->text)) /* no room: the sentence alone */
+        return rc;
+    va_list ap;
+    memcpy(err->text + len, head, sizeof(head));
+    va_start(ap, fmt);
+    (void)vsnprintf(err->text + len + sizeof(head) - 1, sizeof(err->text) - len - sizeof(head) + 1, fmt, ap);
+    va_end(ap);
+    return rc;
+}
+
 int dd_err_where(struct dd_err *err, int rc, const char *fmt, ...)
 {
     if (err == NULL)

@@ -8,12 +8,17 @@
 
 struct dd_err {
     int rc;         /* what the failing function returned */
-    char text[600]; /* one sentence, no newline at the end */
+    char text[600]; /* one sentence, then a line for each tip; no newline at the end */
 };
 
 /* Stores the sentence and returns rc, so that `return dd_err_set(err, -EINVAL, ...)` reads well.
  * %m in fmt prints errno. Text that does not fit is cut. */
 int dd_err_set(struct dd_err *err, int rc, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Appends "tip: ..." as a line of its own and returns rc, so that
+ * `return dd_err_tip(err, dd_err_set(err, -EINVAL, ...), ...)` reads well. */
+int dd_err_tip(struct dd_err *err, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Puts "place: " in front of the sentence and returns rc. */

@@ -123,7 +123,8 @@ def free_port():
 class Job:
     """One run of ddrun, with a mark that all its processes inherit. before: words that end in running it."""
 
-    def __init__(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, build=None, home=None, tmp=None, before=()):
+    def __init__(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, build=None, home=None, tmp=None, before=(),
+                 program=DDRUN):
         self.mark = "DDRUN_TEST_MARK=" + uuid.uuid4().hex
         env = dict(env or clean_env())
         name, value = self.mark.split("=")
@@ -135,7 +136,7 @@ class Job:
         if tmp is not None:
             env["TMPDIR"] = tmp
         self.shm = set(os.listdir("/dev/shm"))
-        self.p = subprocess.Popen([*before, DDRUN, *args], env=env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE,
+        self.p = subprocess.Popen([*before, program, *args], env=env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
 
     def __enter__(self):

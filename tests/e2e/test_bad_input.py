@@ -14,10 +14,10 @@ SCRIPT = program("show_env.py")
 def says(job, *words):
     lines = job.err.strip().splitlines()
     assert job.p.returncode == 2, (job.p.returncode, job.err)
-    assert len(lines) == 1, f"not one sentence: {job.err}"
+    assert all(line.startswith("  tip: ") for line in lines[1:]), f"not one sentence and its tips: {job.err}"
     assert job.out == "", "something was started"
     for word in words:
-        assert word in lines[0], f"{word!r} is not in: {lines[0]}"
+        assert word in job.err, f"{word!r} is not in: {job.err}"
 
 
 @pytest.mark.parametrize("args, words", [
@@ -151,3 +151,13 @@ def test_what_one_node_cannot_do_ends_the_job_on_all_nodes_at_once():
         assert len(said) == 1, said
         for job in (*rest, bad):
             job.assert_nothing_left()
+
+
+def test_one_node_under_salloc_is_the_host_that_salloc_runs_on():
+    env = clean_env(SLURM_SUBMIT_HOST=os.uname().nodename, SLURM_JOB_ID="30", SLURM_JOB_NODELIST="node[1-2]")
+    job = run("--nnodes=1", SCRIPT, env=env)
+    assert job.p.returncode == 0 and job.err == "", job.err
+
+
+def test_one_node_of_a_list_without_this_host_is_none():
+    says(run("--nnodes=1", "--hosts=other[1-2]", SCRIPT), "--hosts", "other[1-2]")

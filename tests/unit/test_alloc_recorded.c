@@ -339,6 +339,27 @@ static void recorded_process_runs_alone_when_told_so(void **state)
     }
 }
 
+/* The question that comes before a start (are there nodes to start?) has an answer, too. */
+static void recorded_list_of_one_node_is_never_that_of_another_host(void **state)
+{
+    (void)state;
+    static const char *const names[] = {S "salloc.b.b", S "batch.0.0", P "first0.script", P "scatter1.script"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        DD_AUTO(strv) struct dd_strv env = {0};
+        DD_AUTO(alloc) struct alloc *a = NULL;
+        struct dd_err err = {.text = ""};
+        recorded_load(&env, names[i]);
+        recorded_set_nodefile(names[i]);
+        struct alloc_input in = recorded_input(&env, "ctl");
+        in.min_nodes = in.max_nodes = 1;
+        in.list_only = true;
+        if (alloc_find(&a, &in, &err) < 0)
+            assert_int_equal(err.rc, -EINVAL);
+        else
+            assert_folded(a->nodes, "ctl");
+    }
+}
+
 /* Who only asks for the list may do so where an agent could not start. */
 static void recorded_script_gets_the_list(void **state)
 {
@@ -435,6 +456,7 @@ int main(void)
         cmocka_unit_test(recorded_pbs_task_falls_back_to_its_number),
         cmocka_unit_test(every_recorded_process_is_read_as_expected),
         cmocka_unit_test(recorded_process_runs_alone_when_told_so),
+        cmocka_unit_test(recorded_list_of_one_node_is_never_that_of_another_host),
         cmocka_unit_test(recorded_script_gets_the_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

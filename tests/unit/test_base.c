@@ -148,6 +148,20 @@ static void errors_get_their_place_in_front(void **state)
     assert_int_equal(dd_err_set(NULL, -ENOMEM, "x"), -ENOMEM);
 }
 
+static void errors_have_their_tip_on_a_line_of_its_own(void **state)
+{
+    (void)state;
+    struct dd_err err = {0};
+    assert_int_equal(dd_err_tip(&err, dd_err_set(&err, -EINVAL, "unknown option '%s'", "--npoc"), "did you mean '%s'?", "--nproc"), -EINVAL);
+    assert_string_equal(err.text, "unknown option '--npoc'\n  tip: did you mean '--nproc'?");
+    assert_int_equal(dd_err_tip(NULL, -ENOENT, "x"), -ENOENT);
+    memset(err.text, 'x', sizeof(err.text) - 1); /* no room for one: nothing is cut or overrun */
+    err.text[sizeof(err.text) - 1] = '\0';
+    assert_int_equal(dd_err_tip(&err, -EINVAL, "a tip"), -EINVAL);
+    assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
+    assert_null(strstr(err.text, "tip"));
+}
+
 static void peer_text_is_escaped(void **state)
 {
     (void)state;
@@ -214,6 +228,7 @@ int main(void)
         cmocka_unit_test(numbers_take_digits_only),
         cmocka_unit_test(durations_take_units),
         cmocka_unit_test(errors_get_their_place_in_front),
+        cmocka_unit_test(errors_have_their_tip_on_a_line_of_its_own),
         cmocka_unit_test(peer_text_is_escaped),
         cmocka_unit_test(copies_of_a_signal_are_known_by_their_way),
         cmocka_unit_test(what_is_no_utf8_becomes_a_question_mark),
