@@ -138,6 +138,12 @@ static int share_cpus(struct agent *a, struct launch *l, struct dd_err *err)
     return 0;
 }
 
+static bool hides_terminal(const struct agent *a, int local_rank)
+{
+    return a->output != NULL && a->plan.first_rank + local_rank != a->cfg->pty_rank &&
+           worker_output_hides_terminal(a->output, local_rank);
+}
+
 static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
                      const struct ifaces *ifs, struct dd_err *err)
 {
@@ -147,6 +153,7 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
                                   .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
                                   .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
                                   .error_file = error_files_path(a->errors, local_rank),
+                                  .unbuffered = hides_terminal(a, local_rank),
                                   .horovod_port = horovod_port(a)};
     spec->rank = a->plan.first_rank + local_rank;
     spec->folder = a->cfg->folder;
@@ -204,7 +211,7 @@ static int begin_output(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; i < a->plan.local_size; i++)
         ranks[i] = a->plan.first_rank + i;
-    return worker_output_begin(a->output, a->plan.round, ranks, a->plan.local_size, err);
+    return worker_output_begin(a->output, a->plan.round, ranks, a->plan.local_size, a->plan.world_size == 1, err);
 }
 
 static void on_worker_exit(void *arg, const struct worker_exit *e)

@@ -11,6 +11,7 @@ struct spec_input {
     const char *iface, *nccl_iface; /* as in struct framework_input */
     const char *error_file;
     const char *horovod_port;
+    bool unbuffered; /* Python shall not fill buffers: a terminal is where its output goes */
 };
 
 /* Appends to the empty *argv and *env. As framework_env(). */

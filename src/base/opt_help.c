@@ -69,20 +69,26 @@ bool opt_has_common(const struct opt_table *t)
     return false;
 }
 
-/* One option, not a search: "tee", not what else speaks of --tee. */
-static const struct opt_row *row_named(const struct opt_table *t, const char *name)
+/* One option, not a search: "tee", not what else speaks of --tee. A word that also names a group is a search
+ * unless it has its dashes. */
+static const struct opt_row *row_named(const struct opt_table *t, const char *about)
 {
     const struct opt_row *row;
-    for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++)
+    const struct opt_row *named = NULL;
+    const char *name = about + strspn(about, "-");
+    for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++) {
+        if (name == about && strcasecmp(opt_row_group(row), name) == 0)
+            return NULL;
         if (!row->hidden && strcmp(row->name, name) == 0)
-            return row;
-    return NULL;
+            named = row;
+    }
+    return named;
 }
 
 bool opt_row_is_about(const struct opt_table *t, const struct opt_row *row, const char *about)
 {
-    about += strspn(about, "-");
     const struct opt_row *named = row_named(t, about);
+    about += strspn(about, "-");
     if (row->hidden)
         return false;
     if (*about == '\0')

@@ -101,9 +101,18 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
     return 0;
 }
 
+static int check_output(const struct ddrun_options *o, struct dd_err *err)
+{
+    return o->label && o->output == OUTPUT_RAW
+               ? dd_err_set(err, -EINVAL, "--label contradicts --output=raw; leave one of them out")
+               : 0;
+}
+
 int check_options(const struct ddrun_options *o, struct dd_err *err)
 {
     int rc = check_places(o, err);
+    if (rc == 0)
+        rc = check_output(o, err);
     if (rc == 0)
         rc = check_etcd(o, err);
     if (rc == 0)

@@ -121,6 +121,18 @@ static int parse_stdin(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
+static int parse_output(const char *text, void *field, struct dd_err *err)
+{
+    static const char *const styles[] = {[OUTPUT_LINES] = "lines", [OUTPUT_LABELS] = "labels", [OUTPUT_RAW] = "raw"};
+    for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
+        if (strcmp(text, styles[i]) == 0) {
+            *(enum output_style *)field = (enum output_style)i;
+            return 0;
+        }
+    const char *tip = strpbrk(text, "%./") == NULL ? "" : "; --log-dir=DIR --tee=3 also writes a file for each worker, --redirects=3 only that";
+    return dd_err_set(err, -EINVAL, "invalid value '%.200s': expected lines, labels or raw%s", text, tip);
+}
+
 static int parse_requeue(const char *text, void *field, struct dd_err *err)
 {
     int bits = requeue_parse(text, err);
@@ -818,12 +830,23 @@ static const struct opt_row rows[] = {
      .parse = torchrun_parse_signals,
      FIELD(signals)},
 
+    {.name = "output",
+     .kind = OPT_CUSTOM,
+     .metavar = "lines|labels|raw",
+     .def = "lines",
+     .group = "Output",
+     .help = "pass on whole lines, lines with the rank in front, or raw bytes",
+     .more = "Lines of several workers never mix. On a terminal, rank 0 keeps a terminal for its output, as progress bars "
+             "and debuggers need it. With 'raw', workers write to ddrun's stdout and stderr themselves, and a report of a "
+             "failure has none of their lines. See OUTPUT.",
+     .parse = parse_output,
+     FIELD(output)},
     {.name = "label",
      .common = true,
      .letter = 'l',
      .kind = OPT_FLAG,
      .group = "Output",
-     .help = "put the rank in front of each line",
+     .help = "put the rank in front of each line, as --output=labels",
      FIELD(label)},
     {.name = "log-dir",
      .common = true,

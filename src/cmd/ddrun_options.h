@@ -24,6 +24,9 @@ struct signal_at {
 
 enum { ETCD_ENDPOINT_MAX = 600 }; /* above ETCD_TEXT_MAX */
 
+/* How what workers write reaches ddrun's stdout and stderr. */
+enum output_style { OUTPUT_LINES, OUTPUT_LABELS, OUTPUT_RAW };
+
 struct ddrun_options {
     struct node_range nnodes;
     const char *nproc_per_node;
@@ -79,6 +82,7 @@ struct ddrun_options {
     const char *hang_sign, *on_hang;
     int requeue_on; /* bits of REQUEUE_* */
 
+    enum output_style output;
     bool label;
     const char *log_dir, *redirects, *tee, *local_ranks_filter;
     const char *stdout_filters, *stderr_filters;

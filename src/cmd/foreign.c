@@ -67,7 +67,6 @@ const struct opt_foreign foreign_options[] = {
     {"--gpu-bind", NULL, GPUS},
     {"--export", NULL,
      "srun's: -x NAME=VALUE sets a variable for all workers, --launch-env=PATTERNS says which of this shell's go along"},
-    {"--output", NULL, FILES},
     {"-o", NULL, FILES},
     {"--error", NULL, FILES},
     {"-e", NULL, FILES},

@@ -35,6 +35,8 @@ struct console {
     struct dd_buf queue;
     size_t head; /* bytes of queue that are written */
     uint64_t written;
+    bool terminal;
+    bool mid_line; /* the last byte that was put ends no line */
     bool alone;  /* any piece may be written at once */
     bool waited; /* on_room is wanted */
     bool broken;
@@ -80,17 +82,23 @@ void console_alone(struct console *c)
     c->alone = true;
 }
 
+bool console_is_terminal(const struct console *c)
+{
+    return c->terminal;
+}
+
 static void kind_find(struct console *c, int fd)
 {
     struct stat st;
     char path[40];
     c->fd = fd;
     c->own_fd = -1;
+    c->terminal = isatty(fd);
     if (fstat(fd, &st) < 0)
         return;
     if (S_ISSOCK(st.st_mode))
         c->kind = CONSOLE_SOCKET;
-    if (!S_ISFIFO(st.st_mode) && !isatty(fd))
+    if (!S_ISFIFO(st.st_mode) && !c->terminal)
         return;
     (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     c->own_fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -214,10 +222,19 @@ int console_put(struct console *c, const char *prefix, const void *text, size_t 
         return 0;
     size_t before = c->queue.len;
     if (dd_buf_puts(&c->queue, prefix) == 0 && dd_buf_append(&c->queue, text, len) == 0 &&
-        (!cut || dd_buf_append(&c->queue, "\n", 1) == 0))
+        (!cut || dd_buf_append(&c->queue, "\n", 1) == 0)) {
+        unsigned char last = c->queue.len > before ? c->queue.data[c->queue.len - 1] : '\n';
+        c->mid_line = last != '\n' && last != '\r';
         return 0;
+    }
     c->queue.len = before; /* whole or not at all */
     return -ENOMEM;
+}
+
+void console_end_line(struct console *c)
+{
+    if (c->mid_line)
+        (void)console_put(c, "", "\n", 1, false);
 }
 
 void console_drop(struct console *c)

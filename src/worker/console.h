@@ -25,6 +25,9 @@ int console_new(struct console **ret, struct event_base *base, int fd, const str
                 const struct console_cb *cb, struct dd_err *err);
 /* Nobody else writes there: lines need not go out whole. */
 void console_alone(struct console *c);
+bool console_is_terminal(const struct console *c);
+/* Ends a line that was begun and not ended, so that another one can follow. */
+void console_end_line(struct console *c);
 /* Two file descriptors that lead to the same place. */
 bool console_same(int fd_a, int fd_b);
 /* Queues prefix and text, and a newline when `cut`. 0 or -ENOMEM. */

@@ -104,6 +104,8 @@ static int group_fork(struct worker_group *g, const struct worker_spec *specs, c
             rc = worker_output_fds(g->out, i, r.fds + 1, err);
         if (rc >= 0)
             rc = spawn_child(&r, err);
+        if (g->out != NULL)
+            worker_output_given(g->out, i);
         if (rc > 0)
             g->w[i] = (struct worker){.pid = rc, .rank = specs[i].rank, .state = WORKER_RUNNING};
     }

@@ -39,15 +39,24 @@ bool lines_next(struct lines *l, const unsigned char *p, size_t n, bool eof, str
     return true;
 }
 
+size_t lines_whole(const unsigned char *p, size_t n)
+{
+    const unsigned char *lf = n > 0 ? memrchr(p, '\n', n) : NULL;
+    size_t from = lf == NULL ? 0 : (size_t)(lf - p) + 1;
+    const unsigned char *cr = from < n ? memrchr(p + from, '\r', n - from) : NULL;
+    return cr == NULL ? from : (size_t)(cr - p) + 1;
+}
+
 void tail_add(struct tail *t, const unsigned char *p, size_t n)
 {
-    t->bytes.max = (size_t)2 * TAIL_BYTES;
-    if (n > TAIL_BYTES) {
-        p += n - TAIL_BYTES;
-        n = TAIL_BYTES;
+    size_t most = t->most > 0 ? t->most : TAIL_BYTES;
+    t->bytes.max = 2 * most;
+    if (n > most) {
+        p += n - most;
+        n = most;
     }
     if (t->bytes.len + n > t->bytes.max)
-        dd_buf_consume(&t->bytes, t->bytes.len + n - TAIL_BYTES);
+        dd_buf_consume(&t->bytes, t->bytes.len + n - most);
     if (dd_buf_append(&t->bytes, p, n) < 0)
         dd_buf_clear(&t->bytes);
 }

@@ -25,9 +25,13 @@ struct line_piece {
 bool lines_next(struct lines *l, const unsigned char *p, size_t n, bool eof,
                 struct line_piece *ret);
 
+/* Length of the lines at the front of p[0..n) that have an end, as of lines_next(). */
+size_t lines_whole(const unsigned char *p, size_t n);
+
 /* The end of what was written, at most TAIL_BYTES and TAIL_LINES. */
 struct tail {
     struct dd_buf bytes;
+    size_t most; /* fewer bytes than TAIL_BYTES; 0: so many */
 };
 
 void tail_add(struct tail *t, const unsigned char *p, size_t n); /* out of memory: forgets */

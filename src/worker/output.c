@@ -4,15 +4,21 @@
 #include "base/io.h"
 #include "worker/aside.h"
 #include "worker/output_dirs.h"
+#include "worker/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define TAIL_TEXT_MAX (2 * TAIL_BYTES)
-enum { OPEN_MS = 1500 }; /* below the heartbeat: for the file system of the logs */
+enum {
+    OPEN_MS = 1500,               /* below the heartbeat: for the file system of the logs */
+    TAILS_TOTAL = 16 * 1024 * 1024, /* for the tails of all streams; each buffer is twice its tail */
+    TAIL_LEAST = 1024,
+};
 
 DD_AUTO_DEFINE(output, struct worker_output *, worker_output_free);
 
@@ -67,8 +73,8 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
         return rc;
     *ret = NULL;
     bool filtered = o->visible.n > 0;
-    if (!o->label && !o->watch && !filtered && o->log_dir == NULL && !rank_map_any(&o->redirects) &&
-        !rank_map_any(&o->tee))
+    if (o->raw && !o->label && !o->watch && !filtered && o->log_dir == NULL &&
+        !rank_map_any(&o->redirects) && !rank_map_any(&o->tee))
         return 0;
     o->on_finished = event_new(base, -1, 0, output_on_finished, o);
     if (o->on_finished == NULL)
@@ -133,13 +139,21 @@ static int files_begin(struct worker_output *o, struct dd_err *err)
     return rc;
 }
 
-int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
+static size_t tail_share(int nlocal)
+{
+    size_t share = (size_t)TAILS_TOTAL / (4 * (size_t)nlocal);
+    return share < TAIL_LEAST ? TAIL_LEAST : share < TAIL_BYTES ? share : TAIL_BYTES;
+}
+
+int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal, bool alone,
                         struct dd_err *err)
 {
     int rc = 0;
     worker_output_abort(o);
     output_ranks_done(o);
     o->attempt = attempt > o->attempt ? attempt : o->attempt + 1;
+    o->alone = alone;
+    o->tail_most = tail_share(nlocal);
     o->ranks = calloc((size_t)nlocal, sizeof(*o->ranks));
     if (o->ranks == NULL)
         return no_memory(err);
@@ -174,19 +188,69 @@ static void tail_read(struct worker_output *o, struct tail *t, const char *path)
         tail_add(t, text.data, text.len);
 }
 
+static int tail_of(struct worker_output *o, struct output_stream *s)
+{
+    struct tail t = {0};
+    if (s->mode == OUTPUT_FILE)
+        tail_read(o, &t, s->path);
+    int rc = tail_format(s->mode == OUTPUT_FILE ? &t : &s->tail, &o->tail_text);
+    tail_done(&t);
+    return rc;
+}
+
 const char *worker_output_tail(struct worker_output *o, int local_rank)
 {
     if (local_rank < 0 || local_rank >= o->nlocal)
         return "";
-    struct output_stream *s = &o->ranks[local_rank].stream[1];
-    struct tail t = {0};
-    if (s->mode == OUTPUT_FILE)
-        tail_read(o, &t, s->path);
+    int rc = 0;
     dd_buf_clear(&o->tail_text);
-    int rc = tail_format(s->mode == OUTPUT_FILE ? &t : &s->tail, &o->tail_text);
-    tail_done(&t);
+    for (int k = 1; k >= 0 && rc == 0 && o->tail_text.len == 0; k--)
+        rc = tail_of(o, &o->ranks[local_rank].stream[k]);
     const char *text = rc < 0 ? NULL : dd_buf_str(&o->tail_text);
     return text == NULL ? "" : text;
+}
+
+bool worker_output_hides_terminal(const struct worker_output *o, int local_rank)
+{
+    const struct output_stream *s = &o->ranks[local_rank].stream[0];
+    return s->mode == OUTPUT_PIPE && s->console != NULL && console_is_terminal(s->console) && !s->tty;
+}
+
+/* Where there are too few descriptors for pipes, workers write to the console themselves. */
+static int inherit_instead(struct worker_output *o, struct output_stream *s)
+{
+    output_stream_close(s);
+    s->mode = OUTPUT_INHERIT;
+    if (!o->warned)
+        dd_log(o->log, DD_LOG_WARN, "too few file descriptors (ulimit -n) for a pipe to each worker; lines of workers may mix");
+    o->warned = true;
+    return 0;
+}
+
+/* Size and modes of a pseudo-terminal are those of the console. */
+static void on_winch(evutil_socket_t sig, short what, void *arg)
+{
+    (void)sig;
+    (void)what;
+    struct worker_output *o = arg;
+    for (int i = 0; i < 2 * o->nlocal; i++)
+        if (output_stream_at(o, i)->tty && output_stream_at(o, i)->fd >= 0)
+            terminal_copy_size(output_stream_at(o, i)->fd, STDOUT_FILENO + i % 2);
+}
+
+static int pipe_open(struct worker_output *o, int file, struct dd_err *err)
+{
+    struct output_stream *s = output_stream_at(o, file);
+    struct dd_err why = {0};
+    int rc = output_stream_open(s, o->base, STDOUT_FILENO + file % 2, &why);
+    if (rc == -EMFILE && s->plain)
+        return inherit_instead(o, s);
+    if (rc < 0)
+        return dd_err_set(err, rc, "%s", why.text);
+    if (!s->tty || o->on_winch != NULL)
+        return 0;
+    o->on_winch = evsignal_new(o->base, SIGWINCH, on_winch, o);
+    return o->on_winch == NULL || event_add(o->on_winch, NULL) < 0 ? no_memory(err) : 0;
 }
 
 static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
@@ -207,8 +271,13 @@ static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
         break;
     case OUTPUT_FILE:
         break;
+    case OUTPUT_JOIN:
+        s->child_fd = fcntl(output_stream_at(o, file - 1)->child_fd, F_DUPFD_CLOEXEC, 3);
+        if (s->child_fd < 0)
+            s->mode = OUTPUT_INHERIT; /* stdout is, too */
+        break;
     case OUTPUT_PIPE:
-        rc = output_stream_open(s, o->base, err);
+        rc = pipe_open(o, file, err);
         if (rc == 0 && s->path != NULL)
             rc = writer_socket(o->writer, file, err);
         if (rc > 0)
@@ -231,14 +300,20 @@ int worker_output_fds(struct worker_output *o, int local_rank, int ret_fds[2], s
     return 0;
 }
 
+void worker_output_given(struct worker_output *o, int local_rank)
+{
+    for (int k = 0; k < 2 && local_rank < o->nlocal; k++) {
+        struct output_stream *s = &o->ranks[local_rank].stream[k];
+        if (s->child_fd >= 0)
+            close(DD_TAKE_FD(s->child_fd));
+    }
+}
+
 void worker_output_started(struct worker_output *o)
 {
     bool needed = o->watch || o->filter[0] != NULL || o->filter[1] != NULL;
     for (int i = 0; i < 2 * o->nlocal; i++) {
         struct output_stream *s = output_stream_at(o, i);
-        if (s->child_fd >= 0)
-            close(s->child_fd);
-        s->child_fd = -1;
         if (s->on_read != NULL)
             event_add(s->on_read, NULL);
         needed = needed || s->file != NULL;
@@ -266,6 +341,8 @@ void worker_output_abort(struct worker_output *o)
             console_drop(o->console[k]);
     if (o->on_finished != NULL)
         event_del(o->on_finished);
+    if (o->on_winch != NULL)
+        event_free(DD_TAKE(o->on_winch));
     o->done = NULL;
 }
 

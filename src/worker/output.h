@@ -1,14 +1,17 @@
-/* What workers print: labels on whole lines, files per rank and stream, tee.
+/* What workers print: whole lines, with a label or without, files per rank and stream, tee.
  *
  * torchrun's syntax for --redirects and --tee ("3" or "0:1,1:2"; local ranks of any number of
  * digits), its directory layout below --log-dir, plus --label.
  *
- * A stream that is only redirected is opened by the worker itself, one that nothing is asked of is
- * inherited; only what needs a label or goes to two places passes through the agent. There, lines
- * reach the console whole; \r ends a line too (progress bars), and gets no newline; a line of more
- * than 1 MiB is cut into such pieces. When the console takes nothing, the workers wait, not the
- * agent; when it is gone, workers that print only there get EPIPE, as without a label. The caller
- * ignores SIGPIPE.
+ * A stream that is only redirected is opened by the worker itself. Every other stream passes through the
+ * agent, which keeps its last lines for the report. Lines of several workers reach the console whole; \r
+ * ends a line too (progress bars), and gets no newline; a line of more than 1 MiB is cut into such pieces.
+ * Output that shares its place with no other worker goes on as it comes, byte for byte. Where the
+ * console is a terminal, rank 0 writes to a terminal of its size. When the console takes nothing, the
+ * workers wait, not the agent; when it is gone, workers that print only there get EPIPE, as if they
+ * wrote there themselves. The caller ignores SIGPIPE.
+ *
+ * raw: what neither a label nor a file is asked for inherits the agent's stdout and stderr.
  *
  * --redirects without --log-dir: a directory of its own below tmp_dir; --tee without it: no files.
  * --log-dir=/dev/null: no directories, what is redirected is lost.
@@ -38,36 +41,42 @@ struct output_spec {
     const char *filters[2];   /* --duplicate-stdout-filters, ...stderr...; NULL: none */
     bool watch;               /* worker_output_written() is wanted of all workers */
     bool label;               /* "[rank]: " in front of each console line */
+    bool raw;                 /* workers inherit what may be inherited */
     const char *tmp_dir;      /* where --redirects goes without --log-dir; NULL: /tmp */
     const struct dd_log *log; /* NULL: silent; what could not be written is told there */
 };
 
-/* Checks the syntax; -EINVAL with a sentence that names the option. *ret is NULL when nothing is asked
- * for (fast path). spec is borrowed during the call, its log until free. */
+/* Checks the syntax; -EINVAL with a sentence that names the option. *ret is NULL when all output is raw
+ * (fast path). spec is borrowed during the call, its log until free. */
 int worker_output_new(struct worker_output **ret, struct event_base *base,
                       const struct output_spec *spec, struct dd_err *err);
-/* For each new round: number of the attempt, and the ranks of the local workers in order. Makes
- * directories; an attempt that was there already gets the next free number, so no logs are lost. */
-int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
+/* For each new round: number of the attempt, the ranks of the local workers in order, and whether the
+ * job has no other worker. Makes directories; an attempt that was there already gets the next free
+ * number, so no logs are lost. */
+int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal, bool alone,
                         struct dd_err *err);
 /* What a worker's error file would be: DIR/.../attempt_N/LOCAL/error.json, "" without a log dir. Lent
  * until the next begin. */
 const char *worker_output_error_file(const struct worker_output *o, int local_rank);
 /* The file that this worker's stderr goes to, "" for none. Lent until the next begin. */
 const char *worker_output_log(const struct worker_output *o, int local_rank);
-/* The last lines (at most 20) that this rank wrote to stderr, if they went through the agent or into a
- * file; lent until the next call, may be "". */
+/* The last lines (at most 20) that this rank wrote to stderr, or to stdout where stderr has none, if they
+ * went through the agent or into a file; lent until the next call, may be "". */
 const char *worker_output_tail(struct worker_output *o, int local_rank);
+/* True: the console is a terminal, but the stdout of this rank is not, so that programs fill buffers. */
+bool worker_output_hides_terminal(const struct worker_output *o, int local_rank);
 /* A number that grows when this rank writes something; needs output_spec.watch. */
 uint64_t worker_output_written(const struct worker_output *o, int local_rank);
 void worker_output_free(struct worker_output *o);
 
 /* The rest is for worker/group.c. */
 
-/* stdout and stderr of a worker that is about to start, lent until worker_output_started(); -1: the
+/* stdout and stderr of a worker that is about to start, lent until worker_output_given(); -1: the
  * agent's own. */
 int worker_output_fds(struct worker_output *o, int local_rank, int ret_fds[2], struct dd_err *err);
-/* All workers have been started: their ends are closed here, reading begins. */
+/* This worker has been started: its ends are closed here. */
+void worker_output_given(struct worker_output *o, int local_rank);
+/* All workers have been started: reading begins. */
 void worker_output_started(struct worker_output *o);
 /* Reads what is there of this worker's output, so that worker_output_tail() is complete. */
 void worker_output_catch_up(struct worker_output *o, int local_rank);

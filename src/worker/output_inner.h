@@ -38,8 +38,12 @@ struct worker_output {
     bool hangs; /* a log file could not be read in time: not asked again */
     char *run_dir; /* of this run; NULL: no files */
     bool no_files; /* --log-dir=/dev/null */
-    bool label;
+    bool label, raw;
     bool watch;
+    bool alone;       /* the job has one worker */
+    bool warned;      /* that there are too few descriptors */
+    size_t tail_most; /* bytes that the tail of each stream keeps */
+    struct event *on_winch; /* the size of the terminal has changed; NULL: nothing has one of its size */
     int attempt;
     struct console *console[2]; /* [1] may be the same as [0] */
     struct output_rank *ranks;

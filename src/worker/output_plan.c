@@ -37,6 +37,7 @@ int output_options_take(struct worker_output *o, const struct output_spec *spec,
     if (rc == 0)
         rc = rank_list_parse(&o->visible, spec->local_ranks_filter, "--local-ranks-filter", err);
     o->label = spec->label;
+    o->raw = spec->raw;
     o->watch = spec->watch;
     o->log = spec->log;
     const char *dir = given(spec->log_dir);
@@ -61,20 +62,42 @@ bool output_any_filter(const struct worker_output *o)
     return rank_map_any(&o->tee) && o->filters[0].n + o->filters[1].n > 0;
 }
 
-/* What becomes of one stream of a worker. */
-static void stream_plan(const struct worker_output *o, struct output_stream *s, int local_rank,
-                        int bit)
+/* Nothing is asked of this stream but that it reaches the console. */
+static void plain_plan(const struct worker_output *o, struct output_stream *s, int rank, int k)
 {
+    s->plain = true;
+    s->tty = !o->raw && rank == 0 && console_is_terminal(o->console[k]);
+    s->bare = o->raw || o->alone || s->tty;
+    bool kept = s->tty || o->watch || k == 1 || o->console[0] == o->console[1];
+    if (o->alone && !kept)
+        s->mode = OUTPUT_INHERIT; /* nothing else writes there, and what failed is on stderr */
+}
+
+/* What becomes of one stream of a worker. */
+static void stream_plan(const struct worker_output *o, struct output_rank *r, int local_rank, int k)
+{
+    struct output_stream *s = &r->stream[k];
+    int bit = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
     bool tee = (rank_map_get(&o->tee, local_rank) & bit) != 0;
     bool redirect = (rank_map_get(&o->redirects, local_rank) & bit) != 0 && !tee;
     bool file = (tee || redirect) && o->run_dir != NULL;
     bool shown = !redirect && rank_map_get(&o->visible, local_rank) != 0;
-    if (!shown)
-        s->mode = file ? OUTPUT_FILE : o->watch ? OUTPUT_PIPE : OUTPUT_NULL;
-    else
-        s->mode = tee || o->label || o->watch ? OUTPUT_PIPE : OUTPUT_INHERIT;
-    s->console = s->mode == OUTPUT_PIPE && shown ? o->console[bit == OUTPUT_STDERR] : NULL;
+    bool raw = o->raw && !o->watch && !tee && (!shown || !o->label);
+    s->mode = !raw ? OUTPUT_PIPE : shown ? OUTPUT_INHERIT : OUTPUT_NULL;
+    if (!shown && file)
+        s->mode = OUTPUT_FILE;
+    if (s->mode == OUTPUT_PIPE && shown && !tee && !o->label)
+        plain_plan(o, s, r->rank, k);
+    s->console = s->mode == OUTPUT_PIPE && shown ? o->console[k] : NULL;
+    s->tail.most = o->tail_most;
     s->log = o->log;
+}
+
+/* One pipe for both streams keeps the order in which the worker has written. */
+static void join(struct output_stream s[2])
+{
+    if (s[0].mode == OUTPUT_PIPE && s[1].mode == OUTPUT_PIPE && s[0].bare && s[1].bare && s[0].console == s[1].console)
+        s[1].mode = OUTPUT_JOIN;
 }
 
 static int prefix_make(char **ret, const struct worker_output *o, int rank, int local_rank)
@@ -95,7 +118,7 @@ int output_rank_begin(struct worker_output *o, int i, int rank)
     for (int k = 0; k < 2; k++) {
         struct output_stream *s = &r->stream[k];
         int bit = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
-        stream_plan(o, s, i, bit);
+        stream_plan(o, r, i, k);
         bool tee = (rank_map_get(&o->tee, i) & bit) != 0;
         bool file = s->mode == OUTPUT_FILE || (s->mode == OUTPUT_PIPE && tee && o->run_dir != NULL);
         if (file && output_path(&s->path, o->run_dir, o->attempt, i, file_names[k]) < 0)
@@ -113,6 +136,7 @@ int output_rank_begin(struct worker_output *o, int i, int rank)
         s->filters = &o->filters[k];
         s->filter = NULL;
     }
+    join(r->stream);
     return o->run_dir == NULL
                ? 0
                : output_path(&r->error_file, o->run_dir, o->attempt, i, "error.json");

@@ -4,14 +4,16 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "worker/terminal.h"
 
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { CHUNK = 64 * 1024, IN_MAX = LINES_MAX + CHUNK, MAX_ROUNDS = 64 };
+enum { CHUNK = 64 * 1024, IN_MAX = LINES_MAX + CHUNK, MAX_ROUNDS = 64, SPARE_FDS = 64 };
 
 static void close_fd(int *fd)
 {
@@ -70,13 +72,17 @@ static void to_filter(struct output_stream *s, const unsigned char *p, const str
         put(s, s->filter, piece->bare ? "" : s->prefix, p, piece->len, piece->cut);
 }
 
-/* Without a label, output goes as it comes. How much of it went. */
-static size_t to_console_bare(struct output_stream *s)
+/* What needs no look at each line goes on in one piece: all of it, or all lines that have an end. How much
+ * of it went. */
+static size_t to_console_at_once(struct output_stream *s)
 {
-    size_t n = s->in.len;
+    size_t n = s->bare ? s->in.len : lines_whole(s->in.data, s->in.len);
     if (n == 0 || console_full(s->console))
         return 0;
+    if (!s->bare)
+        console_end_line(s->console);
     put(s, s->console, "", s->in.data, n, false);
+    s->lines = (struct lines){0};
     return n;
 }
 
@@ -85,14 +91,15 @@ static void to_console(struct output_stream *s)
 {
     struct line_piece piece;
     size_t head = 0;
-    bool bare = s->console != NULL && s->prefix[0] == '\0' && s->filter == NULL;
     if (s->console == NULL && s->filter == NULL)
         head = s->in.len;
-    else if (bare)
-        head = to_console_bare(s);
-    while (!bare && head < s->in.len && !is_full(s) &&
+    else if (s->console != NULL && s->prefix[0] == '\0' && s->filter == NULL)
+        head = to_console_at_once(s);
+    while (!s->bare && head < s->in.len && !is_full(s) &&
            lines_next(&s->lines, s->in.data + head, s->in.len - head, s->eof, &piece)) {
         to_filter(s, s->in.data + head, &piece);
+        if (s->console != NULL && !piece.bare)
+            console_end_line(s->console);
         put(s, s->console, piece.bare ? "" : s->prefix, s->in.data + head, piece.len, piece.cut);
         head += piece.len;
     }
@@ -171,14 +178,22 @@ int output_stream_keep(struct output_stream *s, struct event_base *base, int fd,
     return rc;
 }
 
-int output_stream_open(struct output_stream *s, struct event_base *base, struct dd_err *err)
+static bool too_few_left(int fd)
+{
+    struct rlimit most;
+    return getrlimit(RLIMIT_NOFILE, &most) == 0 && (rlim_t)fd + SPARE_FDS >= most.rlim_cur;
+}
+
+int output_stream_open(struct output_stream *s, struct event_base *base, int like, struct dd_err *err)
 {
     int fds[2];
-    if (pipe2(fds, O_CLOEXEC) < 0)
+    if (s->tty && terminal_pair(fds, like) < 0)
+        s->tty = false; /* no /dev/pts here */
+    if (!s->tty && pipe2(fds, O_CLOEXEC) < 0)
         return dd_err_set(err, -errno, "cannot make a pipe for the output of a worker: %m");
     s->fd = fds[0];
     s->child_fd = fds[1];
-    int rc = dd_fd_nonblock(s->fd);
+    int rc = s->plain && too_few_left(fds[1]) ? -EMFILE : dd_fd_nonblock(s->fd);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot make a pipe for the output of a worker");
     s->on_read = event_new(base, s->fd, EV_READ | EV_PERSIST, on_read, s);

@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum {
@@ -145,9 +144,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 
 static void copy_size(const struct pty *p)
 {
-    struct winsize size;
-    if (ioctl(STDIN_FILENO, TIOCGWINSZ, &size) == 0)
-        (void)ioctl(p->master, TIOCSWINSZ, &size); /* tells the worker with SIGWINCH */
+    terminal_copy_size(p->master, STDIN_FILENO);
 }
 
 static void on_winch(evutil_socket_t sig, short what, void *arg)

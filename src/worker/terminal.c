@@ -1,12 +1,46 @@
 #include "worker/terminal.h"
 
+#include "base/auto.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 void terminal_save(struct terminal *t)
 {
     t->there = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &t->mode) == 0;
+}
+
+/* No process opens it by its name, so that it becomes nobody's controlling terminal. */
+int terminal_pair(int ret[2], int like)
+{
+    char path[64];
+    struct termios mode;
+    DD_AUTO(fd) int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0 || ptsname_r(master, path, sizeof(path)) != 0)
+        return -errno;
+    DD_AUTO(fd) int slave = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (slave < 0 || (tcgetattr(like, &mode) < 0 && tcgetattr(slave, &mode) < 0))
+        return -errno;
+    mode.c_oflag &= ~(tcflag_t)OPOST; /* the terminal itself does that */
+    mode.c_lflag &= ~(tcflag_t)ECHO;
+    if (tcsetattr(slave, TCSANOW, &mode) < 0)
+        return -errno;
+    terminal_copy_size(master, like);
+    ret[0] = DD_TAKE_FD(master);
+    ret[1] = DD_TAKE_FD(slave);
+    return 0;
+}
+
+void terminal_copy_size(int to, int from)
+{
+    struct winsize size;
+    if (ioctl(from, TIOCGWINSZ, &size) == 0)
+        (void)ioctl(to, TIOCSWINSZ, &size); /* a program that has it as its terminal gets SIGWINCH */
 }
 
 bool terminal_in_background(void)

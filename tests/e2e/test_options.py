@@ -59,6 +59,7 @@ def test_help_is_short_and_says_how_to_see_the_rest():
 @pytest.mark.parametrize("word, options, text", [
     ("output", {"label", "tee", "redirects"}, "0:1,1:3"),
     ("restarts", {"max-restarts"}, "3/1h"),
+    ("--output", {"output"}, "lines"),
     ("tee", {"tee"}, "3 both"),
     ("--tee", {"tee"}, "3 both"),
 ])

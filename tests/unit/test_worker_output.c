@@ -1,17 +1,14 @@
-/* worker/output: lines, tails, options, files, and what reaches the console from real processes. */
+/* worker/output: options, files, and what reaches the console from real processes. */
 #include "base/auto.h"
 #include "base/io.h"
 #include "worker/group.h"
-#include "worker/lines.h"
 #include "worker/output.h"
-#include "worker/ranks.h"
 
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,213 +28,6 @@
 
 enum { MAX = 12, LIMIT_S = 60 };
 
-/* --- lines --- */
-
-struct lines_row {
-    const char *in;
-    const char *want; /* pieces: '<' label, '-' none, then the text, '|' where a newline is added */
-};
-
-static const struct lines_row lines_rows[] = {
-    {"",                     ""                        },
-    {"a",                    "<a|"                     },
-    {"a\n",                  "<a\n"                    },
-    {"\n",                   "<\n"                     },
-    {"a\nb",                 "<a\n<b|"                 },
-    {"a\r\nb\r\n",           "<a\r\n<b\r\n"            },
-    {"\r 10%\r 20%\rdone\n", "-\r< 10%\r< 20%\r<done\n"},
-    {" 10%\r",               "< 10%\r"                 },
-    {"a\r\r\n",              "<a\r<\r\n"               },
-    {"\r\r",                 "-\r-\r"                  },
-    {"a\n\nb\n",             "<a\n<\n<b\n"             },
-};
-
-static void put_piece(struct dd_buf *out, const unsigned char *p, const struct line_piece *piece)
-{
-    (void)dd_buf_puts(out, piece->bare ? "-" : "<");
-    (void)dd_buf_append(out, p, piece->len);
-    if (piece->cut)
-        (void)dd_buf_puts(out, "|");
-}
-
-/* Feeds `step` bytes at a time, as a stream does. */
-static void feed(struct dd_buf *out, const char *in, size_t n, size_t step)
-{
-    struct lines l = {0};
-    struct line_piece piece;
-    size_t head = 0;
-    for (size_t have = 0; have < n;) {
-        have = have + step < n ? have + step : n;
-        while (lines_next(&l, (const unsigned char *)in + head, have - head, false, &piece)) {
-            put_piece(out, (const unsigned char *)in + head, &piece);
-            head += piece.len;
-        }
-    }
-    while (lines_next(&l, (const unsigned char *)in + head, n - head, true, &piece)) {
-        put_piece(out, (const unsigned char *)in + head, &piece);
-        head += piece.len;
-    }
-    assert_int_equal(head, n);
-}
-
-static void lines_cuts_at_newlines_and_carriage_returns(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(lines_rows) / sizeof(lines_rows[0]); i++) {
-        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1000);
-        feed(&out, lines_rows[i].in, strlen(lines_rows[i].in), SIZE_MAX / 2);
-        assert_string_equal(dd_buf_str(&out), lines_rows[i].want);
-    }
-}
-
-/* Byte by byte, a \r goes out before the \n behind it is known: then that comes without a label,
- * and what a person sees is the same. */
-static void lines_shows_the_same_when_fed_byte_by_byte(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof(lines_rows) / sizeof(lines_rows[0]); i++) {
-        char want[100] = "", *w = want;
-        for (const char *p = lines_rows[i].want; *p != '\0'; p++) {
-            *w++ = *p;
-            if (*p == '\r' && p[1] == '\n')
-                *w++ = '-';
-        }
-        *w = '\0';
-        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1000);
-        feed(&out, lines_rows[i].in, strlen(lines_rows[i].in), 1);
-        if (strcmp(lines_rows[i].in, "a\r\r\n") == 0)
-            assert_string_equal(dd_buf_str(&out), "<a\r-\r-\n");
-        else
-            assert_string_equal(dd_buf_str(&out), want);
-    }
-}
-
-static void lines_cuts_what_never_ends(void **state)
-{
-    (void)state;
-    size_t n = (size_t)2 * LINES_MAX + 5;
-    DD_AUTO(free) char *in = malloc(n);
-    assert_non_null(in);
-    memset(in, 'x', n);
-    static const size_t steps[] = {1000, 65536, SIZE_MAX / 2};
-    for (size_t i = 0; i < 3; i++) {
-        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(n + 100);
-        feed(&out, in, n, steps[i]);
-        assert_int_equal(out.len, n + 6); /* three pieces: '<' and '|' each */
-        assert_memory_equal(out.data + LINES_MAX + 1, "|<", 2);
-    }
-}
-
-static void tail_keeps_the_last_lines(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *in, *want;
-    } rows[] = {
-        {"",                                                                                ""          },
-        {"a",                                                                               "a\n"       },
-        {"a\nb\n",                                                                          "a\nb\n"    },
-        {"\n",                                                                              "\n"        },
-        {"a\r\nb\r\n",                                                                      "a\nb\n"    },
-        {" 1%\r 2%\r 3%\nend",                                                              " 3%\nend\n"},
-        {" 1%\r 2%\r",                                                                      " 2%\n"     },
-        {"1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n",
-         "3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n"                    },
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        for (size_t step = 1; step < 100; step += 98) {
-            struct tail t = {0};
-            DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(2 * TAIL_BYTES);
-            size_t n = strlen(rows[i].in);
-            for (size_t at = 0; at < n; at += step)
-                tail_add(&t, (const unsigned char *)rows[i].in + at, n - at < step ? n - at : step);
-            assert_int_equal(tail_format(&t, &out), 0);
-            assert_string_equal(dd_buf_str(&out), rows[i].want);
-            tail_done(&t);
-        }
-}
-
-static void tail_is_bounded(void **state)
-{
-    (void)state;
-    struct tail t = {0};
-    char line[1001];
-    memset(line, 'y', sizeof(line));
-    for (int i = 0; i < 100; i++) {
-        line[1000] = i % 10 == 9 ? '\n' : 'y';
-        tail_add(&t, (unsigned char *)line, sizeof(line));
-    }
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(2 * TAIL_BYTES);
-    assert_int_equal(tail_format(&t, &out), 0);
-    assert_true(out.len > 10000 && out.len <= TAIL_BYTES + 1);
-    assert_true(t.bytes.cap <= 2 * TAIL_BYTES + 1);
-    tail_done(&t);
-}
-
-/* --- options --- */
-
-static void ranks_refuses_what_is_no_map(void **state)
-{
-    (void)state;
-    static const char *const rows[] = {"4",       "5",     "-1",    "x",       "0:",
-                                       ":1",      "0:4",   "0:1,",  ",0:1",    "0:1,,1:1",
-                                       "0",       "0:1:2", "0-3:1", "0:1 1:2", "1,2",
-                                       "70000:1", "0x1:1", " 3",    "3 ",      "99999999999999:1"};
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct rank_map m = {0};
-        struct dd_err err = {0};
-        if (strcmp(rows[i], "0") == 0)
-            continue; /* that one is fine */
-        assert_int_equal(rank_map_parse(&m, rows[i], "--tee", &err), -EINVAL);
-        assert_non_null(strstr(err.text, "--tee: '"));
-        assert_non_null(strstr(err.text, "'0:3,1:2'"));
-    }
-    static const char *const lists[] = {"x", ",", "0,", "0,,1", "-1", "0:1", "0 1", "99999999999"};
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        struct rank_map m = {0};
-        struct dd_err err = {0};
-        assert_int_equal(rank_list_parse(&m, lists[i], "--local-ranks-filter", &err), -EINVAL);
-        assert_non_null(strstr(err.text, "--local-ranks-filter: '"));
-    }
-}
-
-static void ranks_reads_maps_and_lists(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *text;
-        int r0, r1, r12;
-        bool any;
-    } rows[] = {
-        {NULL,           0, 0, 0, false},
-        {"",             0, 0, 0, false},
-        {"0",            0, 0, 0, false},
-        {"3",            3, 3, 3, true },
-        {"0:1",          1, 0, 0, true },
-        {"12:2,0:1",     1, 0, 2, true },
-        {"0:0",          0, 0, 0, false},
-        {"1:1,1:2",      0, 2, 0, true },
-        {"0:3,1:3,12:3", 3, 3, 3, true },
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct rank_map m = {0};
-        assert_int_equal(rank_map_parse(&m, rows[i].text, "--tee", NULL), 0);
-        assert_int_equal(rank_map_get(&m, 0), rows[i].r0);
-        assert_int_equal(rank_map_get(&m, 1), rows[i].r1);
-        assert_int_equal(rank_map_get(&m, 12), rows[i].r12);
-        assert_int_equal(rank_map_any(&m), rows[i].any);
-        rank_map_done(&m);
-    }
-    struct rank_map m = {0};
-    assert_int_equal(rank_list_parse(&m, "0, 12", "--local-ranks-filter", NULL), 0);
-    assert_int_equal(rank_map_get(&m, 0), 1);
-    assert_int_equal(rank_map_get(&m, 1), 0);
-    assert_int_equal(rank_map_get(&m, 12), 1);
-    rank_map_done(&m);
-    assert_int_equal(rank_list_parse(&m, "", "--local-ranks-filter", NULL), 0);
-    assert_int_equal(rank_map_get(&m, 5), 1);
-}
-
 /* --- real workers --- */
 
 enum console_end { END_PIPE, END_SOCKET, END_FILE, END_TERMINAL, END_PIPE_NOT_TWICE };
@@ -255,7 +45,8 @@ struct bench {
     int saved[2], console_fd;
     struct dd_buf got; /* what was on the console */
     const char *scripts[MAX];
-    int n;
+    int n, first_rank;
+    bool alone;
     int codes[MAX];
     char tail[MAX][1000]; /* when the worker ended */
     bool empty, late;
@@ -395,7 +186,7 @@ static int run_attempt(struct bench *b, int attempt, struct dd_err *err)
     int ranks[MAX];
     int rc = 0;
     for (int i = 0; i < b->n; i++) {
-        ranks[i] = specs[i].rank = 100 + i;
+        ranks[i] = specs[i].rank = b->first_rank + i;
         (void)dd_strv_push(&specs[i].argv, "/bin/sh");
         (void)dd_strv_push(&specs[i].argv, "-c");
         (void)dd_strv_push(&specs[i].argv, b->scripts[i]);
@@ -404,7 +195,7 @@ static int run_attempt(struct bench *b, int attempt, struct dd_err *err)
         (void)dd_env_setf(&specs[i].env, "R", "%d", i);
     }
     if (b->out != NULL)
-        rc = worker_output_begin(b->out, attempt, ranks, b->n, err);
+        rc = worker_output_begin(b->out, attempt, ranks, b->n, b->alone, err);
     if (rc == 0)
         rc = worker_group_start(
             &b->g, b->base, specs, b->n, b->out,
@@ -439,6 +230,7 @@ static int setup(void **state)
     struct bench *b = calloc(1, sizeof(*b));
     b->base = event_base_new();
     b->got = DD_BUF_INIT(64U << 20);
+    b->first_rank = 100;
     b->on_limit = evtimer_new(b->base, on_limit, b);
     event_add(b->on_limit, &(struct timeval){.tv_sec = LIMIT_S});
     (void)snprintf(b->dir, sizeof(b->dir), "/tmp/test_worker_output.XXXXXX");
@@ -465,13 +257,13 @@ static const char *got(struct bench *b)
     return dd_buf_str(&b->got);
 }
 
-static void output_is_nothing_when_nothing_is_asked(void **state)
+static void output_is_nothing_when_all_is_raw(void **state)
 {
     struct bench *b = *state;
     static const struct output_spec rows[] = {
-        {.run_id = "1"            },
-        {              .redirects = "", .tee = "", .local_ranks_filter = "", .log_dir = ""},
-        { .redirects = "0",                .tee = "0:0", .log_dir = "/dev/null"},
+        {.raw = true, .run_id = "1"},
+        {.raw = true, .redirects = "", .tee = "", .local_ranks_filter = "", .log_dir = ""},
+        {.raw = true, .redirects = "0", .tee = "0:0", .log_dir = "/dev/null"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         b->out = (struct worker_output *)b;
@@ -585,6 +377,161 @@ static void output_keeps_lines_whole_from_many_ranks(void **state)
         assert_int_equal(teardown((void **)&b), 0);
     }
     (void)state;
+}
+
+/* Without a label: pieces of lines, each in a write of its own, of both streams of several ranks. */
+static void output_keeps_lines_whole_by_default(void **state)
+{
+    static const enum console_end ends[] = {END_PIPE, END_SOCKET, END_FILE, END_TERMINAL, END_PIPE_NOT_TWICE};
+    (void)state;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        struct bench *b;
+        assert_int_equal(setup((void **)&b), 0);
+        b->end = ends[i];
+        b->n = 4;
+        for (int r = 0; r < b->n; r++)
+            b->scripts[r] = "i=0; while [ $i -lt 200 ]; do i=$((i + 1));"
+                            "printf \"[10$R]: \"; printf \"[10$R]: $R \" >&2; printf \"$R \"; printf \"e $i \" >&2;"
+                            "printf \"o $i \"; echo xxxxxxxxxxxxxxxxxxxx; echo xxxxxxxxxxxxxxxxxxxx >&2; done";
+        run(b);
+        assert_numbered(b, b->n, 200);
+        assert_int_equal(teardown((void **)&b), 0);
+    }
+}
+
+/* A last line without a newline gets one, and an empty one is none. */
+static void output_ends_the_last_line_of_each_of_several(void **state)
+{
+    struct bench *b = *state;
+    b->n = 2;
+    b->scripts[0] = "printf 'a\nhalf'";
+    b->scripts[1] = "printf 'b\n'";
+    run(b);
+    assert_true(strcmp(got(b), "a\nhalf\nb\n") == 0 || strcmp(got(b), "b\na\nhalf\n") == 0 ||
+                strcmp(got(b), "a\nb\nhalf\n") == 0);
+}
+
+static void output_of_a_lone_worker_comes_as_it_was_written(void **state)
+{
+    struct bench *b = *state;
+    b->n = 1;
+    b->alone = true;
+    b->scripts[0] = "printf a; printf b >&2; printf c; printf 'd\\n\\000e' >&2; printf f; exit 1";
+    run(b);
+    if (b->got.len != 8)
+        fail_msg("'%s'", got(b));
+    assert_memory_equal(got(b), "abcd\n\0ef", 8);
+    assert_string_equal(b->tail[0], "abcd\n");
+}
+
+/* stdout alone in its place is the worker's own, stderr passes through. */
+static void output_of_a_lone_worker_is_its_own_where_nothing_else_goes(void **state)
+{
+    struct bench *b = *state;
+    struct stat there, here;
+    char path[100];
+    b->n = 1;
+    b->alone = true;
+    (void)snprintf(path, sizeof(path), "%s/out", b->dir);
+    b->scripts[0] = "stat -L -c %i /dev/stdout; echo trouble >&2; exit 1";
+    console_begin(b);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    (void)dup2(fd, 1);
+    (void)close(fd);
+    struct dd_err err = {0};
+    int rc = make_output(b, &err);
+    if (rc == 0)
+        rc = run_attempt(b, 0, &err);
+    (void)fstat(1, &here);
+    console_end(b);
+    assert_int_equal(rc, 0);
+    assert_int_equal(stat(path, &there), 0);
+    assert_int_equal(there.st_ino, here.st_ino);
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(100);
+    assert_int_equal(dd_read_file(path, &text, NULL), 0);
+    assert_int_equal(strtoul(dd_buf_str(&text), NULL, 10), there.st_ino);
+    assert_string_equal(got(b), "trouble\n");
+    assert_string_equal(b->tail[0], "trouble\n");
+}
+
+static void output_leaves_a_terminal_to_rank_0(void **state)
+{
+    struct bench *b = *state;
+    b->end = END_TERMINAL;
+    b->n = 2;
+    b->first_rank = 0;
+    b->scripts[0] = b->scripts[1] = "test -t 1 && test -t 2 && exec echo $R yes; echo $R no";
+    run(b);
+    assert_non_null(strstr(got(b), "0 yes"));
+    assert_non_null(strstr(got(b), "1 no"));
+    assert_string_equal(b->tail[0], "0 yes\n");
+}
+
+/* The line of another rank begins on a line of its own. */
+static void output_does_not_append_to_what_rank_0_has_begun(void **state)
+{
+    struct bench *b = *state;
+    b->end = END_TERMINAL;
+    b->n = 2;
+    b->first_rank = 0;
+    b->scripts[0] = "mkfifo $DIR/go 2>/dev/null; printf '\\r 50%%'; echo >$DIR/go; read x <$DIR/back; printf '\\r 60%%\\n'";
+    b->scripts[1] = "mkfifo $DIR/go $DIR/back 2>/dev/null; read x <$DIR/go; echo other; echo >$DIR/back";
+    run(b);
+    assert_string_equal(got(b), "\r 50%\nother\n\r 60%\n");
+}
+
+static void output_raw_is_inherited(void **state)
+{
+    struct bench *b = *state;
+    b->spec.raw = true;
+    b->spec.tee = "1:1"; /* else there is nothing to look at */
+    b->spec.log_dir = b->dir;
+    b->n = 2;
+    b->scripts[0] = "echo unkept >&2; exit 1";
+    b->scripts[1] = "true";
+    run(b);
+    assert_non_null(strstr(got(b), "unkept\n"));
+    assert_string_equal(b->tail[0], "");
+}
+
+/* What is not shown has no reader, but a tail. */
+static void output_keeps_the_tail_of_a_rank_that_is_not_shown(void **state)
+{
+    struct bench *b = *state;
+    b->spec.local_ranks_filter = "0";
+    b->n = 2;
+    b->scripts[0] = "true";
+    b->scripts[1] = "echo silent; exit 1";
+    run(b);
+    assert_string_equal(got(b), "");
+    assert_string_equal(b->tail[1], "silent\n");
+}
+
+/* More workers than there are descriptors for pipes: they write to the console themselves. */
+static void output_does_without_pipes_when_descriptors_are_few(void **state)
+{
+    struct bench *b = *state;
+    struct rlimit old;
+    b->n = MAX;
+    for (int r = 0; r < b->n; r++)
+        b->scripts[r] = "echo $R";
+    console_begin(b);
+    int next = dup(0);
+    (void)close(next);
+    (void)getrlimit(RLIMIT_NOFILE, &old);
+    (void)setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = (rlim_t)next + 75, .rlim_max = old.rlim_max});
+    struct dd_err err = {0};
+    int rc = make_output(b, &err);
+    if (rc == 0)
+        rc = run_attempt(b, 0, &err);
+    (void)setrlimit(RLIMIT_NOFILE, &old);
+    console_end(b);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, 0);
+    for (int r = 0; r < b->n; r++)
+        assert_int_equal(b->codes[r], 0);
+    assert_int_equal(b->got.len, 26); /* 0 to 11 */
+    assert_string_equal(b->tail[MAX - 1], "");
 }
 
 static void output_passes_long_lines_in_pieces(void **state)
@@ -752,12 +699,12 @@ static void output_of_each_attempt_has_its_own_directory(void **state)
     assert_true(has_all(list_files(b->dir),
                         "attempt_0/0/stdout.log=first\n;+attempt_0/0/stderr.log=trouble\n;+"
                         "attempt_1/0/stdout.log=second\n;+attempt_1/0/stderr.log=;"));
-    assert_string_equal(b->tail[0], ""); /* of the second attempt */
+    assert_string_equal(b->tail[0], "second\n"); /* of the second attempt, which wrote nothing to stderr */
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/id_"));
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/attempt_1/0/error.json"));
     assert_string_equal(worker_output_error_file(b->out, 1), "");
     /* a round that is no restart has the same number: earlier logs are kept all the same */
-    assert_int_equal(worker_output_begin(b->out, 1, (int[]){0}, 1, NULL), 0);
+    assert_int_equal(worker_output_begin(b->out, 1, (int[]){0}, 1, false, NULL), 0);
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/attempt_2/0/error.json"));
     assert_string_equal(worker_output_tail(b->out, 7), "");
 }
@@ -853,18 +800,20 @@ static void output_gives_up_on_a_stuck_console_after_a_stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_cuts_at_newlines_and_carriage_returns),
-        cmocka_unit_test(lines_shows_the_same_when_fed_byte_by_byte),
-        cmocka_unit_test(lines_cuts_what_never_ends),
-        cmocka_unit_test(tail_keeps_the_last_lines),
-        cmocka_unit_test(tail_is_bounded),
-        cmocka_unit_test(ranks_refuses_what_is_no_map),
-        cmocka_unit_test(ranks_reads_maps_and_lists),
         CASE(output_names_the_option_that_is_wrong),
         CASE(output_says_which_directory_cannot_be_made),
-        CASE(output_is_nothing_when_nothing_is_asked),
+        CASE(output_is_nothing_when_all_is_raw),
         CASE(output_labels_lines),
         cmocka_unit_test(output_keeps_lines_whole_from_many_ranks),
+        cmocka_unit_test(output_keeps_lines_whole_by_default),
+        CASE(output_ends_the_last_line_of_each_of_several),
+        CASE(output_of_a_lone_worker_comes_as_it_was_written),
+        CASE(output_of_a_lone_worker_is_its_own_where_nothing_else_goes),
+        CASE(output_leaves_a_terminal_to_rank_0),
+        CASE(output_does_not_append_to_what_rank_0_has_begun),
+        CASE(output_raw_is_inherited),
+        CASE(output_keeps_the_tail_of_a_rank_that_is_not_shown),
+        CASE(output_does_without_pipes_when_descriptors_are_few),
         CASE(output_passes_long_lines_in_pieces),
         cmocka_unit_test(output_goes_where_redirects_and_tee_say),
         CASE(output_without_log_dir_redirects_below_tmp),
