@@ -5,7 +5,6 @@
 #include "agent/inner.h"
 #include "base/io.h"
 #include "net/addr.h"
-#include "net/peer.h"
 #include "rdzv/elect.h"
 
 #include <errno.h>
@@ -87,9 +86,9 @@ static void on_whois(struct agent *a, const struct msg *m)
 {
     struct net_addr local;
     struct net_addr remote;
-    uid_t uid;
+    uid_t other;
     bool ok = parse_endpoint(&local, m->local) == 0 && parse_endpoint(&remote, m->remote) == 0 &&
-              net_peer_uid(&local, &remote, &uid) == 0 && uid == geteuid();
+              net_peer_own(a->peer, &local, &remote, &other) == 0;
     agent_send(a, &(struct msg){.type = MSG_WHOIS_REPLY, .id = m->id, .ok = ok});
 }
 
@@ -525,7 +524,7 @@ static int agent_start(struct agent *a, struct dd_err *err)
 {
     struct output_spec out = a->cfg->output;
     out.run_id = a->cfg->alloc->run_id;
-    int rc = signals_new(a, err);
+    int rc = net_peer_new(&a->peer) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : signals_new(a, err);
     control_start(a);
     if (rc == 0)
         rc = worker_output_new(&a->output, a->base, &out, err);
@@ -562,6 +561,7 @@ static void agent_done(struct agent *a)
     if (a->deadline != NULL)
         event_free(a->deadline);
     control_free(a);
+    net_peer_free(a->peer);
     if (a->base != NULL)
         event_base_free(a->base);
 }

@@ -68,6 +68,7 @@ void horovod_begin(struct agent *a)
                        .world_size = p->world_size,
                        .sizes = p->sizes},
         .log = a->cfg->log,
+        .peer = a->peer,
         .exchange = exchange,
         .arg = h,
     };

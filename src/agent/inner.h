@@ -7,6 +7,7 @@
 #include "agent/exchange.h"
 #include "agent/requeue.h"
 #include "net/link.h"
+#include "net/peer.h"
 #include "rdzv/elect.h"
 #include "rdzv/msg.h"
 #include "rdzv/plan.h"
@@ -77,6 +78,7 @@ struct agent {
     bool parted; /* BYE was said on it: what still comes counts no more */
     struct link_find *find;
     struct net_key_input key_in; /* with the job's name filled in */
+    struct net_peer *peer;
     struct hosting host;
     struct memory memory;
     struct signals signals;

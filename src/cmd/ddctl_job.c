@@ -2,6 +2,7 @@
 
 #include "base/io.h"
 #include "base/strv.h"
+#include "base/uid.h"
 #include "cmd/common.h"
 #include "net/here.h"
 #include "net/link.h"
@@ -278,7 +279,10 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv names = {0};
     struct asking k = {.q = q, .err = err, .answer = DD_BUF_INIT(ANSWER_MAX), .base = event_base_new()};
-    int rc = net_here_names(&names);
+    int rc = dd_uid_check(err);
+    if (rc < 0)
+        return rc;
+    rc = net_here_names(&names);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot see which jobs are here: %s", strerror(-rc));
     k.v = calloc(names.n + 1, sizeof(*k.v));

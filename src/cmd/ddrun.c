@@ -3,6 +3,7 @@
 #include "agent/error_files.h"
 #include "agent/guardian.h"
 #include "base/io.h"
+#include "base/uid.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "cmd/ddrun_doctor.h"
@@ -175,6 +176,8 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
     int rc = horovodrun_apply(hvd, &o, &err);
     if (rc == 0)
         rc = check_options(&o, &err);
+    if (rc == 0 && !o.insecure)
+        rc = dd_uid_check(&err);
     if (rc == 0 && r.given == NULL)
         warn_of_unset(&o, &r.log);
     if (rc == 0 && o.doctor != NULL)

@@ -1,5 +1,6 @@
 /* ddrund: the daemon of one job, started by its host's agent, or a standing store. */
 #include "base/io.h"
+#include "base/uid.h"
 #include "cmd/common.h"
 #include "cmd/ddrund_options.h"
 #include "daemon/config.h"
@@ -131,7 +132,9 @@ static int check_key(const struct ddrund_options *o, struct dd_err *err)
     const struct net_key_input in = {.env = environ, .key_file = o->key_file, .job_id = ""};
     if (o->insecure)
         return 0;
-    int rc = net_key_guest(&key, &in, err);
+    int rc = dd_uid_check(err);
+    if (rc == 0)
+        rc = net_key_guest(&key, &in, err);
     if (rc == 0 && key.method != NET_KEY_SHARED)
         rc = dd_err_set(err, -ENOKEY,
                         "without a key everybody who can reach the port is answered: say --insecure if "

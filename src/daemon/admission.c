@@ -25,6 +25,7 @@ struct waiting {
 
 struct admission {
     struct daemon *daemon;
+    struct net_peer *peer;
     struct net_iface *ifaces;
     size_t nifaces;
     TAILQ_HEAD(, waiting) waiting;
@@ -41,8 +42,10 @@ int admission_new(struct admission **ret, struct daemon *d, struct dd_err *err)
     a->daemon = d;
     TAILQ_INIT(&a->waiting);
     int rc = net_ifaces(&a->ifaces, &a->nifaces, err);
+    if (rc == 0 && net_peer_new(&a->peer) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc < 0) {
-        free(a);
+        admission_free(a);
         return rc;
     }
     *ret = a;
@@ -173,14 +176,16 @@ void admission_worker(struct admission *a, int fd)
         ask(a, fd, &ours, &remote);
         return;
     }
-    int rc = net_peer_uid(&remote, &ours, &uid);
-    if (rc == 0 && uid == geteuid()) {
+    int rc = net_peer_own(a->peer, &remote, &ours, &uid);
+    if (rc == 0 && net_peer_is_connected(fd)) {
         (void)store_server_adopt(a->daemon->store, fd, true, NULL, NULL, NULL);
         return;
     }
     char text[NET_ADDR_TEXT + 8];
     char why[120] = "the kernel does not know whose it is";
     if (rc == 0)
+        (void)snprintf(why, sizeof(why), "it was lost before its owner was known");
+    if (rc == -EPERM)
         (void)snprintf(why, sizeof(why), "it belongs to uid %u, and this job to uid %u", (unsigned)uid,
                        (unsigned)geteuid());
     refused(a, net_addr_text(&remote, text), why);
@@ -196,11 +201,12 @@ void admission_reply(struct admission *a, const struct guest *g, const struct ms
     if (w == NULL)
         return;
     waiting_end(w);
-    if (m->ok) {
+    const bool connected = net_peer_is_connected(store_conn_fd(w->conn));
+    if (m->ok && connected) {
         store_conn_admit(w->conn);
         return;
     }
-    refused(a, w->peer, "its node says that it belongs to another user");
+    refused(a, w->peer, m->ok ? "it was lost before its owner was known" : "its node says that it belongs to another user");
     store_conn_close(w->conn);
 }
 
@@ -221,6 +227,7 @@ void admission_free(struct admission *a)
 {
     if (a == NULL)
         return;
+    net_peer_free(a->peer);
     free(a->ifaces);
     free(a);
 }

@@ -50,13 +50,15 @@ static bool is_ours(struct http_server *s, int fd)
 {
     struct net_addr here;
     struct net_addr there;
-    uid_t uid;
+    uid_t other;
     if (sock_addr(fd, getsockname, &here) < 0 || sock_addr(fd, getpeername, &there) < 0)
         return false; /* has left already */
-    int rc = net_peer_uid(&there, &here, &uid);
-    if (rc == 0 && uid == geteuid())
+    int rc = net_peer_own(s->cfg.peer, &there, &here, &other);
+    if (rc == 0 && net_peer_is_connected(fd))
         return true;
-    refused(s, rc == 0 ? "it belongs to another user" : "the kernel does not know whose it is");
+    refused(s, rc == 0 ? "it was lost before its owner was known"
+               : rc == -EPERM ? "it belongs to another user"
+                              : "the kernel does not know whose it is");
     return false;
 }
 

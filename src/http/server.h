@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "http/rendezvous.h"
+#include "net/peer.h"
 
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ struct http_server;
 struct http_server_cfg {
     struct rendezvous_cfg rendezvous; /* copied; its sizes are borrowed until the server is freed */
     const struct dd_log *log;
+    struct net_peer *peer; /* borrowed until the server is freed */
     /* Gives the part to every node; http_server_take() comes for that of each other one. A name that
      * begins with '?' asks the others for theirs: http_server_asked(); and when all have come,
      * http_server_news_over(). 0 or a sentence. */

@@ -1,5 +1,7 @@
 #include "net/here.h"
 
+#include "base/uid.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -60,11 +62,13 @@ static int uid_of_peer(int fd, uid_t *ret)
 
 int net_here_accept(int listen_fd)
 {
+    struct dd_uid self;
     uid_t uid = (uid_t)-1;
     int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return -errno;
-    if (uid_of_peer(fd, &uid) == 0 && (uid == geteuid() || uid == 0))
+    dd_uid_read(&self);
+    if (uid_of_peer(fd, &uid) == 0 && (dd_uid_is_own(&self, uid) || uid == 0))
         return fd;
     close(fd);
     return -EACCES;
@@ -101,11 +105,13 @@ int net_here_names(struct dd_strv *ret)
 int net_here_connect(const char *name)
 {
     struct sockaddr_un sa;
+    struct dd_uid self;
     uid_t uid = (uid_t)-1;
     const socklen_t len = address_of(&sa, name);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int rc = fd < 0 || connect(fd, (const struct sockaddr *)&sa, len) < 0 ? -errno : uid_of_peer(fd, &uid);
-    if (rc == 0 && uid != geteuid())
+    dd_uid_read(&self);
+    if (rc == 0 && !dd_uid_is_own(&self, uid))
         rc = -EACCES;
     if (rc == 0)
         return fd;

@@ -1,39 +1,79 @@
 #include "net/peer.h"
 
 #include "base/auto.h"
+#include "base/uid.h"
 #include "net/peer_text.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
-static int ask(int fd, int family, const struct net_addr *local, const struct net_addr *remote,
-               uid_t *ret)
+struct net_peer {
+    int fd; /* -1: no netlink here */
+    bool has_diag;
+    uint32_t seq;
+    struct dd_uid uid;
+};
+
+/* Sends the request and receives its answer. The kernel answers within send(2). A message of another sender, or the rest of an
+ * earlier answer, is skipped. */
+static ssize_t call(struct net_peer *p, struct peer_request *r, void *out, size_t size)
+{
+    struct sockaddr_nl from;
+    struct iovec iov = {.iov_base = out, .iov_len = size};
+    struct msghdr m = {.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1};
+    ssize_t n;
+    r->head.nlmsg_seq = ++p->seq;
+    if (p->fd < 0 || send(p->fd, r, sizeof(*r), 0) < 0)
+        return p->fd < 0 ? -EBADF : -errno;
+    do {
+        m.msg_namelen = sizeof(from);
+        n = recvmsg(p->fd, &m, MSG_DONTWAIT);
+    } while ((n < 0 && (errno == EINTR || errno == ENOBUFS)) || (n >= 0 && (from.nl_pid != 0 || !peer_answer_is_of(out, (size_t)n, r))));
+    return n < 0 ? -errno : n;
+}
+
+static int ask(struct net_peer *p, int family, const struct net_addr *local, const struct net_addr *remote, uid_t *ret)
 {
     struct peer_request r;
     char bytes[4096]; /* attributes follow the answer */
     peer_request_make(&r, family, local, remote);
-    if (send(fd, &r, sizeof(r), 0) < 0)
-        return -errno;
-    ssize_t n;
-    do
-        n = recv(fd, bytes, sizeof(bytes), 0);
-    while (n < 0 && errno == EINTR);
-    if (n < 0)
-        return -errno;
-    return peer_answer_read(bytes, (size_t)n, &r, ret);
+    ssize_t n = call(p, &r, bytes, sizeof(bytes));
+    return n < 0 ? (int)n : peer_answer_read(bytes, (size_t)n, &r, ret);
 }
 
 /* A kernel without tcp_diag answers ENOENT, too. A dump of the sockets that are in none of the
  * states costs nothing and ends well only where the module is there. */
-static bool has_tcp_diag(int fd)
+static bool has_tcp_diag(struct net_peer *p)
 {
     struct peer_request r;
     char bytes[4096];
     peer_request_probe(&r);
-    if (send(fd, &r, sizeof(r), 0) < 0)
-        return false;
-    ssize_t n = recv(fd, bytes, sizeof(bytes), 0);
+    ssize_t n = call(p, &r, bytes, sizeof(bytes));
     return n > 0 && peer_answer_probed(bytes, (size_t)n);
+}
+
+int net_peer_new(struct net_peer **ret)
+{
+    struct net_peer *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return -ENOMEM;
+    dd_uid_read(&p->uid);
+    p->fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    p->has_diag = has_tcp_diag(p);
+    *ret = p;
+    return 0;
+}
+
+void net_peer_free(struct net_peer *p)
+{
+    if (p == NULL)
+        return;
+    if (p->fd >= 0)
+        close(p->fd);
+    free(p);
 }
 
 static int search_list(int family, const struct net_addr *local, const struct net_addr *remote,
@@ -53,19 +93,36 @@ static int search_list(int family, const struct net_addr *local, const struct ne
     return -ENOENT;
 }
 
-int net_peer_uid(const struct net_addr *local, const struct net_addr *remote, uid_t *ret)
+int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote, uid_t *ret)
 {
     if (local->len == 0 || remote->len == 0 || local->sa.sa_family != remote->sa.sa_family)
         return -EINVAL;
     int family = local->sa.sa_family;
-    DD_AUTO(fd) int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    int rc = fd < 0 ? -errno : ask(fd, family, local, remote, ret);
+    int rc = ask(p, family, local, remote, ret);
     if (rc == -ENOENT && family == AF_INET) /* an IPv6 socket that talks IPv4 */
-        rc = ask(fd, AF_INET6, local, remote, ret);
-    if (rc == 0 || (rc == -ENOENT && has_tcp_diag(fd)))
+        rc = ask(p, AF_INET6, local, remote, ret);
+    if (rc == 0 || (rc == -ENOENT && p->has_diag))
         return rc;
     rc = search_list(family, local, remote, ret);
     if (rc == -ENOENT && family == AF_INET)
         rc = search_list(AF_INET6, local, remote, ret);
     return rc;
+}
+
+int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote, uid_t *ret_uid)
+{
+    uid_t uid = (uid_t)-1;
+    int rc = net_peer_uid(p, local, remote, &uid);
+    if (rc < 0 || dd_uid_is_own(&p->uid, uid))
+        return rc;
+    *ret_uid = uid;
+    return -EPERM;
+}
+
+bool net_peer_is_connected(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof(info);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && len > 0 &&
+           (info.tcpi_state == TCP_ESTABLISHED || info.tcpi_state == TCP_CLOSE_WAIT);
 }

@@ -8,7 +8,6 @@
 
 enum { TCP_IS_ESTABLISHED = 1 }; /* Src: include/net/tcp_states.h */
 
-
 static void put_addr(uint32_t out[4], const struct net_addr *a, int family)
 {
     memset(out, 0, 16);
@@ -86,6 +85,15 @@ int peer_answer_read(const void *bytes, size_t n, const struct peer_request *ask
         return -ENOENT;
     *ret = sock.idiag_uid;
     return 0;
+}
+
+bool peer_answer_is_of(const void *bytes, size_t n, const struct peer_request *asked)
+{
+    struct nlmsghdr head;
+    if (n < sizeof(head))
+        return false;
+    memcpy(&head, bytes, sizeof(head));
+    return head.nlmsg_seq == asked->head.nlmsg_seq;
 }
 
 bool peer_answer_probed(const void *bytes, size_t n)

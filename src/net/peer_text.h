@@ -30,6 +30,8 @@ void peer_request_probe(struct peer_request *r);
 /* Return 0 with the owner of the socket asked for, -ENOENT if there is none, another -errno if the
  * kernel reported one, -EPROTO for anything else. */
 int peer_answer_read(const void *bytes, size_t n, const struct peer_request *asked, uid_t *ret);
+/* Whether these are bytes of the answer to this request, and not to an earlier one. */
+bool peer_answer_is_of(const void *bytes, size_t n, const struct peer_request *asked);
 bool peer_answer_probed(const void *bytes, size_t n);
 
 void peer_line_make(struct peer_line *ret, int family, const struct net_addr *local,

@@ -6,9 +6,12 @@
 #include "base/num.h"
 #include "base/sig.h"
 #include "base/strv.h"
+#include "base/uid.h"
 #include "base/utf8.h"
 
 #include <errno.h>
+#include <unistd.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -217,6 +220,29 @@ static void copies_of_a_signal_are_known_by_their_way(void **state)
         assert_int_equal(dd_signal_is_copy(&taken, &heard[come[i].way], begin + come[i].ms * DD_NS_PER_MS), come[i].copy);
 }
 
+static void uid_map_is_full_only_if_every_uid_is_itself(void **state)
+{
+    (void)state;
+    assert_true(dd_uid_map_is_full("         0          0 4294967295\n"));
+    assert_false(dd_uid_map_is_full("         0          0 4294967294\n"));
+    assert_false(dd_uid_map_is_full("         0      20001          1\n"));
+    assert_false(dd_uid_map_is_full("     65534      20001          1\n"));
+    assert_false(dd_uid_map_is_full("         0          0      65534\n     65534      65534 4294901761\n"));
+    assert_false(dd_uid_map_is_full(""));
+}
+
+static void no_uid_is_own_where_own_is_what_unmapped_ones_look_like(void **state)
+{
+    const struct dd_uid me = {.own = 65534}, lost = {.own = 65534, .ambiguous = true};
+    struct dd_uid self;
+    (void)state;
+    assert_true(dd_uid_is_own(&me, 65534));
+    assert_false(dd_uid_is_own(&me, 20001));
+    assert_false(dd_uid_is_own(&lost, 65534));
+    dd_uid_read(&self);
+    assert_int_equal(self.own, geteuid());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +258,8 @@ int main(void)
         cmocka_unit_test(peer_text_is_escaped),
         cmocka_unit_test(copies_of_a_signal_are_known_by_their_way),
         cmocka_unit_test(what_is_no_utf8_becomes_a_question_mark),
+        cmocka_unit_test(uid_map_is_full_only_if_every_uid_is_itself),
+        cmocka_unit_test(no_uid_is_own_where_own_is_what_unmapped_ones_look_like),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +98,7 @@ static const struct {
 
 static void peer_uid_of_own_connections_is_mine(void **state)
 {
-    (void)state;
+    struct net_peer *peer = *state;
     size_t done = 0;
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         struct pair p;
@@ -103,11 +106,12 @@ static void peer_uid_of_own_connections_is_mine(void **state)
         if (!set_up(&p, ways[i].listen_addr, ways[i].to))
             continue;
         done++;
-        assert_int_equal(net_peer_uid(&p.client_addr, &p.server_addr, &uid), 0);
+        assert_int_equal(net_peer_uid(peer, &p.client_addr, &p.server_addr, &uid), 0);
         assert_int_equal(uid, geteuid());
         uid = 12345; /* and the other end */
-        assert_int_equal(net_peer_uid(&p.server_addr, &p.client_addr, &uid), 0);
+        assert_int_equal(net_peer_uid(peer, &p.server_addr, &p.client_addr, &uid), 0);
         assert_int_equal(uid, geteuid());
+        assert_int_equal(net_peer_own(peer, &p.client_addr, &p.server_addr, &uid), 0);
         tear_down(&p);
     }
     assert_true(done >= 3);
@@ -115,31 +119,31 @@ static void peer_uid_of_own_connections_is_mine(void **state)
 
 static void peer_uid_is_of_that_connection_only(void **state)
 {
-    (void)state;
+    struct net_peer *peer = *state;
     struct pair p;
     uid_t uid = 12345;
     assert_true(set_up(&p, "127.0.0.1", "127.0.0.1"));
     struct net_addr wrong = p.client_addr;
     net_addr_set_port(&wrong, (uint16_t)(net_addr_port(&wrong) ^ 1));
-    assert_int_equal(net_peer_uid(&wrong, &p.server_addr, &uid), -ENOENT);
+    assert_int_equal(net_peer_uid(peer, &wrong, &p.server_addr, &uid), -ENOENT);
     /* a listener on that port is no connection */
-    assert_int_equal(net_peer_uid(&p.server_addr, &wrong, &uid), -ENOENT);
+    assert_int_equal(net_peer_uid(peer, &p.server_addr, &wrong, &uid), -ENOENT);
     assert_int_equal(net_addr_parse(&wrong, "127.0.0.2", net_addr_port(&p.client_addr)), 0);
-    assert_int_equal(net_peer_uid(&wrong, &p.server_addr, &uid), -ENOENT);
+    assert_int_equal(net_peer_uid(peer, &wrong, &p.server_addr, &uid), -ENOENT);
     assert_int_equal(net_addr_parse(&wrong, "::1", net_addr_port(&p.client_addr)), 0);
-    assert_int_equal(net_peer_uid(&wrong, &p.server_addr, &uid), -EINVAL);
+    assert_int_equal(net_peer_uid(peer, &wrong, &p.server_addr, &uid), -EINVAL);
     assert_int_equal(uid, 12345);
     tear_down(&p);
 }
 
 static void peer_uid_is_unknown_when_the_program_has_gone(void **state)
 {
-    (void)state;
+    struct net_peer *peer = *state;
     struct pair p;
     uid_t uid = 12345;
     assert_true(set_up(&p, "127.0.0.1", "127.0.0.1"));
     (void)close(p.client);
-    assert_int_equal(net_peer_uid(&p.client_addr, &p.server_addr, &uid), -ENOENT);
+    assert_int_equal(net_peer_uid(peer, &p.client_addr, &p.server_addr, &uid), -ENOENT);
     assert_int_equal(uid, 12345);
     p.client = -1;
     tear_down(&p);
@@ -147,7 +151,7 @@ static void peer_uid_is_unknown_when_the_program_has_gone(void **state)
 
 static void peer_uid_of_another_user_is_told(void **state)
 {
-    (void)state;
+    struct net_peer *peer = *state;
     struct pair p = {.client = -1};
     uid_t uid = 12345;
     uint16_t port = 0;
@@ -172,12 +176,108 @@ static void peer_uid_of_another_user_is_told(void **state)
     assert_int_equal(poll(&come, 1, 20000), 1);
     p.server = accept4(p.listener, NULL, NULL, SOCK_CLOEXEC);
     p.client_addr = name_of(p.server, peer_name);
-    assert_int_equal(net_peer_uid(&p.client_addr, &p.server_addr, &uid), 0);
+    assert_int_equal(net_peer_uid(peer, &p.client_addr, &p.server_addr, &uid), 0);
+    assert_int_equal(uid, NOBODY);
+    uid = 12345;
+    assert_int_equal(net_peer_own(peer, &p.client_addr, &p.server_addr, &uid), -EPERM);
     assert_int_equal(uid, NOBODY);
     (void)close(ends[0]);
     (void)close(ends[1]);
     (void)waitpid(child, NULL, 0);
     tear_down(&p);
+}
+
+static void reset(int fd)
+{
+    const struct linger now = {.l_onoff = 1};
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now)), 0);
+    (void)close(fd);
+}
+
+/* What the stranger sent is still there to be read; the kernel finds the worker that has the port now. */
+static void peer_that_has_reset_is_not_connected_whoever_has_its_port_now(void **state)
+{
+    struct net_peer *peer = *state;
+    struct pair p;
+    struct net_addr source;
+    uid_t uid;
+    char c;
+    assert_true(set_up(&p, "127.0.0.1", "127.0.0.1"));
+    assert_true(net_peer_is_connected(p.server));
+    assert_int_equal(write(p.client, "x", 1), 1);
+    reset(p.client);
+    p.client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    source = p.client_addr;
+    assert_int_equal(bind(p.client, &source.sa, source.len), 0);
+    assert_int_equal(connect(p.client, &p.server_addr.sa, p.server_addr.len), 0);
+    assert_int_equal(net_peer_own(peer, &p.client_addr, &p.server_addr, &uid), 0);
+    assert_false(net_peer_is_connected(p.server));
+    assert_int_equal(recv(p.server, &c, 1, MSG_PEEK), 1);
+    tear_down(&p);
+}
+
+static void peer_that_has_closed_in_good_order_is_still_connected(void **state)
+{
+    struct pair p;
+    char c;
+    (void)state;
+    assert_true(set_up(&p, "127.0.0.1", "127.0.0.1"));
+    assert_int_equal(shutdown(p.client, SHUT_WR), 0);
+    assert_int_equal(recv(p.server, &c, 1, 0), 0);
+    assert_true(net_peer_is_connected(p.server));
+    tear_down(&p);
+    assert_false(net_peer_is_connected(-1));
+}
+
+/* The half-open case: the first caller is gone without a RST, and its port is used again. */
+static void peer_that_vanished_is_not_connected_once_its_port_is_used_again(void **state)
+{
+    static const int on = 1;
+    struct pair p;
+    struct net_addr source;
+    (void)state;
+    assert_true(set_up(&p, "127.0.0.1", "127.0.0.1"));
+    assert_int_equal(write(p.client, "x", 1), 1);
+    if (setsockopt(p.client, IPPROTO_TCP, TCP_REPAIR, &on, sizeof(on)) < 0) {
+        tear_down(&p);
+        print_message("skipped: only root can close a socket in silence\n");
+        skip();
+    }
+    (void)close(p.client);
+    assert_true(net_peer_is_connected(p.server)); /* half open: nothing can be known of it yet */
+    p.client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    source = p.client_addr;
+    assert_int_equal(bind(p.client, &source.sa, source.len), 0);
+    assert_int_equal(connect(p.client, &p.server_addr.sa, p.server_addr.len), 0);
+    assert_false(net_peer_is_connected(p.server)); /* its SYN has ended the half-open one */
+    tear_down(&p);
+}
+
+static void peer_can_be_asked_about_without_a_free_descriptor(void **state)
+{
+    struct net_peer *peer = *state;
+    struct pair p;
+    struct rlimit before, none;
+    uid_t uid = 12345;
+    assert_true(set_up(&p, "127.0.0.1", "127.0.0.1"));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int rc = net_peer_own(peer, &p.client_addr, &p.server_addr, &uid);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(rc, 0);
+    tear_down(&p);
+}
+
+static int asker_new(void **state)
+{
+    return net_peer_new((struct net_peer **)state);
+}
+
+static int asker_free(void **state)
+{
+    net_peer_free(*state);
+    return 0;
 }
 
 int main(void)
@@ -187,6 +287,10 @@ int main(void)
         cmocka_unit_test(peer_uid_is_of_that_connection_only),
         cmocka_unit_test(peer_uid_is_unknown_when_the_program_has_gone),
         cmocka_unit_test(peer_uid_of_another_user_is_told),
+        cmocka_unit_test(peer_that_has_reset_is_not_connected_whoever_has_its_port_now),
+        cmocka_unit_test(peer_that_has_closed_in_good_order_is_still_connected),
+        cmocka_unit_test(peer_that_vanished_is_not_connected_once_its_port_is_used_again),
+        cmocka_unit_test(peer_can_be_asked_about_without_a_free_descriptor),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, asker_new, asker_free);
 }
