@@ -5,10 +5,10 @@
 
 #include "alloc/alloc.h"
 #include "base/log.h"
+#include "base/scratch.h"
 #include "framework/framework.h"
 #include "net/key.h"
 #include "node/numa.h"
-#include "pmi/place.h"
 #include "rdzv/machine.h"
 #include "worker/output.h"
 #include "web/etcd_url.h"
@@ -58,7 +58,7 @@ struct agent_cfg {
     int pty_rank;   /* who has a terminal, and so stdin; -1: nobody */
     const struct terminal *terminal; /* stdin's, as it was at the start */
     struct output_spec output;
-    const char *error_prefix; /* of the workers' error files; NULL: where the log is, or nowhere */
+    const struct dd_scratch *tmp, *shm; /* private directories, for error files and MPI; their path may be NULL */
     struct agent_health_cfg health;
     const char *report; /* file for the job's report, when this node is the one that tells; NULL */
     const char *role;
@@ -75,8 +75,7 @@ struct agent_cfg {
     const char *etcd_password;   /* NULL: none was said */
     const char *notify;          /* URL of a web hook for the job's events; NULL */
     const char *web_helper;      /* path of ddrun-web, where it is needed */
-    const char *pmix_helper;           /* with AGENT_MPI_PMIX: path of ddrun-pmix */
-    const struct pmi_place *mpi_place; /* and where it may put files */
+    const char *pmix_helper;     /* with AGENT_MPI_PMIX: path of ddrun-pmix */
     bool bind_cpus;
     enum node_numa_mode numa; /* goes before bind_cpus */
     const char *listen_addr; /* the host listens here only; NULL: everywhere (one node: loopback) */

@@ -3,19 +3,18 @@
 #include "agent/agent.h"
 #include "base/auto.h"
 #include "base/io.h"
+#include "base/scratch.h"
 #include "worker/aside.h"
 #include "worker/group.h"
 #include "worker/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 enum { ERROR_FILE_MAX = 1 << 20 };
@@ -50,47 +49,24 @@ static bool no_error_files(const char *log_dir)
     return log_dir != NULL && strcmp(log_dir, "/dev/null") == 0;
 }
 
-char *error_files_prefix(const char *tmp_dir)
-{
-    uint64_t random; /* nobody else knows the name before it is used */
-    char *path = NULL;
-    if (tmp_dir == NULL)
-        tmp_dir = "/tmp";
-    if (access(tmp_dir, W_OK | X_OK) < 0 || getrandom(&random, sizeof(random), 0) != sizeof(random))
-        return NULL;
-    return asprintf(&path, "%s/ddrun_%016" PRIx64, tmp_dir, random) < 0 ? NULL : path;
-}
-
-static char *temporary_name(const char *prefix, int i)
-{
-    char *path = NULL;
-    return asprintf(&path, "%s.%d.json", prefix, i) < 0 ? NULL : path;
-}
-
-void error_files_remove(const char *prefix, int n)
-{
-    for (int i = 0; prefix != NULL && i < n; i++) {
-        DD_AUTO(free) char *path = temporary_name(prefix, i);
-        if (path != NULL)
-            (void)unlink(path);
-    }
-}
-
+/* The one of the last round makes room. */
 static int file_make(struct error_file *f, int i, const char *logged, const struct agent_cfg *cfg)
 {
     char name[64] = "";
     f->fd = -1;
-    if (*logged == '\0' && cfg->error_prefix != NULL) {
-        f->path = temporary_name(cfg->error_prefix, i);
-        if (f->path != NULL)
-            (void)unlink(f->path); /* of the last round */
-        return f->path == NULL ? -ENOMEM : 0;
-    }
-    if (*logged == '\0' && !no_error_files(cfg->output.log_dir))
+    if (*logged != '\0' || no_error_files(cfg->output.log_dir)) {
+        f->path = strdup(logged);
+    } else if (cfg->tmp->path != NULL) {
+        (void)snprintf(name, sizeof(name), "error.%d.json", i);
+        (void)dd_scratch_clear(cfg->tmp, name);
+        if (asprintf(&f->path, "%s/%s", cfg->tmp->path, name) < 0)
+            f->path = NULL;
+    } else {
         f->fd = memfd_create("error.json", MFD_CLOEXEC);
-    if (f->fd >= 0)
-        (void)snprintf(name, sizeof(name), "/proc/%d/fd/%d", (int)getpid(), f->fd);
-    f->path = strdup(f->fd >= 0 ? name : logged);
+        if (f->fd >= 0)
+            (void)snprintf(name, sizeof(name), "/proc/%d/fd/%d", (int)getpid(), f->fd);
+        f->path = strdup(name);
+    }
     return f->path == NULL ? -ENOMEM : 0;
 }
 

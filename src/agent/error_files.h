@@ -1,8 +1,8 @@
 /* Where workers say why they failed: TORCHELASTIC_ERROR_FILE, written by torch's record() as JSON.
  *
- * With a log directory it is error.json there. Without one it has a name of its own among temporary files: it
- * comes into being when a worker writes it, and agent and guardian both remove it, so that one of them may be
- * killed. Where that cannot be, it is an anonymous file of the agent, which workers open by its name in /proc
+ * With a log directory it is error.json there. Without one it is in the run's private directory (cfg->tmp), where no
+ * other user can put a text in its place; agent and guardian both remove that directory, so that one of them may be
+ * killed. Where there is none, it is an anonymous file of the agent, which workers open by its name in /proc
  * (which they cannot from another user namespace, as containers have). */
 #ifndef DD_AGENT_ERROR_FILES_H
 #define DD_AGENT_ERROR_FILES_H
@@ -14,11 +14,6 @@ struct error_files;
 struct agent_cfg;     /* agent/agent.h */
 struct worker_exit;   /* worker/group.h */
 struct worker_output; /* worker/output.h */
-
-/* What their names begin with, in tmp_dir (NULL: /tmp), for the caller to free; NULL: none can be made there. */
-char *error_files_prefix(const char *tmp_dir);
-/* Removes those of n workers. A NULL prefix is fine. */
-void error_files_remove(const char *prefix, int n);
 
 /* For a new round of n workers. *ef is NULL at first and is used again; output (borrowed, may be NULL) has
  * begun the round. cfg->output.log_dir "/dev/null": no files. */

@@ -172,7 +172,8 @@ static int start_pmix(struct agent *a, struct mpi *m, struct dd_err *err)
         .log = a->cfg->log,
         .helper = a->cfg->pmix_helper,
         .env = env.v,
-        .place = a->cfg->mpi_place,
+        .tmp = a->cfg->tmp,
+        .shm = a->cfg->shm,
         .nspace = nspace,
         .nodes = a->plan.nodes,
         .sizes = a->plan.sizes,
@@ -180,6 +181,7 @@ static int start_pmix(struct agent *a, struct mpi *m, struct dd_err *err)
         .node_rank = a->plan.node_rank,
         .local_size = a->plan.local_size,
         .attempt = a->plan.restart_count,
+        .round = a->plan.round,
         .on_gather = on_gather,
         .on_abort = on_abort,
         .on_lost = on_helper_lost,
@@ -192,7 +194,7 @@ static int start_pmix(struct agent *a, struct mpi *m, struct dd_err *err)
 static int pmix_spec(const struct agent *a, int local_rank, struct dd_strv *env)
 {
     static const char *const backing[] = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"};
-    const char *shm = a->cfg->mpi_place->shm;
+    const char *shm = pmix_shm(a->mpi->pmix);
     int rc = pmix_env(a->mpi->pmix, local_rank, env);
     for (size_t i = 0; i < 2 && shm != NULL && rc == 0; i++)
         if (dd_env_get(env->v, backing[i]) == NULL)

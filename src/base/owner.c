@@ -23,7 +23,7 @@ static void read_line(const char *path, char *out, size_t size)
     out[strcspn(out, "\n")] = '\0';
 }
 
-unsigned long long dd_process_start(long pid)
+static unsigned long long start_of(long pid, char *ret_state)
 {
     char path[40];
     char text[1024];
@@ -31,11 +31,25 @@ unsigned long long dd_process_start(long pid)
     (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
     read_line(path, text, sizeof(text));
     const char *c = strrchr(text, ')');
+    *ret_state = c != NULL && c[1] == ' ' ? c[2] : '\0';
     for (int field = 2; c != NULL && field < 22; field++)
         c = strchr(c + 1, ' ');
     if (c != NULL)
         start = strtoull(c + 1, NULL, 10);
     return start;
+}
+
+unsigned long long dd_process_start(long pid)
+{
+    char state;
+    return start_of(pid, &state);
+}
+
+/* A zombie has ended, though its parent may not have noticed for long. */
+static bool has_ended(const struct owner *o)
+{
+    char state;
+    return start_of(o->pid, &state) != o->start || state == 'Z' || state == 'X';
 }
 
 static void owner_self(struct owner *o)
@@ -74,5 +88,5 @@ bool dd_owner_is_gone(const char *text)
     struct owner self;
     owner_self(&self);
     return parse(&o, text) && self.boot[0] != '\0' && self.space[0] != '\0' && self.start != 0 &&
-           strcmp(o.boot, self.boot) == 0 && strcmp(o.space, self.space) == 0 && dd_process_start(o.pid) != o.start;
+           strcmp(o.boot, self.boot) == 0 && strcmp(o.space, self.space) == 0 && has_ended(&o);
 }

@@ -1,6 +1,5 @@
 /* ddrun: options; then the nodes of this machine, and on each the agent under its guardian. */
 #include "agent/dry_run.h"
-#include "agent/error_files.h"
 #include "agent/guardian.h"
 #include "base/io.h"
 #include "base/uid.h"
@@ -19,12 +18,20 @@
 
 enum { GUARDIAN_EXTRA_MS = 5000 }; /* beyond the workers' grace, for ddrund to tell the other nodes */
 
+static void remove_scratch(const struct run *r)
+{
+    (void)dd_scratch_remove(&r->tmp);
+    (void)dd_scratch_remove(&r->shm);
+}
+
 static int run_agent(void *arg)
 {
     struct run *r = arg;
     r->log.waits_ms = CMD_LOG_WAIT_MS;
+    dd_scratch_own(&r->tmp);
+    dd_scratch_own(&r->shm);
     int code = agent_run(&r->agent);
-    error_files_remove(r->error_prefix, r->slots); /* the guardian may have been killed */
+    remove_scratch(r); /* the guardian may have been killed */
     run_done(r);
     return code;
 }
@@ -62,7 +69,7 @@ static int run_node(void *arg, int index)
 {
     struct run *r = arg;
     struct dd_err err = {0};
-    bool ready = run_prepare(r, index, &err) == 0;
+    bool ready = run_prepare(r, index, &err) == 0 && run_make_scratch(r, &err) == 0;
     if (!ready && (r->alloc == NULL || r->alloc->nnodes == 1)) {
         dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
         run_done(r);
@@ -75,11 +82,10 @@ static int run_node(void *arg, int index)
     }
     const struct guardian_cfg guardian = {
         .grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS, .terminal = &r->terminal, .log = &r->log};
-    if (ready && (r->o->log_dir == NULL || *r->o->log_dir == '\0'))
-        r->agent.error_prefix = r->error_prefix = error_files_prefix(dd_env_get_nonempty(r->env.v, "TMPDIR"));
     int code = guardian_run(run_agent, r, &guardian);
-    error_files_remove(r->error_prefix, r->slots);
-    (void)pmi_place_remove(&r->mpi_place);
+    remove_scratch(r);
+    dd_scratch_sweep(&r->tmp);
+    dd_scratch_sweep(&r->shm);
     run_done(r);
     return torchrun_exit_code(r->o, code);
 }
@@ -162,7 +168,7 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
         return code;
     torchrun_apply(&o, &table, &res, by_torchrun);
     o.shutdown_said = opt_is_given(&res, &table, "shutdown-timeout");
-    struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}};
+    struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}, .tmp = DD_SCRATCH_NONE, .shm = DD_SCRATCH_NONE};
     r.given = given;
     r.log.level = cmd_log_level(o.log_level);
     cmd_warn_of_misspelt(&table, &r.log);

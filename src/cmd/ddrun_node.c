@@ -26,10 +26,10 @@ void run_done(struct run *r)
     dd_strv_done(&r->env);
     dd_strv_done(&r->local_addrs);
     dd_strv_done(&r->program);
-    free(DD_TAKE(r->error_prefix));
     free(DD_TAKE(r->folder));
     free(DD_TAKE(r->log_dir));
-    pmi_place_done(&r->mpi_place);
+    dd_scratch_done(&r->tmp);
+    dd_scratch_done(&r->shm);
     etcd_url_done(&r->etcd);
     if (r->etcd_password != NULL)
         explicit_bzero(r->etcd_password, strlen(r->etcd_password));
@@ -232,7 +232,7 @@ static int find_pmix(struct run *r, struct dd_err *err)
     if (!wanted && strcmp(r->o->mpi, "auto") != 0)
         return 0;
     if (launch_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
-        return r->mpi_place.tmp != NULL ? 0 : pmi_place_new(&r->mpi_place, dd_env_get_nonempty(r->env.v, "TMPDIR"), err);
+        return 0;
     if (wanted)
         return dd_err_set(err, -ENOENT, "--mpi=pmix needs ddrun-pmix, which is neither beside ddrun nor %s: was ddrun built with libpmix?",
                           r->pmix_helper);
@@ -292,4 +292,23 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
         rc = r->o->chdir != NULL ? find_program_there(r, err) : find_program(r, err);
     run_fill_agent(r);
     return rc < 0 ? rc : check_size(r, err);
+}
+
+/* Workers say there why they failed, unless they have a log directory; PMIx and Open MPI put their files there. */
+int run_make_scratch(struct run *r, struct dd_err *err)
+{
+    const char *tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR");
+    const char *log_dir = r->o->log_dir;
+    const bool pmix = (r->agent.mpi & AGENT_MPI_PMIX) != 0;
+    if (!pmix && log_dir != NULL && *log_dir != '\0')
+        return 0;
+    int rc = dd_scratch_new(&r->tmp, tmp_dir != NULL ? tmp_dir : "/tmp", err);
+    if (rc < 0 && tmp_dir != NULL)
+        rc = dd_scratch_new(&r->tmp, "/tmp", NULL);
+    if (rc < 0)
+        return pmix ? dd_err_where(err, rc, "PMIx") : 0;
+    if (pmix)
+        (void)dd_scratch_new(&r->shm, "/dev/shm", NULL);
+    err->text[0] = '\0';
+    return 0;
 }

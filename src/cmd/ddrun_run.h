@@ -25,10 +25,9 @@ struct run {
     char ddrund[PATH_MAX], pmix_helper[PATH_MAX], web_helper[PATH_MAX]; /* of helpers "": not there, or not asked for */
     struct etcd_url etcd;  /* --rdzv-endpoint, where it is one */
     char *etcd_password;
-    struct pmi_place mpi_place;
     struct agent_cfg agent;
     char *folder, *log_dir; /* of the workers, where --chdir says it: absolute; NULL: as ddrun's, and as --log-dir says */
-    char *error_prefix; /* of the error files of this node's workers; NULL: they have others, or none */
+    struct dd_scratch tmp, shm; /* private directories of this node's run, among temporary files and in /dev/shm */
     struct terminal terminal; /* on stdin, as we have found it */
 };
 
@@ -44,6 +43,8 @@ int run_look_around(struct run *r, struct dd_err *err);
 int run_prepare(struct run *r, int index, struct dd_err *err);
 /* r->agent from all the rest. */
 void run_fill_agent(struct run *r);
+/* Makes r->tmp and r->shm where something needs them. < 0: what cannot do without has none. */
+int run_make_scratch(struct run *r, struct dd_err *err);
 void run_done(struct run *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* ddrun-pmix: serves PMIx to the workers of one node for one round, and ends with its agent's connection, after which it
- * removes its files. The main thread reads what the agent says; libpmix's own thread calls the functions of the module,
+/* ddrun-pmix: serves PMIx to the workers of one node for one round, and ends with its agent's connection. When the agent
+ * has died, it removes the directories of the run. The main thread reads what the agent says; libpmix's own thread calls the functions of the module,
  * which write to the agent under a lock. */
 #include "pmi/helper_inner.h"
 
@@ -7,9 +7,9 @@
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/num.h"
+#include "base/scratch.h"
 #include "hostlist/hostlist.h"
 #include "pmi/hmsg.h"
-#include "pmi/place.h"
 #include "rdzv/plan.h"
 
 #include <errno.h>
@@ -386,12 +386,22 @@ static int tell_ready(const struct space *s, struct dd_err *err)
     return 0;
 }
 
-/* The ranks may be dying still, and making files: again, until nothing is left. */
-static void clean_up(const struct space *s)
+/* The private directory that the round's directory is in; none where there is none. */
+static struct dd_scratch open_run(const char *directory)
 {
-    const struct pmi_place place = {.tmp = (char *)(uintptr_t)s->folder,
-                                    .shm = s->shm != NULL && *s->shm != '\0' ? (char *)(uintptr_t)s->shm : NULL};
-    for (int i = 0; s->folder != NULL && i < END_TRIES && pmi_place_remove(&place) < 0; i++)
+    struct dd_scratch s = DD_SCRATCH_NONE;
+    const char *slash = directory != NULL ? strrchr(directory, '/') : NULL;
+    DD_AUTO(free) char *path = slash != NULL ? strndup(directory, (size_t)(slash - directory)) : NULL;
+    if (path != NULL)
+        (void)dd_scratch_open(&s, path, NULL);
+    return s;
+}
+
+/* The guardian does the same, unless it has been killed as well. The ranks may be dying still, and making files: again,
+ * until nothing is left. */
+static void remove_run(const struct dd_scratch *s)
+{
+    for (int i = 0; i < END_TRIES && dd_scratch_remove(s) < 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
@@ -410,15 +420,23 @@ int main(void)
     if (!read_message(&first, &m))
         return 1;
     int rc = space_read(&helper.space, &m, &err);
+    DD_AUTO(scratch) struct dd_scratch tmp = open_run(helper.space.folder);
+    DD_AUTO(scratch) struct dd_scratch shm = open_run(helper.space.shm);
+    bool ended = false;
     if (rc == 0)
         rc = serve(&helper.space, &err);
     if (rc == 0)
         rc = tell_ready(&helper.space, &err);
     if (rc < 0)
         tell(&(struct hmsg){.type = HMSG_FAILED, .data = (const unsigned char *)err.text, .len = strlen(err.text) + 1});
-    while (read_message(&buf, &m))
+    while (!ended && read_message(&buf, &m)) {
+        ended = m.type == HMSG_END;
         if (m.type == HMSG_GATHERED)
             on_gathered(&m);
-    clean_up(&helper.space);
+    }
+    if (!ended) {
+        remove_run(&tmp);
+        remove_run(&shm);
+    }
     _exit(rc < 0); /* libpmix's thread may be anywhere */
 }

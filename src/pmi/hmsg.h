@@ -25,6 +25,7 @@ enum hmsg_type {
     HMSG_CONNECTED, /* helper: worker id has called PMIx_Init */
     HMSG_FINALIZED, /* helper: and PMIx_Finalize */
     HMSG_ABORTED,   /* helper: worker id aborts the job with this code */
+    HMSG_END,       /* agent: the round is over; without it the agent has died */
     HMSG_TYPE_MAX,
 };
 

@@ -29,6 +29,8 @@ struct pmix {
     bool failed; /* READY has not come */
     bool ready;
     char why[400];
+    char name[32];   /* of the round's directories */
+    char *tmp, *shm; /* their paths; NULL: not made */
 };
 
 DD_AUTO_DEFINE(pmix, struct pmix *, pmix_free);
@@ -150,6 +152,7 @@ static int on_message(struct pmix *p, const struct hmsg *m)
         return on_aborted(p, m);
     case HMSG_SETUP:
     case HMSG_GATHERED:
+    case HMSG_END:
     case HMSG_TYPE_MAX:
     default:
         return -EPROTO;
@@ -223,7 +226,7 @@ static int send_setup(struct pmix *p)
     (void)snprintf(attempt, sizeof(attempt), "%d", c->attempt);
     int rc = plan_sizes_format(&sizes, c->sizes, c->nnodes);
     const char *const texts[HMSG_SETUP_MAX] = {
-        [HMSG_NSPACE] = c->nspace,       [HMSG_FOLDER] = c->place->tmp,     [HMSG_SHM] = c->place->shm,
+        [HMSG_NSPACE] = c->nspace,       [HMSG_FOLDER] = p->tmp,            [HMSG_SHM] = p->shm,
         [HMSG_NODES] = c->nodes,         [HMSG_SIZES] = dd_buf_str(&sizes), [HMSG_NODE_RANK] = node_rank,
         [HMSG_ATTEMPT] = attempt,
     };
@@ -250,6 +253,40 @@ static int wait_ready(struct pmix *p, struct dd_err *err)
                   : dd_err_set(err, -ETIMEDOUT, "PMIx: '%s' was not ready within %d s", p->cfg.helper, READY_MS / 1000);
 }
 
+/* ---- its files --------------------------------------------------------------------------------- */
+
+static int make_directory(const struct pmix *p, const struct dd_scratch *in, char **ret, struct dd_err *err)
+{
+    int rc = dd_scratch_mkdir(in, p->name, err);
+    if (rc < 0)
+        return dd_err_where(err, rc, "PMIx");
+    return asprintf(ret, "%s/%s", in->path, p->name) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+}
+
+static int make_directories(struct pmix *p, struct dd_err *err)
+{
+    (void)snprintf(p->name, sizeof(p->name), "pmix.%d", p->cfg.round);
+    int rc = make_directory(p, p->cfg.tmp, &p->tmp, err);
+    return rc == 0 && p->cfg.shm->path != NULL ? make_directory(p, p->cfg.shm, &p->shm, err) : rc;
+}
+
+static void remove_directories(struct pmix *p)
+{
+    if (p->tmp != NULL)
+        (void)dd_scratch_clear(p->cfg.tmp, p->name);
+    if (p->shm != NULL)
+        (void)dd_scratch_clear(p->cfg.shm, p->name);
+    free(p->tmp);
+    free(p->shm);
+}
+
+const char *pmix_shm(const struct pmix *p)
+{
+    return p->shm;
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------- */
+
 static int watch(struct pmix *p, struct dd_err *err)
 {
     p->ev = event_new(p->cfg.base, p->fd, EV_READ | EV_PERSIST, on_readable, p);
@@ -267,10 +304,8 @@ int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err)
     p->env = calloc((size_t)cfg->local_size, sizeof(*p->env));
     p->ends = calloc((size_t)cfg->local_size, sizeof(*p->ends));
     int rc = p->env == NULL || p->ends == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
-    if (rc == 0) {
-        pmi_place_sweep(cfg->place);
-        rc = pmi_place_make(cfg->place, err);
-    }
+    if (rc == 0)
+        rc = make_directories(p, err);
     if (rc == 0)
         rc = start(p, err);
     if (rc == 0 && (rc = send_setup(p)) < 0 && rc != -EPIPE) /* else it says why, or nothing */
@@ -336,11 +371,13 @@ void pmix_free(struct pmix *p)
         return;
     if (p->ev != NULL)
         event_free(p->ev);
+    if (p->pid > 0) /* else it takes us for dead, and removes what we need for the next round */
+        (void)send_message(p, &(struct hmsg){.type = HMSG_END});
     if (p->fd >= 0)
         close(p->fd);
     if (p->pid > 0)
         reap(p->pid);
-    (void)pmi_place_remove(p->cfg.place);
+    remove_directories(p);
     for (int i = 0; p->env != NULL && i < p->cfg.local_size; i++)
         dd_strv_done(&p->env[i]);
     free(p->env);

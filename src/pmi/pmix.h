@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/scratch.h"
 #include "base/strv.h"
-#include "pmi/place.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,16 +16,16 @@
 struct event_base;
 struct pmix;
 
-struct pmix_cfg { /* borrowed during the call; base, log and place until free */
+struct pmix_cfg { /* borrowed during the call; base, log, tmp and shm until free */
     struct event_base *base;
     const struct dd_log *log;
     const char *helper; /* path of ddrun-pmix */
     char *const *env;   /* for the helper */
-    const struct pmi_place *place; /* made and removed here */
+    const struct dd_scratch *tmp, *shm; /* where the round has its directory; shm: may be none */
     const char *nspace; /* names the round, for all its nodes */
     const char *nodes;  /* their names, a folded host list */
     const int *sizes;   /* their workers */
-    int nnodes, node_rank, local_size, attempt;
+    int nnodes, node_rank, local_size, attempt, round;
     /* All nodes' parts are to be put together: pmix_gathered() with this id. Lent for the call. */
     void (*on_gather)(void *arg, uint32_t id, const char *name, const void *part, size_t len);
     void (*on_abort)(void *arg, int local_rank); /* MPI_Abort; the code is in pmix_end */
@@ -48,6 +48,8 @@ struct pmix_end {
 /* What a worker that has ended did: what the helper has told last is read first. */
 struct pmix_end pmix_ended(struct pmix *p, int local_rank);
 
+/* Where the ranks of this node share memory, lent; NULL: nowhere of ours. */
+const char *pmix_shm(const struct pmix *p);
 /* When the workers are gone: ends the helper and removes its files. NULL is fine. */
 void pmix_free(struct pmix *p);
 

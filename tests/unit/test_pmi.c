@@ -3,7 +3,6 @@
 #include "pmi/hmsg.h"
 #include "pmi/kvs.h"
 #include "pmi/outer.h"
-#include "pmi/place.h"
 #include "pmi/pmi1.h"
 #include "pmi/wire.h"
 
@@ -160,53 +159,6 @@ static void the_helpers_messages_come_whole_or_not_at_all(void **state)
     assert_null(hmsg_text(&m, &at));
     b.data[3] = 0x7f; /* a length that nobody allocates */
     assert_int_equal(hmsg_decode(&m, b.data, b.len), -EPROTO);
-}
-
-static void the_place_is_removed_with_all_that_is_in_it(void **state)
-{
-    (void)state;
-    struct pmi_place p;
-    char path[512];
-    char tmp[] = "/tmp/test_pmiXXXXXX";
-    assert_non_null(mkdtemp(tmp));
-    assert_int_equal(pmi_place_new(&p, tmp, NULL), 0);
-    assert_int_equal(pmi_place_remove(&p), 0); /* it is not there yet */
-    assert_int_equal(pmi_place_make(&p, NULL), 0);
-    assert_int_equal(pmi_place_make(&p, NULL), 0);
-    (void)snprintf(path, sizeof(path), "%s/a", p.tmp);
-    assert_int_equal(mkdir(path, 0700), 0);
-    (void)snprintf(path, sizeof(path), "%s/a/b", p.tmp);
-    assert_int_equal(symlink(tmp, path), 0); /* is not followed */
-    assert_int_equal(pmi_place_remove(&p), 0);
-    assert_int_equal(rmdir(tmp), 0); /* it was empty, and still there */
-    pmi_place_done(&p);
-}
-
-static void the_places_of_dead_jobs_are_swept(void **state)
-{
-    (void)state;
-    struct pmi_place dead;
-    struct pmi_place live;
-    char tmp[] = "/tmp/test_pmiXXXXXX";
-    int status;
-    assert_non_null(mkdtemp(tmp));
-    assert_int_equal(pmi_place_new(&dead, tmp, NULL), 0);
-    assert_int_equal(pmi_place_new(&live, tmp, NULL), 0);
-    pid_t child = fork();
-    if (child == 0)
-        _exit(pmi_place_make(&dead, NULL) < 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    assert_int_equal(pmi_place_make(&live, NULL), 0);
-    assert_int_equal(access(dead.tmp, F_OK), 0);
-    pmi_place_sweep(&live);
-    assert_int_equal(access(dead.tmp, F_OK), -1);
-    assert_true(dead.shm == NULL || access(dead.shm, F_OK) == -1);
-    assert_int_equal(access(live.tmp, F_OK), 0);
-    assert_int_equal(pmi_place_remove(&live), 0);
-    assert_int_equal(rmdir(tmp), 0);
-    pmi_place_done(&dead);
-    pmi_place_done(&live);
 }
 
 /* The launcher's answers lie ready; what ddrun asks is in *asked. */
@@ -435,8 +387,6 @@ int main(void)
         cmocka_unit_test(the_helpers_messages_come_whole_or_not_at_all),
         cmocka_unit_test(agents_find_each_other_through_an_outer_launcher),
         cmocka_unit_test(an_outer_launcher_that_answers_badly_is_named),
-        cmocka_unit_test(the_places_of_dead_jobs_are_swept),
-        cmocka_unit_test(the_place_is_removed_with_all_that_is_in_it),
         cmocka_unit_test_setup_teardown(a_worker_is_told_where_it_is, world_new, world_free),
         cmocka_unit_test_setup_teardown(the_barrier_opens_when_all_nodes_have_told, world_new, world_free),
         cmocka_unit_test_setup_teardown(an_end_before_finalize_is_known, world_new, world_free),

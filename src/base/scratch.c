@@ -1,0 +1,249 @@
+#include "base/scratch.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "base/owner.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PREFIX "ddrun_"
+#define OWNER ".ddrun-owner"
+
+enum {
+    NAME_TRIES = 8,
+    DEPTH_MAX = 64,  /* of directories in it, a descriptor for each */
+    LOOK_AT = 4096,  /* entries of the parent; anybody may make more of them */
+    UNMAPPED = 65534 /* how a user namespace shows the owner of the system's directories */
+};
+
+/* ---- removing ---------------------------------------------------------------------------------- */
+
+/* The directory of that name if it is a private one of this user, else -errno. */
+static int open_private(int at, const char *name, struct stat *st)
+{
+    DD_AUTO(fd) int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, st) < 0)
+        return -errno;
+    return st->st_uid == geteuid() && (st->st_mode & 077) == 0 ? DD_TAKE_FD(fd) : -EPERM;
+}
+
+static int empty(int fd, dev_t dev, int depth);
+
+static int remove_directory(int at, const char *name, dev_t dev, int depth)
+{
+    struct stat st;
+    DD_AUTO(fd) int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_uid != geteuid() || st.st_dev != dev || depth == 0)
+        return -EXDEV;
+    int rc = empty(DD_TAKE_FD(fd), dev, depth - 1);
+    return rc == 0 && unlinkat(at, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : rc;
+}
+
+/* What is no directory goes first: what it is need not be asked, and cannot change in between. */
+static int remove_entry(int at, const char *name, dev_t dev, int depth)
+{
+    if (unlinkat(at, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    return errno == EISDIR || errno == EPERM ? remove_directory(at, name, dev, depth) : -errno;
+}
+
+/* Takes fd. */
+static int empty(int fd, dev_t dev, int depth)
+{
+    int rc = 0;
+    const struct dirent *e;
+    DIR *d = fdopendir(fd);
+    if (d == NULL) {
+        rc = -errno;
+        close(fd);
+        return rc;
+    }
+    while ((e = readdir(d)) != NULL)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && remove_entry(dirfd(d), e->d_name, dev, depth) < 0)
+            rc = -ENOTEMPTY;
+    (void)closedir(d);
+    return rc;
+}
+
+/* The name goes only while it is that directory's. */
+static int remove_name(int fd, const char *path)
+{
+    struct stat st;
+    struct stat named;
+    const char *name = strrchr(path, '/');
+    name = name != NULL ? name + 1 : path;
+    DD_AUTO(fd) int parent = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (fstatat(parent, name, &named, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (named.st_dev != st.st_dev || named.st_ino != st.st_ino)
+        return 0;
+    return unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+int dd_scratch_remove(const struct dd_scratch *s)
+{
+    struct stat st;
+    if (s->path == NULL)
+        return 0;
+    if (fstat(s->fd, &st) < 0)
+        return -errno;
+    if (st.st_nlink == 0) /* by another process of ours: the name may be anybody's now */
+        return 0;
+    int fd = openat(s->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 ? -errno : empty(fd, st.st_dev, DEPTH_MAX);
+    return rc == 0 ? remove_name(s->fd, s->path) : rc;
+}
+
+int dd_scratch_clear(const struct dd_scratch *s, const char *name)
+{
+    struct stat st;
+    if (s->path == NULL)
+        return 0;
+    return fstat(s->fd, &st) < 0 ? -errno : remove_entry(s->fd, name, st.st_dev, DEPTH_MAX);
+}
+
+/* ---- making ------------------------------------------------------------------------------------ */
+
+/* Nobody but root and this user can rename or remove what this user makes there. */
+static bool keeps_names(const struct stat *st)
+{
+    const bool ours = st->st_uid == 0 || st->st_uid == geteuid() || st->st_uid == UNMAPPED;
+    return ours && ((st->st_mode & (S_IWGRP | S_IWOTH)) == 0 || (st->st_mode & S_ISVTX) != 0);
+}
+
+/* A name that is taken is left to whoever has it. */
+static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err *err)
+{
+    char name[40];
+    struct stat st;
+    int rc = -EEXIST;
+    for (int i = 0; i < NAME_TRIES && rc == -EEXIST; i++) {
+        uint64_t random;
+        if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+            return dd_err_set(err, -EIO, "getrandom failed: %m");
+        (void)snprintf(name, sizeof(name), PREFIX "%016" PRIx64, random);
+        rc = mkdirat(at, name, 0700) < 0 ? -errno : 0;
+    }
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot create a directory in '%s': %s", parent, strerror(-rc));
+    s->fd = open_private(at, name, &st);
+    if (s->fd < 0)
+        rc = dd_err_set(err, s->fd, "cannot use the new directory '%s/%s': %s", parent, name, strerror(-s->fd));
+    else if (asprintf(&s->path, "%s/%s", parent, name) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0)
+        (void)unlinkat(at, name, AT_REMOVEDIR);
+    return rc;
+}
+
+int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *err)
+{
+    struct stat st;
+    DD_AUTO(scratch) struct dd_scratch s = DD_SCRATCH_NONE;
+    DD_AUTO(fd) int at = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0 || fstat(at, &st) < 0)
+        return dd_err_set(err, -errno, "cannot open the temporary directory '%s': %m", parent);
+    if (!keeps_names(&st))
+        return dd_err_set(err, -EPERM, "other users can rename files in the temporary directory '%s' (it needs the sticky bit)", parent);
+    int rc = make(&s, at, parent, err);
+    if (rc < 0)
+        return rc;
+    *ret = s;
+    s = DD_SCRATCH_NONE;
+    return 0;
+}
+
+int dd_scratch_open(struct dd_scratch *ret, const char *path, struct dd_err *err)
+{
+    struct stat st;
+    DD_AUTO(scratch) struct dd_scratch s = DD_SCRATCH_NONE;
+    s.fd = open_private(AT_FDCWD, path, &st);
+    if (s.fd < 0)
+        return dd_err_set(err, s.fd, "cannot use the directory '%s': %s", path, strerror(-s.fd));
+    s.path = strdup(path);
+    if (s.path == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    *ret = s;
+    s = DD_SCRATCH_NONE;
+    return 0;
+}
+
+int dd_scratch_mkdir(const struct dd_scratch *s, const char *name, struct dd_err *err)
+{
+    return mkdirat(s->fd, name, 0700) == 0
+               ? 0
+               : dd_err_set(err, -errno, "cannot create the directory '%s/%s': %m", s->path, name);
+}
+
+void dd_scratch_own(const struct dd_scratch *s)
+{
+    char owner[DD_OWNER_MAX];
+    if (s->path == NULL)
+        return;
+    dd_owner_text(owner);
+    DD_AUTO(fd) int fd = openat(s->fd, OWNER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        (void)dd_write_full(fd, owner, strlen(owner));
+}
+
+/* ---- sweeping ---------------------------------------------------------------------------------- */
+
+static bool is_abandoned(int fd)
+{
+    char owner[DD_OWNER_MAX];
+    struct stat st;
+    DD_AUTO(fd) int from = openat(fd, OWNER, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (from < 0 || fstat(from, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
+        return false;
+    ssize_t n = read(from, owner, sizeof(owner) - 1);
+    owner[n > 0 ? n : 0] = '\0';
+    return dd_owner_is_gone(owner);
+}
+
+static void sweep_one(int at, const char *name)
+{
+    struct stat st;
+    struct dd_scratch s = {.path = (char *)(uintptr_t)name, .fd = open_private(at, name, &st)};
+    if (s.fd < 0)
+        return;
+    if (is_abandoned(s.fd))
+        (void)dd_scratch_remove(&s);
+    close(s.fd);
+}
+
+void dd_scratch_sweep(const struct dd_scratch *s)
+{
+    if (s->path == NULL)
+        return;
+    DD_AUTO(free) char *parent = strndup(s->path, (size_t)(strrchr(s->path, '/') - s->path));
+    DIR *d = parent != NULL ? opendir(parent) : NULL;
+    const struct dirent *e;
+    for (int n = 0; d != NULL && n < LOOK_AT && (e = readdir(d)) != NULL; n++)
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0)
+            sweep_one(dirfd(d), e->d_name);
+    if (d != NULL)
+        (void)closedir(d);
+}
+
+void dd_scratch_done(struct dd_scratch *s)
+{
+    free(s->path);
+    if (s->fd >= 0)
+        close(s->fd);
+    *s = DD_SCRATCH_NONE;
+}

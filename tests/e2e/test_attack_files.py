@@ -1,0 +1,160 @@
+"""Another user of the same machine attacks the files of a job: PMIx' directories, and what workers write when they fail."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import pytest
+
+from support import DDRUN, LIMIT, built_with, clean_env, marked, program, until
+
+VICTIM, ATTACKER = 20001, 20002
+SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not read the tests' own
+pytestmark = [
+    pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users"),
+]
+
+
+def as_user(uid):
+    return {"user": uid, "group": uid, "extra_groups": []}
+
+
+@pytest.fixture
+def place():
+    """A directory as /tmp is, for these two users alone, and in it a home for the victim."""
+    with tempfile.TemporaryDirectory(prefix="e2e") as top:
+        os.chmod(top, 0o755)
+        for name, mode, uid in (("tmp", 0o1777, 0), ("home", 0o700, VICTIM), ("precious", 0o700, VICTIM), ("out", 0o755, VICTIM)):
+            os.mkdir(f"{top}/{name}")
+            os.chown(f"{top}/{name}", uid, uid)
+            os.chmod(f"{top}/{name}", mode)
+        for i in range(40):
+            with open(f"{top}/precious/f{i}", "w") as f:
+                os.chown(f.fileno(), VICTIM, VICTIM)
+        yield top
+
+
+@contextlib.contextmanager
+def attacker(place):
+    """Yields a dict, which has what the attacker reports once it has ended."""
+    report = {}
+    with subprocess.Popen([SYSTEM_PYTHON, program("tmp_attacker.py"), f"{place}/precious", f"{place}/tmp", "/dev/shm"],
+                          stdout=subprocess.PIPE, text=True, cwd="/", **as_user(ATTACKER)) as p:
+        try:
+            assert p.stdout.readline() == "ready\n"
+            yield report
+        finally:
+            p.terminate()
+            report.update(json.loads(p.communicate(timeout=LIMIT)[0]))
+            for name in os.listdir("/dev/shm"):
+                path = f"/dev/shm/{name}"
+                if name.startswith("ddrun_") and os.lstat(path).st_uid == ATTACKER:
+                    (shutil.rmtree if os.path.isdir(path) else os.unlink)(path)
+
+
+def victim(place, *args, **extra):
+    """ddrun as the victim, who has the attacked directory for temporary files."""
+    env = clean_env(**{"HOME": f"{place}/home", "TMPDIR": f"{place}/tmp", **extra})
+    return subprocess.Popen([DDRUN, *args], env=env, cwd=f"{place}/home", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, **as_user(VICTIM))
+
+
+def left_of_victim(place):
+    return [path for d in (f"{place}/tmp", "/dev/shm") for path in (f"{d}/{name}" for name in os.listdir(d))
+            if os.lstat(path).st_uid == VICTIM]
+
+
+@pytest.fixture(scope="module")
+def mpi_sum():
+    compiler = shutil.which("mpicc.openmpi")
+    if compiler is None or not built_with("PMIX"):
+        pytest.skip("Open MPI or libpmix is missing (Debian: libopenmpi-dev, libpmix-dev)")
+    with tempfile.TemporaryDirectory(prefix="e2e") as top:
+        os.chmod(top, 0o755)
+        subprocess.run([compiler, "-O1", "-o", f"{top}/mpi_sum", program("mpi_sum.c")], check=True)
+        yield f"{top}/mpi_sum"
+
+
+def test_pmix_of_many_rounds_neither_deletes_for_another_user_nor_uses_his_directories(place, mpi_sum):
+    with attacker(place) as report:
+        for _ in range(3):
+            p = victim(place, "--mpi=pmix", "--nproc-per-node=2", "--max-restarts=6", mpi_sum, "before", "kill", "1", "6")
+            out, err = p.communicate(timeout=LIMIT)
+            assert (p.returncode, out.count("rank ")) == (0, 14), err
+    assert report["seen"] > 0, "the attack did not take place"
+    assert report["used"] == []
+    assert len(os.listdir(f"{place}/precious")) == 40
+    assert left_of_victim(place) == []
+
+
+def test_a_planted_text_never_becomes_the_first_cause(place):
+    """The first round's error file gives its name away; in the others the worker writes none, and leaves the attacker time."""
+    worker = 'test $TORCHELASTIC_RESTART_COUNT = 0 && echo nonsense >$TORCHELASTIC_ERROR_FILE; sleep 0.3; exit 3'
+    with attacker(place) as report:
+        for _ in range(2):
+            p = victim(place, "--max-restarts=3", f"--report={place}/out/report.json", "sh", "-c", worker)
+            _, err = p.communicate(timeout=LIMIT)
+            assert p.returncode == 3, err
+            with open(f"{place}/out/report.json") as f:
+                told = f.read()
+            assert "PLANTED" not in err + told
+            assert "exited with code 3" in err
+    assert report["seen"] > 0, "the attack did not take place"
+    assert left_of_victim(place) == []
+
+
+def test_error_files_lie_in_a_private_directory_until_the_end(place):
+    p = victim(place, "sh", "-c", 'echo "$TORCHELASTIC_ERROR_FILE"; sleep 600')
+    path = p.stdout.readline().strip()
+    assert os.path.dirname(os.path.dirname(path)) == f"{place}/tmp"
+    st = os.stat(os.path.dirname(path))
+    assert (st.st_mode & 0o7777, st.st_uid) == (0o700, VICTIM)
+    p.terminate()
+    p.communicate(timeout=LIMIT)
+    assert left_of_victim(place) == []
+
+
+@pytest.mark.parametrize("who", ["agent", "guardian"])
+def test_no_error_file_is_left_after_kill_9(place, who):
+    mark = "DDRUN_TEST_MARK=" + os.path.basename(place) + who
+    p = victim(place, "sh", "-c", 'echo nonsense >"$TORCHELASTIC_ERROR_FILE"; echo ready; exec sleep 600',
+               **dict([mark.split("=", 1)]))
+    assert p.stdout.readline() == "ready\n"
+    with open(f"/proc/{p.pid}/task/{p.pid}/children") as f:
+        agent = int(f.read().split()[0])
+    os.kill(agent if who == "agent" else p.pid, signal.SIGKILL)
+    p.communicate(timeout=LIMIT)
+    until(lambda: not marked(mark), say="the end of all processes")
+    assert left_of_victim(place) == []
+
+
+def test_what_a_killed_job_has_left_goes_with_the_next(place):
+    mark = "DDRUN_TEST_MARK=" + os.path.basename(place)
+    p = victim(place, "sh", "-c", "echo ready; exec sleep 600", **dict([mark.split("=", 1)]))
+    assert p.stdout.readline() == "ready\n"
+    for pid in marked(mark):  # as a scheduler does, all at once
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    for pid in marked(mark):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    p.communicate(timeout=LIMIT)
+    until(lambda: not marked(mark), say="the end of all processes")
+    assert len(left_of_victim(place)) == 1
+    assert victim(place, "true").wait(LIMIT) == 0
+    assert left_of_victim(place) == []
+
+
+def test_a_directory_in_which_others_can_rename_is_passed_over(place):
+    os.mkdir(f"{place}/tmp/all")
+    os.chmod(f"{place}/tmp/all", 0o777)
+    p = victim(place, "sh", "-c", 'echo "$TORCHELASTIC_ERROR_FILE"', TMPDIR=f"{place}/tmp/all")
+    out, err = p.communicate(timeout=LIMIT)
+    assert (p.returncode, err) == (0, "")
+    assert out.startswith("/tmp/ddrun_")
+    assert os.listdir(f"{place}/tmp/all") == []
