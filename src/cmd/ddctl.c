@@ -1,6 +1,7 @@
 /* ddctl: what can be asked about an allocation, and of a running job. The first word says the command. */
 #include "cmd/ddctl.h"
 
+#include "base/core.h"
 #include "cmd/common.h"
 #include "config.h"
 
@@ -66,6 +67,7 @@ int main(int argc, char **argv)
     struct dd_err err = {0};
     char none; /* there are no values */
     cmd_begin();
+    dd_core_empty();
     int code = cmd_options_alone(&ddctl_options, &none, argc, argv, &res);
     if (code >= 0)
         return code;

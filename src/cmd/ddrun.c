@@ -1,6 +1,7 @@
 /* ddrun: options; then the nodes of this machine, and on each the agent under its guardian. */
 #include "agent/dry_run.h"
 #include "agent/guardian.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/uid.h"
 #include "cmd/common.h"
@@ -30,6 +31,7 @@ static int run_agent(void *arg)
     r->log.waits_ms = CMD_LOG_WAIT_MS;
     dd_scratch_own(&r->tmp);
     dd_scratch_own(&r->shm);
+    dd_core_empty();
     int code = agent_run(&r->agent);
     remove_scratch(r); /* the guardian may have been killed */
     run_done(r);

@@ -1,4 +1,5 @@
 /* ddrund: the daemon of one job, started by its host's agent, or a standing store. */
+#include "base/core.h"
 #include "base/io.h"
 #include "base/uid.h"
 #include "cmd/common.h"
@@ -195,6 +196,7 @@ int main(int argc, char **argv)
     struct store_limits limits;
     struct dd_err err = {0};
     cmd_begin();
+    dd_core_empty();
     int code = cmd_options(&ddrund_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;

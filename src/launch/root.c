@@ -1,5 +1,6 @@
 #include "launch/root_inner.h"
 
+#include "base/core.h"
 #include "base/io.h"
 #include "base/sig.h"
 #include "launch/codes.h"
@@ -567,10 +568,12 @@ int root_run(const struct root_cfg *cfg)
                      .nnodes = (int)hostlist_count(cfg->package->alloc->nodes),
                      .here = cfg->here,
                      .code = -1,
+                     .started_by = getppid(),
                      .signal_fd = -1,
                      .out_fds = {-1, -1},
                      .package = DD_BUF_INIT(PACKAGE_MAX)};
     struct dd_err err = {0};
+    dd_core_empty();
     want_files(&r);
     int rc = begin(&r, &err);
     if (rc < 0) {

@@ -49,6 +49,7 @@ struct root {
     struct outlet out[LAUNCH_STREAMS];
     int out_fds[LAUNCH_STREAMS]; /* where ours go, if our fds 1 and 2 lead to us; -1 */
     struct rlimit files;    /* as we found it */
+    pid_t started_by;       /* whose core files show what the user wants of them */
     sigset_t old_mask;
     int signal_fd;
     struct event *signals, *tick, *end, *room, *fail, *silence, *input;

@@ -1,6 +1,7 @@
 /* The processes that a starting process starts. */
 #include "launch/root_inner.h"
 
+#include "base/core.h"
 #include "base/io.h"
 #include "worker/console.h"
 
@@ -17,6 +18,7 @@ static void in_child(const struct root *r)
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
     (void)setrlimit(RLIMIT_NOFILE, &r->files);
+    dd_core_like(r->started_by);
 }
 
 /* An open end of a starter's stdin would keep its node alive. Not event_free(): the loop is shared. */

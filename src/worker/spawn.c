@@ -1,6 +1,7 @@
 #include "worker/spawn.h"
 
 #include "base/auto.h"
+#include "base/core.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -130,7 +131,7 @@ static int child_tty(const char *path)
     return 0; /* fd itself is closed with the rest */
 }
 
-static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
+static _Noreturn void child_run(const struct spawn_request *r, pid_t agent, pid_t guardian)
 {
     int report = r->report_fd;
     setsid();
@@ -138,6 +139,7 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent)
         _exit(127);
     child_reset_signals();
+    dd_core_like(guardian); /* the agent's are empty */
     if (r->spec->cpus != NULL && sched_setaffinity(0, r->spec->cpus_size, r->spec->cpus) < 0)
         child_report(report, r->index, SPAWN_AFFINITY);
     if (r->spec->memory != NULL)
@@ -164,9 +166,10 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent)
 pid_t spawn_child(const struct spawn_request *r, struct dd_err *err)
 {
     pid_t agent = getpid();
+    pid_t guardian = getppid();
     pid_t pid = fork();
     if (pid == 0)
-        child_run(r, agent);
+        child_run(r, agent, guardian);
     if (pid < 0)
         return dd_err_set(err, -errno,
                           "cannot start a worker (rank %d): %m; the limits are 'ulimit -u' and the "
