@@ -143,17 +143,18 @@ int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     if (e->round != m->round || !p->part || e->local_rank >= p->slots || m->failed)
         return 0;
     const char *why = e->text != NULL ? e->text : "";
-    char how[80];
+    const char *colon = why[0] != '\0' ? ": " : "";
+    char how[80] = "failed";
+    char code[40] = "";
     if (e->signal > 0)
         (void)snprintf(how, sizeof(how), "was killed by signal %d (SIG%s)", e->signal,
                        dd_signal_name(e->signal));
     else
-        (void)snprintf(how, sizeof(how), "exited with code %d", e->code);
+        (void)snprintf(code, sizeof(code), " (exit code %d)", e->code);
     if (m->regroup) /* because of our own stop */
         return 0;
-    rdzv_fail(m, e->code, "rank %d (%s, local rank %d) %s%s%.200s", rank_of(m, e->id) + e->local_rank,
-              rdzv_member_name(m, e->id), e->local_rank, how,
-              why[0] != '\0' ? ": " : "", why);
+    rdzv_fail(m, e->code, "rank %d on %s %s%s%.200s%s", rank_of(m, e->id) + e->local_rank,
+              rdzv_member_name(m, e->id), how, colon, why, code);
     return m->state == RDZV_RUNNING ? rdzv_send_stop(m, SIGTERM) : 0;
 }
 

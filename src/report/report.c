@@ -139,8 +139,7 @@ const struct report_exit *report_cause(const struct report *r)
 
 /* ---- sentences ------------------------------------------------------------------------------- */
 
-/* The message of the exception: from the error file, else the last line that looks like one. */
-static const char *exception(const struct report_exit *e, size_t *ret_len)
+const char *report_exception(const struct report_exit *e, size_t *ret_len)
 {
     const char *found = NULL;
     const char *line;
@@ -160,7 +159,7 @@ static const char *exception(const struct report_exit *e, size_t *ret_len)
 int report_why(const struct report_exit *e, struct dd_buf *out)
 {
     size_t len;
-    const char *text = exception(e, &len);
+    const char *text = report_exception(e, &len);
     if (e->oom && e->signal == SIGKILL)
         return dd_buf_puts(out, "killed by the kernel, out of memory");
     int rc = text == NULL ? 0 : report_put_line(out, text, len, SENTENCE_ERROR_MAX);
@@ -172,18 +171,21 @@ int report_why(const struct report_exit *e, struct dd_buf *out)
 int report_sentence(const struct report_exit *e, struct dd_buf *out)
 {
     DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(WHY_MAX);
-    int rc = dd_buf_printf(out, "rank %d (%s, local rank %d) ", e->rank, e->node, e->local_rank);
+    int rc = dd_buf_printf(out, "rank %d on %s ", e->rank, e->node);
     if (rc == 0 && e->pid == 0)
         rc = dd_buf_puts(out, "could not be started");
     else if (rc == 0 && e->signal > 0)
         rc = dd_buf_printf(out, "was killed by signal %d (SIG%s)", e->signal, dd_signal_name(e->signal));
     else if (rc == 0)
-        rc = dd_buf_printf(out, "exited with code %d", e->code);
+        rc = dd_buf_puts(out, "failed");
     if (rc == 0)
         rc = report_why(e, &why);
     if (rc == 0 && why.len > 0)
         rc = dd_buf_puts(out, ": ");
-    return rc < 0 ? rc : dd_buf_append(out, why.data, why.len);
+    if (rc == 0)
+        rc = dd_buf_append(out, why.data, why.len);
+    bool exited = e->pid != 0 && e->signal <= 0;
+    return rc == 0 && exited ? dd_buf_printf(out, " (exit code %d)", e->code) : rc;
 }
 
 /* ---- times ----------------------------------------------------------------------------------- */

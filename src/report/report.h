@@ -60,7 +60,7 @@ const struct report_exit *report_cause(const struct report *r);
 
 /* "ValueError: boom", "killed by the kernel, out of memory", or nothing: why, for a sentence. */
 int report_why(const struct report_exit *e, struct dd_buf *out);
-/* "rank 5 (node3, local rank 1) exited with code 1: ValueError: boom" */
+/* "rank 5 on node3 failed: ValueError: boom (exit code 1)" */
 int report_sentence(const struct report_exit *e, struct dd_buf *out);
 /* For a person: the sentence, then lines that begin with two spaces. After report_finish(). */
 int report_text(const struct report *r, struct dd_buf *out);

@@ -72,14 +72,14 @@ static int put_when(const struct report *r, const struct report_exit *e, struct 
     if (e->pid == 0)
         return 0;
     report_time(r, e->at_ns, at);
-    int rc = dd_buf_printf(out, "  pid %d, %.3f s after the start of the workers, %s", e->pid,
+    int rc = dd_buf_printf(out, "  local rank %d, pid %d, %.3f s after the start of the workers, %s", e->local_rank, e->pid,
                            report_seconds(r->round_ns, e->at_ns), at);
     if (rc == 0 && r->cfg.max_restarts > 0)
         rc = dd_buf_printf(out, ", attempt %d", r->round + 1);
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 
-static int put_said(const struct report_exit *e, struct dd_buf *out)
+static int put_said(const struct report *r, const struct report_exit *e, struct dd_buf *out)
 {
     const char *lf = strchr(e->error, '\n');
     int rc = 0;
@@ -92,6 +92,8 @@ static int put_said(const struct report_exit *e, struct dd_buf *out)
     const char *end = strchr(e->tail, '\n');
     size_t len = strcspn(e->tail, "\n");
     bool said = (end == NULL || end[1] == '\0') && report_is_exception(e->tail, len); /* in the sentence */
+    if (r->world_size == 1 && e->log[0] == '\0' && report_exception(e, &len) != NULL)
+        said = true; /* nobody else's lines are between them and this report */
     if (rc == 0 && e->tail[0] != '\0' && !said) {
         rc = dd_buf_puts(out, "  its last lines:\n");
         return rc < 0 ? rc : report_put_block(out, "    ", report_last_lines(e->tail, TAIL_LINES_SHOWN), LINE_MAX_BYTES);
@@ -116,7 +118,7 @@ int report_text(const struct report *r, struct dd_buf *out)
     if (rc == 0)
         rc = put_when(r, e, out);
     if (rc == 0)
-        rc = put_said(e, out);
+        rc = put_said(r, e, out);
     if (rc == 0 && e->log[0] != '\0')
         rc = dd_buf_printf(out, "  all of its stderr: %s on %s\n", e->log, e->node);
     if (rc == 0)

@@ -70,7 +70,7 @@ def test_workers_inside_meet_and_their_code_is_ddruns(runtime, run):
     workers = json_lines(job.out)
     assert [w["met"] for w in workers] == [True, True], job.out + job.err
     assert all(w["mounts"] != os.readlink("/proc/self/ns/mnt") for w in workers)
-    assert "exited with code 3" in job.err
+    assert "exit code 3" in job.err
 
 
 def test_who_is_somebody_else_inside_is_still_this_user(run):

@@ -82,7 +82,7 @@ def test_a_killed_rank_starts_all_again(mpi, nodes):
 @pytest.mark.parametrize("end, code, why", [
     ("abort", 42, "it called MPI_Abort with code 42"),
     ("exit0", 1, "it ended without MPI_Finalize"),
-    ("exit7", 7, "exited with code 7"),
+    ("exit7", 7, "(exit code 7)"),
     ("kill", 137, "signal 9"),
 ])
 def test_the_end_of_one_rank_ends_the_job(mpi, end, code, why):

@@ -68,7 +68,7 @@ def test_the_report_has_the_exception_without_any_option(where):
     job = run(*where, *python(code))
     report = [line for line in job.err.splitlines() if line.startswith("ddrun")]
     assert job.p.returncode == 1
-    assert any("ImportError: no such brick" in line for line in report), job.err
+    assert any("failed: ImportError: no such brick (exit code 1)" in line for line in report), job.err
     assert "Python environment" in job.err  # the tip
 
 
@@ -202,4 +202,4 @@ def test_on_a_terminal_too_the_report_has_the_exception():
     code = "import os, time\nif os.environ['RANK'] == '0':\n    raise ValueError('loss is nan')\ntime.sleep(1000)"
     with Terminal("--nproc-per-node=2", *python(code)) as t:
         assert t.wait() == 1
-        assert re.search("error: .*ValueError: loss is nan", t.seen)
+        assert "failed: ValueError: loss is nan (exit code 1)" in t.seen

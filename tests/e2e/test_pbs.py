@@ -245,7 +245,7 @@ def test_pbs_library_starts_a_script_on_all_hosts_where_pbs_tmrsh_is_missing(pbs
 def test_a_worker_that_fails_where_pbs_library_has_started_it(pbs, library):  # noqa: F811
     with pbs("--nproc-per-node=1", "sh", "-c", "[ $RANK = 2 ] && { printf 'last words' >&2; exit 9; }; sleep 600", **library) as job:
         done = job.wait(LIMIT)
-    assert done.rc == 9 and "last words" in done.err and "rank 2 (node3, local rank 0) exited with code 9" in done.err, done.err
+    assert done.rc == 9 and "last words" in done.err and "rank 2 on node3 failed" in done.err, done.err
 
 
 def test_qdel_reaches_once_what_pbs_library_has_started(mom, pbs, library, ssh):  # noqa: F811

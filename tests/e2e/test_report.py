@@ -26,7 +26,7 @@ def test_the_exception_that_a_worker_recorded_is_shown(tmp_path):
     job = run("--simulate-nodes=2", "--nproc-per-node=2", f"--report={path}", RECORDED, "2", "0.3")
     assert job.p.returncode == 1, job.err
     lines = block(job)
-    assert lines[0] == "rank 2 (sim2, local rank 0) exited with code 1: ValueError: boom of rank 2"
+    assert lines[0] == "rank 2 on sim2 failed: ValueError: boom of rank 2 (exit code 1)"
     text = "\n".join(lines)
     assert "second line" in text and "raise ValueError" in text and "recorded.py" in text
     assert "errors/__init__.py" not in text, "the decorator's own frame is of no use"
@@ -56,15 +56,15 @@ def test_last_lines_and_the_file_of_the_rank_that_failed(tmp_path):
 @pytest.mark.parametrize("code, says, advice", [
     ("import os; os.abort()", "was killed by signal 6 (SIGABRT)", "compiled code gave up"),
     ("import ctypes; ctypes.string_at(0)", "was killed by signal 11 (SIGSEGV)", "PYTHONFAULTHANDLER"),
-    ("import nosuchmodule_of_ours", "exited with code 1: ModuleNotFoundError: No module named 'nosuchmodule_of_ours'", "PYTHON_EXEC"),
-    ("raise RuntimeError('x' * 5000)", "exited with code 1: RuntimeError: xxx", None),
+    ("import nosuchmodule_of_ours", "failed: ModuleNotFoundError: No module named 'nosuchmodule_of_ours' (exit code 1)", "PYTHON_EXEC"),
+    ("raise RuntimeError('x' * 5000)", "failed: RuntimeError: xxx", None),
 ])
 def test_what_to_do_is_said_where_it_is_known(tmp_path, code, says, advice):
     script = tmp_path / "program.py"
     script.write_text(code)
     job = run("--label", str(script))
     lines = block(job)
-    assert lines[0].startswith("rank 0 (") and says in lines[0], job.err
+    assert lines[0].startswith("rank 0 on ") and says in lines[0], job.err
     assert len(lines[0]) < 300
     told = [line for line in lines if line.startswith("  what to do: ")]
     assert (advice in told[0]) if advice else told == [], job.err
@@ -81,9 +81,9 @@ esac"""
     job = run("--simulate-nodes=2", "--nproc-per-node=2", "--label", "sh", "-c", script)
     assert job.p.returncode == 7, job.err
     lines = block(job)
-    assert lines[0] == "rank 2 (sim2, local rank 0) exited with code 7"
+    assert lines[0] == "rank 2 on sim2 failed (exit code 7)"
     later = next(i for i, line in enumerate(lines) if line.endswith("1 failed later:"))
-    assert "rank 1 (sim1, local rank 1) exited with code 9: RuntimeError: Connection closed by peer" in lines[later + 1]
+    assert "rank 1 on sim1 failed: RuntimeError: Connection closed by peer (exit code 9)" in lines[later + 1]
 
 
 def test_a_program_that_cannot_be_started_is_said_once(tmp_path):
@@ -93,7 +93,7 @@ def test_a_program_that_cannot_be_started_is_said_once(tmp_path):
     job = run("--simulate-nodes=2", str(program_))
     assert job.p.returncode == 127, job.err
     lines = block(job)
-    assert re.match(r"rank \d \(sim\d, local rank 0\) could not be started: cannot run '.*program': the interpreter", lines[0]), job.err
+    assert re.match(r"rank \d on sim\d could not be started: cannot run '.*program': the interpreter", lines[0]), job.err
     assert job.err.count("error:") == 1, job.err
 
 
@@ -104,7 +104,7 @@ def test_every_restart_is_one_line_that_says_why(tmp_path):
     assert job.p.returncode == 0, job.err
     told = [line for line in job.err.splitlines() if "starting all workers again" in line]
     assert len(told) == 2
-    assert "exited with code 3: KeyError: 0; starting all workers again (1 of 3)" in told[0]
+    assert "failed: KeyError: 0 (exit code 3); starting all workers again (1 of 3)" in told[0]
     report = json.loads(path.read_text())
     assert (report["ok"], report["code"], report["restarts"], report["cause"]) == (True, 0, 2, None)
     assert [("KeyError: 1" in (r["cause"] or "")) for r in report["rounds"]] == [False, True, False]
@@ -116,7 +116,7 @@ def test_a_worker_may_leave_anything_as_its_error_file():
                  """printf '{"message":"a\\\\u0007\\\\ud83d\\\\ude00","timestamp":1}' > $TORCHELASTIC_ERROR_FILE"""):
         job = run("sh", "-c", what + "; exit 3")
         assert job.p.returncode == 3, job.err
-        assert "exited with code 3" in job.err
+        assert "(exit code 3)" in job.err
 
 
 def test_a_fifo_in_the_place_of_an_error_file_keeps_nobody_waiting(tmp_path):
@@ -170,5 +170,5 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_told_apart(small_cgroup, 
     p = subprocess.run(["sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs && exec "$0" "$@"', DDRUN, "--nproc-per-node=2", str(script)],
                        env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert p.returncode == 137, p.stderr
-    assert "rank 1 (" in p.stderr and "was killed by signal 9 (SIGKILL): killed by the kernel, out of memory" in p.stderr, p.stderr
+    assert "rank 1 on " in p.stderr and "was killed by signal 9 (SIGKILL): killed by the kernel, out of memory" in p.stderr, p.stderr
     assert "--mem" in p.stderr

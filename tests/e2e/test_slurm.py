@@ -345,7 +345,7 @@ def test_the_report_has_what_failed_first_of_all_nodes(slurm):
         slurm.file("now", "")
         done = job.wait(LIMIT)
     assert done.rc == 7, done.err
-    assert "rank 5 (node3, local rank 1) exited with code 7" in done.err
+    assert "rank 5 on node3 failed" in done.err
     with open(path, encoding="utf-8") as f:
         report = json.load(f)
     assert (report["code"], report["nodes"], report["world_size"]) == (7, 4, 8)

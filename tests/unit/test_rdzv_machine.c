@@ -222,7 +222,7 @@ static void machine_stops_everywhere_at_the_first_failure_and_keeps_its_code(voi
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
     assert_int_equal(rdzv_code(b.m), 7);
-    assert_string_equal(rdzv_text(b.m), "rank 4 (node2, local rank 2) exited with code 7: because");
+    assert_string_equal(rdzv_text(b.m), "rank 4 on node2 failed: because (exit code 7)");
     bed_free(&b);
 }
 

@@ -65,19 +65,19 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
     report_ends_add(r, &(struct report_ends){.stopped = 1});
     report_finish(r, "what the machine thought", 1, START + 4 * S);
     DD_AUTO(free) char *text = text_of(r);
-    assert_string_equal(text, "rank 3 (node2, local rank 1) exited with code 1: ValueError: boom\n"
-                              "  pid 4003, 1.000 s after the start of the workers, 2026-11-21T12:40:05Z\n"
+    assert_string_equal(text, "rank 3 on node2 failed: ValueError: boom (exit code 1)\n"
+                              "  local rank 1, pid 4003, 1.000 s after the start of the workers, 2026-11-21T12:40:05Z\n"
                               "  and more\n"
                               "  last lines of the traceback:\n"
                               "    File \"a.py\", line 8, in main\n"
                               "      raise ValueError(\"boom\")\n"
                               "  all of its stderr: logs/x/attempt_0/1/stderr.log on node2\n"
                               "  others: 1 had already ended with 0, 1 was ended by ddrun, 1 failed later:\n"
-                              "    1.000 s later rank 0 (node1, local rank 0) exited with code 1: RuntimeError: "
-                              "Connection closed by peer\n");
+                              "    1.000 s later rank 0 on node1 failed: RuntimeError: "
+                              "Connection closed by peer (exit code 1)\n");
     json_t *o = json_of(r, false);
     assert_string_equal(json_string_value(json_object_get(o, "cause")),
-                        "rank 3 (node2, local rank 1) exited with code 1: ValueError: boom");
+                        "rank 3 on node2 failed: ValueError: boom (exit code 1)");
     json_t *f = json_array_get(json_object_get(o, "failures"), 0);
     assert_int_equal(json_integer_value(json_object_get(f, "rank")), 3);
     assert_string_equal(json_string_value(json_object_get(f, "exception")), "ValueError");
@@ -125,7 +125,7 @@ static void success_has_times_and_the_rounds_before(void **state)
     json_t *rounds = json_object_get(o, "rounds");
     assert_int_equal(json_array_size(rounds), 2);
     assert_string_equal(json_string_value(json_object_get(json_array_get(rounds, 0), "cause")),
-                        "rank 1 (node1, local rank 1) was killed by signal 9 (SIGKILL): killed by the kernel, out of memory");
+                        "rank 1 on node1 was killed by signal 9 (SIGKILL): killed by the kernel, out of memory");
     assert_true(json_real_value(json_object_get(json_array_get(rounds, 1), "ended")) == 9.0);
     json_decref(o);
     report_free(r);
