@@ -1,6 +1,7 @@
-/* Ports for what the workers listen on: bound here and never listened on, so that nobody else gets
- * them, while a server that sets SO_REUSEADDR (gRPC does) can take them without a race.
- * Src: torch 2.13, TensorFlow 2.21, JAX 0.10 and etcd 3.4, measured. */
+/* Ports for what the workers listen on: bound here and never listened on, so that a worker takes them without a race, and
+ * with SO_REUSEPORT, so that no other user can. gRPC sets it (JAX; TensorFlow where TF_GRPC_REUSE_PORT=1); Paddle and
+ * MindSpore set SO_REUSEADDR alone, for which the kernel compares no users.
+ * Src: TensorFlow 2.21 and JAX 0.10, measured; Paddle 3 (paddle/phi/core/distributed/store/tcp_utils.cc). */
 #include "agent/inner.h"
 
 #include "net/addr.h"
@@ -50,10 +51,11 @@ void ports_renew(struct agent *a)
     struct held_ports *h = calloc(1, sizeof(*h));
     const bool workers = framework_wants_ports(a->cfg->frameworks);
     const int want = 1 + (workers ? a->cfg->slots : 0);
+    const enum net_reserve how = framework_reuses_port(a->cfg->frameworks) ? NET_RESERVE_PORT : NET_RESERVE_ADDR;
     int rc = h == NULL ? -ENOMEM : 0;
     ports_free(a);
     while (rc == 0 && h->n < want) {
-        rc = net_reserve(&h->fds[h->n], &h->ports[h->n]);
+        rc = net_reserve(how, &h->fds[h->n], &h->ports[h->n]);
         h->n += rc == 0;
     }
     a->ports = h;

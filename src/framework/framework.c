@@ -71,6 +71,11 @@ bool framework_wants_ports(int frameworks)
     return (frameworks & (FRAMEWORK_TF | FRAMEWORK_PADDLE)) != 0;
 }
 
+bool framework_reuses_port(int frameworks)
+{
+    return (frameworks & (FRAMEWORK_PADDLE | FRAMEWORK_MINDSPORE)) == 0;
+}
+
 int framework_check_size(int frameworks, long workers, struct dd_err *err)
 {
     static const struct {

@@ -22,6 +22,8 @@ enum { FRAMEWORK_JAX = 1, FRAMEWORK_TF = 2, FRAMEWORK_PADDLE = 4, FRAMEWORK_MIND
 int framework_parse(const char *names, struct dd_err *err);
 /* Every worker listens on a port of its own: plan->endpoints is needed. */
 bool framework_wants_ports(int frameworks);
+/* All of them listen with SO_REUSEPORT. */
+bool framework_reuses_port(int frameworks);
 /* Whether so many workers can be told each other's addresses at all, however short these are: -E2BIG with a sentence. */
 int framework_check_size(int frameworks, long workers, struct dd_err *err);
 /* What is to go around the commands of some workers for these frameworks, as a rule of worker/rules.h, or NULL. */

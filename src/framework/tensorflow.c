@@ -84,11 +84,13 @@ static int tensorflow_env(struct dd_strv *env, const struct framework_input *in,
                           p->world_size, FRAMEWORK_STRING_MAX);
     const char *config = rc == 0 ? dd_buf_str(&text) : NULL;
     rc = config == NULL ? -ENOMEM : dd_env_set(env, "TF_CONFIG", config);
+    if (rc == 0 && !in->by_hand) /* the port is held with SO_REUSEPORT; Src: grpc_server_lib.cc, TensorFlow 2.3 and later */
+        rc = dd_env_set(env, "TF_GRPC_REUSE_PORT", "1");
     return rc < 0 ? rc : mask(env, in, &r);
 }
 
 const struct framework_ops framework_tensorflow = {
     .name = "tensorflow",
-    .doc = "with --tf: TF_CONFIG, and one GPU for each of several workers on a node",
+    .doc = "with --tf: TF_CONFIG, TF_GRPC_REUSE_PORT, and one GPU for each of several workers on a node",
     .env = tensorflow_env,
 };

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* 0 and *ret_fd, or -errno. */
-static int try_bind(const struct net_addr *a, bool listening, int *ret_fd)
+/* option: SO_REUSEADDR or SO_REUSEPORT. 0 and *ret_fd, or -errno. */
+static int try_bind(const struct net_addr *a, int option, bool listening, int *ret_fd)
 {
     static const int on = 1;
     static const int off = 0;
@@ -17,7 +17,7 @@ static int try_bind(const struct net_addr *a, bool listening, int *ret_fd)
         return -errno;
     if (a->sa.sa_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+    if (setsockopt(fd, SOL_SOCKET, option, &on, sizeof(on)) < 0 ||
         bind(fd, &a->sa, a->len) < 0 || (listening && listen(fd, SOMAXCONN) < 0))
         return -errno;
     *ret_fd = DD_TAKE_FD(fd);
@@ -29,15 +29,15 @@ static bool no_ipv6(int rc)
     return rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL || rc == -EPROTONOSUPPORT;
 }
 
-static int try_everywhere(uint16_t port, bool listening, int *ret_fd)
+static int try_everywhere(uint16_t port, int option, bool listening, int *ret_fd)
 {
     struct net_addr a;
     (void)net_addr_parse(&a, "::", port);
-    int rc = try_bind(&a, listening, ret_fd);
+    int rc = try_bind(&a, option, listening, ret_fd);
     if (!no_ipv6(rc))
         return rc;
     (void)net_addr_parse(&a, "0.0.0.0", port);
-    return try_bind(&a, listening, ret_fd);
+    return try_bind(&a, option, listening, ret_fd);
 }
 
 static int try_port(const struct net_addr *given, uint16_t port, int *ret_fd)
@@ -45,9 +45,9 @@ static int try_port(const struct net_addr *given, uint16_t port, int *ret_fd)
     struct net_addr a = *given;
     if (a.len != 0) {
         net_addr_set_port(&a, port);
-        return try_bind(&a, true, ret_fd);
+        return try_bind(&a, SO_REUSEADDR, true, ret_fd);
     }
-    return try_everywhere(port, true, ret_fd);
+    return try_everywhere(port, SO_REUSEADDR, true, ret_fd);
 }
 
 static uint16_t bound_port(int fd)
@@ -104,10 +104,10 @@ int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_
     return none_free(ports, n, rc, err);
 }
 
-int net_reserve(int *ret_fd, uint16_t *ret_port)
+int net_reserve(enum net_reserve how, int *ret_fd, uint16_t *ret_port)
 {
     DD_AUTO(fd) int fd = -1;
-    int rc = try_everywhere(0, false, &fd);
+    int rc = try_everywhere(0, how == NET_RESERVE_PORT ? SO_REUSEPORT : SO_REUSEADDR, false, &fd);
     if (rc < 0)
         return rc;
     *ret_port = bound_port(fd);

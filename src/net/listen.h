@@ -12,8 +12,15 @@
 int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_port,
                struct dd_err *err);
 
-/* Binds and does not listen, at every address, on a port of the kernel's choice: nobody gets it by
- * chance, and a server that sets SO_REUSEADDR may listen there. 0 or -errno. */
-int net_reserve(int *ret_fd, uint16_t *ret_port);
+/* What a server must set to listen on a reserved port, and which others the kernel lets in then. */
+enum net_reserve {
+    NET_RESERVE_PORT, /* SO_REUSEPORT, with or without SO_REUSEADDR: servers of this user alone */
+    NET_RESERVE_ADDR, /* SO_REUSEADDR: servers of every user */
+};
+
+/* Binds and does not listen, at every address, on a port of the kernel's choice. 0 or -errno.
+ * Src: measured on Linux 6.18 (tests/unit/test_net_listen.c has the whole matrix); inet_csk_bind_conflict() has compared the
+ * effective uids of sockets with SO_REUSEPORT since Linux 3.9, and has never done so for SO_REUSEADDR. */
+int net_reserve(enum net_reserve how, int *ret_fd, uint16_t *ret_port);
 
 #endif

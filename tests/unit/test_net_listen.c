@@ -4,8 +4,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,6 +105,131 @@ static void listen_names_the_holder_when_nothing_is_free(void **state)
     assert_int_equal(port, 0);
 }
 
+/* ---- who can listen on a reserved port --------------------------------------------------------- */
+
+enum { OWNER_UID = 20001, STRANGER_UID = 20002 };
+enum { NONE = 0, ADDR = 1, PORT = 2, BOTH = ADDR | PORT };
+
+/* In a child of that user: reserves a port and keeps it until *ret_end is closed. */
+static pid_t hold(enum net_reserve how, uint16_t *ret_port, int *ret_end)
+{
+    int up[2];
+    int down[2];
+    assert_int_equal(pipe(up), 0);
+    assert_int_equal(pipe(down), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd;
+        uint16_t port = 0;
+        (void)close(down[1]);
+        if (setresgid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 || setresuid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 ||
+            net_reserve(how, &fd, &port) < 0 || write(up[1], &port, sizeof(port)) < 0)
+            _exit(1);
+        _exit(read(down[0], &port, 1) < 0);
+    }
+    (void)close(up[1]);
+    (void)close(down[0]);
+    assert_int_equal(read(up[0], ret_port, sizeof(*ret_port)), sizeof(*ret_port));
+    (void)close(up[0]);
+    *ret_end = down[1];
+    return pid;
+}
+
+static int listen_with(const char *addr, uint16_t port, int options)
+{
+    static const int on = 1;
+    static const int off = 0;
+    struct net_addr a;
+    (void)net_addr_parse(&a, addr, port);
+    int fd = socket(a.sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    if (a.sa.sa_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if ((options & ADDR) != 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if ((options & PORT) != 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on));
+    return bind(fd, &a.sa, a.len) == 0 && listen(fd, 1) == 0 ? fd : -1;
+}
+
+/* Whether a server of this user, with these options, can listen there. */
+static bool listens_as(uid_t uid, const char *addr, uint16_t port, int options)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0 || listen_with(addr, port, options) < 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status == 0;
+}
+
+static void who_can_listen_on_a_reserved_port(void **state)
+{
+    (void)state;
+    static const char *const addrs[] = {"0.0.0.0", "127.0.0.1", "::", "::1"};
+    static const struct {
+        enum net_reserve how;
+        int options;
+        bool owner, stranger;
+    } rows[] = {
+        {NET_RESERVE_PORT, NONE, false, false}, {NET_RESERVE_PORT, ADDR, false, false},
+        {NET_RESERVE_PORT, PORT, true, false},  {NET_RESERVE_PORT, BOTH, true, false},
+        {NET_RESERVE_ADDR, NONE, false, false}, {NET_RESERVE_ADDR, ADDR, true, true},
+        {NET_RESERVE_ADDR, PORT, false, false}, {NET_RESERVE_ADDR, BOTH, true, true},
+    };
+    uint16_t port;
+    int v6;
+    int end;
+    if (geteuid() != 0)
+        skip();
+    v6 = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (v6 >= 0)
+        (void)close(v6);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (size_t k = 0; k < (v6 >= 0 ? 4 : 2); k++) {
+            pid_t holder = hold(rows[i].how, &port, &end);
+            bool stranger = listens_as(STRANGER_UID, addrs[k], port, rows[i].options);
+            bool owner = listens_as(OWNER_UID, addrs[k], port, rows[i].options);
+            if (stranger != rows[i].stranger || owner != rows[i].owner)
+                fail_msg("row %zu, %s: stranger %d, owner %d", i, addrs[k], stranger, owner);
+            (void)close(end);
+            assert_int_equal(waitpid(holder, NULL, 0), holder);
+        }
+}
+
+static void a_stranger_cannot_listen_beside_the_owners_server(void **state)
+{
+    (void)state;
+    uint16_t port;
+    int end;
+    int ready[2];
+    if (geteuid() != 0)
+        skip();
+    pid_t holder = hold(NET_RESERVE_PORT, &port, &end);
+    assert_int_equal(pipe(ready), 0);
+    pid_t server = fork();
+    if (server == 0) {
+        char c = 'y';
+        if (setresgid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 || setresuid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 ||
+            listen_with("0.0.0.0", port, BOTH) < 0 || write(ready[1], &c, 1) < 0)
+            _exit(1);
+        (void)pause();
+    }
+    (void)close(ready[1]);
+    char c;
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    for (int options = NONE; options <= BOTH; options++) {
+        assert_false(listens_as(STRANGER_UID, "0.0.0.0", port, options));
+        assert_false(listens_as(STRANGER_UID, "127.0.0.1", port, options));
+    }
+    assert_int_equal(kill(server, SIGKILL), 0);
+    assert_int_equal(waitpid(server, NULL, 0), server);
+    (void)close(ready[0]);
+    (void)close(end);
+    assert_int_equal(waitpid(holder, NULL, 0), holder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +238,8 @@ int main(void)
         cmocka_unit_test(listen_on_one_address_is_closed_on_others),
         cmocka_unit_test(listen_takes_the_first_free_port),
         cmocka_unit_test(listen_names_the_holder_when_nothing_is_free),
+        cmocka_unit_test(who_can_listen_on_a_reserved_port),
+        cmocka_unit_test(a_stranger_cannot_listen_beside_the_owners_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
