@@ -86,6 +86,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         .log_level = (int)a->cfg->log->level,
         .key = a->host.key,
         .munge_socket = (char *)(uintptr_t)a->cfg->key_in.munge_socket,
+        .run = (char *)(uintptr_t)a->cfg->key_in.run,
         .notify = (char *)(uintptr_t)a->cfg->notify,
         .web_helper = a->cfg->notify != NULL ? (char *)(uintptr_t)a->cfg->web_helper : NULL,
     };
@@ -174,6 +175,8 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         dd_log(a->cfg->log, DD_LOG_WARN,
                "--insecure: whoever reaches port %u of this machine can join the job and read its store",
                port);
+    if (a->host.key.guessable)
+        dd_log(a->cfg->log, DD_LOG_WARN, "--key-source=pbs-cookie: users who have jobs on this machine can compute PBS_JOBCOOKIE and join the job");
     if (a->cfg->alloc->nnodes > 1)
         dd_log(a->cfg->log, DD_LOG_INFO, "host of '%s' on port %u; key source: %s",
                a->cfg->alloc->job_id, port, a->host.key.source);

@@ -24,6 +24,7 @@ void alloc_free(struct alloc *a)
     hostlist_free(a->nodes);
     free(a->host_addr);
     free(a->psk);
+    free(a->cookie);
     dd_strv_done(&a->gpus);
     dd_strv_done(&a->warnings);
     free(a);
@@ -55,6 +56,7 @@ int alloc_copy(struct alloc **ret, const struct alloc *a, int index)
     c->run_id = copy_text(a->run_id, &failed);
     c->host_addr = copy_text(a->host_addr, &failed);
     c->psk = copy_text(a->psk, &failed);
+    c->cookie = copy_text(a->cookie, &failed);
     if (failed || hostlist_new(&c->nodes) < 0 || dd_strv_copy(&c->gpus, a->gpus.v) < 0)
         return -ENOMEM;
     for (size_t i = 0; i < hostlist_count(a->nodes); i++)

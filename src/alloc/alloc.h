@@ -67,7 +67,8 @@ struct alloc {
     int nports;                      /* 0: hash them from job_id (rdzv/elect.h) */
     struct dd_strv gpus;     /* of each node those that are the job's, by their numbers in the order of the PCI
                                 addresses: "0,2"; empty: not known */
-    char *psk;               /* secret that the scheduler gives each task (PBS cookie), or NULL */
+    char *psk;               /* secret of this job with at least 128 bits, or NULL */
+    char *cookie;            /* PBS_JOBCOOKIE, or NULL: another one in each run of a job id; other users can compute it */
     bool script;             /* with list_only: this is the job's script or shell, no task of it */
     bool on_slurm;           /* the Slurm commands may be asked (scontrol) */
     uint64_t end_time;       /* seconds since 1970 when the allocation ends, 0 = not known */

@@ -212,28 +212,21 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
     return check_list(in, nodes, path, warnings, err);
 }
 
-/* A requeued job keeps its id and PBS has no restart count; the cookie, which the mom makes when it
- * starts the job, is all that may differ (whether it does was not measured), so 32 bits of its hash
- * are part of the id. Without the job's id it would not do: two recorded jobs have the same cookie.
- */
+/* A requeued job keeps its id, and PBS has no restart count. What differs from run to run is the cookie, which stays out
+ * of the id: the id is public. It separates the runs where the key is proved (net/key.h), and is no key itself: it is
+ * four outputs of random() after srand(time()), so that one own cookie gives those of all other jobs of that host.
+ * Src: OpenPBS 23.06, start_job() in src/resmom/start_exec.c, add_transport_conn() in src/lib/Libtpp/tpp_transport.c. */
 static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
     const char *job = var(in, "PBS_JOBID");
     const char *launch = in->whole_job || !alloc_is_mpi(in) ? NULL : var(in, "PALS_APID");
     const char *cookie = var(in, "PBS_JOBCOOKIE");
+    const bool several = launch != NULL && alloc_id_ok(launch); /* mpiexec may be called more than once in a job */
     int rc = alloc_set(&a->run_id, "%s", job);
-    if (rc == 0 && cookie == NULL)
-        rc = alloc_set(&a->job_id, "pbs.%s", job);
-    if (rc == 0 && cookie != NULL) {
-        uint64_t h = alloc_hash(cookie);
-        rc = alloc_set(&a->job_id, "pbs.%s.c%08x", job, (uint32_t)(h ^ h >> 32));
-    }
-    if (rc == 0 && launch != NULL && alloc_id_ok(launch)) { /* of several mpiexec in one job */
-        DD_AUTO(free) char *id = DD_TAKE(a->job_id);
-        rc = alloc_set(&a->job_id, "%s.%s", id, launch);
-    }
+    if (rc == 0)
+        rc = several ? alloc_set(&a->job_id, "pbs.%s.%s", job, launch) : alloc_set(&a->job_id, "pbs.%s", job);
     if (rc == 0 && cookie != NULL)
-        rc = alloc_set(&a->psk, "%s", cookie);
+        rc = alloc_set(&a->cookie, "%s", cookie);
     return rc < 0 ? alloc_no_memory(err) : 0;
 }
 

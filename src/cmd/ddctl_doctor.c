@@ -22,7 +22,7 @@
 enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, GIVE_MS = 10000, NOT_GIVEN = 3 };
 
 struct doctor_options {
-    const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *munge_socket, *format, *id, *answer_to;
+    const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *key_source, *munge_socket, *format, *id, *answer_to;
     const char *master_addr, *rdzv_endpoint, *iface;
     int node_rank, master_port;
     uint64_t limit;
@@ -67,6 +67,14 @@ static const struct opt_row rows[] = {
      .group = "How they meet",
      .help = "the job's secret, as in ddrun",
      FIELD(key_file)},
+    {.name = "key-source",
+     .kind = OPT_STRING,
+     .metavar = "NAME",
+     .def = "auto",
+     .choices = "auto,pbs-cookie",
+     .group = "How they meet",
+     .help = "where the key comes from, as in ddrun",
+     FIELD(key_source)},
     {.name = "munge-socket",
      .kind = OPT_STRING,
      .metavar = "PATH",
@@ -188,15 +196,14 @@ static int find_job(struct doctor *d, struct dd_err *err)
     return cmd_find_alloc(&d->alloc, d->hostname, &said, &d->log, err);
 }
 
-/* Where PBS' starter is used, all nodes have its cookie, whatever the nodes are named by. */
 static struct net_key_input key_input(const struct doctor *d)
 {
     const struct doctor_options *o = d->o;
-    const bool by_pbs = o->answer_to != NULL || (d->starter != NULL && d->starter->must_outlive);
-    const char *cookie = by_pbs ? dd_env_get_nonempty(environ, "PBS_JOBCOOKIE") : NULL;
     return (struct net_key_input){.env = environ,
                                   .key_file = o->key_file,
-                                  .psk = d->alloc->psk != NULL ? d->alloc->psk : cookie,
+                                  .psk = d->alloc->psk,
+                                  .cookie = dd_env_get_nonempty(environ, "PBS_JOBCOOKIE"),
+                                  .use_cookie = strcmp(o->key_source, "pbs-cookie") == 0,
                                   .munge_socket = o->munge_socket,
                                   .insecure = o->insecure};
 }
@@ -338,6 +345,7 @@ static int local_command(const struct doctor *d, struct dd_strv *out, int index)
     } options[] = {
         {"id", d->id},
         {"key-file", o->key_file},
+        {"key-source", o->key_source},
         {"munge-socket", o->munge_socket},
         {"rdzv-endpoint", o->rdzv_endpoint},
         {"master-addr", o->master_addr},

@@ -72,6 +72,20 @@ static int mpi_of(const struct run *r)
                                       : 0;
 }
 
+static struct net_key_input key_input(const struct run *r)
+{
+    const struct ddrun_options *o = r->o;
+    return (struct net_key_input){.env = r->env.v,
+                                  .key_file = o->key_file,
+                                  .psk = r->alloc->psk,
+                                  .cookie = r->alloc->cookie,
+                                  .use_cookie = strcmp(o->key_source, "pbs-cookie") == 0,
+                                  .run = r->alloc->cookie,
+                                  .munge_socket = o->munge_socket,
+                                  .job_id = r->alloc->job_id,
+                                  .insecure = o->insecure};
+}
+
 void run_fill_agent(struct run *r)
 {
     const struct ddrun_options *o = r->o;
@@ -136,12 +150,7 @@ void run_fill_agent(struct run *r)
         .listen_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
         /* one machine needs no network, and simulated nodes have theirs */
         .iface = r->alloc->nnodes > 1 && r->emulate == NULL ? o->iface : NULL,
-        .key_in = {.env = r->env.v,
-                   .key_file = o->key_file,
-                   .psk = r->alloc->psk,
-                   .munge_socket = o->munge_socket,
-                   .job_id = r->alloc->job_id,
-                   .insecure = o->insecure},
+        .key_in = key_input(r),
         .ddrund = r->ddrund,
         .log = &r->log,
         .start_ns = r->start_ns,

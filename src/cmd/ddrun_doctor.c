@@ -34,6 +34,7 @@ int doctor_become(const struct ddrun_options *o, struct dd_err *err)
         {"launcher", strcmp(o->launcher, "none") != 0 ? o->launcher : NULL},
         {"launch-command", o->launch_command},
         {"key-file", o->key_file},
+        {"key-source", o->key_source},
         {"munge-socket", o->munge_socket},
         {"rdzv-endpoint", o->rdzv_endpoint},
         {"master-addr", o->master_addr},

@@ -67,7 +67,8 @@ struct joining {
     struct dd_log log;
     struct launch_ticket ticket;
     struct net_key_input key_in; /* to be let in, and to let others in */
-    struct dd_strv key_env, addresses;
+    struct launch_ticket next; /* of the nodes that this one starts */
+    struct dd_strv key_env;
     char key_line[HEX + 2], ddrun[PATH_MAX];
     struct net_key key;
     struct package package;
@@ -76,19 +77,32 @@ struct joining {
     int stdin_fd;
 };
 
-static int find_key(struct joining *j, struct dd_err *err)
+static int key_from_stdin(struct joining *j, struct dd_err *err)
 {
     char hex[HEX + 1] = "";
-    j->key_in = (struct net_key_input){
-        .env = environ, .psk = dd_env_get_nonempty(environ, "PBS_JOBCOOKIE"), .job_id = j->ticket.id};
-    if (!j->ticket.key_on_stdin)
-        return 0;
     int rc = read_key(hex, err);
     if (rc == 0 && dd_env_set(&j->key_env, "DDRUN_KEY", hex) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     (void)snprintf(j->key_line, sizeof(j->key_line), "%s\n", hex);
     explicit_bzero(hex, sizeof(hex));
-    j->key_in = (struct net_key_input){.env = j->key_env.v, .job_id = j->ticket.id};
+    return rc;
+}
+
+/* As the ticket says, which only this user can have given to a process of this user's. */
+static int find_key(struct joining *j, struct dd_err *err)
+{
+    const struct launch_ticket *t = &j->ticket;
+    const char *home = dd_env_get_nonempty(environ, "HOME");
+    int rc = t->key == LAUNCH_KEY_STDIN ? key_from_stdin(j, err) : 0;
+    if (rc == 0 && t->key != LAUNCH_KEY_STDIN && home != NULL && dd_env_set(&j->key_env, "HOME", home) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    const bool cookie = t->key == LAUNCH_KEY_COOKIE;
+    j->key_in = (struct net_key_input){.env = j->key_env.v,
+                                       .key_file = t->key == LAUNCH_KEY_FILE ? t->path : NULL,
+                                       .munge_socket = t->key == LAUNCH_KEY_MUNGE ? t->path : NULL,
+                                       .cookie = cookie ? dd_env_get_nonempty(environ, "PBS_JOBCOOKIE") : NULL,
+                                       .use_cookie = cookie,
+                                       .job_id = t->id};
     return rc;
 }
 
@@ -97,7 +111,9 @@ static int run_joined(void *arg, int index)
 {
     struct joining *j = arg;
     spawn_close_from(STDERR_FILENO + 1);
-    return j->joiner->node(j->joiner->arg, &j->package, index);
+    const int code = j->joiner->node(j->joiner->arg, &j->package, index);
+    net_key_cleanup(&j->key, &j->key_in); /* the parent may have been killed */
+    return code;
 }
 
 /* It starts others as it was started. */
@@ -107,8 +123,10 @@ static int prepare_starting(struct joining *j, struct root_cfg *cfg, struct dd_e
     ssize_t n = readlink("/proc/self/exe", j->ddrun, sizeof(j->ddrun) - 1);
     if (cfg->starter == NULL || n <= 0)
         return dd_err_set(err, -EPROTO, "it does not know how to start other nodes: is ddrun the same version there?");
+    j->next.key = j->ticket.key;
+    j->next.path = DD_TAKE(j->ticket.path);
     int rc = net_key_host(&j->key, &j->key_in, err);
-    return rc < 0 ? rc : cmd_addresses(&j->addresses, j->package.alloc, j->ticket.index, err);
+    return rc < 0 ? rc : cmd_addresses(&j->next.hosts, j->package.alloc, j->ticket.index, err);
 }
 
 static int run_started(struct joining *j, struct dd_err *err)
@@ -122,7 +140,8 @@ static int run_started(struct joining *j, struct dd_err *err)
                            .id = j->ticket.id,
                            .key = &j->key,
                            .key_in = &j->key_in,
-                           .key_for_stdin = j->ticket.key_on_stdin ? j->key_line : NULL,
+                           .key_for_stdin = j->ticket.key == LAUNCH_KEY_STDIN ? j->key_line : NULL,
+                           .ticket = &j->next,
                            .grace_ms = j->task.grace_ms,
                            .node = run_joined,
                            .arg = j,
@@ -137,7 +156,6 @@ static int run_started(struct joining *j, struct dd_err *err)
         rc = take_over(&j->package, err);
     if (rc == 0 && j->task.n > 0)
         rc = prepare_starting(j, &cfg, err);
-    cfg.addresses = j->addresses.v;
     return rc < 0 ? rc : root_run(&cfg);
 }
 
@@ -156,12 +174,13 @@ static void say_why(struct joining *j, const struct dd_err *err)
 static void joining_done(struct joining *j)
 {
     launch_up_free(j->up);
+    net_key_cleanup(&j->key, &j->key_in);
     launch_ticket_done(&j->ticket);
     package_done(&j->package);
     struct launch_word w = {.task = j->task};
     launch_word_done(&w);
     dd_strv_done(&j->key_env);
-    dd_strv_done(&j->addresses);
+    launch_ticket_done(&j->next);
     explicit_bzero(j->key_line, sizeof(j->key_line));
     explicit_bzero(&j->key, sizeof(j->key));
 }
@@ -176,7 +195,7 @@ int launch_join(const char *text, const struct joiner *joiner)
     int rc = launch_ticket_parse(&j.ticket, text, &err);
     if (rc == 0)
         rc = find_key(&j, &err);
-    if (rc == 0 && j.ticket.key_on_stdin)
+    if (rc == 0 && j.ticket.key == LAUNCH_KEY_STDIN)
         j.stdin_fd = keep_stdin();
     const struct launch_fetch_cfg fetch = {
         .ticket = &j.ticket, .key_in = &j.key_in, .log = &j.log, .limit_ms = FETCH_MS, .stdin_fd = j.stdin_fd};

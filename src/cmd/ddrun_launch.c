@@ -33,15 +33,18 @@ struct launching {
     struct package package;
     char program[PATH_MAX], ddrun[PATH_MAX], id[32];
     char key_line[HEX + 2]; /* "" or with its newline */
-    struct dd_strv addresses, key_env;
+    struct launch_ticket ticket; /* of the started nodes */
+    struct dd_strv key_env;
+    struct net_key_input key_in;
     struct net_key key;
 };
 
 static void launching_done(struct launching *p)
 {
+    net_key_cleanup(&p->key, &p->key_in);
     explicit_bzero(&p->key, sizeof(p->key));
     explicit_bzero(p->key_line, sizeof(p->key_line));
-    dd_strv_done(&p->addresses);
+    launch_ticket_done(&p->ticket);
     dd_strv_done(&p->key_env);
     p->package.alloc = NULL;
     package_done(&p->package);
@@ -200,44 +203,66 @@ static void to_hex(char out[HEX + 1], const unsigned char *bytes)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static struct net_key_input key_input(const struct launching *p, char *const *env)
-{
-    const struct ddrun_options *o = p->l->o;
-    return (struct net_key_input){.env = env,
-                                  .key_file = o->key_file,
-                                  .psk = p->alloc->psk,
-                                  .munge_socket = o->munge_socket,
-                                  .job_id = p->id,
-                                  .insecure = o->insecure};
-}
-
-/* A key of this start, said on the starter's stdin; the job's too, where it has none. */
-static int new_key(struct launching *p, struct net_key_input *in, struct dd_err *err)
+static int random_hex(char out[HEX + 1], struct dd_err *err)
 {
     unsigned char bytes[NET_KEY_LEN];
-    char hex[HEX + 1];
     int rc = net_key_random(bytes);
-    to_hex(hex, bytes);
+    to_hex(out, bytes);
     explicit_bzero(bytes, sizeof(bytes));
-    (void)snprintf(p->key_line, sizeof(p->key_line), "%s\n", hex);
-    if (rc == 0)
-        rc = dd_env_set(&p->key_env, "DDRUN_KEY", hex);
-    const bool has_one = p->l->o->key_file != NULL || p->alloc->psk != NULL || p->l->o->insecure ||
-                         dd_env_get_nonempty(environ, "DDRUN_KEY") != NULL ||
-                         dd_env_get_nonempty(environ, "DDRUN_KEY_FILE") != NULL;
-    if (rc == 0 && (!has_one || p->starter->keeps_env))
-        rc = setenv("DDRUN_KEY", hex, 1);
-    explicit_bzero(hex, sizeof(hex));
-    *in = (struct net_key_input){.env = p->key_env.v, .job_id = p->id};
-    return rc < 0 ? dd_err_set(err, -EIO, "cannot make a key for the other nodes") : net_key_host(&p->key, in, err);
+    return rc < 0 ? dd_err_set(err, -EIO, "cannot make a key for the other nodes: the kernel gives no random bytes") : 0;
 }
 
-static int make_key(struct launching *p, struct net_key_input *in, struct dd_err *err)
+/* A key of this start, on the starter's stdin. */
+static int key_on_stdin(struct launching *p, struct dd_err *err)
 {
-    if (p->starter->takes_stdin || p->starter->keeps_env)
-        return new_key(p, in, err);
-    *in = key_input(p, environ);
-    return net_key_host(&p->key, in, err);
+    char hex[HEX + 1];
+    int rc = random_hex(hex, err);
+    (void)snprintf(p->key_line, sizeof(p->key_line), "%s\n", hex);
+    if (rc == 0 && dd_env_set(&p->key_env, "DDRUN_KEY", hex) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    explicit_bzero(hex, sizeof(hex));
+    p->ticket.key = LAUNCH_KEY_STDIN;
+    p->key_in = (struct net_key_input){.env = p->key_env.v, .job_id = p->id};
+    return rc;
+}
+
+/* Where the nodes find it: the tasks of these starters have neither this standard input nor this environment, or others
+ * could read it on its way. */
+static int key_elsewhere(struct launching *p, struct dd_err *err)
+{
+    const struct ddrun_options *o = p->l->o;
+    const char *home = dd_env_get_nonempty(environ, "HOME");
+    const char *file = o->key_file != NULL ? o->key_file : dd_env_get_nonempty(environ, "DDRUN_KEY_FILE");
+    const bool cookie = strcmp(o->key_source, "pbs-cookie") == 0;
+    const char *path = file != NULL ? file : o->munge_socket;
+    p->ticket.key = file != NULL ? LAUNCH_KEY_FILE : cookie ? LAUNCH_KEY_COOKIE : path != NULL ? LAUNCH_KEY_MUNGE : LAUNCH_KEY_OFFERED;
+    if (home != NULL && dd_env_set(&p->key_env, "HOME", home) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (path != NULL && !cookie && (p->ticket.path = realpath(path, NULL)) == NULL)
+        p->ticket.path = path[0] == '/' ? strdup(path) : NULL;
+    if (path != NULL && !cookie && p->ticket.path == NULL)
+        return dd_err_set(err, -errno, "cannot find '%s': %m", path);
+    p->key_in = (struct net_key_input){.env = p->key_env.v,
+                                       .key_file = file != NULL ? p->ticket.path : NULL,
+                                       .cookie = dd_env_get_nonempty(environ, "PBS_JOBCOOKIE"),
+                                       .use_cookie = cookie,
+                                       .munge_socket = o->munge_socket,
+                                       .job_id = p->id};
+    return 0;
+}
+
+/* The key with which the nodes fetch their package, and in there the job's, unless the user has given one. */
+static int make_key(struct launching *p, struct dd_err *err)
+{
+    char hex[HEX + 1];
+    int rc = p->starter->takes_stdin ? key_on_stdin(p, err) : key_elsewhere(p, err);
+    if (rc == 0)
+        rc = net_key_host(&p->key, &p->key_in, err);
+    if (rc == 0 && p->alloc->psk == NULL && (rc = random_hex(hex, err)) == 0 && (p->alloc->psk = strdup(hex)) == NULL)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    explicit_bzero(hex, sizeof(hex));
+    free(DD_TAKE(p->alloc->cookie)); /* the job's key is of this run alone */
+    return rc;
 }
 
 static int fill_package(struct launching *p, struct dd_err *err)
@@ -263,18 +288,19 @@ static int fill_package(struct launching *p, struct dd_err *err)
 static int run_here(void *arg, int index)
 {
     const struct launching *p = arg;
-    return p->l->node(p->l->arg, p->alloc, index);
+    const int code = p->l->node(p->l->arg, p->alloc, index);
+    net_key_cleanup(&p->key, &p->key_in); /* the parent may have been killed */
+    return code;
 }
 
 static int start_all(struct launching *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l->o;
-    struct net_key_input key_in;
     int rc = make_id(p, err);
     if (rc == 0)
-        rc = make_key(p, &key_in, err);
+        rc = make_key(p, err);
     if (rc == 0)
-        rc = cmd_addresses(&p->addresses, p->alloc, p->alloc->index, err);
+        rc = cmd_addresses(&p->ticket.hosts, p->alloc, p->alloc->index, err);
     if (rc == 0)
         rc = fill_package(p, err);
     if (rc < 0)
@@ -288,9 +314,9 @@ static int start_all(struct launching *p, struct dd_err *err)
                                  .fanout = o->launch_fanout >= 0 ? o->launch_fanout : p->starter->tree ? FANOUT : 0,
                                  .id = p->id,
                                  .key = &p->key,
-                                 .key_in = &key_in,
+                                 .key_in = &p->key_in,
                                  .key_for_stdin = p->starter->takes_stdin ? p->key_line : NULL,
-                                 .addresses = p->addresses.v,
+                                 .ticket = &p->ticket,
                                  .go_on = o->nnodes.range || o->max_restarts.most > 0,
                                  .min_nodes = o->nnodes.range ? o->nnodes.min : p->alloc->nnodes,
                                  .grace_ms = ddrun_grace_ms(o, p->alloc) + END_MS,

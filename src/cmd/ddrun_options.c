@@ -612,9 +612,20 @@ static const struct opt_row rows[] = {
      .example = "~/.ddrun.key",
      .group = "Security",
      .help = "file with the job's secret, readable by you alone",
-     .more = "Without it the first of these that is there: the variable DDRUN_KEY, the "
-             "scheduler's own secret (PBS), MUNGE, a file in a shared home directory.",
+     .more = "Without it the first of these that is there: the variable DDRUN_KEY, a secret of ddrun's own launcher, "
+             "MUNGE, a file in a shared home directory. A secret that looks easy to guess is refused: 'openssl rand -hex 32' "
+             "makes a good one.",
      FIELD(key_file)},
+    {.name = "key-source",
+     .kind = OPT_STRING,
+     .metavar = "NAME",
+     .def = "auto",
+     .choices = "auto,pbs-cookie",
+     .group = "Security",
+     .help = "where the key comes from if none is given",
+     .more = "'pbs-cookie' takes PBS_JOBCOOKIE, for PBS clusters without MUNGE and without a shared home directory. It is not "
+             "secret: a user with a job on the same node can compute it, join the job and read its environment.",
+     FIELD(key_source)},
     {.name = "munge-socket",
      .kind = OPT_STRING,
      .metavar = "PATH",

@@ -48,7 +48,7 @@ struct ddrun_options {
     int master_port;
     const char *iface;
     uint64_t rdzv_timeout;
-    const char *key_file, *munge_socket;
+    const char *key_file, *key_source, *munge_socket;
     bool insecure;
 
     const char *chdir;

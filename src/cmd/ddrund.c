@@ -107,7 +107,7 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
         .port = (uint16_t)c.port,
         .host_fd = c.host_fd,
         .key = c.key,
-        .key_in = {.env = environ, .munge_socket = c.munge_socket, .job_id = c.job_id,
+        .key_in = {.env = environ, .munge_socket = c.munge_socket, .run = c.run, .job_id = c.job_id,
                    .insecure = c.key.method == NET_KEY_NONE},
         .limits = *limits,
         .notify = c.notify,

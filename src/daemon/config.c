@@ -94,11 +94,11 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
 {
     char key[2 * NET_KEY_LEN + 1];
     hex(key, c->key.bytes);
-    json_t *o = json_pack("{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:o}", "job_id", c->job_id,
+    json_t *o = json_pack("{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:o}", "job_id", c->job_id,
                           "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd, "host_fd",
                           c->host_fd, "log_level", c->log_level, "method", (int)c->key.method,
                           "key", key, "key_source", c->key.source, "munge_socket",
-                          c->munge_socket, "notify", c->notify, "web_helper", c->web_helper, "numbers", pack_numbers(c));
+                          c->munge_socket, "run", c->run, "notify", c->notify, "web_helper", c->web_helper, "numbers", pack_numbers(c));
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL)
@@ -119,15 +119,16 @@ static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
     const char *key;
     const char *source;
     const char *socket = NULL;
+    const char *run = NULL;
     const char *notify = NULL;
     const char *helper = NULL;
     json_t *plain;
     int method;
     json_error_t je;
-    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s:o}", "job_id", &job_id,
+    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s:o}", "job_id", &job_id,
                        "nodes", &nodes, "port", &c->port, "listen_fd", &c->listen_fd, "host_fd",
                        &c->host_fd, "log_level", &c->log_level, "method", &method, "key", &key,
-                       "key_source", &source, "munge_socket", &socket, "notify", &notify, "web_helper", &helper, "numbers", &plain) < 0)
+                       "key_source", &source, "munge_socket", &socket, "run", &run, "notify", &notify, "web_helper", &helper, "numbers", &plain) < 0)
         return dd_err_set(err, -EPROTO, "the configuration is not one: %s", je.text);
     int rc = unpack_numbers(c, plain, err);
     if (rc < 0)
@@ -140,9 +141,11 @@ static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
     c->job_id = strdup(job_id);
     c->nodes = strdup(nodes);
     c->munge_socket = socket != NULL ? strdup(socket) : NULL;
+    c->run = run != NULL ? strdup(run) : NULL;
     c->notify = notify != NULL ? strdup(notify) : NULL;
     c->web_helper = helper != NULL ? strdup(helper) : NULL;
     if (c->job_id == NULL || c->nodes == NULL || (socket != NULL && c->munge_socket == NULL) ||
+        (run != NULL && c->run == NULL) ||
         (notify != NULL && c->notify == NULL) || (helper != NULL && c->web_helper == NULL))
         return dd_err_set(err, -ENOMEM, "out of memory");
     return 0;
@@ -172,6 +175,7 @@ void daemon_config_done(struct daemon_config *c)
     free(c->job_id);
     free(c->nodes);
     free(c->munge_socket);
+    free(c->run);
     free(c->notify);
     free(c->web_helper);
     memset(c, 0, sizeof(*c));

@@ -21,6 +21,7 @@ struct daemon_config {
     int log_level;
     struct net_key key;
     char *munge_socket; /* NULL: the default */
+    char *run; /* net/key.h */
     char *notify, *web_helper; /* NULL: no web hook */
 };
 

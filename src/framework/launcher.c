@@ -59,7 +59,7 @@ static int launcher_env(struct dd_strv *env, const struct framework_input *in, s
     (void)err;
     if (in->by_hand)
         return 0;
-    static const char *const secrets[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY", "DDRUN_NOTIFY_TOKEN"};
+    static const char *const secrets[] = {"DDRUN_KEY", "DDRUN_PORT_SEED", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY", "DDRUN_NOTIFY_TOKEN"};
     static const char *const endpoints[] = {"DDRUN_RDZV_ENDPOINT", "PET_RDZV_ENDPOINT"};
     for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++)
         dd_env_unset(env, secrets[i]);

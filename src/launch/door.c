@@ -181,13 +181,13 @@ int launch_door_new(struct launch_door **ret, struct event_base *base, const str
     return rc;
 }
 
-char *launch_door_argument(const struct launch_door *d, int index, bool key_on_stdin, char *const *addresses)
+char *launch_door_argument(const struct launch_door *d, int index, const struct launch_ticket *start)
 {
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(4096);
-    int rc = dd_buf_printf(&out, "--launched=%d/%u/%s%s/", index, d->port, d->cfg.id, key_on_stdin ? "/key" : "");
-    for (size_t i = 0; addresses[i] != NULL && i < LAUNCH_HOSTS_MAX && rc == 0; i++)
-        rc = dd_buf_printf(&out, "%s%s", i > 0 ? "," : "", addresses[i]);
-    return rc == 0 ? dd_buf_steal(&out) : NULL;
+    struct launch_ticket t = *start;
+    t.index = index;
+    t.port = d->port;
+    (void)snprintf(t.id, sizeof(t.id), "%s", d->cfg.id);
+    return launch_ticket_argument(&t);
 }
 
 void launch_door_leave(const struct launch_door *d)

@@ -4,6 +4,7 @@
 #define DD_LAUNCH_DOOR_H
 
 #include "launch/package.h"
+#include "launch/ticket.h"
 #include "launch/word.h"
 #include "net/key.h"
 #include "net/link.h"
@@ -31,8 +32,8 @@ struct launch_door_cfg {
 
 int launch_door_new(struct launch_door **ret, struct event_base *base, const struct launch_door_cfg *cfg,
                     struct dd_err *err);
-/* The argument with which a node finds the door: "--launched=…". free() */
-char *launch_door_argument(const struct launch_door *d, int index, bool key_on_stdin, char *const *addresses);
+/* The argument with which a node finds the door, by `start`: its key, path and hosts. free() */
+char *launch_door_argument(const struct launch_door *d, int index, const struct launch_ticket *start);
 /* To a node that has fetched its package and is not gone; else nothing happens. */
 void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node, uint32_t value);
 bool launch_door_is_open(const struct launch_door *d, int index); /* the node is there */

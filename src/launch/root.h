@@ -22,7 +22,7 @@ struct root_cfg {
     const struct net_key *key; /* that the started nodes prove to have */
     const struct net_key_input *key_in;
     const char *key_for_stdin; /* a line for starters that take stdin; NULL: the nodes have it */
-    char *const *addresses;    /* of this machine, as other nodes may reach it */
+    const struct launch_ticket *ticket; /* of the started nodes: key, path, and this machine's names and addresses */
     bool go_on;                /* the others may go on without a node that was there */
     int min_nodes;             /* fewer cannot begin: the job ends when too many have not been started */
     unsigned grace_ms;         /* for starters after the job's end */

@@ -95,6 +95,10 @@ int root_start_here(struct root *r, struct child *c)
     return rc;
 }
 
+/* The package brings them. A starter that hands its environment on may leave it where others read it: Grid Engine
+ * writes it into its spool directory. */
+static const char *const kept_back[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY", "DDRUN_NOTIFY_TOKEN"};
+
 static _Noreturn void become_starter(const struct root *r, char *const *argv, const int fds[3], pid_t parent)
 {
     in_child(r);
@@ -106,6 +110,8 @@ static _Noreturn void become_starter(const struct root *r, char *const *argv, co
     for (int i = 0; i < 3; i++)
         if (fds[i] >= 0 && dup2(fds[i], i) < 0)
             _exit(126);
+    for (size_t i = 0; i < sizeof(kept_back) / sizeof(kept_back[0]); i++)
+        (void)unsetenv(kept_back[i]);
     if (getppid() == parent)
         (void)execvp(argv[0], argv);
     _exit(127);
@@ -163,8 +169,7 @@ static int start_there(struct root *r, struct child *c)
 {
     const struct root_cfg *cfg = r->cfg;
     DD_AUTO(strv) struct dd_strv argv = {0};
-    DD_AUTO(free) char *ticket =
-        launch_door_argument(r->door, c->index, cfg->starter->takes_stdin, cfg->addresses);
+    DD_AUTO(free) char *ticket = launch_door_argument(r->door, c->index, cfg->ticket);
     char *command[] = {(char *)(uintptr_t)cfg->ddrun, ticket, NULL};
     const struct start s = {.program = cfg->program,
                             .words = cfg->words,

@@ -23,7 +23,6 @@ struct starter {
     const char *folder;  /* NULL: nowhere else */
     bool ours;           /* a helper of ddrun's, which tells whether it works here (--check) */
     bool starts_all;     /* one call is for all nodes and loses nothing: ddrun becomes that command */
-    bool keeps_env;      /* the environment arrives there, out of sight of other users */
     bool takes_stdin;    /* what it reads from stdin arrives there */
     bool loses_output;   /* what is written there does not come back, or torn: it comes over the link */
     bool tree;           /* each start costs this machine much, and any node can start others: they do so */

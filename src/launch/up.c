@@ -1,7 +1,6 @@
 #include "launch/up.h"
 
 #include "base/io.h"
-#include "base/num.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -10,42 +9,6 @@
 #include <unistd.h>
 
 enum { PIECE = 65536 };
-
-/* ---- the ticket ------------------------------------------------------------------------------- */
-
-static int ticket_words(struct launch_ticket *t, const struct dd_strv *w)
-{
-    int port;
-    if (w->n < 4 || w->n > 5 || (w->n == 5 && strcmp(w->v[3], "key") != 0) || strlen(w->v[2]) >= sizeof(t->id) ||
-        dd_num_int(w->v[0], 0, HOSTLIST_MAX - 1, &t->index) < 0 || dd_num_int(w->v[1], 1, UINT16_MAX, &port) < 0)
-        return -EINVAL;
-    t->port = (uint16_t)port;
-    t->key_on_stdin = w->n == 5;
-    memcpy(t->id, w->v[2], strlen(w->v[2]) + 1);
-    int rc = dd_strv_split(&t->hosts, w->v[w->n - 1], ",");
-    return rc == 0 && (t->hosts.n == 0 || t->hosts.n > LAUNCH_HOSTS_MAX) ? -EINVAL : rc;
-}
-
-int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_err *err)
-{
-    DD_AUTO(strv) struct dd_strv words = {0};
-    struct launch_ticket t = {0};
-    int rc = dd_strv_split(&words, text, "/");
-    if (rc == 0)
-        rc = ticket_words(&t, &words);
-    if (rc < 0) {
-        launch_ticket_done(&t);
-        return dd_err_set(err, rc, "--launched=%.200s is not what ddrun tells the nodes that it starts; "
-                                   "it is not for people", text);
-    }
-    *ret = t;
-    return 0;
-}
-
-void launch_ticket_done(struct launch_ticket *t)
-{
-    dd_strv_done(&t->hosts);
-}
 
 /* ---- the link --------------------------------------------------------------------------------- */
 

@@ -4,23 +4,12 @@
 #define DD_LAUNCH_UP_H
 
 #include "launch/package.h"
+#include "launch/ticket.h"
 #include "launch/word.h"
 #include "net/key.h"
 #include "net/link.h"
 
 struct event_base;
-
-/* What "--launched=…" says. */
-struct launch_ticket {
-    int index;
-    bool key_on_stdin;
-    uint16_t port;
-    char id[32]; /* of the door */
-    struct dd_strv hosts; /* names and addresses, to be tried all at once */
-};
-
-int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_err *err);
-void launch_ticket_done(struct launch_ticket *t);
 
 struct launch_up;
 

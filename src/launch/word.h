@@ -28,7 +28,6 @@ enum launch_word_type {
     WORD_ENDED,    /* its agent has ended; value: the exit code */
     WORD_DROP,     /* down: somebody else starts it now */
 };
-enum { LAUNCH_HOSTS_MAX = 16 }; /* names and addresses in a ticket: launch_door_argument(), launch_ticket_parse() */
 /* Bytes of one stream that may be under way; one line more may come on top. They fit into the kernel's buffer:
  * a process that was stopped (Ctrl-Z, a suspended job) takes nothing, and a connection on which nothing more
  * can be sent is given up after TCP_USER_TIMEOUT. */

@@ -6,12 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-
-enum { KEY_SECRET_MIN = 16 };
 
 static const struct key_ops ops_none = {.name = "no key (--insecure)"};
 static const struct key_ops ops_shared = {.name = "a key that both sides have"};
@@ -53,6 +53,19 @@ static int from_secret(struct net_key *ret, const void *secret, size_t n, struct
     return 0;
 }
 
+/* shown: NULL where the name says it all. */
+static int check_strength(const unsigned char *secret, size_t n, const char *name, const char *shown, struct dd_err *err)
+{
+    const unsigned bits = key_strength(secret, n);
+    return bits >= KEY_STRENGTH_MIN
+               ? 0
+               : dd_err_set(err, -EINVAL,
+                            "%s%s%s%s is easy to guess: its %zu bytes have about %u bits of randomness, %d are "
+                            "needed; make one with: openssl rand -hex 32",
+                            name, shown != NULL ? " '" : "", shown != NULL ? shown : "", shown != NULL ? "'" : "", n, bits,
+                            KEY_STRENGTH_MIN);
+}
+
 static int from_file(struct net_key *ret, const char *file, struct dd_err *err)
 {
     const struct key_path path = {
@@ -66,12 +79,7 @@ static int from_file(struct net_key *ret, const char *file, struct dd_err *err)
         n--; /* with or without an editor's last newline: the same key */
     if (n == 0)
         rc = dd_err_set(err, -EINVAL, "key file '%s' is empty", file);
-    else if (n > 0 && n < KEY_SECRET_MIN)
-        rc = dd_err_set(err, -EINVAL,
-                        "key file '%s' is too easy to guess: it has %d bytes, %d or more are "
-                        "needed (openssl rand -hex 32)",
-                        file, n, KEY_SECRET_MIN);
-    else if (n > 0)
+    else if (n > 0 && (rc = check_strength(text, (size_t)n, "key file", file, err)) == 0)
         rc = from_secret(ret, text, (size_t)n, err);
     explicit_bzero(text, KEY_FILE_MAX + 1);
     free(text);
@@ -87,7 +95,9 @@ static int from_hex(struct net_key *ret, const char *hex, struct dd_err *err)
         return dd_err_set(err, -EINVAL,
                           "DDRUN_KEY is not %d hexadecimal digits (it has %zu characters)", KEY_HEX,
                           strlen(hex));
-    int rc = from_secret(ret, bytes, sizeof(bytes), err);
+    int rc = check_strength(bytes, sizeof(bytes), "DDRUN_KEY", NULL, err);
+    if (rc == 0)
+        rc = from_secret(ret, bytes, sizeof(bytes), err);
     explicit_bzero(bytes, sizeof(bytes));
     (void)snprintf(ret->source, sizeof(ret->source), "DDRUN_KEY");
     return rc;
@@ -107,7 +117,11 @@ static int find_shared(struct net_key *ret, const struct net_key_input *in, stru
         rc = from_hex(ret, hex, err);
     } else if (in->psk != NULL && in->psk[0] != '\0') {
         rc = from_secret(ret, in->psk, strlen(in->psk), err);
-        (void)snprintf(ret->source, sizeof(ret->source), "%s", in->psk_source != NULL ? in->psk_source : "the scheduler's secret of this job");
+        (void)snprintf(ret->source, sizeof(ret->source), "%s", in->psk_source != NULL ? in->psk_source : "the launcher's secret of this job");
+    } else if (in->use_cookie && in->cookie != NULL) {
+        rc = from_secret(ret, in->cookie, strlen(in->cookie), err);
+        ret->guessable = true;
+        (void)snprintf(ret->source, sizeof(ret->source), "PBS_JOBCOOKIE");
     } else {
         return 0;
     }
@@ -142,8 +156,9 @@ int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_
         const char *text = dd_buf_str(&tried);
         return dd_err_set(err, -ENOKEY,
                           "the nodes have no common secret (%s): give one with --key-file or "
-                          "DDRUN_KEY_FILE, or, where nobody else is on the network, --insecure",
-                          text != NULL ? text : "");
+                          "DDRUN_KEY_FILE%s, or, where nobody else is on the network, --insecure",
+                          text != NULL ? text : "",
+                          in->cookie != NULL ? ", or, where other users are trusted, --key-source=pbs-cookie" : "");
     }
     if (rc > 0)
         *ret = key;
@@ -181,7 +196,7 @@ static int accept_shared(struct net_key *ret, const struct net_key_input *in, st
         *ret = key;
     else if (rc == 0)
         rc = dd_err_set(err, -ENOKEY,
-                        "the host has a key file, DDRUN_KEY or a scheduler's secret "
+                        "the host has a key file, DDRUN_KEY or another secret "
                         "that this node has not: give the same one here");
     explicit_bzero(&key, sizeof(key));
     return rc < 0 ? rc : 0;
@@ -212,4 +227,40 @@ void net_key_cleanup(const struct net_key *key, const struct net_key_input *in)
 {
     if (methods[key->method]->cleanup != NULL)
         methods[key->method]->cleanup(key, in);
+}
+
+static int hmac(unsigned char out[NET_KEY_LEN], const unsigned char key[NET_KEY_LEN], const char *label, const char *text)
+{
+    unsigned char data[512];
+    unsigned len = 0;
+    const int n = snprintf((char *)data, sizeof(data), "%s%c%s", label, '\0', text);
+    return n < (int)sizeof(data) && HMAC(EVP_sha256(), key, NET_KEY_LEN, data, (size_t)n, out, &len) != NULL ? 0 : -EIO;
+}
+
+int net_key_psk(unsigned char out[NET_KEY_LEN], const struct net_key *key, const struct net_key_input *in)
+{
+    if (in->run != NULL)
+        return hmac(out, key->bytes, "ddrun-run-1", in->run);
+    memcpy(out, key->bytes, NET_KEY_LEN);
+    return 0;
+}
+
+static uint64_t seed_of_starter(char *const *env)
+{
+    const char *text = dd_env_get_nonempty(env, "DDRUN_PORT_SEED");
+    uint64_t seed = 0;
+    int end = 0;
+    return text != NULL && strlen(text) == 16 && sscanf(text, "%16" SCNx64 "%n", &seed, &end) == 1 && end == 16 ? seed : 0;
+}
+
+uint64_t net_key_seed(const struct net_key_input *in)
+{
+    struct net_key key = {0};
+    unsigned char sum[NET_KEY_LEN];
+    uint64_t seed = 0;
+    if (net_key_guest(&key, in, NULL) == 0 && key.method == NET_KEY_SHARED && !key.guessable &&
+        hmac(sum, key.bytes, "ddrun-ports-1", in->job_id != NULL ? in->job_id : "") == 0)
+        memcpy(&seed, sum, sizeof(seed));
+    explicit_bzero(&key, sizeof(key));
+    return seed != 0 ? seed : seed_of_starter(in->env);
 }

@@ -13,7 +13,7 @@ enum { NET_KEY_LEN = 32 };
 /* How a host hands its key to the guests; announced in the hello, in order of preference. */
 enum net_key_method {
     NET_KEY_NONE,   /* --insecure: no TLS, no proof */
-    NET_KEY_SHARED, /* both sides have it: key file, DDRUN_KEY, scheduler's cookie */
+    NET_KEY_SHARED, /* both sides have it: key file, DDRUN_KEY, a secret of this job */
     NET_KEY_MUNGE,  /* the host sends it inside a credential that only this uid can decode */
     NET_KEY_HOME,   /* a 0600 file in a shared home directory, which the host names */
     NET_KEY_METHOD_MAX,
@@ -22,14 +22,18 @@ enum net_key_method {
 struct net_key {
     enum net_key_method method;
     unsigned char bytes[NET_KEY_LEN];
+    bool guessable;   /* PBS's cookie: nothing that others see may be derived from it */
     char source[300]; /* for a person: "key file '/home/u/k'", "PBS_JOBCOOKIE", "MUNGE" */
 };
 
 struct net_key_input {
     char *const *env;         /* DDRUN_KEY (64 hex digits), DDRUN_KEY_FILE, HOME */
     const char *key_file;     /* --key-file, wins over the environment; NULL */
-    const char *psk;          /* scheduler's secret of this job (struct alloc), NULL */
-    const char *psk_source;   /* whose it is, where not the scheduler's: for a person; NULL */
+    const char *psk;          /* secret of this job (struct alloc) with at least 128 bits, NULL */
+    const char *psk_source;   /* its origin, where not the launcher: for a person; NULL */
+    const char *cookie;       /* PBS_JOBCOOKIE, NULL; a key only with use_cookie: other users can compute it */
+    bool use_cookie;          /* --key-source=pbs-cookie */
+    const char *run;          /* what differs between two runs of one job id, not secret; NULL */
     const char *munge_socket; /* --munge-socket, NULL: munge's default */
     const char *job_id;
     bool insecure;
@@ -37,8 +41,10 @@ struct net_key_input {
 
 /* For the host: the first source that works, in the order file/environment, psk, MUNGE (a random
  * key, and munged answers), shared home (a random key, file written), else -ENOKEY with a sentence
- * that names the choices. A key file that others may read, is empty, or not ours: -EINVAL, names
- * the file and the mend. Shared secrets are hashed to NET_KEY_LEN bytes (SHA-256, with a label). */
+ * that names the choices. The cookie is never taken unasked: other users can compute it, and could
+ * make the better sources fail (a full file system, for example). A key file that others may read,
+ * that is easy to guess, or not ours: -EINVAL, names the file and the remedy. Shared secrets are
+ * hashed to NET_KEY_LEN bytes (SHA-256, with a label). */
 int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
 /* For a guest: what it can know before it has met the host; NET_KEY_SHARED when it has one, else
@@ -61,5 +67,13 @@ int net_key_credential(char **ret, const struct net_key *key, const struct net_k
 void net_key_cleanup(const struct net_key *key, const struct net_key_input *in);
 
 int net_key_random(unsigned char out[NET_KEY_LEN]);
+
+/* The pre-shared key of the TLS session: the key itself, or, where in->run is set, an HMAC of that
+ * under it, so that processes left over from an earlier run of the same job id are refused. */
+int net_key_psk(unsigned char out[NET_KEY_LEN], const struct net_key *key, const struct net_key_input *in);
+
+/* A number that only holders of the key can compute, for candidate ports: of the secret that this
+ * node has before it meets another one, else DDRUN_PORT_SEED, which ddrun's own starter has set. 0: none. */
+uint64_t net_key_seed(const struct net_key_input *in);
 
 #endif

@@ -228,8 +228,8 @@ static int accept_file(struct net_key *ret, const struct net_key_input *in, cons
     else if (rc == -ENOENT)
         (void)dd_err_where(
             err, rc,
-            "the host put its key into its home directory, which is not this node's, "
-            "or not yet");
+            "the leader's key file is not in this node's home directory: the nodes do not share it, or the file "
+            "has not arrived yet; without a shared home directory use MUNGE or --key-file");
     explicit_bzero(&key, sizeof(key));
     return rc;
 }

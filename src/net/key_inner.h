@@ -44,6 +44,11 @@ bool key_is_tag(const char *text); /* begins with one */
 /* Removes key files of processes that are gone, a few at a time; now: as the file system's clock says. */
 void key_sweep(int dirfd, time_t now);
 
+/* Bits that an attacker has to guess at most, as a person or a bad generator would have made the secret: an upper
+ * bound of the real number. Pure. */
+enum { KEY_STRENGTH_MIN = 96 };
+unsigned key_strength(const unsigned char *secret, size_t n);
+
 int key_from_hex(unsigned char out[NET_KEY_LEN], const char *hex); /* exactly KEY_HEX digits */
 void key_to_hex(char out[KEY_HEX + 1], const unsigned char key[NET_KEY_LEN]);
 

@@ -154,7 +154,9 @@ static int start_tls(struct link_accept *a, struct dd_err *err)
     if (rc < 0)
         return rc;
     a->psk.identity = a->cfg.job_id;
-    memcpy(a->psk.key, a->cfg.key->bytes, sizeof(a->psk.key));
+    rc = net_key_psk(a->psk.key, a->cfg.key, a->cfg.key_in);
+    if (rc < 0)
+        return dd_err_set(err, rc, "cannot derive the session's key");
     rc = net_tls_start(&a->bev, s->tls, a->base, a->fd, NET_TLS_SERVER, &a->psk, err);
     if (rc < 0)
         return rc;

@@ -139,10 +139,12 @@ static void take_key(struct link_try *t, const struct hello_reply *r)
         return;
     }
     t->psk.identity = t->cfg.find->job_id;
-    memcpy(t->psk.key, key.bytes, sizeof(t->psk.key));
+    const int rc = net_key_psk(t->psk.key, &key, t->cfg.find->key_in);
     memcpy(t->source, key.source, sizeof(t->source));
     explicit_bzero(&key, sizeof(key));
-    if (r->method == NET_KEY_NONE)
+    if (rc < 0)
+        finish(t, TRY_BROKEN, NULL, "cannot derive the session's key");
+    else if (r->method == NET_KEY_NONE)
         start_plain(t);
     else
         start_tls(t);

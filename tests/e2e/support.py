@@ -21,6 +21,7 @@ BUILD = os.path.abspath(os.environ.get("DDRUN_BUILD", os.path.join(HERE, "..", "
 DDRUN = os.path.join(BUILD, "ddrun")
 PYTHON = os.environ.get("DDRUN_PYTHON", sys.executable)
 LIMIT = 300  # seconds; only to end a hang
+KEY = "2f7c1d9e04b8a35f6611e0c97d4ab852c3a90e5b7714fd286b1f08e4952dca73"  # for DDRUN_KEY
 
 
 def program(name):
@@ -184,6 +185,9 @@ class Job:
         # what PyTorch and TensorFlow make in the worker, and leave when it is killed
         theirs = ("torchinductor_", "__autograph_generated_file")
         files = {n: [f for f in os.listdir(d.name) if not f.startswith(theirs)] for n, d in self.places.items()}
+        keys = os.path.join(self.places["HOME"].name, ".ddrun")  # the directory stays, the keys in it do not
+        if os.path.isdir(keys) and not os.listdir(keys):
+            files["HOME"].remove(".ddrun")
         files["/dev/shm"] = sorted(set(os.listdir("/dev/shm")) - self.shm)
         assert not any(files.values()), f"files left: {files}"
 

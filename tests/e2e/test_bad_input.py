@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from support import Job, clean_env, free_port, program, run
+from support import KEY, Job, clean_env, free_port, program, run
 
 SCRIPT = program("show_env.py")
 
@@ -141,7 +141,7 @@ def test_variables_of_another_machine_are_refused_unless_this_one_alone_is_wante
 
 
 def test_what_one_node_cannot_do_ends_the_job_on_all_nodes_at_once():
-    env = clean_env(DDRUN_KEY="5e" * 32)
+    env = clean_env(DDRUN_KEY=KEY)
     common = ["--nnodes=3", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--rdzv-id=one-cannot"]
     rest = [Job(*common, f"--node-rank={i}", "sleep", "100", env=env) for i in (0, 1)]
     bad = Job(*common, "--node-rank=2", "nosuchprogram-of-ddrun", env=env)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, built_with, clean_env, parent, run, until
+from support import DDRUN, KEY, LIMIT, Job, built_with, clean_env, parent, run, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -52,7 +52,7 @@ def test_a_folder_that_is_not_there_starts_nothing(tmp_path):
 
 def test_a_folder_that_one_node_lacks_ends_the_job(folder):
     """Node 1 is started where the name leads nowhere."""
-    env = clean_env(DDRUN_KEY="5e" * 32)
+    env = clean_env(DDRUN_KEY=KEY)
     options = ["--hosts=127.0.0.1,127.0.0.2", "--chdir=there", "--rdzv-id=carried", "--rdzv-timeout=60s"]
     with Job(*options, "--node-rank=0", "echo", "started", env=env, cwd=folder.parent) as first, \
             Job(*options, "--node-rank=1", "echo", "started", env=env, cwd=folder) as second:
@@ -84,7 +84,7 @@ def test_a_job_ends_when_its_time_is_over(nodes):
 
 def test_the_time_counts_while_nodes_are_missing():
     with Job("--hosts=127.0.0.1,127.0.0.2", "--node-rank=0", "--timeout=300ms", "echo", "started",
-             env=clean_env(DDRUN_KEY="5e" * 32)) as job:
+             env=clean_env(DDRUN_KEY=KEY)) as job:
         assert job.wait() == 124 and job.out == ""
         assert "--timeout" in job.err, job.err
 
@@ -92,7 +92,7 @@ def test_the_time_counts_while_nodes_are_missing():
 @pytest.mark.parametrize("where", [["--hosts=127.0.0.1,127.0.0.2", "--node-rank=1", "--master-port=1"],
                                    ["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2"]])
 def test_who_has_found_no_host_gives_up_when_the_time_is_over(where):
-    with Job(*where, "--timeout=300ms", "echo", "started", env=clean_env(DDRUN_KEY="5e" * 32)) as job:
+    with Job(*where, "--timeout=300ms", "echo", "started", env=clean_env(DDRUN_KEY=KEY)) as job:
         if "etcd" in where[0] and not built_with("CURL"):
             pytest.skip("there is no ddrun with libcurl (Debian: libcurl4-openssl-dev)")
         assert job.wait() == 124 and job.out == ""

@@ -6,7 +6,7 @@ import selectors
 import socket
 import threading
 
-from support import Job, free_port, until
+from support import KEY, Job, free_port, until
 
 CONNECTIONS = 2000
 
@@ -51,7 +51,7 @@ def test_a_flood_of_half_hellos_keeps_no_node_out(tmp_path):
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
     key, port = tmp_path / "key", free_port()
-    key.write_bytes(b"k" * 32)
+    key.write_text(KEY)
     key.chmod(0o600)
     args = ["--nnodes=4", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}", f"--key-file={key}", "--rdzv-timeout=30s"]
     with contextlib.ExitStack() as stack:

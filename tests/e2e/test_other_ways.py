@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from support import DDRUN, HERE, PYTHON, json_lines, program
+from support import DDRUN, HERE, KEY, PYTHON, json_lines, program
 
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 
@@ -59,20 +59,19 @@ def pbs_env(cluster, order, i, taskno):  # noqa: F811
             "PBS_JOBCOOKIE": COOKIE, "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_MOMPORT": "15003", "NCPUS": "4", "ENVIRONMENT": "BATCH"}
 
 
-def test_agents_started_by_pbs_take_the_order_of_the_node_file_and_the_cookie(nodes):
+def test_agents_started_by_pbs_take_the_order_of_the_node_file_and_munge(nodes):
     order = ["node3", "node1", "node4"]
     done = start_each(nodes, order, lambda i: ["--nproc-per-node=2", "--log-level=info", LIGHT],
                       lambda i: pbs_env(nodes, order, i, f"{i + 2}0000001"))
     assert_ran(done, order)
-    assert "PBS_JOBCOOKIE" in done[0].err or "the scheduler's secret" in done[0].err, done[0].err
+    assert "key source: MUNGE" in done[0].err and COOKIE not in done[0].err, done[0].err
 
 
-def test_an_agent_with_the_cookie_of_another_job_is_refused_by_name(nodes):
+def test_an_agent_with_another_key_is_refused_by_name(nodes):
     order = ["node1", "node2"]
 
     def env(i):
-        mine = pbs_env(nodes, order, i, f"{i + 2}0000001")
-        return dict(mine, DDRUN_KEY="ab" * 32) if i == 1 else mine
+        return dict(pbs_env(nodes, order, i, f"{i + 2}0000001"), DDRUN_KEY=KEY if i == 0 else KEY[::-1])
     done = start_each(nodes, order, lambda i: ["--nproc-per-node=1", "--rdzv-timeout=3s", "true"], env)
     assert all(d.rc != 0 for d in done), done
     assert "node2" in done[0].err and "refused" in done[0].err and "missing: node2" in done[0].err, done[0].err
@@ -88,21 +87,21 @@ def test_agents_on_a_host_list(nodes, form):
         with open(path, "w", encoding="ascii") as f:
             f.write("# fastest first\nnode4 slots=2\nnode2 slots=2\n\nnode3\n")
         option = f"--hostfile={path}"
-    done = start_each(nodes, order, lambda i: [option, "--rdzv-id=list", "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": "7f" * 32})
+    done = start_each(nodes, order, lambda i: [option, "--rdzv-id=list", "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": KEY})
     assert_ran(done, order)
 
 
 def test_agents_as_torchrun_would_be_started(nodes):
     order = ["node2", "node1", "node3"]
     done = start_each(nodes, order, lambda i: ["--nnodes=3", f"--node-rank={i}", "--master-addr=node2", "--master-port=29555",
-                                               "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": "7f" * 32})
+                                               "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": KEY})
     assert_ran(done, order)
 
 
 def test_nodes_without_a_rank_are_placed_by_name_after_the_endpoint(nodes):
     order = ["node3", "node1", "node2"]
     done = start_each(nodes, order, lambda i: ["--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=node3:29444", "--rdzv-id=e",
-                                               "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": "7f" * 32})
+                                               "--nproc-per-node=2", LIGHT], lambda i: {"DDRUN_KEY": KEY})
     assert_ran(done, order)
 
 
@@ -127,7 +126,7 @@ def test_insecure_needs_no_key_and_is_warned_about(nodes):
 def test_another_user_on_another_node_is_turned_away_from_the_store(nodes):
     order = ["node1", "node2"]
     runs = [nodes.popen([DDRUN, "--hosts=node[1-2]", "--rdzv-id=users", "--nproc-per-node=1", "--shutdown-timeout=1s", program("tell_store.py")],
-                        node=name, env={"PYTHON_EXEC": PYTHON, "DDRUN_KEY": "7f" * 32}) for name in order]
+                        node=name, env={"PYTHON_EXEC": PYTHON, "DDRUN_KEY": KEY}) for name in order]
     try:
         _, host, port = until(lambda: runs[0].out if "\n" in runs[0].out else None, LIMIT, lambda: runs[0].err).split()
         told = {(node, user): nodes.run(["/usr/bin/python3", program("knock.py"), host, port], node=node, user=user).out.strip()

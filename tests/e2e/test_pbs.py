@@ -304,7 +304,7 @@ def test_the_doctor_hears_of_all_nodes_of_a_healthy_pbs_job(pbs, command, args):
     found, done = examine(pbs(*args, command=command))
     assert (done.rc, found["findings"]) == (0, []), done.err
     assert [n["node"] for n in found["nodes"]] == ["node1", "node2", "node3"]
-    assert {n["key"] for n in found["nodes"]} == {"the scheduler's secret of this job"}
+    assert {n["key"] for n in found["nodes"]} == {"MUNGE"}
     assert "ddrun-doctor" not in pbs.output()
 
 

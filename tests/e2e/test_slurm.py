@@ -310,7 +310,7 @@ def test_the_interface_that_was_asked_for(slurm_with, interface, net, resolve):
 
 
 def test_a_node_with_another_key_is_refused_by_name(slurm):
-    wrapper = slurm.file("keys", '#!/bin/sh\nDDRUN_KEY=$(printf %064d $((SLURM_NODEID == 2)))\n'
+    wrapper = slurm.file("keys", '#!/bin/sh\nDDRUN_KEY=$(echo $((SLURM_NODEID == 2)) | sha256sum | cut -c 1-64)\n'
                                  'export DDRUN_KEY\nexec "$@"\n')
     done = slurm.run("--nproc-per-node=2", "--rdzv-timeout=5s", LIGHT, before=[wrapper])
     assert done.rc in (1, 2), done.err

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, clean_env, marked, until
+from support import DDRUN, KEY, LIMIT, Job, clean_env, marked, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -124,7 +124,7 @@ def test_workers_of_the_starting_machine_have_each_variable_once(starter):
     """And the key not at all. An environment that is there twice is too long twice as soon."""
     options = ["--nnodes=1:2", "--last-call=10ms", "--no-python"]
     with start(starter("exit 255\n"), here(1), *options, worker=("cat", "/proc/self/environ"),
-               env=clean_env(DDRUN_KEY="5e" * 32)) as job:
+               env=clean_env(DDRUN_KEY=KEY)) as job:
         assert job.wait() == 0, job.err
         names = [entry.split("=")[0] for entry in job.out.split("\0") if entry]
         assert sorted(names) == sorted(set(names)) and "RANK" in names and "DDRUN_KEY" not in names
@@ -144,7 +144,7 @@ def variables(job):
 ])
 def test_of_the_shells_variables_those_go_that_are_wanted(starter, options, left):
     """The starting machine's own workers are no exception, and who the user is nobody needs to say."""
-    env = clean_env(DDRUN_KEY="5e" * 32, WANTED_A="1", WANTED_B="2", OTHER="3")
+    env = clean_env(DDRUN_KEY=KEY, WANTED_A="1", WANTED_B="2", OTHER="3")
     with start(starter("exit 255\n"), here(1), "--nnodes=1:2", "--last-call=10ms", "--no-python", *options,
                worker=("cat", "/proc/self/environ"), env=env) as job:
         found = variables(job)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from support import DDRUN, LIMIT, Job, clean_env, marked, parent, told, until
+from support import DDRUN, KEY, LIMIT, Job, clean_env, marked, parent, told, until
 
 NODES = 8
 HERE = "10.99.0.1"
@@ -41,7 +41,7 @@ class Nodes:
 
     def __init__(self, place):
         self.place = place
-        self.env = clean_env(DDRUN_KEY="5e" * 32, STARTS=str(place / "starts"), LOST=str(place / "lost"), LSB_JOBID="7", OAR_JOB_ID="7")
+        self.env = clean_env(DDRUN_KEY=KEY, STARTS=str(place / "starts"), LOST=str(place / "lost"), LSB_JOBID="7", OAR_JOB_ID="7")
         self.before("ssh", "")
 
     def before(self, launcher, text):

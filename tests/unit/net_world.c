@@ -14,8 +14,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-char key_a[] = "DDRUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-char key_b[] = "DDRUN_KEY=ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+char key_a[] = "DDRUN_KEY=5d3f0a6c81e2497bb0c4fd95167a28e3d94e7b1f2c6085a3ee39710d5fa2c846";
+char key_b[] = "DDRUN_KEY=c3a90e5b7714fd286b1f08e4952dca732f7c1d9e04b8a35f6611e0c97d4ab852";
 
 size_t open_fds(void)
 {

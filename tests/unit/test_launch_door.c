@@ -152,7 +152,8 @@ static int fetch_and_wait(const char *argument)
 static pid_t start_node(const struct bed *b)
 {
     char *addresses[] = {(char *)(uintptr_t) "127.0.0.1", NULL};
-    DD_AUTO(free) char *argument = launch_door_argument(b->door, INDEX, false, addresses);
+    const struct launch_ticket start = {.hosts = {.v = addresses, .n = 1}};
+    DD_AUTO(free) char *argument = launch_door_argument(b->door, INDEX, &start);
     assert_non_null(argument);
     const pid_t pid = fork();
     if (pid == 0) {

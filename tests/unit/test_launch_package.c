@@ -196,18 +196,48 @@ static void tickets_are_checked(void **state)
 {
     (void)state;
     static const char *const bad[] = {"", "1", "1/2/x", "x/2/id/host", "1/0/id/host", "1/70000/id/host", "-1/2/id/h",
-                                      "1/2/id/kex/h", "1/2/id/key/h/i", "1/2/0123456789012345678901234567890123/h"};
+                                      "1/2/id/kex/h", "1/2/id/key/h/i", "1/2//h", "1/2/id/file/h", "1/2/id/munge/h",
+                                      "1/2/id/cookie/h/p", "1/2/0123456789012345678901234567890123/h"};
     struct launch_ticket t;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_true(launch_ticket_parse(&t, bad[i], NULL) < 0);
     assert_int_equal(launch_ticket_parse(&t, "3/4711/launch.0a/key/n1,10.0.0.1,fd00::1", NULL), 0);
     assert_int_equal(t.index, 3);
     assert_int_equal(t.port, 4711);
-    assert_true(t.key_on_stdin);
+    assert_int_equal(t.key, LAUNCH_KEY_STDIN);
+    assert_null(t.path);
     assert_string_equal(t.id, "launch.0a");
     assert_int_equal(t.hosts.n, 3);
     assert_string_equal(t.hosts.v[2], "fd00::1");
     launch_ticket_done(&t);
+}
+
+static void tickets_come_back_as_they_were_written(void **state)
+{
+    (void)state;
+    static const struct {
+        enum launch_key key;
+        const char *path, *text;
+    } rows[] = {
+        {LAUNCH_KEY_OFFERED, NULL, "--launched=7/4711/launch.0a/n1,10.0.0.1"},
+        {LAUNCH_KEY_STDIN, NULL, "--launched=7/4711/launch.0a/key/n1,10.0.0.1"},
+        {LAUNCH_KEY_COOKIE, NULL, "--launched=7/4711/launch.0a/cookie/n1,10.0.0.1"},
+        {LAUNCH_KEY_FILE, "/gpfs/a b/k,1", "--launched=7/4711/launch.0a/file/n1,10.0.0.1/gpfs/a b/k,1"},
+        {LAUNCH_KEY_MUNGE, "/run/m", "--launched=7/4711/launch.0a/munge/n1,10.0.0.1/run/m"},
+    };
+    char *hosts[] = {(char *)(uintptr_t) "n1", (char *)(uintptr_t) "10.0.0.1", NULL};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct launch_ticket back;
+        const struct launch_ticket t = {.index = 7, .port = 4711, .id = "launch.0a", .key = rows[i].key,
+                                        .path = (char *)(uintptr_t)rows[i].path, .hosts = {.v = hosts, .n = 2}};
+        DD_AUTO(free) char *text = launch_ticket_argument(&t);
+        assert_string_equal(text, rows[i].text);
+        assert_int_equal(launch_ticket_parse(&back, strchr(text, '=') + 1, NULL), 0);
+        assert_int_equal(back.key, rows[i].key);
+        assert_int_equal(back.hosts.n, 2);
+        assert_string_equal(back.path != NULL ? back.path : "", rows[i].path != NULL ? rows[i].path : "");
+        launch_ticket_done(&back);
+    }
 }
 
 int main(void)
@@ -222,6 +252,7 @@ int main(void)
         cmocka_unit_test(the_allocation_chooses_the_starter),
         cmocka_unit_test(quoting_is_what_a_shell_reads),
         cmocka_unit_test(tickets_are_checked),
+        cmocka_unit_test(tickets_come_back_as_they_were_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

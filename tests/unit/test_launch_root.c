@@ -23,6 +23,7 @@ struct bed {
     struct package package;
     struct alloc alloc;
     char *addresses[2];
+    struct launch_ticket ticket;
 };
 
 static void give(struct root *r, int lead, int first, int last)
@@ -45,10 +46,11 @@ static void bed_new(struct bed *b)
     b->log.fd = -1;
     b->starter = (struct starter){.name = "sleep", .command = "%program 600"};
     b->addresses[0] = (char *)(uintptr_t) "127.0.0.1";
+    b->ticket.hosts = (struct dd_strv){.v = b->addresses, .n = 1};
     b->package.alloc = &b->alloc;
     assert_int_equal(hostlist_parse(&b->alloc.nodes, "node[0-11]", NULL), 0);
     b->cfg = (struct root_cfg){.starter = &b->starter, .program = "/bin/sleep", .ddrun = "/ddrun", .package = &b->package,
-                               .addresses = b->addresses, .min_nodes = NODES, .log = &b->log};
+                               .ticket = &b->ticket, .min_nodes = NODES, .log = &b->log};
     struct root *r = &b->root;
     *r = (struct root){.cfg = &b->cfg, .nnodes = NODES, .here = 0, .code = -1, .signal_fd = -1};
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &r->files), 0);

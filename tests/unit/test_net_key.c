@@ -3,6 +3,7 @@
 
 #include "base/io.h"
 #include "net/key.h"
+#include "net/key_inner.h"
 #include "net_munged.h"
 
 #include <dirent.h>
@@ -18,6 +19,9 @@
 #include <time.h>
 
 #include <cmocka.h>
+
+#define GOOD "2f7c1d9e04b8a35f6611e0c97d4ab852"
+#define OTHER "c3a90e5b7714fd286b1f08e4952dca73"
 
 enum { NOBODY = 65534 };
 
@@ -97,12 +101,12 @@ static void key_file_is_refused_when_it_proves_nothing(void **state)
         mode_t mode;
         const char *says;
     } rows[] = {
-        {"0123456789abcdef",  0644, "is open to others (mode 0644): chmod 600"},
-        {"0123456789abcdef",  0640, "is open to others (mode 0640)"           },
-        {"0123456789abcdef",  0601, "is open to others"                       },
+        {GOOD,                0644, "is open to others (mode 0644): chmod 600"},
+        {GOOD,                0640, "is open to others (mode 0640)"           },
+        {GOOD,                0601, "is open to others"                       },
         {"",                  0600, "is empty"                                },
         {"\n\r\n",            0600, "is empty"                                },
-        {"0123456789abcde\n", 0600, "has 15 bytes, 16 or more are needed"     },
+        {"0123456789abcdef\n", 0600, "is easy to guess: its 16 bytes have about 28 bits"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         f->in.key_file = write_file(f, "k", rows[i].text, rows[i].mode);
@@ -131,7 +135,7 @@ static void key_file_is_refused_when_it_is_no_file_of_mine(void **state)
     f->in.key_file = write_file(f, "big", big, 0600);
     free(big);
     assert_refused(f, -EINVAL, "is longer than 65536 bytes");
-    f->in.key_file = write_file(f, "k", "0123456789abcdef", 0600);
+    f->in.key_file = write_file(f, "k", GOOD, 0600);
     if (geteuid() != 0)
         return;
     assert_int_equal(chown(f->in.key_file, NOBODY, NOBODY), 0);
@@ -143,16 +147,16 @@ static void key_file_gives_both_sides_the_same_key(void **state)
     struct fixture *f = *state;
     struct net_key guest;
     struct net_key accepted;
-    f->in.key_file = write_file(f, "k", "a secret of the two of us", 0600);
+    f->in.key_file = write_file(f, "k", GOOD, 0600);
     struct net_key host = host_key(f);
     assert_int_equal(host.method, NET_KEY_SHARED);
     assert_non_null(strstr(host.source, f->in.key_file));
-    f->in.key_file = write_file(f, "k", "a secret of the two of us\n", 0400);
+    f->in.key_file = write_file(f, "k", GOOD "\n", 0400);
     assert_int_equal(net_key_guest(&guest, &f->in, &f->err), 0);
     assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
     assert_int_equal(net_key_accept(&accepted, &f->in, NET_KEY_SHARED, NULL, &f->err), 0);
     assert_memory_equal(host.bytes, accepted.bytes, NET_KEY_LEN);
-    f->in.key_file = write_file(f, "k", "a secret of the two of uS", 0600);
+    f->in.key_file = write_file(f, "k", OTHER, 0600);
     assert_int_equal(net_key_guest(&guest, &f->in, &f->err), 0);
     assert_memory_not_equal(host.bytes, guest.bytes, NET_KEY_LEN);
 }
@@ -172,8 +176,8 @@ static void key_in_the_environment_must_be_hex_and_is_not_shown(void **state)
         assert_refused(f, -EINVAL, "DDRUN_KEY is not 64 hexadecimal digits");
         assert_null(strstr(f->err.text, bad[i] + strlen("DDRUN_KEY=")));
     }
-    char lower[] = "DDRUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-    char upper[] = "DDRUN_KEY=00112233445566778899AABBCCDDEEFF00112233445566778899AABBCCDDEEFF";
+    char lower[] = "DDRUN_KEY=5d3f0a6c81e2497bb0c4fd95167a28e3d94e7b1f2c6085a3ee39710d5fa2c846";
+    char upper[] = "DDRUN_KEY=5D3F0A6C81E2497BB0C4FD95167A28E3D94E7B1F2C6085A3EE39710D5FA2C846";
     f->env[0] = lower;
     struct net_key a = host_key(f);
     f->env[0] = upper;
@@ -185,17 +189,22 @@ static void key_in_the_environment_must_be_hex_and_is_not_shown(void **state)
 static void sources_win_in_their_order(void **state)
 {
     struct fixture *f = *state;
-    char hex[] = "DDRUN_KEY=00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    char hex[] = "DDRUN_KEY=5d3f0a6c81e2497bb0c4fd95167a28e3d94e7b1f2c6085a3ee39710d5fa2c846";
     char file[300];
     (void)snprintf(file, sizeof(file), "DDRUN_KEY_FILE=%s",
-                   write_file(f, "env", "the file of the environment", 0600));
-    f->in.psk = "a cookie of PBS";
-    assert_string_equal(host_key(f).source, "the scheduler's secret of this job");
+                   write_file(f, "env", GOOD, 0600));
+    f->in.cookie = "0123456789ABCDEF0123456789ABCDEF";
+    f->in.use_cookie = true;
+    assert_string_equal(host_key(f).source, "PBS_JOBCOOKIE");
+    assert_true(host_key(f).guessable);
+    f->in.psk = "a secret of this job";
+    assert_string_equal(host_key(f).source, "the launcher's secret of this job");
+    assert_false(host_key(f).guessable);
     f->env[0] = hex;
     assert_string_equal(host_key(f).source, "DDRUN_KEY");
     f->env[1] = file;
     assert_non_null(strstr(host_key(f).source, "/env'"));
-    f->in.key_file = write_file(f, "option", "the file of the option", 0600);
+    f->in.key_file = write_file(f, "option", OTHER, 0600);
     assert_non_null(strstr(host_key(f).source, "/option'"));
     f->in.insecure = true;
     assert_int_equal(host_key(f).method, NET_KEY_NONE);
@@ -207,6 +216,106 @@ static void nothing_in_common_names_the_choices(void **state)
     assert_refused(f, -ENOKEY, "--key-file or DDRUN_KEY_FILE");
     assert_non_null(strstr(f->err.text, "--insecure"));
     assert_non_null(strstr(f->err.text, "HOME is not set"));
+}
+
+static void a_cookie_is_a_key_only_on_demand(void **state)
+{
+    struct fixture *f = *state;
+    struct net_key key;
+    f->in.cookie = "0123456789ABCDEF0123456789ABCDEF";
+    assert_refused(f, -ENOKEY, "--key-source=pbs-cookie");
+    assert_int_equal(net_key_guest(&key, &f->in, &f->err), 0);
+    assert_int_equal(key.method, NET_KEY_NONE);
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_SHARED, "", &f->err), -ENOKEY);
+    f->in.use_cookie = true;
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_SHARED, "", &f->err), 0);
+}
+
+static void secrets_that_are_easy_to_guess_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const bad[] = {
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "abababababababababababababababababababababababababababababababab",
+        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        "passwordpasswordpasswordpasswordpasswordpassword",
+        "Password1234Password1234Password1234",
+        "correct horse battery staple",
+        "the quick brown fox jumps over the dog",
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
+        "2f7c1d9e04b8a35f", /* random, and too short */
+    };
+    static const char *const good[] = {
+        GOOD, OTHER, "9V1xw0cFqKZ3yTn5uHr2mA==", "kPzXvQmLbRtYwNsGhJdCfA", "P7Q2XJ5RZK4MWN3TBV6YHCLD2F",
+        "91730528466091582734905712863049517283",
+    };
+    char env[80];
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        f->in.key_file = write_file(f, "k", bad[i], 0600);
+        assert_refused(f, -EINVAL, "is easy to guess");
+        assert_null(strstr(f->err.text, bad[i]));
+    }
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        f->in.key_file = write_file(f, "k", good[i], 0600);
+        assert_int_equal(host_key(f).method, NET_KEY_SHARED);
+    }
+    f->in.key_file = NULL;
+    (void)snprintf(env, sizeof(env), "DDRUN_KEY=%064d", 0);
+    f->env[0] = env;
+    assert_refused(f, -EINVAL, "DDRUN_KEY is easy to guess");
+}
+
+/* 1 in 10^9 keys of 128 bits may be refused, whatever their form. */
+static void random_secrets_are_taken(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2000; i++) {
+        unsigned char key[NET_KEY_LEN];
+        char hex[2 * NET_KEY_LEN + 1];
+        assert_int_equal(net_key_random(key), 0);
+        for (size_t k = 0; k < NET_KEY_LEN; k++)
+            (void)snprintf(hex + 2 * k, 3, "%02x", key[k]);
+        assert_true(key_strength(key, NET_KEY_LEN / 2) >= KEY_STRENGTH_MIN);
+        assert_true(key_strength(key, NET_KEY_LEN) >= KEY_STRENGTH_MIN);
+        assert_true(key_strength((unsigned char *)hex, NET_KEY_LEN) >= KEY_STRENGTH_MIN);
+    }
+}
+
+static void runs_of_one_job_id_have_different_session_keys(void **state)
+{
+    struct fixture *f = *state;
+    unsigned char a[NET_KEY_LEN], b[NET_KEY_LEN];
+    f->in.psk = "a secret of this job";
+    const struct net_key key = host_key(f);
+    assert_int_equal(net_key_psk(a, &key, &f->in), 0);
+    assert_memory_equal(a, key.bytes, NET_KEY_LEN);
+    f->in.run = "run 1";
+    assert_int_equal(net_key_psk(a, &key, &f->in), 0);
+    f->in.run = "run 2";
+    assert_int_equal(net_key_psk(b, &key, &f->in), 0);
+    assert_memory_not_equal(a, key.bytes, NET_KEY_LEN);
+    assert_memory_not_equal(a, b, NET_KEY_LEN);
+}
+
+static void seeds_come_from_what_nodes_have_before_they_meet(void **state)
+{
+    struct fixture *f = *state;
+    char env[] = "DDRUN_PORT_SEED=00000000000000a1";
+    assert_int_equal(net_key_seed(&f->in), 0);
+    f->env[0] = env;
+    assert_int_equal(net_key_seed(&f->in), 0xa1);
+    f->in.cookie = "0123456789ABCDEF0123456789ABCDEF";
+    f->in.use_cookie = true; /* what a port shows of it would tell all of it */
+    assert_int_equal(net_key_seed(&f->in), 0xa1);
+    f->in.psk = "a secret of this job";
+    const uint64_t seed = net_key_seed(&f->in);
+    assert_true(seed != 0 && seed != 0xa1);
+    f->in.job_id = "slurm-2.0";
+    assert_true(net_key_seed(&f->in) != seed);
+    f->in.psk = NULL;
+    f->in.use_cookie = false;
+    env[strlen(env) - 1] = 'x';
+    assert_int_equal(net_key_seed(&f->in), 0);
 }
 
 static void guest_takes_only_what_it_can_check(void **state)
@@ -576,6 +685,11 @@ int main(void)
         T(key_in_the_environment_must_be_hex_and_is_not_shown),
         T(sources_win_in_their_order),
         T(nothing_in_common_names_the_choices),
+        T(a_cookie_is_a_key_only_on_demand),
+        T(secrets_that_are_easy_to_guess_are_refused),
+        T(random_secrets_are_taken),
+        T(runs_of_one_job_id_have_different_session_keys),
+        T(seeds_come_from_what_nodes_have_before_they_meet),
         T(guest_takes_only_what_it_can_check),
         T(home_hands_the_key_on_and_is_cleaned_up),
         T(home_follows_no_link_and_opens_no_other_file),

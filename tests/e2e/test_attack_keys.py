@@ -1,0 +1,175 @@
+"""Another user of the same nodes against the job's key: PBS's cookie, which that user computes, and whatever starters show."""
+
+import ctypes
+import os
+import time
+
+import pytest
+
+from support import DDRUN, KEY
+from test_other_ways import nodes  # noqa: F401
+from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, until  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+VICTIM, ATTACKER = "alice", "bob"
+SECRET = "a value that only its user may see"
+
+
+class Mom:
+    """PBS's daemon of a node, as far as its cookies go: srand(time()) at a connection, then four numbers for each job."""
+
+    def __init__(self, seed, other_draws=7):
+        self.libc = ctypes.CDLL(None)
+        self.libc.random.restype = ctypes.c_long
+        self.libc.srandom(ctypes.c_uint(seed))
+        for _ in range(other_draws):
+            self.libc.random()
+
+    def cookie(self):
+        return "".join(f"{self.libc.random():08X}" for _ in range(4))
+
+
+def cookies_after(own, now, window=300, most=64):
+    """What other jobs of this node may have been given, from one cookie of one's own."""
+    libc = ctypes.CDLL(None)
+    libc.random.restype = ctypes.c_long
+    first = int(own[:8], 16)
+    for seed in range(now, now - window, -1):
+        libc.srandom(ctypes.c_uint(seed))
+        drawn = [libc.random() for _ in range(most)]
+        if first in drawn[:-8]:
+            at = drawn.index(first)
+            if own == "".join(f"{n:08X}" for n in drawn[at:at + 4]):
+                return ["".join(f"{n:08X}" for n in drawn[k:k + 4]) for k in range(at % 4, most - 4, 4)]
+    return []
+
+
+def pbs_job(place, cookie, index):
+    """The variables of a task; all but the cookie are public."""
+    path = os.path.join(place, "nodefile")
+    with open(path, "w", encoding="ascii") as f:
+        f.write("node1\nnode2\n")
+    os.chmod(path, 0o644)
+    return {"PBS_JOBID": "12.pbshead", "PBS_NODEFILE": path, "PBS_NODENUM": str(index), "PBS_TASKNUM": f"2000000{index}",
+            "PBS_JOBCOOKIE": cookie, "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_MOMPORT": "15003", "NCPUS": "1", "ENVIRONMENT": "BATCH"}
+
+
+@pytest.fixture
+def users(nodes):  # noqa: F811
+    """Two users with home directories that all nodes share."""
+    class Users:
+        cluster = nodes
+        home = {user: nodes.directory("home", user) for user in (VICTIM, ATTACKER)}
+        place = nodes.directory("public")
+
+        def start(self, user, node, *argv, **env):
+            return nodes.popen(list(argv), node=node, user=user, cwd=self.home[user],
+                               env={"HOME": self.home[user], "OMP_NUM_THREADS": "1", **env})
+
+    os.chmod(Users.place, 0o755)
+    if nodes.run([DDRUN, "--version"], node="node1", user=ATTACKER, cwd="/").rc != 0:
+        pytest.skip("other users cannot run this ddrun")
+    yield Users()
+    for name in ("node1", "node2"):
+        nodes.munge(name, True)
+
+
+@pytest.fixture
+def cookies():
+    """The victim's cookie, and what the attacker computes from one of its own, of an earlier job on the same node."""
+    mom = Mom(int(time.time()) - 40)
+    own, _, victims = mom.cookie(), mom.cookie(), mom.cookie()
+    guessed = cookies_after(own, int(time.time()))
+    assert victims in guessed, "the attacker computes the cookie"
+    return victims, [c for c in guessed if c == victims][0]
+
+
+@pytest.mark.parametrize("source", ["MUNGE", "home"])
+def test_who_computes_the_cookie_of_a_pbs_job_does_not_join_it(users, cookies, source):
+    cookie, guessed = cookies
+    for name in ("node1", "node2"):
+        users.cluster.munge(name, source == "MUNGE")
+    command = [DDRUN, "--nproc-per-node=1", "--log-level=info", "sh", "-c", "echo rank $RANK of $(id -un)"]
+    first = users.start(VICTIM, "node1", *command, **pbs_job(users.place, cookie, 0))
+    with first:
+        until(lambda: "key source" in first.err, LIMIT, lambda: first.err)
+        assert cookie not in first.err and cookie.lower() not in first.err
+        for extra in ([], ["--key-source=pbs-cookie"]):
+            with users.start(ATTACKER, "node2", DDRUN, "--rdzv-timeout=2s", *extra, *command[1:],
+                             **pbs_job(users.place, guessed, 1)) as attack:
+                refused = attack.wait(LIMIT)
+            assert refused.rc != 0 and "rank" not in refused.out, refused
+        assert first.rc is None, first.err
+        with users.start(VICTIM, "node2", *command, **pbs_job(users.place, cookie, 1)) as second:
+            assert second.wait(LIMIT).rc == 0, second.err
+            assert second.out == "rank 1 of alice\n"
+        assert first.wait(LIMIT).rc == 0, first.err
+        assert first.out == "rank 0 of alice\n"
+
+
+@pytest.mark.parametrize("source", ["MUNGE", "home"])
+def test_who_computes_the_cookie_does_not_fetch_the_launch_package(users, cookies, source):
+    """The ticket is in the argument list of the starter, where everybody reads it."""
+    cookie, guessed = cookies
+    users.cluster.munge("node1", source == "MUNGE")
+    go, out = f"{users.place}/go", f"{users.home[VICTIM]}/out"
+    starter = f"{users.place}/pbs_tmrsh"
+    task = " ".join(f"{k}={v}" for k, v in pbs_job(users.place, cookie, 1).items())
+    with open(starter, "w", encoding="ascii") as f:
+        f.write(f"#!/bin/sh\nshift\nwhile [ ! -e {go} ]; do sleep 0.05; done\n"
+                f"exec env -i HOME=$HOME PATH=/bin:/usr/bin {task} \"$@\" </dev/null >>{out} 2>&1\n")
+    os.chmod(starter, 0o755)
+    script = {**pbs_job(users.place, cookie, 0), "PBS_TASKNUM": "1"}
+    with users.start(VICTIM, "node1", DDRUN, "--launcher=pbs_tmrsh", f"--launch-command={starter}", "--nproc-per-node=1",
+                     "sh", "-c", "echo rank $RANK of $(id -un) $ONLY_MINE", ONLY_MINE=SECRET, **script) as job:
+        ticket = until(lambda: seen_by(users, "node1", "--launched="), LIMIT, lambda: job.err)
+        for env in (pbs_job(users.place, guessed, 1), {**pbs_job(users.place, guessed, 1), "DDRUN_KEY": KEY}):
+            with users.start(ATTACKER, "node1", "timeout", "4", DDRUN, ticket, **env) as attack:
+                refused = attack.wait(LIMIT)
+            assert refused.rc != 0 and SECRET not in refused.out + refused.err and "rank" not in refused.out, refused
+        assert job.rc is None, job.err
+        with open(go, "w", encoding="ascii"):
+            pass
+        done = job.wait(LIMIT)
+    assert done.rc == 0, done.err + open(out, encoding="utf-8").read()
+    assert sorted(done.out.splitlines()) == [f"rank {r} of alice {SECRET}" for r in range(2)]
+    left = f"{users.home[VICTIM]}/.ddrun"
+    assert not os.path.isdir(left) or os.listdir(left) == []
+
+
+def seen_by(users, node, text):
+    """The first word with that text that this user finds in the argument lists of the node's processes."""
+    code = (f"for f in /proc/[0-9]*/cmdline; do tr '\\0' '\\n' <$f 2>/dev/null | grep -- '^{text}' && break; done; true")
+    words = users.cluster.run(["sh", "-c", code], node=node, user=ATTACKER, cwd="/").out.splitlines()
+    return words[0] if words else None
+
+
+def test_the_cookie_is_a_key_on_demand_alone(users, cookies):
+    cookie, _ = cookies
+    for name in ("node1", "node2"):
+        users.cluster.munge(name, False)
+
+    def start(i, *options):
+        return users.start(VICTIM, f"node{i + 1}", DDRUN, "--nproc-per-node=1", "--rdzv-timeout=60s", *options, "echo", "ran",
+                           **{**pbs_job(users.place, cookie, i), "HOME": "/nowhere"})
+    with start(0) as alone:
+        done = alone.wait(LIMIT)
+    assert done.rc == 2 and "--key-source=pbs-cookie" in done.err and "--key-file" in done.err, done
+    with start(0, "--key-source=pbs-cookie") as first, start(1, "--key-source=pbs-cookie") as second:
+        done = [first.wait(LIMIT), second.wait(LIMIT)]
+    assert [(d.rc, d.out) for d in done] == [(0, "ran\n")] * 2, done
+    assert "can compute PBS_JOBCOOKIE" in done[0].err
+
+
+def test_a_run_of_the_same_job_id_with_another_cookie_is_refused(users, cookies):
+    """A requeued job keeps its id: agents left over from the run before have the key of neither MUNGE's nor the home's user wrong."""
+    cookie, _ = cookies
+    command = [DDRUN, "--nproc-per-node=1", "--log-level=info", "echo", "ran"]
+    with users.start(VICTIM, "node1", *command, **pbs_job(users.place, cookie, 0)) as first:
+        until(lambda: "key source" in first.err, LIMIT, lambda: first.err)
+        with users.start(VICTIM, "node2", DDRUN, "--rdzv-timeout=2s", *command[1:], **pbs_job(users.place, "0" * 32, 1)) as old:
+            assert old.wait(LIMIT).rc != 0 and "keys differ" in old.err, old.err
+        with users.start(VICTIM, "node2", *command, **pbs_job(users.place, cookie, 1)) as second:
+            assert second.wait(LIMIT).rc == 0, second.err
+        assert first.wait(LIMIT).rc == 0, first.err
