@@ -86,7 +86,7 @@ static int push_word(struct dd_strv *out, const char *word, const struct start *
 /* srun: one task per node with all that the job has there; a step would take numbers of tasks and
  * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes.
  * PALS: without --cpu-bind none a process gets one core; so with aprun without -cc none. jsrun: one set of
- * resources for each node, all of it, and the task is bound to the whole set. pbsdsh: Torque's; -h is a host by name.
+ * resources for each node, all of it, and the task is bound to the whole set. pbsdsh: -h is a host by name; OpenPBS' takes the command's options for its own where no -- is before it.
  * tm: what pbs_tmrsh does, where it is not.
  * ssh: nobody is there to answer questions, and a node that is off is to be known soon. */
 static const struct starter starters[] = {
@@ -96,7 +96,7 @@ static const struct starter starters[] = {
     {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = ALLOC_PBS_FOLDER, .must_outlive = true, .loses_output = true,
      .command = "%program %host %command"},
     {.name = "pbsdsh", .sources = "pbs", .program = "pbsdsh", .folder = "/opt/torque/bin", .must_outlive = true, .loses_output = true,
-     .command = "%program -h %host %command"},
+     .command = "%program -h %host -- %command"},
     {.name = "tm", .sources = "pbs", .program = "ddrun-tm", .ours = true, .must_outlive = true, .loses_output = true,
      .command = "%program %host %command"},
     {.name = "pals", .sources = "", .program = "mpiexec", .starts_all = true,

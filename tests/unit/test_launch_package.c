@@ -123,7 +123,7 @@ static void each_starter_has_its_words(void **state)
         {"srun", NULL, "P --nodes=3 --ntasks=3 --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
                        "--kill-on-bad-exit=0 --wait=0 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbs_tmrsh", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
-        {"pbsdsh", NULL, "P -h n2 /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"pbsdsh", NULL, "P -h n2 -- /opt/d d/ddrun --launched=1/2/x/n1"},
         {"tm", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pals", NULL, "P -n 3 --ppn 1 --cpu-bind none --envall /opt/d d/ddrun --launched=1/2/x/n1"},
         {"jsrun", NULL, "P -n 3 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs /opt/d d/ddrun --launched=1/2/x/n1"},
