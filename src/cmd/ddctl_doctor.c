@@ -287,8 +287,12 @@ static void on_answer(void *arg, int index, const void *data, size_t n)
     struct doctor *d = arg;
     (void)index;
     keep_look(d, data, n);
-    if (json_array_size(d->looks) == (size_t)d->alloc->nnodes) /* no starter need be waited for */
-        event_base_loopbreak(d->base);
+}
+
+static void on_all_answered(void *arg)
+{
+    const struct doctor *d = arg;
+    event_base_loopbreak(d->base); /* no starter need be waited for */
 }
 
 /* A piece of a node's look, if that is what a line is. */
@@ -424,7 +428,7 @@ static int open_answers(struct doctor *d, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};
     const struct answers_cfg cfg = {
-        .id = d->id, .nnodes = d->alloc->nnodes, .key_in = key_input(d), .on_answer = on_answer, .arg = d};
+        .id = d->id, .nnodes = d->alloc->nnodes, .key_in = key_input(d), .on_answer = on_answer, .on_done = on_all_answered, .arg = d};
     int rc = answers_new(&d->answers, d->base, &cfg, err);
     if (rc == 0)
         rc = cmd_addresses(&hosts, d->alloc, d->alloc->index, err);

@@ -13,7 +13,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum { HELLO_MS = 5000, CALLERS_EXTRA = 256, HOSTS_MAX = 16 };
+enum { HELLO_MS = 5000, GOODBYE_MS = 2000, CALLERS_EXTRA = 256, HOSTS_MAX = 16 };
 
 struct caller {
     LIST_ENTRY(caller) entry;
@@ -30,6 +30,8 @@ struct answers {
     int fd;
     uint16_t port;
     bool *came; /* [nnodes] */
+    int left;   /* nodes whose answer has not come */
+    struct event *goodbye; /* runs once all answers are here: a node that is gone closes nothing */
 };
 
 static void id_of(char out[96], const char *id)
@@ -38,6 +40,21 @@ static void id_of(char out[96], const char *id)
 }
 
 /* ---- the asking node ------------------------------------------------------------------------- */
+
+static void on_goodbye(evutil_socket_t fd, short what, void *arg)
+{
+    struct answers *a = arg;
+    (void)fd;
+    (void)what;
+    a->cfg.on_done(a->cfg.arg);
+}
+
+/* A node closes its link when it has read that its answer has come. */
+static void end_when_all_know(struct answers *a)
+{
+    if (a->left == 0 && LIST_EMPTY(&a->callers))
+        event_active(a->goodbye, EV_TIMEOUT, 1);
+}
 
 static void caller_free(struct caller *c)
 {
@@ -57,6 +74,10 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     if (a->came[index])
         return;
     a->came[index] = true;
+    if (--a->left == 0) {
+        const struct timeval limit = dd_timeval(GOODBYE_MS * DD_NS_PER_MS);
+        (void)event_add(a->goodbye, &limit);
+    }
     a->cfg.on_answer(a->cfg.arg, index, f->data, f->len);
 }
 
@@ -65,7 +86,9 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     (void)l;
     (void)clean;
     (void)why;
+    struct answers *a = ((struct caller *)arg)->answers;
     caller_free(arg);
+    end_when_all_know(a);
 }
 
 static void on_caller(void *arg, struct link *l)
@@ -99,11 +122,12 @@ int answers_new(struct answers **ret, struct event_base *base, const struct answ
     struct answers *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *a = (struct answers){.cfg = *cfg, .fd = -1};
+    *a = (struct answers){.cfg = *cfg, .fd = -1, .left = cfg->nnodes};
     id_of(a->id, cfg->id);
     a->cfg.key_in.job_id = a->id;
     a->came = calloc((size_t)cfg->nnodes, sizeof(*a->came));
-    int rc = a->came == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : net_key_host(&a->key, &a->cfg.key_in, err);
+    a->goodbye = evtimer_new(base, on_goodbye, a);
+    int rc = a->came == NULL || a->goodbye == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : net_key_host(&a->key, &a->cfg.key_in, err);
     if (rc == 0)
         rc = a->fd = net_listen(NULL, &any, 1, &a->port, err);
     if (rc >= 0)
@@ -127,6 +151,8 @@ void answers_free(struct answers *a)
     while (!LIST_EMPTY(&a->callers))
         caller_free(LIST_FIRST(&a->callers));
     callers_free(a->silent);
+    if (a->goodbye != NULL)
+        event_free(a->goodbye);
     if (a->fd >= 0)
         close(a->fd);
     net_key_cleanup(&a->key, &a->cfg.key_in);

@@ -24,6 +24,9 @@ struct answers_cfg {
     int nnodes;
     struct net_key_input key_in; /* job_id is filled in */
     void (*on_answer)(void *arg, int index, const void *data, size_t n); /* each node once */
+    /* All have answered and have read that their answer came: ending earlier would lose that word, and they
+     * would report a failure. A node that died meanwhile is waited for, but for 2 s at most. */
+    void (*on_done)(void *arg);
     void *arg;
 };
 

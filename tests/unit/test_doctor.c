@@ -145,6 +145,12 @@ static void on_child(evutil_socket_t fd, short what, void *arg)
     event_base_loopbreak(t->base);
 }
 
+static void on_done(void *arg)
+{
+    const struct told *t = arg;
+    event_base_loopbreak(t->base);
+}
+
 static int give(uint16_t port, int index, const char *cookie, unsigned limit_ms)
 {
     static char text[LONG];
@@ -206,6 +212,40 @@ static void what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key(void 
     answers_free(NULL);
 }
 
+/* Who asks ends with the last answer; nobody may lose the word that his has come. */
+static void each_node_knows_that_its_answer_has_come_when_the_asking_one_ends(void **state)
+{
+    (void)state;
+    enum { NODES = 3 };
+    static const char cookie[] = "0123456789abcdef0123456789abcdef";
+    char *none[] = {NULL};
+    struct told t = {.base = event_base_new()};
+    struct answers *a = NULL;
+    struct dd_err err = {.text = ""};
+    const struct answers_cfg cfg = {.id = "look", .nnodes = NODES, .on_answer = on_answer, .on_done = on_done, .arg = &t,
+                                    .key_in = {.env = none, .psk = cookie}};
+    pid_t pids[NODES];
+    (void)alarm(HANG_S);
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (answers_new(&a, t.base, &cfg, &err) != 0)
+        fail_msg("%s", err.text);
+    for (int i = 0; i < NODES; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0)
+            _exit(give(answers_port(a), i, cookie, HANG_S * 1000));
+    }
+    event_base_dispatch(t.base);
+    assert_int_equal(t.times, NODES);
+    answers_free(a);
+    event_base_free(t.base);
+    for (int i = 0; i < NODES; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    (void)alarm(0);
+}
+
 static void a_place_for_answers_is_a_port_and_hosts(void **state)
 {
     (void)state;
@@ -231,6 +271,7 @@ int main(void)
         cmocka_unit_test(one_core_is_a_launchers_fault),
         cmocka_unit_test(nodes_that_share_a_fault_or_are_missing_are_named_together),
         cmocka_unit_test(what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key),
+        cmocka_unit_test(each_node_knows_that_its_answer_has_come_when_the_asking_one_ends),
         cmocka_unit_test(a_place_for_answers_is_a_port_and_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
