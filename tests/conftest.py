@@ -9,7 +9,8 @@ import pytest
 CLONE_NEWNS, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x20000, 0x2, 0x4, 0x4000, 0x40000
 
 # Tests that share something costly stay in one process; of the others each goes to the next process that is free.
-TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_lib.py")
+TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_lib.py",
+            "test_openpbs.py")
 
 
 def own_mounts():

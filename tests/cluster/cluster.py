@@ -1,4 +1,4 @@
-"""A throw-away real Slurm cluster: login machine "ctl" and some nodes, each in namespaces of its own.
+"""A throw-away cluster with a real scheduler: login machine "ctl" and some nodes, each in namespaces of its own.
 
     with Cluster(Options(nodes=4)) as cluster:
         print(cluster.run(["srun", "-N4", "hostname"]).out)
@@ -19,24 +19,28 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 import proc
-import slurmconf
 from machine import HERE, LIMIT, PATH, ClusterError, Machine, Result, Run, until
+from openpbs import OpenPBS
 from proc import Ident
+from slurm import Slurm
 
 __all__ = ["Cluster", "ClusterError", "Options", "Result", "Run", "until", "why_not", "sweep", "clusters"]
 
 BASE = os.environ.get("DDCLUSTER_BASE", "/var/tmp/ddcluster")
 USERS = {"root": 0, "alice": 20001, "bob": 20002, "nobody": 65534}
 NEEDS = {"util-linux": ["unshare", "nsenter", "setpriv", "setsid", "mount"], "coreutils": ["env", "mknod"],
-         "iproute2": ["ip"], "munge": ["munged"], "slurmctld": ["slurmctld"], "slurmd": ["slurmd"],
-         "slurm-client": ["srun", "sinfo", "scancel", "squeue"]}
+         "iproute2": ["ip"], "munge": ["munged"]}
+SCHEDULERS = {"slurm": Slurm, "openpbs": OpenPBS}
+NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files\n"
 
 
 @dataclass
 class Options:
+    scheduler: str = "slurm"   # or openpbs
     nodes: int = 4
     names: list = field(default_factory=list)      # default: node1, node2...
     hostnames: list = field(default_factory=list)  # what gethostname() says there; default: the names
+    domain: str = ""           # the names that addresses lead to are in it: node1.DOMAIN
     family: int = 4            # 6: the nodes have no IPv4 address but 127.0.0.1
     resolve: str = "good"      # names lead to: good = the address in use, dead = one that nobody has,
                                # both = a dead and the good one, second = the second interface, none = nowhere
@@ -51,11 +55,11 @@ class Options:
     share: list = field(default_factory=list)  # all nodes see them, also below /tmp, /run, /dev/shm or ~root
 
 
-def why_not():
-    """Why there can be no cluster here, or None."""
+def why_not(scheduler="slurm"):
+    """Why there can be no cluster with this scheduler here, or None."""
     if os.geteuid() != 0:
         return "the cluster needs root"
-    for package, commands in NEEDS.items():
+    for package, commands in (NEEDS | SCHEDULERS[scheduler].needs).items():
         for command in commands:
             if shutil.which(command, path=PATH) is None:
                 return f"the cluster needs {command} (Debian package {package})"
@@ -64,7 +68,7 @@ def why_not():
                            check=False, env={"PATH": PATH})
     if probe.returncode != 0:
         return f"the cluster needs namespaces: {probe.stderr.strip()}"
-    return None
+    return SCHEDULERS[scheduler].why_not()
 
 
 @contextmanager
@@ -129,7 +133,8 @@ class Cluster:
         self.names = list(self.options.names) or [f"node{i}" for i in range(1, count + 1)]
         self.hostnames = list(self.options.hostnames) or self.names
         self.users = {name: (uid, f"{self.base}/home/{name}" if uid else "/root") for name, uid in USERS.items()}
-        self.machines = {name: Machine(self.base, name, self.users) for name in ["ctl", *self.names]}
+        self.scheduler = SCHEDULERS[self.options.scheduler](self)
+        self.machines = {name: Machine(self.base, name, self.users, self.scheduler) for name in ["ctl", *self.names]}
         self.ctl = self.machines["ctl"]
         self.work = f"{self.base}/work"
 
@@ -160,7 +165,7 @@ class Cluster:
     # --- up and down ---
 
     def up(self):
-        reason = why_not()
+        reason = why_not(self.options.scheduler)
         if reason:
             raise ClusterError(reason)
         sweep()
@@ -177,9 +182,9 @@ class Cluster:
             for name in self.names:
                 self._cable(name)
             self._munged(self.machines.values())
-            self._slurmctld()
+            self.scheduler.start_head()
             for name in self.names:
-                self._slurmd(name)
+                self.scheduler.start_node(name)
             self.wait_idle()
         except BaseException:
             if not os.environ.get("DDCLUSTER_KEEP"):
@@ -225,20 +230,34 @@ class Cluster:
         with open(f"{self.base}/munge.key", "wb") as f:
             os.fchmod(f.fileno(), 0o400)
             f.write(secrets.token_bytes(64))
-        nodes = [(name, hostname, self.address(name)) for name, hostname in zip(self.names, self.hostnames)]
-        self._write("slurm.conf", slurmconf.slurm_conf(self.base, self.options, self.address("ctl"), nodes))
-        self._write("gres.conf", slurmconf.gres_conf(self.options))
-        self._write("cgroup.conf", slurmconf.CGROUP_CONF)
         for name in self.machines:
             os.mkdir(f"{self.base}/machines/{name}")
             self.set_hosts(name, self.hosts(name))
-            self._write(f"machines/{name}/nsswitch.conf", slurmconf.NSSWITCH)
-            self._write(f"machines/{name}/passwd", self._accounts("/etc/passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"))
-            self._write(f"machines/{name}/group", self._accounts("/etc/group", "{0}:x:{1}:\n"))
+            self.write(f"machines/{name}/nsswitch.conf", NSSWITCH)
+            self.write(f"machines/{name}/passwd", self._accounts("/etc/passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"))
+            self.write(f"machines/{name}/group", self._accounts("/etc/group", "{0}:x:{1}:\n"))
+        self.scheduler.write_files()
+        for name in self.machines:
+            self._write_mounts(name)
 
-    def _write(self, path, text):
+    def _write_mounts(self, name):
+        """What machine.sh reads: the scheduler's files at their places, also where this host has none."""
+        binds = self.scheduler.binds(name)
+        missing = {place: source for place, source in binds.items() if not os.path.lexists(place)}
+        for place, source in missing.items():
+            over = f"{self.base}/machines/{name}/over{place}"
+            os.makedirs(over if os.path.isdir(source) else os.path.dirname(over), exist_ok=True)
+            if not os.path.isdir(source):
+                open(over, "w", encoding="ascii").close()
+        over = {os.path.dirname(place) for place in missing}
+        over = sorted(place for place in over if not any(place.startswith(outer + "/") for outer in over))
+        self.write(f"machines/{name}/over.list", "".join(f"{place}\n" for place in over))
+        self.write(f"machines/{name}/binds.list", "".join(f"{source} {place}\n" for place, source in binds.items()))
+
+    def write(self, path, text):
         with open(f"{self.base}/{path}", "w", encoding="utf-8") as f:
             f.write(text)
+        return f.name
 
     def _accounts(self, path, form):
         """The machine's own accounts and ours."""
@@ -302,22 +321,12 @@ class Cluster:
                   lambda machine=machine: f"munged of {machine.name} listens: {machine.log('munged')}")
             os.symlink("slurm.socket", f"{place}/munge.socket.2")
 
-    def _slurmctld(self):
-        """Returns when it listens: whoever calls earlier waits a second before the next try."""
-        self.ctl.daemon(["slurmctld", "-D", "-c"], "slurmctld")
-        until(lambda: proc.is_listening(self.ctl.init.pid, 6817), LIMIT,
-              lambda: f"slurmctld listens: {self.ctl.log('slurmctld')}")
-
-    def _slurmd(self, name):
-        self.machines[name].daemon(["slurmd", "-D", "-N", name], "slurmd")
-
     def states(self):
-        """Slurm's state of each node: {"node1": "idle", ...}."""
-        done = self.ctl.run(["sinfo", "-h", "-p", "main", "-N", "-o", "%N %T"])
-        return dict(line.split() for line in done.out.splitlines()) if done.rc == 0 else {}
+        """The scheduler's state of each node: {"node1": "idle", ...}."""
+        return self.scheduler.states()
 
     def wait_idle(self, nodes=None, timeout=LIMIT):
-        """Until Slurm gives jobs to these nodes (all) again."""
+        """Until the scheduler gives jobs to these nodes (all) again."""
         wanted = nodes or self.names
         until(lambda: all(self.states().get(name) == "idle" for name in wanted), timeout,
               lambda: f"nodes {wanted} idle: {self.states()}; log in {self.base}/log")
@@ -341,7 +350,7 @@ class Cluster:
         self._boot([machine])
         self._cable(name)
         self._munged([machine])
-        self._slurmd(name)
+        self.scheduler.start_node(name)
         return machine
 
     def _interfaces(self):
@@ -357,17 +366,17 @@ class Cluster:
     def _port(self, name, interface):
         return {"eth0": "p", "eth1": "q"}[interface] + str(self.number(name))
 
-    def stop_slurmd(self, name):
-        """Only slurmd dies: its stepds and tasks live on."""
+    def stop_daemon(self, name):
+        """Only the scheduler's daemon of this node dies: the jobs' processes live on."""
         for process in self.all_processes(name):
-            if process.cmdline.startswith("slurmd "):
+            if os.path.basename(process.cmdline.split(" ")[0]) == self.scheduler.node_daemon:
                 Ident.of(process.outer).kill()
 
-    def start_slurmd(self, name):
-        self._slurmd(name)
+    def start_daemon(self, name):
+        self.scheduler.start_node(name)
 
     def munge(self, name, there):
-        """Whether munge's usual socket is there in this machine (Slurm keeps its own)."""
+        """Whether munge's usual socket is there in this machine (the scheduler keeps its own)."""
         path = self.machines[name].path("/run/munge/munge.socket.2")
         if there and not os.path.lexists(path):
             os.symlink("slurm.socket", path)
@@ -388,12 +397,14 @@ class Cluster:
             if self.options.own_loopback and other == name:
                 continue
             names = other if other == hostname else f"{hostname} {other}"
+            if self.options.domain:
+                names = f"{hostname}.{self.options.domain} {names}"
             lines += [f"{self.address(other, net)} {names}" for net in nets[self.options.resolve]]
         return "\n".join(lines) + "\n"
 
     def set_hosts(self, name, text):
         """Replaces a machine's /etc/hosts."""
-        self._write(f"machines/{name}/hosts", text)
+        self.write(f"machines/{name}/hosts", text)
 
     # --- commands ---
 
@@ -422,11 +433,8 @@ class Cluster:
                 self.start(name)
             self.set_hosts(name, self.hosts(name))
             self.munge(name, True)
-        jobs = self.ctl.run(["squeue", "-h", "-o", "%A"]).out.split()
-        if jobs:
-            self.ctl.run(["scancel", *jobs])
-        until(lambda: self.ctl.run(["squeue", "-h"]).out == "", timeout,
-              lambda: "no jobs: " + self.ctl.run(["squeue"]).out)
+        self.scheduler.end_jobs()
+        until(lambda: not self.scheduler.jobs(), timeout, lambda: f"no jobs: {self.scheduler.jobs()}")
         self.wait_idle(timeout=timeout)
 
     def squat(self, name, ports, how="silent", user="nobody"):

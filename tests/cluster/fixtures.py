@@ -55,3 +55,19 @@ def new_cluster(_can_cluster):
     yield start
     for made in started:
         made.down()
+
+
+@pytest.fixture(scope="session")
+def _pbs_nodes():
+    reason = why_not("openpbs")
+    if reason:
+        pytest.skip(reason)
+    with Cluster(Options(scheduler="openpbs", nodes=3, domain="cluster.test", share=shared())) as made:
+        yield made
+
+
+@pytest.fixture
+def pbs_cluster(_pbs_nodes):
+    """Three nodes with OpenPBS, as `cluster` has four with Slurm."""
+    _pbs_nodes.reset()
+    return _pbs_nodes

@@ -16,7 +16,6 @@ from proc import Ident
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LIMIT = 180  # seconds; only to end a hang
-DAEMONS = ("munged", "slurmd", "slurmctld")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -150,9 +149,10 @@ class Run:
 
 
 class Machine:
-    def __init__(self, base, name, users, init=None, keeper=None):
-        self.base, self.name, self.users = base, name, users
-        self.init, self.keeper = init, keeper  # Ident of process 1 and of the unshare above it
+    def __init__(self, base, name, users, scheduler):
+        """scheduler: env for commands, names of daemons, whether it needs set-user-id programs (see scheduler.py)."""
+        self.base, self.name, self.users, self.scheduler = base, name, users, scheduler
+        self.init = self.keeper = None  # Ident of process 1 and of the unshare above it
         self._children = []
         self.hidden = ()
 
@@ -185,10 +185,19 @@ class Machine:
     def up(self):
         return self.init is not None and self.init.alive()
 
+    def _entered(self):
+        """The nsenters of commands in it. One stops when its command is stopped, and then never reaps it."""
+        inside = proc.processes(self.init.pid)
+        parents = {p.parent for p in inside} - {p.outer for p in inside} - {self.keeper.pid}
+        return [ident for ident in map(Ident.of, parents) if ident]
+
     def kill(self, timeout=20):
         """Process 1 takes all others with it; returns when nothing of the machine is left."""
         if self.init:
+            outside = self._entered()
             self.init.kill()
+            for ident in outside:
+                ident.kill(signal.SIGCONT)
             if not self.init.wait_gone(timeout) or not self.keeper.wait_gone(timeout):  # that one reaps and follows
                 raise ClusterError(f"machine {self.name} (process {self.init.pid}) does not die")
         for child in self._children:
@@ -204,11 +213,11 @@ class Machine:
             raise ClusterError(f"machine {self.name} is down")
         uid, home = self.users[user]
         full = {"PATH": PATH, "HOME": home, "USER": user, "LOGNAME": user, "LANG": "C.UTF-8",
-                "SLURM_CONF": f"{self.base}/slurm.conf", **(env or {})}
+                **self.scheduler.env, **(env or {})}
         head = ["nsenter", "-t", str(self.init.pid), "-m", "-u", "-i", "-n", "-p", "--", "env", "-C", cwd, "--"]
         if uid:
-            head += ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups",
-                     "--inh-caps=-all", "--bounding-set=-all", "--"]
+            head += ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--inh-caps=-all"]
+            head += ["--"] if self.scheduler.setuid else ["--bounding-set=-all", "--"]
         if tty:
             head += ["setsid", "--ctty"]
         return head + list(argv), full
@@ -247,8 +256,8 @@ class Machine:
     # --- looking ---
 
     def _is_own(self, process):
-        name = process.cmdline.partition(" ")[0].rstrip(":")
-        return process.pid == 1 or (process.uid == 0 and name in DAEMONS)
+        name = os.path.basename(process.cmdline.partition(" ")[0].rstrip(":"))
+        return process.pid == 1 or (process.uid == 0 and name in ("munged", *self.scheduler.daemons))
 
     def processes(self):
         """Without process 1 and the machine's daemons."""

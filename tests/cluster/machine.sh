@@ -25,12 +25,31 @@ private() {
     mount -n --move "$dir/stage" "$at"
 }
 
+# The host's $1 with what machines/NAME/over has there besides, to be read only; shared directories below it as they are.
+over() {
+    at=$1
+    shift
+    mount -n -t overlay -o "lowerdir=$dir/machines/$name/over$at:$at" overlay "$dir/stage"
+    for shared; do
+        case $shared in
+        "$at"/*) mount -n --rbind "$shared" "$dir/stage${shared#"$at"}" ;;
+        esac
+    done
+    mount -n --move "$dir/stage" "$at"
+}
+
 echo "$hostname" > /proc/sys/kernel/hostname
 mount -n -t proc proc /proc
 if mount -n -t sysfs sysfs "$dir/stage"; then # /sys/class/net shows this machine's interfaces only
     [ ! -d /sys/fs/cgroup ] || mount -n --rbind /sys/fs/cgroup "$dir/stage/fs/cgroup"
     mount -n --move "$dir/stage" /sys
 fi
+while read -r at; do
+    over "$at" "$@"
+done < "$dir/machines/$name/over.list"
+while read -r source at; do
+    mount -n --bind "$source" "$at"
+done < "$dir/machines/$name/binds.list"
 for file in hosts nsswitch.conf passwd group; do
     [ ! -e "/etc/$file" ] || mount -n --bind "$dir/machines/$name/$file" "/etc/$file"
 done

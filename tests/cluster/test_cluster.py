@@ -11,6 +11,7 @@ import cluster as cluster_module
 from cluster import BASE, Cluster, ClusterError, Options, clusters, sweep, until
 from machine import LIMIT
 from proc import Ident
+from slurm import Slurm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -71,6 +72,23 @@ def test_an_owner_killed_while_starting_leaves_nothing_either(_can_cluster):
         until(lambda tag=tag: not [p for p in cmdlines() if f"{BASE}/{tag}" in p], LIMIT, cmdlines)
 
 
+def test_a_cluster_with_a_stopped_command_goes_down_all_the_same(_can_cluster):
+    """nsenter stops with what it has started, and a machine is gone only when all of its processes have been reaped."""
+    with Cluster(Options(nodes=1)) as made:
+        with made.popen(["sh", "-c", "echo here; kill -STOP $$"], node="node1") as run:
+            run.wait_for("here")
+            stopped = made.machines["node1"].processes()[0].parent
+            until(lambda: " T" in f" {stat(stopped)}", LIMIT, lambda: stat(stopped))
+            made.down()
+            assert run.wait().rc != 0
+    assert made.tag not in clusters()
+
+
+def stat(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+        return f.read().rpartition(")")[2].strip()
+
+
 def cmdlines():
     found = []
     for pid in os.listdir("/proc"):
@@ -101,7 +119,7 @@ def test_a_tag_in_use_is_refused(new_cluster):
 
 
 def test_what_is_missing_is_named(monkeypatch):
-    monkeypatch.setitem(cluster_module.NEEDS, "slurmd", ["no-such-slurmd"])
+    monkeypatch.setitem(Slurm.needs, "slurmd", ["no-such-slurmd"])
     assert "no-such-slurmd (Debian package slurmd)" in cluster_module.why_not()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "root" in cluster_module.why_not()
@@ -183,10 +201,10 @@ def test_slurmd_can_be_killed_without_its_tasks(cluster):
     script = "echo here; while [ ! -e go ]; do sleep 0.05; done; echo on"
     with cluster.popen(["srun", "-w", "node3", "sh", "-c", script], cwd=place) as job:
         job.wait_for("here")
-        cluster.stop_slurmd("node3")
+        cluster.stop_daemon("node3")
         until(lambda: not [p for p in cluster.all_processes("node3") if p.cmdline.startswith("slurmd ")], LIMIT, "dead")
         assert any("sh -c echo here" in p.cmdline for p in cluster.processes("node3"))
-        cluster.start_slurmd("node3")
+        cluster.start_daemon("node3")
         open(f"{place}/go", "w", encoding="ascii").close()
         assert job.wait().out == "here\non\n"
 

@@ -1,4 +1,8 @@
-"""The files that make a set of machines a Slurm cluster: text only."""
+"""Slurm on the machines of a cluster: slurmctld on ctl, slurmd on each node, munge between them."""
+
+import proc
+from machine import LIMIT, until
+from scheduler import Scheduler
 
 SLURM_CONF = """\
 ClusterName=dd
@@ -67,4 +71,40 @@ def gres_conf(options):
 # No cgroup is used, and none need be there.
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
-NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files\n"
+
+class Slurm(Scheduler):
+    needs = {"slurmctld": ["slurmctld"], "slurmd": ["slurmd"], "slurm-client": ["srun", "sinfo", "scancel", "squeue"]}
+    daemons = ("slurmd", "slurmctld")
+    node_daemon = "slurmd"
+
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        self.env = {"SLURM_CONF": f"{cluster.base}/slurm.conf"}
+
+    def write_files(self):
+        made = self.cluster
+        nodes = [(name, hostname, made.address(name)) for name, hostname in zip(made.names, made.hostnames)]
+        made.write("slurm.conf", slurm_conf(made.base, made.options, made.address("ctl"), nodes))
+        made.write("gres.conf", gres_conf(made.options))
+        made.write("cgroup.conf", CGROUP_CONF)
+
+    def start_head(self):
+        """Returns when it listens: whoever calls earlier waits a second before the next try."""
+        ctl = self.cluster.ctl
+        ctl.daemon(["slurmctld", "-D", "-c"], "slurmctld")
+        until(lambda: proc.is_listening(ctl.init.pid, 6817), LIMIT, lambda: f"slurmctld listens: {ctl.log('slurmctld')}")
+
+    def start_node(self, name):
+        self.cluster.machines[name].daemon(["slurmd", "-D", "-N", name], "slurmd")
+
+    def states(self):
+        done = self.cluster.ctl.run(["sinfo", "-h", "-p", "main", "-N", "-o", "%N %T"])
+        return dict(line.split() for line in done.out.splitlines()) if done.rc == 0 else {}
+
+    def jobs(self):
+        return self.cluster.ctl.run(["squeue", "-h"]).out.splitlines()
+
+    def end_jobs(self):
+        jobs = self.cluster.ctl.run(["squeue", "-h", "-o", "%A"]).out.split()
+        if jobs:
+            self.cluster.ctl.run(["scancel", *jobs])

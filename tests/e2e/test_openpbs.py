@@ -1,0 +1,204 @@
+"""ddrun in jobs of a real OpenPBS: three nodes in namespaces, with its server, scheduler, moms and starters (tests/cluster)."""
+
+import json
+import os
+import re
+import shlex
+
+import pytest
+
+from support import DDRUN, json_lines, program
+from test_slurm import LIGHT, LIMIT, Slurm, assert_trained, until
+
+from fixtures import _pbs_nodes, pbs_cluster  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
+NODES = ["node1", "node2", "node3"]
+SELECT = "3:ncpus=2:mpiprocs=1"
+UNTIRED = "--heartbeat=10m"
+
+
+class Job:
+    """What qsub has made; its script's output is in files that all machines see."""
+
+    def __init__(self, pbs, argv):
+        self.pbs = pbs
+        self.run = pbs.popen(argv)
+        self.id = until(lambda: re.search(r"^\d+(\[\])?\.ctl$", self.run.out, re.M), LIMIT, lambda: self.run.out + self.run.err).group()
+
+    def text(self, name):
+        path = self.pbs.file(name)
+        if not os.path.exists(path):
+            return ""
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+
+    @property
+    def out(self):
+        return self.text("out")
+
+    @property
+    def err(self):
+        return self.text("err")
+
+    def said(self):
+        return self.out + self.err + self.run.err
+
+    def wait_for(self, text, count=1):
+        def there():
+            assert self.run.rc is None or self.out.count(text) >= count, self.said()
+            return self.out.count(text) >= count
+        until(there, LIMIT, self.said)
+
+    def wait(self):
+        """Its exit code, and what it has printed."""
+        done = self.run.wait(LIMIT)
+        return type(done)(done.rc, self.out, self.err)
+
+    def attribute(self, name):
+        """Of qstat -f, also when it is over."""
+        done = self.pbs.popen(["qstat", "-x", "-f", "-F", "json", self.id]).wait(LIMIT)
+        return json.loads(done.out)["Jobs"][self.id].get(name)
+
+
+class Pbs(Slurm):
+    """Jobs of one cluster."""
+
+    def submit(self, *argv, select=SELECT, options=(), env=(), script=None):
+        """A script with this command, or `script`; its stdout and stderr go to files that can be read meanwhile."""
+        lines = [f"export {name}='{value}'" for name, value in {**self.env, **dict(env)}.items()]
+        command = script or "exec " + shlex.join(argv)
+        self.file("script", "\n".join(["#!/bin/bash", *lines, 'cd "$PBS_O_WORKDIR"', "exec >out 2>err", command, ""]))
+        return Job(self, ["qsub", "-l", f"select={select}", "-l", "place=scatter", "-W", "block=true", *options, "script"])
+
+
+@pytest.fixture
+def pbs(pbs_cluster):  # noqa: F811
+    """Nothing may be left of what the test has started."""
+    before = pbs_cluster.snapshot()
+    yield Pbs(pbs_cluster)
+    pbs_cluster.assert_nothing_left(before)
+
+
+@pytest.mark.parametrize("launcher", ["auto", "pbs_tmrsh", "pbsdsh", "tm"])
+def test_a_script_starts_itself_on_all_nodes(pbs, launcher):
+    done = pbs.submit(DDRUN, f"--launcher={launcher}", "--nproc-per-node=2", LIGHT).wait()
+    assert_trained(done, NODES, pbs.cluster.address("node1"))
+
+
+def test_three_jobs_at_once_on_the_same_nodes_do_not_meet(pbs_cluster):  # noqa: F811
+    """Each with a starter of its own."""
+    jobs = [Pbs(pbs_cluster) for _ in range(3)]
+    started = [pbs.submit(DDRUN, f"--launcher={launcher}", "--nproc-per-node=1", LIGHT, "--until", pbs.file("go"), "--begun", pbs.file("begun"))
+               for pbs, launcher in zip(jobs, ("pbs_tmrsh", "pbsdsh", "tm"))]
+    for pbs, job in zip(jobs, started):
+        until(lambda pbs=pbs: pbs.exists("begun.*", 3), LIMIT, job.said)
+    for pbs in jobs:
+        pbs.file("go", "")
+    for job in started:
+        assert_trained(job.wait(), NODES, pbs_cluster.address("node1"), per_node=1)
+
+
+def test_each_host_has_one_agent_whatever_the_chunks_are(pbs):
+    """Its name stands in the node file as often as it has MPI processes there."""
+    show = "echo $(hostname) $RANK/$WORLD_SIZE $LOCAL_RANK $PBS_NODENUM $OMP_NUM_THREADS $(wc -l < $PBS_NODEFILE)"
+    select = "1:ncpus=4:mpiprocs=4:host=node2+1:ncpus=2:mpiprocs=1:host=node1+1:ncpus=2:mpiprocs=2:host=node3"
+    job = pbs.submit(DDRUN, "--nproc-per-node=2", "sh", "-c", show, select=select)
+    done = job.wait()
+    assert done.rc == 0, job.said()
+    assert sorted(done.out.splitlines(), key=lambda line: line.split()[1]) == [
+        f"{name} {2 * n + r}/6 {r} {n} 1 7" for n, name in enumerate(("node2", "node1", "node3")) for r in range(2)]
+
+
+def test_output_and_exit_code_go_the_way_of_the_job(pbs):
+    """To the files of qsub -o and -e, in whole lines, and into Exit_status."""
+    worker = "i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo out $RANK $i; echo err $RANK $i >&2; done; [ $RANK != 2 ] || exit 7; sleep 600"
+    pbs.file("script", f"#!/bin/sh\nexec {DDRUN} --nproc-per-node=1 sh -c '{worker}'\n")
+    options = ["-l", f"select={SELECT}", "-l", "place=scatter", "-o", pbs.file("out"), "-e", pbs.file("err")]
+    job = Job(pbs, ["qsub", "-W", "block=true", *options, "script"])
+    assert job.wait().rc == 7 and job.attribute("Exit_status") == 7, job.said()
+    until(lambda: pbs.exists("err"), LIMIT, "the files have been brought")
+    for name in ("out", "err"):
+        lines = [line for line in job.text(name).splitlines() if line.startswith(name)]
+        assert sorted(lines) == sorted(f"{name} {rank} {i}" for rank in range(3) for i in range(1, 201))
+    assert "rank 2 (node3.cluster.test, local rank 0) exited with code 7" in job.err
+
+
+def test_qdel_gives_the_workers_of_all_nodes_their_time(pbs):
+    """PBS sends TERM to the first node only, and kills everything when the script's session is gone."""
+    worker = f"trap 'sleep $((RANK + 1)); touch {pbs.file('saved')}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    job = pbs.submit(DDRUN, "--nproc-per-node=1", "sh", "-c", worker)
+    job.wait_for("ready", 3)
+    pbs.popen(["qdel", job.id]).wait(LIMIT)
+    job.wait()
+    assert pbs.exists("saved.*", 3), job.said()
+
+
+def test_the_time_limit_is_told_to_the_workers_of_all_nodes_before_it_comes(pbs):
+    """The end is asked of qstat. A job that does not heed it ends with its limit."""
+    job = pbs.submit(DDRUN, "--nproc-per-node=1", "--signal-before-end=USR1@50s", program("hear.py"), "USR1", "TERM",
+                     options=["-l", "walltime=00:00:58"], env={"GO": pbs.file("go")})
+    job.wait_for("USR1", 3)
+    pbs.file("go", "")
+    assert job.wait().rc == 0, job.said()
+
+
+def test_a_job_over_its_limit_has_its_workers_ended_on_all_nodes(pbs):
+    job = pbs.submit(DDRUN, "--nproc-per-node=1", program("hear.py"), "TERM", options=["-l", "walltime=00:00:02"])
+    done = job.wait()
+    heard = sorted((line["rank"], line["signal"]) for line in json_lines(done.out) if "signal" in line)
+    assert done.rc != 0 and heard == [(rank, "SIGTERM") for rank in range(3)], job.said()
+
+
+def test_qsig_reaches_the_workers_of_all_nodes_once(pbs):
+    """Where ddrun is the job itself: the shell of a script dies of it."""
+    go, ready = pbs.file("go"), pbs.file("ready")
+    options = ["-l", f"select={SELECT}", "-l", "place=scatter", "-o", pbs.file("out"), "-e", pbs.file("err"), "-v",
+               f"GO={go},READY={ready},HEARD={pbs.file('heard')},PYTHON_EXEC={pbs.env['PYTHON_EXEC']}"]
+    job = Job(pbs, ["qsub", "-W", "block=true", *options, "--", DDRUN, "--nproc-per-node=1", program("hear.py"), "USR1"])
+    until(lambda: pbs.exists("ready.*", 3), LIMIT, job.said)
+    pbs.popen(["qsig", "-s", "USR1", job.id]).wait(LIMIT)
+    until(lambda: pbs.exists("heard.*", 3), LIMIT, job.said)
+    pbs.file("go", "")
+    assert job.wait().rc == 0, job.said()
+    until(lambda: pbs.exists("err"), LIMIT, "the files have been brought")
+    heard = sorted((line["rank"], line["signal"]) for line in json_lines(job.out) if "signal" in line)
+    assert heard == [(rank, "SIGUSR1") for rank in range(3)], job.said()
+
+
+def test_each_job_of_an_array_is_one_of_its_own(pbs):
+    script = f'[ ! -e "$PBS_ARRAY_INDEX" ] && {DDRUN} --nproc-per-node=1 sh -c \'echo $PBS_ARRAY_INDEX $RANK/$WORLD_SIZE; ' \
+             f'touch {pbs.file("here")}.$PBS_ARRAY_INDEX.$RANK; until [ -e {pbs.file("go")} ]; do sleep 0.05; done\' >"out.$PBS_ARRAY_INDEX"'
+    job = pbs.submit(script=script, options=["-J", "1-2"])
+    until(lambda: pbs.exists("here.*", 6), LIMIT, job.said)  # both at once, on the same nodes
+    pbs.file("go", "")
+    assert job.wait().rc == 0, job.said()
+    for index in (1, 2):
+        assert sorted(job.text(f"out.{index}").splitlines()) == [f"{index} {rank}/3" for rank in range(3)]
+
+
+def test_a_job_goes_on_without_a_crashed_node(pbs):
+    """Where PBS lets it: tolerate_node_failures."""
+    job = pbs.submit(DDRUN, "--nnodes=2:3", "--heartbeat=3s", "--nproc-per-node=1", LIGHT, "--until", pbs.file("go"), "--begun", pbs.file("begun"),
+                     options=["-W", "tolerate_node_failures=all"])
+    until(lambda: pbs.exists("begun.*", 3), LIMIT, job.said)
+    pbs.cluster.crash("node3")
+    until(lambda: pbs.exists("begun-1.*", 2), LIMIT, job.said)
+    pbs.file("go", "")
+    done = job.wait()
+    assert done.rc == 0 and "node3" in done.err, job.said()
+    assert {line["world"] for line in json_lines(done.out)[-2:]} == {2}
+
+
+def test_the_doctor_finds_nothing_wrong_in_a_healthy_job(pbs):
+    """Each node's part comes over the network, and none of them fails to bring it."""
+    job = pbs.submit(script=f"for i in 1 2 3 4 5; do {DDCTL} doctor --format=json; done; {DDRUN} --doctor train.py")
+    done = job.wait()
+    looks = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert done.rc == 0 and len(looks) == 5, job.said()
+    for look in looks:
+        assert look["findings"] == [] and [node["node"] for node in look["nodes"]] == [f"{name}.cluster.test" for name in NODES], look
+    assert "3 of 3 nodes answered; 0 findings" in done.out and done.err == "", job.said()
+    assert job.run.err == ""
