@@ -11,7 +11,7 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum { CALLERS = 32, PAUSE_MS = 100 };
+enum { CALLERS = 32, PAUSE_MS = 100, AT_ONCE = 64 };
 
 struct caller {
     LIST_ENTRY(caller) entry;
@@ -126,10 +126,11 @@ static void on_pause(evutil_socket_t fd, short what, void *arg)
 static void on_call(evutil_socket_t fd, short what, void *arg)
 {
     (void)what;
-    int caller = net_here_accept(fd);
-    if (caller >= 0)
-        take(arg, caller);
-    else if (caller == -EMFILE || caller == -ENFILE || caller == -ENOBUFS || caller == -ENOMEM)
+    int caller = 0;
+    for (int i = 0; i < AT_ONCE && (caller >= 0 || caller == -EACCES); i++) /* other users may call as well */
+        if ((caller = net_here_accept(fd)) >= 0)
+            take(arg, caller);
+    if (caller == -EMFILE || caller == -ENFILE || caller == -ENOBUFS || caller == -ENOMEM)
         wait_for_files(arg);
 }
 

@@ -117,19 +117,17 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
         (void)event_base_loopbreak(k->base);
 }
 
-static void call_all(struct asking *k, const struct dd_strv *names)
+/* Takes the descriptors. */
+static void call_all(struct asking *k, const int *fds, size_t n)
 {
-    for (size_t i = 0; i < names->n; i++) {
+    for (size_t i = 0; i < n; i++) {
         struct agent_here *a = &k->v[k->n];
         const struct link_cb cb = {.on_frame = on_frame, .on_close = on_close, .arg = a};
-        int fd = net_here_connect(names->v[i]);
         *a = (struct agent_here){.asking = k};
-        if (fd < 0)
-            continue;
-        if (link_new_trusted(&a->link, k->base, fd, &cb, NULL) == 0)
+        if (link_new_trusted(&a->link, k->base, fds[i], &cb, NULL) == 0)
             k->n++;
         else
-            close(fd);
+            close(fds[i]);
     }
     k->silent = k->n;
 }
@@ -277,19 +275,20 @@ static void asking_done(struct asking *k)
 
 int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
 {
-    DD_AUTO(strv) struct dd_strv names = {0};
+    DD_AUTO(free) int *fds = NULL;
+    size_t n = 0;
     struct asking k = {.q = q, .err = err, .answer = DD_BUF_INIT(ANSWER_MAX), .base = event_base_new()};
     int rc = dd_uid_check(err);
     if (rc < 0)
         return rc;
-    rc = net_here_names(&names);
+    rc = net_here_connect(&fds, &n);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot see which jobs are here: %s", strerror(-rc));
-    k.v = calloc(names.n + 1, sizeof(*k.v));
+    k.v = calloc(n + 1, sizeof(*k.v));
     k.timer = k.base != NULL ? evtimer_new(k.base, on_late, &k) : NULL;
     rc = k.v == NULL || k.timer == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     if (rc == 0) {
-        call_all(&k, &names);
+        call_all(&k, fds, n);
         rc = converse(&k);
     }
     *ret = NULL;

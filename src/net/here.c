@@ -1,5 +1,8 @@
 #include "net/here.h"
 
+#include "base/auto.h"
+#include "base/io.h"
+#include "base/strv.h"
 #include "base/uid.h"
 
 #include <errno.h>
@@ -11,13 +14,15 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PREFIX "ddrun-ctl/"
 
 enum {
-    BACKLOG = 64,
-    MOST_NAMES = 4096, /* others' too: whoever makes more of them is not listened to */
+    BACKLOG = 4096, /* any user may fill it */
+    BUSY_MS = 500,  /* for all sockets whose queue is full */
+    PAUSE_NS = 5000000,
 };
 
 /* Of an abstract name: a NUL byte in front, none behind. */
@@ -85,37 +90,95 @@ static char *listening_name(char *line)
     return at + 2;
 }
 
-int net_here_names(struct dd_strv *ret)
+static int connect_to(const char *name, const struct dd_uid *self)
 {
-    char *line = NULL;
+    struct sockaddr_un sa;
+    uid_t uid = (uid_t)-1;
+    const socklen_t len = address_of(&sa, name);
+    DD_AUTO(fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int rc = fd < 0 || connect(fd, (const struct sockaddr *)&sa, len) < 0 ? -errno : uid_of_peer(fd, &uid);
+    if (rc == 0 && !dd_uid_is_own(self, uid))
+        rc = -EACCES;
+    return rc == 0 ? DD_TAKE_FD(fd) : rc;
+}
+
+/* Sockets of this user's agents, and names of sockets whose queue is full, which may be theirs. */
+struct found {
+    struct dd_uid self;
+    int *fds;
+    size_t n, cap;
+    struct dd_strv busy;
+};
+
+/* Other users' sockets, and those that are gone, are passed over. */
+static int try_name(struct found *f, const char *name)
+{
+    int fd = connect_to(name, &f->self);
+    if (fd == -EAGAIN)
+        return dd_strv_push(&f->busy, name);
+    if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || fd == -ENOBUFS)
+        return fd;
+    if (fd < 0)
+        return 0;
+    if (f->n == f->cap) {
+        size_t cap = f->cap > 0 ? 2 * f->cap : 8;
+        int *fds = realloc(f->fds, cap * sizeof(*fds));
+        if (fds == NULL) {
+            close(fd);
+            return -ENOMEM;
+        }
+        f->fds = fds;
+        f->cap = cap;
+    }
+    f->fds[f->n++] = fd;
+    return 0;
+}
+
+static int try_all(struct found *f)
+{
+    DD_AUTO(free) char *line = NULL;
+    DD_AUTO(file) FILE *in = fopen("/proc/net/unix", "re");
     size_t size = 0;
     int rc = 0;
-    FILE *f = fopen("/proc/net/unix", "re");
-    if (f == NULL)
+    if (in == NULL)
         return -errno;
-    while (rc == 0 && ret->n < MOST_NAMES && getline(&line, &size, f) > 0) {
+    while (rc == 0 && getline(&line, &size, in) > 0) {
         const char *name = listening_name(line);
-        rc = name != NULL ? dd_strv_push(ret, name) : 0;
+        rc = name != NULL ? try_name(f, name) : 0;
     }
-    free(line);
-    (void)fclose(f);
     return rc;
 }
 
-int net_here_connect(const char *name)
+/* Once more; what is busy still is on the list again. */
+static int try_busy(struct found *f)
 {
-    struct sockaddr_un sa;
-    struct dd_uid self;
-    uid_t uid = (uid_t)-1;
-    const socklen_t len = address_of(&sa, name);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int rc = fd < 0 || connect(fd, (const struct sockaddr *)&sa, len) < 0 ? -errno : uid_of_peer(fd, &uid);
-    dd_uid_read(&self);
-    if (rc == 0 && !dd_uid_is_own(&self, uid))
-        rc = -EACCES;
-    if (rc == 0)
-        return fd;
-    if (fd >= 0)
-        close(fd);
+    DD_AUTO(strv) struct dd_strv names = f->busy;
+    int rc = 0;
+    f->busy = (struct dd_strv){0};
+    for (size_t i = 0; i < names.n && rc == 0; i++)
+        rc = try_name(f, names.v[i]);
     return rc;
+}
+
+int net_here_connect(int **ret_fds, size_t *ret_n)
+{
+    struct found f = {0};
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    const uint64_t end = dd_now_ns() + BUSY_MS * DD_NS_PER_MS;
+    dd_uid_read(&f.self);
+    int rc = try_all(&f);
+    while (rc == 0 && f.busy.n > 0 && dd_now_ns() < end) {
+        (void)nanosleep(&pause, NULL);
+        rc = try_busy(&f);
+    }
+    dd_strv_done(&f.busy);
+    if (rc < 0) {
+        for (size_t i = 0; i < f.n; i++)
+            close(f.fds[i]);
+        free(f.fds);
+        return rc;
+    }
+    *ret_fds = f.fds;
+    *ret_n = f.n;
+    return 0;
 }

@@ -6,15 +6,15 @@
 #define DD_NET_HERE_H
 
 #include "base/err.h"
-#include "base/strv.h"
+
+#include <stddef.h>
 
 /* A listening socket under a name of this process. */
 int net_here_listen(int *ret_fd, struct dd_err *err);
 /* The next caller of this user, or root. -EAGAIN: there is none; -EACCES: it was another user, and is gone. */
 int net_here_accept(int listen_fd);
-/* The names of all such sockets of this machine, whoever has them. */
-int net_here_names(struct dd_strv *ret);
-/* A connection to the one of that name. -EACCES: it is another user's; else what connect(2) says. Never waits. */
-int net_here_connect(const char *name);
+/* Connections to all such sockets of this user on this machine; the caller closes and frees them. Any number of other
+ * users' sockets have names like that: each costs a connection, none hides one of this user's. 0 or -errno. */
+int net_here_connect(int **ret_fds, size_t *ret_n);
 
 #endif

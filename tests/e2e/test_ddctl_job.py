@@ -7,10 +7,11 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 
-from support import BUILD, LIMIT, PYTHON, Job, clean_env, free_port, until
+from support import BUILD, LIMIT, PYTHON, Job, clean_env, free_port, program, until
 
 DDCTL = os.path.join(BUILD, "ddctl")
 NOBODY = 65534
@@ -163,6 +164,32 @@ def test_another_job_and_another_user_are_refused(tmp_path):
         assert "--job=nonsense: no such job" in ddctl("status", "--job=nonsense", code=2)
         if os.geteuid() == 0:
             assert "no ddrun of this user" in ddctl("status", code=1, user=NOBODY)
+        job.finish()
+
+
+@contextlib.contextmanager
+def name_attacker(number, *name):
+    with subprocess.Popen([sys.executable, program("name_attacker.py"), "20002", str(number), *name], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as p:
+        assert p.stdout.readline() == "ready\n"
+        yield
+        p.stdin.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_no_number_of_names_like_an_agents_hides_it(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job, name_attacker(8000), name_attacker(8000):
+        assert job.status()["job"].endswith(job.name)
+        job.finish()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_callers_of_another_user_keep_nobody_from_the_agent(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
+        name = sockets_of(job.agents())[0].split("@")[1].strip()
+        with name_attacker(0, name), name_attacker(0, name):
+            for _ in range(10):
+                assert job.status()["job"].endswith(job.name)
         job.finish()
 
 
