@@ -71,7 +71,8 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
     if (in->min_nodes < 0 || in->max_nodes < in->min_nodes || in->max_nodes > HOSTLIST_MAX)
         return dd_err_set(err, -EINVAL, "--nnodes=%d:%d is not a range of nodes from 1 to %d",
                           in->min_nodes, in->max_nodes, HOSTLIST_MAX);
-    if (in->max_nodes > 0 && in->node_rank >= in->max_nodes)
+    bool has_spares = in->spares && (in->hosts != NULL || in->hostfile != NULL); /* the list numbers them, too */
+    if (!has_spares && in->max_nodes > 0 && in->node_rank >= in->max_nodes)
         return dd_err_set(
             err, -EINVAL,
             "--node-rank=%d is not one of the nodes of --nnodes=%d, which count from 0",

@@ -206,6 +206,21 @@ static void assert_matches(const char *text, const char *pattern)
 #define TASK "PBS_JOBID=7.srv PBS_NODENUM=1 PBS_TASKNUM=40000001 PBS_NODEFILE=/nodes"
 #define SCRIPT "PBS_JOBID=7.srv PBS_NODENUM=0 PBS_TASKNUM=1"
 
+/* ---- spare nodes of a list */
+
+static void node_rank_may_name_a_spare_node_of_a_list(void **state)
+{
+    (void)state;
+    DD_AUTO(strv) struct dd_strv env = {0};
+    DD_AUTO(alloc) struct alloc *a = NULL;
+    struct dd_err err = {.text = ""};
+    struct alloc_input in = input(&(struct said){.hosts = "node[1-4]", .min = 3, .max = 3, .rank = 4}, &env);
+    in.spares = true;
+    assert_int_equal(alloc_find(&a, &in, &err), 0);
+    assert_int_equal(a->index, 3);
+    assert_int_equal(a->nnodes, 4);
+}
+
 /* ---- what is refused */
 
 static void options_are_refused_with_a_sentence(void **state)
@@ -807,6 +822,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_are_refused_with_a_sentence),
+        cmocka_unit_test(node_rank_may_name_a_spare_node_of_a_list),
         cmocka_unit_test(variables_are_refused_with_their_name),
         cmocka_unit_test(options_say_who_i_am),
         cmocka_unit_test(a_script_of_lsf_starts_its_jobs_nodes_alone),
