@@ -200,6 +200,9 @@ static void on_message(struct agent *a, struct msg *m)
     case MSG_COMMIT:
         memory_committed(a, m);
         break;
+    case MSG_ROUND:
+        memory_observe(a, m);
+        break;
     case MSG_ANSWER:
         control_take(a, m);
         break;

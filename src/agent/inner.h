@@ -159,6 +159,7 @@ void round_free(struct agent *a);
 
 /* memory.c */
 int memory_take(struct agent *a, const struct msg *plan, struct dd_err *err); /* of the plan that a->plan is */
+void memory_observe(struct agent *a, const struct msg *round); /* a round without this node */
 void memory_committed(struct agent *a, const struct msg *m);                  /* on COMMIT */
 void memory_write_spent(const struct agent *a, struct dd_buf *out);           /* for JOIN */
 void memory_free(struct agent *a);

@@ -38,6 +38,28 @@ int memory_take(struct agent *a, const struct msg *m, struct dd_err *err)
     return 0;
 }
 
+/* This node gets no vote by it: `members` and `committed` stay. */
+void memory_observe(struct agent *a, const struct msg *m)
+{
+    struct dd_err err = {0};
+    DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    int rc = rdzv_members_parse(&last, m->members, &err);
+    for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= RDZV_SUCCESSORS; i++)
+        rc = dd_strv_push(&addrs, m->addrs.v[i][0] != '\0' ? m->addrs.v[i] : m->addr);
+    if (rc < 0) {
+        dd_log(a->cfg->log, DD_LOG_WARN, "cannot note the members of the round: %s", rc == -ENOMEM ? "out of memory" : err.text);
+        return;
+    }
+    dd_strv_done(&a->memory.addrs);
+    a->memory.addrs = addrs;
+    addrs = (struct dd_strv){0};
+    rdzv_members_clear(&a->memory.last);
+    a->memory.last = last;
+    last = RDZV_MEMBERS_NONE;
+    a->memory.orphan_ns = 0;
+}
+
 void memory_committed(struct agent *a, const struct msg *m)
 {
     if (m->round != a->plan.round || a->memory.members == NULL)

@@ -143,9 +143,10 @@ static void look(struct agent *a)
 {
     struct succession *s = a->succession;
     end_looks(s);
-    for (size_t k = 0; k < a->memory.addrs.n && s->nlooks < RDZV_SUCCESSORS; k++) {
+    const struct rdzv_members *last = &a->memory.last;
+    for (size_t k = 0; k < a->memory.addrs.n && (int)k < last->n && s->nlooks < RDZV_SUCCESSORS; k++) {
         const char *addr = a->memory.addrs.v[k][0] != '\0' ? a->memory.addrs.v[k] : a->plan.master_addr;
-        if ((int)k != a->plan.node_rank)
+        if (last->index[k] != a->index)
             look_at(a, addr);
     }
 }

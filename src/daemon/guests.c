@@ -125,6 +125,23 @@ static void send_plan(struct guest *g)
     dd_strv_done(&out.addrs);
 }
 
+static void send_round(struct guest *g)
+{
+    struct daemon *d = g->daemon;
+    DD_AUTO(plan) struct plan p = {0};
+    int rc = rdzv_plan(d->machine, rdzv_id_of_rank(d->machine, 0), &p);
+    if (rc == 0)
+        rc = write_texts(d, &p);
+    if (rc < 0) { /* it goes without: it waits for a place in any case */
+        dd_log(d->cfg.log, DD_LOG_WARN, "cannot inform %s of the round: %s", g->name, strerror(-rc));
+        return;
+    }
+    struct msg out = {.type = MSG_ROUND, .addr = p.master_addr, .members = d->members_text};
+    add_addrs(d, &out.addrs);
+    guest_send(g, &out);
+    dd_strv_done(&out.addrs);
+}
+
 /* The one that tells the user gets all there is to tell. */
 static void send_finish(struct guest *g, bool report)
 {
@@ -174,6 +191,9 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
         if (rdzv_id_of_rank(d->machine, 0) == g->id)
             events_add(d, &(struct happened){.kind = EVENT_STARTED, .round = rdzv_round(d->machine)});
         guest_send(g, &(struct msg){.type = MSG_COMMIT, .round = rdzv_round(d->machine)});
+        break;
+    case RDZV_SEND_ROUND:
+        send_round(g);
         break;
     case RDZV_SEND_STOP:
         tell_stop(d, a->signal);
@@ -386,6 +406,7 @@ static void on_message(struct guest *g, const struct msg *m)
     case MSG_LOOK:
     case MSG_BEGUN:
     case MSG_COMMIT:
+    case MSG_ROUND:
     case MSG_STOP:
     case MSG_FINISH:
     case MSG_SIGNAL:

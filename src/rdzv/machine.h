@@ -67,6 +67,7 @@ enum rdzv_action_kind {
                        * first round of a daemon that looks first it is to say RDZV_LOOKED */
     RDZV_SEND_BEGUN,  /* to id, the daemon's own node: a round has begun without it; no other daemon is to be looked for */
     RDZV_SEND_COMMIT, /* to id: all members have started the round */
+    RDZV_SEND_ROUND,  /* to id, which has no place in the round: who its members are (rdzv_planned()) */
     RDZV_SEND_STOP,   /* to id: stop with `signal` */
     RDZV_SEND_FINISH, /* to id: leave with rdzv_code(); report = 1: tell the user rdzv_text() */
     RDZV_SEND_NOTE,   /* to id: text is news for the user */

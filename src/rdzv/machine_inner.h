@@ -96,6 +96,7 @@ int rdzv_finish(struct rdzv *m);             /* for all who are here */
 /* machine_gather.c */
 int rdzv_consider(struct rdzv *m, uint64_t now); /* are these enough? Begins the round, gives up, or neither */
 int rdzv_tell_own_node(struct rdzv *m);          /* that the round goes without it, if it does */
+int rdzv_inform_spare(struct rdzv *m, int id); /* of the round that runs without it */
 int rdzv_left_out(const struct rdzv *m);         /* how many who are here are */
 
 /* machine_round.c */

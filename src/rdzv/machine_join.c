@@ -137,6 +137,8 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         rc = rdzv_leave_out(m, e->id, e->text);
     if (rc == 0 && e->index == m->cfg.tie)
         rc = rdzv_tell_own_node(m);
+    if (rc == 0)
+        rc = rdzv_inform_spare(m, e->id);
     if (rc < 0 || m->state != RDZV_RUNNING || m->cfg.grow != RDZV_GROW_NOW || m->norder >= m->cfg.max_nodes ||
         !rdzv_is_fit(m, e->id))
         return rc;

@@ -89,6 +89,23 @@ static bool all_started(const struct rdzv *m)
     return true;
 }
 
+/* Should the daemon be lost, a spare node has to know where to look for the next one; the daemon's own node has not. */
+int rdzv_inform_spare(struct rdzv *m, int id)
+{
+    const struct member *p = &m->members[id];
+    if (!m->committed || !p->here || p->part || id == m->by_index[m->cfg.tie])
+        return 0;
+    return rdzv_act(m, RDZV_SEND_ROUND, id) == NULL ? -ENOMEM : 0;
+}
+
+static int inform_spares(struct rdzv *m)
+{
+    int rc = 0;
+    for (int id = 0; id < m->cfg.capacity && rc == 0; id++)
+        rc = rdzv_inform_spare(m, id);
+    return rc;
+}
+
 int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
@@ -102,7 +119,7 @@ int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     for (int k = 0; k < m->norder && rc == 0; k++)
         if (rdzv_act(m, RDZV_SEND_COMMIT, m->order[k]) == NULL)
             rc = -ENOMEM;
-    return rc;
+    return rc < 0 ? rc : inform_spares(m);
 }
 
 /* Parameter servers and their like never end: the job is over with those that matter. */

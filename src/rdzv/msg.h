@@ -22,6 +22,7 @@ enum msg_type {
     MSG_BEGUN,        /* daemon, to its own node: a round has begun without you; look for no other daemon */
     MSG_STARTED,      /* agent: they run */
     MSG_COMMIT,       /* daemon: so do those of all nodes of this round */
+    MSG_ROUND,        /* daemon, to a spare node: which nodes run the round, and where they are */
     MSG_LOOK,         /* daemon: another daemon may go on, look for it; with an address: it does, and there */
     MSG_LOOKED,       /* agent, to its own daemon: there is no other; with an address: there is, and I go there */
     MSG_EXIT,         /* agent: a worker ended with a failure */

@@ -551,6 +551,7 @@ static void node_gets(struct world *w, struct item *it)
         node_looks(w, it);
         break;
     case RDZV_SEND_WELCOME:
+    case RDZV_SEND_ROUND:
     case RDZV_SEND_NOTE:
     case RDZV_DROP_STORE:
         break;

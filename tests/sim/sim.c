@@ -245,6 +245,7 @@ static void node_gets(struct world *w, const struct item *it)
     case RDZV_SEND_LOOK:
     case RDZV_SEND_BEGUN:
     case RDZV_SEND_COMMIT:
+    case RDZV_SEND_ROUND:
     case RDZV_SEND_NOTE:
     case RDZV_DROP_STORE:
         break;
