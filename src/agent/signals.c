@@ -3,6 +3,7 @@
 #include "agent/inner.h"
 
 #include "agent/guardian.h"
+#include "base/auto.h"
 #include "base/io.h"
 #include "base/sig.h"
 
@@ -184,6 +185,24 @@ static void leave_at_once(struct agent *a, int sig)
         event_base_once(a->base, -1, EV_TIMEOUT, on_told, a, &t);
 }
 
+/* The kernel's SIGTERM for the guardian's death (PR_SET_PDEATHSIG). This node ends as if the agent were killed: a job
+ * that may lose a node goes on, as after any other crash of one. */
+static void on_guardian_lost(struct agent *a)
+{
+    if (a->signals.last != 0)
+        return;
+    dd_log(a->cfg->log, DD_LOG_ERR, "the process that started the agent on %s was killed; stopping this node's workers",
+           a->cfg->node_name);
+    a->signals.last = SIGTERM;
+    succession_end(a);
+    search_end(a);
+    link_free(DD_TAKE(a->link));
+    control_lost(a);
+    if (a->host.daemon > 0)
+        (void)kill(a->host.daemon, SIGTERM);
+    agent_end(a, 128 + SIGTERM, SIGTERM);
+}
+
 static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
 {
     int sig = (int)si->ssi_signo;
@@ -203,7 +222,9 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
            si->ssi_pid, scheduler);
     if (!dd_signal_ends_jobs(sig) && !dd_signal_announces(sig))
         return;
-    if (at_once)
+    if (to_agent && sig == SIGTERM && getppid() != a->signals.guardian)
+        on_guardian_lost(a);
+    else if (at_once)
         leave_at_once(a, sig);
     else if (scheduler)
         by_scheduler(&a->signals.news->v[sig], to_agent);
