@@ -1,15 +1,29 @@
 /* Preloaded: the NOMEMORY_AT-th allocation of each process that is called NOMEMORY_IN fails, and with NOMEMORY_FOR the
- * next ones, too. A fork goes on counting. */
+ * next ones, too. A fork goes on counting. With NOMEMORY_WHILE instead, every allocation of the process
+ * whose number is in that file fails. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t n);
 
 static long count, first = -1, last;
+static const char *file;
+
+static int is_named(void)
+{
+    char text[16] = "";
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    return n > 0 && atol(text) == (long)getpid();
+}
 
 static int fails(void)
 {
@@ -22,6 +36,12 @@ static int fails(void)
         if (in != NULL && at != NULL && strcmp(in, program_invocation_short_name) == 0)
             first = atol(at);
         last = first + (how_long != NULL ? atol(how_long) : 1);
+        if (in != NULL && strcmp(in, program_invocation_short_name) == 0)
+            file = getenv("NOMEMORY_WHILE");
+    }
+    if (file != NULL && is_named()) {
+        errno = ENOMEM;
+        return 1;
     }
     if (first == 0 || ++count < first || count >= last)
         return 0;

@@ -1,0 +1,95 @@
+"""The fault matrix: what a job does when something breaks, for each fault, mode and bed.
+
+    python3 tests/faults/table.py          prints the tables of docs/reliability.md
+
+test_faults.py runs every cell; tests/soak draws faults from the same table.
+"""
+
+from dataclasses import dataclass, field
+
+# A mode is the way in which a job knows its nodes, and whether it may go on with other ones.
+MODES = {
+    "static": "three nodes, `--nnodes=3`",
+    "elastic": "three nodes, `--nnodes=2:3`",
+    "spare": "four nodes, `--nnodes=3:3`",
+    "etcd": "three nodes that find each other through etcd, `--nnodes=2:3`",
+}
+OPTIONS = {
+    "static": ("--nnodes=3",),
+    "elastic": ("--nnodes=2:3", "--last-call=10s"),
+    "spare": ("--nnodes=3:3", "--last-call=10s"),
+    "etcd": ("--nnodes=2:3", "--last-call=10s"),
+}
+NODES = {"static": 3, "elastic": 3, "spare": 4, "etcd": 3}
+BEDS = {"simulated": "agents on one machine", "slurm": "a Slurm cluster in namespaces"}
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job takes a fault. sizes: numbers of workers that the next round may have, none if the job ends."""
+
+    text: str
+    code: int = 0
+    sizes: tuple = ()
+    restarts: tuple = (0,)  # what TORCHELASTIC_RESTART_COUNT may then be
+    names: str = ""  # what stderr names: {node}, {rank} of the victim
+
+
+UNAFFECTED = End("goes on, no restart")
+RESTART = End("restarts on the same nodes", sizes=(3,), restarts=(1,), names="rank {rank} on {node}")
+TOO_FEW = End("ends with 1", code=1, names="{node}")
+FEWER = End("goes on with 2 nodes", sizes=(2,), names="{node} was lost")
+SPARE = End("goes on with the spare node", sizes=(3,), restarts=(0, 1), names="{node} was lost")
+NEXT_DAEMON = End("restarts under another daemon", sizes=(3,), restarts=(1,), names="takes the lost daemon's place")
+NEXT_DAEMON_ELASTIC = End("goes on under another daemon with 2 or 3 nodes", sizes=(2, 3), restarts=(0, 1),
+                          names="takes the lost daemon's place")
+NEXT_DAEMON_SPARE = End("goes on under another daemon with 3 nodes", sizes=(3,), restarts=(0, 1),
+                        names="takes the lost daemon's place")
+NEXT_LEADER = End("goes on with 2 nodes under another leader", sizes=(2,), restarts=(0, 1), names="takes the lost daemon's place")
+NEXT_LEADER_SPARE = End("goes on with the spare node under another leader", sizes=(3,), restarts=(0, 1),
+                        names="takes the lost daemon's place")
+
+LEFT_OUT = {"static": End("ends with the worker's exit code", code=137, names="{node} is left out"),
+            "elastic": End("goes on with 2 nodes", sizes=(2,), restarts=(0, 1), names="{node} is left out"),
+            "spare": End("goes on with the spare node", sizes=(3,), restarts=(0, 1), names="{node} is left out"),
+            "etcd": End("goes on with 2 nodes", sizes=(2,), restarts=(0, 1), names="{node} is left out")}
+LOST_NODE = {"static": TOO_FEW, "elastic": FEWER, "spare": SPARE, "etcd": FEWER}
+LOST_LEADER = {"static": End("ends with 1", code=1), "elastic": NEXT_LEADER, "spare": NEXT_LEADER_SPARE, "etcd": NEXT_LEADER}
+
+
+def same(end):
+    return dict.fromkeys(MODES, end)
+
+
+@dataclass(frozen=True)
+class Fault:
+    what: str
+    ends: dict
+    beds: tuple = tuple(BEDS)
+    options: tuple = ()
+    why_not: str = field(default="")  # of a bed that is left out
+
+
+FAULTS = {
+    "worker": Fault("a worker is killed", same(RESTART)),
+    "agent": Fault("the agent of a node is killed", LOST_NODE),
+    "guardian": Fault("the guardian of a node is killed", LOST_NODE),
+    "daemon": Fault("the daemon is killed", {"static": NEXT_DAEMON, "elastic": NEXT_DAEMON_ELASTIC, "spare": NEXT_DAEMON_SPARE,
+                                             "etcd": NEXT_DAEMON_ELASTIC}),
+    "node": Fault("a node crashes", LOST_NODE),
+    "leader": Fault("the leader's node crashes", LOST_LEADER),
+    "partition": Fault("the network of a node is cut", LOST_NODE, beds=("slurm",),
+                       why_not="agents on one machine have no network between them"),
+    "slow node": Fault("all processes of a node stand still for longer than `--heartbeat`", LOST_NODE),
+    "stopped worker": Fault("a worker is stopped (SIGSTOP) and continued", same(UNAFFECTED)),
+    "disk full": Fault("the file system of `--log-dir` is full", same(UNAFFECTED), options=("--tee=3",)),
+    "tmp full": Fault("TMPDIR takes no file", same(UNAFFECTED)),
+    "clock step": Fault("the clock of a node is set forward by a day", same(UNAFFECTED)),
+    "no memory": Fault("the agent of a node gets no more memory, then a worker is killed", LOST_NODE),
+    "no descriptors": Fault("the agent of a node gets no more descriptors, then a worker is killed", LEFT_OUT),
+}
+
+
+def cells():
+    """(fault, mode, bed) of every cell that can be run."""
+    return [(fault, mode, bed) for bed in BEDS for fault, row in FAULTS.items() if bed in row.beds for mode in MODES]
