@@ -334,6 +334,15 @@ def test_a_node_that_never_comes_is_named(slurm):
     assert json_lines(done.out) == []
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_lines_of_ranks_are_never_torn(slurm, workers):
+    code = ("import os\nfor i in range(100):\n    for piece in (b'rank ', os.environb[b'RANK'], b' line %d' % i, b' end', b'\\n'):\n"
+            "        os.write(1, piece)\n")
+    done = slurm.run(f"--nproc-per-node={workers}", "--no-python", PYTHON, "-c", code, srun=("-N2",))
+    assert done.rc == 0, done.err
+    assert sorted(done.out.splitlines()) == sorted(f"rank {r} line {i} end" for r in range(2 * workers) for i in range(100))
+
+
 # --- the end of a job ---
 
 
