@@ -191,9 +191,11 @@ static int share_stdin(struct agent *a, struct launch *l, struct dd_err *err)
     if (pty < 0 || local < 0 || local >= l->n)
         return 0;
     int rc = pty_new(&a->pty, a->base, a->cfg->terminal, a->plan.world_size == 1, a->cfg->log, err);
-    if (rc == 0)
-        l->specs[local].tty = pty_path(a->pty);
-    return rc;
+    if (rc < 0)
+        return rc;
+    l->specs[local].tty = pty_path(a->pty);
+    pty_keep_tail(a->pty, a->output, local);
+    return 0;
 }
 
 static void end_pty(struct agent *a)

@@ -210,6 +210,12 @@ const char *worker_output_tail(struct worker_output *o, int local_rank)
     return text == NULL ? "" : text;
 }
 
+void worker_output_keep(struct worker_output *o, int local_rank, const void *p, size_t n)
+{
+    if (local_rank >= 0 && local_rank < o->nlocal)
+        tail_add(&o->ranks[local_rank].stream[0].tail, p, n);
+}
+
 bool worker_output_hides_terminal(const struct worker_output *o, int local_rank)
 {
     const struct output_stream *s = &o->ranks[local_rank].stream[0];

@@ -23,6 +23,7 @@
 #include "base/log.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct event_base;
@@ -63,6 +64,8 @@ const char *worker_output_log(const struct worker_output *o, int local_rank);
 /* The last lines (at most 20) that this rank wrote to stderr, or to stdout where stderr has none, if they
  * went through the agent or into a file; lent until the next call, may be "". */
 const char *worker_output_tail(struct worker_output *o, int local_rank);
+/* Adds to these what this rank wrote elsewhere (worker/pty.c). */
+void worker_output_keep(struct worker_output *o, int local_rank, const void *p, size_t n);
 /* True: the console is a terminal, but the stdout of this rank is not, so that programs fill buffers. */
 bool worker_output_hides_terminal(const struct worker_output *o, int local_rank);
 /* A number that grows when this rank writes something; needs output_spec.watch. */

@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "worker/console.h"
+#include "worker/output.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -34,6 +35,8 @@ struct pty {
     struct dd_buf in;
     struct console *console;
     uint64_t written;
+    struct worker_output *out; /* keeps the last lines of local_rank; NULL: nothing does */
+    int local_rank;
 };
 
 DD_AUTO_DEFINE(pty, struct pty *, pty_free);
@@ -53,6 +56,8 @@ static bool take_output(struct pty *p)
     if (n <= 0)
         return n < 0 && errno == EINTR;
     p->written += (uint64_t)n;
+    if (p->out != NULL)
+        worker_output_keep(p->out, p->local_rank, text, (size_t)n);
     (void)console_put(p->console, "", text, (size_t)n, false);
     console_flush(p->console);
     return true;
@@ -214,6 +219,12 @@ int pty_new(struct pty **ret, struct event_base *base, const struct terminal *ou
     copy_size(p);
     *ret = DD_TAKE(p);
     return 0;
+}
+
+void pty_keep_tail(struct pty *p, struct worker_output *out, int local_rank)
+{
+    p->out = out;
+    p->local_rank = local_rank;
 }
 
 const char *pty_path(const struct pty *p)

@@ -15,7 +15,8 @@ void terminal_save(struct terminal *t)
     t->there = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &t->mode) == 0;
 }
 
-/* No process opens it by its name, so that it becomes nobody's controlling terminal. */
+/* It becomes nobody's controlling terminal, and a program that tries to read keys from it gets an error instead of waiting
+ * where nobody types. */
 int terminal_pair(int ret[2], int like)
 {
     char path[64];
@@ -23,7 +24,7 @@ int terminal_pair(int ret[2], int like)
     DD_AUTO(fd) int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0 || ptsname_r(master, path, sizeof(path)) != 0)
         return -errno;
-    DD_AUTO(fd) int slave = open(path, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    DD_AUTO(fd) int slave = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
     if (slave < 0 || (tcgetattr(like, &mode) < 0 && tcgetattr(slave, &mode) < 0))
         return -errno;
     mode.c_oflag &= ~(tcflag_t)OPOST; /* the terminal itself does that */

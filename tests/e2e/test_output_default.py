@@ -177,6 +177,14 @@ def test_pdb_and_single_keys_reach_rank_0():
         assert "got b'k'" in t.seen
 
 
+def test_a_program_that_reads_keys_from_its_stdout_is_refused_at_once():
+    """As a pager does that finds no /dev/tty: nothing is typed into the terminal that only takes output."""
+    code = "import os\ntry:\n    os.read(1, 1)\nexcept OSError as e:\n    print('refused', e.errno)\ntry:\n    open('/dev/tty')\nexcept OSError as e:\n    print('none', e.errno)\n"
+    with Terminal(*python(code)) as t:
+        assert t.wait() == 0, t.seen
+        assert "refused 9" in t.seen and "none 6" in t.seen
+
+
 def test_lines_of_others_begin_on_a_line_of_their_own_beside_a_progress_bar(tmp_path):
     code = ("import os, sys\nfifos = [os.environ['DIR'] + '/' + n for n in 'ab']\n"
             "if os.environ['RANK'] == '0':\n    sys.stderr.write('\\r 50%|#####')\n    open(fifos[0], 'w').close()\n    open(fifos[1]).close()\n"

@@ -101,6 +101,13 @@ def test_a_pdb_session(options):
         assert t.mode() == t.before
 
 
+def test_the_report_has_the_exception_of_a_rank_on_its_own_terminal():
+    code = "import os, time\nif os.environ['RANK'] == '1':\n    raise ValueError('loss is nan')\ntime.sleep(1000)"
+    with Terminal(*python(code, "--pty=1", "--nproc-per-node=2")) as t:
+        assert t.wait() == 1
+        assert "failed: ValueError: loss is nan (exit code 1)" in t.seen
+
+
 def test_ctrl_c_is_the_programs_and_the_job_goes_on():
     code = "import time\ntry:\n    print('ready')\n    time.sleep(1000)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
     with Terminal(*python(code, "--pty")) as t:
