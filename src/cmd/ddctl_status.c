@@ -4,6 +4,7 @@
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_job.h"
 #include "config.h"
+#include "rdzv/plan.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,6 +43,15 @@ static const json_t *failure_of(const json_t *status, int rank)
     return NULL;
 }
 
+/* The node's workers and their first rank, -1: none; values that no plan has count as none. */
+static int ranks_of(const json_t *node, int *ret_n)
+{
+    const int first = json_number(node, "first_rank", -1);
+    const int n = json_number(node, "workers", 0);
+    *ret_n = n >= 0 && n <= PLAN_MAX_SLOTS ? n : 0;
+    return first >= 0 && first <= PLAN_MAX_NODES * PLAN_MAX_SLOTS ? first : -1;
+}
+
 /* Nodes have ranges of ranks; a reader of JSON wants each. */
 static int add_workers(json_t *status)
 {
@@ -50,8 +60,9 @@ static int add_workers(json_t *status)
     int rc = json_object_set_new(status, "workers", workers);
     for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++) {
         const json_t *node = json_array_get(nodes, i);
-        const int first = json_number(node, "first_rank", -1);
-        for (int k = 0; first >= 0 && k < json_number(node, "workers", 0) && rc == 0; k++)
+        int n;
+        const int first = ranks_of(node, &n);
+        for (int k = 0; first >= 0 && k < n && rc == 0; k++)
             rc = json_array_append_new(
                 workers, json_pack("{s:i,s:i,s:s,s:s}", "rank", first + k, "local_rank", k, "node", json_text(node, "name"),
                                    "state", failure_of(status, first + k) != NULL ? "failed" : json_text(node, "state")));
@@ -66,15 +77,15 @@ static int write_json(struct dd_buf *out, json_t *status)
     return text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
 }
 
-static int count_workers(const json_t *nodes, int *ret_nodes)
+static long count_workers(const json_t *nodes, int *ret_nodes)
 {
-    int n = 0;
+    long n = 0;
     *ret_nodes = 0;
     for (size_t i = 0; i < json_array_size(nodes); i++) {
-        const json_t *node = json_array_get(nodes, i);
-        if (json_number(node, "first_rank", -1) < 0)
+        int some;
+        if (ranks_of(json_array_get(nodes, i), &some) < 0)
             continue;
-        n += json_number(node, "workers", 0);
+        n += some;
         ++*ret_nodes;
     }
     return n;
@@ -84,13 +95,13 @@ static int write_head(struct dd_buf *out, const json_t *status)
 {
     const json_t *nodes = json_object_get(status, "nodes");
     int n;
-    const int workers = count_workers(nodes, &n);
+    const long workers = count_workers(nodes, &n);
     const char *state = json_text(status, "state");
     int rc = dd_buf_printf(out, "job %s is %s", json_text(status, "job"), state);
     if (rc == 0 && n == 0)
         rc = dd_buf_printf(out, ": %zu of %d nodes are here", json_array_size(nodes), json_number(status, "wanted", 0));
     else if (rc == 0)
-        rc = dd_buf_printf(out, ": round %d, %d worker%s on %d node%s", json_number(status, "round", 0), workers,
+        rc = dd_buf_printf(out, ": round %d, %ld worker%s on %d node%s", json_number(status, "round", 0), workers,
                            workers == 1 ? "" : "s", n, n == 1 ? "" : "s");
     return rc < 0 ? rc
                   : dd_buf_printf(out, ", %d of %d restarts used\n", json_number(status, "restarts", 0),
@@ -111,8 +122,8 @@ static int write_node(struct dd_buf *out, const json_t *node, int width)
 {
     char ranks[32] = "-";
     char place[16] = "-";
-    const int first = json_number(node, "first_rank", -1);
-    const int n = json_number(node, "workers", 0);
+    int n;
+    const int first = ranks_of(node, &n);
     if (first >= 0) {
         (void)snprintf(place, sizeof(place), "%d", json_number(node, "node_rank", 0));
         (void)snprintf(ranks, sizeof(ranks), n == 1 ? "%d" : "%d-%d", first, first + n - 1);

@@ -1,5 +1,7 @@
 #include "doctor/judge.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -65,7 +67,7 @@ static void vfind(struct judge *j, const json_t *look, bool hint, const char *ad
 {
     char what[1200];
     (void)vsnprintf(what, sizeof(what), fmt, ap);
-    find(j, str(look, "node"), hint, what, advice);
+    find(j, str(look, "node"), hint, dd_utf8_clean(what), advice); /* cut within a character it would be no JSON */
 }
 
 static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
@@ -184,7 +186,7 @@ static bool is_in(const json_t *list, const char *s)
     size_t i;
     json_t *v;
     json_array_foreach(list, i, v)
-        if (strcmp(json_string_value(v) != NULL ? json_string_value(v) : "", s) == 0)
+        if (json_is_string(v) && strcmp(json_string_value(v), s) == 0)
             return true;
     return false;
 }
@@ -211,7 +213,7 @@ static void judge_name(struct judge *j, const json_t *l, const json_t *n)
         findf(j, l, advice, "the name %s leads nowhere: %s", to, str(n, "error"));
     else if (other != NULL)
         json_array_foreach(json_object_get(n, "addresses"), i, address)
-            if (!is_in(json_object_get(other, "addresses"), json_string_value(address)))
+            if (json_is_string(address) && !is_in(json_object_get(other, "addresses"), json_string_value(address)))
                 findf(j, l, advice, "the name %s leads to %s, which is no address of that node", to,
                       json_string_value(address));
 }
@@ -312,8 +314,8 @@ static int fold_nodes(json_t *finding)
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(1 << 20);
     int rc = hostlist_new(&list);
     json_array_foreach(json_object_get(finding, "on"), i, name)
-        if (rc == 0)
-            rc = hostlist_push(list, json_string_value(name));
+        if (rc == 0 && (rc = hostlist_push(list, json_string_value(name))) == -EINVAL) /* it calls itself so */
+            rc = hostlist_push(list, "unknown");
     if (rc == 0)
         rc = hostlist_fold(list, &folded);
     const char *text = rc == 0 ? dd_buf_str(&folded) : NULL;

@@ -82,7 +82,7 @@ static long run_scontrol(const char *name, char *out, size_t size)
 }
 
 /* Src: scontrol(1): "NodeName=n1 ... NodeAddr=10.0.0.1 NodeHostName=n1 ..." on one line. */
-static bool node_addr(const char *text, char *out, size_t size)
+bool net_resolve_node_addr(const char *text, char *out, size_t size)
 {
     static const char field[] = " NodeAddr=";
     const char *at = strstr(text, field);
@@ -130,7 +130,7 @@ void net_resolve_child(int fd, const char *name, enum net_resolve_slurm slurm)
     int n = look_up_any_form(fd, name, sorry.why, sizeof(sorry.why));
     bool ask = slurm == NET_RESOLVE_SLURM_TOO || (slurm == NET_RESOLVE_SLURM_ELSE && n <= 0);
     if (ask && run_scontrol(name, text, sizeof(text)) > 0 &&
-        node_addr(text, addr, sizeof(addr)) && strcmp(addr, name) != 0) {
+        net_resolve_node_addr(text, addr, sizeof(addr)) && strcmp(addr, name) != 0) {
         if (look_up(fd, addr, again, sizeof(again)) >= 0)
             return;
         (void)snprintf(sorry.why, sizeof(sorry.why), "Slurm says NodeAddr=%.80s: %.100s", addr,

@@ -34,6 +34,7 @@ int modex_new(struct modex **ret, const struct space *s, void (*on_complete)(con
 void modex_begin(struct modex *m);
 void modex_complete(struct modex *m, const void *parts, size_t len); /* of all nodes, one behind the other */
 pmix_status_t modex_ask(struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done, void *arg);
+void modex_free(struct modex *m); /* once libpmix makes no more calls for it, so for tests only */
 
 /* A call of libpmix that may finish later, on its own thread. */
 struct later;

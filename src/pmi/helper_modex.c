@@ -144,3 +144,16 @@ pmix_status_t modex_ask(struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done
     pthread_mutex_unlock(&m->lock);
     return PMIX_SUCCESS;
 }
+
+void modex_free(struct modex *m)
+{
+    while (!LIST_EMPTY(&m->askers)) {
+        struct asker *a = LIST_FIRST(&m->askers);
+        LIST_REMOVE(a, entry);
+        free(a);
+    }
+    dd_buf_done(&m->part);
+    dd_buf_done(&m->all);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
