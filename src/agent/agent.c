@@ -128,15 +128,13 @@ static void on_finish(struct agent *a, const struct msg *m)
     agent_end(a, a->code, SIGTERM);
 }
 
-static int seek(struct agent *a, const char *addr, struct dd_err *err);
-
 /* Another daemon goes on, or may. */
 static void on_look(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
     if (m->addr[0] != '\0') {
         link_free(DD_TAKE(a->link));
-        int rc = a->cfg->etcd != NULL ? discover_begin(a, &err) : seek(a, m->addr, &err);
+        int rc = a->cfg->etcd != NULL ? discover_begin(a, &err) : agent_seek(a, m->addr, &err);
         if (rc < 0) {
             dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
             agent_leave(a, 2);
@@ -467,8 +465,7 @@ int agent_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_er
     return link_find_start(&a->find, a->base, cfg, on_found, a, err);
 }
 
-/* addr: where another daemon is; NULL: on the first node. */
-static int seek(struct agent *a, const char *addr, struct dd_err *err)
+int agent_seek(struct agent *a, const char *addr, struct dd_err *err)
 {
     struct link_find_cfg cfg;
     uint16_t hashed[ELECT_PORTS];
@@ -514,10 +511,10 @@ static void begin(struct agent *a)
     if (rc == 0)
         rc = a->cfg->alloc->index == 0 ? agent_be_host(a, &err)
              : a->cfg->etcd != NULL    ? discover_begin(a, &err)
-                                       : seek(a, NULL, &err);
+                                       : agent_seek(a, NULL, &err);
     if (rc == 0 && a->cfg->alloc->index == 0)
         search_start(a);
-    if (rc == 0)
+    if (rc == 0 || follow_begin(a, &err) == 0)
         return;
     dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
     agent_leave(a, 2);
@@ -550,6 +547,7 @@ static void agent_done(struct agent *a)
     succession_end(a);
     search_end(a);
     link_free(a->link);
+    follow_free(a);
     health_free(a);
     timeout_free(a);
     endtime_free(a);

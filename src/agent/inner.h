@@ -108,6 +108,7 @@ struct agent {
     struct succession *succession; /* NULL: nothing is looked for */
     struct control *control;       /* control.c; NULL: nobody can ask */
     struct search *search;         /* search.c; NULL: the other nodes are not asked */
+    struct follow *follow;         /* follow.c; NULL: this agent is the first node, or seeks it as all others do */
     struct discover *discover;     /* discover.c; NULL: not through etcd, or not yet */
 };
 
@@ -121,6 +122,7 @@ void agent_use_link(struct agent *a, struct link *l); /* takes l; JOIN has been 
 void agent_take_frame(struct agent *a, const struct frame *f);
 void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[ELECT_PORTS]); /* both are lent to it */
 int agent_be_host(struct agent *a, struct dd_err *err);
+int agent_seek(struct agent *a, const char *addr, struct dd_err *err); /* the daemon at addr; NULL: on the first node */
 void agent_seek_begin(struct agent *a); /* from now on there is a limit to the search */
 int agent_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err); /* and joins */
 void agent_protect(struct agent *a, pid_t pid); /* a child that is no worker: not to be ended as one */
@@ -129,6 +131,10 @@ void agent_protect(struct agent *a, pid_t pid); /* a child that is no worker: no
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err);
 int host_bind(struct agent *a, uint16_t *ret_port, struct dd_err *err); /* a listening socket on a candidate port */
 void host_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
+
+/* follow.c: err is why agent_be_host() failed. 0: the port is taken, and this agent now looks there for the job's daemon; else err->rc. */
+int follow_begin(struct agent *a, struct dd_err *err);
+void follow_free(struct agent *a);
 
 /* succession.c */
 bool succession_possible(const struct agent *a); /* is there a next round for which another daemon is worth while? */

@@ -61,6 +61,7 @@ struct alloc {
     int nnodes;             /* nodes that take part (agents that will join) */
     int index;       /* my position, 0 = host; -1: assigned at join (endpoint without rank, etcd), or
                         with list_only: this is none of them */
+    bool first_by_address; /* index 0, since the endpoint is this host: other agents of this host may find the same */
     char *host_addr; /* explicit address or name of the host to connect to, or NULL:
                         nodes[0] */
     uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, given by user or scheduler */

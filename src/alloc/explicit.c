@@ -101,6 +101,7 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
         meet.port = MASTER_PORT;
     a->nnodes = in->max_nodes > 0 ? in->max_nodes : 1;
     a->index = find_index(in, meet.host, a->nnodes);
+    a->first_by_address = a->index == 0 && a->nnodes > 1 && in->node_rank < 0;
     rc = check(a, in, &meet, err);
     if (rc < 0)
         return rc;

@@ -134,6 +134,15 @@ int link_find_start(struct link_find **ret, struct event_base *base,
  * "nothing of this job listens on node1 (10.0.0.1) ports 21013, 4711 …", "10.0.0.1:4711 is this
  * job's but our keys differ (ours is from …)". */
 const char *link_find_status(struct link_find *f);
+/* What the last tries have met at the candidate ports. */
+enum link_listener {
+    LINK_LISTENER_UNKNOWN, /* no try is over, or no address answers */
+    LINK_LISTENER_NONE,
+    LINK_LISTENER_SILENT,
+    LINK_LISTENER_FOREIGN, /* another program, or the daemon of another job */
+    LINK_LISTENER_OURS,    /* this job's daemon, whatever keeps the link from opening */
+};
+enum link_listener link_find_listener(const struct link_find *f);
 void link_find_free(struct link_find *f);
 
 /* ---- one look at many nodes --------------------------------------------------------------------- */

@@ -370,6 +370,19 @@ static const struct target *most_telling(const struct link_find *f)
     return best;
 }
 
+enum link_listener link_find_listener(const struct link_find *f)
+{
+    static const enum link_listener of[] = {
+        [TRY_NOBODY] = LINK_LISTENER_NONE,
+        [TRY_SILENT] = LINK_LISTENER_SILENT,
+        [TRY_FOREIGN] = LINK_LISTENER_FOREIGN,
+        [TRY_OTHER] = LINK_LISTENER_FOREIGN,
+    };
+    const struct target *g = most_telling(f);
+    const enum link_verdict last = g != NULL ? g->last : TRY_NONE;
+    return last > TRY_OTHER ? LINK_LISTENER_OURS : of[last];
+}
+
 /* "node1 (10.0.0.1, fd00::1) ports 21013, 4711" */
 static void put_place(const struct link_find *f, struct dd_buf *out)
 {
@@ -395,7 +408,7 @@ static void put_targets(const struct link_find *f, struct dd_buf *out)
     put_place(f, out);
     if (g->last == TRY_NO_WAY)
         (void)dd_buf_printf(out, ": %s", g->why);
-    else if (g->last == TRY_FOREIGN || g->last == TRY_OTHER)
+    else if (g->last >= TRY_SILENT)
         (void)dd_buf_printf(out, ": %s %s", net_addr_text(&g->addr, text), g->why);
 }
 

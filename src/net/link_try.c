@@ -232,7 +232,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     else if (event_pending(t->io, EV_WRITE, NULL))
         finish(t, TRY_NO_WAY, NULL, "no answer");
     else
-        finish(t, TRY_FOREIGN, NULL, "accepts connections but says nothing");
+        finish(t, TRY_SILENT, NULL, "accepts connections but says nothing");
 }
 
 static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net_addr *to)

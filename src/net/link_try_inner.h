@@ -9,7 +9,8 @@ enum link_verdict {
     TRY_NONE,    /* not over yet */
     TRY_NO_WAY,  /* no route, no answer */
     TRY_NOBODY,  /* nothing listens */
-    TRY_FOREIGN, /* something else, or a silent one */
+    TRY_SILENT,  /* accepts connections and answers nothing */
+    TRY_FOREIGN, /* another program */
     TRY_OTHER,   /* ddrun, of another job */
     TRY_VERSION, /* ddrun, another protocol */
     TRY_FULL,    /* our job's daemon, and it takes no more */

@@ -10,7 +10,9 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -336,6 +338,41 @@ def test_a_node_that_comes_in_a_later_round_meets_the_others(tmp_path):
             assert (new.wait(), old.wait()) == (0, 0), new.err + old.err
     assert sorted((w["RANK"], w["WORLD_SIZE"]) for w in both) == [("0", "2"), ("1", "2")]
     assert {w["MASTER_ADDR"] for w in both} == {alone[0]["MASTER_ADDR"]}
+
+
+@pytest.mark.parametrize("style", [["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:{}", "--rdzv-id=pair"],
+                                   ["--master-addr=127.0.0.1", "--master-port={}"]])
+def test_agents_of_one_host_meet_at_their_endpoint_whichever_listens(tmp_path, style):
+    """PyTorch's own tests start two torchrun at once. Each finds that the endpoint is its own host, and one gets the port."""
+    for _ in range(int(os.environ.get("DDRUN_PAIRS", "3"))):
+        port = free_port()
+        args = ["--nnodes=2", *[word.format(port) for word in style], "--nproc-per-node=1", program("rounds.py"), "0", "/nonexistent"]
+        with Job(*args, home=str(tmp_path)) as a, Job(*args, home=str(tmp_path)) as b:
+            assert (a.wait(60), b.wait(60)) == (0, 0), a.err + b.err
+            workers = json_lines(a.out) + json_lines(b.out)
+            assert sorted((w["RANK"], w["WORLD_SIZE"]) for w in workers) == [("0", "2"), ("1", "2")]
+            assert len({w["MASTER_ADDR"] for w in workers}) == 1, workers
+
+
+@pytest.mark.parametrize("reply", [b"SSH-2.0-none\r\n" * 20, b""])
+def test_an_endpoint_that_another_program_has_is_refused_soon(reply):
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+
+        def answer():
+            while True:
+                try:
+                    c, _ = s.accept()
+                except OSError:
+                    return
+                with c:
+                    c.sendall(reply)
+                    c.recv(1)
+        threading.Thread(target=answer, daemon=True).start()
+        job = run("--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--insecure", "true", limit=60)
+        s.shutdown(socket.SHUT_RDWR)
+    assert job.p.returncode == 2 and job.out == "", job.err
+    assert str(port) in job.err and "in use" in job.err, job.err
 
 
 @pytest.mark.parametrize("how, code", [("first", 9), ("1", 1)])

@@ -1,0 +1,108 @@
+/* Several agents of one host, started with the same --rdzv-endpoint and no --node-rank: each finds that the endpoint is its own
+ * host. The kernel gives the port to one of them, which runs the daemon. The others join that daemon if it is this job's. */
+#include "agent/inner.h"
+
+#include "base/io.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    CHECK_MS = 500,
+    FOREIGN_MS = 2000, /* the port may just be changing hands */
+    SILENT_MS = 10000, /* a daemon that is being started answers by then */
+};
+
+struct follow {
+    struct agent *agent;
+    const struct agent_cfg *said; /* of the first node */
+    struct agent_cfg cfg;         /* the same, of a node whose index the daemon assigns */
+    struct alloc *alloc;
+    struct event *check;
+    struct dd_err taken; /* why this agent could not listen itself */
+    uint64_t since_ns;
+};
+
+void follow_free(struct agent *a)
+{
+    struct follow *f = a->follow;
+    if (f == NULL)
+        return;
+    if (f->check != NULL)
+        event_free(f->check);
+    alloc_free(f->alloc);
+    free(f);
+    a->follow = NULL;
+}
+
+static void check_again(struct follow *f)
+{
+    const struct timeval t = dd_timeval(CHECK_MS * DD_NS_PER_MS);
+    evtimer_add(f->check, &t);
+}
+
+/* Nothing listens there any more: the port may be had now. True: this agent is the host. */
+static bool be_host_after_all(struct follow *f)
+{
+    struct agent *a = f->agent;
+    struct dd_err err = {0};
+    const struct agent_cfg *mine = a->cfg;
+    a->cfg = f->said;
+    a->index = a->cfg->alloc->index;
+    if (agent_be_host(a, &err) == 0)
+        return true;
+    a->cfg = mine;
+    a->index = mine->alloc->index;
+    return false;
+}
+
+static void on_check(evutil_socket_t fd, short what, void *arg)
+{
+    struct follow *f = arg;
+    struct agent *a = f->agent;
+    const uint64_t waited_ms = (dd_now_ns() - f->since_ns) / DD_NS_PER_MS;
+    (void)fd;
+    (void)what;
+    if (a->find == NULL || a->state != AGENT_SEEKING)
+        return;
+    switch (link_find_listener(a->find)) {
+    case LINK_LISTENER_NONE:
+        if (be_host_after_all(f))
+            return;
+        break;
+    case LINK_LISTENER_FOREIGN:
+    case LINK_LISTENER_SILENT:
+        if (waited_ms < (link_find_listener(a->find) == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS))
+            break;
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s", f->taken.text);
+        agent_leave(a, 2);
+        return;
+    case LINK_LISTENER_UNKNOWN:
+        break;
+    case LINK_LISTENER_OURS: /* the search reports what keeps it from joining */
+    default:
+        return;
+    }
+    check_again(f);
+}
+
+int follow_begin(struct agent *a, struct dd_err *err)
+{
+    const struct alloc *al = a->cfg->alloc;
+    if (err->rc != -EADDRINUSE || !al->first_by_address || a->follow != NULL)
+        return err->rc;
+    struct follow *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    a->follow = f;
+    *f = (struct follow){.agent = a, .said = a->cfg, .cfg = *a->cfg, .taken = *err, .since_ns = dd_now_ns()};
+    f->check = evtimer_new(a->base, on_check, f);
+    if (f->check == NULL || alloc_copy(&f->alloc, al, -1) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    f->cfg.alloc = f->alloc;
+    a->cfg = &f->cfg;
+    a->index = -1;
+    dd_log(a->cfg->log, DD_LOG_INFO, "port %u is taken on this host; looking there for this job's daemon", al->ports[0]);
+    check_again(f);
+    return agent_seek(a, NULL, err);
+}
