@@ -83,7 +83,7 @@ struct agent {
     struct hosting host;
     struct memory memory;
     struct signals signals;
-    struct event *progress, *deadline, *alone;
+    struct event *progress, *deadline, *alone, *stopping;
     struct event *timeout;     /* of --timeout; NULL: not asked for, or another node is the host */
     struct endtime *endtime;   /* endtime.c; NULL: not asked for, or not the host */
     struct hangs *hangs;       /* hang.c; NULL: nobody is watched */

@@ -15,6 +15,7 @@
 
 enum {
     ANSWER_S = 2,
+    STILL_S = 1, /* workers that end at once need no notice */
     /* Until the scheduler has signalled all processes of the step on this node. It takes less than a
      * millisecond; the rest is for a busy machine. */
     SETTLE_MS = 100,
@@ -73,6 +74,19 @@ static void ask_to_stop(struct agent *a, int sig, int code, const char *why)
     evtimer_add(a->alone, &t);
 }
 
+/* A person who pressed Ctrl-C sees why the command is still there. One agent writes that for the job; another one where
+ * a person started it by hand. */
+static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    (void)fd;
+    (void)what;
+    if (a->group == NULL || a->state == AGENT_LEAVING || (a->host.daemon <= 0 && isatty(a->cfg->log->fd) != 1))
+        return;
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill", a->plan.world_size,
+           a->plan.world_size == 1 ? "" : "s", (double)a->cfg->grace_ms / 1e3);
+}
+
 /* by_scheduler: it repeats itself, but is in no hurry. */
 static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 {
@@ -89,6 +103,10 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
         round_stop(a, SIGKILL, 0); /* somebody is in a hurry */
     else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN || (a->link != NULL && a->state != AGENT_LEAVING))
         ask_to_stop(a, sig, 0, NULL);
+    if (!again && sig == SIGINT && !by_scheduler && a->stopping != NULL) {
+        const struct timeval t = {.tv_sec = STILL_S};
+        evtimer_add(a->stopping, &t);
+    }
 }
 
 void signals_stop(struct agent *a, int sig, int code, const char *why)
@@ -262,7 +280,8 @@ int signals_new(struct agent *a, struct dd_err *err)
     a->signals.news = calloc(1, sizeof(*a->signals.news));
     a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, on_signal, a);
     a->alone = evtimer_new(a->base, on_alone, a);
-    if (a->signals.news == NULL || a->signals.ev == NULL || a->alone == NULL || event_add(a->signals.ev, NULL) < 0)
+    a->stopping = evtimer_new(a->base, on_still_stopping, a);
+    if (a->signals.news == NULL || a->signals.ev == NULL || a->alone == NULL || a->stopping == NULL || event_add(a->signals.ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");
     for (int sig = 0; sig <= LAST_SIGNAL; sig++)
         a->signals.news->v[sig] = (struct news){.agent = a, .sig = sig};
@@ -279,6 +298,8 @@ void signals_free(struct agent *a)
         event_free(a->signals.ev);
     if (a->alone != NULL)
         event_free(a->alone);
+    if (a->stopping != NULL)
+        event_free(a->stopping);
     if (a->signals.fd >= 0)
         close(a->signals.fd);
 }

@@ -13,6 +13,7 @@
 #include "base/strv.h"
 #include "hostlist/hostlist.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -85,6 +86,9 @@ void alloc_free(struct alloc *a);
 bool alloc_is_pbs(const struct alloc *a); /* PBS' words count, whatever else the environment has */
 /* Whether a source answers that goes before peers: the user, or a scheduler. */
 bool alloc_is_told(const struct alloc_input *in);
+
+/* An error that every process of the step or MPI job finds in the same way, so that one of them may report it for all. */
+enum { ALLOC_WRONG_FOR_ALL = -EUSERS };
 
 /* Of detect: the source's variables are there, but they are another machine's job, as a sentence in
  * warnings says. Others are asked; where only this machine is left, that is refused. */

@@ -64,9 +64,10 @@ int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, 
     (void)snprintf(write, sizeof(write), r->write, n);
 #pragma GCC diagnostic pop
     if (here > 1)
-        return dd_err_set(err, -EINVAL,
-                          "%s started %d ddrun on this node (%s); but each ddrun starts all workers of its node, so write: %s "
-                          "ddrun --nproc-per-node=%d ...", r->name, here, r->local_size, write, here);
+        return dd_err_tip(err,
+                          dd_err_set(err, ALLOC_WRONG_FOR_ALL, "%s started %d copies of ddrun on this node (%s); it needs one per node",
+                                     r->name, here, r->local_size),
+                          "%s ddrun --nproc-per-node=%d ...", write, here);
     if (here != 1 || all < 1 || (size_t)all == n || in->max_nodes > 0)
         return 0;
     return dd_err_set(err, -EINVAL, "%s started %d ddrun (%s), but the job has %zu nodes (%s); write: %s ddrun ..., or say which "

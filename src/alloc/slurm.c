@@ -209,20 +209,18 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
  * tasks from the script that it was called in. */
 static int refuse_tasks(const struct step *s, const struct alloc_input *in, struct dd_err *err)
 {
-    char why[160] = "";
     int said = 0; /* --ntasks-per-node of the script, which srun did not keep */
     int rc = alloc_env_int(in, "SLURM_NTASKS_PER_NODE", 1, INT32_MAX, &said, err);
-    if (rc == 1 && s->tasks.most > said)
-        (void)snprintf(why, sizeof(why),
-                       ", because srun took SLURM_NTASKS=%d from the script that it was called in",
-                       s->tasks.total);
-    return dd_err_set(
-        err, -EINVAL,
-        "srun started %d ddrun on %zu node%s (SLURM_STEP_TASKS_PER_NODE=%.40s)%s; but "
-        "each ddrun starts all workers of its node, so write: srun -N%zu --ntasks=%zu "
-        "--ntasks-per-node=1 ddrun --nproc-per-node=%d ...",
-        s->tasks.total, s->tasks.n, s->tasks.n == 1 ? "" : "s",
-        var(in, "SLURM_STEP_TASKS_PER_NODE"), why, s->tasks.n, s->tasks.n, s->tasks.most);
+    const bool inherited = rc == 1 && s->tasks.most > said;
+    rc = dd_err_set(err, ALLOC_WRONG_FOR_ALL, "srun started %d copies of ddrun on %zu node%s; it needs one per node", s->tasks.total,
+                    s->tasks.n, s->tasks.n == 1 ? "" : "s");
+    if (inherited)
+        rc = dd_err_tip(err, rc, "srun took SLURM_NTASKS=%d from the script that called it", s->tasks.total);
+    if (in->have_nproc)
+        return dd_err_tip(err, rc, "srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun ..., or --nnodes=%d for %d agents on purpose", s->tasks.n,
+                          s->tasks.n, s->tasks.total, s->tasks.total);
+    return dd_err_tip(err, rc, "srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun --nproc-per-node=%d ...", s->tasks.n, s->tasks.n,
+                      s->tasks.most);
 }
 
 /* One entry per agent. Agents of one host are neighbours, whatever --distribution says: with the
@@ -266,7 +264,7 @@ static int step_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
         rc = read_tasks(&s, in, err);
     if (rc == 0)
         rc = read_place(&s, in, err);
-    if (rc == 0 && s.tasks.most > 1 && !in->have_nproc && !in->list_only)
+    if (rc == 0 && s.tasks.most > 1 && !(in->have_nproc && in->max_nodes > 0) && !in->list_only)
         rc = refuse_tasks(&s, in, err);
     if (rc == 0)
         rc = set_agents(a, &s, err);

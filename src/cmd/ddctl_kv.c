@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 200 };
+enum { LOOK_MS = 200, SIMILAR_MAX = 3 };
 
 struct kv_options {
     const char *job, *format;
@@ -91,11 +91,34 @@ static int read_value(const struct kv_options *o, const char *key, struct dd_buf
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
+/* Keys of a program have prefixes that the program does not write: PyTorch's "best/1" is "/default_pg/0//best/1". */
+static int unknown_key(const struct kv_options *o, const char *key, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf similar = DD_BUF_INIT(400);
+    struct dd_err unasked = {0}; /* then there is no tip */
+    json_t *answer = NULL;
+    int n = 0;
+    int rc = dd_err_set(err, -ENOENT, "no key '%.200s' in the store", key);
+    (void)job_ask(&answer, &(struct job_question){.job = o->job, .what = "keys", .text = ""}, &unasked);
+    const json_t *keys = json_object_get(answer, "keys");
+    for (size_t i = 0; i < json_array_size(keys) && n < SIMILAR_MAX; i++) {
+        const char *name = json_text(json_array_get(keys, i), "key");
+        if (strstr(name, key) != NULL && dd_buf_printf(&similar, "%s'%s'", n > 0 ? " or " : "", name) == 0)
+            n++;
+    }
+    if (n > 0)
+        rc = dd_err_tip(err, rc, "did you mean %s?", dd_buf_str(&similar));
+    else
+        rc = dd_err_tip(err, rc, "ddctl kv list shows all keys");
+    json_decref(answer);
+    return rc;
+}
+
 static int get(const struct kv_options *o, const char *key, struct dd_buf *out, struct dd_err *err)
 {
     bool there = false;
     int rc = read_value(o, key, out, &there, err);
-    return rc == 0 && !there ? dd_err_set(err, -ENOENT, "the store has no key '%.200s' now", key) : rc;
+    return rc == 0 && !there ? unknown_key(o, key, err) : rc;
 }
 
 /* A line for each value, until the job is over: then there is nobody to ask. */
@@ -131,7 +154,7 @@ static int run(const struct kv_options *o, int n, char **words, struct dd_buf *o
         return get(o, words[1], out, err);
     if (n == 2 && strcmp(words[0], "watch") == 0)
         return watch(o, words[1], err);
-    return dd_err_set(err, -EINVAL, "say 'list', 'list PREFIX', 'get KEY' or 'watch KEY'");
+    return dd_err_set(err, -EINVAL, "usage: ddctl kv list [PREFIX] | get KEY | watch KEY");
 }
 
 int ddctl_kv(int argc, char **argv)

@@ -49,6 +49,21 @@ static int dry_run(struct run *r, struct dd_err *err)
     return rc;
 }
 
+static int dry_run_launched(void *arg, const struct alloc *a, int index)
+{
+    struct run *r = arg;
+    struct dd_err err = {0};
+    run_done(r); /* run_prepare() looks around again */
+    r->given = a;
+    int rc = run_prepare(r, index, &err);
+    if (rc == 0)
+        rc = dry_run(r, &err);
+    run_done(r);
+    if (rc < 0)
+        dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
+    return rc < 0 ? EXIT_USAGE : 0;
+}
+
 /* Of this node, or of all the simulated ones. */
 static int dry_run_all(struct run *r)
 {
@@ -73,7 +88,8 @@ static int run_node(void *arg, int index)
     struct dd_err err = {0};
     bool ready = run_prepare(r, index, &err) == 0 && run_make_scratch(r, &err) == 0;
     if (!ready && (r->alloc == NULL || r->alloc->nnodes == 1)) {
-        dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
+        if (err.rc != ALLOC_WRONG_FOR_ALL || cmd_speaks(environ))
+            dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
         run_done(r);
         return EXIT_USAGE;
     }
@@ -135,8 +151,8 @@ static int run_everywhere(struct run *r, char **argv)
         return -1;
     r->log.waits_ms = CMD_LOG_WAIT_MS; /* of the process that starts them: it has signals and ends to see to */
     if (run_look_around(r, &err) == 0 && run_alloc_input(r, &in, &err) == 0)
-        code = launch_job(&(struct launch_input){
-            .o = r->o, .argv = argv, .in = &in, .log = &r->log, .node = run_launched, .arg = r});
+        code = launch_job(&(struct launch_input){.o = r->o, .argv = argv, .in = &in, .log = &r->log, .dry = r->o->dry_run,
+                                                 .node = r->o->dry_run ? dry_run_launched : run_launched, .arg = r});
     run_done(r);
     r->log.waits_ms = 0;
     return code;
@@ -161,8 +177,14 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
     const bool by_torchrun = torchrun_is_name(argv[0]);
     DD_AUTO(horovodrun) struct horovodrun *hvd = &o.horovodrun;
     struct opt_table table = ddrun_options;
-    if (by_torchrun)
+    DD_AUTO(free) struct opt_row *rows = by_torchrun ? torchrun_rows(&table) : NULL;
+    if (rows != NULL) {
         table.program = "torchrun";
+        table.rows = rows;
+        table.epilog = "Examples:\n"
+                       "  torchrun --standalone --nproc-per-node=4 train.py --epochs 3\n"
+                       "  torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=node1:29500 train.py\n";
+    }
     if (horovodrun_is_name(argv[0]))
         table.program = "horovodrun";
     int code = cmd_options(&table, &o, argc, argv, &res);
@@ -203,12 +225,12 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
         return 1;
     }
     r.script = script.v;
-    if (o.dry_run && o.simulate_nodes == 0)
-        return dry_run_all(&r);
     terminal_save(&r.terminal);
     if (o.simulate_nodes > 0)
         return run_simulated(&r);
     code = r.given == NULL ? run_everywhere(&r, argv) : -1;
+    if (code < 0 && o.dry_run)
+        return dry_run_all(&r);
     return code >= 0 ? code : run_node(&r, index);
 }
 

@@ -1,6 +1,7 @@
 /* ddrun that starts itself on the other nodes; what they do then is in ddrun_join.c. */
 #include "cmd/ddrun_launch.h"
 
+#include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "launch/find.h"
@@ -78,19 +79,26 @@ static const char *launcher_of(const struct launch_input *l)
                : o->launcher;
 }
 
-/* Nodes that meet through an etcd may be of several jobs: each is started by its own job's means. */
+/* Where the options name the meeting point, nothing is started: each node is expected to come by itself. In a batch script
+ * of several nodes the launcher in front of the command is missing most often, and the others are awaited in vain. */
 static void warn_of_idle_nodes(const struct launching *p)
 {
+    const struct ddrun_options *o = p->l->o;
     DD_AUTO(alloc) struct alloc *a = NULL;
     struct alloc_input in = *p->l->in;
-    in.rdzv_endpoint = in.rdzv_id = NULL;
+    in.rdzv_endpoint = in.rdzv_id = in.master_addr = NULL;
     in.min_nodes = in.max_nodes = 0;
+    in.node_rank = -1;
     in.list_only = true;
-    if (alloc_find(&a, &in, NULL) == 0 && a->script && a->nnodes > 1)
-        dd_log(p->l->log, DD_LOG_WARN,
-               "this job has %d nodes, and ddrun runs on this one alone: with an etcd it starts no others; let the launcher start it "
-               "on each, for example with srun --ntasks-per-node=1",
-               a->nnodes);
+    if (o->rdzv_endpoint == NULL && o->master_addr == NULL)
+        return;
+    if (alloc_find(&a, &in, NULL) < 0 || !a->script || a->nnodes < 2 || o->nnodes.max == 1)
+        return;
+    const char *name = o->by_torchrun ? "torchrun" : "ddrun";
+    dd_log(p->l->log, DD_LOG_WARN, "this job has %d nodes, but %s was started on this one alone, and with %s it starts no others\n"
+           "  tip: start it on each node, for example: srun --ntasks-per-node=1 %s ...%s", a->nnodes, name,
+           o->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr", name,
+           etcd_url_is(o->rdzv_endpoint) ? "" : "\n  tip: or leave out the options that name nodes and endpoint: ddrun then starts all nodes itself");
 }
 
 /* 1: there are nodes to be started, 0: there are none, or it is not known how. */
@@ -115,6 +123,8 @@ static int find_nodes(struct launching *p, struct dd_err *err)
                           "--launcher=%s: nothing tells on which nodes; name them with --hosts=node1,node2 or --hostfile=FILE, "
                           "or say --standalone",
                           o->launcher);
+    if (!asked && strcmp(a->source, "explicit") == 0)
+        warn_of_idle_nodes(p);
     if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||
         (o->nnodes.max == 1 && !o->nnodes.range))
         return 0;
@@ -327,6 +337,25 @@ static int start_all(struct launching *p, struct dd_err *err)
     return root_run(&cfg);
 }
 
+/* --dry-run. */
+static int describe(struct launching *p, struct dd_err *err)
+{
+    const struct alloc *a = p->alloc;
+    const int others = a->nnodes - (a->index >= 0);
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(PATTERNS_MAX);
+    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(PATTERNS_MAX);
+    if (hostlist_fold(a->nodes, &nodes) < 0 || dd_buf_str(&nodes) == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    int rc = p->starter->starts_all
+                 ? dd_buf_printf(&out, "%s would start ddrun on %d nodes: %s\n", p->starter->name, a->nnodes, dd_buf_str(&nodes))
+                 : dd_buf_printf(&out, "%s would start ddrun on %d other node%s of %s\n", p->starter->name, others, others == 1 ? "" : "s",
+                                 dd_buf_str(&nodes));
+    if (rc == 0)
+        rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
+    return rc < 0 ? dd_err_set(err, rc, "cannot write to standard output: %s", strerror(-rc))
+                  : p->l->node(p->l->arg, a, a->index >= 0 ? a->index : 0);
+}
+
 int launch_job(const struct launch_input *l)
 {
     struct launching p = {.l = l};
@@ -337,10 +366,10 @@ int launch_job(const struct launch_input *l)
         for (size_t i = 0; i < p.alloc->warnings.n; i++)
             dd_log(l->log, DD_LOG_WARN, "%s", p.alloc->warnings.v[i]);
         rc = find_ddrun(&p, &err);
-        if (rc == 0)
+        if (rc == 0 && !l->dry)
             rc = leave_behind(l->o, &err);
         if (rc == 0)
-            rc = code = p.starter->starts_all ? become_starter(&p, &err) : start_all(&p, &err);
+            rc = code = l->dry ? describe(&p, &err) : p.starter->starts_all ? become_starter(&p, &err) : start_all(&p, &err);
     }
     if (rc < 0) {
         dd_log(l->log, DD_LOG_ERR, "%s", err.text);

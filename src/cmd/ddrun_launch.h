@@ -13,6 +13,7 @@ struct launch_input {
     const struct dd_log *log;
     int (*node)(void *arg, const struct alloc *a, int index); /* runs this node's agent, in a child */
     void *arg;
+    bool dry; /* nothing is started: the start is described on stdout, then node() describes the first node */
 };
 
 /* Where this process is the only one of a job with several nodes, starts the others and runs the job;

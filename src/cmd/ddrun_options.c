@@ -92,10 +92,8 @@ static int parse_signal_at(const char *text, void *field, struct dd_err *err)
             dd_num_duration_ns(at + 1, &r->ns) == 0)
             return 0;
     }
-    return dd_err_set(err, -EINVAL,
-                      "'%s' is not SIGNAL@TIME with one of USR1, USR2, TERM, INT, HUP, QUIT; write for "
-                      "example --signal-before-end=USR1@120",
-                      text);
+    return dd_err_set(err, -EINVAL, "'%s' is not SIGNAL@TIME with one of USR1, USR2, TERM, INT, HUP, QUIT; write for example "
+                                    "--signal-before-end=USR1@120", text);
 }
 
 /* horovodrun's -p PORT; srun's -p is its partition, which nobody here would mind. */
@@ -865,8 +863,8 @@ static const struct opt_row rows[] = {
      .metavar = "DIR",
      .example = "logs",
      .group = "Output",
-     .help = "where the files of --redirects and --tee go, one per worker and stream",
-     .more = "Without these only the error files are there. See FILES.",
+     .help = "write the output of each worker to files in DIR, too",
+     .more = "--redirects and --tee choose streams and workers; called as torchrun, only they log. See FILES.",
      FIELD(log_dir)},
     {.name = "redirects",
      .letter = 'r',

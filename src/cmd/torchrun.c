@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -207,6 +208,22 @@ bool torchrun_is_name(const char *argv0)
 {
     const char *slash = argv0 != NULL ? strrchr(argv0, '/') : NULL;
     return argv0 != NULL && strcmp(slash != NULL ? slash + 1 : argv0, "torchrun") == 0;
+}
+
+struct opt_row *torchrun_rows(const struct opt_table *t)
+{
+    static const struct {
+        const char *name, *def_doc;
+    } own[] = {{"nproc-per-node", "1"}, {"nnodes", "1"}, {"exit-code", "1"}};
+    struct opt_row *rows = calloc(t->n_rows, sizeof(*rows));
+    if (rows == NULL)
+        return NULL;
+    memcpy(rows, t->rows, t->n_rows * sizeof(*rows));
+    for (size_t i = 0; i < t->n_rows; i++)
+        for (size_t k = 0; k < sizeof(own) / sizeof(own[0]); k++)
+            if (strcmp(rows[i].name, own[k].name) == 0)
+                rows[i].def_doc = own[k].def_doc;
+    return rows;
 }
 
 /* As a URL has it; "/a" and "a" are the same. */

@@ -34,6 +34,8 @@ int torchrun_conf_get(char **ret, const struct rdzv_conf *conf, const char *key,
 
 /* Whether argv[0] is torchrun, whatever stands before it. */
 bool torchrun_is_name(const char *argv0);
+/* ddrun's rows with the defaults that torchrun states for its own options (free()); NULL: no memory. */
+struct opt_row *torchrun_rows(const struct opt_table *t);
 /* After parsing: torchrun's defaults when called by its name, and what --rdzv-conf says where no option of
  * ours does. */
 void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const struct opt_result *res,

@@ -116,7 +116,7 @@ static void on_status(struct guest *g, const struct msg *m)
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
     const char *names = rdzv_missing(d->machine, &missing) == 0 ? dd_buf_str(&missing) : NULL;
     answer(g, m->id,
-           json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:s,s:o,s:o}", "v", 1, "job", d->cfg.job_id, "state",
+           json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:s,s:o,s:o}", "version", 1, "job", d->cfg.job_id, "state",
                      rdzv_state_name(rdzv_state(d->machine)), "round", rdzv_round(d->machine), "restarts",
                      rdzv_restarts(d->machine), "max_restarts", d->cfg.rdzv.max_restarts, "min_nodes",
                      d->cfg.rdzv.min_nodes, "max_nodes", d->cfg.rdzv.max_nodes, "wanted", rdzv_wanted(d->machine),

@@ -84,14 +84,15 @@ static int push_word(struct dd_strv *out, const char *word, const struct start *
     "SLURM_KILL_BAD_EXIT,SLURM_WAIT,SLURM_NNODES,SLURM_JOB_NUM_NODES"
 
 /* srun: one task per node with all that the job has there; a step would take numbers of tasks and
- * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes.
+ * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes. -X: the first Ctrl-C
+ * reaches ddrun, which stops the workers, instead of printing the states of tasks; -Q: srun then prints errors alone.
  * PALS: without --cpu-bind none a process gets one core; so with aprun without -cc none. jsrun: one set of
  * resources for each node, all of it, and the task is bound to the whole set. pbsdsh: -h is a host by name; OpenPBS' takes the command's options for its own where no -- is before it.
  * tm: what pbs_tmrsh does, where it is not.
  * ssh: nobody is there to answer questions, and a node that is off is to be known soon. */
 static const struct starter starters[] = {
     {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES,
-     .command = "%program --nodes=%n --ntasks=%n --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
+     .command = "%program -X -Q --nodes=%n --ntasks=%n --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
                 "--kill-on-bad-exit=0 --wait=0 %gpus %command"},
     {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = ALLOC_PBS_FOLDER, .must_outlive = true, .loses_output = true,
      .command = "%program %host %command"},

@@ -12,6 +12,7 @@ static const struct {
     const char *text, *advice;
 } by_text[] = {
     {"it gave no sign of life", "find the rank that stands elsewhere than the others, which may only wait for it: py-spy in PATH, or PYTHONFAULTHANDLER=1, shows the Python lines"},
+    {"BdbQuit", "breakpoint() needs a terminal: torch.distributed.breakpoint() stops one rank, --pty=RANK gives a rank a terminal"},
     {"CUDA out of memory", "the GPU's memory is full: smaller batches, or checkpointed activations"},
     {"torch.OutOfMemoryError", "the GPU's memory is full: smaller batches, or checkpointed activations"},
     {"DefaultCPUAllocator: can't allocate", "the node's memory is full: smaller batches, or ask for more (Slurm: --mem)"},

@@ -61,6 +61,9 @@ static int put_others(const struct report *r, struct dd_buf *out)
     piece(&p, n->stopped, "%d %s ended by ddrun", n->stopped, was(n->stopped));
     piece(&p, n->killed, "%d %s killed after the grace", n->killed, was(n->killed));
     piece(&p, r->nfailed - 1, "%d failed later", r->nfailed - 1);
+    const int shown = r->nkept - 1 < LATER_SHOWN ? r->nkept - 1 : LATER_SHOWN;
+    if (p.rc == 0 && r->nfailed - 1 > shown)
+        p.rc = dd_buf_printf(out, ", the first %d of them", shown);
     if (p.rc == 0 && p.n > 0)
         p.rc = dd_buf_puts(out, r->nfailed > 1 ? ":\n" : "\n");
     return p.rc < 0 ? p.rc : put_later(r, out);

@@ -41,6 +41,7 @@ struct output_spec {
     const char *prefix;       /* another one, with ${role_name}, ${rank} and ${local_rank}; NULL */
     const char *filters[2];   /* --duplicate-stdout-filters, ...stderr...; NULL: none */
     bool watch;               /* worker_output_written() is wanted of all workers */
+    bool log_all;             /* with log_dir: both streams of all workers go to files, too, without a label */
     bool label;               /* "[rank]: " in front of each console line */
     bool raw;                 /* workers inherit what may be inherited */
     const char *tmp_dir;      /* where --redirects goes without --log-dir; NULL: /tmp */

@@ -23,6 +23,7 @@ struct worker_output {
     struct event_base *base;
     const struct dd_log *log;
     struct rank_map redirects, tee, visible;
+    bool log_all;
     char *log_dir; /* NULL: none was given, or there shall be no files */
     char *tmp_dir;
     char *run_id;

@@ -44,6 +44,7 @@ int output_options_take(struct worker_output *o, const struct output_spec *spec,
     o->no_files = dir != NULL && strcmp(dir, "/dev/null") == 0;
     if (rc == 0)
         rc = copy(&o->log_dir, o->no_files ? NULL : dir, err);
+    o->log_all = spec->log_all && o->log_dir != NULL;
     if (rc == 0)
         rc = copy(&o->tmp_dir, given(spec->tmp_dir), err);
     if (rc == 0)
@@ -69,7 +70,7 @@ static void plain_plan(const struct worker_output *o, struct output_stream *s, i
     s->tty = !o->raw && rank == 0 && console_is_terminal(o->console[k]);
     s->bare = o->raw || o->alone || s->tty;
     bool kept = s->tty || o->watch || k == 1 || o->console[0] == o->console[1];
-    if (o->alone && !kept)
+    if (o->alone && !kept && !o->log_all)
         s->mode = OUTPUT_INHERIT; /* nothing else writes there, and what failed is on stderr */
 }
 
@@ -80,9 +81,9 @@ static void stream_plan(const struct worker_output *o, struct output_rank *r, in
     int bit = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
     bool tee = (rank_map_get(&o->tee, local_rank) & bit) != 0;
     bool redirect = (rank_map_get(&o->redirects, local_rank) & bit) != 0 && !tee;
-    bool file = (tee || redirect) && o->run_dir != NULL;
+    bool file = (tee || redirect || o->log_all) && o->run_dir != NULL;
     bool shown = !redirect && rank_map_get(&o->visible, local_rank) != 0;
-    bool raw = o->raw && !o->watch && !tee && (!shown || !o->label);
+    bool raw = o->raw && !o->watch && !tee && !o->log_all && (!shown || !o->label);
     s->mode = !raw ? OUTPUT_PIPE : shown ? OUTPUT_INHERIT : OUTPUT_NULL;
     if (!shown && file)
         s->mode = OUTPUT_FILE;
@@ -96,7 +97,7 @@ static void stream_plan(const struct worker_output *o, struct output_rank *r, in
 /* One pipe for both streams keeps the order in which the worker has written. */
 static void join(struct output_stream s[2])
 {
-    if (s[0].mode == OUTPUT_PIPE && s[1].mode == OUTPUT_PIPE && s[0].bare && s[1].bare && s[0].console == s[1].console)
+    if (s[0].mode == OUTPUT_PIPE && s[1].mode == OUTPUT_PIPE && s[0].path == NULL && s[0].bare && s[1].bare && s[0].console == s[1].console)
         s[1].mode = OUTPUT_JOIN;
 }
 
@@ -120,7 +121,7 @@ int output_rank_begin(struct worker_output *o, int i, int rank)
         int bit = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
         stream_plan(o, r, i, k);
         bool tee = (rank_map_get(&o->tee, i) & bit) != 0;
-        bool file = s->mode == OUTPUT_FILE || (s->mode == OUTPUT_PIPE && tee && o->run_dir != NULL);
+        bool file = s->mode == OUTPUT_FILE || (s->mode == OUTPUT_PIPE && (tee || o->log_all) && o->run_dir != NULL);
         if (file && output_path(&s->path, o->run_dir, o->attempt, i, file_names[k]) < 0)
             return -ENOMEM;
         bool named = o->label || tee;

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,16 +157,46 @@ static int script_check(const char *script, struct dd_err *err)
                       script, cwd == NULL ? "gone" : cwd);
 }
 
+/* The program that "#!" of the first line names: "sh", "python3" of "/usr/bin/env python3". "": there is no such line. */
+static void interpreter_of(const char *path, char ret[64])
+{
+    char line[256] = "";
+    DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const ssize_t n = fd >= 0 ? read(fd, line, sizeof(line) - 1) : 0;
+    char *save = NULL;
+    ret[0] = '\0';
+    line[n > 0 ? n : 0] = '\0';
+    line[strcspn(line, "\r\n")] = '\0';
+    if (strncmp(line, "#!", 2) != 0)
+        return;
+    for (char *word = strtok_r(line + 2, " \t", &save); word != NULL; word = strtok_r(NULL, " \t", &save)) {
+        const char *slash = strrchr(word, '/');
+        const char *base = slash != NULL ? slash + 1 : word;
+        if (strcmp(base, "env") == 0 || *base == '-' || strchr(base, '=') != NULL)
+            continue;
+        (void)snprintf(ret, 64, "%.63s", base);
+        return;
+    }
+}
+
+static int not_executable(const char *name, struct dd_err *err)
+{
+    char interpreter[64];
+    int rc = dd_err_set(err, -EACCES, "'%.200s' is not executable", name);
+    if (ends_with(name, ".ipynb"))
+        return dd_err_tip(err, rc, "a notebook is no program: jupyter nbconvert --to script %.200s", name);
+    interpreter_of(name, interpreter);
+    if (interpreter[0] == '\0')
+        return dd_err_tip(err, rc, "chmod +x %.200s", name);
+    return dd_err_tip(err, rc, "chmod +x %.150s, or name its interpreter: ddrun %s %.150s", name, interpreter, name);
+}
+
 static int not_found(const char *name, struct dd_err *err)
 {
     if (is_dir(name))
         return dd_err_set(err, -EISDIR, "'%s' is a directory, not a program", name);
     if (is_file(name))
-        return dd_err_set(
-            err, -EACCES,
-            "'%s' is not executable; write 'chmod +x %s' if it is a program, or name its "
-            "interpreter: 'python3 %s'",
-            name, name, name);
+        return not_executable(name, err);
     if (strchr(name, '/') != NULL)
         return dd_err_set(err, -ENOENT, "the program '%s' does not exist", name);
     return dd_err_set(err, -ENOENT,

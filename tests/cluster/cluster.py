@@ -76,7 +76,10 @@ def _base_locked():
     """The directory of all clusters, made on demand; one process at a time makes or removes clusters in it."""
     while True:
         os.makedirs(BASE, exist_ok=True)
-        fd = os.open(BASE, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fd = os.open(BASE, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # the last cluster has just gone
+            continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             try:

@@ -105,8 +105,8 @@ def test_an_empty_key_file(tmp_path):
 
 
 def test_tasks_per_node_without_nproc():
-    env = clean_env(SLURM_JOB_ID="7", SLURM_STEP_ID="0", SLURM_STEP_NODELIST=os.uname().nodename, SLURM_NODEID="0", SLURM_PROCID="1",
-                    SLURM_LOCALID="1", SLURM_STEP_TASKS_PER_NODE="4", SLURM_STEP_NUM_TASKS="4", SLURM_NTASKS="4",
+    env = clean_env(SLURM_JOB_ID="7", SLURM_STEP_ID="0", SLURM_STEP_NODELIST=os.uname().nodename, SLURM_NODEID="0", SLURM_PROCID="0",
+                    SLURM_LOCALID="0", SLURM_STEP_TASKS_PER_NODE="4", SLURM_STEP_NUM_TASKS="4", SLURM_NTASKS="4",
                     SLURM_JOB_NODELIST=os.uname().nodename, SLURMD_NODENAME=os.uname().nodename, SLURM_STEP_NUM_NODES="1")
     says(run(SCRIPT, env=env), "--ntasks-per-node=1", "--nproc-per-node=4")
 

@@ -72,6 +72,7 @@ def test_status_names_each_node_and_rank_of_a_running_job_once(tmp_path):
     with Running(tmp_path, "--simulate-nodes=3", "--nnodes=2:2", "--nproc-per-node=2", workers=4) as job:
         until(lambda: (s := job.status())["missing"] == "" and all(w["state"] == "running" for w in s["workers"]))
         s = job.status()
+        assert s["version"] == 1 and "v" not in s, "as in the report and in the doctor's findings"
         assert (s["state"], s["round"], s["restarts"], s["missing"]) == ("running", 0, 0, "")
         assert [w["rank"] for w in s["workers"]] == [0, 1, 2, 3]
         assert [n["state"] for n in s["nodes"]] == ["running", "running", "spare"]  # whoever comes last
@@ -348,8 +349,9 @@ def test_kv_shows_what_pytorch_has_put(tmp_path):
         assert job.ctl("kv", "list", "/sh").split() == ["5", "/shape"]
         assert {"key": "/shape", "bytes": 5} in json.loads(job.ctl("kv", "--format=json", "list"))["keys"]
         assert job.ctl("kv", "get", "/colour") == "red\0"
-        assert "no key '/taste'" in job.ctl("kv", "get", "/taste", code=1)
-        assert "say 'list'" in job.ctl("kv", "put", code=2)
+        assert "'/taste'" in (unknown := job.ctl("kv", "get", "/taste", code=1)) and "ddctl kv list" in unknown
+        assert "tip: did you mean '/colour'?" in job.ctl("kv", "get", "colour", code=1), "programs do not write the prefix"
+        assert "get KEY" in job.ctl("kv", "put", code=2)
         watch = subprocess.Popen([DDCTL, "kv", f"--job={job.name}", "watch", "/colour"], stdout=subprocess.PIPE, text=True)
         assert watch.stdout.readline() == "red\0\n"
         job.release()

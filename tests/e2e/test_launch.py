@@ -69,6 +69,37 @@ def test_nothing_is_started_where_that_is_said(slurm):  # noqa: F811
     assert done.out == "2\n" and "srun --ntasks-per-node=1" in done.err
 
 
+@pytest.mark.parametrize("where", ["sbatch", "salloc"])
+def test_a_dry_run_where_ddrun_would_start_all_nodes_describes_that(slurm, where):  # noqa: F811
+    args = ["--dry-run", "--nproc-per-node=2", "true"]
+    if where == "sbatch":
+        done = batch(slurm, f"{DDRUN} {' '.join(args)}\necho $?\n")
+        assert done.out.endswith("\n0\n"), done.err
+    else:
+        with slurm.popen(["salloc", "-N4", DDRUN, *args]) as job:
+            done = job.wait(LIMIT)
+        assert done.rc == 0, done.err
+    first, rest = done.out.split("\n", 1)
+    assert "srun" in first and "4 nodes" in first and "node[1-4]" in first
+    assert "ranks 0 to 1 of 8" in rest and "RANK=1" in rest and "error" not in done.err
+
+
+def test_the_first_ctrl_c_under_salloc_stops_the_workers(slurm):  # noqa: F811
+    """srun itself wants a second one within a second, unless it is told otherwise."""
+    script = "trap 'echo caught; exit 0' INT TERM; echo ready; while :; do sleep 0.1; done"
+    with slurm.popen(["salloc", "-Q", "-N2", DDRUN, "--nproc-per-node=1", "sh", "-c", script], tty=True) as job:
+        until(lambda: job.out.count("ready") == 2, LIMIT, "both workers are ready")
+        job.type(b"\x03")
+        done = job.wait(60)
+    assert done.out.count("caught") == 2 and "one more within" not in done.err and "Job step aborted" not in done.err, done.err
+
+
+def test_a_step_with_several_tasks_a_node_is_refused_once(slurm):  # noqa: F811
+    done = slurm.run("--nproc-per-node=2", "true", srun=("-N4", "--ntasks-per-node=2"))
+    errors = [line for line in done.err.splitlines() if line.startswith("ddrun") and "error" in line]
+    assert done.rc == 2 and len(errors) == 1 and "8 copies" in errors[0], done.err
+
+
 JOBS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "contrib", "jobs")
 
 

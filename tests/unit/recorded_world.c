@@ -1,6 +1,7 @@
 #include "recorded_world.h"
 
 #include "base/io.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -89,4 +90,21 @@ struct alloc_input recorded_input(const struct dd_strv *env, const char *hostnam
 {
     return (struct alloc_input){
         .env = env->v, .hostname = hostname, .read_file = recorded_read, .node_rank = -1, .nonce = 1};
+}
+
+void recorded_with_agents(struct alloc_input *in)
+{
+    const char *tasks = dd_env_get(in->env, "SLURM_STEP_NUM_TASKS");
+    int n;
+    in->have_nproc = true;
+    if (tasks != NULL && dd_env_get(in->env, "SLURM_STEP_ID") != NULL && dd_num_int(tasks, 1, 1000, &n) == 0)
+        in->min_nodes = in->max_nodes = n;
+}
+
+bool recorded_is_message(const char *text)
+{
+    bool ok = text[0] != '\0' && text[0] != '\n';
+    for (const char *lf = strchr(text, '\n'); lf != NULL && ok; lf = strchr(lf + 1, '\n'))
+        ok = strncmp(lf, "\n  tip: ", 8) == 0;
+    return ok;
 }

@@ -24,4 +24,9 @@ int recorded_read(const char *path, struct dd_buf *out, struct dd_err *err);
 /* Of an agent on a host, without options. Borrows both. */
 struct alloc_input recorded_input(const struct dd_strv *env, const char *hostname);
 
+/* The input of a user who has several agents on a node on purpose: srun's number of tasks is given as the number of nodes. */
+void recorded_with_agents(struct alloc_input *in);
+/* A sentence, and below it nothing but tips. */
+bool recorded_is_message(const char *text);
+
 #endif

@@ -120,7 +120,7 @@ static void each_starter_has_its_words(void **state)
     static const struct {
         const char *name, *words, *line;
     } rows[] = {
-        {"srun", NULL, "P --nodes=3 --ntasks=3 --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
+        {"srun", NULL, "P -X -Q --nodes=3 --ntasks=3 --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
                        "--kill-on-bad-exit=0 --wait=0 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbs_tmrsh", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbsdsh", NULL, "P -h n2 -- /opt/d d/ddrun --launched=1/2/x/n1"},

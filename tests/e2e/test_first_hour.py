@@ -1,0 +1,126 @@
+"""What a user meets in the first hour: logs, Ctrl-C, help, and errors with the tip that fits."""
+
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from support import DDRUN, LIMIT, Job, clean_env, program, run
+from test_terminal import Terminal, python
+
+SCRIPT = program("show_env.py")
+ME = os.uname().nodename
+STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": ME, "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "2",
+        "SLURM_STEP_NUM_TASKS": "2", "SLURM_JOB_NODELIST": ME, "SLURMD_NODENAME": ME, "SLURM_STEP_NUM_NODES": "1"}
+
+
+def files(folder):
+    return {os.path.join(os.path.basename(d), n): open(os.path.join(d, n)).read() for d, _, names in os.walk(folder) for n in names}
+
+
+# --- logs ---
+
+def test_log_dir_alone_logs_all_output_and_still_shows_it(tmp_path):
+    job = run("--nproc-per-node=2", f"--log-dir={tmp_path}/logs", "sh", "-c", "echo out $RANK; echo err $RANK >&2")
+    assert job.p.returncode == 0
+    assert sorted(job.out.splitlines()) == ["out 0", "out 1"] and sorted(job.err.splitlines()) == ["err 0", "err 1"]
+    assert files(tmp_path) == {f"{r}/{s}.log": f"{s[3:]} {r}\n" for r in (0, 1) for s in ("stdout", "stderr")}
+
+
+def test_log_dir_alone_logs_a_rank_that_has_the_terminal(tmp_path):
+    with Terminal(f"--log-dir={tmp_path}/logs", *python("import sys; print('terminal', sys.stdout.isatty())")) as t:
+        t.expect("terminal True")
+        assert t.wait() == 0
+    assert files(tmp_path)["0/stdout.log"].split() == ["terminal", "True"]
+
+
+@pytest.mark.parametrize("option, logged", [("-r1", {"0/stdout.log"}), ("-t2", {"0/stderr.log"})])
+def test_redirects_and_tee_choose_what_is_logged(tmp_path, option, logged):
+    run(f"--log-dir={tmp_path}/logs", option, "sh", "-c", "echo out; echo err >&2")
+    assert {path for path in files(tmp_path) if path.endswith(".log")} == logged
+
+
+# --- Ctrl-C ---
+
+def test_a_job_that_takes_its_time_to_stop_says_so():
+    with Job("--nproc-per-node=2", "sh", "-c", "trap '' TERM INT; echo ready; while :; do sleep 0.1; done") as job:
+        job.line("ready\nready")
+        os.kill(job.agents()[0], signal.SIGINT)
+        seen = os.read(job.p.stderr.fileno(), 65536).decode()
+        assert "stopping 2 workers" in seen and "Ctrl-C again to kill" in seen, seen
+        os.kill(job.agents()[0], signal.SIGINT)
+        assert job.wait(60) == 130
+        job.assert_nothing_left()
+
+
+def test_a_job_that_stops_at_once_says_nothing_of_it():
+    with Job("--nproc-per-node=2", "sh", "-c", "echo ready; exec sleep 600") as job:
+        job.line("ready\nready")
+        os.kill(job.agents()[0], signal.SIGINT)
+        assert job.wait() == 130 and "again" not in job.err, job.err
+
+
+# --- errors ---
+
+def test_several_tasks_a_node_are_refused_by_one_of_them():
+    """srun --ntasks-per-node=2 ddrun --nproc-per-node=2 would start four workers."""
+    tasks = [run("--nproc-per-node=2", SCRIPT, env=clean_env(**STEP, SLURM_PROCID=r, SLURM_LOCALID=r)) for r in ("0", "1")]
+    assert [t.p.returncode for t in tasks] == [2, 2] and [t.out for t in tasks] == ["", ""]
+    assert "2 copies" in tasks[0].err and "--ntasks-per-node=1" in tasks[0].err and tasks[1].err == "", tasks[0].err
+
+
+def test_several_tasks_a_node_are_several_agents_where_nnodes_says_so(tmp_path):
+    jobs = [Job("--nproc-per-node=2", "--nnodes=2", "sh", "-c", "echo $RANK/$WORLD_SIZE", home=str(tmp_path),
+                env=clean_env(**STEP, SLURM_PROCID=r, SLURM_LOCALID=r)) for r in ("0", "1")]
+    with jobs[0] as a, jobs[1] as b:
+        assert (a.wait(60), b.wait(60)) == (0, 0), a.err + b.err
+        assert sorted((a.out + b.out).split()) == ["0/4", "1/4", "2/4", "3/4"]
+
+
+@pytest.mark.parametrize("options", [["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29871"], ["--master-addr=127.0.0.1", "--node-rank=0"]])
+def test_a_batch_script_without_srun_is_warned_before_it_waits(options):
+    env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST=f"{ME},node2", SLURM_NODEID="0", SLURM_PROCID="0", SLURMD_NODENAME=ME)
+    job = run("--nnodes=2", *options, "--insecure", "--rdzv-timeout=1s", "true", env=env)
+    assert job.p.returncode == 1
+    first = job.err.splitlines()[0]
+    assert "warning" in first and "2 nodes" in first and "srun" in job.err, job.err
+
+
+@pytest.mark.parametrize("name, text, tip, not_tip", [
+    ("job", "#!/bin/sh\necho\n", "ddrun sh ", "python"),
+    ("prog", "#!/usr/bin/env -S python3 -u\n", "ddrun python3 ", "env"),
+    ("plain", "text\n", "chmod +x", "python"),
+    ("a.ipynb", "{}", "nbconvert", "chmod"),
+])
+def test_a_file_that_is_not_executable_has_the_tip_for_its_kind(tmp_path, name, text, tip, not_tip):
+    (tmp_path / name).write_text(text)
+    job = run("./" + name, cwd=tmp_path)
+    assert job.p.returncode == 2 and tip in job.err and not_tip not in job.err, job.err
+
+
+def test_a_program_that_is_not_there_ends_with_the_code_that_the_manual_names():
+    assert run("/nonexistent/program").p.returncode == 2
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", "docs", "man", "ddrun.1.in")) as f:
+        status = f.read().split(".SH \"EXIT STATUS\"")[-1]
+    two = re.search(r"\.B 2\n(.*?)\.TP", status, re.S)[1]
+    assert "the program does not exist" in two
+
+
+def test_breakpoint_without_a_terminal_has_the_tip_for_pytorch():
+    job = run("--nproc-per-node=2", *python("import os\nif os.environ['RANK'] == '1': breakpoint()\nimport time; time.sleep(600)"))
+    assert job.p.returncode == 1 and "torch.distributed.breakpoint()" in job.err, job.err
+
+
+# --- help ---
+
+def test_the_name_torchrun_has_its_own_defaults_in_help(tmp_path):
+    torchrun = tmp_path / "torchrun"
+    torchrun.symlink_to(DDRUN)
+
+    def default(program_, option):
+        text = subprocess.run([program_, f"--help={option}"], capture_output=True, text=True, check=True, env=clean_env(), timeout=LIMIT).stdout
+        return re.search(r"default: ([^;)]*)", " ".join(text.split()))[1]
+    assert [default(torchrun, o) for o in ("nproc-per-node", "nnodes", "exit-code")] == ["1", "1", "1"]
+    assert default(DDRUN, "nproc-per-node") == "as many as GPUs, or 1"
