@@ -23,7 +23,7 @@ static void on_daemon_too_slow(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct agent *a = arg;
     if (a->host.daemon > 0)
-        kill(a->host.daemon, SIGKILL); /* its end comes through the pidfd */
+        kill(a->host.daemon, SIGKILL); /* its end is an event */
 }
 
 void agent_leave(struct agent *a, int code)
@@ -569,7 +569,7 @@ static void agent_done(struct agent *a)
 
 int agent_run(const struct agent_cfg *cfg)
 {
-    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .index = cfg->alloc->index, .host = {.pidfd = -1},
+    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .index = cfg->alloc->index, .host = {.end = CHILD_WATCH_NONE},
                       .signals = {.fd = -1, .guardian = getppid()}, .memory = {.last = RDZV_MEMBERS_NONE}};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;

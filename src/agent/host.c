@@ -10,13 +10,11 @@
 #include "rdzv/successor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
@@ -101,7 +99,7 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
     int status = 0;
     if (waitpid(a->host.daemon, &status, WNOHANG) != a->host.daemon)
         return;
-    event_del(a->host.ev);
+    child_watch_end(&a->host.end);
     a->host.daemon = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         dd_log(a->cfg->log, DD_LOG_ERR, "cannot start '%s'", a->cfg->ddrund);
@@ -111,14 +109,9 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
 
 static int watch_daemon(struct agent *a, struct dd_err *err)
 {
-    a->host.pidfd = (int)syscall(SYS_pidfd_open, a->host.daemon, 0);
-    if (a->host.pidfd < 0)
-        return dd_err_set(err, -errno, "cannot watch ddrund (pidfd_open): %m");
-    (void)fcntl(a->host.pidfd, F_SETFD, FD_CLOEXEC);
-    a->host.ev = event_new(a->base, a->host.pidfd, EV_READ | EV_PERSIST, on_daemon_end, a);
-    if (a->host.ev == NULL || event_add(a->host.ev, NULL) < 0)
-        return dd_err_set(err, -ENOMEM, "cannot watch ddrund");
-    return 0;
+    return child_watch_begin(&a->host.end, a->base, a->host.daemon, on_daemon_end, a) < 0
+               ? dd_err_set(err, -ENOMEM, "cannot watch ddrund")
+               : 0;
 }
 
 static void remove_key(struct agent *a)
@@ -136,11 +129,7 @@ void host_stop(struct agent *a)
         a->host.daemon = 0;
     }
     remove_key(a);
-    if (a->host.ev != NULL)
-        event_free(DD_TAKE(a->host.ev));
-    if (a->host.pidfd >= 0)
-        close(a->host.pidfd);
-    a->host.pidfd = -1;
+    child_watch_end(&a->host.end);
 }
 
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err)

@@ -12,6 +12,7 @@
 #include "rdzv/msg.h"
 #include "rdzv/plan.h"
 #include "rdzv/spent.h"
+#include "worker/child_watch.h"
 #include "worker/group.h"
 #include "worker/pty.h"
 
@@ -42,8 +43,7 @@ struct hosting {
     struct net_key key;
     bool has_key; /* that others may have found in the home folder */
     pid_t daemon; /* ddrund, when it lives */
-    int pidfd;
-    struct event *ev;
+    struct child_watch end;
 };
 
 /* What is kept of the rounds, for the daemon after this one (memory.c). */

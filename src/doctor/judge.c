@@ -132,8 +132,6 @@ static void judge_cpus(struct judge *j, const json_t *l)
 
 static void judge_kernel(struct judge *j, const json_t *l)
 {
-    if (json_is_false(json_object_get(l, "pidfd")))
-        findf(j, l, "Linux 5.3 or newer is needed", "the kernel has no pidfd_open");
     if (num(l, "ptrace_scope", 0) >= 2)
         hintf(j, l, "py-spy and gdb will not work for --on-hang; SIGABRT does",
               "the kernel lets no process look into another (ptrace_scope)");

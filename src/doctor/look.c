@@ -20,7 +20,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { PROBES_MAX = 2, HELLO_MS = 5000, IFACE_MS = 1500, CALLERS_MAX = 4096, PROBE_BYTES = 65536 };
@@ -99,11 +98,7 @@ static void put_devices(json_t *o, char *const *env)
 static void put_kernel(json_t *o)
 {
     DD_AUTO(buf) struct dd_buf scope = DD_BUF_INIT(64);
-    int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     int value = 0;
-    put(o, "pidfd", json_boolean(fd >= 0));
-    if (fd >= 0)
-        close(fd);
     if (dd_read_file("/proc/sys/kernel/yama/ptrace_scope", &scope, NULL) == 0 && dd_buf_str(&scope) != NULL)
         value = atoi(dd_buf_str(&scope));
     put(o, "ptrace_scope", json_integer(value));

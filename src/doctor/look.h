@@ -26,7 +26,7 @@ struct doctor_cfg {
  *   {"ddrun-doctor": 1, "node": NAME, "index": 0, "version": "0.1.0", "hostname": NAME,
  *    "addresses": [ADDRESS of an interface, ...],
  *    "nofile": N, "memlock": BYTES, "nproc": N,                      soft limits, -1: none
- *    "shm_free": BYTES, "tmp": "" or what is wrong, "cpus": N, "cpus_online": N, "gpus": N, "infiniband": false, "pidfd": true,
+ *    "shm_free": BYTES, "tmp": "" or what is wrong, "cpus": N, "cpus_online": N, "gpus": N, "infiniband": false,
  *    "ptrace_scope": 0, "key": SOURCE or "", "key_error": "", "iface_error": "", "variables": [{"name", "value", "why"}],
  *    "names": [{"to": INDEX, "addresses": [that its name leads to], "error": ""}], "listen_error": "",
  *    "probes": [{"to": INDEX, "address": A, "error": "", "offset_ns": N, "took_ns": N, "iface": NAME, "iface_address": A, "iface_error": ""}],

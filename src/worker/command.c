@@ -2,17 +2,16 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "worker/child_watch.h"
 #include "worker/spawn.h"
 
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,8 +24,9 @@ enum {
 
 struct command {
     pid_t pid; /* session too; 0: it has ended and is reaped */
-    int pidfd, out_fd;
-    struct event *on_end, *on_out, *on_limit;
+    struct child_watch end;
+    int out_fd;
+    struct event *on_out, *on_limit;
     struct dd_buf out;
     bool late;
     command_done_f *done;
@@ -61,7 +61,7 @@ static void finish(struct command *c, int code)
 {
     c->pid = 0;
     (void)read_out(c);
-    event_del(c->on_end);
+    child_watch_end(&c->end);
     event_del(c->on_out);
     event_del(c->on_limit);
     const char *text = dd_buf_str(&c->out);
@@ -79,7 +79,7 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
         return;
     }
     c->late = true;
-    (void)kill(-c->pid, SIGKILL); /* its end comes through the pidfd */
+    (void)kill(-c->pid, SIGKILL); /* its end is an event */
     event_add(c->on_limit, &more);
 }
 
@@ -90,7 +90,8 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     struct command *c = arg;
     int status = 0;
     if (waitpid(c->pid, &status, WNOHANG) != c->pid) {
-        event_del(c->on_end); /* dead, but a debugger holds it: the limit stands */
+        if (child_watch_is_exact(&c->end))
+            event_del(c->end.ev); /* dead, but a debugger holds it: the limit stands */
         return;
     }
     (void)kill(-c->pid, SIGKILL); /* what it has left behind */
@@ -141,8 +142,7 @@ static int start(struct command *c, const struct command_spec *spec, const char 
     if (pid < 0)
         return pid;
     c->pid = pid;
-    c->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    return c->pidfd < 0 ? dd_err_set(err, -errno, "cannot watch '%s': %m", path) : 0;
+    return 0;
 }
 
 static int find(char **ret, const struct command_spec *spec)
@@ -168,18 +168,15 @@ int command_start(struct command **ret, struct event_base *base, const struct co
     if (c == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     *c = (struct command){
-        .pidfd = -1, .out_fd = -1, .out = DD_BUF_INIT((spec->most_out > 0 ? spec->most_out : OUT_MAX) + 1), .done = done, .arg = arg};
+        .end = CHILD_WATCH_NONE, .out_fd = -1, .out = DD_BUF_INIT((spec->most_out > 0 ? spec->most_out : OUT_MAX) + 1), .done = done, .arg = arg};
     rc = start(c, spec, path != NULL ? path : "a check", err);
     if (rc < 0)
         return rc;
-    (void)fcntl(c->pidfd, F_SETFD, FD_CLOEXEC);
-    c->on_end = event_new(base, c->pidfd, EV_READ | EV_PERSIST, on_end, c);
     c->on_out = event_new(base, c->out_fd, EV_READ | EV_PERSIST, on_out, c);
     c->on_limit = evtimer_new(base, on_limit, c);
     const struct timeval limit = dd_timeval(spec->limit_ms * DD_NS_PER_MS);
-    if (c->on_end == NULL || c->on_out == NULL || c->on_limit == NULL ||
-        event_add(c->on_end, NULL) < 0 || event_add(c->on_out, NULL) < 0 ||
-        event_add(c->on_limit, &limit) < 0)
+    if (c->on_out == NULL || c->on_limit == NULL || event_add(c->on_out, NULL) < 0 || event_add(c->on_limit, &limit) < 0 ||
+        child_watch_begin(&c->end, base, c->pid, on_end, c) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     *ret = DD_TAKE(c);
     return 0;
@@ -193,12 +190,9 @@ pid_t command_pid(const struct command *c)
 /* Killed, and waited for, but not for ever. */
 static void end_now(const struct command *c)
 {
-    struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
     (void)kill(-c->pid, SIGKILL);
     (void)kill(c->pid, SIGKILL); /* before it has its session */
-    if (c->pidfd >= 0)
-        (void)poll(&p, 1, END_WAIT_MS);
-    (void)waitpid(c->pid, NULL, c->pidfd >= 0 ? WNOHANG : 0);
+    child_reap_within(c->pid, END_WAIT_MS);
 }
 
 void command_free(struct command *c)
@@ -207,12 +201,11 @@ void command_free(struct command *c)
         return;
     if (c->pid > 0)
         end_now(c);
-    struct event *events[] = {c->on_end, c->on_out, c->on_limit};
+    child_watch_end(&c->end);
+    struct event *events[] = {c->on_out, c->on_limit};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
             event_free(events[i]);
-    if (c->pidfd >= 0)
-        close(c->pidfd);
     if (c->out_fd >= 0)
         close(c->out_fd);
     dd_buf_done(&c->out);

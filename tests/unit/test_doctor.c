@@ -17,7 +17,7 @@
 
 #define HEALTHY                                                                                             \
     "'version':'1','nofile':65536,'memlock':-1,'nproc':-1,'shm_free':1000000000,'tmp':'','cpus':8,"         \
-    "'addresses':['10.0.0.1'],'cpus_online':8,'gpus':4,'pidfd':true,'ptrace_scope':1,'key':'MUNGE','key_error':'','listen_error':''"
+    "'addresses':['10.0.0.1'],'cpus_online':8,'gpus':4,'ptrace_scope':1,'key':'MUNGE','key_error':'','listen_error':''"
 
 /* Findings of two nodes, one of which says `more` besides (later members win). */
 static json_t *judged(const char *more)
@@ -63,7 +63,6 @@ static void each_fault_is_found_on_its_node(void **state)
         {"'nproc':100", "only 100 processes and threads", false},
         {"'shm_free':1048576", "/dev/shm has only 1024 KiB left", false},
         {"'tmp':'/scratch: No space left on device'", "temporary files cannot be written: /scratch: No space", false},
-        {"'pidfd':false", "pidfd_open", false},
         {"'ptrace_scope':3", "ptrace_scope", true},
         {"'gpus':3", "3 GPUs, where others have 4", false},
         {"'version':'2'", "ddrun 2, where n1 has 1", false},

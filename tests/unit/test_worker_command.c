@@ -12,8 +12,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -30,6 +34,19 @@ static void on_done(void *arg, int code, const char *out)
     r->code = code;
     r->out = strdup(out);
     event_base_loopbreak(r->base);
+}
+
+/* From now on this process has no pidfd_open(2), as under an old kernel or a container's filter. */
+static bool lose_pidfd(int error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
 static char *const env[] = {(char[]){"PATH=/usr/bin:/bin"}, (char[]){"WORD=hello"}, NULL};
@@ -209,10 +226,32 @@ static void one_that_sigkill_does_not_end_is_given_up(void **state)
         skip();
 }
 
+/* All of these tests in a process of its own. */
+static void the_same_holds_without_pidfd_open(void **state)
+{
+    (void)state;
+    static const int errors[] = {ENOSYS, EPERM};
+    for (size_t i = 0; i < 2; i++) {
+        char text[16];
+        int status;
+        (void)snprintf(text, sizeof(text), "%d", errors[i]);
+        pid_t pid = fork();
+        if (pid == 0) {
+            (void)execl("/proc/self/exe", "test_worker_command", "without", text, (char *)NULL);
+            _exit(1);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    const bool without = argc == 3 && strcmp(argv[1], "without") == 0;
     if (argc == 3 && strcmp(argv[1], "held") == 0)
         return be_held(argv[2]);
+    if (without && (!lose_pidfd(atoi(argv[2])) || syscall(SYS_pidfd_open, getpid(), 0) >= 0))
+        return 1;
 
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(code_and_output_come_back),
@@ -224,5 +263,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_that_is_freed_is_killed),
         cmocka_unit_test(one_that_sigkill_does_not_end_is_given_up),
     };
+    const struct CMUnitTest more[] = {
+        cmocka_unit_test(the_same_holds_without_pidfd_open),
+    };
+    if (!without && cmocka_run_group_tests(more, NULL, NULL) != 0)
+        return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
