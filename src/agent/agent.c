@@ -427,10 +427,23 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     agent_leave(a, 1);
 }
 
-void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[ELECT_PORTS])
+size_t agent_ports(const struct agent *a, uint16_t out[AGENT_PORTS], size_t *ret_near)
 {
     const struct alloc *al = a->cfg->alloc;
-    elect_ports(al->job_id, hashed);
+    const size_t given = (size_t)al->nports;
+    memcpy(out, al->ports, given * sizeof(out[0]));
+    *ret_near = given > 0 ? given : ELECT_PORTS;
+    if (al->port_is_fixed)
+        return given;
+    elect_ports(al->job_id, net_key_seed(&a->key_in), out + given, ELECT_WALK);
+    return given + ELECT_WALK;
+}
+
+void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t ports[AGENT_PORTS])
+{
+    size_t near;
+    const size_t all = agent_ports(a, ports, &near);
+    const struct alloc *al = a->cfg->alloc;
     const char *first = hostlist_nth(al->nodes, 0);
     const char *mine = al->index >= 0 ? hostlist_nth(al->nodes, (size_t)al->index) : NULL;
     *ret = (struct link_find_cfg){
@@ -441,8 +454,9 @@ void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[
         /* said explicitly, or several agents on one machine: then a loopback address is meant */
         .host_is_me = al->host_addr != NULL ||
                       (mine != NULL && first != NULL && strcmp(mine, first) == 0),
-        .ports = al->nports > 0 ? al->ports : hashed,
-        .nports = al->nports > 0 ? (size_t)al->nports : ELECT_PORTS,
+        .ports = ports,
+        .nports = near,
+        .nfurther = all - near,
         .bind_addr = a->cfg->source_addr,
         .key_in = &a->key_in,
         .log = a->cfg->log,
@@ -468,8 +482,8 @@ int agent_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_er
 int agent_seek(struct agent *a, const char *addr, struct dd_err *err)
 {
     struct link_find_cfg cfg;
-    uint16_t hashed[ELECT_PORTS];
-    agent_find_cfg(a, &cfg, hashed);
+    uint16_t ports[AGENT_PORTS];
+    agent_find_cfg(a, &cfg, ports);
     if (addr != NULL) {
         cfg.host = addr;
         cfg.host_is_me = true;

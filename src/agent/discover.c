@@ -26,19 +26,20 @@ static void follow(struct discover *d)
 {
     struct agent *a = d->agent;
     struct link_find_cfg cfg;
-    uint16_t hashed[ELECT_PORTS];
+    uint16_t ports[AGENT_PORTS];
     const uint16_t port = (uint16_t)d->seen.port;
     struct dd_err err = {0};
     close_listener(d);
     if (d->secret[0] != '\0' && d->seen.secret[0] != '\0')
         memcpy(d->secret, d->seen.secret, sizeof(d->secret));
-    agent_find_cfg(a, &cfg, hashed);
+    agent_find_cfg(a, &cfg, ports);
     cfg.host = d->seen.node;
     cfg.addrs = d->seen.addrs.v;
     cfg.host_is_me = true; /* numbers that were meant */
     cfg.try_scontrol = false;
     cfg.ports = &port;
     cfg.nports = 1;
+    cfg.nfurther = 0;
     if (agent_connect(a, &cfg, &err) < 0)
         discover_give_up(d, err.text);
 }

@@ -17,8 +17,8 @@ static int no_memory(struct dd_err *err)
 static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated, struct dd_err *err)
 {
     const struct alloc *al = cfg->alloc;
-    uint16_t hashed[ELECT_PORTS];
-    elect_ports(al->job_id, hashed);
+    uint16_t hashed[ELECT_PUBLIC];
+    elect_ports(al->job_id, 0, hashed, ELECT_PUBLIC);
     *p = (struct plan){.max_restarts = cfg->rdzv.max_restarts, .master_port = al->nports > 0 ? al->ports[0] : hashed[0]};
     const struct forecast f = {
         .nodes = al->nodes, .nnodes = al->nnodes, .size = cfg->slots, .node_rank = al->index > 0 ? al->index : 0};

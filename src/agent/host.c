@@ -17,21 +17,18 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+/* The first daemon goes on to further ports when others hold all that come first, and its guests follow it there. A later
+ * one is looked for on many nodes, each of which answers for the first ports alone. */
 int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
-    uint16_t hashed[ELECT_PORTS];
-    const uint16_t *ports = al->ports;
-    size_t n = (size_t)al->nports;
+    uint16_t ports[AGENT_PORTS];
     const char *addr = a->cfg->listen_addr;
-    if (n == 0) {
-        elect_ports(al->job_id, hashed);
-        ports = hashed;
-        n = ELECT_PORTS;
-    }
+    size_t near;
+    const size_t all = agent_ports(a, ports, &near);
     if (addr == NULL && al->nnodes == 1)
         addr = "127.0.0.1"; /* nobody else has to come in */
-    return net_listen(addr, ports, n, port, err);
+    return net_listen(addr, ports, a->epoch == 0 ? all : near, port, err);
 }
 
 /* Other nodes must prove the key; alone, one that nobody else can know. */

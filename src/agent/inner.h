@@ -120,7 +120,11 @@ void agent_send_join(struct agent *a, struct link *l);
 void agent_join(struct agent *a, struct link *l);     /* takes l */
 void agent_use_link(struct agent *a, struct link *l); /* takes l; JOIN has been sent on it */
 void agent_take_frame(struct agent *a, const struct frame *f);
-void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t hashed[ELECT_PORTS]); /* both are lent to it */
+/* Where daemons of this job listen: the user's port alone; else those of the scheduler and then elected ones. *ret_near: so
+ * many that any daemon may have; the first one may have gone on to the others. Returns how many there are. */
+enum { AGENT_PORTS = ALLOC_MAX_PORTS + ELECT_WALK };
+size_t agent_ports(const struct agent *a, uint16_t out[AGENT_PORTS], size_t *ret_near);
+void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t ports[AGENT_PORTS]); /* both are lent to it */
 int agent_be_host(struct agent *a, struct dd_err *err);
 int agent_seek(struct agent *a, const char *addr, struct dd_err *err); /* the daemon at addr; NULL: on the first node */
 void agent_seek_begin(struct agent *a); /* from now on there is a limit to the search */

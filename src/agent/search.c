@@ -224,7 +224,7 @@ static void look_now(struct search *s)
 {
     struct agent *a = s->agent;
     struct link_find_cfg cfg;
-    uint16_t ports[ELECT_PORTS];
+    uint16_t ports[AGENT_PORTS];
     struct dd_strv names = {0};
     struct dd_err err = {0};
     const struct link_look_cb cb = {.found = on_found, .done = on_done, .arg = s};

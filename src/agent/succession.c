@@ -126,7 +126,7 @@ static void look_at(struct agent *a, const char *addr)
     struct succession *s = a->succession;
     struct look *l = &s->looks[s->nlooks];
     struct link_find_cfg cfg;
-    uint16_t ports[ELECT_PORTS];
+    uint16_t ports[AGENT_PORTS];
     struct dd_err err = {0};
     agent_find_cfg(a, &cfg, ports);
     cfg.host = addr;

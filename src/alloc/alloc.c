@@ -263,6 +263,7 @@ static int apply_rendezvous(struct alloc *a, const struct alloc_input *in, struc
     if (meet.port > 0) {
         a->ports[0] = (uint16_t)meet.port;
         a->nports = 1;
+        a->port_is_fixed = true;
     }
     if (meet.host[0] != '\0' && a->nnodes > 1)
         rc = alloc_set(&a->host_addr, "%s", meet.host);

@@ -66,7 +66,8 @@ struct alloc {
     char *host_addr; /* explicit address or name of the host to connect to, or NULL:
                         nodes[0] */
     uint16_t ports[ALLOC_MAX_PORTS]; /* candidates in order, given by user or scheduler */
-    int nports;                      /* 0: hash them from job_id (rdzv/elect.h) */
+    int nports;                      /* 0: elect them (rdzv/elect.h) */
+    bool port_is_fixed;              /* the user's: no other will do */
     struct dd_strv gpus;     /* of each node those that are the job's, by their numbers in the order of the PCI
                                 addresses: "0,2"; empty: not known */
     char *psk;               /* secret of this job with at least 128 bits, or NULL */

@@ -105,8 +105,10 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     rc = check(a, in, &meet, err);
     if (rc < 0)
         return rc;
-    if (meet.port > 0)
+    if (meet.port > 0) {
         a->ports[a->nports++] = (uint16_t)meet.port;
+        a->port_is_fixed = true;
+    }
     /* Each node may spell the endpoint in its own way, so the name of the job is made of the port;
      * a single node is its own job and shares its name with none. */
     if (a->nnodes == 1 && a->index == 0)

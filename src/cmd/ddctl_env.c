@@ -185,7 +185,7 @@ static int set_ports(struct place *p, const struct alloc *a, const struct env_op
     if (workers && p->scattered)
         return dd_err_set(err, -EINVAL, "which task is where cannot be seen, since the ranks are not dealt out node by node; "
                                         "write srun --distribution=block");
-    elect_some(a->job_id, ports, workers ? ELECT_PORTS + most : ELECT_PORTS);
+    elect_ports(a->job_id, 0, ports, workers ? ELECT_PORTS + most : ELECT_PORTS);
     plan->master_port = o->master_port > 0 ? (uint16_t)o->master_port : a->nports > 0 ? a->ports[0] : ports[PORT_MASTER];
     if (add_endpoint(&coordinator, plan->master_addr, ports[PORT_COORDINATOR]) < 0)
         return no_memory(err);

@@ -184,6 +184,13 @@ static int become_starter(struct launching *p, struct dd_err *err)
                             .nnodes = p->alloc->nnodes,
                             .command = p->l->argv,
                             .env = environ};
+    uint64_t seed;
+    char hex[17];
+    if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+        return dd_err_set(err, -EIO, "the kernel gives no random bytes");
+    (void)snprintf(hex, sizeof(hex), "%016" PRIx64, seed); /* for ports alone: it may cross the network in the clear */
+    if (setenv("DDRUN_PORT_SEED", hex, 1) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
     p->l->argv[0] = p->ddrun;
     if (starter_command(&argv, p->starter, &s) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -386,7 +386,7 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
 static size_t ports_of(const struct meet *m, const char *id, uint16_t ports[ELECT_PORTS])
 {
     const struct alloc *a = m->cfg->alloc;
-    elect_ports(id, ports);
+    elect_ports(id, 0, ports, ELECT_PORTS);
     if (a->nports == 1)
         ports[0] = a->ports[0];
     return a->nports == 1 ? 1 : ELECT_PORTS;

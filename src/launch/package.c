@@ -146,6 +146,7 @@ static void get_ports(struct dd_rd *r, struct alloc *a)
     uint32_t n = dd_rd_u32_be(r);
     r->failed |= n > ALLOC_MAX_PORTS;
     a->nports = r->failed ? 0 : (int)n;
+    a->port_is_fixed = a->nports > 0; /* a step has other ones, and starts no nodes so */
     for (int i = 0; i < a->nports; i++) {
         uint32_t port = dd_rd_u32_be(r);
         r->failed |= port == 0 || port > UINT16_MAX;

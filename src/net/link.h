@@ -114,6 +114,7 @@ struct link_find_cfg {
     bool host_is_me;           /* loopback addresses of the name are good */
     const uint16_t *ports;     /* candidates, copied */
     size_t nports;
+    size_t nfurther;           /* behind those, of a daemon that found others there: link_find tries them, a few at a time */
     const char *bind_addr;              /* source address for outgoing connections, or NULL */
     const struct net_key_input *key_in; /* borrowed for the life of the search */
     const struct dd_log *log;
@@ -124,7 +125,8 @@ struct link_find_cfg {
 struct link_find;
 /* Passes over (all addresses of host) x (ports), all of one pass at once, again with back-off (3 ms
  * growing by 1.5 to 1 s, +-20 %), names looked up again now and then, until one completes hello,
- * key and TLS. done is called once, with the link (given); link_find_free() is the caller's then,
+ * key and TLS. Where a machine that is up has no such daemon when that second is reached, each pass
+ * tries some of the further ports as well, round and round. done is called once, with the link (given); link_find_free() is the caller's then,
  * too, and legal inside done. The caller holds the overall time limit and frees the search when it
  * is over. A try that is still waiting for an answer does not hold up the others. */
 int link_find_start(struct link_find **ret, struct event_base *base,

@@ -15,6 +15,8 @@
 enum {
     OPEN_MAX_TRIES = 128,
     PORTS_MAX = 64,
+    FURTHER_MAX = 4096,
+    WALKERS = 16, /* tries of further ports at a time, on each address */
     PASS_FIRST_MS = 3, /* guests of one step start within milliseconds of the host */
     PASS_LAST_MS = 1000,
     PATIENCE = 8,
@@ -29,6 +31,8 @@ struct target {
     struct net_addr addr;
     struct link_try *try;
     bool due; /* this pass has not come to it yet */
+    bool walks; /* goes from one of the further ports to the next */
+    size_t nth; /* which of the addresses */
     unsigned limit_ms;
     uint64_t started_ns;
     enum link_verdict last;
@@ -40,6 +44,8 @@ struct link_find {
     struct link_find_cfg cfg; /* strings and ports are own copies */
     char *job_id, *node, *host, *bind_addr;
     uint16_t ports[PORTS_MAX];
+    uint16_t *further;
+    size_t walked[NET_RESOLVE_MAX]; /* further ports begun on each address so far */
     struct net_tls *tls;
     struct net_resolve *resolve;
     struct event *pass_timer, *lookup_timer;
@@ -86,6 +92,7 @@ void link_find_free(struct link_find *f)
         event_free(f->lookup_timer);
     net_tls_free(f->tls);
     free(f->targets);
+    free(f->further);
     free(f->job_id);
     free(f->node);
     free(f->host);
@@ -151,11 +158,11 @@ static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct 
         start_due(f);
 }
 
-static void start_due(struct link_find *f)
+static void start_due_of(struct link_find *f, bool walks)
 {
     for (size_t i = 0; i < f->ntargets && f->nopen < OPEN_MAX_TRIES; i++) {
         struct target *g = f->targets[i];
-        if (!g->due || g->try != NULL)
+        if (!g->due || g->try != NULL || g->walks != walks)
             continue;
         const struct link_try_cfg cfg = {.find = &f->cfg,
                                          .tls = &f->tls,
@@ -170,13 +177,42 @@ static void start_due(struct link_find *f)
     }
 }
 
+static void start_due(struct link_find *f)
+{
+    start_due_of(f, false);
+    start_due_of(f, true);
+}
+
+/* The machine is up, though our daemon is at none of the first ports: late, or on a port further on. */
+static bool is_up(const struct link_find *f, size_t nth)
+{
+    for (size_t i = 0; i < f->ntargets; i++)
+        if (f->targets[i]->nth == nth && !f->targets[i]->walks && f->targets[i]->last > TRY_NO_WAY)
+            return true;
+    return false;
+}
+
+/* To the next of the further ports; whoever has been all round has more patience then. */
+static bool walk_on(struct link_find *f, struct target *g)
+{
+    size_t *walked = &f->walked[g->nth];
+    if (f->pass_ms < PASS_LAST_MS || !is_up(f, g->nth))
+        return false;
+    const size_t rounds = *walked / f->cfg.nfurther;
+    net_addr_set_port(&g->addr, f->further[*walked % f->cfg.nfurther]);
+    g->limit_ms = f->cfg.attempt_ms * (rounds < PATIENCE ? (unsigned)rounds + 1 : PATIENCE);
+    g->last = TRY_NONE;
+    ++*walked;
+    return true;
+}
+
 static void on_pass(evutil_socket_t fd, short what, void *arg)
 {
     struct link_find *f = arg;
     (void)fd;
     (void)what;
     for (size_t i = 0; i < f->ntargets; i++)
-        f->targets[i]->due = f->targets[i]->try == NULL;
+        f->targets[i]->due = f->targets[i]->try == NULL && (!f->targets[i]->walks || walk_on(f, f->targets[i]));
     start_due(f);
     set_timer(f->pass_timer, jitter(f, f->pass_ms));
     f->pass_ms = f->pass_ms * 3 / 2 < PASS_LAST_MS ? f->pass_ms * 3 / 2 : PASS_LAST_MS;
@@ -192,18 +228,26 @@ static bool is_known(const struct link_find *f, const struct net_addr *a)
     return false;
 }
 
+static size_t targets_each(const struct link_find *f)
+{
+    return f->cfg.nports + (f->cfg.nfurther > 0 ? WALKERS : 0);
+}
+
 static int add_address(struct link_find *f, const struct net_addr *a)
 {
-    struct target **t = realloc(f->targets, (f->ntargets + f->cfg.nports) * sizeof(*t));
+    const size_t n = targets_each(f);
+    struct target **t = realloc(f->targets, (f->ntargets + n) * sizeof(*t));
     if (t == NULL)
         return -ENOMEM;
     f->targets = t;
-    for (size_t i = 0; i < f->cfg.nports; i++) {
+    f->walked[f->naddrs] = 0;
+    for (size_t i = 0; i < n; i++) {
         struct target *g = calloc(1, sizeof(*g));
         if (g == NULL)
             return -ENOMEM;
-        *g = (struct target){.find = f, .addr = *a, .limit_ms = f->cfg.attempt_ms};
-        net_addr_set_port(&g->addr, f->ports[i]);
+        *g = (struct target){.find = f, .addr = *a, .limit_ms = f->cfg.attempt_ms, .walks = i >= f->cfg.nports, .nth = f->naddrs};
+        if (!g->walks)
+            net_addr_set_port(&g->addr, f->ports[i]);
         f->targets[f->ntargets++] = g;
     }
     f->naddrs++;
@@ -304,6 +348,12 @@ static int copy_cfg(struct link_find *f, const struct link_find_cfg *cfg)
     f->cfg = *cfg;
     memcpy(f->ports, cfg->ports, cfg->nports * sizeof(f->ports[0]));
     f->cfg.ports = f->ports;
+    if (cfg->nfurther > 0) {
+        f->further = malloc(cfg->nfurther * sizeof(f->further[0]));
+        if (f->further == NULL)
+            return -ENOMEM;
+        memcpy(f->further, cfg->ports + cfg->nports, cfg->nfurther * sizeof(f->further[0]));
+    }
     if (f->cfg.attempt_ms == 0)
         f->cfg.attempt_ms = 3000;
     if (copy(&f->job_id, &f->cfg.job_id, cfg->job_id) < 0 ||
@@ -320,7 +370,7 @@ static int check_cfg(const struct link_find_cfg *cfg, struct dd_err *err)
     if (cfg->job_id == NULL || cfg->job_id[0] == '\0' || strlen(cfg->job_id) > 255 ||
         cfg->node == NULL || strlen(cfg->node) > 255)
         return dd_err_set(err, -EINVAL, "the job id or the node's name is empty or too long");
-    if (cfg->nports == 0 || cfg->nports > PORTS_MAX)
+    if (cfg->nports == 0 || cfg->nports > PORTS_MAX || cfg->nfurther > FURTHER_MAX)
         return dd_err_set(err, -EINVAL, "there are %zu ports to try, not 1 to %d", cfg->nports,
                           PORTS_MAX);
     if (cfg->bind_addr != NULL && net_addr_parse(&a, cfg->bind_addr, 0) < 0)
@@ -388,7 +438,7 @@ static void put_place(const struct link_find *f, struct dd_buf *out)
 {
     char text[NET_ADDR_TEXT];
     (void)dd_buf_printf(out, "%s (", f->cfg.host);
-    for (size_t i = 0; i < f->ntargets; i += f->cfg.nports)
+    for (size_t i = 0; i < f->ntargets; i += targets_each(f))
         (void)dd_buf_printf(out, "%s%s", i > 0 ? ", " : "",
                             net_addr_host(&f->targets[i]->addr, text));
     (void)dd_buf_printf(out, ") port%s", f->cfg.nports > 1 ? "s" : "");

@@ -61,10 +61,12 @@ static uint16_t bound_port(int fd)
     return net_addr_port(&a);
 }
 
+enum { SHOWN = 16 };
+
 static int none_free(const uint16_t *ports, size_t n, int rc, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(400);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && i < SHOWN; i++) {
         char who[96] = "";
         if (i < 4 && rc == -EADDRINUSE)
             net_port_holder(ports[i], who, sizeof(who));
@@ -72,6 +74,8 @@ static int none_free(const uint16_t *ports, size_t n, int rc, struct dd_err *err
             (who[0] != '\0' && dd_buf_printf(&list, " (held by %s)", who) < 0))
             break;
     }
+    if (n > SHOWN)
+        (void)dd_buf_printf(&list, " and %zu more", n - SHOWN);
     const char *text = dd_buf_str(&list);
     errno = -rc;
     return dd_err_set(err, rc, "cannot listen on port %s: %m; give a free one with --master-port",

@@ -15,25 +15,15 @@ static uint64_t hash(const char *text, uint64_t salt)
     return h ^ h >> 31;
 }
 
-static bool taken(const uint16_t *ports, int n, uint16_t port)
+void elect_ports(const char *job_id, uint64_t seed, uint16_t *out, int count)
 {
-    for (int i = 0; i < n; i++)
-        if (ports[i] == port)
-            return true;
-    return false;
-}
-
-void elect_some(const char *job_id, uint16_t *out, int count)
-{
+    bool taken[LAST_PORT - FIRST_PORT + 1] = {false};
     uint64_t salt = 0;
     for (int n = 0; n < count; salt++) {
-        uint16_t port = (uint16_t)(FIRST_PORT + hash(job_id, salt) % (LAST_PORT - FIRST_PORT + 1));
-        if (!taken(out, n, port))
-            out[n++] = port;
+        const unsigned at = (unsigned)(hash(job_id, n < ELECT_PUBLIC ? salt : seed + salt) % (LAST_PORT - FIRST_PORT + 1));
+        if (taken[at])
+            continue;
+        taken[at] = true;
+        out[n++] = (uint16_t)(FIRST_PORT + at);
     }
-}
-
-void elect_ports(const char *job_id, uint16_t out[ELECT_PORTS])
-{
-    elect_some(job_id, out, ELECT_PORTS);
 }

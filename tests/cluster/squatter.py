@@ -1,9 +1,10 @@
-"""A listener that has nothing to do with us: squatter.py silent|garbage|close|deaf PORT...
+"""A listener that has nothing to do with us: squatter.py silent|garbage|close|deaf|bound PORT...
 
 On all addresses, IPv6 and IPv4, as the ddrun daemon itself would have it.
 """
 
 import selectors
+import signal
 import socket
 import sys
 
@@ -14,7 +15,18 @@ def listen(port):
     return socket.create_server(("", port))
 
 
+def bind(port):
+    held = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
+    held.bind(("", port))
+    return held
+
+
 def main(how, ports):
+    if how == "bound":  # and never listens: who connects is refused
+        held = [bind(port) for port in ports]
+        print("listening", flush=True)
+        while held:
+            signal.pause()
     selector = selectors.DefaultSelector()
     for port in ports:
         selector.register(listen(port), selectors.EVENT_READ)

@@ -254,6 +254,17 @@ def test_a_foreign_listener_on_the_first_candidate_is_passed_over(slurm, how):
     assert trained(slurm, done)[0]["master_port"] == last
 
 
+def test_a_job_starts_when_another_user_holds_all_ports_of_its_step(slurm):
+    with slurm.start("--nproc-per-node=2", LIGHT, before=[slurm.file("squat", SQUAT)]) as job:
+        until(lambda: slurm.exists("ports"), LIMIT, lambda: job.err)
+        with open(slurm.file("ports"), encoding="ascii") as f:
+            first, last = (int(port) for port in f.read().split("-"))
+        with slurm.cluster.squat("node1", range(first, last + 1), "close", user="bob"):
+            slurm.file("squatted", "")
+            done = job.wait(LIMIT)
+    assert 30000 <= trained(slurm, done, silent=False)[0]["master_port"] < 32768
+
+
 def test_foreign_listeners_on_hashed_candidates_are_passed_over(slurm_with):
     """Every other port of the range that candidates are taken from."""
     slurm = slurm_with(mpi_ports="")
