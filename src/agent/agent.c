@@ -538,7 +538,9 @@ static int agent_start(struct agent *a, struct dd_err *err)
 {
     struct output_spec out = a->cfg->output;
     out.run_id = a->cfg->alloc->run_id;
-    int rc = net_peer_new(&a->peer) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : signals_new(a, err);
+    int rc = signals_new(a, err);
+    if (rc == 0 && net_peer_new(&a->peer) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
     control_start(a);
     if (rc == 0)
         rc = worker_output_new(&a->output, a->base, &out, err);

@@ -172,21 +172,6 @@ static int start_job(struct daemon *d, struct dd_err *err)
     return guests_add_host(d, fd, err);
 }
 
-static void on_agent(void *arg, int fd)
-{
-    struct daemon *d = arg;
-    if (d->machine == NULL)
-        close(fd); /* standing: a store, no job to join */
-    else
-        guests_accept(d, fd);
-}
-
-static void on_worker(void *arg, int fd)
-{
-    struct daemon *d = arg;
-    admission_worker(d->admission, fd);
-}
-
 int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon_cfg *cfg,
                struct dd_err *err)
 {
@@ -199,8 +184,7 @@ int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon
     d->texts_round = -1;
     LIST_INIT(&d->guests);
     TAILQ_INIT(&d->accepting);
-    LIST_INIT(&d->sources);
-    const struct door_cb cb = {.on_agent = on_agent, .on_worker = on_worker, .arg = d};
+    unproven_set_init(&d->unproven);
     d->end = evtimer_new(base, on_end, d);
     int rc = d->end == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     if (rc == 0)
@@ -208,7 +192,7 @@ int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon
     if (rc == 0)
         rc = admission_new(&d->admission, d, err);
     if (rc == 0)
-        rc = door_new(&d->door, base, cfg->listen_fd, cfg->log, &cb, err);
+        rc = door_new(&d->door, d, cfg->listen_fd, err);
     if (rc == 0 && cfg->job_id != NULL)
         rc = start_job(d, err);
     if (rc < 0) {
@@ -234,7 +218,7 @@ void daemon_free(struct daemon *d)
         return;
     door_free(d->door);
     guests_free(d);
-    store_server_free(d->store); /* tells admission that its connections are gone */
+    store_server_free(d->store);
     admission_free(d->admission);
     account_free(d->account);
     events_free(d);

@@ -31,7 +31,7 @@ static void guest_free(struct guest *g, bool bye)
         d->by_id[g->id] = NULL;
         d->free_ids[d->nfree++] = g->id;
     }
-    admission_guest_gone(d->admission, g);
+    admission_guest_gone(g);
     events_forget(d, g, -1);
     LIST_REMOVE(g, entry);
     d->nguests--;
@@ -163,6 +163,7 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
 {
     struct guest *g = a->id >= 0 ? d->by_id[a->id] : NULL;
     if (a->kind == RDZV_DROP_STORE) {
+        door_drop_workers(d->door);
         store_server_reset(d->store);
         tell_new_round(d);
     }
@@ -487,6 +488,7 @@ void guest_new(struct daemon *d, struct link *link, bool is_host)
         return;
     }
     *g = (struct guest){.daemon = d, .link = link, .id = -1, .is_host = is_host};
+    TAILQ_INIT(&g->questions);
     char name[256];
     (void)snprintf(g->name, sizeof(g->name), "%s",
                    dd_log_escape(name, sizeof(name), link_node(link), strlen(link_node(link))));

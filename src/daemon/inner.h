@@ -7,6 +7,7 @@
 #include "daemon/door.h"
 #include "net/addr.h"
 #include "net/link.h"
+#include "net/unproven.h"
 #include "rdzv/machine.h"
 #include "rdzv/msg.h"
 
@@ -22,6 +23,19 @@ struct told {
     bool stop;
 };
 
+/* Whose a connection is: part of the object that owns it. */
+enum owner { OWNER_UNKNOWN, OWNER_ASKED, OWNER_SELF, OWNER_OTHER };
+struct question {
+    TAILQ_ENTRY(question) entry;
+    struct guest *guest; /* whose agent is asked; NULL: none */
+    int64_t id;          /* 0: has not been sent yet */
+    struct net_addr ours, remote;
+    uid_t uid;       /* of another user of this machine */
+    const char *why; /* it is not to be admitted; NULL: that uid */
+    void (*answered)(struct question *q, enum owner owner); /* may free the object */
+};
+TAILQ_HEAD(question_list, question);
+
 /* An agent's link, before and after it has joined. */
 struct guest {
     LIST_ENTRY(guest) entry;
@@ -34,13 +48,14 @@ struct guest {
     struct net_addr *addrs; /* of its machine, as it says */
     size_t naddrs;
     char *ports; /* that it holds for its workers (rdzv/ports.h); NULL: none */
+    struct question_list questions; /* the oldest first */
+    int nasked;                     /* questions without a reply */
     struct account_clock clock;
     uint64_t asked_ns[ANNOUNCED]; /* for such a signal to all; 0: never */
 };
 
 LIST_HEAD(guest_list, guest);
 TAILQ_HEAD(accept_list, accepting);
-LIST_HEAD(source_list, source);
 
 struct daemon {
     struct daemon_cfg cfg;
@@ -55,8 +70,7 @@ struct daemon {
     int nfree;
     int nguests;
     struct accept_list accepting; /* the oldest first */
-    struct source_list sources;   /* the machines that they come from */
-    int naccepting;
+    struct unproven_set unproven;
     struct link_shared shared;
     struct admission *admission;
     struct account *account; /* for the report; NULL when standing */
@@ -89,7 +103,7 @@ void guests_free(struct daemon *d);
 void guest_new(struct daemon *d, struct link *link, bool is_host); /* takes link: somebody of this job */
 
 /* knock.c */
-void guests_accept(struct daemon *d, int fd); /* takes fd: somebody knocks with a hello */
+void guests_accept(struct daemon *d, int fd, bool foreign); /* takes fd, whose first byte is that of a hello */
 void guests_accept_end(struct daemon *d);
 
 /* ports.c */
@@ -133,10 +147,12 @@ void tell_new_round(struct daemon *d);
 
 /* admission.c: a worker's connection is answered once its machine has said whose it is */
 int admission_new(struct admission **ret, struct daemon *d, struct dd_err *err);
-void admission_worker(struct admission *a, int fd);    /* takes fd */
-void admission_reply(struct admission *a, const struct guest *g, const struct msg *m);
-void admission_guest_gone(struct admission *a, const struct guest *g);
-void admission_free(struct admission *a); /* after the store server: its connections are gone then */
+enum owner admission_ask(struct admission *a, struct question *q, int fd); /* OWNER_ASKED: q->answered comes later */
+void admission_forget(struct question *q); /* no answer is wanted; also when nothing was asked */
+void admission_refuse(struct admission *a, const struct question *q, const char *why); /* counts, and logs; why NULL: q's */
+void admission_reply(struct admission *a, struct guest *g, const struct msg *m);
+void admission_guest_gone(struct guest *g);
+void admission_free(struct admission *a);
 
 /* daemon.c */
 void daemon_over(struct daemon *d, int code); /* now, whoever is still here */

@@ -1,18 +1,19 @@
 #include "net/callers.h"
 
 #include "base/io.h"
+#include "net/unproven.h"
 
 #include <errno.h>
 #include <event2/event.h>
+#include <stddef.h>
 #include <stdlib.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum { PAUSE_MS = 100 };
 
 struct caller {
-    LIST_ENTRY(caller) entry;
+    struct unproven unproven;
     struct callers *all;
     struct link_accept *accept;
 };
@@ -21,16 +22,19 @@ struct callers {
     struct callers_cfg cfg;
     struct link_shared shared;
     struct event *listener, *pause;
-    LIST_HEAD(, caller) silent; /* the latest first */
-    size_t n;
+    struct unproven_set silent;
 };
 
 static void caller_free(struct caller *c)
 {
-    LIST_REMOVE(c, entry);
-    c->all->n--;
+    unproven_remove(&c->unproven);
     link_accept_free(c->accept);
     free(c);
+}
+
+static void evict(struct unproven *u)
+{
+    caller_free((struct caller *)(void *)((char *)u - offsetof(struct caller, unproven)));
 }
 
 static void on_accepted(void *arg, struct link_accept *accept, struct link *l, const char *why)
@@ -44,22 +48,11 @@ static void on_accepted(void *arg, struct link_accept *accept, struct link *l, c
         all->cfg.on_link(all->cfg.arg, l);
 }
 
-static bool drop_oldest(struct callers *all)
-{
-    struct caller *c;
-    struct caller *oldest = NULL;
-    LIST_FOREACH(c, &all->silent, entry)
-        oldest = c;
-    if (oldest != NULL)
-        caller_free(oldest);
-    return oldest != NULL;
-}
-
 /* No file is left for him. The loop would tell of the same connection for ever. */
 static void wait_for_files(struct callers *all)
 {
     const struct timeval pause = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
-    if (!drop_oldest(all) && event_add(all->pause, &pause) == 0)
+    if (!unproven_evict_one(&all->silent, dd_now_ns()) && event_add(all->pause, &pause) == 0)
         (void)event_del(all->listener);
 }
 
@@ -81,16 +74,20 @@ static void on_connection(evutil_socket_t fd, short what, void *arg)
             wait_for_files(all);
         return;
     }
-    struct caller *c = all->n < all->cfg.most || drop_oldest(all) ? calloc(1, sizeof(*c)) : NULL;
-    if (c == NULL) {
+    struct net_addr source;
+    const uint64_t now = dd_now_ns();
+    const bool room = all->silent.n < all->cfg.most || unproven_evict_one(&all->silent, now);
+    struct caller *c = room ? calloc(1, sizeof(*c)) : NULL;
+    unproven_source_of(peer, &source);
+    if (c == NULL || unproven_add(&all->silent, &c->unproven, &source, now) < 0) {
+        free(c);
         close(peer);
         return;
     }
     if (all->cfg.receive > 0)
         (void)setsockopt(peer, SOL_SOCKET, SO_RCVBUF, &all->cfg.receive, sizeof(int));
     c->all = all;
-    LIST_INSERT_HEAD(&all->silent, c, entry);
-    all->n++;
+    c->unproven.evict = evict;
     if (link_accept_start(&c->accept, all->cfg.base, peer, &all->cfg.accept, on_accepted, c, NULL) < 0)
         caller_free(c);
 }
@@ -101,6 +98,7 @@ int callers_new(struct callers **ret, const struct callers_cfg *cfg)
     if (all == NULL)
         return -ENOMEM;
     all->cfg = *cfg;
+    unproven_set_init(&all->silent);
     all->cfg.accept.shared = &all->shared;
     all->listener = event_new(cfg->base, cfg->fd, EV_READ | EV_PERSIST, on_connection, all);
     all->pause = evtimer_new(cfg->base, on_pause, all);
@@ -116,8 +114,7 @@ void callers_free(struct callers *all)
 {
     if (all == NULL)
         return;
-    while (!LIST_EMPTY(&all->silent))
-        caller_free(LIST_FIRST(&all->silent));
+    unproven_set_done(&all->silent);
     if (all->listener != NULL)
         event_free(all->listener);
     if (all->pause != NULL)

@@ -1,5 +1,5 @@
-/* Who calls at a listening socket, until he has proved the key. Anybody may call and say nothing: there may be so many of
- * those at a time, then who has been silent longest makes room. */
+/* Callers at a listening socket, until they have proved the key. Anybody may call and say nothing: there may be so many of
+ * those at a time; then the source with the most of them loses its oldest (net/unproven.h). */
 #ifndef DD_NET_CALLERS_H
 #define DD_NET_CALLERS_H
 

@@ -2,6 +2,7 @@
 
 #include "base/cursor.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ static int put_header(struct dd_buf *out, size_t len)
 
 /* Looks at what is there, byte by byte, so that garbage is refused at once. > 0: all of it has come
  * and *body is the part behind the header. */
-static int get_body(const void *p, size_t n, struct dd_rd *body)
+static int get_body(const void *p, size_t n, size_t most, struct dd_rd *body)
 {
     size_t known = n < sizeof(magic) ? n : sizeof(magic);
     size_t same = known < HELLO_VERSION_AT ? known : HELLO_VERSION_AT;
@@ -39,7 +40,7 @@ static int get_body(const void *p, size_t n, struct dd_rd *body)
     if (known > HELLO_VERSION_AT && ((const unsigned char *)p)[HELLO_VERSION_AT] != HELLO_VERSION)
         return -EPROTONOSUPPORT;
     size_t all = hello_need(p, n);
-    if (all > HELLO_MAX)
+    if (all > most)
         return -EPROTO;
     if (n < HELLO_HEADER || n < all)
         return 0;
@@ -82,7 +83,8 @@ int hello_call_decode(struct hello_call *ret, const void *p, size_t n)
 {
     struct dd_rd body;
     struct hello_call c;
-    int rc = get_body(p, n, &body);
+    static_assert(HELLO_CALL_MAX == HELLO_HEADER + sizeof(c.job_id) + sizeof(c.node), "the longest call");
+    int rc = get_body(p, n, HELLO_CALL_MAX, &body);
     if (rc <= 0)
         return rc;
     if (get_text(&body, c.job_id, sizeof(c.job_id)) < 0 ||
@@ -110,7 +112,7 @@ int hello_reply_encode(struct dd_buf *out, const struct hello_reply *r)
 int hello_reply_decode(struct hello_reply *ret, const void *p, size_t n)
 {
     struct dd_rd body;
-    int rc = get_body(p, n, &body);
+    int rc = get_body(p, n, HELLO_MAX, &body);
     if (rc <= 0)
         return rc;
     uint8_t status = dd_rd_u8(&body);

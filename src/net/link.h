@@ -69,7 +69,7 @@ const char *link_node(const struct link *l); /* name that the caller gave in its
  */
 
 /* What all connections of one daemon have in common: the TLS context, the MUNGE credential (made anew
- * when it is some seconds old, whoever asks), how often refusals are logged. The daemon keeps one, zeroed at first, for as long as it accepts. */
+ * when it is some seconds old, whoever asks), how often refusals are logged, how many handshakes there are. The daemon keeps one, zeroed at first, for as long as it accepts. */
 struct link_shared {
     struct net_tls *tls;
     char *cred;
@@ -77,6 +77,7 @@ struct link_shared {
     struct dd_err cred_err;
     uint64_t log_since_ns;
     unsigned logged, unlogged;
+    unsigned handshakes; /* in TLS just now */
 };
 void link_shared_done(struct link_shared *s);
 

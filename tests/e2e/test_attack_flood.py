@@ -1,0 +1,145 @@
+"""Another user opens connections to ddrund as fast as it can, and ddrund has few descriptors: no worker of the job is refused."""
+
+import os
+import re
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from support import DDRUN, HERE, Job, clean_env, free_port, program
+
+sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
+
+from cluster import until  # noqa: E402
+from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
+
+LIMIT = 240
+PYTHON3 = "/usr/bin/python3"
+USER, STRANGER = 20001, 20002
+ROUNDS, CONNECTIONS = 3, 200
+FEW_FILES = ["prlimit", "--nofile=256:256", "--"]
+
+pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
+              pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")]
+
+
+def args(go):
+    return ["--nproc-per-node=4", f"--max-restarts={ROUNDS - 1}", program("many_stores.py"), str(CONNECTIONS), str(ROUNDS), go]
+
+
+def as_user(uid, *words):
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", *words]
+
+
+def assert_none_refused(out, workers):
+    refused = [int(n) for n in re.findall(r"^refused (\d+)$", out, re.M)]
+    assert refused == [0] * ROUNDS * workers
+
+
+def test_a_flood_from_another_user_of_the_node_refuses_no_worker():
+    with tempfile.TemporaryDirectory(prefix="e2e") as home:
+        os.chown(home, USER, USER)
+        go = os.path.join(home, "go")
+        with Job(*args(go), home=home, tmp=home, cwd="/", env=clean_env(PYTHON_EXEC=PYTHON3), before=as_user(USER, *FEW_FILES)) as job:
+            seen = job.line("store")
+            _, host, port = re.search("store .*", seen)[0].split()
+            flood = subprocess.Popen(as_user(STRANGER, PYTHON3, program("flood.py"), host, port), stdout=subprocess.PIPE, cwd="/", text=True)
+            try:
+                assert flood.stdout.readline() == "flooding\n"
+                open(go, "w").close()
+                assert job.wait(LIMIT) == 0, job.err
+            finally:
+                flood.kill()
+                flood.communicate()
+            assert_none_refused(seen + job.out, 4)
+
+
+def test_a_flood_from_another_user_of_another_node_refuses_no_worker(cluster):  # noqa: F811
+    """The stranger has the address of half of the workers. Its connections are told apart by the node's agent alone."""
+    go = os.path.join(cluster.directory("flood", "alice"), "go")
+    env = {"PYTHON_EXEC": PYTHON3, "DDRUN_KEY": "7f" * 32}
+    runs = [cluster.popen([*FEW_FILES, DDRUN, "--hosts=node[1-2]", "--rdzv-id=flood", *args(go)], node=name, user="alice", env=env)
+            for name in ("node1", "node2")]
+    floods = []
+    try:
+        _, host, port = until(lambda: runs[0].out if "\n" in runs[0].out else None, LIMIT, lambda: runs[0].err + runs[1].err).split()
+        for node in ("node2", "node3"):
+            floods.append(cluster.popen([PYTHON3, program("flood.py"), host, port], node=node, user="bob"))
+            floods[-1].wait_for("flooding")
+        cluster.run(["touch", go], user="alice")
+        done = [run.wait(LIMIT) for run in runs]
+        assert [d.rc for d in done] == [0, 0], done[0].err + done[1].err
+        assert_none_refused(done[0].out + done[1].out, 8)
+    finally:
+        for run in (*runs, *floods):
+            run.__exit__(None, None, None)
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", f.read()).group(1)) * 1024
+
+
+def extension(kind, data):
+    return struct.pack(">HH", kind, len(data)) + data
+
+
+def client_hello(*more):
+    """TLS 1.3, with a key share of no group: the server has to ask for another ClientHello."""
+    extensions = b"".join((extension(43, b"\x02\x03\x04"), extension(10, b"\x00\x02\x00\x1d"), extension(13, b"\x00\x02\x04\x03"),
+                           extension(51, b"\x00\x00"), extension(45, b"\x01\x01"), *more))
+    body = b"\x03\x03" + os.urandom(32) + b"\x00" + b"\x00\x02\x13\x01" + b"\x01\x00" + struct.pack(">H", len(extensions)) + extensions
+    message = b"\x01" + struct.pack(">I", len(body))[1:] + body
+    return b"\x16\x03\x01" + struct.pack(">H", len(message)) + message
+
+
+def offer(identity):
+    """pre_shared_key with a binder that proves nothing."""
+    identities = struct.pack(">H", len(identity)) + identity + b"\x00" * 4
+    return extension(41, struct.pack(">H", len(identities)) + identities + b"\x00\x21\x20" + b"\x00" * 32)
+
+
+HALVES = {"incomplete": lambda job: client_hello()[:-1], "no-key": lambda job: client_hello(),
+          "other-key": lambda job: client_hello(offer(b"another")), "no-proof": lambda job: client_hello(offer(job))}
+
+
+def half_handshake(port, half):
+    """A hello, then what a caller without the key can say."""
+    s = socket.create_connection(("127.0.0.1", port), 30)
+    job_id = f"explicit.{port}".encode()
+    body = job_id + b"\0stranger\0"
+    s.sendall(b"\xdddr\x01" + struct.pack(">H", len(body)) + body)
+    head = s.recv(9, socket.MSG_WAITALL)
+    assert head[:4] == b"\xdddr\x01" and head[6] == 0, head  # OK: go on with the key
+    s.sendall(HALVES[half](job_id))
+    return s
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_half_handshakes_cost_ddrund_little_memory(tmp_path, half):
+    count, most_bytes = 1000, 6 << 20
+    key, port = tmp_path / "key", free_port()
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    args = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={port}", f"--key-file={key}", "--rdzv-timeout=60s", "true"]
+    try:
+        with Job(*args) as job:
+            until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, 60, "ddrund listens")
+            ddrund = until(lambda: job.processes("ddrund"), 60, "ddrund is there")[0]
+            half_handshake(port, half).close()  # what is made once
+            small = resident(ddrund)
+            callers = [half_handshake(port, half) for _ in range(count)]
+            callers.append(half_handshake(port, half))  # by now ddrund has taken what the others said
+            grown = resident(ddrund) - small
+            for s in callers:
+                s.close()
+            assert grown < most_bytes, f"{grown / count:.0f} bytes each"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
