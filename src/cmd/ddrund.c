@@ -8,6 +8,7 @@
 #include "daemon/daemon.h"
 #include "net/addr.h"
 #include "net/listen.h"
+#include "node/memory.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -189,6 +190,13 @@ static int run_standing(const struct ddrund_options *o, const struct dd_log *log
     return serve(&l, &cfg, err);
 }
 
+/* The workers of this node have their share of it too. */
+static uint64_t share_of_memory(uint64_t most)
+{
+    const uint64_t half = node_memory_limit("") / 2;
+    return half > 0 && half < most ? half : most;
+}
+
 int main(int argc, char **argv)
 {
     struct ddrund_options o = {0};
@@ -207,7 +215,7 @@ int main(int argc, char **argv)
     if (o.job_fd < 0)
         cmd_warn_of_misspelt(&ddrund_options, &log);
     store_limits_default(&limits);
-    limits.max_bytes = o.max_memory;
+    limits.max_bytes = opt_is_given(&res, &ddrund_options, "max-memory") ? o.max_memory : share_of_memory(o.max_memory);
     limits.max_value = o.max_value;
     raise_nofile();
     int rc = 0;

@@ -37,8 +37,11 @@ static const struct opt_row rows[] = {
      .kind = OPT_BYTES,
      .metavar = "BYTES",
      .def = "8G",
+     .def_doc = "8G, or half of the memory where that is less",
      .group = "Limits",
      .help = "most that all keys and values may take",
+     .more = "The memory is the smallest of the machine's and the limits of the cgroups that ddrund is in. In a job 'ddctl status "
+             "--format=json' shows the limit as store_max_bytes.",
      FIELD(max_memory)},
     {.name = "max-value",
      .kind = OPT_BYTES,

@@ -116,11 +116,12 @@ static void on_status(struct guest *g, const struct msg *m)
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
     const char *names = rdzv_missing(d->machine, &missing) == 0 ? dd_buf_str(&missing) : NULL;
     answer(g, m->id,
-           json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:s,s:o,s:o}", "version", 1, "job", d->cfg.job_id, "state",
+           json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "version", 1, "job", d->cfg.job_id, "state",
                      rdzv_state_name(rdzv_state(d->machine)), "round", rdzv_round(d->machine), "restarts",
                      rdzv_restarts(d->machine), "max_restarts", d->cfg.rdzv.max_restarts, "min_nodes",
                      d->cfg.rdzv.min_nodes, "max_nodes", d->cfg.rdzv.max_nodes, "wanted", rdzv_wanted(d->machine),
-                     "seconds", (json_int_t)((dd_now_ns() - d->start_ns) / DD_NS_PER_S), "missing",
+                     "seconds", (json_int_t)((dd_now_ns() - d->start_ns) / DD_NS_PER_S), "store_max_bytes",
+                     (json_int_t)d->cfg.limits.max_bytes, "missing",
                      names != NULL ? names : "", "nodes", nodes_of(d), "failed", failures_of(d)));
 }
 

@@ -41,10 +41,10 @@ def sockets_of(pids):
 class Running(Job):
     """A job of simulated nodes whose workers run a script of sh: $1 is a file that .release() makes."""
 
-    def __init__(self, tmp_path, *options, script=WAITS, workers=1, command=None):
+    def __init__(self, tmp_path, *options, script=WAITS, workers=1, command=None, before=()):
         self.go = tmp_path / "go"
         self.seen = ""
-        super().__init__(*options, *(command or ("sh", "-c", script, "sh", str(self.go))))
+        super().__init__(*options, *(command or ("sh", "-c", script, "sh", str(self.go))), before=before)
         self.ready(workers)
         self.name = re.search(r"^ready (\S+)", self.seen, re.M).group(1)
 
@@ -165,6 +165,15 @@ def test_another_job_and_another_user_are_refused(tmp_path):
         assert "--job=nonsense: no such job" in ddctl("status", "--job=nonsense", code=2)
         if os.geteuid() == 0:
             assert "no ddrun of this user" in ddctl("status", code=1, user=NOBODY)
+        job.finish()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_the_store_takes_at_most_half_of_the_memory(tmp_path):
+    (tmp_path / "meminfo").write_text("MemTotal:        2097152 kB\n")
+    small = ("unshare", "-m", "sh", "-c", 'mount --bind "$0" /proc/meminfo && exec "$@"', str(tmp_path / "meminfo"))
+    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1", before=small) as job:
+        assert job.status()["store_max_bytes"] == 1 << 30
         job.finish()
 
 

@@ -1,0 +1,19 @@
+/* The cgroups of this process that account for memory, in both versions of cgroups. */
+#ifndef DD_NODE_CGROUP_H
+#define DD_NODE_CGROUP_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+
+/* version 1 or 2; mount: the hierarchy's directory below /sys/fs/cgroup, "" or "/memory"; cgroup: a path that begins with
+ * '/', which need not exist below the mount in a container. Both are lent for the call. */
+typedef void node_cgroup_f(void *arg, int version, const char *mount, const char *cgroup);
+/* root: "" or where a test keeps its proc and sys. Src: cgroups(7), /proc/[pid]/cgroup. */
+void node_cgroup_each(const char *root, node_cgroup_f *fn, void *arg);
+
+enum { NODE_CGROUP_TEXT_MAX = 1 << 16 };
+/* The content of a small file in place of what is in out. */
+bool node_cgroup_read(struct dd_buf *out, const char *path);
+
+#endif
