@@ -5,6 +5,7 @@
 #include "cmd/common.h"
 #include "cmd/ddrund_options.h"
 #include "daemon/config.h"
+#include "daemon/confine.h"
 #include "daemon/daemon.h"
 #include "net/addr.h"
 #include "net/listen.h"
@@ -73,6 +74,10 @@ static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err
     cfg->on_over = on_over;
     cfg->arg = l;
     int rc = daemon_new(&l->daemon, l->base, cfg, err);
+    if (cfg->notify != NULL)
+        confine_privileges(); /* its helper, which may be started again, would have the filter, too */
+    else
+        confine(cfg->log);
     if (rc == 0)
         event_base_dispatch(l->base);
     daemon_free(l->daemon);

@@ -1,0 +1,205 @@
+#include "daemon/confine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
+#if defined(__x86_64__) && defined(__LP64__)
+#define ARCH AUDIT_ARCH_X86_64
+#define RESULT(u) (u)->uc_mcontext.gregs[REG_RAX]
+#elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define ARCH AUDIT_ARCH_AARCH64
+#define RESULT(u) (u)->uc_mcontext.regs[0]
+#endif
+
+void confine_privileges(void)
+{
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+#if !defined(ARCH) || defined(SANITIZED)
+
+void confine(const struct dd_log *log)
+{
+    confine_privileges();
+    dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter in this build");
+}
+
+#else
+
+/* What C libraries of Debian 11 to 13 call for the work of ddrund; newer calls stand beside those that they replace.
+ * The filter is a list that the kernel evaluates once per number (Linux 5.11), so its order does not matter. */
+static const int allowed[] = {
+    /* connections */
+    __NR_read, __NR_write, __NR_readv, __NR_writev, __NR_close, __NR_accept, __NR_accept4, __NR_bind, __NR_connect,
+    __NR_sendto, __NR_recvfrom, __NR_sendmsg, __NR_recvmsg, __NR_shutdown, __NR_getsockname, __NR_getpeername,
+    __NR_getsockopt, __NR_setsockopt, __NR_fcntl,
+    /* the loop */
+    __NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_ppoll, __NR_pselect6, __NR_eventfd2, __NR_restart_syscall,
+#ifdef __NR_epoll_wait
+    __NR_epoll_wait, __NR_poll, __NR_select, __NR_time,
+#endif
+#ifdef __NR_epoll_pwait2
+    __NR_epoll_pwait2,
+#endif
+    __NR_clock_gettime, __NR_clock_getres, __NR_clock_nanosleep, __NR_nanosleep, __NR_gettimeofday,
+    /* memory and threads' bookkeeping */
+    __NR_brk, __NR_munmap, __NR_mremap, __NR_madvise, __NR_futex, __NR_set_robust_list, __NR_sched_yield,
+    __NR_sched_getaffinity, __NR_membarrier,
+#ifdef __NR_rseq
+    __NR_rseq,
+#endif
+    /* signals and the end */
+    __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_sigaltstack, __NR_exit, __NR_exit_group,
+    /* files that are read, and the key's, which is removed */
+    __NR_lseek, __NR_fstat, __NR_newfstatat, __NR_unlinkat, __NR_readlinkat, __NR_faccessat,
+#ifdef __NR_statx
+    __NR_statx,
+#endif
+    /* about this process and machine */
+    __NR_getpid, __NR_getppid, __NR_gettid, __NR_getuid, __NR_geteuid, __NR_getgid, __NR_getegid, __NR_getrandom,
+    __NR_getrusage, __NR_prlimit64, __NR_sysinfo, __NR_uname,
+};
+
+enum { REPORTED_MAX = 8, PROGRAM_MAX = 2 * sizeof(allowed) / sizeof(allowed[0]) + 64 };
+
+struct program {
+    struct sock_filter code[PROGRAM_MAX];
+    unsigned short n;
+};
+
+static void add(struct program *p, uint16_t code, uint8_t yes, uint8_t no, uint32_t k)
+{
+    if (p->n < PROGRAM_MAX)
+        p->code[p->n++] = (struct sock_filter){.code = code, .jt = yes, .jf = no, .k = k};
+}
+
+static void load(struct program *p, size_t offset)
+{
+    add(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
+}
+
+static void verdict(struct program *p, uint32_t what)
+{
+    add(p, BPF_RET | BPF_K, 0, 0, what);
+}
+
+static void allow(struct program *p, int call)
+{
+    add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)call);
+    verdict(p, SECCOMP_RET_ALLOW);
+}
+
+/* Arguments are loaded as their lower halves: those below are int. */
+static size_t argument(int i)
+{
+    return offsetof(struct seccomp_data, args) + (size_t)i * sizeof(uint64_t);
+}
+
+/* The call is allowed where its argument i has none of these bits. */
+static void allow_without(struct program *p, int call, int i, uint32_t bits)
+{
+    add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (uint32_t)call);
+    load(p, argument(i));
+    add(p, BPF_JMP | BPF_JSET | BPF_K, 1, 0, bits);
+    verdict(p, SECCOMP_RET_ALLOW);
+    verdict(p, SECCOMP_RET_TRAP);
+}
+
+/* Where it is one of these. */
+static void allow_of(struct program *p, int call, int i, const uint32_t *values, uint8_t n)
+{
+    add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(n + 3), (uint32_t)call);
+    load(p, argument(i));
+    for (uint8_t k = 0; k < n; k++)
+        add(p, BPF_JMP | BPF_JEQ | BPF_K, (uint8_t)(n - k), 0, values[k]);
+    verdict(p, SECCOMP_RET_TRAP);
+    verdict(p, SECCOMP_RET_ALLOW);
+}
+
+static void write_program(struct program *p)
+{
+    static const uint32_t families[] = {AF_NETLINK, AF_UNIX}; /* owners of connections; munged, names of interfaces */
+    static const uint32_t requests[] = {FIONREAD, TCGETS, SIOCGIFINDEX, SIOCGIFNAME};
+    const uint32_t self = (uint32_t)getpid();
+    load(p, offsetof(struct seccomp_data, arch));
+    add(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
+    verdict(p, SECCOMP_RET_KILL_PROCESS); /* another processor's numbers */
+    load(p, offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
+        allow(p, allowed[i]);
+    allow_without(p, __NR_openat, 2, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC);
+    allow_without(p, __NR_mmap, 2, PROT_EXEC);
+    allow_without(p, __NR_mprotect, 2, PROT_EXEC);
+    allow_of(p, __NR_socket, 0, families, 2);
+    allow_of(p, __NR_ioctl, 1, requests, 4);
+    allow_of(p, __NR_tgkill, 0, &self, 1); /* abort() */
+    verdict(p, SECCOMP_RET_TRAP);
+}
+
+/* The call that was refused was not made, and returns ENOSYS. Src: seccomp(2), SECCOMP_RET_TRAP. */
+static void on_refused(int sig, siginfo_t *si, void *context)
+{
+    static volatile sig_atomic_t reported;
+    static const char before[] = "ddrund: warning: system call ", after[] = " is not on ddrund's list and was refused\n";
+    ucontext_t *u = context;
+    char line[sizeof(before) + sizeof(after) + 12];
+    char digits[12];
+    size_t n = 0, d = 0;
+    (void)sig;
+    if (si->si_code <= 0) /* from a process */
+        return;
+    RESULT(u) = -ENOSYS;
+    if (reported >= REPORTED_MAX)
+        return;
+    reported = reported + 1;
+    for (unsigned nr = (unsigned)si->si_syscall; d == 0 || nr > 0; nr /= 10)
+        digits[d++] = (char)('0' + nr % 10);
+    memcpy(line, before, sizeof(before) - 1);
+    n = sizeof(before) - 1;
+    while (d > 0)
+        line[n++] = digits[--d];
+    memcpy(line + n, after, sizeof(after) - 1);
+    const ssize_t written = write(STDERR_FILENO, line, n + sizeof(after) - 1);
+    (void)written;
+}
+
+void confine(const struct dd_log *log)
+{
+    struct program p = {.n = 0};
+    const struct sigaction sa = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO | SA_RESTART};
+    confine_privileges();
+    write_program(&p);
+    const struct sock_fprog prog = {.len = p.n, .filter = p.code};
+    if (p.n >= PROGRAM_MAX || sigaction(SIGSYS, &sa, NULL) < 0) {
+        dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter: it is too long");
+        return;
+    }
+    /* without a filter's usual mitigations of speculation, which slow down every system call before Linux 5.16 */
+    if (syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) < 0 &&
+        syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
+        dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter: %m");
+}
+
+#endif

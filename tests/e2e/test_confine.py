@@ -1,0 +1,56 @@
+"""ddrund under its system call filter: that it has one, and that no work of a job meets it."""
+
+import os
+import platform
+import signal
+
+import pytest
+
+from support import Job, free_port, program, until, with_torch
+from webserver import needs_helper
+
+pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="ddrund has no filter on this processor")
+
+REFUSED = "is not on ddrund's list"
+
+
+def confinement(pid):
+    """(NoNewPrivs, Seccomp) of /proc/PID/status; (1, 2) where it is confined."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        lines = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+    return int(lines["NoNewPrivs"]), int(lines["Seccomp"])
+
+
+def test_the_daemon_is_confined_and_its_workers_are_not():
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", "sleep", "1000") as job:
+        until(lambda: len(job.processes("sleep")) == 2, limit=60, say="the workers")
+        (daemon,) = job.processes("ddrund")
+        assert confinement(daemon) == (1, 2)
+        assert {confinement(pid) for pid in job.processes("sleep")} == {confinement("self")}
+        job.p.send_signal(signal.SIGTERM)
+        assert job.wait() == 143
+        assert REFUSED not in job.err
+
+
+@needs_helper
+def test_a_daemon_with_a_web_hook_starts_its_helper_and_gains_no_privileges():
+    with Job(f"--notify=http://127.0.0.1:{free_port()}/", "--nproc-per-node=1", "--no-python", "sleep", "1000") as job:
+        helper = until(lambda: job.processes("ddrun-web"), limit=60, say="the helper")
+        assert confinement(helper[0]) == confinement(job.processes("ddrund")[0]) == (1, 0)
+
+
+@with_torch
+def test_a_training_with_a_restart_needs_no_system_call_that_is_not_on_the_list():
+    with Job("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", program("restart_gloo.py")) as job:
+        assert job.wait() == 0, job.err
+        assert REFUSED not in job.err
+
+
+def test_two_nodes_with_a_key_in_the_home_directory_need_none_either(tmp_path):
+    """The daemon removes the key's file at the end."""
+    args = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--nproc-per-node=1", "--munge-socket=/nonexistent",
+            "--no-python", "true"]
+    with Job("--node-rank=0", *args, home=str(tmp_path)) as first, Job("--node-rank=1", *args, home=str(tmp_path)) as second:
+        assert (first.wait(), second.wait()) == (0, 0), first.err + second.err
+        assert REFUSED not in first.err
+        assert os.listdir(tmp_path / ".ddrun") == []
