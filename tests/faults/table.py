@@ -1,11 +1,12 @@
 """The fault matrix: what a job does when something breaks, for each fault, mode and bed.
 
-    python3 tests/faults/table.py          prints the tables of docs/reliability.md
+    python3 tests/faults/table.py          writes the table into docs/reliability.md
 
-test_faults.py runs every cell; tests/soak draws faults from the same table.
+test_faults_*.py run every cell; tests/soak draws faults from the same table.
 """
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass
 
 # A mode is the way in which a job knows its nodes, and whether it may go on with other ones.
 MODES = {
@@ -67,7 +68,6 @@ class Fault:
     ends: dict
     beds: tuple = tuple(BEDS)
     options: tuple = ()
-    why_not: str = field(default="")  # of a bed that is left out
 
 
 FAULTS = {
@@ -78,8 +78,7 @@ FAULTS = {
                                              "etcd": NEXT_DAEMON_ELASTIC}),
     "node": Fault("a node crashes", LOST_NODE),
     "leader": Fault("the leader's node crashes", LOST_LEADER),
-    "partition": Fault("the network of a node is cut", LOST_NODE, beds=("slurm",),
-                       why_not="agents on one machine have no network between them"),
+    "partition": Fault("the network of a node is cut", LOST_NODE, beds=("slurm",)),
     "slow node": Fault("all processes of a node stand still for longer than `--heartbeat`", LOST_NODE),
     "stopped worker": Fault("a worker is stopped (SIGSTOP) and continued", same(UNAFFECTED)),
     "disk full": Fault("the file system of `--log-dir` is full", same(UNAFFECTED), options=("--tee=3",)),
@@ -90,6 +89,29 @@ FAULTS = {
 }
 
 
-def cells():
-    """(fault, mode, bed) of every cell that can be run."""
-    return [(fault, mode, bed) for bed in BEDS for fault, row in FAULTS.items() if bed in row.beds for mode in MODES]
+def cells(bed):
+    """(fault, mode) of every cell of this bed."""
+    return [(fault, mode) for fault, row in FAULTS.items() if bed in row.beds for mode in MODES]
+
+
+def markdown():
+    """One row per fault, one column per mode."""
+    lines = ["| fault | " + " | ".join(MODES) + " |", "|---" * (len(MODES) + 1) + "|"]
+    for row in FAULTS.values():
+        note = "" if set(row.beds) == set(BEDS) else f" (on {' and '.join(row.beds)} alone)"
+        lines.append(f"| {row.what}{note} | " + " | ".join(row.ends[mode].text for mode in MODES) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def update(path):
+    """Puts the table in place of the one that stands in this page."""
+    with open(path, encoding="utf-8") as f:
+        before, _, rest = f.read().partition("| fault |")
+    while rest and not rest.startswith("\n\n"):
+        rest = rest[1:]
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(before + markdown() + rest[1:])
+
+
+if __name__ == "__main__":
+    update(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "reliability.md"))
