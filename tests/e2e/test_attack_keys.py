@@ -2,13 +2,14 @@
 
 import ctypes
 import os
+import re
 import time
 
 import pytest
 
 from support import DDRUN, KEY
 from test_other_ways import nodes  # noqa: F401
-from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, until  # noqa: F401
+from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -163,7 +164,7 @@ def test_the_cookie_is_a_key_on_demand_alone(users, cookies):
 
 
 def test_a_run_of_the_same_job_id_with_another_cookie_is_refused(users, cookies):
-    """A requeued job keeps its id: agents left over from the run before have the key of neither MUNGE's nor the home's user wrong."""
+    """A requeued job keeps its id, and agents that are left over from the run before are of the same user."""
     cookie, _ = cookies
     command = [DDRUN, "--nproc-per-node=1", "--log-level=info", "echo", "ran"]
     with users.start(VICTIM, "node1", *command, **pbs_job(users.place, cookie, 0)) as first:
@@ -173,3 +174,81 @@ def test_a_run_of_the_same_job_id_with_another_cookie_is_refused(users, cookies)
         with users.start(VICTIM, "node2", *command, **pbs_job(users.place, cookie, 1)) as second:
             assert second.wait(LIMIT).rc == 0, second.err
         assert first.wait(LIMIT).rc == 0, first.err
+
+
+# --- what starters show ---
+
+READER = """
+import glob, os, sys
+seen = set()
+print("reading", flush=True)
+while not os.path.exists(sys.argv[1]):
+    for path in glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as f:
+                text = f.read().replace(b"\\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text not in seen:
+            seen.add(text)
+            print(text, flush=True)
+"""
+
+# It runs what it is to start on another node right here, and notes its environment.
+STARTER = """#!/bin/sh
+env >{env}
+while [ ! -e {go} ]; do sleep 0.05; done
+for last; do :; done
+case $last in
+exec\\ *) exec sh -c "$last" ;;
+esac
+while [ "$1" != "{ddrun}" ]; do shift; done
+exec "$@"
+"""
+
+
+def long_hex(text):
+    """Words as long as a key of 128 bits."""
+    return re.findall(r"[0-9a-fA-F]{32,}", text)
+
+
+@pytest.mark.parametrize("launcher", ["ssh", "oarsh", "pbs_tmrsh", "pbsdsh", "blaunch", "qrsh"])
+def test_no_starter_shows_a_key_to_who_reads_all_argument_lists(users, launcher):
+    """Nor does it have one in its environment, which Grid Engine, for example, writes into a file."""
+    go, end = (f"{users.place}/{name}-{launcher}" for name in ("go", "end"))
+    env, starter = f"{users.home[VICTIM]}/env-{launcher}", f"{users.place}/{launcher}"
+    with open(starter, "w", encoding="ascii") as f:
+        f.write(STARTER.format(env=env, go=go, ddrun=DDRUN))
+    os.chmod(starter, 0o755)
+    with users.start(ATTACKER, "node1", "python3", "-c", READER, end) as reader:
+        reader.wait_for("reading")
+        with users.start(VICTIM, "node1", DDRUN, "--hosts=node1,node2", f"--launcher={launcher}", f"--launch-command={starter}",
+                         "--nproc-per-node=1", "echo", "ran", DDRUN_KEY=KEY, DDRUN_ETCD_PASSWORD=SECRET) as job:
+            until(lambda: "--launched=" in reader.out, LIMIT, lambda: job.err + reader.out)
+            with open(go, "w", encoding="ascii"):
+                pass
+            done = job.wait(LIMIT)
+        with open(end, "w", encoding="ascii"):
+            pass
+        read = reader.wait(LIMIT).out
+    assert done.rc == 0 and done.out == "ran\n" * 2, done.err
+    assert long_hex(read) == [] and SECRET not in read
+    with open(env, encoding="utf-8") as f:
+        text = f.read()
+    assert "PATH=" in text and KEY not in text and SECRET not in text and long_hex(text) == []
+
+
+def test_srun_shows_no_key_to_who_reads_all_argument_lists(slurm):  # noqa: F811
+    end = os.path.join(slurm.cluster.work, "end-of-reading")
+    slurm.file("batch", f"#!/bin/sh\n{DDRUN} --nproc-per-node=1 sleep 1\n")
+    with slurm.cluster.popen(["python3", "-c", READER, end], node="node1", user=ATTACKER) as reader:
+        reader.wait_for("reading")
+        with slurm.popen(["sbatch", "--wait", "-N2", "--output=out", "--error=err", "batch"]) as job:
+            rc = job.wait(LIMIT).rc
+        with open(end, "w", encoding="ascii"):
+            pass
+        read = reader.wait(LIMIT).out
+    os.unlink(end)
+    with open(slurm.file("err"), encoding="utf-8") as f:
+        assert rc == 0, f.read()
+    assert "srun " in read and "ddrund" in read and long_hex(read) == []
