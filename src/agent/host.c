@@ -17,8 +17,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-/* The first daemon goes on to further ports when others hold all that come first, and its guests follow it there. A later
- * one is looked for on many nodes, each of which answers for the first ports alone. */
+/* The first daemon goes on to further ports when others hold all that come first, and its guests follow it there; etcd
+ * tells any daemon's. Else a later one is looked for on many nodes, at the first ports alone. */
 int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
@@ -28,7 +28,7 @@ int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
     const size_t all = agent_ports(a, ports, &near);
     if (addr == NULL && al->nnodes == 1)
         addr = "127.0.0.1"; /* nobody else has to come in */
-    return net_listen(addr, ports, a->epoch == 0 ? all : near, port, err);
+    return net_listen(addr, ports, a->epoch == 0 || a->discover != NULL ? all : near, port, err);
 }
 
 /* Other nodes must prove the key; alone, one that nobody else can know. */
@@ -162,7 +162,7 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
                "--insecure: whoever reaches port %u of this machine can join the job and read its store",
                port);
     if (a->host.key.guessable)
-        dd_log(a->cfg->log, DD_LOG_WARN, "--key-source=pbs-cookie: users who have jobs on this machine can compute PBS_JOBCOOKIE and join the job");
+        dd_log(a->cfg->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
     if (a->cfg->alloc->nnodes > 1)
         dd_log(a->cfg->log, DD_LOG_INFO, "host of '%s' on port %u; key source: %s",
                a->cfg->alloc->job_id, port, a->host.key.source);

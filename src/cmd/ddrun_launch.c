@@ -251,13 +251,13 @@ static int key_elsewhere(struct launching *p, struct dd_err *err)
     const char *home = dd_env_get_nonempty(environ, "HOME");
     const char *file = o->key_file != NULL ? o->key_file : dd_env_get_nonempty(environ, "DDRUN_KEY_FILE");
     const bool cookie = strcmp(o->key_source, "pbs-cookie") == 0;
-    const char *path = file != NULL ? file : o->munge_socket;
+    const char *path = file != NULL ? file : cookie ? NULL : o->munge_socket;
     p->ticket.key = file != NULL ? LAUNCH_KEY_FILE : cookie ? LAUNCH_KEY_COOKIE : path != NULL ? LAUNCH_KEY_MUNGE : LAUNCH_KEY_OFFERED;
     if (home != NULL && dd_env_set(&p->key_env, "HOME", home) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    if (path != NULL && !cookie && (p->ticket.path = realpath(path, NULL)) == NULL)
+    if (path != NULL && (p->ticket.path = realpath(path, NULL)) == NULL)
         p->ticket.path = path[0] == '/' ? strdup(path) : NULL;
-    if (path != NULL && !cookie && p->ticket.path == NULL)
+    if (path != NULL && p->ticket.path == NULL)
         return dd_err_set(err, -errno, "cannot find '%s': %m", path);
     p->key_in = (struct net_key_input){.env = p->key_env.v,
                                        .key_file = file != NULL ? p->ticket.path : NULL,
@@ -275,6 +275,8 @@ static int make_key(struct launching *p, struct dd_err *err)
     int rc = p->starter->takes_stdin ? key_on_stdin(p, err) : key_elsewhere(p, err);
     if (rc == 0)
         rc = net_key_host(&p->key, &p->key_in, err);
+    if (rc == 0 && p->key.guessable)
+        dd_log(p->l->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
     if (rc == 0 && p->alloc->psk == NULL && (rc = random_hex(hex, err)) == 0 && (p->alloc->psk = strdup(hex)) == NULL)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     explicit_bzero(hex, sizeof(hex));

@@ -126,8 +126,8 @@ struct link_find_cfg {
 struct link_find;
 /* Passes over (all addresses of host) x (ports), all of one pass at once, again with back-off (3 ms
  * growing by 1.5 to 1 s, +-20 %), names looked up again now and then, until one completes hello,
- * key and TLS. Where a machine that is up has no such daemon when that second is reached, each pass
- * tries some of the further ports as well, round and round. done is called once, with the link (given); link_find_free() is the caller's then,
+ * key and TLS. Once that second is reached, each pass tries some of the further ports
+ * as well, round and round. done is called once, with the link (given); link_find_free() is the caller's then,
  * too, and legal inside done. The caller holds the overall time limit and frees the search when it
  * is over. A try that is still waiting for an answer does not hold up the others. */
 int link_find_start(struct link_find **ret, struct event_base *base,

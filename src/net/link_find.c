@@ -183,20 +183,12 @@ static void start_due(struct link_find *f)
     start_due_of(f, true);
 }
 
-/* The machine is up, though our daemon is at none of the first ports: late, or on a port further on. */
-static bool is_up(const struct link_find *f, size_t nth)
-{
-    for (size_t i = 0; i < f->ntargets; i++)
-        if (f->targets[i]->nth == nth && !f->targets[i]->walks && f->targets[i]->last > TRY_NO_WAY)
-            return true;
-    return false;
-}
-
-/* To the next of the further ports; whoever has been all round has more patience then. */
+/* To the next of the further ports, with more patience each time round. Nothing shows that this is needed: a port that
+ * others hold may refuse like a free one, or be silent like a machine that is down. */
 static bool walk_on(struct link_find *f, struct target *g)
 {
     size_t *walked = &f->walked[g->nth];
-    if (f->pass_ms < PASS_LAST_MS || !is_up(f, g->nth))
+    if (f->pass_ms < PASS_LAST_MS)
         return false;
     const size_t rounds = *walked / f->cfg.nfurther;
     net_addr_set_port(&g->addr, f->further[*walked % f->cfg.nfurther]);

@@ -1,4 +1,4 @@
-"""A listener that has nothing to do with us: squatter.py silent|garbage|close|deaf|bound PORT...
+"""A listener that has nothing to do with us: squatter.py silent|garbage|close|deaf|full|bound PORT...
 
 On all addresses, IPv6 and IPv4, as the ddrun daemon itself would have it.
 """
@@ -21,9 +21,22 @@ def bind(port):
     return held
 
 
+def fill(port):
+    """Nothing more is answered: the queue of connections that nobody accepts is full."""
+    held = bind(port)
+    held.listen(0)
+    callers = [held]
+    for _ in range(3):
+        caller = socket.socket()
+        caller.setblocking(False)
+        caller.connect_ex(("127.0.0.1", port))
+        callers.append(caller)
+    return callers
+
+
 def main(how, ports):
-    if how == "bound":  # and never listens: who connects is refused
-        held = [bind(port) for port in ports]
+    if how in ("bound", "full"):  # a port that is bound and does not listen refuses connections
+        held = [(fill if how == "full" else bind)(port) for port in ports]
         print("listening", flush=True)
         while held:
             signal.pause()

@@ -163,6 +163,24 @@ def test_the_cookie_is_a_key_on_demand_alone(users, cookies):
     assert "can compute PBS_JOBCOOKIE" in done[0].err
 
 
+def test_starting_nodes_with_the_cookie_warns(users, cookies):
+    cookie, _ = cookies
+    users.cluster.munge("node1", False)
+    task = " ".join(f"{k}={v}" for k, v in pbs_job(users.place, cookie, 1).items())
+    starter = f"{users.place}/pbs_tmrsh"
+    with open(starter, "w", encoding="ascii") as f:
+        f.write(f"#!/bin/sh\nshift\nexec env -i HOME=/nowhere PATH=/bin:/usr/bin {task} \"$@\" </dev/null\n")
+    os.chmod(starter, 0o755)
+    script = {**pbs_job(users.place, cookie, 0), "PBS_TASKNUM": "1", "HOME": "/nowhere"}
+    common = [DDRUN, "--launcher=pbs_tmrsh", f"--launch-command={starter}", "--nproc-per-node=1"]
+    with users.start(VICTIM, "node1", *common, "echo", "ran", **script) as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 2 and "--key-source=pbs-cookie" in done.err, done
+    with users.start(VICTIM, "node1", *common, "--key-source=pbs-cookie", "echo", "ran", **script) as job:
+        done = job.wait(LIMIT)
+    assert (done.rc, done.out) == (0, "ran\n" * 2) and "can compute PBS_JOBCOOKIE" in done.err, done
+
+
 def test_a_run_of_the_same_job_id_with_another_cookie_is_refused(users, cookies):
     """A requeued job keeps its id, and agents that are left over from the run before are of the same user."""
     cookie, _ = cookies

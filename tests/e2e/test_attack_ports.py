@@ -48,7 +48,7 @@ def test_a_daemon_takes_the_first_port_that_everybody_computes_when_nobody_holds
     assert run_both(users) == elected("pbs.12.pbshead", 1)[0]
 
 
-@pytest.mark.parametrize("how, n", [("silent", NEAR), ("close", 64), ("bound", 64)])
+@pytest.mark.parametrize("how, n", [("silent", NEAR), ("full", NEAR + 8), ("close", 64), ("bound", 64)])
 def test_a_job_without_a_secret_beforehand_starts_when_another_user_holds_its_first_ports(users, how, n):  # noqa: F811
     """MUNGE's key is known only after the nodes have met: the walk goes on beyond the ports that are held."""
     ports = elected("pbs.12.pbshead", ALL)
