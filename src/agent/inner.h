@@ -218,6 +218,8 @@ void enough_worker(struct agent *a, const struct worker_exit *e); /* one has end
 /* ports.c */
 void ports_renew(struct agent *a); /* others for the next round; none where there are none left */
 const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
+/* A worker has failed: says once which of its ports another user has taken, where the kernel allows that. */
+void ports_check(struct agent *a);
 void ports_free(struct agent *a);
 
 /* exchange.c */

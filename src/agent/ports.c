@@ -18,6 +18,7 @@ struct held_ports {
     int fds[PORTS_MAX];
     uint16_t ports[PORTS_MAX];
     char *text; /* for the daemon */
+    bool open;  /* to servers of all users; once that was reported, it is not any more */
 };
 
 void ports_free(struct agent *a)
@@ -59,6 +60,8 @@ void ports_renew(struct agent *a)
         h->n += rc == 0;
     }
     a->ports = h;
+    if (h != NULL)
+        h->open = how == NET_RESERVE_ADDR;
     if (rc == 0)
         rc = describe(a, h);
     if (rc == 0)
@@ -66,6 +69,18 @@ void ports_renew(struct agent *a)
     dd_log(a->cfg->log, workers ? DD_LOG_WARN : DD_LOG_INFO, "cannot reserve %d ports for the workers: %s",
            want, strerror(-rc));
     ports_free(a);
+}
+
+void ports_check(struct agent *a)
+{
+    struct held_ports *h = a->ports;
+    uid_t uid;
+    for (int i = 0; h != NULL && h->open && i < h->n; i++)
+        if (net_port_taken(h->ports[i], &uid)) {
+            dd_log(a->cfg->log, DD_LOG_ERR, "uid %u listens on port %u of %s, which was held for a worker; each restart takes other ports",
+                   (unsigned)uid, h->ports[i], a->cfg->node_name);
+            h->open = false;
+        }
 }
 
 const char *ports_text(const struct agent *a)

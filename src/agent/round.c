@@ -229,6 +229,8 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     mpi_ended(a, &end);
     if (end.code != 0 && !signals_settling(a))
         error_files_keep(a->errors, &end);
+    if (end.code != 0 && a->ends.stop_sig == 0)
+        ports_check(a);
     enough_worker(a, &end);
     a->memory.ended_well &= end.code == 0;
     ends_worker(a, &end);

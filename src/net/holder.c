@@ -1,6 +1,7 @@
 #include "net/holder_inner.h"
 
 #include "base/auto.h"
+#include "net/listen.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -9,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct listener {
     unsigned uid;
@@ -16,8 +18,8 @@ struct listener {
 };
 
 /* Src: proc(5) and Documentation/networking/proc_net_tcp.txt: sl local_address rem_address st
- * tx:rx tr:when retrnsmt uid timeout inode; state 0A is LISTEN. */
-static bool find_listener(const char *path, uint16_t port, struct listener *ret)
+ * tx:rx tr:when retrnsmt uid timeout inode; state 0A is LISTEN. but: a uid whose listeners do not count, NULL: all do. */
+static bool find_listener(const char *path, uint16_t port, const uid_t *but, struct listener *ret)
 {
     char line[512];
     DD_AUTO(file) FILE *f = fopen(path, "re");
@@ -30,7 +32,7 @@ static bool find_listener(const char *path, uint16_t port, struct listener *ret)
         if (sscanf(line, " %*u: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x %*x:%*x %*x:%*x %*x %u %*d %lu",
                    &at, &state, &l.uid, &l.inode) != 4)
             continue;
-        if (at != port || state != 0x0a)
+        if (at != port || state != 0x0a || (but != NULL && l.uid == *but))
             continue;
         *ret = l;
         return true;
@@ -87,8 +89,18 @@ void net_port_holder(uint16_t port, char *out, size_t size)
 {
     struct listener l;
     out[0] = '\0';
-    if (!find_listener("/proc/net/tcp", port, &l) && !find_listener("/proc/net/tcp6", port, &l))
+    if (!find_listener("/proc/net/tcp", port, NULL, &l) && !find_listener("/proc/net/tcp6", port, NULL, &l))
         return;
     if (!program_of(l.inode, out, size))
         (void)snprintf(out, size, "a program of uid %u", l.uid);
+}
+
+bool net_port_taken(uint16_t port, uid_t *ret_uid)
+{
+    struct listener l;
+    const uid_t own = geteuid();
+    if (!find_listener("/proc/net/tcp", port, &own, &l) && !find_listener("/proc/net/tcp6", port, &own, &l))
+        return false;
+    *ret_uid = (uid_t)l.uid;
+    return true;
 }

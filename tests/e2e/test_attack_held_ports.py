@@ -32,6 +32,12 @@ def start(place, *args):
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **as_user(VICTIM))
 
 
+def until_port(job, path):
+    until(lambda: os.path.exists(path) or job.poll() is not None, say="the port")
+    with open(path) as f:
+        return f.read()
+
+
 @pytest.mark.parametrize("framework, options", [
     ((), ("SO_REUSEPORT", "SO_REUSEADDR")),       # JAX' gRPC
     ((), ("SO_REUSEPORT",)),
@@ -41,9 +47,7 @@ def test_nobody_takes_the_port_of_a_coordinator(place, framework, options):
     path = f"{place}/port"
     job = start(place, *framework, SYSTEM_PYTHON, program("coordinator.py"), path, *options)
     try:
-        until(lambda: os.path.exists(path) or job.poll() is not None, say="the port")
-        with open(path) as f:
-            port = f.read()
+        port = until_port(job, path)
         with subprocess.Popen([SYSTEM_PYTHON, program("port_attacker.py"), port], stdout=subprocess.PIPE, text=True, cwd="/",
                               **as_user(ATTACKER)) as attacker:
             try:
@@ -57,3 +61,30 @@ def test_nobody_takes_the_port_of_a_coordinator(place, framework, options):
         job.terminate()
         job.communicate(timeout=LIMIT)
     assert (job.returncode, out, err) == (0, "coordinator: rank 0\n", "")
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_coordinator_that_cannot_reuse_the_port_fails_and_the_taker_is_named(place, restarts):
+    """Paddle sets SO_REUSEADDR alone, for which the kernel compares no users."""
+    path = f"{place}/port"
+    job = start(place, "--framework=paddle", f"--max-restarts={restarts}", SYSTEM_PYTHON, program("coordinator.py"), path, "SO_REUSEADDR")
+    try:
+        port = until_port(job, path)
+        with subprocess.Popen([SYSTEM_PYTHON, program("port_attacker.py"), port], stdout=subprocess.PIPE, text=True, cwd="/",
+                              **as_user(ATTACKER)) as attacker:
+            try:
+                assert attacker.stdout.readline() == "tried\n"
+                with open(f"{path}.go", "w"):
+                    pass
+                out, err = job.communicate(timeout=LIMIT)
+            finally:
+                attacker.terminate()
+                attacker.communicate(timeout=LIMIT)
+    finally:
+        job.terminate()
+        job.communicate(timeout=LIMIT)
+    assert err.count(f"uid {ATTACKER} listens on port {port}") == 1, err
+    if restarts == 0:
+        assert job.returncode == 1, err
+    else:
+        assert (job.returncode, out.splitlines()[-1]) == (0, "coordinator: rank 0"), err
