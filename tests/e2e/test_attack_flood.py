@@ -21,7 +21,7 @@ from fixtures import _can_cluster, _four_nodes, cluster  # noqa: E402,F401
 LIMIT = 240
 PYTHON3 = "/usr/bin/python3"
 USER, STRANGER = 20001, 20002
-ROUNDS, CONNECTIONS = 3, 200
+ROUNDS, CONNECTIONS = 3, 120
 FEW_FILES = ["prlimit", "--nofile=256:256", "--"]
 
 pytestmark = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
@@ -62,7 +62,7 @@ def test_a_flood_from_another_user_of_the_node_refuses_no_worker():
 def test_a_flood_from_another_user_of_another_node_refuses_no_worker(cluster):  # noqa: F811
     """The stranger has the address of half of the workers. Its connections are told apart by the node's agent alone."""
     go = os.path.join(cluster.directory("flood", "alice"), "go")
-    env = {"PYTHON_EXEC": PYTHON3, "DDRUN_KEY": "7f" * 32}
+    env = {"PYTHON_EXEC": PYTHON3, "DDRUN_KEY": os.urandom(32).hex()}
     runs = [cluster.popen([*FEW_FILES, DDRUN, "--hosts=node[1-2]", "--rdzv-id=flood", *args(go)], node=name, user="alice", env=env)
             for name in ("node1", "node2")]
     floods = []

@@ -27,7 +27,7 @@ class Victim:
 
     def __init__(self, nodes):
         self.nodes = nodes
-        env = {"PYTHON_EXEC": PYTHON3, "DDRUN_KEY": "7f" * 32}
+        env = {"PYTHON_EXEC": PYTHON3, "DDRUN_KEY": os.urandom(32).hex()}
         self.runs = [nodes.popen([DDRUN, "--hosts=node[1-2]", "--rdzv-id=victim", "--nproc-per-node=1", "--heartbeat=60s",
                                   "--shutdown-timeout=1s", program("tell_store.py")], node=name, user="alice", env=env)
                      for name in ("node1", "node2")]
