@@ -73,10 +73,7 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
                           in->min_nodes, in->max_nodes, HOSTLIST_MAX);
     bool has_spares = in->spares && (in->hosts != NULL || in->hostfile != NULL); /* the list numbers them, too */
     if (!has_spares && in->max_nodes > 0 && in->node_rank >= in->max_nodes)
-        return dd_err_set(
-            err, -EINVAL,
-            "--node-rank=%d is not one of the nodes of --nnodes=%d, which count from 0",
-            in->node_rank, in->max_nodes);
+        return dd_err_set(err, -EINVAL, "--node-rank=%d is out of range for --nnodes=%d (ranks count from 0)", in->node_rank, in->max_nodes);
     if (in->master_port < 0 || in->master_port > 65535)
         return dd_err_set(err, -EINVAL, "--master-port=%d is not a port from 1 to 65535",
                           in->master_port);

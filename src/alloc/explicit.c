@@ -64,10 +64,10 @@ static int check(const struct alloc *a, const struct alloc_input *in,
                  const struct alloc_hostport *meet, struct dd_err *err)
 {
     if (a->index >= a->nnodes)
-        return dd_err_set(err, -EINVAL,
-                          "--node-rank=%d is not one of %d node%s, which count from 0; "
-                          "say --nnodes=N with the number of all nodes",
-                          a->index, a->nnodes, a->nnodes == 1 ? "" : "s");
+        return dd_err_tip(err,
+                          dd_err_set(err, -EINVAL, "--node-rank=%d is out of range for %d node%s", a->index, a->nnodes,
+                                     a->nnodes == 1 ? "" : "s"),
+                          "set --nnodes to the number of all nodes; ranks count from 0");
     if (meet->host[0] == '\0' && a->index > 0)
         return dd_err_set(err, -EINVAL,
                           "--node-rank=%d needs the address of node 0: say --master-addr=HOST or "

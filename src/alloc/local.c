@@ -8,11 +8,11 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
 {
     (void)warnings;
     if (in->min_nodes > 1)
-        return dd_err_set(err, -EINVAL,
-                          "--nnodes=%d needs other nodes, but nothing tells where they are: start "
-                          "ddrun with srun or mpiexec in a job, or name them with "
-                          "--hosts=node1,node2, or say --rdzv-endpoint=HOST:PORT on each of them",
-                          in->min_nodes);
+        return dd_err_tip(err,
+                          dd_err_tip(err, dd_err_set(err, -EINVAL, "--nnodes=%d, but no other node is known", in->min_nodes),
+                                     "run inside a scheduler's job, add --launcher=ssh --hosts=node1,node2, or start ddrun on each node "
+                                     "with --rdzv-endpoint=HOST:PORT"),
+                          "on one machine: --simulate-nodes=%d", in->min_nodes);
     return 1;
 }
 

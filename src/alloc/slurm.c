@@ -314,12 +314,10 @@ static int say_srun(const struct alloc_input *in, const struct hostlist *hosts, 
 {
     struct alloc_shown shown;
     size_t n = hostlist_count(hosts);
-    return dd_err_set(
-        err, -EINVAL,
-        "ddrun was started once, from the batch script or shell of job %.40s, which has "
-        "%zu node%s (%s); start one on each of them: srun --ntasks-per-node=1 ddrun "
-        "...; or say --nnodes=1 to use this host, %s, alone",
-        var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts), in->hostname);
+    return dd_err_tip(err,
+                      dd_err_set(err, -EINVAL, "ddrun was started once in job %.40s, which has %zu node%s (%s), and cannot start the others",
+                                 var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts)),
+                      "srun --ntasks-per-node=1 ddrun ..., or --nnodes=1 to use this host (%s) alone", in->hostname);
 }
 
 static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)

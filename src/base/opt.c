@@ -81,10 +81,10 @@ static int refuse_unknown(const struct parser *p, const char *dashes, const char
     }
     const struct shown s = show(word, len);
     if (nearest != NULL)
-        return dd_err_set(p->err, -EINVAL, "there is no option %s%s; did you mean --%s?", dashes,
-                          s.text, nearest->name);
-    return dd_err_set(p->err, -EINVAL, "there is no option %s%s; '%s --help%s' shows all of them",
-                      dashes, s.text, p->t->program, opt_has_common(p->t) ? "=all" : "");
+        return dd_err_tip(p->err, dd_err_set(p->err, -EINVAL, "unknown option '%s%s'", dashes, s.text), "did you mean '--%s'?",
+                          nearest->name);
+    return dd_err_tip(p->err, dd_err_set(p->err, -EINVAL, "unknown option '%s%s'", dashes, s.text), "'%s --help%s' lists all options",
+                      p->t->program, opt_has_common(p->t) ? "=all" : "");
 }
 
 static int find_long(const struct parser *p, const char *word, size_t len,

@@ -180,10 +180,8 @@ static int no_job(const struct asking *k, const char *said, struct dd_err *err)
     if (k->silent > 0)
         return dd_err_set(err, -ETIMEDOUT, "ddrun on %.200s has not answered for %d s; is it stopped?", host, GREETING_S);
     if (names == NULL || names[0] == '\0')
-        return dd_err_set(err, -ENOENT,
-                          "no ddrun of this user runs on %.200s; use ddctl on a node of the job, with "
-                          "'srun --overlap --jobid=ID ddctl ...' or ssh",
-                          host);
+        return dd_err_tip(err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
+                          "run ddctl on a node of the job: srun --overlap --jobid=ID ddctl status, or ssh");
     return dd_err_set(err, -EINVAL, "--job=%.200s: no such job has a ddrun on %.100s; there is %.600s", said, host, names);
 }
 
@@ -199,7 +197,7 @@ static const struct agent_here *choose(const struct asking *k, const char *said,
             DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
             put_jobs(k, &jobs);
             const char *names = dd_buf_str(&jobs);
-            (void)dd_err_set(err, -EINVAL, "several jobs run here; say one of them with --job: %.600s",
+            (void)dd_err_set(err, -EINVAL, "several jobs are running here; choose one with --job: %.600s",
                              names != NULL ? names : "?");
             return NULL;
         }

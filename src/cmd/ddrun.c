@@ -162,10 +162,9 @@ static int run_everywhere(struct run *r, char **argv)
 static int no_script(int argc, char **argv, struct dd_err *err)
 {
     const bool taken = argc > 2 && argv[argc - 1][0] != '-' && argv[argc - 2][0] == '-' && strchr(argv[argc - 2], '=') == NULL;
-    return taken ? dd_err_set(err, -EINVAL, "no SCRIPT was given, since '%.100s' is the value of %.60s; write for example: ddrun "
-                                            "--nproc-per-node=2 train.py",
-                              argv[argc - 1], argv[argc - 2])
-                 : dd_err_set(err, -EINVAL, "no SCRIPT was given; write for example: ddrun --nproc-per-node=2 train.py");
+    int rc = taken ? dd_err_set(err, -EINVAL, "missing SCRIPT ('%.100s' was taken as the value of %.60s)", argv[argc - 1], argv[argc - 2])
+                   : dd_err_set(err, -EINVAL, "missing SCRIPT");
+    return dd_err_tip(err, rc, "for example: ddrun --nproc-per-node=2 train.py");
 }
 
 /* given: by the process that has started us on this node, the index-th; NULL. */

@@ -120,9 +120,7 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     const bool named = strncmp(a->source, "host", 4) == 0 && o->node_rank < 0;
     if (asked && o->nnodes.max == 0 && strcmp(a->source, "local") == 0)
         return dd_err_set(err, -EINVAL,
-                          "--launcher=%s: nothing tells on which nodes; name them with --hosts=node1,node2 or --hostfile=FILE, "
-                          "or say --standalone",
-                          o->launcher);
+                          "--launcher=%s needs --hosts=LIST or --hostfile=FILE", o->launcher);
     if (!asked && strcmp(a->source, "explicit") == 0)
         warn_of_idle_nodes(p);
     if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||

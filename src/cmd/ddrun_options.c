@@ -37,10 +37,7 @@ static int parse_nnodes(const char *text, void *field, struct dd_err *err)
             return 0;
         }
     }
-    return dd_err_set(err, -EINVAL,
-                      "'%s' is not a number of nodes from 1 to %d, nor MIN:MAX; write for example "
-                      "--nnodes=4",
-                      text, PLAN_MAX_NODES);
+    return dd_err_set(err, -EINVAL, "invalid value '%s': expected a number of nodes from 1 to %d, or MIN:MAX", text, PLAN_MAX_NODES);
 }
 
 /* "3", or "3/1h": at most three within any hour */
@@ -103,7 +100,7 @@ static int parse_ssh_port(const char *text, void *field, struct dd_err *err)
     *(const char **)field = text;
     return dd_num_int(text, 1, 65535, &port) == 0
                ? 0
-               : dd_err_set(err, -EINVAL, "'%.60s' is no port of ssh; if it is a partition, say it to sbatch or srun", text);
+               : dd_err_set(err, -EINVAL, "invalid SSH port '%.60s'; pass a partition to sbatch or srun", text);
 }
 
 static int parse_stdin(const char *text, void *field, struct dd_err *err)

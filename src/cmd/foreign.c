@@ -1,28 +1,29 @@
 /* What users of other launchers write: what it means here, or one sentence. docs/coming-from.md has the usual ones. */
 #include "cmd/foreign.h"
 
-#define SRUN "srun's: say it to sbatch or salloc, or start ddrun by srun: srun --ntasks-per-node=1 OPTION ddrun ..."
+#define TIP "\n  tip: "
+#define SRUN "an srun option" TIP "pass it to sbatch or salloc, or run: srun --ntasks-per-node=1 OPTION ddrun ..."
 #define GPUS \
-    "Slurm's: ask sbatch or salloc for the GPUs; ddrun starts a worker for each one of a node, or as many as --nproc-per-node says"
+    "a Slurm option" TIP "ask sbatch or salloc for the GPUs; ddrun starts a worker for each GPU of a node, or --nproc-per-node=N workers"
 #define BINDING \
-    "another launcher's: --bind=auto (the default) shares the CPUs out among the workers, --bind=none leaves them alone, " \
-    "--numa-binding=node binds them near their GPU"
+    "an option of another launcher" TIP "--bind=auto splits the CPUs among the workers (default), --bind=none disables binding, " \
+    "--numa-binding=node binds each worker near its GPU"
 #define PLACING \
-    "another launcher's: ranks go node by node here, in the order of the host list; --nproc-per-node says how many a node has"
+    "an option of another launcher" TIP "ranks go node by node, in the order of the host list; --nproc-per-node=N sets the workers of a node"
 #define FILES \
-    "another launcher's: --log-dir=DIR --redirects=3 writes files for each worker, --log-dir=DIR --tee=3 writes and shows"
-#define MCA "Open MPI's: give its parameters as variables: -x OMPI_MCA_NAME=VALUE"
-#define HOROVOD "horovodrun's: set the variable of Horovod's that it stands for, as in -x HOROVOD_TIMELINE=FILE"
+    "an option of another launcher" TIP "--log-dir=DIR writes and shows the output of each worker, --log-dir=DIR --redirects=3 only writes it"
+#define MCA "an Open MPI option" TIP "its parameters are variables, too: -x OMPI_MCA_NAME=VALUE"
+#define HOROVOD "a horovodrun option" TIP "set the HOROVOD_ variable that it stands for, as in -x HOROVOD_TIMELINE=FILE"
 #define DAEMONS "of Open MPI's own daemons, which do not run here: leave it out"
-#define SHOW "another launcher's: --dry-run shows ranks, commands and variables, and starts nothing"
+#define SHOW "an option of another launcher" TIP "--dry-run shows ranks, commands and variables, and starts nothing"
 #define COPIES "not known here: files must be on every node, or in a folder that all share"
 #define PROGRAMS \
     "not known here: all workers run the same program; let it look at RANK, or put another command before some with --wrap"
-#define ELASTIC "deepspeed's: write --nnodes=MIN:MAX"
-#define SPARES "srun's: write --nnodes=MIN:MAX, with which a job goes on without a lost node"
-#define GENV "Hydra's: write -x NAME=VALUE"
-#define GENVLIST "Hydra's: write --launch-env=NAME,NAME"
-#define PLUGIN "accelerate's: say it in the program, Accelerator(deepspeed_plugin=...) or Accelerator(fsdp_plugin=...)"
+#define ELASTIC "a deepspeed option" TIP "--nnodes=MIN:MAX"
+#define SPARES "an srun option" TIP "with --nnodes=MIN:MAX a job goes on without a lost node"
+#define GENV "a Hydra option" TIP "-x NAME=VALUE"
+#define GENVLIST "a Hydra option" TIP "--launch-env=NAME,NAME"
+#define PLUGIN "an accelerate option" TIP "set it in the program: Accelerator(deepspeed_plugin=...) or Accelerator(fsdp_plugin=...)"
 #define HANG "Open MPI's: --hang-timeout=TIME says what a worker does that gives no sign of life for so long"
 
 const struct opt_foreign foreign_options[] = {
@@ -31,7 +32,7 @@ const struct opt_foreign foreign_options[] = {
     {"--ntasks-per-node", "nproc-per-node", NULL},
     {"--tasks-per-node", "nproc-per-node", NULL},
     {"--nodes", "nnodes", NULL},
-    {"-N", NULL, "of two meanings: srun's is --nnodes=N here, mpirun's --nproc-per-node=N"},
+    {"-N", NULL, "ambiguous" TIP "use --nnodes=N (srun's -N) or --nproc-per-node=N (mpirun's -N)"},
     {"--nodelist", NULL, SRUN},
     {"-w", NULL, SRUN},
     {"--exclude", NULL, SRUN},
@@ -58,7 +59,7 @@ const struct opt_foreign foreign_options[] = {
     {"--network", NULL, SRUN},
     {"--wait", NULL, SRUN},
     {"-W", NULL, SRUN},
-    {"--time", NULL, "Slurm's: say it to sbatch, as the limit of the allocation; --timeout=TIME ends a job by itself"},
+    {"--time", NULL, "a Slurm option" TIP "pass it to sbatch as the limit of the allocation; --timeout=TIME ends a job by itself"},
     {"--gpus", NULL, GPUS},
     {"-G", NULL, GPUS},
     {"--gpus-per-node", NULL, GPUS},
@@ -248,14 +249,14 @@ const struct opt_foreign foreign_options[] = {
     {"--gpu-ids", NULL, "accelerate's: set CUDA_VISIBLE_DEVICES"},
     {"--num-cpu-threads-per-process", NULL, "accelerate's: set OMP_NUM_THREADS"},
     {"--mixed-precision", NULL,
-     "accelerate's: say it in the program, Accelerator(mixed_precision=...), or write -x ACCELERATE_MIXED_PRECISION=bf16"},
+     "an accelerate option" TIP "set it in the program: Accelerator(mixed_precision=...), or write -x ACCELERATE_MIXED_PRECISION=bf16"},
     {"--use-deepspeed", NULL, PLUGIN},
     {"--deepspeed-config-file", NULL, PLUGIN},
     {"--zero-stage", NULL, PLUGIN},
     {"--use-fsdp", NULL, PLUGIN},
-    {"--cpu", NULL, "accelerate's: say it in the program, Accelerator(cpu=True), or write -x ACCELERATE_USE_CPU=true"},
+    {"--cpu", NULL, "an accelerate option" TIP "set it in the program: Accelerator(cpu=True), or write -x ACCELERATE_USE_CPU=true"},
     {"--dynamo-backend", NULL,
-     "accelerate's: say it in the program, Accelerator(dynamo_backend=...), or write -x ACCELERATE_DYNAMO_BACKEND=inductor"},
+     "an accelerate option" TIP "set it in the program: Accelerator(dynamo_backend=...), or write -x ACCELERATE_DYNAMO_BACKEND=inductor"},
     /* horovodrun */
     {"--network-interfaces", "iface", NULL},
     {"--network-interface", "iface", NULL},

@@ -359,10 +359,8 @@ static int number_of(const char *spec, struct dd_err *err)
     if (rc == 0)
         return n;
     if (rc == -ERANGE)
-        return dd_err_set(err, -EINVAL, "'%s' will not do: a node has 1 to %d workers", spec,
-                          MAX_NPROC);
-    return dd_err_set(err, -EINVAL,
-                      "'%s' is not understood: write a number, 'gpu', 'cpu' or 'auto'", spec);
+        return dd_err_set(err, -EINVAL, "invalid value '%s': expected 1 to %d", spec, MAX_NPROC);
+    return dd_err_set(err, -EINVAL, "invalid value '%s': expected a number, 'gpu', 'cpu' or 'auto'", spec);
 }
 
 int node_nproc(const char *spec, const struct node_gpus *gpus, int ncpus, struct dd_err *err)

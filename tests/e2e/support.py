@@ -206,5 +206,10 @@ def told(err):
     return "".join(line for line in err.splitlines(keepends=True) if not waits.match(line))
 
 
+def without_tips(err):
+    """The lines of an error message without its tips, which stand below it."""
+    return [line for line in err.splitlines() if not line.startswith("  tip: ")]
+
+
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, LIMIT, clean_env, run
+from support import BUILD, LIMIT, clean_env, run, without_tips
 
 DDCTL = os.path.join(BUILD, "ddctl")
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "env")
@@ -29,7 +29,7 @@ def refused(*args, **env):
     """The one sentence of a refusal."""
     answer = ask(*args, **env)
     assert (answer.returncode, answer.stdout) == (2, "")
-    assert len(answer.stderr.splitlines()) == 1
+    assert len(without_tips(answer.stderr)) == 1
     return answer.stderr
 
 
@@ -80,7 +80,7 @@ def test_names_of_expressions(args, lines):
         (["--nth=0", "--expand", "n1"], "say one of --expand, --fold"),
         (["--union", "--common", "n1", "n2"], "say one of --union and --common"),
         (["--common", "n1"], "--common needs two expressions"),
-        (["--foldd", "n1"], "did you mean --fold?"),
+        (["--foldd", "n1"], "did you mean '--fold'?"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(args, said):

@@ -151,7 +151,7 @@ def test_a_process_of_a_job_asks_its_own(tmp_path, common, own, other, name):
             Job("--nproc-per-node=1", *script, env=clean_env(**common, **other)) as b:
         a.line("ready")
         b.line("ready")
-        assert "several jobs run here" in ddctl("status", code=2)
+        assert "--job" in ddctl("status", code=2)
         p = subprocess.run([DDCTL, "status", "--format=json"], env=clean_env(**common, **own), capture_output=True, text=True,
                            timeout=LIMIT, check=False)
         assert p.returncode == 0, p.stderr
@@ -164,7 +164,7 @@ def test_another_job_and_another_user_are_refused(tmp_path):
     with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
         assert "--job=nonsense: no such job" in ddctl("status", "--job=nonsense", code=2)
         if os.geteuid() == 0:
-            assert "no ddrun of this user" in ddctl("status", code=1, user=NOBODY)
+            assert "no ddrun job of yours" in ddctl("status", code=1, user=NOBODY)
         job.finish()
 
 

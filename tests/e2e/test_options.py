@@ -114,7 +114,7 @@ def test_a_variable_with_a_wrong_value_is_named():
 
 def test_an_unknown_option_gets_a_suggestion():
     job = run("--max-restrats=3", SCRIPT)
-    assert job.err == "ddrun: error: there is no option --max-restrats; did you mean --max-restarts?\n"
+    assert job.err == "ddrun: error: unknown option '--max-restrats'\n  tip: did you mean '--max-restarts'?\n"
 
 
 ARGUMENTS = st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=0x2ff, exclude_characters="$\x7f"),

@@ -488,7 +488,7 @@ def test_a_person_asks_a_running_step_from_another_one(slurm):
             (r, slurm.cluster.names[r // 2], "running") for r in range(8)]
         assert f".{number}.0." in status["job"] and ask("status", f"--job={number}").rc == 0
         stranger = slurm.cluster.run([ddctl, "status"], node=slurm.cluster.names[0], user="root" if slurm.user != "root" else "alice")
-        assert stranger.rc == 1 and "no ddrun of this user" in stranger.err
+        assert stranger.rc == 1 and "no ddrun job of yours" in stranger.err
         assert ask("signal", "USR1").rc == 0
         until(lambda: slurm.exists("usr1.*.1", 8), LIMIT, lambda: job.err)
         slurm.file("go", "")

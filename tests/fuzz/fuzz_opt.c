@@ -54,6 +54,15 @@ static const struct opt_table table = {
     OPT_ROWS(rows),
 };
 
+/* A sentence, and below it nothing but tips. */
+static bool is_message(const char *text)
+{
+    bool ok = text[0] != '\0' && text[0] != '\n';
+    for (const char *lf = strchr(text, '\n'); lf != NULL && ok; lf = strchr(lf + 1, '\n'))
+        ok = strncmp(lf, "\n  tip: ", 8) == 0;
+    return ok;
+}
+
 static void check(const struct dd_strv *argv, const struct dd_strv *env)
 {
     struct values v = {0};
@@ -61,7 +70,7 @@ static void check(const struct dd_strv *argv, const struct dd_strv *env)
     DD_AUTO(opt_result) struct opt_result res = {0};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1U << 22);
     int rc = opt_parse(&table, &v, (int)argv->n, argv->v, env->v, &res, &err);
-    if (rc != 0 && (rc != -EINVAL || err.text[0] == '\0' || strchr(err.text, '\n') != NULL))
+    if (rc != 0 && (rc != -EINVAL || !is_message(err.text)))
         abort();
     if (rc == 0) {
         if (res.script < 1 || res.script > (int)argv->n || res.args < res.script ||

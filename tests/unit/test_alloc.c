@@ -234,13 +234,12 @@ static void options_are_refused_with_a_sentence(void **state)
   /* clang-format off */
         {{.min = 3, .max = 2}, "--nnodes=3:2 is not a range of nodes"},
         {{.min = 1, .max = 99999}, "--nnodes=1:99999 is not a range of nodes from 1 to 65536"},
-        {{.min = 2, .max = 2}, "--nnodes=2 needs other nodes, but nothing tells where they are: start "
-                               "ddrun with srun or mpiexec in a job, or name them with --hosts="},
-        {{.min = 2, .max = 2, .master_port = 29500}, "--nnodes=2 needs other nodes"},
+        {{.min = 2, .max = 2}, "--nnodes=2, but no other node is known\n  tip: "},
+        {{.min = 2, .max = 2, .master_port = 29500}, "--nnodes=2, but no other node is known"},
         {{.min = 2, .max = 2, .rank = 3, .master_addr = "node1"},
-         "--node-rank=2 is not one of the nodes of --nnodes=2, which count from 0"},
+         "--node-rank=2 is out of range for --nnodes=2"},
         {{.rank = 2, .master_addr = "node1"},
-         "--node-rank=1 is not one of 1 node, which count from 0; say --nnodes=N"},
+         "--node-rank=1 is out of range for 1 node\n  tip: set --nnodes"},
         {{.min = 2, .max = 2, .rank = 2},
          "--node-rank=1 needs the address of node 0: say --master-addr=HOST or --rdzv-endpoint="},
         {{.master_port = 65536}, "--master-port=65536 is not a port from 1 to 65535"},
@@ -262,8 +261,7 @@ static void options_are_refused_with_a_sentence(void **state)
         {{.env = STEP, .master_addr = "a b"}, "--master-addr: 'a b' is not HOST"},
         {{.hosts = "node[1-2", .id = "x"}, "--hosts: '[1-2' has a '[' without its ']'"},
         {{.hosts = ""}, "--hosts names no host"},
-        {{.hosts = "node1,node3"}, "this host, node2, is not in --hosts (node[1,3]); add it there, or "
-                                   "say which one it is with --node-rank"},
+        {{.hosts = "node1,node3"}, "this host (node2) is not in --hosts (node[1,3])\n  tip: add --launcher=ssh"},
         {{.hosts = "node2,node2"}, "--hosts (node[2,2]) names this host, node2, more than once; say "
                                    "which one this is with --node-rank"},
         {{.hosts = "node2.a,node2.b"}, "more than once"},
