@@ -39,7 +39,7 @@ static inline const char *actions(struct bed *b)
     struct rdzv_action a;
     b->log[0] = '\0';
     while (rdzv_next_action(b->m, &a)) {
-        static const char *const names[] = {"refuse", "welcome", "plan", "look", "begun", "commit", "stop", "finish", "note", "drop"};
+        static const char *const names[] = {"refuse", "welcome", "plan", "look", "begun", "commit", "round", "stop", "finish", "note", "drop"};
         size_t len = strlen(b->log);
         (void)snprintf(b->log + len, sizeof(b->log) - len, "%s%s%d", len > 0 ? " " : "",
                        names[a.kind], a.id);
