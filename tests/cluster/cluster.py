@@ -289,9 +289,11 @@ class Cluster:
         return f"fd00:dd:{third}::{n:x}" if self.options.family == 6 else f"10.231.{third}.{n}"
 
     def _cable_ctl(self):
-        lines = ["link set lo up", "link add br0 type bridge", "link set br0 up", self._address_line("ctl", "br0")]
+        # A bridge takes the least of its ports' addresses for its own: without a fixed one, a node that crashes may take
+        # ctl's address along, and what the others send to ctl is lost until they ask for it again.
+        lines = ["link set lo up", "link add br0 address 02:dd:00:00:07:fe type bridge", "link set br0 up", self._address_line("ctl", "br0")]
         if self.options.second == "live":
-            lines += ["link add br1 type bridge", "link set br1 up", self._address_line("ctl", "br1", "second")]
+            lines += ["link add br1 address 02:dd:00:00:08:fe type bridge", "link set br1 up", self._address_line("ctl", "br1", "second")]
         self.ctl.net(lines)
 
     def _address_line(self, name, interface, net=None):
