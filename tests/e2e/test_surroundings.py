@@ -82,7 +82,7 @@ def test_closed_standard_files_are_nobody_elses(closed, tmp_path):
     # ($$$$: ddrun makes $$ a $, as torchrun does)
     out = tmp_path / "fds"
     env = clean_env(OUT=str(out), PATH=os.environ["PATH"])
-    p = subprocess.run([DDRUN, "--log-level=debug", "sh", "-c", script], env=env, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    p = subprocess.run([DDRUN, "--output=raw", "--log-level=debug", "sh", "-c", script], env=env, timeout=60, check=False, stdin=subprocess.DEVNULL,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lambda: [os.close(fd) for fd in closed])
     assert p.returncode == 3, p.stderr
     fds = out.read_text().splitlines()
