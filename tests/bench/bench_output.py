@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import shlex
 import statistics
 import subprocess
@@ -102,14 +103,15 @@ def measure(title, rows, run, runs):
 
 
 def starts(workers, runs):
-    kinds = ("raw", "lines")
-    took = {kind: [] for kind in kinds}
-    for _ in range(4 * runs + 1):
-        for kind in kinds:
-            before = time.monotonic()
+    took = {"raw": [], "lines": []}
+    for _ in range(10 * runs + 1):
+        for kind, t in took.items():
+            start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
             local([DDRUN, f"--output={kind}", f"--nproc-per-node={workers}", "true"])
-            took[kind].append((time.monotonic() - before) * 1e3)
-    print("\nwhole run around a no-op, ms: " + ", ".join(f"{kind} {statistics.median(t[1:]):.1f} ({min(t[1:]):.1f}-{max(t[1:]):.1f})" for kind, t in took.items()))
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            t.append((1e3 * (time.monotonic() - start), 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)))
+    print("\nwhole run around a no-op, ms, and processor time of it: " + ", ".join(
+        kind + " {:.1f}, {:.1f}".format(*map(statistics.median, zip(*t[1:]))) for kind, t in took.items()))
 
 
 def on_slurm(runs, workers):
