@@ -49,6 +49,7 @@ static const struct {
     {"stop",    "{text}"                                                         },
     {"signal",  "{signal} to all workers, from {node}"                        },
     {"drain",   "{node} is drained: {text}"                                      },
+    {"refused", "a connection from {address} was refused (no. {count}): {text}" },
     {"finish",  "the job ends with code {code}: {text}"                          },
 };
 

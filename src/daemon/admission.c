@@ -152,12 +152,14 @@ void admission_refuse(struct admission *a, const struct question *q, const char 
         return;
     if (why == NULL)
         why = q->why;
+    const uid_t *uid = why == NULL ? &q->uid : NULL;
     if (why == NULL) {
         (void)snprintf(other, sizeof(other), "it belongs to uid %u, and this job to uid %u", (unsigned)q->uid, (unsigned)geteuid());
         why = other;
     }
     dd_log(a->daemon->cfg.log, DD_LOG_WARN, "store connection from %s refused (no. %llu): %s", net_addr_text(&q->remote, peer),
            (unsigned long long)a->refused, why);
+    events_refused(a->daemon, a->refused, &q->remote, uid, why);
 }
 
 void admission_free(struct admission *a)

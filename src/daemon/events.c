@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -29,13 +30,13 @@ struct events {
     struct follower followers[FOLLOWERS];
 };
 
-enum { NODE = 1, TEXT = 2, ROUND = 4, RANK = 8, CODE = 16, SIGNAL = 32, NODES = 64, WORKERS = 128 };
+enum { NODE = 1, TEXT = 2, ROUND = 4, RANK = 8, CODE = 16, SIGNAL = 32, NODES = 64, WORKERS = 128, ADDRESS = 256, UID = 512, COUNT = 1024 };
 
 static const struct {
     const char *name;
     unsigned has;
 } kinds[] = {
-    [EVENT_JOIN] = {"join", NODE | WORKERS},
+    [EVENT_JOIN] = {"join", NODE | WORKERS | ADDRESS},
     [EVENT_LEAVE] = {"leave", NODE | TEXT},
     [EVENT_ROUND] = {"round", ROUND | NODES | WORKERS},
     [EVENT_STARTED] = {"started", ROUND},
@@ -43,6 +44,7 @@ static const struct {
     [EVENT_STOP] = {"stop", NODE | SIGNAL | TEXT},
     [EVENT_SIGNAL] = {"signal", NODE | SIGNAL},
     [EVENT_DRAIN] = {"drain", NODE | TEXT},
+    [EVENT_REFUSED] = {"refused", ADDRESS | UID | TEXT | COUNT},
     [EVENT_FINISH] = {"finish", CODE | TEXT},
 };
 
@@ -91,7 +93,9 @@ static json_t *object_of(const struct happened *h)
         {WORKERS, "workers", h->workers},
         {CODE,    "code",    h->code   },
         {SIGNAL,  "signal",  h->signal },
+        {COUNT,   "count",   h->count  },
     };
+    char address[NET_ADDR_TEXT + 8];
     json_t *o = json_object();
     put_time(o);
     put_text(o, "event", kinds[h->kind].name);
@@ -100,6 +104,10 @@ static json_t *object_of(const struct happened *h)
             put_int(o, numbers[i].name, numbers[i].value);
     if ((has & NODE) != 0)
         put_text(o, "node", h->node);
+    if ((has & ADDRESS) != 0 && h->address != NULL && h->address->len > 0)
+        put_text(o, "address", net_addr_text(h->address, address));
+    if ((has & UID) != 0 && h->uid != NULL)
+        (void)json_object_set_new(o, "uid", json_integer((json_int_t)*h->uid));
     if ((has & TEXT) != 0)
         put_text(o, "text", h->text);
     return o;
@@ -131,6 +139,13 @@ void events_add(struct daemon *d, const struct happened *h)
     for (size_t i = 0; i < FOLLOWERS; i++)
         if (e->followers[i].guest != NULL)
             tell(&e->followers[i], line, h->kind == EVENT_FINISH);
+}
+
+void events_refused(struct daemon *d, uint64_t count, const struct net_addr *from, const uid_t *uid, const char *why)
+{
+    const int n = count < INT_MAX ? (int)count : INT_MAX;
+    if (d->machine != NULL && (count & (count - 1)) == 0)
+        events_add(d, &(struct happened){.kind = EVENT_REFUSED, .address = from, .uid = uid, .text = why, .count = n});
 }
 
 /* Those that are kept, from the oldest; all of them where kind is < 0. */

@@ -326,7 +326,7 @@ static void on_join(struct guest *g, const struct msg *m)
     d->by_id[g->id] = g;
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=join node=%s index=%lld slots=%lld", g->name,
            (long long)m->index, (long long)m->slots);
-    events_add(d, &(struct happened){.kind = EVENT_JOIN, .node = g->name, .workers = (int)m->slots});
+    events_add(d, &(struct happened){.kind = EVENT_JOIN, .node = g->name, .workers = (int)m->slots, .address = link_peer(g->link)});
     daemon_step(d, &(struct rdzv_event){.kind = RDZV_JOIN,
                                         .id = g->id,
                                         .index = (int)m->index,

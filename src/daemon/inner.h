@@ -80,6 +80,7 @@ struct daemon {
     struct exchange *exchange; /* NULL: none yet in this round */
     int exchange_round;
     struct told told;
+    uint64_t links_refused; /* callers without this job's key */
     char token[33]; /* random, for PLAN */
     int texts_round; /* the round that these two are of, the same for all nodes; -1: none */
     char *sizes_text, *members_text, *ports_text;
@@ -115,13 +116,17 @@ void guest_take_exchange(struct guest *g, const struct frame *f);
 void guests_free_exchange(struct daemon *d);
 
 /* events.c: what has happened, for ddctl */
-enum event_kind { EVENT_JOIN, EVENT_LEAVE, EVENT_ROUND, EVENT_STARTED, EVENT_EXIT, EVENT_STOP, EVENT_SIGNAL, EVENT_DRAIN, EVENT_FINISH };
+enum event_kind { EVENT_JOIN, EVENT_LEAVE, EVENT_ROUND, EVENT_STARTED, EVENT_EXIT, EVENT_STOP, EVENT_SIGNAL, EVENT_DRAIN, EVENT_REFUSED, EVENT_FINISH };
 struct happened {
     enum event_kind kind;
     const char *node, *text; /* NULL: there is none */
-    int round, rank, code, signal, nodes, workers; /* those that the kind has */
+    const struct net_addr *address; /* of the other side; NULL or len 0: none */
+    const uid_t *uid;               /* NULL: not known */
+    int round, rank, code, signal, nodes, workers, count; /* those that the kind has */
 };
 void events_add(struct daemon *d, const struct happened *h);
+/* The count-th connection that was refused, for `why`. Of many only the 1st, 2nd, 4th, 8th … become events. */
+void events_refused(struct daemon *d, uint64_t count, const struct net_addr *from, const uid_t *uid, const char *why);
 void events_follow(struct guest *g, int64_t id, bool follow); /* answers with all there have been */
 void events_exits(const struct daemon *d, int round, struct dd_buf *out); /* objects with commas between them */
 void events_forget(struct daemon *d, const struct guest *g, int64_t id); /* -1: whatever it follows */

@@ -18,6 +18,7 @@ struct accepting {
     TAILQ_ENTRY(accepting) entry;
     struct daemon *daemon;
     struct link_accept *accept;
+    struct net_addr source;
 };
 
 static void accepting_free(struct accepting *p)
@@ -37,8 +38,8 @@ static void on_accepted(void *arg, struct link_accept *a, struct link *l, const 
 {
     struct accepting *p = arg;
     struct daemon *d = p->daemon;
-    (void)why; /* logged by the link, with the caller's name */
-    (void)a;
+    if (link_accept_is_suspect(a)) /* logged by the link, with the caller's name */
+        events_refused(d, ++d->links_refused, &p->source, NULL, why);
     accepting_free(p);
     if (l != NULL)
         guest_new(d, l, false);
@@ -52,7 +53,6 @@ void guests_accept(struct daemon *d, int fd, bool foreign)
                                         .log = d->cfg.log,
                                         .timeout_ms = HELLO_MS,
                                         .shared = &d->shared};
-    struct net_addr source;
     struct accepting *p = d->nguests < d->capacity + EXTRA_GUESTS ? calloc(1, sizeof(*p)) : NULL;
     if (p == NULL) {
         close(fd);
@@ -60,8 +60,8 @@ void guests_accept(struct daemon *d, int fd, bool foreign)
     }
     *p = (struct accepting){.daemon = d, .unproven = {.evict = evict}};
     TAILQ_INSERT_TAIL(&d->accepting, p, entry);
-    unproven_source_of(fd, &source);
-    if (unproven_add(&d->unproven, &p->unproven, &source, dd_now_ns()) < 0) {
+    unproven_source_of(fd, &p->source);
+    if (unproven_add(&d->unproven, &p->unproven, &p->source, dd_now_ns()) < 0) {
         close(fd);
         accepting_free(p);
         return;

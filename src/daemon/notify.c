@@ -176,6 +176,7 @@ static void put_sentence(struct dd_buf *out, const struct happened *h)
         break;
     case EVENT_JOIN:
     case EVENT_SIGNAL:
+    case EVENT_REFUSED:
     default:
         break;
     }
@@ -185,7 +186,8 @@ void notify_add(struct daemon *d, const struct happened *h, json_t *event)
 {
     const bool over = d->machine != NULL && rdzv_state(d->machine) == RDZV_FINISHED;
     /* thousands come, and in the end all go */
-    if (d->cfg.notify == NULL || h->kind == EVENT_JOIN || h->kind == EVENT_SIGNAL || (over && h->kind == EVENT_LEAVE))
+    if (d->cfg.notify == NULL || h->kind == EVENT_JOIN || h->kind == EVENT_SIGNAL || h->kind == EVENT_REFUSED ||
+        (over && h->kind == EVENT_LEAVE))
         return;
     struct notify *n = notify_of(d);
     json_t *o = json_copy(event);

@@ -103,6 +103,8 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                                    const char *why),
                       void *arg, struct dd_err *err);
 void link_accept_free(struct link_accept *a); /* legal inside done */
+/* Inside done: the caller did not speak as a node of this job does; false if it hung up, or belongs to another job. */
+bool link_accept_is_suspect(const struct link_accept *a);
 
 /* ---- agent's side: find the daemon among many candidates ----------------------------------------
  */

@@ -40,6 +40,7 @@ struct link_accept {
     struct dd_buf in;
     struct hello_call call;
     struct net_tls_psk psk;
+    bool other_job, suspect;
     accept_done_f *done;
     void *arg;
 };
@@ -123,8 +124,14 @@ static void finish(struct link_accept *a, struct link *l, const char *why)
     a->done(a->arg, a, l, why); /* may free a */
 }
 
+bool link_accept_is_suspect(const struct link_accept *a)
+{
+    return a->suspect;
+}
+
 static void refuse(struct link_accept *a, enum dd_log_level level, const char *why)
 {
+    a->suspect = level != DD_LOG_DEBUG && !a->other_job;
     log_refusal(a, level, why);
     finish(a, NULL, why);
 }
@@ -293,6 +300,7 @@ static void answer(struct link_accept *a)
     struct dd_err err = {0};
     bool ours = strcmp(a->call.job_id, a->cfg.job_id) == 0;
     drop_hello_events(a);
+    a->other_job = !ours;
     if (send_reply(a, ours ? HELLO_OK : HELLO_OTHER_JOB, &err) < 0)
         refuse(a, DD_LOG_ERR, err.text);
     else if (!ours)
