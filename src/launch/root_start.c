@@ -74,6 +74,8 @@ int root_start_here(struct root *r, struct child *c)
     c->pid = rc < 0 ? -1 : fork();
     if (c->pid == 0) {
         in_child(r);
+        if (r->cfg->up != NULL)
+            (void)setpgid(0, 0); /* Grid Engine kills the group of what it has started: the guardian is to see to the rest */
         close_ours(r);
         write_lines_to(pipes);
         _exit(getppid() != self ? 1 : r->cfg->node(r->cfg->arg, c->index));
