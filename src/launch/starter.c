@@ -44,6 +44,18 @@ static int push_line(struct dd_strv *out, const struct start *s)
     return line == NULL ? -ENOMEM : dd_strv_pushf(out, "exec %s", line);
 }
 
+/* Src: measured, Grid Engine 8.1.9: qrsh joins its words with blanks and hands them to a shell. */
+static int push_quoted(struct dd_strv *out, const struct start *s)
+{
+    int rc = 0;
+    for (size_t i = 0; s->command[i] != NULL && rc == 0; i++) {
+        char *const word[] = {s->command[i], NULL};
+        DD_AUTO(free) char *quoted = starter_quote(word);
+        rc = quoted == NULL ? -ENOMEM : dd_strv_push(out, quoted);
+    }
+    return rc;
+}
+
 /* A step has so many GPUs for each task as the job asked for, and we have one task per node. So all
  * of them are asked for, with their type: SLURM_GPUS_PER_TASK is "1" or "a100:1". Src: measured, 22.05. */
 static int push_gpus(struct dd_strv *out, const struct start *s)
@@ -73,6 +85,8 @@ static int push_word(struct dd_strv *out, const char *word, const struct start *
         return dd_strv_copy(out, s->command);
     if (strcmp(word, "%line") == 0)
         return push_line(out, s);
+    if (strcmp(word, "%quoted") == 0)
+        return push_quoted(out, s);
     return strcmp(word, "%gpus") == 0 ? push_gpus(out, s) : dd_strv_push(out, word);
 }
 
@@ -107,7 +121,7 @@ static const struct starter starters[] = {
     {.name = "blaunch", .sources = "lsf", .program = "blaunch", .tree = true,
      .command = "%program %host %command"},
     {.name = "qrsh", .sources = "sge", .program = "qrsh",
-     .command = "%program -inherit -nostdin -V %host %command"},
+     .command = "%program -inherit -nostdin -V %host %quoted"},
     {.name = "flux", .sources = "", .program = "flux", .starts_all = true,
      .command = "%program run -N%n -n%n -o cpu-affinity=off -o gpu-affinity=off %command"},
     {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .tree = true,

@@ -129,7 +129,7 @@ static void each_starter_has_its_words(void **state)
         {"jsrun", NULL, "P -n 3 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs /opt/d d/ddrun --launched=1/2/x/n1"},
         {"aprun", NULL, "P -n 3 -N 1 -cc none /opt/d d/ddrun --launched=1/2/x/n1"},
         {"blaunch", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
-        {"qrsh", NULL, "P -inherit -nostdin -V n2 /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"qrsh", NULL, "P -inherit -nostdin -V n2 '/opt/d d/ddrun' --launched=1/2/x/n1"},
         {"flux", NULL, "P run -N3 -n3 -o cpu-affinity=off -o gpu-affinity=off /opt/d d/ddrun --launched=1/2/x/n1"},
         {"oarsh", NULL, "P n2 exec '/opt/d d/ddrun' --launched=1/2/x/n1"},
         {"ssh", NULL, "P -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T n2 exec '/opt/d d/ddrun' "
