@@ -10,7 +10,7 @@ CLONE_NEWNS, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x20000, 0x2, 0x4, 0x4000
 
 # Tests that share something costly stay in one process; of the others each goes to the next process that is free.
 TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_lib.py",
-            "test_openpbs.py")
+            "test_openpbs.py", "test_gridengine.py")
 
 
 def own_mounts():

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 import proc
+from gridengine import GridEngine
 from machine import HERE, LIMIT, PATH, ClusterError, Machine, Result, Run, until
 from openpbs import OpenPBS
 from proc import Ident
@@ -30,13 +31,13 @@ BASE = os.environ.get("DDCLUSTER_BASE", "/var/tmp/ddcluster")
 USERS = {"root": 0, "alice": 20001, "bob": 20002, "nobody": 65534}
 NEEDS = {"util-linux": ["unshare", "nsenter", "setpriv", "setsid", "mount"], "coreutils": ["env", "mknod"],
          "iproute2": ["ip"], "munge": ["munged"]}
-SCHEDULERS = {"slurm": Slurm, "openpbs": OpenPBS}
+SCHEDULERS = {"slurm": Slurm, "openpbs": OpenPBS, "gridengine": GridEngine}
 NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files\n"
 
 
 @dataclass
 class Options:
-    scheduler: str = "slurm"   # or openpbs
+    scheduler: str = "slurm"   # or openpbs, gridengine
     nodes: int = 4
     names: list = field(default_factory=list)      # default: node1, node2...
     hostnames: list = field(default_factory=list)  # what gethostname() says there; default: the names

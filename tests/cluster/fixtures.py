@@ -71,3 +71,19 @@ def pbs_cluster(_pbs_nodes):
     """Three nodes with OpenPBS, as `cluster` has four with Slurm."""
     _pbs_nodes.reset()
     return _pbs_nodes
+
+
+@pytest.fixture(scope="session")
+def _sge_nodes():
+    reason = why_not("gridengine")
+    if reason:
+        pytest.skip(reason)
+    with Cluster(Options(scheduler="gridengine", nodes=3, share=shared())) as made:
+        yield made
+
+
+@pytest.fixture
+def sge_cluster(_sge_nodes):
+    """Three nodes with Grid Engine."""
+    _sge_nodes.reset()
+    return _sge_nodes

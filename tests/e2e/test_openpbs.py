@@ -123,7 +123,7 @@ def test_output_and_exit_code_go_the_way_of_the_job(pbs):
     for name in ("out", "err"):
         lines = [line for line in job.text(name).splitlines() if line.startswith(name)]
         assert sorted(lines) == sorted(f"{name} {rank} {i}" for rank in range(3) for i in range(1, 201))
-    assert "rank 2 (node3.cluster.test, local rank 0) exited with code 7" in job.err
+    assert "rank 2 on node3.cluster.test failed (exit code 7)" in job.err
 
 
 def test_qdel_gives_the_workers_of_all_nodes_their_time(pbs):
