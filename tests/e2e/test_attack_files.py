@@ -103,7 +103,7 @@ def test_a_planted_text_never_becomes_the_first_cause(place):
             with open(f"{place}/out/report.json") as f:
                 told = f.read()
             assert "PLANTED" not in err + told
-            assert "exited with code 3" in err
+            assert "code 3" in err
     assert report["seen"] > 0, "the attack did not take place"
     assert left_of_victim(place) == []
 
