@@ -568,7 +568,7 @@ def test_nodes_of_a_job_that_would_stay_idle_are_told_of():
     """In a script of two nodes, where without an etcd ddrun would start itself on both."""
     env = clean_env(SLURM_JOB_ID="7", SLURM_JOB_NODELIST=f"{socket.gethostname()},other", SLURM_NNODES="2", SLURM_NTASKS="2")
     args = ["--rdzv-endpoint=etcd://127.0.0.1:1/x", "--rdzv-id=a", "--nnodes=2", "--rdzv-timeout=100ms", "true"]
-    told = ["this job has 2 nodes, and ddrun runs on this one alone" in run(*args, env=e).err
+    told = ["this job has 2 nodes, but ddrun was started on this one alone" in run(*args, env=e).err
             for e in (env, env | {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0"}, clean_env())]
     assert told == [True, False, False]
 
