@@ -124,8 +124,9 @@ static int parse_output(const char *text, void *field, struct dd_err *err)
             *(enum output_style *)field = (enum output_style)i;
             return 0;
         }
-    const char *tip = strpbrk(text, "%./") == NULL ? "" : "; --log-dir=DIR --tee=3 also writes a file for each worker, --redirects=3 only that";
-    return dd_err_set(err, -EINVAL, "invalid value '%.200s': expected lines, labels or raw%s", text, tip);
+    int rc = dd_err_set(err, -EINVAL, "invalid value '%.200s': expected lines, labels or raw", text);
+    return strpbrk(text, "%./") == NULL ? rc
+                                        : dd_err_tip(err, rc, "--log-dir=DIR --redirects=3 writes files for each worker; --tee=3 also shows them");
 }
 
 static int parse_requeue(const char *text, void *field, struct dd_err *err)
