@@ -218,6 +218,8 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
         return stale(o, in, warnings, why.text, err);
     if (rc < 0)
         return dd_err_set(err, rc, "%s", why.text);
+    if (hostlist_count(nodes) == 0)
+        return stale(o, in, warnings, "its list of nodes is empty", err);
     if (alloc_find_me(in, nodes) >= 0 || alloc_is_mpi(in) || in->list_only)
         return 1;
     if (o->elsewhere)

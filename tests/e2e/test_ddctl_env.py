@@ -305,3 +305,13 @@ def test_ddp_is_started_by_a_shell_alone(tmp_path):
     assert run.returncode == 0, run.stderr
     lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
     assert sorted((e["rank"], e["world"], e["reduced"]) for e in lines) == [(0, 2, 3), (1, 2, 3)]
+
+
+@pytest.mark.parametrize("variables", [{"JOB_ID": "8", "PE": "mpi", "SGE_ROOT": "/x", "SGE_TASK_ID": "undefined", "NHOSTS": "2", "PE_HOSTFILE": "FILE"},
+                                       {"OAR_JOB_ID": "9", "OAR_NODEFILE": "FILE"}])
+def test_an_empty_node_file_is_refused(tmp_path, variables):
+    nodes = tmp_path / "nodes"
+    nodes.touch()
+    env = clean_env(**{k: v.replace("FILE", str(nodes)) for k, v in variables.items()})
+    done = subprocess.run([DDCTL, "env", "--nproc-per-node=2"], env=env, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 2 and "empty" in done.stderr, done
