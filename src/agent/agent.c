@@ -5,6 +5,7 @@
 #include "agent/inner.h"
 #include "base/io.h"
 #include "net/addr.h"
+#include "net/loop.h"
 #include "rdzv/elect.h"
 
 #include <errno.h>
@@ -589,7 +590,7 @@ int agent_run(const struct agent_cfg *cfg)
                       .signals = {.fd = -1, .guardian = getppid()}, .memory = {.last = RDZV_MEMBERS_NONE}};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;
-    a.base = event_base_new();
+    a.base = net_loop_new();
     int rc = a.base == NULL ? dd_err_set(&err, -ENOMEM, "cannot make an event loop")
                             : agent_start(&a, &err);
     if (rc < 0) {

@@ -8,6 +8,7 @@
 #include "doctor/judge.h"
 #include "doctor/look.h"
 #include "launch/find.h"
+#include "net/loop.h"
 #include "web/etcd_url.h"
 #include "worker/command.h"
 
@@ -445,7 +446,7 @@ static int ask_all(struct doctor *d, struct dd_err *err)
     int rc = find_starter(d, err);
     if (rc < 0)
         return rc;
-    d->base = event_base_new();
+    d->base = net_loop_new();
     d->asks = calloc((size_t)d->alloc->nnodes, sizeof(*d->asks));
     d->pieces = calloc((size_t)d->alloc->nnodes, sizeof(*d->pieces));
     if (d->base == NULL || d->asks == NULL || d->pieces == NULL)

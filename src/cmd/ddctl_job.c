@@ -6,6 +6,7 @@
 #include "cmd/common.h"
 #include "net/here.h"
 #include "net/link.h"
+#include "net/loop.h"
 #include "rdzv/msg.h"
 
 #include <errno.h>
@@ -275,7 +276,7 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
 {
     DD_AUTO(free) int *fds = NULL;
     size_t n = 0;
-    struct asking k = {.q = q, .err = err, .answer = DD_BUF_INIT(ANSWER_MAX), .base = event_base_new()};
+    struct asking k = {.q = q, .err = err, .answer = DD_BUF_INIT(ANSWER_MAX), .base = net_loop_new()};
     int rc = dd_uid_check(err);
     if (rc < 0)
         return rc;

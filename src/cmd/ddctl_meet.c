@@ -1,6 +1,7 @@
 #include "cmd/ddctl_meet.h"
 
 #include "net/addr.h"
+#include "net/loop.h"
 #include "net/resolve.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ static void look_up(struct best *b, const char *name, bool slurm)
                                         .timeout_ms = RESOLVE_MS,
                                         .done = on_addrs,
                                         .arg = b};
-    b->base = event_base_new();
+    b->base = net_loop_new();
     if (b->base == NULL)
         return;
     if (net_resolve_start(&r, b->base, &cfg, NULL) == 0)

@@ -9,6 +9,7 @@
 #include "daemon/daemon.h"
 #include "net/addr.h"
 #include "net/listen.h"
+#include "net/loop.h"
 #include "node/memory.h"
 
 #include <errno.h>
@@ -68,7 +69,7 @@ static void raise_nofile(void)
 
 static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err)
 {
-    l->base = event_base_new();
+    l->base = net_loop_new();
     if (l->base == NULL || watch_signals(l) < 0)
         return dd_err_set(err, -ENOMEM, "cannot make an event loop");
     cfg->on_over = on_over;

@@ -4,6 +4,7 @@
 #include "base/num.h"
 #include "net/callers.h"
 #include "net/listen.h"
+#include "net/loop.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -257,7 +258,7 @@ static int search_all(struct giving *g, const struct answer *a, const char *id, 
 
 int answer_give(const struct answer *a, const void *data, size_t n, struct dd_err *err)
 {
-    struct giving g = {.data = data, .n = n, .rc = -ETIMEDOUT, .base = event_base_new()};
+    struct giving g = {.data = data, .n = n, .rc = -ETIMEDOUT, .base = net_loop_new()};
     struct net_key_input key_in = a->key_in;
     const struct timeval limit = dd_timeval(a->limit_ms * DD_NS_PER_MS);
     char id[96];

@@ -5,6 +5,7 @@
 #include "net/addr.h"
 #include "net/callers.h"
 #include "net/listen.h"
+#include "net/loop.h"
 #include "node/cpu.h"
 #include "node/gpu.h"
 #include "rdzv/elect.h"
@@ -492,7 +493,7 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
     json_t *probes = json_array();
     LIST_INIT(&m.callers);
     id_of(m.id, cfg->id, me);
-    m.base = event_base_new();
+    m.base = net_loop_new();
     m.came = calloc((size_t)n, sizeof(*m.came));
     m.limit = m.base != NULL ? evtimer_new(m.base, on_limit, &m) : NULL;
     bool ready = m.limit != NULL && m.came != NULL && event_add(m.limit, &limit) == 0;

@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "base/sig.h"
 #include "launch/codes.h"
+#include "net/loop.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -524,7 +525,7 @@ static int start_all(struct root *r, struct dd_err *err)
 static int begin(struct root *r, struct dd_err *err)
 {
     const struct root_cfg *cfg = r->cfg;
-    r->base = cfg->up != NULL ? launch_up_base(cfg->up) : event_base_new();
+    r->base = cfg->up != NULL ? launch_up_base(cfg->up) : net_loop_new();
     if (r->base == NULL || make_children(r) < 0 || make_events(r) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = cfg->up != NULL ? root_begin_started(r, err) : 0;

@@ -1,6 +1,7 @@
 #include "launch/up.h"
 
 #include "base/io.h"
+#include "net/loop.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -243,7 +244,7 @@ int launch_fetch(struct launch_up **ret, struct package *ret_package, struct lau
     struct fetch f = {.up = calloc(1, sizeof(*f.up)), .package = ret_package, .err = err, .rc = -ETIMEDOUT};
     if (f.up == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    f.up->base = event_base_new();
+    f.up->base = net_loop_new();
     int rc = fetch_in_time(&f, cfg);
     if (rc == -ETIMEDOUT)
         (void)dd_err_set(err, rc, "cannot reach the starting node: %s",

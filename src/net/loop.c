@@ -1,0 +1,24 @@
+#include "net/loop.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static void log_error(int severity, const char *text)
+{
+    if (severity == EVENT_LOG_ERR)
+        (void)fprintf(stderr, "%s: error: cannot make an event loop: %s\n", program_invocation_short_name, text);
+}
+
+static void leave(int code)
+{
+    (void)code;
+    _exit(2); /* nothing that was made before may run once more at exit */
+}
+
+struct event_base *net_loop_new(void)
+{
+    event_set_log_callback(log_error);
+    event_set_fatal_callback(leave);
+    return event_base_new();
+}
