@@ -49,6 +49,8 @@ static int hand_out(struct daemon *d, const char *name, int nnodes)
     int rc = 0;
     for (int k = 0; k < nnodes && rc == 0; k++) {
         size_t at = 0;
+        if (!exchange_takes_part(d->exchange, name, k))
+            continue;
         do
             rc = add_piece(&h, (uint32_t)k, &parts[k], &at);
         while (rc == 0 && at < parts[k].len);

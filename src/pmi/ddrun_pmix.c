@@ -10,6 +10,7 @@
 #include "base/scratch.h"
 #include "hostlist/hostlist.h"
 #include "pmi/hmsg.h"
+#include "rdzv/exchange.h"
 #include "rdzv/plan.h"
 
 #include <errno.h>
@@ -21,17 +22,34 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { END_TRIES = 200, NAME_MAX_ = 64, MODEX_ID = 0 };
+enum { END_TRIES = 200, NAME_MAX_ = EXCHANGE_NAME_MAX + 2, MODEX_ID = 0 };
 
-/* A fence that waits for the other nodes. */
+/* A fence, or a group being formed or dissolved, that waits for other nodes. */
 struct fence {
     LIST_ENTRY(fence) entry;
     uint32_t id;
-    pmix_modex_cbfunc_t done;
+    pmix_modex_cbfunc_t done;       /* of a fence */
+    pmix_info_cbfunc_t group_done;  /* of a group */
+    pmix_data_array_t *members;     /* of a group that is being formed, else NULL */
     void *arg;
 };
 
-/* How many fences there have been among these processes. */
+static struct fence *fence_new(pmix_modex_cbfunc_t done, pmix_info_cbfunc_t group_done, void *arg)
+{
+    struct fence *f = calloc(1, sizeof(*f));
+    if (f != NULL)
+        *f = (struct fence){.done = done, .group_done = group_done, .arg = arg};
+    return f;
+}
+
+static void fence_free(struct fence *f)
+{
+    if (f != NULL && f->members != NULL)
+        PMIX_DATA_ARRAY_FREE(f->members);
+    free(f);
+}
+
+/* How many fences there have been among these processes, or operations on this group. */
 struct among {
     LIST_ENTRY(among) entry;
     uint64_t hash;
@@ -45,6 +63,7 @@ static struct helper {
     LIST_HEAD(, fence) fences;
     LIST_HEAD(, among) amongs;
     uint32_t last_id; /* of fences; MODEX_ID is none */
+    unsigned groups;  /* that this node has proposed an identifier for */
     struct modex *modex; /* NULL: one node */
 } helper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -123,25 +142,6 @@ static uint64_t hash_of(const pmix_proc_t procs[], size_t n)
     return all;
 }
 
-/* All nodes of the round take part in what the agents exchange. */
-static bool all_nodes_take_part(const struct space *s, const pmix_proc_t procs[], size_t n)
-{
-    DD_AUTO(free) bool *has = calloc((size_t)s->nnodes, sizeof(*has));
-    int missing = s->nnodes;
-    for (size_t i = 0; has != NULL && i < n; i++) {
-        if (strncmp(procs[i].nspace, s->name, PMIX_MAX_NSLEN) != 0)
-            return false;
-        if (procs[i].rank == PMIX_RANK_WILDCARD)
-            return true;
-        int node = space_node_of(s, procs[i].rank);
-        if (node >= 0 && !has[node]) {
-            has[node] = true;
-            missing--;
-        }
-    }
-    return has != NULL && missing == 0;
-}
-
 /* Under the lock. 0: no memory. */
 static unsigned count_among(uint64_t hash)
 {
@@ -157,15 +157,18 @@ static unsigned count_among(uint64_t hash)
     return ++a->n;
 }
 
-static int gather_locked(struct fence *f, uint64_t hash, const void *data, size_t n)
+/* Under the lock. where: the nodes that take part, as in the name of an exchange. */
+static int gather_locked(struct fence *f, uint64_t hash, const char *where, const struct dd_buf *part)
 {
     char name[NAME_MAX_];
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX);
     unsigned count = count_among(hash);
-    (void)snprintf(name, sizeof(name), "pmix.%016llx.%u", (unsigned long long)hash, count);
+    int n = snprintf(name, sizeof(name), "pmix.%016llx.%u%s", (unsigned long long)hash, count, where);
+    if (n < 0 || n > EXCHANGE_NAME_MAX)
+        return -EMSGSIZE;
     int rc = count > 0 ? hmsg_put_text(&out, name) : -ENOMEM;
-    if (rc == 0 && n > 0)
-        rc = dd_buf_append(&out, data, n);
+    if (rc == 0 && part->len > 0)
+        rc = dd_buf_append(&out, part->data, part->len);
     if (rc < 0)
         return rc;
     f->id = ++helper.last_id;
@@ -174,25 +177,65 @@ static int gather_locked(struct fence *f, uint64_t hash, const void *data, size_
     return 0;
 }
 
+/* Owns f. */
+static pmix_status_t gather(struct fence *f, uint64_t hash, struct dd_buf *where, const struct dd_buf *part)
+{
+    const char *nodes = dd_buf_str(where);
+    int rc = -ENOMEM;
+    pthread_mutex_lock(&helper.lock);
+    if (f != NULL && nodes != NULL)
+        rc = gather_locked(f, hash, nodes, part);
+    pthread_mutex_unlock(&helper.lock);
+    if (rc == 0)
+        return PMIX_SUCCESS;
+    fence_free(f);
+    return rc == -EMSGSIZE ? PMIX_ERR_NOT_SUPPORTED : PMIX_ERR_NOMEM;
+}
+
+/* libpmix itself serves a fence among processes of this node. */
 static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,
                               char *data, size_t n, pmix_modex_cbfunc_t done, void *arg)
 {
     (void)info;
     (void)ninfo;
-    if (!all_nodes_take_part(&helper.space, procs, nprocs))
-        return PMIX_ERR_NOT_SUPPORTED;
-    struct fence *f = calloc(1, sizeof(*f));
-    if (f == NULL)
+    DD_AUTO(buf) struct dd_buf where = DD_BUF_INIT(HMSG_MAX);
+    const struct dd_buf part = {.data = (unsigned char *)data, .len = n};
+    int nodes = space_nodes_of(&helper.space, procs, nprocs, &where);
+    if (nodes < 0)
+        return nodes == -ENOMEM ? PMIX_ERR_NOMEM : PMIX_ERR_NOT_SUPPORTED;
+    return gather(fence_new(done, NULL, arg), hash_of(procs, nprocs), &where, &part);
+}
+
+static uint64_t hash_of_group(const char *name, pmix_group_operation_t op, uint64_t among)
+{
+    uint64_t h = among ^ (uint64_t)op;
+    for (; *name != '\0'; name++)
+        h = (h ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+static pmix_status_t on_group(pmix_group_operation_t op, char name[], const pmix_proc_t procs[], size_t nprocs,
+                              const pmix_info_t info[], size_t n, pmix_info_cbfunc_t done, void *arg)
+{
+    DD_AUTO(buf) struct dd_buf where = DD_BUF_INIT(HMSG_MAX);
+    DD_AUTO(buf) struct dd_buf part = DD_BUF_INIT(HMSG_MAX);
+    int nodes = space_nodes_of(&helper.space, procs, nprocs, &where);
+    if (nodes < 0)
+        return nodes == -ENOMEM ? PMIX_ERR_NOMEM : PMIX_ERR_NOT_SUPPORTED;
+    const uint64_t hash = hash_of_group(name, op, hash_of(procs, nprocs));
+    if (op != PMIX_GROUP_CONSTRUCT)
+        return nodes > 1 ? gather(fence_new(NULL, done, arg), hash, &where, &part) : PMIX_OPERATION_SUCCEEDED;
+    struct fence *f = fence_new(NULL, done, arg);
+    if (f == NULL || (f->members = group_members(procs, nprocs)) == NULL ||
+        group_part(&part, &helper.space, helper.groups++, info, n) < 0) {
+        fence_free(f);
         return PMIX_ERR_NOMEM;
-    f->done = done;
-    f->arg = arg;
-    pthread_mutex_lock(&helper.lock);
-    int rc = gather_locked(f, hash_of(procs, nprocs), data, n);
-    pthread_mutex_unlock(&helper.lock);
-    if (rc == 0)
-        return PMIX_SUCCESS;
-    free(f);
-    return PMIX_ERR_NOMEM;
+    }
+    if (nodes > 1)
+        return gather(f, hash, &where, &part);
+    group_formed(part.data, part.len, f->members, done, arg);
+    fence_free(f);
+    return PMIX_SUCCESS;
 }
 
 static pmix_status_t on_direct_modex(const pmix_proc_t *proc, const pmix_info_t info[], size_t n, pmix_modex_cbfunc_t done,
@@ -210,13 +253,30 @@ static void on_all_published(const void *part, size_t len)
         tell(&(struct hmsg){.type = HMSG_GATHER, .id = MODEX_ID, .data = out.data, .len = out.len});
 }
 
-static pmix_server_module_t module = {
-    .client_connected2 = on_connected,
-    .client_finalized = on_finalized,
-    .abort = on_abort,
-    .fence_nb = on_fence,
-    .direct_modex = on_direct_modex,
-};
+/* A later libpmix, which the dynamic linker may have found, copies more functions than there were when this was compiled. */
+static struct {
+    pmix_server_module_t known;
+    void *later[32];
+} module = {.known = {
+                .client_connected2 = on_connected,
+                .client_finalized = on_finalized,
+                .abort = on_abort,
+                .fence_nb = on_fence,
+                .direct_modex = on_direct_modex,
+                .group = on_group,
+            }};
+
+/* Major version of the libpmix in use: "OpenPMIx 4.2.2 (...)". */
+static int libpmix_major(void)
+{
+    const char *text = PMIx_Get_version();
+    char digits[8];
+    text += strcspn(text, "0123456789");
+    (void)snprintf(digits, sizeof(digits), "%.*s", (int)strspn(text, "0123456789"), text);
+    int major = 0;
+    (void)dd_num_int(digits, 0, 999, &major);
+    return major;
+}
 
 /* ---- from the agent ---------------------------------------------------------------------------- */
 
@@ -233,6 +293,24 @@ static struct fence *take_fence(uint32_t id)
     return f;
 }
 
+static void complete_fence(const struct fence *f, const struct hmsg *m)
+{
+    char *copy = malloc(m->len > 0 ? m->len : 1);
+    if (copy != NULL && m->len > 0)
+        memcpy(copy, m->data, m->len);
+    if (f->done != NULL)
+        f->done(m->code == 0 && copy != NULL ? PMIX_SUCCESS : PMIX_ERROR, copy, copy != NULL ? m->len : 0, f->arg,
+                free, copy);
+}
+
+static void complete_group(const struct fence *f, const struct hmsg *m)
+{
+    if (m->code == 0 && f->members != NULL)
+        group_formed(m->data, m->len, f->members, f->group_done, f->arg);
+    else
+        f->group_done(m->code == 0 ? PMIX_SUCCESS : PMIX_ERROR, NULL, 0, f->arg, NULL, NULL);
+}
+
 static void on_gathered(const struct hmsg *m)
 {
     if (m->id == MODEX_ID && helper.modex != NULL && m->code == 0) {
@@ -242,13 +320,11 @@ static void on_gathered(const struct hmsg *m)
     struct fence *f = take_fence(m->id);
     if (f == NULL)
         return;
-    char *copy = malloc(m->len > 0 ? m->len : 1);
-    if (copy != NULL && m->len > 0)
-        memcpy(copy, m->data, m->len);
-    if (f->done != NULL)
-        f->done(m->code == 0 && copy != NULL ? PMIX_SUCCESS : PMIX_ERROR, copy, copy != NULL ? m->len : 0, f->arg,
-                free, copy);
-    free(f);
+    if (f->group_done != NULL)
+        complete_group(f, m);
+    else
+        complete_fence(f, m);
+    fence_free(f);
 }
 
 /* False: the agent is gone. */
@@ -346,7 +422,9 @@ static int serve(const struct space *s, struct dd_err *err)
     (void)PMIx_Info_load(&info[2], PMIX_SERVER_NSPACE, "ddrun-agents", PMIX_STRING);
     (void)PMIx_Info_load(&info[3], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
     (void)PMIx_Info_load(&info[4], PMIX_HOSTNAME, s->nodes.v[s->node_rank], PMIX_STRING);
-    pmix_status_t rc = PMIx_server_init(&module, info, sizeof(info) / sizeof(info[0]));
+    if (libpmix_major() < 5) /* its answer is misread by clients of 5, which alone ask for groups */
+        module.known.group = NULL;
+    pmix_status_t rc = PMIx_server_init(&module.known, info, sizeof(info) / sizeof(info[0]));
     for (size_t i = 0; i < sizeof(info) / sizeof(info[0]); i++)
         PMIX_INFO_DESTRUCT(&info[i]);
     if (rc != PMIX_SUCCESS)

@@ -2,6 +2,7 @@
 #ifndef DD_PMI_HELPER_INNER_H
 #define DD_PMI_HELPER_INNER_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/strv.h"
 
@@ -24,6 +25,9 @@ struct space {
 int space_register(const struct space *s, struct dd_err *err);
 /* Which node a rank is on; -1: there is no such rank. */
 int space_node_of(const struct space *s, uint32_t rank);
+/* How many nodes these processes are on. Appends "@0-2,5", their node ranks, where it is not all nodes. -ENOTSUP: a
+ * process of another namespace; -ENOMEM, -EMSGSIZE. */
+int space_nodes_of(const struct space *s, const pmix_proc_t procs[], size_t n, struct dd_buf *ret);
 void space_done(struct space *s);
 
 /* helper_modex.c */
@@ -35,6 +39,12 @@ void modex_begin(struct modex *m);
 void modex_complete(struct modex *m, const void *parts, size_t len); /* of all nodes, one behind the other */
 pmix_status_t modex_ask(struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done, void *arg);
 void modex_free(struct modex *m); /* once libpmix makes no more calls for it, so for tests only */
+
+/* helper_group.c: a group's identifier, and what its members' nodes give each other when it is formed. */
+int group_part(struct dd_buf *out, const struct space *s, unsigned count, const pmix_info_t info[], size_t n);
+pmix_data_array_t *group_members(const pmix_proc_t procs[], size_t n); /* NULL: no memory */
+/* Calls done with what all these parts say. */
+void group_formed(const void *parts, size_t len, const pmix_data_array_t *members, pmix_info_cbfunc_t done, void *arg);
 
 /* A call of libpmix that may finish later, on its own thread. */
 struct later;

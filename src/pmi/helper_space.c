@@ -121,6 +121,46 @@ int space_node_of(const struct space *s, uint32_t rank)
     return -1;
 }
 
+/* Node ranks in has[], as "@0-2,5". */
+static int name_ranges(struct dd_buf *ret, const bool *has, int n)
+{
+    char mark = '@';
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        if (!has[i])
+            continue;
+        int first = i;
+        while (i + 1 < n && has[i + 1])
+            i++;
+        rc = dd_buf_printf(ret, "%c%d", mark, first);
+        if (rc == 0 && i > first)
+            rc = dd_buf_printf(ret, "-%d", i);
+        mark = ',';
+    }
+    return rc;
+}
+
+int space_nodes_of(const struct space *s, const pmix_proc_t procs[], size_t n, struct dd_buf *ret)
+{
+    DD_AUTO(free) bool *has = calloc((size_t)s->nnodes, sizeof(*has));
+    int count = 0;
+    if (has == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(procs[i].nspace, s->name, PMIX_MAX_NSLEN) != 0)
+            return -ENOTSUP;
+        if (procs[i].rank == PMIX_RANK_WILDCARD)
+            return s->nnodes;
+        int node = space_node_of(s, procs[i].rank);
+        if (node < 0)
+            return -ENOTSUP;
+        count += !has[node];
+        has[node] = true;
+    }
+    int rc = count < s->nnodes ? name_ranges(ret, has, s->nnodes) : 0;
+    return rc < 0 ? rc : count;
+}
+
 static int list_ranks(struct dd_buf *out, int first, int n)
 {
     int rc = 0;

@@ -1,6 +1,7 @@
 #include "rdzv/exchange.h"
 
 #include "base/cursor.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ struct open_name {
         struct dd_buf data;
         size_t left;
         bool begun;
+        bool absent; /* the name leaves this node out */
     } *nodes;
     struct exchange_part *parts; /* [nnodes], once nothing is missing */
 };
@@ -114,7 +116,46 @@ static struct open_name *find(const struct exchange *x, const char *name)
     return NULL;
 }
 
-static struct open_name *begin(struct exchange *x, const char *name)
+/* "3" or "3-5", behind what came before. */
+static int read_range(const char *text, int first_min, int nnodes, int *first, int *last)
+{
+    char part[EXCHANGE_NAME_MAX + 1];
+    (void)snprintf(part, sizeof(part), "%.*s", (int)strcspn(text, ","), text);
+    char *dash = strchr(part, '-');
+    if (dash != NULL)
+        *dash++ = '\0';
+    int rc = dd_num_int(part, first_min, nnodes - 1, first);
+    *last = *first;
+    return rc == 0 && dash != NULL ? dd_num_int(dash, *first, nnodes - 1, last) : rc;
+}
+
+/* Marks the nodes that the name leaves out. -EPROTO. */
+static int read_members(struct open_name *o, int nnodes)
+{
+    const char *at = strchr(o->name, '@');
+    o->missing = nnodes;
+    if (at == NULL)
+        return 0;
+    int next = 0;
+    o->missing = 0;
+    do {
+        int first;
+        int last;
+        at++;
+        if (read_range(at, next, nnodes, &first, &last) < 0)
+            return -EPROTO;
+        for (; next < first; next++)
+            o->nodes[next].absent = true;
+        o->missing += last - first + 1;
+        next = last + 1;
+        at += strcspn(at, ",");
+    } while (*at != '\0');
+    for (; next < nnodes; next++)
+        o->nodes[next].absent = true;
+    return 0;
+}
+
+static int begin(struct open_name **ret, struct exchange *x, const char *name)
 {
     struct open_name *o = calloc(1, sizeof(*o));
     struct node_part *nodes = calloc((size_t)x->nnodes, sizeof(*nodes));
@@ -123,15 +164,19 @@ static struct open_name *begin(struct exchange *x, const char *name)
         free(o);
         free(nodes);
         free(parts);
-        return NULL;
+        return -ENOMEM;
     }
     memcpy(o->name, name, strlen(name) + 1);
-    o->missing = x->nnodes;
     o->nodes = nodes;
     o->parts = parts;
     LIST_INSERT_HEAD(&x->names, o, entry);
     x->nopen++;
-    return o;
+    int rc = read_members(o, x->nnodes);
+    if (rc < 0)
+        forget(x, o);
+    else
+        *ret = o;
+    return rc;
 }
 
 /* The first piece of a node says how much there is in all. */
@@ -149,6 +194,8 @@ static int announce(struct open_name *o, struct node_part *n, const struct excha
 static int add(struct exchange *x, struct open_name *o, const struct exchange_piece *p, struct dd_err *err)
 {
     struct node_part *n = &o->nodes[p->node_rank];
+    if (n->absent)
+        return dd_err_set(err, -EPROTO, "node rank %u takes no part in '%s'", p->node_rank, p->name);
     if (!n->begun) {
         int rc = announce(o, n, p, err);
         if (rc < 0)
@@ -173,14 +220,21 @@ int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_
         return dd_err_set(err, -EPROTO, "node rank %u of %d nodes", p->node_rank, x->nnodes);
     if (o == NULL && x->nopen == EXCHANGE_OPEN_MAX)
         return dd_err_set(err, -EMSGSIZE, "more than %d exchanges at a time", EXCHANGE_OPEN_MAX);
-    if (o == NULL)
-        o = begin(x, p->name);
-    return o != NULL ? add(x, o, p, err) : dd_err_set(err, -ENOMEM, "out of memory for '%s'", p->name);
+    int rc = o == NULL ? begin(&o, x, p->name) : 0;
+    if (rc < 0)
+        return dd_err_set(err, rc, rc == -ENOMEM ? "out of memory for '%s'" : "'%s' names no nodes of this round", p->name);
+    return add(x, o, p, err);
 }
 
 bool exchange_is_open(const struct exchange *x, const char *name)
 {
     return find(x, name) != NULL;
+}
+
+bool exchange_takes_part(const struct exchange *x, const char *name, int node_rank)
+{
+    const struct open_name *o = find(x, name);
+    return o != NULL && !o->nodes[node_rank].absent;
 }
 
 const struct exchange_part *exchange_parts(const struct exchange *x, const char *name)

@@ -5,6 +5,7 @@
  *   piece = u32_be round | u32_be node rank | u32_be bytes of the part that follow in other pieces |
  *           u8 length of the name | name | data
  *
+ * A name that ends with '@' and node ranks ("fence@0-2,5") is an exchange among these nodes alone.
  * A name that begins with '?' is begun by whoever has something to tell: the daemon asks the others for
  * theirs, with a piece whose node rank is EXCHANGE_ASK and which has no data.
  */
@@ -18,7 +19,7 @@
 #include <stdint.h>
 
 enum {
-    EXCHANGE_NAME_MAX = 64,
+    EXCHANGE_NAME_MAX = 255,
     EXCHANGE_PIECE = 256 << 10, /* data in one piece */
     EXCHANGE_MAX = 16 << 20,    /* all parts of one name together */
     EXCHANGE_OPEN_MAX = 256,    /* names that are not complete */
@@ -48,6 +49,8 @@ void exchange_free(struct exchange *x);              /* NULL is fine */
 /* 1: all nodes' parts of this name are there now; 0: not yet; -EPROTO, -EMSGSIZE, -ENOMEM with a sentence. */
 int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_err *err);
 bool exchange_is_open(const struct exchange *x, const char *name); /* some node has begun to give its part */
+/* False: the name leaves this node out. */
+bool exchange_takes_part(const struct exchange *x, const char *name, int node_rank);
 /* The parts of a name that is complete, by node rank, lent until exchange_drop(). */
 const struct exchange_part *exchange_parts(const struct exchange *x, const char *name);
 void exchange_drop(struct exchange *x, const char *name);

@@ -57,6 +57,32 @@ static void parts_come_together_in_any_order(void **state)
     exchange_free(x);
 }
 
+static void a_name_with_nodes_waits_for_these_alone(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"a@", "a@3", "a@x", "a@2-1", "a@1,0", "a@0,", "a@0-", "a@0,0", "a@-1", "a@@0"};
+    struct exchange *x;
+    assert_int_equal(exchange_new(&x, NODES), 0);
+    assert_int_equal(give(x, 2, "a@0,2", "two", 3), 0);
+    assert_int_equal(give(x, 1, "a@0,2", "", 0), -EPROTO);
+    assert_int_equal(give(x, 0, "a", "", 0), 0);
+    assert_int_equal(give(x, 0, "a@0,2", "", 0), 1);
+    const struct exchange_part *parts = exchange_parts(x, "a@0,2");
+    assert_non_null(parts);
+    assert_int_equal(parts[2].len, 3);
+    assert_int_equal(parts[1].len, 0);
+    assert_true(exchange_takes_part(x, "a@0,2", 0));
+    assert_false(exchange_takes_part(x, "a@0,2", 1));
+    assert_int_equal(give(x, 1, "b@1", "one", 3), 1);
+    assert_int_equal(give(x, 2, "c@1-2", "", 0), 0);
+    assert_int_equal(give(x, 1, "c@1-2", "", 0), 1);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_equal(give(x, 0, wrong[i], "", 0), -EPROTO);
+        assert_false(exchange_is_open(x, wrong[i]));
+    }
+    exchange_free(x);
+}
+
 static int take(struct exchange *x, unsigned node, const char *name, size_t n, unsigned left)
 {
     static unsigned char zeros[EXCHANGE_PIECE];
@@ -129,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_come_together_in_any_order),
+        cmocka_unit_test(a_name_with_nodes_waits_for_these_alone),
         cmocka_unit_test(nodes_are_held_to_what_they_said),
         cmocka_unit_test(so_many_at_a_time),
         cmocka_unit_test(pieces_are_checked),
