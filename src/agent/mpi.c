@@ -199,6 +199,9 @@ static int pmix_spec(const struct agent *a, int local_rank, struct dd_strv *env)
     for (size_t i = 0; i < 2 && shm != NULL && rc == 0; i++)
         if (dd_env_get(env->v, backing[i]) == NULL)
             rc = dd_env_set(env, backing[i], shm);
+    /* MPICH 5 with PMIx refuses to choose where both are offered */
+    if (rc == 0 && (a->cfg->mpi & AGENT_MPI_PMI1) != 0 && dd_env_get(env->v, "MPIR_CVAR_PMI_VERSION") == NULL)
+        rc = dd_env_set(env, "MPIR_CVAR_PMI_VERSION", "1");
     /* 8 MB over 4 ranks on 2 CPUs: 46 ms, with it 6 to 12 */
     if (rc == 0 && a->mpi->crowded && dd_env_get(env->v, "OMPI_MCA_mpi_yield_when_idle") == NULL)
         rc = dd_env_set(env, "OMPI_MCA_mpi_yield_when_idle", "1");
