@@ -190,6 +190,19 @@ install_distributions() {
             "${own[@]}" "torch==$TORCH_VERSION" >>"$log" 2>&1 </dev/null
 }
 
+# need_own_venv NAME DISTRIBUTION...: an environment for these alone, venv-NAME in the cache or in DDRUN_VENVS.
+need_own_venv() {
+    local name=$1 missing log=$build/venv-$1.log
+    local venv=${DDRUN_VENVS:-${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/ddrun}/venv-$name
+    shift
+    [[ -x $venv/bin/pip ]] || "$(find_python)" -m venv "$venv" >"$log" 2>&1 || return 1
+    missing=$(missing_distributions "$@") || return 1
+    [[ -z $missing ]] && return 0
+    say "Python packages to fetch into $venv: $missing"
+    # shellcheck disable=SC2086
+    "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check $missing >>"$log" 2>&1 </dev/null
+}
+
 # configure_in FOLDER CONFIGURE_ARGUMENT...: configures again only when the arguments changed.
 configure_in() {
     local folder=$1

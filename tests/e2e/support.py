@@ -20,6 +20,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(os.environ.get("DDRUN_BUILD", os.path.join(HERE, "..", "..", "build")))
 DDRUN = os.path.join(BUILD, "ddrun")
 PYTHON = os.environ.get("DDRUN_PYTHON", sys.executable)
+# Environments of single libraries, as contrib/check --all makes them.
+VENVS = os.environ.get("DDRUN_VENVS") or os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddrun")
 LIMIT = 300  # seconds; only to end a hang
 KEY = "2f7c1d9e04b8a35f6611e0c97d4ab852c3a90e5b7714fd286b1f08e4952dca73"  # for DDRUN_KEY
 

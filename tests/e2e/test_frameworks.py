@@ -12,7 +12,7 @@ import textwrap
 
 import pytest
 
-from support import DDRUN, PYTHON, Job, clean_env, has_module, until
+from support import DDRUN, PYTHON, VENVS, Job, clean_env, has_module, until
 
 JAX_PYTHON = os.environ.get("JAX_PYTHON", PYTHON)
 TF_PYTHON = os.environ.get("TF_PYTHON", PYTHON)
@@ -428,3 +428,52 @@ def test_dry_run_of_several_nodes_says_what_it_cannot_know(tmp_path):
 def test_dry_run_refuses_what_the_run_would_refuse(tmp_path):
     with Job("--dry-run", str(tmp_path / "nothing.py"), env=ours()) as job:
         assert job.wait() == 2 and "nothing.py" in job.err and job.out == ""
+
+
+PADDLE = """
+import os
+import paddle
+import paddle.distributed as dist
+
+dist.init_parallel_env()
+layer = paddle.DataParallel(paddle.nn.Linear(2, 1))
+layer(paddle.full([4, 2], float(dist.get_rank() + 1))).sum().backward()
+total = paddle.to_tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(total)
+gradient = layer.parameters()[0].grad.numpy().ravel().tolist()
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()}: sum {total.item():g} gradient {gradient}\\n".encode())
+"""
+
+REAL_MINDSPORE = """
+import os
+import mindspore as ms
+from mindspore import Tensor, ops
+from mindspore.communication import get_group_size, get_rank, init
+
+ms.set_context(mode=ms.PYNATIVE_MODE, device_target="CPU")
+init()
+if os.environ["MS_ROLE"] == "MS_WORKER":
+    total = ops.AllReduce()(Tensor([float(get_rank() + 1)], ms.float32))
+    os.write(1, f"rank {get_rank()} of {get_group_size()}: sum {float(total.asnumpy()[0]):g}\\n".encode())
+"""
+
+
+def real(framework, text, tmp_path):
+    python = os.path.join(VENVS, f"venv-{framework}", "bin", "python")
+    if not (os.path.exists(python) and has_module(python, framework)):
+        pytest.skip(f"no {framework} in {VENVS} (contrib/check --all)")
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", f"--framework={framework}", script(tmp_path, text),
+             env=ours(PYTHON_EXEC=python)) as job:
+        job.wait()
+        assert job.p.returncode == 0, job.err
+        return sorted(line for line in job.out.splitlines() if line.startswith("rank "))
+
+
+@pytest.mark.large
+def test_real_paddle_averages_gradients_over_two_nodes(tmp_path):
+    assert real("paddle", PADDLE, tmp_path) == [f"rank {r} of 2: sum 3 gradient [6.0, 6.0]" for r in range(2)]
+
+
+@pytest.mark.large
+def test_real_mindspore_sums_over_two_nodes(tmp_path):
+    assert real("mindspore", REAL_MINDSPORE, tmp_path) == [f"rank {r} of 2: sum 3" for r in range(2)]
