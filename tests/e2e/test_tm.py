@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, LIMIT, Job, clean_env, program, until
+from support import BUILD, LIMIT, Job, clean_env, program, until, without
 
 TM = os.path.join(BUILD, "ddrun-tm")
 JOB = {"PBS_JOBID": "7.server", "PBS_JOBCOOKIE": "0123456789ABCDEF0123456789ABCDEF", "PBS_NODENUM": "0", "PBS_TASKNUM": "1",
@@ -25,6 +25,11 @@ def stand_in(folder, name="libpbs.so.0"):
     path = os.path.join(folder, name)
     subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", program("standin_tm.c"), "-o", path], check=True)
     return path
+
+
+def no_pbs():
+    """An installed one would be found where the stand-in is taken away."""
+    return without("/opt/pbs", "/opt/torque")
 
 
 class Job7:
@@ -42,7 +47,7 @@ class Job7:
         return {k: v for k, v in clean_env(**{**self.env, **more}).items() if v != ""}
 
     def run(self, *words, **more):
-        return subprocess.run([TM, *words], env=self.environment(**more), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        return subprocess.run([*no_pbs(), TM, *words], env=self.environment(**more), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=LIMIT, check=False)
 
     def start(self, *words, **more):
@@ -162,7 +167,7 @@ def test_without_a_command_it_says_how_it_is_used():
 
 def of_job(job, *words, **more):
     (job.place / "nodes").write_text(f"{socket.gethostname()}\nn2.site.org\n")
-    return Job(*words, env=job.environment(**more))
+    return Job(*words, env=job.environment(**more), before=no_pbs())
 
 
 def test_ddrun_says_why_it_cannot_use_the_library_and_starts_nothing(job):
