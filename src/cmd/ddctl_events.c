@@ -85,13 +85,13 @@ static int put_form(struct dd_buf *out, const json_t *e, const char *form)
 static int put_event(struct dd_buf *out, const json_t *e)
 {
     const char *event = json_text(e, "event");
-    const char *form = event; /* of a later version */
+    const char *form = NULL;
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
         if (strcmp(forms[i].event, event) == 0)
             form = forms[i].form;
     int rc = dd_buf_printf(out, "%s  ", json_text(e, "time"));
     if (rc == 0)
-        rc = put_form(out, e, form);
+        rc = form != NULL ? put_form(out, e, form) : dd_buf_puts(out, event); /* of a later version */
     while (rc == 0 && out->len > 0 && strchr(" :", out->data[out->len - 1]) != NULL) /* there was no text */
         out->len--;
     return rc < 0 ? rc : dd_buf_puts(out, "\n");

@@ -29,6 +29,7 @@ enum { RAW = 0x80 };
 
 static struct dd_rd input;
 static int agent_fd = -1;
+static int asking_fd = -1; /* ddctl ends with its loop, which leaves the socket open */
 static unsigned how;
 
 static void must(bool ok)
@@ -78,6 +79,7 @@ int __wrap_net_here_connect(const char *name)
     agent_fd = pair[1];
     put(&out, &(struct msg){.type = MSG_HERE, .name = node, .text = job});
     must(send(agent_fd, out.data, out.len, MSG_NOSIGNAL) == (ssize_t)out.len);
+    asking_fd = pair[0];
     return pair[0];
 }
 
@@ -142,5 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int code = commands[i].run(argc, argv);
     must(code >= 0 && code <= 2);
     leave();
+    if (asking_fd >= 0)
+        (void)close(DD_TAKE_FD(asking_fd));
     return 0;
 }
