@@ -22,6 +22,8 @@ enum {
     CRED_AGAIN_S = 1,
     RECORD_HEADER = 5,       /* type, version, length. Src: RFC 8446, 5.1 */
     RECORD_HANDSHAKE = 22,
+    MESSAGE_HEADER = 4,      /* type, length. Src: RFC 8446, 4 */
+    MESSAGE_CLIENT_HELLO = 1,
     CLIENT_HELLO_MAX = 4096, /* OpenSSL's is some 300 bytes, 1.5 KiB with a post-quantum key share */
     HANDSHAKES_MOST = 2048,  /* at a time, some 50 KiB each; they have proved the key, or repeat what was overheard */
 };
@@ -189,19 +191,25 @@ static int start_tls(struct link_accept *a, struct dd_err *err)
     return 0;
 }
 
-/* How many bytes have to be there before OpenSSL gets them: all of the first record, as far as is known. */
+/* How many bytes have to be there before OpenSSL gets them. It would wait for more of a message that goes on in another
+ * record, of a record of another type, or of none, so the first record has to be one ClientHello. */
 static int client_hello_need(int fd)
 {
-    unsigned char head[RECORD_HEADER];
+    unsigned char head[RECORD_HEADER + MESSAGE_HEADER];
     ssize_t n = recv(fd, head, sizeof(head), MSG_PEEK | MSG_DONTWAIT);
     if (n == 0)
         return -ECONNRESET;
     if (n < 0)
-        return errno == EAGAIN || errno == EINTR ? RECORD_HEADER : -errno;
+        return errno == EAGAIN || errno == EINTR ? (int)sizeof(head) : -errno;
     if (head[0] != RECORD_HANDSHAKE)
-        return 0; /* OpenSSL refuses it at once */
-    int need = n < RECORD_HEADER ? 0 : head[3] << 8 | head[4];
-    return need > CLIENT_HELLO_MAX ? -EPROTO : RECORD_HEADER + need;
+        return -EPROTO;
+    if (n < (ssize_t)sizeof(head))
+        return (int)sizeof(head);
+    const int record = head[3] << 8 | head[4];
+    const int message = head[6] << 16 | head[7] << 8 | head[8];
+    if (head[5] != MESSAGE_CLIENT_HELLO || MESSAGE_HEADER + message != record || record > CLIENT_HELLO_MAX)
+        return -EPROTO;
+    return RECORD_HEADER + record;
 }
 
 static void handshake(struct link_accept *a)
@@ -226,8 +234,10 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
         refuse(a, DD_LOG_INFO, "what it sent is no ClientHello");
     } else if (need < 0) {
         refuse(a, DD_LOG_DEBUG, "the connection was lost");
-    } else if (ioctl((int)fd, FIONREAD, &there) < 0 || there >= need || need == a->awaited) {
-        handshake(a); /* also where the kernel reports less: it has no more memory, or the caller has closed */
+    } else if (ioctl((int)fd, FIONREAD, &there) == 0 && there >= need) {
+        handshake(a);
+    } else if (need == a->awaited) { /* the caller has closed, it sent an urgent byte, or the kernel has no memory for more */
+        refuse(a, DD_LOG_DEBUG, "its ClientHello is incomplete");
     } else {
         a->awaited = need;
         (void)setsockopt((int)fd, SOL_SOCKET, SO_RCVLOWAT, &need, sizeof(need));

@@ -105,7 +105,16 @@ def offer(identity):
 
 
 HALVES = {"incomplete": lambda job: client_hello()[:-1], "no-key": lambda job: client_hello(),
-          "other-key": lambda job: client_hello(offer(b"another")), "no-proof": lambda job: client_hello(offer(job))}
+          "other-key": lambda job: client_hello(offer(b"another")), "no-proof": lambda job: client_hello(offer(job)),
+          # what OpenSSL would wait for more of
+          "fragment": lambda job: b"\x16\x03\x01\x00\x01" + client_hello()[5:6],
+          "long-message": lambda job: b"\x16\x03\x01\x00\x06\x01\x00\x02\x00" + b"\x03\x03",
+          "empty-record": lambda job: b"\x16\x03\x01\x00\x00",
+          "other-message": lambda job: b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
+          "warning-alert": lambda job: b"\x15\x03\x01\x00\x02\x01\x5a",
+          "data-record": lambda job: b"\x17\x03\x03\x40\x00",
+          "urgent-byte": lambda job: client_hello(offer(job)),
+          "sslv2": lambda job: b"\x80\x80\x01\x03\x03\x00\x03\x00\x00\x00\x20"}
 
 
 def half_handshake(port, half):
@@ -116,7 +125,12 @@ def half_handshake(port, half):
     s.sendall(b"\xdddr\x01" + struct.pack(">H", len(body)) + body)
     head = s.recv(9, socket.MSG_WAITALL)
     assert head[:4] == b"\xdddr\x01" and head[6] == 0, head  # OK: go on with the key
-    s.sendall(HALVES[half](job_id))
+    data = HALVES[half](job_id)
+    if half == "urgent-byte":
+        s.sendall(data[:20])
+        s.send(data[20:21], socket.MSG_OOB)  # no part of the stream, but counted
+        data = data[21:]
+    s.sendall(data)
     return s
 
 
