@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PREFIX "ddrun_"
@@ -22,6 +24,7 @@
 
 enum {
     NAME_TRIES = 8,
+    ANSWER_MS = 2000, /* of a file system; then another directory is used */
     DEPTH_MAX = 64,  /* of directories in it, a descriptor for each */
     LOOK_AT = 4096,  /* entries of the parent; anybody may make more of them */
     UNMAPPED = 65534 /* how a user namespace shows the owner of the system's directories */
@@ -126,6 +129,44 @@ static bool keeps_names(const struct stat *st)
     return ours && ((st->st_mode & (S_IWGRP | S_IWOTH)) == 0 || (st->st_mode & S_ISVTX) != 0);
 }
 
+static int random_name(char *name, size_t size)
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        return -EIO;
+    (void)snprintf(name, size, PREFIX "%016" PRIx64, random);
+    return 0;
+}
+
+/* In a child: makes a directory and removes it again. A disk that hangs holds the child, with no descriptor of this
+ * process's caller. */
+__attribute__((noreturn)) static void try_directory(int at, const char *name, int done)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        (void)dup2(done, fd);
+    (void)(mkdirat(at, name, 0700) == 0 && unlinkat(at, name, AT_REMOVEDIR) == 0);
+    _exit(0);
+}
+
+/* Whether a directory can be made there within ANSWER_MS, or fails to be. */
+static int check_answers(int at, const char *parent, struct dd_err *err)
+{
+    char name[40];
+    int ends[2];
+    if (random_name(name, sizeof(name)) < 0 || pipe2(ends, O_CLOEXEC) < 0)
+        return dd_err_set(err, -errno, "cannot look at the temporary directory '%s': %m", parent);
+    pid_t child = fork();
+    if (child == 0)
+        try_directory(at, name, ends[1]);
+    close(ends[1]);
+    struct pollfd end = {.fd = ends[0], .events = POLLIN}; /* closed by the child's end */
+    int n = child < 0 ? -1 : poll(&end, 1, ANSWER_MS);
+    close(ends[0]);
+    if (child > 0 && n != 0)
+        (void)waitpid(child, NULL, 0);
+    return n != 0 ? 0 : dd_err_set(err, -ETIMEDOUT, "the temporary directory '%s' does not answer", parent);
+}
+
 /* A name that is taken is left to whoever has it. */
 static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err *err)
 {
@@ -133,10 +174,8 @@ static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err 
     struct stat st;
     int rc = -EEXIST;
     for (int i = 0; i < NAME_TRIES && rc == -EEXIST; i++) {
-        uint64_t random;
-        if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        if (random_name(name, sizeof(name)) < 0)
             return dd_err_set(err, -EIO, "getrandom failed: %m");
-        (void)snprintf(name, sizeof(name), PREFIX "%016" PRIx64, random);
         rc = mkdirat(at, name, 0700) < 0 ? -errno : 0;
     }
     if (rc < 0)
@@ -160,7 +199,9 @@ int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *er
         return dd_err_set(err, -errno, "cannot open the temporary directory '%s': %m", parent);
     if (!keeps_names(&st))
         return dd_err_set(err, -EPERM, "other users can rename files in the temporary directory '%s' (it needs the sticky bit)", parent);
-    int rc = make(&s, at, parent, err);
+    int rc = check_answers(at, parent, err);
+    if (rc == 0)
+        rc = make(&s, at, parent, err);
     if (rc < 0)
         return rc;
     *ret = s;

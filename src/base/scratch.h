@@ -17,7 +17,7 @@ struct dd_scratch {
         .fd = -1                                                                                                       \
     }
 
-/* Makes a directory below parent. -EPERM: others may rename what is in parent (it is writable by others without the
+/* Makes a directory below parent. -ETIMEDOUT: its file system hangs. -EPERM: others may rename what is in parent (it is writable by others without the
  * sticky bit, or another user's). */
 int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *err);
 /* An existing one, by its path. -EPERM: it is not a private directory of this user. */
