@@ -474,10 +474,11 @@ static void output_does_not_append_to_what_rank_0_has_begun(void **state)
     b->end = END_TERMINAL;
     b->n = 2;
     b->first_rank = 0;
-    b->scripts[0] = "mkfifo $DIR/go 2>/dev/null; printf '\\r 50%%'; echo >$DIR/go; read x <$DIR/back; printf '\\r 60%%\\n'";
+    /* rank 0 writes no more: its next bytes might overtake what rank 1 has in its pipe */
+    b->scripts[0] = "mkfifo $DIR/go 2>/dev/null; printf '\\r 50%%'; echo >$DIR/go; read x <$DIR/back";
     b->scripts[1] = "mkfifo $DIR/go $DIR/back 2>/dev/null; read x <$DIR/go; echo other; echo >$DIR/back";
     run(b);
-    assert_string_equal(got(b), "\r 50%\nother\n\r 60%\n");
+    assert_string_equal(got(b), "\r 50%\nother\n");
 }
 
 static void output_raw_is_inherited(void **state)
