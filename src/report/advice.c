@@ -6,46 +6,46 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The first row whose text is in what the worker said, or ddrun of it. Srcs: messages of CPython 3.11, PyTorch 2.13
+/* The first row whose text occurs in the worker's error or in ddrun's message about it. Srcs: messages of CPython 3.11, PyTorch 2.13
  * (c10d, DataLoader, CUDA), NCCL 2.2x, glibc. */
 static const struct {
     const char *text, *advice;
 } by_text[] = {
-    {"it gave no sign of life", "find the rank that stands elsewhere than the others, which may only wait for it: py-spy in PATH, or PYTHONFAULTHANDLER=1, shows the Python lines"},
-    {"BdbQuit", "breakpoint() needs a terminal: torch.distributed.breakpoint() stops one rank, --pty=RANK gives a rank a terminal"},
-    {"CUDA out of memory", "the GPU's memory is full: smaller batches, or checkpointed activations"},
-    {"torch.OutOfMemoryError", "the GPU's memory is full: smaller batches, or checkpointed activations"},
-    {"DefaultCPUAllocator: can't allocate", "the node's memory is full: smaller batches, or ask for more (Slurm: --mem)"},
-    {"insufficient shared memory", "/dev/shm is too small for the data loaders: enlarge it, or use num_workers=0"},
-    {"No module named", "the module is not in the Python environment of the workers: activate the right one, or set PYTHON_EXEC"},
-    {"cannot open shared object file", "a library is missing on this node: load the module that brings it, or set LD_LIBRARY_PATH"},
-    {"ImportError", "the Python environment of the workers does not fit: compare it with where the program works"},
-    {"uncorrectable ECC", "the GPU is faulty: leave its node out and tell the administrator"},
-    {"GPU has fallen off the bus", "the GPU is lost: leave its node out and tell the administrator"},
-    {"no CUDA-capable device", "the workers see no GPU: ask the scheduler for some, and see CUDA_VISIBLE_DEVICES"},
-    {"invalid device ordinal", "there are fewer GPUs than workers on this node: see --nproc-per-node"},
-    {"collective operation timeout", "a rank did not take part in a collective operation: look for the one that stood still"},
-    {"Timed out waiting", "a rank did not take part in a collective operation: look for the one that stood still"},
-    {"Connection closed by peer", "another rank ended first, perhaps on its own: look at the output of the others"},
-    {"Connection reset by peer", "another rank ended first, perhaps on its own: look at the output of the others"},
-    {"NCCL error", "run again with NCCL_DEBUG=WARN: NCCL then says what has failed"},
-    {"No space left on device", "a disk is full: df -h shows which, TMPDIR says where temporary files go"},
-    {"Too many open files", "more files than allowed: ulimit -n, or fewer data loaders"},
-    {"Disk quota exceeded", "your quota of disk space is used up"},
-    {"Permission denied", "see who may read and write the file that is named"},
-    {"Address already in use", "a port of the program is taken: let it use port 0, or MASTER_PORT's store"},
+    {"it gave no sign of life", "one rank is probably stuck and the others waiting for it; compare stacks with py-spy or PYTHONFAULTHANDLER=1"},
+    {"BdbQuit", "breakpoint() needs a terminal: add --pty=RANK; torch.distributed.breakpoint() stops one rank only"},
+    {"CUDA out of memory", "GPU memory is full; reduce the batch size or checkpoint activations"},
+    {"torch.OutOfMemoryError", "GPU memory is full; reduce the batch size or checkpoint activations"},
+    {"DefaultCPUAllocator: can't allocate", "the node's memory is full; reduce the batch size or request more memory (Slurm: --mem)"},
+    {"insufficient shared memory", "/dev/shm is too small for the data loaders; enlarge it, or set num_workers=0"},
+    {"No module named", "the workers' Python environment lacks this module; activate the right environment, or set PYTHON_EXEC"},
+    {"cannot open shared object file", "a shared library is missing on this node; load its environment module, or set LD_LIBRARY_PATH"},
+    {"ImportError", "the workers' Python environment differs from the expected one; compare 'pip list' with one that works"},
+    {"uncorrectable ECC", "the GPU is faulty; exclude its node and report it to the administrator"},
+    {"GPU has fallen off the bus", "the GPU is lost; exclude its node and report it to the administrator"},
+    {"no CUDA-capable device", "the workers see no GPU; request GPUs from the scheduler, and check CUDA_VISIBLE_DEVICES"},
+    {"invalid device ordinal", "this node has fewer GPUs than workers; reduce --nproc-per-node"},
+    {"collective operation timeout", "a rank did not join a collective operation; look for the rank that is stuck"},
+    {"Timed out waiting", "a rank did not join a collective operation; look for the rank that is stuck"},
+    {"Connection closed by peer", "a peer exited first; look for its error"},
+    {"Connection reset by peer", "a peer exited first; look for its error"},
+    {"NCCL error", "rerun with -x NCCL_DEBUG=WARN for NCCL's own error"},
+    {"No space left on device", "a file system is full; 'df -h' shows which one, and TMPDIR sets where temporary files go"},
+    {"Too many open files", "the limit of open files is reached; raise 'ulimit -n', or use fewer data loaders"},
+    {"Disk quota exceeded", "your disk quota is used up"},
+    {"Permission denied", "check owner and mode of the file named above"},
+    {"Address already in use", "a port of the program is in use; bind port 0, or use the store at MASTER_ADDR:MASTER_PORT"},
 };
 
 static const struct {
     int signal;
     const char *advice;
 } by_signal[] = {
-    {SIGKILL, "something sent SIGKILL: a limit of the site or the memory of the node; dmesg may tell"},
-    {SIGSEGV, "a crash in compiled code: PYTHONFAULTHANDLER=1 shows the Python lines, ulimit -c unlimited keeps a core"},
-    {SIGABRT, "compiled code gave up: its last lines say why, ulimit -c unlimited keeps a core"},
-    {SIGBUS, "often a full /dev/shm or disk under a mapped file: df -h /dev/shm"},
-    {SIGILL, "the program was built for another kind of CPU than this node has"},
-    {SIGXCPU, "the limit of CPU time is used up: ulimit -t"},
+    {SIGKILL, "SIGKILL often comes from the OOM killer or a scheduler limit; check 'dmesg -T' on the node"},
+    {SIGSEGV, "native code crashed; rerun with -x PYTHONFAULTHANDLER=1, or 'ulimit -c unlimited' for a core dump"},
+    {SIGABRT, "native code aborted; its last lines may show why, and 'ulimit -c unlimited' keeps a core dump"},
+    {SIGBUS, "often a full /dev/shm or file system under a mapped file; check 'df -h /dev/shm'"},
+    {SIGILL, "the program was built for a CPU with other instructions than this node's"},
+    {SIGXCPU, "the limit of CPU time is used up; see 'ulimit -t'"},
 };
 
 static int has(const char *text, const char *part)
@@ -56,7 +56,7 @@ static int has(const char *text, const char *part)
 const char *report_advice(const struct report_exit *e)
 {
     if (e->oom)
-        return "ask for more memory (Slurm: --mem), or use smaller batches or fewer data loaders";
+        return "request more memory (Slurm: --mem), or reduce the batch size or the number of data loaders";
     for (size_t i = 0; i < sizeof(by_text) / sizeof(by_text[0]); i++)
         if (has(e->error, by_text[i].text) || has(e->tail, by_text[i].text))
             return by_text[i].advice;

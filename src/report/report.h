@@ -29,7 +29,7 @@ struct report_exit {
 struct report_ends {
     int left;    /* with 0, before anything was stopped */
     int stopped; /* by the signal that stopped the round */
-    int killed;  /* by SIGKILL after the grace */
+    int killed;  /* by SIGKILL after the grace period */
 };
 
 struct report_cfg {

@@ -57,9 +57,9 @@ static int put_others(const struct report *r, struct dd_buf *out)
 {
     const struct report_ends *n = &r->ends;
     struct pieces p = {.out = out};
-    piece(&p, n->left, "%d had already ended with 0", n->left);
-    piece(&p, n->stopped, "%d %s ended by ddrun", n->stopped, was(n->stopped));
-    piece(&p, n->killed, "%d %s killed after the grace", n->killed, was(n->killed));
+    piece(&p, n->left, "%d had already exited with 0", n->left);
+    piece(&p, n->stopped, "%d %s stopped", n->stopped, was(n->stopped));
+    piece(&p, n->killed, "%d %s killed after the grace period", n->killed, was(n->killed));
     piece(&p, r->nfailed - 1, "%d failed later", r->nfailed - 1);
     const int shown = r->nkept - 1 < LATER_SHOWN ? r->nkept - 1 : LATER_SHOWN;
     if (p.rc == 0 && r->nfailed - 1 > shown)
@@ -127,6 +127,6 @@ int report_text(const struct report *r, struct dd_buf *out)
     if (rc == 0)
         rc = put_others(r, out);
     if (rc == 0 && advice != NULL)
-        rc = dd_buf_printf(out, "  what to do: %s\n", advice);
+        rc = dd_buf_printf(out, "  tip: %s\n", advice);
     return rc;
 }

@@ -72,7 +72,7 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
                               "    File \"a.py\", line 8, in main\n"
                               "      raise ValueError(\"boom\")\n"
                               "  all of its stderr: logs/x/attempt_0/1/stderr.log on node2\n"
-                              "  others: 1 had already ended with 0, 1 was ended by ddrun, 1 failed later:\n"
+                              "  others: 1 had already exited with 0, 1 was stopped, 1 failed later:\n"
                               "    1.000 s later rank 0 on node1 failed: RuntimeError: "
                               "Connection closed by peer (exit code 1)\n");
     json_t *o = json_of(r, false);
@@ -190,9 +190,9 @@ static void advice_is_given_where_it_is_known(void **state)
         {{.signal = SIGKILL},                                                    "SIGKILL"        },
         {{.signal = SIGSEGV},                                                    "PYTHONFAULTHANDLER"},
         {{.code = 1, .error = "ModuleNotFoundError: No module named 'numpyy'"},  "PYTHON_EXEC"    },
-        {{.code = 1, .tail = "torch.OutOfMemoryError: CUDA out of memory. Tried"}, "GPU's memory" },
-        {{.code = 1, .tail = "Watchdog caught collective operation timeout: W"}, "stood still"    },
-        {{.code = 1, .error = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:3"}, "another rank"},
+        {{.code = 1, .tail = "torch.OutOfMemoryError: CUDA out of memory. Tried"}, "batch size"    },
+        {{.code = 1, .tail = "Watchdog caught collective operation timeout: W"}, "is stuck"       },
+        {{.code = 1, .error = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:3"}, "peer exited"},
         {{.code = 3},                                                            NULL             },
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
