@@ -123,10 +123,36 @@ int dd_scratch_clear(const struct dd_scratch *s, const char *name)
 /* ---- making ------------------------------------------------------------------------------------ */
 
 /* Nobody but root and this user can rename or remove what this user makes there. */
-static bool keeps_names(const struct stat *st)
+static bool keeps_names(int fd, struct stat *st)
 {
+    if (fd < 0 || fstat(fd, st) < 0)
+        return false;
     const bool ours = st->st_uid == 0 || st->st_uid == geteuid() || st->st_uid == UNMAPPED;
     return ours && ((st->st_mode & (S_IWGRP | S_IWOTH)) == 0 || (st->st_mode & S_ISVTX) != 0);
+}
+
+/* The directory at that path, which has no symbolic links, with -EPERM where others can put another one in the place of a
+ * directory on the way. */
+static int open_kept(const char *path)
+{
+    char *next = NULL;
+    struct stat st;
+    DD_AUTO(free) char *names = strdup(path);
+    DD_AUTO(fd) int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (names == NULL)
+        return -ENOMEM;
+    if (fd < 0)
+        return -errno;
+    for (const char *name = strtok_r(names, "/", &next); name != NULL; name = strtok_r(NULL, "/", &next)) {
+        if (!keeps_names(fd, &st))
+            return -EPERM;
+        int below = openat(fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (below < 0)
+            return -errno;
+        close(fd);
+        fd = below;
+    }
+    return keeps_names(fd, &st) ? DD_TAKE_FD(fd) : -EPERM;
 }
 
 static int random_name(char *name, size_t size)
@@ -192,16 +218,19 @@ static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err 
 
 int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *err)
 {
-    struct stat st;
     DD_AUTO(scratch) struct dd_scratch s = DD_SCRATCH_NONE;
-    DD_AUTO(fd) int at = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (at < 0 || fstat(at, &st) < 0)
-        return dd_err_set(err, -errno, "cannot open the temporary directory '%s': %m", parent);
-    if (!keeps_names(&st))
-        return dd_err_set(err, -EPERM, "other users can rename files in the temporary directory '%s' (it needs the sticky bit)", parent);
+    DD_AUTO(free) char *real = realpath(parent, NULL);
+    DD_AUTO(fd) int at = real != NULL ? open_kept(real) : -errno;
+    if (at == -EPERM)
+        return dd_err_set(err, at,
+                          "other users can rename the temporary directory '%s' or files in it (a directory that others can "
+                          "write to needs the sticky bit)",
+                          parent);
+    if (at < 0)
+        return dd_err_set(err, at, "cannot open the temporary directory '%s': %s", parent, strerror(-at));
     int rc = check_answers(at, parent, err);
     if (rc == 0)
-        rc = make(&s, at, parent, err);
+        rc = make(&s, at, strcmp(real, "/") == 0 ? "" : real, err);
     if (rc < 0)
         return rc;
     *ret = s;

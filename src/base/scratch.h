@@ -7,7 +7,7 @@
 #include "base/err.h"
 
 struct dd_scratch {
-    char *path; /* absolute if the parent's is; NULL: there is none */
+    char *path; /* absolute; NULL: there is none */
     int fd;     /* of the directory, close-on-exec; -1: there is none */
 };
 
@@ -17,8 +17,9 @@ struct dd_scratch {
         .fd = -1                                                                                                       \
     }
 
-/* Makes a directory below parent. -ETIMEDOUT: its file system hangs. -EPERM: others may rename what is in parent (it is writable by others without the
- * sticky bit, or another user's). */
+/* Makes a directory below parent, whose symbolic links are resolved once. -ETIMEDOUT: its file system hangs. -EPERM: others
+ * may rename what is in parent or in a directory above it (it is writable by others without the sticky bit, or another
+ * user's). */
 int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *err);
 /* An existing one, by its path. -EPERM: it is not a private directory of this user. */
 int dd_scratch_open(struct dd_scratch *ret, const char *path, struct dd_err *err);

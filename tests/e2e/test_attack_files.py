@@ -150,11 +150,24 @@ def test_what_a_killed_job_has_left_goes_with_the_next(place):
     assert left_of_victim(place) == []
 
 
-def test_a_directory_in_which_others_can_rename_is_passed_over(place):
-    os.mkdir(f"{place}/tmp/all")
-    os.chmod(f"{place}/tmp/all", 0o777)
-    p = victim(place, "sh", "-c", 'echo "$TORCHELASTIC_ERROR_FILE"', TMPDIR=f"{place}/tmp/all")
+@pytest.mark.parametrize("name", ["all", "all/mine", "all/mine/deep", "link"])
+def test_a_directory_that_others_can_replace_is_passed_over(place, name):
+    """TMPDIR is a project's directory without the sticky bit, or lies below one."""
+    for made, mode, uid in (("all", 0o777, 0), ("all/mine", 0o700, VICTIM), ("all/mine/deep", 0o700, VICTIM)):
+        os.mkdir(f"{place}/tmp/{made}")
+        os.chown(f"{place}/tmp/{made}", uid, uid)
+        os.chmod(f"{place}/tmp/{made}", mode)
+    os.symlink("all/mine", f"{place}/tmp/link")
+    p = victim(place, "sh", "-c", 'echo "$TORCHELASTIC_ERROR_FILE"', TMPDIR=f"{place}/tmp/{name}")
     out, err = p.communicate(timeout=LIMIT)
     assert (p.returncode, err) == (0, "")
     assert out.startswith("/tmp/ddrun_")
-    assert os.listdir(f"{place}/tmp/all") == []
+    assert os.listdir(f"{place}/tmp/all/mine") == ["deep"]
+
+
+def test_a_link_to_a_directory_of_the_user_is_followed_once(place):
+    os.symlink("../out", f"{place}/tmp/link")
+    p = victim(place, "sh", "-c", 'echo "$TORCHELASTIC_ERROR_FILE"', TMPDIR=f"{place}/tmp/link")
+    out, err = p.communicate(timeout=LIMIT)
+    assert (p.returncode, err) == (0, "")
+    assert out.startswith(f"{place}/out/ddrun_")
