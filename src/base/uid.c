@@ -38,13 +38,15 @@ static uid_t overflow_uid(void)
     return end != text ? (uid_t)uid : OVERFLOW_UID;
 }
 
-/* A kernel without user namespaces has no uid_map, and no unmapped uids. */
+/* A kernel without user namespaces has no uid_map, and no unmapped uids. Without /proc nothing is known. */
 void dd_uid_read(struct dd_uid *ret)
 {
     char map[MAP_TEXT];
     *ret = (struct dd_uid){.own = geteuid()};
-    if (ret->own == overflow_uid() && access("/proc/self/ns/user", F_OK) == 0)
-        ret->ambiguous = read_text("/proc/self/uid_map", map, sizeof(map)) < 0 || !dd_uid_map_is_full(map);
+    if (ret->own != overflow_uid())
+        return;
+    const bool no_namespaces = access("/proc/self/stat", F_OK) == 0 && access("/proc/self/ns/user", F_OK) < 0;
+    ret->ambiguous = !no_namespaces && (read_text("/proc/self/uid_map", map, sizeof(map)) < 0 || !dd_uid_map_is_full(map));
 }
 
 bool dd_uid_is_own(const struct dd_uid *u, uid_t reported)

@@ -161,6 +161,26 @@ def test_ddctl_of_the_overflow_uid_trusts_no_agent(home):
     assert done.returncode == 1 and "uid 65534 is the overflow uid" in done.stderr, done
 
 
+HIDE_PROC = """
+import ctypes, os, sys
+CLONE_NEWUSER, CLONE_NEWNS, MS_REC, MS_PRIVATE, PR_SET_DUMPABLE = 0x10000000, 0x20000, 0x4000, 0x40000, 4
+libc = ctypes.CDLL(None)
+assert libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0 and libc.unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0
+with open("/proc/self/uid_map", "w") as f:
+    f.write(f"65534 {sys.argv[1]} 1")
+assert libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0 and libc.mount(b"none", b"/proc", b"tmpfs", 0, None) == 0
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+@root_only
+def test_a_store_of_the_overflow_uid_is_refused_where_there_is_no_proc(home):
+    ddrund = [os.path.join(BUILD, "ddrund"), "--listen=127.0.0.1:0"]
+    done = subprocess.run(as_user(USER, PYTHON3, "-c", HIDE_PROC, str(USER), *ddrund), capture_output=True, text=True, cwd="/",
+                          check=False, timeout=LIMIT, env={"DDRUN_KEY": os.urandom(32).hex()})
+    assert done.returncode == 2 and "uid 65534 is the overflow uid" in done.stderr, done
+
+
 CALL_AGENT = r"""
 import re, socket, time
 names = set(re.findall(r"@(ddrun-ctl/\S+)", open("/proc/net/unix").read()))
