@@ -281,8 +281,8 @@ mv {self.place}/code.$SLURMD_NODENAME.new {self.place}/code.$SLURMD_NODENAME
         return self.run.rc is not None
 
     def processes(self, node):
-        return [(p.outer, p.parent, os.path.basename(p.cmdline.split(" ")[0])) for p in self.slurm.processes(node)
-                if p.cmdline.split(" ")[0] and "slurmstepd" not in p.cmdline and not p.cmdline.startswith("/bin/sh")]
+        return [(p.outer, p.parent, comm(p.outer)) for p in self.slurm.processes(node)
+                if "slurmstepd" not in p.cmdline and not p.cmdline.startswith("/bin/sh")]
 
     def mount(self, name, options):
         for node in self.nodes:
