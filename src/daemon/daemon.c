@@ -160,6 +160,9 @@ static int start_job(struct daemon *d, struct dd_err *err)
     if (getrandom(random, sizeof(random), 0) != sizeof(random))
         return dd_err_set(err, -EIO, "no random numbers");
     (void)snprintf(d->token, sizeof(d->token), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    /* before the filter: OpenSSL may load a provider from a file, as in FIPS mode */
+    if (d->capacity > 1 && d->cfg.key.method != NET_KEY_NONE && link_shared_prepare(&d->shared, err) < 0)
+        return -EIO;
     struct timeval first = {.tv_sec = 5};
     d->timer = evtimer_new(d->base, on_time, d);
     d->progress = evtimer_new(d->base, on_progress, d);

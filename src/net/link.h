@@ -79,6 +79,8 @@ struct link_shared {
     unsigned logged, unlogged;
     unsigned handshakes; /* in TLS just now */
 };
+/* Makes the TLS context now, with all that OpenSSL loads for it, instead of for the first connection. */
+int link_shared_prepare(struct link_shared *s, struct dd_err *err);
 void link_shared_done(struct link_shared *s);
 
 /* The strings and objects are borrowed until done was called or link_accept_free(). */

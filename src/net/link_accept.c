@@ -47,6 +47,11 @@ struct link_accept {
     void *arg;
 };
 
+int link_shared_prepare(struct link_shared *s, struct dd_err *err)
+{
+    return s->tls != NULL ? 0 : net_tls_new(&s->tls, err);
+}
+
 void link_shared_done(struct link_shared *s)
 {
     net_tls_free(s->tls);
@@ -174,7 +179,7 @@ static int start_tls(struct link_accept *a, struct dd_err *err)
     struct link_shared *s = a->cfg.shared;
     if (s->handshakes >= HANDSHAKES_MOST)
         return dd_err_set(err, -EBUSY, "there are too many handshakes at once");
-    int rc = s->tls != NULL ? 0 : net_tls_new(&s->tls, err);
+    int rc = link_shared_prepare(s, err);
     if (rc < 0)
         return rc;
     a->psk.identity = a->cfg.job_id;

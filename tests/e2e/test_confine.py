@@ -3,10 +3,11 @@
 import os
 import platform
 import signal
+import subprocess
 
 import pytest
 
-from support import Job, free_port, program, until, with_torch
+from support import Job, clean_env, free_port, program, until, with_torch
 from webserver import needs_helper
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="ddrund has no filter on this processor")
@@ -27,6 +28,37 @@ def test_the_daemon_is_confined_and_its_workers_are_not():
         (daemon,) = job.processes("ddrund")
         assert confinement(daemon) == (1, 2)
         assert {confinement(pid) for pid in job.processes("sleep")} == {confinement("self")}
+        job.p.send_signal(signal.SIGTERM)
+        assert job.wait() == 143
+        assert REFUSED not in job.err
+
+
+def has_provider(name):
+    done = subprocess.run(["openssl", "list", "-providers", "-provider", name], capture_output=True, text=True, check=False)
+    return done.returncode == 0 and name in done.stdout
+
+
+PROVIDERS = """openssl_conf = all
+[all]
+providers = list
+[list]
+default = active
+legacy = active
+[active]
+activate = 1
+"""
+
+
+@pytest.mark.skipif(not has_provider("legacy"), reason="OpenSSL has no provider here that is a library of its own")
+def test_a_provider_that_openssl_loads_from_a_file_is_loaded_before(tmp_path):
+    """As the FIPS provider is, without which OpenSSL makes no connection on a machine in FIPS mode."""
+    (tmp_path / "openssl.cnf").write_text(PROVIDERS)
+    env = clean_env(OPENSSL_CONF=str(tmp_path / "openssl.cnf"))
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", "sleep", "1000", env=env) as job:
+        until(lambda: len(job.processes("sleep")) == 2, limit=60, say="the workers")
+        (daemon,) = job.processes("ddrund")
+        with open(f"/proc/{daemon}/maps", encoding="ascii") as f:
+            assert "/legacy.so" in f.read()
         job.p.send_signal(signal.SIGTERM)
         assert job.wait() == 143
         assert REFUSED not in job.err
