@@ -49,12 +49,10 @@ static int dry_run(struct run *r, struct dd_err *err)
     return rc;
 }
 
-static int dry_run_launched(void *arg, const struct alloc *a, int index)
+/* Describes one node; the exit code. */
+static int dry_run_node(struct run *r, int index)
 {
-    struct run *r = arg;
     struct dd_err err = {0};
-    run_done(r); /* run_prepare() looks around again */
-    r->given = a;
     int rc = run_prepare(r, index, &err);
     if (rc == 0)
         rc = dry_run(r, &err);
@@ -64,21 +62,22 @@ static int dry_run_launched(void *arg, const struct alloc *a, int index)
     return rc < 0 ? EXIT_USAGE : 0;
 }
 
+static int dry_run_launched(void *arg, const struct alloc *a, int index)
+{
+    struct run *r = arg;
+    run_done(r); /* run_prepare() looks around again */
+    r->given = a;
+    return dry_run_node(r, index);
+}
+
 /* Of this node, or of all the simulated ones. */
 static int dry_run_all(struct run *r)
 {
     const int n = r->emulate != NULL ? r->emulate->nnodes : 1;
-    struct dd_err err = {0};
-    int rc = 0;
-    for (int i = 0; i < n && rc == 0; i++) {
-        rc = run_prepare(r, r->emulate != NULL ? i : -1, &err);
-        if (rc == 0)
-            rc = dry_run(r, &err);
-        run_done(r);
-    }
-    if (rc < 0)
-        dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
-    return rc < 0 ? EXIT_USAGE : 0;
+    int code = 0;
+    for (int i = 0; i < n && code == 0; i++)
+        code = dry_run_node(r, r->emulate != NULL ? i : -1);
+    return code;
 }
 
 /* The whole of one node; a simulated one is run in a process of its own. */

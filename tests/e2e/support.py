@@ -47,6 +47,18 @@ def built_with(library):
         return f"#define HAVE_{library} 1\n" in f.read()
 
 
+# An attack by another user of the machine.
+VICTIM, ATTACKER = 20001, 20002
+SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not read the tests' own
+as_two_users = [pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
+                pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users")]
+
+
+def as_user(uid):
+    """For subprocess."""
+    return {"user": uid, "group": uid, "extra_groups": []}
+
+
 with_torch = pytest.mark.skipif(not has_module(PYTHON, "torch"), reason="no torch in DDRUN_PYTHON's environment")
 
 

@@ -10,18 +10,10 @@ import tempfile
 
 import pytest
 
-from support import DDRUN, LIMIT, built_with, clean_env, marked, program, until
+from support import (ATTACKER, DDRUN, LIMIT, SYSTEM_PYTHON, VICTIM, as_two_users, as_user, built_with, clean_env, marked, program,
+                     until)
 
-VICTIM, ATTACKER = 20001, 20002
-SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not read the tests' own
-pytestmark = [
-    pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users"),
-]
-
-
-def as_user(uid):
-    return {"user": uid, "group": uid, "extra_groups": []}
+pytestmark = as_two_users
 
 
 @pytest.fixture

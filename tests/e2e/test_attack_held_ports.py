@@ -6,18 +6,9 @@ import tempfile
 
 import pytest
 
-from support import DDRUN, LIMIT, clean_env, program, until
+from support import ATTACKER, DDRUN, LIMIT, SYSTEM_PYTHON, VICTIM, as_two_users, as_user, clean_env, program, until
 
-VICTIM, ATTACKER = 20001, 20002
-SYSTEM_PYTHON = "/usr/bin/python3"  # another user may not read the tests' own
-pytestmark = [
-    pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users"),
-]
-
-
-def as_user(uid):
-    return {"user": uid, "group": uid, "extra_groups": []}
+pytestmark = as_two_users
 
 
 @pytest.fixture
@@ -38,53 +29,42 @@ def until_port(job, path):
         return f.read()
 
 
+def attacked(place, *args):
+    """A coordinator whose port the attacker tries to take before it listens: exit code, stdout, stderr, port."""
+    path = f"{place}/port"
+    job = start(place, *args[:-1], SYSTEM_PYTHON, program("coordinator.py"), path, *args[-1])
+    try:
+        port = until_port(job, path)
+        with subprocess.Popen([SYSTEM_PYTHON, program("port_attacker.py"), port], stdout=subprocess.PIPE, text=True, cwd="/",
+                              **as_user(ATTACKER)) as attacker:
+            try:
+                assert attacker.stdout.readline() == "tried\n"
+                with open(f"{path}.go", "w"):
+                    pass
+                out, err = job.communicate(timeout=LIMIT)
+            finally:
+                attacker.terminate()
+    finally:
+        job.terminate()
+        job.communicate(timeout=LIMIT)
+    return job.returncode, out, err, port
+
+
 @pytest.mark.parametrize("framework, options", [
     ((), ("SO_REUSEPORT", "SO_REUSEADDR")),       # JAX' gRPC
     ((), ("SO_REUSEPORT",)),
     (("--tf",), ("SO_REUSEADDR",)),               # TensorFlow's
 ])
 def test_nobody_takes_the_port_of_a_coordinator(place, framework, options):
-    path = f"{place}/port"
-    job = start(place, *framework, SYSTEM_PYTHON, program("coordinator.py"), path, *options)
-    try:
-        port = until_port(job, path)
-        with subprocess.Popen([SYSTEM_PYTHON, program("port_attacker.py"), port], stdout=subprocess.PIPE, text=True, cwd="/",
-                              **as_user(ATTACKER)) as attacker:
-            try:
-                assert attacker.stdout.readline() == "tried\n"
-                with open(f"{path}.go", "w"):
-                    pass
-                out, err = job.communicate(timeout=LIMIT)
-            finally:
-                attacker.terminate()
-    finally:
-        job.terminate()
-        job.communicate(timeout=LIMIT)
-    assert (job.returncode, out, err) == (0, "coordinator: rank 0\n", "")
+    assert attacked(place, *framework, options)[:3] == (0, "coordinator: rank 0\n", "")
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_coordinator_that_cannot_reuse_the_port_fails_and_the_taker_is_named(place, restarts):
     """Paddle sets SO_REUSEADDR alone, for which the kernel compares no users."""
-    path = f"{place}/port"
-    job = start(place, "--framework=paddle", f"--max-restarts={restarts}", SYSTEM_PYTHON, program("coordinator.py"), path, "SO_REUSEADDR")
-    try:
-        port = until_port(job, path)
-        with subprocess.Popen([SYSTEM_PYTHON, program("port_attacker.py"), port], stdout=subprocess.PIPE, text=True, cwd="/",
-                              **as_user(ATTACKER)) as attacker:
-            try:
-                assert attacker.stdout.readline() == "tried\n"
-                with open(f"{path}.go", "w"):
-                    pass
-                out, err = job.communicate(timeout=LIMIT)
-            finally:
-                attacker.terminate()
-                attacker.communicate(timeout=LIMIT)
-    finally:
-        job.terminate()
-        job.communicate(timeout=LIMIT)
+    code, out, err, port = attacked(place, "--framework=paddle", f"--max-restarts={restarts}", ("SO_REUSEADDR",))
     assert err.count(f"uid {ATTACKER} listens on port {port}") == 1, err
     if restarts == 0:
-        assert job.returncode == 1, err
+        assert code == 1, err
     else:
-        assert (job.returncode, out.splitlines()[-1]) == (0, "coordinator: rank 0"), err
+        assert (code, out.splitlines()[-1]) == (0, "coordinator: rank 0"), err
