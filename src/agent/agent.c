@@ -410,8 +410,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
         agent_leave(a, 2);
         return;
     }
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "%s still seeks the job's daemon: %s", a->cfg->node_name,
-           status);
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);
     evtimer_add(a->progress, &t);
 }
 
@@ -423,7 +422,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     const char *status = seek_status(a);
     if (status == NULL)
         return;
-    dd_log(a->cfg->log, DD_LOG_ERR, "%s gives up after %.0f s: %s", a->cfg->node_name,
+    dd_log(a->cfg->log, DD_LOG_ERR, "%s timed out after %.0f s: %s", a->cfg->node_name,
            (double)a->cfg->rdzv_timeout_ns / 1e9, status);
     agent_leave(a, 1);
 }

@@ -107,7 +107,7 @@ int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulate
                       cfg->alloc->source, cfg->alloc->job_id) < 0 ||
         dd_buf_printf(out, "ranks %d to %d of %d%s\n", p.first_rank, p.first_rank + p.local_size - 1, p.world_size,
                       p.nnodes > 1 ? ", if all nodes have as many workers as this one" : "") < 0 ||
-        dd_buf_puts(out, "What stands in <> is known only when the job runs. MASTER_PORT may be another one if that is taken.\n") < 0)
+        dd_buf_puts(out, "Values in <> are set at run time; MASTER_PORT may change if that port is in use.\n") < 0)
         return no_memory(err);
     for (int i = 0; i < p.local_size && rc == 0; i++) {
         const struct spec_input in = {.cfg = cfg,

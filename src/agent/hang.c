@@ -125,12 +125,12 @@ static void say(const struct hung *u, pid_t pid, uint64_t silent_ns)
     int signs = a->cfg->hang.signs;
     char where[300];
     dd_log(a->cfg->log, DD_LOG_ERR,
-           "rank %d (%s, local rank %d, process %d) hangs: %s for %.0f s; it is in state %s",
-           a->plan.first_rank + u->local_rank, a->cfg->node_name, u->local_rank, (int)pid,
-           signs == HANG_SIGN_OUTPUT ? "it has written nothing"
-           : signs == HANG_SIGN_FILE ? "it has not touched its heartbeat file"
-                                     : "it has neither written anything nor touched its heartbeat file",
-           (double)silent_ns / 1e9, children_state(pid, where, sizeof(where)));
+           "rank %d on %s seems hung: %s for %.0f s (local rank %d, pid %d, state %s)",
+           a->plan.first_rank + u->local_rank, a->cfg->node_name,
+           signs == HANG_SIGN_OUTPUT ? "no output"
+           : signs == HANG_SIGN_FILE ? "no heartbeat"
+                                     : "no output or heartbeat",
+           (double)silent_ns / 1e9, u->local_rank, (int)pid, children_state(pid, where, sizeof(where)));
 }
 
 /* ---- watching ---------------------------------------------------------------------------------- */

@@ -351,8 +351,8 @@ int round_start(struct agent *a, const struct msg *m)
     a->memory.ended_well = rc == 0;
     if (rc == 0) {
         a->state = AGENT_RUNNING;
-        dd_log(a->cfg->log, DD_LOG_INFO, "started %d workers (ranks %d-%d of %d) %.1f ms after start",
-               a->plan.local_size, a->plan.first_rank, a->plan.first_rank + a->plan.local_size - 1,
+        dd_log(a->cfg->log, DD_LOG_INFO, "started %d worker%s (ranks %d-%d of %d) in %.1f ms",
+               a->plan.local_size, a->plan.local_size == 1 ? "" : "s", a->plan.first_rank, a->plan.first_rank + a->plan.local_size - 1,
                a->plan.world_size, (double)(dd_now_ns() - a->cfg->start_ns) / 1e6);
         agent_send(a, &(struct msg){.type = MSG_STARTED, .round = a->plan.round});
         enough_begin(a);

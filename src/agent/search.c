@@ -86,7 +86,7 @@ static void check_over(struct search *s)
     if (open)
         return;
     if (s->refused && dd_now_ns() - s->since_ns > a->cfg->rdzv_timeout_ns) {
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s gives up after %.0f s: another daemon of this job does not take it",
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s timed out after %.0f s: another daemon of this job does not take it",
                a->cfg->node_name, (double)a->cfg->rdzv_timeout_ns / 1e9);
         agent_leave(a, 1);
         return;

@@ -186,7 +186,7 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
         evtimer_add(a->succession->limit, &later);
         return;
     }
-    dd_log(a->cfg->log, DD_LOG_ERR, "%s gives up: no daemon of this job was found within %.0f s on the nodes of the last round",
+    dd_log(a->cfg->log, DD_LOG_ERR, "%s found no daemon of this job within %.0f s on the nodes of the last round",
            a->cfg->node_name, (double)a->cfg->rdzv.rejoin_ns / 1e9);
     agent_leave(a, 1);
 }

@@ -17,9 +17,9 @@ static void on_over(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (a->link == NULL && a->state != AGENT_LEAVING) /* its daemon is just being replaced */
         evtimer_add(a->timeout, &again);
-    (void)snprintf(why, sizeof(why), "the %.10g s of --timeout are over", (double)a->cfg->timeout_ns / 1e9);
+    (void)snprintf(why, sizeof(why), "--timeout of %.10g s reached", (double)a->cfg->timeout_ns / 1e9);
     if (a->state == AGENT_SEEKING && a->memory.last.n == 0 && a->signals.last == 0) {
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s gives up: %s", a->cfg->node_name, why);
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s stopped waiting: %s", a->cfg->node_name, why);
         agent_leave(a, CODE);
         return;
     }

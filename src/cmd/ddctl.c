@@ -47,7 +47,7 @@ static const struct opt_table ddctl_options = {
     .program = "ddctl",
     .version = PACKAGE_VERSION,
     .usage = "COMMAND [options] [ARG...]",
-    .about = "Answers questions about this job and its nodes, and hands a person's wishes to a running job. "
+    .about = "Inspect and control running jobs. "
              "'ddctl COMMAND --help' shows the options of a command.",
     .commands = commands,
     .n_commands = sizeof(commands) / sizeof(commands[0]),

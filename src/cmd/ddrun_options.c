@@ -726,7 +726,7 @@ static const struct opt_row rows[] = {
      .metavar = "CMD",
      .example = "'nvidia-smi -L'",
      .group = "Unfit nodes and hung workers",
-     .help = "shell command that says with 0 that the node is fit",
+     .help = "shell command that must exit 0 for the node to be used",
      .more = "It runs on each node before each round. Otherwise the last line that it writes is the reason.",
      FIELD(health_check)},
     {.name = "health-timeout",
@@ -787,10 +787,10 @@ static const struct opt_row rows[] = {
      .max = INT64_C(31536000000000000),
      .example = "2h",
      .group = "Signals and the end",
-     .help = "end the job when it has run so long, with exit code 124",
+     .help = "stop the job after TIME, with exit code 124",
      .more = "As with mpirun's option of this name; 124 is timeout(1)'s code. The workers get SIGTERM, and SIGKILL after "
              "--shutdown-timeout. The time counts from the start of ddrun on the first node (with an etcd, on the one that "
-             "becomes the host), the wait for the others included; a node that has not found it by then gives up.",
+             "becomes the host), the wait for the others included; a node that has not found it by then stops, too.",
      FIELD(timeout)},
     {.name = "shutdown-timeout",
      .kind = OPT_DURATION,

@@ -214,8 +214,8 @@ int horovodrun_nproc(const struct horovodrun *h, int index, int nnodes, struct d
     if (h->np == 0 || h->min_np > 0 || h->max_np > 0)
         return 0;
     if (h->np % nnodes != 0)
-        return dd_err_set(err, -EINVAL, "-np %d cannot be shared evenly by %d nodes; write the slots of each, as in -H node1:4,node2:2", h->np,
-                          nnodes);
+        return dd_err_tip(err, dd_err_set(err, -EINVAL, "-np %d is not divisible by %d nodes", h->np, nnodes),
+                          "set the slots of each node, as in -H node1:4,node2:2");
     return h->np / nnodes;
 }
 

@@ -167,11 +167,11 @@ static void on_drain(struct guest *g, const struct msg *m)
     struct rdzv_view v;
     char why[300];
     if (!rdzv_view(d->machine, id, &v)) {
-        refuse(g, m->id, "no node of this job that is here is called '%.200s'", m->text);
+        refuse(g, m->id, "unknown node '%.200s' in this job", m->text);
         return;
     }
     if (!v.unfit && !rdzv_can_spare(d->machine, id)) {
-        refuse(g, m->id, "%.200s is needed: the job's daemon runs there, or too few of this round's nodes would be left to go on", m->text);
+        refuse(g, m->id, "cannot drain %.200s: it runs the job's daemon, or too few nodes would remain", m->text);
         return;
     }
     (void)snprintf(why, sizeof(why), "it was drained with ddctl on %.200s", g->name);

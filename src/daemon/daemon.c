@@ -111,7 +111,7 @@ static void on_time(evutil_socket_t fd, short what, void *arg)
         d->started = true;
 }
 
-/* "3 of 4 nodes here, waiting for node3", first after 5 s, then at growing intervals. */
+/* "waiting for node3 (3 of 4 nodes ready)", first after 5 s, then at growing intervals. */
 static void on_progress(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -123,8 +123,8 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     char text[1024];
     if (rdzv_missing(d->machine, &missing) == 0) {
         const char *names = dd_buf_str(&missing);
-        (void)snprintf(text, sizeof(text), "%d of %d nodes here, waiting for %.800s",
-                       rdzv_members(d->machine), rdzv_wanted(d->machine), names == NULL ? "?" : names);
+        (void)snprintf(text, sizeof(text), "waiting for %.800s (%d of %d nodes ready)", names == NULL ? "?" : names,
+                       rdzv_members(d->machine), rdzv_wanted(d->machine));
         struct guest *g;
         LIST_FOREACH(g, &d->guests, entry)
             if (g->is_host)

@@ -88,8 +88,8 @@ static void not_started(struct root *r, const struct child *c, int code)
 {
     const struct root_cfg *cfg = r->cfg;
     const bool enough = ++r->missing <= r->nnodes - cfg->min_nodes;
-    dd_log(cfg->log, DD_LOG_ERR, "%s: %s did not start ddrun there: it ended with %d%s", root_name_of(r, c->index),
-           cfg->starter->name, code, enough ? "; the others may go on without" : "");
+    dd_log(cfg->log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s", root_name_of(r, c->index),
+           cfg->starter->name, code, enough ? "; the other nodes may go on without it" : "");
     if (!enough)
         root_fail(r);
 }

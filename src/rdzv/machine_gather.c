@@ -91,8 +91,8 @@ static int give_up_gathering(struct rdzv *m)
     }
     int rc = rdzv_missing(m, &missing);
     const char *names = dd_buf_str(&missing);
-    rdzv_fail_also(m, "only %d of %d nodes came in time; missing: %.250s", m->here, rdzv_wanted(m),
-                   rc < 0 || names == NULL ? "?" : names);
+    rdzv_fail_also(m, "timed out waiting for %.250s (%d of %d nodes ready)", rc < 0 || names == NULL ? "?" : names,
+                   m->here, rdzv_wanted(m));
     return rc < 0 ? rc : rdzv_finish(m);
 }
 

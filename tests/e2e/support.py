@@ -226,7 +226,7 @@ def run(*args, env=None, cwd=None, limit=LIMIT):
 
 def told(err):
     """What ddrun said, without that nodes are waited for: on a busy machine they come late, and after 5 s it says so."""
-    waits = re.compile(r"ddrund?(\[[^]]*\])?: (\d+ of \d+ nodes here, waiting for |\S+ still seeks the job's daemon: )")
+    waits = re.compile(r"ddrund?(\[[^]]*\])?: waiting for (the job's daemon: |\S+ \(\d+ of)")
     return "".join(line for line in err.splitlines(keepends=True) if not waits.match(line))
 
 

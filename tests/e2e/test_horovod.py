@@ -139,7 +139,7 @@ def test_called_by_its_name(tmp_path):
 @pytest.mark.parametrize("options, says", [
     (["-np", "3", "-H", "localhost:2"], "the hosts have only 2 slots"),
     (["-np", "2", "--nproc-per-node=2"], "leave one of them out"),
-    (["--simulate-nodes=2", "-np", "5"], "cannot be shared evenly by 2 nodes"),
+    (["--simulate-nodes=2", "-np", "5"], "not divisible by 2 nodes"),
     (["-H", "localhost:2,elsewhere"], "elsewhere has no slots"),
     (["--min-np=2"], "--max-np"),
     (["--min-np=2", "--max-np=4"], "--nproc-per-node=N"),

@@ -287,7 +287,7 @@ def test_a_host_without_sshd_is_named_and_ends_the_start(ssh):
     ssh.stop("node3")
     done = ssh.run("--nproc-per-node=1", "true")
     assert done.rc == 1
-    assert "node3: ssh did not start ddrun there: it ended with 255" in done.err and "Connection refused" in done.err
+    assert "cannot start ddrun on node3: ssh exited with code 255" in done.err and "Connection refused" in done.err
 
 
 def test_a_job_with_enough_hosts_goes_on_without_one(ssh):
@@ -295,7 +295,7 @@ def test_a_job_with_enough_hosts_goes_on_without_one(ssh):
     done = ssh.run("--nproc-per-node=1", "--nnodes=3:4", "--last-call=1s", "sh", "-c", "echo $RANK/$WORLD_SIZE")
     assert done.rc == 0, done.err
     assert sorted(done.out.splitlines()) == ["0/3", "1/3", "2/3"]
-    assert "node3: ssh did not start ddrun there" in done.err and "go on without" in done.err
+    assert "cannot start ddrun on node3" in done.err and "go on without" in done.err
 
 
 def test_a_host_that_hangs_is_named(ssh):
@@ -303,12 +303,12 @@ def test_a_host_that_hangs_is_named(ssh):
     with ssh.cluster.squat("node4", [2222], "silent"):
         done = ssh.run("--nproc-per-node=1", "--rdzv-timeout=3s", "true")
     assert done.rc == 1
-    assert re.search(r"of 4 nodes came in time; missing: node\S*4", done.err), done.err  # others may be late, too
+    assert re.search(r"timed out waiting for node\S*4", done.err), done.err  # others may be late, too
 
 
 def test_a_host_that_is_not_in_the_network(ssh):
     done = ssh.run("--nproc-per-node=1", "true", hosts="node1,nowhere")
-    assert done.rc == 1 and "nowhere: ssh did not start ddrun there" in done.err
+    assert done.rc == 1 and "cannot start ddrun on nowhere" in done.err
 
 
 def test_a_worker_that_fails_is_started_again_under_ssh(ssh):
@@ -349,7 +349,7 @@ def test_what_a_host_without_sshd_was_to_start_is_started_all_the_same(ssh):
                    f"for i in $(seq 100); do echo $(hostname) {line}; done")
     assert done.rc == 0, done.err
     assert sorted(done.out.splitlines()) == sorted(f"{name} {line}" for name in ("node1", "node2", "node4") for _ in range(100))
-    assert "node3: ssh did not start ddrun there" in done.err and "Connection refused" in done.err
+    assert "cannot start ddrun on node3" in done.err and "Connection refused" in done.err
 
 
 # --- PBS: a stand-in for its starter ---

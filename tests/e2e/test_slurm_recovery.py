@@ -141,4 +141,4 @@ def test_at_most_one_side_of_a_parted_network_goes_on(patient, stay, away):
             until(lambda name=name: not patient.processes(name, "ddrun"), LIMIT, lambda: f"{name} gives up: {training.job.err}")
         begun = assert_resumed(training, 4, len(stay))
         assert {line["node"] for line in begun} == set(stay)
-        assert "too few to go on" in training.job.err or "gives up" in training.job.err
+        assert "too few to go on" in training.job.err or "found no daemon" in training.job.err
