@@ -77,11 +77,10 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", f->taken.text);
         agent_leave(a, 2);
         return;
+    case LINK_LISTENER_OURS: /* the search reports what keeps it from joining, and it may be gone the next time */
     case LINK_LISTENER_UNKNOWN:
-        break;
-    case LINK_LISTENER_OURS: /* the search reports what keeps it from joining */
     default:
-        return;
+        break;
     }
     check_again(f);
 }

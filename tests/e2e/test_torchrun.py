@@ -5,6 +5,7 @@ under ddrun itself. What is meant to differ stands in DIFFERS, with a sentence i
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
@@ -379,6 +380,28 @@ def test_an_endpoint_that_another_program_has_is_refused_soon(reply):
         s.shutdown(socket.SHUT_RDWR)
     assert job.p.returncode == 2 and job.out == "", job.err
     assert str(port) in job.err and "in use" in job.err, job.err
+
+
+def test_agents_take_the_endpoint_when_a_program_that_posed_as_their_daemon_has_left(tmp_path):
+    """As when the agent that had the port is killed while another one joins it."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+        args = ["--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--nproc-per-node=1", program("rounds.py"), "0", "/nonexistent"]
+        with Job(*args, home=str(tmp_path)) as a, Job(*args, home=str(tmp_path)) as b:
+            callers = []
+            s.settimeout(0.5)
+            end = time.monotonic() + 3  # beyond two looks at the port
+            while time.monotonic() < end:
+                with contextlib.suppress(TimeoutError):
+                    c, _ = s.accept()
+                    c.recv(6)
+                    c.sendall(b"\xdddr\x01\x00\x03\x00\x01\x00")  # OK, with a key that both have
+                    callers.append(c)
+            assert callers
+            s.close()
+            for c in callers:
+                c.close()
+            assert (a.wait(60), b.wait(60)) == (0, 0), a.err + b.err
 
 
 @pytest.mark.parametrize("how, code", [("first", 9), ("1", 1)])
