@@ -120,6 +120,14 @@ def parent(pid):
         return 0
 
 
+def blocks(pid, sig):
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as f:
+            return int(re.search(r"SigBlk:\s+(\S+)", f.read()).group(1), 16) >> (sig - 1) & 1 == 1
+    except OSError:
+        return False
+
+
 def until(what, limit=LIMIT, say="it"):
     """The first true value of what(); looks again until the limit, and no more than a quarter of the time."""
     end = time.monotonic() + limit
@@ -182,10 +190,11 @@ class Job:
         return [pid for pid in marked(self.mark) if comm(pid) == name]
 
     def agents(self):
-        """Agents are the ddrun processes whose parent is a ddrun and which have no ddrun child."""
+        """Agents are the ddrun processes whose parent is a ddrun and which have no ddrun child. They block SIGTERM from their
+        first moment on; a child without that only tries a file system before there is an agent."""
         all_ = self.processes("ddrun")
         parents = {parent(p) for p in all_}
-        return [p for p in all_ if p not in parents]
+        return [p for p in all_ if p not in parents and blocks(p, signal.SIGTERM)]
 
     def workers(self):
         return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "")]

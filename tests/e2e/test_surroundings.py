@@ -116,7 +116,7 @@ def test_silent_callers_do_not_keep_others_out():
 def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_comes):
     where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure"]
     with Job(*where, "--node-rank=1", "true") as guest:
-        until(lambda: guest.agents() not in ([], [guest.p.pid]), say="the agent")
+        until(guest.agents, say="the agent")
         guest.p.send_signal(signal.SIGTERM)
         if host_comes:
             with Job(*where, "--node-rank=0", "true") as host:
