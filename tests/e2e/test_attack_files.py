@@ -69,6 +69,7 @@ def mpi_sum():
     with tempfile.TemporaryDirectory(prefix="e2e") as top:
         os.chmod(top, 0o755)
         subprocess.run([compiler, "-O1", "-o", f"{top}/mpi_sum", program("mpi_sum.c")], check=True)
+        os.chmod(f"{top}/mpi_sum", 0o755)  # the victim's to run, under any umask
         yield f"{top}/mpi_sum"
 
 

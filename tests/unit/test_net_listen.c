@@ -179,11 +179,10 @@ static void who_can_listen_on_a_reserved_port(void **state)
         {NET_RESERVE_ADDR, PORT, false, false}, {NET_RESERVE_ADDR, BOTH, true, true},
     };
     uint16_t port;
-    int v6;
     int end;
     if (geteuid() != 0)
         skip();
-    v6 = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int v6 = listen_with("::1", 0, NONE); /* IPv6 may be there, but without addresses */
     if (v6 >= 0)
         (void)close(v6);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
