@@ -586,7 +586,7 @@ static void agent_done(struct agent *a)
 int agent_run(const struct agent_cfg *cfg)
 {
     struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .index = cfg->alloc->index, .host = {.end = CHILD_WATCH_NONE},
-                      .signals = {.fd = -1, .guardian = getppid()}, .memory = {.last = RDZV_MEMBERS_NONE}};
+                      .signals = {.fd = -1}, .memory = {.last = RDZV_MEMBERS_NONE}};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;
     a.base = net_loop_new();

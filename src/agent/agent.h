@@ -34,6 +34,7 @@ enum { HANG_SIGN_OUTPUT = 1, HANG_SIGN_FILE = 2 };
 struct agent_cfg {
     const struct alloc *alloc;
     const char *node_name;
+    pid_t guardian; /* the process that runs guardian_run() */
     char *const *env;
     const char *cannot;            /* why this node cannot run workers: join only to tell all; NULL */
     const struct dd_strv *program; /* resolved argument list of a worker */

@@ -61,7 +61,6 @@ struct memory {
 
 /* What came to this process, and what it meant (signals.c). */
 struct signals {
-    pid_t guardian; /* the parent when the agent began */
     int fd;
     struct event *ev;
     struct signal_news *news;

@@ -240,7 +240,7 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
            si->ssi_pid, scheduler);
     if (!dd_signal_ends_jobs(sig) && !dd_signal_announces(sig))
         return;
-    if (to_agent && sig == SIGTERM && getppid() != a->signals.guardian)
+    if (to_agent && sig == SIGTERM && getppid() != a->cfg->guardian)
         on_guardian_lost(a);
     else if (at_once)
         leave_at_once(a, sig);

@@ -99,6 +99,7 @@ static int run_node(void *arg, int index)
     }
     const struct guardian_cfg guardian = {
         .grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS, .terminal = &r->terminal, .log = &r->log};
+    r->agent.guardian = getpid();
     int code = guardian_run(run_agent, r, &guardian);
     remove_scratch(r);
     dd_scratch_sweep(&r->tmp);
