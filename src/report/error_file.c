@@ -98,6 +98,21 @@ int report_error_parse(struct report_error *ret, const void *p, size_t n)
     return rc;
 }
 
+const char *report_skip_rank(const char *line, size_t *len)
+{
+    static const char before[] = "[rank";
+    const char *at = line + sizeof(before) - 1;
+    const char *end = line + *len;
+    if (*len < sizeof(before) || memcmp(line, before, sizeof(before) - 1) != 0 || !isdigit((unsigned char)*at))
+        return line;
+    while (at < end && isdigit((unsigned char)*at))
+        at++;
+    if (end - at < 3 || memcmp(at, "]: ", 3) != 0)
+        return line;
+    *len = (size_t)(end - at - 3);
+    return at + 3;
+}
+
 int report_is_exception(const char *line, size_t len)
 {
     static const char *const ends[] = {"Error", "Exception", "Interrupt", "Exit", "Warning"};

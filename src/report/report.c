@@ -148,11 +148,13 @@ const char *report_exception(const struct report_exit *e, size_t *ret_len)
         *ret_len = strcspn(e->error, "\n");
         return e->error;
     }
-    for (const char *at = e->tail; (line = report_next_line(&at, &len)) != NULL;)
+    for (const char *at = e->tail; (line = report_next_line(&at, &len)) != NULL;) {
+        line = report_skip_rank(line, &len);
         if (report_is_exception(line, len)) {
             found = line;
             *ret_len = len;
         }
+    }
     return found;
 }
 

@@ -48,6 +48,27 @@ static json_t *json_of(const struct report *r, bool brief)
     return o;
 }
 
+static void exception_of_a_rank_with_a_process_group_is_in_the_sentence(void **state)
+{
+    static const struct {
+        const char *tail, *sentence;
+    } rows[] = {
+        {"[rank3]: Traceback (most recent call last):\n[rank3]: ValueError: boom\n", "rank 3 on node2 failed: ValueError: boom (exit code 1)"},
+        {"[rank12]: KeyError: 'x'", "rank 3 on node2 failed: KeyError: 'x' (exit code 1)"},
+        {"[rank3]:[W1122 10:00:00] Warning: leaked", "rank 3 on node2 failed (exit code 1)"},
+        {"[rank]: ValueError: boom", "rank 3 on node2 failed (exit code 1)"},
+        {"[rank3", "rank 3 on node2 failed (exit code 1)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+        struct report_exit e = failing(3, START + S);
+        e.tail = rows[i].tail;
+        assert_int_equal(report_sentence(&e, &out), 0);
+        assert_string_equal(dd_buf_str(&out), rows[i].sentence);
+    }
+}
+
 static void first_cause_is_the_earliest_whatever_came_first(void **state)
 {
     (void)state;
@@ -238,6 +259,7 @@ static void error_file_is_read_in_both_forms(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exception_of_a_rank_with_a_process_group_is_in_the_sentence),
         cmocka_unit_test(first_cause_is_the_earliest_whatever_came_first),
         cmocka_unit_test(what_ended_the_round_before_is_the_cause),
         cmocka_unit_test(success_has_times_and_the_rounds_before),
