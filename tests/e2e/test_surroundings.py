@@ -189,7 +189,8 @@ def test_a_port_in_use_leaves_no_key_in_the_home_directory():
 
 @pytest.mark.parametrize("victim", ["agent", "ddrund"])
 def test_kill_9_leaves_no_key_in_the_home_directory(victim):
-    args = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--munge-socket=/nonexistent", "--rdzv-id=keyfile", "true"]
+    args = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={free_port()}",
+            "--munge-socket=/nonexistent", "--rdzv-id=keyfile", "true"]
     with Job(*args) as job:
         keys = os.path.join(job.places["HOME"].name, ".ddrun")
         until(lambda: os.path.isdir(keys) and os.listdir(keys) and job.processes("ddrund"), say="the key and ddrund")
