@@ -3,6 +3,7 @@
 #ifndef DD_AGENT_AGENT_H
 #define DD_AGENT_AGENT_H
 
+#include "agent/error_names.h"
 #include "alloc/alloc.h"
 #include "base/log.h"
 #include "base/scratch.h"
@@ -59,7 +60,8 @@ struct agent_cfg {
     int pty_rank;   /* who has a terminal, and so stdin; -1: nobody */
     const struct terminal *terminal; /* stdin's, as it was at the start */
     struct output_spec output;
-    const struct dd_scratch *tmp, *shm; /* private directories, for error files and MPI; their path may be NULL */
+    const struct dd_scratch *tmp, *shm; /* private directories, for MPI; their path may be NULL */
+    const struct error_names *error_names;
     struct agent_health_cfg health;
     const char *report; /* file for the job's report, when this node is the one that tells; NULL */
     const char *role;

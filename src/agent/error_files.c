@@ -1,9 +1,9 @@
 #include "agent/error_files.h"
 
 #include "agent/agent.h"
+#include "agent/error_names.h"
 #include "base/auto.h"
 #include "base/io.h"
-#include "base/scratch.h"
 #include "worker/aside.h"
 #include "worker/group.h"
 #include "worker/output.h"
@@ -49,18 +49,14 @@ static bool no_error_files(const char *log_dir)
     return log_dir != NULL && strcmp(log_dir, "/dev/null") == 0;
 }
 
-/* The one of the last round makes room. */
 static int file_make(struct error_file *f, int i, const char *logged, const struct agent_cfg *cfg)
 {
     char name[64] = "";
     f->fd = -1;
     if (*logged != '\0' || no_error_files(cfg->output.log_dir)) {
         f->path = strdup(logged);
-    } else if (cfg->tmp->path != NULL) {
-        (void)snprintf(name, sizeof(name), "error.%d.json", i);
-        (void)dd_scratch_clear(cfg->tmp, name);
-        if (asprintf(&f->path, "%s/%s", cfg->tmp->path, name) < 0)
-            f->path = NULL;
+    } else if (cfg->error_names->dir != NULL) {
+        f->path = error_names_path(cfg->error_names, i);
     } else {
         f->fd = memfd_create("error.json", MFD_CLOEXEC);
         if (f->fd >= 0)
@@ -77,6 +73,7 @@ int error_files_begin(struct error_files **ef, int n, const struct worker_output
     if (*ef == NULL && (*ef = calloc(1, sizeof(**ef))) == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     files_clear(*ef);
+    error_names_next(cfg->error_names);
     (*ef)->v = calloc((size_t)n, sizeof(*(*ef)->v));
     for (int i = 0; (*ef)->v != NULL && i < n && rc == 0; i++) {
         rc = file_make(&(*ef)->v[i], i, output != NULL ? worker_output_error_file(output, i) : "", cfg);

@@ -1,8 +1,7 @@
 /* Where workers say why they failed: TORCHELASTIC_ERROR_FILE, written by torch's record() as JSON.
  *
- * With a log directory it is error.json there. Without one it is in the run's private directory (cfg->tmp), where no
- * other user can put a text in its place; agent and guardian both remove that directory, so that one of them may be
- * killed. Where there is none, it is an anonymous file of the agent, which workers open by its name in /proc
+ * With a log directory it is error.json there. Without one it is a temporary file whose name no other user knows before
+ * it is there (error_names.h). Where there can be none, it is an anonymous file of the agent, which workers open by its name in /proc
  * (which they cannot from another user namespace, as containers have). */
 #ifndef DD_AGENT_ERROR_FILES_H
 #define DD_AGENT_ERROR_FILES_H

@@ -216,9 +216,9 @@ static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err 
     return rc;
 }
 
-int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *err)
+/* Opens it, and gives its name without links. */
+static int open_parent(char **ret, const char *parent, struct dd_err *err)
 {
-    DD_AUTO(scratch) struct dd_scratch s = DD_SCRATCH_NONE;
     DD_AUTO(free) char *real = realpath(parent, NULL);
     DD_AUTO(fd) int at = real != NULL ? open_kept(real) : -errno;
     if (at == -EPERM)
@@ -229,8 +229,24 @@ int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *er
     if (at < 0)
         return dd_err_set(err, at, "cannot open the temporary directory '%s': %s", parent, strerror(-at));
     int rc = check_answers(at, parent, err);
-    if (rc == 0)
-        rc = make(&s, at, strcmp(real, "/") == 0 ? "" : real, err);
+    if (rc < 0)
+        return rc;
+    *ret = DD_TAKE(real);
+    return DD_TAKE_FD(at);
+}
+
+int dd_scratch_parent(char **ret, const char *parent, struct dd_err *err)
+{
+    DD_AUTO(fd) int at = open_parent(ret, parent, err);
+    return at < 0 ? at : 0;
+}
+
+int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *err)
+{
+    DD_AUTO(scratch) struct dd_scratch s = DD_SCRATCH_NONE;
+    DD_AUTO(free) char *real = NULL;
+    DD_AUTO(fd) int at = open_parent(&real, parent, err);
+    int rc = at < 0 ? at : make(&s, at, strcmp(real, "/") == 0 ? "" : real, err);
     if (rc < 0)
         return rc;
     *ret = s;

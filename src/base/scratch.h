@@ -17,6 +17,8 @@ struct dd_scratch {
         .fd = -1                                                                                                       \
     }
 
+/* The name without links of a directory in which temporary files are safe: *ret is the caller's. Errors as below. */
+int dd_scratch_parent(char **ret, const char *parent, struct dd_err *err);
 /* Makes a directory below parent, whose symbolic links are resolved once. -ETIMEDOUT: its file system hangs. -EPERM: others
  * may rename what is in parent or in a directory above it (it is writable by others without the sticky bit, or another
  * user's). */

@@ -21,6 +21,7 @@ enum { GUARDIAN_EXTRA_MS = 5000 }; /* beyond the workers' grace, for ddrund to t
 
 static void remove_scratch(const struct run *r)
 {
+    error_names_remove(&r->error_names);
     (void)dd_scratch_remove(&r->tmp);
     (void)dd_scratch_remove(&r->shm);
 }

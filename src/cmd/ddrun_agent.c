@@ -144,6 +144,7 @@ void run_fill_agent(struct run *r)
         .web_helper = r->web_helper,
         .pmix_helper = r->pmix_helper,
         .tmp = &r->tmp,
+        .error_names = &r->error_names,
         .shm = &r->shm,
         .bind_cpus = strcmp(o->bind, "auto") == 0,
         .numa = node_numa_mode(o->numa_binding),

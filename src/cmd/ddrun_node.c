@@ -28,6 +28,7 @@ void run_done(struct run *r)
     dd_strv_done(&r->program);
     free(DD_TAKE(r->folder));
     free(DD_TAKE(r->log_dir));
+    error_names_done(&r->error_names);
     dd_scratch_done(&r->tmp);
     dd_scratch_done(&r->shm);
     etcd_url_done(&r->etcd);
@@ -294,17 +295,26 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     return rc < 0 ? rc : check_size(r, err);
 }
 
-/* Workers say there why they failed, unless they have a log directory; PMIx and Open MPI put their files there. */
-int run_make_scratch(struct run *r, struct dd_err *err)
+/* Where other users cannot rename what is there: TMPDIR, else /tmp. */
+static int find_tmp(const struct run *r, char **ret, struct dd_err *err)
 {
     const char *tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR");
-    const char *log_dir = r->o->log_dir;
+    int rc = dd_scratch_parent(ret, tmp_dir != NULL ? tmp_dir : "/tmp", err);
+    return rc < 0 && tmp_dir != NULL ? dd_scratch_parent(ret, "/tmp", NULL) : rc;
+}
+
+/* PMIx and Open MPI put their files into private directories; workers say in files of their own why they failed, unless
+ * they have a log directory. */
+int run_make_scratch(struct run *r, struct dd_err *err)
+{
+    DD_AUTO(free) char *dir = NULL;
+    const bool logs = r->o->log_dir != NULL && *r->o->log_dir != '\0';
     const bool pmix = (r->agent.mpi & AGENT_MPI_PMIX) != 0;
-    if (!pmix && log_dir != NULL && *log_dir != '\0')
-        return 0;
-    int rc = dd_scratch_new(&r->tmp, tmp_dir != NULL ? tmp_dir : "/tmp", err);
-    if (rc < 0 && tmp_dir != NULL)
-        rc = dd_scratch_new(&r->tmp, "/tmp", NULL);
+    int rc = pmix || !logs ? find_tmp(r, &dir, err) : 0;
+    if (rc == 0 && dir != NULL && !logs)
+        rc = error_names_new(&r->error_names, dir, r->agent.slots, err);
+    if (rc == 0 && pmix)
+        rc = dd_scratch_new(&r->tmp, dir, err);
     if (rc < 0)
         return pmix ? dd_err_where(err, rc, "PMIx") : 0;
     if (pmix)

@@ -28,6 +28,7 @@ struct run {
     struct agent_cfg agent;
     char *folder, *log_dir; /* of the workers, where --chdir says it: absolute; NULL: as ddrun's, and as --log-dir says */
     struct dd_scratch tmp, shm; /* private directories of this node's run, among temporary files and in /dev/shm */
+    struct error_names error_names;
     struct terminal terminal; /* on stdin, as we have found it */
 };
 

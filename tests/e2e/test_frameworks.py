@@ -154,7 +154,9 @@ TF_SERVERS = """
     if kind != "evaluator":
         host, port = config["cluster"][kind][index].rsplit(":", 1)
         s = socket.socket()
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.environ.get("TF_GRPC_REUSE_PORT") == "1":  # as TensorFlow does
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         s.bind(("", int(port)))
         s.listen()
     if kind in sys.argv[1].split(","):
