@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from pathlib import Path
 
@@ -26,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE.parent / "cluster")]
 
 from cluster import Cluster, Options, why_not  # noqa: E402
-from support import DDRUN, LIMIT, PYTHON, clean_env, comm, free_port, kill_marked, marked, parent, until  # noqa: E402
+from support import DDRUN, LIMIT, PYTHON, clean_env, comm, kill_marked, marked, parent, until  # noqa: E402
 from table import NODES, OPTIONS  # noqa: E402
 
 HEARTBEAT = 8
