@@ -62,7 +62,7 @@ enum {
     DDRUN_NCCL_RANKS_PER_ID = 128,
 };
 
-/* ---- the library ------------------------------------------------------------------------------- */
+/* ---- the library ---- */
 
 static inline int ddrun_nccl_fail_(struct ddrun_nccl *nccl, int rc, const char *what, const char *why)
 {
@@ -120,7 +120,7 @@ static inline int ddrun_nccl_load(struct ddrun_nccl *nccl)
     return 0;
 }
 
-/* ---- who makes which id ------------------------------------------------------------------------ */
+/* ---- who makes which id ---- */
 
 /* NCCL gives the roots blocks of ranks in a row, the first ones one more; the first rank of a block is
  * to make its id, so that most of its traffic stays near. */
@@ -205,7 +205,7 @@ static inline int ddrun_nccl_ids(struct ddrun *d, struct ddrun_group *g, struct 
     return 0;
 }
 
-/* ---- communicators ----------------------------------------------------------------------------- */
+/* ---- communicators ---- */
 
 /* What an ncclConfig_t was in NCCL 2.14, when there first was one; later ones take it as it is. */
 struct ddrun_nccl_config_ {

@@ -16,7 +16,7 @@
 
 enum { ATTEMPT_MS = 3000, DAEMON_END_S = 8 };
 
-/* ---- leaving ---------------------------------------------------------------------------------- */
+/* ---- leaving ---- */
 
 static void on_daemon_too_slow(evutil_socket_t fd, short what, void *arg)
 {
@@ -48,7 +48,7 @@ void agent_leave(struct agent *a, int code)
     }
 }
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
 void agent_tell(struct link *l, const struct msg *m)
 {
@@ -377,7 +377,7 @@ void agent_join(struct agent *a, struct link *l)
     signals_joined(a);
 }
 
-/* ---- seeking the host -------------------------------------------------------------------------- */
+/* ---- seeking the host ---- */
 
 static void on_found(void *arg, struct link *l)
 {
@@ -513,7 +513,7 @@ int agent_be_host(struct agent *a, struct dd_err *err)
     return rc < 0 ? rc : endtime_start(a, err);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 /* The state of the node is known: others may know it. */
 static void begin(struct agent *a)

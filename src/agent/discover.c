@@ -13,7 +13,7 @@ bool discover_is_started(const struct agent *a)
     return a->memory.last.n > 0 || a->group != NULL || (a->discover != NULL && a->discover->begun);
 }
 
-/* ---- what to do --------------------------------------------------------------------------------------- */
+/* ---- what to do ---- */
 
 static void close_listener(struct discover *d)
 {
@@ -129,7 +129,7 @@ void discover_step(struct discover *d, enum claim_event e, const struct claim_se
         act(d, out.act);
 }
 
-/* ---- beginning and end --------------------------------------------------------------------------------- */
+/* ---- beginning and end ---- */
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {

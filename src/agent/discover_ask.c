@@ -9,7 +9,7 @@
 
 enum { CALL_MS = 4000 };
 
-/* ---- what we say of ourselves --------------------------------------------------------------------- */
+/* ---- what we say of ourselves ---- */
 
 static int add_addrs(const struct agent *a, struct dd_strv *to)
 {
@@ -43,7 +43,7 @@ static int own_value(struct discover *d, char **ret)
     return rc == 0 ? entry_encode(ret, &e) : rc;
 }
 
-/* ---- trouble ------------------------------------------------------------------------------------- */
+/* ---- trouble ---- */
 
 /* While there is no daemon yet, it is for the user to mend. */
 void discover_give_up(struct discover *d, const char *why)
@@ -75,7 +75,7 @@ static void no_trouble(struct discover *d)
     d->trouble[0] = '\0';
 }
 
-/* ---- questions ----------------------------------------------------------------------------------- */
+/* ---- questions ---- */
 
 static void on_answer(void *arg, const struct web_answer *a);
 
@@ -144,7 +144,7 @@ void discover_ask(struct discover *d, enum etcd_call call, int64_t revision)
         discover_step(d, CLAIM_FAILED, NULL);
 }
 
-/* ---- answers ------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 static void on_seen(struct discover *d, const struct etcd_answer *a)
 {

@@ -54,7 +54,7 @@ static uint64_t sign_of_life(const struct agent *a, const struct hung *u)
     return sign;
 }
 
-/* ---- the end of a hung worker ------------------------------------------------------------------ */
+/* ---- the end of a hung worker ---- */
 
 static void end_worker(struct hung *u, int sig, unsigned wait_ms)
 {
@@ -133,7 +133,7 @@ static void say(const struct hung *u, pid_t pid, uint64_t silent_ns)
            (double)silent_ns / 1e9, u->local_rank, (int)pid, children_state(pid, where, sizeof(where)));
 }
 
-/* ---- watching ---------------------------------------------------------------------------------- */
+/* ---- watching ---- */
 
 static void look_at(struct hangs *s, struct hung *u, uint64_t now)
 {

@@ -44,7 +44,7 @@ static void cannot_go_on(struct mpi *m, const char *why)
         worker_group_end(m->agent->group, 0, SIGTERM, ABORT_WAIT_MS);
 }
 
-/* ---- PMI-1 ------------------------------------------------------------------------------------- */
+/* ---- PMI-1 ---- */
 
 static void on_all_told(void *arg, const struct exchange_part *parts, int n)
 {
@@ -108,7 +108,7 @@ static int start_pmi1(struct agent *a, struct mpi *m, struct dd_err *err)
     return rc;
 }
 
-/* ---- PMIx -------------------------------------------------------------------------------------- */
+/* ---- PMIx ---- */
 
 static struct gather *gather_new(struct mpi *m, uint32_t id)
 {
@@ -208,7 +208,7 @@ static int pmix_spec(const struct agent *a, int local_rank, struct dd_strv *env)
     return rc;
 }
 
-/* ---- a round ----------------------------------------------------------------------------------- */
+/* ---- a round ---- */
 
 static bool is_crowded(int workers)
 {

@@ -53,7 +53,7 @@ int requeue_reason(const struct requeue_end *e)
     return e->end_near ? REQUEUE_TIMEOUT : 0;
 }
 
-/* ---- doing it ---------------------------------------------------------------------------------- */
+/* ---- doing it ---- */
 
 struct requeue {
     struct agent *agent;

@@ -72,7 +72,7 @@ static void look_later(struct search *s, unsigned ms)
     evtimer_add(s->again, &t);
 }
 
-/* ---- answers -------------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 /* All have answered. */
 static void check_over(struct search *s)
@@ -164,7 +164,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     check_over(s);
 }
 
-/* ---- asking ----------------------------------------------------------------------------------------- */
+/* ---- asking ---- */
 
 static void ask(struct search *s, struct link *l)
 {

@@ -54,7 +54,7 @@ bool succession_possible(const struct agent *a)
     return successor_possible(&a->cfg->rdzv, &a->memory.last) && a->signals.last == 0;
 }
 
-/* ---- another daemon ----------------------------------------------------------------------------- */
+/* ---- another daemon ---- */
 
 static void look(struct agent *a);
 
@@ -158,7 +158,7 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
     look(arg);
 }
 
-/* ---- our turn ----------------------------------------------------------------------------------- */
+/* ---- our turn ---- */
 
 static void on_turn(evutil_socket_t fd, short what, void *arg)
 {

@@ -82,7 +82,7 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
     return 0;
 }
 
-/* ---- variables of several jobs --------------------------------------------------------------- */
+/* ---- variables of several jobs ---- */
 
 /* The job that a source's variables tell of, if they do; index -1: this host is not in it. Gives *ret. */
 static bool claims(struct alloc **ret, const struct alloc_ops *ops, const struct alloc_input *in)

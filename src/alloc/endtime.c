@@ -156,7 +156,7 @@ static int flux_time_left(const char *text, int64_t *ret)
     return 0;
 }
 
-/* ---- whom to ask, and what ------------------------------------------------------------------- */
+/* ---- whom to ask, and what ---- */
 
 enum told { AT, LEFT, LENGTH }; /* seconds since 1970; from now on; from when the script began */
 
@@ -272,7 +272,7 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
     return -ENOENT;
 }
 
-/* ---- why -------------------------------------------------------------------------------------- */
+/* ---- why ---- */
 
 /* The word behind " NAME=" is one of those that are separated by '|'. */
 static bool slurm_is(const char *text, const char *name, const char *words)

@@ -56,7 +56,7 @@ static const char *job_of(const struct other *o, const struct alloc_input *in, c
     return var(in, name);
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------- */
+/* ---- nodes ---- */
 
 static int push_new(struct hostlist *nodes, const char *name)
 {
@@ -178,7 +178,7 @@ static int drop_first(struct hostlist **nodes)
     return 0;
 }
 
-/* ---- the job --------------------------------------------------------------------------------- */
+/* ---- the job ---- */
 
 static int stale(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings, const char *why,
                  struct dd_err *err)
@@ -291,7 +291,7 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
     return set_id(a, o, in, err);
 }
 
-/* ---- the rows -------------------------------------------------------------------------------- */
+/* ---- the rows ---- */
 
 #define ROW(row, source, vars, text)                                                                            \
     static int row##_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)     \

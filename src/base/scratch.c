@@ -30,7 +30,7 @@ enum {
     UNMAPPED = 65534 /* how a user namespace shows the owner of the system's directories */
 };
 
-/* ---- removing ---------------------------------------------------------------------------------- */
+/* ---- removing ---- */
 
 /* The directory of that name if it is a private one of this user, else -errno. */
 static int open_private(int at, const char *name, struct stat *st)
@@ -120,7 +120,7 @@ int dd_scratch_clear(const struct dd_scratch *s, const char *name)
     return fstat(s->fd, &st) < 0 ? -errno : remove_entry(s->fd, name, st.st_dev, DEPTH_MAX);
 }
 
-/* ---- making ------------------------------------------------------------------------------------ */
+/* ---- making ---- */
 
 /* Nobody but root and this user can rename or remove what this user makes there. */
 static bool keeps_names(int fd, struct stat *st)
@@ -287,7 +287,7 @@ void dd_scratch_own(const struct dd_scratch *s)
         (void)dd_write_full(fd, owner, strlen(owner));
 }
 
-/* ---- sweeping ---------------------------------------------------------------------------------- */
+/* ---- sweeping ---- */
 
 static bool is_abandoned(int fd)
 {

@@ -154,7 +154,7 @@ static char *name_of(const char *entry)
     return strndup(entry, strcspn(entry, "="));
 }
 
-/* ---- two environments compared ------------------------------------------------------------------- */
+/* ---- two environments compared ---- */
 
 /* By name; of several with one name the first counts, as for getenv(). */
 struct entry {

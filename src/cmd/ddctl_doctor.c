@@ -183,7 +183,7 @@ struct doctor {
     json_t *looks;
 };
 
-/* ---- this node ------------------------------------------------------------------------------- */
+/* ---- this node ---- */
 
 static int find_job(struct doctor *d, struct dd_err *err)
 {
@@ -272,7 +272,7 @@ static int give_look(const struct doctor *d)
     return rc < 0 ? NOT_GIVEN : 0;
 }
 
-/* ---- all nodes ------------------------------------------------------------------------------- */
+/* ---- all nodes ---- */
 
 static void keep_look(struct doctor *d, const void *data, size_t n)
 {
@@ -461,7 +461,7 @@ static int ask_all(struct doctor *d, struct dd_err *err)
     return rc;
 }
 
-/* ---- what is told ---------------------------------------------------------------------------- */
+/* ---- what is told ---- */
 
 static int by_index(const void *a, const void *b)
 {

@@ -146,7 +146,7 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* ---- the job ------------------------------------------------------------------------------------- */
+/* ---- the job ---- */
 
 static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd_err *err)
 {
@@ -199,7 +199,7 @@ static int set_ports(struct place *p, const struct alloc *a, const struct env_op
     return 0;
 }
 
-/* ---- the environment ----------------------------------------------------------------------------- */
+/* ---- the environment ---- */
 
 struct answer {
     struct dd_strv entries; /* "NAME=value", or "NAME" for what is to be unset */
@@ -318,7 +318,7 @@ static int find_entries(struct dd_strv *ret, struct place *p, const struct env_o
     return rc;
 }
 
-/* ---- what is written ----------------------------------------------------------------------------- */
+/* ---- what is written ---- */
 
 static int write_shell(struct dd_buf *out, const char *name, const char *value, bool csh, struct dd_err *err)
 {

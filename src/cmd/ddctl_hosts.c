@@ -82,7 +82,7 @@ static int no_room(int rc, struct dd_err *err)
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
-/* ---- where the names come from ------------------------------------------------------------------- */
+/* ---- where the names come from ---- */
 
 /* Outside of all allocations a worker of ddrun still knows the nodes of its round. */
 static int read_nodes(struct hostlist **ret, const struct alloc *a, struct dd_err *err)
@@ -174,7 +174,7 @@ static int leave_out(struct hostlist **names, const struct dd_strv *without, str
     return rc;
 }
 
-/* ---- what is written ----------------------------------------------------------------------------- */
+/* ---- what is written ---- */
 
 static int write_nth(struct dd_buf *out, const struct hostlist *names, int nth, struct dd_err *err)
 {

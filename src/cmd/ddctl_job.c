@@ -143,7 +143,7 @@ static void wait_for(struct asking *k, int seconds)
     (void)event_del(k->timer);
 }
 
-/* ---- which job -------------------------------------------------------------------------------- */
+/* ---- which job ---- */
 
 /* The whole of it, or what stands between two dots. */
 static bool is_part(const char *job, const char *said)
@@ -220,7 +220,7 @@ static const struct agent_here *choose_ours(const struct asking *k, struct dd_er
     return a;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static int send_question(struct asking *k)
 {

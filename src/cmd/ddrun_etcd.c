@@ -39,7 +39,7 @@ static int read_password(struct run *r, struct dd_err *err)
     return 0;
 }
 
-/* ---- files for TLS ------------------------------------------------------------------------------- */
+/* ---- files for TLS ---- */
 
 /* The files, and their keys in --rdzv-conf. Src: torch 2.13.0: of etcd, and of etcd-v2. */
 static const struct tls_file {

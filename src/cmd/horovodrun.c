@@ -19,7 +19,7 @@ bool horovodrun_is_name(const char *argv0)
     return argv0 != NULL && strcmp(slash != NULL ? slash + 1 : argv0, "horovodrun") == 0;
 }
 
-/* ---- hosts with slots ---------------------------------------------------------------------------- */
+/* ---- hosts with slots ---- */
 
 static int no_memory(struct dd_err *err)
 {
@@ -146,7 +146,7 @@ static int cut(struct horovodrun *h, struct dd_err *err)
     return h->list == NULL ? no_memory(err) : 0;
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------- */
+/* ---- numbers ---- */
 
 static int workers_of_each(const struct horovodrun *h, const struct ddrun_options *o, struct dd_err *err)
 {

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- --rdzv-backend, --logs-specs ---------------------------------------------------------------- */
+/* ---- --rdzv-backend, --logs-specs ---- */
 
 int torchrun_parse_backend(const char *text, void *field, struct dd_err *err)
 {
@@ -41,7 +41,7 @@ int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-/* ---- --rdzv-conf --------------------------------------------------------------------------------- */
+/* ---- --rdzv-conf ---- */
 
 enum conf_kind { CONF_TEXT, CONF_SECONDS, CONF_COUNT, CONF_BOOL, CONF_STORE, CONF_PROTOCOL };
 
@@ -180,7 +180,7 @@ int torchrun_conf_get(char **ret, const struct rdzv_conf *conf, const char *key,
     return value != NULL && *ret == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
-/* ---- --signals-to-handle ------------------------------------------------------------------------- */
+/* ---- --signals-to-handle ---- */
 
 int torchrun_parse_signals(const char *text, void *field, struct dd_err *err)
 {
@@ -202,7 +202,7 @@ int torchrun_parse_signals(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 bool torchrun_is_name(const char *argv0)
 {

@@ -15,7 +15,7 @@ struct account {
     struct dd_buf why;
 };
 
-/* ---- clocks ---------------------------------------------------------------------------------- */
+/* ---- clocks ---- */
 
 /* No message arrives before it is sent: the quickest one shows the offset best, with an error of
  * what it was under way. Clocks are monotonic, so nobody sets them in between. */
@@ -35,7 +35,7 @@ uint64_t account_time(const struct account_clock *c, int64_t there_ns, uint64_t 
     return (uint64_t)at;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 int account_new(struct account **ret, const struct daemon *d, uint64_t start_ns, struct dd_err *err)
 {

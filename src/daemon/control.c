@@ -59,7 +59,7 @@ static void answer(struct guest *g, int64_t id, json_t *o)
         refuse(g, id, "the link to this node is too busy for the answer");
 }
 
-/* ---- status ---------------------------------------------------------------------------------- */
+/* ---- status ---- */
 
 static const char *state_of(const struct daemon *d, const struct rdzv_view *v)
 {
@@ -125,7 +125,7 @@ static void on_status(struct guest *g, const struct msg *m)
                      names != NULL ? names : "", "nodes", nodes_of(d), "failed", failures_of(d)));
 }
 
-/* ---- wishes ---------------------------------------------------------------------------------- */
+/* ---- wishes ---- */
 
 static void on_signal(struct guest *g, const struct msg *m)
 {
@@ -182,7 +182,7 @@ static void on_drain(struct guest *g, const struct msg *m)
     daemon_step(d, &(struct rdzv_event){.kind = RDZV_DRAIN, .id = id, .text = why});
 }
 
-/* ---- keys ------------------------------------------------------------------------------------ */
+/* ---- keys ---- */
 
 /* Keys are bytes: what is no printable ASCII becomes \xNN. */
 static void text_of_key(char *out, size_t size, struct store_bytes key)
@@ -251,7 +251,7 @@ static void on_key(struct guest *g, const struct msg *m)
     answer(g, m->id, hex == NULL ? NULL : json_pack("{s:i,s:s}", "round", rdzv_round(d->machine), "hex", hex));
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all ---- */
 
 static void on_events(struct guest *g, const struct msg *m)
 {

@@ -12,7 +12,7 @@
 
 enum { START_MS = 20000 }; /* for an agent that starts workers: files may come slowly, and so may ddrun-pmix */
 
-/* ---- out ------------------------------------------------------------------------------------- */
+/* ---- out ---- */
 
 void guest_send(struct guest *g, const struct msg *m)
 {
@@ -220,7 +220,7 @@ void guests_run_actions(struct daemon *d)
         run_action(d, &a);
 }
 
-/* ---- in -------------------------------------------------------------------------------------- */
+/* ---- in ---- */
 
 static int take_addrs(struct guest *g, const struct dd_strv *addrs)
 {

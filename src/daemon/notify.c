@@ -145,7 +145,7 @@ static void send_next(struct notify *n)
         later(n);
 }
 
-/* ---- what is told --------------------------------------------------------------------------------- */
+/* ---- what is told ---- */
 
 static void put_sentence(struct dd_buf *out, const struct happened *h)
 {
@@ -212,7 +212,7 @@ void notify_add(struct daemon *d, const struct happened *h, json_t *event)
         send_next(n);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 bool notify_waits(struct daemon *d)
 {

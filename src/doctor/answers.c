@@ -40,7 +40,7 @@ static void id_of(char out[96], const char *id)
     (void)snprintf(out, 96, "doctor.%.64s.answers", id);
 }
 
-/* ---- the asking node ------------------------------------------------------------------------- */
+/* ---- the asking node ---- */
 
 static void on_goodbye(evutil_socket_t fd, short what, void *arg)
 {
@@ -162,7 +162,7 @@ void answers_free(struct answers *a)
     free(a);
 }
 
-/* ---- the others ------------------------------------------------------------------------------ */
+/* ---- the others ---- */
 
 int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, struct dd_err *err)
 {

@@ -25,7 +25,7 @@ struct judge {
     json_t *findings;
 };
 
-/* ---- findings -------------------------------------------------------------------------------- */
+/* ---- findings ---- */
 
 static const char *str(const json_t *o, const char *name)
 {
@@ -91,7 +91,7 @@ static void hintf(struct judge *j, const json_t *look, const char *advice, const
     va_end(ap);
 }
 
-/* ---- one node -------------------------------------------------------------------------------- */
+/* ---- one node ---- */
 
 static void judge_limits(struct judge *j, const json_t *l)
 {
@@ -161,7 +161,7 @@ static void judge_key(struct judge *j, const json_t *l)
         findf(j, l, "see 'ip addr' there; where the names differ, give each node its own --iface", "%s", str(l, "iface_error"));
 }
 
-/* ---- between nodes --------------------------------------------------------------------------- */
+/* ---- between nodes ---- */
 
 static void judge_probe(struct judge *j, const json_t *l, const json_t *p)
 {
@@ -284,7 +284,7 @@ static void judge_missing(struct judge *j)
     }
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all ---- */
 
 static void judge_node(struct judge *j, const json_t *l)
 {

@@ -25,7 +25,7 @@
 
 enum { PROBES_MAX = 2, HELLO_MS = 5000, IFACE_MS = 1500, CALLERS_MAX = 4096, PROBE_BYTES = 65536 };
 
-/* ---- this node alone ------------------------------------------------------------------------- */
+/* ---- this node alone ---- */
 
 static void put(json_t *o, const char *name, json_t *value)
 {
@@ -207,7 +207,7 @@ static json_t *look_here(const struct doctor_cfg *cfg)
     return o;
 }
 
-/* ---- two others ------------------------------------------------------------------------------ */
+/* ---- two others ---- */
 
 struct caller {
     LIST_ENTRY(caller) entry;

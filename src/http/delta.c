@@ -28,7 +28,7 @@ static void put_word(unsigned char *p, uint64_t w)
     memcpy(p, &w, WORD);
 }
 
-/* ---- packing ------------------------------------------------------------------------------------- */
+/* ---- packing ---- */
 
 static int put_varint(struct dd_buf *out, size_t v)
 {
@@ -92,7 +92,7 @@ int delta_pack(struct dd_buf *out, const unsigned char *p, size_t n, size_t stri
     return rc < 0 ? rc : put_runs(out, rest, n);
 }
 
-/* ---- unpacking ----------------------------------------------------------------------------------- */
+/* ---- unpacking ---- */
 
 static bool read_varint(struct dd_rd *rd, size_t *ret)
 {

@@ -62,7 +62,7 @@ bool http_conn_drop_oldest(struct http_server *s)
     return false;
 }
 
-/* ---- replies ------------------------------------------------------------------------------------- */
+/* ---- replies ---- */
 
 /* The connection may be gone afterwards. */
 static void send_some(struct http_conn *c)
@@ -130,7 +130,7 @@ void http_conn_answer_ready(struct http_server *s)
     }
 }
 
-/* ---- requests ------------------------------------------------------------------------------------ */
+/* ---- requests ---- */
 
 static void exchange(struct http_server *s)
 {

@@ -64,7 +64,7 @@ bool kv_name_parse(struct kv_name *ret, const char *text, size_t len)
     return true;
 }
 
-/* ---- values -------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 int kv_value_new(struct kv_value **ret, struct kv *kv, size_t len)
 {
@@ -92,7 +92,7 @@ void kv_value_unref(struct kv_value *v)
     free(v);
 }
 
-/* ---- names --------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 static unsigned hash_of(const struct kv *kv, const char *text, size_t len)
 {
@@ -186,7 +186,7 @@ static void empty(struct kv *kv, struct kv_entry *e)
     drop_scope_if_unused(kv, s);
 }
 
-/* ---- what is done with them ---------------------------------------------------------------------- */
+/* ---- what is done with them ---- */
 
 int kv_put(struct kv *kv, struct kv_name name, struct kv_value *v, bool mine)
 {

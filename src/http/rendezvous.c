@@ -79,7 +79,7 @@ struct kv *rendezvous_kv(struct rendezvous *r)
     return r->kv;
 }
 
-/* ---- names --------------------------------------------------------------------------------------- */
+/* ---- names ---- */
 
 static bool scope_is(struct kv_name n, const char *scope)
 {
@@ -173,7 +173,7 @@ static int owner(struct rendezvous *r, struct kv_name name, struct topic **ret)
     return s.kind == SCOPE_CROSS && no != cross_rank(r, local) ? -1 : local;
 }
 
-/* ---- what workers do ----------------------------------------------------------------------------- */
+/* ---- what workers do ---- */
 
 /* The scope of this key begins anew. */
 static void forget(struct rendezvous *r, struct topic *t, struct kv_name name, int local)
@@ -279,7 +279,7 @@ int rendezvous_delete(struct rendezvous *r, struct kv_name name)
     return OK;
 }
 
-/* ---- what nodes exchange ------------------------------------------------------------------------- */
+/* ---- what nodes exchange ---- */
 
 /*   part = record*        record = u32 name length, u32 value length, u32 packed length, name, packed */
 static int put_record(struct dd_buf *out, struct rendezvous *r, const char *text)

@@ -109,7 +109,7 @@ static void on_connection(evutil_socket_t lfd, short what, void *arg)
     }
 }
 
-/* ---- news for the other nodes -------------------------------------------------------------------- */
+/* ---- news for the other nodes ---- */
 
 enum { NEWS_MS = 2 }; /* what this node's workers put at the same time goes together */
 
@@ -165,7 +165,7 @@ void http_server_news_over(struct http_server *s)
     http_server_tell_news(s);
 }
 
-/* ---- from outside -------------------------------------------------------------------------------- */
+/* ---- from outside ---- */
 
 static int listen_here(struct http_server *s, struct dd_err *err)
 {

@@ -44,7 +44,7 @@ struct manager {
     uint64_t orphan_ns; /* when it was seen that the parent is gone; 0 */
 };
 
-/* ---- the library ----------------------------------------------------------------------------- */
+/* ---- the library ---- */
 
 static bool is_torque(void)
 {
@@ -114,7 +114,7 @@ static int begin(struct manager *t, struct dd_err *err)
     return rc == 0 ? 0 : failed(t, "tm_init", rc, err);
 }
 
-/* ---- which node ------------------------------------------------------------------------------ */
+/* ---- which node ---- */
 
 /* Src: measured: the variable is missing in tasks on the first node, the file is there. */
 static int read_nodes(struct dd_buf *text, struct dd_err *err)
@@ -153,7 +153,7 @@ static int find_node(const struct manager *t, const char *host, int *ret, struct
     return 0;
 }
 
-/* ---- the task -------------------------------------------------------------------------------- */
+/* ---- the task ---- */
 
 static void take_signals(struct manager *t)
 {

@@ -12,7 +12,7 @@
 
 enum { CHUNK = 65536, READS = 4 };
 
-/* ---- where it goes --------------------------------------------------------------------------- */
+/* ---- where it goes ---- */
 
 int outlet_console(struct outlet *ret, struct event_base *base, int fd, void (*on_room)(void *arg), void *arg,
                    const struct dd_log *log, struct dd_err *err)
@@ -78,7 +78,7 @@ void outlet_done(struct outlet *o)
     o->up = NULL;
 }
 
-/* ---- where it comes from ---------------------------------------------------------------------- */
+/* ---- where it comes from ---- */
 
 bool stream_is_done(const struct stream *s)
 {

@@ -16,7 +16,7 @@ struct event_base;
 struct event;
 struct launch_up;
 
-/* ---- where it goes --------------------------------------------------------------------------- */
+/* ---- where it goes ---- */
 
 struct outlet {
     struct console *console; /* our own stdout or stderr; NULL: */
@@ -34,7 +34,7 @@ uint64_t outlet_written(const struct outlet *o); /* bytes so far */
 void outlet_drop(struct outlet *o);  /* what it has, and what comes */
 void outlet_done(struct outlet *o);
 
-/* ---- where it comes from ---------------------------------------------------------------------- */
+/* ---- where it comes from ---- */
 
 struct stream {
     struct outlet *to; /* NULL: there is no such stream */

@@ -9,7 +9,7 @@
 
 enum { VERSION = 2 };
 
-/* ---- out ------------------------------------------------------------------------------------- */
+/* ---- out ---- */
 
 static int put_u32(struct dd_buf *out, size_t v)
 {
@@ -84,7 +84,7 @@ int package_encode(struct dd_buf *out, const struct package *p)
     return rc < 0 ? rc : put_list(out, &p->env);
 }
 
-/* ---- in -------------------------------------------------------------------------------------- */
+/* ---- in ---- */
 
 static uint64_t get_u64(struct dd_rd *r)
 {
@@ -214,7 +214,7 @@ void package_done(struct package *p)
     *p = (struct package){0};
 }
 
-/* ---- environment ----------------------------------------------------------------------------- */
+/* ---- environment ---- */
 
 /* Src: measured with OpenPBS 23.06.06 (TM tasks) and OpenSSH 9.2; of the GPU variables, PBS' cgroup
  * hook names GPUs by UUID, which are one node's. */

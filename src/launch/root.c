@@ -24,7 +24,7 @@ enum {
     TOO_LARGE = 2,     /* exit code: nothing has begun, and the user can mend it */
 };
 
-/* ---- output ----------------------------------------------------------------------------------- */
+/* ---- output ---- */
 
 /* Not at once: whoever asks is in the middle of something. */
 void root_look(struct root *r)
@@ -80,7 +80,7 @@ static bool all_told(const struct root *r)
     return true;
 }
 
-/* ---- the end --------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 /* The node's ddrun takes it for the end of those who have started it. */
 static void close_stdin(struct child *c)
@@ -259,7 +259,7 @@ static void on_look(evutil_socket_t fd, short what, void *arg)
     check_done(arg);
 }
 
-/* ---- what happens ------------------------------------------------------------------------------ */
+/* ---- what happens ---- */
 
 static void child_ended(struct root *r, struct child *c, int status)
 {
@@ -427,7 +427,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
         event_del(r->tick);
 }
 
-/* ---- the start ------------------------------------------------------------------------------- */
+/* ---- the start ---- */
 
 static int watch_signals(struct root *r)
 {

@@ -11,7 +11,7 @@
 
 enum { PIECE = 65536 };
 
-/* ---- the link --------------------------------------------------------------------------------- */
+/* ---- the link ---- */
 
 struct launch_up {
     struct event_base *base;
@@ -115,7 +115,7 @@ void launch_up_free(struct launch_up *u)
     free(u);
 }
 
-/* ---- the package ------------------------------------------------------------------------------ */
+/* ---- the package ---- */
 
 struct fetch {
     struct launch_up *up;

@@ -20,7 +20,7 @@ enum {
     KEEPALIVE_COUNT = 6,
 };
 
-/* ---- time ------------------------------------------------------------------------------------ */
+/* ---- time ---- */
 
 static uint64_t now_ns(void)
 {
@@ -69,7 +69,7 @@ int deadline_poll(int fd, short events, uint64_t deadline)
     }
 }
 
-/* ---- an exchange ----------------------------------------------------------------------------- */
+/* ---- an exchange ---- */
 
 static int gone(int error)
 {
@@ -144,7 +144,7 @@ int conn_call(struct conn *c, struct wire *w, uint64_t deadline)
     }
 }
 
-/* ---- its begin ------------------------------------------------------------------------------- */
+/* ---- its begin ---- */
 
 int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct dd_err *err)
 {

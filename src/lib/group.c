@@ -43,7 +43,7 @@ struct ddrun_group {
     bool has_apart;
 };
 
-/* ---- groups ----------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
 static int group_make(struct ddrun_group **ret, const char *path, const int *ranks, int n, int me)
 {
@@ -166,7 +166,7 @@ int ddrun_group_size(const struct ddrun *d, const struct ddrun_group *g)
     return g != NULL ? g->n : d->size;
 }
 
-/* ---- a collective under way ------------------------------------------------------------------- */
+/* ---- a collective under way ---- */
 
 struct ddrun_request {
     struct ddrun *d;
@@ -424,7 +424,7 @@ void ddrun_request_free(struct ddrun_request *r)
     free(r);
 }
 
-/* ---- who has not come -------------------------------------------------------------------------- */
+/* ---- who has not come ---- */
 
 static int rank_of(const struct ddrun_group *g, int place)
 {
@@ -468,7 +468,7 @@ static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, u
     return lib_fail_as(-ETIMEDOUT, "%s: %s did not come in time", what, text);
 }
 
-/* ---- the calls --------------------------------------------------------------------------------- */
+/* ---- the calls ---- */
 
 static int run(struct ddrun *d, struct ddrun_group *g, const char *what, const struct ddrun_piece *in, int timeout_ms,
                struct ddrun_piece **ret)

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- sentences -------------------------------------------------------------------------------- */
+/* ---- sentences ---- */
 
 static _Thread_local struct dd_err last_error; /* as dlerror() has it: each thread its own */
 
@@ -64,7 +64,7 @@ int lib_fail(int rc, const char *fmt, ...)
     return lib_fail_as(rc, "%s: %s", place, ddrun_strerror(rc));
 }
 
-/* ---- connections ------------------------------------------------------------------------------ */
+/* ---- connections ---- */
 
 uint64_t lib_answer_in(int timeout_ms)
 {
@@ -160,7 +160,7 @@ int lib_call(struct ddrun *d, struct wire *w, uint64_t deadline)
     return after == -ECANCELED ? after : rc;
 }
 
-/* ---- who am I --------------------------------------------------------------------------------- */
+/* ---- who am I ---- */
 
 /* Set by ddrun for every worker; what is missing was taken away on the way. */
 static int number(const char *name, int min, int max, int *ret)

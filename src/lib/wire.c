@@ -37,7 +37,7 @@ void wire_done_with(struct wire *w)
     w->nstrs = w->cap_strs = 0;
 }
 
-/* ---- requests -------------------------------------------------------------------------------- */
+/* ---- requests ---- */
 
 static void put(struct wire *w, const void *p, size_t n)
 {
@@ -166,7 +166,7 @@ void wire_multi_get(struct wire *w, uint32_t n)
     expect(w, WIRE_STR, n);
 }
 
-/* ---- replies --------------------------------------------------------------------------------- */
+/* ---- replies ---- */
 
 static int begin_str(struct wire *w, uint64_t len)
 {

@@ -152,7 +152,7 @@ enum link_listener {
 enum link_listener link_find_listener(const struct link_find *f);
 void link_find_free(struct link_find *f);
 
-/* ---- one look at many nodes --------------------------------------------------------------------- */
+/* ---- one look at many nodes ---- */
 
 struct link_look_cb {
     void (*found)(void *arg, struct link *l); /* a link to a daemon of this job, given; there may be several */

@@ -116,7 +116,7 @@ static unsigned jitter(struct link_find *f, unsigned ms)
     return ms * (800 + r) / 1000;
 }
 
-/* ---- tries --------------------------------------------------------------------------------- */
+/* ---- tries ---- */
 
 static void succeed(struct link_find *f, struct link *l)
 {
@@ -210,7 +210,7 @@ static void on_pass(evutil_socket_t fd, short what, void *arg)
     f->pass_ms = f->pass_ms * 3 / 2 < PASS_LAST_MS ? f->pass_ms * 3 / 2 : PASS_LAST_MS;
 }
 
-/* ---- addresses ------------------------------------------------------------------------------ */
+/* ---- addresses ---- */
 
 static bool is_known(const struct link_find *f, const struct net_addr *a)
 {
@@ -323,7 +323,7 @@ static void on_lookup(evutil_socket_t fd, short what, void *arg)
     set_timer(f->lookup_timer, jitter(f, LOOKUP_RETRY_MS));
 }
 
-/* ---- start ---------------------------------------------------------------------------------- */
+/* ---- start ---- */
 
 static int copy(char **to, const char **ref, const char *from)
 {
@@ -401,7 +401,7 @@ int link_find_start(struct link_find **ret, struct event_base *base,
     return 0;
 }
 
-/* ---- status --------------------------------------------------------------------------------- */
+/* ---- status ---- */
 
 static const struct target *most_telling(const struct link_find *f)
 {

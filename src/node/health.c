@@ -25,7 +25,7 @@ struct node_health {
     struct dd_strv ports; /* active InfiniBand ports of the start, "mlx5_0/ports/1" */
 };
 
-/* ---- files ------------------------------------------------------------------------------------- */
+/* ---- files ---- */
 
 /* The beginning of root/dir/name/file; false: it cannot be read. */
 static bool read_start(const struct node_health *h, const char *dir, const char *name, const char *file,
@@ -55,7 +55,7 @@ static int list(const struct node_health *h, const char *dir, struct dd_strv *ou
     return rc;
 }
 
-/* ---- GPUs -------------------------------------------------------------------------------------- */
+/* ---- GPUs ---- */
 
 /* A driver's folder names the devices that it serves. Src: Documentation/PCI, sysfs-bus-pci. */
 static const char *const drivers[] = {"sys/bus/pci/drivers/nvidia", "sys/bus/pci/drivers/amdgpu",
@@ -109,7 +109,7 @@ static int gpu_check(const struct node_health *h, struct dd_err *why)
     return 1;
 }
 
-/* ---- InfiniBand -------------------------------------------------------------------------------- */
+/* ---- InfiniBand ---- */
 
 static const char ib[] = "sys/class/infiniband";
 
@@ -159,7 +159,7 @@ static int ib_check(const struct node_health *h, struct dd_err *why)
     return 0;
 }
 
-/* ---- memory and disk --------------------------------------------------------------------------- */
+/* ---- memory and disk ---- */
 
 static int nothing_to_note(struct node_health *h)
 {
@@ -199,7 +199,7 @@ static int disk_check(const struct node_health *h, struct dd_err *why)
     return 1;
 }
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- the table ---- */
 
 static const struct check {
     const char *name;

@@ -71,7 +71,7 @@ static int first_number(const struct job *j, const char *dir, int n, const char 
     return s != NULL && node_range_next(&s, &from, &to) && from < INT_MAX ? (int)from : otherwise;
 }
 
-/* ---- what groups the CPUs of a node: the lowest CPU of the core, or of the last-level cache ------- */
+/* ---- what groups the CPUs of a node: the lowest CPU of the core, or of the last-level cache ---- */
 
 static int core_of(const struct job *j, int cpu)
 {
@@ -158,7 +158,7 @@ static void keep_groups(const struct job *j, cpu_set_t *set, const struct group 
     }
 }
 
-/* ---- the modes ------------------------------------------------------------------------------------ */
+/* ---- the modes ---- */
 
 /* How many share worker i's node, and the how manieth of them it is. */
 static int sharers(const struct job *j, int i, int *ret_before)

@@ -67,7 +67,7 @@ static struct helper {
     struct modex *modex; /* NULL: one node */
 } helper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- to the agent ------------------------------------------------------------------------------ */
+/* ---- to the agent ---- */
 
 /* Under the lock. The agent always reads; when it is gone, the main thread sees that. */
 static void tell_locked(const struct hmsg *m)
@@ -91,7 +91,7 @@ static void tell_of(enum hmsg_type type, const pmix_proc_t *proc, int code)
         tell(&(struct hmsg){.type = type, .id = local, .code = code});
 }
 
-/* ---- the module: called on libpmix's thread ----------------------------------------------------- */
+/* ---- the module: called on libpmix's thread ---- */
 
 static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_info_t info[], size_t n,
                                   pmix_op_cbfunc_t done, void *arg)
@@ -278,7 +278,7 @@ static int libpmix_major(void)
     return major;
 }
 
-/* ---- from the agent ---------------------------------------------------------------------------- */
+/* ---- from the agent ---- */
 
 static struct fence *take_fence(uint32_t id)
 {
@@ -355,7 +355,7 @@ static bool read_message(struct dd_buf *buf, struct hmsg *m)
     return hmsg_decode(m, buf->data, buf->len) == size;
 }
 
-/* ---- from the beginning to the end -------------------------------------------------------------- */
+/* ---- from the beginning to the end ---- */
 
 static int compare_names(const void *a, const void *b)
 {

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- calls that finish later ------------------------------------------------------------------- */
+/* ---- calls that finish later ---- */
 
 struct later {
     pthread_mutex_t lock;
@@ -53,7 +53,7 @@ int later_wait(pmix_status_t rc, struct later *l)
     return rc == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : rc;
 }
 
-/* ---- a list of keys ---------------------------------------------------------------------------- */
+/* ---- a list of keys ---- */
 
 struct keys {
     pmix_info_t *v;
@@ -108,7 +108,7 @@ static void keys_done(struct keys *k)
     free(k->v);
 }
 
-/* ---- the namespace ----------------------------------------------------------------------------- */
+/* ---- the namespace ---- */
 
 int space_node_of(const struct space *s, uint32_t rank)
 {

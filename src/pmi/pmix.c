@@ -35,7 +35,7 @@ struct pmix {
 
 DD_AUTO_DEFINE(pmix, struct pmix *, pmix_free);
 
-/* ---- starting it ------------------------------------------------------------------------------- */
+/* ---- starting it ---- */
 
 /* The helper heeds no signal: it ends with the agent's end of the socket pair. */
 __attribute__((noreturn)) static void exec_helper(const struct pmix_cfg *cfg, int fd, char *const *env)
@@ -86,7 +86,7 @@ static int start(struct pmix *p, struct dd_err *err)
     return rc < 0 ? dd_err_set(err, rc, "cannot fork: %s", strerror(-rc)) : 0;
 }
 
-/* ---- what it says ------------------------------------------------------------------------------ */
+/* ---- what it says ---- */
 
 static bool is_worker(const struct pmix *p, uint32_t id)
 {
@@ -200,7 +200,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     p->cfg.on_lost(p->cfg.arg);
 }
 
-/* ---- what it is told --------------------------------------------------------------------------- */
+/* ---- what it is told ---- */
 
 static int send_message(struct pmix *p, const struct hmsg *m)
 {
@@ -253,7 +253,7 @@ static int wait_ready(struct pmix *p, struct dd_err *err)
                   : dd_err_set(err, -ETIMEDOUT, "PMIx: '%s' was not ready within %d s", p->cfg.helper, READY_MS / 1000);
 }
 
-/* ---- its files --------------------------------------------------------------------------------- */
+/* ---- its files ---- */
 
 static int make_directory(const struct pmix *p, const struct dd_scratch *in, char **ret, struct dd_err *err)
 {
@@ -285,7 +285,7 @@ const char *pmix_shm(const struct pmix *p)
     return p->shm;
 }
 
-/* ---- the beginning ----------------------------------------------------------------------------- */
+/* ---- the beginning ---- */
 
 static int watch(struct pmix *p, struct dd_err *err)
 {
@@ -352,7 +352,7 @@ struct pmix_end pmix_ended(struct pmix *p, int local_rank)
     return p->ends[local_rank];
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 static void reap(pid_t pid)
 {

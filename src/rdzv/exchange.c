@@ -28,7 +28,7 @@ struct exchange {
     struct open_names names;
 };
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- pieces ---- */
 
 static bool is_name(const unsigned char *p, size_t n)
 {
@@ -76,7 +76,7 @@ int exchange_piece_encode(struct dd_buf *out, uint32_t round, uint32_t node_rank
     return rc;
 }
 
-/* ---- putting together ------------------------------------------------------------------------ */
+/* ---- putting together ---- */
 
 int exchange_new(struct exchange **ret, int nnodes)
 {

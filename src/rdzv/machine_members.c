@@ -20,7 +20,7 @@ int rdzv_fit(const struct rdzv *m)
     return n;
 }
 
-/* ---- what older daemons left --------------------------------------------------------------- */
+/* ---- what older daemons left ---- */
 
 int rdzv_last_size(const struct rdzv *m)
 {
@@ -120,7 +120,7 @@ void rdzv_forget(struct rdzv_members *set, int index)
     set->n--;
 }
 
-/* ---- places ---------------------------------------------------------------------------------- */
+/* ---- places ---- */
 
 struct unplaced {
     const char *name;

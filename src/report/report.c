@@ -137,7 +137,7 @@ const struct report_exit *report_cause(const struct report *r)
     return r->by_itself && r->nkept > 0 ? &r->exits[0] : NULL;
 }
 
-/* ---- sentences ------------------------------------------------------------------------------- */
+/* ---- sentences ---- */
 
 const char *report_exception(const struct report_exit *e, size_t *ret_len)
 {
@@ -190,7 +190,7 @@ int report_sentence(const struct report_exit *e, struct dd_buf *out)
     return rc == 0 && exited ? dd_buf_printf(out, " (exit code %d)", e->code) : rc;
 }
 
-/* ---- times ----------------------------------------------------------------------------------- */
+/* ---- times ---- */
 
 double report_seconds(uint64_t from_ns, uint64_t to_ns)
 {

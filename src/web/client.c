@@ -35,7 +35,7 @@ struct web {
     bool sent;
 };
 
-/* ---- the helper -------------------------------------------------------------------------------- */
+/* ---- the helper ---- */
 
 /* It heeds no signal and holds none of our terminals and pipes but stderr. */
 __attribute__((noreturn)) static void exec_helper(const struct web_cfg *cfg, int fd, pid_t parent)
@@ -104,7 +104,7 @@ static int start_helper(struct web *w)
     return 0;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------- */
+/* ---- requests ---- */
 
 static void request_free(struct request *r)
 {
@@ -214,7 +214,7 @@ int web_post(struct web *w, const struct web_request *r, web_done_f *done, void 
     return 0;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 int web_new(struct web **ret, const struct web_cfg *cfg, struct dd_err *err)
 {

@@ -19,7 +19,7 @@ const char *etcd_path(enum etcd_call call)
     return paths[call];
 }
 
-/* ---- base64, in which keys and values travel ----------------------------------------------------- */
+/* ---- base64, in which keys and values travel ---- */
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -66,7 +66,7 @@ static char *from_base64(const char *text)
     return out;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- asking ---- */
 
 static json_t *number(int64_t v)
 {
@@ -115,7 +115,7 @@ int etcd_ask_encode(char **ret, const struct etcd_ask *a)
     return *ret != NULL ? 0 : -ENOMEM;
 }
 
-/* ---- answers ----------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 /* Where in an answer what stands, per call; a step "0" is the first of a list. */
 enum kind { NUMBER, BASE64, TOKEN, TRUTH };

@@ -44,7 +44,7 @@ int web_answer_encode(char **ret, const struct web_answer *a)
                                   "body", a->body != NULL ? a->body : "", "error", a->error != NULL ? a->error : ""));
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static int read_list(const char *ret[WEB_LIST_MAX + 1], const json_t *a)
 {

@@ -41,7 +41,7 @@ struct pty {
 
 DD_AUTO_DEFINE(pty, struct pty *, pty_free);
 
-/* ---- the worker's output ----------------------------------------------------------------------- */
+/* ---- the worker's output ---- */
 
 /* False when there is nothing now, or the end. */
 static bool take_output(struct pty *p)
@@ -76,7 +76,7 @@ static void on_room(void *arg)
     event_add(p->on_out, NULL);
 }
 
-/* ---- input ------------------------------------------------------------------------------------- */
+/* ---- input ---- */
 
 static void want_input(struct pty *p)
 {
@@ -145,7 +145,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     write_input(p);
 }
 
-/* ---- the terminal outside ---------------------------------------------------------------------- */
+/* ---- the terminal outside ---- */
 
 static void copy_size(const struct pty *p)
 {
@@ -170,7 +170,7 @@ static void on_cont(evutil_socket_t sig, short what, void *arg)
     want_input(p);
 }
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static int open_pair(struct pty *p, struct dd_err *err)
 {

@@ -54,7 +54,7 @@ struct writer {
 
 DD_AUTO_DEFINE(writer, struct writer *, writer_free);
 
-/* ---- both sides -------------------------------------------------------------------------------- */
+/* ---- both sides ---- */
 
 /* One note, and a file descriptor unless it is -1. 0 or -errno. */
 static int note_send(int fd, const struct note *note, int pass)
@@ -103,7 +103,7 @@ static int note_recv(int fd, struct note *note, int *ret_pass)
     return n == 0 ? 0 : 1;
 }
 
-/* ---- the child --------------------------------------------------------------------------------- */
+/* ---- the child ---- */
 
 struct child {
     const struct writer_spec *spec;
@@ -220,7 +220,7 @@ static _Noreturn void child_run(const struct writer_spec *spec, int control)
     _exit(0);
 }
 
-/* ---- the agent's side -------------------------------------------------------------------------- */
+/* ---- the agent's side ---- */
 
 /* 1: a note was taken; 0: nothing is there; -1: the child has ended. */
 static int take(struct writer *w)

@@ -34,7 +34,7 @@ bool rdzv_part_quorum(const struct rdzv *m)
 }
 #endif
 
-/* ---- daemons --------------------------------------------------------------------------------------- */
+/* ---- daemons ---- */
 
 static void set_timer(struct world *w, int d)
 {
@@ -172,7 +172,7 @@ static void daemon_gets(struct world *w, struct item *it)
     step(w, l->daemon, &it->event);
 }
 
-/* ---- nodes ----------------------------------------------------------------------------------------- */
+/* ---- nodes ---- */
 
 static bool same_round(const struct rdzv_members *a, const struct rdzv_members *b)
 {
@@ -671,7 +671,7 @@ static void node_crashes(struct world *w, int n)
         later(w, back, (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
 }
 
-/* ---- the network ----------------------------------------------------------------------------------- */
+/* ---- the network ---- */
 
 static void node_end_closes(struct world *w, int link)
 {
@@ -824,7 +824,7 @@ static void happen(struct world *w, struct item *it)
     drop(it->committed);
 }
 
-/* ---- one job --------------------------------------------------------------------------------------- */
+/* ---- one job ---- */
 
 static void set_up_cfg(struct world *w)
 {

@@ -149,7 +149,7 @@ static inline void drop(struct rdzv_members *m)
     free(m);
 }
 
-/* ---- links ----------------------------------------------------------------------------------------- */
+/* ---- links ---- */
 
 static inline int connect_to(struct world *w, int n, int d)
 {

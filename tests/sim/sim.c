@@ -88,7 +88,7 @@ static void later(struct world *w, long at, struct item it)
     w->items[kit_later(&w->kit, at)] = it;
 }
 
-/* ---- messages ----------------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
 static long delay(struct world *w)
 {
@@ -174,7 +174,7 @@ static void run_actions(struct world *w)
     }
 }
 
-/* ---- the nodes ---------------------------------------------------------------------------------- */
+/* ---- the nodes ---- */
 
 static void node_done(struct world *w, int n)
 {
@@ -281,7 +281,7 @@ static void node_starts(struct world *w, int n)
     tell_daemon(w, n, (struct rdzv_event){.kind = RDZV_JOIN, .index = n, .nnodes = w->nnodes, .slots = node->slots});
 }
 
-/* ---- the daemon --------------------------------------------------------------------------------- */
+/* ---- the daemon ---- */
 
 static int free_id(const struct world *w)
 {
@@ -375,7 +375,7 @@ static void happen(struct world *w, struct item *it)
     run_actions(w);
 }
 
-/* ---- one job ------------------------------------------------------------------------------------ */
+/* ---- one job ---- */
 
 static void set_up(struct world *w, unsigned seed)
 {

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-/* ---- what is wrong --------------------------------------------------------------------------- */
+/* ---- what is wrong ---- */
 
 enum kind { STEP = 1, BATCH = 2, SALLOC = 4, TASK = 8, SCRIPT = 16 }; /* of PBS: the last two */
 
@@ -343,7 +343,7 @@ static void left_over_variables_of_another_scheduler_are_ignored(void **state)
     }
 }
 
-/* ---- what does no harm ----------------------------------------------------------------------- */
+/* ---- what does no harm ---- */
 
 static void stale_variables_are_told_where_this_host_alone_is_wanted(void **state)
 {
@@ -406,7 +406,7 @@ static void one_job_may_have_the_names_of_two_schedulers(void **state)
     assert_int_equal(a->warnings.n, 0);
 }
 
-/* ---- whatever happens ------------------------------------------------------------------------ */
+/* ---- whatever happens ---- */
 
 static uint32_t below(uint64_t *seed, size_t n)
 {

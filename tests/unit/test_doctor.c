@@ -117,7 +117,7 @@ static void nodes_that_share_a_fault_or_are_missing_are_named_together(void **st
     json_decref(looks);
 }
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 enum { HANG_S = 60, GIVE_MS = 300, LONG = 300000 };
 

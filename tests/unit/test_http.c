@@ -20,7 +20,7 @@ static struct kv_name name_of(const char *text)
     return n;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------ */
+/* ---- requests ---- */
 
 static void heads_are_read_or_refused(void **state)
 {
@@ -85,7 +85,7 @@ static void a_head_without_end_is_refused(void **state)
     assert_int_equal(http_request_parse(&r, text, sizeof(text) - 1), -EMSGSIZE);
 }
 
-/* ---- keys and values ----------------------------------------------------------------------------- */
+/* ---- keys and values ---- */
 
 static struct kv *new_kv(size_t keys, size_t value, size_t bytes)
 {
@@ -166,7 +166,7 @@ static void limits_hold_for_keys_values_and_all_together(void **state)
     kv_free(kv);
 }
 
-/* ---- tables -------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 enum { RECORD = 136 };
 
@@ -211,7 +211,7 @@ static void any_bytes_come_back(void **state)
         }
 }
 
-/* ---- the meeting --------------------------------------------------------------------------------- */
+/* ---- the meeting ---- */
 
 enum { NODES = 3 };
 static const int sizes[NODES] = {2, 1, 2};

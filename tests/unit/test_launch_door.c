@@ -96,7 +96,7 @@ static void bed_done(struct bed *b)
     event_base_free(b->base);
 }
 
-/* ---- the node, a process of its own ---------------------------------------------------------- */
+/* ---- the node, a process of its own ---- */
 
 struct node {
     struct launch_up *up;

@@ -66,7 +66,7 @@ static void assert_all_well(const struct seen *s, int n)
             fail_msg("rank %d: %d, %s", i, s[i].rc, s[i].said);
 }
 
-/* ---- alone ------------------------------------------------------------------------------------- */
+/* ---- alone ---- */
 
 static void *put_late(void *arg)
 {
@@ -136,7 +136,7 @@ static void lib_says_what_is_wrong_with_the_environment(void **state)
     world_env(0, 0, 0);
 }
 
-/* ---- keys and values --------------------------------------------------------------------------- */
+/* ---- keys and values ---- */
 
 static void lib_shares_values_with_all_workers(void **state)
 {
@@ -239,7 +239,7 @@ static void lib_lets_a_thread_put_what_another_waits_for(void **state)
     world_free(w);
 }
 
-/* ---- collectives ------------------------------------------------------------------------------- */
+/* ---- collectives ---- */
 
 enum { TURNS = 300 };
 
@@ -470,7 +470,7 @@ static void lib_gathers_for_ucc(void **state)
     world_free(w);
 }
 
-/* ---- ends -------------------------------------------------------------------------------------- */
+/* ---- ends ---- */
 
 static void wait_in_vain(struct ddrun *d, void *arg)
 {
@@ -642,7 +642,7 @@ static void lib_is_not_for_a_child(void **state)
     world_free(w);
 }
 
-/* ---- others at the store's address -------------------------------------------------------------- */
+/* ---- others at the store's address ---- */
 
 struct stranger {
     int listener, port;

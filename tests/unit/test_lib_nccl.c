@@ -15,7 +15,7 @@ enum { MANY = 300, FEW = 4 };
 
 static struct ddrun *d[MANY];
 
-/* ---- arithmetic -------------------------------------------------------------------------------- */
+/* ---- arithmetic ---- */
 
 /* As NCCL splits them: blocks in a row, the first ones one longer. Src: NCCL 2.23 to 2.30 */
 static void nccl_ids_are_made_by_the_first_rank_of_each_block(void **state)
@@ -45,7 +45,7 @@ static void nccl_has_an_id_for_every_128_ranks(void **state)
     assert_int_equal(ddrun_nccl_ids_for(300, 1), 300);
 }
 
-/* ---- a library --------------------------------------------------------------------------------- */
+/* ---- a library ---- */
 
 /* What was asked of it, by rank; each rank is a thread. */
 static struct call {
@@ -134,7 +134,7 @@ static const struct ddrun_nccl library = {.get_version = get_version,
                                           .comm_abort = comm_abort,
                                           .get_error_string = error_string};
 
-/* ---- communicators ------------------------------------------------------------------------------ */
+/* ---- communicators ---- */
 
 struct made {
     struct ddrun_nccl nccl;

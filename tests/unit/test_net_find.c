@@ -327,7 +327,7 @@ static void search_may_be_freed_at_any_time(void **state)
     }
 }
 
-/* ---- one look at many nodes ------------------------------------------------------------------------ */
+/* ---- one look at many nodes ---- */
 
 struct seen {
     struct event_base *base;

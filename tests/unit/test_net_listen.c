@@ -105,7 +105,7 @@ static void listen_names_the_holder_when_nothing_is_free(void **state)
     assert_int_equal(port, 0);
 }
 
-/* ---- who can listen on a reserved port --------------------------------------------------------- */
+/* ---- who can listen on a reserved port ---- */
 
 enum { OWNER_UID = 20001, STRANGER_UID = 20002 };
 enum { NONE = 0, ADDR = 1, PORT = 2, BOTH = ADDR | PORT };

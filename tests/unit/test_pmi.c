@@ -219,7 +219,7 @@ static void an_outer_launcher_that_answers_badly_is_named(void **state)
     assert_int_equal(pmi_outer_size(odd, &rank), 0);
 }
 
-/* ---- the server ---------------------------------------------------------------------------------- */
+/* ---- the server ---- */
 
 struct world {
     struct event_base *base;

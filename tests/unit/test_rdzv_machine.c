@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* ---- election -------------------------------------------------------------------------------- */
+/* ---- election ---- */
 
 static void elect_gives_different_safe_ports_that_depend_on_the_job(void **state)
 {
@@ -69,7 +69,7 @@ static void elected_ports_behind_the_public_ones_follow_from_the_seed(void **sta
     }
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------ */
+/* ---- sizes ---- */
 
 static void sizes_are_written_and_read_as_slurm_does(void **state)
 {
@@ -101,7 +101,7 @@ static void sizes_refuse_what_is_none(void **state)
     }
 }
 
-/* ---- the machine ------------------------------------------------------------------------------ */
+/* ---- the machine ---- */
 
 static void start_two(struct bed *b, int max_restarts)
 {
@@ -386,7 +386,7 @@ static void machine_starts_nobody_when_the_last_node_cannot(void **state)
     bed_free(&b);
 }
 
-/* ---- elastic jobs ------------------------------------------------------------------------------ */
+/* ---- elastic jobs ---- */
 
 static void bed_elastic(struct bed *b, struct rdzv_cfg cfg)
 {

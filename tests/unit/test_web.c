@@ -23,7 +23,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-/* ---- URLs --------------------------------------------------------------------------------------- */
+/* ---- URLs ---- */
 
 static void urls_are_taken_apart(void **state)
 {
@@ -100,7 +100,7 @@ static void a_refused_url_does_not_tell_its_password(void **state)
     }
 }
 
-/* ---- etcd's JSON -------------------------------------------------------------------------------- */
+/* ---- etcd's JSON ---- */
 
 static void answers_are_understood(void **state)
 {
@@ -228,7 +228,7 @@ static void what_no_host_writes_is_refused(void **state)
     }
 }
 
-/* ---- who is the host ------------------------------------------------------------------------------ */
+/* ---- who is the host ---- */
 
 /* From one state, by one event, to what is asked and done. */
 static void each_edge_of_the_claim(void **state)
@@ -474,7 +474,7 @@ static void there_is_one_host_in_the_end(void **state)
     }
 }
 
-/* ---- the helper's packets ---------------------------------------------------------------------------- */
+/* ---- the helper's packets ---- */
 
 static void packets_come_out_as_they_went_in(void **state)
 {

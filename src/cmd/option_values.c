@@ -1,0 +1,143 @@
+#include "cmd/option_values.h"
+
+#include "agent/agent.h"
+#include "agent/requeue.h"
+#include "base/num.h"
+#include "base/sig.h"
+#include "cmd/ddrun_options.h"
+#include "node/gpu.h"
+#include "node/health.h"
+#include "rdzv/plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { RESTARTS_MAX = 1000000, RESTARTS_MAX_WITHIN = 1000 };
+
+/* "4" or "2:4" */
+int parse_nnodes(const char *text, void *field, struct dd_err *err)
+{
+    struct node_range *r = field;
+    char copy[32];
+    int min;
+    int max;
+    size_t len = strlen(text);
+    if (len < sizeof(copy)) {
+        memcpy(copy, text, len + 1);
+        char *colon = strchr(copy, ':');
+        if (colon != NULL)
+            *colon = '\0';
+        if (dd_num_int(copy, 1, PLAN_MAX_NODES, &min) == 0 &&
+            dd_num_int(colon != NULL ? colon + 1 : copy, min, PLAN_MAX_NODES, &max) == 0) {
+            *r = (struct node_range){min, max, colon != NULL};
+            return 0;
+        }
+    }
+    return dd_err_set(err, -EINVAL, "invalid value '%s': expected a number of nodes from 1 to %d, or MIN:MAX", text, PLAN_MAX_NODES);
+}
+
+/* "3", or "3/1h": at most three within any hour */
+int parse_restarts(const char *text, void *field, struct dd_err *err)
+{
+    struct restart_budget *r = field;
+    char copy[48];
+    size_t len = strlen(text);
+    *r = (struct restart_budget){0};
+    if (len < sizeof(copy)) {
+        memcpy(copy, text, len + 1);
+        char *slash = strchr(copy, '/');
+        if (slash != NULL)
+            *slash = '\0';
+        if (dd_num_int(copy, 0, slash != NULL ? RESTARTS_MAX_WITHIN : RESTARTS_MAX, &r->most) == 0 &&
+            (slash == NULL || (dd_num_duration_ns(slash + 1, &r->within_ns) == 0 && r->within_ns > 0)))
+            return 0;
+    }
+    return dd_err_set(err, -EINVAL,
+                      "'%s' is not a number of restarts from 0 to %d, nor N/TIME; write for example "
+                      "--max-restarts=3 or --max-restarts=3/1h",
+                      text, RESTARTS_MAX);
+}
+
+/* Read once as if there were a GPU and a CPU: what there is does not matter to what is written. */
+int parse_nproc(const char *text, void *field, struct dd_err *err)
+{
+    const char **ret = field;
+    const struct node_gpus some = {.count = 1};
+    int rc = node_nproc(text, &some, 1, err);
+    if (rc < 0)
+        return rc;
+    *ret = text;
+    return 0;
+}
+
+/* "USR1@120", as sbatch writes it */
+int parse_signal_at(const char *text, void *field, struct dd_err *err)
+{
+    struct signal_at *r = field;
+    char name[16];
+    const char *at = strchr(text, '@');
+    size_t len = at != NULL ? (size_t)(at - text) : 0;
+    if (at != NULL && len < sizeof(name)) {
+        memcpy(name, text, len);
+        name[len] = '\0';
+        r->sig = dd_signal_parse(name);
+        if ((dd_signal_ends_jobs(r->sig) || dd_signal_announces(r->sig)) &&
+            dd_num_duration_ns(at + 1, &r->ns) == 0)
+            return 0;
+    }
+    return dd_err_set(err, -EINVAL, "'%s' is not SIGNAL@TIME with one of USR1, USR2, TERM, INT, HUP, QUIT; write for example "
+                                    "--signal-before-end=USR1@120", text);
+}
+
+/* horovodrun's -p PORT; srun's -p is its partition, which nobody here would mind. */
+int parse_ssh_port(const char *text, void *field, struct dd_err *err)
+{
+    int port;
+    *(const char **)field = text;
+    return dd_num_int(text, 1, 65535, &port) == 0
+               ? 0
+               : dd_err_set(err, -EINVAL, "invalid SSH port '%.60s'; pass a partition to sbatch or srun", text);
+}
+
+int parse_stdin(const char *text, void *field, struct dd_err *err)
+{
+    int *ret = field;
+    if (strcmp(text, "all") == 0)
+        *ret = STDIN_ALL;
+    else if (strcmp(text, "none") == 0)
+        *ret = STDIN_NONE;
+    else if (dd_num_int(text, 0, PLAN_MAX_NODES * PLAN_MAX_SLOTS - 1, ret) < 0)
+        return dd_err_set(err, -EINVAL, "'%s' is neither a rank nor 'all' or 'none'; write for example --stdin=0",
+                          text);
+    return 0;
+}
+
+int parse_output(const char *text, void *field, struct dd_err *err)
+{
+    static const char *const styles[] = {[OUTPUT_LINES] = "lines", [OUTPUT_LABELS] = "labels", [OUTPUT_RAW] = "raw"};
+    for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
+        if (strcmp(text, styles[i]) == 0) {
+            *(enum output_style *)field = (enum output_style)i;
+            return 0;
+        }
+    int rc = dd_err_set(err, -EINVAL, "invalid value '%.200s': expected lines, labels or raw", text);
+    return strpbrk(text, "%./") == NULL ? rc
+                                        : dd_err_tip(err, rc, "--log-dir=DIR --redirects=3 writes files for each worker; --tee=3 also shows them");
+}
+
+int parse_requeue(const char *text, void *field, struct dd_err *err)
+{
+    int bits = requeue_parse(text, err);
+    *(int *)field = bits > 0 ? bits : 0;
+    return bits < 0 ? bits : 0;
+}
+
+int parse_health(const char *text, void *field, struct dd_err *err)
+{
+    int *ret = field;
+    int bits = node_health_parse(text, err);
+    if (bits < 0)
+        return bits;
+    *ret = bits;
+    return 0;
+}

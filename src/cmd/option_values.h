@@ -1,0 +1,18 @@
+/* Values of ddrun's options that are more than a number, a duration or a word. Each parses `text`
+ * into `field`, the option's member of struct ddrun_options; -EINVAL with a sentence in err. */
+#ifndef DD_CMD_OPTION_VALUES_H
+#define DD_CMD_OPTION_VALUES_H
+
+#include "base/err.h"
+
+int parse_nnodes(const char *text, void *field, struct dd_err *err);
+int parse_restarts(const char *text, void *field, struct dd_err *err);
+int parse_nproc(const char *text, void *field, struct dd_err *err);
+int parse_signal_at(const char *text, void *field, struct dd_err *err);
+int parse_ssh_port(const char *text, void *field, struct dd_err *err);
+int parse_stdin(const char *text, void *field, struct dd_err *err);
+int parse_output(const char *text, void *field, struct dd_err *err);
+int parse_requeue(const char *text, void *field, struct dd_err *err);
+int parse_health(const char *text, void *field, struct dd_err *err);
+
+#endif
