@@ -24,9 +24,10 @@ int main(void)
         return 1;
     }
     (void)gethostname(host, sizeof(host) - 1);
-    (void)snprintf(text, sizeof(text), "rank %d of %d: local rank %d of %d on node %d of %d, %s, process %d", ddrun_rank(d),
-                   ddrun_size(d), ddrun_local_rank(d), ddrun_local_size(d), ddrun_node_rank(d), ddrun_nodes(d), host,
-                   (int)getpid());
+    (void)snprintf(text, sizeof(text),
+                   "rank %d of %d: local rank %d of %d on node %d of %d, %s, process %d",
+                   ddrun_rank(d), ddrun_size(d), ddrun_local_rank(d), ddrun_local_size(d),
+                   ddrun_node_rank(d), ddrun_nodes(d), host, (int)getpid());
     int rc = ddrun_allgatherv(d, NULL, text, strlen(text), &hello, TIMEOUT_MS);
     if (rc < 0)
         fprintf(stderr, "hello_ddrun: %s\n", ddrun_error());

@@ -1,11 +1,11 @@
 /* All-reduce over all GPUs of a job, with NCCL. Written for one worker per GPU.
  *
- *     cc nccl_allreduce.c $(pkg-config --cflags --libs ddrun) -I$CUDA_HOME/include -L$CUDA_HOME/lib64 \
- *         -lcudart -lnccl -ldl -o nccl_allreduce
- *     srun --ntasks-per-node=1 ddrun ./nccl_allreduce [NUMBERS]
+ *     cc nccl_allreduce.c $(pkg-config --cflags --libs ddrun) -I$CUDA_HOME/include
+ * -L$CUDA_HOME/lib64 \ -lcudart -lnccl -ldl -o nccl_allreduce srun --ntasks-per-node=1 ddrun
+ * ./nccl_allreduce [NUMBERS]
  *
- * The ranks need no file system, no MPI and no port to find each other: the ids of NCCL, one for each
- * 128 ranks, go through the store that ddrun serves to its workers. */
+ * The ranks need no file system, no MPI and no port to find each other: the ids of NCCL, one for
+ * each 128 ranks, go through the store that ddrun serves to its workers. */
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -66,7 +66,8 @@ int main(int argc, char **argv)
     check(ddrun_nccl_load(&nccl) == 0, "%s", nccl.error);
     check(ddrun_nccl_comm(d, NULL, &nccl, NULL, &comm, TIMEOUT_MS) == 0, "%s", nccl.error);
     float sum = sum_of_ranks(d, comm, n), size = (float)ddrun_size(d);
-    check(sum == size * (size + 1.0F) / 2.0F, "rank %d: the sum is %.0f", ddrun_rank(d), (double)sum);
+    check(sum == size * (size + 1.0F) / 2.0F, "rank %d: the sum is %.0f", ddrun_rank(d),
+          (double)sum);
     if (ddrun_rank(d) == 0)
         printf("%d ranks, %zu numbers: the sum is right\n", ddrun_size(d), n);
     ncclCommDestroy(comm);

@@ -219,10 +219,8 @@ static void exchange(const struct ring *r, const double *out, size_t n_out, doub
     size_t send_left = n_out * sizeof(*out);
     size_t recv_left = n_in * sizeof(*in);
     while (send_left > 0 || recv_left > 0) {
-        struct pollfd p[2] = {
-            {.fd = send_left > 0 ? r->to_next : -1,       .events = POLLOUT},
-            {.fd = recv_left > 0 ? r->from_previous : -1, .events = POLLIN }
-        };
+        struct pollfd p[2] = {{.fd = send_left > 0 ? r->to_next : -1, .events = POLLOUT},
+                              {.fd = recv_left > 0 ? r->from_previous : -1, .events = POLLIN}};
         if (poll(p, 2, TIMEOUT_MS) <= 0)
             die("nothing moves any more");
         const int flags = MSG_NOSIGNAL | MSG_DONTWAIT;

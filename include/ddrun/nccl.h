@@ -1,9 +1,10 @@
 /* NCCL communicators for the workers of a ddrun job, and RCCL's, which has the same names.
  *
  * Header only, on top of libddrun. NCCL is not linked: it is the copy that the process has loaded
- * already, else the one that DDRUN_NCCL_LIBRARY names, else libnccl.so.2, else librccl.so.1. <nccl.h>
- * may be included before or after, or not at all: of its binary interface only what has never changed is
- * written down here, under names of our own. Programs need -ldl where libc has no dlopen of its own.
+ * already, else the one that DDRUN_NCCL_LIBRARY names, else libnccl.so.2, else librccl.so.1.
+ * <nccl.h> may be included before or after, or not at all: of its binary interface only what has
+ * never changed is written down here, under names of our own. Programs need -ldl where libc has no
+ * dlopen of its own.
  *
  *     struct ddrun_nccl nccl;
  *     ncclComm_t comm;
@@ -33,14 +34,16 @@ struct ddrun_nccl_id {
     char internal[128];
 };
 
-/* The functions of one NCCL; those that an older one has not are NULL. An ncclResult_t is an int, an
- * ncclComm_t a pointer, an ncclConfig_t anything that a pointer leads to. */
+/* The functions of one NCCL; those that an older one has not are NULL. An ncclResult_t is an int,
+ * an ncclComm_t a pointer, an ncclConfig_t anything that a pointer leads to. */
 struct ddrun_nccl {
     int (*get_version)(int *version);
     int (*get_unique_id)(struct ddrun_nccl_id *id);
     int (*comm_init_rank)(void **comm, int n, struct ddrun_nccl_id id, int rank);
-    int (*comm_init_rank_config)(void **comm, int n, struct ddrun_nccl_id id, int rank, void *config);
-    int (*comm_init_rank_scalable)(void **comm, int n, int rank, int nids, struct ddrun_nccl_id *ids, void *config);
+    int (*comm_init_rank_config)(void **comm, int n, struct ddrun_nccl_id id, int rank,
+                                 void *config);
+    int (*comm_init_rank_scalable)(void **comm, int n, int rank, int nids,
+                                   struct ddrun_nccl_id *ids, void *config);
     int (*comm_get_async_error)(void *comm, int *result);
     int (*comm_abort)(void *comm);
     const char *(*get_error_string)(int result);
@@ -50,10 +53,10 @@ struct ddrun_nccl {
 
 /* How; all zero is right for most. */
 struct ddrun_nccl_opts {
-    void *config;      /* an ncclConfig_t, the same on all ranks; NULL: NCCL's defaults */
-    int nonblocking;   /* without a config: as if it had said blocking = 0 */
-    int ranks_per_id;  /* 0: 128; so many share a root of the bootstrap */
-    int tries;         /* 0: 1; with fresh ids each time, after a failure on any rank */
+    void *config;     /* an ncclConfig_t, the same on all ranks; NULL: NCCL's defaults */
+    int nonblocking;  /* without a config: as if it had said blocking = 0 */
+    int ranks_per_id; /* 0: 128; so many share a root of the bootstrap */
+    int tries;        /* 0: 1; with fresh ids each time, after a failure on any rank */
 };
 
 enum {
@@ -64,7 +67,8 @@ enum {
 
 /* ---- the library ---- */
 
-static inline int ddrun_nccl_fail_(struct ddrun_nccl *nccl, int rc, const char *what, const char *why)
+static inline int ddrun_nccl_fail_(struct ddrun_nccl *nccl, int rc, const char *what,
+                                   const char *why)
 {
     (void)snprintf(nccl->error, sizeof(nccl->error), "%s: %s", what, why != NULL ? why : "?");
     return rc;
@@ -122,8 +126,8 @@ static inline int ddrun_nccl_load(struct ddrun_nccl *nccl)
 
 /* ---- who makes which id ---- */
 
-/* NCCL gives the roots blocks of ranks in a row, the first ones one more; the first rank of a block is
- * to make its id, so that most of its traffic stays near. */
+/* NCCL gives the roots blocks of ranks in a row, the first ones one more; the first rank of a block
+ * is to make its id, so that most of its traffic stays near. */
 static inline int ddrun_nccl_ids_for(int n, int ranks_per_id)
 {
     int per = ranks_per_id > 0 ? ranks_per_id : DDRUN_NCCL_RANKS_PER_ID;
@@ -146,22 +150,23 @@ struct ddrun_nccl_ids_ {
     int can_scale; /* every rank's NCCL takes several */
 };
 
-/* What one rank tells the others: whether its NCCL takes several ids, whether all went well, and the id
- * that it has made, if it is to make one. */
+/* What one rank tells the others: whether its NCCL takes several ids, whether all went well, and
+ * the id that it has made, if it is to make one. */
 struct ddrun_nccl_note_ {
     char can_scale, failed;
     struct ddrun_nccl_id id;
 };
 
-static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct ddrun_piece *v, int n,
-                                         struct ddrun_nccl_ids_ *ret)
+static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct ddrun_piece *v,
+                                         int n, struct ddrun_nccl_ids_ *ret)
 {
     int rank, k;
     for (rank = 0; rank < n; rank++) {
         const char *note = (const char *)v[rank].data;
         k = ddrun_nccl_id_of(rank, n, ret->n);
         if (v[rank].len != (k < 0 ? 2 : sizeof(struct ddrun_nccl_note_)))
-            return ddrun_nccl_fail_(nccl, -EPROTO, "NCCL ids", "the ranks do not agree about who makes them");
+            return ddrun_nccl_fail_(nccl, -EPROTO, "NCCL ids",
+                                    "the ranks do not agree about who makes them");
         ret->can_scale &= note[0] != 0;
         if (note[1] != 0)
             return ddrun_nccl_fail_(nccl, -EIO, "NCCL ids", "a rank could not make one");
@@ -171,10 +176,12 @@ static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct d
     return 0;
 }
 
-/* The ids of a new communicator of the group, for who wants to make it without ddrun_nccl_comm(): *ret
- * has *ret_n of them, one per ranks_per_id ranks, the same on all; free(*ret). An id is good once. */
-static inline int ddrun_nccl_ids(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl, int ranks_per_id,
-                                 struct ddrun_nccl_id **ret, int *ret_n, int timeout_ms)
+/* The ids of a new communicator of the group, for who wants to make it without ddrun_nccl_comm():
+ * *ret has *ret_n of them, one per ranks_per_id ranks, the same on all; free(*ret). An id is good
+ * once. */
+static inline int ddrun_nccl_ids(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
+                                 int ranks_per_id, struct ddrun_nccl_id **ret, int *ret_n,
+                                 int timeout_ms)
 {
     struct ddrun_nccl_note_ mine;
     struct ddrun_nccl_ids_ ids;
@@ -241,8 +248,8 @@ static inline int ddrun_nccl_await_(struct ddrun_nccl *nccl, void *comm, int res
     return result;
 }
 
-static inline int ddrun_nccl_start_(struct ddrun_nccl *nccl, const struct ddrun_nccl_opts *opts, int n, int rank,
-                                    struct ddrun_nccl_ids_ *ids, void **comm)
+static inline int ddrun_nccl_start_(struct ddrun_nccl *nccl, const struct ddrun_nccl_opts *opts,
+                                    int n, int rank, struct ddrun_nccl_ids_ *ids, void **comm)
 {
     struct ddrun_nccl_config_ plain;
     void *config = opts->config;
@@ -260,8 +267,8 @@ static inline int ddrun_nccl_start_(struct ddrun_nccl *nccl, const struct ddrun_
 }
 
 /* Whether all have succeeded: a communicator is good for all or for none. */
-static inline int ddrun_nccl_agree_(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl, int result,
-                                    int timeout_ms)
+static inline int ddrun_nccl_agree_(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
+                                    int result, int timeout_ms)
 {
     struct ddrun_piece *v = NULL;
     int rank, n = ddrun_group_size(d, g), bad = -1, rc;
@@ -279,9 +286,9 @@ static inline int ddrun_nccl_agree_(struct ddrun *d, struct ddrun_group *g, stru
     if (bad < 0)
         return 0;
     (void)snprintf(why, sizeof(why), "member %d: %s", bad,
-                   result < 0                         ? "not ready in time"
+                   result < 0                       ? "not ready in time"
                    : nccl->get_error_string != NULL ? nccl->get_error_string(result)
-                                                     : "error");
+                                                    : "error");
     return ddrun_nccl_fail_(nccl, -EIO, "NCCL communicator", why);
 }
 
@@ -300,7 +307,8 @@ static inline int ddrun_nccl_try_(struct ddrun *d, struct ddrun_group *g, struct
     result = ddrun_nccl_await_(nccl, *comm, result, end);
     free(ids.v);
     /* who is through first waits here for the others, who have their own time-outs */
-    rc = ddrun_nccl_agree_(d, g, nccl, result, timeout_ms < 0 ? timeout_ms : ddrun_nccl_left_ms_(end) + 5000);
+    rc = ddrun_nccl_agree_(d, g, nccl, result,
+                           timeout_ms < 0 ? timeout_ms : ddrun_nccl_left_ms_(end) + 5000);
     if (rc < 0 && *comm != NULL)
         (void)nccl->comm_abort(*comm);
     if (rc < 0)
@@ -308,9 +316,10 @@ static inline int ddrun_nccl_try_(struct ddrun *d, struct ddrun_group *g, struct
     return rc;
 }
 
-/* A communicator of all members of the group, in its order; NULL: of the world. All members call it.
- * opts may be NULL. comm leads to an ncclComm_t. The time-out is for the exchange of ids, and where NCCL
- * does not block for its work too. -EIO: NCCL has failed on some member; then all have nothing. */
+/* A communicator of all members of the group, in its order; NULL: of the world. All members call
+ * it. opts may be NULL. comm leads to an ncclComm_t. The time-out is for the exchange of ids, and
+ * where NCCL does not block for its work too. -EIO: NCCL has failed on some member; then all have
+ * nothing. */
 static inline int ddrun_nccl_comm(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
                                   const struct ddrun_nccl_opts *opts, void *comm, int timeout_ms)
 {

@@ -7,8 +7,8 @@
  *     struct ddrun_ucc oob;
  *     ddrun_ucc_oob(&oob, d, NULL, &p.oob);
  *
- * oob must live as long as the context or the team. A group has one allgather at a time: give a context
- * and a team that are made at once a group each.
+ * oob must live as long as the context or the team. A group has one allgather at a time: give a
+ * context and a team that are made at once a group each.
  */
 #ifndef DDRUN_UCC_H
 #define DDRUN_UCC_H
@@ -44,7 +44,8 @@ static inline ucc_status_t ddrun_ucc_status_(int rc)
 }
 
 /* len bytes from each; this one's are at `in`, all of them go to `out`. */
-static inline ucc_status_t ddrun_ucc_allgather_(void *in, void *out, size_t len, void *info, void **request)
+static inline ucc_status_t ddrun_ucc_allgather_(void *in, void *out, size_t len, void *info,
+                                                void **request)
 {
     struct ddrun_ucc *u = (struct ddrun_ucc *)info;
     struct ddrun_ucc_request_ *q = (struct ddrun_ucc_request_ *)calloc(1, sizeof(*q));
@@ -90,7 +91,8 @@ static inline ucc_status_t ddrun_ucc_free_(void *request)
 }
 
 /* Fills in *oob, for all workers (NULL) or for the members of a group. */
-static inline void ddrun_ucc_oob(struct ddrun_ucc *u, struct ddrun *d, struct ddrun_group *g, ucc_oob_coll_t *oob)
+static inline void ddrun_ucc_oob(struct ddrun_ucc *u, struct ddrun *d, struct ddrun_group *g,
+                                 ucc_oob_coll_t *oob)
 {
     u->d = d;
     u->g = g;

@@ -104,7 +104,8 @@ static void tell_user(const struct agent *a, const struct msg *m)
         dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
     if (rest[0] != '\0' && rest[1] != '\0')
         (void)dd_write_full(a->cfg->log->fd, rest + 1, strlen(rest + 1));
-    if (a->cfg->report != NULL && dd_write_file(a->cfg->report, m->detail, strlen(m->detail), &err) < 0)
+    if (a->cfg->report != NULL &&
+        dd_write_file(a->cfg->report, m->detail, strlen(m->detail), &err) < 0)
         dd_log(a->cfg->log, DD_LOG_ERR, "--report=%s: %s", a->cfg->report, err.text);
 }
 
@@ -222,12 +223,13 @@ static void on_message(struct agent *a, struct msg *m)
     }
 }
 
-/* The daemon would wait for what this node does not know it is to do: it gets the reason, and this node leaves
- * when that has been read, and its workers are gone. */
+/* The daemon would wait for what this node does not know it is to do: it gets the reason, and this
+ * node leaves when that has been read, and its workers are gone. */
 static void not_understood(struct agent *a, const char *what)
 {
     char why[LINK_WHY_MAX];
-    (void)snprintf(why, sizeof(why), "a message of the daemon cannot be read by %.90s: %.260s", a->cfg->node_name, what);
+    (void)snprintf(why, sizeof(why), "a message of the daemon cannot be read by %.90s: %.260s",
+                   a->cfg->node_name, what);
     dd_log(a->cfg->log, DD_LOG_ERR, "%s", why);
     if (link_send(a->link, FRAME_BYE, why, strlen(why)) < 0) {
         agent_end(a, 2, SIGTERM);
@@ -269,7 +271,8 @@ static bool seek_another(struct agent *a, const char *why)
 {
     if (a->state == AGENT_SEEKING || a->state == AGENT_LEAVING || !succession_possible(a))
         return false;
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "the daemon is lost: %s; %s looks for the node that takes its place", why,
+    dd_log(a->cfg->log, DD_LOG_NOTICE,
+           "the daemon is lost: %s; %s looks for the node that takes its place", why,
            a->cfg->node_name);
     a->state = AGENT_ORPHAN;
     if (a->group != NULL)
@@ -301,9 +304,10 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
 }
 
 /* Where the workers find the store. A guest has reached it, unless they are to use another network
- * than the link: then it is for the host, which alone knows its address there. NULL: not for us to say. */
-static const char *store_addr(const struct agent *a, const struct link *l, const struct net_iface *ifs,
-                              size_t n, char out[NET_ADDR_TEXT])
+ * than the link: then it is for the host, which alone knows its address there. NULL: not for us to
+ * say. */
+static const char *store_addr(const struct agent *a, const struct link *l,
+                              const struct net_iface *ifs, size_t n, char out[NET_ADDR_TEXT])
 {
     struct net_addr addr = *link_peer(l);
     bool host = addr.len == 0;
@@ -338,7 +342,8 @@ void agent_send_join(struct agent *a, struct link *l)
         if (!ifs[i].loopback)
             (void)dd_strv_push(&m.addrs, net_addr_host(&ifs[i].addr, text));
     }
-    if (a->cfg->cannot != NULL && /* one sentence for the whole job, from the node that reports its end */
+    if (a->cfg->cannot !=
+            NULL && /* one sentence for the whole job, from the node that reports its end */
         asprintf(&m.text, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
         m.text = NULL;
     m.unfit = (char *)(uintptr_t)health_unfit(a);
@@ -585,8 +590,12 @@ static void agent_done(struct agent *a)
 
 int agent_run(const struct agent_cfg *cfg)
 {
-    struct agent a = {.cfg = cfg, .key_in = cfg->key_in, .index = cfg->alloc->index, .host = {.end = CHILD_WATCH_NONE},
-                      .signals = {.fd = -1}, .memory = {.last = RDZV_MEMBERS_NONE}};
+    struct agent a = {.cfg = cfg,
+                      .key_in = cfg->key_in,
+                      .index = cfg->alloc->index,
+                      .host = {.end = CHILD_WATCH_NONE},
+                      .signals = {.fd = -1},
+                      .memory = {.last = RDZV_MEMBERS_NONE}};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;
     a.base = net_loop_new();
@@ -599,7 +608,8 @@ int agent_run(const struct agent_cfg *cfg)
         event_base_dispatch(a.base);
     }
     if (a.code != 0)
-        error_files_copy(a.errors, dd_env_get_nonempty(cfg->env, "TORCHELASTIC_ERROR_FILE"), cfg->log);
+        error_files_copy(a.errors, dd_env_get_nonempty(cfg->env, "TORCHELASTIC_ERROR_FILE"),
+                         cfg->log);
     agent_done(&a);
     return a.code;
 }

@@ -1,5 +1,5 @@
-/* ddctl on this node: its questions go to the daemon, which knows the job, and the answers come back.
- * Who calls is known to the kernel (net/here.h). A caller who does not read is dropped. */
+/* ddctl on this node: its questions go to the daemon, which knows the job, and the answers come
+ * back. Who calls is known to the kernel (net/here.h). A caller who does not read is dropped. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -53,7 +53,11 @@ static void drop(struct caller *c)
 static int refuse(struct caller *c, const char *why)
 {
     c->id = 0;
-    return tell(c, &(struct msg){.type = MSG_ANSWER, .id = c->asked, .ok = 0, .ends = 1, .detail = (char *)(uintptr_t)why});
+    return tell(c, &(struct msg){.type = MSG_ANSWER,
+                                 .id = c->asked,
+                                 .ok = 0,
+                                 .ends = 1,
+                                 .detail = (char *)(uintptr_t)why});
 }
 
 static void on_ask(struct caller *c, struct msg *m)
@@ -62,7 +66,11 @@ static void on_ask(struct caller *c, struct msg *m)
     const bool busy = c->id != 0;
     c->asked = m->id;
     if (busy || a->link == NULL || a->state == AGENT_SEEKING || a->state == AGENT_LEAVING) {
-        if (busy || refuse(c, "this node has no daemon just now: it is still sought, or the job is at its end") < 0)
+        if (busy ||
+            refuse(
+                c,
+                "this node has no daemon just now: it is still sought, or the job is at its end") <
+                0)
             drop(c);
         return;
     }
@@ -103,7 +111,9 @@ static void take(struct control *k, int fd)
     c->control = k;
     LIST_INSERT_HEAD(&k->callers, c, entry);
     k->n++;
-    if (tell(c, &(struct msg){.type = MSG_HERE, .name = (char *)(uintptr_t)a->cfg->node_name, .text = a->cfg->alloc->job_id}) < 0)
+    if (tell(c, &(struct msg){.type = MSG_HERE,
+                              .name = (char *)(uintptr_t)a->cfg->node_name,
+                              .text = a->cfg->alloc->job_id}) < 0)
         drop(c);
 }
 
@@ -127,7 +137,8 @@ static void on_call(evutil_socket_t fd, short what, void *arg)
 {
     (void)what;
     int caller = 0;
-    for (int i = 0; i < AT_ONCE && (caller >= 0 || caller == -EACCES); i++) /* other users may call as well */
+    for (int i = 0; i < AT_ONCE && (caller >= 0 || caller == -EACCES);
+         i++) /* other users may call as well */
         if ((caller = net_here_accept(fd)) >= 0)
             take(arg, caller);
     if (caller == -EMFILE || caller == -ENFILE || caller == -ENOBUFS || caller == -ENOMEM)
@@ -158,7 +169,7 @@ void control_take(struct agent *a, struct msg *m)
     struct caller *c;
     if (a->control == NULL || m->id <= 0)
         return;
-    LIST_FOREACH(c, &a->control->callers, entry)
+    LIST_FOREACH (c, &a->control->callers, entry)
         if (c->id == m->id)
             break;
     if (c == NULL)
@@ -173,9 +184,11 @@ void control_take(struct agent *a, struct msg *m)
 void control_lost(struct agent *a)
 {
     struct caller *next;
-    for (struct caller *c = a->control != NULL ? LIST_FIRST(&a->control->callers) : NULL; c != NULL; c = next) {
+    for (struct caller *c = a->control != NULL ? LIST_FIRST(&a->control->callers) : NULL; c != NULL;
+         c = next) {
         next = LIST_NEXT(c, entry);
-        if (c->id != 0 && refuse(c, "the daemon was lost, or the job has ended, before there was an answer") < 0)
+        if (c->id != 0 &&
+            refuse(c, "the daemon was lost, or the job has ended, before there was an answer") < 0)
             drop(c);
     }
 }

@@ -60,7 +60,8 @@ static void yield(struct discover *d)
 {
     struct agent *a = d->agent;
     struct link *own = DD_TAKE(a->link);
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "this job goes on under the daemon on %s already: joining it", d->seen.node);
+    dd_log(a->cfg->log, DD_LOG_NOTICE,
+           "this job goes on under the daemon on %s already: joining it", d->seen.node);
     if (own != NULL) {
         agent_tell(own, &(struct msg){.type = MSG_LOOKED, .addr = d->seen.addrs.v[0]});
         link_bye(own);
@@ -180,7 +181,8 @@ static int discover_new(struct agent *a, struct dd_err *err)
     d->agent = a;
     d->listen_fd = -1;
     d->timer = evtimer_new(a->base, on_timer, d);
-    if (d->timer == NULL || asprintf(&d->key, "%s/%s/host", a->cfg->etcd->prefix, a->cfg->alloc->run_id) < 0)
+    if (d->timer == NULL ||
+        asprintf(&d->key, "%s/%s/host", a->cfg->etcd->prefix, a->cfg->alloc->run_id) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (getrandom(id, sizeof(id), 0) != sizeof(id))
         return dd_err_set(err, -EIO, "no random numbers");
@@ -215,10 +217,12 @@ int discover_begin(struct agent *a, struct dd_err *err)
 bool discover_again(struct agent *a, const char *why)
 {
     struct dd_err err = {0};
-    if (a->discover == NULL || a->discover->over || a->state != AGENT_JOINED || discover_is_started(a) ||
-        a->discover->claim.hosting || a->signals.last != 0) /* our own daemon does not end by itself */
+    if (a->discover == NULL || a->discover->over || a->state != AGENT_JOINED ||
+        discover_is_started(a) || a->discover->claim.hosting ||
+        a->signals.last != 0) /* our own daemon does not end by itself */
         return false;
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "the daemon is gone before the first round: %s; looking in etcd once more", why);
+    dd_log(a->cfg->log, DD_LOG_NOTICE,
+           "the daemon is gone before the first round: %s; looking in etcd once more", why);
     if (discover_begin(a, &err) == 0)
         return true;
     dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
@@ -228,7 +232,8 @@ bool discover_again(struct agent *a, const char *why)
 bool discover_check(struct agent *a)
 {
     struct discover *d = a->discover;
-    if (d == NULL || d->over || !d->claim.hosting || discover_is_started(a)) /* then it is for the members to look */
+    if (d == NULL || d->over || !d->claim.hosting ||
+        discover_is_started(a)) /* then it is for the members to look */
         return false;
     d->wanted = true;
     discover_step(d, CLAIM_CHECK, NULL);
@@ -258,7 +263,8 @@ void discover_hosting(struct agent *a, uint16_t port)
     if (d == NULL || d->over)
         return;
     wake(d);
-    const bool known = !d->claim.hosting && d->port == port && a->epoch == 0; /* as it was written */
+    const bool known = !d->claim.hosting && d->port == port &&
+                       a->epoch == 0; /* as it was written */
     d->port = port;
     claim_set(&d->claim, true, a->epoch, discover_is_started(a));
     if (!known)

@@ -35,7 +35,8 @@ static int add_addrs(const struct agent *a, struct dd_strv *to)
 static int own_value(struct discover *d, char **ret)
 {
     const struct agent *a = d->agent;
-    DD_AUTO(entry) struct entry e = {.port = d->port, .epoch = a->epoch, .started = discover_is_started(a)};
+    DD_AUTO(entry) struct entry e = {
+        .port = d->port, .epoch = a->epoch, .started = discover_is_started(a)};
     (void)snprintf(e.id, sizeof(e.id), "%s", d->id);
     (void)snprintf(e.secret, sizeof(e.secret), "%s", d->secret);
     (void)snprintf(e.node, sizeof(e.node), "%s", a->cfg->node_name);
@@ -63,7 +64,8 @@ static void in_trouble(struct discover *d, bool for_good)
         return;
     }
     if (!d->told && a->link != NULL)
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s; the job goes on, but nodes that come now may not find it", d->trouble);
+        dd_log(a->cfg->log, DD_LOG_NOTICE,
+               "%s; the job goes on, but nodes that come now may not find it", d->trouble);
     d->told = d->told || a->link != NULL;
 }
 
@@ -87,7 +89,11 @@ static void on_helper(void *arg, pid_t pid)
 static int helper_of(struct discover *d, struct dd_err *err)
 {
     struct agent *a = d->agent;
-    const struct web_cfg cfg = {.base = a->base, .helper = a->cfg->web_helper, .env = a->cfg->env, .started = on_helper, .arg = a};
+    const struct web_cfg cfg = {.base = a->base,
+                                .helper = a->cfg->web_helper,
+                                .env = a->cfg->env,
+                                .started = on_helper,
+                                .arg = a};
     return d->web != NULL ? 0 : web_new(&d->web, &cfg, err);
 }
 
@@ -111,13 +117,18 @@ static int encode(struct discover *d, char **ret, int64_t revision)
 static int post(struct discover *d, const char *body)
 {
     const struct etcd_url *e = d->agent->cfg->etcd;
-    struct web_request r = {.body = body, .cacert = e->cacert, .cert = e->cert, .key = e->key, .limit_ms = CALL_MS,
+    struct web_request r = {.body = body,
+                            .cacert = e->cacert,
+                            .cert = e->cert,
+                            .key = e->key,
+                            .limit_ms = CALL_MS,
                             .direct = true};
     DD_AUTO(strv) struct dd_strv texts = {0};
     const enum etcd_call call = d->authenticating ? ETCD_AUTH : d->call;
     int rc = 0;
     for (size_t i = 0; i < e->bases.n && rc == 0; i++)
-        rc = dd_strv_pushf(&texts, "%s%s", e->bases.v[(d->first + i) % e->bases.n], etcd_path(call));
+        rc = dd_strv_pushf(&texts, "%s%s", e->bases.v[(d->first + i) % e->bases.n],
+                           etcd_path(call));
     if (rc == 0 && d->token != NULL && !d->authenticating)
         rc = dd_strv_pushf(&texts, "Authorization: %s", d->token);
     for (size_t i = 0; i < texts.n; i++)
@@ -161,8 +172,11 @@ static void on_seen(struct discover *d, const struct etcd_answer *a)
     seen.started = e.started;
     seen.epoch = e.epoch;
     seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
-    seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->epoch && e.started == discover_is_started(d->agent);
-    if (seen.same || d->agent->link == NULL) /* else it is over when we are written there: an etcd that is full reads on */
+    seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->epoch &&
+                e.started == discover_is_started(d->agent);
+    if (seen.same ||
+        d->agent->link ==
+            NULL) /* else it is over when we are written there: an etcd that is full reads on */
         no_trouble(d);
     if (a->there && !seen.mine) {
         entry_done(&d->seen);
@@ -240,7 +254,8 @@ static void on_result(struct discover *d, enum etcd_result result, const struct 
         break;
     }
     if (e->user != NULL)
-        (void)snprintf(d->trouble, sizeof(d->trouble), "%s, for the user '%.60s': %s", e->bases.v[d->first], e->user, err->text);
+        (void)snprintf(d->trouble, sizeof(d->trouble), "%s, for the user '%.60s': %s",
+                       e->bases.v[d->first], e->user, err->text);
     else
         (void)snprintf(d->trouble, sizeof(d->trouble), "%s: %s", e->bases.v[d->first], err->text);
     in_trouble(d, result == ETCD_REFUSED);
@@ -259,8 +274,8 @@ static void on_answer(void *arg, const struct web_answer *w)
     if (d->over || d->resting)
         return;
     if (w->status == 0) {
-        (void)snprintf(d->trouble, sizeof(d->trouble), "etcd does not answer (%s%s): %s", e->bases.v[0],
-                       e->bases.n > 1 ? " and others" : "", w->error);
+        (void)snprintf(d->trouble, sizeof(d->trouble), "etcd does not answer (%s%s): %s",
+                       e->bases.v[0], e->bases.n > 1 ? " and others" : "", w->error);
         in_trouble(d, w->set_up);
         if (!d->over)
             discover_step(d, CLAIM_FAILED, NULL);
@@ -287,7 +302,11 @@ void discover_revoke(struct discover *d, web_done_f *done)
     if (lease == 0 || d->web == NULL || etcd_ask_encode(&body, &ask) < 0)
         return;
     const struct etcd_url *e = d->agent->cfg->etcd;
-    struct web_request r = {.body = body, .cacert = e->cacert, .cert = e->cert, .key = e->key, .limit_ms = DISCOVER_LAST_WORD_MS,
+    struct web_request r = {.body = body,
+                            .cacert = e->cacert,
+                            .cert = e->cert,
+                            .key = e->key,
+                            .limit_ms = DISCOVER_LAST_WORD_MS,
                             .direct = true};
     char url[ETCD_TEXT_MAX];
     char token[ETCD_TOKEN_MAX + 32];

@@ -1,4 +1,5 @@
-/* Shared by discover.c (what the agent does by the key in etcd) and discover_ask.c (what etcd is asked, and says). */
+/* Shared by discover.c (what the agent does by the key in etcd) and discover_ask.c (what etcd is
+ * asked, and says). */
 #ifndef DD_AGENT_DISCOVER_INNER_H
 #define DD_AGENT_DISCOVER_INNER_H
 
@@ -23,16 +24,16 @@ struct discover {
     size_t first;                  /* of the URLs, which answered last */
     enum etcd_call call;           /* under way, or after AUTH */
     bool authenticating, no_auth;
-    bool fresh;                    /* what AUTH has said is not tried yet */
+    bool fresh;    /* what AUTH has said is not tried yet */
     int listen_fd; /* bound for the claim, until the daemon gets it; -1 */
     uint16_t port; /* where we listen */
     struct entry seen;
-    bool begun;    /* our daemon has begun a round, without this node */
-    bool wanted;   /* our daemon waits for a word */
-    bool resting;  /* another node is the host */
-    bool over;     /* the job, or all hope */
+    bool begun;     /* our daemon has begun a round, without this node */
+    bool wanted;    /* our daemon waits for a word */
+    bool resting;   /* another node is the host */
+    bool over;      /* the job, or all hope */
     bool last_word; /* etcd is told that the lease is over */
-    bool told;     /* that etcd does not answer */
+    bool told;      /* that etcd does not answer */
     char trouble[700];
 };
 
@@ -41,8 +42,9 @@ bool discover_is_started(const struct agent *a);
 void discover_step(struct discover *d, enum claim_event e, const struct claim_seen *seen);
 
 /* discover_ask.c */
-void discover_ask(struct discover *d, enum etcd_call call, int64_t revision); /* the answer is a step */
-void discover_revoke(struct discover *d, web_done_f *done);                    /* the lease; the last that is asked */
-void discover_give_up(struct discover *d, const char *why);                    /* while there is no daemon yet */
+void discover_ask(struct discover *d, enum etcd_call call,
+                  int64_t revision);                        /* the answer is a step */
+void discover_revoke(struct discover *d, web_done_f *done); /* the lease; the last that is asked */
+void discover_give_up(struct discover *d, const char *why); /* while there is no daemon yet */
 
 #endif

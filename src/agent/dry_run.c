@@ -14,14 +14,18 @@ static int no_memory(struct dd_err *err)
 }
 
 /* As a run would have it where that is certain; what is not stands in <>. */
-static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated, struct dd_err *err)
+static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated,
+                     struct dd_err *err)
 {
     const struct alloc *al = cfg->alloc;
     uint16_t hashed[ELECT_PUBLIC];
     elect_ports(al->job_id, 0, hashed, ELECT_PUBLIC);
-    *p = (struct plan){.max_restarts = cfg->rdzv.max_restarts, .master_port = al->nports > 0 ? al->ports[0] : hashed[0]};
-    const struct forecast f = {
-        .nodes = al->nodes, .nnodes = al->nnodes, .size = cfg->slots, .node_rank = al->index > 0 ? al->index : 0};
+    *p = (struct plan){.max_restarts = cfg->rdzv.max_restarts,
+                       .master_port = al->nports > 0 ? al->ports[0] : hashed[0]};
+    const struct forecast f = {.nodes = al->nodes,
+                               .nnodes = al->nnodes,
+                               .size = cfg->slots,
+                               .node_rank = al->index > 0 ? al->index : 0};
     int rc = forecast_plan(p, &f, err);
     if (rc < 0)
         return rc;
@@ -29,17 +33,18 @@ static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated
     const char *known = simulated ? al->host_addr : cfg->listen_addr;
     if (known == NULL && p->nnodes == 1)
         known = "127.0.0.1";
-    rc = known != NULL ? asprintf(&p->master_addr, "%s", known)
-                           : asprintf(&p->master_addr, "<address of %s>", host != NULL ? host : "the first node");
+    rc = known != NULL
+             ? asprintf(&p->master_addr, "%s", known)
+             : asprintf(&p->master_addr, "<address of %s>", host != NULL ? host : "the first node");
     if (rc < 0)
         p->master_addr = NULL;
     if (p->master_addr == NULL || asprintf(&p->coordinator, "%s:<port>", p->master_addr) < 0)
         return no_memory(err);
     for (int i = 0; i < p->world_size && framework_wants_ports(cfg->frameworks); i++) {
         const char *name = hostlist_nth(al->nodes, (size_t)(i / cfg->slots));
-        rc = known != NULL
-                 ? dd_strv_pushf(&p->endpoints, "%s:<port>", p->master_addr)
-                 : dd_strv_pushf(&p->endpoints, "<address of %s>:<port>", name != NULL ? name : "a node");
+        rc = known != NULL ? dd_strv_pushf(&p->endpoints, "%s:<port>", p->master_addr)
+                           : dd_strv_pushf(&p->endpoints, "<address of %s>:<port>",
+                                           name != NULL ? name : "a node");
         if (rc < 0)
             return no_memory(err);
     }
@@ -52,7 +57,8 @@ static int put_line(struct dd_buf *out, const char *lead, const char *text)
     size_t size = 4 * strlen(text) + 16;
     DD_AUTO(free) char *escaped = malloc(size);
     return escaped == NULL ? -ENOMEM
-                           : dd_buf_printf(out, "%s%s\n", lead, dd_log_escape(escaped, size, text, strlen(text)));
+                           : dd_buf_printf(out, "%s%s\n", lead,
+                                           dd_log_escape(escaped, size, text, strlen(text)));
 }
 
 static int put_change(void *arg, const char *name, const char *value)
@@ -95,7 +101,8 @@ static const char *nccl_iface(const struct plan *p, const char *iface)
                : NULL;
 }
 
-int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated, struct dd_err *err)
+int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated,
+                  struct dd_err *err)
 {
     DD_AUTO(plan) struct plan p = {0};
     const bool here = cfg->alloc->nnodes == 1 || simulated;
@@ -103,11 +110,15 @@ int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulate
     int rc = make_plan(&p, cfg, simulated, err);
     if (rc < 0)
         return rc;
-    if (dd_buf_printf(out, "%s: node %d of %d (%s), found by: %s; job %s\n", cfg->node_name, p.node_rank, p.nnodes, p.nodes,
-                      cfg->alloc->source, cfg->alloc->job_id) < 0 ||
-        dd_buf_printf(out, "ranks %d to %d of %d%s\n", p.first_rank, p.first_rank + p.local_size - 1, p.world_size,
+    if (dd_buf_printf(out, "%s: node %d of %d (%s), found by: %s; job %s\n", cfg->node_name,
+                      p.node_rank, p.nnodes, p.nodes, cfg->alloc->source, cfg->alloc->job_id) < 0 ||
+        dd_buf_printf(out, "ranks %d to %d of %d%s\n", p.first_rank,
+                      p.first_rank + p.local_size - 1, p.world_size,
                       p.nnodes > 1 ? ", if all nodes have as many workers as this one" : "") < 0 ||
-        dd_buf_puts(out, "Values in <> are set at run time; MASTER_PORT may change if that port is in use.\n") < 0)
+        dd_buf_puts(
+            out,
+            "Values in <> are set at run time; MASTER_PORT may change if that port is in use.\n") <
+            0)
         return no_memory(err);
     for (int i = 0; i < p.local_size && rc == 0; i++) {
         const struct spec_input in = {.cfg = cfg,

@@ -1,4 +1,5 @@
-/* The ends of workers: told from those that we ended ourselves, and with what is known about the why. */
+/* The ends of workers: told from those that we ended ourselves, and with what is known about the
+ * why. */
 #include "agent/inner.h"
 
 #include "agent/error_files.h"
@@ -28,7 +29,8 @@ static int read_error(const struct agent *a, int local_rank, struct report_error
     const char *path = error_files_path(a->errors, local_rank);
     DD_AUTO(free) char *text = malloc(ERROR_FILE_MAX);
     /* a worker may have put anything there, also something that nobody ever writes to */
-    DD_AUTO(fd) int fd = path[0] != '\0' ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1;
+    DD_AUTO(fd) int fd = path[0] != '\0' ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+                                         : -1;
     ssize_t len = text != NULL && fd >= 0 ? read(fd, text, ERROR_FILE_MAX) : 0;
     return len > 0 ? report_error_parse(ret, text, (size_t)len) : -ENOENT;
 }
@@ -43,32 +45,38 @@ static void tell(struct agent *a, const struct worker_exit *e)
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TAIL_MAX);
     (void)report_tail(tail, &text);
     if (hang_ended(a, e->local_rank)) {
-        (void)snprintf(hung, sizeof(hung), "it gave no sign of life for %g s", (double)a->cfg->hang.timeout_ns / 1e9);
+        (void)snprintf(hung, sizeof(hung), "it gave no sign of life for %g s",
+                       (double)a->cfg->hang.timeout_ns / 1e9);
         why = hung;
     }
     if (read_error(a, e->local_rank, &error) < 0 && why != NULL)
         error.message = strdup(why);
-    agent_send(a, &(struct msg){.type = MSG_EXIT,
-                                .round = a->plan.round,
-                                .rank = a->plan.first_rank + e->local_rank,
-                                .local_rank = e->local_rank,
-                                .pid = e->pid,
-                                .code = e->code & 255,
-                                .signal = e->signal,
-                                .oom = node_oom_kills("") > a->ends.oom_kills,
-                                .ended_ns = (int64_t)e->at_ns,
-                                .error = error.message,
-                                .trace = error.trace,
-                                .log = (char *)(uintptr_t)(a->output != NULL ? worker_output_log(a->output, e->local_rank) : ""),
-                                .text = (char *)(uintptr_t)dd_buf_str(&text)});
+    agent_send(a, &(struct msg){
+                      .type = MSG_EXIT,
+                      .round = a->plan.round,
+                      .rank = a->plan.first_rank + e->local_rank,
+                      .local_rank = e->local_rank,
+                      .pid = e->pid,
+                      .code = e->code & 255,
+                      .signal = e->signal,
+                      .oom = node_oom_kills("") > a->ends.oom_kills,
+                      .ended_ns = (int64_t)e->at_ns,
+                      .error = error.message,
+                      .trace = error.trace,
+                      .log = (char *)(uintptr_t)(a->output != NULL
+                                                     ? worker_output_log(a->output, e->local_rank)
+                                                     : ""),
+                      .text = (char *)(uintptr_t)dd_buf_str(&text)});
     report_error_done(&error);
 }
 
 void ends_worker(struct agent *a, const struct worker_exit *e)
 {
     struct ends *n = &a->ends;
-    bool settling = e->code != 0 && signals_settling(a); /* the scheduler's signal, which we shall see soon */
-    bool by_us = settling || (n->stop_sig != 0 && (e->signal == n->stop_sig || e->code == 128 + n->stop_sig || e->code == 0));
+    bool settling = e->code != 0 &&
+                    signals_settling(a); /* the scheduler's signal, which we shall see soon */
+    bool by_us = settling || (n->stop_sig != 0 && (e->signal == n->stop_sig ||
+                                                   e->code == 128 + n->stop_sig || e->code == 0));
     if (by_us)
         n->stopped++;
     else if (n->stop_sig != 0 && e->signal == SIGKILL)
@@ -105,7 +113,8 @@ static void send_done(struct agent *a)
                                 .unfit = (char *)(uintptr_t)health_unfit(a)});
 }
 
-/* The node is looked at when there may be a next round: not after success, nor when all has to end. */
+/* The node is looked at when there may be a next round: not after success, nor when all has to end.
+ */
 void ends_all(struct agent *a, int64_t round)
 {
     const struct ends *n = &a->ends;

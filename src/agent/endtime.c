@@ -17,7 +17,7 @@ enum { ASK_MS = 20000, LOOK_AGAIN_S = 30, AGAIN_MS = 500 };
 
 struct endtime {
     struct agent *agent;
-    uint64_t end; /* seconds since 1970; 0: not known */
+    uint64_t end;       /* seconds since 1970; 0: not known */
     uint64_t job_start; /* the same */
     const struct alloc_end_row *asked;
     struct command *ask;
@@ -32,7 +32,8 @@ static void send_signal(struct endtime *t, uint64_t left_ns)
     char text[200];
     (void)snprintf(text, sizeof(text), "the allocation ends in %.0f s", (double)left_ns / 1e9);
     t->sent = true;
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "%s: sending SIG%s to all workers", text, dd_signal_name(sig));
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "%s: sending SIG%s to all workers", text,
+           dd_signal_name(sig));
     if (dd_signal_ends_jobs(sig))
         signals_stop(a, sig, 0, text);
     else
@@ -47,7 +48,8 @@ static void look(struct endtime *t)
     uint64_t end = t->end * DD_NS_PER_S;
     uint64_t at = end > a->cfg->before_end.ns ? end - a->cfg->before_end.ns : 0;
     bool running = a->state == AGENT_RUNNING && a->link != NULL;
-    uint64_t wait = at > now ? at - now : DD_NS_PER_S; /* the workers do not run yet, or not just now */
+    uint64_t wait = at > now ? at - now
+                             : DD_NS_PER_S; /* the workers do not run yet, or not just now */
     if (at <= now && running) {
         send_signal(t, end > now ? end - now : 0);
         return;
@@ -67,18 +69,21 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 
 static void not_known(const struct endtime *t, const char *why)
 {
-    dd_log(t->agent->cfg->log, DD_LOG_WARN,
-           "--signal-before-end: it is not known when the allocation ends (%.200s); no signal will be sent",
-           why);
+    dd_log(
+        t->agent->cfg->log, DD_LOG_WARN,
+        "--signal-before-end: it is not known when the allocation ends (%.200s); no signal will be sent",
+        why);
 }
 
 static void on_answer(void *arg, int code, const char *out)
 {
     struct endtime *t = arg;
-    if (code == 0 && alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
+    if (code == 0 &&
+        alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
         look(t);
     else
-        not_known(t, code == 0 ? "the scheduler names no time limit of the job" : "the scheduler does not answer");
+        not_known(t, code == 0 ? "the scheduler names no time limit of the job"
+                               : "the scheduler does not answer");
     command_free(t->ask);
     t->ask = NULL;
 }
@@ -97,7 +102,8 @@ static void ask(struct endtime *t)
     }
     int rc = alloc_end_command(t->asked, env, &words, &spec.folder);
     spec.argv = words.v;
-    rc = rc < 0 ? dd_err_set(&err, rc, "out of memory") : command_start(&t->ask, t->agent->base, &spec, on_answer, t, &err);
+    rc = rc < 0 ? dd_err_set(&err, rc, "out of memory")
+                : command_start(&t->ask, t->agent->base, &spec, on_answer, t, &err);
     if (rc < 0)
         not_known(t, err.text);
     else
@@ -110,7 +116,8 @@ static uint64_t session_start_s(void)
     struct timespec up;
     const uint64_t ticks = dd_process_start(getsid(0));
     const uint64_t hz = (uint64_t)sysconf(_SC_CLK_TCK);
-    if (ticks == 0 || hz == 0 || clock_gettime(CLOCK_BOOTTIME, &up) < 0 || (uint64_t)up.tv_sec < ticks / hz)
+    if (ticks == 0 || hz == 0 || clock_gettime(CLOCK_BOOTTIME, &up) < 0 ||
+        (uint64_t)up.tv_sec < ticks / hz)
         return 0;
     return dd_now_real_ns() / DD_NS_PER_S - ((uint64_t)up.tv_sec - ticks / hz);
 }
@@ -128,7 +135,8 @@ int endtime_start(struct agent *a, struct dd_err *err)
     if (t->tick == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     t->job_start = session_start_s();
-    if (alloc_told_end_time(a->cfg->alloc != NULL ? a->cfg->alloc->source : "", a->cfg->env, t->job_start, &t->end) < 0)
+    if (alloc_told_end_time(a->cfg->alloc != NULL ? a->cfg->alloc->source : "", a->cfg->env,
+                            t->job_start, &t->end) < 0)
         ask(t);
     else
         look(t);

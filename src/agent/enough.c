@@ -1,5 +1,5 @@
-/* Roles that never end by themselves: once the tasks that count have succeeded on all nodes, the daemon
- * stops the others, and that is success. Here: this node's part of it is done. */
+/* Roles that never end by themselves: once the tasks that count have succeeded on all nodes, the
+ * daemon stops the others, and that is success. Here: this node's part of it is done. */
 #include "agent/inner.h"
 
 #include "framework/tf_roles.h"

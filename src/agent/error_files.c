@@ -76,7 +76,8 @@ int error_files_begin(struct error_files **ef, int n, const struct worker_output
     error_names_next(cfg->error_names);
     (*ef)->v = calloc((size_t)n, sizeof(*(*ef)->v));
     for (int i = 0; (*ef)->v != NULL && i < n && rc == 0; i++) {
-        rc = file_make(&(*ef)->v[i], i, output != NULL ? worker_output_error_file(output, i) : "", cfg);
+        rc = file_make(&(*ef)->v[i], i, output != NULL ? worker_output_error_file(output, i) : "",
+                       cfg);
         (*ef)->n = i + 1;
     }
     return (*ef)->v == NULL || rc < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
@@ -127,14 +128,17 @@ void error_files_copy(const struct error_files *ef, const char *path, const stru
         return;
     DD_AUTO(free) char *text = with_code(ef->kept, ef->kept_code);
     if (text == NULL) {
-        dd_log(log, DD_LOG_WARN, "what the failed worker wrote to its error file is no JSON; it is not "
-                                 "copied to TORCHELASTIC_ERROR_FILE=%.300s", path);
+        dd_log(log, DD_LOG_WARN,
+               "what the failed worker wrote to its error file is no JSON; it is not "
+               "copied to TORCHELASTIC_ERROR_FILE=%.300s",
+               path);
         return;
     }
     DD_AUTO(fd) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int rc = fd < 0 ? -errno : dd_write_full(fd, text, strlen(text));
     if (rc < 0)
-        dd_log(log, DD_LOG_WARN, "cannot write TORCHELASTIC_ERROR_FILE=%.300s: %s", path, strerror(-rc));
+        dd_log(log, DD_LOG_WARN, "cannot write TORCHELASTIC_ERROR_FILE=%.300s: %s", path,
+               strerror(-rc));
 }
 
 void error_files_free(struct error_files *ef)

@@ -18,7 +18,8 @@ int error_names_new(struct error_names *n, const char *dir, int workers, struct 
     *n = (struct error_names){.workers = workers};
     if (getrandom(n->secret, sizeof(n->secret), 0) != sizeof(n->secret))
         return dd_err_set(err, -EIO, "getrandom failed: %m");
-    void *shared = mmap(NULL, sizeof(*n->round), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *shared = mmap(NULL, sizeof(*n->round), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                        -1, 0);
     n->dir = shared != MAP_FAILED ? strdup(dir) : NULL;
     n->round = shared != MAP_FAILED ? shared : NULL;
     return n->dir != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");

@@ -22,13 +22,14 @@ struct agent_exchanges {
 static struct waiting *find(const struct agent_exchanges *x, const char *name)
 {
     struct waiting *w;
-    LIST_FOREACH(w, &x->waiting, entry)
+    LIST_FOREACH (w, &x->waiting, entry)
         if (strcmp(w->name, name) == 0)
             return w;
     return NULL;
 }
 
-static struct waiting *wait_for(struct agent *a, const char *name, agent_exchange_fn *done, void *arg)
+static struct waiting *wait_for(struct agent *a, const char *name, agent_exchange_fn *done,
+                                void *arg)
 {
     if (a->exchanges == NULL)
         a->exchanges = calloc(1, sizeof(*a->exchanges));
@@ -56,22 +57,24 @@ static int send_part(struct agent *a, const char *name, const struct exchange_pa
     int rc;
     do {
         dd_buf_clear(&piece);
-        rc = exchange_piece_encode(&piece, (uint32_t)a->plan.round, (uint32_t)a->plan.node_rank, name, part, &at);
+        rc = exchange_piece_encode(&piece, (uint32_t)a->plan.round, (uint32_t)a->plan.node_rank,
+                                   name, part, &at);
         if (rc == 0 && a->link != NULL)
             rc = link_send(a->link, FRAME_EXCHANGE, piece.data, piece.len);
     } while (rc == 0 && at < part->len);
     return rc == -EPIPE ? 0 : rc;
 }
 
-int agent_exchange(struct agent *a, const char *name, const void *part, size_t len, agent_exchange_fn *done,
-                   void *arg, struct dd_err *err)
+int agent_exchange(struct agent *a, const char *name, const void *part, size_t len,
+                   agent_exchange_fn *done, void *arg, struct dd_err *err)
 {
     const struct exchange_part p = {part, len};
-    if (strlen(name) > EXCHANGE_NAME_MAX || (a->exchanges != NULL && find(a->exchanges, name) != NULL))
+    if (strlen(name) > EXCHANGE_NAME_MAX ||
+        (a->exchanges != NULL && find(a->exchanges, name) != NULL))
         return dd_err_set(err, -EINVAL, "'%.80s' is no name for an exchange, or taken", name);
     if (len > EXCHANGE_MAX)
-        return dd_err_set(err, -EMSGSIZE, "'%s': this node has more than %d MiB to tell the others", name,
-                          EXCHANGE_MAX >> 20);
+        return dd_err_set(err, -EMSGSIZE, "'%s': this node has more than %d MiB to tell the others",
+                          name, EXCHANGE_MAX >> 20);
     struct waiting *w = wait_for(a, name, done, arg);
     if (w == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for '%s'", name);
@@ -87,7 +90,7 @@ void agent_exchange_drop(struct agent *a, const void *arg)
     struct waiting *w;
     if (a->exchanges == NULL)
         return;
-    LIST_FOREACH(w, &a->exchanges->waiting, entry)
+    LIST_FOREACH (w, &a->exchanges->waiting, entry)
         if (w->arg == arg)
             w->done = NULL; /* the parts still come, and are for nobody */
 }

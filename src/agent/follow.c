@@ -1,5 +1,6 @@
-/* Several agents of one host, started with the same --rdzv-endpoint and no --node-rank: each finds that the endpoint is its own
- * host. The kernel gives the port to one of them, which runs the daemon. The others join that daemon if it is this job's. */
+/* Several agents of one host, started with the same --rdzv-endpoint and no --node-rank: each finds
+ * that the endpoint is its own host. The kernel gives the port to one of them, which runs the
+ * daemon. The others join that daemon if it is this job's. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -72,12 +73,14 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
         break;
     case LINK_LISTENER_FOREIGN:
     case LINK_LISTENER_SILENT:
-        if (waited_ms < (link_find_listener(a->find) == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS))
+        if (waited_ms <
+            (link_find_listener(a->find) == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS))
             break;
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", f->taken.text);
         agent_leave(a, 2);
         return;
-    case LINK_LISTENER_OURS: /* the search reports what keeps it from joining, and it may be gone the next time */
+    case LINK_LISTENER_OURS: /* the search reports what keeps it from joining, and it may be gone
+                                the next time */
     case LINK_LISTENER_UNKNOWN:
     default:
         break;
@@ -94,14 +97,16 @@ int follow_begin(struct agent *a, struct dd_err *err)
     if (f == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->follow = f;
-    *f = (struct follow){.agent = a, .said = a->cfg, .cfg = *a->cfg, .taken = *err, .since_ns = dd_now_ns()};
+    *f = (struct follow){
+        .agent = a, .said = a->cfg, .cfg = *a->cfg, .taken = *err, .since_ns = dd_now_ns()};
     f->check = evtimer_new(a->base, on_check, f);
     if (f->check == NULL || alloc_copy(&f->alloc, al, -1) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     f->cfg.alloc = f->alloc;
     a->cfg = &f->cfg;
     a->index = -1;
-    dd_log(a->cfg->log, DD_LOG_INFO, "port %u is taken on this host; looking there for this job's daemon", al->ports[0]);
+    dd_log(a->cfg->log, DD_LOG_INFO,
+           "port %u is taken on this host; looking there for this job's daemon", al->ports[0]);
     check_again(f);
     return agent_seek(a, NULL, err);
 }

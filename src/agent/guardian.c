@@ -22,12 +22,13 @@ struct guardian {
     bool agent_gone;
     bool children_left;
     sigset_t waited;
-    struct pid_list foreign; /* children that we had before the agent: a shell's, which became ddrun */
+    struct pid_list
+        foreign; /* children that we had before the agent: a shell's, which became ddrun */
     const struct dd_log *log;
 };
 
-/* Orphans of the agent are our children now. Those that are on `had` are left alone, the others are put
- * on it. */
+/* Orphans of the agent are our children now. Those that are on `had` are left alone, the others are
+ * put on it. */
 static void ask_children(const struct guardian *g, struct pid_list *had)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};
@@ -51,7 +52,8 @@ static void kill_children(const struct guardian *g, uint64_t since_ns)
 static bool only_foreign_left(const struct guardian *g)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};
-    if (g->foreign.n == 0 || children_list(&all) < 0 || children_list(&all) < 0) /* twice: to be sure */
+    if (g->foreign.n == 0 || children_list(&all) < 0 ||
+        children_list(&all) < 0) /* twice: to be sure */
         return false;
     for (size_t i = 0; i < all.n; i++)
         if (!pid_list_has(&g->foreign, all.v[i]))
@@ -86,9 +88,10 @@ static void pass_on(const struct guardian *g, const siginfo_t *si)
         return;
     const bool by_starter = si->si_code == SI_QUEUE && si->si_pid == getppid();
     const bool at_once = by_starter && si->si_value.sival_int == DD_SIGNAL_AT_ONCE;
-    const union sigval v = {.sival_int = si->si_signo | (at_once ? DD_SIGNAL_AT_ONCE : 0) |
-                                         (by_starter ? GUARDIAN_BY_STARTER : 0) |
-                                         (guardian_is_scheduler(si->si_pid) ? GUARDIAN_BY_SCHEDULER : 0)};
+    const union sigval v = {
+        .sival_int = si->si_signo | (at_once ? DD_SIGNAL_AT_ONCE : 0) |
+                     (by_starter ? GUARDIAN_BY_STARTER : 0) |
+                     (guardian_is_scheduler(si->si_pid) ? GUARDIAN_BY_SCHEDULER : 0)};
     if (sigqueue(g->agent, GUARDIAN_SIGNAL, v) < 0)
         kill(g->agent, si->si_signo);
 }
@@ -99,7 +102,8 @@ static void wait_once(struct guardian *g, uint64_t deadline_ns)
     siginfo_t si;
     uint64_t now = dd_now_ns();
     uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
-    struct timespec t = {.tv_sec = (time_t)(left / DD_NS_PER_S), .tv_nsec = (long)(left % DD_NS_PER_S)};
+    struct timespec t = {.tv_sec = (time_t)(left / DD_NS_PER_S),
+                         .tv_nsec = (long)(left % DD_NS_PER_S)};
     int sig = sigtimedwait(&g->waited, &si, deadline_ns == 0 ? NULL : &t);
     if (sig > 0)
         pass_on(g, &si);
@@ -122,8 +126,10 @@ static void end_orphans(struct guardian *g, unsigned grace_ms)
         wait_once(g, dd_now_ns() + 20 * DD_NS_PER_MS);
     }
     if (g->children_left)
-        dd_log(g->log, DD_LOG_WARN, "some processes of the job do not die of SIGKILL, they wait in the kernel (state D); "
-               "leaving without them");
+        dd_log(
+            g->log, DD_LOG_WARN,
+            "some processes of the job do not die of SIGKILL, they wait in the kernel (state D); "
+            "leaving without them");
 }
 
 static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
@@ -160,7 +166,8 @@ int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg
     while (!g.agent_gone)
         wait_once(&g, 0);
     if (WIFSIGNALED(g.status))
-        dd_log(log, DD_LOG_ERR, "the agent was killed by signal %d; ending what is left of its workers",
+        dd_log(log, DD_LOG_ERR,
+               "the agent was killed by signal %d; ending what is left of its workers",
                WTERMSIG(g.status));
     if (g.children_left)
         end_orphans(&g, cfg->grace_ms);

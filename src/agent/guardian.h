@@ -1,5 +1,5 @@
-/* The guardian: what slurmstepd or the shell started. It forks the agent, passes signals on and sees
- * to it that nothing of the job is left, however the agent ended. */
+/* The guardian: what slurmstepd or the shell started. It forks the agent, passes signals on and
+ * sees to it that nothing of the job is left, however the agent ended. */
 #ifndef DD_AGENT_GUARDIAN_H
 #define DD_AGENT_GUARDIAN_H
 
@@ -11,8 +11,8 @@
 
 /* How the guardian hands signals to the agent: as this one, whose value is the signal, and
  * GUARDIAN_BY_SCHEDULER when its sender was the scheduler's own process on this node,
- * GUARDIAN_BY_STARTER when it was the process that has started this node, which was sent it itself, and
- * DD_SIGNAL_AT_ONCE when that one has sent it so. */
+ * GUARDIAN_BY_STARTER when it was the process that has started this node, which was sent it itself,
+ * and DD_SIGNAL_AT_ONCE when that one has sent it so. */
 #define GUARDIAN_SIGNAL SIGRTMIN
 enum { GUARDIAN_BY_SCHEDULER = 0x100, GUARDIAN_BY_STARTER = 0x400 }; /* beside DD_SIGNAL_AT_ONCE */
 

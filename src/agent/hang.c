@@ -1,5 +1,5 @@
-/* --hang-timeout: workers that run but do nothing. What they were doing is said, then they are ended,
- * which is a failure like any other. */
+/* --hang-timeout: workers that run but do nothing. What they were doing is said, then they are
+ * ended, which is a failure like any other. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -24,9 +24,9 @@ enum {
 
 struct hung {
     struct agent *agent;
-    int beat_fd;  /* the heartbeat file, anonymous; -1: none */
-    bool said;    /* it hangs */
-    bool asked;   /* --on-hang runs or has run, not py-spy */
+    int beat_fd; /* the heartbeat file, anonymous; -1: none */
+    bool said;   /* it hangs */
+    bool asked;  /* --on-hang runs or has run, not py-spy */
     int local_rank;
     struct command *command;
 };
@@ -48,7 +48,8 @@ static uint64_t sign_of_life(const struct agent *a, const struct hung *u)
     if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->pty != NULL &&
         a->plan.first_rank + u->local_rank == a->cfg->pty_rank)
         sign = pty_written(a->pty) * UINT64_C(0x9e3779b97f4a7c15);
-    if ((a->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 && fstat(u->beat_fd, &st) == 0)
+    if ((a->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 &&
+        fstat(u->beat_fd, &st) == 0)
         sign += (uint64_t)st.st_mtim.tv_sec * DD_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec +
                 (uint64_t)st.st_size;
     return sign;
@@ -71,8 +72,8 @@ static void on_dumped(void *arg, int code, const char *out)
     int lines = 0;
     for (const char *p = out; *p != '\0' && lines < DUMP_LINES; lines++) {
         size_t n = strcspn(p, "\n");
-        dd_log(u->agent->cfg->log, DD_LOG_NOTICE, "rank %d: %s", u->agent->plan.first_rank + u->local_rank,
-               dd_log_escape(line, sizeof(line), p, n));
+        dd_log(u->agent->cfg->log, DD_LOG_NOTICE, "rank %d: %s",
+               u->agent->plan.first_rank + u->local_rank, dd_log_escape(line, sizeof(line), p, n));
         p += n + (p[n] == '\n');
     }
     if (u->asked && code != 0)
@@ -83,7 +84,8 @@ static void on_dumped(void *arg, int code, const char *out)
     end_worker(u, u->asked ? SIGKILL : SIGABRT, u->asked ? 0 : ABORT_MS);
 }
 
-static int run(struct hung *u, const char *const *argv, pid_t pid, unsigned limit_ms, struct dd_err *err)
+static int run(struct hung *u, const char *const *argv, pid_t pid, unsigned limit_ms,
+               struct dd_err *err)
 {
     struct agent *a = u->agent;
     DD_AUTO(strv) struct dd_strv env = {0};
@@ -130,7 +132,8 @@ static void say(const struct hung *u, pid_t pid, uint64_t silent_ns)
            signs == HANG_SIGN_OUTPUT ? "no output"
            : signs == HANG_SIGN_FILE ? "no heartbeat"
                                      : "no output or heartbeat",
-           (double)silent_ns / 1e9, u->local_rank, (int)pid, children_state(pid, where, sizeof(where)));
+           (double)silent_ns / 1e9, u->local_rank, (int)pid,
+           children_state(pid, where, sizeof(where)));
 }
 
 /* ---- watching ---- */
@@ -199,7 +202,8 @@ int hang_spec(const struct agent *a, int local_rank, struct worker_spec *spec)
     int fd = a->hangs->v[local_rank].beat_fd;
     int rc = dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FILE", "/proc/%d/fd/%d", (int)getpid(), fd);
     /* who is in another user or PID namespace does not come there, but has inherited this */
-    return rc < 0 ? rc : dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FD", "%d", worker_spec_fd(spec, fd));
+    return rc < 0 ? rc
+                  : dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FD", "%d", worker_spec_fd(spec, fd));
 }
 
 int hang_begin(struct agent *a, struct dd_err *err)

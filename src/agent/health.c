@@ -25,7 +25,10 @@ struct health {
 int health_new(struct agent *a, struct dd_err *err)
 {
     const struct agent_health_cfg *c = &a->cfg->health;
-    const struct node_health_cfg node = {.checks = c->checks, .gpus = c->gpus, .tmpdir = c->tmpdir != NULL ? c->tmpdir : "/tmp", .root = ""};
+    const struct node_health_cfg node = {.checks = c->checks,
+                                         .gpus = c->gpus,
+                                         .tmpdir = c->tmpdir != NULL ? c->tmpdir : "/tmp",
+                                         .root = ""};
     a->health = calloc(1, sizeof(*a->health));
     if (a->health == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
@@ -33,7 +36,8 @@ int health_new(struct agent *a, struct dd_err *err)
     return node_health_new(&a->health->node, &node, err);
 }
 
-/* The last line that it wrote, made fit for a sentence; "" when there is none. Lent until *clean changes. */
+/* The last line that it wrote, made fit for a sentence; "" when there is none. Lent until *clean
+ * changes. */
 static const char *last_line(struct dd_buf *clean, const char *out)
 {
     (void)report_tail(out, clean);

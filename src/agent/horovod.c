@@ -1,5 +1,5 @@
-/* Horovod's rendezvous server of this node, one for each round; what it has to tell the other nodes goes
- * over the links. */
+/* Horovod's rendezvous server of this node, one for each round; what it has to tell the other nodes
+ * goes over the links. */
 #include "agent/exchange.h"
 #include "agent/inner.h"
 
@@ -74,7 +74,8 @@ void horovod_begin(struct agent *a)
     };
     struct dd_err err = {0};
     horovod_end(a);
-    int rc = h == NULL ? dd_err_set(&err, -ENOMEM, "out of memory") : http_server_new(&h->server, a->base, &cfg, &err);
+    int rc = h == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
+                       : http_server_new(&h->server, a->base, &cfg, &err);
     if (rc < 0) {
         dd_log(a->cfg->log, DD_LOG_INFO, "no rendezvous server for Horovod: %s", err.text);
         free(h);

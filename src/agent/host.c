@@ -1,5 +1,5 @@
-/* The host's part: the daemon is started on a socket that is bound and listening already, so that no
- * port is ever raced for, and talks to us through a socketpair. */
+/* The host's part: the daemon is started on a socket that is bound and listening already, so that
+ * no port is ever raced for, and talks to us through a socketpair. */
 #include "agent/discover.h"
 #include "agent/inner.h"
 
@@ -17,8 +17,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-/* The first daemon goes on to further ports when others hold all that come first, and its guests follow it there; etcd
- * tells any daemon's. Else a later one is looked for on many nodes, at the first ports alone. */
+/* The first daemon goes on to further ports when others hold all that come first, and its guests
+ * follow it there; etcd tells any daemon's. Else a later one is looked for on many nodes, at the
+ * first ports alone. */
 int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
@@ -58,11 +59,14 @@ __attribute__((noreturn)) static void exec_daemon(const char *path, const int ke
 static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t port,
                      struct dd_err *err)
 {
-    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES / 2); /* what a plan has room for */
+    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES /
+                                                   2); /* what a plan has room for */
     int rc = hostlist_fold(a->cfg->alloc->nodes, &nodes);
     if (rc == -EMSGSIZE)
-        return dd_err_set(err, rc, "the names of the %zu nodes are too long: folded, as in node[1-50], they take more than %d KiB",
-                          hostlist_count(a->cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
+        return dd_err_set(
+            err, rc,
+            "the names of the %zu nodes are too long: folded, as in node[1-50], they take more than %d KiB",
+            hostlist_count(a->cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
     struct rdzv_cfg rdzv = a->cfg->rdzv;
@@ -158,9 +162,10 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         exec_daemon(a->cfg->ddrund, keep, self);
     a->host.daemon = pid;
     if (a->host.key.method == NET_KEY_NONE)
-        dd_log(a->cfg->log, DD_LOG_WARN,
-               "--insecure: whoever reaches port %u of this machine can join the job and read its store",
-               port);
+        dd_log(
+            a->cfg->log, DD_LOG_WARN,
+            "--insecure: whoever reaches port %u of this machine can join the job and read its store",
+            port);
     if (a->host.key.guessable)
         dd_log(a->cfg->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
     if (a->cfg->alloc->nnodes > 1)

@@ -48,11 +48,12 @@ struct hosting {
 
 /* What is kept of the rounds, for the daemon after this one (memory.c). */
 struct memory {
-    char *members;             /* of the last round that this node has started; NULL: none (rdzv/members.h) */
-    struct rdzv_members last;  /* the same */
-    char *committed;           /* of the last one that all its nodes had started */
-    struct dd_strv addrs;      /* of the first nodes of that round, in node rank order; "": plan.master_addr */
-    bool ended_well;           /* all workers of the last round have, here */
+    char *members; /* of the last round that this node has started; NULL: none (rdzv/members.h) */
+    struct rdzv_members last; /* the same */
+    char *committed;          /* of the last one that all its nodes had started */
+    struct dd_strv
+        addrs; /* of the first nodes of that round, in node rank order; "": plan.master_addr */
+    bool ended_well;                   /* all workers of the last round have, here */
     uint64_t spent_ms[RDZV_SPENT_MAX]; /* how long ago the last restarts were, at spent_ns */
     int nspent;
     uint64_t spent_ns;
@@ -64,8 +65,8 @@ struct signals {
     int fd;
     struct event *ev;
     struct signal_news *news;
-    int last; /* that ends the job; 0: none */
-    int code; /* the job's exit code with it; 0: as the signal says */
+    int last;            /* that ends the job; 0: none */
+    int code;            /* the job's exit code with it; 0: as the signal says */
     bool scheduler_ends; /* it was the scheduler's */
     bool end_stop;       /* it was ours, since the allocation ends */
 };
@@ -83,70 +84,82 @@ struct agent {
     struct memory memory;
     struct signals signals;
     struct event *progress, *deadline, *alone, *stopping;
-    struct event *timeout;     /* of --timeout; NULL: not asked for, or another node is the host */
-    struct endtime *endtime;   /* endtime.c; NULL: not asked for, or not the host */
-    struct hangs *hangs;       /* hang.c; NULL: nobody is watched */
-    struct requeue *requeue;   /* requeue.c; NULL: nothing to do */
+    struct event *timeout;   /* of --timeout; NULL: not asked for, or another node is the host */
+    struct endtime *endtime; /* endtime.c; NULL: not asked for, or not the host */
+    struct hangs *hangs;     /* hang.c; NULL: nobody is watched */
+    struct requeue *requeue; /* requeue.c; NULL: nothing to do */
     struct plan plan;
     struct worker_output *output;
     struct error_files *errors;
     struct worker_group *group;
     struct pty *pty; /* of the worker with --pty, if it is on this node */
-    bool done_held; /* DONE is to be said by round_settled() */
+    bool done_held;  /* DONE is to be said by round_settled() */
     struct ends ends;
-    struct health *health; /* health.c */
-    int enough_left; /* enough.c: workers here whose success the job waits for */
+    struct health *health;    /* health.c */
+    int enough_left;          /* enough.c: workers here whose success the job waits for */
     struct held_ports *ports; /* ports.c; NULL: none */
-    struct mpi *mpi; /* mpi.c; NULL: not asked for, or no round */
+    struct mpi *mpi;          /* mpi.c; NULL: not asked for, or no round */
     struct horovod *horovod;  /* horovod.c; NULL: none */
-    struct warning *warning; /* warning.c; NULL: none in this round */
+    struct warning *warning;  /* warning.c; NULL: none in this round */
     int code;
-    int index;                /* of this node: as the allocation says, or the daemon */
-    int64_t epoch;            /* of our own daemon, if we have had one */
+    int index;                         /* of this node: as the allocation says, or the daemon */
+    int64_t epoch;                     /* of our own daemon, if we have had one */
     struct agent_exchanges *exchanges; /* exchange.c; NULL: none in this round */
-    struct succession *succession; /* NULL: nothing is looked for */
-    struct control *control;       /* control.c; NULL: nobody can ask */
-    struct search *search;         /* search.c; NULL: the other nodes are not asked */
-    struct follow *follow;         /* follow.c; NULL: this agent is the first node, or seeks it as all others do */
-    struct discover *discover;     /* discover.c; NULL: not through etcd, or not yet */
+    struct succession *succession;     /* NULL: nothing is looked for */
+    struct control *control;           /* control.c; NULL: nobody can ask */
+    struct search *search;             /* search.c; NULL: the other nodes are not asked */
+    struct follow
+        *follow; /* follow.c; NULL: this agent is the first node, or seeks it as all others do */
+    struct discover *discover; /* discover.c; NULL: not through etcd, or not yet */
 };
 
-void agent_leave(struct agent *a, int code); /* nothing runs any more: end the loop, when the daemon is gone */
-void agent_end(struct agent *a, int code, int sig); /* whatever the others do: with sig to its workers, then leave */
+void agent_leave(struct agent *a,
+                 int code); /* nothing runs any more: end the loop, when the daemon is gone */
+void agent_end(struct agent *a, int code,
+               int sig); /* whatever the others do: with sig to its workers, then leave */
 void agent_send(struct agent *a, const struct msg *m);
 void agent_tell(struct link *l, const struct msg *m); /* the same to another daemon */
 void agent_send_join(struct agent *a, struct link *l);
 void agent_join(struct agent *a, struct link *l);     /* takes l */
 void agent_use_link(struct agent *a, struct link *l); /* takes l; JOIN has been sent on it */
 void agent_take_frame(struct agent *a, const struct frame *f);
-/* Where daemons of this job listen: the user's port alone; else those of the scheduler and then elected ones. *ret_near: so
- * many that any daemon may have; the first one may have gone on to the others. Returns how many there are. */
+/* Where daemons of this job listen: the user's port alone; else those of the scheduler and then
+ * elected ones. *ret_near: so many that any daemon may have; the first one may have gone on to the
+ * others. Returns how many there are. */
 enum { AGENT_PORTS = ALLOC_MAX_PORTS + ELECT_WALK };
 size_t agent_ports(const struct agent *a, uint16_t out[AGENT_PORTS], size_t *ret_near);
-void agent_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t ports[AGENT_PORTS]); /* both are lent to it */
+void agent_find_cfg(struct agent *a, struct link_find_cfg *ret,
+                    uint16_t ports[AGENT_PORTS]); /* both are lent to it */
 int agent_be_host(struct agent *a, struct dd_err *err);
-int agent_seek(struct agent *a, const char *addr, struct dd_err *err); /* the daemon at addr; NULL: on the first node */
+int agent_seek(struct agent *a, const char *addr,
+               struct dd_err *err);     /* the daemon at addr; NULL: on the first node */
 void agent_seek_begin(struct agent *a); /* from now on there is a limit to the search */
-int agent_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err); /* and joins */
-void agent_protect(struct agent *a, pid_t pid); /* a child that is no worker: not to be ended as one */
+int agent_connect(struct agent *a, const struct link_find_cfg *cfg,
+                  struct dd_err *err); /* and joins */
+void agent_protect(struct agent *a,
+                   pid_t pid); /* a child that is no worker: not to be ended as one */
 
 /* host.c: binds the port, starts ddrund on it; *ret_fd is our end of its link */
 int host_start(struct agent *a, int *ret_fd, struct dd_err *err);
-int host_bind(struct agent *a, uint16_t *ret_port, struct dd_err *err); /* a listening socket on a candidate port */
-void host_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
+int host_bind(struct agent *a, uint16_t *ret_port,
+              struct dd_err *err); /* a listening socket on a candidate port */
+void host_stop(struct agent *a);   /* ends ddrund, if it lives, and removes what it left */
 
-/* follow.c: err is why agent_be_host() failed. 0: the port is taken, and this agent now looks there for the job's daemon; else err->rc. */
+/* follow.c: err is why agent_be_host() failed. 0: the port is taken, and this agent now looks there
+ * for the job's daemon; else err->rc. */
 int follow_begin(struct agent *a, struct dd_err *err);
 void follow_free(struct agent *a);
 
 /* succession.c */
-bool succession_possible(const struct agent *a); /* is there a next round for which another daemon is worth while? */
+bool succession_possible(
+    const struct agent *a); /* is there a next round for which another daemon is worth while? */
 void succession_begin(struct agent *a, bool lost);
 bool succession_refused(struct agent *a, const char *why); /* true: it goes on */
 void succession_end(struct agent *a);
 
 /* search.c */
-bool search_possible(const struct agent *a); /* are the other nodes known, and may there be a later daemon? */
+bool search_possible(
+    const struct agent *a); /* are the other nodes known, and may there be a later daemon? */
 void search_start(struct agent *a);  /* in the background, until search_end() */
 void search_wanted(struct agent *a); /* at once, and the daemon is to be told */
 void search_end(struct agent *a);
@@ -162,62 +175,70 @@ void warning_give(struct agent *a, int sig); /* to each worker here, when it cat
 void warning_over(struct agent *a);
 
 /* round.c */
-int round_start(struct agent *a, const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */
+int round_start(struct agent *a,
+                const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */
 void round_stop(struct agent *a, int sig, unsigned grace_ms);
 void round_settled(struct agent *a); /* !signals_settling() any more */
 void round_free(struct agent *a);
 
 /* memory.c */
-int memory_take(struct agent *a, const struct msg *plan, struct dd_err *err); /* of the plan that a->plan is */
+int memory_take(struct agent *a, const struct msg *plan,
+                struct dd_err *err);                           /* of the plan that a->plan is */
 void memory_observe(struct agent *a, const struct msg *round); /* a round without this node */
-void memory_committed(struct agent *a, const struct msg *m);                  /* on COMMIT */
-void memory_write_spent(const struct agent *a, struct dd_buf *out);           /* for JOIN */
+void memory_committed(struct agent *a, const struct msg *m);   /* on COMMIT */
+void memory_write_spent(const struct agent *a, struct dd_buf *out); /* for JOIN */
 void memory_free(struct agent *a);
 
 /* ends.c */
 void ends_begin(struct agent *a);                               /* a round begins */
 void ends_worker(struct agent *a, const struct worker_exit *e); /* counts it, or tells the daemon */
-void ends_failed(struct agent *a, int64_t round, int code, const char *why); /* none could be started */
-void ends_all(struct agent *a, int64_t round);                  /* DONE */
+void ends_failed(struct agent *a, int64_t round, int code,
+                 const char *why);             /* none could be started */
+void ends_all(struct agent *a, int64_t round); /* DONE */
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);
-int signals_code(const struct agent *a); /* what the job ends with after `last`, where no daemon says it */
+int signals_code(
+    const struct agent *a); /* what the job ends with after `last`, where no daemon says it */
 void signals_joined(struct agent *a); /* the daemon is there: tell it what came before */
 /* Our own wish: ask the daemon to end the job, with this exit code (0: as the signal says). */
 void signals_stop(struct agent *a, int sig, int code, const char *why);
-/* The scheduler is just now ending the job, signal by signal and process by process: what workers do
- * meanwhile is no failure, and is not told before the daemon knows why. */
+/* The scheduler is just now ending the job, signal by signal and process by process: what workers
+ * do meanwhile is no failure, and is not told before the daemon knows why. */
 bool signals_settling(struct agent *a);
 void signals_announce(struct agent *a, int sig); /* to those workers of this node that catch it */
 void signals_free(struct agent *a);
 
 /* timeout.c */
-int timeout_start(struct agent *a, struct dd_err *err); /* at the start, and on who becomes the host later */
+int timeout_start(struct agent *a,
+                  struct dd_err *err); /* at the start, and on who becomes the host later */
 void timeout_free(struct agent *a);
 
 /* endtime.c */
 int endtime_start(struct agent *a, struct dd_err *err); /* on the host, when it has joined */
-void endtime_round(struct agent *a); /* workers have been started: do they know? */
-bool endtime_is_near(const struct agent *a);            /* the signal has been sent */
+void endtime_round(struct agent *a);         /* workers have been started: do they know? */
+bool endtime_is_near(const struct agent *a); /* the signal has been sent */
 void endtime_free(struct agent *a);
 
 /* hang.c, for each round: */
 int hang_prepare(struct agent *a, struct dd_err *err);
-int hang_spec(const struct agent *a, int local_rank, struct worker_spec *spec); /* DDRUN_HEARTBEAT_FILE and _FD */
+int hang_spec(const struct agent *a, int local_rank,
+              struct worker_spec *spec);             /* DDRUN_HEARTBEAT_FILE and _FD */
 int hang_begin(struct agent *a, struct dd_err *err); /* the workers have been started */
-bool hang_ended(const struct agent *a, int local_rank); /* it was found to hang, whatever code it ends with */
+bool hang_ended(const struct agent *a,
+                int local_rank); /* it was found to hang, whatever code it ends with */
 void hang_over(struct agent *a);
 
 /* enough.c */
-bool enough_said(const struct agent *a);                         /* of the last round: ours have succeeded */
-void enough_begin(struct agent *a);                              /* the workers have been started */
+bool enough_said(const struct agent *a); /* of the last round: ours have succeeded */
+void enough_begin(struct agent *a);      /* the workers have been started */
 void enough_worker(struct agent *a, const struct worker_exit *e); /* one has ended */
 
 /* ports.c */
 void ports_renew(struct agent *a); /* others for the next round; none where there are none left */
 const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
-/* A worker has failed: says once which of its ports another user has taken, where the kernel allows that. */
+/* A worker has failed: says once which of its ports another user has taken, where the kernel allows
+ * that. */
 void ports_check(struct agent *a);
 void ports_free(struct agent *a);
 
@@ -231,13 +252,15 @@ int mpi_spec(struct agent *a, int local_rank, struct worker_spec *spec); /* 0 or
 void mpi_started(struct agent *a); /* the workers have what was theirs */
 /* One has ended: by MPI's rules its code may be another one. */
 void mpi_ended(struct agent *a, struct worker_exit *e);
-const char *mpi_why(const struct agent *a, int local_rank); /* it failed; NULL where MPI does not say more */
+const char *mpi_why(const struct agent *a,
+                    int local_rank); /* it failed; NULL where MPI does not say more */
 void mpi_over(struct agent *a);
 
 /* horovod.c: for each round */
 void horovod_begin(struct agent *a); /* the plan is there; without a server the round goes on */
 const char *horovod_port(const struct agent *a); /* as text; NULL: there is no server */
-void horovod_asked(struct agent *a, const char *name); /* another node has begun an exchange that begins with '?' */
+void horovod_asked(struct agent *a,
+                   const char *name); /* another node has begun an exchange that begins with '?' */
 void horovod_end(struct agent *a);
 
 /* requeue.c */

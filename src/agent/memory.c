@@ -1,4 +1,5 @@
-/* What a node keeps of the rounds that it has taken part in. Should the daemon be lost, the next one asks for it in JOIN. */
+/* What a node keeps of the rounds that it has taken part in. Should the daemon be lost, the next
+ * one asks for it in JOIN. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -48,7 +49,8 @@ void memory_observe(struct agent *a, const struct msg *m)
     for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= RDZV_SUCCESSORS; i++)
         rc = dd_strv_push(&addrs, m->addrs.v[i][0] != '\0' ? m->addrs.v[i] : m->addr);
     if (rc < 0) {
-        dd_log(a->cfg->log, DD_LOG_WARN, "cannot note the members of the round: %s", rc == -ENOMEM ? "out of memory" : err.text);
+        dd_log(a->cfg->log, DD_LOG_WARN, "cannot note the members of the round: %s",
+               rc == -ENOMEM ? "out of memory" : err.text);
         return;
     }
     dd_strv_done(&a->memory.addrs);

@@ -1,5 +1,5 @@
-/* MPI programs: the servers (PMI-1 here, PMIx in the helper) by which the ranks of a round find each other, and what
- * their ends mean. */
+/* MPI programs: the servers (PMI-1 here, PMIx in the helper) by which the ranks of a round find
+ * each other, and what their ends mean. */
 #include "agent/exchange.h"
 #include "agent/inner.h"
 #include "node/cpu.h"
@@ -30,7 +30,7 @@ struct mpi {
     struct pmix *pmix; /* NULL: not asked for */
     bool crowded;      /* more workers than CPUs */
     int n;
-    int *fds; /* PMI_FD of each worker */
+    int *fds;             /* PMI_FD of each worker */
     char (*why)[WHY_MAX]; /* each worker has failed; "": as any program does */
     LIST_HEAD(, gather) gathers;
 };
@@ -193,14 +193,16 @@ static int start_pmix(struct agent *a, struct mpi *m, struct dd_err *err)
 /* Where the ranks of a node share memory: removed with the place, whoever is killed. */
 static int pmix_spec(const struct agent *a, int local_rank, struct dd_strv *env)
 {
-    static const char *const backing[] = {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"};
+    static const char *const backing[] = {"OMPI_MCA_btl_vader_backing_directory",
+                                          "OMPI_MCA_btl_sm_backing_directory"};
     const char *shm = pmix_shm(a->mpi->pmix);
     int rc = pmix_env(a->mpi->pmix, local_rank, env);
     for (size_t i = 0; i < 2 && shm != NULL && rc == 0; i++)
         if (dd_env_get(env->v, backing[i]) == NULL)
             rc = dd_env_set(env, backing[i], shm);
     /* MPICH 5 with PMIx refuses to choose where both are offered */
-    if (rc == 0 && (a->cfg->mpi & AGENT_MPI_PMI1) != 0 && dd_env_get(env->v, "MPIR_CVAR_PMI_VERSION") == NULL)
+    if (rc == 0 && (a->cfg->mpi & AGENT_MPI_PMI1) != 0 &&
+        dd_env_get(env->v, "MPIR_CVAR_PMI_VERSION") == NULL)
         rc = dd_env_set(env, "MPIR_CVAR_PMI_VERSION", "1");
     /* 8 MB over 4 ranks on 2 CPUs: 46 ms, with it 6 to 12 */
     if (rc == 0 && a->mpi->crowded && dd_env_get(env->v, "OMPI_MCA_mpi_yield_when_idle") == NULL)
@@ -268,7 +270,8 @@ void mpi_ended(struct agent *a, struct worker_exit *e)
         return;
     char *why = m->why[e->local_rank];
     const struct pmi1_end one = pmi1_ended(m->pmi1, e->local_rank);
-    const struct pmix_end x = m->pmix != NULL ? pmix_ended(m->pmix, e->local_rank) : (struct pmix_end){0};
+    const struct pmix_end x = m->pmix != NULL ? pmix_ended(m->pmix, e->local_rank)
+                                              : (struct pmix_end){0};
     if (one.aborted || x.aborted) {
         const int code = one.aborted ? one.code : x.code;
         (void)snprintf(why, WHY_MAX, "it called MPI_Abort with code %d", code);

@@ -1,7 +1,8 @@
-/* Ports for what the workers listen on: bound here and never listened on, so that a worker takes them without a race, and
- * with SO_REUSEPORT, so that no other user can. gRPC sets it (JAX; TensorFlow where TF_GRPC_REUSE_PORT=1); Paddle and
- * MindSpore set SO_REUSEADDR alone, for which the kernel compares no users.
- * Src: TensorFlow 2.21 and JAX 0.10, measured; Paddle 3 (paddle/phi/core/distributed/store/tcp_utils.cc). */
+/* Ports for what the workers listen on: bound here and never listened on, so that a worker takes
+ * them without a race, and with SO_REUSEPORT, so that no other user can. gRPC sets it (JAX;
+ * TensorFlow where TF_GRPC_REUSE_PORT=1); Paddle and MindSpore set SO_REUSEADDR alone, for which
+ * the kernel compares no users. Src: TensorFlow 2.21 and JAX 0.10, measured; Paddle 3
+ * (paddle/phi/core/distributed/store/tcp_utils.cc). */
 #include "agent/inner.h"
 
 #include "net/addr.h"
@@ -52,7 +53,8 @@ void ports_renew(struct agent *a)
     struct held_ports *h = calloc(1, sizeof(*h));
     const bool workers = framework_wants_ports(a->cfg->frameworks);
     const int want = 1 + (workers ? a->cfg->slots : 0);
-    const enum net_reserve how = framework_reuses_port(a->cfg->frameworks) ? NET_RESERVE_PORT : NET_RESERVE_ADDR;
+    const enum net_reserve how = framework_reuses_port(a->cfg->frameworks) ? NET_RESERVE_PORT
+                                                                           : NET_RESERVE_ADDR;
     int rc = h == NULL ? -ENOMEM : 0;
     ports_free(a);
     while (rc == 0 && h->n < want) {
@@ -66,8 +68,8 @@ void ports_renew(struct agent *a)
         rc = describe(a, h);
     if (rc == 0)
         return;
-    dd_log(a->cfg->log, workers ? DD_LOG_WARN : DD_LOG_INFO, "cannot reserve %d ports for the workers: %s",
-           want, strerror(-rc));
+    dd_log(a->cfg->log, workers ? DD_LOG_WARN : DD_LOG_INFO,
+           "cannot reserve %d ports for the workers: %s", want, strerror(-rc));
     ports_free(a);
 }
 
@@ -77,8 +79,10 @@ void ports_check(struct agent *a)
     uid_t uid;
     for (int i = 0; h != NULL && h->open && i < h->n; i++)
         if (net_port_taken(h->ports[i], &uid)) {
-            dd_log(a->cfg->log, DD_LOG_ERR, "uid %u listens on port %u of %s, which was held for a worker; each restart takes other ports",
-                   (unsigned)uid, h->ports[i], a->cfg->node_name);
+            dd_log(
+                a->cfg->log, DD_LOG_ERR,
+                "uid %u listens on port %u of %s, which was held for a worker; each restart takes other ports",
+                (unsigned)uid, h->ports[i], a->cfg->node_name);
             h->open = false;
         }
 }

@@ -99,11 +99,13 @@ static void on_requeued(void *arg, int code, const char *out)
 {
     struct requeue *r = arg;
     char line[240];
-    const bool killed = code > 128; /* the scheduler does as it was asked: it has begun to end the job */
+    const bool killed = code >
+                        128; /* the scheduler does as it was asked: it has begun to end the job */
     if (code == 0 || killed)
         dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s %s start job %.80s again: %s%s",
-               r->slurm != NULL ? "Slurm" : "PBS", killed ? "was asked to" : "will", r->slurm != NULL ? r->slurm : r->pbs,
-               says(r->reason), killed ? "; the job was ended before it answered" : "");
+               r->slurm != NULL ? "Slurm" : "PBS", killed ? "was asked to" : "will",
+               r->slurm != NULL ? r->slurm : r->pbs, says(r->reason),
+               killed ? "; the job was ended before it answered" : "");
     else if (code == COMMAND_TOO_LATE)
         refused(r, "no answer within 10 s");
     else
@@ -154,12 +156,14 @@ void requeue_start(struct agent *a, const struct msg *finish)
         return;
     a->requeue = r;
     r->agent = a;
-    r->slurm = alloc_is_pbs(a->cfg->alloc) ? NULL : dd_env_get_nonempty(a->cfg->env, "SLURM_JOB_ID");
+    r->slurm = alloc_is_pbs(a->cfg->alloc) ? NULL
+                                           : dd_env_get_nonempty(a->cfg->env, "SLURM_JOB_ID");
     r->pbs = r->slurm == NULL ? dd_env_get_nonempty(a->cfg->env, "PBS_JOBID") : NULL;
     const char *argv[] = {"scontrol", "show", "job", "-o", r->slurm, NULL};
     struct dd_err err = {0};
     if (r->slurm == NULL && r->pbs == NULL)
-        dd_log(a->cfg->log, DD_LOG_WARN, "--requeue-on: there is no scheduler that could start the job again");
+        dd_log(a->cfg->log, DD_LOG_WARN,
+               "--requeue-on: there is no scheduler that could start the job again");
     else if (reason != REQUEUE_ASK)
         (void)requeue_now(r, reason);
     else if (r->slurm != NULL && run(r, argv, ASK_MS, on_why, &err) < 0)

@@ -21,8 +21,8 @@ struct requeue_end {
     bool end_near;     /* --signal-before-end has been sent */
 };
 
-/* One of the bits of REQUEUE_*; 0: no reason; REQUEUE_ASK: only the scheduler knows why it ended the
- * job. */
+/* One of the bits of REQUEUE_*; 0: no reason; REQUEUE_ASK: only the scheduler knows why it ended
+ * the job. */
 enum { REQUEUE_ASK = 8 };
 int requeue_reason(const struct requeue_end *e);
 

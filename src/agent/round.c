@@ -13,7 +13,8 @@
 #include <string.h>
 
 enum {
-    IFACE_MS = 1500, /* below the heartbeat: for a connection through the interface that was asked for */
+    IFACE_MS =
+        1500, /* below the heartbeat: for a connection through the interface that was asked for */
 };
 
 static int plan_of_msg(struct plan *ret, const struct msg *m, bool workers, struct dd_err *err)
@@ -79,7 +80,7 @@ struct launch {
     struct worker_spec *specs;
     int n;
     struct node_cpus cpus;
-    cpu_set_t **shares; /* one per worker, NULL: unbound */
+    cpu_set_t **shares;         /* one per worker, NULL: unbound */
     struct node_memory *memory; /* one per worker, with --numa-binding */
 };
 
@@ -98,7 +99,8 @@ static void launch_done(struct launch *l)
 }
 
 /* 0, 1: leave it unbound, or < 0. */
-static int place_worker(const struct agent *a, struct launch *l, int i, cpu_set_t *set, struct dd_err *err)
+static int place_worker(const struct agent *a, struct launch *l, int i, cpu_set_t *set,
+                        struct dd_err *err)
 {
     if (a->cfg->numa == NODE_NUMA_NONE)
         return node_cpus_share(&l->cpus, "", i, l->n, set);
@@ -115,10 +117,11 @@ static int share_cpus(struct agent *a, struct launch *l, struct dd_err *err)
     if (rc < 0)
         return rc;
     if (a->plan.round == 0 && node_cpus_bound_by_accident(&l->cpus, l->n))
-        dd_log(a->cfg->log, DD_LOG_WARN,
-               "this node's ddrun may use only %d of %d CPUs for %d workers; was it bound by accident? "
-               "(srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task)",
-               l->cpus.count, l->cpus.online, l->n);
+        dd_log(
+            a->cfg->log, DD_LOG_WARN,
+            "this node's ddrun may use only %d of %d CPUs for %d workers; was it bound by accident? "
+            "(srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task)",
+            l->cpus.count, l->cpus.online, l->n);
     if (!a->cfg->bind_cpus && a->cfg->numa == NODE_NUMA_NONE)
         return 0;
     l->memory = calloc((size_t)l->n, sizeof(*l->memory));
@@ -163,7 +166,8 @@ static int fill_spec(struct agent *a, struct worker_spec *spec, int local_rank,
     return rc;
 }
 
-/* A rank that there is not would wait for nobody's input. A job that changes its size may have it later. */
+/* A rank that there is not would wait for nobody's input. A job that changes its size may have it
+ * later. */
 static int check_ranks(const struct agent *a, struct dd_err *err)
 {
     const struct rdzv_cfg *c = &a->cfg->rdzv;
@@ -171,8 +175,8 @@ static int check_ranks(const struct agent *a, struct dd_err *err)
     int rank = pty >= 0 ? pty : a->cfg->stdin_rank;
     if (rank < a->plan.world_size || rank == STDIN_ALL || c->min_nodes != c->max_nodes)
         return 0;
-    return dd_err_set(err, -ENOTSUP, "--%s=%d: there are only ranks 0 to %d", pty >= 0 ? "pty" : "stdin", rank,
-                      a->plan.world_size - 1);
+    return dd_err_set(err, -ENOTSUP, "--%s=%d: there are only ranks 0 to %d",
+                      pty >= 0 ? "pty" : "stdin", rank, a->plan.world_size - 1);
 }
 
 /* One rank may have a terminal, and then stdin belongs to it. */
@@ -182,8 +186,8 @@ static int share_stdin(struct agent *a, struct launch *l, struct dd_err *err)
     int pty = a->cfg->pty_rank;
     for (int i = 0; i < l->n; i++) {
         int rank = l->specs[i].rank;
-        l->specs[i].has_stdin =
-            ours && pty < 0 && (rank == a->cfg->stdin_rank || a->cfg->stdin_rank == STDIN_ALL);
+        l->specs[i].has_stdin = ours && pty < 0 &&
+                                (rank == a->cfg->stdin_rank || a->cfg->stdin_rank == STDIN_ALL);
     }
     pty_free(a->pty);
     a->pty = NULL;
@@ -213,7 +217,8 @@ static int begin_output(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; i < a->plan.local_size; i++)
         ranks[i] = a->plan.first_rank + i;
-    return worker_output_begin(a->output, a->plan.round, ranks, a->plan.local_size, a->plan.world_size == 1, err);
+    return worker_output_begin(a->output, a->plan.round, ranks, a->plan.local_size,
+                               a->plan.world_size == 1, err);
 }
 
 static void on_worker_exit(void *arg, const struct worker_exit *e)
@@ -326,13 +331,16 @@ static int check_iface(const struct agent *a, struct dd_err *err)
         return 0;
     int rc = net_addr_parse(&to, p->master_addr, p->master_port);
     if (rc == 0 && net_addr_is_loopback(&to) && !net_addr_is_loopback(link_peer(a->link)))
-        return dd_err_set(err, -EINVAL, "--iface=%s was said here but not on the first node; say it on all nodes",
+        return dd_err_set(err, -EINVAL,
+                          "--iface=%s was said here but not on the first node; say it on all nodes",
                           a->cfg->iface);
     if (rc == 0)
         rc = net_iface_reaches(a->cfg->iface, &to, IFACE_MS);
-    return rc == 0 ? 0
-                   : dd_err_set(err, rc, "--iface=%s: %s does not reach the first node's address there, %s: %s",
-                                a->cfg->iface, a->cfg->node_name, p->master_addr, strerror(-rc));
+    return rc == 0
+               ? 0
+               : dd_err_set(err, rc,
+                            "--iface=%s: %s does not reach the first node's address there, %s: %s",
+                            a->cfg->iface, a->cfg->node_name, p->master_addr, strerror(-rc));
 }
 
 int round_start(struct agent *a, const struct msg *m)
@@ -352,14 +360,16 @@ int round_start(struct agent *a, const struct msg *m)
     if (rc == 0) {
         a->state = AGENT_RUNNING;
         dd_log(a->cfg->log, DD_LOG_INFO, "started %d worker%s (ranks %d-%d of %d) in %.1f ms",
-               a->plan.local_size, a->plan.local_size == 1 ? "" : "s", a->plan.first_rank, a->plan.first_rank + a->plan.local_size - 1,
-               a->plan.world_size, (double)(dd_now_ns() - a->cfg->start_ns) / 1e6);
+               a->plan.local_size, a->plan.local_size == 1 ? "" : "s", a->plan.first_rank,
+               a->plan.first_rank + a->plan.local_size - 1, a->plan.world_size,
+               (double)(dd_now_ns() - a->cfg->start_ns) / 1e6);
         agent_send(a, &(struct msg){.type = MSG_STARTED, .round = a->plan.round});
         enough_begin(a);
         endtime_round(a);
         return 0;
     }
-    dd_log(a->cfg->log, a->link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s", err.text); /* the report has it */
+    dd_log(a->cfg->log, a->link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s",
+           err.text); /* the report has it */
     a->state = AGENT_IDLE;
     if (rc == -ENOTSUP) { /* nor can it on another try */
         agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .text = err.text});

@@ -1,10 +1,11 @@
-/* The other nodes of the host list, asked for a daemon of this job: who was started again, by whomever,
- * knows nothing of the daemons that came after the first one.
+/* The other nodes of the host list, asked for a daemon of this job: who was started again, by
+ * whomever, knows nothing of the daemons that came after the first one.
  *
- * The host asks while its first daemon has too few nodes, and once more when that one wants to begin with
- * fewer than all (LOOK): a round is not begun beside another daemon's. What it finds is a later daemon,
- * for only the first node ever starts one unasked; the host joins it, and its own sends whoever has come
- * already there, too (LOOKED). A guest asks where the first node has no daemon. */
+ * The host asks while its first daemon has too few nodes, and once more when that one wants to
+ * begin with fewer than all (LOOK): a round is not begun beside another daemon's. What it finds is
+ * a later daemon, for only the first node ever starts one unasked; the host joins it, and its own
+ * sends whoever has come already there, too (LOOKED). A guest asks where the first node has no
+ * daemon. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -43,8 +44,8 @@ static bool is_host(const struct agent *a)
 bool search_possible(const struct agent *a)
 {
     const struct alloc *al = a->cfg->alloc;
-    return al->nnodes > 1 && hostlist_count(al->nodes) > 1 && a->cfg->source_addr == NULL && a->epoch == 0 &&
-           (rdzv_is_elastic(&a->cfg->rdzv) || a->cfg->rdzv.max_restarts > 0);
+    return al->nnodes > 1 && hostlist_count(al->nodes) > 1 && a->cfg->source_addr == NULL &&
+           a->epoch == 0 && (rdzv_is_elastic(&a->cfg->rdzv) || a->cfg->rdzv.max_restarts > 0);
 }
 
 static void end_look(struct search *s)
@@ -86,7 +87,8 @@ static void check_over(struct search *s)
     if (open)
         return;
     if (s->refused && dd_now_ns() - s->since_ns > a->cfg->rdzv_timeout_ns) {
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s timed out after %.0f s: another daemon of this job does not take it",
+        dd_log(a->cfg->log, DD_LOG_ERR,
+               "%s timed out after %.0f s: another daemon of this job does not take it",
                a->cfg->node_name, (double)a->cfg->rdzv_timeout_ns / 1e9);
         agent_leave(a, 1);
         return;
@@ -110,7 +112,8 @@ static void go_over(struct agent *a, struct link *l)
 {
     char addr[NET_ADDR_TEXT];
     struct link *own = DD_TAKE(a->link);
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "this job goes on under the daemon on %s already: joining it",
+    dd_log(a->cfg->log, DD_LOG_NOTICE,
+           "this job goes on under the daemon on %s already: joining it",
            net_addr_host(link_peer(l), addr));
     agent_tell(own, &(struct msg){.type = MSG_LOOKED, .addr = addr});
     link_bye(own);
@@ -126,7 +129,9 @@ static void on_refused(struct search *s, const struct msg *m)
         return;
     s->refused = true;
     if (!s->told)
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "another daemon of this job does not take this node yet: %s", m->text != NULL ? m->text : "");
+        dd_log(a->cfg->log, DD_LOG_NOTICE,
+               "another daemon of this job does not take this node yet: %s",
+               m->text != NULL ? m->text : "");
     s->told = true;
 }
 
@@ -149,7 +154,8 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     }
     if (m.type == MSG_REFUSE)
         on_refused(s, &m);
-    if (m.type == MSG_REFUSE || m.type == MSG_WELCOME || m.type == MSG_FINISH) { /* FINISH: of a run before this one */
+    if (m.type == MSG_REFUSE || m.type == MSG_WELCOME ||
+        m.type == MSG_FINISH) { /* FINISH: of a run before this one */
         link_free(forget(s, l));
         check_over(s);
     }

@@ -16,11 +16,12 @@
 enum {
     ANSWER_S = 2,
     STILL_S = 1, /* workers that end at once need no notice */
-    /* Until the scheduler has signalled all processes of the step on this node. It takes less than a
-     * millisecond; the rest is for a busy machine. */
+    /* Until the scheduler has signalled all processes of the step on this node. It takes less than
+     * a millisecond; the rest is for a busy machine. */
     SETTLE_MS = 100,
     LAST_SIGNAL = 64,
-    TOLD_MS = 600, /* for ddrund, which waits 300 ms for a better word before it says what SIGTERM means */
+    TOLD_MS = 600, /* for ddrund, which waits 300 ms for a better word before it says what SIGTERM
+                      means */
 };
 
 /* One Ctrl-C or qdel reaches agent, guardian, and the process that has started this node. */
@@ -32,7 +33,7 @@ struct news {
     uint64_t taken_ns;
     uint64_t heard_ns[WAYS];
     struct event *settled; /* NULL: the scheduler has never sent it */
-    bool everywhere; /* the scheduler signalled the agent too: the workers have it already */
+    bool everywhere;       /* the scheduler signalled the agent too: the workers have it already */
 };
 
 struct signal_news {
@@ -42,7 +43,8 @@ struct signal_news {
 /* Whether it is to end the job: --signals-to-handle may name those that else announce something. */
 static bool ends_this_job(const struct agent *a, int sig)
 {
-    const bool named = a->cfg->ending_signals != NULL && sigismember(a->cfg->ending_signals, sig) == 1;
+    const bool named = a->cfg->ending_signals != NULL &&
+                       sigismember(a->cfg->ending_signals, sig) == 1;
     return dd_signal_ends_jobs(sig) || (named && dd_signal_announces(sig));
 }
 
@@ -68,22 +70,27 @@ static void ask_to_stop(struct agent *a, int sig, int code, const char *why)
 {
     char text[400];
     struct timeval t = {.tv_sec = ANSWER_S};
-    (void)snprintf(text, sizeof(text), why != NULL ? "stopped by SIG%s: %.255s" : "stopped by SIG%s (to ddrun on %.255s)",
+    (void)snprintf(text, sizeof(text),
+                   why != NULL ? "stopped by SIG%s: %.255s"
+                               : "stopped by SIG%s (to ddrun on %.255s)",
                    dd_signal_name(sig), why != NULL ? why : a->cfg->node_name);
-    agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .signal = sig, .code = code, .text = text});
+    agent_send(a,
+               &(struct msg){.type = MSG_STOP_REQUEST, .signal = sig, .code = code, .text = text});
     evtimer_add(a->alone, &t);
 }
 
-/* A person who pressed Ctrl-C sees why the command is still there. One agent writes that for the job; another one where
- * a person started it by hand. */
+/* A person who pressed Ctrl-C sees why the command is still there. One agent writes that for the
+ * job; another one where a person started it by hand. */
 static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
     (void)fd;
     (void)what;
-    if (a->group == NULL || a->state == AGENT_LEAVING || (a->host.daemon <= 0 && isatty(a->cfg->log->fd) != 1))
+    if (a->group == NULL || a->state == AGENT_LEAVING ||
+        (a->host.daemon <= 0 && isatty(a->cfg->log->fd) != 1))
         return;
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill", a->plan.world_size,
+    dd_log(a->cfg->log, DD_LOG_NOTICE,
+           "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill", a->plan.world_size,
            a->plan.world_size == 1 ? "" : "s", (double)a->cfg->grace_ms / 1e3);
 }
 
@@ -98,10 +105,12 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
     if (again && (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && a->group == NULL)))
         agent_leave(a, 128 + sig);
     else if (again && a->state == AGENT_LEAVING && a->host.daemon > 0)
-        (void)kill(a->host.daemon, SIGTERM); /* it waits for nodes that may still come, to tell them */
+        (void)kill(a->host.daemon,
+                   SIGTERM); /* it waits for nodes that may still come, to tell them */
     else if (again)
         round_stop(a, SIGKILL, 0); /* somebody is in a hurry */
-    else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN || (a->link != NULL && a->state != AGENT_LEAVING))
+    else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN ||
+             (a->link != NULL && a->state != AGENT_LEAVING))
         ask_to_stop(a, sig, 0, NULL);
     if (!again && sig == SIGINT && !by_scheduler && a->stopping != NULL) {
         const struct timeval t = {.tv_sec = STILL_S};
@@ -132,8 +141,8 @@ void signals_announce(struct agent *a, int sig)
         worker_group_signal(a->group, sig);
 }
 
-/* The scheduler has signalled every node. It signals all processes of a step, or (Slurm with cgroups)
- * only those that it has started itself, which is the guardian. */
+/* The scheduler has signalled every node. It signals all processes of a step, or (Slurm with
+ * cgroups) only those that it has started itself, which is the guardian. */
 static void on_settled(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
@@ -184,7 +193,8 @@ static void by_somebody(struct news *n, enum way way)
         signals_announce(a, n->sig);
 }
 
-/* By now it has told all that have come; whoever still seeks it is told by those who have started us. */
+/* By now it has told all that have come; whoever still seeks it is told by those who have started
+ * us. */
 static void on_told(evutil_socket_t fd, short what, void *arg)
 {
     const struct agent *a = arg;
@@ -203,13 +213,14 @@ static void leave_at_once(struct agent *a, int sig)
         event_base_once(a->base, -1, EV_TIMEOUT, on_told, a, &t);
 }
 
-/* The kernel's SIGTERM for the guardian's death (PR_SET_PDEATHSIG). This node ends as if the agent were killed: a job
- * that may lose a node goes on, as after any other crash of one. */
+/* The kernel's SIGTERM for the guardian's death (PR_SET_PDEATHSIG). This node ends as if the agent
+ * were killed: a job that may lose a node goes on, as after any other crash of one. */
 static void on_guardian_lost(struct agent *a)
 {
     if (a->signals.last != 0)
         return;
-    dd_log(a->cfg->log, DD_LOG_ERR, "the process that started the agent on %s was killed; stopping this node's workers",
+    dd_log(a->cfg->log, DD_LOG_ERR,
+           "the process that started the agent on %s was killed; stopping this node's workers",
            a->cfg->node_name);
     a->signals.last = SIGTERM;
     succession_end(a);
@@ -281,7 +292,8 @@ int signals_new(struct agent *a, struct dd_err *err)
     a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, on_signal, a);
     a->alone = evtimer_new(a->base, on_alone, a);
     a->stopping = evtimer_new(a->base, on_still_stopping, a);
-    if (a->signals.news == NULL || a->signals.ev == NULL || a->alone == NULL || a->stopping == NULL || event_add(a->signals.ev, NULL) < 0)
+    if (a->signals.news == NULL || a->signals.ev == NULL || a->alone == NULL ||
+        a->stopping == NULL || event_add(a->signals.ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");
     for (int sig = 0; sig <= LAST_SIGNAL; sig++)
         a->signals.news->v[sig] = (struct news){.agent = a, .sig = sig};

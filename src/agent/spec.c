@@ -6,7 +6,8 @@
 
 #include <errno.h>
 
-int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input *s, struct dd_err *err)
+int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input *s,
+              struct dd_err *err)
 {
     const struct agent_cfg *cfg = s->cfg;
     const int rank = s->plan->first_rank + s->local_rank;
@@ -24,7 +25,8 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
         .signals_to_handle = cfg->signals_to_handle,
         .virtual_local_rank = cfg->virtual_local_rank,
         .gpus = cfg->health.gpus,
-        .one_gpu = cfg->virtual_local_rank || ((cfg->frameworks & FRAMEWORK_TF) != 0 && s->plan->local_size > 1),
+        .one_gpu = cfg->virtual_local_rank ||
+                   ((cfg->frameworks & FRAMEWORK_TF) != 0 && s->plan->local_size > 1),
         .frameworks = cfg->frameworks,
         .tf_roles = cfg->tf_roles,
         .mpi = cfg->mpi != 0,
@@ -38,7 +40,8 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
         dd_env_set(env, "PYTHONUNBUFFERED", "1") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if ((cfg->folder != NULL && dd_env_set(env, "PWD", cfg->folder) < 0) ||
-        rules_env(env, cfg->env_rules, rank) < 0 || rules_preload(env, cfg->preload_rules, rank) < 0 ||
+        rules_env(env, cfg->env_rules, rank) < 0 ||
+        rules_preload(env, cfg->preload_rules, rank) < 0 ||
         program_for_rank(argv, cfg->program->v, s->local_rank) < 0 ||
         rules_wrap(argv, around, rank) < 0 || rules_wrap(argv, cfg->wrap_rules, rank) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");

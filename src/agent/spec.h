@@ -15,6 +15,7 @@ struct spec_input {
 };
 
 /* Appends to the empty *argv and *env. As framework_env(). */
-int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input *s, struct dd_err *err);
+int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input *s,
+              struct dd_err *err);
 
 #endif

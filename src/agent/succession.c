@@ -1,6 +1,6 @@
-/* The daemon is lost, or cannot go on: look for another one on the nodes of the last round, in their
- * order, and be it when the nodes before this one do not come. Whether enough nodes are there for
- * a round is decided by each daemon (rdzv/machine.h), so two at once do no harm. */
+/* The daemon is lost, or cannot go on: look for another one on the nodes of the last round, in
+ * their order, and be it when the nodes before this one do not come. Whether enough nodes are there
+ * for a round is decided by each daemon (rdzv/machine.h), so two at once do no harm. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -19,12 +19,12 @@ struct look {
 struct succession {
     struct look looks[RDZV_SUCCESSORS];
     int nlooks;
-    struct link *other;   /* asked, while we have a daemon of our own */
-    struct event *turn;   /* to be the host */
-    struct event *again;  /* to look, after a refusal */
+    struct link *other;  /* asked, while we have a daemon of our own */
+    struct event *turn;  /* to be the host */
+    struct event *again; /* to look, after a refusal */
     struct event *limit;
-    unsigned again_ms;    /* grows with each refusal */
-    bool lost;            /* there is no daemon: not only another one looked for */
+    unsigned again_ms; /* grows with each refusal */
+    bool lost;         /* there is no daemon: not only another one looked for */
 };
 
 static void end_looks(struct succession *s)
@@ -117,7 +117,8 @@ static void on_found(void *arg, struct link *l)
         return;
     }
     s->other = l;
-    link_set_cb(l, &(struct link_cb){.on_frame = on_other_frame, .on_close = on_other_close, .arg = a});
+    link_set_cb(
+        l, &(struct link_cb){.on_frame = on_other_frame, .on_close = on_other_close, .arg = a});
     agent_send_join(a, l);
 }
 
@@ -144,8 +145,10 @@ static void look(struct agent *a)
     struct succession *s = a->succession;
     end_looks(s);
     const struct rdzv_members *last = &a->memory.last;
-    for (size_t k = 0; k < a->memory.addrs.n && (int)k < last->n && s->nlooks < RDZV_SUCCESSORS; k++) {
-        const char *addr = a->memory.addrs.v[k][0] != '\0' ? a->memory.addrs.v[k] : a->plan.master_addr;
+    for (size_t k = 0; k < a->memory.addrs.n && (int)k < last->n && s->nlooks < RDZV_SUCCESSORS;
+         k++) {
+        const char *addr = a->memory.addrs.v[k][0] != '\0' ? a->memory.addrs.v[k]
+                                                           : a->plan.master_addr;
         if (last->index[k] != a->index)
             look_at(a, addr);
     }
@@ -169,7 +172,8 @@ static void on_turn(evutil_socket_t fd, short what, void *arg)
     if (a->link != NULL) /* joined one meanwhile */
         return;
     host_stop(a);
-    a->epoch = rdzv_next_epoch(a->epoch > a->memory.last.epoch ? a->epoch : a->memory.last.epoch, a->index);
+    a->epoch = rdzv_next_epoch(a->epoch > a->memory.last.epoch ? a->epoch : a->memory.last.epoch,
+                               a->index);
     if (agent_be_host(a, &err) < 0)
         dd_log(a->cfg->log, DD_LOG_WARN, "cannot take the lost daemon's place: %s", err.text);
     else
@@ -186,7 +190,8 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
         evtimer_add(a->succession->limit, &later);
         return;
     }
-    dd_log(a->cfg->log, DD_LOG_ERR, "%s found no daemon of this job within %.0f s on the nodes of the last round",
+    dd_log(a->cfg->log, DD_LOG_ERR,
+           "%s found no daemon of this job within %.0f s on the nodes of the last round",
            a->cfg->node_name, (double)a->cfg->rdzv.rejoin_ns / 1e9);
     agent_leave(a, 1);
 }
@@ -195,7 +200,9 @@ static int make_timers(struct agent *a, struct succession *s)
 {
     const uint64_t now = dd_now_ns();
     const uint64_t rejoin_ms = a->cfg->rdzv.rejoin_ns / DD_NS_PER_MS;
-    const uint64_t end = a->memory.orphan_ns + successor_limit_ms(&a->memory.last, rejoin_ms, a->cfg->grace_ms) * DD_NS_PER_MS;
+    const uint64_t end = a->memory.orphan_ns +
+                         successor_limit_ms(&a->memory.last, rejoin_ms, a->cfg->grace_ms) *
+                             DD_NS_PER_MS;
     const struct timeval limit = dd_timeval(end > now ? end - now : 0);
     s->turn = evtimer_new(a->base, on_turn, a);
     s->again = evtimer_new(a->base, on_again, a);
@@ -209,7 +216,8 @@ static int make_timers(struct agent *a, struct succession *s)
 void succession_begin(struct agent *a, bool lost)
 {
     int place = successor_place(&a->memory.last, a->index);
-    bool again = a->memory.orphan_ns != 0; /* that other daemon was lost, too: give everybody time */
+    bool again = a->memory.orphan_ns !=
+                 0; /* that other daemon was lost, too: give everybody time */
     struct timeval turn = dd_timeval(successor_turn_ms(place, again) * DD_NS_PER_MS);
     succession_end(a);
     if (lost && !again)

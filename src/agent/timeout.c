@@ -1,4 +1,5 @@
-/* --timeout: the host's agent ends the job when it has run so long, and who has found no host by then gives up. */
+/* --timeout: the host's agent ends the job when it has run so long, and who has found no host by
+ * then gives up. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -17,7 +18,8 @@ static void on_over(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (a->link == NULL && a->state != AGENT_LEAVING) /* its daemon is just being replaced */
         evtimer_add(a->timeout, &again);
-    (void)snprintf(why, sizeof(why), "--timeout of %.10g s reached", (double)a->cfg->timeout_ns / 1e9);
+    (void)snprintf(why, sizeof(why), "--timeout of %.10g s reached",
+                   (double)a->cfg->timeout_ns / 1e9);
     if (a->state == AGENT_SEEKING && a->memory.last.n == 0 && a->signals.last == 0) {
         dd_log(a->cfg->log, DD_LOG_ERR, "%s stopped waiting: %s", a->cfg->node_name, why);
         agent_leave(a, CODE);
@@ -29,11 +31,14 @@ static void on_over(evutil_socket_t fd, short what, void *arg)
 int timeout_start(struct agent *a, struct dd_err *err)
 {
     const uint64_t gone = dd_now_ns() - a->cfg->start_ns;
-    const struct timeval left = dd_timeval(gone < a->cfg->timeout_ns ? a->cfg->timeout_ns - gone : 0);
+    const struct timeval left = dd_timeval(gone < a->cfg->timeout_ns ? a->cfg->timeout_ns - gone
+                                                                     : 0);
     if (a->cfg->timeout_ns == 0 || a->timeout != NULL)
         return 0;
     a->timeout = evtimer_new(a->base, on_over, a);
-    return a->timeout != NULL && evtimer_add(a->timeout, &left) == 0 ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
+    return a->timeout != NULL && evtimer_add(a->timeout, &left) == 0
+               ? 0
+               : dd_err_set(err, -ENOMEM, "out of memory");
 }
 
 void timeout_free(struct agent *a)

@@ -1,5 +1,5 @@
-/* The warning that the allocation ends soon: each worker hears it once, those that have only just been
- * started when they have got so far that they listen. */
+/* The warning that the allocation ends soon: each worker hears it once, those that have only just
+ * been started when they have got so far that they listen. */
 #include "agent/inner.h"
 
 #include "base/io.h"

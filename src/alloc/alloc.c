@@ -8,11 +8,10 @@
 enum { ID_MAX = 200 };
 
 const struct alloc_ops *const alloc_table[] = {
-    &alloc_etcd,       &alloc_hosts,       &alloc_hostfile, &alloc_explicit,
-    &alloc_slurm_step, &alloc_slurm_batch, &alloc_pbs,      &alloc_cobalt,
-    &alloc_cobalt_xc,  &alloc_lsf,         &alloc_sge,      &alloc_oar,
-    &alloc_flux,       &alloc_launched,    &alloc_endpoint, &alloc_local,
-    NULL,
+    &alloc_etcd,        &alloc_hosts, &alloc_hostfile, &alloc_explicit,  &alloc_slurm_step,
+    &alloc_slurm_batch, &alloc_pbs,   &alloc_cobalt,   &alloc_cobalt_xc, &alloc_lsf,
+    &alloc_sge,         &alloc_oar,   &alloc_flux,     &alloc_launched,  &alloc_endpoint,
+    &alloc_local,       NULL,
 };
 
 void alloc_free(struct alloc *a)
@@ -71,9 +70,12 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
     if (in->min_nodes < 0 || in->max_nodes < in->min_nodes || in->max_nodes > HOSTLIST_MAX)
         return dd_err_set(err, -EINVAL, "--nnodes=%d:%d is not a range of nodes from 1 to %d",
                           in->min_nodes, in->max_nodes, HOSTLIST_MAX);
-    bool has_spares = in->spares && (in->hosts != NULL || in->hostfile != NULL); /* the list numbers them, too */
+    bool has_spares = in->spares &&
+                      (in->hosts != NULL || in->hostfile != NULL); /* the list numbers them, too */
     if (!has_spares && in->max_nodes > 0 && in->node_rank >= in->max_nodes)
-        return dd_err_set(err, -EINVAL, "--node-rank=%d is out of range for --nnodes=%d (ranks count from 0)", in->node_rank, in->max_nodes);
+        return dd_err_set(err, -EINVAL,
+                          "--node-rank=%d is out of range for --nnodes=%d (ranks count from 0)",
+                          in->node_rank, in->max_nodes);
     if (in->master_port < 0 || in->master_port > 65535)
         return dd_err_set(err, -EINVAL, "--master-port=%d is not a port from 1 to 65535",
                           in->master_port);
@@ -84,7 +86,8 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
 
 /* ---- variables of several jobs ---- */
 
-/* The job that a source's variables tell of, if they do; index -1: this host is not in it. Gives *ret. */
+/* The job that a source's variables tell of, if they do; index -1: this host is not in it. Gives
+ * *ret. */
 static bool claims(struct alloc **ret, const struct alloc_ops *ops, const struct alloc_input *in)
 {
     struct alloc_input list = *in;
@@ -99,21 +102,24 @@ static bool claims(struct alloc **ret, const struct alloc_ops *ops, const struct
     return true;
 }
 
-static int two_jobs(const struct alloc_ops *ops, const struct alloc *a, const struct alloc_ops *other, const struct alloc *b,
+static int two_jobs(const struct alloc_ops *ops, const struct alloc *a,
+                    const struct alloc_ops *other, const struct alloc *b,
                     const struct alloc_input *in, struct dd_err *err)
 {
     struct alloc_shown shown[2];
-    return dd_err_set(err, -EINVAL,
-                      "the environment has the variables of two jobs, and this host, %s, is in %s: %.60s (%s, %s) and %.60s "
-                      "(%s, %s); unset %s or %s, whichever are left over",
-                      in->hostname, a->index < 0 ? "none of them" : "both", a->run_id, a->source,
-                      alloc_show(&shown[0], a->nodes), b->run_id, b->source, alloc_show(&shown[1], b->nodes),
-                      ops->variables, other->variables);
+    return dd_err_set(
+        err, -EINVAL,
+        "the environment has the variables of two jobs, and this host, %s, is in %s: %.60s (%s, %s) and %.60s "
+        "(%s, %s); unset %s or %s, whichever are left over",
+        in->hostname, a->index < 0 ? "none of them" : "both", a->run_id, a->source,
+        alloc_show(&shown[0], a->nodes), b->run_id, b->source, alloc_show(&shown[1], b->nodes),
+        ops->variables, other->variables);
 }
 
-/* A scheduler's variables are inherited by what is submitted to another one. 0: nobody else speaks for this
- * process, 1: the source in row i is left over, with a warning, -EINVAL: who knows. */
-static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+/* A scheduler's variables are inherited by what is submitted to another one. 0: nobody else speaks
+ * for this process, 1: the source in row i is left over, with a warning, -EINVAL: who knows. */
+static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *warnings,
+                        struct dd_err *err)
 {
     const struct alloc_ops *ops = alloc_table[i];
     DD_AUTO(alloc) struct alloc *a = NULL;
@@ -123,38 +129,47 @@ static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *
     for (size_t k = i + 1; alloc_table[k] != NULL; k++) {
         const struct alloc_ops *other = alloc_table[k];
         DD_AUTO(alloc) struct alloc *b = NULL;
-        if (other->variables == NULL || strcmp(other->variables, ops->variables) == 0 || !claims(&b, other, in))
+        if (other->variables == NULL || strcmp(other->variables, ops->variables) == 0 ||
+            !claims(&b, other, in))
             continue;
         if (a == NULL && !claims(&a, ops, in))
             return 0;
-        if (strcmp(a->run_id, b->run_id) == 0 || (a->index >= 0 && b->index < 0)) /* Slurm can write PBS' variables too */
+        if (strcmp(a->run_id, b->run_id) == 0 ||
+            (a->index >= 0 && b->index < 0)) /* Slurm can write PBS' variables too */
             continue;
         if (a->index >= 0 || b->index < 0)
             return two_jobs(ops, a, other, b, in, err);
-        int rc = dd_strv_pushf(warnings, "%s are left over from job %.60s: this host, %s, is not in %s, but in job %.60s (%s); "
-                               "ignoring them", ops->variables, a->run_id, in->hostname, alloc_show(&shown, a->nodes),
-                               b->run_id, b->source);
+        int rc = dd_strv_pushf(
+            warnings,
+            "%s are left over from job %.60s: this host, %s, is not in %s, but in job %.60s (%s); "
+            "ignoring them",
+            ops->variables, a->run_id, in->hostname, alloc_show(&shown, a->nodes), b->run_id,
+            b->source);
         return rc < 0 ? alloc_no_memory(err) : 1;
     }
     return 0;
 }
 
-/* Only this machine is left, and a job's variables say that there should be more: no guess is made. */
-static int refuse_stale(const char *why, const struct alloc_ops *ops, const struct alloc_input *in, struct dd_err *err)
+/* Only this machine is left, and a job's variables say that there should be more: no guess is made.
+ */
+static int refuse_stale(const char *why, const struct alloc_ops *ops, const struct alloc_input *in,
+                        struct dd_err *err)
 {
     const char *end = strrchr(why, ';'); /* "; ignoring it" */
     const int n = end != NULL ? (int)(end - why) : (int)strlen(why);
     if (in->list_only)
         return dd_err_set(err, -EINVAL, "%.*s; %s, or unset %s", n, why, ops->ask, ops->variables);
-    return dd_err_set(err, -EINVAL, "%.*s; %s; or unset %s, or say --nnodes=1 to use this host, %s, alone", n, why, ops->start,
-                      ops->variables, in->hostname);
+    return dd_err_set(err, -EINVAL,
+                      "%.*s; %s; or unset %s, or say --nnodes=1 to use this host, %s, alone", n,
+                      why, ops->start, ops->variables, in->hostname);
 }
 
-/* Whether this machine alone will do, whatever a job's variables say: it was said so, or a worker of ddrun asks,
- * who knows its nodes from elsewhere. */
+/* Whether this machine alone will do, whatever a job's variables say: it was said so, or a worker
+ * of ddrun asks, who knows its nodes from elsewhere. */
 static bool may_be_alone(const struct alloc_input *in)
 {
-    return in->max_nodes == 1 || (in->list_only && dd_env_get_nonempty(in->env, "DDRUN_NODES") != NULL);
+    return in->max_nodes == 1 ||
+           (in->list_only && dd_env_get_nonempty(in->env, "DDRUN_NODES") != NULL);
 }
 
 static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
@@ -203,8 +218,10 @@ static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_
 {
     struct alloc_shown shown;
     if (a->index < 0)
-        return dd_err_set(err, -EINVAL, "--nnodes=1 uses this host alone, but %s is not one of the nodes of the job (%s, source: %s)",
-                          in->hostname, alloc_show(&shown, a->nodes), a->source);
+        return dd_err_set(
+            err, -EINVAL,
+            "--nnodes=1 uses this host alone, but %s is not one of the nodes of the job (%s, source: %s)",
+            in->hostname, alloc_show(&shown, a->nodes), a->source);
     DD_AUTO(hostlist) struct hostlist *me = NULL;
     DD_AUTO(free) char *id = DD_TAKE(a->job_id);
     const char *name = hostlist_nth(a->nodes, (size_t)a->index);

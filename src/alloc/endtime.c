@@ -77,7 +77,8 @@ static int end_of(const char *start, const char *format, const char *length, int
 {
     struct tm tm = {.tm_isdst = -1};
     int64_t seconds;
-    if (start == NULL || length == NULL || take_clock(length, &seconds) < 0 || strptime(start, format, &tm) == NULL)
+    if (start == NULL || length == NULL || take_clock(length, &seconds) < 0 ||
+        strptime(start, format, &tm) == NULL)
         return -ENOENT;
     tm.tm_isdst = -1;
     time_t at = mktime(&tm);
@@ -98,11 +99,13 @@ int alloc_pbs_end_time(const char *text, int64_t *ret)
 /* Src: oarstat of OAR 2.5, its source: the same layout; dates as in SQL. */
 static int oar_end_time(const char *text, int64_t *ret)
 {
-    return end_of(pbs_value(text, "startTime"), "%Y-%m-%d %H:%M:%S", pbs_value(text, "walltime"), ret);
+    return end_of(pbs_value(text, "startTime"), "%Y-%m-%d %H:%M:%S", pbs_value(text, "walltime"),
+                  ret);
 }
 
-/* "12:05 L": hours and minutes, or with LSB_HMS_TIME_FORMAT seconds too; "-": no limit. L: that is the limit; E and X are
- * of what the user has estimated, beyond which a job may run. Src: bjobs(1) of LSF 10.1, and scripts that read it. */
+/* "12:05 L": hours and minutes, or with LSB_HMS_TIME_FORMAT seconds too; "-": no limit. L: that is
+ * the limit; E and X are of what the user has estimated, beyond which a job may run. Src: bjobs(1)
+ * of LSF 10.1, and scripts that read it. */
 static int lsf_time_left(const char *text, int64_t *ret)
 {
     const char *p = text + strspn(text, " \t\n");
@@ -121,8 +124,9 @@ static int lsf_time_left(const char *text, int64_t *ret)
     return 0;
 }
 
-/* The line "hard resource_list:   a=1,h_rt=3600,b=2" of qstat -j; "01:00:00" also, as it was asked for. A queue's own limit
- * does not stand there. Src: qstat(1), sge_types(1) and source of Grid Engine 6.2. */
+/* The line "hard resource_list:   a=1,h_rt=3600,b=2" of qstat -j; "01:00:00" also, as it was asked
+ * for. A queue's own limit does not stand there. Src: qstat(1), sge_types(1) and source of Grid
+ * Engine 6.2. */
 static int sge_length(const char *text, int64_t *ret)
 {
     static const char name[] = "hard resource_list:";
@@ -131,7 +135,8 @@ static int sge_length(const char *text, int64_t *ret)
     while (line != NULL && strncmp(line, name, sizeof(name) - 1) != 0)
         line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL;
     const char *end = line != NULL ? line + strcspn(line, "\n") : NULL;
-    for (const char *p = line != NULL ? line + sizeof(name) - 1 : NULL; p != NULL && p < end; p += strcspn(p, ",\n"), p += *p == ',') {
+    for (const char *p = line != NULL ? line + sizeof(name) - 1 : NULL; p != NULL && p < end;
+         p += strcspn(p, ",\n"), p += *p == ',') {
         p += strspn(p, " \t");
         if (strncmp(p, "h_rt=", 5) != 0)
             continue;
@@ -150,7 +155,8 @@ static int flux_time_left(const char *text, int64_t *ret)
 {
     const char *p = text + strspn(text, " \t\n");
     int64_t n;
-    if (!take_number(&p, UINT32_MAX, &n) || n == UINT32_MAX || (*p != '\0' && !isspace((unsigned char)*p)))
+    if (!take_number(&p, UINT32_MAX, &n) || n == UINT32_MAX ||
+        (*p != '\0' && !isspace((unsigned char)*p)))
         return -ENOENT;
     *ret = n;
     return 0;
@@ -173,16 +179,42 @@ struct alloc_end_row {
 };
 
 static const struct alloc_end_row rows[] = {
-    {.sources = "slurm-step,slurm-batch", .job = "SLURM_JOB_ID", .command = "squeue -h -o %L -j %job", .told = LEFT,
+    {.sources = "slurm-step,slurm-batch",
+     .job = "SLURM_JOB_ID",
+     .command = "squeue -h -o %L -j %job",
+     .told = LEFT,
      .read = alloc_slurm_time_left},
-    {.sources = "pbs", .job = "PBS_JOBID", .command = "qstat -f %job", .folder = ALLOC_PBS_FOLDER, .told = AT,
+    {.sources = "pbs",
+     .job = "PBS_JOBID",
+     .command = "qstat -f %job",
+     .folder = ALLOC_PBS_FOLDER,
+     .told = AT,
      .read = alloc_pbs_end_time},
-    {.sources = "lsf", .job = "LSB_JOBID", .index = "LSB_JOBINDEX", .command = "bjobs -noheader -o time_left %job", .told = LEFT,
+    {.sources = "lsf",
+     .job = "LSB_JOBID",
+     .index = "LSB_JOBINDEX",
+     .command = "bjobs -noheader -o time_left %job",
+     .told = LEFT,
      .read = lsf_time_left},
-    {.sources = "sge", .job = "JOB_ID", .needs = "SGE_ROOT", .command = "qstat -j %job", .told = LENGTH, .read = sge_length},
-    {.sources = "oar", .job = "OAR_JOB_ID", .also = "OAR_JOBID", .command = "oarstat -f -j %job", .told = AT, .read = oar_end_time},
-    {.sources = "", .job = "FLUX_JOB_ID", .also = "FLUX_ENCLOSING_ID", .needs = "FLUX_URI", .command = "flux job timeleft",
-     .told = LEFT, .read = flux_time_left},
+    {.sources = "sge",
+     .job = "JOB_ID",
+     .needs = "SGE_ROOT",
+     .command = "qstat -j %job",
+     .told = LENGTH,
+     .read = sge_length},
+    {.sources = "oar",
+     .job = "OAR_JOB_ID",
+     .also = "OAR_JOBID",
+     .command = "oarstat -f -j %job",
+     .told = AT,
+     .read = oar_end_time},
+    {.sources = "",
+     .job = "FLUX_JOB_ID",
+     .also = "FLUX_ENCLOSING_ID",
+     .needs = "FLUX_URI",
+     .command = "flux job timeleft",
+     .told = LEFT,
+     .read = flux_time_left},
 };
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
@@ -190,7 +222,8 @@ enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 static bool is_among(const char *list, const char *word)
 {
     const size_t n = strlen(word);
-    for (const char *p = list; n > 0 && p != NULL; p = strchr(p, ',') != NULL ? strchr(p, ',') + 1 : NULL)
+    for (const char *p = list; n > 0 && p != NULL;
+         p = strchr(p, ',') != NULL ? strchr(p, ',') + 1 : NULL)
         if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0'))
             return true;
     return false;
@@ -209,13 +242,15 @@ const struct alloc_end_row *alloc_end_find(const char *source, char *const *env)
     for (size_t i = 0; i < ROWS; i++)
         if (is_among(rows[i].sources, source))
             return job_of(&rows[i], env) != NULL ? &rows[i] : NULL;
-    for (size_t i = 0; i < ROWS; i++) /* the user has named the nodes, whose job it may be all the same */
+    for (size_t i = 0; i < ROWS;
+         i++) /* the user has named the nodes, whose job it may be all the same */
         if (job_of(&rows[i], env) != NULL)
             return &rows[i];
     return NULL;
 }
 
-int alloc_end_command(const struct alloc_end_row *row, char *const *env, struct dd_strv *ret, const char **ret_folder)
+int alloc_end_command(const struct alloc_end_row *row, char *const *env, struct dd_strv *ret,
+                      const char **ret_folder)
 {
     DD_AUTO(strv) struct dd_strv words = {0};
     const char *index = row->index != NULL ? dd_env_get_nonempty(env, row->index) : NULL;
@@ -242,7 +277,8 @@ static int add(enum told told, int64_t n, uint64_t now_s, uint64_t job_start_s, 
     return 0;
 }
 
-int alloc_end_answer(const struct alloc_end_row *row, const char *text, uint64_t now_s, uint64_t job_start_s, uint64_t *ret)
+int alloc_end_answer(const struct alloc_end_row *row, const char *text, uint64_t now_s,
+                     uint64_t job_start_s, uint64_t *ret)
 {
     int64_t n = 0;
     return row->read(text, &n) < 0 ? -ENOENT : add(row->told, n, now_s, job_start_s, ret);
@@ -254,10 +290,12 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
     static const struct {
         const char *name, *sources;
         enum told told;
-    } variables[] = {{"SLURM_JOB_END_TIME", "slurm-step,slurm-batch", AT}, {"COBALT_ENDTIME", "cobalt,cobalt-xc", AT},
+    } variables[] = {{"SLURM_JOB_END_TIME", "slurm-step,slurm-batch", AT},
+                     {"COBALT_ENDTIME", "cobalt,cobalt-xc", AT},
                      {"PBS_WALLTIME", "pbs", LENGTH}};
     enum { VARIABLES = sizeof(variables) / sizeof(variables[0]) };
-    bool is_scheduler = false; /* whose word alone counts: variables are inherited by jobs of others */
+    bool is_scheduler =
+        false; /* whose word alone counts: variables are inherited by jobs of others */
     for (size_t i = 0; i < VARIABLES; i++)
         is_scheduler |= is_among(variables[i].sources, source);
     for (size_t i = 0; i < ROWS; i++)
@@ -266,7 +304,8 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
         const char *text = dd_env_get_nonempty(env, variables[i].name);
         uint64_t n;
         if (text != NULL && (!is_scheduler || is_among(variables[i].sources, source)) &&
-            dd_num_u64(text, 1, UINT64_C(1) << 40, &n) == 0 && add(variables[i].told, (int64_t)n, 0, job_start_s, ret) == 0)
+            dd_num_u64(text, 1, UINT64_C(1) << 40, &n) == 0 &&
+            add(variables[i].told, (int64_t)n, 0, job_start_s, ret) == 0)
             return 0;
     }
     return -ENOENT;
@@ -288,14 +327,15 @@ static bool slurm_is(const char *text, const char *name, const char *words)
     return false;
 }
 
-/* Src: scontrol(1), squeue(1); Slurm 22.05.8, measured 2026-11-21: a job that has come to its limit is
- * JobState=COMPLETING or TIMEOUT with Reason=TimeLimit, a cancelled one is CANCELLED or COMPLETING with
- * Reason=None; PreemptTime is a date from the first signal of a preemption on. */
+/* Src: scontrol(1), squeue(1); Slurm 22.05.8, measured 2026-11-21: a job that has come to its limit
+ * is JobState=COMPLETING or TIMEOUT with Reason=TimeLimit, a cancelled one is CANCELLED or
+ * COMPLETING with Reason=None; PreemptTime is a date from the first signal of a preemption on. */
 enum alloc_end alloc_slurm_why(const char *text)
 {
     if (slurm_is(text, " JobState=", "CANCELLED"))
         return ALLOC_END_OTHER;
-    if (strstr(text, " PreemptTime=") != NULL && !slurm_is(text, " PreemptTime=", "None|N/A|Unknown"))
+    if (strstr(text, " PreemptTime=") != NULL &&
+        !slurm_is(text, " PreemptTime=", "None|N/A|Unknown"))
         return ALLOC_END_PREEMPTED;
     if (slurm_is(text, " JobState=", "PREEMPTED"))
         return ALLOC_END_PREEMPTED;

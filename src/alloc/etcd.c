@@ -1,4 +1,5 @@
-/* The nodes find each other through etcd (--rdzv-endpoint=etcd://...): who is the first node comes out there. */
+/* The nodes find each other through etcd (--rdzv-endpoint=etcd://...): who is the first node comes
+ * out there. */
 #include "alloc/inner.h"
 
 #include <errno.h>
@@ -20,18 +21,24 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
 
 static int check(const struct alloc_input *in, struct dd_err *err)
 {
-    const char *other = in->hosts != NULL      ? "--hosts"
-                        : in->hostfile != NULL ? "--hostfile"
+    const char *other = in->hosts != NULL         ? "--hosts"
+                        : in->hostfile != NULL    ? "--hostfile"
                         : in->master_addr != NULL ? "--master-addr"
-                                               : NULL;
+                                                  : NULL;
     if (in->max_nodes == 0)
-        return dd_err_set(err, -EINVAL, "--rdzv-endpoint with an etcd needs the number of all nodes: --nnodes=N or --nnodes=MIN:MAX");
+        return dd_err_set(
+            err, -EINVAL,
+            "--rdzv-endpoint with an etcd needs the number of all nodes: --nnodes=N or --nnodes=MIN:MAX");
     if (in->rdzv_id == NULL)
-        return dd_err_set(err, -EINVAL, "--rdzv-endpoint with an etcd needs a name that all nodes of this job know, and no other "
-                                        "job: --rdzv-id=ID");
+        return dd_err_set(
+            err, -EINVAL,
+            "--rdzv-endpoint with an etcd needs a name that all nodes of this job know, and no other "
+            "job: --rdzv-id=ID");
     if (other != NULL)
-        return dd_err_set(err, -EINVAL, "%s says where the first node is, and --rdzv-endpoint that etcd does; leave one of them out",
-                          other);
+        return dd_err_set(
+            err, -EINVAL,
+            "%s says where the first node is, and --rdzv-endpoint that etcd does; leave one of them out",
+            other);
     return 0;
 }
 
@@ -43,9 +50,12 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     a->nnodes = in->max_nodes;
     a->index = in->max_nodes == 1 ? 0 : -1; /* alone nobody is to be found */
     if (in->node_rank >= 0)
-        rc = dd_strv_push(&a->warnings, "--node-rank has no effect with an etcd: the nodes get their ranks as they come");
+        rc = dd_strv_push(
+            &a->warnings,
+            "--node-rank has no effect with an etcd: the nodes get their ranks as they come");
     if (rc == 0)
-        rc = in->max_nodes == 1 ? alloc_set(&a->job_id, "etcd.%016" PRIx64, in->nonce) : alloc_set(&a->job_id, "etcd");
+        rc = in->max_nodes == 1 ? alloc_set(&a->job_id, "etcd.%016" PRIx64, in->nonce)
+                                : alloc_set(&a->job_id, "etcd");
     if (rc == 0)
         rc = hostlist_new(&a->nodes);
     if (rc == 0)

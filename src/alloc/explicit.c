@@ -65,8 +65,8 @@ static int check(const struct alloc *a, const struct alloc_input *in,
 {
     if (a->index >= a->nnodes)
         return dd_err_tip(err,
-                          dd_err_set(err, -EINVAL, "--node-rank=%d is out of range for %d node%s", a->index, a->nnodes,
-                                     a->nnodes == 1 ? "" : "s"),
+                          dd_err_set(err, -EINVAL, "--node-rank=%d is out of range for %d node%s",
+                                     a->index, a->nnodes, a->nnodes == 1 ? "" : "s"),
                           "set --nnodes to the number of all nodes; ranks count from 0");
     if (meet->host[0] == '\0' && a->index > 0)
         return dd_err_set(err, -EINVAL,

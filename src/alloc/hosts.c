@@ -26,9 +26,12 @@ static int take_list(struct alloc *a, const struct alloc_input *in, struct hostl
     if (me < 0 && in->list_only)
         me = -1;
     else if (me < 0)
-        return dd_err_tip(err,
-                          dd_err_set(err, -EINVAL, "this host (%s) is not in %s (%s)", in->hostname, option, alloc_show(&shown, *nodes)),
-                          "add --launcher=ssh to start the job from here, or --node-rank=R if %s is one of them", in->hostname);
+        return dd_err_tip(
+            err,
+            dd_err_set(err, -EINVAL, "this host (%s) is not in %s (%s)", in->hostname, option,
+                       alloc_show(&shown, *nodes)),
+            "add --launcher=ssh to start the job from here, or --node-rank=R if %s is one of them",
+            in->hostname);
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(64U << 20);
     int rc = hostlist_fold(*nodes, &folded);
     if (rc < 0 || dd_buf_str(&folded) == NULL)

@@ -34,9 +34,11 @@ int alloc_find_me(const struct alloc_input *in, const struct hostlist *nodes);
 
 /* Whether this is a process of one. */
 bool alloc_is_mpi(const struct alloc_input *in);
-/* -EINVAL: it has started several ddrun on this node, or not one on each node of the list, where it tells so much. */
+/* -EINVAL: it has started several ddrun on this node, or not one on each node of the list, where it
+ * tells so much. */
 int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, struct dd_err *err);
-/* Which of n nodes this is, where names say nothing and there is one process on each; -ENOENT: it does not tell. */
+/* Which of n nodes this is, where names say nothing and there is one process on each; -ENOENT: it
+ * does not tell. */
 int alloc_mpi_place(const struct alloc_input *in, int n);
 
 /* ---- texts (text.c) */
@@ -46,7 +48,8 @@ struct alloc_shown {
 };
 
 /* What would be right, for those who start workers and for those who only ask (ddctl). */
-static inline const char *alloc_either(const struct alloc_input *in, const char *starting, const char *asking)
+static inline const char *alloc_either(const struct alloc_input *in, const char *starting,
+                                       const char *asking)
 {
     return in->list_only ? asking : starting;
 }
@@ -92,9 +95,10 @@ int alloc_hostfile_read(struct hostlist **ret, const struct alloc_input *in, con
 
 /* ---- the file of PBS_GPUFILE (pbs_gpus.c) */
 
-/* A string for each node, as in alloc.gpus; none at all where the text names no GPU. `path` is for sentences. -EINVAL. */
-int alloc_gpufile_parse(struct dd_strv *ret, const struct hostlist *nodes, const char *path, const char *text, size_t n,
-                        struct dd_err *err);
+/* A string for each node, as in alloc.gpus; none at all where the text names no GPU. `path` is for
+ * sentences. -EINVAL. */
+int alloc_gpufile_parse(struct dd_strv *ret, const struct hostlist *nodes, const char *path,
+                        const char *text, size_t n, struct dd_err *err);
 /* a->gpus, where the file is there. */
 int alloc_pbs_gpus(struct alloc *a, const struct alloc_input *in, struct dd_err *err);
 

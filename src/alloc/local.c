@@ -8,11 +8,14 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
 {
     (void)warnings;
     if (in->min_nodes > 1)
-        return dd_err_tip(err,
-                          dd_err_tip(err, dd_err_set(err, -EINVAL, "--nnodes=%d, but no other node is known", in->min_nodes),
-                                     "run inside a scheduler's job, add --launcher=ssh --hosts=node1,node2, or start ddrun on each node "
-                                     "with --rdzv-endpoint=HOST:PORT"),
-                          "on one machine: --simulate-nodes=%d", in->min_nodes);
+        return dd_err_tip(
+            err,
+            dd_err_tip(
+                err,
+                dd_err_set(err, -EINVAL, "--nnodes=%d, but no other node is known", in->min_nodes),
+                "run inside a scheduler's job, add --launcher=ssh --hosts=node1,node2, or start ddrun on each node "
+                "with --rdzv-endpoint=HOST:PORT"),
+            "on one machine: --simulate-nodes=%d", in->min_nodes);
     return 1;
 }
 
@@ -23,7 +26,8 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     if (hostlist_new(&a->nodes) < 0 || hostlist_push(a->nodes, name) < 0 ||
         alloc_set(&a->job_id, "local.%s.%016" PRIx64, name, in->nonce) < 0)
         return alloc_no_memory(err);
-    /* as torchrun: who names a port wants a rendezvous of that name, "none"; else it is a run of its own */
+    /* as torchrun: who names a port wants a rendezvous of that name, "none"; else it is a run of
+     * its own */
     if (in->master_port == 0 && alloc_set(&a->run_id, "%016" PRIx64, in->nonce) < 0)
         return alloc_no_memory(err);
     return 0;

@@ -1,7 +1,8 @@
-/* What the launchers of MPI programs tell each process. Where one ddrun runs on each node, its rank is the node's
- * place; where several do, they would all be the same node.
+/* What the launchers of MPI programs tell each process. Where one ddrun runs on each node, its rank
+ * is the node's place; where several do, they would all be the same node.
  *
- * Src: HPE PALS, MPICH's hydra, Open MPI's mpirun, Intel MPI, IBM's jsrun, Cray's aprun: manuals and public sources.
+ * Src: HPE PALS, MPICH's hydra, Open MPI's mpirun, Intel MPI, IBM's jsrun, Cray's aprun: manuals
+ * and public sources.
  */
 #include "alloc/inner.h"
 
@@ -13,7 +14,8 @@
 
 struct row {
     const char *rank, *size, *local_size; /* NULL: it does not say */
-    const char *node;  /* counts the nodes; NULL: the rank does, where there is one process on each */
+    const char
+        *node; /* counts the nodes; NULL: the rank does, where there is one process on each */
     const char *name;
     const char *write; /* how one is started on each of so many nodes */
 };
@@ -21,9 +23,11 @@ struct row {
 static const struct row rows[] = {
     {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE", NULL, "jsrun",
      "jsrun -n %zu -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS"},
-    {"PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_SIZE", "PALS_NODEID", "mpiexec", "mpiexec -n %zu --ppn 1 --cpu-bind none"},
+    {"PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_SIZE", "PALS_NODEID", "mpiexec",
+     "mpiexec -n %zu --ppn 1 --cpu-bind none"},
     {"ALPS_APP_PE", NULL, NULL, "ALPS_APP_PE", "aprun", "aprun -n %zu -N 1 -cc none"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, "mpirun", "mpirun -n %zu -npernode 1"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, "mpirun",
+     "mpirun -n %zu -npernode 1"},
     {"MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, "mpiexec", "mpiexec -n %zu --ppn 1"},
     {"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_SIZE", NULL, "mpiexec", "mpiexec -n %zu --ppn 1"},
     {"PMIX_RANK", NULL, "PMI_LOCAL_SIZE", NULL, "mpiexec", "mpiexec -n %zu --ppn 1"},
@@ -64,20 +68,26 @@ int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, 
     (void)snprintf(write, sizeof(write), r->write, n);
 #pragma GCC diagnostic pop
     if (here > 1)
-        return dd_err_tip(err,
-                          dd_err_set(err, ALLOC_WRONG_FOR_ALL, "%s started %d copies of ddrun on this node (%s); it needs one per node",
-                                     r->name, here, r->local_size),
-                          "%s ddrun --nproc-per-node=%d ...", write, here);
+        return dd_err_tip(
+            err,
+            dd_err_set(err, ALLOC_WRONG_FOR_ALL,
+                       "%s started %d copies of ddrun on this node (%s); it needs one per node",
+                       r->name, here, r->local_size),
+            "%s ddrun --nproc-per-node=%d ...", write, here);
     if (here != 1 || all < 1 || (size_t)all == n || in->max_nodes > 0)
         return 0;
-    return dd_err_set(err, -EINVAL, "%s started %d ddrun (%s), but the job has %zu nodes (%s); write: %s ddrun ..., or say which "
-                      "nodes take part with --hosts=LIST", r->name, all, r->size, n, alloc_show(&shown, nodes), write);
+    return dd_err_set(
+        err, -EINVAL,
+        "%s started %d ddrun (%s), but the job has %zu nodes (%s); write: %s ddrun ..., or say which "
+        "nodes take part with --hosts=LIST",
+        r->name, all, r->size, n, alloc_show(&shown, nodes), write);
 }
 
 int alloc_mpi_place(const struct alloc_input *in, int n)
 {
     const struct row *r = find_row(in);
-    if (r == NULL || (r->node == NULL && (number(in, r->local_size) != 1 || number(in, r->size) != n)))
+    if (r == NULL ||
+        (r->node == NULL && (number(in, r->local_size) != 1 || number(in, r->size) != n)))
         return -ENOENT;
     const int place = number(in, r->node != NULL ? r->node : r->rank);
     return place >= 0 && place < n ? place : -ENOENT;

@@ -1,5 +1,5 @@
-/* LSF, Grid Engine, OAR and Cobalt: a job's id in a variable, its nodes in a file or another one. One
- * row each; Flux, which says neither, is told what to write.
+/* LSF, Grid Engine, OAR and Cobalt: a job's id in a variable, its nodes in a file or another one.
+ * One row each; Flux, which says neither, is told what to write.
  *
  * Src: none of them was run; manuals and public sources, and what sites write.
  * - A file has one line per slot or core; Grid Engine's "host slots queue processors", a host twice
@@ -17,14 +17,16 @@
 #include <string.h>
 
 struct other {
-    const char *name;  /* of the system, for sentences */
-    const char *jobs;  /* variables that make the job's id, comma separated; the first must be there */
+    const char *name; /* of the system, for sentences */
+    const char
+        *jobs; /* variables that make the job's id, comma separated; the first must be there */
     const char *also;  /* another name for the first; NULL */
     const char *needs; /* besides, since the first is too common a name; NULL */
     const char *files; /* variables that name the file, the first that is set; NULL */
     bool first_word;   /* of its lines */
-    int (*list)(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err); /* without a file */
-    bool elsewhere;    /* the script runs on no node of the job */
+    int (*list)(struct hostlist **ret, const struct alloc_input *in,
+                struct dd_err *err); /* without a file */
+    bool elsewhere;                  /* the script runs on no node of the job */
     const char *write; /* for users whose ddrun was started once and cannot start the others */
 };
 
@@ -109,7 +111,8 @@ static int cobalt_list(struct hostlist **ret, const struct alloc_input *in, stru
             *dash = '\0';
         if (dd_num_int(parts.v[i], 0, 99999, &from) < 0 ||
             dd_num_int(dash != NULL ? dash + 1 : parts.v[i], from, 99999, &to) < 0)
-            return dd_err_set(err, -EINVAL, "COBALT_PARTNAME=%.80s is not a list of node numbers as 3-4,7", text);
+            return dd_err_set(err, -EINVAL,
+                              "COBALT_PARTNAME=%.80s is not a list of node numbers as 3-4,7", text);
         for (int k = from; k <= to; k++) {
             char name[16];
             (void)snprintf(name, sizeof(name), "nid%05d", k);
@@ -135,7 +138,8 @@ static void keep_first_words(struct dd_buf *text)
     text->len = to;
 }
 
-static int read_nodes(struct hostlist **ret, const struct other *o, const struct alloc_input *in, struct dd_err *err)
+static int read_nodes(struct hostlist **ret, const struct other *o, const struct alloc_input *in,
+                      struct dd_err *err)
 {
     char name[64];
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(8 << 20);
@@ -147,11 +151,13 @@ static int read_nodes(struct hostlist **ret, const struct other *o, const struct
         return rc;
     if (o->first_word)
         keep_first_words(&text);
-    return alloc_hostfile_parse(ret, path, text.len > 0 ? (const char *)text.data : "", text.len, err);
+    return alloc_hostfile_parse(ret, path, text.len > 0 ? (const char *)text.data : "", text.len,
+                                err);
 }
 
-/* jsrun counts its tasks itself, and so tells whether the script's node is one too many. In the script CSM's own
- * variable does, unless LSF gives that node more than the one slot. Src: PRRTE's sources; LSF under CSM was never run. */
+/* jsrun counts its tasks itself, and so tells whether the script's node is one too many. In the
+ * script CSM's own variable does, unless LSF gives that node more than the one slot. Src: PRRTE's
+ * sources; LSF under CSM was never run. */
 static bool has_script_node(const struct hostlist *nodes, const struct alloc_input *in)
 {
     DD_AUTO(strv) struct dd_strv w = {0};
@@ -160,9 +166,11 @@ static bool has_script_node(const struct hostlist *nodes, const struct alloc_inp
     int n;
     if (size != NULL)
         return dd_num_int(size, 1, HOSTLIST_MAX, &n) == 0 && hostlist_count(nodes) == (size_t)n + 1;
-    if (var(in, "CSM_ALLOCATION_ID") == NULL || alloc_is_mpi(in) || in->max_nodes == 1 || hostlist_count(nodes) < 2)
+    if (var(in, "CSM_ALLOCATION_ID") == NULL || alloc_is_mpi(in) || in->max_nodes == 1 ||
+        hostlist_count(nodes) < 2)
         return false;
-    return slots == NULL || (dd_strv_split(&w, slots, " \t") == 0 && w.n >= 4 && strcmp(w.v[1], "1") == 0 && strcmp(w.v[0], w.v[2]) != 0);
+    return slots == NULL || (dd_strv_split(&w, slots, " \t") == 0 && w.n >= 4 &&
+                             strcmp(w.v[1], "1") == 0 && strcmp(w.v[0], w.v[2]) != 0);
 }
 
 static int drop_first(struct hostlist **nodes)
@@ -180,12 +188,13 @@ static int drop_first(struct hostlist **nodes)
 
 /* ---- the job ---- */
 
-static int stale(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings, const char *why,
-                 struct dd_err *err)
+static int stale(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings,
+                 const char *why, struct dd_err *err)
 {
     char name[64];
     const char *id = job_of(o, in, name);
-    int rc = dd_strv_pushf(warnings, "%s=%.80s is of another machine's job: %s; ignoring it", name, id, why);
+    int rc = dd_strv_pushf(warnings, "%s=%.80s is of another machine's job: %s; ignoring it", name,
+                           id, why);
     return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
 
@@ -193,13 +202,15 @@ static int say_start(const struct hostlist *nodes, const struct other *o, struct
 {
     struct alloc_shown shown;
     const size_t n = hostlist_count(nodes);
-    return dd_err_set(err, -EINVAL,
-                      "ddrun was started once, from the script of a job of %s with %zu node%s (%s), and cannot start the "
-                      "others: %s; or say --nnodes=1 to use this host alone",
-                      o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes), o->write);
+    return dd_err_set(
+        err, -EINVAL,
+        "ddrun was started once, from the script of a job of %s with %zu node%s (%s), and cannot start the "
+        "others: %s; or say --nnodes=1 to use this host alone",
+        o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes), o->write);
 }
 
-static int detect(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
+static int detect(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings,
+                  struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;
     struct dd_err why = {.text = ""};
@@ -224,7 +235,8 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
         return 1;
     if (o->elsewhere)
         return in->max_nodes == 1 ? 0 : say_start(nodes, o, err);
-    (void)snprintf(text, sizeof(text), "this host, %.100s, is not in %s", in->hostname, alloc_show(&shown, nodes));
+    (void)snprintf(text, sizeof(text), "this host, %.100s, is not in %s", in->hostname,
+                   alloc_show(&shown, nodes));
     return stale(o, in, warnings, text, err);
 }
 
@@ -236,7 +248,8 @@ static int put_id(struct dd_buf *id, const struct other *o, const struct alloc_i
     for (size_t i = 0; i < names.n && rc == 0; i++) {
         char name[64];
         const char *text = i == 0 ? job_of(o, in, name) : var(in, names.v[i]);
-        if (text != NULL && strcmp(text, "undefined") != 0 && strcmp(text, "0") != 0 && alloc_id_ok(text))
+        if (text != NULL && strcmp(text, "undefined") != 0 && strcmp(text, "0") != 0 &&
+            alloc_id_ok(text))
             rc = dd_buf_printf(id, "%s%s", i > 0 ? "." : "", text);
     }
     return rc;
@@ -247,27 +260,32 @@ static bool own(const struct other *o, char *const *env, char ret[ALLOC_ID_SIZE]
     DD_AUTO(buf) struct dd_buf id = DD_BUF_INIT(ALLOC_ID_SIZE);
     const struct alloc_input in = {.env = env};
     char name[64];
-    if (job_of(o, &in, name) == NULL || (o->needs != NULL && var(&in, o->needs) == NULL) || put_id(&id, o, &in) < 0 ||
-        id.len == 0)
+    if (job_of(o, &in, name) == NULL || (o->needs != NULL && var(&in, o->needs) == NULL) ||
+        put_id(&id, o, &in) < 0 || id.len == 0)
         return false;
     const char *text = dd_buf_str(&id);
     return text != NULL && snprintf(ret, ALLOC_ID_SIZE, "%s", text) < ALLOC_ID_SIZE;
 }
 
-static int set_id(struct alloc *a, const struct other *o, const struct alloc_input *in, struct dd_err *err)
+static int set_id(struct alloc *a, const struct other *o, const struct alloc_input *in,
+                  struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf id = DD_BUF_INIT(400);
     const char *text = put_id(&id, o, in) == 0 ? dd_buf_str(&id) : NULL;
-    if (text == NULL || alloc_set(&a->run_id, "%s", text) < 0 || alloc_set(&a->job_id, "%s.%s", a->source, text) < 0)
+    if (text == NULL || alloc_set(&a->run_id, "%s", text) < 0 ||
+        alloc_set(&a->job_id, "%s.%s", a->source, text) < 0)
         return alloc_no_memory(err);
     return 0;
 }
 
-static int fill(struct alloc *a, const struct other *o, const struct alloc_input *in, struct dd_err *err)
+static int fill(struct alloc *a, const struct other *o, const struct alloc_input *in,
+                struct dd_err *err)
 {
     struct alloc_shown shown;
     int rc = read_nodes(&a->nodes, o, in, err);
-    const bool elsewhere = o->elsewhere || (rc == 0 && has_script_node(a->nodes, in)); /* the script runs on no node */
+    const bool elsewhere = o->elsewhere ||
+                           (rc == 0 &&
+                            has_script_node(a->nodes, in)); /* the script runs on no node */
     if (rc == 0 && elsewhere && !o->elsewhere && drop_first(&a->nodes) < 0)
         rc = alloc_no_memory(err);
     if (rc == 0 && !in->list_only)
@@ -278,14 +296,18 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
     a->index = alloc_find_me(in, a->nodes);
     if (a->index < 0)
         a->index = alloc_mpi_place(in, a->nnodes);
-    a->script = !alloc_is_mpi(in) && (a->index >= 0 || elsewhere); /* else it is another machine's job, and starts nothing */
+    a->script = !alloc_is_mpi(in) &&
+                (a->index >= 0 ||
+                 elsewhere); /* else it is another machine's job, and starts nothing */
     if (in->list_only && a->index < 0)
         a->index = -1;
     else if (a->index < 0 && a->script)
         return say_start(a->nodes, o, err);
     else if (a->index < 0)
-        return dd_err_set(err, -EINVAL, "this host, %s, is not one of the nodes of this job of %s (%s); say "
-                          "--hosts=LIST --node-rank=R", in->hostname, o->name, alloc_show(&shown, a->nodes));
+        return dd_err_set(err, -EINVAL,
+                          "this host, %s, is not one of the nodes of this job of %s (%s); say "
+                          "--hosts=LIST --node-rank=R",
+                          in->hostname, o->name, alloc_show(&shown, a->nodes));
     if (a->script && a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
         return say_start(a->nodes, o, err);
     return set_id(a, o, in, err);
@@ -293,22 +315,29 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
 
 /* ---- the rows ---- */
 
-#define ROW(row, source, vars, text)                                                                            \
-    static int row##_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)     \
-    {                                                                                                       \
-        return detect(&row, in, warnings, err);                                                             \
-    }                                                                                                       \
-    static int row##_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)                \
-    {                                                                                                       \
-        return fill(a, &row, in, err);                                                                      \
-    }                                                                                                       \
-    static bool row##_own(char *const *env, char ret[ALLOC_ID_SIZE])                                        \
-    {                                                                                                       \
-        return own(&row, env, ret);                                                                         \
-    }                                                                                                       \
-    const struct alloc_ops alloc_##row = {                                                                  \
-        .name = source, .doc = text, .variables = vars, .start = "start ddrun in the job's script",         \
-        .ask = "ask in the job's script, or in what its launcher has started", .detect = row##_detect, .fill = row##_fill, .own = row##_own}
+#define ROW(row, source, vars, text)                                                               \
+    static int row##_detect(const struct alloc_input *in, struct dd_strv *warnings,                \
+                            struct dd_err *err)                                                    \
+    {                                                                                              \
+        return detect(&row, in, warnings, err);                                                    \
+    }                                                                                              \
+    static int row##_fill(struct alloc *a, const struct alloc_input *in, struct dd_err *err)       \
+    {                                                                                              \
+        return fill(a, &row, in, err);                                                             \
+    }                                                                                              \
+    static bool row##_own(char *const *env, char ret[ALLOC_ID_SIZE])                               \
+    {                                                                                              \
+        return own(&row, env, ret);                                                                \
+    }                                                                                              \
+    const struct alloc_ops alloc_##row = {                                                         \
+        .name = source,                                                                            \
+        .doc = text,                                                                               \
+        .variables = vars,                                                                         \
+        .start = "start ddrun in the job's script",                                                \
+        .ask = "ask in the job's script, or in what its launcher has started",                     \
+        .detect = row##_detect,                                                                    \
+        .fill = row##_fill,                                                                        \
+        .own = row##_own}
 
 static const struct other lsf = {
     .name = "LSF",
@@ -327,7 +356,8 @@ static const struct other sge = {
     .first_word = true,
     .write = "is qrsh in PATH, and has the parallel environment control_slaves TRUE?",
 };
-ROW(sge, "sge", "SGE_*, JOB_ID and PE_HOSTFILE", "Grid Engine: qsub's script in a parallel environment, or an mpiexec");
+ROW(sge, "sge", "SGE_*, JOB_ID and PE_HOSTFILE",
+    "Grid Engine: qsub's script in a parallel environment, or an mpiexec");
 
 static const struct other oar = {
     .name = "OAR",
@@ -353,18 +383,24 @@ static const struct other cobalt_xc = {
     .elsewhere = true,
     .write = "is aprun in PATH?",
 };
-ROW(cobalt_xc, "cobalt-xc", "COBALT_*", "Cobalt on an XC system: aprun started one ddrun on each node");
+ROW(cobalt_xc, "cobalt-xc", "COBALT_*",
+    "Cobalt on an XC system: aprun started one ddrun on each node");
 
-static int flux_refuse(const struct alloc_input *in, const char *what, const char *option, struct dd_err *err)
+static int flux_refuse(const struct alloc_input *in, const char *what, const char *option,
+                       struct dd_err *err)
 {
     if (in->list_only)
         return dd_err_set(err, -EINVAL, "%s; Flux tells them: flux hostlist local", what);
-    return dd_err_set(err, -EINVAL, "%s; write: ddrun %s--hosts=\"$(flux hostlist local)\" ..., or say --nnodes=1 to use this host, "
-                      "%s, alone", what, option, in->hostname);
+    return dd_err_set(
+        err, -EINVAL,
+        "%s; write: ddrun %s--hosts=\"$(flux hostlist local)\" ..., or say --nnodes=1 to use this host, "
+        "%s, alone",
+        what, option, in->hostname);
 }
 
-/* Its tasks can ask it through PMI-1, and tell each other their names (launched.c). Its batch scripts are the first
- * process of an instance of their own, which does not tell how many nodes it has. */
+/* Its tasks can ask it through PMI-1, and tell each other their names (launched.c). Its batch
+ * scripts are the first process of an instance of their own, which does not tell how many nodes it
+ * has. */
 static int flux_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
 {
     int n = 0;
@@ -372,15 +408,19 @@ static int flux_detect(const struct alloc_input *in, struct dd_strv *warnings, s
     (void)warnings;
     if (in->max_nodes == 1 || (var(in, "PMI_FD") != NULL && var(in, "PMI_RANK") != NULL))
         return 0;
-    if (var(in, "FLUX_JOB_ID") == NULL && var(in, "FLUX_ENCLOSING_ID") != NULL && var(in, "FLUX_URI") != NULL)
-        return flux_refuse(in, "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names its nodes",
-                           "--launcher=flux ", err);
+    if (var(in, "FLUX_JOB_ID") == NULL && var(in, "FLUX_ENCLOSING_ID") != NULL &&
+        var(in, "FLUX_URI") != NULL)
+        return flux_refuse(
+            in,
+            "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names its nodes",
+            "--launcher=flux ", err);
     if (var(in, "FLUX_JOB_ID") == NULL)
         return 0;
     int rc = alloc_env_int(in, "FLUX_JOB_NNODES", 1, HOSTLIST_MAX, &n, err);
     if (rc <= 0 || n == 1)
         return rc < 0 ? rc : 0;
-    (void)snprintf(text, sizeof(text), "this is a Flux job of %d nodes, and no variable names them", n);
+    (void)snprintf(text, sizeof(text), "this is a Flux job of %d nodes, and no variable names them",
+                   n);
     return flux_refuse(in, text, "", err);
 }
 

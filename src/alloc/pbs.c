@@ -47,7 +47,8 @@ static int read_nodes(struct hostlist **ret, const struct alloc_input *in, char 
 {
     const char *named = var(in, "PBS_NODEFILE");
     int rc = named != NULL ? alloc_set(path, "%s", named)
-                           : alloc_set(path, "/var/spool/%s/aux/%s", is_torque(in) ? "torque" : "pbs", var(in, "PBS_JOBID"));
+                           : alloc_set(path, "/var/spool/%s/aux/%s",
+                                       is_torque(in) ? "torque" : "pbs", var(in, "PBS_JOBID"));
     return rc < 0 ? alloc_no_memory(err) : alloc_hostfile_read(ret, in, *path, err);
 }
 
@@ -73,7 +74,8 @@ static int say_mpiexec(const struct alloc_input *in, const struct hostlist *node
         var(in, "PBS_JOBID"), n, n == 1 ? "" : "s", alloc_show(&shown, nodes), n, in->hostname);
 }
 
-/* Whether names differ in their numbers only, as those of one cluster's nodes do; the first dot ends them. */
+/* Whether names differ in their numbers only, as those of one cluster's nodes do; the first dot
+ * ends them. */
 static bool are_alike(const char *a, const char *b)
 {
     static const char digits[] = "0123456789";
@@ -91,8 +93,8 @@ static bool are_alike(const char *a, const char *b)
     }
 }
 
-/* My place when the file does not name this host, as a container has a name of its own: what PBS counted. Not for a
- * node whose line is missing. */
+/* My place when the file does not name this host, as a container has a name of its own: what PBS
+ * counted. Not for a node whose line is missing. */
 static int place_by_number(const struct alloc_input *in, const struct hostlist *nodes,
                            const char *path, struct dd_err *err)
 {
@@ -117,18 +119,20 @@ static int place_by_number(const struct alloc_input *in, const struct hostlist *
         in->hostname, path, alloc_show(&shown, nodes), path);
 }
 
-/* PBS_NODENUM counts the hosts in the order of the file, and those that are not in it: it may be greater than
- * the place in the file, not less. */
+/* PBS_NODENUM counts the hosts in the order of the file, and those that are not in it: it may be
+ * greater than the place in the file, not less. */
 static int check_number(const struct alloc_input *in, int me, const char *path, struct dd_err *err)
 {
     int num = me;
-    int rc = starter_of(in) == BY_TM ? alloc_env_int(in, "PBS_NODENUM", 0, INT32_MAX, &num, err) : 0;
+    int rc = starter_of(in) == BY_TM ? alloc_env_int(in, "PBS_NODENUM", 0, INT32_MAX, &num, err)
+                                     : 0;
     if (rc < 0 || num >= me)
         return rc < 0 ? rc : me;
-    return dd_err_set(err, -EINVAL,
-                      "PBS_NODENUM=%d is another host's: this host, %s, is number %d in %.200s; the variables have come with "
-                      "a task of that host: start ddrun with pbs_tmrsh, or unset PBS_TASKNUM and PBS_NODENUM",
-                      num, in->hostname, me, path);
+    return dd_err_set(
+        err, -EINVAL,
+        "PBS_NODENUM=%d is another host's: this host, %s, is number %d in %.200s; the variables have come with "
+        "a task of that host: start ddrun with pbs_tmrsh, or unset PBS_TASKNUM and PBS_NODENUM",
+        num, in->hostname, me, path);
 }
 
 /* The position of this host, as in alloc_find_me(), or by what PBS says. */
@@ -144,10 +148,14 @@ static int check_file(const struct alloc_input *in, const char *job, struct dd_e
 {
     const char *path = var(in, "PBS_NODEFILE");
     const char *name = path != NULL ? strrchr(path, '/') : NULL;
-    if (name == NULL || name - path < 4 || strncmp(name - 4, "/aux/", 5) != 0 || strcmp(name + 1, job) == 0)
+    if (name == NULL || name - path < 4 || strncmp(name - 4, "/aux/", 5) != 0 ||
+        strcmp(name + 1, job) == 0)
         return 0;
-    return dd_err_set(err, -EINVAL, "PBS_NODEFILE=%.200s is not the node file of PBS_JOBID=%.80s: one of them is left over from "
-                      "another job; %s in the job's script, or unset PBS_*", path, job, alloc_either(in, "start ddrun", "ask"));
+    return dd_err_set(
+        err, -EINVAL,
+        "PBS_NODEFILE=%.200s is not the node file of PBS_JOBID=%.80s: one of them is left over from "
+        "another job; %s in the job's script, or unset PBS_*",
+        path, job, alloc_either(in, "start ddrun", "ask"));
 }
 
 static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const char *path,
@@ -161,10 +169,10 @@ static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const
     }
     if (by != BY_TM && by != BY_MPI)
         return stale(in, warnings, why->text, err);
-    return dd_err_set(err, -EINVAL,
-                      "the node file of job %.80s cannot be read here (%.200s); %s",
+    return dd_err_set(err, -EINVAL, "the node file of job %.80s cannot be read here (%.200s); %s",
                       var(in, "PBS_JOBID"), why->text[0] != '\0' ? why->text : path,
-                      alloc_either(in, "say the nodes with --hosts=LIST or --hostfile=FILE", "ask in the job's script"));
+                      alloc_either(in, "say the nodes with --hosts=LIST or --hostfile=FILE",
+                                   "ask in the job's script"));
 }
 
 static int check_list(const struct alloc_input *in, const struct hostlist *nodes, const char *path,
@@ -212,19 +220,22 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
     return check_list(in, nodes, path, warnings, err);
 }
 
-/* A requeued job keeps its id, and PBS has no restart count. What differs from run to run is the cookie, which stays out
- * of the id: the id is public. It separates the runs where the key is proved (net/key.h), and is no key itself: it is
- * four outputs of random() after srand(time()), so that one own cookie gives those of all other jobs of that host.
- * Src: OpenPBS 23.06, start_job() in src/resmom/start_exec.c, add_transport_conn() in src/lib/Libtpp/tpp_transport.c. */
+/* A requeued job keeps its id, and PBS has no restart count. What differs from run to run is the
+ * cookie, which stays out of the id: the id is public. It separates the runs where the key is
+ * proved (net/key.h), and is no key itself: it is four outputs of random() after srand(time()), so
+ * that one own cookie gives those of all other jobs of that host. Src: OpenPBS 23.06, start_job()
+ * in src/resmom/start_exec.c, add_transport_conn() in src/lib/Libtpp/tpp_transport.c. */
 static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
     const char *job = var(in, "PBS_JOBID");
     const char *launch = in->whole_job || !alloc_is_mpi(in) ? NULL : var(in, "PALS_APID");
     const char *cookie = var(in, "PBS_JOBCOOKIE");
-    const bool several = launch != NULL && alloc_id_ok(launch); /* mpiexec may be called more than once in a job */
+    const bool several = launch != NULL &&
+                         alloc_id_ok(launch); /* mpiexec may be called more than once in a job */
     int rc = alloc_set(&a->run_id, "%s", job);
     if (rc == 0)
-        rc = several ? alloc_set(&a->job_id, "pbs.%s.%s", job, launch) : alloc_set(&a->job_id, "pbs.%s", job);
+        rc = several ? alloc_set(&a->job_id, "pbs.%s.%s", job, launch)
+                     : alloc_set(&a->job_id, "pbs.%s", job);
     if (rc == 0 && cookie != NULL)
         rc = alloc_set(&a->cookie, "%s", cookie);
     return rc < 0 ? alloc_no_memory(err) : 0;

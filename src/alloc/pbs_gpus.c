@@ -1,8 +1,8 @@
-/* The GPUs that Torque has given a job: PBS_GPUFILE names a file of the first node with a line HOST-gpuNUMBER for
- * each GPU of the whole job.
+/* The GPUs that Torque has given a job: PBS_GPUFILE names a file of the first node with a line
+ * HOST-gpuNUMBER for each GPU of the whole job.
  *
- * Src: pbs_mom of Torque 6, its source; not run. The numbers are NVML's, in the order of the PCI addresses. An empty file
- * is that of a job that has asked for none. */
+ * Src: pbs_mom of Torque 6, its source; not run. The numbers are NVML's, in the order of the PCI
+ * addresses. An empty file is that of a job that has asked for none. */
 #include "alloc/inner.h"
 
 #include "base/num.h"
@@ -60,8 +60,8 @@ static int format(struct dd_strv *ret, const struct gpus *g)
     return rc < 0 || s == NULL ? -ENOMEM : dd_strv_push(ret, s);
 }
 
-static int read_lines(struct gpus *all, const struct hostlist *nodes, const char *path, const char *text, size_t n,
-                      struct dd_err *err)
+static int read_lines(struct gpus *all, const struct hostlist *nodes, const char *path,
+                      const char *text, size_t n, struct dd_err *err)
 {
     const char *end = text + n;
     struct alloc_shown shown;
@@ -74,13 +74,18 @@ static int read_lines(struct gpus *all, const struct hostlist *nodes, const char
         size_t len = (size_t)((nl != NULL ? nl : end) - text);
         const char *next = text + len + (nl != NULL);
         len -= len > 0 && text[len - 1] == '\r';
-        (void)snprintf(line, sizeof(line), "%.*s", (int)(len < sizeof(line) ? len : sizeof(line) - 1), text);
+        (void)snprintf(line, sizeof(line), "%.*s",
+                       (int)(len < sizeof(line) ? len : sizeof(line) - 1), text);
         if (len > 0 && (strlen(line) != len || take_line(line, &number) < 0))
-            return dd_err_set(err, -EINVAL, "%s:%u: '%.80s' is not HOST-gpuNUMBER; PBS_GPUFILE is to name a file that Torque has written",
-                              path, no, line);
+            return dd_err_set(
+                err, -EINVAL,
+                "%s:%u: '%.80s' is not HOST-gpuNUMBER; PBS_GPUFILE is to name a file that Torque has written",
+                path, no, line);
         if (len > 0 && (node = find_node(nodes, line, (size_t)node)) < 0)
-            return dd_err_set(err, -EINVAL, "%s:%u: %.80s is none of the job's nodes (%s); PBS_GPUFILE is of another job", path, no,
-                              line, alloc_show(&shown, nodes));
+            return dd_err_set(
+                err, -EINVAL,
+                "%s:%u: %.80s is none of the job's nodes (%s); PBS_GPUFILE is of another job", path,
+                no, line, alloc_show(&shown, nodes));
         if (len > 0) {
             all[node].has[number] = 1;
             found = 1;
@@ -90,12 +95,14 @@ static int read_lines(struct gpus *all, const struct hostlist *nodes, const char
     return found;
 }
 
-int alloc_gpufile_parse(struct dd_strv *ret, const struct hostlist *nodes, const char *path, const char *text, size_t n,
-                        struct dd_err *err)
+int alloc_gpufile_parse(struct dd_strv *ret, const struct hostlist *nodes, const char *path,
+                        const char *text, size_t n, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv gpus = {0};
     DD_AUTO(free) struct gpus *all = calloc(hostlist_count(nodes) + 1, sizeof(*all));
-    int rc = all == NULL ? alloc_no_memory(err) : hostlist_count(nodes) == 0 ? 0 : read_lines(all, nodes, path, text, n, err);
+    int rc = all == NULL                  ? alloc_no_memory(err)
+             : hostlist_count(nodes) == 0 ? 0
+                                          : read_lines(all, nodes, path, text, n, err);
     if (rc <= 0)
         return rc;
     for (size_t i = 0; i < hostlist_count(nodes); i++)
@@ -116,5 +123,7 @@ int alloc_pbs_gpus(struct alloc *a, const struct alloc_input *in, struct dd_err 
         return 0;
     if (rc < 0)
         return dd_err_set(err, rc, "PBS_GPUFILE: %.500s", why.text);
-    return text.len == 0 ? 0 : alloc_gpufile_parse(&a->gpus, a->nodes, path, (const char *)text.data, text.len, err);
+    return text.len == 0 ? 0
+                         : alloc_gpufile_parse(&a->gpus, a->nodes, path, (const char *)text.data,
+                                               text.len, err);
 }

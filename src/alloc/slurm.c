@@ -76,28 +76,37 @@ static const char *by_srun(const struct alloc_input *in)
 /* There are names that Slurm sets to one value: two of them are from two jobs. */
 static int check_job(const struct alloc_input *in, struct dd_err *err)
 {
-    static const char *const twins[][2] = {{"SLURM_JOB_ID", "SLURM_JOBID"}, {"SLURM_STEP_ID", "SLURM_STEPID"}};
+    static const char *const twins[][2] = {{"SLURM_JOB_ID", "SLURM_JOBID"},
+                                           {"SLURM_STEP_ID", "SLURM_STEPID"}};
     if (!alloc_id_ok(var(in, "SLURM_JOB_ID")))
-        return dd_err_set(err, -EINVAL, "SLURM_JOB_ID=%.80s is not the id of a job", var(in, "SLURM_JOB_ID"));
+        return dd_err_set(err, -EINVAL, "SLURM_JOB_ID=%.80s is not the id of a job",
+                          var(in, "SLURM_JOB_ID"));
     for (size_t i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
         const char *a = var(in, twins[i][0]);
         const char *b = var(in, twins[i][1]);
         if (a != NULL && b != NULL && strcmp(a, b) != 0)
-            return dd_err_set(err, -EINVAL, "%s=%.40s and %s=%.40s contradict each other: one is left over from another job; "
-                              "%s, or unset the SLURM_* of the other job", twins[i][0], a, twins[i][1], b, by_srun(in));
+            return dd_err_set(
+                err, -EINVAL,
+                "%s=%.40s and %s=%.40s contradict each other: one is left over from another job; "
+                "%s, or unset the SLURM_* of the other job",
+                twins[i][0], a, twins[i][1], b, by_srun(in));
     }
     return 0;
 }
 
 /* A variable that says how many nodes or tasks a list has. */
-static int check_count(const struct alloc_input *in, const char *name, int n, const char *list, struct dd_err *err)
+static int check_count(const struct alloc_input *in, const char *name, int n, const char *list,
+                       struct dd_err *err)
 {
     int said = n;
     int rc = alloc_env_int(in, name, 1, HOSTLIST_MAX, &said, err);
     if (rc < 0 || said == n)
         return rc < 0 ? rc : 0;
-    return dd_err_set(err, -EINVAL, "%s=%d contradicts %s=%.80s, which has %d: is it left over from another job? Unset %s, or "
-                      "%s", name, said, list, var(in, list), n, name, by_srun(in));
+    return dd_err_set(
+        err, -EINVAL,
+        "%s=%d contradicts %s=%.80s, which has %d: is it left over from another job? Unset %s, or "
+        "%s",
+        name, said, list, var(in, list), n, name, by_srun(in));
 }
 
 /* Flux runs inside of Slurm's steps, and hands their variables on to its tasks. */
@@ -137,13 +146,14 @@ static int read_hosts(struct step *s, const struct alloc_input *in, struct dd_er
         return dd_err_set(
             err, -EINVAL,
             "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not: these variables were "
-            "not made by srun; unset SLURM_STEP_ID%s", alloc_either(in, ", or say --hosts=LIST", ""));
+            "not made by srun; unset SLURM_STEP_ID%s",
+            alloc_either(in, ", or say --hosts=LIST", ""));
     int rc = hostlist_parse(&s->hosts, list, err);
     return rc < 0 ? dd_err_where(err, rc, "SLURM_STEP_NODELIST") : 0;
 }
 
-/* A shell in a step that asks for nodes of its own, or submits a job, hands the step's names on to it. A step of
- * several components has all their hosts, whatever the job's list says. */
+/* A shell in a step that asks for nodes of its own, or submits a job, hands the step's names on to
+ * it. A step of several components has all their hosts, whatever the job's list says. */
 static int check_hosts(const struct step *s, const struct alloc_input *in, struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *job = NULL;
@@ -160,9 +170,11 @@ static int check_hosts(const struct step *s, const struct alloc_input *in, struc
         return alloc_no_memory(err);
     if (hostlist_count(others) == 0)
         return 0;
-    return dd_err_set(err, -EINVAL, "SLURM_STEP_NODELIST=%.80s has nodes (%s) that %s=%.80s has not: the step's variables are "
-                      "left over from another job; %s, or unset SLURM_STEP_ID", var(in, "SLURM_STEP_NODELIST"),
-                      alloc_show(&shown, others), name, list, by_srun(in));
+    return dd_err_set(
+        err, -EINVAL,
+        "SLURM_STEP_NODELIST=%.80s has nodes (%s) that %s=%.80s has not: the step's variables are "
+        "left over from another job; %s, or unset SLURM_STEP_ID",
+        var(in, "SLURM_STEP_NODELIST"), alloc_show(&shown, others), name, list, by_srun(in));
 }
 
 static int read_tasks(struct step *s, const struct alloc_input *in, struct dd_err *err)
@@ -193,15 +205,19 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
         return dd_err_set(err, -EINVAL,
                           "SLURM_STEP_ID is set, but %s is not: these variables were not made by "
                           "srun; unset SLURM_STEP_ID%s",
-                          s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID", alloc_either(in, ", or say --hosts=LIST", ""));
+                          s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID",
+                          alloc_either(in, ", or say --hosts=LIST", ""));
     if (rc > 0)
         rc = alloc_env_int(in, "SLURM_PROCID", 0, s->tasks.total - 1, &rank, err);
     const char *here = var(in, "SLURMD_NODENAME");
     const char *name = rc > 0 ? hostlist_nth(s->hosts, (size_t)s->nodeid) : "";
     if (rc > 0 && here != NULL && strcmp(here, name) != 0)
-        return dd_err_set(err, -EINVAL, "SLURMD_NODENAME=%.80s contradicts SLURM_NODEID=%d, which is %.80s in "
-                          "SLURM_STEP_NODELIST=%.80s: these are variables of two tasks; %s, or unset "
-                          "SLURM_STEP_ID", here, s->nodeid, name, var(in, "SLURM_STEP_NODELIST"), by_srun(in));
+        return dd_err_set(
+            err, -EINVAL,
+            "SLURMD_NODENAME=%.80s contradicts SLURM_NODEID=%d, which is %.80s in "
+            "SLURM_STEP_NODELIST=%.80s: these are variables of two tasks; %s, or unset "
+            "SLURM_STEP_ID",
+            here, s->nodeid, name, var(in, "SLURM_STEP_NODELIST"), by_srun(in));
     return rc < 0 ? rc : 0;
 }
 
@@ -212,15 +228,20 @@ static int refuse_tasks(const struct step *s, const struct alloc_input *in, stru
     int said = 0; /* --ntasks-per-node of the script, which srun did not keep */
     int rc = alloc_env_int(in, "SLURM_NTASKS_PER_NODE", 1, INT32_MAX, &said, err);
     const bool inherited = rc == 1 && s->tasks.most > said;
-    rc = dd_err_set(err, ALLOC_WRONG_FOR_ALL, "srun started %d copies of ddrun on %zu node%s; it needs one per node", s->tasks.total,
-                    s->tasks.n, s->tasks.n == 1 ? "" : "s");
+    rc = dd_err_set(err, ALLOC_WRONG_FOR_ALL,
+                    "srun started %d copies of ddrun on %zu node%s; it needs one per node",
+                    s->tasks.total, s->tasks.n, s->tasks.n == 1 ? "" : "s");
     if (inherited)
-        rc = dd_err_tip(err, rc, "srun took SLURM_NTASKS=%d from the script that called it", s->tasks.total);
+        rc = dd_err_tip(err, rc, "srun took SLURM_NTASKS=%d from the script that called it",
+                        s->tasks.total);
     if (in->have_nproc)
-        return dd_err_tip(err, rc, "srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun ..., or --nnodes=%d for %d agents on purpose", s->tasks.n,
-                          s->tasks.n, s->tasks.total, s->tasks.total);
-    return dd_err_tip(err, rc, "srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun --nproc-per-node=%d ...", s->tasks.n, s->tasks.n,
-                      s->tasks.most);
+        return dd_err_tip(
+            err, rc,
+            "srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun ..., or --nnodes=%d for %d agents on purpose",
+            s->tasks.n, s->tasks.n, s->tasks.total, s->tasks.total);
+    return dd_err_tip(err, rc,
+                      "srun -N%zu --ntasks=%zu --ntasks-per-node=1 ddrun --nproc-per-node=%d ...",
+                      s->tasks.n, s->tasks.n, s->tasks.most);
 }
 
 /* One entry per agent. Agents of one host are neighbours, whatever --distribution says: with the
@@ -314,10 +335,14 @@ static int say_srun(const struct alloc_input *in, const struct hostlist *hosts, 
 {
     struct alloc_shown shown;
     size_t n = hostlist_count(hosts);
-    return dd_err_tip(err,
-                      dd_err_set(err, -EINVAL, "ddrun was started once in job %.40s, which has %zu node%s (%s), and cannot start the others",
-                                 var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts)),
-                      "srun --ntasks-per-node=1 ddrun ..., or --nnodes=1 to use this host (%s) alone", in->hostname);
+    return dd_err_tip(
+        err,
+        dd_err_set(
+            err, -EINVAL,
+            "ddrun was started once in job %.40s, which has %zu node%s (%s), and cannot start the others",
+            var(in, "SLURM_JOB_ID"), n, n == 1 ? "" : "s", alloc_show(&shown, hosts)),
+        "srun --ntasks-per-node=1 ddrun ..., or --nnodes=1 to use this host (%s) alone",
+        in->hostname);
 }
 
 static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
@@ -329,7 +354,8 @@ static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, 
     if (job == NULL || is_in_flux(in))
         return 0;
     if (job_nodelist(in, &name) == NULL) { /* a login at one of the job's nodes has no more */
-        int rc = dd_strv_pushf(warnings, "SLURM_JOB_ID=%.40s is set, but SLURM_JOB_NODELIST is not; ignoring it", job);
+        int rc = dd_strv_pushf(
+            warnings, "SLURM_JOB_ID=%.40s is set, but SLURM_JOB_NODELIST is not; ignoring it", job);
         return rc < 0 ? alloc_no_memory(err) : 0;
     }
     int rc = check_job(in, err);

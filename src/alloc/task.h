@@ -10,8 +10,8 @@ struct alloc_task {
     int local_rank, local_size; /* on its node; local_size 0: not said */
 };
 
-/* What srun, else an mpiexec, says in the environment. 1: found, 0: it is no such process, -EINVAL: the numbers
- * contradict each other. */
+/* What srun, else an mpiexec, says in the environment. 1: found, 0: it is no such process, -EINVAL:
+ * the numbers contradict each other. */
 int alloc_task_find(struct alloc_task *ret, char *const *env, struct dd_err *err);
 
 #endif

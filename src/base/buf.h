@@ -34,7 +34,8 @@ void dd_buf_done(struct dd_buf *b);              /* frees the content, keeps max
 
 /* The content as a C string, lent until the next change; NULL when out of memory. */
 const char *dd_buf_str(struct dd_buf *b);
-/* The content as a C string that the caller frees; the buffer is empty afterwards. NULL: no memory. */
+/* The content as a C string that the caller frees; the buffer is empty afterwards. NULL: no memory.
+ */
 char *dd_buf_steal(struct dd_buf *b);
 
 static inline void dd_auto_buf(struct dd_buf *b)

@@ -30,7 +30,8 @@ int dd_err_tip(struct dd_err *err, int rc, const char *fmt, ...)
     va_list ap;
     memcpy(err->text + len, head, sizeof(head));
     va_start(ap, fmt);
-    (void)vsnprintf(err->text + len + sizeof(head) - 1, sizeof(err->text) - len - sizeof(head) + 1, fmt, ap);
+    (void)vsnprintf(err->text + len + sizeof(head) - 1, sizeof(err->text) - len - sizeof(head) + 1,
+                    fmt, ap);
     va_end(ap);
     return rc;
 }

@@ -9,11 +9,12 @@
 #include <stdint.h>
 #include <sys/time.h>
 
-int dd_fd_nonblock(int fd); /* 0 or -errno */
-int dd_fd_keep(int fd);     /* clears close-on-exec */
+int dd_fd_nonblock(int fd);                         /* 0 or -errno */
+int dd_fd_keep(int fd);                             /* clears close-on-exec */
 int dd_write_full(int fd, const void *p, size_t n); /* blocking; 0 or -errno */
 
-/* Puts a file of this content in the place of what is there: others see the old or the new, whole. */
+/* Puts a file of this content in the place of what is there: others see the old or the new, whole.
+ */
 int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err);
 
 /* Appends the whole file to out. -EMSGSIZE with a sentence when it is longer than out->max. */

@@ -7,11 +7,8 @@
 #include <unistd.h>
 
 static const char *const level_text[] = {
-    [DD_LOG_ERR] = "error: ",
-    [DD_LOG_WARN] = "warning: ",
-    [DD_LOG_NOTICE] = "",
-    [DD_LOG_INFO] = "info: ",
-    [DD_LOG_DEBUG] = "debug: ",
+    [DD_LOG_ERR] = "error: ", [DD_LOG_WARN] = "warning: ", [DD_LOG_NOTICE] = "",
+    [DD_LOG_INFO] = "info: ", [DD_LOG_DEBUG] = "debug: ",
 };
 
 /* A pipe has room for a line (less than PIPE_BUF bytes) when it says that it has any. */

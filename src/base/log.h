@@ -12,16 +12,18 @@ enum dd_log_level { DD_LOG_ERR, DD_LOG_WARN, DD_LOG_NOTICE, DD_LOG_INFO, DD_LOG_
 struct dd_log {
     enum dd_log_level level; /* lines above this level are dropped */
     int fd;                  /* where lines go; -1 drops all */
-    bool never_waits;        /* a line that cannot be written at once is dropped: others wait for us */
-    unsigned waits_ms;       /* a line that cannot be written within this time is dropped; 0: any time it takes */
-    char who[80];            /* put in front of each line: "ddrun" or "ddrun[node2]" */
+    bool never_waits;  /* a line that cannot be written at once is dropped: others wait for us */
+    unsigned waits_ms; /* a line that cannot be written within this time is dropped; 0: any time it
+                          takes */
+    char who[80];      /* put in front of each line: "ddrun" or "ddrun[node2]" */
 };
 
 /* Writes one whole line with one write(2). NULL log is allowed. errno is kept; %m works. */
 void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Copies text that a peer sent into out, with everything but printable ASCII as \xNN; returns out. */
+/* Copies text that a peer sent into out, with everything but printable ASCII as \xNN; returns out.
+ */
 const char *dd_log_escape(char *out, unsigned long size, const void *text, unsigned long len);
 
 #endif

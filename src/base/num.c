@@ -69,7 +69,7 @@ static int with_unit(const char *s, const struct unit *units, size_t n, uint64_t
 int dd_num_duration_ns(const char *s, uint64_t *ret_ns)
 {
     static const struct unit units[] = {
-        {"", 1000000000},    {"s", 1000000000},     {"ms", 1000000},         {"us", 1000},
+        {"", 1000000000},    {"s", 1000000000},     {"ms", 1000000},        {"us", 1000},
         {"m", 60000000000U}, {"h", 3600000000000U}, {"d", 86400000000000U},
     };
     uint64_t whole;
@@ -98,7 +98,10 @@ int dd_num_duration_ns(const char *s, uint64_t *ret_ns)
 int dd_num_bytes(const char *s, uint64_t *ret)
 {
     static const struct unit units[] = {
-        {"", 1}, {"K", 1024}, {"M", 1024 * 1024}, {"G", 1024 * 1024 * 1024},
+        {"", 1},
+        {"K", 1024},
+        {"M", 1024 * 1024},
+        {"G", 1024 * 1024 * 1024},
     };
     uint64_t v;
     int rc = digits(&s, &v);

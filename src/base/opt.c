@@ -81,10 +81,12 @@ static int refuse_unknown(const struct parser *p, const char *dashes, const char
     }
     const struct shown s = show(word, len);
     if (nearest != NULL)
-        return dd_err_tip(p->err, dd_err_set(p->err, -EINVAL, "unknown option '%s%s'", dashes, s.text), "did you mean '--%s'?",
-                          nearest->name);
-    return dd_err_tip(p->err, dd_err_set(p->err, -EINVAL, "unknown option '%s%s'", dashes, s.text), "'%s --help%s' lists all options",
-                      p->t->program, opt_has_common(p->t) ? "=all" : "");
+        return dd_err_tip(p->err,
+                          dd_err_set(p->err, -EINVAL, "unknown option '%s%s'", dashes, s.text),
+                          "did you mean '--%s'?", nearest->name);
+    return dd_err_tip(p->err, dd_err_set(p->err, -EINVAL, "unknown option '%s%s'", dashes, s.text),
+                      "'%s --help%s' lists all options", p->t->program,
+                      opt_has_common(p->t) ? "=all" : "");
 }
 
 static int find_long(const struct parser *p, const char *word, size_t len,
@@ -176,7 +178,8 @@ static int ask_help(struct parser *p, const char *about)
     for (size_t i = 0; (row = opt_row_at(p->t, i)) != NULL; i++)
         if (opt_row_is_about(p->t, row, p->res->about))
             return 0;
-    return dd_err_set(p->err, -EINVAL, "--help: there is nothing about '%s'; '%s --help=all' shows all options",
+    return dd_err_set(p->err, -EINVAL,
+                      "--help: there is nothing about '%s'; '%s --help=all' shows all options",
                       show(about, strlen(about)).text, p->t->program);
 }
 
@@ -246,7 +249,8 @@ static const struct opt_foreign *find_foreign(const struct opt_table *t, const c
     const size_t dashes = strspn(word, "-");
     const size_t len = strcspn(word, "=");
     for (const struct opt_foreign *f = t->foreign; f != NULL && f->word != NULL; f++)
-        if (strspn(f->word, "-") == dashes && name_is(f->word + dashes, word + dashes, len - dashes))
+        if (strspn(f->word, "-") == dashes &&
+            name_is(f->word + dashes, word + dashes, len - dashes))
             return f;
     return NULL;
 }
@@ -293,7 +297,8 @@ static int read_letters(struct parser *p, const char *word)
         const struct opt_row *row = find_letter(p->t, *word);
         const char dashed[3] = {'-', *word, '\0'};
         const struct opt_foreign *f = row == NULL ? find_foreign(p->t, dashed) : NULL;
-        if (f != NULL && f->is != NULL && (*f->is == '\0' || strchr(f->is, '=') != NULL) && word[1] != '=') { /* "-uv" */
+        if (f != NULL && f->is != NULL && (*f->is == '\0' || strchr(f->is, '=') != NULL) &&
+            word[1] != '=') { /* "-uv" */
             if ((rc = read_foreign(p, f, NULL)) < 0)
                 return rc;
             continue;

@@ -34,8 +34,8 @@
  * - options end at the first word that is none, which is SCRIPT; all after it is the script's own;
  * - one "--" directly before SCRIPT, or else one directly after it, is dropped;
  * - "--opt val", "--opt=val", "-r3", "-r 3", "-r=3", and letters of flags may be joined ("-mr3");
- * - every "-" inside a long name may be written "_", and any unique prefix will do, also one that is
- *   unique among the names in `first`;
+ * - every "-" inside a long name may be written "_", and any unique prefix will do, also one that
+ * is unique among the names in `first`;
  * - a value that starts with "-" and is no number needs "=" ("--opt=-x");
  * - the last one wins, the command line wins over the environment, that over the default.
  */
@@ -77,7 +77,8 @@ struct opt_row {
     char split;          /* OPT_REPEATED: also split each value here; 0: never */
     const char *env;     /* variables of its own, comma separated, before the table's prefixes */
     bool no_env;         /* the table's prefixes make no variable for it */
-    const char *needs;   /* without one of these options it has no effect, comma separated; NULL: it has */
+    const char
+        *needs; /* without one of these options it has no effect, comma separated; NULL: it has */
     const char *example; /* a right value for error sentences; NULL: made from default and kind */
     const char *group;   /* heading in the help; shown in the order in which groups first appear */
     const char *since;   /* version that brought it, NULL: the first */
@@ -96,16 +97,17 @@ struct opt_row {
 /* An option of another program that people are used to. It is known by its whole name alone. */
 struct opt_foreign {
     const char *word; /* with its dashes; '_' is as good as '-' */
-    const char *is;   /* the option that it means, as "nnodes", or with a value, as "log-level=info"; "": nothing, it may stay;
-                       * NULL: it is refused */
-    const char *say;  /* when it is refused: whose it is and what to write, which follows "WORD is " */
+    const char *is; /* the option that it means, as "nnodes", or with a value, as "log-level=info";
+                     * "": nothing, it may stay; NULL: it is refused */
+    const char
+        *say; /* when it is refused: whose it is and what to write, which follows "WORD is " */
 };
 
 /* A word that the program's first operand may be, with options of its own. */
 struct opt_command {
     const char *name;
-    const char *help;              /* one phrase, as in a row */
-    const struct opt_table *table; /* its program is "PROGRAM NAME" */
+    const char *help;                  /* one phrase, as in a row */
+    const struct opt_table *table;     /* its program is "PROGRAM NAME" */
     int (*run)(int argc, char **argv); /* argv[0] is the name; returns the exit code */
 };
 
@@ -119,9 +121,11 @@ struct opt_table {
     const char *env_more;     /* variables with that prefix that are no options, comma separated */
     const struct opt_row *rows;
     size_t n_rows;
-    const char *first;        /* where an abbreviation fits several, one of these is meant; comma separated */
-    const struct opt_foreign *foreign;  /* up to a row without a word; NULL: none */
-    const struct opt_command *commands; /* the help, manual and completions have them; main runs them */
+    const char
+        *first; /* where an abbreviation fits several, one of these is meant; comma separated */
+    const struct opt_foreign *foreign; /* up to a row without a word; NULL: none */
+    const struct opt_command
+        *commands; /* the help, manual and completions have them; main runs them */
     size_t n_commands;
 };
 
@@ -175,17 +179,19 @@ const struct opt_source *opt_result_source(const struct opt_result *res, const s
 /* Whether the environment or the command line set it. */
 bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const char *name);
 /* It was said on the command line, but none of those without which it has no effect. */
-bool opt_is_idle(const struct opt_result *res, const struct opt_table *t, const struct opt_row *row);
+bool opt_is_idle(const struct opt_result *res, const struct opt_table *t,
+                 const struct opt_row *row);
 
-/* Whether entry ("NAME=VALUE") is nearly, but not quite, a variable of the table's first prefix; the
- * one that may be meant goes to out. */
+/* Whether entry ("NAME=VALUE") is nearly, but not quite, a variable of the table's first prefix;
+ * the one that may be meant goes to out. */
 bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]);
 
 /* The text that res->ask asked for. 0 or negative errno. */
 int opt_answer(const struct opt_table *t, const struct opt_result *res, struct dd_buf *out);
 
-/* At most 80 columns. about: "" the common options, "all", else those that have this word in their name, group or
- * phrase, with all that the manual says of them (the one of that name alone, where there is one). */
+/* At most 80 columns. about: "" the common options, "all", else those that have this word in their
+ * name, group or phrase, with all that the manual says of them (the one of that name alone, where
+ * there is one). */
 int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out);
 int opt_dump(const struct opt_table *t, enum opt_format format, struct dd_buf *out);
 

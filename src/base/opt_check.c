@@ -104,7 +104,8 @@ static int check_list(const struct opt_table *t, const char *list, struct dd_err
     size_t len;
     while ((piece = opt_next_piece(&list, &len)) != NULL) {
         size_t i = 0;
-        while ((row = opt_row_at(t, i)) != NULL && (strlen(row->name) != len || memcmp(row->name, piece, len) != 0))
+        while ((row = opt_row_at(t, i)) != NULL &&
+               (strlen(row->name) != len || memcmp(row->name, piece, len) != 0))
             i++;
         if (row == NULL)
             return dd_err_set(err, -EINVAL, "there is no option '%.*s'", (int)len, piece);
@@ -120,9 +121,11 @@ static int check_foreign(const struct opt_table *t, const struct opt_foreign *f,
     const size_t len = f->is != NULL ? strcspn(f->is, "=") : 0;
     bool found = len == 0;
     for (size_t i = 0; (row = opt_row_at(t, i)) != NULL; i++) {
-        if ((dashes == 2 && has_name(row, name, strlen(name))) || (dashes == 1 && name[1] == '\0' && name[0] == row->letter))
+        if ((dashes == 2 && has_name(row, name, strlen(name))) ||
+            (dashes == 1 && name[1] == '\0' && name[0] == row->letter))
             return dd_err_set(err, -EINVAL, "%s: --%s has this name", f->word, row->name);
-        if (dashes == 2 && opt_list_has(t->first, row->name) && opt_name_begins(row->name, name, strlen(name)))
+        if (dashes == 2 && opt_list_has(t->first, row->name) &&
+            opt_name_begins(row->name, name, strlen(name)))
             return dd_err_set(err, -EINVAL, "%s: it may stand for --%s", f->word, row->name);
         found |= has_name(row, f->is != NULL ? f->is : "", len);
     }

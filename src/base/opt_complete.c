@@ -81,8 +81,8 @@ static int bash_names(const struct opt_table *t, struct dd_buf *out)
     return rc;
 }
 
-/* A function of this name that completes from word `first` on. bash splits words at "=", so "--tee=3"
- * arrives as three. */
+/* A function of this name that completes from word `first` on. bash splits words at "=", so
+ * "--tee=3" arrives as three. */
 static int bash_function(const struct opt_table *t, const char *name, int first, struct dd_buf *out)
 {
     int rc = dd_buf_printf(out,
@@ -127,12 +127,13 @@ static int bash_function(const struct opt_table *t, const char *name, int first,
         rc = bash_names(t, out);
     if (rc < 0)
         return rc;
-    return dd_buf_puts(out, "' -- \"$cur\")\n"
-                            "        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
-                            "    else\n"
-                            "        compopt -o filenames 2>/dev/null\n"
-                            "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
-                            "    fi\n}\n");
+    return dd_buf_puts(out,
+                       "' -- \"$cur\")\n"
+                       "        [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null\n"
+                       "    else\n"
+                       "        compopt -o filenames 2>/dev/null\n"
+                       "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
+                       "    fi\n}\n");
 }
 
 /* The first word is a command, or an option of the program; the rest is the command's. */
@@ -145,8 +146,10 @@ static int bash_commands(const struct opt_table *t, struct dd_buf *out)
         rc = bash_function(t->commands[i].table, name, 2, out);
     }
     if (rc == 0)
-        rc = dd_buf_printf(out, "_%s()\n{\n    COMPREPLY=()\n    case $COMP_CWORD:${COMP_WORDS[1]} in\n"
-                                "    1:*) mapfile -t COMPREPLY < <(compgen -W '", t->program);
+        rc = dd_buf_printf(out,
+                           "_%s()\n{\n    COMPREPLY=()\n    case $COMP_CWORD:${COMP_WORDS[1]} in\n"
+                           "    1:*) mapfile -t COMPREPLY < <(compgen -W '",
+                           t->program);
     for (size_t i = 0; rc == 0 && i < t->n_commands; i++)
         rc = dd_buf_printf(out, "%s ", t->commands[i].name);
     if (rc == 0)
@@ -295,13 +298,14 @@ static int fish_rows(const struct opt_table *t, const char *start, struct dd_buf
 static int fish_command(const char *program, const struct opt_command *c, struct dd_buf *out)
 {
     char start[160];
-    int rc = dd_buf_printf(out, "complete -c %s -n __fish_use_subcommand -f -a %s -d ", program, c->name);
+    int rc = dd_buf_printf(out, "complete -c %s -n __fish_use_subcommand -f -a %s -d ", program,
+                           c->name);
     if (rc == 0)
         rc = fish_text(out, c->help);
     if (rc == 0)
         rc = dd_buf_puts(out, "\n");
-    (void)snprintf(start, sizeof(start), "complete -c %s -n '__fish_seen_subcommand_from %s' -f", program,
-                   c->name);
+    (void)snprintf(start, sizeof(start), "complete -c %s -n '__fish_seen_subcommand_from %s' -f",
+                   program, c->name);
     return rc == 0 ? fish_rows(c->table, start, out) : rc;
 }
 

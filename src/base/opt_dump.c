@@ -200,14 +200,10 @@ static int json_row(struct dd_buf *out, const struct opt_table *t, const struct 
         const char *name;
         const char *value;
     } members[] = {
-        {"kind",    kinds[row->kind]                },
-        {"letter",  row->letter != 0 ? letter : NULL},
-        {"metavar", row->metavar                    },
-        {"default", row->def                        },
-        {"implied", row->implied                    },
-        {"group",   opt_row_group(row)              },
-        {"since",   row->since                      },
-        {"help",    row->help                       },
+        {"kind", kinds[row->kind]}, {"letter", row->letter != 0 ? letter : NULL},
+        {"metavar", row->metavar},  {"default", row->def},
+        {"implied", row->implied},  {"group", opt_row_group(row)},
+        {"since", row->since},      {"help", row->help},
     };
     int rc = dd_buf_printf(out, "{\"name\": \"%s\"", row->name);
     for (size_t i = 0; rc == 0 && i < sizeof(members) / sizeof(members[0]); i++)

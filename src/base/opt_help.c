@@ -69,8 +69,8 @@ bool opt_has_common(const struct opt_table *t)
     return false;
 }
 
-/* One option, not a search: "tee", not what else speaks of --tee. A word that also names a group is a search
- * unless it has its dashes. */
+/* One option, not a search: "tee", not what else speaks of --tee. A word that also names a group is
+ * a search unless it has its dashes. */
 static const struct opt_row *row_named(const struct opt_table *t, const char *about)
 {
     const struct opt_row *row;
@@ -113,7 +113,8 @@ static int help_row(const struct opt_row *row, const char *about, struct dd_buf 
     return rc == 0 ? wrap(out, dd_buf_str(&text), COLUMN, COLUMN) : rc;
 }
 
-static int help_group(const struct opt_table *t, const char *group, const char *about, struct dd_buf *out)
+static int help_group(const struct opt_table *t, const char *group, const char *about,
+                      struct dd_buf *out)
 {
     const struct opt_row *row;
     bool any = false;
@@ -159,9 +160,11 @@ int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out)
     if (rc == 0 && head && t->epilog != NULL)
         rc = dd_buf_printf(out, "\n%s", t->epilog);
     if (rc == 0 && *about == '\0' && opt_has_common(t))
-        rc = dd_buf_printf(out, "\nThese are the most used options. '%s --help=all' shows all of them,\n"
-                                "'%s --help=WORD' what there is about WORD, and the manual page explains them.\n",
-                           t->program, t->program);
+        rc = dd_buf_printf(
+            out,
+            "\nThese are the most used options. '%s --help=all' shows all of them,\n"
+            "'%s --help=WORD' what there is about WORD, and the manual page explains them.\n",
+            t->program, t->program);
     return rc;
 }
 

@@ -15,8 +15,8 @@ static char letter(char c)
     return c == '_' ? '-' : c;
 }
 
-/* How many changes lead from a to b: a letter more, less or another one, or two neighbours swapped. Names
- * are short. */
+/* How many changes lead from a to b: a letter more, less or another one, or two neighbours swapped.
+ * Names are short. */
 size_t opt_distance(const char *a, size_t len, const char *b)
 {
     size_t rows[3][64]; /* of a's letters up to i, i - 1 and i - 2 */
@@ -75,7 +75,8 @@ bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]
         return false;
     size_t least = strlen(word) / 3 + 1;
     for (size_t i = 0; i < t->n_rows; i++)
-        if (!t->rows[i].no_env && opt_env_name(t, &t->rows[i], t->rows[i].env == NULL ? 0 : 1, shown))
+        if (!t->rows[i].no_env &&
+            opt_env_name(t, &t->rows[i], t->rows[i].env == NULL ? 0 : 1, shown))
             consider(word, t->rows[i].name, shown, &least, out);
     const char *piece;
     for (at = t->env_more; (piece = opt_next_piece(&at, &piece_len)) != NULL;) {

@@ -45,10 +45,10 @@ static int wrong(const struct opt_row *row, const struct opt_place *place, const
 static int set_flag(const char *text, bool *ret)
 {
     static const char *const words[][2] = {
-        {"no",    "yes" },
-        {"0",     "1"   },
+        {"no", "yes"},
+        {"0", "1"},
         {"false", "true"},
-        {"off",   "on"  },
+        {"off", "on"},
     };
     int n;
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 struct owner {
-    char boot[40]; /* of the kernel: no two machines, no two boots have the same */
+    char boot[40];  /* of the kernel: no two machines, no two boots have the same */
     char space[40]; /* of the process ids: a container's are its own */
     long pid;
     unsigned long long start;
@@ -73,7 +73,8 @@ void dd_owner_text(char out[DD_OWNER_MAX])
 static bool parse(struct owner *o, const char *text)
 {
     memset(o, 0, sizeof(*o));
-    return sscanf(text, "%39s %39s %ld %llu", o->boot, o->space, &o->pid, &o->start) == 4 && o->pid > 0;
+    return sscanf(text, "%39s %39s %ld %llu", o->boot, o->space, &o->pid, &o->start) == 4 &&
+           o->pid > 0;
 }
 
 bool dd_owner_is(const char *text)

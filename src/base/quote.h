@@ -6,7 +6,8 @@
 
 /* For sh and its like. As dd_buf_append(). */
 int dd_quote_sh(struct dd_buf *out, const char *text);
-/* For csh, behind eval "`...`"; -EINVAL: a newline, of which a back-quoted command there keeps none. */
+/* For csh, behind eval "`...`"; -EINVAL: a newline, of which a back-quoted command there keeps
+ * none. */
 int dd_quote_csh(struct dd_buf *out, const char *text);
 
 #endif

@@ -25,9 +25,9 @@
 enum {
     NAME_TRIES = 8,
     ANSWER_MS = 2000, /* of a file system; then another directory is used */
-    DEPTH_MAX = 64,  /* of directories in it, a descriptor for each */
-    LOOK_AT = 4096,  /* entries of the parent; anybody may make more of them */
-    UNMAPPED = 65534 /* how a user namespace shows the owner of the system's directories */
+    DEPTH_MAX = 64,   /* of directories in it, a descriptor for each */
+    LOOK_AT = 4096,   /* entries of the parent; anybody may make more of them */
+    UNMAPPED = 65534  /* how a user namespace shows the owner of the system's directories */
 };
 
 /* ---- removing ---- */
@@ -75,7 +75,8 @@ static int empty(int fd, dev_t dev, int depth)
         return rc;
     }
     while ((e = readdir(d)) != NULL)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && remove_entry(dirfd(d), e->d_name, dev, depth) < 0)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            remove_entry(dirfd(d), e->d_name, dev, depth) < 0)
             rc = -ENOTEMPTY;
     (void)closedir(d);
     return rc;
@@ -131,8 +132,8 @@ static bool keeps_names(int fd, struct stat *st)
     return ours && ((st->st_mode & (S_IWGRP | S_IWOTH)) == 0 || (st->st_mode & S_ISVTX) != 0);
 }
 
-/* The directory at that path, which has no symbolic links, with -EPERM where others can put another one in the place of a
- * directory on the way. */
+/* The directory at that path, which has no symbolic links, with -EPERM where others can put another
+ * one in the place of a directory on the way. */
 static int open_kept(const char *path)
 {
     char *next = NULL;
@@ -143,7 +144,8 @@ static int open_kept(const char *path)
         return -ENOMEM;
     if (fd < 0)
         return -errno;
-    for (const char *name = strtok_r(names, "/", &next); name != NULL; name = strtok_r(NULL, "/", &next)) {
+    for (const char *name = strtok_r(names, "/", &next); name != NULL;
+         name = strtok_r(NULL, "/", &next)) {
         if (!keeps_names(fd, &st))
             return -EPERM;
         int below = openat(fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -164,8 +166,8 @@ static int random_name(char *name, size_t size)
     return 0;
 }
 
-/* In a child: makes a directory and removes it again. A disk that hangs holds the child, with no descriptor of this
- * process's caller. */
+/* In a child: makes a directory and removes it again. A disk that hangs holds the child, with no
+ * descriptor of this process's caller. */
 __attribute__((noreturn)) static void try_directory(int at, const char *name, int done)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
@@ -190,7 +192,9 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
     close(ends[0]);
     if (child > 0 && n != 0)
         (void)waitpid(child, NULL, 0);
-    return n != 0 ? 0 : dd_err_set(err, -ETIMEDOUT, "the temporary directory '%s' does not answer", parent);
+    return n != 0 ? 0
+                  : dd_err_set(err, -ETIMEDOUT, "the temporary directory '%s' does not answer",
+                               parent);
 }
 
 /* A name that is taken is left to whoever has it. */
@@ -208,7 +212,8 @@ static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err 
         return dd_err_set(err, rc, "cannot create a directory in '%s': %s", parent, strerror(-rc));
     s->fd = open_private(at, name, &st);
     if (s->fd < 0)
-        rc = dd_err_set(err, s->fd, "cannot use the new directory '%s/%s': %s", parent, name, strerror(-s->fd));
+        rc = dd_err_set(err, s->fd, "cannot use the new directory '%s/%s': %s", parent, name,
+                        strerror(-s->fd));
     else if (asprintf(&s->path, "%s/%s", parent, name) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc < 0)
@@ -222,12 +227,14 @@ static int open_parent(char **ret, const char *parent, struct dd_err *err)
     DD_AUTO(free) char *real = realpath(parent, NULL);
     DD_AUTO(fd) int at = real != NULL ? open_kept(real) : -errno;
     if (at == -EPERM)
-        return dd_err_set(err, at,
-                          "other users can rename the temporary directory '%s' or files in it (a directory that others can "
-                          "write to needs the sticky bit)",
-                          parent);
+        return dd_err_set(
+            err, at,
+            "other users can rename the temporary directory '%s' or files in it (a directory that others can "
+            "write to needs the sticky bit)",
+            parent);
     if (at < 0)
-        return dd_err_set(err, at, "cannot open the temporary directory '%s': %s", parent, strerror(-at));
+        return dd_err_set(err, at, "cannot open the temporary directory '%s': %s", parent,
+                          strerror(-at));
     int rc = check_answers(at, parent, err);
     if (rc < 0)
         return rc;
@@ -293,7 +300,8 @@ static bool is_abandoned(int fd)
 {
     char owner[DD_OWNER_MAX];
     struct stat st;
-    DD_AUTO(fd) int from = openat(fd, OWNER, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    DD_AUTO(fd) int from = openat(fd, OWNER,
+                                  O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (from < 0 || fstat(from, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())
         return false;
     ssize_t n = read(from, owner, sizeof(owner) - 1);

@@ -12,14 +12,14 @@ static const struct {
     int sig;
     const char *name;
 } signals[] = {
-    {SIGHUP, "HUP"},       {SIGINT, "INT"},   {SIGQUIT, "QUIT"}, {SIGILL, "ILL"},
-    {SIGTRAP, "TRAP"},     {SIGABRT, "ABRT"}, {SIGBUS, "BUS"},   {SIGFPE, "FPE"},
-    {SIGKILL, "KILL"},     {SIGUSR1, "USR1"}, {SIGSEGV, "SEGV"}, {SIGUSR2, "USR2"},
-    {SIGPIPE, "PIPE"},     {SIGALRM, "ALRM"}, {SIGTERM, "TERM"}, {SIGSTKFLT, "STKFLT"},
-    {SIGCHLD, "CHLD"},     {SIGCONT, "CONT"}, {SIGSTOP, "STOP"}, {SIGTSTP, "TSTP"},
-    {SIGTTIN, "TTIN"},     {SIGTTOU, "TTOU"}, {SIGURG, "URG"},   {SIGXCPU, "XCPU"},
-    {SIGXFSZ, "XFSZ"},     {SIGVTALRM, "VTALRM"}, {SIGPROF, "PROF"}, {SIGWINCH, "WINCH"},
-    {SIGIO, "IO"},         {SIGPWR, "PWR"},   {SIGSYS, "SYS"},
+    {SIGHUP, "HUP"},   {SIGINT, "INT"},       {SIGQUIT, "QUIT"}, {SIGILL, "ILL"},
+    {SIGTRAP, "TRAP"}, {SIGABRT, "ABRT"},     {SIGBUS, "BUS"},   {SIGFPE, "FPE"},
+    {SIGKILL, "KILL"}, {SIGUSR1, "USR1"},     {SIGSEGV, "SEGV"}, {SIGUSR2, "USR2"},
+    {SIGPIPE, "PIPE"}, {SIGALRM, "ALRM"},     {SIGTERM, "TERM"}, {SIGSTKFLT, "STKFLT"},
+    {SIGCHLD, "CHLD"}, {SIGCONT, "CONT"},     {SIGSTOP, "STOP"}, {SIGTSTP, "TSTP"},
+    {SIGTTIN, "TTIN"}, {SIGTTOU, "TTOU"},     {SIGURG, "URG"},   {SIGXCPU, "XCPU"},
+    {SIGXFSZ, "XFSZ"}, {SIGVTALRM, "VTALRM"}, {SIGPROF, "PROF"}, {SIGWINCH, "WINCH"},
+    {SIGIO, "IO"},     {SIGPWR, "PWR"},       {SIGSYS, "SYS"},
 };
 
 enum { SIGNALS = sizeof(signals) / sizeof(signals[0]) };
@@ -48,7 +48,10 @@ int dd_signal_parse(const char *name)
 static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 static const int announces[] = {SIGUSR1, SIGUSR2};
 
-enum { ENDS = sizeof(ends) / sizeof(ends[0]), ANNOUNCES = sizeof(announces) / sizeof(announces[0]) };
+enum {
+    ENDS = sizeof(ends) / sizeof(ends[0]),
+    ANNOUNCES = sizeof(announces) / sizeof(announces[0])
+};
 
 void dd_signals_of_jobs(sigset_t *ret)
 {
@@ -78,8 +81,9 @@ bool dd_signal_announces(int sig)
 bool dd_signal_is_copy(uint64_t *taken, uint64_t *heard, uint64_t now)
 {
     const uint64_t since = now - *taken;
-    const bool copy = *taken != 0 && (since < DD_SIGNAL_SAME_MS * DD_NS_PER_MS ||
-                                      (since < DD_SIGNAL_COPIES_MS * DD_NS_PER_MS && *heard < *taken));
+    const bool copy = *taken != 0 &&
+                      (since < DD_SIGNAL_SAME_MS * DD_NS_PER_MS ||
+                       (since < DD_SIGNAL_COPIES_MS * DD_NS_PER_MS && *heard < *taken));
     *heard = now;
     if (!copy)
         *taken = now;

@@ -30,8 +30,9 @@ void dd_env_unset(struct dd_strv *env, const char *name);
 void dd_env_unset_prefix(struct dd_strv *env, const char *prefix); /* every NAME that starts so */
 
 typedef int dd_env_diff_f(void *arg, const char *name, const char *value);
-/* Calls put for every variable of `after` that `before` does not have, or not with this value; then, with
- * NULL, for every one that only `before` has. Stops at the first that does not return 0; -ENOMEM. */
+/* Calls put for every variable of `after` that `before` does not have, or not with this value;
+ * then, with NULL, for every one that only `before` has. Stops at the first that does not return 0;
+ * -ENOMEM. */
 int dd_env_diff(char *const *before, char *const *after, dd_env_diff_f *put, void *arg);
 
 static inline void dd_auto_strv(struct dd_strv *sv)

@@ -25,7 +25,8 @@ bool dd_uid_map_is_full(const char *text)
     unsigned long first;
     unsigned long to;
     unsigned long count;
-    return sscanf(text, "%lu %lu %lu", &first, &to, &count) == 3 && first == 0 && to == 0 && count == 4294967295UL;
+    return sscanf(text, "%lu %lu %lu", &first, &to, &count) == 3 && first == 0 && to == 0 &&
+           count == 4294967295UL;
 }
 
 static uid_t overflow_uid(void)
@@ -38,15 +39,18 @@ static uid_t overflow_uid(void)
     return end != text ? (uid_t)uid : OVERFLOW_UID;
 }
 
-/* A kernel without user namespaces has no uid_map, and no unmapped uids. Without /proc nothing is known. */
+/* A kernel without user namespaces has no uid_map, and no unmapped uids. Without /proc nothing is
+ * known. */
 void dd_uid_read(struct dd_uid *ret)
 {
     char map[MAP_TEXT];
     *ret = (struct dd_uid){.own = geteuid()};
     if (ret->own != overflow_uid())
         return;
-    const bool no_namespaces = access("/proc/self/stat", F_OK) == 0 && access("/proc/self/ns/user", F_OK) < 0;
-    ret->ambiguous = !no_namespaces && (read_text("/proc/self/uid_map", map, sizeof(map)) < 0 || !dd_uid_map_is_full(map));
+    const bool no_namespaces = access("/proc/self/stat", F_OK) == 0 &&
+                               access("/proc/self/ns/user", F_OK) < 0;
+    ret->ambiguous = !no_namespaces && (read_text("/proc/self/uid_map", map, sizeof(map)) < 0 ||
+                                        !dd_uid_map_is_full(map));
 }
 
 bool dd_uid_is_own(const struct dd_uid *u, uid_t reported)
@@ -60,8 +64,9 @@ int dd_uid_check(struct dd_err *err)
     dd_uid_read(&u);
     if (!u.ambiguous)
         return 0;
-    return dd_err_set(err, -EPERM,
-                      "cannot tell processes of this user from those of others: uid %u is the overflow uid of this user "
-                      "namespace; map another uid, for example with unshare --map-current-user",
-                      (unsigned)u.own);
+    return dd_err_set(
+        err, -EPERM,
+        "cannot tell processes of this user from those of others: uid %u is the overflow uid of this user "
+        "namespace; map another uid, for example with unshare --map-current-user",
+        (unsigned)u.own);
 }

@@ -1,8 +1,8 @@
 /* Which uids are this process's own.
  *
- * In a user namespace the kernel reports every uid without a mapping as the overflow uid, usually 65534. A process
- * that itself runs as that uid cannot tell its own sockets and files from those of unmapped users.
- * Src: user_namespaces(7), "Unmapped user and group IDs". */
+ * In a user namespace the kernel reports every uid without a mapping as the overflow uid, usually
+ * 65534. A process that itself runs as that uid cannot tell its own sockets and files from those of
+ * unmapped users. Src: user_namespaces(7), "Unmapped user and group IDs". */
 #ifndef DD_BASE_UID_H
 #define DD_BASE_UID_H
 
@@ -17,7 +17,8 @@ struct dd_uid {
 };
 
 void dd_uid_read(struct dd_uid *ret);
-/* Whether a uid that the kernel reported, of a socket, a process or a file, is this process's; never if ambiguous. */
+/* Whether a uid that the kernel reported, of a socket, a process or a file, is this process's;
+ * never if ambiguous. */
 bool dd_uid_is_own(const struct dd_uid *u, uid_t reported);
 /* 0, or -EPERM with a sentence if the own uid is ambiguous. */
 int dd_uid_check(struct dd_err *err);

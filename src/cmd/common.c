@@ -28,9 +28,9 @@ void cmd_begin(void)
 
 bool cmd_speaks(char *const *env)
 {
-    static const char *const ranks[] = {"SLURM_PROCID", "PMI_RANK", "PMIX_RANK",
-                                        "OMPI_COMM_WORLD_RANK", "PBS_NODENUM",
-                                        "PALS_RANKID", "JSM_NAMESPACE_RANK", "ALPS_APP_PE", "FLUX_TASK_RANK"};
+    static const char *const ranks[] = {"SLURM_PROCID",         "PMI_RANK",    "PMIX_RANK",
+                                        "OMPI_COMM_WORLD_RANK", "PBS_NODENUM", "PALS_RANKID",
+                                        "JSM_NAMESPACE_RANK",   "ALPS_APP_PE", "FLUX_TASK_RANK"};
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
         const char *text = dd_env_get(env, ranks[i]);
         int rank;
@@ -59,13 +59,15 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
                    (int)strcspn(*e, "="), *e, t->program, right);
 }
 
-void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res, const struct dd_log *log)
+void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
+                      const struct dd_log *log)
 {
     if (!cmd_speaks(environ))
         return;
     for (size_t i = 0; i < t->n_rows; i++)
         if (opt_is_idle(res, t, &t->rows[i]))
-            dd_log(log, DD_LOG_WARN, "--%s has no effect without --%s", t->rows[i].name, t->rows[i].needs);
+            dd_log(log, DD_LOG_WARN, "--%s has no effect without --%s", t->rows[i].name,
+                   t->rows[i].needs);
 }
 
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,

@@ -8,7 +8,8 @@
 
 #include <stdbool.h>
 
-/* First of all: what a caller may have left closed or ignored, and what would hurt us, is set right. */
+/* First of all: what a caller may have left closed or ignored, and what would hurt us, is set
+ * right. */
 void cmd_begin(void);
 
 /* Of the processes of one step that all find the same wrong, only the first says it: whether we are
@@ -30,20 +31,22 @@ int cmd_answer(const struct opt_table *t, const struct opt_result *res);
 int cmd_write(const struct opt_table *t, const struct dd_buf *out);
 /* Numeric addresses of this machine's interfaces, as alloc_input wants them. */
 int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err);
-/* How other nodes may find this one, which is a's index-th (-1: none of them): its name there, or its own, then some
- * of its addresses. Appends to *ret. */
+/* How other nodes may find this one, which is a's index-th (-1: none of them): its name there, or
+ * its own, then some of its addresses. Appends to *ret. */
 int cmd_addresses(struct dd_strv *ret, const struct alloc *a, int index, struct dd_err *err);
 /* Takes these variables, separated by commas, out of the environment; NULL: none. */
 int cmd_unset(const char *names, struct dd_err *err);
-/* The job that is asked about here, for those who start nothing: `said` has what the user said, the rest
- * is found out, and warnings are logged. hostname gets what gethostname() says. Gives *ret. */
+/* The job that is asked about here, for those who start nothing: `said` has what the user said, the
+ * rest is found out, and warnings are logged. hostname gets what gethostname() says. Gives *ret. */
 enum { CMD_HOSTNAME = 256 };
 int cmd_find_alloc(struct alloc **ret, char hostname[CMD_HOSTNAME], const struct alloc_input *said,
                    const struct dd_log *log, struct dd_err *err);
 /* Variables that look like misspelt ones of ours have no effect: said once. */
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
-/* Options of the command line that have no effect without another one (their row's `needs`): said once. */
-void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res, const struct dd_log *log);
+/* Options of the command line that have no effect without another one (their row's `needs`): said
+ * once. */
+void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
+                      const struct dd_log *log);
 enum dd_log_level cmd_log_level(const char *name); /* one of "error,warning,notice,info,debug" */
 /* log.waits_ms of a process that others wait for: its terminal may be held, its pipe be full. */
 enum { CMD_LOG_WAIT_MS = 300 };

@@ -1,4 +1,5 @@
-/* ddctl: what can be asked about an allocation, and of a running job. The first word says the command. */
+/* ddctl: what can be asked about an allocation, and of a running job. The first word says the
+ * command. */
 #include "cmd/ddctl.h"
 
 #include "base/core.h"
@@ -72,12 +73,14 @@ int main(int argc, char **argv)
     if (code >= 0)
         return code;
     if (res.script >= argc) {
-        (void)dd_err_set(&err, -EINVAL, "say a command, as in 'ddctl hosts'; 'ddctl --help' shows all of them");
+        (void)dd_err_set(&err, -EINVAL,
+                         "say a command, as in 'ddctl hosts'; 'ddctl --help' shows all of them");
         return cmd_fail(&ddctl_options, &err);
     }
     const struct opt_command *command = find_command(argv[res.script]);
     if (command == NULL) {
-        (void)dd_err_set(&err, -EINVAL, "there is no command '%.60s'; 'ddctl --help' shows all of them",
+        (void)dd_err_set(&err, -EINVAL,
+                         "there is no command '%.60s'; 'ddctl --help' shows all of them",
                          argv[res.script]);
         return cmd_fail(&ddctl_options, &err);
     }

@@ -1,5 +1,5 @@
-/* ddctl doctor: looks at all nodes of the job, each of which looks at itself and at others, and says
- * what is wrong and what to do. */
+/* ddctl doctor: looks at all nodes of the job, each of which looks at itself and at others, and
+ * says what is wrong and what to do. */
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -23,7 +23,8 @@
 enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, GIVE_MS = 10000, NOT_GIVEN = 3 };
 
 struct doctor_options {
-    const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *key_source, *munge_socket, *format, *id, *answer_to;
+    const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *key_source, *munge_socket,
+        *format, *id, *answer_to;
     const char *master_addr, *rdzv_endpoint, *iface;
     int node_rank, master_port;
     uint64_t limit;
@@ -135,8 +136,17 @@ static const struct opt_row rows[] = {
      .group = "What is written",
      .help = "text, or JSON with all that the nodes have seen",
      FIELD(format)},
-    {.name = "local", .kind = OPT_FLAG, .hidden = true, .help = "this node's part, for the others", FIELD(local)},
-    {.name = "id", .kind = OPT_STRING, .metavar = "ID", .hidden = true, .help = "of this look", FIELD(id)},
+    {.name = "local",
+     .kind = OPT_FLAG,
+     .hidden = true,
+     .help = "this node's part, for the others",
+     FIELD(local)},
+    {.name = "id",
+     .kind = OPT_STRING,
+     .metavar = "ID",
+     .hidden = true,
+     .help = "of this look",
+     FIELD(id)},
     {.name = "answer-to",
      .kind = OPT_STRING,
      .metavar = "PORT/HOSTS",
@@ -158,9 +168,10 @@ const struct opt_table ddctl_doctor_options = {
     .program = "ddctl doctor",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about = "Looks for what keeps a job from starting or slows it down: names, the network, keys, limits, GPUs, variables. "
-             "It starts itself on all nodes of the job, where each tries to reach two others as ddrun would. "
-             "The exit code is 1 when something was found that is more than a hint, and 0 otherwise.",
+    .about =
+        "Looks for what keeps a job from starting or slows it down: names, the network, keys, limits, GPUs, variables. "
+        "It starts itself on all nodes of the job, where each tries to reach two others as ddrun would. "
+        "The exit code is 1 when something was found that is more than a hint, and 0 otherwise.",
     OPT_ROWS(rows),
 };
 
@@ -177,7 +188,7 @@ struct doctor {
         struct command *command;
     } *asks;
     int nasks, left;
-    struct dd_buf *pieces; /* [nnodes]: of looks that have not come in full */
+    struct dd_buf *pieces;   /* [nnodes]: of looks that have not come in full */
     struct answers *answers; /* NULL: looks come in what the starter prints */
     char answer_to[1024];
     json_t *looks;
@@ -188,8 +199,10 @@ struct doctor {
 static int find_job(struct doctor *d, struct dd_err *err)
 {
     const struct doctor_options *o = d->o;
-    struct alloc_input said = {
-        .node_rank = o->node_rank, .hosts = o->hosts, .hostfile = o->hostfile, .master_port = o->master_port};
+    struct alloc_input said = {.node_rank = o->node_rank,
+                               .hosts = o->hosts,
+                               .hostfile = o->hostfile,
+                               .master_port = o->master_port};
     if (o->local) { /* a meeting place names no nodes */
         said.master_addr = o->master_addr;
         said.rdzv_endpoint = o->rdzv_endpoint;
@@ -235,8 +248,8 @@ static int write_json(const json_t *o)
     return rc;
 }
 
-/* For the node that asks, in short lines: srun tears lines of several tasks that are longer than 2 KB.
- * "ddrun-doctor INDEX more|last TEXT". */
+/* For the node that asks, in short lines: srun tears lines of several tasks that are longer than 2
+ * KB. "ddrun-doctor INDEX more|last TEXT". */
 static int write_look(const struct doctor *d)
 {
     char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
@@ -245,8 +258,8 @@ static int write_look(const struct doctor *d)
     for (size_t at = 0; at < len && rc == 0; at += PIECE) {
         char line[PIECE + 64];
         size_t n = len - at < PIECE ? len - at : PIECE;
-        int m = snprintf(line, sizeof(line), "ddrun-doctor %d %s %.*s\n", d->alloc->index, at + n < len ? "more" : "last",
-                         (int)n, text + at);
+        int m = snprintf(line, sizeof(line), "ddrun-doctor %d %s %.*s\n", d->alloc->index,
+                         at + n < len ? "more" : "last", (int)n, text + at);
         rc = dd_write_full(STDOUT_FILENO, line, (size_t)m);
     }
     free(text);
@@ -258,8 +271,10 @@ static int give_look(const struct doctor *d)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};
     struct dd_err err = {0};
-    struct answer a = {
-        .id = d->id, .index = d->alloc->index, .key_in = key_input(d), .limit_ms = GIVE_MS + (unsigned)(d->o->limit / DD_NS_PER_MS)};
+    struct answer a = {.id = d->id,
+                       .index = d->alloc->index,
+                       .key_in = key_input(d),
+                       .limit_ms = GIVE_MS + (unsigned)(d->o->limit / DD_NS_PER_MS)};
     char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
     int rc = text == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
                           : answer_parse_place(d->o->answer_to, &a.port, &hosts, &err);
@@ -302,8 +317,8 @@ static bool take_look(struct doctor *d, const char *line, size_t n)
     int index;
     char word[5];
     int head = 0;
-    if (sscanf(line, "ddrun-doctor %d %4s%n", &index, word, &head) != 2 || head <= 0 || (size_t)head >= n || index < 0 ||
-        index >= d->alloc->nnodes)
+    if (sscanf(line, "ddrun-doctor %d %4s%n", &index, word, &head) != 2 || head <= 0 ||
+        (size_t)head >= n || index < 0 || index >= d->alloc->nnodes)
         return false;
     head++; /* one blank: the text may begin with more */
     struct dd_buf *b = &d->pieces[index];
@@ -321,12 +336,15 @@ static void on_said(void *arg, int code, const char *out)
     struct ask *a = arg;
     struct doctor *d = a->doctor;
     if (d->answers != NULL && code == NOT_GIVEN)
-        dd_log(&d->log, DD_LOG_NOTICE, "%s: ddctl runs there, but its answer has not come here; what it says is in the job's output",
-               a->node != NULL ? a->node : d->starter->name);
+        dd_log(
+            &d->log, DD_LOG_NOTICE,
+            "%s: ddctl runs there, but its answer has not come here; what it says is in the job's output",
+            a->node != NULL ? a->node : d->starter->name);
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
         if (n > 0 && !take_look(d, p, n)) /* what the starter or somebody's shell says */
-            dd_log(&d->log, DD_LOG_NOTICE, "%s: %.*s", a->node != NULL ? a->node : d->starter->name, (int)n, p);
+            dd_log(&d->log, DD_LOG_NOTICE, "%s: %.*s", a->node != NULL ? a->node : d->starter->name,
+                   (int)n, p);
         p += n + (p[n] == '\n');
     }
     command_free(a->command);
@@ -340,7 +358,8 @@ static int push_option(struct dd_strv *out, const char *name, const char *value)
     return value == NULL ? 0 : dd_strv_pushf(out, "--%s=%s", name, value);
 }
 
-/* What is to be run there: this program, which finds its place by itself where all are started at once. */
+/* What is to be run there: this program, which finds its place by itself where all are started at
+ * once. */
 static int local_command(const struct doctor *d, struct dd_strv *out, int index)
 {
     const struct doctor_options *o = d->o;
@@ -385,7 +404,8 @@ static int ask_node(struct doctor *d, int index, struct dd_err *err)
     struct ask *a = &d->asks[d->nasks];
     DD_AUTO(strv) struct dd_strv command = {0};
     DD_AUTO(strv) struct dd_strv argv = {0};
-    *a = (struct ask){.doctor = d, .node = all ? NULL : hostlist_nth(d->alloc->nodes, (size_t)index)};
+    *a = (struct ask){.doctor = d,
+                      .node = all ? NULL : hostlist_nth(d->alloc->nodes, (size_t)index)};
     if (local_command(d, &command, all ? -1 : index) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     const struct start s = {.program = d->program,
@@ -394,11 +414,13 @@ static int ask_node(struct doctor *d, int index, struct dd_err *err)
                             .nnodes = d->alloc->nnodes,
                             .command = command.v,
                             .env = environ};
-    int rc = !all && index == d->alloc->index ? dd_strv_copy(&argv, command.v) : starter_command(&argv, d->starter, &s);
+    int rc = !all && index == d->alloc->index ? dd_strv_copy(&argv, command.v)
+                                              : starter_command(&argv, d->starter, &s);
     const struct command_spec spec = {.argv = argv.v,
                                       .env = environ,
                                       .most_out = MOST_OUT,
-                                      .limit_ms = START_MS + (unsigned)(d->o->limit / DD_NS_PER_MS)};
+                                      .limit_ms = START_MS +
+                                                  (unsigned)(d->o->limit / DD_NS_PER_MS)};
     if (rc == 0)
         rc = command_start(&a->command, d->base, &spec, on_said, a, err);
     else
@@ -418,9 +440,11 @@ static int find_starter(struct doctor *d, struct dd_err *err)
     if (d->starter == NULL && why.rc < 0 && strcmp(d->o->launcher, "auto") != 0)
         return dd_err_set(err, why.rc, "--launcher=%s: %s", d->o->launcher, why.text);
     if (d->starter == NULL)
-        return dd_err_set(err, -ENOENT, "these are %d nodes (source: %s), and nothing is known that starts something on them; "
-                          "say --launcher=ssh, or start 'ddctl doctor --local --id=ANYTHING' on each with your launcher",
-                          a->nnodes, a->source);
+        return dd_err_set(
+            err, -ENOENT,
+            "these are %d nodes (source: %s), and nothing is known that starts something on them; "
+            "say --launcher=ssh, or start 'ddctl doctor --local --id=ANYTHING' on each with your launcher",
+            a->nnodes, a->source);
     return 0;
 }
 
@@ -428,8 +452,12 @@ static int find_starter(struct doctor *d, struct dd_err *err)
 static int open_answers(struct doctor *d, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};
-    const struct answers_cfg cfg = {
-        .id = d->id, .nnodes = d->alloc->nnodes, .key_in = key_input(d), .on_answer = on_answer, .on_done = on_all_answered, .arg = d};
+    const struct answers_cfg cfg = {.id = d->id,
+                                    .nnodes = d->alloc->nnodes,
+                                    .key_in = key_input(d),
+                                    .on_answer = on_answer,
+                                    .on_done = on_all_answered,
+                                    .arg = d};
     int rc = answers_new(&d->answers, d->base, &cfg, err);
     if (rc == 0)
         rc = cmd_addresses(&hosts, d->alloc, d->alloc->index, err);
@@ -437,8 +465,11 @@ static int open_answers(struct doctor *d, struct dd_err *err)
         return rc;
     int n = snprintf(d->answer_to, sizeof(d->answer_to), "%u/", answers_port(d->answers));
     for (size_t i = 0; i < hosts.n && n < (int)sizeof(d->answer_to); i++)
-        n += snprintf(d->answer_to + n, sizeof(d->answer_to) - (size_t)n, "%s%s", i > 0 ? "," : "", hosts.v[i]);
-    return n < (int)sizeof(d->answer_to) ? 0 : dd_err_set(err, -E2BIG, "the names of this node are too long");
+        n += snprintf(d->answer_to + n, sizeof(d->answer_to) - (size_t)n, "%s%s", i > 0 ? "," : "",
+                      hosts.v[i]);
+    return n < (int)sizeof(d->answer_to)
+               ? 0
+               : dd_err_set(err, -E2BIG, "the names of this node are too long");
 }
 
 static int ask_all(struct doctor *d, struct dd_err *err)
@@ -495,18 +526,21 @@ static int tell(const struct doctor *d, json_t *findings)
     const json_t *f;
     size_t n = json_array_size(findings);
     if (strcmp(d->o->format, "json") == 0) {
-        json_t *all = json_pack("{s:i,s:O,s:O}", "version", 1, "findings", findings, "nodes", d->looks);
+        json_t *all = json_pack("{s:i,s:O,s:O}", "version", 1, "findings", findings, "nodes",
+                                d->looks);
         int rc = all == NULL ? -ENOMEM : write_json(all);
         json_decref(all);
         return rc;
     }
-    int rc = dd_buf_printf(&out, "%zu of %d nodes answered; %zu finding%s\n", json_array_size(d->looks), d->alloc->nnodes, n,
-                           n == 1 ? "" : "s");
-    json_array_foreach(findings, i, f)
+    int rc = dd_buf_printf(&out, "%zu of %d nodes answered; %zu finding%s\n",
+                           json_array_size(d->looks), d->alloc->nnodes, n, n == 1 ? "" : "s");
+    json_array_foreach (findings, i, f)
         if (rc == 0)
-            rc = dd_buf_printf(&out, "\n%s: %s%s\n    %s\n", json_string_value(json_object_get(f, "nodes")),
+            rc = dd_buf_printf(&out, "\n%s: %s%s\n    %s\n",
+                               json_string_value(json_object_get(f, "nodes")),
                                json_is_true(json_object_get(f, "hint")) ? "hint: " : "",
-                               json_string_value(json_object_get(f, "what")), json_string_value(json_object_get(f, "do")));
+                               json_string_value(json_object_get(f, "what")),
+                               json_string_value(json_object_get(f, "do")));
     return rc == 0 ? dd_write_full(STDOUT_FILENO, out.data, out.len) : rc;
 }
 
@@ -529,7 +563,9 @@ static int run(struct doctor *d, struct dd_err *err)
         (void)snprintf(d->id, sizeof(d->id), "%.60s", d->o->id);
     d->looks = json_array();
     if (etcd_url_is(d->o->rdzv_endpoint))
-        return dd_err_set(err, -EINVAL, "ddctl doctor looks at nodes that a scheduler, --hosts or --hostfile names, and an etcd names none");
+        return dd_err_set(
+            err, -EINVAL,
+            "ddctl doctor looks at nodes that a scheduler, --hosts or --hostfile names, and an etcd names none");
     int rc = find_job(d, err);
     if (rc < 0)
         return rc;
@@ -564,12 +600,14 @@ int ddctl_doctor(int argc, char **argv)
     struct doctor_options o = {0};
     DD_AUTO(opt_result) struct opt_result res = {0};
     struct dd_err err = {0};
-    struct doctor d = {.o = &o, .log = {.fd = STDERR_FILENO, .who = "ddctl doctor", .level = DD_LOG_NOTICE}};
+    struct doctor d = {.o = &o,
+                       .log = {.fd = STDERR_FILENO, .who = "ddctl doctor", .level = DD_LOG_NOTICE}};
     int code = cmd_options_alone(&ddctl_doctor_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
     if (res.script < argc) {
-        (void)dd_err_set(&err, -EINVAL, "'%.60s' is too much: ddctl doctor takes options only", argv[res.script]);
+        (void)dd_err_set(&err, -EINVAL, "'%.60s' is too much: ddctl doctor takes options only",
+                         argv[res.script]);
         return cmd_fail(&ddctl_doctor_options, &err);
     }
     code = run(&d, &err);

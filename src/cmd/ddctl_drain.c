@@ -16,8 +16,9 @@ const struct opt_table ddctl_drain_options = {
     .program = "ddctl drain",
     .version = PACKAGE_VERSION,
     .usage = "[options] NODE",
-    .about = "Takes a node out of a running job. Its workers are stopped with all others, and a round without it is "
-             "begun at once; that costs no restart. A spare node takes its place, where there is one.",
+    .about =
+        "Takes a node out of a running job. Its workers are stopped with all others, and a round without it is "
+        "begun at once; that costs no restart. A spare node takes its place, where there is one.",
     OPT_ROWS(rows),
 };
 
@@ -25,8 +26,9 @@ static int tell(struct dd_buf *out, const json_t *answer, const char *node)
 {
     if (json_is_true(json_object_get(answer, "known")))
         return dd_buf_printf(out, "%s was left out already\n", node);
-    return dd_buf_printf(out, "%s gets no part in further rounds%s\n", node,
-                         json_is_true(json_object_get(answer, "restarts")) ? "; a round without it begins now" : "");
+    return dd_buf_printf(
+        out, "%s gets no part in further rounds%s\n", node,
+        json_is_true(json_object_get(answer, "restarts")) ? "; a round without it begins now" : "");
 }
 
 int ddctl_drain(int argc, char **argv)
@@ -39,11 +41,16 @@ int ddctl_drain(int argc, char **argv)
     int code = cmd_options_alone(&ddctl_drain_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
-    int rc = argc - res.script == 1 ? 0 : dd_err_set(&err, -EINVAL, "say one node, as 'ddctl status' names it");
+    int rc = argc - res.script == 1
+                 ? 0
+                 : dd_err_set(&err, -EINVAL, "say one node, as 'ddctl status' names it");
     if (rc == 0)
-        rc = job_ask(&answer, &(struct job_question){.job = o.job, .what = "drain", .text = argv[res.script]}, &err);
+        rc = job_ask(
+            &answer,
+            &(struct job_question){.job = o.job, .what = "drain", .text = argv[res.script]}, &err);
     if (rc == 0 && tell(&out, answer, argv[res.script]) < 0)
         rc = dd_err_set(&err, -ENOMEM, "out of memory");
     json_decref(answer);
-    return rc < 0 ? job_fail(&ddctl_drain_options, rc, &err) : cmd_write(&ddctl_drain_options, &out);
+    return rc < 0 ? job_fail(&ddctl_drain_options, rc, &err)
+                  : cmd_write(&ddctl_drain_options, &out);
 }

@@ -108,17 +108,12 @@ static const struct opt_row rows[] = {
      .help = "MASTER_PORT",
      FIELD(master_port)},
 
-    {TOLD_FRAMEWORK(struct env_options),
-     .group = "Frameworks",
+    {TOLD_FRAMEWORK(struct env_options), .group = "Frameworks",
      .help = "also for this framework, as with ddrun: jax, tensorflow, paddle, mindspore"},
-    {TOLD_TF(struct env_options),
-     .group = "Frameworks",
-     .help = "TF_CONFIG, for TensorFlow"},
-    {TOLD_ROLES(struct env_options),
-     .group = "Frameworks",
+    {TOLD_TF(struct env_options), .group = "Frameworks", .help = "TF_CONFIG, for TensorFlow"},
+    {TOLD_ROLES(struct env_options), .group = "Frameworks",
      .help = "with --tf: what the ranks are, from 0 on"},
-    {TOLD_ENV(struct env_options),
-     .group = "Frameworks",
+    {TOLD_ENV(struct env_options), .group = "Frameworks",
      .help = "also set NAME, for all workers or for those of RANKS, as 0,3-5"},
 
     {.name = "format",
@@ -128,7 +123,8 @@ static const struct opt_row rows[] = {
      .choices = "sh,csh,json,values",
      .group = "What is written",
      .help = "commands for a shell, a JSON object, or the values alone",
-     .more = "A variable that must not be set is null in JSON, and is left out of the values, which stand on a line each.",
+     .more =
+         "A variable that must not be set is null in JSON, and is left out of the values, which stand on a line each.",
      FIELD(format)},
 };
 
@@ -136,8 +132,9 @@ const struct opt_table ddctl_env_options = {
     .program = "ddctl env",
     .version = PACKAGE_VERSION,
     .usage = "[options] [NAME...]",
-    .about = "Writes what ddrun would put into the environment of a worker, for scripts that start their workers "
-             "themselves: eval \"$(ddctl env)\". With NAMEs, only these variables.",
+    .about =
+        "Writes what ddrun would put into the environment of a worker, for scripts that start their workers "
+        "themselves: eval \"$(ddctl env)\". With NAMEs, only these variables.",
     OPT_ROWS(rows),
 };
 
@@ -152,25 +149,28 @@ static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd
 {
     char hostname[CMD_HOSTNAME];
     const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl env", .level = DD_LOG_WARN};
-    const struct alloc_input said = {.node_rank = -1,
-                                     .hosts = o->hosts,
-                                     .hostfile = o->hostfile,
-                                     .rdzv_id = o->rdzv_id,
-                                     .whole_job = o->whole_job,
-                                     .nonce = getuid()}; /* asked again, the answer must be the same */
+    const struct alloc_input said = {
+        .node_rank = -1,
+        .hosts = o->hosts,
+        .hostfile = o->hostfile,
+        .rdzv_id = o->rdzv_id,
+        .whole_job = o->whole_job,
+        .nonce = getuid()}; /* asked again, the answer must be the same */
     return cmd_find_alloc(ret, hostname, &said, &log, err);
 }
 
-/* Hashed ports in a fixed order: the store's, the coordinator's, and from ELECT_PORTS on one for each worker of a
- * node. Nobody holds them. */
+/* Hashed ports in a fixed order: the store's, the coordinator's, and from ELECT_PORTS on one for
+ * each worker of a node. Nobody holds them. */
 enum { PORT_MASTER, PORT_COORDINATOR };
 
 static int add_endpoint(struct dd_strv *out, const char *host, uint16_t port)
 {
-    return strchr(host, ':') != NULL ? dd_strv_pushf(out, "[%s]:%u", host, port) : dd_strv_pushf(out, "%s:%u", host, port);
+    return strchr(host, ':') != NULL ? dd_strv_pushf(out, "[%s]:%u", host, port)
+                                     : dd_strv_pushf(out, "%s:%u", host, port);
 }
 
-static int set_ports(struct place *p, const struct alloc *a, const struct env_options *o, struct dd_err *err)
+static int set_ports(struct place *p, const struct alloc *a, const struct env_options *o,
+                     struct dd_err *err)
 {
     uint16_t ports[ELECT_MAX];
     struct plan *plan = &p->plan;
@@ -180,18 +180,24 @@ static int set_ports(struct place *p, const struct alloc *a, const struct env_op
         most = plan->sizes[i] > most ? plan->sizes[i] : most;
     const bool workers = framework_wants_ports(told_frameworks(&o->told));
     if (workers && most > ELECT_MAX - ELECT_PORTS)
-        return dd_err_set(err, -EINVAL, "there are no ports for %d workers on one node, only for %d", most,
+        return dd_err_set(err, -EINVAL,
+                          "there are no ports for %d workers on one node, only for %d", most,
                           ELECT_MAX - ELECT_PORTS);
     if (workers && p->scattered)
-        return dd_err_set(err, -EINVAL, "which task is where cannot be seen, since the ranks are not dealt out node by node; "
-                                        "write srun --distribution=block");
+        return dd_err_set(
+            err, -EINVAL,
+            "which task is where cannot be seen, since the ranks are not dealt out node by node; "
+            "write srun --distribution=block");
     elect_ports(a->job_id, 0, ports, workers ? ELECT_PORTS + most : ELECT_PORTS);
-    plan->master_port = o->master_port > 0 ? (uint16_t)o->master_port : a->nports > 0 ? a->ports[0] : ports[PORT_MASTER];
+    plan->master_port = o->master_port > 0 ? (uint16_t)o->master_port
+                        : a->nports > 0    ? a->ports[0]
+                                           : ports[PORT_MASTER];
     if (add_endpoint(&coordinator, plan->master_addr, ports[PORT_COORDINATOR]) < 0)
         return no_memory(err);
     plan->coordinator = DD_TAKE(coordinator.v[0]);
     for (int i = 0; i < plan->nnodes && workers; i++) {
-        const char *name = plan->nnodes == 1 ? plan->master_addr : hostlist_nth(p->nodes, (size_t)i);
+        const char *name = plan->nnodes == 1 ? plan->master_addr
+                                             : hostlist_nth(p->nodes, (size_t)i);
         for (int k = 0; k < plan->sizes[i]; k++)
             if (add_endpoint(&plan->endpoints, name, ports[ELECT_PORTS + k]) < 0)
                 return no_memory(err);
@@ -211,7 +217,8 @@ static int put(void *arg, const char *name, const char *value)
     struct answer *a = arg;
     if (dd_env_get(a->ours->v, name) != NULL)
         return 0;
-    return value == NULL ? dd_strv_push(&a->entries, name) : dd_strv_pushf(&a->entries, "%s=%s", name, value);
+    return value == NULL ? dd_strv_push(&a->entries, name)
+                         : dd_strv_pushf(&a->entries, "%s=%s", name, value);
 }
 
 static int make_env(struct dd_strv *out, char *const *base, const struct framework_input *in,
@@ -224,8 +231,8 @@ static int make_env(struct dd_strv *out, char *const *base, const struct framewo
 }
 
 /* What is set whether it is there already or not, and what else is changed. */
-static int worker_entries(struct dd_strv *ret, const struct framework_input *in, const struct env_options *o,
-                          struct dd_err *err)
+static int worker_entries(struct dd_strv *ret, const struct framework_input *in,
+                          const struct env_options *o, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv ours = {0};
     DD_AUTO(strv) struct dd_strv env = {0};
@@ -272,8 +279,8 @@ static int keep_common(struct dd_strv *all, const struct dd_strv *more)
     return rc;
 }
 
-static int node_entries(struct dd_strv *all, bool *begun, struct framework_input *in, int first, int n,
-                        const struct env_options *o, struct dd_err *err)
+static int node_entries(struct dd_strv *all, bool *begun, struct framework_input *in, int first,
+                        int n, const struct env_options *o, struct dd_err *err)
 {
     int rc = 0;
     for (in->local_rank = first; in->local_rank < first + n && rc == 0; in->local_rank++) {
@@ -290,7 +297,8 @@ static int node_entries(struct dd_strv *all, bool *begun, struct framework_input
     return rc;
 }
 
-static int find_entries(struct dd_strv *ret, struct place *p, const struct env_options *o, struct dd_err *err)
+static int find_entries(struct dd_strv *ret, struct place *p, const struct env_options *o,
+                        struct dd_err *err)
 {
     struct node_gpus gpus;
     struct meet_ifaces ifs = {0};
@@ -320,7 +328,8 @@ static int find_entries(struct dd_strv *ret, struct place *p, const struct env_o
 
 /* ---- what is written ---- */
 
-static int write_shell(struct dd_buf *out, const char *name, const char *value, bool csh, struct dd_err *err)
+static int write_shell(struct dd_buf *out, const char *name, const char *value, bool csh,
+                       struct dd_err *err)
 {
     if (value == NULL)
         return dd_buf_printf(out, csh ? "unsetenv %s;\n" : "unset %s;\n", name);
@@ -328,7 +337,8 @@ static int write_shell(struct dd_buf *out, const char *name, const char *value, 
     if (rc == 0)
         rc = csh ? dd_quote_csh(out, value) : dd_quote_sh(out, value);
     if (rc == -EINVAL)
-        return dd_err_set(err, rc, "%s has a newline, which csh cannot read; use --format=json", name);
+        return dd_err_set(err, rc, "%s has a newline, which csh cannot read; use --format=json",
+                          name);
     return rc < 0 ? rc : dd_buf_puts(out, ";\n");
 }
 
@@ -336,11 +346,14 @@ static int put_json(json_t *object, const char *name, const char *value, struct 
 {
     json_t *text = value == NULL ? json_null() : json_string(value);
     if (text == NULL)
-        return dd_err_set(err, -EINVAL, "the value of %s is no text in UTF-8, and so cannot be said in JSON", name);
+        return dd_err_set(err, -EINVAL,
+                          "the value of %s is no text in UTF-8, and so cannot be said in JSON",
+                          name);
     return json_object_set_new(object, name, text) < 0 ? -ENOMEM : 0;
 }
 
-static int write_entry(struct dd_buf *out, json_t *object, const char *entry, const char *format, struct dd_err *err)
+static int write_entry(struct dd_buf *out, json_t *object, const char *entry, const char *format,
+                       struct dd_err *err)
 {
     DD_AUTO(free) char *name = strndup(entry, strcspn(entry, "="));
     const char *value = strchr(entry, '=');
@@ -354,14 +367,16 @@ static int write_entry(struct dd_buf *out, json_t *object, const char *entry, co
     return write_shell(out, name, value, strcmp(format, "csh") == 0, err);
 }
 
-static int write_entries(struct dd_buf *out, const struct dd_strv *entries, const char *format, struct dd_err *err)
+static int write_entries(struct dd_buf *out, const struct dd_strv *entries, const char *format,
+                         struct dd_err *err)
 {
     json_t *object = json_object();
     int rc = object == NULL ? -ENOMEM : 0;
     for (size_t i = 0; i < entries->n && rc == 0; i++)
         rc = write_entry(out, object, entries->v[i], format, err);
     if (rc == 0 && strcmp(format, "json") == 0) {
-        DD_AUTO(free) char *text = json_dumps(object, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENSURE_ASCII);
+        DD_AUTO(free) char *text = json_dumps(object,
+                                              JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENSURE_ASCII);
         rc = text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
     }
     json_decref(object);
@@ -369,7 +384,8 @@ static int write_entries(struct dd_buf *out, const struct dd_strv *entries, cons
 }
 
 /* Only what is named, in the order in which it is named. */
-static int pick(struct dd_strv *entries, char *const *names, const struct place *p, struct dd_err *err)
+static int pick(struct dd_strv *entries, char *const *names, const struct place *p,
+                struct dd_err *err)
 {
     struct dd_strv picked = {0};
     int rc = 0;
@@ -381,9 +397,12 @@ static int pick(struct dd_strv *entries, char *const *names, const struct place 
             i++;
         rc = i < entries->n ? dd_strv_push(&picked, entries->v[i])
              : p->node >= 0 && p->n == 1
-                 ? dd_err_set(err, -EINVAL, "%.80s is not set for a worker; 'ddctl env' shows all that is", *names)
-                 : dd_err_set(err, -EINVAL, "%.80s is not set, or not the same for all workers %s; say --rank=R", *names,
-                              p->node >= 0 ? "of the node" : "of the job");
+                 ? dd_err_set(err, -EINVAL,
+                              "%.80s is not set for a worker; 'ddctl env' shows all that is",
+                              *names)
+                 : dd_err_set(err, -EINVAL,
+                              "%.80s is not set, or not the same for all workers %s; say --rank=R",
+                              *names, p->node >= 0 ? "of the node" : "of the job");
     }
     dd_strv_done(entries);
     *entries = picked;
@@ -395,12 +414,15 @@ static int check(const struct env_options *o, int argc, char *const *words, stru
     int rc = told_check(&o->told, err);
     for (int i = 0; i < argc && rc == 0; i++)
         if (words[i][0] == '-')
-            rc = dd_err_set(err, -EINVAL, "'%.60s' stands behind a name, where only names may stand; write options first",
-                            words[i]);
+            rc = dd_err_set(
+                err, -EINVAL,
+                "'%.60s' stands behind a name, where only names may stand; write options first",
+                words[i]);
     return rc;
 }
 
-static int answer(struct dd_buf *out, const struct env_options *o, char *const *names, struct dd_err *err)
+static int answer(struct dd_buf *out, const struct env_options *o, char *const *names,
+                  struct dd_err *err)
 {
     DD_AUTO(alloc) struct alloc *a = NULL;
     DD_AUTO(place) struct place p = {0};

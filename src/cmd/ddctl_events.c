@@ -24,16 +24,16 @@ static const struct opt_row rows[] = {
      .group = "What is written",
      .help = "go on with what happens, until the job ends",
      OPT_FIELD(struct events_options, follow)},
-    {JOB_FORMAT(struct events_options),
-     .help = "text for a person, or one JSON object a line"},
+    {JOB_FORMAT(struct events_options), .help = "text for a person, or one JSON object a line"},
 };
 
 const struct opt_table ddctl_events_options = {
     .program = "ddctl events",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about = "Shows what has happened in a running job, each with its time: nodes that came and went, rounds, failures, "
-             "signals.",
+    .about =
+        "Shows what has happened in a running job, each with its time: nodes that came and went, rounds, failures, "
+        "signals.",
     OPT_ROWS(rows),
 };
 
@@ -41,16 +41,16 @@ const struct opt_table ddctl_events_options = {
 static const struct {
     const char *event, *form;
 } forms[] = {
-    {"join",    "{node} is here, workers: {workers}"                             },
-    {"leave",   "{node} is gone: {text}"                                         },
-    {"round",   "round {round} begins, nodes: {nodes}, workers: {workers}"       },
-    {"started", "round {round}: all workers run"                                 },
-    {"exit",    "round {round}: rank {rank} ({node}) failed with {how}: {text}"  },
-    {"stop",    "{text}"                                                         },
-    {"signal",  "{signal} to all workers, from {node}"                        },
-    {"drain",   "{node} is drained: {text}"                                      },
-    {"refused", "a connection from {address} was refused (no. {count}): {text}" },
-    {"finish",  "the job ends with code {code}: {text}"                          },
+    {"join", "{node} is here, workers: {workers}"},
+    {"leave", "{node} is gone: {text}"},
+    {"round", "round {round} begins, nodes: {nodes}, workers: {workers}"},
+    {"started", "round {round}: all workers run"},
+    {"exit", "round {round}: rank {rank} ({node}) failed with {how}: {text}"},
+    {"stop", "{text}"},
+    {"signal", "{signal} to all workers, from {node}"},
+    {"drain", "{node} is drained: {text}"},
+    {"refused", "a connection from {address} was refused (no. {count}): {text}"},
+    {"finish", "the job ends with code {code}: {text}"},
 };
 
 static int put_member(struct dd_buf *out, const json_t *e, const char *name)
@@ -61,7 +61,8 @@ static int put_member(struct dd_buf *out, const json_t *e, const char *name)
         return dd_buf_printf(out, "SIG%s", dd_signal_name(sig));
     if (strcmp(name, "how") == 0)
         return dd_buf_printf(out, "code %d", json_number(e, "code", 0));
-    return json_is_integer(v) ? dd_buf_printf(out, "%d", json_number(e, name, 0)) : dd_buf_puts(out, json_text(e, name));
+    return json_is_integer(v) ? dd_buf_printf(out, "%d", json_number(e, name, 0))
+                              : dd_buf_puts(out, json_text(e, name));
 }
 
 static int put_form(struct dd_buf *out, const json_t *e, const char *form)
@@ -91,8 +92,10 @@ static int put_event(struct dd_buf *out, const json_t *e)
             form = forms[i].form;
     int rc = dd_buf_printf(out, "%s  ", json_text(e, "time"));
     if (rc == 0)
-        rc = form != NULL ? put_form(out, e, form) : dd_buf_puts(out, event); /* of a later version */
-    while (rc == 0 && out->len > 0 && strchr(" :", out->data[out->len - 1]) != NULL) /* there was no text */
+        rc = form != NULL ? put_form(out, e, form)
+                          : dd_buf_puts(out, event); /* of a later version */
+    while (rc == 0 && out->len > 0 &&
+           strchr(" :", out->data[out->len - 1]) != NULL) /* there was no text */
         out->len--;
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
@@ -111,7 +114,8 @@ static int write_line(const struct writing *w, const char *line, size_t n)
     json_decref(e);
     if (rc == 0)
         rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
-    return rc < 0 && rc != -EPIPE ? dd_err_set(w->err, rc, "cannot write: %s", strerror(-rc)) : rc == -EPIPE;
+    return rc < 0 && rc != -EPIPE ? dd_err_set(w->err, rc, "cannot write: %s", strerror(-rc))
+                                  : rc == -EPIPE;
 }
 
 /* 1: whoever read it has gone. */
@@ -139,11 +143,17 @@ int ddctl_events(int argc, char **argv)
     int code = cmd_options_alone(&ddctl_events_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
-    struct writing w = {.json = strcmp(o.format, "json") == 0, .rest = DD_BUF_INIT(1 << 20), .err = &err};
+    struct writing w = {
+        .json = strcmp(o.format, "json") == 0, .rest = DD_BUF_INIT(1 << 20), .err = &err};
     int rc = job_no_operands(&res, argc, argv, &err);
     if (rc == 0)
-        rc = job_ask(&none, &(struct job_question){.job = o.job, .what = "events", .text = o.follow ? "follow" : "",
-                                                   .on_piece = on_piece, .arg = &w}, &err);
+        rc = job_ask(&none,
+                     &(struct job_question){.job = o.job,
+                                            .what = "events",
+                                            .text = o.follow ? "follow" : "",
+                                            .on_piece = on_piece,
+                                            .arg = &w},
+                     &err);
     dd_buf_done(&w.rest);
     return rc < 0 ? job_fail(&ddctl_events_options, rc, &err) : 0;
 }

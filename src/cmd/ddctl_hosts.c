@@ -25,8 +25,9 @@ static const struct opt_row rows[] = {
      .kind = OPT_FLAG,
      .group = "Which names",
      .help = "the names of all expressions, each once, by first appearance",
-     .more = "Without it the expressions follow each other as they are written, with what stands in them "
-             "twice.",
+     .more =
+         "Without it the expressions follow each other as they are written, with what stands in them "
+         "twice.",
      FIELD(each_once)},
     {.name = "common",
      .kind = OPT_FLAG,
@@ -70,8 +71,9 @@ const struct opt_table ddctl_hosts_options = {
     .program = "ddctl hosts",
     .version = PACKAGE_VERSION,
     .usage = "[options] [EXPRESSION...]",
-    .about = "Writes the names of this job's nodes in rank order, each once. With EXPRESSIONs, such as "
-             "'node[1-4,7]', it writes their names instead.",
+    .about =
+        "Writes the names of this job's nodes in rank order, each once. With EXPRESSIONs, such as "
+        "'node[1-4,7]', it writes their names instead.",
     OPT_ROWS(rows),
 };
 
@@ -104,7 +106,8 @@ static int nodes_of_job(struct hostlist **ret, struct dd_err *err)
 }
 
 /* *all, and the names of one more expression. */
-static int add_names(struct hostlist **all, const struct hostlist *more, const struct hosts_options *o)
+static int add_names(struct hostlist **all, const struct hostlist *more,
+                     const struct hosts_options *o)
 {
     DD_AUTO(hostlist) struct hostlist *both = NULL;
     int rc = 0;
@@ -125,15 +128,17 @@ static int add_names(struct hostlist **all, const struct hostlist *more, const s
 static int read_expression(struct hostlist **ret, const char *text, struct dd_err *err)
 {
     if (text[0] == '-')
-        return dd_err_set(err, -EINVAL,
-                          "'%.60s' stands behind a name, where only names may stand; write options first: "
-                          "ddctl hosts --fold 'node[1-4]'",
-                          text);
+        return dd_err_set(
+            err, -EINVAL,
+            "'%.60s' stands behind a name, where only names may stand; write options first: "
+            "ddctl hosts --fold 'node[1-4]'",
+            text);
     int rc = hostlist_parse(ret, text, err);
     if (rc == 0 && hostlist_count(*ret) == 0)
-        return dd_err_set(err, -EINVAL,
-                          "an expression is empty: is the variable not set that should be there? Leave it "
-                          "out to see the nodes of this job");
+        return dd_err_set(
+            err, -EINVAL,
+            "an expression is empty: is the variable not set that should be there? Leave it "
+            "out to see the nodes of this job");
     return rc;
 }
 
@@ -181,12 +186,13 @@ static int write_nth(struct dd_buf *out, const struct hostlist *names, int nth, 
     const int n = (int)hostlist_count(names);
     const int at = nth < 0 ? n + nth : nth;
     if (at < 0 || at >= n)
-        return dd_err_set(err, -EINVAL, "--nth=%d: there %s %d name%s; the first is 0, the last -1", nth,
-                          n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+        return dd_err_set(err, -EINVAL, "--nth=%d: there %s %d name%s; the first is 0, the last -1",
+                          nth, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
     return no_room(dd_buf_printf(out, "%s\n", hostlist_nth(names, (size_t)at)), err);
 }
 
-static int write_names(struct dd_buf *out, const struct hostlist *names, const struct hosts_options *o)
+static int write_names(struct dd_buf *out, const struct hostlist *names,
+                       const struct hosts_options *o)
 {
     const size_t n = hostlist_count(names);
     int rc = 0;
@@ -204,7 +210,8 @@ static int write_names(struct dd_buf *out, const struct hostlist *names, const s
 static int check(const struct hosts_options *o, bool nth, int operands, struct dd_err *err)
 {
     if (o->expand + o->fold + o->count + nth > 1)
-        return dd_err_set(err, -EINVAL, "say one of --expand, --fold, --count and --nth, not several");
+        return dd_err_set(err, -EINVAL,
+                          "say one of --expand, --fold, --count and --nth, not several");
     if (o->each_once && o->common)
         return dd_err_set(err, -EINVAL, "say one of --union and --common, not both");
     if (o->common && operands < 2)
@@ -219,8 +226,9 @@ static int answer(struct dd_buf *out, const struct hosts_options *o, const struc
     const bool nth = opt_is_given(res, &ddctl_hosts_options, "nth");
     int rc = check(o, nth, argc - res->script, err);
     if (rc == 0)
-        rc = res->script < argc ? read_expressions(&names, argv + res->script, argv + res->args, o, err)
-                                : nodes_of_job(&names, err);
+        rc = res->script < argc
+                 ? read_expressions(&names, argv + res->script, argv + res->args, o, err)
+                 : nodes_of_job(&names, err);
     if (rc == 0)
         rc = leave_out(&names, &o->without, err);
     if (rc == 0)

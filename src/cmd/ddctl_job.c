@@ -93,7 +93,8 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     (void)l;
     int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
     if (rc < 0 && rc != -ENOMSG && a->asking->chosen == a)
-        end(a->asking, dd_err_set(a->asking->err, rc, "a message of ddrun on %s cannot be read: %s", a->node, err.text));
+        end(a->asking, dd_err_set(a->asking->err, rc, "a message of ddrun on %s cannot be read: %s",
+                                  a->node, err.text));
     if (rc < 0)
         return;
     if (a->asking->chosen == NULL)
@@ -113,7 +114,8 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     if (k->chosen == a && k->q->on_piece != NULL)
         end(k, 0); /* the job's end is the end of what was asked for */
     else if (k->chosen == a)
-        end(k, dd_err_set(k->err, -ECONNRESET, "ddrun on %s has ended, or did not want to answer", a->node));
+        end(k, dd_err_set(k->err, -ECONNRESET, "ddrun on %s has ended, or did not want to answer",
+                          a->node));
     else if (k->chosen == NULL && a->job == NULL && --k->silent == 0)
         (void)event_base_loopbreak(k->base);
 }
@@ -179,11 +181,16 @@ static int no_job(const struct asking *k, const char *said, struct dd_err *err)
     put_jobs(k, &jobs);
     const char *names = dd_buf_str(&jobs);
     if (k->silent > 0)
-        return dd_err_set(err, -ETIMEDOUT, "ddrun on %.200s has not answered for %d s; is it stopped?", host, GREETING_S);
+        return dd_err_set(err, -ETIMEDOUT,
+                          "ddrun on %.200s has not answered for %d s; is it stopped?", host,
+                          GREETING_S);
     if (names == NULL || names[0] == '\0')
-        return dd_err_tip(err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
-                          "run ddctl on a node of the job: srun --overlap --jobid=ID ddctl status, or ssh");
-    return dd_err_set(err, -EINVAL, "--job=%.200s: no such job has a ddrun on %.100s; there is %.600s", said, host, names);
+        return dd_err_tip(
+            err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
+            "run ddctl on a node of the job: srun --overlap --jobid=ID ddctl status, or ssh");
+    return dd_err_set(err, -EINVAL,
+                      "--job=%.200s: no such job has a ddrun on %.100s; there is %.600s", said,
+                      host, names);
 }
 
 /* NULL: there is none, or more than one job. */
@@ -198,7 +205,8 @@ static const struct agent_here *choose(const struct asking *k, const char *said,
             DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
             put_jobs(k, &jobs);
             const char *names = dd_buf_str(&jobs);
-            (void)dd_err_set(err, -EINVAL, "several jobs are running here; choose one with --job: %.600s",
+            (void)dd_err_set(err, -EINVAL,
+                             "several jobs are running here; choose one with --job: %.600s",
                              names != NULL ? names : "?");
             return NULL;
         }
@@ -209,7 +217,8 @@ static const struct agent_here *choose(const struct asking *k, const char *said,
     return found;
 }
 
-/* Where several are here, a process of a scheduler's job means its own. The first answer is the one to tell where none is. */
+/* Where several are here, a process of a scheduler's job means its own. The first answer is the one
+ * to tell where none is. */
 static const struct agent_here *choose_ours(const struct asking *k, struct dd_err *err)
 {
     char own[ALLOC_ID_SIZE];
@@ -225,11 +234,15 @@ static const struct agent_here *choose_ours(const struct asking *k, struct dd_er
 static int send_question(struct asking *k)
 {
     DD_AUTO(free) char *text = NULL;
-    int rc = msg_encode(&text, &(struct msg){.type = MSG_ASK, .id = 1, .what = (char *)(uintptr_t)k->q->what,
+    int rc = msg_encode(&text, &(struct msg){.type = MSG_ASK,
+                                             .id = 1,
+                                             .what = (char *)(uintptr_t)k->q->what,
                                              .text = (char *)(uintptr_t)k->q->text});
     if (rc == 0)
         rc = link_send(k->chosen->link, FRAME_CONTROL, text, strlen(text));
-    return rc < 0 ? dd_err_set(k->err, rc, "ddrun on %s cannot be asked: %s", k->chosen->node, strerror(-rc)) : 0;
+    return rc < 0 ? dd_err_set(k->err, rc, "ddrun on %s cannot be asked: %s", k->chosen->node,
+                               strerror(-rc))
+                  : 0;
 }
 
 static int converse(struct asking *k)
@@ -246,7 +259,8 @@ static int converse(struct asking *k)
         return rc;
     wait_for(k, ANSWER_S);
     if (!k->over)
-        return dd_err_set(k->err, -ETIMEDOUT, "the job's daemon has not answered for %d s", ANSWER_S);
+        return dd_err_set(k->err, -ETIMEDOUT, "the job's daemon has not answered for %d s",
+                          ANSWER_S);
     return k->rc;
 }
 
@@ -254,7 +268,9 @@ static int read_answer(json_t **ret, const struct asking *k)
 {
     json_error_t je;
     *ret = json_loadb((const char *)k->answer.data, k->answer.len, 0, &je);
-    return json_is_object(*ret) ? 0 : dd_err_set(k->err, -EPROTO, "the answer is not understood: %s", je.text);
+    return json_is_object(*ret)
+               ? 0
+               : dd_err_set(k->err, -EPROTO, "the answer is not understood: %s", je.text);
 }
 
 static void asking_done(struct asking *k)
@@ -276,7 +292,8 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
 {
     DD_AUTO(free) int *fds = NULL;
     size_t n = 0;
-    struct asking k = {.q = q, .err = err, .answer = DD_BUF_INIT(ANSWER_MAX), .base = net_loop_new()};
+    struct asking k = {
+        .q = q, .err = err, .answer = DD_BUF_INIT(ANSWER_MAX), .base = net_loop_new()};
     int rc = dd_uid_check(err);
     if (rc < 0)
         return rc;
@@ -299,8 +316,10 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
 
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err)
 {
-    return res->script < argc ? dd_err_set(err, -EINVAL, "'%.60s' is too much: nothing stands behind the options", argv[res->script])
-                              : 0;
+    return res->script < argc
+               ? dd_err_set(err, -EINVAL, "'%.60s' is too much: nothing stands behind the options",
+                            argv[res->script])
+               : 0;
 }
 
 int job_fail(const struct opt_table *t, int rc, const struct dd_err *err)

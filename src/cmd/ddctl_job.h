@@ -12,30 +12,34 @@ struct job_question {
     const char *job;  /* --job; NULL: the only one that is here */
     const char *what; /* docs/protocol/control-1.md */
     const char *text; /* "" where there is nothing more to say */
-    /* A piece of an answer that comes for as long as the job lasts; NULL: it comes at once and is JSON. Not 0: enough. */
+    /* A piece of an answer that comes for as long as the job lasts; NULL: it comes at once and is
+     * JSON. Not 0: enough. */
     int (*on_piece)(void *arg, const char *piece);
     void *arg;
 };
 
-/* -EINVAL: which job is meant, or what was asked, is not right; other errors: the job cannot be asked. *ret is
- * given (json_decref()), or NULL with on_piece. */
+/* -EINVAL: which job is meant, or what was asked, is not right; other errors: the job cannot be
+ * asked. *ret is given (json_decref()), or NULL with on_piece. */
 int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
 
 /* The row of --job, which all these commands have. */
-#define JOB_ROW(type)                                                                                        \
-    {                                                                                                        \
-        .name = "job", .kind = OPT_STRING, .metavar = "ID", .no_env = true, .example = "4711",              \
-        .group = "Which job",                                                                                \
-        .help = "the job that is meant, where this user has several on this node",                          \
-        .more = "ID is the job's whole name, as 'ddctl status' shows it, or a part of it between dots: " \
-                "the scheduler's number.",                                                                   \
-        OPT_FIELD(type, job)                                                                                 \
-    }
+#define JOB_ROW(type)                                                                              \
+    {.name = "job",                                                                                \
+     .kind = OPT_STRING,                                                                           \
+     .metavar = "ID",                                                                              \
+     .no_env = true,                                                                               \
+     .example = "4711",                                                                            \
+     .group = "Which job",                                                                         \
+     .help = "the job that is meant, where this user has several on this node",                    \
+     .more =                                                                                       \
+         "ID is the job's whole name, as 'ddctl status' shows it, or a part of it between dots: "  \
+         "the scheduler's number.",                                                                \
+     OPT_FIELD(type, job)}
 
 /* The row of --format, but for its texts. */
-#define JOB_FORMAT(type)                                                                                     \
-    .name = "format", .kind = OPT_STRING, .metavar = "FORM", .choices = "text,json", .def = "text",         \
-    .no_env = true, .group = "What is written", OPT_FIELD(type, format)
+#define JOB_FORMAT(type)                                                                           \
+    .name = "format", .kind = OPT_STRING, .metavar = "FORM", .choices = "text,json",               \
+    .def = "text", .no_env = true, .group = "What is written", OPT_FIELD(type, format)
 
 /* Nothing may stand behind the options. */
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err);

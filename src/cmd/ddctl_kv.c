@@ -19,16 +19,16 @@ struct kv_options {
 
 static const struct opt_row rows[] = {
     JOB_ROW(struct kv_options),
-    {JOB_FORMAT(struct kv_options),
-     .help = "of list: text for a person, or one JSON object"},
+    {JOB_FORMAT(struct kv_options), .help = "of list: text for a person, or one JSON object"},
 };
 
 const struct opt_table ddctl_kv_options = {
     .program = "ddctl kv",
     .version = PACKAGE_VERSION,
     .usage = "[options] list [PREFIX] | get KEY | watch KEY",
-    .about = "Shows the keys of the round's store: 'list' all keys, or those that begin with PREFIX, 'get' the bytes of "
-             "one, 'watch' its value each time that it is another one. A new round has a new store.",
+    .about =
+        "Shows the keys of the round's store: 'list' all keys, or those that begin with PREFIX, 'get' the bytes of "
+        "one, 'watch' its value each time that it is another one. A new round has a new store.",
     OPT_ROWS(rows),
 };
 
@@ -49,14 +49,17 @@ static int put_keys(struct dd_buf *out, const json_t *answer)
     if (rc == 0)
         qsort(sorted, n, sizeof(json_t *), by_name);
     for (size_t i = 0; i < n && rc == 0; i++)
-        rc = dd_buf_printf(out, "%10d  %s\n", json_number(sorted[i], "bytes", 0), json_text(sorted[i], "key"));
+        rc = dd_buf_printf(out, "%10d  %s\n", json_number(sorted[i], "bytes", 0),
+                           json_text(sorted[i], "key"));
     return rc < 0 || more == 0 ? rc : dd_buf_printf(out, "and %d more\n", more);
 }
 
-static int list(const struct kv_options *o, const char *prefix, struct dd_buf *out, struct dd_err *err)
+static int list(const struct kv_options *o, const char *prefix, struct dd_buf *out,
+                struct dd_err *err)
 {
     json_t *answer = NULL;
-    int rc = job_ask(&answer, &(struct job_question){.job = o->job, .what = "keys", .text = prefix}, err);
+    int rc = job_ask(&answer, &(struct job_question){.job = o->job, .what = "keys", .text = prefix},
+                     err);
     if (rc < 0)
         return rc;
     if (strcmp(o->format, "json") == 0) {
@@ -75,10 +78,12 @@ static int digit(char c)
 }
 
 /* *ret_there false: there is no such key. */
-static int read_value(const struct kv_options *o, const char *key, struct dd_buf *out, bool *ret_there, struct dd_err *err)
+static int read_value(const struct kv_options *o, const char *key, struct dd_buf *out,
+                      bool *ret_there, struct dd_err *err)
 {
     json_t *answer = NULL;
-    int rc = job_ask(&answer, &(struct job_question){.job = o->job, .what = "key", .text = key}, err);
+    int rc = job_ask(&answer, &(struct job_question){.job = o->job, .what = "key", .text = key},
+                     err);
     if (rc < 0)
         return rc;
     const char *hex = json_string_value(json_object_get(answer, "hex"));
@@ -91,7 +96,8 @@ static int read_value(const struct kv_options *o, const char *key, struct dd_buf
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
-/* Keys of a program have prefixes that the program does not write: PyTorch's "best/1" is "/default_pg/0//best/1". */
+/* Keys of a program have prefixes that the program does not write: PyTorch's "best/1" is
+ * "/default_pg/0//best/1". */
 static int unknown_key(const struct kv_options *o, const char *key, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf similar = DD_BUF_INIT(400);
@@ -99,11 +105,13 @@ static int unknown_key(const struct kv_options *o, const char *key, struct dd_er
     json_t *answer = NULL;
     int n = 0;
     int rc = dd_err_set(err, -ENOENT, "no key '%.200s' in the store", key);
-    (void)job_ask(&answer, &(struct job_question){.job = o->job, .what = "keys", .text = ""}, &unasked);
+    (void)job_ask(&answer, &(struct job_question){.job = o->job, .what = "keys", .text = ""},
+                  &unasked);
     const json_t *keys = json_object_get(answer, "keys");
     for (size_t i = 0; i < json_array_size(keys) && n < SIMILAR_MAX; i++) {
         const char *name = json_text(json_array_get(keys, i), "key");
-        if (strstr(name, key) != NULL && dd_buf_printf(&similar, "%s'%s'", n > 0 ? " or " : "", name) == 0)
+        if (strstr(name, key) != NULL &&
+            dd_buf_printf(&similar, "%s'%s'", n > 0 ? " or " : "", name) == 0)
             n++;
     }
     if (n > 0)
@@ -133,7 +141,8 @@ static int watch(const struct kv_options *o, const char *key, struct dd_err *err
         int rc = read_value(o, key, &now, &there, err);
         if (rc < 0)
             return first ? rc : 0;
-        const bool same = seen && now.len == last.len && (now.len == 0 || memcmp(now.data, last.data, now.len) == 0);
+        const bool same = seen && now.len == last.len &&
+                          (now.len == 0 || memcmp(now.data, last.data, now.len) == 0);
         if (there && !same) {
             dd_buf_clear(&last);
             if (dd_buf_append(&last, now.data, now.len) < 0 || dd_buf_puts(&now, "\n") < 0)
@@ -146,7 +155,8 @@ static int watch(const struct kv_options *o, const char *key, struct dd_err *err
     }
 }
 
-static int run(const struct kv_options *o, int n, char **words, struct dd_buf *out, struct dd_err *err)
+static int run(const struct kv_options *o, int n, char **words, struct dd_buf *out,
+               struct dd_err *err)
 {
     if (n >= 1 && n <= 2 && strcmp(words[0], "list") == 0)
         return list(o, n == 2 ? words[1] : "", out, err);

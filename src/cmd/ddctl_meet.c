@@ -22,13 +22,15 @@ static bool is_link_local(const struct net_addr *a)
     return a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr);
 }
 
-/* IPv4 before IPv6, and neither loopback nor what is good on one link alone: a node calls itself 127.0.1.1. */
+/* IPv4 before IPv6, and neither loopback nor what is good on one link alone: a node calls itself
+ * 127.0.1.1. */
 static void on_addrs(void *arg, const struct net_addr *addrs, size_t n, const char *why)
 {
     struct best *b = arg;
     (void)why;
     for (size_t i = 0; i < n; i++) {
-        const bool better = b->addr.len == 0 || (b->addr.sa.sa_family == AF_INET6 && addrs[i].sa.sa_family == AF_INET);
+        const bool better = b->addr.len == 0 ||
+                            (b->addr.sa.sa_family == AF_INET6 && addrs[i].sa.sa_family == AF_INET);
         if (better && !net_addr_is_loopback(&addrs[i]) && !is_link_local(&addrs[i]))
             b->addr = addrs[i];
     }
@@ -39,7 +41,8 @@ static void look_up(struct best *b, const char *name, bool slurm)
 {
     struct net_resolve *r = NULL;
     const struct net_resolve_cfg cfg = {.name = name,
-                                        .slurm = slurm ? NET_RESOLVE_SLURM_ELSE : NET_RESOLVE_SLURM_NEVER,
+                                        .slurm = slurm ? NET_RESOLVE_SLURM_ELSE
+                                                       : NET_RESOLVE_SLURM_NEVER,
                                         .timeout_ms = RESOLVE_MS,
                                         .done = on_addrs,
                                         .arg = b};
@@ -64,7 +67,8 @@ static void own_addr(struct best *b)
             (void)net_iface_addr(ifs, n, ifs[i].name, &b->addr);
 }
 
-int meet_find_addr(char **ret, const struct place *p, const struct alloc *a, const char *said, struct dd_err *err)
+int meet_find_addr(char **ret, const struct place *p, const struct alloc *a, const char *said,
+                   struct dd_err *err)
 {
     struct best b = {0};
     char text[NET_ADDR_TEXT];
@@ -86,7 +90,8 @@ static int source_of(const struct net_addr *to, struct net_addr *ret)
     struct sockaddr_storage sa;
     socklen_t len = sizeof(sa);
     DD_AUTO(fd) int fd = socket(to->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, &to->sa, to->len) < 0 || getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
+    if (fd < 0 || connect(fd, &to->sa, to->len) < 0 ||
+        getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
         return -errno;
     return net_addr_from_sockaddr(ret, (const struct sockaddr *)&sa, len);
 }
@@ -103,7 +108,8 @@ void meet_find_ifaces(struct meet_ifaces *ret, const struct plan *p)
         return;
     if (net_addr_is_loopback(&to))
         memcpy(ret->used, "lo", 3);
-    else if (net_iface_of(&to, ret->used) < 0 && (source_of(&to, &from) < 0 || net_iface_of(&from, ret->used) < 0))
+    else if (net_iface_of(&to, ret->used) < 0 &&
+             (source_of(&to, &from) < 0 || net_iface_of(&from, ret->used) < 0))
         ret->used[0] = '\0';
     if (ret->used[0] != '\0' && p->nnodes > 1 && net_ifaces(&ifs, &n, NULL) == 0 &&
         net_iface_nccl_choice(ifs, n, choice) == 0 && strcmp(choice, ret->used) != 0)

@@ -16,7 +16,8 @@ const struct opt_table ddctl_signal_options = {
     .program = "ddctl signal",
     .version = PACKAGE_VERSION,
     .usage = "[options] SIGNAL",
-    .about = "Hands USR1 or USR2 to the workers of all nodes, each once, or ends the job with TERM, INT, HUP or QUIT.",
+    .about =
+        "Hands USR1 or USR2 to the workers of all nodes, each once, or ends the job with TERM, INT, HUP or QUIT.",
     OPT_ROWS(rows),
 };
 
@@ -29,9 +30,13 @@ int ddctl_signal(int argc, char **argv)
     int code = cmd_options_alone(&ddctl_signal_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
-    int rc = argc - res.script == 1 ? 0 : dd_err_set(&err, -EINVAL, "say one signal, as in 'ddctl signal USR1'");
+    int rc = argc - res.script == 1
+                 ? 0
+                 : dd_err_set(&err, -EINVAL, "say one signal, as in 'ddctl signal USR1'");
     if (rc == 0)
-        rc = job_ask(&answer, &(struct job_question){.job = o.job, .what = "signal", .text = argv[res.script]}, &err);
+        rc = job_ask(
+            &answer,
+            &(struct job_question){.job = o.job, .what = "signal", .text = argv[res.script]}, &err);
     json_decref(answer);
     return rc < 0 ? job_fail(&ddctl_signal_options, rc, &err) : 0;
 }

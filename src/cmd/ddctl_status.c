@@ -16,8 +16,7 @@ struct status_options {
 
 static const struct opt_row rows[] = {
     JOB_ROW(struct status_options),
-    {JOB_FORMAT(struct status_options),
-     .help = "text for a person, or one JSON object",
+    {JOB_FORMAT(struct status_options), .help = "text for a person, or one JSON object",
      .more = "The object has 'job', 'state' (gathering, running, stopping, finished), "
              "'round', 'restarts', 'max_restarts', 'min_nodes', "
              "'max_nodes', 'missing' (a host list), 'nodes' and 'workers'; a worker "
@@ -28,8 +27,9 @@ const struct opt_table ddctl_status_options = {
     .program = "ddctl status",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about = "Shows how a running job stands: its round, its nodes with their workers, what has failed, and who is "
-             "missing.",
+    .about =
+        "Shows how a running job stands: its round, its nodes with their workers, what has failed, and who is "
+        "missing.",
     OPT_ROWS(rows),
 };
 
@@ -63,9 +63,12 @@ static int add_workers(json_t *status)
         int n;
         const int first = ranks_of(node, &n);
         for (int k = 0; first >= 0 && k < n && rc == 0; k++)
-            rc = json_array_append_new(
-                workers, json_pack("{s:i,s:i,s:s,s:s}", "rank", first + k, "local_rank", k, "node", json_text(node, "name"),
-                                   "state", failure_of(status, first + k) != NULL ? "failed" : json_text(node, "state")));
+            rc = json_array_append_new(workers, json_pack("{s:i,s:i,s:s,s:s}", "rank", first + k,
+                                                          "local_rank", k, "node",
+                                                          json_text(node, "name"), "state",
+                                                          failure_of(status, first + k) != NULL
+                                                              ? "failed"
+                                                              : json_text(node, "state")));
     }
     return rc < 0 ? -ENOMEM : 0;
 }
@@ -99,12 +102,15 @@ static int write_head(struct dd_buf *out, const json_t *status)
     const char *state = json_text(status, "state");
     int rc = dd_buf_printf(out, "job %s is %s", json_text(status, "job"), state);
     if (rc == 0 && n == 0)
-        rc = dd_buf_printf(out, ": %zu of %d nodes are here", json_array_size(nodes), json_number(status, "wanted", 0));
+        rc = dd_buf_printf(out, ": %zu of %d nodes are here", json_array_size(nodes),
+                           json_number(status, "wanted", 0));
     else if (rc == 0)
-        rc = dd_buf_printf(out, ": round %d, %ld worker%s on %d node%s", json_number(status, "round", 0), workers,
-                           workers == 1 ? "" : "s", n, n == 1 ? "" : "s");
+        rc = dd_buf_printf(out, ": round %d, %ld worker%s on %d node%s",
+                           json_number(status, "round", 0), workers, workers == 1 ? "" : "s", n,
+                           n == 1 ? "" : "s");
     return rc < 0 ? rc
-                  : dd_buf_printf(out, ", %d of %d restarts used\n", json_number(status, "restarts", 0),
+                  : dd_buf_printf(out, ", %d of %d restarts used\n",
+                                  json_number(status, "restarts", 0),
                                   json_number(status, "max_restarts", 0));
 }
 
@@ -128,15 +134,16 @@ static int write_node(struct dd_buf *out, const json_t *node, int width)
         (void)snprintf(place, sizeof(place), "%d", json_number(node, "node_rank", 0));
         (void)snprintf(ranks, sizeof(ranks), n == 1 ? "%d" : "%d-%d", first, first + n - 1);
     }
-    return dd_buf_printf(out, "%-*s  %4s  %7d  %-11s  %s\n", width, json_text(node, "name"), place, n, ranks,
-                         json_text(node, "state"));
+    return dd_buf_printf(out, "%-*s  %4s  %7d  %-11s  %s\n", width, json_text(node, "name"), place,
+                         n, ranks, json_text(node, "state"));
 }
 
 static int write_failure(struct dd_buf *out, const json_t *f)
 {
     const int sig = json_number(f, "signal", 0);
     const char *why = json_text(f, "text");
-    int rc = dd_buf_printf(out, "rank %d (%s) failed: ", json_number(f, "rank", 0), json_text(f, "node"));
+    int rc = dd_buf_printf(out, "rank %d (%s) failed: ", json_number(f, "rank", 0),
+                           json_text(f, "node"));
     if (rc == 0)
         rc = sig > 0 ? dd_buf_printf(out, "signal %d (SIG%s)", sig, dd_signal_name(sig))
                      : dd_buf_printf(out, "code %d", json_number(f, "code", 0));
@@ -171,12 +178,14 @@ int ddctl_status(int argc, char **argv)
         return code;
     int rc = job_no_operands(&res, argc, argv, &err);
     if (rc == 0)
-        rc = job_ask(&status, &(struct job_question){.job = o.job, .what = "status", .text = ""}, &err);
+        rc = job_ask(&status, &(struct job_question){.job = o.job, .what = "status", .text = ""},
+                     &err);
     if (rc == 0) {
         rc = strcmp(o.format, "json") == 0 ? write_json(&out, status) : write_text(&out, status);
         if (rc < 0)
             (void)dd_err_set(&err, rc, "out of memory");
     }
     json_decref(status);
-    return rc < 0 ? job_fail(&ddctl_status_options, rc, &err) : cmd_write(&ddctl_status_options, &out);
+    return rc < 0 ? job_fail(&ddctl_status_options, rc, &err)
+                  : cmd_write(&ddctl_status_options, &out);
 }

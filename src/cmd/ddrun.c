@@ -17,7 +17,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { GUARDIAN_EXTRA_MS = 5000 }; /* beyond the workers' grace, for ddrund to tell the other nodes */
+enum {
+    GUARDIAN_EXTRA_MS = 5000
+}; /* beyond the workers' grace, for ddrund to tell the other nodes */
 
 static void remove_scratch(const struct run *r)
 {
@@ -98,8 +100,9 @@ static int run_node(void *arg, int index)
         r->agent.slots = 1;
         r->agent.iface = NULL; /* may be what is wrong */
     }
-    const struct guardian_cfg guardian = {
-        .grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS, .terminal = &r->terminal, .log = &r->log};
+    const struct guardian_cfg guardian = {.grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS,
+                                          .terminal = &r->terminal,
+                                          .log = &r->log};
     r->agent.guardian = getpid();
     int code = guardian_run(run_agent, r, &guardian);
     remove_scratch(r);
@@ -114,7 +117,8 @@ static int run_simulated(struct run *r)
     const struct ddrun_options *o = r->o;
     struct emulate e = {.nnodes = o->simulate_nodes,
                         /* with an etcd the host may be elsewhere */
-                        .go_on = o->nnodes.range || o->max_restarts.most > 0 || etcd_url_is(o->rdzv_endpoint)};
+                        .go_on = o->nnodes.range || o->max_restarts.most > 0 ||
+                                 etcd_url_is(o->rdzv_endpoint)};
     if (getrandom(&e.random, sizeof(e.random), 0) < 0 ||
         getrandom(e.secret, sizeof(e.secret), 0) < 0) {
         dd_log(&r->log, DD_LOG_ERR, "no random numbers: %m");
@@ -150,10 +154,17 @@ static int run_everywhere(struct run *r, char **argv)
     int code = -1;
     if (r->o->standalone)
         return -1;
-    r->log.waits_ms = CMD_LOG_WAIT_MS; /* of the process that starts them: it has signals and ends to see to */
+    r->log.waits_ms =
+        CMD_LOG_WAIT_MS; /* of the process that starts them: it has signals and ends to see to */
     if (run_look_around(r, &err) == 0 && run_alloc_input(r, &in, &err) == 0)
-        code = launch_job(&(struct launch_input){.o = r->o, .argv = argv, .in = &in, .log = &r->log, .dry = r->o->dry_run,
-                                                 .node = r->o->dry_run ? dry_run_launched : run_launched, .arg = r});
+        code = launch_job(
+            &(struct launch_input){.o = r->o,
+                                   .argv = argv,
+                                   .in = &in,
+                                   .log = &r->log,
+                                   .dry = r->o->dry_run,
+                                   .node = r->o->dry_run ? dry_run_launched : run_launched,
+                                   .arg = r});
     run_done(r);
     r->log.waits_ms = 0;
     return code;
@@ -162,8 +173,11 @@ static int run_everywhere(struct run *r, char **argv)
 /* "ddrun -x train.py": the last word was taken for the value of the one before it. */
 static int no_script(int argc, char **argv, struct dd_err *err)
 {
-    const bool taken = argc > 2 && argv[argc - 1][0] != '-' && argv[argc - 2][0] == '-' && strchr(argv[argc - 2], '=') == NULL;
-    int rc = taken ? dd_err_set(err, -EINVAL, "missing SCRIPT ('%.100s' was taken as the value of %.60s)", argv[argc - 1], argv[argc - 2])
+    const bool taken = argc > 2 && argv[argc - 1][0] != '-' && argv[argc - 2][0] == '-' &&
+                       strchr(argv[argc - 2], '=') == NULL;
+    int rc = taken ? dd_err_set(err, -EINVAL,
+                                "missing SCRIPT ('%.100s' was taken as the value of %.60s)",
+                                argv[argc - 1], argv[argc - 2])
                    : dd_err_set(err, -EINVAL, "missing SCRIPT");
     return dd_err_tip(err, rc, "for example: ddrun --nproc-per-node=2 train.py");
 }
@@ -181,9 +195,10 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
     if (rows != NULL) {
         table.program = "torchrun";
         table.rows = rows;
-        table.epilog = "Examples:\n"
-                       "  torchrun --standalone --nproc-per-node=4 train.py --epochs 3\n"
-                       "  torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=node1:29500 train.py\n";
+        table.epilog =
+            "Examples:\n"
+            "  torchrun --standalone --nproc-per-node=4 train.py --epochs 3\n"
+            "  torchrun --nnodes=2 --nproc-per-node=8 --rdzv-backend=c10d --rdzv-endpoint=node1:29500 train.py\n";
     }
     if (horovodrun_is_name(argv[0]))
         table.program = "horovodrun";
@@ -192,7 +207,11 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
         return code;
     torchrun_apply(&o, &table, &res, by_torchrun);
     o.shutdown_said = opt_is_given(&res, &table, "shutdown-timeout");
-    struct run r = {.o = &o, .start_ns = start_ns, .log = {.fd = STDERR_FILENO, .who = "ddrun"}, .tmp = DD_SCRATCH_NONE, .shm = DD_SCRATCH_NONE};
+    struct run r = {.o = &o,
+                    .start_ns = start_ns,
+                    .log = {.fd = STDERR_FILENO, .who = "ddrun"},
+                    .tmp = DD_SCRATCH_NONE,
+                    .shm = DD_SCRATCH_NONE};
     r.given = given;
     r.log.level = cmd_log_level(o.log_level);
     cmd_warn_of_misspelt(&table, &r.log);

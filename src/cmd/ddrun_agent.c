@@ -68,8 +68,9 @@ static int mpi_of(const struct run *r)
     const char *how = r->o->mpi;
     return strcmp(how, "pmi1") == 0   ? AGENT_MPI_PMI1
            : strcmp(how, "pmix") == 0 ? AGENT_MPI_PMIX
-           : strcmp(how, "auto") == 0 ? AGENT_MPI_PMI1 | (r->pmix_helper[0] != '\0' ? AGENT_MPI_PMIX : 0)
-                                      : 0;
+           : strcmp(how, "auto") == 0
+               ? AGENT_MPI_PMI1 | (r->pmix_helper[0] != '\0' ? AGENT_MPI_PMIX : 0)
+               : 0;
 }
 
 static struct net_key_input key_input(const struct run *r)
@@ -106,7 +107,9 @@ void run_fill_agent(struct run *r)
         .stdin_rank = o->stdin_rank,
         .pty_rank = o->pty,
         .terminal = &r->terminal,
-        .hang = {.timeout_ns = o->hang_timeout, .signs = hang_signs(o->hang_sign), .command = o->on_hang},
+        .hang = {.timeout_ns = o->hang_timeout,
+                 .signs = hang_signs(o->hang_sign),
+                 .command = o->on_hang},
         .output = {.log_dir = r->log_dir != NULL ? r->log_dir : o->log_dir,
                    .redirects = o->redirects,
                    .tee = o->tee,
@@ -116,7 +119,8 @@ void run_fill_agent(struct run *r)
                    .tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
                    .log = &r->log,
                    .role = o->role,
-                   .watch = o->hang_timeout > 0 && (hang_signs(o->hang_sign) & HANG_SIGN_OUTPUT) != 0,
+                   .watch = o->hang_timeout > 0 &&
+                            (hang_signs(o->hang_sign) & HANG_SIGN_OUTPUT) != 0,
                    .label = o->label || o->output == OUTPUT_LABELS,
                    .raw = o->output == OUTPUT_RAW,
                    .log_all = o->redirects == NULL && o->tee == NULL && !o->by_torchrun},

@@ -25,15 +25,16 @@ static int check_places(const struct ddrun_options *o, struct dd_err *err)
         other = "--hostfile";
     else if (o->standalone && o->simulate_nodes > 0)
         other = "--simulate-nodes";
-    else if (o->nnodes.max > 0 && (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)) &&
+    else if (o->nnodes.max > 0 &&
+             (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)) &&
              !etcd_url_is(o->rdzv_endpoint)) /* others may join these */
         other = "--nnodes";
     if (here == 0 || other == NULL)
         return 0;
-    return dd_err_set(err, -EINVAL,
-                      "%s runs %d node%s on this machine, which contradicts %s; leave one of them out",
-                      o->standalone ? "--standalone" : "--simulate-nodes", here,
-                      here == 1 ? "" : "s", other);
+    return dd_err_set(
+        err, -EINVAL,
+        "%s runs %d node%s on this machine, which contradicts %s; leave one of them out",
+        o->standalone ? "--standalone" : "--simulate-nodes", here, here == 1 ? "" : "s", other);
 }
 
 static int check_rules(const struct ddrun_options *o, struct dd_err *err)
@@ -48,31 +49,38 @@ static int check_rules(const struct ddrun_options *o, struct dd_err *err)
 static int check_ssh(const struct ddrun_options *o, struct dd_err *err)
 {
     return o->ssh_words != NULL && strcmp(o->launcher, "ssh") == 0
-               ? dd_err_set(err, -EINVAL, "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'")
+               ? dd_err_set(
+                     err, -EINVAL,
+                     "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'")
                : 0;
 }
 
 static int check_etcd(const struct ddrun_options *o, struct dd_err *err)
 {
     return strncmp(o->rdzv_backend, "etcd", 4) == 0 && o->rdzv_endpoint == NULL && !o->standalone
-               ? dd_err_set(err, -EINVAL,
-                            "--rdzv-backend=%s needs --rdzv-endpoint=HOST:PORT, where the etcd is; in a scheduler's job leave it out: "
-                            "the nodes find each other by themselves",
-                            o->rdzv_backend)
+               ? dd_err_set(
+                     err, -EINVAL,
+                     "--rdzv-backend=%s needs --rdzv-endpoint=HOST:PORT, where the etcd is; in a scheduler's job leave it out: "
+                     "the nodes find each other by themselves",
+                     o->rdzv_backend)
                : 0;
 }
 
-/* HOST, HOST:PORT, [v6]:PORT, USER:PASSWORD@ before it; a password with a '/' in it would be taken for a port, and shown. */
+/* HOST, HOST:PORT, [v6]:PORT, USER:PASSWORD@ before it; a password with a '/' in it would be taken
+ * for a port, and shown. */
 static bool is_web_hook(const char *url)
 {
-    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : strncasecmp(url, "https://", 8) == 0 ? url + 8 : "";
+    const char *host = strncasecmp(url, "http://", 7) == 0    ? url + 7
+                       : strncasecmp(url, "https://", 8) == 0 ? url + 8
+                                                              : "";
     const size_t n = strcspn(host, "/?#");
     const char *at = memrchr(host, '@', n);
     const char *name = at != NULL ? at + 1 : host;
     const char *colon = memrchr(name, ':', (size_t)(host + n - name));
     if (name == host + n || strlen(url) > NOTIFY_MAX)
         return false;
-    if (colon != NULL && *name != '[' && strspn(colon + 1, "0123456789") < (size_t)(host + n - colon - 1))
+    if (colon != NULL && *name != '[' &&
+        strspn(colon + 1, "0123456789") < (size_t)(host + n - colon - 1))
         return false;
     for (size_t len = 0; *url != '\0'; url += len) {
         len = dd_utf8_len(url, strlen(url));
@@ -90,14 +98,20 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
     if (url == NULL)
         return 0;
     if (!is_web_hook(url))
-        return dd_err_set(err, -EINVAL, "--notify: this is no URL of a web hook; it begins with http:// or https:// and a host, and has no "
-                                        "blanks and at most %d characters",
-                          NOTIFY_MAX);
-    if (token != NULL && strlen(token) > NOTIFY_TOKEN_MAX) /* web servers take some 8 KiB in a line */
-        return dd_err_set(err, -EINVAL, "DDRUN_NOTIFY_TOKEN has more than %d characters", NOTIFY_TOKEN_MAX);
+        return dd_err_set(
+            err, -EINVAL,
+            "--notify: this is no URL of a web hook; it begins with http:// or https:// and a host, and has no "
+            "blanks and at most %d characters",
+            NOTIFY_MAX);
+    if (token != NULL &&
+        strlen(token) > NOTIFY_TOKEN_MAX) /* web servers take some 8 KiB in a line */
+        return dd_err_set(err, -EINVAL, "DDRUN_NOTIFY_TOKEN has more than %d characters",
+                          NOTIFY_TOKEN_MAX);
     for (const char *p = token; p != NULL && *p != '\0'; p++)
         if (*p <= ' ' || *p > '~')
-            return dd_err_set(err, -EINVAL, "DDRUN_NOTIFY_TOKEN has a character that no token has: blanks, newlines, letters beyond ASCII");
+            return dd_err_set(
+                err, -EINVAL,
+                "DDRUN_NOTIFY_TOKEN has a character that no token has: blanks, newlines, letters beyond ASCII");
     return 0;
 }
 
@@ -145,7 +159,7 @@ int check_preload(const struct ddrun_options *o, struct dd_err *err)
 }
 
 void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t,
-                               const struct opt_result *res, const struct dd_log *log)
+                        const struct opt_result *res, const struct dd_log *log)
 {
     static const char *const names[] = {"grow", "last-call"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && cmd_speaks(environ); i++) {
@@ -160,13 +174,16 @@ void warn_of_unset(const struct ddrun_options *o, const struct dd_log *log)
     for (size_t i = 0; i < o->told.env.n && cmd_speaks(environ); i++) {
         const char *name = rule_env_wanted(o->told.env.v[i]);
         if (name != NULL && getenv(name) == NULL)
-            dd_log(log, DD_LOG_WARN, "-x %s: this variable is not set here, and so not for the workers; to set it write -x %s=VALUE",
-                   name, name);
+            dd_log(
+                log, DD_LOG_WARN,
+                "-x %s: this variable is not set here, and so not for the workers; to set it write -x %s=VALUE",
+                name, name);
     }
 }
 
 unsigned ddrun_grace_ms(const struct ddrun_options *o, const struct alloc *a)
 {
     const uint64_t ms = o->shutdown_timeout / DD_NS_PER_MS;
-    return (unsigned)(!o->shutdown_said && alloc_is_pbs(a) && ms > PBS_GRACE_MS ? PBS_GRACE_MS : ms);
+    return (unsigned)(!o->shutdown_said && alloc_is_pbs(a) && ms > PBS_GRACE_MS ? PBS_GRACE_MS
+                                                                                : ms);
 }

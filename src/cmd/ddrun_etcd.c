@@ -1,4 +1,5 @@
-/* The etcd of --rdzv-endpoint: what its URL, torchrun's --rdzv-conf and the environment say of it. */
+/* The etcd of --rdzv-endpoint: what its URL, torchrun's --rdzv-conf and the environment say of it.
+ */
 #include "cmd/ddrun_run.h"
 
 #include "base/io.h"
@@ -15,7 +16,9 @@
 static int read_password(struct run *r, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(ETCD_PASSWORD_MAX);
-    const char *said = r->etcd.password != NULL ? r->etcd.password : dd_env_get_nonempty(r->env.v, "DDRUN_ETCD_PASSWORD");
+    const char *said = r->etcd.password != NULL
+                           ? r->etcd.password
+                           : dd_env_get_nonempty(r->env.v, "DDRUN_ETCD_PASSWORD");
     if (r->etcd.user == NULL)
         return 0;
     if (r->etcd.password_file != NULL) {
@@ -25,17 +28,22 @@ static int read_password(struct run *r, struct dd_err *err)
             return dd_err_where(err, rc, "--rdzv-endpoint");
     }
     if (said == NULL || *said == '\0')
-        return dd_err_set(err, -EINVAL, "--rdzv-endpoint: the user '%.60s' of etcd needs a password: say it in DDRUN_ETCD_PASSWORD, "
-                                        "or ?password-file=FILE",
-                          r->etcd.user);
+        return dd_err_set(
+            err, -EINVAL,
+            "--rdzv-endpoint: the user '%.60s' of etcd needs a password: say it in DDRUN_ETCD_PASSWORD, "
+            "or ?password-file=FILE",
+            r->etcd.user);
     r->etcd_password = strndup(said, strcspn(said, "\r\n"));
     if (text.data != NULL)
         explicit_bzero(text.data, text.len);
     if (r->etcd_password == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    if (strlen(r->etcd_password) > ETCD_PASSWORD_MAX || !dd_utf8_is(r->etcd_password)) /* it goes into JSON */
-        return dd_err_set(err, -EINVAL, "--rdzv-endpoint: the password of etcd's user '%.60s' must be UTF-8, of at most %d bytes",
-                          r->etcd.user, ETCD_PASSWORD_MAX);
+    if (strlen(r->etcd_password) > ETCD_PASSWORD_MAX ||
+        !dd_utf8_is(r->etcd_password)) /* it goes into JSON */
+        return dd_err_set(
+            err, -EINVAL,
+            "--rdzv-endpoint: the password of etcd's user '%.60s' must be UTF-8, of at most %d bytes",
+            r->etcd.user, ETCD_PASSWORD_MAX);
     return 0;
 }
 
@@ -62,7 +70,8 @@ static int check_file(const struct tls_file *f, const char *path, struct dd_err 
     char c;
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || read(fd, &c, 1) < 0)
-        return dd_err_set(err, -errno, "--rdzv-endpoint: the file '%.500s' (%s) cannot be read: %m", path, f->name);
+        return dd_err_set(err, -errno, "--rdzv-endpoint: the file '%.500s' (%s) cannot be read: %m",
+                          path, f->name);
     return 0;
 }
 
@@ -74,10 +83,12 @@ static int take_conf(struct etcd_url *u, const struct rdzv_conf *conf, bool tls,
         for (size_t k = 0; k < 2 && rc == 0 && *to == NULL; k++) {
             rc = torchrun_conf_get(to, conf, tls_files[i].conf[k], err);
             if (rc == 0 && *to != NULL && !tls)
-                rc = dd_err_set(err, -EINVAL, "--rdzv-conf: '%s' is for TLS: add protocol=https", tls_files[i].conf[k]);
+                rc = dd_err_set(err, -EINVAL, "--rdzv-conf: '%s' is for TLS: add protocol=https",
+                                tls_files[i].conf[k]);
         }
         if (rc == 0 && *to != NULL && !dd_utf8_is(*to)) /* it goes into JSON */
-            rc = dd_err_set(err, -EINVAL, "--rdzv-conf: the name of the file for '%s' is not UTF-8", tls_files[i].name);
+            rc = dd_err_set(err, -EINVAL, "--rdzv-conf: the name of the file for '%s' is not UTF-8",
+                            tls_files[i].name);
     }
     if (rc == 0 && u->cert != NULL && u->key == NULL) { /* torchrun's: both in one file */
         u->key = strdup(u->cert);
@@ -95,7 +106,9 @@ static int find_files(struct run *r, struct dd_err *err)
     DD_AUTO(free) char *protocol = NULL;
     int rc = torchrun_conf_get(&protocol, &r->o->rdzv_conf, "protocol", err);
     if (rc == 0 && !tls && protocol != NULL && strcasecmp(protocol, "https") == 0)
-        rc = dd_err_set(err, -EINVAL, "--rdzv-conf says protocol=https, and --rdzv-endpoint etcd://, which is without TLS: write etcds://");
+        rc = dd_err_set(
+            err, -EINVAL,
+            "--rdzv-conf says protocol=https, and --rdzv-endpoint etcd://, which is without TLS: write etcds://");
     if (rc == 0)
         rc = take_conf(u, &r->o->rdzv_conf, tls, err);
     for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]) && rc == 0; i++) {

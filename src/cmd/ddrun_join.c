@@ -29,7 +29,8 @@ static int read_key(char out[HEX + 1], struct dd_err *err)
     return n == HEX ? 0 : dd_err_set(err, -EPROTO, "no key has come on standard input");
 }
 
-/* The starter's end of our stdin is open as long as the starting node lives. Not the workers': gives it. */
+/* The starter's end of our stdin is open as long as the starting node lives. Not the workers':
+ * gives it. */
 static int keep_stdin(void)
 {
     int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -57,7 +58,8 @@ static int take_over(const struct package *p, struct dd_err *err)
         (void)setrlimit((__rlimit_resource_t)i, &limit);
     }
     if (chdir(p->folder) < 0)
-        return dd_err_set(err, -errno, "cannot go to the folder %s of the starting node: %m", p->folder);
+        return dd_err_set(err, -errno, "cannot go to the folder %s of the starting node: %m",
+                          p->folder);
     return 0;
 }
 
@@ -67,7 +69,7 @@ struct joining {
     struct dd_log log;
     struct launch_ticket ticket;
     struct net_key_input key_in; /* to be let in, and to let others in */
-    struct launch_ticket next; /* of the nodes that this one starts */
+    struct launch_ticket next;   /* of the nodes that this one starts */
     struct dd_strv key_env;
     char key_line[HEX + 2], ddrun[PATH_MAX];
     struct net_key key;
@@ -94,15 +96,17 @@ static int find_key(struct joining *j, struct dd_err *err)
     const struct launch_ticket *t = &j->ticket;
     const char *home = dd_env_get_nonempty(environ, "HOME");
     int rc = t->key == LAUNCH_KEY_STDIN ? key_from_stdin(j, err) : 0;
-    if (rc == 0 && t->key != LAUNCH_KEY_STDIN && home != NULL && dd_env_set(&j->key_env, "HOME", home) < 0)
+    if (rc == 0 && t->key != LAUNCH_KEY_STDIN && home != NULL &&
+        dd_env_set(&j->key_env, "HOME", home) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     const bool cookie = t->key == LAUNCH_KEY_COOKIE;
-    j->key_in = (struct net_key_input){.env = j->key_env.v,
-                                       .key_file = t->key == LAUNCH_KEY_FILE ? t->path : NULL,
-                                       .munge_socket = t->key == LAUNCH_KEY_MUNGE ? t->path : NULL,
-                                       .cookie = cookie ? dd_env_get_nonempty(environ, "PBS_JOBCOOKIE") : NULL,
-                                       .use_cookie = cookie,
-                                       .job_id = t->id};
+    j->key_in = (struct net_key_input){
+        .env = j->key_env.v,
+        .key_file = t->key == LAUNCH_KEY_FILE ? t->path : NULL,
+        .munge_socket = t->key == LAUNCH_KEY_MUNGE ? t->path : NULL,
+        .cookie = cookie ? dd_env_get_nonempty(environ, "PBS_JOBCOOKIE") : NULL,
+        .use_cookie = cookie,
+        .job_id = t->id};
     return rc;
 }
 
@@ -122,7 +126,9 @@ static int prepare_starting(struct joining *j, struct root_cfg *cfg, struct dd_e
     cfg->starter = starter_find(NULL, j->task.starter, "");
     ssize_t n = readlink("/proc/self/exe", j->ddrun, sizeof(j->ddrun) - 1);
     if (cfg->starter == NULL || n <= 0)
-        return dd_err_set(err, -EPROTO, "it does not know how to start other nodes: is ddrun the same version there?");
+        return dd_err_set(
+            err, -EPROTO,
+            "it does not know how to start other nodes: is ddrun the same version there?");
     j->next.key = j->ticket.key;
     j->next.path = DD_TAKE(j->ticket.path);
     int rc = net_key_host(&j->key, &j->key_in, err);
@@ -151,7 +157,8 @@ static int run_started(struct joining *j, struct dd_err *err)
                            .stdin_fd = j->stdin_fd};
     int rc = j->ticket.index < j->package.alloc->nnodes
                  ? 0
-                 : dd_err_set(err, -EPROTO, "node %d of %d", j->ticket.index, j->package.alloc->nnodes);
+                 : dd_err_set(err, -EPROTO, "node %d of %d", j->ticket.index,
+                              j->package.alloc->nnodes);
     if (rc == 0)
         rc = take_over(&j->package, err);
     if (rc == 0 && j->task.n > 0)
@@ -189,7 +196,9 @@ int launch_join(const char *text, const struct joiner *joiner)
 {
     char name[64] = "";
     struct dd_err err = {0};
-    struct joining j = {.joiner = joiner, .stdin_fd = -1, .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = CMD_LOG_WAIT_MS}};
+    struct joining j = {.joiner = joiner,
+                        .stdin_fd = -1,
+                        .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = CMD_LOG_WAIT_MS}};
     if (gethostname(name, sizeof(name) - 1) == 0)
         (void)snprintf(j.log.who, sizeof(j.log.who), "ddrun[%.60s]", name);
     int rc = launch_ticket_parse(&j.ticket, text, &err);
@@ -197,8 +206,11 @@ int launch_join(const char *text, const struct joiner *joiner)
         rc = find_key(&j, &err);
     if (rc == 0 && j.ticket.key == LAUNCH_KEY_STDIN)
         j.stdin_fd = keep_stdin();
-    const struct launch_fetch_cfg fetch = {
-        .ticket = &j.ticket, .key_in = &j.key_in, .log = &j.log, .limit_ms = FETCH_MS, .stdin_fd = j.stdin_fd};
+    const struct launch_fetch_cfg fetch = {.ticket = &j.ticket,
+                                           .key_in = &j.key_in,
+                                           .log = &j.log,
+                                           .limit_ms = FETCH_MS,
+                                           .stdin_fd = j.stdin_fd};
     if (rc == 0)
         rc = launch_fetch(&j.up, &j.package, &j.task, &fetch, &err);
     if (rc == 0)

@@ -33,7 +33,7 @@ struct launching {
     struct alloc *alloc;
     struct package package;
     char program[PATH_MAX], ddrun[PATH_MAX], id[32];
-    char key_line[HEX + 2]; /* "" or with its newline */
+    char key_line[HEX + 2];      /* "" or with its newline */
     struct launch_ticket ticket; /* of the started nodes */
     struct dd_strv key_env;
     struct net_key_input key_in;
@@ -55,7 +55,8 @@ static void launching_done(struct launching *p)
 /* Whether some scheduler or launcher has to do with this process. */
 static bool is_scheduled(const struct alloc_input *said)
 {
-    static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_NODEID"};
+    static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
+                                        "SLURM_PROCID", "PALS_NODEID"};
     struct alloc_input in = *said;
     struct alloc *a = NULL;
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++)
@@ -73,14 +74,15 @@ static const char *launcher_of(const struct launch_input *l)
 {
     const struct ddrun_options *o = l->o;
     const bool hosts = o->hosts != NULL || o->hostfile != NULL;
-    return strcmp(o->launcher, "auto") == 0 && horovodrun_is_name(l->argv[0]) && hosts && o->node_rank < 0 &&
-                   !is_scheduled(l->in)
+    return strcmp(o->launcher, "auto") == 0 && horovodrun_is_name(l->argv[0]) && hosts &&
+                   o->node_rank < 0 && !is_scheduled(l->in)
                ? "ssh"
                : o->launcher;
 }
 
-/* Where the options name the meeting point, nothing is started: each node is expected to come by itself. In a batch script
- * of several nodes the launcher in front of the command is missing most often, and the others are awaited in vain. */
+/* Where the options name the meeting point, nothing is started: each node is expected to come by
+ * itself. In a batch script of several nodes the launcher in front of the command is missing most
+ * often, and the others are awaited in vain. */
 static void warn_of_idle_nodes(const struct launching *p)
 {
     const struct ddrun_options *o = p->l->o;
@@ -95,10 +97,14 @@ static void warn_of_idle_nodes(const struct launching *p)
     if (alloc_find(&a, &in, NULL) < 0 || !a->script || a->nnodes < 2 || o->nnodes.max == 1)
         return;
     const char *name = o->by_torchrun ? "torchrun" : "ddrun";
-    dd_log(p->l->log, DD_LOG_WARN, "this job has %d nodes, but %s was started on this one alone, and with %s it starts no others\n"
-           "  tip: start it on each node, for example: srun --ntasks-per-node=1 %s ...%s", a->nnodes, name,
-           o->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr", name,
-           etcd_url_is(o->rdzv_endpoint) ? "" : "\n  tip: or leave out the options that name nodes and endpoint: ddrun then starts all nodes itself");
+    dd_log(
+        p->l->log, DD_LOG_WARN,
+        "this job has %d nodes, but %s was started on this one alone, and with %s it starts no others\n"
+        "  tip: start it on each node, for example: srun --ntasks-per-node=1 %s ...%s",
+        a->nnodes, name, o->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr", name,
+        etcd_url_is(o->rdzv_endpoint)
+            ? ""
+            : "\n  tip: or leave out the options that name nodes and endpoint: ddrun then starts all nodes itself");
 }
 
 /* 1: there are nodes to be started, 0: there are none, or it is not known how. */
@@ -119,15 +125,17 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     const struct alloc *a = p->alloc;
     const bool named = strncmp(a->source, "host", 4) == 0 && o->node_rank < 0;
     if (asked && o->nnodes.max == 0 && strcmp(a->source, "local") == 0)
-        return dd_err_set(err, -EINVAL,
-                          "--launcher=%s needs --hosts=LIST or --hostfile=FILE", o->launcher);
+        return dd_err_set(err, -EINVAL, "--launcher=%s needs --hosts=LIST or --hostfile=FILE",
+                          o->launcher);
     if (!asked && strcmp(a->source, "explicit") == 0)
         warn_of_idle_nodes(p);
     if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||
         (o->nnodes.max == 1 && !o->nnodes.range))
         return 0;
     if (o->ssh_words != NULL && o->launch_command == NULL && strcmp(launcher, "ssh") == 0)
-        return dd_err_set(err, -EINVAL, "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'");
+        return dd_err_set(
+            err, -EINVAL,
+            "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'");
     p->starter = launch_find(p->program, launcher, a, o->launch_command, &why);
     if (p->starter != NULL)
         return 1;
@@ -136,10 +144,12 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     if (!asked)
         return 0;
     return why.rc < 0 ? dd_err_set(err, why.rc, "--launcher=%s: %s", launcher, why.text)
-                      : dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH", launcher);
+                      : dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH",
+                                   launcher);
 }
 
-/* The patterns of --launch-env, and the names that --env has without a value; in buf. NULL: no memory. */
+/* The patterns of --launch-env, and the names that --env has without a value; in buf. NULL: no
+ * memory. */
 static const char *all_wanted(const struct ddrun_options *o, struct dd_buf *buf)
 {
     int rc = dd_buf_puts(buf, o->launch_env);
@@ -186,7 +196,8 @@ static int become_starter(struct launching *p, struct dd_err *err)
     char hex[17];
     if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
         return dd_err_set(err, -EIO, "the kernel gives no random bytes");
-    (void)snprintf(hex, sizeof(hex), "%016" PRIx64, seed); /* for ports alone: it may cross the network in the clear */
+    (void)snprintf(hex, sizeof(hex), "%016" PRIx64,
+                   seed); /* for ports alone: it may cross the network in the clear */
     if (setenv("DDRUN_PORT_SEED", hex, 1) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     p->l->argv[0] = p->ddrun;
@@ -207,9 +218,11 @@ static int make_id(struct launching *p, struct dd_err *err)
     (void)snprintf(p->id, sizeof(p->id), "launch.%016" PRIx64, random);
     if (strncmp(p->alloc->source, "host", 4) != 0 || p->l->o->rdzv_id != NULL)
         return 0;
-    DD_AUTO(free) char *id = DD_TAKE(p->alloc->job_id); /* another run on these hosts is another job */
-    return asprintf(&p->alloc->job_id, "%s.%016" PRIx64, id, random) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
-                                                                        : 0;
+    DD_AUTO(free) char *id = DD_TAKE(
+        p->alloc->job_id); /* another run on these hosts is another job */
+    return asprintf(&p->alloc->job_id, "%s.%016" PRIx64, id, random) < 0
+               ? dd_err_set(err, -ENOMEM, "out of memory")
+               : 0;
 }
 
 static void to_hex(char out[HEX + 1], const unsigned char *bytes)
@@ -224,7 +237,10 @@ static int random_hex(char out[HEX + 1], struct dd_err *err)
     int rc = net_key_random(bytes);
     to_hex(out, bytes);
     explicit_bzero(bytes, sizeof(bytes));
-    return rc < 0 ? dd_err_set(err, -EIO, "cannot make a key for the other nodes: the kernel gives no random bytes") : 0;
+    return rc < 0 ? dd_err_set(
+                        err, -EIO,
+                        "cannot make a key for the other nodes: the kernel gives no random bytes")
+                  : 0;
 }
 
 /* A key of this start, on the starter's stdin. */
@@ -241,16 +257,20 @@ static int key_on_stdin(struct launching *p, struct dd_err *err)
     return rc;
 }
 
-/* Where the nodes find it: the tasks of these starters have neither this standard input nor this environment, or others
- * could read it on its way. */
+/* Where the nodes find it: the tasks of these starters have neither this standard input nor this
+ * environment, or others could read it on its way. */
 static int key_elsewhere(struct launching *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l->o;
     const char *home = dd_env_get_nonempty(environ, "HOME");
-    const char *file = o->key_file != NULL ? o->key_file : dd_env_get_nonempty(environ, "DDRUN_KEY_FILE");
+    const char *file = o->key_file != NULL ? o->key_file
+                                           : dd_env_get_nonempty(environ, "DDRUN_KEY_FILE");
     const bool cookie = strcmp(o->key_source, "pbs-cookie") == 0;
     const char *path = file != NULL ? file : cookie ? NULL : o->munge_socket;
-    p->ticket.key = file != NULL ? LAUNCH_KEY_FILE : cookie ? LAUNCH_KEY_COOKIE : path != NULL ? LAUNCH_KEY_MUNGE : LAUNCH_KEY_OFFERED;
+    p->ticket.key = file != NULL   ? LAUNCH_KEY_FILE
+                    : cookie       ? LAUNCH_KEY_COOKIE
+                    : path != NULL ? LAUNCH_KEY_MUNGE
+                                   : LAUNCH_KEY_OFFERED;
     if (home != NULL && dd_env_set(&p->key_env, "HOME", home) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (path != NULL && (p->ticket.path = realpath(path, NULL)) == NULL)
@@ -266,7 +286,8 @@ static int key_elsewhere(struct launching *p, struct dd_err *err)
     return 0;
 }
 
-/* The key with which the nodes fetch their package, and in there the job's, unless the user has given one. */
+/* The key with which the nodes fetch their package, and in there the job's, unless the user has
+ * given one. */
 static int make_key(struct launching *p, struct dd_err *err)
 {
     char hex[HEX + 1];
@@ -275,7 +296,8 @@ static int make_key(struct launching *p, struct dd_err *err)
         rc = net_key_host(&p->key, &p->key_in, err);
     if (rc == 0 && p->key.guessable)
         dd_log(p->l->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
-    if (rc == 0 && p->alloc->psk == NULL && (rc = random_hex(hex, err)) == 0 && (p->alloc->psk = strdup(hex)) == NULL)
+    if (rc == 0 && p->alloc->psk == NULL && (rc = random_hex(hex, err)) == 0 &&
+        (p->alloc->psk = strdup(hex)) == NULL)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     explicit_bzero(hex, sizeof(hex));
     free(DD_TAKE(p->alloc->cookie)); /* the job's key is of this run alone */
@@ -293,7 +315,8 @@ static int fill_package(struct launching *p, struct dd_err *err)
         return dd_err_set(err, -errno, "cannot find the current folder: %m");
     for (int i = 0; i < PACKAGE_LIMITS; i++) {
         struct rlimit limit;
-        k->limits[i] = getrlimit((__rlimit_resource_t)i, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+        k->limits[i] = getrlimit((__rlimit_resource_t)i, &limit) == 0 ? limit.rlim_cur
+                                                                      : RLIM_INFINITY;
         k->limits_n++;
     }
     k->alloc = p->alloc;
@@ -328,7 +351,9 @@ static int start_all(struct launching *p, struct dd_err *err)
                                  .ddrun = p->ddrun,
                                  .package = &p->package,
                                  .here = p->alloc->index,
-                                 .fanout = o->launch_fanout >= 0 ? o->launch_fanout : p->starter->tree ? FANOUT : 0,
+                                 .fanout = o->launch_fanout >= 0 ? o->launch_fanout
+                                           : p->starter->tree    ? FANOUT
+                                                                 : 0,
                                  .id = p->id,
                                  .key = &p->key,
                                  .key_in = &p->key_in,
@@ -354,8 +379,10 @@ static int describe(struct launching *p, struct dd_err *err)
     if (hostlist_fold(a->nodes, &nodes) < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = p->starter->starts_all
-                 ? dd_buf_printf(&out, "%s would start ddrun on %d nodes: %s\n", p->starter->name, a->nnodes, dd_buf_str(&nodes))
-                 : dd_buf_printf(&out, "%s would start ddrun on %d other node%s of %s\n", p->starter->name, others, others == 1 ? "" : "s",
+                 ? dd_buf_printf(&out, "%s would start ddrun on %d nodes: %s\n", p->starter->name,
+                                 a->nnodes, dd_buf_str(&nodes))
+                 : dd_buf_printf(&out, "%s would start ddrun on %d other node%s of %s\n",
+                                 p->starter->name, others, others == 1 ? "" : "s",
                                  dd_buf_str(&nodes));
     if (rc == 0)
         rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
@@ -376,7 +403,9 @@ int launch_job(const struct launch_input *l)
         if (rc == 0 && !l->dry)
             rc = leave_behind(l->o, &err);
         if (rc == 0)
-            rc = code = l->dry ? describe(&p, &err) : p.starter->starts_all ? become_starter(&p, &err) : start_all(&p, &err);
+            rc = code = l->dry                  ? describe(&p, &err)
+                        : p.starter->starts_all ? become_starter(&p, &err)
+                                                : start_all(&p, &err);
     }
     if (rc < 0) {
         dd_log(l->log, DD_LOG_ERR, "%s", err.text);

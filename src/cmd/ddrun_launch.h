@@ -11,13 +11,15 @@ struct launch_input {
     char **argv; /* of this process; argv[0] is replaced by the program's path */
     const struct alloc_input *in;
     const struct dd_log *log;
-    int (*node)(void *arg, const struct alloc *a, int index); /* runs this node's agent, in a child */
+    int (*node)(void *arg, const struct alloc *a,
+                int index); /* runs this node's agent, in a child */
     void *arg;
-    bool dry; /* nothing is started: the start is described on stdout, then node() describes the first node */
+    bool dry; /* nothing is started: the start is described on stdout, then node() describes the
+                 first node */
 };
 
-/* Where this process is the only one of a job with several nodes, starts the others and runs the job;
- * its exit code. -1: there is nothing to start. */
+/* Where this process is the only one of a job with several nodes, starts the others and runs the
+ * job; its exit code. -1: there is nothing to start. */
 int launch_job(const struct launch_input *l);
 
 #endif

@@ -67,7 +67,9 @@ int run_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *
         .hostfile = o->hostfile,
         .have_nproc = o->nproc_per_node != NULL || o->horovodrun.np > 0 || o->horovodrun.n > 0,
     };
-    return getrandom(&in->nonce, sizeof(in->nonce), 0) < 0 ? dd_err_set(err, -errno, "no random numbers: %m") : 0;
+    return getrandom(&in->nonce, sizeof(in->nonce), 0) < 0
+               ? dd_err_set(err, -errno, "no random numbers: %m")
+               : 0;
 }
 
 /* Which job, which nodes, which of them am I. */
@@ -78,7 +80,9 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
     if (r->emulate != NULL && r->etcd.bases.n == 0)
         return emulate_alloc(&r->alloc, r->emulate, index, err);
     if (r->given != NULL)
-        return alloc_copy(&r->alloc, r->given, index) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+        return alloc_copy(&r->alloc, r->given, index) < 0
+                   ? dd_err_set(err, -ENOMEM, "out of memory")
+                   : 0;
     int rc = run_alloc_input(r, &in, err);
     if (rc == 0 && r->o->standalone) { /* whatever the scheduler's variables say */
         in.min_nodes = in.max_nodes = 1;
@@ -129,13 +133,14 @@ static int check_numa(const struct run *r, const struct node_cpus *cpus, struct 
     return rc;
 }
 
-/* Of a node whose GPUs the scheduler's file names, those are visible, unless the user has chosen: what came with the
- * first node's environment and is that one's list is not his word. */
+/* Of a node whose GPUs the scheduler's file names, those are visible, unless the user has chosen:
+ * what came with the first node's environment and is that one's list is not his word. */
 static int take_gpus(struct run *r, struct dd_err *err)
 {
     const struct alloc *a = r->alloc;
     const char *now = dd_env_get(r->env.v, "CUDA_VISIBLE_DEVICES");
-    if (a->index < 0 || (size_t)a->index >= a->gpus.n || (now != NULL && strcmp(now, a->gpus.v[0]) != 0))
+    if (a->index < 0 || (size_t)a->index >= a->gpus.n ||
+        (now != NULL && strcmp(now, a->gpus.v[0]) != 0))
         return 0;
     int rc = dd_env_set(&r->env, "CUDA_VISIBLE_DEVICES", a->gpus.v[a->index]);
     if (rc == 0 && dd_env_get(r->env.v, "CUDA_DEVICE_ORDER") == NULL)
@@ -203,7 +208,8 @@ static int make_absolute(struct run *r, const char *here, struct dd_err *err)
     return 0;
 }
 
-/* With --chdir this process goes where the workers will be, looks for their program, and comes back. */
+/* With --chdir this process goes where the workers will be, looks for their program, and comes
+ * back. */
 static int find_program_there(struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *here = getcwd(NULL, 0);
@@ -211,9 +217,11 @@ static int find_program_there(struct run *r, struct dd_err *err)
     if (here == NULL || back < 0)
         return dd_err_set(err, -errno, "--chdir: ddrun's own folder cannot be read: %m");
     if (chdir(r->o->chdir) < 0)
-        return dd_err_set(err, -errno, "--chdir=%s: the workers cannot run there on %s: %m", r->o->chdir, r->hostname);
+        return dd_err_set(err, -errno, "--chdir=%s: the workers cannot run there on %s: %m",
+                          r->o->chdir, r->hostname);
     r->folder = getcwd(NULL, 0);
-    int rc = r->folder != NULL ? find_program(r, err) : dd_err_set(err, -errno, "--chdir=%s: %m", r->o->chdir);
+    int rc = r->folder != NULL ? find_program(r, err)
+                               : dd_err_set(err, -errno, "--chdir=%s: %m", r->o->chdir);
     if (fchdir(back) < 0)
         return dd_err_set(err, -errno, "--chdir: ddrun cannot go back to %s: %m", here);
     return rc == 0 ? make_absolute(r, here, err) : rc;
@@ -223,7 +231,8 @@ static int find_ddrund(struct run *r, struct dd_err *err)
 {
     return launch_find_ours(r->ddrund, "ddrund", BINDIR)
                ? 0
-               : dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s", r->ddrund);
+               : dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s",
+                            r->ddrund);
 }
 
 /* With --mpi=auto it need not be there. */
@@ -235,13 +244,16 @@ static int find_pmix(struct run *r, struct dd_err *err)
     if (launch_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
         return 0;
     if (wanted)
-        return dd_err_set(err, -ENOENT, "--mpi=pmix needs ddrun-pmix, which is neither beside ddrun nor %s: was ddrun built with libpmix?",
-                          r->pmix_helper);
+        return dd_err_set(
+            err, -ENOENT,
+            "--mpi=pmix needs ddrun-pmix, which is neither beside ddrun nor %s: was ddrun built with libpmix?",
+            r->pmix_helper);
     r->pmix_helper[0] = '\0';
     return 0;
 }
 
-/* Of the smallest round that there can be, as far as this node knows: others may have fewer workers unless all are told. */
+/* Of the smallest round that there can be, as far as this node knows: others may have fewer workers
+ * unless all are told. */
 static int check_size(const struct run *r, struct dd_err *err)
 {
     const char *each = r->o->nproc_per_node;
@@ -254,8 +266,10 @@ int run_find_web(struct run *r, const char *option, struct dd_err *err)
 {
     if (launch_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
         return 0;
-    return dd_err_set(err, -ENOENT, "%s needs ddrun-web, which is neither beside ddrun nor %s: was ddrun built with libcurl?", option,
-                      r->web_helper);
+    return dd_err_set(
+        err, -ENOENT,
+        "%s needs ddrun-web, which is neither beside ddrun nor %s: was ddrun built with libcurl?",
+        option, r->web_helper);
 }
 
 static int find_notify(struct run *r, struct dd_err *err)
@@ -268,7 +282,8 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     if (r->emulate != NULL)
         emulate_addr(r->emulate, index, r->source_addr);
     int rc = run_look_around(r, err);
-    if (r->emulate != NULL && etcd_url_is(r->o->rdzv_endpoint)) /* a name of its own, among those of other groups */
+    if (r->emulate != NULL &&
+        etcd_url_is(r->o->rdzv_endpoint)) /* a name of its own, among those of other groups */
         (void)snprintf(r->hostname, sizeof(r->hostname), "%s", r->source_addr);
     if (rc == 0)
         rc = find_ddrund(r, err);
@@ -303,8 +318,8 @@ static int find_tmp(const struct run *r, char **ret, struct dd_err *err)
     return rc < 0 && tmp_dir != NULL ? dd_scratch_parent(ret, "/tmp", NULL) : rc;
 }
 
-/* PMIx and Open MPI put their files into private directories; workers say in files of their own why they failed, unless
- * they have a log directory. */
+/* PMIx and Open MPI put their files into private directories; workers say in files of their own why
+ * they failed, unless they have a log directory. */
 int run_make_scratch(struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *dir = NULL;

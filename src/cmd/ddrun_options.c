@@ -63,8 +63,9 @@ static const struct opt_row rows[] = {
      .no_env = true,
      .group = "Nodes and workers",
      .help = "workers of all nodes together, as mpirun's and srun's -n",
-     .more = "May be written -np N, too. Where --hosts or --hostfile say how many slots a host has, they are filled in order; "
-             "else each node has as many workers as the others.",
+     .more =
+         "May be written -np N, too. Where --hosts or --hostfile say how many slots a host has, they are filled in order; "
+         "else each node has as many workers as the others.",
      FIELD(horovodrun.np)},
     {.name = "min-np",
      .aliases = "min-num-proc",
@@ -78,8 +79,9 @@ static const struct opt_row rows[] = {
      .no_env = true,
      .group = "Nodes and workers",
      .help = "go on with as few workers as this, for elastic Horovod",
-     .more = "With --max-np the same as --nnodes=MIN:MAX, in workers: both are multiples of what a node has, by --nproc-per-node "
-             "or by the slots of --hosts. The workers get HOROVOD_ELASTIC=1. See docs/horovod.md.",
+     .more =
+         "With --max-np the same as --nnodes=MIN:MAX, in workers: both are multiples of what a node has, by --nproc-per-node "
+         "or by the slots of --hosts. The workers get HOROVOD_ELASTIC=1. See docs/horovod.md.",
      FIELD(horovodrun.min_np)},
     {.name = "max-np",
      .aliases = "max-num-proc",
@@ -120,11 +122,12 @@ static const struct opt_row rows[] = {
      .choices = STARTER_NAMES,
      .group = "Nodes and workers",
      .help = "what starts ddrun on the other nodes",
-     .more = "In a batch script ddrun starts itself on all nodes of the job: with 'auto', by what the scheduler has for "
-             "that (Slurm: srun; PBS: pbs_tmrsh, pbsdsh, else its library (tm); LSF: jsrun, blaunch; Grid Engine: qrsh; OAR: oarsh; Cobalt: aprun, ssh). Where one ddrun was started on each node already, nothing "
-             "is started. With --hosts or --hostfile say --launcher=ssh; without it, start ddrun on each of "
-             "the hosts yourself. The other nodes get this shell's environment, folder, umask and limits; "
-             "key and environment are never in an argument list. 'none' starts nothing.",
+     .more =
+         "In a batch script ddrun starts itself on all nodes of the job: with 'auto', by what the scheduler has for "
+         "that (Slurm: srun; PBS: pbs_tmrsh, pbsdsh, else its library (tm); LSF: jsrun, blaunch; Grid Engine: qrsh; OAR: oarsh; Cobalt: aprun, ssh). Where one ddrun was started on each node already, nothing "
+         "is started. With --hosts or --hostfile say --launcher=ssh; without it, start ddrun on each of "
+         "the hosts yourself. The other nodes get this shell's environment, folder, umask and limits; "
+         "key and environment are never in an argument list. 'none' starts nothing.",
      FIELD(launcher)},
     {.name = "launch-command",
      .kind = OPT_STRING,
@@ -143,9 +146,10 @@ static const struct opt_row rows[] = {
      .max = LAUNCH_FANOUT_MAX,
      .group = "Nodes and workers",
      .help = "start N nodes from here, and let them start the others; 0: all from here",
-     .more = "Where there are more than N, each of these starts its share of the others by the same launcher, and so on. "
-             "A node that could not be started from there is started from here. Where one call starts all nodes (srun), "
-             "this has no effect.",
+     .more =
+         "Where there are more than N, each of these starts its share of the others by the same launcher, and so on. "
+         "A node that could not be started from there is started from here. Where one call starts all nodes (srun), "
+         "this has no effect.",
      FIELD(launch_fanout)},
     {.name = "launch-env",
      .kind = OPT_STRING,
@@ -153,9 +157,10 @@ static const struct opt_row rows[] = {
      .example = "NCCL_*,OMP_*,LD_LIBRARY_PATH",
      .group = "Nodes and workers",
      .help = "give the job's nodes only these of this shell's variables, separated by commas",
-     .more = "Patterns are a shell's. What the scheduler has set, DDRUN_*, PATH, HOME, TMPDIR and the like go along in any case. "
-             "Without this option all variables do, except those that are true of one machine only. It counts where ddrun "
-             "starts the nodes itself (--launcher), and then for the workers of this machine as well.",
+     .more =
+         "Patterns are a shell's. What the scheduler has set, DDRUN_*, PATH, HOME, TMPDIR and the like go along in any case. "
+         "Without this option all variables do, except those that are true of one machine only. It counts where ddrun "
+         "starts the nodes itself (--launcher), and then for the workers of this machine as well.",
      FIELD(launch_env)},
     {.name = "launch-env-exclude",
      .kind = OPT_STRING,
@@ -163,8 +168,9 @@ static const struct opt_row rows[] = {
      .example = "*_TOKEN,LS_COLORS",
      .group = "Nodes and workers",
      .help = "give the job's nodes none of these of this shell's variables",
-     .more = "Patterns as with --launch-env. A variable that is named here stays behind, whatever --launch-env says, PATH and "
-             "the scheduler's too.",
+     .more =
+         "Patterns as with --launch-env. A variable that is named here stays behind, whatever --launch-env says, PATH and "
+         "the scheduler's too.",
      FIELD(launch_env_exclude)},
     {.name = "standalone",
      .kind = OPT_FLAG,
@@ -212,8 +218,9 @@ static const struct opt_row rows[] = {
      .example = "/data/run7",
      .group = "Program",
      .help = "the folder in which the workers run; SCRIPT is looked for there",
-     .more = "It must be there on every node. Files that ddrun itself reads and writes (--hostfile, --log-dir, --report) are "
-             "looked for where ddrun was started.",
+     .more =
+         "It must be there on every node. Files that ddrun itself reads and writes (--hostfile, --log-dir, --report) are "
+         "looked for where ddrun was started.",
      FIELD(chdir)},
     {.name = "stdin",
      .kind = OPT_CUSTOM,
@@ -235,9 +242,10 @@ static const struct opt_row rows[] = {
      .max = INT32_MAX,
      .group = "Program",
      .help = "run this rank on a terminal of its own, for debuggers",
-     .more = "For pdb, progress bars and whatever else looks for a terminal. All keys go to that rank, "
-             "Ctrl-C too, which so interrupts the program and not the job; size and modes of the window are "
-             "passed on and restored. In a Slurm job: srun --pty.",
+     .more =
+         "For pdb, progress bars and whatever else looks for a terminal. All keys go to that rank, "
+         "Ctrl-C too, which so interrupts the program and not the job; size and modes of the window are "
+         "passed on and restored. In a Slurm job: srun --pty.",
      FIELD(pty)},
 
     {.name = "bind",
@@ -254,17 +262,19 @@ static const struct opt_row rows[] = {
      .choices = "node,socket,exclusive,core-complex",
      .group = "CPUs, GPUs and environment of the workers",
      .help = "keep each worker on the CPUs and the memory near its GPU, in place of --bind",
-     .more = "'node': those of the GPU's NUMA node; 'socket': of all NUMA nodes of that socket; 'exclusive': the "
-             "node's cores are divided among its GPUs; 'core-complex': the cores of one last-level cache "
-             "there. Worker i has GPU i. Without GPUs the NUMA nodes are dealt out to the workers in order. "
-             "Memory comes from elsewhere only when there is none left.",
+     .more =
+         "'node': those of the GPU's NUMA node; 'socket': of all NUMA nodes of that socket; 'exclusive': the "
+         "node's cores are divided among its GPUs; 'core-complex': the cores of one last-level cache "
+         "there. Worker i has GPU i. Without GPUs the NUMA nodes are dealt out to the workers in order. "
+         "Memory comes from elsewhere only when there is none left.",
      FIELD(numa_binding)},
     {.name = "virtual-local-rank",
      .kind = OPT_FLAG,
      .group = "CPUs, GPUs and environment of the workers",
      .help = "each worker sees one GPU: LOCAL_RANK is 0, CUDA_VISIBLE_DEVICES has one entry",
-     .more = "The entry is the worker's among those of CUDA_VISIBLE_DEVICES, or the local rank where that "
-             "is not set.",
+     .more =
+         "The entry is the worker's among those of CUDA_VISIBLE_DEVICES, or the local rank where that "
+         "is not set.",
      FIELD(virtual_local_rank)},
     {.name = "role",
      .kind = OPT_STRING,
@@ -285,14 +295,14 @@ static const struct opt_row rows[] = {
              "takes them all away.",
      FIELD(slurm_env)},
 
-    {TOLD_FRAMEWORK(struct ddrun_options),
-     .group = "Program",
+    {TOLD_FRAMEWORK(struct ddrun_options), .group = "Program",
      .help = "also say what this framework looks for: jax, tensorflow, paddle, mindspore",
-     .more = "PyTorch, DeepSpeed, oneCCL and others that read the same variables need nothing. jax: where Slurm is not, five "
-             "of its variables, from which jax.distributed.initialize() takes rank and size; within a Slurm job "
-             "they are there in any case. tensorflow: --tf. paddle: what paddle.distributed.launch sets. mindspore: the "
-             "variables of its dynamic cluster, and its scheduler, a second process of the program beside rank 0. "
-             "docs/frameworks.md has a section for each framework."},
+     .more =
+         "PyTorch, DeepSpeed, oneCCL and others that read the same variables need nothing. jax: where Slurm is not, five "
+         "of its variables, from which jax.distributed.initialize() takes rank and size; within a Slurm job "
+         "they are there in any case. tensorflow: --tf. paddle: what paddle.distributed.launch sets. mindspore: the "
+         "variables of its dynamic cluster, and its scheduler, a second process of the program beside rank 0. "
+         "docs/frameworks.md has a section for each framework."},
     {.name = "mpi",
      .kind = OPT_STRING,
      .metavar = "HOW",
@@ -301,29 +311,28 @@ static const struct opt_row rows[] = {
      .example = "auto",
      .group = "Program",
      .help = "start MPI programs, in place of mpirun or mpiexec",
-     .more = "'pmi1' is what MPICH, MVAPICH and Intel MPI speak with their launcher, 'pmix' what Open MPI speaks; 'auto' offers "
-             "the worker both. A rank that ends without MPI_Finalize has failed, and MPI_Abort ends the job with its code. "
-             "docs/mpi.md has more.",
+     .more =
+         "'pmi1' is what MPICH, MVAPICH and Intel MPI speak with their launcher, 'pmix' what Open MPI speaks; 'auto' offers "
+         "the worker both. A rank that ends without MPI_Finalize has failed, and MPI_Abort ends the job with its code. "
+         "docs/mpi.md has more.",
      FIELD(mpi)},
-    {TOLD_TF(struct ddrun_options),
-     .group = "Program",
+    {TOLD_TF(struct ddrun_options), .group = "Program",
      .help = "give the workers TF_CONFIG, for TensorFlow",
-     .more = "Each worker has a port of its own, which ddrun holds for it, another one after each restart. Where several "
-             "workers share a node's GPUs, each sees one."},
-    {TOLD_ROLES(struct ddrun_options),
-     .group = "Program",
+     .more =
+         "Each worker has a port of its own, which ddrun holds for it, another one after each restart. Where several "
+         "workers share a node's GPUs, each sees one."},
+    {TOLD_ROLES(struct ddrun_options), .group = "Program",
      .help = "with --tf: what the ranks are, from 0 on: chief, worker, ps, evaluator",
-     .more = "One N may be '*', all that are left. Where there are parameter servers, the job has succeeded when the chief "
-             "has, else when chief and workers have; the others are then ended."},
+     .more =
+         "One N may be '*', all that are left. Where there are parameter servers, the job has succeeded when the chief "
+         "has, else when chief and workers have; the others are then ended."},
 
-    {TOLD_ENV(struct ddrun_options),
-     .group = "Program",
-     .letter = 'x',
-     .common = true,
+    {TOLD_ENV(struct ddrun_options), .group = "Program", .letter = 'x', .common = true,
      .help = "set NAME for all workers, or for those of RANKS, as 0,3-5",
-     .more = "Goes before whatever else would set it. May be given several times. NAME alone (as with mpirun's -x) is the "
-             "variable of this shell: it goes along to all nodes, even where --launch-env does not name it. What is true of one "
-             "machine only, as TMPDIR is, stays each node's own; NAME=VALUE sets it."},
+     .more =
+         "Goes before whatever else would set it. May be given several times. NAME alone (as with mpirun's -x) is the "
+         "variable of this shell: it goes along to all nodes, even where --launch-env does not name it. What is true of one "
+         "machine only, as TMPDIR is, stays each node's own; NAME=VALUE sets it."},
     {.name = "wrap",
      .kind = OPT_REPEATED,
      .metavar = "RANKS:CMD",
@@ -331,8 +340,9 @@ static const struct opt_row rows[] = {
      .example = "'0:nsys profile -o report.$RANK'",
      .group = "Program",
      .help = "put CMD in front of the program of these ranks: nsys, gdb, valgrind, strace",
-     .more = "A shell reads CMD, with the worker's environment, and replaces itself by it. Of several that are for the same "
-             "rank the first is the outermost. For a debugger that reads keys see --pty.",
+     .more =
+         "A shell reads CMD, with the worker's environment, and replaces itself by it. Of several that are for the same "
+         "rank the first is the outermost. For a debugger that reads keys see --pty.",
      FIELD(wrap)},
     {.name = "preload",
      .kind = OPT_REPEATED,
@@ -341,8 +351,9 @@ static const struct opt_row rows[] = {
      .example = "0:/opt/lib/libmpitrace.so",
      .group = "Program",
      .help = "put LIB in front of LD_PRELOAD of these ranks: a tracer, another malloc",
-     .more = "LIB is a path, or a name that the dynamic linker finds; several stand between colons. What LD_PRELOAD has "
-             "already stays behind it. May be given several times.",
+     .more =
+         "LIB is a path, or a name that the dynamic linker finds; several stand between colons. What LD_PRELOAD has "
+         "already stays behind it. May be given several times.",
      FIELD(preload)},
 
     {.name = "dry-run",
@@ -351,8 +362,9 @@ static const struct opt_row rows[] = {
      .no_env = true,
      .group = "Program",
      .help = "show what would be started on this node, and start nothing",
-     .more = "The ranks, the command of each worker, and of its environment what ddrun adds, changes and removes. No node "
-             "asks another: addresses that only the job finds out stand as a word in <>.",
+     .more =
+         "The ranks, the command of each worker, and of its environment what ddrun adds, changes and removes. No node "
+         "asks another: addresses that only the job finds out stand as a word in <>.",
      FIELD(dry_run)},
     {.name = "doctor",
      .common = true,
@@ -362,9 +374,11 @@ static const struct opt_row rows[] = {
      .implied = "text",
      .no_env = true,
      .group = "Program",
-     .help = "look on all nodes of the job for what would keep it from starting, and start no workers",
-     .more = "It is ddctl doctor, with those options of this command line that ddctl doctor has; SCRIPT may be left out. "
-             "It looks at the nodes that a scheduler, --hosts or --hostfile names; where none does, at this one alone.",
+     .help =
+         "look on all nodes of the job for what would keep it from starting, and start no workers",
+     .more =
+         "It is ddctl doctor, with those options of this command line that ddctl doctor has; SCRIPT may be left out. "
+         "It looks at the nodes that a scheduler, --hosts or --hostfile names; where none does, at this one alone.",
      FIELD(doctor)},
 
     {.name = "rdzv-endpoint",
@@ -372,11 +386,13 @@ static const struct opt_row rows[] = {
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
      .group = "Finding each other",
-     .help = "where the first node can be reached, when no scheduler says it; or an etcd: etcd://HOST/PREFIX",
-     .more = "etcd://[USER@]HOST[:2379][,HOST...]/PREFIX, or etcds:// for TLS, is an etcd through which the nodes find the "
-             "first one, or become it: for several allocations, or machines without a scheduler. It needs --rdzv-id and "
-             "--nnodes. It may end with ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE, or some of these. Put "
-             "USER's password into that file, or into the variable DDRUN_ETCD_PASSWORD. See docs/clusters.md.",
+     .help =
+         "where the first node can be reached, when no scheduler says it; or an etcd: etcd://HOST/PREFIX",
+     .more =
+         "etcd://[USER@]HOST[:2379][,HOST...]/PREFIX, or etcds:// for TLS, is an etcd through which the nodes find the "
+         "first one, or become it: for several allocations, or machines without a scheduler. It needs --rdzv-id and "
+         "--nnodes. It may end with ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE, or some of these. Put "
+         "USER's password into that file, or into the variable DDRUN_ETCD_PASSWORD. See docs/clusters.md.",
      FIELD(rdzv_endpoint)},
     {.name = "rdzv-id",
      .kind = OPT_STRING,
@@ -409,10 +425,11 @@ static const struct opt_row rows[] = {
      .example = "ib0",
      .group = "Finding each other",
      .help = "the workers' network, by the name of its interface on this node",
-     .more = "MASTER_ADDR is then the first node's address at its interface of that name, which every "
-             "node must reach through its own; GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME name it. The agents "
-             "themselves meet through whatever network the first node's name leads to. Where the "
-             "names differ from node to node, give each node its own.",
+     .more =
+         "MASTER_ADDR is then the first node's address at its interface of that name, which every "
+         "node must reach through its own; GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME name it. The agents "
+         "themselves meet through whatever network the first node's name leads to. Where the "
+         "names differ from node to node, give each node its own.",
      FIELD(iface)},
     {.name = "rdzv-timeout",
      .kind = OPT_DURATION,
@@ -430,7 +447,8 @@ static const struct opt_row rows[] = {
      .min = 0,
      .max = INT64_C(86400000000000),
      .group = "Finding each other",
-     .help = "with --nnodes=MIN:MAX: how long to wait for more than MIN nodes; with spare nodes: for those that are not there",
+     .help =
+         "with --nnodes=MIN:MAX: how long to wait for more than MIN nodes; with spare nodes: for those that are not there",
      FIELD(last_call)},
     {.name = "local-addr",
      .kind = OPT_STRING,
@@ -438,8 +456,9 @@ static const struct opt_row rows[] = {
      .example = "10.0.0.1",
      .group = "Finding each other",
      .help = "MASTER_ADDR of a job on this node alone",
-     .more = "With several nodes it is accepted and not needed: MASTER_ADDR is an address of the first "
-             "node that the others have reached. --iface chooses the network.",
+     .more =
+         "With several nodes it is accepted and not needed: MASTER_ADDR is an address of the first "
+         "node that the others have reached. --iface chooses the network.",
      FIELD(local_addr)},
     {.name = "rdzv-backend",
      .kind = OPT_CUSTOM,
@@ -447,8 +466,9 @@ static const struct opt_row rows[] = {
      .def = "static",
      .group = "Finding each other",
      .help = "with etcd, --rdzv-endpoint is one; static, c10d: no effect, for torchrun's sake",
-     .more = "With etcd or etcd-v2, --rdzv-endpoint=HOST:PORT means etcd://HOST:PORT/torchelastic/p2p, or etcds://, with what "
-             "--rdzv-conf says of it. Other names are refused.",
+     .more =
+         "With etcd or etcd-v2, --rdzv-endpoint=HOST:PORT means etcd://HOST:PORT/torchelastic/p2p, or etcds://, with what "
+         "--rdzv-conf says of it. Other names are refused.",
      .parse = torchrun_parse_backend,
      FIELD(rdzv_backend)},
     {.name = "rdzv-conf",
@@ -457,10 +477,11 @@ static const struct opt_row rows[] = {
      .example = "timeout=900",
      .group = "Finding each other",
      .help = "settings of the rendezvous, as torchrun has them",
-     .more = "Its join_timeout, else its timeout, in whole seconds, stands for --rdzv-timeout where that is not "
-             "given; last_call_timeout for --last-call; keep_alive_interval times keep_alive_max_attempt for "
-             "--heartbeat. For an etcd protocol=https, cacert, cert, key (ca_cert, ssl_cert, ssl_cert_key with etcd-v2) and "
-             "etcd_prefix count. Other keys of torchrun's are accepted and have no effect.",
+     .more =
+         "Its join_timeout, else its timeout, in whole seconds, stands for --rdzv-timeout where that is not "
+         "given; last_call_timeout for --last-call; keep_alive_interval times keep_alive_max_attempt for "
+         "--heartbeat. For an etcd protocol=https, cacert, cert, key (ca_cert, ssl_cert, ssl_cert_key with etcd-v2) and "
+         "etcd_prefix count. Other keys of torchrun's are accepted and have no effect.",
      .parse = torchrun_parse_conf,
      FIELD(rdzv_conf)},
 
@@ -470,9 +491,10 @@ static const struct opt_row rows[] = {
      .example = "~/.ddrun.key",
      .group = "Security",
      .help = "file with the job's secret, readable by you alone",
-     .more = "Without it the first of these that is there: the variable DDRUN_KEY, a secret of ddrun's own launcher, "
-             "MUNGE, a file in a shared home directory. A secret that looks easy to guess is refused: 'openssl rand -hex 32' "
-             "makes a good one.",
+     .more =
+         "Without it the first of these that is there: the variable DDRUN_KEY, a secret of ddrun's own launcher, "
+         "MUNGE, a file in a shared home directory. A secret that looks easy to guess is refused: 'openssl rand -hex 32' "
+         "makes a good one.",
      FIELD(key_file)},
     {.name = "key-source",
      .kind = OPT_STRING,
@@ -481,8 +503,9 @@ static const struct opt_row rows[] = {
      .choices = "auto,pbs-cookie",
      .group = "Security",
      .help = "where the key comes from if none is given",
-     .more = "'pbs-cookie' takes PBS_JOBCOOKIE, for PBS clusters without MUNGE and without a shared home directory. It is not "
-             "secret: a user with a job on the same node can compute it, join the job and read its environment.",
+     .more =
+         "'pbs-cookie' takes PBS_JOBCOOKIE, for PBS clusters without MUNGE and without a shared home directory. It is not "
+         "secret: a user with a job on the same node can compute it, join the job and read its environment.",
      FIELD(key_source)},
     {.name = "munge-socket",
      .kind = OPT_STRING,
@@ -506,8 +529,9 @@ static const struct opt_row rows[] = {
      .example = "3",
      .group = "Failures",
      .help = "start all workers again after a failure, at most N times",
-     .more = "With a time, as in 3/1h, at most N times within any such time, for as long as the job "
-             "runs. A lost node costs a job with --nnodes=MIN:MAX no restart.",
+     .more =
+         "With a time, as in 3/1h, at most N times within any such time, for as long as the job "
+         "runs. A lost node costs a job with --nnodes=MIN:MAX no restart.",
      .parse = parse_restarts,
      FIELD(max_restarts)},
     {.name = "rejoin-timeout",
@@ -527,8 +551,9 @@ static const struct opt_row rows[] = {
      .choices = "next,now,no",
      .group = "Failures",
      .help = "with --nnodes=MIN:MAX: when a node that comes late takes part",
-     .more = "'next': when all workers are started again for another reason; 'now': all workers are "
-             "stopped and started again with it; 'no': only in the place of a lost one.",
+     .more =
+         "'next': when all workers are started again for another reason; 'now': all workers are "
+         "stopped and started again with it; 'no': only in the place of a lost one.",
      FIELD(grow)},
     {.name = "heartbeat",
      .kind = OPT_DURATION,
@@ -555,8 +580,9 @@ static const struct opt_row rows[] = {
      .example = "report.json",
      .group = "Failures",
      .help = "write how the job went to FILE, as JSON",
-     .more = "Also after success. The first node that is left writes it, in one piece, at the end. What is "
-             "in it: docs/report.md.",
+     .more =
+         "Also after success. The first node that is left writes it, in one piece, at the end. What is "
+         "in it: docs/report.md.",
      FIELD(report)},
 
     {.name = "notify",
@@ -565,10 +591,11 @@ static const struct opt_row rows[] = {
      .example = "https://hooks.example.org/ddrun",
      .group = "Failures",
      .help = "tell a web hook what happens in the job",
-     .more = "One POST of a JSON object for each event, with a sentence for people in \"text\": a round begins, a worker "
-             "fails, a node is lost, the job is over. An event that could not be delivered is sent again. The job does not wait "
-             "for that; only its end does, for at most 2 seconds. A bearer token goes into the variable DDRUN_NOTIFY_TOKEN; a URL that is "
-             "a secret into DDRUN_NOTIFY. The fields: docs/notify.md.",
+     .more =
+         "One POST of a JSON object for each event, with a sentence for people in \"text\": a round begins, a worker "
+         "fails, a node is lost, the job is over. An event that could not be delivered is sent again. The job does not wait "
+         "for that; only its end does, for at most 2 seconds. A bearer token goes into the variable DDRUN_NOTIFY_TOKEN; a URL that is "
+         "a secret into DDRUN_NOTIFY. The fields: docs/notify.md.",
      FIELD(notify)},
 
     {.name = "health",
@@ -578,9 +605,10 @@ static const struct opt_row rows[] = {
      .example = "gpu,ib,shm,disk",
      .group = "Unfit nodes and hung workers",
      .help = "what is looked at on each node before each round: gpu, ib, shm, disk, all or none",
-     .more = "gpu: as many GPUs answer as the job uses on the node. ib: InfiniBand ports that were active at the "
-             "start are so still. shm: 16 MiB are free in /dev/shm. disk: a file can be written where TMPDIR says. "
-             "A node that is not fit is named and left out; when too few are left, the job ends.",
+     .more =
+         "gpu: as many GPUs answer as the job uses on the node. ib: InfiniBand ports that were active at the "
+         "start are so still. shm: 16 MiB are free in /dev/shm. disk: a file can be written where TMPDIR says. "
+         "A node that is not fit is named and left out; when too few are left, the job ends.",
      .parse = parse_health,
      FIELD(health)},
     {.name = "health-check",
@@ -589,7 +617,8 @@ static const struct opt_row rows[] = {
      .example = "'nvidia-smi -L'",
      .group = "Unfit nodes and hung workers",
      .help = "shell command that must exit 0 for the node to be used",
-     .more = "It runs on each node before each round. Otherwise the last line that it writes is the reason.",
+     .more =
+         "It runs on each node before each round. Otherwise the last line that it writes is the reason.",
      FIELD(health_check)},
     {.name = "health-timeout",
      .kind = OPT_DURATION,
@@ -598,7 +627,8 @@ static const struct opt_row rows[] = {
      .min = 1000000,
      .max = INT64_C(3600000000000),
      .group = "Unfit nodes and hung workers",
-     .help = "how long --health-check may take, and the checks of --health before it; then they have failed",
+     .help =
+         "how long --health-check may take, and the checks of --health before it; then they have failed",
      FIELD(health_timeout)},
     {.name = "hang-timeout",
      .kind = OPT_DURATION,
@@ -610,10 +640,11 @@ static const struct opt_row rows[] = {
      .example = "10m",
      .group = "Unfit nodes and hung workers",
      .help = "end a worker that gives no sign of life for so long",
-     .more = "This is a failure like any other. What the worker was doing is told: its state in the "
-             "kernel, and its Python stack where py-spy is in PATH. Then it gets SIGABRT, at which "
-             "Python's faulthandler writes its stacks, and SIGKILL 10 s later. Time in which ddrun or "
-             "the worker is stopped does not count.",
+     .more =
+         "This is a failure like any other. What the worker was doing is told: its state in the "
+         "kernel, and its Python stack where py-spy is in PATH. Then it gets SIGABRT, at which "
+         "Python's faulthandler writes its stacks, and SIGKILL 10 s later. Time in which ddrun or "
+         "the worker is stopped does not count.",
      FIELD(hang_timeout)},
     {.name = "hang-sign",
      .kind = OPT_STRING,
@@ -623,10 +654,11 @@ static const struct opt_row rows[] = {
      .needs = "hang-timeout",
      .group = "Unfit nodes and hung workers",
      .help = "sign of life: what the worker writes, a touch of its file, either",
-     .more = "The file's path is in the variable DDRUN_HEARTBEAT_FILE; a training loop may call "
-             "os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in each step. In a container that path leads nowhere: "
-             "there os.utime(int(os.environ[\"DDRUN_HEARTBEAT_FD\"])) touches the same file, which the worker has "
-             "open. To see output, ddrun takes it through a pipe.",
+     .more =
+         "The file's path is in the variable DDRUN_HEARTBEAT_FILE; a training loop may call "
+         "os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in each step. In a container that path leads nowhere: "
+         "there os.utime(int(os.environ[\"DDRUN_HEARTBEAT_FD\"])) touches the same file, which the worker has "
+         "open. To see output, ddrun takes it through a pipe.",
      FIELD(hang_sign)},
     {.name = "on-hang",
      .kind = OPT_STRING,
@@ -650,9 +682,10 @@ static const struct opt_row rows[] = {
      .example = "2h",
      .group = "Signals and the end",
      .help = "stop the job after TIME, with exit code 124",
-     .more = "As with mpirun's option of this name; 124 is timeout(1)'s code. The workers get SIGTERM, and SIGKILL after "
-             "--shutdown-timeout. The time counts from the start of ddrun on the first node (with an etcd, on the one that "
-             "becomes the host), the wait for the others included; a node that has not found it by then stops, too.",
+     .more =
+         "As with mpirun's option of this name; 124 is timeout(1)'s code. The workers get SIGTERM, and SIGKILL after "
+         "--shutdown-timeout. The time counts from the start of ddrun on the first node (with an etcd, on the one that "
+         "becomes the host), the wait for the others included; a node that has not found it by then stops, too.",
      FIELD(timeout)},
     {.name = "shutdown-timeout",
      .kind = OPT_DURATION,
@@ -663,7 +696,8 @@ static const struct opt_row rows[] = {
      .env = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
      .group = "Signals and the end",
      .help = "time that workers have between SIGTERM and SIGKILL",
-     .more = "Under PBS it is 8s when nothing is said, as PBS kills what is left 10 s after its own SIGTERM.",
+     .more =
+         "Under PBS it is 8s when nothing is said, as PBS kills what is left 10 s after its own SIGTERM.",
      FIELD(shutdown_timeout)},
     {.name = "signal-before-end",
      .kind = OPT_CUSTOM,
@@ -671,12 +705,13 @@ static const struct opt_row rows[] = {
      .example = "USR1@120",
      .group = "Signals and the end",
      .help = "send SIG to all workers so long before the allocation ends",
-     .more = "USR1 and USR2 go to workers that catch them, once to each, also to those that are restarted "
-             "later; they end nothing. TERM, INT, HUP and QUIT "
-             "end the job, as if they were sent to ddrun. When the allocation ends is asked of the "
-             "scheduler once (squeue, qstat, bjobs, oarstat, flux), unless SLURM_JOB_END_TIME, COBALT_ENDTIME or TORQUE's PBS_WALLTIME says it. "
-             "PBS' own `qsig -s USR1` reaches the workers of all nodes too, but it ends a script that runs under a login "
-             "shell, and the job with it; for that, submit ddrun itself: qsub ... -- /PATH/OF/ddrun ...",
+     .more =
+         "USR1 and USR2 go to workers that catch them, once to each, also to those that are restarted "
+         "later; they end nothing. TERM, INT, HUP and QUIT "
+         "end the job, as if they were sent to ddrun. When the allocation ends is asked of the "
+         "scheduler once (squeue, qstat, bjobs, oarstat, flux), unless SLURM_JOB_END_TIME, COBALT_ENDTIME or TORQUE's PBS_WALLTIME says it. "
+         "PBS' own `qsig -s USR1` reaches the workers of all nodes too, but it ends a script that runs under a login "
+         "shell, and the job with it; for that, submit ddrun itself: qsub ... -- /PATH/OF/ddrun ...",
      .parse = parse_signal_at,
      FIELD(signal_before_end)},
     {.name = "requeue-on",
@@ -694,8 +729,9 @@ static const struct opt_row rows[] = {
      .def = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      .group = "Signals and the end",
      .help = "signals to ddrun that end the job",
-     .more = "Those of the default end it in any case; SIGUSR1 and SIGUSR2, which else only reach the workers, "
-             "where they are named. Other signals do to ddrun what they do to any program.",
+     .more =
+         "Those of the default end it in any case; SIGUSR1 and SIGUSR2, which else only reach the workers, "
+         "where they are named. Other signals do to ddrun what they do to any program.",
      .parse = torchrun_parse_signals,
      FIELD(signals)},
 
@@ -705,9 +741,10 @@ static const struct opt_row rows[] = {
      .def = "lines",
      .group = "Output",
      .help = "pass on whole lines, lines with the rank in front, or raw bytes",
-     .more = "Lines of several workers never mix. On a terminal, rank 0 keeps a terminal for its output, as progress bars "
-             "and debuggers need it. With 'raw', workers write to ddrun's stdout and stderr themselves, and a report of a "
-             "failure has none of their lines. See OUTPUT.",
+     .more =
+         "Lines of several workers never mix. On a terminal, rank 0 keeps a terminal for its output, as progress bars "
+         "and debuggers need it. With 'raw', workers write to ddrun's stdout and stderr themselves, and a report of a "
+         "failure has none of their lines. See OUTPUT.",
      .parse = parse_output,
      FIELD(output)},
     {.name = "label",
@@ -724,7 +761,8 @@ static const struct opt_row rows[] = {
      .example = "logs",
      .group = "Output",
      .help = "write the output of each worker to files in DIR, too",
-     .more = "--redirects and --tee choose streams and workers; called as torchrun, only they log. See FILES.",
+     .more =
+         "--redirects and --tee choose streams and workers; called as torchrun, only they log. See FILES.",
      FIELD(log_dir)},
     {.name = "redirects",
      .letter = 'r',
@@ -760,8 +798,9 @@ static const struct opt_row rows[] = {
      .needs = "tee",
      .group = "Output",
      .help = "--tee: lines of stdout with one of these also go to filtered_stdout.log",
-     .more = "The file lies in the directory of the attempt and has the lines of all workers of the node. "
-             "Texts are separated by commas; a comma in one is written twice.",
+     .more =
+         "The file lies in the directory of the attempt and has the lines of all workers of the node. "
+         "Texts are separated by commas; a comma in one is written twice.",
      FIELD(stdout_filters)},
     {.name = "duplicate-stderr-filters",
      .kind = OPT_STRING,
@@ -839,8 +878,9 @@ const struct opt_table ddrun_options = {
     .program = "ddrun",
     .version = PACKAGE_VERSION,
     .usage = "[options] SCRIPT [ARG...]",
-    .about = "Starts the workers of a distributed training job on every node of the job that a scheduler "
-             "(Slurm, PBS and others) runs, or on this machine, and looks after them until the end.",
+    .about =
+        "Starts the workers of a distributed training job on every node of the job that a scheduler "
+        "(Slurm, PBS and others) runs, or on this machine, and looks after them until the end.",
     .epilog = "Examples:\n"
               "  ddrun --nproc-per-node=4 train.py --epochs 3\n"
               "  ddrun --launcher=ssh --hosts='node[1-4]' train.py\n"

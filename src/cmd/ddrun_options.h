@@ -42,7 +42,8 @@ struct ddrun_options {
 
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_id;
     const char *notify;
-    char etcd_endpoint[ETCD_ENDPOINT_MAX]; /* rdzv_endpoint as torchrun's --rdzv-backend=etcd means it */
+    char etcd_endpoint[ETCD_ENDPOINT_MAX]; /* rdzv_endpoint as torchrun's --rdzv-backend=etcd means
+                                              it */
     struct rdzv_conf rdzv_conf;
     const char *master_addr, *local_addr;
     int master_port;
@@ -54,7 +55,7 @@ struct ddrun_options {
     const char *chdir;
     bool module, no_python, run_path;
     bool by_torchrun; /* called by that name */
-    int stdin_rank; /* or STDIN_ALL, STDIN_NONE */
+    int stdin_rank;   /* or STDIN_ALL, STDIN_NONE */
     int pty;
     const char *role, *bind, *slurm_env;
     const char *mpi;

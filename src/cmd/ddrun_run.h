@@ -14,7 +14,7 @@ struct run {
     const struct ddrun_options *o;
     struct dd_log log;
     uint64_t start_ns;
-    char *const *script; /* SCRIPT and its arguments */
+    char *const *script;           /* SCRIPT and its arguments */
     const struct emulate *emulate; /* NULL: a real node */
     const struct alloc *given;     /* by the process that started us; NULL */
     char source_addr[32];          /* of a simulated node */
@@ -22,12 +22,15 @@ struct run {
     struct dd_strv env, local_addrs, program;
     struct alloc *alloc;
     int slots, gpus;
-    char ddrund[PATH_MAX], pmix_helper[PATH_MAX], web_helper[PATH_MAX]; /* of helpers "": not there, or not asked for */
-    struct etcd_url etcd;  /* --rdzv-endpoint, where it is one */
+    char ddrund[PATH_MAX], pmix_helper[PATH_MAX],
+        web_helper[PATH_MAX]; /* of helpers "": not there, or not asked for */
+    struct etcd_url etcd;     /* --rdzv-endpoint, where it is one */
     char *etcd_password;
     struct agent_cfg agent;
-    char *folder, *log_dir; /* of the workers, where --chdir says it: absolute; NULL: as ddrun's, and as --log-dir says */
-    struct dd_scratch tmp, shm; /* private directories of this node's run, among temporary files and in /dev/shm */
+    char *folder, *log_dir; /* of the workers, where --chdir says it: absolute; NULL: as ddrun's,
+                               and as --log-dir says */
+    struct dd_scratch tmp,
+        shm; /* private directories of this node's run, among temporary files and in /dev/shm */
     struct error_names error_names;
     struct terminal terminal; /* on stdin, as we have found it */
 };
@@ -39,8 +42,8 @@ int run_find_web(struct run *r, const char *option, struct dd_err *err);
 /* r->etcd and its password, where --rdzv-endpoint is an etcd. */
 int run_find_etcd(struct run *r, struct dd_err *err);
 int run_look_around(struct run *r, struct dd_err *err);
-/* Allocation, programs, number of workers; index: of a simulated or started node, else -1. After a failure
- * r->agent is good enough to tell the other nodes, where r->alloc is there. */
+/* Allocation, programs, number of workers; index: of a simulated or started node, else -1. After a
+ * failure r->agent is good enough to tell the other nodes, where r->alloc is there. */
 int run_prepare(struct run *r, int index, struct dd_err *err);
 /* r->agent from all the rest. */
 void run_fill_agent(struct run *r);

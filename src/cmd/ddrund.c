@@ -76,7 +76,8 @@ static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err
     cfg->arg = l;
     int rc = daemon_new(&l->daemon, l->base, cfg, err);
     if (cfg->notify != NULL)
-        confine_privileges(); /* its helper, which may be started again, would have the filter, too */
+        confine_privileges(); /* its helper, which may be started again, would have the filter, too
+                               */
     else
         confine(cfg->log);
     if (rc == 0)
@@ -89,7 +90,8 @@ static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err
     return rc;
 }
 
-static int run_job(int fd, struct dd_log *log, const struct store_limits *limits, struct dd_err *err)
+static int run_job(int fd, struct dd_log *log, const struct store_limits *limits,
+                   struct dd_err *err)
 {
     struct main_loop l = {0};
     struct daemon_config c = {0};
@@ -114,7 +116,10 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
         .port = (uint16_t)c.port,
         .host_fd = c.host_fd,
         .key = c.key,
-        .key_in = {.env = environ, .munge_socket = c.munge_socket, .run = c.run, .job_id = c.job_id,
+        .key_in = {.env = environ,
+                   .munge_socket = c.munge_socket,
+                   .run = c.run,
+                   .job_id = c.job_id,
                    .insecure = c.key.method == NET_KEY_NONE},
         .limits = *limits,
         .notify = c.notify,
@@ -144,9 +149,10 @@ static int check_key(const struct ddrund_options *o, struct dd_err *err)
     if (rc == 0)
         rc = net_key_guest(&key, &in, err);
     if (rc == 0 && key.method != NET_KEY_SHARED)
-        rc = dd_err_set(err, -ENOKEY,
-                        "without a key everybody who can reach the port is answered: say --insecure if "
-                        "that is meant, or --key-file=FILE to answer only your own processes");
+        rc = dd_err_set(
+            err, -ENOKEY,
+            "without a key everybody who can reach the port is answered: say --insecure if "
+            "that is meant, or --key-file=FILE to answer only your own processes");
     return rc;
 }
 
@@ -221,12 +227,15 @@ int main(int argc, char **argv)
     if (o.job_fd < 0)
         cmd_warn_of_misspelt(&ddrund_options, &log);
     store_limits_default(&limits);
-    limits.max_bytes = opt_is_given(&res, &ddrund_options, "max-memory") ? o.max_memory : share_of_memory(o.max_memory);
+    limits.max_bytes = opt_is_given(&res, &ddrund_options, "max-memory")
+                           ? o.max_memory
+                           : share_of_memory(o.max_memory);
     limits.max_value = o.max_value;
     raise_nofile();
     int rc = 0;
     if (res.script < argc)
-        rc = dd_err_set(&err, -EINVAL, "'%s' is too much: ddrund takes options only", argv[res.script]);
+        rc = dd_err_set(&err, -EINVAL, "'%s' is too much: ddrund takes options only",
+                        argv[res.script]);
     else if (o.job_fd >= 0)
         rc = run_job(o.job_fd, &log, &limits, &err);
     else if (o.listen != NULL)

@@ -31,7 +31,8 @@ static const struct opt_row rows[] = {
      .def = "refuse",
      .choices = "refuse,1.13,2.1",
      .group = "Service",
-     .help = "serve clients of PyTorch before 2.2 as well, which number their operations differently",
+     .help =
+         "serve clients of PyTorch before 2.2 as well, which number their operations differently",
      FIELD(old_clients)},
     {.name = "max-memory",
      .kind = OPT_BYTES,
@@ -40,8 +41,9 @@ static const struct opt_row rows[] = {
      .def_doc = "8G, or half of the memory where that is less",
      .group = "Limits",
      .help = "most that all keys and values may take",
-     .more = "The memory is the smallest of the machine's and the limits of the cgroups that ddrund is in. In a job 'ddctl status "
-             "--format=json' shows the limit as store_max_bytes.",
+     .more =
+         "The memory is the smallest of the machine's and the limits of the cgroups that ddrund is in. In a job 'ddctl status "
+         "--format=json' shows the limit as store_max_bytes.",
      FIELD(max_memory)},
     {.name = "max-value",
      .kind = OPT_BYTES,

@@ -1,30 +1,44 @@
-/* What users of other launchers write: what it means here, or one sentence. docs/coming-from.md has the usual ones. */
+/* What users of other launchers write: what it means here, or one sentence. docs/coming-from.md has
+ * the usual ones. */
 #include "cmd/foreign.h"
 
 #define TIP "\n  tip: "
-#define SRUN "an srun option" TIP "pass it to sbatch or salloc, or run: srun --ntasks-per-node=1 OPTION ddrun ..."
-#define GPUS \
-    "a Slurm option" TIP "ask sbatch or salloc for the GPUs; ddrun starts a worker for each GPU of a node, or --nproc-per-node=N workers"
-#define BINDING \
-    "an option of another launcher" TIP "--bind=auto splits the CPUs among the workers (default), --bind=none disables binding, " \
+#define SRUN                                                                                       \
+    "an srun option" TIP                                                                           \
+    "pass it to sbatch or salloc, or run: srun --ntasks-per-node=1 OPTION ddrun ..."
+#define GPUS                                                                                       \
+    "a Slurm option" TIP                                                                           \
+    "ask sbatch or salloc for the GPUs; ddrun starts a worker for each GPU of a node, or --nproc-per-node=N workers"
+#define BINDING                                                                                    \
+    "an option of another launcher" TIP                                                            \
+    "--bind=auto splits the CPUs among the workers (default), --bind=none disables binding, "      \
     "--numa-binding=node binds each worker near its GPU"
-#define PLACING \
-    "an option of another launcher" TIP "ranks go node by node, in the order of the host list; --nproc-per-node=N sets the workers of a node"
-#define FILES \
-    "an option of another launcher" TIP "--log-dir=DIR writes and shows the output of each worker, --log-dir=DIR --redirects=3 only writes it"
+#define PLACING                                                                                    \
+    "an option of another launcher" TIP                                                            \
+    "ranks go node by node, in the order of the host list; --nproc-per-node=N sets the workers of a node"
+#define FILES                                                                                      \
+    "an option of another launcher" TIP                                                            \
+    "--log-dir=DIR writes and shows the output of each worker, --log-dir=DIR --redirects=3 only writes it"
 #define MCA "an Open MPI option" TIP "its parameters are variables, too: -x OMPI_MCA_NAME=VALUE"
-#define HOROVOD "a horovodrun option" TIP "set the HOROVOD_ variable that it stands for, as in -x HOROVOD_TIMELINE=FILE"
+#define HOROVOD                                                                                    \
+    "a horovodrun option" TIP                                                                      \
+    "set the HOROVOD_ variable that it stands for, as in -x HOROVOD_TIMELINE=FILE"
 #define DAEMONS "of Open MPI's own daemons, which do not run here: leave it out"
-#define SHOW "an option of another launcher" TIP "--dry-run shows ranks, commands and variables, and starts nothing"
+#define SHOW                                                                                       \
+    "an option of another launcher" TIP                                                            \
+    "--dry-run shows ranks, commands and variables, and starts nothing"
 #define COPIES "not known here: files must be on every node, or in a folder that all share"
-#define PROGRAMS \
+#define PROGRAMS                                                                                   \
     "not known here: all workers run the same program; let it look at RANK, or put another command before some with --wrap"
 #define ELASTIC "a deepspeed option" TIP "--nnodes=MIN:MAX"
 #define SPARES "an srun option" TIP "with --nnodes=MIN:MAX a job goes on without a lost node"
 #define GENV "a Hydra option" TIP "-x NAME=VALUE"
 #define GENVLIST "a Hydra option" TIP "--launch-env=NAME,NAME"
-#define PLUGIN "an accelerate option" TIP "set it in the program: Accelerator(deepspeed_plugin=...) or Accelerator(fsdp_plugin=...)"
-#define HANG "Open MPI's: --hang-timeout=TIME says what a worker does that gives no sign of life for so long"
+#define PLUGIN                                                                                     \
+    "an accelerate option" TIP                                                                     \
+    "set it in the program: Accelerator(deepspeed_plugin=...) or Accelerator(fsdp_plugin=...)"
+#define HANG                                                                                       \
+    "Open MPI's: --hang-timeout=TIME says what a worker does that gives no sign of life for so long"
 
 const struct opt_foreign foreign_options[] = {
     /* srun, sbatch */
@@ -59,7 +73,9 @@ const struct opt_foreign foreign_options[] = {
     {"--network", NULL, SRUN},
     {"--wait", NULL, SRUN},
     {"-W", NULL, SRUN},
-    {"--time", NULL, "a Slurm option" TIP "pass it to sbatch as the limit of the allocation; --timeout=TIME ends a job by itself"},
+    {"--time", NULL,
+     "a Slurm option" TIP
+     "pass it to sbatch as the limit of the allocation; --timeout=TIME ends a job by itself"},
     {"--gpus", NULL, GPUS},
     {"-G", NULL, GPUS},
     {"--gpus-per-node", NULL, GPUS},
@@ -71,7 +87,8 @@ const struct opt_foreign foreign_options[] = {
     {"-o", NULL, FILES},
     {"--error", NULL, FILES},
     {"-e", NULL, FILES},
-    {"--input", NULL, "srun's: write ddrun ... <FILE, and --stdin=RANK where not rank 0 is to read it"},
+    {"--input", NULL,
+     "srun's: write ddrun ... <FILE, and --stdin=RANK where not rank 0 is to read it"},
     {"--no-kill", NULL, SPARES},
     {"-k", NULL, SPARES},
     {"--cpu-bind", NULL, BINDING},
@@ -188,7 +205,8 @@ const struct opt_foreign foreign_options[] = {
     {"--merge-stderr-to-stdout", NULL, "Open MPI's: write ddrun ... 2>&1"},
     {"--xterm", NULL, "Open MPI's: write --wrap='RANKS:xterm -e'"},
     {"-gdb", NULL, "Hydra's: write --wrap='0:gdb --args' --pty=0"},
-    {"--enable-recovery", NULL, "Open MPI's: write --max-restarts=N; ddrun starts all workers again"},
+    {"--enable-recovery", NULL,
+     "Open MPI's: write --max-restarts=N; ddrun starts all workers again"},
     {"--preload-binary", NULL, COPIES},
     {"--preload-files", NULL, COPIES},
     {"--bcast", NULL, COPIES},
@@ -214,7 +232,8 @@ const struct opt_foreign foreign_options[] = {
     {"--display-topo", NULL, SHOW},
     {"-genvnone", NULL, "Hydra's: write --launch-env=NAME,NAME with those that are to go along"},
     {"-rmk", NULL, "Hydra's: ddrun sees by itself which scheduler's job this is; leave it out"},
-    {"-usize", NULL, "Hydra's: MPI_Comm_spawn is not there, so neither is a universe of a size; leave it out"},
+    {"-usize", NULL,
+     "Hydra's: MPI_Comm_spawn is not there, so neither is a universe of a size; leave it out"},
     {"--launch-agent", NULL, DAEMONS},
     {"--personality", NULL, DAEMONS},
     {"--path", NULL, DAEMONS},
@@ -236,7 +255,8 @@ const struct opt_foreign foreign_options[] = {
     {"--elastic-training", NULL, ELASTIC},
     {"--min-elastic-nodes", NULL, ELASTIC},
     {"--max-elastic-nodes", NULL, ELASTIC},
-    {"--launcher-args", NULL, "deepspeed's: write --launch-command='ssh ...', with all words of that command"},
+    {"--launcher-args", NULL,
+     "deepspeed's: write --launch-command='ssh ...', with all words of that command"},
     {"--autotuning", NULL, "for deepspeed's own launcher; ddrun only starts the program"},
     /* accelerate launch */
     {"--num-processes", "num-proc", NULL},
@@ -249,14 +269,18 @@ const struct opt_foreign foreign_options[] = {
     {"--gpu-ids", NULL, "accelerate's: set CUDA_VISIBLE_DEVICES"},
     {"--num-cpu-threads-per-process", NULL, "accelerate's: set OMP_NUM_THREADS"},
     {"--mixed-precision", NULL,
-     "an accelerate option" TIP "set it in the program: Accelerator(mixed_precision=...), or write -x ACCELERATE_MIXED_PRECISION=bf16"},
+     "an accelerate option" TIP
+     "set it in the program: Accelerator(mixed_precision=...), or write -x ACCELERATE_MIXED_PRECISION=bf16"},
     {"--use-deepspeed", NULL, PLUGIN},
     {"--deepspeed-config-file", NULL, PLUGIN},
     {"--zero-stage", NULL, PLUGIN},
     {"--use-fsdp", NULL, PLUGIN},
-    {"--cpu", NULL, "an accelerate option" TIP "set it in the program: Accelerator(cpu=True), or write -x ACCELERATE_USE_CPU=true"},
+    {"--cpu", NULL,
+     "an accelerate option" TIP
+     "set it in the program: Accelerator(cpu=True), or write -x ACCELERATE_USE_CPU=true"},
     {"--dynamo-backend", NULL,
-     "an accelerate option" TIP "set it in the program: Accelerator(dynamo_backend=...), or write -x ACCELERATE_DYNAMO_BACKEND=inductor"},
+     "an accelerate option" TIP
+     "set it in the program: Accelerator(dynamo_backend=...), or write -x ACCELERATE_DYNAMO_BACKEND=inductor"},
     /* horovodrun */
     {"--network-interfaces", "iface", NULL},
     {"--network-interface", "iface", NULL},
@@ -283,6 +307,7 @@ const struct opt_foreign foreign_options[] = {
     {"--stall-check-warning-time-seconds", NULL, HOROVOD},
     {"--no-stall-check", NULL, HOROVOD},
     {"--log-with-timestamp", NULL, HOROVOD},
-    {"--check-build", NULL, "horovodrun's: ask python -c 'import horovod.torch as h; print(h.gloo_built(), h.nccl_built())'"},
+    {"--check-build", NULL,
+     "horovodrun's: ask python -c 'import horovod.torch as h; print(h.gloo_built(), h.nccl_built())'"},
     {NULL, NULL, NULL},
 };

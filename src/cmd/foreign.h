@@ -1,4 +1,5 @@
-/* Options of other launchers: torchrun's relatives, mpirun, srun, deepspeed, accelerate, horovodrun. */
+/* Options of other launchers: torchrun's relatives, mpirun, srun, deepspeed, accelerate,
+ * horovodrun. */
 #ifndef DD_CMD_FOREIGN_H
 #define DD_CMD_FOREIGN_H
 

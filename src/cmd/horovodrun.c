@@ -27,7 +27,8 @@ static int no_memory(struct dd_err *err)
 }
 
 /* Adds the hosts of an expression, each with so many slots. */
-static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int slots, struct dd_err *err)
+static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int slots,
+               struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *these = NULL;
     int rc = hostlist_parse(&these, names, err);
@@ -48,7 +49,8 @@ static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int
 static bool split_slots(char *item, int *ret)
 {
     char *colon = strchr(item, ':');
-    if (colon == NULL || colon != strrchr(item, ':') || dd_num_int(colon + 1, 1, PLAN_MAX_SLOTS, ret) < 0)
+    if (colon == NULL || colon != strrchr(item, ':') ||
+        dd_num_int(colon + 1, 1, PLAN_MAX_SLOTS, ret) < 0)
         return false;
     *colon = '\0';
     return true;
@@ -71,7 +73,8 @@ static char *next_item(char **at)
     }
 }
 
-static int read_list(struct horovodrun *h, const char *text, struct dd_buf *list, struct dd_err *err)
+static int read_list(struct horovodrun *h, const char *text, struct dd_buf *list,
+                     struct dd_err *err)
 {
     DD_AUTO(free) char *copy = strdup(text);
     char *at = copy;
@@ -84,8 +87,10 @@ static int read_list(struct horovodrun *h, const char *text, struct dd_buf *list
         n++;
         with += split_slots(item, &slots);
         if (with > 0 && with < n)
-            return dd_err_set(err, -EINVAL, "--hosts: %.100s has %s slots, unlike those before it; write NAME:SLOTS for all or for none",
-                              item, slots > 0 ? "" : "no");
+            return dd_err_set(
+                err, -EINVAL,
+                "--hosts: %.100s has %s slots, unlike those before it; write NAME:SLOTS for all or for none",
+                item, slots > 0 ? "" : "no");
         if (with > 0 && (rc = add(h, list, item, slots, err)) < 0)
             return dd_err_where(err, rc, "--hosts");
     }
@@ -104,12 +109,15 @@ static int read_line(struct horovodrun *h, char *line, struct dd_buf *list, stru
         return 0;
     (void)split_slots(name, &slots);
     for (char *word; (word = strtok_r(NULL, " \t\r", &rest)) != NULL;)
-        if (strncmp(word, key, sizeof(key) - 1) == 0 && dd_num_int(word + sizeof(key) - 1, 1, PLAN_MAX_SLOTS, &slots) < 0)
-            return dd_err_set(err, -EINVAL, "'%.80s' is not a number of slots from 1 to %d", word, PLAN_MAX_SLOTS);
+        if (strncmp(word, key, sizeof(key) - 1) == 0 &&
+            dd_num_int(word + sizeof(key) - 1, 1, PLAN_MAX_SLOTS, &slots) < 0)
+            return dd_err_set(err, -EINVAL, "'%.80s' is not a number of slots from 1 to %d", word,
+                              PLAN_MAX_SLOTS);
     return add(h, list, name, slots, err);
 }
 
-static int read_file(struct horovodrun *h, const char *path, struct dd_buf *list, struct dd_err *err)
+static int read_file(struct horovodrun *h, const char *path, struct dd_buf *list,
+                     struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(FILE_MAX);
     char *rest = NULL;
@@ -117,7 +125,8 @@ static int read_file(struct horovodrun *h, const char *path, struct dd_buf *list
     DD_AUTO(free) char *text = rc == 0 ? dd_buf_steal(&bytes) : NULL;
     if (rc == 0 && text == NULL)
         rc = no_memory(err);
-    for (char *line = rc == 0 ? strtok_r(text, "\n", &rest) : NULL; line != NULL && rc == 0; line = strtok_r(NULL, "\n", &rest))
+    for (char *line = rc == 0 ? strtok_r(text, "\n", &rest) : NULL; line != NULL && rc == 0;
+         line = strtok_r(NULL, "\n", &rest))
         rc = read_line(h, line, list, err);
     return rc < 0 ? dd_err_where(err, rc, "--hostfile") : 0;
 }
@@ -148,31 +157,42 @@ static int cut(struct horovodrun *h, struct dd_err *err)
 
 /* ---- numbers ---- */
 
-static int workers_of_each(const struct horovodrun *h, const struct ddrun_options *o, struct dd_err *err)
+static int workers_of_each(const struct horovodrun *h, const struct ddrun_options *o,
+                           struct dd_err *err)
 {
     int n = h->n > 0 ? h->slots[0] : 0;
     for (int i = 1; i < h->n; i++)
         if (h->slots[i] != n)
-            return dd_err_set(err, -EINVAL, "--min-np needs as many slots on each host; there are %d and %d", n, h->slots[i]);
-    if (n == 0 && (o->nproc_per_node == NULL || dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &n) < 0))
-        return dd_err_set(err, -EINVAL, "--min-np needs to know how many workers a node has; say --nproc-per-node=N");
+            return dd_err_set(err, -EINVAL,
+                              "--min-np needs as many slots on each host; there are %d and %d", n,
+                              h->slots[i]);
+    if (n == 0 &&
+        (o->nproc_per_node == NULL || dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &n) < 0))
+        return dd_err_set(
+            err, -EINVAL,
+            "--min-np needs to know how many workers a node has; say --nproc-per-node=N");
     return n;
 }
 
 static int nodes_of(const char *option, int workers, int each, struct dd_err *err)
 {
-    return workers % each == 0 ? workers / each
-                               : dd_err_set(err, -EINVAL, "%s %d is no multiple of the %d workers of a node, which come and go together",
-                                            option, workers, each);
+    return workers % each == 0
+               ? workers / each
+               : dd_err_set(
+                     err, -EINVAL,
+                     "%s %d is no multiple of the %d workers of a node, which come and go together",
+                     option, workers, each);
 }
 
 static int be_elastic(const struct horovodrun *h, struct ddrun_options *o, struct dd_err *err)
 {
     const int most = h->max_np > 0 ? h->max_np : h->np;
     if (o->nnodes.max > 0)
-        return dd_err_set(err, -EINVAL, "--min-np and --max-np say what --nnodes says; leave one of them out");
+        return dd_err_set(err, -EINVAL,
+                          "--min-np and --max-np say what --nnodes says; leave one of them out");
     if (most == 0 || h->min_np > most)
-        return dd_err_set(err, -EINVAL, "--min-np %d needs -np or --max-np of at least as many", h->min_np);
+        return dd_err_set(err, -EINVAL, "--min-np %d needs -np or --max-np of at least as many",
+                          h->min_np);
     int each = workers_of_each(h, o, err);
     int min = each > 0 ? nodes_of("--min-np", h->min_np > 0 ? h->min_np : h->np, each, err) : each;
     int max = min > 0 ? nodes_of("--max-np", most, each, err) : min;
@@ -196,8 +216,10 @@ int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_er
     if (rc == 0 && h->n > 0 && h->np > 0 && !elastic)
         rc = cut(h, err);
     if (rc == 0 && (h->n > 0 || (h->np > 0 && !elastic)) && o->nproc_per_node != NULL)
-        rc = dd_err_set(err, -EINVAL, "%s and --nproc-per-node both say how many workers a node has; leave one of them out",
-                        h->n > 0 ? "slots of hosts" : "-np");
+        rc = dd_err_set(
+            err, -EINVAL,
+            "%s and --nproc-per-node both say how many workers a node has; leave one of them out",
+            h->n > 0 ? "slots of hosts" : "-np");
     if (rc == 0 && elastic)
         rc = be_elastic(h, o, err);
     if (rc < 0 || h->n == 0)
@@ -214,8 +236,9 @@ int horovodrun_nproc(const struct horovodrun *h, int index, int nnodes, struct d
     if (h->np == 0 || h->min_np > 0 || h->max_np > 0)
         return 0;
     if (h->np % nnodes != 0)
-        return dd_err_tip(err, dd_err_set(err, -EINVAL, "-np %d is not divisible by %d nodes", h->np, nnodes),
-                          "set the slots of each node, as in -H node1:4,node2:2");
+        return dd_err_tip(
+            err, dd_err_set(err, -EINVAL, "-np %d is not divisible by %d nodes", h->np, nnodes),
+            "set the slots of each node, as in -H node1:4,node2:2");
     return h->np / nnodes;
 }
 

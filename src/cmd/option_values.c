@@ -33,7 +33,9 @@ int parse_nnodes(const char *text, void *field, struct dd_err *err)
             return 0;
         }
     }
-    return dd_err_set(err, -EINVAL, "invalid value '%s': expected a number of nodes from 1 to %d, or MIN:MAX", text, PLAN_MAX_NODES);
+    return dd_err_set(err, -EINVAL,
+                      "invalid value '%s': expected a number of nodes from 1 to %d, or MIN:MAX",
+                      text, PLAN_MAX_NODES);
 }
 
 /* "3", or "3/1h": at most three within any hour */
@@ -48,14 +50,17 @@ int parse_restarts(const char *text, void *field, struct dd_err *err)
         char *slash = strchr(copy, '/');
         if (slash != NULL)
             *slash = '\0';
-        if (dd_num_int(copy, 0, slash != NULL ? RESTARTS_MAX_WITHIN : RESTARTS_MAX, &r->most) == 0 &&
-            (slash == NULL || (dd_num_duration_ns(slash + 1, &r->within_ns) == 0 && r->within_ns > 0)))
+        if (dd_num_int(copy, 0, slash != NULL ? RESTARTS_MAX_WITHIN : RESTARTS_MAX, &r->most) ==
+                0 &&
+            (slash == NULL ||
+             (dd_num_duration_ns(slash + 1, &r->within_ns) == 0 && r->within_ns > 0)))
             return 0;
     }
-    return dd_err_set(err, -EINVAL,
-                      "'%s' is not a number of restarts from 0 to %d, nor N/TIME; write for example "
-                      "--max-restarts=3 or --max-restarts=3/1h",
-                      text, RESTARTS_MAX);
+    return dd_err_set(
+        err, -EINVAL,
+        "'%s' is not a number of restarts from 0 to %d, nor N/TIME; write for example "
+        "--max-restarts=3 or --max-restarts=3/1h",
+        text, RESTARTS_MAX);
 }
 
 /* Read once as if there were a GPU and a CPU: what there is does not matter to what is written. */
@@ -85,8 +90,11 @@ int parse_signal_at(const char *text, void *field, struct dd_err *err)
             dd_num_duration_ns(at + 1, &r->ns) == 0)
             return 0;
     }
-    return dd_err_set(err, -EINVAL, "'%s' is not SIGNAL@TIME with one of USR1, USR2, TERM, INT, HUP, QUIT; write for example "
-                                    "--signal-before-end=USR1@120", text);
+    return dd_err_set(
+        err, -EINVAL,
+        "'%s' is not SIGNAL@TIME with one of USR1, USR2, TERM, INT, HUP, QUIT; write for example "
+        "--signal-before-end=USR1@120",
+        text);
 }
 
 /* horovodrun's -p PORT; srun's -p is its partition, which nobody here would mind. */
@@ -96,7 +104,8 @@ int parse_ssh_port(const char *text, void *field, struct dd_err *err)
     *(const char **)field = text;
     return dd_num_int(text, 1, 65535, &port) == 0
                ? 0
-               : dd_err_set(err, -EINVAL, "invalid SSH port '%.60s'; pass a partition to sbatch or srun", text);
+               : dd_err_set(err, -EINVAL,
+                            "invalid SSH port '%.60s'; pass a partition to sbatch or srun", text);
 }
 
 int parse_stdin(const char *text, void *field, struct dd_err *err)
@@ -107,22 +116,28 @@ int parse_stdin(const char *text, void *field, struct dd_err *err)
     else if (strcmp(text, "none") == 0)
         *ret = STDIN_NONE;
     else if (dd_num_int(text, 0, PLAN_MAX_NODES * PLAN_MAX_SLOTS - 1, ret) < 0)
-        return dd_err_set(err, -EINVAL, "'%s' is neither a rank nor 'all' or 'none'; write for example --stdin=0",
+        return dd_err_set(err, -EINVAL,
+                          "'%s' is neither a rank nor 'all' or 'none'; write for example --stdin=0",
                           text);
     return 0;
 }
 
 int parse_output(const char *text, void *field, struct dd_err *err)
 {
-    static const char *const styles[] = {[OUTPUT_LINES] = "lines", [OUTPUT_LABELS] = "labels", [OUTPUT_RAW] = "raw"};
+    static const char *const styles[] = {
+        [OUTPUT_LINES] = "lines", [OUTPUT_LABELS] = "labels", [OUTPUT_RAW] = "raw"};
     for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
         if (strcmp(text, styles[i]) == 0) {
             *(enum output_style *)field = (enum output_style)i;
             return 0;
         }
-    int rc = dd_err_set(err, -EINVAL, "invalid value '%.200s': expected lines, labels or raw", text);
-    return strpbrk(text, "%./") == NULL ? rc
-                                        : dd_err_tip(err, rc, "--log-dir=DIR --redirects=3 writes files for each worker; --tee=3 also shows them");
+    int rc = dd_err_set(err, -EINVAL, "invalid value '%.200s': expected lines, labels or raw",
+                        text);
+    return strpbrk(text, "%./") == NULL
+               ? rc
+               : dd_err_tip(
+                     err, rc,
+                     "--log-dir=DIR --redirects=3 writes files for each worker; --tee=3 also shows them");
 }
 
 int parse_requeue(const char *text, void *field, struct dd_err *err)

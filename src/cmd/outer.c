@@ -14,7 +14,8 @@ static int say(char *out, size_t size, const char *hostname, struct dd_err *err)
     uint64_t r[3];
     if (getrandom(r, sizeof(r), 0) != sizeof(r))
         return dd_err_set(err, -EIO, "no random numbers");
-    (void)snprintf(out, size, "%s/%016" PRIx64 "/%016" PRIx64 "%016" PRIx64, hostname, r[0], r[1], r[2]);
+    (void)snprintf(out, size, "%s/%016" PRIx64 "/%016" PRIx64 "%016" PRIx64, hostname, r[0], r[1],
+                   r[2]);
     return 0;
 }
 
@@ -32,7 +33,8 @@ static int take_apart(char *text, char **job, char **secret)
     return hostlist_name_ok(text) && **job != '\0' && strlen(*secret) >= 32 ? 0 : -EPROTO;
 }
 
-int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned limit_ms, struct dd_err *err)
+int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned limit_ms,
+               struct dd_err *err)
 {
     char text[512];
     char *job = NULL;
@@ -45,9 +47,10 @@ int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned l
         rc = pmi_outer_gather(&ret->texts, in->env, text, limit_ms, err);
     for (size_t i = ret->texts.n; i > 0 && rc == 0; i--) /* the first one's are kept */
         if (take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
-            rc = dd_err_set(err, -EPROTO,
-                            "what process %zu of the launcher around ddrun says is not ddrun's; start nothing else beside it",
-                            i - 1);
+            rc = dd_err_set(
+                err, -EPROTO,
+                "what process %zu of the launcher around ddrun says is not ddrun's; start nothing else beside it",
+                i - 1);
     if (rc < 0)
         return rc;
     ret->peers.names = ret->texts.v;

@@ -1,4 +1,5 @@
-/* The other agents of a job that an outer launcher of MPI programs has started, where nothing else says which they are. */
+/* The other agents of a job that an outer launcher of MPI programs has started, where nothing else
+ * says which they are. */
 #ifndef DD_CMD_OUTER_H
 #define DD_CMD_OUTER_H
 
@@ -10,6 +11,7 @@ struct outer_peers {
 };
 
 /* 1: *ret is filled, for in->peers; 0: there are none; or < 0 with a sentence. */
-int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned limit_ms, struct dd_err *err);
+int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned limit_ms,
+               struct dd_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* What ddrun and ddctl env are told alike of frameworks and of the workers' variables: values, rows, checks. */
+/* What ddrun and ddctl env are told alike of frameworks and of the workers' variables: values,
+ * rows, checks. */
 #ifndef DD_CMD_TOLD_H
 #define DD_CMD_TOLD_H
 
@@ -13,15 +14,16 @@ struct told {
 };
 
 /* Rows but for their texts, for a struct that has `struct told told`. */
-#define TOLD_FRAMEWORK(type) \
-    .name = "framework", .kind = OPT_CUSTOM, .metavar = "NAME,...", .example = "jax", \
+#define TOLD_FRAMEWORK(type)                                                                       \
+    .name = "framework", .kind = OPT_CUSTOM, .metavar = "NAME,...", .example = "jax",              \
     .parse = told_parse_framework, OPT_FIELD(type, told.names)
 #define TOLD_TF(type) .name = "tf", .kind = OPT_FLAG, OPT_FIELD(type, told.tf)
-#define TOLD_ROLES(type) \
-    .name = "roles", .kind = OPT_CUSTOM, .metavar = "TYPE:N,...", .example = "chief:1,ps:2,worker:*", \
-    .def_doc = "worker:*", .parse = told_parse_roles, OPT_FIELD(type, told.roles)
-#define TOLD_ENV(type) \
-    .name = "env", .kind = OPT_REPEATED, .metavar = "[RANKS:]NAME=VALUE", .no_env = true, \
+#define TOLD_ROLES(type)                                                                           \
+    .name = "roles", .kind = OPT_CUSTOM, .metavar = "TYPE:N,...",                                  \
+    .example = "chief:1,ps:2,worker:*", .def_doc = "worker:*", .parse = told_parse_roles,          \
+    OPT_FIELD(type, told.roles)
+#define TOLD_ENV(type)                                                                             \
+    .name = "env", .kind = OPT_REPEATED, .metavar = "[RANKS:]NAME=VALUE", .no_env = true,          \
     .example = "NCCL_DEBUG=INFO", OPT_FIELD(type, told.env)
 
 int told_parse_framework(const char *text, void *field, struct dd_err *err);

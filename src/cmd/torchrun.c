@@ -22,10 +22,11 @@ int torchrun_parse_backend(const char *text, void *field, struct dd_err *err)
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         ok |= strcmp(text, known[i]) == 0;
     if (!ok)
-        return dd_err_set(err, -EINVAL,
-                          "'%.60s' is not known here; it must be static or c10d, which are the same "
-                          "to ddrun, or etcd",
-                          text);
+        return dd_err_set(
+            err, -EINVAL,
+            "'%.60s' is not known here; it must be static or c10d, which are the same "
+            "to ddrun, or etcd",
+            text);
     *(const char **)field = text;
     return 0;
 }
@@ -33,10 +34,11 @@ int torchrun_parse_backend(const char *text, void *field, struct dd_err *err)
 int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err)
 {
     if (strcmp(text, "default") != 0)
-        return dd_err_set(err, -EINVAL,
-                          "'%.60s' would be a Python class, which ddrun cannot load; leave the option "
-                          "out and say what you want with --log-dir, --redirects and --tee",
-                          text);
+        return dd_err_set(
+            err, -EINVAL,
+            "'%.60s' would be a Python class, which ddrun cannot load; leave the option "
+            "out and say what you want with --log-dir, --redirects and --tee",
+            text);
     *(const char **)field = text;
     return 0;
 }
@@ -135,8 +137,8 @@ static int conf_set(struct conf_reader *r, const char *key, const char *value, s
         break;
     }
     if (dd_num_int(value, 1, INT_MAX, &n) < 0)
-        return conf_wrong(key, value, k->kind == CONF_COUNT ? "a number above 0" : "whole seconds above 0",
-                          err);
+        return conf_wrong(
+            key, value, k->kind == CONF_COUNT ? "a number above 0" : "whole seconds above 0", err);
     conf_take(r, key, n);
     return 0;
 }
@@ -150,7 +152,8 @@ int torchrun_parse_conf(const char *text, void *field, struct dd_err *err)
     for (size_t i = 0; i < pairs.n; i++) {
         char *value = strchr(pairs.v[i], '=');
         if (value == NULL || value == pairs.v[i] || value[1] == '\0')
-            return dd_err_set(err, -EINVAL, "'%.60s' is not KEY=VALUE; write for example timeout=900",
+            return dd_err_set(err, -EINVAL,
+                              "'%.60s' is not KEY=VALUE; write for example timeout=900",
                               pairs.v[i]);
         *value++ = '\0';
         int rc = conf_set(&r, pairs.v[i] + strspn(pairs.v[i], " "), value, err);
@@ -169,7 +172,8 @@ int torchrun_conf_get(char **ret, const struct rdzv_conf *conf, const char *key,
     const size_t len = strlen(key);
     const char *value = NULL;
     size_t n = 0;
-    for (const char *p = conf->text; p != NULL && *p != '\0'; p += strcspn(p, ","), p += *p == ',') {
+    for (const char *p = conf->text; p != NULL && *p != '\0';
+         p += strcspn(p, ","), p += *p == ',') {
         const char *name = p + strspn(p, " ");
         if (strncmp(name, key, len) != 0 || name[len] != '=')
             continue;
@@ -229,14 +233,17 @@ struct opt_row *torchrun_rows(const struct opt_table *t)
 /* As a URL has it; "/a" and "a" are the same. */
 static void put_prefix(struct dd_buf *out, const char *prefix)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
     if (*prefix != '/')
         (void)dd_buf_printf(out, "/");
     for (; *prefix != '\0'; prefix++)
-        (void)dd_buf_printf(out, strchr(plain, *prefix) != NULL ? "%c" : "%%%02x", (unsigned char)*prefix);
+        (void)dd_buf_printf(out, strchr(plain, *prefix) != NULL ? "%c" : "%%%02x",
+                            (unsigned char)*prefix);
 }
 
-/* torchrun names the etcd in three options. Src: torch 2.13, etcd_rendezvous: the prefix where none is said. */
+/* torchrun names the etcd in three options. Src: torch 2.13, etcd_rendezvous: the prefix where none
+ * is said. */
 static void apply_etcd(struct ddrun_options *o)
 {
     const char *text = o->rdzv_endpoint;
@@ -247,16 +254,20 @@ static void apply_etcd(struct ddrun_options *o)
         return;
     (void)torchrun_conf_get(&protocol, &o->rdzv_conf, "protocol", NULL);
     (void)torchrun_conf_get(&prefix, &o->rdzv_conf, "etcd_prefix", NULL);
-    (void)dd_buf_printf(&url, "%s://%s", protocol != NULL && strcasecmp(protocol, "https") == 0 ? "etcds" : "etcd", text);
+    (void)dd_buf_printf(&url, "%s://%s",
+                        protocol != NULL && strcasecmp(protocol, "https") == 0 ? "etcds" : "etcd",
+                        text);
     if (strchr(text, '/') == NULL)
         put_prefix(&url, prefix != NULL ? prefix : "/torchelastic/p2p");
-    const char *whole = dd_buf_str(&url); /* one that is too long to be taken is cut to another such */
-    (void)snprintf(o->etcd_endpoint, sizeof(o->etcd_endpoint), "%s", whole != NULL ? whole : "etcd://");
+    const char *whole = dd_buf_str(
+        &url); /* one that is too long to be taken is cut to another such */
+    (void)snprintf(o->etcd_endpoint, sizeof(o->etcd_endpoint), "%s",
+                   whole != NULL ? whole : "etcd://");
     o->rdzv_endpoint = o->etcd_endpoint;
 }
 
-void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const struct opt_result *res,
-                    bool by_name)
+void torchrun_apply(struct ddrun_options *o, const struct opt_table *t,
+                    const struct opt_result *res, bool by_name)
 {
     if (o->rdzv_conf.join_ns > 0 && !opt_is_given(res, t, "rdzv-timeout"))
         o->rdzv_timeout = o->rdzv_conf.join_ns;
@@ -268,7 +279,8 @@ void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const st
     o->by_torchrun = by_name;
     if (!by_name)
         return;
-    if (o->nproc_per_node == NULL && o->horovodrun.np > 0) /* there, --np is the beginning of another name */
+    if (o->nproc_per_node == NULL &&
+        o->horovodrun.np > 0) /* there, --np is the beginning of another name */
         o->nproc_per_node = opt_result_source(res, t, "num-proc")->value;
     o->horovodrun.np = 0;
     if (o->nproc_per_node == NULL)
@@ -282,17 +294,20 @@ void torchrun_apply(struct ddrun_options *o, const struct opt_table *t, const st
 void torchrun_tell(const struct ddrun_options *o, const struct dd_log *log)
 {
     if (o->rdzv_conf.unknown[0] != '\0')
-        dd_log(log, DD_LOG_WARN, "--rdzv-conf: there is no key '%s'; it is ignored", o->rdzv_conf.unknown);
+        dd_log(log, DD_LOG_WARN, "--rdzv-conf: there is no key '%s'; it is ignored",
+               o->rdzv_conf.unknown);
     if (o->signals.unknown[0] != '\0')
         dd_log(log, DD_LOG_WARN, "--signals-to-handle: there is no signal '%s'; it is ignored",
                o->signals.unknown);
     if (strcmp(o->event_log_handler, "null") != 0)
-        dd_log(log, DD_LOG_WARN,
-               "--event-log-handler=%s: ddrun has no such events; --log-level=info tells what happens",
-               o->event_log_handler);
+        dd_log(
+            log, DD_LOG_WARN,
+            "--event-log-handler=%s: ddrun has no such events; --log-level=info tells what happens",
+            o->event_log_handler);
 }
 
-int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slots, struct dd_err *err)
+int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slots,
+                        struct dd_err *err)
 {
     const char *visible = dd_env_get(env, "CUDA_VISIBLE_DEVICES");
     int n = 1;

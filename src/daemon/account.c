@@ -30,7 +30,8 @@ void account_clock(struct account_clock *c, int64_t sent_ns, uint64_t here_ns)
 uint64_t account_time(const struct account_clock *c, int64_t there_ns, uint64_t here_ns)
 {
     int64_t at;
-    if (!c->known || __builtin_add_overflow(there_ns, c->behind_ns, &at) || at < 0 || (uint64_t)at > here_ns)
+    if (!c->known || __builtin_add_overflow(there_ns, c->behind_ns, &at) || at < 0 ||
+        (uint64_t)at > here_ns)
         return here_ns;
     return (uint64_t)at;
 }
@@ -67,7 +68,8 @@ void account_free(struct account *a)
     free(a);
 }
 
-static void on_exit_msg(struct account *a, struct daemon *d, const struct guest *g, const struct msg *m)
+static void on_exit_msg(struct account *a, struct daemon *d, const struct guest *g,
+                        const struct msg *m)
 {
     const struct report_exit e = {.rank = (int)m->rank,
                                   .local_rank = (int)m->local_rank,
@@ -82,11 +84,17 @@ static void on_exit_msg(struct account *a, struct daemon *d, const struct guest 
                                   .tail = m->text,
                                   .log = m->log};
     dd_buf_clear(&a->why);
-    if (m->round != a->round || report_exit_add(a->report, &e, rdzv_state(d->machine) == RDZV_RUNNING) < 0)
+    if (m->round != a->round ||
+        report_exit_add(a->report, &e, rdzv_state(d->machine) == RDZV_RUNNING) < 0)
         return;
     (void)report_why(&e, &a->why);
-    events_add(d, &(struct happened){.kind = EVENT_EXIT, .node = g->name, .round = a->round, .rank = e.rank,
-                                     .code = e.code, .signal = e.signal, .text = account_why(a)});
+    events_add(d, &(struct happened){.kind = EVENT_EXIT,
+                                     .node = g->name,
+                                     .round = a->round,
+                                     .rank = e.rank,
+                                     .code = e.code,
+                                     .signal = e.signal,
+                                     .text = account_why(a)});
 }
 
 void account_msg(struct account *a, struct daemon *d, struct guest *g, const struct msg *m)
@@ -119,12 +127,17 @@ void account_step(struct account *a, struct daemon *d)
         a->round = rdzv_round(d->machine);
         const int size = world_size(d);
         report_round(a->report, a->round, size, dd_now_ns());
-        events_add(d, &(struct happened){.kind = EVENT_ROUND, .round = a->round, .nodes = rdzv_planned(d->machine)->n, .workers = size});
+        events_add(d, &(struct happened){.kind = EVENT_ROUND,
+                                         .round = a->round,
+                                         .nodes = rdzv_planned(d->machine)->n,
+                                         .workers = size});
     }
     if (s == RDZV_FINISHED && !a->finished) {
         a->finished = true;
         report_finish(a->report, rdzv_text(d->machine), account_code(a, d), dd_now_ns());
-        events_add(d, &(struct happened){.kind = EVENT_FINISH, .code = account_code(a, d), .text = rdzv_text(d->machine)});
+        events_add(d, &(struct happened){.kind = EVENT_FINISH,
+                                         .code = account_code(a, d),
+                                         .text = rdzv_text(d->machine)});
     }
 }
 
@@ -135,7 +148,8 @@ const char *account_why(const struct account *a)
     return text != NULL ? text : "";
 }
 
-/* The machine takes the failure that it hears of first; by their clocks another one may be the first. */
+/* The machine takes the failure that it hears of first; by their clocks another one may be the
+ * first. */
 int account_code(const struct account *a, const struct daemon *d)
 {
     int code = rdzv_code(d->machine);

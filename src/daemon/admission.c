@@ -1,6 +1,6 @@
-/* Unmodified workers prove nothing, so their machine is asked: this one directly, another one through
- * its agent. An agent has a bounded number of questions at a time, so that a flood from its node neither fills
- * its link nor takes all of its time; each node has questions of its own. */
+/* Unmodified workers prove nothing, so their machine is asked: this one directly, another one
+ * through its agent. An agent has a bounded number of questions at a time, so that a flood from its
+ * node neither fills its link nor takes all of its time; each node has questions of its own. */
 #include "daemon/inner.h"
 
 #include "net/peer.h"
@@ -77,7 +77,7 @@ static enum owner ask_kernel(struct admission *a, struct question *q)
 static void send_questions(struct admission *a, struct guest *g)
 {
     struct question *q;
-    TAILQ_FOREACH(q, &g->questions, entry) {
+    TAILQ_FOREACH (q, &g->questions, entry) {
         if (q->id != 0)
             continue;
         if (g->nasked >= ASKED_AT_ONCE)
@@ -88,7 +88,8 @@ static void send_questions(struct admission *a, struct guest *g)
         (void)net_addr_text(&q->remote, theirs);
         q->id = ++a->last_id;
         g->nasked++;
-        guest_send(g, &(struct msg){.type = MSG_WHOIS, .id = q->id, .local = theirs, .remote = mine});
+        guest_send(g,
+                   &(struct msg){.type = MSG_WHOIS, .id = q->id, .local = theirs, .remote = mine});
     }
 }
 
@@ -121,7 +122,7 @@ void admission_reply(struct admission *a, struct guest *g, const struct msg *m)
 {
     struct question *q;
     g->nasked -= g->nasked > 0;
-    TAILQ_FOREACH(q, &g->questions, entry)
+    TAILQ_FOREACH (q, &g->questions, entry)
         if (q->id == m->id)
             break;
     if (q != NULL) {
@@ -154,11 +155,12 @@ void admission_refuse(struct admission *a, const struct question *q, const char 
         why = q->why;
     const uid_t *uid = why == NULL ? &q->uid : NULL;
     if (why == NULL) {
-        (void)snprintf(other, sizeof(other), "it belongs to uid %u, and this job to uid %u", (unsigned)q->uid, (unsigned)geteuid());
+        (void)snprintf(other, sizeof(other), "it belongs to uid %u, and this job to uid %u",
+                       (unsigned)q->uid, (unsigned)geteuid());
         why = other;
     }
-    dd_log(a->daemon->cfg.log, DD_LOG_WARN, "store connection from %s refused (no. %llu): %s", net_addr_text(&q->remote, peer),
-           (unsigned long long)a->refused, why);
+    dd_log(a->daemon->cfg.log, DD_LOG_WARN, "store connection from %s refused (no. %llu): %s",
+           net_addr_text(&q->remote, peer), (unsigned long long)a->refused, why);
     events_refused(a->daemon, a->refused, &q->remote, uid, why);
 }
 

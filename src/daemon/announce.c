@@ -18,7 +18,7 @@ bool guests_announce(struct guest *from, int sig, bool end_near)
     events_add(d, &(struct happened){.kind = EVENT_SIGNAL, .signal = sig, .node = from->name});
     tell_signal(d, sig);
     struct guest *g;
-    LIST_FOREACH(g, &d->guests, entry)
+    LIST_FOREACH (g, &d->guests, entry)
         if (g->id >= 0)
             guest_send(g, &(struct msg){.type = MSG_SIGNAL, .signal = sig, .end_near = end_near});
     return true;

@@ -35,7 +35,8 @@ static const struct number {
     int64_t min, max;
 } numbers[] = {
 #define NUMBER(name, field, min, max)                                                              \
-    {name, offsetof(struct daemon_config, field), sizeof(((struct daemon_config *)0)->field), min, max}
+    {name, offsetof(struct daemon_config, field), sizeof(((struct daemon_config *)0)->field), min, \
+     max}
     NUMBER("min_nodes", rdzv.min_nodes, 1, PLAN_MAX_NODES),
     NUMBER("max_nodes", rdzv.max_nodes, 1, PLAN_MAX_NODES),
     NUMBER("expected", rdzv.expected, 1, PLAN_MAX_NODES),
@@ -79,7 +80,8 @@ static int unpack_numbers(struct daemon_config *c, const json_t *o, struct dd_er
         char *at = (char *)c + numbers[i].offset;
         if (!json_is_integer(v) || json_integer_value(v) < numbers[i].min ||
             json_integer_value(v) > numbers[i].max)
-            return dd_err_set(err, -EPROTO, "the configuration has no '%s' in its range", numbers[i].name);
+            return dd_err_set(err, -EPROTO, "the configuration has no '%s' in its range",
+                              numbers[i].name);
         const int64_t value = json_integer_value(v);
         const int small = (int)value;
         if (numbers[i].size == sizeof(small))
@@ -94,11 +96,12 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
 {
     char key[2 * NET_KEY_LEN + 1];
     hex(key, c->key.bytes);
-    json_t *o = json_pack("{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:o}", "job_id", c->job_id,
-                          "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd, "host_fd",
-                          c->host_fd, "log_level", c->log_level, "method", (int)c->key.method,
-                          "key", key, "key_source", c->key.source, "munge_socket",
-                          c->munge_socket, "run", c->run, "notify", c->notify, "web_helper", c->web_helper, "numbers", pack_numbers(c));
+    json_t *o = json_pack("{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:o}", "job_id",
+                          c->job_id, "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd,
+                          "host_fd", c->host_fd, "log_level", c->log_level, "method",
+                          (int)c->key.method, "key", key, "key_source", c->key.source,
+                          "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify,
+                          "web_helper", c->web_helper, "numbers", pack_numbers(c));
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL)
@@ -125,16 +128,17 @@ static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
     json_t *plain;
     int method;
     json_error_t je;
-    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s:o}", "job_id", &job_id,
-                       "nodes", &nodes, "port", &c->port, "listen_fd", &c->listen_fd, "host_fd",
-                       &c->host_fd, "log_level", &c->log_level, "method", &method, "key", &key,
-                       "key_source", &source, "munge_socket", &socket, "run", &run, "notify", &notify, "web_helper", &helper, "numbers", &plain) < 0)
+    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s:o}",
+                       "job_id", &job_id, "nodes", &nodes, "port", &c->port, "listen_fd",
+                       &c->listen_fd, "host_fd", &c->host_fd, "log_level", &c->log_level, "method",
+                       &method, "key", &key, "key_source", &source, "munge_socket", &socket, "run",
+                       &run, "notify", &notify, "web_helper", &helper, "numbers", &plain) < 0)
         return dd_err_set(err, -EPROTO, "the configuration is not one: %s", je.text);
     int rc = unpack_numbers(c, plain, err);
     if (rc < 0)
         return rc;
-    if (c->port < 1 || c->port > 65535 ||
-        method < 0 || method >= NET_KEY_METHOD_MAX || unhex(c->key.bytes, key) < 0)
+    if (c->port < 1 || c->port > 65535 || method < 0 || method >= NET_KEY_METHOD_MAX ||
+        unhex(c->key.bytes, key) < 0)
         return dd_err_set(err, -EPROTO, "the configuration has a value out of range");
     c->key.method = (enum net_key_method)method;
     (void)snprintf(c->key.source, sizeof(c->key.source), "%s", source);
@@ -145,8 +149,8 @@ static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
     c->notify = notify != NULL ? strdup(notify) : NULL;
     c->web_helper = helper != NULL ? strdup(helper) : NULL;
     if (c->job_id == NULL || c->nodes == NULL || (socket != NULL && c->munge_socket == NULL) ||
-        (run != NULL && c->run == NULL) ||
-        (notify != NULL && c->notify == NULL) || (helper != NULL && c->web_helper == NULL))
+        (run != NULL && c->run == NULL) || (notify != NULL && c->notify == NULL) ||
+        (helper != NULL && c->web_helper == NULL))
         return dd_err_set(err, -ENOMEM, "out of memory");
     return 0;
 }

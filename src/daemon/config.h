@@ -11,7 +11,7 @@
 
 struct daemon_config {
     char *job_id;
-    char *nodes; /* folded host list */
+    char *nodes;          /* folded host list */
     struct rdzv_cfg rdzv; /* without .nodes and .master_port */
     uint64_t heartbeat_ns;
     uint64_t start_ns; /* of the host's ddrun */
@@ -20,8 +20,8 @@ struct daemon_config {
     int host_fd;
     int log_level;
     struct net_key key;
-    char *munge_socket; /* NULL: the default */
-    char *run; /* net/key.h */
+    char *munge_socket;        /* NULL: the default */
+    char *run;                 /* net/key.h */
     char *notify, *web_helper; /* NULL: no web hook */
 };
 

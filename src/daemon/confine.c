@@ -48,38 +48,95 @@ void confine(const struct dd_log *log)
 
 #else
 
-/* What C libraries of Debian 11 to 13 call for the work of ddrund; newer calls stand beside those that they replace.
- * The filter is a list that the kernel evaluates once per number (Linux 5.11), so its order does not matter. */
+/* What C libraries of Debian 11 to 13 call for the work of ddrund; newer calls stand beside those
+ * that they replace. The filter is a list that the kernel evaluates once per number (Linux 5.11),
+ * so its order does not matter. */
 static const int allowed[] = {
     /* connections */
-    __NR_read, __NR_write, __NR_readv, __NR_writev, __NR_close, __NR_accept, __NR_accept4, __NR_bind, __NR_connect,
-    __NR_sendto, __NR_recvfrom, __NR_sendmsg, __NR_recvmsg, __NR_shutdown, __NR_getsockname, __NR_getpeername,
-    __NR_getsockopt, __NR_setsockopt, __NR_fcntl,
+    __NR_read,
+    __NR_write,
+    __NR_readv,
+    __NR_writev,
+    __NR_close,
+    __NR_accept,
+    __NR_accept4,
+    __NR_bind,
+    __NR_connect,
+    __NR_sendto,
+    __NR_recvfrom,
+    __NR_sendmsg,
+    __NR_recvmsg,
+    __NR_shutdown,
+    __NR_getsockname,
+    __NR_getpeername,
+    __NR_getsockopt,
+    __NR_setsockopt,
+    __NR_fcntl,
     /* the loop */
-    __NR_epoll_create1, __NR_epoll_ctl, __NR_epoll_pwait, __NR_ppoll, __NR_pselect6, __NR_eventfd2, __NR_restart_syscall,
+    __NR_epoll_create1,
+    __NR_epoll_ctl,
+    __NR_epoll_pwait,
+    __NR_ppoll,
+    __NR_pselect6,
+    __NR_eventfd2,
+    __NR_restart_syscall,
 #ifdef __NR_epoll_wait
-    __NR_epoll_wait, __NR_poll, __NR_select, __NR_time,
+    __NR_epoll_wait,
+    __NR_poll,
+    __NR_select,
+    __NR_time,
 #endif
 #ifdef __NR_epoll_pwait2
     __NR_epoll_pwait2,
 #endif
-    __NR_clock_gettime, __NR_clock_getres, __NR_clock_nanosleep, __NR_nanosleep, __NR_gettimeofday,
+    __NR_clock_gettime,
+    __NR_clock_getres,
+    __NR_clock_nanosleep,
+    __NR_nanosleep,
+    __NR_gettimeofday,
     /* memory and threads' bookkeeping */
-    __NR_brk, __NR_munmap, __NR_mremap, __NR_madvise, __NR_futex, __NR_set_robust_list, __NR_sched_yield,
-    __NR_sched_getaffinity, __NR_membarrier,
+    __NR_brk,
+    __NR_munmap,
+    __NR_mremap,
+    __NR_madvise,
+    __NR_futex,
+    __NR_set_robust_list,
+    __NR_sched_yield,
+    __NR_sched_getaffinity,
+    __NR_membarrier,
 #ifdef __NR_rseq
     __NR_rseq,
 #endif
     /* signals and the end */
-    __NR_rt_sigaction, __NR_rt_sigprocmask, __NR_rt_sigreturn, __NR_sigaltstack, __NR_exit, __NR_exit_group,
+    __NR_rt_sigaction,
+    __NR_rt_sigprocmask,
+    __NR_rt_sigreturn,
+    __NR_sigaltstack,
+    __NR_exit,
+    __NR_exit_group,
     /* files that are read, and the key's, which is removed */
-    __NR_lseek, __NR_fstat, __NR_newfstatat, __NR_unlinkat, __NR_readlinkat, __NR_faccessat,
+    __NR_lseek,
+    __NR_fstat,
+    __NR_newfstatat,
+    __NR_unlinkat,
+    __NR_readlinkat,
+    __NR_faccessat,
 #ifdef __NR_statx
     __NR_statx,
 #endif
     /* about this process and machine */
-    __NR_getpid, __NR_getppid, __NR_gettid, __NR_getuid, __NR_geteuid, __NR_getgid, __NR_getegid, __NR_getrandom,
-    __NR_getrusage, __NR_prlimit64, __NR_sysinfo, __NR_uname,
+    __NR_getpid,
+    __NR_getppid,
+    __NR_gettid,
+    __NR_getuid,
+    __NR_geteuid,
+    __NR_getgid,
+    __NR_getegid,
+    __NR_getrandom,
+    __NR_getrusage,
+    __NR_prlimit64,
+    __NR_sysinfo,
+    __NR_uname,
 };
 
 enum { REPORTED_MAX = 8, PROGRAM_MAX = 2 * sizeof(allowed) / sizeof(allowed[0]) + 64 };
@@ -140,7 +197,8 @@ static void allow_of(struct program *p, int call, int i, const uint32_t *values,
 
 static void write_program(struct program *p)
 {
-    static const uint32_t families[] = {AF_NETLINK, AF_UNIX}; /* owners of connections; munged, names of interfaces */
+    static const uint32_t families[] = {
+        AF_NETLINK, AF_UNIX}; /* owners of connections; munged, names of interfaces */
     static const uint32_t requests[] = {FIONREAD, TCGETS, SIOCGIFINDEX, SIOCGIFNAME};
     const uint32_t self = (uint32_t)getpid();
     load(p, offsetof(struct seccomp_data, arch));
@@ -162,7 +220,8 @@ static void write_program(struct program *p)
 static void on_refused(int sig, siginfo_t *si, void *context)
 {
     static volatile sig_atomic_t reported;
-    static const char before[] = "ddrund: warning: system call ", after[] = " is not on ddrund's list and was refused\n";
+    static const char before[] = "ddrund: warning: system call ",
+                      after[] = " is not on ddrund's list and was refused\n";
     ucontext_t *u = context;
     char line[sizeof(before) + sizeof(after) + 12];
     char digits[12];
@@ -196,7 +255,8 @@ void confine(const struct dd_log *log)
         dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter: it is too long");
         return;
     }
-    /* without a filter's usual mitigations of speculation, which slow down every system call before Linux 5.16 */
+    /* without a filter's usual mitigations of speculation, which slow down every system call before
+     * Linux 5.16 */
     if (syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) < 0 &&
         syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
         dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter: %m");

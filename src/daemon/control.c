@@ -1,5 +1,5 @@
-/* What a person asks of a running job, with ddctl through the agent of a node. Answers are JSON, or one
- * sentence where it cannot be. Src: docs/protocol/control-1.md. */
+/* What a person asks of a running job, with ddctl through the agent of a node. Answers are JSON, or
+ * one sentence where it cannot be. Src: docs/protocol/control-1.md. */
 #include "base/io.h"
 #include "base/sig.h"
 #include "base/utf8.h"
@@ -14,10 +14,12 @@
 #include <string.h>
 
 enum {
-    PIECE = 128 << 10,   /* of an answer: twice that, when everything is escaped, fits into a message */
+    PIECE = 128
+            << 10, /* of an answer: twice that, when everything is escaped, fits into a message */
     VALUE_MAX = 4 << 20, /* of a key that is told */
     KEYS_MAX = 20000,
-    ANSWER_MAX = 24 << 20, /* with all that waits for that link: the job's own words have room behind it */
+    ANSWER_MAX =
+        24 << 20, /* with all that waits for that link: the job's own words have room behind it */
 };
 
 int control_answer(struct guest *g, int64_t id, const char *text, size_t n, bool ends)
@@ -28,22 +30,28 @@ int control_answer(struct guest *g, int64_t id, const char *text, size_t n, bool
         DD_AUTO(free) char *piece = strndup(n > 0 ? text + at : "", len);
         DD_AUTO(free) char *out = NULL;
         rc = piece == NULL ? -ENOMEM
-                           : msg_encode(&out, &(struct msg){.type = MSG_ANSWER, .id = id, .ok = 1,
-                                                            .ends = ends && at + len >= n, .detail = piece});
+                           : msg_encode(&out, &(struct msg){.type = MSG_ANSWER,
+                                                            .id = id,
+                                                            .ok = 1,
+                                                            .ends = ends && at + len >= n,
+                                                            .detail = piece});
         if (rc == 0)
             rc = link_send(g->link, FRAME_CONTROL, out, strlen(out));
     }
     return rc;
 }
 
-__attribute__((format(printf, 3, 4))) static void refuse(struct guest *g, int64_t id, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void refuse(struct guest *g, int64_t id,
+                                                         const char *fmt, ...)
 {
     char text[400];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    guest_send(g, &(struct msg){.type = MSG_ANSWER, .id = id, .ok = 0, .ends = 1, .detail = dd_utf8_clean(text)});
+    guest_send(
+        g, &(struct msg){
+               .type = MSG_ANSWER, .id = id, .ok = 0, .ends = 1, .detail = dd_utf8_clean(text)});
 }
 
 /* Takes o. */
@@ -64,17 +72,22 @@ static void answer(struct guest *g, int64_t id, json_t *o)
 static const char *state_of(const struct daemon *d, const struct rdzv_view *v)
 {
     if (!v->part)
-        return v->unfit ? "left-out" : rdzv_state(d->machine) == RDZV_GATHERING ? "waiting" : "spare";
+        return v->unfit                                   ? "left-out"
+               : rdzv_state(d->machine) == RDZV_GATHERING ? "waiting"
+                                                          : "spare";
     if (v->done)
         return "ended";
-    return rdzv_state(d->machine) == RDZV_STOPPING ? "stopping" : v->started ? "running" : "starting";
+    return rdzv_state(d->machine) == RDZV_STOPPING ? "stopping"
+           : v->started                            ? "running"
+                                                   : "starting";
 }
 
 /* node_rank < 0: it has no part in the round. */
-static void put_node(const struct daemon *d, json_t *list, const struct rdzv_view *v, int node_rank, int first_rank)
+static void put_node(const struct daemon *d, json_t *list, const struct rdzv_view *v, int node_rank,
+                     int first_rank)
 {
-    json_t *o = json_pack("{s:s,s:i,s:i,s:s}", "name", v->name, "index", v->index, "workers", v->slots, "state",
-                          state_of(d, v));
+    json_t *o = json_pack("{s:s,s:i,s:i,s:s}", "name", v->name, "index", v->index, "workers",
+                          v->slots, "state", state_of(d, v));
     if (node_rank >= 0) {
         (void)json_object_set_new(o, "node_rank", json_integer(node_rank));
         (void)json_object_set_new(o, "first_rank", json_integer(first_rank));
@@ -116,12 +129,13 @@ static void on_status(struct guest *g, const struct msg *m)
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
     const char *names = rdzv_missing(d->machine, &missing) == 0 ? dd_buf_str(&missing) : NULL;
     answer(g, m->id,
-           json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "version", 1, "job", d->cfg.job_id, "state",
-                     rdzv_state_name(rdzv_state(d->machine)), "round", rdzv_round(d->machine), "restarts",
-                     rdzv_restarts(d->machine), "max_restarts", d->cfg.rdzv.max_restarts, "min_nodes",
-                     d->cfg.rdzv.min_nodes, "max_nodes", d->cfg.rdzv.max_nodes, "wanted", rdzv_wanted(d->machine),
-                     "seconds", (json_int_t)((dd_now_ns() - d->start_ns) / DD_NS_PER_S), "store_max_bytes",
-                     (json_int_t)d->cfg.limits.max_bytes, "missing",
+           json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "version", 1,
+                     "job", d->cfg.job_id, "state", rdzv_state_name(rdzv_state(d->machine)),
+                     "round", rdzv_round(d->machine), "restarts", rdzv_restarts(d->machine),
+                     "max_restarts", d->cfg.rdzv.max_restarts, "min_nodes", d->cfg.rdzv.min_nodes,
+                     "max_nodes", d->cfg.rdzv.max_nodes, "wanted", rdzv_wanted(d->machine),
+                     "seconds", (json_int_t)((dd_now_ns() - d->start_ns) / DD_NS_PER_S),
+                     "store_max_bytes", (json_int_t)d->cfg.limits.max_bytes, "missing",
                      names != NULL ? names : "", "nodes", nodes_of(d), "failed", failures_of(d)));
 }
 
@@ -135,20 +149,26 @@ static void on_signal(struct guest *g, const struct msg *m)
     if (sig == SIGUSR1 || sig == SIGUSR2) {
         const bool running = rdzv_state(d->machine) == RDZV_RUNNING;
         if (!running)
-            refuse(g, m->id, "no workers run just now (%s)", rdzv_state_name(rdzv_state(d->machine)));
+            refuse(g, m->id, "no workers run just now (%s)",
+                   rdzv_state_name(rdzv_state(d->machine)));
         else
             answer(g, m->id, json_pack("{s:b}", "sent", guests_announce(g, sig, false)));
         return;
     }
     if (sig < 0 || !dd_signal_ends_jobs(sig)) {
-        refuse(g, m->id, "'%.40s' is no signal for a job; it takes USR1, USR2, TERM, INT, HUP and QUIT", m->text);
+        refuse(g, m->id,
+               "'%.40s' is no signal for a job; it takes USR1, USR2, TERM, INT, HUP and QUIT",
+               m->text);
         return;
     }
-    (void)snprintf(why, sizeof(why), "stopped by SIG%s (ddctl on %.200s)", dd_signal_name(sig), g->name);
+    (void)snprintf(why, sizeof(why), "stopped by SIG%s (ddctl on %.200s)", dd_signal_name(sig),
+                   g->name);
     d->asked = true;
-    events_add(d, &(struct happened){.kind = EVENT_STOP, .node = g->name, .signal = sig, .text = why});
+    events_add(d,
+               &(struct happened){.kind = EVENT_STOP, .node = g->name, .signal = sig, .text = why});
     answer(g, m->id, json_pack("{s:b}", "sent", 1));
-    daemon_step(d, &(struct rdzv_event){.kind = RDZV_STOP_REQUEST, .id = g->id, .signal = sig, .text = why});
+    daemon_step(d, &(struct rdzv_event){
+                       .kind = RDZV_STOP_REQUEST, .id = g->id, .signal = sig, .text = why});
 }
 
 static int id_of_name(const struct daemon *d, const char *name)
@@ -171,7 +191,9 @@ static void on_drain(struct guest *g, const struct msg *m)
         return;
     }
     if (!v.unfit && !rdzv_can_spare(d->machine, id)) {
-        refuse(g, m->id, "cannot drain %.200s: it runs the job's daemon, or too few nodes would remain", m->text);
+        refuse(g, m->id,
+               "cannot drain %.200s: it runs the job's daemon, or too few nodes would remain",
+               m->text);
         return;
     }
     (void)snprintf(why, sizeof(why), "it was drained with ddctl on %.200s", g->name);
@@ -210,15 +232,17 @@ static int list_key(void *arg, struct store_bytes key)
         return 0;
     }
     (void)store_server_get(l->d->store, key, &value);
-    return json_array_append_new(l->keys, json_pack("{s:s,s:I}", "key", name, "bytes", (json_int_t)value.n));
+    return json_array_append_new(l->keys,
+                                 json_pack("{s:s,s:I}", "key", name, "bytes", (json_int_t)value.n));
 }
 
 static void on_keys(struct guest *g, const struct msg *m)
 {
     struct listing l = {.d = g->daemon, .prefix = m->text, .keys = json_array()};
     (void)store_server_each_key(g->daemon->store, list_key, &l);
-    answer(g, m->id, json_pack("{s:i,s:o,s:I}", "round", rdzv_round(g->daemon->machine), "keys", l.keys, "left_out",
-                               (json_int_t)l.left_out));
+    answer(g, m->id,
+           json_pack("{s:i,s:o,s:I}", "round", rdzv_round(g->daemon->machine), "keys", l.keys,
+                     "left_out", (json_int_t)l.left_out));
 }
 
 static char *hex_of(struct store_bytes b)
@@ -244,11 +268,14 @@ static void on_key(struct guest *g, const struct msg *m)
         return;
     }
     if (value.n > VALUE_MAX) {
-        refuse(g, m->id, "the value has %zu bytes; at most %d MiB are told", value.n, VALUE_MAX >> 20);
+        refuse(g, m->id, "the value has %zu bytes; at most %d MiB are told", value.n,
+               VALUE_MAX >> 20);
         return;
     }
     DD_AUTO(free) char *hex = hex_of(value);
-    answer(g, m->id, hex == NULL ? NULL : json_pack("{s:i,s:s}", "round", rdzv_round(d->machine), "hex", hex));
+    answer(g, m->id,
+           hex == NULL ? NULL
+                       : json_pack("{s:i,s:s}", "round", rdzv_round(d->machine), "hex", hex));
 }
 
 /* ---- all ---- */
@@ -267,13 +294,8 @@ static const struct {
     const char *what;
     void (*run)(struct guest *g, const struct msg *m);
 } questions[] = {
-    {"status", on_status},
-    {"signal", on_signal},
-    {"drain",  on_drain },
-    {"keys",   on_keys  },
-    {"key",    on_key   },
-    {"events", on_events},
-    {"forget", on_forget},
+    {"status", on_status}, {"signal", on_signal}, {"drain", on_drain},   {"keys", on_keys},
+    {"key", on_key},       {"events", on_events}, {"forget", on_forget},
 };
 
 void control_ask(struct guest *g, const struct msg *m)
@@ -284,5 +306,6 @@ void control_ask(struct guest *g, const struct msg *m)
             questions[i].run(g, m);
             return;
         }
-    refuse(g, m->id, "this job's ddrun does not know '%.32s': it is another version than ddctl", m->what);
+    refuse(g, m->id, "this job's ddrun does not know '%.32s': it is another version than ddctl",
+           m->what);
 }

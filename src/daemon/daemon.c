@@ -11,7 +11,8 @@
 
 enum {
     LATECOMER_S = 3, /* after an end before the start: nodes that are about to come are told */
-    HAND_OVER_S = 2, /* for the words to those who go to another daemon, and to those who still come */
+    HAND_OVER_S =
+        2, /* for the words to those who go to another daemon, and to those who still come */
     GOODBYE_S = 5, /* agents that have been told FINISH leave by themselves within this time */
     /* A scheduler signals agents and daemon alike. An agent's word says more (which signal, which
      * node), so it may come first. */
@@ -123,10 +124,11 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     char text[1024];
     if (rdzv_missing(d->machine, &missing) == 0) {
         const char *names = dd_buf_str(&missing);
-        (void)snprintf(text, sizeof(text), "waiting for %.800s (%d of %d nodes ready)", names == NULL ? "?" : names,
-                       rdzv_members(d->machine), rdzv_wanted(d->machine));
+        (void)snprintf(text, sizeof(text), "waiting for %.800s (%d of %d nodes ready)",
+                       names == NULL ? "?" : names, rdzv_members(d->machine),
+                       rdzv_wanted(d->machine));
         struct guest *g;
-        LIST_FOREACH(g, &d->guests, entry)
+        LIST_FOREACH (g, &d->guests, entry)
             if (g->is_host)
                 guest_send(g, &(struct msg){.type = MSG_STATUS, .text = text});
     }
@@ -161,13 +163,15 @@ static int start_job(struct daemon *d, struct dd_err *err)
         return dd_err_set(err, -EIO, "no random numbers");
     (void)snprintf(d->token, sizeof(d->token), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
     /* before the filter: OpenSSL may load a provider from a file, as in FIPS mode */
-    if (d->capacity > 1 && d->cfg.key.method != NET_KEY_NONE && link_shared_prepare(&d->shared, err) < 0)
+    if (d->capacity > 1 && d->cfg.key.method != NET_KEY_NONE &&
+        link_shared_prepare(&d->shared, err) < 0)
         return -EIO;
     struct timeval first = {.tv_sec = 5};
     d->timer = evtimer_new(d->base, on_time, d);
     d->progress = evtimer_new(d->base, on_progress, d);
     d->stop = evtimer_new(d->base, on_stop, d);
-    if (d->timer == NULL || d->progress == NULL || d->stop == NULL || evtimer_add(d->progress, &first) < 0)
+    if (d->timer == NULL || d->progress == NULL || d->stop == NULL ||
+        evtimer_add(d->progress, &first) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory for timers");
     set_timer(d);
     int fd = d->cfg.host_fd;

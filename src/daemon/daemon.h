@@ -16,20 +16,20 @@ struct event_base;
 struct daemon;
 
 struct daemon_cfg {
-    const char *job_id;              /* NULL: standing, no job of its own; all below is borrowed for good */
-    struct rdzv_cfg rdzv;            /* of the round machine */
-    uint64_t heartbeat_ns;           /* an agent that says nothing for this long is lost */
-    uint64_t start_ns;               /* dd_now_ns() when the host's ddrun was started; 0: now */
-    int listen_fd;                   /* taken */
-    uint16_t port;                   /* where it listens */
-    int host_fd;                     /* taken: socketpair to the host's agent, -1 when standing */
+    const char *job_id;    /* NULL: standing, no job of its own; all below is borrowed for good */
+    struct rdzv_cfg rdzv;  /* of the round machine */
+    uint64_t heartbeat_ns; /* an agent that says nothing for this long is lost */
+    uint64_t start_ns;     /* dd_now_ns() when the host's ddrun was started; 0: now */
+    int listen_fd;         /* taken */
+    uint16_t port;         /* where it listens */
+    int host_fd;           /* taken: socketpair to the host's agent, -1 when standing */
     struct net_key key;
     struct net_key_input key_in;
     struct store_limits limits;
     enum store_old_clients old;
-    const char *notify;              /* URL of a web hook, NULL: none; DDRUN_NOTIFY_TOKEN is in key_in.env */
-    const char *web_helper;          /* path of ddrun-web, for it */
-    bool open_store;                 /* answer workers without asking whose they are (--insecure) */
+    const char *notify;     /* URL of a web hook, NULL: none; DDRUN_NOTIFY_TOKEN is in key_in.env */
+    const char *web_helper; /* path of ddrun-web, for it */
+    bool open_store;        /* answer workers without asking whose they are (--insecure) */
     const struct dd_log *log;
     void (*on_over)(void *arg, int code); /* the job is over and everybody has been told */
     void *arg;

@@ -16,7 +16,8 @@ enum {
     ACCEPT_AT_ONCE = 64, /* then the others get a turn */
     UNPROVEN_MOST = 4096,
     UNPROVEN_PER_NODE = 4, /* beyond these: ways to this daemon that a guest may try at once */
-    KEEP_MS = 500, /* for a node's answer, whatever the rate of a flood: torch's clients do not connect again */
+    KEEP_MS = 500, /* for a node's answer, whatever the rate of a flood: torch's clients do not
+                      connect again */
     SILENT_S = 10,
     HELD_BACK = 16, /* descriptors for all but accepted connections: key files, munged, helpers */
     PAUSE_MS = 20,
@@ -150,7 +151,9 @@ static void on_first_byte(evutil_socket_t fd, short what, void *arg)
 static void sweep_soon(struct door *d)
 {
     const struct timeval t = dd_timeval(SWEEP_MS * DD_NS_PER_MS);
-    if (!d->daemon->cfg.open_store && !evtimer_pending(d->sweep, NULL)) /* where nobody is asked for, old torch clients stay silent */
+    if (!d->daemon->cfg.open_store &&
+        !evtimer_pending(d->sweep,
+                         NULL)) /* where nobody is asked for, old torch clients stay silent */
         evtimer_add(d->sweep, &t);
 }
 
@@ -173,15 +176,18 @@ static void visitor_new(struct door *d, int fd)
         close(fd);
         return;
     }
-    *v = (struct visitor){.door = d, .fd = fd, .unproven = {.evict = evict}, .question = {.answered = on_answer}};
+    *v = (struct visitor){
+        .door = d, .fd = fd, .unproven = {.evict = evict}, .question = {.answered = on_answer}};
     TAILQ_INSERT_TAIL(&d->visitors, v, entry);
     unproven_source_of(fd, &source);
     v->ev = event_new(d->daemon->base, fd, EV_READ | EV_PERSIST, on_first_byte, v);
-    if (v->ev == NULL || event_add(v->ev, NULL) < 0 || unproven_add(&d->daemon->unproven, &v->unproven, &source, dd_now_ns()) < 0) {
+    if (v->ev == NULL || event_add(v->ev, NULL) < 0 ||
+        unproven_add(&d->daemon->unproven, &v->unproven, &source, dd_now_ns()) < 0) {
         visitor_free(v);
         return;
     }
-    v->owner = d->daemon->cfg.open_store ? OWNER_UNKNOWN : admission_ask(d->daemon->admission, &v->question, fd);
+    v->owner = d->daemon->cfg.open_store ? OWNER_UNKNOWN
+                                         : admission_ask(d->daemon->admission, &v->question, fd);
     if (v->owner == OWNER_ASKED)
         unproven_keep(&v->unproven, dd_now_ns() + KEEP_MS * DD_NS_PER_MS);
     settle(v);
@@ -211,7 +217,8 @@ static void pause_accepting(struct door *d)
 {
     const struct timeval t = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
     if (!d->told_full && d->daemon->unproven.n == 0) {
-        dd_log(d->daemon->cfg.log, DD_LOG_WARN, "cannot accept more connections for now: the limit of open files is %d (ulimit -n)",
+        dd_log(d->daemon->cfg.log, DD_LOG_WARN,
+               "cannot accept more connections for now: the limit of open files is %d (ulimit -n)",
                d->most_fds + HELD_BACK);
         d->told_full = true;
     }

@@ -1,5 +1,5 @@
-/* What has happened in this job, for ddctl: one line of JSON each. The last ones are kept, and whoever
- * follows gets the others as they come. Src: docs/protocol/control-1.md. */
+/* What has happened in this job, for ddctl: one line of JSON each. The last ones are kept, and
+ * whoever follows gets the others as they come. Src: docs/protocol/control-1.md. */
 #include "base/io.h"
 #include "base/utf8.h"
 #include "daemon/inner.h"
@@ -30,7 +30,19 @@ struct events {
     struct follower followers[FOLLOWERS];
 };
 
-enum { NODE = 1, TEXT = 2, ROUND = 4, RANK = 8, CODE = 16, SIGNAL = 32, NODES = 64, WORKERS = 128, ADDRESS = 256, UID = 512, COUNT = 1024 };
+enum {
+    NODE = 1,
+    TEXT = 2,
+    ROUND = 4,
+    RANK = 8,
+    CODE = 16,
+    SIGNAL = 32,
+    NODES = 64,
+    WORKERS = 128,
+    ADDRESS = 256,
+    UID = 512,
+    COUNT = 1024
+};
 
 static const struct {
     const char *name;
@@ -75,7 +87,8 @@ static void put_time(json_t *o)
     if (gmtime_r(&s, &tm) == NULL)
         return;
     const size_t n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(text + n, sizeof(text) - n, ".%03uZ", (unsigned)(ns % DD_NS_PER_S / DD_NS_PER_MS));
+    (void)snprintf(text + n, sizeof(text) - n, ".%03uZ",
+                   (unsigned)(ns % DD_NS_PER_S / DD_NS_PER_MS));
     put_text(o, "time", text);
 }
 
@@ -87,13 +100,9 @@ static json_t *object_of(const struct happened *h)
         const char *name;
         int value;
     } numbers[] = {
-        {ROUND,   "round",   h->round  },
-        {RANK,    "rank",    h->rank   },
-        {NODES,   "nodes",   h->nodes  },
-        {WORKERS, "workers", h->workers},
-        {CODE,    "code",    h->code   },
-        {SIGNAL,  "signal",  h->signal },
-        {COUNT,   "count",   h->count  },
+        {ROUND, "round", h->round},       {RANK, "rank", h->rank}, {NODES, "nodes", h->nodes},
+        {WORKERS, "workers", h->workers}, {CODE, "code", h->code}, {SIGNAL, "signal", h->signal},
+        {COUNT, "count", h->count},
     };
     char address[NET_ADDR_TEXT + 8];
     json_t *o = json_object();
@@ -116,7 +125,8 @@ static json_t *object_of(const struct happened *h)
 static void tell(struct follower *f, const char *line, bool ends)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 14);
-    if (dd_buf_printf(&text, "%s\n", line) < 0 || control_answer(f->guest, f->id, (char *)text.data, text.len, ends) < 0 || ends)
+    if (dd_buf_printf(&text, "%s\n", line) < 0 ||
+        control_answer(f->guest, f->id, (char *)text.data, text.len, ends) < 0 || ends)
         f->guest = NULL;
 }
 
@@ -141,21 +151,26 @@ void events_add(struct daemon *d, const struct happened *h)
             tell(&e->followers[i], line, h->kind == EVENT_FINISH);
 }
 
-void events_refused(struct daemon *d, uint64_t count, const struct net_addr *from, const uid_t *uid, const char *why)
+void events_refused(struct daemon *d, uint64_t count, const struct net_addr *from, const uid_t *uid,
+                    const char *why)
 {
     const int n = count < INT_MAX ? (int)count : INT_MAX;
     if (d->machine != NULL && (count & (count - 1)) == 0)
-        events_add(d, &(struct happened){.kind = EVENT_REFUSED, .address = from, .uid = uid, .text = why, .count = n});
+        events_add(
+            d, &(struct happened){
+                   .kind = EVENT_REFUSED, .address = from, .uid = uid, .text = why, .count = n});
 }
 
 /* Those that are kept, from the oldest; all of them where kind is < 0. */
-static void collect(const struct events *e, int kind, int round, int most, const char *behind, struct dd_buf *out)
+static void collect(const struct events *e, int kind, int round, int most, const char *behind,
+                    struct dd_buf *out)
 {
     for (uint64_t i = e->n > KEPT ? e->n - KEPT : 0; i < e->n && most > 0; i++) {
         const struct kept *k = &e->kept[i % KEPT];
         if (kind >= 0 && ((int)k->kind != kind || k->round != round))
             continue;
-        (void)dd_buf_printf(out, "%s%s%s", kind >= 0 && out->len > 0 ? behind : "", k->line, kind < 0 ? behind : "");
+        (void)dd_buf_printf(out, "%s%s%s", kind >= 0 && out->len > 0 ? behind : "", k->line,
+                            kind < 0 ? behind : "");
         most--;
     }
 }

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Takes f; the nodes share it until the last has it. A node that lacks a piece would wait for ever: what
- * cannot be sent is an error of the job. */
+/* Takes f; the nodes share it until the last has it. A node that lacks a piece would wait for ever:
+ * what cannot be sent is an error of the job. */
 static int send_to_all(struct daemon *d, struct link_frames *f, int nnodes)
 {
     int failed = 0;
@@ -28,15 +28,19 @@ struct hand_out {
     struct link_frames *frames; /* not yet sent; NULL: none */
 };
 
-/* The next piece of that part: it travels with others, since each node notes what it has still to be sent. */
-static int add_piece(struct hand_out *h, uint32_t node_rank, const struct exchange_part *part, size_t *at)
+/* The next piece of that part: it travels with others, since each node notes what it has still to
+ * be sent. */
+static int add_piece(struct hand_out *h, uint32_t node_rank, const struct exchange_part *part,
+                     size_t *at)
 {
     DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(EXCHANGE_PIECE + 2 * EXCHANGE_NAME_MAX);
-    int rc = exchange_piece_encode(&piece, (uint32_t)h->d->exchange_round, node_rank, h->name, part, at);
+    int rc = exchange_piece_encode(&piece, (uint32_t)h->d->exchange_round, node_rank, h->name, part,
+                                   at);
     if (h->frames == NULL)
         h->frames = link_frames_new();
     if (rc == 0)
-        rc = h->frames == NULL ? -ENOMEM : link_frames_add(h->frames, FRAME_EXCHANGE, piece.data, piece.len);
+        rc = h->frames == NULL ? -ENOMEM
+                               : link_frames_add(h->frames, FRAME_EXCHANGE, piece.data, piece.len);
     if (rc < 0 || link_frames_size(h->frames) < EXCHANGE_PIECE)
         return rc;
     return send_to_all(h->d, DD_TAKE(h->frames), h->nnodes);
@@ -91,7 +95,9 @@ static int take(struct daemon *d, const struct exchange_piece *p, struct dd_err 
         rc = ask_for(d, p->name, nnodes);
     else if (taken == 1)
         rc = hand_out(d, p->name, nnodes);
-    return taken >= 0 && rc < 0 ? dd_err_set(err, rc, "the nodes cannot be told '%s': %s", p->name, strerror(-rc)) : rc;
+    return taken >= 0 && rc < 0
+               ? dd_err_set(err, rc, "the nodes cannot be told '%s': %s", p->name, strerror(-rc))
+               : rc;
 }
 
 void guest_take_exchange(struct guest *g, const struct frame *f)
@@ -106,11 +112,13 @@ void guest_take_exchange(struct guest *g, const struct frame *f)
     if (rdzv_state(d->machine) != RDZV_RUNNING || p.round != (uint32_t)rdzv_round(d->machine))
         return; /* that round is over */
     if (p.node_rank > INT32_MAX || rdzv_id_of_rank(d->machine, (int)p.node_rank) != g->id) {
-        dd_log(d->cfg.log, DD_LOG_WARN, "%s has no part in '%s' as node rank %u", g->name, p.name, p.node_rank);
+        dd_log(d->cfg.log, DD_LOG_WARN, "%s has no part in '%s' as node rank %u", g->name, p.name,
+               p.node_rank);
         return;
     }
     if (take(d, &p, &err) < 0)
-        daemon_step(d, &(struct rdzv_event){.kind = RDZV_STOP_REQUEST, .id = g->id, .text = err.text});
+        daemon_step(d,
+                    &(struct rdzv_event){.kind = RDZV_STOP_REQUEST, .id = g->id, .text = err.text});
 }
 
 void guests_free_exchange(struct daemon *d)

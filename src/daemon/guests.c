@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { START_MS = 20000 }; /* for an agent that starts workers: files may come slowly, and so may ddrun-pmix */
+enum {
+    START_MS = 20000
+}; /* for an agent that starts workers: files may come slowly, and so may ddrun-pmix */
 
 /* ---- out ---- */
 
@@ -133,7 +135,8 @@ static void send_round(struct guest *g)
     if (rc == 0)
         rc = write_texts(d, &p);
     if (rc < 0) { /* it goes without: it waits for a place in any case */
-        dd_log(d->cfg.log, DD_LOG_WARN, "cannot inform %s of the round: %s", g->name, strerror(-rc));
+        dd_log(d->cfg.log, DD_LOG_WARN, "cannot inform %s of the round: %s", g->name,
+               strerror(-rc));
         return;
     }
     struct msg out = {.type = MSG_ROUND, .addr = p.master_addr, .members = d->members_text};
@@ -172,7 +175,8 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
     switch (a->kind) {
     case RDZV_SEND_REFUSE:
         dd_log(d->cfg.log, DD_LOG_WARN, "refused %s: %s", g->name, a->text);
-        guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = d->cfg.rdzv.epoch, .text = a->text});
+        guest_send(g,
+                   &(struct msg){.type = MSG_REFUSE, .epoch = d->cfg.rdzv.epoch, .text = a->text});
         guest_free(g, true);
         break;
     case RDZV_SEND_WELCOME:
@@ -190,7 +194,8 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
         break;
     case RDZV_SEND_COMMIT:
         if (rdzv_id_of_rank(d->machine, 0) == g->id)
-            events_add(d, &(struct happened){.kind = EVENT_STARTED, .round = rdzv_round(d->machine)});
+            events_add(d,
+                       &(struct happened){.kind = EVENT_STARTED, .round = rdzv_round(d->machine)});
         guest_send(g, &(struct msg){.type = MSG_COMMIT, .round = rdzv_round(d->machine)});
         break;
     case RDZV_SEND_ROUND:
@@ -198,9 +203,8 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
         break;
     case RDZV_SEND_STOP:
         tell_stop(d, a->signal);
-        guest_send(g, &(struct msg){.type = MSG_STOP,
-                                    .round = rdzv_round(d->machine),
-                                    .signal = a->signal});
+        guest_send(g, &(struct msg){
+                          .type = MSG_STOP, .round = rdzv_round(d->machine), .signal = a->signal});
         break;
     case RDZV_SEND_NOTE:
         guest_send(g, &(struct msg){.type = MSG_STATUS, .text = a->text});
@@ -240,7 +244,8 @@ static int take_addrs(struct guest *g, const struct dd_strv *addrs)
 static void refuse(struct guest *g, const char *why)
 {
     dd_log(g->daemon->cfg.log, DD_LOG_WARN, "refused %s: %s", g->name, why);
-    guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = g->daemon->cfg.rdzv.epoch,
+    guest_send(g, &(struct msg){.type = MSG_REFUSE,
+                                .epoch = g->daemon->cfg.rdzv.epoch,
                                 .text = (char *)(uintptr_t)why});
     guest_free(g, true);
 }
@@ -276,9 +281,10 @@ static void on_looked(struct guest *g, const struct msg *m)
 static bool is_ourselves(const struct daemon *d, const struct msg *m)
 {
     const struct guest *g;
-    LIST_FOREACH(g, &d->guests, entry)
+    LIST_FOREACH (g, &d->guests, entry)
         if (g->is_host && g->id >= 0)
-            return m->elsewhere && g->pid == m->pid && m->epoch == d->cfg.rdzv.epoch && strcmp(g->name, m->name) == 0;
+            return m->elsewhere && g->pid == m->pid && m->epoch == d->cfg.rdzv.epoch &&
+                   strcmp(g->name, m->name) == 0;
     return false;
 }
 
@@ -326,7 +332,10 @@ static void on_join(struct guest *g, const struct msg *m)
     d->by_id[g->id] = g;
     dd_log(d->cfg.log, DD_LOG_DEBUG, "event=join node=%s index=%lld slots=%lld", g->name,
            (long long)m->index, (long long)m->slots);
-    events_add(d, &(struct happened){.kind = EVENT_JOIN, .node = g->name, .workers = (int)m->slots, .address = link_peer(g->link)});
+    events_add(d, &(struct happened){.kind = EVENT_JOIN,
+                                     .node = g->name,
+                                     .workers = (int)m->slots,
+                                     .address = link_peer(g->link)});
     daemon_step(d, &(struct rdzv_event){.kind = RDZV_JOIN,
                                         .id = g->id,
                                         .index = (int)m->index,
@@ -396,7 +405,10 @@ static void on_message(struct guest *g, const struct msg *m)
         break;
     case MSG_STOP_REQUEST:
         if (!d->asked) /* a scheduler signals all nodes */
-            events_add(d, &(struct happened){.kind = EVENT_STOP, .node = g->name, .signal = (int)m->signal, .text = m->text});
+            events_add(d, &(struct happened){.kind = EVENT_STOP,
+                                             .node = g->name,
+                                             .signal = (int)m->signal,
+                                             .text = m->text});
         d->asked = true;
         e.kind = RDZV_STOP_REQUEST;
         break;
@@ -434,7 +446,8 @@ static void lose(struct guest *g, bool clean, const char *text, bool bye)
     if (was_host && (id < 0 || rdzv_may_go_on(d->machine, dd_now_ns())))
         daemon_over(d, 1); /* dies with its node; another node takes its place */
     else if (id >= 0)
-        daemon_step(d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = text});
+        daemon_step(
+            d, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = text});
 }
 
 /* One side would wait for ever for the answer to what the other has not read. */
@@ -446,7 +459,8 @@ static void not_understood(struct guest *g, const char *what)
         refuse(g, why);
         return;
     }
-    guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = g->daemon->cfg.rdzv.epoch, .text = why});
+    guest_send(g,
+               &(struct msg){.type = MSG_REFUSE, .epoch = g->daemon->cfg.rdzv.epoch, .text = why});
     lose(g, false, why, true); /* for all we know it goes on elsewhere */
 }
 
@@ -475,8 +489,12 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     struct guest *g = arg;
     char text[LINK_WHY_MAX];
     const bool left = clean && strcmp(why, LINK_GOODBYE) == 0;
-    (void)snprintf(text, sizeof(text), "%s", g->is_host ? "its ddrun ended" : left ? "it left the job" : why);
-    dd_log(g->daemon->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", g->name, clean, why);
+    (void)snprintf(text, sizeof(text), "%s",
+                   g->is_host ? "its ddrun ended"
+                   : left     ? "it left the job"
+                              : why);
+    dd_log(g->daemon->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", g->name, clean,
+           why);
     lose(g, clean, text, false);
 }
 
@@ -511,7 +529,7 @@ int guests_add_host(struct daemon *d, int fd, struct dd_err *err)
 struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a)
 {
     struct guest *g;
-    LIST_FOREACH(g, &d->guests, entry)
+    LIST_FOREACH (g, &d->guests, entry)
         for (size_t i = 0; g->id >= 0 && i < g->naddrs; i++)
             if (net_addr_same_host(&g->addrs[i], a))
                 return g;

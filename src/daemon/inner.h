@@ -47,7 +47,7 @@ struct guest {
     char name[256];
     struct net_addr *addrs; /* of its machine, as it says */
     size_t naddrs;
-    char *ports; /* that it holds for its workers (rdzv/ports.h); NULL: none */
+    char *ports;                    /* that it holds for its workers (rdzv/ports.h); NULL: none */
     struct question_list questions; /* the oldest first */
     int nasked;                     /* questions without a reply */
     struct account_clock clock;
@@ -65,7 +65,7 @@ struct daemon {
     struct rdzv *machine; /* NULL when standing */
     struct guest_list guests;
     struct guest **by_id; /* [capacity] */
-    int capacity;  /* agents at once */
+    int capacity;         /* agents at once */
     int *free_ids;        /* stack of ids that nobody has */
     int nfree;
     int nguests;
@@ -81,55 +81,74 @@ struct daemon {
     int exchange_round;
     struct told told;
     uint64_t links_refused; /* callers without this job's key */
-    char token[33]; /* random, for PLAN */
-    int texts_round; /* the round that these two are of, the same for all nodes; -1: none */
+    char token[33];         /* random, for PLAN */
+    int texts_round;        /* the round that these two are of, the same for all nodes; -1: none */
     char *sizes_text, *members_text, *ports_text;
     struct event *progress, *timer, *stop, *end;
     uint64_t start_ns;
-    bool started; /* a round has begun, or the time for it is over: nobody else will come */
-    bool lost;    /* a node, in this round */
-    bool asked;   /* to stop */
-    bool left;    /* finished, and all that were here have left */
-    bool over;    /* on_over has been called */
+    bool started;       /* a round has begun, or the time for it is over: nobody else will come */
+    bool lost;          /* a node, in this round */
+    bool asked;         /* to stop */
+    bool left;          /* finished, and all that were here have left */
+    bool over;          /* on_over has been called */
     char elsewhere[64]; /* the daemon that took over, and everybody with it; "" */
 };
 
 /* guests.c */
 int guests_add_host(struct daemon *d, int fd, struct dd_err *err);
-void guests_run_actions(struct daemon *d);             /* what the machine wants done */
+void guests_run_actions(struct daemon *d); /* what the machine wants done */
 void guest_send(struct guest *g, const struct msg *m);
-struct guest *guests_find_addr(struct daemon *d, const struct net_addr *a); /* joined, of that machine */
+struct guest *guests_find_addr(struct daemon *d,
+                               const struct net_addr *a); /* joined, of that machine */
 void guests_free(struct daemon *d);
 
-void guest_new(struct daemon *d, struct link *link, bool is_host); /* takes link: somebody of this job */
+void guest_new(struct daemon *d, struct link *link,
+               bool is_host); /* takes link: somebody of this job */
 
 /* knock.c */
-void guests_accept(struct daemon *d, int fd, bool foreign); /* takes fd, whose first byte is that of a hello */
+void guests_accept(struct daemon *d, int fd,
+                   bool foreign); /* takes fd, whose first byte is that of a hello */
 void guests_accept_end(struct daemon *d);
 
 /* ports.c */
 void guest_take_ports(struct guest *g, const char *ports);
-char *guests_ports_text(struct daemon *d, const struct plan *p); /* for PLAN; free(); NULL: no memory */
+char *guests_ports_text(struct daemon *d,
+                        const struct plan *p); /* for PLAN; free(); NULL: no memory */
 
 /* exchange.c */
 void guest_take_exchange(struct guest *g, const struct frame *f);
 void guests_free_exchange(struct daemon *d);
 
 /* events.c: what has happened, for ddctl */
-enum event_kind { EVENT_JOIN, EVENT_LEAVE, EVENT_ROUND, EVENT_STARTED, EVENT_EXIT, EVENT_STOP, EVENT_SIGNAL, EVENT_DRAIN, EVENT_REFUSED, EVENT_FINISH };
+enum event_kind {
+    EVENT_JOIN,
+    EVENT_LEAVE,
+    EVENT_ROUND,
+    EVENT_STARTED,
+    EVENT_EXIT,
+    EVENT_STOP,
+    EVENT_SIGNAL,
+    EVENT_DRAIN,
+    EVENT_REFUSED,
+    EVENT_FINISH
+};
 struct happened {
     enum event_kind kind;
-    const char *node, *text; /* NULL: there is none */
+    const char *node, *text;        /* NULL: there is none */
     const struct net_addr *address; /* of the other side; NULL or len 0: none */
     const uid_t *uid;               /* NULL: not known */
     int round, rank, code, signal, nodes, workers, count; /* those that the kind has */
 };
 void events_add(struct daemon *d, const struct happened *h);
-/* The count-th connection that was refused, for `why`. Of many only the 1st, 2nd, 4th, 8th … become events. */
-void events_refused(struct daemon *d, uint64_t count, const struct net_addr *from, const uid_t *uid, const char *why);
+/* The count-th connection that was refused, for `why`. Of many only the 1st, 2nd, 4th, 8th … become
+ * events. */
+void events_refused(struct daemon *d, uint64_t count, const struct net_addr *from, const uid_t *uid,
+                    const char *why);
 void events_follow(struct guest *g, int64_t id, bool follow); /* answers with all there have been */
-void events_exits(const struct daemon *d, int round, struct dd_buf *out); /* objects with commas between them */
-void events_forget(struct daemon *d, const struct guest *g, int64_t id); /* -1: whatever it follows */
+void events_exits(const struct daemon *d, int round,
+                  struct dd_buf *out); /* objects with commas between them */
+void events_forget(struct daemon *d, const struct guest *g,
+                   int64_t id); /* -1: whatever it follows */
 void events_free(struct daemon *d);
 struct json_t *events_text(const char *text); /* for JSON: cut, and made UTF-8 */
 
@@ -140,10 +159,13 @@ void notify_free(struct daemon *d);
 
 /* control.c: what ddctl asks, through the agent of its node */
 void control_ask(struct guest *g, const struct msg *m);
-int control_answer(struct guest *g, int64_t id, const char *text, size_t n, bool ends); /* in pieces */
+int control_answer(struct guest *g, int64_t id, const char *text, size_t n,
+                   bool ends); /* in pieces */
 
 /* announce.c */
-bool guests_announce(struct guest *from, int sig, bool end_near); /* to the workers of all nodes, once; false: it was just done */
+bool guests_announce(
+    struct guest *from, int sig,
+    bool end_near); /* to the workers of all nodes, once; false: it was just done */
 
 /* tell.c: to the workers, through the store of the round */
 void tell_signal(struct daemon *d, int sig);
@@ -152,16 +174,18 @@ void tell_new_round(struct daemon *d);
 
 /* admission.c: a worker's connection is answered once its machine has said whose it is */
 int admission_new(struct admission **ret, struct daemon *d, struct dd_err *err);
-enum owner admission_ask(struct admission *a, struct question *q, int fd); /* OWNER_ASKED: q->answered comes later */
+enum owner admission_ask(struct admission *a, struct question *q,
+                         int fd);          /* OWNER_ASKED: q->answered comes later */
 void admission_forget(struct question *q); /* no answer is wanted; also when nothing was asked */
-void admission_refuse(struct admission *a, const struct question *q, const char *why); /* counts, and logs; why NULL: q's */
+void admission_refuse(struct admission *a, const struct question *q,
+                      const char *why); /* counts, and logs; why NULL: q's */
 void admission_reply(struct admission *a, struct guest *g, const struct msg *m);
 void admission_guest_gone(struct guest *g);
 void admission_free(struct admission *a);
 
 /* daemon.c */
 void daemon_over(struct daemon *d, int code); /* now, whoever is still here */
-void daemon_handed_over(struct daemon *d); /* nobody is to join any more, nothing to begin */
+void daemon_handed_over(struct daemon *d);    /* nobody is to join any more, nothing to begin */
 void daemon_step(struct daemon *d, const struct rdzv_event *e);
 
 #endif

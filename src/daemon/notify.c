@@ -1,5 +1,6 @@
-/* A web hook is told what happens in the job: one POST of JSON per event, by the helper ddrun-web, again and again until
- * it is taken. Nothing waits for it, but at the very end the daemon, for a moment. Src: docs/notify.md. */
+/* A web hook is told what happens in the job: one POST of JSON per event, by the helper ddrun-web,
+ * again and again until it is taken. Nothing waits for it, but at the very end the daemon, for a
+ * moment. Src: docs/notify.md. */
 #include "base/io.h"
 #include "daemon/inner.h"
 #include "web/client.h"
@@ -9,9 +10,9 @@
 #include <string.h>
 
 enum {
-    WAITING_MAX = 64,  /* events; then the oldest is dropped, and counted */
+    WAITING_MAX = 64, /* events; then the oldest is dropped, and counted */
     POST_MS = 5000,
-    AGAIN_MS = 1000,   /* doubled up to AGAIN_MAX_MS */
+    AGAIN_MS = 1000, /* doubled up to AGAIN_MAX_MS */
     AGAIN_MAX_MS = 60000,
     LAST_AGAIN_MS = 200,
     LAST_MS = 2000, /* the end of the job waits so long for the last words */
@@ -24,9 +25,9 @@ struct notify {
     json_t *waiting[WAITING_MAX]; /* the oldest first */
     int n;
     int dropped, said; /* since the last that was taken; as many as the one that is sent says */
-    bool sent;   /* the oldest, without an answer yet */
-    bool told;   /* the user, that it is not taken */
-    uint64_t end_ns; /* 0: the job is not over */
+    bool sent;         /* the oldest, without an answer yet */
+    bool told;         /* the user, that it is not taken */
+    uint64_t end_ns;   /* 0: the job is not over */
     unsigned wait_ms;
     char host[128]; /* of the URL, whose path may be a secret */
 };
@@ -46,7 +47,8 @@ static void put_host(char *out, size_t size, const char *url)
 
 static struct notify *notify_of(struct daemon *d)
 {
-    const struct web_cfg cfg = {.base = d->base, .helper = d->cfg.web_helper, .env = d->cfg.key_in.env};
+    const struct web_cfg cfg = {
+        .base = d->base, .helper = d->cfg.web_helper, .env = d->cfg.key_in.env};
     struct notify *n = d->notify;
     if (n != NULL || d->cfg.notify == NULL)
         return n;
@@ -80,7 +82,9 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
 static void later(struct notify *n)
 {
     const struct timeval last = dd_timeval(LAST_AGAIN_MS * DD_NS_PER_MS);
-    n->wait_ms = n->wait_ms == 0 ? AGAIN_MS : 2 * n->wait_ms < AGAIN_MAX_MS ? 2 * n->wait_ms : AGAIN_MAX_MS;
+    n->wait_ms = n->wait_ms == 0                 ? AGAIN_MS
+                 : 2 * n->wait_ms < AGAIN_MAX_MS ? 2 * n->wait_ms
+                                                 : AGAIN_MAX_MS;
     const struct timeval t = dd_timeval(n->wait_ms * DD_NS_PER_MS);
     if (n->again == NULL)
         n->again = evtimer_new(n->daemon->base, on_again, n);
@@ -110,7 +114,8 @@ static void on_answer(void *arg, const struct web_answer *a)
     n->sent = false;
     (void)snprintf(status, sizeof(status), "HTTP %d", a->status);
     if (!taken && !is_refusal(a->status)) {
-        say_once(n, "does not take events, which are kept and told again", a->status == 0 ? a->error : status);
+        say_once(n, "does not take events, which are kept and told again",
+                 a->status == 0 ? a->error : status);
         later(n);
         return;
     }
@@ -138,8 +143,10 @@ static void send_next(struct notify *n)
     if (n->said > 0)
         (void)json_object_set_new(n->waiting[0], "dropped", json_integer(n->dropped));
     DD_AUTO(free) char *body = json_dumps(n->waiting[0], JSON_COMPACT | JSON_ENSURE_ASCII);
-    const bool ready = body != NULL && (token == NULL || asprintf(&bearer, "Authorization: Bearer %s", token) > 0);
-    const struct web_request r = {.urls = {n->daemon->cfg.notify}, .headers = {bearer}, .body = body, .limit_ms = POST_MS};
+    const bool ready = body != NULL &&
+                       (token == NULL || asprintf(&bearer, "Authorization: Bearer %s", token) > 0);
+    const struct web_request r = {
+        .urls = {n->daemon->cfg.notify}, .headers = {bearer}, .body = body, .limit_ms = POST_MS};
     n->sent = ready && web_post(n->web, &r, on_answer, n) == 0;
     if (!n->sent)
         later(n);
@@ -153,13 +160,15 @@ static void put_sentence(struct dd_buf *out, const struct happened *h)
     const char *text = h->text != NULL ? h->text : "";
     switch (h->kind) {
     case EVENT_ROUND:
-        (void)dd_buf_printf(out, "round %d begins with %d workers on %d node%s", h->round, h->workers, h->nodes, h->nodes == 1 ? "" : "s");
+        (void)dd_buf_printf(out, "round %d begins with %d workers on %d node%s", h->round,
+                            h->workers, h->nodes, h->nodes == 1 ? "" : "s");
         break;
     case EVENT_STARTED:
         (void)dd_buf_printf(out, "the workers of round %d run", h->round);
         break;
     case EVENT_EXIT:
-        (void)dd_buf_printf(out, "rank %d on %s %s %d%s%s", h->rank, node, h->signal > 0 ? "was ended by signal" : "failed with exit code",
+        (void)dd_buf_printf(out, "rank %d on %s %s %d%s%s", h->rank, node,
+                            h->signal > 0 ? "was ended by signal" : "failed with exit code",
                             h->signal > 0 ? h->signal : h->code, *text != '\0' ? ": " : "", text);
         break;
     case EVENT_LEAVE:
@@ -172,7 +181,8 @@ static void put_sentence(struct dd_buf *out, const struct happened *h)
         (void)dd_buf_printf(out, "%s takes no part any more: %s", node, text);
         break;
     case EVENT_FINISH:
-        (void)dd_buf_printf(out, h->code == 0 ? "finished" : "ended with %d%s%s", h->code, *text != '\0' ? ": " : "", text);
+        (void)dd_buf_printf(out, h->code == 0 ? "finished" : "ended with %d%s%s", h->code,
+                            *text != '\0' ? ": " : "", text);
         break;
     case EVENT_JOIN:
     case EVENT_SIGNAL:
@@ -186,8 +196,8 @@ void notify_add(struct daemon *d, const struct happened *h, json_t *event)
 {
     const bool over = d->machine != NULL && rdzv_state(d->machine) == RDZV_FINISHED;
     /* thousands come, and in the end all go */
-    if (d->cfg.notify == NULL || h->kind == EVENT_JOIN || h->kind == EVENT_SIGNAL || h->kind == EVENT_REFUSED ||
-        (over && h->kind == EVENT_LEAVE))
+    if (d->cfg.notify == NULL || h->kind == EVENT_JOIN || h->kind == EVENT_SIGNAL ||
+        h->kind == EVENT_REFUSED || (over && h->kind == EVENT_LEAVE))
         return;
     struct notify *n = notify_of(d);
     json_t *o = json_copy(event);
@@ -199,7 +209,8 @@ void notify_add(struct daemon *d, const struct happened *h, json_t *event)
     if (why != NULL)
         (void)json_object_set(o, "why", why);
     (void)json_object_set_new(o, "job", json_string(d->cfg.job_id));
-    if (n == NULL || o == NULL || sentence == NULL || json_object_set_new(o, "text", events_text(sentence)) < 0) {
+    if (n == NULL || o == NULL || sentence == NULL ||
+        json_object_set_new(o, "text", events_text(sentence)) < 0) {
         json_decref(o);
         return;
     }
@@ -226,7 +237,8 @@ bool notify_waits(struct daemon *d)
             send_next(n);
     }
     if (now >= n->end_ns) {
-        dd_log(d->cfg.log, DD_LOG_WARN, "--notify: %s has not taken the last %d event%s of this job", n->host, n->n,
+        dd_log(d->cfg.log, DD_LOG_WARN,
+               "--notify: %s has not taken the last %d event%s of this job", n->host, n->n,
                n->n == 1 ? "" : "s");
         return false;
     }

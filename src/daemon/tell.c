@@ -1,5 +1,5 @@
-/* What the workers may learn of their round, under keys of its store that are ours: libddrun waits for
- * them. Src: docs/protocol/store-c10d.md, "Keys of ddrun". */
+/* What the workers may learn of their round, under keys of its store that are ours: libddrun waits
+ * for them. Src: docs/protocol/store-c10d.md, "Keys of ddrun". */
 #include "daemon/inner.h"
 
 #include "base/io.h"
@@ -33,8 +33,8 @@ void tell_signal(struct daemon *d, int sig)
     *last = now;
 }
 
-/* When somebody wants the job to end, its workers may still have something to settle with each other.
- * When one of them has failed, those who wait for it wait in vain. */
+/* When somebody wants the job to end, its workers may still have something to settle with each
+ * other. When one of them has failed, those who wait for it wait in vain. */
 void tell_stop(struct daemon *d, int sig)
 {
     if (d->told.stop)

@@ -30,8 +30,8 @@ struct answers {
     LIST_HEAD(, caller) callers; /* who have proved the key */
     int fd;
     uint16_t port;
-    bool *came; /* [nnodes] */
-    int left;   /* nodes whose answer has not come */
+    bool *came;            /* [nnodes] */
+    int left;              /* nodes whose answer has not come */
     struct event *goodbye; /* runs once all answers are here: a node that is gone closes nothing */
 };
 
@@ -107,17 +107,20 @@ static void on_caller(void *arg, struct link *l)
 
 static int let_in(struct answers *a, struct event_base *base, struct dd_err *err)
 {
-    const struct callers_cfg cfg = {
-        .base = base,
-        .accept = {.job_id = a->id, .key = &a->key, .key_in = &a->cfg.key_in, .timeout_ms = HELLO_MS},
-        .fd = a->fd,
-        .most = (size_t)a->cfg.nnodes * 4 + CALLERS_EXTRA,
-        .on_link = on_caller,
-        .arg = a};
+    const struct callers_cfg cfg = {.base = base,
+                                    .accept = {.job_id = a->id,
+                                               .key = &a->key,
+                                               .key_in = &a->cfg.key_in,
+                                               .timeout_ms = HELLO_MS},
+                                    .fd = a->fd,
+                                    .most = (size_t)a->cfg.nnodes * 4 + CALLERS_EXTRA,
+                                    .on_link = on_caller,
+                                    .arg = a};
     return callers_new(&a->silent, &cfg) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
-int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg, struct dd_err *err)
+int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg,
+                struct dd_err *err)
 {
     const uint16_t any = 0;
     struct answers *a = calloc(1, sizeof(*a));
@@ -128,7 +131,8 @@ int answers_new(struct answers **ret, struct event_base *base, const struct answ
     a->cfg.key_in.job_id = a->id;
     a->came = calloc((size_t)cfg->nnodes, sizeof(*a->came));
     a->goodbye = evtimer_new(base, on_goodbye, a);
-    int rc = a->came == NULL || a->goodbye == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : net_key_host(&a->key, &a->cfg.key_in, err);
+    int rc = a->came == NULL || a->goodbye == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
+                                                   : net_key_host(&a->key, &a->cfg.key_in, err);
     if (rc == 0)
         rc = a->fd = net_listen(NULL, &any, 1, &a->port, err);
     if (rc >= 0)
@@ -171,11 +175,14 @@ int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, 
     int p = 0;
     (void)snprintf(number, sizeof(number), "%.*s", n < sizeof(number) ? (int)n : 0, text);
     if (text[n] != '/' || dd_num_int(number, 1, UINT16_MAX, &p) < 0)
-        return dd_err_set(err, -EINVAL, "'%.80s' is not PORT/HOST,HOST; it is not for people", text);
+        return dd_err_set(err, -EINVAL, "'%.80s' is not PORT/HOST,HOST; it is not for people",
+                          text);
     *port = (uint16_t)p;
     if (dd_strv_split(hosts, text + n + 1, ",") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    return hosts->n > 0 && hosts->n <= HOSTS_MAX ? 0 : dd_err_set(err, -EINVAL, "'%.80s' names no host, or too many", text);
+    return hosts->n > 0 && hosts->n <= HOSTS_MAX
+               ? 0
+               : dd_err_set(err, -EINVAL, "'%.80s' names no host, or too many", text);
 }
 
 struct giving {
@@ -235,8 +242,8 @@ static void on_found(void *arg, struct link *l)
     (void)link_send(l, FRAME_CONTROL, g->data, g->n);
 }
 
-static int search_all(struct giving *g, const struct answer *a, const char *id, const struct net_key_input *key_in,
-                      struct dd_err *err)
+static int search_all(struct giving *g, const struct answer *a, const char *id,
+                      const struct net_key_input *key_in, struct dd_err *err)
 {
     char me[16];
     (void)snprintf(me, sizeof(me), "%d", a->index);
@@ -265,14 +272,16 @@ int answer_give(const struct answer *a, const void *data, size_t n, struct dd_er
     id_of(id, a->id);
     key_in.job_id = id;
     g.limit = g.base != NULL ? evtimer_new(g.base, on_limit, &g) : NULL;
-    int rc = g.limit == NULL || event_add(g.limit, &limit) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
-                                                               : search_all(&g, a, id, &key_in, err);
+    int rc = g.limit == NULL || event_add(g.limit, &limit) < 0
+                 ? dd_err_set(err, -ENOMEM, "out of memory")
+                 : search_all(&g, a, id, &key_in, err);
     if (rc == 0) {
         event_base_dispatch(g.base);
         rc = g.rc;
         if (rc < 0)
             (void)dd_err_set(err, rc, "the asking node has not taken the answer: %s",
-                             g.nfinds > 0 ? link_find_status(g.finds[0]) : "the connection was lost");
+                             g.nfinds > 0 ? link_find_status(g.finds[0])
+                                          : "the connection was lost");
     }
     end_searches(&g);
     link_free(g.link);

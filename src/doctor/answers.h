@@ -1,5 +1,5 @@
-/* Where the nodes' looks come together when what they print gets lost on its way: the asking node listens, each other
- * node proves that it has the job's key and gives what it has seen. */
+/* Where the nodes' looks come together when what they print gets lost on its way: the asking node
+ * listens, each other node proves that it has the job's key and gives what it has seen. */
 #ifndef DD_DOCTOR_ANSWERS_H
 #define DD_DOCTOR_ANSWERS_H
 
@@ -22,15 +22,17 @@ struct answers;
 struct answers_cfg {
     const char *id; /* of this look, the same on all nodes */
     int nnodes;
-    struct net_key_input key_in; /* job_id is filled in */
+    struct net_key_input key_in;                                         /* job_id is filled in */
     void (*on_answer)(void *arg, int index, const void *data, size_t n); /* each node once */
-    /* All have answered and have read that their answer came: ending earlier would lose that word, and they
-     * would report a failure. A node that died meanwhile is waited for, but for 2 s at most. */
+    /* All have answered and have read that their answer came: ending earlier would lose that word,
+     * and they would report a failure. A node that died meanwhile is waited for, but for 2 s at
+     * most. */
     void (*on_done)(void *arg);
     void *arg;
 };
 
-int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg, struct dd_err *err);
+int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg,
+                struct dd_err *err);
 uint16_t answers_port(const struct answers *a);
 void answers_free(struct answers *a);
 

@@ -50,24 +50,25 @@ static void find(struct judge *j, const char *node, bool hint, const char *what,
 {
     size_t i;
     json_t *f;
-    json_array_foreach(j->findings, i, f)
-    {
+    json_array_foreach (j->findings, i, f) {
         if (strcmp(str(f, "what"), what) == 0) {
             (void)json_array_append_new(json_object_get(f, "on"), json_string(node));
             return;
         }
     }
-    (void)json_array_append_new(j->findings,
-                                json_pack("{s:[s],s:b,s:s,s:s}", "on", node, "hint", hint, "what", what, "do", advice));
+    (void)json_array_append_new(j->findings, json_pack("{s:[s],s:b,s:s,s:s}", "on", node, "hint",
+                                                       hint, "what", what, "do", advice));
 }
 
-static void vfind(struct judge *j, const json_t *look, bool hint, const char *advice, const char *fmt, va_list ap)
-    __attribute__((format(printf, 5, 0)));
-static void vfind(struct judge *j, const json_t *look, bool hint, const char *advice, const char *fmt, va_list ap)
+static void vfind(struct judge *j, const json_t *look, bool hint, const char *advice,
+                  const char *fmt, va_list ap) __attribute__((format(printf, 5, 0)));
+static void vfind(struct judge *j, const json_t *look, bool hint, const char *advice,
+                  const char *fmt, va_list ap)
 {
     char what[1200];
     (void)vsnprintf(what, sizeof(what), fmt, ap);
-    find(j, str(look, "node"), hint, dd_utf8_clean(what), advice); /* cut within a character it would be no JSON */
+    find(j, str(look, "node"), hint, dd_utf8_clean(what),
+         advice); /* cut within a character it would be no JSON */
 }
 
 static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
@@ -99,11 +100,19 @@ static void judge_limits(struct judge *j, const json_t *l)
     json_int_t lock = num(l, "memlock", -1);
     json_int_t procs = num(l, "nproc", -1);
     if (files >= 0 && files < NOFILE_LEAST)
-        findf(j, l, "write 'ulimit -n 65536' in the job's script; a lower hard limit is the administrator's",
-              "only %" JSON_INTEGER_FORMAT " files may be open at a time: data loaders and NCCL need more", files);
-    if (json_is_true(json_object_get(l, "infiniband")) && lock >= 0 && lock < MEMLOCK_LEAST_MIB * MIB)
-        findf(j, l, "the limit 'memlock' of the scheduler's daemon should be unlimited (an administrator can set it)",
-              "only %" JSON_INTEGER_FORMAT " KiB may be locked: InfiniBand cannot register memory", lock / 1024);
+        findf(
+            j, l,
+            "write 'ulimit -n 65536' in the job's script; a lower hard limit is the administrator's",
+            "only %" JSON_INTEGER_FORMAT
+            " files may be open at a time: data loaders and NCCL need more",
+            files);
+    if (json_is_true(json_object_get(l, "infiniband")) && lock >= 0 &&
+        lock < MEMLOCK_LEAST_MIB * MIB)
+        findf(
+            j, l,
+            "the limit 'memlock' of the scheduler's daemon should be unlimited (an administrator can set it)",
+            "only %" JSON_INTEGER_FORMAT " KiB may be locked: InfiniBand cannot register memory",
+            lock / 1024);
     if (procs >= 0 && procs < NPROC_LEAST)
         findf(j, l, "raise it with 'ulimit -u', or ask the administrator",
               "only %" JSON_INTEGER_FORMAT " processes and threads are allowed", procs);
@@ -113,11 +122,13 @@ static void judge_room(struct judge *j, const json_t *l)
 {
     json_int_t room = num(l, "shm_free", -1);
     if (room >= 0 && room < SHM_LEAST_MIB * MIB)
-        findf(j, l, "remove what dead jobs have left there, or have it made larger; data loaders and NCCL use it",
-              "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
+        findf(
+            j, l,
+            "remove what dead jobs have left there, or have it made larger; data loaders and NCCL use it",
+            "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
     if (str(l, "tmp")[0] != '\0')
-        findf(j, l, "set TMPDIR to a folder that can be written on each node", "temporary files cannot be written: %s",
-              str(l, "tmp"));
+        findf(j, l, "set TMPDIR to a folder that can be written on each node",
+              "temporary files cannot be written: %s", str(l, "tmp"));
 }
 
 static void judge_cpus(struct judge *j, const json_t *l)
@@ -125,9 +136,12 @@ static void judge_cpus(struct judge *j, const json_t *l)
     json_int_t mine = num(l, "cpus", 0);
     json_int_t online = num(l, "cpus_online", 0);
     if (mine == 1 && online > 1)
-        findf(j, l, "start with srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task",
-              "one of %" JSON_INTEGER_FORMAT " CPUs may be used here: a launcher has bound ddrun, and all workers share it",
-              online);
+        findf(
+            j, l,
+            "start with srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task",
+            "one of %" JSON_INTEGER_FORMAT
+            " CPUs may be used here: a launcher has bound ddrun, and all workers share it",
+            online);
 }
 
 static void judge_kernel(struct judge *j, const json_t *l)
@@ -141,24 +155,28 @@ static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
 {
     const char *why = str(v, "why");
     if (strcmp(why, "interface") == 0)
-        findf(j, l, "unset it: ddrun tells workers the interface that works", "%s=%s names no interface of this node",
-              str(v, "name"), str(v, "value"));
+        findf(j, l, "unset it: ddrun tells workers the interface that works",
+              "%s=%s names no interface of this node", str(v, "name"), str(v, "value"));
     else if (strcmp(why, "empty") == 0)
-        findf(j, l, "unset it, or ask the scheduler for GPUs", "%s is empty: programs see no GPU", str(v, "name"));
+        findf(j, l, "unset it, or ask the scheduler for GPUs", "%s is empty: programs see no GPU",
+              str(v, "name"));
     else
-        hintf(j, l, "unset it in the script: programs that are started without ddrun are misled by it",
+        hintf(j, l,
+              "unset it in the script: programs that are started without ddrun are misled by it",
               "%s=%s is left over from somewhere", str(v, "name"), str(v, "value"));
 }
 
 static void judge_key(struct judge *j, const json_t *l)
 {
     if (str(l, "key_error")[0] != '\0')
-        findf(j, l, "have munged running on all nodes, or give --key-file", "there is no key: %s", str(l, "key_error"));
+        findf(j, l, "have munged running on all nodes, or give --key-file", "there is no key: %s",
+              str(l, "key_error"));
     if (str(l, "listen_error")[0] != '\0')
-        findf(j, l, "find who holds them with 'ss -ltnp', or give a free one with --master-port", "%s",
-              str(l, "listen_error"));
+        findf(j, l, "find who holds them with 'ss -ltnp', or give a free one with --master-port",
+              "%s", str(l, "listen_error"));
     if (str(l, "iface_error")[0] != '\0')
-        findf(j, l, "see 'ip addr' there; where the names differ, give each node its own --iface", "%s", str(l, "iface_error"));
+        findf(j, l, "see 'ip addr' there; where the names differ, give each node its own --iface",
+              "%s", str(l, "iface_error"));
 }
 
 /* ---- between nodes ---- */
@@ -168,22 +186,24 @@ static void judge_probe(struct judge *j, const json_t *l, const json_t *p)
     const char *to = node_name(j, num(p, "to", -1));
     json_int_t ms = num(p, "offset_ns", 0) / 1000000;
     if (str(p, "error")[0] != '\0')
-        findf(j, l, "look at its name in /etc/hosts or DNS, at firewalls between the nodes, and at munged and its clock",
-              "%s cannot be reached: %s", to, str(p, "error"));
+        findf(
+            j, l,
+            "look at its name in /etc/hosts or DNS, at firewalls between the nodes, and at munged and its clock",
+            "%s cannot be reached: %s", to, str(p, "error"));
     else if (ms > OFFSET_MOST_MS || ms < -OFFSET_MOST_MS)
         findf(j, l, "set the clocks (chrony, ntpd)", "the clock of %s is %.0f s %s", to,
               (double)(ms < 0 ? -ms : ms) / 1000, ms < 0 ? "behind" : "ahead");
     if (str(p, "iface_error")[0] != '\0')
         findf(j, l, "choose a network with --iface that leads from each node to each",
-              "the workers' address of %s, %s, cannot be reached through %s: %s", to, str(p, "iface_address"), str(p, "iface"),
-              str(p, "iface_error"));
+              "the workers' address of %s, %s, cannot be reached through %s: %s", to,
+              str(p, "iface_address"), str(p, "iface"), str(p, "iface_error"));
 }
 
 static bool is_in(const json_t *list, const char *s)
 {
     size_t i;
     json_t *v;
-    json_array_foreach(list, i, v)
+    json_array_foreach (list, i, v)
         if (json_is_string(v) && strcmp(json_string_value(v), s) == 0)
             return true;
     return false;
@@ -193,7 +213,7 @@ static const json_t *look_of(const struct judge *j, json_int_t index)
 {
     size_t i;
     json_t *l;
-    json_array_foreach(j->looks, i, l)
+    json_array_foreach (j->looks, i, l)
         if (num(l, "index", -1) == index)
             return l;
     return NULL;
@@ -206,12 +226,14 @@ static void judge_name(struct judge *j, const json_t *l, const json_t *n)
     json_t *address;
     const json_t *other = look_of(j, num(n, "to", -1));
     const char *to = node_name(j, num(n, "to", -1));
-    const char *advice = "mend /etc/hosts or DNS: ddrun asks Slurm too and finds it, most programs do not";
+    const char
+        *advice = "mend /etc/hosts or DNS: ddrun asks Slurm too and finds it, most programs do not";
     if (str(n, "error")[0] != '\0')
         findf(j, l, advice, "the name %s leads nowhere: %s", to, str(n, "error"));
     else if (other != NULL)
-        json_array_foreach(json_object_get(n, "addresses"), i, address)
-            if (json_is_string(address) && !is_in(json_object_get(other, "addresses"), json_string_value(address)))
+        json_array_foreach (json_object_get(n, "addresses"), i, address)
+            if (json_is_string(address) &&
+                !is_in(json_object_get(other, "addresses"), json_string_value(address)))
                 findf(j, l, advice, "the name %s leads to %s, which is no address of that node", to,
                       json_string_value(address));
 }
@@ -225,20 +247,20 @@ static void judge_equal(struct judge *j, const char *name, const char *what, con
     json_t *other;
     json_int_t usual = -1;
     size_t most = 0;
-    json_array_foreach(j->looks, i, l)
-    {
+    json_array_foreach (j->looks, i, l) {
         size_t same = 0;
-        json_array_foreach(j->looks, k, other)
+        json_array_foreach (j->looks, k, other)
             same += num(other, name, -1) == num(l, name, -1);
         if (same > most) {
             most = same;
             usual = num(l, name, -1);
         }
     }
-    json_array_foreach(j->looks, i, l)
+    json_array_foreach (j->looks, i, l)
         if (num(l, name, -1) != usual)
-            findf(j, l, advice, "%" JSON_INTEGER_FORMAT " %s, where others have %" JSON_INTEGER_FORMAT, num(l, name, -1),
-                  what, usual);
+            findf(j, l, advice,
+                  "%" JSON_INTEGER_FORMAT " %s, where others have %" JSON_INTEGER_FORMAT,
+                  num(l, name, -1), what, usual);
 }
 
 /* Where keys come from, without what is different on each node anyway. */
@@ -252,11 +274,13 @@ static void judge_keys(struct judge *j)
     size_t i;
     json_t *l;
     const json_t *first = json_array_get(j->looks, 0);
-    json_array_foreach(j->looks, i, l)
+    json_array_foreach (j->looks, i, l)
         if (str(l, "key")[0] != '\0' && str(first, "key")[0] != '\0' &&
-            (kind_of_key(l) != kind_of_key(first) || strncmp(str(l, "key"), str(first, "key"), kind_of_key(l)) != 0))
-            findf(j, l, "is munged running on all nodes? or give --key-file", "the key would come from %s here, where %s has %s",
-                  str(l, "key"), str(first, "node"), str(first, "key"));
+            (kind_of_key(l) != kind_of_key(first) ||
+             strncmp(str(l, "key"), str(first, "key"), kind_of_key(l)) != 0))
+            findf(j, l, "is munged running on all nodes? or give --key-file",
+                  "the key would come from %s here, where %s has %s", str(l, "key"),
+                  str(first, "node"), str(first, "key"));
 }
 
 static void judge_versions(struct judge *j)
@@ -264,10 +288,10 @@ static void judge_versions(struct judge *j)
     size_t i;
     json_t *l;
     const char *first = str(json_array_get(j->looks, 0), "version");
-    json_array_foreach(j->looks, i, l)
+    json_array_foreach (j->looks, i, l)
         if (strcmp(str(l, "version"), first) != 0)
-            findf(j, l, "install the same one on all nodes", "ddrun %s, where %s has %s", str(l, "version"),
-                  str(json_array_get(j->looks, 0), "node"), first);
+            findf(j, l, "install the same one on all nodes", "ddrun %s, where %s has %s",
+                  str(l, "version"), str(json_array_get(j->looks, 0), "node"), first);
 }
 
 static void judge_missing(struct judge *j)
@@ -276,10 +300,12 @@ static void judge_missing(struct judge *j)
         size_t i;
         json_t *l;
         bool there = false;
-        json_array_foreach(j->looks, i, l)
+        json_array_foreach (j->looks, i, l)
             there |= num(l, "index", -1) == (json_int_t)k;
-        if (!there && (json_array_size(j->looks) == 0 || num(json_array_get(j->looks, 0), "index", -1) >= 0))
-            find(j, hostlist_nth(j->nodes, k), false, "nothing could be started there, or it has not answered",
+        if (!there &&
+            (json_array_size(j->looks) == 0 || num(json_array_get(j->looks, 0), "index", -1) >= 0))
+            find(j, hostlist_nth(j->nodes, k), false,
+                 "nothing could be started there, or it has not answered",
                  "see what the starter said above; is the node up?");
     }
 }
@@ -291,15 +317,15 @@ static void judge_node(struct judge *j, const json_t *l)
     size_t i;
     json_t *v;
     judge_key(j, l);
-    json_array_foreach(json_object_get(l, "probes"), i, v)
+    json_array_foreach (json_object_get(l, "probes"), i, v)
         judge_probe(j, l, v);
-    json_array_foreach(json_object_get(l, "names"), i, v)
+    json_array_foreach (json_object_get(l, "names"), i, v)
         judge_name(j, l, v);
     judge_limits(j, l);
     judge_room(j, l);
     judge_cpus(j, l);
     judge_kernel(j, l);
-    json_array_foreach(json_object_get(l, "variables"), i, v)
+    json_array_foreach (json_object_get(l, "variables"), i, v)
         judge_variable(j, l, v);
 }
 
@@ -311,8 +337,9 @@ static int fold_nodes(json_t *finding)
     DD_AUTO(hostlist) struct hostlist *list = NULL;
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(1 << 20);
     int rc = hostlist_new(&list);
-    json_array_foreach(json_object_get(finding, "on"), i, name)
-        if (rc == 0 && (rc = hostlist_push(list, json_string_value(name))) == -EINVAL) /* it calls itself so */
+    json_array_foreach (json_object_get(finding, "on"), i, name)
+        if (rc == 0 &&
+            (rc = hostlist_push(list, json_string_value(name))) == -EINVAL) /* it calls itself so */
             rc = hostlist_push(list, "unknown");
     if (rc == 0)
         rc = hostlist_fold(list, &folded);
@@ -329,13 +356,14 @@ json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes)
     size_t i;
     json_t *o;
     judge_missing(&j);
-    json_array_foreach(looks, i, o)
+    json_array_foreach (looks, i, o)
         judge_node(&j, o);
-    judge_equal(&j, "gpus", "GPUs", "with --nproc-per-node=gpu they start another number of workers; is one GPU lost?");
+    judge_equal(&j, "gpus", "GPUs",
+                "with --nproc-per-node=gpu they start another number of workers; is one GPU lost?");
     judge_equal(&j, "cpus", "CPUs", "was it bound by a launcher, or is it another kind of node?");
     judge_keys(&j);
     judge_versions(&j);
-    json_array_foreach(j.findings, i, o)
+    json_array_foreach (j.findings, i, o)
         if (fold_nodes(o) < 0) {
             json_decref(j.findings);
             return NULL;
@@ -348,7 +376,7 @@ size_t doctor_faults(const json_t *findings)
     size_t i;
     size_t n = 0;
     const json_t *f;
-    json_array_foreach(findings, i, f)
+    json_array_foreach (findings, i, f)
         n += !json_is_true(json_object_get(f, "hint"));
     return n;
 }

@@ -7,9 +7,11 @@
 
 #include <jansson.h>
 
-/* looks: array of what the nodes said; a node that is missing there did not answer. Gives an array of
+/* looks: array of what the nodes said; a node that is missing there did not answer. Gives an array
+ * of
  *   {"nodes": FOLDED, "what": SENTENCE, "do": SENTENCE, "hint": whether jobs run with it}
- * with each finding once, for all nodes that have it, in the order of doctor's table. NULL: no memory. */
+ * with each finding once, for all nodes that have it, in the order of doctor's table. NULL: no
+ * memory. */
 json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes);
 /* Findings that are no hints. */
 size_t doctor_faults(const json_t *findings);

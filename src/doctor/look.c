@@ -59,7 +59,8 @@ static void put_room(json_t *o, const char *tmp)
     char path[4096];
     char why[400] = "";
     static const char zeros[PROBE_BYTES];
-    put(o, "shm_free", json_integer(statvfs("/dev/shm", &fs) == 0 ? (json_int_t)(fs.f_bavail * fs.f_frsize) : -1));
+    put(o, "shm_free",
+        json_integer(statvfs("/dev/shm", &fs) == 0 ? (json_int_t)(fs.f_bavail * fs.f_frsize) : -1));
     (void)snprintf(path, sizeof(path), "%s/ddrun-doctor-XXXXXX", tmp != NULL ? tmp : "/tmp");
     int fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0 || dd_write_full(fd, zeros, sizeof(zeros)) < 0)
@@ -100,14 +101,16 @@ static void put_kernel(json_t *o)
 {
     DD_AUTO(buf) struct dd_buf scope = DD_BUF_INIT(64);
     int value = 0;
-    if (dd_read_file("/proc/sys/kernel/yama/ptrace_scope", &scope, NULL) == 0 && dd_buf_str(&scope) != NULL)
+    if (dd_read_file("/proc/sys/kernel/yama/ptrace_scope", &scope, NULL) == 0 &&
+        dd_buf_str(&scope) != NULL)
         value = atoi(dd_buf_str(&scope));
     put(o, "ptrace_scope", json_integer(value));
 }
 
 static void put_variable(json_t *list, const char *name, const char *value, const char *why)
 {
-    (void)json_array_append_new(list, json_pack("{s:s,s:o,s:s}", "name", name, "value", text(value), "why", why));
+    (void)json_array_append_new(
+        list, json_pack("{s:s,s:o,s:s}", "name", name, "value", text(value), "why", why));
 }
 
 static bool is_interface(const struct net_iface *ifs, size_t n, const char *name)
@@ -121,8 +124,10 @@ static bool is_interface(const struct net_iface *ifs, size_t n, const char *name
 /* Variables that a shell or a job script has left over, and that mislead programs. */
 static void put_variables(json_t *o, char *const *env, const struct net_iface *ifs, size_t n)
 {
-    static const char *const left[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
-    static const char *const names[] = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"};
+    static const char *const left[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR",
+                                       "MASTER_PORT"};
+    static const char *const names[] = {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
+                                        "TP_SOCKET_IFNAME"};
     json_t *list = json_array();
     for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++)
         if (dd_env_get(env, left[i]) != NULL && dd_env_get(env, "DDRUN_NODES") == NULL)
@@ -136,7 +141,8 @@ static void put_variables(json_t *o, char *const *env, const struct net_iface *i
         if (!is_interface(ifs, n, first))
             put_variable(list, names[i], value, "interface");
     }
-    if (dd_env_get(env, "CUDA_VISIBLE_DEVICES") != NULL && *dd_env_get(env, "CUDA_VISIBLE_DEVICES") == '\0')
+    if (dd_env_get(env, "CUDA_VISIBLE_DEVICES") != NULL &&
+        *dd_env_get(env, "CUDA_VISIBLE_DEVICES") == '\0')
         put_variable(list, "CUDA_VISIBLE_DEVICES", "", "empty");
     put(o, "variables", list);
 }
@@ -171,8 +177,8 @@ static void put_name(json_t *list, const struct alloc *a, int to)
     }
     if (rc == 0)
         freeaddrinfo(all);
-    (void)json_array_append_new(list, json_pack("{s:i,s:o,s:s}", "to", to, "addresses", addresses, "error",
-                                                rc == 0 ? "" : gai_strerror(rc)));
+    (void)json_array_append_new(list, json_pack("{s:i,s:o,s:s}", "to", to, "addresses", addresses,
+                                                "error", rc == 0 ? "" : gai_strerror(rc)));
 }
 
 static void put_names(json_t *o, const struct alloc *a)
@@ -224,7 +230,7 @@ struct probe {
     struct link *link;
     uint64_t began_ns, asked_ns;
     struct net_addr workers; /* their address there; len 0: not known */
-    json_t *answer; /* NULL: none yet */
+    json_t *answer;          /* NULL: none yet */
 };
 
 struct meet {
@@ -270,7 +276,8 @@ static void put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
     struct net_addr addr;
     size_t n = 0;
     out[0] = '\0';
-    if (m->cfg->iface != NULL && net_ifaces(&ifs, &n, NULL) == 0 && net_iface_addr(ifs, n, m->cfg->iface, &addr) == 0)
+    if (m->cfg->iface != NULL && net_ifaces(&ifs, &n, NULL) == 0 &&
+        net_iface_addr(ifs, n, m->cfg->iface, &addr) == 0)
         (void)net_addr_host(&addr, out);
 }
 
@@ -282,7 +289,8 @@ static void on_question(void *arg, struct link *l, const struct frame *f)
     char now[32 + NET_ADDR_TEXT];
     char addr[NET_ADDR_TEXT];
     int from;
-    if (f->type != FRAME_CONTROL || dd_num_int(link_node(l), 0, m->cfg->alloc->nnodes - 1, &from) < 0)
+    if (f->type != FRAME_CONTROL ||
+        dd_num_int(link_node(l), 0, m->cfg->alloc->nnodes - 1, &from) < 0)
         return;
     put_iface_addr(m, addr);
     int n = snprintf(now, sizeof(now), "%llu %s", (unsigned long long)dd_now_real_ns(), addr);
@@ -291,7 +299,9 @@ static void on_question(void *arg, struct link *l, const struct frame *f)
         return;
     m->came[from] = true;
     (void)json_array_append_new(m->came_list, json_integer(from));
-    c->counts = from == (m->cfg->alloc->index + m->cfg->alloc->nnodes - 1) % m->cfg->alloc->nnodes || m->cfg->alloc->index == 0;
+    c->counts = from ==
+                    (m->cfg->alloc->index + m->cfg->alloc->nnodes - 1) % m->cfg->alloc->nnodes ||
+                m->cfg->alloc->index == 0;
 }
 
 static void on_caller_close(void *arg, struct link *l, bool clean, const char *why)
@@ -316,16 +326,18 @@ static void on_caller(void *arg, struct link *l)
     }
     *c = (struct caller){.meet = m, .link = l};
     LIST_INSERT_HEAD(&m->callers, c, entry);
-    link_set_cb(l, &(struct link_cb){.on_frame = on_question, .on_close = on_caller_close, .arg = c});
+    link_set_cb(l,
+                &(struct link_cb){.on_frame = on_question, .on_close = on_caller_close, .arg = c});
 }
 
 static void probe_over(struct probe *p, const char *error, int64_t offset_ns, uint64_t took_ns)
 {
     char address[NET_ADDR_TEXT] = "";
     if (p->answer == NULL)
-        p->answer = json_pack("{s:i,s:o,s:o,s:I,s:I}", "to", p->to, "address",
-                              text(p->link != NULL ? net_addr_host(link_peer(p->link), address) : ""), "error",
-                              text(error), "offset_ns", (json_int_t)offset_ns, "took_ns", (json_int_t)took_ns);
+        p->answer = json_pack(
+            "{s:i,s:o,s:o,s:I,s:I}", "to", p->to, "address",
+            text(p->link != NULL ? net_addr_host(link_peer(p->link), address) : ""), "error",
+            text(error), "offset_ns", (json_int_t)offset_ns, "took_ns", (json_int_t)took_ns);
     end_if_done(p->meet);
 }
 
@@ -378,7 +390,9 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     for (int i = 0; i < m->nprobes; i++)
-        probe_over(&m->probes[i], m->probes[i].find != NULL ? link_find_status(m->probes[i].find) : "it has said nothing",
+        probe_over(&m->probes[i],
+                   m->probes[i].find != NULL ? link_find_status(m->probes[i].find)
+                                             : "it has said nothing",
                    0, 0);
     event_base_loopbreak(m->base);
 }
@@ -406,13 +420,14 @@ static void begin_probe(struct meet *m, int to)
     m->probe_key[m->nprobes] = m->cfg->key_in;
     m->probe_key[m->nprobes].job_id = p->id;
     (void)snprintf(me, sizeof(me), "%d", a->index);
-    const struct link_find_cfg cfg = {.job_id = p->id,
-                                      .node = me,
-                                      .host = to == 0 && a->host_addr != NULL ? a->host_addr : hostlist_nth(a->nodes, (size_t)to),
-                                      .try_scontrol = a->on_slurm,
-                                      .ports = ports,
-                                      .nports = nports,
-                                      .key_in = &m->probe_key[m->nprobes]};
+    const struct link_find_cfg cfg = {
+        .job_id = p->id,
+        .node = me,
+        .host = to == 0 && a->host_addr != NULL ? a->host_addr : hostlist_nth(a->nodes, (size_t)to),
+        .try_scontrol = a->on_slurm,
+        .ports = ports,
+        .nports = nports,
+        .key_in = &m->probe_key[m->nprobes]};
     m->nprobes++;
     if (link_find_start(&p->find, m->base, &cfg, on_found, p, &err) < 0)
         probe_over(p, err.text, 0, 0);
@@ -469,8 +484,8 @@ static void meet_done(struct meet *m)
     free(m->came);
 }
 
-/* Whether the workers' address there is reached through this node's interface. Nobody need listen there any more: a
- * connection that is refused has been there. */
+/* Whether the workers' address there is reached through this node's interface. Nobody need listen
+ * there any more: a connection that is refused has been there. */
 static void try_iface(const struct probe *p)
 {
     const char *name = p->meet->cfg->iface;
@@ -489,7 +504,8 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
     const int n = cfg->alloc->nnodes;
     const int me = cfg->alloc->index;
     const struct timeval limit = dd_timeval(cfg->limit_ms * DD_NS_PER_MS);
-    struct meet m = {.cfg = cfg, .fd = -1, .expected = me == 0 ? n - 1 : 1, .came_list = json_array()};
+    struct meet m = {
+        .cfg = cfg, .fd = -1, .expected = me == 0 ? n - 1 : 1, .came_list = json_array()};
     json_t *probes = json_array();
     LIST_INIT(&m.callers);
     id_of(m.id, cfg->id, me);
@@ -505,7 +521,8 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
     }
     for (int i = 0; i < m.nprobes; i++) {
         try_iface(&m.probes[i]);
-        (void)json_array_append_new(probes, m.probes[i].answer != NULL ? m.probes[i].answer : json_null());
+        (void)json_array_append_new(probes,
+                                    m.probes[i].answer != NULL ? m.probes[i].answer : json_null());
     }
     put(o, "probes", probes);
     put(o, "came", m.came_list);

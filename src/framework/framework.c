@@ -6,18 +6,12 @@
 #include <string.h>
 
 const struct framework_ops *const framework_table[] = {
-    &framework_launcher,
-    &framework_torch,
-    &framework_deepspeed,
-    &framework_horovod,
-    &framework_slurm,
-    &framework_tensorflow,
-    &framework_mpi,
-    &framework_jax, /* after Slurm: it looks at what is there by then */
-    &framework_oneccl,
-    &framework_paddle,
-    &framework_mindspore,
-    NULL,
+    &framework_launcher,  &framework_torch,
+    &framework_deepspeed, &framework_horovod,
+    &framework_slurm,     &framework_tensorflow,
+    &framework_mpi,       &framework_jax, /* after Slurm: it looks at what is there by then */
+    &framework_oneccl,    &framework_paddle,
+    &framework_mindspore, NULL,
 };
 
 int framework_env(struct dd_strv *out, char *const *agent_env, const struct framework_input *in,
@@ -57,10 +51,11 @@ int framework_parse(const char *text, struct dd_err *err)
         while (k < n && strcmp(list.v[i], names[k].name) != 0)
             k++;
         if (k == n)
-            return dd_err_set(err, -EINVAL,
-                              "'%s' is no framework that ddrun knows; write jax, tensorflow, paddle or mindspore (PyTorch, "
-                              "DeepSpeed, Horovod and oneCCL need nothing)",
-                              list.v[i]);
+            return dd_err_set(
+                err, -EINVAL,
+                "'%s' is no framework that ddrun knows; write jax, tensorflow, paddle or mindspore (PyTorch, "
+                "DeepSpeed, Horovod and oneCCL need nothing)",
+                list.v[i]);
         bits |= names[k].bit;
     }
     return bits;
@@ -80,18 +75,20 @@ int framework_check_size(int frameworks, long workers, struct dd_err *err)
 {
     static const struct {
         int bit;
-        const char *variable, *shortest; /* what one worker takes of it; ports are of the ephemeral range */
+        const char *variable,
+            *shortest; /* what one worker takes of it; ports are of the ephemeral range */
     } rows[] = {
-        {FRAMEWORK_TF,     "TF_CONFIG",                "\"1.1.1.1:32768\", "},
-        {FRAMEWORK_PADDLE, "PADDLE_TRAINER_ENDPOINTS", "1.1.1.1:32768,"     },
+        {FRAMEWORK_TF, "TF_CONFIG", "\"1.1.1.1:32768\", "},
+        {FRAMEWORK_PADDLE, "PADDLE_TRAINER_ENDPOINTS", "1.1.1.1:32768,"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const long most = FRAMEWORK_STRING_MAX / (long)strlen(rows[i].shortest);
         if ((frameworks & rows[i].bit) != 0 && workers > most)
-            return dd_err_set(err, -E2BIG,
-                              "%s has room for the addresses of at most %ld workers, since Linux lets one variable have %d "
-                              "bytes; these would be %ld: start fewer, for example one per node (--nproc-per-node=1)",
-                              rows[i].variable, most, FRAMEWORK_STRING_MAX, workers);
+            return dd_err_set(
+                err, -E2BIG,
+                "%s has room for the addresses of at most %ld workers, since Linux lets one variable have %d "
+                "bytes; these would be %ld: start fewer, for example one per node (--nproc-per-node=1)",
+                rows[i].variable, most, FRAMEWORK_STRING_MAX, workers);
     }
     return 0;
 }

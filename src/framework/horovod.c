@@ -1,9 +1,9 @@
-/* Horovod with Gloo: what horovodrun gives its workers. The rendezvous server is the agent's own, on a
- * loopback port of each node (src/http). Src: Horovod 0.28.1. */
+/* Horovod with Gloo: what horovodrun gives its workers. The rendezvous server is the agent's own,
+ * on a loopback port of each node (src/http). Src: Horovod 0.28.1. */
 #include "framework/rows.h"
 
-/* Workers with the same local rank, one of each node that has so many: their number, and how many of them
- * come before this node's. */
+/* Workers with the same local rank, one of each node that has so many: their number, and how many
+ * of them come before this node's. */
 static int cross_size(const struct plan *p, int local_rank, int nnodes)
 {
     int n = 0;
@@ -49,9 +49,11 @@ static int horovod_env(struct dd_strv *env, const struct framework_input *in, st
     static const struct {
         const char *name, *value;
     } choices[] = {
-        {"HOROVOD_CONTROLLER", "gloo"}, /* a Horovod that was built with MPI would be alone without these */
+        {"HOROVOD_CONTROLLER",
+         "gloo"}, /* a Horovod that was built with MPI would be alone without these */
         {"HOROVOD_CPU_OPERATIONS", "gloo"},
-        {"HOROVOD_GLOO_TIMEOUT_SECONDS", "300"}, /* imports take their time on a shared file system */
+        {"HOROVOD_GLOO_TIMEOUT_SECONDS",
+         "300"}, /* imports take their time on a shared file system */
     };
     (void)err;
     if (in->by_hand) /* who starts workers by hand has no server for them */
@@ -66,11 +68,13 @@ static int horovod_env(struct dd_strv *env, const struct framework_input *in, st
         rc = framework_default(env, choices[i].name, choices[i].value);
     if (rc == 0 && in->elastic)
         rc = framework_default(env, "HOROVOD_ELASTIC", "1");
-    return rc < 0 || in->iface == NULL ? rc : framework_default(env, "HOROVOD_GLOO_IFACE", in->iface);
+    return rc < 0 || in->iface == NULL ? rc
+                                       : framework_default(env, "HOROVOD_GLOO_IFACE", in->iface);
 }
 
 const struct framework_ops framework_horovod = {
     .name = "horovod",
-    .doc = "Horovod with Gloo: HOROVOD_RANK, HOROVOD_SIZE …, and the address of the rendezvous server",
+    .doc =
+        "Horovod with Gloo: HOROVOD_RANK, HOROVOD_SIZE …, and the address of the rendezvous server",
     .env = horovod_env,
 };

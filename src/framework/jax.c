@@ -29,8 +29,8 @@ static int coordinator(struct dd_strv *env, const struct framework_input *in)
         return 0;
     }
     return port == NULL ? dd_env_set(env, "JAX_COORDINATOR_ADDRESS", ours)
-                        : dd_env_setf(env, "JAX_COORDINATOR_ADDRESS", "%.*s:%s", (int)(strrchr(ours, ':') - ours),
-                                      ours, port);
+                        : dd_env_setf(env, "JAX_COORDINATOR_ADDRESS", "%.*s:%s",
+                                      (int)(strrchr(ours, ':') - ours), ours, port);
 }
 
 /* Positions among the visible GPUs: all of them for the only worker of a node, else one each. */
@@ -38,7 +38,8 @@ static int devices(struct dd_strv *env, const struct framework_input *in)
 {
     DD_AUTO(buf) struct dd_buf ids = DD_BUF_INIT(1 << 16);
     const int local = in->plan->local_size;
-    const bool masked = in->by_hand && in->gpus == 1; /* by the scheduler, which gives each task its own */
+    const bool masked = in->by_hand &&
+                        in->gpus == 1; /* by the scheduler, which gives each task its own */
     const int first = in->one_gpu || masked ? 0 : in->local_rank;
     const int n = local == 1 && !in->one_gpu ? in->gpus : 1;
     if (is_users(env, in, "JAX_LOCAL_DEVICE_IDS"))
@@ -71,7 +72,8 @@ static int jax_env(struct dd_strv *env, const struct framework_input *in, struct
 {
     (void)err;
     if (!in->by_hand)
-        dd_env_unset(env, "OMPI_MCA_orte_hnp_uri"); /* an mpirun around us, whose one rank all would take */
+        dd_env_unset(
+            env, "OMPI_MCA_orte_hnp_uri"); /* an mpirun around us, whose one rank all would take */
     int rc = coordinator(env, in);
     if (rc == 0)
         rc = devices(env, in);
@@ -80,7 +82,8 @@ static int jax_env(struct dd_strv *env, const struct framework_input *in, struct
 
 const struct framework_ops framework_jax = {
     .name = "jax",
-    .doc = "JAX: JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS; with --framework=jax, where Slurm is not, five of "
-           "its variables",
+    .doc =
+        "JAX: JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS; with --framework=jax, where Slurm is not, five of "
+        "its variables",
     .env = jax_env,
 };

@@ -10,9 +10,9 @@ int framework_default(struct dd_strv *env, const char *name, const char *value)
     return dd_env_get(env->v, name) != NULL ? 0 : dd_env_set(env, name, value);
 }
 
-/* One task's rank would be claimed by all children; mpirun, mpiexec and srun say it in many ways. What a user sets for
- * the libraries themselves stays: PMIX_MCA_*, PMIX_DEBUG, all other OMPI_MCA_*.
- * Src: Open MPI 4.1.4 and Hydra 4.0.2 measured. */
+/* One task's rank would be claimed by all children; mpirun, mpiexec and srun say it in many ways.
+ * What a user sets for the libraries themselves stays: PMIX_MCA_*, PMIX_DEBUG, all other
+ * OMPI_MCA_*. Src: Open MPI 4.1.4 and Hydra 4.0.2 measured. */
 static const char *const outer_launcher[] = {
     "PMI_",
     "PMI2_",
@@ -59,7 +59,8 @@ static int launcher_env(struct dd_strv *env, const struct framework_input *in, s
     (void)err;
     if (in->by_hand)
         return 0;
-    static const char *const secrets[] = {"DDRUN_KEY", "DDRUN_PORT_SEED", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY", "DDRUN_NOTIFY_TOKEN"};
+    static const char *const secrets[] = {"DDRUN_KEY", "DDRUN_PORT_SEED", "DDRUN_ETCD_PASSWORD",
+                                          "DDRUN_NOTIFY", "DDRUN_NOTIFY_TOKEN"};
     static const char *const endpoints[] = {"DDRUN_RDZV_ENDPOINT", "PET_RDZV_ENDPOINT"};
     for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++)
         dd_env_unset(env, secrets[i]);
@@ -76,6 +77,7 @@ static int launcher_env(struct dd_strv *env, const struct framework_input *in, s
 
 const struct framework_ops framework_launcher = {
     .name = "ddrun",
-    .doc = "DDRUN_ROUND and DDRUN_NODES; the job's key, etcd's password, the web hook and an outer launcher's PMI_* and PMIX_* are taken away",
+    .doc =
+        "DDRUN_ROUND and DDRUN_NODES; the job's key, etcd's password, the web hook and an outer launcher's PMI_* and PMIX_* are taken away",
     .env = launcher_env,
 };

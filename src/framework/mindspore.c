@@ -1,6 +1,6 @@
-/* MindSpore's dynamic cluster: every rank is a worker, and beside rank 0 runs one more process of the same
- * program, the scheduler, on the port that is held there. On request only.
- * Src: MindSpore's page on its dynamic cluster. */
+/* MindSpore's dynamic cluster: every rank is a worker, and beside rank 0 runs one more process of
+ * the same program, the scheduler, on the port that is held there. On request only. Src:
+ * MindSpore's page on its dynamic cluster. */
 #include "framework/rows.h"
 
 #include <errno.h>
@@ -17,7 +17,8 @@ static int mindspore_env(struct dd_strv *env, const struct framework_input *in, 
         return 0;
     const char *port = p->coordinator != NULL ? strrchr(p->coordinator, ':') : NULL;
     if (port == NULL)
-        return dd_err_set(err, -ENOTSUP, "MindSpore's scheduler needs a port of the first node, which has none");
+        return dd_err_set(err, -ENOTSUP,
+                          "MindSpore's scheduler needs a port of the first node, which has none");
     const char *host = p->coordinator;
     size_t len = (size_t)(port - host);
     if (host[0] == '[') { /* IPv6 */
@@ -36,7 +37,8 @@ static int mindspore_env(struct dd_strv *env, const struct framework_input *in, 
 
 const struct framework_ops framework_mindspore = {
     .name = "mindspore",
-    .doc = "with --framework=mindspore: MS_ROLE, MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT and MS_NODE_ID; a scheduler "
-           "beside rank 0",
+    .doc =
+        "with --framework=mindspore: MS_ROLE, MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT and MS_NODE_ID; a scheduler "
+        "beside rank 0",
     .env = mindspore_env,
 };

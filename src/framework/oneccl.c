@@ -1,5 +1,5 @@
-/* oneCCL, for which every process is one of an MPI unless it is told otherwise: rank and size on the node
- * are PyTorch's. Src: oneCCL's source of March 2025. */
+/* oneCCL, for which every process is one of an MPI unless it is told otherwise: rank and size on
+ * the node are PyTorch's. Src: oneCCL's source of March 2025. */
 #include "framework/rows.h"
 
 static int oneccl_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)

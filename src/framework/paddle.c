@@ -1,5 +1,5 @@
-/* PaddlePaddle: what paddle.distributed.launch gives its workers. On request only: every worker needs a port.
- * Src: Paddle's launch/controllers/collective.py. */
+/* PaddlePaddle: what paddle.distributed.launch gives its workers. On request only: every worker
+ * needs a port. Src: Paddle's launch/controllers/collective.py. */
 #include "framework/rows.h"
 
 #include "base/auto.h"
@@ -15,10 +15,14 @@ static int numbers(struct dd_strv *env, const struct framework_input *in)
         const char *name;
         int value;
     } rows[] = {
-        {"PADDLE_GLOBAL_RANK", rank},           {"PADDLE_GLOBAL_SIZE", p->world_size},
-        {"PADDLE_LOCAL_RANK", in->local_rank},  {"PADDLE_LOCAL_SIZE", p->local_size},
-        {"PADDLE_RANK_IN_NODE", in->local_rank}, {"PADDLE_NNODES", p->nnodes},
-        {"PADDLE_TRAINER_ID", rank},            {"PADDLE_TRAINERS_NUM", p->world_size},
+        {"PADDLE_GLOBAL_RANK", rank},
+        {"PADDLE_GLOBAL_SIZE", p->world_size},
+        {"PADDLE_LOCAL_RANK", in->local_rank},
+        {"PADDLE_LOCAL_SIZE", p->local_size},
+        {"PADDLE_RANK_IN_NODE", in->local_rank},
+        {"PADDLE_NNODES", p->nnodes},
+        {"PADDLE_TRAINER_ID", rank},
+        {"PADDLE_TRAINERS_NUM", p->world_size},
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
@@ -28,15 +32,17 @@ static int numbers(struct dd_strv *env, const struct framework_input *in)
 
 static int endpoints(struct dd_strv *env, const struct plan *p, struct dd_err *err)
 {
-    DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(FRAMEWORK_STRING_MAX - sizeof("PADDLE_TRAINER_ENDPOINTS="));
+    DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(FRAMEWORK_STRING_MAX -
+                                                  sizeof("PADDLE_TRAINER_ENDPOINTS="));
     int rc = 0;
     for (size_t i = 0; i < p->endpoints.n && rc == 0; i++)
         rc = dd_buf_printf(&list, "%s%s", i > 0 ? "," : "", p->endpoints.v[i]);
     if (rc == -EMSGSIZE)
-        return dd_err_set(err, -ENOTSUP,
-                          "PADDLE_TRAINER_ENDPOINTS of %d workers would be longer than the %d bytes that Linux lets one "
-                          "variable have; start fewer workers",
-                          p->world_size, FRAMEWORK_STRING_MAX);
+        return dd_err_set(
+            err, -ENOTSUP,
+            "PADDLE_TRAINER_ENDPOINTS of %d workers would be longer than the %d bytes that Linux lets one "
+            "variable have; start fewer workers",
+            p->world_size, FRAMEWORK_STRING_MAX);
     const char *text = rc == 0 ? dd_buf_str(&list) : NULL;
     return text == NULL ? -ENOMEM : dd_env_set(env, "PADDLE_TRAINER_ENDPOINTS", text);
 }
@@ -55,12 +61,14 @@ static int paddle_env(struct dd_strv *env, const struct framework_input *in, str
     if ((in->frameworks & FRAMEWORK_PADDLE) == 0)
         return 0;
     if (p->endpoints.n != (size_t)p->world_size || p->coordinator == NULL)
-        return dd_err_set(err, -ENOTSUP, "Paddle needs a port of each of the %d workers", p->world_size);
+        return dd_err_set(err, -ENOTSUP, "Paddle needs a port of each of the %d workers",
+                          p->world_size);
     int rc = numbers(env, in);
     if (rc == 0)
         rc = endpoints(env, p, err);
     if (rc == 0)
-        rc = dd_env_set(env, "PADDLE_CURRENT_ENDPOINT", p->endpoints.v[p->first_rank + in->local_rank]);
+        rc = dd_env_set(env, "PADDLE_CURRENT_ENDPOINT",
+                        p->endpoints.v[p->first_rank + in->local_rank]);
     if (rc == 0)
         rc = dd_env_set(env, "PADDLE_MASTER", p->coordinator);
     return rc < 0 ? rc : device(env, in);

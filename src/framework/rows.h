@@ -23,7 +23,8 @@ enum { FRAMEWORK_STRING_MAX = 128 * 1024 }; /* of one variable, the kernel's MAX
 /* Sets NAME only where the environment does not have it. 0 or -ENOMEM. */
 int framework_default(struct dd_strv *env, const char *name, const char *value);
 
-/* CUDA_VISIBLE_DEVICES becomes the n-th of the GPUs that are visible; a list that is too short leaves none. */
+/* CUDA_VISIBLE_DEVICES becomes the n-th of the GPUs that are visible; a list that is too short
+ * leaves none. */
 int framework_one_gpu(struct dd_strv *env, int n);
 
 #endif

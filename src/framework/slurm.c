@@ -60,7 +60,8 @@ static int rewrite(struct dd_strv *env, const struct framework_input *in)
 static int slurm_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
-    if (in->by_hand || in->slurm_env == SLURM_ENV_KEEP || dd_env_get(env->v, "SLURM_JOB_ID") == NULL)
+    if (in->by_hand || in->slurm_env == SLURM_ENV_KEEP ||
+        dd_env_get(env->v, "SLURM_JOB_ID") == NULL)
         return 0;
     if (in->slurm_env == SLURM_ENV_STRIP) {
         dd_env_unset_prefix(env, "SLURM_");

@@ -29,13 +29,15 @@ static int put_cluster(struct dd_buf *out, const struct plan *p, const struct tf
     return rc < 0 ? rc : dd_buf_puts(out, "}");
 }
 
-static int put_config(struct dd_buf *out, const struct plan *p, const struct tf_roles *r, const struct tf_task *t)
+static int put_config(struct dd_buf *out, const struct plan *p, const struct tf_roles *r,
+                      const struct tf_task *t)
 {
     int rc = dd_buf_puts(out, "{\"cluster\": ");
     if (rc == 0)
         rc = put_cluster(out, p, r);
     return rc < 0 ? rc
-                  : dd_buf_printf(out, ", \"task\": {\"type\": \"%s\", \"index\": %d}}", tf_type_name(t->type), t->index);
+                  : dd_buf_printf(out, ", \"task\": {\"type\": \"%s\", \"index\": %d}}",
+                                  tf_type_name(t->type), t->index);
 }
 
 static bool computes(const struct tf_roles *r, int rank)
@@ -44,8 +46,8 @@ static bool computes(const struct tf_roles *r, int rank)
     return type == TF_CHIEF || type == TF_WORKER;
 }
 
-/* TensorFlow takes all GPUs that it sees. Several workers of a node share them out, one each, as far
- * as they go round; parameter servers and the evaluator have none. */
+/* TensorFlow takes all GPUs that it sees. Several workers of a node share them out, one each, as
+ * far as they go round; parameter servers and the evaluator have none. */
 static int mask(struct dd_strv *env, const struct framework_input *in, const struct tf_roles *r)
 {
     const struct plan *p = in->plan;
@@ -74,23 +76,27 @@ static int tensorflow_env(struct dd_strv *env, const struct framework_input *in,
     if (rc < 0)
         return -ENOTSUP;
     if (p->endpoints.n != (size_t)p->world_size)
-        return dd_err_set(err, -ENOTSUP, "TF_CONFIG needs a port of each of the %d workers", p->world_size);
+        return dd_err_set(err, -ENOTSUP, "TF_CONFIG needs a port of each of the %d workers",
+                          p->world_size);
     const struct tf_task task = tf_roles_task(&r, p->first_rank + in->local_rank);
     rc = put_config(&text, p, &r, &task);
     if (rc == -EMSGSIZE)
-        return dd_err_set(err, -ENOTSUP,
-                          "TF_CONFIG of %d tasks would be longer than the %d bytes that Linux lets one variable have; start "
-                          "fewer workers, for example one per node (--nproc-per-node=1)",
-                          p->world_size, FRAMEWORK_STRING_MAX);
+        return dd_err_set(
+            err, -ENOTSUP,
+            "TF_CONFIG of %d tasks would be longer than the %d bytes that Linux lets one variable have; start "
+            "fewer workers, for example one per node (--nproc-per-node=1)",
+            p->world_size, FRAMEWORK_STRING_MAX);
     const char *config = rc == 0 ? dd_buf_str(&text) : NULL;
     rc = config == NULL ? -ENOMEM : dd_env_set(env, "TF_CONFIG", config);
-    if (rc == 0 && !in->by_hand) /* the port is held with SO_REUSEPORT; Src: grpc_server_lib.cc, TensorFlow 2.3 and later */
+    if (rc == 0 && !in->by_hand) /* the port is held with SO_REUSEPORT; Src: grpc_server_lib.cc,
+                                    TensorFlow 2.3 and later */
         rc = dd_env_set(env, "TF_GRPC_REUSE_PORT", "1");
     return rc < 0 ? rc : mask(env, in, &r);
 }
 
 const struct framework_ops framework_tensorflow = {
     .name = "tensorflow",
-    .doc = "with --tf: TF_CONFIG, TF_GRPC_REUSE_PORT, and one GPU for each of several workers on a node",
+    .doc =
+        "with --tf: TF_CONFIG, TF_GRPC_REUSE_PORT, and one GPU for each of several workers on a node",
     .env = tensorflow_env,
 };

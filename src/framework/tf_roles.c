@@ -59,10 +59,11 @@ int tf_roles_parse(struct tf_roles *ret, const char *text, struct dd_err *err)
     if (rc == 0 && find(&r, TF_CHIEF) == NULL && find(&r, TF_WORKER) == NULL)
         rc = -EINVAL;
     if (rc < 0)
-        return dd_err_set(err, rc,
-                          "'%s' does not say the tasks: write each of chief, worker, ps and evaluator at most once with its "
-                          "number ('*' once: all that are left; one chief, one evaluator), as in chief:1,ps:2,worker:*",
-                          text);
+        return dd_err_set(
+            err, rc,
+            "'%s' does not say the tasks: write each of chief, worker, ps and evaluator at most once with its "
+            "number ('*' once: all that are left; one chief, one evaluator), as in chief:1,ps:2,worker:*",
+            text);
     *ret = r;
     return 0;
 }
@@ -78,8 +79,8 @@ int tf_roles_fit(struct tf_roles *roles, int world_size, struct dd_err *err)
             sum += roles->v[i].count;
     }
     if (rest != NULL ? sum >= world_size : sum != world_size)
-        return dd_err_set(err, -EINVAL, "--roles names %ld tasks%s, but this job has %d workers", sum,
-                          rest != NULL ? " and one or more that are left" : "", world_size);
+        return dd_err_set(err, -EINVAL, "--roles names %ld tasks%s, but this job has %d workers",
+                          sum, rest != NULL ? " and one or more that are left" : "", world_size);
     if (rest != NULL)
         rest->count = world_size - (int)sum;
     return 0;

@@ -95,7 +95,8 @@ static int elastic(struct dd_strv *env, const struct framework_input *in)
         rc = dd_env_set(env, "TORCHELASTIC_ERROR_FILE", in->error_file);
     return rc < 0 ? rc
                   : dd_env_set(env, "TORCHELASTIC_SIGNALS_TO_HANDLE",
-                               in->signals_to_handle != NULL ? in->signals_to_handle : default_signals);
+                               in->signals_to_handle != NULL ? in->signals_to_handle
+                                                             : default_signals);
 }
 
 static int torch_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
@@ -115,6 +116,7 @@ static int torch_env(struct dd_strv *env, const struct framework_input *in, stru
 
 const struct framework_ops framework_torch = {
     .name = "torch",
-    .doc = "PyTorch, and what reads its variables (Lightning, Accelerate): RANK, WORLD_SIZE, MASTER_ADDR …",
+    .doc =
+        "PyTorch, and what reads its variables (Lightning, Accelerate): RANK, WORLD_SIZE, MASTER_ADDR …",
     .env = torch_env,
 };

@@ -1,4 +1,5 @@
-/* Union, difference, intersection and unique names, in linear time: a hash index from name to its list. */
+/* Union, difference, intersection and unique names, in linear time: a hash index from name to its
+ * list. */
 #include "hostlist/list.h"
 
 #include <errno.h>
@@ -90,7 +91,8 @@ int hostlist_uniq(struct hostlist **ret, const struct hostlist *a)
 }
 
 /* The names of a that are in b, or that are not. */
-static int pick(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b, bool in_b)
+static int pick(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b,
+                bool in_b)
 {
     DD_AUTO(hostlist) struct hostlist *h = NULL;
     DD_AUTO(index) struct index ix = {0};

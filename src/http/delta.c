@@ -114,7 +114,8 @@ static int read_runs(unsigned char *out, size_t n, struct dd_rd *rd)
     while (dd_rd_left(rd) > 0) {
         size_t skip;
         size_t len;
-        if (!read_varint(rd, &skip) || !read_varint(rd, &len) || skip > n - i || len > n - i - skip || skip + len == 0)
+        if (!read_varint(rd, &skip) || !read_varint(rd, &len) || skip > n - i ||
+            len > n - i - skip || skip + len == 0)
             return -EPROTO;
         const unsigned char *bytes = dd_rd_bytes(rd, len);
         if (bytes == NULL)

@@ -54,7 +54,7 @@ void http_conn_free(struct http_conn *c)
 bool http_conn_drop_oldest(struct http_server *s)
 {
     struct http_conn *c;
-    TAILQ_FOREACH(c, &s->conns, link)
+    TAILQ_FOREACH (c, &s->conns, link)
         if (c->state == CONN_HEAD || c->state == CONN_BODY) {
             http_conn_free(c);
             return true;
@@ -74,7 +74,8 @@ static void send_some(struct http_conn *c)
         struct iovec iov[2] = {{c->reply + of_head, c->reply_len - of_head},
                                {body > 0 ? c->value->data + of_body : NULL, body - of_body}};
         struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
-        ssize_t n = sendmsg(c->fd, &m, MSG_NOSIGNAL); /* in one write: the client takes what comes with the head */
+        ssize_t n = sendmsg(
+            c->fd, &m, MSG_NOSIGNAL); /* in one write: the client takes what comes with the head */
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN && event_add(c->writable, NULL) == 0)
@@ -100,7 +101,8 @@ static void reply(struct http_conn *c, int status)
     static const struct {
         int status;
         const char *text;
-    } texts[] = {{200, "OK"}, {404, "Not Found"}, {413, "Content Too Large"}, {507, "Insufficient Storage"}};
+    } texts[] = {
+        {200, "OK"}, {404, "Not Found"}, {413, "Content Too Large"}, {507, "Insufficient Storage"}};
     const struct timeval limit = {.tv_sec = REQUEST_S};
     const char *text = "Bad Request";
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
@@ -109,8 +111,10 @@ static void reply(struct http_conn *c, int status)
     c->state = CONN_REPLY;
     event_del(c->readable);
     event_add(c->timer, &limit);
-    c->reply_len = (size_t)snprintf(c->reply, sizeof(c->reply), "HTTP/1.1 %d %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
-                                    status, text, c->value != NULL ? c->value->len : 0);
+    c->reply_len = (size_t)snprintf(
+        c->reply, sizeof(c->reply),
+        "HTTP/1.1 %d %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", status, text,
+        c->value != NULL ? c->value->len : 0);
     send_some(c);
 }
 
@@ -124,7 +128,8 @@ void http_conn_answer_ready(struct http_server *s)
 {
     struct kv_waiter *w;
     while ((w = kv_ready(rendezvous_kv(s->rendezvous))) != NULL) {
-        struct http_conn *c = (struct http_conn *)(void *)((char *)w - offsetof(struct http_conn, waiter));
+        struct http_conn *c = (struct http_conn *)(void *)((char *)w -
+                                                           offsetof(struct http_conn, waiter));
         c->value = DD_TAKE(w->value);
         reply(c, 200);
     }
@@ -140,11 +145,14 @@ static void exchange(struct http_server *s)
     if (rc == 0)
         return;
     if (rc < 0)
-        (void)dd_err_set(&err, rc, "%s", rc == -EMSGSIZE ? "they are longer than 16 MiB" : "out of memory");
+        (void)dd_err_set(&err, rc, "%s",
+                         rc == -EMSGSIZE ? "they are longer than 16 MiB" : "out of memory");
     else
         rc = s->cfg.exchange(s->cfg.arg, part.name, part.data.data, part.data.len, &err);
     if (rc < 0)
-        dd_log(s->cfg.log, DD_LOG_ERR, "the addresses of this node's Horovod workers cannot be told to the other nodes: %s", err.text);
+        dd_log(s->cfg.log, DD_LOG_ERR,
+               "the addresses of this node's Horovod workers cannot be told to the other nodes: %s",
+               err.text);
     dd_buf_done(&part.data);
 }
 
@@ -177,11 +185,14 @@ static void serve(struct http_conn *c)
 
 static int make_body(struct http_conn *c)
 {
-    int rc = c->request.method == HTTP_PUT ? kv_value_new(&c->value, rendezvous_kv(c->server->rendezvous), c->request.body) : 0;
+    int rc = c->request.method == HTTP_PUT
+                 ? kv_value_new(&c->value, rendezvous_kv(c->server->rendezvous), c->request.body)
+                 : 0;
     return rc == 0 ? 0 : rc == -EMSGSIZE ? 413 : 507;
 }
 
-/* What came behind the head is the beginning of the body; more than the body is no request of ours. */
+/* What came behind the head is the beginning of the body; more than the body is no request of ours.
+ */
 static void begin_body(struct http_conn *c, size_t head)
 {
     const size_t more = c->head.len - head;
@@ -228,7 +239,9 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     struct http_conn *c = arg;
     char more;
     (void)what;
-    ssize_t n = c->state == CONN_HEAD ? read_head(c) : c->state == CONN_BODY ? read_body(c) : recv(fd, &more, 1, 0);
+    ssize_t n = c->state == CONN_HEAD   ? read_head(c)
+                : c->state == CONN_BODY ? read_body(c)
+                                        : recv(fd, &more, 1, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0 || c->state == CONN_HELD) /* gone, or it says more than was asked */
@@ -267,7 +280,7 @@ void http_conn_new(struct http_server *s, int fd)
     c->readable = event_new(s->base, fd, EV_READ | EV_PERSIST, on_readable, c);
     c->writable = event_new(s->base, fd, EV_WRITE, on_writable, c);
     c->timer = evtimer_new(s->base, on_timer, c);
-    if (c->readable == NULL || c->writable == NULL || c->timer == NULL || event_add(c->readable, NULL) < 0 ||
-        event_add(c->timer, &limit) < 0)
+    if (c->readable == NULL || c->writable == NULL || c->timer == NULL ||
+        event_add(c->readable, NULL) < 0 || event_add(c->timer, &limit) < 0)
         http_conn_free(c);
 }

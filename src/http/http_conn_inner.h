@@ -26,8 +26,9 @@ struct http_server {
 
 void http_conn_new(struct http_server *s, int fd); /* takes fd */
 void http_conn_free(struct http_conn *c);
-bool http_conn_drop_oldest(struct http_server *s); /* of those whose request is not whole; false: none */
-void http_server_tell_news(struct http_server *s); /* soon, if there are any */
+bool http_conn_drop_oldest(
+    struct http_server *s); /* of those whose request is not whole; false: none */
+void http_server_tell_news(struct http_server *s);  /* soon, if there are any */
 void http_conn_answer_ready(struct http_server *s); /* whose values have come */
 
 #endif

@@ -102,7 +102,8 @@ static unsigned hash_of(const struct kv *kv, const char *text, size_t len)
 static struct kv_entry *find(const struct kv *kv, struct kv_name name)
 {
     struct kv_entry *e;
-    HASH_FIND_BYHASHVALUE(hh, kv->entries, name.text, (unsigned)name.len, hash_of(kv, name.text, name.len), e);
+    HASH_FIND_BYHASHVALUE(hh, kv->entries, name.text, (unsigned)name.len,
+                          hash_of(kv, name.text, name.len), e);
     return e;
 }
 
@@ -124,7 +125,8 @@ static struct kv_scope *get_scope(struct kv *kv, struct kv_name name)
     s->len = name.scope_len;
     memcpy(s->name, name.text, s->len);
     LIST_INIT(&s->entries);
-    HASH_ADD_KEYPTR_BYHASHVALUE(hh, kv->scopes, s->name, (unsigned)s->len, hash_of(kv, s->name, s->len), s);
+    HASH_ADD_KEYPTR_BYHASHVALUE(hh, kv->scopes, s->name, (unsigned)s->len,
+                                hash_of(kv, s->name, s->len), s);
     if (s->hh.tbl == NULL) {
         free(s);
         return NULL;
@@ -153,7 +155,8 @@ static int get(struct kv *kv, struct kv_name name, struct kv_entry **ret)
         e->len = name.len;
         memcpy(e->name, name.text, e->len);
         TAILQ_INIT(&e->waiters);
-        HASH_ADD_KEYPTR_BYHASHVALUE(hh, kv->entries, e->name, (unsigned)e->len, hash_of(kv, e->name, e->len), e);
+        HASH_ADD_KEYPTR_BYHASHVALUE(hh, kv->entries, e->name, (unsigned)e->len,
+                                    hash_of(kv, e->name, e->len), e);
     }
     if (e == NULL || e->hh.tbl == NULL) {
         free(e);
@@ -290,7 +293,7 @@ void kv_free(struct kv *kv)
     struct kv_entry *next;
     if (kv == NULL)
         return;
-    HASH_ITER (hh, kv->entries, e, next)
-        empty(kv, e);
+    HASH_ITER(hh, kv->entries, e, next)
+    empty(kv, e);
     free(kv);
 }

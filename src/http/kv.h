@@ -62,7 +62,8 @@ bool kv_is_mine(const struct kv *kv, struct kv_name name);
 struct kv_value *kv_get(struct kv *kv, struct kv_name name);
 
 int kv_wait(struct kv *kv, struct kv_name name, struct kv_waiter *w); /* 0, -ENOSPC, -ENOMEM */
-void kv_wait_end(struct kv *kv, struct kv_waiter *w);                /* also of one that is ready or does not wait */
+void kv_wait_end(struct kv *kv,
+                 struct kv_waiter *w); /* also of one that is ready or does not wait */
 /* Takes the next one off the list; its value is the caller's then. NULL: none. */
 struct kv_waiter *kv_ready(struct kv *kv);
 

@@ -34,11 +34,11 @@ struct rendezvous {
     struct topic topics[TOPICS]; /* all workers: global, cross; the process set of all: the same */
     char world[SUFFIX_MAX];      /* what its scopes end in; "": not known yet */
     size_t world_len;            /* of the values in "global": an address for each of the others */
-    struct dd_strv news;         /* names in the scopes of other process sets, for the other nodes */
+    struct dd_strv news; /* names in the scopes of other process sets, for the other nodes */
 };
 
-int rendezvous_new(struct rendezvous **ret, const struct rendezvous_cfg *cfg, const unsigned char seed[KV_SEED],
-                   struct dd_err *err)
+int rendezvous_new(struct rendezvous **ret, const struct rendezvous_cfg *cfg,
+                   const unsigned char seed[KV_SEED], struct dd_err *err)
 {
     static const char *const names[TOPICS] = {"global", "cross", "set-global", "set-cross"};
     const struct kv_limits limits = {.max_keys = MAX_KEYS,
@@ -140,7 +140,8 @@ static struct scope scope_of(struct kv_name n)
 /* What all workers take part in, on every node: NULL if this is something else. */
 static struct topic *topic_of(struct rendezvous *r, const struct scope *s)
 {
-    const bool world = s->suffix_len > 0 && s->suffix_len == strlen(r->world) && memcmp(s->suffix, r->world, s->suffix_len) == 0;
+    const bool world = s->suffix_len > 0 && s->suffix_len == strlen(r->world) &&
+                       memcmp(s->suffix, r->world, s->suffix_len) == 0;
     if (s->kind == SCOPE_OTHER || (s->suffix_len > 0 && !world))
         return NULL;
     return &r->topics[(world ? 2 : 0) + (s->kind == SCOPE_CROSS)];
@@ -185,8 +186,8 @@ static void forget(struct rendezvous *r, struct topic *t, struct kv_name name, i
     }
 }
 
-/* Of a process set only the number of members can be told, by the length of what they put. That of all
- * workers is there in each Horovod job. */
+/* Of a process set only the number of members can be told, by the length of what they put. That of
+ * all workers is there in each Horovod job. */
 static void learn(struct rendezvous *r, struct kv_name name, const struct kv_value *value)
 {
     const struct scope s = scope_of(name);
@@ -202,7 +203,8 @@ static void learn(struct rendezvous *r, struct kv_name name, const struct kv_val
 static int note_news(struct rendezvous *r, struct kv_name name)
 {
     const struct scope s = scope_of(name);
-    if (r->cfg.nnodes == 1 || s.kind == SCOPE_OTHER || topic_of(r, &s) != NULL || (is_label(name) && r->world[0] == '\0'))
+    if (r->cfg.nnodes == 1 || s.kind == SCOPE_OTHER || topic_of(r, &s) != NULL ||
+        (is_label(name) && r->world[0] == '\0'))
         return 0;
     return r->news.n < MAX_KEYS ? dd_strv_pushn(&r->news, name.text, name.len) : -ENOSPC;
 }
@@ -217,7 +219,9 @@ static bool is_repeated(struct rendezvous *r, struct kv_name name, const struct 
 int rendezvous_put(struct rendezvous *r, struct kv_name name, struct kv_value *value)
 {
     struct topic *t;
-    if (scope_is(name, "worker_addresses")) { /* for a driver that would call the workers: there is none */
+    if (scope_is(
+            name,
+            "worker_addresses")) { /* for a driver that would call the workers: there is none */
         kv_value_unref(value);
         return OK;
     }
@@ -246,19 +250,22 @@ static int rank_and_size(struct rendezvous *r, struct kv_name name, struct kv_va
 {
     const struct rendezvous_cfg *c = &r->cfg;
     const char *colon = memrchr(name.text, ':', name.len);
-    int local = colon != NULL ? number(colon + 1, (size_t)(name.text + name.len - colon) - 1, INT32_MAX) : -1;
+    int local = colon != NULL
+                    ? number(colon + 1, (size_t)(name.text + name.len - colon) - 1, INT32_MAX)
+                    : -1;
     char text[80];
     if (local < 0 || local >= r->local_size)
         return NOT_FOUND;
-    int n = snprintf(text, sizeof(text), "%d,%d,%d,%d,%d,%d", c->first_rank + local, c->world_size, local, r->local_size,
-                     cross_rank(r, local), cross_count(r, local, c->nnodes));
+    int n = snprintf(text, sizeof(text), "%d,%d,%d,%d,%d,%d", c->first_rank + local, c->world_size,
+                     local, r->local_size, cross_rank(r, local), cross_count(r, local, c->nnodes));
     if (kv_value_new(ret, r->kv, (size_t)n) < 0)
         return NO_ROOM;
     memcpy((*ret)->data, text, (size_t)n);
     return OK;
 }
 
-int rendezvous_get(struct rendezvous *r, struct kv_name name, struct kv_waiter *w, struct kv_value **ret)
+int rendezvous_get(struct rendezvous *r, struct kv_name name, struct kv_waiter *w,
+                   struct kv_value **ret)
 {
     if (scope_is(name, "rank_and_size"))
         return rank_and_size(r, name, ret);
@@ -281,7 +288,8 @@ int rendezvous_delete(struct rendezvous *r, struct kv_name name)
 
 /* ---- what nodes exchange ---- */
 
-/*   part = record*        record = u32 name length, u32 value length, u32 packed length, name, packed */
+/*   part = record*        record = u32 name length, u32 value length, u32 packed length, name,
+ * packed */
 static int put_record(struct dd_buf *out, struct rendezvous *r, const char *text)
 {
     struct kv_name name = {.text = text, .len = strlen(text), .scope_len = strcspn(text, "/")};
@@ -368,8 +376,8 @@ static bool is_foreign(struct rendezvous *r, struct kv_name name)
 {
     struct topic *t;
     const int no = key_number(name);
-    return no >= 0 && no < r->cfg.world_size && scope_of(name).kind != SCOPE_OTHER && owner(r, name, &t) < 0 &&
-           !kv_is_mine(r->kv, name);
+    return no >= 0 && no < r->cfg.world_size && scope_of(name).kind != SCOPE_OTHER &&
+           owner(r, name, &t) < 0 && !kv_is_mine(r->kv, name);
 }
 
 static int take_record(struct rendezvous *r, struct dd_rd *rd, struct dd_err *err)
@@ -381,7 +389,8 @@ static int take_record(struct rendezvous *r, struct dd_rd *rd, struct dd_err *er
     const unsigned char *bytes = dd_rd_bytes(rd, packed);
     struct kv_name name;
     struct kv_value *v;
-    if (text == NULL || bytes == NULL || !kv_name_parse(&name, text, name_len) || !is_foreign(r, name))
+    if (text == NULL || bytes == NULL || !kv_name_parse(&name, text, name_len) ||
+        !is_foreign(r, name))
         return dd_err_set(err, -EPROTO, "a node's part of Horovod's addresses is not understood");
     int rc = kv_value_new(&v, r->kv, len);
     if (rc < 0)
@@ -391,7 +400,8 @@ static int take_record(struct rendezvous *r, struct dd_rd *rd, struct dd_err *er
         return dd_err_set(err, -EPROTO, "a node's part of Horovod's addresses has bad lengths");
     }
     rc = kv_put(r->kv, name, v, false);
-    return rc < 0 ? dd_err_set(err, rc, "Horovod's addresses of another node: %s", strerror(-rc)) : 0;
+    return rc < 0 ? dd_err_set(err, rc, "Horovod's addresses of another node: %s", strerror(-rc))
+                  : 0;
 }
 
 int rendezvous_take_part(struct rendezvous *r, const void *data, size_t len, struct dd_err *err)

@@ -35,7 +35,8 @@ static bool is(struct span s, const char *text)
 
 static int read_line(struct http_request *r, struct span line)
 {
-    static const char *const methods[] = {[HTTP_GET] = "GET", [HTTP_PUT] = "PUT", [HTTP_DELETE] = "DELETE"};
+    static const char *const methods[] = {
+        [HTTP_GET] = "GET", [HTTP_PUT] = "PUT", [HTTP_DELETE] = "DELETE"};
     struct span method = until(&line, " ");
     struct span target = until(&line, " ");
     bool known = false;

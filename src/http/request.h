@@ -21,8 +21,8 @@ struct http_request {
     size_t body;         /* bytes that follow the head */
 };
 
-/* Reads the head at the beginning of the n bytes. Its length; 0: it is not whole; -EINVAL: it is none;
- * -EMSGSIZE: it would be longer than HTTP_HEAD_MAX. */
+/* Reads the head at the beginning of the n bytes. Its length; 0: it is not whole; -EINVAL: it is
+ * none; -EMSGSIZE: it would be longer than HTTP_HEAD_MAX. */
 int http_request_parse(struct http_request *ret, const char *p, size_t n);
 
 #endif

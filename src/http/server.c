@@ -22,8 +22,10 @@ enum {
 static void refused(struct http_server *s, const char *why)
 {
     s->refused++;
-    if ((s->refused & (s->refused - 1)) == 0) /* the 1st, 2nd, 4th, 8th …: a line each would be a gift to a flooder */
-        dd_log(s->cfg.log, DD_LOG_WARN, "Horovod's rendezvous: a connection was refused (no. %llu): %s",
+    if ((s->refused & (s->refused - 1)) ==
+        0) /* the 1st, 2nd, 4th, 8th …: a line each would be a gift to a flooder */
+        dd_log(s->cfg.log, DD_LOG_WARN,
+               "Horovod's rendezvous: a connection was refused (no. %llu): %s",
                (unsigned long long)s->refused, why);
 }
 
@@ -42,7 +44,9 @@ static int sock_addr(int fd, int (*get)(int, struct sockaddr *, socklen_t *), st
 {
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);
-    return get(fd, (struct sockaddr *)&ss, &len) < 0 ? -errno : net_addr_from_sockaddr(ret, (struct sockaddr *)&ss, len);
+    return get(fd, (struct sockaddr *)&ss, &len) < 0
+               ? -errno
+               : net_addr_from_sockaddr(ret, (struct sockaddr *)&ss, len);
 }
 
 /* HTTP knows no secret: the kernel is asked whose socket is at the other end. */
@@ -56,7 +60,7 @@ static bool is_ours(struct http_server *s, int fd)
     int rc = net_peer_own(s->cfg.peer, &there, &here, &other);
     if (rc == 0 && net_peer_is_connected(fd))
         return true;
-    refused(s, rc == 0 ? "it was lost before its owner was known"
+    refused(s, rc == 0        ? "it was lost before its owner was known"
                : rc == -EPERM ? "it belongs to another user"
                               : "the kernel does not know whose it is");
     return false;
@@ -138,7 +142,8 @@ static void give_news(struct http_server *s)
     if (rc == 0)
         rc = s->cfg.exchange(s->cfg.arg, name, out.data, out.len, &err);
     if (rc < 0)
-        dd_log(s->cfg.log, DD_LOG_ERR, "a process set of Horovod cannot be told to the other nodes: %s", err.text);
+        dd_log(s->cfg.log, DD_LOG_ERR,
+               "a process set of Horovod cannot be told to the other nodes: %s", err.text);
 }
 
 static void on_news(evutil_socket_t fd, short what, void *arg)
@@ -174,21 +179,23 @@ static int listen_here(struct http_server *s, struct dd_err *err)
     return s->fd < 0 ? s->fd : 0;
 }
 
-int http_server_new(struct http_server **ret, struct event_base *base, const struct http_server_cfg *cfg,
-                    struct dd_err *err)
+int http_server_new(struct http_server **ret, struct event_base *base,
+                    const struct http_server_cfg *cfg, struct dd_err *err)
 {
     struct http_server *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     *s = (struct http_server){.base = base, .cfg = *cfg, .fd = -1};
-    s->max_conns = CONNS_BESIDE + CONNS_PER_WORKER * (size_t)cfg->rendezvous.sizes[cfg->rendezvous.node_rank];
+    s->max_conns = CONNS_BESIDE +
+                   CONNS_PER_WORKER * (size_t)cfg->rendezvous.sizes[cfg->rendezvous.node_rank];
     TAILQ_INIT(&s->conns);
     int rc = listen_here(s, err);
     if (rc == 0) {
         s->accept = event_new(base, s->fd, EV_READ | EV_PERSIST, on_connection, s);
         s->resume = evtimer_new(base, on_resume, s);
         s->news = evtimer_new(base, on_news, s);
-        if (s->accept == NULL || s->resume == NULL || s->news == NULL || event_add(s->accept, NULL) < 0)
+        if (s->accept == NULL || s->resume == NULL || s->news == NULL ||
+            event_add(s->accept, NULL) < 0)
             rc = dd_err_set(err, -ENOMEM, "out of memory");
     }
     if (rc < 0) {

@@ -10,8 +10,8 @@ static inline int launch_exit_code(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* The first failure is the job's. Where a job goes on without the node that failed, whoever ends well
- * has seen the job end well. `before` is < 0 when none has ended yet. */
+/* The first failure is the job's. Where a job goes on without the node that failed, whoever ends
+ * well has seen the job end well. `before` is < 0 when none has ended yet. */
 static inline int launch_code_of_job(int before, int code, bool go_on)
 {
     if (before < 0)

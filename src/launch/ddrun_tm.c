@@ -1,12 +1,15 @@
-/* ddrun-tm HOST COMMAND [ARG...]: starts a command on a node of a PBS job through the job's task manager, as pbs_tmrsh
- * does, and ends with its exit code. Its library is loaded here at run time, and nowhere else in ddrun.
- * ddrun-tm --check: whether that can be done here; if not, one sentence says why.
+/* ddrun-tm HOST COMMAND [ARG...]: starts a command on a node of a PBS job through the job's task
+ * manager, as pbs_tmrsh does, and ends with its exit code. Its library is loaded here at run time,
+ * and nowhere else in ddrun. ddrun-tm --check: whether that can be done here; if not, one sentence
+ * says why.
  *
- * The task has the mom's small environment and the home folder; nothing of ours is passed on, since what tm_spawn() takes
- * goes before the task's own PBS_NODENUM and PBS_TASKNUM. Signals that are not ignored go to the task. When the process
- * that has started us is gone, the task is asked to end.
+ * The task has the mom's small environment and the home folder; nothing of ours is passed on, since
+ * what tm_spawn() takes goes before the task's own PBS_NODENUM and PBS_TASKNUM. Signals that are
+ * not ignored go to the task. When the process that has started us is gone, the task is asked to
+ * end.
  *
- * Src: OpenPBS 23.06.06, measured: tm_init() works once in a process; a lost node's obituary may never come. */
+ * Src: OpenPBS 23.06.06, measured: tm_init() works once in a process; a lost node's obituary may
+ * never come. */
 #include "launch/tm.h"
 
 #include "base/auto.h"
@@ -54,13 +57,15 @@ static bool is_torque(void)
 
 static void *open_library(struct manager *t, struct dd_err *err)
 {
-    static const char *const names[] = {"libpbs.so.0", "/opt/pbs/lib/libpbs.so.0", "libtorque.so.2", "/opt/torque/lib/libtorque.so.2",
+    static const char *const names[] = {"libpbs.so.0", "/opt/pbs/lib/libpbs.so.0", "libtorque.so.2",
+                                        "/opt/torque/lib/libtorque.so.2",
                                         "/usr/local/lib/libtorque.so.2"};
     enum { NAMES = sizeof(names) / sizeof(names[0]), PRO = 2 };
     const size_t first = is_torque() ? PRO : 0;
-    (void)dd_err_set(err, -ENOENT,
-                     "PBS' library is not here: neither libpbs.so.0 (also looked for in /opt/pbs/lib) nor libtorque.so.2 (in "
-                     "/opt/torque/lib, /usr/local/lib); LD_LIBRARY_PATH may say where it is");
+    (void)dd_err_set(
+        err, -ENOENT,
+        "PBS' library is not here: neither libpbs.so.0 (also looked for in /opt/pbs/lib) nor libtorque.so.2 (in "
+        "/opt/torque/lib, /usr/local/lib); LD_LIBRARY_PATH may say where it is");
     for (size_t i = 0; i < NAMES; i++) {
         const char *name = names[(first + i) % NAMES];
         void *lib = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
@@ -69,7 +74,8 @@ static void *open_library(struct manager *t, struct dd_err *err)
             return lib;
         const char *why = dlerror();
         if (name[0] == '/' && access(name, F_OK) == 0)
-            (void)dd_err_set(err, -ELIBBAD, "cannot load PBS' library: %.300s", why != NULL ? why : name);
+            (void)dd_err_set(err, -ELIBBAD, "cannot load PBS' library: %.300s",
+                             why != NULL ? why : name);
     }
     return NULL;
 }
@@ -80,16 +86,20 @@ static int load(struct manager *t, struct dd_err *err)
         const char *name;
         size_t at;
     } calls[] = {
-        {"tm_init", offsetof(struct tm_calls, init)},   {"tm_nodeinfo", offsetof(struct tm_calls, nodeinfo)},
-        {"tm_spawn", offsetof(struct tm_calls, spawn)}, {"tm_obit", offsetof(struct tm_calls, obit)},
-        {"tm_kill", offsetof(struct tm_calls, kill)},   {"tm_poll", offsetof(struct tm_calls, poll)},
+        {"tm_init", offsetof(struct tm_calls, init)},
+        {"tm_nodeinfo", offsetof(struct tm_calls, nodeinfo)},
+        {"tm_spawn", offsetof(struct tm_calls, spawn)},
+        {"tm_obit", offsetof(struct tm_calls, obit)},
+        {"tm_kill", offsetof(struct tm_calls, kill)},
+        {"tm_poll", offsetof(struct tm_calls, poll)},
         {"tm_finalize", offsetof(struct tm_calls, finalize)},
     };
     void *lib = open_library(t, err);
     for (size_t i = 0; lib != NULL && i < sizeof(calls) / sizeof(calls[0]); i++) {
         void *f = dlsym(lib, calls[i].name);
         if (f == NULL)
-            return dd_err_set(err, -ELIBBAD, "%s has no %s: it is not PBS' library", t->library, calls[i].name);
+            return dd_err_set(err, -ELIBBAD, "%s has no %s: it is not PBS' library", t->library,
+                              calls[i].name);
         memcpy((char *)&t->call + calls[i].at, &f, sizeof(f));
     }
     return lib != NULL ? 0 : -ENOENT;
@@ -102,12 +112,16 @@ static int failed(const struct manager *t, const char *what, int rc, struct dd_e
 
 static int begin(struct manager *t, struct dd_err *err)
 {
-    static const char *const needed[] = {"PBS_JOBID", "PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT"};
+    static const char *const needed[] = {"PBS_JOBID", "PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM",
+                                         "PBS_MOMPORT"};
     struct tm_roots roots = {0};
     int rc = load(t, err);
     for (size_t i = 0; rc == 0 && i < sizeof(needed) / sizeof(needed[0]); i++)
         if (dd_env_get_nonempty(environ, needed[i]) == NULL)
-            return dd_err_set(err, -EINVAL, "%s is not set: PBS starts something for a job's script and its tasks only", needed[i]);
+            return dd_err_set(
+                err, -EINVAL,
+                "%s is not set: PBS starts something for a job's script and its tasks only",
+                needed[i]);
     if (rc < 0)
         return rc;
     rc = t->call.init(NULL, &roots);
@@ -121,9 +135,10 @@ static int read_nodes(struct dd_buf *text, struct dd_err *err)
 {
     DD_AUTO(free) char *path = NULL;
     const char *named = dd_env_get_nonempty(environ, "PBS_NODEFILE");
-    const int n = named != NULL ? asprintf(&path, "%s", named)
-                                : asprintf(&path, "/var/spool/%s/aux/%s", is_torque() ? "torque" : "pbs",
-                                           dd_env_get_nonempty(environ, "PBS_JOBID"));
+    const int n = named != NULL
+                      ? asprintf(&path, "%s", named)
+                      : asprintf(&path, "/var/spool/%s/aux/%s", is_torque() ? "torque" : "pbs",
+                                 dd_env_get_nonempty(environ, "PBS_JOBID"));
     if (n < 0) {
         path = NULL;
         return dd_err_set(err, -ENOMEM, "out of memory");
@@ -140,15 +155,19 @@ static int find_node(const struct manager *t, const char *host, int *ret, struct
     int rc = read_nodes(&text, err);
     if (rc < 0)
         return rc;
-    const int line = tm_line_of(text.len > 0 ? (const char *)text.data : "", text.len, host, &lines);
+    const int line = tm_line_of(text.len > 0 ? (const char *)text.data : "", text.len, host,
+                                &lines);
     if (line < 0)
-        return dd_err_set(err, -ENOENT, "%.200s is not in the job's node file, which has %d lines", host, lines);
+        return dd_err_set(err, -ENOENT, "%.200s is not in the job's node file, which has %d lines",
+                          host, lines);
     rc = t->call.nodeinfo(&ids, &n);
     if (rc != 0)
         return failed(t, "tm_nodeinfo", rc, err);
     if (n != lines)
-        return dd_err_set(err, -EPROTO, "the node file has %d lines, and %s knows %d nodes: the file is of another job", lines,
-                          t->library, n);
+        return dd_err_set(
+            err, -EPROTO,
+            "the node file has %d lines, and %s knows %d nodes: the file is of another job", lines,
+            t->library, n);
     *ret = ids[line];
     return 0;
 }
@@ -188,7 +207,8 @@ static bool rest(struct manager *t, unsigned ms)
     return t->orphan_ns == 0 || dd_now_ns() - t->orphan_ns < ORPHAN_S * DD_NS_PER_S;
 }
 
-/* Does not wait in the library: it would see neither signals nor that our parent is gone. 0, or TM's number. */
+/* Does not wait in the library: it would see neither signals nor that our parent is gone. 0, or
+ * TM's number. */
 static int wait_for(struct manager *t, int wanted)
 {
     int event = TM_NO_EVENT;

@@ -29,7 +29,7 @@ struct launch_door {
     LIST_HEAD(, caller) callers; /* who have proved the key */
     int fd;
     uint16_t port;
-    bool *fetched;           /* [nnodes] */
+    bool *fetched;              /* [nnodes] */
     struct caller **callers_of; /* [nnodes]; NULL: not yet, or gone */
 };
 
@@ -50,13 +50,14 @@ static int say(struct link *l, enum launch_word_type type, int node, uint32_t va
     return rc < 0 ? rc : link_send(l, FRAME_LAUNCH, out.data, out.len);
 }
 
-/* The first of its ways that has brought the package is the one that stays. It may have been given to somebody else
- * between its task and this. */
+/* The first of its ways that has brought the package is the one that stays. It may have been given
+ * to somebody else between its task and this. */
 static void take_fetched(struct caller *c)
 {
     struct launch_door *d = c->door;
     int index;
-    if (c->away || dd_num_int(link_node(c->link), 0, d->cfg.nnodes - 1, &index) < 0 || d->fetched[index])
+    if (c->away || dd_num_int(link_node(c->link), 0, d->cfg.nnodes - 1, &index) < 0 ||
+        d->fetched[index])
         return;
     d->callers_of[index] = c;
     c->index = index;
@@ -85,12 +86,15 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     DD_AUTO(launch_word) struct launch_word w = {0};
     if (c->index < 0 && f->type == FRAME_PACKAGE)
         take_fetched(c);
-    else if (c->index >= 0 && f->type == FRAME_LAUNCH && launch_word_decode(&w, f->data, f->len, cfg->nnodes) == 0)
+    else if (c->index >= 0 && f->type == FRAME_LAUNCH &&
+             launch_word_decode(&w, f->data, f->len, cfg->nnodes) == 0)
         cfg->on_word(cfg->arg, c->index, &w);
-    else if (c->index >= 0 && f->type == FRAME_OUTPUT && f->len > 0 && f->data[0] < LAUNCH_STREAMS &&
+    else if (c->index >= 0 && f->type == FRAME_OUTPUT && f->len > 0 &&
+             f->data[0] < LAUNCH_STREAMS &&
              cfg->on_output(cfg->arg, c->index, f->data[0], f->data + 1, f->len - 1) < 0)
         lose(c);
-    else if (c->away && f->type == FRAME_OUTPUT && f->len > 1 && f->data[0] < LAUNCH_STREAMS) /* it waits for that */
+    else if (c->away && f->type == FRAME_OUTPUT && f->len > 1 &&
+             f->data[0] < LAUNCH_STREAMS) /* it waits for that */
         (void)say(l, WORD_ROOM, f->data[0], (uint32_t)f->len - 1);
 }
 
@@ -107,7 +111,8 @@ static int send_task(struct caller *c)
     const struct launch_door_cfg *cfg = &c->door->cfg;
     struct launch_word w = {.type = WORD_TASK};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(LINK_FRAME_MAX);
-    if (dd_num_int(link_node(c->link), 0, cfg->nnodes - 1, &w.node) < 0 || !cfg->task(cfg->arg, w.node, &w.task))
+    if (dd_num_int(link_node(c->link), 0, cfg->nnodes - 1, &w.node) < 0 ||
+        !cfg->task(cfg->arg, w.node, &w.task))
         return -ENOENT;
     int rc = launch_word_encode(&out, &w);
     return rc < 0 ? rc : link_send(c->link, FRAME_LAUNCH, out.data, out.len);
@@ -131,7 +136,8 @@ static void on_caller(void *arg, struct link *l)
         link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = c});
 }
 
-void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node, uint32_t value)
+void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node,
+                     uint32_t value)
 {
     if (d != NULL && launch_door_is_open(d, index))
         (void)say(d->callers_of[index]->link, type, node, value);
@@ -159,8 +165,8 @@ static int let_in(struct launch_door *d, struct event_base *base, struct dd_err 
     return callers_new(&d->silent, &cfg) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
-int launch_door_new(struct launch_door **ret, struct event_base *base, const struct launch_door_cfg *cfg,
-                    struct dd_err *err)
+int launch_door_new(struct launch_door **ret, struct event_base *base,
+                    const struct launch_door_cfg *cfg, struct dd_err *err)
 {
     const uint16_t any = 0;
     struct launch_door *d = calloc(1, sizeof(*d));
@@ -169,7 +175,8 @@ int launch_door_new(struct launch_door **ret, struct event_base *base, const str
     *d = (struct launch_door){.cfg = *cfg, .fd = -1};
     d->fetched = calloc((size_t)cfg->nnodes, sizeof(*d->fetched));
     d->callers_of = calloc((size_t)cfg->nnodes, sizeof(struct caller *));
-    int rc = d->fetched == NULL || d->callers_of == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    int rc = d->fetched == NULL || d->callers_of == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
+                                                         : 0;
     if (rc == 0)
         rc = d->fd = net_listen(NULL, &any, 1, &d->port, err);
     if (rc >= 0)
@@ -181,7 +188,8 @@ int launch_door_new(struct launch_door **ret, struct event_base *base, const str
     return rc;
 }
 
-char *launch_door_argument(const struct launch_door *d, int index, const struct launch_ticket *start)
+char *launch_door_argument(const struct launch_door *d, int index,
+                           const struct launch_ticket *start)
 {
     struct launch_ticket t = *start;
     t.index = index;

@@ -1,5 +1,6 @@
-/* Where nodes that a starter has started fetch their package (launch/package.h) from the one that has
- * started them, and stay in touch (launch/up.h): it is for whoever proves that it has the key. */
+/* Where nodes that a starter has started fetch their package (launch/package.h) from the one that
+ * has started them, and stay in touch (launch/up.h): it is for whoever proves that it has the key.
+ */
 #ifndef DD_LAUNCH_DOOR_H
 #define DD_LAUNCH_DOOR_H
 
@@ -20,7 +21,8 @@ struct launch_door_cfg {
     int nnodes;
     /* Of a node that asks; what it lends is sent at once. False: it is not to come. */
     bool (*task)(void *arg, int index, struct launch_task *ret);
-    /* Each node once, if it is true. False: it is no more to come, and its agent is told to leave at once. */
+    /* Each node once, if it is true. False: it is no more to come, and its agent is told to leave
+     * at once. */
     bool (*on_fetched)(void *arg, int index);
     /* Afterwards. */
     void (*on_word)(void *arg, int index, const struct launch_word *w);
@@ -30,12 +32,14 @@ struct launch_door_cfg {
     void *arg;
 };
 
-int launch_door_new(struct launch_door **ret, struct event_base *base, const struct launch_door_cfg *cfg,
-                    struct dd_err *err);
+int launch_door_new(struct launch_door **ret, struct event_base *base,
+                    const struct launch_door_cfg *cfg, struct dd_err *err);
 /* The argument with which a node finds the door, by `start`: its key, path and hosts. free() */
-char *launch_door_argument(const struct launch_door *d, int index, const struct launch_ticket *start);
+char *launch_door_argument(const struct launch_door *d, int index,
+                           const struct launch_ticket *start);
 /* To a node that has fetched its package and is not gone; else nothing happens. */
-void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node, uint32_t value);
+void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node,
+                     uint32_t value);
 bool launch_door_is_open(const struct launch_door *d, int index); /* the node is there */
 void launch_door_leave(const struct launch_door *d); /* in a child, which does not run the loop */
 void launch_door_free(struct launch_door *d);

@@ -29,8 +29,7 @@ static int fill(struct alloc *a, const struct emulate *e, int index)
     a->nnodes = e->nnodes;
     a->index = index;
     a->host_addr = strdup(addr);
-    if (a->host_addr == NULL ||
-        asprintf(&a->job_id, "simulated.%016" PRIx64, e->random) < 0 ||
+    if (a->host_addr == NULL || asprintf(&a->job_id, "simulated.%016" PRIx64, e->random) < 0 ||
         asprintf(&a->run_id, "%016" PRIx64, e->random) < 0 ||
         asprintf(&a->psk, "%016" PRIx64 "%016" PRIx64, e->secret[0], e->secret[1]) < 0)
         return -ENOMEM;

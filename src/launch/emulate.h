@@ -23,7 +23,8 @@ void emulate_addr(const struct emulate *e, int index, char out[32]);
 
 /* Runs node(arg, index) in a process of its own for each index, passes signals on, and waits for
  * all. Once one has failed, the others get SIGTERM, unless they may go on. The first exit code that
- * is not 0, or 0; where the others may go on, 0 once one has ended well, else that of the last one. */
+ * is not 0, or 0; where the others may go on, 0 once one has ended well, else that of the last one.
+ */
 int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void *arg,
                 const struct dd_log *log);
 

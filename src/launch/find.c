@@ -28,8 +28,8 @@ static const char *way_from_bin(char out[PATH_MAX], const char *installed)
     return out;
 }
 
-/* Our other programs lie beside ddrun in the build directory, and as far from it as they were installed where all has been
- * moved to another prefix. *ret is where it was looked for last. */
+/* Our other programs lie beside ddrun in the build directory, and as far from it as they were
+ * installed where all has been moved to another prefix. *ret is where it was looked for last. */
 bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installed)
 {
     char here[PATH_MAX] = "", way[PATH_MAX];
@@ -38,7 +38,8 @@ bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installe
     const char *ways[] = {"", way_from_bin(way, installed)};
     for (size_t i = 0; slash != NULL && i < sizeof(ways) / sizeof(ways[0]); i++) {
         *slash = '\0';
-        if (ways[i] != NULL && snprintf(ret, PATH_MAX, "%s%s/%s", here, ways[i], name) < PATH_MAX && access(ret, X_OK) == 0)
+        if (ways[i] != NULL && snprintf(ret, PATH_MAX, "%s%s/%s", here, ways[i], name) < PATH_MAX &&
+            access(ret, X_OK) == 0)
             return true;
     }
     (void)snprintf(ret, PATH_MAX, "%s/%s", installed, name);
@@ -61,7 +62,8 @@ static int ask(const char *program, const char *word, char *said, size_t size)
     int rc = -posix_spawn(&pid, program, &to, NULL, argv, environ);
     (void)posix_spawn_file_actions_destroy(&to);
     close(ends[1]);
-    for (ssize_t k; rc == 0 && n + 1 < size && ((k = read(ends[0], said + n, size - 1 - n)) > 0 || (k < 0 && errno == EINTR));)
+    for (ssize_t k; rc == 0 && n + 1 < size &&
+                    ((k = read(ends[0], said + n, size - 1 - n)) > 0 || (k < 0 && errno == EINTR));)
         n += k > 0 ? (size_t)k : 0;
     said[n] = '\0';
     said[strcspn(said, "\n")] = '\0';
@@ -78,7 +80,10 @@ static bool works(const char *program, struct dd_err *err)
     char said[sizeof(err->text)] = "";
     int rc = ask(program, "--check", said, sizeof(said));
     if (rc != 0)
-        (void)dd_err_set(err, -ENOENT, "%s", rc < 0 ? strerror(-rc) : said[0] != '\0' ? said : "ddrun-tm has not answered");
+        (void)dd_err_set(err, -ENOENT, "%s",
+                         rc < 0            ? strerror(-rc)
+                         : said[0] != '\0' ? said
+                                           : "ddrun-tm has not answered");
     return rc == 0;
 }
 
@@ -86,7 +91,8 @@ static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd
 {
     if (st->ours)
         return launch_find_ours(out, st->program, PKGLIBEXECDIR) && works(out, err);
-    const char *path = dd_env_get_nonempty(environ, "PATH"); /* a shell may have one that it does not export */
+    const char *path = dd_env_get_nonempty(
+        environ, "PATH"); /* a shell may have one that it does not export */
     for (const char *s = path != NULL ? path : _PATH_STDPATH; *s != '\0'; s += *s == ':') {
         size_t n = strcspn(s, ":");
         if (n > 0 && is_there(out, s, n, st->program))
@@ -96,8 +102,8 @@ static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd
     return st->folder != NULL && is_there(out, st->folder, strlen(st->folder), st->program);
 }
 
-const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a, const char *words,
-                                  struct dd_err *err)
+const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a,
+                                  const char *words, struct dd_err *err)
 {
     const struct starter *st = NULL;
     program[0] = '\0';

@@ -14,8 +14,8 @@ enum { CHUNK = 65536, READS = 4 };
 
 /* ---- where it goes ---- */
 
-int outlet_console(struct outlet *ret, struct event_base *base, int fd, void (*on_room)(void *arg), void *arg,
-                   const struct dd_log *log, struct dd_err *err)
+int outlet_console(struct outlet *ret, struct event_base *base, int fd, void (*on_room)(void *arg),
+                   void *arg, const struct dd_log *log, struct dd_err *err)
 {
     /* who has lost his reader goes on: what comes is dropped, and nobody waits for room */
     const struct console_cb cb = {.on_room = on_room, .on_broken = on_room, .arg = arg};
@@ -97,14 +97,16 @@ void stream_done(struct stream *s)
     s->to = NULL;
 }
 
-/* Whole lines, as many as there is room for; a part of a line only at the end, or when it is too long. */
+/* Whole lines, as many as there is room for; a part of a line only at the end, or when it is too
+ * long. */
 static void pass_on(struct stream *s)
 {
     size_t room;
     while (s->bytes.len > 0 && (room = outlet_room(s->to)) > 0) {
         struct line_piece piece;
         size_t at = 0;
-        while (at < room && lines_next(&s->lines, s->bytes.data + at, s->bytes.len - at, s->eof, &piece))
+        while (at < room &&
+               lines_next(&s->lines, s->bytes.data + at, s->bytes.len - at, s->eof, &piece))
             at += piece.len;
         if (at == 0)
             return;
@@ -143,7 +145,9 @@ void stream_push(struct stream *s)
     if (s->to == NULL)
         return;
     pass_on(s);
-    for (int i = 0; (i < READS || s->last) && s->from >= 0 && !s->eof && outlet_room(s->to) > 0 && read_some(s); i++)
+    for (int i = 0; (i < READS || s->last) && s->from >= 0 && !s->eof && outlet_room(s->to) > 0 &&
+                    read_some(s);
+         i++)
         pass_on(s);
     pass_on(s); /* now it may be known that the last line is the last */
     const bool full = outlet_room(s->to) == 0;

@@ -138,7 +138,8 @@ static void get_nodes(struct dd_rd *r, struct alloc *a)
     DD_AUTO(free) char *text = get_str(r, false);
     r->failed |= text == NULL || hostlist_parse(&a->nodes, text, NULL) < 0;
     a->nnodes = (int)(dd_rd_u32_be(r) & INT32_MAX);
-    r->failed = r->failed || hostlist_count(a->nodes) == 0 || hostlist_count(a->nodes) != (size_t)a->nnodes;
+    r->failed = r->failed || hostlist_count(a->nodes) == 0 ||
+                hostlist_count(a->nodes) != (size_t)a->nnodes;
 }
 
 static void get_ports(struct dd_rd *r, struct alloc *a)
@@ -199,7 +200,9 @@ int package_decode(struct package *ret, const void *data, size_t n, struct dd_er
     get_list(&r, &p.argv);
     get_list(&r, &p.env);
     if (r.failed || dd_rd_left(&r) > 0 || p.argv.n == 0)
-        return dd_err_set(err, -EPROTO, "what the starting node sent is not understood; is ddrun the same version there?");
+        return dd_err_set(
+            err, -EPROTO,
+            "what the starting node sent is not understood; is ddrun the same version there?");
     *ret = p;
     p = (struct package){0};
     return 0;
@@ -224,13 +227,27 @@ static const struct {
     const char *pattern;
     enum rule rule;
 } rules[] = {
-    {"HOSTNAME", OWN},     {"HOST", OWN},         {"SHLVL", OWN},
-    {"_", OWN},            {"OLDPWD", OWN},       {"PWD", OWN},
-    {"SSH_*", NOBODYS},        {"XDG_RUNTIME_DIR", OWN}, {"XDG_SESSION_*", NOBODYS},
-    {"DISPLAY", NOBODYS},      {"PBS_NODENUM", OWN},  {"PBS_TASKNUM", OWN},
-    {"PBS_VNODENUM", OWN}, {"OAR_KEY*", OWN},     {"TMPDIR", OWN_FIRST},
-    {"NCPUS", OWN_FIRST},  {"PBS_GPUFILE", OWN_FIRST}, {"CUDA_VISIBLE_DEVICES", OWN_FIRST},
-    {"ROCR_VISIBLE_DEVICES", OWN_FIRST}, {"HIP_VISIBLE_DEVICES", OWN_FIRST}, {"ZE_AFFINITY_MASK", OWN_FIRST},
+    {"HOSTNAME", OWN},
+    {"HOST", OWN},
+    {"SHLVL", OWN},
+    {"_", OWN},
+    {"OLDPWD", OWN},
+    {"PWD", OWN},
+    {"SSH_*", NOBODYS},
+    {"XDG_RUNTIME_DIR", OWN},
+    {"XDG_SESSION_*", NOBODYS},
+    {"DISPLAY", NOBODYS},
+    {"PBS_NODENUM", OWN},
+    {"PBS_TASKNUM", OWN},
+    {"PBS_VNODENUM", OWN},
+    {"OAR_KEY*", OWN},
+    {"TMPDIR", OWN_FIRST},
+    {"NCPUS", OWN_FIRST},
+    {"PBS_GPUFILE", OWN_FIRST},
+    {"CUDA_VISIBLE_DEVICES", OWN_FIRST},
+    {"ROCR_VISIBLE_DEVICES", OWN_FIRST},
+    {"HIP_VISIBLE_DEVICES", OWN_FIRST},
+    {"ZE_AFFINITY_MASK", OWN_FIRST},
     {"GPU_DEVICE_ORDINAL", OWN_FIRST},
 };
 
@@ -274,7 +291,9 @@ int package_env(struct dd_strv *ret, char *const *shells, char *const *own)
     int rc = 0;
     for (size_t i = 0; shells != NULL && shells[i] != NULL && rc == 0; i++) {
         DD_AUTO(free) char *name = name_of(shells[i], &value);
-        rc = name == NULL ? -ENOMEM : takes_shells(name, value, own) ? dd_strv_push(ret, shells[i]) : 0;
+        rc = name == NULL                     ? -ENOMEM
+             : takes_shells(name, value, own) ? dd_strv_push(ret, shells[i])
+                                              : 0;
     }
     for (size_t i = 0; own != NULL && own[i] != NULL && rc == 0; i++) {
         DD_AUTO(free) char *name = name_of(own[i], &value);

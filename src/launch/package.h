@@ -1,11 +1,11 @@
 /* What a starter on another node would lose, in one piece: the command, its environment, folder,
  * umask and limits, and the allocation, so that each node has the same idea of the job. Pure.
  *
- *   package = u8 1 | u32_be umask | u32_be n, n soft limits u64 (by number; ~0: none) | str folder |
- *             allocation | list arguments | list environment
- *   allocation = str source | str job id | str run id | str nodes, folded | u32_be nnodes |
- *                str host address | u32_be n, n ports u32_be | str secret | u8 on slurm | u64 end time
- *   list = u32_be n, n str          str = u32_be length | bytes without NUL
+ *   package = u8 1 | u32_be umask | u32_be n, n soft limits u64 (by number; ~0: none) | str folder
+ * | allocation | list arguments | list environment allocation = str source | str job id | str run
+ * id | str nodes, folded | u32_be nnodes | str host address | u32_be n, n ports u32_be | str secret
+ * | u8 on slurm | u64 end time list = u32_be n, n str          str = u32_be length | bytes without
+ * NUL
  */
 #ifndef DD_LAUNCH_PACKAGE_H
 #define DD_LAUNCH_PACKAGE_H

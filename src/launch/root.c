@@ -17,11 +17,12 @@
 enum {
     STARTER_KILL_MS = 2000,
     SAME_SIGNAL_MS = 250,
-    SILENCE_MS = 2000, /* for a reader who reads nothing, once all have ended as they were asked to */
-    FAIL_MS = 300,     /* for more nodes that cannot be started, to be named as well */
-    COMING_MS = 500,   /* for those that are about to come, once they need not */
-    ENDS_MAX = 3,      /* SIGTERM, SIGKILL, and nobody is waited for any more */
-    TOO_LARGE = 2,     /* exit code: nothing has begun, and the user can mend it */
+    SILENCE_MS =
+        2000,        /* for a reader who reads nothing, once all have ended as they were asked to */
+    FAIL_MS = 300,   /* for more nodes that cannot be started, to be named as well */
+    COMING_MS = 500, /* for those that are about to come, once they need not */
+    ENDS_MAX = 3,    /* SIGTERM, SIGKILL, and nobody is waited for any more */
+    TOO_LARGE = 2,   /* exit code: nothing has begun, and the user can mend it */
 };
 
 /* ---- output ---- */
@@ -67,7 +68,8 @@ static bool all_streams_done(const struct root *r, int but)
 {
     for (int i = 0; i < r->nnodes; i++)
         for (int k = 0; k < LAUNCH_STREAMS; k++)
-            if (!stream_is_done(&r->children[i].said[k]) || (i != but && !stream_is_done(&r->children[i].streams[k])))
+            if (!stream_is_done(&r->children[i].said[k]) ||
+                (i != but && !stream_is_done(&r->children[i].streams[k])))
                 return false;
     return true;
 }
@@ -127,7 +129,8 @@ void root_stop(struct root *r, int sig, bool at_once)
     for (int i = 0; i < r->nnodes; i++) {
         struct child *c = &r->children[i];
         if (launch_door_is_open(r->door, i))
-            launch_door_say(r->door, i, WORD_SIGNAL, i, (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
+            launch_door_say(r->door, i, WORD_SIGNAL, i,
+                            (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
         else if (!at_once)
             close_stdin(c);
     }
@@ -143,8 +146,8 @@ static bool all_ended(const struct root *r)
     return true;
 }
 
-/* What does not end by itself once the job has ended is ended; but who only waits until somebody reads
- * our output may wait, unless we were asked to end. */
+/* What does not end by itself once the job has ended is ended; but who only waits until somebody
+ * reads our output may wait, unless we were asked to end. */
 static void on_end(evutil_socket_t fd, short what, void *arg)
 {
     struct root *r = arg;
@@ -193,7 +196,8 @@ void root_fail(struct root *r)
         evtimer_add(r->fail, &t);
 }
 
-/* First those that have come are told; who comes meanwhile is told, too, and knows that nothing has begun. */
+/* First those that have come are told; who comes meanwhile is told, too, and knows that nothing has
+ * begun. */
 static void on_fail(evutil_socket_t fd, short what, void *arg)
 {
     struct root *r = arg;
@@ -233,7 +237,8 @@ static void check_done(struct root *r)
 {
     const struct timeval silence = dd_timeval(SILENCE_MS * DD_NS_PER_MS);
     const bool gone = r->left == 0 && !some_link_open(r);
-    if (gone && all_streams_done(r, r->here) && r->here >= 0) /* all that was to write there has done so */
+    if (gone && all_streams_done(r, r->here) &&
+        r->here >= 0) /* all that was to write there has done so */
         for (int k = 0; k < LAUNCH_STREAMS; k++)
             stream_end(&r->children[r->here].streams[k]);
     if (gone && all_streams_done(r, -1) && r->cfg->up != NULL)
@@ -287,9 +292,11 @@ static void reap(struct root *r)
         int status;
         siginfo_t si = {.si_pid = 0};
         struct child *c = &r->children[i];
-        if (c->pid == 0 || waitid(P_PID, (id_t)c->pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid != c->pid)
+        if (c->pid == 0 || waitid(P_PID, (id_t)c->pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+            si.si_pid != c->pid)
             continue;
-        if (i != r->here && c->state != CHILD_CAME) /* what it has left behind brings no node any more */
+        if (i != r->here &&
+            c->state != CHILD_CAME) /* what it has left behind brings no node any more */
             root_kill(r, c, SIGKILL);
         if (waitpid(c->pid, &status, WNOHANG) == c->pid)
             child_ended(r, c, status);
@@ -307,8 +314,8 @@ static void end_asked(struct root *r, int sig, bool again)
     }
 }
 
-/* A second signal, from somebody who is in a hurry. Our agent has it; the others have been told by the daemon, not by a
- * signal, and take the second one of two different ones for that. */
+/* A second signal, from somebody who is in a hurry. Our agent has it; the others have been told by
+ * the daemon, not by a signal, and take the second one of two different ones for that. */
 static bool hurries(struct root *r, int sig)
 {
     const uint64_t now = dd_now_ns();
@@ -321,7 +328,8 @@ static bool hurries(struct root *r, int sig)
     return true;
 }
 
-/* This node's agent tells all the others; where there is none, one of them does, or all are told to end. */
+/* This node's agent tells all the others; where there is none, one of them does, or all are told to
+ * end. */
 static void announce(struct root *r, int sig)
 {
     for (int i = 0; i < r->nnodes; i++)
@@ -436,7 +444,9 @@ static int watch_signals(struct root *r)
     sigaddset(&set, SIGCHLD);
     (void)sigprocmask(SIG_BLOCK, &set, &r->old_mask);
     r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    r->signals = r->signal_fd < 0 ? NULL : event_new(r->base, r->signal_fd, EV_READ | EV_PERSIST, on_signal, r);
+    r->signals = r->signal_fd < 0
+                     ? NULL
+                     : event_new(r->base, r->signal_fd, EV_READ | EV_PERSIST, on_signal, r);
     return r->signals == NULL || event_add(r->signals, NULL) < 0 ? -ENOMEM : 0;
 }
 
@@ -472,7 +482,8 @@ static int make_children(struct root *r)
         *c = (struct child){.root = r, .index = i, .lead = -1, .was = -1, .stdin_fd = -1};
         for (int k = 0; k < LAUNCH_STREAMS; k++) {
             c->streams[k] = (struct stream){.from = -1, .ended = on_stream_end, .arg = c};
-            c->said[k] = (struct stream){.from = -1, .ended = on_stream_end, .took = on_took, .arg = c};
+            c->said[k] = (struct stream){
+                .from = -1, .ended = on_stream_end, .took = on_took, .arg = c};
         }
     }
     return r->children == NULL ? -ENOMEM : 0;
@@ -485,7 +496,8 @@ static int make_events(struct root *r)
     r->silence = evtimer_new(r->base, on_silence, r);
     r->fail = evtimer_new(r->base, on_fail, r);
     r->room = event_new(r->base, -1, 0, on_look, r);
-    const bool all = r->tick != NULL && r->end != NULL && r->silence != NULL && r->fail != NULL && r->room != NULL;
+    const bool all = r->tick != NULL && r->end != NULL && r->silence != NULL && r->fail != NULL &&
+                     r->room != NULL;
     const struct timeval second = {.tv_sec = 1};
     if (all && r->cfg->up == NULL) /* up there it is looked at for all */
         (void)event_add(r->tick, &second);
@@ -495,9 +507,13 @@ static int make_events(struct root *r)
 static int make_package(struct root *r, struct dd_err *err)
 {
     int rc = package_encode(&r->package, r->cfg->package);
-    return rc < 0 ? dd_err_set(err, rc, "the environment is too large to be carried to the other nodes: more than %d MiB or "
-                                        "%d variables", PACKAGE_MAX >> 20, PACKAGE_STRINGS_MAX)
-                  : 0;
+    return rc < 0
+               ? dd_err_set(
+                     err, rc,
+                     "the environment is too large to be carried to the other nodes: more than %d MiB or "
+                     "%d variables",
+                     PACKAGE_MAX >> 20, PACKAGE_STRINGS_MAX)
+               : 0;
 }
 
 /* This node's agent, then the others: all of them, or those of our task. */

@@ -44,7 +44,8 @@ static bool is_due(const struct root *r, const struct child *by, int index)
 /* One whose starter has gone away may come all the same, unless it is started from up there now. */
 bool root_is_to_come(const struct root *r, const struct child *c)
 {
-    return c->lead == c->index && (c->state == CHILD_STARTING || (c->state == CHILD_MISSING && r->cfg->up == NULL));
+    return c->lead == c->index &&
+           (c->state == CHILD_STARTING || (c->state == CHILD_MISSING && r->cfg->up == NULL));
 }
 
 void root_node_came(struct root *r, struct child *c)
@@ -88,8 +89,9 @@ static void not_started(struct root *r, const struct child *c, int code)
 {
     const struct root_cfg *cfg = r->cfg;
     const bool enough = ++r->missing <= r->nnodes - cfg->min_nodes;
-    dd_log(cfg->log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s", root_name_of(r, c->index),
-           cfg->starter->name, code, enough ? "; the other nodes may go on without it" : "");
+    dd_log(cfg->log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s",
+           root_name_of(r, c->index), cfg->starter->name, code,
+           enough ? "; the other nodes may go on without it" : "");
     if (!enough)
         root_fail(r);
 }
@@ -157,8 +159,9 @@ void root_node_gone(struct root *r, struct child *c)
             root_node_ended(r, &r->children[i], code);
 }
 
-/* Not of one that is about to come: it has its task, and cannot be told yet. First all are taken, then they are dealt out
- * anew: so no node is taken twice, and no more than the fan-out are started from here. */
+/* Not of one that is about to come: it has its task, and cannot be told yet. First all are taken,
+ * then they are dealt out anew: so no node is taken twice, and no more than the fan-out are started
+ * from here. */
 void root_take_shares(struct root *r)
 {
     DD_AUTO(free) int *late = calloc((size_t)r->nnodes, sizeof(*late));
@@ -177,8 +180,8 @@ static void say_slow(const struct root *r)
     for (int i = 0; i < r->nnodes; i++)
         if (r->children[i].state == CHILD_STARTING)
             (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", root_name_of(r, i));
-    dd_log(r->cfg->log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s", r->cfg->starter->name, dd_buf_str(&names),
-           SLOW_S);
+    dd_log(r->cfg->log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s",
+           r->cfg->starter->name, dd_buf_str(&names), SLOW_S);
 }
 
 bool root_tick(struct root *r)
@@ -238,17 +241,20 @@ static void missing_there(struct root *r, const struct child *by, struct child *
         tell_up(r, WORD_MISSING, c->index, code);
         return;
     }
-    dd_log(r->cfg->log, DD_LOG_NOTICE, "%s could not start ddrun on %s: %s ended with %d there; trying from here",
+    dd_log(r->cfg->log, DD_LOG_NOTICE,
+           "%s could not start ddrun on %s: %s ended with %d there; trying from here",
            root_name_of(r, by->index), root_name_of(r, c->index), r->cfg->starter->name, code);
     start_from_here(r, &c->index, 1);
 }
 
 void root_node_says(struct root *r, struct child *by, const struct launch_word *w)
 {
-    if (w->type < WORD_CAME || w->type > WORD_ENDED) /* nothing that comes from there; nor need `node` be one */
+    if (w->type < WORD_CAME ||
+        w->type > WORD_ENDED) /* nothing that comes from there; nor need `node` be one */
         return;
     struct child *c = &r->children[w->node];
-    if (w->type == WORD_CAME && c->state == CHILD_STARTING && c->lead != by->index && c->was == by->index)
+    if (w->type == WORD_CAME && c->state == CHILD_STARTING && c->lead != by->index &&
+        c->was == by->index)
         give_back(r, c);
     if (w->type == WORD_CAME && c->lead != by->index) /* it is there twice, or soon would be */
         launch_door_say(r->door, by->index, WORD_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);

@@ -21,7 +21,8 @@ static void in_child(const struct root *r)
     dd_core_like(r->started_by);
 }
 
-/* An open end of a starter's stdin would keep its node alive. Not event_free(): the loop is shared. */
+/* An open end of a starter's stdin would keep its node alive. Not event_free(): the loop is shared.
+ */
 static void close_ours(const struct root *r)
 {
     for (int i = 0; i < r->nnodes; i++)
@@ -39,12 +40,14 @@ static void close_pair(int fds[2])
             close(fds[i]);
 }
 
-/* Into a pipe whole lines of up to PIPE_BUF can be written beside each other, and longer ones cannot: where
- * others' output goes to one from here, that of our agent comes here, too. Stays -1 where it does not. */
+/* Into a pipe whole lines of up to PIPE_BUF can be written beside each other, and longer ones
+ * cannot: where others' output goes to one from here, that of our agent comes here, too. Stays -1
+ * where it does not. */
 static int pipes_for_lines(const struct root *r, int pipes[LAUNCH_STREAMS][2])
 {
     struct stat st;
-    if (r->cfg->up != NULL || r->nnodes == 1) /* one that was started has seen to it: root_started.c */
+    if (r->cfg->up != NULL ||
+        r->nnodes == 1) /* one that was started has seen to it: root_started.c */
         return 0;
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         if (fstat(k + 1, &st) == 0 && S_ISFIFO(st.st_mode) && (k == 0 || !console_same(1, 2)) &&
@@ -75,7 +78,8 @@ int root_start_here(struct root *r, struct child *c)
     if (c->pid == 0) {
         in_child(r);
         if (r->cfg->up != NULL)
-            (void)setpgid(0, 0); /* Grid Engine kills the group of what it has started: the guardian is to see to the rest */
+            (void)setpgid(0, 0); /* Grid Engine kills the group of what it has started: the guardian
+                                    is to see to the rest */
         close_ours(r);
         write_lines_to(pipes);
         _exit(getppid() != self ? 1 : r->cfg->node(r->cfg->arg, c->index));
@@ -97,11 +101,13 @@ int root_start_here(struct root *r, struct child *c)
     return rc;
 }
 
-/* The package brings them. A starter that hands its environment on may leave it where others read it: Grid Engine
- * writes it into its spool directory. */
-static const char *const kept_back[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY", "DDRUN_NOTIFY_TOKEN"};
+/* The package brings them. A starter that hands its environment on may leave it where others read
+ * it: Grid Engine writes it into its spool directory. */
+static const char *const kept_back[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY",
+                                        "DDRUN_NOTIFY_TOKEN"};
 
-static _Noreturn void become_starter(const struct root *r, char *const *argv, const int fds[3], pid_t parent)
+static _Noreturn void become_starter(const struct root *r, char *const *argv, const int fds[3],
+                                     pid_t parent)
 {
     in_child(r);
     (void)setpgid(0, 0); /* Ctrl-C is for the agents; the starters bring the last lines */
@@ -215,7 +221,8 @@ int root_start_nodes(struct root *r, const int *nodes, int n, struct dd_err *err
         if (rc == 0)
             rc = start_there(r, c);
         if (rc < 0)
-            failed = dd_err_set(err, rc, "cannot start ddrun on %s: %s", root_name_of(r, c->index), strerror(-rc));
+            failed = dd_err_set(err, rc, "cannot start ddrun on %s: %s", root_name_of(r, c->index),
+                                strerror(-rc));
     }
     return failed;
 }

@@ -1,4 +1,5 @@
-/* A starting process that was itself started: what comes from the one that has done so, and what goes there. */
+/* A starting process that was itself started: what comes from the one that has done so, and what
+ * goes there. */
 #include "launch/root_inner.h"
 
 #include "base/io.h"
@@ -52,8 +53,8 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
     on_lost(r, "");
 }
 
-/* Ours go up over the link; or there is more than our own agent that writes there, and lines are to stay
- * whole: then all of it passes through here. */
+/* Ours go up over the link; or there is more than our own agent that writes there, and lines are to
+ * stay whole: then all of it passes through here. */
 static int take_output(struct root *r, struct dd_err *err)
 {
     const struct root_cfg *cfg = r->cfg;
@@ -79,7 +80,8 @@ static int take_output(struct root *r, struct dd_err *err)
 int root_begin_started(struct root *r, struct dd_err *err)
 {
     const struct root_cfg *cfg = r->cfg;
-    const struct launch_up_cb cb = {.on_word = on_word, .on_room = root_on_room, .on_lost = on_lost, .arg = r};
+    const struct launch_up_cb cb = {
+        .on_word = on_word, .on_room = root_on_room, .on_lost = on_lost, .arg = r};
     int rc = cfg->task->output || cfg->task->n > 0 ? take_output(r, err) : 0;
     if (rc == 0 && cfg->stdin_fd >= 0) {
         (void)dd_fd_nonblock(cfg->stdin_fd);

@@ -12,7 +12,8 @@ enum { COMMAND_MAX = 1 << 20 };
 
 char *starter_quote(char *const *argv)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(COMMAND_MAX);
     int rc = 0;
     for (size_t i = 0; argv[i] != NULL && rc == 0; i++) {
@@ -57,7 +58,8 @@ static int push_quoted(struct dd_strv *out, const struct start *s)
 }
 
 /* A step has so many GPUs for each task as the job asked for, and we have one task per node. So all
- * of them are asked for, with their type: SLURM_GPUS_PER_TASK is "1" or "a100:1". Src: measured, 22.05. */
+ * of them are asked for, with their type: SLURM_GPUS_PER_TASK is "1" or "a100:1". Src:
+ * measured, 22.05. */
 static int push_gpus(struct dd_strv *out, const struct start *s)
 {
     const char *each = dd_env_get_nonempty(s->env, "SLURM_GPUS_PER_TASK");
@@ -68,7 +70,8 @@ static int push_gpus(struct dd_strv *out, const struct start *s)
     if (each == NULL || tasks == NULL || dd_num_int(tasks, 1, 1 << 20, &n) < 0 ||
         dd_num_int(colon != NULL ? colon + 1 : each, 1, 1 << 10, &k) < 0)
         return 0;
-    return dd_strv_pushf(out, "--gpus=%.*s%d", colon != NULL ? (int)(colon + 1 - each) : 0, each, n * k);
+    return dd_strv_pushf(out, "--gpus=%.*s%d", colon != NULL ? (int)(colon + 1 - each) : 0, each,
+                         n * k);
 }
 
 /* One word of a row's `command`; "-N%n" and the like have the number of nodes in them. */
@@ -91,45 +94,92 @@ static int push_word(struct dd_strv *out, const char *word, const struct start *
 }
 
 /* Src: the batch script's variables that srun takes for options of its own (srun(1)). */
-#define SRUN_TAKES                                                                                          \
-    "SLURM_NTASKS,SLURM_NPROCS,SLURM_NTASKS_PER_NODE,SLURM_NTASKS_PER_GPU,SLURM_NTASKS_PER_CORE,"           \
-    "SLURM_NTASKS_PER_SOCKET,SLURM_TASKS_PER_NODE,SLURM_CPUS_PER_TASK,SRUN_CPUS_PER_TASK,SLURM_CPU_BIND,"   \
-    "SLURM_GPUS_PER_TASK,SLURM_TRES_PER_TASK,SLURM_GPU_BIND,SLURM_DISTRIBUTION,SLURM_ARBITRARY_NODELIST,"   \
+#define SRUN_TAKES                                                                                        \
+    "SLURM_NTASKS,SLURM_NPROCS,SLURM_NTASKS_PER_NODE,SLURM_NTASKS_PER_GPU,SLURM_NTASKS_PER_CORE,"         \
+    "SLURM_NTASKS_PER_SOCKET,SLURM_TASKS_PER_NODE,SLURM_CPUS_PER_TASK,SRUN_CPUS_PER_TASK,SLURM_CPU_BIND," \
+    "SLURM_GPUS_PER_TASK,SLURM_TRES_PER_TASK,SLURM_GPU_BIND,SLURM_DISTRIBUTION,SLURM_ARBITRARY_NODELIST," \
     "SLURM_KILL_BAD_EXIT,SLURM_WAIT,SLURM_NNODES,SLURM_JOB_NUM_NODES"
 
 /* srun: one task per node with all that the job has there; a step would take numbers of tasks and
- * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes. -X: the first Ctrl-C
- * reaches ddrun, which stops the workers, instead of printing the states of tasks; -Q: srun then prints errors alone.
- * PALS: without --cpu-bind none a process gets one core; so with aprun without -cc none. jsrun: one set of
- * resources for each node, all of it, and the task is bound to the whole set. pbsdsh: -h is a host by name; OpenPBS' takes the command's options for its own where no -- is before it.
- * tm: what pbs_tmrsh does, where it is not.
- * ssh: nobody is there to answer questions, and a node that is off is to be known soon. */
+ * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes. -X:
+ * the first Ctrl-C reaches ddrun, which stops the workers, instead of printing the states of tasks;
+ * -Q: srun then prints errors alone. PALS: without --cpu-bind none a process gets one core; so with
+ * aprun without -cc none. jsrun: one set of resources for each node, all of it, and the task is
+ * bound to the whole set. pbsdsh: -h is a host by name; OpenPBS' takes the command's options for
+ * its own where no -- is before it. tm: what pbs_tmrsh does, where it is not. ssh: nobody is there
+ * to answer questions, and a node that is off is to be known soon. */
 static const struct starter starters[] = {
-    {.name = "srun", .sources = "slurm-batch", .program = "srun", .starts_all = true, .unset = SRUN_TAKES,
-     .command = "%program -X -Q --nodes=%n --ntasks=%n --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
-                "--kill-on-bad-exit=0 --wait=0 %gpus %command"},
-    {.name = "pbs_tmrsh", .sources = "pbs", .program = "pbs_tmrsh", .folder = ALLOC_PBS_FOLDER, .must_outlive = true, .loses_output = true,
+    {.name = "srun",
+     .sources = "slurm-batch",
+     .program = "srun",
+     .starts_all = true,
+     .unset = SRUN_TAKES,
+     .command =
+         "%program -X -Q --nodes=%n --ntasks=%n --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
+         "--kill-on-bad-exit=0 --wait=0 %gpus %command"},
+    {.name = "pbs_tmrsh",
+     .sources = "pbs",
+     .program = "pbs_tmrsh",
+     .folder = ALLOC_PBS_FOLDER,
+     .must_outlive = true,
+     .loses_output = true,
      .command = "%program %host %command"},
-    {.name = "pbsdsh", .sources = "pbs", .program = "pbsdsh", .folder = "/opt/torque/bin", .must_outlive = true, .loses_output = true,
+    {.name = "pbsdsh",
+     .sources = "pbs",
+     .program = "pbsdsh",
+     .folder = "/opt/torque/bin",
+     .must_outlive = true,
+     .loses_output = true,
      .command = "%program -h %host -- %command"},
-    {.name = "tm", .sources = "pbs", .program = "ddrun-tm", .ours = true, .must_outlive = true, .loses_output = true,
+    {.name = "tm",
+     .sources = "pbs",
+     .program = "ddrun-tm",
+     .ours = true,
+     .must_outlive = true,
+     .loses_output = true,
      .command = "%program %host %command"},
-    {.name = "pals", .sources = "", .program = "mpiexec", .starts_all = true,
+    {.name = "pals",
+     .sources = "",
+     .program = "mpiexec",
+     .starts_all = true,
      .command = "%program -n %n --ppn 1 --cpu-bind none --envall %command"},
-    {.name = "jsrun", .sources = "lsf", .program = "jsrun", .starts_all = true,
+    {.name = "jsrun",
+     .sources = "lsf",
+     .program = "jsrun",
+     .starts_all = true,
      .command = "%program -n %n -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs %command"},
-    {.name = "blaunch", .sources = "lsf", .program = "blaunch", .tree = true,
+    {.name = "blaunch",
+     .sources = "lsf",
+     .program = "blaunch",
+     .tree = true,
      .command = "%program %host %command"},
-    {.name = "qrsh", .sources = "sge", .program = "qrsh",
+    {.name = "qrsh",
+     .sources = "sge",
+     .program = "qrsh",
      .command = "%program -inherit -nostdin -V %host %quoted"},
-    {.name = "flux", .sources = "", .program = "flux", .starts_all = true,
+    {.name = "flux",
+     .sources = "",
+     .program = "flux",
+     .starts_all = true,
      .command = "%program run -N%n -n%n -o cpu-affinity=off -o gpu-affinity=off %command"},
-    {.name = "oarsh", .sources = "oar", .program = "oarsh", .takes_stdin = true, .tree = true,
+    {.name = "oarsh",
+     .sources = "oar",
+     .program = "oarsh",
+     .takes_stdin = true,
+     .tree = true,
      .command = "%program %host %line"},
-    {.name = "aprun", .sources = "cobalt-xc", .program = "aprun", .starts_all = true,
+    {.name = "aprun",
+     .sources = "cobalt-xc",
+     .program = "aprun",
+     .starts_all = true,
      .command = "%program -n %n -N 1 -cc none %command"},
-    {.name = "ssh", .sources = "cobalt", .program = "ssh", .takes_stdin = true, .tree = true,
-     .options = "-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T", .command = "%program %host %line"},
+    {.name = "ssh",
+     .sources = "cobalt",
+     .program = "ssh",
+     .takes_stdin = true,
+     .tree = true,
+     .options = "-o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T",
+     .command = "%program %host %line"},
 };
 
 enum { STARTERS = sizeof(starters) / sizeof(starters[0]) };
@@ -138,13 +188,15 @@ enum { STARTERS = sizeof(starters) / sizeof(starters[0]) };
 static bool is_among(const char *list, const char *word)
 {
     size_t n = strlen(word);
-    for (const char *p = list; n > 0 && p != NULL && *p != '\0'; p = strchr(p, ',') != NULL ? strchr(p, ',') + 1 : NULL)
+    for (const char *p = list; n > 0 && p != NULL && *p != '\0';
+         p = strchr(p, ',') != NULL ? strchr(p, ',') + 1 : NULL)
         if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0'))
             return true;
     return false;
 }
 
-const struct starter *starter_find(const struct starter *after, const char *name, const char *source)
+const struct starter *starter_find(const struct starter *after, const char *name,
+                                   const char *source)
 {
     bool any = strcmp(name, "auto") == 0;
     for (size_t i = after != NULL ? (size_t)(after - starters) + 1 : 0; i < STARTERS; i++)

@@ -14,10 +14,8 @@ static const struct {
     const char *word;
     bool has_path;
 } keys[] = {
-    [LAUNCH_KEY_OFFERED] = {"", false},
-    [LAUNCH_KEY_STDIN] = {"key", false},
-    [LAUNCH_KEY_FILE] = {"file", true},
-    [LAUNCH_KEY_MUNGE] = {"munge", true},
+    [LAUNCH_KEY_OFFERED] = {"", false},      [LAUNCH_KEY_STDIN] = {"key", false},
+    [LAUNCH_KEY_FILE] = {"file", true},      [LAUNCH_KEY_MUNGE] = {"munge", true},
     [LAUNCH_KEY_COOKIE] = {"cookie", false},
 };
 
@@ -39,8 +37,9 @@ static int ticket_fields(struct launch_ticket *t, char *text)
     int port;
     if (hosts != NULL && text != NULL && (t->key = key_of(hosts)) != LAUNCH_KEY_OFFERED)
         hosts = strsep(&text, "/");
-    if (hosts == NULL || (text != NULL) != keys[t->key].has_path || id[0] == '\0' || strlen(id) >= sizeof(t->id) ||
-        dd_num_int(index, 0, HOSTLIST_MAX - 1, &t->index) < 0 || dd_num_int(number, 1, UINT16_MAX, &port) < 0)
+    if (hosts == NULL || (text != NULL) != keys[t->key].has_path || id[0] == '\0' ||
+        strlen(id) >= sizeof(t->id) || dd_num_int(index, 0, HOSTLIST_MAX - 1, &t->index) < 0 ||
+        dd_num_int(number, 1, UINT16_MAX, &port) < 0)
         return -EINVAL;
     t->port = (uint16_t)port;
     memcpy(t->id, id, strlen(id) + 1);
@@ -59,8 +58,10 @@ int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_e
     int rc = copy == NULL ? -ENOMEM : ticket_fields(&t, copy);
     if (rc < 0) {
         launch_ticket_done(&t);
-        return dd_err_set(err, rc, "--launched=%.200s is not what ddrun tells the nodes that it starts; "
-                                   "it is not for people", text);
+        return dd_err_set(err, rc,
+                          "--launched=%.200s is not what ddrun tells the nodes that it starts; "
+                          "it is not for people",
+                          text);
     }
     *ret = t;
     return 0;
@@ -70,7 +71,8 @@ char *launch_ticket_argument(const struct launch_ticket *t)
 {
     const char *word = keys[t->key].word;
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(8192);
-    int rc = dd_buf_printf(&out, "--launched=%d/%u/%s%s%s/", t->index, t->port, t->id, word[0] != '\0' ? "/" : "", word);
+    int rc = dd_buf_printf(&out, "--launched=%d/%u/%s%s%s/", t->index, t->port, t->id,
+                           word[0] != '\0' ? "/" : "", word);
     for (size_t i = 0; i < t->hosts.n && i < LAUNCH_HOSTS_MAX && rc == 0; i++)
         rc = dd_buf_printf(&out, "%s%s", i > 0 ? "," : "", t->hosts.v[i]);
     if (rc == 0 && keys[t->key].has_path)

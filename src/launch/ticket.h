@@ -1,5 +1,6 @@
-/* The one argument of a started node, "--launched=TICKET": where it fetches its package (launch/door.h), and with which
- * key. Every user of the machine can read it in /proc: no part of a key stands in it. Pure.
+/* The one argument of a started node, "--launched=TICKET": where it fetches its package
+ * (launch/door.h), and with which key. Every user of the machine can read it in /proc: no part of a
+ * key stands in it. Pure.
  *
  *   TICKET = INDEX "/" PORT "/" ID "/" [KEY "/"] HOST {"," HOST} [PATH]
  */
@@ -27,12 +28,13 @@ struct launch_ticket {
     uint16_t port;
     char id[32]; /* of the door */
     enum launch_key key;
-    char *path; /* absolute, where the key has one; else NULL */
+    char *path;           /* absolute, where the key has one; else NULL */
     struct dd_strv hosts; /* names and addresses of the starting node, to be tried all at once */
 };
 
 int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_err *err);
 void launch_ticket_done(struct launch_ticket *t);
-char *launch_ticket_argument(const struct launch_ticket *t); /* "--launched=…", free(); NULL: no memory */
+char *
+launch_ticket_argument(const struct launch_ticket *t); /* "--launched=…", free(); NULL: no memory */
 
 #endif

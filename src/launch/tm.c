@@ -71,5 +71,6 @@ int tm_exit_code(int status)
 {
     if (status >= 0 && status < BY_SIGNAL)
         return status;
-    return status > BY_SIGNAL && status <= BY_SIGNAL + SIGNALS ? SIGNALLED + status - BY_SIGNAL : OUR_FAULT;
+    return status > BY_SIGNAL && status <= BY_SIGNAL + SIGNALS ? SIGNALLED + status - BY_SIGNAL
+                                                               : OUR_FAULT;
 }

@@ -171,7 +171,8 @@ static void on_package(void *arg, struct link *l, const struct frame *fr)
     f->rc = package_decode(f->package, fr->data, fr->len, f->err);
     for (int i = 0; i < f->task.task.n && f->rc == 0; i++)
         if (f->task.task.nodes[i] >= f->package->alloc->nnodes)
-            f->rc = dd_err_set(f->err, -EPROTO, "the starting node knows more nodes than there are");
+            f->rc = dd_err_set(f->err, -EPROTO,
+                               "the starting node knows more nodes than there are");
     if (f->rc == 0)
         f->rc = link_send(l, FRAME_PACKAGE, "", 0);
     event_base_loopbreak(f->up->base);
@@ -241,7 +242,8 @@ static int fetch_in_time(struct fetch *f, const struct launch_fetch_cfg *cfg)
 int launch_fetch(struct launch_up **ret, struct package *ret_package, struct launch_task *ret_task,
                  const struct launch_fetch_cfg *cfg, struct dd_err *err)
 {
-    struct fetch f = {.up = calloc(1, sizeof(*f.up)), .package = ret_package, .err = err, .rc = -ETIMEDOUT};
+    struct fetch f = {
+        .up = calloc(1, sizeof(*f.up)), .package = ret_package, .err = err, .rc = -ETIMEDOUT};
     if (f.up == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     f.up->base = net_loop_new();

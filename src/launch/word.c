@@ -74,7 +74,8 @@ static void get_task(struct launch_task *t, struct dd_rd *r, int nnodes)
     t->program = get_text(r);
     t->words = get_text(r);
     uint32_t n = dd_rd_u32_be(r);
-    r->failed |= n >= (uint32_t)nnodes || dd_rd_left(r) != 4 * (size_t)n || (n > 0 && t->starter == NULL);
+    r->failed |= n >= (uint32_t)nnodes || dd_rd_left(r) != 4 * (size_t)n ||
+                 (n > 0 && t->starter == NULL);
     if (r->failed || n == 0)
         return;
     t->nodes = calloc(n, sizeof(*t->nodes));

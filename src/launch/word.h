@@ -1,5 +1,5 @@
-/* What a started node and the one that has started it say to each other on the link by which its package
- * came, and who starts whom. Pure.
+/* What a started node and the one that has started it say to each other on the link by which its
+ * package came, and who starts whom. Pure.
  *
  *   FRAME_LAUNCH = u8 word | u32_be node | u32_be value | what a task has (only with WORD_TASK)
  *   task         = u8 1: output comes back over the link | u32_be fan-out | u32_be grace in ms |
@@ -7,8 +7,8 @@
  *   str          = u32_be length | bytes without NUL
  *   FRAME_OUTPUT = u8 stream (0: stdout, 1: stderr) | bytes; none: that was all
  *
- * Words go up to the starting process, from each node to the one that has started it; WORD_TASK, WORD_SIGNAL,
- * WORD_ROOM and WORD_DROP go down.
+ * Words go up to the starting process, from each node to the one that has started it; WORD_TASK,
+ * WORD_SIGNAL, WORD_ROOM and WORD_DROP go down.
  */
 #ifndef DD_LAUNCH_WORD_H
 #define DD_LAUNCH_WORD_H
@@ -21,16 +21,17 @@
 
 enum launch_word_type {
     WORD_TASK = 1, /* before the package: what this node has to do for others */
-    WORD_SIGNAL,   /* node: whose agent gets it, of those that the receiver has started or itself; value: the signal, + DD_SIGNAL_AT_ONCE */
+    WORD_SIGNAL,   /* node: whose agent gets it, of those that the receiver has started or itself;
+                      value: the signal, + DD_SIGNAL_AT_ONCE */
     WORD_ROOM,     /* node: a stream; value: so many bytes of it have gone on */
     WORD_CAME,     /* the node has its package */
     WORD_MISSING,  /* it could not be started; value: the starter's exit code */
     WORD_ENDED,    /* its agent has ended; value: the exit code */
     WORD_DROP,     /* down: somebody else starts it now */
 };
-/* Bytes of one stream that may be under way; one line more may come on top. They fit into the kernel's buffer:
- * a process that was stopped (Ctrl-Z, a suspended job) takes nothing, and a connection on which nothing more
- * can be sent is given up after TCP_USER_TIMEOUT. */
+/* Bytes of one stream that may be under way; one line more may come on top. They fit into the
+ * kernel's buffer: a process that was stopped (Ctrl-Z, a suspended job) takes nothing, and a
+ * connection on which nothing more can be sent is given up after TCP_USER_TIMEOUT. */
 enum { LAUNCH_STREAMS = 2, LAUNCH_WINDOW = 64 * 1024, LAUNCH_FANOUT_MAX = 1024 };
 
 struct launch_task {
@@ -38,7 +39,7 @@ struct launch_task {
     int fanout;
     uint32_t grace_ms;
     char *starter, *program, *words; /* words: NULL where the user has none */
-    int *nodes; /* to be started from here */
+    int *nodes;                      /* to be started from here */
     int n;
 };
 
@@ -54,8 +55,9 @@ int launch_word_encode(struct dd_buf *out, const struct launch_word *w); /* -EMS
 int launch_word_decode(struct launch_word *ret, const void *data, size_t n, int nnodes);
 void launch_word_done(struct launch_word *w);
 
-/* Cuts nodes[0..n) into at most `fanout` shares of nearly the same size (0: n shares). The k-th begins at
- * *ret_at; its first node is started and starts the others of the share. Returns its size, 0: there is none. */
+/* Cuts nodes[0..n) into at most `fanout` shares of nearly the same size (0: n shares). The k-th
+ * begins at *ret_at; its first node is started and starts the others of the share. Returns its
+ * size, 0: there is none. */
 int launch_share(int n, int fanout, int k, int *ret_at);
 
 static inline void dd_auto_launch_word(struct launch_word *w)

@@ -106,7 +106,8 @@ int alone_put(struct alone *a, const char *key, const void *value, size_t len)
 
 int alone_get(struct alone *a, const char *key, void **ret, size_t *ret_len, uint64_t deadline)
 {
-    const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000), .tv_nsec = (long)(deadline % 1000000000)};
+    const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000),
+                                   .tv_nsec = (long)(deadline % 1000000000)};
     struct entry *e;
     int rc = 0;
     (void)pthread_mutex_lock(&a->lock);

@@ -14,7 +14,8 @@ enum {
     MS = 1000000,
     FIRST_PAUSE_MS = 20, /* between attempts to connect, doubled each time */
     LAST_PAUSE_MS = 1000,
-    REFUSED_MS = 1000, /* the daemon listens before there are workers: nobody there means that it is gone */
+    REFUSED_MS =
+        1000, /* the daemon listens before there are workers: nobody there means that it is gone */
     KEEPALIVE_IDLE_S = 120,
     KEEPALIVE_INTERVAL_S = 20,
     KEEPALIVE_COUNT = 6,
@@ -73,14 +74,16 @@ int deadline_poll(int fd, short events, uint64_t deadline)
 
 static int gone(int error)
 {
-    return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == ENETDOWN ? -ECANCELED
-                                                                                            : -error;
+    return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == ENETDOWN
+               ? -ECANCELED
+               : -error;
 }
 
 static int send_some(struct conn *c, struct wire *w, size_t *sent)
 {
     while (*sent < w->out.len) {
-        ssize_t n = send(c->fd, w->out.data + *sent, w->out.len - *sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(c->fd, w->out.data + *sent, w->out.len - *sent,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN)
             return 0;
         if (n < 0 && errno != EINTR)
@@ -148,7 +151,8 @@ int conn_call(struct conn *c, struct wire *w, uint64_t deadline)
 
 int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct dd_err *err)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *list = NULL;
     int rc = getaddrinfo(host, port, &hints, &list);
     if (rc == EAI_NONAME) { /* ddrun writes numbers; somebody may have put a name there */
@@ -171,14 +175,15 @@ static void set_options(int fd)
     static const struct {
         int level, name, value;
     } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY,   1                   },
-        {SOL_SOCKET,  SO_KEEPALIVE,  1                   },
-        {IPPROTO_TCP, TCP_KEEPIDLE,  KEEPALIVE_IDLE_S    },
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
         {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
-        {IPPROTO_TCP, TCP_KEEPCNT,   KEEPALIVE_COUNT     },
+        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT},
     };
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof(options[i].value));
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                         sizeof(options[i].value));
 }
 
 static int connect_once(int fd, const struct conn_addr *a, uint64_t deadline)
@@ -225,7 +230,8 @@ static int open_socket(const struct conn_addr *a, uint64_t deadline)
         if (rc == 0)
             return fd;
         close(fd);
-        bool passes = rc == -ECONNREFUSED || rc == -ECONNRESET || rc == -EAGAIN; /* many come at once */
+        bool passes = rc == -ECONNREFUSED || rc == -ECONNRESET ||
+                      rc == -EAGAIN; /* many come at once */
         if (!passes || !pause_for(pause_ms, rc == -ECONNREFUSED ? gone_at : deadline))
             return rc;
     }
@@ -244,14 +250,19 @@ int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, s
     }
     conn_free(c);
     if (rc == -EACCES)
-        return dd_err_set(err, rc, "the store at %s has closed the connection: it lets in only workers of its own job",
-                          a->text);
+        return dd_err_set(
+            err, rc,
+            "the store at %s has closed the connection: it lets in only workers of its own job",
+            a->text);
     if (rc == -EPROTO)
         return dd_err_set(err, rc, "what answers at %s is no store of ddrun", a->text);
     if (rc == -ECONNREFUSED)
-        return dd_err_set(err, rc, "cannot reach the store of this round at %s: nobody listens there, so its daemon is gone, or its node",
-                          a->text);
-    return dd_err_set(err, rc, "cannot reach the store of this round at %s: %s", a->text, strerror(-rc));
+        return dd_err_set(
+            err, rc,
+            "cannot reach the store of this round at %s: nobody listens there, so its daemon is gone, or its node",
+            a->text);
+    return dd_err_set(err, rc, "cannot reach the store of this round at %s: %s", a->text,
+                      strerror(-rc));
 }
 
 void conn_free(struct conn *c)

@@ -26,12 +26,13 @@ int deadline_poll(int fd, short events, uint64_t deadline); /* 0: something is t
 
 int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct dd_err *err);
 
-/* Connects and shakes hands. -ETIMEDOUT, -ECONNREFUSED (for a second, whatever the deadline), -EACCES (it closes at once), -EPROTO. */
+/* Connects and shakes hands. -ETIMEDOUT, -ECONNREFUSED (for a second, whatever the deadline),
+ * -EACCES (it closes at once), -EPROTO. */
 int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, struct dd_err *err);
 void conn_free(struct conn *c);
 
-/* As far as it goes without waiting. 1: the answer is there; 0: not yet, *events is what to poll for;
- * -ECANCELED: the other end has closed; -EPROTO, -ENOMEM, -EMSGSIZE. *sent counts the bytes of
+/* As far as it goes without waiting. 1: the answer is there; 0: not yet, *events is what to poll
+ * for; -ECANCELED: the other end has closed; -EPROTO, -ENOMEM, -EMSGSIZE. *sent counts the bytes of
  * w->out that are gone, 0 at first. After a failure the connection is of no more use. */
 int conn_step(struct conn *c, struct wire *w, size_t *sent, short *events);
 /* The same to the end. Also -ETIMEDOUT. */

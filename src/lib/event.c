@@ -15,12 +15,14 @@ int ddrun_heartbeat(struct ddrun *d)
     if (utimensat(AT_FDCWD, d->heartbeat, NULL, 0) == 0)
         return 0;
     int rc = -errno;
-    if (d->heartbeat_fd < 0 || futimens(d->heartbeat_fd, NULL) < 0) /* in a container, it has been inherited */
+    if (d->heartbeat_fd < 0 ||
+        futimens(d->heartbeat_fd, NULL) < 0) /* in a container, it has been inherited */
         return lib_fail(rc, "heartbeat file %.200s", d->heartbeat);
     return 0;
 }
 
-/* "stop 15"; 0: a kind that came after us, -EPROTO: none at all. Src: docs/protocol/store-c10d.md */
+/* "stop 15"; 0: a kind that came after us, -EPROTO: none at all. Src: docs/protocol/store-c10d.md
+ */
 static int parse(const char *text, struct ddrun_event *ret)
 {
     static const struct {

@@ -2,10 +2,11 @@
  *
  * All collectives are one exchange. Collective number N of a group: every member appends its record
  * to the key dN, arrives at the barrier bN and asks for dN, all in one go: the store holds the last
- * request back until all have arrived. What is too long for that lies under keys of its own, xN.PLACE.
+ * request back until all have arrived. What is too long for that lies under keys of its own,
+ * xN.PLACE.
  *
- * When a member knows that all have arrived at N, all have left N-1 and nobody needs bN any more. So
- * the first member deletes b and d, each member its own x, along with its next collective.
+ * When a member knows that all have arrived at N, all have left N-1 and nobody needs bN any more.
+ * So the first member deletes b and d, each member its own x, along with its next collective.
  */
 #include "lib/inner.h"
 #include "lib/records.h"
@@ -23,10 +24,10 @@ enum {
     CHUNK_KEYS = 256, /* of what lies apart, fetched at once */
     CHUNK_BYTES = 64 << 20,
     CHUNK_MAX = 2 * CHUNK_BYTES,
-    CLEAN_MOST = 64,     /* collectives that are cleaned up after at once */
-    MISSING_NAMED = 8,   /* ranks in a sentence */
-    ASK_MS = 2000,       /* for them */
-    ALIGNED = 16,        /* every piece begins at a multiple of it */
+    CLEAN_MOST = 64,   /* collectives that are cleaned up after at once */
+    MISSING_NAMED = 8, /* ranks in a sentence */
+    ASK_MS = 2000,     /* for them */
+    ALIGNED = 16,      /* every piece begins at a multiple of it */
 };
 #define GATHERED_MAX ((uint64_t)1 << 30)
 
@@ -37,8 +38,8 @@ struct ddrun_group {
     int n, me;
     /* under the handle's lock */
     bool busy;
-    uint64_t number;    /* of the next collective */
-    uint64_t done;      /* all have arrived at those below */
+    uint64_t number;                          /* of the next collective */
+    uint64_t done;                            /* all have arrived at those below */
     uint64_t cleaned_b, cleaned_d, cleaned_x; /* what was deleted: those below */
     bool has_apart;
 };
@@ -105,7 +106,8 @@ static int compare(const void *a, const void *b)
 static int check_ranks(const struct ddrun *d, const char *name, const int *ranks, int n)
 {
     int me = -1;
-    if (name == NULL || name[0] == '\0' || strnlen(name, DDRUN_GROUP_NAME_MAX + 1) > DDRUN_GROUP_NAME_MAX)
+    if (name == NULL || name[0] == '\0' ||
+        strnlen(name, DDRUN_GROUP_NAME_MAX + 1) > DDRUN_GROUP_NAME_MAX)
         return lib_fail_as(-EINVAL, "the name of a group has 1 to %d bytes", DDRUN_GROUP_NAME_MAX);
     if (ranks == NULL || n < 1 || n > d->size)
         return lib_fail_as(-EINVAL, "group '%s' of %d ranks: it has 1 to %d", name, n, d->size);
@@ -126,11 +128,15 @@ static int check_ranks(const struct ddrun *d, const char *name, const int *ranks
         if (ranks[i] == d->rank)
             me = i;
     if (is_bad)
-        return lib_fail_as(-EINVAL, "group '%s': rank %d is there twice or is none of this world of %d", name, bad, d->size);
-    return me >= 0 ? me : lib_fail_as(-EINVAL, "group '%s': this rank, %d, is not in it", name, d->rank);
+        return lib_fail_as(-EINVAL,
+                           "group '%s': rank %d is there twice or is none of this world of %d",
+                           name, bad, d->size);
+    return me >= 0 ? me
+                   : lib_fail_as(-EINVAL, "group '%s': this rank, %d, is not in it", name, d->rank);
 }
 
-int ddrun_group(struct ddrun *d, struct ddrun_group **ret, const char *name, const int *ranks, int n)
+int ddrun_group(struct ddrun *d, struct ddrun_group **ret, const char *name, const int *ranks,
+                int n)
 {
     char path[PATH_MAX_LEN];
     struct ddrun_group *g;
@@ -140,7 +146,8 @@ int ddrun_group(struct ddrun *d, struct ddrun_group **ret, const char *name, con
     int rc = d->pid == getpid() ? 0 : lib_fail(-EPERM, "group '%s'", name);
     if (rc < 0)
         return rc;
-    (void)snprintf(path, sizeof(path), "%sg/%s.%016llx/", d->prefix, name, (unsigned long long)hash_of(ranks, n));
+    (void)snprintf(path, sizeof(path), "%sg/%s.%016llx/", d->prefix, name,
+                   (unsigned long long)hash_of(ranks, n));
     (void)pthread_mutex_lock(&d->lock);
     for (g = d->groups; g != NULL; g = g->next)
         if (strcmp(g->path, path) == 0 && g->n == n)
@@ -175,16 +182,17 @@ struct ddrun_request {
     struct wire w;
     size_t sent;
     uint64_t number;
-    bool fetching;  /* what lies apart; before: all arrive */
-    bool held;      /* the group is busy with it */
-    int rc;         /* 1: done, < 0: failed */
+    bool fetching; /* what lies apart; before: all arrive */
+    bool held;     /* the group is busy with it */
+    int rc;        /* 1: done, < 0: failed */
     struct record *records;
     struct ddrun_piece *pieces; /* one allocation with all bytes */
-    int fetched;    /* members below this have all their bytes */
-    int chunk_end;  /* the fetch under way is about those below */
+    int fetched;                /* members below this have all their bytes */
+    int chunk_end;              /* the fetch under way is about those below */
 };
 
-static void write_key(char *ret, size_t size, const struct ddrun_group *g, char what, uint64_t number, int place)
+static void write_key(char *ret, size_t size, const struct ddrun_group *g, char what,
+                      uint64_t number, int place)
 {
     if (place < 0)
         (void)snprintf(ret, size, "%s%c%llu", g->path, what, (unsigned long long)number);
@@ -192,7 +200,8 @@ static void write_key(char *ret, size_t size, const struct ddrun_group *g, char 
         (void)snprintf(ret, size, "%s%c%llu.%d", g->path, what, (unsigned long long)number, place);
 }
 
-static void delete_up_to(struct ddrun_request *r, char what, uint64_t *cleaned, uint64_t end, int place)
+static void delete_up_to(struct ddrun_request *r, char what, uint64_t *cleaned, uint64_t end,
+                         int place)
 {
     char key[PATH_MAX_LEN + 64];
     for (int i = 0; i < CLEAN_MOST && *cleaned < end; i++, (*cleaned)++) {
@@ -253,7 +262,8 @@ static int lay_out(struct ddrun_request *r)
     r->pieces = aligned_alloc(ALIGNED, total);
     if (r->pieces == NULL)
         return -ENOMEM;
-    unsigned char *p = (unsigned char *)r->pieces + (n * sizeof(struct ddrun_piece) + ALIGNED - 1) / ALIGNED * ALIGNED;
+    unsigned char *p = (unsigned char *)r->pieces +
+                       (n * sizeof(struct ddrun_piece) + ALIGNED - 1) / ALIGNED * ALIGNED;
     for (size_t i = 0; i < n; i++) {
         const struct record *rec = &r->records[i];
         r->pieces[i] = (struct ddrun_piece){p, rec->len};
@@ -384,8 +394,9 @@ static int with_myself(struct ddrun_request *r, const void *in, size_t len)
 }
 
 /* 0 or 1: *ret is under way, or done; < 0, with its sentence: it could not begin. */
-static int begin(struct ddrun *d, struct ddrun_group *g, const char *what, const struct ddrun_piece *in, bool wants,
-                 uint64_t deadline, struct ddrun_request **ret)
+static int begin(struct ddrun *d, struct ddrun_group *g, const char *what,
+                 const struct ddrun_piece *in, bool wants, uint64_t deadline,
+                 struct ddrun_request **ret)
 {
     int rc = in->len > DDRUN_VALUE_MAX ? -EMSGSIZE : lib_check(d);
     struct ddrun_request *r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
@@ -432,7 +443,8 @@ static int rank_of(const struct ddrun_group *g, int place)
 }
 
 /* "rank 3", "ranks 3 5 6 and 12 more" */
-static void name_missing(const struct ddrun_group *g, const struct record *v, char *text, size_t size)
+static void name_missing(const struct ddrun_group *g, const struct record *v, char *text,
+                         size_t size)
 {
     int missing = 0, at = 0;
     for (int i = 0; i < g->n; i++)
@@ -470,8 +482,8 @@ static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, u
 
 /* ---- the calls ---- */
 
-static int run(struct ddrun *d, struct ddrun_group *g, const char *what, const struct ddrun_piece *in, int timeout_ms,
-               struct ddrun_piece **ret)
+static int run(struct ddrun *d, struct ddrun_group *g, const char *what,
+               const struct ddrun_piece *in, int timeout_ms, struct ddrun_piece **ret)
 {
     struct ddrun_request *r = NULL;
     uint64_t deadline = deadline_in(timeout_ms);
@@ -506,21 +518,23 @@ int ddrun_barrier(struct ddrun *d, struct ddrun_group *g, int timeout_ms)
     return run(d, group_of(d, g), "barrier", &nothing, timeout_ms, NULL);
 }
 
-int ddrun_allgatherv(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len, struct ddrun_piece **ret,
-                     int timeout_ms)
+int ddrun_allgatherv(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len,
+                     struct ddrun_piece **ret, int timeout_ms)
 {
     const struct ddrun_piece mine = {in, len};
     return run(d, group_of(d, g), "allgather", &mine, timeout_ms, ret);
 }
 
-int ddrun_allgather(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len, void *out, int timeout_ms)
+int ddrun_allgather(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len, void *out,
+                    int timeout_ms)
 {
     struct ddrun_piece *v = NULL;
     g = group_of(d, g);
     int rc = ddrun_allgatherv(d, g, in, len, &v, timeout_ms);
     for (int i = 0; v != NULL && i < g->n && rc == 0; i++) {
         if (v[i].len != len)
-            rc = lib_fail_as(-EMSGSIZE, "allgather: rank %d gave %zu bytes, this one %zu", rank_of(g, i), v[i].len, len);
+            rc = lib_fail_as(-EMSGSIZE, "allgather: rank %d gave %zu bytes, this one %zu",
+                             rank_of(g, i), v[i].len, len);
         else if (len > 0)
             memcpy((unsigned char *)out + (size_t)i * len, v[i].data, len);
     }
@@ -528,17 +542,19 @@ int ddrun_allgather(struct ddrun *d, struct ddrun_group *g, const void *in, size
     return rc;
 }
 
-int ddrun_broadcast(struct ddrun *d, struct ddrun_group *g, int root, void *data, size_t len, int timeout_ms)
+int ddrun_broadcast(struct ddrun *d, struct ddrun_group *g, int root, void *data, size_t len,
+                    int timeout_ms)
 {
     struct ddrun_piece *v = NULL;
     g = group_of(d, g);
     if (root < 0 || root >= g->n)
-        return lib_fail_as(-EINVAL, "broadcast: there is no member %d in a group of %d", root, g->n);
+        return lib_fail_as(-EINVAL, "broadcast: there is no member %d in a group of %d", root,
+                           g->n);
     const struct ddrun_piece mine = {data, g->me == root ? len : 0};
     int rc = run(d, g, "broadcast", &mine, timeout_ms, &v);
     if (v != NULL && v[root].len != len)
-        rc = lib_fail_as(-EMSGSIZE, "broadcast: rank %d gave %zu bytes, this one waits for %zu", rank_of(g, root),
-                         v[root].len, len);
+        rc = lib_fail_as(-EMSGSIZE, "broadcast: rank %d gave %zu bytes, this one waits for %zu",
+                         rank_of(g, root), v[root].len, len);
     if (rc == 0 && v != NULL && len > 0 && g->me != root)
         memcpy(data, v[root].data, len);
     free(v);

@@ -19,17 +19,17 @@ static const struct {
     int code;
     const char *text;
 } sentences[] = {
-    {0,            "no error"                                                        },
-    {EINVAL,       "an argument or a variable of the environment is wrong"           },
-    {ETIMEDOUT,    "it has not come in time"                                         },
-    {ECANCELED,    "this round is over: the store has closed the connection"         },
-    {ECONNREFUSED, "nobody listens where the store of this round should be"          },
-    {EACCES,       "the store lets in only workers of its own job"                   },
-    {EPROTO,       "the other end does not keep to the protocol"                     },
-    {EMSGSIZE,     "it is too long"                                                  },
-    {EBUSY,        "another collective of this group is under way in this process"   },
-    {EPERM,        "the handle belongs to the process that has made it, not to its child"},
-    {ENOMEM,       "out of memory"                                                   },
+    {0, "no error"},
+    {EINVAL, "an argument or a variable of the environment is wrong"},
+    {ETIMEDOUT, "it has not come in time"},
+    {ECANCELED, "this round is over: the store has closed the connection"},
+    {ECONNREFUSED, "nobody listens where the store of this round should be"},
+    {EACCES, "the store lets in only workers of its own job"},
+    {EPROTO, "the other end does not keep to the protocol"},
+    {EMSGSIZE, "it is too long"},
+    {EBUSY, "another collective of this group is under way in this process"},
+    {EPERM, "the handle belongs to the process that has made it, not to its child"},
+    {ENOMEM, "out of memory"},
 };
 
 const char *ddrun_strerror(int code)
@@ -103,7 +103,8 @@ int lib_take(struct ddrun *d, struct conn **ret, uint64_t deadline)
         __atomic_store_n(&d->reached, true, __ATOMIC_RELAXED);
     if (rc != -ECONNREFUSED || !__atomic_load_n(&d->reached, __ATOMIC_RELAXED))
         return rc;
-    __atomic_store_n(&d->over, true, __ATOMIC_RELAXED); /* the connections that are open will notice, too */
+    __atomic_store_n(&d->over, true,
+                     __ATOMIC_RELAXED); /* the connections that are open will notice, too */
     return -ECANCELED;
 }
 
@@ -167,10 +168,13 @@ static int number(const char *name, int min, int max, int *ret)
 {
     const char *text = getenv(name);
     if (text == NULL)
-        return lib_fail_as(-EINVAL, "%s is not set, but DDRUN_ROUND is: the environment that ddrun has made is not whole",
-                           name);
+        return lib_fail_as(
+            -EINVAL,
+            "%s is not set, but DDRUN_ROUND is: the environment that ddrun has made is not whole",
+            name);
     if (dd_num_int(text, min, max, ret) < 0)
-        return lib_fail_as(-EINVAL, "%s='%.100s' is not a number from %d to %d", name, text, min, max);
+        return lib_fail_as(-EINVAL, "%s='%.100s' is not a number from %d to %d", name, text, min,
+                           max);
     return 0;
 }
 
@@ -181,14 +185,14 @@ static int read_environment(struct ddrun *d)
         int min;
         int *ret;
     } rows[] = {
-        {"DDRUN_ROUND",                0, &d->round     },
-        {"RANK",                       0, &d->rank      },
-        {"WORLD_SIZE",                 1, &d->size      },
-        {"LOCAL_RANK",                 0, &d->local_rank},
-        {"LOCAL_WORLD_SIZE",           1, &d->local_size},
-        {"GROUP_RANK",                 0, &d->node_rank },
-        {"GROUP_WORLD_SIZE",           1, &d->nodes     },
-        {"TORCHELASTIC_RESTART_COUNT", 0, &d->restarts  },
+        {"DDRUN_ROUND", 0, &d->round},
+        {"RANK", 0, &d->rank},
+        {"WORLD_SIZE", 1, &d->size},
+        {"LOCAL_RANK", 0, &d->local_rank},
+        {"LOCAL_WORLD_SIZE", 1, &d->local_size},
+        {"GROUP_RANK", 0, &d->node_rank},
+        {"GROUP_WORLD_SIZE", 1, &d->nodes},
+        {"TORCHELASTIC_RESTART_COUNT", 0, &d->restarts},
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
@@ -203,8 +207,10 @@ static int find_store(struct ddrun *d, uint64_t deadline)
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
     struct conn *c = NULL;
     if (host == NULL || port == NULL)
-        return lib_fail_as(-EINVAL, "%s is not set, but DDRUN_ROUND is: the environment that ddrun has made is not whole",
-                           host == NULL ? "MASTER_ADDR" : "MASTER_PORT");
+        return lib_fail_as(
+            -EINVAL,
+            "%s is not set, but DDRUN_ROUND is: the environment that ddrun has made is not whole",
+            host == NULL ? "MASTER_ADDR" : "MASTER_PORT");
     int rc = conn_addr(&d->addr, host, port, &last_error);
     if (rc == 0)
         rc = lib_take(d, &c, deadline);

@@ -32,12 +32,16 @@ struct ddrun {
 };
 
 /* handle.c */
-int lib_fail(int rc, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* notes "PLACE: why" */
-int lib_fail_as(int rc, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* the whole sentence */
-int lib_check(const struct ddrun *d); /* whether this process may use it, and the round still runs */
+int lib_fail(int rc, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3))); /* notes "PLACE: why" */
+int lib_fail_as(int rc, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3))); /* the whole sentence */
+int lib_check(
+    const struct ddrun *d); /* whether this process may use it, and the round still runs */
 /* Takes a connection that is idle, or makes one. */
 int lib_take(struct ddrun *d, struct conn **ret, uint64_t deadline);
-/* Gives it back: after a good exchange for the next one, after a bad one to be closed. Returns rc. */
+/* Gives it back: after a good exchange for the next one, after a bad one to be closed. Returns rc.
+ */
 int lib_give(struct ddrun *d, struct conn *c, int rc);
 /* One exchange on a connection of its own. A wait that times out is taken back. */
 int lib_call(struct ddrun *d, struct wire *w, uint64_t deadline);

@@ -1,5 +1,6 @@
-/* Keys and values. A value has a byte in front of it in the store, so that an empty one is told from
- * none; counters are elsewhere, because the store closes a connection that adds to what is no number. */
+/* Keys and values. A value has a byte in front of it in the store, so that an empty one is told
+ * from none; counters are elsewhere, because the store closes a connection that adds to what is no
+ * number. */
 #include "lib/inner.h"
 
 #include <errno.h>
@@ -52,7 +53,8 @@ int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, i
     if (rc < 0)
         return rc;
     if (len > DDRUN_VALUE_MAX)
-        return lib_fail_as(-EMSGSIZE, "put of '%.200s': %zu bytes, %d is the most", key, len, DDRUN_VALUE_MAX);
+        return lib_fail_as(-EMSGSIZE, "put of '%.200s': %zu bytes, %d is the most", key, len,
+                           DDRUN_VALUE_MAX);
     if (d->alone != NULL)
         return done(alone_put(d->alone, key, value, len), "put", key);
     const struct place p = place_of(d, 'v');

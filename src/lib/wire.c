@@ -92,8 +92,8 @@ void wire_hello(struct wire *w, uint32_t nonce)
     wire_ping(w, nonce);
 }
 
-static void write_value(struct wire *w, unsigned char op, struct wire_key k, const void *head, size_t nhead,
-                        const void *p, size_t n)
+static void write_value(struct wire *w, unsigned char op, struct wire_key k, const void *head,
+                        size_t nhead, const void *p, size_t n)
 {
     if (w->rc == 0)
         w->rc = dd_buf_reserve(&w->out, n + nhead + strlen(k.prefix) + strlen(k.key) + 17);
@@ -104,12 +104,14 @@ static void write_value(struct wire *w, unsigned char op, struct wire_key k, con
     put(w, p, n);
 }
 
-void wire_set(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p, size_t n)
+void wire_set(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
+              size_t n)
 {
     write_value(w, SET, k, head, nhead, p, n);
 }
 
-void wire_append(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p, size_t n)
+void wire_append(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
+                 size_t n)
 {
     write_value(w, APPEND, k, head, nhead, p, n);
 }

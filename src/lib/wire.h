@@ -1,8 +1,8 @@
 /* The client's side of the c10d protocol: requests out, reply bytes in. Pure.
  *
- * A struct wire is one exchange: requests are written into `out`, one after the other, and each notes
- * what is to be answered; then the bytes that come are fed in until wire_done(). What the other end
- * says is not trusted: lengths are bounded, and memory grows only with what has arrived.
+ * A struct wire is one exchange: requests are written into `out`, one after the other, and each
+ * notes what is to be answered; then the bytes that come are fed in until wire_done(). What the
+ * other end says is not trusted: lengths are bounded, and memory grows only with what has arrived.
  * Src: docs/protocol/store-c10d.md.
  */
 #ifndef DD_LIB_WIRE_H
@@ -17,10 +17,10 @@
 enum { WIRE_STEPS = 8 }; /* answers of one kind in a row are one step */
 
 enum wire_kind {
-    WIRE_ZERO, /* one byte 0: a wait is over */
-    WIRE_U32,  /* the nonce of a PING */
-    WIRE_I64,  /* into `number` */
-    WIRE_STR,  /* into `strs` */
+    WIRE_ZERO,      /* one byte 0: a wait is over */
+    WIRE_U32,       /* the nonce of a PING */
+    WIRE_I64,       /* into `number` */
+    WIRE_STR,       /* into `strs` */
     WIRE_CANCELLED, /* a byte 1, before it the 0 of a wait that has just ended, perhaps */
 };
 
@@ -60,8 +60,10 @@ struct wire_key {
 };
 void wire_hello(struct wire *w, uint32_t nonce); /* VALIDATE and PING */
 void wire_ping(struct wire *w, uint32_t nonce);
-void wire_set(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p, size_t n);
-void wire_append(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p, size_t n);
+void wire_set(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
+              size_t n);
+void wire_append(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
+                 size_t n);
 void wire_get(struct wire *w, struct wire_key k);
 void wire_add(struct wire *w, struct wire_key k, int64_t delta);
 void wire_delete(struct wire *w, struct wire_key k);
@@ -72,8 +74,8 @@ void wire_wait(struct wire *w, const char *prefix, const char *const *keys, size
 void wire_multi_get(struct wire *w, uint32_t n);
 void wire_key(struct wire *w, struct wire_key k);
 
-/* Takes at most n bytes; how many were taken, fewer only when the answer is complete. -EPROTO: that is
- * no answer to this; -EMSGSIZE: it is longer than max_in; -ENOMEM. */
+/* Takes at most n bytes; how many were taken, fewer only when the answer is complete. -EPROTO: that
+ * is no answer to this; -EMSGSIZE: it is longer than max_in; -ENOMEM. */
 ssize_t wire_feed(struct wire *w, const void *p, size_t n);
 static inline bool wire_done(const struct wire *w)
 {

@@ -50,10 +50,11 @@ int net_iface_of(const struct net_addr *a, char out[16]);
 /* The address of the interface that other machines may use: IPv4 before IPv6, none that is good on
  * the link alone. -ENOENT: it has none. Pure. */
 int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, struct net_addr *ret);
-/* Whether this node has that interface of --iface, with such an address. -EINVAL with a sentence. */
+/* Whether this node has that interface of --iface, with such an address. -EINVAL with a sentence.
+ */
 int net_iface_check(const char *name, struct dd_err *err);
-/* Whether a connection that leaves through the interface comes to an end there within the time: waits
- * for it. 0, or -errno. */
+/* Whether a connection that leaves through the interface comes to an end there within the time:
+ * waits for it. 0, or -errno. */
 int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limit_ms);
 /* The interface that NCCL takes by itself when NCCL_SOCKET_IFNAME is not set (Src: NCCL 2.23-2.30),
  * or -ENOENT. Pure. */

@@ -88,7 +88,8 @@ static void on_connection(evutil_socket_t fd, short what, void *arg)
         (void)setsockopt(peer, SOL_SOCKET, SO_RCVBUF, &all->cfg.receive, sizeof(int));
     c->all = all;
     c->unproven.evict = evict;
-    if (link_accept_start(&c->accept, all->cfg.base, peer, &all->cfg.accept, on_accepted, c, NULL) < 0)
+    if (link_accept_start(&c->accept, all->cfg.base, peer, &all->cfg.accept, on_accepted, c, NULL) <
+        0)
         caller_free(c);
 }
 

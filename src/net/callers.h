@@ -1,5 +1,6 @@
-/* Callers at a listening socket, until they have proved the key. Anybody may call and say nothing: there may be so many of
- * those at a time; then the source with the most of them loses its oldest (net/unproven.h). */
+/* Callers at a listening socket, until they have proved the key. Anybody may call and say nothing:
+ * there may be so many of those at a time; then the source with the most of them loses its oldest
+ * (net/unproven.h). */
 #ifndef DD_NET_CALLERS_H
 #define DD_NET_CALLERS_H
 
@@ -18,6 +19,6 @@ struct callers_cfg {
 struct callers;
 
 int callers_new(struct callers **ret, const struct callers_cfg *cfg); /* 0 or -ENOMEM */
-void callers_free(struct callers *c);                                /* NULL does nothing; not within on_link */
+void callers_free(struct callers *c); /* NULL does nothing; not within on_link */
 
 #endif

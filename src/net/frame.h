@@ -15,8 +15,15 @@
 #include <stdint.h>
 
 enum { FRAME_HEADER = 8, FRAME_VERSION = 1, FRAME_MAX = 16 << 20 };
-enum frame_type { FRAME_CONTROL = 1, FRAME_BYE = 2, FRAME_OUTPUT = 3, FRAME_PING = 4, FRAME_EXCHANGE = 5, FRAME_PACKAGE = 6,
-                  FRAME_LAUNCH = 7 };
+enum frame_type {
+    FRAME_CONTROL = 1,
+    FRAME_BYE = 2,
+    FRAME_OUTPUT = 3,
+    FRAME_PING = 4,
+    FRAME_EXCHANGE = 5,
+    FRAME_PACKAGE = 6,
+    FRAME_LAUNCH = 7
+};
 
 struct frame {
     uint16_t type, version;

@@ -83,7 +83,8 @@ int hello_call_decode(struct hello_call *ret, const void *p, size_t n)
 {
     struct dd_rd body;
     struct hello_call c;
-    static_assert(HELLO_CALL_MAX == HELLO_HEADER + sizeof(c.job_id) + sizeof(c.node), "the longest call");
+    static_assert(HELLO_CALL_MAX == HELLO_HEADER + sizeof(c.job_id) + sizeof(c.node),
+                  "the longest call");
     int rc = get_body(p, n, HELLO_CALL_MAX, &body);
     if (rc <= 0)
         return rc;

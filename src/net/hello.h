@@ -15,7 +15,13 @@
 
 #include <stddef.h>
 
-enum { HELLO_FIRST_BYTE = 0xdd, HELLO_VERSION = 1, HELLO_VERSION_AT = 3, HELLO_MAX = 8192, HELLO_CALL_MAX = 518 };
+enum {
+    HELLO_FIRST_BYTE = 0xdd,
+    HELLO_VERSION = 1,
+    HELLO_VERSION_AT = 3,
+    HELLO_MAX = 8192,
+    HELLO_CALL_MAX = 518
+};
 
 enum hello_status { HELLO_OK, HELLO_OTHER_JOB, HELLO_BAD_VERSION, HELLO_FULL };
 

@@ -96,7 +96,8 @@ static int connect_to(const char *name, const struct dd_uid *self)
     uid_t uid = (uid_t)-1;
     const socklen_t len = address_of(&sa, name);
     DD_AUTO(fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int rc = fd < 0 || connect(fd, (const struct sockaddr *)&sa, len) < 0 ? -errno : uid_of_peer(fd, &uid);
+    int rc = fd < 0 || connect(fd, (const struct sockaddr *)&sa, len) < 0 ? -errno
+                                                                          : uid_of_peer(fd, &uid);
     if (rc == 0 && !dd_uid_is_own(self, uid))
         rc = -EACCES;
     return rc == 0 ? DD_TAKE_FD(fd) : rc;

@@ -18,7 +18,8 @@ struct listener {
 };
 
 /* Src: proc(5) and Documentation/networking/proc_net_tcp.txt: sl local_address rem_address st
- * tx:rx tr:when retrnsmt uid timeout inode; state 0A is LISTEN. but: a uid whose listeners do not count, NULL: all do. */
+ * tx:rx tr:when retrnsmt uid timeout inode; state 0A is LISTEN. but: a uid whose listeners do not
+ * count, NULL: all do. */
 static bool find_listener(const char *path, uint16_t port, const uid_t *but, struct listener *ret)
 {
     char line[512];
@@ -89,7 +90,8 @@ void net_port_holder(uint16_t port, char *out, size_t size)
 {
     struct listener l;
     out[0] = '\0';
-    if (!find_listener("/proc/net/tcp", port, NULL, &l) && !find_listener("/proc/net/tcp6", port, NULL, &l))
+    if (!find_listener("/proc/net/tcp", port, NULL, &l) &&
+        !find_listener("/proc/net/tcp6", port, NULL, &l))
         return;
     if (!program_of(l.inode, out, size))
         (void)snprintf(out, size, "a program of uid %u", l.uid);
@@ -99,7 +101,8 @@ bool net_port_taken(uint16_t port, uid_t *ret_uid)
 {
     struct listener l;
     const uid_t own = geteuid();
-    if (!find_listener("/proc/net/tcp", port, &own, &l) && !find_listener("/proc/net/tcp6", port, &own, &l))
+    if (!find_listener("/proc/net/tcp", port, &own, &l) &&
+        !find_listener("/proc/net/tcp6", port, &own, &l))
         return false;
     *ret_uid = (uid_t)l.uid;
     return true;

@@ -80,7 +80,8 @@ int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, stru
     for (size_t i = 0; i < n; i++) {
         if (strcmp(ifs[i].name, name) != 0 || ifs[i].addr.len == 0 || is_link_local(&ifs[i].addr))
             continue;
-        if (best == NULL || (best->addr.sa.sa_family == AF_INET6 && ifs[i].addr.sa.sa_family == AF_INET))
+        if (best == NULL ||
+            (best->addr.sa.sa_family == AF_INET6 && ifs[i].addr.sa.sa_family == AF_INET))
             best = &ifs[i];
     }
     if (best == NULL)
@@ -97,7 +98,8 @@ int net_iface_check(const char *name, struct dd_err *err)
     if (if_nametoindex(name) > 0) {
         int rc = net_ifaces(&ifs, &n, err);
         return rc == 0 && net_iface_addr(ifs, n, name, &addr) < 0
-                   ? dd_err_set(err, -EINVAL, "--iface=%s: it has no address that other nodes could use", name)
+                   ? dd_err_set(err, -EINVAL,
+                                "--iface=%s: it has no address that other nodes could use", name)
                    : rc;
     }
     DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 16);
@@ -106,8 +108,8 @@ int net_iface_check(const char *name, struct dd_err *err)
         (void)dd_buf_printf(&there, "%s%s", i == all ? "" : ", ", i->if_name);
     if_freenameindex(all);
     const char *names = dd_buf_str(&there);
-    return dd_err_set(err, -EINVAL, "--iface=%s: this node has no such interface; it has %.400s", name,
-                      names != NULL ? names : "none");
+    return dd_err_set(err, -EINVAL, "--iface=%s: this node has no such interface; it has %.400s",
+                      name, names != NULL ? names : "none");
 }
 
 /* SO_BINDTODEVICE is free for all since Linux 5.7; before that the source address has to do. */

@@ -54,16 +54,18 @@ static int from_secret(struct net_key *ret, const void *secret, size_t n, struct
 }
 
 /* shown: NULL where the name says it all. */
-static int check_strength(const unsigned char *secret, size_t n, const char *name, const char *shown, struct dd_err *err)
+static int check_strength(const unsigned char *secret, size_t n, const char *name,
+                          const char *shown, struct dd_err *err)
 {
     const unsigned bits = key_strength(secret, n);
     return bits >= KEY_STRENGTH_MIN
                ? 0
-               : dd_err_set(err, -EINVAL,
-                            "%s%s%s%s is easy to guess: its %zu bytes have about %u bits of randomness, %d are "
-                            "needed; make one with: openssl rand -hex 32",
-                            name, shown != NULL ? " '" : "", shown != NULL ? shown : "", shown != NULL ? "'" : "", n, bits,
-                            KEY_STRENGTH_MIN);
+               : dd_err_set(
+                     err, -EINVAL,
+                     "%s%s%s%s is easy to guess: its %zu bytes have about %u bits of randomness, %d are "
+                     "needed; make one with: openssl rand -hex 32",
+                     name, shown != NULL ? " '" : "", shown != NULL ? shown : "",
+                     shown != NULL ? "'" : "", n, bits, KEY_STRENGTH_MIN);
 }
 
 static int from_file(struct net_key *ret, const char *file, struct dd_err *err)
@@ -117,7 +119,9 @@ static int find_shared(struct net_key *ret, const struct net_key_input *in, stru
         rc = from_hex(ret, hex, err);
     } else if (in->psk != NULL && in->psk[0] != '\0') {
         rc = from_secret(ret, in->psk, strlen(in->psk), err);
-        (void)snprintf(ret->source, sizeof(ret->source), "%s", in->psk_source != NULL ? in->psk_source : "the launcher's secret of this job");
+        (void)snprintf(ret->source, sizeof(ret->source), "%s",
+                       in->psk_source != NULL ? in->psk_source
+                                              : "the launcher's secret of this job");
     } else if (in->use_cookie && in->cookie != NULL) {
         rc = from_secret(ret, in->cookie, strlen(in->cookie), err);
         ret->guessable = true;
@@ -158,7 +162,9 @@ int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_
                           "the nodes have no common secret (%s): give one with --key-file or "
                           "DDRUN_KEY_FILE%s, or, where nobody else is on the network, --insecure",
                           text != NULL ? text : "",
-                          in->cookie != NULL ? ", or, where other users are trusted, --key-source=pbs-cookie" : "");
+                          in->cookie != NULL
+                              ? ", or, where other users are trusted, --key-source=pbs-cookie"
+                              : "");
     }
     if (rc > 0)
         *ret = key;
@@ -229,15 +235,20 @@ void net_key_cleanup(const struct net_key *key, const struct net_key_input *in)
         methods[key->method]->cleanup(key, in);
 }
 
-static int hmac(unsigned char out[NET_KEY_LEN], const unsigned char key[NET_KEY_LEN], const char *label, const char *text)
+static int hmac(unsigned char out[NET_KEY_LEN], const unsigned char key[NET_KEY_LEN],
+                const char *label, const char *text)
 {
     unsigned char data[512];
     unsigned len = 0;
     const int n = snprintf((char *)data, sizeof(data), "%s%c%s", label, '\0', text);
-    return n < (int)sizeof(data) && HMAC(EVP_sha256(), key, NET_KEY_LEN, data, (size_t)n, out, &len) != NULL ? 0 : -EIO;
+    return n < (int)sizeof(data) &&
+                   HMAC(EVP_sha256(), key, NET_KEY_LEN, data, (size_t)n, out, &len) != NULL
+               ? 0
+               : -EIO;
 }
 
-int net_key_psk(unsigned char out[NET_KEY_LEN], const struct net_key *key, const struct net_key_input *in)
+int net_key_psk(unsigned char out[NET_KEY_LEN], const struct net_key *key,
+                const struct net_key_input *in)
 {
     if (in->run != NULL)
         return hmac(out, key->bytes, "ddrun-run-1", in->run);
@@ -250,7 +261,10 @@ static uint64_t seed_of_starter(char *const *env)
     const char *text = dd_env_get_nonempty(env, "DDRUN_PORT_SEED");
     uint64_t seed = 0;
     int end = 0;
-    return text != NULL && strlen(text) == 16 && sscanf(text, "%16" SCNx64 "%n", &seed, &end) == 1 && end == 16 ? seed : 0;
+    return text != NULL && strlen(text) == 16 &&
+                   sscanf(text, "%16" SCNx64 "%n", &seed, &end) == 1 && end == 16
+               ? seed
+               : 0;
 }
 
 uint64_t net_key_seed(const struct net_key_input *in)

@@ -27,11 +27,12 @@ struct net_key {
 };
 
 struct net_key_input {
-    char *const *env;         /* DDRUN_KEY (64 hex digits), DDRUN_KEY_FILE, HOME */
-    const char *key_file;     /* --key-file, wins over the environment; NULL */
-    const char *psk;          /* secret of this job (struct alloc) with at least 128 bits, NULL */
-    const char *psk_source;   /* its origin, where not the launcher: for a person; NULL */
-    const char *cookie;       /* PBS_JOBCOOKIE, NULL; a key only with use_cookie: other users can compute it */
+    char *const *env;       /* DDRUN_KEY (64 hex digits), DDRUN_KEY_FILE, HOME */
+    const char *key_file;   /* --key-file, wins over the environment; NULL */
+    const char *psk;        /* secret of this job (struct alloc) with at least 128 bits, NULL */
+    const char *psk_source; /* its origin, where not the launcher: for a person; NULL */
+    const char
+        *cookie; /* PBS_JOBCOOKIE, NULL; a key only with use_cookie: other users can compute it */
     bool use_cookie;          /* --key-source=pbs-cookie */
     const char *run;          /* what differs between two runs of one job id, not secret; NULL */
     const char *munge_socket; /* --munge-socket, NULL: munge's default */
@@ -47,7 +48,7 @@ struct net_key_input {
  * hashed to NET_KEY_LEN bytes (SHA-256, with a label). */
 int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
-#define NET_KEY_COOKIE_WARNING \
+#define NET_KEY_COOKIE_WARNING                                                                     \
     "--key-source=pbs-cookie: users who have jobs on this machine can compute PBS_JOBCOOKIE, join the job and read its environment"
 
 /* For a guest: what it can know before it has met the host; NET_KEY_SHARED when it has one, else
@@ -61,8 +62,8 @@ int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd
 int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
                    const char *cred, struct dd_err *err);
 
-/* Host: what a guest needs to come to the key. NET_KEY_MUNGE: a new credential, restricted to this uid,
- * which a guest takes more than once; NET_KEY_HOME: which file it is. Gives text (free()). */
+/* Host: what a guest needs to come to the key. NET_KEY_MUNGE: a new credential, restricted to this
+ * uid, which a guest takes more than once; NET_KEY_HOME: which file it is. Gives text (free()). */
 int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,
                        struct dd_err *err);
 
@@ -73,10 +74,12 @@ int net_key_random(unsigned char out[NET_KEY_LEN]);
 
 /* The pre-shared key of the TLS session: the key itself, or, where in->run is set, an HMAC of that
  * under it, so that processes left over from an earlier run of the same job id are refused. */
-int net_key_psk(unsigned char out[NET_KEY_LEN], const struct net_key *key, const struct net_key_input *in);
+int net_key_psk(unsigned char out[NET_KEY_LEN], const struct net_key *key,
+                const struct net_key_input *in);
 
 /* A number that only holders of the key can compute, for candidate ports: of the secret that this
- * node has before it meets another one, else DDRUN_PORT_SEED, which ddrun's own starter has set. 0: none. */
+ * node has before it meets another one, else DDRUN_PORT_SEED, which ddrun's own starter has set. 0:
+ * none. */
 uint64_t net_key_seed(const struct net_key_input *in);
 
 #endif

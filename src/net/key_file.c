@@ -26,9 +26,8 @@ static int check_owner(int fd, const struct key_path *path, struct dd_err *err)
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err)
 {
     /* O_NONBLOCK: a FIFO must not hold us up */
-    DD_AUTO(fd)
-    int fd =
-        openat(path->dirfd, path->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | path->flags);
+    DD_AUTO(fd) int fd = openat(path->dirfd, path->name,
+                                O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | path->flags);
     if (fd < 0)
         return dd_err_set(err, -errno, "cannot open %s '%s': %m", path->what, path->shown);
     int rc = check_owner(fd, path, err);

@@ -22,8 +22,8 @@ struct place {
 
 enum { NAME_ROOM = 180 };
 
-/* Any job id becomes the begin of a file name of its own: [A-Za-z0-9._-] stay, the rest is %XX; a long one is
- * cut and told apart by its SHA-256. */
+/* Any job id becomes the begin of a file name of its own: [A-Za-z0-9._-] stay, the rest is %XX; a
+ * long one is cut and told apart by its SHA-256. */
 static int job_name(char out[256], const char *job_id)
 {
     size_t o = 0;
@@ -96,7 +96,8 @@ static int take_place(struct place *p, const struct net_key_input *in, const cha
     return 0;
 }
 
-/* Each key has a file of its own, named after it: two daemons of one job take nothing from each other. */
+/* Each key has a file of its own, named after it: two daemons of one job take nothing from each
+ * other. */
 static int tag_of(char out[KEY_TAG + 1], const unsigned char key[NET_KEY_LEN])
 {
     static const char label[] = "ddrun-key-file-1";
@@ -147,8 +148,8 @@ static int write_key(const struct place *p, const struct net_key *key, time_t *r
         return dd_err_set(err, rc, "the kernel gives no random bytes");
     key_to_hex(text, some);
     (void)snprintf(part, sizeof(part), ".new-%.32s", text);
-    DD_AUTO(fd)
-    int fd = openat(p->dirfd, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    DD_AUTO(fd) int fd = openat(p->dirfd, part,
+                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return dd_err_set(err, -errno, "cannot write in '%s': %m", p->dir);
     key_to_hex(text, key->bytes);
@@ -156,8 +157,8 @@ static int write_key(const struct place *p, const struct net_key *key, time_t *r
     dd_owner_text(text + KEY_HEX + 1);
     rc = dd_write_full(fd, text, strlen(text));
     explicit_bzero(text, sizeof(text));
-    if (rc == 0 && (fsync(fd) < 0 || fstat(fd, &st) < 0 ||
-                    renameat(p->dirfd, part, p->dirfd, p->name) < 0))
+    if (rc == 0 &&
+        (fsync(fd) < 0 || fstat(fd, &st) < 0 || renameat(p->dirfd, part, p->dirfd, p->name) < 0))
         rc = -errno;
     *ret_now = st.st_mtime;
     if (rc == 0)

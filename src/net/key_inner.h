@@ -41,11 +41,12 @@ struct key_path {
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err);
 
 bool key_is_tag(const char *text); /* begins with one */
-/* Removes key files of processes that are gone, a few at a time; now: as the file system's clock says. */
+/* Removes key files of processes that are gone, a few at a time; now: as the file system's clock
+ * says. */
 void key_sweep(int dirfd, time_t now);
 
-/* Bits that an attacker has to guess at most, as a person or a bad generator would have made the secret: an upper
- * bound of the real number. Pure. */
+/* Bits that an attacker has to guess at most, as a person or a bad generator would have made the
+ * secret: an upper bound of the real number. Pure. */
 enum { KEY_STRENGTH_MIN = 96 };
 unsigned key_strength(const unsigned char *secret, size_t n);
 

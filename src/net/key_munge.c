@@ -53,12 +53,12 @@ static bool uids_are_the_machines(void)
     DD_AUTO(file) FILE *f = fopen("/proc/self/uid_map", "re");
     if (f == NULL || fgets(line, sizeof(line), f) == NULL)
         return true;
-    return sscanf(line, "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
-           count == UINT32_MAX;
+    return sscanf(line, "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 &&
+           outside == 0 && count == UINT32_MAX;
 }
 
-/* This user's uid, as munged has it: in a container the one in here may be another, and one container
- * may be in another, so munged is asked. */
+/* This user's uid, as munged has it: in a container the one in here may be another, and one
+ * container may be in another, so munged is asked. */
 static int own_uid(munge_ctx_t ctx, uid_t *ret, struct dd_err *err)
 {
     char *cred = NULL;
@@ -139,8 +139,9 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
         return rc;
     }
     munge_err_t e = munge_decode(cred, ctx, &payload, &n, &uid, &gid);
-    /* The host gives one credential to several guests, and some may share a machine. Who plays it to us
-     * again does not know the key in it, and gets no further. Src: munge(3), what is decoded all the same. */
+    /* The host gives one credential to several guests, and some may share a machine. Who plays it
+     * to us again does not know the key in it, and gets no further. Src: munge(3), what is decoded
+     * all the same. */
     if (e != EMUNGE_SUCCESS && e != EMUNGE_CRED_REPLAYED)
         rc = failed(ctx, e, "read the host's credential", err);
     else if (uid != own)

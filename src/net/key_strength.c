@@ -27,8 +27,9 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-/* The alphabet that a secret seems to be drawn from, and the most that one character of it can be worth. Text that
- * has neither digits nor both cases, or has blanks, is taken for words: Shannon's estimate for English. */
+/* The alphabet that a secret seems to be drawn from, and the most that one character of it can be
+ * worth. Text that has neither digits nor both cases, or has blanks, is taken for words: Shannon's
+ * estimate for English. */
 struct alphabet {
     double size, bits;
 };
@@ -55,24 +56,27 @@ static struct alphabet alphabet_of(const unsigned char *s, size_t n)
     return (struct alphabet){32, 5};
 }
 
-/* How far s[i..] repeats what came before it, or goes on in equal steps ("aaaa", "abcd", "9753"). */
+/* How far s[i..] repeats what came before it, or goes on in equal steps ("aaaa", "abcd", "9753").
+ */
 static size_t predictable(const unsigned char *s, size_t n, size_t i)
 {
     size_t best = 0;
     size_t k = 0;
-    for (size_t j = 0; j < i; j++, best = k > best ? k : best)
+    for (size_t j = 0; j<i; j++, best = k> best ? k : best)
         for (k = 0; i + k < n && s[j + k] == s[i + k]; k++)
             ;
     k = 0;
     if (i >= 2)
-        for (const int step = s[i - 1] - s[i - 2]; i + k < n && s[i + k] - s[i + k - 1] == step; k++)
+        for (const int step = s[i - 1] - s[i - 2]; i + k < n && s[i + k] - s[i + k - 1] == step;
+             k++)
             ;
     best = k > best ? k : best;
     return best >= MATCH_MIN ? best : 0;
 }
 
-/* The length of a description: what repeats costs where it was and how long it is, all else what an adaptive coder
- * needs, and no more than the alphabet allows. Src: Lempel and Ziv 1977; Krichevsky and Trofimov 1981. */
+/* The length of a description: what repeats costs where it was and how long it is, all else what an
+ * adaptive coder needs, and no more than the alphabet allows. Src: Lempel and Ziv 1977; Krichevsky
+ * and Trofimov 1981. */
 unsigned key_strength(const unsigned char *secret, size_t n)
 {
     const struct alphabet a = alphabet_of(secret, n);

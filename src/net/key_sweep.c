@@ -1,5 +1,6 @@
-/* Key files that nobody removed: their daemon and their agent were killed at once. A home directory is
- * shared by many machines, so only a file of this very machine and boot is known to be nobody's. */
+/* Key files that nobody removed: their daemon and their agent were killed at once. A home directory
+ * is shared by many machines, so only a file of this very machine and boot is known to be nobody's.
+ */
 #include "net/key_inner.h"
 
 #include "base/auto.h"
@@ -14,9 +15,9 @@
 #include <unistd.h>
 
 enum {
-    LOOK_AT = 64,                /* files, each time a key is written */
-    OLD_S = 30 * 24 * 3600,      /* of a machine that is not this one */
-    PART_OLD_S = 24 * 3600,      /* a file that was never finished */
+    LOOK_AT = 64,           /* files, each time a key is written */
+    OLD_S = 30 * 24 * 3600, /* of a machine that is not this one */
+    PART_OLD_S = 24 * 3600, /* a file that was never finished */
 };
 
 /* false: it has no such line, so it is no file of ours. */

@@ -18,7 +18,8 @@
 enum {
     LINK_BYE_MS = 1000,
     LINK_HIGH_WATER = FRAME_MAX * 2,
-    LINK_BULK_MAX = LINK_HIGH_WATER - (2 << 20), /* for whoever is told to stop because of what fills the link */
+    LINK_BULK_MAX = LINK_HIGH_WATER -
+                    (2 << 20), /* for whoever is told to stop because of what fills the link */
 };
 
 struct link {
@@ -29,10 +30,10 @@ struct link {
     unsigned beat_ms;
     uint64_t heard_ns, beaten_ns; /* when the peer said something, when we did */
     uint64_t excused_ns;          /* until then its silence does not count */
-    unsigned depth;          /* callbacks under way */
-    bool closed;             /* on_close was called */
-    bool freed;              /* dies when depth is 0 */
-    char failed[128];        /* why link_fail() was called, and on_close will be; "" */
+    unsigned depth;               /* callbacks under way */
+    bool closed;                  /* on_close was called */
+    bool freed;                   /* dies when depth is 0 */
+    char failed[128];             /* why link_fail() was called, and on_close will be; "" */
     uint32_t max;
     struct net_addr local, peer;
     char node[256];
@@ -43,13 +44,10 @@ void link_tune_socket(int fd)
     static const struct {
         int level, name, value;
     } rows[] = {
-        {IPPROTO_TCP, TCP_NODELAY,      1    },
-        {SOL_SOCKET,  SO_KEEPALIVE,     1    },
-        {SOL_SOCKET,  SO_REUSEADDR,     1    }, /* what is in TIME_WAIT keeps no host from its port */
-        {IPPROTO_TCP, TCP_KEEPIDLE,     10   },
-        {IPPROTO_TCP, TCP_KEEPINTVL,    5    },
-        {IPPROTO_TCP, TCP_KEEPCNT,      3    },
-        {IPPROTO_TCP, TCP_USER_TIMEOUT, 30000},
+        {IPPROTO_TCP, TCP_NODELAY, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {SOL_SOCKET, SO_REUSEADDR, 1}, /* what is in TIME_WAIT keeps no host from its port */
+        {IPPROTO_TCP, TCP_KEEPIDLE, 10}, {IPPROTO_TCP, TCP_KEEPINTVL, 5},
+        {IPPROTO_TCP, TCP_KEEPCNT, 3},   {IPPROTO_TCP, TCP_USER_TIMEOUT, 30000},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         (void)setsockopt(fd, rows[i].level, rows[i].name, &rows[i].value, sizeof(rows[i].value));
@@ -217,7 +215,8 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
         (void)link_send(l, FRAME_PING, "", 0);
         return;
     }
-    (void)snprintf(why, sizeof(why), "it has said nothing for %.1f s", (double)(now - l->heard_ns) / 1e9);
+    (void)snprintf(why, sizeof(why), "it has said nothing for %.1f s",
+                   (double)(now - l->heard_ns) / 1e9);
     enter(l);
     close_link(l, false, why);
     leave(l);
@@ -269,8 +268,8 @@ int link_new_trusted(struct link **ret, struct event_base *base, int fd, const s
                      struct dd_err *err)
 {
     (void)evutil_make_socket_nonblocking(fd);
-    struct bufferevent *bev =
-        bufferevent_socket_new(base, fd, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    struct bufferevent *bev = bufferevent_socket_new(
+        base, fd, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (bev == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for a link");
     int rc = link_of_bev(ret, bev, "", err);
@@ -291,8 +290,9 @@ void link_set_cb(struct link *l, const struct link_cb *cb)
         (void)bufferevent_enable(l->bev, EV_READ | EV_WRITE);
 }
 
-/* The bufferevent has no mark of its own: what comes is taken frame by frame, and a longer one ends the link (and
- * bufferevent_setwatermark() of libevent 2.1.12 does not outlive it when memory is refused). */
+/* The bufferevent has no mark of its own: what comes is taken frame by frame, and a longer one ends
+ * the link (and bufferevent_setwatermark() of libevent 2.1.12 does not outlive it when memory is
+ * refused). */
 void link_set_max(struct link *l, uint32_t max)
 {
     l->max = max < FRAME_MAX ? max : FRAME_MAX;
@@ -377,7 +377,8 @@ int link_send_frames(struct link *l, struct link_frames *f)
     int rc = check_room(l, f->type, f->longest, f->bytes.len);
     if (rc < 0 || f->bytes.len == 0)
         return rc;
-    if (evbuffer_add_reference(bufferevent_get_output(l->bev), f->bytes.data, f->bytes.len, on_written, f) < 0)
+    if (evbuffer_add_reference(bufferevent_get_output(l->bev), f->bytes.data, f->bytes.len,
+                               on_written, f) < 0)
         return -ENOMEM;
     f->refs++;
     return 0;
@@ -388,8 +389,10 @@ void link_fail(struct link *l, const char *what, int rc)
     if (!is_open(l))
         return;
     if (rc == -ENOBUFS)
-        (void)snprintf(l->failed, sizeof(l->failed), "it does not read: '%.32s' has no room behind the %d MiB that it has been sent",
-                       what, LINK_HIGH_WATER >> 20);
+        (void)snprintf(
+            l->failed, sizeof(l->failed),
+            "it does not read: '%.32s' has no room behind the %d MiB that it has been sent", what,
+            LINK_HIGH_WATER >> 20);
     else
         (void)snprintf(l->failed, sizeof(l->failed), "'%.32s' cannot be sent to it: %s", what,
                        rc == -EMSGSIZE ? "the message is too long" : strerror(-rc));

@@ -20,12 +20,14 @@ enum {
     LOG_PER_WINDOW = 10,
     CRED_S = 20,
     CRED_AGAIN_S = 1,
-    RECORD_HEADER = 5,       /* type, version, length. Src: RFC 8446, 5.1 */
+    RECORD_HEADER = 5, /* type, version, length. Src: RFC 8446, 5.1 */
     RECORD_HANDSHAKE = 22,
-    MESSAGE_HEADER = 4,      /* type, length. Src: RFC 8446, 4 */
+    MESSAGE_HEADER = 4, /* type, length. Src: RFC 8446, 4 */
     MESSAGE_CLIENT_HELLO = 1,
-    CLIENT_HELLO_MAX = 4096, /* OpenSSL's is some 300 bytes, 1.5 KiB with a post-quantum key share */
-    HANDSHAKES_MOST = 2048,  /* at a time, some 50 KiB each; they have proved the key, or repeat what was overheard */
+    CLIENT_HELLO_MAX =
+        4096,               /* OpenSSL's is some 300 bytes, 1.5 KiB with a post-quantum key share */
+    HANDSHAKES_MOST = 2048, /* at a time, some 50 KiB each; they have proved the key, or repeat what
+                               was overheard */
 };
 
 typedef void accept_done_f(void *arg, struct link_accept *a, struct link *l, const char *why);
@@ -36,8 +38,8 @@ struct link_accept {
     struct link_shared own; /* used when the caller shares nothing */
     int fd;                 /* -1 when bev has it */
     struct event *readable, *timer;
-    int awaited;         /* bytes of the ClientHello that the kernel is to collect before it reports any */
-    bool in_handshake;   /* counted in shared->handshakes */
+    int awaited; /* bytes of the ClientHello that the kernel is to collect before it reports any */
+    bool in_handshake; /* counted in shared->handshakes */
     struct bufferevent *bev;
     struct dd_buf in;
     struct hello_call call;
@@ -196,8 +198,9 @@ static int start_tls(struct link_accept *a, struct dd_err *err)
     return 0;
 }
 
-/* How many bytes have to be there before OpenSSL gets them. It would wait for more of a message that goes on in another
- * record, of a record of another type, or of none, so the first record has to be one ClientHello. */
+/* How many bytes have to be there before OpenSSL gets them. It would wait for more of a message
+ * that goes on in another record, of a record of another type, or of none, so the first record has
+ * to be one ClientHello. */
 static int client_hello_need(int fd)
 {
     unsigned char head[RECORD_HEADER + MESSAGE_HEADER];
@@ -212,7 +215,8 @@ static int client_hello_need(int fd)
         return (int)sizeof(head);
     const int record = head[3] << 8 | head[4];
     const int message = head[6] << 16 | head[7] << 8 | head[8];
-    if (head[5] != MESSAGE_CLIENT_HELLO || MESSAGE_HEADER + message != record || record > CLIENT_HELLO_MAX)
+    if (head[5] != MESSAGE_CLIENT_HELLO || MESSAGE_HEADER + message != record ||
+        record > CLIENT_HELLO_MAX)
         return -EPROTO;
     return RECORD_HEADER + record;
 }
@@ -227,8 +231,9 @@ static void handshake(struct link_accept *a)
         refuse(a, err.rc == -EBUSY ? DD_LOG_INFO : DD_LOG_ERR, err.text);
 }
 
-/* Its binder proves the key, so OpenSSL keeps no memory for a caller without the key: it gets the whole ClientHello
- * and refuses it within the same call. Whoever sends a part of one costs this object. */
+/* Its binder proves the key, so OpenSSL keeps no memory for a caller without the key: it gets the
+ * whole ClientHello and refuses it within the same call. Whoever sends a part of one costs this
+ * object. */
 static void on_client_hello(evutil_socket_t fd, short what, void *arg)
 {
     struct link_accept *a = arg;
@@ -241,7 +246,8 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
         refuse(a, DD_LOG_DEBUG, "the connection was lost");
     } else if (ioctl((int)fd, FIONREAD, &there) == 0 && there >= need) {
         handshake(a);
-    } else if (need == a->awaited) { /* the caller has closed, it sent an urgent byte, or the kernel has no memory for more */
+    } else if (need == a->awaited) { /* the caller has closed, it sent an urgent byte, or the kernel
+                                        has no memory for more */
         refuse(a, DD_LOG_DEBUG, "its ClientHello is incomplete");
     } else {
         a->awaited = need;
@@ -252,13 +258,15 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
 static int await_client_hello(struct link_accept *a, struct dd_err *err)
 {
     a->readable = event_new(a->base, a->fd, EV_READ | EV_PERSIST, on_client_hello, a);
-    return a->readable != NULL && event_add(a->readable, NULL) == 0 ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
+    return a->readable != NULL && event_add(a->readable, NULL) == 0
+               ? 0
+               : dd_err_set(err, -ENOMEM, "out of memory");
 }
 
 static void start_plain(struct link_accept *a)
 {
-    a->bev =
-        bufferevent_socket_new(a->base, a->fd, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    a->bev = bufferevent_socket_new(a->base, a->fd,
+                                    BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (a->bev == NULL) {
         refuse(a, DD_LOG_ERR, "out of memory");
         return;
@@ -267,8 +275,9 @@ static void start_plain(struct link_accept *a)
     open_link(a);
 }
 
-/* Anybody may ask before there is any proof, so asking must cost little: what was made is given again.
- * It tells the key to this user only, and says nothing else, so that it may be heard twice. Lent. */
+/* Anybody may ask before there is any proof, so asking must cost little: what was made is given
+ * again. It tells the key to this user only, and says nothing else, so that it may be heard twice.
+ * Lent. */
 static int credential(struct link_accept *a, const char **ret, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
@@ -339,7 +348,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         answer(a);
     } else if (rc == -EPROTONOSUPPORT) {
         char why[200];
-        (void)snprintf(why, sizeof(why), "it speaks another version of the protocol: %u, and this ddrun %s speaks %d",
+        (void)snprintf(why, sizeof(why),
+                       "it speaks another version of the protocol: %u, and this ddrun %s speaks %d",
                        a->in.data[HELLO_VERSION_AT], PACKAGE_VERSION, HELLO_VERSION);
         (void)send_reply(a, HELLO_BAD_VERSION, NULL);
         refuse(a, DD_LOG_WARN, why);

@@ -16,7 +16,7 @@ enum {
     OPEN_MAX_TRIES = 128,
     PORTS_MAX = 64,
     FURTHER_MAX = 4096,
-    WALKERS = 16, /* tries of further ports at a time, on each address */
+    WALKERS = 16,      /* tries of further ports at a time, on each address */
     PASS_FIRST_MS = 3, /* guests of one step start within milliseconds of the host */
     PASS_LAST_MS = 1000,
     PATIENCE = 8,
@@ -30,7 +30,7 @@ struct target {
     struct link_find *find;
     struct net_addr addr;
     struct link_try *try;
-    bool due; /* this pass has not come to it yet */
+    bool due;   /* this pass has not come to it yet */
     bool walks; /* goes from one of the further ports to the next */
     size_t nth; /* which of the addresses */
     unsigned limit_ms;
@@ -183,8 +183,9 @@ static void start_due(struct link_find *f)
     start_due_of(f, true);
 }
 
-/* To the next of the further ports, with more patience each time round. Nothing shows that this is needed: a port that
- * others hold may refuse like a free one, or be silent like a machine that is down. */
+/* To the next of the further ports, with more patience each time round. Nothing shows that this is
+ * needed: a port that others hold may refuse like a free one, or be silent like a machine that is
+ * down. */
 static bool walk_on(struct link_find *f, struct target *g)
 {
     size_t *walked = &f->walked[g->nth];
@@ -204,7 +205,8 @@ static void on_pass(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     for (size_t i = 0; i < f->ntargets; i++)
-        f->targets[i]->due = f->targets[i]->try == NULL && (!f->targets[i]->walks || walk_on(f, f->targets[i]));
+        f->targets[i]->due = f->targets[i]->try == NULL &&
+                             (!f->targets[i]->walks || walk_on(f, f->targets[i]));
     start_due(f);
     set_timer(f->pass_timer, jitter(f, f->pass_ms));
     f->pass_ms = f->pass_ms * 3 / 2 < PASS_LAST_MS ? f->pass_ms * 3 / 2 : PASS_LAST_MS;
@@ -237,7 +239,11 @@ static int add_address(struct link_find *f, const struct net_addr *a)
         struct target *g = calloc(1, sizeof(*g));
         if (g == NULL)
             return -ENOMEM;
-        *g = (struct target){.find = f, .addr = *a, .limit_ms = f->cfg.attempt_ms, .walks = i >= f->cfg.nports, .nth = f->naddrs};
+        *g = (struct target){.find = f,
+                             .addr = *a,
+                             .limit_ms = f->cfg.attempt_ms,
+                             .walks = i >= f->cfg.nports,
+                             .nth = f->naddrs};
         if (!g->walks)
             net_addr_set_port(&g->addr, f->ports[i]);
         f->targets[f->ntargets++] = g;

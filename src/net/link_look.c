@@ -12,14 +12,14 @@
 #include <string.h>
 
 enum {
-    AT_ONCE = 32,       /* nodes */
-    ADDRS_MAX = 4,      /* of a node */
+    AT_ONCE = 32,  /* nodes */
+    ADDRS_MAX = 4, /* of a node */
     PORTS_MAX = 64,
     LOOKUP_LIMIT_MS = 3000,
 };
 
-/* One node: its addresses one after the other; of each the first port alone, since who does not answer
- * there is down, then all the others. */
+/* One node: its addresses one after the other; of each the first port alone, since who does not
+ * answer there is down, then all the others. */
 struct place {
     struct link_look *look;
     size_t host;
@@ -80,13 +80,18 @@ static void step_soon(struct link_look *k)
     (void)evtimer_add(k->step, &now);
 }
 
-static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l, const char *why);
+static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
+                     const char *why);
 
 static void try_port(struct place *p, size_t port)
 {
     struct link_look *k = p->look;
-    struct link_try_cfg cfg = {.find = &k->cfg, .tls = &k->tls, .addr = p->addrs[p->addr],
-                               .limit_ms = k->cfg.attempt_ms, .done = on_tried, .arg = p};
+    struct link_try_cfg cfg = {.find = &k->cfg,
+                               .tls = &k->tls,
+                               .addr = p->addrs[p->addr],
+                               .limit_ms = k->cfg.attempt_ms,
+                               .done = on_tried,
+                               .arg = p};
     net_addr_set_port(&cfg.addr, k->ports[port]);
     if (link_try_start(&p->tries[port], k->base, &cfg) == 0)
         p->open++;
@@ -104,7 +109,8 @@ static void try_address(struct place *p)
     step_soon(p->look);
 }
 
-static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l, const char *why)
+static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
+                     const char *why)
 {
     struct place *p = arg;
     struct link_look *k = p->look;
@@ -125,7 +131,8 @@ static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct 
         k->found(k->arg, l); /* may free k */
 }
 
-/* A machine's own name is often a loopback address in everybody's /etc/hosts. Who writes a number means it. */
+/* A machine's own name is often a loopback address in everybody's /etc/hosts. Who writes a number
+ * means it. */
 static bool is_wanted(const struct link_look *k, const char *host, const struct net_addr *a)
 {
     struct net_addr number;
@@ -147,7 +154,8 @@ static void begin_place(struct place *p, size_t host)
 {
     struct link_look *k = p->look;
     const struct net_resolve_cfg cfg = {.name = k->hosts[host],
-                                        .slurm = k->cfg.try_scontrol ? NET_RESOLVE_SLURM_ELSE : NET_RESOLVE_SLURM_NEVER,
+                                        .slurm = k->cfg.try_scontrol ? NET_RESOLVE_SLURM_ELSE
+                                                                     : NET_RESOLVE_SLURM_NEVER,
                                         .timeout_ms = LOOKUP_LIMIT_MS,
                                         .done = on_looked_up,
                                         .arg = p};
@@ -172,7 +180,8 @@ static void on_step(evutil_socket_t fd, short what, void *arg)
         k->done(k->arg); /* may free k */
 }
 
-static int copy_cfg(struct link_look *k, const struct link_find_cfg *cfg, char *const *hosts, size_t n)
+static int copy_cfg(struct link_look *k, const struct link_find_cfg *cfg, char *const *hosts,
+                    size_t n)
 {
     k->cfg = *cfg;
     memcpy(k->ports, cfg->ports, cfg->nports * sizeof(k->ports[0]));
@@ -185,7 +194,8 @@ static int copy_cfg(struct link_look *k, const struct link_find_cfg *cfg, char *
     k->cfg.node = k->node;
     k->cfg.bind_addr = k->bind_addr;
     k->cfg.host = NULL;
-    if (k->hosts == NULL || k->job_id == NULL || k->node == NULL || (cfg->bind_addr != NULL && k->bind_addr == NULL))
+    if (k->hosts == NULL || k->job_id == NULL || k->node == NULL ||
+        (cfg->bind_addr != NULL && k->bind_addr == NULL))
         return -ENOMEM;
     for (; k->nhosts < n; k->nhosts++)
         if ((k->hosts[k->nhosts] = strdup(hosts[k->nhosts])) == NULL)
@@ -193,13 +203,16 @@ static int copy_cfg(struct link_look *k, const struct link_find_cfg *cfg, char *
     return 0;
 }
 
-int link_look_start(struct link_look **ret, struct event_base *base, const struct link_find_cfg *cfg,
-                    char *const *hosts, size_t n, const struct link_look_cb *cb, struct dd_err *err)
+int link_look_start(struct link_look **ret, struct event_base *base,
+                    const struct link_find_cfg *cfg, char *const *hosts, size_t n,
+                    const struct link_look_cb *cb, struct dd_err *err)
 {
     if (cfg->nports == 0 || cfg->nports > PORTS_MAX)
-        return dd_err_set(err, -EINVAL, "there are %zu ports to try, not 1 to %d", cfg->nports, PORTS_MAX);
+        return dd_err_set(err, -EINVAL, "there are %zu ports to try, not 1 to %d", cfg->nports,
+                          PORTS_MAX);
     struct link_look *k = calloc(1, sizeof(*k));
-    if (k == NULL || copy_cfg(k, cfg, hosts, n) < 0 || (k->step = evtimer_new(base, on_step, k)) == NULL) {
+    if (k == NULL || copy_cfg(k, cfg, hosts, n) < 0 ||
+        (k->step = evtimer_new(base, on_step, k)) == NULL) {
         link_look_free(k);
         return dd_err_set(err, -ENOMEM, "out of memory for the search");
     }

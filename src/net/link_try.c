@@ -117,8 +117,8 @@ static void start_tls(struct link_try *t)
 
 static void start_plain(struct link_try *t)
 {
-    t->bev =
-        bufferevent_socket_new(t->base, t->fd, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+    t->bev = bufferevent_socket_new(t->base, t->fd,
+                                    BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (t->bev == NULL) {
         finish(t, TRY_BROKEN, NULL, "out of memory");
         return;
@@ -154,16 +154,18 @@ static const struct {
     enum link_verdict verdict;
     const char *why;
 } of_status[] = {
-    [HELLO_OTHER_JOB] = {TRY_OTHER,   "is the daemon of another job"          },
+    [HELLO_OTHER_JOB] = {TRY_OTHER, "is the daemon of another job"},
     [HELLO_BAD_VERSION] = {TRY_VERSION, "speaks another version of the protocol"},
-    [HELLO_FULL] = {TRY_FULL,    "takes no more nodes"                   },
+    [HELLO_FULL] = {TRY_FULL, "takes no more nodes"},
 };
 
 static void other_version(struct link_try *t)
 {
     char why[200];
-    (void)snprintf(why, sizeof(why), "%s: %u, and this ddrun %s speaks %d; all nodes need the same ddrun",
-                   of_status[HELLO_BAD_VERSION].why, t->in.data[HELLO_VERSION_AT], PACKAGE_VERSION, HELLO_VERSION);
+    (void)snprintf(why, sizeof(why),
+                   "%s: %u, and this ddrun %s speaks %d; all nodes need the same ddrun",
+                   of_status[HELLO_BAD_VERSION].why, t->in.data[HELLO_VERSION_AT], PACKAGE_VERSION,
+                   HELLO_VERSION);
     finish(t, TRY_VERSION, NULL, why);
 }
 

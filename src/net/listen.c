@@ -17,8 +17,8 @@ static int try_bind(const struct net_addr *a, int option, bool listening, int *r
         return -errno;
     if (a->sa.sa_family == AF_INET6)
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    if (setsockopt(fd, SOL_SOCKET, option, &on, sizeof(on)) < 0 ||
-        bind(fd, &a->sa, a->len) < 0 || (listening && listen(fd, SOMAXCONN) < 0))
+    if (setsockopt(fd, SOL_SOCKET, option, &on, sizeof(on)) < 0 || bind(fd, &a->sa, a->len) < 0 ||
+        (listening && listen(fd, SOMAXCONN) < 0))
         return -errno;
     *ret_fd = DD_TAKE_FD(fd);
     return 0;

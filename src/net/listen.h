@@ -22,10 +22,12 @@ enum net_reserve {
 };
 
 /* Binds and does not listen, at every address, on a port of the kernel's choice. 0 or -errno.
- * Src: measured on Linux 6.18 (tests/unit/test_net_listen.c has the whole matrix); inet_csk_bind_conflict() has compared the
- * effective uids of sockets with SO_REUSEPORT since Linux 3.9, and has never done so for SO_REUSEADDR. */
+ * Src: measured on Linux 6.18 (tests/unit/test_net_listen.c has the whole matrix);
+ * inet_csk_bind_conflict() has compared the effective uids of sockets with SO_REUSEPORT since
+ * Linux 3.9, and has never done so for SO_REUSEADDR. */
 int net_reserve(enum net_reserve how, int *ret_fd, uint16_t *ret_port);
-/* Whether another user listens on that port, at whatever address, and which. Reads /proc: slow, for failures only. */
+/* Whether another user listens on that port, at whatever address, and which. Reads /proc: slow, for
+ * failures only. */
 bool net_port_taken(uint16_t port, uid_t *ret_uid);
 
 #endif

@@ -17,13 +17,14 @@ struct net_peer {
     struct dd_uid uid;
 };
 
-/* Sends the request and receives its answer. The kernel answers within send(2). A message of another sender, or the rest of an
- * earlier answer, is skipped. */
+/* Sends the request and receives its answer. The kernel answers within send(2). A message of
+ * another sender, or the rest of an earlier answer, is skipped. */
 static ssize_t call(struct net_peer *p, struct peer_request *r, void *out, size_t size)
 {
     struct sockaddr_nl from;
     struct iovec iov = {.iov_base = out, .iov_len = size};
-    struct msghdr m = {.msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1};
+    struct msghdr m = {
+        .msg_name = &from, .msg_namelen = sizeof(from), .msg_iov = &iov, .msg_iovlen = 1};
     ssize_t n;
     r->head.nlmsg_seq = ++p->seq;
     if (p->fd < 0 || send(p->fd, r, sizeof(*r), 0) < 0)
@@ -31,11 +32,13 @@ static ssize_t call(struct net_peer *p, struct peer_request *r, void *out, size_
     do {
         m.msg_namelen = sizeof(from);
         n = recvmsg(p->fd, &m, MSG_DONTWAIT);
-    } while ((n < 0 && (errno == EINTR || errno == ENOBUFS)) || (n >= 0 && (from.nl_pid != 0 || !peer_answer_is_of(out, (size_t)n, r))));
+    } while ((n < 0 && (errno == EINTR || errno == ENOBUFS)) ||
+             (n >= 0 && (from.nl_pid != 0 || !peer_answer_is_of(out, (size_t)n, r))));
     return n < 0 ? -errno : n;
 }
 
-static int ask(struct net_peer *p, int family, const struct net_addr *local, const struct net_addr *remote, uid_t *ret)
+static int ask(struct net_peer *p, int family, const struct net_addr *local,
+               const struct net_addr *remote, uid_t *ret)
 {
     struct peer_request r;
     char bytes[4096]; /* attributes follow the answer */
@@ -93,7 +96,8 @@ static int search_list(int family, const struct net_addr *local, const struct ne
     return -ENOENT;
 }
 
-int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote, uid_t *ret)
+int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
+                 uid_t *ret)
 {
     if (local->len == 0 || remote->len == 0 || local->sa.sa_family != remote->sa.sa_family)
         return -EINVAL;
@@ -109,7 +113,8 @@ int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct 
     return rc;
 }
 
-int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote, uid_t *ret_uid)
+int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
+                 uid_t *ret_uid)
 {
     uid_t uid = (uid_t)-1;
     int rc = net_peer_uid(p, local, remote, &uid);

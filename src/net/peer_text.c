@@ -27,7 +27,7 @@ void peer_request_make(struct peer_request *r, int family, const struct net_addr
     *r = (struct peer_request){
         .head = {.nlmsg_len = sizeof(*r),
                  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-                 .nlmsg_flags = NLM_F_REQUEST            },
+                 .nlmsg_flags = NLM_F_REQUEST},
         .body = {.sdiag_family = (uint8_t)family,
                  .sdiag_protocol = IPPROTO_TCP,
                  .idiag_states = 1U << TCP_IS_ESTABLISHED},
@@ -49,7 +49,7 @@ void peer_request_probe(struct peer_request *r)
         .head = {.nlmsg_len = sizeof(*r),
                  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-        .body = {.sdiag_family = AF_INET,                      .sdiag_protocol = IPPROTO_TCP        },
+        .body = {.sdiag_family = AF_INET, .sdiag_protocol = IPPROTO_TCP},
     };
 }
 
@@ -119,7 +119,8 @@ void peer_line_make(struct peer_line *ret, int family, const struct net_addr *lo
         put_addr(addr, ends[e], family);
         for (size_t i = 0; i < words; i++)
             len += (size_t)snprintf(ret->text + len, sizeof(ret->text) - len, "%08X", addr[i]);
-        len += (size_t)snprintf(ret->text + len, sizeof(ret->text) - len, ":%04X ", net_addr_port(ends[e]));
+        len += (size_t)snprintf(ret->text + len, sizeof(ret->text) - len, ":%04X ",
+                                net_addr_port(ends[e]));
     }
     ret->len = len + (size_t)snprintf(ret->text + len, sizeof(ret->text) - len, "01 ");
 }

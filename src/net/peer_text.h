@@ -1,5 +1,5 @@
-/* What is asked of the kernel about a TCP socket of this machine, and what its answers mean: netlink
- * (sock_diag) and, where that is missing, the lines of /proc/net/tcp. No socket, no file.
+/* What is asked of the kernel about a TCP socket of this machine, and what its answers mean:
+ * netlink (sock_diag) and, where that is missing, the lines of /proc/net/tcp. No socket, no file.
  * Src: sock_diag(7), Linux; Documentation/networking/proc_net_tcp.txt. */
 #ifndef DD_NET_PEER_TEXT_H
 #define DD_NET_PEER_TEXT_H
@@ -36,7 +36,8 @@ bool peer_answer_probed(const void *bytes, size_t n);
 
 void peer_line_make(struct peer_line *ret, int family, const struct net_addr *local,
                     const struct net_addr *remote);
-/* Return 1 for the line of another socket, else 0 with its owner, or -ENOENT if its program has closed it. */
+/* Return 1 for the line of another socket, else 0 with its owner, or -ENOENT if its program has
+ * closed it. */
 int peer_line_read(const struct peer_line *want, const char *line, uid_t *ret);
 
 #endif

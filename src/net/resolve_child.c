@@ -109,8 +109,8 @@ static bool short_name(const char *name, char *out, size_t size)
     return true;
 }
 
-/* Node files may hold full names where the machines know only the short ones (PALS: with a network's
- * suffix). */
+/* Node files may hold full names where the machines know only the short ones (PALS: with a
+ * network's suffix). */
 static int look_up_any_form(int fd, const char *name, char *why, size_t size)
 {
     char stem[256];

@@ -15,7 +15,8 @@ struct resolve_piece {
 /* Writes pieces to fd as they come in. For the child alone: it blocks, and starts scontrol. */
 void net_resolve_child(int fd, const char *name, enum net_resolve_slurm slurm);
 
-/* The value of NodeAddr in the output of `scontrol show node -o` into out; false: there is none that fits. Pure. */
+/* The value of NodeAddr in the output of `scontrol show node -o` into out; false: there is none
+ * that fits. Pure. */
 bool net_resolve_node_addr(const char *text, char *out, size_t size);
 
 #endif

@@ -144,15 +144,15 @@ static const struct {
     enum net_tls_fault fault;
     const char *text;
 } faults[] = {
-    {SSL_R_BINDER_DOES_NOT_VERIFY,          NET_TLS_KEY,      "its key is not this job's"               },
-    {SSL_R_DIGEST_CHECK_FAILED,             NET_TLS_KEY,      "its key is not this job's"               },
-    {SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER,   NET_TLS_KEY,      "its key is not ours"                     },
-    {SSL_R_TLSV1_ALERT_DECRYPT_ERROR,       NET_TLS_KEY,      "its key is not ours"                     },
-    {SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM, NET_TLS_IDENTITY, "it has no key of this job"               },
-    {SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE,   NET_TLS_IDENTITY, "it knows no key of this job"             },
-    {SSL_R_CERTIFICATE_VERIFY_FAILED,       NET_TLS_IDENTITY, "it sent a certificate instead of the key"},
-#ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING  /* OpenSSL 3.0 and later */
-    {SSL_R_UNEXPECTED_EOF_WHILE_READING,    NET_TLS_LOST,     "the connection was lost"                 },
+    {SSL_R_BINDER_DOES_NOT_VERIFY, NET_TLS_KEY, "its key is not this job's"},
+    {SSL_R_DIGEST_CHECK_FAILED, NET_TLS_KEY, "its key is not this job's"},
+    {SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER, NET_TLS_KEY, "its key is not ours"},
+    {SSL_R_TLSV1_ALERT_DECRYPT_ERROR, NET_TLS_KEY, "its key is not ours"},
+    {SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM, NET_TLS_IDENTITY, "it has no key of this job"},
+    {SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, NET_TLS_IDENTITY, "it knows no key of this job"},
+    {SSL_R_CERTIFICATE_VERIFY_FAILED, NET_TLS_IDENTITY, "it sent a certificate instead of the key"},
+#ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING /* OpenSSL 3.0 and later */
+    {SSL_R_UNEXPECTED_EOF_WHILE_READING, NET_TLS_LOST, "the connection was lost"},
 #endif
 };
 
@@ -160,7 +160,8 @@ enum net_tls_fault net_tls_fault(struct bufferevent *bev, char *out, size_t size
 {
     int saved = EVUTIL_SOCKET_ERROR();
     unsigned long e = bufferevent_get_openssl_error(bev);
-    /* Src: libevent 2.1, bufferevent_openssl.c: where OpenSSL has no error of its own it stores what SSL_get_error() says */
+    /* Src: libevent 2.1, bufferevent_openssl.c: where OpenSSL has no error of its own it stores
+     * what SSL_get_error() says */
     if (e == 0 || e == SSL_ERROR_SYSCALL) {
         if (saved != 0)
             (void)snprintf(out, size, "the connection was lost: %s", strerror(saved));

@@ -33,7 +33,8 @@ void unproven_source_of(int fd, struct net_addr *ret)
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);
     *ret = (struct net_addr){.len = 0};
-    if (getpeername(fd, (struct sockaddr *)&ss, &len) < 0 || net_addr_from_sockaddr(ret, (struct sockaddr *)&ss, len) < 0)
+    if (getpeername(fd, (struct sockaddr *)&ss, &len) < 0 ||
+        net_addr_from_sockaddr(ret, (struct sockaddr *)&ss, len) < 0)
         *ret = (struct net_addr){.len = 0};
     else if (ret->sa.sa_family == AF_INET6)
         memset(&ret->in6.sin6_addr.s6_addr[8], 0, 8);
@@ -47,7 +48,7 @@ static bool is_same(const struct net_addr *a, const struct net_addr *b)
 static struct unproven_source *source_get(struct unproven_set *s, const struct net_addr *addr)
 {
     struct unproven_source *source;
-    LIST_FOREACH(source, &s->sources, entry)
+    LIST_FOREACH (source, &s->sources, entry)
         if (is_same(&source->addr, addr))
             return source;
     source = calloc(1, sizeof(*source));
@@ -70,7 +71,8 @@ static void source_leave(struct unproven *u)
     free(source);
 }
 
-int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_addr *from, uint64_t now_ns)
+int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_addr *from,
+                 uint64_t now_ns)
 {
     struct unproven_source *source = source_get(s, from);
     if (source == NULL)
@@ -119,8 +121,9 @@ static struct unproven *oldest_of_largest(const struct unproven_set *s, uint64_t
 {
     const struct unproven_source *source;
     const struct unproven_source *largest = NULL;
-    LIST_FOREACH(source, &s->sources, entry)
-        if (TAILQ_FIRST(&source->list)->keep_until_ns <= now_ns && (largest == NULL || source->n > largest->n))
+    LIST_FOREACH (source, &s->sources, entry)
+        if (TAILQ_FIRST(&source->list)->keep_until_ns <= now_ns &&
+            (largest == NULL || source->n > largest->n))
             largest = source;
     return largest != NULL ? TAILQ_FIRST(&largest->list) : NULL;
 }

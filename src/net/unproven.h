@@ -1,6 +1,7 @@
-/* Connections that have not proved yet that they belong to this job. Anybody may open them, so there is a bound on their number, and
- * each counts for the machine that it comes from: when one has to go, the source with the most loses its oldest, so a flood evicts
- * itself. Those of which it is known that another user opened them go first. No I/O, no clock. */
+/* Connections that have not proved yet that they belong to this job. Anybody may open them, so
+ * there is a bound on their number, and each counts for the machine that it comes from: when one
+ * has to go, the source with the most loses its oldest, so a flood evicts itself. Those of which it
+ * is known that another user opened them go first. No I/O, no clock. */
 #ifndef DD_NET_UNPROVEN_H
 #define DD_NET_UNPROVEN_H
 
@@ -33,14 +34,17 @@ struct unproven_set {
 void unproven_set_init(struct unproven_set *s);
 void unproven_set_done(struct unproven_set *s); /* evicts all */
 
-/* The machine at the other end of a connection, as it counts here: of an IPv6 address 64 bits. len 0: unknown. */
+/* The machine at the other end of a connection, as it counts here: of an IPv6 address 64 bits. len
+ * 0: unknown. */
 void unproven_source_of(int fd, struct net_addr *ret);
 
-int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_addr *from, uint64_t now_ns); /* 0 or -ENOMEM */
+int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_addr *from,
+                 uint64_t now_ns);        /* 0 or -ENOMEM */
 void unproven_remove(struct unproven *u); /* also when it is in no set */
 void unproven_is_foreign(struct unproven *u);
 
-/* Until then it is evicted only if foreign: a peer that does not try again has that long to prove itself, whatever the rate of a flood. */
+/* Until then it is evicted only if foreign: a peer that does not try again has that long to prove
+ * itself, whatever the rate of a flood. */
 void unproven_keep(struct unproven *u, uint64_t until_ns);
 
 /* Makes room for one. False: none may go yet. */

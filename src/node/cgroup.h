@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 
-/* version 1 or 2; mount: the hierarchy's directory below /sys/fs/cgroup, "" or "/memory"; cgroup: a path that begins with
+/* version 1 or 2; mount: the hierarchy's directory below /sys/fs/cgroup, "" or "/memory"; cgroup: a
+ * path that begins with
  * '/', which need not exist below the mount in a container. Both are lent for the call. */
 typedef void node_cgroup_f(void *arg, int version, const char *mount, const char *cgroup);
 /* root: "" or where a test keeps its proc and sys. Src: cgroups(7), /proc/[pid]/cgroup. */

@@ -131,8 +131,8 @@ static void read_cores(struct node_topology *t)
         if (t->v[i].core >= 0)
             continue;
         t->v[i].core = t->v[i].cpu;
-        const char *s =
-            node_sys_read(&text, t->root, "cpu/cpu", t->v[i].cpu, "/topology/thread_siblings_list");
+        const char *s = node_sys_read(&text, t->root, "cpu/cpu", t->v[i].cpu,
+                                      "/topology/thread_siblings_list");
         while (s != NULL && node_range_next(&s, &from, &to))
             for (unsigned long cpu = from; cpu <= to && cpu < MAX_CPUS; cpu++) {
                 struct place *p = place_of(t, cpu);
@@ -213,7 +213,8 @@ static int scaled(int a, int b, int c)
 }
 
 /* Worker i's units when each NUMA node is divided among workers of its own, in proportion to its
- * size; false: some node would have none, or some share would not be more than 3/4 of an even one. */
+ * size; false: some node would have none, or some share would not be more than 3/4 of an even one.
+ */
 static bool share_by_numa(const struct units *u, int i, int n, struct span *ret)
 {
     bool found = false;

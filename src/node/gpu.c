@@ -74,8 +74,8 @@ static int nvidia_devices(const char *root, const char **where)
     int nodes = count_entries(root, "dev", is_nvidia_node);
     if (nodes > 0) {
         int usable = count_entries(root, "dev", is_nvidia_usable);
-        *where =
-            usable > 0 ? "/dev/nvidia[0-9]*" : "/dev/nvidia[0-9]*, none of which may be opened";
+        *where = usable > 0 ? "/dev/nvidia[0-9]*"
+                            : "/dev/nvidia[0-9]*, none of which may be opened";
         return usable;
     }
     int known = count_entries(root, "proc/driver/nvidia/gpus", is_any);
@@ -238,30 +238,27 @@ struct vendor {
 };
 
 static const struct vendor vendors[] = {
-    {.name = "nvidia", .devices = nvidia_devices, .vars = {{"CUDA_VISIBLE_DEVICES", visible_cuda}}  },
+    {.name = "nvidia", .devices = nvidia_devices, .vars = {{"CUDA_VISIBLE_DEVICES", visible_cuda}}},
     {.name = "amd",
      .devices = amd_devices,
      .vars = {{"ROCR_VISIBLE_DEVICES", visible_cuda},
               {"HIP_VISIBLE_DEVICES", visible_cuda},
-              {"CUDA_VISIBLE_DEVICES", visible_cuda}}                                               },
-    {.name = "intel",  .devices = intel_devices,  .vars = {{"ZE_AFFINITY_MASK", visible_level_zero}}},
+              {"CUDA_VISIBLE_DEVICES", visible_cuda}}},
+    {.name = "intel", .devices = intel_devices, .vars = {{"ZE_AFFINITY_MASK", visible_level_zero}}},
 };
 
 /* Where no vendor's variable is set; with --gpus-per-task that one says what this task has, these
  * what the step has. Src: Slurm 22.05, measured 2026-11-21. */
 static const struct variable slurm_vars[] = {
-    {"SLURM_STEP_GPUS",    visible_slurm_list},
-    {"SLURM_GPUS_ON_NODE", visible_number    },
+    {"SLURM_STEP_GPUS", visible_slurm_list},
+    {"SLURM_GPUS_ON_NODE", visible_number},
 };
 
 /* Where no device can be seen: the first that is set. */
 static const struct variable lone_vars[] = {
-    {"CUDA_VISIBLE_DEVICES", visible_cuda      },
-    {"ROCR_VISIBLE_DEVICES", visible_cuda      },
-    {"HIP_VISIBLE_DEVICES",  visible_cuda      },
-    {"ZE_AFFINITY_MASK",     visible_level_zero},
-    {"SLURM_STEP_GPUS",      visible_slurm_list},
-    {"SLURM_GPUS_ON_NODE",   visible_number    },
+    {"CUDA_VISIBLE_DEVICES", visible_cuda},  {"ROCR_VISIBLE_DEVICES", visible_cuda},
+    {"HIP_VISIBLE_DEVICES", visible_cuda},   {"ZE_AFFINITY_MASK", visible_level_zero},
+    {"SLURM_STEP_GPUS", visible_slurm_list}, {"SLURM_GPUS_ON_NODE", visible_number},
 };
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
@@ -360,7 +357,8 @@ static int number_of(const char *spec, struct dd_err *err)
         return n;
     if (rc == -ERANGE)
         return dd_err_set(err, -EINVAL, "invalid value '%s': expected 1 to %d", spec, MAX_NPROC);
-    return dd_err_set(err, -EINVAL, "invalid value '%s': expected a number, 'gpu', 'cpu' or 'auto'", spec);
+    return dd_err_set(err, -EINVAL, "invalid value '%s': expected a number, 'gpu', 'cpu' or 'auto'",
+                      spec);
 }
 
 int node_nproc(const char *spec, const struct node_gpus *gpus, int ncpus, struct dd_err *err)

@@ -6,8 +6,9 @@
 
 struct node_gpus {
     int count;
-    const char *vendor;   /* "nvidia", "amd", "intel" or "" when only a variable speaks of them */
-    char source[96];      /* where the count is from: "CUDA_VISIBLE_DEVICES=0,1", "/proc/driver/nvidia/gpus" */
+    const char *vendor; /* "nvidia", "amd", "intel" or "" when only a variable speaks of them */
+    char source[96];    /* where the count is from: "CUDA_VISIBLE_DEVICES=0,1",
+                           "/proc/driver/nvidia/gpus" */
 };
 
 /* env: environment block. root: "" for this machine, or a directory with proc/, dev/ and sys/ in it

@@ -48,8 +48,8 @@ static const char *read_text(struct dd_buf *b, const char *root, const char *dir
     return n > 0 && n < 600 && dd_read_file(path, b, NULL) == 0 ? dd_buf_str(b) : NULL;
 }
 
-/* "GPU UUID: GPU-1234..." and "Device Minor: 3" in /proc/driver/nvidia/gpus/ADDRESS/information. A cgroup
- * hides nothing in /proc, but indices count only what it lets be opened. */
+/* "GPU UUID: GPU-1234..." and "Device Minor: 3" in /proc/driver/nvidia/gpus/ADDRESS/information. A
+ * cgroup hides nothing in /proc, but indices count only what it lets be opened. */
 static void read_information(struct device *d, const char *root, const char *name)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(TEXT_MAX);
@@ -62,7 +62,8 @@ static void read_information(struct device *d, const char *root, const char *nam
     at = text != NULL ? strstr(text, minor_is) : NULL;
     if (at == NULL)
         return;
-    int n = snprintf(path, sizeof(path), "%s/dev/nvidia%lu", root, strtoul(at + sizeof(minor_is) - 1, NULL, 10));
+    int n = snprintf(path, sizeof(path), "%s/dev/nvidia%lu", root,
+                     strtoul(at + sizeof(minor_is) - 1, NULL, 10));
     d->closed = n > 0 && n < 600 && access(path, R_OK | W_OK) < 0;
 }
 
@@ -111,8 +112,8 @@ static int amd(struct devices *d, const char *root, const char *name)
     if (v == NULL)
         return text != NULL ? -ENOMEM : 0;
     const unsigned long at = property(text, "location_id");
-    (void)snprintf(v->pci, sizeof(v->pci), "%04lx:%02lx:%02lx.%lx", property(text, "domain") & 0xffff,
-                   at >> 8 & 0xff, at >> 3 & 0x1f, at & 7);
+    (void)snprintf(v->pci, sizeof(v->pci), "%04lx:%02lx:%02lx.%lx",
+                   property(text, "domain") & 0xffff, at >> 8 & 0xff, at >> 3 & 0x1f, at & 7);
     return 0;
 }
 
@@ -158,7 +159,8 @@ static const struct device *find_visible(const struct devices *d, const char *wo
 
 static const char *visible_list(char *const *env)
 {
-    static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"};
+    static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+                                        "ROCR_VISIBLE_DEVICES"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (dd_env_get(env, names[i]) != NULL)
             return dd_env_get(env, names[i]);

@@ -28,8 +28,8 @@ struct node_health {
 /* ---- files ---- */
 
 /* The beginning of root/dir/name/file; false: it cannot be read. */
-static bool read_start(const struct node_health *h, const char *dir, const char *name, const char *file,
-                       void *to, size_t n)
+static bool read_start(const struct node_health *h, const char *dir, const char *name,
+                       const char *file, void *to, size_t n)
 {
     DD_AUTO(free) char *path = NULL;
     if (asprintf(&path, "%s/%s/%s/%s", h->cfg.root, dir, name, file) < 0)
@@ -47,7 +47,8 @@ static int list(const struct node_health *h, const char *dir, struct dd_strv *ou
         return -ENOMEM;
     DIR *d = opendir(path);
     int rc = 0;
-    for (struct dirent *e; rc == 0 && d != NULL && (e = readdir(d)) != NULL && out->n < DEVICES_MAX;)
+    for (struct dirent *e;
+         rc == 0 && d != NULL && (e = readdir(d)) != NULL && out->n < DEVICES_MAX;)
         if (e->d_name[0] != '.')
             rc = dd_strv_push(out, e->d_name);
     if (d != NULL)
@@ -67,11 +68,13 @@ static bool is_device(const char *name)
     return name[strspn(name, "0123456789abcdef:.")] == '\0' && strchr(name, ':') != NULL;
 }
 
-/* All devices of the first driver that has any: a server's small display chip of another one is none. */
+/* All devices of the first driver that has any: a server's small display chip of another one is
+ * none. */
 static int gpu_note(struct node_health *h)
 {
     int rc = 0;
-    for (size_t m = 0; m < sizeof(drivers) / sizeof(drivers[0]) && h->gpus.n == 0 && h->cfg.gpus > 0; m++) {
+    for (size_t m = 0;
+         m < sizeof(drivers) / sizeof(drivers[0]) && h->gpus.n == 0 && h->cfg.gpus > 0; m++) {
         DD_AUTO(strv) struct dd_strv all = {0};
         rc = list(h, drivers[m], &all);
         h->driver = drivers[m];
@@ -89,7 +92,8 @@ static bool answers(const struct node_health *h, const char *device)
 {
     static const unsigned char lost[4] = {0xff, 0xff, 0xff, 0xff};
     unsigned char id[4];
-    return read_start(h, h->driver, device, "config", id, sizeof(id)) && memcmp(id, lost, sizeof(lost)) != 0;
+    return read_start(h, h->driver, device, "config", id, sizeof(id)) &&
+           memcmp(id, lost, sizeof(lost)) != 0;
 }
 
 /* On a node that is shared a lost GPU may be another job's: what counts is that enough are left. */
@@ -105,7 +109,8 @@ static int gpu_check(const struct node_health *h, struct dd_err *why)
         }
     if (there >= needed)
         return 0;
-    (void)dd_err_set(why, 1, "only %d of %d GPUs answer; %s has fallen off the bus", there, (int)h->gpus.n, lost);
+    (void)dd_err_set(why, 1, "only %d of %d GPUs answer; %s has fallen off the bus", there,
+                     (int)h->gpus.n, lost);
     return 1;
 }
 
@@ -152,8 +157,8 @@ static int ib_check(const struct node_health *h, struct dd_err *why)
         if (there && strstr(state, "ACTIVE") != NULL)
             continue;
         const char *word = strchr(state, ' ');
-        (void)dd_err_set(why, 1, "InfiniBand port %s is %s; it was ACTIVE at the start", h->ports.v[i],
-                         !there || word == NULL ? "gone" : word + 1);
+        (void)dd_err_set(why, 1, "InfiniBand port %s is %s; it was ACTIVE at the start",
+                         h->ports.v[i], !there || word == NULL ? "gone" : word + 1);
         return 1;
     }
     return 0;
@@ -184,7 +189,8 @@ static int disk_check(const struct node_health *h, struct dd_err *why)
 {
     static const char zeros[DISK_PROBE];
     DD_AUTO(fd) int fd = open(h->cfg.tmpdir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) { /* file systems without nameless files */
+    if (fd < 0 &&
+        (errno == EOPNOTSUPP || errno == EISDIR)) { /* file systems without nameless files */
         DD_AUTO(free) char *name = NULL;
         if (asprintf(&name, "%s/ddrun.XXXXXX", h->cfg.tmpdir) < 0)
             return 0;
@@ -195,7 +201,8 @@ static int disk_check(const struct node_health *h, struct dd_err *why)
     int rc = fd < 0 ? -errno : dd_write_full(fd, zeros, sizeof(zeros));
     if (rc == 0)
         return 0;
-    (void)dd_err_set(why, 1, "no temporary file can be written in %s: %s", h->cfg.tmpdir, strerror(-rc));
+    (void)dd_err_set(why, 1, "no temporary file can be written in %s: %s", h->cfg.tmpdir,
+                     strerror(-rc));
     return 1;
 }
 
@@ -207,9 +214,9 @@ static const struct check {
     int (*note)(struct node_health *h); /* 0 or -ENOMEM */
     int (*check)(const struct node_health *h, struct dd_err *why);
 } checks[] = {
-    {"gpu",  NODE_HEALTH_GPU,  gpu_note,        gpu_check },
-    {"ib",   NODE_HEALTH_IB,   ib_note,         ib_check  },
-    {"shm",  NODE_HEALTH_SHM,  nothing_to_note, shm_check },
+    {"gpu", NODE_HEALTH_GPU, gpu_note, gpu_check},
+    {"ib", NODE_HEALTH_IB, ib_note, ib_check},
+    {"shm", NODE_HEALTH_SHM, nothing_to_note, shm_check},
     {"disk", NODE_HEALTH_DISK, nothing_to_note, disk_check},
 };
 
@@ -232,7 +239,8 @@ int node_health_parse(const char *text, struct dd_err *err)
             if (strlen(checks[i].name) == len && strncmp(checks[i].name, p, len) == 0)
                 bit = checks[i].bit;
         if (bit == 0)
-            return dd_err_set(err, -EINVAL, "'%.*s' is not one of gpu, ib, shm, disk; nor is it all or none",
+            return dd_err_set(err, -EINVAL,
+                              "'%.*s' is not one of gpu, ib, shm, disk; nor is it all or none",
                               (int)len, p);
         bits |= bit;
         p += len;

@@ -24,7 +24,8 @@ struct node_health_cfg {
 struct node_health;
 
 /* Notes what is there now. Gives *ret. */
-int node_health_new(struct node_health **ret, const struct node_health_cfg *cfg, struct dd_err *err);
+int node_health_new(struct node_health **ret, const struct node_health_cfg *cfg,
+                    struct dd_err *err);
 /* 0: fit. 1: not, and why, as a sentence about the node. */
 int node_health_check(const struct node_health *h, struct dd_err *why);
 void node_health_free(struct node_health *h);

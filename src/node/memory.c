@@ -19,7 +19,8 @@ static void lower(struct limit *l, uint64_t bytes)
         l->bytes = bytes;
 }
 
-/* "max", and a file that is not there, are no limit; neither is the largest number of version 1, as the machine has less. */
+/* "max", and a file that is not there, are no limit; neither is the largest number of version 1, as
+ * the machine has less. */
 static void read_limit(struct limit *l, const char *path)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(NODE_CGROUP_TEXT_MAX);
@@ -42,7 +43,8 @@ static void on_cgroup(void *arg, int version, const char *mount, const char *cgr
         DD_AUTO(free) char *path = NULL;
         while (len > 0 && cgroup[len - 1] == '/')
             len--;
-        if (asprintf(&path, "%s/sys/fs/cgroup%s%.*s/%s", l->root, mount, (int)len, cgroup, file) < 0)
+        if (asprintf(&path, "%s/sys/fs/cgroup%s%.*s/%s", l->root, mount, (int)len, cgroup, file) <
+            0)
             return;
         read_limit(l, path);
         top = len == 0;

@@ -63,7 +63,8 @@ static int first_cpu(const struct job *j, const cpu_set_t *set)
     return -1;
 }
 
-static int first_number(const struct job *j, const char *dir, int n, const char *file, int otherwise)
+static int first_number(const struct job *j, const char *dir, int n, const char *file,
+                        int otherwise)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(NODE_LIST_MAX);
     const char *s = node_sys_read(&b, j->root, dir, n, file);
@@ -71,7 +72,8 @@ static int first_number(const struct job *j, const char *dir, int n, const char 
     return s != NULL && node_range_next(&s, &from, &to) && from < INT_MAX ? (int)from : otherwise;
 }
 
-/* ---- what groups the CPUs of a node: the lowest CPU of the core, or of the last-level cache ---- */
+/* ---- what groups the CPUs of a node: the lowest CPU of the core, or of the last-level cache ----
+ */
 
 static int core_of(const struct job *j, int cpu)
 {
@@ -119,8 +121,8 @@ static int by_count(const void *a, const void *b)
 }
 
 /* The groups in `set`, and each CPU's key in keys[]. */
-static int make_groups(const struct job *j, const cpu_set_t *set, int (*key_of)(const struct job *, int),
-                       struct group **ret, int *keys)
+static int make_groups(const struct job *j, const cpu_set_t *set,
+                       int (*key_of)(const struct job *, int), struct group **ret, int *keys)
 {
     struct group *g = calloc((size_t)j->c->count + 1, sizeof(*g));
     int n = 0;
@@ -143,8 +145,8 @@ static int make_groups(const struct job *j, const cpu_set_t *set, int (*key_of)(
 }
 
 /* Leaves in `set` the CPUs of groups [from, to) only. */
-static void keep_groups(const struct job *j, cpu_set_t *set, const struct group *g, int from, int to,
-                        const int *keys)
+static void keep_groups(const struct job *j, cpu_set_t *set, const struct group *g, int from,
+                        int to, const int *keys)
 {
     for (int cpu = 0, k = 0; cpu < 8 * (int)j->c->size; cpu++) {
         if (!CPU_ISSET_S((size_t)cpu, j->c->size, set))
@@ -180,14 +182,16 @@ static int divide(const struct job *j, int i, cpu_set_t *cpus, enum node_numa_mo
     DD_AUTO(free) struct group *g = NULL;
     int before;
     const int n = sharers(j, i, &before);
-    int groups = keys == NULL ? -ENOMEM : make_groups(j, cpus, exclusive ? core_of : cache_of, &g, keys);
+    int groups = keys == NULL ? -ENOMEM
+                              : make_groups(j, cpus, exclusive ? core_of : cache_of, &g, keys);
     if (groups < 0)
         return no_memory(j->err);
     if (exclusive && groups < n)
-        return dd_err_set(j->err, -EINVAL,
-                          "--numa-binding=exclusive: NUMA node %d has %d core%s that this job may use, for %d "
-                          "workers; say --numa-binding=node, or start fewer",
-                          j->numa[i], groups, groups == 1 ? "" : "s", n);
+        return dd_err_set(
+            j->err, -EINVAL,
+            "--numa-binding=exclusive: NUMA node %d has %d core%s that this job may use, for %d "
+            "workers; say --numa-binding=node, or start fewer",
+            j->numa[i], groups, groups == 1 ? "" : "s", n);
     if (exclusive) { /* the first ones get what does not divide evenly */
         const int each = groups / n;
         const int extra = groups % n;
@@ -231,10 +235,11 @@ static int place(const struct job *j, enum node_numa_mode mode, int i, cpu_set_t
     CPU_ZERO_S(j->c->size, cpus);
     *memory = (struct node_memory){0};
     if (add_node_cpus(j, j->numa[i], cpus) == 0)
-        return dd_err_set(j->err, -EINVAL,
-                          "--numa-binding: this job may use no CPU of NUMA node %d, which worker %d's GPU is "
-                          "at; ask for CPUs there, or leave the option out",
-                          j->numa[i], i);
+        return dd_err_set(
+            j->err, -EINVAL,
+            "--numa-binding: this job may use no CPU of NUMA node %d, which worker %d's GPU is "
+            "at; ask for CPUs there, or leave the option out",
+            j->numa[i], i);
     add_memory(memory, j->numa[i]);
     if (mode == NODE_NUMA_SOCKET)
         return add_socket(j, j->numa[i], cpus, memory);
@@ -278,15 +283,16 @@ enum node_numa_mode node_numa_mode(const char *name)
     return NODE_NUMA_NONE;
 }
 
-int node_numa_place(const struct node_numa_query *q, int i, cpu_set_t *cpus, struct node_memory *memory,
-                    struct dd_err *err)
+int node_numa_place(const struct node_numa_query *q, int i, cpu_set_t *cpus,
+                    struct node_memory *memory, struct dd_err *err)
 {
     struct job j = {.c = q->cpus, .root = q->root, .err = err};
     int rc = node_gpu_numa(&j.numa, &j.n, q->env, q->root, err);
     if (rc == 0 && j.n == 0)
         rc = deal_out(&j, q->nworkers);
     if (rc == 0 && i >= j.n)
-        rc = dd_err_set(err, -EINVAL, "--numa-binding needs a GPU for each of the %d workers; this node has %d",
+        rc = dd_err_set(err, -EINVAL,
+                        "--numa-binding needs a GPU for each of the %d workers; this node has %d",
                         q->nworkers, j.n);
     if (rc == 0)
         rc = place(&j, q->mode, i, cpus, memory);

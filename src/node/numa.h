@@ -1,7 +1,9 @@
-/* --numa-binding: each worker on the CPUs and the memory near its GPU, as torchrun does with numactl.
+/* --numa-binding: each worker on the CPUs and the memory near its GPU, as torchrun does with
+ * numactl.
  *
  * What the kernel tells in /sys is read, in less than a millisecond, and only when it is asked for.
- * Src: torch 2.13.0, torch.numa; Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu. */
+ * Src: torch 2.13.0, torch.numa; Documentation/ABI/stable/sysfs-devices-node,
+ * sysfs-devices-system-cpu. */
 #ifndef DD_NODE_NUMA_H
 #define DD_NODE_NUMA_H
 
@@ -33,9 +35,10 @@ struct node_numa_query {
     int nworkers;
 };
 
-/* Where worker i goes: GPU i's place; without any GPU the NUMA nodes are dealt out to the workers in order.
- * *cpus (q->cpus->size bytes) is filled from the mask. -EINVAL with a sentence when there is no such place. */
-int node_numa_place(const struct node_numa_query *q, int i, cpu_set_t *cpus, struct node_memory *memory,
-                    struct dd_err *err);
+/* Where worker i goes: GPU i's place; without any GPU the NUMA nodes are dealt out to the workers
+ * in order. *cpus (q->cpus->size bytes) is filled from the mask. -EINVAL with a sentence when there
+ * is no such place. */
+int node_numa_place(const struct node_numa_query *q, int i, cpu_set_t *cpus,
+                    struct node_memory *memory, struct dd_err *err);
 
 #endif

@@ -21,12 +21,15 @@ static uint64_t count_in(const char *path)
     return 0;
 }
 
-/* Where the cgroup's file may be: as the line says, or at the top, when a container hides what is above. */
-static uint64_t count_below(const char *root, const char *mount, const char *cgroup, const char *file)
+/* Where the cgroup's file may be: as the line says, or at the top, when a container hides what is
+ * above. */
+static uint64_t count_below(const char *root, const char *mount, const char *cgroup,
+                            const char *file)
 {
     DD_AUTO(free) char *path = NULL;
     DD_AUTO(free) char *top = NULL;
-    if (asprintf(&path, "%s/sys/fs/cgroup%s%s/%s", root, mount, strcmp(cgroup, "/") == 0 ? "" : cgroup, file) < 0)
+    if (asprintf(&path, "%s/sys/fs/cgroup%s%s/%s", root, mount,
+                 strcmp(cgroup, "/") == 0 ? "" : cgroup, file) < 0)
         path = NULL;
     if (asprintf(&top, "%s/sys/fs/cgroup%s/%s", root, mount, file) < 0)
         top = NULL;
@@ -42,7 +45,8 @@ struct kills {
 static void on_cgroup(void *arg, int version, const char *mount, const char *cgroup)
 {
     struct kills *k = arg;
-    k->n += count_below(k->root, mount, cgroup, version == 1 ? "memory.oom_control" : "memory.events");
+    k->n += count_below(k->root, mount, cgroup,
+                        version == 1 ? "memory.oom_control" : "memory.events");
 }
 
 uint64_t node_oom_kills(const char *root)

@@ -17,7 +17,8 @@ bool node_range_next(const char **s, unsigned long *from, unsigned long *to)
     return true;
 }
 
-const char *node_sys_read(struct dd_buf *b, const char *root, const char *dir, int n, const char *file)
+const char *node_sys_read(struct dd_buf *b, const char *root, const char *dir, int n,
+                          const char *file)
 {
     char path[600];
     int len = snprintf(path, sizeof(path), "%s/sys/devices/system/%s%d%s", root, dir, n, file);

@@ -1,6 +1,7 @@
-/* ddrun-pmix: serves PMIx to the workers of one node for one round, and ends with its agent's connection. When the agent
- * has died, it removes the directories of the run. The main thread reads what the agent says; libpmix's own thread calls the functions of the module,
- * which write to the agent under a lock. */
+/* ddrun-pmix: serves PMIx to the workers of one node for one round, and ends with its agent's
+ * connection. When the agent has died, it removes the directories of the run. The main thread reads
+ * what the agent says; libpmix's own thread calls the functions of the module, which write to the
+ * agent under a lock. */
 #include "pmi/helper_inner.h"
 
 #include "base/auto.h"
@@ -28,9 +29,9 @@ enum { END_TRIES = 200, NAME_MAX_ = EXCHANGE_NAME_MAX + 2, MODEX_ID = 0 };
 struct fence {
     LIST_ENTRY(fence) entry;
     uint32_t id;
-    pmix_modex_cbfunc_t done;       /* of a fence */
-    pmix_info_cbfunc_t group_done;  /* of a group */
-    pmix_data_array_t *members;     /* of a group that is being formed, else NULL */
+    pmix_modex_cbfunc_t done;      /* of a fence */
+    pmix_info_cbfunc_t group_done; /* of a group */
+    pmix_data_array_t *members;    /* of a group that is being formed, else NULL */
     void *arg;
 };
 
@@ -56,14 +57,15 @@ struct among {
     unsigned n;
 };
 
-/* libpmix calls the module without an argument of ours: the one thing here that is not handed on. */
+/* libpmix calls the module without an argument of ours: the one thing here that is not handed on.
+ */
 static struct helper {
     struct space space;
     pthread_mutex_t lock; /* of what follows, and of writing */
     LIST_HEAD(, fence) fences;
     LIST_HEAD(, among) amongs;
-    uint32_t last_id; /* of fences; MODEX_ID is none */
-    unsigned groups;  /* that this node has proposed an identifier for */
+    uint32_t last_id;    /* of fences; MODEX_ID is none */
+    unsigned groups;     /* that this node has proposed an identifier for */
     struct modex *modex; /* NULL: one node */
 } helper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -93,8 +95,8 @@ static void tell_of(enum hmsg_type type, const pmix_proc_t *proc, int code)
 
 /* ---- the module: called on libpmix's thread ---- */
 
-static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_info_t info[], size_t n,
-                                  pmix_op_cbfunc_t done, void *arg)
+static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_info_t info[],
+                                  size_t n, pmix_op_cbfunc_t done, void *arg)
 {
     (void)object;
     (void)info;
@@ -106,7 +108,8 @@ static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_in
 }
 
 /* Told before the worker hears that it may go on, and so before its end. */
-static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done, void *arg)
+static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done,
+                                  void *arg)
 {
     (void)object;
     tell_of(HMSG_FINALIZED, proc, 0);
@@ -116,8 +119,8 @@ static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op
     return PMIX_SUCCESS;
 }
 
-static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char text[], pmix_proc_t procs[],
-                              size_t n, pmix_op_cbfunc_t done, void *arg)
+static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char text[],
+                              pmix_proc_t procs[], size_t n, pmix_op_cbfunc_t done, void *arg)
 {
     (void)object;
     (void)text;
@@ -146,7 +149,7 @@ static uint64_t hash_of(const pmix_proc_t procs[], size_t n)
 static unsigned count_among(uint64_t hash)
 {
     struct among *a;
-    LIST_FOREACH(a, &helper.amongs, entry)
+    LIST_FOREACH (a, &helper.amongs, entry)
         if (a->hash == hash)
             return ++a->n;
     a = calloc(1, sizeof(*a));
@@ -158,12 +161,14 @@ static unsigned count_among(uint64_t hash)
 }
 
 /* Under the lock. where: the nodes that take part, as in the name of an exchange. */
-static int gather_locked(struct fence *f, uint64_t hash, const char *where, const struct dd_buf *part)
+static int gather_locked(struct fence *f, uint64_t hash, const char *where,
+                         const struct dd_buf *part)
 {
     char name[NAME_MAX_];
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX);
     unsigned count = count_among(hash);
-    int n = snprintf(name, sizeof(name), "pmix.%016llx.%u%s", (unsigned long long)hash, count, where);
+    int n = snprintf(name, sizeof(name), "pmix.%016llx.%u%s", (unsigned long long)hash, count,
+                     where);
     if (n < 0 || n > EXCHANGE_NAME_MAX)
         return -EMSGSIZE;
     int rc = count > 0 ? hmsg_put_text(&out, name) : -ENOMEM;
@@ -178,7 +183,8 @@ static int gather_locked(struct fence *f, uint64_t hash, const char *where, cons
 }
 
 /* Owns f. */
-static pmix_status_t gather(struct fence *f, uint64_t hash, struct dd_buf *where, const struct dd_buf *part)
+static pmix_status_t gather(struct fence *f, uint64_t hash, struct dd_buf *where,
+                            const struct dd_buf *part)
 {
     const char *nodes = dd_buf_str(where);
     int rc = -ENOMEM;
@@ -193,8 +199,9 @@ static pmix_status_t gather(struct fence *f, uint64_t hash, struct dd_buf *where
 }
 
 /* libpmix itself serves a fence among processes of this node. */
-static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[], size_t ninfo,
-                              char *data, size_t n, pmix_modex_cbfunc_t done, void *arg)
+static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
+                              size_t ninfo, char *data, size_t n, pmix_modex_cbfunc_t done,
+                              void *arg)
 {
     (void)info;
     (void)ninfo;
@@ -214,8 +221,9 @@ static uint64_t hash_of_group(const char *name, pmix_group_operation_t op, uint6
     return h;
 }
 
-static pmix_status_t on_group(pmix_group_operation_t op, char name[], const pmix_proc_t procs[], size_t nprocs,
-                              const pmix_info_t info[], size_t n, pmix_info_cbfunc_t done, void *arg)
+static pmix_status_t on_group(pmix_group_operation_t op, char name[], const pmix_proc_t procs[],
+                              size_t nprocs, const pmix_info_t info[], size_t n,
+                              pmix_info_cbfunc_t done, void *arg)
 {
     DD_AUTO(buf) struct dd_buf where = DD_BUF_INIT(HMSG_MAX);
     DD_AUTO(buf) struct dd_buf part = DD_BUF_INIT(HMSG_MAX);
@@ -224,7 +232,8 @@ static pmix_status_t on_group(pmix_group_operation_t op, char name[], const pmix
         return nodes == -ENOMEM ? PMIX_ERR_NOMEM : PMIX_ERR_NOT_SUPPORTED;
     const uint64_t hash = hash_of_group(name, op, hash_of(procs, nprocs));
     if (op != PMIX_GROUP_CONSTRUCT)
-        return nodes > 1 ? gather(fence_new(NULL, done, arg), hash, &where, &part) : PMIX_OPERATION_SUCCEEDED;
+        return nodes > 1 ? gather(fence_new(NULL, done, arg), hash, &where, &part)
+                         : PMIX_OPERATION_SUCCEEDED;
     struct fence *f = fence_new(NULL, done, arg);
     if (f == NULL || (f->members = group_members(procs, nprocs)) == NULL ||
         group_part(&part, &helper.space, helper.groups++, info, n) < 0) {
@@ -238,12 +247,13 @@ static pmix_status_t on_group(pmix_group_operation_t op, char name[], const pmix
     return PMIX_SUCCESS;
 }
 
-static pmix_status_t on_direct_modex(const pmix_proc_t *proc, const pmix_info_t info[], size_t n, pmix_modex_cbfunc_t done,
-                                     void *arg)
+static pmix_status_t on_direct_modex(const pmix_proc_t *proc, const pmix_info_t info[], size_t n,
+                                     pmix_modex_cbfunc_t done, void *arg)
 {
     (void)info;
     (void)n;
-    return helper.modex != NULL ? modex_ask(helper.modex, proc->rank, done, arg) : PMIX_ERR_NOT_FOUND;
+    return helper.modex != NULL ? modex_ask(helper.modex, proc->rank, done, arg)
+                                : PMIX_ERR_NOT_FOUND;
 }
 
 static void on_all_published(const void *part, size_t len)
@@ -253,7 +263,8 @@ static void on_all_published(const void *part, size_t len)
         tell(&(struct hmsg){.type = HMSG_GATHER, .id = MODEX_ID, .data = out.data, .len = out.len});
 }
 
-/* A later libpmix, which the dynamic linker may have found, copies more functions than there were when this was compiled. */
+/* A later libpmix, which the dynamic linker may have found, copies more functions than there were
+ * when this was compiled. */
 static struct {
     pmix_server_module_t known;
     void *later[32];
@@ -284,7 +295,7 @@ static struct fence *take_fence(uint32_t id)
 {
     struct fence *f;
     pthread_mutex_lock(&helper.lock);
-    LIST_FOREACH(f, &helper.fences, entry)
+    LIST_FOREACH (f, &helper.fences, entry)
         if (f->id == id)
             break;
     if (f != NULL)
@@ -299,8 +310,8 @@ static void complete_fence(const struct fence *f, const struct hmsg *m)
     if (copy != NULL && m->len > 0)
         memcpy(copy, m->data, m->len);
     if (f->done != NULL)
-        f->done(m->code == 0 && copy != NULL ? PMIX_SUCCESS : PMIX_ERROR, copy, copy != NULL ? m->len : 0, f->arg,
-                free, copy);
+        f->done(m->code == 0 && copy != NULL ? PMIX_SUCCESS : PMIX_ERROR, copy,
+                copy != NULL ? m->len : 0, f->arg, free, copy);
 }
 
 static void complete_group(const struct fence *f, const struct hmsg *m)
@@ -348,7 +359,8 @@ static bool read_message(struct dd_buf *buf, struct hmsg *m)
         return false;
     int size = hmsg_size(head, sizeof(head));
     dd_buf_clear(buf);
-    if (size <= 0 || dd_buf_append(buf, head, sizeof(head)) < 0 || dd_buf_reserve(buf, (size_t)size - sizeof(head)) < 0 ||
+    if (size <= 0 || dd_buf_append(buf, head, sizeof(head)) < 0 ||
+        dd_buf_reserve(buf, (size_t)size - sizeof(head)) < 0 ||
         !read_full(buf->data + sizeof(head), (size_t)size - sizeof(head)))
         return false;
     buf->len = (size_t)size;
@@ -400,7 +412,8 @@ static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
         rc = plan_sizes_parse(&s->sizes, &s->nnodes, t[HMSG_SIZES], err);
     if (rc < 0)
         return rc;
-    if ((size_t)s->nnodes != hostlist_count(nodes) || dd_num_int(t[HMSG_NODE_RANK], 0, s->nnodes - 1, &s->node_rank) < 0 ||
+    if ((size_t)s->nnodes != hostlist_count(nodes) ||
+        dd_num_int(t[HMSG_NODE_RANK], 0, s->nnodes - 1, &s->node_rank) < 0 ||
         dd_num_int(t[HMSG_ATTEMPT], 0, INT32_MAX, &s->attempt) < 0)
         return dd_err_set(err, -EPROTO, "the agent's numbers do not fit together");
     PMIX_LOAD_NSPACE(s->name, t[HMSG_NSPACE]);
@@ -428,7 +441,8 @@ static int serve(const struct space *s, struct dd_err *err)
     for (size_t i = 0; i < sizeof(info) / sizeof(info[0]); i++)
         PMIX_INFO_DESTRUCT(&info[i]);
     if (rc != PMIX_SUCCESS)
-        return dd_err_set(err, -EIO, "libpmix %s cannot serve: %s", PMIx_Get_version(), PMIx_Error_string(rc));
+        return dd_err_set(err, -EIO, "libpmix %s cannot serve: %s", PMIx_Get_version(),
+                          PMIx_Error_string(rc));
     int ret = space_register(s, err);
     if (ret == 0 && s->nnodes > 1 && (ret = modex_new(&helper.modex, s, on_all_published)) < 0)
         return dd_err_set(err, ret, "out of memory");
@@ -469,14 +483,15 @@ static struct dd_scratch open_run(const char *directory)
 {
     struct dd_scratch s = DD_SCRATCH_NONE;
     const char *slash = directory != NULL ? strrchr(directory, '/') : NULL;
-    DD_AUTO(free) char *path = slash != NULL ? strndup(directory, (size_t)(slash - directory)) : NULL;
+    DD_AUTO(free) char *path = slash != NULL ? strndup(directory, (size_t)(slash - directory))
+                                             : NULL;
     if (path != NULL)
         (void)dd_scratch_open(&s, path, NULL);
     return s;
 }
 
-/* The guardian does the same, unless it has been killed as well. The ranks may be dying still, and making files: again,
- * until nothing is left. */
+/* The guardian does the same, unless it has been killed as well. The ranks may be dying still, and
+ * making files: again, until nothing is left. */
 static void remove_run(const struct dd_scratch *s)
 {
     for (int i = 0; i < END_TRIES && dd_scratch_remove(s) < 0; i++)
@@ -506,7 +521,9 @@ int main(void)
     if (rc == 0)
         rc = tell_ready(&helper.space, &err);
     if (rc < 0)
-        tell(&(struct hmsg){.type = HMSG_FAILED, .data = (const unsigned char *)err.text, .len = strlen(err.text) + 1});
+        tell(&(struct hmsg){.type = HMSG_FAILED,
+                            .data = (const unsigned char *)err.text,
+                            .len = strlen(err.text) + 1});
     while (!ended && read_message(&buf, &m)) {
         ended = m.type == HMSG_END;
         if (m.type == HMSG_GATHERED)

@@ -1,5 +1,5 @@
-/* PMIx groups. Their members' nodes give each other an identifier each, of which the first is taken, and what libpmix has
- * collected from the members:
+/* PMIx groups. Their members' nodes give each other an identifier each, of which the first is
+ * taken, and what libpmix has collected from the members:
  *
  *   part = u32_le bytes that follow | u64_le proposed identifier | data
  */
@@ -14,22 +14,26 @@
 
 enum { ID_SIZE = 8 };
 
-/* No two nodes propose the same. They count down from 2^32, as PRRTE does: Open MPI gives the low numbers itself. */
+/* No two nodes propose the same. They count down from 2^32, as PRRTE does: Open MPI gives the low
+ * numbers itself. */
 static uint64_t propose(const struct space *s, unsigned count)
 {
     return UINT32_MAX - ((uint64_t)count * (uint64_t)s->nnodes + (uint64_t)s->node_rank);
 }
 
-int group_part(struct dd_buf *out, const struct space *s, unsigned count, const pmix_info_t info[], size_t n)
+int group_part(struct dd_buf *out, const struct space *s, unsigned count, const pmix_info_t info[],
+               size_t n)
 {
     const pmix_byte_object_t *data = NULL;
     for (size_t i = 0; i < n; i++)
-        if (PMIX_CHECK_KEY(&info[i], PMIX_GROUP_ENDPT_DATA) && info[i].value.type == PMIX_BYTE_OBJECT)
+        if (PMIX_CHECK_KEY(&info[i], PMIX_GROUP_ENDPT_DATA) &&
+            info[i].value.type == PMIX_BYTE_OBJECT)
             data = &info[i].value.data.bo;
     int rc = dd_wr_le(out, ID_SIZE + (data != NULL ? data->size : 0), 4);
     if (rc == 0)
         rc = dd_wr_le(out, propose(s, count), ID_SIZE);
-    return rc == 0 && data != NULL && data->size > 0 ? dd_buf_append(out, data->bytes, data->size) : rc;
+    return rc == 0 && data != NULL && data->size > 0 ? dd_buf_append(out, data->bytes, data->size)
+                                                     : rc;
 }
 
 /* False: they are no such parts. */
@@ -41,7 +45,8 @@ static bool read_parts(const void *parts, size_t len, uint64_t *ret_id, struct d
         size_t n = dd_rd_u32(&r);
         uint64_t id = dd_rd_u64(&r);
         const unsigned char *data = n >= ID_SIZE ? dd_rd_bytes(&r, n - ID_SIZE) : NULL;
-        if (data == NULL || r.failed || (n > ID_SIZE && dd_buf_append(ret_data, data, n - ID_SIZE) < 0))
+        if (data == NULL || r.failed ||
+            (n > ID_SIZE && dd_buf_append(ret_data, data, n - ID_SIZE) < 0))
             return false;
         if (first)
             *ret_id = id;
@@ -68,7 +73,8 @@ static void free_info(void *arg)
 }
 
 /* Src: libpmix 5 answers its clients with the members, 4.2 with the identifier alone. */
-void group_formed(const void *parts, size_t len, const pmix_data_array_t *members, pmix_info_cbfunc_t done, void *arg)
+void group_formed(const void *parts, size_t len, const pmix_data_array_t *members,
+                  pmix_info_cbfunc_t done, void *arg)
 {
     DD_AUTO(buf) struct dd_buf data = DD_BUF_INIT(MODEX_MAX);
     uint64_t id = 0;

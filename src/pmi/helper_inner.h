@@ -25,8 +25,8 @@ struct space {
 int space_register(const struct space *s, struct dd_err *err);
 /* Which node a rank is on; -1: there is no such rank. */
 int space_node_of(const struct space *s, uint32_t rank);
-/* How many nodes these processes are on. Appends "@0-2,5", their node ranks, where it is not all nodes. -ENOTSUP: a
- * process of another namespace; -ENOMEM, -EMSGSIZE. */
+/* How many nodes these processes are on. Appends "@0-2,5", their node ranks, where it is not all
+ * nodes. -ENOTSUP: a process of another namespace; -ENOMEM, -EMSGSIZE. */
 int space_nodes_of(const struct space *s, const pmix_proc_t procs[], size_t n, struct dd_buf *ret);
 void space_done(struct space *s);
 
@@ -34,17 +34,22 @@ void space_done(struct space *s);
 enum { MODEX_MAX = 16 << 20 };
 struct modex;
 /* on_complete: all ranks of this node have published; lent for ever. */
-int modex_new(struct modex **ret, const struct space *s, void (*on_complete)(const void *part, size_t len));
+int modex_new(struct modex **ret, const struct space *s,
+              void (*on_complete)(const void *part, size_t len));
 void modex_begin(struct modex *m);
-void modex_complete(struct modex *m, const void *parts, size_t len); /* of all nodes, one behind the other */
+void modex_complete(struct modex *m, const void *parts,
+                    size_t len); /* of all nodes, one behind the other */
 pmix_status_t modex_ask(struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done, void *arg);
 void modex_free(struct modex *m); /* once libpmix makes no more calls for it, so for tests only */
 
-/* helper_group.c: a group's identifier, and what its members' nodes give each other when it is formed. */
-int group_part(struct dd_buf *out, const struct space *s, unsigned count, const pmix_info_t info[], size_t n);
+/* helper_group.c: a group's identifier, and what its members' nodes give each other when it is
+ * formed. */
+int group_part(struct dd_buf *out, const struct space *s, unsigned count, const pmix_info_t info[],
+               size_t n);
 pmix_data_array_t *group_members(const pmix_proc_t procs[], size_t n); /* NULL: no memory */
 /* Calls done with what all these parts say. */
-void group_formed(const void *parts, size_t len, const pmix_data_array_t *members, pmix_info_cbfunc_t done, void *arg);
+void group_formed(const void *parts, size_t len, const pmix_data_array_t *members,
+                  pmix_info_cbfunc_t done, void *arg);
 
 /* A call of libpmix that may finish later, on its own thread. */
 struct later;

@@ -1,5 +1,6 @@
-/* Direct modex: what one rank has published, asked for by a rank of another node. What each has published first is told to
- * all nodes at once, as soon as all ranks of all nodes have; who asks earlier waits for that. */
+/* Direct modex: what one rank has published, asked for by a rank of another node. What each has
+ * published first is told to all nodes at once, as soon as all ranks of all nodes have; who asks
+ * earlier waits for that. */
 #include "pmi/helper_inner.h"
 
 #include "base/auto.h"
@@ -82,7 +83,8 @@ static void on_published(pmix_status_t status, char *data, size_t len, void *arg
         m->on_complete(m->part.data, m->part.len);
 }
 
-int modex_new(struct modex **ret, const struct space *s, void (*on_complete)(const void *part, size_t len))
+int modex_new(struct modex **ret, const struct space *s,
+              void (*on_complete)(const void *part, size_t len))
 {
     struct modex *m = calloc(1, sizeof(*m));
     if (m == NULL)

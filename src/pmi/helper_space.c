@@ -1,5 +1,6 @@
-/* What the ranks are told about themselves and each other. Src: libpmix 4.2, measured: node map and process map would do
- * for libpmix 4; the rest is for others. A key that is missing makes a rank wait for ever. */
+/* What the ranks are told about themselves and each other. Src: libpmix 4.2, measured: node map and
+ * process map would do for libpmix 4; the rest is for others. A key that is missing makes a rank
+ * wait for ever. */
 #include "pmi/helper_inner.h"
 
 #include "base/auto.h"
@@ -186,7 +187,8 @@ static int add_maps(struct keys *k, const struct space *s)
     const char *proc_text = rc == 0 ? dd_buf_str(&procs) : NULL;
     char *node_map = NULL;
     char *proc_map = NULL;
-    if (name_text == NULL || proc_text == NULL || PMIx_generate_regex(name_text, &node_map) != PMIX_SUCCESS ||
+    if (name_text == NULL || proc_text == NULL ||
+        PMIx_generate_regex(name_text, &node_map) != PMIX_SUCCESS ||
         PMIx_generate_ppn(proc_text, &proc_map) != PMIX_SUCCESS) {
         free(node_map);
         return -ENOMEM;
@@ -262,7 +264,8 @@ static int register_space(const struct space *s, struct keys *k)
     struct later *l = rc == 0 && !k->failed ? later_new() : NULL;
     if (l == NULL)
         return PMIX_ERR_NOMEM;
-    return later_wait(PMIx_server_register_nspace(s->name, s->local_size, k->v, k->n, later_done, l), l);
+    return later_wait(
+        PMIx_server_register_nspace(s->name, s->local_size, k->v, k->n, later_done, l), l);
 }
 
 static int register_worker(const struct space *s, int local_rank)
@@ -272,7 +275,8 @@ static int register_worker(const struct space *s, int local_rank)
     if (l == NULL)
         return PMIX_ERR_NOMEM;
     PMIX_LOAD_PROCID(&proc, s->name, (pmix_rank_t)(s->first_rank + local_rank));
-    return later_wait(PMIx_server_register_client(&proc, geteuid(), getegid(), NULL, later_done, l), l);
+    return later_wait(PMIx_server_register_client(&proc, geteuid(), getegid(), NULL, later_done, l),
+                      l);
 }
 
 int space_register(const struct space *s, struct dd_err *err)
@@ -282,7 +286,9 @@ int space_register(const struct space *s, struct dd_err *err)
     keys_done(&k);
     for (int i = 0; i < s->local_size && rc == PMIX_SUCCESS; i++)
         rc = register_worker(s, i);
-    return rc == PMIX_SUCCESS ? 0 : dd_err_set(err, -EIO, "libpmix cannot register the ranks: %s", PMIx_Error_string(rc));
+    return rc == PMIX_SUCCESS ? 0
+                              : dd_err_set(err, -EIO, "libpmix cannot register the ranks: %s",
+                                           PMIx_Error_string(rc));
 }
 
 void space_done(struct space *s)

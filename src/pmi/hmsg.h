@@ -20,8 +20,9 @@ enum hmsg_type {
     HMSG_SETUP = 1, /* agent: texts of enum hmsg_setup */
     HMSG_READY,     /* helper: texts NAME=value for each worker, "" after those of each */
     HMSG_FAILED,    /* helper, in place of READY: one text, why */
-    HMSG_GATHER,    /* helper: one text, the name, and behind it this node's part; id: for the answer */
-    HMSG_GATHERED,  /* agent: all nodes' parts, one behind the other; code: 0, or it cannot be had */
+    HMSG_GATHER,   /* helper: one text, the name, and behind it this node's part; id: for the answer
+                    */
+    HMSG_GATHERED, /* agent: all nodes' parts, one behind the other; code: 0, or it cannot be had */
     HMSG_CONNECTED, /* helper: worker id has called PMIx_Init */
     HMSG_FINALIZED, /* helper: and PMIx_Finalize */
     HMSG_ABORTED,   /* helper: worker id aborts the job with this code */
@@ -29,7 +30,16 @@ enum hmsg_type {
     HMSG_TYPE_MAX,
 };
 
-enum hmsg_setup { HMSG_NSPACE, HMSG_FOLDER, HMSG_SHM, HMSG_NODES, HMSG_SIZES, HMSG_NODE_RANK, HMSG_ATTEMPT, HMSG_SETUP_MAX };
+enum hmsg_setup {
+    HMSG_NSPACE,
+    HMSG_FOLDER,
+    HMSG_SHM,
+    HMSG_NODES,
+    HMSG_SIZES,
+    HMSG_NODE_RANK,
+    HMSG_ATTEMPT,
+    HMSG_SETUP_MAX
+};
 
 struct hmsg {
     enum hmsg_type type;

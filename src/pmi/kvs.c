@@ -152,7 +152,8 @@ void kvs_free(struct kvs *k)
     struct kvs_entry *next;
     if (k == NULL)
         return;
-    HASH_ITER(hh, k->table, e, next) {
+    HASH_ITER(hh, k->table, e, next)
+    {
         HASH_DEL(k->table, e);
         free(e->value);
         free(e);

@@ -1,4 +1,5 @@
-/* The names of one round: put by the workers of this node, told to the other nodes at each barrier. No I/O. */
+/* The names of one round: put by the workers of this node, told to the other nodes at each barrier.
+ * No I/O. */
 #ifndef DD_PMI_KVS_H
 #define DD_PMI_KVS_H
 

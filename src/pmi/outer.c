@@ -36,7 +36,9 @@ int pmi_outer_size(char *const *env, int *ret_rank)
 
 static int lost(struct outer *o, const char *why)
 {
-    return dd_err_set(o->err, -EPROTO, "the launcher around ddrun does not answer by PMI-1 (PMI_FD=%d): %s", o->fd, why);
+    return dd_err_set(o->err, -EPROTO,
+                      "the launcher around ddrun does not answer by PMI-1 (PMI_FD=%d): %s", o->fd,
+                      why);
 }
 
 /* The next line, in o->in, without its newline; *ret_next is what follows it. */
@@ -65,8 +67,8 @@ static int read_line(struct outer *o, size_t *ret_next)
 }
 
 /* Asks, and takes the value of one word of the answer, where one is wanted. */
-__attribute__((format(printf, 4, 5))) static int ask(struct outer *o, const char *word, char value[PMI_VALUE_MAX],
-                                                     const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static int
+ask(struct outer *o, const char *word, char value[PMI_VALUE_MAX], const char *fmt, ...)
 {
     char line[PMI_LINE_MAX + 1];
     char shown[128];
@@ -114,12 +116,14 @@ static int gather(struct outer *o, struct dd_strv *ret, int rank, int size, cons
     return rc < 0 ? rc : ask(o, NULL, NULL, "cmd=finalize");
 }
 
-int pmi_outer_gather(struct dd_strv *ret, char *const *env, const char *text, unsigned limit_ms, struct dd_err *err)
+int pmi_outer_gather(struct dd_strv *ret, char *const *env, const char *text, unsigned limit_ms,
+                     struct dd_err *err)
 {
     struct outer o = {.end_ns = dd_now_ns() + limit_ms * DD_NS_PER_MS, .err = err};
     int rank;
     const int size = pmi_outer_size(env, &rank);
-    if (size == 0 || !pmi_name_ok(text) || dd_num_int(dd_env_get(env, "PMI_FD"), 0, INT32_MAX, &o.fd) < 0)
+    if (size == 0 || !pmi_name_ok(text) ||
+        dd_num_int(dd_env_get(env, "PMI_FD"), 0, INT32_MAX, &o.fd) < 0)
         return dd_err_set(err, -EINVAL, "no launcher that speaks PMI-1 is around ddrun");
     int rc = gather(&o, ret, rank, size, text);
     close(o.fd);

@@ -19,7 +19,7 @@ struct client {
     int fd;       /* -1: closed */
     int their_fd; /* until the worker has it */
     struct event *ev;
-    size_t len; /* of in */
+    size_t len;    /* of in */
     bool spawning; /* between mcmd=spawn and endcmd */
     bool in_barrier;
     struct pmi1_end end;
@@ -49,7 +49,8 @@ static void client_close(struct client *c)
 /* Such a line is understood by nobody: the worker sees the end of its connection, and ends. */
 static void client_refuse(struct client *c, const char *why)
 {
-    dd_log(c->server->cfg.log, DD_LOG_WARN, "PMI: rank %d: %s; its connection is closed", c->rank, why);
+    dd_log(c->server->cfg.log, DD_LOG_WARN, "PMI: rank %d: %s; its connection is closed", c->rank,
+           why);
     client_close(c);
 }
 
@@ -80,7 +81,8 @@ static void on_init(struct client *c, const struct pmi_request *r)
 static void on_maxes(struct client *c, const struct pmi_request *r)
 {
     (void)r;
-    answer(c, "cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", PMI_NAME_MAX, PMI_NAME_MAX, PMI_VALUE_MAX);
+    answer(c, "cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", PMI_NAME_MAX,
+           PMI_NAME_MAX, PMI_VALUE_MAX);
 }
 
 static void on_appnum(struct client *c, const struct pmi_request *r)
@@ -260,7 +262,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 static int client_begin(struct client *c, struct pmi1 *s, int local_rank)
 {
     int pair[2];
-    *c = (struct client){.server = s, .rank = s->cfg.first_rank + local_rank, .fd = -1, .their_fd = -1};
+    *c = (struct client){
+        .server = s, .rank = s->cfg.first_rank + local_rank, .fd = -1, .their_fd = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     c->fd = pair[0];
@@ -300,7 +303,8 @@ int pmi1_new(struct pmi1 **ret, const struct pmi1_cfg *cfg, struct dd_err *err)
         rc = client_begin(&s->c[i], s, i);
     if (rc < 0) {
         pmi1_free(s);
-        return dd_err_set(err, rc, "cannot serve PMI to %d workers: %s", cfg->local_size, strerror(-rc));
+        return dd_err_set(err, rc, "cannot serve PMI to %d workers: %s", cfg->local_size,
+                          strerror(-rc));
     }
     *ret = s;
     return 0;

@@ -1,5 +1,6 @@
-/* The PMI-1 server of one node for one round: each worker has one end of a socket pair, by which it finds its
- * rank, tells the others its addresses (put, get) and waits for them (barrier). For MPICH, MVAPICH, Intel MPI. */
+/* The PMI-1 server of one node for one round: each worker has one end of a socket pair, by which it
+ * finds its rank, tells the others its addresses (put, get) and waits for them (barrier). For
+ * MPICH, MVAPICH, Intel MPI. */
 #ifndef DD_PMI_PMI1_H
 #define DD_PMI_PMI1_H
 
@@ -20,8 +21,9 @@ struct pmi1_cfg { /* borrowed during the call; log, base and refusal until free 
     int first_rank, local_size, world_size;
     const int *sizes; /* workers of each node, for PMI_process_mapping */
     int nnodes;
-    /* All workers of this node are in the seq-th barrier (from 1 on): the other nodes are to get this part, which is
-     * lent for the call; then pmi1_take() what they have, and pmi1_release(), which may be called in the call. */
+    /* All workers of this node are in the seq-th barrier (from 1 on): the other nodes are to get
+     * this part, which is lent for the call; then pmi1_take() what they have, and pmi1_release(),
+     * which may be called in the call. */
     void (*on_barrier)(void *arg, unsigned seq, const void *part, size_t len);
     void (*on_abort)(void *arg, int local_rank); /* MPI_Abort; the code is in pmi1_end */
     void *arg;

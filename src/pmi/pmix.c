@@ -38,7 +38,8 @@ DD_AUTO_DEFINE(pmix, struct pmix *, pmix_free);
 /* ---- starting it ---- */
 
 /* The helper heeds no signal: it ends with the agent's end of the socket pair. */
-__attribute__((noreturn)) static void exec_helper(const struct pmix_cfg *cfg, int fd, char *const *env)
+__attribute__((noreturn)) static void exec_helper(const struct pmix_cfg *cfg, int fd,
+                                                  char *const *env)
 {
     char name[] = "ddrun-pmix";
     char *const argv[] = {name, NULL};
@@ -226,14 +227,19 @@ static int send_setup(struct pmix *p)
     (void)snprintf(attempt, sizeof(attempt), "%d", c->attempt);
     int rc = plan_sizes_format(&sizes, c->sizes, c->nnodes);
     const char *const texts[HMSG_SETUP_MAX] = {
-        [HMSG_NSPACE] = c->nspace,       [HMSG_FOLDER] = p->tmp,            [HMSG_SHM] = p->shm,
-        [HMSG_NODES] = c->nodes,         [HMSG_SIZES] = dd_buf_str(&sizes), [HMSG_NODE_RANK] = node_rank,
+        [HMSG_NSPACE] = c->nspace,
+        [HMSG_FOLDER] = p->tmp,
+        [HMSG_SHM] = p->shm,
+        [HMSG_NODES] = c->nodes,
+        [HMSG_SIZES] = dd_buf_str(&sizes),
+        [HMSG_NODE_RANK] = node_rank,
         [HMSG_ATTEMPT] = attempt,
     };
     for (int i = 0; i < HMSG_SETUP_MAX && rc == 0; i++)
         rc = hmsg_put_text(&data, texts[i] != NULL ? texts[i] : "");
     return rc < 0 ? rc
-                  : send_message(p, &(struct hmsg){.type = HMSG_SETUP, .data = data.data, .len = data.len});
+                  : send_message(
+                        p, &(struct hmsg){.type = HMSG_SETUP, .data = data.data, .len = data.len});
 }
 
 static int wait_ready(struct pmix *p, struct dd_err *err)
@@ -249,18 +255,23 @@ static int wait_ready(struct pmix *p, struct dd_err *err)
         return 0;
     if (p->failed)
         return dd_err_set(err, -EIO, "PMIx: %s", p->why);
-    return rc < 0 ? dd_err_set(err, -EIO, "PMIx: '%s' has ended at once; does it find its libpmix (ldd)?", p->cfg.helper)
-                  : dd_err_set(err, -ETIMEDOUT, "PMIx: '%s' was not ready within %d s", p->cfg.helper, READY_MS / 1000);
+    return rc < 0 ? dd_err_set(err, -EIO,
+                               "PMIx: '%s' has ended at once; does it find its libpmix (ldd)?",
+                               p->cfg.helper)
+                  : dd_err_set(err, -ETIMEDOUT, "PMIx: '%s' was not ready within %d s",
+                               p->cfg.helper, READY_MS / 1000);
 }
 
 /* ---- its files ---- */
 
-static int make_directory(const struct pmix *p, const struct dd_scratch *in, char **ret, struct dd_err *err)
+static int make_directory(const struct pmix *p, const struct dd_scratch *in, char **ret,
+                          struct dd_err *err)
 {
     int rc = dd_scratch_mkdir(in, p->name, err);
     if (rc < 0)
         return dd_err_where(err, rc, "PMIx");
-    return asprintf(ret, "%s/%s", in->path, p->name) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    return asprintf(ret, "%s/%s", in->path, p->name) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
+                                                         : 0;
 }
 
 static int make_directories(struct pmix *p, struct dd_err *err)
@@ -290,7 +301,8 @@ const char *pmix_shm(const struct pmix *p)
 static int watch(struct pmix *p, struct dd_err *err)
 {
     p->ev = event_new(p->cfg.base, p->fd, EV_READ | EV_PERSIST, on_readable, p);
-    return p->ev == NULL || event_add(p->ev, NULL) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    return p->ev == NULL || event_add(p->ev, NULL) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
+                                                       : 0;
 }
 
 int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err)

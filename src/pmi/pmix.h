@@ -1,6 +1,6 @@
-/* PMIx for the workers of one node in one round, for Open MPI: the agent's side of the helper ddrun-pmix, which holds
- * libpmix. That brings threads, loses memory and can be a server once in a process: so the helper lives for one round,
- * and dies with its agent. */
+/* PMIx for the workers of one node in one round, for Open MPI: the agent's side of the helper
+ * ddrun-pmix, which holds libpmix. That brings threads, loses memory and can be a server once in a
+ * process: so the helper lives for one round, and dies with its agent. */
 #ifndef DD_PMI_PMIX_H
 #define DD_PMI_PMIX_H
 
@@ -19,17 +19,17 @@ struct pmix;
 struct pmix_cfg { /* borrowed during the call; base, log, tmp and shm until free */
     struct event_base *base;
     const struct dd_log *log;
-    const char *helper; /* path of ddrun-pmix */
-    char *const *env;   /* for the helper */
+    const char *helper;                 /* path of ddrun-pmix */
+    char *const *env;                   /* for the helper */
     const struct dd_scratch *tmp, *shm; /* where the round has its directory; shm: may be none */
-    const char *nspace; /* names the round, for all its nodes */
-    const char *nodes;  /* their names, a folded host list */
-    const int *sizes;   /* their workers */
+    const char *nspace;                 /* names the round, for all its nodes */
+    const char *nodes;                  /* their names, a folded host list */
+    const int *sizes;                   /* their workers */
     int nnodes, node_rank, local_size, attempt, round;
     /* All nodes' parts are to be put together: pmix_gathered() with this id. Lent for the call. */
     void (*on_gather)(void *arg, uint32_t id, const char *name, const void *part, size_t len);
     void (*on_abort)(void *arg, int local_rank); /* MPI_Abort; the code is in pmix_end */
-    void (*on_lost)(void *arg); /* the helper has ended by itself */
+    void (*on_lost)(void *arg);                  /* the helper has ended by itself */
     void *arg;
 };
 

@@ -63,8 +63,8 @@ static int take_word(struct pmi_request *r, char *word, struct dd_err *err)
         if (strcmp(fields[i].name, word) != 0 || *field_of(r, fields[i].offset) != NULL)
             continue;
         if (strlen(value) >= fields[i].max)
-            return dd_err_set(err, -EPROTO, "a %s of %zu bytes, where %zu are allowed", fields[i].name,
-                              strlen(value), fields[i].max - 1);
+            return dd_err_set(err, -EPROTO, "a %s of %zu bytes, where %zu are allowed",
+                              fields[i].name, strlen(value), fields[i].max - 1);
         *field_of(r, fields[i].offset) = value;
     }
     return 0;
@@ -91,7 +91,8 @@ int pmi_request_parse(struct pmi_request *ret, char *line, size_t n, struct dd_e
     for (size_t i = 0; r.cmd != PMI_OTHER && i < sizeof(fields) / sizeof(fields[0]); i++)
         if ((commands[r.cmd].needs & 1U << fields[i].offset / sizeof(void *)) != 0 &&
             *field_of(&r, fields[i].offset) == NULL)
-            return dd_err_set(err, -EPROTO, "'%s' without %s", commands[r.cmd].name, fields[i].name);
+            return dd_err_set(err, -EPROTO, "'%s' without %s", commands[r.cmd].name,
+                              fields[i].name);
     *ret = r;
     return 0;
 }

@@ -1,5 +1,5 @@
-/* PMI-1, as MPICH and its relatives speak it with their launcher: lines of "cmd=NAME key=value ...". Pure.
- * Src: MPICH 4.0.2, measured. Drawn in docs/protocol/pmi1.md. */
+/* PMI-1, as MPICH and its relatives speak it with their launcher: lines of "cmd=NAME key=value
+ * ...". Pure. Src: MPICH 4.0.2, measured. Drawn in docs/protocol/pmi1.md. */
 #ifndef DD_PMI_WIRE_H
 #define DD_PMI_WIRE_H
 
@@ -9,10 +9,10 @@
 #include <stddef.h>
 
 enum {
-    PMI_LINE_MAX = 1024,  /* of what clients read, with the newline */
-    PMI_READ_MAX = 4096,  /* of what is taken from them */
-    PMI_NAME_MAX = 64,    /* kvsname and key, with the NUL */
-    PMI_VALUE_MAX = 860,  /* with the NUL: the line with kvsname and key still fits PMI_LINE_MAX */
+    PMI_LINE_MAX = 1024, /* of what clients read, with the newline */
+    PMI_READ_MAX = 4096, /* of what is taken from them */
+    PMI_NAME_MAX = 64,   /* kvsname and key, with the NUL */
+    PMI_VALUE_MAX = 860, /* with the NUL: the line with kvsname and key still fits PMI_LINE_MAX */
 };
 
 enum pmi_cmd {
@@ -29,9 +29,9 @@ enum pmi_cmd {
     PMI_PUBLISH_NAME,
     PMI_UNPUBLISH_NAME,
     PMI_LOOKUP_NAME,
-    PMI_SPAWN,  /* "mcmd=spawn": more lines belong to it, up to "endcmd" */
+    PMI_SPAWN, /* "mcmd=spawn": more lines belong to it, up to "endcmd" */
     PMI_ENDCMD,
-    PMI_OTHER,  /* none of these: part of a spawn, or not known */
+    PMI_OTHER, /* none of these: part of a spawn, or not known */
     PMI_CMD_MAX,
 };
 
@@ -41,12 +41,12 @@ struct pmi_request {
     const char *kvsname, *key, *value, *exitcode, *pmi_version;
 };
 
-/* Takes a line of n bytes without its newline apart, in place: line[n] is written too. -EPROTO with a
- * sentence. Of a command that is known all that it needs is there, and short enough. */
+/* Takes a line of n bytes without its newline apart, in place: line[n] is written too. -EPROTO with
+ * a sentence. Of a command that is known all that it needs is there, and short enough. */
 int pmi_request_parse(struct pmi_request *ret, char *line, size_t n, struct dd_err *err);
 
-/* "(vector,(first node,nodes,ranks of each),...)", the value of PMI_process_mapping. -EMSGSIZE when it is too
- * long for a value: MPICH then compares host names. */
+/* "(vector,(first node,nodes,ranks of each),...)", the value of PMI_process_mapping. -EMSGSIZE when
+ * it is too long for a value: MPICH then compares host names. */
 int pmi_mapping(struct dd_buf *out, const int *sizes, int nnodes);
 
 /* Whether an answer can carry it: no blank, no control character, not too long. */

@@ -20,7 +20,8 @@ void elect_ports(const char *job_id, uint64_t seed, uint16_t *out, int count)
     bool taken[LAST_PORT - FIRST_PORT + 1] = {false};
     uint64_t salt = 0;
     for (int n = 0; n < count; salt++) {
-        const unsigned at = (unsigned)(hash(job_id, n < ELECT_PUBLIC ? salt : seed + salt) % (LAST_PORT - FIRST_PORT + 1));
+        const unsigned at = (unsigned)(hash(job_id, n < ELECT_PUBLIC ? salt : seed + salt) %
+                                       (LAST_PORT - FIRST_PORT + 1));
         if (taken[at])
             continue;
         taken[at] = true;

@@ -46,7 +46,8 @@ int exchange_piece_decode(struct exchange_piece *ret, const void *p, size_t n)
     ret->left = dd_rd_u32_be(&r);
     size_t len = dd_rd_u8(&r);
     const unsigned char *name = dd_rd_bytes(&r, len);
-    if (r.failed || !is_name(name, len) || dd_rd_left(&r) > EXCHANGE_PIECE || ret->left > EXCHANGE_MAX)
+    if (r.failed || !is_name(name, len) || dd_rd_left(&r) > EXCHANGE_PIECE ||
+        ret->left > EXCHANGE_MAX)
         return -EPROTO;
     memcpy(ret->name, name, len);
     ret->data = (struct exchange_part){r.p, dd_rd_left(&r)};
@@ -110,7 +111,7 @@ void exchange_free(struct exchange *x)
 static struct open_name *find(const struct exchange *x, const char *name)
 {
     struct open_name *o;
-    LIST_FOREACH(o, &x->names, entry)
+    LIST_FOREACH (o, &x->names, entry)
         if (strcmp(o->name, name) == 0)
             return o;
     return NULL;
@@ -180,28 +181,33 @@ static int begin(struct open_name **ret, struct exchange *x, const char *name)
 }
 
 /* The first piece of a node says how much there is in all. */
-static int announce(struct open_name *o, struct node_part *n, const struct exchange_piece *p, struct dd_err *err)
+static int announce(struct open_name *o, struct node_part *n, const struct exchange_piece *p,
+                    struct dd_err *err)
 {
     size_t all = p->data.len + p->left;
     if (all > EXCHANGE_MAX - o->bytes)
-        return dd_err_set(err, -EMSGSIZE, "what the nodes have to tell each other in '%s' is more than %d MiB",
+        return dd_err_set(err, -EMSGSIZE,
+                          "what the nodes have to tell each other in '%s' is more than %d MiB",
                           p->name, EXCHANGE_MAX >> 20);
     o->bytes += all;
     *n = (struct node_part){.begun = true, .left = all, .data = DD_BUF_INIT(all)};
     return 0;
 }
 
-static int add(struct exchange *x, struct open_name *o, const struct exchange_piece *p, struct dd_err *err)
+static int add(struct exchange *x, struct open_name *o, const struct exchange_piece *p,
+               struct dd_err *err)
 {
     struct node_part *n = &o->nodes[p->node_rank];
     if (n->absent)
-        return dd_err_set(err, -EPROTO, "node rank %u takes no part in '%s'", p->node_rank, p->name);
+        return dd_err_set(err, -EPROTO, "node rank %u takes no part in '%s'", p->node_rank,
+                          p->name);
     if (!n->begun) {
         int rc = announce(o, n, p, err);
         if (rc < 0)
             return rc;
     } else if (n->left == 0 || n->left != p->data.len + p->left) {
-        return dd_err_set(err, -EPROTO, "node rank %u has said two things in '%s'", p->node_rank, p->name);
+        return dd_err_set(err, -EPROTO, "node rank %u has said two things in '%s'", p->node_rank,
+                          p->name);
     }
     if (p->data.len > 0 && dd_buf_append(&n->data, p->data.data, p->data.len) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory for '%s'", p->name);
@@ -222,7 +228,9 @@ int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_
         return dd_err_set(err, -EMSGSIZE, "more than %d exchanges at a time", EXCHANGE_OPEN_MAX);
     int rc = o == NULL ? begin(&o, x, p->name) : 0;
     if (rc < 0)
-        return dd_err_set(err, rc, rc == -ENOMEM ? "out of memory for '%s'" : "'%s' names no nodes of this round", p->name);
+        return dd_err_set(
+            err, rc, rc == -ENOMEM ? "out of memory for '%s'" : "'%s' names no nodes of this round",
+            p->name);
     return add(x, o, p, err);
 }
 

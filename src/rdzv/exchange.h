@@ -1,13 +1,13 @@
-/* What every node of a round gives, given to every node: an allgather over the links. The agents send
- * their parts to the daemon, which sends all of them to each once the last has come. This is the
- * putting together, the same on both sides, and the pieces that parts travel in. Pure.
+/* What every node of a round gives, given to every node: an allgather over the links. The agents
+ * send their parts to the daemon, which sends all of them to each once the last has come. This is
+ * the putting together, the same on both sides, and the pieces that parts travel in. Pure.
  *
- *   piece = u32_be round | u32_be node rank | u32_be bytes of the part that follow in other pieces |
- *           u8 length of the name | name | data
+ *   piece = u32_be round | u32_be node rank | u32_be bytes of the part that follow in other pieces
+ * | u8 length of the name | name | data
  *
  * A name that ends with '@' and node ranks ("fence@0-2,5") is an exchange among these nodes alone.
- * A name that begins with '?' is begun by whoever has something to tell: the daemon asks the others for
- * theirs, with a piece whose node rank is EXCHANGE_ASK and which has no data.
+ * A name that begins with '?' is begun by whoever has something to tell: the daemon asks the others
+ * for theirs, with a piece whose node rank is EXCHANGE_ASK and which has no data.
  */
 #ifndef DD_RDZV_EXCHANGE_H
 #define DD_RDZV_EXCHANGE_H
@@ -46,9 +46,11 @@ int exchange_piece_encode(struct dd_buf *out, uint32_t round, uint32_t node_rank
 struct exchange;
 int exchange_new(struct exchange **ret, int nnodes); /* -ENOMEM */
 void exchange_free(struct exchange *x);              /* NULL is fine */
-/* 1: all nodes' parts of this name are there now; 0: not yet; -EPROTO, -EMSGSIZE, -ENOMEM with a sentence. */
+/* 1: all nodes' parts of this name are there now; 0: not yet; -EPROTO, -EMSGSIZE, -ENOMEM with a
+ * sentence. */
 int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_err *err);
-bool exchange_is_open(const struct exchange *x, const char *name); /* some node has begun to give its part */
+bool exchange_is_open(const struct exchange *x,
+                      const char *name); /* some node has begun to give its part */
 /* False: the name leaves this node out. */
 bool exchange_takes_part(const struct exchange *x, const char *name, int node_rank);
 /* The parts of a name that is complete, by node rank, lent until exchange_drop(). */

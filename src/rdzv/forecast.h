@@ -15,8 +15,8 @@ struct forecast {
     int node_rank;
 };
 
-/* Nodes, sizes and ranks of the zeroed *p; addresses and ports are the caller's. -ENOMEM with a sentence;
- * plan_clear(p) in any case. */
+/* Nodes, sizes and ranks of the zeroed *p; addresses and ports are the caller's. -ENOMEM with a
+ * sentence; plan_clear(p) in any case. */
 int forecast_plan(struct plan *p, const struct forecast *f, struct dd_err *err);
 /* Turns to another node of the same plan. */
 void forecast_turn(struct plan *p, int node_rank);

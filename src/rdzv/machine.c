@@ -1,4 +1,5 @@
-/* The machine itself: which event means what in which state. The handlers are in the other files. */
+/* The machine itself: which event means what in which state. The handlers are in the other files.
+ */
 #include "rdzv/machine_inner.h"
 
 #include <errno.h>

@@ -26,7 +26,8 @@ static int fold_names(struct rdzv *m)
 int rdzv_tell_own_node(struct rdzv *m)
 {
     const int own = m->by_index[m->cfg.tie];
-    return own >= 0 && !m->members[own].part && rdzv_act(m, RDZV_SEND_BEGUN, own) == NULL ? -ENOMEM : 0;
+    return own >= 0 && !m->members[own].part && rdzv_act(m, RDZV_SEND_BEGUN, own) == NULL ? -ENOMEM
+                                                                                          : 0;
 }
 
 static int start_round(struct rdzv *m)
@@ -37,7 +38,8 @@ static int start_round(struct rdzv *m)
     rc = fold_names(m);
     if (rc < 0)
         return rc;
-    if (m->base.epoch < 0 && m->nknown == 0) /* the first of all: nobody goes on without its majority */
+    if (m->base.epoch < 0 &&
+        m->nknown == 0) /* the first of all: nobody goes on without its majority */
         rc = rdzv_members_copy(&m->base, &m->planned);
     if (rc < 0)
         return rc;
@@ -73,7 +75,9 @@ int rdzv_wanted(const struct rdzv *m)
     const struct rdzv_members *last = rdzv_last_known(m);
     if (last == NULL)
         return most;
-    most = last->tie == m->cfg.tie ? last->n : last->n - 1; /* a daemon was lost, with its node if that is not ours */
+    most = last->tie == m->cfg.tie
+               ? last->n
+               : last->n - 1; /* a daemon was lost, with its node if that is not ours */
     return most > m->cfg.min_nodes ? most : m->cfg.min_nodes;
 }
 
@@ -83,16 +87,19 @@ static int give_up_gathering(struct rdzv *m)
     int fit = rdzv_fit(m);
     if (m->begun || m->nknown > 0) {
         if (!rdzv_quorum(m))
-            rdzv_fail_also(m, "only %d of the %d nodes of the last round can be reached, too few to go on; the others may go on "
-                           "without these", fit, rdzv_last_size(m));
+            rdzv_fail_also(
+                m,
+                "only %d of the %d nodes of the last round can be reached, too few to go on; the others may go on "
+                "without these",
+                fit, rdzv_last_size(m));
         else
             rdzv_fail_also(m, "%d of at least %d nodes are left", fit, m->cfg.min_nodes);
         return rdzv_finish(m);
     }
     int rc = rdzv_missing(m, &missing);
     const char *names = dd_buf_str(&missing);
-    rdzv_fail_also(m, "timed out waiting for %.250s (%d of %d nodes ready)", rc < 0 || names == NULL ? "?" : names,
-                   m->here, rdzv_wanted(m));
+    rdzv_fail_also(m, "timed out waiting for %.250s (%d of %d nodes ready)",
+                   rc < 0 || names == NULL ? "?" : names, m->here, rdzv_wanted(m));
     return rc < 0 ? rc : rdzv_finish(m);
 }
 
@@ -123,8 +130,8 @@ static int go(struct rdzv *m, uint64_t now)
     return start_round(m);
 }
 
-/* Whoever is missing may be under another daemon that this one cannot know of, or just now have none. Where
- * members of older daemons have come, these say what is needed. */
+/* Whoever is missing may be under another daemon that this one cannot know of, or just now have
+ * none. Where members of older daemons have come, these say what is needed. */
 static bool may_be_elsewhere(const struct rdzv *m)
 {
     return m->cfg.looks_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
@@ -146,7 +153,7 @@ int rdzv_consider(struct rdzv *m, uint64_t now)
     int fit = rdzv_fit(m);
     bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
     bool due = enough && ((fit >= rdzv_wanted(m) && !may_be_elsewhere(m)) || now >= m->deadline ||
-                   (m->last_call != RDZV_NEVER && now >= m->last_call));
+                          (m->last_call != RDZV_NEVER && now >= m->last_call));
     if (due && may_be_elsewhere(m) && !m->looked)
         return look_first(m);
     m->looking = m->looked = false; /* for the next time */

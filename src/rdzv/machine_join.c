@@ -11,15 +11,19 @@ static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
 {
     *ret_ok = false;
     if (e->nnodes != m->cfg.max_nodes || (e->min_nodes > 0 && e->min_nodes != m->cfg.min_nodes))
-        return rdzv_refuse(m, e->id, "%s expects %d nodes, but the first node of this job expects %d; give all the same --nnodes",
-                           e->name, e->nnodes != m->cfg.max_nodes ? e->nnodes : e->min_nodes,
-                           e->nnodes != m->cfg.max_nodes ? m->cfg.max_nodes : m->cfg.min_nodes);
+        return rdzv_refuse(
+            m, e->id,
+            "%s expects %d nodes, but the first node of this job expects %d; give all the same --nnodes",
+            e->name, e->nnodes != m->cfg.max_nodes ? e->nnodes : e->min_nodes,
+            e->nnodes != m->cfg.max_nodes ? m->cfg.max_nodes : m->cfg.min_nodes);
     if (e->index >= m->cfg.capacity)
-        return rdzv_refuse(m, e->id, "%s says it is node %d, but there are only nodes 0 to %d", e->name,
-                           e->index, m->cfg.capacity - 1);
+        return rdzv_refuse(m, e->id, "%s says it is node %d, but there are only nodes 0 to %d",
+                           e->name, e->index, m->cfg.capacity - 1);
     if (e->index >= 0 && m->by_index[e->index] >= 0)
-        return rdzv_refuse(m, e->id, "node %d is already here (%s), so %s cannot be it too; give each node its own --node-rank",
-                           e->index, rdzv_member_name(m, m->by_index[e->index]), e->name);
+        return rdzv_refuse(
+            m, e->id,
+            "node %d is already here (%s), so %s cannot be it too; give each node its own --node-rank",
+            e->index, rdzv_member_name(m, m->by_index[e->index]), e->name);
     if ((e->epoch > m->cfg.epoch && m->state == RDZV_GATHERING && !rdzv_quorum(m)) ||
         (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
         (e->committed != NULL && e->committed->epoch > m->cfg.epoch))
@@ -40,8 +44,12 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
     }
     free(p->name);
     free(p->addr);
-    *p = (struct member){.here = true, .done = true, .index = e->index, .slots = e->slots,
-                         .name = name, .addr = addr};
+    *p = (struct member){.here = true,
+                         .done = true,
+                         .index = e->index,
+                         .slots = e->slots,
+                         .name = name,
+                         .addr = addr};
     if (e->index >= 0)
         m->by_index[e->index] = e->id;
     m->here++;
@@ -57,7 +65,8 @@ int rdzv_leave_out(struct rdzv *m, int id, const char *why)
     p->unfit = true;
     if (p->index >= 0)
         m->excluded[p->index] = true;
-    if (!m->begun && m->cfg.expected - rdzv_left_out(m) < m->cfg.min_nodes) /* that ends the job, and is told so */
+    if (!m->begun && m->cfg.expected - rdzv_left_out(m) <
+                         m->cfg.min_nodes) /* that ends the job, and is told so */
         return 0;
     int to = rdzv_speaker(m);
     return rdzv_say(m, RDZV_SEND_NOTE, to, "%s is left out: %.300s", rdzv_member_name(m, id), why);
@@ -81,7 +90,8 @@ static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
     if (rc < 0 || !*ret_in)
         return rc;
     rc = add_member(m, e);
-    if (rc == 0 && e->planned != NULL && e->planned->epoch == m->cfg.epoch && e->planned->round > m->beyond)
+    if (rc == 0 && e->planned != NULL && e->planned->epoch == m->cfg.epoch &&
+        e->planned->round > m->beyond)
         m->beyond = e->planned->round; /* of a daemon before this one that the first node had */
     bool remembers = e->planned != NULL && e->planned->epoch >= 0;
     if (rc == 0 && remembers) {
@@ -129,7 +139,8 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     bool in;
     (void)now;
     if (!rdzv_is_elastic(&m->cfg) && m->here >= m->cfg.max_nodes)
-        return rdzv_refuse(m, e->id, "this job has already started with all its %d nodes", m->cfg.max_nodes);
+        return rdzv_refuse(m, e->id, "this job has already started with all its %d nodes",
+                           m->cfg.max_nodes);
     int rc = join(m, e, &in);
     if (rc < 0 || !in)
         return rc;
@@ -139,8 +150,8 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         rc = rdzv_tell_own_node(m);
     if (rc == 0)
         rc = rdzv_inform_spare(m, e->id);
-    if (rc < 0 || m->state != RDZV_RUNNING || m->cfg.grow != RDZV_GROW_NOW || m->norder >= m->cfg.max_nodes ||
-        !rdzv_is_fit(m, e->id))
+    if (rc < 0 || m->state != RDZV_RUNNING || m->cfg.grow != RDZV_GROW_NOW ||
+        m->norder >= m->cfg.max_nodes || !rdzv_is_fit(m, e->id))
         return rc;
     m->regroup = true;
     return rdzv_send_stop(m, SIGTERM);
@@ -172,7 +183,8 @@ bool rdzv_can_spare(struct rdzv *m, int id)
 {
     struct member *p = &m->members[id];
     const bool unfit = p->unfit;
-    if (p->index == m->cfg.tie) /* without a plan it would look for another daemon, and end this one under a round */
+    if (p->index == m->cfg.tie) /* without a plan it would look for another daemon, and end this one
+                                   under a round */
         return false;
     p->unfit = true;
     const bool can = m->begun ? rdzv_fit(m) >= m->cfg.min_nodes && rdzv_quorum(m)

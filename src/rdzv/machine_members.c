@@ -80,11 +80,14 @@ static uint64_t *spent_at(const struct rdzv *m, int restarts, int back)
 
 void rdzv_learn_ages(struct rdzv *m, const struct rdzv_event *join, uint64_t now)
 {
-    const int restarts = join->planned != NULL && join->planned->epoch >= 0 ? join->planned->restarts : 0;
+    const int restarts = join->planned != NULL && join->planned->epoch >= 0
+                             ? join->planned->restarts
+                             : 0;
     if (m->spent == NULL || join->nages == 0)
         return;
     for (int i = 0; i < restarts && i < m->cfg.max_restarts; i++) {
-        uint64_t age = join->ages[i < join->nages ? i : join->nages - 1]; /* older ones were not told */
+        uint64_t age =
+            join->ages[i < join->nages ? i : join->nages - 1]; /* older ones were not told */
         uint64_t at = age < now ? now - age : 0;
         uint64_t *known = spent_at(m, restarts, i);
         if (at > *known)
@@ -234,8 +237,12 @@ static int remember_plan(struct rdzv *m)
     for (int k = 0; k < m->norder; k++)
         index[k] = m->members[m->order[k]].index;
     rdzv_members_clear(&m->planned);
-    m->planned = (struct rdzv_members){.epoch = m->cfg.epoch, .round = m->round, .restarts = m->restarts,
-                                       .tie = m->cfg.tie, .n = m->norder, .index = index};
+    m->planned = (struct rdzv_members){.epoch = m->cfg.epoch,
+                                       .round = m->round,
+                                       .restarts = m->restarts,
+                                       .tie = m->cfg.tie,
+                                       .n = m->norder,
+                                       .index = index};
     return 0;
 }
 

@@ -4,7 +4,8 @@
 /* Those who take part, or could: only they will remember the next round. */
 static bool counts(const struct rdzv *m, int id, bool part_only)
 {
-    return id >= 0 && rdzv_is_fit(m, id) && m->members[id].votes && (m->members[id].part || !part_only);
+    return id >= 0 && rdzv_is_fit(m, id) && m->members[id].votes &&
+           (m->members[id].part || !part_only);
 }
 
 static bool majority(const struct rdzv *m, const struct rdzv_members *set, bool part_only)
@@ -29,7 +30,8 @@ static bool known_quorum(const struct rdzv *m, bool part_only)
         if (m->known_committed[i] && (last == NULL || rdzv_members_newer(&m->known[i], last)))
             last = &m->known[i];
     for (int i = 0; i < m->nknown; i++)
-        if ((last == NULL || !rdzv_members_newer(last, &m->known[i])) && !majority(m, &m->known[i], part_only))
+        if ((last == NULL || !rdzv_members_newer(last, &m->known[i])) &&
+            !majority(m, &m->known[i], part_only))
             return false;
     return true;
 }

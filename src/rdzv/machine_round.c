@@ -31,13 +31,14 @@ static int tell_restart(struct rdzv *m)
     if (id < 0)
         return 0;
     if (!m->failed)
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "starting all workers again with %s", m->drained ? "other nodes" : "more nodes");
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "starting all workers again with %s",
+                        m->drained ? "other nodes" : "more nodes");
     if (left < m->cfg.min_nodes || !rdzv_quorum(m))
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for it to come back", m->text,
-                        (double)m->cfg.rejoin_ns / 1e9);
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for it to come back",
+                        m->text, (double)m->cfg.rejoin_ns / 1e9);
     if (m->lost_part && rdzv_is_elastic(&m->cfg))
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again on %d nodes", m->text,
-                        left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again on %d nodes",
+                        m->text, left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
     return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again (%d of %d)", m->text,
                     m->restarts, m->cfg.max_restarts);
 }
@@ -89,7 +90,8 @@ static bool all_started(const struct rdzv *m)
     return true;
 }
 
-/* Should the daemon be lost, a spare node has to know where to look for the next one; the daemon's own node has not. */
+/* Should the daemon be lost, a spare node has to know where to look for the next one; the daemon's
+ * own node has not. */
 int rdzv_inform_spare(struct rdzv *m, int id)
 {
     const struct member *p = &m->members[id];
@@ -209,7 +211,8 @@ int rdzv_code_of_stop(const struct rdzv_event *e)
 int rdzv_on_stop_request(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
-    if (e->id < 0 && m->end) /* the daemon was sent the same signal: workers got that of the agent */
+    if (e->id < 0 &&
+        m->end) /* the daemon was sent the same signal: workers got that of the agent */
         return 0;
     rdzv_fail(m, rdzv_code_of_stop(e), "%s", e->text);
     m->end = true;

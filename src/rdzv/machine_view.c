@@ -128,7 +128,8 @@ const char *rdzv_text(const struct rdzv *m)
 
 bool rdzv_may_go_on(const struct rdzv *m, uint64_t now)
 {
-    return m->state != RDZV_FINISHED && m->begun && !m->end && (rdzv_is_elastic(&m->cfg) || rdzv_budget_left(m, now));
+    return m->state != RDZV_FINISHED && m->begun && !m->end &&
+           (rdzv_is_elastic(&m->cfg) || rdzv_budget_left(m, now));
 }
 
 bool rdzv_has_begun(const struct rdzv *m)

@@ -28,8 +28,10 @@ struct rdzv_members {
 /* Epochs grow from daemon to daemon, and no two nodes make the same one. */
 int64_t rdzv_next_epoch(int64_t epoch, int index);
 bool rdzv_members_newer(const struct rdzv_members *a, const struct rdzv_members *b);
-bool rdzv_members_same(const struct rdzv_members *a, const struct rdzv_members *b); /* round, epoch */
-int rdzv_members_copy(struct rdzv_members *ret, const struct rdzv_members *m); /* ret is cleared before */
+bool rdzv_members_same(const struct rdzv_members *a,
+                       const struct rdzv_members *b); /* round, epoch */
+int rdzv_members_copy(struct rdzv_members *ret,
+                      const struct rdzv_members *m); /* ret is cleared before */
 void rdzv_members_clear(struct rdzv_members *m);
 
 /* "EPOCH ROUND RESTARTS TIE n[0-2,7]", and back; "" is none. -EPROTO with a sentence, -ENOMEM. */

@@ -24,8 +24,8 @@ struct field {
 
 static const struct field fields[] = {
     {"round", INT, OF(round), 0, INT32_MAX,
-     BIT(MSG_PLAN) | BIT(MSG_STARTED) | BIT(MSG_COMMIT) | BIT(MSG_EXIT) | BIT(MSG_ENOUGH) | BIT(MSG_DONE) |
-         BIT(MSG_STOP)},
+     BIT(MSG_PLAN) | BIT(MSG_STARTED) | BIT(MSG_COMMIT) | BIT(MSG_EXIT) | BIT(MSG_ENOUGH) |
+         BIT(MSG_DONE) | BIT(MSG_STOP)},
     {"index", INT, OF(index), -1, PLAN_MAX_NODES - 1, BIT(MSG_JOIN)},
     {"nnodes", INT, OF(nnodes), 1, PLAN_MAX_NODES, BIT(MSG_JOIN)},
     {"min_nodes", INT, OF(min_nodes), 0, PLAN_MAX_NODES, BIT(MSG_JOIN)},
@@ -35,7 +35,8 @@ static const struct field fields[] = {
     {"slots", INT, OF(slots), 1, PLAN_MAX_SLOTS, BIT(MSG_JOIN)},
     {"pid", INT, OF(pid), 0, INT32_MAX, BIT(MSG_JOIN) | BIT(MSG_EXIT)},
     {"name", STR, OF(name), 0, 255, BIT(MSG_JOIN) | BIT(MSG_HERE)},
-    {"addr", STR, OF(addr), 0, 63, BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_ROUND) | BIT(MSG_LOOK) | BIT(MSG_LOOKED)},
+    {"addr", STR, OF(addr), 0, 63,
+     BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_ROUND) | BIT(MSG_LOOK) | BIT(MSG_LOOKED)},
     {"addrs", LIST, OF(addrs), 0, 63, BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_ROUND)},
     {"node_rank", INT, OF(node_rank), 0, PLAN_MAX_NODES - 1, BIT(MSG_PLAN)},
     {"restart_count", INT, OF(restart_count), 0, INT32_MAX, BIT(MSG_PLAN)},
@@ -43,20 +44,22 @@ static const struct field fields[] = {
     {"master_port", INT, OF(master_port), 1, 65535, BIT(MSG_PLAN)},
     {"sizes", STR, OF(sizes), 0, MSG_MAX_BYTES / 2, BIT(MSG_PLAN)},
     {"nodes", STR, OF(nodes), 0, MSG_MAX_BYTES / 2, BIT(MSG_PLAN)},
-    {"members", STR, OF(members), 0, MSG_MAX_BYTES / 2, BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_ROUND)},
+    {"members", STR, OF(members), 0, MSG_MAX_BYTES / 2,
+     BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_ROUND)},
     {"committed", STR, OF(committed), 0, MSG_MAX_BYTES / 4, BIT(MSG_JOIN)},
     {"spent", STR, OF(spent), 0, 1024, BIT(MSG_JOIN) | BIT(MSG_PLAN)},
     {"local_rank", INT, OF(local_rank), 0, PLAN_MAX_SLOTS - 1, BIT(MSG_EXIT)},
     {"code", INT, OF(code), 0, 255, BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_FINISH)},
     {"signal", INT, OF(signal), 0, 64,
-     BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST) |
-         BIT(MSG_SIGNAL_REQUEST) | BIT(MSG_SIGNAL)},
+     BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST) | BIT(MSG_SIGNAL_REQUEST) |
+         BIT(MSG_SIGNAL)},
     {"heard", INT, OF(heard), 0, 1, BIT(MSG_SIGNAL_REQUEST)},
     {"end_near", INT, OF(end_near), 0, 1, BIT(MSG_SIGNAL_REQUEST) | BIT(MSG_SIGNAL)},
     {"lost", INT, OF(lost), 0, 1, BIT(MSG_FINISH)},
     {"asked", INT, OF(asked), 0, 1, BIT(MSG_FINISH)},
     {"report", INT, OF(report), 0, 1, BIT(MSG_FINISH)},
-    {"id", INT, OF(id), 0, INT64_MAX, BIT(MSG_WHOIS) | BIT(MSG_WHOIS_REPLY) | BIT(MSG_ASK) | BIT(MSG_ANSWER)},
+    {"id", INT, OF(id), 0, INT64_MAX,
+     BIT(MSG_WHOIS) | BIT(MSG_WHOIS_REPLY) | BIT(MSG_ASK) | BIT(MSG_ANSWER)},
     {"ok", INT, OF(ok), 0, 1, BIT(MSG_WHOIS_REPLY) | BIT(MSG_ANSWER)},
     {"ends", INT, OF(ends), 0, 1, BIT(MSG_ANSWER)},
     {"what", STR, OF(what), 0, 32, BIT(MSG_ASK)},
@@ -77,37 +80,21 @@ static const struct field fields[] = {
     {"token", STR, OF(token), 0, 32, BIT(MSG_PLAN)},
     {"detail", STR, OF(detail), 0, MSG_MAX_BYTES / 4, BIT(MSG_FINISH) | BIT(MSG_ANSWER)},
     {"text", STR, OF(text), 0, 16384,
-     BIT(MSG_JOIN) | BIT(MSG_STATUS) | BIT(MSG_REFUSE) | BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_STOP) |
-         BIT(MSG_FINISH) | BIT(MSG_HERE) | BIT(MSG_ASK)},
+     BIT(MSG_JOIN) | BIT(MSG_STATUS) | BIT(MSG_REFUSE) | BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) |
+         BIT(MSG_STOP) | BIT(MSG_FINISH) | BIT(MSG_HERE) | BIT(MSG_ASK)},
 };
 
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
 static const char *const type_names[MSG_TYPE_MAX] = {
-    [MSG_JOIN] = "join",
-    [MSG_STATUS] = "status",
-    [MSG_REFUSE] = "refuse",
-    [MSG_WELCOME] = "welcome",
-    [MSG_PLAN] = "plan",
-    [MSG_BEGUN] = "begun",
-    [MSG_STARTED] = "started",
-    [MSG_COMMIT] = "commit",
-    [MSG_ROUND] = "round",
-    [MSG_LOOK] = "look",
-    [MSG_LOOKED] = "looked",
-    [MSG_EXIT] = "exit",
-    [MSG_ENOUGH] = "enough",
-    [MSG_DONE] = "done",
-    [MSG_STOP_REQUEST] = "stop-request",
-    [MSG_STOP] = "stop",
-    [MSG_FINISH] = "finish",
-    [MSG_SIGNAL_REQUEST] = "signal-request",
-    [MSG_SIGNAL] = "signal",
-    [MSG_WHOIS] = "whois",
-    [MSG_WHOIS_REPLY] = "whois-reply",
-    [MSG_HERE] = "here",
-    [MSG_ASK] = "ask",
-    [MSG_ANSWER] = "answer",
+    [MSG_JOIN] = "join",       [MSG_STATUS] = "status", [MSG_REFUSE] = "refuse",
+    [MSG_WELCOME] = "welcome", [MSG_PLAN] = "plan",     [MSG_BEGUN] = "begun",
+    [MSG_STARTED] = "started", [MSG_COMMIT] = "commit", [MSG_ROUND] = "round",
+    [MSG_LOOK] = "look",       [MSG_LOOKED] = "looked", [MSG_EXIT] = "exit",
+    [MSG_ENOUGH] = "enough",   [MSG_DONE] = "done",     [MSG_STOP_REQUEST] = "stop-request",
+    [MSG_STOP] = "stop",       [MSG_FINISH] = "finish", [MSG_SIGNAL_REQUEST] = "signal-request",
+    [MSG_SIGNAL] = "signal",   [MSG_WHOIS] = "whois",   [MSG_WHOIS_REPLY] = "whois-reply",
+    [MSG_HERE] = "here",       [MSG_ASK] = "ask",       [MSG_ANSWER] = "answer",
 };
 
 const char *msg_type_name(enum msg_type type)
@@ -256,8 +243,8 @@ static int decode_type(struct msg *m, json_t *o, struct dd_err *err)
         }
     if (name == NULL)
         return dd_err_set(err, -EPROTO, "not a message of this protocol");
-    return dd_err_set(err, v > MSG_VERSION ? -EPROTO : -ENOMSG, "'%.32s' is a message of a later version",
-                      is_plain(name) ? name : "?");
+    return dd_err_set(err, v > MSG_VERSION ? -EPROTO : -ENOMSG,
+                      "'%.32s' is a message of a later version", is_plain(name) ? name : "?");
 }
 
 /* Where programs differ, that is most likely why. */
@@ -269,8 +256,11 @@ static int tell_versions(json_t *o, int rc, struct dd_err *err)
     if (theirs != NULL && strcmp(theirs, PACKAGE_VERSION) == 0)
         return rc;
     const struct dd_err why = *err;
-    return dd_err_set(err, rc, "%.400s; it is from ddrun %.32s, and read by ddrun %s: all nodes need the same one", why.text,
-                      theirs != NULL && is_plain(theirs) ? theirs : "(unknown version)", PACKAGE_VERSION);
+    return dd_err_set(
+        err, rc,
+        "%.400s; it is from ddrun %.32s, and read by ddrun %s: all nodes need the same one",
+        why.text, theirs != NULL && is_plain(theirs) ? theirs : "(unknown version)",
+        PACKAGE_VERSION);
 }
 
 int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err)

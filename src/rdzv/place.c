@@ -29,13 +29,16 @@ static bool says_other(int slots, int found)
 
 static int contradicts(int slots, int found, const char *what, struct dd_err *err)
 {
-    return dd_err_set(err, -EINVAL,
-                      "--nproc-per-node=%d contradicts %s, of which each is a worker: %d on one node; leave it out", slots,
-                      what, found);
+    return dd_err_set(
+        err, -EINVAL,
+        "--nproc-per-node=%d contradicts %s, of which each is a worker: %d on one node; leave it out",
+        slots, what, found);
 }
 
-/* srun has started several tasks on a node (or --hosts names it several times): each is a worker. */
-static int by_list(const struct place_input *in, const int *sizes, int n, struct me *me, struct dd_err *err)
+/* srun has started several tasks on a node (or --hosts names it several times): each is a worker.
+ */
+static int by_list(const struct place_input *in, const int *sizes, int n, struct me *me,
+                   struct dd_err *err)
 {
     int left = in->alloc->index;
     for (int i = 0; i < n; i++)
@@ -50,20 +53,25 @@ static int by_list(const struct place_input *in, const int *sizes, int n, struct
 }
 
 /* mpiexec has started this process as one of several; it names no nodes. */
-static int by_mpi(const struct place_input *in, int *sizes, int n, struct me *me, struct dd_err *err)
+static int by_mpi(const struct place_input *in, int *sizes, int n, struct me *me,
+                  struct dd_err *err)
 {
     const struct alloc_task *t = &me->task;
     if (says_other(in->slots, t->local_size))
         return contradicts(in->slots, t->local_size, "the processes of mpiexec", err);
     if (n * (long)t->local_size != t->size)
-        return dd_err_set(err, -EINVAL,
-                          "%s has started %d processes, %d of them here, but there %s %d node%s (source: %s); name the nodes "
-                          "with --hosts=LIST, and start as many processes on each",
-                          t->launcher, t->size, t->local_size, n == 1 ? "is" : "are", n, n == 1 ? "" : "s", in->alloc->source);
+        return dd_err_set(
+            err, -EINVAL,
+            "%s has started %d processes, %d of them here, but there %s %d node%s (source: %s); name the nodes "
+            "with --hosts=LIST, and start as many processes on each",
+            t->launcher, t->size, t->local_size, n == 1 ? "is" : "are", n, n == 1 ? "" : "s",
+            in->alloc->source);
     if (t->local_size > PLAN_MAX_SLOTS)
-        return dd_err_set(err, -EINVAL, "%d processes on one node are more than %d", t->local_size, PLAN_MAX_SLOTS);
+        return dd_err_set(err, -EINVAL, "%d processes on one node are more than %d", t->local_size,
+                          PLAN_MAX_SLOTS);
     if (in->alloc->index < 0)
-        return dd_err_set(err, -EINVAL, "which of the nodes this is cannot be seen; name them with --hosts=LIST");
+        return dd_err_set(err, -EINVAL,
+                          "which of the nodes this is cannot be seen; name them with --hosts=LIST");
     for (int i = 0; i < n; i++)
         sizes[i] = t->local_size;
     me->node = in->alloc->index;
@@ -71,13 +79,15 @@ static int by_mpi(const struct place_input *in, int *sizes, int n, struct me *me
     return 0;
 }
 
-/* What a plain srun in this script would start. Without SLURM_NTASKS that is one task on each node. */
+/* What a plain srun in this script would start. Without SLURM_NTASKS that is one task on each node.
+ */
 static int by_script(const struct place_input *in, int *sizes, int n, struct dd_err *err)
 {
     DD_AUTO(free) int *tasks = NULL;
     const char *text = dd_env_get_nonempty(in->env, "SLURM_TASKS_PER_NODE");
     int count = 0;
-    if (!in->alloc->script || !in->alloc->on_slurm || text == NULL || dd_env_get_nonempty(in->env, "SLURM_NTASKS") == NULL)
+    if (!in->alloc->script || !in->alloc->on_slurm || text == NULL ||
+        dd_env_get_nonempty(in->env, "SLURM_NTASKS") == NULL)
         return 0;
     int rc = plan_sizes_parse(&tasks, &count, text, err);
     if (rc < 0)
@@ -87,7 +97,8 @@ static int by_script(const struct place_input *in, int *sizes, int n, struct dd_
     return 0;
 }
 
-static int count_workers(const struct place_input *in, int *sizes, int n, struct me *me, struct dd_err *err)
+static int count_workers(const struct place_input *in, int *sizes, int n, struct me *me,
+                         struct dd_err *err)
 {
     const bool srun = me->is_task && me->task.local_size == 0;
     int most = 0;
@@ -126,31 +137,36 @@ static int choose_rank(struct place *p, int rank, struct dd_err *err)
     int node = 0;
     if (rank >= p->plan.world_size)
         return dd_err_set(err, -EINVAL, "--rank=%d: there %s %d worker%s, counted from 0", rank,
-                          p->plan.world_size == 1 ? "is" : "are", p->plan.world_size, p->plan.world_size == 1 ? "" : "s");
+                          p->plan.world_size == 1 ? "is" : "are", p->plan.world_size,
+                          p->plan.world_size == 1 ? "" : "s");
     while (rank >= p->plan.sizes[node])
         rank -= p->plan.sizes[node++];
     set(p, node, rank, 1);
     return 0;
 }
 
-static int choose_other(struct place *p, const struct place_input *in, const struct me *me, struct dd_err *err)
+static int choose_other(struct place *p, const struct place_input *in, const struct me *me,
+                        struct dd_err *err)
 {
     p->here = false;
     if (p->scattered)
-        return dd_err_set(err, -EINVAL,
-                          "only this worker's place is known: its launcher does not deal the ranks out node by node; write "
-                          "srun --distribution=block to ask about others");
+        return dd_err_set(
+            err, -EINVAL,
+            "only this worker's place is known: its launcher does not deal the ranks out node by node; write "
+            "srun --distribution=block to ask about others");
     int rc = in->rank >= 0 ? choose_rank(p, in->rank, err) : 0;
     if (rc == 0 && in->rank < 0 && in->node >= p->plan.nnodes)
         rc = dd_err_set(err, -EINVAL, "--node=%d: there %s %d node%s, counted from 0", in->node,
-                        p->plan.nnodes == 1 ? "is" : "are", p->plan.nnodes, p->plan.nnodes == 1 ? "" : "s");
+                        p->plan.nnodes == 1 ? "is" : "are", p->plan.nnodes,
+                        p->plan.nnodes == 1 ? "" : "s");
     if (rc == 0 && in->rank < 0)
         set(p, in->node, 0, p->plan.sizes[in->node]);
     p->here = rc == 0 && p->node == me->node;
     return rc;
 }
 
-static int choose(struct place *p, const struct place_input *in, const struct me *me, struct dd_err *err)
+static int choose(struct place *p, const struct place_input *in, const struct me *me,
+                  struct dd_err *err)
 {
     const bool script = in->alloc->script;
     p->here = true;

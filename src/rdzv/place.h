@@ -1,5 +1,5 @@
-/* Which workers of a job somebody asks about who starts them without us (ddctl env): this process, where
- * a launcher has made it one of them, else those of a node, else all. Pure. */
+/* Which workers of a job somebody asks about who starts them without us (ddctl env): this process,
+ * where a launcher has made it one of them, else those of a node, else all. Pure. */
 #ifndef DD_RDZV_PLACE_H
 #define DD_RDZV_PLACE_H
 
@@ -16,13 +16,14 @@ struct place_input {
 struct place {
     struct hostlist *nodes; /* each once, in rank order */
     struct plan plan;       /* of nodes and ranks, without addresses */
-    int node;               /* the workers in question are all there; -1: all workers of all nodes */
-    int first, n;           /* local ranks in question on that node */
-    bool here;              /* that node is this machine */
-    bool scattered;         /* ranks are not dealt out node by node: only this worker's is known */
+    int node;       /* the workers in question are all there; -1: all workers of all nodes */
+    int first, n;   /* local ranks in question on that node */
+    bool here;      /* that node is this machine */
+    bool scattered; /* ranks are not dealt out node by node: only this worker's is known */
 };
 
-/* -EINVAL with a sentence: no such rank or node, or the numbers contradict each other. place_clear() in any case. */
+/* -EINVAL with a sentence: no such rank or node, or the numbers contradict each other.
+ * place_clear() in any case. */
 int place_find(struct place *ret, const struct place_input *in, struct dd_err *err);
 void place_clear(struct place *p);
 

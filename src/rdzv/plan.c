@@ -33,7 +33,8 @@ int plan_sizes_format(struct dd_buf *out, const int *sizes, int n)
         int run = 1;
         while (i + run < n && sizes[i + run] == sizes[i])
             run++;
-        int rc = dd_buf_printf(out, run > 1 ? "%s%d(x%d)" : "%s%d", i > 0 ? "," : "", sizes[i], run);
+        int rc = dd_buf_printf(out, run > 1 ? "%s%d(x%d)" : "%s%d", i > 0 ? "," : "", sizes[i],
+                               run);
         if (rc < 0)
             return rc;
         i += run;

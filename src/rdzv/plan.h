@@ -22,7 +22,7 @@ struct plan {
     int max_restarts;
     char *master_addr; /* numeric: an address that this node has reached */
     uint16_t master_port;
-    int *sizes;  /* [nnodes] workers of each node, in node rank order */
+    int *sizes;               /* [nnodes] workers of each node, in node rank order */
     char *coordinator;        /* "host:port" that rank 0's node holds for it, or NULL */
     struct dd_strv endpoints; /* "host:port" of each rank, where that was asked for; else empty */
     char *token; /* random, the same on all nodes of the round; not for others to know */

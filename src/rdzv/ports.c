@@ -44,8 +44,8 @@ static int take_port(const char **s)
     return (int)port;
 }
 
-/* The first node of the text, which ends at ';' or with it: ports put where there is room. Number of
- * ports or -EINVAL. */
+/* The first node of the text, which ends at ';' or with it: ports put where there is room. Number
+ * of ports or -EINVAL. */
 static int take_node(const char **s, size_t *ret_addr, int *ports)
 {
     int n = 0;
@@ -118,8 +118,10 @@ int ports_workers(struct dd_strv *out, const char *text, const char *here, const
                   struct dd_err *err)
 {
     if (*text == '\0' && p->nnodes > 1) /* else there would be the others' semicolons */
-        return dd_err_set(err, -ENOTSUP, "the ports of %d workers are more than a plan has room for; start fewer, for example one per node",
-                          p->world_size);
+        return dd_err_set(
+            err, -ENOTSUP,
+            "the ports of %d workers are more than a plan has room for; start fewer, for example one per node",
+            p->world_size);
     for (int node = 0; node < p->nnodes; node++) {
         int ports[PORTS_MAX];
         const char *addr = text;
@@ -128,8 +130,11 @@ int ports_workers(struct dd_strv *out, const char *text, const char *here, const
         if (n < 0 || (*text == ';' && node + 1 == p->nnodes))
             return not_understood(node, err);
         if (n < 1 + p->sizes[node])
-            return dd_err_set(err, -EPROTO, "the node with node rank %d has reserved no ports for its workers", node);
-        if (add_workers(out, len > 0 ? addr : here, len > 0 ? len : strlen(here), ports + 1, p->sizes[node]) < 0)
+            return dd_err_set(err, -EPROTO,
+                              "the node with node rank %d has reserved no ports for its workers",
+                              node);
+        if (add_workers(out, len > 0 ? addr : here, len > 0 ? len : strlen(here), ports + 1,
+                        p->sizes[node]) < 0)
             return dd_err_set(err, -ENOMEM, "out of memory");
         text += *text == ';';
     }

@@ -24,11 +24,11 @@ int ports_count(const char *node);
 /* Appends the text of a node, with addr where it says none. */
 int ports_append(struct dd_buf *out, const char *node, const char *addr);
 
-/* "host:port" of the first node's coordinator, NULL when it holds no port. here: the address of nodes
- * that say none. -EPROTO, -ENOMEM. */
+/* "host:port" of the first node's coordinator, NULL when it holds no port. here: the address of
+ * nodes that say none. -EPROTO, -ENOMEM. */
 int ports_coordinator(char **ret, const char *text, const char *here, struct dd_err *err);
-/* "host:port" of each rank, appended to the empty *out. -EPROTO also when some have none, -ENOTSUP when all
- * together were too long to be told. */
+/* "host:port" of each rank, appended to the empty *out. -EPROTO also when some have none, -ENOTSUP
+ * when all together were too long to be told. */
 int ports_workers(struct dd_strv *out, const char *text, const char *here, const struct plan *p,
                   struct dd_err *err);
 

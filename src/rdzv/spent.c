@@ -12,7 +12,8 @@ int rdzv_spent_format(struct dd_buf *out, const uint64_t *ages_ms, int n)
 {
     int rc = dd_buf_printf(out, "%s", "");
     for (int i = 0; i < n && i < RDZV_SPENT_MAX && rc >= 0; i++)
-        rc = dd_buf_printf(out, "%s%" PRIu64, i > 0 ? " " : "", ages_ms[i] < AGE_MAX_MS ? ages_ms[i] : AGE_MAX_MS);
+        rc = dd_buf_printf(out, "%s%" PRIu64, i > 0 ? " " : "",
+                           ages_ms[i] < AGE_MAX_MS ? ages_ms[i] : AGE_MAX_MS);
     return rc < 0 ? rc : 0;
 }
 
@@ -23,11 +24,13 @@ int rdzv_spent_parse(uint64_t ages_ms[RDZV_SPENT_MAX], const char *text, struct 
         char word[24];
         size_t len = strcspn(c, " ");
         if (n == RDZV_SPENT_MAX || len >= sizeof(word) || (c[len] == ' ' && c[len + 1] == '\0'))
-            return dd_err_set(err, -EPROTO, "'%.80s' does not say when the last restarts were", text);
+            return dd_err_set(err, -EPROTO, "'%.80s' does not say when the last restarts were",
+                              text);
         memcpy(word, c, len);
         word[len] = '\0';
         if (dd_num_u64(word, 0, AGE_MAX_MS, &ages_ms[n]) < 0)
-            return dd_err_set(err, -EPROTO, "'%.80s' does not say when the last restarts were", text);
+            return dd_err_set(err, -EPROTO, "'%.80s' does not say when the last restarts were",
+                              text);
         c += len + (c[len] == ' ');
     }
     return n;

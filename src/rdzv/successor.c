@@ -1,8 +1,9 @@
 #include "rdzv/successor.h"
 
 enum {
-    FIRST_MS = 1000, /* the lost daemon's own node may start another one, or the network come back */
-    STEP_MS = 3000,  /* for each node before this one */
+    FIRST_MS =
+        1000,       /* the lost daemon's own node may start another one, or the network come back */
+    STEP_MS = 3000, /* for each node before this one */
     AGAIN_MS = 300,
     AGAIN_MAX_MS = 5000,
     SEARCH_MS = 1000, /* nodes that come at once have come by then */

@@ -32,7 +32,8 @@ static char *cut(const char *text, size_t max)
 static bool ends_with_line(const char *text, size_t n, const char *line)
 {
     size_t len = strlen(line);
-    return n >= len && memcmp(text + n - len, line, len) == 0 && (n == len || text[n - len - 1] == '\n');
+    return n >= len && memcmp(text + n - len, line, len) == 0 &&
+           (n == len || text[n - len - 1] == '\n');
 }
 
 /* The first frame is the decorator's own. */
@@ -103,7 +104,8 @@ const char *report_skip_rank(const char *line, size_t *len)
     static const char before[] = "[rank";
     const char *at = line + sizeof(before) - 1;
     const char *end = line + *len;
-    if (*len < sizeof(before) || memcmp(line, before, sizeof(before) - 1) != 0 || !isdigit((unsigned char)*at))
+    if (*len < sizeof(before) || memcmp(line, before, sizeof(before) - 1) != 0 ||
+        !isdigit((unsigned char)*at))
         return line;
     while (at < end && isdigit((unsigned char)*at))
         at++;

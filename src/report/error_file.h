@@ -23,8 +23,8 @@ struct report_error {
 int report_error_parse(struct report_error *ret, const void *p, size_t n);
 void report_error_done(struct report_error *e);
 
-/* The line without the "[rank3]: " that PyTorch puts before each line of a traceback once the process group is there (Src:
- * torch 2.13.0); *len is then less. */
+/* The line without the "[rank3]: " that PyTorch puts before each line of a traceback once the
+ * process group is there (Src: torch 2.13.0); *len is then less. */
 const char *report_skip_rank(const char *line, size_t *len);
 
 /* Whether a line of output looks like the message of a Python exception ("ValueError: boom",

@@ -10,7 +10,8 @@
 const char *report_next_line(const char **at, size_t *ret_len);
 /* Where the last `lines` lines of the text begin. */
 const char *report_last_lines(const char *text, size_t lines);
-/* Appends one line, cut after max bytes with "...", without colours and other control characters. */
+/* Appends one line, cut after max bytes with "...", without colours and other control characters.
+ */
 int report_put_line(struct dd_buf *out, const char *p, size_t n, size_t max);
 /* Every line of text with `indent` in front and "\n" behind. */
 int report_put_block(struct dd_buf *out, const char *indent, const char *text, size_t max);

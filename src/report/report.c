@@ -166,7 +166,8 @@ int report_why(const struct report_exit *e, struct dd_buf *out)
         return dd_buf_puts(out, "killed by the kernel, out of memory");
     int rc = text == NULL ? 0 : report_put_line(out, text, len, SENTENCE_ERROR_MAX);
     if (rc == 0 && e->oom)
-        rc = dd_buf_printf(out, "%sthe kernel has killed a process there, out of memory", text != NULL ? "; " : "");
+        rc = dd_buf_printf(out, "%sthe kernel has killed a process there, out of memory",
+                           text != NULL ? "; " : "");
     return rc;
 }
 
@@ -177,7 +178,8 @@ int report_sentence(const struct report_exit *e, struct dd_buf *out)
     if (rc == 0 && e->pid == 0)
         rc = dd_buf_puts(out, "could not be started");
     else if (rc == 0 && e->signal > 0)
-        rc = dd_buf_printf(out, "was killed by signal %d (SIG%s)", e->signal, dd_signal_name(e->signal));
+        rc = dd_buf_printf(out, "was killed by signal %d (SIG%s)", e->signal,
+                           dd_signal_name(e->signal));
     else if (rc == 0)
         rc = dd_buf_puts(out, "failed");
     if (rc == 0)
@@ -203,6 +205,6 @@ void report_time(const struct report *r, uint64_t ns, char out[REPORT_TIME])
     time_t s = (time_t)(real / 1000000000U);
     struct tm tm = {0};
     (void)gmtime_r(&s, &tm);
-    (void)snprintf(out, REPORT_TIME, "%04d-%02d-%02dT%02d:%02d:%02dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
-                   tm.tm_hour, tm.tm_min, tm.tm_sec);
+    (void)snprintf(out, REPORT_TIME, "%04d-%02d-%02dT%02d:%02d:%02dZ", tm.tm_year + 1900,
+                   tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
 }

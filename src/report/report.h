@@ -1,8 +1,9 @@
-/* The report of a job: what failed first, what became of the others, how long things took. Pure: it is
- * told what happens, with times on one clock, and gives text for a person and JSON (docs/report.md).
+/* The report of a job: what failed first, what became of the others, how long things took. Pure: it
+ * is told what happens, with times on one clock, and gives text for a person and JSON
+ * (docs/report.md).
  *
- * What is kept is bounded: the earliest REPORT_EXITS failures of a round and the first REPORT_ROUNDS
- * rounds; all of them are counted.
+ * What is kept is bounded: the earliest REPORT_EXITS failures of a round and the first
+ * REPORT_ROUNDS rounds; all of them are counted.
  */
 #ifndef DD_REPORT_REPORT_H
 #define DD_REPORT_REPORT_H

@@ -26,7 +26,8 @@ struct report {
     int code;
 };
 
-/* The message of the exception: from the error file, else the last line that looks like one; NULL: none. */
+/* The message of the exception: from the error file, else the last line that looks like one; NULL:
+ * none. */
 const char *report_exception(const struct report_exit *e, size_t *ret_len);
 /* "2026-11-21T12:40:03Z" of a time on the job's clock. */
 void report_time(const struct report *r, uint64_t ns, char out[REPORT_TIME]);

@@ -16,7 +16,8 @@ struct pieces {
     int n, rc;
 };
 
-__attribute__((format(printf, 3, 4))) static void piece(struct pieces *p, int count, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void piece(struct pieces *p, int count,
+                                                        const char *fmt, ...)
 {
     va_list ap;
     if (count <= 0 || p->rc < 0)
@@ -75,8 +76,9 @@ static int put_when(const struct report *r, const struct report_exit *e, struct 
     if (e->pid == 0)
         return 0;
     report_time(r, e->at_ns, at);
-    int rc = dd_buf_printf(out, "  local rank %d, pid %d, %.3f s after the start of the workers, %s", e->local_rank, e->pid,
-                           report_seconds(r->round_ns, e->at_ns), at);
+    int rc = dd_buf_printf(out,
+                           "  local rank %d, pid %d, %.3f s after the start of the workers, %s",
+                           e->local_rank, e->pid, report_seconds(r->round_ns, e->at_ns), at);
     if (rc == 0 && r->cfg.max_restarts > 0)
         rc = dd_buf_printf(out, ", attempt %d", r->round + 1);
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
@@ -94,12 +96,15 @@ static int put_said(const struct report *r, const struct report_exit *e, struct 
     }
     const char *end = strchr(e->tail, '\n');
     size_t len = strcspn(e->tail, "\n");
-    bool said = (end == NULL || end[1] == '\0') && report_is_exception(e->tail, len); /* in the sentence */
+    bool said = (end == NULL || end[1] == '\0') &&
+                report_is_exception(e->tail, len); /* in the sentence */
     if (r->world_size == 1 && e->log[0] == '\0' && report_exception(e, &len) != NULL)
         said = true; /* nobody else's lines are between them and this report */
     if (rc == 0 && e->tail[0] != '\0' && !said) {
         rc = dd_buf_puts(out, "  its last lines:\n");
-        return rc < 0 ? rc : report_put_block(out, "    ", report_last_lines(e->tail, TAIL_LINES_SHOWN), LINE_MAX_BYTES);
+        return rc < 0 ? rc
+                      : report_put_block(out, "    ", report_last_lines(e->tail, TAIL_LINES_SHOWN),
+                                         LINE_MAX_BYTES);
     }
     return rc;
 }

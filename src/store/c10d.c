@@ -61,8 +61,8 @@ static void tell_released(struct c10d *c10d)
 {
     struct store_waiter *w;
     while ((w = store_released(c10d->engine)) != NULL) {
-        struct c10d_conn *c =
-            (struct c10d_conn *)(void *)((char *)w - offsetof(struct c10d_conn, waiter));
+        struct c10d_conn *c = (struct c10d_conn *)(void *)((char *)w -
+                                                           offsetof(struct c10d_conn, waiter));
         c->busy = c->blocked;
         c->blocked = false;
         c10d->on_woken(c);

@@ -25,7 +25,7 @@ struct c10d {
     struct store_limits limits;
     enum store_old_clients old;
     const char *hopeless; /* who waits for a key that begins so is closed; NULL: nobody */
-    uint64_t ops; /* requests carried out */
+    uint64_t ops;         /* requests carried out */
     struct store_runs runs;
     /* Tells that a wait of conn is over: the caller sends it one byte 0 and, when conn is busy,
      * calls c10d_resume() for it later. Nothing here may be called from within, and it is never

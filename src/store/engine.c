@@ -133,8 +133,8 @@ int store_append(struct store_engine *e, struct store_bytes key, struct store_by
 bool store_has_room(const struct store_engine *e, size_t n, size_t bytes)
 {
     size_t left = e->account.max > e->account.used ? e->account.max - e->account.used : 0;
-    size_t each =
-        sizeof(struct store_entry) + sizeof(struct store_blob) + sizeof(*e->names.buckets) * 2;
+    size_t each = sizeof(struct store_entry) + sizeof(struct store_blob) +
+                  sizeof(*e->names.buckets) * 2;
     return n <= left / each && bytes <= left - n * each;
 }
 

@@ -19,17 +19,18 @@ static bool is_text(struct store_bytes b, const char *text)
     return b.n == strlen(text) && memcmp(b.p, text, b.n) == 0;
 }
 
-bool store_runs_begins(struct store_bytes key, struct store_bytes expected, struct store_bytes desired)
+bool store_runs_begins(struct store_bytes key, struct store_bytes expected,
+                       struct store_bytes desired)
 {
-    return expected.n == 0 && key.n > sizeof(prefix) - 1 && memcmp(key.p, prefix, sizeof(prefix) - 1) == 0 &&
-           is_text(desired, mark);
+    return expected.n == 0 && key.n > sizeof(prefix) - 1 &&
+           memcmp(key.p, prefix, sizeof(prefix) - 1) == 0 && is_text(desired, mark);
 }
 
 int store_runs_join(struct store_runs *runs, struct store_engine *e, struct store_bytes key,
                     struct store_run **ret)
 {
     struct store_run *r;
-    LIST_FOREACH(r, &runs->list, link)
+    LIST_FOREACH (r, &runs->list, link)
         if (r->len == key.n && memcmp(r->key, key.p, key.n) == 0) {
             r->users++;
             *ret = r;
@@ -74,13 +75,14 @@ struct sweep {
     size_t n, cap;
 };
 
-/* An ID may look like another one's round ("a" and "a.0/b"): the longest one that is in use owns a key. */
+/* An ID may look like another one's round ("a" and "a.0/b"): the longest one that is in use owns a
+ * key. */
 static bool is_swept(const struct sweep *s, struct store_bytes key)
 {
     const struct store_run *other;
     if (!owns(s->run, key))
         return false;
-    LIST_FOREACH(other, &s->runs->list, link)
+    LIST_FOREACH (other, &s->runs->list, link)
         if (other->len > s->run->len && owns(other, key))
             return false;
     return true;

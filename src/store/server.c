@@ -226,8 +226,8 @@ static void flush(struct store_conn *c)
 static void on_woken(struct c10d_conn *cc)
 {
     static const unsigned char stop_waiting;
-    struct store_conn *c =
-        (struct store_conn *)(void *)((char *)cc - offsetof(struct store_conn, c10d));
+    struct store_conn *c = (struct store_conn *)(void *)((char *)cc -
+                                                         offsetof(struct store_conn, c10d));
     if (cc->busy)
         turn_later(c);
     if (c->deaf)
@@ -452,7 +452,8 @@ bool store_server_get(const struct store_server *s, struct store_bytes key, stru
     return v != NULL;
 }
 
-int store_server_each_key(const struct store_server *s, int (*fn)(void *arg, struct store_bytes key), void *arg)
+int store_server_each_key(const struct store_server *s,
+                          int (*fn)(void *arg, struct store_bytes key), void *arg)
 {
     return store_each_key(s->c10d.engine, fn, arg);
 }
@@ -473,11 +474,11 @@ static void set_options(int fd)
     static const struct {
         int level, name, value;
     } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY,   1                   },
-        {SOL_SOCKET,  SO_KEEPALIVE,  1                   },
-        {IPPROTO_TCP, TCP_KEEPIDLE,  KEEPALIVE_IDLE_S    },
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
         {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
-        {IPPROTO_TCP, TCP_KEEPCNT,   KEEPALIVE_COUNT     },
+        {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT},
     };
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,

@@ -46,12 +46,15 @@ void store_conn_close(struct store_conn *c);
 int store_server_set(struct store_server *s, const char *key, const char *text);
 
 /* The value of a key, lent until the next event; false: there is no such key. */
-bool store_server_get(const struct store_server *s, struct store_bytes key, struct store_bytes *ret);
-/* Calls fn for every key, in no order, until it returns something else than 0, which is returned. */
-int store_server_each_key(const struct store_server *s, int (*fn)(void *arg, struct store_bytes key), void *arg);
+bool store_server_get(const struct store_server *s, struct store_bytes key,
+                      struct store_bytes *ret);
+/* Calls fn for every key, in no order, until it returns something else than 0, which is returned.
+ */
+int store_server_each_key(const struct store_server *s,
+                          int (*fn)(void *arg, struct store_bytes key), void *arg);
 
-/* Closes the connections that wait for a key that begins so (a literal), until _reset also those that
- * will: whom they wait for does not come. */
+/* Closes the connections that wait for a key that begins so (a literal), until _reset also those
+ * that will: whom they wait for does not come. */
 void store_server_end_waits(struct store_server *s, const char *prefix);
 
 /* Drops all keys and queues and closes all connections: a round is over. */

@@ -25,8 +25,8 @@ void store_table_done(struct store_table *t)
 void store_table_shrink(struct store_table *t)
 {
     size_t n = t->mask + 1;
-    struct store_entry **buckets =
-        n > FIRST_BUCKETS ? calloc(FIRST_BUCKETS, sizeof(*buckets)) : NULL;
+    struct store_entry **buckets = n > FIRST_BUCKETS ? calloc(FIRST_BUCKETS, sizeof(*buckets))
+                                                     : NULL;
     if (buckets == NULL)
         return;
     free(t->buckets);

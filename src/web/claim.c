@@ -99,7 +99,8 @@ static struct claim_out on_wish(struct claim *c, enum claim_event e)
 {
     c->check |= e == CLAIM_CHECK;
     if (!c->asked)
-        return ask(c, e == CLAIM_TIME && c->hosting && c->lease ? CLAIM_ASK_KEEP : CLAIM_ASK_READ, 0);
+        return ask(c, e == CLAIM_TIME && c->hosting && c->lease ? CLAIM_ASK_KEEP : CLAIM_ASK_READ,
+                   0);
     c->again |= e != CLAIM_TIME;
     return (struct claim_out){0};
 }
@@ -115,7 +116,8 @@ struct claim_out claim_step(struct claim *c, enum claim_event e, const struct cl
     switch (e) {
     case CLAIM_READ:
         out = on_read(c, seen);
-        if (out.ask != CLAIM_ASK_GRANT && out.ask != CLAIM_ASK_PUT) /* these may fail where reading does not */
+        if (out.ask != CLAIM_ASK_GRANT &&
+            out.ask != CLAIM_ASK_PUT) /* these may fail where reading does not */
             c->fails = 0;
         return out;
     case CLAIM_GRANTED:

@@ -1,10 +1,11 @@
-/* Who is the host, by one key that all nodes of a job know: who claims it, who follows, who gives way. A machine without
- * sockets and clock: what was answered and what has happened comes in, what to ask and what to do goes out. One question is
- * under way at a time.
+/* Who is the host, by one key that all nodes of a job know: who claims it, who follows, who gives
+ * way. A machine without sockets and clock: what was answered and what has happened comes in, what
+ * to ask and what to do goes out. One question is under way at a time.
  *
- * The key hangs on a lease that its host keeps alive; it is written only where there is none, or in the place of exactly that
- * which was read. So there are never two hosts by the key. A host that finds another's name there goes on only if
- * its job has begun and the other's has not, or its daemon is the later one (epoch); then it puts its own name back. */
+ * The key hangs on a lease that its host keeps alive; it is written only where there is none, or in
+ * the place of exactly that which was read. So there are never two hosts by the key. A host that
+ * finds another's name there goes on only if its job has begun and the other's has not, or its
+ * daemon is the later one (epoch); then it puts its own name back. */
 #ifndef DD_WEB_CLAIM_H
 #define DD_WEB_CLAIM_H
 
@@ -26,7 +27,13 @@ enum claim_event {
     CLAIM_EVENTS,
 };
 
-enum claim_ask { CLAIM_ASK_NOTHING, CLAIM_ASK_READ, CLAIM_ASK_GRANT, CLAIM_ASK_KEEP, CLAIM_ASK_PUT };
+enum claim_ask {
+    CLAIM_ASK_NOTHING,
+    CLAIM_ASK_READ,
+    CLAIM_ASK_GRANT,
+    CLAIM_ASK_KEEP,
+    CLAIM_ASK_PUT
+};
 enum claim_do {
     CLAIM_DO_NOTHING,
     CLAIM_DO_HOST,   /* the key is ours: be the host, and say so with claim_set() */
@@ -38,10 +45,10 @@ enum claim_do {
 /* What the key says. */
 struct claim_seen {
     bool there;
-    bool mine;        /* written by us, and on the lease that we have */
-    bool same;        /* mine, and it says what it should */
-    bool started;     /* its job has begun */
-    int64_t epoch;    /* of its daemon */
+    bool mine;     /* written by us, and on the lease that we have */
+    bool same;     /* mine, and it says what it should */
+    bool started;  /* its job has begun */
+    int64_t epoch; /* of its daemon */
     int64_t revision;
 };
 
@@ -55,11 +62,11 @@ struct claim_out {
 struct claim { /* all zero at first */
     bool hosting, started, lease;
     int64_t epoch;
-    bool asked;        /* an answer is to come */
-    bool again;        /* look once more when it has come */
-    bool check;        /* somebody waits for a word */
-    int64_t followed;  /* the revision that is followed; 0: none */
-    int64_t put_over;  /* what a lease is being granted for */
+    bool asked;       /* an answer is to come */
+    bool again;       /* look once more when it has come */
+    bool check;       /* somebody waits for a word */
+    int64_t followed; /* the revision that is followed; 0: none */
+    int64_t put_over; /* what a lease is being granted for */
     unsigned fails, beaten;
 };
 

@@ -28,8 +28,8 @@ struct web {
     struct web_cfg cfg;
     pid_t pid; /* 0: none */
     int fd;
-    struct event *readable; /* of fd; NULL: none */
-    struct event *later;    /* what could not be sent is answered from the loop */
+    struct event *readable;        /* of fd; NULL: none */
+    struct event *later;           /* what could not be sent is answered from the loop */
     TAILQ_HEAD(, request) waiting; /* the first one has been sent, where `sent` */
     int nwaiting;
     bool sent;
@@ -94,7 +94,8 @@ static int start_helper(struct web *w)
     close(pair[1]);
     if (w->pid < 0)
         w->pid = 0;
-    w->readable = w->pid > 0 ? event_new(w->cfg.base, w->fd, EV_READ | EV_PERSIST, on_readable, w) : NULL;
+    w->readable = w->pid > 0 ? event_new(w->cfg.base, w->fd, EV_READ | EV_PERSIST, on_readable, w)
+                             : NULL;
     if (w->readable == NULL || event_add(w->readable, NULL) < 0) {
         (void)end_helper(w);
         return -ENOMEM;
@@ -136,7 +137,8 @@ static void complete(struct web *w, const struct web_answer *a)
 
 static void fail_first(struct web *w, const char *why)
 {
-    const struct web_answer none = {.set_up = true, .body = (char *)(uintptr_t)"", .error = (char *)(uintptr_t)why};
+    const struct web_answer none = {
+        .set_up = true, .body = (char *)(uintptr_t)"", .error = (char *)(uintptr_t)why};
     complete(w, &none);
 }
 
@@ -154,8 +156,10 @@ static void send_next(struct web *w)
     struct request *r = TAILQ_FIRST(&w->waiting);
     if (r == NULL || w->sent || evtimer_pending(w->later, NULL)) /* one answer after the other */
         return;
-    for (; r->tries < TRIES_MAX; r->tries++) { /* it may have been killed while there was nothing to do */
-        if ((w->fd >= 0 || start_helper(w) == 0) && send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+    for (; r->tries < TRIES_MAX;
+         r->tries++) { /* it may have been killed while there was nothing to do */
+        if ((w->fd >= 0 || start_helper(w) == 0) &&
+            send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
             w->sent = true;
             return;
         }
@@ -164,7 +168,8 @@ static void send_next(struct web *w)
     evtimer_add(w->later, &now);
 }
 
-/* Whoever has killed it may not have meant the job: another one is asked the same. One that ends by itself would again. */
+/* Whoever has killed it may not have meant the job: another one is asked the same. One that ends by
+ * itself would again. */
 static void on_lost_helper(struct web *w)
 {
     struct request *r = w->sent ? TAILQ_FIRST(&w->waiting) : NULL;

@@ -1,5 +1,6 @@
-/* ddrun-web: posts what its agent (or daemon) says to the URLs it says, one request after the other, and ends with its
- * connection. The only program with libcurl, which brings some thirty libraries: whoever needs none starts without them. */
+/* ddrun-web: posts what its agent (or daemon) says to the URLs it says, one request after the
+ * other, and ends with its connection. The only program with libcurl, which brings some thirty
+ * libraries: whoever needs none starts without them. */
 #include "base/buf.h"
 #include "web/wire.h"
 
@@ -35,7 +36,8 @@ static void set_tls(CURL *c, const struct web_request *r)
         (void)curl_easy_setopt(c, CURLOPT_SSLCERT, r->cert);
     if (r->key != NULL)
         (void)curl_easy_setopt(c, CURLOPT_SSLKEY, r->key);
-    (void)curl_easy_setopt(c, CURLOPT_KEYPASSWD, ""); /* else a pass phrase is asked for, on the user's terminal */
+    (void)curl_easy_setopt(c, CURLOPT_KEYPASSWD,
+                           ""); /* else a pass phrase is asked for, on the user's terminal */
 }
 
 static void set_up(CURL *c, const struct web_request *r, struct curl_slist *headers)
@@ -55,29 +57,34 @@ static void set_up(CURL *c, const struct web_request *r, struct curl_slist *head
         (void)curl_easy_setopt(c, CURLOPT_PROXY, "");
 }
 
-/* The server has refused us. Src: OpenSSL's texts for the alerts of RFC 8446, 6.2: they come after the handshake, while
- * something is sent or read, so libcurl's code may be any. */
+/* The server has refused us. Src: OpenSSL's texts for the alerts of RFC 8446, 6.2: they come after
+ * the handshake, while something is sent or read, so libcurl's code may be any. */
 static bool is_our_certificate_refused(const char *error)
 {
     const char *alert = strstr(error, " alert ");
-    return alert != NULL && (strstr(alert, "certificate") != NULL || strstr(alert, "unknown ca") != NULL);
+    return alert != NULL &&
+           (strstr(alert, "certificate") != NULL || strstr(alert, "unknown ca") != NULL);
 }
 
 /* What another try will not mend. */
 static bool is_set_up_wrong(CURLcode rc)
 {
-    return rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CERTPROBLEM || rc == CURLE_SSL_CACERT_BADFILE ||
-           rc == CURLE_URL_MALFORMAT || rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_SSL_CIPHER;
+    return rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CERTPROBLEM ||
+           rc == CURLE_SSL_CACERT_BADFILE || rc == CURLE_URL_MALFORMAT ||
+           rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_SSL_CIPHER;
 }
 
-/* Its status has come, and not all of its text. That is enough of a web hook; of an etcd it is no whole JSON. */
+/* Its status has come, and not all of its text. That is enough of a web hook; of an etcd it is no
+ * whole JSON. */
 static bool is_cut(CURLcode rc)
 {
-    return rc == CURLE_WRITE_ERROR || rc == CURLE_PARTIAL_FILE || rc == CURLE_OPERATION_TIMEDOUT || rc == CURLE_RECV_ERROR;
+    return rc == CURLE_WRITE_ERROR || rc == CURLE_PARTIAL_FILE || rc == CURLE_OPERATION_TIMEDOUT ||
+           rc == CURLE_RECV_ERROR;
 }
 
 /* True: there is an answer. */
-static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *body, char error[CURL_ERROR_SIZE])
+static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *body,
+                 char error[CURL_ERROR_SIZE])
 {
     long status = 0;
     dd_buf_clear(body);
@@ -95,7 +102,9 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
     const bool refused = rc != CURLE_OK && is_our_certificate_refused(error);
     a->set_up = refused || is_set_up_wrong(rc);
     if (refused) /* its words tell no more */
-        (void)snprintf(error, CURL_ERROR_SIZE, "it refuses the certificate that we have, or wants one (cert=FILE, key=FILE)");
+        (void)snprintf(
+            error, CURL_ERROR_SIZE,
+            "it refuses the certificate that we have, or wants one (cert=FILE, key=FILE)");
     else if (error[0] == '\0')
         (void)snprintf(error, CURL_ERROR_SIZE, "%s", curl_easy_strerror(rc));
     return false;
@@ -113,7 +122,8 @@ static struct curl_slist *headers_of(const struct web_request *r)
 static int answer(const struct web_answer *a)
 {
     DD_AUTO(free) char *text = NULL;
-    const struct web_answer no_text = {.status = a->status, .from = a->from, .error = (char *)(uintptr_t)"its answer is no text"};
+    const struct web_answer no_text = {
+        .status = a->status, .from = a->from, .error = (char *)(uintptr_t)"its answer is no text"};
     if (web_answer_encode(&text, a) < 0 && web_answer_encode(&text, &no_text) < 0)
         return -1;
     return send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0 ? -1 : 0;
@@ -150,7 +160,8 @@ int main(void)
     CURL *c = curl_easy_init();
     ssize_t n = 0;
     int rc = c != NULL ? 0 : -1;
-    while (rc == 0 && ((n = recv(WEB_FD, packet, sizeof(packet), 0)) > 0 || (n < 0 && errno == EINTR))) {
+    while (rc == 0 &&
+           ((n = recv(WEB_FD, packet, sizeof(packet), 0)) > 0 || (n < 0 && errno == EINTR))) {
         struct web_asked asked;
         if (n < 0)
             continue;

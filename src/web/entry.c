@@ -27,7 +27,8 @@ static const struct text {
 static const struct number {
     const char *name;
     int64_t min, max;
-} numbers[] = {{"v", VERSION, VERSION}, {"port", 1, 65535}, {"epoch", 0, INT64_MAX}, {"started", 0, 1}};
+} numbers[] = {
+    {"v", VERSION, VERSION}, {"port", 1, 65535}, {"epoch", 0, INT64_MAX}, {"started", 0, 1}};
 
 enum { V, PORT, EPOCH, STARTED, NUMBERS };
 _Static_assert(sizeof(numbers) / sizeof(numbers[0]) == NUMBERS, "a row per number");
@@ -40,7 +41,8 @@ void entry_done(struct entry *e)
 
 int entry_encode(char **ret, const struct entry *e)
 {
-    const int64_t values[NUMBERS] = {[V] = VERSION, [PORT] = e->port, [EPOCH] = e->epoch, [STARTED] = e->started};
+    const int64_t values[NUMBERS] = {
+        [V] = VERSION, [PORT] = e->port, [EPOCH] = e->epoch, [STARTED] = e->started};
     json_t *addrs = json_array();
     json_t *o = json_pack("{s:O}", "addrs", addrs);
     for (size_t i = 0; i < e->addrs.n; i++)
@@ -67,7 +69,9 @@ static bool is_text(const json_t *v, const struct text *t)
 static int take_addrs(struct dd_strv *to, const json_t *a)
 {
     static const struct text addr = {.max = 63, .of = plain};
-    int rc = json_is_array(a) && json_array_size(a) > 0 && json_array_size(a) <= ENTRY_ADDRS_MAX ? 0 : -EPROTO;
+    int rc = json_is_array(a) && json_array_size(a) > 0 && json_array_size(a) <= ENTRY_ADDRS_MAX
+                 ? 0
+                 : -EPROTO;
     for (size_t i = 0; rc == 0 && i < json_array_size(a); i++) {
         const json_t *v = json_array_get(a, i);
         rc = is_text(v, &addr) ? dd_strv_push(to, json_string_value(v)) : -EPROTO;
@@ -82,7 +86,9 @@ static int decode(struct entry *e, const json_t *o)
     for (size_t i = 0; rc == 0 && i < NUMBERS; i++) {
         const json_t *v = json_object_get(o, numbers[i].name);
         values[i] = json_integer_value(v);
-        rc = json_is_integer(v) && values[i] >= numbers[i].min && values[i] <= numbers[i].max ? 0 : -EPROTO;
+        rc = json_is_integer(v) && values[i] >= numbers[i].min && values[i] <= numbers[i].max
+                 ? 0
+                 : -EPROTO;
     }
     for (size_t i = 0; rc == 0 && i < sizeof(texts) / sizeof(texts[0]); i++) {
         const json_t *v = json_object_get(o, texts[i].name);
@@ -105,7 +111,8 @@ int entry_decode(struct entry *ret, const char *text, struct dd_err *err)
     int rc = o != NULL ? decode(&e, o) : -EPROTO;
     json_decref(o);
     if (rc < 0)
-        return dd_err_set(err, rc, "what stands in etcd is no word of a host of this version of ddrun");
+        return dd_err_set(err, rc,
+                          "what stands in etcd is no word of a host of this version of ddrun");
     *ret = e;
     e = (struct entry){0};
     return 0;

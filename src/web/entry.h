@@ -1,4 +1,5 @@
-/* What a job's host writes into etcd about itself: one JSON object. Pure; what is read may be anything. */
+/* What a job's host writes into etcd about itself: one JSON object. Pure; what is read may be
+ * anything. */
 #ifndef DD_WEB_ENTRY_H
 #define DD_WEB_ENTRY_H
 
@@ -18,12 +19,14 @@ struct entry {
     int port;
     int64_t epoch;
     bool started; /* a round of the job has begun: it is the one to join */
-    char secret[ENTRY_SECRET + 1]; /* the job's, hexadecimal digits; "": the nodes have one of their own */
+    char secret[ENTRY_SECRET +
+                1]; /* the job's, hexadecimal digits; "": the nodes have one of their own */
 };
 
 /* Gives text (free()). -ENOMEM. */
 int entry_encode(char **ret, const struct entry *e);
-int entry_decode(struct entry *ret, const char *text, struct dd_err *err); /* gives the content of *ret */
+int entry_decode(struct entry *ret, const char *text,
+                 struct dd_err *err); /* gives the content of *ret */
 void entry_done(struct entry *e);
 
 static inline void dd_auto_entry(struct entry *e)

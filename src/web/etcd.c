@@ -10,8 +10,9 @@
 #include <string.h>
 
 static const char *const paths[ETCD_CALLS] = {
-    [ETCD_AUTH] = "/v3/auth/authenticate", [ETCD_READ] = "/v3/kv/range",      [ETCD_GRANT] = "/v3/lease/grant",
-    [ETCD_KEEP] = "/v3/lease/keepalive",   [ETCD_REVOKE] = "/v3/lease/revoke", [ETCD_PUT] = "/v3/kv/txn",
+    [ETCD_AUTH] = "/v3/auth/authenticate", [ETCD_READ] = "/v3/kv/range",
+    [ETCD_GRANT] = "/v3/lease/grant",      [ETCD_KEEP] = "/v3/lease/keepalive",
+    [ETCD_REVOKE] = "/v3/lease/revoke",    [ETCD_PUT] = "/v3/kv/txn",
 };
 
 const char *etcd_path(enum etcd_call call)
@@ -75,11 +76,12 @@ static json_t *number(int64_t v)
 
 static json_t *put_body(const char *key, const char *value, const struct etcd_ask *a)
 {
-    json_t *if_ = a->revision == 0
-                      ? json_pack("{s:s s:s s:o}", "key", key, "target", "CREATE", "create_revision", number(0))
-                      : json_pack("{s:s s:s s:o}", "key", key, "target", "MOD", "mod_revision", number(a->revision));
-    return json_pack("{s:[o] s:[{s:{s:s s:s s:o}}]}", "compare", if_, "success", "request_put", "key", key, "value", value,
-                     "lease", number(a->lease));
+    json_t *if_ = a->revision == 0 ? json_pack("{s:s s:s s:o}", "key", key, "target", "CREATE",
+                                               "create_revision", number(0))
+                                   : json_pack("{s:s s:s s:o}", "key", key, "target", "MOD",
+                                               "mod_revision", number(a->revision));
+    return json_pack("{s:[o] s:[{s:{s:s s:s s:o}}]}", "compare", if_, "success", "request_put",
+                     "key", key, "value", value, "lease", number(a->lease));
 }
 
 int etcd_ask_encode(char **ret, const struct etcd_ask *a)
@@ -133,7 +135,11 @@ static const struct part {
     {ETCD_PUT, {"succeeded"}, TRUTH, false, offsetof(struct etcd_answer, there)},
     {ETCD_PUT, {"header", "revision"}, NUMBER, false, offsetof(struct etcd_answer, revision)},
     {ETCD_READ, {"kvs", "0"}, TRUTH, false, offsetof(struct etcd_answer, there)},
-    {ETCD_READ, {"kvs", "0", "mod_revision"}, NUMBER, false, offsetof(struct etcd_answer, revision)},
+    {ETCD_READ,
+     {"kvs", "0", "mod_revision"},
+     NUMBER,
+     false,
+     offsetof(struct etcd_answer, revision)},
     {ETCD_READ, {"kvs", "0", "lease"}, NUMBER, false, offsetof(struct etcd_answer, lease)},
     {ETCD_READ, {"kvs", "0", "value"}, BASE64, false, offsetof(struct etcd_answer, value)},
 };
@@ -209,19 +215,21 @@ static enum etcd_result not_understood(struct dd_err *err, const char *body)
     return ETCD_FAILED;
 }
 
-/* What etcd answers instead. Src: its gateway sends gRPC's codes: 3 invalid argument, 5 not found, 7 permission denied,
- * 9 failed precondition, 16 unauthenticated (seen with 3.4.23). */
-static enum etcd_result refusal(enum etcd_call call, const json_t *o, const char *body, struct dd_err *err)
+/* What etcd answers instead. Src: its gateway sends gRPC's codes: 3 invalid argument, 5 not found,
+ * 7 permission denied, 9 failed precondition, 16 unauthenticated (seen with 3.4.23). */
+static enum etcd_result refusal(enum etcd_call call, const json_t *o, const char *body,
+                                struct dd_err *err)
 {
     static const struct {
-        int code, call; /* call: -1: any */
+        int code, call;   /* call: -1: any */
         const char *says; /* NULL: anything */
         enum etcd_result result;
     } rows[] = {
         {16, -1, NULL, ETCD_NO_TOKEN},
         {7, -1, NULL, ETCD_REFUSED},
         {9, ETCD_AUTH, "not enabled", ETCD_NO_AUTH},
-        {3, -1, "revision of auth store is old", ETCD_NO_TOKEN}, /* one of the kind jwt, after a change of users */
+        {3, -1, "revision of auth store is old",
+         ETCD_NO_TOKEN}, /* one of the kind jwt, after a change of users */
         {3, ETCD_AUTH, NULL, ETCD_REFUSED},
         {3, -1, "user name is empty", ETCD_REFUSED},
         {5, -1, "lease", ETCD_NO_LEASE},
@@ -231,7 +239,8 @@ static enum etcd_result refusal(enum etcd_call call, const json_t *o, const char
     char shown[200];
     if (text == NULL || *text == '\0')
         return not_understood(err, body);
-    (void)dd_err_set(err, -EPROTO, "%s", dd_log_escape(shown, sizeof(shown), text, strnlen(text, 150)));
+    (void)dd_err_set(err, -EPROTO, "%s",
+                     dd_log_escape(shown, sizeof(shown), text, strnlen(text, 150)));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (rows[i].code == code && (rows[i].call < 0 || rows[i].call == (int)call) &&
             (rows[i].says == NULL || strstr(text, rows[i].says) != NULL))
@@ -248,15 +257,17 @@ static enum etcd_result result_of(const struct etcd_answer *a, enum etcd_call ca
     return ETCD_DONE;
 }
 
-enum etcd_result etcd_answer_decode(struct etcd_answer *ret, enum etcd_call call, int status, const char *body,
-                                    struct dd_err *err)
+enum etcd_result etcd_answer_decode(struct etcd_answer *ret, enum etcd_call call, int status,
+                                    const char *body, struct dd_err *err)
 {
     DD_AUTO(etcd_answer) struct etcd_answer a = {0};
-    json_t *o = json_loads(body, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, NULL); /* KEEP answers with a stream */
+    json_t *o = json_loads(body, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK,
+                           NULL); /* KEEP answers with a stream */
     enum etcd_result result;
     if (status != 200)
         result = refusal(call, o, body, err);
-    else if (take_parts(&a, call, o) < 0 || (call == ETCD_READ && a.there && (a.value == NULL || a.revision == 0)))
+    else if (take_parts(&a, call, o) < 0 ||
+             (call == ETCD_READ && a.there && (a.value == NULL || a.revision == 0)))
         result = not_understood(err, body);
     else
         result = result_of(&a, call);

@@ -1,4 +1,5 @@
-/* etcd's version 3 by its JSON gateway: what is asked, and what is answered. Pure; an answer may be anything. */
+/* etcd's version 3 by its JSON gateway: what is asked, and what is answered. Pure; an answer may be
+ * anything. */
 #ifndef DD_WEB_ETCD_H
 #define DD_WEB_ETCD_H
 
@@ -19,8 +20,9 @@ struct etcd_ask {
     const char *key;             /* READ, PUT */
     const char *value;           /* PUT */
     int64_t lease;               /* KEEP, REVOKE, PUT */
-    int64_t revision;            /* PUT: only where the key was last changed in this one; 0: only where there is none */
-    int ttl;                     /* GRANT, seconds */
+    int64_t revision; /* PUT: only where the key was last changed in this one; 0: only where there
+                         is none */
+    int ttl;          /* GRANT, seconds */
 };
 
 const char *etcd_path(enum etcd_call call); /* of its URL */
@@ -29,12 +31,12 @@ int etcd_ask_encode(char **ret, const struct etcd_ask *ask);
 
 enum etcd_result {
     ETCD_DONE,
-    ETCD_LOST,      /* PUT: the key has changed meanwhile */
-    ETCD_NO_LEASE,  /* KEEP, PUT, REVOKE: it is over */
-    ETCD_NO_TOKEN,  /* authenticate once more */
-    ETCD_NO_AUTH,   /* AUTH: etcd asks nobody who he is */
-    ETCD_REFUSED,   /* wrong user, wrong password, no permission */
-    ETCD_FAILED,    /* anything else; another try may do better */
+    ETCD_LOST,     /* PUT: the key has changed meanwhile */
+    ETCD_NO_LEASE, /* KEEP, PUT, REVOKE: it is over */
+    ETCD_NO_TOKEN, /* authenticate once more */
+    ETCD_NO_AUTH,  /* AUTH: etcd asks nobody who he is */
+    ETCD_REFUSED,  /* wrong user, wrong password, no permission */
+    ETCD_FAILED,   /* anything else; another try may do better */
 };
 
 struct etcd_answer {
@@ -46,8 +48,8 @@ struct etcd_answer {
 };
 
 /* With a sentence for what is not ETCD_DONE. Gives the content of *ret. */
-enum etcd_result etcd_answer_decode(struct etcd_answer *ret, enum etcd_call call, int status, const char *body,
-                                    struct dd_err *err);
+enum etcd_result etcd_answer_decode(struct etcd_answer *ret, enum etcd_call call, int status,
+                                    const char *body, struct dd_err *err);
 void etcd_answer_done(struct etcd_answer *a);
 
 static inline void dd_auto_etcd_answer(struct etcd_answer *a)

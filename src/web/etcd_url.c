@@ -15,12 +15,14 @@ static const char secure[] = "etcds://";
 
 bool etcd_url_is(const char *text)
 {
-    return text != NULL && (strncmp(text, plain, sizeof(plain) - 1) == 0 || strncmp(text, secure, sizeof(secure) - 1) == 0);
+    return text != NULL && (strncmp(text, plain, sizeof(plain) - 1) == 0 ||
+                            strncmp(text, secure, sizeof(secure) - 1) == 0);
 }
 
 void etcd_url_done(struct etcd_url *u)
 {
-    char **const texts[] = {&u->prefix, &u->user, &u->password, &u->password_file, &u->cacert, &u->cert, &u->key};
+    char **const texts[] = {&u->prefix, &u->user, &u->password, &u->password_file,
+                            &u->cacert, &u->cert, &u->key};
     if (u->password != NULL)
         explicit_bzero(u->password, strlen(u->password));
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
@@ -45,7 +47,8 @@ static int decode(char **ret, const char *p, size_t n, const char *what, struct 
         return no_memory(err);
     for (size_t i = 0; i < n; i++) {
         char c = p[i];
-        if (c == '%' && i + 2 < n && strchr(digits, p[i + 1]) != NULL && strchr(digits, p[i + 2]) != NULL) {
+        if (c == '%' && i + 2 < n && strchr(digits, p[i + 1]) != NULL &&
+            strchr(digits, p[i + 2]) != NULL) {
             const char pair[] = {p[i + 1], p[i + 2], '\0'};
             c = (char)strtoul(pair, NULL, 16);
             i += 2;
@@ -70,14 +73,19 @@ static int decode(char **ret, const char *p, size_t n, const char *what, struct 
 static int no_host(const char *p, size_t n, struct dd_err *err)
 {
     if (strchr(p + n, '@') != NULL)
-        return dd_err_set(err, -EINVAL, "there is no HOST or HOST:PORT of an etcd before the first '/' or '?': in a password they are "
-                                        "written %%2F and %%3F");
-    return dd_err_set(err, -EINVAL, "'%.*s' is not HOST or HOST:PORT of an etcd; at most %d of them, with commas between",
-                      (int)(n < 100 ? n : 100), p, ETCD_HOSTS_MAX);
+        return dd_err_set(
+            err, -EINVAL,
+            "there is no HOST or HOST:PORT of an etcd before the first '/' or '?': in a password they are "
+            "written %%2F and %%3F");
+    return dd_err_set(
+        err, -EINVAL,
+        "'%.*s' is not HOST or HOST:PORT of an etcd; at most %d of them, with commas between",
+        (int)(n < 100 ? n : 100), p, ETCD_HOSTS_MAX);
 }
 
 /* "HOST", "HOST:PORT", "[v6]:PORT". */
-static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_t n, struct dd_err *err)
+static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_t n,
+                    struct dd_err *err)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
     const bool v6 = n > 0 && *p == '[';
@@ -87,7 +95,8 @@ static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_
     char port_text[8] = "";
     int port = ETCD_PORT;
     bool ok = host > 0 && host <= n && host < 256 && u->bases.n < ETCD_HOSTS_MAX;
-    ok = ok && (v6 ? strspn(p + 1, "0123456789abcdefABCDEF:.") == host - 2 && host > 3 : strspn(p, good) >= host);
+    ok = ok && (v6 ? strspn(p + 1, "0123456789abcdefABCDEF:.") == host - 2 && host > 3
+                   : strspn(p, good) >= host);
     if (ok && host < n)
         ok = p[host] == ':' && n - host - 1 < sizeof(port_text) && n - host > 1;
     if (ok && host < n) {
@@ -96,10 +105,12 @@ static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_
     }
     if (!ok)
         return no_host(p, n, err);
-    return dd_strv_pushf(&u->bases, "%s://%.*s:%d", scheme, (int)host, p, port) < 0 ? no_memory(err) : 0;
+    return dd_strv_pushf(&u->bases, "%s://%.*s:%d", scheme, (int)host, p, port) < 0 ? no_memory(err)
+                                                                                    : 0;
 }
 
-static int add_hosts(struct etcd_url *u, const char *scheme, const char *p, size_t n, struct dd_err *err)
+static int add_hosts(struct etcd_url *u, const char *scheme, const char *p, size_t n,
+                     struct dd_err *err)
 {
     int rc = 0;
     for (size_t at = 0; rc == 0;) {
@@ -156,8 +167,13 @@ static int take_setting(struct etcd_url *u, const char *p, size_t n, bool tls, s
         }
         return rc;
     }
-    const int shown = memchr(p, '@', n) != NULL ? 0 : (int)(len < 60 ? len : 60); /* it may be of a password */
-    return dd_err_set(err, -EINVAL, "'%.*s' behind '?' is none of cacert=FILE, cert=FILE, key=FILE, password-file=FILE", shown, p);
+    const int shown = memchr(p, '@', n) != NULL
+                          ? 0
+                          : (int)(len < 60 ? len : 60); /* it may be of a password */
+    return dd_err_set(
+        err, -EINVAL,
+        "'%.*s' behind '?' is none of cacert=FILE, cert=FILE, key=FILE, password-file=FILE", shown,
+        p);
 }
 
 static int take_settings(struct etcd_url *u, const char *p, bool tls, struct dd_err *err)
@@ -180,7 +196,8 @@ static int take_prefix(struct etcd_url *u, const char *p, size_t n, struct dd_er
 {
     while (n > 0 && p[n - 1] == '/')
         n--;
-    return n == 0 ? decode(&u->prefix, "/ddrun", 6, "prefix", err) : decode(&u->prefix, p, n, "prefix", err);
+    return n == 0 ? decode(&u->prefix, "/ddrun", 6, "prefix", err)
+                  : decode(&u->prefix, p, n, "prefix", err);
 }
 
 static int parse(struct etcd_url *u, const char *text, struct dd_err *err)
@@ -208,7 +225,9 @@ int etcd_url_parse(struct etcd_url *ret, const char *text, struct dd_err *err)
 {
     DD_AUTO(etcd_url) struct etcd_url u = {0};
     if (!etcd_url_is(text) || strlen(text) > ETCD_TEXT_MAX)
-        return dd_err_set(err, -EINVAL, "an etcd is written etcd://HOST:PORT/PREFIX, in at most %d characters", ETCD_TEXT_MAX);
+        return dd_err_set(err, -EINVAL,
+                          "an etcd is written etcd://HOST:PORT/PREFIX, in at most %d characters",
+                          ETCD_TEXT_MAX);
     int rc = parse(&u, text, err);
     if (rc < 0)
         return rc;

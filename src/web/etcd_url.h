@@ -1,5 +1,5 @@
-/* etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/PREFIX[?cacert=FILE&cert=FILE&key=FILE&password-file=FILE]: where
- * the nodes of a job find each other through etcd; etcds:// for TLS. Pure. */
+/* etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/PREFIX[?cacert=FILE&cert=FILE&key=FILE&password-file=FILE]:
+ * where the nodes of a job find each other through etcd; etcds:// for TLS. Pure. */
 #ifndef DD_WEB_ETCD_URL_H
 #define DD_WEB_ETCD_URL_H
 
@@ -12,8 +12,8 @@
 enum { ETCD_HOSTS_MAX = 9, ETCD_TEXT_MAX = 512 };
 
 struct etcd_url {
-    struct dd_strv bases; /* "http://HOST:PORT", in the order of the URL */
-    char *prefix;         /* "/ddrun": begins with '/', ends with none */
+    struct dd_strv bases;                  /* "http://HOST:PORT", in the order of the URL */
+    char *prefix;                          /* "/ddrun": begins with '/', ends with none */
     char *user, *password, *password_file; /* NULL: not said */
     char *cacert, *cert, *key;             /* NULL */
 };

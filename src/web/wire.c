@@ -33,15 +33,17 @@ static json_t *list_of(const char *const *texts)
 
 int web_request_encode(char **ret, const struct web_request *r)
 {
-    return to_text(ret, json_pack("{s:o s:o s:s s:s* s:s* s:s* s:i s:b}", "urls", list_of(r->urls), "headers",
-                                  list_of(r->headers), "body", r->body, "cacert", r->cacert, "cert", r->cert, "key",
-                                  r->key, "limit_ms", (int)r->limit_ms, "direct", r->direct));
+    return to_text(ret, json_pack("{s:o s:o s:s s:s* s:s* s:s* s:i s:b}", "urls", list_of(r->urls),
+                                  "headers", list_of(r->headers), "body", r->body, "cacert",
+                                  r->cacert, "cert", r->cert, "key", r->key, "limit_ms",
+                                  (int)r->limit_ms, "direct", r->direct));
 }
 
 int web_answer_encode(char **ret, const struct web_answer *a)
 {
-    return to_text(ret, json_pack("{s:i s:i s:b s:s s:s}", "status", a->status, "from", a->from, "set_up", a->set_up,
-                                  "body", a->body != NULL ? a->body : "", "error", a->error != NULL ? a->error : ""));
+    return to_text(ret, json_pack("{s:i s:i s:b s:s s:s}", "status", a->status, "from", a->from,
+                                  "set_up", a->set_up, "body", a->body != NULL ? a->body : "",
+                                  "error", a->error != NULL ? a->error : ""));
 }
 
 /* ---- reading ---- */
@@ -66,9 +68,11 @@ int web_request_decode(struct web_asked *ret, const void *data, size_t n)
     json_t *headers = NULL;
     int limit = 0;
     int direct = 0;
-    int rc = o == NULL ? -1 : json_unpack(o, "{s:o s:o s:s s?s s?s s?s s:i s:b !}", "urls", &urls, "headers", &headers,
-                                          "body", &r.body, "cacert", &r.cacert, "cert", &r.cert, "key", &r.key, "limit_ms",
-                                          &limit, "direct", &direct);
+    int rc = o == NULL
+                 ? -1
+                 : json_unpack(o, "{s:o s:o s:s s?s s?s s?s s:i s:b !}", "urls", &urls, "headers",
+                               &headers, "body", &r.body, "cacert", &r.cacert, "cert", &r.cert,
+                               "key", &r.key, "limit_ms", &limit, "direct", &direct);
     if (rc == 0)
         rc = read_list(r.urls, urls);
     if (rc == 0)
@@ -107,8 +111,9 @@ int web_answer_decode(struct web_answer *ret, const void *data, size_t n)
     const char *error = NULL;
     struct web_answer a = {0};
     int set_up = 0;
-    int rc = o == NULL ? -1 : json_unpack(o, "{s:i s:i s:b s:s s:s !}", "status", &a.status, "from", &a.from, "set_up",
-                                          &set_up, "body", &body, "error", &error);
+    int rc = o == NULL ? -1
+                       : json_unpack(o, "{s:i s:i s:b s:s s:s !}", "status", &a.status, "from",
+                                     &a.from, "set_up", &set_up, "body", &body, "error", &error);
     if (rc < 0 || a.status < 0 || a.status > 999 || a.from < 0 || a.from >= WEB_LIST_MAX) {
         json_decref(o);
         return -EPROTO;

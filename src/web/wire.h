@@ -1,4 +1,5 @@
-/* What the agent or the daemon and their helper ddrun-web say to each other: one JSON object per packet. Pure. */
+/* What the agent or the daemon and their helper ddrun-web say to each other: one JSON object per
+ * packet. Pure. */
 #ifndef DD_WEB_WIRE_H
 #define DD_WEB_WIRE_H
 
@@ -26,11 +27,11 @@ struct web_request {
 };
 
 struct web_answer {
-    int status;      /* of HTTP; 0: there was no answer, error says why */
-    int from;        /* which of the URLs */
-    bool set_up;     /* no answer, and none will come: a file or a certificate is wrong */
-    char *body;      /* text; "" where there was none */
-    char *error;     /* a sentence, or "" */
+    int status;  /* of HTTP; 0: there was no answer, error says why */
+    int from;    /* which of the URLs */
+    bool set_up; /* no answer, and none will come: a file or a certificate is wrong */
+    char *body;  /* text; "" where there was none */
+    char *error; /* a sentence, or "" */
 };
 
 /* Gives text (free()). -ENOMEM, -EMSGSIZE. */

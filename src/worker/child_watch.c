@@ -33,7 +33,8 @@ static void unblock_sigchld(void)
     (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-int child_watch_begin(struct child_watch *w, struct event_base *base, pid_t pid, event_callback_fn on_end, void *arg)
+int child_watch_begin(struct child_watch *w, struct event_base *base, pid_t pid,
+                      event_callback_fn on_end, void *arg)
 {
     w->pidfd = open_pidfd(pid);
     w->ev = w->pidfd >= 0 ? event_new(base, w->pidfd, EV_READ | EV_PERSIST, on_end, arg)

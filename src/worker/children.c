@@ -195,7 +195,8 @@ static void kernel_stack(pid_t pid, char *out, size_t size)
         if (name == NULL)
             break;
         name += strspn(name, "] ");
-        int add = snprintf(out + n, size - n, "%s%.*s", i > 0 ? " < " : "", (int)strcspn(name, "+\n"), name);
+        int add = snprintf(out + n, size - n, "%s%.*s", i > 0 ? " < " : "",
+                           (int)strcspn(name, "+\n"), name);
         n += add > 0 ? (size_t)add : 0;
         p = strchr(name, '\n');
     }
@@ -213,7 +214,8 @@ const char *children_state(pid_t pid, char *out, size_t size)
     const char *wchan = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
     if (stack[0] == '\0' && wchan != NULL && wchan[0] != '\0' && strcmp(wchan, "0") != 0)
         (void)snprintf(stack, sizeof(stack), "%.80s", wchan);
-    (void)snprintf(out, size, stack[0] != '\0' ? "%c, in the kernel at %s" : "%c%s", st.state, stack);
+    (void)snprintf(out, size, stack[0] != '\0' ? "%c, in the kernel at %s" : "%c%s", st.state,
+                   stack);
     return out;
 }
 
@@ -223,7 +225,8 @@ struct notify {
     int reached;
 };
 
-/* Whether pid is in a container that the leader of its group has made, and which hands on what it catches. */
+/* Whether pid is in a container that the leader of its group has made, and which hands on what it
+ * catches. */
 static bool is_told_by_leader(const struct proc_stat *st, pid_t pid, int sig)
 {
     char path[40], outer[64], inner[64];
@@ -231,7 +234,8 @@ static bool is_told_by_leader(const struct proc_stat *st, pid_t pid, int sig)
     ssize_t n = readlink(path, outer, sizeof(outer));
     (void)snprintf(path, sizeof(path), "/proc/%d/ns/mnt", (int)pid);
     ssize_t m = readlink(path, inner, sizeof(inner));
-    return n > 0 && m > 0 && (n != m || memcmp(outer, inner, (size_t)n) != 0) && proc_catches(st->pgid, sig);
+    return n > 0 && m > 0 && (n != m || memcmp(outer, inner, (size_t)n) != 0) &&
+           proc_catches(st->pgid, sig);
 }
 
 static int notify_member(void *arg, pid_t pid, const struct proc_stat *st)

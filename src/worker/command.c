@@ -35,7 +35,8 @@ struct command {
 
 DD_AUTO_DEFINE(command, struct command *, command_free);
 
-/* What is there; what does not fit is read and forgotten, so that nobody waits. False at the end. */
+/* What is there; what does not fit is read and forgotten, so that nobody waits. False at the end.
+ */
 static bool read_out(struct command *c)
 {
     char text[CHUNK];
@@ -102,14 +103,15 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
 static _Noreturn void child_run(const struct command_spec *spec, pid_t agent, int null, int out)
 {
     (void)setsid();
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent || dup2(null, 0) < 0 || dup2(out, 1) < 0 ||
-        dup2(out, 2) < 0)
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent || dup2(null, 0) < 0 ||
+        dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(127);
     spawn_close_from(3);
     _exit(spec->run(spec->run_arg));
 }
 
-static pid_t fork_child(const struct command_spec *spec, const char *path, int null, int out, struct dd_err *err)
+static pid_t fork_child(const struct command_spec *spec, const char *path, int null, int out,
+                        struct dd_err *err)
 {
     struct worker_spec worker = {.rank = -1};
     pid_t agent = getpid();
@@ -122,7 +124,9 @@ static pid_t fork_child(const struct command_spec *spec, const char *path, int n
     worker.argv.v = (char **)(uintptr_t)spec->argv; /* only read */
     worker.env.v = (char **)(uintptr_t)spec->env;
     return spawn_child(
-        &(struct spawn_request){.spec = &worker, .path = path, .fds = {null, out, out}, .report_fd = null}, err);
+        &(struct spawn_request){
+            .spec = &worker, .path = path, .fds = {null, out, out}, .report_fd = null},
+        err);
 }
 
 static int start(struct command *c, const struct command_spec *spec, const char *path,
@@ -167,15 +171,19 @@ int command_start(struct command **ret, struct event_base *base, const struct co
     DD_AUTO(command) struct command *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *c = (struct command){
-        .end = CHILD_WATCH_NONE, .out_fd = -1, .out = DD_BUF_INIT((spec->most_out > 0 ? spec->most_out : OUT_MAX) + 1), .done = done, .arg = arg};
+    *c = (struct command){.end = CHILD_WATCH_NONE,
+                          .out_fd = -1,
+                          .out = DD_BUF_INIT((spec->most_out > 0 ? spec->most_out : OUT_MAX) + 1),
+                          .done = done,
+                          .arg = arg};
     rc = start(c, spec, path != NULL ? path : "a check", err);
     if (rc < 0)
         return rc;
     c->on_out = event_new(base, c->out_fd, EV_READ | EV_PERSIST, on_out, c);
     c->on_limit = evtimer_new(base, on_limit, c);
     const struct timeval limit = dd_timeval(spec->limit_ms * DD_NS_PER_MS);
-    if (c->on_out == NULL || c->on_limit == NULL || event_add(c->on_out, NULL) < 0 || event_add(c->on_limit, &limit) < 0 ||
+    if (c->on_out == NULL || c->on_limit == NULL || event_add(c->on_out, NULL) < 0 ||
+        event_add(c->on_limit, &limit) < 0 ||
         child_watch_begin(&c->end, base, c->pid, on_end, c) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     *ret = DD_TAKE(c);

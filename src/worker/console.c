@@ -37,8 +37,8 @@ struct console {
     uint64_t written;
     bool terminal;
     bool mid_line; /* the last byte that was put ends no line */
-    bool alone;  /* any piece may be written at once */
-    bool waited; /* on_room is wanted */
+    bool alone;    /* any piece may be written at once */
+    bool waited;   /* on_room is wanted */
     bool broken;
     bool warned;
 };

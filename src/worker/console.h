@@ -34,8 +34,8 @@ bool console_same(int fd_a, int fd_b);
 int console_put(struct console *c, const char *prefix, const void *text, size_t len, bool cut);
 void console_flush(struct console *c); /* writes what goes without waiting */
 bool console_full(const struct console *c);
-/* The caller stopped because the console is full, or waits until it is empty: asks for on_room when it
- * is far from full. */
+/* The caller stopped because the console is full, or waits until it is empty: asks for on_room when
+ * it is far from full. */
 void console_wait(struct console *c);
 bool console_empty(const struct console *c);
 bool console_broken(const struct console *c);

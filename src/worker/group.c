@@ -93,12 +93,10 @@ static int group_fork(struct worker_group *g, const struct worker_spec *specs, c
     int rc = 0;
     spawn_begin(&mask);
     for (int i = 0; i < g->n && rc >= 0; i++) {
-        struct spawn_request r = {
-            .spec = &specs[i],
-            .index = i,
-            .fds = {specs[i].has_stdin ? -1 : null_fd, -1, -1},
-            .report_fd = report_fd
-        };
+        struct spawn_request r = {.spec = &specs[i],
+                                  .index = i,
+                                  .fds = {specs[i].has_stdin ? -1 : null_fd, -1, -1},
+                                  .report_fd = report_fd};
         r.path = path = paths[i] != NULL ? paths[i] : path;
         if (g->out != NULL && specs[i].tty == NULL)
             rc = worker_output_fds(g->out, i, r.fds + 1, err);

@@ -15,8 +15,9 @@
 
 #define TAIL_TEXT_MAX (2 * TAIL_BYTES)
 enum {
-    OPEN_MS = 1500,               /* below the heartbeat: for the file system of the logs */
-    TAILS_TOTAL = 16 * 1024 * 1024, /* for the tails of all streams; each buffer is twice its tail */
+    OPEN_MS = 1500, /* below the heartbeat: for the file system of the logs */
+    TAILS_TOTAL = 16 * 1024 *
+                  1024, /* for the tails of all streams; each buffer is twice its tail */
     TAIL_LEAST = 1024,
 };
 
@@ -81,7 +82,8 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
         return no_memory(err);
     rc = consoles_open(o, err);
     /* made now: a directory that cannot be made is an error of the command, not of a worker */
-    if (rc == 0 && (o->log_dir != NULL || (!o->no_files && (rank_map_any(&o->redirects) || output_any_filter(o)))))
+    if (rc == 0 && (o->log_dir != NULL ||
+                    (!o->no_files && (rank_map_any(&o->redirects) || output_any_filter(o)))))
         rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
     if (rc == 0 && o->run_dir != NULL && o->log_dir == NULL) /* else nobody would know where */
         dd_log(o->log, DD_LOG_NOTICE, "output that goes to files is in '%s'", o->run_dir);
@@ -110,8 +112,8 @@ static int filter_open(struct worker_output *o, int k, struct dd_err *err)
     return rc;
 }
 
-/* Folders and files of this attempt. The writer has a number for each: 2 * local rank, 1 more for stderr,
- * and behind these the filtered ones. */
+/* Folders and files of this attempt. The writer has a number for each: 2 * local rank, 1 more for
+ * stderr, and behind these the filtered ones. */
 static int files_begin(struct worker_output *o, struct dd_err *err)
 {
     int n = 2 * o->nlocal + 2;
@@ -145,8 +147,8 @@ static size_t tail_share(int nlocal)
     return share < TAIL_LEAST ? TAIL_LEAST : share < TAIL_BYTES ? share : TAIL_BYTES;
 }
 
-int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal, bool alone,
-                        struct dd_err *err)
+int worker_output_begin(struct worker_output *o, int attempt, const int *ranks, int nlocal,
+                        bool alone, struct dd_err *err)
 {
     int rc = 0;
     worker_output_abort(o);
@@ -173,7 +175,9 @@ const char *worker_output_error_file(const struct worker_output *o, int local_ra
 
 const char *worker_output_log(const struct worker_output *o, int local_rank)
 {
-    const char *path = local_rank >= 0 && local_rank < o->nlocal ? o->ranks[local_rank].stream[1].path : NULL;
+    const char *path = local_rank >= 0 && local_rank < o->nlocal
+                           ? o->ranks[local_rank].stream[1].path
+                           : NULL;
     return path != NULL ? path : "";
 }
 
@@ -219,7 +223,8 @@ void worker_output_keep(struct worker_output *o, int local_rank, const void *p, 
 bool worker_output_hides_terminal(const struct worker_output *o, int local_rank)
 {
     const struct output_stream *s = &o->ranks[local_rank].stream[0];
-    return s->mode == OUTPUT_PIPE && s->console != NULL && console_is_terminal(s->console) && !s->tty;
+    return s->mode == OUTPUT_PIPE && s->console != NULL && console_is_terminal(s->console) &&
+           !s->tty;
 }
 
 /* Where there are too few descriptors for pipes, workers write to the console themselves. */
@@ -228,7 +233,9 @@ static int inherit_instead(struct worker_output *o, struct output_stream *s)
     output_stream_close(s);
     s->mode = OUTPUT_INHERIT;
     if (!o->warned)
-        dd_log(o->log, DD_LOG_WARN, "too few file descriptors (ulimit -n) for a pipe to each worker; lines of workers may mix");
+        dd_log(
+            o->log, DD_LOG_WARN,
+            "too few file descriptors (ulimit -n) for a pipe to each worker; lines of workers may mix");
     o->warned = true;
     return 0;
 }
@@ -267,7 +274,8 @@ static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
     if (s->mode == OUTPUT_FILE)
         s->child_fd = writer_direct(o->writer, file);
     if (s->mode == OUTPUT_FILE && s->child_fd < 0)
-        s->mode = OUTPUT_PIPE; /* its file system hangs: the writer waits for it, not the worker's start */
+        s->mode = OUTPUT_PIPE; /* its file system hangs: the writer waits for it, not the worker's
+                                  start */
     switch (s->mode) {
     case OUTPUT_INHERIT:
         break;

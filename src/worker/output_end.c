@@ -1,4 +1,5 @@
-/* The end of a round: what the workers wrote is read, flushed and brought into the files, or given up. */
+/* The end of a round: what the workers wrote is read, flushed and brought into the files, or given
+ * up. */
 #include "worker/output_inner.h"
 
 #include "base/auto.h"
@@ -21,7 +22,8 @@ static uint64_t written(struct worker_output *o)
 {
     uint64_t n = console_written(o->console[0]) + console_written(o->console[1]);
     for (int i = 0; i < 2 * o->nlocal; i++)
-        n += output_stream_at(o, i)->file != NULL ? console_written(output_stream_at(o, i)->file) : 0;
+        n += output_stream_at(o, i)->file != NULL ? console_written(output_stream_at(o, i)->file)
+                                                  : 0;
     return n;
 }
 

@@ -36,7 +36,7 @@ struct worker_output {
     struct writer *writer; /* of this attempt's files; NULL: none */
     bool finishing;        /* it has been told that there is no more */
     bool files_done;
-    bool hangs; /* a log file could not be read in time: not asked again */
+    bool hangs;    /* a log file could not be read in time: not asked again */
     char *run_dir; /* of this run; NULL: no files */
     bool no_files; /* --log-dir=/dev/null */
     bool label, raw;
@@ -44,7 +44,8 @@ struct worker_output {
     bool alone;       /* the job has one worker */
     bool warned;      /* that there are too few descriptors */
     size_t tail_most; /* bytes that the tail of each stream keeps */
-    struct event *on_winch; /* the size of the terminal has changed; NULL: nothing has one of its size */
+    struct event
+        *on_winch; /* the size of the terminal has changed; NULL: nothing has one of its size */
     int attempt;
     struct console *console[2]; /* [1] may be the same as [0] */
     struct output_rank *ranks;
@@ -65,7 +66,8 @@ static inline struct output_stream *output_stream_at(struct worker_output *o, in
 
 /* ---- output_plan.c: what is wanted, and what becomes of each stream ---- */
 
-int output_options_take(struct worker_output *o, const struct output_spec *spec, struct dd_err *err);
+int output_options_take(struct worker_output *o, const struct output_spec *spec,
+                        struct dd_err *err);
 /* Only lines that pass through the agent can be looked at. */
 bool output_any_filter(const struct worker_output *o);
 int output_rank_begin(struct worker_output *o, int i, int rank);

@@ -97,7 +97,8 @@ static void stream_plan(const struct worker_output *o, struct output_rank *r, in
 /* One pipe for both streams keeps the order in which the worker has written. */
 static void join(struct output_stream s[2])
 {
-    if (s[0].mode == OUTPUT_PIPE && s[1].mode == OUTPUT_PIPE && s[0].path == NULL && s[0].bare && s[1].bare && s[0].console == s[1].console)
+    if (s[0].mode == OUTPUT_PIPE && s[1].mode == OUTPUT_PIPE && s[0].path == NULL && s[0].bare &&
+        s[1].bare && s[0].console == s[1].console)
         s[1].mode = OUTPUT_JOIN;
 }
 
@@ -121,7 +122,8 @@ int output_rank_begin(struct worker_output *o, int i, int rank)
         int bit = k == 0 ? OUTPUT_STDOUT : OUTPUT_STDERR;
         stream_plan(o, r, i, k);
         bool tee = (rank_map_get(&o->tee, i) & bit) != 0;
-        bool file = s->mode == OUTPUT_FILE || (s->mode == OUTPUT_PIPE && (tee || o->log_all) && o->run_dir != NULL);
+        bool file = s->mode == OUTPUT_FILE ||
+                    (s->mode == OUTPUT_PIPE && (tee || o->log_all) && o->run_dir != NULL);
         if (file && output_path(&s->path, o->run_dir, o->attempt, i, file_names[k]) < 0)
             return -ENOMEM;
         bool named = o->label || tee;
@@ -160,7 +162,8 @@ int output_filters_begin(struct worker_output *o)
     for (int k = 0; k < 2; k++) {
         free(DD_TAKE(o->filter_path[k]));
         if (o->run_dir != NULL && o->filters[k].n > 0 &&
-            asprintf(&o->filter_path[k], "%s/attempt_%d/%s", o->run_dir, o->attempt, filtered_names[k]) < 0) {
+            asprintf(&o->filter_path[k], "%s/attempt_%d/%s", o->run_dir, o->attempt,
+                     filtered_names[k]) < 0) {
             o->filter_path[k] = NULL;
             return -ENOMEM;
         }

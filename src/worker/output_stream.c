@@ -32,7 +32,8 @@ bool output_stream_closed(const struct output_stream *s)
     return s->fd < 0 && s->in.len == 0 && (s->file == NULL || console_empty(s->file));
 }
 
-static void put(struct output_stream *s, struct console *c, const char *prefix, const void *p, size_t n, bool cut)
+static void put(struct output_stream *s, struct console *c, const char *prefix, const void *p,
+                size_t n, bool cut)
 {
     if (c != NULL && console_put(c, prefix, p, n, cut) < 0)
         dd_log(s->log, DD_LOG_WARN, "out of memory: some of a worker's output is lost");
@@ -66,14 +67,15 @@ static void wait_for_room(const struct output_stream *s)
 }
 
 /* A line that somebody wants to see without the others. */
-static void to_filter(struct output_stream *s, const unsigned char *p, const struct line_piece *piece)
+static void to_filter(struct output_stream *s, const unsigned char *p,
+                      const struct line_piece *piece)
 {
     if (s->filter != NULL && output_filters_match(s->filters, p, piece->len))
         put(s, s->filter, piece->bare ? "" : s->prefix, p, piece->len, piece->cut);
 }
 
-/* What needs no look at each line goes on in one piece: all of it, or all lines that have an end. How much
- * of it went. */
+/* What needs no look at each line goes on in one piece: all of it, or all lines that have an end.
+ * How much of it went. */
 static size_t to_console_at_once(struct output_stream *s)
 {
     size_t n = s->bare ? s->in.len : lines_whole(s->in.data, s->in.len);
@@ -168,8 +170,8 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
     output_stream_pump(arg, false);
 }
 
-int output_stream_keep(struct output_stream *s, struct event_base *base, int fd, const struct console_cb *cb,
-                       struct dd_err *err)
+int output_stream_keep(struct output_stream *s, struct event_base *base, int fd,
+                       const struct console_cb *cb, struct dd_err *err)
 {
     s->file_fd = fd;
     int rc = console_new(&s->file, base, fd, s->log, cb, err);
@@ -184,7 +186,8 @@ static bool too_few_left(int fd)
     return getrlimit(RLIMIT_NOFILE, &most) == 0 && (rlim_t)fd + SPARE_FDS >= most.rlim_cur;
 }
 
-int output_stream_open(struct output_stream *s, struct event_base *base, int like, struct dd_err *err)
+int output_stream_open(struct output_stream *s, struct event_base *base, int like,
+                       struct dd_err *err)
 {
     int fds[2];
     if (s->tty && terminal_pair(fds, like) < 0)

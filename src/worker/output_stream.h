@@ -1,5 +1,5 @@
-/* One stream of one worker on its way through the agent: pipe -> file and console. When either of them
- * takes nothing, the worker waits. */
+/* One stream of one worker on its way through the agent: pipe -> file and console. When either of
+ * them takes nothing, the worker waits. */
 #ifndef DD_WORKER_OUTPUT_STREAM_H
 #define DD_WORKER_OUTPUT_STREAM_H
 
@@ -19,9 +19,9 @@ enum output_mode {
 
 struct output_stream {
     enum output_mode mode;
-    bool tty;   /* a pseudo-terminal takes the pipe's place */
-    bool bare;  /* goes on as it comes, not in whole lines */
-    bool plain; /* nothing is asked of it: it may be inherited if need be */
+    bool tty;                /* a pseudo-terminal takes the pipe's place */
+    bool bare;               /* goes on as it comes, not in whole lines */
+    bool plain;              /* nothing is asked of it: it may be inherited if need be */
     char *path;              /* of the file, NULL: none */
     char *prefix;            /* in front of each line on the console */
     int child_fd;            /* what the worker gets; -1: the agent's own, or closed already */
@@ -37,17 +37,18 @@ struct output_stream {
     struct lines lines;
     struct tail tail;
     uint64_t taken; /* bytes from the worker */
-    bool eof;      /* nothing more will be read */
-    bool draining; /* end of file is also when nothing is there to read */
+    bool eof;       /* nothing more will be read */
+    bool draining;  /* end of file is also when nothing is there to read */
 };
 
 void output_stream_init(struct output_stream *s);
 /* All that comes goes to fd (taken, even if it fails) too. */
-int output_stream_keep(struct output_stream *s, struct event_base *base, int fd, const struct console_cb *cb,
+int output_stream_keep(struct output_stream *s, struct event_base *base, int fd,
+                       const struct console_cb *cb, struct dd_err *err);
+/* Makes the pipe, or a pseudo-terminal like the one on fd `like`. -EMFILE also while some are left,
+ * which the agent needs for itself. */
+int output_stream_open(struct output_stream *s, struct event_base *base, int like,
                        struct dd_err *err);
-/* Makes the pipe, or a pseudo-terminal like the one on fd `like`. -EMFILE also while some are left, which
- * the agent needs for itself. */
-int output_stream_open(struct output_stream *s, struct event_base *base, int like, struct dd_err *err);
 /* Reads as much as the console takes (all: as fits into memory) and passes it on. */
 void output_stream_pump(struct output_stream *s, bool all);
 /* The console is gone. */

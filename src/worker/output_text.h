@@ -6,12 +6,14 @@
 
 #include <stdbool.h>
 
-/* "a,b" are two texts, "a,,b" is one with a comma in it. Appends to out; text may be NULL. 0 or -ENOMEM. */
+/* "a,b" are two texts, "a,,b" is one with a comma in it. Appends to out; text may be NULL. 0 or
+ * -ENOMEM. */
 int output_filters_split(struct dd_strv *out, const char *text);
 /* Whether one of them is in the line. */
 bool output_filters_match(const struct dd_strv *filters, const void *line, size_t len);
-/* torchrun's template with ${role_name}, ${rank} and ${local_rank}: names that it does not know stay.
- * Gives *ret. Src: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. */
-int output_prefix_fill(char **ret, const char *template, const char *role, int rank, int local_rank);
+/* torchrun's template with ${role_name}, ${rank} and ${local_rank}: names that it does not know
+ * stay. Gives *ret. Src: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE. */
+int output_prefix_fill(char **ret, const char *template, const char *role, int rank,
+                       int local_rank);
 
 #endif

@@ -157,7 +157,8 @@ static int script_check(const char *script, struct dd_err *err)
                       script, cwd == NULL ? "gone" : cwd);
 }
 
-/* The program that "#!" of the first line names: "sh", "python3" of "/usr/bin/env python3". "": there is no such line. */
+/* The program that "#!" of the first line names: "sh", "python3" of "/usr/bin/env python3". "":
+ * there is no such line. */
 static void interpreter_of(const char *path, char ret[64])
 {
     char line[256] = "";
@@ -169,7 +170,8 @@ static void interpreter_of(const char *path, char ret[64])
     line[strcspn(line, "\r\n")] = '\0';
     if (strncmp(line, "#!", 2) != 0)
         return;
-    for (char *word = strtok_r(line + 2, " \t", &save); word != NULL; word = strtok_r(NULL, " \t", &save)) {
+    for (char *word = strtok_r(line + 2, " \t", &save); word != NULL;
+         word = strtok_r(NULL, " \t", &save)) {
         const char *slash = strrchr(word, '/');
         const char *base = slash != NULL ? slash + 1 : word;
         if (strcmp(base, "env") == 0 || *base == '-' || strchr(base, '=') != NULL)
@@ -184,11 +186,13 @@ static int not_executable(const char *name, struct dd_err *err)
     char interpreter[64];
     int rc = dd_err_set(err, -EACCES, "'%.200s' is not executable", name);
     if (ends_with(name, ".ipynb"))
-        return dd_err_tip(err, rc, "a notebook is no program: jupyter nbconvert --to script %.200s", name);
+        return dd_err_tip(err, rc, "a notebook is no program: jupyter nbconvert --to script %.200s",
+                          name);
     interpreter_of(name, interpreter);
     if (interpreter[0] == '\0')
         return dd_err_tip(err, rc, "chmod +x %.200s", name);
-    return dd_err_tip(err, rc, "chmod +x %.150s, or name its interpreter: ddrun %s %.150s", name, interpreter, name);
+    return dd_err_tip(err, rc, "chmod +x %.150s, or name its interpreter: ddrun %s %.150s", name,
+                      interpreter, name);
 }
 
 static int not_found(const char *name, struct dd_err *err)

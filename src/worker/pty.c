@@ -85,10 +85,12 @@ static void want_input(struct pty *p)
     if (p->in.len == 0 && p->in_by_poll)
         event_add(p->on_in, NULL);
     else
-        event_add(p->on_writable, NULL); /* whatever is there goes; then a file's next piece is read */
+        event_add(p->on_writable,
+                  NULL); /* whatever is there goes; then a file's next piece is read */
 }
 
-/* Ctrl-D at the start of a line is the end; in the middle of one, the first only sends the line off. */
+/* Ctrl-D at the start of a line is the end; in the middle of one, the first only sends the line
+ * off. */
 static void put_eof(struct pty *p)
 {
     struct termios mode;
@@ -182,7 +184,8 @@ static int open_pair(struct pty *p, struct dd_err *err)
     if (p->slave < 0)
         return dd_err_set(err, -errno, "--pty: cannot open the terminal %s: %m", p->path);
     struct termios mode;
-    if (!p->outer->there && tcgetattr(p->slave, &mode) == 0) { /* nobody types: nobody wants to see it */
+    if (!p->outer->there &&
+        tcgetattr(p->slave, &mode) == 0) { /* nobody types: nobody wants to see it */
         mode.c_lflag &= ~(tcflag_t)ECHO;
         (void)tcsetattr(p->slave, TCSANOW, &mode);
     }
@@ -209,8 +212,12 @@ int pty_new(struct pty **ret, struct event_base *base, const struct terminal *ou
     DD_AUTO(pty) struct pty *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *p = (struct pty){
-        .outer = outer, .log = log, .alone = alone, .master = -1, .slave = -1, .in = DD_BUF_INIT(IN_MAX)};
+    *p = (struct pty){.outer = outer,
+                      .log = log,
+                      .alone = alone,
+                      .master = -1,
+                      .slave = -1,
+                      .in = DD_BUF_INIT(IN_MAX)};
     int rc = open_pair(p, err);
     if (rc == 0)
         rc = make_events(p, base, err);
@@ -243,7 +250,8 @@ int pty_begin(struct pty *p, struct dd_err *err)
 {
     terminal_raw(p->outer, p->alone);
     p->in_by_poll = stdin_can_wait();
-    if (event_add(p->on_out, NULL) < 0 || event_add(p->on_winch, NULL) < 0 || event_add(p->on_cont, NULL) < 0)
+    if (event_add(p->on_out, NULL) < 0 || event_add(p->on_winch, NULL) < 0 ||
+        event_add(p->on_cont, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     want_input(p);
     return 0;

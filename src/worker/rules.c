@@ -48,8 +48,10 @@ int rule_check(const char *text, const char *option, const char *example, struct
     const char *value;
     if (match(text, 0, &value) >= 0 && *value != '\0')
         return 0;
-    return dd_err_set(err, -EINVAL, "%s=%s: write ranks, a colon and what is for them, as in %s=%s (or all: for all ranks)",
-                      option, text, option, example);
+    return dd_err_set(
+        err, -EINVAL,
+        "%s=%s: write ranks, a colon and what is for them, as in %s=%s (or all: for all ranks)",
+        option, text, option, example);
 }
 
 const char *rule_for(const char *rule, int rank)
@@ -75,11 +77,14 @@ int rule_check_env(const char *text, struct dd_err *err)
     size_t n = 0;
     while (isalnum((unsigned char)value[n]) || value[n] == '_')
         n++;
-    if (n > 0 && !isdigit((unsigned char)value[0]) && (value[n] == '=' || (value[n] == '\0' && value == text)))
+    if (n > 0 && !isdigit((unsigned char)value[0]) &&
+        (value[n] == '=' || (value[n] == '\0' && value == text)))
         return 0;
-    return dd_err_set(err, -EINVAL, "--env=%s: '%s' does not set a variable; write for example --env=NAME=VALUE, or --env=0,3-5:NAME=VALUE "
-                                    "for some ranks",
-                      text, value);
+    return dd_err_set(
+        err, -EINVAL,
+        "--env=%s: '%s' does not set a variable; write for example --env=NAME=VALUE, or --env=0,3-5:NAME=VALUE "
+        "for some ranks",
+        text, value);
 }
 
 const char *rule_env_wanted(const char *rule)
@@ -112,9 +117,9 @@ int rules_wrap(struct dd_strv *argv, char *const *rules, int rank)
     }
     if (rc < 0 || command.len == 0)
         return rc < 0 ? -ENOMEM : 0;
-    if (dd_buf_puts(&command, "\"$@\"") < 0 || dd_strv_push(&wrapped, "/bin/sh") < 0 || dd_strv_push(&wrapped, "-c") < 0 ||
-        dd_strv_push(&wrapped, dd_buf_str(&command)) < 0 || dd_strv_push(&wrapped, "sh") < 0 ||
-        dd_strv_copy(&wrapped, argv->v) < 0)
+    if (dd_buf_puts(&command, "\"$@\"") < 0 || dd_strv_push(&wrapped, "/bin/sh") < 0 ||
+        dd_strv_push(&wrapped, "-c") < 0 || dd_strv_push(&wrapped, dd_buf_str(&command)) < 0 ||
+        dd_strv_push(&wrapped, "sh") < 0 || dd_strv_copy(&wrapped, argv->v) < 0)
         return -ENOMEM;
     struct dd_strv old = *argv;
     *argv = wrapped;
@@ -134,7 +139,8 @@ int rule_check_preload(const char *text, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     for (size_t i = 0; i < libs.n; i++)
         if (strchr(libs.v[i], '/') != NULL && access(libs.v[i], R_OK) < 0)
-            return dd_err_set(err, -ENOENT, "--preload=%s: cannot read '%s' on this node: %m", text, libs.v[i]);
+            return dd_err_set(err, -ENOENT, "--preload=%s: cannot read '%s' on this node: %m", text,
+                              libs.v[i]);
     return 0;
 }
 

@@ -87,8 +87,8 @@ int worker_spec_fd(struct worker_spec *spec, int fd)
     return WORKER_FIRST_FD + spec->nfds++;
 }
 
-/* The worker's descriptors to their numbers, the report's behind them, and all others closed. First all of them go
- * out of each other's way. Returns the report's, or -1. */
+/* The worker's descriptors to their numbers, the report's behind them, and all others closed. First
+ * all of them go out of each other's way. Returns the report's, or -1. */
 static int child_fds(const struct worker_spec *spec, int report)
 {
     const int last = WORKER_FIRST_FD + spec->nfds;
@@ -144,7 +144,9 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent, pid_
         child_report(report, r->index, SPAWN_AFFINITY);
     if (r->spec->memory != NULL)
         child_memory(r->spec);
-    int moved = (r->spec->tty != NULL ? child_tty(r->spec->tty) : child_stdio(r->fds)) < 0 ? -1 : child_fds(r->spec, report);
+    int moved = (r->spec->tty != NULL ? child_tty(r->spec->tty) : child_stdio(r->fds)) < 0
+                    ? -1
+                    : child_fds(r->spec, report);
     if (moved < 0) {
         child_report(report, r->index, SPAWN_STDIO);
         _exit(127);
@@ -239,7 +241,8 @@ int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err 
     if (r->stage == SPAWN_STDIO)
         return dd_err_set(err, -r->error, "cannot set up the output of '%s': %m", path);
     if (r->stage == SPAWN_FOLDER)
-        return dd_err_set(err, -r->error, "cannot run '%s' in the folder that --chdir says: %m", path);
+        return dd_err_set(err, -r->error, "cannot run '%s' in the folder that --chdir says: %m",
+                          path);
     switch (r->error) {
     case ENOENT:
         if (access(path, F_OK) == 0)

@@ -38,8 +38,8 @@ void spawn_end(const struct spawn_mask *m);
 /* The pid, or -errno. Between spawn_begin and spawn_end. */
 pid_t spawn_child(const struct spawn_request *r, struct dd_err *err);
 
-/* In a child: closes all from `first` on. Everything of the agent is close-on-exec already; what its own
- * parent left open is not. */
+/* In a child: closes all from `first` on. Everything of the agent is close-on-exec already; what
+ * its own parent left open is not. */
 void spawn_close_from(unsigned first);
 
 /* Finds name as the shell would, in the PATH of env. *ret is for the caller to free. -ENOENT or

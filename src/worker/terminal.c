@@ -15,14 +15,15 @@ void terminal_save(struct terminal *t)
     t->there = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &t->mode) == 0;
 }
 
-/* It becomes nobody's controlling terminal, and a program that tries to read keys from it gets an error instead of waiting
- * where nobody types. */
+/* It becomes nobody's controlling terminal, and a program that tries to read keys from it gets an
+ * error instead of waiting where nobody types. */
 int terminal_pair(int ret[2], int like)
 {
     char path[64];
     struct termios mode;
     DD_AUTO(fd) int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0 || ptsname_r(master, path, sizeof(path)) != 0)
+    if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0 ||
+        ptsname_r(master, path, sizeof(path)) != 0)
         return -errno;
     DD_AUTO(fd) int slave = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
     if (slave < 0 || (tcgetattr(like, &mode) < 0 && tcgetattr(slave, &mode) < 0))
@@ -41,7 +42,8 @@ void terminal_copy_size(int to, int from)
 {
     struct winsize size;
     if (ioctl(from, TIOCGWINSZ, &size) == 0)
-        (void)ioctl(to, TIOCSWINSZ, &size); /* a program that has it as its terminal gets SIGWINCH */
+        (void)ioctl(to, TIOCSWINSZ,
+                    &size); /* a program that has it as its terminal gets SIGWINCH */
 }
 
 bool terminal_in_background(void)
@@ -77,7 +79,7 @@ void terminal_restore(const struct terminal *t)
     struct termios now;
     if (!t->there || terminal_in_background() || tcgetattr(STDIN_FILENO, &now) < 0)
         return;
-    if (now.c_lflag != t->mode.c_lflag || now.c_iflag != t->mode.c_iflag || now.c_oflag != t->mode.c_oflag ||
-        memcmp(now.c_cc, t->mode.c_cc, sizeof(now.c_cc)) != 0)
+    if (now.c_lflag != t->mode.c_lflag || now.c_iflag != t->mode.c_iflag ||
+        now.c_oflag != t->mode.c_oflag || memcmp(now.c_cc, t->mode.c_cc, sizeof(now.c_cc)) != 0)
         set_mode(&t->mode);
 }

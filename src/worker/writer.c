@@ -136,7 +136,8 @@ static void take_note(struct child *c)
         close_socket(c, n);
         return;
     }
-    if (note.kind == TAKE && fd >= 0 && note.file >= 0 && note.file < n && c->fds[note.file].fd < 0) {
+    if (note.kind == TAKE && fd >= 0 && note.file >= 0 && note.file < n &&
+        c->fds[note.file].fd < 0) {
         c->fds[note.file].fd = fd;
         c->open++;
         return;
@@ -144,7 +145,8 @@ static void take_note(struct child *c)
     for (int i = 0; i < n && note.kind == ASK; i++)
         if (c->spec->files[i].direct && fstat(c->files[i], &st) == 0)
             (void)note_send(CONTROL_FD,
-                            &(struct note){.kind = SIZE, .file = i, .size = (uint64_t)st.st_size}, -1);
+                            &(struct note){.kind = SIZE, .file = i, .size = (uint64_t)st.st_size},
+                            -1);
     if (note.kind == ASK)
         (void)note_send(CONTROL_FD, &(struct note){.kind = SIZE, .file = -1}, -1);
 }
@@ -174,7 +176,9 @@ static int open_one(struct child *c, int i, struct dd_err *err)
     if (f->path == NULL)
         return 0;
     int fd = c->files[i] = output_open(f->path, err);
-    return fd < 0 || !f->direct ? fd : note_send(CONTROL_FD, &(struct note){.kind = OPENED, .file = i}, fd);
+    return fd < 0 || !f->direct
+               ? fd
+               : note_send(CONTROL_FD, &(struct note){.kind = OPENED, .file = i}, fd);
 }
 
 static int open_all(struct child *c, struct dd_err *err)
@@ -277,8 +281,9 @@ static int wait_ready(struct writer *w, unsigned limit_ms, struct dd_err *err)
             continue;
         if (take(w) >= 0)
             continue;
-        return w->failed.rc < 0 ? dd_err_set(err, w->failed.rc, "%s", w->failed.text)
-                                : dd_err_set(err, -ECHILD, "the process that writes log files has ended");
+        return w->failed.rc < 0
+                   ? dd_err_set(err, w->failed.rc, "%s", w->failed.text)
+                   : dd_err_set(err, -ECHILD, "the process that writes log files has ended");
     }
     if (!w->ready)
         dd_log(w->log, DD_LOG_WARN,

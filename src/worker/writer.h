@@ -1,9 +1,9 @@
-/* A child of the agent that writes log files: a file server that hangs keeps the child waiting, not the
- * agent, whose heartbeat would stop with it.
+/* A child of the agent that writes log files: a file server that hangs keeps the child waiting, not
+ * the agent, whose heartbeat would stop with it.
  *
- * Each file has a socket; what the agent sends there goes into the file, in order. The child reads on
- * only when the file has taken the bytes, so that the socket becomes full and the worker waits. It ends
- * when all sockets are closed and what was sent is written, also when the agent was killed.
+ * Each file has a socket; what the agent sends there goes into the file, in order. The child reads
+ * on only when the file has taken the bytes, so that the socket becomes full and the worker waits.
+ * It ends when all sockets are closed and what was sent is written, also when the agent was killed.
  */
 #ifndef DD_WORKER_WRITER_H
 #define DD_WORKER_WRITER_H
@@ -19,11 +19,12 @@ struct writer;
 
 struct writer_file {
     const char *path; /* NULL: none has this number */
-    bool direct; /* somebody else writes it: writer_direct() */
+    bool direct;      /* somebody else writes it: writer_direct() */
 };
 
 struct writer_spec {
-    int (*prepare)(void *arg, struct dd_err *err); /* in the child, before files are opened; NULL: nothing */
+    int (*prepare)(void *arg,
+                   struct dd_err *err); /* in the child, before files are opened; NULL: nothing */
     const struct writer_file *files;
     int n;
     unsigned limit_ms; /* how long to wait for the files to be open */
@@ -32,8 +33,9 @@ struct writer_spec {
     void *arg;
 };
 
-/* Opens the files (in the child) and waits for that, but not longer than limit_ms. A file that cannot be
- * opened: its sentence. spec is borrowed during the call, its log and arg until free. Gives *ret. */
+/* Opens the files (in the child) and waits for that, but not longer than limit_ms. A file that
+ * cannot be opened: its sentence. spec is borrowed during the call, its log and arg until free.
+ * Gives *ret. */
 int writer_new(struct writer **ret, struct event_base *base, const struct writer_spec *spec,
                struct dd_err *err);
 /* The open file (given), or -1: it was not open in time, or is not direct. Once for each. */

@@ -1,10 +1,11 @@
-/* One rank of Horovod's rendezvous, as its C++ client asks for it: a connection per request, blocking, a key that
- * is not there asked for again after 10 ms, three tries half a second apart. It connects to no other rank.
+/* One rank of Horovod's rendezvous, as its C++ client asks for it: a connection per request,
+ * blocking, a key that is not there asked for again after 10 ms, three tries half a second apart.
+ * It connects to no other rank.
  *
  *     hvdbench   (in the environment: HOROVOD_*)
  *
- * Does the three scopes of a first init() and writes "BEGIN_NS END_NS REQUESTS FAILED_TRIES". Src: Horovod
- * 0.28.1, its gloo. */
+ * Does the three scopes of a first init() and writes "BEGIN_NS END_NS REQUESTS FAILED_TRIES". Src:
+ * Horovod 0.28.1, its gloo. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -78,18 +79,21 @@ static int try_once(const char *head, size_t head_len, const char *body, size_t 
 {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     int status = -1;
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&server, sizeof(server)) == 0 && send_all(fd, head, head_len) == 0 &&
-        send_all(fd, body, len) == 0)
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&server, sizeof(server)) == 0 &&
+        send_all(fd, head, head_len) == 0 && send_all(fd, body, len) == 0)
         status = receive(fd, max);
     close(fd);
     return status;
 }
 
-static int request(const char *method, const char *scope, const char *key, const char *body, size_t len)
+static int request(const char *method, const char *scope, const char *key, const char *body,
+                   size_t len)
 {
     char head[HEAD_MAX];
     const size_t max = (size_t)number("HOROVOD_SIZE") * RECORD + HEAD_MAX;
-    int n = snprintf(head, sizeof(head), "%s /%s/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %zu\r\n\r\n", method, scope, key, len);
+    int n = snprintf(head, sizeof(head),
+                     "%s /%s/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %zu\r\n\r\n", method,
+                     scope, key, len);
     requests++;
     for (int i = 0; i < TRIES; i++) {
         int status = try_once(head, (size_t)n, body, len, max);

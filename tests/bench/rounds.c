@@ -1,4 +1,5 @@
-/* A worker that waits to be killed. It says in the file $STAMP when it began ("begin TIME RANK PID"), when it heard SIGUSR1
+/* A worker that waits to be killed. It says in the file $STAMP when it began ("begin TIME RANK
+ * PID"), when it heard SIGUSR1
  * ("usr1 ..."), and when it was told to stop ("stop ..."), on CLOCK_MONOTONIC in ns. */
 #include <fcntl.h>
 #include <signal.h>
@@ -15,8 +16,8 @@ static int say(const char *what)
     const char *path = getenv("STAMP");
     const char *rank = getenv("RANK");
     int fd = path != NULL ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC) : -1;
-    int n = snprintf(line, sizeof(line), "%s %lld %s %d\n", what, t.tv_sec * 1000000000LL + t.tv_nsec,
-                     rank != NULL ? rank : "?", (int)getpid());
+    int n = snprintf(line, sizeof(line), "%s %lld %s %d\n", what,
+                     t.tv_sec * 1000000000LL + t.tv_nsec, rank != NULL ? rank : "?", (int)getpid());
     return fd < 0 || write(fd, line, (size_t)n) != n;
 }
 

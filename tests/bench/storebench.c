@@ -364,10 +364,10 @@ static bool parse_one(const char *a, struct options *o)
         const char *name;
         int *ret, min, max;
     } numbers[] = {
-        {"--port=",  &o->port,  1, 65535      },
-        {"--conns=", &o->conns, 1, 100000     },
-        {"--size=",  &o->size,  0, 1024 * 1024},
-        {"--pid=",   &o->pid,   1, 1 << 30    },
+        {"--port=", &o->port, 1, 65535},
+        {"--conns=", &o->conns, 1, 100000},
+        {"--size=", &o->size, 0, 1024 * 1024},
+        {"--pid=", &o->pid, 1, 1 << 30},
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         size_t n = strlen(numbers[i].name);

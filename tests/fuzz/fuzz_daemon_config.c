@@ -1,4 +1,5 @@
-/* daemon_config: any bytes as ddrund's configuration; what is taken is written and read again as the same. */
+/* daemon_config: any bytes as ddrund's configuration; what is taken is written and read again as
+ * the same. */
 #include "daemon/config.h"
 
 #include "base/io.h"
@@ -28,11 +29,15 @@ static void check(const struct daemon_config *c)
     must(c->port >= 1 && c->port <= 65535 && c->job_id != NULL && c->nodes != NULL);
     must(c->rdzv.min_nodes >= 1 && c->rdzv.max_nodes <= PLAN_MAX_NODES && c->rdzv.capacity >= 1);
     must(daemon_config_read(&again, daemon_config_write(c, NULL), NULL) == 0);
-    must(same(c->job_id, again.job_id) && same(c->nodes, again.nodes) && same(c->notify, again.notify));
+    must(same(c->job_id, again.job_id) && same(c->nodes, again.nodes) &&
+         same(c->notify, again.notify));
     must(same(c->munge_socket, again.munge_socket) && same(c->web_helper, again.web_helper));
-    must(c->port == again.port && c->listen_fd == again.listen_fd && c->log_level == again.log_level);
-    must(c->rdzv.join_ns == again.rdzv.join_ns && c->rdzv.epoch == again.rdzv.epoch && c->start_ns == again.start_ns);
-    must(c->key.method == again.key.method && memcmp(c->key.bytes, again.key.bytes, NET_KEY_LEN) == 0);
+    must(c->port == again.port && c->listen_fd == again.listen_fd &&
+         c->log_level == again.log_level);
+    must(c->rdzv.join_ns == again.rdzv.join_ns && c->rdzv.epoch == again.rdzv.epoch &&
+         c->start_ns == again.start_ns);
+    must(c->key.method == again.key.method &&
+         memcmp(c->key.bytes, again.key.bytes, NET_KEY_LEN) == 0);
     daemon_config_done(&again);
 }
 

@@ -1,7 +1,7 @@
 /* ddctl: any answers of an agent to each of its commands, which write what they have understood.
  *
- * The first byte chooses the command; 0x80 = all that follows is sent as the answer, frames or not, else it is the text
- * of the answer, in pieces of as many bytes as the second byte says. */
+ * The first byte chooses the command; 0x80 = all that follows is sent as the answer, frames or not,
+ * else it is the text of the answer, in pieces of as many bytes as the second byte says. */
 #include "base/cursor.h"
 #include "base/log.h"
 #include "cmd/ddctl.h"
@@ -22,7 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int __wrap_net_here_connect(int **ret_fds, size_t *ret_n);
 int __wrap_dd_write_full(int fd, const void *p, size_t n);
 int __wrap_link_send(struct link *l, uint16_t type, const void *data, size_t n);
-void __wrap_dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void __wrap_dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 enum { RAW = 0x80 };
 
@@ -52,7 +53,9 @@ static void put_answer(struct dd_buf *out, struct dd_rd *r)
         char piece[257] = "";
         if (n > 0)
             memcpy(piece, p, n);
-        put(out, &(struct msg){.type = MSG_ANSWER, .id = 1, .ok = 1, .ends = dd_rd_left(r) == 0, .detail = piece});
+        put(out,
+            &(struct msg){
+                .type = MSG_ANSWER, .id = 1, .ok = 1, .ends = dd_rd_left(r) == 0, .detail = piece});
     } while (dd_rd_left(r) > 0);
 }
 

@@ -23,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (alloc_slurm_why(text) > ALLOC_END_TIMEOUT)
         abort();
     static const char *const sources[] = {"slurm-step", "pbs", "lsf", "sge", "oar", ""};
-    static const char *const ids[] = {"SLURM_JOB_ID=1", "PBS_JOBID=1", "LSB_JOBID=1", "JOB_ID=1", "OAR_JOB_ID=1", "FLUX_JOB_ID=1"};
+    static const char *const ids[] = {"SLURM_JOB_ID=1", "PBS_JOBID=1",  "LSB_JOBID=1",
+                                      "JOB_ID=1",       "OAR_JOB_ID=1", "FLUX_JOB_ID=1"};
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
         const char *env[] = {ids[i], "SGE_ROOT=/", "FLUX_URI=x", NULL};
         const struct alloc_end_row *row = alloc_end_find(sources[i], (char *const *)(uintptr_t)env);

@@ -1,4 +1,5 @@
-/* report: any bytes as the error file that a worker leaves; what is taken is bounded and is UTF-8. */
+/* report: any bytes as the error file that a worker leaves; what is taken is bounded and is UTF-8.
+ */
 #include "base/utf8.h"
 #include "report/error_file.h"
 

@@ -1,4 +1,5 @@
-/* etcd: any bytes as its answers, as what a host has written there, as a URL, and as packets of the helper. */
+/* etcd: any bytes as its answers, as what a host has written there, as a URL, and as packets of the
+ * helper. */
 #include "web/entry.h"
 #include "web/etcd.h"
 #include "web/etcd_url.h"
@@ -41,8 +42,10 @@ static void check_entry(const char *text)
     if (entry_decode(&e, text, NULL) < 0)
         return;
     must(entry_encode(&written, &e) == 0 && entry_decode(&again, written, NULL) == 0);
-    must(again.port == e.port && again.epoch == e.epoch && again.started == e.started && again.addrs.n == e.addrs.n);
-    must(strcmp(again.node, e.node) == 0 && strcmp(again.secret, e.secret) == 0 && strcmp(again.id, e.id) == 0);
+    must(again.port == e.port && again.epoch == e.epoch && again.started == e.started &&
+         again.addrs.n == e.addrs.n);
+    must(strcmp(again.node, e.node) == 0 && strcmp(again.secret, e.secret) == 0 &&
+         strcmp(again.id, e.id) == 0);
 }
 
 static void check_url(const char *text)
@@ -52,7 +55,8 @@ static void check_url(const char *text)
     if (etcd_url_parse(&u, text, &err) < 0)
         must(err.text[0] != '\0' && u.bases.n == 0);
     else
-        must(u.bases.n > 0 && u.bases.n <= ETCD_HOSTS_MAX && u.prefix[0] == '/' && (u.cert == NULL) == (u.key == NULL));
+        must(u.bases.n > 0 && u.bases.n <= ETCD_HOSTS_MAX && u.prefix[0] == '/' &&
+             (u.cert == NULL) == (u.key == NULL));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

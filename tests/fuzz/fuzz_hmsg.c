@@ -1,4 +1,5 @@
-/* ddrun-pmix: any bytes as messages between it and the agent; what is taken is made the same way again. */
+/* ddrun-pmix: any bytes as messages between it and the agent; what is taken is made the same way
+ * again. */
 #include "pmi/hmsg.h"
 
 #include <errno.h>
@@ -33,6 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (n <= 0)
         return 0;
     check_texts(&m);
-    must(hmsg_encode(&again, &m) == 0 && again.len == (size_t)n && memcmp(again.data, data, again.len) == 0);
+    must(hmsg_encode(&again, &m) == 0 && again.len == (size_t)n &&
+         memcmp(again.data, data, again.len) == 0);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* http_request: any bytes as the head of a request. What is taken has a name that is one, whole or byte by
- * byte the end is the same, and what is refused is not taken with more behind it. */
+/* http_request: any bytes as the head of a request. What is taken has a name that is one, whole or
+ * byte by byte the end is the same, and what is refused is not taken with more behind it. */
 #include "http/request.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
-/* judge: any JSON as what the nodes of a job have seen; each finding has its nodes and its sentences. */
+/* judge: any JSON as what the nodes of a job have seen; each finding has its nodes and its
+ * sentences. */
 #include "doctor/judge.h"
 
 #include "base/auto.h"
@@ -20,8 +21,7 @@ static void check(const json_t *findings)
     size_t i;
     const json_t *f;
     must(json_is_array(findings) && doctor_faults(findings) <= json_array_size(findings));
-    json_array_foreach(findings, i, f)
-    {
+    json_array_foreach (findings, i, f) {
         must(json_is_string(json_object_get(f, "nodes")));
         must(json_string_length(json_object_get(f, "what")) > 0);
         must(json_is_string(json_object_get(f, "do")));
@@ -32,7 +32,8 @@ static void check(const json_t *findings)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;
-    json_t *looks = json_loadb(size > 0 ? (const char *)data : "", size, JSON_REJECT_DUPLICATES, NULL);
+    json_t *looks = json_loadb(size > 0 ? (const char *)data : "", size, JSON_REJECT_DUPLICATES,
+                               NULL);
     must(hostlist_parse(&nodes, "node[1-4]", NULL) == 0);
     if (json_is_array(looks)) {
         for (size_t i = json_array_size(looks); i > 0; i--)

@@ -1,7 +1,8 @@
-/* link_accept: any bytes of a caller, in any pieces, up to and into the TLS handshake. Without the key nobody comes in.
+/* link_accept: any bytes of a caller, in any pieces, up to and into the TLS handshake. Without the
+ * key nobody comes in.
  *
- * The first byte: 0x01 = --insecure, where whoever speaks as this job's node is let in. Then pieces of (length, bytes), 0xff: as
- * many as are left. */
+ * The first byte: 0x01 = --insecure, where whoever speaks as this job's node is let in. Then pieces
+ * of (length, bytes), 0xff: as many as are left. */
 #include "base/cursor.h"
 #include "net/link.h"
 
@@ -57,14 +58,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct net_key_input in = {.env = env, .job_id = "job.1"};
     struct dd_rd r = dd_rd_of(data, size);
     const bool insecure = (dd_rd_u8(&r) & INSECURE) != 0;
-    const struct net_key key = {.method = insecure ? NET_KEY_NONE : NET_KEY_SHARED, .bytes = {1, 2, 3}};
-    const struct link_accept_cfg cfg = {.job_id = "job.1", .key = &key, .key_in = &in, .timeout_ms = 10000, .shared = &shared};
+    const struct net_key key = {.method = insecure ? NET_KEY_NONE : NET_KEY_SHARED,
+                                .bytes = {1, 2, 3}};
+    const struct link_accept_cfg cfg = {
+        .job_id = "job.1", .key = &key, .key_in = &in, .timeout_ms = 10000, .shared = &shared};
     int pair[2];
     if (base == NULL) {
         (void)signal(SIGPIPE, SIG_IGN);
         base = event_base_new();
     }
-    must(base != NULL && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
+    must(base != NULL &&
+         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     memset(&world, 0, sizeof(world));
     must(link_accept_start(&world.accept, base, pair[1], &cfg, on_done, NULL, NULL) == 0);
     send_pieces(base, pair[0], &r);

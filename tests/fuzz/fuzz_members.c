@@ -1,4 +1,5 @@
-/* rdzv: any text as the members of a round; what is taken must be written and read back the same. */
+/* rdzv: any text as the members of a round; what is taken must be written and read back the same.
+ */
 #include "rdzv/members.h"
 
 #include <stdint.h>
@@ -15,8 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
     if (text == NULL || rdzv_members_parse(&m, text, NULL) < 0)
         return 0;
-    if (rdzv_members_format(&out, &m) < 0 || rdzv_members_parse(&again, dd_buf_str(&out), NULL) < 0 ||
-        !rdzv_members_same(&m, &again) || m.restarts != again.restarts || m.tie != again.tie || m.n != again.n ||
+    if (rdzv_members_format(&out, &m) < 0 ||
+        rdzv_members_parse(&again, dd_buf_str(&out), NULL) < 0 || !rdzv_members_same(&m, &again) ||
+        m.restarts != again.restarts || m.tie != again.tie || m.n != again.n ||
         (m.n > 0 && memcmp(m.index, again.index, (size_t)m.n * sizeof(*m.index)) != 0))
         abort();
     return 0;

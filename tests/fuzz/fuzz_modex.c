@@ -1,6 +1,8 @@
-/* modex: what ranks publish and ask for, in any order, with any bytes from the other nodes; libpmix is played here.
+/* modex: what ranks publish and ask for, in any order, with any bytes from the other nodes; libpmix
+ * is played here.
  *
- * The first byte: ranks of this node (1 to 4), and 0x08 = libpmix refuses some requests. Then steps of (what, rank, length, bytes). */
+ * The first byte: ranks of this node (1 to 4), and 0x08 = libpmix refuses some requests. Then steps
+ * of (what, rank, length, bytes). */
 #include "base/cursor.h"
 #include "pmi/helper_inner.h"
 
@@ -8,7 +10,8 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-pmix_status_t PMIx_server_dmodex_request(const pmix_proc_t *proc, pmix_dmodex_response_fn_t done, void *arg);
+pmix_status_t PMIx_server_dmodex_request(const pmix_proc_t *proc, pmix_dmodex_response_fn_t done,
+                                         void *arg);
 
 enum { RANKS = 4, ASKS = 64, REFUSES = 8 };
 enum step { PUBLISH, PUBLISH_FAILED, ASK, COMPLETE };
@@ -26,7 +29,8 @@ static void must(bool ok)
         abort();
 }
 
-pmix_status_t PMIx_server_dmodex_request(const pmix_proc_t *proc, pmix_dmodex_response_fn_t done, void *arg)
+pmix_status_t PMIx_server_dmodex_request(const pmix_proc_t *proc, pmix_dmodex_response_fn_t done,
+                                         void *arg)
 {
     must(proc->rank < RANKS && world.done[proc->rank] == NULL);
     if ((world.refuses >> proc->rank & 1) != 0)
@@ -41,7 +45,8 @@ static void on_complete(const void *part, size_t len)
     must(++world.completed == 1 && (len == 0 || part != NULL));
 }
 
-static void on_answer(pmix_status_t status, const char *data, size_t n, void *arg, pmix_release_cbfunc_t release, void *release_arg)
+static void on_answer(pmix_status_t status, const char *data, size_t n, void *arg,
+                      pmix_release_cbfunc_t release, void *release_arg)
 {
     size_t sum = 0;
     (void)arg;
@@ -94,7 +99,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct dd_rd r = dd_rd_of(data, size);
     const unsigned how = dd_rd_u8(&r);
-    const struct space space = {.name = "ddrun", .nnodes = 2, .world_size = 2 * RANKS, .local_size = 1 + (int)(how & 3)};
+    const struct space space = {
+        .name = "ddrun", .nnodes = 2, .world_size = 2 * RANKS, .local_size = 1 + (int)(how & 3)};
     struct modex *m = NULL;
     bool completed = false;
     memset(&world, 0, sizeof(world));

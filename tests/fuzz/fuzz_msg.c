@@ -1,4 +1,5 @@
-/* rdzv: any bytes as a control message; what is taken must come back the same through the encoder. */
+/* rdzv: any bytes as a control message; what is taken must come back the same through the encoder.
+ */
 #include "rdzv/msg.h"
 
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* node: any text as what the kernel says of CPUs: the CPUs of two NUMA nodes and the hyperthread siblings of
- * two CPUs, a line each. */
+/* node: any text as what the kernel says of CPUs: the CPUs of two NUMA nodes and the hyperthread
+ * siblings of two CPUs, a line each. */
 #include "base/auto.h"
 #include "base/buf.h"
 #include "node/cpu.h"

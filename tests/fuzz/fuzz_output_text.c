@@ -1,4 +1,5 @@
-/* worker: the first line as filters and as the template of a prefix, the rest as what a worker prints. */
+/* worker: the first line as filters and as the template of a prefix, the rest as what a worker
+ * prints. */
 #include "base/auto.h"
 #include "worker/lines.h"
 #include "worker/output_text.h"
@@ -45,7 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     must(total <= strlen(text));
     if (output_prefix_fill(&prefix, text, "trainer", 12, 3) == 0)
-        must(strstr(prefix, "${rank}") == NULL || strstr(text, "$$") != NULL || strstr(text, "${${") != NULL);
+        must(strstr(prefix, "${rank}") == NULL || strstr(text, "$$") != NULL ||
+             strstr(text, "${${") != NULL);
     print(&filters, lf != NULL ? lf + 1 : data, lf != NULL ? size - len - 1 : 0);
     return 0;
 }

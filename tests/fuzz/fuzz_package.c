@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (package_decode(&p, data, size, NULL) < 0)
         return 0;
     if (package_encode(&bytes, &p) < 0 || package_decode(&again, bytes.data, bytes.len, NULL) < 0 ||
-        again.env.n != p.env.n || again.argv.n != p.argv.n || again.alloc->nnodes != p.alloc->nnodes)
+        again.env.n != p.env.n || again.argv.n != p.argv.n ||
+        again.alloc->nnodes != p.alloc->nnodes)
         abort();
     return 0;
 }

@@ -59,8 +59,10 @@ static void find_own(const struct peer_line *want, unsigned owner, unsigned long
 {
     char line[512];
     uid_t uid = UNTOUCHED;
-    (void)snprintf(line, sizeof(line), "  17: %s00000000:00000000 02:000A7214 00000000 %5u        0 %lu 2 ffff 20 4 30\n",
-                   want->text, owner, inode);
+    (void)snprintf(
+        line, sizeof(line),
+        "  17: %s00000000:00000000 02:000A7214 00000000 %5u        0 %lu 2 ffff 20 4 30\n",
+        want->text, owner, inode);
     const int rc = peer_line_read(want, line, &uid);
     must(inode != 0 ? rc == 0 && uid == owner : rc == -ENOENT);
 }

@@ -1,5 +1,5 @@
-/* rdzv/place: any lines as the environment of a process of a job, with options in front ("--rank=3"); whoever is found
- * has its place in the plan. */
+/* rdzv/place: any lines as the environment of a process of a job, with options in front
+ * ("--rank=3"); whoever is found has its place in the plan. */
 #include "rdzv/place.h"
 
 #include "alloc/alloc.h"
@@ -38,13 +38,15 @@ static void check(const struct place *p)
         must(plan->sizes[i] > 0);
         sum += plan->sizes[i];
     }
-    must(plan->nnodes == (int)hostlist_count(p->nodes) && sum == plan->world_size && plan->nodes != NULL);
+    must(plan->nnodes == (int)hostlist_count(p->nodes) && sum == plan->world_size &&
+         plan->nodes != NULL);
     must(p->node >= -1 && p->node < plan->nnodes);
     if (p->node < 0)
         return;
     must(plan->node_rank == p->node && plan->local_size == plan->sizes[p->node]);
     must(p->first >= 0 && p->n >= 1 && p->first + p->n <= plan->local_size);
-    must(plan->first_rank >= 0 && (p->scattered || plan->first_rank + plan->local_size <= plan->world_size));
+    must(plan->first_rank >= 0 &&
+         (p->scattered || plan->first_rank + plan->local_size <= plan->world_size));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

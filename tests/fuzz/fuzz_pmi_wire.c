@@ -56,7 +56,9 @@ static void as_part(const uint8_t *data, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *from = data;
-    for (const uint8_t *end; size > 0 && (end = memchr(from, '\n', (size_t)(data + size - from))) != NULL; from = end + 1)
+    for (const uint8_t *end;
+         size > 0 && (end = memchr(from, '\n', (size_t)(data + size - from))) != NULL;
+         from = end + 1)
         as_line(from, (size_t)(end - from));
     as_part(data, size);
     return 0;

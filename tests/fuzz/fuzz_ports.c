@@ -17,11 +17,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     DD_AUTO(buf) struct dd_buf again = DD_BUF_INIT(1 << 20);
     if (text == NULL)
         return 0;
-    if (ports_count(text) > 0 &&
-        (ports_append(&again, text, "10.0.0.1") < 0 || ports_count(dd_buf_str(&again)) != ports_count(text)))
+    if (ports_count(text) > 0 && (ports_append(&again, text, "10.0.0.1") < 0 ||
+                                  ports_count(dd_buf_str(&again)) != ports_count(text)))
         abort();
     if (ports_workers(&workers, text, "10.0.0.1", &p, NULL) == 0 &&
-        (workers.n != 3 || ports_coordinator(&coordinator, text, "10.0.0.1", NULL) < 0 || coordinator == NULL))
+        (workers.n != 3 || ports_coordinator(&coordinator, text, "10.0.0.1", NULL) < 0 ||
+         coordinator == NULL))
         abort();
     return 0;
 }

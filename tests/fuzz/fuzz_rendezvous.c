@@ -1,5 +1,5 @@
-/* rendezvous: what workers and other nodes say, in any order, as bytes. Nothing is lost, nobody is left
- * waiting for what is there, and a packed value comes out as it went in. */
+/* rendezvous: what workers and other nodes say, in any order, as bytes. Nothing is lost, nobody is
+ * left waiting for what is there, and a packed value comes out as it went in. */
 #include "http/delta.h"
 #include "http/rendezvous.h"
 
@@ -13,9 +13,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const unsigned char seed[KV_SEED] = {1};
 static const int sizes[] = {2, 1, 3};
-static const char *const names[] = {"global/0", "global/1", "global/2",  "global/rank_0", "global/rank_3", "cross_0/0",
-                                    "cross_1/0", "cross_0/1", "cross_2/0", "local_a/0",   "local_a/1",    "global/77",
-                                    "rank_and_size/a:1", "worker_addresses/a:0", "x/y"};
+static const char *const names[] = {"global/0",
+                                    "global/1",
+                                    "global/2",
+                                    "global/rank_0",
+                                    "global/rank_3",
+                                    "cross_0/0",
+                                    "cross_1/0",
+                                    "cross_0/1",
+                                    "cross_2/0",
+                                    "local_a/0",
+                                    "local_a/1",
+                                    "global/77",
+                                    "rank_and_size/a:1",
+                                    "worker_addresses/a:0",
+                                    "x/y"};
 enum { NAMES = sizeof(names) / sizeof(names[0]), WAITERS = 4 };
 
 static void must(bool ok)
@@ -70,7 +82,8 @@ static void act(struct rendezvous *r, struct kv_waiter *w, const uint8_t **at, s
     } else if (op % 5 == 3) {
         (void)rendezvous_take_part(r, *at, len, NULL);
     } else if (rendezvous_next_part(r, &part) == 1) {
-        must(rendezvous_take_part(r, part.data.data, part.data.len, NULL) == -EPROTO || part.data.len == 0);
+        must(rendezvous_take_part(r, part.data.data, part.data.len, NULL) == -EPROTO ||
+             part.data.len == 0);
         dd_buf_done(&part.data); /* nobody may say what is ours */
         len = 0;
     }

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int n = text == NULL ? -1 : rdzv_spent_parse(ages, text, NULL);
     if (n < 0)
         return 0;
-    if (rdzv_spent_format(&out, ages, n) < 0 || rdzv_spent_parse(again, dd_buf_str(&out), NULL) != n ||
+    if (rdzv_spent_format(&out, ages, n) < 0 ||
+        rdzv_spent_parse(again, dd_buf_str(&out), NULL) != n ||
         memcmp(ages, again, (size_t)n * sizeof(ages[0])) != 0)
         abort();
     return 0;

@@ -1,7 +1,8 @@
-/* store_server: several connections at once, admitted or not yet, whose bytes come in any pieces and which end at any
- * time. What is gone is told once, and nothing is counted that is not there.
+/* store_server: several connections at once, admitted or not yet, whose bytes come in any pieces
+ * and which end at any time. What is gone is told once, and nothing is counted that is not there.
  *
- * Steps of (what and which, length, bytes): connect, send, admit, close from either side, read, end the round. */
+ * Steps of (what and which, length, bytes): connect, send, admit, close from either side, read, end
+ * the round. */
 #include "base/cursor.h"
 #include "store/server.h"
 
@@ -14,10 +15,24 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { PEERS = 4, STEPS_MAX = 200 };
-enum step { CONNECT, CONNECT_ADMITTED, SEND, SEND_SHAKEN, ADMIT, LEAVE, CLOSE, READ, RESET, END_WAITS, SET, RUN, STEP_MAX };
+enum step {
+    CONNECT,
+    CONNECT_ADMITTED,
+    SEND,
+    SEND_SHAKEN,
+    ADMIT,
+    LEAVE,
+    CLOSE,
+    READ,
+    RESET,
+    END_WAITS,
+    SET,
+    RUN,
+    STEP_MAX
+};
 
 struct peer {
-    int fd; /* -1: none */
+    int fd;                  /* -1: none */
     struct store_conn *conn; /* NULL: gone */
 };
 
@@ -110,15 +125,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct event_base *base;
     struct dd_rd r = dd_rd_of(data, size);
-    struct store_limits limits = {.max_key = 64, .max_value = 4000, .max_count = 50, .max_bytes = 20000, .max_conns = 3,
-                                  .max_request = 8000, .max_output = 512};
+    struct store_limits limits = {.max_key = 64,
+                                  .max_value = 4000,
+                                  .max_count = 50,
+                                  .max_bytes = 20000,
+                                  .max_conns = 3,
+                                  .max_request = 8000,
+                                  .max_output = 512};
     struct store_server *s = NULL;
     if (base == NULL) {
         (void)signal(SIGPIPE, SIG_IGN);
         base = event_base_new();
     }
     const unsigned old = dd_rd_u8(&r) % 3;
-    must(base != NULL && store_server_new(&s, base, NULL, &limits, (enum store_old_clients)old, NULL) == 0);
+    must(base != NULL &&
+         store_server_new(&s, base, NULL, &limits, (enum store_old_clients)old, NULL) == 0);
     for (size_t i = 0; i < PEERS; i++)
         peers[i] = (struct peer){.fd = -1};
     for (int i = 0; i < STEPS_MAX && dd_rd_left(&r) > 0; i++) {

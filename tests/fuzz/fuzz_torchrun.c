@@ -1,5 +1,5 @@
-/* torchrun's options that are more than a word: --rdzv-conf, --signals-to-handle, --rdzv-backend, --logs-specs.
- * The first byte chooses. What is refused has a sentence. */
+/* torchrun's options that are more than a word: --rdzv-conf, --signals-to-handle, --rdzv-backend,
+ * --logs-specs. The first byte chooses. What is refused has a sentence. */
 #include "cmd/torchrun.h"
 
 #include <stdint.h>
@@ -17,7 +17,8 @@ static void check_conf(const struct rdzv_conf *conf)
         const char *at = strstr(conf->text, keys[i]);
         if (torchrun_conf_get(&value, conf, keys[i], NULL) < 0)
             abort();
-        if (value != NULL && (at == NULL || *value == '\0' || strchr(value, ',') != NULL || strstr(conf->text, value) == NULL))
+        if (value != NULL && (at == NULL || *value == '\0' || strchr(value, ',') != NULL ||
+                              strstr(conf->text, value) == NULL))
             abort();
         free(value);
     }
@@ -26,7 +27,8 @@ static void check_conf(const struct rdzv_conf *conf)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int (*const parsers[])(const char *, void *, struct dd_err *) = {
-        torchrun_parse_conf, torchrun_parse_signals, torchrun_parse_backend, torchrun_parse_logs_specs};
+        torchrun_parse_conf, torchrun_parse_signals, torchrun_parse_backend,
+        torchrun_parse_logs_specs};
     union {
         struct rdzv_conf conf;
         struct signal_list signals;

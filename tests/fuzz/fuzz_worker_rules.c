@@ -1,4 +1,5 @@
-/* worker: any text as a rule for ranks, as a variable of some ranks and as roles; what is taken can be used. */
+/* worker: any text as a rule for ranks, as a variable of some ranks and as roles; what is taken can
+ * be used. */
 #include "base/auto.h"
 #include "framework/tf_roles.h"
 #include "worker/rules.h"
@@ -10,7 +11,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Whether a rule of --env, which may be for all ranks without a word of them, sets something for rank 0. */
+/* Whether a rule of --env, which may be for all ranks without a word of them, sets something for
+ * rank 0. */
 static bool sets(const char *rule)
 {
     const size_t n = strcspn(rule, "=");
@@ -26,7 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct tf_roles roles;
     if (text == NULL)
         return 0;
-    if (rule_check_env(text, NULL) == 0 && rules_env(&env, rules, 0) == 0 && (env.n == 1) != sets(text))
+    if (rule_check_env(text, NULL) == 0 && rules_env(&env, rules, 0) == 0 &&
+        (env.n == 1) != sets(text))
         abort();
     if (rule_check(text, "--wrap", "x", NULL) == 0 && rules_wrap(&argv, rules, 3) == 0 &&
         (argv.n == 4) != (rule_for(text, 3) != NULL) && strlen(text) < 60000)

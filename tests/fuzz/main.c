@@ -44,8 +44,8 @@ static void run_changed(uint8_t *data, size_t size)
         size_t at = next(&state) % size;
         uint8_t old = data[at];
         uint32_t how = next(&state);
-        data[at] =
-            how % 2 == 0 ? nasty[how / 2 % sizeof(nasty)] : (uint8_t)(old ^ 1U << how / 2 % 8);
+        data[at] = how % 2 == 0 ? nasty[how / 2 % sizeof(nasty)]
+                                : (uint8_t)(old ^ 1U << how / 2 % 8);
         run_one(data, size);
         if (i % 4 != 0) /* some changes stay and add up */
             data[at] = old;

@@ -1,3 +1,4 @@
+/* clang-format off */
 /* A simulator of whole jobs that lose nodes, daemons and networks: the real round machine in every daemon, modelled agents
  * that do as src/agent/succession.c and search.c do, in virtual time, from one seed. Who may start a daemon when, how long
  * one looks and when one gives up is asked of rdzv/successor.h here as there.

@@ -17,9 +17,10 @@ enum {
     HEARTBEAT_MS = 5000,
     GRACE_MS = 30000,      /* for workers that are stopped */
     QUICK_GRACE_MS = 5000, /* in jobs with RESTARTS */
-    GAP_MS = 2000 + QUICK_GRACE_MS + 1000 + RDZV_SUCCESSORS * 3000 + 2000, /* until there is a daemon again */
-    CROSSING_MS = 4100,    /* a message each way */
-    ATTEMPT_MS = 1000,     /* of a look at a node that does not answer */
+    GAP_MS = 2000 + QUICK_GRACE_MS + 1000 + RDZV_SUCCESSORS * 3000 +
+             2000,      /* until there is a daemon again */
+    CROSSING_MS = 4100, /* a message each way */
+    ATTEMPT_MS = 1000,  /* of a look at a node that does not answer */
     END_OF_TIME = 4000000,
 };
 
@@ -33,20 +34,20 @@ struct node {
     int batch;                /* of workers: those of an older one are gone */
     struct rdzv_members plan; /* of the last round started */
     struct rdzv_members committed;
-    int link, other;          /* -1; other: to a daemon that is asked while ours has too few nodes */
-    int64_t epoch;            /* of a daemon of its own */
+    int link, other; /* -1; other: to a daemon that is asked while ours has too few nodes */
+    int64_t epoch;   /* of a daemon of its own */
     bool looking;
-    unsigned again_ms;        /* after refusals */
-    long orphan;              /* since when there is no daemon; -1: there is one */
-    long limit;               /* of being an orphan, or of seeking the first daemon */
-    bool searching;           /* search.c: a host with nothing but its first daemon */
-    bool wanted, refused;     /* that daemon waits for the outcome; another one does not take us yet */
-    int asks;                 /* the next node to ask; -1: none */
+    unsigned again_ms;    /* after refusals */
+    long orphan;          /* since when there is no daemon; -1: there is one */
+    long limit;           /* of being an orphan, or of seeking the first daemon */
+    bool searching;       /* search.c: a host with nothing but its first daemon */
+    bool wanted, refused; /* that daemon waits for the outcome; another one does not take us yet */
+    int asks;             /* the next node to ask; -1: none */
     unsigned search_ms;
     bool ended_well;
-    bool unfit;               /* its health check says so, of the machine, whoever is started on it */
+    bool unfit; /* its health check says so, of the machine, whoever is started on it */
     int code;
-    int group;                /* of the network */
+    int group; /* of the network */
 };
 
 struct daemon {
@@ -56,7 +57,7 @@ struct daemon {
     struct rdzv *m;
     int link_of[MAX_NODES]; /* by id; -1 */
     long timer;
-    long begun;               /* when its last round did; -1: none has */
+    long begun; /* when its last round did; -1: none has */
     bool said_success;
 };
 
@@ -72,8 +73,25 @@ struct link {
 enum { MAX_LINKS = 3000, UP = 0, DOWN = 1 };
 
 enum item_kind {
-    NODE_STARTS, NODE_CRASHES, DAEMON_CRASHES, WORKER_ENDS, WORKERS_KILLED, TRY, LOOK, TURN, LIMIT, SEARCH, SEARCH_ON,
-    TO_DAEMON, TO_NODE, END_CLOSES, TIMER, PARTS, DRAINS, SICKENS, HEALS,
+    NODE_STARTS,
+    NODE_CRASHES,
+    DAEMON_CRASHES,
+    WORKER_ENDS,
+    WORKERS_KILLED,
+    TRY,
+    LOOK,
+    TURN,
+    LIMIT,
+    SEARCH,
+    SEARCH_ON,
+    TO_DAEMON,
+    TO_NODE,
+    END_CLOSES,
+    TIMER,
+    PARTS,
+    DRAINS,
+    SICKENS,
+    HEALS,
 };
 
 struct item {
@@ -155,14 +173,20 @@ static inline int connect_to(struct world *w, int n, int d)
 {
     must(w, w->nlinks < MAX_LINKS, "the number of connections is bounded");
     struct link *l = &w->links[w->nlinks];
-    *l = (struct link){.used = true, .node = n, .daemon = d, .daemon_life = w->daemons[d].life, .id = -1,
-                       .node_open = true, .daemon_open = true};
+    *l = (struct link){.used = true,
+                       .node = n,
+                       .daemon = d,
+                       .daemon_life = w->daemons[d].life,
+                       .id = -1,
+                       .node_open = true,
+                       .daemon_open = true};
     return w->nlinks++;
 }
 
 static inline bool daemon_has(const struct world *w, const struct link *l)
 {
-    return l->daemon_open && w->daemons[l->daemon].alive && w->daemons[l->daemon].life == l->daemon_life;
+    return l->daemon_open && w->daemons[l->daemon].alive &&
+           w->daemons[l->daemon].life == l->daemon_life;
 }
 
 /* One end is closed: the other one will see it, now or by the heartbeat. */
@@ -173,7 +197,12 @@ static inline void close_end(struct world *w, int link, int end)
     if (!*open)
         return;
     *open = false;
-    later(w, delay(w), (struct item){.kind = END_CLOSES, .link = link, .end = 1 - end, .number = l->sent[end], .since = w->kit.now});
+    later(w, delay(w),
+          (struct item){.kind = END_CLOSES,
+                        .link = link,
+                        .end = 1 - end,
+                        .number = l->sent[end],
+                        .since = w->kit.now});
 }
 
 static inline void send_up(struct world *w, int link, struct rdzv_event e)
@@ -188,9 +217,15 @@ static inline void send_up(struct world *w, int link, struct rdzv_event e)
     later(w, delay(w), it);
 }
 
-static inline void send_down(struct world *w, int link, const struct rdzv_action *a, const struct rdzv *m)
+static inline void send_down(struct world *w, int link, const struct rdzv_action *a,
+                             const struct rdzv *m)
 {
-    struct item it = {.kind = TO_NODE, .link = link, .action = *a, .number = w->links[link].sent[DOWN]++, .round = rdzv_round(m), .to = -1};
+    struct item it = {.kind = TO_NODE,
+                      .link = link,
+                      .action = *a,
+                      .number = w->links[link].sent[DOWN]++,
+                      .round = rdzv_round(m),
+                      .to = -1};
     it.code = rdzv_code(m);
     it.epoch = w->daemons[w->links[link].daemon].epoch;
     if (a->kind == RDZV_SEND_PLAN)

@@ -1,4 +1,5 @@
-/* What the simulators share: a seed's random numbers, a trace for the end of a broken run, a queue by virtual time. */
+/* What the simulators share: a seed's random numbers, a trace for the end of a broken run, a queue
+ * by virtual time. */
 #ifndef DD_SIM_KIT_H
 #define DD_SIM_KIT_H
 
@@ -19,11 +20,11 @@ struct kit_when {
 struct kit {
     uint64_t random;
     unsigned seed;
-    long now;                                /* virtual milliseconds */
+    long now; /* virtual milliseconds */
     char trace[KIT_TRACE_LINES][140];
     unsigned traced;
     long order;
-    int n;                            /* of the heap */
+    int n; /* of the heap */
     int nfree;
     struct kit_when heap[KIT_ITEMS];
     int free_slots[KIT_ITEMS];
@@ -48,7 +49,8 @@ static inline unsigned kit_rnd(struct kit *k, unsigned below)
     return (unsigned)(k->random >> 33) % below;
 }
 
-__attribute__((format(printf, 2, 3))) static inline void kit_trace(struct kit *k, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static inline void kit_trace(struct kit *k, const char *fmt,
+                                                                   ...)
 {
     char *line = k->trace[k->traced++ % KIT_TRACE_LINES];
     int n = snprintf(line, sizeof(k->trace[0]), "%9ld ", k->now);
@@ -69,7 +71,8 @@ static inline void kit_must(struct kit *k, bool holds, const char *promise)
     exit(1);
 }
 
-/* ---- what will happen: a heap by time. The caller keeps what it is in an array of KIT_ITEMS, by slot. */
+/* ---- what will happen: a heap by time. The caller keeps what it is in an array of KIT_ITEMS, by
+ * slot. */
 
 static inline bool kit_before(const struct kit_when *a, const struct kit_when *b)
 {
@@ -94,7 +97,8 @@ static inline int kit_later(struct kit *k, long at)
     return slot;
 }
 
-/* Moves the time on; the slot's content must be taken before the next kit_later(). -1: nothing is left. */
+/* Moves the time on; the slot's content must be taken before the next kit_later(). -1: nothing is
+ * left. */
 static inline int kit_next(struct kit *k)
 {
     if (k->n == 0)

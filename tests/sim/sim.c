@@ -1,11 +1,12 @@
-/* A simulator of whole jobs of a fixed number of nodes under one daemon: the real round machine among modelled agents, in virtual time, from one seed.
+/* A simulator of whole jobs of a fixed number of nodes under one daemon: the real round machine
+ * among modelled agents, in virtual time, from one seed.
  *
  *     sim [SEEDS [FIRST]]
  *
- * Each seed is one job: 1 to 40 nodes that start in any order, take their time, crash, come again, lose
- * their links and are told to stop by users; workers that end well, badly or not at all. Messages keep their
- * order on a link, as TCP's do, and take any time. After every step the promises below are checked; a broken one
- * prints the seed and what led to it.
+ * Each seed is one job: 1 to 40 nodes that start in any order, take their time, crash, come again,
+ * lose their links and are told to stop by users; workers that end well, badly or not at all.
+ * Messages keep their order on a link, as TCP's do, and take any time. After every step the
+ * promises below are checked; a broken one prints the seed and what led to it.
  */
 #include "rdzv/machine.h"
 #include "kit.h"
@@ -47,9 +48,9 @@ struct item {
 
 struct node {
     enum node_state state;
-    int life;       /* starts so far; a crash ends one */
+    int life; /* starts so far; a crash ends one */
     int slots;
-    int running;    /* workers */
+    int running; /* workers */
     bool ended[PLAN_MAX_SLOTS > 8 ? 8 : PLAN_MAX_SLOTS];
     int round;      /* that it runs, -1: none */
     int last_round; /* it has run, -1: none */
@@ -72,7 +73,7 @@ struct world {
     bool rank_taken[MAX_NODES * 8];
     bool any_failure, any_stop, any_lost;
     int verdict; /* what the first trouble of the newest round asks for, 0: none yet */
-    bool alive; /* the daemon */
+    bool alive;  /* the daemon */
 };
 
 static unsigned rnd(struct world *w, unsigned below)
@@ -189,14 +190,26 @@ static void node_plan(struct world *w, int n, const struct plan *p)
     struct node *node = &w->nodes[n];
     must(w, node->state == JOINED || node->state == IDLE, "a node runs one round at a time");
     must(w, p->round > node->last_round, "a node never runs an old round");
-    *node = (struct node){.state = RUNNING, .life = node->life, .slots = node->slots, .running = node->slots,
-                          .round = p->round, .last_round = p->round, .up = node->up, .down = node->down, .code = -1};
+    *node = (struct node){.state = RUNNING,
+                          .life = node->life,
+                          .slots = node->slots,
+                          .running = node->slots,
+                          .round = p->round,
+                          .last_round = p->round,
+                          .up = node->up,
+                          .down = node->down,
+                          .code = -1};
     tell_daemon(w, n, (struct rdzv_event){.kind = RDZV_STARTED, .round = p->round});
     for (int i = 0; i < node->slots; i++) {
         unsigned fate = rnd(w, 100);
         int code = fate < 6 ? 1 + (int)rnd(w, 255) : 0;
         later(w, w->kit.now + 1 + (long)rnd(w, 20000),
-              (struct item){.kind = WORKER_ENDS, .node = n, .life = node->life, .arg = i, .arg2 = code, .plan = {.round = p->round}});
+              (struct item){.kind = WORKER_ENDS,
+                            .node = n,
+                            .life = node->life,
+                            .arg = i,
+                            .arg2 = code,
+                            .plan = {.round = p->round}});
     }
 }
 
@@ -210,8 +223,10 @@ static void worker_ends(struct world *w, const struct item *it)
     trace(w, "node %d: worker %d ends with %d", it->node, it->arg, it->arg2);
     if (it->arg2 != 0) {
         w->any_failure = true;
-        tell_daemon(w, it->node, (struct rdzv_event){.kind = RDZV_EXIT, .round = node->round,
-                                                     .local_rank = it->arg, .code = it->arg2});
+        tell_daemon(
+            w, it->node,
+            (struct rdzv_event){
+                .kind = RDZV_EXIT, .round = node->round, .local_rank = it->arg, .code = it->arg2});
     }
     if (node->running == 0)
         node_done(w, it->node);
@@ -229,7 +244,10 @@ static void node_gets(struct world *w, const struct item *it)
             break;
         node->state = STOPPING;
         later(w, w->kit.now + (long)rnd(w, 3000),
-              (struct item){.kind = WORKERS_KILLED, .node = it->node, .life = node->life, .plan = {.round = node->round}});
+              (struct item){.kind = WORKERS_KILLED,
+                            .node = it->node,
+                            .life = node->life,
+                            .plan = {.round = node->round}});
         break;
     case RDZV_SEND_FINISH:
         must(w, node->running == 0, "nobody is sent home while its workers live");
@@ -262,10 +280,16 @@ static void node_crashes(struct world *w, int n)
     w->any_lost = true;
     if (was_here)
         drop_link(w, n);
-    *node = (struct node){.state = AWAY, .life = node->life, .slots = node->slots, .round = -1,
-                          .last_round = node->last_round, .up = node->up, .code = -1};
+    *node = (struct node){.state = AWAY,
+                          .life = node->life,
+                          .slots = node->slots,
+                          .round = -1,
+                          .last_round = node->last_round,
+                          .up = node->up,
+                          .code = -1};
     if (rnd(w, 2) == 0) /* somebody starts it again */
-        later(w, w->kit.now + 10000 + (long)rnd(w, 10000), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
+        later(w, w->kit.now + 10000 + (long)rnd(w, 10000),
+              (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
 }
 
 static void node_starts(struct world *w, int n)
@@ -275,10 +299,13 @@ static void node_starts(struct world *w, int n)
         return;
     node->life++;
     node->state = JOINED;
-    node->up = node->up > w->kit.now ? node->up : w->kit.now; /* the old link is known to be dead by then */
+    node->up = node->up > w->kit.now ? node->up
+                                     : w->kit.now; /* the old link is known to be dead by then */
     node->down = w->kit.now;
     trace(w, "node %d starts", n);
-    tell_daemon(w, n, (struct rdzv_event){.kind = RDZV_JOIN, .index = n, .nnodes = w->nnodes, .slots = node->slots});
+    tell_daemon(w, n,
+                (struct rdzv_event){
+                    .kind = RDZV_JOIN, .index = n, .nnodes = w->nnodes, .slots = node->slots});
 }
 
 /* ---- the daemon ---- */
@@ -303,7 +330,8 @@ static void daemon_gets(struct world *w, struct item *it)
     int n = it->node;
     if (it->event.kind == RDZV_JOIN) {
         if (w->id_of[n] >= 0 || (w->id_of[n] = free_id(w)) < 0)
-            return; /* its old link is not known to be dead yet; the daemon refuses, the node tries again */
+            return; /* its old link is not known to be dead yet; the daemon refuses, the node tries
+                       again */
         w->node_of[w->id_of[n]] = n;
     }
     it->event.id = w->id_of[n];
@@ -329,7 +357,8 @@ static void link_dead(struct world *w, const struct item *it)
     note_trouble(w, 1);
     w->id_of[n] = -1;
     w->node_of[id] = -1;
-    (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .text = "gone"}, (uint64_t)w->kit.now);
+    (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .text = "gone"},
+                    (uint64_t)w->kit.now);
 }
 
 static void happen(struct world *w, struct item *it)
@@ -349,12 +378,14 @@ static void happen(struct world *w, struct item *it)
         break;
     case WORKERS_KILLED:
         for (int i = 0; !stale && node->round == it->plan.round && i < node->slots; i++)
-            worker_ends(w, &(struct item){.node = it->node, .arg = i, .arg2 = 143, .plan = it->plan});
+            worker_ends(w,
+                        &(struct item){.node = it->node, .arg = i, .arg2 = 143, .plan = it->plan});
         break;
     case USER_STOPS:
         if (node->state != AWAY && node->state != LEFT) {
             w->any_stop = true;
-            tell_daemon(w, it->node, (struct rdzv_event){.kind = RDZV_STOP_REQUEST, .signal = SIGTERM});
+            tell_daemon(w, it->node,
+                        (struct rdzv_event){.kind = RDZV_STOP_REQUEST, .signal = SIGTERM});
         }
         break;
     case TO_DAEMON:
@@ -369,7 +400,8 @@ static void happen(struct world *w, struct item *it)
         break;
     case TIME_IS_UP:
         w->timer = -1;
-        (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, (uint64_t)w->kit.now);
+        (void)rdzv_step(w->machine, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1},
+                        (uint64_t)w->kit.now);
         break;
     }
     run_actions(w);
@@ -379,27 +411,37 @@ static void happen(struct world *w, struct item *it)
 
 static void set_up(struct world *w, unsigned seed)
 {
-    memset((char *)w + offsetof(struct world, nnodes), 0, sizeof(*w) - offsetof(struct world, nnodes));
+    memset((char *)w + offsetof(struct world, nnodes), 0,
+           sizeof(*w) - offsetof(struct world, nnodes));
     kit_begin(&w->kit, seed);
     (void)rnd(w, 2);
     w->nnodes = 1 + (int)rnd(w, rnd(w, 4) == 0 ? MAX_NODES : 6);
     w->max_restarts = (int)rnd(w, 4);
     w->planned_round = -1;
     w->alive = true;
-    const struct rdzv_cfg cfg = {.min_nodes = w->nnodes, .max_nodes = w->nnodes, .max_restarts = w->max_restarts,
-                                .join_ns = DEADLINE, .rejoin_ns = 30000, .master_port = 30000};
+    const struct rdzv_cfg cfg = {.min_nodes = w->nnodes,
+                                 .max_nodes = w->nnodes,
+                                 .max_restarts = w->max_restarts,
+                                 .join_ns = DEADLINE,
+                                 .rejoin_ns = 30000,
+                                 .master_port = 30000};
     must(w, rdzv_new(&w->machine, &cfg, 0) == 0, "memory");
     w->timer = -1;
     for (int n = 0; n < w->nnodes; n++) {
         w->id_of[n] = w->node_of[n] = -1;
-        w->nodes[n] = (struct node){.slots = 1 + (int)rnd(w, 8), .round = -1, .last_round = -1, .code = -1};
+        w->nodes[n] = (struct node){
+            .slots = 1 + (int)rnd(w, 8), .round = -1, .last_round = -1, .code = -1};
         if (rnd(w, 200) != 0) /* some never come */
-            later(w, (long)rnd(w, rnd(w, 8) == 0 ? 120000 : 50), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
+            later(w, (long)rnd(w, rnd(w, 8) == 0 ? 120000 : 50),
+                  (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
         if (rnd(w, 60) == 0)
-            later(w, (long)rnd(w, 40000), (struct item){.kind = NODE_CRASHES, .node = n, .life = -1});
+            later(w, (long)rnd(w, 40000),
+                  (struct item){.kind = NODE_CRASHES, .node = n, .life = -1});
     }
     if (rnd(w, 10) == 0)
-        later(w, (long)rnd(w, 30000), (struct item){.kind = USER_STOPS, .node = (int)rnd(w, (unsigned)w->nnodes), .life = -1});
+        later(w, (long)rnd(w, 30000),
+              (struct item){
+                  .kind = USER_STOPS, .node = (int)rnd(w, (unsigned)w->nnodes), .life = -1});
 }
 
 /* All who are left have been sent home with one and the same verdict, and it is the right one. */
@@ -411,7 +453,8 @@ static void check_end(struct world *w)
         const struct node *node = &w->nodes[n];
         must(w, node->running == 0, "no worker is left");
         must(w, node->code < 0 || node->code == code, "all survivors get the same verdict");
-        must(w, node->state == LEFT || node->state == AWAY || w->id_of[n] < 0, "everybody is sent home");
+        must(w, node->state == LEFT || node->state == AWAY || w->id_of[n] < 0,
+             "everybody is sent home");
     }
     must(w, w->planned_round < 0 || code == w->verdict, "the first trouble decides the exit code");
     if (code == 0)
@@ -419,7 +462,8 @@ static void check_end(struct world *w)
     else
         must(w, w->any_failure || w->any_stop || w->any_lost || w->planned_round < 0,
              "a failure has a reason");
-    must(w, (code == 0) == (rdzv_text(w->machine)[0] == '\0'), "a failure, and only that, is explained");
+    must(w, (code == 0) == (rdzv_text(w->machine)[0] == '\0'),
+         "a failure, and only that, is explained");
 }
 
 static void set_timer(struct world *w)
@@ -459,7 +503,9 @@ int main(int argc, char **argv)
         restarted += w->planned_round > 0;
         well += !w->any_failure && !w->any_lost && !w->any_stop;
     }
-    (void)printf("%u jobs, %u restarted at least once, %u without any trouble; every promise held\n", seeds, restarted, well);
+    (void)printf(
+        "%u jobs, %u restarted at least once, %u without any trouble; every promise held\n", seeds,
+        restarted, well);
     free(w);
     return seeds == 0 || restarted == 0 || well == 0;
 }

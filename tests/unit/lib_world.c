@@ -114,9 +114,17 @@ int world_port(const struct world *w)
 
 void world_env(int rank, int size, int port)
 {
-    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-                                        "GROUP_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "DDRUN_ROUND",
-                                        "MASTER_PORT", "MASTER_ADDR", "DDRUN_HEARTBEAT_FILE",
+    static const char *const names[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "GROUP_RANK",
+                                        "GROUP_WORLD_SIZE",
+                                        "TORCHELASTIC_RESTART_COUNT",
+                                        "DDRUN_ROUND",
+                                        "MASTER_PORT",
+                                        "MASTER_ADDR",
+                                        "DDRUN_HEARTBEAT_FILE",
                                         "DDRUN_HEARTBEAT_FD"};
     const int values[] = {rank, size, rank % 2, 2, rank / 2, (size + 1) / 2, 1, 4, port};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -140,7 +148,8 @@ struct world *world_new(int n, struct ddrun **d)
     w->n = n;
     w->d = d;
     w->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    assert(bind(w->listener, (struct sockaddr *)(void *)&a, len) == 0 && listen(w->listener, 1024) == 0);
+    assert(bind(w->listener, (struct sockaddr *)(void *)&a, len) == 0 &&
+           listen(w->listener, 1024) == 0);
     assert(getsockname(w->listener, (struct sockaddr *)(void *)&a, &len) == 0);
     w->port = ntohs(a.sin_port);
     w->base = event_base_new();
@@ -184,12 +193,14 @@ static void *work(void *arg)
     return NULL;
 }
 
-void world_run(struct ddrun **d, int n, void (*fn)(struct ddrun *d, void *arg), void *arg, size_t size)
+void world_run(struct ddrun **d, int n, void (*fn)(struct ddrun *d, void *arg), void *arg,
+               size_t size)
 {
     struct worker *v = calloc((size_t)n, sizeof(*v));
     assert(v != NULL);
     for (int i = 0; i < n; i++) {
-        v[i] = (struct worker){.d = d[i], .fn = fn, .arg = arg == NULL ? NULL : (char *)arg + (size_t)i * size};
+        v[i] = (struct worker){
+            .d = d[i], .fn = fn, .arg = arg == NULL ? NULL : (char *)arg + (size_t)i * size};
         assert(pthread_create(&v[i].thread, NULL, work, &v[i]) == 0);
     }
     for (int i = 0; i < n; i++)

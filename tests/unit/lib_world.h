@@ -27,6 +27,7 @@ void world_env(int rank, int size, int port);
 int world_port(const struct world *w);
 
 /* fn(handle, arg + i * size) on a thread for each handle; back when all are through. */
-void world_run(struct ddrun **d, int n, void (*fn)(struct ddrun *d, void *arg), void *arg, size_t size);
+void world_run(struct ddrun **d, int n, void (*fn)(struct ddrun *d, void *arg), void *arg,
+               size_t size);
 
 #endif

@@ -1,4 +1,5 @@
-/* A made-up machine for the tests of node: files below a root of its own, where /proc, /sys and /dev would be. */
+/* A made-up machine for the tests of node: files below a root of its own, where /proc, /sys and
+ * /dev would be. */
 #ifndef DD_TESTS_NODE_WORLD_H
 #define DD_TESTS_NODE_WORLD_H
 

@@ -22,9 +22,13 @@ static inline void bed_make(struct bed *b, int nnodes, int max_restarts, const c
 {
     memset(b, 0, sizeof(*b));
     assert_int_equal(hostlist_parse(&b->nodes, names, NULL), 0);
-    const struct rdzv_cfg cfg = {
-        .min_nodes = nnodes, .max_nodes = nnodes, .max_restarts = max_restarts, .join_ns = 600, .rejoin_ns = 30,
-        .master_port = 31000, .nodes = b->nodes};
+    const struct rdzv_cfg cfg = {.min_nodes = nnodes,
+                                 .max_nodes = nnodes,
+                                 .max_restarts = max_restarts,
+                                 .join_ns = 600,
+                                 .rejoin_ns = 30,
+                                 .master_port = 31000,
+                                 .nodes = b->nodes};
     assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
 }
 
@@ -39,7 +43,9 @@ static inline const char *actions(struct bed *b)
     struct rdzv_action a;
     b->log[0] = '\0';
     while (rdzv_next_action(b->m, &a)) {
-        static const char *const names[] = {"refuse", "welcome", "plan", "look", "begun", "commit", "round", "stop", "finish", "note", "drop"};
+        static const char *const names[] = {"refuse", "welcome", "plan",  "look",
+                                            "begun",  "commit",  "round", "stop",
+                                            "finish", "note",    "drop"};
         size_t len = strlen(b->log);
         (void)snprintf(b->log + len, sizeof(b->log) - len, "%s%s%d", len > 0 ? " " : "",
                        names[a.kind], a.id);
@@ -49,18 +55,32 @@ static inline const char *actions(struct bed *b)
     return b->log;
 }
 
-static inline int join(struct bed *b, int id, int index, int nnodes, int slots, const char *name, const char *addr)
+static inline int join(struct bed *b, int id, int index, int nnodes, int slots, const char *name,
+                       const char *addr)
 {
-    return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = id, .index = index,
-                                                .nnodes = nnodes, .slots = slots, .name = name,
-                                                .addr = addr}, b->now);
+    return rdzv_step(b->m,
+                     &(struct rdzv_event){.kind = RDZV_JOIN,
+                                          .id = id,
+                                          .index = index,
+                                          .nnodes = nnodes,
+                                          .slots = slots,
+                                          .name = name,
+                                          .addr = addr},
+                     b->now);
 }
 
-static inline int event(struct bed *b, enum rdzv_event_kind kind, int id, int local_rank, int code, int sig)
+static inline int event(struct bed *b, enum rdzv_event_kind kind, int id, int local_rank, int code,
+                        int sig)
 {
-    return rdzv_step(b->m, &(struct rdzv_event){.kind = kind, .id = id, .round = rdzv_round(b->m),
-                                                .local_rank = local_rank, .code = code,
-                                                .signal = sig, .text = "because"}, b->now);
+    return rdzv_step(b->m,
+                     &(struct rdzv_event){.kind = kind,
+                                          .id = id,
+                                          .round = rdzv_round(b->m),
+                                          .local_rank = local_rank,
+                                          .code = code,
+                                          .signal = sig,
+                                          .text = "because"},
+                     b->now);
 }
 
 #endif

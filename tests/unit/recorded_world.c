@@ -43,8 +43,10 @@ void recorded_expected(struct recorded rows[RECORDED])
     assert_int_equal(lines.n, RECORDED + 1);
     for (size_t i = 0; i < RECORDED; i++) {
         struct recorded *r = &rows[i];
-        assert_int_equal(sscanf(lines.v[i + 1], "%79s %31s %15s %31s %199s %7s %7s %47s %15s", r->name, r->host, r->source,
-                                r->job, r->nodes, r->index, r->gpus, r->key, r->start), 9);
+        assert_int_equal(sscanf(lines.v[i + 1], "%79s %31s %15s %31s %199s %7s %7s %47s %15s",
+                                r->name, r->host, r->source, r->job, r->nodes, r->index, r->gpus,
+                                r->key, r->start),
+                         9);
     }
 }
 
@@ -88,8 +90,11 @@ int recorded_read(const char *path, struct dd_buf *out, struct dd_err *err)
 
 struct alloc_input recorded_input(const struct dd_strv *env, const char *hostname)
 {
-    return (struct alloc_input){
-        .env = env->v, .hostname = hostname, .read_file = recorded_read, .node_rank = -1, .nonce = 1};
+    return (struct alloc_input){.env = env->v,
+                                .hostname = hostname,
+                                .read_file = recorded_read,
+                                .node_rank = -1,
+                                .nonce = 1};
 }
 
 void recorded_with_agents(struct alloc_input *in)
@@ -97,7 +102,8 @@ void recorded_with_agents(struct alloc_input *in)
     const char *tasks = dd_env_get(in->env, "SLURM_STEP_NUM_TASKS");
     int n;
     in->have_nproc = true;
-    if (tasks != NULL && dd_env_get(in->env, "SLURM_STEP_ID") != NULL && dd_num_int(tasks, 1, 1000, &n) == 0)
+    if (tasks != NULL && dd_env_get(in->env, "SLURM_STEP_ID") != NULL &&
+        dd_num_int(tasks, 1, 1000, &n) == 0)
         in->min_nodes = in->max_nodes = n;
 }
 

@@ -80,28 +80,28 @@ static int read_file(const char *path, struct dd_buf *out, struct dd_err *err)
         const char *path;
         const char *text;
     } files[] = {
-        {"plain",                    "node1\nnode2\n"                                          },
+        {"plain", "node1\nnode2\n"},
         {"rich",
          "# two racks\n\n  r1n[1-2] slots=4 # first\r\nr2n1\tslots=8 max_slots=8\nr2n2:8\nr1n1"},
-        {"word",                     "node1\nnode2 gpus=4\n"                                   },
-        {"list",                     "node1\nnode[2\n"                                         },
-        {"comment",                  "# nothing\n"                                             },
-        {"/var/spool/pbs/aux/7.srv", "node1.site\nnode1.site\nnode2.site\n"                    },
-        {"/nodes",                   "node1.site\nnode2.site\n"                                },
-        {"/far",                     "far-a\nfar-b\n"                                          },
-        {"/var/spool/torque/aux/7-2.srv", "node1.site\nnode2.site\nnode2.site\n"            },
-        {"/gpus",                    "node2.site-gpu3\nnode1.site-gpu0\nnode2-gpu1\r\n\nnode2.site-gpu3\n"    },
-        {"/gpus-of-one",             "NODE2-gpu12"                                             },
-        {"/gpus-of-none",            "\n"                                                      },
-        {"/gpus-of-slots",           "node1\nnode2\n"                                          },
-        {"/gpus-without-number",     "node1-gpu0\nnode1-gpu\n"                                 },
-        {"/gpus-of-others",          "node1-gpu0\nnode7-gpu0\n"                                },
-        {"/gpus-with-more",          "node1-gpu0 exclusive\n"                                  },
-        {"/rack",                    "rack-gpu1-n2\nnode2\n"                                  },
-        {"/rack-gpus",               "rack-gpu1-n2-gpu0\n"                                    },
-        {"/alone",                   "node1.site\nnode1.site\n"                                },
-        {"/slots",                   "node1\nnode1\nnode2\nnode1\n"                            },
-        {"/csm",                     "batch1\nnode1\nnode2\nnode3\n"                           },
+        {"word", "node1\nnode2 gpus=4\n"},
+        {"list", "node1\nnode[2\n"},
+        {"comment", "# nothing\n"},
+        {"/var/spool/pbs/aux/7.srv", "node1.site\nnode1.site\nnode2.site\n"},
+        {"/nodes", "node1.site\nnode2.site\n"},
+        {"/far", "far-a\nfar-b\n"},
+        {"/var/spool/torque/aux/7-2.srv", "node1.site\nnode2.site\nnode2.site\n"},
+        {"/gpus", "node2.site-gpu3\nnode1.site-gpu0\nnode2-gpu1\r\n\nnode2.site-gpu3\n"},
+        {"/gpus-of-one", "NODE2-gpu12"},
+        {"/gpus-of-none", "\n"},
+        {"/gpus-of-slots", "node1\nnode2\n"},
+        {"/gpus-without-number", "node1-gpu0\nnode1-gpu\n"},
+        {"/gpus-of-others", "node1-gpu0\nnode7-gpu0\n"},
+        {"/gpus-with-more", "node1-gpu0 exclusive\n"},
+        {"/rack", "rack-gpu1-n2\nnode2\n"},
+        {"/rack-gpus", "rack-gpu1-n2-gpu0\n"},
+        {"/alone", "node1.site\nnode1.site\n"},
+        {"/slots", "node1\nnode1\nnode2\nnode1\n"},
+        {"/csm", "batch1\nnode1\nnode2\nnode3\n"},
         {"/pe",
          "node1.site 4 all.q@node1 UNDEFINED\nnode2.site 4 all.q@node2 0,1\nnode1.site 2 big.q@node1 0\n"},
     };
@@ -215,7 +215,8 @@ static void node_rank_may_name_a_spare_node_of_a_list(void **state)
     DD_AUTO(strv) struct dd_strv env = {0};
     DD_AUTO(alloc) struct alloc *a = NULL;
     struct dd_err err = {.text = ""};
-    struct alloc_input in = input(&(struct said){.hosts = "node[1-4]", .min = 3, .max = 3, .rank = 4}, &env);
+    struct alloc_input in = input(
+        &(struct said){.hosts = "node[1-4]", .min = 3, .max = 3, .rank = 4}, &env);
     in.spares = true;
     assert_int_equal(alloc_find(&a, &in, &err), 0);
     assert_int_equal(a->index, 3);
@@ -231,7 +232,7 @@ static void options_are_refused_with_a_sentence(void **state)
         struct said said;
         const char *text;
     } rows[] = {
-  /* clang-format off */
+        /* clang-format off */
         {{.min = 3, .max = 2}, "--nnodes=3:2 is not a range of nodes"},
         {{.min = 1, .max = 99999}, "--nnodes=1:99999 is not a range of nodes from 1 to 65536"},
         {{.min = 2, .max = 2}, "--nnodes=2, but no other node is known\n  tip: "},
@@ -281,7 +282,7 @@ static void options_are_refused_with_a_sentence(void **state)
         {{.env = FOUR, .min = 5, .max = 8}, "--nnodes=5:8 contradicts the 4 nodes"},
         {{.env = FOUR, .rank = 1},
          "--node-rank=0 contradicts the place of this host, which is 1 of node[1-4]"},
-  /* clang-format on */
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(&rows[i].said, rows[i].text);
@@ -294,7 +295,7 @@ static void variables_are_refused_with_their_name(void **state)
         const char *env;
         const char *text;
     } rows[] = {
-  /* clang-format off */
+        /* clang-format off */
         {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1",
          "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not: these variables were not made by srun"},
         {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_STEP_NODELIST=n1 "
@@ -341,7 +342,7 @@ static void variables_are_refused_with_their_name(void **state)
          "start the others: is aprun in PATH?"},
         {"FLUX_ENCLOSING_ID=f1 FLUX_URI=local:///x", "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names "
          "its nodes; write: ddrun --launcher=flux --hosts=\"$(flux hostlist local)\""},
-  /* clang-format on */
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_refused(&(struct said){.env = rows[i].env}, rows[i].text);
@@ -360,7 +361,7 @@ static const struct {
     const char *host_addr;
     uint16_t port; /* 0: none */
 } said_and_found[] = {
-/* clang-format off */
+    /* clang-format off */
     {{0}, "local", "local.node2.0000000000000abc", "0000000000000abc", "node2", 0, 1, NULL, 0},
     {{.min = 1, .max = 4}, "local", "local.node2.0000000000000abc", "0000000000000abc", "node2",
      0, 1, NULL, 0},
@@ -469,7 +470,7 @@ static const struct {
     {{.env = "FLUX_JOB_ID=f2 FLUX_JOB_NNODES=2 PMI_FD=5 PMI_RANK=1", .max = 1}, "local", "local.node2.*", "0000000000000abc",
      "node2", 0, 1, NULL, 0},
     {{.env = "FLUX_JOB_ID=f2 FLUX_JOB_NNODES=1"}, "local", "local.node2.*", "0000000000000abc", "node2", 0, 1, NULL, 0},
-/* clang-format on */
+    /* clang-format on */
 };
 
 static void options_say_who_i_am(void **state)
@@ -504,10 +505,13 @@ static void a_script_of_lsf_starts_its_jobs_nodes_alone(void **state)
     } rows[] = {
         {"LSB_JOBID=9 LSB_HOSTS=node2\tfar", 0, 2, true},
         {"LSB_JOBID=9 LSB_HOSTS=far1\tfar2", -1, 2, false}, /* another machine's */
-        {"LSB_JOBID=9 LSB_HOSTS=far1\tfar2 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42\tfar2\t42", -1, 2, true},
+        {"LSB_JOBID=9 LSB_HOSTS=far1\tfar2 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42\tfar2\t42",
+         -1, 2, true},
         {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/csm CSM_ALLOCATION_ID=4", 1, 3, true},
-        {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t42\tfar1\t42", 0, 2, true}, /* takes part */
-        {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tnode2\t42\tfar1\t42", 0, 2, true},
+        {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t42\tfar1\t42", 0, 2,
+         true}, /* takes part */
+        {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tnode2\t42\tfar1\t42", 0, 2,
+         true},
         {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42", -1, 1, true},
         {"LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t42", 0, 1, true},
     };
@@ -520,8 +524,9 @@ static void a_script_of_lsf_starts_its_jobs_nodes_alone(void **state)
         if (a->index != rows[i].index || a->nnodes != rows[i].nnodes || a->script != rows[i].script)
             fail_msg("row %zu: %d of %d, %d", i, a->index, a->nnodes, a->script);
     }
-    assert_refused(&(struct said){.env = "LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42"},
-                   "a job of LSF with 1 node (far1), and cannot start the others");
+    assert_refused(
+        &(struct said){.env = "LSB_JOBID=9 CSM_ALLOCATION_ID=4 LSB_MCPU_HOSTS=node2\t1\tfar1\t42"},
+        "a job of LSF with 1 node (far1), and cannot start the others");
 }
 
 #define TORQUE "PBS_VERSION=TORQUE-6.1.2 PBS_JOBID=7.srv PBS_TASKNUM=2 PBS_NODENUM=1 "
@@ -539,10 +544,13 @@ static void torque_tells_the_gpus_of_each_node(void **state)
         {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-none", {NULL}, 0},
         {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/of-the-first-node", {NULL}, 0},
         {TORQUE "PBS_NODEFILE=/nodes", {NULL}, 0},
-        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus", {"1,3"}, 1}, /* of this node, when it is alone */
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus",
+         {"1,3"},
+         1}, /* of this node, when it is alone */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        DD_AUTO(alloc) struct alloc *a = found(&(struct said){.env = rows[i].env, .min = rows[i].min, .max = rows[i].min});
+        DD_AUTO(alloc) struct alloc *a = found(
+            &(struct said){.env = rows[i].env, .min = rows[i].min, .max = rows[i].min});
         assert_int_equal(a->gpus.n, rows[i].gpus[0] == NULL ? 0 : a->nnodes);
         for (size_t k = 0; k < a->gpus.n; k++)
             assert_string_equal(a->gpus.v[k], rows[i].gpus[k]);
@@ -551,10 +559,14 @@ static void torque_tells_the_gpus_of_each_node(void **state)
         assert_int_equal(copy->gpus.n, a->gpus.n);
     }
     static const char *const wrong[][2] = {
-        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-slots", "/gpus-of-slots:1: 'node1' is not HOST-gpuNUMBER"},
-        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-without-number", "/gpus-without-number:2: 'node1-gpu' is not HOST-gpuNUMBER"},
-        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-with-more", "'node1-gpu0 exclusive' is not HOST-gpuNUMBER"},
-        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-others", "node7 is none of the job's nodes (node[1-2].site)"},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-slots",
+         "/gpus-of-slots:1: 'node1' is not HOST-gpuNUMBER"},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-without-number",
+         "/gpus-without-number:2: 'node1-gpu' is not HOST-gpuNUMBER"},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-with-more",
+         "'node1-gpu0 exclusive' is not HOST-gpuNUMBER"},
+        {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-others",
+         "node7 is none of the job's nodes (node[1-2].site)"},
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_refused(&(struct said){.env = wrong[i][0]}, wrong[i][1]);
@@ -567,7 +579,7 @@ static void stale_variables_are_refused_unless_this_host_is_wanted(void **state)
         const char *env;
         const char *says, *right;
     } rows[] = {
-  /* clang-format off */
+        /* clang-format off */
         {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[3-4] SLURM_SUBMIT_HOST=login1",
          "SLURM_JOB_ID=12 is of another machine's job: this host, node2, is not in node[3-4]; ",
          "start ddrun with srun, or in the job's script; or unset SLURM_*, or say --nnodes=1 to use this host, node2, alone"},
@@ -579,12 +591,13 @@ static void stale_variables_are_refused_unless_this_host_is_wanted(void **state)
         {"PBS_JOBID=8.srv", "PBS_JOBID=8.srv is of another machine's job: cannot open", "start ddrun in the job's script; or unset PBS_*"},
         {"PBS_JOBID=8.srv PBS_NODEFILE=/alone",
          "PBS_JOBID=8.srv is of another machine's job: this host, node2, is not in node1.site; ", "unset PBS_*"},
-  /* clang-format on */
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_refused(&(struct said){.env = rows[i].env}, rows[i].says);
         assert_refused(&(struct said){.env = rows[i].env}, rows[i].right);
-        DD_AUTO(alloc) struct alloc *a = found(&(struct said){.env = rows[i].env, .min = 1, .max = 1});
+        DD_AUTO(alloc) struct alloc *a = found(
+            &(struct said){.env = rows[i].env, .min = 1, .max = 1});
         assert_string_equal(a->source, "local");
         assert_int_equal(a->warnings.n, 1);
         assert_int_equal(strncmp(a->warnings.v[0], rows[i].says, strlen(rows[i].says) - 2), 0);
@@ -594,10 +607,9 @@ static void stale_variables_are_refused_unless_this_host_is_wanted(void **state)
 static void step_keeps_what_slurm_tells_besides(void **state)
 {
     (void)state;
-    DD_AUTO(alloc)
-    struct alloc *a =
-        found(&(struct said){.env = STEP " SLURM_CLUSTER_NAME=c SLURM_JOB_END_TIME=1795250000 "
-                                         "SLURM_STEP_RESV_PORTS=21001-21003,22000,30000-30100"});
+    DD_AUTO(alloc) struct alloc *a = found(
+        &(struct said){.env = STEP " SLURM_CLUSTER_NAME=c SLURM_JOB_END_TIME=1795250000 "
+                                   "SLURM_STEP_RESV_PORTS=21001-21003,22000,30000-30100"});
     assert_string_equal(a->job_id, "slurm.c.12.3.r0");
     assert_int_equal(a->end_time, 1795250000);
     assert_true(a->on_slurm);
@@ -631,26 +643,26 @@ static void tasks_per_node_are_read_as_slurm_writes_them(void **state)
         size_t n; /* 0: refused */
         int total, most;
     } rows[] = {
-        {"",                     0,     0,     0},
-        {",",                    0,     0,     0},
-        {"1,",                   0,     0,     0},
-        {"x",                    0,     0,     0},
-        {"1(2)",                 0,     0,     0},
-        {"1(x2",                 0,     0,     0},
-        {"1(x0)",                0,     0,     0},
-        {"1(x)",                 0,     0,     0},
-        {"-1",                   0,     0,     0},
-        {"1 ",                   0,     0,     0},
-        {"99999",                0,     0,     0},
-        {"1(x65537)",            0,     0,     0},
-        {"2(x40000)",            0,     0,     0},
-        {"1(x65536),1",          0,     0,     0},
-        {"99999999999999999999", 0,     0,     0},
-        {"1",                    1,     1,     1},
-        {"2,1",                  2,     3,     2},
-        {"4(x2)",                2,     8,     4},
-        {"1(x3),2,4(x2)",        6,     13,    4},
-        {"1(x65536)",            65536, 65536, 1},
+        {"", 0, 0, 0},
+        {",", 0, 0, 0},
+        {"1,", 0, 0, 0},
+        {"x", 0, 0, 0},
+        {"1(2)", 0, 0, 0},
+        {"1(x2", 0, 0, 0},
+        {"1(x0)", 0, 0, 0},
+        {"1(x)", 0, 0, 0},
+        {"-1", 0, 0, 0},
+        {"1 ", 0, 0, 0},
+        {"99999", 0, 0, 0},
+        {"1(x65537)", 0, 0, 0},
+        {"2(x40000)", 0, 0, 0},
+        {"1(x65536),1", 0, 0, 0},
+        {"99999999999999999999", 0, 0, 0},
+        {"1", 1, 1, 1},
+        {"2,1", 2, 3, 2},
+        {"4(x2)", 2, 8, 4},
+        {"1(x3),2,4(x2)", 6, 13, 4},
+        {"1(x65536)", 65536, 65536, 1},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct alloc_tasks t = {0};
@@ -672,20 +684,10 @@ static void ports_are_read_as_slurm_writes_them(void **state)
         const char *text;
         int n; /* -EINVAL: refused */
     } rows[] = {
-        {"",            -EINVAL},
-        {"1-",          -EINVAL},
-        {"-1",          -EINVAL},
-        {"2-1",         -EINVAL},
-        {"0",           -EINVAL},
-        {"65536",       -EINVAL},
-        {"1,",          -EINVAL},
-        {"1;2",         -EINVAL},
-        {"[1-2]",       -EINVAL},
-        {"1-65535,x",   -EINVAL},
-        {"21001",       1      },
-        {"21001-21002", 2      },
-        {"1,3-4",       3      },
-        {"1-65535",     16     },
+        {"", -EINVAL},      {"1-", -EINVAL},        {"-1", -EINVAL}, {"2-1", -EINVAL},
+        {"0", -EINVAL},     {"65536", -EINVAL},     {"1,", -EINVAL}, {"1;2", -EINVAL},
+        {"[1-2]", -EINVAL}, {"1-65535,x", -EINVAL}, {"21001", 1},    {"21001-21002", 2},
+        {"1,3-4", 3},       {"1-65535", 16},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint16_t ports[ALLOC_MAX_PORTS];
@@ -732,7 +734,7 @@ static void hostfile_may_have_more_lines_than_the_limit_of_hosts(void **state)
 static int all_sources(void)
 {
     static const struct said rows[] = {
-  /* clang-format off */
+        /* clang-format off */
         {.env = FOUR " SLURM_STEP_RESV_PORTS=21001-21002", .master_addr = "x", .id = "i"},
         {.env = TASK " PBS_JOBCOOKIE=12345678 SLURM_JOB_ID=1 SLURM_JOB_NODELIST=node3"},
         {.min = 2, .max = 2, .endpoint = "node1:1", .id = "a b"},
@@ -741,7 +743,7 @@ static int all_sources(void)
         {.env = "PBS_JOBID=9.srv", .min = 1, .max = 1},
         {.env = TASK " PBS_JOBCOOKIE=12345678 SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NODEID=0 SLURM_LOCALID=0 "
                 "SLURM_STEP_NODELIST=far SLURM_STEP_TASKS_PER_NODE=1"},
-  /* clang-format on */
+        /* clang-format on */
     };
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -763,7 +765,8 @@ static void agents_of_an_outer_launcher_are_the_nodes(void **state)
 {
     (void)state;
     char *const names[] = {(char[]){"a1"}, (char[]){"a2"}, (char[]){"a1"}};
-    const struct alloc_peers peers = {.names = names, .n = 3, .index = 2, .job = "ab12", .secret = "s3"};
+    const struct alloc_peers peers = {
+        .names = names, .n = 3, .index = 2, .job = "ab12", .secret = "s3"};
     static const struct {
         struct said said;
         bool told;

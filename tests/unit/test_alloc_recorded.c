@@ -42,7 +42,7 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
         const char *hostname;
         const char *text;
     } rows[] = {
-  /* clang-format off */
+        /* clang-format off */
         {S "batch.0.0", "node1",
          "in job 4, which has 3 nodes (node[1-3]), and cannot start the others\n  tip: srun --ntasks-per-node=1 ddrun"},
         {S "salloc.b.b", "ctl",
@@ -66,7 +66,7 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
         {P "prog.script", "node1", "which has 2 nodes"},
         {P "array2.script", "node2", "job 6[2].pbshead, which has 2 nodes"},
         {P "first0.script", "node1", "which has 2 nodes (node[2-3].cluster.test)"},
-  /* clang-format on */
+        /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(strv) struct dd_strv env = {0};
@@ -75,8 +75,10 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
         recorded_load(&env, rows[i].name);
         recorded_set_nodefile(rows[i].name);
         struct alloc_input in = recorded_input(&env, rows[i].hostname);
-        assert_int_equal(alloc_find(&a, &in, &err), strstr(rows[i].text, "copies") != NULL || strncmp(rows[i].text, "--", 2) == 0
-                                                        ? ALLOC_WRONG_FOR_ALL : -EINVAL);
+        assert_int_equal(alloc_find(&a, &in, &err), strstr(rows[i].text, "copies") != NULL ||
+                                                            strncmp(rows[i].text, "--", 2) == 0
+                                                        ? ALLOC_WRONG_FOR_ALL
+                                                        : -EINVAL);
         assert_null(a);
         if (strstr(err.text, rows[i].text) == NULL)
             fail_msg("%s is refused with \"%s\"", rows[i].name, err.text);
@@ -94,7 +96,7 @@ static const struct {
     int nnodes;
     uint16_t ports[5];
 } places[] = {
-/* clang-format off */
+    /* clang-format off */
     {S "step4.0.0", "node1", STEP, "slurm.dd.1.0.r0", "1", "node[1-4]", 0, 4,
      {21001, 21002}},
     {S "step4.3.3", "node4", STEP, "slurm.dd.1.0.r0", "1", "node[1-4]", 3, 4,
@@ -140,7 +142,7 @@ static const struct {
     {P "export.dsh.node2.0", "node2", "pbs", "pbs.7.pbshead", "7.pbshead", TWO, 1, 2, {0}},
     {P "prog.dsh.node1.0", "node1", "pbs", "pbs.8.pbshead", "8.pbshead", TWO, 0, 2, {0}},
     {P "ppn.dsh.node2.0", "node2", "pbs", "pbs.9.pbshead", "9.pbshead", TWO, 1, 2, {0}},
-/* clang-format on */
+    /* clang-format on */
 };
 
 static void recorded_process_finds_its_place(void **state)
@@ -261,7 +263,8 @@ static void recorded_pbs_tasks_of_one_job_agree(void **state)
         DD_AUTO(alloc) struct alloc *a = NULL;
         recorded_load(&env, names[i]);
         recorded_set_nodefile(names[i]);
-        struct alloc_input in = recorded_input(&env, strstr(names[i], "node1") != NULL ? "node1" : "node2");
+        struct alloc_input in = recorded_input(&env, strstr(names[i], "node1") != NULL ? "node1"
+                                                                                       : "node2");
         assert_int_equal(alloc_find(&a, &in, NULL), 0);
         assert_string_equal(a->cookie, "11BD13BF7FC067B6640ECAE558DA9E89");
         assert_null(a->psk);
@@ -281,12 +284,8 @@ static void recorded_pbs_task_falls_back_to_its_number(void **state)
         const char *name;
         int index; /* -1: refused */
     } rows[] = {
-        {P "scatter1.dsh.node1.0", 0 },
-        {P "scatter1.dsh.node2.0", 1 },
-        {P "array2.dsh.node3.0",   1 },
-        {P "first0.dsh.node3.0",   -1},
-        {P "scatter1.script",      -1},
-        {P "free.script",          -1},
+        {P "scatter1.dsh.node1.0", 0}, {P "scatter1.dsh.node2.0", 1}, {P "array2.dsh.node3.0", 1},
+        {P "first0.dsh.node3.0", -1},  {P "scatter1.script", -1},     {P "free.script", -1},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(strv) struct dd_strv env = {0};
@@ -310,11 +309,11 @@ static void recorded_process_runs_alone_when_told_so(void **state)
         const char *job_id;
         const char *nodes;
     } rows[] = {
-        {S "step4.2.2",       "node3", "slurm.dd.1.0.r0.n2",           "node3"             },
-        {S "batch.0.0",       "node1", "slurm.dd.4.batch.r0.n0",       "node1"             },
-        {S "salloc.b.b",      "ctl",   "local.ctl.0000000000000001",   "ctl"               },
-        {P "first0.script",   "node1", "local.node1.0000000000000001", "node1"             },
-        {P "scatter1.script", "node1", "pbs.0.pbshead",              "node1.cluster.test"},
+        {S "step4.2.2", "node3", "slurm.dd.1.0.r0.n2", "node3"},
+        {S "batch.0.0", "node1", "slurm.dd.4.batch.r0.n0", "node1"},
+        {S "salloc.b.b", "ctl", "local.ctl.0000000000000001", "ctl"},
+        {P "first0.script", "node1", "local.node1.0000000000000001", "node1"},
+        {P "scatter1.script", "node1", "pbs.0.pbshead", "node1.cluster.test"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(strv) struct dd_strv env = {0};
@@ -339,7 +338,8 @@ static void recorded_process_runs_alone_when_told_so(void **state)
 static void recorded_list_of_one_node_is_never_that_of_another_host(void **state)
 {
     (void)state;
-    static const char *const names[] = {S "salloc.b.b", S "batch.0.0", P "first0.script", P "scatter1.script"};
+    static const char *const names[] = {S "salloc.b.b", S "batch.0.0", P "first0.script",
+                                        P "scatter1.script"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         DD_AUTO(strv) struct dd_strv env = {0};
         DD_AUTO(alloc) struct alloc *a = NULL;
@@ -366,12 +366,12 @@ static void recorded_script_gets_the_list(void **state)
         const char *nodes;
         int index;
     } rows[] = {
-        {S "batch.0.0",       "node1", "node[1-3]",                            0 },
-        {S "salloc.b.b",      "ctl",   "node[1-2]",                            -1},
-        {S "tasks4x2.1.5",    "node2", "node1,node1,node1,node1,node2,node2,node2,node2", 5},
-        {P "first0.script",   "node1", "node[2-3].cluster.test",               -1},
-        {P "scatter1.script", "node1", TWO,                                    0 },
-        {P "ppn.script",      "node1", TWO,                                    0 },
+        {S "batch.0.0", "node1", "node[1-3]", 0},
+        {S "salloc.b.b", "ctl", "node[1-2]", -1},
+        {S "tasks4x2.1.5", "node2", "node1,node1,node1,node1,node2,node2,node2,node2", 5},
+        {P "first0.script", "node1", "node[2-3].cluster.test", -1},
+        {P "scatter1.script", "node1", TWO, 0},
+        {P "ppn.script", "node1", TWO, 0},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(strv) struct dd_strv env = {0};
@@ -401,7 +401,8 @@ static void assert_alloc(const struct recorded *r, const struct alloc *a, const 
     struct node_gpus gpus;
     struct starter const *st = starter_find(NULL, "auto", a->source);
     for (size_t i = 0; i < hostlist_count(a->nodes); i++)
-        assert_int_equal(dd_buf_printf(&names, "%s%s", i > 0 ? "," : "", hostlist_nth(a->nodes, i)), 0);
+        assert_int_equal(dd_buf_printf(&names, "%s%s", i > 0 ? "," : "", hostlist_nth(a->nodes, i)),
+                         0);
     assert_string_equal(a->source, r->source);
     assert_string_equal(a->run_id, r->job);
     assert_string_equal(dd_buf_str(&names), r->nodes);

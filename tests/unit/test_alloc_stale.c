@@ -1,6 +1,6 @@
-/* alloc: variables that are stale or contradict each other, made of every recorded environment: refused with one
- * sentence that names the variable and what would be right. And whatever happens to an environment, no unknown host
- * comes out of it. */
+/* alloc: variables that are stale or contradict each other, made of every recorded environment:
+ * refused with one sentence that names the variable and what would be right. And whatever happens
+ * to an environment, no unknown host comes out of it. */
 #include "recorded_world.h"
 
 #include <errno.h>
@@ -44,7 +44,8 @@ static bool is_het(const struct recorded *r)
 /* A row that returns false is not for this process. */
 typedef bool spoil_f(const struct recorded *r, struct dd_strv *env, const char **hostname);
 
-#define SPOIL(name) static bool name(const struct recorded *r, struct dd_strv *env, const char **hostname)
+#define SPOIL(name)                                                                                \
+    static bool name(const struct recorded *r, struct dd_strv *env, const char **hostname)
 #define UNUSED (void)r, (void)env, (void)hostname
 
 SPOIL(of_another_job)
@@ -125,7 +126,8 @@ SPOIL(with_half_a_list)
     return true;
 }
 
-/* A shell in a step gets nodes of its own by salloc, which leaves the step's names; or submits a script that sees them. */
+/* A shell in a step gets nodes of its own by salloc, which leaves the step's names; or submits a
+ * script that sees them. */
 SPOIL(below_an_allocation)
 {
     UNUSED;
@@ -238,38 +240,75 @@ static const struct {
     spoil_f *spoil;
     const char *says[3]; /* the variable and where from; what would be right */
 } refused[] = {
-    {STEP | BATCH | SALLOC, of_another_job, {"SLURM_JOB_ID=99 and SLURM_JOBID=", "contradict", "unset"}},
+    {STEP | BATCH | SALLOC,
+     of_another_job,
+     {"SLURM_JOB_ID=99 and SLURM_JOBID=", "contradict", "unset"}},
     {STEP, of_another_step, {"SLURM_STEP_ID=77 and SLURM_STEPID=", "start ddrun with srun"}},
     {STEP | BATCH, with_no_id, {"SLURM_JOB_ID=../1 is not the id of a job"}},
-    {STEP, with_more_nodes, {"SLURM_STEP_NUM_NODES=9 contradicts SLURM_STEP_NODELIST=node", "Unset SLURM_STEP_NUM_NODES"}},
-    {STEP, with_more_tasks, {"SLURM_STEP_NUM_TASKS=99 contradicts SLURM_STEP_TASKS_PER_NODE=", "start ddrun with srun"}},
-    {STEP, with_tasks_of_others, {"SLURM_STEP_TASKS_PER_NODE=1(x9) is for 9 nodes, but SLURM_STEP_NODELIST=node"}},
-    {STEP, of_another_node, {"SLURMD_NODENAME=elsewhere contradicts SLURM_NODEID=", "start ddrun with srun"}},
+    {STEP,
+     with_more_nodes,
+     {"SLURM_STEP_NUM_NODES=9 contradicts SLURM_STEP_NODELIST=node", "Unset SLURM_STEP_NUM_NODES"}},
+    {STEP,
+     with_more_tasks,
+     {"SLURM_STEP_NUM_TASKS=99 contradicts SLURM_STEP_TASKS_PER_NODE=", "start ddrun with srun"}},
+    {STEP,
+     with_tasks_of_others,
+     {"SLURM_STEP_TASKS_PER_NODE=1(x9) is for 9 nodes, but SLURM_STEP_NODELIST=node"}},
+    {STEP,
+     of_another_node,
+     {"SLURMD_NODENAME=elsewhere contradicts SLURM_NODEID=", "start ddrun with srun"}},
     {STEP, beyond_the_nodes, {"SLURM_NODEID=99 is not a number from 0 to"}},
     {STEP, beyond_the_tasks, {"SLURM_PROCID=99 is not a number from 0 to"}},
-    {STEP, without_the_steps_list, {"SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not", "unset SLURM_STEP_ID"}},
+    {STEP,
+     without_the_steps_list,
+     {"SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not", "unset SLURM_STEP_ID"}},
     {STEP, with_half_a_list, {"SLURM_STEP_NODELIST: '[1-' has a '['"}},
-    {STEP, below_an_allocation, {"SLURM_STEP_NODELIST=node", "that SLURM_JOB_NODELIST=other[7-8] has not", "unset SLURM_STEP_ID"}},
-    {BATCH | SALLOC, with_more_nodes_in_the_job, {"SLURM_JOB_NUM_NODES=9 contradicts SLURM_JOB_NODELIST=node", "Unset"}},
+    {STEP,
+     below_an_allocation,
+     {"SLURM_STEP_NODELIST=node", "that SLURM_JOB_NODELIST=other[7-8] has not",
+      "unset SLURM_STEP_ID"}},
+    {BATCH | SALLOC,
+     with_more_nodes_in_the_job,
+     {"SLURM_JOB_NUM_NODES=9 contradicts SLURM_JOB_NODELIST=node", "Unset"}},
     {BATCH | SALLOC, with_nnodes, {"SLURM_NNODES=9 contradicts SLURM_JOB_NODELIST=node", "Unset"}},
-    {BATCH | SALLOC, elsewhere, {"SLURM_JOB_ID=", "is of another machine's job: this host, laptop, is not in node", "unset SLURM_*"}},
-    {TASK | SCRIPT, elsewhere_without_a_place, {"PBS_JOBID=", "this host, laptop, is not in node", "unset PBS_*"}},
-    {TASK | SCRIPT, of_another_pbs_job, {"PBS_NODEFILE=/var/spool/pbs/aux/", "is not the node file of PBS_JOBID=99.other", "unset PBS_*"}},
+    {BATCH | SALLOC,
+     elsewhere,
+     {"SLURM_JOB_ID=", "is of another machine's job: this host, laptop, is not in node",
+      "unset SLURM_*"}},
+    {TASK | SCRIPT,
+     elsewhere_without_a_place,
+     {"PBS_JOBID=", "this host, laptop, is not in node", "unset PBS_*"}},
+    {TASK | SCRIPT,
+     of_another_pbs_job,
+     {"PBS_NODEFILE=/var/spool/pbs/aux/", "is not the node file of PBS_JOBID=99.other",
+      "unset PBS_*"}},
     {TASK | SCRIPT, with_no_pbs_id, {"PBS_JOBID=a/b is not the id of a job"}},
-    {TASK, without_the_file, {"the node file of job", "cannot open '/var/spool/pbs/aux/", "--hosts=LIST"}},
-    {SCRIPT, without_the_file, {"PBS_JOBID=", "cannot open '/var/spool/pbs/aux/", "start ddrun in the job's script; or unset PBS_*"}},
-    {TASK | SCRIPT, with_an_empty_file, {"the node file /var/spool/pbs/aux/", "is empty", "mpiprocs=1"}},
+    {TASK,
+     without_the_file,
+     {"the node file of job", "cannot open '/var/spool/pbs/aux/", "--hosts=LIST"}},
+    {SCRIPT,
+     without_the_file,
+     {"PBS_JOBID=", "cannot open '/var/spool/pbs/aux/",
+      "start ddrun in the job's script; or unset PBS_*"}},
+    {TASK | SCRIPT,
+     with_an_empty_file,
+     {"the node file /var/spool/pbs/aux/", "is empty", "mpiprocs=1"}},
     {TASK, with_a_short_file, {"is not in /var/spool/pbs/aux/", "mpiprocs=1"}},
     {TASK | SCRIPT, with_a_broken_file, {":1: 'gpus=4' is not known here", "NAME [slots=N]"}},
-    {TASK, with_the_number_of_the_first, {"PBS_NODENUM=0 is another host's: this host, node", "start ddrun with pbs_tmrsh"}},
-    {STEP | BATCH, with_pbs_of_this_host, {"the variables of two jobs", "is in both", "unset SLURM_* or PBS_*"}},
+    {TASK,
+     with_the_number_of_the_first,
+     {"PBS_NODENUM=0 is another host's: this host, node", "start ddrun with pbs_tmrsh"}},
+    {STEP | BATCH,
+     with_pbs_of_this_host,
+     {"the variables of two jobs", "is in both", "unset SLURM_* or PBS_*"}},
 };
 
 static void assert_sentence(const char *name, size_t row, const struct dd_err *err)
 {
     for (size_t k = 0; k < 3 && refused[row].says[k] != NULL; k++)
         if (strstr(err->text, refused[row].says[k]) == NULL)
-            fail_msg("%s, row %zu: \"%s\"\n does not say\n\"%s\"", name, row, err->text, refused[row].says[k]);
+            fail_msg("%s, row %zu: \"%s\"\n does not say\n\"%s\"", name, row, err->text,
+                     refused[row].says[k]);
     assert_true(recorded_is_message(err->text));
     assert_true(strlen(err->text) < sizeof(err->text) - 1);
 }
@@ -320,7 +359,8 @@ static void left_over_variables_of_another_scheduler_are_ignored(void **state)
         if (kind_of(r) == SALLOC || strcmp(r->nodes, "-") == 0 || r->index[0] == '-')
             continue;
         recorded_load(&env, r->name);
-        recorded_load(&others, pbs ? "slurm-22.05-subset.1.1" : "openpbs-23.06-scatter1.dsh.node2.0");
+        recorded_load(&others,
+                      pbs ? "slurm-22.05-subset.1.1" : "openpbs-23.06-scatter1.dsh.node2.0");
         if (pbs) { /* its step was elsewhere */
             assert_int_equal(dd_env_set(&others, "SLURM_STEP_NODELIST", "far[2-4]"), 0);
             assert_int_equal(dd_env_set(&others, "SLURM_JOB_NODELIST", "far[2-4]"), 0);
@@ -339,7 +379,8 @@ static void left_over_variables_of_another_scheduler_are_ignored(void **state)
         assert_int_equal(a->index, atoi(r->index));
         assert_int_equal(a->warnings.n, pbs);
         if (pbs)
-            assert_non_null(strstr(a->warnings.v[0], "SLURM_* are left over from job 3: this host, node"));
+            assert_non_null(
+                strstr(a->warnings.v[0], "SLURM_* are left over from job 3: this host, node"));
     }
 }
 
@@ -348,7 +389,8 @@ static void left_over_variables_of_another_scheduler_are_ignored(void **state)
 static void stale_variables_are_told_where_this_host_alone_is_wanted(void **state)
 {
     (void)state;
-    static const char *const names[] = {"slurm-22.05-batch.0.0", "slurm-22.05-salloc.b.b", "openpbs-23.06-scatter1.script"};
+    static const char *const names[] = {"slurm-22.05-batch.0.0", "slurm-22.05-salloc.b.b",
+                                        "openpbs-23.06-scatter1.script"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         for (int worker = 0; worker < 2; worker++) {
             DD_AUTO(strv) struct dd_strv env = {0};
@@ -386,7 +428,8 @@ static void an_id_without_a_list_is_no_job(void **state)
     assert_int_equal(alloc_find(&a, &in, NULL), 0);
     assert_string_equal(a->source, "local");
     assert_int_equal(a->warnings.n, 1);
-    assert_non_null(strstr(a->warnings.v[0], "SLURM_JOB_ID=4 is set, but SLURM_JOB_NODELIST is not; ignoring it"));
+    assert_non_null(strstr(a->warnings.v[0],
+                           "SLURM_JOB_ID=4 is set, but SLURM_JOB_NODELIST is not; ignoring it"));
 }
 
 /* Slurm's own PBS names for one job, as some sites have them. */
@@ -460,10 +503,12 @@ static void know(struct hostlist *known, const char *expression)
             assert_int_equal(hostlist_push(known, hostlist_nth(these, i)), 0);
 }
 
-/* Every name of the answer is one of a list of the environment, or of the node file, or this host's. */
+/* Every name of the answer is one of a list of the environment, or of the node file, or this
+ * host's. */
 static void assert_known(const struct alloc *a, const struct alloc_input *in)
 {
-    static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"};
+    static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
+                                        "SLURM_NODELIST"};
     DD_AUTO(hostlist) struct hostlist *known = NULL;
     DD_AUTO(buf) struct dd_buf file = DD_BUF_INIT(1 << 20);
     assert_int_equal(hostlist_new(&known), 0);
@@ -480,7 +525,8 @@ static void assert_known(const struct alloc *a, const struct alloc_input *in)
 }
 
 /* Advice that those cannot take who ask and start nothing; not all of them have such options. */
-static const char *const not_for_ddctl[] = {"ddrun", "--hosts", "--hostfile", "--nnodes", "--node-rank"};
+static const char *const not_for_ddctl[] = {"ddrun", "--hosts", "--hostfile", "--nnodes",
+                                            "--node-rank"};
 
 static void any_environment_gives_known_hosts_or_one_sentence(void **state)
 {
@@ -511,7 +557,8 @@ static void any_environment_gives_known_hosts_or_one_sentence(void **state)
         } else {
             assert_null(a);
             assert_true(recorded_is_message(err.text));
-            for (size_t k = 0; in.list_only && k < sizeof(not_for_ddctl) / sizeof(not_for_ddctl[0]); k++)
+            for (size_t k = 0; in.list_only && k < sizeof(not_for_ddctl) / sizeof(not_for_ddctl[0]);
+                 k++)
                 if (strstr(err.text, not_for_ddctl[k]) != NULL)
                     fail_msg("%s: ddctl is told: %s", r->name, err.text);
             not_found++;

@@ -72,7 +72,8 @@ static void env_sets_replaces_and_removes(void **state)
 
 static int note_change(void *arg, const char *name, const char *value)
 {
-    return value != NULL ? dd_strv_pushf(arg, "%s=%s", name, value) : dd_strv_pushf(arg, "-%s", name);
+    return value != NULL ? dd_strv_pushf(arg, "%s=%s", name, value)
+                         : dd_strv_pushf(arg, "-%s", name);
 }
 
 static void environments_differ_in_what_is_set_and_unset(void **state)
@@ -80,8 +81,11 @@ static void environments_differ_in_what_is_set_and_unset(void **state)
     (void)state;
     DD_AUTO(strv) struct dd_strv before = {0};
     DD_AUTO(strv) struct dd_strv after = {0};
-    assert_int_equal(dd_strv_split(&before, "B=1 NOTHING AA=1 A=1 SAME=x=y TWICE=1 TWICE=2 GONE= GONE=1", " "), 0);
-    assert_int_equal(dd_strv_split(&after, "NEW= TWICE=1 SAME=x=y A=2 BB=1 AA=1 NOTHING= B=1", " "), 0);
+    assert_int_equal(
+        dd_strv_split(&before, "B=1 NOTHING AA=1 A=1 SAME=x=y TWICE=1 TWICE=2 GONE= GONE=1", " "),
+        0);
+    assert_int_equal(dd_strv_split(&after, "NEW= TWICE=1 SAME=x=y A=2 BB=1 AA=1 NOTHING= B=1", " "),
+                     0);
     static const char *const changes[] = {"NEW=", "A=2", "BB=1", "NOTHING=", "-GONE", "-GONE"};
     DD_AUTO(strv) struct dd_strv found = {0};
     assert_int_equal(dd_env_diff(before.v, after.v, note_change, &found), 0);
@@ -101,9 +105,17 @@ static void numbers_take_digits_only(void **state)
         int rc;
         uint64_t value;
     } rows[] = {
-        {"0", 0, 0},         {"42", 0, 42},       {"100", 0, 100},  {"101", -ERANGE, 0},
-        {"", -EINVAL, 0},    {" 4", -EINVAL, 0},  {"4 ", -EINVAL, 0}, {"+4", -EINVAL, 0},
-        {"0x4", -EINVAL, 0}, {"-1", -EINVAL, 0},  {"99999999999999999999999", -ERANGE, 0},
+        {"0", 0, 0},
+        {"42", 0, 42},
+        {"100", 0, 100},
+        {"101", -ERANGE, 0},
+        {"", -EINVAL, 0},
+        {" 4", -EINVAL, 0},
+        {"4 ", -EINVAL, 0},
+        {"+4", -EINVAL, 0},
+        {"0x4", -EINVAL, 0},
+        {"-1", -EINVAL, 0},
+        {"99999999999999999999999", -ERANGE, 0},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t v = 0;
@@ -125,9 +137,15 @@ static void durations_take_units(void **state)
         int rc;
         uint64_t ns;
     } rows[] = {
-        {"5", 0, 5000000000},   {"0.1", 0, 100000000},          {"250ms", 0, 250000000},
-        {"2m", 0, 120000000000}, {"1.5h", 0, 5400000000000},    {"5x", -EINVAL, 0},
-        {"", -EINVAL, 0},        {"99999999999999d", -ERANGE, 0}, {"-5", -EINVAL, 0},
+        {"5", 0, 5000000000},
+        {"0.1", 0, 100000000},
+        {"250ms", 0, 250000000},
+        {"2m", 0, 120000000000},
+        {"1.5h", 0, 5400000000000},
+        {"5x", -EINVAL, 0},
+        {"", -EINVAL, 0},
+        {"99999999999999d", -ERANGE, 0},
+        {"-5", -EINVAL, 0},
         {"0.999999d", 0, 86399913600000}, /* the fraction does not overflow */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -155,7 +173,9 @@ static void errors_have_their_tip_on_a_line_of_its_own(void **state)
 {
     (void)state;
     struct dd_err err = {0};
-    assert_int_equal(dd_err_tip(&err, dd_err_set(&err, -EINVAL, "unknown option '%s'", "--npoc"), "did you mean '%s'?", "--nproc"), -EINVAL);
+    assert_int_equal(dd_err_tip(&err, dd_err_set(&err, -EINVAL, "unknown option '%s'", "--npoc"),
+                                "did you mean '%s'?", "--nproc"),
+                     -EINVAL);
     assert_string_equal(err.text, "unknown option '--npoc'\n  tip: did you mean '--nproc'?");
     assert_int_equal(dd_err_tip(NULL, -ENOENT, "x"), -ENOENT);
     memset(err.text, 'x', sizeof(err.text) - 1); /* no room for one: nothing is cut or overrun */
@@ -179,15 +199,18 @@ static void what_is_no_utf8_becomes_a_question_mark(void **state)
         const char *text, *clean;
     } rows[] = {
         {"plain", "plain"},
-        {"n\xc3\xb6" "de \xe2\x82\xac \xf0\x9f\x98\x80", "n\xc3\xb6" "de \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"n\xc3\xb6"
+         "de \xe2\x82\xac \xf0\x9f\x98\x80",
+         "n\xc3\xb6"
+         "de \xe2\x82\xac \xf0\x9f\x98\x80"},
         {"\xff\xfe", "??"},
-        {"a\xc3", "a?"},                     /* cut off */
+        {"a\xc3", "a?"}, /* cut off */
         {"\xc3(", "?("},
-        {"\x80\xbf", "??"},                  /* a middle without its beginning */
-        {"\xc0\xaf", "??"},                  /* longer than it need be */
+        {"\x80\xbf", "??"}, /* a middle without its beginning */
+        {"\xc0\xaf", "??"}, /* longer than it need be */
         {"\xe0\x80\xaf", "???"},
-        {"\xed\xa0\x80", "???"},             /* half of a pair of UTF-16 */
-        {"\xf4\x90\x80\x80", "????"},        /* beyond the last character */
+        {"\xed\xa0\x80", "???"},      /* half of a pair of UTF-16 */
+        {"\xf4\x90\x80\x80", "????"}, /* beyond the last character */
         {"\xf0\x9f\x98", "???"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -207,17 +230,19 @@ static void copies_of_a_signal_are_known_by_their_way(void **state)
         unsigned ms;
         bool copy;
     } come[] = {
-        {0, 0, false},    {1, 240, true},      /* at nearly the same time */
-        {2, 1900, true},  {2, 1950, false},    /* late, by a way that had not brought it; once */
-        {0, 2000, true},  {0, 2300, false},    /* the same way again */
-        {1, 2540, true},  {1, 2560, false},
-        {2, 4559, true},  {0, 4600, false},    /* too late for a copy */
+        {0, 0, false},   {1, 240, true},   /* at nearly the same time */
+        {2, 1900, true}, {2, 1950, false}, /* late, by a way that had not brought it; once */
+        {0, 2000, true}, {0, 2300, false}, /* the same way again */
+        {1, 2540, true}, {1, 2560, false},
+        {2, 4559, true}, {0, 4600, false}, /* too late for a copy */
     };
     const uint64_t begin = 77 * DD_NS_PER_S;
     uint64_t taken = 0;
     uint64_t heard[WAYS] = {0};
     for (size_t i = 0; i < sizeof(come) / sizeof(come[0]); i++)
-        assert_int_equal(dd_signal_is_copy(&taken, &heard[come[i].way], begin + come[i].ms * DD_NS_PER_MS), come[i].copy);
+        assert_int_equal(
+            dd_signal_is_copy(&taken, &heard[come[i].way], begin + come[i].ms * DD_NS_PER_MS),
+            come[i].copy);
 }
 
 static void uid_map_is_full_only_if_every_uid_is_itself(void **state)
@@ -227,7 +252,8 @@ static void uid_map_is_full_only_if_every_uid_is_itself(void **state)
     assert_false(dd_uid_map_is_full("         0          0 4294967294\n"));
     assert_false(dd_uid_map_is_full("         0      20001          1\n"));
     assert_false(dd_uid_map_is_full("     65534      20001          1\n"));
-    assert_false(dd_uid_map_is_full("         0          0      65534\n     65534      65534 4294901761\n"));
+    assert_false(
+        dd_uid_map_is_full("         0          0      65534\n     65534      65534 4294901761\n"));
     assert_false(dd_uid_map_is_full(""));
 }
 

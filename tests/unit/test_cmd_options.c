@@ -1,4 +1,5 @@
-/* The tables of options of our programs are sound, and what is nearly one of their variables is seen. */
+/* The tables of options of our programs are sound, and what is nearly one of their variables is
+ * seen. */
 #include "cmd/ddctl.h"
 #include "cmd/ddrun_options.h"
 #include "cmd/ddrund_options.h"
@@ -12,9 +13,10 @@
 
 static void tables_are_sound(void **state)
 {
-    const struct opt_table *const tables[] = {&ddrun_options, &ddrund_options, &ddctl_env_options, &ddctl_hosts_options,
-                                             &ddctl_status_options, &ddctl_drain_options, &ddctl_events_options,
-                                             &ddctl_kv_options, &ddctl_signal_options};
+    const struct opt_table *const tables[] = {
+        &ddrun_options,        &ddrund_options,       &ddctl_env_options,
+        &ddctl_hosts_options,  &ddctl_status_options, &ddctl_drain_options,
+        &ddctl_events_options, &ddctl_kv_options,     &ddctl_signal_options};
     (void)state;
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
         struct dd_err err = {0};
@@ -27,20 +29,20 @@ static void tables_are_sound(void **state)
 static const struct {
     const char *entry, *meant; /* NULL: it is not taken for one of ours */
 } rows[] = {
-    {"DDRUN_LOGDIR=x",         "DDRUN_LOG_DIR"        },
-    {"DDRUN_LOG_DIRS=x",       "DDRUN_LOG_DIR"        },
-    {"DDRUN_NPROC_PER_NODES=", "DDRUN_NPROC_PER_NODE" },
-    {"DDRUN_KEYS=x",           "DDRUN_KEY"            },
-    {"DDRUN_RDZV_TIMOUT=1",    "DDRUN_RDZV_TIMEOUT"   },
-    {"DDRUN_LOG_DIR=x",        NULL                   },
-    {"DDRUN_SHUTDOWN_TIMEOUT=1", NULL                 },
-    {"DDRUN_KEY=x",            NULL                   },
-    {"DDRUN_NODES=n[1-2]",     NULL                   }, /* ddrun's own, in the environment of workers */
-    {"DDRUN_ROUND=0",          NULL                   },
-    {"DDRUN_BUILD=x",          NULL                   },
-    {"DDRUN_=x",               NULL                   },
-    {"DDRUND_LISTENS=x",       NULL                   },
-    {"PATH=x",                 NULL                   },
+    {"DDRUN_LOGDIR=x", "DDRUN_LOG_DIR"},
+    {"DDRUN_LOG_DIRS=x", "DDRUN_LOG_DIR"},
+    {"DDRUN_NPROC_PER_NODES=", "DDRUN_NPROC_PER_NODE"},
+    {"DDRUN_KEYS=x", "DDRUN_KEY"},
+    {"DDRUN_RDZV_TIMOUT=1", "DDRUN_RDZV_TIMEOUT"},
+    {"DDRUN_LOG_DIR=x", NULL},
+    {"DDRUN_SHUTDOWN_TIMEOUT=1", NULL},
+    {"DDRUN_KEY=x", NULL},
+    {"DDRUN_NODES=n[1-2]", NULL}, /* ddrun's own, in the environment of workers */
+    {"DDRUN_ROUND=0", NULL},
+    {"DDRUN_BUILD=x", NULL},
+    {"DDRUN_=x", NULL},
+    {"DDRUND_LISTENS=x", NULL},
+    {"PATH=x", NULL},
 };
 
 static void misspelt_variables_are_seen(void **state)

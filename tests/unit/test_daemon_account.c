@@ -12,7 +12,8 @@ static void quickest_message_shows_the_offset(void **state)
 {
     (void)state;
     struct account_clock c = {0};
-    account_clock(&c, 1000, 51000 + 300); /* their clock is 50000 behind; 300, 20 and 900 under way */
+    account_clock(&c, 1000,
+                  51000 + 300); /* their clock is 50000 behind; 300, 20 and 900 under way */
     account_clock(&c, 2000, 52000 + 20);
     account_clock(&c, 3000, 53000 + 900);
     assert_int_equal(account_time(&c, 2900, 54000), 52920);

@@ -66,7 +66,9 @@ static int write_a_file(void)
 
 static int map_code(void)
 {
-    return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? 0 : 1;
+    return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED
+               ? 0
+               : 1;
 }
 
 static int connect_out(void)
@@ -102,12 +104,14 @@ static bool has_filters(void)
 {
     char said[4096];
     const int status = confined(filtered, said, sizeof(said));
-    return strstr(said, "was refused") != NULL || WEXITSTATUS(status) == 2; /* prctl is not on the list, and would return the mode */
+    return strstr(said, "was refused") != NULL ||
+           WEXITSTATUS(status) == 2; /* prctl is not on the list, and would return the mode */
 }
 
 static void what_is_not_needed_is_refused_and_reported(void **state)
 {
-    int (*const attempts[])(void) = {fork_in_it, exec_in_it, write_a_file, map_code, connect_out, signal_another};
+    int (*const attempts[])(void) = {fork_in_it, exec_in_it,  write_a_file,
+                                     map_code,   connect_out, signal_another};
     char said[4096];
     (void)state;
     if (!has_filters())

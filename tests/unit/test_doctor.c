@@ -1,4 +1,5 @@
-/* doctor: from what nodes say of themselves to what is wrong; how it comes to the node that asks. */
+/* doctor: from what nodes say of themselves to what is wrong; how it comes to the node that asks.
+ */
 #include "doctor/answers.h"
 #include "doctor/judge.h"
 
@@ -15,8 +16,8 @@
 
 #include <cmocka.h>
 
-#define HEALTHY                                                                                             \
-    "'version':'1','nofile':65536,'memlock':-1,'nproc':-1,'shm_free':1000000000,'tmp':'','cpus':8,"         \
+#define HEALTHY                                                                                     \
+    "'version':'1','nofile':65536,'memlock':-1,'nproc':-1,'shm_free':1000000000,'tmp':'','cpus':8," \
     "'addresses':['10.0.0.1'],'cpus_online':8,'gpus':4,'ptrace_scope':1,'key':'MUNGE','key_error':'','listen_error':''"
 
 /* Findings of two nodes, one of which says `more` besides (later members win). */
@@ -62,23 +63,32 @@ static void each_fault_is_found_on_its_node(void **state)
         {"'infiniband':true,'memlock':65536", "only 64 KiB may be locked", false},
         {"'nproc':100", "only 100 processes and threads", false},
         {"'shm_free':1048576", "/dev/shm has only 1024 KiB left", false},
-        {"'tmp':'/scratch: No space left on device'", "temporary files cannot be written: /scratch: No space", false},
+        {"'tmp':'/scratch: No space left on device'",
+         "temporary files cannot be written: /scratch: No space", false},
         {"'ptrace_scope':3", "ptrace_scope", true},
         {"'gpus':3", "3 GPUs, where others have 4", false},
         {"'version':'2'", "ddrun 2, where n1 has 1", false},
-        {"'key':'a file /home/u/k'", "the key would come from a file /home/u/k here, where n1 has MUNGE", false},
+        {"'key':'a file /home/u/k'",
+         "the key would come from a file /home/u/k here, where n1 has MUNGE", false},
         {"'key_error':'no munged','key':''", "there is no key: no munged", false},
         {"'listen_error':'cannot listen on port 1'", "cannot listen on port 1", false},
-        {"'iface_error':'--iface=ib9: this node has no such interface'", "--iface=ib9: this node has no such interface", false},
+        {"'iface_error':'--iface=ib9: this node has no such interface'",
+         "--iface=ib9: this node has no such interface", false},
         {"'probes':[{'to':0,'error':'','iface':'ib0','iface_address':'10.1.0.1','iface_error':'No route'}]",
          "the workers' address of n1, 10.1.0.1, cannot be reached through ib0: No route", false},
         {"'variables':[{'name':'RANK','value':'0','why':'left'}]", "RANK=0 is left over", true},
-        {"'variables':[{'name':'NCCL_SOCKET_IFNAME','value':'ib9','why':'interface'}]", "NCCL_SOCKET_IFNAME=ib9 names no", false},
-        {"'variables':[{'name':'CUDA_VISIBLE_DEVICES','value':'','why':'empty'}]", "programs see no GPU", false},
-        {"'probes':[{'to':0,'error':'nothing listens'}]", "n1 cannot be reached: nothing listens", false},
-        {"'names':[{'to':0,'addresses':['10.0.0.9'],'error':''}]", "the name n1 leads to 10.0.0.9, which is no address", false},
-        {"'names':[{'to':0,'addresses':['10.0.0.1'],'error':'unknown'}]", "the name n1 leads nowhere: unknown", false},
-        {"'probes':[{'to':0,'error':'','offset_ns':-600000000000}]", "the clock of n1 is 600 s behind", false},
+        {"'variables':[{'name':'NCCL_SOCKET_IFNAME','value':'ib9','why':'interface'}]",
+         "NCCL_SOCKET_IFNAME=ib9 names no", false},
+        {"'variables':[{'name':'CUDA_VISIBLE_DEVICES','value':'','why':'empty'}]",
+         "programs see no GPU", false},
+        {"'probes':[{'to':0,'error':'nothing listens'}]", "n1 cannot be reached: nothing listens",
+         false},
+        {"'names':[{'to':0,'addresses':['10.0.0.9'],'error':''}]",
+         "the name n1 leads to 10.0.0.9, which is no address", false},
+        {"'names':[{'to':0,'addresses':['10.0.0.1'],'error':'unknown'}]",
+         "the name n1 leads nowhere: unknown", false},
+        {"'probes':[{'to':0,'error':'','offset_ns':-600000000000}]",
+         "the clock of n1 is 600 s behind", false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         json_t *f = judged(rows[i].more);
@@ -98,7 +108,8 @@ static void one_core_is_a_launchers_fault(void **state)
     (void)state;
     json_t *f = judged("'cpus':1");
     assert_int_equal(json_array_size(f), 2); /* and fewer than the others have */
-    assert_non_null(strstr(json_string_value(json_object_get(json_array_get(f, 0), "what")), "one of 8 CPUs"));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(json_array_get(f, 0), "what")), "one of 8 CPUs"));
     json_decref(f);
 }
 
@@ -106,13 +117,15 @@ static void nodes_that_share_a_fault_or_are_missing_are_named_together(void **st
 {
     (void)state;
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;
-    json_t *looks = json_pack("[{s:s,s:i,s:i},{s:s,s:i,s:i}]", "node", "n1", "index", 0, "nofile", 9, "node", "n2",
-                              "index", 1, "nofile", 9);
+    json_t *looks = json_pack("[{s:s,s:i,s:i},{s:s,s:i,s:i}]", "node", "n1", "index", 0, "nofile",
+                              9, "node", "n2", "index", 1, "nofile", 9);
     assert_int_equal(hostlist_parse(&nodes, "n[1-4]", NULL), 0);
     json_t *f = doctor_judge(looks, nodes);
     assert_int_equal(json_array_size(f), 2);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(f, 0), "nodes")), "n[3-4]");
-    assert_string_equal(json_string_value(json_object_get(json_array_get(f, 1), "nodes")), "n[1-2]");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(f, 0), "nodes")),
+                        "n[3-4]");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(f, 1), "nodes")),
+                        "n[1-2]");
     json_decref(f);
     json_decref(looks);
 }
@@ -157,8 +170,12 @@ static int give(uint16_t port, int index, const char *cookie, unsigned limit_ms)
     static char here[] = "127.0.0.1";
     static char *const hosts[] = {also, here, NULL};
     static char *none[] = {NULL};
-    const struct answer a = {.id = "look", .index = index, .port = port, .hosts = hosts,
-                             .key_in = {.env = none, .psk = cookie}, .limit_ms = limit_ms};
+    const struct answer a = {.id = "look",
+                             .index = index,
+                             .port = port,
+                             .hosts = hosts,
+                             .key_in = {.env = none, .psk = cookie},
+                             .limit_ms = limit_ms};
     struct dd_err err = {.text = ""};
     memset(text, 'x', sizeof(text));
     int rc = answer_give(&a, text, sizeof(text), &err);
@@ -173,7 +190,7 @@ static void what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key(void 
         const char *cookie;
         int rc, times;
     } rows[] = {
-        {2, "0123456789abcdef0123456789abcdef", 0,         1},
+        {2, "0123456789abcdef0123456789abcdef", 0, 1},
         {2, "other56789abcdef0123456789abcdef", ETIMEDOUT, 0},
         {3, "0123456789abcdef0123456789abcdef", ETIMEDOUT, 0}, /* no node of the job */
     };
@@ -184,8 +201,12 @@ static void what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key(void 
         struct told t = {.base = event_base_new()};
         struct answers *a = NULL;
         struct dd_err err = {.text = ""};
-        const struct answers_cfg cfg = {.id = "look", .nnodes = 3, .on_answer = on_answer, .arg = &t,
-                                        .key_in = {.env = none, .psk = "0123456789abcdef0123456789abcdef"}};
+        const struct answers_cfg cfg = {
+            .id = "look",
+            .nnodes = 3,
+            .on_answer = on_answer,
+            .arg = &t,
+            .key_in = {.env = none, .psk = "0123456789abcdef0123456789abcdef"}};
         struct event *end = evsignal_new(t.base, SIGCHLD, on_child, &t);
         int status = 0;
         assert_int_equal(event_add(end, NULL), 0);
@@ -193,7 +214,8 @@ static void what_a_node_has_seen_comes_to_the_asking_one_if_it_has_the_key(void 
             fail_msg("%s", err.text);
         const pid_t pid = fork();
         if (pid == 0) /* a refused one has little time, the other all it needs */
-            _exit(give(answers_port(a), rows[i].index, rows[i].cookie, rows[i].rc == 0 ? HANG_S * 1000 : GIVE_MS));
+            _exit(give(answers_port(a), rows[i].index, rows[i].cookie,
+                       rows[i].rc == 0 ? HANG_S * 1000 : GIVE_MS));
         event_base_dispatch(t.base);
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFEXITED(status));
@@ -221,7 +243,11 @@ static void each_node_knows_that_its_answer_has_come_when_the_asking_one_ends(vo
     struct told t = {.base = event_base_new()};
     struct answers *a = NULL;
     struct dd_err err = {.text = ""};
-    const struct answers_cfg cfg = {.id = "look", .nnodes = NODES, .on_answer = on_answer, .on_done = on_done, .arg = &t,
+    const struct answers_cfg cfg = {.id = "look",
+                                    .nnodes = NODES,
+                                    .on_answer = on_answer,
+                                    .on_done = on_done,
+                                    .arg = &t,
                                     .key_in = {.env = none, .psk = cookie}};
     pid_t pids[NODES];
     (void)alarm(HANG_S);
@@ -248,7 +274,15 @@ static void each_node_knows_that_its_answer_has_come_when_the_asking_one_ends(vo
 static void a_place_for_answers_is_a_port_and_hosts(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "/", "1", "1/", "0/a", "65536/a", "x/a", "12345678901/a", "1/a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"};
+    static const char *const bad[] = {"",
+                                      "/",
+                                      "1",
+                                      "1/",
+                                      "0/a",
+                                      "65536/a",
+                                      "x/a",
+                                      "12345678901/a",
+                                      "1/a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         DD_AUTO(strv) struct dd_strv hosts = {0};
         uint16_t port = 0;

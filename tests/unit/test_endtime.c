@@ -20,10 +20,23 @@ static void time_left_of_squeue(void **state)
         const char *text;
         int64_t seconds; /* < 0: none */
     } rows[] = {
-        {"0:59\n", 59},        {"1:02:03\n", 3723},       {"2-03:04:05", 183845}, {" 10:00\n", 600}, {"364-23:59:51", 31535991},
-        {"UNLIMITED\n", -1},   {"NOT_SET", -1},           {"INVALID", -1},        {"", -1},          {"\n", -1},
-        {"1:2:3:4", -1},       {"5 minutes", 5},          {"1-", -1},             {"-5:00", -1},     {"99999999999999999999:00", -1},
-        {"5:00x", -1},         {"slurm_load_jobs error: Invalid job id specified", -1},
+        {"0:59\n", 59},
+        {"1:02:03\n", 3723},
+        {"2-03:04:05", 183845},
+        {" 10:00\n", 600},
+        {"364-23:59:51", 31535991},
+        {"UNLIMITED\n", -1},
+        {"NOT_SET", -1},
+        {"INVALID", -1},
+        {"", -1},
+        {"\n", -1},
+        {"1:2:3:4", -1},
+        {"5 minutes", 5},
+        {"1-", -1},
+        {"-5:00", -1},
+        {"99999999999999999999:00", -1},
+        {"5:00x", -1},
+        {"slurm_load_jobs error: Invalid job id specified", -1},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         int64_t got = -1;
@@ -42,11 +55,13 @@ static void end_time_of_qstat(void **state)
                               "    Resource_List.walltime = 01:00:30\n"
                               "    stime = Sat Nov 21 12:00:00 2026\n"
                               "    session_id = 77\n";
-    struct tm tm = {.tm_year = 126, .tm_mon = 10, .tm_mday = 21, .tm_hour = 13, .tm_sec = 30, .tm_isdst = -1};
+    struct tm tm = {
+        .tm_year = 126, .tm_mon = 10, .tm_mday = 21, .tm_hour = 13, .tm_sec = 30, .tm_isdst = -1};
     int64_t end = 0;
     assert_int_equal(alloc_pbs_end_time(job, &end), 0);
     assert_int_equal(end, mktime(&tm));
-    for (size_t n = 0; n < sizeof(job) - 1; n++) { /* cut anywhere: no crash, and no end before both are there */
+    for (size_t n = 0; n < sizeof(job) - 1;
+         n++) { /* cut anywhere: no crash, and no end before both are there */
         char *cut = strndup(job, n);
         int64_t none = 0;
         if (alloc_pbs_end_time(cut, &none) == 0)
@@ -54,7 +69,9 @@ static void end_time_of_qstat(void **state)
         free(cut);
     }
     assert_int_equal(alloc_pbs_end_time("    stime = Sat Nov 21 12:00:00 2026\n", &end), -ENOENT);
-    assert_int_equal(alloc_pbs_end_time("    Resource_List.walltime = 1:00\n    stime = never\n", &end), -ENOENT);
+    assert_int_equal(
+        alloc_pbs_end_time("    Resource_List.walltime = 1:00\n    stime = never\n", &end),
+        -ENOENT);
 }
 
 /* The words of Slurm 22.05.8. */
@@ -65,11 +82,15 @@ static void why_slurm_ends_a_job(void **state)
         const char *text;
         enum alloc_end why;
     } rows[] = {
-        {"JobId=1 JobName=b JobState=RUNNING Reason=None PreemptEligibleTime=x PreemptTime=2026-11-21T12:47:48 TimeLimit=UNLIMITED", ALLOC_END_PREEMPTED},
-        {"JobId=1 JobName=b JobState=RUNNING Reason=None PreemptEligibleTime=x PreemptTime=None TimeLimit=00:01:00", ALLOC_END_OTHER},
+        {"JobId=1 JobName=b JobState=RUNNING Reason=None PreemptEligibleTime=x PreemptTime=2026-11-21T12:47:48 TimeLimit=UNLIMITED",
+         ALLOC_END_PREEMPTED},
+        {"JobId=1 JobName=b JobState=RUNNING Reason=None PreemptEligibleTime=x PreemptTime=None TimeLimit=00:01:00",
+         ALLOC_END_OTHER},
         {"JobId=1 JobName=b JobState=COMPLETING Reason=None Requeue=1", ALLOC_END_OTHER},
-        {"JobId=1 JobName=b JobState=CANCELLED Reason=None PreemptTime=2026-11-21T12:47:48", ALLOC_END_OTHER},
-        {"JobId=1 JobName=b JobState=COMPLETING Reason=TimeLimit Requeue=1 TimeLimit=00:01:00", ALLOC_END_TIMEOUT},
+        {"JobId=1 JobName=b JobState=CANCELLED Reason=None PreemptTime=2026-11-21T12:47:48",
+         ALLOC_END_OTHER},
+        {"JobId=1 JobName=b JobState=COMPLETING Reason=TimeLimit Requeue=1 TimeLimit=00:01:00",
+         ALLOC_END_TIMEOUT},
         {"JobId=1 JobName=b JobState=TIMEOUT Reason=None", ALLOC_END_TIMEOUT},
         {"JobId=1 JobName=b JobState=TIMEOUTS Reason=TimeLimits", ALLOC_END_OTHER},
         {"", ALLOC_END_OTHER},
@@ -108,7 +129,8 @@ static void reasons_are_named(void **state)
     struct dd_err err = {0};
     assert_int_equal(requeue_parse("preempt", &err), REQUEUE_PREEMPT);
     assert_int_equal(requeue_parse("timeout,node-loss", &err), REQUEUE_TIMEOUT | REQUEUE_NODE_LOSS);
-    static const char *const wrong[] = {"always", "preempt,,timeout", "timeou", "timeouts", ",preempt"};
+    static const char *const wrong[] = {"always", "preempt,,timeout", "timeou", "timeouts",
+                                        ",preempt"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         if (requeue_parse(wrong[i], &err) != -EINVAL)
             fail_msg("'%s' was taken", wrong[i]);
@@ -124,8 +146,14 @@ static void variables_that_tell_the_end_go_before_commands(void **state)
         uint64_t start, end; /* end 0: nothing is told */
         const char *source;  /* NULL: the user has named the nodes */
     } rows[] = {
-        {{"SLURM_JOB_END_TIME=1795250000", "COBALT_ENDTIME=1795250001"}, 0, 1795250000, "slurm-step"},
-        {{"SLURM_JOB_END_TIME=1795250000", "COBALT_ENDTIME=1795250001"}, 0, 1795250001, "cobalt"}, /* of the job around it */
+        {{"SLURM_JOB_END_TIME=1795250000", "COBALT_ENDTIME=1795250001"},
+         0,
+         1795250000,
+         "slurm-step"},
+        {{"SLURM_JOB_END_TIME=1795250000", "COBALT_ENDTIME=1795250001"},
+         0,
+         1795250001,
+         "cobalt"}, /* of the job around it */
         {{"SLURM_JOB_END_TIME=1795250000", "PBS_WALLTIME=60"}, 1795240000, 1795240060, "pbs"},
         {{"SLURM_JOB_END_TIME=1795250000"}, 0, 0, "lsf"},
         {{NULL}, 100, 0, NULL},
@@ -139,7 +167,8 @@ static void variables_that_tell_the_end_go_before_commands(void **state)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         uint64_t end = 0;
-        int rc = alloc_told_end_time(rows[i].source != NULL ? rows[i].source : "hosts", (char *const *)(uintptr_t)rows[i].env, rows[i].start, &end);
+        int rc = alloc_told_end_time(rows[i].source != NULL ? rows[i].source : "hosts",
+                                     (char *const *)(uintptr_t)rows[i].env, rows[i].start, &end);
         assert_int_equal(rc, rows[i].end > 0 ? 0 : -ENOENT);
         assert_int_equal(end, rows[i].end);
     }
@@ -186,7 +215,8 @@ static void each_scheduler_is_asked_in_its_words(void **state)
 static void answers_are_read_as_their_schedulers_mean_them(void **state)
 {
     (void)state;
-    static char id[][16] = {"LSB_JOBID=9", "JOB_ID=5", "SGE_ROOT=/sge", "OAR_JOB_ID=5", "FLUX_JOB_ID=f", "FLUX_URI=x"};
+    static char id[][16] = {"LSB_JOBID=9",  "JOB_ID=5",      "SGE_ROOT=/sge",
+                            "OAR_JOB_ID=5", "FLUX_JOB_ID=f", "FLUX_URI=x"};
     char *env[] = {id[0], id[1], id[2], id[3], id[4], id[5], NULL};
     char *flux[] = {id[4], id[5], NULL};
     static const struct {
@@ -204,14 +234,20 @@ static void answers_are_read_as_their_schedulers_mean_them(void **state)
         {"lsf", "Job <9> is not found\n", 0, 0},
         {"lsf", "1:2:3:4 L\n", 0, 0},
         {"lsf", "99999999999999999999:00 L\n", 0, 0},
-        {"sge", "job_number:                 5\nhard resource_list:         mem=4G,h_rt=300\nmail_list: a\n", 900, 1200},
+        {"sge",
+         "job_number:                 5\nhard resource_list:         mem=4G,h_rt=300\nmail_list: a\n",
+         900, 1200},
         {"sge", "hard resource_list:         h_rt=01:00:30,gpu=2\n", 900, 4530},
         {"sge", "hard resource_list:         h_rt=300\n", 0, 0}, /* not known since when */
         {"sge", "hard resource_list:         h_rt=INFINITY\n", 900, 0},
-        {"sge", "hard resource_list:         s_rt=300,x_h_rt=5\nsoft resource_list:         h_rt=5\n", 900, 0},
+        {"sge",
+         "hard resource_list:         s_rt=300,x_h_rt=5\nsoft resource_list:         h_rt=5\n", 900,
+         0},
         {"sge", "context: hard resource_list: h_rt=5\n", 900, 0},
         {"sge", "Following jobs do not exist: 5\n", 900, 0},
-        {"oar", "Job_Id: 5\n    state = Running\n    walltime = 1:0:30\n    startTime = 1970-01-02 00:00:10\n", 0, 1},
+        {"oar",
+         "Job_Id: 5\n    state = Running\n    walltime = 1:0:30\n    startTime = 1970-01-02 00:00:10\n",
+         0, 1},
         {"oar", "    walltime = 1:0:30\n    startTime = soon\n", 0, 0},
         {"oar", "    walltime = \n    startTime = 1970-01-02 00:00:10\n", 0, 0},
         {"flux", "61\n", 0, 1061},
@@ -222,7 +258,8 @@ static void answers_are_read_as_their_schedulers_mean_them(void **state)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const bool is_flux = strcmp(rows[i].source, "flux") == 0;
-        const struct alloc_end_row *row = is_flux ? alloc_end_find("hosts", flux) : alloc_end_find(rows[i].source, env);
+        const struct alloc_end_row *row = is_flux ? alloc_end_find("hosts", flux)
+                                                  : alloc_end_find(rows[i].source, env);
         struct tm tm = {.tm_year = 70, .tm_mday = 2, .tm_hour = 1, .tm_sec = 40, .tm_isdst = -1};
         uint64_t end = 0;
         int rc = alloc_end_answer(row, rows[i].text, 1000, rows[i].start, &end);
@@ -238,8 +275,10 @@ int main(void)
         cmocka_unit_test(each_scheduler_is_asked_in_its_words),
         cmocka_unit_test(answers_are_read_as_their_schedulers_mean_them),
         cmocka_unit_test(variables_that_tell_the_end_go_before_commands),
-        cmocka_unit_test(time_left_of_squeue),      cmocka_unit_test(end_time_of_qstat),
-        cmocka_unit_test(why_slurm_ends_a_job),     cmocka_unit_test(reasons_to_start_again),
+        cmocka_unit_test(time_left_of_squeue),
+        cmocka_unit_test(end_time_of_qstat),
+        cmocka_unit_test(why_slurm_ends_a_job),
+        cmocka_unit_test(reasons_to_start_again),
         cmocka_unit_test(reasons_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,37 +79,37 @@ static void parse_refuses_what_is_wrong_and_says_where(void **state)
         const char *expr;
         const char *text;
     } rows[] = {
-        {"n[1-3",                                               "'[1-3' has a '[' without its ']' (character 2 of host list 'n[1-3')"    },
-        {"n[",                                                  "'[' has a '[' without its ']'"                                          },
-        {"n[[1-2]",                                             "'[[1-2]' has a '[' without its ']'"                                     },
-        {"a,n]",                                                "']' has no '[' before it (character 4 of host list 'a,n]')"             },
-        {"n[1-2]]",                                             "']' has no '[' before it (character 7"                                  },
-        {"n[]",                                                 "'' is not a number or a range of numbers like 1-4 (character 3"         },
-        {"n[1,]",                                               "'' is not a number or a range of numbers like 1-4 (character 5"         },
-        {"n[,1]",                                               "'' is not a number"                                                     },
-        {"n[a-b]",                                              "'a-b' is not a number or a range"                                       },
-        {"n[1-]",                                               "'1-' is not a number or a range"                                        },
-        {"n[-1]",                                               "'-1' is not a number or a range"                                        },
-        {"n[1-2-3]",                                            "'1-2-3' is not a number or a range"                                     },
-        {"n[0x1-2]",                                            "'0x1-2' is not a number or a range"                                     },
-        {"n[ 1-2]",                                             "' 1-2' is not a number or a range"                                      },
-        {"n[1 - 2]",                                            "'1 - 2' is not a number or a range"                                     },
-        {"ok,n[5,3-1]",                                         "'3-1' counts down: write the smaller number first (character 8 of"      },
-        {"n[18446744073709551616]",                             "has a number beyond 64 bits"                                            },
-        {"n[1-999999999999999999999999]",                       "has a number beyond 64 bits"                                            },
-        {"a@b",                                                 "'@' cannot stand in a host name (character 2 of host list 'a@b')"       },
-        {"n[1-2]$x",                                            "'$' cannot stand in a host name"                                        },
-        {"a;b",                                                 "';' cannot stand in a host name"                                        },
-        {"a\x01",                                               "'\\x01' cannot stand in a host name (character 2 of host list 'a\\x01')"},
-        {"\xc3\xa9",                                            "'\\xc3' cannot stand in a host name"                                    },
+        {"n[1-3", "'[1-3' has a '[' without its ']' (character 2 of host list 'n[1-3')"},
+        {"n[", "'[' has a '[' without its ']'"},
+        {"n[[1-2]", "'[[1-2]' has a '[' without its ']'"},
+        {"a,n]", "']' has no '[' before it (character 4 of host list 'a,n]')"},
+        {"n[1-2]]", "']' has no '[' before it (character 7"},
+        {"n[]", "'' is not a number or a range of numbers like 1-4 (character 3"},
+        {"n[1,]", "'' is not a number or a range of numbers like 1-4 (character 5"},
+        {"n[,1]", "'' is not a number"},
+        {"n[a-b]", "'a-b' is not a number or a range"},
+        {"n[1-]", "'1-' is not a number or a range"},
+        {"n[-1]", "'-1' is not a number or a range"},
+        {"n[1-2-3]", "'1-2-3' is not a number or a range"},
+        {"n[0x1-2]", "'0x1-2' is not a number or a range"},
+        {"n[ 1-2]", "' 1-2' is not a number or a range"},
+        {"n[1 - 2]", "'1 - 2' is not a number or a range"},
+        {"ok,n[5,3-1]", "'3-1' counts down: write the smaller number first (character 8 of"},
+        {"n[18446744073709551616]", "has a number beyond 64 bits"},
+        {"n[1-999999999999999999999999]", "has a number beyond 64 bits"},
+        {"a@b", "'@' cannot stand in a host name (character 2 of host list 'a@b')"},
+        {"n[1-2]$x", "'$' cannot stand in a host name"},
+        {"a;b", "';' cannot stand in a host name"},
+        {"a\x01", "'\\x01' cannot stand in a host name (character 2 of host list 'a\\x01')"},
+        {"\xc3\xa9", "'\\xc3' cannot stand in a host name"},
         {"[1][1][1][1][1][1][1][1][1][1][1][1][1][1][1][1][1]",
-         "'[1]' is one bracket too many for one name (character 49"                                                                      },
-        {"n[0-65536]",                                          "has more than 65536 names (character 3)"                                },
-        {"n[0-99999999][0-9]",                                  "has more than 65536 names (character 3)"                                },
-        {"n[0-18446744073709551615]",                           "has more than 65536 names"                                              },
-        {"n[1-40000,50000-90000]",                              "has more than 65536 names (character 11)"                               },
-        {"n[0-9999][0-9]",                                      "has more than 65536 names (character 10)"                               },
-        {"n[0-65535],m",                                        "has more than 65536 names (character 12)"                               },
+         "'[1]' is one bracket too many for one name (character 49"},
+        {"n[0-65536]", "has more than 65536 names (character 3)"},
+        {"n[0-99999999][0-9]", "has more than 65536 names (character 3)"},
+        {"n[0-18446744073709551615]", "has more than 65536 names"},
+        {"n[1-40000,50000-90000]", "has more than 65536 names (character 11)"},
+        {"n[0-9999][0-9]", "has more than 65536 names (character 10)"},
+        {"n[0-65535],m", "has more than 65536 names (character 12)"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct hostlist *h = NULL;
@@ -149,44 +149,46 @@ static void parse_expands_as_slurm_does(void **state)
         const char *names;
         const char *folded;
     } rows[] = {
-        {"",                                             "",                                                        ""                                                               },
-        {" ,\t\n",                                       "",                                                        ""                                                               },
-        {"a",                                            "a",                                                       "a"                                                              },
-        {"a,,b, c d,",                                   "a,b,c,d",                                                 "a,b,c,d"                                                        },
-        {"n[1-3]",                                       "n1,n2,n3",                                                "n[1-3]"                                                         },
-        {"n[01-3]",                                      "n01,n02,n03",                                             "n[01-03]"                                                       },
-        {"n[1-03]",                                      "n1,n2,n3",                                                "n[1-3]"                                                         },
-        {"n[0-00]",                                      "n0",                                                      "n0"                                                             },
-        {"n[9-010]",                                     "n9,n10",                                                  "n[9-10]"                                                        },
-        {"n[8-11]",                                      "n8,n9,n10,n11",                                           "n[8-11]"                                                        },
-        {"n[099-101]",                                   "n099,n100,n101",                                          "n[099-101]"                                                     },
-        {"n[01-3,5,007]",                                "n01,n02,n03,n5,n007",                                     "n[01-03,5,007]"                                                 },
-        {"n[5,3,1]",                                     "n5,n3,n1",                                                "n[5,3,1]"                                                       },
-        {"n1,n1,n[1,1]",                                 "n1,n1,n1,n1",                                             "n[1,1,1,1]"                                                     },
-        {"[1-3]",                                        "1,2,3",                                                   "[1-3]"                                                          },
-        {"n[1]",                                         "n1",                                                      "n1"                                                             },
-        {"gpu[001-004,7],login",                         "gpu001,gpu002,gpu003,gpu004,gpu7,login",                  "gpu[001-004,7],login"                                           },
+        {"", "", ""},
+        {" ,\t\n", "", ""},
+        {"a", "a", "a"},
+        {"a,,b, c d,", "a,b,c,d", "a,b,c,d"},
+        {"n[1-3]", "n1,n2,n3", "n[1-3]"},
+        {"n[01-3]", "n01,n02,n03", "n[01-03]"},
+        {"n[1-03]", "n1,n2,n3", "n[1-3]"},
+        {"n[0-00]", "n0", "n0"},
+        {"n[9-010]", "n9,n10", "n[9-10]"},
+        {"n[8-11]", "n8,n9,n10,n11", "n[8-11]"},
+        {"n[099-101]", "n099,n100,n101", "n[099-101]"},
+        {"n[01-3,5,007]", "n01,n02,n03,n5,n007", "n[01-03,5,007]"},
+        {"n[5,3,1]", "n5,n3,n1", "n[5,3,1]"},
+        {"n1,n1,n[1,1]", "n1,n1,n1,n1", "n[1,1,1,1]"},
+        {"[1-3]", "1,2,3", "[1-3]"},
+        {"n[1]", "n1", "n1"},
+        {"gpu[001-004,7],login", "gpu001,gpu002,gpu003,gpu004,gpu7,login", "gpu[001-004,7],login"},
         {"n[18446744073709551614-18446744073709551615]",
-         "n18446744073709551614,n18446744073709551615",                                                             "n18446744073709551614,n18446744073709551615"                    },
-        {"n[00000000000000000000001-2]",                 "n00000000000000000000001,n00000000000000000000002",
-         "n00000000000000000000001,n00000000000000000000002"                                                                                                                         },
- /* two brackets: row-major, adjacent or not */
-        {"n[1-2][3-4]",                                  "n13,n14,n23,n24",                                         "n[13-14,23-24]"                                                 },
-        {"a[1-2]-[3-4]",                                 "a1-3,a1-4,a2-3,a2-4",                                     "a[1-2]-[3-4]"                                                   },
-        {"a[1,3-4,2]b[1,3]",                             "a1b1,a1b3,a3b1,a3b3,a4b1,a4b3,a2b1,a2b3",                 "a[1,3-4,2]b[1,3]"                                               },
- /* three and more: the last fastest, then the first, the last but one slowest */
-        {"a[1-2]b[3-4]c[5-6]",                           "a1b3c5,a1b3c6,a2b3c5,a2b3c6,a1b4c5,a1b4c6,a2b4c5,a2b4c6",
-         "a[1-2]b3c[5-6],a[1-2]b4c[5-6]"                                                                                                                                             },
+         "n18446744073709551614,n18446744073709551615",
+         "n18446744073709551614,n18446744073709551615"},
+        {"n[00000000000000000000001-2]", "n00000000000000000000001,n00000000000000000000002",
+         "n00000000000000000000001,n00000000000000000000002"},
+        /* two brackets: row-major, adjacent or not */
+        {"n[1-2][3-4]", "n13,n14,n23,n24", "n[13-14,23-24]"},
+        {"a[1-2]-[3-4]", "a1-3,a1-4,a2-3,a2-4", "a[1-2]-[3-4]"},
+        {"a[1,3-4,2]b[1,3]", "a1b1,a1b3,a3b1,a3b3,a4b1,a4b3,a2b1,a2b3", "a[1,3-4,2]b[1,3]"},
+        /* three and more: the last fastest, then the first, the last but one slowest */
+        {"a[1-2]b[3-4]c[5-6]", "a1b3c5,a1b3c6,a2b3c5,a2b3c6,a1b4c5,a1b4c6,a2b4c5,a2b4c6",
+         "a[1-2]b3c[5-6],a[1-2]b4c[5-6]"},
         {"[1-2]a[1-2]b[1-2]c[1-2]",
          "1a1b1c1,1a1b1c2,2a1b1c1,2a1b1c2,1a2b1c1,1a2b1c2,2a2b1c1,2a2b1c2,"
-         "1a1b2c1,1a1b2c2,2a1b2c1,2a1b2c2,1a2b2c1,1a2b2c2,2a2b2c1,2a2b2c2",                                         "[1-2]a1b1c[1-2],[1-2]a2b1c[1-2],[1-2]a1b2c[1-2],[1-2]a2b2c[1-2]"},
- /* Slurm 22.05 refuses text after the last bracket; here it may stand */
-        {"n[1-3]x",                                      "n1x,n2x,n3x",                                             "n[1-3]x"                                                        },
-        {"gpu-a-[1-2].cluster.org",                      "gpu-a-1.cluster.org,gpu-a-2.cluster.org",
-         "gpu-a-[1-2].cluster.org"                                                                                                                                                   },
-        {"a[1-2]b[3-4]x",                                "a1b3x,a1b4x,a2b3x,a2b4x",                                 "a[1-2]b[3-4]x"                                                  },
-        {"fe80::[1-2],10.0.0.[1-2]",                     "fe80::1,fe80::2,10.0.0.1,10.0.0.2",
-         "fe80::[1-2],10.0.0.[1-2]"                                                                                                                                                  },
+         "1a1b2c1,1a1b2c2,2a1b2c1,2a1b2c2,1a2b2c1,1a2b2c2,2a2b2c1,2a2b2c2",
+         "[1-2]a1b1c[1-2],[1-2]a2b1c[1-2],[1-2]a1b2c[1-2],[1-2]a2b2c[1-2]"},
+        /* Slurm 22.05 refuses text after the last bracket; here it may stand */
+        {"n[1-3]x", "n1x,n2x,n3x", "n[1-3]x"},
+        {"gpu-a-[1-2].cluster.org", "gpu-a-1.cluster.org,gpu-a-2.cluster.org",
+         "gpu-a-[1-2].cluster.org"},
+        {"a[1-2]b[3-4]x", "a1b3x,a1b4x,a2b3x,a2b4x", "a[1-2]b[3-4]x"},
+        {"fe80::[1-2],10.0.0.[1-2]", "fe80::1,fe80::2,10.0.0.1,10.0.0.2",
+         "fe80::[1-2],10.0.0.[1-2]"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(hostlist) struct hostlist *h = parsed(rows[i].expr);
@@ -202,19 +204,19 @@ static void fold_finds_the_number_that_varies(void **state)
         const char *names;
         const char *folded;
     } rows[] = {
-        {"n1,n11,n111",                                                "n[1,11,111]"      },
-        {"n19,n29",                                                    "n[19,29]"         },
-        {"r1n4,r2n1",                                                  "r1n4,r2n1"        },
-        {"r1n1,r1n2,r2n1,r2n2,r3n1",                                   "r[1-2]n[1-2],r3n1"},
-        {"a,a,b",                                                      "a,a,b"            },
-        {"a,a1,a2,a",                                                  "a,a[1-2],a"       },
-        {"n1a,n2b,n3b",                                                "n1a,n[2-3]b"      },
-        {"x1y,x1y",                                                    "x[1,1]y"          },
-        {"n09,n10,n011",                                               "n[09-10,011]"     },
-        {"n9,n010",                                                    "n[9,010]"         },
-        {"n00,n0",                                                     "n[00,0]"          },
+        {"n1,n11,n111", "n[1,11,111]"},
+        {"n19,n29", "n[19,29]"},
+        {"r1n4,r2n1", "r1n4,r2n1"},
+        {"r1n1,r1n2,r2n1,r2n2,r3n1", "r[1-2]n[1-2],r3n1"},
+        {"a,a,b", "a,a,b"},
+        {"a,a1,a2,a", "a,a[1-2],a"},
+        {"n1a,n2b,n3b", "n1a,n[2-3]b"},
+        {"x1y,x1y", "x[1,1]y"},
+        {"n09,n10,n011", "n[09-10,011]"},
+        {"n9,n010", "n[9,010]"},
+        {"n00,n0", "n[00,0]"},
         {"n99999999999999999,n999999999999999998,n999999999999999999",
-         "n[99999999999999999,999999999999999998-999999999999999999]"                     },
+         "n[99999999999999999,999999999999999998-999999999999999999]"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(hostlist) struct hostlist *h = parsed(rows[i].names);
@@ -306,8 +308,8 @@ static void fold_expands_to_the_same_names(void **state)
 {
     (void)state;
     const char *given = getenv("DD_TEST_SEED");
-    uint64_t seed =
-        given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 2654435761U + 1;
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 10)
+                                  : (uint64_t)time(NULL) * 2654435761U + 1;
     uint64_t start = seed;
     for (unsigned round = 0; round < 2000; round++) {
         char terms[TERMS_MAX][TERM_SIZE];
@@ -363,19 +365,13 @@ static void find_short_stops_at_the_first_dot(void **state)
         int index;
         int short_index;
     } rows[] = {
-        {"node1",           -ENOENT, 0      },
-        {"Node1.site",      0,       0      },
-        {"NODE2.other.org", -ENOENT, 1      },
-        {"node",            -ENOENT, -ENOENT},
-        {"node11",          -ENOENT, -ENOENT},
-        {"10.0.0.2",        3,       3      },
-        {"10",              -ENOENT, -ENOENT},
-        {"10.0.0.3",        -ENOENT, -ENOENT},
-        {"fe80::1",         4,       4      },
-        {"",                -ENOENT, -ENOENT},
+        {"node1", -ENOENT, 0},      {"Node1.site", 0, 0},           {"NODE2.other.org", -ENOENT, 1},
+        {"node", -ENOENT, -ENOENT}, {"node11", -ENOENT, -ENOENT},   {"10.0.0.2", 3, 3},
+        {"10", -ENOENT, -ENOENT},   {"10.0.0.3", -ENOENT, -ENOENT}, {"fe80::1", 4, 4},
+        {"", -ENOENT, -ENOENT},
     };
-    DD_AUTO(hostlist)
-    struct hostlist *h = parsed("Node1.site,node2,10.0.0.1,10.0.0.2,fe80::1,node2");
+    DD_AUTO(hostlist) struct hostlist *h = parsed(
+        "Node1.site,node2,10.0.0.1,10.0.0.2,fe80::1,node2");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(hostlist_find(h, rows[i].name), rows[i].index);
         assert_int_equal(hostlist_find_short(h, rows[i].name), rows[i].short_index);

@@ -31,9 +31,11 @@ static void heads_are_read_or_refused(void **state)
         const char *name;
         size_t body;
     } rows[] = {
-        {"PUT /global/0 HTTP/1.1\r\nHost: a\r\nContent-Length: 136\r\n\r\n", 1, HTTP_PUT, "global/0", 136},
+        {"PUT /global/0 HTTP/1.1\r\nHost: a\r\nContent-Length: 136\r\n\r\n", 1, HTTP_PUT,
+         "global/0", 136},
         {"PUT /global/0 HTTP/1.1\r\ncontent-length:7 \r\n\r\n", 1, HTTP_PUT, "global/0", 7},
-        {"GET /local_n.x-1/rank_3 HTTP/1.0\r\nContent-Length: 0\r\n\r\n", 1, HTTP_GET, "local_n.x-1/rank_3", 0},
+        {"GET /local_n.x-1/rank_3 HTTP/1.0\r\nContent-Length: 0\r\n\r\n", 1, HTTP_GET,
+         "local_n.x-1/rank_3", 0},
         {"DELETE /cross_0/1 HTTP/1.1\r\n\r\n", 1, HTTP_DELETE, "cross_0/1", 0},
         {"GET /global/0 HTTP/1.1\r\n", 0, 0, NULL, 0},
         {"GET /global HTTP/1.1\r\n\r\n", -EINVAL, 0, NULL, 0},
@@ -52,8 +54,10 @@ static void heads_are_read_or_refused(void **state)
         {"PUT /a/b HTTP/1.1\r\nContent-Length: \r\n\r\n", -EINVAL, 0, NULL, 0},
         {"PUT /a/b HTTP/1.1\r\nContent-Length: 1e3\r\n\r\n", -EINVAL, 0, NULL, 0},
         {"PUT /a/b HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", -EINVAL, 0, NULL, 0},
-        {"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", -EINVAL, 0, NULL, 0},
-        {"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", -EINVAL, 0, NULL, 0},
+        {"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", -EINVAL, 0, NULL,
+         0},
+        {"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", -EINVAL, 0,
+         NULL, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -90,7 +94,10 @@ static void a_head_without_end_is_refused(void **state)
 static struct kv *new_kv(size_t keys, size_t value, size_t bytes)
 {
     struct kv *kv;
-    assert_int_equal(kv_new(&kv, &(struct kv_limits){.max_keys = keys, .max_value = value, .max_bytes = bytes}, seed), 0);
+    assert_int_equal(
+        kv_new(&kv, &(struct kv_limits){.max_keys = keys, .max_value = value, .max_bytes = bytes},
+               seed),
+        0);
     return kv;
 }
 
@@ -220,8 +227,11 @@ static void new_nodes(struct rendezvous *r[NODES], int nnodes)
 {
     int first = 0;
     for (int i = 0; i < nnodes; i++) {
-        const struct rendezvous_cfg cfg = {
-            .nnodes = nnodes, .node_rank = i, .first_rank = first, .world_size = nnodes == 1 ? 2 : 5, .sizes = sizes};
+        const struct rendezvous_cfg cfg = {.nnodes = nnodes,
+                                           .node_rank = i,
+                                           .first_rank = first,
+                                           .world_size = nnodes == 1 ? 2 : 5,
+                                           .sizes = sizes};
         assert_int_equal(rendezvous_new(&r[i], &cfg, seed, NULL), 0);
         first += sizes[i];
     }
@@ -261,7 +271,8 @@ static void exchange(struct rendezvous *r[NODES], const char *name)
         assert_string_equal(part.name, name);
         for (int k = 0; k < NODES; k++)
             if (k != i)
-                assert_int_equal(rendezvous_take_part(r[k], part.data.data, part.data.len, NULL), 0);
+                assert_int_equal(rendezvous_take_part(r[k], part.data.data, part.data.len, NULL),
+                                 0);
         dd_buf_done(&part.data);
     }
 }
@@ -333,7 +344,8 @@ static void nodes_exchange_once_for_each_kind_of_scope(void **state)
             (void)snprintf(name, sizeof(name), "global/%d", i);
             rendezvous_delete(r[i < 2 ? 0 : i < 3 ? 1 : 2], name_of(name));
         }
-        put(r[0], "cross_0/0", "c0 of node 0"); /* local rank 1 of node 2 is number 1: node 1 has none */
+        put(r[0], "cross_0/0",
+            "c0 of node 0"); /* local rank 1 of node 2 is number 1: node 1 has none */
         put(r[0], "cross_1/0", "c1 of node 0");
         put(r[1], "cross_0/1", "c0 of node 1");
         put(r[2], "cross_0/2", "c0 of node 2");
@@ -431,8 +443,9 @@ static void a_put_that_is_repeated_changes_nothing(void **state)
 
 static void another_node_cannot_speak_for_workers_of_this_one(void **state)
 {
-    static const char *const stolen[] = {"global/0",  "global/rank_1", "cross_0/0", "cross_1/rank_0",
-                                         "local_n/0", "global/5",      "x/1",       "rank_and_size/n:0"};
+    static const char *const stolen[] = {
+        "global/0",  "global/rank_1", "cross_0/0", "cross_1/rank_0",
+        "local_n/0", "global/5",      "x/1",       "rank_and_size/n:0"};
     struct rendezvous *r[NODES];
     (void)state;
     new_nodes(r, NODES);

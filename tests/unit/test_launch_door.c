@@ -72,10 +72,15 @@ static void on_gone(void *arg, int index)
 
 static void bed_new(struct bed *b, bool wanted)
 {
-    struct alloc alloc = {.source = "launcher", .job_id = (char *)(uintptr_t) "1", .run_id = (char *)(uintptr_t) "1", .nnodes = NODES};
-    struct package package = {.folder = (char *)(uintptr_t) "/", .alloc = &alloc};
+    struct alloc alloc = {.source = "launcher",
+                          .job_id = (char *)(uintptr_t)"1",
+                          .run_id = (char *)(uintptr_t)"1",
+                          .nnodes = NODES};
+    struct package package = {.folder = (char *)(uintptr_t)"/", .alloc = &alloc};
     struct dd_err err = {0};
-    *b = (struct bed){.base = event_base_new(), .package = DD_BUF_INIT(PACKAGE_MAX), .wanted = wanted,
+    *b = (struct bed){.base = event_base_new(),
+                      .package = DD_BUF_INIT(PACKAGE_MAX),
+                      .wanted = wanted,
                       .key_in = {.job_id = "launch.1", .insecure = true}};
     assert_int_equal(hostlist_parse(&alloc.nodes, "node[0-1]", NULL), 0);
     assert_int_equal(dd_strv_push(&package.argv, "ddrun"), 0);
@@ -83,9 +88,17 @@ static void bed_new(struct bed *b, bool wanted)
     hostlist_free(alloc.nodes);
     dd_strv_done(&package.argv);
     assert_int_equal(net_key_host(&b->key, &b->key_in, &err), 0);
-    const struct launch_door_cfg cfg = {.id = "launch.1", .package = &b->package, .key = &b->key, .key_in = &b->key_in,
-                                        .nnodes = NODES, .task = give_task, .on_fetched = on_fetched, .on_word = on_word,
-                                        .on_output = on_output, .on_gone = on_gone, .arg = b};
+    const struct launch_door_cfg cfg = {.id = "launch.1",
+                                        .package = &b->package,
+                                        .key = &b->key,
+                                        .key_in = &b->key_in,
+                                        .nnodes = NODES,
+                                        .task = give_task,
+                                        .on_fetched = on_fetched,
+                                        .on_word = on_word,
+                                        .on_output = on_output,
+                                        .on_gone = on_gone,
+                                        .arg = b};
     assert_int_equal(launch_door_new(&b->door, b->base, &cfg, &err), 0);
 }
 
@@ -143,7 +156,9 @@ static int fetch_and_wait(const char *argument)
         .ticket = &ticket, .key_in = &key_in, .log = &log, .limit_ms = FETCH_MS, .stdin_fd = -1};
     if (launch_fetch(&n.up, &package, &task, &cfg, &err) < 0)
         return 2;
-    launch_up_begin(n.up, &(struct launch_up_cb){.on_word = on_up_word, .on_room = on_up_room, .on_lost = on_up_lost, .arg = &n});
+    launch_up_begin(
+        n.up, &(struct launch_up_cb){
+                  .on_word = on_up_word, .on_room = on_up_room, .on_lost = on_up_lost, .arg = &n});
     launch_up_put(n.up, 1, "last words\n", 11);
     event_base_dispatch(launch_up_base(n.up));
     return n.signal == (SIGTERM | DD_SIGNAL_AT_ONCE) && launch_up_empty(n.up) ? TOLD : 3;
@@ -151,7 +166,7 @@ static int fetch_and_wait(const char *argument)
 
 static pid_t start_node(const struct bed *b)
 {
-    char *addresses[] = {(char *)(uintptr_t) "127.0.0.1", NULL};
+    char *addresses[] = {(char *)(uintptr_t)"127.0.0.1", NULL};
     const struct launch_ticket start = {.hosts = {.v = addresses, .n = 1}};
     DD_AUTO(free) char *argument = launch_door_argument(b->door, INDEX, &start);
     assert_non_null(argument);
@@ -189,7 +204,8 @@ static void a_node_that_is_wanted_comes_and_is_heard(void **state)
     bed_done(&b);
 }
 
-/* Somebody else was told to start it just when it had its task: it is told to leave, and nobody waits for what it says. */
+/* Somebody else was told to start it just when it had its task: it is told to leave, and nobody
+ * waits for what it says. */
 static void a_node_that_is_not_wanted_any_more_is_told_to_leave(void **state)
 {
     (void)state;

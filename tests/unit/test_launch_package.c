@@ -35,7 +35,8 @@ static struct alloc *some_alloc(void)
 static void a_package_arrives_as_it_was_sent(void **state)
 {
     (void)state;
-    DD_AUTO(package) struct package in = {.umask = 027, .limits = {5, UINT64_MAX}, .limits_n = 2, .folder = strdup("/a b")};
+    DD_AUTO(package) struct package in = {
+        .umask = 027, .limits = {5, UINT64_MAX}, .limits_n = 2, .folder = strdup("/a b")};
     DD_AUTO(package) struct package out = {0};
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
     in.alloc = some_alloc();
@@ -74,7 +75,8 @@ static void gpus_are_numbers_for_all_nodes_or_for_none(void **state)
         DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
         in.alloc = some_alloc();
         for (int i = 0; i < in.alloc->nnodes - (wrong == 0); i++)
-            assert_int_equal(dd_strv_push(&in.alloc->gpus, wrong == 1 && i == 0 ? "0\nX=1" : "0"), 0);
+            assert_int_equal(dd_strv_push(&in.alloc->gpus, wrong == 1 && i == 0 ? "0\nX=1" : "0"),
+                             0);
         assert_int_equal(dd_strv_push(&in.argv, "ddrun"), 0);
         assert_int_equal(package_encode(&bytes, &in), 0);
         assert_int_equal(package_decode(&out, bytes.data, bytes.len, NULL), -EPROTO);
@@ -101,11 +103,21 @@ static void a_package_that_is_cut_or_longer_is_refused(void **state)
 static void a_node_keeps_what_is_its_own(void **state)
 {
     (void)state;
-    static const char *const shells[] = {"PATH=/env/bin:/bin", "PBS_NODENUM=0", "HOSTNAME=n1", "TMPDIR=/tmp/7", "SSH_TTY=/dev/pts/1",
-                             "CUDA_VISIBLE_DEVICES=GPU-1234", "ROCR_VISIBLE_DEVICES=0,1", "PBS_JOBID=7", "EMPTY=", NULL};
-    static const char *const own[] = {"PATH=/bin", "PBS_NODENUM=1", "TMPDIR=/var/tmp/7", "SSH_CONNECTION=a b", "LANG=C", NULL};
-    static const char *const wanted[] = {"PATH=/env/bin:/bin", "ROCR_VISIBLE_DEVICES=0,1", "PBS_JOBID=7", "EMPTY=",
-                                         "PBS_NODENUM=1", "TMPDIR=/var/tmp/7"};
+    static const char *const shells[] = {"PATH=/env/bin:/bin",
+                                         "PBS_NODENUM=0",
+                                         "HOSTNAME=n1",
+                                         "TMPDIR=/tmp/7",
+                                         "SSH_TTY=/dev/pts/1",
+                                         "CUDA_VISIBLE_DEVICES=GPU-1234",
+                                         "ROCR_VISIBLE_DEVICES=0,1",
+                                         "PBS_JOBID=7",
+                                         "EMPTY=",
+                                         NULL};
+    static const char *const own[] = {"PATH=/bin",          "PBS_NODENUM=1", "TMPDIR=/var/tmp/7",
+                                      "SSH_CONNECTION=a b", "LANG=C",        NULL};
+    static const char *const wanted[] = {"PATH=/env/bin:/bin", "ROCR_VISIBLE_DEVICES=0,1",
+                                         "PBS_JOBID=7",        "EMPTY=",
+                                         "PBS_NODENUM=1",      "TMPDIR=/var/tmp/7"};
     DD_AUTO(strv) struct dd_strv env = {0};
     assert_int_equal(package_env(&env, block(shells), block(own)), 0);
     assert_int_equal(env.n, sizeof(wanted) / sizeof(wanted[0]));
@@ -120,25 +132,35 @@ static void each_starter_has_its_words(void **state)
     static const struct {
         const char *name, *words, *line;
     } rows[] = {
-        {"srun", NULL, "P -X -Q --nodes=3 --ntasks=3 --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
-                       "--kill-on-bad-exit=0 --wait=0 /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"srun", NULL,
+         "P -X -Q --nodes=3 --ntasks=3 --ntasks-per-node=1 --cpu-bind=none --export=ALL --mpi=none --no-kill "
+         "--kill-on-bad-exit=0 --wait=0 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbs_tmrsh", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"pbsdsh", NULL, "P -h n2 -- /opt/d d/ddrun --launched=1/2/x/n1"},
         {"tm", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
-        {"pals", NULL, "P -n 3 --ppn 1 --cpu-bind none --envall /opt/d d/ddrun --launched=1/2/x/n1"},
-        {"jsrun", NULL, "P -n 3 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"pals", NULL,
+         "P -n 3 --ppn 1 --cpu-bind none --envall /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"jsrun", NULL,
+         "P -n 3 -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS -b rs /opt/d d/ddrun --launched=1/2/x/n1"},
         {"aprun", NULL, "P -n 3 -N 1 -cc none /opt/d d/ddrun --launched=1/2/x/n1"},
         {"blaunch", NULL, "P n2 /opt/d d/ddrun --launched=1/2/x/n1"},
         {"qrsh", NULL, "P -inherit -nostdin -V n2 '/opt/d d/ddrun' --launched=1/2/x/n1"},
-        {"flux", NULL, "P run -N3 -n3 -o cpu-affinity=off -o gpu-affinity=off /opt/d d/ddrun --launched=1/2/x/n1"},
+        {"flux", NULL,
+         "P run -N3 -n3 -o cpu-affinity=off -o gpu-affinity=off /opt/d d/ddrun --launched=1/2/x/n1"},
         {"oarsh", NULL, "P n2 exec '/opt/d d/ddrun' --launched=1/2/x/n1"},
-        {"ssh", NULL, "P -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T n2 exec '/opt/d d/ddrun' "
-                      "--launched=1/2/x/n1"},
+        {"ssh", NULL,
+         "P -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15 -T n2 exec '/opt/d d/ddrun' "
+         "--launched=1/2/x/n1"},
         {"ssh", "my-ssh -p 22", "my-ssh -p 22 n2 exec '/opt/d d/ddrun' --launched=1/2/x/n1"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct starter *st = starter_find(NULL, rows[i].name, "");
-        const struct start s = {.program = "P", .words = rows[i].words, .host = "n2", .nnodes = 3, .command = block(command), .env = block(command + 2)};
+        const struct start s = {.program = "P",
+                                .words = rows[i].words,
+                                .host = "n2",
+                                .nnodes = 3,
+                                .command = block(command),
+                                .env = block(command + 2)};
         DD_AUTO(strv) struct dd_strv argv = {0};
         DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(4096);
         assert_non_null(st);
@@ -162,7 +184,8 @@ static void a_step_gets_all_gpus_of_a_job_that_counts_them_by_task(void **state)
         {{"SLURM_NTASKS=6"}, "--wait=0"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct start s = {.program = "srun", .nnodes = 2, .command = block(command), .env = block(rows[i].env)};
+        const struct start s = {
+            .program = "srun", .nnodes = 2, .command = block(command), .env = block(rows[i].env)};
         DD_AUTO(strv) struct dd_strv argv = {0};
         assert_int_equal(starter_command(&argv, starter_find(NULL, "srun", ""), &s), 0);
         assert_string_equal(argv.v[argv.n - 2], rows[i].option);
@@ -172,11 +195,13 @@ static void a_step_gets_all_gpus_of_a_job_that_counts_them_by_task(void **state)
 static void the_allocation_chooses_the_starter(void **state)
 {
     (void)state;
-    static const char *const rows[][2] = {{"slurm-batch", "srun"}, {"pbs", "pbs_tmrsh"}, {"lsf", "jsrun"}, {"sge", "qrsh"},
-                                         {"oar", "oarsh"}, {"cobalt", "ssh"}, {"cobalt-xc", "aprun"}};
+    static const char *const rows[][2] = {
+        {"slurm-batch", "srun"}, {"pbs", "pbs_tmrsh"}, {"lsf", "jsrun"},      {"sge", "qrsh"},
+        {"oar", "oarsh"},        {"cobalt", "ssh"},    {"cobalt-xc", "aprun"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_string_equal(starter_find(NULL, "auto", rows[i][0])->name, rows[i][1]);
-    assert_string_equal(starter_find(starter_find(NULL, "jsrun", ""), "auto", "lsf")->name, "blaunch"); /* where that is not there */
+    assert_string_equal(starter_find(starter_find(NULL, "jsrun", ""), "auto", "lsf")->name,
+                        "blaunch"); /* where that is not there */
     assert_string_equal(starter_find(starter_find(NULL, "pbsdsh", ""), "auto", "pbs")->name, "tm");
     assert_null(starter_find(starter_find(NULL, "aprun", ""), "auto", "cobalt-xc"));
     assert_null(starter_find(NULL, "auto", "slurm-step"));
@@ -195,9 +220,20 @@ static void quoting_is_what_a_shell_reads(void **state)
 static void tickets_are_checked(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "1", "1/2/x", "x/2/id/host", "1/0/id/host", "1/70000/id/host", "-1/2/id/h",
-                                      "1/2/id/kex/h", "1/2/id/key/h/i", "1/2//h", "1/2/id/file/h", "1/2/id/munge/h",
-                                      "1/2/id/cookie/h/p", "1/2/0123456789012345678901234567890123/h"};
+    static const char *const bad[] = {"",
+                                      "1",
+                                      "1/2/x",
+                                      "x/2/id/host",
+                                      "1/0/id/host",
+                                      "1/70000/id/host",
+                                      "-1/2/id/h",
+                                      "1/2/id/kex/h",
+                                      "1/2/id/key/h/i",
+                                      "1/2//h",
+                                      "1/2/id/file/h",
+                                      "1/2/id/munge/h",
+                                      "1/2/id/cookie/h/p",
+                                      "1/2/0123456789012345678901234567890123/h"};
     struct launch_ticket t;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_true(launch_ticket_parse(&t, bad[i], NULL) < 0);
@@ -222,20 +258,26 @@ static void tickets_come_back_as_they_were_written(void **state)
         {LAUNCH_KEY_OFFERED, NULL, "--launched=7/4711/launch.0a/n1,10.0.0.1"},
         {LAUNCH_KEY_STDIN, NULL, "--launched=7/4711/launch.0a/key/n1,10.0.0.1"},
         {LAUNCH_KEY_COOKIE, NULL, "--launched=7/4711/launch.0a/cookie/n1,10.0.0.1"},
-        {LAUNCH_KEY_FILE, "/gpfs/a b/k,1", "--launched=7/4711/launch.0a/file/n1,10.0.0.1/gpfs/a b/k,1"},
+        {LAUNCH_KEY_FILE, "/gpfs/a b/k,1",
+         "--launched=7/4711/launch.0a/file/n1,10.0.0.1/gpfs/a b/k,1"},
         {LAUNCH_KEY_MUNGE, "/run/m", "--launched=7/4711/launch.0a/munge/n1,10.0.0.1/run/m"},
     };
-    char *hosts[] = {(char *)(uintptr_t) "n1", (char *)(uintptr_t) "10.0.0.1", NULL};
+    char *hosts[] = {(char *)(uintptr_t)"n1", (char *)(uintptr_t)"10.0.0.1", NULL};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct launch_ticket back;
-        const struct launch_ticket t = {.index = 7, .port = 4711, .id = "launch.0a", .key = rows[i].key,
-                                        .path = (char *)(uintptr_t)rows[i].path, .hosts = {.v = hosts, .n = 2}};
+        const struct launch_ticket t = {.index = 7,
+                                        .port = 4711,
+                                        .id = "launch.0a",
+                                        .key = rows[i].key,
+                                        .path = (char *)(uintptr_t)rows[i].path,
+                                        .hosts = {.v = hosts, .n = 2}};
         DD_AUTO(free) char *text = launch_ticket_argument(&t);
         assert_string_equal(text, rows[i].text);
         assert_int_equal(launch_ticket_parse(&back, strchr(text, '=') + 1, NULL), 0);
         assert_int_equal(back.key, rows[i].key);
         assert_int_equal(back.hosts.n, 2);
-        assert_string_equal(back.path != NULL ? back.path : "", rows[i].path != NULL ? rows[i].path : "");
+        assert_string_equal(back.path != NULL ? back.path : "",
+                            rows[i].path != NULL ? rows[i].path : "");
         launch_ticket_done(&back);
     }
 }

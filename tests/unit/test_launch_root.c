@@ -45,12 +45,17 @@ static void bed_new(struct bed *b)
     memset(b, 0, sizeof(*b));
     b->log.fd = -1;
     b->starter = (struct starter){.name = "sleep", .command = "%program 600"};
-    b->addresses[0] = (char *)(uintptr_t) "127.0.0.1";
+    b->addresses[0] = (char *)(uintptr_t)"127.0.0.1";
     b->ticket.hosts = (struct dd_strv){.v = b->addresses, .n = 1};
     b->package.alloc = &b->alloc;
     assert_int_equal(hostlist_parse(&b->alloc.nodes, "node[0-11]", NULL), 0);
-    b->cfg = (struct root_cfg){.starter = &b->starter, .program = "/bin/sleep", .ddrun = "/ddrun", .package = &b->package,
-                               .ticket = &b->ticket, .min_nodes = NODES, .log = &b->log};
+    b->cfg = (struct root_cfg){.starter = &b->starter,
+                               .program = "/bin/sleep",
+                               .ddrun = "/ddrun",
+                               .package = &b->package,
+                               .ticket = &b->ticket,
+                               .min_nodes = NODES,
+                               .log = &b->log};
     struct root *r = &b->root;
     *r = (struct root){.cfg = &b->cfg, .nnodes = NODES, .here = 0, .code = -1, .signal_fd = -1};
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &r->files), 0);
@@ -64,7 +69,12 @@ static void bed_new(struct bed *b)
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         r->out[k].deaf = true;
     for (int i = 0; i < NODES; i++) {
-        r->children[i] = (struct child){.root = r, .index = i, .lead = i > 0 ? LEAD : -1, .was = -1, .stdin_fd = -1, .state = CHILD_CAME};
+        r->children[i] = (struct child){.root = r,
+                                        .index = i,
+                                        .lead = i > 0 ? LEAD : -1,
+                                        .was = -1,
+                                        .stdin_fd = -1,
+                                        .state = CHILD_CAME};
         for (int k = 0; k < LAUNCH_STREAMS; k++)
             r->children[i].streams[k].from = -1;
     }
@@ -91,7 +101,7 @@ static void end_starter(pid_t pid, int sig)
 {
     int status;
     (void)alarm(HANG_S); /* only ends a hang */
-    if (sig != SIGKILL) /* else it has been killed */
+    if (sig != SIGKILL)  /* else it has been killed */
         assert_int_equal(kill(pid, sig), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     (void)alarm(0);
@@ -112,7 +122,8 @@ static void a_node_that_came_while_it_was_taken_over_stays_where_it_is(void **st
     root_take_shares(&b.root);
     assert_true(outer->pid > 0 && outer->lead == OUTER && outer->state == CHILD_STARTING);
     assert_true(last->pid > 0 && last->lead == LAST && last->state == CHILD_STARTING);
-    root_node_says(&b.root, &b.root.children[LEAD], &(struct launch_word){.type = WORD_CAME, .node = LAST});
+    root_node_says(&b.root, &b.root.children[LEAD],
+                   &(struct launch_word){.type = WORD_CAME, .node = LAST});
     assert_true(last->lead == LEAD && last->state == CHILD_CAME && outer->state == CHILD_STARTING);
     root_node_says(&b.root, &b.root.children[LEAD], &came);
     assert_int_equal(outer->state, CHILD_CAME);
@@ -141,7 +152,8 @@ static void a_node_that_was_taken_over_and_came_is_ours(void **state)
     bed_done(&b);
 }
 
-/* It has its task, and we do not know yet that it has come: nobody could tell it that it has no task any more. */
+/* It has its task, and we do not know yet that it has come: nobody could tell it that it has no
+ * task any more. */
 static void the_share_of_a_node_that_is_coming_is_not_taken(void **state)
 {
     (void)state;
@@ -183,12 +195,15 @@ static void late_nodes_are_dealt_out_over_the_fan_out(void **state)
     for (int i = 0; i < NODES; i++)
         given += b.root.children[i].nshare;
     assert_int_equal(end_starters(&b), 2);
-    assert_int_equal(given, 9 - 2); /* OUTER, LAST and the seven of SECOND, without the two that start the others */
+    assert_int_equal(
+        given,
+        9 - 2); /* OUTER, LAST and the seven of SECOND, without the two that start the others */
     assert_true(b.root.children[LEAD].nshare == 0 && b.root.children[SECOND].nshare == 0);
     bed_done(&b);
 }
 
-/* A new lead may be no better than the old one: each time there is at least one node more that is started from here. */
+/* A new lead may be no better than the old one: each time there is at least one node more that is
+ * started from here. */
 static void what_a_new_lead_does_not_start_is_taken_again(void **state)
 {
     (void)state;
@@ -215,7 +230,8 @@ static void a_node_that_came_by_its_old_lead_is_not_started_by_the_new_one(void 
     struct child *last = &b.root.children[LAST];
     struct child *lead = &b.root.children[OUTER];
     assert_true(last->lead == OUTER && lead->nshare == 1);
-    root_node_says(&b.root, &b.root.children[LEAD], &(struct launch_word){.type = WORD_CAME, .node = LAST});
+    root_node_says(&b.root, &b.root.children[LEAD],
+                   &(struct launch_word){.type = WORD_CAME, .node = LAST});
     assert_true(last->lead == LEAD && last->state == CHILD_CAME);
     root_trim_share(&b.root, lead);
     assert_int_equal(lead->nshare, 0);

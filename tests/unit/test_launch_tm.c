@@ -33,7 +33,8 @@ static void a_host_is_its_first_line(void **state)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         int lines = -1;
-        assert_int_equal(tm_line_of(rows[i].text, strlen(rows[i].text), rows[i].host, &lines), rows[i].line);
+        assert_int_equal(tm_line_of(rows[i].text, strlen(rows[i].text), rows[i].host, &lines),
+                         rows[i].line);
         assert_int_equal(lines, rows[i].lines);
     }
 }
@@ -52,8 +53,9 @@ static void a_text_ends_where_it_is_said_to(void **state)
 static void a_status_becomes_an_exit_code(void **state)
 {
     (void)state;
-    static const int rows[][2] = {{0, 0}, {7, 7}, {254, 254}, {255, 255}, {256, 255}, {256 + 9, 137}, {256 + 15, 143},
-                                  {256 + 64, 192}, {256 + 65, 255}, {-1, 255}, {INT32_MAX, 255}};
+    static const int rows[][2] = {{0, 0},          {7, 7},         {254, 254},      {255, 255},
+                                  {256, 255},      {256 + 9, 137}, {256 + 15, 143}, {256 + 64, 192},
+                                  {256 + 65, 255}, {-1, 255},      {INT32_MAX, 255}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(tm_exit_code(rows[i][0]), rows[i][1]);
 }

@@ -39,8 +39,8 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
                                    .task = {.output = true,
                                             .fanout = 32,
                                             .grace_ms = 5000,
-                                            .starter = (char *)(uintptr_t) "ssh",
-                                            .words = (char *)(uintptr_t) "ssh -p 2222",
+                                            .starter = (char *)(uintptr_t)"ssh",
+                                            .words = (char *)(uintptr_t)"ssh -p 2222",
                                             .nodes = nodes,
                                             .n = 3}};
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(4096);
@@ -60,7 +60,8 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
         assert_int_equal(launch_word_decode(&none, bytes.data, n, NODES), -EPROTO);
     }
     struct launch_word none = {0};
-    assert_int_equal(launch_word_decode(&none, bytes.data, bytes.len, 8), -EPROTO); /* there is no node 8 of 8 */
+    assert_int_equal(launch_word_decode(&none, bytes.data, bytes.len, 8),
+                     -EPROTO); /* there is no node 8 of 8 */
     assert_int_equal(dd_buf_append(&bytes, "", 1), 0);
     assert_int_equal(launch_word_decode(&none, bytes.data, bytes.len, NODES), -EPROTO);
 }
@@ -68,12 +69,13 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
 static void what_is_not_a_word_is_refused(void **state)
 {
     (void)state;
-    static const struct launch_word rows[] = {{.type = (enum launch_word_type)0},
-                                              {.type = (enum launch_word_type)(WORD_DROP + 1)},
-                                              {.type = WORD_CAME, .node = NODES},
-                                              {.type = WORD_CAME, .node = -1},
-                                              {.type = WORD_ROOM, .node = LAUNCH_STREAMS},
-                                              {.type = WORD_TASK, .task = {.fanout = LAUNCH_FANOUT_MAX + 1}}};
+    static const struct launch_word rows[] = {
+        {.type = (enum launch_word_type)0},
+        {.type = (enum launch_word_type)(WORD_DROP + 1)},
+        {.type = WORD_CAME, .node = NODES},
+        {.type = WORD_CAME, .node = -1},
+        {.type = WORD_ROOM, .node = LAUNCH_STREAMS},
+        {.type = WORD_TASK, .task = {.fanout = LAUNCH_FANOUT_MAX + 1}}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(4096);
         struct launch_word w = {0};

@@ -86,7 +86,9 @@ static void lib_is_a_world_of_one_without_ddrun(void **state)
     const char *keys[] = {"a", "late"};
     world_env(0, 0, 0);
     assert_int_equal(ddrun_init(&d, 0), 0);
-    assert_int_equal(ddrun_rank(d) + ddrun_local_rank(d) + ddrun_node_rank(d) + ddrun_round(d) + ddrun_restarts(d), 0);
+    assert_int_equal(ddrun_rank(d) + ddrun_local_rank(d) + ddrun_node_rank(d) + ddrun_round(d) +
+                         ddrun_restarts(d),
+                     0);
     assert_int_equal(ddrun_size(d) * ddrun_local_size(d) * ddrun_nodes(d), 1);
     assert_int_equal(ddrun_put(d, "a", "value", 5, 0), 0);
     assert_int_equal(ddrun_get(d, "a", &value, &len, 0), 0);
@@ -252,7 +254,8 @@ static int gather_all_sizes(struct ddrun *d, struct ddrun_group *g, int turn)
     int rc = ddrun_allgatherv(d, g, mine, (size_t)((me + turn) % 40), &v, LIMIT_MS);
     for (int i = 0; rc == 0 && i < n; i++) {
         const char *p = v[i].data;
-        if (v[i].len != (size_t)((i + turn) % 40) || p[v[i].len] != '\0' || ((uintptr_t)p & 15) != 0)
+        if (v[i].len != (size_t)((i + turn) % 40) || p[v[i].len] != '\0' ||
+            ((uintptr_t)p & 15) != 0)
             rc = -EBADMSG;
         for (size_t k = 0; rc == 0 && k < v[i].len; k++)
             rc = p[k] == 'a' + i ? 0 : -EBADMSG;
@@ -272,7 +275,8 @@ static void take_turns(struct ddrun *d, void *arg)
     note(s, ddrun_group(d, &again, is_odd ? "odd" : "even", is_odd ? odd : even, N / 2));
     note(s, g != NULL && g == again ? 0 : -EBADMSG);
     for (int turn = 0; turn < TURNS && s->rc == 0; turn++) {
-        int value = rank * TURNS + turn, told = ddrun_group_rank(d, g) == turn % 3 ? 1000 + turn : 0;
+        int value = rank * TURNS + turn,
+            told = ddrun_group_rank(d, g) == turn % 3 ? 1000 + turn : 0;
         note(s, ddrun_barrier(d, NULL, LIMIT_MS));
         note(s, ddrun_allgather(d, NULL, &value, sizeof(value), out, LIMIT_MS));
         for (int i = 0; i < N && s->rc == 0; i++)
@@ -295,7 +299,8 @@ static void lib_keeps_worlds_and_groups_in_step_and_the_store_small(void **state
     world_stats(w, &stats);
     /* append, arrive, get, and of the first member two deletes; a greeting */
     assert_in_range(stats.ops, 0, TURNS * 4 * (N * 3 + 3 * 2) + N);
-    assert_in_range(stats.keys, 0, 9); /* three groups with what their last two collectives have left */
+    assert_in_range(stats.keys, 0,
+                    9); /* three groups with what their last two collectives have left */
     assert_int_equal(stats.conns, N);
     world_free(w);
 }
@@ -315,7 +320,8 @@ static void gather_much(struct ddrun *d, void *arg)
         for (int i = 0; i < N && s->rc == 0; i++) {
             const char *p = v[i].data;
             bool right = v[i].len == (size_t)(i % 2 == 0 ? LONG + i : i) &&
-                         (i == 0 || (p[0] == 'a' + i && p[v[i].len - 1] == 'a' + i)) && p[v[i].len] == '\0';
+                         (i == 0 || (p[0] == 'a' + i && p[v[i].len - 1] == 'a' + i)) &&
+                         p[v[i].len] == '\0';
             note(s, right ? 0 : -EBADMSG);
         }
         free(v);
@@ -388,13 +394,13 @@ static void lib_refuses_groups_that_cannot_be(void **state)
         int ranks[3], n;
         const char *said;
     } rows[] = {
-        {"a", {1},       1, "this rank, 0, is not in it"},
-        {"a", {0, 0},    2, "rank 0 is there twice"     },
-        {"a", {0, 2},    2, "rank 2"                    },
-        {"a", {-1, 0},   2, "rank -1"                   },
-        {"a", {0, 1, 0}, 3, "it has 1 to 2"             },
-        {"a", {0},       0, "it has 1 to 2"             },
-        {"",  {0},       1, "the name of a group"       },
+        {"a", {1}, 1, "this rank, 0, is not in it"},
+        {"a", {0, 0}, 2, "rank 0 is there twice"},
+        {"a", {0, 2}, 2, "rank 2"},
+        {"a", {-1, 0}, 2, "rank -1"},
+        {"a", {0, 1, 0}, 3, "it has 1 to 2"},
+        {"a", {0}, 0, "it has 1 to 2"},
+        {"", {0}, 1, "the name of a group"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_int_equal(ddrun_group(d[0], &g, rows[i].name, rows[i].ranks, rows[i].n), -EINVAL);
@@ -533,7 +539,8 @@ static void lib_says_that_the_daemon_is_gone(void **state)
     struct world *w = world_new(2, d);
     size_t len;
     void *value = NULL;
-    assert_int_equal(ddrun_allgatherv_begin(d[0], NULL, "a", 1, &r), 0); /* has the only connection */
+    assert_int_equal(ddrun_allgatherv_begin(d[0], NULL, "a", 1, &r),
+                     0); /* has the only connection */
     world_hang_up(w);
     assert_int_equal(ddrun_get(d[0], "k", &value, &len, DDRUN_FOREVER), -ECANCELED);
     assert_int_equal(ddrun_add(d[0], "k", 1, NULL, DDRUN_FOREVER), -ECANCELED);
@@ -631,14 +638,16 @@ static void lib_is_not_for_a_child(void **state)
     struct world *w = world_new(2, d);
     pid_t pid = fork();
     if (pid == 0) {
-        bool right = ddrun_put(d[0], "k", "", 0, 0) == -EPERM && ddrun_barrier(d[0], NULL, 0) == -EPERM &&
+        bool right = ddrun_put(d[0], "k", "", 0, 0) == -EPERM &&
+                     ddrun_barrier(d[0], NULL, 0) == -EPERM &&
                      ddrun_group(d[0], &g, "g", ranks, 1) == -EPERM;
         ddrun_free(d[0]);
         _exit(right ? 0 : 1);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    assert_int_equal(ddrun_put(d[0], "k", "", 0, LIMIT_MS), 0); /* the parent's connection is as it was */
+    assert_int_equal(ddrun_put(d[0], "k", "", 0, LIMIT_MS),
+                     0); /* the parent's connection is as it was */
     world_free(w);
 }
 
@@ -673,14 +682,15 @@ static void lib_is_not_misled_by_what_is_no_store(void **state)
         int rc;
         const char *error;
     } rows[] = {
-        {"HTTP/1.1 400\r\n", 14, -EPROTO,    "is no store of ddrun" },
-        {"",                 0,  -EACCES,    "only workers of its own job"},
-        {NULL,               0,  -ETIMEDOUT, "cannot reach the store"},
+        {"HTTP/1.1 400\r\n", 14, -EPROTO, "is no store of ddrun"},
+        {"", 0, -EACCES, "only workers of its own job"},
+        {NULL, 0, -ETIMEDOUT, "cannot reach the store"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
         socklen_t len = sizeof(a);
-        struct stranger x = {.listener = socket(AF_INET, SOCK_STREAM, 0), .says = rows[i].says, .len = rows[i].len};
+        struct stranger x = {
+            .listener = socket(AF_INET, SOCK_STREAM, 0), .says = rows[i].says, .len = rows[i].len};
         struct ddrun *d;
         pthread_t t;
         assert_int_equal(bind(x.listener, (struct sockaddr *)(void *)&a, len), 0);

@@ -1,5 +1,6 @@
-/* ddrun/nccl.h: who makes which id, what the ranks tell each other, and what is asked of NCCL. A struct
- * of our own functions stands for the library; that it is found is for tests/e2e/test_lib.py. */
+/* ddrun/nccl.h: who makes which id, what the ranks tell each other, and what is asked of NCCL. A
+ * struct of our own functions stands for the library; that it is found is for
+ * tests/e2e/test_lib.py. */
 #include "ddrun/nccl.h"
 #include "lib_world.h"
 
@@ -49,9 +50,9 @@ static void nccl_has_an_id_for_every_128_ranks(void **state)
 
 /* What was asked of it, by rank; each rank is a thread. */
 static struct call {
-    char made[140];     /* the id that it made, "" when none */
-    int ids, blocking;  /* -1: no config */
-    char with[200];     /* the first bytes of the ids */
+    char made[140];    /* the id that it made, "" when none */
+    int ids, blocking; /* -1: no config */
+    char with[200];    /* the first bytes of the ids */
     int inits, aborts, looks;
 } calls[MANY];
 static int fails_on, fails_times, busy_looks;
@@ -67,7 +68,8 @@ static int get_unique_id(struct ddrun_nccl_id *id)
 {
     static int made;
     memset(id, 0, sizeof(*id));
-    (void)snprintf(id->internal, sizeof(id->internal), "%d.%d", me, __atomic_add_fetch(&made, 1, __ATOMIC_SEQ_CST));
+    (void)snprintf(id->internal, sizeof(id->internal), "%d.%d", me,
+                   __atomic_add_fetch(&made, 1, __ATOMIC_SEQ_CST));
     memcpy(calls[me].made, id->internal, sizeof(id->internal));
     return 0;
 }
@@ -81,7 +83,8 @@ static int init(void **comm, int n, const struct ddrun_nccl_id *ids, int nids, c
     c->blocking = config == NULL ? -1 : ((const struct ddrun_nccl_config_ *)config)->blocking;
     c->with[0] = '\0';
     for (int i = 0; i < nids; i++)
-        (void)snprintf(c->with + strlen(c->with), sizeof(c->with) - strlen(c->with), "%s ", ids[i].internal);
+        (void)snprintf(c->with + strlen(c->with), sizeof(c->with) - strlen(c->with), "%s ",
+                       ids[i].internal);
     c->inits++;
     c->looks = 0;
     if (me == fails_on && c->inits <= fails_times)
@@ -101,7 +104,8 @@ static int init_config(void **comm, int n, struct ddrun_nccl_id id, int rank, vo
     return init(comm, n, &id, 1, config);
 }
 
-static int init_scalable(void **comm, int n, int rank, int nids, struct ddrun_nccl_id *ids, void *config)
+static int init_scalable(void **comm, int n, int rank, int nids, struct ddrun_nccl_id *ids,
+                         void *config)
 {
     assert(rank == me);
     return init(comm, n, ids, nids, config);
@@ -189,7 +193,8 @@ static void nccl_makes_three_ids_for_300_ranks(void **state)
     assert_all_made(n);
     for (int i = 0; i < n; i++)
         assert_int_equal(calls[i].made[0] != '\0', i % 100 == 0);
-    (void)snprintf(expected, sizeof(expected), "%s %s %s ", calls[0].made, calls[100].made, calls[200].made);
+    (void)snprintf(expected, sizeof(expected), "%s %s %s ", calls[0].made, calls[100].made,
+                   calls[200].made);
     assert_string_equal(calls[0].with, expected);
     assert_int_equal(calls[7].ids, 3);
     assert_int_equal(calls[7].blocking, -1);
@@ -203,7 +208,8 @@ static void nccl_takes_one_id_where_one_rank_knows_no_more(void **state)
     int n = begin(FEW, &w);
     memset(calls, 0, sizeof(calls));
     for (int i = 0; i < n; i++)
-        made[i] = (struct made){.nccl = library, .opts = {.ranks_per_id = 2}, .timeout_ms = LIMIT_MS};
+        made[i] = (struct made){
+            .nccl = library, .opts = {.ranks_per_id = 2}, .timeout_ms = LIMIT_MS};
     made[3].nccl.comm_init_rank_scalable = NULL;
     made[3].nccl.comm_init_rank_config = NULL;
     world_run(d, n, make_comm, made, sizeof(made[0]));
@@ -245,7 +251,8 @@ static void nccl_tries_again_with_other_ids(void **state)
         assert_int_equal(made[i].rc, -EIO);
         assert_null(made[i].comm);
         assert_int_equal(calls[i].aborts, 2);
-        assert_string_equal(made[i].nccl.error, "NCCL communicator: member 2: unhandled system error");
+        assert_string_equal(made[i].nccl.error,
+                            "NCCL communicator: member 2: unhandled system error");
     }
     world_free(w);
 }

@@ -96,9 +96,9 @@ static void wire_refuses_other_answers(void **state)
         char byte;
         int rc;
     } rows[] = {
-        {0,  8,    -EPROTO  }, /* another nonce */
-        {12, 1,    -EPROTO  }, /* no end of a wait */
-        {13, 5,    -EMSGSIZE}, /* more than we take */
+        {0, 8, -EPROTO},    /* another nonce */
+        {12, 1, -EPROTO},   /* no end of a wait */
+        {13, 5, -EMSGSIZE}, /* more than we take */
         {20, '\x80', -EMSGSIZE},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -37,15 +37,15 @@ static void addr_text_is_the_shortest_form(void **state)
         const char *in, *host, *text;
         bool loopback;
     } rows[] = {
-        {"10.0.0.1",           "10.0.0.1",     "10.0.0.1:80",       false},
-        {"127.3.2.1",          "127.3.2.1",    "127.3.2.1:80",      true },
-        {"::1",                "::1",          "[::1]:80",          true },
-        {"FD00:0:0:0:0:0:0:1", "fd00::1",      "[fd00::1]:80",      false},
-        {"::ffff:10.0.0.1",    "10.0.0.1",     "10.0.0.1:80",       false}, /* mapped: IPv4 */
-        {"::ffff:127.0.0.1",   "127.0.0.1",    "127.0.0.1:80",      true },
-        {"fe80::1%lo",         "fe80::1%lo",   "[fe80::1%lo]:80",   false},
-        {"fe80::1%4242",       "fe80::1%4242", "[fe80::1%4242]:80", false},
-        {"fd00::1%lo",         "fd00::1",      "[fd00::1]:80",      false}, /* a scope means nothing here */
+        {"10.0.0.1", "10.0.0.1", "10.0.0.1:80", false},
+        {"127.3.2.1", "127.3.2.1", "127.3.2.1:80", true},
+        {"::1", "::1", "[::1]:80", true},
+        {"FD00:0:0:0:0:0:0:1", "fd00::1", "[fd00::1]:80", false},
+        {"::ffff:10.0.0.1", "10.0.0.1", "10.0.0.1:80", false}, /* mapped: IPv4 */
+        {"::ffff:127.0.0.1", "127.0.0.1", "127.0.0.1:80", true},
+        {"fe80::1%lo", "fe80::1%lo", "[fe80::1%lo]:80", false},
+        {"fe80::1%4242", "fe80::1%4242", "[fe80::1%4242]:80", false},
+        {"fd00::1%lo", "fd00::1", "[fd00::1]:80", false}, /* a scope means nothing here */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct net_addr a;
@@ -84,13 +84,10 @@ static void same_host_ignores_ports_and_missing_scopes(void **state)
         const char *a, *b;
         bool same;
     } rows[] = {
-        {"10.0.0.1",  "10.0.0.1",        true },
-        {"10.0.0.1",  "10.0.0.2",        false},
-        {"10.0.0.1",  "::ffff:10.0.0.1", true },
-        {"::1",       "127.0.0.1",       false},
-        {"fd00::1",   "fd00::1",         true },
-        {"fe80::1%7", "fe80::1%8",       false},
-        {"fe80::1%7", "fe80::1",         true },
+        {"10.0.0.1", "10.0.0.1", true},        {"10.0.0.1", "10.0.0.2", false},
+        {"10.0.0.1", "::ffff:10.0.0.1", true}, {"::1", "127.0.0.1", false},
+        {"fd00::1", "fd00::1", true},          {"fe80::1%7", "fe80::1%8", false},
+        {"fe80::1%7", "fe80::1", true},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct net_addr a;
@@ -108,24 +105,24 @@ static void hostport_is_split(void **state)
         const char *text, *host;
         int port; /* negative: refused */
     } rows[] = {
-        {"node1:29500",  "node1",    29500},
-        {"node1",        "node1",    0    },
-        {"10.0.0.1:1",   "10.0.0.1", 1    },
-        {"[fd00::1]:80", "fd00::1",  80   },
-        {"[fd00::1]",    "fd00::1",  0    },
-        {"fd00::1",      "fd00::1",  0    },
-        {"::",           "::",       0    },
-        {"",             "",         -1   },
-        {":80",          "",         -1   },
-        {"node1:",       "",         -1   },
-        {"node1:0",      "",         -1   },
-        {"node1:65536",  "",         -1   },
-        {"node1:-1",     "",         -1   },
-        {"node1:80x",    "",         -1   },
-        {"[fd00::1",     "",         -1   },
-        {"[fd00::1]80",  "",         -1   },
-        {"[]:80",        "",         -1   },
-        {"[fd00::1]:",   "",         -1   },
+        {"node1:29500", "node1", 29500},
+        {"node1", "node1", 0},
+        {"10.0.0.1:1", "10.0.0.1", 1},
+        {"[fd00::1]:80", "fd00::1", 80},
+        {"[fd00::1]", "fd00::1", 0},
+        {"fd00::1", "fd00::1", 0},
+        {"::", "::", 0},
+        {"", "", -1},
+        {":80", "", -1},
+        {"node1:", "", -1},
+        {"node1:0", "", -1},
+        {"node1:65536", "", -1},
+        {"node1:-1", "", -1},
+        {"node1:80x", "", -1},
+        {"[fd00::1", "", -1},
+        {"[fd00::1]80", "", -1},
+        {"[]:80", "", -1},
+        {"[fd00::1]:", "", -1},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char host[256] = "untouched";
@@ -171,10 +168,10 @@ static void address_of_an_interface_is_good_for_others(void **state)
         const char *addrs[3];
         const char *best; /* NULL: none */
     } rows[] = {
-        {{"10.0.0.1", "10.0.0.2"},                 "10.0.0.1"},
-        {{"fe80::1", "fd00::1", "10.0.0.1"},       "10.0.0.1"},
-        {{"fe80::1", "fd00::1", "169.254.7.7"},    "fd00::1" },
-        {{"fe80::1"},                              NULL      },
+        {{"10.0.0.1", "10.0.0.2"}, "10.0.0.1"},
+        {{"fe80::1", "fd00::1", "10.0.0.1"}, "10.0.0.1"},
+        {{"fe80::1", "fd00::1", "169.254.7.7"}, "fd00::1"},
+        {{"fe80::1"}, NULL},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct net_iface ifs[4] = {{.name = "eth0"}};
@@ -187,7 +184,8 @@ static void address_of_an_interface_is_good_for_others(void **state)
             assert_int_equal(net_addr_parse(&ifs[n].addr, rows[i].addrs[n - 1], 0), 0);
         }
         int rc = net_iface_addr(ifs, n, "eth1", &a);
-        assert_string_equal(rc == 0 ? net_addr_host(&a, text) : "none", rows[i].best != NULL ? rows[i].best : "none");
+        assert_string_equal(rc == 0 ? net_addr_host(&a, text) : "none",
+                            rows[i].best != NULL ? rows[i].best : "none");
     }
 }
 
@@ -199,19 +197,19 @@ static void nccl_choice_is_foreseen(void **state)
         const char *ifs[5];
         const char *choice; /* NULL: none */
     } rows[] = {
-        {{NULL},                                                    NULL     },
-        {{"lo 127.0.0.1", "eth0 10.0.0.1", "eth1 10.1.0.1"},        "eth0"   },
-        {{"lo 127.0.0.1", "eth1 10.1.0.1", "eth0 10.0.0.1"},        "eth1"   },
-        {{"lo 127.0.0.1", "eth0 10.0.0.1", "ib0 10.2.0.1"},         "ib0"    },
-        {{"eth0 10.0.0.1", "ibp3s0 10.2.0.1"},                      "ibp3s0" },
-        {{"lo 127.0.0.1", "-eth0 10.0.0.1", "ens3 10.1.0.1"},       "ens3"   },
-        {{"lo 127.0.0.1", "docker0 172.17.0.1"},                    "docker0"},
-        {{"virbr0 192.168.122.1", "lo 127.0.0.1"},                  "lo"     },
-        {{"virbr0 192.168.122.1", "lo ::1"},                        "virbr0" },
-        {{"lo ::1"},                                                NULL     },
-        {{"lo 127.0.0.1", "docker0 172.17.0.1", "br-1 172.18.0.1"}, "br-1"   },
-        {{"-eth0 10.0.0.1"},                                        NULL     },
-        {{"lo 127.0.0.1", "eth0 fd00::1"},                          "eth0"   },
+        {{NULL}, NULL},
+        {{"lo 127.0.0.1", "eth0 10.0.0.1", "eth1 10.1.0.1"}, "eth0"},
+        {{"lo 127.0.0.1", "eth1 10.1.0.1", "eth0 10.0.0.1"}, "eth1"},
+        {{"lo 127.0.0.1", "eth0 10.0.0.1", "ib0 10.2.0.1"}, "ib0"},
+        {{"eth0 10.0.0.1", "ibp3s0 10.2.0.1"}, "ibp3s0"},
+        {{"lo 127.0.0.1", "-eth0 10.0.0.1", "ens3 10.1.0.1"}, "ens3"},
+        {{"lo 127.0.0.1", "docker0 172.17.0.1"}, "docker0"},
+        {{"virbr0 192.168.122.1", "lo 127.0.0.1"}, "lo"},
+        {{"virbr0 192.168.122.1", "lo ::1"}, "virbr0"},
+        {{"lo ::1"}, NULL},
+        {{"lo 127.0.0.1", "docker0 172.17.0.1", "br-1 172.18.0.1"}, "br-1"},
+        {{"-eth0 10.0.0.1"}, NULL},
+        {{"lo 127.0.0.1", "eth0 fd00::1"}, "eth0"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct net_iface ifs[5] = {0};

@@ -1,4 +1,5 @@
-/* net/callers: who calls and says nothing keeps nobody out, and a machine without files does not spin. */
+/* net/callers: who calls and says nothing keeps nobody out, and a machine without files does not
+ * spin. */
 #include "net/callers.h"
 #include "net/listen.h"
 
@@ -61,7 +62,9 @@ static void close_door(struct door *d)
 
 static void call(const struct door *d, int fd)
 {
-    const struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(d->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in a = {.sin_family = AF_INET,
+                                  .sin_port = htons(d->port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(connect(fd, (const struct sockaddr *)&a, sizeof(a)), 0);
 }
 

@@ -25,12 +25,8 @@ static void search_refuses_what_cannot_be(void **state)
         const char *job, *node, *bind;
         size_t nports;
     } rows[] = {
-        {"",      "n",     NULL,    1 },
-        {longest, "n",     NULL,    1 },
-        {"j",     longest, NULL,    1 },
-        {"j",     "n",     NULL,    0 },
-        {"j",     "n",     NULL,    65},
-        {"j",     "n",     "node1", 1 },
+        {"", "n", NULL, 1},  {longest, "n", NULL, 1}, {"j", longest, NULL, 1},
+        {"j", "n", NULL, 0}, {"j", "n", NULL, 65},    {"j", "n", "node1", 1},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct link_find_cfg cfg = {.job_id = rows[i].job,
@@ -63,26 +59,27 @@ static void status_tells_what_stands_in_the_way(void **state)
         char *host_env, *guest_env;
         const char *says;
     } rows[] = {
-        {GARBAGE,     "",          NULL,  key_a, "is another program"                    },
-        {SILENT,      "",          NULL,  key_a, "accepts connections but says nothing"  },
-        {HANGS_UP,    "",          NULL,  key_a, "hangs up before it has said anything"  },
-        {NEWER,       "",          NULL,  key_a,
-         "speaks another version of the protocol: 2, and this ddrun " PACKAGE_VERSION " speaks 1; all nodes need the same ddrun"},
-        {STALLS,      "",          NULL,  key_a, "does not finish the handshake"         },
-        {BABBLES,     "",          NULL,  key_a, "failed in the handshake: TLS: "        },
-        {CERTIFICATE, "",          NULL,  key_a, "is this job's but our keys differ"     },
-        {DAEMON,      "slurm-2.0", key_a, key_a, "is the daemon of another job"          },
-        {DAEMON,      "slurm-1.0", key_a, key_b,
-         "is this job's but our keys differ (ours is from DDRUN_KEY)"                    },
-        {DAEMON,      "slurm-1.0", NULL,  key_a,
+        {GARBAGE, "", NULL, key_a, "is another program"},
+        {SILENT, "", NULL, key_a, "accepts connections but says nothing"},
+        {HANGS_UP, "", NULL, key_a, "hangs up before it has said anything"},
+        {NEWER, "", NULL, key_a,
+         "speaks another version of the protocol: 2, and this ddrun " PACKAGE_VERSION
+         " speaks 1; all nodes need the same ddrun"},
+        {STALLS, "", NULL, key_a, "does not finish the handshake"},
+        {BABBLES, "", NULL, key_a, "failed in the handshake: TLS: "},
+        {CERTIFICATE, "", NULL, key_a, "is this job's but our keys differ"},
+        {DAEMON, "slurm-2.0", key_a, key_a, "is the daemon of another job"},
+        {DAEMON, "slurm-1.0", key_a, key_b,
+         "is this job's but our keys differ (ours is from DDRUN_KEY)"},
+        {DAEMON, "slurm-1.0", NULL, key_a,
          "is this job's, but we have no key for it: the host asks for no key (it was started with "
-         "--insecure), this node was not"                                                },
-        {DAEMON,      "slurm-1.0", key_a, NULL,
-         "is this job's, but we have no key for it: the host has a key file, "           },
+         "--insecure), this node was not"},
+        {DAEMON, "slurm-1.0", key_a, NULL,
+         "is this job's, but we have no key for it: the host has a key file, "},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct host *h =
-            world_host(w, "127.0.0.1", 0, rows[i].manner, rows[i].job, rows[i].host_env);
+        struct host *h = world_host(w, "127.0.0.1", 0, rows[i].manner, rows[i].job,
+                                    rows[i].host_env);
         (void)snprintf(w->why, sizeof(w->why), "127.0.0.1:%u %s", h->port, rows[i].says);
         w->cfg.attempt_ms = rows[i].manner == DAEMON ? WORLD_LIMIT_MS : 300;
         world_find(w, "127.0.0.1", &h->port, 1, rows[i].guest_env);
@@ -121,21 +118,17 @@ static void daemon_is_found_among_squatters(void **state)
         const char *job;
         char *env;
     } rows[] = {
-        {GARBAGE,     "",          NULL },
-        {SILENT,      "",          NULL },
-        {STALLS,      "",          NULL },
-        {BABBLES,     "",          NULL },
-        {CERTIFICATE, "",          NULL },
-        {DAEMON,      "slurm-2.0", key_a},
-        {DAEMON,      "slurm-1.0", key_b}, /* a liar */
-        {DAEMON,      "slurm-1.0", NULL }, /* another one */
+        {GARBAGE, "", NULL},          {SILENT, "", NULL},      {STALLS, "", NULL},
+        {BABBLES, "", NULL},          {CERTIFICATE, "", NULL}, {DAEMON, "slurm-2.0", key_a},
+        {DAEMON, "slurm-1.0", key_b}, /* a liar */
+        {DAEMON, "slurm-1.0", NULL},  /* another one */
     };
     for (size_t i = 0; i + 2 < sizeof(rows) / sizeof(rows[0]); i++) {
         uint16_t ports[HOSTS_MAX];
         for (size_t s = 0; s < 3; s++)
-            ports[s] =
-                world_host(w, "127.0.0.1", 0, rows[i + s].manner, rows[i + s].job, rows[i + s].env)
-                    ->port;
+            ports[s] = world_host(w, "127.0.0.1", 0, rows[i + s].manner, rows[i + s].job,
+                                  rows[i + s].env)
+                           ->port;
         struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
         ports[3] = h->port;
         uint64_t start = dd_now_ns();
@@ -349,7 +342,8 @@ static void on_looked(void *arg)
     event_base_loopbreak(s->base);
 }
 
-static struct seen look_at(struct world *w, char *const *hosts, size_t n, const uint16_t *ports, size_t nports)
+static struct seen look_at(struct world *w, char *const *hosts, size_t n, const uint16_t *ports,
+                           size_t nports)
 {
     struct seen s = {.base = w->base};
     struct link_look *k;
@@ -374,7 +368,8 @@ static void look_finds_every_daemon_and_comes_to_an_end(void **state)
                               world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a)->port,
                               world_host(w, "127.0.0.2", 0, DAEMON, "slurm-1.0", key_a)->port,
                               world_host(w, "127.0.0.2", 0, DAEMON, "another", key_a)->port};
-    char *hosts[] = {(char[]){"127.0.0.2"}, (char[]){NOWHERE}, (char[]){"127.0.0.9"}, (char[]){"127.0.0.3"}, (char[]){"127.0.0.1"}};
+    char *hosts[] = {(char[]){"127.0.0.2"}, (char[]){NOWHERE}, (char[]){"127.0.0.9"},
+                     (char[]){"127.0.0.3"}, (char[]){"127.0.0.1"}};
     assert_int_equal(look_at(w, hosts, 5, ports, 4).found, 2);
     assert_int_equal(look_at(w, hosts, 0, ports, 4).found, 0);
 }

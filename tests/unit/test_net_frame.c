@@ -18,11 +18,11 @@ static void frame_that_is_too_long_is_refused_by_its_header(void **state)
         uint32_t max;
         long rc;
     } rows[] = {
-        {"\x00\x00\x00\x05", 4,          -EPROTO},
-        {"\x00\x00\x00\x04", 4,          0      },
+        {"\x00\x00\x00\x05", 4, -EPROTO},
+        {"\x00\x00\x00\x04", 4, 0},
         {"\xff\xff\xff\xff", UINT32_MAX, -EPROTO},
         {"\x01\x00\x00\x01", UINT32_MAX, -EPROTO}, /* FRAME_MAX + 1 */
-        {"\x01\x00\x00\x00", UINT32_MAX, 0      },
+        {"\x01\x00\x00\x00", UINT32_MAX, 0},
     };
     struct frame f;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -18,19 +18,19 @@ static const struct {
     size_t n;
     int rc;
 } bad_calls[] = {
-    {BYTES("\x00"),                      -EPROTO         },
-    {BYTES("G"),                         -EPROTO         },
-    {BYTES("\xddx"),                     -EPROTO         },
-    {BYTES("\xdd\x64x"),                 -EPROTO         },
-    {BYTES(MAGIC "\x02"),                -EPROTONOSUPPORT},
-    {BYTES(MAGIC "\x00"),                -EPROTONOSUPPORT},
-    {BYTES(MAGIC "\x01\x20\x00"),        -EPROTO         }, /* longer than HELLO_MAX */
-    {BYTES(MAGIC "\x01\xff\xff"),        -EPROTO         },
-    {BYTES(MAGIC "\x01\x00\x00"),        -EPROTO         },
-    {BYTES(MAGIC "\x01\x00\x02j\0"),     -EPROTO         }, /* no node */
-    {BYTES(MAGIC "\x01\x00\x03j\0n"),    -EPROTO         }, /* not ended */
-    {BYTES(MAGIC "\x01\x00\x03\0n\0"),   -EPROTO         }, /* no job */
-    {BYTES(MAGIC "\x01\x00\x05j\0n\0x"), -EPROTO         }, /* more than there should be */
+    {BYTES("\x00"), -EPROTO},
+    {BYTES("G"), -EPROTO},
+    {BYTES("\xddx"), -EPROTO},
+    {BYTES("\xdd\x64x"), -EPROTO},
+    {BYTES(MAGIC "\x02"), -EPROTONOSUPPORT},
+    {BYTES(MAGIC "\x00"), -EPROTONOSUPPORT},
+    {BYTES(MAGIC "\x01\x20\x00"), -EPROTO}, /* longer than HELLO_MAX */
+    {BYTES(MAGIC "\x01\xff\xff"), -EPROTO},
+    {BYTES(MAGIC "\x01\x00\x00"), -EPROTO},
+    {BYTES(MAGIC "\x01\x00\x02j\0"), -EPROTO},     /* no node */
+    {BYTES(MAGIC "\x01\x00\x03j\0n"), -EPROTO},    /* not ended */
+    {BYTES(MAGIC "\x01\x00\x03\0n\0"), -EPROTO},   /* no job */
+    {BYTES(MAGIC "\x01\x00\x05j\0n\0x"), -EPROTO}, /* more than there should be */
 };
 
 static void hello_call_refuses_garbage_at_its_first_bad_byte(void **state)
@@ -101,16 +101,16 @@ static void hello_reply_refuses_garbage(void **state)
         size_t n;
         int rc;
     } rows[] = {
-        {BYTES("SSH-2.0"),                         -EPROTO         },
-        {BYTES(MAGIC "\x07"),                      -EPROTONOSUPPORT},
-        {BYTES(MAGIC "\x01\x20\x00"),              -EPROTO         },
-        {BYTES(MAGIC "\x01\x00\x00"),              -EPROTO         },
-        {BYTES(MAGIC "\x01\x00\x02\x00\x01"),      -EPROTO         }, /* no credential */
-        {BYTES(MAGIC "\x01\x00\x03\x04\x01\x00"),  -EPROTO         }, /* status */
-        {BYTES(MAGIC "\x01\x00\x03\x00\x04\x00"),  -EPROTO         }, /* method */
-        {BYTES(MAGIC "\x01\x00\x04\x00\x01\x00x"), -EPROTO         },
-        {BYTES(MAGIC "\x01\x00\x04\x00\x01xy"),    -EPROTO         },
-        {BYTES(MAGIC "\x01\x00\x03\x00\x01\x00"),  9               },
+        {BYTES("SSH-2.0"), -EPROTO},
+        {BYTES(MAGIC "\x07"), -EPROTONOSUPPORT},
+        {BYTES(MAGIC "\x01\x20\x00"), -EPROTO},
+        {BYTES(MAGIC "\x01\x00\x00"), -EPROTO},
+        {BYTES(MAGIC "\x01\x00\x02\x00\x01"), -EPROTO},     /* no credential */
+        {BYTES(MAGIC "\x01\x00\x03\x04\x01\x00"), -EPROTO}, /* status */
+        {BYTES(MAGIC "\x01\x00\x03\x00\x04\x00"), -EPROTO}, /* method */
+        {BYTES(MAGIC "\x01\x00\x04\x00\x01\x00x"), -EPROTO},
+        {BYTES(MAGIC "\x01\x00\x04\x00\x01xy"), -EPROTO},
+        {BYTES(MAGIC "\x01\x00\x03\x00\x01\x00"), 9},
     };
     struct hello_reply r;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

@@ -101,11 +101,11 @@ static void key_file_is_refused_when_it_proves_nothing(void **state)
         mode_t mode;
         const char *says;
     } rows[] = {
-        {GOOD,                0644, "is open to others (mode 0644): chmod 600"},
-        {GOOD,                0640, "is open to others (mode 0640)"           },
-        {GOOD,                0601, "is open to others"                       },
-        {"",                  0600, "is empty"                                },
-        {"\n\r\n",            0600, "is empty"                                },
+        {GOOD, 0644, "is open to others (mode 0644): chmod 600"},
+        {GOOD, 0640, "is open to others (mode 0640)"},
+        {GOOD, 0601, "is open to others"},
+        {"", 0600, "is empty"},
+        {"\n\r\n", 0600, "is empty"},
         {"0123456789abcdef\n", 0600, "is easy to guess: its 16 bytes have about 28 bits"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -191,8 +191,7 @@ static void sources_win_in_their_order(void **state)
     struct fixture *f = *state;
     char hex[] = "DDRUN_KEY=5d3f0a6c81e2497bb0c4fd95167a28e3d94e7b1f2c6085a3ee39710d5fa2c846";
     char file[300];
-    (void)snprintf(file, sizeof(file), "DDRUN_KEY_FILE=%s",
-                   write_file(f, "env", GOOD, 0600));
+    (void)snprintf(file, sizeof(file), "DDRUN_KEY_FILE=%s", write_file(f, "env", GOOD, 0600));
     f->in.cookie = "0123456789ABCDEF0123456789ABCDEF";
     f->in.use_cookie = true;
     assert_string_equal(host_key(f).source, "PBS_JOBCOOKIE");
@@ -246,7 +245,11 @@ static void secrets_that_are_easy_to_guess_are_refused(void **state)
         "2f7c1d9e04b8a35f", /* random, and too short */
     };
     static const char *const good[] = {
-        GOOD, OTHER, "9V1xw0cFqKZ3yTn5uHr2mA==", "kPzXvQmLbRtYwNsGhJdCfA", "P7Q2XJ5RZK4MWN3TBV6YHCLD2F",
+        GOOD,
+        OTHER,
+        "9V1xw0cFqKZ3yTn5uHr2mA==",
+        "kPzXvQmLbRtYwNsGhJdCfA",
+        "P7Q2XJ5RZK4MWN3TBV6YHCLD2F",
         "91730528466091582734905712863049517283",
     };
     char env[80];
@@ -376,7 +379,8 @@ static void home_hands_the_key_on_and_is_cleaned_up(void **state)
     struct net_key guest;
     struct stat st;
     use_home(f);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "0011223344556677", &f->err), -ENOENT);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "0011223344556677", &f->err),
+                     -ENOENT);
     struct net_key host = host_key(f);
     assert_int_equal(host.method, NET_KEY_HOME);
     assert_int_equal(stat(home_path(f, ""), &st), 0);
@@ -394,7 +398,8 @@ static void home_follows_no_link_and_opens_no_other_file(void **state)
     struct fixture *f = *state;
     struct net_key guest;
     char victim[256];
-    static const char *const bad[] = {"", "../../../etc/pas", "00112233445566771", "001122334455667", "001122334455667G"};
+    static const char *const bad[] = {"", "../../../etc/pas", "00112233445566771",
+                                      "001122334455667", "001122334455667G"};
     use_home(f);
     struct net_key host = host_key(f);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -403,7 +408,8 @@ static void home_follows_no_link_and_opens_no_other_file(void **state)
     (void)snprintf(victim, sizeof(victim), "%s", write_file(f, "victim", "precious", 0600));
     assert_int_equal(unlink(home_path(f, file_of(f, &host))), 0);
     assert_int_equal(symlink(victim, home_path(f, file_of(f, &host))), 0);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), -ELOOP);
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
+                     -ELOOP);
 }
 
 static void home_refuses_damage(void **state)
@@ -416,19 +422,21 @@ static void home_refuses_damage(void **state)
         mode_t mode;
         const char *says;
     } rows[] = {
-        {"",                                                                   0600, "is damaged"},
-        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddee\n",   0600, "is damaged"},
+        {"", 0600, "is damaged"},
+        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddee\n", 0600, "is damaged"},
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00", 0600, "is damaged"},
         {"x0112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600, "is damaged"},
-        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600, "is damaged"}, /* another key */
-        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0644, "chmod 600" },
+        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0600,
+         "is damaged"}, /* another key */
+        {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0644, "chmod 600"},
     };
     use_home(f);
     struct net_key host = host_key(f);
     (void)snprintf(file, sizeof(file), ".ddrun/%s", file_of(f, &host));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         (void)write_file(f, file, rows[i].text, rows[i].mode);
-        assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), -EINVAL);
+        assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
+                         -EINVAL);
         if (strstr(f->err.text, rows[i].says) == NULL)
             fail_msg("'%s' does not say '%s'", f->err.text, rows[i].says);
     }
@@ -436,11 +444,13 @@ static void home_refuses_damage(void **state)
     memset(much, '0', sizeof(much) - 1);
     much[sizeof(much) - 1] = '\0';
     (void)write_file(f, file, much, 0600);
-    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), -EINVAL);
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
+                     -EINVAL);
     assert_non_null(strstr(f->err.text, "longer"));
     assert_int_equal(chmod(home_path(f, ""), 0770), 0);
     assert_refused(f, -ENOKEY, "others may write in");
-    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), -EINVAL);
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
+                     -EINVAL);
 }
 
 static size_t files_in(const char *path)
@@ -474,7 +484,8 @@ static void home_takes_nothing_from_another_daemon_of_the_job(void **state)
 
 #define SOME_KEY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n"
 
-/* What another process' key file looks like; of its machine, `boot` differs where it is not NULL. */
+/* What another process' key file looks like; of its machine, `boot` differs where it is not NULL.
+ */
 static void leave_key(struct fixture *f, const char *name, const char *boot, long pid, int days)
 {
     char text[300];
@@ -485,10 +496,12 @@ static void leave_key(struct fixture *f, const char *name, const char *boot, lon
     assert_int_equal(dd_read_file("/proc/sys/kernel/random/boot_id", &id, NULL), 0);
     (void)snprintf(mine, sizeof(mine), "%.36s", dd_buf_str(&id));
     assert_true(readlink("/proc/self/ns/pid", space, sizeof(space) - 1) > 0);
-    (void)snprintf(text, sizeof(text), "%s%s %s %ld 1\n", SOME_KEY, boot != NULL ? boot : mine, space, pid);
+    (void)snprintf(text, sizeof(text), "%s%s %s %ld 1\n", SOME_KEY, boot != NULL ? boot : mine,
+                   space, pid);
     (void)snprintf(path, sizeof(path), ".ddrun/%s", name);
     const char *full = write_file(f, path, text, 0600);
-    const struct timespec then[2] = {{.tv_sec = time(NULL) - days * 86400L}, {.tv_sec = time(NULL) - days * 86400L}};
+    const struct timespec then[2] = {{.tv_sec = time(NULL) - days * 86400L},
+                                     {.tv_sec = time(NULL) - days * 86400L}};
     assert_int_equal(utimensat(AT_FDCWD, full, then, 0), 0);
 }
 
@@ -625,7 +638,8 @@ static void munge_hands_the_key_to_this_uid_only(void **state)
     assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), 0);
     assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
     guest = (struct net_key){0};
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), 0); /* two on a machine */
+    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err),
+                     0); /* two on a machine */
     assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
 
     assert_int_equal(net_key_credential(&again, &host, &f->in, &f->err), 0);

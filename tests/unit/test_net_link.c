@@ -209,17 +209,19 @@ static void link_of_a_lost_message_is_closed_with_the_reason(void **state)
         rc = link_send(w->found, FRAME_EXCHANGE, big, sizeof(big));
     assert_int_equal(rc, -ENOBUFS);
     size_t bulk = link_queued(w->found);
-    assert_int_equal(link_send(w->found, FRAME_CONTROL, big, sizeof(big)), 0); /* has room behind bulk data */
+    assert_int_equal(link_send(w->found, FRAME_CONTROL, big, sizeof(big)),
+                     0); /* has room behind bulk data */
     assert_true(link_queued(w->found) > bulk);
     while (rc != 0)
         rc = link_send(w->found, FRAME_CONTROL, big, sizeof(big)) == 0;
     link_fail(w->found, "stop", -ENOBUFS);
     link_fail(w->found, "plan", -EMSGSIZE); /* the first reason stays */
-    assert_int_equal(w->closed, 0); /* not from inside */
+    assert_int_equal(w->closed, 0);         /* not from inside */
     assert_int_equal(link_send(w->found, FRAME_CONTROL, "", 0), -EPIPE);
     world_run_until(w, has_closed);
     assert_false(w->clean);
-    assert_string_equal(w->why, "it does not read: 'stop' has no room behind the 32 MiB that it has been sent");
+    assert_string_equal(
+        w->why, "it does not read: 'stop' has no room behind the 32 MiB that it has been sent");
 }
 
 static void nothing_is_taken_from_a_link_that_has_lost_a_message(void **state)
@@ -351,11 +353,13 @@ static void caller_with_garbage_is_sent_away(void **state)
         int reply; /* status byte, -1: none */
         const char *why;
     } rows[] = {
-        {"GET / HTTP/1.0\r\n\r\n",            18, -1,                "what it sent is no hello"                 },
-        {"\xdd\x64r\x01\xff\xff",             6,  -1,                "what it sent is no hello"                 },
-        {"\xdd\x64r\x01\x00\x00",             6,  -1,                "what it sent is no hello"                 },
-        {"\xdd\x64r\x02",                     4,  HELLO_BAD_VERSION, "it speaks another version of the protocol: 2, and this ddrun " PACKAGE_VERSION " speaks 1"},
-        {"\xdd\x64r\x01\x00\x0cslurm-2.0\0n", 18, HELLO_OTHER_JOB,   "it belongs to another job"                },
+        {"GET / HTTP/1.0\r\n\r\n", 18, -1, "what it sent is no hello"},
+        {"\xdd\x64r\x01\xff\xff", 6, -1, "what it sent is no hello"},
+        {"\xdd\x64r\x01\x00\x00", 6, -1, "what it sent is no hello"},
+        {"\xdd\x64r\x02", 4, HELLO_BAD_VERSION,
+         "it speaks another version of the protocol: 2, and this ddrun " PACKAGE_VERSION
+         " speaks 1"},
+        {"\xdd\x64r\x01\x00\x0cslurm-2.0\0n", 18, HELLO_OTHER_JOB, "it belongs to another job"},
     };
     struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -122,8 +122,9 @@ static pid_t hold(enum net_reserve how, uint16_t *ret_port, int *ret_end)
         int fd;
         uint16_t port = 0;
         (void)close(down[1]);
-        if (setresgid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 || setresuid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 ||
-            net_reserve(how, &fd, &port) < 0 || write(up[1], &port, sizeof(port)) < 0)
+        if (setresgid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 ||
+            setresuid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 || net_reserve(how, &fd, &port) < 0 ||
+            write(up[1], &port, sizeof(port)) < 0)
             _exit(1);
         _exit(read(down[0], &port, 1) < 0);
     }
@@ -159,7 +160,8 @@ static bool listens_as(uid_t uid, const char *addr, uint16_t port, int options)
     int status;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0 || listen_with(addr, port, options) < 0);
+        _exit(setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0 ||
+              listen_with(addr, port, options) < 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return status == 0;
 }
@@ -210,7 +212,8 @@ static void a_stranger_cannot_listen_beside_the_owners_server(void **state)
     pid_t server = fork();
     if (server == 0) {
         char c = 'y';
-        if (setresgid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 || setresuid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 ||
+        if (setresgid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 ||
+            setresuid(OWNER_UID, OWNER_UID, OWNER_UID) < 0 ||
             listen_with("0.0.0.0", port, BOTH) < 0 || write(ready[1], &c, 1) < 0)
             _exit(1);
         (void)pause();

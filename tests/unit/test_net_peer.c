@@ -87,13 +87,9 @@ static void tear_down(struct pair *p)
 static const struct {
     const char *listen_addr, *to;
 } ways[] = {
-    {"127.0.0.1", "127.0.0.1"       },
-    {"::1",       "::1"             },
-    {"",          "127.0.0.1"       },
-    {"",          "::1"             },
+    {"127.0.0.1", "127.0.0.1"},        {"::1", "::1"},    {"", "127.0.0.1"}, {"", "::1"},
     {"127.0.0.1", "::ffff:127.0.0.1"}, /* client's socket is of the other family */
-    {"",          "::ffff:127.0.0.1"},
-    {"",          "127.9.8.7"       },
+    {"", "::ffff:127.0.0.1"},          {"", "127.9.8.7"},
 };
 
 static void peer_uid_of_own_connections_is_mine(void **state)
@@ -194,7 +190,8 @@ static void reset(int fd)
     (void)close(fd);
 }
 
-/* A new connection from the port of the closed client. false: another program of this machine was quicker. */
+/* A new connection from the port of the closed client. false: another program of this machine was
+ * quicker. */
 static bool connect_from_the_same_port(struct pair *p)
 {
     struct net_addr source = p->client_addr;
@@ -222,7 +219,8 @@ static void set_up_used_again(struct pair *p, void (*end)(int fd))
     fail_msg("other programs took 20 ports at the moment they were free");
 }
 
-/* What the stranger sent is still there to be read; the kernel finds the worker that has the port now. */
+/* What the stranger sent is still there to be read; the kernel finds the worker that has the port
+ * now. */
 static void peer_that_has_reset_is_not_connected_whoever_has_its_port_now(void **state)
 {
     struct net_peer *peer = *state;

@@ -105,7 +105,8 @@ static void on_done(void *arg, const struct net_addr *addrs, size_t n, const cha
 static void start(struct fixture *f, const char *name, bool try_scontrol, unsigned timeout_ms)
 {
     const struct net_resolve_cfg cfg = {.name = name,
-                                        .slurm = try_scontrol ? NET_RESOLVE_SLURM_ELSE : NET_RESOLVE_SLURM_NEVER,
+                                        .slurm = try_scontrol ? NET_RESOLVE_SLURM_ELSE
+                                                              : NET_RESOLVE_SLURM_NEVER,
                                         .timeout_ms = timeout_ms,
                                         .done = on_done,
                                         .arg = f};
@@ -130,8 +131,11 @@ static void resolve_refuses_what_is_no_name(void **state)
     longest[sizeof(longest) - 1] = '\0';
     const char *const bad[] = {"", "-o", "--help", longest, NULL};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        const struct net_resolve_cfg cfg = {
-            .name = bad[i], .slurm = NET_RESOLVE_SLURM_ELSE, .timeout_ms = 1000, .done = on_done, .arg = f};
+        const struct net_resolve_cfg cfg = {.name = bad[i],
+                                            .slurm = NET_RESOLVE_SLURM_ELSE,
+                                            .timeout_ms = 1000,
+                                            .done = on_done,
+                                            .arg = f};
         assert_int_equal(net_resolve_start(&f->r, f->base, &cfg, NULL), -EINVAL);
     }
 }

@@ -14,11 +14,11 @@ struct machine {
 };
 
 static const struct machine machines[] = {
-    {"flat",   8,  1, false, {NULL}                             },
-    {"smt",    16, 2, false, {"0-3,8-11", "4-7,12-15"}          },
-    {"paired", 8,  2, true,  {"0-7"}                            },
-    {"four",   64, 1, false, {"0-15", "16-31", "32-47", "48-63"}},
-    {"odd",    12, 1, false, {"0-9", "10-11"}                   },
+    {"flat", 8, 1, false, {NULL}},
+    {"smt", 16, 2, false, {"0-3,8-11", "4-7,12-15"}},
+    {"paired", 8, 2, true, {"0-7"}},
+    {"four", 64, 1, false, {"0-15", "16-31", "32-47", "48-63"}},
+    {"odd", 12, 1, false, {"0-9", "10-11"}},
 };
 
 static int setup(void **state)
@@ -70,35 +70,35 @@ static void cpus_are_shared_by_cores_and_numa_nodes(void **state)
         int n;
         const char *want; /* the shares, ' ' between them; "-": unbound */
     } rows[] = {
-        {"flat",   "0-7",     1,  "0-7"                                  },
-        {"flat",   "0-7",     2,  "0-3 4-7"                              },
-        {"flat",   "0-7",     3,  "0-1 2-4 5-7"                          },
-        {"flat",   "0-7",     8,  "0 1 2 3 4 5 6 7"                      },
-        {"flat",   "0-7",     9,  "-"                                    },
-        {"flat",   "1,3,5,7", 2,  "1,3 5,7"                              },
-        {"flat",   "6",       1,  "6"                                    },
-        {"flat",   "6",       2,  "-"                                    },
-        {"none",   "0-3",     2,  "0-1 2-3"                              }, /* a machine that tells nothing */
-  /* siblings together, each worker in one NUMA node */
-        {"smt",    "0-15",    2,  "0-3,8-11 4-7,12-15"                   },
-        {"smt",    "0-15",    4,  "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15"},
-        {"smt",    "0-15",    8,  "0,8 1,9 2,10 3,11 4,12 5,13 6,14 7,15"},
-        {"smt",    "0-15",    1,  "0-15"                                 },
-        {"smt",    "0-15",    3,  "0-1,8-9 2-4,10-12 5-7,13-15"          }, /* 2+3+3 beats 4+2+2 */
-        {"smt",    "0-15",    16, "0 8 1 9 2 10 3 11 4 12 5 13 6 14 7 15"}, /* fewer cores than workers */
-        {"smt",    "0-7",     4,  "0-1 2-3 4-5 6-7"                      }, /* one thread of each core */
-        {"smt",    "0,8,1",   2,  "0,8 1"                                },
-        {"paired", "0-7",     2,  "0-3 4-7"                              },
-        {"paired", "0-7",     4,  "0-1 2-3 4-5 6-7"                      },
-        {"paired", "0-7",     3,  "0-1 2-3 4-7"                          },
- /* four nodes: by node where no share loses more than a quarter */
-        {"four",   "0-63",    2,  "0-31 32-63"                           },
-        {"four",   "0-63",    4,  "0-15 16-31 32-47 48-63"               },
-        {"four",   "0-63",    6,  "0-9 10-20 21-31 32-41 42-52 53-63"    },
-        {"four",   "8-23",    2,  "8-15 16-23"                           },
-        {"four",   "0-31",    5,  "0-4 5-9 10-15 16-23 24-31"            },
-        {"odd",    "0-11",    2,  "0-5 6-11"                             },
-        {"odd",    "0-11",    6,  "0-1 2-3 4-5 6-7 8-9 10-11"            },
+        {"flat", "0-7", 1, "0-7"},
+        {"flat", "0-7", 2, "0-3 4-7"},
+        {"flat", "0-7", 3, "0-1 2-4 5-7"},
+        {"flat", "0-7", 8, "0 1 2 3 4 5 6 7"},
+        {"flat", "0-7", 9, "-"},
+        {"flat", "1,3,5,7", 2, "1,3 5,7"},
+        {"flat", "6", 1, "6"},
+        {"flat", "6", 2, "-"},
+        {"none", "0-3", 2, "0-1 2-3"}, /* a machine that tells nothing */
+                                       /* siblings together, each worker in one NUMA node */
+        {"smt", "0-15", 2, "0-3,8-11 4-7,12-15"},
+        {"smt", "0-15", 4, "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15"},
+        {"smt", "0-15", 8, "0,8 1,9 2,10 3,11 4,12 5,13 6,14 7,15"},
+        {"smt", "0-15", 1, "0-15"},
+        {"smt", "0-15", 3, "0-1,8-9 2-4,10-12 5-7,13-15"},            /* 2+3+3 beats 4+2+2 */
+        {"smt", "0-15", 16, "0 8 1 9 2 10 3 11 4 12 5 13 6 14 7 15"}, /* fewer cores than workers */
+        {"smt", "0-7", 4, "0-1 2-3 4-5 6-7"},                         /* one thread of each core */
+        {"smt", "0,8,1", 2, "0,8 1"},
+        {"paired", "0-7", 2, "0-3 4-7"},
+        {"paired", "0-7", 4, "0-1 2-3 4-5 6-7"},
+        {"paired", "0-7", 3, "0-1 2-3 4-7"},
+        /* four nodes: by node where no share loses more than a quarter */
+        {"four", "0-63", 2, "0-31 32-63"},
+        {"four", "0-63", 4, "0-15 16-31 32-47 48-63"},
+        {"four", "0-63", 6, "0-9 10-20 21-31 32-41 42-52 53-63"},
+        {"four", "8-23", 2, "8-15 16-23"},
+        {"four", "0-31", 5, "0-4 5-9 10-15 16-23 24-31"},
+        {"odd", "0-11", 2, "0-5 6-11"},
+        {"odd", "0-11", 6, "0-1 2-3 4-5 6-7 8-9 10-11"},
     };
     for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
         cpu_set_t mask, share;
@@ -177,12 +177,8 @@ static void cpus_bound_by_accident_needs_a_bigger_machine(void **state)
         int count, online, n;
         bool want;
     } rows[] = {
-        {1,  64, 4, true },
-        {1,  64, 1, false},
-        {4,  64, 4, false},
-        {2,  2,  4, false},
-        {3,  64, 4, true },
-        {64, 64, 8, false},
+        {1, 64, 4, true}, {1, 64, 1, false}, {4, 64, 4, false},
+        {2, 2, 4, false}, {3, 64, 4, true},  {64, 64, 8, false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct node_cpus c = {.count = rows[i].count, .online = rows[i].online};

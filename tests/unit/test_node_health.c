@@ -8,7 +8,8 @@
 static struct node_health *seen(int checks, int gpus)
 {
     struct node_health *h;
-    const struct node_health_cfg cfg = {.checks = checks, .gpus = gpus, .tmpdir = root, .root = root};
+    const struct node_health_cfg cfg = {
+        .checks = checks, .gpus = gpus, .tmpdir = root, .root = root};
     assert_int_equal(node_health_new(&h, &cfg, NULL), 0);
     return h;
 }
@@ -67,9 +68,11 @@ static void port_that_went_down_is_seen(void **state)
     struct node_health *h = seen(NODE_HEALTH_IB, 0);
     assert_string_equal(wrong(h), "fit");
     put("2: INIT\n", "sys/class/infiniband/mlx5_0/ports/1/state");
-    assert_string_equal(wrong(h), "InfiniBand port mlx5_0/ports/1 is INIT; it was ACTIVE at the start");
+    assert_string_equal(wrong(h),
+                        "InfiniBand port mlx5_0/ports/1 is INIT; it was ACTIVE at the start");
     put("", "sys/class/infiniband/mlx5_0/ports/1/state");
-    assert_string_equal(wrong(h), "InfiniBand port mlx5_0/ports/1 is gone; it was ACTIVE at the start");
+    assert_string_equal(wrong(h),
+                        "InfiniBand port mlx5_0/ports/1 is gone; it was ACTIVE at the start");
     node_health_free(h);
 }
 
@@ -79,9 +82,12 @@ static void disk_that_cannot_be_written_is_seen(void **state)
     struct node_health *h = seen(NODE_HEALTH_DISK | NODE_HEALTH_SHM, 0);
     assert_string_equal(wrong(h), "fit"); /* and there is no dev/shm */
     node_health_free(h);
-    const struct node_health_cfg cfg = {.checks = NODE_HEALTH_DISK, .tmpdir = "/nonexistent/tmp", .root = root};
+    const struct node_health_cfg cfg = {
+        .checks = NODE_HEALTH_DISK, .tmpdir = "/nonexistent/tmp", .root = root};
     assert_int_equal(node_health_new(&h, &cfg, NULL), 0);
-    assert_string_equal(wrong(h), "no temporary file can be written in /nonexistent/tmp: No such file or directory");
+    assert_string_equal(
+        wrong(h),
+        "no temporary file can be written in /nonexistent/tmp: No such file or directory");
     node_health_free(h);
 }
 
@@ -89,8 +95,11 @@ static void nothing_is_wrong_where_nothing_is_there(void **state)
 {
     (void)state;
     struct node_health *h;
-    const struct node_health_cfg cfg = {.checks = NODE_HEALTH_GPU | NODE_HEALTH_IB | NODE_HEALTH_SHM, .gpus = 8,
-                                        .tmpdir = "/tmp", .root = "/nonexistent"};
+    const struct node_health_cfg cfg = {.checks = NODE_HEALTH_GPU | NODE_HEALTH_IB |
+                                                  NODE_HEALTH_SHM,
+                                        .gpus = 8,
+                                        .tmpdir = "/tmp",
+                                        .root = "/nonexistent"};
     assert_int_equal(node_health_new(&h, &cfg, NULL), 0);
     assert_string_equal(wrong(h), "fit");
     node_health_free(h);

@@ -14,7 +14,8 @@ static void make_two_sockets(const char *m)
     char text[64];
     put("0-3\n", "%s/" SYS "node/online", m);
     for (int node = 0; node < 4; node++) {
-        (void)snprintf(text, sizeof(text), "%d-%d,%d-%d\n", 4 * node, 4 * node + 3, 16 + 4 * node, 16 + 4 * node + 3);
+        (void)snprintf(text, sizeof(text), "%d-%d,%d-%d\n", 4 * node, 4 * node + 3, 16 + 4 * node,
+                       16 + 4 * node + 3);
         put(text, "%s/" SYS "node/node%d/cpulist", m, node);
     }
     for (int cpu = 0; cpu < 32; cpu++) {
@@ -25,8 +26,8 @@ static void make_two_sockets(const char *m)
         put("Data\n", "%s/" SYS "cpu/cpu%d/cache/index0/type", m, cpu);
         put("1\n", "%s/" SYS "cpu/cpu%d/cache/index0/level", m, cpu);
         put(text, "%s/" SYS "cpu/cpu%d/cache/index0/shared_cpu_list", m, cpu);
-        (void)snprintf(text, sizeof(text), "%d-%d,%d-%d\n", core / 2 * 2, core / 2 * 2 + 1, 16 + core / 2 * 2,
-                       16 + core / 2 * 2 + 1);
+        (void)snprintf(text, sizeof(text), "%d-%d,%d-%d\n", core / 2 * 2, core / 2 * 2 + 1,
+                       16 + core / 2 * 2, 16 + core / 2 * 2 + 1);
         put("Unified\n", "%s/" SYS "cpu/cpu%d/cache/index1/type", m, cpu);
         put("3\n", "%s/" SYS "cpu/cpu%d/cache/index1/level", m, cpu);
         put(text, "%s/" SYS "cpu/cpu%d/cache/index1/shared_cpu_list", m, cpu);
@@ -35,10 +36,12 @@ static void make_two_sockets(const char *m)
     }
 }
 
-static void make_nvidia(const char *m, const char *addr, int minor, const char *uuid, const char *numa)
+static void make_nvidia(const char *m, const char *addr, int minor, const char *uuid,
+                        const char *numa)
 {
     char text[200];
-    (void)snprintf(text, sizeof(text), "Model: \t\t X\nGPU UUID: \t %s\nDevice Minor: \t %d\n", uuid, minor);
+    (void)snprintf(text, sizeof(text), "Model: \t\t X\nGPU UUID: \t %s\nDevice Minor: \t %d\n",
+                   uuid, minor);
     put(text, "%s/proc/driver/nvidia/gpus/%s/information", m, addr);
     put("", "%s/dev/nvidia%d", m, minor);
     put(numa, "%s/sys/bus/pci/devices/%s/numa_node", m, addr);
@@ -54,14 +57,16 @@ static int setup(void **state)
     make_nvidia("gpus", "0000:0b:00.0", 2, "GPU-bbbb-2", "3\n");
     make_nvidia("gpus", "0000:1c:00.0", 0, "GPU-cccc-3", "1\n");
     make_nvidia("gpus", "0000:9d:00.0", 1, "GPU-dddd-4", "3\n");
-    make_nvidia("some", "0000:0a:00.0", 0, "GPU-aaaa-1", "-1\n"); /* a cgroup lets only the second be opened */
+    make_nvidia("some", "0000:0a:00.0", 0, "GPU-aaaa-1",
+                "-1\n"); /* a cgroup lets only the second be opened */
     make_nvidia("some", "0000:0b:00.0", 1, "GPU-bbbb-2", "2\n");
     char path[200];
     (void)snprintf(path, sizeof(path), "%s/some/dev/nvidia0", root);
     assert_int_equal(unlink(path), 0);
     put("0\n", "%s/sys/class/kfd/kfd/topology/nodes/0/gpu_id", "amd");
     put("4660\n", "%s/sys/class/kfd/kfd/topology/nodes/1/gpu_id", "amd");
-    put("simd_count 1\nlocation_id 49408\ndomain 1\n", "%s/sys/class/kfd/kfd/topology/nodes/1/properties", "amd");
+    put("simd_count 1\nlocation_id 49408\ndomain 1\n",
+        "%s/sys/class/kfd/kfd/topology/nodes/1/properties", "amd");
     put("2\n", "%s/sys/bus/pci/devices/0001:c1:00.0/numa_node", "amd");
     put("", "%s/sys/x", "tells-nothing");
     return 0;
@@ -90,7 +95,8 @@ static void each_gpu_has_its_node(void **state)
         (void)snprintf(dir, sizeof(dir), "%s/%s", root, rows[r].machine);
         assert_int_equal(node_gpu_numa(&numa, &n, env, dir, NULL), 0);
         for (int i = 0; i < n; i++)
-            (void)snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%d", i > 0 ? " " : "", numa[i]);
+            (void)snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%d", i > 0 ? " " : "",
+                           numa[i]);
         free(numa);
         if (strcmp(got, rows[r].want) != 0)
             fail_msg("%s %s: %s", rows[r].machine, rows[r].env == NULL ? "" : rows[r].env, got);
@@ -122,7 +128,8 @@ static void workers_go_near_their_gpus(void **state)
         {"gpus", "0-31", "core-complex", 0, 4, "12-13,28-29", 1 << 3},
         {"gpus", "0-31", "core-complex", 1, 4, "14-15,30-31", 1 << 3},
         {"gpus", "0-31", "core-complex", 3, 4, "12-13,28-29", 1 << 3}, /* again from the first */
-        {"gpus", "0-12,14-31", "core-complex", 0, 4, "14-15,30-31", 1 << 3}, /* the larger one first */
+        {"gpus", "0-12,14-31", "core-complex", 0, 4, "14-15,30-31",
+         1 << 3},                                            /* the larger one first */
         {"bare", "0-31", "node", 0, 2, "0-3,16-19", 1 << 0}, /* no GPU: nodes in order */
         {"bare", "0-31", "node", 1, 2, "8-11,24-27", 1 << 2},
         {"bare", "4-31", "node", 0, 3, "16-19", 1 << 0},
@@ -140,8 +147,11 @@ static void workers_go_near_their_gpus(void **state)
         mask_of(&mask, rows[r].mask);
         struct node_cpus c = {.set = &mask, .size = sizeof(mask), .count = CPU_COUNT(&mask)};
         (void)snprintf(dir, sizeof(dir), "%s/%s", root, rows[r].machine);
-        const struct node_numa_query q = {
-            .cpus = &c, .root = dir, .env = env, .mode = node_numa_mode(rows[r].mode), .nworkers = rows[r].n};
+        const struct node_numa_query q = {.cpus = &c,
+                                          .root = dir,
+                                          .env = env,
+                                          .mode = node_numa_mode(rows[r].mode),
+                                          .nworkers = rows[r].n};
         int rc = node_numa_place(&q, rows[r].i, &got, &memory, &err);
         if (strcmp(rows[r].want, "-") == 0) {
             assert_int_equal(rc, -EINVAL);
@@ -152,7 +162,8 @@ static void workers_go_near_their_gpus(void **state)
         mask_of(&want, rows[r].want);
         CPU_AND(&want, &want, &mask);
         if (!CPU_EQUAL(&want, &got) || memory.mask[0] != rows[r].memory)
-            fail_msg("row %zu: %s %s %d/%d", r, rows[r].machine, rows[r].mode, rows[r].i, rows[r].n);
+            fail_msg("row %zu: %s %s %d/%d", r, rows[r].machine, rows[r].mode, rows[r].i,
+                     rows[r].n);
     }
 }
 

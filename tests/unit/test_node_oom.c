@@ -1,4 +1,5 @@
-/* node: how many processes of our cgroup the kernel has killed for lack of memory, in both versions of cgroups. */
+/* node: how many processes of our cgroup the kernel has killed for lack of memory, in both versions
+ * of cgroups. */
 #include "node/oom.h"
 
 #include "node_world.h"
@@ -12,10 +13,12 @@ static const struct {
     uint64_t kills;
 } rows[] = {
     {"0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n",
-     "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/user/task_0/memory.events", events, 3},
+     "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/user/task_0/memory.events", events,
+     3},
     {"0::/\n", "sys/fs/cgroup/memory.events", events, 3},
     {"0::/not/seen/in/a/container\n", "sys/fs/cgroup/memory.events", events, 3},
-    {"5:devices:/\n4:memory:/slurm/uid_1/job_7\n0::/\n", "sys/fs/cgroup/memory/slurm/uid_1/job_7/memory.oom_control", control, 4},
+    {"5:devices:/\n4:memory:/slurm/uid_1/job_7\n0::/\n",
+     "sys/fs/cgroup/memory/slurm/uid_1/job_7/memory.oom_control", control, 4},
     {"4:cpu,memory:/a\n", "sys/fs/cgroup/memory/a/memory.oom_control", control, 4},
     {"4:memory_of_mine:/a\n", "sys/fs/cgroup/memory/a/memory.oom_control", control, 0},
     {"0::/a\n", "sys/fs/cgroup/a/memory.events", "low 0\noom_kill many\n", 0},

@@ -47,36 +47,109 @@ static int parse_range(const char *text, void *field, struct dd_err *err)
 #define FIELD(name) OPT_FIELD(struct values, name)
 
 static const struct opt_row rows[] = {
-    {.name = "nnodes", .kind = OPT_CUSTOM, .metavar = "N|MIN:MAX", .def = "1", .parse = parse_range,
-     .group = "Nodes", .help = "how many nodes take part", FIELD(nodes)},
-    {.name = "node-env", .letter = 'e', .kind = OPT_REPEATED, .metavar = "NAME=VALUE",
-     .group = "Workers", .help = "set NAME for the workers", FIELD(env)},
-    {.name = "max-restarts", .kind = OPT_INT, .metavar = "N", .def = "0", .max = INT_MAX,
-     .env = "TOOL_RETRIES", .group = "Workers", .help = "start again so often", FIELD(restarts)},
+    {.name = "nnodes",
+     .kind = OPT_CUSTOM,
+     .metavar = "N|MIN:MAX",
+     .def = "1",
+     .parse = parse_range,
+     .group = "Nodes",
+     .help = "how many nodes take part",
+     FIELD(nodes)},
+    {.name = "node-env",
+     .letter = 'e',
+     .kind = OPT_REPEATED,
+     .metavar = "NAME=VALUE",
+     .group = "Workers",
+     .help = "set NAME for the workers",
+     FIELD(env)},
+    {.name = "max-restarts",
+     .kind = OPT_INT,
+     .metavar = "N",
+     .def = "0",
+     .max = INT_MAX,
+     .env = "TOOL_RETRIES",
+     .group = "Workers",
+     .help = "start again so often",
+     FIELD(restarts)},
     {.name = "any", .kind = OPT_INT, .metavar = "N", .help = "any number", FIELD(any)},
-    {.name = "monitor-interval", .aliases = "poll-interval,poll", .kind = OPT_DURATION,
-     .metavar = "TIME", .def = "0.1", .min = 1000000, .group = "Workers",
-     .help = "look at the workers so often", FIELD(interval)},
-    {.name = "limit", .kind = OPT_BYTES, .metavar = "SIZE", .min = 10, .max = 1024,
-     .group = "Workers", .help = "use so much", FIELD(limit)},
-    {.name = "redirects", .letter = 'r', .kind = OPT_STRING, .metavar = "MAP", .def = "0",
-     .group = "Output", .help = "which streams go to files", FIELD(redirects)},
-    {.name = "start-method", .kind = OPT_STRING, .metavar = "METHOD", .choices = "spawn,fork",
-     .def = "spawn", .group = "Workers", .help = "how workers start", FIELD(method)},
-    {.name = "report", .kind = OPT_STRING, .metavar = "FILE", .implied = "-", .group = "Output",
-     .since = "0.2.0", .help = "write a report to FILE, with a text that is long enough to need "
-     "a second line in the help and the manual", .more = "A paragraph about --report and its FILE.\n"
-     "\n.A second one with a dot and a back\\slash.", FIELD(report)},
-    {.name = "log-dir", .kind = OPT_STRING, .metavar = "DIR", .no_env = true, .group = "Output",
-     .def_doc = "a new one", .help = "the user's [log] folder", FIELD(log_dir)},
-    {.name = "log-file", .kind = OPT_STRING, .metavar = "FILE", .group = "Output",
-     .help = "one file", FIELD(log_file)},
-    {.name = "module", .letter = 'm', .kind = OPT_FLAG, .group = "Workers",
-     .help = "SCRIPT is a module", FIELD(module)},
+    {.name = "monitor-interval",
+     .aliases = "poll-interval,poll",
+     .kind = OPT_DURATION,
+     .metavar = "TIME",
+     .def = "0.1",
+     .min = 1000000,
+     .group = "Workers",
+     .help = "look at the workers so often",
+     FIELD(interval)},
+    {.name = "limit",
+     .kind = OPT_BYTES,
+     .metavar = "SIZE",
+     .min = 10,
+     .max = 1024,
+     .group = "Workers",
+     .help = "use so much",
+     FIELD(limit)},
+    {.name = "redirects",
+     .letter = 'r',
+     .kind = OPT_STRING,
+     .metavar = "MAP",
+     .def = "0",
+     .group = "Output",
+     .help = "which streams go to files",
+     FIELD(redirects)},
+    {.name = "start-method",
+     .kind = OPT_STRING,
+     .metavar = "METHOD",
+     .choices = "spawn,fork",
+     .def = "spawn",
+     .group = "Workers",
+     .help = "how workers start",
+     FIELD(method)},
+    {.name = "report",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .implied = "-",
+     .group = "Output",
+     .since = "0.2.0",
+     .help = "write a report to FILE, with a text that is long enough to need "
+             "a second line in the help and the manual",
+     .more = "A paragraph about --report and its FILE.\n"
+             "\n.A second one with a dot and a back\\slash.",
+     FIELD(report)},
+    {.name = "log-dir",
+     .kind = OPT_STRING,
+     .metavar = "DIR",
+     .no_env = true,
+     .group = "Output",
+     .def_doc = "a new one",
+     .help = "the user's [log] folder",
+     FIELD(log_dir)},
+    {.name = "log-file",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .group = "Output",
+     .help = "one file",
+     FIELD(log_file)},
+    {.name = "module",
+     .letter = 'm',
+     .kind = OPT_FLAG,
+     .group = "Workers",
+     .help = "SCRIPT is a module",
+     FIELD(module)},
     {.name = "quiet", .letter = 'q', .kind = OPT_FLAG, .help = "say less", FIELD(quiet)},
-    {.name = "signals", .kind = OPT_REPEATED, .metavar = "NAMES", .split = ',', .def = "TERM,INT",
-     .choices = "TERM,INT,USR1", .help = "signals that are passed on", FIELD(signals)},
-    {.name = "secret-door", .kind = OPT_STRING, .metavar = "X", .hidden = true, .help = "hidden",
+    {.name = "signals",
+     .kind = OPT_REPEATED,
+     .metavar = "NAMES",
+     .split = ',',
+     .def = "TERM,INT",
+     .choices = "TERM,INT,USR1",
+     .help = "signals that are passed on",
+     FIELD(signals)},
+    {.name = "secret-door",
+     .kind = OPT_STRING,
+     .metavar = "X",
+     .hidden = true,
+     .help = "hidden",
      FIELD(secret)},
 };
 
@@ -159,10 +232,12 @@ static const struct {
     {"--poll 0 s", "",
      "--monitor-interval: '0' is too small, the least is 0.001s; write for example "
      "--monitor-interval=0.1"},
-    {"--limit 2K s", "", "--limit: '2K' is too large, the most is 1024; write for example "
-                         "--limit=64M"},
-    {"--limit many s", "", "--limit: 'many' is not a size (a whole number and K, M or G); write "
-                           "for example --limit=64M"},
+    {"--limit 2K s", "",
+     "--limit: '2K' is too large, the most is 1024; write for example "
+     "--limit=64M"},
+    {"--limit many s", "",
+     "--limit: 'many' is not a size (a whole number and K, M or G); write "
+     "for example --limit=64M"},
     {"--start-method thread s", "",
      "--start-method: 'thread' is not known here; it must be spawn or fork"},
     {"--signals=TERM,KILL s", "",
@@ -171,8 +246,10 @@ static const struct {
     {"s", "PET_NNODES=1:2:3", "PET_NNODES: '1:2:3' is neither N nor MIN:MAX"},
     {"--bogus s", "", "unknown option '--bogus'\n  tip: 'tool --help' lists all options"},
     {"--max-restart=3 --nnode s", "", "--nnodes: 's' is neither N nor MIN:MAX"},
-    {"--max-restrats=3 s", "", "unknown option '--max-restrats'\n  tip: did you mean '--max-restarts'?"},
-    {"--max_restrats=3 s", "", "unknown option '--max_restrats'\n  tip: did you mean '--max-restarts'?"},
+    {"--max-restrats=3 s", "",
+     "unknown option '--max-restrats'\n  tip: did you mean '--max-restarts'?"},
+    {"--max_restrats=3 s", "",
+     "unknown option '--max_restrats'\n  tip: did you mean '--max-restarts'?"},
     {"-nnodes=3 s", "", "unknown option '-nnodes'\n  tip: did you mean '--nnodes'?"},
     {"--nndoes=3 s", "", "unknown option '--nndoes'\n  tip: did you mean '--nnodes'?"},
     {"--nndeos=3 s", "", "unknown option '--nndeos'\n  tip: did you mean '--nnodes'?"},
@@ -190,8 +267,9 @@ static const struct {
     {"--redirects --module s", "",
      "--redirects needs a value, but '--module' follows; a value that starts with '-' is written "
      "--redirects=--module"},
-    {"--dump-options=text", "", "--dump-options: 'text' is not known here; it must be man, bash, "
-                                "zsh, fish or json"},
+    {"--dump-options=text", "",
+     "--dump-options: 'text' is not known here; it must be man, bash, "
+     "zsh, fish or json"},
 };
 
 static void parse_refuses_with_a_sentence(void **state)
@@ -303,12 +381,23 @@ static const struct {
     const char *words;
     const char *redirects;
 } spellings[] = {
-    {"--redirects 3 s", "3"},   {"--redirects=3 s", "3"}, {"-r3 s", "3"},
-    {"-r 3 s", "3"},            {"-r=3 s", "3"},          {"-mqr3 s", "3"},
-    {"-mr 3 s", "3"},           {"--redir 3 s", "3"},     {"--redirects= s", ""},
-    {"-r= s", ""},              {"-r 1 -r 2 s", "2"},     {"--redirects=-x s", "-x"},
-    {"--redirects=a=b=c s", "a=b=c"}, {"-ra=b s", "a=b"}, {"-r -1 s", "-1"},
-    {"-r -p~gpu s", "-p gpu"},  {"-r  s", ""},
+    {"--redirects 3 s", "3"},
+    {"--redirects=3 s", "3"},
+    {"-r3 s", "3"},
+    {"-r 3 s", "3"},
+    {"-r=3 s", "3"},
+    {"-mqr3 s", "3"},
+    {"-mr 3 s", "3"},
+    {"--redir 3 s", "3"},
+    {"--redirects= s", ""},
+    {"-r= s", ""},
+    {"-r 1 -r 2 s", "2"},
+    {"--redirects=-x s", "-x"},
+    {"--redirects=a=b=c s", "a=b=c"},
+    {"-ra=b s", "a=b"},
+    {"-r -1 s", "-1"},
+    {"-r -p~gpu s", "-p gpu"},
+    {"-r  s", ""},
 };
 
 static void parse_takes_every_spelling(void **state)
@@ -374,10 +463,14 @@ static void parse_reads_flags_from_the_environment_as_torchrun_does(void **state
         const char *words, *env;
         bool module;
     } cases[] = {
-        {"s", "PET_MODULE=1", true},       {"s", "PET_MODULE=0", false},
-        {"s", "PET_MODULE=7", true},       {"s", "PET_MODULE=yes", true},
-        {"s", "PET_MODULE=False", false},  {"-m s", "PET_MODULE=0", true},
-        {"--module=no s", "PET_MODULE=1", false}, {"-m --module=off s", "", false},
+        {"s", "PET_MODULE=1", true},
+        {"s", "PET_MODULE=0", false},
+        {"s", "PET_MODULE=7", true},
+        {"s", "PET_MODULE=yes", true},
+        {"s", "PET_MODULE=False", false},
+        {"-m s", "PET_MODULE=0", true},
+        {"--module=no s", "PET_MODULE=1", false},
+        {"-m --module=off s", "", false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct run r;
@@ -426,10 +519,10 @@ static void parse_answers_help_before_it_looks_further(void **state)
         const char *words;
         enum opt_ask ask;
     } cases[] = {
-        {"--help --bogus", OPT_ASK_HELP},       {"-h", OPT_ASK_HELP},
-        {"-mh --bogus", OPT_ASK_HELP},          {"--version --bogus", OPT_ASK_VERSION},
-        {"--show-config", OPT_ASK_CONFIG},      {"--dump_options json", OPT_ASK_DUMP},
-        {"s.py --help", OPT_ASK_NOTHING},       {"-- --help", OPT_ASK_NOTHING},
+        {"--help --bogus", OPT_ASK_HELP},  {"-h", OPT_ASK_HELP},
+        {"-mh --bogus", OPT_ASK_HELP},     {"--version --bogus", OPT_ASK_VERSION},
+        {"--show-config", OPT_ASK_CONFIG}, {"--dump_options json", OPT_ASK_DUMP},
+        {"s.py --help", OPT_ASK_NOTHING},  {"-- --help", OPT_ASK_NOTHING},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct run r;
@@ -545,12 +638,14 @@ static const struct {
             "Default: 1.\n.SS Workers\n"},
     {"man", "\\fB\\-e\\fP \\fINAME=VALUE\\fP, \\fB\\-\\-node\\-env\\fP=\\fINAME=VALUE\\fP\n"},
     {"man", "\\fB\\-\\-report\\fP[=\\fIFILE\\fP]\nWrite a report to \\fIFILE\\fP, with a text"},
-    {"man", "\\fB\\-h\\fP, \\fB\\-\\-help\\fP[=\\fIall|WORD\\fP]\n"}, /* the letter takes no word of its own */
+    {"man", "\\fB\\-h\\fP, \\fB\\-\\-help\\fP[=\\fIall|WORD\\fP]\n"}, /* the letter takes no word of
+                                                                         its own */
     {"man", "Since version 0.2.0.\n.IP\nA paragraph about \\fB\\-\\-report\\fP and its "
             "\\fIFILE\\fP.\n.IP\n\\&.A second one with a dot and a back\\eslash.\n"},
     {"man", "One of spawn, fork; default: spawn.\n"},
     {"bash", "--limit|--redirects|-r|--start-method|"},
-    {"bash", "        --start-method) mapfile -t COMPREPLY < <(compgen -W 'spawn fork' -- \"$cur\") ;;\n"},
+    {"bash",
+     "        --start-method) mapfile -t COMPREPLY < <(compgen -W 'spawn fork' -- \"$cur\") ;;\n"},
     {"bash", "        --log-dir) mapfile -t COMPREPLY < <(compgen -d -- \"$cur\") ;;\n"},
     {"bash", "complete -F _tool tool\n"},
     {"zsh", "#compdef tool\n"},
@@ -561,11 +656,12 @@ static const struct {
     {"fish", "complete -c tool -l log-dir -x -a '(__fish_complete_directories)' "
              "-d 'the user\\'s [log] folder'\n"},
     {"json", "{\"program\": \"tool\", \"version\": \"1.2.3\", \"options\": [\n"},
-    {"json", "{\"name\": \"max-restarts\", \"kind\": \"int\", \"letter\": null, \"metavar\": \"N\", "
-             "\"default\": \"0\", \"implied\": null, \"group\": \"Workers\", \"since\": null, "
-             "\"help\": \"start again so often\", \"aliases\": [], \"choices\": [], "
-             "\"variables\": [\"TOOL_RETRIES\", \"TOOL_MAX_RESTARTS\", \"PET_MAX_RESTARTS\"], "
-             "\"hidden\": false},\n"},
+    {"json",
+     "{\"name\": \"max-restarts\", \"kind\": \"int\", \"letter\": null, \"metavar\": \"N\", "
+     "\"default\": \"0\", \"implied\": null, \"group\": \"Workers\", \"since\": null, "
+     "\"help\": \"start again so often\", \"aliases\": [], \"choices\": [], "
+     "\"variables\": [\"TOOL_RETRIES\", \"TOOL_MAX_RESTARTS\", \"PET_MAX_RESTARTS\"], "
+     "\"hidden\": false},\n"},
 };
 
 static void dump_holds_every_kind_of_row(void **state)

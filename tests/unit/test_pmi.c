@@ -1,4 +1,5 @@
-/* pmi: the lines of PMI-1, what the workers tell each other by them, and the server over real socket pairs. */
+/* pmi: the lines of PMI-1, what the workers tell each other by them, and the server over real
+ * socket pairs. */
 #include "base/auto.h"
 #include "pmi/hmsg.h"
 #include "pmi/kvs.h"
@@ -71,9 +72,11 @@ static void names_that_are_too_long_are_refused(void **state)
     char line[2048];
     struct pmi_request r;
     for (int over = 0; over < 2; over++) {
-        int n = snprintf(line, sizeof(line), "cmd=put kvsname=k key=%0*d value=v", PMI_NAME_MAX - 1 + over, 1);
+        int n = snprintf(line, sizeof(line), "cmd=put kvsname=k key=%0*d value=v",
+                         PMI_NAME_MAX - 1 + over, 1);
         assert_int_equal(pmi_request_parse(&r, line, (size_t)n, NULL), over ? -EPROTO : 0);
-        n = snprintf(line, sizeof(line), "cmd=put kvsname=k key=k value=%0*d", PMI_VALUE_MAX - 1 + over, 1);
+        n = snprintf(line, sizeof(line), "cmd=put kvsname=k key=k value=%0*d",
+                     PMI_VALUE_MAX - 1 + over, 1);
         assert_int_equal(pmi_request_parse(&r, line, (size_t)n, NULL), over ? -EPROTO : 0);
     }
     assert_int_equal(pmi_request_parse(&r, memcpy(line, "cmd=get\0x", 9), 9, NULL), -EPROTO);
@@ -146,8 +149,12 @@ static void the_helpers_messages_come_whole_or_not_at_all(void **state)
     static const char texts[] = "one\0\0two";
     struct hmsg m;
     size_t at = 0;
-    assert_int_equal(hmsg_encode(&b, &(struct hmsg){.type = HMSG_ABORTED, .id = 7, .code = -42,
-                                                    .data = (const unsigned char *)texts, .len = sizeof(texts)}), 0);
+    assert_int_equal(hmsg_encode(&b, &(struct hmsg){.type = HMSG_ABORTED,
+                                                    .id = 7,
+                                                    .code = -42,
+                                                    .data = (const unsigned char *)texts,
+                                                    .len = sizeof(texts)}),
+                     0);
     for (size_t n = 0; n < b.len; n++)
         assert_int_equal(hmsg_decode(&m, b.data, n), 0);
     assert_int_equal(hmsg_decode(&m, b.data, b.len), b.len);
@@ -162,7 +169,8 @@ static void the_helpers_messages_come_whole_or_not_at_all(void **state)
 }
 
 /* The launcher's answers lie ready; what ddrun asks is in *asked. */
-static int gathered(const char *answers, struct dd_strv *texts, char *asked, size_t size, struct dd_err *err)
+static int gathered(const char *answers, struct dd_strv *texts, char *asked, size_t size,
+                    struct dd_err *err)
 {
     int pair[2];
     char fd[32];
@@ -177,20 +185,24 @@ static int gathered(const char *answers, struct dd_strv *texts, char *asked, siz
     return rc;
 }
 
-#define BEFORE "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=my_kvsname rc=0 kvsname=kvs_9\n"
+#define BEFORE                                                                                     \
+    "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\ncmd=my_kvsname rc=0 kvsname=kvs_9\n"
 
 static void agents_find_each_other_through_an_outer_launcher(void **state)
 {
     (void)state;
     DD_AUTO(strv) struct dd_strv texts = {0};
     char asked[1024];
-    assert_int_equal(gathered(BEFORE "cmd=put_result rc=0 msg=success\ncmd=barrier_out rc=0\n"
-                                     "cmd=get_result rc=0 msg=success value=first/3/4\n"
-                                     "cmd=get_result rc=0 msg=success value=me/1/2\ncmd=finalize_ack rc=0\n",
-                              &texts, asked, sizeof(asked), NULL), 0);
+    assert_int_equal(
+        gathered(BEFORE "cmd=put_result rc=0 msg=success\ncmd=barrier_out rc=0\n"
+                        "cmd=get_result rc=0 msg=success value=first/3/4\n"
+                        "cmd=get_result rc=0 msg=success value=me/1/2\ncmd=finalize_ack rc=0\n",
+                 &texts, asked, sizeof(asked), NULL),
+        0);
     assert_int_equal(texts.n, 2);
     assert_string_equal(texts.v[0], "first/3/4");
-    assert_non_null(strstr(asked, "cmd=put kvsname=kvs_9 key=ddrun-1 value=me/1/2\ncmd=barrier_in\n"));
+    assert_non_null(
+        strstr(asked, "cmd=put kvsname=kvs_9 key=ddrun-1 value=me/1/2\ncmd=barrier_in\n"));
     assert_non_null(strstr(asked, "cmd=get kvsname=kvs_9 key=ddrun-0\n"));
     assert_non_null(strstr(asked, "cmd=finalize\n"));
 }
@@ -249,8 +261,16 @@ static int world_new(void **state)
     struct world *w = calloc(1, sizeof(*w));
     w->base = event_base_new();
     w->aborted = -1;
-    const struct pmi1_cfg cfg = {.base = w->base, .kvsname = "kvs", .first_rank = 2, .local_size = 2, .world_size = 4,
-                                 .sizes = sizes, .nnodes = 2, .on_barrier = on_barrier, .on_abort = on_abort, .arg = w};
+    const struct pmi1_cfg cfg = {.base = w->base,
+                                 .kvsname = "kvs",
+                                 .first_rank = 2,
+                                 .local_size = 2,
+                                 .world_size = 4,
+                                 .sizes = sizes,
+                                 .nnodes = 2,
+                                 .on_barrier = on_barrier,
+                                 .on_abort = on_abort,
+                                 .arg = w};
     assert_int_equal(pmi1_new(&w->s, &cfg, NULL), 0);
     for (int i = 0; i < 2; i++)
         w->fd[i] = dup(pmi1_fd(w->s, i));
@@ -292,19 +312,24 @@ static void a_worker_is_told_where_it_is(void **state)
     static const struct {
         const char *question, *answer;
     } rows[] = {
-        {"cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"},
-        {"cmd=init pmi_version=2 pmi_subversion=0\n", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n"},
+        {"cmd=init pmi_version=1 pmi_subversion=1\n",
+         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"},
+        {"cmd=init pmi_version=2 pmi_subversion=0\n",
+         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1\n"},
         {"cmd=get_maxes\n", "cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=860\n"},
         {"cmd=get_appnum\n", "cmd=appnum rc=0 appnum=0\n"},
         {"cmd=get_my_kvsname\n", "cmd=my_kvsname rc=0 kvsname=kvs\n"},
         {"cmd=get_universe_size\n", "cmd=universe_size rc=0 size=4\n"},
-        {"cmd=get kvsname=kvs key=PMI_process_mapping\n", "cmd=get_result rc=0 msg=success value=(vector,(0,2,2))\n"},
-        {"cmd=get kvsname=other key=PMI_process_mapping\n", "cmd=get_result rc=-1 msg=key_not_found value=unknown\n"},
+        {"cmd=get kvsname=kvs key=PMI_process_mapping\n",
+         "cmd=get_result rc=0 msg=success value=(vector,(0,2,2))\n"},
+        {"cmd=get kvsname=other key=PMI_process_mapping\n",
+         "cmd=get_result rc=-1 msg=key_not_found value=unknown\n"},
         {"cmd=put kvsname=kvs key=a value=\n", "cmd=put_result rc=-1 msg=bad_key_or_value\n"},
         {"cmd=put kvsname=kvs key=a value=b\n", "cmd=put_result rc=0 msg=success\n"},
         {"cmd=get kvsname=kvs key=a\n", "cmd=get_result rc=0 msg=success value=b\n"},
         {"cmd=lookup_name service=x\n", "cmd=lookup_result rc=-1 msg=not_supported\n"},
-        {"mcmd=spawn\nnprocs=1\nexecname=x\nendcmd\n", "cmd=spawn_result rc=-1 msg=not_supported\n"},
+        {"mcmd=spawn\nnprocs=1\nexecname=x\nendcmd\n",
+         "cmd=spawn_result rc=-1 msg=not_supported\n"},
         {"cmd=finalize\n", "cmd=finalize_ack rc=0\n"},
     };
     struct world *w = *state;
@@ -388,7 +413,8 @@ int main(void)
         cmocka_unit_test(agents_find_each_other_through_an_outer_launcher),
         cmocka_unit_test(an_outer_launcher_that_answers_badly_is_named),
         cmocka_unit_test_setup_teardown(a_worker_is_told_where_it_is, world_new, world_free),
-        cmocka_unit_test_setup_teardown(the_barrier_opens_when_all_nodes_have_told, world_new, world_free),
+        cmocka_unit_test_setup_teardown(the_barrier_opens_when_all_nodes_have_told, world_new,
+                                        world_free),
         cmocka_unit_test_setup_teardown(an_end_before_finalize_is_known, world_new, world_free),
         cmocka_unit_test_setup_teardown(nonsense_closes_the_connection, world_new, world_free),
     };

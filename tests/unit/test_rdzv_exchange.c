@@ -60,7 +60,8 @@ static void parts_come_together_in_any_order(void **state)
 static void a_name_with_nodes_waits_for_these_alone(void **state)
 {
     (void)state;
-    static const char *const wrong[] = {"a@", "a@3", "a@x", "a@2-1", "a@1,0", "a@0,", "a@0-", "a@0,0", "a@-1", "a@@0"};
+    static const char *const wrong[] = {"a@",   "a@3",  "a@x",   "a@2-1", "a@1,0",
+                                        "a@0,", "a@0-", "a@0,0", "a@-1",  "a@@0"};
     struct exchange *x;
     assert_int_equal(exchange_new(&x, NODES), 0);
     assert_int_equal(give(x, 2, "a@0,2", "two", 3), 0);
@@ -130,15 +131,13 @@ static void pieces_are_checked(void **state)
         size_t n;
         int rc;
     } rows[] = {
-        {"\0\0\0\1\0\0\0\2\0\0\0\3\1nd", 15, 0},
-        {"\0\0\0\1\0\0\0\2\0\0\0\0\1n", 14, 0},
+        {"\0\0\0\1\0\0\0\2\0\0\0\3\1nd", 15, 0},         {"\0\0\0\1\0\0\0\2\0\0\0\0\1n", 14, 0},
         {"\0\0\0\1\0\0\0\2\0\0\0\3\1n", 14, -EPROTO},    /* empty, though more is to come */
         {"\0\0\0\1\0\0\0\2\0\0\0\3\4n", 14, -EPROTO},    /* the name is cut off */
         {"\0\0\0\1\0\0\0\2\0\0\0\0\0n", 14, -EPROTO},    /* no name */
         {"\0\0\0\1\0\0\0\2\0\0\0\0\1 ", 14, -EPROTO},    /* a blank in it */
         {"\0\0\0\1\0\0\0\2\x7f\0\0\0\1nd", 15, -EPROTO}, /* too much to come */
-        {"\0\0\0\1\0\0\0\2\0\0\0", 11, -EPROTO},
-        {"", 0, -EPROTO},
+        {"\0\0\0\1\0\0\0\2\0\0\0", 11, -EPROTO},         {"", 0, -EPROTO},
     };
     struct exchange_piece p;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

@@ -6,8 +6,14 @@ static void make_that_looks_first(struct bed *b)
 {
     memset(b, 0, sizeof(*b));
     assert_int_equal(hostlist_parse(&b->nodes, "node[1-3]", NULL), 0);
-    const struct rdzv_cfg cfg = {.min_nodes = 2, .max_nodes = 3, .join_ns = 600, .last_call_ns = 10, .rejoin_ns = 30,
-                                 .master_port = 31000, .nodes = b->nodes, .looks_first = 1};
+    const struct rdzv_cfg cfg = {.min_nodes = 2,
+                                 .max_nodes = 3,
+                                 .join_ns = 600,
+                                 .last_call_ns = 10,
+                                 .rejoin_ns = 30,
+                                 .master_port = 31000,
+                                 .nodes = b->nodes,
+                                 .looks_first = 1};
     assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
     assert_int_equal(join(b, 0, 0, 3, 1, "node1", ""), 0);
     assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
@@ -35,11 +41,26 @@ static void machine_tells_its_own_node_that_a_round_begins_without_it(void **sta
 {
     (void)state;
     struct bed b = {0};
-    const struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 2, .join_ns = 600, .last_call_ns = 10, .rejoin_ns = 30, .expected = 3,
-                                 .capacity = 3, .master_port = 31000, .looks_first = 1};
+    const struct rdzv_cfg cfg = {.min_nodes = 1,
+                                 .max_nodes = 2,
+                                 .join_ns = 600,
+                                 .last_call_ns = 10,
+                                 .rejoin_ns = 30,
+                                 .expected = 3,
+                                 .capacity = 3,
+                                 .master_port = 31000,
+                                 .looks_first = 1};
     assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 0, .nnodes = 2, .slots = 1, .name = "a",
-                                                         .addr = "", .unfit = "its disk is full"}, 0), 0);
+    assert_int_equal(rdzv_step(b.m,
+                               &(struct rdzv_event){.kind = RDZV_JOIN,
+                                                    .id = 0,
+                                                    .nnodes = 2,
+                                                    .slots = 1,
+                                                    .name = "a",
+                                                    .addr = "",
+                                                    .unfit = "its disk is full"},
+                               0),
+                     0);
     assert_int_equal(join(&b, 1, 1, 2, 1, "b", "10.0.0.1"), 0);
     assert_int_equal(join(&b, 2, 2, 2, 1, "c", "10.0.0.1"), 0);
     assert_string_equal(actions(&b), "note0 plan1 plan2 begun0");
@@ -49,13 +70,21 @@ static void machine_tells_its_own_node_that_a_round_begins_without_it(void **sta
     bed_free(&b);
 }
 
-/* Two spare nodes that were started again as well would be enough beside two that go on elsewhere. */
+/* Two spare nodes that were started again as well would be enough beside two that go on elsewhere.
+ */
 static void machine_with_spares_waits_for_the_others_until_the_last_call(void **state)
 {
     (void)state;
     struct bed b = {0};
-    const struct rdzv_cfg cfg = {.min_nodes = 2, .max_nodes = 2, .expected = 4, .capacity = 4, .join_ns = 600, .last_call_ns = 10,
-                                 .rejoin_ns = 30, .master_port = 31000, .looks_first = 1};
+    const struct rdzv_cfg cfg = {.min_nodes = 2,
+                                 .max_nodes = 2,
+                                 .expected = 4,
+                                 .capacity = 4,
+                                 .join_ns = 600,
+                                 .last_call_ns = 10,
+                                 .rejoin_ns = 30,
+                                 .master_port = 31000,
+                                 .looks_first = 1};
     assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(join(&b, i, i, 2, 1, "n", i > 0 ? "10.0.0.1" : ""), 0);
@@ -109,7 +138,8 @@ static void machine_looks_again_when_nodes_went_while_it_looked(void **state)
     bed_free(&b);
 }
 
-/* The first node's daemon was lost with it, and its next one has begun anew: both had the epoch 0. */
+/* The first node's daemon was lost with it, and its next one has begun anew: both had the epoch 0.
+ */
 static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
 {
     (void)state;
@@ -120,8 +150,17 @@ static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 2, .index = 2, .nnodes = 3, .slots = 1, .name = "node3",
-                                                         .addr = "10.0.0.1", .planned = &planned}, b.now), 0);
+    assert_int_equal(rdzv_step(b.m,
+                               &(struct rdzv_event){.kind = RDZV_JOIN,
+                                                    .id = 2,
+                                                    .index = 2,
+                                                    .nnodes = 3,
+                                                    .slots = 1,
+                                                    .name = "node3",
+                                                    .addr = "10.0.0.1",
+                                                    .planned = &planned},
+                               b.now),
+                     0);
     assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_int_equal(rdzv_round(b.m), 6);

@@ -88,8 +88,9 @@ static void sizes_are_written_and_read_as_slurm_does(void **state)
 static void sizes_refuse_what_is_none(void **state)
 {
     (void)state;
-    static const char *const rows[] = {"", "0", "-1", "2(3)", "2(x", "2(x0)", "2()", "x", "2(x3)4", "2(x65537)",
-                                       "2(x65536),1", "4097", "2(x3"};
+    static const char *const rows[] = {"",    "0", "-1",     "2(3)",      "2(x",         "2(x0)",
+                                       "2()", "x", "2(x3)4", "2(x65537)", "2(x65536),1", "4097",
+                                       "2(x3"};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         int *back = NULL;
         int n;
@@ -116,8 +117,17 @@ static void machine_welcomes_the_node_of_another_daemon(void **state)
     (void)state;
     struct bed b;
     bed_make(&b, 2, 0, "node[1-2]");
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 0, .index = 0, .nnodes = 2, .slots = 1,
-                                                         .name = "node1", .addr = "10.0.0.2", .elsewhere = true}, 0), 0);
+    assert_int_equal(rdzv_step(b.m,
+                               &(struct rdzv_event){.kind = RDZV_JOIN,
+                                                    .id = 0,
+                                                    .index = 0,
+                                                    .nnodes = 2,
+                                                    .slots = 1,
+                                                    .name = "node1",
+                                                    .addr = "10.0.0.2",
+                                                    .elsewhere = true},
+                               0),
+                     0);
     assert_string_equal(actions(&b), "welcome0");
     bed_free(&b);
 }
@@ -186,7 +196,7 @@ static void machine_refuses_who_does_not_fit(void **state)
     assert_string_equal(actions(&b), "refuse1");
     assert_int_equal(rdzv_members(b.m), 1);
     assert_int_equal(join(&b, 2, 1, 2, 1, "x", "h"), -EINVAL); /* no such id */
-    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0); /* nothing runs */
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);     /* nothing runs */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
 }
@@ -212,7 +222,8 @@ static void machine_names_the_missing_at_the_deadline(void **state)
     bed_make(&b, 4, 0, "node[1-4]");
     assert_int_equal(join(&b, 0, 0, 4, 1, "node1", ""), 0);
     assert_int_equal(join(&b, 1, 2, 4, 1, "node3", "h"), 0);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, rdzv_timer(b.m)), 0);
+    assert_int_equal(
+        rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, rdzv_timer(b.m)), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
     assert_int_equal(rdzv_code(b.m), 1);
     assert_string_equal(rdzv_text(b.m), "timed out waiting for node[2,4] (2 of 4 nodes ready)");
@@ -264,8 +275,11 @@ static void machine_restarts_within_the_budget_in_a_fresh_store(void **state)
     assert_int_equal(p.round, 1);
     assert_int_equal(p.restart_count, 1);
     /* news of the round before change nothing */
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 0, .round = 0}, 0), 0);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_EXIT, .id = 0, .round = 0, .code = 9}, 0), 0);
+    assert_int_equal(
+        rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 0, .round = 0}, 0), 0);
+    assert_int_equal(
+        rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_EXIT, .id = 0, .round = 0, .code = 9}, 0),
+        0);
     assert_string_equal(actions(&b), "");
     assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 5, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
@@ -378,8 +392,17 @@ static void machine_starts_nobody_when_the_last_node_cannot(void **state)
     struct bed b;
     bed_make(&b, 2, 3, "node[1-2]");
     assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 1, .index = 1, .nnodes = 2, .slots = 1,
-                                                         .name = "node2", .addr = "h", .text = "no such program"}, 0), 0);
+    assert_int_equal(rdzv_step(b.m,
+                               &(struct rdzv_event){.kind = RDZV_JOIN,
+                                                    .id = 1,
+                                                    .index = 1,
+                                                    .nnodes = 2,
+                                                    .slots = 1,
+                                                    .name = "node2",
+                                                    .addr = "h",
+                                                    .text = "no such program"},
+                               0),
+                     0);
     assert_string_equal(actions(&b), "finish0! finish1");
     assert_int_equal(rdzv_code(b.m), 2);
     assert_string_equal(rdzv_text(b.m), "no such program");
@@ -402,8 +425,16 @@ static int come(struct bed *b, int id, int index, const struct rdzv_cfg *cfg)
 {
     char name[16];
     (void)snprintf(name, sizeof(name), "node%d", index);
-    return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = id, .index = index, .nnodes = cfg->max_nodes,
-                                                .min_nodes = cfg->min_nodes, .slots = 1, .name = name, .addr = "h"}, b->now);
+    return rdzv_step(b->m,
+                     &(struct rdzv_event){.kind = RDZV_JOIN,
+                                          .id = id,
+                                          .index = index,
+                                          .nnodes = cfg->max_nodes,
+                                          .min_nodes = cfg->min_nodes,
+                                          .slots = 1,
+                                          .name = name,
+                                          .addr = "h"},
+                     b->now);
 }
 
 static int pass(struct bed *b, uint64_t now)
@@ -537,7 +568,7 @@ static void machine_goes_on_at_once_without_a_drained_node(void **state)
     assert_int_equal(rdzv_restarts(b.m), 0);
     struct rdzv_view v;
     assert_true(rdzv_view(b.m, 1, &v) && v.unfit && !v.part);
-    assert_false(rdzv_can_spare(b.m, 2)); /* nobody is left for its place */
+    assert_false(rdzv_can_spare(b.m, 2));                   /* nobody is left for its place */
     assert_int_equal(event(&b, RDZV_DRAIN, 1, 1, 0, 0), 0); /* twice is once */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
@@ -570,7 +601,8 @@ static void machine_grows_when_it_is_told_to(void **state)
     assert_string_equal(actions(&b), "plan0 plan1");
     assert_int_equal(come(&b, 2, 2, &cfg), 0);
     assert_string_equal(actions(&b), "stop0 stop1");
-    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 143, SIGTERM), 0); /* because of our stop: no failure */
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 143, SIGTERM),
+                     0); /* because of our stop: no failure */
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "note0 drop-1 plan0 plan1 plan2");
@@ -602,11 +634,20 @@ static void machine_of_a_later_daemon_needs_a_majority_of_the_round_before(void 
     struct bed b;
     int four[] = {0, 1, 2, 3};
     int two[] = {2, 3};
-    const struct rdzv_members old = {.epoch = 0, .round = 4, .restarts = 1, .tie = 0, .n = 4, .index = four};
-    const struct rdzv_members newer = {.epoch = 9, .round = 5, .restarts = 1, .tie = 3, .n = 2, .index = two};
-    struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 4, .epoch = rdzv_next_epoch(0, 1), .tie = 1};
-    struct rdzv_event e = {.kind = RDZV_JOIN, .nnodes = 4, .min_nodes = 1, .slots = 1, .addr = "h", .name = "n",
-                           .committed = &old, .planned = &old};
+    const struct rdzv_members old = {
+        .epoch = 0, .round = 4, .restarts = 1, .tie = 0, .n = 4, .index = four};
+    const struct rdzv_members newer = {
+        .epoch = 9, .round = 5, .restarts = 1, .tie = 3, .n = 2, .index = two};
+    struct rdzv_cfg cfg = {
+        .min_nodes = 1, .max_nodes = 4, .epoch = rdzv_next_epoch(0, 1), .tie = 1};
+    struct rdzv_event e = {.kind = RDZV_JOIN,
+                           .nnodes = 4,
+                           .min_nodes = 1,
+                           .slots = 1,
+                           .addr = "h",
+                           .name = "n",
+                           .committed = &old,
+                           .planned = &old};
     bed_elastic(&b, cfg);
     for (e.id = e.index = 1; e.id < 3; e.index = ++e.id)
         assert_int_equal(rdzv_step(b.m, &e, 0), 0);
@@ -622,7 +663,8 @@ static void machine_of_a_later_daemon_needs_a_majority_of_the_round_before(void 
         assert_int_equal(rdzv_step(b.m, &e, 0), 0);
     }
     assert_int_equal(pass(&b, 20), 0);
-    assert_string_equal(actions(&b), "welcome0 welcome1 welcome2"); /* node 3 may have gone on as well */
+    assert_string_equal(actions(&b),
+                        "welcome0 welcome1 welcome2"); /* node 3 may have gone on as well */
     bed_free(&b);
 }
 
@@ -635,7 +677,8 @@ static void machine_ends_well_when_those_that_matter_have_succeeded(void **state
     assert_string_equal(actions(&b), "");
     assert_int_equal(event(&b, RDZV_ENOUGH, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "stop0 stop1");
-    assert_int_equal(event(&b, RDZV_EXIT, 1, 2, 7, 0), 0); /* a server that missed its clients: too late to matter */
+    assert_int_equal(event(&b, RDZV_EXIT, 1, 2, 7, 0),
+                     0); /* a server that missed its clients: too late to matter */
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
@@ -668,7 +711,10 @@ static void machine_leaves_an_unfit_node_out(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(event(&b, RDZV_DONE, i, 0, 0, 0), 0);
     (void)actions(&b);
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 3, .unfit = "its GPU is gone"}, 0), 0);
+    assert_int_equal(
+        rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_DONE, .id = 3, .unfit = "its GPU is gone"},
+                  0),
+        0);
     assert_string_equal(actions(&b), "note0 note0 drop-1 plan0 plan1 plan2");
     bed_free(&b);
 }
@@ -681,8 +727,18 @@ static void machine_does_not_wait_for_an_unfit_node(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(come(&b, i, i, &two_to_four), 0);
     assert_string_equal(actions(&b), "");
-    assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = 3, .index = 3, .nnodes = 4, .min_nodes = 2,
-                                                         .slots = 1, .name = "n", .addr = "h", .unfit = "no GPU"}, 0), 0);
+    assert_int_equal(rdzv_step(b.m,
+                               &(struct rdzv_event){.kind = RDZV_JOIN,
+                                                    .id = 3,
+                                                    .index = 3,
+                                                    .nnodes = 4,
+                                                    .min_nodes = 2,
+                                                    .slots = 1,
+                                                    .name = "n",
+                                                    .addr = "h",
+                                                    .unfit = "no GPU"},
+                               0),
+                     0);
     assert_string_equal(actions(&b), "note0 plan0 plan1 plan2");
     bed_free(&b);
 }
@@ -691,14 +747,18 @@ static void machine_counts_restarts_within_a_time(void **state)
 {
     (void)state;
     struct bed b;
-    struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 1, .max_restarts = 2, .restart_window_ns = 100};
+    struct rdzv_cfg cfg = {
+        .min_nodes = 1, .max_nodes = 1, .max_restarts = 2, .restart_window_ns = 100};
     bed_elastic(&b, cfg);
     assert_int_equal(come(&b, 0, 0, &cfg), 0);
     static const struct {
         uint64_t now;
         const char *wanted;
-    } rows[] = {{10, "note0 drop-1 plan0"}, {20, "note0 drop-1 plan0"}, {110, "note0 drop-1 plan0"},
-                {121, "note0 drop-1 plan0"}, {150, "finish0!"}};
+    } rows[] = {{10, "note0 drop-1 plan0"},
+                {20, "note0 drop-1 plan0"},
+                {110, "note0 drop-1 plan0"},
+                {121, "note0 drop-1 plan0"},
+                {150, "finish0!"}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         b.now = rows[i].now;
         assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);
@@ -716,8 +776,14 @@ static void machine_counts_restarts_of_the_daemon_before_it(void **state)
     struct bed b;
     int both[] = {0, 1};
     static const uint64_t ages[] = {30, 60};
-    const struct rdzv_members planned = {.epoch = 0, .round = 2, .restarts = 2, .tie = 0, .n = 2, .index = both};
-    struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 2, .max_restarts = 2, .restart_window_ns = 100, .rejoin_ns = 5000, .master_port = 31000,
+    const struct rdzv_members planned = {
+        .epoch = 0, .round = 2, .restarts = 2, .tie = 0, .n = 2, .index = both};
+    struct rdzv_cfg cfg = {.min_nodes = 1,
+                           .max_nodes = 2,
+                           .max_restarts = 2,
+                           .restart_window_ns = 100,
+                           .rejoin_ns = 5000,
+                           .master_port = 31000,
                            .epoch = RDZV_EPOCH_STEP};
     static const struct {
         uint64_t failure;
@@ -728,9 +794,21 @@ static void machine_counts_restarts_of_the_daemon_before_it(void **state)
         b.now = 1000;
         assert_int_equal(rdzv_new(&b.m, &cfg, b.now), 0);
         for (int id = 0; id < 2; id++)
-            assert_int_equal(rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_JOIN, .id = id, .index = id, .nnodes = 2, .min_nodes = 1,
-                                                                 .slots = 1, .name = "n", .addr = "10.0.0.1", .committed = &planned,
-                                                                 .planned = &planned, .ages = ages, .nages = 2}, b.now), 0);
+            assert_int_equal(rdzv_step(b.m,
+                                       &(struct rdzv_event){.kind = RDZV_JOIN,
+                                                            .id = id,
+                                                            .index = id,
+                                                            .nnodes = 2,
+                                                            .min_nodes = 1,
+                                                            .slots = 1,
+                                                            .name = "n",
+                                                            .addr = "10.0.0.1",
+                                                            .committed = &planned,
+                                                            .planned = &planned,
+                                                            .ages = ages,
+                                                            .nages = 2},
+                                       b.now),
+                             0);
         assert_string_equal(actions(&b), "welcome0 welcome1 plan0 plan1");
         uint64_t told[4];
         assert_int_equal(rdzv_ages(b.m, b.now + 5, told, 4), 2);
@@ -750,7 +828,8 @@ static void ages_are_written_and_read(void **state)
 {
     (void)state;
     static const uint64_t ages[] = {1200, 60500};
-    static const char *const bad[] = {"x", "1 x", " 1", "1 ", "1  2", "-1", "99999999999999", "1 2\n"};
+    static const char *const bad[] = {"x",    "1 x", " 1", "1 ", "1  2", "-1", "99999999999999",
+                                      "1 2\n"};
     uint64_t back[RDZV_SPENT_MAX];
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(200);
     assert_int_equal(rdzv_spent_format(&out, ages, 2), 0);
@@ -771,7 +850,8 @@ static void members_are_written_and_read(void **state)
 {
     (void)state;
     int index[] = {2, 0, 7};
-    const struct rdzv_members m = {.epoch = 65537, .round = 3, .restarts = 1, .tie = 2, .n = 3, .index = index};
+    const struct rdzv_members m = {
+        .epoch = 65537, .round = 3, .restarts = 1, .tie = 2, .n = 3, .index = index};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(200);
     DD_AUTO(rdzv_members) struct rdzv_members back = RDZV_MEMBERS_NONE;
     assert_int_equal(rdzv_members_format(&out, &m), 0);
@@ -781,7 +861,9 @@ static void members_are_written_and_read(void **state)
     assert_int_equal(back.tie, 2);
     assert_int_equal(back.n, 3);
     assert_memory_equal(back.index, index, sizeof(index));
-    static const char *const bad[] = {"x", "1 2 3 4", "1 2 3 4 ", "1 2 3 4 m1", "1 2 3 4 n65536", "-1 2 3 4 n1", "1 2 3 99999999 n1"};
+    static const char *const bad[] = {
+        "x",           "1 2 3 4",          "1 2 3 4 ", "1 2 3 4 m1", "1 2 3 4 n65536",
+        "-1 2 3 4 n1", "1 2 3 99999999 n1"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct rdzv_members none = RDZV_MEMBERS_NONE;
         assert_int_equal(rdzv_members_parse(&none, bad[i], NULL), -EPROTO);
@@ -800,11 +882,17 @@ static void machine_survives_any_order_of_events(void **state)
             seed = seed * 1103515245 + 12345;
             unsigned r = seed >> 16;
             int id = (int)(r % 4) - 1;
-            const struct rdzv_event e = {
-                .kind = r / 4 % RDZV_EVENT_MAX, .id = id, .round = (int)(r / 32 % 3),
-                .index = (int)(r / 96 % 4) - 1, .nnodes = r % 17 == 0 ? 4 : 3, .slots = 2,
-                .name = "n", .addr = "a", .local_rank = (int)(r % 3), .code = (int)(r % 200) + 1,
-                .text = r / 4 % RDZV_EVENT_MAX == RDZV_JOIN ? NULL : "x"};
+            const struct rdzv_event e = {.kind = r / 4 % RDZV_EVENT_MAX,
+                                         .id = id,
+                                         .round = (int)(r / 32 % 3),
+                                         .index = (int)(r / 96 % 4) - 1,
+                                         .nnodes = r % 17 == 0 ? 4 : 3,
+                                         .slots = 2,
+                                         .name = "n",
+                                         .addr = "a",
+                                         .local_rank = (int)(r % 3),
+                                         .code = (int)(r % 200) + 1,
+                                         .text = r / 4 % RDZV_EVENT_MAX == RDZV_JOIN ? NULL : "x"};
             (void)rdzv_step(b.m, &e, (uint64_t)step);
             struct rdzv_action a;
             int plans = 0;

@@ -21,7 +21,12 @@ static void msg_comes_back_as_it_was_sent(void **state)
     (void)state;
     DD_AUTO(free) char *text = NULL;
     DD_AUTO(msg) struct msg back = {0};
-    struct msg m = {.type = MSG_JOIN, .index = -1, .nnodes = 4, .slots = 2, .pid = 7, .name = (char[]){"nöde"},
+    struct msg m = {.type = MSG_JOIN,
+                    .index = -1,
+                    .nnodes = 4,
+                    .slots = 2,
+                    .pid = 7,
+                    .name = (char[]){"nöde"},
                     .addr = (char[]){"fd00::1"}};
     assert_int_equal(dd_strv_push(&m.addrs, "10.0.0.1"), 0);
     assert_int_equal(msg_encode(&text, &m), 0);
@@ -41,7 +46,8 @@ static void msg_is_sent_whatever_bytes_a_worker_wrote(void **state)
     (void)state;
     DD_AUTO(free) char *text = NULL;
     DD_AUTO(msg) struct msg back = {0};
-    const struct msg m = {.type = MSG_EXIT, .code = 3, .text = (char[]){"k\xc3\xb6nnte \xff nicht"}};
+    const struct msg m = {
+        .type = MSG_EXIT, .code = 3, .text = (char[]){"k\xc3\xb6nnte \xff nicht"}};
     assert_int_equal(msg_encode(&text, &m), 0);
     assert_int_equal(decode(&back, text, NULL), 0);
     assert_int_equal(back.code, 3);
@@ -91,7 +97,9 @@ static void msg_bounds_lists_and_texts(void **state)
     (void)dd_buf_puts(&b, "\"}");
     assert_int_equal(msg_decode(&m, b.data, b.len, NULL), -EPROTO);
     dd_buf_clear(&b);
-    (void)dd_buf_puts(&b, "{\"type\":\"join\",\"index\":0,\"nnodes\":1,\"slots\":1,\"pid\":1,\"name\":\"n\",\"addr\":\"\",\"addrs\":[\"a\"");
+    (void)dd_buf_puts(
+        &b,
+        "{\"type\":\"join\",\"index\":0,\"nnodes\":1,\"slots\":1,\"pid\":1,\"name\":\"n\",\"addr\":\"\",\"addrs\":[\"a\"");
     for (int i = 0; i < MSG_MAX_LIST; i++)
         (void)dd_buf_puts(&b, ",\"a\"");
     (void)dd_buf_puts(&b, "]}");
@@ -102,7 +110,12 @@ static void msg_skips_fields_of_later_versions(void **state)
 {
     (void)state;
     DD_AUTO(msg) struct msg m = {0};
-    assert_int_equal(decode(&m, "{\"type\":\"done\",\"v\":1,\"ddrun\":\"99.0\",\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"unfit\":\"\",\"ports\":\"\",\"mood\":\"good\"}", NULL), 0);
+    assert_int_equal(
+        decode(
+            &m,
+            "{\"type\":\"done\",\"v\":1,\"ddrun\":\"99.0\",\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"unfit\":\"\",\"ports\":\"\",\"mood\":\"good\"}",
+            NULL),
+        0);
     assert_int_equal(m.round, 3);
 }
 
@@ -113,19 +126,22 @@ static void msg_of_a_later_version_is_skipped_unless_it_says_that_it_is_needed(v
     struct dd_err err = {0};
     assert_int_equal(decode(&m, "{\"type\":\"mood\",\"v\":1,\"how\":\"good\"}", &err), -ENOMSG);
     assert_int_equal(decode(&m, "{\"type\":\"mood\",\"v\":2,\"how\":\"good\"}", &err), -EPROTO);
-    assert_int_equal(decode(&m, "{\"type\":\"commit\",\"v\":2,\"ddrun\":\"99.0\",\"round\":1}", &err), -EPROTO);
+    assert_int_equal(
+        decode(&m, "{\"type\":\"commit\",\"v\":2,\"ddrun\":\"99.0\",\"round\":1}", &err), -EPROTO);
     assert_non_null(strstr(err.text, "'commit'"));
     assert_non_null(strstr(err.text, "ddrun 99.0"));
     assert_non_null(strstr(err.text, "ddrun " PACKAGE_VERSION));
-    assert_int_equal(decode(&m, "{\"type\":\"commit\",\"v\":1,\"ddrun\":\"\\u001b[2J\"}", &err), -EPROTO);
+    assert_int_equal(decode(&m, "{\"type\":\"commit\",\"v\":1,\"ddrun\":\"\\u001b[2J\"}", &err),
+                     -EPROTO);
     assert_null(strchr(err.text, '\033'));
 }
 
 static void msg_cut_anywhere_is_refused(void **state)
 {
     (void)state;
-    const char *text = "{\"type\":\"exit\",\"round\":0,\"rank\":3,\"local_rank\":1,\"pid\":9,\"code\":7,\"signal\":0,"
-                       "\"oom\":0,\"ended_ns\":5,\"sent_ns\":6,\"error\":\"\",\"trace\":\"\",\"log\":\"\",\"text\":\"x\"}";
+    const char *text =
+        "{\"type\":\"exit\",\"round\":0,\"rank\":3,\"local_rank\":1,\"pid\":9,\"code\":7,\"signal\":0,"
+        "\"oom\":0,\"ended_ns\":5,\"sent_ns\":6,\"error\":\"\",\"trace\":\"\",\"log\":\"\",\"text\":\"x\"}";
     for (size_t n = 0; n < strlen(text); n++) {
         struct msg m = {0};
         assert_int_equal(msg_decode(&m, text, n, NULL), -EPROTO);

@@ -37,7 +37,8 @@ static void ports_of_all_nodes_become_endpoints(void **state)
 static void ports_are_checked(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"1", "/", "/0", "/65536", "/1,", "/1,,2", "/1;/2", "/1 ", "a b/1", "/1/2", "\"/1", "10.0.0.1"};
+    static const char *const bad[] = {"1",     "/",   "/0",    "/65536", "/1,",  "/1,,2",
+                                      "/1;/2", "/1 ", "a b/1", "/1/2",   "\"/1", "10.0.0.1"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         if (ports_count(bad[i]) != -EINVAL)
             fail_msg("'%s' was taken", bad[i]);
@@ -65,7 +66,8 @@ static void missing_ports_are_said(void **state)
     }
     struct dd_err err = {0};
     DD_AUTO(strv) struct dd_strv none = {0};
-    assert_int_equal(ports_workers(&none, "", "h", &two, &err), -ENOTSUP); /* however often it is tried */
+    assert_int_equal(ports_workers(&none, "", "h", &two, &err),
+                     -ENOTSUP); /* however often it is tried */
     assert_non_null(strstr(err.text, "more than a plan has room for"));
     DD_AUTO(free) char *coordinator = NULL;
     assert_int_equal(ports_coordinator(&coordinator, "", "h", NULL), 0);

@@ -23,7 +23,8 @@ static void turns_do_not_fall_together(void **state)
 {
     (void)state;
     assert_int_equal(successor_turn_ms(0, false), 0);
-    assert_int_equal(successor_turn_ms(0, true), successor_turn_ms(1, true)); /* it had its chance */
+    assert_int_equal(successor_turn_ms(0, true),
+                     successor_turn_ms(1, true)); /* it had its chance */
     for (int place = 1; place < RDZV_SUCCESSORS; place++)
         assert_true(successor_turn_ms(place + 1, false) >= successor_turn_ms(place, false) + 1000);
 }
@@ -57,9 +58,14 @@ static void succession_needs_a_next_round_and_other_nodes(void **state)
     static const struct {
         int min, max, restarts, n;
         bool possible;
-    } rows[] = {{4, 4, 0, 4, false}, {4, 4, 1, 4, true}, {2, 4, 0, 4, true}, {2, 4, 0, 1, false}, {1, 1, 5, 1, false}};
+    } rows[] = {{4, 4, 0, 4, false},
+                {4, 4, 1, 4, true},
+                {2, 4, 0, 4, true},
+                {2, 4, 0, 1, false},
+                {1, 1, 5, 1, false}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct rdzv_cfg cfg = {.min_nodes = rows[i].min, .max_nodes = rows[i].max, .max_restarts = rows[i].restarts};
+        const struct rdzv_cfg cfg = {
+            .min_nodes = rows[i].min, .max_nodes = rows[i].max, .max_restarts = rows[i].restarts};
         const struct rdzv_members last = {.n = rows[i].n};
         assert_int_equal(successor_possible(&cfg, &last), rows[i].possible);
     }

@@ -20,15 +20,22 @@
 static struct report *fresh(int max_restarts)
 {
     struct report *r;
-    const struct report_cfg cfg = {.job_id = "slurm-7.0", .nnodes = 2, .max_restarts = max_restarts,
-                                   .start_ns = START, .start_real_ns = UINT64_C(1795264803) * S};
+    const struct report_cfg cfg = {.job_id = "slurm-7.0",
+                                   .nnodes = 2,
+                                   .max_restarts = max_restarts,
+                                   .start_ns = START,
+                                   .start_real_ns = UINT64_C(1795264803) * S};
     assert_int_equal(report_new(&r, &cfg), 0);
     return r;
 }
 
 static struct report_exit failing(int rank, uint64_t at)
 {
-    return (struct report_exit){.rank = rank, .local_rank = rank % 2, .pid = 4000 + rank, .code = 1, .at_ns = at,
+    return (struct report_exit){.rank = rank,
+                                .local_rank = rank % 2,
+                                .pid = 4000 + rank,
+                                .code = 1,
+                                .at_ns = at,
                                 .node = rank < 2 ? "node1" : "node2"};
 }
 
@@ -53,7 +60,8 @@ static void exception_of_a_rank_with_a_process_group_is_in_the_sentence(void **s
     static const struct {
         const char *tail, *sentence;
     } rows[] = {
-        {"[rank3]: Traceback (most recent call last):\n[rank3]: ValueError: boom\n", "rank 3 on node2 failed: ValueError: boom (exit code 1)"},
+        {"[rank3]: Traceback (most recent call last):\n[rank3]: ValueError: boom\n",
+         "rank 3 on node2 failed: ValueError: boom (exit code 1)"},
         {"[rank12]: KeyError: 'x'", "rank 3 on node2 failed: KeyError: 'x' (exit code 1)"},
         {"[rank3]:[W1122 10:00:00] Warning: leaked", "rank 3 on node2 failed (exit code 1)"},
         {"[rank]: ValueError: boom", "rank 3 on node2 failed (exit code 1)"},
@@ -86,16 +94,18 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
     report_ends_add(r, &(struct report_ends){.stopped = 1});
     report_finish(r, "what the machine thought", 1, START + 4 * S);
     DD_AUTO(free) char *text = text_of(r);
-    assert_string_equal(text, "rank 3 on node2 failed: ValueError: boom (exit code 1)\n"
-                              "  local rank 1, pid 4003, 1.000 s after the start of the workers, 2026-11-21T12:40:05Z\n"
-                              "  and more\n"
-                              "  last lines of the traceback:\n"
-                              "    File \"a.py\", line 8, in main\n"
-                              "      raise ValueError(\"boom\")\n"
-                              "  all of its stderr: logs/x/attempt_0/1/stderr.log on node2\n"
-                              "  others: 1 had already exited with 0, 1 was stopped, 1 failed later:\n"
-                              "    1.000 s later rank 0 on node1 failed: RuntimeError: "
-                              "Connection closed by peer (exit code 1)\n");
+    assert_string_equal(
+        text,
+        "rank 3 on node2 failed: ValueError: boom (exit code 1)\n"
+        "  local rank 1, pid 4003, 1.000 s after the start of the workers, 2026-11-21T12:40:05Z\n"
+        "  and more\n"
+        "  last lines of the traceback:\n"
+        "    File \"a.py\", line 8, in main\n"
+        "      raise ValueError(\"boom\")\n"
+        "  all of its stderr: logs/x/attempt_0/1/stderr.log on node2\n"
+        "  others: 1 had already exited with 0, 1 was stopped, 1 failed later:\n"
+        "    1.000 s later rank 0 on node1 failed: RuntimeError: "
+        "Connection closed by peer (exit code 1)\n");
     json_t *o = json_of(r, false);
     assert_string_equal(json_string_value(json_object_get(o, "cause")),
                         "rank 3 on node2 failed: ValueError: boom (exit code 1)");
@@ -119,7 +129,8 @@ static void what_ended_the_round_before_is_the_cause(void **state)
     DD_AUTO(free) char *text = text_of(r);
     assert_string_equal(text, "node2 was lost: no answer");
     json_t *o = json_of(r, false);
-    assert_string_equal(json_string_value(json_object_get(o, "cause")), "node2 was lost: no answer");
+    assert_string_equal(json_string_value(json_object_get(o, "cause")),
+                        "node2 was lost: no answer");
     assert_int_equal(json_integer_value(json_object_get(o, "failed")), 1);
     json_decref(o);
     report_free(r);
@@ -145,8 +156,9 @@ static void success_has_times_and_the_rounds_before(void **state)
     assert_int_equal(json_array_size(json_object_get(o, "failures")), 0);
     json_t *rounds = json_object_get(o, "rounds");
     assert_int_equal(json_array_size(rounds), 2);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(rounds, 0), "cause")),
-                        "rank 1 on node1 was killed by signal 9 (SIGKILL): killed by the kernel, out of memory");
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(rounds, 0), "cause")),
+        "rank 1 on node1 was killed by signal 9 (SIGKILL): killed by the kernel, out of memory");
     assert_true(json_real_value(json_object_get(json_array_get(rounds, 1), "ended")) == 9.0);
     json_decref(o);
     report_free(r);
@@ -196,7 +208,8 @@ static void text_is_fit_for_a_terminal(void **state)
     assert_int_equal(report_exit_add(r, &e, true), 0);
     report_finish(r, "", 1, START + S);
     DD_AUTO(free) char *text = text_of(r);
-    assert_non_null(strstr(text, "  its last lines:\n    red    and??\n    10%20%\n    k\xc3\xb6ln\n"));
+    assert_non_null(
+        strstr(text, "  its last lines:\n    red    and??\n    10%20%\n    k\xc3\xb6ln\n"));
     report_free(r);
 }
 
@@ -207,14 +220,15 @@ static void advice_is_given_where_it_is_known(void **state)
         struct report_exit e;
         const char *has; /* NULL: nothing is said */
     } rows[] = {
-        {{.signal = SIGKILL, .oom = true},                                       "--mem"          },
-        {{.signal = SIGKILL},                                                    "SIGKILL"        },
-        {{.signal = SIGSEGV},                                                    "PYTHONFAULTHANDLER"},
-        {{.code = 1, .error = "ModuleNotFoundError: No module named 'numpyy'"},  "PYTHON_EXEC"    },
-        {{.code = 1, .tail = "torch.OutOfMemoryError: CUDA out of memory. Tried"}, "batch size"    },
-        {{.code = 1, .tail = "Watchdog caught collective operation timeout: W"}, "is stuck"       },
-        {{.code = 1, .error = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:3"}, "peer exited"},
-        {{.code = 3},                                                            NULL             },
+        {{.signal = SIGKILL, .oom = true}, "--mem"},
+        {{.signal = SIGKILL}, "SIGKILL"},
+        {{.signal = SIGSEGV}, "PYTHONFAULTHANDLER"},
+        {{.code = 1, .error = "ModuleNotFoundError: No module named 'numpyy'"}, "PYTHON_EXEC"},
+        {{.code = 1, .tail = "torch.OutOfMemoryError: CUDA out of memory. Tried"}, "batch size"},
+        {{.code = 1, .tail = "Watchdog caught collective operation timeout: W"}, "is stuck"},
+        {{.code = 1, .error = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:3"},
+         "peer exited"},
+        {{.code = 3}, NULL},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const char *says = report_advice(&rows[i].e);
@@ -235,14 +249,14 @@ static void error_file_is_read_in_both_forms(void **state)
          "last):\\n  File \\\"/x/torch/distributed/elastic/multiprocessing/errors/__init__.py\\\", line 3, in wrapper\\n    "
          "return f()\\n  File \\\"a.py\\\", line 8, in main\\n    raise\\nValueError: boom\\n\",\"timestamp\":\"17\"}}}",
          "ValueError: boom", "  File \"a.py\", line 8, in main\n    raise"},
-        {"{\"message\":\"text\",\"timestamp\":17}",         "text", ""  },
-        {"{\"message\":{\"message\":\"no extra\"}}",        "no extra", ""},
-        {"{\"message\":{\"message\":\"\",\"extraInfo\":7}}", "", ""     },
-        {"{\"message\":7}",                                 NULL,   NULL},
-        {"{\"message\":{}}",                                NULL,   NULL},
-        {"[]",                                              NULL,   NULL},
-        {"",                                                NULL,   NULL},
-        {"{\"message\":\"cut",                              NULL,   NULL},
+        {"{\"message\":\"text\",\"timestamp\":17}", "text", ""},
+        {"{\"message\":{\"message\":\"no extra\"}}", "no extra", ""},
+        {"{\"message\":{\"message\":\"\",\"extraInfo\":7}}", "", ""},
+        {"{\"message\":7}", NULL, NULL},
+        {"{\"message\":{}}", NULL, NULL},
+        {"[]", NULL, NULL},
+        {"", NULL, NULL},
+        {"{\"message\":\"cut", NULL, NULL},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct report_error e = {0};

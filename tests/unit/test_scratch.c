@@ -100,7 +100,8 @@ static void what_has_taken_a_freed_name_is_left_alone(void **state)
     assert_int_equal(rmdir(b->s.path), 0);
 }
 
-/* Renamed by somebody who can: it is emptied by its descriptor, and the other one under its name stays. */
+/* Renamed by somebody who can: it is emptied by its descriptor, and the other one under its name
+ * stays. */
 static void a_directory_under_another_name_is_emptied_and_its_name_not_followed(void **state)
 {
     struct bed *b = *state;
@@ -125,7 +126,8 @@ static void a_parent_in_which_others_can_rename_is_refused(void **state)
     static const struct {
         mode_t mode;
         int rc;
-    } rows[] = {{0700, 0}, {0755, 0}, {01777, 0}, {01770, 0}, {0777, -EPERM}, {0770, -EPERM}, {0707, -EPERM}};
+    } rows[] = {{0700, 0},      {0755, 0},      {01777, 0},    {01770, 0},
+                {0777, -EPERM}, {0770, -EPERM}, {0707, -EPERM}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct dd_err err = {0};
         struct dd_scratch s = DD_SCRATCH_NONE;
@@ -214,7 +216,8 @@ static void what_dead_jobs_have_left_is_swept(void **state)
     struct dd_scratch live = DD_SCRATCH_NONE;
     leave_one(b, dead);
     leave_one(b, open_to_all);
-    assert_int_equal(chmod(open_to_all, 0755), 0); /* anybody's directory may have come under such a name */
+    assert_int_equal(chmod(open_to_all, 0755),
+                     0); /* anybody's directory may have come under such a name */
     assert_int_equal(dd_scratch_new(&live, b->tmp, NULL), 0);
     dd_scratch_own(&live);
     assert_int_equal(dd_scratch_new(&b->s, b->tmp, NULL), 0); /* has said no owner yet */

@@ -79,9 +79,7 @@ static struct rig *rig_new(enum store_old_clients old)
 {
     static const unsigned char seed[DD_SIPHASH_SEED] = "fixed for tests";
     struct rig *r = xmalloc(sizeof(*r));
-    *r = (struct rig){
-        .c10d = {.old = old, .on_woken = on_woken}
-    };
+    *r = (struct rig){.c10d = {.old = old, .on_woken = on_woken}};
     rig_limits(&r->c10d.limits);
     struct store_engine_limits el = {r->c10d.limits.max_value, r->c10d.limits.max_bytes};
     assert_int_equal(store_engine_new(&r->c10d.engine, &el, seed), 0);

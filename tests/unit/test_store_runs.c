@@ -34,23 +34,22 @@ static void what_begins_a_run(void **state)
         const char *key, *expected, *desired;
         bool begins;
     } rows[] = {
-        {RUN "a",  "",  "Y2FuaW1hZGFt",  true },
-        {RUN "a",  "x", "Y2FuaW1hZGFt",  false},
-        {RUN "a",  "",  "Y2FuaW1hZGFtA", false},
-        {RUN,      "",  "Y2FuaW1hZGFt",  false},
-        {"/other", "",  "Y2FuaW1hZGFt",  false},
-        {"",       "",  "",              false},
+        {RUN "a", "", "Y2FuaW1hZGFt", true},   {RUN "a", "x", "Y2FuaW1hZGFt", false},
+        {RUN "a", "", "Y2FuaW1hZGFtA", false}, {RUN, "", "Y2FuaW1hZGFt", false},
+        {"/other", "", "Y2FuaW1hZGFt", false}, {"", "", "", false},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_int_equal(store_runs_begins(bytes(rows[i].key), bytes(rows[i].expected), bytes(rows[i].desired)),
-                         rows[i].begins);
+        assert_int_equal(
+            store_runs_begins(bytes(rows[i].key), bytes(rows[i].expected), bytes(rows[i].desired)),
+            rows[i].begins);
 }
 
 static void the_last_one_takes_its_keys_with_it(void **state)
 {
     (void)state;
-    static const char *const keys[] = {RUN "a",       RUN "a.0/MASTER_ADDR", RUN "a.12//x", RUN "a.x/y", RUN "a.0",
-                                       RUN "ab",      RUN "a.0/b",           RUN "a.0/b.1/y", "/default_pg/0", NULL};
+    static const char *const keys[] = {
+        RUN "a",  RUN "a.0/MASTER_ADDR", RUN "a.12//x",   RUN "a.x/y",     RUN "a.0",
+        RUN "ab", RUN "a.0/b",           RUN "a.0/b.1/y", "/default_pg/0", NULL};
     static const bool stays[] = {false, false, false, true, true, true, true, true, true};
     struct store_engine *e = engine_with(keys);
     const size_t before = store_engine_account(e)->used;
@@ -58,7 +57,8 @@ static void the_last_one_takes_its_keys_with_it(void **state)
     struct store_run *first, *second, *inner;
     assert_int_equal(store_runs_join(&runs, e, bytes(RUN "a"), &first), 0);
     assert_int_equal(store_runs_join(&runs, e, bytes(RUN "a"), &second), 0);
-    assert_int_equal(store_runs_join(&runs, e, bytes(RUN "a.0/b"), &inner), 0); /* an odd, but valid ID */
+    assert_int_equal(store_runs_join(&runs, e, bytes(RUN "a.0/b"), &inner),
+                     0); /* an odd, but valid ID */
     assert_ptr_equal(first, second);
     store_runs_leave(&runs, e, first);
     assert_true(store_exists(e, bytes(RUN "a")));

@@ -34,13 +34,19 @@ static void urls_are_taken_apart(void **state)
         {"etcd://h", "http://h:2379", "http://h:2379", "/ddrun", NULL, NULL, NULL},
         {"etcd://h/", "http://h:2379", "http://h:2379", "/ddrun", NULL, NULL, NULL},
         {"etcd://h:1/a/b/", "http://h:1", "http://h:1", "/a/b", NULL, NULL, NULL},
-        {"etcds://h1,h2:7,[fd00::1]:9/a", "https://h1:2379", "https://[fd00::1]:9", "/a", NULL, NULL, NULL},
+        {"etcds://h1,h2:7,[fd00::1]:9/a", "https://h1:2379", "https://[fd00::1]:9", "/a", NULL,
+         NULL, NULL},
         {"etcd://u@h/a", "http://h:2379", "http://h:2379", "/a", "u", NULL, NULL},
-        {"etcd://u%40x:p%3a:/q@h/a", NULL, NULL, NULL, NULL, NULL, NULL}, /* '/' must be written %2f */
-        {"etcd://u%40x:p%3a:%2fq@h/a", "http://h:2379", "http://h:2379", "/a", "u@x", "p::/q", NULL},
-        {"etcds://h?cacert=/ca.pem", "https://h:2379", "https://h:2379", "/ddrun", NULL, NULL, "/ca.pem"},
-        {"etcds://h/a?cacert=/c%26a&cert=/c&key=/k", "https://h:2379", "https://h:2379", "/a", NULL, NULL, "/c&a"},
-        {"etcds://u@h?password-file=/p", "https://h:2379", "https://h:2379", "/ddrun", "u", NULL, NULL},
+        {"etcd://u%40x:p%3a:/q@h/a", NULL, NULL, NULL, NULL, NULL,
+         NULL}, /* '/' must be written %2f */
+        {"etcd://u%40x:p%3a:%2fq@h/a", "http://h:2379", "http://h:2379", "/a", "u@x", "p::/q",
+         NULL},
+        {"etcds://h?cacert=/ca.pem", "https://h:2379", "https://h:2379", "/ddrun", NULL, NULL,
+         "/ca.pem"},
+        {"etcds://h/a?cacert=/c%26a&cert=/c&key=/k", "https://h:2379", "https://h:2379", "/a", NULL,
+         NULL, "/c&a"},
+        {"etcds://u@h?password-file=/p", "https://h:2379", "https://h:2379", "/ddrun", "u", NULL,
+         NULL},
         {"etcd://", NULL, NULL, NULL, NULL, NULL, NULL},
         {"etcd://h:", NULL, NULL, NULL, NULL, NULL, NULL},
         {"etcd://h:0", NULL, NULL, NULL, NULL, NULL, NULL},
@@ -78,7 +84,8 @@ static void urls_are_taken_apart(void **state)
         assert_string_equal(u.bases.v[0], rows[i].first);
         assert_string_equal(u.bases.v[u.bases.n - 1], rows[i].last);
         assert_string_equal(u.prefix, rows[i].prefix);
-        const char *const pairs[][2] = {{u.user, rows[i].user}, {u.password, rows[i].password}, {u.cacert, rows[i].cacert}};
+        const char *const pairs[][2] = {
+            {u.user, rows[i].user}, {u.password, rows[i].password}, {u.cacert, rows[i].cacert}};
         for (size_t k = 0; k < 3; k++) {
             assert_int_equal(pairs[k][0] == NULL, pairs[k][1] == NULL);
             if (pairs[k][1] != NULL)
@@ -90,8 +97,10 @@ static void urls_are_taken_apart(void **state)
 static void a_refused_url_does_not_tell_its_password(void **state)
 {
     (void)state;
-    static const char *const rows[] = {"etcd://u:geheim@h:x/a", "etcd://u:geheim@h?x=1", "etcd://u:geheim@", "etcd://u:ge%01heim@h",
-                                       "etcd://u:geheim/1@h", "etcd://u:geheim?1@h", "etcd://u:12?heim@h", "etcd://u:12?heim=1@h"};
+    static const char *const rows[] = {"etcd://u:geheim@h:x/a", "etcd://u:geheim@h?x=1",
+                                       "etcd://u:geheim@",      "etcd://u:ge%01heim@h",
+                                       "etcd://u:geheim/1@h",   "etcd://u:geheim?1@h",
+                                       "etcd://u:12?heim@h",    "etcd://u:12?heim=1@h"};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct etcd_url u;
         struct dd_err err = {0};
@@ -118,42 +127,63 @@ static void answers_are_understood(void **state)
         {ETCD_AUTH, 200, "{\"token\":\"a b\"}", ETCD_FAILED, false, 0, 0, NULL},
         {ETCD_AUTH, 200, "{\"token\":\"a\\r\\nX: y\"}", ETCD_FAILED, false, 0, 0, NULL},
         {ETCD_AUTH, 200, "{}", ETCD_FAILED, false, 0, 0, NULL},
-        {ETCD_AUTH, 400, "{\"error\":\"etcdserver: authentication failed, invalid user ID or password\",\"code\":3}", ETCD_REFUSED,
+        {ETCD_AUTH, 400,
+         "{\"error\":\"etcdserver: authentication failed, invalid user ID or password\",\"code\":3}",
+         ETCD_REFUSED, false, 0, 0, NULL},
+        {ETCD_AUTH, 412, "{\"error\":\"etcdserver: authentication is not enabled\",\"code\":9}",
+         ETCD_NO_AUTH, false, 0, 0, NULL},
+        {ETCD_READ, 401, "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}",
+         ETCD_NO_TOKEN, false, 0, 0, NULL},
+        {ETCD_KEEP, 400, "{\"error\":\"etcdserver: revision of auth store is old\",\"code\":3}",
+         ETCD_NO_TOKEN, false, 0, 0, NULL},
+        {ETCD_READ, 400, "{\"error\":\"etcdserver: user name is empty\",\"code\":3}", ETCD_REFUSED,
          false, 0, 0, NULL},
-        {ETCD_AUTH, 412, "{\"error\":\"etcdserver: authentication is not enabled\",\"code\":9}", ETCD_NO_AUTH, false, 0, 0, NULL},
-        {ETCD_READ, 401, "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}", ETCD_NO_TOKEN, false, 0, 0, NULL},
-        {ETCD_KEEP, 400, "{\"error\":\"etcdserver: revision of auth store is old\",\"code\":3}", ETCD_NO_TOKEN, false, 0, 0, NULL},
-        {ETCD_READ, 400, "{\"error\":\"etcdserver: user name is empty\",\"code\":3}", ETCD_REFUSED, false, 0, 0, NULL},
-        {ETCD_READ, 403, "{\"error\":\"etcdserver: permission denied\",\"code\":7}", ETCD_REFUSED, false, 0, 0, NULL},
-        {ETCD_READ, 503, "{\"error\":\"etcdserver: no leader\",\"code\":14}", ETCD_FAILED, false, 0, 0, NULL},
+        {ETCD_READ, 403, "{\"error\":\"etcdserver: permission denied\",\"code\":7}", ETCD_REFUSED,
+         false, 0, 0, NULL},
+        {ETCD_READ, 503, "{\"error\":\"etcdserver: no leader\",\"code\":14}", ETCD_FAILED, false, 0,
+         0, NULL},
         {ETCD_READ, 502, "<html>", ETCD_FAILED, false, 0, 0, NULL},
         {ETCD_READ, 200, "{\"header\":{\"revision\":\"1\"}}", ETCD_DONE, false, 0, 0, NULL},
-        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":\"5\",\"value\":\"aG9zdA==\",\"lease\":\"7\"}]}", ETCD_DONE, true, 5, 7, "host"},
-        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":5,\"value\":\"aG8=\"}]}", ETCD_DONE, true, 5, 0, "ho"},
-        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":\"5\",\"value\":\"aG9=z\"}]}", ETCD_FAILED, false, 0, 0, NULL},
-        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":\"5\",\"value\":\"AA==\"}]}", ETCD_FAILED, false, 0, 0, NULL},
-        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":\"-5\",\"value\":\"aG8=\"}]}", ETCD_FAILED, false, 0, 0, NULL},
-        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":\"99999999999999999999\",\"value\":\"aG8=\"}]}", ETCD_FAILED, false, 0, 0, NULL},
+        {ETCD_READ, 200,
+         "{\"kvs\":[{\"mod_revision\":\"5\",\"value\":\"aG9zdA==\",\"lease\":\"7\"}]}", ETCD_DONE,
+         true, 5, 7, "host"},
+        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":5,\"value\":\"aG8=\"}]}", ETCD_DONE, true, 5,
+         0, "ho"},
+        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":\"5\",\"value\":\"aG9=z\"}]}", ETCD_FAILED,
+         false, 0, 0, NULL},
+        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":\"5\",\"value\":\"AA==\"}]}", ETCD_FAILED,
+         false, 0, 0, NULL},
+        {ETCD_READ, 200, "{\"kvs\":[{\"mod_revision\":\"-5\",\"value\":\"aG8=\"}]}", ETCD_FAILED,
+         false, 0, 0, NULL},
+        {ETCD_READ, 200,
+         "{\"kvs\":[{\"mod_revision\":\"99999999999999999999\",\"value\":\"aG8=\"}]}", ETCD_FAILED,
+         false, 0, 0, NULL},
         {ETCD_READ, 200, "{\"kvs\":[{\"value\":\"aG8=\"}]}", ETCD_FAILED, false, 0, 0, NULL},
         {ETCD_READ, 200, "{\"kvs\":{}}", ETCD_DONE, false, 0, 0, NULL},
         {ETCD_READ, 200, "[]", ETCD_FAILED, false, 0, 0, NULL},
         {ETCD_READ, 200, "", ETCD_FAILED, false, 0, 0, NULL},
-        {ETCD_GRANT, 200, "{\"ID\":\"5986869398273903621\",\"TTL\":\"10\"}", ETCD_DONE, false, 0, 5986869398273903621, NULL},
+        {ETCD_GRANT, 200, "{\"ID\":\"5986869398273903621\",\"TTL\":\"10\"}", ETCD_DONE, false, 0,
+         5986869398273903621, NULL},
         {ETCD_GRANT, 200, "{\"TTL\":\"10\"}", ETCD_FAILED, false, 0, 0, NULL},
-        {ETCD_KEEP, 200, "{\"result\":{\"ID\":\"77\",\"TTL\":\"10\"}}\n", ETCD_DONE, false, 0, 10, NULL},
+        {ETCD_KEEP, 200, "{\"result\":{\"ID\":\"77\",\"TTL\":\"10\"}}\n", ETCD_DONE, false, 0, 10,
+         NULL},
         {ETCD_KEEP, 200, "{\"result\":{\"ID\":\"77\"}}\n", ETCD_NO_LEASE, false, 0, 0, NULL},
-        {ETCD_PUT, 200, "{\"succeeded\":true,\"header\":{\"revision\":\"3\"}}", ETCD_DONE, true, 3, 0, NULL},
+        {ETCD_PUT, 200, "{\"succeeded\":true,\"header\":{\"revision\":\"3\"}}", ETCD_DONE, true, 3,
+         0, NULL},
         {ETCD_PUT, 200, "{\"header\":{\"revision\":\"3\"}}", ETCD_LOST, false, 0, 0, NULL},
-        {ETCD_PUT, 404, "{\"error\":\"etcdserver: requested lease not found\",\"code\":5}", ETCD_NO_LEASE, false, 0, 0, NULL},
+        {ETCD_PUT, 404, "{\"error\":\"etcdserver: requested lease not found\",\"code\":5}",
+         ETCD_NO_LEASE, false, 0, 0, NULL},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(etcd_answer) struct etcd_answer a = {0};
         struct dd_err err = {0};
-        enum etcd_result r = etcd_answer_decode(&a, rows[i].call, rows[i].status, rows[i].body, &err);
+        enum etcd_result r = etcd_answer_decode(&a, rows[i].call, rows[i].status, rows[i].body,
+                                                &err);
         const char *text = rows[i].call == ETCD_AUTH ? a.token : a.value;
-        if (r != rows[i].result || a.there != rows[i].there || a.revision != rows[i].revision || a.lease != rows[i].lease)
-            fail_msg("row %zu: result %d, there %d, revision %lld, lease %lld", i, (int)r, a.there, (long long)a.revision,
-                     (long long)a.lease);
+        if (r != rows[i].result || a.there != rows[i].there || a.revision != rows[i].revision ||
+            a.lease != rows[i].lease)
+            fail_msg("row %zu: result %d, there %d, revision %lld, lease %lld", i, (int)r, a.there,
+                     (long long)a.revision, (long long)a.lease);
         assert_int_equal(text == NULL, rows[i].text == NULL);
         if (text != NULL)
             assert_string_equal(text, rows[i].text);
@@ -167,7 +197,8 @@ static void questions_are_what_etcd_expects(void **state)
         struct etcd_ask ask;
         const char *body;
     } rows[] = {
-        {{.call = ETCD_AUTH, .user = "u", .password = "p\""}, "{\"name\":\"u\",\"password\":\"p\\\"\"}"},
+        {{.call = ETCD_AUTH, .user = "u", .password = "p\""},
+         "{\"name\":\"u\",\"password\":\"p\\\"\"}"},
         {{.call = ETCD_READ, .key = "/a"}, "{\"key\":\"L2E=\"}"},
         {{.call = ETCD_READ, .key = "/ab"}, "{\"key\":\"L2Fi\"}"},
         {{.call = ETCD_READ, .key = "abcd"}, "{\"key\":\"YWJjZA==\"}"},
@@ -190,7 +221,8 @@ static void questions_are_what_etcd_expects(void **state)
 static void a_host_writes_what_others_read(void **state)
 {
     (void)state;
-    DD_AUTO(entry) struct entry e = {.id = "0123456789abcdef", .node = "n1", .port = 31000, .epoch = 65537, .started = true};
+    DD_AUTO(entry) struct entry e = {
+        .id = "0123456789abcdef", .node = "n1", .port = 31000, .epoch = 65537, .started = true};
     DD_AUTO(entry) struct entry r = {0};
     DD_AUTO(free) char *text = NULL;
     memset(e.secret, 'a', ENTRY_SECRET);
@@ -209,14 +241,20 @@ static void what_no_host_writes_is_refused(void **state)
 {
     (void)state;
     static const char *const rows[] = {
-        "", "{}", "x",
-#define ENTRY(v, id, node, addrs, port, secret)                                                                             \
-    "{\"v\":" v ",\"id\":\"" id "\",\"node\":\"" node "\",\"addrs\":" addrs ",\"port\":" port                                \
+        "",
+        "{}",
+        "x",
+#define ENTRY(v, id, node, addrs, port, secret)                                                    \
+    "{\"v\":" v ",\"id\":\"" id "\",\"node\":\"" node "\",\"addrs\":" addrs ",\"port\":" port      \
     ",\"epoch\":0,\"started\":0,\"secret\":\"" secret "\"}"
-        ENTRY("2", "0123456789abcdef", "n", "[\"1.2.3.4\"]", "1", ""), ENTRY("1", "0123", "n", "[\"1.2.3.4\"]", "1", ""),
-        ENTRY("1", "0123456789abcdef", "n\\n", "[\"1.2.3.4\"]", "1", ""), ENTRY("1", "0123456789abcdef", "n", "[]", "1", ""),
-        ENTRY("1", "0123456789abcdef", "n", "[1]", "1", ""), ENTRY("1", "0123456789abcdef", "n", "[\"a b\"]", "1", ""),
-        ENTRY("1", "0123456789abcdef", "n", "[\"1.2.3.4\"]", "0", ""), ENTRY("1", "0123456789abcdef", "n", "[\"1.2.3.4\"]", "1", "ab"),
+        ENTRY("2", "0123456789abcdef", "n", "[\"1.2.3.4\"]", "1", ""),
+        ENTRY("1", "0123", "n", "[\"1.2.3.4\"]", "1", ""),
+        ENTRY("1", "0123456789abcdef", "n\\n", "[\"1.2.3.4\"]", "1", ""),
+        ENTRY("1", "0123456789abcdef", "n", "[]", "1", ""),
+        ENTRY("1", "0123456789abcdef", "n", "[1]", "1", ""),
+        ENTRY("1", "0123456789abcdef", "n", "[\"a b\"]", "1", ""),
+        ENTRY("1", "0123456789abcdef", "n", "[\"1.2.3.4\"]", "0", ""),
+        ENTRY("1", "0123456789abcdef", "n", "[\"1.2.3.4\"]", "1", "ab"),
         ENTRY("1", "0123456789abcdef", "", "[\"1.2.3.4\"]", "1", ""),
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -237,14 +275,18 @@ static void each_edge_of_the_claim(void **state)
     static const struct claim seek = {.asked = true};
     static const struct claim seek_leased = {.asked = true, .lease = true};
     static const struct claim fresh = {.hosting = true, .lease = true, .asked = true};
-    static const struct claim begun = {.hosting = true, .lease = true, .started = true, .epoch = 5, .asked = true};
+    static const struct claim begun = {
+        .hosting = true, .lease = true, .started = true, .epoch = 5, .asked = true};
     static const struct claim idle = {.hosting = true, .lease = true};
     static const struct claim_seen none = {.there = false};
-    static const struct claim_seen mine = {.there = true, .mine = true, .same = true, .revision = 3};
+    static const struct claim_seen mine = {
+        .there = true, .mine = true, .same = true, .revision = 3};
     static const struct claim_seen mine_old = {.there = true, .mine = true, .revision = 3};
     static const struct claim_seen other = {.there = true, .revision = 4};
-    static const struct claim_seen other_begun = {.there = true, .revision = 4, .started = true, .epoch = 4};
-    static const struct claim_seen other_later = {.there = true, .revision = 4, .started = true, .epoch = 6};
+    static const struct claim_seen other_begun = {
+        .there = true, .revision = 4, .started = true, .epoch = 4};
+    static const struct claim_seen other_later = {
+        .there = true, .revision = 4, .started = true, .epoch = 6};
     static const struct {
         const struct claim *from;
         enum claim_event e;
@@ -260,7 +302,8 @@ static void each_edge_of_the_claim(void **state)
         {&seek, CLAIM_LEASE_GONE, NULL, CLAIM_ASK_READ, CLAIM_DO_NOTHING, 0},
         {&seek, CLAIM_READ, &other, CLAIM_ASK_NOTHING, CLAIM_DO_FOLLOW, 0},
         {&seek_leased, CLAIM_READ, &none, CLAIM_ASK_PUT, CLAIM_DO_NOTHING, 0},
-        {&seek_leased, CLAIM_READ, &mine, CLAIM_ASK_NOTHING, CLAIM_DO_HOST, 0}, /* an answer was lost on its way */
+        {&seek_leased, CLAIM_READ, &mine, CLAIM_ASK_NOTHING, CLAIM_DO_HOST,
+         0}, /* an answer was lost on its way */
         {&seek, CLAIM_FAILED, NULL, CLAIM_ASK_NOTHING, CLAIM_DO_NOTHING, 0},
         {&idle, CLAIM_TIME, NULL, CLAIM_ASK_KEEP, CLAIM_DO_NOTHING, 0},
         {&idle, CLAIM_CHANGED, NULL, CLAIM_ASK_READ, CLAIM_DO_NOTHING, 0},
@@ -275,15 +318,19 @@ static void each_edge_of_the_claim(void **state)
         {&begun, CLAIM_READ, &other_begun, CLAIM_ASK_PUT, CLAIM_DO_NOTHING, 4},
         {&begun, CLAIM_READ, &other_later, CLAIM_ASK_NOTHING, CLAIM_DO_STAY, 0},
         {&begun, CLAIM_FAILED, NULL, CLAIM_ASK_NOTHING, CLAIM_DO_NOTHING, 0},
-        {&begun, CLAIM_CHECK, NULL, CLAIM_ASK_NOTHING, CLAIM_DO_NOTHING, 0}, /* an answer is to come first */
+        {&begun, CLAIM_CHECK, NULL, CLAIM_ASK_NOTHING, CLAIM_DO_NOTHING,
+         0}, /* an answer is to come first */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct claim c = *rows[i].from;
         struct claim_out out = claim_step(&c, rows[i].e, rows[i].seen);
-        if (out.ask != rows[i].ask || out.act != rows[i].act || (out.ask == CLAIM_ASK_PUT && out.revision != rows[i].revision))
-            fail_msg("row %zu: asks %d, does %d, revision %lld", i, (int)out.ask, (int)out.act, (long long)out.revision);
+        if (out.ask != rows[i].ask || out.act != rows[i].act ||
+            (out.ask == CLAIM_ASK_PUT && out.revision != rows[i].revision))
+            fail_msg("row %zu: asks %d, does %d, revision %lld", i, (int)out.ask, (int)out.act,
+                     (long long)out.revision);
         assert_true(c.asked == (out.ask != CLAIM_ASK_NOTHING) || rows[i].e == CLAIM_CHECK);
-        assert_true(out.ask != CLAIM_ASK_NOTHING || out.wait_ms > 0 || rows[i].e == CLAIM_CHECK); /* never the last word */
+        assert_true(out.ask != CLAIM_ASK_NOTHING || out.wait_ms > 0 ||
+                    rows[i].e == CLAIM_CHECK); /* never the last word */
     }
 }
 
@@ -304,7 +351,8 @@ static void failures_come_at_growing_intervals_and_free_who_waits(void **state)
     assert_int_equal(last, CLAIM_KEEP_MS);
 }
 
-/* One that is full answers who reads, and refuses who writes: it is not asked as often as it answers. */
+/* One that is full answers who reads, and refuses who writes: it is not asked as often as it
+ * answers. */
 static void an_etcd_that_only_reads_is_asked_at_growing_intervals(void **state)
 {
     (void)state;
@@ -330,8 +378,9 @@ static void an_etcd_that_only_reads_is_asked_at_growing_intervals(void **state)
 static void leases_that_are_gone_at_once_are_waited_for(void **state)
 {
     (void)state;
-    static const enum claim_event answers[] = {
-        [CLAIM_ASK_READ] = CLAIM_READ, [CLAIM_ASK_GRANT] = CLAIM_GRANTED, [CLAIM_ASK_PUT] = CLAIM_LEASE_GONE};
+    static const enum claim_event answers[] = {[CLAIM_ASK_READ] = CLAIM_READ,
+                                               [CLAIM_ASK_GRANT] = CLAIM_GRANTED,
+                                               [CLAIM_ASK_PUT] = CLAIM_LEASE_GONE};
     static const struct claim_seen none = {.there = false};
     struct claim c = {0};
     struct claim_out out = claim_step(&c, CLAIM_BEGIN, NULL);
@@ -344,7 +393,8 @@ static void leases_that_are_gone_at_once_are_waited_for(void **state)
     assert_true(out.wait_ms > 0);
 }
 
-/* Nodes around one etcd, whose answers are lost at random; a lease ends when its node dies or is cut off for long. */
+/* Nodes around one etcd, whose answers are lost at random; a lease ends when its node dies or is
+ * cut off for long. */
 enum { NODES = 6, STEPS = 4000 };
 
 struct sim_node {
@@ -413,7 +463,10 @@ static void answer(struct sim *s, int i)
         if (e == CLAIM_WON) { /* done, whether the answer comes or not */
             s->owner = i;
             s->key_lease = n->lease;
-            s->key = (struct claim_seen){.there = true, .revision = ++s->revision, .started = n->c.started, .epoch = n->c.epoch};
+            s->key = (struct claim_seen){.there = true,
+                                         .revision = ++s->revision,
+                                         .started = n->c.started,
+                                         .epoch = n->c.epoch};
         }
     }
     seen.mine = s->key.there && s->owner == i && s->key_lease == n->lease;
@@ -435,7 +488,8 @@ static void one_step(struct sim *s, bool calm)
     const unsigned what = calm ? 0 : roll(s, 200);
     if (what == 1)
         end_lease(s, i); /* cut off from etcd for too long */
-    if (what == 2 && n->daemon && !n->c.started) { /* its job begins: a second one never does while the first lives */
+    if (what == 2 && n->daemon &&
+        !n->c.started) { /* its job begins: a second one never does while the first lives */
         bool other = false;
         for (int k = 0; k < NODES; k++)
             other |= k != i && s->nodes[k].c.started;
@@ -450,7 +504,8 @@ static void one_step(struct sim *s, bool calm)
         handle(s, n, claim_step(&n->c, CLAIM_TIME, NULL));
 }
 
-/* When all is quiet again there is one host, the key is its, and it is the one whose job had begun. */
+/* When all is quiet again there is one host, the key is its, and it is the one whose job had begun.
+ */
 static void there_is_one_host_in_the_end(void **state)
 {
     (void)state;
@@ -470,7 +525,8 @@ static void there_is_one_host_in_the_end(void **state)
                 begun = i;
         }
         if (hosts != 1 || !s.nodes[s.owner].daemon || (begun >= 0 && s.owner != begun))
-            fail_msg("seed %u: %d hosts, the key is of %d, begun has %d", seed, hosts, s.owner, begun);
+            fail_msg("seed %u: %d hosts, the key is of %d, begun has %d", seed, hosts, s.owner,
+                     begun);
     }
 }
 
@@ -479,7 +535,11 @@ static void there_is_one_host_in_the_end(void **state)
 static void packets_come_out_as_they_went_in(void **state)
 {
     (void)state;
-    const struct web_request r = {.urls = {"http://a", "http://b"}, .headers = {"A: b"}, .body = "{}", .key = "/k", .limit_ms = 7,
+    const struct web_request r = {.urls = {"http://a", "http://b"},
+                                  .headers = {"A: b"},
+                                  .body = "{}",
+                                  .key = "/k",
+                                  .limit_ms = 7,
                                   .direct = true};
     const struct web_answer a = {.status = 404, .from = 1, .body = (char *)(uintptr_t)"x\"y"};
     DD_AUTO(free) char *text = NULL;
@@ -514,7 +574,8 @@ static void what_a_server_says_does_not_reach_a_terminal_as_it_is(void **state)
     assert_string_equal(b.error, "subject 'a\\x1b[31mb\\x0a' \\xc3\\xa9");
 }
 
-/* This program as a helper: it answers with the URL that it was asked for, or ends without an answer. */
+/* This program as a helper: it answers with the URL that it was asked for, or ends without an
+ * answer. */
 static int be_the_helper(void)
 {
     static char packet[WEB_PACKET_MAX];
@@ -542,7 +603,8 @@ static void keep_error(void *arg, const struct web_answer *a)
     (void)snprintf(arg, 100, "%s", a->error);
 }
 
-/* Where no helper can be started the first request is answered so, and the next starts one: each has its own answer. */
+/* Where no helper can be started the first request is answered so, and the next starts one: each
+ * has its own answer. */
 static void each_request_has_its_own_answer(void **state)
 {
     (void)state;
@@ -555,7 +617,8 @@ static void each_request_has_its_own_answer(void **state)
     struct rlimit before;
     assert_int_equal(web_new(&w, &cfg, NULL), 0);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max}), 0);
+    assert_int_equal(
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max}), 0);
     assert_int_equal(web_post(w, &r[0], keep_error, said[0]), 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     assert_int_equal(web_post(w, &r[1], keep_error, said[1]), 0);
@@ -573,26 +636,33 @@ static void count(void *arg, pid_t pid)
     ++*(int *)arg;
 }
 
-/* Who kills it need not have meant us; but a request that kills each of them is not sent for ever. */
+/* Who kills it need not have meant us; but a request that kills each of them is not sent for ever.
+ */
 static void a_killed_helper_is_started_again_for_the_same_request_but_not_for_ever(void **state)
 {
     (void)state;
     static const struct {
         const char *url, *says;
         int started;
-    } rows[] = {{"http://exit", "the helper ddrun-web has ended: does it find its libraries (ldd)?", 1},
-                {"http://kill", "the helper ddrun-web has ended: does it find its libraries (ldd)?", 3},
-                {"http://idle", "http://idle", 1},
-                {"http://next", "http://next", 1}};
+    } rows[] = {
+        {"http://exit", "the helper ddrun-web has ended: does it find its libraries (ldd)?", 1},
+        {"http://kill", "the helper ddrun-web has ended: does it find its libraries (ldd)?", 3},
+        {"http://idle", "http://idle", 1},
+        {"http://next", "http://next", 1}};
     char *const env[] = {NULL};
     int started = 0;
-    struct web_cfg cfg = {.base = event_base_new(), .helper = "/proc/self/exe", .env = env, .started = count, .arg = &started};
+    struct web_cfg cfg = {.base = event_base_new(),
+                          .helper = "/proc/self/exe",
+                          .env = env,
+                          .started = count,
+                          .arg = &started};
     struct web *w = NULL;
     assert_int_equal(web_new(&w, &cfg, NULL), 0);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++, started = 0) {
         const struct web_request r = {.urls = {rows[i].url}, .body = "{}", .limit_ms = 1000};
         char said[100] = "";
-        if (strcmp(rows[i].url, "http://next") == 0) { /* its end is not seen before it is asked again */
+        if (strcmp(rows[i].url, "http://next") ==
+            0) { /* its end is not seen before it is asked again */
             const pid_t idle = web_pid(w);
             assert_true(idle > 0 && kill(idle, SIGKILL) == 0);
             assert_int_equal(waitid(P_PID, (id_t)idle, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);

@@ -46,7 +46,8 @@ static bool lose_pidfd(int error)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const struct sock_fprog filter = {.len = sizeof(code) / sizeof(code[0]), .filter = code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
 static char *const env[] = {(char[]){"PATH=/usr/bin:/bin"}, (char[]){"WORD=hello"}, NULL};
@@ -99,7 +100,8 @@ static void a_program_may_be_in_a_folder_of_its_own(void **state)
     char *const argv[] = {(char[]){"echo"}, (char[]){"found"}, NULL};
     struct dd_err err = {.text = ""};
     struct result r = {.base = event_base_new()};
-    struct command_spec spec = {.argv = argv, .folder = "/nowhere/else", .env = poor, .limit_ms = 60000};
+    struct command_spec spec = {
+        .argv = argv, .folder = "/nowhere/else", .env = poor, .limit_ms = 60000};
     struct command *c = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, &err), -ENOENT);
     assert_string_equal(err.text, "cannot run 'echo': it is not there");
@@ -155,7 +157,8 @@ static void a_program_that_is_not_there_is_told_at_once(void **state)
     (void)state;
     struct event_base *base = event_base_new();
     const char *argv[] = {"no-such-program", NULL};
-    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 1000};
+    const struct command_spec spec = {
+        .argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 1000};
     struct command *c = NULL;
     struct dd_err err = {0};
     assert_int_equal(command_start(&c, base, &spec, on_done, NULL, &err), -ENOENT);
@@ -168,7 +171,8 @@ static void one_that_is_freed_is_killed(void **state)
     (void)state;
     struct event_base *base = event_base_new();
     const char *argv[] = {"sleep", "1000", NULL};
-    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 600000};
+    const struct command_spec spec = {
+        .argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 600000};
     struct command *c = NULL;
     assert_int_equal(command_start(&c, base, &spec, on_done, NULL, NULL), 0);
     pid_t pid = command_pid(c);
@@ -178,8 +182,8 @@ static void one_that_is_freed_is_killed(void **state)
     event_base_free(base);
 }
 
-/* As a program: cannot be reaped while the file is there, since a tracer holds it. That is as near as a
- * test comes to a process that waits in the kernel for a dead GPU. */
+/* As a program: cannot be reaped while the file is there, since a tracer holds it. That is as near
+ * as a test comes to a process that waits in the kernel for a dead GPU. */
 static int be_held(const char *path)
 {
     pid_t me = getpid();
@@ -206,7 +210,8 @@ static void one_that_sigkill_does_not_end_is_given_up(void **state)
     (void)close(fd);
     struct result r = {.base = event_base_new()};
     const char *argv[] = {"/proc/self/exe", "held", path, NULL};
-    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 5000};
+    const struct command_spec spec = {
+        .argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 5000};
     struct command *c = NULL;
     struct command *other = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);

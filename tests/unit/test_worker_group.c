@@ -66,7 +66,7 @@ static void on_tell(evutil_socket_t fd, short what, void *arg)
     if (n > 0)
         assert_int_equal(dd_buf_append(&b->told, text, (size_t)n), 0);
     if (b->after_tells != NULL && lines(&b->told) >= b->tells) {
-        void (*fn)(struct bench * b) = b->after_tells;
+        void (*fn)(struct bench *b) = b->after_tells;
         b->after_tells = NULL;
         fn(b);
     }
@@ -219,13 +219,13 @@ static void group_reports_exit_codes_and_signals(void **state)
         const char *script;
         int code, signal;
     } rows[] = {
-        {"exit 0",        0,   0      },
-        {"exit 3",        3,   0      },
-        {"exit 255",      255, 0      },
+        {"exit 0", 0, 0},
+        {"exit 3", 3, 0},
+        {"exit 255", 255, 0},
         {"kill -TERM $$", 143, SIGTERM},
         {"kill -KILL $$", 137, SIGKILL},
         {"kill -SEGV $$", 139, SIGSEGV},
-        {"kill -HUP $$",  129, SIGHUP },
+        {"kill -HUP $$", 129, SIGHUP},
         {"kill -PIPE $$", 141, SIGPIPE},
     };
     struct bench *b = *state;
@@ -250,11 +250,11 @@ static void group_start_fails_with_a_sentence_when_a_program_cannot_run(void **s
         int mode, rc;
         const char *says;
     } rows[] = {
-        {"absent",    NULL,              0,    -ENOENT,  "No such file"           },
-        {"plain",     "text\n",          0644, -EACCES,  "chmod +x"               },
-        {"noshebang", "text\n",          0755, -ENOEXEC, "#!/bin/bash"            },
-        {"badinterp", "#!/no/such\n",    0755, -ENOENT,  "interpreter"            },
-        {"foreign",   "\177ELF\2\1\1xx", 0755, -ENOEXEC, "another kind of machine"},
+        {"absent", NULL, 0, -ENOENT, "No such file"},
+        {"plain", "text\n", 0644, -EACCES, "chmod +x"},
+        {"noshebang", "text\n", 0755, -ENOEXEC, "#!/bin/bash"},
+        {"badinterp", "#!/no/such\n", 0755, -ENOENT, "interpreter"},
+        {"foreign", "\177ELF\2\1\1xx", 0755, -ENOEXEC, "another kind of machine"},
     };
     struct bench *b = *state;
     sh(b, "exec sleep 1000"); /* must not stay when its neighbour cannot start */
@@ -323,8 +323,8 @@ static void group_workers_have_clean_signals_and_no_other_files(void **state)
         (void)snprintf(path, sizeof(path), "%s/%s", b->dir, names[i]);
         assert_int_equal(dd_read_file(path, &text[i], NULL), 0);
     }
-    /* The two signals of the C library, 32 and 33, are ignored in what posix_spawn() starts, as make
-     * does with this test, and no program can change that. Src: glibc 2.36, measured. */
+    /* The two signals of the C library, 32 and 33, are ignored in what posix_spawn() starts, as
+     * make does with this test, and no program can change that. Src: glibc 2.36, measured. */
     unsigned long long blk = 1, ign = 1;
     assert_int_equal(sscanf(dd_buf_str(&text[0]), "SigBlk:\t%llx\nSigIgn:\t%llx\n", &blk, &ign), 2);
     assert_int_equal(blk, 0);

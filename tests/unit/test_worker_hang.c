@@ -18,7 +18,8 @@ static struct hang *watch(void)
     return h;
 }
 
-/* Ticks as a timer would until `end`; the first time at which worker 0, whose sign is that, hangs. */
+/* Ticks as a timer would until `end`; the first time at which worker 0, whose sign is that, hangs.
+ */
 static uint64_t run(struct hang *h, uint64_t from, uint64_t end, uint64_t sign)
 {
     for (uint64_t now = from; now <= end; now += hang_interval(h)) {

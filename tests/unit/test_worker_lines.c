@@ -22,17 +22,17 @@ struct lines_row {
 };
 
 static const struct lines_row lines_rows[] = {
-    {"",                     ""                        },
-    {"a",                    "<a|"                     },
-    {"a\n",                  "<a\n"                    },
-    {"\n",                   "<\n"                     },
-    {"a\nb",                 "<a\n<b|"                 },
-    {"a\r\nb\r\n",           "<a\r\n<b\r\n"            },
+    {"", ""},
+    {"a", "<a|"},
+    {"a\n", "<a\n"},
+    {"\n", "<\n"},
+    {"a\nb", "<a\n<b|"},
+    {"a\r\nb\r\n", "<a\r\n<b\r\n"},
     {"\r 10%\r 20%\rdone\n", "-\r< 10%\r< 20%\r<done\n"},
-    {" 10%\r",               "< 10%\r"                 },
-    {"a\r\r\n",              "<a\r<\r\n"               },
-    {"\r\r",                 "-\r-\r"                  },
-    {"a\n\nb\n",             "<a\n<\n<b\n"             },
+    {" 10%\r", "< 10%\r"},
+    {"a\r\r\n", "<a\r<\r\n"},
+    {"\r\r", "-\r-\r"},
+    {"a\n\nb\n", "<a\n<\n<b\n"},
 };
 
 static void put_piece(struct dd_buf *out, const unsigned char *p, const struct line_piece *piece)
@@ -117,15 +117,15 @@ static void tail_keeps_the_last_lines(void **state)
     static const struct {
         const char *in, *want;
     } rows[] = {
-        {"",                                                                                ""          },
-        {"a",                                                                               "a\n"       },
-        {"a\nb\n",                                                                          "a\nb\n"    },
-        {"\n",                                                                              "\n"        },
-        {"a\r\nb\r\n",                                                                      "a\nb\n"    },
-        {" 1%\r 2%\r 3%\nend",                                                              " 3%\nend\n"},
-        {" 1%\r 2%\r",                                                                      " 2%\n"     },
+        {"", ""},
+        {"a", "a\n"},
+        {"a\nb\n", "a\nb\n"},
+        {"\n", "\n"},
+        {"a\r\nb\r\n", "a\nb\n"},
+        {" 1%\r 2%\r 3%\nend", " 3%\nend\n"},
+        {" 1%\r 2%\r", " 2%\n"},
         {"1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n",
-         "3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n"                    },
+         "3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n21\n22\n"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         for (size_t step = 1; step < 100; step += 98) {
@@ -192,15 +192,9 @@ static void ranks_reads_maps_and_lists(void **state)
         int r0, r1, r12;
         bool any;
     } rows[] = {
-        {NULL,           0, 0, 0, false},
-        {"",             0, 0, 0, false},
-        {"0",            0, 0, 0, false},
-        {"3",            3, 3, 3, true },
-        {"0:1",          1, 0, 0, true },
-        {"12:2,0:1",     1, 0, 2, true },
-        {"0:0",          0, 0, 0, false},
-        {"1:1,1:2",      0, 2, 0, true },
-        {"0:3,1:3,12:3", 3, 3, 3, true },
+        {NULL, 0, 0, 0, false},  {"", 0, 0, 0, false},       {"0", 0, 0, 0, false},
+        {"3", 3, 3, 3, true},    {"0:1", 1, 0, 0, true},     {"12:2,0:1", 1, 0, 2, true},
+        {"0:0", 0, 0, 0, false}, {"1:1,1:2", 0, 2, 0, true}, {"0:3,1:3,12:3", 3, 3, 3, true},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct rank_map m = {0};
@@ -227,9 +221,11 @@ static void lines_whole_ends_at_the_last_end_of_a_line(void **state)
     static const struct {
         const char *in;
         size_t want;
-    } rows[] = {{"", 0}, {"a", 0}, {"a\n", 2}, {"a\nb", 2}, {"a\n\r b", 3}, {"\r 5%", 1}, {"a\r\nb\rc\nd", 7}};
+    } rows[] = {{"", 0},        {"a", 0},     {"a\n", 2},         {"a\nb", 2},
+                {"a\n\r b", 3}, {"\r 5%", 1}, {"a\r\nb\rc\nd", 7}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_int_equal(lines_whole((const unsigned char *)rows[i].in, strlen(rows[i].in)), rows[i].want);
+        assert_int_equal(lines_whole((const unsigned char *)rows[i].in, strlen(rows[i].in)),
+                         rows[i].want);
 }
 
 static void tail_may_keep_less(void **state)

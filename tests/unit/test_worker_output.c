@@ -279,8 +279,8 @@ static void output_names_the_option_that_is_wrong(void **state)
         struct output_spec spec;
         const char *says;
     } rows[] = {
-        {{.redirects = "7"},          "--redirects: '7'"         },
-        {{.tee = "0:1,"},             "--tee: '0:1,'"            },
+        {{.redirects = "7"}, "--redirects: '7'"},
+        {{.tee = "0:1,"}, "--tee: '0:1,'"},
         {{.local_ranks_filter = "a"}, "--local-ranks-filter: 'a'"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -349,14 +349,10 @@ static void output_keeps_lines_whole_from_many_ranks(void **state)
         size_t read_at_once;
         int lines;
     } rows[] = {
-        {END_PIPE,           0,   5000}, /* of each stream: 8 x 10,000 */
-        {END_PIPE,           700, 500 }, /* a reader that is slower than the workers */
-        {END_PIPE_NOT_TWICE, 0,   1000},
-        {END_PIPE_NOT_TWICE, 700, 500 },
-        {END_SOCKET,         0,   1000},
-        {END_SOCKET,         700, 500 },
-        {END_TERMINAL,       0,   500 },
-        {END_FILE,           0,   1000},
+        {END_PIPE, 0, 5000},  /* of each stream: 8 x 10,000 */
+        {END_PIPE, 700, 500}, /* a reader that is slower than the workers */
+        {END_PIPE_NOT_TWICE, 0, 1000}, {END_PIPE_NOT_TWICE, 700, 500}, {END_SOCKET, 0, 1000},
+        {END_SOCKET, 700, 500},        {END_TERMINAL, 0, 500},         {END_FILE, 0, 1000},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct bench *b;
@@ -379,10 +375,12 @@ static void output_keeps_lines_whole_from_many_ranks(void **state)
     (void)state;
 }
 
-/* Without a label: pieces of lines, each in a write of its own, of both streams of several ranks. */
+/* Without a label: pieces of lines, each in a write of its own, of both streams of several ranks.
+ */
 static void output_keeps_lines_whole_by_default(void **state)
 {
-    static const enum console_end ends[] = {END_PIPE, END_SOCKET, END_FILE, END_TERMINAL, END_PIPE_NOT_TWICE};
+    static const enum console_end ends[] = {END_PIPE, END_SOCKET, END_FILE, END_TERMINAL,
+                                            END_PIPE_NOT_TWICE};
     (void)state;
     for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
         struct bench *b;
@@ -390,9 +388,10 @@ static void output_keeps_lines_whole_by_default(void **state)
         b->end = ends[i];
         b->n = 4;
         for (int r = 0; r < b->n; r++)
-            b->scripts[r] = "i=0; while [ $i -lt 200 ]; do i=$((i + 1));"
-                            "printf \"[10$R]: \"; printf \"[10$R]: $R \" >&2; printf \"$R \"; printf \"e $i \" >&2;"
-                            "printf \"o $i \"; echo xxxxxxxxxxxxxxxxxxxx; echo xxxxxxxxxxxxxxxxxxxx >&2; done";
+            b->scripts[r] =
+                "i=0; while [ $i -lt 200 ]; do i=$((i + 1));"
+                "printf \"[10$R]: \"; printf \"[10$R]: $R \" >&2; printf \"$R \"; printf \"e $i \" >&2;"
+                "printf \"o $i \"; echo xxxxxxxxxxxxxxxxxxxx; echo xxxxxxxxxxxxxxxxxxxx >&2; done";
         run(b);
         assert_numbered(b, b->n, 200);
         assert_int_equal(teardown((void **)&b), 0);
@@ -475,8 +474,10 @@ static void output_does_not_append_to_what_rank_0_has_begun(void **state)
     b->n = 2;
     b->first_rank = 0;
     /* rank 0 writes no more: its next bytes might overtake what rank 1 has in its pipe */
-    b->scripts[0] = "mkfifo $DIR/go 2>/dev/null; printf '\\r 50%%'; echo >$DIR/go; read x <$DIR/back";
-    b->scripts[1] = "mkfifo $DIR/go $DIR/back 2>/dev/null; read x <$DIR/go; echo other; echo >$DIR/back";
+    b->scripts[0] =
+        "mkfifo $DIR/go 2>/dev/null; printf '\\r 50%%'; echo >$DIR/go; read x <$DIR/back";
+    b->scripts[1] =
+        "mkfifo $DIR/go $DIR/back 2>/dev/null; read x <$DIR/go; echo other; echo >$DIR/back";
     run(b);
     assert_string_equal(got(b), "\r 50%\nother\n");
 }
@@ -520,7 +521,8 @@ static void output_does_without_pipes_when_descriptors_are_few(void **state)
     int next = dup(0);
     (void)close(next);
     (void)getrlimit(RLIMIT_NOFILE, &old);
-    (void)setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = (rlim_t)next + 75, .rlim_max = old.rlim_max});
+    (void)setrlimit(RLIMIT_NOFILE,
+                    &(struct rlimit){.rlim_cur = (rlim_t)next + 75, .rlim_max = old.rlim_max});
     struct dd_err err = {0};
     int rc = make_output(b, &err);
     if (rc == 0)
@@ -601,25 +603,26 @@ static void output_goes_where_redirects_and_tee_say(void **state)
         bool label, logs;
         const char *console, *files;
     } rows[] = {
-        {"0",   "0",   "",    false, true,  "o0\n+e0\n+o1\n+e1\n",                             ""                                                                           },
-        {"3",   "0",   "",    false, true,  "",
+        {"0", "0", "", false, true, "o0\n+e0\n+o1\n+e1\n", ""},
+        {"3", "0", "", false, true, "",
          "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+"
-         "1/stderr.log=e1\n;"                                                                                                                                               },
-        {"1",   "0",   "",    false, true,  "e0\n+e1\n",                                       "0/stdout.log=o0\n;+1/stdout.log=o1\n;"                                      },
-        {"0:2", "0",   "",    false, true,  "o0\n+o1\n+e1\n",                                  "0/stderr.log=e0\n;"                                                         },
-        {"0",   "3",   "",    false, true,
-         "[default0]:o0\n+[default0]:e0\n+[default1]:o1\n+[default1]:e1\n",                    "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"},
-        {"0",   "1:1", "",    false, true,  "o0\n+e0\n+[default1]:o1\n+e1\n",                  "1/stdout.log=o1\n;"                                                         },
-        {"3",   "0:1", "",    false, true,  "[default0]:o0\n",
-         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"                                                                                      },
-        {"0",   "3",   "1",   false, true,  "[default1]:o1\n+[default1]:e1\n",
-         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"                                                                                      },
-        {"0",   "0",   "1",   false, true,  "o1\n+e1\n",                                       ""                                                                           },
-        {"0",   "0",   "0,1", true,  true,  "[100]: o0\n+[100]: e0\n+[101]: o1\n+[101]: e1\n", ""                                                                           },
-        {"2",   "1",   "0",   true,  true,  "[100]: o0\n",
-         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"                                                                                      },
-        {"0",   "3",   "",    false, false,
-         "[default0]:o0\n+[default0]:e0\n+[default1]:o1\n+[default1]:e1\n",                    ""                                                                           },
+         "1/stderr.log=e1\n;"},
+        {"1", "0", "", false, true, "e0\n+e1\n", "0/stdout.log=o0\n;+1/stdout.log=o1\n;"},
+        {"0:2", "0", "", false, true, "o0\n+o1\n+e1\n", "0/stderr.log=e0\n;"},
+        {"0", "3", "", false, true,
+         "[default0]:o0\n+[default0]:e0\n+[default1]:o1\n+[default1]:e1\n",
+         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"},
+        {"0", "1:1", "", false, true, "o0\n+e0\n+[default1]:o1\n+e1\n", "1/stdout.log=o1\n;"},
+        {"3", "0:1", "", false, true, "[default0]:o0\n",
+         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"},
+        {"0", "3", "1", false, true, "[default1]:o1\n+[default1]:e1\n",
+         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"},
+        {"0", "0", "1", false, true, "o1\n+e1\n", ""},
+        {"0", "0", "0,1", true, true, "[100]: o0\n+[100]: e0\n+[101]: o1\n+[101]: e1\n", ""},
+        {"2", "1", "0", true, true, "[100]: o0\n",
+         "0/stdout.log=o0\n;+0/stderr.log=e0\n;+1/stdout.log=o1\n;+1/stderr.log=e1\n;"},
+        {"0", "3", "", false, false,
+         "[default0]:o0\n+[default0]:e0\n+[default1]:o1\n+[default1]:e1\n", ""},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct bench *b;
@@ -683,8 +686,8 @@ static void output_of_each_attempt_has_its_own_directory(void **state)
 {
     struct bench *b = *state;
     struct dd_err err = {0};
-    b->spec =
-        (struct output_spec){.tee = "3", .log_dir = b->dir, .run_id = "id", .role = "trainer"};
+    b->spec = (struct output_spec){
+        .tee = "3", .log_dir = b->dir, .run_id = "id", .role = "trainer"};
     b->n = 1;
     b->scripts[0] = "echo first; echo trouble >&2";
     console_begin(b);
@@ -700,7 +703,8 @@ static void output_of_each_attempt_has_its_own_directory(void **state)
     assert_true(has_all(list_files(b->dir),
                         "attempt_0/0/stdout.log=first\n;+attempt_0/0/stderr.log=trouble\n;+"
                         "attempt_1/0/stdout.log=second\n;+attempt_1/0/stderr.log=;"));
-    assert_string_equal(b->tail[0], "second\n"); /* of the second attempt, which wrote nothing to stderr */
+    assert_string_equal(b->tail[0],
+                        "second\n"); /* of the second attempt, which wrote nothing to stderr */
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/id_"));
     assert_non_null(strstr(worker_output_error_file(b->out, 0), "/attempt_1/0/error.json"));
     assert_string_equal(worker_output_error_file(b->out, 1), "");

@@ -58,10 +58,7 @@ static int teardown(void **state)
     return chdir("/") < 0 || system(cmd) != 0 ? -1 : 0;
 }
 
-#define LIST(...)                                                                                  \
-    {                                                                                              \
-        __VA_ARGS__, NULL                                                                          \
-    }
+#define LIST(...) {__VA_ARGS__, NULL}
 
 static void program_becomes_an_argument_list(void **state)
 {
@@ -72,26 +69,26 @@ static void program_becomes_an_argument_list(void **state)
         const char *env[4];
         const char *want; /* arguments joined by '|' */
     } rows[] = {
-        {LIST("x.py",                          "-a",               "b c"), false,                                     false,LIST("PATH=bin"),"bin/python3|-u|x.py|-a|b c"},
-        {LIST("./x.py"),                                    false,                                         false,       LIST("VIRTUAL_ENV=venv",   "CONDA_PREFIX=conda","PATH=bin"),
+        {LIST("x.py", "-a", "b c"), false, false, LIST("PATH=bin"), "bin/python3|-u|x.py|-a|b c"},
+        {LIST("./x.py"), false, false, LIST("VIRTUAL_ENV=venv", "CONDA_PREFIX=conda", "PATH=bin"),
          "venv/bin/python3|-u|./x.py"},
-        {LIST("x.py"),         false,                           false,                      LIST("VIRTUAL_ENV=",                                                  "CONDA_PREFIX=conda","PATH=bin"),
+        {LIST("x.py"), false, false, LIST("VIRTUAL_ENV=", "CONDA_PREFIX=conda", "PATH=bin"),
          "conda/bin/python3|-u|x.py"},
-        {LIST("x.py"),                         false,                              false,                                    LIST("VIRTUAL_ENV=novenv",                                                                  "CONDA_PREFIX=old","PATH=bin"),
+        {LIST("x.py"), false, false, LIST("VIRTUAL_ENV=novenv", "CONDA_PREFIX=old", "PATH=bin"),
          "old/bin/python|-u|x.py"},
-        {LIST("x.py"),                  false,                         false,                                         LIST("VIRTUAL_ENV=gone",                                                                                  "PATH=bin"),"bin/python3|-u|x.py"},
-        {LIST("x.py"),             false,                    false,LIST("PATH=/no/such:old/bin"),"old/bin/python|-u|x.py"},
-        {LIST("x.py"),       false, false,                                           LIST("PYTHON_EXEC=tool",                                                                                                                                                     "VIRTUAL_ENV=venv",                                                                                                                                                                        "PATH=bin"),
+        {LIST("x.py"), false, false, LIST("VIRTUAL_ENV=gone", "PATH=bin"), "bin/python3|-u|x.py"},
+        {LIST("x.py"), false, false, LIST("PATH=/no/such:old/bin"), "old/bin/python|-u|x.py"},
+        {LIST("x.py"), false, false, LIST("PYTHON_EXEC=tool", "VIRTUAL_ENV=venv", "PATH=bin"),
          "bin/tool|-u|x.py"},
-        {LIST("x.py"),                  false,                         false,                                               LIST("PYTHON_EXEC=./old/bin/python",                                                                                        "PATH=bin"),
-         "./old/bin/python|-u|x.py"                                       },
-        {LIST("pkg.cli", "--x"),        true,                                       false,                                                                                LIST("PATH=bin"),"bin/python3|-u|-m|pkg.cli|--x"},
-        {LIST("pkg"),                               false,                                 false,LIST("PATH=bin"),"bin/python3|-u|pkg"},
-        {LIST("sub/prog",                    "1"),                  false,                                                       false,                                                                                                                                                       LIST("PATH=bin"),                                                                                                                                                  "sub/prog|1"},
-        {LIST("tool"),                    false,                          false,                                LIST("PATH=bin"),"bin/tool"}, /* PATH before the directory */
-        {LIST("train",                          "x.py"),                                            false,                                       false,                                                                                                                                         LIST("PATH=bin"),                                                                                                                                                                                                                                                                                                                                                           "./train|x.py"},
-        {LIST("train"),                      false,                                        true,                                  LIST("PATH=bin"),                                                 "./train"},
-        {LIST("python3",                                    "x.py"),                                         false,     true, LIST("PATH=bin"),                                                                                                                                                                                                                                                                                                                                              "bin/python3|x.py"},
+        {LIST("x.py"), false, false, LIST("PYTHON_EXEC=./old/bin/python", "PATH=bin"),
+         "./old/bin/python|-u|x.py"},
+        {LIST("pkg.cli", "--x"), true, false, LIST("PATH=bin"), "bin/python3|-u|-m|pkg.cli|--x"},
+        {LIST("pkg"), false, false, LIST("PATH=bin"), "bin/python3|-u|pkg"},
+        {LIST("sub/prog", "1"), false, false, LIST("PATH=bin"), "sub/prog|1"},
+        {LIST("tool"), false, false, LIST("PATH=bin"), "bin/tool"}, /* PATH before the directory */
+        {LIST("train", "x.py"), false, false, LIST("PATH=bin"), "./train|x.py"},
+        {LIST("train"), false, true, LIST("PATH=bin"), "./train"},
+        {LIST("python3", "x.py"), false, true, LIST("PATH=bin"), "bin/python3|x.py"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct program_spec spec = {.argv = (char *const *)rows[i].argv,
@@ -119,22 +116,22 @@ static void program_that_cannot_be_gets_a_sentence(void **state)
         int rc;
         const char *says;
     } rows[] = {
-        {{NULL},            false, false, LIST("PATH=bin"),               -EINVAL, "no program was given"            },
-        {LIST(""),          false, false, LIST("PATH=bin"),               -EINVAL, "no program was given"            },
-        {LIST("x"),         true,  true,  LIST("PATH=bin"),               -EINVAL, "--module and --no-python"        },
-        {LIST("y.py"),      false, false, LIST("PATH=bin"),               -ENOENT, "the script 'y.py' does not exist"},
-        {LIST("/no/y.py"),  false, false, LIST("PATH=bin"),               -ENOENT, "'/no/y.py'"                      },
-        {LIST("dir.py"),    false, false, LIST("PATH=bin"),               -EISDIR, "is a directory"                  },
-        {LIST("x.py"),      false, false, LIST("PATH=sub"),               -ENOENT, "no python3 in PATH (sub)"        },
-        {LIST("x.py"),      false, false, LIST("PYTHON_EXEC=/no/python"), -ENOENT,
-         "PYTHON_EXEC=/no/python"                                                                                    },
-        {LIST("mod"),       true,  false, LIST("PATH=sub"),               -ENOENT, "set PYTHON_EXEC"                 },
-        {LIST("nothing"),   false, false, LIST("PATH=bin"),               -ENOENT, "neither in PATH nor in the"      },
-        {LIST("./nothing"), false, false, LIST("PATH=bin"),               -ENOENT, "'./nothing' does not exist"      },
-        {LIST("notes"),     false, false, LIST("PATH=bin"),               -EACCES, "chmod +x notes"                  },
-        {LIST("./notes"),   false, false, LIST("PATH=bin"),               -EACCES, "chmod +x ./notes"                },
-        {LIST("x.py"),      false, true,  LIST("PATH=bin"),               -EACCES, "chmod +x x.py"                   },
-        {LIST("sub"),       false, false, LIST("PATH=bin"),               -EISDIR, "is a directory"                  },
+        {{NULL}, false, false, LIST("PATH=bin"), -EINVAL, "no program was given"},
+        {LIST(""), false, false, LIST("PATH=bin"), -EINVAL, "no program was given"},
+        {LIST("x"), true, true, LIST("PATH=bin"), -EINVAL, "--module and --no-python"},
+        {LIST("y.py"), false, false, LIST("PATH=bin"), -ENOENT, "the script 'y.py' does not exist"},
+        {LIST("/no/y.py"), false, false, LIST("PATH=bin"), -ENOENT, "'/no/y.py'"},
+        {LIST("dir.py"), false, false, LIST("PATH=bin"), -EISDIR, "is a directory"},
+        {LIST("x.py"), false, false, LIST("PATH=sub"), -ENOENT, "no python3 in PATH (sub)"},
+        {LIST("x.py"), false, false, LIST("PYTHON_EXEC=/no/python"), -ENOENT,
+         "PYTHON_EXEC=/no/python"},
+        {LIST("mod"), true, false, LIST("PATH=sub"), -ENOENT, "set PYTHON_EXEC"},
+        {LIST("nothing"), false, false, LIST("PATH=bin"), -ENOENT, "neither in PATH nor in the"},
+        {LIST("./nothing"), false, false, LIST("PATH=bin"), -ENOENT, "'./nothing' does not exist"},
+        {LIST("notes"), false, false, LIST("PATH=bin"), -EACCES, "chmod +x notes"},
+        {LIST("./notes"), false, false, LIST("PATH=bin"), -EACCES, "chmod +x ./notes"},
+        {LIST("x.py"), false, true, LIST("PATH=bin"), -EACCES, "chmod +x x.py"},
+        {LIST("sub"), false, false, LIST("PATH=bin"), -EISDIR, "is a directory"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct program_spec spec = {.argv = (char *const *)rows[i].argv,
@@ -156,20 +153,20 @@ static void program_arguments_take_the_local_rank(void **state)
     static const struct {
         const char *in, *want;
     } rows[] = {
-        {"",                       ""            },
-        {"plain",                  "plain"       },
-        {"$local_rank",            "12"          },
-        {"a${local_rank}b",        "a12b"        },
-        {"$local_rank.log",        "12.log"      },
-        {"$local_ranks",           "$local_ranks"},
-        {"$LOCAL_RANK",            "$LOCAL_RANK" },
-        {"${local_rank",           "${local_rank"},
-        {"$$local_rank",           "$local_rank" },
-        {"$$$local_rank",          "$12"         },
-        {"$",                      "$"           },
-        {"cost: 5$",               "cost: 5$"    },
-        {"$HOME ${x}",             "$HOME ${x}"  },
-        {"$local_rank$local_rank", "1212"        },
+        {"", ""},
+        {"plain", "plain"},
+        {"$local_rank", "12"},
+        {"a${local_rank}b", "a12b"},
+        {"$local_rank.log", "12.log"},
+        {"$local_ranks", "$local_ranks"},
+        {"$LOCAL_RANK", "$LOCAL_RANK"},
+        {"${local_rank", "${local_rank"},
+        {"$$local_rank", "$local_rank"},
+        {"$$$local_rank", "$12"},
+        {"$", "$"},
+        {"cost: 5$", "cost: 5$"},
+        {"$HOME ${x}", "$HOME ${x}"},
+        {"$local_rank$local_rank", "1212"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(free) char *in = strdup(rows[i].in);

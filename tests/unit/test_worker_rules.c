@@ -17,8 +17,8 @@ static void rules_are_for_their_ranks(void **state)
         int rank;
         const char *value;
     } rows[] = {
-        {"all:x", 7, "x"},       {"0:x", 0, "x"},         {"0:x", 1, NULL},         {"0,3-5:a:b", 4, "a:b"},
-        {"0,3-5:x", 5, "x"},     {"0,3-5:x", 6, NULL},    {"0,3-5:x", 2, NULL},     {"12:x", 1, NULL},
+        {"all:x", 7, "x"},   {"0:x", 0, "x"},      {"0:x", 1, NULL},     {"0,3-5:a:b", 4, "a:b"},
+        {"0,3-5:x", 5, "x"}, {"0,3-5:x", 6, NULL}, {"0,3-5:x", 2, NULL}, {"12:x", 1, NULL},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const char *v = rule_for(rows[i].rule, rows[i].rank);
@@ -30,12 +30,14 @@ static void rules_are_for_their_ranks(void **state)
 static void rules_that_are_none_are_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "x", ":x", "0", "0:", "all", "all:", "0-:x", "-1:x", "5-3:x", "0,,1:x", "0 :x",
-                                      "1234567890:x", "any:x"};
+    static const char *const bad[] = {"",       "x",    ":x",           "0",    "0:",
+                                      "all",    "all:", "0-:x",         "-1:x", "5-3:x",
+                                      "0,,1:x", "0 :x", "1234567890:x", "any:x"};
     static const char *const bad_env[] = {"1A=b", "A B", "", "0:A", "0:=b", "0:1A=b", "0:A B=c"};
     struct dd_err err = {0};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        if (rule_check(bad[i], "--wrap", "0:gdb", &err) != -EINVAL || strstr(err.text, "--wrap=0:gdb") == NULL)
+        if (rule_check(bad[i], "--wrap", "0:gdb", &err) != -EINVAL ||
+            strstr(err.text, "--wrap=0:gdb") == NULL)
             fail_msg("'%s' was taken, or '%s'", bad[i], err.text);
     for (size_t i = 0; i < sizeof(bad_env) / sizeof(bad_env[0]); i++)
         if (rule_check_env(bad_env[i], NULL) != -EINVAL)
@@ -50,7 +52,8 @@ static void rules_that_are_none_are_refused(void **state)
 static void variables_are_set_in_order(void **state)
 {
     (void)state;
-    char *rules[] = {(char[]){"all:A=1"}, (char[]){"2:A=2=x"}, (char[]){"2-9:B="}, (char[]){"C=0:d=e"}, (char[]){"D"}, NULL};
+    char *rules[] = {(char[]){"all:A=1"}, (char[]){"2:A=2=x"}, (char[]){"2-9:B="},
+                     (char[]){"C=0:d=e"}, (char[]){"D"},       NULL};
     DD_AUTO(strv) struct dd_strv env = {0};
     assert_int_equal(rules_env(&env, rules, 2), 0);
     assert_string_equal(dd_env_get(env.v, "A"), "2=x");

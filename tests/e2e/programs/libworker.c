@@ -19,8 +19,9 @@ static struct ddrun *d;
 static void say(const char *what, long a, const char *text)
 {
     char line[700];
-    int n = snprintf(line, sizeof(line), "{\"rank\": %d, \"round\": %d, \"%s\": %ld, \"text\": \"%s\"}\n", ddrun_rank(d),
-                     ddrun_round(d), what, a, text);
+    int n = snprintf(line, sizeof(line),
+                     "{\"rank\": %d, \"round\": %d, \"%s\": %ld, \"text\": \"%s\"}\n",
+                     ddrun_rank(d), ddrun_round(d), what, a, text);
     if (write(1, line, (size_t)n) != n)
         _exit(9);
 }
@@ -88,7 +89,10 @@ static int beat(void)
     rc = ddrun_heartbeat(d);
     if (rc < 0 || stat(path, &after) < 0)
         return failed("failed", rc);
-    say("beat", before.st_mtim.tv_sec != after.st_mtim.tv_sec || before.st_mtim.tv_nsec != after.st_mtim.tv_nsec, "");
+    say("beat",
+        before.st_mtim.tv_sec != after.st_mtim.tv_sec ||
+            before.st_mtim.tv_nsec != after.st_mtim.tv_nsec,
+        "");
     return 0;
 }
 
@@ -112,7 +116,8 @@ static int nccl(int ranks_per_id, int tries)
                 sum = sum * 33 + (unsigned char)((const char *)ids)[i];
             (void)snprintf(text, sizeof(text), "%d %lx", n, sum);
             say("version", lib.version, text);
-            (void)ddrun_barrier(d, NULL, LIMIT_MS); /* a root lives in the process that has made its id */
+            (void)ddrun_barrier(d, NULL,
+                                LIMIT_MS); /* a root lives in the process that has made its id */
         }
         free(ids);
     } else if (rc == 0) {

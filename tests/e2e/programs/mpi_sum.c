@@ -1,7 +1,7 @@
 /* What an MPI program does, and how one may end: mpi_sum [before] [HOW RANK [ROUND]]
  *
- * HOW RANK ends after all have said where they are: abort (with 42), kill, exit0, exit7, wait (until stopped). "before":
- * only in ddrun's rounds before ROUND. */
+ * HOW RANK ends after all have said where they are: abort (with 42), kill, exit0, exit7, wait
+ * (until stopped). "before": only in ddrun's rounds before ROUND. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -50,14 +50,15 @@ int main(int argc, char **argv)
     const char *round = getenv("DDRUN_ROUND");
     const char *said = getenv("RANK");
     char line[160];
-    int n = snprintf(line, sizeof(line), "rank %d/%d node %d/%d RANK %s round %s\n", rank, size, node_rank, node_size,
-                     said != NULL ? said : "-", round != NULL ? round : "-");
+    int n = snprintf(line, sizeof(line), "rank %d/%d node %d/%d RANK %s round %s\n", rank, size,
+                     node_rank, node_size, said != NULL ? said : "-", round != NULL ? round : "-");
     if (write(1, line, (size_t)n) != n)
         return 8;
     MPI_Barrier(MPI_COMM_WORLD); /* all have said so, before one ends */
     int before = argc > 4 && strcmp(argv[1], "before") == 0;
     char **how = argv + 1 + before;
-    if (argc > 2 + before && atoi(how[1]) == rank && (!before || round == NULL || atoi(round) < atoi(how[2])))
+    if (argc > 2 + before && atoi(how[1]) == rank &&
+        (!before || round == NULL || atoi(round) < atoi(how[2])))
         end(how[0]);
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();

@@ -14,9 +14,11 @@ typedef struct {
 static void say(const char *call, int nids, const ncclUniqueId *ids)
 {
     char line[1000];
-    int n = snprintf(line, sizeof(line), "{\"rank\": %s, \"call\": \"%s\", \"ids\": [", getenv("RANK"), call);
+    int n = snprintf(line, sizeof(line), "{\"rank\": %s, \"call\": \"%s\", \"ids\": [",
+                     getenv("RANK"), call);
     for (int i = 0; i < nids && n < 800; i++)
-        n += snprintf(line + n, sizeof(line) - (size_t)n, "%s\"%s\"", i > 0 ? ", " : "", ids[i].internal);
+        n += snprintf(line + n, sizeof(line) - (size_t)n, "%s\"%s\"", i > 0 ? ", " : "",
+                      ids[i].internal);
     n += snprintf(line + n, sizeof(line) - (size_t)n, "]}\n");
     if (write(1, line, (size_t)n) != n)
         abort();
@@ -25,7 +27,8 @@ static void say(const char *call, int nids, const ncclUniqueId *ids)
 int ncclGetVersion(int *version);
 int ncclGetUniqueId(ncclUniqueId *id);
 int ncclCommInitRank(void **comm, int n, ncclUniqueId id, int rank);
-int ncclCommInitRankScalable(void **comm, int n, int rank, int nids, ncclUniqueId *ids, void *config);
+int ncclCommInitRankScalable(void **comm, int n, int rank, int nids, ncclUniqueId *ids,
+                             void *config);
 int ncclCommAbort(void *comm);
 const char *ncclGetErrorString(int result);
 
@@ -61,7 +64,8 @@ int ncclCommInitRank(void **comm, int n, ncclUniqueId id, int rank)
 }
 
 #ifndef OLD
-int ncclCommInitRankScalable(void **comm, int n, int rank, int nids, ncclUniqueId *ids, void *config)
+int ncclCommInitRankScalable(void **comm, int n, int rank, int nids, ncclUniqueId *ids,
+                             void *config)
 {
     (void)n;
     (void)rank;

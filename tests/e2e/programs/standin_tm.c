@@ -1,10 +1,10 @@
-/* A stand-in for PBS' libpbs.so.0 (and Torque's libtorque.so.2): the calls of the task manager, as measured with OpenPBS 23.06.06.
+/* A stand-in for PBS' libpbs.so.0 (and Torque's libtorque.so.2): the calls of the task manager, as
+ * measured with OpenPBS 23.06.06.
  *
- * STANDIN_TMRSH  a program that starts something on a host with the mom's environment, as programs/pbs_tmrsh does; without
- *                it the task is started here, in a session of its own, with the environment of a task
- * STANDIN_FAILS  tm_init fails with this number
- * STANDIN_DEAD   a host whose spawn is never answered
- * STANDIN_CALLS  a file to which each call is added */
+ * STANDIN_TMRSH  a program that starts something on a host with the mom's environment, as
+ * programs/pbs_tmrsh does; without it the task is started here, in a session of its own, with the
+ * environment of a task STANDIN_FAILS  tm_init fails with this number STANDIN_DEAD   a host whose
+ * spawn is never answered STANDIN_CALLS  a file to which each call is added */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,7 +16,14 @@
 
 extern char **environ;
 
-enum { ENOEVENT = 17001, EBADENV = 17005, ENOTFOUND = 17006, BADINIT = 17007, MAX = 64, FIRST_ID = 100 };
+enum {
+    ENOEVENT = 17001,
+    EBADENV = 17005,
+    ENOTFOUND = 17006,
+    BADINIT = 17007,
+    MAX = 64,
+    FIRST_ID = 100
+};
 
 struct roots {
     unsigned me, parent;
@@ -57,7 +64,8 @@ static int add_event(unsigned task, int is_obit, void *to)
 
 int tm_init(void *info, struct roots *roots)
 {
-    static const char *const needed[] = {"PBS_JOBID", "PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM", "PBS_MOMPORT"};
+    static const char *const needed[] = {"PBS_JOBID", "PBS_JOBCOOKIE", "PBS_NODENUM", "PBS_TASKNUM",
+                                         "PBS_MOMPORT"};
     char path[512] = "";
     (void)info;
     note("init\n");
@@ -68,7 +76,8 @@ int tm_init(void *info, struct roots *roots)
             return EBADENV;
     if (getenv("STANDIN_FAILS") != NULL)
         return atoi(getenv("STANDIN_FAILS"));
-    snprintf(path, sizeof(path), "%s", getenv("STANDIN_NODES") != NULL ? getenv("STANDIN_NODES") : getenv("PBS_NODEFILE"));
+    snprintf(path, sizeof(path), "%s",
+             getenv("STANDIN_NODES") != NULL ? getenv("STANDIN_NODES") : getenv("PBS_NODEFILE"));
     FILE *f = fopen(path, "re");
     while (f != NULL && nhosts < MAX && fscanf(f, "%255s", hosts[nhosts]) == 1)
         nhosts++;
@@ -95,7 +104,8 @@ int tm_nodeinfo(int **list, int *n)
 /* What the mom gives a task, then what the caller has passed on, which counts. */
 static void set_environment(char **env)
 {
-    static const char *const kept[] = {"HOME", "PBS_JOBID", "PBS_JOBCOOKIE", "PBS_MOMPORT", "STANDIN_CALLS"};
+    static const char *const kept[] = {"HOME", "PBS_JOBID", "PBS_JOBCOOKIE", "PBS_MOMPORT",
+                                       "STANDIN_CALLS"};
     char *values[sizeof(kept) / sizeof(kept[0])];
     for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
         values[i] = getenv(kept[i]) != NULL ? strdup(getenv(kept[i])) : NULL;
@@ -140,7 +150,8 @@ int tm_spawn(int argc, char **argv, char **env, int where, unsigned *task, int *
 {
     if (!begun)
         return BADINIT;
-    if (argc <= 0 || argv == NULL || argv[0] == NULL || argv[0][0] == '\0' || where < FIRST_ID || where >= FIRST_ID + nhosts)
+    if (argc <= 0 || argv == NULL || argv[0] == NULL || argv[0][0] == '\0' || where < FIRST_ID ||
+        where >= FIRST_ID + nhosts)
         return ENOTFOUND;
     const char *host = hosts[where - FIRST_ID];
     note("spawn %d\n", where - FIRST_ID);
@@ -179,7 +190,8 @@ int tm_kill(unsigned task, int sig, int *event)
 static int came(int i)
 {
     int status;
-    if (events[i].is_obit && (events[i].task == 0 || waitpid((pid_t)events[i].task, &status, WNOHANG) <= 0))
+    if (events[i].is_obit &&
+        (events[i].task == 0 || waitpid((pid_t)events[i].task, &status, WNOHANG) <= 0))
         return 0;
     if (events[i].is_obit)
         *(int *)events[i].to = WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
