@@ -2,9 +2,9 @@
 #ifndef DD_DAEMON_INNER_H
 #define DD_DAEMON_INNER_H
 
-#include "daemon/account.h"
+#include "daemon/report_collect.h"
 #include "daemon/daemon.h"
-#include "daemon/door.h"
+#include "daemon/demux.h"
 #include "net/addr.h"
 #include "net/link.h"
 #include "net/unproven.h"
@@ -74,7 +74,7 @@ struct daemon {
     struct link_shared shared;
     struct admission *admission;
     struct account *account; /* for the report; NULL when standing */
-    struct events *events;   /* events.c; NULL: none yet */
+    struct events *events;   /* event_log.c; NULL: none yet */
     struct notify *notify;   /* notify.c; NULL: nobody is to be told, or nothing yet */
     uint64_t announced_ns[ANNOUNCED];
     struct exchange *exchange; /* NULL: none yet in this round */
@@ -94,7 +94,7 @@ struct daemon {
     char elsewhere[64]; /* the daemon that took over, and everybody with it; "" */
 };
 
-/* guests.c */
+/* session.c */
 int guests_add_host(struct daemon *d, int fd, struct dd_err *err);
 void guests_run_actions(struct daemon *d); /* what the machine wants done */
 void guest_send(struct guest *g, const struct msg *m);
@@ -105,21 +105,21 @@ void guests_free(struct daemon *d);
 void guest_new(struct daemon *d, struct link *link,
                bool is_host); /* takes link: somebody of this job */
 
-/* knock.c */
+/* handshake.c */
 void guests_accept(struct daemon *d, int fd,
                    bool foreign); /* takes fd, whose first byte is that of a hello */
 void guests_accept_end(struct daemon *d);
 
-/* ports.c */
+/* plan_cache.c */
 void guest_take_ports(struct guest *g, const char *ports);
 char *guests_ports_text(struct daemon *d,
                         const struct plan *p); /* for PLAN; free(); NULL: no memory */
 
-/* exchange.c */
+/* exchange_relay.c */
 void guest_take_exchange(struct guest *g, const struct frame *f);
 void guests_free_exchange(struct daemon *d);
 
-/* events.c: what has happened, for ddctl */
+/* event_log.c: what has happened, for ddctl */
 enum event_kind {
     EVENT_JOIN,
     EVENT_LEAVE,
@@ -157,17 +157,17 @@ void notify_add(struct daemon *d, const struct happened *h, struct json_t *event
 bool notify_waits(struct daemon *d); /* the end is near: true, on_end comes again soon */
 void notify_free(struct daemon *d);
 
-/* control.c: what ddctl asks, through the agent of its node */
+/* ctl_requests.c: what ddctl asks, through the agent of its node */
 void control_ask(struct guest *g, const struct msg *m);
 int control_answer(struct guest *g, int64_t id, const char *text, size_t n,
                    bool ends); /* in pieces */
 
-/* announce.c */
+/* signal_broadcast.c */
 bool guests_announce(
     struct guest *from, int sig,
     bool end_near); /* to the workers of all nodes, once; false: it was just done */
 
-/* tell.c: to the workers, through the store of the round */
+/* worker_events.c: to the workers, through the store of the round */
 void tell_signal(struct daemon *d, int sig);
 void tell_stop(struct daemon *d, int sig); /* once a round */
 void tell_new_round(struct daemon *d);

@@ -2,7 +2,7 @@
 
 #include "base/io.h"
 #include "base/num.h"
-#include "net/callers.h"
+#include "net/handshake_pool.h"
 #include "net/listen.h"
 #include "net/loop.h"
 

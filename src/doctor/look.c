@@ -3,7 +3,7 @@
 #include "base/io.h"
 #include "base/num.h"
 #include "net/addr.h"
-#include "net/callers.h"
+#include "net/handshake_pool.h"
 #include "net/listen.h"
 #include "net/loop.h"
 #include "node/cpu.h"

@@ -2,7 +2,7 @@
 
 #include "base/num.h"
 #include "base/sig.h"
-#include "net/callers.h"
+#include "net/handshake_pool.h"
 #include "net/listen.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "daemon/account.h"
+#include "daemon/report_collect.h"
 
 #include "base/auto.h"
 #include "base/io.h"

@@ -1,5 +1,5 @@
 /* daemon: an agent's times on the daemon's clock. */
-#include "daemon/account.h"
+#include "daemon/report_collect.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

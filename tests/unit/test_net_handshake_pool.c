@@ -1,6 +1,6 @@
-/* net/callers: who calls and says nothing keeps nobody out, and a machine without files does not
- * spin. */
-#include "net/callers.h"
+/* net/handshake_pool: who calls and says nothing keeps nobody out, and a machine without files does
+ * not spin. */
+#include "net/handshake_pool.h"
 #include "net/listen.h"
 
 #include "base/io.h"

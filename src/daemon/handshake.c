@@ -1,5 +1,5 @@
 /* Agents' connections until they have proved the job's key. Their number is bounded together with
- * that of all unproven connections (door.c); what each may take is bounded by net/link. */
+ * that of all unproven connections (demux.c); what each may take is bounded by net/link. */
 #include "daemon/inner.h"
 
 #include "base/io.h"

@@ -1,4 +1,4 @@
-#include "daemon/door.h"
+#include "daemon/demux.h"
 
 #include "base/io.h"
 #include "daemon/inner.h"

@@ -1,4 +1,4 @@
-#include "net/callers.h"
+#include "net/handshake_pool.h"
 
 #include "base/io.h"
 #include "net/unproven.h"
