@@ -1,0 +1,200 @@
+/* rdzv: the bytes of every control message. Nodes of one job may run different versions of ddrun,
+ * so these bytes stay as they are; ' stands for ". */
+#include "base/auto.h"
+#include "config.h"
+#include "rdzv/msg.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define HEAD(type) "{'type':'" type "','v':1,'ddrun':'" PACKAGE_VERSION "'"
+#define S(text) ((char[]){text})
+
+static char *addr_list[] = {S("10.0.0.1"), S(""), S("fd00::1"), NULL};
+
+static const struct {
+    struct msg m;
+    const char *bytes;
+} rows[] = {
+    {{.type = MSG_JOIN,
+      .index = -1,
+      .nnodes = 4,
+      .min_nodes = 2,
+      .epoch = INT64_MAX,
+      .elsewhere = 1,
+      .ended_well = 1,
+      .slots = 8,
+      .pid = 4711,
+      .name = S("n\xc3\xb6"
+                "de1"),
+      .addr = S("fd00::1"),
+      .addrs = {.v = addr_list, .n = 3},
+      .members = S("0 3 1 0 n[0-2,7]"),
+      .committed = S("0 2 1 0 n[0-2,7]"),
+      .spent = S("10 2000"),
+      .sent_ns = 123456789012345,
+      .unfit = S("GPU 3 is lost"),
+      .ports = S("[10.0.0.1]/4000,4001"),
+      .text = S("no program")},
+     HEAD("join") ",'index':-1,'nnodes':4,'min_nodes':2,'epoch':9223372036854775807,"
+                  "'elsewhere':1,'ended_well':1,'slots':8,'pid':4711,'name':'nöde1',"
+                  "'addr':'fd00::1','addrs':['10.0.0.1','','fd00::1'],"
+                  "'members':'0 3 1 0 n[0-2,7]','committed':'0 2 1 0 n[0-2,7]','spent':'10 2000',"
+                  "'sent_ns':123456789012345,'unfit':'GPU 3 is lost',"
+                  "'ports':'[10.0.0.1]/4000,4001','text':'no program'}"},
+    {{.type = MSG_JOIN, .nnodes = 1, .slots = 1},
+     HEAD("join") ",'index':0,'nnodes':1,'min_nodes':0,'epoch':0,'elsewhere':0,'ended_well':0,"
+                  "'slots':1,'pid':0,'name':'','addr':'','addrs':[],'members':'','committed':'',"
+                  "'spent':'','sent_ns':0,'unfit':'','ports':'','text':''}"},
+    {{.type = MSG_STATUS, .text = S("waits for node3\n\t\x01")},
+     HEAD("status") ",'text':'waits for node3\\n\\t\\u0001'}"},
+    {{.type = MSG_REFUSE, .epoch = 3, .text = S("k\xff\\/")},
+     HEAD("refuse") ",'epoch':3,'text':'k?\\\\/'}"},
+    {{.type = MSG_WELCOME, .epoch = 2}, HEAD("welcome") ",'epoch':2}"},
+    {{.type = MSG_PLAN,
+      .round = 5,
+      .node_rank = 1,
+      .restart_count = 2,
+      .max_restarts = 3,
+      .addr = S("10.0.0.1"),
+      .addrs = {.v = addr_list, .n = 3},
+      .master_port = 29500,
+      .sizes = S("4(x2),1"),
+      .nodes = S("node[1-3]"),
+      .members = S("0 5 2 0 n[0-2]"),
+      .spent = S("1"),
+      .ports = S("/4000;[fd00::1]/4000"),
+      .token = S("0123456789abcdef0123456789abcdef")},
+     HEAD("plan") ",'round':5,'addr':'10.0.0.1','addrs':['10.0.0.1','','fd00::1'],'node_rank':1,"
+                  "'restart_count':2,'max_restarts':3,'master_port':29500,'sizes':'4(x2),1',"
+                  "'nodes':'node[1-3]','members':'0 5 2 0 n[0-2]','spent':'1',"
+                  "'ports':'/4000;[fd00::1]/4000','token':'0123456789abcdef0123456789abcdef'}"},
+    {{.type = MSG_BEGUN}, HEAD("begun") "}"},
+    {{.type = MSG_STARTED, .round = INT32_MAX}, HEAD("started") ",'round':2147483647}"},
+    {{.type = MSG_COMMIT, .round = 5}, HEAD("commit") ",'round':5}"},
+    {{.type = MSG_ROUND,
+      .addr = S("10.0.0.1"),
+      .addrs = {.v = addr_list, .n = 1},
+      .members = S("0 5 2 0 n[0-2]")},
+     HEAD("round") ",'addr':'10.0.0.1','addrs':['10.0.0.1'],'members':'0 5 2 0 n[0-2]'}"},
+    {{.type = MSG_LOOK}, HEAD("look") ",'addr':''}"},
+    {{.type = MSG_LOOKED, .addr = S("10.0.0.2")}, HEAD("looked") ",'addr':'10.0.0.2'}"},
+    {{.type = MSG_EXIT,
+      .round = 5,
+      .rank = 9,
+      .local_rank = 1,
+      .pid = 4712,
+      .code = 255,
+      .signal = 9,
+      .oom = 1,
+      .ended_ns = 123456789012344,
+      .sent_ns = 123456789012345,
+      .error = S("RuntimeError: 1"),
+      .trace = S("Traceback"),
+      .log = S("/tmp/1.err"),
+      .text = S("last line")},
+     HEAD("exit") ",'round':5,'pid':4712,'local_rank':1,'code':255,'signal':9,"
+                  "'sent_ns':123456789012345,'ended_ns':123456789012344,'rank':9,'oom':1,"
+                  "'error':'RuntimeError: 1','trace':'Traceback','log':'/tmp/1.err',"
+                  "'text':'last line'}"},
+    {{.type = MSG_ENOUGH, .round = 5}, HEAD("enough") ",'round':5}"},
+    {{.type = MSG_DONE,
+      .round = 5,
+      .sent_ns = 1,
+      .left = 1,
+      .stopped = 2,
+      .killed = 3,
+      .unfit = S("hot"),
+      .ports = S("/4000")},
+     HEAD("done") ",'round':5,'sent_ns':1,'left':1,'stopped':2,'killed':3,'unfit':'hot',"
+                  "'ports':'/4000'}"},
+    {{.type = MSG_STOP_REQUEST, .signal = 15, .code = 7, .text = S("stopped by SIGTERM")},
+     HEAD("stop-request") ",'code':7,'signal':15,'text':'stopped by SIGTERM'}"},
+    {{.type = MSG_STOP, .round = 5, .signal = 15, .text = S("why")},
+     HEAD("stop") ",'round':5,'signal':15,'text':'why'}"},
+    {{.type = MSG_FINISH,
+      .code = 3,
+      .lost = 1,
+      .asked = 1,
+      .report = 1,
+      .text = S("rank 1 failed"),
+      .detail = S("{}")},
+     HEAD(
+         "finish") ",'code':3,'lost':1,'asked':1,'report':1,'detail':'{}','text':'rank 1 failed'}"},
+    {{.type = MSG_SIGNAL_REQUEST, .signal = 10, .heard = 1, .end_near = 1},
+     HEAD("signal-request") ",'signal':10,'heard':1,'end_near':1}"},
+    {{.type = MSG_SIGNAL, .signal = 12, .end_near = 1},
+     HEAD("signal") ",'signal':12,'end_near':1}"},
+    {{.type = MSG_WHOIS, .id = 77, .local = S("10.0.0.1:4000"), .remote = S("[fd00::1]:29500")},
+     HEAD("whois") ",'id':77,'local':'10.0.0.1:4000','remote':'[fd00::1]:29500'}"},
+    {{.type = MSG_WHOIS_REPLY, .id = 77, .ok = 1}, HEAD("whois-reply") ",'id':77,'ok':1}"},
+    {{.type = MSG_HERE, .name = S("node1"), .text = S("slurm.4242.0")},
+     HEAD("here") ",'name':'node1','text':'slurm.4242.0'}"},
+    {{.type = MSG_ASK, .id = 1, .what = S("drain"), .text = S("node3")},
+     HEAD("ask") ",'id':1,'what':'drain','text':'node3'}"},
+    {{.type = MSG_ANSWER, .id = 1, .ok = 1, .ends = 1, .detail = S("{}")},
+     HEAD("answer") ",'id':1,'ok':1,'ends':1,'detail':'{}'}"},
+};
+
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+/* The row's bytes with real quotes. free(). */
+static char *bytes_of(size_t i)
+{
+    char *s = strdup(rows[i].bytes);
+    assert_non_null(s);
+    for (char *p = s; (p = strchr(p, '\'')) != NULL; p++)
+        *p = '"';
+    return s;
+}
+
+static void msg_has_the_same_bytes_in_all_versions(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        DD_AUTO(free) char *text = NULL;
+        DD_AUTO(free) char *bytes = bytes_of(i);
+        assert_int_equal(msg_encode(&text, &rows[i].m), 0);
+        assert_string_equal(text, bytes);
+    }
+}
+
+static void msg_that_was_read_is_written_with_the_same_bytes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        DD_AUTO(msg) struct msg m = {0};
+        DD_AUTO(free) char *text = NULL;
+        DD_AUTO(free) char *bytes = bytes_of(i);
+        assert_int_equal(msg_decode(&m, bytes, strlen(bytes), NULL), 0);
+        assert_int_equal(m.type, rows[i].m.type);
+        assert_int_equal(msg_encode(&text, &m), 0);
+        assert_string_equal(text, bytes);
+    }
+}
+
+static void every_type_of_message_has_its_bytes_here(void **state)
+{
+    (void)state;
+    int seen[MSG_TYPE_MAX] = {0};
+    for (size_t i = 0; i < ROWS; i++)
+        seen[rows[i].m.type]++;
+    for (int t = 0; t < MSG_TYPE_MAX; t++)
+        if (seen[t] == 0)
+            fail_msg("no bytes of '%s'", msg_type_name((enum msg_type)t));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(msg_has_the_same_bytes_in_all_versions),
+        cmocka_unit_test(msg_that_was_read_is_written_with_the_same_bytes),
+        cmocka_unit_test(every_type_of_message_has_its_bytes_here),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
