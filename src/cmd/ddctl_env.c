@@ -3,7 +3,7 @@
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_meet.h"
-#include "cmd/told.h"
+#include "cmd/framework_options.h"
 #include "config.h"
 #include "framework/framework.h"
 #include "node/gpu.h"

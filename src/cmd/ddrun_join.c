@@ -3,7 +3,7 @@
 
 #include "base/io.h"
 #include "cmd/common.h"
-#include "launch/root.h"
+#include "launch/launcher.h"
 #include "worker/spawn.h"
 
 #include <errno.h>

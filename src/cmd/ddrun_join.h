@@ -2,7 +2,7 @@
 #ifndef DD_CMD_DDRUN_JOIN_H
 #define DD_CMD_DDRUN_JOIN_H
 
-#include "launch/package.h"
+#include "launch/bootstrap_payload.h"
 
 /* Fetches its package, makes folder, limits and environment those of the starting shell, and runs
  * node(arg, package, index), which has the arguments, in a child. Its exit code. */

@@ -5,7 +5,7 @@
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "launch/find.h"
-#include "launch/root.h"
+#include "launch/launcher.h"
 #include "launch/select.h"
 #include "web/etcd_url.h"
 #include "worker/rules.h"

@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
-#include "cmd/outer.h"
+#include "cmd/pmi_bootstrap.h"
 #include "config.h"
 #include "launch/emulate.h"
 #include "launch/find.h"

@@ -5,7 +5,7 @@
 #include "config.h"
 #include "launch/emulate.h"
 #include "launch/starter.h"
-#include "launch/word.h"
+#include "launch/launch_msg.h"
 #include "rdzv/plan.h"
 
 #define FIELD(name) OPT_FIELD(struct ddrun_options, name)

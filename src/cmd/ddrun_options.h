@@ -4,7 +4,7 @@
 
 #include "base/opt.h"
 #include "cmd/horovodrun.h"
-#include "cmd/told.h"
+#include "cmd/framework_options.h"
 #include "cmd/torchrun.h"
 
 struct node_range {

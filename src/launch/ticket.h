@@ -1,6 +1,6 @@
 /* The one argument of a started node, "--launched=TICKET": where it fetches its package
- * (launch/door.h), and with which key. Every user of the machine can read it in /proc: no part of a
- * key stands in it. Pure.
+ * (launch/bootstrap_server.h), and with which key. Every user of the machine can read it in /proc:
+ * no part of a key stands in it. Pure.
  *
  *   TICKET = INDEX "/" PORT "/" ID "/" [KEY "/"] HOST {"," HOST} [PATH]
  */

@@ -4,8 +4,8 @@
  * Type FRAME_CONTROL carries one JSON object (rdzv/msg.h), FRAME_BYE says that the end of the
  * stream is meant, FRAME_PING (empty) only that the sender lives, FRAME_EXCHANGE a piece
  * of what nodes tell each other (rdzv/exchange.h), FRAME_PACKAGE what a node needs to begin
- * (launch/package.h), FRAME_LAUNCH and FRAME_OUTPUT what started and starting nodes tell each other
- * (launch/word.h). Unknown types are skipped by the receiver.
+ * (launch/bootstrap_payload.h), FRAME_LAUNCH and FRAME_OUTPUT what started and starting nodes tell
+ * each other (launch/launch_msg.h). Unknown types are skipped by the receiver.
  */
 #ifndef DD_NET_FRAME_H
 #define DD_NET_FRAME_H

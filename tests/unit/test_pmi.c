@@ -3,7 +3,7 @@
 #include "base/auto.h"
 #include "pmi/hmsg.h"
 #include "pmi/kvs.h"
-#include "pmi/outer.h"
+#include "pmi/pmi_client.h"
 #include "pmi/pmi1.h"
 #include "pmi/wire.h"
 

@@ -1,11 +1,11 @@
 /* The started side of a start: fetches the node's package from the one that has started it
- * (launch/door.h) and stays in touch with it over the same link. */
+ * (launch/bootstrap_server.h) and stays in touch with it over the same link. */
 #ifndef DD_LAUNCH_UP_H
 #define DD_LAUNCH_UP_H
 
-#include "launch/package.h"
+#include "launch/bootstrap_payload.h"
 #include "launch/ticket.h"
-#include "launch/word.h"
+#include "launch/launch_msg.h"
 #include "net/key.h"
 #include "net/link.h"
 

@@ -1,5 +1,5 @@
 /* launch: what started and starting nodes say to each other, and who starts whom. */
-#include "launch/word.h"
+#include "launch/launch_msg.h"
 
 #include <errno.h>
 #include <setjmp.h>

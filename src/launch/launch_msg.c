@@ -1,4 +1,4 @@
-#include "launch/word.h"
+#include "launch/launch_msg.h"
 
 #include "base/cursor.h"
 

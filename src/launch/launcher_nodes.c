@@ -1,5 +1,5 @@
 /* What a starting process knows of its nodes, and what it decides. */
-#include "launch/root_inner.h"
+#include "launch/launcher_inner.h"
 
 #include "base/sig.h"
 #include "launch/codes.h"

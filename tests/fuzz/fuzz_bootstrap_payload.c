@@ -1,6 +1,6 @@
 /* launch: any bytes as a package; what is taken is sent and taken again. */
-#include "launch/package.h"
-#include "launch/up.h"
+#include "launch/bootstrap_payload.h"
+#include "launch/parent_link.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "launch/root_inner.h"
+#include "launch/launcher_inner.h"
 
 #include "base/core.h"
 #include "base/io.h"

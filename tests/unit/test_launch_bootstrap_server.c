@@ -1,6 +1,6 @@
 /* launch: the door, and nodes that fetch their package there. */
-#include "launch/door.h"
-#include "launch/up.h"
+#include "launch/bootstrap_server.h"
+#include "launch/parent_link.h"
 
 #include "base/sig.h"
 

@@ -1,13 +1,13 @@
 /* The process that starts the agents of a job: this node's in a child, the others' through a
  * starter, and stays with them: their output, signals, exit codes. The one that a person has
  * started does so for all nodes; where that would be slow, those that it starts do so for others
- * (launch/word.h). */
+ * (launch/launch_msg.h). */
 #ifndef DD_LAUNCH_ROOT_H
 #define DD_LAUNCH_ROOT_H
 
-#include "launch/package.h"
+#include "launch/bootstrap_payload.h"
 #include "launch/starter.h"
-#include "launch/up.h"
+#include "launch/parent_link.h"
 #include "net/key.h"
 
 /* All borrowed. */

@@ -1,5 +1,5 @@
 /* The processes that a starting process starts. */
-#include "launch/root_inner.h"
+#include "launch/launcher_inner.h"
 
 #include "base/core.h"
 #include "base/io.h"
@@ -46,8 +46,7 @@ static void close_pair(int fds[2])
 static int pipes_for_lines(const struct root *r, int pipes[LAUNCH_STREAMS][2])
 {
     struct stat st;
-    if (r->cfg->up != NULL ||
-        r->nnodes == 1) /* one that was started has seen to it: root_started.c */
+    if (r->cfg->up != NULL || r->nnodes == 1) /* one that was started has seen to it: relay.c */
         return 0;
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         if (fstat(k + 1, &st) == 0 && S_ISFIFO(st.st_mode) && (k == 0 || !console_same(1, 2)) &&

@@ -1,4 +1,4 @@
-#include "launch/up.h"
+#include "launch/parent_link.h"
 
 #include "base/io.h"
 #include "net/loop.h"

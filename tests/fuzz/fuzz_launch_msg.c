@@ -1,5 +1,5 @@
 /* launch: any bytes as a word between a started node and the one that has started it. */
-#include "launch/word.h"
+#include "launch/launch_msg.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "launch/door.h"
+#include "launch/bootstrap_server.h"
 
 #include "base/num.h"
 #include "base/sig.h"

@@ -1,10 +1,10 @@
-/* What the files of launch/root share. */
+/* What the files of launch/launcher share. */
 #ifndef DD_LAUNCH_ROOT_INNER_H
 #define DD_LAUNCH_ROOT_INNER_H
 
-#include "launch/door.h"
-#include "launch/outlet.h"
-#include "launch/root.h"
+#include "launch/bootstrap_server.h"
+#include "launch/output_forward.h"
+#include "launch/launcher.h"
 
 #include <event2/event.h>
 #include <signal.h>
@@ -76,7 +76,7 @@ void root_kill(const struct root *r, const struct child *c, int sig);
 void root_on_room(void *arg);                                     /* the same, for outlets */
 void root_tell_here(const struct root *r, int sig, bool at_once); /* this node's agent */
 
-/* ---- root_started.c ---- */
+/* ---- relay.c ---- */
 
 int root_begin_started(struct root *r, struct dd_err *err);
 

@@ -1,4 +1,4 @@
-#include "cmd/told.h"
+#include "cmd/framework_options.h"
 
 #include "framework/framework.h"
 #include "worker/rules.h"

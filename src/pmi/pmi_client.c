@@ -1,4 +1,4 @@
-#include "pmi/outer.h"
+#include "pmi/pmi_client.h"
 
 #include "base/auto.h"
 #include "base/io.h"

@@ -1,12 +1,13 @@
-/* Where nodes that a starter has started fetch their package (launch/package.h) from the one that
- * has started them, and stay in touch (launch/up.h): it is for whoever proves that it has the key.
+/* Where nodes that a starter has started fetch their package (launch/bootstrap_payload.h) from the
+ * one that has started them, and stay in touch (launch/parent_link.h): it is for whoever proves
+ * that it has the key.
  */
 #ifndef DD_LAUNCH_DOOR_H
 #define DD_LAUNCH_DOOR_H
 
-#include "launch/package.h"
+#include "launch/bootstrap_payload.h"
 #include "launch/ticket.h"
-#include "launch/word.h"
+#include "launch/launch_msg.h"
 #include "net/key.h"
 #include "net/link.h"
 

@@ -1,5 +1,5 @@
 /* launch: what a starting process makes of what its nodes say. */
-#include "launch/root_inner.h"
+#include "launch/launcher_inner.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

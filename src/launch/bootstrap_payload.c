@@ -1,4 +1,4 @@
-#include "launch/package.h"
+#include "launch/bootstrap_payload.h"
 
 #include "base/cursor.h"
 

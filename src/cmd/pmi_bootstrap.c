@@ -1,7 +1,7 @@
-#include "cmd/outer.h"
+#include "cmd/pmi_bootstrap.h"
 
 #include "base/io.h"
-#include "pmi/outer.h"
+#include "pmi/pmi_client.h"
 
 #include <errno.h>
 #include <inttypes.h>

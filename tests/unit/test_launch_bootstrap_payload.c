@@ -1,7 +1,7 @@
 /* launch: what is carried to a started node, and which words start it. */
-#include "launch/package.h"
+#include "launch/bootstrap_payload.h"
 #include "launch/starter.h"
-#include "launch/up.h"
+#include "launch/parent_link.h"
 
 #include <errno.h>
 #include <setjmp.h>

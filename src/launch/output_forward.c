@@ -1,8 +1,8 @@
-#include "launch/outlet.h"
+#include "launch/output_forward.h"
 
 #include "base/io.h"
-#include "launch/up.h"
-#include "launch/word.h"
+#include "launch/parent_link.h"
+#include "launch/launch_msg.h"
 #include "worker/console.h"
 
 #include <errno.h>

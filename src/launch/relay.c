@@ -1,6 +1,6 @@
 /* A starting process that was itself started: what comes from the one that has done so, and what
  * goes there. */
-#include "launch/root_inner.h"
+#include "launch/launcher_inner.h"
 
 #include "base/io.h"
 #include "base/sig.h"
