@@ -1,7 +1,7 @@
 #include "agent/agent.h"
 
 #include "agent/discover.h"
-#include "agent/health.h"
+#include "agent/health_check.h"
 #include "agent/inner.h"
 #include "base/io.h"
 #include "net/addr.h"

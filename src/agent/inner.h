@@ -4,7 +4,7 @@
 
 #include "agent/agent.h"
 #include "agent/error_files.h"
-#include "agent/exchange.h"
+#include "agent/node_exchange.h"
 #include "agent/requeue.h"
 #include "net/link.h"
 #include "net/peer.h"
@@ -29,7 +29,7 @@ enum agent_state {
     AGENT_LEAVING, /* nothing left to do but the daemon's end */
 };
 
-/* How the workers of a round have ended so far, and what is needed to say why (ends.c). */
+/* How the workers of a round have ended so far, and what is needed to say why (exit_report.c). */
 struct ends {
     int left, stopped, killed; /* as in DONE */
     int stop_sig;              /* what the round was stopped with; 0: nothing yet */
@@ -86,7 +86,7 @@ struct agent {
     struct event *progress, *deadline, *alone, *stopping;
     struct event *timeout;   /* of --timeout; NULL: not asked for, or another node is the host */
     struct endtime *endtime; /* endtime.c; NULL: not asked for, or not the host */
-    struct hangs *hangs;     /* hang.c; NULL: nobody is watched */
+    struct hangs *hangs;     /* hang_watch.c; NULL: nobody is watched */
     struct requeue *requeue; /* requeue.c; NULL: nothing to do */
     struct plan plan;
     struct worker_output *output;
@@ -95,16 +95,16 @@ struct agent {
     struct pty *pty; /* of the worker with --pty, if it is on this node */
     bool done_held;  /* DONE is to be said by round_settled() */
     struct ends ends;
-    struct health *health;    /* health.c */
-    int enough_left;          /* enough.c: workers here whose success the job waits for */
-    struct held_ports *ports; /* ports.c; NULL: none */
-    struct mpi *mpi;          /* mpi.c; NULL: not asked for, or no round */
-    struct horovod *horovod;  /* horovod.c; NULL: none */
-    struct warning *warning;  /* warning.c; NULL: none in this round */
+    struct health *health;    /* health_check.c */
+    int enough_left;          /* success_criteria.c: workers here whose success the job waits for */
+    struct held_ports *ports; /* held_ports.c; NULL: none */
+    struct mpi *mpi;          /* mpi_servers.c; NULL: not asked for, or no round */
+    struct horovod *horovod;  /* horovod_server.c; NULL: none */
+    struct warning *warning;  /* presignal.c; NULL: none in this round */
     int code;
     int index;                         /* of this node: as the allocation says, or the daemon */
     int64_t epoch;                     /* of our own daemon, if we have had one */
-    struct agent_exchanges *exchanges; /* exchange.c; NULL: none in this round */
+    struct agent_exchanges *exchanges; /* node_exchange.c; NULL: none in this round */
     struct succession *succession;     /* NULL: nothing is looked for */
     struct control *control;           /* control.c; NULL: nobody can ask */
     struct search *search;             /* search.c; NULL: the other nodes are not asked */
@@ -170,7 +170,7 @@ void control_take(struct agent *a, struct msg *m); /* on ANSWER */
 void control_lost(struct agent *a);                /* there is no daemon any more, or another one */
 void control_free(struct agent *a);                /* last of all before the loop */
 
-/* warning.c */
+/* presignal.c */
 void warning_give(struct agent *a, int sig); /* to each worker here, when it catches the signal */
 void warning_over(struct agent *a);
 
@@ -189,7 +189,7 @@ void memory_committed(struct agent *a, const struct msg *m);   /* on COMMIT */
 void memory_write_spent(const struct agent *a, struct dd_buf *out); /* for JOIN */
 void memory_free(struct agent *a);
 
-/* ends.c */
+/* exit_report.c */
 void ends_begin(struct agent *a);                               /* a round begins */
 void ends_worker(struct agent *a, const struct worker_exit *e); /* counts it, or tells the daemon */
 void ends_failed(struct agent *a, int64_t round, int code,
@@ -220,7 +220,7 @@ void endtime_round(struct agent *a);         /* workers have been started: do th
 bool endtime_is_near(const struct agent *a); /* the signal has been sent */
 void endtime_free(struct agent *a);
 
-/* hang.c, for each round: */
+/* hang_watch.c, for each round: */
 int hang_prepare(struct agent *a, struct dd_err *err);
 int hang_spec(const struct agent *a, int local_rank,
               struct worker_spec *spec);             /* DDRUN_HEARTBEAT_FILE and _FD */
@@ -229,12 +229,12 @@ bool hang_ended(const struct agent *a,
                 int local_rank); /* it was found to hang, whatever code it ends with */
 void hang_over(struct agent *a);
 
-/* enough.c */
+/* success_criteria.c */
 bool enough_said(const struct agent *a); /* of the last round: ours have succeeded */
 void enough_begin(struct agent *a);      /* the workers have been started */
 void enough_worker(struct agent *a, const struct worker_exit *e); /* one has ended */
 
-/* ports.c */
+/* held_ports.c */
 void ports_renew(struct agent *a); /* others for the next round; none where there are none left */
 const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
 /* A worker has failed: says once which of its ports another user has taken, where the kernel allows
@@ -242,11 +242,11 @@ const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
 void ports_check(struct agent *a);
 void ports_free(struct agent *a);
 
-/* exchange.c */
+/* node_exchange.c */
 void exchanges_take(struct agent *a, const struct frame *f);
 void exchanges_free(struct agent *a); /* the round is over: nobody is called any more */
 
-/* mpi.c, for each round: */
+/* mpi_servers.c, for each round: */
 int mpi_prepare(struct agent *a, struct dd_err *err);
 int mpi_spec(struct agent *a, int local_rank, struct worker_spec *spec); /* 0 or -ENOMEM */
 void mpi_started(struct agent *a); /* the workers have what was theirs */
@@ -256,7 +256,7 @@ const char *mpi_why(const struct agent *a,
                     int local_rank); /* it failed; NULL where MPI does not say more */
 void mpi_over(struct agent *a);
 
-/* horovod.c: for each round */
+/* horovod_server.c: for each round */
 void horovod_begin(struct agent *a); /* the plan is there; without a server the round goes on */
 const char *horovod_port(const struct agent *a); /* as text; NULL: there is no server */
 void horovod_asked(struct agent *a,

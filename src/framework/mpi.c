@@ -1,6 +1,7 @@
 /* MPI: rank and sizes as the launchers of MPI say them to programs that ask the environment, and
  * what makes Open MPI 4 believe that it was launched. How the ranks find each other is the business
- * of agent/mpi.c. Src: Open MPI 4.1.4, measured; the documents of MPICH, Intel MPI and MVAPICH2. */
+ * of agent/mpi_servers.c. Src: Open MPI 4.1.4, measured; the documents of MPICH, Intel MPI and
+ * MVAPICH2. */
 #include "framework/rows.h"
 
 static int mpi_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)

@@ -1,4 +1,4 @@
-#include "agent/health.h"
+#include "agent/health_check.h"
 
 #include "agent/inner.h"
 #include "base/auto.h"

@@ -3,7 +3,7 @@
 #include "agent/inner.h"
 
 #include "agent/error_files.h"
-#include "agent/health.h"
+#include "agent/health_check.h"
 #include "base/auto.h"
 #include "base/io.h"
 #include "node/oom.h"

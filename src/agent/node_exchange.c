@@ -1,4 +1,4 @@
-#include "agent/exchange.h"
+#include "agent/node_exchange.h"
 
 #include "agent/inner.h"
 

@@ -1,6 +1,6 @@
 /* The agent's side of an allgather among the nodes of a round (rdzv/exchange.h). */
-#ifndef DD_AGENT_EXCHANGE_H
-#define DD_AGENT_EXCHANGE_H
+#ifndef DD_AGENT_NODE_EXCHANGE_H
+#define DD_AGENT_NODE_EXCHANGE_H
 
 #include "rdzv/exchange.h"
 

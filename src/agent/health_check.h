@@ -1,6 +1,6 @@
 /* The checks before a round: the built-in ones, then the user's own command. */
-#ifndef DD_AGENT_HEALTH_H
-#define DD_AGENT_HEALTH_H
+#ifndef DD_AGENT_HEALTH_CHECK_H
+#define DD_AGENT_HEALTH_CHECK_H
 
 #include "base/err.h"
 

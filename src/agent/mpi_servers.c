@@ -1,6 +1,6 @@
 /* MPI programs: the servers (PMI-1 here, PMIx in the helper) by which the ranks of a round find
  * each other, and what their ends mean. */
-#include "agent/exchange.h"
+#include "agent/node_exchange.h"
 #include "agent/inner.h"
 #include "node/cpu.h"
 #include "pmi/pmi1.h"

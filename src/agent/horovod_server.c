@@ -1,6 +1,6 @@
 /* Horovod's rendezvous server of this node, one for each round; what it has to tell the other nodes
  * goes over the links. */
-#include "agent/exchange.h"
+#include "agent/node_exchange.h"
 #include "agent/inner.h"
 
 #include "http/server.h"
