@@ -53,9 +53,7 @@ void agent_leave(struct agent *a, int code)
 void agent_tell(struct link *l, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
-    struct msg stamped = *m;
-    stamped.sent_ns = (int64_t)dd_now_ns();
-    int rc = msg_encode(&text, &stamped);
+    int rc = msg_encode(&text, m);
     if (rc == 0)
         rc = link_send(l, FRAME_CONTROL, text, strlen(text));
     if (rc < 0 && rc != -EPIPE) /* it would wait for it for ever */
@@ -83,18 +81,18 @@ static int parse_endpoint(struct net_addr *ret, const char *text)
 }
 
 /* The daemon asks whether a connection from this machine is ours. */
-static void on_whois(struct agent *a, const struct msg *m)
+static void on_whois(struct agent *a, const struct msg_whois *m)
 {
     struct net_addr local;
     struct net_addr remote;
     uid_t other;
     bool ok = parse_endpoint(&local, m->local) == 0 && parse_endpoint(&remote, m->remote) == 0 &&
               net_peer_own(a->peer, &local, &remote, &other) == 0;
-    agent_send(a, &(struct msg){.type = MSG_WHOIS_REPLY, .id = m->id, .ok = ok});
+    agent_send(a, MSG(WHOIS_REPLY, .id = m->id, .ok = ok));
 }
 
 /* The first line like any other of ours, the others below it. */
-static void tell_user(const struct agent *a, const struct msg *m)
+static void tell_user(const struct agent *a, const struct msg_finish *m)
 {
     struct dd_err err = {0};
     const char *rest = strchrnul(m->text, '\n');
@@ -120,18 +118,18 @@ void agent_end(struct agent *a, int code, int sig)
     round_stop(a, sig, a->cfg->grace_ms);
 }
 
-static void on_finish(struct agent *a, const struct msg *m)
+static void on_finish(struct agent *a, const struct msg_finish *m)
 {
     if (m->report)
         tell_user(a, m);
-    a->code = (int)m->code;
+    a->code = m->code;
     discover_over(a);
     requeue_start(a, m);
     agent_end(a, a->code, SIGTERM);
 }
 
 /* Another daemon goes on, or may. */
-static void on_look(struct agent *a, const struct msg *m)
+static void on_probe_request(struct agent *a, const struct msg_probe_request *m)
 {
     struct dd_err err = {0};
     if (m->addr[0] != '\0') {
@@ -150,16 +148,16 @@ static void on_look(struct agent *a, const struct msg *m)
     }
 }
 
-static void on_message(struct agent *a, struct msg *m)
+static void on_message(struct agent *a, const struct msg *m)
 {
     switch (m->type) {
     case MSG_STATUS:
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s", m->text);
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s", m->status.text);
         break;
     case MSG_REFUSE:
-        if (succession_refused(a, m->text))
+        if (succession_refused(a, m->refuse.text))
             break;
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->text);
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s", m->refuse.text);
         agent_end(a, 2, SIGTERM);
         break;
     case MSG_WELCOME:
@@ -168,50 +166,50 @@ static void on_message(struct agent *a, struct msg *m)
         succession_end(a);
         search_end(a);
         if (a->group == NULL)
-            (void)round_start(a, m);
+            (void)round_start(a, &m->plan);
         discover_changed(a);
         break;
-    case MSG_BEGUN:
+    case MSG_ROUND_STARTED:
         succession_end(a);
         search_end(a);
         discover_begun(a);
         break;
-    case MSG_LOOK:
-        on_look(a, m);
+    case MSG_PROBE_REQUEST:
+        on_probe_request(a, &m->probe_request);
         break;
     case MSG_STOP:
         evtimer_del(a->alone);
-        if (m->round == a->plan.round)
-            round_stop(a, m->signal > 0 ? (int)m->signal : SIGTERM, a->cfg->grace_ms);
+        if (m->stop.round == a->plan.round)
+            round_stop(a, m->stop.signal > 0 ? m->stop.signal : SIGTERM, a->cfg->grace_ms);
         break;
     case MSG_FINISH:
         evtimer_del(a->alone);
-        on_finish(a, m);
+        on_finish(a, &m->finish);
         break;
     case MSG_SIGNAL:
-        if (m->end_near)
-            warning_give(a, (int)m->signal);
+        if (m->signal.end_near)
+            warning_give(a, m->signal.signal);
         else
-            signals_announce(a, (int)m->signal);
+            signals_announce(a, m->signal.signal);
         break;
     case MSG_WHOIS:
-        on_whois(a, m);
+        on_whois(a, &m->whois);
         break;
     case MSG_COMMIT:
-        memory_committed(a, m);
+        memory_committed(a, &m->commit);
         break;
-    case MSG_ROUND:
-        memory_observe(a, m);
+    case MSG_ROUND_MEMBERS:
+        memory_observe(a, &m->round_members);
         break;
-    case MSG_ANSWER:
-        control_take(a, m);
+    case MSG_CTL_REPLY:
+        control_take(a, &m->ctl_reply);
         break;
-    case MSG_HERE:
-    case MSG_ASK:
+    case MSG_IDENTITY:
+    case MSG_CTL_REQUEST:
     case MSG_JOIN:
-    case MSG_LOOKED:
+    case MSG_PROBE_RESULT:
     case MSG_STARTED:
-    case MSG_ENOUGH:
+    case MSG_SUCCESS_CRITERIA_MET:
     case MSG_EXIT:
     case MSG_DONE:
     case MSG_STOP_REQUEST:
@@ -320,41 +318,32 @@ static const char *store_addr(const struct agent *a, const struct link *l,
 
 void agent_send_join(struct agent *a, struct link *l)
 {
-    struct msg m = {.type = MSG_JOIN,
-                    .index = a->index,
-                    .epoch = a->epoch,
-                    .elsewhere = a->link != NULL && a->link != l,
-                    .ended_well = a->memory.ended_well || enough_said(a),
-                    .nnodes = a->cfg->rdzv.max_nodes,
-                    .min_nodes = a->cfg->rdzv.min_nodes,
-                    .members = a->memory.members,
-                    .committed = a->memory.committed,
-                    .slots = a->cfg->slots,
-                    .pid = getpid(),
-                    .name = (char *)(uintptr_t)a->cfg->node_name};
-    struct net_iface *ifs = NULL;
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    DD_AUTO(free) char *cannot = NULL;
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
     size_t n = 0;
     char addr[NET_ADDR_TEXT] = "";
     (void)net_ifaces(&ifs, &n, NULL);
-    m.addr = (char *)(uintptr_t)store_addr(a, l, ifs, n, addr);
-    for (size_t i = 0; i < n && m.addrs.n < MSG_MAX_LIST; i++) {
+    for (size_t i = 0; i < n && addrs.n < MSG_MAX_LIST; i++) {
         char text[NET_ADDR_TEXT];
         if (!ifs[i].loopback)
-            (void)dd_strv_push(&m.addrs, net_addr_host(&ifs[i].addr, text));
+            (void)dd_strv_push(&addrs, net_addr_host(&ifs[i].addr, text));
     }
     if (a->cfg->cannot !=
             NULL && /* one sentence for the whole job, from the node that reports its end */
-        asprintf(&m.text, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
-        m.text = NULL;
-    m.unfit = (char *)(uintptr_t)health_unfit(a);
-    m.ports = (char *)(uintptr_t)ports_text(a);
-    DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
+        asprintf(&cannot, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
+        cannot = NULL;
     memory_write_spent(a, &spent);
-    m.spent = (char *)(uintptr_t)dd_buf_str(&spent);
-    agent_tell(l, &m);
-    free(m.text);
-    dd_strv_done(&m.addrs);
-    free(ifs);
+    agent_tell(l, MSG(JOIN, .index = a->index, .epoch = a->epoch,
+                      .elsewhere = a->link != NULL && a->link != l,
+                      .ended_well = a->memory.ended_well || enough_said(a),
+                      .nnodes = a->cfg->rdzv.max_nodes, .min_nodes = a->cfg->rdzv.min_nodes,
+                      .members = a->memory.members, .committed = a->memory.committed,
+                      .spent = dd_buf_str(&spent), .slots = a->cfg->slots, .pid = getpid(),
+                      .name = a->cfg->node_name, .addr = store_addr(a, l, ifs, n, addr),
+                      .addrs = &addrs, .unfit = health_unfit(a), .ports = ports_text(a),
+                      .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
 }
 
 void agent_use_link(struct agent *a, struct link *l)

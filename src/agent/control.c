@@ -41,9 +41,8 @@ static int tell(const struct caller *c, const struct msg *m)
 static void drop(struct caller *c)
 {
     struct agent *a = c->control->agent;
-    char none[] = "", forget[] = "forget";
     if (c->id != 0 && a->link != NULL)
-        agent_send(a, &(struct msg){.type = MSG_ASK, .id = c->id, .what = forget, .text = none});
+        agent_send(a, MSG(CTL_REQUEST, .id = c->id, .what = "forget", .text = ""));
     LIST_REMOVE(c, entry);
     c->control->n--;
     link_free(c->link);
@@ -53,14 +52,10 @@ static void drop(struct caller *c)
 static int refuse(struct caller *c, const char *why)
 {
     c->id = 0;
-    return tell(c, &(struct msg){.type = MSG_ANSWER,
-                                 .id = c->asked,
-                                 .ok = 0,
-                                 .ends = 1,
-                                 .detail = (char *)(uintptr_t)why});
+    return tell(c, MSG(CTL_REPLY, .id = c->asked, .ok = false, .ends = true, .detail = why));
 }
 
-static void on_ask(struct caller *c, struct msg *m)
+static void on_ask(struct caller *c, const struct msg_ctl_request *m)
 {
     struct agent *a = c->control->agent;
     const bool busy = c->id != 0;
@@ -74,8 +69,8 @@ static void on_ask(struct caller *c, struct msg *m)
             drop(c);
         return;
     }
-    m->id = c->id = ++c->control->last_id;
-    agent_send(a, m);
+    c->id = ++c->control->last_id;
+    agent_send(a, MSG(CTL_REQUEST, .id = c->id, .what = m->what, .text = m->text));
 }
 
 static void on_frame(void *arg, struct link *l, const struct frame *f)
@@ -84,10 +79,10 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     (void)l;
     if (f->type != FRAME_CONTROL)
         return;
-    if (msg_decode(&m, f->data, f->len, NULL) < 0 || m.type != MSG_ASK)
+    if (msg_decode(&m, f->data, f->len, NULL) < 0 || m.type != MSG_CTL_REQUEST)
         drop(arg);
     else
-        on_ask(arg, &m);
+        on_ask(arg, &m.ctl_request);
 }
 
 static void on_close(void *arg, struct link *l, bool clean, const char *why)
@@ -111,9 +106,7 @@ static void take(struct control *k, int fd)
     c->control = k;
     LIST_INSERT_HEAD(&k->callers, c, entry);
     k->n++;
-    if (tell(c, &(struct msg){.type = MSG_HERE,
-                              .name = (char *)(uintptr_t)a->cfg->node_name,
-                              .text = a->cfg->alloc->job_id}) < 0)
+    if (tell(c, MSG(IDENTITY, .name = a->cfg->node_name, .text = a->cfg->alloc->job_id)) < 0)
         drop(c);
 }
 
@@ -164,7 +157,7 @@ void control_start(struct agent *a)
     }
 }
 
-void control_take(struct agent *a, struct msg *m)
+void control_take(struct agent *a, const struct msg_ctl_reply *m)
 {
     struct caller *c;
     if (a->control == NULL || m->id <= 0)
@@ -174,10 +167,10 @@ void control_take(struct agent *a, struct msg *m)
             break;
     if (c == NULL)
         return;
-    m->id = c->asked;
     if (m->ends)
         c->id = 0;
-    if (tell(c, m) < 0)
+    if (tell(c, MSG(CTL_REPLY, .id = c->asked, .ok = m->ok, .ends = m->ends, .detail = m->detail)) <
+        0)
         drop(c);
 }
 

@@ -63,7 +63,7 @@ static void yield(struct discover *d)
     dd_log(a->cfg->log, DD_LOG_NOTICE,
            "this job goes on under the daemon on %s already: joining it", d->seen.node);
     if (own != NULL) {
-        agent_tell(own, &(struct msg){.type = MSG_LOOKED, .addr = d->seen.addrs.v[0]});
+        agent_tell(own, MSG(PROBE_RESULT, .addr = d->seen.addrs.v[0]));
         link_bye(own);
     }
     d->wanted = false;
@@ -101,7 +101,7 @@ static void act(struct discover *d, enum claim_do what)
         break;
     case CLAIM_DO_STAY:
         if (d->wanted)
-            agent_send(a, &(struct msg){.type = MSG_LOOKED});
+            agent_send(a, MSG(PROBE_RESULT, .addr = ""));
         d->wanted = false;
         break;
     case CLAIM_DO_NOTHING:

@@ -37,7 +37,7 @@ static void send_signal(struct endtime *t, uint64_t left_ns)
     if (dd_signal_ends_jobs(sig))
         signals_stop(a, sig, 0, text);
     else
-        agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = sig, .end_near = 1});
+        agent_send(a, MSG(SIGNAL_REQUEST, .signal = sig, .end_near = 1));
 }
 
 /* By the clock on the wall, which is the scheduler's; it may be set, so look again now and then. */

@@ -51,22 +51,13 @@ static void tell(struct agent *a, const struct worker_exit *e)
     }
     if (read_error(a, e->local_rank, &error) < 0 && why != NULL)
         error.message = strdup(why);
-    agent_send(a, &(struct msg){
-                      .type = MSG_EXIT,
-                      .round = a->plan.round,
-                      .rank = a->plan.first_rank + e->local_rank,
-                      .local_rank = e->local_rank,
-                      .pid = e->pid,
-                      .code = e->code & 255,
-                      .signal = e->signal,
-                      .oom = node_oom_kills("") > a->ends.oom_kills,
-                      .ended_ns = (int64_t)e->at_ns,
-                      .error = error.message,
-                      .trace = error.trace,
-                      .log = (char *)(uintptr_t)(a->output != NULL
-                                                     ? worker_output_log(a->output, e->local_rank)
-                                                     : ""),
-                      .text = (char *)(uintptr_t)dd_buf_str(&text)});
+    agent_send(a, MSG(EXIT, .round = a->plan.round, .rank = a->plan.first_rank + e->local_rank,
+                      .local_rank = e->local_rank, .pid = e->pid, .code = e->code & 255,
+                      .signal = e->signal, .oom = node_oom_kills("") > a->ends.oom_kills,
+                      .ended_ns = (int64_t)e->at_ns, .sent_ns = (int64_t)dd_now_ns(),
+                      .error = error.message, .trace = error.trace,
+                      .log = (a->output != NULL ? worker_output_log(a->output, e->local_rank) : ""),
+                      .text = dd_buf_str(&text)));
     report_error_done(&error);
 }
 
@@ -87,14 +78,11 @@ void ends_worker(struct agent *a, const struct worker_exit *e)
         tell(a, e);
 }
 
-void ends_failed(struct agent *a, int64_t round, int code, const char *why)
+void ends_failed(struct agent *a, int round, int code, const char *why)
 {
-    agent_send(a, &(struct msg){.type = MSG_EXIT,
-                                .round = round,
-                                .rank = a->plan.first_rank,
-                                .ended_ns = (int64_t)dd_now_ns(),
-                                .code = code,
-                                .error = (char *)(uintptr_t)why});
+    agent_send(a, MSG(EXIT, .round = round, .rank = a->plan.first_rank,
+                      .ended_ns = (int64_t)dd_now_ns(), .sent_ns = (int64_t)dd_now_ns(),
+                      .code = code, .error = why));
     a->ends = (struct ends){.failed = 1};
     ends_all(a, round);
 }
@@ -104,18 +92,14 @@ static void send_done(struct agent *a)
     const struct ends *n = &a->ends;
     if (a->state != AGENT_IDLE)
         return; /* the daemon was lost meanwhile: another one is told in JOIN */
-    agent_send(a, &(struct msg){.type = MSG_DONE,
-                                .round = n->round,
-                                .left = n->left,
-                                .stopped = n->stopped,
-                                .killed = n->killed,
-                                .ports = (char *)(uintptr_t)ports_text(a),
-                                .unfit = (char *)(uintptr_t)health_unfit(a)});
+    agent_send(a, MSG(DONE, .round = n->round, .left = n->left, .stopped = n->stopped,
+                      .killed = n->killed, .sent_ns = (int64_t)dd_now_ns(), .ports = ports_text(a),
+                      .unfit = health_unfit(a)));
 }
 
 /* The node is looked at when there may be a next round: not after success, nor when all has to end.
  */
-void ends_all(struct agent *a, int64_t round)
+void ends_all(struct agent *a, int round)
 {
     const struct ends *n = &a->ends;
     bool bad = n->stop_sig != 0 || n->failed > 0;

@@ -34,7 +34,7 @@ struct ends {
     int left, stopped, killed; /* as in DONE */
     int stop_sig;              /* what the round was stopped with; 0: nothing yet */
     int failed;                /* have been told */
-    int64_t round;             /* of the DONE that is to be sent */
+    int round;                 /* of the DONE that is to be sent */
     uint64_t oom_kills;        /* of our cgroup when the round began */
 };
 
@@ -166,9 +166,9 @@ void search_end(struct agent *a);
 
 /* control.c: ddctl asks the daemon through this agent */
 void control_start(struct agent *a);
-void control_take(struct agent *a, struct msg *m); /* on ANSWER */
-void control_lost(struct agent *a);                /* there is no daemon any more, or another one */
-void control_free(struct agent *a);                /* last of all before the loop */
+void control_take(struct agent *a, const struct msg_ctl_reply *m);
+void control_lost(struct agent *a); /* there is no daemon any more, or another one */
+void control_free(struct agent *a); /* last of all before the loop */
 
 /* presignal.c */
 void warning_give(struct agent *a, int sig); /* to each worker here, when it catches the signal */
@@ -176,25 +176,25 @@ void warning_over(struct agent *a);
 
 /* round.c */
 int round_start(struct agent *a,
-                const struct msg *m); /* on PLAN; 0, or < 0 when it was reported as failure */
+                const struct msg_plan *m); /* 0, or < 0 when it was reported as failure */
 void round_stop(struct agent *a, int sig, unsigned grace_ms);
 void round_settled(struct agent *a); /* !signals_settling() any more */
 void round_free(struct agent *a);
 
 /* memory.c */
-int memory_take(struct agent *a, const struct msg *plan,
-                struct dd_err *err);                           /* of the plan that a->plan is */
-void memory_observe(struct agent *a, const struct msg *round); /* a round without this node */
-void memory_committed(struct agent *a, const struct msg *m);   /* on COMMIT */
+int memory_take(struct agent *a, const struct msg_plan *plan,
+                struct dd_err *err); /* of the plan that a->plan is */
+void memory_observe(struct agent *a,
+                    const struct msg_round_members *round); /* a round without this node */
+void memory_committed(struct agent *a, const struct msg_commit *m);
 void memory_write_spent(const struct agent *a, struct dd_buf *out); /* for JOIN */
 void memory_free(struct agent *a);
 
 /* exit_report.c */
 void ends_begin(struct agent *a);                               /* a round begins */
 void ends_worker(struct agent *a, const struct worker_exit *e); /* counts it, or tells the daemon */
-void ends_failed(struct agent *a, int64_t round, int code,
-                 const char *why);             /* none could be started */
-void ends_all(struct agent *a, int64_t round); /* DONE */
+void ends_failed(struct agent *a, int round, int code, const char *why); /* none could be started */
+void ends_all(struct agent *a, int round);                               /* DONE */
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);
@@ -264,7 +264,7 @@ void horovod_asked(struct agent *a,
 void horovod_end(struct agent *a);
 
 /* requeue.c */
-void requeue_start(struct agent *a, const struct msg *finish); /* on FINISH, before agent_leave() */
+void requeue_start(struct agent *a, const struct msg_finish *finish); /* before agent_leave() */
 bool requeue_is_busy(const struct agent *a); /* it calls agent_leave() again when it is through */
 void requeue_free(struct agent *a);
 

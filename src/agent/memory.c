@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* What we say to the daemon that comes after this one, should it be lost. */
-int memory_take(struct agent *a, const struct msg *m, struct dd_err *err)
+int memory_take(struct agent *a, const struct msg_plan *m, struct dd_err *err)
 {
     DD_AUTO(free) char *members = strdup(m->members);
     DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
@@ -25,8 +25,8 @@ int memory_take(struct agent *a, const struct msg *m, struct dd_err *err)
         a->memory.nspent = rc < 0 ? 0 : a->memory.nspent;
     }
     dd_strv_done(&a->memory.addrs);
-    for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= RDZV_SUCCESSORS; i++)
-        rc = dd_strv_push(&a->memory.addrs, m->addrs.v[i]);
+    for (size_t i = 0; rc == 0 && i < m->addrs->n && i <= RDZV_SUCCESSORS; i++)
+        rc = dd_strv_push(&a->memory.addrs, m->addrs->v[i]);
     if (rc < 0)
         return rc;
     free(a->memory.members);
@@ -40,14 +40,14 @@ int memory_take(struct agent *a, const struct msg *m, struct dd_err *err)
 }
 
 /* This node gets no vote by it: `members` and `committed` stay. */
-void memory_observe(struct agent *a, const struct msg *m)
+void memory_observe(struct agent *a, const struct msg_round_members *m)
 {
     struct dd_err err = {0};
     DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
     DD_AUTO(strv) struct dd_strv addrs = {0};
     int rc = rdzv_members_parse(&last, m->members, &err);
-    for (size_t i = 0; rc == 0 && i < m->addrs.n && i <= RDZV_SUCCESSORS; i++)
-        rc = dd_strv_push(&addrs, m->addrs.v[i][0] != '\0' ? m->addrs.v[i] : m->addr);
+    for (size_t i = 0; rc == 0 && i < m->addrs->n && i <= RDZV_SUCCESSORS; i++)
+        rc = dd_strv_push(&addrs, m->addrs->v[i][0] != '\0' ? m->addrs->v[i] : m->addr);
     if (rc < 0) {
         dd_log(a->cfg->log, DD_LOG_WARN, "cannot note the members of the round: %s",
                rc == -ENOMEM ? "out of memory" : err.text);
@@ -62,7 +62,7 @@ void memory_observe(struct agent *a, const struct msg *m)
     a->memory.orphan_ns = 0;
 }
 
-void memory_committed(struct agent *a, const struct msg *m)
+void memory_committed(struct agent *a, const struct msg_commit *m)
 {
     if (m->round != a->plan.round || a->memory.members == NULL)
         return;

@@ -141,11 +141,11 @@ static void on_why(void *arg, int code, const char *out)
         over(r);
 }
 
-void requeue_start(struct agent *a, const struct msg *finish)
+void requeue_start(struct agent *a, const struct msg_finish *finish)
 {
-    const struct requeue_end e = {.code = (int)finish->code,
-                                  .node_lost = finish->lost != 0,
-                                  .stopped = finish->asked != 0 && !a->signals.end_stop,
+    const struct requeue_end e = {.code = finish->code,
+                                  .node_lost = finish->lost,
+                                  .stopped = finish->asked && !a->signals.end_stop,
                                   .by_scheduler = a->signals.scheduler_ends,
                                   .end_near = endtime_is_near(a)};
     int reason = a->cfg->requeue_on != 0 && a->host.daemon > 0 ? requeue_reason(&e) : 0;

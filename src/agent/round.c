@@ -17,12 +17,12 @@ enum {
         1500, /* below the heartbeat: for a connection through the interface that was asked for */
 };
 
-static int plan_of_msg(struct plan *ret, const struct msg *m, bool workers, struct dd_err *err)
+static int plan_of_msg(struct plan *ret, const struct msg_plan *m, bool workers, struct dd_err *err)
 {
-    DD_AUTO(plan) struct plan p = {.round = (int)m->round,
-                                   .node_rank = (int)m->node_rank,
-                                   .restart_count = (int)m->restart_count,
-                                   .max_restarts = (int)m->max_restarts,
+    DD_AUTO(plan) struct plan p = {.round = m->round,
+                                   .node_rank = m->node_rank,
+                                   .restart_count = m->restart_count,
+                                   .max_restarts = m->max_restarts,
                                    .master_port = (uint16_t)m->master_port,
                                    .master_addr = strdup(m->addr),
                                    .token = strdup(m->token),
@@ -343,7 +343,7 @@ static int check_iface(const struct agent *a, struct dd_err *err)
                             a->cfg->iface, a->cfg->node_name, p->master_addr, strerror(-rc));
 }
 
-int round_start(struct agent *a, const struct msg *m)
+int round_start(struct agent *a, const struct msg_plan *m)
 {
     struct dd_err err = {0};
     horovod_end(a); /* it uses the plan */
@@ -363,7 +363,7 @@ int round_start(struct agent *a, const struct msg *m)
                a->plan.local_size, a->plan.local_size == 1 ? "" : "s", a->plan.first_rank,
                a->plan.first_rank + a->plan.local_size - 1, a->plan.world_size,
                (double)(dd_now_ns() - a->cfg->start_ns) / 1e6);
-        agent_send(a, &(struct msg){.type = MSG_STARTED, .round = a->plan.round});
+        agent_send(a, MSG(STARTED, .round = a->plan.round));
         enough_begin(a);
         endtime_round(a);
         return 0;
@@ -372,7 +372,7 @@ int round_start(struct agent *a, const struct msg *m)
            err.text); /* the report has it */
     a->state = AGENT_IDLE;
     if (rc == -ENOTSUP) { /* nor can it on another try */
-        agent_send(a, &(struct msg){.type = MSG_STOP_REQUEST, .text = err.text});
+        agent_send(a, MSG(STOP_REQUEST, .text = err.text));
         a->ends = (struct ends){.failed = 1};
         ends_all(a, m->round);
         return rc;

@@ -94,7 +94,7 @@ static void check_over(struct search *s)
         return;
     }
     if (!s->refused && s->wanted)
-        agent_send(a, &(struct msg){.type = MSG_LOOKED});
+        agent_send(a, MSG(PROBE_RESULT, .addr = ""));
     s->wanted = s->wanted && s->refused;
     look_later(s, s->refused ? search_refused_ms() : search_wait_ms(&s->wait_ms, is_host(a)));
 }
@@ -115,23 +115,22 @@ static void go_over(struct agent *a, struct link *l)
     dd_log(a->cfg->log, DD_LOG_NOTICE,
            "this job goes on under the daemon on %s already: joining it",
            net_addr_host(link_peer(l), addr));
-    agent_tell(own, &(struct msg){.type = MSG_LOOKED, .addr = addr});
+    agent_tell(own, MSG(PROBE_RESULT, .addr = addr));
     link_bye(own);
     search_end(a);
     agent_use_link(a, l);
     signals_joined(a);
 }
 
-static void on_refused(struct search *s, const struct msg *m)
+static void on_refused(struct search *s, int64_t epoch, const char *why)
 {
     const struct agent *a = s->agent;
-    if (m->epoch <= a->epoch) /* our own, by another of this machine's names */
+    if (epoch <= a->epoch) /* our own, by another of this machine's names */
         return;
     s->refused = true;
     if (!s->told)
         dd_log(a->cfg->log, DD_LOG_NOTICE,
-               "another daemon of this job does not take this node yet: %s",
-               m->text != NULL ? m->text : "");
+               "another daemon of this job does not take this node yet: %s", why);
     s->told = true;
 }
 
@@ -143,18 +142,15 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
     if (rc == -ENOMSG)
         return;
-    if (rc < 0) { /* there is one, and it cannot take us */
-        m.type = MSG_REFUSE;
-        m.epoch = INT64_MAX;
-        m.text = strdup(err.text);
-    }
-    if (m.type == MSG_WELCOME && m.epoch > s->agent->epoch) {
+    if (rc == 0 && m.type == MSG_WELCOME && m.welcome.epoch > s->agent->epoch) {
         go_over(s->agent, forget(s, l));
         return;
     }
-    if (m.type == MSG_REFUSE)
-        on_refused(s, &m);
-    if (m.type == MSG_REFUSE || m.type == MSG_WELCOME ||
+    if (rc < 0) /* there is one, and it cannot take us */
+        on_refused(s, INT64_MAX, err.text);
+    else if (m.type == MSG_REFUSE)
+        on_refused(s, m.refuse.epoch, m.refuse.text);
+    if (rc < 0 || m.type == MSG_REFUSE || m.type == MSG_WELCOME ||
         m.type == MSG_FINISH) { /* FINISH: of a run before this one */
         link_free(forget(s, l));
         check_over(s);

@@ -74,8 +74,7 @@ static void ask_to_stop(struct agent *a, int sig, int code, const char *why)
                    why != NULL ? "stopped by SIG%s: %.255s"
                                : "stopped by SIG%s (to ddrun on %.255s)",
                    dd_signal_name(sig), why != NULL ? why : a->cfg->node_name);
-    agent_send(a,
-               &(struct msg){.type = MSG_STOP_REQUEST, .signal = sig, .code = code, .text = text});
+    agent_send(a, MSG(STOP_REQUEST, .signal = sig, .code = code, .text = text));
     evtimer_add(a->alone, &t);
 }
 
@@ -155,7 +154,7 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
         if (!n->everywhere)
             signals_announce(a, n->sig);
         if (a->link != NULL)
-            agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = n->sig, .heard = 1});
+            agent_send(a, MSG(SIGNAL_REQUEST, .signal = n->sig, .heard = 1));
         return;
     }
     if (n->everywhere && a->group != NULL)
@@ -188,7 +187,7 @@ static void by_somebody(struct news *n, enum way way)
     if (ends_this_job(a, n->sig))
         on_stop_signal(a, n->sig, false);
     else if (a->link != NULL)
-        agent_send(a, &(struct msg){.type = MSG_SIGNAL_REQUEST, .signal = n->sig});
+        agent_send(a, MSG(SIGNAL_REQUEST, .signal = n->sig));
     else
         signals_announce(a, n->sig);
 }

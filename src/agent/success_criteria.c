@@ -22,7 +22,7 @@ static int counting(const struct agent *a, bool *ret_mine, int local_rank)
 static void tell(struct agent *a)
 {
     if (a->enough_left == 0)
-        agent_send(a, &(struct msg){.type = MSG_ENOUGH, .round = a->plan.round});
+        agent_send(a, MSG(SUCCESS_CRITERIA_MET, .round = a->plan.round));
 }
 
 static bool is_asked(const struct agent *a)

@@ -58,21 +58,23 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
     (void)event_base_loopbreak(k->base);
 }
 
-static void greeted(struct agent_here *a, struct msg *m)
+static void greeted(struct agent_here *a, const struct msg_identity *m)
 {
-    if (m->type != MSG_HERE || a->job != NULL)
+    if (a->job != NULL)
         return;
-    a->node = DD_TAKE(m->name);
-    a->job = DD_TAKE(m->text);
+    a->node = strdup(m->name);
+    a->job = a->node != NULL ? strdup(m->text) : NULL;
+    if (a->job == NULL) {
+        free(DD_TAKE(a->node));
+        return;
+    }
     if (--a->asking->silent == 0)
         (void)event_base_loopbreak(a->asking->base);
 }
 
-static void answered(struct asking *k, const struct msg *m)
+static void answered(struct asking *k, const struct msg_ctl_reply *m)
 {
     int rc = 0;
-    if (m->type != MSG_ANSWER)
-        return;
     if (!m->ok)
         rc = dd_err_set(k->err, -EINVAL, "%s", m->detail);
     else if (k->q->on_piece != NULL)
@@ -97,10 +99,10 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
                                   a->node, err.text));
     if (rc < 0)
         return;
-    if (a->asking->chosen == NULL)
-        greeted(a, &m);
-    else if (a->asking->chosen == a)
-        answered(a->asking, &m);
+    if (a->asking->chosen == NULL && m.type == MSG_IDENTITY)
+        greeted(a, &m.identity);
+    else if (a->asking->chosen == a && m.type == MSG_CTL_REPLY)
+        answered(a->asking, &m.ctl_reply);
 }
 
 static void on_close(void *arg, struct link *l, bool clean, const char *why)
@@ -234,10 +236,7 @@ static const struct agent_here *choose_ours(const struct asking *k, struct dd_er
 static int send_question(struct asking *k)
 {
     DD_AUTO(free) char *text = NULL;
-    int rc = msg_encode(&text, &(struct msg){.type = MSG_ASK,
-                                             .id = 1,
-                                             .what = (char *)(uintptr_t)k->q->what,
-                                             .text = (char *)(uintptr_t)k->q->text});
+    int rc = msg_encode(&text, MSG(CTL_REQUEST, .id = 1, .what = k->q->what, .text = k->q->text));
     if (rc == 0)
         rc = link_send(k->chosen->link, FRAME_CONTROL, text, strlen(text));
     return rc < 0 ? dd_err_set(k->err, rc, "ddrun on %s cannot be asked: %s", k->chosen->node,

@@ -88,8 +88,7 @@ static void send_questions(struct admission *a, struct guest *g)
         (void)net_addr_text(&q->remote, theirs);
         q->id = ++a->last_id;
         g->nasked++;
-        guest_send(g,
-                   &(struct msg){.type = MSG_WHOIS, .id = q->id, .local = theirs, .remote = mine});
+        guest_send(g, MSG(WHOIS, .id = q->id, .local = theirs, .remote = mine));
     }
 }
 
@@ -118,7 +117,7 @@ void admission_forget(struct question *q)
 }
 
 /* A question that was forgotten is still being asked. */
-void admission_reply(struct admission *a, struct guest *g, const struct msg *m)
+void admission_reply(struct admission *a, struct guest *g, const struct msg_whois_reply *m)
 {
     struct question *q;
     g->nasked -= g->nasked > 0;

@@ -30,11 +30,8 @@ int control_answer(struct guest *g, int64_t id, const char *text, size_t n, bool
         DD_AUTO(free) char *piece = strndup(n > 0 ? text + at : "", len);
         DD_AUTO(free) char *out = NULL;
         rc = piece == NULL ? -ENOMEM
-                           : msg_encode(&out, &(struct msg){.type = MSG_ANSWER,
-                                                            .id = id,
-                                                            .ok = 1,
-                                                            .ends = ends && at + len >= n,
-                                                            .detail = piece});
+                           : msg_encode(&out, MSG(CTL_REPLY, .id = id, .ok = true,
+                                                  .ends = ends && at + len >= n, .detail = piece));
         if (rc == 0)
             rc = link_send(g->link, FRAME_CONTROL, out, strlen(out));
     }
@@ -49,9 +46,8 @@ __attribute__((format(printf, 3, 4))) static void refuse(struct guest *g, int64_
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    guest_send(
-        g, &(struct msg){
-               .type = MSG_ANSWER, .id = id, .ok = 0, .ends = 1, .detail = dd_utf8_clean(text)});
+    guest_send(g,
+               MSG(CTL_REPLY, .id = id, .ok = false, .ends = true, .detail = dd_utf8_clean(text)));
 }
 
 /* Takes o. */
@@ -123,7 +119,7 @@ static json_t *failures_of(const struct daemon *d)
     return json_loadb((const char *)list.data, list.len, 0, NULL);
 }
 
-static void on_status(struct guest *g, const struct msg *m)
+static void on_status(struct guest *g, const struct msg_ctl_request *m)
 {
     const struct daemon *d = g->daemon;
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
@@ -141,7 +137,7 @@ static void on_status(struct guest *g, const struct msg *m)
 
 /* ---- wishes ---- */
 
-static void on_signal(struct guest *g, const struct msg *m)
+static void on_signal(struct guest *g, const struct msg_ctl_request *m)
 {
     struct daemon *d = g->daemon;
     const int sig = dd_signal_parse(m->text);
@@ -180,7 +176,7 @@ static int id_of_name(const struct daemon *d, const char *name)
     return -1;
 }
 
-static void on_drain(struct guest *g, const struct msg *m)
+static void on_drain(struct guest *g, const struct msg_ctl_request *m)
 {
     struct daemon *d = g->daemon;
     const int id = id_of_name(d, m->text);
@@ -236,7 +232,7 @@ static int list_key(void *arg, struct store_bytes key)
                                  json_pack("{s:s,s:I}", "key", name, "bytes", (json_int_t)value.n));
 }
 
-static void on_keys(struct guest *g, const struct msg *m)
+static void on_keys(struct guest *g, const struct msg_ctl_request *m)
 {
     struct listing l = {.d = g->daemon, .prefix = m->text, .keys = json_array()};
     (void)store_server_each_key(g->daemon->store, list_key, &l);
@@ -258,7 +254,7 @@ static char *hex_of(struct store_bytes b)
     return hex;
 }
 
-static void on_key(struct guest *g, const struct msg *m)
+static void on_key(struct guest *g, const struct msg_ctl_request *m)
 {
     const struct daemon *d = g->daemon;
     struct store_bytes value = {NULL, 0};
@@ -280,25 +276,25 @@ static void on_key(struct guest *g, const struct msg *m)
 
 /* ---- all ---- */
 
-static void on_events(struct guest *g, const struct msg *m)
+static void on_events(struct guest *g, const struct msg_ctl_request *m)
 {
     events_follow(g, m->id, strcmp(m->text, "follow") == 0);
 }
 
-static void on_forget(struct guest *g, const struct msg *m)
+static void on_forget(struct guest *g, const struct msg_ctl_request *m)
 {
     events_forget(g->daemon, g, m->id);
 }
 
 static const struct {
     const char *what;
-    void (*run)(struct guest *g, const struct msg *m);
+    void (*run)(struct guest *g, const struct msg_ctl_request *m);
 } questions[] = {
     {"status", on_status}, {"signal", on_signal}, {"drain", on_drain},   {"keys", on_keys},
     {"key", on_key},       {"events", on_events}, {"forget", on_forget},
 };
 
-void control_ask(struct guest *g, const struct msg *m)
+void control_ask(struct guest *g, const struct msg_ctl_request *m)
 {
     dd_log(g->daemon->cfg.log, DD_LOG_DEBUG, "event=ask what=%s from=%s", m->what, g->name);
     for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++)

@@ -130,7 +130,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
         struct guest *g;
         LIST_FOREACH (g, &d->guests, entry)
             if (g->is_host)
-                guest_send(g, &(struct msg){.type = MSG_STATUS, .text = text});
+                guest_send(g, MSG(STATUS, .text = text));
     }
     evtimer_add(d->progress, &t);
 }

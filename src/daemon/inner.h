@@ -158,7 +158,7 @@ bool notify_waits(struct daemon *d); /* the end is near: true, on_end comes agai
 void notify_free(struct daemon *d);
 
 /* ctl_requests.c: what ddctl asks, through the agent of its node */
-void control_ask(struct guest *g, const struct msg *m);
+void control_ask(struct guest *g, const struct msg_ctl_request *m);
 int control_answer(struct guest *g, int64_t id, const char *text, size_t n,
                    bool ends); /* in pieces */
 
@@ -179,7 +179,7 @@ enum owner admission_ask(struct admission *a, struct question *q,
 void admission_forget(struct question *q); /* no answer is wanted; also when nothing was asked */
 void admission_refuse(struct admission *a, const struct question *q,
                       const char *why); /* counts, and logs; why NULL: q's */
-void admission_reply(struct admission *a, struct guest *g, const struct msg *m);
+void admission_reply(struct admission *a, struct guest *g, const struct msg_whois_reply *m);
 void admission_guest_gone(struct guest *g);
 void admission_free(struct admission *a);
 

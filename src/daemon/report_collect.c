@@ -69,14 +69,14 @@ void account_free(struct account *a)
 }
 
 static void on_exit_msg(struct account *a, struct daemon *d, const struct guest *g,
-                        const struct msg *m)
+                        const struct msg_exit *m)
 {
-    const struct report_exit e = {.rank = (int)m->rank,
-                                  .local_rank = (int)m->local_rank,
-                                  .pid = (int)m->pid,
-                                  .code = (int)m->code,
-                                  .signal = (int)m->signal,
-                                  .oom = m->oom != 0,
+    const struct report_exit e = {.rank = m->rank,
+                                  .local_rank = m->local_rank,
+                                  .pid = m->pid,
+                                  .code = m->code,
+                                  .signal = m->signal,
+                                  .oom = m->oom,
                                   .at_ns = account_time(&g->clock, m->ended_ns, dd_now_ns()),
                                   .node = g->name,
                                   .error = m->error,
@@ -99,14 +99,18 @@ static void on_exit_msg(struct account *a, struct daemon *d, const struct guest 
 
 void account_msg(struct account *a, struct daemon *d, struct guest *g, const struct msg *m)
 {
-    if (m->type == MSG_JOIN || m->type == MSG_EXIT || m->type == MSG_DONE)
-        account_clock(&g->clock, m->sent_ns, dd_now_ns());
-    if (m->type == MSG_EXIT)
-        on_exit_msg(a, d, g, m);
-    else if (m->type == MSG_DONE && m->round == a->round)
-        report_ends_add(a->report, &(struct report_ends){.left = (int)m->left,
-                                                         .stopped = (int)m->stopped,
-                                                         .killed = (int)m->killed});
+    if (m->type == MSG_JOIN) {
+        account_clock(&g->clock, m->join.sent_ns, dd_now_ns());
+    } else if (m->type == MSG_EXIT) {
+        account_clock(&g->clock, m->exit.sent_ns, dd_now_ns());
+        on_exit_msg(a, d, g, &m->exit);
+    } else if (m->type == MSG_DONE) {
+        account_clock(&g->clock, m->done.sent_ns, dd_now_ns());
+        if (m->done.round == a->round)
+            report_ends_add(a->report, &(struct report_ends){.left = m->done.left,
+                                                             .stopped = m->done.stopped,
+                                                             .killed = m->done.killed});
+    }
 }
 
 /* Workers of all nodes, from the plan of anybody who is here. */

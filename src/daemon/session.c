@@ -108,23 +108,14 @@ static void send_plan(struct guest *g)
     }
     DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
     write_spent(d, &spent);
-    struct msg out = {.type = MSG_PLAN,
-                      .spent = (char *)(uintptr_t)dd_buf_str(&spent),
-                      .round = p.round,
-                      .node_rank = p.node_rank,
-                      .restart_count = p.restart_count,
-                      .max_restarts = p.max_restarts,
-                      .master_port = p.master_port,
-                      .addr = p.master_addr,
-                      .sizes = d->sizes_text,
-                      .nodes = p.nodes,
-                      .members = d->members_text,
-                      .ports = d->ports_text,
-                      .token = d->token};
-    add_addrs(d, &out.addrs);
-    guest_send(g, &out);
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    add_addrs(d, &addrs);
+    guest_send(g, MSG(PLAN, .round = p.round, .node_rank = p.node_rank,
+                      .restart_count = p.restart_count, .max_restarts = p.max_restarts,
+                      .addr = p.master_addr, .master_port = p.master_port, .addrs = &addrs,
+                      .sizes = d->sizes_text, .nodes = p.nodes, .members = d->members_text,
+                      .spent = dd_buf_str(&spent), .ports = d->ports_text, .token = d->token));
     link_excuse(g->link, START_MS);
-    dd_strv_done(&out.addrs);
 }
 
 static void send_round(struct guest *g)
@@ -139,10 +130,10 @@ static void send_round(struct guest *g)
                strerror(-rc));
         return;
     }
-    struct msg out = {.type = MSG_ROUND, .addr = p.master_addr, .members = d->members_text};
-    add_addrs(d, &out.addrs);
-    guest_send(g, &out);
-    dd_strv_done(&out.addrs);
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    add_addrs(d, &addrs);
+    guest_send(
+        g, MSG(ROUND_MEMBERS, .addr = p.master_addr, .addrs = &addrs, .members = d->members_text));
 }
 
 /* The one that tells the user gets all there is to tell. */
@@ -153,13 +144,9 @@ static void send_finish(struct guest *g, bool report)
     DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(REPORT_JSON_MAX);
     if (report)
         account_texts(d->account, &text, &json);
-    guest_send(g, &(struct msg){.type = MSG_FINISH,
-                                .code = account_code(d->account, d),
-                                .lost = d->lost || rdzv_misses_nodes(d->machine),
-                                .asked = d->asked,
-                                .report = report,
-                                .text = (char *)(uintptr_t)dd_buf_str(&text),
-                                .detail = (char *)(uintptr_t)dd_buf_str(&json)});
+    guest_send(g, MSG(FINISH, .code = account_code(d->account, d),
+                      .lost = d->lost || rdzv_misses_nodes(d->machine), .asked = d->asked,
+                      .report = report, .text = dd_buf_str(&text), .detail = dd_buf_str(&json)));
 }
 
 static void run_action(struct daemon *d, struct rdzv_action *a)
@@ -175,39 +162,37 @@ static void run_action(struct daemon *d, struct rdzv_action *a)
     switch (a->kind) {
     case RDZV_SEND_REFUSE:
         dd_log(d->cfg.log, DD_LOG_WARN, "refused %s: %s", g->name, a->text);
-        guest_send(g,
-                   &(struct msg){.type = MSG_REFUSE, .epoch = d->cfg.rdzv.epoch, .text = a->text});
+        guest_send(g, MSG(REFUSE, .epoch = d->cfg.rdzv.epoch, .text = a->text));
         guest_free(g, true);
         break;
     case RDZV_SEND_WELCOME:
-        guest_send(g, &(struct msg){.type = MSG_WELCOME, .epoch = d->cfg.rdzv.epoch});
+        guest_send(g, MSG(WELCOME, .epoch = d->cfg.rdzv.epoch));
         break;
     case RDZV_SEND_PLAN:
         d->lost = false;
         send_plan(g);
         break;
     case RDZV_SEND_LOOK:
-        guest_send(g, &(struct msg){.type = MSG_LOOK});
+        guest_send(g, MSG(PROBE_REQUEST, .addr = ""));
         break;
     case RDZV_SEND_BEGUN:
-        guest_send(g, &(struct msg){.type = MSG_BEGUN});
+        guest_send(g, &(struct msg){.type = MSG_ROUND_STARTED});
         break;
     case RDZV_SEND_COMMIT:
         if (rdzv_id_of_rank(d->machine, 0) == g->id)
             events_add(d,
                        &(struct happened){.kind = EVENT_STARTED, .round = rdzv_round(d->machine)});
-        guest_send(g, &(struct msg){.type = MSG_COMMIT, .round = rdzv_round(d->machine)});
+        guest_send(g, MSG(COMMIT, .round = rdzv_round(d->machine)));
         break;
     case RDZV_SEND_ROUND:
         send_round(g);
         break;
     case RDZV_SEND_STOP:
         tell_stop(d, a->signal);
-        guest_send(g, &(struct msg){
-                          .type = MSG_STOP, .round = rdzv_round(d->machine), .signal = a->signal});
+        guest_send(g, MSG(STOP, .round = rdzv_round(d->machine), .signal = a->signal));
         break;
     case RDZV_SEND_NOTE:
-        guest_send(g, &(struct msg){.type = MSG_STATUS, .text = a->text});
+        guest_send(g, MSG(STATUS, .text = a->text));
         break;
     case RDZV_SEND_FINISH:
         send_finish(g, a->report);
@@ -244,9 +229,7 @@ static int take_addrs(struct guest *g, const struct dd_strv *addrs)
 static void refuse(struct guest *g, const char *why)
 {
     dd_log(g->daemon->cfg.log, DD_LOG_WARN, "refused %s: %s", g->name, why);
-    guest_send(g, &(struct msg){.type = MSG_REFUSE,
-                                .epoch = g->daemon->cfg.rdzv.epoch,
-                                .text = (char *)(uintptr_t)why});
+    guest_send(g, MSG(REFUSE, .epoch = g->daemon->cfg.rdzv.epoch, .text = why));
     guest_free(g, true);
 }
 
@@ -259,14 +242,14 @@ static void hand_over(struct daemon *d, const char *addr)
     for (g = LIST_FIRST(&d->guests); g != NULL; g = next) {
         next = LIST_NEXT(g, entry);
         if (!g->is_host && g->id >= 0)
-            guest_send(g, &(struct msg){.type = MSG_LOOK, .addr = d->elsewhere});
+            guest_send(g, MSG(PROBE_REQUEST, .addr = d->elsewhere));
         if (g->is_host || g->id >= 0)
             guest_free(g, true);
     }
     daemon_handed_over(d);
 }
 
-static void on_looked(struct guest *g, const struct msg *m)
+static void on_probe_result(struct guest *g, const struct msg_probe_result *m)
 {
     if (!g->is_host)
         return;
@@ -278,7 +261,7 @@ static void on_looked(struct guest *g, const struct msg *m)
 }
 
 /* Our own node, which looks for another daemon where a machine has two names in the host list. */
-static bool is_ourselves(const struct daemon *d, const struct msg *m)
+static bool is_ourselves(const struct daemon *d, const struct msg_join *m)
 {
     const struct guest *g;
     LIST_FOREACH (g, &d->guests, entry)
@@ -288,20 +271,19 @@ static bool is_ourselves(const struct daemon *d, const struct msg *m)
     return false;
 }
 
-static void on_join(struct guest *g, const struct msg *m)
+static void on_join(struct guest *g, const struct msg_join *m)
 {
     struct daemon *d = g->daemon;
     if (g->id >= 0)
         return;
     if (d->elsewhere[0] != '\0') {
-        guest_send(g, &(struct msg){.type = MSG_LOOK, .addr = d->elsewhere});
+        guest_send(g, MSG(PROBE_REQUEST, .addr = d->elsewhere));
         guest_free(g, true);
         return;
     }
     if (is_ourselves(d, m)) {
-        char why[] = "this is your own daemon";
         dd_log(d->cfg.log, DD_LOG_DEBUG, "event=found-itself node=%s", g->name);
-        guest_send(g, &(struct msg){.type = MSG_REFUSE, .epoch = d->cfg.rdzv.epoch, .text = why});
+        guest_send(g, MSG(REFUSE, .epoch = d->cfg.rdzv.epoch, .text = "this is your own daemon"));
         guest_free(g, true);
         return;
     }
@@ -323,114 +305,143 @@ static void on_join(struct guest *g, const struct msg *m)
         refuse(g, err.text);
         return;
     }
-    if (take_addrs(g, &m->addrs) < 0) {
+    if (take_addrs(g, m->addrs) < 0) {
         refuse(g, "the daemon is out of memory");
         return;
     }
     guest_take_ports(g, m->ports);
     g->id = d->free_ids[--d->nfree];
     d->by_id[g->id] = g;
-    dd_log(d->cfg.log, DD_LOG_DEBUG, "event=join node=%s index=%lld slots=%lld", g->name,
-           (long long)m->index, (long long)m->slots);
+    dd_log(d->cfg.log, DD_LOG_DEBUG, "event=join node=%s index=%d slots=%d", g->name, m->index,
+           m->slots);
     events_add(d, &(struct happened){.kind = EVENT_JOIN,
                                      .node = g->name,
-                                     .workers = (int)m->slots,
+                                     .workers = m->slots,
                                      .address = link_peer(g->link)});
     daemon_step(d, &(struct rdzv_event){.kind = RDZV_JOIN,
                                         .id = g->id,
-                                        .index = (int)m->index,
-                                        .nnodes = (int)m->nnodes,
-                                        .min_nodes = (int)m->min_nodes,
+                                        .index = m->index,
+                                        .nnodes = m->nnodes,
+                                        .min_nodes = m->min_nodes,
                                         .epoch = m->epoch,
                                         .ages = ages,
                                         .nages = nages,
-                                        .ended_well = m->ended_well != 0,
-                                        .elsewhere = m->elsewhere != 0,
+                                        .ended_well = m->ended_well,
+                                        .elsewhere = m->elsewhere,
                                         .committed = &committed,
                                         .planned = &planned,
-                                        .slots = (int)m->slots,
+                                        .slots = m->slots,
                                         .name = g->name,
                                         .addr = m->addr,
                                         .unfit = m->unfit,
                                         .text = m->text});
 }
 
+static void on_signal_request(struct guest *g, const struct msg_signal_request *m)
+{
+    if (m->heard)
+        tell_signal(g->daemon, m->signal);
+    else
+        (void)guests_announce(g, m->signal, m->end_near);
+}
+
+static void on_stop_request(struct guest *g, const struct msg_stop_request *m)
+{
+    struct daemon *d = g->daemon;
+    if (!d->asked) /* a scheduler signals all nodes */
+        events_add(d,
+                   &(struct happened){
+                       .kind = EVENT_STOP, .node = g->name, .signal = m->signal, .text = m->text});
+    d->asked = true;
+    daemon_step(d, &(struct rdzv_event){.kind = RDZV_STOP_REQUEST,
+                                        .id = g->id,
+                                        .code = m->code,
+                                        .signal = m->signal,
+                                        .text = m->text});
+}
+
+static void on_exit_msg(struct guest *g, const struct msg_exit *m)
+{
+    daemon_step(g->daemon, &(struct rdzv_event){.kind = RDZV_EXIT,
+                                                .id = g->id,
+                                                .round = m->round,
+                                                .local_rank = m->local_rank,
+                                                .code = m->code,
+                                                .signal = m->signal,
+                                                .text = account_why(g->daemon->account)});
+}
+
+static void on_done(struct guest *g, const struct msg_done *m)
+{
+    link_excuse(g->link, 0);
+    guest_take_ports(g, m->ports);
+    daemon_step(
+        g->daemon,
+        &(struct rdzv_event){.kind = RDZV_DONE, .id = g->id, .round = m->round, .unfit = m->unfit});
+}
+
+/* A message that only carries its round. */
+static void step_round(struct guest *g, enum rdzv_event_kind kind, int round)
+{
+    daemon_step(g->daemon, &(struct rdzv_event){.kind = kind, .id = g->id, .round = round});
+}
+
 static void on_message(struct guest *g, const struct msg *m)
 {
     struct daemon *d = g->daemon;
-    struct rdzv_event e = {.id = g->id,
-                           .round = (int)m->round,
-                           .local_rank = (int)m->local_rank,
-                           .code = (int)m->code,
-                           .signal = (int)m->signal,
-                           .text = m->text};
     if (m->type != MSG_JOIN && g->id < 0)
         return; /* nothing counts before JOIN */
     account_msg(d->account, d, g, m);
     switch (m->type) {
     case MSG_JOIN:
-        on_join(g, m);
-        return;
-    case MSG_LOOKED:
-        on_looked(g, m);
-        return;
+        on_join(g, &m->join);
+        break;
+    case MSG_PROBE_RESULT:
+        on_probe_result(g, &m->probe_result);
+        break;
     case MSG_WHOIS_REPLY:
-        admission_reply(d->admission, g, m);
-        return;
+        admission_reply(d->admission, g, &m->whois_reply);
+        break;
     case MSG_SIGNAL_REQUEST:
-        if (m->heard != 0)
-            tell_signal(d, (int)m->signal);
-        else
-            (void)guests_announce(g, (int)m->signal, m->end_near != 0);
-        return;
-    case MSG_ASK:
-        control_ask(g, m);
-        return;
+        on_signal_request(g, &m->signal_request);
+        break;
+    case MSG_CTL_REQUEST:
+        control_ask(g, &m->ctl_request);
+        break;
     case MSG_STARTED:
         link_excuse(g->link, 0);
-        e.kind = RDZV_STARTED;
+        step_round(g, RDZV_STARTED, m->started.round);
         break;
     case MSG_EXIT:
-        e.kind = RDZV_EXIT;
-        e.text = account_why(d->account);
+        on_exit_msg(g, &m->exit);
         break;
-    case MSG_ENOUGH:
-        e.kind = RDZV_ENOUGH;
+    case MSG_SUCCESS_CRITERIA_MET:
+        step_round(g, RDZV_ENOUGH, m->success_criteria_met.round);
         break;
     case MSG_DONE:
-        link_excuse(g->link, 0);
-        e.kind = RDZV_DONE;
-        e.unfit = m->unfit;
-        guest_take_ports(g, m->ports);
+        on_done(g, &m->done);
         break;
     case MSG_STOP_REQUEST:
-        if (!d->asked) /* a scheduler signals all nodes */
-            events_add(d, &(struct happened){.kind = EVENT_STOP,
-                                             .node = g->name,
-                                             .signal = (int)m->signal,
-                                             .text = m->text});
-        d->asked = true;
-        e.kind = RDZV_STOP_REQUEST;
+        on_stop_request(g, &m->stop_request);
         break;
     case MSG_STATUS:
     case MSG_REFUSE:
     case MSG_WELCOME:
     case MSG_PLAN:
-    case MSG_LOOK:
-    case MSG_BEGUN:
+    case MSG_PROBE_REQUEST:
+    case MSG_ROUND_STARTED:
     case MSG_COMMIT:
-    case MSG_ROUND:
+    case MSG_ROUND_MEMBERS:
     case MSG_STOP:
     case MSG_FINISH:
     case MSG_SIGNAL:
     case MSG_WHOIS:
-    case MSG_HERE:
-    case MSG_ANSWER:
+    case MSG_IDENTITY:
+    case MSG_CTL_REPLY:
     case MSG_TYPE_MAX:
     default:
-        return; /* the daemon's own messages: not for it */
+        break; /* messages of the daemon and of ddctl */
     }
-    daemon_step(d, &e);
 }
 
 static void lose(struct guest *g, bool clean, const char *text, bool bye)
@@ -459,8 +470,7 @@ static void not_understood(struct guest *g, const char *what)
         refuse(g, why);
         return;
     }
-    guest_send(g,
-               &(struct msg){.type = MSG_REFUSE, .epoch = g->daemon->cfg.rdzv.epoch, .text = why});
+    guest_send(g, MSG(REFUSE, .epoch = g->daemon->cfg.rdzv.epoch, .text = why));
     lose(g, false, why, true); /* for all we know it goes on elsewhere */
 }
 

@@ -20,6 +20,6 @@ bool guests_announce(struct guest *from, int sig, bool end_near)
     struct guest *g;
     LIST_FOREACH (g, &d->guests, entry)
         if (g->id >= 0)
-            guest_send(g, &(struct msg){.type = MSG_SIGNAL, .signal = sig, .end_near = end_near});
+            guest_send(g, MSG(SIGNAL, .signal = sig, .end_near = end_near));
     return true;
 }

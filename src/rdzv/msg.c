@@ -9,105 +9,134 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum kind { INT, STR, LIST };
-
-struct field {
-    const char *name;
-    enum kind kind;
-    size_t offset;
-    int64_t min, max; /* of numbers; of strings: max is the length in bytes */
-    unsigned in;      /* bit per message type that carries it */
+struct message {
+    const char *name;               /* on the wire */
+    const struct msg_field *fields; /* in the order in which they are sent; ends with name NULL */
 };
 
-#define BIT(type) (1U << (type))
-#define OF(member) offsetof(struct msg, member)
+#define KIND_OF(member)                                                                            \
+    _Generic((member),                                                                             \
+        int: MSG_INT,                                                                              \
+        int64_t: MSG_INT64,                                                                        \
+        bool: MSG_BOOL,                                                                            \
+        const char *: MSG_STR,                                                                     \
+        const struct dd_strv *: MSG_LIST)
+/* The kind follows from the type of the member, so that the two cannot differ. */
+#define FIELD(message, name, min, max)                                                             \
+    {#name, KIND_OF(((const struct msg *)0)->message.name), offsetof(struct msg, message.name),    \
+     min, max}
+#define FLAG(message, name) FIELD(message, name, 0, 1)
+#define TEXT(message, name, max) FIELD(message, name, 0, max)
+#define FIELDS(...) ((const struct msg_field[]){__VA_ARGS__, {0}})
 
-static const struct field fields[] = {
-    {"round", INT, OF(round), 0, INT32_MAX,
-     BIT(MSG_PLAN) | BIT(MSG_STARTED) | BIT(MSG_COMMIT) | BIT(MSG_EXIT) | BIT(MSG_ENOUGH) |
-         BIT(MSG_DONE) | BIT(MSG_STOP)},
-    {"index", INT, OF(index), -1, PLAN_MAX_NODES - 1, BIT(MSG_JOIN)},
-    {"nnodes", INT, OF(nnodes), 1, PLAN_MAX_NODES, BIT(MSG_JOIN)},
-    {"min_nodes", INT, OF(min_nodes), 0, PLAN_MAX_NODES, BIT(MSG_JOIN)},
-    {"epoch", INT, OF(epoch), 0, INT64_MAX, BIT(MSG_JOIN) | BIT(MSG_WELCOME) | BIT(MSG_REFUSE)},
-    {"elsewhere", INT, OF(elsewhere), 0, 1, BIT(MSG_JOIN)},
-    {"ended_well", INT, OF(ended_well), 0, 1, BIT(MSG_JOIN)},
-    {"slots", INT, OF(slots), 1, PLAN_MAX_SLOTS, BIT(MSG_JOIN)},
-    {"pid", INT, OF(pid), 0, INT32_MAX, BIT(MSG_JOIN) | BIT(MSG_EXIT)},
-    {"name", STR, OF(name), 0, 255, BIT(MSG_JOIN) | BIT(MSG_HERE)},
-    {"addr", STR, OF(addr), 0, 63,
-     BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_ROUND) | BIT(MSG_LOOK) | BIT(MSG_LOOKED)},
-    {"addrs", LIST, OF(addrs), 0, 63, BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_ROUND)},
-    {"node_rank", INT, OF(node_rank), 0, PLAN_MAX_NODES - 1, BIT(MSG_PLAN)},
-    {"restart_count", INT, OF(restart_count), 0, INT32_MAX, BIT(MSG_PLAN)},
-    {"max_restarts", INT, OF(max_restarts), 0, INT32_MAX, BIT(MSG_PLAN)},
-    {"master_port", INT, OF(master_port), 1, 65535, BIT(MSG_PLAN)},
-    {"sizes", STR, OF(sizes), 0, MSG_MAX_BYTES / 2, BIT(MSG_PLAN)},
-    {"nodes", STR, OF(nodes), 0, MSG_MAX_BYTES / 2, BIT(MSG_PLAN)},
-    {"members", STR, OF(members), 0, MSG_MAX_BYTES / 2,
-     BIT(MSG_JOIN) | BIT(MSG_PLAN) | BIT(MSG_ROUND)},
-    {"committed", STR, OF(committed), 0, MSG_MAX_BYTES / 4, BIT(MSG_JOIN)},
-    {"spent", STR, OF(spent), 0, 1024, BIT(MSG_JOIN) | BIT(MSG_PLAN)},
-    {"local_rank", INT, OF(local_rank), 0, PLAN_MAX_SLOTS - 1, BIT(MSG_EXIT)},
-    {"code", INT, OF(code), 0, 255, BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) | BIT(MSG_FINISH)},
-    {"signal", INT, OF(signal), 0, 64,
-     BIT(MSG_EXIT) | BIT(MSG_STOP) | BIT(MSG_STOP_REQUEST) | BIT(MSG_SIGNAL_REQUEST) |
-         BIT(MSG_SIGNAL)},
-    {"heard", INT, OF(heard), 0, 1, BIT(MSG_SIGNAL_REQUEST)},
-    {"end_near", INT, OF(end_near), 0, 1, BIT(MSG_SIGNAL_REQUEST) | BIT(MSG_SIGNAL)},
-    {"lost", INT, OF(lost), 0, 1, BIT(MSG_FINISH)},
-    {"asked", INT, OF(asked), 0, 1, BIT(MSG_FINISH)},
-    {"report", INT, OF(report), 0, 1, BIT(MSG_FINISH)},
-    {"id", INT, OF(id), 0, INT64_MAX,
-     BIT(MSG_WHOIS) | BIT(MSG_WHOIS_REPLY) | BIT(MSG_ASK) | BIT(MSG_ANSWER)},
-    {"ok", INT, OF(ok), 0, 1, BIT(MSG_WHOIS_REPLY) | BIT(MSG_ANSWER)},
-    {"ends", INT, OF(ends), 0, 1, BIT(MSG_ANSWER)},
-    {"what", STR, OF(what), 0, 32, BIT(MSG_ASK)},
-    {"local", STR, OF(local), 0, 79, BIT(MSG_WHOIS)},
-    {"remote", STR, OF(remote), 0, 79, BIT(MSG_WHOIS)},
-    {"sent_ns", INT, OF(sent_ns), 0, INT64_MAX, BIT(MSG_JOIN) | BIT(MSG_EXIT) | BIT(MSG_DONE)},
-    {"ended_ns", INT, OF(ended_ns), 0, INT64_MAX, BIT(MSG_EXIT)},
-    {"rank", INT, OF(rank), 0, INT32_MAX, BIT(MSG_EXIT)},
-    {"oom", INT, OF(oom), 0, 1, BIT(MSG_EXIT)},
-    {"error", STR, OF(error), 0, 1024, BIT(MSG_EXIT)},
-    {"trace", STR, OF(trace), 0, 4096, BIT(MSG_EXIT)},
-    {"log", STR, OF(log), 0, 4096, BIT(MSG_EXIT)},
-    {"left", INT, OF(left), 0, PLAN_MAX_SLOTS, BIT(MSG_DONE)},
-    {"stopped", INT, OF(stopped), 0, PLAN_MAX_SLOTS, BIT(MSG_DONE)},
-    {"killed", INT, OF(killed), 0, PLAN_MAX_SLOTS, BIT(MSG_DONE)},
-    {"unfit", STR, OF(unfit), 0, 400, BIT(MSG_JOIN) | BIT(MSG_DONE)},
-    {"ports", STR, OF(ports), 0, MSG_MAX_BYTES / 2, BIT(MSG_JOIN) | BIT(MSG_DONE) | BIT(MSG_PLAN)},
-    {"token", STR, OF(token), 0, 32, BIT(MSG_PLAN)},
-    {"detail", STR, OF(detail), 0, MSG_MAX_BYTES / 4, BIT(MSG_FINISH) | BIT(MSG_ANSWER)},
-    {"text", STR, OF(text), 0, 16384,
-     BIT(MSG_JOIN) | BIT(MSG_STATUS) | BIT(MSG_REFUSE) | BIT(MSG_EXIT) | BIT(MSG_STOP_REQUEST) |
-         BIT(MSG_STOP) | BIT(MSG_FINISH) | BIT(MSG_HERE) | BIT(MSG_ASK)},
+enum {
+    ADDR_BYTES = 63,
+    TEXT_BYTES = 16384,
+    LONG_BYTES = MSG_MAX_BYTES / 2, /* of texts about all nodes */
+    DETAIL_BYTES = MSG_MAX_BYTES / 4,
+    SPENT_BYTES = 1024,
+    UNFIT_BYTES = 400,
 };
 
-enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
+static const struct message messages[MSG_TYPE_MAX] = {
+    [MSG_JOIN] = {"join",
+                  FIELDS(FIELD(join, index, -1, PLAN_MAX_NODES - 1),
+                         FIELD(join, nnodes, 1, PLAN_MAX_NODES),
+                         FIELD(join, min_nodes, 0, PLAN_MAX_NODES),
+                         FIELD(join, epoch, 0, INT64_MAX), FLAG(join, elsewhere),
+                         FLAG(join, ended_well), FIELD(join, slots, 1, PLAN_MAX_SLOTS),
+                         FIELD(join, pid, 0, INT32_MAX), TEXT(join, name, 255),
+                         TEXT(join, addr, ADDR_BYTES), TEXT(join, addrs, ADDR_BYTES),
+                         TEXT(join, members, LONG_BYTES), TEXT(join, committed, MSG_MAX_BYTES / 4),
+                         TEXT(join, spent, SPENT_BYTES), FIELD(join, sent_ns, 0, INT64_MAX),
+                         TEXT(join, unfit, UNFIT_BYTES), TEXT(join, ports, LONG_BYTES),
+                         TEXT(join, text, TEXT_BYTES))},
+    [MSG_STATUS] = {"status", FIELDS(TEXT(status, text, TEXT_BYTES))},
+    [MSG_REFUSE] = {"refuse",
+                    FIELDS(FIELD(refuse, epoch, 0, INT64_MAX), TEXT(refuse, text, TEXT_BYTES))},
+    [MSG_WELCOME] = {"welcome", FIELDS(FIELD(welcome, epoch, 0, INT64_MAX))},
+    [MSG_PLAN] = {"plan", FIELDS(FIELD(plan, round, 0, INT32_MAX), TEXT(plan, addr, ADDR_BYTES),
+                                 TEXT(plan, addrs, ADDR_BYTES),
+                                 FIELD(plan, node_rank, 0, PLAN_MAX_NODES - 1),
+                                 FIELD(plan, restart_count, 0, INT32_MAX),
+                                 FIELD(plan, max_restarts, 0, INT32_MAX),
+                                 FIELD(plan, master_port, 1, 65535), TEXT(plan, sizes, LONG_BYTES),
+                                 TEXT(plan, nodes, LONG_BYTES), TEXT(plan, members, LONG_BYTES),
+                                 TEXT(plan, spent, SPENT_BYTES), TEXT(plan, ports, LONG_BYTES),
+                                 TEXT(plan, token, 32))},
+    [MSG_ROUND_STARTED] = {"begun", (const struct msg_field[]){{0}}},
+    [MSG_STARTED] = {"started", FIELDS(FIELD(started, round, 0, INT32_MAX))},
+    [MSG_COMMIT] = {"commit", FIELDS(FIELD(commit, round, 0, INT32_MAX))},
+    [MSG_ROUND_MEMBERS] = {"round", FIELDS(TEXT(round_members, addr, ADDR_BYTES),
+                                           TEXT(round_members, addrs, ADDR_BYTES),
+                                           TEXT(round_members, members, LONG_BYTES))},
+    [MSG_PROBE_REQUEST] = {"look", FIELDS(TEXT(probe_request, addr, ADDR_BYTES))},
+    [MSG_PROBE_RESULT] = {"looked", FIELDS(TEXT(probe_result, addr, ADDR_BYTES))},
+    [MSG_EXIT] = {"exit",
+                  FIELDS(FIELD(exit, round, 0, INT32_MAX), FIELD(exit, pid, 0, INT32_MAX),
+                         FIELD(exit, local_rank, 0, PLAN_MAX_SLOTS - 1), FIELD(exit, code, 0, 255),
+                         FIELD(exit, signal, 0, 64), FIELD(exit, sent_ns, 0, INT64_MAX),
+                         FIELD(exit, ended_ns, 0, INT64_MAX), FIELD(exit, rank, 0, INT32_MAX),
+                         FLAG(exit, oom), TEXT(exit, error, 1024), TEXT(exit, trace, 4096),
+                         TEXT(exit, log, 4096), TEXT(exit, text, TEXT_BYTES))},
+    [MSG_SUCCESS_CRITERIA_MET] = {"enough",
+                                  FIELDS(FIELD(success_criteria_met, round, 0, INT32_MAX))},
+    [MSG_DONE] = {"done",
+                  FIELDS(FIELD(done, round, 0, INT32_MAX), FIELD(done, sent_ns, 0, INT64_MAX),
+                         FIELD(done, left, 0, PLAN_MAX_SLOTS),
+                         FIELD(done, stopped, 0, PLAN_MAX_SLOTS),
+                         FIELD(done, killed, 0, PLAN_MAX_SLOTS), TEXT(done, unfit, UNFIT_BYTES),
+                         TEXT(done, ports, LONG_BYTES))},
+    [MSG_STOP_REQUEST] = {"stop-request", FIELDS(FIELD(stop_request, code, 0, 255),
+                                                 FIELD(stop_request, signal, 0, 64),
+                                                 TEXT(stop_request, text, TEXT_BYTES))},
+    [MSG_STOP] = {"stop", FIELDS(FIELD(stop, round, 0, INT32_MAX), FIELD(stop, signal, 0, 64),
+                                 TEXT(stop, text, TEXT_BYTES))},
+    [MSG_FINISH] = {"finish",
+                    FIELDS(FIELD(finish, code, 0, 255), FLAG(finish, lost), FLAG(finish, asked),
+                           FLAG(finish, report), TEXT(finish, detail, DETAIL_BYTES),
+                           TEXT(finish, text, TEXT_BYTES))},
+    [MSG_SIGNAL_REQUEST] = {"signal-request",
+                            FIELDS(FIELD(signal_request, signal, 0, 64),
+                                   FLAG(signal_request, heard), FLAG(signal_request, end_near))},
+    [MSG_SIGNAL] = {"signal", FIELDS(FIELD(signal, signal, 0, 64), FLAG(signal, end_near))},
+    [MSG_WHOIS] = {"whois", FIELDS(FIELD(whois, id, 0, INT64_MAX), TEXT(whois, local, 79),
+                                   TEXT(whois, remote, 79))},
+    [MSG_WHOIS_REPLY] = {"whois-reply",
+                         FIELDS(FIELD(whois_reply, id, 0, INT64_MAX), FLAG(whois_reply, ok))},
+    [MSG_IDENTITY] = {"here", FIELDS(TEXT(identity, name, 255), TEXT(identity, text, TEXT_BYTES))},
+    [MSG_CTL_REQUEST] = {"ask",
+                         FIELDS(FIELD(ctl_request, id, 0, INT64_MAX), TEXT(ctl_request, what, 32),
+                                TEXT(ctl_request, text, TEXT_BYTES))},
+    [MSG_CTL_REPLY] = {"answer",
+                       FIELDS(FIELD(ctl_reply, id, 0, INT64_MAX), FLAG(ctl_reply, ok),
+                              FLAG(ctl_reply, ends), TEXT(ctl_reply, detail, DETAIL_BYTES))},
+};
 
-static const char *const type_names[MSG_TYPE_MAX] = {
-    [MSG_JOIN] = "join",       [MSG_STATUS] = "status", [MSG_REFUSE] = "refuse",
-    [MSG_WELCOME] = "welcome", [MSG_PLAN] = "plan",     [MSG_BEGUN] = "begun",
-    [MSG_STARTED] = "started", [MSG_COMMIT] = "commit", [MSG_ROUND] = "round",
-    [MSG_LOOK] = "look",       [MSG_LOOKED] = "looked", [MSG_EXIT] = "exit",
-    [MSG_ENOUGH] = "enough",   [MSG_DONE] = "done",     [MSG_STOP_REQUEST] = "stop-request",
-    [MSG_STOP] = "stop",       [MSG_FINISH] = "finish", [MSG_SIGNAL_REQUEST] = "signal-request",
-    [MSG_SIGNAL] = "signal",   [MSG_WHOIS] = "whois",   [MSG_WHOIS_REPLY] = "whois-reply",
-    [MSG_HERE] = "here",       [MSG_ASK] = "ask",       [MSG_ANSWER] = "answer",
+/* Owns what a decoded message points to: its strings are those of the parsed object. */
+struct msg_storage {
+    json_t *object;
+    struct dd_strv list; /* no message has two */
 };
 
 const char *msg_type_name(enum msg_type type)
 {
-    return type < MSG_TYPE_MAX ? type_names[type] : "?";
+    return type < MSG_TYPE_MAX ? messages[type].name : "?";
 }
 
-static void *member(const struct field *f, const struct msg *m)
+const struct msg_field *msg_fields(enum msg_type type)
 {
-    return (char *)m + f->offset;
+    return messages[type].fields;
 }
 
-/* What a worker wrote, or what a node is called, need not be UTF-8; JSON takes nothing else. */
+static const void *member(const struct msg_field *f, const struct msg *m)
+{
+    return (const char *)m + f->offset;
+}
+
+/* ---- encode ---- */
+
+/* A worker's output or a node's name need not be UTF-8; JSON takes nothing else. */
 static json_t *encode_str(const char *s)
 {
     json_t *v = json_string(s);
@@ -118,7 +147,7 @@ static json_t *encode_str(const char *s)
 static json_t *encode_list(const struct dd_strv *sv)
 {
     json_t *a = json_array();
-    for (size_t i = 0; i < sv->n && i < MSG_MAX_LIST; i++)
+    for (size_t i = 0; sv != NULL && i < sv->n && i < MSG_MAX_LIST; i++)
         if (json_array_append_new(a, encode_str(sv->v[i])) < 0) {
             json_decref(a);
             return NULL;
@@ -126,17 +155,22 @@ static json_t *encode_list(const struct dd_strv *sv)
     return a;
 }
 
-static json_t *encode_field(const struct field *f, const struct msg *m)
+static json_t *encode_field(const struct msg_field *f, const struct msg *m)
 {
+    const void *at = member(f, m);
     switch (f->kind) {
-    case INT:
-        return json_integer(*(const int64_t *)member(f, m));
-    case STR: {
-        const char *s = *(char *const *)member(f, m);
+    case MSG_INT:
+        return json_integer(*(const int *)at);
+    case MSG_INT64:
+        return json_integer(*(const int64_t *)at);
+    case MSG_BOOL:
+        return json_integer(*(const bool *)at);
+    case MSG_STR: {
+        const char *s = *(const char *const *)at;
         return encode_str(s != NULL ? s : "");
     }
-    case LIST:
-        return encode_list(member(f, m));
+    case MSG_LIST:
+        return encode_list(*(const struct dd_strv *const *)at);
     }
     return NULL;
 }
@@ -147,9 +181,8 @@ int msg_encode(char **ret, const struct msg *m)
     int rc = json_object_set_new(o, "type", json_string(msg_type_name(m->type)));
     rc |= json_object_set_new(o, "v", json_integer(MSG_VERSION));
     rc |= json_object_set_new(o, "ddrun", json_string(PACKAGE_VERSION));
-    for (size_t i = 0; i < FIELDS; i++)
-        if (fields[i].in & BIT(m->type))
-            rc |= json_object_set_new(o, fields[i].name, encode_field(&fields[i], m));
+    for (const struct msg_field *f = msg_fields(m->type); f->name != NULL; f++)
+        rc |= json_object_set_new(o, f->name, encode_field(f, m));
     char *text = rc == 0 ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL)
@@ -158,7 +191,9 @@ int msg_encode(char **ret, const struct msg *m)
     return 0;
 }
 
-static int decode_int(const struct field *f, int64_t *to, json_t *v, struct dd_err *err)
+/* ---- decode ---- */
+
+static int decode_int(const struct msg_field *f, int64_t *to, const json_t *v, struct dd_err *err)
 {
     if (!json_is_integer(v) || json_integer_value(v) < f->min || json_integer_value(v) > f->max)
         return dd_err_set(err, -EPROTO, "field '%s' is not a number from %lld to %lld", f->name,
@@ -167,62 +202,67 @@ static int decode_int(const struct field *f, int64_t *to, json_t *v, struct dd_e
     return 0;
 }
 
-/* A JSON string without NUL bytes and not too long; lent. */
-static const char *plain_string(const struct field *f, json_t *v, struct dd_err *err)
+/* A JSON string within the limit and without NUL bytes, lent by v. */
+static int decode_str(const struct msg_field *f, const char **to, const json_t *v,
+                      struct dd_err *err)
 {
-    if (json_is_string(v) && json_string_length(v) <= (size_t)f->max &&
-        strlen(json_string_value(v)) == json_string_length(v))
-        return json_string_value(v);
-    (void)dd_err_set(err, -EPROTO, "field '%s' is not text of at most %lld bytes", f->name,
-                     (long long)f->max);
-    return NULL;
+    if (!json_is_string(v) || json_string_length(v) > (size_t)f->max ||
+        strlen(json_string_value(v)) != json_string_length(v))
+        return dd_err_set(err, -EPROTO, "field '%s' is not text of at most %lld bytes", f->name,
+                          (long long)f->max);
+    *to = json_string_value(v);
+    return 0;
 }
 
-static int decode_str(const struct field *f, char **to, json_t *v, struct dd_err *err)
-{
-    const char *s = plain_string(f, v, err);
-    if (s == NULL)
-        return -EPROTO;
-    *to = strdup(s);
-    return *to == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
-}
-
-static int decode_list(const struct field *f, struct dd_strv *to, json_t *v, struct dd_err *err)
+static int decode_list(const struct msg_field *f, struct dd_strv *to, const json_t *v,
+                       struct dd_err *err)
 {
     if (!json_is_array(v) || json_array_size(v) > MSG_MAX_LIST)
         return dd_err_set(err, -EPROTO, "field '%s' is not a list of at most %d", f->name,
                           MSG_MAX_LIST);
     for (size_t i = 0; i < json_array_size(v); i++) {
-        const char *s = plain_string(f, json_array_get(v, i), err);
-        if (s == NULL)
-            return -EPROTO;
+        const char *s = NULL;
+        int rc = decode_str(f, &s, json_array_get(v, i), err);
+        if (rc < 0)
+            return rc;
         if (dd_strv_push(to, s) < 0)
             return dd_err_set(err, -ENOMEM, "out of memory");
     }
     return 0;
 }
 
-static int decode_field(const struct field *f, struct msg *m, json_t *o, struct dd_err *err)
+static int decode_value(const struct msg_field *f, struct msg *m, const json_t *v,
+                        struct dd_err *err)
 {
-    json_t *v = json_object_get(o, f->name);
-    int rc = -EPROTO;
-    if (v == NULL)
-        return dd_err_set(err, rc, "'%s' lacks the field '%s'", msg_type_name(m->type), f->name);
-    switch (f->kind) {
-    case INT:
-        rc = decode_int(f, member(f, m), v, err);
-        break;
-    case STR:
-        rc = decode_str(f, member(f, m), v, err);
-        break;
-    case LIST:
-        rc = decode_list(f, member(f, m), v, err);
-        break;
+    void *at = (char *)m + f->offset;
+    int64_t number = 0;
+    if (f->kind == MSG_STR)
+        return decode_str(f, at, v, err);
+    if (f->kind == MSG_LIST) {
+        *(const struct dd_strv **)at = &m->storage->list;
+        return decode_list(f, &m->storage->list, v, err);
     }
+    int rc = decode_int(f, &number, v, err);
+    if (f->kind == MSG_INT)
+        *(int *)at = (int)number;
+    else if (f->kind == MSG_INT64)
+        *(int64_t *)at = number;
+    else
+        *(bool *)at = number != 0;
+    return rc;
+}
+
+static int decode_field(const struct msg_field *f, struct msg *m, struct dd_err *err)
+{
+    const json_t *v = json_object_get(m->storage->object, f->name);
+    if (v == NULL)
+        return dd_err_set(err, -EPROTO, "'%s' lacks the field '%s'", msg_type_name(m->type),
+                          f->name);
+    int rc = decode_value(f, m, v, err);
     return rc < 0 ? dd_err_where(err, rc, "'%s'", msg_type_name(m->type)) : 0;
 }
 
-/* Of a peer, for a person. */
+/* Printable and short enough to appear in a message about a peer. */
 static bool is_plain(const char *s)
 {
     size_t n = 0;
@@ -231,14 +271,14 @@ static bool is_plain(const char *s)
     return n > 0 && n <= 32 && s[n] == '\0';
 }
 
-/* `v` is the least version of these messages that one must know to read this one. */
-static int decode_type(struct msg *m, json_t *o, struct dd_err *err)
+/* `v` is the least version of these messages that a reader of this one must know. */
+static int decode_type(enum msg_type *ret, const json_t *o, struct dd_err *err)
 {
     const char *name = json_string_value(json_object_get(o, "type"));
     const json_int_t v = json_integer_value(json_object_get(o, "v"));
     for (int t = 0; name != NULL && t < MSG_TYPE_MAX && v <= MSG_VERSION; t++)
-        if (strcmp(name, type_names[t]) == 0) {
-            m->type = (enum msg_type)t;
+        if (strcmp(name, messages[t].name) == 0) {
+            *ret = (enum msg_type)t;
             return 0;
         }
     if (name == NULL)
@@ -247,8 +287,8 @@ static int decode_type(struct msg *m, json_t *o, struct dd_err *err)
                       "'%.32s' is a message of a later version", is_plain(name) ? name : "?");
 }
 
-/* Where programs differ, that is most likely why. */
-static int tell_versions(json_t *o, int rc, struct dd_err *err)
+/* Different versions of ddrun are the likely cause of an invalid message: name both. */
+static int name_versions(const json_t *o, int rc, struct dd_err *err)
 {
     const char *theirs = json_string_value(json_object_get(o, "ddrun"));
     if (err == NULL || rc != -EPROTO)
@@ -269,27 +309,29 @@ int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err)
     json_error_t je;
     if (n > MSG_MAX_BYTES)
         return dd_err_set(err, -EPROTO, "a message of %zu bytes is too long", n);
-    json_t *o = json_loadb(p, n, JSON_REJECT_DUPLICATES, &je);
+    m.storage = calloc(1, sizeof(*m.storage));
+    if (m.storage == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    json_t *o = m.storage->object = json_loadb(p, n, JSON_REJECT_DUPLICATES, &je);
     if (o == NULL)
         return dd_err_set(err, -EPROTO, "not JSON: %s", je.text);
-    int rc = decode_type(&m, o, err);
-    for (size_t i = 0; i < FIELDS && rc == 0; i++)
-        if (fields[i].in & BIT(m.type))
-            rc = decode_field(&fields[i], &m, o, err);
-    rc = tell_versions(o, rc, err);
-    json_decref(o);
+    int rc = decode_type(&m.type, o, err);
+    for (const struct msg_field *f = msg_fields(m.type); rc == 0 && f->name != NULL; f++)
+        rc = decode_field(f, &m, err);
+    rc = name_versions(o, rc, err);
     if (rc == 0) {
         *ret = m;
-        m = (struct msg){0};
+        m.storage = NULL;
     }
     return rc;
 }
 
 void msg_clear(struct msg *m)
 {
-    for (size_t i = 0; i < FIELDS; i++)
-        if (fields[i].kind == STR)
-            free(*(char **)member(&fields[i], m));
-    dd_strv_done(&m->addrs);
+    if (m->storage != NULL) {
+        json_decref(m->storage->object);
+        dd_strv_done(&m->storage->list);
+        free(m->storage);
+    }
     *m = (struct msg){0};
 }

@@ -1,5 +1,9 @@
-/* Control messages between agents and the daemon: JSON objects, one per control frame, described by
- * one table (msg.c) from which they are written, read and checked. Pure. Drawn in docs/protocol/.
+/* Control messages between agents and the daemon, and between ddctl and an agent: JSON objects, one
+ * per control frame. msg.c has one table that describes all of them; it drives encoding, decoding
+ * and the check of docs/protocol/control-1.md. Pure.
+ *
+ * Ownership: the sender owns what a message points to while it is encoded. A decoded message owns
+ * what it points to until msg_clear().
  */
 #ifndef DD_RDZV_MSG_H
 #define DD_RDZV_MSG_H
@@ -8,64 +12,219 @@
 #include "base/err.h"
 #include "base/strv.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum { MSG_VERSION = 1, MSG_MAX_BYTES = 1 << 20, MSG_MAX_LIST = 256 };
 
 enum msg_type {
-    MSG_JOIN,    /* agent: I am here, with so many slots */
-    MSG_STATUS,  /* daemon: how the gathering stands, for a person */
-    MSG_REFUSE,  /* daemon: you cannot take part, and why */
-    MSG_WELCOME, /* daemon, to an agent that comes from another one: you take part here */
-    MSG_PLAN,    /* daemon: start your workers */
-    MSG_BEGUN,   /* daemon, to its own node: a round has begun without you; look for no other daemon
-                  */
-    MSG_STARTED, /* agent: they run */
-    MSG_COMMIT,  /* daemon: so do those of all nodes of this round */
-    MSG_ROUND,   /* daemon, to a spare node: which nodes run the round, and where they are */
-    MSG_LOOK, /* daemon: another daemon may go on, look for it; with an address: it does, and there
-               */
-    MSG_LOOKED, /* agent, to its own daemon: there is no other; with an address: there is, and I go
-                   there */
-    MSG_EXIT,   /* agent: a worker ended with a failure */
-    MSG_ENOUGH, /* agent: those of my workers whose success the job waits for have succeeded */
-    MSG_DONE,   /* agent: all workers of the round are gone */
-    MSG_STOP_REQUEST,   /* agent: somebody wants the job to end */
-    MSG_STOP,           /* daemon: stop your workers, then say DONE */
-    MSG_FINISH,         /* daemon: it is over, leave with this code */
-    MSG_SIGNAL_REQUEST, /* agent: somebody announces something to all workers */
-    MSG_SIGNAL,         /* daemon: hand this signal to your workers */
-    MSG_WHOIS,          /* daemon: whose is this connection of your machine? */
-    MSG_WHOIS_REPLY,    /* agent: mine (ok = 1), or not */
-    MSG_HERE,           /* agent, to ddctl: this node of this job */
-    MSG_ASK,    /* ddctl, and from its agent to the daemon: a question of a person, or a wish */
-    MSG_ANSWER, /* daemon: a piece of the answer */
+    MSG_JOIN,          /* agent: take part with this node */
+    MSG_STATUS,        /* daemon: progress of the rendezvous, for the user */
+    MSG_REFUSE,        /* daemon: this node cannot take part */
+    MSG_WELCOME,       /* daemon, to an agent of another daemon: this node takes part here */
+    MSG_PLAN,          /* daemon: start the workers */
+    MSG_ROUND_STARTED, /* daemon, to its own node: a round runs without this node; stop the
+                          search for another daemon */
+    MSG_STARTED,       /* agent: the workers run */
+    MSG_COMMIT,        /* daemon: the workers of all nodes of the round run */
+    MSG_ROUND_MEMBERS, /* daemon, to a spare node: the nodes of the round and their addresses */
+    MSG_PROBE_REQUEST, /* daemon: search for another daemon of this job, or join that one */
+    MSG_PROBE_RESULT,  /* agent, to its own daemon: the other daemon, if there is one */
+    MSG_EXIT,          /* agent: a worker failed */
+    MSG_SUCCESS_CRITERIA_MET, /* agent: the workers that the job waits for have succeeded here */
+    MSG_DONE,                 /* agent: all workers of the round have ended */
+    MSG_STOP_REQUEST,         /* agent: end the job */
+    MSG_STOP,                 /* daemon: stop the workers, then send DONE */
+    MSG_FINISH,               /* daemon: the job has ended; exit with this code */
+    MSG_SIGNAL_REQUEST,       /* agent: pass a signal to the workers of all nodes */
+    MSG_SIGNAL,               /* daemon: pass a signal to the workers */
+    MSG_WHOIS,                /* daemon: which user owns this connection of the agent's machine? */
+    MSG_WHOIS_REPLY,          /* agent */
+    MSG_IDENTITY,             /* agent, to ddctl: its node and job */
+    MSG_CTL_REQUEST,          /* ddctl to its agent, and that agent to the daemon */
+    MSG_CTL_REPLY,            /* daemon: a piece of the reply */
     MSG_TYPE_MAX,
 };
 
-/* Every field of every message; the table says which belong to which. Strings are owned. */
-struct msg {
-    enum msg_type type;
-    int64_t round;
-    int64_t index, nnodes, min_nodes, slots, pid, epoch;
-    int64_t node_rank, restart_count, max_restarts, master_port;
-    int64_t ended_well, elsewhere;
-    int64_t local_rank, code, signal, ok, id, ends, report, lost, asked, heard, end_near;
-    int64_t sent_ns; /* of the sender's clock, put in as it is sent */
-    int64_t ended_ns, rank, oom, left, stopped, killed;
-    char *name, *text, *addr, *sizes, *nodes, *members, *committed, *local, *remote, *error, *trace,
-        *log, *detail, *unfit, *ports, *token, *what;
-    char *spent;
-    struct dd_strv addrs;
+/* Lists and strings may be NULL in a message to encode: they are sent as empty. In a decoded
+ * message none is NULL. Times are of the sender's monotonic clock. docs/protocol/control-1.md
+ * explains the fields. */
+struct msg_join {
+    int index; /* position in the host list; -1: the daemon assigns one */
+    int nnodes, min_nodes, slots, pid;
+    int64_t epoch;
+    bool elsewhere, ended_well;
+    const char *name, *addr;
+    const struct dd_strv *addrs;
+    const char *members, *committed, *spent;
+    int64_t sent_ns;
+    const char *unfit, *ports, *text;
+};
+struct msg_status {
+    const char *text;
+};
+struct msg_refuse {
+    int64_t epoch;
+    const char *text;
+};
+struct msg_welcome {
+    int64_t epoch;
+};
+struct msg_plan {
+    int round, node_rank, restart_count, max_restarts, master_port;
+    const char *addr;
+    const struct dd_strv *addrs;
+    const char *sizes, *nodes, *members, *spent, *ports, *token;
+};
+struct msg_started {
+    int round;
+};
+struct msg_commit {
+    int round;
+};
+struct msg_round_members {
+    const char *addr;
+    const struct dd_strv *addrs;
+    const char *members;
+};
+struct msg_probe_request {
+    const char *addr; /* the daemon to join; "": unknown */
+};
+struct msg_probe_result {
+    const char *addr; /* the other daemon; "": none */
+};
+struct msg_exit {
+    int round, pid, local_rank, rank, code, signal;
+    bool oom;
+    int64_t sent_ns, ended_ns;
+    const char *error, *trace, *log, *text;
+};
+struct msg_success_criteria_met {
+    int round;
+};
+struct msg_done {
+    int round;
+    int64_t sent_ns;
+    int left, stopped, killed; /* workers */
+    const char *unfit, *ports;
+};
+struct msg_stop_request {
+    int code, signal;
+    const char *text;
+};
+struct msg_stop {
+    int round, signal;
+    const char *text;
+};
+struct msg_finish {
+    int code;
+    bool lost, asked, report;
+    const char *detail, *text;
+};
+struct msg_signal_request {
+    int signal;
+    bool heard, end_near;
+};
+struct msg_signal {
+    int signal;
+    bool end_near;
+};
+struct msg_whois {
+    int64_t id;
+    const char *local, *remote;
+};
+struct msg_whois_reply {
+    int64_t id;
+    bool ok;
+};
+struct msg_identity {
+    const char *name, *text;
+};
+struct msg_ctl_request {
+    int64_t id;
+    const char *what, *text;
+};
+struct msg_ctl_reply {
+    int64_t id;
+    bool ok, ends;
+    const char *detail;
 };
 
-const char *msg_type_name(enum msg_type type);
-/* One JSON object without a newline, with this program's version; gives text (free()). -ENOMEM. */
+struct msg_storage;
+
+struct msg {
+    enum msg_type type;
+    union { /* the member that `type` names; ROUND_STARTED has no fields */
+        struct msg_join join;
+        struct msg_status status;
+        struct msg_refuse refuse;
+        struct msg_welcome welcome;
+        struct msg_plan plan;
+        struct msg_started started;
+        struct msg_commit commit;
+        struct msg_round_members round_members;
+        struct msg_probe_request probe_request;
+        struct msg_probe_result probe_result;
+        struct msg_exit exit;
+        struct msg_success_criteria_met success_criteria_met;
+        struct msg_done done;
+        struct msg_stop_request stop_request;
+        struct msg_stop stop;
+        struct msg_finish finish;
+        struct msg_signal_request signal_request;
+        struct msg_signal signal;
+        struct msg_whois whois;
+        struct msg_whois_reply whois_reply;
+        struct msg_identity identity;
+        struct msg_ctl_request ctl_request;
+        struct msg_ctl_reply ctl_reply;
+    };
+    struct msg_storage *storage; /* of a decoded message; NULL in a message to encode */
+};
+
+/* A message to encode: MSG(STOP, .round = 3, .signal = SIGTERM). */
+#define MSG(TYPE, ...) (&(struct msg){.type = MSG_##TYPE, .MSG_MEMBER_##TYPE = {__VA_ARGS__}})
+#define MSG_MEMBER_JOIN join
+#define MSG_MEMBER_STATUS status
+#define MSG_MEMBER_REFUSE refuse
+#define MSG_MEMBER_WELCOME welcome
+#define MSG_MEMBER_PLAN plan
+#define MSG_MEMBER_STARTED started
+#define MSG_MEMBER_COMMIT commit
+#define MSG_MEMBER_ROUND_MEMBERS round_members
+#define MSG_MEMBER_PROBE_REQUEST probe_request
+#define MSG_MEMBER_PROBE_RESULT probe_result
+#define MSG_MEMBER_EXIT exit
+#define MSG_MEMBER_SUCCESS_CRITERIA_MET success_criteria_met
+#define MSG_MEMBER_DONE done
+#define MSG_MEMBER_STOP_REQUEST stop_request
+#define MSG_MEMBER_STOP stop
+#define MSG_MEMBER_FINISH finish
+#define MSG_MEMBER_SIGNAL_REQUEST signal_request
+#define MSG_MEMBER_SIGNAL signal
+#define MSG_MEMBER_WHOIS whois
+#define MSG_MEMBER_WHOIS_REPLY whois_reply
+#define MSG_MEMBER_IDENTITY identity
+#define MSG_MEMBER_CTL_REQUEST ctl_request
+#define MSG_MEMBER_CTL_REPLY ctl_reply
+
+enum msg_kind { MSG_INT, MSG_INT64, MSG_BOOL, MSG_STR, MSG_LIST };
+
+struct msg_field {
+    const char *name; /* on the wire */
+    enum msg_kind kind;
+    size_t offset;    /* in struct msg */
+    int64_t min, max; /* of numbers; max of strings and of a list's strings: bytes */
+};
+
+const char *msg_type_name(enum msg_type type);          /* on the wire */
+const struct msg_field *msg_fields(enum msg_type type); /* ends with name NULL */
+/* Gives one JSON object without a newline, with this program's version; free(). -ENOMEM. */
 int msg_encode(char **ret, const struct msg *m);
-/* Checks type, presence, kind and range of every field; fields that are not known are skipped.
- * -ENOMSG: of a later version, which does not mind that it is skipped; -EPROTO: it cannot be done
- * without, with a sentence that names the versions of both sides. */
+/* Checks type, presence, kind and range of every field; skips unknown fields. -ENOMSG: a message of
+ * a later version that may be skipped; -EPROTO: the message is invalid, or must not be skipped,
+ * with a sentence that names the versions of both sides. */
 int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err);
 void msg_clear(struct msg *m);
 

@@ -53,9 +53,7 @@ static void put_answer(struct dd_buf *out, struct dd_rd *r)
         char piece[257] = "";
         if (n > 0)
             memcpy(piece, p, n);
-        put(out,
-            &(struct msg){
-                .type = MSG_ANSWER, .id = 1, .ok = 1, .ends = dd_rd_left(r) == 0, .detail = piece});
+        put(out, MSG(CTL_REPLY, .id = 1, .ok = 1, .ends = dd_rd_left(r) == 0, .detail = piece));
     } while (dd_rd_left(r) > 0);
 }
 
@@ -67,12 +65,11 @@ static void leave(void)
 
 int __wrap_net_here_connect(int **ret_fds, size_t *ret_n)
 {
-    static char node[] = "node1", job[] = "job.1";
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(4096);
     int pair[2];
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     agent_fd = pair[1];
-    put(&out, &(struct msg){.type = MSG_HERE, .name = node, .text = job});
+    put(&out, MSG(IDENTITY, .name = "node1", .text = "job.1"));
     must(send(agent_fd, out.data, out.len, MSG_NOSIGNAL) == (ssize_t)out.len);
     *ret_fds = malloc(sizeof(**ret_fds));
     must(*ret_fds != NULL);

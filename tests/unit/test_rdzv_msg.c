@@ -21,24 +21,19 @@ static void msg_comes_back_as_it_was_sent(void **state)
     (void)state;
     DD_AUTO(free) char *text = NULL;
     DD_AUTO(msg) struct msg back = {0};
-    struct msg m = {.type = MSG_JOIN,
-                    .index = -1,
-                    .nnodes = 4,
-                    .slots = 2,
-                    .pid = 7,
-                    .name = (char[]){"nöde"},
-                    .addr = (char[]){"fd00::1"}};
-    assert_int_equal(dd_strv_push(&m.addrs, "10.0.0.1"), 0);
-    assert_int_equal(msg_encode(&text, &m), 0);
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    assert_int_equal(dd_strv_push(&addrs, "10.0.0.1"), 0);
+    assert_int_equal(msg_encode(&text, MSG(JOIN, .index = -1, .nnodes = 4, .slots = 2, .pid = 7,
+                                           .name = "nöde", .addr = "fd00::1", .addrs = &addrs)),
+                     0);
     assert_int_equal(decode(&back, text, NULL), 0);
     assert_int_equal(back.type, MSG_JOIN);
-    assert_int_equal(back.index, -1);
-    assert_int_equal(back.slots, 2);
-    assert_string_equal(back.name, "nöde");
-    assert_string_equal(back.addr, "fd00::1");
-    assert_int_equal(back.addrs.n, 1);
-    assert_string_equal(back.addrs.v[0], "10.0.0.1");
-    dd_strv_done(&m.addrs);
+    assert_int_equal(back.join.index, -1);
+    assert_int_equal(back.join.slots, 2);
+    assert_string_equal(back.join.name, "nöde");
+    assert_string_equal(back.join.addr, "fd00::1");
+    assert_int_equal(back.join.addrs->n, 1);
+    assert_string_equal(back.join.addrs->v[0], "10.0.0.1");
 }
 
 static void msg_is_sent_whatever_bytes_a_worker_wrote(void **state)
@@ -46,12 +41,11 @@ static void msg_is_sent_whatever_bytes_a_worker_wrote(void **state)
     (void)state;
     DD_AUTO(free) char *text = NULL;
     DD_AUTO(msg) struct msg back = {0};
-    const struct msg m = {
-        .type = MSG_EXIT, .code = 3, .text = (char[]){"k\xc3\xb6nnte \xff nicht"}};
-    assert_int_equal(msg_encode(&text, &m), 0);
+    assert_int_equal(msg_encode(&text, MSG(EXIT, .code = 3, .text = "k\xc3\xb6nnte \xff nicht")),
+                     0);
     assert_int_equal(decode(&back, text, NULL), 0);
-    assert_int_equal(back.code, 3);
-    assert_string_equal(back.text, "k\xc3\xb6nnte ? nicht");
+    assert_int_equal(back.exit.code, 3);
+    assert_string_equal(back.exit.text, "k\xc3\xb6nnte ? nicht");
 }
 
 static void msg_refuses_what_does_not_fit_the_table(void **state)
@@ -116,7 +110,7 @@ static void msg_skips_fields_of_later_versions(void **state)
             "{\"type\":\"done\",\"v\":1,\"ddrun\":\"99.0\",\"round\":3,\"sent_ns\":0,\"left\":1,\"stopped\":0,\"killed\":0,\"unfit\":\"\",\"ports\":\"\",\"mood\":\"good\"}",
             NULL),
         0);
-    assert_int_equal(m.round, 3);
+    assert_int_equal(m.done.round, 3);
 }
 
 static void msg_of_a_later_version_is_skipped_unless_it_says_that_it_is_needed(void **state)
@@ -148,7 +142,7 @@ static void msg_cut_anywhere_is_refused(void **state)
     }
     DD_AUTO(msg) struct msg m = {0};
     assert_int_equal(decode(&m, text, NULL), 0);
-    assert_int_equal(m.code, 7);
+    assert_int_equal(m.exit.code, 7);
 }
 
 int main(void)

@@ -13,131 +13,83 @@
 #include <cmocka.h>
 
 #define HEAD(type) "{'type':'" type "','v':1,'ddrun':'" PACKAGE_VERSION "'"
-#define S(text) ((char[]){text})
 
-static char *addr_list[] = {S("10.0.0.1"), S(""), S("fd00::1"), NULL};
+static const struct dd_strv three = {
+    .v = (char *[]){(char[]){"10.0.0.1"}, (char[]){""}, (char[]){"fd00::1"}, NULL}, .n = 3};
+static const struct dd_strv one = {.v = (char *[]){(char[]){"10.0.0.1"}, NULL}, .n = 1};
 
 static const struct {
-    struct msg m;
+    const struct msg *m;
     const char *bytes;
 } rows[] = {
-    {{.type = MSG_JOIN,
-      .index = -1,
-      .nnodes = 4,
-      .min_nodes = 2,
-      .epoch = INT64_MAX,
-      .elsewhere = 1,
-      .ended_well = 1,
-      .slots = 8,
-      .pid = 4711,
-      .name = S("n\xc3\xb6"
-                "de1"),
-      .addr = S("fd00::1"),
-      .addrs = {.v = addr_list, .n = 3},
-      .members = S("0 3 1 0 n[0-2,7]"),
-      .committed = S("0 2 1 0 n[0-2,7]"),
-      .spent = S("10 2000"),
-      .sent_ns = 123456789012345,
-      .unfit = S("GPU 3 is lost"),
-      .ports = S("[10.0.0.1]/4000,4001"),
-      .text = S("no program")},
+    {MSG(JOIN, .index = -1, .nnodes = 4, .min_nodes = 2, .epoch = INT64_MAX, .elsewhere = 1,
+         .ended_well = 1, .slots = 8, .pid = 4711,
+         .name = "n\xc3\xb6"
+                 "de1",
+         .addr = "fd00::1", .addrs = &three, .members = "0 3 1 0 n[0-2,7]",
+         .committed = "0 2 1 0 n[0-2,7]", .spent = "10 2000", .sent_ns = 123456789012345,
+         .unfit = "GPU 3 is lost", .ports = "[10.0.0.1]/4000,4001", .text = "no program"),
      HEAD("join") ",'index':-1,'nnodes':4,'min_nodes':2,'epoch':9223372036854775807,"
                   "'elsewhere':1,'ended_well':1,'slots':8,'pid':4711,'name':'nöde1',"
                   "'addr':'fd00::1','addrs':['10.0.0.1','','fd00::1'],"
                   "'members':'0 3 1 0 n[0-2,7]','committed':'0 2 1 0 n[0-2,7]','spent':'10 2000',"
                   "'sent_ns':123456789012345,'unfit':'GPU 3 is lost',"
                   "'ports':'[10.0.0.1]/4000,4001','text':'no program'}"},
-    {{.type = MSG_JOIN, .nnodes = 1, .slots = 1},
+    {MSG(JOIN, .nnodes = 1, .slots = 1),
      HEAD("join") ",'index':0,'nnodes':1,'min_nodes':0,'epoch':0,'elsewhere':0,'ended_well':0,"
                   "'slots':1,'pid':0,'name':'','addr':'','addrs':[],'members':'','committed':'',"
                   "'spent':'','sent_ns':0,'unfit':'','ports':'','text':''}"},
-    {{.type = MSG_STATUS, .text = S("waits for node3\n\t\x01")},
+    {MSG(STATUS, .text = "waits for node3\n\t\x01"),
      HEAD("status") ",'text':'waits for node3\\n\\t\\u0001'}"},
-    {{.type = MSG_REFUSE, .epoch = 3, .text = S("k\xff\\/")},
-     HEAD("refuse") ",'epoch':3,'text':'k?\\\\/'}"},
-    {{.type = MSG_WELCOME, .epoch = 2}, HEAD("welcome") ",'epoch':2}"},
-    {{.type = MSG_PLAN,
-      .round = 5,
-      .node_rank = 1,
-      .restart_count = 2,
-      .max_restarts = 3,
-      .addr = S("10.0.0.1"),
-      .addrs = {.v = addr_list, .n = 3},
-      .master_port = 29500,
-      .sizes = S("4(x2),1"),
-      .nodes = S("node[1-3]"),
-      .members = S("0 5 2 0 n[0-2]"),
-      .spent = S("1"),
-      .ports = S("/4000;[fd00::1]/4000"),
-      .token = S("0123456789abcdef0123456789abcdef")},
+    {MSG(REFUSE, .epoch = 3, .text = "k\xff\\/"), HEAD("refuse") ",'epoch':3,'text':'k?\\\\/'}"},
+    {MSG(WELCOME, .epoch = 2), HEAD("welcome") ",'epoch':2}"},
+    {MSG(PLAN, .round = 5, .node_rank = 1, .restart_count = 2, .max_restarts = 3,
+         .addr = "10.0.0.1", .addrs = &three, .master_port = 29500, .sizes = "4(x2),1",
+         .nodes = "node[1-3]", .members = "0 5 2 0 n[0-2]", .spent = "1",
+         .ports = "/4000;[fd00::1]/4000", .token = "0123456789abcdef0123456789abcdef"),
      HEAD("plan") ",'round':5,'addr':'10.0.0.1','addrs':['10.0.0.1','','fd00::1'],'node_rank':1,"
                   "'restart_count':2,'max_restarts':3,'master_port':29500,'sizes':'4(x2),1',"
                   "'nodes':'node[1-3]','members':'0 5 2 0 n[0-2]','spent':'1',"
                   "'ports':'/4000;[fd00::1]/4000','token':'0123456789abcdef0123456789abcdef'}"},
-    {{.type = MSG_BEGUN}, HEAD("begun") "}"},
-    {{.type = MSG_STARTED, .round = INT32_MAX}, HEAD("started") ",'round':2147483647}"},
-    {{.type = MSG_COMMIT, .round = 5}, HEAD("commit") ",'round':5}"},
-    {{.type = MSG_ROUND,
-      .addr = S("10.0.0.1"),
-      .addrs = {.v = addr_list, .n = 1},
-      .members = S("0 5 2 0 n[0-2]")},
+    {&(struct msg){.type = MSG_ROUND_STARTED}, HEAD("begun") "}"},
+    {MSG(STARTED, .round = INT32_MAX), HEAD("started") ",'round':2147483647}"},
+    {MSG(COMMIT, .round = 5), HEAD("commit") ",'round':5}"},
+    {MSG(ROUND_MEMBERS, .addr = "10.0.0.1", .addrs = &one, .members = "0 5 2 0 n[0-2]"),
      HEAD("round") ",'addr':'10.0.0.1','addrs':['10.0.0.1'],'members':'0 5 2 0 n[0-2]'}"},
-    {{.type = MSG_LOOK}, HEAD("look") ",'addr':''}"},
-    {{.type = MSG_LOOKED, .addr = S("10.0.0.2")}, HEAD("looked") ",'addr':'10.0.0.2'}"},
-    {{.type = MSG_EXIT,
-      .round = 5,
-      .rank = 9,
-      .local_rank = 1,
-      .pid = 4712,
-      .code = 255,
-      .signal = 9,
-      .oom = 1,
-      .ended_ns = 123456789012344,
-      .sent_ns = 123456789012345,
-      .error = S("RuntimeError: 1"),
-      .trace = S("Traceback"),
-      .log = S("/tmp/1.err"),
-      .text = S("last line")},
+    {MSG(PROBE_REQUEST, .addr = ""), HEAD("look") ",'addr':''}"},
+    {MSG(PROBE_RESULT, .addr = "10.0.0.2"), HEAD("looked") ",'addr':'10.0.0.2'}"},
+    {MSG(EXIT, .round = 5, .rank = 9, .local_rank = 1, .pid = 4712, .code = 255, .signal = 9,
+         .oom = 1, .ended_ns = 123456789012344, .sent_ns = 123456789012345,
+         .error = "RuntimeError: 1", .trace = "Traceback", .log = "/tmp/1.err",
+         .text = "last line"),
      HEAD("exit") ",'round':5,'pid':4712,'local_rank':1,'code':255,'signal':9,"
                   "'sent_ns':123456789012345,'ended_ns':123456789012344,'rank':9,'oom':1,"
                   "'error':'RuntimeError: 1','trace':'Traceback','log':'/tmp/1.err',"
                   "'text':'last line'}"},
-    {{.type = MSG_ENOUGH, .round = 5}, HEAD("enough") ",'round':5}"},
-    {{.type = MSG_DONE,
-      .round = 5,
-      .sent_ns = 1,
-      .left = 1,
-      .stopped = 2,
-      .killed = 3,
-      .unfit = S("hot"),
-      .ports = S("/4000")},
+    {MSG(SUCCESS_CRITERIA_MET, .round = 5), HEAD("enough") ",'round':5}"},
+    {MSG(DONE, .round = 5, .sent_ns = 1, .left = 1, .stopped = 2, .killed = 3, .unfit = "hot",
+         .ports = "/4000"),
      HEAD("done") ",'round':5,'sent_ns':1,'left':1,'stopped':2,'killed':3,'unfit':'hot',"
                   "'ports':'/4000'}"},
-    {{.type = MSG_STOP_REQUEST, .signal = 15, .code = 7, .text = S("stopped by SIGTERM")},
+    {MSG(STOP_REQUEST, .signal = 15, .code = 7, .text = "stopped by SIGTERM"),
      HEAD("stop-request") ",'code':7,'signal':15,'text':'stopped by SIGTERM'}"},
-    {{.type = MSG_STOP, .round = 5, .signal = 15, .text = S("why")},
+    {MSG(STOP, .round = 5, .signal = 15, .text = "why"),
      HEAD("stop") ",'round':5,'signal':15,'text':'why'}"},
-    {{.type = MSG_FINISH,
-      .code = 3,
-      .lost = 1,
-      .asked = 1,
-      .report = 1,
-      .text = S("rank 1 failed"),
-      .detail = S("{}")},
+    {MSG(FINISH, .code = 3, .lost = 1, .asked = 1, .report = 1, .text = "rank 1 failed",
+         .detail = "{}"),
      HEAD(
          "finish") ",'code':3,'lost':1,'asked':1,'report':1,'detail':'{}','text':'rank 1 failed'}"},
-    {{.type = MSG_SIGNAL_REQUEST, .signal = 10, .heard = 1, .end_near = 1},
+    {MSG(SIGNAL_REQUEST, .signal = 10, .heard = 1, .end_near = 1),
      HEAD("signal-request") ",'signal':10,'heard':1,'end_near':1}"},
-    {{.type = MSG_SIGNAL, .signal = 12, .end_near = 1},
-     HEAD("signal") ",'signal':12,'end_near':1}"},
-    {{.type = MSG_WHOIS, .id = 77, .local = S("10.0.0.1:4000"), .remote = S("[fd00::1]:29500")},
+    {MSG(SIGNAL, .signal = 12, .end_near = 1), HEAD("signal") ",'signal':12,'end_near':1}"},
+    {MSG(WHOIS, .id = 77, .local = "10.0.0.1:4000", .remote = "[fd00::1]:29500"),
      HEAD("whois") ",'id':77,'local':'10.0.0.1:4000','remote':'[fd00::1]:29500'}"},
-    {{.type = MSG_WHOIS_REPLY, .id = 77, .ok = 1}, HEAD("whois-reply") ",'id':77,'ok':1}"},
-    {{.type = MSG_HERE, .name = S("node1"), .text = S("slurm.4242.0")},
+    {MSG(WHOIS_REPLY, .id = 77, .ok = 1), HEAD("whois-reply") ",'id':77,'ok':1}"},
+    {MSG(IDENTITY, .name = "node1", .text = "slurm.4242.0"),
      HEAD("here") ",'name':'node1','text':'slurm.4242.0'}"},
-    {{.type = MSG_ASK, .id = 1, .what = S("drain"), .text = S("node3")},
+    {MSG(CTL_REQUEST, .id = 1, .what = "drain", .text = "node3"),
      HEAD("ask") ",'id':1,'what':'drain','text':'node3'}"},
-    {{.type = MSG_ANSWER, .id = 1, .ok = 1, .ends = 1, .detail = S("{}")},
+    {MSG(CTL_REPLY, .id = 1, .ok = 1, .ends = 1, .detail = "{}"),
      HEAD("answer") ",'id':1,'ok':1,'ends':1,'detail':'{}'}"},
 };
 
@@ -159,7 +111,7 @@ static void msg_has_the_same_bytes_in_all_versions(void **state)
     for (size_t i = 0; i < ROWS; i++) {
         DD_AUTO(free) char *text = NULL;
         DD_AUTO(free) char *bytes = bytes_of(i);
-        assert_int_equal(msg_encode(&text, &rows[i].m), 0);
+        assert_int_equal(msg_encode(&text, rows[i].m), 0);
         assert_string_equal(text, bytes);
     }
 }
@@ -172,7 +124,7 @@ static void msg_that_was_read_is_written_with_the_same_bytes(void **state)
         DD_AUTO(free) char *text = NULL;
         DD_AUTO(free) char *bytes = bytes_of(i);
         assert_int_equal(msg_decode(&m, bytes, strlen(bytes), NULL), 0);
-        assert_int_equal(m.type, rows[i].m.type);
+        assert_int_equal(m.type, rows[i].m->type);
         assert_int_equal(msg_encode(&text, &m), 0);
         assert_string_equal(text, bytes);
     }
@@ -183,7 +135,7 @@ static void every_type_of_message_has_its_bytes_here(void **state)
     (void)state;
     int seen[MSG_TYPE_MAX] = {0};
     for (size_t i = 0; i < ROWS; i++)
-        seen[rows[i].m.type]++;
+        seen[rows[i].m->type]++;
     for (int t = 0; t < MSG_TYPE_MAX; t++)
         if (seen[t] == 0)
             fail_msg("no bytes of '%s'", msg_type_name((enum msg_type)t));
