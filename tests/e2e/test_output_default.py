@@ -186,12 +186,17 @@ def test_a_program_that_reads_keys_from_its_stdout_is_refused_at_once():
 
 
 def test_lines_of_others_begin_on_a_line_of_their_own_beside_a_progress_bar(tmp_path):
-    code = ("import os, sys\nfifos = [os.environ['DIR'] + '/' + n for n in 'ab']\n"
-            "if os.environ['RANK'] == '0':\n    sys.stderr.write('\\r 50%|#####')\n    open(fifos[0], 'w').close()\n    open(fifos[1]).close()\n"
-            "    sys.stderr.write('\\r 60%|######\\n')\nelse:\n    open(fifos[0]).close()\n    print('step 1 of rank 1', flush=True)\n    open(fifos[1], 'w').close()\n")
-    for name in "ab":
+    """Each rank writes after the terminal has shown what stands before: the agent reads two ranks in any order."""
+    code = ("import os, sys\n"
+            "def wait(for_):\n    open(os.environ['DIR'] + '/' + for_).close()\n"
+            "if os.environ['RANK'] == '0':\n    sys.stderr.write('\\r 50%|#####')\n    wait('line')\n    sys.stderr.write('\\r 60%|######\\n')\n"
+            "else:\n    wait('bar')\n    print('step 1 of rank 1', flush=True)\n")
+    for name in ("bar", "line"):
         os.mkfifo(tmp_path / name)
     with Terminal("--nproc-per-node=2", "-x", f"DIR={tmp_path}", *python(code)) as t:
+        for name, shown in (("bar", "50%|#####"), ("line", "rank 1\r\n")):
+            t.expect(shown)
+            open(tmp_path / name, "w", encoding="ascii").close()
         assert t.wait() == 0, t.seen
         assert "\r 50%|#####\r\nstep 1 of rank 1\r\n\r 60%|######\r\n" in t.seen
 

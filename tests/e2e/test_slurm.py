@@ -181,17 +181,18 @@ def test_a_batch_job_with_workers_that_fail_has_their_code(slurm):
 def test_ddctl_names_the_nodes_wherever_it_is_asked(slurm):
     ddctl = os.path.join(os.path.dirname(DDRUN), "ddctl")
     asked = {"batch": "", "step": "srun -N4 -n8 --overcommit ", "part": "srun -N1 -n1 --relative=2 "}
-    script = "".join(f"{srun}{ddctl} hosts --fold >{name}\n" for name, srun in asked.items())
+    ask = slurm.file("ask", f"#!/bin/sh\nexec {ddctl} hosts --fold 2>>said\n")  # srun has a stderr of its own, for what it waits for
+    script = "".join(f"{srun}{ask} >{name}\n" for name, srun in asked.items())
     slurm.file("script", f"#!/bin/sh\nset -e\n{script}scontrol show hostnames >wanted\n")
     with slurm.popen(["sbatch", "--wait", "-N4", "--error=err", "script"]) as job:
         assert job.wait(LIMIT).rc == 0, open(slurm.file("err")).read()
     with slurm.popen(["salloc", "-N4", ddctl, "hosts"]) as job:
         shell = job.wait(LIMIT)
-    lines = {name: open(slurm.file(name)).read().split() for name in (*asked, "wanted", "err")}
+    lines = {name: open(slurm.file(name)).read().split() for name in (*asked, "wanted", "said")}
     names = slurm.cluster.names
     assert lines["wanted"] == names == shell.out.split(), shell.err
     whole = f"{names[0][:-1]}[{names[0][-1]}-{names[-1][-1]}]"
-    assert lines == {"batch": [whole], "step": [whole] * 8, "part": [names[2]], "wanted": names, "err": []}
+    assert lines == {"batch": [whole], "step": [whole] * 8, "part": [names[2]], "wanted": names, "said": []}
 
 
 def test_the_key_comes_from_munge(slurm):
