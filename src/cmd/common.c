@@ -14,7 +14,7 @@
 
 enum { ADDRESSES_MAX = 8 };
 
-void cmd_begin(void)
+void cmd_sanitize_process(void)
 {
     int fd;
     do /* no socket of ours may become somebody's stdout */
@@ -26,7 +26,7 @@ void cmd_begin(void)
     (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, the kernel throws exit codes away */
 }
 
-bool cmd_speaks(char *const *env)
+bool cmd_is_first_task(char *const *env)
 {
     static const char *const ranks[] = {"SLURM_PROCID",         "PMI_RANK",    "PMIX_RANK",
                                         "OMPI_COMM_WORLD_RANK", "PBS_NODENUM", "PALS_RANKID",
@@ -51,7 +51,7 @@ static bool wrong_everywhere(const struct opt_table *t, void *values, int argc, 
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
 {
     char right[64];
-    if (!cmd_speaks(environ))
+    if (!cmd_is_first_task(environ))
         return;
     for (char *const *e = environ; *e != NULL; e++)
         if (opt_env_misspelt(t, *e, right))
@@ -62,7 +62,7 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
 void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
                       const struct dd_log *log)
 {
-    if (!cmd_speaks(environ))
+    if (!cmd_is_first_task(environ))
         return;
     for (size_t i = 0; i < t->n_rows; i++)
         if (opt_is_idle(res, t, &t->rows[i]))
@@ -77,7 +77,7 @@ int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
     struct dd_log log = {.fd = STDERR_FILENO};
     (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
     if (opt_parse(t, values, argc, argv, environ, res, &err) < 0) {
-        if (cmd_speaks(environ) || !wrong_everywhere(t, values, argc, argv))
+        if (cmd_is_first_task(environ) || !wrong_everywhere(t, values, argc, argv))
             dd_log(&log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }

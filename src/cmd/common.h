@@ -8,13 +8,13 @@
 
 #include <stdbool.h>
 
-/* First of all: what a caller may have left closed or ignored, and what would hurt us, is set
- * right. */
-void cmd_begin(void);
+/* Open the standard descriptors that the caller left closed, and reset the signal dispositions that
+ * ddrun relies on. Called before anything else. */
+void cmd_sanitize_process(void);
 
-/* Of the processes of one step that all find the same wrong, only the first says it: whether we are
- * that one. True where no launcher has numbered us. */
-bool cmd_speaks(char *const *env);
+/* True in the first task of a scheduler's step and where no launcher has numbered this process: an
+ * error that all tasks find is reported by that task alone. */
+bool cmd_is_first_task(char *const *env);
 
 /* Parses; answers --help and its like, or prints the error. -1: go on; otherwise the exit code. */
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,

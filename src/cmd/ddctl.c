@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     DD_AUTO(opt_result) struct opt_result res = {0};
     struct dd_err err = {0};
     char none; /* there are no values */
-    cmd_begin();
+    cmd_sanitize_process();
     dd_core_empty();
     int code = cmd_options_alone(&ddctl_options, &none, argc, argv, &res);
     if (code >= 0)

@@ -22,7 +22,7 @@ struct env_options {
     const char *hosts, *hostfile, *master_addr, *rdzv_id;
     int master_port;
     bool whole_job;
-    struct told told;
+    struct framework_options framework;
     const char *format;
 };
 
@@ -108,12 +108,12 @@ static const struct opt_row rows[] = {
      .help = "MASTER_PORT",
      FIELD(master_port)},
 
-    {TOLD_FRAMEWORK(struct env_options), .group = "Frameworks",
+    {OPTION_FRAMEWORK(struct env_options), .group = "Frameworks",
      .help = "also for this framework, as with ddrun: jax, tensorflow, paddle, mindspore"},
-    {TOLD_TF(struct env_options), .group = "Frameworks", .help = "TF_CONFIG, for TensorFlow"},
-    {TOLD_ROLES(struct env_options), .group = "Frameworks",
+    {OPTION_TF(struct env_options), .group = "Frameworks", .help = "TF_CONFIG, for TensorFlow"},
+    {OPTION_ROLES(struct env_options), .group = "Frameworks",
      .help = "with --tf: what the ranks are, from 0 on"},
-    {TOLD_ENV(struct env_options), .group = "Frameworks",
+    {OPTION_ENV(struct env_options), .group = "Frameworks",
      .help = "also set NAME, for all workers or for those of RANKS, as 0,3-5"},
 
     {.name = "format",
@@ -178,7 +178,7 @@ static int set_ports(struct place *p, const struct alloc *a, const struct env_op
     int most = 0;
     for (int i = 0; i < plan->nnodes; i++)
         most = plan->sizes[i] > most ? plan->sizes[i] : most;
-    const bool workers = framework_wants_ports(told_frameworks(&o->told));
+    const bool workers = framework_wants_ports(framework_options_names(&o->framework));
     if (workers && most > ELECT_MAX - ELECT_PORTS)
         return dd_err_set(err, -EINVAL,
                           "there are no ports for %d workers on one node, only for %d", most,
@@ -225,7 +225,7 @@ static int make_env(struct dd_strv *out, char *const *base, const struct framewo
                     const struct env_options *o, struct dd_err *err)
 {
     int rc = framework_env(out, base, in, err);
-    if (rc == 0 && rules_env(out, o->told.env.v, in->plan->first_rank + in->local_rank) < 0)
+    if (rc == 0 && rules_env(out, o->framework.env.v, in->plan->first_rank + in->local_rank) < 0)
         rc = no_memory(err);
     return rc;
 }
@@ -312,8 +312,8 @@ static int find_entries(struct dd_strv *ret, struct place *p, const struct env_o
                                  .iface = ifs.used[0] != '\0' ? ifs.used : NULL,
                                  .nccl_iface = ifs.nccl[0] != '\0' ? ifs.nccl : NULL,
                                  .gpus = gpus.count,
-                                 .frameworks = told_frameworks(&o->told),
-                                 .tf_roles = told_roles(&o->told),
+                                 .frameworks = framework_options_names(&o->framework),
+                                 .tf_roles = framework_options_roles(&o->framework),
                                  .by_hand = true};
     if (p->node >= 0)
         return node_entries(ret, &begun, &in, p->first, p->n, o, err);
@@ -411,7 +411,7 @@ static int pick(struct dd_strv *entries, char *const *names, const struct place 
 
 static int check(const struct env_options *o, int argc, char *const *words, struct dd_err *err)
 {
-    int rc = told_check(&o->told, err);
+    int rc = framework_options_check(&o->framework, err);
     for (int i = 0; i < argc && rc == 0; i++)
         if (words[i][0] == '-')
             rc = dd_err_set(

@@ -90,7 +90,7 @@ static int run_node(void *arg, int index)
     struct dd_err err = {0};
     bool ready = run_prepare(r, index, &err) == 0 && run_make_scratch(r, &err) == 0;
     if (!ready && (r->alloc == NULL || r->alloc->nnodes == 1)) {
-        if (err.rc != ALLOC_WRONG_FOR_ALL || cmd_speaks(environ))
+        if (err.rc != ALLOC_WRONG_FOR_ALL || cmd_is_first_task(environ))
             dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
         run_done(r);
         return EXIT_USAGE;
@@ -219,7 +219,7 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
         cmd_warn_of_idle(&table, &res, &r.log);
         warn_of_fixed_size(&o, &table, &res, &r.log);
     }
-    if (cmd_speaks(environ))
+    if (cmd_is_first_task(environ))
         torchrun_tell(&o, &r.log);
     struct dd_err err = {0};
     int rc = horovodrun_apply(hvd, &o, &err);
@@ -234,7 +234,7 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
     else if (res.script >= argc)
         rc = no_script(argc, argv, &err);
     if (rc < 0) {
-        if (cmd_speaks(environ))
+        if (cmd_is_first_task(environ))
             dd_log(&r.log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }
@@ -253,7 +253,7 @@ static int run(int argc, char **argv, const struct alloc *given, int index)
     return code >= 0 ? code : run_node(&r, index);
 }
 
-static int run_joined(void *arg, struct package *p, int index)
+static int run_joined(void *arg, struct bootstrap_payload *p, int index)
 {
     (void)arg;
     return run((int)p->argv.n, p->argv.v, p->alloc, index);
@@ -261,7 +261,7 @@ static int run_joined(void *arg, struct package *p, int index)
 
 int main(int argc, char **argv)
 {
-    cmd_begin();
+    cmd_sanitize_process();
     if (argc == 2 && strncmp(argv[1], "--launched=", 11) == 0)
         return launch_join(argv[1] + 11, &(struct joiner){.node = run_joined});
     return run(argc, argv, NULL, -1);

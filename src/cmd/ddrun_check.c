@@ -39,7 +39,7 @@ static int check_places(const struct ddrun_options *o, struct dd_err *err)
 
 static int check_rules(const struct ddrun_options *o, struct dd_err *err)
 {
-    int rc = told_check(&o->told, err);
+    int rc = framework_options_check(&o->framework, err);
     for (size_t i = 0; i < o->wrap.n && rc == 0; i++)
         rc = rule_check(o->wrap.v[i], "--wrap", "'0:gdb -batch -ex run -ex bt --args'", err);
     return rc;
@@ -162,7 +162,7 @@ void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t
                         const struct opt_result *res, const struct dd_log *log)
 {
     static const char *const names[] = {"grow", "last-call"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && cmd_speaks(environ); i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && cmd_is_first_task(environ); i++) {
         const struct opt_source *src = opt_result_source(res, t, names[i]);
         if (!o->nnodes.range && src != NULL && src->from == OPT_FROM_COMMAND_LINE)
             dd_log(log, DD_LOG_WARN, "--%s has no effect without --nnodes=MIN:MAX", names[i]);
@@ -171,8 +171,8 @@ void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t
 
 void warn_of_unset(const struct ddrun_options *o, const struct dd_log *log)
 {
-    for (size_t i = 0; i < o->told.env.n && cmd_speaks(environ); i++) {
-        const char *name = rule_env_wanted(o->told.env.v[i]);
+    for (size_t i = 0; i < o->framework.env.n && cmd_is_first_task(environ); i++) {
+        const char *name = rule_env_wanted(o->framework.env.v[i]);
         if (name != NULL && getenv(name) == NULL)
             dd_log(
                 log, DD_LOG_WARN,

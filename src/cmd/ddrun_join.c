@@ -42,10 +42,11 @@ static int keep_stdin(void)
     return fd;
 }
 
-static int take_over(const struct package *p, struct dd_err *err)
+static int adopt_payload(const struct bootstrap_payload *p, struct dd_err *err)
 {
     static struct dd_strv env; /* environ, until the end of the process */
-    if (package_env(&env, p->env.v, environ) < 0 || dd_env_set(&env, "PWD", p->folder) < 0)
+    if (bootstrap_payload_env(&env, p->env.v, environ) < 0 ||
+        dd_env_set(&env, "PWD", p->folder) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     environ = env.v;
     (void)umask((mode_t)p->umask);
@@ -73,9 +74,9 @@ struct joining {
     struct dd_strv key_env;
     char key_line[HEX + 2], ddrun[PATH_MAX];
     struct net_key key;
-    struct package package;
+    struct bootstrap_payload payload;
     struct launch_task task;
-    struct launch_up *up;
+    struct parent_link *parent;
     int stdin_fd;
 };
 
@@ -115,13 +116,13 @@ static int run_joined(void *arg, int index)
 {
     struct joining *j = arg;
     spawn_close_from(STDERR_FILENO + 1);
-    const int code = j->joiner->node(j->joiner->arg, &j->package, index);
+    const int code = j->joiner->node(j->joiner->arg, &j->payload, index);
     net_key_cleanup(&j->key, &j->key_in); /* the parent may have been killed */
     return code;
 }
 
 /* It starts others as it was started. */
-static int prepare_starting(struct joining *j, struct root_cfg *cfg, struct dd_err *err)
+static int prepare_starting(struct joining *j, struct launcher_cfg *cfg, struct dd_err *err)
 {
     cfg->starter = starter_find(NULL, j->task.starter, "");
     ssize_t n = readlink("/proc/self/exe", j->ddrun, sizeof(j->ddrun) - 1);
@@ -132,60 +133,61 @@ static int prepare_starting(struct joining *j, struct root_cfg *cfg, struct dd_e
     j->next.key = j->ticket.key;
     j->next.path = DD_TAKE(j->ticket.path);
     int rc = net_key_host(&j->key, &j->key_in, err);
-    return rc < 0 ? rc : cmd_addresses(&j->next.hosts, j->package.alloc, j->ticket.index, err);
+    return rc < 0 ? rc : cmd_addresses(&j->next.hosts, j->payload.alloc, j->ticket.index, err);
 }
 
 static int run_started(struct joining *j, struct dd_err *err)
 {
-    struct root_cfg cfg = {.program = j->task.program != NULL ? j->task.program : "",
-                           .words = j->task.words,
-                           .ddrun = j->ddrun,
-                           .package = &j->package,
-                           .here = j->ticket.index,
-                           .fanout = j->task.fanout,
-                           .id = j->ticket.id,
-                           .key = &j->key,
-                           .key_in = &j->key_in,
-                           .key_for_stdin = j->ticket.key == LAUNCH_KEY_STDIN ? j->key_line : NULL,
-                           .ticket = &j->next,
-                           .grace_ms = j->task.grace_ms,
-                           .node = run_joined,
-                           .arg = j,
-                           .log = &j->log,
-                           .up = j->up,
-                           .task = &j->task,
-                           .stdin_fd = j->stdin_fd};
-    int rc = j->ticket.index < j->package.alloc->nnodes
+    struct launcher_cfg cfg = {.program = j->task.program != NULL ? j->task.program : "",
+                               .words = j->task.words,
+                               .ddrun = j->ddrun,
+                               .payload = &j->payload,
+                               .here = j->ticket.index,
+                               .fanout = j->task.fanout,
+                               .id = j->ticket.id,
+                               .key = &j->key,
+                               .key_in = &j->key_in,
+                               .key_for_stdin = j->ticket.key == LAUNCH_KEY_STDIN ? j->key_line
+                                                                                  : NULL,
+                               .ticket = &j->next,
+                               .grace_ms = j->task.grace_ms,
+                               .node = run_joined,
+                               .arg = j,
+                               .log = &j->log,
+                               .parent = j->parent,
+                               .task = &j->task,
+                               .stdin_fd = j->stdin_fd};
+    int rc = j->ticket.index < j->payload.alloc->nnodes
                  ? 0
                  : dd_err_set(err, -EPROTO, "node %d of %d", j->ticket.index,
-                              j->package.alloc->nnodes);
+                              j->payload.alloc->nnodes);
     if (rc == 0)
-        rc = take_over(&j->package, err);
+        rc = adopt_payload(&j->payload, err);
     if (rc == 0 && j->task.n > 0)
         rc = prepare_starting(j, &cfg, err);
-    return rc < 0 ? rc : root_run(&cfg);
+    return rc < 0 ? rc : launcher_run(&cfg);
 }
 
 /* Where our stderr does not come back, the link brings it. */
 static void say_why(struct joining *j, const struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(2048);
-    if (j->up == NULL || !j->task.output)
+    if (j->parent == NULL || !j->task.output)
         dd_log(&j->log, DD_LOG_ERR, "%s", err->text);
     else if (dd_buf_printf(&line, "%s: error: %s\n", j->log.who, err->text) == 0)
-        launch_up_put(j->up, 1, line.data, line.len);
-    if (j->up != NULL)
-        launch_up_say(j->up, WORD_ENDED, j->ticket.index, EXIT_USAGE);
+        parent_link_write(j->parent, 1, line.data, line.len);
+    if (j->parent != NULL)
+        parent_link_send(j->parent, LAUNCH_EXITED, j->ticket.index, EXIT_USAGE);
 }
 
 static void joining_done(struct joining *j)
 {
-    launch_up_free(j->up);
+    parent_link_free(j->parent);
     net_key_cleanup(&j->key, &j->key_in);
     launch_ticket_done(&j->ticket);
-    package_done(&j->package);
-    struct launch_word w = {.task = j->task};
-    launch_word_done(&w);
+    bootstrap_payload_done(&j->payload);
+    struct launch_msg m = {.task = j->task};
+    launch_msg_done(&m);
     dd_strv_done(&j->key_env);
     launch_ticket_done(&j->next);
     explicit_bzero(j->key_line, sizeof(j->key_line));
@@ -206,13 +208,13 @@ int launch_join(const char *text, const struct joiner *joiner)
         rc = find_key(&j, &err);
     if (rc == 0 && j.ticket.key == LAUNCH_KEY_STDIN)
         j.stdin_fd = keep_stdin();
-    const struct launch_fetch_cfg fetch = {.ticket = &j.ticket,
-                                           .key_in = &j.key_in,
-                                           .log = &j.log,
-                                           .limit_ms = FETCH_MS,
-                                           .stdin_fd = j.stdin_fd};
+    const struct bootstrap_fetch_cfg fetch = {.ticket = &j.ticket,
+                                              .key_in = &j.key_in,
+                                              .log = &j.log,
+                                              .limit_ms = FETCH_MS,
+                                              .stdin_fd = j.stdin_fd};
     if (rc == 0)
-        rc = launch_fetch(&j.up, &j.package, &j.task, &fetch, &err);
+        rc = bootstrap_fetch(&j.parent, &j.payload, &j.task, &fetch, &err);
     if (rc == 0)
         rc = run_started(&j, &err);
     if (rc < 0)

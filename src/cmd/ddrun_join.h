@@ -7,7 +7,7 @@
 /* Fetches its package, makes folder, limits and environment those of the starting shell, and runs
  * node(arg, package, index), which has the arguments, in a child. Its exit code. */
 struct joiner {
-    int (*node)(void *arg, struct package *p, int index);
+    int (*node)(void *arg, struct bootstrap_payload *p, int index);
     void *arg;
 };
 int launch_join(const char *ticket, const struct joiner *joiner);

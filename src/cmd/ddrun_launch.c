@@ -31,7 +31,7 @@ struct launching {
     const struct launch_input *l;
     const struct starter *starter;
     struct alloc *alloc;
-    struct package package;
+    struct bootstrap_payload payload;
     char program[PATH_MAX], ddrun[PATH_MAX], id[32];
     char key_line[HEX + 2];      /* "" or with its newline */
     struct launch_ticket ticket; /* of the started nodes */
@@ -47,8 +47,8 @@ static void launching_done(struct launching *p)
     explicit_bzero(p->key_line, sizeof(p->key_line));
     launch_ticket_done(&p->ticket);
     dd_strv_done(&p->key_env);
-    p->package.alloc = NULL;
-    package_done(&p->package);
+    p->payload.alloc = NULL;
+    bootstrap_payload_done(&p->payload);
     alloc_free(p->alloc);
 }
 
@@ -153,9 +153,9 @@ static int find_nodes(struct launching *p, struct dd_err *err)
 static const char *all_wanted(const struct ddrun_options *o, struct dd_buf *buf)
 {
     int rc = dd_buf_puts(buf, o->launch_env);
-    for (size_t i = 0; i < o->told.env.n && rc == 0; i++)
-        if (rule_env_wanted(o->told.env.v[i]) != NULL)
-            rc = dd_buf_printf(buf, ",%s", o->told.env.v[i]);
+    for (size_t i = 0; i < o->framework.env.n && rc == 0; i++)
+        if (rule_env_wanted(o->framework.env.v[i]) != NULL)
+            rc = dd_buf_printf(buf, ",%s", o->framework.env.v[i]);
     return rc == 0 ? dd_buf_str(buf) : NULL;
 }
 
@@ -304,16 +304,16 @@ static int make_key(struct launching *p, struct dd_err *err)
     return rc;
 }
 
-static int fill_package(struct launching *p, struct dd_err *err)
+static int fill_payload(struct launching *p, struct dd_err *err)
 {
-    struct package *k = &p->package;
+    struct bootstrap_payload *k = &p->payload;
     mode_t mask = umask(0);
     (void)umask(mask);
     k->umask = mask;
     k->folder = getcwd(NULL, 0);
     if (k->folder == NULL)
         return dd_err_set(err, -errno, "cannot find the current folder: %m");
-    for (int i = 0; i < PACKAGE_LIMITS; i++) {
+    for (int i = 0; i < BOOTSTRAP_LIMITS; i++) {
         struct rlimit limit;
         k->limits[i] = getrlimit((__rlimit_resource_t)i, &limit) == 0 ? limit.rlim_cur
                                                                       : RLIM_INFINITY;
@@ -342,31 +342,32 @@ static int start_all(struct launching *p, struct dd_err *err)
     if (rc == 0)
         rc = cmd_addresses(&p->ticket.hosts, p->alloc, p->alloc->index, err);
     if (rc == 0)
-        rc = fill_package(p, err);
+        rc = fill_payload(p, err);
     if (rc < 0)
         return rc;
-    const struct root_cfg cfg = {.starter = p->starter,
-                                 .program = p->program,
-                                 .words = o->launch_command,
-                                 .ddrun = p->ddrun,
-                                 .package = &p->package,
-                                 .here = p->alloc->index,
-                                 .fanout = o->launch_fanout >= 0 ? o->launch_fanout
-                                           : p->starter->tree    ? FANOUT
-                                                                 : 0,
-                                 .id = p->id,
-                                 .key = &p->key,
-                                 .key_in = &p->key_in,
-                                 .key_for_stdin = p->starter->takes_stdin ? p->key_line : NULL,
-                                 .ticket = &p->ticket,
-                                 .go_on = o->nnodes.range || o->max_restarts.most > 0,
-                                 .min_nodes = o->nnodes.range ? o->nnodes.min : p->alloc->nnodes,
-                                 .grace_ms = ddrun_grace_ms(o, p->alloc) + END_MS,
-                                 .node = run_here,
-                                 .arg = p,
-                                 .log = p->l->log,
-                                 .stdin_fd = -1};
-    return root_run(&cfg);
+    const struct launcher_cfg cfg = {.starter = p->starter,
+                                     .program = p->program,
+                                     .words = o->launch_command,
+                                     .ddrun = p->ddrun,
+                                     .payload = &p->payload,
+                                     .here = p->alloc->index,
+                                     .fanout = o->launch_fanout >= 0 ? o->launch_fanout
+                                               : p->starter->tree    ? FANOUT
+                                                                     : 0,
+                                     .id = p->id,
+                                     .key = &p->key,
+                                     .key_in = &p->key_in,
+                                     .key_for_stdin = p->starter->takes_stdin ? p->key_line : NULL,
+                                     .ticket = &p->ticket,
+                                     .go_on = o->nnodes.range || o->max_restarts.most > 0,
+                                     .min_nodes = o->nnodes.range ? o->nnodes.min
+                                                                  : p->alloc->nnodes,
+                                     .grace_ms = ddrun_grace_ms(o, p->alloc) + END_MS,
+                                     .node = run_here,
+                                     .arg = p,
+                                     .log = p->l->log,
+                                     .stdin_fd = -1};
+    return launcher_run(&cfg);
 }
 
 /* --dry-run. */

@@ -91,14 +91,15 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
         in.node_rank = -1;
         in.master_port = 0;
     }
-    struct outer_peers outer = {0};
+    struct pmi_bootstrap bootstrap = {0};
     if (rc == 0)
-        rc = outer_find(&outer, &in, (unsigned)(r->o->rdzv_timeout / DD_NS_PER_MS), err);
+        rc = pmi_bootstrap_peers(&bootstrap, &in, (unsigned)(r->o->rdzv_timeout / DD_NS_PER_MS),
+                                 err);
     if (rc > 0)
-        in.peers = &outer.peers;
+        in.peers = &bootstrap.peers;
     if (rc >= 0)
         rc = alloc_find(&r->alloc, &in, err);
-    dd_strv_done(&outer.texts);
+    dd_strv_done(&bootstrap.texts);
     return rc;
 }
 

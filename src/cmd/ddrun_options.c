@@ -295,7 +295,7 @@ static const struct opt_row rows[] = {
              "takes them all away.",
      FIELD(slurm_env)},
 
-    {TOLD_FRAMEWORK(struct ddrun_options), .group = "Program",
+    {OPTION_FRAMEWORK(struct ddrun_options), .group = "Program",
      .help = "also say what this framework looks for: jax, tensorflow, paddle, mindspore",
      .more =
          "PyTorch, DeepSpeed, oneCCL and others that read the same variables need nothing. jax: where Slurm is not, five "
@@ -316,18 +316,18 @@ static const struct opt_row rows[] = {
          "the worker both. A rank that ends without MPI_Finalize has failed, and MPI_Abort ends the job with its code. "
          "docs/mpi.md has more.",
      FIELD(mpi)},
-    {TOLD_TF(struct ddrun_options), .group = "Program",
+    {OPTION_TF(struct ddrun_options), .group = "Program",
      .help = "give the workers TF_CONFIG, for TensorFlow",
      .more =
          "Each worker has a port of its own, which ddrun holds for it, another one after each restart. Where several "
          "workers share a node's GPUs, each sees one."},
-    {TOLD_ROLES(struct ddrun_options), .group = "Program",
+    {OPTION_ROLES(struct ddrun_options), .group = "Program",
      .help = "with --tf: what the ranks are, from 0 on: chief, worker, ps, evaluator",
      .more =
          "One N may be '*', all that are left. Where there are parameter servers, the job has succeeded when the chief "
          "has, else when chief and workers have; the others are then ended."},
 
-    {TOLD_ENV(struct ddrun_options), .group = "Program", .letter = 'x', .common = true,
+    {OPTION_ENV(struct ddrun_options), .group = "Program", .letter = 'x', .common = true,
      .help = "set NAME for all workers, or for those of RANKS, as 0,3-5",
      .more =
          "Goes before whatever else would set it. May be given several times. NAME alone (as with mpirun's -x) is the "

@@ -61,7 +61,7 @@ struct ddrun_options {
     const char *mpi;
     bool dry_run;
     const char *doctor; /* how it answers; NULL: not asked for */
-    struct told told;
+    struct framework_options framework;
     struct dd_strv wrap, preload; /* worker/rules.h */
 
     struct restart_budget max_restarts;

@@ -215,7 +215,7 @@ int main(int argc, char **argv)
     DD_AUTO(opt_result) struct opt_result res = {0};
     struct store_limits limits;
     struct dd_err err = {0};
-    cmd_begin();
+    cmd_sanitize_process();
     dd_core_empty();
     int code = cmd_options(&ddrund_options, &o, argc, argv, &res);
     if (code >= 0)

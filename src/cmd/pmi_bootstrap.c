@@ -33,18 +33,18 @@ static int take_apart(char *text, char **job, char **secret)
     return hostlist_name_ok(text) && **job != '\0' && strlen(*secret) >= 32 ? 0 : -EPROTO;
 }
 
-int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned limit_ms,
-               struct dd_err *err)
+int pmi_bootstrap_peers(struct pmi_bootstrap *ret, const struct alloc_input *in, unsigned limit_ms,
+                        struct dd_err *err)
 {
     char text[512];
     char *job = NULL;
     char *secret = NULL;
-    const int n = pmi_outer_size(in->env, &ret->peers.index);
+    const int n = pmi_client_size(in->env, &ret->peers.index);
     if (n < 2 || alloc_is_told(in))
         return 0;
     int rc = say(text, sizeof(text), in->hostname, err);
     if (rc == 0)
-        rc = pmi_outer_gather(&ret->texts, in->env, text, limit_ms, err);
+        rc = pmi_client_gather(&ret->texts, in->env, text, limit_ms, err);
     for (size_t i = ret->texts.n; i > 0 && rc == 0; i--) /* the first one's are kept */
         if (take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
             rc = dd_err_set(

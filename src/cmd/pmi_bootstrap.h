@@ -1,17 +1,17 @@
-/* The other agents of a job that an outer launcher of MPI programs has started, where nothing else
- * says which they are. */
-#ifndef DD_CMD_OUTER_H
-#define DD_CMD_OUTER_H
+/* The other agents of a job that an MPI launcher (mpiexec) has started, where nothing else names
+ * them. */
+#ifndef DD_CMD_PMI_BOOTSTRAP_H
+#define DD_CMD_PMI_BOOTSTRAP_H
 
 #include "alloc/alloc.h"
 
-struct outer_peers {
+struct pmi_bootstrap {
     struct dd_strv texts; /* what peers lends */
     struct alloc_peers peers;
 };
 
 /* 1: *ret is filled, for in->peers; 0: there are none; or < 0 with a sentence. */
-int outer_find(struct outer_peers *ret, const struct alloc_input *in, unsigned limit_ms,
-               struct dd_err *err);
+int pmi_bootstrap_peers(struct pmi_bootstrap *ret, const struct alloc_input *in, unsigned limit_ms,
+                        struct dd_err *err);
 
 #endif

@@ -25,7 +25,7 @@ static int put_str(struct dd_buf *out, const char *s)
 
 static int put_list(struct dd_buf *out, const struct dd_strv *sv)
 {
-    int rc = sv->n > PACKAGE_STRINGS_MAX ? -EMSGSIZE : put_u32(out, sv->n);
+    int rc = sv->n > BOOTSTRAP_STRINGS_MAX ? -EMSGSIZE : put_u32(out, sv->n);
     for (size_t i = 0; i < sv->n && rc == 0; i++)
         rc = put_str(out, sv->v[i]);
     return rc;
@@ -33,7 +33,7 @@ static int put_list(struct dd_buf *out, const struct dd_strv *sv)
 
 static int put_nodes(struct dd_buf *out, const struct hostlist *nodes)
 {
-    DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(PACKAGE_MAX);
+    DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(BOOTSTRAP_MAX);
     int rc = hostlist_fold(nodes, &folded);
     const char *text = rc == 0 ? dd_buf_str(&folded) : NULL;
     return text == NULL ? -ENOMEM : put_str(out, text);
@@ -64,9 +64,9 @@ static int put_alloc(struct dd_buf *out, const struct alloc *a)
     return rc < 0 ? rc : put_list(out, &a->gpus);
 }
 
-_Static_assert(PACKAGE_LIMITS == (int)RLIM_NLIMITS, "a limit each");
+_Static_assert(BOOTSTRAP_LIMITS == (int)RLIM_NLIMITS, "a limit each");
 
-int package_encode(struct dd_buf *out, const struct package *p)
+int bootstrap_payload_encode(struct dd_buf *out, const struct bootstrap_payload *p)
 {
     int rc = dd_wr_u8(out, VERSION);
     if (rc == 0)
@@ -117,7 +117,7 @@ static char *get_str(struct dd_rd *r, bool or_null)
 static void get_list(struct dd_rd *r, struct dd_strv *out)
 {
     size_t count = dd_rd_u32_be(r);
-    r->failed |= count > PACKAGE_STRINGS_MAX;
+    r->failed |= count > BOOTSTRAP_STRINGS_MAX;
     for (size_t i = 0; i < count && !r->failed; i++) {
         size_t n;
         const char *p = get_bytes(r, &n);
@@ -185,14 +185,15 @@ static struct alloc *get_alloc(struct dd_rd *r)
     return a;
 }
 
-int package_decode(struct package *ret, const void *data, size_t n, struct dd_err *err)
+int bootstrap_payload_decode(struct bootstrap_payload *ret, const void *data, size_t n,
+                             struct dd_err *err)
 {
     struct dd_rd r = dd_rd_of(data, n);
-    DD_AUTO(package) struct package p = {0};
+    DD_AUTO(bootstrap_payload) struct bootstrap_payload p = {0};
     r.failed = dd_rd_u8(&r) != VERSION;
     p.umask = dd_rd_u32_be(&r) & 0777;
     p.limits_n = dd_rd_u32_be(&r);
-    r.failed |= p.limits_n > PACKAGE_LIMITS;
+    r.failed |= p.limits_n > BOOTSTRAP_LIMITS;
     for (uint32_t i = 0; !r.failed && i < p.limits_n; i++)
         p.limits[i] = get_u64(&r);
     p.folder = get_str(&r, false);
@@ -204,17 +205,17 @@ int package_decode(struct package *ret, const void *data, size_t n, struct dd_er
             err, -EPROTO,
             "what the starting node sent is not understood; is ddrun the same version there?");
     *ret = p;
-    p = (struct package){0};
+    p = (struct bootstrap_payload){0};
     return 0;
 }
 
-void package_done(struct package *p)
+void bootstrap_payload_done(struct bootstrap_payload *p)
 {
     dd_strv_done(&p->argv);
     dd_strv_done(&p->env);
     free(p->folder);
     alloc_free(p->alloc);
-    *p = (struct package){0};
+    *p = (struct bootstrap_payload){0};
 }
 
 /* ---- environment ---- */
@@ -285,7 +286,7 @@ static bool keeps_own(const char *name)
     return rule == OWN || rule == OWN_FIRST;
 }
 
-int package_env(struct dd_strv *ret, char *const *shells, char *const *own)
+int bootstrap_payload_env(struct dd_strv *ret, char *const *shells, char *const *own)
 {
     const char *value;
     int rc = 0;

@@ -2,8 +2,8 @@
  * one that has started them, and stay in touch (launch/parent_link.h): it is for whoever proves
  * that it has the key.
  */
-#ifndef DD_LAUNCH_DOOR_H
-#define DD_LAUNCH_DOOR_H
+#ifndef DD_LAUNCH_BOOTSTRAP_SERVER_H
+#define DD_LAUNCH_BOOTSTRAP_SERVER_H
 
 #include "launch/bootstrap_payload.h"
 #include "launch/ticket.h"
@@ -12,11 +12,11 @@
 #include "net/link.h"
 
 struct event_base;
-struct launch_door;
+struct bootstrap_server;
 
-struct launch_door_cfg {
+struct bootstrap_server_cfg {
     const char *id;               /* of this start, in place of a job id */
-    const struct dd_buf *package; /* borrowed */
+    const struct dd_buf *payload; /* borrowed */
     const struct net_key *key;
     const struct net_key_input *key_in;
     int nnodes;
@@ -26,23 +26,25 @@ struct launch_door_cfg {
      * at once. */
     bool (*on_fetched)(void *arg, int index);
     /* Afterwards. */
-    void (*on_word)(void *arg, int index, const struct launch_word *w);
+    void (*on_message)(void *arg, int index, const struct launch_msg *m);
     /* n 0: that was all. < 0: the node is dropped. */
     int (*on_output)(void *arg, int index, int which, const void *p, size_t n);
     void (*on_gone)(void *arg, int index); /* it says nothing any more */
     void *arg;
 };
 
-int launch_door_new(struct launch_door **ret, struct event_base *base,
-                    const struct launch_door_cfg *cfg, struct dd_err *err);
+int bootstrap_server_new(struct bootstrap_server **ret, struct event_base *base,
+                         const struct bootstrap_server_cfg *cfg, struct dd_err *err);
 /* The argument with which a node finds the door, by `start`: its key, path and hosts. free() */
-char *launch_door_argument(const struct launch_door *d, int index,
-                           const struct launch_ticket *start);
+char *bootstrap_server_argument(const struct bootstrap_server *d, int index,
+                                const struct launch_ticket *start);
 /* To a node that has fetched its package and is not gone; else nothing happens. */
-void launch_door_say(const struct launch_door *d, int index, enum launch_word_type type, int node,
-                     uint32_t value);
-bool launch_door_is_open(const struct launch_door *d, int index); /* the node is there */
-void launch_door_leave(const struct launch_door *d); /* in a child, which does not run the loop */
-void launch_door_free(struct launch_door *d);
+void bootstrap_server_send(const struct bootstrap_server *d, int index, enum launch_msg_type type,
+                           int node, uint32_t value);
+bool bootstrap_server_is_connected(const struct bootstrap_server *d,
+                                   int index); /* the node is there */
+void bootstrap_server_close_listener(
+    const struct bootstrap_server *d); /* in a child, which does not run the loop */
+void bootstrap_server_free(struct bootstrap_server *d);
 
 #endif

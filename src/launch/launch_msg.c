@@ -32,14 +32,14 @@ static int put_task(struct dd_buf *out, const struct launch_task *t)
     return rc;
 }
 
-int launch_word_encode(struct dd_buf *out, const struct launch_word *w)
+int launch_msg_encode(struct dd_buf *out, const struct launch_msg *m)
 {
-    int rc = dd_wr_u8(out, (uint8_t)w->type);
+    int rc = dd_wr_u8(out, (uint8_t)m->type);
     if (rc == 0)
-        rc = dd_wr_be(out, (uint64_t)w->node, 4);
+        rc = dd_wr_be(out, (uint64_t)m->node, 4);
     if (rc == 0)
-        rc = dd_wr_be(out, w->value, 4);
-    return rc < 0 || w->type != WORD_TASK ? rc : put_task(out, &w->task);
+        rc = dd_wr_be(out, m->value, 4);
+    return rc < 0 || m->type != LAUNCH_TASK ? rc : put_task(out, &m->task);
 }
 
 /* free(); "" is NULL. */
@@ -84,34 +84,34 @@ static void get_task(struct launch_task *t, struct dd_rd *r, int nnodes)
         t->nodes[t->n++] = get_node(r, nnodes);
 }
 
-int launch_word_decode(struct launch_word *ret, const void *data, size_t n, int nnodes)
+int launch_msg_decode(struct launch_msg *ret, const void *data, size_t n, int nnodes)
 {
     struct dd_rd r = dd_rd_of(data, n);
-    DD_AUTO(launch_word) struct launch_word w = {0};
+    DD_AUTO(launch_msg) struct launch_msg m = {0};
     const unsigned type = dd_rd_u8(&r);
-    r.failed |= type < WORD_TASK || type > WORD_DROP;
-    w.type = (enum launch_word_type)type;
-    w.node = get_node(&r, w.type == WORD_ROOM ? LAUNCH_STREAMS : nnodes);
-    w.value = dd_rd_u32_be(&r);
-    if (!r.failed && w.type == WORD_TASK)
-        get_task(&w.task, &r, nnodes);
+    r.failed |= type < LAUNCH_TASK || type > LAUNCH_CANCEL;
+    m.type = (enum launch_msg_type)type;
+    m.node = get_node(&r, m.type == LAUNCH_CREDIT ? LAUNCH_STREAMS : nnodes);
+    m.value = dd_rd_u32_be(&r);
+    if (!r.failed && m.type == LAUNCH_TASK)
+        get_task(&m.task, &r, nnodes);
     if (r.failed || dd_rd_left(&r) > 0)
         return -EPROTO;
-    *ret = w;
-    w = (struct launch_word){0};
+    *ret = m;
+    m = (struct launch_msg){0};
     return 0;
 }
 
-void launch_word_done(struct launch_word *w)
+void launch_msg_done(struct launch_msg *m)
 {
-    free(w->task.starter);
-    free(w->task.program);
-    free(w->task.words);
-    free(w->task.nodes);
-    *w = (struct launch_word){0};
+    free(m->task.starter);
+    free(m->task.program);
+    free(m->task.words);
+    free(m->task.nodes);
+    *m = (struct launch_msg){0};
 }
 
-int launch_share(int n, int fanout, int k, int *ret_at)
+int launch_subtree(int n, int fanout, int k, int *ret_at)
 {
     const long shares = fanout == 0 || n < fanout ? n : fanout;
     if (k >= shares)

@@ -28,56 +28,57 @@ enum {
 /* ---- output ---- */
 
 /* Not at once: whoever asks is in the middle of something. */
-void root_look(struct root *r)
+void launcher_look(struct launcher *l)
 {
-    event_active(r->room, EV_WRITE, 0);
+    event_active(l->room, EV_WRITE, 0);
 }
 
-void root_on_room(void *arg)
+void launcher_on_room(void *arg)
 {
-    root_look(arg);
+    launcher_look(arg);
 }
 
-static void on_stream_end(void *arg, struct stream *s)
+static void on_stream_end(void *arg, struct output_source *s)
 {
     const struct child *c = arg;
     (void)s;
-    root_look(c->root);
+    launcher_look(c->launcher);
 }
 
-static void on_took(void *arg, struct stream *s, size_t n)
+static void on_took(void *arg, struct output_source *s, size_t n)
 {
     const struct child *c = arg;
-    launch_door_say(c->root->door, c->index, WORD_ROOM, (int)(s - c->said), (uint32_t)n);
+    bootstrap_server_send(c->launcher->server, c->index, LAUNCH_CREDIT, (int)(s - c->relayed),
+                          (uint32_t)n);
 }
 
 /* Beginning with another one each time. */
-static void push_all(struct root *r)
+static void push_all(struct launcher *l)
 {
-    r->turn = (r->turn + 1) % r->nnodes;
-    for (int i = 0; i < r->nnodes; i++) {
-        struct child *c = &r->children[(r->turn + i) % r->nnodes];
+    l->turn = (l->turn + 1) % l->nnodes;
+    for (int i = 0; i < l->nnodes; i++) {
+        struct child *c = &l->children[(l->turn + i) % l->nnodes];
         for (int k = 0; k < LAUNCH_STREAMS; k++) {
-            stream_push(&c->streams[k]);
-            stream_push(&c->said[k]);
+            output_source_push(&c->streams[k]);
+            output_source_push(&c->relayed[k]);
         }
     }
 }
 
-static bool all_streams_done(const struct root *r, int but)
+static bool all_streams_done(const struct launcher *l, int but)
 {
-    for (int i = 0; i < r->nnodes; i++)
+    for (int i = 0; i < l->nnodes; i++)
         for (int k = 0; k < LAUNCH_STREAMS; k++)
-            if (!stream_is_done(&r->children[i].said[k]) ||
-                (i != but && !stream_is_done(&r->children[i].streams[k])))
+            if (!output_source_is_done(&l->children[i].relayed[k]) ||
+                (i != but && !output_source_is_done(&l->children[i].streams[k])))
                 return false;
     return true;
 }
 
-static bool all_told(const struct root *r)
+static bool all_told(const struct launcher *l)
 {
     for (int k = 0; k < LAUNCH_STREAMS; k++)
-        if (!outlet_empty(&r->out[k]))
+        if (!output_sink_empty(&l->out[k]))
             return false;
     return true;
 }
@@ -92,56 +93,56 @@ static void close_stdin(struct child *c)
     c->stdin_fd = -1;
 }
 
-static bool is_agent_here(const struct root *r)
+static bool is_agent_here(const struct launcher *l)
 {
-    return r->here >= 0 && r->children[r->here].pid > 0;
+    return l->here >= 0 && l->children[l->here].pid > 0;
 }
 
-void root_tell_here(const struct root *r, int sig, bool at_once)
+void launcher_tell_here(const struct launcher *l, int sig, bool at_once)
 {
     const union sigval v = {.sival_int = at_once ? DD_SIGNAL_AT_ONCE : 0};
-    if (is_agent_here(r) && sigqueue(r->children[r->here].pid, sig, v) < 0)
-        kill(r->children[r->here].pid, sig);
+    if (is_agent_here(l) && sigqueue(l->children[l->here].pid, sig, v) < 0)
+        kill(l->children[l->here].pid, sig);
 }
 
-void root_kill(const struct root *r, const struct child *c, int sig)
+void launcher_kill(const struct launcher *l, const struct child *c, int sig)
 {
     if (c->pid > 0)
-        kill(c->index == r->here ? c->pid : -c->pid, sig);
+        kill(c->index == l->here ? c->pid : -c->pid, sig);
 }
 
 /* Whoever is not there yet need not come. */
-static void end_starting(struct root *r)
+static void end_starting(struct launcher *l)
 {
-    for (int i = 0; i < r->nnodes; i++) {
-        struct child *c = &r->children[i];
+    for (int i = 0; i < l->nnodes; i++) {
+        struct child *c = &l->children[i];
         if (c->pid > 0 && c->state == CHILD_STARTING)
-            root_kill(r, c, SIGTERM);
-        if (c->state == CHILD_STARTING && c->lead != i)
-            root_drop(r, c);
+            launcher_kill(l, c, SIGTERM);
+        if (c->state == CHILD_STARTING && c->parent != i)
+            launcher_drop(l, c);
     }
 }
 
-void root_stop(struct root *r, int sig, bool at_once)
+void launcher_stop(struct launcher *l, int sig, bool at_once)
 {
-    r->stopped = true;
-    root_tell_here(r, sig, at_once);
-    for (int i = 0; i < r->nnodes; i++) {
-        struct child *c = &r->children[i];
-        if (launch_door_is_open(r->door, i))
-            launch_door_say(r->door, i, WORD_SIGNAL, i,
-                            (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
+    l->stopped = true;
+    launcher_tell_here(l, sig, at_once);
+    for (int i = 0; i < l->nnodes; i++) {
+        struct child *c = &l->children[i];
+        if (bootstrap_server_is_connected(l->server, i))
+            bootstrap_server_send(l->server, i, LAUNCH_SIGNAL, i,
+                                  (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
         else if (!at_once)
             close_stdin(c);
     }
     if (!at_once)
-        end_starting(r);
+        end_starting(l);
 }
 
-static bool all_ended(const struct root *r)
+static bool all_ended(const struct launcher *l)
 {
-    for (int i = 0; i < r->nnodes; i++)
-        if (r->children[i].state == CHILD_CAME || r->children[i].state == CHILD_STARTING)
+    for (int i = 0; i < l->nnodes; i++)
+        if (l->children[i].state == CHILD_CONNECTED || l->children[i].state == CHILD_STARTING)
             return false;
     return true;
 }
@@ -150,109 +151,109 @@ static bool all_ended(const struct root *r)
  * reads our output may wait, unless we were asked to end. */
 static void on_end(evutil_socket_t fd, short what, void *arg)
 {
-    struct root *r = arg;
+    struct launcher *l = arg;
     struct timeval more = dd_timeval(STARTER_KILL_MS * DD_NS_PER_MS);
     (void)fd;
     (void)what;
-    r->over = true;
-    evtimer_add(r->end, &more);
-    if (!r->asked && all_ended(r) && !all_told(r))
+    l->over = true;
+    evtimer_add(l->end, &more);
+    if (!l->asked && all_ended(l) && !all_told(l))
         return;
-    for (int i = 0; i < r->nnodes; i++)
-        root_kill(r, &r->children[i], r->ends > 0 ? SIGKILL : SIGTERM);
-    if (!r->stopped)
-        root_stop(r, SIGTERM, false);
-    if (++r->ends == ENDS_MAX)
-        event_base_loopbreak(r->base);
+    for (int i = 0; i < l->nnodes; i++)
+        launcher_kill(l, &l->children[i], l->ends > 0 ? SIGKILL : SIGTERM);
+    if (!l->stopped)
+        launcher_stop(l, SIGTERM, false);
+    if (++l->ends == ENDS_MAX)
+        event_base_loopbreak(l->base);
 }
 
-void root_end_in_grace(struct root *r)
+void launcher_end_in_grace(struct launcher *l)
 {
-    const struct timeval grace = dd_timeval(r->cfg->grace_ms * DD_NS_PER_MS);
-    evtimer_add(r->end, &grace);
+    const struct timeval grace = dd_timeval(l->cfg->grace_ms * DD_NS_PER_MS);
+    evtimer_add(l->end, &grace);
 }
 
-void root_job_over(struct root *r)
+void launcher_job_over(struct launcher *l)
 {
-    if (r->over)
+    if (l->over)
         return;
-    r->over = true;
-    root_end_in_grace(r);
-    end_starting(r);
-    if (r->code != 0 && !r->stopped)
-        root_stop(r, SIGTERM, false);
+    l->over = true;
+    launcher_end_in_grace(l);
+    end_starting(l);
+    if (l->code != 0 && !l->stopped)
+        launcher_stop(l, SIGTERM, false);
 }
 
-static uint64_t written(const struct root *r)
+static uint64_t written(const struct launcher *l)
 {
-    return outlet_written(&r->out[0]) + outlet_written(&r->out[1]);
+    return output_sink_written(&l->out[0]) + output_sink_written(&l->out[1]);
 }
 
-void root_fail(struct root *r)
+void launcher_fail(struct launcher *l)
 {
     const struct timeval t = dd_timeval(FAIL_MS * DD_NS_PER_MS);
-    r->code = 1;
-    if (!evtimer_pending(r->fail, NULL))
-        evtimer_add(r->fail, &t);
+    l->code = 1;
+    if (!evtimer_pending(l->fail, NULL))
+        evtimer_add(l->fail, &t);
 }
 
 /* First those that have come are told; who comes meanwhile is told, too, and knows that nothing has
  * begun. */
 static void on_fail(evutil_socket_t fd, short what, void *arg)
 {
-    struct root *r = arg;
+    struct launcher *l = arg;
     const struct timeval t = dd_timeval(COMING_MS * DD_NS_PER_MS);
     (void)fd;
     (void)what;
-    if (r->over) {
-        end_starting(r);
+    if (l->over) {
+        end_starting(l);
         return;
     }
-    r->over = true;
-    root_stop(r, SIGTERM, true);
-    evtimer_add(r->fail, &t);
-    root_end_in_grace(r);
+    l->over = true;
+    launcher_stop(l, SIGTERM, true);
+    evtimer_add(l->fail, &t);
+    launcher_end_in_grace(l);
 }
 
 /* Who has read nothing since we were asked to end will not. */
 static void on_silence(evutil_socket_t fd, short what, void *arg)
 {
-    struct root *r = arg;
+    struct launcher *l = arg;
     (void)fd;
     (void)what;
-    for (int k = 0; k < LAUNCH_STREAMS && r->written == written(r); k++)
-        outlet_drop(&r->out[k]);
-    root_look(r);
+    for (int k = 0; k < LAUNCH_STREAMS && l->written == written(l); k++)
+        output_sink_drop(&l->out[k]);
+    launcher_look(l);
 }
 
-static bool some_link_open(const struct root *r)
+static bool some_link_open(const struct launcher *l)
 {
-    for (int i = 0; i < r->nnodes; i++)
-        if (launch_door_is_open(r->door, i))
+    for (int i = 0; i < l->nnodes; i++)
+        if (bootstrap_server_is_connected(l->server, i))
             return true;
     return false;
 }
 
-static void check_done(struct root *r)
+static void check_done(struct launcher *l)
 {
     const struct timeval silence = dd_timeval(SILENCE_MS * DD_NS_PER_MS);
-    const bool gone = r->left == 0 && !some_link_open(r);
-    if (gone && all_streams_done(r, r->here) &&
-        r->here >= 0) /* all that was to write there has done so */
+    const bool gone = l->left == 0 && !some_link_open(l);
+    if (gone && all_streams_done(l, l->here) &&
+        l->here >= 0) /* all that was to write there has done so */
         for (int k = 0; k < LAUNCH_STREAMS; k++)
-            stream_end(&r->children[r->here].streams[k]);
-    if (gone && all_streams_done(r, -1) && r->cfg->up != NULL)
-        launch_up_end(r->cfg->up); /* so that the last line is known to be whole */
-    if (gone && all_streams_done(r, -1) && all_told(r)) {
-        event_base_loopbreak(r->base);
+            output_source_end(&l->children[l->here].streams[k]);
+    if (gone && all_streams_done(l, -1) && l->cfg->parent != NULL)
+        parent_link_end(l->cfg->parent); /* so that the last line is known to be whole */
+    if (gone && all_streams_done(l, -1) && all_told(l)) {
+        event_base_loopbreak(l->base);
         return;
     }
     for (int k = 0; k < LAUNCH_STREAMS; k++)
-        if (!outlet_empty(&r->out[k]))
-            outlet_wait(&r->out[k]);
-    if (r->asked && r->cfg->up == NULL && all_ended(r) && !evtimer_pending(r->silence, NULL)) {
-        r->written = written(r);
-        evtimer_add(r->silence, &silence);
+        if (!output_sink_empty(&l->out[k]))
+            output_sink_wait(&l->out[k]);
+    if (l->asked && l->cfg->parent == NULL && all_ended(l) && !evtimer_pending(l->silence, NULL)) {
+        l->written = written(l);
+        evtimer_add(l->silence, &silence);
     }
 }
 
@@ -266,115 +267,116 @@ static void on_look(evutil_socket_t fd, short what, void *arg)
 
 /* ---- what happens ---- */
 
-static void child_ended(struct root *r, struct child *c, int status)
+static void child_ended(struct launcher *l, struct child *c, int status)
 {
     c->code = launch_exit_code(status);
     c->pid = 0;
-    r->left--;
+    l->left--;
     close_stdin(c);
     for (int k = 0; k < LAUNCH_STREAMS; k++)
-        if (c->index == r->here)
-            stream_push(&c->streams[k]);
+        if (c->index == l->here)
+            output_source_push(&c->streams[k]);
         else
-            stream_end(&c->streams[k]);
-    if (c->index == r->here)
-        root_node_ended(r, c, c->code);
-    else if (c->state == CHILD_STARTING && c->lead == c->index)
-        root_node_missing(r, c, c->code);
-    else if (c->lead == c->index && !launch_door_is_open(r->door, c->index))
-        root_node_gone(r, c);
-    root_look(r);
+            output_source_end(&c->streams[k]);
+    if (c->index == l->here)
+        launcher_node_ended(l, c, c->code);
+    else if (c->state == CHILD_STARTING && c->parent == c->index)
+        launcher_node_missing(l, c, c->code);
+    else if (c->parent == c->index && !bootstrap_server_is_connected(l->server, c->index))
+        launcher_node_gone(l, c);
+    launcher_look(l);
 }
 
-static void reap(struct root *r)
+static void reap(struct launcher *l)
 {
-    for (int i = 0; i < r->nnodes; i++) {
+    for (int i = 0; i < l->nnodes; i++) {
         int status;
         siginfo_t si = {.si_pid = 0};
-        struct child *c = &r->children[i];
+        struct child *c = &l->children[i];
         if (c->pid == 0 || waitid(P_PID, (id_t)c->pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 ||
             si.si_pid != c->pid)
             continue;
-        if (i != r->here &&
-            c->state != CHILD_CAME) /* what it has left behind brings no node any more */
-            root_kill(r, c, SIGKILL);
+        if (i != l->here &&
+            c->state != CHILD_CONNECTED) /* what it has left behind brings no node any more */
+            launcher_kill(l, c, SIGKILL);
         if (waitpid(c->pid, &status, WNOHANG) == c->pid)
-            child_ended(r, c, status);
+            child_ended(l, c, status);
     }
 }
 
 /* No agent here that would see to it: a second signal ends the starters, and so does time. */
-static void end_asked(struct root *r, int sig, bool again)
+static void end_asked(struct launcher *l, int sig, bool again)
 {
-    if (r->sig == 0) {
-        r->sig = sig;
-        root_end_in_grace(r);
+    if (l->sig == 0) {
+        l->sig = sig;
+        launcher_end_in_grace(l);
     } else if (again) {
-        on_end(-1, 0, r);
+        on_end(-1, 0, l);
     }
 }
 
 /* A second signal, from somebody who is in a hurry. Our agent has it; the others have been told by
  * the daemon, not by a signal, and take the second one of two different ones for that. */
-static bool hurries(struct root *r, int sig)
+static bool hurries(struct launcher *l, int sig)
 {
     const uint64_t now = dd_now_ns();
-    if (r->sig_ns == 0)
-        r->sig_ns = now;
-    if (now - r->sig_ns <= SAME_SIGNAL_MS * DD_NS_PER_MS)
+    if (l->sig_ns == 0)
+        l->sig_ns = now;
+    if (now - l->sig_ns <= SAME_SIGNAL_MS * DD_NS_PER_MS)
         return false;
-    root_stop(r, sig, false);
-    root_stop(r, sig == SIGTERM ? SIGINT : SIGTERM, false);
+    launcher_stop(l, sig, false);
+    launcher_stop(l, sig == SIGTERM ? SIGINT : SIGTERM, false);
     return true;
 }
 
 /* This node's agent tells all the others; where there is none, one of them does, or all are told to
  * end. */
-static void announce(struct root *r, int sig)
+static void announce(struct launcher *l, int sig)
 {
-    for (int i = 0; i < r->nnodes; i++)
-        if (r->children[i].state == CHILD_CAME && launch_door_is_open(r->door, i)) {
-            launch_door_say(r->door, i, WORD_SIGNAL, i, (uint32_t)sig);
+    for (int i = 0; i < l->nnodes; i++)
+        if (l->children[i].state == CHILD_CONNECTED &&
+            bootstrap_server_is_connected(l->server, i)) {
+            bootstrap_server_send(l->server, i, LAUNCH_SIGNAL, i, (uint32_t)sig);
             return;
         }
 }
 
 static void on_signal(evutil_socket_t fd, short what, void *arg)
 {
-    struct root *r = arg;
+    struct launcher *l = arg;
     struct signalfd_siginfo si;
     (void)what;
     if (read(fd, &si, sizeof(si)) != (ssize_t)sizeof(si))
         return;
     const int sig = (int)si.ssi_signo;
     if (sig == SIGCHLD) {
-        reap(r);
+        reap(l);
         return;
     }
-    const bool agent = is_agent_here(r);
+    const bool agent = is_agent_here(l);
     const bool ends = dd_signal_ends_jobs(sig);
-    const bool again = ends && hurries(r, sig);
-    r->asked |= ends;
+    const bool again = ends && hurries(l, sig);
+    l->asked |= ends;
     if (agent && si.ssi_code != SI_KERNEL) /* this node's agent has a terminal's already */
-        root_tell_here(r, sig, false);
+        launcher_tell_here(l, sig, false);
     else if (!agent && ends)
-        root_stop(r, sig, false);
+        launcher_stop(l, sig, false);
     else if (!agent)
-        announce(r, sig);
+        announce(l, sig);
     if (!agent && ends)
-        end_asked(r, sig, again);
-    root_look(r);
+        end_asked(l, sig, again);
+    launcher_look(l);
 }
 
 static bool give_task(void *arg, int index, struct launch_task *ret)
 {
-    const struct root *r = arg;
-    struct child *c = &r->children[index];
-    const struct root_cfg *cfg = r->cfg;
-    if (!root_is_to_come(r, c))
+    const struct launcher *l = arg;
+    struct child *c = &l->children[index];
+    const struct launcher_cfg *cfg = l->cfg;
+    if (!launcher_is_to_come(l, c))
         return false;
     if (!c->has_task)
-        root_trim_share(r, c);
+        launcher_trim_subtree(l, c);
     c->has_task = true;
     *ret = (struct launch_task){.output = cfg->starter->loses_output,
                                 .fanout = cfg->fanout,
@@ -382,228 +384,229 @@ static bool give_task(void *arg, int index, struct launch_task *ret)
                                 .starter = (char *)(uintptr_t)cfg->starter->name,
                                 .program = (char *)(uintptr_t)cfg->program,
                                 .words = (char *)(uintptr_t)cfg->words,
-                                .nodes = c->share,
-                                .n = c->nshare};
+                                .nodes = c->subtree,
+                                .n = c->nsubtree};
     return true;
 }
 
 static bool on_fetched(void *arg, int index)
 {
-    struct root *r = arg;
-    struct child *c = &r->children[index];
-    if (!root_is_to_come(r, c))
+    struct launcher *l = arg;
+    struct child *c = &l->children[index];
+    if (!launcher_is_to_come(l, c))
         return false;
     for (int k = 0; k < LAUNCH_STREAMS; k++)
-        stream_begin(&c->said[k], &r->out[k]);
-    root_node_came(r, c);
+        output_source_begin(&c->relayed[k], &l->out[k]);
+    launcher_node_came(l, c);
     return true;
 }
 
-static void on_node_word(void *arg, int index, const struct launch_word *w)
+static void on_node_message(void *arg, int index, const struct launch_msg *w)
 {
-    struct root *r = arg;
-    root_node_says(r, &r->children[index], w);
+    struct launcher *l = arg;
+    launcher_node_says(l, &l->children[index], w);
 }
 
 static int on_output(void *arg, int index, int which, const void *p, size_t n)
 {
-    struct root *r = arg;
-    struct stream *s = &r->children[index].said[which];
+    struct launcher *l = arg;
+    struct output_source *s = &l->children[index].relayed[which];
     if (n > 0)
-        return stream_give(s, p, n);
-    stream_end(s);
+        return output_source_give(s, p, n);
+    output_source_end(s);
     return 0;
 }
 
 static void on_gone(void *arg, int index)
 {
-    struct root *r = arg;
-    struct child *c = &r->children[index];
+    struct launcher *l = arg;
+    struct child *c = &l->children[index];
     for (int k = 0; k < LAUNCH_STREAMS; k++)
-        stream_end(&c->said[k]);
+        output_source_end(&c->relayed[k]);
     if (c->pid == 0)
-        root_node_gone(r, c);
-    root_look(r);
+        launcher_node_gone(l, c);
+    launcher_look(l);
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
-    struct root *r = arg;
+    struct launcher *l = arg;
     (void)fd;
     (void)what;
-    if (!root_tick(r))
-        event_del(r->tick);
+    if (!launcher_tick(l))
+        event_del(l->tick);
 }
 
 /* ---- the start ---- */
 
-static int watch_signals(struct root *r)
+static int watch_signals(struct launcher *l)
 {
     sigset_t set;
     dd_signals_of_jobs(&set);
     sigaddset(&set, SIGCHLD);
-    (void)sigprocmask(SIG_BLOCK, &set, &r->old_mask);
-    r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    r->signals = r->signal_fd < 0
+    (void)sigprocmask(SIG_BLOCK, &set, &l->old_mask);
+    l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    l->signals = l->signal_fd < 0
                      ? NULL
-                     : event_new(r->base, r->signal_fd, EV_READ | EV_PERSIST, on_signal, r);
-    return r->signals == NULL || event_add(r->signals, NULL) < 0 ? -ENOMEM : 0;
+                     : event_new(l->base, l->signal_fd, EV_READ | EV_PERSIST, on_signal, l);
+    return l->signals == NULL || event_add(l->signals, NULL) < 0 ? -ENOMEM : 0;
 }
 
 /* Each starter has three pipes. */
-static void want_files(struct root *r)
+static void want_files(struct launcher *l)
 {
-    (void)getrlimit(RLIMIT_NOFILE, &r->files);
-    struct rlimit all = {r->files.rlim_max, r->files.rlim_max};
+    (void)getrlimit(RLIMIT_NOFILE, &l->files);
+    struct rlimit all = {l->files.rlim_max, l->files.rlim_max};
     (void)setrlimit(RLIMIT_NOFILE, &all);
 }
 
-static int make_door(struct root *r, struct dd_err *err)
+static int make_server(struct launcher *l, struct dd_err *err)
 {
-    const struct launch_door_cfg door = {.id = r->cfg->id,
-                                         .package = &r->package,
-                                         .key = r->cfg->key,
-                                         .key_in = r->cfg->key_in,
-                                         .nnodes = r->nnodes,
-                                         .task = give_task,
-                                         .on_fetched = on_fetched,
-                                         .on_word = on_node_word,
-                                         .on_output = on_output,
-                                         .on_gone = on_gone,
-                                         .arg = r};
-    return launch_door_new(&r->door, r->base, &door, err);
+    const struct bootstrap_server_cfg cfg = {.id = l->cfg->id,
+                                             .payload = &l->payload,
+                                             .key = l->cfg->key,
+                                             .key_in = l->cfg->key_in,
+                                             .nnodes = l->nnodes,
+                                             .task = give_task,
+                                             .on_fetched = on_fetched,
+                                             .on_message = on_node_message,
+                                             .on_output = on_output,
+                                             .on_gone = on_gone,
+                                             .arg = l};
+    return bootstrap_server_new(&l->server, l->base, &cfg, err);
 }
 
-static int make_children(struct root *r)
+static int make_children(struct launcher *l)
 {
-    r->children = calloc((size_t)r->nnodes, sizeof(*r->children));
-    for (int i = 0; i < r->nnodes && r->children != NULL; i++) {
-        struct child *c = &r->children[i];
-        *c = (struct child){.root = r, .index = i, .lead = -1, .was = -1, .stdin_fd = -1};
+    l->children = calloc((size_t)l->nnodes, sizeof(*l->children));
+    for (int i = 0; i < l->nnodes && l->children != NULL; i++) {
+        struct child *c = &l->children[i];
+        *c = (struct child){
+            .launcher = l, .index = i, .parent = -1, .former_parent = -1, .stdin_fd = -1};
         for (int k = 0; k < LAUNCH_STREAMS; k++) {
-            c->streams[k] = (struct stream){.from = -1, .ended = on_stream_end, .arg = c};
-            c->said[k] = (struct stream){
+            c->streams[k] = (struct output_source){.from = -1, .ended = on_stream_end, .arg = c};
+            c->relayed[k] = (struct output_source){
                 .from = -1, .ended = on_stream_end, .took = on_took, .arg = c};
         }
     }
-    return r->children == NULL ? -ENOMEM : 0;
+    return l->children == NULL ? -ENOMEM : 0;
 }
 
-static int make_events(struct root *r)
+static int make_events(struct launcher *l)
 {
-    r->tick = event_new(r->base, -1, EV_PERSIST, on_tick, r);
-    r->end = evtimer_new(r->base, on_end, r);
-    r->silence = evtimer_new(r->base, on_silence, r);
-    r->fail = evtimer_new(r->base, on_fail, r);
-    r->room = event_new(r->base, -1, 0, on_look, r);
-    const bool all = r->tick != NULL && r->end != NULL && r->silence != NULL && r->fail != NULL &&
-                     r->room != NULL;
+    l->tick = event_new(l->base, -1, EV_PERSIST, on_tick, l);
+    l->end = evtimer_new(l->base, on_end, l);
+    l->silence = evtimer_new(l->base, on_silence, l);
+    l->fail = evtimer_new(l->base, on_fail, l);
+    l->room = event_new(l->base, -1, 0, on_look, l);
+    const bool all = l->tick != NULL && l->end != NULL && l->silence != NULL && l->fail != NULL &&
+                     l->room != NULL;
     const struct timeval second = {.tv_sec = 1};
-    if (all && r->cfg->up == NULL) /* up there it is looked at for all */
-        (void)event_add(r->tick, &second);
-    return !all || watch_signals(r) < 0 ? -ENOMEM : 0;
+    if (all && l->cfg->parent == NULL) /* up there it is looked at for all */
+        (void)event_add(l->tick, &second);
+    return !all || watch_signals(l) < 0 ? -ENOMEM : 0;
 }
 
-static int make_package(struct root *r, struct dd_err *err)
+static int make_payload(struct launcher *l, struct dd_err *err)
 {
-    int rc = package_encode(&r->package, r->cfg->package);
+    int rc = bootstrap_payload_encode(&l->payload, l->cfg->payload);
     return rc < 0
                ? dd_err_set(
                      err, rc,
                      "the environment is too large to be carried to the other nodes: more than %d MiB or "
                      "%d variables",
-                     PACKAGE_MAX >> 20, PACKAGE_STRINGS_MAX)
+                     BOOTSTRAP_MAX >> 20, BOOTSTRAP_STRINGS_MAX)
                : 0;
 }
 
 /* This node's agent, then the others: all of them, or those of our task. */
-static int start_all(struct root *r, struct dd_err *err)
+static int start_all(struct launcher *l, struct dd_err *err)
 {
-    const struct launch_task *task = r->cfg->task;
-    const int n = r->cfg->up != NULL ? task->n : r->nnodes - (r->here >= 0);
-    int rc = n > 0 ? make_package(r, err) : 0;
+    const struct launch_task *task = l->cfg->task;
+    const int n = l->cfg->parent != NULL ? task->n : l->nnodes - (l->here >= 0);
+    int rc = n > 0 ? make_payload(l, err) : 0;
     if (rc < 0)
         return rc;
-    rc = r->here >= 0 ? root_start_here(r, &r->children[r->here]) : 0;
+    rc = l->here >= 0 ? launcher_start_here(l, &l->children[l->here]) : 0;
     if (rc < 0)
         return dd_err_set(err, rc, "cannot start ddrun: %s", strerror(-rc));
     if (n == 0)
         return 0;
-    rc = make_door(r, err);
+    rc = make_server(l, err);
     DD_AUTO(free) int *nodes = calloc((size_t)n, sizeof(*nodes));
     if (rc < 0 || nodes == NULL)
         return rc < 0 ? rc : dd_err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; i < n; i++)
-        nodes[i] = r->cfg->up != NULL ? task->nodes[i] : i + (r->here >= 0 && i >= r->here);
-    return root_start_nodes(r, nodes, n, err);
+        nodes[i] = l->cfg->parent != NULL ? task->nodes[i] : i + (l->here >= 0 && i >= l->here);
+    return launcher_start_nodes(l, nodes, n, err);
 }
 
-static int begin(struct root *r, struct dd_err *err)
+static int begin(struct launcher *l, struct dd_err *err)
 {
-    const struct root_cfg *cfg = r->cfg;
-    r->base = cfg->up != NULL ? launch_up_base(cfg->up) : net_loop_new();
-    if (r->base == NULL || make_children(r) < 0 || make_events(r) < 0)
+    const struct launcher_cfg *cfg = l->cfg;
+    l->base = cfg->parent != NULL ? parent_link_base(cfg->parent) : net_loop_new();
+    if (l->base == NULL || make_children(l) < 0 || make_events(l) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    int rc = cfg->up != NULL ? root_begin_started(r, err) : 0;
-    for (int k = 0; k < LAUNCH_STREAMS && cfg->up == NULL && rc == 0; k++)
-        rc = outlet_console(&r->out[k], r->base, k + 1, root_on_room, r, cfg->log, err);
-    return rc < 0 ? rc : start_all(r, err);
+    int rc = cfg->parent != NULL ? launcher_begin_started(l, err) : 0;
+    for (int k = 0; k < LAUNCH_STREAMS && cfg->parent == NULL && rc == 0; k++)
+        rc = output_sink_console(&l->out[k], l->base, k + 1, launcher_on_room, l, cfg->log, err);
+    return rc < 0 ? rc : start_all(l, err);
 }
 
-static void root_done(struct root *r)
+static void launcher_done(struct launcher *l)
 {
-    for (int i = 0; i < r->nnodes && r->children != NULL; i++) {
-        struct child *c = &r->children[i];
+    for (int i = 0; i < l->nnodes && l->children != NULL; i++) {
+        struct child *c = &l->children[i];
         for (int k = 0; k < LAUNCH_STREAMS; k++) {
-            stream_done(&c->streams[k]);
-            stream_done(&c->said[k]);
+            output_source_done(&c->streams[k]);
+            output_source_done(&c->relayed[k]);
         }
         close_stdin(c);
-        free(c->share);
+        free(c->subtree);
     }
-    launch_door_free(r->door);
-    struct event *events[] = {r->tick, r->end, r->signals, r->silence, r->fail, r->room, r->input};
+    bootstrap_server_free(l->server);
+    struct event *events[] = {l->tick, l->end, l->signals, l->silence, l->fail, l->room, l->input};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
             event_free(events[i]);
     for (int k = 0; k < LAUNCH_STREAMS; k++) {
-        outlet_done(&r->out[k]);
-        if (r->out_fds[k] >= 0)
-            close(r->out_fds[k]);
+        output_sink_done(&l->out[k]);
+        if (l->out_fds[k] >= 0)
+            close(l->out_fds[k]);
     }
-    if (r->signal_fd >= 0)
-        close(r->signal_fd);
-    if (r->base != NULL && r->cfg->up == NULL)
-        event_base_free(r->base);
-    dd_buf_done(&r->package);
-    free(r->children);
+    if (l->signal_fd >= 0)
+        close(l->signal_fd);
+    if (l->base != NULL && l->cfg->parent == NULL)
+        event_base_free(l->base);
+    dd_buf_done(&l->payload);
+    free(l->children);
 }
 
-int root_run(const struct root_cfg *cfg)
+int launcher_run(const struct launcher_cfg *cfg)
 {
-    struct root r = {.cfg = cfg,
-                     .nnodes = (int)hostlist_count(cfg->package->alloc->nodes),
-                     .here = cfg->here,
-                     .code = -1,
-                     .started_by = getppid(),
-                     .signal_fd = -1,
-                     .out_fds = {-1, -1},
-                     .package = DD_BUF_INIT(PACKAGE_MAX)};
+    struct launcher l = {.cfg = cfg,
+                         .nnodes = (int)hostlist_count(cfg->payload->alloc->nodes),
+                         .here = cfg->here,
+                         .code = -1,
+                         .started_by = getppid(),
+                         .signal_fd = -1,
+                         .out_fds = {-1, -1},
+                         .payload = DD_BUF_INIT(BOOTSTRAP_MAX)};
     struct dd_err err = {0};
     dd_core_empty();
-    want_files(&r);
-    int rc = begin(&r, &err);
+    want_files(&l);
+    int rc = begin(&l, &err);
     if (rc < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
-        r.code = rc == -EMSGSIZE ? TOO_LARGE : 1;
-        r.over = true;
-        if (r.left > 0)
-            on_end(-1, 0, &r);
+        l.code = rc == -EMSGSIZE ? TOO_LARGE : 1;
+        l.over = true;
+        if (l.left > 0)
+            on_end(-1, 0, &l);
     }
-    if (r.left > 0)
-        event_base_dispatch(r.base);
-    root_done(&r);
-    if (r.sig != 0 && (r.code < 0 || r.code == 128 + SIGTERM)) /* who has lost us says SIGTERM */
-        return 128 + r.sig;
-    return r.code < 0 ? 1 : r.code;
+    if (l.left > 0)
+        event_base_dispatch(l.base);
+    launcher_done(&l);
+    if (l.sig != 0 && (l.code < 0 || l.code == 128 + SIGTERM)) /* who has lost us says SIGTERM */
+        return 128 + l.sig;
+    return l.code < 0 ? 1 : l.code;
 }

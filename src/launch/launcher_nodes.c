@@ -9,261 +9,266 @@
 
 enum { SLOW_S = 30 };
 
-static bool is_ending(const struct root *r)
+static bool is_ending(const struct launcher *l)
 {
-    return r->over || r->asked;
+    return l->over || l->asked;
 }
 
-static void tell_up(const struct root *r, enum launch_word_type type, int index, int value)
+static void tell_parent(const struct launcher *l, enum launch_msg_type type, int index, int value)
 {
-    if (r->cfg->up != NULL)
-        launch_up_say(r->cfg->up, type, index, (uint32_t)value);
+    if (l->cfg->parent != NULL)
+        parent_link_send(l->cfg->parent, type, index, (uint32_t)value);
 }
 
 /* None is left of those that came: who has not come until now is not waited for much longer. */
-static void check_left(struct root *r)
+static void check_left(struct launcher *l)
 {
     bool came = false;
-    if (r->cfg->up != NULL)
+    if (l->cfg->parent != NULL)
         return;
-    for (int i = 0; i < r->nnodes; i++) {
-        if (r->children[i].state == CHILD_CAME)
+    for (int i = 0; i < l->nnodes; i++) {
+        if (l->children[i].state == CHILD_CONNECTED)
             return;
-        came |= r->children[i].state == CHILD_ENDED;
+        came |= l->children[i].state == CHILD_EXITED;
     }
-    if (came && !r->over)
-        root_end_in_grace(r);
+    if (came && !l->over)
+        launcher_end_in_grace(l);
 }
 
 /* To be started by that one, which has not said yet that it has come. */
-static bool is_due(const struct root *r, const struct child *by, int index)
+static bool is_due(const struct launcher *l, const struct child *by, int index)
 {
-    return r->children[index].lead == by->index && r->children[index].state == CHILD_STARTING;
+    return l->children[index].parent == by->index && l->children[index].state == CHILD_STARTING;
 }
 
 /* One whose starter has gone away may come all the same, unless it is started from up there now. */
-bool root_is_to_come(const struct root *r, const struct child *c)
+bool launcher_is_to_come(const struct launcher *l, const struct child *c)
 {
-    return c->lead == c->index &&
-           (c->state == CHILD_STARTING || (c->state == CHILD_MISSING && r->cfg->up == NULL));
+    return c->parent == c->index &&
+           (c->state == CHILD_STARTING || (c->state == CHILD_FAILED && l->cfg->parent == NULL));
 }
 
-void root_node_came(struct root *r, struct child *c)
+void launcher_node_came(struct launcher *l, struct child *c)
 {
-    if (c->state == CHILD_MISSING)
-        r->missing--;
-    c->state = CHILD_CAME;
-    tell_up(r, WORD_CAME, c->index, 0);
-    for (int i = 0; i < c->nshare; i++) /* of its task, since it has it */
-        if (!is_due(r, c, c->share[i]))
-            launch_door_say(r->door, c->index, WORD_DROP, c->share[i], 0);
-    if (c->lead == c->index && is_ending(r))
-        launch_door_say(r->door, c->index, WORD_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);
-    else if (!is_ending(r)) /* somebody is there again */
-        evtimer_del(r->end);
+    if (c->state == CHILD_FAILED)
+        l->missing--;
+    c->state = CHILD_CONNECTED;
+    tell_parent(l, LAUNCH_CONNECTED, c->index, 0);
+    for (int i = 0; i < c->nsubtree; i++) /* of its task, since it has it */
+        if (!is_due(l, c, c->subtree[i]))
+            bootstrap_server_send(l->server, c->index, LAUNCH_CANCEL, c->subtree[i], 0);
+    if (c->parent == c->index && is_ending(l))
+        bootstrap_server_send(l->server, c->index, LAUNCH_SIGNAL, c->index,
+                              SIGTERM | DD_SIGNAL_AT_ONCE);
+    else if (!is_ending(l)) /* somebody is there again */
+        evtimer_del(l->end);
 }
 
-void root_node_ended(struct root *r, struct child *c, int code)
+void launcher_node_ended(struct launcher *l, struct child *c, int code)
 {
     /* The agent of this node knows how the job has ended, unless that goes on without it. */
-    const bool knows = c->index == r->here && (!r->cfg->go_on || code == 0);
-    if (c->state == CHILD_ENDED)
+    const bool knows = c->index == l->here && (!l->cfg->go_on || code == 0);
+    if (c->state == CHILD_EXITED)
         return;
-    c->state = CHILD_ENDED;
-    tell_up(r, WORD_ENDED, c->index, code);
-    root_look(r);
-    if (r->cfg->up != NULL) {
-        if (c->index == r->here)
-            r->code = code;
+    c->state = CHILD_EXITED;
+    tell_parent(l, LAUNCH_EXITED, c->index, code);
+    launcher_look(l);
+    if (l->cfg->parent != NULL) {
+        if (c->index == l->here)
+            l->code = code;
         return;
     }
-    if (!r->over)
-        r->code = knows ? code : launch_code_of_job(r->code, code, r->cfg->go_on);
+    if (!l->over)
+        l->code = knows ? code : launch_code_of_job(l->code, code, l->cfg->go_on);
     if (knows)
-        root_job_over(r);
-    check_left(r);
+        launcher_job_over(l);
+    check_left(l);
 }
 
 /* A node that never came: nobody else has to wait for it. */
-static void not_started(struct root *r, const struct child *c, int code)
+static void not_started(struct launcher *l, const struct child *c, int code)
 {
-    const struct root_cfg *cfg = r->cfg;
-    const bool enough = ++r->missing <= r->nnodes - cfg->min_nodes;
+    const struct launcher_cfg *cfg = l->cfg;
+    const bool enough = ++l->missing <= l->nnodes - cfg->min_nodes;
     dd_log(cfg->log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s",
-           root_name_of(r, c->index), cfg->starter->name, code,
+           launcher_name_of(l, c->index), cfg->starter->name, code,
            enough ? "; the other nodes may go on without it" : "");
     if (!enough)
-        root_fail(r);
+        launcher_fail(l);
 }
 
-static void start_from_here(struct root *r, const int *nodes, int n)
+static void start_from_here(struct launcher *l, const int *nodes, int n)
 {
     struct dd_err err = {0};
-    if (n == 0 || root_start_nodes(r, nodes, n, &err) == 0)
+    if (n == 0 || launcher_start_nodes(l, nodes, n, &err) == 0)
         return;
-    dd_log(r->cfg->log, DD_LOG_ERR, "%s", err.text);
+    dd_log(l->cfg->log, DD_LOG_ERR, "%s", err.text);
     for (int i = 0; i < n; i++)
-        if (r->children[nodes[i]].lead == nodes[i] && r->children[nodes[i]].pid == 0)
-            root_node_missing(r, &r->children[nodes[i]], 1);
+        if (l->children[nodes[i]].parent == nodes[i] && l->children[nodes[i]].pid == 0)
+            launcher_node_missing(l, &l->children[nodes[i]], 1);
 }
 
 /* What this one was to start and has not started: gives the nodes, and how many. */
-static int take_share(struct root *r, struct child *c, int *nodes)
+static int take_subtree(struct launcher *l, struct child *c, int *nodes)
 {
     int n = 0;
-    for (int i = 0; i < c->nshare; i++) {
-        struct child *of = &r->children[c->share[i]];
-        if (!is_due(r, c, of->index))
+    for (int i = 0; i < c->nsubtree; i++) {
+        struct child *of = &l->children[c->subtree[i]];
+        if (!is_due(l, c, of->index))
             continue;
-        if (c->state == CHILD_CAME) {
-            launch_door_say(r->door, c->index, WORD_DROP, of->index, 0);
-            of->was = c->index;
+        if (c->state == CHILD_CONNECTED) {
+            bootstrap_server_send(l->server, c->index, LAUNCH_CANCEL, of->index, 0);
+            of->former_parent = c->index;
         }
         nodes[n++] = of->index;
     }
-    free(DD_TAKE(c->share));
-    c->nshare = 0;
+    free(DD_TAKE(c->subtree));
+    c->nsubtree = 0;
     return n;
 }
 
-static void start_share(struct root *r, struct child *c)
+static void start_subtree(struct launcher *l, struct child *c)
 {
-    DD_AUTO(free) int *nodes = c->nshare > 0 ? calloc((size_t)c->nshare, sizeof(*nodes)) : NULL;
-    const int n = nodes != NULL ? take_share(r, c, nodes) : 0;
-    if (!is_ending(r))
-        start_from_here(r, nodes, n);
+    DD_AUTO(free) int *nodes = c->nsubtree > 0 ? calloc((size_t)c->nsubtree, sizeof(*nodes)) : NULL;
+    const int n = nodes != NULL ? take_subtree(l, c, nodes) : 0;
+    if (!is_ending(l))
+        start_from_here(l, nodes, n);
 }
 
-void root_node_missing(struct root *r, struct child *c, int code)
+void launcher_node_missing(struct launcher *l, struct child *c, int code)
 {
-    c->state = CHILD_MISSING;
-    root_look(r);
-    if (is_ending(r))
+    c->state = CHILD_FAILED;
+    launcher_look(l);
+    if (is_ending(l))
         return;
-    if (r->cfg->up != NULL)
-        tell_up(r, WORD_MISSING, c->index, code); /* is tried from up there */
+    if (l->cfg->parent != NULL)
+        tell_parent(l, LAUNCH_FAILED, c->index, code); /* is tried from up there */
     else
-        not_started(r, c, code);
-    start_share(r, c);
-    check_left(r);
+        not_started(l, c, code);
+    start_subtree(l, c);
+    check_left(l);
 }
 
-void root_node_gone(struct root *r, struct child *c)
+void launcher_node_gone(struct launcher *l, struct child *c)
 {
     const int code = c->code != 0 ? c->code : 1;
-    if (c->state == CHILD_CAME) /* it has not said how it ended */
-        root_node_ended(r, c, code);
-    start_share(r, c);
-    for (int i = 0; i < r->nnodes; i++)
-        if (r->children[i].lead == c->index && i != c->index && r->children[i].state == CHILD_CAME)
-            root_node_ended(r, &r->children[i], code);
+    if (c->state == CHILD_CONNECTED) /* it has not said how it ended */
+        launcher_node_ended(l, c, code);
+    start_subtree(l, c);
+    for (int i = 0; i < l->nnodes; i++)
+        if (l->children[i].parent == c->index && i != c->index &&
+            l->children[i].state == CHILD_CONNECTED)
+            launcher_node_ended(l, &l->children[i], code);
 }
 
 /* Not of one that is about to come: it has its task, and cannot be told yet. First all are taken,
  * then they are dealt out anew: so no node is taken twice, and no more than the fan-out are started
  * from here. */
-void root_take_shares(struct root *r)
+void launcher_take_subtrees(struct launcher *l)
 {
-    DD_AUTO(free) int *late = calloc((size_t)r->nnodes, sizeof(*late));
+    DD_AUTO(free) int *late = calloc((size_t)l->nnodes, sizeof(*late));
     int n = 0;
-    for (int i = 0; i < r->nnodes && late != NULL; i++) {
-        struct child *c = &r->children[i];
-        if (c->nshare > 0 && (c->state != CHILD_STARTING || !c->has_task))
-            n += take_share(r, c, late + n);
+    for (int i = 0; i < l->nnodes && late != NULL; i++) {
+        struct child *c = &l->children[i];
+        if (c->nsubtree > 0 && (c->state != CHILD_STARTING || !c->has_task))
+            n += take_subtree(l, c, late + n);
     }
-    start_from_here(r, late, n);
+    start_from_here(l, late, n);
 }
 
-static void say_slow(const struct root *r)
+static void say_slow(const struct launcher *l)
 {
     DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(600);
-    for (int i = 0; i < r->nnodes; i++)
-        if (r->children[i].state == CHILD_STARTING)
-            (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", root_name_of(r, i));
-    dd_log(r->cfg->log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s",
-           r->cfg->starter->name, dd_buf_str(&names), SLOW_S);
+    for (int i = 0; i < l->nnodes; i++)
+        if (l->children[i].state == CHILD_STARTING)
+            (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", launcher_name_of(l, i));
+    dd_log(l->cfg->log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s",
+           l->cfg->starter->name, dd_buf_str(&names), SLOW_S);
 }
 
-bool root_tick(struct root *r)
+bool launcher_tick(struct launcher *l)
 {
     bool starting = false;
-    for (int i = 0; i < r->nnodes; i++)
-        starting |= r->children[i].state == CHILD_STARTING;
-    if (is_ending(r) || !starting)
+    for (int i = 0; i < l->nnodes; i++)
+        starting |= l->children[i].state == CHILD_STARTING;
+    if (is_ending(l) || !starting)
         return false;
-    r->ticks++;
-    if (r->ticks == SLOW_S)
-        say_slow(r);
-    if (r->ticks % SLOW_S == 0) /* the next time those whose new lead is no better */
-        root_take_shares(r);
+    l->ticks++;
+    if (l->ticks == SLOW_S)
+        say_slow(l);
+    if (l->ticks % SLOW_S == 0) /* the next time those whose new parent is no better */
+        launcher_take_subtrees(l);
     return true;
 }
 
 /* It had come there before that one heard that it was to be dropped: a node has one agent. */
-static void give_back(struct root *r, struct child *c)
+static void give_back(struct launcher *l, struct child *c)
 {
-    if (c->lead != c->index)
-        launch_door_say(r->door, c->lead, WORD_DROP, c->index, 0);
+    if (c->parent != c->index)
+        bootstrap_server_send(l->server, c->parent, LAUNCH_CANCEL, c->index, 0);
     else
-        root_kill(r, c, SIGKILL);
-    c->lead = c->was;
-    root_node_came(r, c);
+        launcher_kill(l, c, SIGKILL);
+    c->parent = c->former_parent;
+    launcher_node_came(l, c);
 }
 
-void root_trim_share(const struct root *r, struct child *c)
+void launcher_trim_subtree(const struct launcher *l, struct child *c)
 {
     int n = 0;
-    for (int i = 0; i < c->nshare; i++)
-        if (is_due(r, c, c->share[i]))
-            c->share[n++] = c->share[i];
-    c->nshare = n;
+    for (int i = 0; i < c->nsubtree; i++)
+        if (is_due(l, c, c->subtree[i]))
+            c->subtree[n++] = c->subtree[i];
+    c->nsubtree = n;
 }
 
-void root_drop(struct root *r, struct child *c)
+void launcher_drop(struct launcher *l, struct child *c)
 {
     if (c->state != CHILD_STARTING)
         return;
-    if (c->lead != c->index)
-        launch_door_say(r->door, c->lead, WORD_DROP, c->index, 0);
+    if (c->parent != c->index)
+        bootstrap_server_send(l->server, c->parent, LAUNCH_CANCEL, c->index, 0);
     else
-        root_kill(r, c, SIGKILL);
+        launcher_kill(l, c, SIGKILL);
     c->state = CHILD_NONE;
 }
 
 /* The one that was to start it cannot: perhaps we can. */
-static void missing_there(struct root *r, const struct child *by, struct child *c, int code)
+static void missing_there(struct launcher *l, const struct child *by, struct child *c, int code)
 {
-    if (is_ending(r))
+    if (is_ending(l))
         return;
-    if (r->cfg->up != NULL) {
-        c->lead = -1;
+    if (l->cfg->parent != NULL) {
+        c->parent = -1;
         c->state = CHILD_NONE;
-        tell_up(r, WORD_MISSING, c->index, code);
+        tell_parent(l, LAUNCH_FAILED, c->index, code);
         return;
     }
-    dd_log(r->cfg->log, DD_LOG_NOTICE,
+    dd_log(l->cfg->log, DD_LOG_NOTICE,
            "%s could not start ddrun on %s: %s ended with %d there; trying from here",
-           root_name_of(r, by->index), root_name_of(r, c->index), r->cfg->starter->name, code);
-    start_from_here(r, &c->index, 1);
+           launcher_name_of(l, by->index), launcher_name_of(l, c->index), l->cfg->starter->name,
+           code);
+    start_from_here(l, &c->index, 1);
 }
 
-void root_node_says(struct root *r, struct child *by, const struct launch_word *w)
+void launcher_node_says(struct launcher *l, struct child *by, const struct launch_msg *m)
 {
-    if (w->type < WORD_CAME ||
-        w->type > WORD_ENDED) /* nothing that comes from there; nor need `node` be one */
+    if (m->type < LAUNCH_CONNECTED ||
+        m->type > LAUNCH_EXITED) /* nothing that comes from there; nor need `node` be one */
         return;
-    struct child *c = &r->children[w->node];
-    if (w->type == WORD_CAME && c->state == CHILD_STARTING && c->lead != by->index &&
-        c->was == by->index)
-        give_back(r, c);
-    if (w->type == WORD_CAME && c->lead != by->index) /* it is there twice, or soon would be */
-        launch_door_say(r->door, by->index, WORD_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);
-    if (c != by && c->lead != by->index)
+    struct child *c = &l->children[m->node];
+    if (m->type == LAUNCH_CONNECTED && c->state == CHILD_STARTING && c->parent != by->index &&
+        c->former_parent == by->index)
+        give_back(l, c);
+    if (m->type == LAUNCH_CONNECTED &&
+        c->parent != by->index) /* it is there twice, or soon would be */
+        bootstrap_server_send(l->server, by->index, LAUNCH_SIGNAL, c->index,
+                              SIGTERM | DD_SIGNAL_AT_ONCE);
+    if (c != by && c->parent != by->index)
         return;
-    if (w->type == WORD_CAME && c->state == CHILD_STARTING)
-        root_node_came(r, c);
-    else if (w->type == WORD_MISSING && c != by && c->state == CHILD_STARTING)
-        missing_there(r, by, c, (int)(w->value & 255));
-    else if (w->type == WORD_ENDED)
-        root_node_ended(r, c, (int)(w->value & 255));
+    if (m->type == LAUNCH_CONNECTED && c->state == CHILD_STARTING)
+        launcher_node_came(l, c);
+    else if (m->type == LAUNCH_FAILED && c != by && c->state == CHILD_STARTING)
+        missing_there(l, by, c, (int)(m->value & 255));
+    else if (m->type == LAUNCH_EXITED)
+        launcher_node_ended(l, c, (int)(m->value & 255));
 }

@@ -13,24 +13,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void in_child(const struct root *r)
+static void in_child(const struct launcher *l)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    (void)sigprocmask(SIG_SETMASK, &r->old_mask, NULL);
-    (void)setrlimit(RLIMIT_NOFILE, &r->files);
-    dd_core_like(r->started_by);
+    (void)sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
+    (void)setrlimit(RLIMIT_NOFILE, &l->files);
+    dd_core_like(l->started_by);
 }
 
 /* An open end of a starter's stdin would keep its node alive. Not event_free(): the loop is shared.
  */
-static void close_ours(const struct root *r)
+static void close_ours(const struct launcher *l)
 {
-    for (int i = 0; i < r->nnodes; i++)
-        if (r->children[i].stdin_fd >= 0)
-            close(r->children[i].stdin_fd);
-    close(r->signal_fd);
-    if (r->door != NULL)
-        launch_door_leave(r->door);
+    for (int i = 0; i < l->nnodes; i++)
+        if (l->children[i].stdin_fd >= 0)
+            close(l->children[i].stdin_fd);
+    close(l->signal_fd);
+    if (l->server != NULL)
+        bootstrap_server_close_listener(l->server);
 }
 
 static void close_pair(int fds[2])
@@ -43,10 +43,10 @@ static void close_pair(int fds[2])
 /* Into a pipe whole lines of up to PIPE_BUF can be written beside each other, and longer ones
  * cannot: where others' output goes to one from here, that of our agent comes here, too. Stays -1
  * where it does not. */
-static int pipes_for_lines(const struct root *r, int pipes[LAUNCH_STREAMS][2])
+static int pipes_for_lines(const struct launcher *l, int pipes[LAUNCH_STREAMS][2])
 {
     struct stat st;
-    if (r->cfg->up != NULL || r->nnodes == 1) /* one that was started has seen to it: relay.c */
+    if (l->cfg->parent != NULL || l->nnodes == 1) /* one that was started has seen to it: relay.c */
         return 0;
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         if (fstat(k + 1, &st) == 0 && S_ISFIFO(st.st_mode) && (k == 0 || !console_same(1, 2)) &&
@@ -68,31 +68,31 @@ static void write_lines_to(int pipes[LAUNCH_STREAMS][2])
 }
 
 /* Before any of the others, so that there is not much that it must not keep. */
-int root_start_here(struct root *r, struct child *c)
+int launcher_start_here(struct launcher *l, struct child *c)
 {
     const pid_t self = getpid();
     int pipes[LAUNCH_STREAMS][2] = {{-1, -1}, {-1, -1}};
-    int rc = pipes_for_lines(r, pipes);
+    int rc = pipes_for_lines(l, pipes);
     c->pid = rc < 0 ? -1 : fork();
     if (c->pid == 0) {
-        in_child(r);
-        if (r->cfg->up != NULL)
+        in_child(l);
+        if (l->cfg->parent != NULL)
             (void)setpgid(0, 0); /* Grid Engine kills the group of what it has started: the guardian
                                     is to see to the rest */
-        close_ours(r);
+        close_ours(l);
         write_lines_to(pipes);
-        _exit(getppid() != self ? 1 : r->cfg->node(r->cfg->arg, c->index));
+        _exit(getppid() != self ? 1 : l->cfg->node(l->cfg->arg, c->index));
     }
     if (c->pid < 0) {
         c->pid = 0;
         rc = rc < 0 ? rc : -errno;
     } else {
-        c->state = CHILD_CAME;
-        r->left++;
+        c->state = CHILD_CONNECTED;
+        l->left++;
     }
     for (int k = 0; k < LAUNCH_STREAMS; k++) {
         if (rc == 0 && pipes[k][0] >= 0) {
-            rc = stream_read(&c->streams[k], r->base, &r->out[k], pipes[k][0]);
+            rc = output_source_read(&c->streams[k], l->base, &l->out[k], pipes[k][0]);
             pipes[k][0] = -1;
         }
         close_pair(pipes[k]);
@@ -105,12 +105,12 @@ int root_start_here(struct root *r, struct child *c)
 static const char *const kept_back[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY",
                                         "DDRUN_NOTIFY_TOKEN"};
 
-static _Noreturn void become_starter(const struct root *r, char *const *argv, const int fds[3],
+static _Noreturn void become_starter(const struct launcher *l, char *const *argv, const int fds[3],
                                      pid_t parent)
 {
-    in_child(r);
+    in_child(l);
     (void)setpgid(0, 0); /* Ctrl-C is for the agents; the starters bring the last lines */
-    if (r->cfg->starter->must_outlive) {
+    if (l->cfg->starter->must_outlive) {
         (void)signal(SIGTERM, SIG_IGN);
         (void)signal(SIGUSR1, SIG_IGN);
     }
@@ -142,15 +142,15 @@ static void close_pipes(int pipes[3][2])
                 close(pipes[i][k]);
 }
 
-static int start_argv(struct root *r, struct child *c, char *const *argv)
+static int start_argv(struct launcher *l, struct child *c, char *const *argv)
 {
-    const struct root_cfg *cfg = r->cfg;
+    const struct launcher_cfg *cfg = l->cfg;
     int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
     const pid_t self = getpid();
     int rc = make_pipes(pipes, cfg->starter->takes_stdin);
     c->pid = rc < 0 ? -1 : fork();
     if (c->pid == 0)
-        become_starter(r, argv, (const int[]){pipes[0][0], pipes[1][1], pipes[2][1]}, self);
+        become_starter(l, argv, (const int[]){pipes[0][0], pipes[1][1], pipes[2][1]}, self);
     if (c->pid < 0) {
         c->pid = 0;
         rc = rc < 0 ? rc : -errno;
@@ -158,9 +158,9 @@ static int start_argv(struct root *r, struct child *c, char *const *argv)
         return rc;
     }
     (void)setpgid(c->pid, c->pid); /* here too: it may be ended before it has come to that */
-    r->left++;
+    l->left++;
     for (int i = 0; i < LAUNCH_STREAMS && rc == 0; i++) {
-        rc = stream_read(&c->streams[i], r->base, &r->out[i], pipes[i + 1][0]);
+        rc = output_source_read(&c->streams[i], l->base, &l->out[i], pipes[i + 1][0]);
         pipes[i + 1][0] = -1;
     }
     c->stdin_fd = pipes[0][1];
@@ -172,56 +172,56 @@ static int start_argv(struct root *r, struct child *c, char *const *argv)
     return rc;
 }
 
-static int start_there(struct root *r, struct child *c)
+static int start_there(struct launcher *l, struct child *c)
 {
-    const struct root_cfg *cfg = r->cfg;
+    const struct launcher_cfg *cfg = l->cfg;
     DD_AUTO(strv) struct dd_strv argv = {0};
-    DD_AUTO(free) char *ticket = launch_door_argument(r->door, c->index, cfg->ticket);
+    DD_AUTO(free) char *ticket = bootstrap_server_argument(l->server, c->index, cfg->ticket);
     char *command[] = {(char *)(uintptr_t)cfg->ddrun, ticket, NULL};
     const struct start s = {.program = cfg->program,
                             .words = cfg->words,
-                            .host = root_name_of(r, c->index),
-                            .nnodes = r->nnodes,
+                            .host = launcher_name_of(l, c->index),
+                            .nnodes = l->nnodes,
                             .command = command};
-    c->lead = c->index;
+    c->parent = c->index;
     c->state = CHILD_STARTING;
     if (ticket == NULL || starter_command(&argv, cfg->starter, &s) < 0)
         return -ENOMEM;
-    return start_argv(r, c, argv.v);
+    return start_argv(l, c, argv.v);
 }
 
-static int give_share(struct root *r, struct child *c, const int *nodes, int n)
+static int give_subtree(struct launcher *l, struct child *c, const int *nodes, int n)
 {
-    free(c->share);
-    c->share = NULL;
-    c->nshare = 0;
+    free(c->subtree);
+    c->subtree = NULL;
+    c->nsubtree = 0;
     if (n == 0)
         return 0;
-    c->share = calloc((size_t)n, sizeof(*c->share));
-    if (c->share == NULL)
+    c->subtree = calloc((size_t)n, sizeof(*c->subtree));
+    if (c->subtree == NULL)
         return -ENOMEM;
-    memcpy(c->share, nodes, (size_t)n * sizeof(*nodes));
-    c->nshare = n;
+    memcpy(c->subtree, nodes, (size_t)n * sizeof(*nodes));
+    c->nsubtree = n;
     for (int i = 0; i < n; i++) {
-        r->children[nodes[i]].lead = c->index;
-        r->children[nodes[i]].state = CHILD_STARTING;
+        l->children[nodes[i]].parent = c->index;
+        l->children[nodes[i]].state = CHILD_STARTING;
     }
     return 0;
 }
 
-int root_start_nodes(struct root *r, const int *nodes, int n, struct dd_err *err)
+int launcher_start_nodes(struct launcher *l, const int *nodes, int n, struct dd_err *err)
 {
     int at = 0;
     int size;
     int failed = 0;
-    for (int k = 0; (size = launch_share(n, r->cfg->fanout, k, &at)) > 0; k++) {
-        struct child *c = &r->children[nodes[at]];
-        int rc = give_share(r, c, nodes + at + 1, size - 1);
+    for (int k = 0; (size = launch_subtree(n, l->cfg->fanout, k, &at)) > 0; k++) {
+        struct child *c = &l->children[nodes[at]];
+        int rc = give_subtree(l, c, nodes + at + 1, size - 1);
         if (rc == 0)
-            rc = start_there(r, c);
+            rc = start_there(l, c);
         if (rc < 0)
-            failed = dd_err_set(err, rc, "cannot start ddrun on %s: %s", root_name_of(r, c->index),
-                                strerror(-rc));
+            failed = dd_err_set(err, rc, "cannot start ddrun on %s: %s",
+                                launcher_name_of(l, c->index), strerror(-rc));
     }
     return failed;
 }

@@ -14,29 +14,30 @@ enum { CHUNK = 65536, READS = 4 };
 
 /* ---- where it goes ---- */
 
-int outlet_console(struct outlet *ret, struct event_base *base, int fd, void (*on_room)(void *arg),
-                   void *arg, const struct dd_log *log, struct dd_err *err)
+int output_sink_console(struct output_sink *ret, struct event_base *base, int fd,
+                        void (*on_room)(void *arg), void *arg, const struct dd_log *log,
+                        struct dd_err *err)
 {
     /* who has lost his reader goes on: what comes is dropped, and nobody waits for room */
     const struct console_cb cb = {.on_room = on_room, .on_broken = on_room, .arg = arg};
     return console_new(&ret->console, base, fd, log, &cb, err);
 }
 
-static size_t outlet_room(const struct outlet *o)
+static size_t output_sink_room(const struct output_sink *o)
 {
     if (o->deaf)
         return CHUNK;
     if (o->console != NULL)
         return console_full(o->console) ? 0 : CHUNK;
-    return launch_up_room(o->up, o->which);
+    return parent_link_room(o->parent, o->which);
 }
 
-static void outlet_put(struct outlet *o, const void *p, size_t n)
+static void output_sink_put(struct output_sink *o, const void *p, size_t n)
 {
     if (o->deaf)
         return;
     if (o->console == NULL) {
-        launch_up_put(o->up, o->which, p, n);
+        parent_link_write(o->parent, o->which, p, n);
         return;
     }
     (void)console_put(o->console, "", p, n, false);
@@ -44,48 +45,48 @@ static void outlet_put(struct outlet *o, const void *p, size_t n)
 }
 
 /* The link always tells. */
-void outlet_wait(const struct outlet *o)
+void output_sink_wait(const struct output_sink *o)
 {
     if (o->console != NULL && !o->deaf)
         console_wait(o->console);
 }
 
-bool outlet_empty(const struct outlet *o)
+bool output_sink_empty(const struct output_sink *o)
 {
     if (o->deaf)
         return true;
     if (o->console != NULL)
         return console_empty(o->console) || console_broken(o->console);
-    return o->up == NULL || launch_up_empty(o->up);
+    return o->parent == NULL || parent_link_empty(o->parent);
 }
 
-uint64_t outlet_written(const struct outlet *o)
+uint64_t output_sink_written(const struct output_sink *o)
 {
     return o->console != NULL ? console_written(o->console) : 0;
 }
 
-void outlet_drop(struct outlet *o)
+void output_sink_drop(struct output_sink *o)
 {
     o->deaf = true;
     if (o->console != NULL)
         console_drop(o->console);
 }
 
-void outlet_done(struct outlet *o)
+void output_sink_done(struct output_sink *o)
 {
     console_free(o->console);
     o->console = NULL;
-    o->up = NULL;
+    o->parent = NULL;
 }
 
 /* ---- where it comes from ---- */
 
-bool stream_is_done(const struct stream *s)
+bool output_source_is_done(const struct output_source *s)
 {
     return s->to == NULL;
 }
 
-void stream_done(struct stream *s)
+void output_source_done(struct output_source *s)
 {
     if (s->event != NULL)
         event_free(s->event);
@@ -99,10 +100,10 @@ void stream_done(struct stream *s)
 
 /* Whole lines, as many as there is room for; a part of a line only at the end, or when it is too
  * long. */
-static void pass_on(struct stream *s)
+static void pass_on(struct output_source *s)
 {
     size_t room;
-    while (s->bytes.len > 0 && (room = outlet_room(s->to)) > 0) {
+    while (s->bytes.len > 0 && (room = output_sink_room(s->to)) > 0) {
         struct line_piece piece;
         size_t at = 0;
         while (at < room &&
@@ -110,7 +111,7 @@ static void pass_on(struct stream *s)
             at += piece.len;
         if (at == 0)
             return;
-        outlet_put(s->to, s->bytes.data, at);
+        output_sink_put(s->to, s->bytes.data, at);
         dd_buf_consume(&s->bytes, at);
         if (s->took != NULL)
             s->took(s->arg, s, at);
@@ -118,7 +119,7 @@ static void pass_on(struct stream *s)
 }
 
 /* False: there is no more now. */
-static bool read_some(struct stream *s)
+static bool read_some(struct output_source *s)
 {
     if (dd_buf_reserve(&s->bytes, CHUNK) < 0)
         return false;
@@ -131,28 +132,28 @@ static bool read_some(struct stream *s)
     return n < 0 && errno == EINTR;
 }
 
-static void check_end(struct stream *s)
+static void check_end(struct output_source *s)
 {
     if (!s->eof || s->bytes.len > 0)
         return;
-    stream_done(s);
+    output_source_done(s);
     if (s->ended != NULL)
         s->ended(s->arg, s);
 }
 
-void stream_push(struct stream *s)
+void output_source_push(struct output_source *s)
 {
     if (s->to == NULL)
         return;
     pass_on(s);
-    for (int i = 0; (i < READS || s->last) && s->from >= 0 && !s->eof && outlet_room(s->to) > 0 &&
-                    read_some(s);
+    for (int i = 0; (i < READS || s->last) && s->from >= 0 && !s->eof &&
+                    output_sink_room(s->to) > 0 && read_some(s);
          i++)
         pass_on(s);
     pass_on(s); /* now it may be known that the last line is the last */
-    const bool full = outlet_room(s->to) == 0;
+    const bool full = output_sink_room(s->to) == 0;
     if (full)
-        outlet_wait(s->to);
+        output_sink_wait(s->to);
     if (s->event != NULL && (full || s->eof))
         (void)event_del(s->event);
     else if (s->event != NULL)
@@ -164,19 +165,20 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    stream_push(arg);
+    output_source_push(arg);
 }
 
-int stream_read(struct stream *s, struct event_base *base, struct outlet *to, int from)
+int output_source_read(struct output_source *s, struct event_base *base, struct output_sink *to,
+                       int from)
 {
-    stream_begin(s, to);
+    output_source_begin(s, to);
     s->from = from;
     (void)dd_fd_nonblock(from);
     s->event = event_new(base, from, EV_READ | EV_PERSIST, on_readable, s);
     return s->event == NULL || event_add(s->event, NULL) < 0 ? -ENOMEM : 0;
 }
 
-void stream_begin(struct stream *s, struct outlet *to)
+void output_source_begin(struct output_source *s, struct output_sink *to)
 {
     s->to = to;
     s->from = -1;
@@ -184,18 +186,18 @@ void stream_begin(struct stream *s, struct outlet *to)
     s->bytes = DD_BUF_INIT(LINES_MAX + LAUNCH_WINDOW + CHUNK);
 }
 
-int stream_give(struct stream *s, const void *p, size_t n)
+int output_source_give(struct output_source *s, const void *p, size_t n)
 {
     if (s->to == NULL)
         return 0;
     int rc = dd_buf_append(&s->bytes, p, n);
-    stream_push(s);
+    output_source_push(s);
     return rc;
 }
 
-void stream_end(struct stream *s)
+void output_source_end(struct output_source *s)
 {
     s->last = true;
     s->eof |= s->from < 0;
-    stream_push(s);
+    output_source_push(s);
 }

@@ -13,10 +13,10 @@ enum { PIECE = 65536 };
 
 /* ---- the link ---- */
 
-struct launch_up {
+struct parent_link {
     struct event_base *base;
     struct link *link; /* NULL: there is nobody */
-    struct launch_up_cb cb;
+    struct parent_link_cb cb;
     size_t under_way[LAUNCH_STREAMS];
     bool ended;
     int nnodes;
@@ -24,49 +24,49 @@ struct launch_up {
 
 static void on_frame(void *arg, struct link *l, const struct frame *f)
 {
-    struct launch_up *u = arg;
-    DD_AUTO(launch_word) struct launch_word w = {0};
+    struct parent_link *u = arg;
+    DD_AUTO(launch_msg) struct launch_msg m = {0};
     (void)l;
-    if (f->type != FRAME_LAUNCH || launch_word_decode(&w, f->data, f->len, u->nnodes) < 0)
+    if (f->type != FRAME_LAUNCH || launch_msg_decode(&m, f->data, f->len, u->nnodes) < 0)
         return;
-    if (w.type != WORD_ROOM) {
-        u->cb.on_word(u->cb.arg, &w);
+    if (m.type != LAUNCH_CREDIT) {
+        u->cb.on_message(u->cb.arg, &m);
         return;
     }
-    size_t *n = &u->under_way[w.node];
-    *n -= w.value < *n ? w.value : *n;
+    size_t *n = &u->under_way[m.node];
+    *n -= m.value < *n ? m.value : *n;
     u->cb.on_room(u->cb.arg);
 }
 
 static void on_close(void *arg, struct link *l, bool clean, const char *why)
 {
-    struct launch_up *u = arg;
+    struct parent_link *u = arg;
     (void)clean;
     link_free(l);
     u->link = NULL;
     u->cb.on_lost(u->cb.arg, why);
 }
 
-void launch_up_begin(struct launch_up *u, const struct launch_up_cb *cb)
+void parent_link_start(struct parent_link *u, const struct parent_link_cb *cb)
 {
     u->cb = *cb;
     link_set_cb(u->link, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = u});
 }
 
-struct event_base *launch_up_base(const struct launch_up *u)
+struct event_base *parent_link_base(const struct parent_link *u)
 {
     return u->base;
 }
 
-void launch_up_say(struct launch_up *u, enum launch_word_type type, int node, uint32_t value)
+void parent_link_send(struct parent_link *u, enum launch_msg_type type, int node, uint32_t value)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64);
-    const struct launch_word w = {.type = type, .node = node, .value = value};
-    if (u->link != NULL && launch_word_encode(&out, &w) == 0)
+    const struct launch_msg m = {.type = type, .node = node, .value = value};
+    if (u->link != NULL && launch_msg_encode(&out, &m) == 0)
         (void)link_send(u->link, FRAME_LAUNCH, out.data, out.len);
 }
 
-size_t launch_up_room(const struct launch_up *u, int which)
+size_t parent_link_room(const struct parent_link *u, int which)
 {
     const size_t n = u->under_way[which];
     if (u->link == NULL) /* it goes nowhere, and nobody is to wait for that */
@@ -74,7 +74,7 @@ size_t launch_up_room(const struct launch_up *u, int which)
     return n < LAUNCH_WINDOW ? LAUNCH_WINDOW - n : 0;
 }
 
-void launch_up_put(struct launch_up *u, int which, const void *p, size_t n)
+void parent_link_write(struct parent_link *u, int which, const void *p, size_t n)
 {
     const unsigned char *from = p;
     unsigned char bytes[1 + PIECE];
@@ -90,19 +90,19 @@ void launch_up_put(struct launch_up *u, int which, const void *p, size_t n)
     }
 }
 
-void launch_up_end(struct launch_up *u)
+void parent_link_end(struct parent_link *u)
 {
     for (unsigned char k = 0; k < LAUNCH_STREAMS && u->link != NULL && !u->ended; k++)
         (void)link_send(u->link, FRAME_OUTPUT, &k, 1);
     u->ended = true;
 }
 
-bool launch_up_empty(const struct launch_up *u)
+bool parent_link_empty(const struct parent_link *u)
 {
     return u->link == NULL || u->under_way[0] + u->under_way[1] == 0;
 }
 
-void launch_up_free(struct launch_up *u)
+void parent_link_free(struct parent_link *u)
 {
     if (u == NULL)
         return;
@@ -118,12 +118,12 @@ void launch_up_free(struct launch_up *u)
 /* ---- the package ---- */
 
 struct fetch {
-    struct launch_up *up;
+    struct parent_link *parent;
     struct event *limit, *input; /* input: NULL, or stdin */
     struct link_find *finds[LAUNCH_HOSTS_MAX];
     size_t nfinds;
-    struct package *package;
-    struct launch_word task;
+    struct bootstrap_payload *payload;
+    struct launch_msg task;
     struct dd_err *err;
     int rc; /* -ETIMEDOUT until there is something to say */
 };
@@ -133,7 +133,7 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     struct fetch *f = arg;
     (void)fd;
     (void)what;
-    event_base_loopbreak(f->up->base);
+    event_base_loopbreak(f->parent->base);
 }
 
 static void on_input(evutil_socket_t fd, short what, void *arg)
@@ -144,7 +144,7 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
     if (read(fd, bytes, sizeof(bytes)) != 0)
         return;
     f->rc = dd_err_set(f->err, -ECONNRESET, "the starting node is gone");
-    event_base_loopbreak(f->up->base);
+    event_base_loopbreak(f->parent->base);
 }
 
 static void end_searches(struct fetch *f)
@@ -155,27 +155,27 @@ static void end_searches(struct fetch *f)
 }
 
 /* First the task, then the package. */
-static void on_package(void *arg, struct link *l, const struct frame *fr)
+static void on_payload(void *arg, struct link *l, const struct frame *fr)
 {
     struct fetch *f = arg;
-    DD_AUTO(launch_word) struct launch_word w = {0};
+    DD_AUTO(launch_msg) struct launch_msg m = {0};
     if (f->rc != -ETIMEDOUT)
         return;
     if (fr->type == FRAME_LAUNCH && f->task.type == 0 &&
-        launch_word_decode(&w, fr->data, fr->len, HOSTLIST_MAX) == 0 && w.type == WORD_TASK) {
-        f->task = w;
-        w = (struct launch_word){0};
+        launch_msg_decode(&m, fr->data, fr->len, HOSTLIST_MAX) == 0 && m.type == LAUNCH_TASK) {
+        f->task = m;
+        m = (struct launch_msg){0};
     }
-    if (fr->type != FRAME_PACKAGE)
+    if (fr->type != FRAME_BOOTSTRAP)
         return;
-    f->rc = package_decode(f->package, fr->data, fr->len, f->err);
+    f->rc = bootstrap_payload_decode(f->payload, fr->data, fr->len, f->err);
     for (int i = 0; i < f->task.task.n && f->rc == 0; i++)
-        if (f->task.task.nodes[i] >= f->package->alloc->nnodes)
+        if (f->task.task.nodes[i] >= f->payload->alloc->nnodes)
             f->rc = dd_err_set(f->err, -EPROTO,
                                "the starting node knows more nodes than there are");
     if (f->rc == 0)
-        f->rc = link_send(l, FRAME_PACKAGE, "", 0);
-    event_base_loopbreak(f->up->base);
+        f->rc = link_send(l, FRAME_BOOTSTRAP, "", 0);
+    event_base_loopbreak(f->parent->base);
 }
 
 static void on_lost(void *arg, struct link *l, bool clean, const char *why)
@@ -183,22 +183,22 @@ static void on_lost(void *arg, struct link *l, bool clean, const char *why)
     struct fetch *f = arg;
     (void)clean;
     link_free(l);
-    f->up->link = NULL;
+    f->parent->link = NULL;
     if (f->rc == -ETIMEDOUT)
         f->rc = dd_err_set(f->err, -ECONNRESET, "the starting node is gone: %s", why);
-    event_base_loopbreak(f->up->base);
+    event_base_loopbreak(f->parent->base);
 }
 
 static void on_found(void *arg, struct link *l)
 {
     struct fetch *f = arg;
     end_searches(f);
-    f->up->link = l;
-    link_set_max(l, PACKAGE_MAX);
-    link_set_cb(l, &(struct link_cb){.on_frame = on_package, .on_close = on_lost, .arg = f});
+    f->parent->link = l;
+    link_set_max(l, BOOTSTRAP_MAX);
+    link_set_cb(l, &(struct link_cb){.on_frame = on_payload, .on_close = on_lost, .arg = f});
 }
 
-static int search_all(struct fetch *f, const struct launch_fetch_cfg *c)
+static int search_all(struct fetch *f, const struct bootstrap_fetch_cfg *c)
 {
     const struct launch_ticket *t = c->ticket;
     char me[16];
@@ -212,7 +212,7 @@ static int search_all(struct fetch *f, const struct launch_fetch_cfg *c)
                                           .nports = 1,
                                           .key_in = c->key_in,
                                           .log = c->log};
-        int rc = link_find_start(&f->finds[f->nfinds], f->up->base, &cfg, on_found, f, f->err);
+        int rc = link_find_start(&f->finds[f->nfinds], f->parent->base, &cfg, on_found, f, f->err);
         if (rc < 0)
             return rc;
         f->nfinds++;
@@ -220,33 +220,36 @@ static int search_all(struct fetch *f, const struct launch_fetch_cfg *c)
     return 0;
 }
 
-static int fetch_in_time(struct fetch *f, const struct launch_fetch_cfg *cfg)
+static int fetch_in_time(struct fetch *f, const struct bootstrap_fetch_cfg *cfg)
 {
     struct timeval limit = dd_timeval(cfg->limit_ms * DD_NS_PER_MS);
-    f->limit = f->up->base != NULL ? evtimer_new(f->up->base, on_limit, f) : NULL;
+    f->limit = f->parent->base != NULL ? evtimer_new(f->parent->base, on_limit, f) : NULL;
     if (f->limit == NULL || event_add(f->limit, &limit) < 0)
         return dd_err_set(f->err, -ENOMEM, "out of memory");
     if (cfg->stdin_fd >= 0) {
         (void)dd_fd_nonblock(cfg->stdin_fd);
-        f->input = event_new(f->up->base, cfg->stdin_fd, EV_READ | EV_PERSIST, on_input, f);
+        f->input = event_new(f->parent->base, cfg->stdin_fd, EV_READ | EV_PERSIST, on_input, f);
         if (f->input == NULL || event_add(f->input, NULL) < 0)
             return dd_err_set(f->err, -ENOMEM, "out of memory");
     }
     int rc = search_all(f, cfg);
     if (rc < 0)
         return rc;
-    event_base_dispatch(f->up->base);
+    event_base_dispatch(f->parent->base);
     return f->rc;
 }
 
-int launch_fetch(struct launch_up **ret, struct package *ret_package, struct launch_task *ret_task,
-                 const struct launch_fetch_cfg *cfg, struct dd_err *err)
+int bootstrap_fetch(struct parent_link **ret, struct bootstrap_payload *ret_payload,
+                    struct launch_task *ret_task, const struct bootstrap_fetch_cfg *cfg,
+                    struct dd_err *err)
 {
-    struct fetch f = {
-        .up = calloc(1, sizeof(*f.up)), .package = ret_package, .err = err, .rc = -ETIMEDOUT};
-    if (f.up == NULL)
+    struct fetch f = {.parent = calloc(1, sizeof(*f.parent)),
+                      .payload = ret_payload,
+                      .err = err,
+                      .rc = -ETIMEDOUT};
+    if (f.parent == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    f.up->base = net_loop_new();
+    f.parent->base = net_loop_new();
     int rc = fetch_in_time(&f, cfg);
     if (rc == -ETIMEDOUT)
         (void)dd_err_set(err, rc, "cannot reach the starting node: %s",
@@ -259,10 +262,10 @@ int launch_fetch(struct launch_up **ret, struct package *ret_package, struct lau
     if (rc == 0) {
         *ret_task = f.task.task;
         f.task.task = (struct launch_task){0};
-        f.up->nnodes = ret_package->alloc->nnodes;
-        *ret = DD_TAKE(f.up);
+        f.parent->nnodes = ret_payload->alloc->nnodes;
+        *ret = DD_TAKE(f.parent);
     }
-    launch_word_done(&f.task);
-    launch_up_free(f.up);
+    launch_msg_done(&f.task);
+    parent_link_free(f.parent);
     return rc;
 }

@@ -3,7 +3,7 @@
  *
  * Type FRAME_CONTROL carries one JSON object (rdzv/msg.h), FRAME_BYE says that the end of the
  * stream is meant, FRAME_PING (empty) only that the sender lives, FRAME_EXCHANGE a piece
- * of what nodes tell each other (rdzv/exchange.h), FRAME_PACKAGE what a node needs to begin
+ * of what nodes tell each other (rdzv/exchange.h), FRAME_BOOTSTRAP what a node needs to begin
  * (launch/bootstrap_payload.h), FRAME_LAUNCH and FRAME_OUTPUT what started and starting nodes tell
  * each other (launch/launch_msg.h). Unknown types are skipped by the receiver.
  */
@@ -21,7 +21,7 @@ enum frame_type {
     FRAME_OUTPUT = 3,
     FRAME_PING = 4,
     FRAME_EXCHANGE = 5,
-    FRAME_PACKAGE = 6,
+    FRAME_BOOTSTRAP = 6,
     FRAME_LAUNCH = 7
 };
 

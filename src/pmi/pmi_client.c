@@ -13,7 +13,7 @@
 
 enum { PROCESSES_MAX = 65536 };
 
-struct outer {
+struct pmi_client {
     int fd;
     uint64_t end_ns;
     size_t len; /* of in */
@@ -21,7 +21,7 @@ struct outer {
     struct dd_err *err;
 };
 
-int pmi_outer_size(char *const *env, int *ret_rank)
+int pmi_client_size(char *const *env, int *ret_rank)
 {
     const char *fd = dd_env_get(env, "PMI_FD");
     const char *rank = dd_env_get(env, "PMI_RANK");
@@ -34,41 +34,41 @@ int pmi_outer_size(char *const *env, int *ret_rank)
     return n;
 }
 
-static int lost(struct outer *o, const char *why)
+static int lost(struct pmi_client *c, const char *why)
 {
-    return dd_err_set(o->err, -EPROTO,
-                      "the launcher around ddrun does not answer by PMI-1 (PMI_FD=%d): %s", o->fd,
+    return dd_err_set(c->err, -EPROTO,
+                      "the launcher around ddrun does not answer by PMI-1 (PMI_FD=%d): %s", c->fd,
                       why);
 }
 
-/* The next line, in o->in, without its newline; *ret_next is what follows it. */
-static int read_line(struct outer *o, size_t *ret_next)
+/* The next line, in c->in, without its newline; *ret_next is what follows it. */
+static int read_line(struct pmi_client *c, size_t *ret_next)
 {
     for (;;) {
-        char *end = memchr(o->in, '\n', o->len);
+        char *end = memchr(c->in, '\n', c->len);
         if (end != NULL) {
             *end = '\0';
-            *ret_next = (size_t)(end - o->in) + 1;
+            *ret_next = (size_t)(end - c->in) + 1;
             return 0;
         }
         uint64_t now = dd_now_ns();
-        struct pollfd p = {.fd = o->fd, .events = POLLIN};
-        if (now >= o->end_ns)
-            return lost(o, "its time is over; was ddrun started on all nodes in the same way?");
-        if (o->len == PMI_READ_MAX)
-            return lost(o, "a line without an end");
-        if (poll(&p, 1, (int)((o->end_ns - now) / DD_NS_PER_MS) + 1) <= 0)
+        struct pollfd p = {.fd = c->fd, .events = POLLIN};
+        if (now >= c->end_ns)
+            return lost(c, "its time is over; was ddrun started on all nodes in the same way?");
+        if (c->len == PMI_READ_MAX)
+            return lost(c, "a line without an end");
+        if (poll(&p, 1, (int)((c->end_ns - now) / DD_NS_PER_MS) + 1) <= 0)
             continue;
-        ssize_t n = read(o->fd, o->in + o->len, PMI_READ_MAX - o->len);
+        ssize_t n = read(c->fd, c->in + c->len, PMI_READ_MAX - c->len);
         if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
-            return lost(o, n == 0 ? "it has closed the connection" : strerror(errno));
-        o->len += n > 0 ? (size_t)n : 0;
+            return lost(c, n == 0 ? "it has closed the connection" : strerror(errno));
+        c->len += n > 0 ? (size_t)n : 0;
     }
 }
 
 /* Asks, and takes the value of one word of the answer, where one is wanted. */
 __attribute__((format(printf, 4, 5))) static int
-ask(struct outer *o, const char *word, char value[PMI_VALUE_MAX], const char *fmt, ...)
+ask(struct pmi_client *c, const char *word, char value[PMI_VALUE_MAX], const char *fmt, ...)
 {
     char line[PMI_LINE_MAX + 1];
     char shown[128];
@@ -78,54 +78,54 @@ ask(struct outer *o, const char *word, char value[PMI_VALUE_MAX], const char *fm
     int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
     va_end(ap);
     if (n < 0 || n >= PMI_LINE_MAX)
-        return lost(o, "a question that is too long");
+        return lost(c, "a question that is too long");
     line[n++] = '\n';
-    int rc = dd_write_full(o->fd, line, (size_t)n);
+    int rc = dd_write_full(c->fd, line, (size_t)n);
     if (rc < 0)
-        return lost(o, strerror(-rc));
-    if ((rc = read_line(o, &next)) < 0)
+        return lost(c, strerror(-rc));
+    if ((rc = read_line(c, &next)) < 0)
         return rc;
-    const char *found = word != NULL ? strstr(o->in, word) : "";
-    if (strstr(o->in, " rc=-") != NULL || found == NULL)
-        return lost(o, dd_log_escape(shown, sizeof(shown), o->in, strlen(o->in)));
+    const char *found = word != NULL ? strstr(c->in, word) : "";
+    if (strstr(c->in, " rc=-") != NULL || found == NULL)
+        return lost(c, dd_log_escape(shown, sizeof(shown), c->in, strlen(c->in)));
     if (word != NULL) {
         found += strlen(word);
         (void)snprintf(value, PMI_VALUE_MAX, "%.*s", (int)strcspn(found, " "), found);
     }
-    o->len -= next;
-    memmove(o->in, o->in + next, o->len);
+    c->len -= next;
+    memmove(c->in, c->in + next, c->len);
     return 0;
 }
 
-static int gather(struct outer *o, struct dd_strv *ret, int rank, int size, const char *text)
+static int gather(struct pmi_client *c, struct dd_strv *ret, int rank, int size, const char *text)
 {
     char kvs[PMI_VALUE_MAX];
     char value[PMI_VALUE_MAX];
-    int rc = ask(o, NULL, NULL, "cmd=init pmi_version=1 pmi_subversion=1");
+    int rc = ask(c, NULL, NULL, "cmd=init pmi_version=1 pmi_subversion=1");
     if (rc == 0)
-        rc = ask(o, " kvsname=", kvs, "cmd=get_my_kvsname");
+        rc = ask(c, " kvsname=", kvs, "cmd=get_my_kvsname");
     if (rc == 0)
-        rc = ask(o, NULL, NULL, "cmd=put kvsname=%s key=ddrun-%d value=%s", kvs, rank, text);
+        rc = ask(c, NULL, NULL, "cmd=put kvsname=%s key=ddrun-%d value=%s", kvs, rank, text);
     if (rc == 0)
-        rc = ask(o, NULL, NULL, "cmd=barrier_in");
+        rc = ask(c, NULL, NULL, "cmd=barrier_in");
     for (int i = 0; i < size && rc == 0; i++) {
-        rc = ask(o, " value=", value, "cmd=get kvsname=%s key=ddrun-%d", kvs, i);
+        rc = ask(c, " value=", value, "cmd=get kvsname=%s key=ddrun-%d", kvs, i);
         if (rc == 0 && dd_strv_push(ret, value) < 0)
-            rc = dd_err_set(o->err, -ENOMEM, "out of memory");
+            rc = dd_err_set(c->err, -ENOMEM, "out of memory");
     }
-    return rc < 0 ? rc : ask(o, NULL, NULL, "cmd=finalize");
+    return rc < 0 ? rc : ask(c, NULL, NULL, "cmd=finalize");
 }
 
-int pmi_outer_gather(struct dd_strv *ret, char *const *env, const char *text, unsigned limit_ms,
-                     struct dd_err *err)
+int pmi_client_gather(struct dd_strv *ret, char *const *env, const char *text, unsigned limit_ms,
+                      struct dd_err *err)
 {
-    struct outer o = {.end_ns = dd_now_ns() + limit_ms * DD_NS_PER_MS, .err = err};
+    struct pmi_client c = {.end_ns = dd_now_ns() + limit_ms * DD_NS_PER_MS, .err = err};
     int rank;
-    const int size = pmi_outer_size(env, &rank);
+    const int size = pmi_client_size(env, &rank);
     if (size == 0 || !pmi_name_ok(text) ||
-        dd_num_int(dd_env_get(env, "PMI_FD"), 0, INT32_MAX, &o.fd) < 0)
+        dd_num_int(dd_env_get(env, "PMI_FD"), 0, INT32_MAX, &c.fd) < 0)
         return dd_err_set(err, -EINVAL, "no launcher that speaks PMI-1 is around ddrun");
-    int rc = gather(&o, ret, rank, size, text);
-    close(o.fd);
+    int rc = gather(&c, ret, rank, size, text);
+    close(c.fd);
     return rc;
 }

@@ -10,16 +10,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    DD_AUTO(package) struct package p = {0};
-    DD_AUTO(package) struct package again = {0};
-    DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
+    DD_AUTO(bootstrap_payload) struct bootstrap_payload p = {0};
+    DD_AUTO(bootstrap_payload) struct bootstrap_payload again = {0};
+    DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(BOOTSTRAP_MAX);
     DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
     struct launch_ticket t;
     if (text != NULL && launch_ticket_parse(&t, text, NULL) == 0)
         launch_ticket_done(&t);
-    if (package_decode(&p, data, size, NULL) < 0)
+    if (bootstrap_payload_decode(&p, data, size, NULL) < 0)
         return 0;
-    if (package_encode(&bytes, &p) < 0 || package_decode(&again, bytes.data, bytes.len, NULL) < 0 ||
+    if (bootstrap_payload_encode(&bytes, &p) < 0 ||
+        bootstrap_payload_decode(&again, bytes.data, bytes.len, NULL) < 0 ||
         again.env.n != p.env.n || again.argv.n != p.argv.n ||
         again.alloc->nnodes != p.alloc->nnodes)
         abort();

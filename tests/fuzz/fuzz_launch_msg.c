@@ -9,17 +9,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     enum { NODES = 64 };
-    DD_AUTO(launch_word) struct launch_word w = {0};
+    DD_AUTO(launch_msg) struct launch_msg w = {0};
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(1 << 20);
-    if (launch_word_decode(&w, data, size, NODES) < 0)
+    if (launch_msg_decode(&w, data, size, NODES) < 0)
         return 0;
     for (int i = 0; i < w.task.n; i++)
         if (w.task.nodes[i] < 0 || w.task.nodes[i] >= NODES)
             abort();
-    if (w.node < 0 || w.node >= NODES || launch_word_encode(&bytes, &w) < 0 || bytes.len > size)
+    if (w.node < 0 || w.node >= NODES || launch_msg_encode(&bytes, &w) < 0 || bytes.len > size)
         abort();
     /* what may be said in several ways: true, and words of no length */
-    if (w.type != WORD_TASK && (bytes.len != size || memcmp(bytes.data, data, size) != 0))
+    if (w.type != LAUNCH_TASK && (bytes.len != size || memcmp(bytes.data, data, size) != 0))
         abort();
     return 0;
 }

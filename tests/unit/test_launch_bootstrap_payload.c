@@ -35,18 +35,18 @@ static struct alloc *some_alloc(void)
 static void a_package_arrives_as_it_was_sent(void **state)
 {
     (void)state;
-    DD_AUTO(package) struct package in = {
+    DD_AUTO(bootstrap_payload) struct bootstrap_payload in = {
         .umask = 027, .limits = {5, UINT64_MAX}, .limits_n = 2, .folder = strdup("/a b")};
-    DD_AUTO(package) struct package out = {0};
-    DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
+    DD_AUTO(bootstrap_payload) struct bootstrap_payload out = {0};
+    DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(BOOTSTRAP_MAX);
     in.alloc = some_alloc();
     for (size_t i = 0; i < hostlist_count(in.alloc->nodes); i++)
         assert_int_equal(dd_strv_push(&in.alloc->gpus, i == 0 ? "" : "0,12"), 0);
     assert_int_equal(dd_strv_push(&in.argv, "ddrun"), 0);
     assert_int_equal(dd_strv_push(&in.argv, ""), 0);
     assert_int_equal(dd_strv_push(&in.env, "A=1\n\xff"), 0);
-    assert_int_equal(package_encode(&bytes, &in), 0);
-    assert_int_equal(package_decode(&out, bytes.data, bytes.len, NULL), 0);
+    assert_int_equal(bootstrap_payload_encode(&bytes, &in), 0);
+    assert_int_equal(bootstrap_payload_decode(&out, bytes.data, bytes.len, NULL), 0);
     assert_int_equal(out.umask, 027);
     assert_int_equal(out.limits_n, 2);
     assert_true(out.limits[0] == 5 && out.limits[1] == UINT64_MAX);
@@ -70,34 +70,34 @@ static void gpus_are_numbers_for_all_nodes_or_for_none(void **state)
 {
     (void)state;
     for (int wrong = 0; wrong < 2; wrong++) {
-        DD_AUTO(package) struct package in = {.folder = strdup("/")};
-        DD_AUTO(package) struct package out = {0};
-        DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
+        DD_AUTO(bootstrap_payload) struct bootstrap_payload in = {.folder = strdup("/")};
+        DD_AUTO(bootstrap_payload) struct bootstrap_payload out = {0};
+        DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(BOOTSTRAP_MAX);
         in.alloc = some_alloc();
         for (int i = 0; i < in.alloc->nnodes - (wrong == 0); i++)
             assert_int_equal(dd_strv_push(&in.alloc->gpus, wrong == 1 && i == 0 ? "0\nX=1" : "0"),
                              0);
         assert_int_equal(dd_strv_push(&in.argv, "ddrun"), 0);
-        assert_int_equal(package_encode(&bytes, &in), 0);
-        assert_int_equal(package_decode(&out, bytes.data, bytes.len, NULL), -EPROTO);
+        assert_int_equal(bootstrap_payload_encode(&bytes, &in), 0);
+        assert_int_equal(bootstrap_payload_decode(&out, bytes.data, bytes.len, NULL), -EPROTO);
     }
 }
 
 static void a_package_that_is_cut_or_longer_is_refused(void **state)
 {
     (void)state;
-    DD_AUTO(package) struct package in = {.folder = strdup("/")};
-    DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(PACKAGE_MAX);
+    DD_AUTO(bootstrap_payload) struct bootstrap_payload in = {.folder = strdup("/")};
+    DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(BOOTSTRAP_MAX);
     in.alloc = some_alloc();
     assert_int_equal(dd_strv_push(&in.argv, "ddrun"), 0);
-    assert_int_equal(package_encode(&bytes, &in), 0);
+    assert_int_equal(bootstrap_payload_encode(&bytes, &in), 0);
     for (size_t n = 0; n < bytes.len; n++) {
-        DD_AUTO(package) struct package out = {0};
-        assert_int_equal(package_decode(&out, bytes.data, n, NULL), -EPROTO);
+        DD_AUTO(bootstrap_payload) struct bootstrap_payload out = {0};
+        assert_int_equal(bootstrap_payload_decode(&out, bytes.data, n, NULL), -EPROTO);
     }
-    DD_AUTO(package) struct package out = {0};
+    DD_AUTO(bootstrap_payload) struct bootstrap_payload out = {0};
     assert_int_equal(dd_buf_puts(&bytes, "x"), 0);
-    assert_int_equal(package_decode(&out, bytes.data, bytes.len, NULL), -EPROTO);
+    assert_int_equal(bootstrap_payload_decode(&out, bytes.data, bytes.len, NULL), -EPROTO);
 }
 
 static void a_node_keeps_what_is_its_own(void **state)
@@ -119,7 +119,7 @@ static void a_node_keeps_what_is_its_own(void **state)
                                          "PBS_JOBID=7",        "EMPTY=",
                                          "PBS_NODENUM=1",      "TMPDIR=/var/tmp/7"};
     DD_AUTO(strv) struct dd_strv env = {0};
-    assert_int_equal(package_env(&env, block(shells), block(own)), 0);
+    assert_int_equal(bootstrap_payload_env(&env, block(shells), block(own)), 0);
     assert_int_equal(env.n, sizeof(wanted) / sizeof(wanted[0]));
     for (size_t i = 0; i < env.n; i++)
         assert_string_equal(env.v[i], wanted[i]);

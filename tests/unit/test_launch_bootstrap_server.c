@@ -22,10 +22,10 @@ enum { NODES = 2, INDEX = 1, HANG_S = 60, FETCH_MS = 30000, TOLD = 5 };
 /* The starting side. */
 struct bed {
     struct event_base *base;
-    struct launch_door *door;
+    struct bootstrap_server *server;
     struct net_key key;
     struct net_key_input key_in;
-    struct dd_buf package;
+    struct dd_buf payload;
     bool wanted; /* once it has its task */
     int came, output;
 };
@@ -44,7 +44,7 @@ static bool on_fetched(void *arg, int index)
     if (!b->wanted)
         return false;
     b->came++;
-    launch_door_say(b->door, index, WORD_SIGNAL, index, SIGTERM | DD_SIGNAL_AT_ONCE);
+    bootstrap_server_send(b->server, index, LAUNCH_SIGNAL, index, SIGTERM | DD_SIGNAL_AT_ONCE);
     return true;
 }
 
@@ -53,11 +53,11 @@ static int on_output(void *arg, int index, int which, const void *p, size_t n)
     struct bed *b = arg;
     (void)p;
     b->output += (int)n;
-    launch_door_say(b->door, index, WORD_ROOM, which, (uint32_t)n);
+    bootstrap_server_send(b->server, index, LAUNCH_CREDIT, which, (uint32_t)n);
     return 0;
 }
 
-static void on_word(void *arg, int index, const struct launch_word *w)
+static void on_message(void *arg, int index, const struct launch_msg *w)
 {
     (void)arg;
     (void)index;
@@ -76,56 +76,56 @@ static void bed_new(struct bed *b, bool wanted)
                           .job_id = (char *)(uintptr_t)"1",
                           .run_id = (char *)(uintptr_t)"1",
                           .nnodes = NODES};
-    struct package package = {.folder = (char *)(uintptr_t)"/", .alloc = &alloc};
+    struct bootstrap_payload payload = {.folder = (char *)(uintptr_t)"/", .alloc = &alloc};
     struct dd_err err = {0};
     *b = (struct bed){.base = event_base_new(),
-                      .package = DD_BUF_INIT(PACKAGE_MAX),
+                      .payload = DD_BUF_INIT(BOOTSTRAP_MAX),
                       .wanted = wanted,
                       .key_in = {.job_id = "launch.1", .insecure = true}};
     assert_int_equal(hostlist_parse(&alloc.nodes, "node[0-1]", NULL), 0);
-    assert_int_equal(dd_strv_push(&package.argv, "ddrun"), 0);
-    assert_int_equal(package_encode(&b->package, &package), 0);
+    assert_int_equal(dd_strv_push(&payload.argv, "ddrun"), 0);
+    assert_int_equal(bootstrap_payload_encode(&b->payload, &payload), 0);
     hostlist_free(alloc.nodes);
-    dd_strv_done(&package.argv);
+    dd_strv_done(&payload.argv);
     assert_int_equal(net_key_host(&b->key, &b->key_in, &err), 0);
-    const struct launch_door_cfg cfg = {.id = "launch.1",
-                                        .package = &b->package,
-                                        .key = &b->key,
-                                        .key_in = &b->key_in,
-                                        .nnodes = NODES,
-                                        .task = give_task,
-                                        .on_fetched = on_fetched,
-                                        .on_word = on_word,
-                                        .on_output = on_output,
-                                        .on_gone = on_gone,
-                                        .arg = b};
-    assert_int_equal(launch_door_new(&b->door, b->base, &cfg, &err), 0);
+    const struct bootstrap_server_cfg cfg = {.id = "launch.1",
+                                             .payload = &b->payload,
+                                             .key = &b->key,
+                                             .key_in = &b->key_in,
+                                             .nnodes = NODES,
+                                             .task = give_task,
+                                             .on_fetched = on_fetched,
+                                             .on_message = on_message,
+                                             .on_output = on_output,
+                                             .on_gone = on_gone,
+                                             .arg = b};
+    assert_int_equal(bootstrap_server_new(&b->server, b->base, &cfg, &err), 0);
 }
 
 static void bed_done(struct bed *b)
 {
-    launch_door_free(b->door);
-    dd_buf_done(&b->package);
+    bootstrap_server_free(b->server);
+    dd_buf_done(&b->payload);
     event_base_free(b->base);
 }
 
 /* ---- the node, a process of its own ---- */
 
 struct node {
-    struct launch_up *up;
+    struct parent_link *parent;
     uint32_t signal;
 };
 
 static void leave_when_all_is_out(struct node *n)
 {
-    if (n->signal != 0 && launch_up_empty(n->up))
-        event_base_loopbreak(launch_up_base(n->up));
+    if (n->signal != 0 && parent_link_empty(n->parent))
+        event_base_loopbreak(parent_link_base(n->parent));
 }
 
-static void on_up_word(void *arg, const struct launch_word *w)
+static void on_up_word(void *arg, const struct launch_msg *w)
 {
     struct node *n = arg;
-    if (w->type == WORD_SIGNAL && w->node == INDEX)
+    if (w->type == LAUNCH_SIGNAL && w->node == INDEX)
         n->signal = w->value;
     leave_when_all_is_out(n);
 }
@@ -138,13 +138,13 @@ static void on_up_room(void *arg)
 static void on_up_lost(void *arg, const char *why)
 {
     (void)why;
-    event_base_loopbreak(launch_up_base(((struct node *)arg)->up));
+    event_base_loopbreak(parent_link_base(((struct node *)arg)->parent));
 }
 
 static int fetch_and_wait(const char *argument)
 {
     struct launch_ticket ticket;
-    struct package package = {0};
+    struct bootstrap_payload payload = {0};
     struct launch_task task = {0};
     struct node n = {0};
     struct dd_err err = {0};
@@ -152,29 +152,30 @@ static int fetch_and_wait(const char *argument)
     if (launch_ticket_parse(&ticket, strchr(argument, '=') + 1, &err) < 0)
         return 1;
     const struct net_key_input key_in = {.job_id = ticket.id, .insecure = true};
-    const struct launch_fetch_cfg cfg = {
+    const struct bootstrap_fetch_cfg cfg = {
         .ticket = &ticket, .key_in = &key_in, .log = &log, .limit_ms = FETCH_MS, .stdin_fd = -1};
-    if (launch_fetch(&n.up, &package, &task, &cfg, &err) < 0)
+    if (bootstrap_fetch(&n.parent, &payload, &task, &cfg, &err) < 0)
         return 2;
-    launch_up_begin(
-        n.up, &(struct launch_up_cb){
-                  .on_word = on_up_word, .on_room = on_up_room, .on_lost = on_up_lost, .arg = &n});
-    launch_up_put(n.up, 1, "last words\n", 11);
-    event_base_dispatch(launch_up_base(n.up));
-    return n.signal == (SIGTERM | DD_SIGNAL_AT_ONCE) && launch_up_empty(n.up) ? TOLD : 3;
+    parent_link_start(n.parent, &(struct parent_link_cb){.on_message = on_up_word,
+                                                         .on_room = on_up_room,
+                                                         .on_lost = on_up_lost,
+                                                         .arg = &n});
+    parent_link_write(n.parent, 1, "last words\n", 11);
+    event_base_dispatch(parent_link_base(n.parent));
+    return n.signal == (SIGTERM | DD_SIGNAL_AT_ONCE) && parent_link_empty(n.parent) ? TOLD : 3;
 }
 
 static pid_t start_node(const struct bed *b)
 {
     char *addresses[] = {(char *)(uintptr_t)"127.0.0.1", NULL};
     const struct launch_ticket start = {.hosts = {.v = addresses, .n = 1}};
-    DD_AUTO(free) char *argument = launch_door_argument(b->door, INDEX, &start);
+    DD_AUTO(free) char *argument = bootstrap_server_argument(b->server, INDEX, &start);
     assert_non_null(argument);
     const pid_t pid = fork();
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)alarm(HANG_S);
-        launch_door_leave(b->door);
+        bootstrap_server_close_listener(b->server);
         _exit(fetch_and_wait(argument));
     }
     return pid;
@@ -212,7 +213,7 @@ static void a_node_that_is_not_wanted_any_more_is_told_to_leave(void **state)
     struct bed b;
     bed_new(&b, false);
     assert_int_equal(end_of(&b, start_node(&b)), TOLD);
-    assert_false(launch_door_is_open(b.door, INDEX));
+    assert_false(bootstrap_server_is_connected(b.server, INDEX));
     assert_true(b.came == 0 && b.output == 0);
     b.wanted = true; /* it was given back to us */
     assert_int_equal(end_of(&b, start_node(&b)), TOLD);

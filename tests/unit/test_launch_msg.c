@@ -10,23 +10,24 @@
 
 enum { NODES = 9 };
 
-static void encode(struct dd_buf *out, const struct launch_word *w)
+static void encode(struct dd_buf *out, const struct launch_msg *w)
 {
-    assert_int_equal(launch_word_encode(out, w), 0);
+    assert_int_equal(launch_msg_encode(out, w), 0);
 }
 
 static void words_arrive_as_they_were_said(void **state)
 {
     (void)state;
-    static const struct launch_word rows[] = {{.type = WORD_SIGNAL, .node = 8, .value = 15},
-                                              {.type = WORD_ROOM, .node = 1, .value = UINT32_MAX},
-                                              {.type = WORD_MISSING, .node = 3, .value = 255},
-                                              {.type = WORD_DROP, .node = 0}};
+    static const struct launch_msg rows[] = {
+        {.type = LAUNCH_SIGNAL, .node = 8, .value = 15},
+        {.type = LAUNCH_CREDIT, .node = 1, .value = UINT32_MAX},
+        {.type = LAUNCH_FAILED, .node = 3, .value = 255},
+        {.type = LAUNCH_CANCEL, .node = 0}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(4096);
-        DD_AUTO(launch_word) struct launch_word w = {0};
+        DD_AUTO(launch_msg) struct launch_msg w = {0};
         encode(&bytes, &rows[i]);
-        assert_int_equal(launch_word_decode(&w, bytes.data, bytes.len, NODES), 0);
+        assert_int_equal(launch_msg_decode(&w, bytes.data, bytes.len, NODES), 0);
         assert_true(w.type == rows[i].type && w.node == rows[i].node && w.value == rows[i].value);
     }
 }
@@ -35,18 +36,18 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
 {
     (void)state;
     int nodes[] = {2, 8, 5};
-    const struct launch_word in = {.type = WORD_TASK,
-                                   .task = {.output = true,
-                                            .fanout = 32,
-                                            .grace_ms = 5000,
-                                            .starter = (char *)(uintptr_t)"ssh",
-                                            .words = (char *)(uintptr_t)"ssh -p 2222",
-                                            .nodes = nodes,
-                                            .n = 3}};
+    const struct launch_msg in = {.type = LAUNCH_TASK,
+                                  .task = {.output = true,
+                                           .fanout = 32,
+                                           .grace_ms = 5000,
+                                           .starter = (char *)(uintptr_t)"ssh",
+                                           .words = (char *)(uintptr_t)"ssh -p 2222",
+                                           .nodes = nodes,
+                                           .n = 3}};
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(4096);
-    DD_AUTO(launch_word) struct launch_word w = {0};
+    DD_AUTO(launch_msg) struct launch_msg w = {0};
     encode(&bytes, &in);
-    assert_int_equal(launch_word_decode(&w, bytes.data, bytes.len, NODES), 0);
+    assert_int_equal(launch_msg_decode(&w, bytes.data, bytes.len, NODES), 0);
     assert_true(w.task.output);
     assert_int_equal(w.task.fanout, 32);
     assert_int_equal(w.task.grace_ms, 5000);
@@ -56,31 +57,31 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
     assert_int_equal(w.task.n, 3);
     assert_memory_equal(w.task.nodes, nodes, sizeof(nodes));
     for (size_t n = 0; n < bytes.len; n++) {
-        struct launch_word none = {0};
-        assert_int_equal(launch_word_decode(&none, bytes.data, n, NODES), -EPROTO);
+        struct launch_msg none = {0};
+        assert_int_equal(launch_msg_decode(&none, bytes.data, n, NODES), -EPROTO);
     }
-    struct launch_word none = {0};
-    assert_int_equal(launch_word_decode(&none, bytes.data, bytes.len, 8),
+    struct launch_msg none = {0};
+    assert_int_equal(launch_msg_decode(&none, bytes.data, bytes.len, 8),
                      -EPROTO); /* there is no node 8 of 8 */
     assert_int_equal(dd_buf_append(&bytes, "", 1), 0);
-    assert_int_equal(launch_word_decode(&none, bytes.data, bytes.len, NODES), -EPROTO);
+    assert_int_equal(launch_msg_decode(&none, bytes.data, bytes.len, NODES), -EPROTO);
 }
 
 static void what_is_not_a_word_is_refused(void **state)
 {
     (void)state;
-    static const struct launch_word rows[] = {
-        {.type = (enum launch_word_type)0},
-        {.type = (enum launch_word_type)(WORD_DROP + 1)},
-        {.type = WORD_CAME, .node = NODES},
-        {.type = WORD_CAME, .node = -1},
-        {.type = WORD_ROOM, .node = LAUNCH_STREAMS},
-        {.type = WORD_TASK, .task = {.fanout = LAUNCH_FANOUT_MAX + 1}}};
+    static const struct launch_msg rows[] = {
+        {.type = (enum launch_msg_type)0},
+        {.type = (enum launch_msg_type)(LAUNCH_CANCEL + 1)},
+        {.type = LAUNCH_CONNECTED, .node = NODES},
+        {.type = LAUNCH_CONNECTED, .node = -1},
+        {.type = LAUNCH_CREDIT, .node = LAUNCH_STREAMS},
+        {.type = LAUNCH_TASK, .task = {.fanout = LAUNCH_FANOUT_MAX + 1}}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(4096);
-        struct launch_word w = {0};
+        struct launch_msg w = {0};
         encode(&bytes, &rows[i]);
-        assert_int_equal(launch_word_decode(&w, bytes.data, bytes.len, NODES), -EPROTO);
+        assert_int_equal(launch_msg_decode(&w, bytes.data, bytes.len, NODES), -EPROTO);
     }
 }
 
@@ -97,7 +98,7 @@ static void shares_are_fair(void **state)
             int k = 0;
             int most = 0;
             int least = n;
-            for (; (size = launch_share(n, fanouts[f], k, &at)) > 0; k++) {
+            for (; (size = launch_subtree(n, fanouts[f], k, &at)) > 0; k++) {
                 assert_int_equal(at, next);
                 next = at + size;
                 most = size > most ? size : most;

@@ -178,7 +178,7 @@ static int gathered(const char *answers, struct dd_strv *texts, char *asked, siz
     assert_int_equal(write(pair[1], answers, strlen(answers)), strlen(answers));
     (void)snprintf(fd, sizeof(fd), "PMI_FD=%d", pair[0]);
     char *env[] = {fd, (char[]){"PMI_RANK=1"}, (char[]){"PMI_SIZE=2"}, NULL};
-    int rc = pmi_outer_gather(texts, env, "me/1/2", 20, err);
+    int rc = pmi_client_gather(texts, env, "me/1/2", 20, err);
     ssize_t n = recv(pair[1], asked, size - 1, MSG_DONTWAIT);
     asked[n > 0 ? n : 0] = '\0';
     close(pair[1]);
@@ -226,9 +226,9 @@ static void an_outer_launcher_that_answers_badly_is_named(void **state)
     }
     int rank;
     char *none[] = {(char[]){"PMI_RANK=0"}, (char[]){"PMI_SIZE=2"}, NULL};
-    assert_int_equal(pmi_outer_size(none, &rank), 0);
+    assert_int_equal(pmi_client_size(none, &rank), 0);
     char *odd[] = {(char[]){"PMI_RANK=2"}, (char[]){"PMI_SIZE=2"}, (char[]){"PMI_FD=3"}, NULL};
-    assert_int_equal(pmi_outer_size(odd, &rank), 0);
+    assert_int_equal(pmi_client_size(odd, &rank), 0);
 }
 
 /* ---- the server ---- */
