@@ -190,10 +190,13 @@ install_distributions() {
             "${own[@]}" "torch==$TORCH_VERSION" >>"$log" 2>&1 </dev/null
 }
 
+# own_venv NAME: where the environment of that name is.
+own_venv() { printf '%s' "${DDRUN_VENVS:-${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/ddrun}/venv-$1"; }
+
 # need_own_venv NAME DISTRIBUTION...: an environment for these alone, venv-NAME in the cache or in DDRUN_VENVS.
 need_own_venv() {
-    local name=$1 missing log=$build/venv-$1.log
-    local venv=${DDRUN_VENVS:-${XDG_CACHE_HOME:-${HOME:-/var/tmp}/.cache}/ddrun}/venv-$name
+    local missing log=$build/venv-$1.log venv
+    venv=$(own_venv "$1")
     shift
     [[ -x $venv/bin/pip ]] || "$(find_python)" -m venv "$venv" >"$log" 2>&1 || return 1
     missing=$(missing_distributions "$@") || return 1
