@@ -1,5 +1,6 @@
 /* rdzv: control messages, written and read through one table. */
 #include "base/buf.h"
+#include "base/io.h"
 #include "config.h"
 #include "rdzv/msg.h"
 
@@ -7,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -145,6 +147,56 @@ static void msg_cut_anywhere_is_refused(void **state)
     assert_int_equal(m.exit.code, 7);
 }
 
+/* What column "fields" of the protocol's table has to contain: the fields in the order of the wire.
+ */
+static char *fields_text(enum msg_type type)
+{
+    struct dd_buf b = DD_BUF_INIT(4096);
+    for (const struct msg_field *f = msg_fields(type); f->name != NULL; f++) {
+        (void)dd_buf_printf(&b, "%s`%s`", b.len > 0 ? ", " : "", f->name);
+        if (f->kind == MSG_STR)
+            (void)dd_buf_printf(&b, " (%lld bytes)", (long long)f->max);
+        else if (f->kind == MSG_LIST)
+            (void)dd_buf_printf(&b, " (%d of %lld bytes)", MSG_MAX_LIST, (long long)f->max);
+        else if (f->kind == MSG_BOOL)
+            (void)dd_buf_puts(&b, " (0, 1)");
+        else if (f->max < INT32_MAX)
+            (void)dd_buf_printf(&b, " (%lld to %lld)", (long long)f->min, (long long)f->max);
+    }
+    return dd_buf_steal(&b);
+}
+
+/* The column "fields" of `type` in the first table that has it. free(); NULL: there is none. */
+static char *documented_fields(const char *doc, enum msg_type type)
+{
+    char row[64];
+    (void)snprintf(row, sizeof(row), "\n| `%s` | ", msg_type_name(type));
+    const char *from = strstr(doc, row);
+    from = from != NULL ? strchr(from + strlen(row), '|') : NULL;
+    const char *end = from != NULL ? strchr(from + 1, '|') : NULL;
+    if (end == NULL)
+        return NULL;
+    const size_t n = (size_t)(end - from);
+    return n < 4 ? strdup("") : strndup(from + 2, n - 3); /* without a space on either side */
+}
+
+static void protocol_document_names_every_field_and_its_limits(void **state)
+{
+    (void)state;
+    char path[4096];
+    const char *src = getenv("srcdir");
+    DD_AUTO(buf) struct dd_buf doc = DD_BUF_INIT(1 << 20);
+    (void)snprintf(path, sizeof(path), "%s/docs/protocol/control-1.md", src != NULL ? src : ".");
+    assert_int_equal(dd_read_file(path, &doc, NULL), 0);
+    for (int t = 0; t < MSG_TYPE_MAX; t++) {
+        DD_AUTO(free) char *want = fields_text((enum msg_type)t);
+        DD_AUTO(free) char *have = documented_fields(dd_buf_str(&doc), (enum msg_type)t);
+        if (have == NULL || strcmp(have, want) != 0)
+            fail_msg("%s: '%s' has the fields\n%s\nnot\n%s", path, msg_type_name((enum msg_type)t),
+                     want, have != NULL ? have : "(no row)");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +207,7 @@ int main(void)
         cmocka_unit_test(msg_skips_fields_of_later_versions),
         cmocka_unit_test(msg_of_a_later_version_is_skipped_unless_it_says_that_it_is_needed),
         cmocka_unit_test(msg_cut_anywhere_is_refused),
+        cmocka_unit_test(protocol_document_names_every_field_and_its_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
