@@ -68,8 +68,8 @@ void agent_send(struct agent *a, const struct msg *m)
 
 void agent_protect(struct agent *a, pid_t pid)
 {
-    if (a->group != NULL)
-        (void)worker_group_protect(a->group, pid);
+    if (a->round != NULL)
+        round_protect(a->round, pid);
 }
 
 static int parse_endpoint(struct net_addr *ret, const char *text)
@@ -110,12 +110,12 @@ static void tell_user(const struct agent *a, const struct msg_finish *m)
 void agent_end(struct agent *a, int code, int sig)
 {
     a->code = code;
-    if (a->group == NULL) {
+    if (!round_is_running(a->round)) {
         agent_leave(a, code);
         return;
     }
     a->state = AGENT_ALONE; /* never leave workers behind */
-    round_stop(a, sig, a->cfg->grace_ms);
+    round_stop(a->round, sig, a->cfg->grace_ms);
 }
 
 static void on_finish(struct agent *a, const struct msg_finish *m)
@@ -165,8 +165,8 @@ static void on_message(struct agent *a, const struct msg *m)
     case MSG_PLAN:
         succession_end(a);
         search_end(a);
-        if (a->group == NULL)
-            (void)round_start(a, &m->plan);
+        if (!round_is_running(a->round))
+            rounds_start(a, &m->plan);
         discover_changed(a);
         break;
     case MSG_ROUND_STARTED:
@@ -179,8 +179,8 @@ static void on_message(struct agent *a, const struct msg *m)
         break;
     case MSG_STOP:
         evtimer_del(a->alone);
-        if (m->stop.round == a->plan.round)
-            round_stop(a, m->stop.signal > 0 ? m->stop.signal : SIGTERM, a->cfg->grace_ms);
+        if (m->stop.round == a->round->plan.round)
+            round_stop(a->round, m->stop.signal > 0 ? m->stop.signal : SIGTERM, a->cfg->grace_ms);
         break;
     case MSG_FINISH:
         evtimer_del(a->alone);
@@ -236,7 +236,7 @@ static void not_understood(struct agent *a, const char *what)
     a->parted = true;
     a->code = 2;
     a->state = AGENT_ALONE;
-    round_stop(a, SIGTERM, a->cfg->grace_ms);
+    round_stop(a->round, SIGTERM, a->cfg->grace_ms);
 }
 
 void agent_take_frame(struct agent *a, const struct frame *f)
@@ -273,8 +273,8 @@ static bool seek_another(struct agent *a, const char *why)
            "the daemon is lost: %s; %s looks for the node that takes its place", why,
            a->cfg->node_name);
     a->state = AGENT_ORPHAN;
-    if (a->group != NULL)
-        round_stop(a, SIGTERM, a->cfg->grace_ms);
+    if (round_is_running(a->round))
+        round_stop(a->round, SIGTERM, a->cfg->grace_ms);
     else
         succession_begin(a, true);
     return true;
@@ -337,7 +337,7 @@ void agent_send_join(struct agent *a, struct link *l)
     memory_write_spent(a, &spent);
     agent_tell(l, MSG(JOIN, .index = a->index, .epoch = a->epoch,
                       .elsewhere = a->link != NULL && a->link != l,
-                      .ended_well = a->memory.ended_well || enough_said(a),
+                      .ended_well = a->round->ended_well || enough_said(a),
                       .nnodes = a->cfg->rdzv.max_nodes, .min_nodes = a->cfg->rdzv.min_nodes,
                       .members = a->memory.members, .committed = a->memory.committed,
                       .spent = dd_buf_str(&spent), .slots = a->cfg->slots, .pid = getpid(),
@@ -530,14 +530,12 @@ static void begin(struct agent *a)
 
 static int agent_start(struct agent *a, struct dd_err *err)
 {
-    struct output_spec out = a->cfg->output;
-    out.run_id = a->cfg->alloc->run_id;
     int rc = signals_new(a, err);
     if (rc == 0 && net_peer_new(&a->peer) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     control_start(a);
     if (rc == 0)
-        rc = worker_output_new(&a->output, a->base, &out, err);
+        rc = rounds_new(a, err);
     if (rc < 0)
         return rc;
     a->progress = evtimer_new(a->base, on_progress, a);
@@ -562,7 +560,8 @@ static void agent_done(struct agent *a)
     timeout_free(a);
     endtime_free(a);
     requeue_free(a);
-    round_free(a);
+    round_free(a->round);
+    memory_free(a);
     host_stop(a);
     discover_free(a);
     ports_free(a);

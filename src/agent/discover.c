@@ -10,7 +10,8 @@
 
 bool discover_is_started(const struct agent *a)
 {
-    return a->memory.last.n > 0 || a->group != NULL || (a->discover != NULL && a->discover->begun);
+    return a->memory.last.n > 0 || round_is_running(a->round) ||
+           (a->discover != NULL && a->discover->begun);
 }
 
 /* ---- what to do ---- */

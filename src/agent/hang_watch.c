@@ -43,10 +43,11 @@ static uint64_t sign_of_life(const struct agent *a, const struct hung *u)
 {
     uint64_t sign = 0;
     struct stat st;
-    if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->output != NULL)
-        sign = worker_output_written(a->output, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
+    if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->round->output != NULL)
+        sign = worker_output_written(a->round->output, u->local_rank) *
+               UINT64_C(0x9e3779b97f4a7c15);
     if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->pty != NULL &&
-        a->plan.first_rank + u->local_rank == a->cfg->pty_rank)
+        a->round->plan.first_rank + u->local_rank == a->cfg->pty_rank)
         sign = pty_written(a->pty) * UINT64_C(0x9e3779b97f4a7c15);
     if ((a->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 &&
         fstat(u->beat_fd, &st) == 0)
@@ -61,8 +62,8 @@ static void end_worker(struct hung *u, int sig, unsigned wait_ms)
 {
     command_free(u->command);
     u->command = NULL;
-    if (u->agent->group != NULL)
-        worker_group_end(u->agent->group, u->local_rank, sig, wait_ms);
+    if (u->agent->round->group != NULL)
+        worker_group_end(u->agent->round->group, u->local_rank, sig, wait_ms);
 }
 
 static void on_dumped(void *arg, int code, const char *out)
@@ -73,7 +74,8 @@ static void on_dumped(void *arg, int code, const char *out)
     for (const char *p = out; *p != '\0' && lines < DUMP_LINES; lines++) {
         size_t n = strcspn(p, "\n");
         dd_log(u->agent->cfg->log, DD_LOG_NOTICE, "rank %d: %s",
-               u->agent->plan.first_rank + u->local_rank, dd_log_escape(line, sizeof(line), p, n));
+               u->agent->round->plan.first_rank + u->local_rank,
+               dd_log_escape(line, sizeof(line), p, n));
         p += n + (p[n] == '\n');
     }
     if (u->asked && code != 0)
@@ -93,7 +95,7 @@ static int run(struct hung *u, const char *const *argv, pid_t pid, unsigned limi
     if (rc == 0)
         rc = dd_env_setf(&env, "DDRUN_HUNG_PID", "%d", (int)pid);
     if (rc == 0)
-        rc = dd_env_setf(&env, "DDRUN_HUNG_RANK", "%d", a->plan.first_rank + u->local_rank);
+        rc = dd_env_setf(&env, "DDRUN_HUNG_RANK", "%d", a->round->plan.first_rank + u->local_rank);
     if (rc < 0)
         return dd_err_set(err, rc, "out of memory");
     const struct command_spec spec = {
@@ -128,7 +130,7 @@ static void say(const struct hung *u, pid_t pid, uint64_t silent_ns)
     char where[300];
     dd_log(a->cfg->log, DD_LOG_ERR,
            "rank %d on %s seems hung: %s for %.0f s (local rank %d, pid %d, state %s)",
-           a->plan.first_rank + u->local_rank, a->cfg->node_name,
+           a->round->plan.first_rank + u->local_rank, a->cfg->node_name,
            signs == HANG_SIGN_OUTPUT ? "no output"
            : signs == HANG_SIGN_FILE ? "no heartbeat"
                                      : "no output or heartbeat",
@@ -141,7 +143,7 @@ static void say(const struct hung *u, pid_t pid, uint64_t silent_ns)
 static void look_at(struct hangs *s, struct hung *u, uint64_t now)
 {
     struct agent *a = s->agent;
-    pid_t pid = worker_group_pid(a->group, u->local_rank);
+    pid_t pid = worker_group_pid(a->round->group, u->local_rank);
     if (pid == 0 || u->said)
         return;
     if (!hang_look(s->watch, u->local_rank, sign_of_life(a, u), now))
@@ -168,7 +170,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     struct hangs *s = arg;
     uint64_t now = dd_now_ns();
     hang_tick(s->watch, now);
-    for (int i = 0; i < s->n && s->agent->group != NULL; i++)
+    for (int i = 0; i < s->n && s->agent->round->group != NULL; i++)
         look_at(s, &s->v[i], now);
     wait_for_tick(s);
 }
@@ -178,7 +180,7 @@ int hang_prepare(struct agent *a, struct dd_err *err)
     hang_over(a);
     if (a->cfg->hang.timeout_ns == 0)
         return 0;
-    int n = a->plan.local_size;
+    int n = a->round->plan.local_size;
     struct hangs *s = calloc(1, sizeof(*s) + (size_t)n * sizeof(s->v[0]));
     if (s == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -32,7 +32,7 @@ static void on_parts(void *arg, const struct exchange_part *parts, int n)
     struct dd_err err = {0};
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
-        if (i != h->agent->plan.node_rank)
+        if (i != h->agent->round->plan.node_rank)
             rc = http_server_take(h->server, parts[i].data, parts[i].len, &err);
     if (rc < 0)
         dd_log(h->agent->cfg->log, DD_LOG_ERR, "%s", err.text);
@@ -59,7 +59,7 @@ void horovod_asked(struct agent *a, const char *name)
 
 void horovod_begin(struct agent *a)
 {
-    const struct plan *p = &a->plan;
+    const struct plan *p = &a->round->plan;
     struct horovod *h = calloc(1, sizeof(*h));
     const struct http_server_cfg cfg = {
         .rendezvous = {.nnodes = p->nnodes,

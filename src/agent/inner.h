@@ -6,6 +6,7 @@
 #include "agent/error_files.h"
 #include "agent/node_exchange.h"
 #include "agent/requeue.h"
+#include "agent/round.h"
 #include "net/link.h"
 #include "net/peer.h"
 #include "rdzv/elect.h"
@@ -29,15 +30,6 @@ enum agent_state {
     AGENT_LEAVING, /* nothing left to do but the daemon's end */
 };
 
-/* How the workers of a round have ended so far, and what is needed to say why (exit_report.c). */
-struct ends {
-    int left, stopped, killed; /* as in DONE */
-    int stop_sig;              /* what the round was stopped with; 0: nothing yet */
-    int failed;                /* have been told */
-    int round;                 /* of the DONE that is to be sent */
-    uint64_t oom_kills;        /* of our cgroup when the round began */
-};
-
 /* The daemon of this node, while it has one (host.c). */
 struct hosting {
     struct net_key key;
@@ -53,7 +45,6 @@ struct memory {
     char *committed;          /* of the last one that all its nodes had started */
     struct dd_strv
         addrs; /* of the first nodes of that round, in node rank order; "": plan.master_addr */
-    bool ended_well;                   /* all workers of the last round have, here */
     uint64_t spent_ms[RDZV_SPENT_MAX]; /* how long ago the last restarts were, at spent_ns */
     int nspent;
     uint64_t spent_ns;
@@ -87,14 +78,10 @@ struct agent {
     struct event *timeout;   /* of --timeout; NULL: not asked for, or another node is the host */
     struct endtime *endtime; /* endtime.c; NULL: not asked for, or not the host */
     struct hangs *hangs;     /* hang_watch.c; NULL: nobody is watched */
+    struct round *round;
     struct requeue *requeue; /* requeue.c; NULL: nothing to do */
-    struct plan plan;
-    struct worker_output *output;
     struct error_files *errors;
-    struct worker_group *group;
-    struct pty *pty; /* of the worker with --pty, if it is on this node */
-    bool done_held;  /* DONE is to be said by round_settled() */
-    struct ends ends;
+    struct pty *pty;          /* of the worker with --pty, if it is on this node */
     struct health *health;    /* health_check.c */
     int enough_left;          /* success_criteria.c: workers here whose success the job waits for */
     struct held_ports *ports; /* held_ports.c; NULL: none */
@@ -174,27 +161,19 @@ void control_free(struct agent *a); /* last of all before the loop */
 void warning_give(struct agent *a, int sig); /* to each worker here, when it catches the signal */
 void warning_over(struct agent *a);
 
-/* round.c */
-int round_start(struct agent *a,
-                const struct msg_plan *m); /* 0, or < 0 when it was reported as failure */
-void round_stop(struct agent *a, int sig, unsigned grace_ms);
-void round_settled(struct agent *a); /* !signals_settling() any more */
-void round_free(struct agent *a);
+/* rounds.c */
+int rounds_new(struct agent *a, struct dd_err *err);
+void rounds_start(struct agent *a, const struct msg_plan *m); /* a failure is reported */
+void rounds_settled(struct agent *a);                         /* !signals_settling() any more */
 
 /* memory.c */
 int memory_take(struct agent *a, const struct msg_plan *plan,
-                struct dd_err *err); /* of the plan that a->plan is */
+                struct dd_err *err); /* of the plan that the round has taken */
 void memory_observe(struct agent *a,
                     const struct msg_round_members *round); /* a round without this node */
 void memory_committed(struct agent *a, const struct msg_commit *m);
 void memory_write_spent(const struct agent *a, struct dd_buf *out); /* for JOIN */
 void memory_free(struct agent *a);
-
-/* exit_report.c */
-void ends_begin(struct agent *a);                               /* a round begins */
-void ends_worker(struct agent *a, const struct worker_exit *e); /* counts it, or tells the daemon */
-void ends_failed(struct agent *a, int round, int code, const char *why); /* none could be started */
-void ends_all(struct agent *a, int round);                               /* DONE */
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);

@@ -16,8 +16,9 @@ int memory_take(struct agent *a, const struct msg_plan *m, struct dd_err *err)
     if (members == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = rdzv_members_parse(&last, members, err);
-    if (rc == 0 && last.n != a->plan.nnodes)
-        rc = dd_err_set(err, -EPROTO, "a plan of %d nodes with %d members", a->plan.nnodes, last.n);
+    if (rc == 0 && last.n != a->round->plan.nnodes)
+        rc = dd_err_set(err, -EPROTO, "a plan of %d nodes with %d members", a->round->plan.nnodes,
+                        last.n);
     if (rc == 0) {
         a->memory.nspent = rdzv_spent_parse(a->memory.spent_ms, m->spent, err);
         a->memory.spent_ns = dd_now_ns();
@@ -33,7 +34,7 @@ int memory_take(struct agent *a, const struct msg_plan *m, struct dd_err *err)
     a->memory.members = DD_TAKE(members);
     rdzv_members_clear(&a->memory.last);
     a->memory.last = last;
-    a->index = last.index[a->plan.node_rank];
+    a->index = last.index[a->round->plan.node_rank];
     a->memory.orphan_ns = 0;
     last = RDZV_MEMBERS_NONE;
     return 0;
@@ -64,7 +65,7 @@ void memory_observe(struct agent *a, const struct msg_round_members *m)
 
 void memory_committed(struct agent *a, const struct msg_commit *m)
 {
-    if (m->round != a->plan.round || a->memory.members == NULL)
+    if (m->round != a->round->plan.round || a->memory.members == NULL)
         return;
     char *committed = strdup(a->memory.members);
     if (committed == NULL)

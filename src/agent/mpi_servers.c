@@ -40,8 +40,8 @@ static void cannot_go_on(struct mpi *m, const char *why)
 {
     dd_log(m->agent->cfg->log, DD_LOG_ERR, "MPI: %s", why);
     (void)snprintf(m->why[0], WHY_MAX, "ddrun could not serve it; see the message above");
-    if (m->agent->group != NULL)
-        worker_group_end(m->agent->group, 0, SIGTERM, ABORT_WAIT_MS);
+    if (m->agent->round->group != NULL)
+        worker_group_end(m->agent->round->group, 0, SIGTERM, ABORT_WAIT_MS);
 }
 
 /* ---- PMI-1 ---- */
@@ -52,7 +52,7 @@ static void on_all_told(void *arg, const struct exchange_part *parts, int n)
     struct dd_err err = {0};
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
-        if (i != m->agent->plan.node_rank)
+        if (i != m->agent->round->plan.node_rank)
             rc = pmi1_take(m->pmi1, parts[i].data, parts[i].len, &err);
     if (rc < 0)
         cannot_go_on(m, err.text);
@@ -65,7 +65,7 @@ static void on_barrier(void *arg, unsigned seq, const void *part, size_t len)
     struct mpi *m = arg;
     struct dd_err err = {0};
     char name[32];
-    if (m->agent->plan.nnodes == 1) {
+    if (m->agent->round->plan.nnodes == 1) {
         pmi1_release(m->pmi1);
         return;
     }
@@ -77,14 +77,14 @@ static void on_barrier(void *arg, unsigned seq, const void *part, size_t len)
 static void on_abort(void *arg, int local_rank)
 {
     struct mpi *m = arg;
-    if (m->agent->group != NULL)
-        worker_group_end(m->agent->group, local_rank, SIGTERM, ABORT_WAIT_MS);
+    if (m->agent->round->group != NULL)
+        worker_group_end(m->agent->round->group, local_rank, SIGTERM, ABORT_WAIT_MS);
 }
 
 static int start_pmi1(struct agent *a, struct mpi *m, struct dd_err *err)
 {
     char name[32];
-    (void)snprintf(name, sizeof(name), "ddrun.%d", a->plan.round);
+    (void)snprintf(name, sizeof(name), "ddrun.%d", a->round->plan.round);
     const struct pmi1_cfg cfg = {
         .base = a->base,
         .log = a->cfg->log,
@@ -93,11 +93,11 @@ static int start_pmi1(struct agent *a, struct mpi *m, struct dd_err *err)
                        ? NULL
                        : "it asks for PMI-1, which --mpi=pmix does not serve: say --mpi=auto",
         .kvsname = name,
-        .first_rank = a->plan.first_rank,
-        .local_size = a->plan.local_size,
-        .world_size = a->plan.world_size,
-        .sizes = a->plan.sizes,
-        .nnodes = a->plan.nnodes,
+        .first_rank = a->round->plan.first_rank,
+        .local_size = a->round->plan.local_size,
+        .world_size = a->round->plan.world_size,
+        .sizes = a->round->plan.sizes,
+        .nnodes = a->round->plan.nnodes,
         .on_barrier = on_barrier,
         .on_abort = on_abort,
         .arg = m,
@@ -164,7 +164,8 @@ static int start_pmix(struct agent *a, struct mpi *m, struct dd_err *err)
 {
     char nspace[80];
     DD_AUTO(strv) struct dd_strv env = {0};
-    (void)snprintf(nspace, sizeof(nspace), "ddrun-%s.%d", a->plan.token, a->plan.round);
+    (void)snprintf(nspace, sizeof(nspace), "ddrun-%s.%d", a->round->plan.token,
+                   a->round->plan.round);
     if (dd_strv_copy(&env, a->cfg->env) < 0 || framework_strip_launcher(&env) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     const struct pmix_cfg cfg = {
@@ -175,13 +176,13 @@ static int start_pmix(struct agent *a, struct mpi *m, struct dd_err *err)
         .tmp = a->cfg->tmp,
         .shm = a->cfg->shm,
         .nspace = nspace,
-        .nodes = a->plan.nodes,
-        .sizes = a->plan.sizes,
-        .nnodes = a->plan.nnodes,
-        .node_rank = a->plan.node_rank,
-        .local_size = a->plan.local_size,
-        .attempt = a->plan.restart_count,
-        .round = a->plan.round,
+        .nodes = a->round->plan.nodes,
+        .sizes = a->round->plan.sizes,
+        .nnodes = a->round->plan.nnodes,
+        .node_rank = a->round->plan.node_rank,
+        .local_size = a->round->plan.local_size,
+        .attempt = a->round->plan.restart_count,
+        .round = a->round->plan.round,
         .on_gather = on_gather,
         .on_abort = on_abort,
         .on_lost = on_helper_lost,
@@ -229,7 +230,7 @@ int mpi_prepare(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->mpi = m;
     m->agent = a;
-    m->n = a->plan.local_size;
+    m->n = a->round->plan.local_size;
     m->fds = calloc((size_t)m->n, sizeof(*m->fds));
     m->why = calloc((size_t)m->n, sizeof(*m->why));
     if (m->fds == NULL || m->why == NULL)
@@ -277,7 +278,7 @@ void mpi_ended(struct agent *a, struct worker_exit *e)
         (void)snprintf(why, WHY_MAX, "it called MPI_Abort with code %d", code);
         e->code = abort_code(code);
         e->signal = 0;
-    } else if ((one.open || x.open) && e->code == 0 && a->ends.stop_sig == 0) {
+    } else if ((one.open || x.open) && e->code == 0 && a->round->stop_sig == 0) {
         (void)snprintf(why, WHY_MAX, "it ended without MPI_Finalize");
         e->code = 1;
     }

@@ -57,8 +57,8 @@ static int send_part(struct agent *a, const char *name, const struct exchange_pa
     int rc;
     do {
         dd_buf_clear(&piece);
-        rc = exchange_piece_encode(&piece, (uint32_t)a->plan.round, (uint32_t)a->plan.node_rank,
-                                   name, part, &at);
+        rc = exchange_piece_encode(&piece, (uint32_t)a->round->plan.round,
+                                   (uint32_t)a->round->plan.node_rank, name, part, &at);
         if (rc == 0 && a->link != NULL)
             rc = link_send(a->link, FRAME_EXCHANGE, piece.data, piece.len);
     } while (rc == 0 && at < part->len);
@@ -98,7 +98,7 @@ void agent_exchange_drop(struct agent *a, const void *arg)
 static int take(struct agent *a, const struct exchange_piece *p, struct dd_err *err)
 {
     struct agent_exchanges *x = a->exchanges;
-    int rc = x->parts == NULL ? exchange_new(&x->parts, a->plan.nnodes) : 0;
+    int rc = x->parts == NULL ? exchange_new(&x->parts, a->round->plan.nnodes) : 0;
     return rc == 0 ? exchange_take(x->parts, p, err) : dd_err_set(err, rc, "out of memory");
 }
 
@@ -109,7 +109,7 @@ static void all_is_there(struct agent *a, struct waiting *w, const char *name)
     void *arg = w->arg;
     forget(w);
     if (done != NULL)
-        done(arg, exchange_parts(parts, name), a->plan.nnodes);
+        done(arg, exchange_parts(parts, name), a->round->plan.nnodes);
     if (a->exchanges != NULL && a->exchanges->parts == parts) /* done may have ended the round */
         exchange_drop(parts, name);
 }
@@ -122,12 +122,12 @@ void exchanges_take(struct agent *a, const struct frame *f)
         dd_log(a->cfg->log, DD_LOG_WARN, "an exchange from the daemon is not understood");
         return;
     }
-    if (p.node_rank == EXCHANGE_ASK && p.round == (uint32_t)a->plan.round) {
+    if (p.node_rank == EXCHANGE_ASK && p.round == (uint32_t)a->round->plan.round) {
         horovod_asked(a, p.name);
         return;
     }
     struct waiting *w = a->exchanges != NULL ? find(a->exchanges, p.name) : NULL;
-    if (w == NULL || p.round != (uint32_t)a->plan.round)
+    if (w == NULL || p.round != (uint32_t)a->round->plan.round)
         return; /* of a round that is over here */
     int rc = take(a, &p, &err);
     if (rc < 0)

@@ -21,7 +21,7 @@ struct warning {
 
 static bool hears(const struct warning *w, int local_rank)
 {
-    pid_t pid = worker_group_pid(w->agent->group, local_rank);
+    pid_t pid = worker_group_pid(w->agent->round->group, local_rank);
     struct pid_list one = {.v = &pid, .n = 1, .cap = 1};
     return pid > 0 && children_notify(&one, w->sig) > 0;
 }
@@ -29,7 +29,7 @@ static bool hears(const struct warning *w, int local_rank)
 static void look(struct warning *w)
 {
     const struct timeval tv = dd_timeval(LOOK_MS * DD_NS_PER_MS);
-    if (w->agent->group == NULL)
+    if (w->agent->round->group == NULL)
         return;
     for (int i = 0; i < w->n; i++)
         if (!w->heard[i] && hears(w, i)) {
@@ -49,8 +49,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 
 void warning_give(struct agent *a, int sig)
 {
-    int n = a->plan.local_size;
-    if (a->group == NULL || a->state != AGENT_RUNNING || a->warning != NULL)
+    int n = a->round->plan.local_size;
+    if (a->round->group == NULL || a->state != AGENT_RUNNING || a->warning != NULL)
         return;
     struct warning *w = calloc(1, sizeof(*w) + (size_t)n * sizeof(w->heard[0]));
     if (w == NULL)

@@ -85,12 +85,13 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     (void)fd;
     (void)what;
-    if (a->group == NULL || a->state == AGENT_LEAVING ||
+    if (!round_is_running(a->round) || a->state == AGENT_LEAVING ||
         (a->host.daemon <= 0 && isatty(a->cfg->log->fd) != 1))
         return;
     dd_log(a->cfg->log, DD_LOG_NOTICE,
-           "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill", a->plan.world_size,
-           a->plan.world_size == 1 ? "" : "s", (double)a->cfg->grace_ms / 1e3);
+           "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill",
+           a->round->plan.world_size, a->round->plan.world_size == 1 ? "" : "s",
+           (double)a->cfg->grace_ms / 1e3);
 }
 
 /* by_scheduler: it repeats itself, but is in no hurry. */
@@ -101,13 +102,14 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
         return;
     a->signals.last = sig;
     a->signals.scheduler_ends = by_scheduler;
-    if (again && (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && a->group == NULL)))
+    if (again &&
+        (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && !round_is_running(a->round))))
         agent_leave(a, 128 + sig);
     else if (again && a->state == AGENT_LEAVING && a->host.daemon > 0)
         (void)kill(a->host.daemon,
                    SIGTERM); /* it waits for nodes that may still come, to tell them */
     else if (again)
-        round_stop(a, SIGKILL, 0); /* somebody is in a hurry */
+        round_stop(a->round, SIGKILL, 0); /* somebody is in a hurry */
     else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN ||
              (a->link != NULL && a->state != AGENT_LEAVING))
         ask_to_stop(a, sig, 0, NULL);
@@ -136,8 +138,8 @@ void signals_joined(struct agent *a)
 
 void signals_announce(struct agent *a, int sig)
 {
-    if (a->group != NULL && a->state == AGENT_RUNNING && dd_signal_announces(sig))
-        worker_group_signal(a->group, sig);
+    if (a->state == AGENT_RUNNING && dd_signal_announces(sig))
+        round_signal(a->round, sig);
 }
 
 /* The scheduler has signalled every node. It signals all processes of a step, or (Slurm with
@@ -157,13 +159,13 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
             agent_send(a, MSG(SIGNAL_REQUEST, .signal = n->sig, .heard = 1));
         return;
     }
-    if (n->everywhere && a->group != NULL)
-        worker_group_has_signal(a->group, n->sig);
+    if (n->everywhere)
+        round_has_signal(a->round, n->sig);
     if (a->signals.last == 0)
         n->taken_ns = dd_now_ns();
     on_stop_signal(a, n->sig, true);
     if (!signals_settling(a))
-        round_settled(a);
+        rounds_settled(a);
 }
 
 static void by_scheduler(struct news *n, bool to_agent)
@@ -241,7 +243,7 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     if (!to_agent) {
         sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | GUARDIAN_BY_STARTER | DD_SIGNAL_AT_ONCE);
         way = (si->ssi_int & GUARDIAN_BY_STARTER) != 0 ? WAY_STARTER : WAY_GUARDIAN;
-        at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && a->group == NULL;
+        at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && !round_is_running(a->round);
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
     } else {
         scheduler = guardian_is_scheduler((pid_t)si->ssi_pid);

@@ -8,10 +8,10 @@ static int counting(const struct agent *a, bool *ret_mine, int local_rank)
 {
     struct tf_roles r = *a->cfg->tf_roles;
     int n = 0;
-    if (tf_roles_fit(&r, a->plan.world_size, NULL) < 0)
+    if (tf_roles_fit(&r, a->round->plan.world_size, NULL) < 0)
         return 0;
-    for (int i = 0; i < a->plan.local_size; i++) {
-        bool one = tf_roles_count(&r, tf_roles_task(&r, a->plan.first_rank + i).type);
+    for (int i = 0; i < a->round->plan.local_size; i++) {
+        bool one = tf_roles_count(&r, tf_roles_task(&r, a->round->plan.first_rank + i).type);
         n += one;
         if (i == local_rank)
             *ret_mine = one;
@@ -22,7 +22,7 @@ static int counting(const struct agent *a, bool *ret_mine, int local_rank)
 static void tell(struct agent *a)
 {
     if (a->enough_left == 0)
-        agent_send(a, MSG(SUCCESS_CRITERIA_MET, .round = a->plan.round));
+        agent_send(a, MSG(SUCCESS_CRITERIA_MET, .round = a->round->plan.round));
 }
 
 static bool is_asked(const struct agent *a)

@@ -148,7 +148,7 @@ static void look(struct agent *a)
     for (size_t k = 0; k < a->memory.addrs.n && (int)k < last->n && s->nlooks < RDZV_SUCCESSORS;
          k++) {
         const char *addr = a->memory.addrs.v[k][0] != '\0' ? a->memory.addrs.v[k]
-                                                           : a->plan.master_addr;
+                                                           : a->round->plan.master_addr;
         if (last->index[k] != a->index)
             look_at(a, addr);
     }

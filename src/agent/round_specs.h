@@ -1,0 +1,21 @@
+/* What the workers of a round are started with: command, environment, CPUs, stdin. */
+#ifndef DD_AGENT_ROUND_SPECS_H
+#define DD_AGENT_ROUND_SPECS_H
+
+#include "agent/round.h"
+#include "node/cpu.h"
+
+struct round_specs {
+    struct worker_spec *v; /* one per local rank */
+    int n;
+    struct node_cpus cpus;
+    cpu_set_t **shares;         /* one per worker, NULL: unbound */
+    struct node_memory *memory; /* one per worker, with --numa-binding */
+};
+
+/* ret is zeroed; its content is the caller's also after a failure. */
+int round_specs_make(struct round_specs *ret, const struct round *r, const struct round_link *link,
+                     struct dd_err *err);
+void round_specs_done(struct round_specs *l);
+
+#endif

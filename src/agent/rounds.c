@@ -1,0 +1,101 @@
+/* The agent's rounds: begun when the daemon sends a plan, reported to it when they are over. */
+#include "agent/exit_report.h"
+#include "agent/health_check.h"
+#include "agent/inner.h"
+#include "agent/round.h"
+
+#include <errno.h>
+
+/* ---- the end ---- */
+
+static void send_done(struct agent *a)
+{
+    if (a->state == AGENT_IDLE) /* else the daemon was lost meanwhile: JOIN informs the next one */
+        exit_report_done(a->round, health_unfit(a));
+}
+
+/* The node is checked when there may be a next round: not after success, nor when all has to end.
+ */
+static void report_done(struct agent *a)
+{
+    if (exit_report_wants_check(a->round) && a->signals.last == 0)
+        health_check(a, send_done);
+    else
+        send_done(a);
+}
+
+static void on_gone(void *arg)
+{
+    struct agent *a = arg;
+    if (a->state == AGENT_ALONE) {
+        agent_leave(a, a->code);
+        return;
+    }
+    if (a->state == AGENT_ORPHAN) {
+        succession_begin(a, true);
+        return;
+    }
+    a->state = AGENT_IDLE;
+    a->round->exits.held = signals_settling(a);
+    if (!a->round->exits.held)
+        report_done(a);
+}
+
+void rounds_settled(struct agent *a)
+{
+    if (a->round->exits.held)
+        report_done(a);
+    a->round->exits.held = false;
+}
+
+/* ---- the start ---- */
+
+static void send_to_daemon(void *arg, const struct msg *m)
+{
+    agent_send(arg, m);
+}
+
+static bool is_settling(void *arg)
+{
+    return signals_settling(arg);
+}
+
+static void not_started(struct agent *a, int round, int rc, const struct dd_err *err)
+{
+    const bool lasting = rc == -ENOTSUP; /* it would fail on another try, too */
+    dd_log(a->cfg->log, a->link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s",
+           err->text); /* the report has it */
+    a->state = AGENT_IDLE;
+    if (lasting)
+        agent_send(a, MSG(STOP_REQUEST, .text = err->text));
+    exit_report_no_start(a->round, round, rc == -ENOENT ? 127 : 126, lasting ? NULL : err->text);
+    report_done(a);
+}
+
+void rounds_start(struct agent *a, const struct msg_plan *m)
+{
+    struct dd_err err = {0};
+    const struct round_link link = {.local = link_local(a->link), .peer = link_peer(a->link)};
+    int rc = round_plan(a->round, m, &link, &err);
+    if (rc == 0)
+        rc = memory_take(a, m, &err);
+    if (rc == 0)
+        rc = round_launch(a->round, &link, &err);
+    if (rc < 0) {
+        not_started(a, m->round, rc, &err);
+        return;
+    }
+    a->state = AGENT_RUNNING;
+    if (a->host.daemon > 0)
+        round_protect(a->round, a->host.daemon);
+    endtime_round(a);
+}
+
+int rounds_new(struct agent *a, struct dd_err *err)
+{
+    static const struct round_port port = {
+        .send = send_to_daemon, .settling = is_settling, .gone = on_gone};
+    const struct round_env env = {
+        .cfg = a->cfg, .base = a->base, .peer = a->peer, .port = &port, .port_arg = a};
+    return round_new(&a->round, &env, err);
+}
