@@ -70,6 +70,15 @@ void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
                    t->rows[i].needs);
 }
 
+/* What --help and its like ask for. -1: nothing; otherwise the exit code. */
+static int answer(const struct opt_table *t, const struct opt_result *res)
+{
+    if (res->ask == OPT_ASK_NOTHING)
+        return -1;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    return opt_answer(t, res, &out) < 0 ? 1 : cmd_write(t, &out);
+}
+
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res)
 {
@@ -81,15 +90,7 @@ int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
             dd_log(&log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }
-    return cmd_answer(t, res);
-}
-
-int cmd_answer(const struct opt_table *t, const struct opt_result *res)
-{
-    if (res->ask == OPT_ASK_NOTHING)
-        return -1;
-    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
-    return opt_answer(t, res, &out) < 0 ? 1 : cmd_write(t, &out);
+    return answer(t, res);
 }
 
 int cmd_write(const struct opt_table *t, const struct dd_buf *out)
@@ -117,7 +118,7 @@ int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **
     struct dd_err err = {0};
     if (opt_parse(t, values, argc, argv, environ, res, &err) < 0)
         return cmd_fail(t, &err);
-    return cmd_answer(t, res);
+    return answer(t, res);
 }
 
 int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err)

@@ -24,8 +24,6 @@ int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **
                       struct opt_result *res);
 /* Says the error; returns EXIT_USAGE. */
 int cmd_fail(const struct opt_table *t, const struct dd_err *err);
-/* What --help and its like ask for. -1: nothing; otherwise the exit code. */
-int cmd_answer(const struct opt_table *t, const struct opt_result *res);
 /* Writes an answer to stdout. Returns the exit code: 1 and a sentence when it cannot be written; a
  * reader who has gone is no fault. */
 int cmd_write(const struct opt_table *t, const struct dd_buf *out);

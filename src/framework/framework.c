@@ -5,13 +5,19 @@
 #include <errno.h>
 #include <string.h>
 
-const struct framework_ops *const framework_table[] = {
-    &framework_launcher,  &framework_torch,
-    &framework_deepspeed, &framework_horovod,
-    &framework_slurm,     &framework_tensorflow,
-    &framework_mpi,       &framework_jax, /* after Slurm: it looks at what is there by then */
-    &framework_oneccl,    &framework_paddle,
-    &framework_mindspore, NULL,
+/* In this order: a later one sees what those before it have set. */
+static framework_env_f *const contracts[] = {
+    framework_launcher,   /* DDRUN_ROUND, DDRUN_NODES; removes secrets and PMI_* of others */
+    framework_torch,      /* RANK, WORLD_SIZE, MASTER_ADDR, … */
+    framework_deepspeed,  /* CROSS_RANK, CROSS_SIZE */
+    framework_horovod,    /* HOROVOD_RANK, …, the address of the rendezvous server */
+    framework_slurm,      /* SLURM_PROCID, …, as if srun had started one task per worker */
+    framework_tensorflow, /* --tf: TF_CONFIG, TF_GRPC_REUSE_PORT, one GPU per worker */
+    framework_mpi,        /* --mpi: PMI_RANK, OMPI_COMM_WORLD_RANK, … */
+    framework_jax,        /* JAX_COORDINATOR_ADDRESS, JAX_LOCAL_DEVICE_IDS, five of Slurm's */
+    framework_oneccl,     /* CCL_PROCESS_LAUNCHER */
+    framework_paddle,     /* --framework=paddle: PADDLE_MASTER, PADDLE_TRAINER_ID, … */
+    framework_mindspore,  /* --framework=mindspore: MS_ROLE, MS_WORKER_NUM, …, a scheduler */
 };
 
 int framework_env(struct dd_strv *out, char *const *agent_env, const struct framework_input *in,
@@ -20,8 +26,8 @@ int framework_env(struct dd_strv *out, char *const *agent_env, const struct fram
     struct framework_input found = *in;
     found.nested = dd_env_get(agent_env, "DDRUN_ROUND") != NULL;
     int rc = dd_strv_copy(out, agent_env);
-    for (const struct framework_ops *const *f = framework_table; *f != NULL && rc == 0; f++)
-        rc = (*f)->env(out, &found, err);
+    for (size_t i = 0; i < sizeof(contracts) / sizeof(contracts[0]) && rc == 0; i++)
+        rc = contracts[i](out, &found, err);
     return rc == -ENOMEM ? dd_err_set(err, rc, "out of memory for a worker's environment") : rc;
 }
 

@@ -1,6 +1,6 @@
 /* Frameworks: from the plan to the environment of one worker. Pure.
  *
- * One file per contract, each a row of framework_table, applied in the order of the table. A value
+ * One file per contract, each a row of the table in framework.c, applied in its order. A value
  * that the user has set is kept where the contract leaves a choice (network interfaces, threads);
  * ranks, sizes and addresses are always the plan's.
  */
@@ -56,14 +56,6 @@ struct framework_input {
     bool nested;  /* found out: another ddrun is around this one */
     enum slurm_env slurm_env;
 };
-
-struct framework_ops {
-    const char *name;
-    const char *doc; /* one line for the manual */
-    int (*env)(struct dd_strv *env, const struct framework_input *in, struct dd_err *err);
-};
-
-extern const struct framework_ops *const framework_table[]; /* NULL-ended */
 
 /* Takes away what an outer launcher of MPI programs says of the one process that it has started. 0
  * or -ENOMEM. */

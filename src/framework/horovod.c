@@ -44,7 +44,7 @@ static int server(struct dd_strv *env, const struct framework_input *in)
     return rc < 0 ? rc : dd_env_set(env, "HOROVOD_GLOO_RENDEZVOUS_PORT", in->horovod_port);
 }
 
-static int horovod_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_horovod(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     static const struct {
         const char *name, *value;
@@ -71,10 +71,3 @@ static int horovod_env(struct dd_strv *env, const struct framework_input *in, st
     return rc < 0 || in->iface == NULL ? rc
                                        : framework_default(env, "HOROVOD_GLOO_IFACE", in->iface);
 }
-
-const struct framework_ops framework_horovod = {
-    .name = "horovod",
-    .doc =
-        "Horovod with Gloo: HOROVOD_RANK, HOROVOD_SIZE …, and the address of the rendezvous server",
-    .env = horovod_env,
-};

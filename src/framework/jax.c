@@ -68,7 +68,7 @@ static int as_if_slurm(struct dd_strv *env, const struct framework_input *in)
     return rc < 0 ? rc : dd_env_setf(env, "SLURM_LOCALID", "%d", in->local_rank);
 }
 
-static int jax_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_jax(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
     if (!in->by_hand)
@@ -79,11 +79,3 @@ static int jax_env(struct dd_strv *env, const struct framework_input *in, struct
         rc = devices(env, in);
     return rc < 0 || (in->frameworks & FRAMEWORK_JAX) == 0 ? rc : as_if_slurm(env, in);
 }
-
-const struct framework_ops framework_jax = {
-    .name = "jax",
-    .doc =
-        "JAX: JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS; with --framework=jax, where Slurm is not, five of "
-        "its variables",
-    .env = jax_env,
-};

@@ -54,7 +54,7 @@ int framework_strip_launcher(struct dd_strv *env)
     return rc == 0 && kept.n > 0 ? dd_strv_copy(env, kept.v) : rc;
 }
 
-static int launcher_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_launcher(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
     if (in->by_hand)
@@ -74,10 +74,3 @@ static int launcher_env(struct dd_strv *env, const struct framework_input *in, s
         rc = dd_env_setf(env, "DDRUN_ROUND", "%d", in->plan->round);
     return rc < 0 ? rc : dd_env_setf(env, "DDRUN_NODES", "%s", in->plan->nodes);
 }
-
-const struct framework_ops framework_launcher = {
-    .name = "ddrun",
-    .doc =
-        "DDRUN_ROUND and DDRUN_NODES; the job's key, etcd's password, the web hook and an outer launcher's PMI_* and PMIX_* are taken away",
-    .env = launcher_env,
-};

@@ -10,7 +10,7 @@
 const char framework_mindspore_wrap[] =
     "0:/bin/sh -c 'MS_ROLE=MS_SCHED \"$@\" & s=$!; \"$@\" && wait $s' sh";
 
-static int mindspore_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_mindspore(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     const struct plan *p = in->plan;
     if ((in->frameworks & FRAMEWORK_MINDSPORE) == 0)
@@ -34,11 +34,3 @@ static int mindspore_env(struct dd_strv *env, const struct framework_input *in, 
         rc = dd_env_setf(env, "MS_WORKER_NUM", "%d", p->world_size);
     return rc < 0 ? rc : dd_env_setf(env, "MS_NODE_ID", "%d", p->first_rank + in->local_rank);
 }
-
-const struct framework_ops framework_mindspore = {
-    .name = "mindspore",
-    .doc =
-        "with --framework=mindspore: MS_ROLE, MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT and MS_NODE_ID; a scheduler "
-        "beside rank 0",
-    .env = mindspore_env,
-};

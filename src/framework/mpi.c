@@ -4,7 +4,7 @@
  * MVAPICH2. */
 #include "framework/rows.h"
 
-static int mpi_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_mpi(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
     const struct plan *p = in->plan;
@@ -42,9 +42,3 @@ static int mpi_env(struct dd_strv *env, const struct framework_input *in, struct
         rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
     return rc;
 }
-
-const struct framework_ops framework_mpi = {
-    .name = "mpi",
-    .doc = "with --mpi: PMI_RANK, OMPI_COMM_WORLD_RANK … as an MPI launcher sets them",
-    .env = mpi_env,
-};

@@ -2,7 +2,7 @@
  * the node are PyTorch's. Src: oneCCL's source of March 2025. */
 #include "framework/rows.h"
 
-static int oneccl_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_oneccl(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
     if (dd_env_get(env->v, "CCL_PROCESS_LAUNCHER") != NULL)
@@ -14,9 +14,3 @@ static int oneccl_env(struct dd_strv *env, const struct framework_input *in, str
         rc = dd_env_setf(env, "CCL_LOCAL_RANK", "%d", in->local_rank);
     return rc < 0 ? rc : dd_env_setf(env, "CCL_LOCAL_SIZE", "%d", in->plan->local_size);
 }
-
-const struct framework_ops framework_oneccl = {
-    .name = "oneccl",
-    .doc = "oneCCL: CCL_PROCESS_LAUNCHER",
-    .env = oneccl_env,
-};

@@ -55,7 +55,7 @@ static int device(struct dd_strv *env, const struct framework_input *in)
     return dd_env_setf(env, "FLAGS_selected_gpus", "%d", in->one_gpu ? 0 : in->local_rank);
 }
 
-static int paddle_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_paddle(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     const struct plan *p = in->plan;
     if ((in->frameworks & FRAMEWORK_PADDLE) == 0)
@@ -73,9 +73,3 @@ static int paddle_env(struct dd_strv *env, const struct framework_input *in, str
         rc = dd_env_set(env, "PADDLE_MASTER", p->coordinator);
     return rc < 0 ? rc : device(env, in);
 }
-
-const struct framework_ops framework_paddle = {
-    .name = "paddle",
-    .doc = "with --framework=paddle: PADDLE_MASTER, PADDLE_TRAINER_ID, PADDLE_TRAINER_ENDPOINTS …",
-    .env = paddle_env,
-};

@@ -4,17 +4,21 @@
 
 #include "framework/framework.h"
 
-extern const struct framework_ops framework_launcher;
-extern const struct framework_ops framework_torch;
-extern const struct framework_ops framework_deepspeed;
-extern const struct framework_ops framework_horovod;
-extern const struct framework_ops framework_slurm;
-extern const struct framework_ops framework_jax;
-extern const struct framework_ops framework_tensorflow;
-extern const struct framework_ops framework_mpi;
-extern const struct framework_ops framework_oneccl;
-extern const struct framework_ops framework_paddle;
-extern const struct framework_ops framework_mindspore;
+/* Add one contract's variables to the environment of a worker. -ENOMEM; -ENOTSUP: impossible,
+ * however often it is tried. */
+typedef int framework_env_f(struct dd_strv *env, const struct framework_input *in,
+                            struct dd_err *err);
+framework_env_f framework_launcher;
+framework_env_f framework_torch;
+framework_env_f framework_deepspeed;
+framework_env_f framework_horovod;
+framework_env_f framework_slurm;
+framework_env_f framework_tensorflow;
+framework_env_f framework_mpi;
+framework_env_f framework_jax;
+framework_env_f framework_oneccl;
+framework_env_f framework_paddle;
+framework_env_f framework_mindspore;
 
 extern const char framework_mindspore_wrap[];
 

@@ -57,7 +57,7 @@ static int rewrite(struct dd_strv *env, const struct framework_input *in)
     return rc < 0 ? rc : tasks_per_node(env, p);
 }
 
-static int slurm_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_slurm(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
     if (in->by_hand || in->slurm_env == SLURM_ENV_KEEP ||
@@ -69,9 +69,3 @@ static int slurm_env(struct dd_strv *env, const struct framework_input *in, stru
     }
     return rewrite(env, in);
 }
-
-const struct framework_ops framework_slurm = {
-    .name = "slurm",
-    .doc = "SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS … as if srun had started one task per worker",
-    .env = slurm_env,
-};

@@ -64,7 +64,7 @@ static int mask(struct dd_strv *env, const struct framework_input *in, const str
     return all > 1 && all <= in->gpus ? framework_one_gpu(env, mine) : 0;
 }
 
-static int tensorflow_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_tensorflow(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     const struct plan *p = in->plan;
     const size_t most = FRAMEWORK_STRING_MAX - sizeof("TF_CONFIG=");
@@ -93,10 +93,3 @@ static int tensorflow_env(struct dd_strv *env, const struct framework_input *in,
         rc = dd_env_set(env, "TF_GRPC_REUSE_PORT", "1");
     return rc < 0 ? rc : mask(env, in, &r);
 }
-
-const struct framework_ops framework_tensorflow = {
-    .name = "tensorflow",
-    .doc =
-        "with --tf: TF_CONFIG, TF_GRPC_REUSE_PORT, and one GPU for each of several workers on a node",
-    .env = tensorflow_env,
-};

@@ -99,7 +99,7 @@ static int elastic(struct dd_strv *env, const struct framework_input *in)
                                                              : default_signals);
 }
 
-static int torch_env(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_torch(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
 {
     (void)err;
     int rc = ranks(env, in);
@@ -113,10 +113,3 @@ static int torch_env(struct dd_strv *env, const struct framework_input *in, stru
         rc = threads(env, in->plan->local_size);
     return rc < 0 ? rc : interfaces(env, in);
 }
-
-const struct framework_ops framework_torch = {
-    .name = "torch",
-    .doc =
-        "PyTorch, and what reads its variables (Lightning, Accelerate): RANK, WORLD_SIZE, MASTER_ADDR …",
-    .env = torch_env,
-};

@@ -28,11 +28,6 @@ void hostlist_free(struct hostlist *h);
 size_t hostlist_count(const struct hostlist *h);
 /* Lent until the list changes; NULL beyond the end. */
 const char *hostlist_nth(const struct hostlist *h, size_t i);
-/* Index of the first equal name, or -ENOENT. */
-int hostlist_find(const struct hostlist *h, const char *name);
-/* The same, but only what stands before the first dot counts, in any case: "Node1.site" = "node1".
- * An address counts as a whole. */
-int hostlist_find_short(const struct hostlist *h, const char *name);
 
 /* Appends one literal name. -EINVAL, -E2BIG, -ENOMEM. */
 int hostlist_push(struct hostlist *h, const char *name);

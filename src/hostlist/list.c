@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <strings.h>
 
 int hostlist_new(struct hostlist **ret)
 {
@@ -69,31 +68,4 @@ int hostlist_append(struct hostlist *h, const char *name, size_t n)
 int hostlist_push(struct hostlist *h, const char *name)
 {
     return hostlist_name_ok(name) ? hostlist_append(h, name, strlen(name)) : -EINVAL;
-}
-
-int hostlist_find(const struct hostlist *h, const char *name)
-{
-    for (size_t i = 0; i < h->count; i++)
-        if (strcmp(hostlist_nth(h, i), name) == 0)
-            return (int)i;
-    return -ENOENT;
-}
-
-/* What counts of a name: all before the first dot, but an address is not cut: 10.0.0.1 is not "10".
- */
-static size_t short_len(const char *name)
-{
-    bool address = strchr(name, ':') != NULL || name[strspn(name, "0123456789.")] == '\0';
-    return address ? strlen(name) : strcspn(name, ".");
-}
-
-int hostlist_find_short(const struct hostlist *h, const char *name)
-{
-    size_t len = short_len(name);
-    for (size_t i = 0; i < h->count; i++) {
-        const char *other = hostlist_nth(h, i);
-        if (short_len(other) == len && strncasecmp(other, name, len) == 0)
-            return (int)i;
-    }
-    return -ENOENT;
 }

@@ -35,7 +35,7 @@ uint64_t deadline_in(int timeout_ms)
     return timeout_ms < 0 ? UINT64_MAX : now_ns() + (uint64_t)timeout_ms * MS;
 }
 
-uint64_t deadline_min(uint64_t a, uint64_t b)
+static uint64_t deadline_min(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }

@@ -20,7 +20,6 @@ struct conn_addr {
 
 /* A moment: nanoseconds of CLOCK_MONOTONIC; UINT64_MAX is never. */
 uint64_t deadline_in(int timeout_ms);
-uint64_t deadline_min(uint64_t a, uint64_t b);
 void deadline_sleep(uint64_t deadline);
 int deadline_poll(int fd, short events, uint64_t deadline); /* 0: something is there; -ETIMEDOUT */
 

@@ -81,7 +81,6 @@ rdzv_last_known(const struct rdzv *m); /* the newest round of an older daemon; N
 int rdzv_learn(struct rdzv *m, const struct rdzv_event *join); /* rounds of older daemons */
 void rdzv_learn_ages(struct rdzv *m, const struct rdzv_event *join, uint64_t now); /* of restarts */
 void rdzv_forget(struct rdzv_members *set, int index); /* it has left for good */
-int rdzv_place_members(struct rdzv *m);                /* an index for everybody who has none */
 int rdzv_choose(struct rdzv *m); /* order, norder and planned of the next round */
 
 /* machine_actions.c: 0 or -ENOMEM, as all that wants something done */

@@ -140,7 +140,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Gives the members that came without an index the free places, in the order of their names. */
-int rdzv_place_members(struct rdzv *m)
+static int place_members(struct rdzv *m)
 {
     DD_AUTO(free) struct unplaced *todo = calloc((size_t)m->cfg.capacity, sizeof(*todo));
     if (todo == NULL)
@@ -249,7 +249,7 @@ static int remember_plan(struct rdzv *m)
 int rdzv_choose(struct rdzv *m)
 {
     DD_AUTO(free) bool *taken = calloc((size_t)m->cfg.capacity, sizeof(*taken));
-    int rc = taken == NULL ? -ENOMEM : rdzv_place_members(m);
+    int rc = taken == NULL ? -ENOMEM : place_members(m);
     if (rc < 0)
         return rc;
     fill_order(m, previous_order(m), taken);

@@ -519,11 +519,6 @@ void store_conn_admit(struct store_conn *c)
     update_events(c);
 }
 
-int store_conn_fd(const struct store_conn *c)
-{
-    return c->fd;
-}
-
 void store_conn_close(struct store_conn *c)
 {
     conn_close(c);

@@ -39,7 +39,6 @@ void store_server_free(struct store_server *s); /* closes all connections, telli
 int store_server_adopt(struct store_server *s, int fd, bool admitted, struct store_conn **ret,
                        void (*on_gone)(void *arg), void *arg);
 void store_conn_admit(struct store_conn *c);
-int store_conn_fd(const struct store_conn *c); /* lent; -1: closed */
 void store_conn_close(struct store_conn *c);
 
 /* Sets a key, as a peer would. 0, -ENOMEM, -ENOSPC. */

@@ -276,14 +276,6 @@ void worker_group_end(struct worker_group *g, int local_rank, int sig, unsigned 
     reap_schedule(g);
 }
 
-int worker_group_running(const struct worker_group *g)
-{
-    int n = 0;
-    for (int i = 0; i < g->n; i++)
-        n += g->w[i].state == WORKER_RUNNING;
-    return n;
-}
-
 void worker_group_free(struct worker_group *g)
 {
     if (g == NULL)

@@ -97,7 +97,6 @@ void worker_group_stop(struct worker_group *g, int sig, unsigned grace_ms);
 pid_t worker_group_pid(const struct worker_group *g, int local_rank);
 /* Ends one worker: sig to it alone, SIGKILL to its process group after wait_ms. */
 void worker_group_end(struct worker_group *g, int local_rank, int sig, unsigned wait_ms);
-int worker_group_running(const struct worker_group *g);
 /* Kills what is left, at once and without callbacks. NULL is fine. May be called in on_empty, but
  * not in on_exit. */
 void worker_group_free(struct worker_group *g);

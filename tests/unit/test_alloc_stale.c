@@ -503,6 +503,14 @@ static void know(struct hostlist *known, const char *expression)
             assert_int_equal(hostlist_push(known, hostlist_nth(these, i)), 0);
 }
 
+static bool has(const struct hostlist *h, const char *name)
+{
+    for (size_t i = 0; i < hostlist_count(h); i++)
+        if (strcmp(hostlist_nth(h, i), name) == 0)
+            return true;
+    return false;
+}
+
 /* Every name of the answer is one of a list of the environment, or of the node file, or this
  * host's. */
 static void assert_known(const struct alloc *a, const struct alloc_input *in)
@@ -518,7 +526,7 @@ static void assert_known(const struct alloc *a, const struct alloc_input *in)
     if (recorded_read("", &file, NULL) == 0)
         know(known, dd_buf_str(&file));
     for (size_t i = 0; i < hostlist_count(a->nodes); i++)
-        if (hostlist_find(known, hostlist_nth(a->nodes, i)) < 0)
+        if (!has(known, hostlist_nth(a->nodes, i)))
             fail_msg("where is %s from?", hostlist_nth(a->nodes, i));
     assert_true(a->index >= -1 && a->index < a->nnodes);
     assert_int_equal(a->nnodes, hostlist_count(a->nodes));

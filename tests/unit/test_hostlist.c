@@ -357,27 +357,6 @@ static void push_stops_at_the_limit(void **state)
     assert_int_equal(hostlist_count(h), HOSTLIST_MAX);
 }
 
-static void find_short_stops_at_the_first_dot(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *name;
-        int index;
-        int short_index;
-    } rows[] = {
-        {"node1", -ENOENT, 0},      {"Node1.site", 0, 0},           {"NODE2.other.org", -ENOENT, 1},
-        {"node", -ENOENT, -ENOENT}, {"node11", -ENOENT, -ENOENT},   {"10.0.0.2", 3, 3},
-        {"10", -ENOENT, -ENOENT},   {"10.0.0.3", -ENOENT, -ENOENT}, {"fe80::1", 4, 4},
-        {"", -ENOENT, -ENOENT},
-    };
-    DD_AUTO(hostlist) struct hostlist *h = parsed(
-        "Node1.site,node2,10.0.0.1,10.0.0.2,fe80::1,node2");
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_int_equal(hostlist_find(h, rows[i].name), rows[i].index);
-        assert_int_equal(hostlist_find_short(h, rows[i].name), rows[i].short_index);
-    }
-}
-
 static void sets_keep_the_order_of_first_appearance(void **state)
 {
     (void)state;
@@ -468,7 +447,6 @@ int main(void)
         cmocka_unit_test(fold_expands_to_the_same_names),
         cmocka_unit_test(push_takes_literal_names_only),
         cmocka_unit_test(push_stops_at_the_limit),
-        cmocka_unit_test(find_short_stops_at_the_first_dot),
         cmocka_unit_test(sets_keep_the_order_of_first_appearance),
         cmocka_unit_test(sets_are_quick_at_the_limit),
         cmocka_unit_test(no_memory_is_an_error_like_any_other),
