@@ -7,7 +7,7 @@
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
 #include "cmd/ddrun_doctor.h"
-#include "cmd/ddrun_join.h"
+#include "cmd/ddrun_launched.h"
 #include "cmd/ddrun_launch.h"
 #include "cmd/ddrun_run.h"
 #include "launch/emulate.h"

@@ -1,4 +1,4 @@
-/* ddrun that starts itself on the other nodes; what they do then is in ddrun_join.c. */
+/* ddrun that starts itself on the other nodes; what they do then is in ddrun_launched.c. */
 #include "cmd/ddrun_launch.h"
 
 #include "base/io.h"

@@ -1,5 +1,5 @@
 /* ddrun that was started on this node by another one's, with --launched=TICKET. */
-#include "cmd/ddrun_join.h"
+#include "cmd/ddrun_launched.h"
 
 #include "base/io.h"
 #include "cmd/common.h"
