@@ -2,7 +2,6 @@
 
 #include "base/io.h"
 #include "base/num.h"
-#include "net/addr.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { ADDRESSES_MAX = 8 };
 
 void cmd_sanitize_process(void)
 {
@@ -121,36 +118,6 @@ int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **
     return answer(t, res);
 }
 
-int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err)
-{
-    DD_AUTO(free) struct net_iface *ifs = NULL;
-    size_t n = 0;
-    int rc = net_ifaces(&ifs, &n, err);
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        char text[NET_ADDR_TEXT];
-        rc = dd_strv_push(ret, net_addr_host(&ifs[i].addr, text));
-    }
-    return rc == -ENOMEM ? dd_err_set(err, rc, "out of memory") : rc;
-}
-
-int cmd_addresses(struct dd_strv *ret, const struct alloc *a, int index, struct dd_err *err)
-{
-    DD_AUTO(strv) struct dd_strv numbers = {0};
-    char name[CMD_HOSTNAME] = "";
-    (void)gethostname(name, sizeof(name) - 1);
-    int rc = cmd_local_addrs(&numbers, err);
-    if (rc < 0)
-        return rc;
-    rc = dd_strv_push(ret, index >= 0 ? hostlist_nth(a->nodes, (size_t)index) : name);
-    for (size_t i = 0; rc == 0 && i < numbers.n && ret->n < ADDRESSES_MAX; i++) {
-        struct net_addr addr;
-        if (net_addr_parse(&addr, numbers.v[i], 0) == 0 && !net_addr_is_loopback(&addr) &&
-            strchr(numbers.v[i], '%') == NULL) /* means something on this machine only */
-            rc = dd_strv_push(ret, numbers.v[i]);
-    }
-    return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
-}
-
 int cmd_unset(const char *names, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv words = {0};
@@ -161,24 +128,13 @@ int cmd_unset(const char *names, struct dd_err *err)
     return 0;
 }
 
-int cmd_find_alloc(struct alloc **ret, char hostname[CMD_HOSTNAME], const struct alloc_input *said,
-                   const struct dd_log *log, struct dd_err *err)
+int cmd_find_alloc(struct alloc **ret, const struct local_machine *m,
+                   const struct alloc_input *given, const struct dd_log *log, struct dd_err *err)
 {
-    DD_AUTO(strv) struct dd_strv addrs = {0};
-    char *none[] = {NULL};
-    struct alloc_input in = *said;
-    memset(hostname, 0, CMD_HOSTNAME);
-    if (gethostname(hostname, CMD_HOSTNAME - 1) < 0)
-        return dd_err_set(err, -errno, "this machine has no name: %m");
-    int rc = cmd_local_addrs(&addrs, err);
-    if (rc < 0)
-        return rc;
-    in.env = environ;
-    in.hostname = hostname;
-    in.local_addrs = addrs.v != NULL ? addrs.v : none;
-    in.read_file = dd_read_file;
+    struct alloc_input in = *given;
+    local_machine_describe(m, &in);
     in.list_only = true;
-    rc = alloc_find(ret, &in, err);
+    int rc = alloc_find(ret, &in, err);
     for (size_t i = 0; rc == 0 && i < (*ret)->warnings.n; i++)
         dd_log(log, DD_LOG_WARN, "%s", (*ret)->warnings.v[i]);
     return rc;

@@ -2,9 +2,9 @@
 #ifndef DD_CMD_COMMON_H
 #define DD_CMD_COMMON_H
 
-#include "alloc/alloc.h"
 #include "base/log.h"
 #include "base/opt.h"
+#include "cmd/local_machine.h"
 
 #include <stdbool.h>
 
@@ -27,18 +27,12 @@ int cmd_fail(const struct opt_table *t, const struct dd_err *err);
 /* Writes an answer to stdout. Returns the exit code: 1 and a sentence when it cannot be written; a
  * reader who has gone is no fault. */
 int cmd_write(const struct opt_table *t, const struct dd_buf *out);
-/* Numeric addresses of this machine's interfaces, as alloc_input wants them. */
-int cmd_local_addrs(struct dd_strv *ret, struct dd_err *err);
-/* How other nodes may find this one, which is a's index-th (-1: none of them): its name there, or
- * its own, then some of its addresses. Appends to *ret. */
-int cmd_addresses(struct dd_strv *ret, const struct alloc *a, int index, struct dd_err *err);
 /* Takes these variables, separated by commas, out of the environment; NULL: none. */
 int cmd_unset(const char *names, struct dd_err *err);
-/* The job that is asked about here, for those who start nothing: `said` has what the user said, the
- * rest is found out, and warnings are logged. hostname gets what gethostname() says. Gives *ret. */
-enum { CMD_HOSTNAME = 256 };
-int cmd_find_alloc(struct alloc **ret, char hostname[CMD_HOSTNAME], const struct alloc_input *said,
-                   const struct dd_log *log, struct dd_err *err);
+/* The job that a program which starts nothing asks about: *given has what the options say, *m the
+ * rest. Logs warnings. Gives *ret. */
+int cmd_find_alloc(struct alloc **ret, const struct local_machine *m,
+                   const struct alloc_input *given, const struct dd_log *log, struct dd_err *err);
 /* Variables that look like misspelt ones of ours have no effect: said once. */
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
 /* Options of the command line that have no effect without another one (their row's `needs`): said

@@ -178,7 +178,8 @@ const struct opt_table ddctl_doctor_options = {
 struct doctor {
     const struct doctor_options *o;
     struct dd_log log;
-    char hostname[CMD_HOSTNAME], self[4096], id[64], program[PATH_MAX];
+    struct local_machine machine;
+    char self[4096], id[64], program[PATH_MAX];
     struct alloc *alloc;
     const struct starter *starter;
     struct event_base *base;
@@ -207,7 +208,8 @@ static int find_job(struct doctor *d, struct dd_err *err)
         said.master_addr = o->master_addr;
         said.rdzv_endpoint = o->rdzv_endpoint;
     }
-    return cmd_find_alloc(&d->alloc, d->hostname, &said, &d->log, err);
+    int rc = local_machine_discover(&d->machine, err);
+    return rc < 0 ? rc : cmd_find_alloc(&d->alloc, &d->machine, &said, &d->log, err);
 }
 
 static struct net_key_input key_input(const struct doctor *d)
@@ -227,7 +229,7 @@ static json_t *look(const struct doctor *d)
     const struct doctor_options *o = d->o;
     const struct doctor_cfg cfg = {.alloc = d->alloc,
                                    .id = d->id,
-                                   .hostname = d->hostname,
+                                   .hostname = d->machine.hostname,
                                    .env = environ,
                                    .key_in = key_input(d),
                                    .iface = o->iface,
@@ -460,7 +462,7 @@ static int open_answers(struct doctor *d, struct dd_err *err)
                                     .arg = d};
     int rc = answers_new(&d->answers, d->base, &cfg, err);
     if (rc == 0)
-        rc = cmd_addresses(&hosts, d->alloc, d->alloc->index, err);
+        rc = local_machine_addresses(&d->machine, &hosts, d->alloc, d->alloc->index, err);
     if (rc < 0)
         return rc;
     int n = snprintf(d->answer_to, sizeof(d->answer_to), "%u/", answers_port(d->answers));
@@ -593,6 +595,7 @@ static void doctor_done(struct doctor *d)
         event_base_free(d->base);
     json_decref(d->looks);
     alloc_free(d->alloc);
+    local_machine_done(&d->machine);
 }
 
 int ddctl_doctor(int argc, char **argv)

@@ -147,7 +147,7 @@ static int no_memory(struct dd_err *err)
 
 static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd_err *err)
 {
-    char hostname[CMD_HOSTNAME];
+    DD_AUTO(local_machine) struct local_machine m = {0};
     const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl env", .level = DD_LOG_WARN};
     const struct alloc_input said = {
         .node_rank = -1,
@@ -156,7 +156,8 @@ static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd
         .rdzv_id = o->rdzv_id,
         .whole_job = o->whole_job,
         .nonce = getuid()}; /* asked again, the answer must be the same */
-    return cmd_find_alloc(ret, hostname, &said, &log, err);
+    int rc = local_machine_discover(&m, err);
+    return rc < 0 ? rc : cmd_find_alloc(ret, &m, &said, &log, err);
 }
 
 /* Hashed ports in a fixed order: the store's, the coordinator's, and from ELECT_PORTS on one for

@@ -99,9 +99,11 @@ static int read_nodes(struct hostlist **ret, const struct alloc *a, struct dd_er
 static int nodes_of_job(struct hostlist **ret, struct dd_err *err)
 {
     DD_AUTO(alloc) struct alloc *a = NULL;
-    char hostname[CMD_HOSTNAME];
+    DD_AUTO(local_machine) struct local_machine m = {0};
     const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl hosts", .level = DD_LOG_WARN};
-    int rc = cmd_find_alloc(&a, hostname, &(struct alloc_input){.node_rank = -1}, &log, err);
+    int rc = local_machine_discover(&m, err);
+    if (rc == 0)
+        rc = cmd_find_alloc(&a, &m, &(struct alloc_input){.node_rank = -1}, &log, err);
     return rc == 0 ? read_nodes(ret, a, err) : rc;
 }
 

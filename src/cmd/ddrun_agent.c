@@ -87,82 +87,110 @@ static struct net_key_input key_input(const struct run *r)
                                   .insecure = o->insecure};
 }
 
-void run_fill_agent(struct run *r)
+static struct output_spec output_cfg(const struct run *r)
 {
     const struct ddrun_options *o = r->o;
+    const bool watch = o->hang_timeout > 0 && (hang_signs(o->hang_sign) & HANG_SIGN_OUTPUT) != 0;
+    return (struct output_spec){
+        .log_dir = r->log_dir != NULL ? r->log_dir : o->log_dir,
+        .redirects = o->redirects,
+        .tee = o->tee,
+        .local_ranks_filter = o->local_ranks_filter,
+        .filters = {o->stdout_filters, o->stderr_filters},
+        .prefix = dd_env_get_nonempty(r->env.v, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+        .tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
+        .log = &r->log,
+        .role = o->role,
+        .watch = watch,
+        .label = o->label || o->output == OUTPUT_LABELS,
+        .raw = o->output == OUTPUT_RAW,
+        .log_all = o->redirects == NULL && o->tee == NULL && !o->by_torchrun};
+}
+
+/* What the workers are and run. */
+static void fill_workers(struct agent_cfg *a, const struct run *r)
+{
+    const struct ddrun_options *o = r->o;
+    a->env = r->env.v;
+    a->program = &r->program;
+    a->folder = r->folder;
+    a->slots = r->slots;
+    a->role = o->role;
+    a->stdin_rank = o->stdin_rank;
+    a->pty_rank = o->pty;
+    a->output = output_cfg(r);
+    a->slurm_env = slurm_env(o->slurm_env);
+    a->signals_to_handle = o->signals.text;
+    a->ending_signals = &o->signals.set;
+    a->horovod_elastic = o->horovodrun.min_np > 0 || o->horovodrun.max_np > 0;
+    a->virtual_local_rank = o->virtual_local_rank;
+    a->env_rules = o->framework.env.v;
+    a->wrap_rules = o->wrap.v;
+    a->preload_rules = o->preload.v;
+    a->frameworks = framework_options_names(&o->framework);
+    a->tf_roles = framework_options_roles(&o->framework);
+    a->bind_cpus = strcmp(o->bind, "auto") == 0;
+    a->numa = node_numa_mode(o->numa_binding);
+    a->mpi = mpi_of(r);
+    a->pmix_helper = r->pmix_helper;
+    a->tmp = &r->tmp;
+    a->shm = &r->shm;
+    a->error_names = &r->error_names;
+}
+
+/* When the job, a round or a node ends, and what is done then. */
+static void fill_limits(struct agent_cfg *a, const struct run *r)
+{
+    const struct ddrun_options *o = r->o;
+    a->heartbeat_ns = o->heartbeat;
+    a->rdzv_timeout_ns = o->rdzv_timeout;
+    a->timeout_ns = o->timeout;
+    a->grace_ms = ddrun_grace_ms(o, r->alloc);
+    a->before_end.sig = o->signal_before_end.sig;
+    a->before_end.ns = o->signal_before_end.ns;
+    a->requeue_on = o->requeue_on;
+    a->hang.timeout_ns = o->hang_timeout;
+    a->hang.signs = hang_signs(o->hang_sign);
+    a->hang.command = o->on_hang;
+    a->health.checks = o->health;
+    a->health.gpus = r->gpus;
+    a->health.tmpdir = dd_env_get_nonempty(r->env.v, "TMPDIR");
+    a->health.command = o->health_check;
+    a->health.limit_ns = o->health_timeout;
+}
+
+/* How the nodes reach each other. */
+static void fill_network(struct agent_cfg *a, const struct run *r)
+{
+    const struct ddrun_options *o = r->o;
+    const bool alone = r->alloc->nnodes == 1;
+    const char *simulated = r->source_addr[0] != '\0' ? r->source_addr : NULL;
+    a->source_addr = simulated;
+    a->listen_addr = simulated != NULL ? simulated : alone ? only_here(o->local_addr) : NULL;
+    /* one machine needs no network, and simulated nodes have theirs */
+    a->iface = !alone && r->emulate == NULL ? o->iface : NULL;
+    a->key_in = key_input(r);
+    a->etcd = r->etcd.bases.n > 0 ? &r->etcd : NULL;
+    a->etcd_password = r->etcd_password;
+    a->notify = o->notify;
+    a->web_helper = r->web_helper;
+}
+
+void run_fill_agent(struct run *r)
+{
     r->agent = (struct agent_cfg){
         .alloc = r->alloc,
         .node_name = node_name(r),
-        .env = r->env.v,
-        .program = &r->program,
-        .folder = r->folder,
-        .slots = r->slots,
         .rdzv = rdzv_cfg(r),
-        .heartbeat_ns = o->heartbeat,
-        .rdzv_timeout_ns = o->rdzv_timeout,
-        .timeout_ns = o->timeout,
-        .grace_ms = ddrun_grace_ms(o, r->alloc),
-        .before_end = {.sig = o->signal_before_end.sig, .ns = o->signal_before_end.ns},
-        .requeue_on = o->requeue_on,
-        .stdin_rank = o->stdin_rank,
-        .pty_rank = o->pty,
         .terminal = &r->terminal,
-        .hang = {.timeout_ns = o->hang_timeout,
-                 .signs = hang_signs(o->hang_sign),
-                 .command = o->on_hang},
-        .output = {.log_dir = r->log_dir != NULL ? r->log_dir : o->log_dir,
-                   .redirects = o->redirects,
-                   .tee = o->tee,
-                   .local_ranks_filter = o->local_ranks_filter,
-                   .filters = {o->stdout_filters, o->stderr_filters},
-                   .prefix = dd_env_get_nonempty(r->env.v, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
-                   .tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
-                   .log = &r->log,
-                   .role = o->role,
-                   .watch = o->hang_timeout > 0 &&
-                            (hang_signs(o->hang_sign) & HANG_SIGN_OUTPUT) != 0,
-                   .label = o->label || o->output == OUTPUT_LABELS,
-                   .raw = o->output == OUTPUT_RAW,
-                   .log_all = o->redirects == NULL && o->tee == NULL && !o->by_torchrun},
-        .health = {.checks = o->health,
-                   .gpus = r->gpus,
-                   .tmpdir = dd_env_get_nonempty(r->env.v, "TMPDIR"),
-                   .command = o->health_check,
-                   .limit_ns = o->health_timeout},
-        .report = o->report,
-        .role = o->role,
-        .slurm_env = slurm_env(o->slurm_env),
-        .signals_to_handle = o->signals.text,
-        .ending_signals = &o->signals.set,
-        .horovod_elastic = o->horovodrun.min_np > 0 || o->horovodrun.max_np > 0,
-        .virtual_local_rank = o->virtual_local_rank,
-        .env_rules = o->framework.env.v,
-        .wrap_rules = o->wrap.v,
-        .preload_rules = o->preload.v,
-        .frameworks = framework_options_names(&o->framework),
-        .tf_roles = framework_options_roles(&o->framework),
-        .mpi = mpi_of(r),
-        .etcd = r->etcd.bases.n > 0 ? &r->etcd : NULL,
-        .etcd_password = r->etcd_password,
-        .notify = o->notify,
-        .web_helper = r->web_helper,
-        .pmix_helper = r->pmix_helper,
-        .tmp = &r->tmp,
-        .error_names = &r->error_names,
-        .shm = &r->shm,
-        .bind_cpus = strcmp(o->bind, "auto") == 0,
-        .numa = node_numa_mode(o->numa_binding),
-        .source_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
-        .listen_addr = r->source_addr[0] != '\0' ? r->source_addr : NULL,
-        /* one machine needs no network, and simulated nodes have theirs */
-        .iface = r->alloc->nnodes > 1 && r->emulate == NULL ? o->iface : NULL,
-        .key_in = key_input(r),
+        .report = r->o->report,
         .ddrund = r->ddrund,
         .log = &r->log,
         .start_ns = r->start_ns,
     };
-    if (r->alloc->nnodes == 1 && r->agent.listen_addr == NULL)
-        r->agent.listen_addr = only_here(o->local_addr);
+    fill_workers(&r->agent, r);
+    fill_limits(&r->agent, r);
+    fill_network(&r->agent, r);
     if (r->alloc->nnodes > 1)
         (void)snprintf(r->log.who, sizeof(r->log.who), "ddrun[%.60s]", r->agent.node_name);
 }

@@ -1,4 +1,5 @@
-/* ddrun that starts itself on the other nodes; what they do then is in ddrun_launched.c. */
+/* The launcher: ddrun starts itself on the other nodes; what they do then is in ddrun_launched.c.
+ */
 #include "cmd/ddrun_launch.h"
 
 #include "base/io.h"
@@ -27,8 +28,9 @@ enum {
     PATTERNS_MAX = 1 << 20,
 };
 
-struct launching {
-    const struct launch_input *l;
+struct launch_plan {
+    struct launch_input l;
+    const struct launch_node *node;
     const struct starter *starter;
     struct alloc *alloc;
     struct bootstrap_payload payload;
@@ -40,8 +42,10 @@ struct launching {
     struct net_key key;
 };
 
-static void launching_done(struct launching *p)
+void launch_plan_free(struct launch_plan *p)
 {
+    if (p == NULL)
+        return;
     net_key_cleanup(&p->key, &p->key_in);
     explicit_bzero(&p->key, sizeof(p->key));
     explicit_bzero(p->key_line, sizeof(p->key_line));
@@ -50,6 +54,7 @@ static void launching_done(struct launching *p)
     p->payload.alloc = NULL;
     bootstrap_payload_done(&p->payload);
     alloc_free(p->alloc);
+    free(p);
 }
 
 /* Whether some scheduler or launcher has to do with this process. */
@@ -75,7 +80,7 @@ static const char *launcher_of(const struct launch_input *l)
     const struct ddrun_options *o = l->o;
     const bool hosts = o->hosts != NULL || o->hostfile != NULL;
     return strcmp(o->launcher, "auto") == 0 && horovodrun_is_name(l->argv[0]) && hosts &&
-                   o->node_rank < 0 && !is_scheduled(l->in)
+                   o->node_rank < 0 && !is_scheduled(&l->in)
                ? "ssh"
                : o->launcher;
 }
@@ -83,11 +88,11 @@ static const char *launcher_of(const struct launch_input *l)
 /* Where the options name the meeting point, nothing is started: each node is expected to come by
  * itself. In a batch script of several nodes the launcher in front of the command is missing most
  * often, and the others are awaited in vain. */
-static void warn_of_idle_nodes(const struct launching *p)
+static void warn_of_idle_nodes(const struct launch_plan *p)
 {
-    const struct ddrun_options *o = p->l->o;
+    const struct ddrun_options *o = p->l.o;
     DD_AUTO(alloc) struct alloc *a = NULL;
-    struct alloc_input in = *p->l->in;
+    struct alloc_input in = p->l.in;
     in.rdzv_endpoint = in.rdzv_id = in.master_addr = NULL;
     in.min_nodes = in.max_nodes = 0;
     in.node_rank = -1;
@@ -98,7 +103,7 @@ static void warn_of_idle_nodes(const struct launching *p)
         return;
     const char *name = o->by_torchrun ? "torchrun" : "ddrun";
     dd_log(
-        p->l->log, DD_LOG_WARN,
+        p->l.log, DD_LOG_WARN,
         "this job has %d nodes, but %s was started on this one alone, and with %s it starts no others\n"
         "  tip: start it on each node, for example: srun --ntasks-per-node=1 %s ...%s",
         a->nnodes, name, o->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr", name,
@@ -108,11 +113,11 @@ static void warn_of_idle_nodes(const struct launching *p)
 }
 
 /* 1: there are nodes to be started, 0: there are none, or it is not known how. */
-static int find_nodes(struct launching *p, struct dd_err *err)
+static int find_nodes(struct launch_plan *p, struct dd_err *err)
 {
-    const struct ddrun_options *o = p->l->o;
-    const char *launcher = launcher_of(p->l);
-    struct alloc_input in = *p->l->in;
+    const struct ddrun_options *o = p->l.o;
+    const char *launcher = launcher_of(&p->l);
+    struct alloc_input in = p->l.in;
     struct dd_err why = {0};
     const bool asked = strcmp(launcher, "auto") != 0;
     if (etcd_url_is(o->rdzv_endpoint)) {
@@ -140,7 +145,7 @@ static int find_nodes(struct launching *p, struct dd_err *err)
     if (p->starter != NULL)
         return 1;
     if (!asked && why.rc < 0)
-        dd_log(p->l->log, DD_LOG_INFO, "%s", why.text);
+        dd_log(p->l.log, DD_LOG_INFO, "%s", why.text);
     if (!asked)
         return 0;
     return why.rc < 0 ? dd_err_set(err, why.rc, "--launcher=%s: %s", launcher, why.text)
@@ -174,7 +179,7 @@ static int leave_behind(const struct ddrun_options *o, struct dd_err *err)
     return 0;
 }
 
-static int find_ddrun(struct launching *p, struct dd_err *err)
+static int find_ddrun(struct launch_plan *p, struct dd_err *err)
 {
     ssize_t n = readlink("/proc/self/exe", p->ddrun, sizeof(p->ddrun) - 1);
     if (n <= 0)
@@ -184,13 +189,13 @@ static int find_ddrun(struct launching *p, struct dd_err *err)
 }
 
 /* ddrun becomes the one command that starts them all. Returns only when that cannot be. */
-static int become_starter(struct launching *p, struct dd_err *err)
+static int become_starter(struct launch_plan *p, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv argv = {0};
     const struct start s = {.program = p->program,
-                            .words = p->l->o->launch_command,
+                            .words = p->l.o->launch_command,
                             .nnodes = p->alloc->nnodes,
-                            .command = p->l->argv,
+                            .command = p->l.argv,
                             .env = environ};
     uint64_t seed;
     char hex[17];
@@ -200,7 +205,7 @@ static int become_starter(struct launching *p, struct dd_err *err)
                    seed); /* for ports alone: it may cross the network in the clear */
     if (setenv("DDRUN_PORT_SEED", hex, 1) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    p->l->argv[0] = p->ddrun;
+    p->l.argv[0] = p->ddrun;
     if (starter_command(&argv, p->starter, &s) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = cmd_unset(p->starter->unset, err);
@@ -210,13 +215,13 @@ static int become_starter(struct launching *p, struct dd_err *err)
     return dd_err_set(err, -errno, "cannot run %s: %m", argv.v[0]);
 }
 
-static int make_id(struct launching *p, struct dd_err *err)
+static int make_id(struct launch_plan *p, struct dd_err *err)
 {
     uint64_t random;
     if (getrandom(&random, sizeof(random), 0) < 0)
         return dd_err_set(err, -errno, "no random numbers: %m");
     (void)snprintf(p->id, sizeof(p->id), "launch.%016" PRIx64, random);
-    if (strncmp(p->alloc->source, "host", 4) != 0 || p->l->o->rdzv_id != NULL)
+    if (strncmp(p->alloc->source, "host", 4) != 0 || p->l.o->rdzv_id != NULL)
         return 0;
     DD_AUTO(free) char *id = DD_TAKE(
         p->alloc->job_id); /* another run on these hosts is another job */
@@ -244,7 +249,7 @@ static int random_hex(char out[HEX + 1], struct dd_err *err)
 }
 
 /* A key of this start, on the starter's stdin. */
-static int key_on_stdin(struct launching *p, struct dd_err *err)
+static int key_on_stdin(struct launch_plan *p, struct dd_err *err)
 {
     char hex[HEX + 1];
     int rc = random_hex(hex, err);
@@ -259,9 +264,9 @@ static int key_on_stdin(struct launching *p, struct dd_err *err)
 
 /* Where the nodes find it: the tasks of these starters have neither this standard input nor this
  * environment, or others could read it on its way. */
-static int key_elsewhere(struct launching *p, struct dd_err *err)
+static int key_elsewhere(struct launch_plan *p, struct dd_err *err)
 {
-    const struct ddrun_options *o = p->l->o;
+    const struct ddrun_options *o = p->l.o;
     const char *home = dd_env_get_nonempty(environ, "HOME");
     const char *file = o->key_file != NULL ? o->key_file
                                            : dd_env_get_nonempty(environ, "DDRUN_KEY_FILE");
@@ -288,14 +293,14 @@ static int key_elsewhere(struct launching *p, struct dd_err *err)
 
 /* The key with which the nodes fetch their package, and in there the job's, unless the user has
  * given one. */
-static int make_key(struct launching *p, struct dd_err *err)
+static int make_key(struct launch_plan *p, struct dd_err *err)
 {
     char hex[HEX + 1];
     int rc = p->starter->takes_stdin ? key_on_stdin(p, err) : key_elsewhere(p, err);
     if (rc == 0)
         rc = net_key_host(&p->key, &p->key_in, err);
     if (rc == 0 && p->key.guessable)
-        dd_log(p->l->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
+        dd_log(p->l.log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
     if (rc == 0 && p->alloc->psk == NULL && (rc = random_hex(hex, err)) == 0 &&
         (p->alloc->psk = strdup(hex)) == NULL)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
@@ -304,7 +309,7 @@ static int make_key(struct launching *p, struct dd_err *err)
     return rc;
 }
 
-static int fill_payload(struct launching *p, struct dd_err *err)
+static int fill_payload(struct launch_plan *p, struct dd_err *err)
 {
     struct bootstrap_payload *k = &p->payload;
     mode_t mask = umask(0);
@@ -320,27 +325,28 @@ static int fill_payload(struct launching *p, struct dd_err *err)
         k->limits_n++;
     }
     k->alloc = p->alloc;
-    if (dd_strv_copy(&k->argv, p->l->argv) < 0 || dd_strv_copy(&k->env, environ) < 0)
+    if (dd_strv_copy(&k->argv, p->l.argv) < 0 || dd_strv_copy(&k->env, environ) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     return 0;
 }
 
 static int run_here(void *arg, int index)
 {
-    const struct launching *p = arg;
-    const int code = p->l->node(p->l->arg, p->alloc, index);
+    const struct launch_plan *p = arg;
+    const int code = p->node->run(p->node->arg, p->alloc, index);
     net_key_cleanup(&p->key, &p->key_in); /* the parent may have been killed */
     return code;
 }
 
-static int start_all(struct launching *p, struct dd_err *err)
+static int start_all(struct launch_plan *p, struct dd_err *err)
 {
-    const struct ddrun_options *o = p->l->o;
+    const struct ddrun_options *o = p->l.o;
     int rc = make_id(p, err);
     if (rc == 0)
         rc = make_key(p, err);
     if (rc == 0)
-        rc = cmd_addresses(&p->ticket.hosts, p->alloc, p->alloc->index, err);
+        rc = local_machine_addresses(p->l.machine, &p->ticket.hosts, p->alloc, p->alloc->index,
+                                     err);
     if (rc == 0)
         rc = fill_payload(p, err);
     if (rc < 0)
@@ -365,13 +371,13 @@ static int start_all(struct launching *p, struct dd_err *err)
                                      .grace_ms = ddrun_grace_ms(o, p->alloc) + END_MS,
                                      .node = run_here,
                                      .arg = p,
-                                     .log = p->l->log,
+                                     .log = p->l.log,
                                      .stdin_fd = -1};
     return launcher_run(&cfg);
 }
 
 /* --dry-run. */
-static int describe(struct launching *p, struct dd_err *err)
+static int describe(struct launch_plan *p, struct dd_err *err)
 {
     const struct alloc *a = p->alloc;
     const int others = a->nnodes - (a->index >= 0);
@@ -388,30 +394,39 @@ static int describe(struct launching *p, struct dd_err *err)
     if (rc == 0)
         rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
     return rc < 0 ? dd_err_set(err, rc, "cannot write to standard output: %s", strerror(-rc))
-                  : p->l->node(p->l->arg, a, a->index >= 0 ? a->index : 0);
+                  : p->node->run(p->node->arg, a, a->index >= 0 ? a->index : 0);
 }
 
-int launch_job(const struct launch_input *l)
+int launch_plan_new(struct launch_plan **ret, const struct launch_input *in, struct dd_err *err)
 {
-    struct launching p = {.l = l};
+    *ret = NULL;
+    if (strcmp(in->o->launcher, "none") == 0)
+        return 0;
+    DD_AUTO(launch_plan) struct launch_plan *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    p->l = *in;
+    int rc = find_nodes(p, err);
+    if (rc > 0)
+        *ret = DD_TAKE(p);
+    return rc < 0 ? rc : 0;
+}
+
+int launch_run(struct launch_plan *p, const struct launch_node *node)
+{
+    const struct ddrun_options *o = p->l.o;
     struct dd_err err = {0};
-    int code = -1;
-    int rc = strcmp(l->o->launcher, "none") == 0 ? 0 : find_nodes(&p, &err);
-    if (rc == 1) {
-        for (size_t i = 0; i < p.alloc->warnings.n; i++)
-            dd_log(l->log, DD_LOG_WARN, "%s", p.alloc->warnings.v[i]);
-        rc = find_ddrun(&p, &err);
-        if (rc == 0 && !l->dry)
-            rc = leave_behind(l->o, &err);
-        if (rc == 0)
-            rc = code = l->dry                  ? describe(&p, &err)
-                        : p.starter->starts_all ? become_starter(&p, &err)
-                                                : start_all(&p, &err);
-    }
-    if (rc < 0) {
-        dd_log(l->log, DD_LOG_ERR, "%s", err.text);
-        code = EXIT_USAGE;
-    }
-    launching_done(&p);
-    return code;
+    p->node = node;
+    for (size_t i = 0; i < p->alloc->warnings.n; i++)
+        dd_log(p->l.log, DD_LOG_WARN, "%s", p->alloc->warnings.v[i]);
+    int rc = find_ddrun(p, &err);
+    if (rc == 0 && !o->dry_run)
+        rc = leave_behind(o, &err);
+    if (rc == 0)
+        rc = o->dry_run               ? describe(p, &err)
+             : p->starter->starts_all ? become_starter(p, &err)
+                                      : start_all(p, &err);
+    if (rc < 0)
+        dd_log(p->l.log, DD_LOG_ERR, "%s", err.text);
+    return rc < 0 ? EXIT_USAGE : rc;
 }

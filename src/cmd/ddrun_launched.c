@@ -1,4 +1,4 @@
-/* ddrun that was started on this node by another one's, with --launched=TICKET. */
+/* ddrun on a node where another node's ddrun has started it, with --launched=TICKET. */
 #include "cmd/ddrun_launched.h"
 
 #include "base/io.h"
@@ -64,9 +64,9 @@ static int adopt_payload(const struct bootstrap_payload *p, struct dd_err *err)
     return 0;
 }
 
-/* A node that was started. */
-struct joining {
-    const struct joiner *joiner;
+struct launched {
+    launched_node_f *node;
+    struct local_machine machine;
     struct dd_log log;
     struct launch_ticket ticket;
     struct net_key_input key_in; /* to be let in, and to let others in */
@@ -80,29 +80,29 @@ struct joining {
     int stdin_fd;
 };
 
-static int key_from_stdin(struct joining *j, struct dd_err *err)
+static int key_from_stdin(struct launched *n, struct dd_err *err)
 {
     char hex[HEX + 1] = "";
     int rc = read_key(hex, err);
-    if (rc == 0 && dd_env_set(&j->key_env, "DDRUN_KEY", hex) < 0)
+    if (rc == 0 && dd_env_set(&n->key_env, "DDRUN_KEY", hex) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
-    (void)snprintf(j->key_line, sizeof(j->key_line), "%s\n", hex);
+    (void)snprintf(n->key_line, sizeof(n->key_line), "%s\n", hex);
     explicit_bzero(hex, sizeof(hex));
     return rc;
 }
 
 /* As the ticket says, which only this user can have given to a process of this user's. */
-static int find_key(struct joining *j, struct dd_err *err)
+static int find_key(struct launched *n, struct dd_err *err)
 {
-    const struct launch_ticket *t = &j->ticket;
+    const struct launch_ticket *t = &n->ticket;
     const char *home = dd_env_get_nonempty(environ, "HOME");
-    int rc = t->key == LAUNCH_KEY_STDIN ? key_from_stdin(j, err) : 0;
+    int rc = t->key == LAUNCH_KEY_STDIN ? key_from_stdin(n, err) : 0;
     if (rc == 0 && t->key != LAUNCH_KEY_STDIN && home != NULL &&
-        dd_env_set(&j->key_env, "HOME", home) < 0)
+        dd_env_set(&n->key_env, "HOME", home) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     const bool cookie = t->key == LAUNCH_KEY_COOKIE;
-    j->key_in = (struct net_key_input){
-        .env = j->key_env.v,
+    n->key_in = (struct net_key_input){
+        .env = n->key_env.v,
         .key_file = t->key == LAUNCH_KEY_FILE ? t->path : NULL,
         .munge_socket = t->key == LAUNCH_KEY_MUNGE ? t->path : NULL,
         .cookie = cookie ? dd_env_get_nonempty(environ, "PBS_JOBCOOKIE") : NULL,
@@ -112,113 +112,118 @@ static int find_key(struct joining *j, struct dd_err *err)
 }
 
 /* In a child: what belongs to the process that has started it is not its own. */
-static int run_joined(void *arg, int index)
+static int run_agent_process(void *arg, int index)
 {
-    struct joining *j = arg;
+    struct launched *n = arg;
     spawn_close_from(STDERR_FILENO + 1);
-    const int code = j->joiner->node(j->joiner->arg, &j->payload, index);
-    net_key_cleanup(&j->key, &j->key_in); /* the parent may have been killed */
+    const int code = n->node(&n->payload, &n->machine, index);
+    net_key_cleanup(&n->key, &n->key_in); /* the parent may have been killed */
     return code;
 }
 
 /* It starts others as it was started. */
-static int prepare_starting(struct joining *j, struct launcher_cfg *cfg, struct dd_err *err)
+static int prepare_starting(struct launched *n, struct launcher_cfg *cfg, struct dd_err *err)
 {
-    cfg->starter = starter_find(NULL, j->task.starter, "");
-    ssize_t n = readlink("/proc/self/exe", j->ddrun, sizeof(j->ddrun) - 1);
-    if (cfg->starter == NULL || n <= 0)
+    cfg->starter = starter_find(NULL, n->task.starter, "");
+    const ssize_t len = readlink("/proc/self/exe", n->ddrun, sizeof(n->ddrun) - 1);
+    if (cfg->starter == NULL || len <= 0)
         return dd_err_set(
             err, -EPROTO,
             "it does not know how to start other nodes: is ddrun the same version there?");
-    j->next.key = j->ticket.key;
-    j->next.path = DD_TAKE(j->ticket.path);
-    int rc = net_key_host(&j->key, &j->key_in, err);
-    return rc < 0 ? rc : cmd_addresses(&j->next.hosts, j->payload.alloc, j->ticket.index, err);
+    n->next.key = n->ticket.key;
+    n->next.path = DD_TAKE(n->ticket.path);
+    int rc = net_key_host(&n->key, &n->key_in, err);
+    return rc < 0 ? rc
+                  : local_machine_addresses(&n->machine, &n->next.hosts, n->payload.alloc,
+                                            n->ticket.index, err);
 }
 
-static int run_started(struct joining *j, struct dd_err *err)
+static int run_started(struct launched *n, struct dd_err *err)
 {
-    struct launcher_cfg cfg = {.program = j->task.program != NULL ? j->task.program : "",
-                               .words = j->task.words,
-                               .ddrun = j->ddrun,
-                               .payload = &j->payload,
-                               .here = j->ticket.index,
-                               .fanout = j->task.fanout,
-                               .id = j->ticket.id,
-                               .key = &j->key,
-                               .key_in = &j->key_in,
-                               .key_for_stdin = j->ticket.key == LAUNCH_KEY_STDIN ? j->key_line
+    struct launcher_cfg cfg = {.program = n->task.program != NULL ? n->task.program : "",
+                               .words = n->task.words,
+                               .ddrun = n->ddrun,
+                               .payload = &n->payload,
+                               .here = n->ticket.index,
+                               .fanout = n->task.fanout,
+                               .id = n->ticket.id,
+                               .key = &n->key,
+                               .key_in = &n->key_in,
+                               .key_for_stdin = n->ticket.key == LAUNCH_KEY_STDIN ? n->key_line
                                                                                   : NULL,
-                               .ticket = &j->next,
-                               .grace_ms = j->task.grace_ms,
-                               .node = run_joined,
-                               .arg = j,
-                               .log = &j->log,
-                               .parent = j->parent,
-                               .task = &j->task,
-                               .stdin_fd = j->stdin_fd};
-    int rc = j->ticket.index < j->payload.alloc->nnodes
+                               .ticket = &n->next,
+                               .grace_ms = n->task.grace_ms,
+                               .node = run_agent_process,
+                               .arg = n,
+                               .log = &n->log,
+                               .parent = n->parent,
+                               .task = &n->task,
+                               .stdin_fd = n->stdin_fd};
+    int rc = n->ticket.index < n->payload.alloc->nnodes
                  ? 0
-                 : dd_err_set(err, -EPROTO, "node %d of %d", j->ticket.index,
-                              j->payload.alloc->nnodes);
+                 : dd_err_set(err, -EPROTO, "node %d of %d", n->ticket.index,
+                              n->payload.alloc->nnodes);
     if (rc == 0)
-        rc = adopt_payload(&j->payload, err);
-    if (rc == 0 && j->task.n > 0)
-        rc = prepare_starting(j, &cfg, err);
+        rc = adopt_payload(&n->payload, err);
+    if (rc == 0)
+        rc = local_machine_discover(&n->machine, err);
+    if (rc == 0 && n->task.n > 0)
+        rc = prepare_starting(n, &cfg, err);
     return rc < 0 ? rc : launcher_run(&cfg);
 }
 
 /* Where our stderr does not come back, the link brings it. */
-static void say_why(struct joining *j, const struct dd_err *err)
+static void say_why(struct launched *n, const struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(2048);
-    if (j->parent == NULL || !j->task.output)
-        dd_log(&j->log, DD_LOG_ERR, "%s", err->text);
-    else if (dd_buf_printf(&line, "%s: error: %s\n", j->log.who, err->text) == 0)
-        parent_link_write(j->parent, 1, line.data, line.len);
-    if (j->parent != NULL)
-        parent_link_send(j->parent, LAUNCH_EXITED, j->ticket.index, EXIT_USAGE);
+    if (n->parent == NULL || !n->task.output)
+        dd_log(&n->log, DD_LOG_ERR, "%s", err->text);
+    else if (dd_buf_printf(&line, "%s: error: %s\n", n->log.who, err->text) == 0)
+        parent_link_write(n->parent, 1, line.data, line.len);
+    if (n->parent != NULL)
+        parent_link_send(n->parent, LAUNCH_EXITED, n->ticket.index, EXIT_USAGE);
 }
 
-static void joining_done(struct joining *j)
+static void launched_done(struct launched *n)
 {
-    parent_link_free(j->parent);
-    net_key_cleanup(&j->key, &j->key_in);
-    launch_ticket_done(&j->ticket);
-    bootstrap_payload_done(&j->payload);
-    struct launch_msg m = {.task = j->task};
+    parent_link_free(n->parent);
+    net_key_cleanup(&n->key, &n->key_in);
+    launch_ticket_done(&n->ticket);
+    bootstrap_payload_done(&n->payload);
+    struct launch_msg m = {.task = n->task};
     launch_msg_done(&m);
-    dd_strv_done(&j->key_env);
-    launch_ticket_done(&j->next);
-    explicit_bzero(j->key_line, sizeof(j->key_line));
-    explicit_bzero(&j->key, sizeof(j->key));
+    local_machine_done(&n->machine);
+    dd_strv_done(&n->key_env);
+    launch_ticket_done(&n->next);
+    explicit_bzero(n->key_line, sizeof(n->key_line));
+    explicit_bzero(&n->key, sizeof(n->key));
 }
 
-int launch_join(const char *text, const struct joiner *joiner)
+int launched_main(const char *ticket, launched_node_f *node)
 {
     char name[64] = "";
     struct dd_err err = {0};
-    struct joining j = {.joiner = joiner,
-                        .stdin_fd = -1,
-                        .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = CMD_LOG_WAIT_MS}};
+    struct launched n = {.node = node,
+                         .stdin_fd = -1,
+                         .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = CMD_LOG_WAIT_MS}};
     if (gethostname(name, sizeof(name) - 1) == 0)
-        (void)snprintf(j.log.who, sizeof(j.log.who), "ddrun[%.60s]", name);
-    int rc = launch_ticket_parse(&j.ticket, text, &err);
+        (void)snprintf(n.log.who, sizeof(n.log.who), "ddrun[%.60s]", name);
+    int rc = launch_ticket_parse(&n.ticket, ticket, &err);
     if (rc == 0)
-        rc = find_key(&j, &err);
-    if (rc == 0 && j.ticket.key == LAUNCH_KEY_STDIN)
-        j.stdin_fd = keep_stdin();
-    const struct bootstrap_fetch_cfg fetch = {.ticket = &j.ticket,
-                                              .key_in = &j.key_in,
-                                              .log = &j.log,
+        rc = find_key(&n, &err);
+    if (rc == 0 && n.ticket.key == LAUNCH_KEY_STDIN)
+        n.stdin_fd = keep_stdin();
+    const struct bootstrap_fetch_cfg fetch = {.ticket = &n.ticket,
+                                              .key_in = &n.key_in,
+                                              .log = &n.log,
                                               .limit_ms = FETCH_MS,
-                                              .stdin_fd = j.stdin_fd};
+                                              .stdin_fd = n.stdin_fd};
     if (rc == 0)
-        rc = bootstrap_fetch(&j.parent, &j.payload, &j.task, &fetch, &err);
+        rc = bootstrap_fetch(&n.parent, &n.payload, &n.task, &fetch, &err);
     if (rc == 0)
-        rc = run_started(&j, &err);
+        rc = run_started(&n, &err);
     if (rc < 0)
-        say_why(&j, &err);
-    joining_done(&j);
+        say_why(&n, &err);
+    launched_done(&n);
     return rc < 0 ? EXIT_USAGE : rc;
 }

@@ -1,15 +1,17 @@
-/* ddrun that was started on this node by another one's. */
-#ifndef DD_CMD_DDRUN_JOIN_H
-#define DD_CMD_DDRUN_JOIN_H
+/* ddrun on a node where another node's ddrun has started it. */
+#ifndef DD_CMD_DDRUN_LAUNCHED_H
+#define DD_CMD_DDRUN_LAUNCHED_H
 
+#include "cmd/local_machine.h"
 #include "launch/bootstrap_payload.h"
 
-/* Fetches its package, makes folder, limits and environment those of the starting shell, and runs
- * node(arg, package, index), which has the arguments, in a child. Its exit code. */
-struct joiner {
-    int (*node)(void *arg, struct bootstrap_payload *p, int index);
-    void *arg;
-};
-int launch_join(const char *ticket, const struct joiner *joiner);
+#define LAUNCHED_ARGUMENT "--launched="
+
+/* Runs the node's agent, in a process of its own. */
+typedef int launched_node_f(struct bootstrap_payload *p, const struct local_machine *m, int index);
+
+/* Fetches the node's payload with the ticket; makes directory, limits and environment those of the
+ * launcher; runs node(), and the launcher of the nodes that this one is to start. The exit code. */
+int launched_main(const char *ticket, launched_node_f *node);
 
 #endif

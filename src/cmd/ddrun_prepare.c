@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddrun_check.h"
+#include "cmd/ddrun_launch.h"
 #include "cmd/pmi_bootstrap.h"
 #include "config.h"
 #include "launch/emulate.h"
@@ -24,7 +25,6 @@
 void run_done(struct run *r)
 {
     dd_strv_done(&r->env);
-    dd_strv_done(&r->local_addrs);
     dd_strv_done(&r->program);
     free(DD_TAKE(r->folder));
     free(DD_TAKE(r->log_dir));
@@ -39,22 +39,11 @@ void run_done(struct run *r)
     r->alloc = NULL;
 }
 
-int run_look_around(struct run *r, struct dd_err *err)
-{
-    if (gethostname(r->hostname, sizeof(r->hostname) - 1) < 0)
-        return dd_err_set(err, -errno, "cannot get this host's name: %m");
-    int rc = dd_strv_copy(&r->env, environ);
-    return rc < 0 ? dd_err_set(err, rc, "out of memory") : cmd_local_addrs(&r->local_addrs, err);
-}
-
-int run_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err)
+/* What the options and this machine say of the job; lent by r. */
+static int alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err)
 {
     const struct ddrun_options *o = r->o;
     *in = (struct alloc_input){
-        .env = r->env.v,
-        .hostname = r->hostname,
-        .local_addrs = r->local_addrs.v,
-        .read_file = dd_read_file,
         .min_nodes = o->nnodes.min,
         .max_nodes = o->nnodes.max,
         .spares = o->nnodes.range,
@@ -67,9 +56,17 @@ int run_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *
         .hostfile = o->hostfile,
         .have_nproc = o->nproc_per_node != NULL || o->horovodrun.np > 0 || o->horovodrun.n > 0,
     };
+    local_machine_describe(r->machine, in);
     return getrandom(&in->nonce, sizeof(in->nonce), 0) < 0
-               ? dd_err_set(err, -errno, "no random numbers: %m")
+               ? dd_err_set(err, -errno, "getrandom failed: %m")
                : 0;
+}
+
+int run_plan_launch(const struct run *r, char **argv, struct launch_plan **ret, struct dd_err *err)
+{
+    struct launch_input l = {.o = r->o, .argv = argv, .machine = r->machine, .log = &r->log};
+    int rc = alloc_input(r, &l.in, err);
+    return rc < 0 ? rc : launch_plan_new(ret, &l, err);
 }
 
 /* Which job, which nodes, which of them am I. */
@@ -83,7 +80,9 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
         return alloc_copy(&r->alloc, r->given, index) < 0
                    ? dd_err_set(err, -ENOMEM, "out of memory")
                    : 0;
-    int rc = run_alloc_input(r, &in, err);
+    int rc = alloc_input(r, &in, err);
+    in.hostname = r->hostname;
+    in.env = r->env.v;
     if (rc == 0 && r->o->standalone) { /* whatever the scheduler's variables say */
         in.min_nodes = in.max_nodes = 1;
         in.env = nothing;
@@ -282,12 +281,12 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
 {
     if (r->emulate != NULL)
         emulate_addr(r->emulate, index, r->source_addr);
-    int rc = run_look_around(r, err);
-    if (r->emulate != NULL &&
-        etcd_url_is(r->o->rdzv_endpoint)) /* a name of its own, among those of other groups */
-        (void)snprintf(r->hostname, sizeof(r->hostname), "%s", r->source_addr);
-    if (rc == 0)
-        rc = find_ddrund(r, err);
+    /* with an etcd a simulated node has a name of its own, among those of other groups */
+    const bool named = r->emulate != NULL && etcd_url_is(r->o->rdzv_endpoint);
+    (void)snprintf(r->hostname, sizeof(r->hostname), "%s",
+                   named ? r->source_addr : r->machine->hostname);
+    int rc = dd_strv_copy(&r->env, environ);
+    rc = rc < 0 ? dd_err_set(err, rc, "out of memory") : find_ddrund(r, err);
     if (rc == 0)
         rc = find_pmix(r, err);
     if (rc == 0)

@@ -1,0 +1,91 @@
+/* One node of a job: its agent under its guardian, or with --dry-run a description of it. */
+#include "cmd/ddrun_run.h"
+
+#include "agent/dry_run.h"
+#include "agent/guardian.h"
+#include "base/core.h"
+#include "base/io.h"
+#include "cmd/common.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    GUARDIAN_EXTRA_MS = 5000
+}; /* beyond the workers' grace, for ddrund to tell the other nodes */
+
+static void remove_scratch(const struct run *r)
+{
+    error_names_remove(&r->error_names);
+    (void)dd_scratch_remove(&r->tmp);
+    (void)dd_scratch_remove(&r->shm);
+}
+
+static int run_agent(void *arg)
+{
+    struct run *r = arg;
+    r->log.waits_ms = CMD_LOG_WAIT_MS;
+    dd_scratch_own(&r->tmp);
+    dd_scratch_own(&r->shm);
+    dd_core_empty();
+    int code = agent_run(&r->agent);
+    remove_scratch(r); /* the guardian may have been killed */
+    run_done(r);
+    return code;
+}
+
+static int run_guardian(struct run *r)
+{
+    const struct guardian_cfg guardian = {.grace_ms = r->agent.grace_ms + GUARDIAN_EXTRA_MS,
+                                          .terminal = &r->terminal,
+                                          .log = &r->log};
+    r->agent.guardian = getpid();
+    int code = guardian_run(run_agent, r, &guardian);
+    remove_scratch(r);
+    dd_scratch_sweep(&r->tmp);
+    dd_scratch_sweep(&r->shm);
+    return torchrun_exit_code(r->o, code);
+}
+
+int run_node(struct run *r, int index)
+{
+    struct dd_err err = {0};
+    int code = EXIT_USAGE;
+    bool ready = run_prepare(r, index, &err) == 0 && run_make_scratch(r, &err) == 0;
+    if (!ready && (r->alloc == NULL || r->alloc->nnodes == 1)) {
+        if (err.rc != ALLOC_WRONG_FOR_ALL || cmd_is_first_task(environ))
+            dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
+    } else {
+        if (!ready) { /* the other nodes must not wait for this one */
+            r->agent.cannot = err.text;
+            r->agent.slots = 1;
+            r->agent.iface = NULL; /* may be what is wrong */
+        }
+        code = run_guardian(r);
+    }
+    run_done(r);
+    return code;
+}
+
+static int describe(struct run *r, struct dd_err *err)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
+    int rc = agent_dry_run(&out, &r->agent, r->emulate != NULL, err);
+    if (rc == 0)
+        rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
+    if (rc < 0 && err->text[0] == '\0')
+        (void)dd_err_set(err, rc, "cannot write to standard output: %s", strerror(-rc));
+    return rc;
+}
+
+int run_describe_node(struct run *r, int index)
+{
+    struct dd_err err = {0};
+    int rc = run_prepare(r, index, &err);
+    if (rc == 0)
+        rc = describe(r, &err);
+    run_done(r);
+    if (rc < 0)
+        dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
+    return rc < 0 ? EXIT_USAGE : 0;
+}
