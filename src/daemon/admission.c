@@ -1,18 +1,17 @@
-/* Unmodified workers prove nothing, so their machine is asked: this one directly, another one
- * through its agent. An agent has a bounded number of questions at a time, so that a flood from its
- * node neither fills its link nor takes all of its time; each node has questions of its own. */
-#include "daemon/inner.h"
+#include "daemon/admission.h"
 
 #include "net/peer.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-enum { ASKED_AT_ONCE = 64 };
+enum { SENT_MAX = 64 };
 
 struct admission {
-    struct daemon *daemon;
+    struct admission_cfg cfg;
     struct net_peer *peer;
     struct net_iface *ifaces;
     size_t nifaces;
@@ -20,12 +19,12 @@ struct admission {
     uint64_t refused;
 };
 
-int admission_new(struct admission **ret, struct daemon *d, struct dd_err *err)
+int admission_new(struct admission **ret, const struct admission_cfg *cfg, struct dd_err *err)
 {
     struct admission *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    a->daemon = d;
+    a->cfg = *cfg;
     int rc = net_ifaces(&a->ifaces, &a->nifaces, err);
     if (rc == 0 && net_peer_new(&a->peer) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
@@ -37,7 +36,7 @@ int admission_new(struct admission **ret, struct daemon *d, struct dd_err *err)
     return 0;
 }
 
-static bool is_this_machine(const struct admission *a, const struct net_addr *remote)
+static bool admission_is_local(const struct admission *a, const struct net_addr *remote)
 {
     if (net_addr_is_loopback(remote))
         return true;
@@ -47,7 +46,7 @@ static bool is_this_machine(const struct admission *a, const struct net_addr *re
     return false;
 }
 
-static int addresses(int fd, struct net_addr *ours, struct net_addr *remote)
+static int admission_addresses(int fd, struct net_addr *ours, struct net_addr *remote)
 {
     struct sockaddr_storage ss;
     socklen_t len = sizeof(ss);
@@ -60,7 +59,7 @@ static int addresses(int fd, struct net_addr *ours, struct net_addr *remote)
     return net_addr_from_sockaddr(remote, (struct sockaddr *)&ss, len);
 }
 
-static enum owner ask_kernel(struct admission *a, struct question *q)
+static enum owner admission_ask_kernel(struct admission *a, struct admission_query *q)
 {
     uid_t uid;
     int rc = net_peer_own(a->peer, &q->remote, &q->ours, &uid);
@@ -74,68 +73,74 @@ static enum owner ask_kernel(struct admission *a, struct question *q)
     return OWNER_OTHER;
 }
 
-static void send_questions(struct admission *a, struct guest *g)
+static void admission_send(struct admission *a, struct admission_node *n)
 {
-    struct question *q;
-    TAILQ_FOREACH (q, &g->questions, entry) {
+    struct admission_query *q;
+    TAILQ_FOREACH (q, &n->queries, entry) {
         if (q->id != 0)
             continue;
-        if (g->nasked >= ASKED_AT_ONCE)
+        if (n->nsent >= SENT_MAX)
             return;
         char mine[NET_ADDR_TEXT + 8];
         char theirs[NET_ADDR_TEXT + 8];
         (void)net_addr_text(&q->ours, mine);
         (void)net_addr_text(&q->remote, theirs);
         q->id = ++a->last_id;
-        g->nasked++;
-        guest_send(g, MSG(WHOIS, .id = q->id, .local = theirs, .remote = mine));
+        n->nsent++;
+        a->cfg.ask(a->cfg.arg, n, q->id, theirs, mine);
     }
 }
 
-enum owner admission_ask(struct admission *a, struct question *q, int fd)
+enum owner admission_ask(struct admission *a, struct admission_query *q, int fd)
 {
     q->why = "it was lost before its owner was known";
-    if (addresses(fd, &q->ours, &q->remote) < 0)
+    if (admission_addresses(fd, &q->ours, &q->remote) < 0)
         return OWNER_UNKNOWN;
-    if (is_this_machine(a, &q->remote))
-        return ask_kernel(a, q);
+    if (admission_is_local(a, &q->remote))
+        return admission_ask_kernel(a, q);
     q->why = "no node of this job has that address";
-    q->guest = guests_find_addr(a->daemon, &q->remote);
-    if (q->guest == NULL)
+    q->node = a->cfg.find_node(a->cfg.arg, &q->remote);
+    if (q->node == NULL)
         return OWNER_UNKNOWN;
-    TAILQ_INSERT_TAIL(&q->guest->questions, q, entry);
-    send_questions(a, q->guest);
-    return OWNER_ASKED;
+    TAILQ_INSERT_TAIL(&q->node->queries, q, entry);
+    admission_send(a, q->node);
+    return OWNER_PENDING;
 }
 
-void admission_forget(struct question *q)
+void admission_forget(struct admission_query *q)
 {
-    if (q->guest == NULL)
+    if (q->node == NULL)
         return;
-    TAILQ_REMOVE(&q->guest->questions, q, entry);
-    q->guest = NULL;
+    TAILQ_REMOVE(&q->node->queries, q, entry);
+    q->node = NULL;
 }
 
-/* A question that was forgotten is still being asked. */
-void admission_reply(struct admission *a, struct guest *g, const struct msg_whois_reply *m)
+void admission_node_init(struct admission_node *n)
 {
-    struct question *q;
-    g->nasked -= g->nasked > 0;
-    TAILQ_FOREACH (q, &g->questions, entry)
-        if (q->id == m->id)
+    TAILQ_INIT(&n->queries);
+    n->nsent = 0;
+}
+
+/* The reply to a query that was forgotten comes too. */
+void admission_reply(struct admission *a, struct admission_node *n, int64_t id, bool is_ours)
+{
+    struct admission_query *q;
+    n->nsent -= n->nsent > 0;
+    TAILQ_FOREACH (q, &n->queries, entry)
+        if (q->id == id)
             break;
     if (q != NULL) {
         admission_forget(q);
         q->why = "its node says that it belongs to another user";
-        q->answered(q, m->ok ? OWNER_SELF : OWNER_OTHER);
+        q->answered(q, is_ours ? OWNER_SELF : OWNER_OTHER);
     }
-    send_questions(a, g);
+    admission_send(a, n);
 }
 
-void admission_guest_gone(struct guest *g)
+void admission_node_gone(struct admission_node *n)
 {
-    struct question *q;
-    while ((q = TAILQ_FIRST(&g->questions)) != NULL) {
+    struct admission_query *q;
+    while ((q = TAILQ_FIRST(&n->queries)) != NULL) {
         admission_forget(q);
         q->why = "its node has left";
         q->answered(q, OWNER_UNKNOWN);
@@ -143,7 +148,7 @@ void admission_guest_gone(struct guest *g)
 }
 
 /* The 1st, 2nd, 4th, 8th … refusal is logged: one line each would be a gift to a flooder. */
-void admission_refuse(struct admission *a, const struct question *q, const char *why)
+void admission_refuse(struct admission *a, const struct admission_query *q, const char *why)
 {
     char peer[NET_ADDR_TEXT + 8];
     char other[120];
@@ -158,9 +163,9 @@ void admission_refuse(struct admission *a, const struct question *q, const char 
                        (unsigned)q->uid, (unsigned)geteuid());
         why = other;
     }
-    dd_log(a->daemon->cfg.log, DD_LOG_WARN, "store connection from %s refused (no. %llu): %s",
+    dd_log(a->cfg.log, DD_LOG_WARN, "store connection from %s refused (no. %llu): %s",
            net_addr_text(&q->remote, peer), (unsigned long long)a->refused, why);
-    events_refused(a->daemon, a->refused, &q->remote, uid, why);
+    a->cfg.refused(a->cfg.arg, a->refused, &q->remote, uid, why);
 }
 
 void admission_free(struct admission *a)

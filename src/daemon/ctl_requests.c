@@ -1,89 +1,64 @@
-/* What a person asks of a running job, with ddctl through the agent of a node. Answers are JSON, or
- * one sentence where it cannot be. Src: docs/protocol/control-1.md. */
+#include "daemon/ctl_requests.h"
+
 #include "base/io.h"
 #include "base/sig.h"
 #include "base/utf8.h"
-#include "daemon/inner.h"
-#include "store/server.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    PIECE = 128
-            << 10, /* of an answer: twice that, when everything is escaped, fits into a message */
-    VALUE_MAX = 4 << 20, /* of a key that is told */
-    KEYS_MAX = 20000,
-    ANSWER_MAX =
-        24 << 20, /* with all that waits for that link: the job's own words have room behind it */
-};
+enum { VALUE_MAX = 4 << 20 /* of a key that is sent */, KEYS_MAX = 20000 };
 
-int control_answer(struct guest *g, int64_t id, const char *text, size_t n, bool ends)
-{
-    int rc = n <= ANSWER_MAX && link_queued(g->link) <= ANSWER_MAX - n ? 0 : -ENOBUFS;
-    for (size_t at = 0; rc == 0 && (at < n || at == 0); at += PIECE) {
-        const size_t len = n - at < PIECE ? n - at : PIECE;
-        DD_AUTO(free) char *piece = strndup(n > 0 ? text + at : "", len);
-        DD_AUTO(free) char *out = NULL;
-        rc = piece == NULL ? -ENOMEM
-                           : msg_encode(&out, MSG(CTL_REPLY, .id = id, .ok = true,
-                                                  .ends = ends && at + len >= n, .detail = piece));
-        if (rc == 0)
-            rc = link_send(g->link, FRAME_CONTROL, out, strlen(out));
-    }
-    return rc;
-}
-
-__attribute__((format(printf, 3, 4))) static void refuse(struct guest *g, int64_t id,
-                                                         const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void ctl_refuse(struct session *s, int64_t id,
+                                                             const char *fmt, ...)
 {
     char text[400];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    guest_send(g,
-               MSG(CTL_REPLY, .id = id, .ok = false, .ends = true, .detail = dd_utf8_clean(text)));
+    session_send(
+        s, MSG(CTL_REPLY, .id = id, .ok = false, .ends = true, .detail = dd_utf8_clean(text)));
 }
 
 /* Takes o. */
-static void answer(struct guest *g, int64_t id, json_t *o)
+static void ctl_answer(struct session *s, int64_t id, json_t *o)
 {
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     json_decref(o);
     if (text == NULL)
-        refuse(g, id, "the daemon is out of memory");
-    else if (strlen(text) > ANSWER_MAX)
-        refuse(g, id, "the answer would be longer than %d MiB", ANSWER_MAX >> 20);
-    else if (control_answer(g, id, text, strlen(text), true) < 0)
-        refuse(g, id, "the link to this node is too busy for the answer");
+        ctl_refuse(s, id, "the daemon is out of memory");
+    else if (strlen(text) > SESSION_ANSWER_MAX)
+        ctl_refuse(s, id, "the answer would be longer than %d MiB", SESSION_ANSWER_MAX >> 20);
+    else if (session_answer(s, id, text, strlen(text), true) < 0)
+        ctl_refuse(s, id, "the link to this node is too busy for the answer");
 }
 
 /* ---- status ---- */
 
-static const char *state_of(const struct daemon *d, const struct rdzv_view *v)
+static const char *ctl_node_state(const struct ctl_requests *c, const struct rdzv_view *v)
 {
     if (!v->part)
         return v->unfit                                   ? "left-out"
-               : rdzv_state(d->machine) == RDZV_GATHERING ? "waiting"
+               : rdzv_state(c->machine) == RDZV_GATHERING ? "waiting"
                                                           : "spare";
     if (v->done)
         return "ended";
-    return rdzv_state(d->machine) == RDZV_STOPPING ? "stopping"
+    return rdzv_state(c->machine) == RDZV_STOPPING ? "stopping"
            : v->started                            ? "running"
                                                    : "starting";
 }
 
 /* node_rank < 0: it has no part in the round. */
-static void put_node(const struct daemon *d, json_t *list, const struct rdzv_view *v, int node_rank,
-                     int first_rank)
+static void ctl_put_node(const struct ctl_requests *c, json_t *list, const struct rdzv_view *v,
+                         int node_rank, int first_rank)
 {
     json_t *o = json_pack("{s:s,s:i,s:i,s:s}", "name", v->name, "index", v->index, "workers",
-                          v->slots, "state", state_of(d, v));
+                          v->slots, "state", ctl_node_state(c, v));
     if (node_rank >= 0) {
         (void)json_object_set_new(o, "node_rank", json_integer(node_rank));
         (void)json_object_set_new(o, "first_rank", json_integer(first_rank));
@@ -91,157 +66,156 @@ static void put_node(const struct daemon *d, json_t *list, const struct rdzv_vie
     (void)json_array_append_new(list, o);
 }
 
-static json_t *nodes_of(const struct daemon *d)
+static json_t *ctl_nodes(const struct ctl_requests *c)
 {
     json_t *list = json_array();
     struct rdzv_view v;
     int rank = 0;
-    const int n = rdzv_state(d->machine) == RDZV_GATHERING ? 0 : rdzv_planned(d->machine)->n;
+    const int n = rdzv_state(c->machine) == RDZV_GATHERING ? 0 : rdzv_planned(c->machine)->n;
     for (int k = 0; k < n; k++)
-        if (rdzv_view(d->machine, rdzv_id_of_rank(d->machine, k), &v) && v.part) {
-            put_node(d, list, &v, k, rank);
+        if (rdzv_view(c->machine, rdzv_id_of_rank(c->machine, k), &v) && v.part) {
+            ctl_put_node(c, list, &v, k, rank);
             rank += v.slots;
         }
-    for (int id = 0; id < d->capacity; id++)
-        if (rdzv_view(d->machine, id, &v) && !v.part)
-            put_node(d, list, &v, -1, 0);
+    for (int id = 0; id < c->cfg->capacity; id++)
+        if (rdzv_view(c->machine, id, &v) && !v.part)
+            ctl_put_node(c, list, &v, -1, 0);
     return list;
 }
 
-static json_t *failures_of(const struct daemon *d)
+static json_t *ctl_failures(const struct ctl_requests *c)
 {
     DD_AUTO(buf) struct dd_buf exits = DD_BUF_INIT(1 << 20);
     DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(1 << 20);
-    events_exits(d, rdzv_round(d->machine), &exits);
+    event_log_exits(c->events, rdzv_round(c->machine), &exits);
     const char *text = dd_buf_str(&exits);
     if (text == NULL || dd_buf_printf(&list, "[%s]", text) < 0)
         return json_array();
     return json_loadb((const char *)list.data, list.len, 0, NULL);
 }
 
-static void on_status(struct guest *g, const struct msg_ctl_request *m)
+static void ctl_on_status(const struct ctl_requests *c, struct session *s,
+                          const struct msg_ctl_request *m)
 {
-    const struct daemon *d = g->daemon;
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
-    const char *names = rdzv_missing(d->machine, &missing) == 0 ? dd_buf_str(&missing) : NULL;
-    answer(g, m->id,
-           json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "version", 1,
-                     "job", d->cfg.job_id, "state", rdzv_state_name(rdzv_state(d->machine)),
-                     "round", rdzv_round(d->machine), "restarts", rdzv_restarts(d->machine),
-                     "max_restarts", d->cfg.rdzv.max_restarts, "min_nodes", d->cfg.rdzv.min_nodes,
-                     "max_nodes", d->cfg.rdzv.max_nodes, "wanted", rdzv_wanted(d->machine),
-                     "seconds", (json_int_t)((dd_now_ns() - d->start_ns) / DD_NS_PER_S),
-                     "store_max_bytes", (json_int_t)d->cfg.limits.max_bytes, "missing",
-                     names != NULL ? names : "", "nodes", nodes_of(d), "failed", failures_of(d)));
+    const char *names = rdzv_missing(c->machine, &missing) == 0 ? dd_buf_str(&missing) : NULL;
+    ctl_answer(s, m->id,
+               json_pack("{s:i,s:s,s:s,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:s,s:o,s:o}", "version", 1,
+                         "job", c->job_id, "state", rdzv_state_name(rdzv_state(c->machine)),
+                         "round", rdzv_round(c->machine), "restarts", rdzv_restarts(c->machine),
+                         "max_restarts", c->cfg->max_restarts, "min_nodes", c->cfg->min_nodes,
+                         "max_nodes", c->cfg->max_nodes, "wanted", rdzv_wanted(c->machine),
+                         "seconds", (json_int_t)((dd_now_ns() - c->start_ns) / DD_NS_PER_S),
+                         "store_max_bytes", (json_int_t)c->store_max_bytes, "missing",
+                         names != NULL ? names : "", "nodes", ctl_nodes(c), "failed",
+                         ctl_failures(c)));
 }
 
-/* ---- wishes ---- */
+/* ---- changes ---- */
 
-static void on_signal(struct guest *g, const struct msg_ctl_request *m)
+static void ctl_on_user_signal(const struct ctl_requests *c, struct session *s, int64_t id, int sig)
 {
-    struct daemon *d = g->daemon;
+    if (rdzv_state(c->machine) != RDZV_RUNNING)
+        ctl_refuse(s, id, "no workers run just now (%s)", rdzv_state_name(rdzv_state(c->machine)));
+    else
+        ctl_answer(s, id, json_pack("{s:b}", "sent", c->ops->broadcast(c->arg, s, sig)));
+}
+
+static void ctl_on_signal(const struct ctl_requests *c, struct session *s,
+                          const struct msg_ctl_request *m)
+{
     const int sig = dd_signal_parse(m->text);
     char why[300];
     if (sig == SIGUSR1 || sig == SIGUSR2) {
-        const bool running = rdzv_state(d->machine) == RDZV_RUNNING;
-        if (!running)
-            refuse(g, m->id, "no workers run just now (%s)",
-                   rdzv_state_name(rdzv_state(d->machine)));
-        else
-            answer(g, m->id, json_pack("{s:b}", "sent", guests_announce(g, sig, false)));
+        ctl_on_user_signal(c, s, m->id, sig);
         return;
     }
     if (sig < 0 || !dd_signal_ends_jobs(sig)) {
-        refuse(g, m->id,
-               "'%.40s' is no signal for a job; it takes USR1, USR2, TERM, INT, HUP and QUIT",
-               m->text);
+        ctl_refuse(s, m->id,
+                   "unsupported signal '%.40s' (supported: USR1, USR2, TERM, INT, HUP, QUIT)",
+                   m->text);
         return;
     }
     (void)snprintf(why, sizeof(why), "stopped by SIG%s (ddctl on %.200s)", dd_signal_name(sig),
-                   g->name);
-    d->asked = true;
-    events_add(d,
-               &(struct happened){.kind = EVENT_STOP, .node = g->name, .signal = sig, .text = why});
-    answer(g, m->id, json_pack("{s:b}", "sent", 1));
-    daemon_step(d, &(struct rdzv_event){
-                       .kind = RDZV_STOP_REQUEST, .id = g->id, .signal = sig, .text = why});
+                   s->name);
+    ctl_answer(s, m->id, json_pack("{s:b}", "sent", 1));
+    c->ops->stop(c->arg, s, sig, why);
 }
 
-static int id_of_name(const struct daemon *d, const char *name)
+static int ctl_id_of_name(const struct ctl_requests *c, const char *name)
 {
     struct rdzv_view v;
-    for (int id = 0; id < d->capacity; id++)
-        if (rdzv_view(d->machine, id, &v) && strcmp(v.name, name) == 0)
+    for (int id = 0; id < c->cfg->capacity; id++)
+        if (rdzv_view(c->machine, id, &v) && strcmp(v.name, name) == 0)
             return id;
     return -1;
 }
 
-static void on_drain(struct guest *g, const struct msg_ctl_request *m)
+static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
+                         const struct msg_ctl_request *m)
 {
-    struct daemon *d = g->daemon;
-    const int id = id_of_name(d, m->text);
+    const int id = ctl_id_of_name(c, m->text);
     struct rdzv_view v;
     char why[300];
-    if (!rdzv_view(d->machine, id, &v)) {
-        refuse(g, m->id, "unknown node '%.200s' in this job", m->text);
+    if (!rdzv_view(c->machine, id, &v)) {
+        ctl_refuse(s, m->id, "unknown node '%.200s' in this job", m->text);
         return;
     }
-    if (!v.unfit && !rdzv_can_spare(d->machine, id)) {
-        refuse(g, m->id,
-               "cannot drain %.200s: it runs the job's daemon, or too few nodes would remain",
-               m->text);
+    if (!v.unfit && !rdzv_can_spare(c->machine, id)) {
+        ctl_refuse(s, m->id,
+                   "cannot drain %.200s: it runs the job's daemon, or too few nodes would remain",
+                   m->text);
         return;
     }
-    (void)snprintf(why, sizeof(why), "it was drained with ddctl on %.200s", g->name);
-    if (!v.unfit)
-        events_add(d, &(struct happened){.kind = EVENT_DRAIN, .node = m->text, .text = why});
-    const bool restarts = !v.unfit && v.part && rdzv_state(d->machine) == RDZV_RUNNING;
-    answer(g, m->id, json_pack("{s:b,s:b}", "known", v.unfit, "restarts", restarts));
-    daemon_step(d, &(struct rdzv_event){.kind = RDZV_DRAIN, .id = id, .text = why});
+    (void)snprintf(why, sizeof(why), "it was drained with ddctl on %.200s", s->name);
+    const bool restarts = !v.unfit && v.part && rdzv_state(c->machine) == RDZV_RUNNING;
+    ctl_answer(s, m->id, json_pack("{s:b,s:b}", "known", v.unfit, "restarts", restarts));
+    c->ops->drain(c->arg, id, m->text, why, v.unfit);
 }
 
 /* ---- keys ---- */
 
 /* Keys are bytes: what is no printable ASCII becomes \xNN. */
-static void text_of_key(char *out, size_t size, struct store_bytes key)
+static void ctl_key_text(char *out, size_t size, struct store_bytes key)
 {
     (void)dd_log_escape(out, size, key.p, key.n);
 }
 
-struct listing {
-    const struct daemon *d;
+struct ctl_listing {
+    const struct ctl_requests *requests;
     const char *prefix;
     json_t *keys;
     size_t left_out;
 };
 
-static int list_key(void *arg, struct store_bytes key)
+static int ctl_list_key(void *arg, struct store_bytes key)
 {
-    struct listing *l = arg;
+    struct ctl_listing *l = arg;
     struct store_bytes value = {NULL, 0};
     char name[1024];
-    text_of_key(name, sizeof(name), key);
+    ctl_key_text(name, sizeof(name), key);
     if (strncmp(name, l->prefix, strlen(l->prefix)) != 0)
         return 0;
     if (json_array_size(l->keys) >= KEYS_MAX) {
         l->left_out++;
         return 0;
     }
-    (void)store_server_get(l->d->store, key, &value);
+    (void)store_server_get(l->requests->store, key, &value);
     return json_array_append_new(l->keys,
                                  json_pack("{s:s,s:I}", "key", name, "bytes", (json_int_t)value.n));
 }
 
-static void on_keys(struct guest *g, const struct msg_ctl_request *m)
+static void ctl_on_keys(const struct ctl_requests *c, struct session *s,
+                        const struct msg_ctl_request *m)
 {
-    struct listing l = {.d = g->daemon, .prefix = m->text, .keys = json_array()};
-    (void)store_server_each_key(g->daemon->store, list_key, &l);
-    answer(g, m->id,
-           json_pack("{s:i,s:o,s:I}", "round", rdzv_round(g->daemon->machine), "keys", l.keys,
-                     "left_out", (json_int_t)l.left_out));
+    struct ctl_listing l = {.requests = c, .prefix = m->text, .keys = json_array()};
+    (void)store_server_each_key(c->store, ctl_list_key, &l);
+    ctl_answer(s, m->id,
+               json_pack("{s:i,s:o,s:I}", "round", rdzv_round(c->machine), "keys", l.keys,
+                         "left_out", (json_int_t)l.left_out));
 }
 
-static char *hex_of(struct store_bytes b)
+static char *ctl_hex(struct store_bytes b)
 {
     static const char digits[] = "0123456789abcdef";
     char *hex = malloc(2 * b.n + 1);
@@ -254,54 +228,58 @@ static char *hex_of(struct store_bytes b)
     return hex;
 }
 
-static void on_key(struct guest *g, const struct msg_ctl_request *m)
+static void ctl_on_key(const struct ctl_requests *c, struct session *s,
+                       const struct msg_ctl_request *m)
 {
-    const struct daemon *d = g->daemon;
     struct store_bytes value = {NULL, 0};
     const struct store_bytes key = {(const unsigned char *)m->text, strlen(m->text)};
-    if (!store_server_get(d->store, key, &value)) {
-        answer(g, m->id, json_pack("{s:i}", "round", rdzv_round(d->machine)));
+    if (!store_server_get(c->store, key, &value)) {
+        ctl_answer(s, m->id, json_pack("{s:i}", "round", rdzv_round(c->machine)));
         return;
     }
     if (value.n > VALUE_MAX) {
-        refuse(g, m->id, "the value has %zu bytes; at most %d MiB are told", value.n,
-               VALUE_MAX >> 20);
+        ctl_refuse(s, m->id, "the value has %zu bytes; the limit is %d MiB", value.n,
+                   VALUE_MAX >> 20);
         return;
     }
-    DD_AUTO(free) char *hex = hex_of(value);
-    answer(g, m->id,
-           hex == NULL ? NULL
-                       : json_pack("{s:i,s:s}", "round", rdzv_round(d->machine), "hex", hex));
+    DD_AUTO(free) char *hex = ctl_hex(value);
+    ctl_answer(s, m->id,
+               hex == NULL ? NULL
+                           : json_pack("{s:i,s:s}", "round", rdzv_round(c->machine), "hex", hex));
 }
 
-/* ---- all ---- */
+/* ---- events ---- */
 
-static void on_events(struct guest *g, const struct msg_ctl_request *m)
+static void ctl_on_events(const struct ctl_requests *c, struct session *s,
+                          const struct msg_ctl_request *m)
 {
-    events_follow(g, m->id, strcmp(m->text, "follow") == 0);
+    const bool follow = strcmp(m->text, "follow") == 0 && rdzv_state(c->machine) != RDZV_FINISHED;
+    event_log_follow(c->events, s, m->id, follow);
 }
 
-static void on_forget(struct guest *g, const struct msg_ctl_request *m)
+static void ctl_on_forget(const struct ctl_requests *c, struct session *s,
+                          const struct msg_ctl_request *m)
 {
-    events_forget(g->daemon, g, m->id);
+    event_log_forget(c->events, s, m->id);
 }
 
 static const struct {
     const char *what;
-    void (*run)(struct guest *g, const struct msg_ctl_request *m);
-} questions[] = {
-    {"status", on_status}, {"signal", on_signal}, {"drain", on_drain},   {"keys", on_keys},
-    {"key", on_key},       {"events", on_events}, {"forget", on_forget},
+    void (*run)(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m);
+} ctl_handlers[] = {
+    {"status", ctl_on_status}, {"signal", ctl_on_signal}, {"drain", ctl_on_drain},
+    {"keys", ctl_on_keys},     {"key", ctl_on_key},       {"events", ctl_on_events},
+    {"forget", ctl_on_forget},
 };
 
-void control_ask(struct guest *g, const struct msg_ctl_request *m)
+void ctl_request(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m)
 {
-    dd_log(g->daemon->cfg.log, DD_LOG_DEBUG, "event=ask what=%s from=%s", m->what, g->name);
-    for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++)
-        if (strcmp(questions[i].what, m->what) == 0) {
-            questions[i].run(g, m);
+    dd_log(s->set->cfg.log, DD_LOG_DEBUG, "event=ctl-request what=%s from=%s", m->what, s->name);
+    for (size_t i = 0; i < sizeof(ctl_handlers) / sizeof(ctl_handlers[0]); i++)
+        if (strcmp(ctl_handlers[i].what, m->what) == 0) {
+            ctl_handlers[i].run(c, s, m);
             return;
         }
-    refuse(g, m->id, "this job's ddrun does not know '%.32s': it is another version than ddctl",
-           m->what);
+    ctl_refuse(s, m->id, "this job's ddrun does not know '%.32s': it is another version than ddctl",
+               m->what);
 }

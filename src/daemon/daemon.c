@@ -1,182 +1,229 @@
+/* Wiring: makes the parts of the daemon and hands each what it needs of the others. */
 #include "daemon/daemon.h"
 
-#include "base/io.h"
-#include "daemon/inner.h"
+#include "daemon/demux.h"
+#include "daemon/dispatch.h"
+#include "daemon/notify.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <sys/random.h>
+#include <unistd.h>
 
-enum {
-    LATECOMER_S = 3, /* after an end before the start: nodes that are about to come are told */
-    HAND_OVER_S =
-        2, /* for the words to those who go to another daemon, and to those who still come */
-    GOODBYE_S = 5, /* agents that have been told FINISH leave by themselves within this time */
-    /* A scheduler signals agents and daemon alike. An agent's word says more (which signal, which
-     * node), so it may come first. */
-    STOP_MS = 300,
+/* Links beyond the job's nodes: agents that replace lost ones, and those that are refused. */
+enum { EXTRA_SESSIONS = 256 };
+
+struct daemon {
+    struct daemon_cfg cfg;
+    struct event_base *base;
+    struct journal journal;
+    struct store_server *store;
+    struct admission *admission;
+    struct demux *demux;
+    /* Of a job; unused when standing. */
+    struct session_set sessions;
+    struct report_collect *report;
+    struct event_log *events;
+    struct notify *notify; /* NULL: no web hook */
+    struct worker_events worker_events;
+    struct plan_cache plans;
+    struct job *job;
+    struct dispatch dispatch;
 };
 
-void daemon_over(struct daemon *d, int code)
+/* ---- callbacks ---- */
+
+static struct admission_node *daemon_find_node(void *arg, const struct net_addr *addr)
 {
-    if (d->over)
-        return;
-    d->over = true;
+    const struct daemon *d = arg;
+    struct session *s = session_of_addr(&d->sessions, addr);
+    return s != NULL ? &s->admission : NULL;
+}
+
+static void daemon_ask_node(void *arg, struct admission_node *n, int64_t id, const char *local,
+                            const char *remote)
+{
+    (void)arg;
+    session_send(session_of_admission(n), MSG(WHOIS, .id = id, .local = local, .remote = remote));
+}
+
+static void daemon_on_refused(void *arg, uint64_t count, const struct net_addr *from,
+                              const uid_t *uid, const char *why)
+{
+    struct daemon *d = arg;
+    journal_refused(&d->journal, count, from, uid, why);
+}
+
+static bool daemon_may_connect(void *arg)
+{
+    const struct daemon *d = arg;
+    return d->sessions.n < d->sessions.cfg.capacity + EXTRA_SESSIONS;
+}
+
+static void daemon_on_link(void *arg, struct link *l)
+{
+    struct daemon *d = arg;
+    (void)session_new(&d->sessions, l, false);
+}
+
+static void daemon_on_round_over(void *arg)
+{
+    const struct daemon *d = arg;
+    demux_drop_workers(d->demux);
+    store_server_reset(d->store);
+}
+
+static bool daemon_waits(void *arg, uint64_t *wait_ns)
+{
+    const struct daemon *d = arg;
+    return d->notify != NULL && notify_waits(d->notify, wait_ns);
+}
+
+static void daemon_on_drained(void *arg)
+{
+    const struct daemon *d = arg;
+    job_end_now(d->job);
+}
+
+static void daemon_on_over(void *arg, int code)
+{
+    const struct daemon *d = arg;
     d->cfg.on_over(d->cfg.arg, code);
 }
 
-static void over(struct daemon *d)
-{
-    daemon_over(d, d->machine != NULL ? rdzv_code(d->machine) : 0);
-}
+/* ---- parts ---- */
 
-static void on_end(evutil_socket_t fd, short what, void *arg)
+static int daemon_start_port(struct daemon *d, struct dd_err *err)
 {
-    (void)fd;
-    (void)what;
-    if (!notify_waits(arg))
-        over(arg);
-}
-
-/* Finished, and everybody has left: then the store is needed no longer either. At the deadline
- * nobody else is waited for. */
-static void check_over(struct daemon *d)
-{
-    if (d->machine == NULL || rdzv_state(d->machine) != RDZV_FINISHED || d->over)
-        return;
-    const bool left = rdzv_members(d->machine) == 0;
-    const bool now = left && (rdzv_all_told(d->machine) || d->started);
-    const struct timeval t = {.tv_sec = now ? 0 : left ? LATECOMER_S : GOODBYE_S};
-    if (now || (left && !d->left) || !evtimer_pending(d->end, NULL))
-        evtimer_add(d->end, &t);
-    d->left |= left;
-}
-
-/* The machine has no clock: it says when it wants to be asked again. */
-static void set_timer(struct daemon *d)
-{
-    uint64_t at = rdzv_timer(d->machine);
-    uint64_t now = dd_now_ns();
-    struct timeval t = dd_timeval(at > now ? at - now : 0);
-    if (at == RDZV_NEVER)
-        evtimer_del(d->timer);
-    else
-        evtimer_add(d->timer, &t);
-}
-
-void daemon_step(struct daemon *d, const struct rdzv_event *e)
-{
-    enum rdzv_state before = rdzv_state(d->machine);
-    int rc = rdzv_step(d->machine, e, dd_now_ns());
-    if (rc == -ENOMEM) { /* half of a step: nobody can say what would follow */
-        dd_log(d->cfg.log, DD_LOG_ERR, "ddrund is out of memory and ends");
-        daemon_over(d, 1);
-        return;
+    const bool has_job = d->cfg.job_id != NULL;
+    const struct admission_cfg admission = {.log = d->cfg.log,
+                                            .find_node = daemon_find_node,
+                                            .ask = daemon_ask_node,
+                                            .refused = daemon_on_refused,
+                                            .arg = d};
+    int rc = store_server_new(&d->store, d->base, d->cfg.log, &d->cfg.limits, d->cfg.old, err);
+    if (rc == 0)
+        rc = admission_new(&d->admission, &admission, err);
+    if (rc < 0) {
+        close(d->cfg.listen_fd);
+        return rc;
     }
-    if (rc < 0)
-        dd_log(d->cfg.log, DD_LOG_WARN, "event %d of member %d refused in state %s", (int)e->kind,
-               e->id, rdzv_state_name(before));
-    enum rdzv_state after = rdzv_state(d->machine);
-    if (after != before)
-        dd_log(d->cfg.log, DD_LOG_DEBUG, "event=transition from=%s to=%s round=%d members=%d",
-               rdzv_state_name(before), rdzv_state_name(after), rdzv_round(d->machine),
-               rdzv_members(d->machine));
-    if (after == RDZV_RUNNING)
-        d->started = true;
-    if (after != RDZV_GATHERING)
-        evtimer_del(d->progress);
-    account_step(d->account, d);
-    guests_run_actions(d);
-    set_timer(d);
-    check_over(d);
+    const struct demux_cfg demux = {.base = d->base,
+                                    .listen_fd = d->cfg.listen_fd,
+                                    .nodes = d->cfg.rdzv.capacity,
+                                    .open_store = d->cfg.open_store,
+                                    .store = d->store,
+                                    .admission = d->admission,
+                                    .accept = {.job_id = d->cfg.job_id,
+                                               .key = &d->cfg.key,
+                                               .key_in = &d->cfg.key_in,
+                                               .log = d->cfg.log},
+                                    .may_connect = has_job ? daemon_may_connect : NULL,
+                                    .on_link = daemon_on_link,
+                                    .on_refused = daemon_on_refused,
+                                    .arg = d};
+    return demux_new(&d->demux, &demux, err);
 }
 
-void daemon_handed_over(struct daemon *d)
+/* The report is the first subscriber: FINISH carries its exit code, and the others may end links
+ * while they take an event. */
+static int daemon_start_subscribers(struct daemon *d, struct dd_err *err)
 {
-    const struct timeval t = {.tv_sec = HAND_OVER_S};
-    struct event *timers[] = {d->progress, d->timer, d->stop};
-    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
-        evtimer_del(timers[i]);
-    evtimer_add(d->end, &t);
+    const struct report_collect_cfg report = {.job_id = d->cfg.job_id,
+                                              .nnodes = d->cfg.rdzv.max_nodes,
+                                              .max_restarts = d->cfg.rdzv.max_restarts,
+                                              .start_ns = d->cfg.start_ns};
+    const struct notify_cfg notify = {.base = d->base,
+                                      .url = d->cfg.notify,
+                                      .job_id = d->cfg.job_id,
+                                      .web_helper = d->cfg.web_helper,
+                                      .env = d->cfg.key_in.env,
+                                      .log = d->cfg.log,
+                                      .on_drained = daemon_on_drained,
+                                      .arg = d};
+    int rc = report_collect_new(&d->report, &d->journal, &report, err);
+    if (rc == 0 && event_log_new(&d->events, &d->journal, session_answer) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    if (rc == 0 && d->cfg.notify != NULL)
+        rc = notify_new(&d->notify, &d->journal, &notify, err);
+    return rc;
 }
 
-static void on_time(evutil_socket_t fd, short what, void *arg)
+static int daemon_start_sessions(struct daemon *d, struct dd_err *err)
 {
-    (void)fd;
-    (void)what;
-    daemon_step(arg, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1});
-    struct daemon *d = arg;
-    if (rdzv_state(d->machine) == RDZV_FINISHED)
-        d->started = true;
+    const struct session_cfg cfg = {.capacity = d->cfg.rdzv.capacity,
+                                    .epoch = d->cfg.rdzv.epoch,
+                                    .heartbeat_ns = d->cfg.heartbeat_ns,
+                                    .log = d->cfg.log,
+                                    .ops = dispatch_session_ops(&d->dispatch)};
+    return session_set_init(&d->sessions, &cfg) == 0
+               ? 0
+               : dd_err_set(err, -ENOMEM, "out of memory for %d nodes", cfg.capacity);
 }
 
-/* "waiting for node3 (3 of 4 nodes ready)", first after 5 s, then at growing intervals. */
-static void on_progress(evutil_socket_t fd, short what, void *arg)
+static void daemon_wire_dispatch(struct daemon *d)
 {
-    (void)fd;
-    (void)what;
-    struct daemon *d = arg;
-    uint64_t waited = (dd_now_ns() - d->start_ns) / DD_NS_PER_S;
-    struct timeval t = {.tv_sec = (time_t)(waited < 60 ? waited : 60)};
-    DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
-    char text[1024];
-    if (rdzv_missing(d->machine, &missing) == 0) {
-        const char *names = dd_buf_str(&missing);
-        (void)snprintf(text, sizeof(text), "waiting for %.800s (%d of %d nodes ready)",
-                       names == NULL ? "?" : names, rdzv_members(d->machine),
-                       rdzv_wanted(d->machine));
-        struct guest *g;
-        LIST_FOREACH (g, &d->guests, entry)
-            if (g->is_host)
-                guest_send(g, MSG(STATUS, .text = text));
-    }
-    evtimer_add(d->progress, &t);
+    d->dispatch = (struct dispatch){
+        .job = d->job,
+        .sessions = &d->sessions,
+        .admission = d->admission,
+        .events = d->events,
+        .ctl = {.job_id = d->cfg.job_id,
+                .cfg = &d->cfg.rdzv,
+                .machine = job_machine(d->job),
+                .store = d->store,
+                .events = d->events,
+                .store_max_bytes = d->cfg.limits.max_bytes,
+                .start_ns = job_start_ns(d->job),
+                .ops = &dispatch_ctl_ops,
+                .arg = &d->dispatch},
+        .broadcast = {.job = d->job, .log = d->cfg.log},
+        .exchange = {.send = dispatch_send_exchange, .arg = &d->dispatch},
+    };
 }
 
-static void on_stop(evutil_socket_t fd, short what, void *arg)
+/* The leader's agent is connected from the start. */
+static int daemon_add_leader(struct daemon *d, struct dd_err *err)
 {
-    (void)fd;
-    (void)what;
-    daemon_step(arg, &(struct rdzv_event){.kind = RDZV_STOP_REQUEST,
-                                          .id = -1,
-                                          .signal = SIGTERM,
-                                          .text = "stopped by a signal to ddrund"});
-}
-
-static int start_job(struct daemon *d, struct dd_err *err)
-{
-    struct rdzv_cfg *rc = &d->cfg.rdzv;
-    rc->master_port = d->cfg.port;
-    d->capacity = rc->capacity;
-    d->by_id = calloc((size_t)d->capacity, sizeof(struct guest *));
-    d->free_ids = calloc((size_t)d->capacity, sizeof(*d->free_ids));
-    if (d->by_id == NULL || d->free_ids == NULL || rdzv_new(&d->machine, rc, dd_now_ns()) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory for %d nodes", d->capacity);
-    if (account_new(&d->account, d, d->cfg.start_ns, err) < 0)
-        return -ENOMEM;
-    for (int id = d->capacity - 1; id >= 0; id--)
-        d->free_ids[d->nfree++] = id;
-    uint64_t random[2];
-    if (getrandom(random, sizeof(random), 0) != sizeof(random))
-        return dd_err_set(err, -EIO, "no random numbers");
-    (void)snprintf(d->token, sizeof(d->token), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
-    /* before the filter: OpenSSL may load a provider from a file, as in FIPS mode */
-    if (d->capacity > 1 && d->cfg.key.method != NET_KEY_NONE &&
-        link_shared_prepare(&d->shared, err) < 0)
-        return -EIO;
-    struct timeval first = {.tv_sec = 5};
-    d->timer = evtimer_new(d->base, on_time, d);
-    d->progress = evtimer_new(d->base, on_progress, d);
-    d->stop = evtimer_new(d->base, on_stop, d);
-    if (d->timer == NULL || d->progress == NULL || d->stop == NULL ||
-        evtimer_add(d->progress, &first) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory for timers");
-    set_timer(d);
+    const struct link_cb none = {0};
+    struct link *link;
     int fd = d->cfg.host_fd;
     d->cfg.host_fd = -1;
-    return guests_add_host(d, fd, err);
+    int rc = link_new_trusted(&link, d->base, fd, &none, err);
+    if (rc == 0 && session_new(&d->sessions, link, true) == NULL)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    return rc;
+}
+
+static int daemon_start_job(struct daemon *d, struct dd_err *err)
+{
+    d->cfg.rdzv.master_port = d->cfg.port;
+    d->worker_events = (struct worker_events){.store = d->store, .log = d->cfg.log};
+    struct job_cfg job = {.base = d->base,
+                          .log = d->cfg.log,
+                          .rdzv = d->cfg.rdzv,
+                          .sessions = &d->sessions,
+                          .journal = &d->journal,
+                          .plans = &d->plans,
+                          .worker_events = &d->worker_events,
+                          .round_over = daemon_on_round_over,
+                          .waits = daemon_waits,
+                          .over = daemon_on_over,
+                          .arg = d};
+    int rc = daemon_start_sessions(d, err);
+    if (rc == 0)
+        rc = daemon_start_subscribers(d, err);
+    if (rc == 0)
+        rc = plan_cache_init(&d->plans, err);
+    job.report = d->report;
+    if (rc == 0)
+        rc = job_new(&d->job, &job, err);
+    if (rc < 0)
+        return rc;
+    daemon_wire_dispatch(d);
+    /* before the filter on system calls */
+    if (d->cfg.rdzv.capacity > 1 && d->cfg.key.method != NET_KEY_NONE)
+        rc = demux_prepare(d->demux, err);
+    return rc < 0 ? rc : daemon_add_leader(d, err);
 }
 
 int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon_cfg *cfg,
@@ -187,21 +234,10 @@ int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon
         return dd_err_set(err, -ENOMEM, "out of memory");
     d->cfg = *cfg;
     d->base = base;
-    d->start_ns = dd_now_ns();
-    d->texts_round = -1;
-    LIST_INIT(&d->guests);
-    TAILQ_INIT(&d->accepting);
-    unproven_set_init(&d->unproven);
-    d->end = evtimer_new(base, on_end, d);
-    int rc = d->end == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
-    if (rc == 0)
-        rc = store_server_new(&d->store, base, cfg->log, &cfg->limits, cfg->old, err);
-    if (rc == 0)
-        rc = admission_new(&d->admission, d, err);
-    if (rc == 0)
-        rc = door_new(&d->door, d, cfg->listen_fd, err);
+    journal_init(&d->journal);
+    int rc = daemon_start_port(d, err);
     if (rc == 0 && cfg->job_id != NULL)
-        rc = start_job(d, err);
+        rc = daemon_start_job(d, err);
     if (rc < 0) {
         daemon_free(d);
         return rc;
@@ -212,36 +248,27 @@ int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon
 
 void daemon_stop(struct daemon *d)
 {
-    struct timeval t = {.tv_usec = STOP_MS * 1000};
-    if (d->machine == NULL || rdzv_state(d->machine) == RDZV_FINISHED)
-        over(d);
-    else if (!evtimer_pending(d->stop, NULL))
-        evtimer_add(d->stop, &t);
+    if (d->job != NULL)
+        job_stop_soon(d->job);
+    else
+        d->cfg.on_over(d->cfg.arg, 0);
 }
 
 void daemon_free(struct daemon *d)
 {
     if (d == NULL)
         return;
-    door_free(d->door);
-    guests_free(d);
+    demux_free(d->demux);
+    session_set_done(&d->sessions);
     store_server_free(d->store);
     admission_free(d->admission);
-    account_free(d->account);
-    events_free(d);
-    notify_free(d);
-    rdzv_free(d->machine);
-    guests_free_exchange(d);
-    struct event *timers[] = {d->progress, d->timer, d->stop, d->end};
-    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
-        if (timers[i] != NULL)
-            event_free(timers[i]);
-    free(d->sizes_text);
-    free(d->members_text);
-    free(d->ports_text);
-    free(d->by_id);
-    free(d->free_ids);
-    if (d->cfg.job_id != NULL) /* the host's agent does so too, but may have been killed */
+    job_free(d->job);
+    notify_free(d->notify);
+    event_log_free(d->events);
+    report_collect_free(d->report);
+    plan_cache_done(&d->plans);
+    exchange_relay_done(&d->dispatch.exchange);
+    if (d->cfg.job_id != NULL) /* the leader's agent does so too, but may have been killed */
         net_key_cleanup(&d->cfg.key, &d->cfg.key_in);
     free(d);
 }

@@ -1,5 +1,5 @@
-/* The daemon: one listening socket, the agents' links, the round machine and the store of one job;
- * or, standing alone, a store for whoever comes. */
+/* The daemon: one listening socket, the agents' sessions, the round machine and the store of one
+ * job; or, standing alone, a store for any worker of this user. */
 #ifndef DD_DAEMON_DAEMON_H
 #define DD_DAEMON_DAEMON_H
 
@@ -18,26 +18,26 @@ struct daemon;
 struct daemon_cfg {
     const char *job_id;    /* NULL: standing, no job of its own; all below is borrowed for good */
     struct rdzv_cfg rdzv;  /* of the round machine */
-    uint64_t heartbeat_ns; /* an agent that says nothing for this long is lost */
-    uint64_t start_ns;     /* dd_now_ns() when the host's ddrun was started; 0: now */
+    uint64_t heartbeat_ns; /* an agent that is silent for this long is lost */
+    uint64_t start_ns;     /* dd_now_ns() when the leader's ddrun was started; 0: now */
     int listen_fd;         /* taken */
     uint16_t port;         /* where it listens */
-    int host_fd;           /* taken: socketpair to the host's agent, -1 when standing */
+    int host_fd;           /* taken: socketpair to the leader's agent, -1 when standing */
     struct net_key key;
     struct net_key_input key_in;
     struct store_limits limits;
     enum store_old_clients old;
-    const char *notify;     /* URL of a web hook, NULL: none; DDRUN_NOTIFY_TOKEN is in key_in.env */
+    const char *notify;     /* URL of a web hook; NULL: none. DDRUN_NOTIFY_TOKEN is in key_in.env */
     const char *web_helper; /* path of ddrun-web, for it */
-    bool open_store;        /* answer workers without asking whose they are (--insecure) */
+    bool open_store;        /* admit workers without looking up their owner (--insecure) */
     const struct dd_log *log;
-    void (*on_over)(void *arg, int code); /* the job is over and everybody has been told */
+    void (*on_over)(void *arg, int code); /* the job is over, and all agents have been informed */
     void *arg;
 };
 
 int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon_cfg *cfg,
                struct dd_err *err);
-/* Somebody wants it to end (a signal). Standing: at once. on_over follows. */
+/* The daemon was signalled. Standing: ends at once. on_over follows. */
 void daemon_stop(struct daemon *d);
 void daemon_free(struct daemon *d);
 

@@ -1,306 +1,241 @@
 #include "daemon/demux.h"
 
 #include "base/io.h"
-#include "daemon/inner.h"
+#include "net/handshake_pool.h"
 #include "net/hello.h"
 #include "net/peer.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <event2/event.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
-    ACCEPT_AT_ONCE = 64, /* then the others get a turn */
-    UNPROVEN_MOST = 4096,
-    UNPROVEN_PER_NODE = 4, /* beyond these: ways to this daemon that a guest may try at once */
+    UNPROVEN_MAX = 4096,
+    UNPROVEN_PER_NODE = 4, /* beyond these: ways to the daemon that an agent may try at once */
     KEEP_MS = 500, /* for a node's answer, whatever the rate of a flood: torch's clients do not
                       connect again */
     SILENT_S = 10,
-    HELD_BACK = 16, /* descriptors for all but accepted connections: key files, munged, helpers */
-    PAUSE_MS = 20,
-    SWEEP_MS = 1000,
+    HELLO_MS = 10000,  /* for hello and TLS */
+    FDS_RESERVED = 16, /* for all but accepted connections: key files, munged, helpers */
 };
 
-struct visitor {
-    TAILQ_ENTRY(visitor) entry;
+struct pending {
+    TAILQ_ENTRY(pending) entry;
     struct unproven unproven;
-    struct question question;
-    struct door *door;
+    struct admission_query query;
+    struct demux *demux;
     struct event *ev;
     int fd;
     enum owner owner;
     bool is_worker; /* it has sent the first byte of one */
 };
 
-struct door {
-    struct daemon *daemon;
-    int fd;
-    int most_fds; /* numbers from here on are held back */
-    size_t most;
-    struct event *ev, *resume, *sweep;
-    TAILQ_HEAD(, visitor) visitors;
-    bool told_full;
+struct demux {
+    struct demux_cfg cfg;
+    struct handshake_pool *pool;
+    TAILQ_HEAD(, pending) pending;
+    uint64_t refused; /* agents without this job's key */
 };
 
-static void visitor_free(struct visitor *v)
+static void pending_free(struct pending *p)
 {
-    TAILQ_REMOVE(&v->door->visitors, v, entry);
-    unproven_remove(&v->unproven);
-    admission_forget(&v->question);
-    if (v->ev != NULL)
-        event_free(v->ev);
-    if (v->fd >= 0)
-        close(v->fd);
-    free(v);
+    TAILQ_REMOVE(&p->demux->pending, p, entry);
+    unproven_remove(&p->unproven);
+    admission_forget(&p->query);
+    if (p->ev != NULL)
+        event_free(p->ev);
+    if (p->fd >= 0)
+        close(p->fd);
+    free(p);
 }
 
-static void refuse(struct visitor *v, const char *why)
+static void pending_refuse(struct pending *p, const char *why)
 {
-    admission_refuse(v->door->daemon->admission, &v->question, why);
-    visitor_free(v);
+    admission_refuse(p->demux->cfg.admission, &p->query, why);
+    pending_free(p);
 }
 
-static void evict(struct unproven *u)
+static void pending_evict(struct unproven *u)
 {
-    struct visitor *v = (struct visitor *)(void *)((char *)u - offsetof(struct visitor, unproven));
-    if (v->is_worker)
-        refuse(v, "its node did not say in time whose it is");
+    struct pending *p = (struct pending *)(void *)((char *)u - offsetof(struct pending, unproven));
+    if (p->is_worker)
+        pending_refuse(p, "its node did not say in time whose it is");
     else
-        visitor_free(v);
+        pending_free(p);
 }
 
-/* The owner was asked for while this connection was there; it must be there still (net/peer.h). */
-static void admit(struct visitor *v)
+/* The owner was looked up while this connection was there; it must be there still (net/peer.h). */
+static void pending_admit(struct pending *p)
 {
-    struct daemon *d = v->door->daemon;
-    int fd = v->fd;
-    if (!d->cfg.open_store && !net_peer_is_connected(fd)) {
-        refuse(v, "it was lost before its owner was known");
+    const struct demux_cfg *cfg = &p->demux->cfg;
+    int fd = p->fd;
+    if (!cfg->open_store && !net_peer_is_connected(fd)) {
+        pending_refuse(p, "it was lost before its owner was known");
         return;
     }
-    v->fd = -1;
-    visitor_free(v);
-    (void)store_server_adopt(d->store, fd, true, NULL, NULL, NULL);
+    p->fd = -1;
+    pending_free(p);
+    (void)store_server_adopt(cfg->store, fd, true, NULL, NULL, NULL);
 }
 
-/* May free v. */
-static void settle(struct visitor *v)
+/* May free p. */
+static void pending_settle(struct pending *p)
 {
-    if (v->owner == OWNER_SELF)
-        unproven_remove(&v->unproven);
-    if (v->owner == OWNER_OTHER)
-        unproven_is_foreign(&v->unproven);
-    if (!v->is_worker || v->owner == OWNER_ASKED)
+    if (p->owner == OWNER_SELF)
+        unproven_remove(&p->unproven);
+    if (p->owner == OWNER_OTHER)
+        unproven_is_foreign(&p->unproven);
+    if (!p->is_worker || p->owner == OWNER_PENDING)
         return;
-    if (v->owner == OWNER_SELF)
-        admit(v);
+    if (p->owner == OWNER_SELF)
+        pending_admit(p);
     else
-        refuse(v, NULL);
+        pending_refuse(p, NULL);
 }
 
-static void on_answer(struct question *q, enum owner owner)
+static void pending_on_owner(struct admission_query *q, enum owner owner)
 {
-    struct visitor *v = (struct visitor *)(void *)((char *)q - offsetof(struct visitor, question));
-    v->owner = owner;
-    settle(v);
+    struct pending *p = (struct pending *)(void *)((char *)q - offsetof(struct pending, query));
+    p->owner = owner;
+    pending_settle(p);
 }
 
-static void take_worker(struct visitor *v)
+static void pending_is_worker(struct pending *p)
 {
-    event_del(v->ev); /* nothing is read before its owner is known */
-    v->is_worker = true;
-    if (v->door->daemon->cfg.open_store)
-        v->owner = OWNER_SELF;
-    if (v->owner == OWNER_UNKNOWN) /* its node may have joined since */
-        v->owner = admission_ask(v->door->daemon->admission, &v->question, v->fd);
-    settle(v);
+    const struct demux_cfg *cfg = &p->demux->cfg;
+    event_del(p->ev); /* nothing is read before its owner is known */
+    p->is_worker = true;
+    if (cfg->open_store)
+        p->owner = OWNER_SELF;
+    if (p->owner == OWNER_UNKNOWN) /* its node may have joined since */
+        p->owner = admission_ask(cfg->admission, &p->query, p->fd);
+    pending_settle(p);
 }
 
-static void take_agent(struct visitor *v)
+static void pending_is_agent(struct pending *p)
 {
-    struct daemon *d = v->door->daemon;
-    const bool foreign = v->owner == OWNER_OTHER;
-    int fd = v->fd;
-    v->fd = -1;
-    visitor_free(v);
-    if (d->machine == NULL)
-        close(fd); /* standing: a store, no job to join */
+    struct demux *d = p->demux;
+    const bool foreign = p->owner == OWNER_OTHER;
+    int fd = p->fd;
+    p->fd = -1;
+    pending_free(p);
+    if (d->cfg.may_connect != NULL && d->cfg.may_connect(d->cfg.arg))
+        handshake_pool_start(d->pool, fd, foreign);
     else
-        guests_accept(d, fd, foreign);
+        close(fd);
 }
 
-static void on_first_byte(evutil_socket_t fd, short what, void *arg)
+static void pending_on_first_byte(evutil_socket_t fd, short what, void *arg)
 {
-    struct visitor *v = arg;
+    struct pending *p = arg;
     unsigned char first;
     (void)what;
     ssize_t n = recv(fd, &first, 1, MSG_PEEK);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n == 1 && first == HELLO_FIRST_BYTE)
-        take_agent(v);
+        pending_is_agent(p);
     else if (n == 1 && first < 0x20)
-        take_worker(v);
+        pending_is_worker(p);
     else
-        visitor_free(v);
-}
-
-static void sweep_soon(struct door *d)
-{
-    const struct timeval t = dd_timeval(SWEEP_MS * DD_NS_PER_MS);
-    if (!d->daemon->cfg.open_store &&
-        !evtimer_pending(d->sweep,
-                         NULL)) /* where nobody is asked for, old torch clients stay silent */
-        evtimer_add(d->sweep, &t);
-}
-
-static void on_sweep(evutil_socket_t fd, short what, void *arg)
-{
-    struct door *d = arg;
-    (void)fd;
-    (void)what;
-    unproven_expire(&d->daemon->unproven, dd_now_ns(), SILENT_S * DD_NS_PER_S);
-    if (d->daemon->unproven.n > 0)
-        sweep_soon(d);
+        pending_free(p);
 }
 
 /* Takes fd. */
-static void visitor_new(struct door *d, int fd)
+static void demux_on_connection(void *arg, int fd)
 {
-    struct net_addr source;
-    struct visitor *v = calloc(1, sizeof(*v));
-    if (v == NULL) {
+    struct demux *d = arg;
+    struct pending *p = calloc(1, sizeof(*p));
+    if (p == NULL) {
         close(fd);
         return;
     }
-    *v = (struct visitor){
-        .door = d, .fd = fd, .unproven = {.evict = evict}, .question = {.answered = on_answer}};
-    TAILQ_INSERT_TAIL(&d->visitors, v, entry);
-    unproven_source_of(fd, &source);
-    v->ev = event_new(d->daemon->base, fd, EV_READ | EV_PERSIST, on_first_byte, v);
-    if (v->ev == NULL || event_add(v->ev, NULL) < 0 ||
-        unproven_add(&d->daemon->unproven, &v->unproven, &source, dd_now_ns()) < 0) {
-        visitor_free(v);
+    *p = (struct pending){.demux = d,
+                          .fd = fd,
+                          .unproven = {.evict = pending_evict},
+                          .query = {.answered = pending_on_owner}};
+    TAILQ_INSERT_TAIL(&d->pending, p, entry);
+    p->ev = event_new(d->cfg.base, fd, EV_READ | EV_PERSIST, pending_on_first_byte, p);
+    if (p->ev == NULL || event_add(p->ev, NULL) < 0 ||
+        handshake_pool_hold(d->pool, &p->unproven, fd) < 0) {
+        pending_free(p);
         return;
     }
-    v->owner = d->daemon->cfg.open_store ? OWNER_UNKNOWN
-                                         : admission_ask(d->daemon->admission, &v->question, fd);
-    if (v->owner == OWNER_ASKED)
-        unproven_keep(&v->unproven, dd_now_ns() + KEEP_MS * DD_NS_PER_MS);
-    settle(v);
-    sweep_soon(d);
+    p->owner = d->cfg.open_store ? OWNER_UNKNOWN : admission_ask(d->cfg.admission, &p->query, fd);
+    if (p->owner == OWNER_PENDING)
+        unproven_keep(&p->unproven, dd_now_ns() + KEEP_MS * DD_NS_PER_MS);
+    pending_settle(p);
 }
 
-/* The kernel gives the lowest free number. */
-static bool has_descriptor(const struct door *d)
+static void demux_on_link(void *arg, struct link *l)
 {
-    int fd = fcntl(d->fd, F_DUPFD_CLOEXEC, 0);
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0 && fd < d->most_fds;
+    const struct demux *d = arg;
+    d->cfg.on_link(d->cfg.arg, l);
 }
 
-static bool has_room(struct door *d)
+static void demux_on_refused(void *arg, const struct net_addr *from, const char *why)
 {
-    struct unproven_set *s = &d->daemon->unproven;
-    const uint64_t now = dd_now_ns();
-    if (s->n >= d->most && !unproven_evict_one(s, now))
-        return false;
-    return has_descriptor(d) || (unproven_evict_one(s, now) && has_descriptor(d));
+    struct demux *d = arg;
+    d->cfg.on_refused(d->cfg.arg, ++d->refused, from, NULL, why);
 }
 
-/* The others wait in the kernel's queue. */
-static void pause_accepting(struct door *d)
+int demux_new(struct demux **ret, const struct demux_cfg *cfg, struct dd_err *err)
 {
-    const struct timeval t = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
-    if (!d->told_full && d->daemon->unproven.n == 0) {
-        dd_log(d->daemon->cfg.log, DD_LOG_WARN,
-               "cannot accept more connections for now: the limit of open files is %d (ulimit -n)",
-               d->most_fds + HELD_BACK);
-        d->told_full = true;
-    }
-    event_del(d->ev);
-    event_add(d->resume, &t);
-}
-
-static void on_resume(evutil_socket_t fd, short what, void *arg)
-{
-    (void)fd;
-    (void)what;
-    struct door *d = arg;
-    event_add(d->ev, NULL);
-}
-
-static void on_connection(evutil_socket_t lfd, short what, void *arg)
-{
-    (void)what;
-    struct door *d = arg;
-    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-        const bool room = has_room(d);
-        int fd = room ? accept4(lfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC) : -1;
-        if (fd >= 0) {
-            visitor_new(d, fd);
-            continue;
-        }
-        if (!room || errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            pause_accepting(d);
-        return; /* else EAGAIN, or a caller that has left already */
-    }
-}
-
-static int most_descriptors(void)
-{
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur > INT32_MAX)
-        return INT32_MAX - HELD_BACK;
-    return (int)l.rlim_cur - HELD_BACK;
-}
-
-int door_new(struct door **ret, struct daemon *daemon, int listen_fd, struct dd_err *err)
-{
-    struct door *d = calloc(1, sizeof(*d));
+    struct demux *d = calloc(1, sizeof(*d));
     if (d == NULL) {
-        close(listen_fd);
+        close(cfg->listen_fd);
         return dd_err_set(err, -ENOMEM, "out of memory");
     }
-    *d = (struct door){.daemon = daemon, .fd = listen_fd, .most_fds = most_descriptors()};
-    d->most = UNPROVEN_MOST + UNPROVEN_PER_NODE * (size_t)daemon->cfg.rdzv.capacity;
-    TAILQ_INIT(&d->visitors);
-    d->ev = event_new(daemon->base, listen_fd, EV_READ | EV_PERSIST, on_connection, d);
-    d->resume = evtimer_new(daemon->base, on_resume, d);
-    d->sweep = evtimer_new(daemon->base, on_sweep, d);
-    if (d->ev == NULL || d->resume == NULL || d->sweep == NULL || event_add(d->ev, NULL) < 0) {
-        door_free(d);
-        return dd_err_set(err, -ENOMEM, "cannot watch the listening socket");
+    d->cfg = *cfg;
+    TAILQ_INIT(&d->pending);
+    struct handshake_pool_cfg pool = {
+        .base = cfg->base,
+        .accept = cfg->accept,
+        .fd = cfg->listen_fd,
+        .fds_reserved = FDS_RESERVED,
+        .most = UNPROVEN_MAX + UNPROVEN_PER_NODE * (size_t)cfg->nodes,
+        /* where no owner is looked up, old torch clients stay silent */
+        .max_age_ns = cfg->open_store ? 0 : SILENT_S * DD_NS_PER_S,
+        .on_connection = demux_on_connection,
+        .on_link = demux_on_link,
+        .on_refused = demux_on_refused,
+        .arg = d};
+    pool.accept.timeout_ms = HELLO_MS;
+    int rc = handshake_pool_new(&d->pool, &pool, err);
+    if (rc < 0) {
+        demux_free(d);
+        return rc;
     }
     *ret = d;
     return 0;
 }
 
-void door_drop_workers(struct door *d)
+int demux_prepare(struct demux *d, struct dd_err *err)
 {
-    struct visitor *v;
-    struct visitor *next;
-    for (v = TAILQ_FIRST(&d->visitors); v != NULL; v = next) {
-        next = TAILQ_NEXT(v, entry);
-        if (v->is_worker)
-            visitor_free(v);
+    return handshake_pool_prepare(d->pool, err);
+}
+
+void demux_drop_workers(struct demux *d)
+{
+    struct pending *p;
+    struct pending *next;
+    for (p = TAILQ_FIRST(&d->pending); p != NULL; p = next) {
+        next = TAILQ_NEXT(p, entry);
+        if (p->is_worker)
+            pending_free(p);
     }
 }
 
-void door_free(struct door *d)
+void demux_free(struct demux *d)
 {
     if (d == NULL)
         return;
-    while (!TAILQ_EMPTY(&d->visitors))
-        visitor_free(TAILQ_FIRST(&d->visitors));
-    struct event *events[] = {d->ev, d->resume, d->sweep};
-    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
-        if (events[i] != NULL)
-            event_free(events[i]);
-    close(d->fd);
+    while (!TAILQ_EMPTY(&d->pending))
+        pending_free(TAILQ_FIRST(&d->pending));
+    handshake_pool_free(d->pool);
+    close(d->cfg.listen_fd);
     free(d);
 }

@@ -1,10 +1,11 @@
-/* A web hook is told what happens in the job: one POST of JSON per event, by the helper ddrun-web,
- * again and again until it is taken. Nothing waits for it, but at the very end the daemon, for a
- * moment. Src: docs/notify.md. */
+#include "daemon/notify.h"
+
 #include "base/io.h"
-#include "daemon/inner.h"
+#include "base/strv.h"
 #include "web/client.h"
 
+#include <errno.h>
+#include <event2/event.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,27 +13,30 @@
 enum {
     WAITING_MAX = 64, /* events; then the oldest is dropped, and counted */
     POST_MS = 5000,
-    AGAIN_MS = 1000, /* doubled up to AGAIN_MAX_MS */
-    AGAIN_MAX_MS = 60000,
-    LAST_AGAIN_MS = 200,
-    LAST_MS = 2000, /* the end of the job waits so long for the last words */
+    RETRY_MS = 1000, /* doubled up to RETRY_MAX_MS */
+    RETRY_MAX_MS = 60000,
+    LAST_RETRY_MS = 200,
+    LAST_MS = 2000, /* how long the end of the job waits for the last events */
 };
 
 struct notify {
-    struct daemon *daemon;
+    struct journal_subscriber subscriber;
+    struct notify_cfg cfg;
     struct web *web;
-    struct event *again;
+    struct event *retry;
     json_t *waiting[WAITING_MAX]; /* the oldest first */
     int n;
-    int dropped, said; /* since the last that was taken; as many as the one that is sent says */
-    bool sent;         /* the oldest, without an answer yet */
-    bool told;         /* the user, that it is not taken */
-    uint64_t end_ns;   /* 0: the job is not over */
+    int dropped;      /* events, since the last POST that was accepted */
+    int dropped_sent; /* as many as the POST under way reports */
+    bool sent;        /* the oldest, without an answer yet */
+    bool reported;    /* to the user, that the server does not accept events */
+    bool finished;    /* FINISH was published */
+    uint64_t end_ns;  /* 0: the daemon is not at its end */
     unsigned wait_ms;
     char host[128]; /* of the URL, whose path may be a secret */
 };
 
-static void put_host(char *out, size_t size, const char *url)
+static void notify_put_host(char *out, size_t size, const char *url)
 {
     const char *from = strstr(url, "://");
     from = from != NULL ? from + 3 : url;
@@ -45,218 +49,229 @@ static void put_host(char *out, size_t size, const char *url)
     (void)snprintf(out, size, "%.*s", (int)(n < size ? n : size - 1), from);
 }
 
-static struct notify *notify_of(struct daemon *d)
-{
-    const struct web_cfg cfg = {
-        .base = d->base, .helper = d->cfg.web_helper, .env = d->cfg.key_in.env};
-    struct notify *n = d->notify;
-    if (n != NULL || d->cfg.notify == NULL)
-        return n;
-    n = calloc(1, sizeof(*n));
-    if (n == NULL || web_new(&n->web, &cfg, NULL) < 0) {
-        free(n);
-        return NULL;
-    }
-    n->daemon = d;
-    put_host(n->host, sizeof(n->host), d->cfg.notify);
-    d->notify = n;
-    return n;
-}
-
-static void drop(struct notify *n, int at)
+static void notify_drop(struct notify *n, int at)
 {
     json_decref(n->waiting[at]);
     n->n--;
     memmove(&n->waiting[at], &n->waiting[at + 1], (size_t)(n->n - at) * sizeof(n->waiting[0]));
 }
 
-static void send_next(struct notify *n);
+static void notify_send_next(struct notify *n);
 
-static void on_again(evutil_socket_t fd, short what, void *arg)
+static void notify_on_retry(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    send_next(arg);
+    notify_send_next(arg);
 }
 
-static void later(struct notify *n)
+static void notify_retry(struct notify *n)
 {
-    const struct timeval last = dd_timeval(LAST_AGAIN_MS * DD_NS_PER_MS);
-    n->wait_ms = n->wait_ms == 0                 ? AGAIN_MS
-                 : 2 * n->wait_ms < AGAIN_MAX_MS ? 2 * n->wait_ms
-                                                 : AGAIN_MAX_MS;
+    const struct timeval last = dd_timeval(LAST_RETRY_MS * DD_NS_PER_MS);
+    n->wait_ms = n->wait_ms == 0                 ? RETRY_MS
+                 : 2 * n->wait_ms < RETRY_MAX_MS ? 2 * n->wait_ms
+                                                 : RETRY_MAX_MS;
     const struct timeval t = dd_timeval(n->wait_ms * DD_NS_PER_MS);
-    if (n->again == NULL)
-        n->again = evtimer_new(n->daemon->base, on_again, n);
-    if (n->again != NULL)
-        evtimer_add(n->again, n->end_ns != 0 ? &last : &t);
+    if (n->retry == NULL)
+        n->retry = evtimer_new(n->cfg.base, notify_on_retry, n);
+    if (n->retry != NULL)
+        evtimer_add(n->retry, n->end_ns != 0 ? &last : &t);
 }
 
-static void say_once(struct notify *n, const char *what, const char *why)
+static void notify_warn_once(struct notify *n, const char *what, const char *why)
 {
-    if (!n->told)
-        dd_log(n->daemon->cfg.log, DD_LOG_WARN, "--notify: %s %s: %s", n->host, what, why);
-    n->told = true;
+    if (!n->reported)
+        dd_log(n->cfg.log, DD_LOG_WARN, "--notify: %s %s: %s", n->host, what, why);
+    n->reported = true;
 }
 
 /* Src: RFC 9110; 408 and 429 ask for another try. */
-static bool is_refusal(int status)
+static bool notify_is_refusal(int status)
 {
     return status >= 300 && status < 500 && status != 408 && status != 429;
 }
 
-static void on_answer(void *arg, const struct web_answer *a)
+static void notify_on_answer(void *arg, const struct web_answer *a)
 {
-    const struct timeval now = {0};
     struct notify *n = arg;
     char status[16];
     const bool taken = a->status >= 200 && a->status < 300;
     n->sent = false;
     (void)snprintf(status, sizeof(status), "HTTP %d", a->status);
-    if (!taken && !is_refusal(a->status)) {
-        say_once(n, "does not take events, which are kept and told again",
-                 a->status == 0 ? a->error : status);
-        later(n);
+    if (!taken && !notify_is_refusal(a->status)) {
+        notify_warn_once(n, "does not take events, which are kept and told again",
+                         a->status == 0 ? a->error : status);
+        notify_retry(n);
         return;
     }
     if (taken) {
-        n->dropped -= n->said;
-        n->told = false;
+        n->dropped -= n->dropped_sent;
+        n->reported = false;
     } else {
-        say_once(n, "refuses events", status);
+        notify_warn_once(n, "refuses events", status);
     }
     n->wait_ms = 0;
-    drop(n, 0);
+    notify_drop(n, 0);
     if (n->n > 0)
-        send_next(n);
+        notify_send_next(n);
     else if (n->end_ns != 0)
-        evtimer_add(n->daemon->end, &now);
+        n->cfg.on_drained(n->cfg.arg);
 }
 
-static void send_next(struct notify *n)
+static void notify_send_next(struct notify *n)
 {
-    const char *token = dd_env_get_nonempty(n->daemon->cfg.key_in.env, "DDRUN_NOTIFY_TOKEN");
+    const char *token = dd_env_get_nonempty(n->cfg.env, "DDRUN_NOTIFY_TOKEN");
     DD_AUTO(free) char *bearer = NULL;
     if (n->sent || n->n == 0)
         return;
-    n->said = n->dropped;
-    if (n->said > 0)
+    n->dropped_sent = n->dropped;
+    if (n->dropped_sent > 0)
         (void)json_object_set_new(n->waiting[0], "dropped", json_integer(n->dropped));
     DD_AUTO(free) char *body = json_dumps(n->waiting[0], JSON_COMPACT | JSON_ENSURE_ASCII);
     const bool ready = body != NULL &&
                        (token == NULL || asprintf(&bearer, "Authorization: Bearer %s", token) > 0);
     const struct web_request r = {
-        .urls = {n->daemon->cfg.notify}, .headers = {bearer}, .body = body, .limit_ms = POST_MS};
-    n->sent = ready && web_post(n->web, &r, on_answer, n) == 0;
+        .urls = {n->cfg.url}, .headers = {bearer}, .body = body, .limit_ms = POST_MS};
+    n->sent = ready && web_post(n->web, &r, notify_on_answer, n) == 0;
     if (!n->sent)
-        later(n);
+        notify_retry(n);
 }
 
-/* ---- what is told ---- */
+/* ---- events ---- */
 
-static void put_sentence(struct dd_buf *out, const struct happened *h)
+static void notify_put_sentence(struct dd_buf *out, const struct journal_event *e)
 {
-    const char *node = h->node != NULL ? h->node : "?";
-    const char *text = h->text != NULL ? h->text : "";
-    switch (h->kind) {
-    case EVENT_ROUND:
-        (void)dd_buf_printf(out, "round %d begins with %d workers on %d node%s", h->round,
-                            h->workers, h->nodes, h->nodes == 1 ? "" : "s");
+    const char *node = e->node != NULL ? e->node : "?";
+    const char *text = e->text != NULL ? e->text : "";
+    switch (e->kind) {
+    case JOURNAL_ROUND:
+        (void)dd_buf_printf(out, "round %d begins with %d workers on %d node%s", e->round,
+                            e->workers, e->nodes, e->nodes == 1 ? "" : "s");
         break;
-    case EVENT_STARTED:
-        (void)dd_buf_printf(out, "the workers of round %d run", h->round);
+    case JOURNAL_STARTED:
+        (void)dd_buf_printf(out, "the workers of round %d run", e->round);
         break;
-    case EVENT_EXIT:
-        (void)dd_buf_printf(out, "rank %d on %s %s %d%s%s", h->rank, node,
-                            h->signal > 0 ? "was ended by signal" : "failed with exit code",
-                            h->signal > 0 ? h->signal : h->code, *text != '\0' ? ": " : "", text);
+    case JOURNAL_EXIT:
+        (void)dd_buf_printf(out, "rank %d on %s %s %d%s%s", e->rank, node,
+                            e->signal > 0 ? "was ended by signal" : "failed with exit code",
+                            e->signal > 0 ? e->signal : e->code, *text != '\0' ? ": " : "", text);
         break;
-    case EVENT_LEAVE:
+    case JOURNAL_LEAVE:
         (void)dd_buf_printf(out, "%s is lost: %s", node, text);
         break;
-    case EVENT_STOP:
+    case JOURNAL_STOP:
         (void)dd_buf_printf(out, "%s", text);
         break;
-    case EVENT_DRAIN:
+    case JOURNAL_DRAIN:
         (void)dd_buf_printf(out, "%s takes no part any more: %s", node, text);
         break;
-    case EVENT_FINISH:
-        (void)dd_buf_printf(out, h->code == 0 ? "finished" : "ended with %d%s%s", h->code,
+    case JOURNAL_FINISH:
+        (void)dd_buf_printf(out, e->code == 0 ? "finished" : "ended with %d%s%s", e->code,
                             *text != '\0' ? ": " : "", text);
         break;
-    case EVENT_JOIN:
-    case EVENT_SIGNAL:
-    case EVENT_REFUSED:
+    case JOURNAL_JOIN:
+    case JOURNAL_SIGNAL:
+    case JOURNAL_REFUSED:
+    case JOURNAL_NODE_DONE:
+    case JOURNAL_KIND_MAX:
     default:
         break;
     }
 }
 
-void notify_add(struct daemon *d, const struct happened *h, json_t *event)
+/* Thousands of nodes join, and all leave at the end. */
+static bool notify_is_wanted(const struct notify *n, const struct journal_event *e)
 {
-    const bool over = d->machine != NULL && rdzv_state(d->machine) == RDZV_FINISHED;
-    /* thousands come, and in the end all go */
-    if (d->cfg.notify == NULL || h->kind == EVENT_JOIN || h->kind == EVENT_SIGNAL ||
-        h->kind == EVENT_REFUSED || (over && h->kind == EVENT_LEAVE))
-        return;
-    struct notify *n = notify_of(d);
-    json_t *o = json_copy(event);
+    static const bool skipped[JOURNAL_KIND_MAX] = {[JOURNAL_JOIN] = true,
+                                                   [JOURNAL_SIGNAL] = true,
+                                                   [JOURNAL_REFUSED] = true,
+                                                   [JOURNAL_NODE_DONE] = true};
+    return !skipped[e->kind] && !(n->finished && e->kind == JOURNAL_LEAVE);
+}
+
+/* The body of the POST: the event with a sentence as its text. */
+static json_t *notify_body(const struct notify *n, const struct journal_event *e)
+{
+    json_t *o = journal_json(e);
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 14);
-    (void)dd_buf_printf(&text, "ddrun job %s: ", d->cfg.job_id);
-    put_sentence(&text, h);
+    (void)dd_buf_printf(&text, "ddrun job %s: ", n->cfg.job_id);
+    notify_put_sentence(&text, e);
     const char *sentence = dd_buf_str(&text);
     json_t *why = json_object_get(o, "text");
     if (why != NULL)
         (void)json_object_set(o, "why", why);
-    (void)json_object_set_new(o, "job", json_string(d->cfg.job_id));
-    if (n == NULL || o == NULL || sentence == NULL ||
-        json_object_set_new(o, "text", events_text(sentence)) < 0) {
-        json_decref(o);
+    (void)json_object_set_new(o, "job", json_string(n->cfg.job_id));
+    if (o != NULL && sentence != NULL &&
+        json_object_set_new(o, "text", journal_json_text(sentence)) == 0)
+        return o;
+    json_decref(o);
+    return NULL;
+}
+
+static void notify_on_event(void *arg, const struct journal_event *e)
+{
+    struct notify *n = arg;
+    n->finished |= e->kind == JOURNAL_FINISH;
+    json_t *o = notify_is_wanted(n, e) ? notify_body(n, e) : NULL;
+    if (o == NULL)
         return;
-    }
     if (n->n == WAITING_MAX) {
-        drop(n, n->sent ? 1 : 0);
+        notify_drop(n, n->sent ? 1 : 0);
         n->dropped++;
     }
     n->waiting[n->n++] = o;
-    if (n->again == NULL || !evtimer_pending(n->again, NULL) || h->kind == EVENT_FINISH)
-        send_next(n);
+    if (n->retry == NULL || !evtimer_pending(n->retry, NULL) || e->kind == JOURNAL_FINISH)
+        notify_send_next(n);
 }
 
-/* ---- the end ---- */
+/* ---- life ---- */
 
-bool notify_waits(struct daemon *d)
+int notify_new(struct notify **ret, struct journal *j, const struct notify_cfg *cfg,
+               struct dd_err *err)
 {
-    struct notify *n = d->notify;
+    const struct web_cfg web = {.base = cfg->base, .helper = cfg->web_helper, .env = cfg->env};
+    struct notify *n = calloc(1, sizeof(*n));
+    int rc = n != NULL ? web_new(&n->web, &web, err) : dd_err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0) {
+        free(n);
+        return rc;
+    }
+    n->cfg = *cfg;
+    notify_put_host(n->host, sizeof(n->host), cfg->url);
+    n->subscriber = (struct journal_subscriber){.on_event = notify_on_event, .arg = n};
+    journal_subscribe(j, &n->subscriber);
+    *ret = n;
+    return 0;
+}
+
+bool notify_waits(struct notify *n, uint64_t *wait_ns)
+{
     const uint64_t now = dd_now_ns();
-    if (n == NULL || n->n == 0)
+    if (n->n == 0)
         return false;
     if (n->end_ns == 0) {
         n->end_ns = now + LAST_MS * DD_NS_PER_MS;
         if (!n->sent)
-            send_next(n);
+            notify_send_next(n);
     }
     if (now >= n->end_ns) {
-        dd_log(d->cfg.log, DD_LOG_WARN,
+        dd_log(n->cfg.log, DD_LOG_WARN,
                "--notify: %s has not taken the last %d event%s of this job", n->host, n->n,
                n->n == 1 ? "" : "s");
         return false;
     }
-    const struct timeval t = dd_timeval(n->end_ns - now);
-    evtimer_add(d->end, &t);
+    *wait_ns = n->end_ns - now;
     return true;
 }
 
-void notify_free(struct daemon *d)
+void notify_free(struct notify *n)
 {
-    struct notify *n = d->notify;
     if (n == NULL)
         return;
-    d->notify = NULL;
     web_free(n->web);
-    if (n->again != NULL)
-        event_free(n->again);
+    if (n->retry != NULL)
+        event_free(n->retry);
     while (n->n > 0)
-        drop(n, n->n - 1);
+        notify_drop(n, n->n - 1);
     free(n);
 }

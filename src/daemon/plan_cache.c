@@ -1,46 +1,145 @@
-/* Ports that the nodes hold for their workers: kept for each guest, told to all in PLAN. */
-#include "daemon/inner.h"
+#include "daemon/plan_cache.h"
 
+#include "base/io.h"
 #include "rdzv/ports.h"
+#include "rdzv/spent.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
-void guest_take_ports(struct guest *g, const char *ports)
+/* For an agent that starts workers: files may come slowly, and so may ddrun-pmix. */
+enum { START_MS = 20000 };
+
+int plan_cache_init(struct plan_cache *c, struct dd_err *err)
 {
-    int n = ports_count(ports);
-    if (n < 0)
-        dd_log(g->daemon->cfg.log, DD_LOG_WARN, "the ports of %s are not understood", g->name);
-    free(g->ports);
-    g->ports = n > 0 ? strdup(ports) : NULL;
+    uint64_t random[2];
+    *c = (struct plan_cache){.round = -1};
+    if (getrandom(random, sizeof(random), 0) != sizeof(random))
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
+    (void)snprintf(c->token, sizeof(c->token), "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    return 0;
 }
 
-/* Of all nodes when they hold some for their workers, else of the first. */
-static int add_ports(struct daemon *d, const struct plan *p, struct dd_buf *out)
+void plan_cache_done(struct plan_cache *c)
+{
+    free(c->sizes);
+    free(c->members);
+    free(c->ports);
+}
+
+/* Ports that the nodes hold for their workers: of all nodes when they hold some for each worker,
+ * else of the first node. */
+static int plan_cache_add_ports(const struct rdzv *machine, const struct session_set *set,
+                                int nnodes, struct dd_buf *out)
 {
     char text[NET_ADDR_TEXT];
     int rc = 0;
-    for (int k = 0; k < p->nnodes && rc == 0; k++) {
-        int id = rdzv_id_of_rank(d->machine, k);
-        const struct guest *g = id < 0 ? NULL : d->by_id[id];
+    for (int k = 0; k < nnodes && rc == 0; k++) {
+        const struct session *s = session_of_id(set, rdzv_id_of_rank(machine, k));
         if (k > 0)
             rc = dd_buf_append(out, ";", 1);
-        if (rc < 0 || g == NULL || g->ports == NULL)
+        if (rc < 0 || s == NULL || s->ports == NULL)
             continue;
-        const struct net_addr *peer = link_peer(g->link);
+        const struct net_addr *peer = link_peer(s->link);
         /* what comes from a loopback address runs beside the daemon */
         const bool away = peer->len > 0 && !net_addr_is_loopback(peer);
-        rc = ports_append(out, g->ports, away ? net_addr_host(peer, text) : "");
-        if (k == 0 && ports_count(g->ports) == 1)
+        rc = ports_append(out, s->ports, away ? net_addr_host(peer, text) : "");
+        if (k == 0 && ports_count(s->ports) == 1)
             break;
     }
     return rc;
 }
 
-char *guests_ports_text(struct daemon *d, const struct plan *p)
+static int plan_cache_fill(struct plan_cache *c, const struct rdzv *machine,
+                           const struct session_set *set, const struct plan *p)
 {
+    DD_AUTO(buf) struct dd_buf sizes = DD_BUF_INIT(MSG_MAX_BYTES / 2);
+    DD_AUTO(buf) struct dd_buf members = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     DD_AUTO(buf) struct dd_buf ports = DD_BUF_INIT(MSG_MAX_BYTES / 2);
-    if (add_ports(d, p, &ports) < 0)
-        dd_buf_clear(&ports); /* too long: who needs them says so */
-    return dd_buf_steal(&ports);
+    if (c->round == p->round)
+        return 0;
+    int rc = plan_sizes_format(&sizes, p->sizes, p->nnodes);
+    if (rc == 0)
+        rc = rdzv_members_format(&members, rdzv_planned(machine));
+    if (rc < 0)
+        return rc;
+    if (plan_cache_add_ports(machine, set, p->nnodes, &ports) < 0)
+        dd_buf_clear(&ports); /* too long: an agent that needs them reports that */
+    plan_cache_done(c);
+    c->sizes = dd_buf_steal(&sizes);
+    c->members = dd_buf_steal(&members);
+    c->ports = dd_buf_steal(&ports);
+    if (c->sizes == NULL || c->members == NULL || c->ports == NULL)
+        return -ENOMEM;
+    c->round = p->round;
+    return 0;
+}
+
+/* Where a node may look for the daemon that comes after this one. */
+static void plan_cache_add_addrs(const struct rdzv *machine, const struct session_set *set,
+                                 struct dd_strv *out)
+{
+    char text[NET_ADDR_TEXT];
+    for (int k = 0; k <= RDZV_SUCCESSORS; k++) {
+        const struct session *s = session_of_id(set, rdzv_id_of_rank(machine, k));
+        if (s == NULL)
+            break;
+        const struct net_addr *peer = link_peer(s->link);
+        (void)dd_strv_push(out, peer->len > 0 ? net_addr_host(peer, text) : "");
+    }
+}
+
+/* When the last restarts were; "": it does not matter. */
+static void plan_cache_put_spent(const struct rdzv *machine, struct dd_buf *out)
+{
+    uint64_t ages[RDZV_SPENT_MAX];
+    int n = rdzv_ages(machine, dd_now_ns(), ages, RDZV_SPENT_MAX);
+    for (int i = 0; i < n; i++)
+        ages[i] /= DD_NS_PER_MS;
+    (void)rdzv_spent_format(out, ages, n);
+}
+
+void plan_cache_send_plan(struct plan_cache *c, const struct rdzv *machine, struct session *s)
+{
+    DD_AUTO(plan) struct plan p = {0};
+    int rc = rdzv_plan(machine, s->id, &p);
+    if (rc == 0)
+        rc = plan_cache_fill(c, machine, s->set, &p);
+    if (rc < 0) {
+        dd_log(s->set->cfg.log, DD_LOG_ERR, "cannot make the plan of %s: %s", s->name,
+               strerror(-rc));
+        link_fail(s->link, msg_type_name(MSG_PLAN), rc);
+        return;
+    }
+    DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    plan_cache_put_spent(machine, &spent);
+    plan_cache_add_addrs(machine, s->set, &addrs);
+    session_send(s, MSG(PLAN, .round = p.round, .node_rank = p.node_rank,
+                        .restart_count = p.restart_count, .max_restarts = p.max_restarts,
+                        .master_port = p.master_port, .addr = p.master_addr, .addrs = &addrs,
+                        .sizes = c->sizes, .nodes = p.nodes, .members = c->members,
+                        .spent = dd_buf_str(&spent), .ports = c->ports, .token = c->token));
+    link_excuse(s->link, START_MS);
+}
+
+void plan_cache_send_members(struct plan_cache *c, const struct rdzv *machine, struct session *s)
+{
+    DD_AUTO(plan) struct plan p = {0};
+    int rc = rdzv_plan(machine, rdzv_id_of_rank(machine, 0), &p);
+    if (rc == 0)
+        rc = plan_cache_fill(c, machine, s->set, &p);
+    if (rc < 0) { /* not fatal: a spare node waits for a place in any case */
+        dd_log(s->set->cfg.log, DD_LOG_WARN, "cannot inform %s of the round: %s", s->name,
+               strerror(-rc));
+        return;
+    }
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    plan_cache_add_addrs(machine, s->set, &addrs);
+    session_send(s,
+                 MSG(ROUND_MEMBERS, .addr = p.master_addr, .addrs = &addrs, .members = c->members));
 }

@@ -1,40 +1,37 @@
-/* What the report is made of: told by the messages of the agents, on the daemon's clock. */
-#ifndef DD_DAEMON_ACCOUNT_H
-#define DD_DAEMON_ACCOUNT_H
+/* Collects the facts of the report: subscribes to the journal, whose times are on the daemon's
+ * clock. */
+#ifndef DD_DAEMON_REPORT_COLLECT_H
+#define DD_DAEMON_REPORT_COLLECT_H
 
 #include "base/err.h"
+#include "daemon/journal.h"
 
 #include <stdint.h>
 
-struct account;
-struct daemon;
 struct dd_buf;
-struct guest;
-struct msg;
+struct report_collect;
 
 /* How far an agent's clock is behind the daemon's, judged by its quickest message. */
-struct account_clock {
+struct report_clock {
     int64_t behind_ns;
     int known;
 };
-void account_clock(struct account_clock *c, int64_t sent_ns, uint64_t here_ns);
-uint64_t account_time(const struct account_clock *c, int64_t there_ns, uint64_t here_ns);
+void report_clock_update(struct report_clock *c, int64_t sent_ns, uint64_t here_ns);
+uint64_t report_clock_time(const struct report_clock *c, int64_t there_ns, uint64_t here_ns);
 
-int account_new(struct account **ret, const struct daemon *d, uint64_t start_ns,
-                struct dd_err *err);
-void account_free(struct account *a);
+struct report_collect_cfg {
+    const char *job_id; /* borrowed */
+    int nnodes, max_restarts;
+    uint64_t start_ns; /* of the job; 0: now */
+};
+int report_collect_new(struct report_collect **ret, struct journal *j,
+                       const struct report_collect_cfg *cfg, struct dd_err *err);
+void report_collect_free(struct report_collect *c); /* the journal is used no longer */
 
-/* Before the machine gets it. */
-void account_msg(struct account *a, struct daemon *d, struct guest *g, const struct msg *m);
-/* After every step of the machine: a round may have begun, or the job be over. */
-void account_step(struct account *a, struct daemon *d);
-
-/* "ValueError: boom" of the failure that was taken last, for the machine's sentence; lent, "" too.
- */
-const char *account_why(const struct account *a);
-/* What FINISH says: the job's exit code, the text for a person, the JSON. The texts are appended.
- */
-int account_code(const struct account *a, const struct daemon *d);
-void account_texts(const struct account *a, struct dd_buf *text, struct dd_buf *json);
+/* Exit code of the job: that of the earliest failure, unless the round machine says 0 or something
+ * else ended the job. */
+int report_collect_code(const struct report_collect *c, int machine_code);
+/* What FINISH carries: the text for a person, and the JSON. Both are appended. */
+void report_collect_texts(const struct report_collect *c, struct dd_buf *text, struct dd_buf *json);
 
 #endif

@@ -24,7 +24,7 @@ struct caller {
 
 struct answers {
     struct answers_cfg cfg;
-    struct callers *silent;
+    struct handshake_pool *handshakes;
     struct net_key key;
     char id[96];
     LIST_HEAD(, caller) callers; /* who have proved the key */
@@ -107,16 +107,16 @@ static void on_caller(void *arg, struct link *l)
 
 static int let_in(struct answers *a, struct event_base *base, struct dd_err *err)
 {
-    const struct callers_cfg cfg = {.base = base,
-                                    .accept = {.job_id = a->id,
-                                               .key = &a->key,
-                                               .key_in = &a->cfg.key_in,
-                                               .timeout_ms = HELLO_MS},
-                                    .fd = a->fd,
-                                    .most = (size_t)a->cfg.nnodes * 4 + CALLERS_EXTRA,
-                                    .on_link = on_caller,
-                                    .arg = a};
-    return callers_new(&a->silent, &cfg) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    const struct handshake_pool_cfg cfg = {.base = base,
+                                           .accept = {.job_id = a->id,
+                                                      .key = &a->key,
+                                                      .key_in = &a->cfg.key_in,
+                                                      .timeout_ms = HELLO_MS},
+                                           .fd = a->fd,
+                                           .most = (size_t)a->cfg.nnodes * 4 + CALLERS_EXTRA,
+                                           .on_link = on_caller,
+                                           .arg = a};
+    return handshake_pool_new(&a->handshakes, &cfg, err);
 }
 
 int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg,
@@ -155,7 +155,7 @@ void answers_free(struct answers *a)
         return;
     while (!LIST_EMPTY(&a->callers))
         caller_free(LIST_FIRST(&a->callers));
-    callers_free(a->silent);
+    handshake_pool_free(a->handshakes);
     if (a->goodbye != NULL)
         event_free(a->goodbye);
     if (a->fd >= 0)

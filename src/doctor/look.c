@@ -237,7 +237,7 @@ struct meet {
     const struct doctor_cfg *cfg;
     struct event_base *base;
     struct event *limit;
-    struct callers *silent;
+    struct handshake_pool *handshakes;
     struct net_key key;
     struct net_key_input own_key, probe_key[PROBES_MAX];
     char id[96];
@@ -443,14 +443,14 @@ static int listen_here(struct meet *m, json_t *o)
     put(o, "listen_error", text(m->fd < 0 ? err.text : ""));
     if (m->fd < 0)
         return -1;
-    const struct callers_cfg cfg = {
+    const struct handshake_pool_cfg cfg = {
         .base = m->base,
         .accept = {.job_id = m->id, .key = &m->key, .key_in = &m->own_key, .timeout_ms = HELLO_MS},
         .fd = m->fd,
         .most = CALLERS_MAX,
         .on_link = on_caller,
         .arg = m};
-    return callers_new(&m->silent, &cfg);
+    return handshake_pool_new(&m->handshakes, &cfg, &err);
 }
 
 static bool find_key(struct meet *m, json_t *o)
@@ -472,7 +472,7 @@ static void meet_done(struct meet *m)
         link_find_free(m->probes[i].find);
         link_free(m->probes[i].link);
     }
-    callers_free(m->silent);
+    handshake_pool_free(m->handshakes);
     if (m->limit != NULL)
         event_free(m->limit);
     if (m->fd >= 0)

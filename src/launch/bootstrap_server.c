@@ -25,7 +25,7 @@ struct caller {
 
 struct bootstrap_server {
     struct bootstrap_server_cfg cfg;
-    struct callers *silent;
+    struct handshake_pool *handshakes;
     LIST_HEAD(, caller) callers; /* who have proved the key */
     int fd;
     uint16_t port;
@@ -150,7 +150,7 @@ bool bootstrap_server_is_connected(const struct bootstrap_server *d, int index)
 
 static int let_in(struct bootstrap_server *d, struct event_base *base, struct dd_err *err)
 {
-    const struct callers_cfg cfg = {
+    const struct handshake_pool_cfg cfg = {
         .base = base,
         .accept = {.job_id = d->cfg.id,
                    .key = d->cfg.key,
@@ -162,7 +162,7 @@ static int let_in(struct bootstrap_server *d, struct event_base *base, struct dd
         .most = (size_t)d->cfg.nnodes * 4 + CALLERS_EXTRA,
         .on_link = on_caller,
         .arg = d};
-    return callers_new(&d->silent, &cfg) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    return handshake_pool_new(&d->handshakes, &cfg, err);
 }
 
 int bootstrap_server_new(struct bootstrap_server **ret, struct event_base *base,
@@ -209,7 +209,7 @@ void bootstrap_server_free(struct bootstrap_server *d)
         return;
     while (!LIST_EMPTY(&d->callers))
         caller_free(LIST_FIRST(&d->callers));
-    callers_free(d->silent);
+    handshake_pool_free(d->handshakes);
     if (d->fd >= 0)
         close(d->fd);
     free(d->fetched);

@@ -1,125 +1,238 @@
 #include "net/handshake_pool.h"
 
 #include "base/io.h"
-#include "net/unproven.h"
 
 #include <errno.h>
 #include <event2/event.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PAUSE_MS = 100 };
+enum {
+    ACCEPT_AT_ONCE = 64, /* then other events get a turn */
+    PAUSE_MS = 20,
+    SWEEP_MS = 1000,
+};
 
-struct caller {
+struct handshake {
     struct unproven unproven;
-    struct callers *all;
+    struct handshake_pool *pool;
     struct link_accept *accept;
+    struct net_addr source;
 };
 
-struct callers {
-    struct callers_cfg cfg;
+struct handshake_pool {
+    struct handshake_pool_cfg cfg;
     struct link_shared shared;
-    struct event *listener, *pause;
-    struct unproven_set silent;
+    struct unproven_set unproven;
+    struct event *listener, *resume, *sweep;
+    int fds_limit; /* descriptors from this number on are reserved */
+    bool reported_full;
 };
 
-static void caller_free(struct caller *c)
+/* ---- handshakes ---- */
+
+static void handshake_free(struct handshake *h)
 {
-    unproven_remove(&c->unproven);
-    link_accept_free(c->accept);
-    free(c);
+    unproven_remove(&h->unproven);
+    link_accept_free(h->accept);
+    free(h);
 }
 
-static void evict(struct unproven *u)
+static void handshake_evict(struct unproven *u)
 {
-    caller_free((struct caller *)(void *)((char *)u - offsetof(struct caller, unproven)));
+    handshake_free((struct handshake *)(void *)((char *)u - offsetof(struct handshake, unproven)));
 }
 
-static void on_accepted(void *arg, struct link_accept *accept, struct link *l, const char *why)
+static void handshake_on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
 {
-    struct caller *c = arg;
-    const struct callers *all = c->all;
-    (void)accept;
-    (void)why; /* has been logged */
-    caller_free(c);
+    struct handshake *h = arg;
+    const struct handshake_pool_cfg *cfg = &h->pool->cfg;
+    if (cfg->on_refused != NULL && link_accept_is_suspect(a))
+        cfg->on_refused(cfg->arg, &h->source, why);
+    handshake_free(h);
     if (l != NULL)
-        all->cfg.on_link(all->cfg.arg, l);
+        cfg->on_link(cfg->arg, l);
 }
 
-/* No file is left for him. The loop would tell of the same connection for ever. */
-static void wait_for_files(struct callers *all)
+void handshake_pool_start(struct handshake_pool *p, int fd, bool foreign)
 {
-    const struct timeval pause = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
-    if (!unproven_evict_one(&all->silent, dd_now_ns()) && event_add(all->pause, &pause) == 0)
-        (void)event_del(all->listener);
+    struct handshake *h = calloc(1, sizeof(*h));
+    if (h == NULL) {
+        close(fd);
+        return;
+    }
+    h->pool = p;
+    h->unproven.evict = handshake_evict;
+    unproven_source_of(fd, &h->source);
+    if (handshake_pool_hold(p, &h->unproven, fd) < 0) {
+        close(fd);
+        free(h);
+        return;
+    }
+    if (foreign)
+        unproven_is_foreign(&h->unproven);
+    if (link_accept_start(&h->accept, p->cfg.base, fd, &p->cfg.accept, handshake_on_accepted, h,
+                          NULL) < 0)
+        handshake_free(h);
 }
 
-static void on_pause(evutil_socket_t fd, short what, void *arg)
+/* ---- bounds ---- */
+
+static void pool_arm_sweep(struct handshake_pool *p)
 {
-    struct callers *all = arg;
+    const struct timeval t = dd_timeval(SWEEP_MS * DD_NS_PER_MS);
+    if (p->cfg.max_age_ns > 0 && !evtimer_pending(p->sweep, NULL))
+        evtimer_add(p->sweep, &t);
+}
+
+static void pool_on_sweep(evutil_socket_t fd, short what, void *arg)
+{
+    struct handshake_pool *p = arg;
     (void)fd;
     (void)what;
-    (void)event_add(all->listener, NULL);
+    unproven_expire(&p->unproven, dd_now_ns(), p->cfg.max_age_ns);
+    if (p->unproven.n > 0)
+        pool_arm_sweep(p);
 }
 
-static void on_connection(evutil_socket_t fd, short what, void *arg)
+int handshake_pool_hold(struct handshake_pool *p, struct unproven *u, int fd)
 {
-    struct callers *all = arg;
-    (void)what;
-    int peer = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (peer < 0) {
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-            wait_for_files(all);
-        return;
-    }
     struct net_addr source;
-    const uint64_t now = dd_now_ns();
-    const bool room = all->silent.n < all->cfg.most || unproven_evict_one(&all->silent, now);
-    struct caller *c = room ? calloc(1, sizeof(*c)) : NULL;
-    unproven_source_of(peer, &source);
-    if (c == NULL || unproven_add(&all->silent, &c->unproven, &source, now) < 0) {
-        free(c);
-        close(peer);
-        return;
-    }
-    if (all->cfg.receive > 0)
-        (void)setsockopt(peer, SOL_SOCKET, SO_RCVBUF, &all->cfg.receive, sizeof(int));
-    c->all = all;
-    c->unproven.evict = evict;
-    if (link_accept_start(&c->accept, all->cfg.base, peer, &all->cfg.accept, on_accepted, c, NULL) <
-        0)
-        caller_free(c);
+    unproven_source_of(fd, &source);
+    pool_arm_sweep(p);
+    return unproven_add(&p->unproven, u, &source, dd_now_ns());
 }
 
-int callers_new(struct callers **ret, const struct callers_cfg *cfg)
+/* The kernel gives the lowest free number. */
+static bool pool_has_descriptor(const struct handshake_pool *p)
 {
-    struct callers *all = calloc(1, sizeof(*all));
-    if (all == NULL)
-        return -ENOMEM;
-    all->cfg = *cfg;
-    unproven_set_init(&all->silent);
-    all->cfg.accept.shared = &all->shared;
-    all->listener = event_new(cfg->base, cfg->fd, EV_READ | EV_PERSIST, on_connection, all);
-    all->pause = evtimer_new(cfg->base, on_pause, all);
-    if (all->listener == NULL || all->pause == NULL || event_add(all->listener, NULL) < 0) {
-        callers_free(all);
-        return -ENOMEM;
+    int fd = fcntl(p->cfg.fd, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 && fd < p->fds_limit;
+}
+
+static bool pool_is_full(const struct handshake_pool *p)
+{
+    return p->unproven.n >= p->cfg.most || !pool_has_descriptor(p);
+}
+
+static bool pool_is_pending(const struct handshake_pool *p)
+{
+    struct pollfd pending = {.fd = p->cfg.fd, .events = POLLIN};
+    return poll(&pending, 1, 0) == 1;
+}
+
+/* ---- the listener ---- */
+
+/* Further connections wait in the kernel's queue. Without a pause the level-triggered event would
+ * spin. */
+static void pool_pause(struct handshake_pool *p)
+{
+    const struct timeval t = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
+    if (!p->reported_full && p->unproven.n == 0) {
+        dd_log(p->cfg.accept.log, DD_LOG_WARN,
+               "cannot accept more connections for now: the limit of open files is %d (ulimit -n)",
+               p->fds_limit + p->cfg.fds_reserved);
+        p->reported_full = true;
     }
-    *ret = all;
+    if (event_add(p->resume, &t) == 0)
+        (void)event_del(p->listener);
+}
+
+static void pool_on_resume(evutil_socket_t fd, short what, void *arg)
+{
+    struct handshake_pool *p = arg;
+    (void)fd;
+    (void)what;
+    (void)event_add(p->listener, NULL);
+}
+
+static void pool_take(struct handshake_pool *p, int fd)
+{
+    if (p->cfg.receive > 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &p->cfg.receive, sizeof(int));
+    if (p->cfg.on_connection != NULL)
+        p->cfg.on_connection(p->cfg.arg, fd);
+    else
+        handshake_pool_start(p, fd, false);
+}
+
+static void pool_on_connection(evutil_socket_t lfd, short what, void *arg)
+{
+    struct handshake_pool *p = arg;
+    (void)what;
+    for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
+        if (pool_is_full(p)) {
+            if (!pool_is_pending(p))
+                return; /* nothing is evicted without need */
+            if (!unproven_evict_one(&p->unproven, dd_now_ns()) || pool_is_full(p)) {
+                pool_pause(p);
+                return;
+            }
+        }
+        int fd = accept4(lfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            pool_take(p, fd);
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            pool_pause(p);
+        return; /* else EAGAIN, or a peer that has left already */
+    }
+}
+
+/* ---- life ---- */
+
+static int pool_fds_limit(int reserved)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) < 0 || l.rlim_cur > INT32_MAX)
+        return INT32_MAX - reserved;
+    return (int)l.rlim_cur - reserved;
+}
+
+int handshake_pool_new(struct handshake_pool **ret, const struct handshake_pool_cfg *cfg,
+                       struct dd_err *err)
+{
+    struct handshake_pool *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    p->cfg = *cfg;
+    p->cfg.accept.shared = &p->shared;
+    p->fds_limit = pool_fds_limit(cfg->fds_reserved);
+    unproven_set_init(&p->unproven);
+    p->listener = event_new(cfg->base, cfg->fd, EV_READ | EV_PERSIST, pool_on_connection, p);
+    p->resume = evtimer_new(cfg->base, pool_on_resume, p);
+    p->sweep = evtimer_new(cfg->base, pool_on_sweep, p);
+    if (p->listener == NULL || p->resume == NULL || p->sweep == NULL ||
+        event_add(p->listener, NULL) < 0) {
+        handshake_pool_free(p);
+        return dd_err_set(err, -ENOMEM, "cannot watch the listening socket");
+    }
+    *ret = p;
     return 0;
 }
 
-void callers_free(struct callers *all)
+int handshake_pool_prepare(struct handshake_pool *p, struct dd_err *err)
 {
-    if (all == NULL)
+    return link_shared_prepare(&p->shared, err);
+}
+
+void handshake_pool_free(struct handshake_pool *p)
+{
+    if (p == NULL)
         return;
-    unproven_set_done(&all->silent);
-    if (all->listener != NULL)
-        event_free(all->listener);
-    if (all->pause != NULL)
-        event_free(all->pause);
-    link_shared_done(&all->shared);
-    free(all);
+    unproven_set_done(&p->unproven);
+    struct event *events[] = {p->listener, p->resume, p->sweep};
+    for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
+        if (events[i] != NULL)
+            event_free(events[i]);
+    link_shared_done(&p->shared);
+    free(p);
 }

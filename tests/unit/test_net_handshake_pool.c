@@ -21,46 +21,46 @@
 
 enum { MOST = 2, LIMIT_MS = 20000, A_WHILE_MS = 350 };
 
-struct door {
+struct listener {
     struct event_base *base;
-    struct callers *callers;
+    struct handshake_pool *pool;
     struct net_key key;
     struct net_key_input in;
     int fd;
     uint16_t port;
 };
 
-static void nobody_comes(void *arg, struct link *l)
+static void on_link(void *arg, struct link *l)
 {
     (void)arg;
     link_free(l);
     fail();
 }
 
-static void open_door(struct door *d, unsigned timeout_ms)
+static void listener_open(struct listener *d, unsigned timeout_ms)
 {
     const uint16_t any = 0;
     struct dd_err err = {0};
-    *d = (struct door){.base = event_base_new(), .in = {.insecure = true}};
+    *d = (struct listener){.base = event_base_new(), .in = {.insecure = true}};
     d->fd = net_listen("127.0.0.1", &any, 1, &d->port, &err);
     assert_true(d->fd >= 0);
-    const struct callers_cfg cfg = {
+    const struct handshake_pool_cfg cfg = {
         .base = d->base,
         .accept = {.job_id = "job", .key = &d->key, .key_in = &d->in, .timeout_ms = timeout_ms},
         .fd = d->fd,
         .most = MOST,
-        .on_link = nobody_comes};
-    assert_int_equal(callers_new(&d->callers, &cfg), 0);
+        .on_link = on_link};
+    assert_int_equal(handshake_pool_new(&d->pool, &cfg, &err), 0);
 }
 
-static void close_door(struct door *d)
+static void listener_close(struct listener *d)
 {
-    callers_free(d->callers);
+    handshake_pool_free(d->pool);
     close(d->fd);
     event_base_free(d->base);
 }
 
-static void call(const struct door *d, int fd)
+static void call(const struct listener *d, int fd)
 {
     const struct sockaddr_in a = {.sin_family = AF_INET,
                                   .sin_port = htons(d->port),
@@ -74,7 +74,7 @@ static bool is_closed(int fd)
     return poll(&p, 1, 0) == 1;
 }
 
-static void turn_until_closed(const struct door *d, int fd)
+static void turn_until_closed(const struct listener *d, int fd)
 {
     const uint64_t limit = dd_now_ns() + LIMIT_MS * DD_NS_PER_MS;
     while (!is_closed(fd) && dd_now_ns() < limit)
@@ -82,19 +82,19 @@ static void turn_until_closed(const struct door *d, int fd)
     assert_true(is_closed(fd));
 }
 
-static void the_one_that_was_silent_longest_makes_room(void **state)
+static void the_oldest_silent_connection_makes_room(void **state)
 {
     (void)state;
-    struct door d;
+    struct listener d;
     int fds[MOST + 1];
-    open_door(&d, LIMIT_MS);
+    listener_open(&d, LIMIT_MS);
     for (int i = 0; i <= MOST; i++) {
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
         call(&d, fds[i]);
     }
     turn_until_closed(&d, fds[0]);
     assert_false(is_closed(fds[1]) || is_closed(fds[MOST]));
-    close_door(&d);
+    listener_close(&d);
     for (int i = 0; i <= MOST; i++)
         close(fds[i]);
 }
@@ -107,7 +107,7 @@ static void on_while(evutil_socket_t fd, short what, void *arg)
 }
 
 /* How often the loop has turned by then. */
-static unsigned turns_in_a_while(const struct door *d)
+static unsigned turns_in_a_while(const struct listener *d)
 {
     const struct timeval a_while = dd_timeval(A_WHILE_MS * DD_NS_PER_MS);
     bool over = false;
@@ -120,12 +120,12 @@ static unsigned turns_in_a_while(const struct door *d)
     return n;
 }
 
-static void without_files_a_caller_waits_and_is_heard_later(void **state)
+static void without_descriptors_a_connection_waits_and_is_accepted_later(void **state)
 {
     (void)state;
-    struct door d;
+    struct listener d;
     struct rlimit before;
-    open_door(&d, 100);
+    listener_open(&d, 100);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     int next = dup(fd);
     close(next);
@@ -138,15 +138,15 @@ static void without_files_a_caller_waits_and_is_heard_later(void **state)
     assert_true(turns < 50);
     assert_false(is_closed(fd));
     turn_until_closed(&d, fd); /* it was taken, and said nothing for 100 ms */
-    close_door(&d);
+    listener_close(&d);
     close(fd);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_one_that_was_silent_longest_makes_room),
-        cmocka_unit_test(without_files_a_caller_waits_and_is_heard_later),
+        cmocka_unit_test(the_oldest_silent_connection_makes_room),
+        cmocka_unit_test(without_descriptors_a_connection_waits_and_is_accepted_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

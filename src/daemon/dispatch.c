@@ -1,0 +1,273 @@
+#include "daemon/dispatch.h"
+
+#include "base/io.h"
+#include "daemon/join.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- messages ---- */
+
+typedef void dispatch_f(struct dispatch *d, struct session *s, const struct msg *m);
+
+static void dispatch_join(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    report_clock_update(&s->clock, m->join.sent_ns, dd_now_ns());
+    join_take(d->job, s, &m->join);
+}
+
+static void dispatch_probe_result(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    if (!s->is_leader)
+        return;
+    if (m->probe_result.addr[0] == '\0')
+        job_step(d->job, &(struct rdzv_event){.kind = RDZV_LOOKED, .id = s->id});
+    else if (!rdzv_has_begun(job_machine(d->job)))
+        job_redirect(d->job, m->probe_result.addr);
+    /* else plans were sent meanwhile: to nodes that run workers this daemon is lost with its node
+     */
+}
+
+static void dispatch_started(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    link_excuse(s->link, 0);
+    job_step(d->job,
+             &(struct rdzv_event){.kind = RDZV_STARTED, .id = s->id, .round = m->started.round});
+}
+
+/* Publishes the failure, unless it is one of another round. why: the cause, for a sentence. */
+static void dispatch_publish_exit(struct dispatch *d, const struct session *s,
+                                  const struct msg_exit *x, struct dd_buf *why)
+{
+    const struct report_exit e = {.rank = x->rank,
+                                  .local_rank = x->local_rank,
+                                  .pid = x->pid,
+                                  .code = x->code,
+                                  .signal = x->signal,
+                                  .oom = x->oom,
+                                  .at_ns = report_clock_time(&s->clock, x->ended_ns, dd_now_ns()),
+                                  .node = s->name,
+                                  .error = x->error,
+                                  .trace = x->trace,
+                                  .tail = x->text,
+                                  .log = x->log};
+    if (!job_is_round(d->job, x->round))
+        return;
+    (void)report_why(&e, why);
+    job_publish(d->job, &(struct journal_event){.kind = JOURNAL_EXIT,
+                                                .node = s->name,
+                                                .round = x->round,
+                                                .rank = e.rank,
+                                                .code = e.code,
+                                                .signal = e.signal,
+                                                .text = dd_buf_str(why),
+                                                .exit = &e,
+                                                .by_itself = rdzv_state(job_machine(d->job)) ==
+                                                             RDZV_RUNNING});
+}
+
+static void dispatch_exit(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    const struct msg_exit *x = &m->exit;
+    DD_AUTO(buf) struct dd_buf why = DD_BUF_INIT(512);
+    report_clock_update(&s->clock, x->sent_ns, dd_now_ns());
+    dispatch_publish_exit(d, s, x, &why);
+    job_step(d->job, &(struct rdzv_event){.kind = RDZV_EXIT,
+                                          .id = s->id,
+                                          .round = x->round,
+                                          .local_rank = x->local_rank,
+                                          .code = x->code,
+                                          .signal = x->signal,
+                                          .text = dd_buf_str(&why)});
+}
+
+static void dispatch_success_criteria_met(struct dispatch *d, struct session *s,
+                                          const struct msg *m)
+{
+    job_step(d->job, &(struct rdzv_event){
+                         .kind = RDZV_ENOUGH, .id = s->id, .round = m->success_criteria_met.round});
+}
+
+static void dispatch_done(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    const struct msg_done *x = &m->done;
+    const struct report_ends ends = {.left = x->left, .stopped = x->stopped, .killed = x->killed};
+    report_clock_update(&s->clock, x->sent_ns, dd_now_ns());
+    if (job_is_round(d->job, x->round))
+        job_publish(d->job, &(struct journal_event){.kind = JOURNAL_NODE_DONE,
+                                                    .node = s->name,
+                                                    .round = x->round,
+                                                    .ends = &ends});
+    link_excuse(s->link, 0);
+    session_set_ports(s, x->ports);
+    job_step(d->job, &(struct rdzv_event){
+                         .kind = RDZV_DONE, .id = s->id, .round = x->round, .unfit = x->unfit});
+}
+
+static void dispatch_stop_request(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    const struct msg_stop_request *x = &m->stop_request;
+    if (!job_note_stop_request(d->job)) /* a scheduler signals all nodes */
+        job_publish(d->job, &(struct journal_event){.kind = JOURNAL_STOP,
+                                                    .node = s->name,
+                                                    .signal = x->signal,
+                                                    .text = x->text});
+    job_step(d->job, &(struct rdzv_event){.kind = RDZV_STOP_REQUEST,
+                                          .id = s->id,
+                                          .code = x->code,
+                                          .signal = x->signal,
+                                          .text = x->text});
+}
+
+static void dispatch_signal_request(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    const struct msg_signal_request *x = &m->signal_request;
+    if (x->heard)
+        job_signal_workers(d->job, x->signal);
+    else
+        (void)signal_broadcast(&d->broadcast, s, x->signal, x->end_near);
+}
+
+static void dispatch_whois_reply(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    admission_reply(d->admission, &s->admission, m->whois_reply.id, m->whois_reply.ok);
+}
+
+static void dispatch_ctl_request(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    ctl_request(&d->ctl, s, &m->ctl_request);
+}
+
+/* The daemon's own messages have none. */
+static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
+    [MSG_JOIN] = dispatch_join,
+    [MSG_PROBE_RESULT] = dispatch_probe_result,
+    [MSG_STARTED] = dispatch_started,
+    [MSG_EXIT] = dispatch_exit,
+    [MSG_SUCCESS_CRITERIA_MET] = dispatch_success_criteria_met,
+    [MSG_DONE] = dispatch_done,
+    [MSG_STOP_REQUEST] = dispatch_stop_request,
+    [MSG_SIGNAL_REQUEST] = dispatch_signal_request,
+    [MSG_WHOIS_REPLY] = dispatch_whois_reply,
+    [MSG_CTL_REQUEST] = dispatch_ctl_request,
+};
+
+bool dispatch_handles(enum msg_type type)
+{
+    return type < MSG_TYPE_MAX && dispatch_handlers[type] != NULL;
+}
+
+static void dispatch_on_message(void *arg, struct session *s, const struct msg *m)
+{
+    if (m->type != MSG_JOIN && s->id < 0)
+        return; /* nothing counts before JOIN */
+    if (dispatch_handles(m->type))
+        dispatch_handlers[m->type](arg, s, m);
+}
+
+/* One side would wait forever for the reply to a message that the other could not read. */
+static void dispatch_on_malformed(void *arg, struct session *s, const char *what)
+{
+    const struct dispatch *d = arg;
+    char why[LINK_WHY_MAX];
+    (void)snprintf(why, sizeof(why), "a message of %.100s cannot be read: %.260s", s->name, what);
+    if (s->id < 0) { /* only JOIN counts here */
+        session_refuse(s, why);
+        return;
+    }
+    session_send(s, MSG(REFUSE, .epoch = s->set->cfg.epoch, .text = why));
+    job_lose_session(d->job, s, false, why, true); /* its node may go on elsewhere */
+}
+
+static void dispatch_on_closed(void *arg, struct session *s, bool clean, const char *why)
+{
+    const struct dispatch *d = arg;
+    const bool left = clean && strcmp(why, LINK_GOODBYE) == 0;
+    char text[LINK_WHY_MAX];
+    (void)snprintf(text, sizeof(text), "%s",
+                   s->is_leader ? "its ddrun ended"
+                   : left       ? "it left the job"
+                                : why);
+    job_lose_session(d->job, s, clean, text, false);
+}
+
+static void dispatch_on_gone(void *arg, struct session *s)
+{
+    const struct dispatch *d = arg;
+    admission_node_gone(&s->admission);
+    event_log_forget(d->events, s, -1);
+}
+
+/* ---- exchanges ---- */
+
+static void dispatch_on_exchange(void *arg, struct session *s, const struct frame *f)
+{
+    struct dispatch *d = arg;
+    const struct rdzv *machine = job_machine(d->job);
+    struct exchange_piece p;
+    struct dd_err err;
+    if (s->id < 0 || exchange_piece_decode(&p, f->data, f->len) < 0) {
+        dd_log(s->set->cfg.log, DD_LOG_WARN, "ignoring malformed exchange message from %s",
+               s->name);
+        return;
+    }
+    if (rdzv_state(machine) != RDZV_RUNNING || p.round != (uint32_t)rdzv_round(machine))
+        return; /* that round is over */
+    if (p.node_rank > INT32_MAX || rdzv_id_of_rank(machine, (int)p.node_rank) != s->id) {
+        dd_log(s->set->cfg.log, DD_LOG_WARN, "%s has no part in '%s' as node rank %u", s->name,
+               p.name, p.node_rank);
+        return;
+    }
+    if (exchange_relay_take(&d->exchange, &p, rdzv_round(machine), rdzv_planned(machine)->n, &err) <
+        0)
+        job_step(d->job,
+                 &(struct rdzv_event){.kind = RDZV_STOP_REQUEST, .id = s->id, .text = err.text});
+}
+
+int dispatch_send_exchange(void *arg, int node_rank, struct link_frames *f)
+{
+    const struct dispatch *d = arg;
+    const int id = rdzv_id_of_rank(job_machine(d->job), node_rank);
+    const struct session *s = session_of_id(d->sessions, id);
+    return s != NULL ? link_send_frames(s->link, f) : 0;
+}
+
+/* ---- requests of ddctl ---- */
+
+static bool dispatch_ctl_broadcast(void *arg, struct session *from, int sig)
+{
+    struct dispatch *d = arg;
+    return signal_broadcast(&d->broadcast, from, sig, false);
+}
+
+static void dispatch_ctl_stop(void *arg, struct session *from, int sig, const char *why)
+{
+    const struct dispatch *d = arg;
+    (void)job_note_stop_request(d->job);
+    job_publish(d->job, &(struct journal_event){
+                            .kind = JOURNAL_STOP, .node = from->name, .signal = sig, .text = why});
+    job_step(d->job, &(struct rdzv_event){
+                         .kind = RDZV_STOP_REQUEST, .id = from->id, .signal = sig, .text = why});
+}
+
+static void dispatch_ctl_drain(void *arg, int id, const char *node, const char *why, bool known)
+{
+    const struct dispatch *d = arg;
+    if (!known)
+        job_publish(d->job,
+                    &(struct journal_event){.kind = JOURNAL_DRAIN, .node = node, .text = why});
+    job_step(d->job, &(struct rdzv_event){.kind = RDZV_DRAIN, .id = id, .text = why});
+}
+
+const struct ctl_ops dispatch_ctl_ops = {
+    .broadcast = dispatch_ctl_broadcast, .stop = dispatch_ctl_stop, .drain = dispatch_ctl_drain};
+
+struct session_ops dispatch_session_ops(struct dispatch *d)
+{
+    return (struct session_ops){.message = dispatch_on_message,
+                                .malformed = dispatch_on_malformed,
+                                .exchange = dispatch_on_exchange,
+                                .closed = dispatch_on_closed,
+                                .gone = dispatch_on_gone,
+                                .arg = d};
+}

@@ -1,0 +1,412 @@
+#include "daemon/job.h"
+
+#include "base/io.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    LATECOMER_S = 3, /* after an end before the start: time for nodes that are about to come */
+    REDIRECT_S = 2,  /* for messages to agents that go to another daemon, and to latecomers */
+    GOODBYE_S = 5,   /* agents leave by themselves within this time after FINISH */
+    /* A scheduler signals agents and daemon alike. An agent's message says more (which signal,
+     * which node), so it may come first. */
+    STOP_MS = 300,
+    PROGRESS_S = 5, /* until the first report of missing nodes */
+};
+
+struct job {
+    struct job_cfg cfg;
+    struct rdzv *machine;
+    uint64_t start_ns;
+    struct event *progress, *timer, *stop, *end;
+    int round;      /* the last one that was published; -1: none */
+    bool started;   /* a round has begun, or the time for it is over: no other node will come */
+    bool node_lost; /* in this round */
+    bool stop_requested;
+    bool published_end;
+    bool all_left;     /* finished, and all joined agents have left */
+    bool over;         /* cfg.over was called */
+    char redirect[64]; /* address of the daemon that took over; "": none */
+};
+
+struct rdzv *job_machine(const struct job *j)
+{
+    return j->machine;
+}
+
+uint64_t job_start_ns(const struct job *j)
+{
+    return j->start_ns;
+}
+
+const char *job_redirect_addr(const struct job *j)
+{
+    return j->redirect;
+}
+
+void job_publish(struct job *j, const struct journal_event *e)
+{
+    journal_publish(j->cfg.journal, e);
+}
+
+bool job_is_round(const struct job *j, int round)
+{
+    return j->round >= 0 && j->round == round;
+}
+
+bool job_note_stop_request(struct job *j)
+{
+    const bool known = j->stop_requested;
+    j->stop_requested = true;
+    return known;
+}
+
+void job_signal_workers(struct job *j, int sig)
+{
+    if (rdzv_state(j->machine) == RDZV_RUNNING)
+        worker_events_signal(j->cfg.worker_events, rdzv_round(j->machine), sig);
+}
+
+/* ---- actions ---- */
+
+typedef void job_action_f(struct job *j, struct session *s, const struct rdzv_action *a);
+
+static void job_send_refuse(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    (void)j;
+    session_refuse(s, a->text);
+}
+
+static void job_send_welcome(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    (void)a;
+    session_send(s, MSG(WELCOME, .epoch = j->cfg.rdzv.epoch));
+}
+
+static void job_send_plan(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    (void)a;
+    j->node_lost = false;
+    plan_cache_send_plan(j->cfg.plans, j->machine, s);
+}
+
+static void job_send_probe_request(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    (void)j;
+    (void)a;
+    session_send(s, MSG(PROBE_REQUEST, .addr = ""));
+}
+
+static void job_send_round_started(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    (void)j;
+    (void)a;
+    session_send(s, &(struct msg){.type = MSG_ROUND_STARTED});
+}
+
+static void job_send_commit(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    const int round = rdzv_round(j->machine);
+    (void)a;
+    if (rdzv_id_of_rank(j->machine, 0) == s->id)
+        job_publish(j, &(struct journal_event){.kind = JOURNAL_STARTED, .round = round});
+    session_send(s, MSG(COMMIT, .round = round));
+}
+
+static void job_send_members(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    (void)a;
+    plan_cache_send_members(j->cfg.plans, j->machine, s);
+}
+
+static void job_send_stop(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    const int round = rdzv_round(j->machine);
+    worker_events_stop(j->cfg.worker_events, round, a->signal, j->stop_requested);
+    session_send(s, MSG(STOP, .round = round, .signal = a->signal));
+}
+
+/* The node that reports to the user gets the whole report. */
+static void job_send_finish(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(REPORT_TEXT_MAX);
+    DD_AUTO(buf) struct dd_buf json = DD_BUF_INIT(REPORT_JSON_MAX);
+    if (a->report)
+        report_collect_texts(j->cfg.report, &text, &json);
+    session_send(s, MSG(FINISH, .code = report_collect_code(j->cfg.report, rdzv_code(j->machine)),
+                        .lost = j->node_lost || rdzv_misses_nodes(j->machine),
+                        .asked = j->stop_requested, .report = a->report, .text = dd_buf_str(&text),
+                        .detail = dd_buf_str(&json)));
+}
+
+static void job_send_note(struct job *j, struct session *s, const struct rdzv_action *a)
+{
+    (void)j;
+    session_send(s, MSG(STATUS, .text = a->text));
+}
+
+static job_action_f *const job_actions[] = {
+    [RDZV_SEND_REFUSE] = job_send_refuse, [RDZV_SEND_WELCOME] = job_send_welcome,
+    [RDZV_SEND_PLAN] = job_send_plan,     [RDZV_SEND_LOOK] = job_send_probe_request,
+    [RDZV_SEND_COMMIT] = job_send_commit, [RDZV_SEND_BEGUN] = job_send_round_started,
+    [RDZV_SEND_ROUND] = job_send_members, [RDZV_SEND_STOP] = job_send_stop,
+    [RDZV_SEND_FINISH] = job_send_finish, [RDZV_SEND_NOTE] = job_send_note,
+};
+
+static void job_run_actions(struct job *j)
+{
+    struct rdzv_action a;
+    while (rdzv_next_action(j->machine, &a)) {
+        struct session *s = session_of_id(j->cfg.sessions, a.id);
+        if (a.kind == RDZV_DROP_STORE) {
+            j->cfg.round_over(j->cfg.arg);
+            worker_events_new_round(j->cfg.worker_events);
+        } else if (s != NULL) {
+            job_actions[a.kind](j, s, &a);
+        }
+    }
+}
+
+/* ---- the end ---- */
+
+static void job_over(struct job *j, int code)
+{
+    if (j->over)
+        return;
+    j->over = true;
+    j->cfg.over(j->cfg.arg, code);
+}
+
+static void job_on_end(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    uint64_t wait_ns;
+    (void)fd;
+    (void)what;
+    if (!j->cfg.waits(j->cfg.arg, &wait_ns)) {
+        job_over(j, rdzv_code(j->machine));
+        return;
+    }
+    const struct timeval t = dd_timeval(wait_ns);
+    evtimer_add(j->end, &t);
+}
+
+void job_end_now(struct job *j)
+{
+    const struct timeval now = {0};
+    evtimer_add(j->end, &now);
+}
+
+/* Once the job has finished and all agents have left, the store is not needed either. At the
+ * deadline the others are not waited for. */
+static void job_check_end(struct job *j)
+{
+    if (rdzv_state(j->machine) != RDZV_FINISHED || j->over)
+        return;
+    const bool left = rdzv_members(j->machine) == 0;
+    const bool now = left && (rdzv_all_told(j->machine) || j->started);
+    const struct timeval t = {.tv_sec = now ? 0 : left ? LATECOMER_S : GOODBYE_S};
+    if (now || (left && !j->all_left) || !evtimer_pending(j->end, NULL))
+        evtimer_add(j->end, &t);
+    j->all_left |= left;
+}
+
+/* ---- steps ---- */
+
+/* Workers of all nodes, from the plan of any member. */
+static int job_world_size(const struct job *j)
+{
+    for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
+        DD_AUTO(plan) struct plan p = {0};
+        if (session_of_id(j->cfg.sessions, id) != NULL && rdzv_plan(j->machine, id, &p) == 0)
+            return p.world_size;
+    }
+    return 0;
+}
+
+/* A step may have begun a round or ended the job. */
+static void job_publish_step(struct job *j)
+{
+    const enum rdzv_state s = rdzv_state(j->machine);
+    if ((s == RDZV_RUNNING || s == RDZV_STOPPING) && j->round != rdzv_round(j->machine)) {
+        j->round = rdzv_round(j->machine);
+        job_publish(j, &(struct journal_event){.kind = JOURNAL_ROUND,
+                                               .round = j->round,
+                                               .nodes = rdzv_planned(j->machine)->n,
+                                               .workers = job_world_size(j)});
+    }
+    if (s == RDZV_FINISHED && !j->published_end) {
+        j->published_end = true;
+        job_publish(j, &(struct journal_event){
+                           .kind = JOURNAL_FINISH,
+                           .code = report_collect_code(j->cfg.report, rdzv_code(j->machine)),
+                           .text = rdzv_text(j->machine)});
+    }
+}
+
+/* The machine has no clock: it tells when it wants to be asked again. */
+static void job_set_timer(struct job *j)
+{
+    const uint64_t at = rdzv_timer(j->machine);
+    const uint64_t now = dd_now_ns();
+    const struct timeval t = dd_timeval(at > now ? at - now : 0);
+    if (at == RDZV_NEVER)
+        evtimer_del(j->timer);
+    else
+        evtimer_add(j->timer, &t);
+}
+
+void job_step(struct job *j, const struct rdzv_event *e)
+{
+    const enum rdzv_state before = rdzv_state(j->machine);
+    int rc = rdzv_step(j->machine, e, dd_now_ns());
+    if (rc == -ENOMEM) { /* half of a step: what would follow is undefined */
+        dd_log(j->cfg.log, DD_LOG_ERR, "ddrund is out of memory and ends");
+        job_over(j, 1);
+        return;
+    }
+    if (rc < 0)
+        dd_log(j->cfg.log, DD_LOG_WARN, "event %d of member %d refused in state %s", (int)e->kind,
+               e->id, rdzv_state_name(before));
+    const enum rdzv_state after = rdzv_state(j->machine);
+    if (after != before)
+        dd_log(j->cfg.log, DD_LOG_DEBUG, "event=transition from=%s to=%s round=%d members=%d",
+               rdzv_state_name(before), rdzv_state_name(after), rdzv_round(j->machine),
+               rdzv_members(j->machine));
+    j->started |= after == RDZV_RUNNING;
+    if (after != RDZV_GATHERING)
+        evtimer_del(j->progress);
+    job_publish_step(j);
+    job_run_actions(j);
+    job_set_timer(j);
+    job_check_end(j);
+}
+
+static void job_on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    (void)fd;
+    (void)what;
+    job_step(j, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1});
+    j->started |= rdzv_state(j->machine) == RDZV_FINISHED;
+}
+
+static void job_on_stop(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    job_step(arg, &(struct rdzv_event){.kind = RDZV_STOP_REQUEST,
+                                       .id = -1,
+                                       .signal = SIGTERM,
+                                       .text = "stopped by a signal to ddrund"});
+}
+
+void job_stop_soon(struct job *j)
+{
+    const struct timeval t = {.tv_usec = STOP_MS * 1000};
+    if (rdzv_state(j->machine) == RDZV_FINISHED)
+        job_over(j, rdzv_code(j->machine));
+    else if (!evtimer_pending(j->stop, NULL))
+        evtimer_add(j->stop, &t);
+}
+
+/* "waiting for node3 (3 of 4 nodes ready)", at growing intervals. */
+static void job_on_progress(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    const uint64_t waited = (dd_now_ns() - j->start_ns) / DD_NS_PER_S;
+    const struct timeval t = {.tv_sec = (time_t)(waited < 60 ? waited : 60)};
+    struct session *leader = session_leader(j->cfg.sessions);
+    DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
+    (void)fd;
+    (void)what;
+    if (leader != NULL && rdzv_missing(j->machine, &missing) == 0) {
+        char text[1024];
+        const char *names = dd_buf_str(&missing);
+        (void)snprintf(text, sizeof(text), "waiting for %.800s (%d of %d nodes ready)",
+                       names == NULL ? "?" : names, rdzv_members(j->machine),
+                       rdzv_wanted(j->machine));
+        session_send(leader, MSG(STATUS, .text = text));
+    }
+    evtimer_add(j->progress, &t);
+}
+
+/* ---- sessions ---- */
+
+void job_lose_session(struct job *j, struct session *s, bool clean, const char *why, bool bye)
+{
+    const int id = s->id;
+    const bool was_leader = s->is_leader;
+    if (id >= 0)
+        job_publish(j,
+                    &(struct journal_event){.kind = JOURNAL_LEAVE, .node = s->name, .text = why});
+    if (bye)
+        session_bye(s);
+    else
+        session_free(s);
+    if (id >= 0 && rdzv_state(j->machine) != RDZV_FINISHED)
+        j->node_lost = true;
+    if (was_leader && (id < 0 || rdzv_may_go_on(j->machine, dd_now_ns())))
+        job_over(j, 1); /* ends with its node; another node takes its place */
+    else if (id >= 0)
+        job_step(j, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = why});
+}
+
+void job_redirect(struct job *j, const char *addr)
+{
+    const struct timeval t = {.tv_sec = REDIRECT_S};
+    struct session *s;
+    struct session *next;
+    (void)snprintf(j->redirect, sizeof(j->redirect), "%s", addr);
+    for (s = LIST_FIRST(&j->cfg.sessions->sessions); s != NULL; s = next) {
+        next = LIST_NEXT(s, entry);
+        if (!s->is_leader && s->id >= 0)
+            session_send(s, MSG(PROBE_REQUEST, .addr = j->redirect));
+        if (s->is_leader || s->id >= 0)
+            session_bye(s);
+    }
+    evtimer_del(j->progress);
+    evtimer_del(j->timer);
+    evtimer_del(j->stop);
+    evtimer_add(j->end, &t);
+}
+
+/* ---- life ---- */
+
+int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
+{
+    const struct timeval first = {.tv_sec = PROGRESS_S};
+    struct job *j = calloc(1, sizeof(*j));
+    if (j == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    *j = (struct job){.cfg = *cfg, .start_ns = dd_now_ns(), .round = -1};
+    j->timer = evtimer_new(cfg->base, job_on_timer, j);
+    j->progress = evtimer_new(cfg->base, job_on_progress, j);
+    j->stop = evtimer_new(cfg->base, job_on_stop, j);
+    j->end = evtimer_new(cfg->base, job_on_end, j);
+    if (rdzv_new(&j->machine, &cfg->rdzv, dd_now_ns()) < 0 || j->timer == NULL ||
+        j->progress == NULL || j->stop == NULL || j->end == NULL ||
+        evtimer_add(j->progress, &first) < 0) {
+        job_free(j);
+        return dd_err_set(err, -ENOMEM, "out of memory for %d nodes", cfg->rdzv.capacity);
+    }
+    job_set_timer(j);
+    *ret = j;
+    return 0;
+}
+
+void job_free(struct job *j)
+{
+    if (j == NULL)
+        return;
+    struct event *timers[] = {j->progress, j->timer, j->stop, j->end};
+    for (size_t i = 0; i < sizeof(timers) / sizeof(timers[0]); i++)
+        if (timers[i] != NULL)
+            event_free(timers[i]);
+    rdzv_free(j->machine);
+    free(j);
+}

@@ -1,0 +1,96 @@
+#include "daemon/join.h"
+
+#include "base/io.h"
+#include "rdzv/spent.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What an agent knows of the job from daemons before this one. */
+struct join_history {
+    struct rdzv_members committed, planned;
+    uint64_t ages[RDZV_SPENT_MAX];
+    int nages;
+};
+
+static int join_parse_history(struct join_history *h, const struct msg_join *m, struct dd_err *err)
+{
+    h->nages = rdzv_spent_parse(h->ages, m->spent, err);
+    if (h->nages < 0)
+        return h->nages;
+    for (int i = 0; i < h->nages; i++)
+        h->ages[i] *= DD_NS_PER_MS;
+    int rc = rdzv_members_parse(&h->committed, m->committed, err);
+    return rc < 0 ? rc : rdzv_members_parse(&h->planned, m->members, err);
+}
+
+/* The daemon's own agent, which probes for another daemon where a machine has two names in the host
+ * list. */
+static bool join_is_leader_probe(const struct session_set *set, const struct msg_join *m)
+{
+    const struct session *leader = session_leader(set);
+    return leader != NULL && leader->id >= 0 && m->elsewhere && leader->pid == m->pid &&
+           m->epoch == set->cfg.epoch && strcmp(leader->name, m->name) == 0;
+}
+
+static void join_step(struct job *j, struct session *s, const struct msg_join *m,
+                      const struct join_history *h)
+{
+    dd_log(s->set->cfg.log, DD_LOG_DEBUG, "event=join node=%s index=%d slots=%d", s->name, m->index,
+           m->slots);
+    job_publish(j, &(struct journal_event){.kind = JOURNAL_JOIN,
+                                           .node = s->name,
+                                           .workers = m->slots,
+                                           .address = link_peer(s->link)});
+    job_step(j, &(struct rdzv_event){.kind = RDZV_JOIN,
+                                     .id = s->id,
+                                     .index = m->index,
+                                     .nnodes = m->nnodes,
+                                     .min_nodes = m->min_nodes,
+                                     .epoch = m->epoch,
+                                     .ages = h->ages,
+                                     .nages = h->nages,
+                                     .ended_well = m->ended_well,
+                                     .elsewhere = m->elsewhere,
+                                     .committed = &h->committed,
+                                     .planned = &h->planned,
+                                     .slots = m->slots,
+                                     .name = s->name,
+                                     .addr = m->addr,
+                                     .unfit = m->unfit,
+                                     .text = m->text});
+}
+
+void join_take(struct job *j, struct session *s, const struct msg_join *m)
+{
+    struct join_history h = {.committed = RDZV_MEMBERS_NONE, .planned = RDZV_MEMBERS_NONE};
+    struct dd_err err = {0};
+    if (s->id >= 0)
+        return;
+    if (job_redirect_addr(j)[0] != '\0') {
+        session_send(s, MSG(PROBE_REQUEST, .addr = job_redirect_addr(j)));
+        session_bye(s);
+        return;
+    }
+    if (join_is_leader_probe(s->set, m)) {
+        dd_log(s->set->cfg.log, DD_LOG_DEBUG, "event=found-itself node=%s", s->name);
+        session_send(s, MSG(REFUSE, .epoch = s->set->cfg.epoch, .text = "this is your own daemon"));
+        session_bye(s);
+        return;
+    }
+    (void)snprintf(s->name, sizeof(s->name), "%s", m->name);
+    s->pid = m->pid;
+    if (s->set->nfree == 0) {
+        session_refuse(s, "all nodes of this job are here already");
+    } else if (join_parse_history(&h, m, &err) < 0) {
+        session_refuse(s, err.text);
+    } else if (session_set_addrs(s, m->addrs) < 0) {
+        session_refuse(s, "the daemon is out of memory");
+    } else {
+        session_set_ports(s, m->ports);
+        (void)session_take_id(s);
+        join_step(j, s, m, &h);
+    }
+    rdzv_members_clear(&h.committed);
+    rdzv_members_clear(&h.planned);
+}
