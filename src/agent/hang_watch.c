@@ -1,6 +1,7 @@
 /* --hang-timeout: workers that run but do nothing. What they were doing is said, then they are
  * ended, which is a failure like any other. */
 #include "agent/inner.h"
+#include "agent/pty_rank.h"
 
 #include "base/io.h"
 #include "worker/children.h"
@@ -46,9 +47,8 @@ static uint64_t sign_of_life(const struct agent *a, const struct hung *u)
     if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->round->output != NULL)
         sign = worker_output_written(a->round->output, u->local_rank) *
                UINT64_C(0x9e3779b97f4a7c15);
-    if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->pty != NULL &&
-        a->round->plan.first_rank + u->local_rank == a->cfg->pty_rank)
-        sign = pty_written(a->pty) * UINT64_C(0x9e3779b97f4a7c15);
+    if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0)
+        sign += pty_rank_written(a->round, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
     if ((a->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 &&
         fstat(u->beat_fd, &st) == 0)
         sign += (uint64_t)st.st_mtim.tv_sec * DD_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec +

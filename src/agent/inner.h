@@ -15,7 +15,6 @@
 #include "rdzv/spent.h"
 #include "worker/child_watch.h"
 #include "worker/group.h"
-#include "worker/pty.h"
 
 #include <event2/event.h>
 #include <sys/types.h>

@@ -1,6 +1,7 @@
 #include "agent/round.h"
 
 #include "agent/exit_report.h"
+#include "agent/features.h"
 #include "agent/inner.h"
 #include "agent/round_specs.h"
 #include "base/io.h"
@@ -87,26 +88,6 @@ int round_plan(struct round *r, const struct msg_plan *m, const struct round_lin
     return rc == 0 ? check_iface(r, link->peer, err) : rc;
 }
 
-static int new_pty(struct agent *a, struct worker_spec *specs, int n, struct dd_err *err)
-{
-    const struct round *r = a->round;
-    int local = r->cfg->pty_rank - r->plan.first_rank;
-    pty_free(DD_TAKE(a->pty));
-    if (r->cfg->pty_rank < 0 || local < 0 || local >= n)
-        return 0;
-    int rc = pty_new(&a->pty, r->base, r->cfg->terminal, r->plan.world_size == 1, r->cfg->log, err);
-    if (rc < 0)
-        return rc;
-    specs[local].tty = pty_path(a->pty);
-    pty_keep_tail(a->pty, r->output, local);
-    return 0;
-}
-
-static void end_pty(struct agent *a)
-{
-    pty_free(DD_TAKE(a->pty));
-}
-
 /* ---- the end of the round ---- */
 
 /* The order matters: what the exit means is settled first; then the signals that have arrived are
@@ -118,8 +99,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     struct worker_end end = {.exit = *e, .error_file = ""};
     dd_log(r->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
            r->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
-    if (r->plan.first_rank + e->local_rank == r->cfg->pty_rank)
-        end_pty(a); /* now, so that Ctrl-C is ddrun's again */
+    features_worker_exit(r->features, r, &end);
     if (hang_ended(a, e->local_rank)) {
         if (end.exit.code == 0)
             end.exit.code = 128 + SIGABRT; /* it caught the signal, and took it for a good end */
@@ -131,6 +111,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
         (void)snprintf(end.why, sizeof(end.why), "%s", mpi_why(a, e->local_rank));
     end.error_file = error_files_path(a->errors, e->local_rank);
     end.settling = end.exit.code != 0 && r->port->settling(r->port_arg);
+    features_verdict(r->features, r, &end);
     if (end.exit.code != 0 && !end.settling)
         error_files_keep(a->errors, &end.exit);
     if (end.exit.code != 0 && r->stop_sig == 0)
@@ -142,6 +123,13 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     exit_report_worker(r, &end);
 }
 
+/* Kills workers that live. */
+static void end_round(struct round *r)
+{
+    worker_group_free(DD_TAKE(r->group));
+    features_end(r->features, r);
+}
+
 static void on_workers_gone(void *arg)
 {
     struct round *r = arg;
@@ -150,7 +138,7 @@ static void on_workers_gone(void *arg)
     warning_over(a);
     exchanges_free(a);
     mpi_over(a);
-    worker_group_free(DD_TAKE(r->group));
+    end_round(r);
     horovod_end(a);
     ports_renew(a);
     r->port->gone(r->port_arg);
@@ -197,7 +185,9 @@ static int prepare(struct round *r, struct dd_err *err)
         exit_report_begin(r);
     if (rc == 0)
         rc = hang_prepare(a, err);
-    return rc == 0 ? mpi_prepare(a, err) : rc;
+    if (rc == 0)
+        rc = mpi_prepare(a, err);
+    return rc == 0 ? features_prepare(r->features, r, err) : rc;
 }
 
 static int start_workers(struct round *r, const struct round_link *link, struct dd_err *err)
@@ -206,8 +196,6 @@ static int start_workers(struct round *r, const struct round_link *link, struct 
         .log = r->cfg->log, .on_exit = on_worker_exit, .on_empty = on_workers_gone, .arg = r};
     struct round_specs specs = {0};
     int rc = round_specs_make(&specs, r, link, err);
-    if (rc == 0)
-        rc = new_pty(r->agent, specs.v, specs.n, err);
     if (rc == 0)
         rc = worker_group_start(&r->group, r->base, specs.v, specs.n, r->output, &cb, err);
     round_specs_done(&specs);
@@ -229,20 +217,20 @@ int round_launch(struct round *r, const struct round_link *link, struct dd_err *
     int rc = prepare(r, err);
     if (rc == 0)
         rc = start_workers(r, link, err);
-    if (rc == 0)
+    if (rc == 0) {
+        say_started(r);
         mpi_started(a);
-    else
-        mpi_over(a);
-    if (rc == 0)
         rc = hang_begin(a, err);
-    if (rc == 0 && a->pty != NULL)
-        rc = pty_begin(a->pty, err);
+    } else {
+        mpi_over(a);
+    }
+    if (rc == 0)
+        rc = features_started(r->features, r, err);
     r->ended_well = rc == 0;
     if (rc < 0) {
-        end_pty(a);
+        end_round(r);
         return rc;
     }
-    say_started(r);
     enough_begin(a);
     return 0;
 }
@@ -258,6 +246,7 @@ void round_stop(struct round *r, int sig, unsigned grace_ms)
 {
     error_files_over(r->agent->errors);
     hang_over(r->agent);
+    features_stopping(r->features, r);
     if (r->group == NULL)
         return;
     r->ended_well = false;
@@ -298,7 +287,8 @@ int round_new(struct round **ret, const struct round_env *env, struct dd_err *er
                         .port = env->port,
                         .port_arg = env->port_arg,
                         .agent = env->port_arg};
-    return worker_output_new(&r->output, env->base, &out, err);
+    int rc = worker_output_new(&r->output, env->base, &out, err);
+    return rc == 0 ? features_new(&r->features, round_features, r, err) : rc;
 }
 
 void round_free(struct round *r)
@@ -310,9 +300,10 @@ void round_free(struct round *r)
     hang_over(a);
     warning_over(a);
     exchanges_free(a);
-    worker_group_free(r->group);
+    if (r->features != NULL)
+        end_round(r);
+    features_free(r->features);
     mpi_over(a);
-    end_pty(a);
     worker_output_free(r->output);
     horovod_end(a);
     plan_clear(&r->plan);

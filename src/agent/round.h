@@ -18,6 +18,7 @@
 struct agent;
 struct agent_cfg; /* agent/agent.h */
 struct event_base;
+struct features;      /* agent/features.h */
 struct msg;           /* rdzv/msg.h */
 struct msg_plan;      /* the same */
 struct net_addr;      /* net/addr.h */
@@ -71,6 +72,7 @@ struct round {
     struct worker_output *output; /* NULL: workers inherit stdout and stderr */
     struct worker_group *group;   /* NULL: no worker runs */
     int stop_sig;                 /* the signal that the round is stopped with; 0: none yet */
+    struct features *features;
     struct exit_tally exits;
     bool ended_well; /* all workers of the last round have, here */
 };

@@ -1,5 +1,6 @@
 #include "agent/round_specs.h"
 
+#include "agent/features.h"
 #include "agent/inner.h"
 #include "agent/spec.h"
 #include "net/addr.h"
@@ -88,19 +89,22 @@ static bool hides_terminal(const struct round *r, int local_rank)
 static int fill_spec(const struct round *r, struct worker_spec *spec, int local_rank,
                      const struct ifaces *ifs, struct dd_err *err)
 {
-    const struct spec_input in = {.cfg = r->cfg,
-                                  .plan = &r->plan,
-                                  .local_rank = local_rank,
-                                  .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
-                                  .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
-                                  .error_file = error_files_path(r->agent->errors, local_rank),
-                                  .unbuffered = hides_terminal(r, local_rank),
-                                  .horovod_port = horovod_port(r->agent)};
+    struct spec_input in = {.cfg = r->cfg,
+                            .plan = &r->plan,
+                            .local_rank = local_rank,
+                            .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
+                            .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
+                            .error_file = error_files_path(r->agent->errors, local_rank),
+                            .unbuffered = hides_terminal(r, local_rank),
+                            .horovod_port = horovod_port(r->agent)};
+    features_spec_input(r->features, r, &in);
     spec->rank = r->plan.first_rank + local_rank;
     spec->folder = r->cfg->folder;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
     if (rc == 0 &&
         (mpi_spec(r->agent, local_rank, spec) < 0 || hang_spec(r->agent, local_rank, spec) < 0))
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    if (rc == 0 && features_worker_env(r->features, r, local_rank, spec) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc;
 }
