@@ -25,6 +25,7 @@ def own_mounts():
 
 
 def pytest_configure(config):
+    os.umask(0o022)  # other users of a cluster read what its tests write
     if hasattr(config, "workerinput"):
         own_mounts()
 

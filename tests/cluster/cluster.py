@@ -78,6 +78,7 @@ def _base_locked():
     while True:
         os.makedirs(BASE, exist_ok=True)
         try:
+            os.chmod(BASE, 0o755)  # users of all clusters pass, whatever umask made it
             fd = os.open(BASE, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:  # the last cluster has just gone
             continue
