@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from support import BUILD, HERE, LIMIT, PYTHON, clean_env
+from support import BUILD, HERE, LIMIT, PYTHON, Clock, clean_env
 
 DDRUND = os.environ.get("DDRUND", os.path.join(BUILD, "ddrund"))
 TORCH_STORE = [PYTHON, os.path.join(HERE, "programs", "torch_store.py")]
@@ -61,6 +61,11 @@ class Server:
             self.p.kill()
             self.p.wait()
         self.p.stdout.close()
+
+
+@pytest.fixture
+def clock(tmp_path):
+    return Clock(tmp_path)
 
 
 @pytest.fixture(scope="module")

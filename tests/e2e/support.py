@@ -2,12 +2,14 @@
 
 import glob
 import json
+import mmap
 import os
 import random
 import re
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -169,6 +171,7 @@ class Job:
         if tmp is not None:
             env["TMPDIR"] = tmp
         self.shm = set(os.listdir("/dev/shm"))
+        self.errors_seen = ""
         self.p = subprocess.Popen([*before, program, *args], env=env, cwd=cwd, stdin=stdin, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
 
@@ -212,6 +215,14 @@ class Job:
             seen += chunk
         return seen
 
+    def errors(self, wanted, count=1):
+        """What ddrun has said on stderr, once that holds `wanted` so often; the rest is in err after wait()."""
+        while self.errors_seen.count(wanted) < count:
+            chunk = os.read(self.p.stderr.fileno(), 65536).decode(errors="replace")
+            assert chunk, f"the end came before {wanted!r}: {self.errors_seen!r}"
+            self.errors_seen += chunk
+        return self.errors_seen
+
     def assert_nothing_left(self):
         left = [(pid, comm(pid)) for pid in marked(self.mark)]
         assert left == [], f"processes left: {left}"
@@ -223,6 +234,30 @@ class Job:
             files["HOME"].remove(".ddrun")
         files["/dev/shm"] = sorted(set(os.listdir("/dev/shm")) - self.shm)
         assert not any(files.values()), f"files left: {files}"
+
+
+class Clock:
+    """The monotonic clock of a job's ddrun and ddrund, which a test stops and sets ahead; its workers have the usual one."""
+
+    def __init__(self, place):
+        library, path = place / "clock.so", place / "clock"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, program("clock.c")], check=True)
+        path.write_bytes(bytes(16))
+        with open(path, "r+b") as f:
+            self.numbers = mmap.mmap(f.fileno(), 16)
+        self.env = {"LD_PRELOAD": str(library), "CLOCK_FILE": str(path)}
+        self.ahead = 0.0
+
+    def stop(self):
+        """A moment ahead: a process may have read the clock since, and it never goes back."""
+        struct.pack_into("q", self.numbers, 0, time.monotonic_ns() + 10**6)
+
+    def go(self):
+        struct.pack_into("q", self.numbers, 0, 0)
+
+    def advance(self, seconds):
+        self.ahead += seconds
+        struct.pack_into("q", self.numbers, 8, int(self.ahead * 1e9))
 
 
 def run(*args, env=None, cwd=None, limit=LIMIT):

@@ -122,11 +122,7 @@ def test_a_host_that_stops_late_can_still_join_the_next_one_by_the_key_in_the_ho
         host.line("running")
         guest.line("running")
         kill(host.processes("ddrund")[0])
-        said = ""
-        while "takes the lost daemon's place" not in said:
-            chunk = os.read(guest.p.stderr.fileno(), 65536).decode()
-            assert chunk, said
-            said += chunk
+        said = guest.errors("takes the lost daemon's place")
         go.touch()
         assert [host.wait(), guest.wait()] == [0, 0], said + host.err + guest.err
         assert os.listdir(home / ".ddrun") == []

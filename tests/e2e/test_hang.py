@@ -2,12 +2,12 @@
 
 import os
 import re
+import select
 import signal
-import time
 
 import pytest
 
-from support import Job, clean_env, marked, program, run, told
+from support import Job, clean_env, parent, program, run, told, until
 
 NODES = ["--simulate-nodes=2", "--nproc-per-node=2", "--shutdown-timeout=2s"]
 SOON = "--hang-timeout=5s"
@@ -63,18 +63,36 @@ def test_a_command_that_fails_is_told():
     assert job.p.returncode == 137 and "--on-hang: ended with code 5" in job.err
 
 
-@pytest.mark.parametrize("options, env", [
-    (["--hang-sign=output"], {}), (["--hang-sign=output", "--label"], {}), (["--hang-sign=output", "--local-ranks-filter=7"], {}),
-    (["--hang-sign=file"], {"how": "file"})])
-def test_who_gives_signs_lives(options, env, tmp_path):
-    how = env.get("how", "output")
-    job = run(*NODES, SOON, *options, program("hang.py"), how, env=clean_env(SIGNS="40", PAUSE="0.2", RANKS="9"))
+TICK = 0.9  # seconds: an agent that looks more than 1 s late takes it that the job stood still
+
+
+def keep_pace(clock, place, ranks, steps=8):
+    """A TICK passes after each sign of all ranks: longer than SOON in all."""
+    for n in range(steps):
+        until(lambda n=n: len(list(place.glob(f"{n}.*"))) == ranks, say=f"sign {n} of all ranks")
+        clock.advance(TICK)
+        (place / f"go.{n}").touch()
+
+
+def paced(clock, place, how, *options, ranks):
+    env = clean_env(SIGNS="8", RANKS="9", PACE=str(place), **clock.env)
+    with Job(*options, program("hang.py"), how, env=env) as job:
+        keep_pace(clock, place, ranks)
+        job.wait()
+        job.assert_nothing_left()
+        return job
+
+
+@pytest.mark.parametrize("how, options", [
+    ("output", ["--hang-sign=output"]), ("output", ["--hang-sign=output", "--label"]),
+    ("output", ["--hang-sign=output", "--local-ranks-filter=7"]), ("file", ["--hang-sign=file"])])
+def test_who_gives_signs_lives(how, options, clock, tmp_path):
+    job = paced(clock, tmp_path, how, *NODES, SOON, *options, ranks=4)
     assert job.p.returncode == 0 and told(job.err) == "", job.err
 
 
-def test_output_that_goes_to_files_counts(tmp_path):
-    job = run(SOON, "--redirects=3", f"--log-dir={tmp_path}/logs", program("hang.py"), "output",
-              env=clean_env(SIGNS="40", PAUSE="0.2", RANKS="9"))
+def test_output_that_goes_to_files_counts(clock, tmp_path):
+    job = paced(clock, tmp_path, "output", SOON, "--redirects=3", f"--log-dir={tmp_path}/logs", ranks=1)
     assert job.p.returncode == 0 and job.err == "", job.err
 
 
@@ -83,28 +101,44 @@ def test_output_stays_as_it_is():
     assert (job.p.returncode, job.out, job.err) == (0, "out\nno end", "err\n")
 
 
-def test_a_job_that_is_stopped_and_goes_on_does_not_hang():
-    with Job(*NODES, SOON, program("hang.py"), "output", env=clean_env(SIGNS="25", PAUSE="0.2", RANKS="9")) as job:
-        job.line("step")
-        pids = marked(job.mark)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(9)  # longer than is allowed
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-        assert job.wait() == 0, job.err
-        assert "seems hung" not in job.err
+def rank_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        return next(int(word[5:]) for word in f.read().split(b"\0") if word.startswith(b"RANK="))
 
 
-def test_a_worker_that_somebody_holds_does_not_hang():
-    with Job(SOON, program("hang.py"), "output", env=clean_env(SIGNS="5", RANKS="9")) as job:
-        job.line("step")
-        worker, = job.workers()
+def hung(clock, job):
+    """What is said of the ranks that seem hung, once time has passed for that."""
+    said = ""
+    while " seems hung: " not in said:
+        clock.advance(TICK)
+        if select.select([job.p.stderr], [], [], 0.05)[0]:
+            said += os.read(job.p.stderr.fileno(), 65536).decode()
+    return said
+
+
+def test_time_in_which_the_whole_job_stood_still_does_not_count(clock):
+    """As after SIGSTOP: all that the agent sees is that it is late."""
+    with Job(SOON, "sh", "-c", "echo here; sleep 600", env=clean_env(**clock.env)) as job:
+        job.line("here")
+        for _ in range(10):  # in the first one the agent only sees the sign
+            clock.advance(100)
+            assert not select.select([job.p.stderr], [], [], 0.05)[0]
+        hung(clock, job)
+
+
+def test_a_worker_that_somebody_holds_does_not_hang(clock, tmp_path):
+    """Another one, which gave its last sign later, does."""
+    script = f"touch {tmp_path}/here.$RANK; until [ -e {tmp_path}/go.$RANK ]; do sleep 0.01; done; echo again; sleep 600"
+    with Job(SOON, "--nproc-per-node=2", "--shutdown-timeout=1s", "sh", "-c", script, env=clean_env(**clock.env)) as job:
+        until(lambda: len(list(tmp_path.glob("here.*"))) == 2, say="both workers")
+        worker = next(pid for pid in job.workers() if parent(pid) in job.agents() and rank_of(pid) == 0)
         os.kill(worker, signal.SIGSTOP)
-        time.sleep(9)
-        assert job.p.poll() is None
-        os.kill(worker, signal.SIGCONT)
-        assert job.wait() == 0 and job.err == "", job.err
+        clock.advance(TICK)
+        (tmp_path / "go.1").touch()
+        job.line("again")
+        said = hung(clock, job)
+        assert " rank 1 " in said and "rank 0" not in said
+        job.wait()
 
 
 def test_kill_9_of_the_agent_leaves_no_heartbeat_file():

@@ -1,7 +1,8 @@
 """hang.py HOW: rank $RANKS (default 1) gives signs of life $SIGNS times (default 3) and then hangs; the others go on until all are
 ended or, from the second attempt on, end with 0.
 
-HOW: output (print), file (touch the heartbeat file), deaf (as output, but SIGABRT only ends it with 0)."""
+HOW: output (print), file (touch the heartbeat file), deaf (as output, but SIGABRT only ends it with 0).
+PACE names a directory: the sign number N is followed by a file N.RANK there, and the next one by a file go.N."""
 import faulthandler
 import os
 import signal
@@ -11,18 +12,27 @@ import time
 HOW = sys.argv[1]
 HANGS = os.environ["RANK"] in os.environ.get("RANKS", "1").split(",") and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 SIGNS = int(os.environ.get("SIGNS", "3"))
-PAUSE = float(os.environ.get("PAUSE", "0.1"))
+PACE = os.environ.get("PACE")
 faulthandler.enable()
 if HOW == "deaf":
     signal.signal(signal.SIGABRT, lambda *_: os._exit(0))
 
 
-def step():
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+
+def step(number):
     if HOW == "file":
         os.utime(os.environ["DDRUN_HEARTBEAT_FILE"])
     else:
         print("step", flush=True)
-    time.sleep(PAUSE)
+    if PACE:
+        open(f"{PACE}/{number}.{os.environ['RANK']}", "w", encoding="ascii").close()
+        wait_for(f"{PACE}/go.{number}")
+    else:
+        time.sleep(0.1)
 
 
 def wait_for_ever():
@@ -30,10 +40,10 @@ def wait_for_ever():
         time.sleep(1000)
 
 
-for _ in range(SIGNS):
-    step()
+for n in range(SIGNS):
+    step(n)
 if HANGS:
     wait_for_ever()
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and "RANKS" not in os.environ:
     while True:
-        step()
+        step(SIGNS)
