@@ -47,6 +47,22 @@ static void make_nvidia(const char *m, const char *addr, int minor, const char *
     put(numa, "%s/sys/bus/pci/devices/%s/numa_node", m, addr);
 }
 
+/* 4 NUMA nodes of 2 cores; in the order of addresses the GPUs are at nodes 3, 1, 0 and 2. */
+static void make_frontier(const char *m)
+{
+    static const char *const numa[] = {"3\n", "1\n", "0\n", "2\n"};
+    put("0-3\n", "%s/" SYS "node/online", m);
+    for (int i = 0; i < 4; i++) {
+        char text[100];
+        (void)snprintf(text, sizeof(text), "%d-%d\n", 2 * i, 2 * i + 1);
+        put(text, "%s/" SYS "node/node%d/cpulist", m, i);
+        put("4660\n", "%s/sys/class/kfd/kfd/topology/nodes/%d/gpu_id", m, 4 + i);
+        (void)snprintf(text, sizeof(text), "location_id %d\ndomain 0\n", (0xc1 + i) << 8);
+        put(text, "%s/sys/class/kfd/kfd/topology/nodes/%d/properties", m, 4 + i);
+        put(numa[i], "%s/sys/bus/pci/devices/0000:c%d:00.0/numa_node", m, 1 + i);
+    }
+}
+
 static int setup(void **state)
 {
     if (make_root(state) < 0)
@@ -69,6 +85,13 @@ static int setup(void **state)
         "%s/sys/class/kfd/kfd/topology/nodes/1/properties", "amd");
     put("2\n", "%s/sys/bus/pci/devices/0001:c1:00.0/numa_node", "amd");
     put("", "%s/sys/x", "tells-nothing");
+    put("0-1,8\n", "%s/" SYS "node/online", "grace"); /* two sockets; the GPU's memory is node 8 */
+    put("0-3\n", "%s/" SYS "node/node0/cpulist", "grace");
+    put("4-7\n", "%s/" SYS "node/node1/cpulist", "grace");
+    put("\n", "%s/" SYS "node/node8/cpulist", "grace");
+    put("0\n", "%s/" SYS "cpu/cpu0/topology/physical_package_id", "grace");
+    put("1\n", "%s/" SYS "cpu/cpu4/topology/physical_package_id", "grace");
+    make_frontier("frontier");
     return 0;
 }
 
@@ -134,6 +157,11 @@ static void workers_go_near_their_gpus(void **state)
         {"bare", "0-31", "node", 1, 2, "8-11,24-27", 1 << 2},
         {"bare", "4-31", "node", 0, 3, "16-19", 1 << 0},
         {"bare", "0-31", "exclusive", 5, 8, "10-11,26-27", 1 << 2},
+        {"grace", "0-7", "node", 1, 2, "4-7", 1 << 1}, /* no worker at a node of memory alone */
+        {"grace", "0-7", "node", 3, 4, "4-7", 1 << 1},
+        {"grace", "0-7", "socket", 0, 2, "0-3", 1 << 0},
+        {"frontier", "0-7", "node", 0, 4, "6-7", 1 << 3},
+        {"frontier", "0-7", "node", 2, 4, "0-1", 1 << 0},
         {"tells-nothing", "0-3", "node", 1, 2, "0-3", 1 << 0},
         {"tells-nothing", "0-3", "exclusive", 1, 2, "2-3", 1 << 0},
         {"tells-nothing", "0-3", "core-complex", 1, 2, "0-3", 1 << 0},
