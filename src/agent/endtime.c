@@ -101,7 +101,7 @@ static void ask(struct endtime *t)
         return;
     }
     int rc = alloc_end_command(t->asked, env, &words, &spec.folder);
-    spec.argv = words.v;
+    spec.argv = (const char *const *)words.v;
     rc = rc < 0 ? dd_err_set(&err, rc, "out of memory")
                 : command_start(&t->ask, t->agent->base, &spec, on_answer, t, &err);
     if (rc < 0)

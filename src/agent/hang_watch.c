@@ -98,8 +98,7 @@ static int run(struct hung *u, const char *const *argv, pid_t pid, unsigned limi
         rc = dd_env_setf(&env, "DDRUN_HUNG_RANK", "%d", a->round->plan.first_rank + u->local_rank);
     if (rc < 0)
         return dd_err_set(err, rc, "out of memory");
-    const struct command_spec spec = {
-        .argv = (char *const *)(uintptr_t)argv, .env = env.v, .limit_ms = limit_ms};
+    const struct command_spec spec = {.argv = argv, .env = env.v, .limit_ms = limit_ms};
     rc = command_start(&u->command, a->base, &spec, on_dumped, u, err);
     if (rc == 0)
         agent_protect(a, command_pid(u->command));

@@ -41,7 +41,7 @@ int health_new(struct agent *a, struct dd_err *err)
 static const char *last_line(struct dd_buf *clean, const char *out)
 {
     (void)report_tail(out, clean);
-    char *text = (char *)(uintptr_t)dd_buf_str(clean);
+    char *text = dd_buf_str(clean) != NULL ? (char *)clean->data : NULL;
     size_t n = text != NULL ? strlen(text) : 0;
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
         text[--n] = '\0';
@@ -92,7 +92,7 @@ static void on_command_end(void *arg, int code, const char *out)
 static void check_more(struct health *h)
 {
     const char *argv[] = {"sh", "-c", h->agent->cfg->health.command, NULL};
-    struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv};
+    struct command_spec spec = {.argv = argv};
     if (argv[2] == NULL || h->unfit[0] != '\0')
         h->then(h->agent);
     else

@@ -75,7 +75,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         successor_cfg(&rdzv, a->epoch, a->index, a->cfg->grace_ms * DD_NS_PER_MS);
     const struct daemon_config c = {
         .job_id = a->cfg->alloc->job_id,
-        .nodes = (char *)nodes.data,
+        .nodes = (const char *)nodes.data,
         .rdzv = rdzv,
         .heartbeat_ns = a->cfg->heartbeat_ns,
         .start_ns = a->cfg->start_ns,
@@ -84,10 +84,10 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         .host_fd = host_fd,
         .log_level = (int)a->cfg->log->level,
         .key = a->host.key,
-        .munge_socket = (char *)(uintptr_t)a->cfg->key_in.munge_socket,
-        .run = (char *)(uintptr_t)a->cfg->key_in.run,
-        .notify = (char *)(uintptr_t)a->cfg->notify,
-        .web_helper = a->cfg->notify != NULL ? (char *)(uintptr_t)a->cfg->web_helper : NULL,
+        .munge_socket = a->cfg->key_in.munge_socket,
+        .run = a->cfg->key_in.run,
+        .notify = a->cfg->notify,
+        .web_helper = a->cfg->notify != NULL ? a->cfg->web_helper : NULL,
     };
     return daemon_config_write(&c, err);
 }

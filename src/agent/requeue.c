@@ -73,7 +73,7 @@ static void over(struct requeue *r)
 static int run(struct requeue *r, const char *const *argv, unsigned limit_ms, command_done_f *done,
                struct dd_err *err)
 {
-    const struct command_spec spec = {.argv = (char *const *)(uintptr_t)argv,
+    const struct command_spec spec = {.argv = argv,
                                       .folder = r->slurm == NULL ? ALLOC_PBS_FOLDER : NULL,
                                       .env = r->agent->cfg->env,
                                       .limit_ms = limit_ms};

@@ -35,7 +35,10 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
     int rc = framework_env(env, cfg->env, &in, err);
     if (rc < 0)
         return rc;
-    char *around[] = {(char *)(uintptr_t)framework_wrap(cfg->frameworks), NULL}; /* only read */
+    DD_AUTO(strv) struct dd_strv wrap = {0};
+    const char *own_wrap = framework_wrap(cfg->frameworks);
+    if (own_wrap != NULL && dd_strv_push(&wrap, own_wrap) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
     if (s->unbuffered && dd_env_get(env->v, "PYTHONUNBUFFERED") == NULL &&
         dd_env_set(env, "PYTHONUNBUFFERED", "1") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
@@ -43,7 +46,7 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
         rules_env(env, cfg->env_rules, rank) < 0 ||
         rules_preload(env, cfg->preload_rules, rank) < 0 ||
         program_for_rank(argv, cfg->program->v, s->local_rank) < 0 ||
-        rules_wrap(argv, around, rank) < 0 || rules_wrap(argv, cfg->wrap_rules, rank) < 0)
+        rules_wrap(argv, wrap.v, rank) < 0 || rules_wrap(argv, cfg->wrap_rules, rank) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     return 0;
 }

@@ -99,18 +99,21 @@ static int remove_name(int fd, const char *path)
     return unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-int dd_scratch_remove(const struct dd_scratch *s)
+static int remove_open(int dir, const char *path)
 {
     struct stat st;
-    if (s->path == NULL)
-        return 0;
-    if (fstat(s->fd, &st) < 0)
+    if (fstat(dir, &st) < 0)
         return -errno;
     if (st.st_nlink == 0) /* by another process of ours: the name may be anybody's now */
         return 0;
-    int fd = openat(s->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 ? -errno : empty(fd, st.st_dev, DEPTH_MAX);
-    return rc == 0 ? remove_name(s->fd, s->path) : rc;
+    return rc == 0 ? remove_name(dir, path) : rc;
+}
+
+int dd_scratch_remove(const struct dd_scratch *s)
+{
+    return s->path != NULL ? remove_open(s->fd, s->path) : 0;
 }
 
 int dd_scratch_clear(const struct dd_scratch *s, const char *name)
@@ -312,12 +315,9 @@ static bool is_abandoned(int fd)
 static void sweep_one(int at, const char *name)
 {
     struct stat st;
-    struct dd_scratch s = {.path = (char *)(uintptr_t)name, .fd = open_private(at, name, &st)};
-    if (s.fd < 0)
-        return;
-    if (is_abandoned(s.fd))
-        (void)dd_scratch_remove(&s);
-    close(s.fd);
+    DD_AUTO(fd) int dir = open_private(at, name, &st);
+    if (dir >= 0 && is_abandoned(dir))
+        (void)remove_open(dir, name);
 }
 
 void dd_scratch_sweep(const struct dd_scratch *s)

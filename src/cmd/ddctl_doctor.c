@@ -414,11 +414,11 @@ static int ask_node(struct doctor *d, int index, struct dd_err *err)
                             .words = d->o->launch_command,
                             .host = a->node,
                             .nnodes = d->alloc->nnodes,
-                            .command = command.v,
+                            .command = (const char *const *)command.v,
                             .env = environ};
     int rc = !all && index == d->alloc->index ? dd_strv_copy(&argv, command.v)
                                               : starter_command(&argv, d->starter, &s);
-    const struct command_spec spec = {.argv = argv.v,
+    const struct command_spec spec = {.argv = (const char *const *)argv.v,
                                       .env = environ,
                                       .most_out = MOST_OUT,
                                       .limit_ms = START_MS +

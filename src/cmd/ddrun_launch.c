@@ -195,7 +195,7 @@ static int become_starter(struct launch_plan *p, struct dd_err *err)
     const struct start s = {.program = p->program,
                             .words = p->l.o->launch_command,
                             .nnodes = p->alloc->nnodes,
-                            .command = p->l.argv,
+                            .command = (const char *const *)p->l.argv,
                             .env = environ};
     uint64_t seed;
     char hex[17];

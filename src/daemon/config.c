@@ -117,22 +117,17 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
 
 static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
 {
-    const char *job_id;
-    const char *nodes;
     const char *key;
     const char *source;
-    const char *socket = NULL;
-    const char *run = NULL;
-    const char *notify = NULL;
-    const char *helper = NULL;
     json_t *plain;
     int method;
     json_error_t je;
     if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s:o}",
-                       "job_id", &job_id, "nodes", &nodes, "port", &c->port, "listen_fd",
+                       "job_id", &c->job_id, "nodes", &c->nodes, "port", &c->port, "listen_fd",
                        &c->listen_fd, "host_fd", &c->host_fd, "log_level", &c->log_level, "method",
-                       &method, "key", &key, "key_source", &source, "munge_socket", &socket, "run",
-                       &run, "notify", &notify, "web_helper", &helper, "numbers", &plain) < 0)
+                       &method, "key", &key, "key_source", &source, "munge_socket",
+                       &c->munge_socket, "run", &c->run, "notify", &c->notify, "web_helper",
+                       &c->web_helper, "numbers", &plain) < 0)
         return dd_err_set(err, -EPROTO, "the configuration is not one: %s", je.text);
     int rc = unpack_numbers(c, plain, err);
     if (rc < 0)
@@ -142,16 +137,6 @@ static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
         return dd_err_set(err, -EPROTO, "the configuration has a value out of range");
     c->key.method = (enum net_key_method)method;
     (void)snprintf(c->key.source, sizeof(c->key.source), "%s", source);
-    c->job_id = strdup(job_id);
-    c->nodes = strdup(nodes);
-    c->munge_socket = socket != NULL ? strdup(socket) : NULL;
-    c->run = run != NULL ? strdup(run) : NULL;
-    c->notify = notify != NULL ? strdup(notify) : NULL;
-    c->web_helper = helper != NULL ? strdup(helper) : NULL;
-    if (c->job_id == NULL || c->nodes == NULL || (socket != NULL && c->munge_socket == NULL) ||
-        (run != NULL && c->run == NULL) || (notify != NULL && c->notify == NULL) ||
-        (helper != NULL && c->web_helper == NULL))
-        return dd_err_set(err, -ENOMEM, "out of memory");
     return 0;
 }
 
@@ -164,9 +149,8 @@ int daemon_config_read(struct daemon_config *ret, int fd, struct dd_err *err)
     json_t *o = json_loadf(f, JSON_REJECT_DUPLICATES, &je);
     if (o == NULL)
         return dd_err_set(err, -EPROTO, "the configuration is not JSON: %s", je.text);
-    struct daemon_config c = {0};
+    struct daemon_config c = {.storage = o};
     int rc = unpack(&c, o, err);
-    json_decref(o);
     if (rc < 0)
         daemon_config_done(&c);
     else
@@ -176,11 +160,6 @@ int daemon_config_read(struct daemon_config *ret, int fd, struct dd_err *err)
 
 void daemon_config_done(struct daemon_config *c)
 {
-    free(c->job_id);
-    free(c->nodes);
-    free(c->munge_socket);
-    free(c->run);
-    free(c->notify);
-    free(c->web_helper);
+    json_decref(c->storage);
     memset(c, 0, sizeof(*c));
 }

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 struct daemon_config {
-    char *job_id;
-    char *nodes;          /* folded host list */
+    const char *job_id;
+    const char *nodes;    /* folded host list */
     struct rdzv_cfg rdzv; /* without .nodes and .master_port */
     uint64_t heartbeat_ns;
     uint64_t start_ns; /* of the host's ddrun */
@@ -20,9 +20,10 @@ struct daemon_config {
     int host_fd;
     int log_level;
     struct net_key key;
-    char *munge_socket;        /* NULL: the default */
-    char *run;                 /* net/key.h */
-    char *notify, *web_helper; /* NULL: no web hook */
+    const char *munge_socket;        /* NULL: the default */
+    const char *run;                 /* net/key.h */
+    const char *notify, *web_helper; /* NULL: no web hook */
+    struct json_t *storage;          /* of the texts, once read; NULL: they are borrowed */
 };
 
 /* Writes it into an anonymous file and returns the descriptor (close-on-exec), or -errno. */

@@ -49,17 +49,19 @@ bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installe
 /* What it says, up to a line, and how it ends. -errno: it cannot be run. */
 static int ask(const char *program, const char *word, char *said, size_t size)
 {
-    char *const argv[] = {(char *)(uintptr_t)program, (char *)(uintptr_t)word, NULL};
+    DD_AUTO(strv) struct dd_strv argv = {0};
     posix_spawn_file_actions_t to;
     int ends[2];
     pid_t pid;
     size_t n = 0;
     int status = 0;
+    if (dd_strv_push(&argv, program) < 0 || dd_strv_push(&argv, word) < 0)
+        return -ENOMEM;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
     (void)posix_spawn_file_actions_init(&to);
     (void)posix_spawn_file_actions_adddup2(&to, ends[1], STDERR_FILENO);
-    int rc = -posix_spawn(&pid, program, &to, NULL, argv, environ);
+    int rc = -posix_spawn(&pid, program, &to, NULL, argv.v, environ);
     (void)posix_spawn_file_actions_destroy(&to);
     close(ends[1]);
     for (ssize_t k; rc == 0 && n + 1 < size &&

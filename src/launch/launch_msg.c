@@ -42,8 +42,8 @@ int launch_msg_encode(struct dd_buf *out, const struct launch_msg *m)
     return rc < 0 || m->type != LAUNCH_TASK ? rc : put_task(out, &m->task);
 }
 
-/* free(); "" is NULL. */
-static char *get_text(struct dd_rd *r)
+/* Lent by *storage; "" is NULL. */
+static const char *get_text(struct dd_rd *r, void **storage)
 {
     uint32_t n = dd_rd_u32_be(r);
     r->failed |= n > TEXT_MAX;
@@ -51,9 +51,9 @@ static char *get_text(struct dd_rd *r)
     if (p == NULL || n == 0)
         return NULL;
     r->failed |= memchr(p, '\0', n) != NULL;
-    char *s = strndup((const char *)p, n);
-    r->failed |= s == NULL;
-    return s;
+    *storage = strndup((const char *)p, n);
+    r->failed |= *storage == NULL;
+    return *storage;
 }
 
 static int get_node(struct dd_rd *r, int nnodes)
@@ -70,18 +70,19 @@ static void get_task(struct launch_task *t, struct dd_rd *r, int nnodes)
     r->failed |= fanout > LAUNCH_FANOUT_MAX;
     t->fanout = r->failed ? 0 : (int)fanout;
     t->grace_ms = dd_rd_u32_be(r);
-    t->starter = get_text(r);
-    t->program = get_text(r);
-    t->words = get_text(r);
+    t->starter = get_text(r, &t->storage[0]);
+    t->program = get_text(r, &t->storage[1]);
+    t->words = get_text(r, &t->storage[2]);
     uint32_t n = dd_rd_u32_be(r);
     r->failed |= n >= (uint32_t)nnodes || dd_rd_left(r) != 4 * (size_t)n ||
                  (n > 0 && t->starter == NULL);
     if (r->failed || n == 0)
         return;
-    t->nodes = calloc(n, sizeof(*t->nodes));
-    r->failed |= t->nodes == NULL;
+    int *nodes = calloc(n, sizeof(*nodes));
+    r->failed |= nodes == NULL;
     while (!r->failed && t->n < (int)n)
-        t->nodes[t->n++] = get_node(r, nnodes);
+        nodes[t->n++] = get_node(r, nnodes);
+    t->nodes = t->storage[3] = nodes;
 }
 
 int launch_msg_decode(struct launch_msg *ret, const void *data, size_t n, int nnodes)
@@ -104,10 +105,8 @@ int launch_msg_decode(struct launch_msg *ret, const void *data, size_t n, int nn
 
 void launch_msg_done(struct launch_msg *m)
 {
-    free(m->task.starter);
-    free(m->task.program);
-    free(m->task.words);
-    free(m->task.nodes);
+    for (size_t i = 0; i < sizeof(m->task.storage) / sizeof(m->task.storage[0]); i++)
+        free(m->task.storage[i]);
     *m = (struct launch_msg){0};
 }
 

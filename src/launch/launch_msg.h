@@ -38,9 +38,10 @@ struct launch_task {
     bool output;
     int fanout;
     uint32_t grace_ms;
-    char *starter, *program, *words; /* words: NULL where the user has none */
-    int *nodes;                      /* to be started from here */
+    const char *starter, *program, *words; /* words: NULL where the user has none */
+    const int *nodes;                      /* to be started from here */
     int n;
+    void *storage[4]; /* of a decoded task: the three texts and the nodes */
 };
 
 struct launch_msg {

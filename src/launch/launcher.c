@@ -381,9 +381,9 @@ static bool give_task(void *arg, int index, struct launch_task *ret)
     *ret = (struct launch_task){.output = cfg->starter->loses_output,
                                 .fanout = cfg->fanout,
                                 .grace_ms = cfg->grace_ms,
-                                .starter = (char *)(uintptr_t)cfg->starter->name,
-                                .program = (char *)(uintptr_t)cfg->program,
-                                .words = (char *)(uintptr_t)cfg->words,
+                                .starter = cfg->starter->name,
+                                .program = cfg->program,
+                                .words = cfg->words,
                                 .nodes = c->subtree,
                                 .n = c->nsubtree};
     return true;

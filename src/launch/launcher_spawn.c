@@ -177,7 +177,7 @@ static int start_there(struct launcher *l, struct child *c)
     const struct launcher_cfg *cfg = l->cfg;
     DD_AUTO(strv) struct dd_strv argv = {0};
     DD_AUTO(free) char *ticket = bootstrap_server_argument(l->server, c->index, cfg->ticket);
-    char *command[] = {(char *)(uintptr_t)cfg->ddrun, ticket, NULL};
+    const char *command[] = {cfg->ddrun, ticket, NULL};
     const struct start s = {.program = cfg->program,
                             .words = cfg->words,
                             .host = launcher_name_of(l, c->index),

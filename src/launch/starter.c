@@ -10,7 +10,7 @@
 
 enum { COMMAND_MAX = 1 << 20 };
 
-char *starter_quote(char *const *argv)
+char *starter_quote(const char *const *argv)
 {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=:,./@%";
@@ -38,6 +38,14 @@ static int push_program(struct dd_strv *out, const struct start *s)
     return s->words != NULL ? dd_strv_split(out, s->words, " \t") : dd_strv_push(out, s->program);
 }
 
+static int push_command(struct dd_strv *out, const struct start *s)
+{
+    int rc = 0;
+    for (size_t i = 0; s->command[i] != NULL && rc == 0; i++)
+        rc = dd_strv_push(out, s->command[i]);
+    return rc;
+}
+
 /* Src: sshd hands its words to a shell in one line. */
 static int push_line(struct dd_strv *out, const struct start *s)
 {
@@ -50,7 +58,7 @@ static int push_quoted(struct dd_strv *out, const struct start *s)
 {
     int rc = 0;
     for (size_t i = 0; s->command[i] != NULL && rc == 0; i++) {
-        char *const word[] = {s->command[i], NULL};
+        const char *const word[] = {s->command[i], NULL};
         DD_AUTO(free) char *quoted = starter_quote(word);
         rc = quoted == NULL ? -ENOMEM : dd_strv_push(out, quoted);
     }
@@ -85,7 +93,7 @@ static int push_word(struct dd_strv *out, const char *word, const struct start *
     if (strcmp(word, "%host") == 0)
         return dd_strv_push(out, s->host);
     if (strcmp(word, "%command") == 0)
-        return dd_strv_copy(out, s->command);
+        return push_command(out, s);
     if (strcmp(word, "%line") == 0)
         return push_line(out, s);
     if (strcmp(word, "%quoted") == 0)

@@ -13,8 +13,8 @@ struct start {
     const char *words;   /* what the user wants in its place (--launch-command), NULL */
     const char *host;    /* of the node; NULL: all of them */
     int nnodes;
-    char *const *command; /* to run there */
-    char *const *env;     /* of the script */
+    const char *const *command; /* to run there */
+    char *const *env;           /* of the script */
 };
 
 struct starter {
@@ -47,6 +47,6 @@ const struct starter *starter_find(const struct starter *after, const char *name
 /* 0 or -ENOMEM */
 int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s);
 /* One word that a shell reads as the words of argv. free(); NULL: no memory. */
-char *starter_quote(char *const *argv);
+char *starter_quote(const char *const *argv);
 
 #endif

@@ -305,6 +305,7 @@ static int fetch_some(struct ddrun_request *r)
 
 static int take_fetched(struct ddrun_request *r)
 {
+    unsigned char *room = (unsigned char *)r->pieces;
     size_t k = 0;
     for (int i = r->fetched; i < r->chunk_end; i++) {
         if (!r->records[i].apart)
@@ -312,7 +313,7 @@ static int take_fetched(struct ddrun_request *r)
         size_t len = r->w.strs[k].len;
         if (len != r->records[i].len)
             return -EPROTO;
-        memcpy((unsigned char *)(uintptr_t)r->pieces[i].data, wire_str(&r->w, k++), len);
+        memcpy(room + ((const unsigned char *)r->pieces[i].data - room), wire_str(&r->w, k++), len);
     }
     r->fetched = r->chunk_end;
     return 0;

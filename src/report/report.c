@@ -23,34 +23,31 @@ int report_new(struct report **ret, const struct report_cfg *cfg)
     return 0;
 }
 
-/* The texts of an exit, so that they can be copied and freed in a row. */
-static const char **text_of(struct report_exit *e, int i)
-{
-    const char **const texts[] = {&e->node, &e->error, &e->trace, &e->tail, &e->log, NULL};
-    return texts[i];
-}
-
 static void exit_done(struct report_exit *e)
 {
-    for (int i = 0; text_of(e, i) != NULL; i++)
-        free((char *)(uintptr_t)*text_of(e, i));
+    free(e->storage);
     *e = (struct report_exit){0};
 }
 
+/* All texts of the copy in one allocation; NULL becomes "". */
 static int exit_copy(struct report_exit *ret, const struct report_exit *e)
 {
     struct report_exit c = *e;
-    bool ok = true;
-    for (int i = 0; text_of(&c, i) != NULL; i++) {
-        const char **t = text_of(&c, i);
-        *t = strdup(*t != NULL ? *t : "");
-        ok = ok && *t != NULL;
+    const char **const texts[] = {&c.node, &c.error, &c.trace, &c.tail, &c.log};
+    enum { TEXTS = sizeof(texts) / sizeof(texts[0]) };
+    size_t n = 0;
+    for (int i = 0; i < TEXTS; i++)
+        n += *texts[i] != NULL ? strlen(*texts[i]) + 1 : 1;
+    char *to = c.storage = malloc(n);
+    if (to == NULL)
+        return -ENOMEM;
+    for (int i = 0; i < TEXTS; i++) {
+        const char *from = *texts[i] != NULL ? *texts[i] : "";
+        *texts[i] = to;
+        to = stpcpy(to, from) + 1;
     }
-    if (ok)
-        *ret = c;
-    else
-        exit_done(&c);
-    return ok ? 0 : -ENOMEM;
+    *ret = c;
+    return 0;
 }
 
 static void forget_exits(struct report *r)

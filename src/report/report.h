@@ -24,6 +24,7 @@ struct report_exit {
     const char *error, *trace; /* from its error file */
     const char *tail;          /* last lines of its stderr */
     const char *log;           /* path of its stderr's file */
+    char *storage;             /* of the texts in a copy; NULL: they are borrowed */
 };
 
 /* Workers of a node that did not fail by themselves. */

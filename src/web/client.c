@@ -137,8 +137,7 @@ static void complete(struct web *w, const struct web_answer *a)
 
 static void fail_first(struct web *w, const char *why)
 {
-    const struct web_answer none = {
-        .set_up = true, .body = (char *)(uintptr_t)"", .error = (char *)(uintptr_t)why};
+    const struct web_answer none = {.set_up = true, .body = "", .error = why};
     complete(w, &none);
 }
 

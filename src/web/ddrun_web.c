@@ -123,7 +123,7 @@ static int answer(const struct web_answer *a)
 {
     DD_AUTO(free) char *text = NULL;
     const struct web_answer no_text = {
-        .status = a->status, .from = a->from, .error = (char *)(uintptr_t)"its answer is no text"};
+        .status = a->status, .from = a->from, .error = "its answer is no text"};
     if (web_answer_encode(&text, a) < 0 && web_answer_encode(&text, &no_text) < 0)
         return -1;
     return send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0 ? -1 : 0;
@@ -143,7 +143,7 @@ static int serve(CURL *c, const struct web_request *r)
     if (a.status == 0)
         a.from = 0;
     a.error = a.status == 0 ? error : NULL;
-    a.body = a.status != 0 ? (char *)(uintptr_t)dd_buf_str(&body) : NULL;
+    a.body = a.status != 0 ? dd_buf_str(&body) : NULL;
     return answer(&a);
 }
 

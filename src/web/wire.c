@@ -93,15 +93,18 @@ void web_asked_done(struct web_asked *a)
     a->o = NULL;
 }
 
-/* It goes to the user, and may have what the server said, in its certificate for example. */
-static char *printable(const char *text)
+/* Copies both into one allocation; the error is shown to the user and may quote the server, in its
+ * certificate for example: make it printable. */
+static int keep_texts(struct web_answer *a, const char *body, const char *error)
 {
-    const size_t n = strlen(text);
-    const size_t size = 4 * n + 6;
-    char *out = malloc(size);
-    if (out != NULL)
-        (void)dd_log_escape(out, size, text, n);
-    return out;
+    const size_t n = strlen(body) + 1;
+    const size_t size = 4 * strlen(error) + 6;
+    a->storage = malloc(n + size);
+    if (a->storage == NULL)
+        return -ENOMEM;
+    a->body = memcpy(a->storage, body, n);
+    a->error = dd_log_escape(a->storage + n, size, error, strlen(error));
+    return 0;
 }
 
 int web_answer_decode(struct web_answer *ret, const void *data, size_t n)
@@ -119,19 +122,15 @@ int web_answer_decode(struct web_answer *ret, const void *data, size_t n)
         return -EPROTO;
     }
     a.set_up = set_up != 0;
-    a.body = strdup(body);
-    a.error = printable(error);
+    rc = keep_texts(&a, body, error);
     json_decref(o);
-    *ret = a;
-    if (a.body != NULL && a.error != NULL)
-        return 0;
-    web_answer_done(ret);
-    return -ENOMEM;
+    if (rc == 0)
+        *ret = a;
+    return rc;
 }
 
 void web_answer_done(struct web_answer *a)
 {
-    free(a->body);
-    free(a->error);
+    free(a->storage);
     *a = (struct web_answer){0};
 }

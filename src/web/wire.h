@@ -27,11 +27,12 @@ struct web_request {
 };
 
 struct web_answer {
-    int status;  /* of HTTP; 0: there was no answer, error says why */
-    int from;    /* which of the URLs */
-    bool set_up; /* no answer, and none will come: a file or a certificate is wrong */
-    char *body;  /* text; "" where there was none */
-    char *error; /* a sentence, or "" */
+    int status;        /* of HTTP; 0: there was no answer, error says why */
+    int from;          /* which of the URLs */
+    bool set_up;       /* no answer, and none will come: a file or a certificate is wrong */
+    const char *body;  /* text; "" where there was none */
+    const char *error; /* a sentence, or "" */
+    char *storage;     /* of both in a decoded answer; NULL: borrowed */
 };
 
 /* Gives text (free()). -ENOMEM, -EMSGSIZE. */

@@ -113,7 +113,8 @@ static _Noreturn void child_run(const struct command_spec *spec, pid_t agent, in
 static pid_t fork_child(const struct command_spec *spec, const char *path, int null, int out,
                         struct dd_err *err)
 {
-    struct worker_spec worker = {.rank = -1};
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    DD_AUTO(strv) struct dd_strv env = {0};
     pid_t agent = getpid();
     if (spec->run != NULL) {
         pid_t pid = fork();
@@ -121,8 +122,12 @@ static pid_t fork_child(const struct command_spec *spec, const char *path, int n
             child_run(spec, agent, null, out);
         return pid < 0 ? dd_err_set(err, -errno, "cannot start a process: %m") : pid;
     }
-    worker.argv.v = (char **)(uintptr_t)spec->argv; /* only read */
-    worker.env.v = (char **)(uintptr_t)spec->env;
+    int rc = dd_strv_copy(&env, spec->env);
+    for (const char *const *arg = spec->argv; *arg != NULL && rc == 0; arg++)
+        rc = dd_strv_push(&argv, *arg);
+    if (rc < 0)
+        return dd_err_set(err, rc, "out of memory");
+    const struct worker_spec worker = {.rank = -1, .argv = argv, .env = env};
     return spawn_child(
         &(struct spawn_request){
             .spec = &worker, .path = path, .fds = {null, out, out}, .report_fd = null},

@@ -13,8 +13,8 @@ struct command;
 enum { COMMAND_TOO_LATE = -1 };
 
 struct command_spec {
-    char *const *argv;  /* argv[0] is found in PATH of env */
-    const char *folder; /* else here; NULL */
+    const char *const *argv; /* argv[0] is found in PATH of env */
+    const char *folder;      /* else here; NULL */
     char *const *env;
     int (*run)(
         void *arg); /* instead: what the child does; stdout is taken, it returns the exit status */

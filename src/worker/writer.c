@@ -63,7 +63,8 @@ static int note_send(int fd, const struct note *note, int pass)
         struct cmsghdr align;
         char room[CMSG_SPACE(sizeof(int))];
     } control = {.room = {0}};
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)note, .iov_len = sizeof(*note)};
+    struct note copy = *note; /* iov_base is not const */
+    struct iovec iov = {.iov_base = &copy, .iov_len = sizeof(copy)};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
     if (pass >= 0) {
         m.msg_control = control.room;

@@ -159,7 +159,7 @@ static void each_starter_has_its_words(void **state)
                                 .words = rows[i].words,
                                 .host = "n2",
                                 .nnodes = 3,
-                                .command = block(command),
+                                .command = command,
                                 .env = block(command + 2)};
         DD_AUTO(strv) struct dd_strv argv = {0};
         DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(4096);
@@ -185,7 +185,7 @@ static void a_step_gets_all_gpus_of_a_job_that_counts_them_by_task(void **state)
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct start s = {
-            .program = "srun", .nnodes = 2, .command = block(command), .env = block(rows[i].env)};
+            .program = "srun", .nnodes = 2, .command = command, .env = block(rows[i].env)};
         DD_AUTO(strv) struct dd_strv argv = {0};
         assert_int_equal(starter_command(&argv, starter_find(NULL, "srun", ""), &s), 0);
         assert_string_equal(argv.v[argv.n - 2], rows[i].option);
@@ -213,7 +213,7 @@ static void quoting_is_what_a_shell_reads(void **state)
 {
     (void)state;
     static const char *const argv[] = {"a", "", "it's", "$HOME *", "x=1,2/y", "n\nl", NULL};
-    DD_AUTO(free) char *line = starter_quote(block(argv));
+    DD_AUTO(free) char *line = starter_quote(argv);
     assert_string_equal(line, "a '' 'it'\\''s' '$HOME *' x=1,2/y 'n\nl'");
 }
 

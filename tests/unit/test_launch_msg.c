@@ -40,8 +40,8 @@ static void a_task_arrives_whole_or_not_at_all(void **state)
                                   .task = {.output = true,
                                            .fanout = 32,
                                            .grace_ms = 5000,
-                                           .starter = (char *)(uintptr_t)"ssh",
-                                           .words = (char *)(uintptr_t)"ssh -p 2222",
+                                           .starter = "ssh",
+                                           .words = "ssh -p 2222",
                                            .nodes = nodes,
                                            .n = 3}};
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(4096);

@@ -541,7 +541,7 @@ static void packets_come_out_as_they_went_in(void **state)
                                   .key = "/k",
                                   .limit_ms = 7,
                                   .direct = true};
-    const struct web_answer a = {.status = 404, .from = 1, .body = (char *)(uintptr_t)"x\"y"};
+    const struct web_answer a = {.status = 404, .from = 1, .body = "x\"y"};
     DD_AUTO(free) char *text = NULL;
     DD_AUTO(free) char *answered = NULL;
     DD_AUTO(web_answer) struct web_answer b = {0};
@@ -566,7 +566,7 @@ static void packets_come_out_as_they_went_in(void **state)
 static void what_a_server_says_does_not_reach_a_terminal_as_it_is(void **state)
 {
     (void)state;
-    const struct web_answer a = {.error = (char *)(uintptr_t)"subject 'a\x1b[31mb\n' \xc3\xa9"};
+    const struct web_answer a = {.error = "subject 'a\x1b[31mb\n' \xc3\xa9"};
     DD_AUTO(free) char *text = NULL;
     DD_AUTO(web_answer) struct web_answer b = {0};
     assert_int_equal(web_answer_encode(&text, &a), 0);
@@ -585,7 +585,7 @@ static int be_the_helper(void)
         struct web_asked asked;
         if (web_request_decode(&asked, packet, (size_t)n) < 0)
             return 1;
-        const struct web_answer a = {.error = (char *)(uintptr_t)asked.request.urls[0]};
+        const struct web_answer a = {.error = asked.request.urls[0]};
         if (strcmp(a.error, "http://kill") == 0)
             (void)raise(SIGKILL);
         if (strcmp(a.error, "http://exit") == 0)

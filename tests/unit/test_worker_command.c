@@ -57,8 +57,7 @@ static struct result run(const char *script, unsigned limit_ms)
 {
     struct result r = {.base = event_base_new()};
     const char *argv[] = {"sh", "-c", script, NULL};
-    const struct command_spec spec = {
-        .argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = limit_ms};
+    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = limit_ms};
     struct command *c = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
     assert_true(command_pid(c) > 0);
@@ -97,7 +96,7 @@ static void a_program_may_be_in_a_folder_of_its_own(void **state)
 {
     (void)state;
     char *const poor[] = {(char[]){"PATH=/nowhere"}, NULL};
-    char *const argv[] = {(char[]){"echo"}, (char[]){"found"}, NULL};
+    const char *const argv[] = {"echo", "found", NULL};
     struct dd_err err = {.text = ""};
     struct result r = {.base = event_base_new()};
     struct command_spec spec = {
@@ -157,8 +156,7 @@ static void a_program_that_is_not_there_is_told_at_once(void **state)
     (void)state;
     struct event_base *base = event_base_new();
     const char *argv[] = {"no-such-program", NULL};
-    const struct command_spec spec = {
-        .argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 1000};
+    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = 1000};
     struct command *c = NULL;
     struct dd_err err = {0};
     assert_int_equal(command_start(&c, base, &spec, on_done, NULL, &err), -ENOENT);
@@ -171,8 +169,7 @@ static void one_that_is_freed_is_killed(void **state)
     (void)state;
     struct event_base *base = event_base_new();
     const char *argv[] = {"sleep", "1000", NULL};
-    const struct command_spec spec = {
-        .argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 600000};
+    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = 600000};
     struct command *c = NULL;
     assert_int_equal(command_start(&c, base, &spec, on_done, NULL, NULL), 0);
     pid_t pid = command_pid(c);
@@ -210,8 +207,7 @@ static void one_that_sigkill_does_not_end_is_given_up(void **state)
     (void)close(fd);
     struct result r = {.base = event_base_new()};
     const char *argv[] = {"/proc/self/exe", "held", path, NULL};
-    const struct command_spec spec = {
-        .argv = (char *const *)(uintptr_t)argv, .env = env, .limit_ms = 5000};
+    const struct command_spec spec = {.argv = argv, .env = env, .limit_ms = 5000};
     struct command *c = NULL;
     struct command *other = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
