@@ -10,13 +10,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static void hex(char out[2 * NET_KEY_LEN + 1], const unsigned char bytes[NET_KEY_LEN])
+static void config_hex(char out[2 * NET_KEY_LEN + 1], const unsigned char bytes[NET_KEY_LEN])
 {
     for (size_t i = 0; i < NET_KEY_LEN; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static int unhex(unsigned char out[NET_KEY_LEN], const char *text)
+static int config_unhex(unsigned char out[NET_KEY_LEN], const char *text)
 {
     if (strlen(text) != 2 * NET_KEY_LEN || strspn(text, "0123456789abcdef") != 2 * NET_KEY_LEN)
         return -EPROTO;
@@ -27,7 +27,7 @@ static int unhex(unsigned char out[NET_KEY_LEN], const char *text)
     return 0;
 }
 
-/* What is a plain number of the round machine, both ways. */
+/* Fields that are plain numbers, for both directions. */
 static const struct number {
     const char *name;
     size_t offset;
@@ -57,7 +57,7 @@ static const struct number {
 
 enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
 
-static json_t *pack_numbers(const struct daemon_config *c)
+static json_t *config_pack_numbers(const struct daemon_config *c)
 {
     json_t *o = json_object();
     for (size_t i = 0; i < NUMBERS; i++) {
@@ -73,7 +73,7 @@ static json_t *pack_numbers(const struct daemon_config *c)
     return o;
 }
 
-static int unpack_numbers(struct daemon_config *c, const json_t *o, struct dd_err *err)
+static int config_unpack_numbers(struct daemon_config *c, const json_t *o, struct dd_err *err)
 {
     for (size_t i = 0; i < NUMBERS; i++) {
         const json_t *v = json_object_get(o, numbers[i].name);
@@ -95,13 +95,13 @@ static int unpack_numbers(struct daemon_config *c, const json_t *o, struct dd_er
 int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
 {
     char key[2 * NET_KEY_LEN + 1];
-    hex(key, c->key.bytes);
+    config_hex(key, c->key.bytes);
     json_t *o = json_pack("{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:o}", "job_id",
                           c->job_id, "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd,
                           "host_fd", c->host_fd, "log_level", c->log_level, "method",
                           (int)c->key.method, "key", key, "key_source", c->key.source,
                           "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify,
-                          "web_helper", c->web_helper, "numbers", pack_numbers(c));
+                          "web_helper", c->web_helper, "numbers", config_pack_numbers(c));
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL)
@@ -115,7 +115,7 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
     return DD_TAKE_FD(fd);
 }
 
-static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
+static int config_unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
 {
     const char *key;
     const char *source;
@@ -129,11 +129,11 @@ static int unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
                        &c->munge_socket, "run", &c->run, "notify", &c->notify, "web_helper",
                        &c->web_helper, "numbers", &plain) < 0)
         return dd_err_set(err, -EPROTO, "the configuration is not one: %s", je.text);
-    int rc = unpack_numbers(c, plain, err);
+    int rc = config_unpack_numbers(c, plain, err);
     if (rc < 0)
         return rc;
     if (c->port < 1 || c->port > 65535 || method < 0 || method >= NET_KEY_METHOD_MAX ||
-        unhex(c->key.bytes, key) < 0)
+        config_unhex(c->key.bytes, key) < 0)
         return dd_err_set(err, -EPROTO, "the configuration has a value out of range");
     c->key.method = (enum net_key_method)method;
     (void)snprintf(c->key.source, sizeof(c->key.source), "%s", source);
@@ -150,7 +150,7 @@ int daemon_config_read(struct daemon_config *ret, int fd, struct dd_err *err)
     if (o == NULL)
         return dd_err_set(err, -EPROTO, "the configuration is not JSON: %s", je.text);
     struct daemon_config c = {.storage = o};
-    int rc = unpack(&c, o, err);
+    int rc = config_unpack(&c, o, err);
     if (rc < 0)
         daemon_config_done(&c);
     else

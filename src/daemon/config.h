@@ -1,4 +1,5 @@
-/* What the host's agent tells the daemon that it starts: one JSON object on an inherited file. */
+/* The configuration that the leader's agent passes to the ddrund that it starts: one JSON object in
+ * an inherited file. */
 #ifndef DD_DAEMON_CONFIG_H
 #define DD_DAEMON_CONFIG_H
 
@@ -14,7 +15,7 @@ struct daemon_config {
     const char *nodes;    /* folded host list */
     struct rdzv_cfg rdzv; /* without .nodes and .master_port */
     uint64_t heartbeat_ns;
-    uint64_t start_ns; /* of the host's ddrun */
+    uint64_t start_ns; /* of the leader's ddrun */
     int port;
     int listen_fd; /* numbers of inherited descriptors */
     int host_fd;

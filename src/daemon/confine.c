@@ -48,7 +48,7 @@ void confine(const struct dd_log *log)
 
 #else
 
-/* What C libraries of Debian 11 to 13 call for the work of ddrund; newer calls stand beside those
+/* The calls that C libraries of Debian 11 to 13 make for ddrund; newer calls stand beside those
  * that they replace. The filter is a list that the kernel evaluates once per number (Linux 5.11),
  * so its order does not matter. */
 static const int allowed[] = {
@@ -146,78 +146,78 @@ struct program {
     unsigned short n;
 };
 
-static void add(struct program *p, uint16_t code, uint8_t yes, uint8_t no, uint32_t k)
+static void confine_add(struct program *p, uint16_t code, uint8_t yes, uint8_t no, uint32_t k)
 {
     if (p->n < PROGRAM_MAX)
         p->code[p->n++] = (struct sock_filter){.code = code, .jt = yes, .jf = no, .k = k};
 }
 
-static void load(struct program *p, size_t offset)
+static void confine_load(struct program *p, size_t offset)
 {
-    add(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
+    confine_add(p, BPF_LD | BPF_W | BPF_ABS, 0, 0, (uint32_t)offset);
 }
 
-static void verdict(struct program *p, uint32_t what)
+static void confine_verdict(struct program *p, uint32_t what)
 {
-    add(p, BPF_RET | BPF_K, 0, 0, what);
+    confine_add(p, BPF_RET | BPF_K, 0, 0, what);
 }
 
-static void allow(struct program *p, int call)
+static void confine_allow(struct program *p, int call)
 {
-    add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)call);
-    verdict(p, SECCOMP_RET_ALLOW);
+    confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (uint32_t)call);
+    confine_verdict(p, SECCOMP_RET_ALLOW);
 }
 
-/* Arguments are loaded as their lower halves: those below are int. */
-static size_t argument(int i)
+/* Load the lower half alone: the arguments below are of type int. */
+static size_t confine_argument(int i)
 {
     return offsetof(struct seccomp_data, args) + (size_t)i * sizeof(uint64_t);
 }
 
-/* The call is allowed where its argument i has none of these bits. */
-static void allow_without(struct program *p, int call, int i, uint32_t bits)
+/* Allow the call if its argument i has none of these bits. */
+static void confine_allow_without(struct program *p, int call, int i, uint32_t bits)
 {
-    add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (uint32_t)call);
-    load(p, argument(i));
-    add(p, BPF_JMP | BPF_JSET | BPF_K, 1, 0, bits);
-    verdict(p, SECCOMP_RET_ALLOW);
-    verdict(p, SECCOMP_RET_TRAP);
+    confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (uint32_t)call);
+    confine_load(p, confine_argument(i));
+    confine_add(p, BPF_JMP | BPF_JSET | BPF_K, 1, 0, bits);
+    confine_verdict(p, SECCOMP_RET_ALLOW);
+    confine_verdict(p, SECCOMP_RET_TRAP);
 }
 
-/* Where it is one of these. */
-static void allow_of(struct program *p, int call, int i, const uint32_t *values, uint8_t n)
+/* Allow the call if its argument i is one of these values. */
+static void confine_allow_of(struct program *p, int call, int i, const uint32_t *values, uint8_t n)
 {
-    add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(n + 3), (uint32_t)call);
-    load(p, argument(i));
+    confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(n + 3), (uint32_t)call);
+    confine_load(p, confine_argument(i));
     for (uint8_t k = 0; k < n; k++)
-        add(p, BPF_JMP | BPF_JEQ | BPF_K, (uint8_t)(n - k), 0, values[k]);
-    verdict(p, SECCOMP_RET_TRAP);
-    verdict(p, SECCOMP_RET_ALLOW);
+        confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, (uint8_t)(n - k), 0, values[k]);
+    confine_verdict(p, SECCOMP_RET_TRAP);
+    confine_verdict(p, SECCOMP_RET_ALLOW);
 }
 
-static void write_program(struct program *p)
+static void confine_write_program(struct program *p)
 {
     static const uint32_t families[] = {
         AF_NETLINK, AF_UNIX}; /* owners of connections; munged, names of interfaces */
     static const uint32_t requests[] = {FIONREAD, TCGETS, SIOCGIFINDEX, SIOCGIFNAME};
     const uint32_t self = (uint32_t)getpid();
-    load(p, offsetof(struct seccomp_data, arch));
-    add(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
-    verdict(p, SECCOMP_RET_KILL_PROCESS); /* another processor's numbers */
-    load(p, offsetof(struct seccomp_data, nr));
+    confine_load(p, offsetof(struct seccomp_data, arch));
+    confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
+    confine_verdict(p, SECCOMP_RET_KILL_PROCESS); /* another processor's numbers */
+    confine_load(p, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
-        allow(p, allowed[i]);
-    allow_without(p, __NR_openat, 2, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC);
-    allow_without(p, __NR_mmap, 2, PROT_EXEC);
-    allow_without(p, __NR_mprotect, 2, PROT_EXEC);
-    allow_of(p, __NR_socket, 0, families, 2);
-    allow_of(p, __NR_ioctl, 1, requests, 4);
-    allow_of(p, __NR_tgkill, 0, &self, 1); /* abort() */
-    verdict(p, SECCOMP_RET_TRAP);
+        confine_allow(p, allowed[i]);
+    confine_allow_without(p, __NR_openat, 2, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC);
+    confine_allow_without(p, __NR_mmap, 2, PROT_EXEC);
+    confine_allow_without(p, __NR_mprotect, 2, PROT_EXEC);
+    confine_allow_of(p, __NR_socket, 0, families, 2);
+    confine_allow_of(p, __NR_ioctl, 1, requests, 4);
+    confine_allow_of(p, __NR_tgkill, 0, &self, 1); /* abort() */
+    confine_verdict(p, SECCOMP_RET_TRAP);
 }
 
-/* The call that was refused was not made, and returns ENOSYS. Src: seccomp(2), SECCOMP_RET_TRAP. */
-static void on_refused(int sig, siginfo_t *si, void *context)
+/* The refused call was not made and returns ENOSYS. Src: seccomp(2), SECCOMP_RET_TRAP. */
+static void confine_on_refused(int sig, siginfo_t *si, void *context)
 {
     static volatile sig_atomic_t reported;
     static const char before[] = "ddrund: warning: system call ",
@@ -247,16 +247,17 @@ static void on_refused(int sig, siginfo_t *si, void *context)
 void confine(const struct dd_log *log)
 {
     struct program p = {.n = 0};
-    const struct sigaction sa = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO | SA_RESTART};
+    const struct sigaction sa = {.sa_sigaction = confine_on_refused,
+                                 .sa_flags = SA_SIGINFO | SA_RESTART};
     confine_privileges();
-    write_program(&p);
+    confine_write_program(&p);
     const struct sock_fprog prog = {.len = p.n, .filter = p.code};
     if (p.n >= PROGRAM_MAX || sigaction(SIGSYS, &sa, NULL) < 0) {
         dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter: it is too long");
         return;
     }
-    /* without a filter's usual mitigations of speculation, which slow down every system call before
-     * Linux 5.16 */
+    /* Without the mitigations of speculation that a filter brings by default: before Linux 5.16
+     * they slow down every system call. */
     if (syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) < 0 &&
         syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
         dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter: %m");

@@ -1,5 +1,5 @@
-/* What ddrund gives up once it listens: new privileges, and all system calls that a store and a
- * round machine do not need. */
+/* Confines ddrund once it listens: no new privileges, and no system call that a store and a round
+ * machine do not need. */
 #ifndef DD_DAEMON_CONFINE_H
 #define DD_DAEMON_CONFINE_H
 

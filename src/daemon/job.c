@@ -320,7 +320,7 @@ static void job_on_progress(evutil_socket_t fd, short what, void *arg)
     struct job *j = arg;
     const uint64_t waited = (dd_now_ns() - j->start_ns) / DD_NS_PER_S;
     const struct timeval t = {.tv_sec = (time_t)(waited < 60 ? waited : 60)};
-    struct session *leader = session_leader(j->cfg.sessions);
+    struct session *leader = j->cfg.sessions->leader;
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
     (void)fd;
     (void)what;

@@ -39,7 +39,8 @@ bool job_is_round(const struct job *j, int round);
 
 /* SIGUSR1 or SIGUSR2 becomes an event for the workers of the running round. */
 void job_signal_workers(struct job *j, int sig);
-/* Somebody wants the job to end; returns whether this was known. The step is the caller's. */
+/* Notes that the job is to end by request; returns whether this was known. The caller makes the
+ * step. */
 bool job_note_stop_request(struct job *j);
 /* ddrund was signalled: stops the job unless an agent reports the signal first. */
 void job_stop_soon(struct job *j);

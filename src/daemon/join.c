@@ -28,7 +28,7 @@ static int join_parse_history(struct join_history *h, const struct msg_join *m, 
  * list. */
 static bool join_is_leader_probe(const struct session_set *set, const struct msg_join *m)
 {
-    const struct session *leader = session_leader(set);
+    const struct session *leader = set->leader;
     return leader != NULL && leader->id >= 0 && m->elsewhere && leader->pid == m->pid &&
            m->epoch == set->cfg.epoch && strcmp(leader->name, m->name) == 0;
 }

@@ -19,6 +19,8 @@ static void session_release(struct session *s, bool bye)
         set->by_id[s->id] = NULL;
         set->free_ids[set->nfree++] = s->id;
     }
+    if (set->leader == s)
+        set->leader = NULL;
     set->cfg.ops.gone(set->cfg.ops.arg, s);
     LIST_REMOVE(s, entry);
     set->n--;
@@ -92,15 +94,6 @@ struct session *session_of_addr(const struct session_set *set, const struct net_
 struct session *session_of_admission(struct admission_node *n)
 {
     return (struct session *)(void *)((char *)n - offsetof(struct session, admission));
-}
-
-struct session *session_leader(const struct session_set *set)
-{
-    struct session *s;
-    LIST_FOREACH (s, &set->sessions, entry)
-        if (s->is_leader)
-            return s;
-    return NULL;
 }
 
 int session_set_addrs(struct session *s, const struct dd_strv *addrs)
@@ -209,6 +202,8 @@ struct session *session_new(struct session_set *set, struct link *link, bool is_
     (void)dd_log_escape(s->name, sizeof(s->name), node, strlen(node));
     LIST_INSERT_HEAD(&set->sessions, s, entry);
     set->n++;
+    if (is_leader)
+        set->leader = s;
     link_set_cb(link, &(struct link_cb){
                           .on_frame = session_on_frame, .on_close = session_on_close, .arg = s});
     (void)link_set_heartbeat(link, (unsigned)(set->cfg.heartbeat_ns / DD_NS_PER_MS));

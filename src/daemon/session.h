@@ -53,6 +53,7 @@ struct session_set {
     struct session_cfg cfg;
     LIST_HEAD(, session) sessions;
     int n;
+    struct session *leader; /* NULL: not connected */
     struct session **by_id; /* [capacity] */
     int *free_ids;          /* stack of the ids that are free */
     int nfree;
@@ -72,7 +73,6 @@ int session_take_id(struct session *s);
 struct session *session_of_id(const struct session_set *set, int id); /* NULL: none */
 struct session *session_of_addr(const struct session_set *set,
                                 const struct net_addr *a);             /* joined */
-struct session *session_leader(const struct session_set *set);         /* NULL: none */
 int session_set_addrs(struct session *s, const struct dd_strv *addrs); /* 0 or -ENOMEM */
 void session_set_ports(struct session *s, const char *ports);
 

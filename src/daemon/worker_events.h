@@ -17,7 +17,7 @@ struct worker_events {
 
 /* SIGUSR1 or SIGUSR2, from one agent, or from all of them when the scheduler signals every node. */
 void worker_events_signal(struct worker_events *w, int round, int sig);
-/* Once a round. requested: somebody wants the job to end, so its workers may still have something
+/* Once a round. requested: the job is to end by request, so its workers may still have something
  * to settle with each other; else one of them has failed, and waiting for it is in vain. */
 void worker_events_stop(struct worker_events *w, int round, int sig, bool requested);
 void worker_events_new_round(struct worker_events *w);

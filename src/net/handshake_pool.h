@@ -1,4 +1,4 @@
-/* Accepts connections and keeps them until they have proved themselves. Anybody may connect and
+/* Accepts connections and keeps them until they have proved themselves. Any user may connect and
  * send nothing: the number of unproven connections is bounded, and when one has to make room, the
  * source with the most of them loses its oldest (net/unproven.h). What each handshake may take is
  * bounded by net/link. */

@@ -27,7 +27,7 @@ void unproven_set_done(struct unproven_set *s)
     }
 }
 
-/* Whoever has an IPv6 address has, as a rule, all that begin with the same 64 bits. */
+/* A peer with an IPv6 address can use, as a rule, all addresses with the same 64 bits. */
 void unproven_source_of(int fd, struct net_addr *ret)
 {
     struct sockaddr_storage ss;

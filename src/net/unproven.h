@@ -1,7 +1,7 @@
-/* Connections that have not proved yet that they belong to this job. Anybody may open them, so
- * there is a bound on their number, and each counts for the machine that it comes from: when one
- * has to go, the source with the most loses its oldest, so a flood evicts itself. Those of which it
- * is known that another user opened them go first. No I/O, no clock. */
+/* Connections that have not proved yet that they belong to this job. Any user may open them, so
+ * their number is bounded, and each counts for the machine that it comes from: when one has to make
+ * room, the source with the most connections loses its oldest, so a flood evicts itself.
+ * Connections that are known to be another user's go first. No I/O, no clock. */
 #ifndef DD_NET_UNPROVEN_H
 #define DD_NET_UNPROVEN_H
 

@@ -114,11 +114,13 @@ static void the_leader_is_found_and_an_admission_node_leads_to_its_session(void 
     (void)state;
     struct world w;
     begin(&w);
-    assert_null(session_leader(&w.set));
+    assert_null(w.set.leader);
     struct session *leader = connect_agent(&w, true);
     struct session *s = connect_agent(&w, false);
-    assert_ptr_equal(session_leader(&w.set), leader);
+    assert_ptr_equal(w.set.leader, leader);
     assert_ptr_equal(session_of_admission(&s->admission), s);
+    session_free(leader);
+    assert_null(w.set.leader);
     end(&w);
 }
 
