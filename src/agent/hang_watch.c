@@ -1,14 +1,16 @@
-/* --hang-timeout: workers that run but do nothing. What they were doing is said, then they are
- * ended, which is a failure like any other. */
-#include "agent/inner.h"
+#include "agent/hang_watch.h"
+
+#include "agent/agent.h"
 #include "agent/pty_rank.h"
 
 #include "base/io.h"
 #include "worker/children.h"
 #include "worker/command.h"
 #include "worker/hang.h"
+#include "worker/output.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,7 @@ enum {
 };
 
 struct hung {
-    struct agent *agent;
+    const struct round *round;
     int beat_fd; /* the heartbeat file, anonymous; -1: none */
     bool said;   /* it hangs */
     bool asked;  /* --on-hang runs or has run, not py-spy */
@@ -33,23 +35,22 @@ struct hung {
 };
 
 struct hangs {
-    struct agent *agent;
+    const struct round *round;
     struct hang *watch; /* NULL: nothing runs */
     struct event *tick;
     int n;
     struct hung v[];
 };
 
-static uint64_t sign_of_life(const struct agent *a, const struct hung *u)
+static uint64_t sign_of_life(const struct round *r, const struct hung *u)
 {
     uint64_t sign = 0;
     struct stat st;
-    if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && a->round->output != NULL)
-        sign = worker_output_written(a->round->output, u->local_rank) *
-               UINT64_C(0x9e3779b97f4a7c15);
-    if ((a->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0)
-        sign += pty_rank_written(a->round, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
-    if ((a->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 &&
+    if ((r->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0 && r->output != NULL)
+        sign = worker_output_written(r->output, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
+    if ((r->cfg->hang.signs & HANG_SIGN_OUTPUT) != 0)
+        sign += pty_rank_written(r, u->local_rank) * UINT64_C(0x9e3779b97f4a7c15);
+    if ((r->cfg->hang.signs & HANG_SIGN_FILE) != 0 && u->beat_fd >= 0 &&
         fstat(u->beat_fd, &st) == 0)
         sign += (uint64_t)st.st_mtim.tv_sec * DD_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec +
                 (uint64_t)st.st_size;
@@ -62,8 +63,8 @@ static void end_worker(struct hung *u, int sig, unsigned wait_ms)
 {
     command_free(u->command);
     u->command = NULL;
-    if (u->agent->round->group != NULL)
-        worker_group_end(u->agent->round->group, u->local_rank, sig, wait_ms);
+    if (u->round->group != NULL)
+        worker_group_end(u->round->group, u->local_rank, sig, wait_ms);
 }
 
 static void on_dumped(void *arg, int code, const char *out)
@@ -73,63 +74,62 @@ static void on_dumped(void *arg, int code, const char *out)
     int lines = 0;
     for (const char *p = out; *p != '\0' && lines < DUMP_LINES; lines++) {
         size_t n = strcspn(p, "\n");
-        dd_log(u->agent->cfg->log, DD_LOG_NOTICE, "rank %d: %s",
-               u->agent->round->plan.first_rank + u->local_rank,
-               dd_log_escape(line, sizeof(line), p, n));
+        dd_log(u->round->cfg->log, DD_LOG_NOTICE, "rank %d: %s",
+               u->round->plan.first_rank + u->local_rank, dd_log_escape(line, sizeof(line), p, n));
         p += n + (p[n] == '\n');
     }
     if (u->asked && code != 0)
-        dd_log(u->agent->cfg->log, DD_LOG_WARN,
+        dd_log(u->round->cfg->log, DD_LOG_WARN,
                code == COMMAND_TOO_LATE ? "--on-hang: not done within %d s; killed"
                                         : "--on-hang: ended with code %d",
                code == COMMAND_TOO_LATE ? COMMAND_MS / 1000 : code);
     end_worker(u, u->asked ? SIGKILL : SIGABRT, u->asked ? 0 : ABORT_MS);
 }
 
-static int run(struct hung *u, const char *const *argv, pid_t pid, unsigned limit_ms,
-               struct dd_err *err)
+static int run_command(struct hung *u, const char *const *argv, pid_t pid, unsigned limit_ms,
+                       struct dd_err *err)
 {
-    struct agent *a = u->agent;
+    const struct round *r = u->round;
     DD_AUTO(strv) struct dd_strv env = {0};
-    int rc = dd_strv_copy(&env, a->cfg->env);
+    int rc = dd_strv_copy(&env, r->cfg->env);
     if (rc == 0)
         rc = dd_env_setf(&env, "DDRUN_HUNG_PID", "%d", (int)pid);
     if (rc == 0)
-        rc = dd_env_setf(&env, "DDRUN_HUNG_RANK", "%d", a->round->plan.first_rank + u->local_rank);
+        rc = dd_env_setf(&env, "DDRUN_HUNG_RANK", "%d", r->plan.first_rank + u->local_rank);
     if (rc < 0)
         return dd_err_set(err, rc, "out of memory");
     const struct command_spec spec = {.argv = argv, .env = env.v, .limit_ms = limit_ms};
-    rc = command_start(&u->command, a->base, &spec, on_dumped, u, err);
+    rc = command_start(&u->command, r->base, &spec, on_dumped, u, err);
     if (rc == 0)
-        agent_protect(a, command_pid(u->command));
+        round_protect(r, command_pid(u->command));
     return rc;
 }
 
 static void begin_end(struct hung *u, pid_t pid)
 {
-    const struct agent *a = u->agent;
+    const struct round *r = u->round;
     char number[16];
     struct dd_err err = {0};
     (void)snprintf(number, sizeof(number), "%d", (int)pid);
-    const char *command[] = {"/bin/sh", "-c", a->cfg->hang.command, NULL};
+    const char *command[] = {"/bin/sh", "-c", r->cfg->hang.command, NULL};
     const char *py_spy[] = {"py-spy", "dump", "--nonblocking", "--pid", number, NULL};
-    u->asked = a->cfg->hang.command != NULL;
-    if (!u->asked && run(u, py_spy, pid, DUMP_MS, NULL) < 0)
+    u->asked = r->cfg->hang.command != NULL;
+    if (!u->asked && run_command(u, py_spy, pid, DUMP_MS, NULL) < 0)
         end_worker(u, SIGABRT, ABORT_MS);
-    if (u->asked && run(u, command, pid, COMMAND_MS, &err) < 0) {
-        dd_log(a->cfg->log, DD_LOG_WARN, "--on-hang: %s", err.text);
+    if (u->asked && run_command(u, command, pid, COMMAND_MS, &err) < 0) {
+        dd_log(r->cfg->log, DD_LOG_WARN, "--on-hang: %s", err.text);
         end_worker(u, SIGABRT, ABORT_MS);
     }
 }
 
-static void say(const struct hung *u, pid_t pid, uint64_t silent_ns)
+static void report_hang(const struct hung *u, pid_t pid, uint64_t silent_ns)
 {
-    const struct agent *a = u->agent;
-    int signs = a->cfg->hang.signs;
+    const struct round *r = u->round;
+    int signs = r->cfg->hang.signs;
     char where[300];
-    dd_log(a->cfg->log, DD_LOG_ERR,
+    dd_log(r->cfg->log, DD_LOG_ERR,
            "rank %d on %s seems hung: %s for %.0f s (local rank %d, pid %d, state %s)",
-           a->round->plan.first_rank + u->local_rank, a->cfg->node_name,
+           r->plan.first_rank + u->local_rank, r->cfg->node_name,
            signs == HANG_SIGN_OUTPUT ? "no output"
            : signs == HANG_SIGN_FILE ? "no heartbeat"
                                      : "no output or heartbeat",
@@ -139,20 +139,20 @@ static void say(const struct hung *u, pid_t pid, uint64_t silent_ns)
 
 /* ---- watching ---- */
 
-static void look_at(struct hangs *s, struct hung *u, uint64_t now)
+static void check_worker(struct hangs *s, struct hung *u, uint64_t now)
 {
-    struct agent *a = s->agent;
-    pid_t pid = worker_group_pid(a->round->group, u->local_rank);
+    const struct round *r = s->round;
+    pid_t pid = worker_group_pid(r->group, u->local_rank);
     if (pid == 0 || u->said)
         return;
-    if (!hang_look(s->watch, u->local_rank, sign_of_life(a, u), now))
+    if (!hang_look(s->watch, u->local_rank, sign_of_life(r, u), now))
         return;
     if (children_is_stopped(pid)) { /* SIGSTOP, a debugger: somebody wants it so */
         hang_alive(s->watch, u->local_rank, now);
         return;
     }
     u->said = true;
-    say(u, pid, hang_silent(s->watch, u->local_rank, now));
+    report_hang(u, pid, hang_silent(s->watch, u->local_rank, now));
     begin_end(u, pid);
 }
 
@@ -169,25 +169,25 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     struct hangs *s = arg;
     uint64_t now = dd_now_ns();
     hang_tick(s->watch, now);
-    for (int i = 0; i < s->n && s->agent->round->group != NULL; i++)
-        look_at(s, &s->v[i], now);
+    for (int i = 0; i < s->n && s->round->group != NULL; i++)
+        check_worker(s, &s->v[i], now);
     wait_for_tick(s);
 }
 
-int hang_prepare(struct agent *a, struct dd_err *err)
+/* ---- hooks ---- */
+
+static int hang_watch_prepare(void **state, const struct round *r, struct dd_err *err)
 {
-    hang_over(a);
-    if (a->cfg->hang.timeout_ns == 0)
+    int n = r->plan.local_size;
+    if (r->cfg->hang.timeout_ns == 0)
         return 0;
-    int n = a->round->plan.local_size;
-    struct hangs *s = calloc(1, sizeof(*s) + (size_t)n * sizeof(s->v[0]));
+    struct hangs *s = *state = calloc(1, sizeof(*s) + (size_t)n * sizeof(s->v[0]));
     if (s == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    a->hangs = s;
-    s->agent = a;
+    s->round = r;
     s->n = n;
     for (int i = 0; i < n; i++)
-        s->v[i] = (struct hung){.agent = a, .local_rank = i, .beat_fd = -1};
+        s->v[i] = (struct hung){.round = r, .local_rank = i, .beat_fd = -1};
     for (int i = 0; i < n; i++) {
         s->v[i].beat_fd = memfd_create("ddrun-heartbeat", MFD_CLOEXEC);
         if (s->v[i].beat_fd < 0)
@@ -196,47 +196,70 @@ int hang_prepare(struct agent *a, struct dd_err *err)
     return 0;
 }
 
-int hang_spec(const struct agent *a, int local_rank, struct worker_spec *spec)
+static int hang_watch_env(void *state, const struct round *r, int local_rank,
+                          struct worker_spec *spec)
 {
-    if (a->hangs == NULL)
-        return 0;
-    int fd = a->hangs->v[local_rank].beat_fd;
+    const struct hangs *s = state;
+    int fd = s->v[local_rank].beat_fd;
+    (void)r;
     int rc = dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FILE", "/proc/%d/fd/%d", (int)getpid(), fd);
-    /* who is in another user or PID namespace does not come there, but has inherited this */
+    /* a worker in another user or PID namespace cannot open that, but has inherited this */
     return rc < 0 ? rc
                   : dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FD", "%d", worker_spec_fd(spec, fd));
 }
 
-int hang_begin(struct agent *a, struct dd_err *err)
+static int hang_watch_started(void *state, const struct round *r, struct dd_err *err)
 {
-    struct hangs *s = a->hangs;
-    if (s == NULL)
-        return 0;
-    s->tick = evtimer_new(a->base, on_tick, s);
-    if (s->tick == NULL || hang_new(&s->watch, s->n, a->cfg->hang.timeout_ns, dd_now_ns()) < 0)
+    struct hangs *s = state;
+    s->tick = evtimer_new(r->base, on_tick, s);
+    if (s->tick == NULL || hang_new(&s->watch, s->n, r->cfg->hang.timeout_ns, dd_now_ns()) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     wait_for_tick(s);
     return 0;
 }
 
-bool hang_ended(const struct agent *a, int local_rank)
+/* A worker that catches SIGABRT may exit with 0, and has failed all the same. */
+static void hang_watch_exit(void *state, const struct round *r, struct worker_end *end)
 {
-    return a->hangs != NULL && a->hangs->v[local_rank].said;
+    const struct hangs *s = state;
+    if (!s->v[end->exit.local_rank].said)
+        return;
+    if (end->exit.code == 0)
+        end->exit.code = 128 + SIGABRT;
+    (void)snprintf(end->why, sizeof(end->why), "it gave no sign of life for %g s",
+                   (double)r->cfg->hang.timeout_ns / 1e9);
 }
 
-void hang_over(struct agent *a)
+/* From now on no exit is a hung worker's. */
+static void hang_watch_stopping(void *state, const struct round *r)
 {
-    struct hangs *s = a->hangs;
-    if (s == NULL)
-        return;
-    a->hangs = NULL;
+    struct hangs *s = state;
+    (void)r;
+    if (s->tick != NULL)
+        event_free(DD_TAKE(s->tick));
     for (int i = 0; i < s->n; i++) {
-        command_free(s->v[i].command);
+        command_free(DD_TAKE(s->v[i].command));
+        s->v[i].said = false;
+    }
+}
+
+static void hang_watch_end(void *state, const struct round *r)
+{
+    struct hangs *s = state;
+    hang_watch_stopping(s, r);
+    for (int i = 0; i < s->n; i++)
         if (s->v[i].beat_fd >= 0)
             close(s->v[i].beat_fd);
-    }
-    if (s->tick != NULL)
-        event_free(s->tick);
     hang_free(s->watch);
     free(s);
 }
+
+const struct round_feature hang_watch_feature = {
+    .name = "hang-watch",
+    .prepare = hang_watch_prepare,
+    .worker_env = hang_watch_env,
+    .started = hang_watch_started,
+    .worker_exit = hang_watch_exit,
+    .stopping = hang_watch_stopping,
+    .end = hang_watch_end,
+};

@@ -76,7 +76,6 @@ struct agent {
     struct event *progress, *deadline, *alone, *stopping;
     struct event *timeout;   /* of --timeout; NULL: not asked for, or another node is the host */
     struct endtime *endtime; /* endtime.c; NULL: not asked for, or not the host */
-    struct hangs *hangs;     /* hang_watch.c; NULL: nobody is watched */
     struct round *round;
     struct requeue *requeue; /* requeue.c; NULL: nothing to do */
     struct error_files *errors;
@@ -197,15 +196,6 @@ int endtime_start(struct agent *a, struct dd_err *err); /* on the host, when it 
 void endtime_round(struct agent *a);         /* workers have been started: do they know? */
 bool endtime_is_near(const struct agent *a); /* the signal has been sent */
 void endtime_free(struct agent *a);
-
-/* hang_watch.c, for each round: */
-int hang_prepare(struct agent *a, struct dd_err *err);
-int hang_spec(const struct agent *a, int local_rank,
-              struct worker_spec *spec);             /* DDRUN_HEARTBEAT_FILE and _FD */
-int hang_begin(struct agent *a, struct dd_err *err); /* the workers have been started */
-bool hang_ended(const struct agent *a,
-                int local_rank); /* it was found to hang, whatever code it ends with */
-void hang_over(struct agent *a);
 
 /* success_criteria.c */
 bool enough_said(const struct agent *a); /* of the last round: ours have succeeded */

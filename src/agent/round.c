@@ -100,12 +100,6 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     dd_log(r->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
            r->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
     features_worker_exit(r->features, r, &end);
-    if (hang_ended(a, e->local_rank)) {
-        if (end.exit.code == 0)
-            end.exit.code = 128 + SIGABRT; /* it caught the signal, and took it for a good end */
-        (void)snprintf(end.why, sizeof(end.why), "it gave no sign of life for %g s",
-                       (double)r->cfg->hang.timeout_ns / 1e9);
-    }
     mpi_ended(a, &end.exit);
     if (end.why[0] == '\0' && mpi_why(a, e->local_rank) != NULL)
         (void)snprintf(end.why, sizeof(end.why), "%s", mpi_why(a, e->local_rank));
@@ -134,7 +128,6 @@ static void on_workers_gone(void *arg)
 {
     struct round *r = arg;
     struct agent *a = r->agent;
-    hang_over(a);
     warning_over(a);
     exchanges_free(a);
     mpi_over(a);
@@ -184,8 +177,6 @@ static int prepare(struct round *r, struct dd_err *err)
     if (rc == 0)
         exit_report_begin(r);
     if (rc == 0)
-        rc = hang_prepare(a, err);
-    if (rc == 0)
         rc = mpi_prepare(a, err);
     return rc == 0 ? features_prepare(r->features, r, err) : rc;
 }
@@ -220,7 +211,6 @@ int round_launch(struct round *r, const struct round_link *link, struct dd_err *
     if (rc == 0) {
         say_started(r);
         mpi_started(a);
-        rc = hang_begin(a, err);
     } else {
         mpi_over(a);
     }
@@ -245,7 +235,6 @@ bool round_is_running(const struct round *r)
 void round_stop(struct round *r, int sig, unsigned grace_ms)
 {
     error_files_over(r->agent->errors);
-    hang_over(r->agent);
     features_stopping(r->features, r);
     if (r->group == NULL)
         return;
@@ -297,7 +286,6 @@ void round_free(struct round *r)
         return;
     struct agent *a = r->agent;
     error_files_free(a->errors);
-    hang_over(a);
     warning_over(a);
     exchanges_free(a);
     if (r->features != NULL)

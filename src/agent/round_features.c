@@ -1,10 +1,12 @@
 /* What a round offers: one row for each feature. A feature stands behind those that it uses. */
 #include "agent/features.h"
+#include "agent/hang_watch.h"
 #include "agent/pty_rank.h"
 
 #include <stddef.h>
 
 const struct round_feature *const round_features[] = {
     &pty_rank_feature,
+    &hang_watch_feature,
     NULL,
 };

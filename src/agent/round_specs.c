@@ -101,8 +101,7 @@ static int fill_spec(const struct round *r, struct worker_spec *spec, int local_
     spec->rank = r->plan.first_rank + local_rank;
     spec->folder = r->cfg->folder;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
-    if (rc == 0 &&
-        (mpi_spec(r->agent, local_rank, spec) < 0 || hang_spec(r->agent, local_rank, spec) < 0))
+    if (rc == 0 && mpi_spec(r->agent, local_rank, spec) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0 && features_worker_env(r->features, r, local_rank, spec) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
