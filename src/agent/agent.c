@@ -1,6 +1,7 @@
 #include "agent/agent.h"
 
 #include "agent/discover.h"
+#include "agent/error_files.h"
 #include "agent/health_check.h"
 #include "agent/inner.h"
 #include "base/io.h"
@@ -596,8 +597,7 @@ int agent_run(const struct agent_cfg *cfg)
         event_base_dispatch(a.base);
     }
     if (a.code != 0)
-        error_files_copy(a.errors, dd_env_get_nonempty(cfg->env, "TORCHELASTIC_ERROR_FILE"),
-                         cfg->log);
+        error_files_copy(a.round, dd_env_get_nonempty(cfg->env, "TORCHELASTIC_ERROR_FILE"));
     agent_done(&a);
     return a.code;
 }

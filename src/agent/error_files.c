@@ -2,10 +2,10 @@
 
 #include "agent/agent.h"
 #include "agent/error_names.h"
+#include "agent/spec.h"
 #include "base/auto.h"
 #include "base/io.h"
 #include "worker/aside.h"
-#include "worker/group.h"
 #include "worker/output.h"
 
 #include <errno.h>
@@ -66,49 +66,87 @@ static int file_make(struct error_file *f, int i, const char *logged, const stru
     return f->path == NULL ? -ENOMEM : 0;
 }
 
-int error_files_begin(struct error_files **ef, int n, const struct worker_output *output,
-                      const struct agent_cfg *cfg, struct dd_err *err)
+static int error_files_create(void **state, const struct round *r, struct dd_err *err)
 {
+    (void)r;
+    *state = calloc(1, sizeof(struct error_files));
+    return *state != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
+}
+
+static int error_files_prepare(void **state, const struct round *r, struct dd_err *err)
+{
+    struct error_files *ef = *state;
+    const int n = r->plan.local_size;
     int rc = 0;
-    if (*ef == NULL && (*ef = calloc(1, sizeof(**ef))) == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    files_clear(*ef);
-    error_names_next(cfg->error_names);
-    (*ef)->v = calloc((size_t)n, sizeof(*(*ef)->v));
-    for (int i = 0; (*ef)->v != NULL && i < n && rc == 0; i++) {
-        rc = file_make(&(*ef)->v[i], i, output != NULL ? worker_output_error_file(output, i) : "",
-                       cfg);
-        (*ef)->n = i + 1;
+    files_clear(ef);
+    error_names_next(r->cfg->error_names);
+    ef->v = calloc((size_t)n, sizeof(*ef->v));
+    for (int i = 0; ef->v != NULL && i < n && rc == 0; i++) {
+        rc = file_make(&ef->v[i], i,
+                       r->output != NULL ? worker_output_error_file(r->output, i) : "", r->cfg);
+        ef->n = i + 1;
     }
-    return (*ef)->v == NULL || rc < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
+    return ef->v == NULL || rc < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
-const char *error_files_path(const struct error_files *ef, int local_rank)
+static void error_files_input(void *state, const struct round *r, struct spec_input *in)
 {
-    if (ef == NULL || local_rank < 0 || local_rank >= ef->n || ef->v[local_rank].path == NULL)
-        return "";
-    return ef->v[local_rank].path;
+    const struct error_files *ef = state;
+    (void)r;
+    in->error_file = ef->v[in->local_rank].path;
 }
 
-void error_files_over(struct error_files *ef)
+/* Workers that fail from now on are not the cause. */
+static void error_files_stopping(void *state, const struct round *r)
 {
-    if (ef != NULL)
-        ef->over = true;
+    struct error_files *ef = state;
+    (void)r;
+    ef->over = true;
 }
 
-void error_files_keep(struct error_files *ef, const struct worker_exit *e)
+static void error_files_exit(void *state, const struct round *r, struct worker_end *end)
 {
+    const struct error_files *ef = state;
+    (void)r;
+    end->error_file = ef->v[end->exit.local_rank].path;
+}
+
+/* What the first failed worker of the round wrote is kept. */
+static void error_files_verdict(void *state, const struct round *r, const struct worker_end *end)
+{
+    struct error_files *ef = state;
+    const struct worker_exit *e = &end->exit;
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(2 * ERROR_FILE_MAX);
-    const char *path = error_files_path(ef, e->local_rank);
-    if (ef == NULL || ef->over)
+    (void)r;
+    if (e->code == 0 || end->settling || ef->over)
         return;
     ef->over = true;
     ef->kept_code = e->signal > 0 ? -e->signal : e->code;
-    if (*path == '\0' || aside_read_end(path, ERROR_FILE_MAX, &b) < 0 || b.len == 0)
+    if (end->error_file[0] == '\0' || aside_read_end(end->error_file, ERROR_FILE_MAX, &b) < 0 ||
+        b.len == 0)
         return;
     const char *text = dd_buf_str(&b);
     ef->kept = text != NULL ? strdup(text) : NULL;
 }
+
+static void error_files_destroy(void *state)
+{
+    files_clear(state);
+    free(state);
+}
+
+const struct round_feature error_files_feature = {
+    .name = "error-files",
+    .create = error_files_create,
+    .prepare = error_files_prepare,
+    .spec_input = error_files_input,
+    .stopping = error_files_stopping,
+    .worker_exit = error_files_exit,
+    .verdict = error_files_verdict,
+    .destroy = error_files_destroy,
+};
+
+/* ---- the copy ---- */
 
 /* {"message": {...}} gets the exit code: a worker that died of a signal cannot have known it. */
 static char *with_code(const char *text, int code)
@@ -122,13 +160,14 @@ static char *with_code(const char *text, int code)
     return ret;
 }
 
-void error_files_copy(const struct error_files *ef, const char *path, const struct dd_log *log)
+void error_files_copy(const struct round *r, const char *path)
 {
+    const struct error_files *ef = r != NULL ? features_state(r, &error_files_feature) : NULL;
     if (ef == NULL || ef->kept == NULL || path == NULL)
         return;
     DD_AUTO(free) char *text = with_code(ef->kept, ef->kept_code);
     if (text == NULL) {
-        dd_log(log, DD_LOG_WARN,
+        dd_log(r->cfg->log, DD_LOG_WARN,
                "what the failed worker wrote to its error file is no JSON; it is not "
                "copied to TORCHELASTIC_ERROR_FILE=%.300s",
                path);
@@ -137,13 +176,6 @@ void error_files_copy(const struct error_files *ef, const char *path, const stru
     DD_AUTO(fd) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int rc = fd < 0 ? -errno : dd_write_full(fd, text, strlen(text));
     if (rc < 0)
-        dd_log(log, DD_LOG_WARN, "cannot write TORCHELASTIC_ERROR_FILE=%.300s: %s", path,
+        dd_log(r->cfg->log, DD_LOG_WARN, "cannot write TORCHELASTIC_ERROR_FILE=%.300s: %s", path,
                strerror(-rc));
-}
-
-void error_files_free(struct error_files *ef)
-{
-    if (ef != NULL)
-        files_clear(ef);
-    free(ef);
 }

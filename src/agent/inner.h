@@ -3,7 +3,6 @@
 #define DD_AGENT_INNER_H
 
 #include "agent/agent.h"
-#include "agent/error_files.h"
 #include "agent/node_exchange.h"
 #include "agent/requeue.h"
 #include "agent/round.h"
@@ -77,8 +76,7 @@ struct agent {
     struct event *timeout;   /* of --timeout; NULL: not asked for, or another node is the host */
     struct endtime *endtime; /* endtime.c; NULL: not asked for, or not the host */
     struct round *round;
-    struct requeue *requeue; /* requeue.c; NULL: nothing to do */
-    struct error_files *errors;
+    struct requeue *requeue;  /* requeue.c; NULL: nothing to do */
     struct pty *pty;          /* of the worker with --pty, if it is on this node */
     struct health *health;    /* health_check.c */
     int enough_left;          /* success_criteria.c: workers here whose success the job waits for */

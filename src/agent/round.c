@@ -103,11 +103,8 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     mpi_ended(a, &end.exit);
     if (end.why[0] == '\0' && mpi_why(a, e->local_rank) != NULL)
         (void)snprintf(end.why, sizeof(end.why), "%s", mpi_why(a, e->local_rank));
-    end.error_file = error_files_path(a->errors, e->local_rank);
     end.settling = end.exit.code != 0 && r->port->settling(r->port_arg);
     features_verdict(r->features, r, &end);
-    if (end.exit.code != 0 && !end.settling)
-        error_files_keep(a->errors, &end.exit);
     if (end.exit.code != 0 && r->stop_sig == 0)
         ports_check(a);
     enough_worker(a, &end.exit);
@@ -173,8 +170,6 @@ static int prepare(struct round *r, struct dd_err *err)
     if (rc == 0)
         rc = begin_output(r, err);
     if (rc == 0)
-        rc = error_files_begin(&a->errors, r->plan.local_size, r->output, r->cfg, err);
-    if (rc == 0)
         exit_report_begin(r);
     if (rc == 0)
         rc = mpi_prepare(a, err);
@@ -234,7 +229,6 @@ bool round_is_running(const struct round *r)
 
 void round_stop(struct round *r, int sig, unsigned grace_ms)
 {
-    error_files_over(r->agent->errors);
     features_stopping(r->features, r);
     if (r->group == NULL)
         return;
@@ -285,7 +279,6 @@ void round_free(struct round *r)
     if (r == NULL)
         return;
     struct agent *a = r->agent;
-    error_files_free(a->errors);
     warning_over(a);
     exchanges_free(a);
     if (r->features != NULL)

@@ -1,4 +1,5 @@
 /* What a round offers: one row for each feature. A feature stands behind those that it uses. */
+#include "agent/error_files.h"
 #include "agent/features.h"
 #include "agent/hang_watch.h"
 #include "agent/pty_rank.h"
@@ -7,6 +8,7 @@
 
 const struct round_feature *const round_features[] = {
     &pty_rank_feature,
+    &error_files_feature,
     &hang_watch_feature,
     NULL,
 };

@@ -94,7 +94,7 @@ static int fill_spec(const struct round *r, struct worker_spec *spec, int local_
                             .local_rank = local_rank,
                             .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
                             .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
-                            .error_file = error_files_path(r->agent->errors, local_rank),
+                            .error_file = "",
                             .unbuffered = hides_terminal(r, local_rank),
                             .horovod_port = horovod_port(r->agent)};
     features_spec_input(r->features, r, &in);
