@@ -247,7 +247,7 @@ void agent_take_frame(struct agent *a, const struct frame *f)
     if (a->parted)
         return;
     if (f->type == FRAME_EXCHANGE)
-        exchanges_take(a, f);
+        rounds_take_piece(a, f);
     if (f->type != FRAME_CONTROL)
         return;
     int rc = msg_decode(&m, f->data, f->len, &err);

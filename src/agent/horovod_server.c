@@ -20,7 +20,7 @@ void horovod_end(struct agent *a)
 {
     if (a->horovod == NULL)
         return;
-    agent_exchange_drop(a, a->horovod);
+    node_exchange_drop(a->round, a->horovod);
     http_server_free(a->horovod->server);
     free(a->horovod);
     a->horovod = NULL;
@@ -48,7 +48,8 @@ static void on_news(void *arg, const struct exchange_part *parts, int n)
 static int exchange(void *arg, const char *name, const void *part, size_t len, struct dd_err *err)
 {
     struct horovod *h = arg;
-    return agent_exchange(h->agent, name, part, len, name[0] == '?' ? on_news : on_parts, h, err);
+    return node_exchange_begin(h->agent->round, name, part, len,
+                               name[0] == '?' ? on_news : on_parts, h, err);
 }
 
 void horovod_asked(struct agent *a, const char *name)

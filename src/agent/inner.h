@@ -3,7 +3,6 @@
 #define DD_AGENT_INNER_H
 
 #include "agent/agent.h"
-#include "agent/node_exchange.h"
 #include "agent/requeue.h"
 #include "agent/round.h"
 #include "net/link.h"
@@ -85,12 +84,11 @@ struct agent {
     struct horovod *horovod;  /* horovod_server.c; NULL: none */
     struct warning *warning;  /* presignal.c; NULL: none in this round */
     int code;
-    int index;                         /* of this node: as the allocation says, or the daemon */
-    int64_t epoch;                     /* of our own daemon, if we have had one */
-    struct agent_exchanges *exchanges; /* node_exchange.c; NULL: none in this round */
-    struct succession *succession;     /* NULL: nothing is looked for */
-    struct control *control;           /* control.c; NULL: nobody can ask */
-    struct search *search;             /* search.c; NULL: the other nodes are not asked */
+    int index;                     /* of this node: as the allocation says, or the daemon */
+    int64_t epoch;                 /* of our own daemon, if we have had one */
+    struct succession *succession; /* NULL: nothing is looked for */
+    struct control *control;       /* control.c; NULL: nobody can ask */
+    struct search *search;         /* search.c; NULL: the other nodes are not asked */
     struct follow
         *follow; /* follow.c; NULL: this agent is the first node, or seeks it as all others do */
     struct discover *discover; /* discover.c; NULL: not through etcd, or not yet */
@@ -159,8 +157,9 @@ void warning_over(struct agent *a);
 
 /* rounds.c */
 int rounds_new(struct agent *a, struct dd_err *err);
-void rounds_start(struct agent *a, const struct msg_plan *m); /* a failure is reported */
-void rounds_settled(struct agent *a);                         /* !signals_settling() any more */
+void rounds_take_piece(struct agent *a, const struct frame *f); /* of an exchange */
+void rounds_start(struct agent *a, const struct msg_plan *m);   /* a failure is reported */
+void rounds_settled(struct agent *a);                           /* !signals_settling() any more */
 
 /* memory.c */
 int memory_take(struct agent *a, const struct msg_plan *plan,
@@ -207,10 +206,6 @@ const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
  * that. */
 void ports_check(struct agent *a);
 void ports_free(struct agent *a);
-
-/* node_exchange.c */
-void exchanges_take(struct agent *a, const struct frame *f);
-void exchanges_free(struct agent *a); /* the round is over: nobody is called any more */
 
 /* mpi_servers.c, for each round: */
 int mpi_prepare(struct agent *a, struct dd_err *err);

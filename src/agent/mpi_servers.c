@@ -70,7 +70,7 @@ static void on_barrier(void *arg, unsigned seq, const void *part, size_t len)
         return;
     }
     (void)snprintf(name, sizeof(name), "pmi1.%u", seq);
-    if (agent_exchange(m->agent, name, part, len, on_all_told, m, &err) < 0)
+    if (node_exchange_begin(m->agent->round, name, part, len, on_all_told, m, &err) < 0)
         cannot_go_on(m, err.text);
 }
 
@@ -146,8 +146,9 @@ static void on_gather(void *arg, uint32_t id, const char *name, const void *part
     struct mpi *m = arg;
     struct dd_err err = {0};
     struct gather *g = gather_new(m, id);
-    int rc = g == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
-                       : agent_exchange(m->agent, name, part, len, on_gathered, g, &err);
+    int rc = g == NULL
+                 ? dd_err_set(&err, -ENOMEM, "out of memory")
+                 : node_exchange_begin(m->agent->round, name, part, len, on_gathered, g, &err);
     if (rc == 0)
         return;
     gather_forget(g);
@@ -295,9 +296,9 @@ void mpi_over(struct agent *a)
     if (m == NULL)
         return;
     a->mpi = NULL;
-    agent_exchange_drop(a, m);
+    node_exchange_drop(a->round, m);
     while (!LIST_EMPTY(&m->gathers)) {
-        agent_exchange_drop(a, LIST_FIRST(&m->gathers));
+        node_exchange_drop(a->round, LIST_FIRST(&m->gathers));
         gather_forget(LIST_FIRST(&m->gathers));
     }
     pmi1_free(m->pmi1);

@@ -1,6 +1,7 @@
 #include "agent/node_exchange.h"
 
-#include "agent/inner.h"
+#include "agent/agent.h"
+#include "base/auto.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,16 +11,16 @@
 struct waiting {
     LIST_ENTRY(waiting) entry;
     char name[EXCHANGE_NAME_MAX + 1];
-    agent_exchange_fn *done; /* NULL: dropped */
+    node_exchange_fn *done; /* NULL: dropped */
     void *arg;
 };
 
-struct agent_exchanges {
+struct node_exchange {
     LIST_HEAD(, waiting) waiting;
     struct exchange *parts; /* NULL: nothing has come yet */
 };
 
-static struct waiting *find(const struct agent_exchanges *x, const char *name)
+static struct waiting *find_waiting(const struct node_exchange *x, const char *name)
 {
     struct waiting *w;
     LIST_FOREACH (w, &x->waiting, entry)
@@ -28,122 +29,122 @@ static struct waiting *find(const struct agent_exchanges *x, const char *name)
     return NULL;
 }
 
-static struct waiting *wait_for(struct agent *a, const char *name, agent_exchange_fn *done,
+static struct waiting *wait_for(struct node_exchange *x, const char *name, node_exchange_fn *done,
                                 void *arg)
 {
-    if (a->exchanges == NULL)
-        a->exchanges = calloc(1, sizeof(*a->exchanges));
-    struct waiting *w = a->exchanges != NULL ? calloc(1, sizeof(*w)) : NULL;
+    struct waiting *w = calloc(1, sizeof(*w));
     if (w == NULL)
         return NULL;
     memcpy(w->name, name, strlen(name) + 1);
     w->done = done;
     w->arg = arg;
-    LIST_INSERT_HEAD(&a->exchanges->waiting, w, entry);
+    LIST_INSERT_HEAD(&x->waiting, w, entry);
     return w;
 }
 
-static void forget(struct waiting *w)
+static void forget_waiting(struct waiting *w)
 {
     LIST_REMOVE(w, entry);
     free(w);
 }
 
 /* Without a link the round is at its end. */
-static int send_part(struct agent *a, const char *name, const struct exchange_part *part)
+static int send_part(const struct round *r, const char *name, const struct exchange_part *part)
 {
     DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(EXCHANGE_PIECE + 2 * EXCHANGE_NAME_MAX);
     size_t at = 0;
     int rc;
     do {
         dd_buf_clear(&piece);
-        rc = exchange_piece_encode(&piece, (uint32_t)a->round->plan.round,
-                                   (uint32_t)a->round->plan.node_rank, name, part, &at);
-        if (rc == 0 && a->link != NULL)
-            rc = link_send(a->link, FRAME_EXCHANGE, piece.data, piece.len);
+        rc = exchange_piece_encode(&piece, (uint32_t)r->plan.round, (uint32_t)r->plan.node_rank,
+                                   name, part, &at);
+        if (rc == 0)
+            rc = r->port->send_piece(r->port_arg, piece.data, piece.len);
     } while (rc == 0 && at < part->len);
     return rc == -EPIPE ? 0 : rc;
 }
 
-int agent_exchange(struct agent *a, const char *name, const void *part, size_t len,
-                   agent_exchange_fn *done, void *arg, struct dd_err *err)
+int node_exchange_begin(const struct round *r, const char *name, const void *part, size_t len,
+                        node_exchange_fn *done, void *arg, struct dd_err *err)
 {
+    struct node_exchange *x = features_state(r, &node_exchange_feature);
     const struct exchange_part p = {part, len};
-    if (strlen(name) > EXCHANGE_NAME_MAX ||
-        (a->exchanges != NULL && find(a->exchanges, name) != NULL))
+    if (x == NULL || strlen(name) > EXCHANGE_NAME_MAX || find_waiting(x, name) != NULL)
         return dd_err_set(err, -EINVAL, "'%.80s' is no name for an exchange, or taken", name);
     if (len > EXCHANGE_MAX)
         return dd_err_set(err, -EMSGSIZE, "'%s': this node has more than %d MiB to tell the others",
                           name, EXCHANGE_MAX >> 20);
-    struct waiting *w = wait_for(a, name, done, arg);
+    struct waiting *w = wait_for(x, name, done, arg);
     if (w == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for '%s'", name);
-    int rc = send_part(a, name, &p);
+    int rc = send_part(r, name, &p);
     if (rc == 0)
         return 0;
-    forget(w);
+    forget_waiting(w);
     return dd_err_set(err, rc, "cannot tell the other nodes '%s': %s", name, strerror(-rc));
 }
 
-void agent_exchange_drop(struct agent *a, const void *arg)
+void node_exchange_drop(const struct round *r, const void *arg)
 {
+    const struct node_exchange *x = features_state(r, &node_exchange_feature);
     struct waiting *w;
-    if (a->exchanges == NULL)
+    if (x == NULL)
         return;
-    LIST_FOREACH (w, &a->exchanges->waiting, entry)
+    LIST_FOREACH (w, &x->waiting, entry)
         if (w->arg == arg)
             w->done = NULL; /* the parts still come, and are for nobody */
 }
 
-static int take(struct agent *a, const struct exchange_piece *p, struct dd_err *err)
+static void give_parts(struct node_exchange *x, const struct round *r, struct waiting *w,
+                       const char *name)
 {
-    struct agent_exchanges *x = a->exchanges;
-    int rc = x->parts == NULL ? exchange_new(&x->parts, a->round->plan.nnodes) : 0;
-    return rc == 0 ? exchange_take(x->parts, p, err) : dd_err_set(err, rc, "out of memory");
-}
-
-static void all_is_there(struct agent *a, struct waiting *w, const char *name)
-{
-    struct exchange *parts = a->exchanges->parts;
-    agent_exchange_fn *done = w->done;
+    struct exchange *parts = x->parts;
+    node_exchange_fn *done = w->done;
     void *arg = w->arg;
-    forget(w);
+    forget_waiting(w);
     if (done != NULL)
-        done(arg, exchange_parts(parts, name), a->round->plan.nnodes);
-    if (a->exchanges != NULL && a->exchanges->parts == parts) /* done may have ended the round */
+        done(arg, exchange_parts(parts, name), r->plan.nnodes);
+    if (features_state(r, &node_exchange_feature) == x) /* done may have ended the round */
         exchange_drop(parts, name);
 }
 
-void exchanges_take(struct agent *a, const struct frame *f)
+/* ---- hooks ---- */
+
+static int node_exchange_prepare(void **state, const struct round *r, struct dd_err *err)
 {
-    struct exchange_piece p;
-    struct dd_err err = {0};
-    if (exchange_piece_decode(&p, f->data, f->len) < 0) {
-        dd_log(a->cfg->log, DD_LOG_WARN, "an exchange from the daemon is not understood");
-        return;
-    }
-    if (p.node_rank == EXCHANGE_ASK && p.round == (uint32_t)a->round->plan.round) {
-        horovod_asked(a, p.name);
-        return;
-    }
-    struct waiting *w = a->exchanges != NULL ? find(a->exchanges, p.name) : NULL;
-    if (w == NULL || p.round != (uint32_t)a->round->plan.round)
-        return; /* of a round that is over here */
-    int rc = take(a, &p, &err);
-    if (rc < 0)
-        dd_log(a->cfg->log, DD_LOG_WARN, "an exchange from the daemon: %s", err.text);
-    if (rc == 1)
-        all_is_there(a, w, p.name);
+    (void)r;
+    *state = calloc(1, sizeof(struct node_exchange));
+    return *state != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-void exchanges_free(struct agent *a)
+static void node_exchange_message(void *state, const struct round *r, const struct round_message *m)
 {
-    struct agent_exchanges *x = a->exchanges;
-    if (x == NULL)
+    struct node_exchange *x = state;
+    struct dd_err err = {0};
+    struct waiting *w = m->type == ROUND_PIECE ? find_waiting(x, m->piece->name) : NULL;
+    if (w == NULL || m->piece->node_rank == EXCHANGE_ASK)
         return;
+    int rc = x->parts == NULL ? exchange_new(&x->parts, r->plan.nnodes) : 0;
+    rc = rc == 0 ? exchange_take(x->parts, m->piece, &err) : dd_err_set(&err, rc, "out of memory");
+    if (rc < 0)
+        dd_log(r->cfg->log, DD_LOG_WARN, "an exchange from the daemon: %s", err.text);
+    if (rc == 1)
+        give_parts(x, r, w, m->piece->name);
+}
+
+static void node_exchange_end(void *state, const struct round *r)
+{
+    struct node_exchange *x = state;
+    (void)r;
     while (!LIST_EMPTY(&x->waiting))
-        forget(LIST_FIRST(&x->waiting));
+        forget_waiting(LIST_FIRST(&x->waiting));
     exchange_free(x->parts);
     free(x);
-    a->exchanges = NULL;
 }
+
+const struct round_feature node_exchange_feature = {
+    .name = "exchange",
+    .prepare = node_exchange_prepare,
+    .message = node_exchange_message,
+    .end = node_exchange_end,
+};

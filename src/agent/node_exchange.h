@@ -2,20 +2,21 @@
 #ifndef DD_AGENT_NODE_EXCHANGE_H
 #define DD_AGENT_NODE_EXCHANGE_H
 
+#include "agent/features.h"
 #include "rdzv/exchange.h"
 
-struct agent;
+extern const struct round_feature node_exchange_feature;
 
 /* Parts by node rank, n of them, lent for the call. */
-typedef void agent_exchange_fn(void *arg, const struct exchange_part *parts, int n);
+typedef void node_exchange_fn(void *arg, const struct exchange_part *parts, int n);
 
 /* Gives this node's part of name: printable without blanks, at most EXCHANGE_NAME_MAX bytes, and
  * once at a time. done is called once, from the loop, when all nodes of the round have given
  * theirs; never when the round ends first. All parts together are at most EXCHANGE_MAX bytes; more
  * ends the job, with a sentence. */
-int agent_exchange(struct agent *a, const char *name, const void *part, size_t len,
-                   agent_exchange_fn *done, void *arg, struct dd_err *err);
-/* What waits for arg is not called any more. */
-void agent_exchange_drop(struct agent *a, const void *arg);
+int node_exchange_begin(const struct round *r, const char *name, const void *part, size_t len,
+                        node_exchange_fn *done, void *arg, struct dd_err *err);
+/* done is not called any more for what waits with arg. */
+void node_exchange_drop(const struct round *r, const void *arg);
 
 #endif

@@ -126,7 +126,6 @@ static void on_workers_gone(void *arg)
     struct round *r = arg;
     struct agent *a = r->agent;
     warning_over(a);
-    exchanges_free(a);
     mpi_over(a);
     end_round(r);
     horovod_end(a);
@@ -249,6 +248,11 @@ void round_has_signal(const struct round *r, int sig)
         worker_group_has_signal(r->group, sig);
 }
 
+void round_message(const struct round *r, const struct round_message *m)
+{
+    features_message(r->features, r, m);
+}
+
 void round_protect(const struct round *r, pid_t pid)
 {
     if (r->group != NULL)
@@ -280,7 +284,6 @@ void round_free(struct round *r)
         return;
     struct agent *a = r->agent;
     warning_over(a);
-    exchanges_free(a);
     if (r->features != NULL)
         end_round(r);
     features_free(r->features);

@@ -23,6 +23,7 @@ struct msg;           /* rdzv/msg.h */
 struct msg_plan;      /* the same */
 struct net_addr;      /* net/addr.h */
 struct net_peer;      /* net/peer.h */
+struct round_message; /* agent/features.h */
 struct worker_output; /* worker/output.h */
 
 /* A worker has exited, and what is known of it. */
@@ -45,6 +46,7 @@ struct exit_tally {
 /* What a round needs of the agent. arg is round_env.port_arg. */
 struct round_port {
     void (*send)(void *arg, const struct msg *m); /* to the daemon, if there is one */
+    int (*send_piece)(void *arg, const void *piece, size_t len); /* 0 without a daemon */
     /* Drains the signals that have arrived, which may stop the round. True: the scheduler is ending
      * the job just now, and failures of workers are a consequence. */
     bool (*settling)(void *arg);
@@ -94,6 +96,8 @@ void round_signal(const struct round *r, int sig);     /* as worker_group_signal
 void round_has_signal(const struct round *r, int sig); /* as worker_group_has_signal() */
 /* A child of the agent that is no worker: it is not ended with the workers. */
 void round_protect(const struct round *r, pid_t pid);
+/* The daemon has sent something for the features of this round. */
+void round_message(const struct round *r, const struct round_message *m);
 void round_send(const struct round *r, const struct msg *m);
 void round_free(struct round *r); /* NULL is fine */
 

@@ -1,8 +1,10 @@
 /* The agent's rounds: begun when the daemon sends a plan, reported to it when they are over. */
 #include "agent/exit_report.h"
+#include "agent/features.h"
 #include "agent/health_check.h"
 #include "agent/inner.h"
 #include "agent/round.h"
+#include "rdzv/exchange.h"
 
 #include <errno.h>
 
@@ -55,6 +57,12 @@ static void send_to_daemon(void *arg, const struct msg *m)
     agent_send(arg, m);
 }
 
+static int send_piece(void *arg, const void *piece, size_t len)
+{
+    const struct agent *a = arg;
+    return a->link != NULL ? link_send(a->link, FRAME_EXCHANGE, piece, len) : 0;
+}
+
 static bool is_settling(void *arg)
 {
     return signals_settling(arg);
@@ -91,10 +99,23 @@ void rounds_start(struct agent *a, const struct msg_plan *m)
     endtime_round(a);
 }
 
+/* ---- messages ---- */
+
+void rounds_take_piece(struct agent *a, const struct frame *f)
+{
+    struct exchange_piece p;
+    if (exchange_piece_decode(&p, f->data, f->len) < 0)
+        dd_log(a->cfg->log, DD_LOG_WARN, "ignoring a malformed exchange from the daemon");
+    else if (p.node_rank == EXCHANGE_ASK && p.round == (uint32_t)a->round->plan.round)
+        horovod_asked(a, p.name);
+    else if (p.round == (uint32_t)a->round->plan.round)
+        round_message(a->round, &(struct round_message){.type = ROUND_PIECE, .piece = &p});
+}
+
 int rounds_new(struct agent *a, struct dd_err *err)
 {
     static const struct round_port port = {
-        .send = send_to_daemon, .settling = is_settling, .gone = on_gone};
+        .send = send_to_daemon, .send_piece = send_piece, .settling = is_settling, .gone = on_gone};
     const struct round_env env = {
         .cfg = a->cfg, .base = a->base, .peer = a->peer, .port = &port, .port_arg = a};
     return round_new(&a->round, &env, err);
