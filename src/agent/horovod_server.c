@@ -1,8 +1,8 @@
-/* Horovod's rendezvous server of this node, one for each round; what it has to tell the other nodes
- * goes over the links. */
-#include "agent/node_exchange.h"
-#include "agent/inner.h"
+#include "agent/horovod_server.h"
 
+#include "agent/agent.h"
+#include "agent/node_exchange.h"
+#include "agent/spec.h"
 #include "http/server.h"
 
 #include <errno.h>
@@ -11,20 +11,10 @@
 #include <string.h>
 
 struct horovod {
-    struct agent *agent;
+    const struct round *round;
     struct http_server *server;
     char port[8];
 };
-
-void horovod_end(struct agent *a)
-{
-    if (a->horovod == NULL)
-        return;
-    node_exchange_drop(a->round, a->horovod);
-    http_server_free(a->horovod->server);
-    free(a->horovod);
-    a->horovod = NULL;
-}
 
 static void on_parts(void *arg, const struct exchange_part *parts, int n)
 {
@@ -32,10 +22,10 @@ static void on_parts(void *arg, const struct exchange_part *parts, int n)
     struct dd_err err = {0};
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
-        if (i != h->agent->round->plan.node_rank)
+        if (i != h->round->plan.node_rank)
             rc = http_server_take(h->server, parts[i].data, parts[i].len, &err);
     if (rc < 0)
-        dd_log(h->agent->cfg->log, DD_LOG_ERR, "%s", err.text);
+        dd_log(h->round->cfg->log, DD_LOG_ERR, "%s", err.text);
 }
 
 static void on_news(void *arg, const struct exchange_part *parts, int n)
@@ -48,19 +38,16 @@ static void on_news(void *arg, const struct exchange_part *parts, int n)
 static int exchange(void *arg, const char *name, const void *part, size_t len, struct dd_err *err)
 {
     struct horovod *h = arg;
-    return node_exchange_begin(h->agent->round, name, part, len,
-                               name[0] == '?' ? on_news : on_parts, h, err);
+    return node_exchange_begin(h->round, name, part, len, name[0] == '?' ? on_news : on_parts, h,
+                               err);
 }
 
-void horovod_asked(struct agent *a, const char *name)
-{
-    if (a->horovod != NULL)
-        http_server_asked(a->horovod->server, name);
-}
+/* ---- hooks ---- */
 
-void horovod_begin(struct agent *a)
+/* Without a server the round goes on. */
+static int horovod_prepare(void **state, const struct round *r, struct dd_err *err)
 {
-    const struct plan *p = &a->round->plan;
+    const struct plan *p = &r->plan;
     struct horovod *h = calloc(1, sizeof(*h));
     const struct http_server_cfg cfg = {
         .rendezvous = {.nnodes = p->nnodes,
@@ -68,26 +55,54 @@ void horovod_begin(struct agent *a)
                        .first_rank = p->first_rank,
                        .world_size = p->world_size,
                        .sizes = p->sizes},
-        .log = a->cfg->log,
-        .peer = a->peer,
+        .log = r->cfg->log,
+        .peer = r->peer,
         .exchange = exchange,
         .arg = h,
     };
-    struct dd_err err = {0};
-    horovod_end(a);
-    int rc = h == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
-                       : http_server_new(&h->server, a->base, &cfg, &err);
+    struct dd_err why = {0};
+    (void)err;
+    int rc = h == NULL ? dd_err_set(&why, -ENOMEM, "out of memory")
+                       : http_server_new(&h->server, r->base, &cfg, &why);
     if (rc < 0) {
-        dd_log(a->cfg->log, DD_LOG_INFO, "no rendezvous server for Horovod: %s", err.text);
+        dd_log(r->cfg->log, DD_LOG_INFO, "no rendezvous server for Horovod: %s", why.text);
         free(h);
-        return;
+        return 0;
     }
-    h->agent = a;
+    h->round = r;
     (void)snprintf(h->port, sizeof(h->port), "%u", http_server_port(h->server));
-    a->horovod = h;
+    *state = h;
+    return 0;
 }
 
-const char *horovod_port(const struct agent *a)
+static void horovod_input(void *state, const struct round *r, struct spec_input *in)
 {
-    return a->horovod != NULL ? a->horovod->port : NULL;
+    const struct horovod *h = state;
+    (void)r;
+    in->horovod_port = h->port;
 }
+
+/* Another node has begun an exchange whose name begins with '?'. */
+static void horovod_message(void *state, const struct round *r, const struct round_message *m)
+{
+    struct horovod *h = state;
+    (void)r;
+    if (m->type == ROUND_PIECE && m->piece->node_rank == EXCHANGE_ASK)
+        http_server_asked(h->server, m->piece->name);
+}
+
+static void horovod_end(void *state, const struct round *r)
+{
+    struct horovod *h = state;
+    node_exchange_drop(r, h);
+    http_server_free(h->server);
+    free(h);
+}
+
+const struct round_feature horovod_feature = {
+    .name = "horovod",
+    .prepare = horovod_prepare,
+    .spec_input = horovod_input,
+    .message = horovod_message,
+    .end = horovod_end,
+};

@@ -80,8 +80,6 @@ struct agent {
     struct health *health;    /* health_check.c */
     int enough_left;          /* success_criteria.c: workers here whose success the job waits for */
     struct held_ports *ports; /* held_ports.c; NULL: none */
-    struct mpi *mpi;          /* mpi_servers.c; NULL: not asked for, or no round */
-    struct horovod *horovod;  /* horovod_server.c; NULL: none */
     struct warning *warning;  /* presignal.c; NULL: none in this round */
     int code;
     int index;                     /* of this node: as the allocation says, or the daemon */
@@ -206,23 +204,6 @@ const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
  * that. */
 void ports_check(struct agent *a);
 void ports_free(struct agent *a);
-
-/* mpi_servers.c, for each round: */
-int mpi_prepare(struct agent *a, struct dd_err *err);
-int mpi_spec(struct agent *a, int local_rank, struct worker_spec *spec); /* 0 or -ENOMEM */
-void mpi_started(struct agent *a); /* the workers have what was theirs */
-/* One has ended: by MPI's rules its code may be another one. */
-void mpi_ended(struct agent *a, struct worker_exit *e);
-const char *mpi_why(const struct agent *a,
-                    int local_rank); /* it failed; NULL where MPI does not say more */
-void mpi_over(struct agent *a);
-
-/* horovod_server.c: for each round */
-void horovod_begin(struct agent *a); /* the plan is there; without a server the round goes on */
-const char *horovod_port(const struct agent *a); /* as text; NULL: there is no server */
-void horovod_asked(struct agent *a,
-                   const char *name); /* another node has begun an exchange that begins with '?' */
-void horovod_end(struct agent *a);
 
 /* requeue.c */
 void requeue_start(struct agent *a, const struct msg_finish *finish); /* before agent_leave() */

@@ -1,7 +1,8 @@
-/* MPI programs: the servers (PMI-1 here, PMIx in the helper) by which the ranks of a round find
- * each other, and what their ends mean. */
+#include "agent/mpi_servers.h"
+
+#include "agent/agent.h"
 #include "agent/node_exchange.h"
-#include "agent/inner.h"
+#include "base/auto.h"
 #include "node/cpu.h"
 #include "pmi/pmi1.h"
 #include "pmi/pmix.h"
@@ -25,7 +26,7 @@ struct gather {
 };
 
 struct mpi {
-    struct agent *agent;
+    const struct round *round;
     struct pmi1 *pmi1;
     struct pmix *pmix; /* NULL: not asked for */
     bool crowded;      /* more workers than CPUs */
@@ -38,10 +39,10 @@ struct mpi {
 /* The ranks would wait for ever: the first one's end ends the round. */
 static void cannot_go_on(struct mpi *m, const char *why)
 {
-    dd_log(m->agent->cfg->log, DD_LOG_ERR, "MPI: %s", why);
+    dd_log(m->round->cfg->log, DD_LOG_ERR, "MPI: %s", why);
     (void)snprintf(m->why[0], WHY_MAX, "ddrun could not serve it; see the message above");
-    if (m->agent->round->group != NULL)
-        worker_group_end(m->agent->round->group, 0, SIGTERM, ABORT_WAIT_MS);
+    if (m->round->group != NULL)
+        worker_group_end(m->round->group, 0, SIGTERM, ABORT_WAIT_MS);
 }
 
 /* ---- PMI-1 ---- */
@@ -52,7 +53,7 @@ static void on_all_told(void *arg, const struct exchange_part *parts, int n)
     struct dd_err err = {0};
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
-        if (i != m->agent->round->plan.node_rank)
+        if (i != m->round->plan.node_rank)
             rc = pmi1_take(m->pmi1, parts[i].data, parts[i].len, &err);
     if (rc < 0)
         cannot_go_on(m, err.text);
@@ -65,39 +66,39 @@ static void on_barrier(void *arg, unsigned seq, const void *part, size_t len)
     struct mpi *m = arg;
     struct dd_err err = {0};
     char name[32];
-    if (m->agent->round->plan.nnodes == 1) {
+    if (m->round->plan.nnodes == 1) {
         pmi1_release(m->pmi1);
         return;
     }
     (void)snprintf(name, sizeof(name), "pmi1.%u", seq);
-    if (node_exchange_begin(m->agent->round, name, part, len, on_all_told, m, &err) < 0)
+    if (node_exchange_begin(m->round, name, part, len, on_all_told, m, &err) < 0)
         cannot_go_on(m, err.text);
 }
 
 static void on_abort(void *arg, int local_rank)
 {
     struct mpi *m = arg;
-    if (m->agent->round->group != NULL)
-        worker_group_end(m->agent->round->group, local_rank, SIGTERM, ABORT_WAIT_MS);
+    if (m->round->group != NULL)
+        worker_group_end(m->round->group, local_rank, SIGTERM, ABORT_WAIT_MS);
 }
 
-static int start_pmi1(struct agent *a, struct mpi *m, struct dd_err *err)
+static int start_pmi1(const struct round *r, struct mpi *m, struct dd_err *err)
 {
     char name[32];
-    (void)snprintf(name, sizeof(name), "ddrun.%d", a->round->plan.round);
+    (void)snprintf(name, sizeof(name), "ddrun.%d", r->plan.round);
     const struct pmi1_cfg cfg = {
-        .base = a->base,
-        .log = a->cfg->log,
+        .base = r->base,
+        .log = r->cfg->log,
         /* without an answer each rank of MPICH would be a world of its own */
-        .refusal = (a->cfg->mpi & AGENT_MPI_PMI1) != 0
+        .refusal = (r->cfg->mpi & AGENT_MPI_PMI1) != 0
                        ? NULL
                        : "it asks for PMI-1, which --mpi=pmix does not serve: say --mpi=auto",
         .kvsname = name,
-        .first_rank = a->round->plan.first_rank,
-        .local_size = a->round->plan.local_size,
-        .world_size = a->round->plan.world_size,
-        .sizes = a->round->plan.sizes,
-        .nnodes = a->round->plan.nnodes,
+        .first_rank = r->plan.first_rank,
+        .local_size = r->plan.local_size,
+        .world_size = r->plan.world_size,
+        .sizes = r->plan.sizes,
+        .nnodes = r->plan.nnodes,
         .on_barrier = on_barrier,
         .on_abort = on_abort,
         .arg = m,
@@ -146,9 +147,8 @@ static void on_gather(void *arg, uint32_t id, const char *name, const void *part
     struct mpi *m = arg;
     struct dd_err err = {0};
     struct gather *g = gather_new(m, id);
-    int rc = g == NULL
-                 ? dd_err_set(&err, -ENOMEM, "out of memory")
-                 : node_exchange_begin(m->agent->round, name, part, len, on_gathered, g, &err);
+    int rc = g == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
+                       : node_exchange_begin(m->round, name, part, len, on_gathered, g, &err);
     if (rc == 0)
         return;
     gather_forget(g);
@@ -161,29 +161,28 @@ static void on_helper_lost(void *arg)
     cannot_go_on(arg, "ddrun-pmix has ended by itself");
 }
 
-static int start_pmix(struct agent *a, struct mpi *m, struct dd_err *err)
+static int start_pmix(const struct round *r, struct mpi *m, struct dd_err *err)
 {
     char nspace[80];
     DD_AUTO(strv) struct dd_strv env = {0};
-    (void)snprintf(nspace, sizeof(nspace), "ddrun-%s.%d", a->round->plan.token,
-                   a->round->plan.round);
-    if (dd_strv_copy(&env, a->cfg->env) < 0 || framework_strip_launcher(&env) < 0)
+    (void)snprintf(nspace, sizeof(nspace), "ddrun-%s.%d", r->plan.token, r->plan.round);
+    if (dd_strv_copy(&env, r->cfg->env) < 0 || framework_strip_launcher(&env) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     const struct pmix_cfg cfg = {
-        .base = a->base,
-        .log = a->cfg->log,
-        .helper = a->cfg->pmix_helper,
+        .base = r->base,
+        .log = r->cfg->log,
+        .helper = r->cfg->pmix_helper,
         .env = env.v,
-        .tmp = a->cfg->tmp,
-        .shm = a->cfg->shm,
+        .tmp = r->cfg->tmp,
+        .shm = r->cfg->shm,
         .nspace = nspace,
-        .nodes = a->round->plan.nodes,
-        .sizes = a->round->plan.sizes,
-        .nnodes = a->round->plan.nnodes,
-        .node_rank = a->round->plan.node_rank,
-        .local_size = a->round->plan.local_size,
-        .attempt = a->round->plan.restart_count,
-        .round = a->round->plan.round,
+        .nodes = r->plan.nodes,
+        .sizes = r->plan.sizes,
+        .nnodes = r->plan.nnodes,
+        .node_rank = r->plan.node_rank,
+        .local_size = r->plan.local_size,
+        .attempt = r->plan.restart_count,
+        .round = r->plan.round,
         .on_gather = on_gather,
         .on_abort = on_abort,
         .on_lost = on_helper_lost,
@@ -193,26 +192,27 @@ static int start_pmix(struct agent *a, struct mpi *m, struct dd_err *err)
 }
 
 /* Where the ranks of a node share memory: removed with the place, whoever is killed. */
-static int pmix_spec(const struct agent *a, int local_rank, struct dd_strv *env)
+static int pmix_spec(const struct round *r, const struct mpi *m, int local_rank,
+                     struct dd_strv *env)
 {
     static const char *const backing[] = {"OMPI_MCA_btl_vader_backing_directory",
                                           "OMPI_MCA_btl_sm_backing_directory"};
-    const char *shm = pmix_shm(a->mpi->pmix);
-    int rc = pmix_env(a->mpi->pmix, local_rank, env);
+    const char *shm = pmix_shm(m->pmix);
+    int rc = pmix_env(m->pmix, local_rank, env);
     for (size_t i = 0; i < 2 && shm != NULL && rc == 0; i++)
         if (dd_env_get(env->v, backing[i]) == NULL)
             rc = dd_env_set(env, backing[i], shm);
     /* MPICH 5 with PMIx refuses to choose where both are offered */
-    if (rc == 0 && (a->cfg->mpi & AGENT_MPI_PMI1) != 0 &&
+    if (rc == 0 && (r->cfg->mpi & AGENT_MPI_PMI1) != 0 &&
         dd_env_get(env->v, "MPIR_CVAR_PMI_VERSION") == NULL)
         rc = dd_env_set(env, "MPIR_CVAR_PMI_VERSION", "1");
     /* 8 MB over 4 ranks on 2 CPUs: 46 ms, with it 6 to 12 */
-    if (rc == 0 && a->mpi->crowded && dd_env_get(env->v, "OMPI_MCA_mpi_yield_when_idle") == NULL)
+    if (rc == 0 && m->crowded && dd_env_get(env->v, "OMPI_MCA_mpi_yield_when_idle") == NULL)
         rc = dd_env_set(env, "OMPI_MCA_mpi_yield_when_idle", "1");
     return rc;
 }
 
-/* ---- a round ---- */
+/* ---- hooks ---- */
 
 static bool is_crowded(int workers)
 {
@@ -222,41 +222,41 @@ static bool is_crowded(int workers)
     return crowded;
 }
 
-int mpi_prepare(struct agent *a, struct dd_err *err)
+static int mpi_prepare(void **state, const struct round *r, struct dd_err *err)
 {
-    if (a->cfg->mpi == 0)
+    if (r->cfg->mpi == 0)
         return 0;
-    struct mpi *m = calloc(1, sizeof(*m));
+    struct mpi *m = *state = calloc(1, sizeof(*m));
     if (m == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    a->mpi = m;
-    m->agent = a;
-    m->n = a->round->plan.local_size;
+    LIST_INIT(&m->gathers);
+    m->round = r;
+    m->n = r->plan.local_size;
     m->fds = calloc((size_t)m->n, sizeof(*m->fds));
     m->why = calloc((size_t)m->n, sizeof(*m->why));
     if (m->fds == NULL || m->why == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    LIST_INIT(&m->gathers);
     m->crowded = is_crowded(m->n);
-    int rc = start_pmi1(a, m, err);
-    if (rc == 0 && (a->cfg->mpi & AGENT_MPI_PMIX) != 0)
-        rc = start_pmix(a, m, err);
+    int rc = start_pmi1(r, m, err);
+    if (rc == 0 && (r->cfg->mpi & AGENT_MPI_PMIX) != 0)
+        rc = start_pmix(r, m, err);
     return rc;
 }
 
-int mpi_spec(struct agent *a, int local_rank, struct worker_spec *spec)
+static int mpi_env(void *state, const struct round *r, int local_rank, struct worker_spec *spec)
 {
-    const struct mpi *m = a->mpi;
-    int rc = 0;
-    if (m != NULL)
-        rc = dd_env_setf(&spec->env, "PMI_FD", "%d", worker_spec_fd(spec, m->fds[local_rank]));
-    return rc == 0 && m != NULL && m->pmix != NULL ? pmix_spec(a, local_rank, &spec->env) : rc;
+    const struct mpi *m = state;
+    int rc = dd_env_setf(&spec->env, "PMI_FD", "%d", worker_spec_fd(spec, m->fds[local_rank]));
+    return rc == 0 && m->pmix != NULL ? pmix_spec(r, m, local_rank, &spec->env) : rc;
 }
 
-void mpi_started(struct agent *a)
+static int mpi_started(void *state, const struct round *r, struct dd_err *err)
 {
-    if (a->mpi != NULL)
-        pmi1_started(a->mpi->pmi1);
+    const struct mpi *m = state;
+    (void)r;
+    (void)err;
+    pmi1_started(m->pmi1);
+    return 0;
 }
 
 /* MPI_Abort(0) is no success either; of other codes a shell sees the last byte. */
@@ -265,11 +265,11 @@ static int abort_code(int code)
     return (code & 255) != 0 ? code & 255 : 1;
 }
 
-void mpi_ended(struct agent *a, struct worker_exit *e)
+/* By MPI's rules the code of a worker may be another one. */
+static void mpi_exit(void *state, const struct round *r, struct worker_end *end)
 {
-    struct mpi *m = a->mpi;
-    if (m == NULL)
-        return;
+    struct mpi *m = state;
+    struct worker_exit *e = &end->exit;
     char *why = m->why[e->local_rank];
     const struct pmi1_end one = pmi1_ended(m->pmi1, e->local_rank);
     const struct pmix_end x = m->pmix != NULL ? pmix_ended(m->pmix, e->local_rank)
@@ -279,26 +279,20 @@ void mpi_ended(struct agent *a, struct worker_exit *e)
         (void)snprintf(why, WHY_MAX, "it called MPI_Abort with code %d", code);
         e->code = abort_code(code);
         e->signal = 0;
-    } else if ((one.open || x.open) && e->code == 0 && a->round->stop_sig == 0) {
+    } else if ((one.open || x.open) && e->code == 0 && r->stop_sig == 0) {
         (void)snprintf(why, WHY_MAX, "it ended without MPI_Finalize");
         e->code = 1;
     }
+    if (end->why[0] == '\0')
+        (void)snprintf(end->why, sizeof(end->why), "%s", why);
 }
 
-const char *mpi_why(const struct agent *a, int local_rank)
+static void mpi_end(void *state, const struct round *r)
 {
-    return a->mpi != NULL && a->mpi->why[local_rank][0] != '\0' ? a->mpi->why[local_rank] : NULL;
-}
-
-void mpi_over(struct agent *a)
-{
-    struct mpi *m = a->mpi;
-    if (m == NULL)
-        return;
-    a->mpi = NULL;
-    node_exchange_drop(a->round, m);
+    struct mpi *m = state;
+    node_exchange_drop(r, m);
     while (!LIST_EMPTY(&m->gathers)) {
-        node_exchange_drop(a->round, LIST_FIRST(&m->gathers));
+        node_exchange_drop(r, LIST_FIRST(&m->gathers));
         gather_forget(LIST_FIRST(&m->gathers));
     }
     pmi1_free(m->pmi1);
@@ -307,3 +301,12 @@ void mpi_over(struct agent *a)
     free(m->why);
     free(m);
 }
+
+const struct round_feature mpi_feature = {
+    .name = "mpi",
+    .prepare = mpi_prepare,
+    .worker_env = mpi_env,
+    .started = mpi_started,
+    .worker_exit = mpi_exit,
+    .end = mpi_end,
+};

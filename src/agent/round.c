@@ -80,7 +80,6 @@ static int check_iface(const struct round *r, const struct net_addr *peer, struc
 int round_plan(struct round *r, const struct msg_plan *m, const struct round_link *link,
                struct dd_err *err)
 {
-    horovod_end(r->agent); /* it uses the plan */
     plan_clear(&r->plan);
     r->agent->enough_left = -1;
     r->ended_well = false;
@@ -100,9 +99,6 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     dd_log(r->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
            r->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
     features_worker_exit(r->features, r, &end);
-    mpi_ended(a, &end.exit);
-    if (end.why[0] == '\0' && mpi_why(a, e->local_rank) != NULL)
-        (void)snprintf(end.why, sizeof(end.why), "%s", mpi_why(a, e->local_rank));
     end.settling = end.exit.code != 0 && r->port->settling(r->port_arg);
     features_verdict(r->features, r, &end);
     if (end.exit.code != 0 && r->stop_sig == 0)
@@ -126,9 +122,7 @@ static void on_workers_gone(void *arg)
     struct round *r = arg;
     struct agent *a = r->agent;
     warning_over(a);
-    mpi_over(a);
     end_round(r);
-    horovod_end(a);
     ports_renew(a);
     r->port->gone(r->port_arg);
 }
@@ -163,15 +157,11 @@ static int begin_output(const struct round *r, struct dd_err *err)
 
 static int prepare(struct round *r, struct dd_err *err)
 {
-    struct agent *a = r->agent;
-    horovod_begin(a);
     int rc = check_ranks(r, err);
     if (rc == 0)
         rc = begin_output(r, err);
     if (rc == 0)
         exit_report_begin(r);
-    if (rc == 0)
-        rc = mpi_prepare(a, err);
     return rc == 0 ? features_prepare(r->features, r, err) : rc;
 }
 
@@ -202,12 +192,8 @@ int round_launch(struct round *r, const struct round_link *link, struct dd_err *
     int rc = prepare(r, err);
     if (rc == 0)
         rc = start_workers(r, link, err);
-    if (rc == 0) {
+    if (rc == 0)
         say_started(r);
-        mpi_started(a);
-    } else {
-        mpi_over(a);
-    }
     if (rc == 0)
         rc = features_started(r->features, r, err);
     r->ended_well = rc == 0;
@@ -287,9 +273,7 @@ void round_free(struct round *r)
     if (r->features != NULL)
         end_round(r);
     features_free(r->features);
-    mpi_over(a);
     worker_output_free(r->output);
-    horovod_end(a);
     plan_clear(&r->plan);
     free(r);
 }

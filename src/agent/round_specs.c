@@ -95,14 +95,11 @@ static int fill_spec(const struct round *r, struct worker_spec *spec, int local_
                             .iface = ifs->used[0] != '\0' ? ifs->used : NULL,
                             .nccl_iface = ifs->nccl[0] != '\0' ? ifs->nccl : NULL,
                             .error_file = "",
-                            .unbuffered = hides_terminal(r, local_rank),
-                            .horovod_port = horovod_port(r->agent)};
+                            .unbuffered = hides_terminal(r, local_rank)};
     features_spec_input(r->features, r, &in);
     spec->rank = r->plan.first_rank + local_rank;
     spec->folder = r->cfg->folder;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
-    if (rc == 0 && mpi_spec(r->agent, local_rank, spec) < 0)
-        rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0 && features_worker_env(r->features, r, local_rank, spec) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     return rc;

@@ -106,8 +106,6 @@ void rounds_take_piece(struct agent *a, const struct frame *f)
     struct exchange_piece p;
     if (exchange_piece_decode(&p, f->data, f->len) < 0)
         dd_log(a->cfg->log, DD_LOG_WARN, "ignoring a malformed exchange from the daemon");
-    else if (p.node_rank == EXCHANGE_ASK && p.round == (uint32_t)a->round->plan.round)
-        horovod_asked(a, p.name);
     else if (p.round == (uint32_t)a->round->plan.round)
         round_message(a->round, &(struct round_message){.type = ROUND_PIECE, .piece = &p});
 }
