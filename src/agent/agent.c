@@ -3,7 +3,9 @@
 #include "agent/discover.h"
 #include "agent/error_files.h"
 #include "agent/health_check.h"
+#include "agent/held_ports.h"
 #include "agent/inner.h"
+#include "agent/success_criteria.h"
 #include "base/io.h"
 #include "net/addr.h"
 #include "net/loop.h"
@@ -189,7 +191,7 @@ static void on_message(struct agent *a, const struct msg *m)
         break;
     case MSG_SIGNAL:
         if (m->signal.end_near)
-            warning_give(a, m->signal.signal);
+            rounds_presignal(a, m->signal.signal);
         else
             signals_announce(a, m->signal.signal);
         break;
@@ -338,12 +340,12 @@ void agent_send_join(struct agent *a, struct link *l)
     memory_write_spent(a, &spent);
     agent_tell(l, MSG(JOIN, .index = a->index, .epoch = a->epoch,
                       .elsewhere = a->link != NULL && a->link != l,
-                      .ended_well = a->round->ended_well || enough_said(a),
+                      .ended_well = a->round->ended_well || success_criteria_met(a->round),
                       .nnodes = a->cfg->rdzv.max_nodes, .min_nodes = a->cfg->rdzv.min_nodes,
                       .members = a->memory.members, .committed = a->memory.committed,
                       .spent = dd_buf_str(&spent), .slots = a->cfg->slots, .pid = getpid(),
                       .name = a->cfg->node_name, .addr = store_addr(a, l, ifs, n, addr),
-                      .addrs = &addrs, .unfit = health_unfit(a), .ports = ports_text(a),
+                      .addrs = &addrs, .unfit = health_unfit(a), .ports = held_ports_text(a->round),
                       .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
 }
 
@@ -544,7 +546,6 @@ static int agent_start(struct agent *a, struct dd_err *err)
     if (a->progress == NULL || a->deadline == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     rc = health_new(a, err);
-    ports_renew(a);
     if (rc == 0)
         health_check(a, begin);
     return rc;
@@ -565,7 +566,6 @@ static void agent_done(struct agent *a)
     memory_free(a);
     host_stop(a);
     discover_free(a);
-    ports_free(a);
     signals_free(a);
     if (a->progress != NULL)
         event_free(a->progress);

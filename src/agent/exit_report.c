@@ -1,9 +1,12 @@
 #include "agent/exit_report.h"
 
-#include "agent/inner.h"
+#include "agent/agent.h"
+#include "agent/held_ports.h"
 #include "agent/round.h"
 #include "base/auto.h"
 #include "base/io.h"
+#include "rdzv/msg.h"
+#include "worker/output.h"
 #include "node/oom.h"
 #include "report/error_file.h"
 #include "report/report.h"
@@ -91,5 +94,5 @@ void exit_report_done(const struct round *r, const char *unfit)
     const struct exit_tally *n = &r->exits;
     round_send(r, MSG(DONE, .round = n->round, .left = n->left, .stopped = n->stopped,
                       .killed = n->killed, .sent_ns = (int64_t)dd_now_ns(),
-                      .ports = ports_text(r->agent), .unfit = unfit));
+                      .ports = held_ports_text(r), .unfit = unfit));
 }

@@ -1,12 +1,10 @@
-/* Ports for what the workers listen on: bound here and never listened on, so that a worker takes
- * them without a race, and with SO_REUSEPORT, so that no other user can. gRPC sets it (JAX;
- * TensorFlow where TF_GRPC_REUSE_PORT=1); Paddle and MindSpore set SO_REUSEADDR alone, for which
- * the kernel compares no users. Src: TensorFlow 2.21 and JAX 0.10, measured; Paddle 3
- * (paddle/phi/core/distributed/store/tcp_utils.cc). */
-#include "agent/inner.h"
+#include "agent/held_ports.h"
 
+#include "agent/agent.h"
+#include "base/auto.h"
 #include "net/addr.h"
 #include "net/listen.h"
+#include "rdzv/msg.h"
 #include "rdzv/ports.h"
 
 #include <errno.h>
@@ -15,79 +13,110 @@
 #include <unistd.h>
 
 struct held_ports {
-    int n;
+    int n; /* 0: none could be reserved */
     int fds[PORTS_MAX];
     uint16_t ports[PORTS_MAX];
-    char *text; /* for the daemon */
+    char *text; /* for the daemon; NULL: none */
     bool open;  /* to servers of all users; once that was reported, it is not any more */
 };
 
-void ports_free(struct agent *a)
+static void held_ports_close(struct held_ports *h)
 {
-    for (int i = 0; a->ports != NULL && i < a->ports->n; i++)
-        close(a->ports->fds[i]);
-    if (a->ports != NULL)
-        free(a->ports->text);
-    free(a->ports);
-    a->ports = NULL;
+    for (int i = 0; i < h->n; i++)
+        close(h->fds[i]);
+    free(h->text);
+    *h = (struct held_ports){0};
 }
 
 /* The daemon sees where we come from; the workers' network, if it is another one, only we know. */
-static int describe(const struct agent *a, struct held_ports *h)
+static int held_ports_describe(struct held_ports *h, const struct agent_cfg *cfg)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MSG_MAX_BYTES / 2);
     DD_AUTO(free) struct net_iface *ifs = NULL;
     char text[NET_ADDR_TEXT] = "";
     struct net_addr addr;
     size_t n = 0;
-    if (a->cfg->iface != NULL && net_ifaces(&ifs, &n, NULL) == 0 &&
-        net_iface_addr(ifs, n, a->cfg->iface, &addr) == 0)
+    if (cfg->iface != NULL && net_ifaces(&ifs, &n, NULL) == 0 &&
+        net_iface_addr(ifs, n, cfg->iface, &addr) == 0)
         (void)net_addr_host(&addr, text);
     int rc = ports_format(&out, text, h->ports, h->n);
     h->text = rc == 0 ? dd_buf_steal(&out) : NULL;
     return h->text == NULL ? -ENOMEM : 0;
 }
 
-void ports_renew(struct agent *a)
+/* Others than before; none where there are none left. */
+static void held_ports_renew(struct held_ports *h, const struct agent_cfg *cfg)
 {
-    struct held_ports *h = calloc(1, sizeof(*h));
-    const bool workers = framework_wants_ports(a->cfg->frameworks);
-    const int want = 1 + (workers ? a->cfg->slots : 0);
-    const enum net_reserve how = framework_reuses_port(a->cfg->frameworks) ? NET_RESERVE_PORT
-                                                                           : NET_RESERVE_ADDR;
-    int rc = h == NULL ? -ENOMEM : 0;
-    ports_free(a);
+    const bool workers = framework_wants_ports(cfg->frameworks);
+    const int want = 1 + (workers ? cfg->slots : 0);
+    const enum net_reserve how = framework_reuses_port(cfg->frameworks) ? NET_RESERVE_PORT
+                                                                        : NET_RESERVE_ADDR;
+    int rc = 0;
+    held_ports_close(h);
     while (rc == 0 && h->n < want) {
         rc = net_reserve(how, &h->fds[h->n], &h->ports[h->n]);
         h->n += rc == 0;
     }
-    a->ports = h;
-    if (h != NULL)
-        h->open = how == NET_RESERVE_ADDR;
+    h->open = how == NET_RESERVE_ADDR;
     if (rc == 0)
-        rc = describe(a, h);
+        rc = held_ports_describe(h, cfg);
     if (rc == 0)
         return;
-    dd_log(a->cfg->log, workers ? DD_LOG_WARN : DD_LOG_INFO,
+    dd_log(cfg->log, workers ? DD_LOG_WARN : DD_LOG_INFO,
            "cannot reserve %d ports for the workers: %s", want, strerror(-rc));
-    ports_free(a);
+    held_ports_close(h);
 }
 
-void ports_check(struct agent *a)
+const char *held_ports_text(const struct round *r)
 {
-    struct held_ports *h = a->ports;
+    const struct held_ports *h = features_state(r, &held_ports_feature);
+    return h != NULL && h->text != NULL ? h->text : "";
+}
+
+/* ---- hooks ---- */
+
+static int held_ports_create(void **state, const struct round *r, struct dd_err *err)
+{
+    struct held_ports *h = *state = calloc(1, sizeof(*h));
+    if (h == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    held_ports_renew(h, r->cfg);
+    return 0;
+}
+
+/* A worker has failed by itself: report once which of its ports another user has taken, where the
+ * kernel allows that. */
+static void held_ports_verdict(void *state, const struct round *r, const struct worker_end *end)
+{
+    struct held_ports *h = state;
     uid_t uid;
-    for (int i = 0; h != NULL && h->open && i < h->n; i++)
+    if (end->exit.code == 0 || r->stop_sig != 0)
+        return;
+    for (int i = 0; h->open && i < h->n; i++)
         if (net_port_taken(h->ports[i], &uid)) {
             dd_log(
-                a->cfg->log, DD_LOG_ERR,
+                r->cfg->log, DD_LOG_ERR,
                 "uid %u listens on port %u of %s, which was held for a worker; each restart takes other ports",
-                (unsigned)uid, h->ports[i], a->cfg->node_name);
+                (unsigned)uid, h->ports[i], r->cfg->node_name);
             h->open = false;
         }
 }
 
-const char *ports_text(const struct agent *a)
+static void held_ports_end(void *state, const struct round *r)
 {
-    return a->ports != NULL ? a->ports->text : "";
+    held_ports_renew(state, r->cfg);
 }
+
+static void held_ports_destroy(void *state)
+{
+    held_ports_close(state);
+    free(state);
+}
+
+const struct round_feature held_ports_feature = {
+    .name = "held-ports",
+    .create = held_ports_create,
+    .verdict = held_ports_verdict,
+    .end = held_ports_end,
+    .destroy = held_ports_destroy,
+};

@@ -75,12 +75,9 @@ struct agent {
     struct event *timeout;   /* of --timeout; NULL: not asked for, or another node is the host */
     struct endtime *endtime; /* endtime.c; NULL: not asked for, or not the host */
     struct round *round;
-    struct requeue *requeue;  /* requeue.c; NULL: nothing to do */
-    struct pty *pty;          /* of the worker with --pty, if it is on this node */
-    struct health *health;    /* health_check.c */
-    int enough_left;          /* success_criteria.c: workers here whose success the job waits for */
-    struct held_ports *ports; /* held_ports.c; NULL: none */
-    struct warning *warning;  /* presignal.c; NULL: none in this round */
+    struct requeue *requeue; /* requeue.c; NULL: nothing to do */
+    struct pty *pty;         /* of the worker with --pty, if it is on this node */
+    struct health *health;   /* health_check.c */
     int code;
     int index;                     /* of this node: as the allocation says, or the daemon */
     int64_t epoch;                 /* of our own daemon, if we have had one */
@@ -149,12 +146,9 @@ void control_take(struct agent *a, const struct msg_ctl_reply *m);
 void control_lost(struct agent *a); /* there is no daemon any more, or another one */
 void control_free(struct agent *a); /* last of all before the loop */
 
-/* presignal.c */
-void warning_give(struct agent *a, int sig); /* to each worker here, when it catches the signal */
-void warning_over(struct agent *a);
-
 /* rounds.c */
 int rounds_new(struct agent *a, struct dd_err *err);
+void rounds_presignal(struct agent *a, int sig);                /* before the allocation ends */
 void rounds_take_piece(struct agent *a, const struct frame *f); /* of an exchange */
 void rounds_start(struct agent *a, const struct msg_plan *m);   /* a failure is reported */
 void rounds_settled(struct agent *a);                           /* !signals_settling() any more */
@@ -191,19 +185,6 @@ int endtime_start(struct agent *a, struct dd_err *err); /* on the host, when it 
 void endtime_round(struct agent *a);         /* workers have been started: do they know? */
 bool endtime_is_near(const struct agent *a); /* the signal has been sent */
 void endtime_free(struct agent *a);
-
-/* success_criteria.c */
-bool enough_said(const struct agent *a); /* of the last round: ours have succeeded */
-void enough_begin(struct agent *a);      /* the workers have been started */
-void enough_worker(struct agent *a, const struct worker_exit *e); /* one has ended */
-
-/* held_ports.c */
-void ports_renew(struct agent *a); /* others for the next round; none where there are none left */
-const char *ports_text(const struct agent *a); /* for JOIN and DONE; "" */
-/* A worker has failed: says once which of its ports another user has taken, where the kernel allows
- * that. */
-void ports_check(struct agent *a);
-void ports_free(struct agent *a);
 
 /* requeue.c */
 void requeue_start(struct agent *a, const struct msg_finish *finish); /* before agent_leave() */

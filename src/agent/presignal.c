@@ -1,72 +1,89 @@
-/* The warning that the allocation ends soon: each worker hears it once, those that have only just
- * been started when they have got so far that they listen. */
-#include "agent/inner.h"
+#include "agent/presignal.h"
 
+#include "base/auto.h"
 #include "base/io.h"
 #include "worker/children.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <stdlib.h>
 
-enum { LOOK_MS = 500 }; /* whether the rest listens now */
+enum { PRESIGNAL_LOOK_MS = 500 }; /* until the workers without a handler are looked at again */
 
-struct warning {
-    struct agent *agent;
+struct presignal {
+    const struct round *round;
     struct event *tick;
-    int sig;
-    int left; /* workers that have not heard it */
+    int sig;  /* 0: the signal has not come in this round */
+    int left; /* workers that have not got it */
     int n;
-    bool heard[];
+    bool got[];
 };
 
-static bool hears(const struct warning *w, int local_rank)
+/* Worker i gets the signal, if it catches it. */
+static bool presignal_try(const struct presignal *p, int i)
 {
-    pid_t pid = worker_group_pid(w->agent->round->group, local_rank);
+    pid_t pid = worker_group_pid(p->round->group, i);
     struct pid_list one = {.v = &pid, .n = 1, .cap = 1};
-    return pid > 0 && children_notify(&one, w->sig) > 0;
+    return pid > 0 && children_notify(&one, p->sig) > 0;
 }
 
-static void look(struct warning *w)
+static void presignal_look(struct presignal *p)
 {
-    const struct timeval tv = dd_timeval(LOOK_MS * DD_NS_PER_MS);
-    if (w->agent->round->group == NULL)
+    const struct timeval tv = dd_timeval(PRESIGNAL_LOOK_MS * DD_NS_PER_MS);
+    if (p->round->group == NULL)
         return;
-    for (int i = 0; i < w->n; i++)
-        if (!w->heard[i] && hears(w, i)) {
-            w->heard[i] = true;
-            w->left--;
+    for (int i = 0; i < p->n; i++)
+        if (!p->got[i] && presignal_try(p, i)) {
+            p->got[i] = true;
+            p->left--;
         }
-    if (w->left > 0)
-        evtimer_add(w->tick, &tv);
+    if (p->left > 0)
+        evtimer_add(p->tick, &tv);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void presignal_on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    look(arg);
+    presignal_look(arg);
 }
 
-void warning_give(struct agent *a, int sig)
+/* ---- hooks ---- */
+
+static int presignal_prepare(void **state, const struct round *r, struct dd_err *err)
 {
-    int n = a->round->plan.local_size;
-    if (a->round->group == NULL || a->state != AGENT_RUNNING || a->warning != NULL)
-        return;
-    struct warning *w = calloc(1, sizeof(*w) + (size_t)n * sizeof(w->heard[0]));
-    if (w == NULL)
-        return;
-    *w = (struct warning){.agent = a, .sig = sig, .left = n, .n = n};
-    a->warning = w;
-    w->tick = evtimer_new(a->base, on_tick, w);
-    if (w->tick != NULL)
-        look(w);
+    int n = r->plan.local_size;
+    struct presignal *p = *state = calloc(1, sizeof(*p) + (size_t)n * sizeof(p->got[0]));
+    if (p == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    p->round = r;
+    p->n = p->left = n;
+    p->tick = evtimer_new(r->base, presignal_on_tick, p);
+    return p->tick != NULL ? 0 : dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-void warning_over(struct agent *a)
+static void presignal_message(void *state, const struct round *r, const struct round_message *m)
 {
-    if (a->warning == NULL)
+    struct presignal *p = state;
+    (void)r;
+    if (m->type != ROUND_PRESIGNAL || p->sig != 0)
         return;
-    if (a->warning->tick != NULL)
-        event_free(a->warning->tick);
-    free(DD_TAKE(a->warning));
+    p->sig = m->sig;
+    presignal_look(p);
 }
+
+static void presignal_end(void *state, const struct round *r)
+{
+    struct presignal *p = state;
+    (void)r;
+    if (p->tick != NULL)
+        event_free(p->tick);
+    free(p);
+}
+
+const struct round_feature presignal_feature = {
+    .name = "presignal",
+    .prepare = presignal_prepare,
+    .message = presignal_message,
+    .end = presignal_end,
+};

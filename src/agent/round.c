@@ -2,10 +2,11 @@
 
 #include "agent/exit_report.h"
 #include "agent/features.h"
-#include "agent/inner.h"
+#include "agent/agent.h"
 #include "agent/round_specs.h"
 #include "base/io.h"
 #include "net/addr.h"
+#include "rdzv/msg.h"
 #include "rdzv/ports.h"
 
 #include <errno.h>
@@ -81,7 +82,6 @@ int round_plan(struct round *r, const struct msg_plan *m, const struct round_lin
                struct dd_err *err)
 {
     plan_clear(&r->plan);
-    r->agent->enough_left = -1;
     r->ended_well = false;
     int rc = plan_of_msg(&r->plan, m, framework_wants_ports(r->cfg->frameworks), err);
     return rc == 0 ? check_iface(r, link->peer, err) : rc;
@@ -94,16 +94,12 @@ int round_plan(struct round *r, const struct msg_plan *m, const struct round_lin
 static void on_worker_exit(void *arg, const struct worker_exit *e)
 {
     struct round *r = arg;
-    struct agent *a = r->agent;
     struct worker_end end = {.exit = *e, .error_file = ""};
     dd_log(r->cfg->log, DD_LOG_DEBUG, "event=exit rank=%d pid=%d code=%d signal=%d",
            r->plan.first_rank + e->local_rank, (int)e->pid, e->code, e->signal);
     features_worker_exit(r->features, r, &end);
     end.settling = end.exit.code != 0 && r->port->settling(r->port_arg);
     features_verdict(r->features, r, &end);
-    if (end.exit.code != 0 && r->stop_sig == 0)
-        ports_check(a);
-    enough_worker(a, &end.exit);
     r->ended_well &= end.exit.code == 0;
     /* once more: to read an error file may have taken a while */
     end.settling |= end.exit.code != 0 && r->port->settling(r->port_arg);
@@ -120,10 +116,7 @@ static void end_round(struct round *r)
 static void on_workers_gone(void *arg)
 {
     struct round *r = arg;
-    struct agent *a = r->agent;
-    warning_over(a);
     end_round(r);
-    ports_renew(a);
     r->port->gone(r->port_arg);
 }
 
@@ -188,7 +181,6 @@ static void say_started(const struct round *r)
 
 int round_launch(struct round *r, const struct round_link *link, struct dd_err *err)
 {
-    struct agent *a = r->agent;
     int rc = prepare(r, err);
     if (rc == 0)
         rc = start_workers(r, link, err);
@@ -201,7 +193,6 @@ int round_launch(struct round *r, const struct round_link *link, struct dd_err *
         end_round(r);
         return rc;
     }
-    enough_begin(a);
     return 0;
 }
 
@@ -258,8 +249,7 @@ int round_new(struct round **ret, const struct round_env *env, struct dd_err *er
                         .base = env->base,
                         .peer = env->peer,
                         .port = env->port,
-                        .port_arg = env->port_arg,
-                        .agent = env->port_arg};
+                        .port_arg = env->port_arg};
     int rc = worker_output_new(&r->output, env->base, &out, err);
     return rc == 0 ? features_new(&r->features, round_features, r, err) : rc;
 }
@@ -268,8 +258,6 @@ void round_free(struct round *r)
 {
     if (r == NULL)
         return;
-    struct agent *a = r->agent;
-    warning_over(a);
     if (r->features != NULL)
         end_round(r);
     features_free(r->features);

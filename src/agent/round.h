@@ -15,7 +15,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct agent;
 struct agent_cfg; /* agent/agent.h */
 struct event_base;
 struct features;      /* agent/features.h */
@@ -69,7 +68,6 @@ struct round {
     struct net_peer *peer;
     const struct round_port *port;
     void *port_arg;
-    struct agent *agent;
     struct plan plan;             /* empty before the first round */
     struct worker_output *output; /* NULL: workers inherit stdout and stderr */
     struct worker_group *group;   /* NULL: no worker runs */

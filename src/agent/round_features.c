@@ -2,19 +2,25 @@
 #include "agent/error_files.h"
 #include "agent/features.h"
 #include "agent/hang_watch.h"
+#include "agent/held_ports.h"
 #include "agent/horovod_server.h"
 #include "agent/mpi_servers.h"
 #include "agent/node_exchange.h"
+#include "agent/presignal.h"
 #include "agent/pty_rank.h"
+#include "agent/success_criteria.h"
 
 #include <stddef.h>
 
 const struct round_feature *const round_features[] = {
-    &node_exchange_feature, /* exchanges among the nodes of the round */
-    &horovod_feature,       /* Horovod's rendezvous server */
-    &pty_rank_feature,      /* --pty */
-    &error_files_feature,   /* TORCHELASTIC_ERROR_FILE */
-    &hang_watch_feature,    /* --hang-timeout, with the terminal of --pty as a sign of life */
-    &mpi_feature,           /* PMI-1 and PMIx */
+    &node_exchange_feature,    /* exchanges among the nodes of the round */
+    &horovod_feature,          /* Horovod's rendezvous server */
+    &pty_rank_feature,         /* --pty */
+    &error_files_feature,      /* TORCHELASTIC_ERROR_FILE */
+    &hang_watch_feature,       /* --hang-timeout, with the terminal of --pty as a sign of life */
+    &mpi_feature,              /* PMI-1 and PMIx */
+    &held_ports_feature,       /* ports for the workers */
+    &success_criteria_feature, /* roles that never end */
+    &presignal_feature,        /* --signal-before-end */
     NULL,
 };

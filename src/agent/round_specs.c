@@ -1,7 +1,7 @@
 #include "agent/round_specs.h"
 
 #include "agent/features.h"
-#include "agent/inner.h"
+#include "agent/agent.h"
 #include "agent/spec.h"
 #include "net/addr.h"
 

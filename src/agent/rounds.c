@@ -110,6 +110,12 @@ void rounds_take_piece(struct agent *a, const struct frame *f)
         round_message(a->round, &(struct round_message){.type = ROUND_PIECE, .piece = &p});
 }
 
+void rounds_presignal(struct agent *a, int sig)
+{
+    if (a->state == AGENT_RUNNING)
+        round_message(a->round, &(struct round_message){.type = ROUND_PRESIGNAL, .sig = sig});
+}
+
 int rounds_new(struct agent *a, struct dd_err *err)
 {
     static const struct round_port port = {

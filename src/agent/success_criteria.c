@@ -1,17 +1,26 @@
-/* Roles that never end by themselves: once the tasks that count have succeeded on all nodes, the
- * daemon stops the others, and that is success. Here: this node's part of it is done. */
-#include "agent/inner.h"
+#include "agent/success_criteria.h"
 
+#include "agent/agent.h"
 #include "framework/tf_roles.h"
+#include "rdzv/msg.h"
 
-static int counting(const struct agent *a, bool *ret_mine, int local_rank)
+#include <errno.h>
+#include <stdlib.h>
+
+struct success_criteria {
+    int round;         /* that required_left is of */
+    int required_left; /* workers of this node that have yet to succeed; -1: none has started */
+};
+
+/* How many workers of this node count; *ret_mine: this one does. */
+static int count_required(const struct round *r, bool *ret_mine, int local_rank)
 {
-    struct tf_roles r = *a->cfg->tf_roles;
+    struct tf_roles roles = *r->cfg->tf_roles;
     int n = 0;
-    if (tf_roles_fit(&r, a->round->plan.world_size, NULL) < 0)
+    if (tf_roles_fit(&roles, r->plan.world_size, NULL) < 0)
         return 0;
-    for (int i = 0; i < a->round->plan.local_size; i++) {
-        bool one = tf_roles_count(&r, tf_roles_task(&r, a->round->plan.first_rank + i).type);
+    for (int i = 0; i < r->plan.local_size; i++) {
+        bool one = tf_roles_count(&roles, tf_roles_task(&roles, r->plan.first_rank + i).type);
         n += one;
         if (i == local_rank)
             *ret_mine = one;
@@ -19,39 +28,68 @@ static int counting(const struct agent *a, bool *ret_mine, int local_rank)
     return n;
 }
 
-static void tell(struct agent *a)
+static void report_if_met(const struct success_criteria *s, const struct round *r)
 {
-    if (a->enough_left == 0)
-        agent_send(a, MSG(SUCCESS_CRITERIA_MET, .round = a->round->plan.round));
+    if (s->required_left == 0)
+        round_send(r, MSG(SUCCESS_CRITERIA_MET, .round = r->plan.round));
 }
 
-static bool is_asked(const struct agent *a)
+bool success_criteria_met(const struct round *r)
 {
-    return a->cfg->tf_roles != NULL && tf_roles_any_follower(a->cfg->tf_roles);
+    const struct success_criteria *s = features_state(r, &success_criteria_feature);
+    return s != NULL && r->plan.nnodes > 0 && s->round == r->plan.round && s->required_left == 0;
 }
 
-void enough_begin(struct agent *a)
+/* ---- hooks ---- */
+
+static int success_criteria_create(void **state, const struct round *r, struct dd_err *err)
 {
+    if (r->cfg->tf_roles == NULL || !tf_roles_any_follower(r->cfg->tf_roles))
+        return 0;
+    struct success_criteria *s = *state = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    s->required_left = -1;
+    return 0;
+}
+
+static int success_criteria_prepare(void **state, const struct round *r, struct dd_err *err)
+{
+    struct success_criteria *s = *state;
+    (void)err;
+    if (s != NULL)
+        *s = (struct success_criteria){.round = r->plan.round, .required_left = -1};
+    return 0;
+}
+
+static int success_criteria_started(void *state, const struct round *r, struct dd_err *err)
+{
+    struct success_criteria *s = state;
     bool mine;
-    if (!is_asked(a))
-        return;
-    a->enough_left = counting(a, &mine, -1);
-    tell(a);
+    (void)err;
+    s->required_left = count_required(r, &mine, -1);
+    report_if_met(s, r);
+    return 0;
 }
 
-bool enough_said(const struct agent *a)
+static void success_criteria_verdict(void *state, const struct round *r,
+                                     const struct worker_end *end)
 {
-    return is_asked(a) && a->memory.last.n > 0 && a->enough_left == 0;
-}
-
-void enough_worker(struct agent *a, const struct worker_exit *e)
-{
+    struct success_criteria *s = state;
     bool mine = false;
-    if (!is_asked(a) || e->code != 0)
-        return;
-    (void)counting(a, &mine, e->local_rank);
+    if (end->exit.code == 0)
+        (void)count_required(r, &mine, end->exit.local_rank);
     if (!mine)
         return;
-    a->enough_left--;
-    tell(a);
+    s->required_left--;
+    report_if_met(s, r);
 }
+
+const struct round_feature success_criteria_feature = {
+    .name = "success-criteria",
+    .create = success_criteria_create,
+    .prepare = success_criteria_prepare,
+    .started = success_criteria_started,
+    .verdict = success_criteria_verdict,
+    .destroy = free,
+};
