@@ -1,0 +1,266 @@
+/* daemon: a whole job of one node, with an agent's end of the socketpair in this process: what
+ * the daemon answers to each message. No other process, no port that others use. */
+#include "base/auto.h"
+#include "base/io.h"
+#include "daemon/daemon.h"
+#include "net/link.h"
+#include "net/listen.h"
+#include "rdzv/msg.h"
+
+#include <event2/event.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { LIMIT_S = 60 };
+
+struct world {
+    struct event_base *base;
+    struct hostlist *nodes;
+    struct daemon *daemon;
+    struct link *agent;
+    struct msg got[16]; /* by the agent, in order; those behind are dropped */
+    int ngot;
+    bool closed, over;
+    int code;
+};
+
+static void on_frame(void *arg, struct link *l, const struct frame *f)
+{
+    struct world *w = arg;
+    struct dd_err err;
+    (void)l;
+    if (f->type == FRAME_CONTROL && w->ngot < 16)
+        assert_int_equal(msg_decode(&w->got[w->ngot++], f->data, f->len, &err), 0);
+}
+
+static void on_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    struct world *w = arg;
+    (void)l;
+    (void)clean;
+    (void)why;
+    w->closed = true;
+}
+
+static void on_over(void *arg, int code)
+{
+    struct world *w = arg;
+    w->over = true;
+    w->code = code;
+}
+
+static void begin(struct world *w, int max_restarts)
+{
+    const uint16_t any = 0;
+    uint16_t port;
+    int fds[2];
+    struct dd_err err = {0};
+    *w = (struct world){.base = event_base_new()};
+    assert_int_equal(hostlist_parse(&w->nodes, "node0", &err), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    int fd = net_listen("127.0.0.1", &any, 1, &port, &err);
+    assert_true(fd >= 0);
+    struct daemon_cfg cfg = {.job_id = "unit",
+                             .rdzv = {.min_nodes = 1,
+                                      .max_nodes = 1,
+                                      .expected = 1,
+                                      .capacity = 1,
+                                      .max_restarts = max_restarts,
+                                      .join_ns = LIMIT_S * DD_NS_PER_S,
+                                      .rejoin_ns = LIMIT_S * DD_NS_PER_S,
+                                      .nodes = w->nodes},
+                             .heartbeat_ns = LIMIT_S * DD_NS_PER_S,
+                             .listen_fd = fd,
+                             .port = port,
+                             .host_fd = fds[0],
+                             .key = {.method = NET_KEY_NONE},
+                             .key_in = {.insecure = true, .job_id = "unit"},
+                             .open_store = true,
+                             .on_over = on_over,
+                             .arg = w};
+    store_limits_default(&cfg.limits);
+    assert_int_equal(daemon_new(&w->daemon, w->base, &cfg, &err), 0);
+    const struct link_cb cb = {.on_frame = on_frame, .on_close = on_close, .arg = w};
+    assert_int_equal(link_new_trusted(&w->agent, w->base, fds[1], &cb, &err), 0);
+}
+
+static void end(struct world *w)
+{
+    link_free(w->agent);
+    daemon_free(w->daemon);
+    hostlist_free(w->nodes);
+    for (int i = 0; i < w->ngot; i++)
+        msg_clear(&w->got[i]);
+    event_base_free(w->base);
+}
+
+static void say(struct world *w, const struct msg *m)
+{
+    DD_AUTO(free) char *text = NULL;
+    assert_int_equal(msg_encode(&text, m), 0);
+    assert_int_equal(link_send(w->agent, FRAME_CONTROL, text, strlen(text)), 0);
+}
+
+static void join(struct world *w)
+{
+    say(w,
+        MSG(JOIN, .index = 0, .nnodes = 1, .min_nodes = 1, .slots = 2, .pid = 7, .name = "node0"));
+}
+
+/* The first message of that type, once the agent has got one. */
+static struct msg *await(struct world *w, enum msg_type type)
+{
+    const uint64_t limit = dd_now_ns() + LIMIT_S * DD_NS_PER_S;
+    for (;;) {
+        for (int i = 0; i < w->ngot; i++)
+            if (w->got[i].type == type)
+                return &w->got[i];
+        assert_true(dd_now_ns() < limit);
+        assert_true(event_base_loop(w->base, EVLOOP_ONCE) == 0);
+    }
+}
+
+static void await_flag(struct world *w, const bool *flag)
+{
+    const uint64_t limit = dd_now_ns() + LIMIT_S * DD_NS_PER_S;
+    while (!*flag) {
+        assert_true(dd_now_ns() < limit);
+        assert_true(event_base_loop(w->base, EVLOOP_ONCE) == 0);
+    }
+}
+
+static void start_round(struct world *w)
+{
+    join(w);
+    const struct msg_plan *p = &await(w, MSG_PLAN)->plan;
+    assert_int_equal(p->round, 0);
+    assert_string_equal(p->sizes, "2");
+    assert_int_equal(strlen(p->token), 32);
+    say(w, MSG(STARTED, .round = 0));
+    assert_int_equal(await(w, MSG_COMMIT)->commit.round, 0);
+}
+
+static void a_job_that_succeeds_ends_with_0(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, MSG(DONE, .round = 0, .left = 2));
+    const struct msg_finish *f = &await(&w, MSG_FINISH)->finish;
+    assert_int_equal(f->code, 0);
+    assert_false(f->lost || f->asked);
+    link_bye(w.agent);
+    w.agent = NULL;
+    await_flag(&w, &w.over);
+    assert_int_equal(w.code, 0);
+    end(&w);
+}
+
+static void a_failure_without_restarts_ends_with_its_code_and_the_report(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    start_round(&w);
+    say(&w, MSG(EXIT, .round = 5, .rank = 0, .code = 9)); /* of no round: ignored */
+    say(&w, MSG(EXIT, .round = 0, .rank = 1, .local_rank = 1, .pid = 70, .code = 3,
+                .error = "{\"message\": \"boom\"}"));
+    assert_int_equal(await(&w, MSG_STOP)->stop.signal, SIGTERM);
+    say(&w, MSG(DONE, .round = 0, .stopped = 1));
+    const struct msg_finish *f = &await(&w, MSG_FINISH)->finish;
+    assert_int_equal(f->code, 3);
+    assert_true(f->report);
+    assert_non_null(strstr(f->text, "rank 1 on node0 failed"));
+    assert_non_null(strstr(f->detail, "boom"));
+    end(&w);
+}
+
+static void before_join_nothing_counts(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    say(&w, MSG(STOP_REQUEST, .signal = SIGINT, .text = "too early"));
+    start_round(&w); /* a job that had taken the request would not begin */
+    end(&w);
+}
+
+static void a_stop_request_is_reported_back_with_the_end(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 3);
+    start_round(&w);
+    say(&w, MSG(STOP_REQUEST, .signal = SIGINT, .text = "stopped by SIGINT"));
+    assert_int_equal(await(&w, MSG_STOP)->stop.signal, SIGINT);
+    say(&w, MSG(DONE, .round = 0, .stopped = 2));
+    const struct msg_finish *f = &await(&w, MSG_FINISH)->finish;
+    assert_int_equal(f->code, 128 + SIGINT);
+    assert_true(f->asked);
+    end(&w);
+}
+
+static void a_malformed_message_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    assert_int_equal(link_send(w.agent, FRAME_CONTROL, "{}", 2), 0);
+    assert_non_null(strstr(await(&w, MSG_REFUSE)->refuse.text, "cannot be read"));
+    await_flag(&w, &w.closed);
+    end(&w);
+}
+
+static void a_signal_goes_to_the_workers_once(void **state)
+{
+    (void)state;
+    struct world w;
+    int n = 0;
+    begin(&w, 0);
+    start_round(&w);
+    for (int i = 0; i < 2; i++)
+        say(&w, MSG(SIGNAL_REQUEST, .signal = SIGUSR1));
+    say(&w, MSG(SIGNAL_REQUEST, .signal = SIGUSR2));
+    say(&w, MSG(CTL_REQUEST, .id = 4, .what = "status", .text = ""));
+    assert_int_equal(await(&w, MSG_CTL_REPLY)->ctl_reply.id, 4);
+    for (int i = 0; i < w.ngot; i++)
+        n += w.got[i].type == MSG_SIGNAL;
+    assert_int_equal(n, 2);
+    end(&w);
+}
+
+static void the_daemon_ends_with_its_leaders_agent(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    link_free(w.agent);
+    w.agent = NULL;
+    await_flag(&w, &w.over);
+    assert_int_equal(w.code, 1);
+    end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_that_succeeds_ends_with_0),
+        cmocka_unit_test(a_failure_without_restarts_ends_with_its_code_and_the_report),
+        cmocka_unit_test(before_join_nothing_counts),
+        cmocka_unit_test(a_stop_request_is_reported_back_with_the_end),
+        cmocka_unit_test(a_malformed_message_is_refused_with_the_reason),
+        cmocka_unit_test(a_signal_goes_to_the_workers_once),
+        cmocka_unit_test(the_daemon_ends_with_its_leaders_agent),
+    };
+    (void)signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
