@@ -81,7 +81,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         .start_ns = a->cfg->start_ns,
         .port = port,
         .listen_fd = listen_fd,
-        .host_fd = host_fd,
+        .leader_fd = host_fd,
         .log_level = (int)a->cfg->log->level,
         .key = a->host.key,
         .munge_socket = a->cfg->key_in.munge_socket,

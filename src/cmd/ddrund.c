@@ -105,7 +105,7 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
     }
     log->level = (enum dd_log_level)c.log_level;
     (void)fcntl(c.listen_fd, F_SETFD, FD_CLOEXEC);
-    (void)fcntl(c.host_fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(c.leader_fd, F_SETFD, FD_CLOEXEC);
     c.rdzv.nodes = nodes;
     struct daemon_cfg cfg = {
         .job_id = c.job_id,
@@ -114,7 +114,7 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
         .start_ns = c.start_ns,
         .listen_fd = c.listen_fd,
         .port = (uint16_t)c.port,
-        .host_fd = c.host_fd,
+        .leader_fd = c.leader_fd,
         .key = c.key,
         .key_in = {.env = environ,
                    .munge_socket = c.munge_socket,
@@ -188,7 +188,7 @@ static int run_standing(const struct ddrund_options *o, const struct dd_log *log
         return fd;
     struct daemon_cfg cfg = {.listen_fd = fd,
                              .port = port,
-                             .host_fd = -1,
+                             .leader_fd = -1,
                              .limits = *limits,
                              .old = old_clients(o->old_clients),
                              .open_store = o->insecure,

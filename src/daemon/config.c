@@ -98,7 +98,7 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
     config_hex(key, c->key.bytes);
     json_t *o = json_pack("{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:o}", "job_id",
                           c->job_id, "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd,
-                          "host_fd", c->host_fd, "log_level", c->log_level, "method",
+                          "leader_fd", c->leader_fd, "log_level", c->log_level, "method",
                           (int)c->key.method, "key", key, "key_source", c->key.source,
                           "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify,
                           "web_helper", c->web_helper, "numbers", config_pack_numbers(c));
@@ -124,8 +124,8 @@ static int config_unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
     json_error_t je;
     if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s:o}",
                        "job_id", &c->job_id, "nodes", &c->nodes, "port", &c->port, "listen_fd",
-                       &c->listen_fd, "host_fd", &c->host_fd, "log_level", &c->log_level, "method",
-                       &method, "key", &key, "key_source", &source, "munge_socket",
+                       &c->listen_fd, "leader_fd", &c->leader_fd, "log_level", &c->log_level,
+                       "method", &method, "key", &key, "key_source", &source, "munge_socket",
                        &c->munge_socket, "run", &c->run, "notify", &c->notify, "web_helper",
                        &c->web_helper, "numbers", &plain) < 0)
         return dd_err_set(err, -EPROTO, "the configuration is not one: %s", je.text);

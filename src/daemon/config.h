@@ -18,7 +18,7 @@ struct daemon_config {
     uint64_t start_ns; /* of the leader's ddrun */
     int port;
     int listen_fd; /* numbers of inherited descriptors */
-    int host_fd;
+    int leader_fd;
     int log_level;
     struct net_key key;
     const char *munge_socket;        /* NULL: the default */

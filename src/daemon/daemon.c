@@ -186,8 +186,8 @@ static int daemon_add_leader(struct daemon *d, struct dd_err *err)
 {
     const struct link_cb none = {0};
     struct link *link;
-    int fd = d->cfg.host_fd;
-    d->cfg.host_fd = -1;
+    int fd = d->cfg.leader_fd;
+    d->cfg.leader_fd = -1;
     int rc = link_new_trusted(&link, d->base, fd, &none, err);
     if (rc == 0 && session_new(&d->sessions, link, true) == NULL)
         rc = dd_err_set(err, -ENOMEM, "out of memory");

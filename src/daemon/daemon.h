@@ -22,7 +22,7 @@ struct daemon_cfg {
     uint64_t start_ns;     /* dd_now_ns() when the leader's ddrun was started; 0: now */
     int listen_fd;         /* taken */
     uint16_t port;         /* where it listens */
-    int host_fd;           /* taken: socketpair to the leader's agent, -1 when standing */
+    int leader_fd;         /* taken: socketpair to the leader's agent, -1 when standing */
     struct net_key key;
     struct net_key_input key_in;
     struct store_limits limits;

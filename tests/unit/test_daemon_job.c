@@ -80,7 +80,7 @@ static void begin(struct world *w, int max_restarts)
                              .heartbeat_ns = LIMIT_S * DD_NS_PER_S,
                              .listen_fd = fd,
                              .port = port,
-                             .host_fd = fds[0],
+                             .leader_fd = fds[0],
                              .key = {.method = NET_KEY_NONE},
                              .key_in = {.insecure = true, .job_id = "unit"},
                              .open_store = true,
