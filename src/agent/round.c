@@ -19,11 +19,6 @@ enum {
         1500, /* below the heartbeat: for a connection through the interface that was asked for */
 };
 
-void round_send(const struct round *r, const struct msg *m)
-{
-    r->port->send(r->port_arg, m);
-}
-
 /* ---- the plan ---- */
 
 static int plan_of_msg(struct plan *ret, const struct msg_plan *m, bool workers, struct dd_err *err)
@@ -230,12 +225,6 @@ void round_message(const struct round *r, const struct round_message *m)
     features_message(r->features, r, m);
 }
 
-void round_protect(const struct round *r, pid_t pid)
-{
-    if (r->group != NULL)
-        (void)worker_group_protect(r->group, pid);
-}
-
 /* ---- the whole ---- */
 
 int round_new(struct round **ret, const struct round_env *env, struct dd_err *err)
@@ -251,7 +240,7 @@ int round_new(struct round **ret, const struct round_env *env, struct dd_err *er
                         .port = env->port,
                         .port_arg = env->port_arg};
     int rc = worker_output_new(&r->output, env->base, &out, err);
-    return rc == 0 ? features_new(&r->features, round_features, r, err) : rc;
+    return rc == 0 ? features_new(&r->features, env->features, r, err) : rc;
 }
 
 void round_free(struct round *r)

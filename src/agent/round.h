@@ -22,7 +22,8 @@ struct msg;           /* rdzv/msg.h */
 struct msg_plan;      /* the same */
 struct net_addr;      /* net/addr.h */
 struct net_peer;      /* net/peer.h */
-struct round_message; /* agent/features.h */
+struct round_feature; /* agent/features.h */
+struct round_message; /* the same */
 struct worker_output; /* worker/output.h */
 
 /* A worker has exited, and what is known of it. */
@@ -59,6 +60,7 @@ struct round_env {
     struct net_peer *peer;
     const struct round_port *port;
     void *port_arg;
+    const struct round_feature *const *features; /* ends with NULL */
 };
 
 /* Read by everybody, written by round.c and exit_report.c alone. */
@@ -92,11 +94,22 @@ bool round_is_running(const struct round *r); /* workers, or what they have left
 void round_stop(struct round *r, int sig, unsigned grace_ms);
 void round_signal(const struct round *r, int sig);     /* as worker_group_signal() */
 void round_has_signal(const struct round *r, int sig); /* as worker_group_has_signal() */
-/* A child of the agent that is no worker: it is not ended with the workers. */
-void round_protect(const struct round *r, pid_t pid);
 /* The daemon has sent something for the features of this round. */
 void round_message(const struct round *r, const struct round_message *m);
-void round_send(const struct round *r, const struct msg *m);
 void round_free(struct round *r); /* NULL is fine */
+
+/* For features, too: */
+
+static inline void round_send(const struct round *r, const struct msg *m)
+{
+    r->port->send(r->port_arg, m);
+}
+
+/* A child of the agent that is no worker: it is not ended with the workers. */
+static inline void round_protect(const struct round *r, pid_t pid)
+{
+    if (r->group != NULL)
+        (void)worker_group_protect(r->group, pid);
+}
 
 #endif

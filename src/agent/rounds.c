@@ -120,7 +120,11 @@ int rounds_new(struct agent *a, struct dd_err *err)
 {
     static const struct round_port port = {
         .send = send_to_daemon, .send_piece = send_piece, .settling = is_settling, .gone = on_gone};
-    const struct round_env env = {
-        .cfg = a->cfg, .base = a->base, .peer = a->peer, .port = &port, .port_arg = a};
+    const struct round_env env = {.cfg = a->cfg,
+                                  .base = a->base,
+                                  .peer = a->peer,
+                                  .port = &port,
+                                  .port_arg = a,
+                                  .features = round_features};
     return round_new(&a->round, &env, err);
 }
