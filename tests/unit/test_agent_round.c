@@ -1,0 +1,247 @@
+/* Features and the report of exits with a round that nothing runs in: what goes to the daemon. */
+#include "agent/agent.h"
+#include "agent/exit_report.h"
+#include "agent/features.h"
+#include "agent/success_criteria.h"
+#include "base/auto.h"
+#include "framework/tf_roles.h"
+#include "rdzv/msg.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+struct bed {
+    struct agent_cfg cfg;
+    struct tf_roles roles;
+    struct round r;
+    struct msg last; /* that was sent; what it points to is gone */
+    char why[200];   /* of the last EXIT */
+    int sent;
+};
+
+static void keep(void *arg, const struct msg *m)
+{
+    struct bed *b = arg;
+    b->last = *m;
+    b->sent++;
+    if (m->type == MSG_EXIT)
+        (void)snprintf(b->why, sizeof(b->why), "%s", m->exit.error != NULL ? m->exit.error : "");
+}
+
+static const struct round_port port = {.send = keep};
+static const struct round_feature *const table[] = {&success_criteria_feature, NULL};
+
+/* Node 1 of two with three workers each. */
+static void new_bed(struct bed *b, const char *roles)
+{
+    *b = (struct bed){0};
+    if (roles != NULL) {
+        assert_int_equal(tf_roles_parse(&b->roles, roles, NULL), 0);
+        b->cfg.tf_roles = &b->roles;
+    }
+    b->r = (struct round){.cfg = &b->cfg,
+                          .port = &port,
+                          .port_arg = b,
+                          .plan = {.round = 4,
+                                   .nnodes = 2,
+                                   .node_rank = 1,
+                                   .first_rank = 3,
+                                   .local_size = 3,
+                                   .world_size = 6,
+                                   .max_restarts = 3}};
+    assert_int_equal(features_new(&b->r.features, table, &b->r, NULL), 0);
+}
+
+static void start_round(struct bed *b)
+{
+    assert_int_equal(features_prepare(b->r.features, &b->r, NULL), 0);
+    exit_report_begin(&b->r);
+    assert_int_equal(features_started(b->r.features, &b->r, NULL), 0);
+}
+
+static void free_bed(struct bed *b)
+{
+    features_end(b->r.features, &b->r);
+    features_free(b->r.features);
+}
+
+static void exit_worker(struct bed *b, int local_rank, int code)
+{
+    const struct worker_end end = {.exit = {.local_rank = local_rank, .code = code},
+                                   .error_file = ""};
+    features_verdict(b->r.features, &b->r, &end);
+}
+
+/* ---- success criteria ---- */
+
+static void success_is_reported_once_the_last_task_that_counts_has_succeeded(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_bed(&b, "worker:5,evaluator:1"); /* ranks 3 and 4 count here, 5 does not */
+    start_round(&b);
+    assert_false(success_criteria_met(&b.r));
+    exit_worker(&b, 2, 0);
+    exit_worker(&b, 0, 0);
+    assert_int_equal(b.sent, 0);
+    exit_worker(&b, 1, 0);
+    assert_int_equal(b.sent, 1);
+    assert_int_equal(b.last.type, MSG_SUCCESS_CRITERIA_MET);
+    assert_int_equal(b.last.success_criteria_met.round, 4);
+    assert_true(success_criteria_met(&b.r));
+    free_bed(&b);
+}
+
+static void a_failed_task_is_no_success(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_bed(&b, "worker:5,evaluator:1");
+    start_round(&b);
+    exit_worker(&b, 0, 0);
+    exit_worker(&b, 1, 1);
+    assert_int_equal(b.sent, 0);
+    assert_false(success_criteria_met(&b.r));
+    free_bed(&b);
+}
+
+static void a_node_without_tasks_that_count_reports_success_at_the_start(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_bed(&b, "chief:1,ps:5"); /* the chief is on the other node */
+    start_round(&b);
+    assert_int_equal(b.sent, 1);
+    assert_true(success_criteria_met(&b.r));
+    free_bed(&b);
+}
+
+static void success_of_a_round_says_nothing_about_the_next(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_bed(&b, "chief:1,ps:5");
+    assert_false(success_criteria_met(&b.r)); /* a spare: no round yet */
+    start_round(&b);
+    features_end(b.r.features, &b.r);
+    assert_true(success_criteria_met(&b.r));
+    b.r.plan.round++; /* its start has failed before any feature was prepared */
+    assert_false(success_criteria_met(&b.r));
+    free_bed(&b);
+}
+
+static void without_roles_there_are_no_criteria(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_bed(&b, NULL);
+    start_round(&b);
+    exit_worker(&b, 0, 0);
+    assert_int_equal(b.sent, 0);
+    assert_false(success_criteria_met(&b.r));
+    free_bed(&b);
+}
+
+/* ---- exits ---- */
+
+static void exits_are_counted_by_what_caused_them(void **state)
+{
+    static const struct {
+        const char *what;
+        int stop_sig, code, signal;
+        bool settling;
+        int left, stopped, killed, failed;
+    } rows[] = {
+        {"success", 0, 0, 0, false, 1, 0, 0, 0},
+        {"failure", 0, 3, 0, false, 0, 0, 0, 1},
+        {"signal of its own", 0, 139, SIGSEGV, false, 0, 0, 0, 1},
+        {"failure while the scheduler ends the job", 0, 1, 0, true, 0, 1, 0, 0},
+        {"died of the stop", SIGTERM, 143, SIGTERM, false, 0, 1, 0, 0},
+        {"exited with its code", SIGTERM, 143, 0, false, 0, 1, 0, 0},
+        {"caught the stop", SIGTERM, 0, 0, false, 0, 1, 0, 0},
+        {"grace period over", SIGTERM, 137, SIGKILL, false, 0, 0, 1, 0},
+        {"killed at once", SIGKILL, 137, SIGKILL, false, 0, 1, 0, 0},
+        {"failed while it was stopped", SIGTERM, 7, 0, false, 0, 0, 0, 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct bed b;
+        const struct worker_end end = {
+            .exit = {.local_rank = 1, .code = rows[i].code, .signal = rows[i].signal},
+            .why = "it hung",
+            .error_file = "",
+            .settling = rows[i].settling};
+        new_bed(&b, NULL);
+        start_round(&b);
+        b.r.stop_sig = rows[i].stop_sig;
+        exit_report_worker(&b.r, &end);
+        const struct exit_tally *n = &b.r.exits;
+        if (n->left != rows[i].left || n->stopped != rows[i].stopped ||
+            n->killed != rows[i].killed || n->failed != rows[i].failed)
+            fail_msg("%s: left %d, stopped %d, killed %d, failed %d", rows[i].what, n->left,
+                     n->stopped, n->killed, n->failed);
+        assert_int_equal(b.sent, rows[i].failed);
+        if (rows[i].failed) {
+            assert_int_equal(b.last.type, MSG_EXIT);
+            assert_int_equal(b.last.exit.rank, 4);
+            assert_string_equal(b.why, "it hung");
+        }
+        free_bed(&b);
+    }
+}
+
+static void the_node_is_checked_after_a_failure_if_another_round_may_come(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_bed(&b, NULL);
+    start_round(&b);
+    assert_false(exit_report_wants_check(&b.r));
+    b.r.exits.failed = 1;
+    assert_true(exit_report_wants_check(&b.r));
+    b.r.plan.restart_count = b.r.plan.max_restarts;
+    assert_false(exit_report_wants_check(&b.r));
+    b.r.plan.restart_count = 0;
+    b.r.exits.failed = 0;
+    b.r.stop_sig = SIGTERM;
+    assert_true(exit_report_wants_check(&b.r));
+    free_bed(&b);
+}
+
+static void a_round_without_workers_is_reported_by_exit_and_done(void **state)
+{
+    struct bed b;
+    (void)state;
+    new_bed(&b, NULL);
+    exit_report_no_start(&b.r, 5, 127, "no such program");
+    assert_int_equal(b.last.type, MSG_EXIT);
+    assert_int_equal(b.last.exit.code, 127);
+    assert_string_equal(b.why, "no such program");
+    exit_report_done(&b.r, "");
+    assert_int_equal(b.last.type, MSG_DONE);
+    assert_int_equal(b.last.done.round, 5);
+    assert_int_equal(b.last.done.left, 0);
+    assert_int_equal(b.sent, 2);
+    free_bed(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(success_is_reported_once_the_last_task_that_counts_has_succeeded),
+        cmocka_unit_test(a_failed_task_is_no_success),
+        cmocka_unit_test(a_node_without_tasks_that_count_reports_success_at_the_start),
+        cmocka_unit_test(success_of_a_round_says_nothing_about_the_next),
+        cmocka_unit_test(without_roles_there_are_no_criteria),
+        cmocka_unit_test(exits_are_counted_by_what_caused_them),
+        cmocka_unit_test(the_node_is_checked_after_a_failure_if_another_round_may_come),
+        cmocka_unit_test(a_round_without_workers_is_reported_by_exit_and_done),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
