@@ -80,7 +80,7 @@ void launcher_tell_here(const struct launcher *l, int sig, bool at_once); /* thi
 
 int launcher_begin_started(struct launcher *l, struct dd_err *err);
 
-/* ---- launcher_nodes.c: what is known of nodes ---- */
+/* ---- node_tree.c: what is known of nodes ---- */
 
 bool launcher_is_to_come(
     const struct launcher *l,
@@ -102,7 +102,7 @@ void launcher_trim_subtree(const struct launcher *l,
                            struct child *c); /* what others start meanwhile it need not */
 void launcher_drop(struct launcher *l, struct child *c); /* somebody else starts it */
 
-/* ---- launcher_spawn.c ---- */
+/* ---- launch_procs.c ---- */
 
 int launcher_start_here(struct launcher *l, struct child *c);
 /* Starts these nodes from here, or through some of them. */
