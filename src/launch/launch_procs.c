@@ -1,36 +1,147 @@
-/* The processes that a starting process starts. */
-#include "launch/launcher_inner.h"
+#include "launch/launch_procs.h"
 
 #include "base/core.h"
 #include "base/io.h"
+#include "base/sig.h"
+#include "launch/codes.h"
+#include "launch/launch_msg.h"
 #include "worker/console.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-static void in_child(const struct launcher *l)
+struct launch_proc {
+    pid_t pid;    /* of the node's starter, or of this node's agent; 0: none runs */
+    int code;     /* exit code of the last one */
+    int stdin_fd; /* the node knows by it that this process lives; -1: none */
+};
+
+struct launch_procs {
+    struct launch_procs_cfg cfg;
+    struct launch_proc *procs; /* [nnodes] */
+    int left;
+    struct rlimit files; /* as found */
+    pid_t started_by;    /* whose core files show what the user wants of them */
+};
+
+int launch_procs_new(struct launch_procs **ret, const struct launch_procs_cfg *cfg)
 {
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    (void)sigprocmask(SIG_SETMASK, &l->old_mask, NULL);
-    (void)setrlimit(RLIMIT_NOFILE, &l->files);
-    dd_core_like(l->started_by);
+    struct launch_procs *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return -ENOMEM;
+    *p = (struct launch_procs){.cfg = *cfg, .started_by = getppid()};
+    p->procs = calloc((size_t)cfg->nnodes, sizeof(*p->procs));
+    if (p->procs == NULL) {
+        free(p);
+        return -ENOMEM;
+    }
+    for (int i = 0; i < cfg->nnodes; i++)
+        p->procs[i].stdin_fd = -1;
+    (void)getrlimit(RLIMIT_NOFILE, &p->files);
+    const struct rlimit all = {p->files.rlim_max, p->files.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &all);
+    *ret = p;
+    return 0;
 }
 
-/* An open end of a starter's stdin would keep its node alive. Not event_free(): the loop is shared.
- */
-static void close_ours(const struct launcher *l)
+void launch_procs_close_stdin(struct launch_procs *p, int index)
 {
-    for (int i = 0; i < l->nnodes; i++)
-        if (l->children[i].stdin_fd >= 0)
-            close(l->children[i].stdin_fd);
-    close(l->signal_fd);
-    if (l->server != NULL)
-        bootstrap_server_close_listener(l->server);
+    struct launch_proc *c = &p->procs[index];
+    if (c->stdin_fd >= 0)
+        close(c->stdin_fd);
+    c->stdin_fd = -1;
+}
+
+void launch_procs_free(struct launch_procs *p)
+{
+    if (p == NULL)
+        return;
+    for (int i = 0; i < p->cfg.nnodes; i++)
+        launch_procs_close_stdin(p, i);
+    free(p->procs);
+    free(p);
+}
+
+bool launch_procs_is_running(const struct launch_procs *p, int index)
+{
+    return p->procs[index].pid > 0;
+}
+
+bool launch_procs_has_agent(const struct launch_procs *p)
+{
+    return p->cfg.here >= 0 && launch_procs_is_running(p, p->cfg.here);
+}
+
+int launch_procs_left(const struct launch_procs *p)
+{
+    return p->left;
+}
+
+int launch_procs_code(const struct launch_procs *p, int index)
+{
+    return p->procs[index].code;
+}
+
+/* ---- ending ---- */
+
+void launch_procs_kill(const struct launch_procs *p, int index, int sig)
+{
+    const pid_t pid = p->procs[index].pid;
+    if (pid > 0)
+        kill(index == p->cfg.here ? pid : -pid, sig);
+}
+
+void launch_procs_tell_agent(const struct launch_procs *p, int sig, bool at_once)
+{
+    const union sigval v = {.sival_int = at_once ? DD_SIGNAL_AT_ONCE : 0};
+    if (launch_procs_has_agent(p) && sigqueue(p->procs[p->cfg.here].pid, sig, v) < 0)
+        kill(p->procs[p->cfg.here].pid, sig);
+}
+
+static void launch_procs_reap_one(struct launch_procs *p, int index)
+{
+    struct launch_proc *c = &p->procs[index];
+    int status;
+    siginfo_t si = {.si_pid = 0};
+    if (c->pid == 0 || waitid(P_PID, (id_t)c->pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+        si.si_pid != c->pid)
+        return;
+    p->cfg.on_exiting(p->cfg.arg, index);
+    if (waitpid(c->pid, &status, WNOHANG) != c->pid)
+        return;
+    c->code = launch_exit_code(status);
+    c->pid = 0;
+    p->left--;
+    launch_procs_close_stdin(p, index);
+    if (index == p->cfg.here)
+        output_forward_push_pipes(p->cfg.output, index);
+    else
+        output_forward_end_pipes(p->cfg.output, index);
+    p->cfg.on_exit(p->cfg.arg, index, c->code);
+}
+
+void launch_procs_reap(struct launch_procs *p)
+{
+    for (int i = 0; i < p->cfg.nnodes; i++)
+        launch_procs_reap_one(p, i);
+}
+
+/* ---- starting ---- */
+
+static void launch_procs_in_child(const struct launch_procs *p)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    launch_signals_restore_mask(p->cfg.signals);
+    (void)setrlimit(RLIMIT_NOFILE, &p->files);
+    dd_core_like(p->started_by);
 }
 
 static void close_pair(int fds[2])
@@ -43,10 +154,10 @@ static void close_pair(int fds[2])
 /* Into a pipe whole lines of up to PIPE_BUF can be written beside each other, and longer ones
  * cannot: where others' output goes to one from here, that of our agent comes here, too. Stays -1
  * where it does not. */
-static int pipes_for_lines(const struct launcher *l, int pipes[LAUNCH_STREAMS][2])
+static int pipes_for_lines(const struct launch_procs *p, int pipes[LAUNCH_STREAMS][2])
 {
     struct stat st;
-    if (l->cfg->parent != NULL || l->nnodes == 1) /* one that was started has seen to it: relay.c */
+    if (p->cfg.relay || p->cfg.nnodes == 1) /* a relay has captured all of its output */
         return 0;
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         if (fstat(k + 1, &st) == 0 && S_ISFIFO(st.st_mode) && (k == 0 || !console_same(1, 2)) &&
@@ -67,32 +178,11 @@ static void write_lines_to(int pipes[LAUNCH_STREAMS][2])
         close_pair(pipes[k]);
 }
 
-/* Before any of the others, so that there is not much that it must not keep. */
-int launcher_start_here(struct launcher *l, struct child *c)
+static int read_pipes(struct launch_procs *p, int pipes[LAUNCH_STREAMS][2], int rc)
 {
-    const pid_t self = getpid();
-    int pipes[LAUNCH_STREAMS][2] = {{-1, -1}, {-1, -1}};
-    int rc = pipes_for_lines(l, pipes);
-    c->pid = rc < 0 ? -1 : fork();
-    if (c->pid == 0) {
-        in_child(l);
-        if (l->cfg->parent != NULL)
-            (void)setpgid(0, 0); /* Grid Engine kills the group of what it has started: the guardian
-                                    is to see to the rest */
-        close_ours(l);
-        write_lines_to(pipes);
-        _exit(getppid() != self ? 1 : l->cfg->node(l->cfg->arg, c->index));
-    }
-    if (c->pid < 0) {
-        c->pid = 0;
-        rc = rc < 0 ? rc : -errno;
-    } else {
-        c->state = CHILD_CONNECTED;
-        l->left++;
-    }
     for (int k = 0; k < LAUNCH_STREAMS; k++) {
         if (rc == 0 && pipes[k][0] >= 0) {
-            rc = output_source_read(&c->streams[k], l->base, &l->out[k], pipes[k][0]);
+            rc = output_forward_read(p->cfg.output, p->cfg.here, k, pipes[k][0]);
             pipes[k][0] = -1;
         }
         close_pair(pipes[k]);
@@ -100,17 +190,42 @@ int launcher_start_here(struct launcher *l, struct child *c)
     return rc;
 }
 
-/* The package brings them. A starter that hands its environment on may leave it where others read
+int launch_procs_start_agent(struct launch_procs *p)
+{
+    struct launch_proc *c = &p->procs[p->cfg.here];
+    const pid_t self = getpid();
+    int pipes[LAUNCH_STREAMS][2] = {{-1, -1}, {-1, -1}};
+    int rc = pipes_for_lines(p, pipes);
+    c->pid = rc < 0 ? -1 : fork();
+    if (c->pid == 0) {
+        launch_procs_in_child(p);
+        if (p->cfg.relay)
+            (void)setpgid(0, 0); /* Grid Engine kills the group of what it has started: the guardian
+                                    is to see to the rest */
+        launch_signals_close(p->cfg.signals); /* not event_free(): the loop is shared */
+        write_lines_to(pipes);
+        _exit(getppid() != self ? 1 : p->cfg.agent(p->cfg.arg, p->cfg.here));
+    }
+    if (c->pid < 0) {
+        c->pid = 0;
+        rc = rc < 0 ? rc : -errno;
+    } else {
+        p->left++;
+    }
+    return read_pipes(p, pipes, rc);
+}
+
+/* The payload brings them. A starter that hands its environment on may leave it where others read
  * it: Grid Engine writes it into its spool directory. */
 static const char *const kept_back[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY",
                                         "DDRUN_NOTIFY_TOKEN"};
 
-static _Noreturn void become_starter(const struct launcher *l, char *const *argv, const int fds[3],
-                                     pid_t parent)
+static _Noreturn void become_starter(const struct launch_procs *p, char *const *argv,
+                                     const int fds[3], pid_t parent)
 {
-    in_child(l);
+    launch_procs_in_child(p);
     (void)setpgid(0, 0); /* Ctrl-C is for the agents; the starters bring the last lines */
-    if (l->cfg->starter->must_outlive) {
+    if (p->cfg.starter->must_outlive) {
         (void)signal(SIGTERM, SIG_IGN);
         (void)signal(SIGUSR1, SIG_IGN);
     }
@@ -142,15 +257,16 @@ static void close_pipes(int pipes[3][2])
                 close(pipes[i][k]);
 }
 
-static int start_argv(struct launcher *l, struct child *c, char *const *argv)
+int launch_procs_start_starter(struct launch_procs *p, int index, char *const *argv)
 {
-    const struct launcher_cfg *cfg = l->cfg;
+    const struct launch_procs_cfg *cfg = &p->cfg;
+    struct launch_proc *c = &p->procs[index];
     int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
     const pid_t self = getpid();
     int rc = make_pipes(pipes, cfg->starter->takes_stdin);
     c->pid = rc < 0 ? -1 : fork();
     if (c->pid == 0)
-        become_starter(l, argv, (const int[]){pipes[0][0], pipes[1][1], pipes[2][1]}, self);
+        become_starter(p, argv, (const int[]){pipes[0][0], pipes[1][1], pipes[2][1]}, self);
     if (c->pid < 0) {
         c->pid = 0;
         rc = rc < 0 ? rc : -errno;
@@ -158,70 +274,17 @@ static int start_argv(struct launcher *l, struct child *c, char *const *argv)
         return rc;
     }
     (void)setpgid(c->pid, c->pid); /* here too: it may be ended before it has come to that */
-    l->left++;
+    p->left++;
     for (int i = 0; i < LAUNCH_STREAMS && rc == 0; i++) {
-        rc = output_source_read(&c->streams[i], l->base, &l->out[i], pipes[i + 1][0]);
+        rc = output_forward_read(cfg->output, index, i, pipes[i + 1][0]);
         pipes[i + 1][0] = -1;
     }
     c->stdin_fd = pipes[0][1];
     pipes[0][1] = -1;
     close_pipes(pipes);
     const char *key = cfg->key_for_stdin;
-    if (c->stdin_fd >= 0 && key != NULL) /* one that is gone already is told of when it is reaped */
+    if (c->stdin_fd >= 0 &&
+        key != NULL) /* a starter that has exited is reported when it is reaped */
         (void)dd_write_full(c->stdin_fd, key, strlen(key));
     return rc;
-}
-
-static int start_there(struct launcher *l, struct child *c)
-{
-    const struct launcher_cfg *cfg = l->cfg;
-    DD_AUTO(strv) struct dd_strv argv = {0};
-    DD_AUTO(free) char *ticket = bootstrap_server_argument(l->server, c->index, cfg->ticket);
-    const char *command[] = {cfg->ddrun, ticket, NULL};
-    const struct start s = {.program = cfg->program,
-                            .words = cfg->words,
-                            .host = launcher_name_of(l, c->index),
-                            .nnodes = l->nnodes,
-                            .command = command};
-    c->parent = c->index;
-    c->state = CHILD_STARTING;
-    if (ticket == NULL || starter_command(&argv, cfg->starter, &s) < 0)
-        return -ENOMEM;
-    return start_argv(l, c, argv.v);
-}
-
-static int give_subtree(struct launcher *l, struct child *c, const int *nodes, int n)
-{
-    free(c->subtree);
-    c->subtree = NULL;
-    c->nsubtree = 0;
-    if (n == 0)
-        return 0;
-    c->subtree = calloc((size_t)n, sizeof(*c->subtree));
-    if (c->subtree == NULL)
-        return -ENOMEM;
-    memcpy(c->subtree, nodes, (size_t)n * sizeof(*nodes));
-    c->nsubtree = n;
-    for (int i = 0; i < n; i++) {
-        l->children[nodes[i]].parent = c->index;
-        l->children[nodes[i]].state = CHILD_STARTING;
-    }
-    return 0;
-}
-
-int launcher_start_nodes(struct launcher *l, const int *nodes, int n, struct dd_err *err)
-{
-    int at = 0;
-    int size;
-    int failed = 0;
-    for (int k = 0; (size = launch_subtree(n, l->cfg->fanout, k, &at)) > 0; k++) {
-        struct child *c = &l->children[nodes[at]];
-        int rc = give_subtree(l, c, nodes + at + 1, size - 1);
-        if (rc == 0)
-            rc = start_there(l, c);
-        if (rc < 0)
-            failed = dd_err_set(err, rc, "cannot start ddrun on %s: %s",
-                                launcher_name_of(l, c->index), strerror(-rc));
-    }
-    return failed;
 }

@@ -1,232 +1,157 @@
-#include "launch/launcher_inner.h"
+#include "launch/launcher.h"
 
 #include "base/core.h"
 #include "base/io.h"
 #include "base/sig.h"
+#include "launch/bootstrap_server.h"
 #include "launch/codes.h"
+#include "launch/launch_procs.h"
+#include "launch/launch_signals.h"
+#include "launch/node_tree.h"
+#include "launch/output_forward.h"
+#include "launch/relay.h"
 #include "net/loop.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum {
     STARTER_KILL_MS = 2000,
-    SAME_SIGNAL_MS = 250,
-    SILENCE_MS =
-        2000,        /* for a reader who reads nothing, once all have ended as they were asked to */
     FAIL_MS = 300,   /* for more nodes that cannot be started, to be named as well */
-    COMING_MS = 500, /* for those that are about to come, once they need not */
-    ENDS_MAX = 3,    /* SIGTERM, SIGKILL, and nobody is waited for any more */
+    COMING_MS = 500, /* for those that are about to connect, once they need not */
+    TRIES_MAX = 3,   /* SIGTERM, SIGKILL, and no process is waited for any more */
     TOO_LARGE = 2,   /* exit code: nothing has begun, and the user can mend it */
 };
 
-/* ---- output ---- */
+/* How the job ends. */
+struct launch_end {
+    struct event *timer, *fail_timer;
+    int code;     /* exit code; < 0: not known yet */
+    int tries;    /* how often the processes that are left were signalled */
+    bool over;    /* the job has ended, or will not begin */
+    bool asked;   /* a signal or the parent has asked for the end */
+    bool stopped; /* all nodes have been told to end */
+    int sig;      /* that asked for the end where there is no agent here; 0: none */
+};
 
-/* Not at once: whoever asks is in the middle of something. */
-void launcher_look(struct launcher *l)
-{
-    event_active(l->room, EV_WRITE, 0);
-}
+struct launcher {
+    const struct launcher_cfg *cfg;
+    int nnodes;
+    struct event_base *base;
+    struct dd_buf payload;
+    struct bootstrap_server *server; /* NULL: no node is to connect */
+    struct node_tree *tree;
+    struct launch_procs *procs;
+    struct output_forward *output;
+    struct launch_signals *signals;
+    struct relay *relay; /* NULL: started by a person or a scheduler */
+    struct event *tick, *check;
+    struct launch_end end;
+};
 
-void launcher_on_room(void *arg)
+/* Soon, since the caller may be in the middle of something: passes on output, and looks whether all
+ * is done. */
+static void launcher_check_soon(void *arg)
 {
-    launcher_look(arg);
-}
-
-static void on_stream_end(void *arg, struct output_source *s)
-{
-    const struct child *c = arg;
-    (void)s;
-    launcher_look(c->launcher);
-}
-
-static void on_took(void *arg, struct output_source *s, size_t n)
-{
-    const struct child *c = arg;
-    bootstrap_server_send(c->launcher->server, c->index, LAUNCH_CREDIT, (int)(s - c->relayed),
-                          (uint32_t)n);
-}
-
-/* Beginning with another one each time. */
-static void push_all(struct launcher *l)
-{
-    l->turn = (l->turn + 1) % l->nnodes;
-    for (int i = 0; i < l->nnodes; i++) {
-        struct child *c = &l->children[(l->turn + i) % l->nnodes];
-        for (int k = 0; k < LAUNCH_STREAMS; k++) {
-            output_source_push(&c->streams[k]);
-            output_source_push(&c->relayed[k]);
-        }
-    }
-}
-
-static bool all_streams_done(const struct launcher *l, int but)
-{
-    for (int i = 0; i < l->nnodes; i++)
-        for (int k = 0; k < LAUNCH_STREAMS; k++)
-            if (!output_source_is_done(&l->children[i].relayed[k]) ||
-                (i != but && !output_source_is_done(&l->children[i].streams[k])))
-                return false;
-    return true;
-}
-
-static bool all_told(const struct launcher *l)
-{
-    for (int k = 0; k < LAUNCH_STREAMS; k++)
-        if (!output_sink_empty(&l->out[k]))
-            return false;
-    return true;
+    const struct launcher *l = arg;
+    event_active(l->check, EV_WRITE, 0);
 }
 
 /* ---- the end ---- */
 
-/* The node's ddrun takes it for the end of those who have started it. */
-static void close_stdin(struct child *c)
+static void launcher_set_over(struct launcher *l)
 {
-    if (c->stdin_fd >= 0)
-        close(c->stdin_fd);
-    c->stdin_fd = -1;
+    l->end.over = true;
+    if (l->tree != NULL)
+        node_tree_end(l->tree);
 }
 
-static bool is_agent_here(const struct launcher *l)
+static void launcher_set_asked(struct launcher *l)
 {
-    return l->here >= 0 && l->children[l->here].pid > 0;
+    l->end.asked = true;
+    node_tree_end(l->tree);
 }
 
-void launcher_tell_here(const struct launcher *l, int sig, bool at_once)
+/* Tells all nodes to end; not at_once: a node that is not connected need not connect. at_once:
+ * nothing has begun. */
+static void launcher_stop(struct launcher *l, int sig, bool at_once)
 {
-    const union sigval v = {.sival_int = at_once ? DD_SIGNAL_AT_ONCE : 0};
-    if (is_agent_here(l) && sigqueue(l->children[l->here].pid, sig, v) < 0)
-        kill(l->children[l->here].pid, sig);
-}
-
-void launcher_kill(const struct launcher *l, const struct child *c, int sig)
-{
-    if (c->pid > 0)
-        kill(c->index == l->here ? c->pid : -c->pid, sig);
-}
-
-/* Whoever is not there yet need not come. */
-static void end_starting(struct launcher *l)
-{
+    l->end.stopped = true;
+    launch_procs_tell_agent(l->procs, sig, at_once);
     for (int i = 0; i < l->nnodes; i++) {
-        struct child *c = &l->children[i];
-        if (c->pid > 0 && c->state == CHILD_STARTING)
-            launcher_kill(l, c, SIGTERM);
-        if (c->state == CHILD_STARTING && c->parent != i)
-            launcher_drop(l, c);
-    }
-}
-
-void launcher_stop(struct launcher *l, int sig, bool at_once)
-{
-    l->stopped = true;
-    launcher_tell_here(l, sig, at_once);
-    for (int i = 0; i < l->nnodes; i++) {
-        struct child *c = &l->children[i];
         if (bootstrap_server_is_connected(l->server, i))
             bootstrap_server_send(l->server, i, LAUNCH_SIGNAL, i,
                                   (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
         else if (!at_once)
-            close_stdin(c);
+            launch_procs_close_stdin(l->procs, i);
     }
     if (!at_once)
-        end_starting(l);
+        node_tree_cancel_starting(l->tree);
 }
 
-static bool all_ended(const struct launcher *l)
+static void launcher_add_timer(struct event *timer, unsigned ms)
 {
-    for (int i = 0; i < l->nnodes; i++)
-        if (l->children[i].state == CHILD_CONNECTED || l->children[i].state == CHILD_STARTING)
-            return false;
-    return true;
+    const struct timeval t = dd_timeval(ms * DD_NS_PER_MS);
+    evtimer_add(timer, &t);
 }
 
-/* What does not end by itself once the job has ended is ended; but who only waits until somebody
- * reads our output may wait, unless we were asked to end. */
-static void on_end(evutil_socket_t fd, short what, void *arg)
+/* What is left by then is ended. */
+static void launcher_end_in_grace(struct launcher *l)
+{
+    launcher_add_timer(l->end.timer, l->cfg->grace_ms);
+}
+
+/* What does not end by itself once the job has ended is ended; but a process that only waits until
+ * our output is read may wait, unless the end was asked for. */
+static void launcher_on_end(evutil_socket_t fd, short what, void *arg)
 {
     struct launcher *l = arg;
-    struct timeval more = dd_timeval(STARTER_KILL_MS * DD_NS_PER_MS);
     (void)fd;
     (void)what;
-    l->over = true;
-    evtimer_add(l->end, &more);
-    if (!l->asked && all_ended(l) && !all_told(l))
+    launcher_set_over(l);
+    launcher_add_timer(l->end.timer, STARTER_KILL_MS);
+    if (!l->end.asked && node_tree_all_ended(l->tree) && !output_forward_flushed(l->output))
         return;
     for (int i = 0; i < l->nnodes; i++)
-        launcher_kill(l, &l->children[i], l->ends > 0 ? SIGKILL : SIGTERM);
-    if (!l->stopped)
+        launch_procs_kill(l->procs, i, l->end.tries > 0 ? SIGKILL : SIGTERM);
+    if (!l->end.stopped)
         launcher_stop(l, SIGTERM, false);
-    if (++l->ends == ENDS_MAX)
+    if (++l->end.tries == TRIES_MAX)
         event_base_loopbreak(l->base);
 }
 
-void launcher_end_in_grace(struct launcher *l)
+static void launcher_job_over(struct launcher *l)
 {
-    const struct timeval grace = dd_timeval(l->cfg->grace_ms * DD_NS_PER_MS);
-    evtimer_add(l->end, &grace);
-}
-
-void launcher_job_over(struct launcher *l)
-{
-    if (l->over)
+    if (l->end.over)
         return;
-    l->over = true;
+    launcher_set_over(l);
     launcher_end_in_grace(l);
-    end_starting(l);
-    if (l->code != 0 && !l->stopped)
+    node_tree_cancel_starting(l->tree);
+    if (l->end.code != 0 && !l->end.stopped)
         launcher_stop(l, SIGTERM, false);
 }
 
-static uint64_t written(const struct launcher *l)
-{
-    return output_sink_written(&l->out[0]) + output_sink_written(&l->out[1]);
-}
-
-void launcher_fail(struct launcher *l)
-{
-    const struct timeval t = dd_timeval(FAIL_MS * DD_NS_PER_MS);
-    l->code = 1;
-    if (!evtimer_pending(l->fail, NULL))
-        evtimer_add(l->fail, &t);
-}
-
-/* First those that have come are told; who comes meanwhile is told, too, and knows that nothing has
- * begun. */
-static void on_fail(evutil_socket_t fd, short what, void *arg)
+/* First the connected nodes are told; a node that connects meanwhile is told, too, and knows that
+ * nothing has begun. */
+static void launcher_on_fail(evutil_socket_t fd, short what, void *arg)
 {
     struct launcher *l = arg;
-    const struct timeval t = dd_timeval(COMING_MS * DD_NS_PER_MS);
     (void)fd;
     (void)what;
-    if (l->over) {
-        end_starting(l);
+    if (l->end.over) {
+        node_tree_cancel_starting(l->tree);
         return;
     }
-    l->over = true;
+    launcher_set_over(l);
     launcher_stop(l, SIGTERM, true);
-    evtimer_add(l->fail, &t);
+    launcher_add_timer(l->end.fail_timer, COMING_MS);
     launcher_end_in_grace(l);
 }
 
-/* Who has read nothing since we were asked to end will not. */
-static void on_silence(evutil_socket_t fd, short what, void *arg)
-{
-    struct launcher *l = arg;
-    (void)fd;
-    (void)what;
-    for (int k = 0; k < LAUNCH_STREAMS && l->written == written(l); k++)
-        output_sink_drop(&l->out[k]);
-    launcher_look(l);
-}
-
-static bool some_link_open(const struct launcher *l)
+static bool launcher_has_links(const struct launcher *l)
 {
     for (int i = 0; i < l->nnodes; i++)
         if (bootstrap_server_is_connected(l->server, i))
@@ -234,280 +159,400 @@ static bool some_link_open(const struct launcher *l)
     return false;
 }
 
-static void check_done(struct launcher *l)
+static void launcher_on_check(evutil_socket_t fd, short what, void *arg)
 {
-    const struct timeval silence = dd_timeval(SILENCE_MS * DD_NS_PER_MS);
-    const bool gone = l->left == 0 && !some_link_open(l);
-    if (gone && all_streams_done(l, l->here) &&
-        l->here >= 0) /* all that was to write there has done so */
-        for (int k = 0; k < LAUNCH_STREAMS; k++)
-            output_source_end(&l->children[l->here].streams[k]);
-    if (gone && all_streams_done(l, -1) && l->cfg->parent != NULL)
-        parent_link_end(l->cfg->parent); /* so that the last line is known to be whole */
-    if (gone && all_streams_done(l, -1) && all_told(l)) {
+    struct launcher *l = arg;
+    const struct launcher_cfg *cfg = l->cfg;
+    (void)fd;
+    (void)what;
+    output_forward_push(l->output);
+    const bool gone = launch_procs_left(l->procs) == 0 && !launcher_has_links(l);
+    if (gone && cfg->here >= 0 && output_forward_sources_done(l->output, cfg->here))
+        output_forward_end_pipes(l->output, cfg->here); /* all others have written there */
+    const bool done = gone && output_forward_sources_done(l->output, -1);
+    if (done && cfg->parent != NULL)
+        parent_link_end(cfg->parent); /* so that the last line is known to be whole */
+    if (done && output_forward_flushed(l->output)) {
         event_base_loopbreak(l->base);
         return;
     }
-    for (int k = 0; k < LAUNCH_STREAMS; k++)
-        if (!output_sink_empty(&l->out[k]))
-            output_sink_wait(&l->out[k]);
-    if (l->asked && l->cfg->parent == NULL && all_ended(l) && !evtimer_pending(l->silence, NULL)) {
-        l->written = written(l);
-        evtimer_add(l->silence, &silence);
+    output_forward_wait(l->output);
+    if (l->end.asked && cfg->parent == NULL && node_tree_all_ended(l->tree))
+        output_forward_limit_wait(l->output);
+}
+
+/* ---- port of the tree ---- */
+
+static int launcher_start_node(void *arg, int index)
+{
+    const struct launcher *l = arg;
+    const struct launcher_cfg *cfg = l->cfg;
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    DD_AUTO(free) char *ticket = bootstrap_server_argument(l->server, index, cfg->ticket);
+    const char *command[] = {cfg->ddrun, ticket, NULL};
+    const struct start s = {.program = cfg->program,
+                            .words = cfg->words,
+                            .host = node_tree_name(l->tree, index),
+                            .nnodes = l->nnodes,
+                            .command = command};
+    if (ticket == NULL || starter_command(&argv, cfg->starter, &s) < 0)
+        return -ENOMEM;
+    return launch_procs_start_starter(l->procs, index, argv.v);
+}
+
+static bool launcher_is_starting(void *arg, int index)
+{
+    const struct launcher *l = arg;
+    return launch_procs_is_running(l->procs, index);
+}
+
+static void launcher_kill_starter(void *arg, int index, int sig)
+{
+    const struct launcher *l = arg;
+    launch_procs_kill(l->procs, index, sig);
+}
+
+static void launcher_send(void *arg, int to, enum launch_msg_type type, int node, uint32_t value)
+{
+    const struct launcher *l = arg;
+    if (to >= 0)
+        bootstrap_server_send(l->server, to, type, node, value);
+}
+
+static void launcher_report(void *arg, enum launch_msg_type type, int node, int value)
+{
+    const struct launcher *l = arg;
+    parent_link_send(l->cfg->parent, type, node, (uint32_t)value);
+}
+
+static void launcher_on_exited(void *arg, int index, int code)
+{
+    struct launcher *l = arg;
+    const struct launcher_cfg *cfg = l->cfg;
+    /* The agent of this node knows how the job has ended, unless that goes on without it. */
+    const bool knows = index == cfg->here && (!cfg->go_on || code == 0);
+    if (cfg->parent != NULL) {
+        if (index == cfg->here)
+            l->end.code = code;
+        return;
     }
+    if (!l->end.over)
+        l->end.code = knows ? code : launch_code_of_job(l->end.code, code, cfg->go_on);
+    if (knows)
+        launcher_job_over(l);
 }
 
-static void on_look(evutil_socket_t fd, short what, void *arg)
+static void launcher_on_failed(void *arg)
 {
-    (void)fd;
-    (void)what;
-    push_all(arg);
-    check_done(arg);
+    struct launcher *l = arg;
+    l->end.code = 1;
+    if (!evtimer_pending(l->end.fail_timer, NULL))
+        launcher_add_timer(l->end.fail_timer, FAIL_MS);
 }
 
-/* ---- what happens ---- */
-
-static void child_ended(struct launcher *l, struct child *c, int status)
+static void launcher_on_none_left(void *arg)
 {
-    c->code = launch_exit_code(status);
-    c->pid = 0;
-    l->left--;
-    close_stdin(c);
-    for (int k = 0; k < LAUNCH_STREAMS; k++)
-        if (c->index == l->here)
-            output_source_push(&c->streams[k]);
-        else
-            output_source_end(&c->streams[k]);
-    if (c->index == l->here)
-        launcher_node_ended(l, c, c->code);
-    else if (c->state == CHILD_STARTING && c->parent == c->index)
-        launcher_node_missing(l, c, c->code);
-    else if (c->parent == c->index && !bootstrap_server_is_connected(l->server, c->index))
-        launcher_node_gone(l, c);
-    launcher_look(l);
+    struct launcher *l = arg;
+    if (!l->end.over)
+        launcher_end_in_grace(l);
 }
 
-static void reap(struct launcher *l)
+static void launcher_on_connected(void *arg)
 {
-    for (int i = 0; i < l->nnodes; i++) {
-        int status;
-        siginfo_t si = {.si_pid = 0};
-        struct child *c = &l->children[i];
-        if (c->pid == 0 || waitid(P_PID, (id_t)c->pid, &si, WEXITED | WNOHANG | WNOWAIT) < 0 ||
-            si.si_pid != c->pid)
-            continue;
-        if (i != l->here &&
-            c->state != CHILD_CONNECTED) /* what it has left behind brings no node any more */
-            launcher_kill(l, c, SIGKILL);
-        if (waitpid(c->pid, &status, WNOHANG) == c->pid)
-            child_ended(l, c, status);
-    }
+    const struct launcher *l = arg;
+    evtimer_del(l->end.timer);
 }
 
-/* No agent here that would see to it: a second signal ends the starters, and so does time. */
-static void end_asked(struct launcher *l, int sig, bool again)
+static int launcher_make_tree(struct launcher *l)
 {
-    if (l->sig == 0) {
-        l->sig = sig;
+    const struct launcher_cfg *cfg = l->cfg;
+    return node_tree_new(&l->tree, &(struct node_tree_cfg){
+                                       .nodes = cfg->payload->alloc->nodes,
+                                       .fanout = cfg->fanout,
+                                       .min_nodes = cfg->min_nodes,
+                                       .relay = cfg->parent != NULL,
+                                       .starter = cfg->starter != NULL ? cfg->starter->name : NULL,
+                                       .log = cfg->log,
+                                       .port = {.start = launcher_start_node,
+                                                .is_running = launcher_is_starting,
+                                                .kill = launcher_kill_starter,
+                                                .send = launcher_send,
+                                                .report = launcher_report,
+                                                .exited = launcher_on_exited,
+                                                .failed = launcher_on_failed,
+                                                .none_left = launcher_on_none_left,
+                                                .connected = launcher_on_connected,
+                                                .changed = launcher_check_soon,
+                                                .arg = l}});
+}
+
+/* ---- processes ---- */
+
+static int launcher_run_agent(void *arg, int index)
+{
+    const struct launcher *l = arg;
+    return l->cfg->node(l->cfg->arg, index);
+}
+
+/* What a starter has left behind brings no node any more. */
+static void launcher_on_exiting(void *arg, int index)
+{
+    const struct launcher *l = arg;
+    if (index != l->cfg->here && !node_tree_is_connected(l->tree, index))
+        launch_procs_kill(l->procs, index, SIGKILL);
+}
+
+static void launcher_on_exit(void *arg, int index, int code)
+{
+    struct launcher *l = arg;
+    if (index == l->cfg->here)
+        node_tree_agent_exited(l->tree, index, code);
+    else
+        node_tree_starter_exited(l->tree, index, code,
+                                 bootstrap_server_is_connected(l->server, index));
+    launcher_check_soon(l);
+}
+
+static int launcher_make_procs(struct launcher *l)
+{
+    const struct launcher_cfg *cfg = l->cfg;
+    return launch_procs_new(&l->procs,
+                            &(struct launch_procs_cfg){.nnodes = l->nnodes,
+                                                       .here = cfg->here,
+                                                       .relay = cfg->parent != NULL,
+                                                       .starter = cfg->starter,
+                                                       .key_for_stdin = cfg->key_for_stdin,
+                                                       .signals = l->signals,
+                                                       .output = l->output,
+                                                       .agent = launcher_run_agent,
+                                                       .on_exiting = launcher_on_exiting,
+                                                       .on_exit = launcher_on_exit,
+                                                       .arg = l});
+}
+
+/* ---- signals ---- */
+
+/* No agent is here that would see to it: a second signal ends the starters, and so does time. */
+static void launcher_end_asked(struct launcher *l, int sig, bool again)
+{
+    if (l->end.sig == 0) {
+        l->end.sig = sig;
         launcher_end_in_grace(l);
     } else if (again) {
-        on_end(-1, 0, l);
+        launcher_on_end(-1, 0, l);
     }
 }
 
-/* A second signal, from somebody who is in a hurry. Our agent has it; the others have been told by
- * the daemon, not by a signal, and take the second one of two different ones for that. */
-static bool hurries(struct launcher *l, int sig)
-{
-    const uint64_t now = dd_now_ns();
-    if (l->sig_ns == 0)
-        l->sig_ns = now;
-    if (now - l->sig_ns <= SAME_SIGNAL_MS * DD_NS_PER_MS)
-        return false;
-    launcher_stop(l, sig, false);
-    launcher_stop(l, sig == SIGTERM ? SIGINT : SIGTERM, false);
-    return true;
-}
-
-/* This node's agent tells all the others; where there is none, one of them does, or all are told to
- * end. */
-static void announce(struct launcher *l, int sig)
+/* Without an agent here that would pass it on, one other node does so. */
+static void launcher_announce(const struct launcher *l, int sig)
 {
     for (int i = 0; i < l->nnodes; i++)
-        if (l->children[i].state == CHILD_CONNECTED &&
-            bootstrap_server_is_connected(l->server, i)) {
+        if (node_tree_is_connected(l->tree, i) && bootstrap_server_is_connected(l->server, i)) {
             bootstrap_server_send(l->server, i, LAUNCH_SIGNAL, i, (uint32_t)sig);
             return;
         }
 }
 
-static void on_signal(evutil_socket_t fd, short what, void *arg)
+/* This node's agent passes a signal on to all others. They have then been told by the daemon, not
+ * by a signal, and take the second one of two different ones for a second signal. */
+static void launcher_on_signal(void *arg, int sig, bool terminal, bool again)
 {
     struct launcher *l = arg;
-    struct signalfd_siginfo si;
-    (void)what;
-    if (read(fd, &si, sizeof(si)) != (ssize_t)sizeof(si))
-        return;
-    const int sig = (int)si.ssi_signo;
-    if (sig == SIGCHLD) {
-        reap(l);
-        return;
-    }
-    const bool agent = is_agent_here(l);
+    const bool agent = launch_procs_has_agent(l->procs);
     const bool ends = dd_signal_ends_jobs(sig);
-    const bool again = ends && hurries(l, sig);
-    l->asked |= ends;
-    if (agent && si.ssi_code != SI_KERNEL) /* this node's agent has a terminal's already */
-        launcher_tell_here(l, sig, false);
+    if (again) {
+        launcher_stop(l, sig, false);
+        launcher_stop(l, sig == SIGTERM ? SIGINT : SIGTERM, false);
+    }
+    if (ends)
+        launcher_set_asked(l);
+    if (agent && !terminal)
+        launch_procs_tell_agent(l->procs, sig, false);
     else if (!agent && ends)
         launcher_stop(l, sig, false);
     else if (!agent)
-        announce(l, sig);
+        launcher_announce(l, sig);
     if (!agent && ends)
-        end_asked(l, sig, again);
-    launcher_look(l);
+        launcher_end_asked(l, sig, again);
+    launcher_check_soon(l);
 }
 
-static bool give_task(void *arg, int index, struct launch_task *ret)
+static void launcher_on_child(void *arg)
 {
     const struct launcher *l = arg;
-    struct child *c = &l->children[index];
+    launch_procs_reap(l->procs);
+}
+
+/* ---- nodes at the bootstrap server ---- */
+
+static bool launcher_give_task(void *arg, int index, struct launch_task *ret)
+{
+    const struct launcher *l = arg;
     const struct launcher_cfg *cfg = l->cfg;
-    if (!launcher_is_to_come(l, c))
+    const int *nodes;
+    int n;
+    if (!node_tree_take_task(l->tree, index, &nodes, &n))
         return false;
-    if (!c->has_task)
-        launcher_trim_subtree(l, c);
-    c->has_task = true;
     *ret = (struct launch_task){.output = cfg->starter->loses_output,
                                 .fanout = cfg->fanout,
                                 .grace_ms = cfg->grace_ms,
                                 .starter = cfg->starter->name,
                                 .program = cfg->program,
                                 .words = cfg->words,
-                                .nodes = c->subtree,
-                                .n = c->nsubtree};
+                                .nodes = nodes,
+                                .n = n};
     return true;
 }
 
-static bool on_fetched(void *arg, int index)
+static bool launcher_on_fetched(void *arg, int index)
 {
-    struct launcher *l = arg;
-    struct child *c = &l->children[index];
-    if (!launcher_is_to_come(l, c))
+    const struct launcher *l = arg;
+    if (!node_tree_connect(l->tree, index))
         return false;
-    for (int k = 0; k < LAUNCH_STREAMS; k++)
-        output_source_begin(&c->relayed[k], &l->out[k]);
-    launcher_node_came(l, c);
+    output_forward_begin_relayed(l->output, index);
     return true;
 }
 
-static void on_node_message(void *arg, int index, const struct launch_msg *w)
+static void launcher_on_message(void *arg, int index, const struct launch_msg *m)
+{
+    const struct launcher *l = arg;
+    node_tree_receive(l->tree, index, m);
+}
+
+static int launcher_on_output(void *arg, int index, int which, const void *p, size_t n)
+{
+    const struct launcher *l = arg;
+    return output_forward_relay(l->output, index, which, p, n);
+}
+
+static void launcher_on_gone(void *arg, int index)
 {
     struct launcher *l = arg;
-    launcher_node_says(l, &l->children[index], w);
+    output_forward_end_relayed(l->output, index);
+    if (!launch_procs_is_running(l->procs, index))
+        node_tree_gone(l->tree, index, launch_procs_code(l->procs, index));
+    launcher_check_soon(l);
 }
 
-static int on_output(void *arg, int index, int which, const void *p, size_t n)
-{
-    struct launcher *l = arg;
-    struct output_source *s = &l->children[index].relayed[which];
-    if (n > 0)
-        return output_source_give(s, p, n);
-    output_source_end(s);
-    return 0;
-}
-
-static void on_gone(void *arg, int index)
-{
-    struct launcher *l = arg;
-    struct child *c = &l->children[index];
-    for (int k = 0; k < LAUNCH_STREAMS; k++)
-        output_source_end(&c->relayed[k]);
-    if (c->pid == 0)
-        launcher_node_gone(l, c);
-    launcher_look(l);
-}
-
-static void on_tick(evutil_socket_t fd, short what, void *arg)
-{
-    struct launcher *l = arg;
-    (void)fd;
-    (void)what;
-    if (!launcher_tick(l))
-        event_del(l->tick);
-}
-
-/* ---- the start ---- */
-
-static int watch_signals(struct launcher *l)
-{
-    sigset_t set;
-    dd_signals_of_jobs(&set);
-    sigaddset(&set, SIGCHLD);
-    (void)sigprocmask(SIG_BLOCK, &set, &l->old_mask);
-    l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    l->signals = l->signal_fd < 0
-                     ? NULL
-                     : event_new(l->base, l->signal_fd, EV_READ | EV_PERSIST, on_signal, l);
-    return l->signals == NULL || event_add(l->signals, NULL) < 0 ? -ENOMEM : 0;
-}
-
-/* Each starter has three pipes. */
-static void want_files(struct launcher *l)
-{
-    (void)getrlimit(RLIMIT_NOFILE, &l->files);
-    struct rlimit all = {l->files.rlim_max, l->files.rlim_max};
-    (void)setrlimit(RLIMIT_NOFILE, &all);
-}
-
-static int make_server(struct launcher *l, struct dd_err *err)
+static int launcher_make_server(struct launcher *l, struct dd_err *err)
 {
     const struct bootstrap_server_cfg cfg = {.id = l->cfg->id,
                                              .payload = &l->payload,
                                              .key = l->cfg->key,
                                              .key_in = l->cfg->key_in,
                                              .nnodes = l->nnodes,
-                                             .task = give_task,
-                                             .on_fetched = on_fetched,
-                                             .on_message = on_node_message,
-                                             .on_output = on_output,
-                                             .on_gone = on_gone,
+                                             .task = launcher_give_task,
+                                             .on_fetched = launcher_on_fetched,
+                                             .on_message = launcher_on_message,
+                                             .on_output = launcher_on_output,
+                                             .on_gone = launcher_on_gone,
                                              .arg = l};
     return bootstrap_server_new(&l->server, l->base, &cfg, err);
 }
 
-static int make_children(struct launcher *l)
+/* ---- output ---- */
+
+static void launcher_on_sent(void *arg, int index, int which, size_t n)
 {
-    l->children = calloc((size_t)l->nnodes, sizeof(*l->children));
-    for (int i = 0; i < l->nnodes && l->children != NULL; i++) {
-        struct child *c = &l->children[i];
-        *c = (struct child){
-            .launcher = l, .index = i, .parent = -1, .former_parent = -1, .stdin_fd = -1};
-        for (int k = 0; k < LAUNCH_STREAMS; k++) {
-            c->streams[k] = (struct output_source){.from = -1, .ended = on_stream_end, .arg = c};
-            c->relayed[k] = (struct output_source){
-                .from = -1, .ended = on_stream_end, .took = on_took, .arg = c};
-        }
+    const struct launcher *l = arg;
+    bootstrap_server_send(l->server, index, LAUNCH_CREDIT, which, (uint32_t)n);
+}
+
+static int launcher_make_output(struct launcher *l, struct dd_err *err)
+{
+    const struct launcher_cfg *cfg = l->cfg;
+    const struct output_forward_cfg output = {.base = l->base,
+                                              .nnodes = l->nnodes,
+                                              .log = cfg->log,
+                                              .on_sent = launcher_on_sent,
+                                              .on_change = launcher_check_soon,
+                                              .arg = l};
+    if (output_forward_new(&l->output, &output) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (cfg->parent == NULL)
+        return output_forward_to_own(l->output, err);
+    /* of a relay more processes than the agent write there, or all goes to the parent */
+    return cfg->task->output || cfg->task->n > 0
+               ? output_forward_capture(l->output, cfg->here,
+                                        cfg->task->output ? cfg->parent : NULL, err)
+               : 0;
+}
+
+/* ---- orders of the parent ---- */
+
+static void launcher_on_cancel(void *arg, int index)
+{
+    const struct launcher *l = arg;
+    node_tree_cancel(l->tree, index);
+}
+
+static void launcher_on_order(void *arg, int index, int sig, bool at_once)
+{
+    struct launcher *l = arg;
+    if (index != l->cfg->here) {
+        const int to = bootstrap_server_is_connected(l->server, index)
+                           ? index
+                           : node_tree_parent(l->tree, index);
+        launcher_send(l, to, LAUNCH_SIGNAL, index,
+                      (uint32_t)sig | (at_once ? DD_SIGNAL_AT_ONCE : 0));
+    } else if (dd_signal_ends_jobs(sig)) {
+        launcher_set_asked(l);
+        launcher_stop(l, sig, at_once);
+        launcher_end_in_grace(l);
+    } else if (dd_signal_announces(sig)) {
+        launch_procs_tell_agent(l->procs, sig, false);
     }
-    return l->children == NULL ? -ENOMEM : 0;
 }
 
-static int make_events(struct launcher *l)
+static void launcher_on_lost(void *arg)
 {
-    l->tick = event_new(l->base, -1, EV_PERSIST, on_tick, l);
-    l->end = evtimer_new(l->base, on_end, l);
-    l->silence = evtimer_new(l->base, on_silence, l);
-    l->fail = evtimer_new(l->base, on_fail, l);
-    l->room = event_new(l->base, -1, 0, on_look, l);
-    const bool all = l->tick != NULL && l->end != NULL && l->silence != NULL && l->fail != NULL &&
-                     l->room != NULL;
-    const struct timeval second = {.tv_sec = 1};
-    if (all && l->cfg->parent == NULL) /* up there it is looked at for all */
-        (void)event_add(l->tick, &second);
-    return !all || watch_signals(l) < 0 ? -ENOMEM : 0;
+    struct launcher *l = arg;
+    launcher_set_asked(l);
+    if (!l->end.stopped)
+        launcher_stop(l, SIGTERM, false);
+    launcher_end_in_grace(l);
+    launcher_check_soon(l);
 }
 
-static int make_payload(struct launcher *l, struct dd_err *err)
+static int launcher_obey_parent(struct launcher *l, struct dd_err *err)
+{
+    const struct relay_cb cb = {.on_cancel = launcher_on_cancel,
+                                .on_signal = launcher_on_order,
+                                .on_room = launcher_check_soon,
+                                .on_lost = launcher_on_lost,
+                                .arg = l};
+    return relay_new(&l->relay, l->cfg->parent, l->cfg->stdin_fd, &cb, err);
+}
+
+/* ---- the start ---- */
+
+static void launcher_on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct launcher *l = arg;
+    (void)fd;
+    (void)what;
+    if (!node_tree_tick(l->tree))
+        event_del(l->tick);
+}
+
+static int launcher_make_events(struct launcher *l)
+{
+    static const struct timeval second = {.tv_sec = 1};
+    l->tick = event_new(l->base, -1, EV_PERSIST, launcher_on_tick, l);
+    l->check = event_new(l->base, -1, 0, launcher_on_check, l);
+    l->end.timer = evtimer_new(l->base, launcher_on_end, l);
+    l->end.fail_timer = evtimer_new(l->base, launcher_on_fail, l);
+    if (l->tick == NULL || l->check == NULL || l->end.timer == NULL || l->end.fail_timer == NULL)
+        return -ENOMEM;
+    if (l->cfg->parent == NULL) /* the first launcher looks after the late nodes of all */
+        (void)event_add(l->tick, &second);
+    return launch_signals_new(&l->signals, l->base,
+                              &(struct launch_signals_cb){.on_child = launcher_on_child,
+                                                          .on_signal = launcher_on_signal,
+                                                          .arg = l});
+}
+
+static int launcher_make_payload(struct launcher *l, struct dd_err *err)
 {
     int rc = bootstrap_payload_encode(&l->payload, l->cfg->payload);
     return rc < 0
@@ -519,94 +564,93 @@ static int make_payload(struct launcher *l, struct dd_err *err)
                : 0;
 }
 
+static int launcher_start_agent(struct launcher *l, struct dd_err *err)
+{
+    int rc = launch_procs_start_agent(l->procs);
+    if (launch_procs_has_agent(l->procs))
+        node_tree_agent_started(l->tree, l->cfg->here);
+    return rc < 0 ? dd_err_set(err, rc, "cannot start ddrun: %s", strerror(-rc)) : 0;
+}
+
 /* This node's agent, then the others: all of them, or those of our task. */
-static int start_all(struct launcher *l, struct dd_err *err)
+static int launcher_start_all(struct launcher *l, struct dd_err *err)
 {
     const struct launch_task *task = l->cfg->task;
-    const int n = l->cfg->parent != NULL ? task->n : l->nnodes - (l->here >= 0);
-    int rc = n > 0 ? make_payload(l, err) : 0;
-    if (rc < 0)
+    const int here = l->cfg->here;
+    const int n = l->cfg->parent != NULL ? task->n : l->nnodes - (here >= 0);
+    int rc = n > 0 ? launcher_make_payload(l, err) : 0;
+    if (rc == 0 && here >= 0)
+        rc = launcher_start_agent(l, err);
+    if (rc < 0 || n == 0)
         return rc;
-    rc = l->here >= 0 ? launcher_start_here(l, &l->children[l->here]) : 0;
-    if (rc < 0)
-        return dd_err_set(err, rc, "cannot start ddrun: %s", strerror(-rc));
-    if (n == 0)
-        return 0;
-    rc = make_server(l, err);
+    rc = launcher_make_server(l, err);
     DD_AUTO(free) int *nodes = calloc((size_t)n, sizeof(*nodes));
     if (rc < 0 || nodes == NULL)
         return rc < 0 ? rc : dd_err_set(err, -ENOMEM, "out of memory");
     for (int i = 0; i < n; i++)
-        nodes[i] = l->cfg->parent != NULL ? task->nodes[i] : i + (l->here >= 0 && i >= l->here);
-    return launcher_start_nodes(l, nodes, n, err);
+        nodes[i] = l->cfg->parent != NULL ? task->nodes[i] : i + (here >= 0 && i >= here);
+    return node_tree_start(l->tree, nodes, n, err);
 }
 
-static int begin(struct launcher *l, struct dd_err *err)
+static int launcher_begin(struct launcher *l, struct dd_err *err)
 {
     const struct launcher_cfg *cfg = l->cfg;
     l->base = cfg->parent != NULL ? parent_link_base(cfg->parent) : net_loop_new();
-    if (l->base == NULL || make_children(l) < 0 || make_events(l) < 0)
+    if (l->base == NULL || launcher_make_events(l) < 0 || launcher_make_tree(l) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    int rc = cfg->parent != NULL ? launcher_begin_started(l, err) : 0;
-    for (int k = 0; k < LAUNCH_STREAMS && cfg->parent == NULL && rc == 0; k++)
-        rc = output_sink_console(&l->out[k], l->base, k + 1, launcher_on_room, l, cfg->log, err);
-    return rc < 0 ? rc : start_all(l, err);
+    int rc = launcher_make_output(l, err);
+    if (rc == 0 && launcher_make_procs(l) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    if (rc == 0 && cfg->parent != NULL)
+        rc = launcher_obey_parent(l, err);
+    return rc < 0 ? rc : launcher_start_all(l, err);
 }
 
 static void launcher_done(struct launcher *l)
 {
-    for (int i = 0; i < l->nnodes && l->children != NULL; i++) {
-        struct child *c = &l->children[i];
-        for (int k = 0; k < LAUNCH_STREAMS; k++) {
-            output_source_done(&c->streams[k]);
-            output_source_done(&c->relayed[k]);
-        }
-        close_stdin(c);
-        free(c->subtree);
-    }
+    struct event *events[] = {l->tick, l->check, l->end.timer, l->end.fail_timer};
+    relay_free(l->relay);
+    launch_procs_free(l->procs);
+    output_forward_free(l->output);
     bootstrap_server_free(l->server);
-    struct event *events[] = {l->tick, l->end, l->signals, l->silence, l->fail, l->room, l->input};
+    launch_signals_free(l->signals);
+    node_tree_free(l->tree);
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i] != NULL)
             event_free(events[i]);
-    for (int k = 0; k < LAUNCH_STREAMS; k++) {
-        output_sink_done(&l->out[k]);
-        if (l->out_fds[k] >= 0)
-            close(l->out_fds[k]);
-    }
-    if (l->signal_fd >= 0)
-        close(l->signal_fd);
     if (l->base != NULL && l->cfg->parent == NULL)
         event_base_free(l->base);
     dd_buf_done(&l->payload);
-    free(l->children);
+}
+
+/* The processes that a start has left which failed half-way. */
+static void launcher_give_up(struct launcher *l)
+{
+    launcher_set_over(l);
+    if (l->procs != NULL && launch_procs_left(l->procs) > 0)
+        launcher_on_end(-1, 0, l);
 }
 
 int launcher_run(const struct launcher_cfg *cfg)
 {
     struct launcher l = {.cfg = cfg,
                          .nnodes = (int)hostlist_count(cfg->payload->alloc->nodes),
-                         .here = cfg->here,
-                         .code = -1,
-                         .started_by = getppid(),
-                         .signal_fd = -1,
-                         .out_fds = {-1, -1},
-                         .payload = DD_BUF_INIT(BOOTSTRAP_MAX)};
+                         .payload = DD_BUF_INIT(BOOTSTRAP_MAX),
+                         .end = {.code = -1}};
     struct dd_err err = {0};
     dd_core_empty();
-    want_files(&l);
-    int rc = begin(&l, &err);
+    int rc = launcher_begin(&l, &err);
     if (rc < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
-        l.code = rc == -EMSGSIZE ? TOO_LARGE : 1;
-        l.over = true;
-        if (l.left > 0)
-            on_end(-1, 0, &l);
+        l.end.code = rc == -EMSGSIZE ? TOO_LARGE : 1;
+        launcher_give_up(&l);
     }
-    if (l.left > 0)
+    if (l.procs != NULL && launch_procs_left(l.procs) > 0)
         event_base_dispatch(l.base);
     launcher_done(&l);
-    if (l.sig != 0 && (l.code < 0 || l.code == 128 + SIGTERM)) /* who has lost us says SIGTERM */
-        return 128 + l.sig;
-    return l.code < 0 ? 1 : l.code;
+    const int code = l.end.code;
+    if (l.end.sig != 0 &&
+        (code < 0 || code == 128 + SIGTERM)) /* a node that has lost us: SIGTERM */
+        return 128 + l.end.sig;
+    return code < 0 ? 1 : code;
 }

@@ -1,123 +1,201 @@
-/* What a starting process knows of its nodes, and what it decides. */
-#include "launch/launcher_inner.h"
+#include "launch/node_tree.h"
 
+#include "base/buf.h"
 #include "base/sig.h"
-#include "launch/codes.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOW_S = 30 };
+enum { NODE_TREE_SLOW_S = 30 };
 
-static bool is_ending(const struct launcher *l)
+enum node_state { NODE_NONE, NODE_STARTING, NODE_CONNECTED, NODE_FAILED, NODE_EXITED };
+
+struct tree_node {
+    int index;
+    int parent; /* the node that starts it; its own index: started from here; -1: by others */
+    int former_parent; /* the parent before, which has been asked to cancel it; -1 */
+    bool has_task;     /* knows which nodes it is to start, perhaps before it is connected */
+    enum node_state state;
+    int *subtree; /* the nodes that it is to start */
+    int nsubtree;
+};
+
+struct node_tree {
+    struct node_tree_cfg cfg;
+    struct tree_node *nodes; /* [nnodes] */
+    int nnodes;
+    int missing; /* nodes that have not been started */
+    int ticks;   /* seconds in which some node was being started and this process could see to it */
+    bool ending;
+};
+
+int node_tree_new(struct node_tree **ret, const struct node_tree_cfg *cfg)
 {
-    return l->over || l->asked;
+    struct node_tree *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return -ENOMEM;
+    t->cfg = *cfg;
+    t->nnodes = (int)hostlist_count(cfg->nodes);
+    t->nodes = calloc((size_t)t->nnodes, sizeof(*t->nodes));
+    if (t->nodes == NULL) {
+        free(t);
+        return -ENOMEM;
+    }
+    for (int i = 0; i < t->nnodes; i++)
+        t->nodes[i] = (struct tree_node){.index = i, .parent = -1, .former_parent = -1};
+    *ret = t;
+    return 0;
 }
 
-static void tell_parent(const struct launcher *l, enum launch_msg_type type, int index, int value)
+void node_tree_free(struct node_tree *t)
 {
-    if (l->cfg->parent != NULL)
-        parent_link_send(l->cfg->parent, type, index, (uint32_t)value);
-}
-
-/* None is left of those that came: who has not come until now is not waited for much longer. */
-static void check_left(struct launcher *l)
-{
-    bool came = false;
-    if (l->cfg->parent != NULL)
+    if (t == NULL)
         return;
-    for (int i = 0; i < l->nnodes; i++) {
-        if (l->children[i].state == CHILD_CONNECTED)
+    for (int i = 0; i < t->nnodes; i++)
+        free(t->nodes[i].subtree);
+    free(t->nodes);
+    free(t);
+}
+
+const char *node_tree_name(const struct node_tree *t, int index)
+{
+    return hostlist_nth(t->cfg.nodes, (size_t)index);
+}
+
+int node_tree_parent(const struct node_tree *t, int index)
+{
+    return t->nodes[index].parent;
+}
+
+bool node_tree_is_connected(const struct node_tree *t, int index)
+{
+    return t->nodes[index].state == NODE_CONNECTED;
+}
+
+bool node_tree_all_ended(const struct node_tree *t)
+{
+    for (int i = 0; i < t->nnodes; i++)
+        if (t->nodes[i].state == NODE_CONNECTED || t->nodes[i].state == NODE_STARTING)
+            return false;
+    return true;
+}
+
+void node_tree_end(struct node_tree *t)
+{
+    t->ending = true;
+}
+
+static void node_tree_changed(const struct node_tree *t)
+{
+    t->cfg.port.changed(t->cfg.port.arg);
+}
+
+static void node_tree_send(const struct node_tree *t, int to, enum launch_msg_type type, int node,
+                           uint32_t value)
+{
+    t->cfg.port.send(t->cfg.port.arg, to, type, node, value);
+}
+
+static void node_tree_report(const struct node_tree *t, enum launch_msg_type type, int node,
+                             int value)
+{
+    if (t->cfg.relay)
+        t->cfg.port.report(t->cfg.port.arg, type, node, value);
+}
+
+static void node_tree_kill(const struct node_tree *t, int index, int sig)
+{
+    t->cfg.port.kill(t->cfg.port.arg, index, sig);
+}
+
+/* Of those that were connected none is left: one that is not connected by now is not waited for
+ * much longer. */
+static void node_tree_check_left(const struct node_tree *t)
+{
+    bool exited = false;
+    if (t->cfg.relay)
+        return;
+    for (int i = 0; i < t->nnodes; i++) {
+        if (t->nodes[i].state == NODE_CONNECTED)
             return;
-        came |= l->children[i].state == CHILD_EXITED;
+        exited |= t->nodes[i].state == NODE_EXITED;
     }
-    if (came && !l->over)
-        launcher_end_in_grace(l);
+    if (exited)
+        t->cfg.port.none_left(t->cfg.port.arg);
 }
 
-/* To be started by that one, which has not said yet that it has come. */
-static bool is_due(const struct launcher *l, const struct child *by, int index)
-{
-    return l->children[index].parent == by->index && l->children[index].state == CHILD_STARTING;
-}
+/* ---- starting ---- */
 
-/* One whose starter has gone away may come all the same, unless it is started from up there now. */
-bool launcher_is_to_come(const struct launcher *l, const struct child *c)
+static int node_tree_give_subtree(struct node_tree *t, struct tree_node *c, const int *nodes, int n)
 {
-    return c->parent == c->index &&
-           (c->state == CHILD_STARTING || (c->state == CHILD_FAILED && l->cfg->parent == NULL));
-}
-
-void launcher_node_came(struct launcher *l, struct child *c)
-{
-    if (c->state == CHILD_FAILED)
-        l->missing--;
-    c->state = CHILD_CONNECTED;
-    tell_parent(l, LAUNCH_CONNECTED, c->index, 0);
-    for (int i = 0; i < c->nsubtree; i++) /* of its task, since it has it */
-        if (!is_due(l, c, c->subtree[i]))
-            bootstrap_server_send(l->server, c->index, LAUNCH_CANCEL, c->subtree[i], 0);
-    if (c->parent == c->index && is_ending(l))
-        bootstrap_server_send(l->server, c->index, LAUNCH_SIGNAL, c->index,
-                              SIGTERM | DD_SIGNAL_AT_ONCE);
-    else if (!is_ending(l)) /* somebody is there again */
-        evtimer_del(l->end);
-}
-
-void launcher_node_ended(struct launcher *l, struct child *c, int code)
-{
-    /* The agent of this node knows how the job has ended, unless that goes on without it. */
-    const bool knows = c->index == l->here && (!l->cfg->go_on || code == 0);
-    if (c->state == CHILD_EXITED)
-        return;
-    c->state = CHILD_EXITED;
-    tell_parent(l, LAUNCH_EXITED, c->index, code);
-    launcher_look(l);
-    if (l->cfg->parent != NULL) {
-        if (c->index == l->here)
-            l->code = code;
-        return;
+    free(DD_TAKE(c->subtree));
+    c->nsubtree = 0;
+    if (n == 0)
+        return 0;
+    c->subtree = calloc((size_t)n, sizeof(*c->subtree));
+    if (c->subtree == NULL)
+        return -ENOMEM;
+    memcpy(c->subtree, nodes, (size_t)n * sizeof(*nodes));
+    c->nsubtree = n;
+    for (int i = 0; i < n; i++) {
+        t->nodes[nodes[i]].parent = c->index;
+        t->nodes[nodes[i]].state = NODE_STARTING;
     }
-    if (!l->over)
-        l->code = knows ? code : launch_code_of_job(l->code, code, l->cfg->go_on);
-    if (knows)
-        launcher_job_over(l);
-    check_left(l);
+    return 0;
 }
 
-/* A node that never came: nobody else has to wait for it. */
-static void not_started(struct launcher *l, const struct child *c, int code)
+int node_tree_start(struct node_tree *t, const int *nodes, int n, struct dd_err *err)
 {
-    const struct launcher_cfg *cfg = l->cfg;
-    const bool enough = ++l->missing <= l->nnodes - cfg->min_nodes;
-    dd_log(cfg->log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s",
-           launcher_name_of(l, c->index), cfg->starter->name, code,
-           enough ? "; the other nodes may go on without it" : "");
-    if (!enough)
-        launcher_fail(l);
+    int at = 0;
+    int size;
+    int failed = 0;
+    for (int k = 0; (size = launch_subtree(n, t->cfg.fanout, k, &at)) > 0; k++) {
+        struct tree_node *c = &t->nodes[nodes[at]];
+        int rc = node_tree_give_subtree(t, c, nodes + at + 1, size - 1);
+        if (rc == 0) {
+            c->parent = c->index;
+            c->state = NODE_STARTING;
+            rc = t->cfg.port.start(t->cfg.port.arg, c->index);
+        }
+        if (rc < 0)
+            failed = dd_err_set(err, rc, "cannot start ddrun on %s: %s",
+                                node_tree_name(t, c->index), strerror(-rc));
+    }
+    return failed;
 }
 
-static void start_from_here(struct launcher *l, const int *nodes, int n)
+static void node_tree_starter_failed(struct node_tree *t, struct tree_node *c, int code);
+
+static void node_tree_start_from_here(struct node_tree *t, const int *nodes, int n)
 {
     struct dd_err err = {0};
-    if (n == 0 || launcher_start_nodes(l, nodes, n, &err) == 0)
+    if (n == 0 || node_tree_start(t, nodes, n, &err) == 0)
         return;
-    dd_log(l->cfg->log, DD_LOG_ERR, "%s", err.text);
+    dd_log(t->cfg.log, DD_LOG_ERR, "%s", err.text);
     for (int i = 0; i < n; i++)
-        if (l->children[nodes[i]].parent == nodes[i] && l->children[nodes[i]].pid == 0)
-            launcher_node_missing(l, &l->children[nodes[i]], 1);
+        if (t->nodes[nodes[i]].parent == nodes[i] &&
+            !t->cfg.port.is_running(t->cfg.port.arg, nodes[i]))
+            node_tree_starter_failed(t, &t->nodes[nodes[i]], 1);
 }
 
-/* What this one was to start and has not started: gives the nodes, and how many. */
-static int take_subtree(struct launcher *l, struct child *c, int *nodes)
+/* To be started by that node, which has not reported yet that it is connected. */
+static bool node_tree_is_due(const struct node_tree *t, const struct tree_node *by, int index)
+{
+    return t->nodes[index].parent == by->index && t->nodes[index].state == NODE_STARTING;
+}
+
+/* What this node was to start and has not started: gives the nodes, and how many. */
+static int node_tree_take_subtree(struct node_tree *t, struct tree_node *c, int *nodes)
 {
     int n = 0;
     for (int i = 0; i < c->nsubtree; i++) {
-        struct child *of = &l->children[c->subtree[i]];
-        if (!is_due(l, c, of->index))
+        struct tree_node *of = &t->nodes[c->subtree[i]];
+        if (!node_tree_is_due(t, c, of->index))
             continue;
-        if (c->state == CHILD_CONNECTED) {
-            bootstrap_server_send(l->server, c->index, LAUNCH_CANCEL, of->index, 0);
+        if (c->state == NODE_CONNECTED) {
+            node_tree_send(t, c->index, LAUNCH_CANCEL, of->index, 0);
             of->former_parent = c->index;
         }
         nodes[n++] = of->index;
@@ -127,148 +205,254 @@ static int take_subtree(struct launcher *l, struct child *c, int *nodes)
     return n;
 }
 
-static void start_subtree(struct launcher *l, struct child *c)
+static void node_tree_start_subtree(struct node_tree *t, struct tree_node *c)
 {
     DD_AUTO(free) int *nodes = c->nsubtree > 0 ? calloc((size_t)c->nsubtree, sizeof(*nodes)) : NULL;
-    const int n = nodes != NULL ? take_subtree(l, c, nodes) : 0;
-    if (!is_ending(l))
-        start_from_here(l, nodes, n);
+    const int n = nodes != NULL ? node_tree_take_subtree(t, c, nodes) : 0;
+    if (!t->ending)
+        node_tree_start_from_here(t, nodes, n);
 }
 
-void launcher_node_missing(struct launcher *l, struct child *c, int code)
+/* Not of a node that is about to connect: it has its task, and cannot be reached yet. First all are
+ * taken, then they are dealt out anew: so no node is taken twice, and no more than the fan-out are
+ * started from here. */
+static void node_tree_redistribute(struct node_tree *t)
 {
-    c->state = CHILD_FAILED;
-    launcher_look(l);
-    if (is_ending(l))
-        return;
-    if (l->cfg->parent != NULL)
-        tell_parent(l, LAUNCH_FAILED, c->index, code); /* is tried from up there */
-    else
-        not_started(l, c, code);
-    start_subtree(l, c);
-    check_left(l);
-}
-
-void launcher_node_gone(struct launcher *l, struct child *c)
-{
-    const int code = c->code != 0 ? c->code : 1;
-    if (c->state == CHILD_CONNECTED) /* it has not said how it ended */
-        launcher_node_ended(l, c, code);
-    start_subtree(l, c);
-    for (int i = 0; i < l->nnodes; i++)
-        if (l->children[i].parent == c->index && i != c->index &&
-            l->children[i].state == CHILD_CONNECTED)
-            launcher_node_ended(l, &l->children[i], code);
-}
-
-/* Not of one that is about to come: it has its task, and cannot be told yet. First all are taken,
- * then they are dealt out anew: so no node is taken twice, and no more than the fan-out are started
- * from here. */
-void launcher_take_subtrees(struct launcher *l)
-{
-    DD_AUTO(free) int *late = calloc((size_t)l->nnodes, sizeof(*late));
+    DD_AUTO(free) int *late = calloc((size_t)t->nnodes, sizeof(*late));
     int n = 0;
-    for (int i = 0; i < l->nnodes && late != NULL; i++) {
-        struct child *c = &l->children[i];
-        if (c->nsubtree > 0 && (c->state != CHILD_STARTING || !c->has_task))
-            n += take_subtree(l, c, late + n);
+    for (int i = 0; i < t->nnodes && late != NULL; i++) {
+        struct tree_node *c = &t->nodes[i];
+        if (c->nsubtree > 0 && (c->state != NODE_STARTING || !c->has_task))
+            n += node_tree_take_subtree(t, c, late + n);
     }
-    start_from_here(l, late, n);
+    node_tree_start_from_here(t, late, n);
 }
 
-static void say_slow(const struct launcher *l)
+void node_tree_cancel(struct node_tree *t, int index)
 {
-    DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(600);
-    for (int i = 0; i < l->nnodes; i++)
-        if (l->children[i].state == CHILD_STARTING)
-            (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", launcher_name_of(l, i));
-    dd_log(l->cfg->log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s",
-           l->cfg->starter->name, dd_buf_str(&names), SLOW_S);
-}
-
-bool launcher_tick(struct launcher *l)
-{
-    bool starting = false;
-    for (int i = 0; i < l->nnodes; i++)
-        starting |= l->children[i].state == CHILD_STARTING;
-    if (is_ending(l) || !starting)
-        return false;
-    l->ticks++;
-    if (l->ticks == SLOW_S)
-        say_slow(l);
-    if (l->ticks % SLOW_S == 0) /* the next time those whose new parent is no better */
-        launcher_take_subtrees(l);
-    return true;
-}
-
-/* It had come there before that one heard that it was to be dropped: a node has one agent. */
-static void give_back(struct launcher *l, struct child *c)
-{
+    struct tree_node *c = &t->nodes[index];
+    if (c->state != NODE_STARTING)
+        return;
     if (c->parent != c->index)
-        bootstrap_server_send(l->server, c->parent, LAUNCH_CANCEL, c->index, 0);
+        node_tree_send(t, c->parent, LAUNCH_CANCEL, c->index, 0);
     else
-        launcher_kill(l, c, SIGKILL);
-    c->parent = c->former_parent;
-    launcher_node_came(l, c);
+        node_tree_kill(t, c->index, SIGKILL);
+    c->state = NODE_NONE;
 }
 
-void launcher_trim_subtree(const struct launcher *l, struct child *c)
+void node_tree_cancel_starting(struct node_tree *t)
+{
+    for (int i = 0; i < t->nnodes; i++) {
+        if (t->nodes[i].state != NODE_STARTING)
+            continue;
+        node_tree_kill(t, i, SIGTERM);
+        if (t->nodes[i].parent != i)
+            node_tree_cancel(t, i);
+    }
+}
+
+/* ---- a node connects ---- */
+
+/* A node whose starter has exited may connect all the same, unless the parent starts it now. */
+static bool node_tree_expects(const struct node_tree *t, const struct tree_node *c)
+{
+    return c->parent == c->index &&
+           (c->state == NODE_STARTING || (c->state == NODE_FAILED && !t->cfg.relay));
+}
+
+/* What others start by now it need not. */
+static void node_tree_trim_subtree(const struct node_tree *t, struct tree_node *c)
 {
     int n = 0;
     for (int i = 0; i < c->nsubtree; i++)
-        if (is_due(l, c, c->subtree[i]))
+        if (node_tree_is_due(t, c, c->subtree[i]))
             c->subtree[n++] = c->subtree[i];
     c->nsubtree = n;
 }
 
-void launcher_drop(struct launcher *l, struct child *c)
+bool node_tree_take_task(struct node_tree *t, int index, const int **ret_nodes, int *ret_n)
 {
-    if (c->state != CHILD_STARTING)
-        return;
-    if (c->parent != c->index)
-        bootstrap_server_send(l->server, c->parent, LAUNCH_CANCEL, c->index, 0);
-    else
-        launcher_kill(l, c, SIGKILL);
-    c->state = CHILD_NONE;
+    struct tree_node *c = &t->nodes[index];
+    if (!node_tree_expects(t, c))
+        return false;
+    if (!c->has_task)
+        node_tree_trim_subtree(t, c);
+    c->has_task = true;
+    *ret_nodes = c->subtree;
+    *ret_n = c->nsubtree;
+    return true;
 }
 
-/* The one that was to start it cannot: perhaps we can. */
-static void missing_there(struct launcher *l, const struct child *by, struct child *c, int code)
+static void node_tree_set_connected(struct node_tree *t, struct tree_node *c)
 {
-    if (is_ending(l))
+    if (c->state == NODE_FAILED)
+        t->missing--;
+    c->state = NODE_CONNECTED;
+    node_tree_report(t, LAUNCH_CONNECTED, c->index, 0);
+    for (int i = 0; i < c->nsubtree; i++) /* of its task, since it has it */
+        if (!node_tree_is_due(t, c, c->subtree[i]))
+            node_tree_send(t, c->index, LAUNCH_CANCEL, c->subtree[i], 0);
+    if (c->parent == c->index && t->ending)
+        node_tree_send(t, c->index, LAUNCH_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);
+    else if (!t->ending)
+        t->cfg.port.connected(t->cfg.port.arg);
+}
+
+bool node_tree_connect(struct node_tree *t, int index)
+{
+    if (!node_tree_expects(t, &t->nodes[index]))
+        return false;
+    node_tree_set_connected(t, &t->nodes[index]);
+    return true;
+}
+
+void node_tree_agent_started(struct node_tree *t, int index)
+{
+    t->nodes[index].state = NODE_CONNECTED;
+}
+
+/* ---- a node ends ---- */
+
+static void node_tree_set_exited(struct node_tree *t, struct tree_node *c, int code)
+{
+    if (c->state == NODE_EXITED)
         return;
-    if (l->cfg->parent != NULL) {
+    c->state = NODE_EXITED;
+    node_tree_report(t, LAUNCH_EXITED, c->index, code);
+    node_tree_changed(t);
+    t->cfg.port.exited(t->cfg.port.arg, c->index, code);
+    node_tree_check_left(t);
+}
+
+void node_tree_agent_exited(struct node_tree *t, int index, int code)
+{
+    node_tree_set_exited(t, &t->nodes[index], code);
+}
+
+/* A node that never connected: no other node has to wait for it. */
+static void node_tree_log_missing(struct node_tree *t, const struct tree_node *c, int code)
+{
+    const bool enough = ++t->missing <= t->nnodes - t->cfg.min_nodes;
+    dd_log(t->cfg.log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s",
+           node_tree_name(t, c->index), t->cfg.starter, code,
+           enough ? "; the other nodes may go on without it" : "");
+    if (!enough)
+        t->cfg.port.failed(t->cfg.port.arg);
+}
+
+static void node_tree_starter_failed(struct node_tree *t, struct tree_node *c, int code)
+{
+    c->state = NODE_FAILED;
+    node_tree_changed(t);
+    if (t->ending)
+        return;
+    if (t->cfg.relay)
+        node_tree_report(t, LAUNCH_FAILED, c->index, code); /* the parent tries it */
+    else
+        node_tree_log_missing(t, c, code);
+    node_tree_start_subtree(t, c);
+    node_tree_check_left(t);
+}
+
+void node_tree_gone(struct node_tree *t, int index, int code)
+{
+    struct tree_node *c = &t->nodes[index];
+    code = code != 0 ? code : 1;
+    if (c->state == NODE_CONNECTED) /* it has not reported how it ended */
+        node_tree_set_exited(t, c, code);
+    node_tree_start_subtree(t, c);
+    for (int i = 0; i < t->nnodes; i++)
+        if (t->nodes[i].parent == index && i != index && t->nodes[i].state == NODE_CONNECTED)
+            node_tree_set_exited(t, &t->nodes[i], code);
+}
+
+void node_tree_starter_exited(struct node_tree *t, int index, int code, bool linked)
+{
+    struct tree_node *c = &t->nodes[index];
+    if (c->parent != index)
+        return;
+    if (c->state == NODE_STARTING)
+        node_tree_starter_failed(t, c, code);
+    else if (!linked)
+        node_tree_gone(t, index, code);
+}
+
+/* ---- messages from nodes ---- */
+
+/* It had connected there before that node received the order to cancel it: a node has one agent. */
+static void node_tree_give_back(struct node_tree *t, struct tree_node *c)
+{
+    if (c->parent != c->index)
+        node_tree_send(t, c->parent, LAUNCH_CANCEL, c->index, 0);
+    else
+        node_tree_kill(t, c->index, SIGKILL);
+    c->parent = c->former_parent;
+    node_tree_set_connected(t, c);
+}
+
+/* The node that was to start it cannot: perhaps this one can. */
+static void node_tree_failed_there(struct node_tree *t, const struct tree_node *by,
+                                   struct tree_node *c, int code)
+{
+    if (t->ending)
+        return;
+    if (t->cfg.relay) {
         c->parent = -1;
-        c->state = CHILD_NONE;
-        tell_parent(l, LAUNCH_FAILED, c->index, code);
+        c->state = NODE_NONE;
+        node_tree_report(t, LAUNCH_FAILED, c->index, code);
         return;
     }
-    dd_log(l->cfg->log, DD_LOG_NOTICE,
+    dd_log(t->cfg.log, DD_LOG_NOTICE,
            "%s could not start ddrun on %s: %s ended with %d there; trying from here",
-           launcher_name_of(l, by->index), launcher_name_of(l, c->index), l->cfg->starter->name,
-           code);
-    start_from_here(l, &c->index, 1);
+           node_tree_name(t, by->index), node_tree_name(t, c->index), t->cfg.starter, code);
+    node_tree_start_from_here(t, &c->index, 1);
 }
 
-void launcher_node_says(struct launcher *l, struct child *by, const struct launch_msg *m)
+void node_tree_receive(struct node_tree *t, int from, const struct launch_msg *m)
 {
-    if (m->type < LAUNCH_CONNECTED ||
-        m->type > LAUNCH_EXITED) /* nothing that comes from there; nor need `node` be one */
+    struct tree_node *by = &t->nodes[from];
+    if (m->type < LAUNCH_CONNECTED || m->type > LAUNCH_EXITED) /* none that a node may send; in some
+                                                                  of them `node` is no node */
         return;
-    struct child *c = &l->children[m->node];
-    if (m->type == LAUNCH_CONNECTED && c->state == CHILD_STARTING && c->parent != by->index &&
-        c->former_parent == by->index)
-        give_back(l, c);
-    if (m->type == LAUNCH_CONNECTED &&
-        c->parent != by->index) /* it is there twice, or soon would be */
-        bootstrap_server_send(l->server, by->index, LAUNCH_SIGNAL, c->index,
-                              SIGTERM | DD_SIGNAL_AT_ONCE);
-    if (c != by && c->parent != by->index)
+    struct tree_node *c = &t->nodes[m->node];
+    if (m->type == LAUNCH_CONNECTED && c->state == NODE_STARTING && c->parent != from &&
+        c->former_parent == from)
+        node_tree_give_back(t, c);
+    if (m->type == LAUNCH_CONNECTED && c->parent != from) /* it is there twice, or soon would be */
+        node_tree_send(t, from, LAUNCH_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);
+    if (c != by && c->parent != from)
         return;
-    if (m->type == LAUNCH_CONNECTED && c->state == CHILD_STARTING)
-        launcher_node_came(l, c);
-    else if (m->type == LAUNCH_FAILED && c != by && c->state == CHILD_STARTING)
-        missing_there(l, by, c, (int)(m->value & 255));
+    if (m->type == LAUNCH_CONNECTED && c->state == NODE_STARTING)
+        node_tree_set_connected(t, c);
+    else if (m->type == LAUNCH_FAILED && c != by && c->state == NODE_STARTING)
+        node_tree_failed_there(t, by, c, (int)(m->value & 255));
     else if (m->type == LAUNCH_EXITED)
-        launcher_node_ended(l, c, (int)(m->value & 255));
+        node_tree_set_exited(t, c, (int)(m->value & 255));
+}
+
+/* ---- time ---- */
+
+static void node_tree_log_slow(const struct node_tree *t)
+{
+    DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(600);
+    for (int i = 0; i < t->nnodes; i++)
+        if (t->nodes[i].state == NODE_STARTING)
+            (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", node_tree_name(t, i));
+    dd_log(t->cfg.log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s", t->cfg.starter,
+           dd_buf_str(&names), NODE_TREE_SLOW_S);
+}
+
+bool node_tree_tick(struct node_tree *t)
+{
+    bool starting = false;
+    for (int i = 0; i < t->nnodes; i++)
+        starting |= t->nodes[i].state == NODE_STARTING;
+    if (t->ending || !starting)
+        return false;
+    t->ticks++;
+    if (t->ticks == NODE_TREE_SLOW_S)
+        node_tree_log_slow(t);
+    if (t->ticks % NODE_TREE_SLOW_S == 0) /* the next time those whose new parent is no better */
+        node_tree_redistribute(t);
+    return true;
 }

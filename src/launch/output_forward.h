@@ -1,71 +1,61 @@
 /* Output on its way through a process that starts nodes: from a starter's pipe, or from a node over
- * the link, to where ours goes. Lines go on whole. When that place takes nothing, those who write
- * wait, not this process, and no more than a line and a window of each is kept. */
+ * the link, to this process's own stdout and stderr or to its parent. Lines go on whole. While that
+ * place takes nothing, the processes that write wait, not this one, and no more than a line and a
+ * window of each is kept. */
 #ifndef DD_LAUNCH_OUTPUT_FORWARD_H
 #define DD_LAUNCH_OUTPUT_FORWARD_H
 
-#include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "worker/lines.h"
 
 #include <stdbool.h>
-#include <stdint.h>
+#include <stddef.h>
 
 struct event_base;
-struct event;
 struct parent_link;
+struct output_forward;
 
-/* ---- where it goes ---- */
-
-struct output_sink {
-    struct console *console;    /* our own stdout or stderr; NULL: */
-    struct parent_link *parent; /* over the link, to the one that has started us */
-    int which;                  /* 0: stdout, 1: stderr */
-    bool deaf;                  /* what comes is dropped */
-};
-
-/* on_room, from within other functions too: after it had taken nothing. log and what is behind arg
- * are borrowed. */
-int output_sink_console(struct output_sink *ret, struct event_base *base, int fd,
-                        void (*on_room)(void *arg), void *arg, const struct dd_log *log,
-                        struct dd_err *err);
-bool output_sink_empty(const struct output_sink *o); /* all has gone where it goes */
-void output_sink_wait(
-    const struct output_sink *o); /* on_room is to be called when it has room, or is empty */
-uint64_t output_sink_written(const struct output_sink *o); /* bytes so far */
-void output_sink_drop(struct output_sink *o);              /* what it has, and what comes */
-void output_sink_done(struct output_sink *o);
-
-/* ---- where it comes from ---- */
-
-struct output_source {
-    struct output_sink *to; /* NULL: there is no such stream */
-    struct event *event;
-    int from; /* a pipe, -1: none (any more) */
-    struct dd_buf bytes;
-    struct lines lines;
-    bool last; /* nobody writes any more: there is an end when there is nothing to read */
-    bool eof;
-    void (*took)(void *arg, struct output_source *s,
-                 size_t n); /* so many bytes have gone on; NULL */
-    void (*ended)(
-        void *arg,
-        struct output_source *s); /* all has gone on; legal from within the functions here */
+/* All borrowed. Of the callbacks both may come from within any function here. */
+struct output_forward_cfg {
+    struct event_base *base;
+    int nnodes;
+    const struct dd_log *log;
+    /* So many bytes of a stream that came over a node's link have gone on. */
+    void (*on_sent)(void *arg, int index, int which, size_t n);
+    void (*on_change)(void *arg); /* there is room again, or a stream has ended */
     void *arg;
 };
 
-/* Reads a pipe (taken). The callbacks have been set. */
-int output_source_read(struct output_source *s, struct event_base *base, struct output_sink *to,
-                       int from);
-/* Is given its bytes. */
-void output_source_begin(struct output_source *s, struct output_sink *to);
-int output_source_give(struct output_source *s, const void *p,
-                       size_t n); /* -EMSGSIZE: more than was allowed */
-void output_source_end(
-    struct output_source *s); /* nobody writes any more: the rest goes on, then it has ended */
-void output_source_push(struct output_source *s); /* the sink has room */
-bool output_source_is_done(const struct output_source *s);
-void output_source_done(struct output_source *s); /* at once; ended is not called */
+int output_forward_new(struct output_forward **ret,
+                       const struct output_forward_cfg *cfg); /* -ENOMEM */
+void output_forward_free(struct output_forward *f);
+
+/* Where it goes, one of them first: to stdout and stderr. */
+int output_forward_to_own(struct output_forward *f, struct dd_err *err);
+/* Or: what this process and its children write to stdout and stderr passes through here, as that of
+ * node index, so that lines stay whole; it goes to the parent, or where stdout and stderr led. */
+int output_forward_capture(struct output_forward *f, int index, struct parent_link *parent,
+                           struct dd_err *err);
+
+/* Reads a pipe (taken), which has output of that node. */
+int output_forward_read(struct output_forward *f, int index, int which, int from);
+void output_forward_push_pipes(struct output_forward *f, int index); /* reads what is there */
+/* No process writes to its pipes any more: the rest goes on, then they have ended. */
+void output_forward_end_pipes(struct output_forward *f, int index);
+
+/* The same for what comes over its link. */
+void output_forward_begin_relayed(struct output_forward *f, int index);
+/* n 0: that was all. -EMSGSIZE: more than was allowed. */
+int output_forward_relay(struct output_forward *f, int index, int which, const void *p, size_t n);
+void output_forward_end_relayed(struct output_forward *f, int index);
+
+/* There may be room: passes on what waits, beginning with another node each time. */
+void output_forward_push(struct output_forward *f);
+/* All streams have ended, but for the pipes of node `except`; -1: of all nodes. */
+bool output_forward_sources_done(const struct output_forward *f, int except);
+bool output_forward_flushed(const struct output_forward *f); /* all has gone where it goes */
+void output_forward_wait(struct output_forward *f); /* on_change is to come when that may be so */
+/* The job has been asked to end and has: a reader that reads nothing for 2 s is not waited for. */
+void output_forward_limit_wait(struct output_forward *f);
 
 #endif

@@ -1,291 +1,409 @@
-/* launch: what a starting process makes of what its nodes say. */
-#include "launch/launcher_inner.h"
+/* launch: the tree of nodes that start each other. */
+#include "launch/node_tree.h"
+
+#include "base/sig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-enum { NODES = 12, PARENT = 1, OUTER = 2, LAST = 3, SECOND = 4, HANG_S = 60, SLOW_TICKS = 30 };
+enum { NODES = 12, SECOND = 1, OUTER = 2, LAST = 3, SLOW_TICKS = 30, SENT_MAX = 64 };
 
-/* The first node, which has told PARENT to start OUTER and LAST. */
-struct bed {
-    struct launcher root;
-    struct launcher_cfg cfg;
-    struct starter starter;
-    struct dd_log log;
-    struct bootstrap_payload payload;
-    struct alloc alloc;
-    char *addresses[2];
-    struct launch_ticket ticket;
+struct sent {
+    int to;
+    enum launch_msg_type type;
+    int node;
+    uint32_t value;
 };
 
-static void give(struct launcher *r, int parent, int first, int last)
+/* A tree whose starters, links and parent are records of what the tree did with them. */
+struct bed {
+    struct node_tree *tree;
+    struct dd_log log;
+    struct hostlist *nodes;
+    bool running[NODES], refuses[NODES]; /* refuses: its starter cannot be run */
+    int started, killed[NODES];
+    struct sent sent[SENT_MAX];
+    int nsent;
+    struct sent reported[SENT_MAX];
+    int nreported;
+    int exit_code[NODES]; /* -1: still runs */
+    int failed, none_left, connected;
+};
+
+static int on_start(void *arg, int index)
 {
-    struct child *c = &r->children[parent];
-    c->subtree = calloc(NODES, sizeof(int));
-    assert_non_null(c->subtree);
-    for (int i = first; i <= last; i++) {
-        c->subtree[c->nsubtree++] = i;
-        r->children[i].parent = parent;
-        r->children[i].state = CHILD_STARTING;
-    }
+    struct bed *b = arg;
+    if (b->refuses[index])
+        return -12;
+    assert_false(b->running[index]); /* a node has one starter */
+    b->running[index] = true;
+    b->started++;
+    return 0;
 }
 
-static void bed_new(struct bed *b)
+static bool is_running(void *arg, int index)
 {
-    const struct bootstrap_server_cfg cfg = {.id = "launch.1", .nnodes = NODES};
-    struct dd_err err = {0};
+    const struct bed *b = arg;
+    return b->running[index];
+}
+
+static void on_kill(void *arg, int index, int sig)
+{
+    struct bed *b = arg;
+    if (b->running[index])
+        b->killed[index] = sig;
+}
+
+static void on_send(void *arg, int to, enum launch_msg_type type, int node, uint32_t value)
+{
+    struct bed *b = arg;
+    assert_true(b->nsent < SENT_MAX);
+    b->sent[b->nsent++] = (struct sent){to, type, node, value};
+}
+
+static void on_report(void *arg, enum launch_msg_type type, int node, int value)
+{
+    struct bed *b = arg;
+    assert_true(b->nreported < SENT_MAX);
+    b->reported[b->nreported++] = (struct sent){-1, type, node, (uint32_t)value};
+}
+
+static void on_exited(void *arg, int index, int code)
+{
+    struct bed *b = arg;
+    b->exit_code[index] = code;
+}
+
+static void on_failed(void *arg)
+{
+    struct bed *b = arg;
+    b->failed++;
+}
+
+static void on_none_left(void *arg)
+{
+    struct bed *b = arg;
+    b->none_left++;
+}
+
+static void on_connected(void *arg)
+{
+    struct bed *b = arg;
+    b->connected++;
+}
+
+static void on_changed(void *arg)
+{
+    (void)arg;
+}
+
+static void bed_new(struct bed *b, int fanout, bool relay)
+{
     memset(b, 0, sizeof(*b));
+    memset(b->exit_code, -1, sizeof(b->exit_code));
     b->log.fd = -1;
-    b->starter = (struct starter){.name = "sleep", .command = "%program 600"};
-    b->addresses[0] = (char *)(uintptr_t)"127.0.0.1";
-    b->ticket.hosts = (struct dd_strv){.v = b->addresses, .n = 1};
-    b->payload.alloc = &b->alloc;
-    assert_int_equal(hostlist_parse(&b->alloc.nodes, "node[0-11]", NULL), 0);
-    b->cfg = (struct launcher_cfg){.starter = &b->starter,
-                                   .program = "/bin/sleep",
-                                   .ddrun = "/ddrun",
-                                   .payload = &b->payload,
-                                   .ticket = &b->ticket,
-                                   .min_nodes = NODES,
-                                   .log = &b->log};
-    struct launcher *r = &b->root;
-    *r = (struct launcher){.cfg = &b->cfg, .nnodes = NODES, .here = 0, .code = -1, .signal_fd = -1};
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &r->files), 0);
-    r->base = event_base_new();
-    assert_non_null(r->base);
-    r->room = event_new(r->base, -1, 0, NULL, NULL);
-    r->end = event_new(r->base, -1, 0, NULL, NULL);
-    r->children = calloc(NODES, sizeof(*r->children));
-    assert_true(r->room != NULL && r->end != NULL && r->children != NULL);
-    assert_int_equal(bootstrap_server_new(&r->server, r->base, &cfg, &err), 0);
-    for (int k = 0; k < LAUNCH_STREAMS; k++)
-        r->out[k].deaf = true;
-    for (int i = 0; i < NODES; i++) {
-        r->children[i] = (struct child){.launcher = r,
-                                        .index = i,
-                                        .parent = i > 0 ? PARENT : -1,
-                                        .former_parent = -1,
-                                        .stdin_fd = -1,
-                                        .state = CHILD_CONNECTED};
-        for (int k = 0; k < LAUNCH_STREAMS; k++)
-            r->children[i].streams[k].from = -1;
-    }
-    give(r, PARENT, OUTER, LAST);
+    assert_int_equal(hostlist_parse(&b->nodes, "node[0-11]", NULL), 0);
+    const struct node_tree_cfg cfg = {.nodes = b->nodes,
+                                      .fanout = fanout,
+                                      .min_nodes = NODES,
+                                      .relay = relay,
+                                      .starter = "ssh",
+                                      .log = &b->log,
+                                      .port = {.start = on_start,
+                                               .is_running = is_running,
+                                               .kill = on_kill,
+                                               .send = on_send,
+                                               .report = on_report,
+                                               .exited = on_exited,
+                                               .failed = on_failed,
+                                               .none_left = on_none_left,
+                                               .connected = on_connected,
+                                               .changed = on_changed,
+                                               .arg = b}};
+    assert_int_equal(node_tree_new(&b->tree, &cfg), 0);
 }
 
 static void bed_done(struct bed *b)
 {
-    struct launcher *r = &b->root;
-    for (int i = 0; i < NODES; i++) {
-        for (int k = 0; k < LAUNCH_STREAMS; k++)
-            output_source_done(&r->children[i].streams[k]);
-        free(r->children[i].subtree);
-    }
-    bootstrap_server_free(r->server);
-    event_free(r->room);
-    event_free(r->end);
-    event_base_free(r->base);
-    free(r->children);
-    hostlist_free(b->alloc.nodes);
+    node_tree_free(b->tree);
+    hostlist_free(b->nodes);
 }
 
-static void end_starter(pid_t pid, int sig)
+static void start(struct bed *b, int first, int last)
 {
-    int status;
-    (void)alarm(HANG_S); /* only ends a hang */
-    if (sig != SIGKILL)  /* else it has been killed */
-        assert_int_equal(kill(pid, sig), 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    (void)alarm(0);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == sig);
+    int nodes[NODES];
+    struct dd_err err = {0};
+    for (int i = first; i <= last; i++)
+        nodes[i - first] = i;
+    assert_int_equal(node_tree_start(b->tree, nodes, last - first + 1, &err), 0);
 }
 
-static const struct launch_msg came = {.type = LAUNCH_CONNECTED, .node = OUTER};
-static const struct launch_msg ended = {.type = LAUNCH_EXITED, .node = OUTER, .value = 7};
-
-/* Its word and ours to drop it have crossed: it is not started twice. */
-static void a_node_that_came_while_it_was_taken_over_stays_where_it_is(void **state)
+static int take_task(struct bed *b, int index)
 {
-    (void)state;
-    struct bed b;
-    bed_new(&b);
-    struct child *outer = &b.root.children[OUTER];
-    struct child *last = &b.root.children[LAST];
-    launcher_take_subtrees(&b.root);
-    assert_true(outer->pid > 0 && outer->parent == OUTER && outer->state == CHILD_STARTING);
-    assert_true(last->pid > 0 && last->parent == LAST && last->state == CHILD_STARTING);
-    launcher_node_says(&b.root, &b.root.children[PARENT],
-                       &(struct launch_msg){.type = LAUNCH_CONNECTED, .node = LAST});
-    assert_true(last->parent == PARENT && last->state == CHILD_CONNECTED &&
-                outer->state == CHILD_STARTING);
-    launcher_node_says(&b.root, &b.root.children[PARENT], &came);
-    assert_int_equal(outer->state, CHILD_CONNECTED);
-    assert_int_equal(outer->parent, PARENT);
-    end_starter(outer->pid, SIGKILL);
-    end_starter(last->pid, SIGKILL);
-    launcher_node_says(&b.root, &b.root.children[PARENT], &ended);
-    assert_int_equal(outer->state, CHILD_EXITED);
-    assert_int_equal(b.root.code, 7);
-    bed_done(&b);
+    const int *nodes;
+    int n = -1;
+    return node_tree_take_task(b->tree, index, &nodes, &n) ? n : -1;
 }
 
-static void a_node_that_was_taken_over_and_came_is_ours(void **state)
+/* Gets its task, then its payload. */
+static void connect_node(struct bed *b, int index)
 {
-    (void)state;
-    struct bed b;
-    bed_new(&b);
-    struct child *outer = &b.root.children[OUTER];
-    launcher_take_subtrees(&b.root);
-    launcher_node_came(&b.root, outer);
-    launcher_node_says(&b.root, &b.root.children[PARENT], &came);
-    launcher_node_says(&b.root, &b.root.children[PARENT], &ended);
-    assert_true(outer->state == CHILD_CONNECTED && outer->parent == OUTER);
-    end_starter(outer->pid, SIGTERM);
-    end_starter(b.root.children[LAST].pid, SIGTERM);
-    bed_done(&b);
+    assert_true(take_task(b, index) >= 0);
+    assert_true(node_tree_connect(b->tree, index));
 }
 
-/* It has its task, and we do not know yet that it has come: nobody could tell it that it has no
- * task any more. */
-static void the_share_of_a_node_that_is_coming_is_not_taken(void **state)
+static void receive(struct bed *b, int from, enum launch_msg_type type, int node, uint32_t value)
 {
-    (void)state;
-    struct bed b;
-    bed_new(&b);
-    b.root.children[PARENT].state = CHILD_STARTING;
-    b.root.children[PARENT].has_task = true;
-    launcher_take_subtrees(&b.root);
-    assert_true(b.root.children[OUTER].pid == 0 && b.root.children[OUTER].parent == PARENT);
-    assert_int_equal(b.root.children[PARENT].nsubtree, 2);
-    bed_done(&b);
+    node_tree_receive(b->tree, from,
+                      &(struct launch_msg){.type = type, .node = node, .value = value});
 }
 
-/* Returns how many starters run, and ends them. */
-static int end_starters(struct bed *b)
+static int count_sent(const struct bed *b, int to, enum launch_msg_type type, int node)
 {
     int n = 0;
-    for (int i = 0; i < NODES; i++)
-        if (b->root.children[i].pid > 0) {
-            end_starter(b->root.children[i].pid, SIGTERM);
-            b->root.children[i].pid = 0;
-            n++;
-        }
+    for (int i = 0; i < b->nsent; i++)
+        n += b->sent[i].to == to && b->sent[i].type == type && b->sent[i].node == node;
     return n;
 }
 
-/* Those of SECOND, which has not come either, too: all late ones are dealt out once, over two. */
+/* Time in which no node connects, until late ones are dealt out anew. */
+static void wait_half_a_minute(struct bed *b)
+{
+    for (int i = 0; i < SLOW_TICKS; i++)
+        assert_true(node_tree_tick(b->tree));
+}
+
+/* This node runs its agent and has started SECOND, which is connected and starts OUTER and LAST. */
+static void bed_new_with_subtree(struct bed *b)
+{
+    bed_new(b, 1, false);
+    node_tree_agent_started(b->tree, 0);
+    start(b, SECOND, LAST);
+    assert_int_equal(b->started, 1);
+    connect_node(b, SECOND);
+    assert_int_equal(node_tree_parent(b->tree, OUTER), SECOND);
+    assert_int_equal(node_tree_parent(b->tree, LAST), SECOND);
+}
+
+/* The report that it is connected and the order to cancel it cross: it is not started twice. */
+static void a_node_that_connects_while_it_is_taken_over_stays_with_its_parent(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new_with_subtree(&b);
+    wait_half_a_minute(&b);
+    assert_int_equal(count_sent(&b, SECOND, LAUNCH_CANCEL, OUTER), 1);
+    assert_true(b.running[OUTER]);
+    assert_int_equal(node_tree_parent(b.tree, OUTER), OUTER);
+    assert_int_equal(node_tree_parent(b.tree, LAST), OUTER); /* with a fan-out of 1 */
+    receive(&b, SECOND, LAUNCH_CONNECTED, OUTER, 0);
+    assert_int_equal(node_tree_parent(b.tree, OUTER), SECOND);
+    assert_true(node_tree_is_connected(b.tree, OUTER));
+    assert_int_equal(b.killed[OUTER], SIGKILL);
+    assert_int_equal(count_sent(&b, SECOND, LAUNCH_SIGNAL, OUTER), 0);
+    receive(&b, SECOND, LAUNCH_EXITED, OUTER, 7);
+    assert_int_equal(b.exit_code[OUTER], 7);
+    bed_done(&b);
+}
+
+static void a_node_that_is_taken_over_and_connects_here_is_ended_at_its_former_parent(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new_with_subtree(&b);
+    wait_half_a_minute(&b);
+    connect_node(&b, OUTER);
+    receive(&b, SECOND, LAUNCH_CONNECTED, OUTER, 0);
+    assert_int_equal(count_sent(&b, SECOND, LAUNCH_SIGNAL, OUTER), 1);
+    assert_int_equal(b.sent[b.nsent - 1].value, SIGTERM | DD_SIGNAL_AT_ONCE);
+    receive(&b, SECOND, LAUNCH_EXITED, OUTER, 7);
+    assert_true(node_tree_is_connected(b.tree, OUTER));
+    assert_int_equal(node_tree_parent(b.tree, OUTER), OUTER);
+    assert_int_equal(b.killed[OUTER], 0);
+    bed_done(&b);
+}
+
+/* It has its task, and is not connected yet: no order could reach it. */
+static void the_subtree_of_a_node_that_is_connecting_is_not_taken(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new(&b, 1, false);
+    start(&b, SECOND, LAST);
+    assert_int_equal(take_task(&b, SECOND), 2);
+    wait_half_a_minute(&b);
+    assert_int_equal(b.started, 1);
+    assert_int_equal(node_tree_parent(b.tree, OUTER), SECOND);
+    assert_int_equal(take_task(&b, SECOND), 2);
+    bed_done(&b);
+}
+
+/* Those of a node that has not even asked for its task, too: all late ones are dealt out once. */
 static void late_nodes_are_dealt_out_over_the_fan_out(void **state)
 {
     (void)state;
     struct bed b;
-    bed_new(&b);
-    b.cfg.fanout = 2;
-    give(&b.root, SECOND, SECOND + 1, NODES - 1);
-    b.root.children[SECOND].state = CHILD_STARTING;
-    b.root.children[SECOND].parent = SECOND;
-    launcher_take_subtrees(&b.root);
-    int given = 0;
-    for (int i = 0; i < NODES; i++)
-        given += b.root.children[i].nsubtree;
-    assert_int_equal(end_starters(&b), 2);
-    assert_int_equal(
-        given,
-        9 - 2); /* OUTER, LAST and the seven of SECOND, without the two that start the others */
-    assert_true(b.root.children[PARENT].nsubtree == 0 && b.root.children[SECOND].nsubtree == 0);
+    bed_new(&b, 2, false);
+    start(&b, SECOND, NODES - 1); /* 1 starts 2 to 5, 6 starts 7 to 11 */
+    assert_int_equal(b.started, 2);
+    connect_node(&b, SECOND);
+    wait_half_a_minute(&b);
+    assert_int_equal(b.started, 4);
+    assert_int_equal(take_task(&b, 6), 0); /* nothing is left of its subtree */
+    assert_int_equal(take_task(&b, OUTER) + take_task(&b, 7), 9 - 2);
     bed_done(&b);
 }
 
 /* A new parent may be no better than the old one: each time there is at least one node more that is
  * started from here. */
-static void what_a_new_lead_does_not_start_is_taken_again(void **state)
+static void what_a_new_parent_does_not_start_is_taken_again(void **state)
 {
     (void)state;
     struct bed b;
-    bed_new(&b);
-    b.cfg.fanout = 1;
-    launcher_take_subtrees(&b.root);
-    assert_true(b.root.children[OUTER].parent == OUTER && b.root.children[LAST].parent == OUTER);
-    launcher_take_subtrees(&b.root);
-    assert_int_equal(b.root.children[LAST].parent, LAST);
-    launcher_take_subtrees(&b.root);
-    assert_int_equal(end_starters(&b), 2);
+    bed_new_with_subtree(&b);
+    wait_half_a_minute(&b);
+    assert_int_equal(node_tree_parent(b.tree, LAST), OUTER);
+    wait_half_a_minute(&b);
+    assert_int_equal(node_tree_parent(b.tree, LAST), LAST);
+    wait_half_a_minute(&b);
+    assert_int_equal(b.started, 3); /* SECOND, OUTER, LAST */
     bed_done(&b);
 }
 
 /* Its new parent may have its task by then, or not. */
-static void a_node_that_came_by_its_old_lead_is_not_started_by_the_new_one(void **state)
+static void a_node_that_connects_by_its_old_parent_is_not_started_by_the_new_one(void **state)
 {
     (void)state;
     struct bed b;
-    bed_new(&b);
-    b.cfg.fanout = 1;
-    launcher_take_subtrees(&b.root);
-    struct child *last = &b.root.children[LAST];
-    struct child *parent = &b.root.children[OUTER];
-    assert_true(last->parent == OUTER && parent->nsubtree == 1);
-    launcher_node_says(&b.root, &b.root.children[PARENT],
-                       &(struct launch_msg){.type = LAUNCH_CONNECTED, .node = LAST});
-    assert_true(last->parent == PARENT && last->state == CHILD_CONNECTED);
-    launcher_trim_subtree(&b.root, parent);
-    assert_int_equal(parent->nsubtree, 0);
-    assert_int_equal(end_starters(&b), 1);
+    bed_new_with_subtree(&b);
+    wait_half_a_minute(&b);
+    receive(&b, SECOND, LAUNCH_CONNECTED, LAST, 0);
+    assert_int_equal(node_tree_parent(b.tree, LAST), SECOND);
+    assert_true(node_tree_is_connected(b.tree, LAST));
+    assert_int_equal(count_sent(&b, OUTER, LAUNCH_CANCEL, LAST), 1);
+    assert_int_equal(take_task(&b, OUTER), 0);
     bed_done(&b);
 }
 
-/* A second in which it was stopped, and those after it, are one. */
-static void nobody_is_late_before_half_a_minute_of_looking(void **state)
+/* A second in which this process was stopped, and those after it, are one. */
+static void no_node_is_late_before_half_a_minute_of_looking(void **state)
 {
     (void)state;
     struct bed b;
-    bed_new(&b);
+    bed_new_with_subtree(&b);
     for (int i = 1; i < SLOW_TICKS; i++)
-        assert_true(launcher_tick(&b.root));
-    assert_int_equal(b.root.children[OUTER].parent, PARENT);
-    assert_true(launcher_tick(&b.root));
-    assert_int_equal(b.root.children[OUTER].parent, OUTER);
-    assert_int_equal(end_starters(&b), 2);
-    b.root.children[OUTER].state = b.root.children[LAST].state = CHILD_CONNECTED;
-    assert_false(launcher_tick(&b.root));
+        assert_true(node_tree_tick(b.tree));
+    assert_int_equal(node_tree_parent(b.tree, OUTER), SECOND);
+    assert_true(node_tree_tick(b.tree));
+    assert_int_equal(node_tree_parent(b.tree, OUTER), OUTER);
+    connect_node(&b, OUTER);
+    receive(&b, OUTER, LAUNCH_CONNECTED, LAST, 0);
+    assert_false(node_tree_tick(b.tree));
     bed_done(&b);
 }
 
-/* The number in a word may mean a stream, and a job of one node elsewhere has no second node. */
-static void words_that_only_go_down_touch_no_node(void **state)
+/* The number in a message may mean a stream, and a job of one node elsewhere has no second node. */
+static void messages_that_only_go_down_touch_no_node(void **state)
 {
     (void)state;
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(at, MAP_FAILED);
-    assert_int_equal(mprotect(at + page, page, PROT_NONE), 0);
-    struct child *only = (struct child *)(void *)(at + page - sizeof(*only));
-    *only = (struct child){.state = CHILD_CONNECTED};
-    struct launcher r = {.children = only, .nnodes = 1, .here = -1};
-    launcher_node_says(&r, only,
-                       &(struct launch_msg){.type = LAUNCH_CREDIT, .node = 1, .value = 5});
-    launcher_node_says(&r, only, &(struct launch_msg){.type = LAUNCH_CANCEL, .node = 0});
-    assert_int_equal(only->state, CHILD_CONNECTED);
-    assert_int_equal(munmap(at, 2 * page), 0);
+    struct bed b;
+    bed_new_with_subtree(&b);
+    const int before = b.nsent;
+    receive(&b, SECOND, LAUNCH_CREDIT, 1 << 20, 5);
+    receive(&b, SECOND, LAUNCH_CANCEL, SECOND, 0);
+    receive(&b, SECOND, LAUNCH_TASK, 1 << 20, 0);
+    assert_true(node_tree_is_connected(b.tree, SECOND));
+    assert_int_equal(b.nsent, before);
+    bed_done(&b);
+}
+
+static void a_node_that_a_relay_cannot_start_is_started_from_here(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new_with_subtree(&b);
+    receive(&b, SECOND, LAUNCH_FAILED, OUTER, 255);
+    assert_int_equal(node_tree_parent(b.tree, OUTER), OUTER);
+    assert_true(b.running[OUTER]);
+    assert_int_equal(b.failed, 0);
+    b.running[OUTER] = false;
+    node_tree_starter_exited(b.tree, OUTER, 255, false); /* here neither, and it is needed */
+    assert_int_equal(b.failed, 1);
+    bed_done(&b);
+}
+
+static void a_relay_reports_what_it_cannot_start_and_leaves_it_to_its_parent(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new(&b, 1, true);
+    start(&b, SECOND, LAST);
+    b.running[SECOND] = false;
+    b.refuses[OUTER] = true;
+    node_tree_starter_exited(b.tree, SECOND, 255, false);
+    assert_int_equal(b.failed, 0);
+    assert_true(b.reported[0].type == LAUNCH_FAILED && b.reported[0].node == SECOND &&
+                b.reported[0].value == 255);
+    assert_true(b.reported[1].type == LAUNCH_FAILED && b.reported[1].node == OUTER);
+    assert_false(node_tree_connect(b.tree, SECOND)); /* the parent starts it now */
+    assert_true(b.running[LAST]);                    /* of the subtrees of both */
+    bed_done(&b);
+}
+
+static void a_relay_that_is_gone_takes_its_connected_subtree_along(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new_with_subtree(&b);
+    receive(&b, SECOND, LAUNCH_CONNECTED, OUTER, 0);
+    b.running[SECOND] = false;
+    node_tree_starter_exited(b.tree, SECOND, 137, false);
+    assert_int_equal(b.exit_code[SECOND], 137);
+    assert_int_equal(b.exit_code[OUTER], 137);
+    assert_true(b.running[LAST]); /* it was still to be started */
+    assert_int_equal(b.none_left, 0);
+    bed_done(&b);
+}
+
+static void nothing_is_started_once_the_job_is_ending(void **state)
+{
+    (void)state;
+    struct bed b;
+    bed_new_with_subtree(&b);
+    node_tree_end(b.tree);
+    node_tree_cancel_starting(b.tree);
+    assert_int_equal(count_sent(&b, SECOND, LAUNCH_CANCEL, OUTER), 1);
+    assert_int_equal(count_sent(&b, SECOND, LAUNCH_CANCEL, LAST), 1);
+    assert_false(node_tree_tick(b.tree));
+    node_tree_agent_exited(b.tree, 0, 0);
+    assert_false(node_tree_all_ended(b.tree));
+    receive(&b, SECOND, LAUNCH_EXITED, SECOND, 0);
+    assert_true(node_tree_all_ended(b.tree));
+    assert_int_equal(b.none_left, 1);
+    assert_int_equal(b.started, 1);
+    bed_done(&b);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_that_came_while_it_was_taken_over_stays_where_it_is),
-        cmocka_unit_test(a_node_that_was_taken_over_and_came_is_ours),
-        cmocka_unit_test(the_share_of_a_node_that_is_coming_is_not_taken),
+        cmocka_unit_test(a_node_that_connects_while_it_is_taken_over_stays_with_its_parent),
+        cmocka_unit_test(a_node_that_is_taken_over_and_connects_here_is_ended_at_its_former_parent),
+        cmocka_unit_test(the_subtree_of_a_node_that_is_connecting_is_not_taken),
         cmocka_unit_test(late_nodes_are_dealt_out_over_the_fan_out),
-        cmocka_unit_test(what_a_new_lead_does_not_start_is_taken_again),
-        cmocka_unit_test(a_node_that_came_by_its_old_lead_is_not_started_by_the_new_one),
-        cmocka_unit_test(nobody_is_late_before_half_a_minute_of_looking),
-        cmocka_unit_test(words_that_only_go_down_touch_no_node),
+        cmocka_unit_test(what_a_new_parent_does_not_start_is_taken_again),
+        cmocka_unit_test(a_node_that_connects_by_its_old_parent_is_not_started_by_the_new_one),
+        cmocka_unit_test(no_node_is_late_before_half_a_minute_of_looking),
+        cmocka_unit_test(messages_that_only_go_down_touch_no_node),
+        cmocka_unit_test(a_node_that_a_relay_cannot_start_is_started_from_here),
+        cmocka_unit_test(a_relay_reports_what_it_cannot_start_and_leaves_it_to_its_parent),
+        cmocka_unit_test(a_relay_that_is_gone_takes_its_connected_subtree_along),
+        cmocka_unit_test(nothing_is_started_once_the_job_is_ending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
