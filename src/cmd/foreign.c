@@ -23,11 +23,9 @@
 #define HOROVOD                                                                                    \
     "a horovodrun option" TIP                                                                      \
     "set the HOROVOD_ variable that it stands for, as in -x HOROVOD_TIMELINE=FILE"
-#define DAEMONS "of Open MPI's own daemons, which do not run here: leave it out"
 #define SHOW                                                                                       \
     "an option of another launcher" TIP                                                            \
     "--dry-run shows ranks, commands and variables, and starts nothing"
-#define COPIES "not known here: files must be on every node, or in a folder that all share"
 #define PROGRAMS                                                                                   \
     "not known here: all workers run the same program; let it look at RANK, or put another command before some with --wrap"
 #define ELASTIC "a deepspeed option" TIP "--nnodes=MIN:MAX"
@@ -37,8 +35,6 @@
 #define PLUGIN                                                                                     \
     "an accelerate option" TIP                                                                     \
     "set it in the program: Accelerator(deepspeed_plugin=...) or Accelerator(fsdp_plugin=...)"
-#define HANG                                                                                       \
-    "Open MPI's: --hang-timeout=TIME says what a worker does that gives no sign of life for so long"
 
 const struct opt_foreign foreign_options[] = {
     /* srun, sbatch */
@@ -68,9 +64,6 @@ const struct opt_foreign foreign_options[] = {
     {"--jobid", NULL, SRUN},
     {"--reservation", NULL, SRUN},
     {"--distribution", NULL, SRUN},
-    {"--multi-prog", NULL, SRUN},
-    {"--het-group", NULL, SRUN},
-    {"--network", NULL, SRUN},
     {"--wait", NULL, SRUN},
     {"-W", NULL, SRUN},
     {"--time", NULL,
@@ -102,27 +95,8 @@ const struct opt_foreign foreign_options[] = {
     {"--resv-ports", "", NULL},
     {"--propagate", "", NULL},
     {"-V", "version", NULL},
-    {"--mincpus", NULL, SRUN},
-    {"--immediate", NULL, SRUN},
-    {"--begin", NULL, SRUN},
-    {"--dependency", NULL, SRUN},
-    {"--licenses", NULL, SRUN},
-    {"--nice", NULL, SRUN},
-    {"--cpu-freq", NULL, SRUN},
-    {"--ntasks-per-socket", NULL, SRUN},
-    {"--ntasks-per-core", NULL, SRUN},
     {"--ntasks-per-gpu", NULL, SRUN},
-    {"--mem-per-gpu", NULL, SRUN},
     {"--cpus-per-gpu", NULL, SRUN},
-    {"--tmp", NULL, SRUN},
-    {"--relative", NULL, SRUN},
-    {"--prolog", NULL, SRUN},
-    {"--epilog", NULL, SRUN},
-    {"--task-prolog", NULL, SRUN},
-    {"--task-epilog", NULL, SRUN},
-    {"--switches", NULL, SRUN},
-    {"--open-mode", NULL, SRUN},
-    {"--gpus-per-socket", NULL, GPUS},
     /* mpirun (Open MPI), mpiexec (Hydra) */
     {"--host", "hosts", NULL},
     {"-host", "hosts", NULL},
@@ -168,8 +142,6 @@ const struct opt_foreign foreign_options[] = {
     {"-envlist", NULL, GENVLIST},
     {"--bind-to", NULL, BINDING},
     {"-bind-to", NULL, BINDING},
-    {"--bind-to-core", NULL, BINDING},
-    {"--bind-to-socket", NULL, BINDING},
     {"--report-bindings", NULL, BINDING},
     {"-report-bindings", NULL, BINDING},
     {"--cpu-set", NULL, BINDING},
@@ -180,19 +152,10 @@ const struct opt_foreign foreign_options[] = {
     {"-rank-by", NULL, PLACING},
     {"--bynode", NULL, PLACING},
     {"--byslot", NULL, PLACING},
-    {"--npersocket", NULL, PLACING},
     {"--rankfile", NULL, PLACING},
     {"-rf", NULL, PLACING},
-    {"--ppr", NULL, PLACING},
     {"--mca", NULL, MCA},
     {"-mca", NULL, MCA},
-    {"--gmca", NULL, MCA},
-    {"--tune", NULL, MCA},
-    {"--am", NULL, MCA},
-    {"--prtemca", NULL, DAEMONS},
-    {"--pmixmca", NULL, DAEMONS},
-    {"--prefix", NULL, DAEMONS},
-    {"--noprefix", NULL, DAEMONS},
     {"--display", NULL, SHOW},
     {"--display-map", NULL, SHOW},
     {"--display-allocation", NULL, SHOW},
@@ -202,17 +165,7 @@ const struct opt_foreign foreign_options[] = {
     {"-outfile-pattern", NULL, FILES},
     {"-errfile-pattern", NULL, FILES},
     {"--enable-each-rank-log", NULL, FILES},
-    {"--merge-stderr-to-stdout", NULL, "Open MPI's: write ddrun ... 2>&1"},
-    {"--xterm", NULL, "Open MPI's: write --wrap='RANKS:xterm -e'"},
-    {"-gdb", NULL, "Hydra's: write --wrap='0:gdb --args' --pty=0"},
-    {"--enable-recovery", NULL,
-     "Open MPI's: write --max-restarts=N; ddrun starts all workers again"},
-    {"--preload-binary", NULL, COPIES},
-    {"--preload-files", NULL, COPIES},
-    {"--bcast", NULL, COPIES},
-    {"-disable-auto-cleanup", NULL, "Hydra's: one failure always ends the job here"},
     {"-configfile", NULL, PROGRAMS},
-    {"--app", NULL, PROGRAMS},
     {"--pernode", "nproc-per-node=1", NULL},
     {"--default-hostfile", "hostfile", NULL},
     {"--debug-daemons", "log-level=debug", NULL},
@@ -220,26 +173,12 @@ const struct opt_foreign foreign_options[] = {
     {"--leave-session-attached", "", NULL},
     {"--novm", "", NULL},
     {"-disable-hostname-propagation", "", NULL},
-    {"--cpu-list", NULL, BINDING},
-    {"--cpus-per-rank", NULL, BINDING},
-    {"--cpus-per-proc", NULL, BINDING},
     {"-topolib", NULL, BINDING},
-    {"--bycore", NULL, PLACING},
     {"--nolocal", NULL, PLACING},
-    {"-gpus-per-proc", NULL, GPUS},
-    {"--display-devel-map", NULL, SHOW},
-    {"--display-devel-allocation", NULL, SHOW},
-    {"--display-topo", NULL, SHOW},
-    {"-genvnone", NULL, "Hydra's: write --launch-env=NAME,NAME with those that are to go along"},
     {"-rmk", NULL, "Hydra's: ddrun sees by itself which scheduler's job this is; leave it out"},
     {"-usize", NULL,
      "Hydra's: MPI_Comm_spawn is not there, so neither is a universe of a size; leave it out"},
-    {"--launch-agent", NULL, DAEMONS},
-    {"--personality", NULL, DAEMONS},
-    {"--path", NULL, DAEMONS},
     {"--timestamp-output", NULL, "Open MPI's: write ddrun ... | ts, with ts of moreutils"},
-    {"--report-state-on-timeout", NULL, HANG},
-    {"--get-stack-traces", NULL, HANG},
     /* torch.distributed.launch */
     {"--use-env", "", NULL},
     /* deepspeed */
@@ -299,14 +238,9 @@ const struct opt_foreign foreign_options[] = {
     {"--timeline-filename", NULL, HOROVOD},
     {"--fusion-threshold-mb", NULL, HOROVOD},
     {"--cycle-time-ms", NULL, HOROVOD},
-    {"--cache-capacity", NULL, HOROVOD},
-    {"--hierarchical-allreduce", NULL, HOROVOD},
-    {"--hierarchical-allgather", NULL, HOROVOD},
     {"--autotune", NULL, HOROVOD},
-    {"--autotune-log-file", NULL, HOROVOD},
     {"--stall-check-warning-time-seconds", NULL, HOROVOD},
     {"--no-stall-check", NULL, HOROVOD},
-    {"--log-with-timestamp", NULL, HOROVOD},
     {"--check-build", NULL,
      "horovodrun's: ask python -c 'import horovod.torch as h; print(h.gloo_built(), h.nccl_built())'"},
     {NULL, NULL, NULL},
