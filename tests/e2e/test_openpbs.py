@@ -131,14 +131,17 @@ def test_output_and_exit_code_go_the_way_of_the_job(pbs):
     assert "rank 2 on node3.cluster.test failed (exit code 7)" in job.err
 
 
-def test_qdel_gives_the_workers_of_all_nodes_their_time(pbs):
-    """PBS sends TERM to the first node only, and kills everything when the script's session is gone."""
-    worker = f"trap 'sleep $((RANK + 1)); touch {pbs.file('saved')}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    job = pbs.submit(DDRUN, "--nproc-per-node=1", "sh", "-c", worker)
+@pytest.mark.parametrize("launcher", ["pbs_tmrsh", "tm"])
+def test_qdel_gives_the_workers_of_all_nodes_their_time(pbs, launcher):
+    """PBS sends TERM to the first node only, and kills everything when the script's session is gone. Workers hear of it once."""
+    saved = pbs.file("saved")
+    worker = f"trap 'sleep $((RANK + 1)); echo told >>{saved}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    job = pbs.submit(DDRUN, f"--launcher={launcher}", "--nproc-per-node=1", "sh", "-c", worker)
     job.wait_for("ready", 3)
     pbs.popen(["qdel", job.id]).wait(LIMIT)
     job.wait_for_files()
-    assert pbs.exists("saved.*", 3), job.said()
+    assert [job.text(f"saved.{rank}") for rank in range(3)] == ["told\n"] * 3, job.said()
+    assert "cannot start ddrun" not in job.text("err")
 
 
 def test_the_time_limit_is_told_to_the_workers_of_all_nodes_before_it_comes(pbs):

@@ -5,11 +5,10 @@ import json
 import os
 import re
 import signal
-import threading
 
 import pytest
 
-from support import DDRUN, HERE, json_lines, program
+from support import DDRUN, HERE
 from test_launch import pbs, ssh  # noqa: F401
 from test_tm import stand_in
 from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, until  # noqa: F401
@@ -44,22 +43,6 @@ class Mom:
                 pass
         return sent
 
-    def kill_the_rest(self):
-        """The tasks on the other nodes."""
-        for name in self.names[1:]:
-            for p in self.cluster.processes(name):
-                if p.outer not in self.before[name] and not p.cmdline.startswith("sshd:"):
-                    self.cluster.kill(name, p.pid)
-
-    def watch(self):
-        """Ends the job as soon as the script has ended."""
-        def run():
-            self.job.wait(LIMIT)
-            self.kill_the_rest()
-        watcher = threading.Thread(target=run, daemon=True)
-        watcher.start()
-        return watcher
-
 
 def sid(pid):
     try:
@@ -73,11 +56,6 @@ def ready(job, pbs, n=3):  # noqa: F811
         assert job.rc is None, job.err + pbs.output()
         return (job.out + pbs.output()).count("ready") == n
     until(there, LIMIT, lambda: job.out + job.err + pbs.output())
-
-
-def heard(job, pbs):  # noqa: F811
-    lines = json_lines(job.out + "\n" + "\n".join(line for line in pbs.output().splitlines() if line.startswith("{")))
-    return sorted((line["rank"], line["signal"]) for line in lines if "signal" in line)
 
 
 @pytest.fixture
@@ -98,21 +76,6 @@ def mom(pbs, ssh):  # noqa: F811
         job.close()
 
 
-def test_qdel_gives_all_nodes_their_time_and_the_script_stays_until_they_have_ended(mom, pbs, ssh):  # noqa: F811
-    """The workers of the other nodes take longer to end than the first node's; were the script gone before, they would be killed."""
-    saved = ssh.slurm.file("saved")
-    worker = f"trap '[ $RANK = 0 ] || sleep 2; touch {saved}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    m = mom("--nproc-per-node=1", "sh", "-c", worker)
-    ready(m.job, pbs)
-    watcher = m.watch()
-    assert m.signal(signal.SIGTERM) >= 4  # ddrun, the agent, two starters
-    done = m.job.wait(LIMIT)
-    watcher.join(LIMIT)
-    assert done.rc == 143, done.err
-    assert [os.path.exists(f"{saved}.{r}") for r in range(3)] == [True] * 3, done.err + pbs.output()
-    assert "cannot start ddrun" not in done.err
-
-
 def test_starters_are_deaf_to_what_pbs_sends_and_workers_hear_hangups(mom, pbs, ssh):  # noqa: F811
     m = mom("--nproc-per-node=1", "sh", "-c", "echo ready; grep SigIgn /proc/self/status; while [ ! -e go ]; do sleep 0.05; done")
     ready(m.job, pbs)
@@ -128,17 +91,6 @@ def test_starters_are_deaf_to_what_pbs_sends_and_workers_hear_hangups(mom, pbs, 
     workers = [line for line in (m.job.out + pbs.output()).splitlines() if "SigIgn" in line]
     assert len(workers) == 3, m.job.out + m.job.err + pbs.output()
     assert not any({signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1} & ignored(line) for line in workers)
-
-
-def test_qsig_reaches_the_workers_of_all_nodes_once_and_ends_nothing(mom, pbs, ssh):  # noqa: F811
-    go = ssh.slurm.file("go")
-    m = mom("--nproc-per-node=1", program("hear.py"), "USR1", GO=go)
-    ready(m.job, pbs)
-    m.signal(signal.SIGUSR1)
-    until(lambda: len(heard(m.job, pbs)) == 3, LIMIT, lambda: m.job.out + m.job.err + pbs.output())
-    ssh.slurm.file("go", "")
-    assert m.job.wait(LIMIT).rc == 0, m.job.err
-    assert heard(m.job, pbs) == [(r, "SIGUSR1") for r in range(3)]
 
 
 def test_workers_that_do_not_end_are_killed_before_pbs_does_it(mom, pbs, ssh):  # noqa: F811
@@ -248,25 +200,6 @@ def test_a_worker_that_fails_where_pbs_library_has_started_it(pbs, library):  # 
     assert done.rc == 9 and "last words" in done.err and "rank 2 on node3 failed" in done.err, done.err
 
 
-def test_qdel_reaches_once_what_pbs_library_has_started(mom, pbs, library, ssh):  # noqa: F811
-    """ddrun tells the other nodes itself, and what waits for them stays until they have ended."""
-    saved = ssh.slurm.file("saved")
-    worker = f"trap '[ $RANK = 0 ] || sleep 2; echo told >> {saved}.$RANK; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
-    m = mom("--nproc-per-node=1", "sh", "-c", worker, **library)
-    ready(m.job, pbs)
-    watcher = m.watch()
-    assert m.signal(signal.SIGTERM) >= 4
-    done = m.job.wait(LIMIT)
-    watcher.join(LIMIT)
-    assert done.rc == 143, done.err
-    for r in range(3):
-        with open(f"{saved}.{r}", encoding="utf-8") as f:
-            assert f.read() == "told\n"
-    assert "cannot start ddrun" not in done.err
-    with open(library["STANDIN_CALLS"], encoding="utf-8") as f:
-        assert "kill" not in f.read()
-
-
 def test_a_node_that_pbs_library_never_starts_does_not_hold_the_job(mom, library):
     m = mom("--nproc-per-node=1", "--rdzv-timeout=1s", "--shutdown-timeout=1s", "true", STANDIN_DEAD="node3", **library)
     done = m.job.wait(LIMIT)
@@ -297,15 +230,6 @@ def examine(job):
     with job:
         done = job.wait(LIMIT)
     return json.loads(done.out), done
-
-
-@pytest.mark.parametrize("command, args", [(DDCTL, ["doctor", "--format=json"]), (DDRUN, ["--doctor=json"])])
-def test_the_doctor_hears_of_all_nodes_of_a_healthy_pbs_job(pbs, command, args):  # noqa: F811
-    found, done = examine(pbs(*args, command=command))
-    assert (done.rc, found["findings"]) == (0, []), done.err
-    assert [n["node"] for n in found["nodes"]] == ["node1", "node2", "node3"]
-    assert {n["key"] for n in found["nodes"]} == {"MUNGE"}
-    assert "ddrun-doctor" not in pbs.output()
 
 
 def test_the_doctor_starts_by_pbs_library_too(pbs, library):  # noqa: F811
