@@ -101,12 +101,12 @@ void net_tls_free(struct net_tls *t)
 }
 
 int net_tls_start(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
-                  enum net_tls_side side, const struct net_tls_psk *psk, struct dd_err *err)
+                  enum net_tls_side side, struct net_tls_psk *psk, struct dd_err *err)
 {
     SSL *ssl = SSL_new(t->ctx);
     if (ssl == NULL)
         return fail(err, "start a connection");
-    SSL_set_app_data(ssl, (void *)psk);
+    SSL_set_app_data(ssl, psk);
     /* no authority is known: a server that answers with a certificate instead of the key fails */
     SSL_set_verify(ssl, side == NET_TLS_CLIENT ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     struct bufferevent *bev = bufferevent_openssl_socket_new(

@@ -26,7 +26,7 @@ void net_tls_free(struct net_tls *t);
 
 /* A bufferevent that does the handshake on fd, which it takes (if it succeeds). */
 int net_tls_start(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
-                  enum net_tls_side side, const struct net_tls_psk *psk, struct dd_err *err);
+                  enum net_tls_side side, struct net_tls_psk *psk, struct dd_err *err);
 /* After BEV_EVENT_CONNECTED: 0 when both sides have proved the key, else -EACCES. */
 int net_tls_check(struct bufferevent *bev);
 /* The handshake is over, psk may go. */

@@ -166,7 +166,7 @@ static void gpus_are_counted_from_variables_and_devices(void **state)
         make_machine(root, rows[i].machine);
         struct node_gpus g;
         struct dd_err err = {0};
-        assert_int_equal(node_gpus_count(&g, (char *const *)rows[i].env, root, &err), 0);
+        assert_int_equal(node_gpus_count(&g, (char *const *)(uintptr_t)rows[i].env, root, &err), 0);
         if (g.count != rows[i].count || strcmp(g.source, rows[i].source) != 0)
             fail_msg("row %zu: %d from '%s'", i, g.count, g.source);
         assert_string_equal(g.vendor, rows[i].vendor);

@@ -288,8 +288,9 @@ static void parse_cuts_very_long_words_in_its_sentences(void **state)
 {
     (void)state;
     char word[5000] = "--";
+    char tool[] = "tool", any[] = "--any";
     memset(word + 2, 'a', sizeof(word) - 3);
-    char *const argv[] = {(char *)"tool", word, (char *)"--any", word, NULL};
+    char *const argv[] = {tool, word, any, word, NULL};
     struct values v = {0};
     struct opt_result res = {0};
     struct dd_err err;
@@ -297,7 +298,7 @@ static void parse_cuts_very_long_words_in_its_sentences(void **state)
     assert_in_range(strlen(err.text), 50, 250);
     word[1] = 'a';
     word[0] = 'a';
-    char *const argv2[] = {(char *)"tool", (char *)"--any", word, NULL};
+    char *const argv2[] = {tool, any, word, NULL};
     assert_int_equal(opt_parse(&table, &v, 3, argv2, NULL, &res, &err), -EINVAL);
     assert_in_range(strlen(err.text), 50, 250);
 }

@@ -585,7 +585,9 @@ static void group_dies_with_the_agent(void **state)
     struct pollfd p[4];
     const char *s = dd_buf_str(&b->told);
     for (int i = 0; i < 4; i++) {
-        pid_t pid = (pid_t)strtol(s, (char **)&s, 10);
+        char *end = NULL;
+        pid_t pid = (pid_t)strtol(s, &end, 10);
+        s = end;
         p[i] = (struct pollfd){.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
         if (p[i].fd < 0)
             skip();

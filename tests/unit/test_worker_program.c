@@ -91,10 +91,10 @@ static void program_becomes_an_argument_list(void **state)
         {LIST("python3", "x.py"), false, true, LIST("PATH=bin"), "bin/python3|x.py"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct program_spec spec = {.argv = (char *const *)rows[i].argv,
+        struct program_spec spec = {.argv = (char *const *)(uintptr_t)rows[i].argv,
                                     .module = rows[i].module,
                                     .no_python = rows[i].no_python,
-                                    .env = (char *const *)rows[i].env};
+                                    .env = (char *const *)(uintptr_t)rows[i].env};
         DD_AUTO(strv) struct dd_strv out = {0};
         struct dd_err err = {0};
         assert_int_equal(program_resolve(&out, &spec, &err), 0);
@@ -134,10 +134,10 @@ static void program_that_cannot_be_gets_a_sentence(void **state)
         {LIST("sub"), false, false, LIST("PATH=bin"), -EISDIR, "is a directory"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct program_spec spec = {.argv = (char *const *)rows[i].argv,
+        struct program_spec spec = {.argv = (char *const *)(uintptr_t)rows[i].argv,
                                     .module = rows[i].module,
                                     .no_python = rows[i].no_python,
-                                    .env = (char *const *)rows[i].env};
+                                    .env = (char *const *)(uintptr_t)rows[i].env};
         DD_AUTO(strv) struct dd_strv out = {0};
         struct dd_err err = {0};
         int rc = program_resolve(&out, &spec, &err);
