@@ -345,8 +345,9 @@ void agent_send_join(struct agent *a, struct link *l)
                       .members = a->memory.members, .committed = a->memory.committed,
                       .spent = dd_buf_str(&spent), .slots = a->cfg->slots, .pid = getpid(),
                       .name = a->cfg->node_name, .addr = store_addr(a, l, ifs, n, addr),
-                      .addrs = &addrs, .unfit = health_unfit(a), .ports = held_ports_text(a->round),
-                      .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
+                      .addrs = &addrs, .unfit = health_unfit(a->health),
+                      .ports = held_ports_text(a->round), .text = cannot,
+                      .sent_ns = (int64_t)dd_now_ns()));
 }
 
 void agent_use_link(struct agent *a, struct link *l)
@@ -513,8 +514,9 @@ int agent_be_host(struct agent *a, struct dd_err *err)
 /* ---- the whole ---- */
 
 /* The state of the node is known: others may know it. */
-static void begin(struct agent *a)
+static void begin(void *arg)
 {
+    struct agent *a = arg;
     struct dd_err err = {0};
     if (a->state == AGENT_LEAVING)
         return;
@@ -545,9 +547,9 @@ static int agent_start(struct agent *a, struct dd_err *err)
     a->deadline = evtimer_new(a->base, on_deadline, a);
     if (a->progress == NULL || a->deadline == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    rc = health_new(a, err);
+    rc = health_new(&a->health, a->round, err);
     if (rc == 0)
-        health_check(a, begin);
+        health_check(a->health, begin, a);
     return rc;
 }
 
@@ -558,7 +560,7 @@ static void agent_done(struct agent *a)
     search_end(a);
     link_free(a->link);
     follow_free(a);
-    health_free(a);
+    health_free(a->health);
     timeout_free(a);
     endtime_free(a);
     requeue_free(a);

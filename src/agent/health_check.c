@@ -1,6 +1,7 @@
 #include "agent/health_check.h"
 
-#include "agent/inner.h"
+#include "agent/agent.h"
+#include "agent/round.h"
 #include "base/auto.h"
 #include "base/io.h"
 #include "node/health.h"
@@ -15,25 +16,26 @@
 enum { LINES_MAX_BYTES = 10000, UNFIT_MAX = 400 };
 
 struct health {
-    struct agent *agent;
+    const struct round *round;
     struct node_health *node;
     struct command *command; /* while it runs */
-    void (*then)(struct agent *a);
+    void (*then)(void *arg);
+    void *arg;
     char unfit[UNFIT_MAX];
 };
 
-int health_new(struct agent *a, struct dd_err *err)
+int health_new(struct health **ret, const struct round *r, struct dd_err *err)
 {
-    const struct agent_health_cfg *c = &a->cfg->health;
+    const struct agent_health_cfg *c = &r->cfg->health;
     const struct node_health_cfg node = {.checks = c->checks,
                                          .gpus = c->gpus,
                                          .tmpdir = c->tmpdir != NULL ? c->tmpdir : "/tmp",
                                          .root = ""};
-    a->health = calloc(1, sizeof(*a->health));
-    if (a->health == NULL)
+    struct health *h = *ret = calloc(1, sizeof(*h));
+    if (h == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    a->health->agent = a;
-    return node_health_new(&a->health->node, &node, err);
+    h->round = r;
+    return node_health_new(&h->node, &node, err);
 }
 
 /* The last line that it wrote, made fit for a sentence; "" when there is none. Lent until *clean
@@ -49,54 +51,54 @@ static const char *last_line(struct dd_buf *clean, const char *out)
     return n == 0 ? "" : lf != NULL ? lf + 1 : text;
 }
 
-/* `what` is not content. */
+/* `what` reported a failure. */
 static void take_reason(struct health *h, const char *what, int code, const char *out)
 {
     DD_AUTO(buf) struct dd_buf clean = DD_BUF_INIT(LINES_MAX_BYTES);
     const char *last = last_line(&clean, out);
     if (code == COMMAND_TOO_LATE)
         (void)snprintf(h->unfit, UNFIT_MAX, "%.250s did not end within %.3g s", what,
-                       (double)h->agent->cfg->health.limit_ns / 1e9);
+                       (double)h->round->cfg->health.limit_ns / 1e9);
     else if (last[0] != '\0')
         (void)snprintf(h->unfit, UNFIT_MAX, "%.390s", last);
     else
         (void)snprintf(h->unfit, UNFIT_MAX, "%.250s exited with code %d", what, code);
 }
 
-static void start(struct health *h, struct command_spec *spec, command_done_f *done)
+static void health_start(struct health *h, struct command_spec *spec, command_done_f *done)
 {
-    struct agent *a = h->agent;
+    const struct round *r = h->round;
     struct dd_err err = {0};
-    spec->env = a->cfg->env;
-    spec->limit_ms = (unsigned)(a->cfg->health.limit_ns / DD_NS_PER_MS);
-    if (command_start(&h->command, a->base, spec, done, h, &err) == 0) {
-        agent_protect(a, command_pid(h->command));
+    spec->env = r->cfg->env;
+    spec->limit_ms = (unsigned)(r->cfg->health.limit_ns / DD_NS_PER_MS);
+    if (command_start(&h->command, r->base, spec, done, h, &err) == 0) {
+        round_protect(r, command_pid(h->command));
         return;
     }
     (void)snprintf(h->unfit, UNFIT_MAX, "%.390s", err.text);
-    h->then(a);
+    h->then(h->arg);
 }
 
 static void on_command_end(void *arg, int code, const char *out)
 {
     struct health *h = arg;
     char what[UNFIT_MAX];
-    (void)snprintf(what, sizeof(what), "--health-check=%.200s", h->agent->cfg->health.command);
+    (void)snprintf(what, sizeof(what), "--health-check=%.200s", h->round->cfg->health.command);
     if (code != 0)
         take_reason(h, what, code, out);
     command_free(DD_TAKE(h->command));
-    h->then(h->agent);
+    h->then(h->arg);
 }
 
 /* The user's own command, if there is one. */
 static void check_more(struct health *h)
 {
-    const char *argv[] = {"sh", "-c", h->agent->cfg->health.command, NULL};
+    const char *argv[] = {"sh", "-c", h->round->cfg->health.command, NULL};
     struct command_spec spec = {.argv = argv};
     if (argv[2] == NULL || h->unfit[0] != '\0')
-        h->then(h->agent);
+        h->then(h->arg);
     else
-        start(h, &spec, on_command_end);
+        health_start(h, &spec, on_command_end);
 }
 
 static void on_built_in_end(void *arg, int code, const char *out)
@@ -119,30 +121,29 @@ static int run_built_in(void *arg)
     return rc;
 }
 
-void health_check(struct agent *a, void (*then)(struct agent *a))
+void health_check(struct health *h, void (*then)(void *arg), void *arg)
 {
-    struct health *h = a->health;
     struct command_spec spec = {.run = run_built_in, .run_arg = h};
     h->then = then;
+    h->arg = arg;
     h->unfit[0] = '\0';
     command_free(DD_TAKE(h->command));
-    if (a->cfg->health.checks == 0)
+    if (h->round->cfg->health.checks == 0)
         check_more(h);
     else
-        start(h, &spec, on_built_in_end);
+        health_start(h, &spec, on_built_in_end);
 }
 
-const char *health_unfit(const struct agent *a)
+const char *health_unfit(const struct health *h)
 {
-    return a->health != NULL ? a->health->unfit : "";
+    return h->unfit;
 }
 
-void health_free(struct agent *a)
+void health_free(struct health *h)
 {
-    if (a->health == NULL)
+    if (h == NULL)
         return;
-    command_free(a->health->command);
-    node_health_free(a->health->node);
-    free(a->health);
-    a->health = NULL;
+    command_free(h->command);
+    node_health_free(h->node);
+    free(h);
 }

@@ -10,10 +10,11 @@
 
 /* ---- the end ---- */
 
-static void send_done(struct agent *a)
+static void send_done(void *arg)
 {
+    const struct agent *a = arg;
     if (a->state == AGENT_IDLE) /* else the daemon was lost meanwhile: JOIN informs the next one */
-        exit_report_done(a->round, health_unfit(a));
+        exit_report_done(a->round, health_unfit(a->health));
 }
 
 /* The node is checked when there may be a next round: not after success, nor when all has to end.
@@ -21,7 +22,7 @@ static void send_done(struct agent *a)
 static void report_done(struct agent *a)
 {
     if (exit_report_wants_check(a->round) && a->signals.last == 0)
-        health_check(a, send_done);
+        health_check(a->health, send_done, a);
     else
         send_done(a);
 }
