@@ -89,27 +89,18 @@ static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd
     return rc < 0 ? no_memory(err) : 0;
 }
 
-/* The interface again, where NCCL would take another one by itself; as in a run. */
-static const char *nccl_iface(const struct plan *p, const char *iface)
-{
-    DD_AUTO(free) struct net_iface *ifs = NULL;
-    size_t n = 0;
-    char choice[16];
-    return p->nnodes > 1 && iface[0] != '<' && net_ifaces(&ifs, &n, NULL) == 0 &&
-                   net_iface_nccl_choice(ifs, n, choice) == 0 && strcmp(choice, iface) != 0
-               ? iface
-               : NULL;
-}
-
 int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated,
                   struct dd_err *err)
 {
     DD_AUTO(plan) struct plan p = {0};
     const bool here = cfg->alloc->nnodes == 1 || simulated;
     const char *iface = cfg->iface != NULL ? cfg->iface : here ? "lo" : "<interface>";
+    struct net_worker_ifaces ifs = {0};
     int rc = make_plan(&p, cfg, simulated, err);
     if (rc < 0)
         return rc;
+    if (iface[0] != '<')
+        net_worker_ifaces_find(&ifs, iface, NULL, p.nnodes == 1);
     if (dd_buf_printf(out, "%s: node %d of %d (%s), found by: %s; job %s\n", cfg->node_name,
                       p.node_rank, p.nnodes, p.nodes, cfg->alloc->source, cfg->alloc->job_id) < 0 ||
         dd_buf_printf(out, "ranks %d to %d of %d%s\n", p.first_rank,
@@ -125,7 +116,7 @@ int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulate
                                       .plan = &p,
                                       .local_rank = i,
                                       .iface = iface,
-                                      .nccl_iface = nccl_iface(&p, iface),
+                                      .nccl_iface = ifs.nccl[0] != '\0' ? ifs.nccl : NULL,
                                       .error_file = "<file>",
                                       .horovod_port = "<port>"};
         rc = put_worker(out, &in, err);

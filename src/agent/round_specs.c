@@ -9,32 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ifaces {
-    char used[16]; /* the interface that reaches the daemon, "" when not known */
-    char nccl[16]; /* the same, when NCCL would take another one by itself, else "" */
-};
-
 /* A guest used the local end of its link; for the host the address that others reach is its own. */
-static void find_ifaces(const struct round *r, const struct net_addr *local, struct ifaces *ret)
+static void find_ifaces(const struct round *r, const struct net_addr *local,
+                        struct net_worker_ifaces *ret)
 {
     struct net_addr addr = *local;
-    struct net_iface *ifs = NULL;
-    size_t n = 0;
-    char choice[16];
     memset(ret, 0, sizeof(*ret));
-    if (addr.len == 0 && net_addr_parse(&addr, r->plan.master_addr, 0) < 0)
-        return;
-    /* all of 127/8 is lo's, though only 127.0.0.1 is listed */
-    if (r->cfg->iface != NULL)
-        (void)snprintf(ret->used, sizeof(ret->used), "%s", r->cfg->iface);
-    else if (net_addr_is_loopback(&addr))
-        memcpy(ret->used, "lo", 3);
-    else if (net_iface_of(&addr, ret->used) < 0)
-        ret->used[0] = '\0';
-    if (ret->used[0] != '\0' && r->plan.nnodes > 1 && net_ifaces(&ifs, &n, NULL) == 0 &&
-        net_iface_nccl_choice(ifs, n, choice) == 0 && strcmp(choice, ret->used) != 0)
-        memcpy(ret->nccl, ret->used, sizeof(ret->nccl));
-    free(ifs);
+    if (addr.len != 0 || net_addr_parse(&addr, r->plan.master_addr, 0) == 0)
+        net_worker_ifaces_find(ret, r->cfg->iface, &addr, r->plan.nnodes == 1);
 }
 
 /* 0, 1: leave it unbound, or < 0. */
@@ -87,7 +69,7 @@ static bool hides_terminal(const struct round *r, int local_rank)
 }
 
 static int fill_spec(const struct round *r, struct worker_spec *spec, int local_rank,
-                     const struct ifaces *ifs, struct dd_err *err)
+                     const struct net_worker_ifaces *ifs, struct dd_err *err)
 {
     struct spec_input in = {.cfg = r->cfg,
                             .plan = &r->plan,
@@ -117,7 +99,7 @@ static void share_stdin(const struct round *r, struct round_specs *l)
 int round_specs_make(struct round_specs *ret, const struct round *r, const struct round_link *link,
                      struct dd_err *err)
 {
-    struct ifaces ifs;
+    struct net_worker_ifaces ifs;
     ret->v = calloc((size_t)r->plan.local_size, sizeof(*ret->v));
     ret->shares = calloc((size_t)r->plan.local_size, sizeof(*ret->shares));
     if (ret->v == NULL || ret->shares == NULL)

@@ -302,7 +302,7 @@ static int find_entries(struct dd_strv *ret, struct place *p, const struct env_o
                         struct dd_err *err)
 {
     struct node_gpus gpus;
-    struct meet_ifaces ifs = {0};
+    struct net_worker_ifaces ifs = {0};
     bool begun = false;
     int rc = node_gpus_count(&gpus, environ, "", err);
     if (rc < 0)

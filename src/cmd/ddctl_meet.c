@@ -96,22 +96,16 @@ static int source_of(const struct net_addr *to, struct net_addr *ret)
     return net_addr_from_sockaddr(ret, (const struct sockaddr *)&sa, len);
 }
 
-void meet_find_ifaces(struct meet_ifaces *ret, const struct plan *p)
+void meet_find_ifaces(struct net_worker_ifaces *ret, const struct plan *p)
 {
-    DD_AUTO(free) struct net_iface *ifs = NULL;
     struct net_addr to;
     struct net_addr from;
-    char choice[16];
-    size_t n = 0;
+    char own[16];
     memset(ret, 0, sizeof(*ret));
     if (net_addr_parse(&to, p->master_addr, p->master_port > 0 ? p->master_port : 1) < 0)
         return;
-    if (net_addr_is_loopback(&to))
-        memcpy(ret->used, "lo", 3);
-    else if (net_iface_of(&to, ret->used) < 0 &&
-             (source_of(&to, &from) < 0 || net_iface_of(&from, ret->used) < 0))
-        ret->used[0] = '\0';
-    if (ret->used[0] != '\0' && p->nnodes > 1 && net_ifaces(&ifs, &n, NULL) == 0 &&
-        net_iface_nccl_choice(ifs, n, choice) == 0 && strcmp(choice, ret->used) != 0)
-        memcpy(ret->nccl, ret->used, sizeof(ret->nccl));
+    /* the first node's own address is this node's on the first node alone */
+    const bool here = net_addr_is_loopback(&to) || net_iface_of(&to, own) == 0;
+    if (here || source_of(&to, &from) == 0)
+        net_worker_ifaces_find(ret, NULL, here ? &to : &from, p->nnodes == 1);
 }

@@ -3,6 +3,7 @@
 #ifndef DD_CMD_DDCTL_MEET_H
 #define DD_CMD_DDCTL_MEET_H
 
+#include "net/addr.h"
 #include "rdzv/place.h"
 
 /* An address of the first node that others may use: loopback for a single node, else a numeric one
@@ -10,12 +11,7 @@
 int meet_find_addr(char **ret, const struct place *p, const struct alloc *a, const char *said,
                    struct dd_err *err);
 
-struct meet_ifaces {
-    char used[16]; /* the interface that leads to the first node, "": not known */
-    char nccl[16]; /* the same, when NCCL would take another one by itself, else "" */
-};
-
-/* Of this node, which is the plan's. */
-void meet_find_ifaces(struct meet_ifaces *ret, const struct plan *p);
+/* The interfaces of workers of this node, which is the plan's. */
+void meet_find_ifaces(struct net_worker_ifaces *ret, const struct plan *p);
 
 #endif

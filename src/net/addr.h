@@ -60,4 +60,14 @@ int net_iface_reaches(const char *name, const struct net_addr *to, unsigned limi
  * or -ENOENT. Pure. */
 int net_iface_nccl_choice(const struct net_iface *ifs, size_t n, char out[16]);
 
+/* The interfaces that a worker is given. */
+struct net_worker_ifaces {
+    char used[16]; /* "": not known */
+    char nccl[16]; /* the same where NCCL would take another one by itself, else "" */
+};
+/* used: the one that the user names, or (named NULL) the one that holds this node's address among
+ * the nodes of the job. alone: it has no other nodes. */
+void net_worker_ifaces_find(struct net_worker_ifaces *ret, const char *named,
+                            const struct net_addr *local, bool alone);
+
 #endif

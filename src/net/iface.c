@@ -179,3 +179,22 @@ int net_iface_nccl_choice(const struct net_iface *ifs, size_t n, char out[16])
         }
     return -ENOENT;
 }
+
+void net_worker_ifaces_find(struct net_worker_ifaces *ret, const char *named,
+                            const struct net_addr *local, bool alone)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    size_t n = 0;
+    char choice[16];
+    memset(ret, 0, sizeof(*ret));
+    if (named != NULL)
+        (void)snprintf(ret->used, sizeof(ret->used), "%s", named);
+    else if (net_addr_is_loopback(
+                 local)) /* all of 127/8 is lo's, though only 127.0.0.1 is listed */
+        memcpy(ret->used, "lo", 3);
+    else if (net_iface_of(local, ret->used) < 0)
+        ret->used[0] = '\0';
+    if (ret->used[0] != '\0' && !alone && net_ifaces(&ifs, &n, NULL) == 0 &&
+        net_iface_nccl_choice(ifs, n, choice) == 0 && strcmp(choice, ret->used) != 0)
+        memcpy(ret->nccl, ret->used, sizeof(ret->nccl));
+}

@@ -229,9 +229,27 @@ static void nccl_choice_is_foreseen(void **state)
     }
 }
 
+static void workers_get_the_interface_of_the_address_or_the_named_one(void **state)
+{
+    (void)state;
+    struct net_worker_ifaces ifs;
+    struct net_addr addr;
+    assert_int_equal(net_addr_parse(&addr, "127.64.3.2", 1), 0);
+    net_worker_ifaces_find(&ifs, NULL, &addr, true);
+    assert_string_equal(ifs.used, "lo"); /* which does not list that address */
+    assert_string_equal(ifs.nccl, "");   /* NCCL is not asked for a single node */
+    net_worker_ifaces_find(&ifs, "ib7", NULL, true);
+    assert_string_equal(ifs.used, "ib7");
+    assert_int_equal(net_addr_parse(&addr, "192.0.2.1", 1), 0); /* no machine has it */
+    net_worker_ifaces_find(&ifs, NULL, &addr, false);
+    assert_string_equal(ifs.used, "");
+    assert_string_equal(ifs.nccl, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_get_the_interface_of_the_address_or_the_named_one),
         cmocka_unit_test(addr_refuses_what_is_not_numeric),
         cmocka_unit_test(addr_text_is_the_shortest_form),
         cmocka_unit_test(addr_of_other_families_and_short_ones_are_refused),
