@@ -241,6 +241,7 @@ class Cluster:
             self.write(f"machines/{name}/nsswitch.conf", NSSWITCH)
             self.write(f"machines/{name}/passwd", self._accounts("/etc/passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"))
             self.write(f"machines/{name}/group", self._accounts("/etc/group", "{0}:x:{1}:\n"))
+        shutil.copy(f"{HERE}/squatter.py", self.base)  # where other users may read it, too
         self.scheduler.write_files()
         for name in self.machines:
             self._write_mounts(name)
@@ -447,7 +448,7 @@ class Cluster:
     def squat(self, name, ports, how="silent", user="nobody"):
         """A listener of another user in a node: "silent" accepts and says nothing, "garbage" talks nonsense, "close"
         hangs up, "deaf" never accepts. Returns the Run; close() ends it."""
-        run = self.popen(["python3", f"{HERE}/squatter.py", how, *map(str, ports)], node=name, user=user)
+        run = self.popen(["python3", f"{self.base}/squatter.py", how, *map(str, ports)], node=name, user=user)
         run.wait_for("listening")
         return run
 
