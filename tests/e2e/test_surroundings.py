@@ -164,16 +164,17 @@ def test_a_pipe_that_nobody_reads_is_no_loss_of_a_node():
             guest.wait()
 
 
-def test_a_process_that_sigkill_does_not_end_does_not_keep_ddrun():
+def test_a_process_that_sigkill_does_not_end_does_not_keep_ddrun(clock):
     """Held by a tracer, which is this test, it cannot be reaped: as one that waits in the kernel."""
     seize = 0x4206
-    with Job("--nproc-per-node=1", "--shutdown-timeout=1s", "sleep", "1000") as job:
+    with Job("--nproc-per-node=1", "--shutdown-timeout=1s", "sleep", "1000", env=clean_env(**clock.env)) as job:
         until(lambda: [p for p in job.workers() if comm(p) == "sleep"], say="the worker")
         pid = job.workers()[0]
         if ctypes.CDLL(None, use_errno=True).ptrace(seize, pid, None, None) != 0:
             pytest.skip("this container forbids ptrace")
         try:
             os.kill(job.agents()[0], signal.SIGKILL)
+            until(lambda: job.p.poll() is not None or clock.advance(1), say="that it is given up")
             assert job.wait() == 137
         finally:
             os.waitpid(pid, 0)
