@@ -65,7 +65,7 @@ static enum owner admission_ask_kernel(struct admission *a, struct admission_que
     int rc = net_peer_own(a->peer, &q->remote, &q->ours, &uid);
     if (rc == 0)
         return OWNER_SELF;
-    q->why = "the kernel does not know whose it is";
+    q->why = "the kernel reports no owner";
     if (rc != -EPERM)
         return OWNER_UNKNOWN;
     q->why = NULL;
@@ -93,7 +93,7 @@ static void admission_send(struct admission *a, struct admission_node *n)
 
 enum owner admission_ask(struct admission *a, struct admission_query *q, int fd)
 {
-    q->why = "it was lost before its owner was known";
+    q->why = "the connection was lost before its owner was known";
     if (admission_addresses(fd, &q->ours, &q->remote) < 0)
         return OWNER_UNKNOWN;
     if (admission_is_local(a, &q->remote))
@@ -131,7 +131,7 @@ void admission_reply(struct admission *a, struct admission_node *n, int64_t id, 
             break;
     if (q != NULL) {
         admission_forget(q);
-        q->why = "its node says that it belongs to another user";
+        q->why = "its node reports another user as the owner";
         q->answered(q, is_ours ? OWNER_SELF : OWNER_OTHER);
     }
     admission_send(a, n);

@@ -62,7 +62,7 @@ static void pending_evict(struct unproven *u)
 {
     struct pending *p = (struct pending *)(void *)((char *)u - offsetof(struct pending, unproven));
     if (p->is_worker)
-        pending_refuse(p, "its node did not say in time whose it is");
+        pending_refuse(p, "its node did not report the owner in time");
     else
         pending_free(p);
 }
@@ -73,7 +73,7 @@ static void pending_admit(struct pending *p)
     const struct demux_cfg *cfg = &p->demux->cfg;
     int fd = p->fd;
     if (!cfg->open_store && !net_peer_is_connected(fd)) {
-        pending_refuse(p, "it was lost before its owner was known");
+        pending_refuse(p, "the connection was lost before its owner was known");
         return;
     }
     p->fd = -1;
