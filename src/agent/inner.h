@@ -76,7 +76,6 @@ struct agent {
     struct endtime *endtime; /* endtime.c; NULL: not asked for, or not the host */
     struct round *round;
     struct requeue *requeue; /* requeue.c; NULL: nothing to do */
-    struct pty *pty;         /* of the worker with --pty, if it is on this node */
     struct health *health;   /* health_check.c */
     int code;
     int index;                     /* of this node: as the allocation says, or the daemon */

@@ -5,15 +5,19 @@
 #include "agent/success_criteria.h"
 #include "base/auto.h"
 #include "framework/tf_roles.h"
+#include "net/addr.h"
+#include "net/loop.h"
 #include "rdzv/msg.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 struct bed {
@@ -231,6 +235,70 @@ static void a_round_without_workers_is_reported_by_exit_and_done(void **state)
     free_bed(&b);
 }
 
+/* ---- a start that fails ---- */
+
+static pid_t started_pid;
+
+static int fail_prepare(void **state, const struct round *r, struct dd_err *err)
+{
+    (void)r;
+    (void)err;
+    *state = &started_pid;
+    return 0;
+}
+
+static int fail_started(void *state, const struct round *r, struct dd_err *err)
+{
+    (void)state;
+    started_pid = worker_group_pid(r->group, 0);
+    return dd_err_set(err, -EIO, "it does not start");
+}
+
+static void a_start_that_fails_in_its_last_step_leaves_no_worker(void **state)
+{
+    static const struct round_feature failing = {
+        .name = "failing", .prepare = fail_prepare, .started = fail_started};
+    static const struct round_feature *const features[] = {&failing, NULL};
+    char sleep[] = "/bin/sleep", seconds[] = "1000", path[] = "PATH=/bin:/usr/bin", id[] = "test";
+    char *words[] = {sleep, seconds, NULL};
+    char *env[] = {path, NULL};
+    const struct dd_strv program = {.v = words, .n = 2};
+    const struct alloc alloc = {.run_id = id, .job_id = id};
+    const struct dd_log log = {.fd = STDERR_FILENO, .level = DD_LOG_ERR};
+    const struct agent_cfg cfg = {.alloc = &alloc,
+                                  .node_name = "node0",
+                                  .env = env,
+                                  .program = &program,
+                                  .slots = 1,
+                                  .role = "default",
+                                  .output = {.raw = true},
+                                  .stdin_rank = STDIN_NONE,
+                                  .pty_rank = -1,
+                                  .log = &log};
+    struct bed b = {0};
+    const struct round_env with = {
+        .cfg = &cfg, .base = net_loop_new(), .port = &port, .port_arg = &b, .features = features};
+    struct net_addr addr;
+    struct round *r = NULL;
+    struct dd_err err = {0};
+    (void)state;
+    assert_int_equal(net_addr_parse(&addr, "127.0.0.1", 1), 0);
+    assert_int_equal(round_new(&r, &with, &err), 0);
+    const struct msg plan = *MSG(PLAN, .round = 0, .max_restarts = 3, .addr = "127.0.0.1",
+                                 .master_port = 2, .token = "t", .nodes = "node0", .sizes = "1",
+                                 .ports = "");
+    const struct round_link link = {.local = &addr, .peer = &addr};
+    assert_int_equal(round_plan(r, &plan.plan, &link, &err), 0);
+    assert_int_equal(round_launch(r, &link, &err), -EIO);
+    assert_string_equal(err.text, "it does not start");
+    assert_false(round_is_running(r));
+    assert_true(started_pid > 0);
+    assert_int_equal(kill(started_pid, 0), -1);
+    assert_int_equal(errno, ESRCH);
+    round_free(r);
+    event_base_free(with.base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +310,7 @@ int main(void)
         cmocka_unit_test(exits_are_counted_by_what_caused_them),
         cmocka_unit_test(the_node_is_checked_after_a_failure_if_another_round_may_come),
         cmocka_unit_test(a_round_without_workers_is_reported_by_exit_and_done),
+        cmocka_unit_test(a_start_that_fails_in_its_last_step_leaves_no_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
