@@ -11,7 +11,6 @@
 #include <openssl/hmac.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 static const struct key_ops ops_none = {.name = "no key (--insecure)"};
 static const struct key_ops ops_shared = {.name = "a key that both sides have"};
@@ -23,15 +22,6 @@ static const struct key_ops *const methods[] = {
     [NET_KEY_HOME] = &key_ops_home,
 };
 _Static_assert(sizeof(methods) / sizeof(methods[0]) == NET_KEY_METHOD_MAX, "a row per method");
-
-int net_key_random(unsigned char out[NET_KEY_LEN])
-{
-    ssize_t n;
-    do
-        n = getrandom(out, NET_KEY_LEN, 0);
-    while (n < 0 && errno == EINTR);
-    return n == NET_KEY_LEN ? 0 : -EIO;
-}
 
 /* SHA-256 of "ddrun-secret-1" NUL secret. */
 static int from_secret(struct net_key *ret, const void *secret, size_t n, struct dd_err *err)

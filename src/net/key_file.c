@@ -5,7 +5,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+
+int net_key_random(unsigned char out[NET_KEY_LEN])
+{
+    ssize_t n;
+    do
+        n = getrandom(out, NET_KEY_LEN, 0);
+    while (n < 0 && errno == EINTR);
+    return n == NET_KEY_LEN ? 0 : -EIO;
+}
 
 static int check_owner(int fd, const struct key_path *path, struct dd_err *err)
 {
