@@ -15,10 +15,7 @@ static int cross_size(const struct plan *p, int local_rank, int nnodes)
 static int ranks(struct dd_strv *env, const struct framework_input *in)
 {
     const struct plan *p = in->plan;
-    const struct {
-        const char *name;
-        int value;
-    } rows[] = {
+    const struct framework_number rows[] = {
         {"HOROVOD_RANK", p->first_rank + in->local_rank},
         {"HOROVOD_SIZE", p->world_size},
         {"HOROVOD_LOCAL_RANK", in->local_rank},
@@ -26,10 +23,7 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
         {"HOROVOD_CROSS_RANK", cross_size(p, in->local_rank, p->node_rank)},
         {"HOROVOD_CROSS_SIZE", cross_size(p, in->local_rank, p->nnodes)},
     };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
-        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
-    return rc;
+    return framework_numbers(env, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 /* Without an address but with a size, Horovod fails; it does not train alone in silence. */

@@ -10,6 +10,14 @@ int framework_default(struct dd_strv *env, const char *name, const char *value)
     return dd_env_get(env->v, name) != NULL ? 0 : dd_env_set(env, name, value);
 }
 
+int framework_numbers(struct dd_strv *env, const struct framework_number *v, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = dd_env_setf(env, v[i].name, "%d", v[i].value);
+    return rc;
+}
+
 /* One task's rank would be claimed by all children; mpirun, mpiexec and srun say it in many ways.
  * What a user sets for the libraries themselves stays: PMIX_MCA_*, PMIX_DEBUG, all other
  * OMPI_MCA_*. Src: Open MPI 4.1.4 and Hydra 4.0.2 measured. */

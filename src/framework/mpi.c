@@ -9,10 +9,7 @@ int framework_mpi(struct dd_strv *env, const struct framework_input *in, struct 
     (void)err;
     const struct plan *p = in->plan;
     const int rank = p->first_rank + in->local_rank;
-    const struct {
-        const char *name;
-        int value;
-    } rows[] = {
+    const struct framework_number rows[] = {
         {"PMI_RANK", rank},
         {"PMI_SIZE", p->world_size},
         {"MPI_LOCALRANKID", in->local_rank},
@@ -38,7 +35,7 @@ int framework_mpi(struct dd_strv *env, const struct framework_input *in, struct 
     int rc = 0;
     for (size_t i = 0; in->mpi && i < sizeof(defaults) / sizeof(defaults[0]) && rc == 0; i++)
         rc = framework_default(env, defaults[i][0], defaults[i][1]);
-    for (size_t i = 0; in->mpi && i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
-        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
+    if (in->mpi && rc == 0)
+        rc = framework_numbers(env, rows, sizeof(rows) / sizeof(rows[0]));
     return rc;
 }

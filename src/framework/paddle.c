@@ -11,10 +11,7 @@ static int numbers(struct dd_strv *env, const struct framework_input *in)
 {
     const struct plan *p = in->plan;
     const int rank = p->first_rank + in->local_rank;
-    const struct {
-        const char *name;
-        int value;
-    } rows[] = {
+    const struct framework_number rows[] = {
         {"PADDLE_GLOBAL_RANK", rank},
         {"PADDLE_GLOBAL_SIZE", p->world_size},
         {"PADDLE_LOCAL_RANK", in->local_rank},
@@ -24,10 +21,7 @@ static int numbers(struct dd_strv *env, const struct framework_input *in)
         {"PADDLE_TRAINER_ID", rank},
         {"PADDLE_TRAINERS_NUM", p->world_size},
     };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
-        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
-    return rc;
+    return framework_numbers(env, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 static int endpoints(struct dd_strv *env, const struct plan *p, struct dd_err *err)

@@ -27,6 +27,14 @@ enum { FRAMEWORK_STRING_MAX = 128 * 1024 }; /* of one variable, the kernel's MAX
 /* Sets NAME only where the environment does not have it. 0 or -ENOMEM. */
 int framework_default(struct dd_strv *env, const char *name, const char *value);
 
+struct framework_number {
+    const char *name;
+    int value;
+};
+
+/* Sets NAME to its value in decimal, for n of them. 0 or -ENOMEM. */
+int framework_numbers(struct dd_strv *env, const struct framework_number *v, size_t n);
+
 /* CUDA_VISIBLE_DEVICES becomes the n-th of the GPUs that are visible; a list that is too short
  * leaves none. */
 int framework_one_gpu(struct dd_strv *env, int n);

@@ -32,10 +32,7 @@ static int tasks_per_node(struct dd_strv *env, const struct plan *p)
 static int rewrite(struct dd_strv *env, const struct framework_input *in)
 {
     const struct plan *p = in->plan;
-    const struct {
-        const char *name;
-        int value;
-    } rows[] = {
+    const struct framework_number rows[] = {
         {"SLURM_PROCID", p->first_rank + in->local_rank},
         {"SLURM_LOCALID", in->local_rank},
         {"SLURM_NODEID", p->node_rank},
@@ -46,9 +43,7 @@ static int rewrite(struct dd_strv *env, const struct framework_input *in)
         {"SLURM_NNODES", p->nnodes},
         {"SLURM_STEP_NUM_NODES", p->nnodes},
     };
-    int rc = 0;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
-        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
+    int rc = framework_numbers(env, rows, sizeof(rows) / sizeof(rows[0]));
     dd_env_unset(env, "SLURM_TASK_PID");
     if (rc == 0) /* a batch script without srun has no step */
         rc = framework_default(env, "SLURM_STEP_NODELIST", p->nodes);

@@ -12,10 +12,7 @@
 static int ranks(struct dd_strv *env, const struct framework_input *in)
 {
     const struct plan *p = in->plan;
-    const struct {
-        const char *name;
-        int value;
-    } rows[] = {
+    const struct framework_number rows[] = {
         {"RANK", p->first_rank + in->local_rank},
         {"LOCAL_RANK", in->virtual_local_rank ? 0 : in->local_rank},
         {"WORLD_SIZE", p->world_size},
@@ -30,9 +27,7 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
     };
     const size_t n = sizeof(rows) / sizeof(rows[0]);
     int rc = dd_env_set(env, "MASTER_ADDR", p->master_addr);
-    for (size_t i = 0; i < (in->by_hand ? n - 4 : n) && rc == 0; i++)
-        rc = dd_env_setf(env, rows[i].name, "%d", rows[i].value);
-    return rc;
+    return rc < 0 ? rc : framework_numbers(env, rows, in->by_hand ? n - 4 : n);
 }
 
 /* torchrun's rule: the user's value, else 1 when several workers share the node. PBS sets the
