@@ -12,44 +12,17 @@
 
 #include <cmocka.h>
 
-/* Fails the nth allocation from now on, 0: none. */
-static unsigned fail_at;
+#include "failing_alloc.h"
 
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
 char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
 int __real_vasprintf(char **ret, const char *fmt, va_list ap);
 int __real___vasprintf_chk(char **ret, int flag, const char *fmt, va_list ap);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
 char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 int __wrap_vasprintf(char **ret, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 int __wrap___vasprintf_chk(char **ret, int flag, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
-
-static bool failing(void)
-{
-    return fail_at > 0 && --fail_at == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return failing() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return failing() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return failing() ? NULL : __real_realloc(p, n);
-}
 
 char *__wrap_strdup(const char *s)
 {

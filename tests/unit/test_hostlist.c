@@ -12,35 +12,7 @@
 
 #include <cmocka.h>
 
-/* Fails the nth allocation from now on, 0: none. */
-static unsigned fail_at;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool failing(void)
-{
-    return fail_at > 0 && --fail_at == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return failing() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return failing() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return failing() ? NULL : __real_realloc(p, n);
-}
+#include "failing_alloc.h"
 
 static char *joined(const struct hostlist *h)
 {

@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "failing_alloc.h"
+
 enum { CONNS = 3, MIB = 1 << 20 };
 
 #define VALIDATE "00cef7853c"
@@ -20,36 +22,6 @@ struct rig {
     struct store_out out[CONNS];
     struct dd_err err;
 };
-
-/* The allocation to fail, counted down; 0: none. By -Wl,--wrap. */
-static size_t fail_at;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-
-static bool fails(void)
-{
-    return fail_at > 0 && --fail_at == 0;
-}
-
-void *__wrap_malloc(size_t n)
-{
-    return fails() ? NULL : __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return fails() ? NULL : __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-    return fails() ? NULL : __real_realloc(p, n);
-}
 
 static void *xmalloc(size_t n)
 {
