@@ -12,7 +12,7 @@ import textwrap
 
 import pytest
 
-from support import DDRUN, PYTHON, VENVS, Job, clean_env, has_module, until
+from support import DDRUN, PYTHON, VENVS, Job, clean_env, has_module, told, until
 
 JAX_PYTHON = os.environ.get("JAX_PYTHON", PYTHON)
 TF_PYTHON = os.environ.get("TF_PYTHON", PYTHON)
@@ -276,7 +276,7 @@ def test_variables_and_commands_for_some_ranks(tmp_path):
         assert found == [("some", None, None, None), ("everybody", "rank1", "a b", None), ("some", "rank2", "a b", "yes"),
                          ("some", None, None, None)]
         assert [e["LOCAL_RANK"] for e in environments(job)] == ["0", "1", "0", "77"]
-        assert [e["TO_ALL"] for e in environments(job)] == ["a:b"] * 4 and job.err == ""
+        assert [e["TO_ALL"] for e in environments(job)] == ["a:b"] * 4 and told(job.err) == ""
         job.assert_nothing_left()
 
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from support import BUILD, Job, clean_env, free_port, parent, program, run, until
+from support import BUILD, Job, clean_env, free_port, parent, program, run, told, until
 from webserver import WebServer, needs_helper
 
 pytestmark = needs_helper
@@ -62,7 +62,7 @@ def test_a_job_is_told_from_its_first_round_to_its_end():
     with Hook() as hook:
         args = job_args(hook, *hook.heard(SECRETS))
         job = run("--simulate-nodes=2", *args[1:], env=clean_env(DDRUN_NOTIFY=hook.url, DDRUN_NOTIFY_TOKEN="abc.def"))
-        assert job.p.returncode == 0 and job.err == "0\n0\n", job.err
+        assert job.p.returncode == 0 and told(job.err) == "0\n0\n", job.err
         assert hook.kinds() == ["round", "started", "finish"]
         first, _, last = hook.taken
         assert (first["round"], first["nodes"], first["workers"]) == (0, 2, 2)

@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from support import Job, clean_env, json_lines, marked, program, run, until, with_torch
+from support import Job, clean_env, json_lines, marked, program, run, told, until, with_torch
 
 NODES = [1, 3]
 
@@ -51,7 +51,7 @@ def test_the_first_failure_ends_all_and_gives_the_code(nodes, how, code, says):
     last = 2 * nodes - 1
     job = run(f"--simulate-nodes={nodes}", "--nproc-per-node=2", program("end.py"), str(last), how)
     assert job.p.returncode == code, job.err
-    first, *more = job.err.strip("\n").splitlines()
+    first, *more = told(job.err).strip("\n").splitlines()
     assert re.search(rf"error: rank {last} on sim{nodes} {re.escape(says)}$", first), job.err
     assert len(more) <= 3 and all(line.startswith("  ") for line in more), job.err
     assert re.search(rf"others: {last} (was|were) stopped", job.err), job.err
@@ -169,7 +169,7 @@ def test_a_restart_starts_all_ranks_again():
     seen = sorted((w["attempt"], w["rank"]) for w in json_lines(job.out))
     assert [s for s in seen if s[0] == 2] == [(2, r) for r in range(4)]
     assert {s[0] for s in seen} == {0, 1, 2}
-    assert [line.split("; ")[1] for line in job.err.splitlines()] == [
+    assert [line.split("; ")[1] for line in told(job.err).splitlines()] == [
         f"starting all workers again ({n} of 2)" for n in (1, 2)], job.err
 
 
