@@ -7,10 +7,11 @@
 #include "doctor/answers.h"
 #include "doctor/judge.h"
 #include "doctor/look.h"
+#include "doctor/look_lines.h"
 #include "launch/find.h"
+#include "launch/node_commands.h"
 #include "net/loop.h"
 #include "web/etcd_url.h"
-#include "worker/command.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -20,7 +21,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { MOST_OUT = 64 << 20, START_MS = 30000, PIECE = 1000, GIVE_MS = 10000, NOT_GIVEN = 3 };
+enum { MOST_OUT = 64 << 20, START_MS = 30000, GIVE_MS = 10000, NOT_GIVEN = 3 };
 
 struct doctor_options {
     const char *hosts, *hostfile, *launcher, *launch_command, *key_file, *key_source, *munge_socket,
@@ -183,13 +184,8 @@ struct doctor {
     struct alloc *alloc;
     const struct starter *starter;
     struct event_base *base;
-    struct ask {
-        struct doctor *doctor;
-        const char *node; /* NULL: all */
-        struct command *command;
-    } *asks;
-    int nasks, left;
-    struct dd_buf *pieces;   /* [nnodes]: of looks that have not come in full */
+    struct node_commands *commands;
+    struct look_lines *lines;
     struct answers *answers; /* NULL: looks come in what the starter prints */
     char answer_to[1024];
     json_t *looks;
@@ -250,22 +246,14 @@ static int write_json(const json_t *o)
     return rc;
 }
 
-/* For the node that asks, in short lines: srun tears lines of several tasks that are longer than 2
- * KB. "ddrun-doctor INDEX more|last TEXT". */
+/* For the node that asks. */
 static int write_look(const struct doctor *d)
 {
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MOST_OUT);
     char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
-    size_t len = text != NULL ? strlen(text) : 0;
-    int rc = text == NULL ? -ENOMEM : 0;
-    for (size_t at = 0; at < len && rc == 0; at += PIECE) {
-        char line[PIECE + 64];
-        size_t n = len - at < PIECE ? len - at : PIECE;
-        int m = snprintf(line, sizeof(line), "ddrun-doctor %d %s %.*s\n", d->alloc->index,
-                         at + n < len ? "more" : "last", (int)n, text + at);
-        rc = dd_write_full(STDOUT_FILENO, line, (size_t)m);
-    }
+    int rc = text == NULL ? -ENOMEM : look_lines_write(&out, d->alloc->index, text, strlen(text));
     free(text);
-    return rc;
+    return rc == 0 ? dd_write_full(STDOUT_FILENO, out.data, out.len) : rc;
 }
 
 /* Over the network, where what is printed here does not come back. */
@@ -291,8 +279,9 @@ static int give_look(const struct doctor *d)
 
 /* ---- all nodes ---- */
 
-static void keep_look(struct doctor *d, const void *data, size_t n)
+static void keep_look(void *arg, const void *data, size_t n)
 {
+    const struct doctor *d = arg;
     json_t *o = json_loadb(data, n, JSON_REJECT_DUPLICATES, NULL);
     if (json_is_object(o))
         (void)json_array_append_new(d->looks, o);
@@ -302,57 +291,31 @@ static void keep_look(struct doctor *d, const void *data, size_t n)
 
 static void on_answer(void *arg, int index, const void *data, size_t n)
 {
-    struct doctor *d = arg;
     (void)index;
-    keep_look(d, data, n);
+    keep_look(arg, data, n);
 }
 
-static void on_all_answered(void *arg)
+static void on_done(void *arg)
 {
     const struct doctor *d = arg;
     event_base_loopbreak(d->base); /* no starter need be waited for */
 }
 
-/* A piece of a node's look, if that is what a line is. */
-static bool take_look(struct doctor *d, const char *line, size_t n)
+static void on_exit_there(void *arg, const char *where, int code, const char *out)
 {
-    int index;
-    char word[5];
-    int head = 0;
-    if (sscanf(line, "ddrun-doctor %d %4s%n", &index, word, &head) != 2 || head <= 0 ||
-        (size_t)head >= n || index < 0 || index >= d->alloc->nnodes)
-        return false;
-    head++; /* one blank: the text may begin with more */
-    struct dd_buf *b = &d->pieces[index];
-    if (b->max == 0)
-        *b = DD_BUF_INIT(ANSWER_MAX);
-    if (dd_buf_append(b, line + head, n - (size_t)head) < 0 || strcmp(word, "last") != 0)
-        return true;
-    keep_look(d, b->data, b->len);
-    dd_buf_clear(b);
-    return true;
-}
-
-static void on_said(void *arg, int code, const char *out)
-{
-    struct ask *a = arg;
-    struct doctor *d = a->doctor;
+    struct doctor *d = arg;
     if (d->answers != NULL && code == NOT_GIVEN)
         dd_log(
             &d->log, DD_LOG_NOTICE,
             "%s: ddctl runs there, but its answer has not come here; what it says is in the job's output",
-            a->node != NULL ? a->node : d->starter->name);
+            where);
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
-        if (n > 0 && !take_look(d, p, n)) /* what the starter or somebody's shell says */
-            dd_log(&d->log, DD_LOG_NOTICE, "%s: %.*s", a->node != NULL ? a->node : d->starter->name,
-                   (int)n, p);
+        /* what the starter or a shell writes is shown */
+        if (n > 0 && !look_lines_take(d->lines, p, n, keep_look, d))
+            dd_log(&d->log, DD_LOG_NOTICE, "%s: %.*s", where, (int)n, p);
         p += n + (p[n] == '\n');
     }
-    command_free(a->command);
-    a->command = NULL;
-    if (--d->left == 0)
-        event_base_loopbreak(d->base);
 }
 
 static int push_option(struct dd_strv *out, const char *name, const char *value)
@@ -362,8 +325,9 @@ static int push_option(struct dd_strv *out, const char *name, const char *value)
 
 /* What is to be run there: this program, which finds its place by itself where all are started at
  * once. */
-static int local_command(const struct doctor *d, struct dd_strv *out, int index)
+static int local_command(void *arg, struct dd_strv *out, int index)
 {
+    const struct doctor *d = arg;
     const struct doctor_options *o = d->o;
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(1 << 20);
     const struct {
@@ -400,40 +364,6 @@ static int local_command(const struct doctor *d, struct dd_strv *out, int index)
     return dd_strv_pushf(out, "--node-rank=%d", index);
 }
 
-static int ask_node(struct doctor *d, int index, struct dd_err *err)
-{
-    const bool all = d->starter->starts_all;
-    struct ask *a = &d->asks[d->nasks];
-    DD_AUTO(strv) struct dd_strv command = {0};
-    DD_AUTO(strv) struct dd_strv argv = {0};
-    *a = (struct ask){.doctor = d,
-                      .node = all ? NULL : hostlist_nth(d->alloc->nodes, (size_t)index)};
-    if (local_command(d, &command, all ? -1 : index) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    const struct start s = {.program = d->program,
-                            .words = d->o->launch_command,
-                            .host = a->node,
-                            .nnodes = d->alloc->nnodes,
-                            .command = (const char *const *)command.v,
-                            .env = environ};
-    int rc = !all && index == d->alloc->index ? dd_strv_copy(&argv, command.v)
-                                              : starter_command(&argv, d->starter, &s);
-    const struct command_spec spec = {.argv = (const char *const *)argv.v,
-                                      .env = environ,
-                                      .most_out = MOST_OUT,
-                                      .limit_ms = START_MS +
-                                                  (unsigned)(d->o->limit / DD_NS_PER_MS)};
-    if (rc == 0)
-        rc = command_start(&a->command, d->base, &spec, on_said, a, err);
-    else
-        (void)dd_err_set(err, rc, "out of memory");
-    if (rc == 0) {
-        d->nasks++;
-        d->left++;
-    }
-    return rc;
-}
-
 static int find_starter(struct doctor *d, struct dd_err *err)
 {
     struct dd_err why = {0};
@@ -458,20 +388,14 @@ static int open_answers(struct doctor *d, struct dd_err *err)
                                     .nnodes = d->alloc->nnodes,
                                     .key_in = key_input(d),
                                     .on_answer = on_answer,
-                                    .on_done = on_all_answered,
+                                    .on_done = on_done,
                                     .arg = d};
     int rc = answers_new(&d->answers, d->base, &cfg, err);
     if (rc == 0)
         rc = local_machine_addresses(&d->machine, &hosts, d->alloc, d->alloc->index, err);
     if (rc < 0)
         return rc;
-    int n = snprintf(d->answer_to, sizeof(d->answer_to), "%u/", answers_port(d->answers));
-    for (size_t i = 0; i < hosts.n && n < (int)sizeof(d->answer_to); i++)
-        n += snprintf(d->answer_to + n, sizeof(d->answer_to) - (size_t)n, "%s%s", i > 0 ? "," : "",
-                      hosts.v[i]);
-    return n < (int)sizeof(d->answer_to)
-               ? 0
-               : dd_err_set(err, -E2BIG, "the names of this node are too long");
+    return answers_place(d->answers, &hosts, d->answer_to, sizeof(d->answer_to), err);
 }
 
 static int ask_all(struct doctor *d, struct dd_err *err)
@@ -480,21 +404,31 @@ static int ask_all(struct doctor *d, struct dd_err *err)
     if (rc < 0)
         return rc;
     d->base = net_loop_new();
-    d->asks = calloc((size_t)d->alloc->nnodes, sizeof(*d->asks));
-    d->pieces = calloc((size_t)d->alloc->nnodes, sizeof(*d->pieces));
-    if (d->base == NULL || d->asks == NULL || d->pieces == NULL)
+    if (d->base == NULL || look_lines_new(&d->lines, d->alloc->nnodes) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     rc = cmd_unset(d->starter->unset, err);
     if (rc == 0 && d->starter->must_outlive)
         rc = open_answers(d, err);
-    for (int i = 0; rc == 0 && i < (d->starter->starts_all ? 1 : d->alloc->nnodes); i++)
-        rc = ask_node(d, i, err);
+    const struct node_commands_cfg cfg = {.base = d->base,
+                                          .alloc = d->alloc,
+                                          .starter = d->starter,
+                                          .program = d->program,
+                                          .words = d->o->launch_command,
+                                          .output_max = MOST_OUT,
+                                          .limit_ms = START_MS +
+                                                      (unsigned)(d->o->limit / DD_NS_PER_MS),
+                                          .command = local_command,
+                                          .on_exit = on_exit_there,
+                                          .on_done = on_done,
+                                          .arg = d};
+    if (rc == 0)
+        rc = node_commands_start(&d->commands, &cfg, err);
     if (rc == 0)
         event_base_dispatch(d->base);
     return rc;
 }
 
-/* ---- what is told ---- */
+/* ---- the findings ---- */
 
 static int by_index(const void *a, const void *b)
 {
@@ -584,12 +518,8 @@ static int run(struct doctor *d, struct dd_err *err)
 
 static void doctor_done(struct doctor *d)
 {
-    for (int i = 0; i < d->nasks; i++)
-        command_free(d->asks[i].command);
-    free(d->asks);
-    for (int i = 0; d->pieces != NULL && i < d->alloc->nnodes; i++)
-        dd_buf_done(&d->pieces[i]);
-    free(d->pieces);
+    node_commands_free(d->commands);
+    look_lines_free(d->lines);
     answers_free(d->answers);
     if (d->base != NULL)
         event_base_free(d->base);

@@ -149,6 +149,15 @@ uint16_t answers_port(const struct answers *a)
     return a->port;
 }
 
+int answers_place(const struct answers *a, const struct dd_strv *hosts, char *out, size_t size,
+                  struct dd_err *err)
+{
+    int n = snprintf(out, size, "%u/", answers_port(a));
+    for (size_t i = 0; i < hosts->n && n < (int)size; i++)
+        n += snprintf(out + n, size - (size_t)n, "%s%s", i > 0 ? "," : "", hosts->v[i]);
+    return n < (int)size ? 0 : dd_err_set(err, -E2BIG, "the names of this node are too long");
+}
+
 void answers_free(struct answers *a)
 {
     if (a == NULL)

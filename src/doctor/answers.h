@@ -34,6 +34,10 @@ struct answers_cfg {
 int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg,
                 struct dd_err *err);
 uint16_t answers_port(const struct answers *a);
+/* The place to answer to, "PORT/HOST,HOST…", for this node by these names. -E2BIG with a sentence.
+ */
+int answers_place(const struct answers *a, const struct dd_strv *hosts, char *out, size_t size,
+                  struct dd_err *err);
 void answers_free(struct answers *a);
 
 /* ---- the others ---- */

@@ -2,6 +2,7 @@
  */
 #include "doctor/answers.h"
 #include "doctor/judge.h"
+#include "doctor/look_lines.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -296,9 +297,77 @@ static void a_place_for_answers_is_a_port_and_hosts(void **state)
     assert_string_equal(hosts.v[1], "fe80::1");
 }
 
+struct taken {
+    int n;
+    size_t len;
+    char last[4096];
+};
+
+static void on_look(void *arg, const void *data, size_t n)
+{
+    struct taken *t = arg;
+    t->n++;
+    t->len = n;
+    assert_true(n < sizeof(t->last));
+    memcpy(t->last, data, n);
+    t->last[n] = '\0';
+}
+
+static void take_lines(struct look_lines *l, const char *text, size_t len, struct taken *t)
+{
+    for (const char *p = text; p < text + len;) {
+        const size_t n = strcspn(p, "\n");
+        assert_true(n < 1200); /* srun tears lines of more than 2 KB */
+        assert_true(look_lines_take(l, p, n, on_look, t));
+        p += n + 1;
+    }
+}
+
+static void a_look_comes_back_from_its_lines(void **state)
+{
+    (void)state;
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    struct look_lines *l = NULL;
+    struct taken t = {0};
+    char look[2501];
+    for (size_t i = 0; i < sizeof(look) - 1; i++)
+        look[i] = i % 7 == 0 ? ' ' : (char)('a' + i % 26); /* blanks at the seams, too */
+    look[sizeof(look) - 1] = '\0';
+    assert_int_equal(look_lines_new(&l, 2), 0);
+    assert_int_equal(look_lines_write(&out, 1, look, sizeof(look) - 1), 0);
+    const char *text = dd_buf_str(&out);
+    assert_non_null(text);
+    take_lines(l, text, strlen(text), &t);
+    assert_int_equal(t.n, 1);
+    assert_string_equal(t.last, look);
+    look_lines_free(l);
+}
+
+static void other_lines_are_no_part_of_a_look(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"",
+                                        "Warning: Permanently added 'node2'",
+                                        "ddrun-doctor",
+                                        "ddrun-doctor 0 last",
+                                        "ddrun-doctor 2 last {}", /* there are nodes 0 and 1 */
+                                        "ddrun-doctor -1 last {}"};
+    struct look_lines *l = NULL;
+    struct taken t = {0};
+    assert_int_equal(look_lines_new(&l, 2), 0);
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        assert_false(look_lines_take(l, lines[i], strlen(lines[i]), on_look, &t));
+    assert_true(look_lines_take(l, "ddrun-doctor 0 last {}", 22, on_look, &t));
+    assert_int_equal(t.n, 1);
+    assert_string_equal(t.last, "{}");
+    look_lines_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_look_comes_back_from_its_lines),
+        cmocka_unit_test(other_lines_are_no_part_of_a_look),
         cmocka_unit_test(healthy_nodes_have_no_findings),
         cmocka_unit_test(each_fault_is_found_on_its_node),
         cmocka_unit_test(one_core_is_a_launchers_fault),

@@ -1,0 +1,26 @@
+/* Looks on their way through what a starter prints: in short lines, since srun tears lines of
+ * several tasks that are longer than 2 KB. Pure.
+ *
+ *   "ddrun-doctor" INDEX ("more" | "last") PIECE
+ */
+#ifndef DD_DOCTOR_LOOK_LINES_H
+#define DD_DOCTOR_LOOK_LINES_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+
+/* Appends the lines of a node's look. -ENOMEM */
+int look_lines_write(struct dd_buf *out, int index, const char *look, size_t n);
+
+/* Puts the looks of all nodes together again. */
+struct look_lines;
+
+int look_lines_new(struct look_lines **ret, int nnodes); /* -ENOMEM */
+void look_lines_free(struct look_lines *l);
+/* One line without its newline. False: it is no piece of a look. A look that is complete goes to
+ * on_look, lent. */
+bool look_lines_take(struct look_lines *l, const char *line, size_t n,
+                     void (*on_look)(void *arg, const void *data, size_t n), void *arg);
+
+#endif
