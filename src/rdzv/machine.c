@@ -5,11 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-bool rdzv_is_elastic(const struct rdzv_cfg *cfg)
-{
-    return cfg->min_nodes < cfg->max_nodes || cfg->expected > cfg->max_nodes;
-}
-
 int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now)
 {
     struct rdzv *m = calloc(1, sizeof(*m));

@@ -127,3 +127,8 @@ int rdzv_send_stop(struct rdzv *m, int sig)
     }
     return 0;
 }
+
+int rdzv_code_of_stop(const struct rdzv_event *e)
+{
+    return e->code > 0 ? e->code : e->signal > 0 ? 128 + e->signal : BAD_INPUT;
+}

@@ -7,23 +7,6 @@
 #include <signal.h>
 #include <stdio.h>
 
-bool rdzv_budget_left(const struct rdzv *m, uint64_t now)
-{
-    if (m->spent == NULL || m->restarts < m->cfg.max_restarts)
-        return m->restarts < m->cfg.max_restarts;
-    if (m->cfg.max_restarts == 0)
-        return false;
-    uint64_t oldest = m->spent[m->restarts % m->cfg.max_restarts];
-    return now - oldest >= m->cfg.restart_window_ns;
-}
-
-void rdzv_spend(struct rdzv *m, uint64_t now)
-{
-    if (m->spent != NULL)
-        m->spent[m->restarts % m->cfg.max_restarts] = now;
-    m->restarts++;
-}
-
 static int tell_restart(struct rdzv *m)
 {
     int id = rdzv_speaker(m);
@@ -201,11 +184,6 @@ int rdzv_on_lost_late(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     if (m->members[e->id].here) /* else it came after the end */
         rdzv_remove_member(m, e->id);
     return 0;
-}
-
-int rdzv_code_of_stop(const struct rdzv_event *e)
-{
-    return e->code > 0 ? e->code : e->signal > 0 ? 128 + e->signal : BAD_INPUT;
 }
 
 int rdzv_on_stop_request(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
