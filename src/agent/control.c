@@ -41,7 +41,7 @@ static int tell(const struct caller *c, const struct msg *m)
 static void drop(struct caller *c)
 {
     struct agent *a = c->control->agent;
-    if (c->id != 0 && a->link != NULL)
+    if (c->id != 0 && a->uplink.link != NULL)
         agent_send(a, MSG(CTL_REQUEST, .id = c->id, .what = "forget", .text = ""));
     LIST_REMOVE(c, entry);
     c->control->n--;
@@ -60,7 +60,7 @@ static void on_ask(struct caller *c, const struct msg_ctl_request *m)
     struct agent *a = c->control->agent;
     const bool busy = c->id != 0;
     c->asked = m->id;
-    if (busy || a->link == NULL || a->state == AGENT_SEEKING || a->state == AGENT_LEAVING) {
+    if (busy || a->uplink.link == NULL) {
         if (busy ||
             refuse(
                 c,

@@ -47,7 +47,7 @@ static void look(struct endtime *t)
     uint64_t now = dd_now_real_ns();
     uint64_t end = t->end * DD_NS_PER_S;
     uint64_t at = end > a->cfg->before_end.ns ? end - a->cfg->before_end.ns : 0;
-    bool running = a->state == AGENT_RUNNING && a->link != NULL;
+    bool running = a->machine.state == AM_RUNNING && a->uplink.link != NULL;
     uint64_t wait = at > now ? at - now
                              : DD_NS_PER_S; /* the workers do not run yet, or not just now */
     if (at <= now && running) {
@@ -107,7 +107,7 @@ static void ask(struct endtime *t)
     if (rc < 0)
         not_known(t, err.text);
     else
-        agent_protect(t->agent, command_pid(t->ask));
+        rounds_protect(t->agent, command_pid(t->ask));
 }
 
 /* PBS and Grid Engine start a job's script as the leader of a session. */

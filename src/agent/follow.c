@@ -42,19 +42,14 @@ static void check_again(struct follow *f)
     evtimer_add(f->check, &t);
 }
 
-/* Nothing listens there any more: the port may be had now. True: this agent is the host. */
-static bool be_host_after_all(struct follow *f)
+/* Nothing listens there any more: the port may be had now. True: this agent leads. */
+static bool lead_after_all(struct follow *f)
 {
     struct agent *a = f->agent;
-    struct dd_err err = {0};
-    const struct agent_cfg *mine = a->cfg;
     a->cfg = f->said;
-    a->index = a->cfg->alloc->index;
-    if (agent_be_host(a, &err) == 0)
-        return true;
-    a->cfg = mine;
-    a->index = mine->alloc->index;
-    return false;
+    a->machine.index = a->cfg->alloc->index;
+    agent_step(a, (struct am_event){.kind = AM_LEAD});
+    return a->machine.state == AM_LEADING;
 }
 
 static void on_check(evutil_socket_t fd, short what, void *arg)
@@ -64,20 +59,20 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
     const uint64_t waited_ms = (dd_now_ns() - f->since_ns) / DD_NS_PER_MS;
     (void)fd;
     (void)what;
-    if (a->find == NULL || a->state != AGENT_SEEKING)
+    if (a->leader.find == NULL || a->machine.state != AM_SEEKING)
         return;
-    switch (link_find_listener(a->find)) {
+    switch (link_find_listener(a->leader.find)) {
     case LINK_LISTENER_NONE:
-        if (be_host_after_all(f))
+        if (lead_after_all(f))
             return;
         break;
     case LINK_LISTENER_FOREIGN:
     case LINK_LISTENER_SILENT:
         if (waited_ms <
-            (link_find_listener(a->find) == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS))
+            (link_find_listener(a->leader.find) == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS))
             break;
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", f->taken.text);
-        agent_leave(a, 2);
+        agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
         return;
     case LINK_LISTENER_OURS: /* the search reports what keeps it from joining, and it may be gone
                                 the next time */
@@ -91,9 +86,15 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
 int follow_begin(struct agent *a, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
-    if (err->rc != -EADDRINUSE || !al->first_by_address || a->follow != NULL)
+    struct follow *f = a->follow;
+    if (f != NULL) { /* another one was quicker once more */
+        a->cfg = &f->cfg;
+        a->machine.index = -1;
+        return 0;
+    }
+    if (err->rc != -EADDRINUSE || !al->first_by_address)
         return err->rc;
-    struct follow *f = calloc(1, sizeof(*f));
+    f = calloc(1, sizeof(*f));
     if (f == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->follow = f;
@@ -104,9 +105,9 @@ int follow_begin(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     f->cfg.alloc = f->alloc;
     a->cfg = &f->cfg;
-    a->index = -1;
+    a->machine.index = -1;
     dd_log(a->cfg->log, DD_LOG_INFO,
            "port %u is taken on this host; looking there for this job's daemon", al->ports[0]);
     check_again(f);
-    return agent_seek(a, NULL, err);
+    return 0;
 }

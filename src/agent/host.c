@@ -1,7 +1,7 @@
 /* The host's part: the daemon is started on a socket that is bound and listening already, so that
  * no port is ever raced for, and talks to us through a socketpair. */
-#include "agent/discover.h"
 #include "agent/inner.h"
+#include "agent/locate_etcd.h"
 
 #include "base/io.h"
 #include "daemon/config.h"
@@ -16,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 /* The first daemon goes on to further ports when others hold all that come first, and its guests
  * follow it there; etcd tells any daemon's. Else a later one is looked for on many nodes, at the
@@ -23,13 +24,14 @@
 int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
-    uint16_t ports[AGENT_PORTS];
+    uint16_t ports[LOCATE_PORTS];
     const char *addr = a->cfg->listen_addr;
     size_t near;
-    const size_t all = agent_ports(a, ports, &near);
+    const size_t all = locate_ports(a, ports, &near);
     if (addr == NULL && al->nnodes == 1)
         addr = "127.0.0.1"; /* nobody else has to come in */
-    return net_listen(addr, ports, a->epoch == 0 || a->discover != NULL ? all : near, port, err);
+    return net_listen(addr, ports, a->machine.epoch == 0 || a->locate_etcd != NULL ? all : near,
+                      port, err);
 }
 
 /* Other nodes must prove the key; alone, one that nobody else can know. */
@@ -70,9 +72,10 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
     struct rdzv_cfg rdzv = a->cfg->rdzv;
-    rdzv.looks_first = search_possible(a) || (a->discover != NULL && a->epoch == 0);
-    if (a->epoch > 0)
-        successor_cfg(&rdzv, a->epoch, a->index, a->cfg->grace_ms * DD_NS_PER_MS);
+    rdzv.looks_first = a->machine.epoch == 0 &&
+                       (locate_peers_possible(a) || a->locate_etcd != NULL);
+    if (a->machine.epoch > 0)
+        successor_cfg(&rdzv, a->machine.epoch, a->machine.index, a->cfg->grace_ms * DD_NS_PER_MS);
     const struct daemon_config c = {
         .job_id = a->cfg->alloc->job_id,
         .nodes = (const char *)nodes.data,
@@ -104,8 +107,7 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
     a->host.daemon = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         dd_log(a->cfg->log, DD_LOG_ERR, "cannot start '%s'", a->cfg->ddrund);
-    if (a->state == AGENT_LEAVING)
-        agent_leave(a, a->code);
+    agent_step(a, (struct am_event){.kind = AM_DAEMON_ENDED});
 }
 
 static int watch_daemon(struct agent *a, struct dd_err *err)
@@ -133,11 +135,11 @@ void host_stop(struct agent *a)
     child_watch_end(&a->host.end);
 }
 
-int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
+static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
 {
     uint16_t port;
     int pair[2];
-    DD_AUTO(fd) int listen_fd = discover_take_listener(a, &port);
+    DD_AUTO(fd) int listen_fd = locate_etcd_take_listener(a, &port);
     if (listen_fd < 0)
         listen_fd = host_bind(a, &port, err); /* first: without a port no key is left behind */
     if (listen_fd < 0)
@@ -177,6 +179,29 @@ int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         return rc;
     }
     *ret_fd = DD_TAKE_FD(mine);
-    discover_hosting(a, port);
+    locate_etcd_hosting(a, port);
     return 0;
+}
+
+int host_lead(struct agent *a, struct dd_err *err)
+{
+    const struct link_cb none = {0};
+    struct link *l;
+    int fd;
+    int rc = host_start(a, &fd, err);
+    if (rc < 0)
+        return rc;
+    rc = link_new_trusted(&l, a->base, fd, &none, err);
+    if (rc < 0) {
+        close(fd);
+        host_stop(a);
+        return rc;
+    }
+    uplink_join(a, l);
+    rc = timeout_start(a, err);
+    if (rc == 0)
+        rc = endtime_start(a, err);
+    if (rc < 0)
+        host_stop(a);
+    return rc;
 }

@@ -34,8 +34,7 @@ int memory_take(struct agent *a, const struct msg_plan *m, struct dd_err *err)
     a->memory.members = DD_TAKE(members);
     rdzv_members_clear(&a->memory.last);
     a->memory.last = last;
-    a->index = last.index[a->round->plan.node_rank];
-    a->memory.orphan_ns = 0;
+    a->machine.index = last.index[a->round->plan.node_rank];
     last = RDZV_MEMBERS_NONE;
     return 0;
 }
@@ -60,7 +59,6 @@ void memory_observe(struct agent *a, const struct msg_round_members *m)
     rdzv_members_clear(&a->memory.last);
     a->memory.last = last;
     last = RDZV_MEMBERS_NONE;
-    a->memory.orphan_ns = 0;
 }
 
 void memory_committed(struct agent *a, const struct msg_commit *m)

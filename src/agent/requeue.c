@@ -67,7 +67,7 @@ static void over(struct requeue *r)
     struct agent *a = r->agent;
     command_free(r->command);
     r->command = NULL;
-    agent_leave(a, a->code);
+    agent_step(a, (struct am_event){.kind = AM_REQUEUED});
 }
 
 static int run(struct requeue *r, const char *const *argv, unsigned limit_ms, command_done_f *done,
@@ -141,7 +141,7 @@ static void on_why(void *arg, int code, const char *out)
         over(r);
 }
 
-void requeue_start(struct agent *a, const struct msg_finish *finish)
+static void begin(struct agent *a, const struct msg_finish *finish)
 {
     const struct requeue_end e = {.code = finish->code,
                                   .node_lost = finish->lost,
@@ -170,9 +170,11 @@ void requeue_start(struct agent *a, const struct msg_finish *finish)
         refused(r, err.text);
 }
 
-bool requeue_is_busy(const struct agent *a)
+void requeue_start(struct agent *a, const struct msg_finish *finish)
 {
-    return a->requeue != NULL && a->requeue->command != NULL;
+    begin(a, finish);
+    if (a->requeue == NULL || a->requeue->command == NULL)
+        agent_step(a, (struct am_event){.kind = AM_REQUEUED});
 }
 
 void requeue_free(struct agent *a)

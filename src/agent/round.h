@@ -40,7 +40,6 @@ struct exit_tally {
     int failed;                /* reported by EXIT */
     int round;                 /* of the DONE that is to be sent */
     uint64_t oom_kills;        /* of this node's cgroup when the round began */
-    bool held;                 /* DONE waits until the signals have settled (rounds.c) */
 };
 
 /* What a round needs of the agent. arg is round_env.port_arg. */

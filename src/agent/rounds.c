@@ -10,45 +10,28 @@
 
 /* ---- the end ---- */
 
-static void send_done(void *arg)
+void rounds_send_done(struct agent *a)
 {
-    const struct agent *a = arg;
-    if (a->state == AGENT_IDLE) /* else the daemon was lost meanwhile: JOIN informs the next one */
-        exit_report_done(a->round, health_unfit(a->health));
+    exit_report_done(a->round, health_unfit(a->health));
 }
 
-/* The node is checked when there may be a next round: not after success, nor when all has to end.
- */
-static void report_done(struct agent *a)
+static void on_checked(void *arg)
 {
-    if (exit_report_wants_check(a->round) && a->signals.last == 0)
-        health_check(a->health, send_done, a);
+    agent_step(arg, (struct am_event){.kind = AM_CHECKED});
+}
+
+/* After success no check is needed, nor when the whole job ends. */
+void rounds_check_health(struct agent *a)
+{
+    if (exit_report_wants_check(a->round) && a->machine.sig == 0)
+        health_check(a->health, on_checked, a);
     else
-        send_done(a);
+        on_checked(a);
 }
 
 static void on_gone(void *arg)
 {
-    struct agent *a = arg;
-    if (a->state == AGENT_ALONE) {
-        agent_leave(a, a->code);
-        return;
-    }
-    if (a->state == AGENT_ORPHAN) {
-        succession_begin(a, true);
-        return;
-    }
-    a->state = AGENT_IDLE;
-    a->round->exits.held = signals_settling(a);
-    if (!a->round->exits.held)
-        report_done(a);
-}
-
-void rounds_settled(struct agent *a)
-{
-    if (a->round->exits.held)
-        report_done(a);
-    a->round->exits.held = false;
+    agent_step(arg, (struct am_event){.kind = AM_WORKERS_GONE});
 }
 
 /* ---- the start ---- */
@@ -61,30 +44,30 @@ static void send_to_daemon(void *arg, const struct msg *m)
 static int send_piece(void *arg, const void *piece, size_t len)
 {
     const struct agent *a = arg;
-    return a->link != NULL ? link_send(a->link, FRAME_EXCHANGE, piece, len) : 0;
+    return a->uplink.link != NULL ? link_send(a->uplink.link, FRAME_EXCHANGE, piece, len) : 0;
 }
 
 static bool is_settling(void *arg)
 {
+    signals_drain(arg);
     return signals_settling(arg);
 }
 
 static void not_started(struct agent *a, int round, int rc, const struct dd_err *err)
 {
     const bool lasting = rc == -ENOTSUP; /* it would fail on another try, too */
-    dd_log(a->cfg->log, a->link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s",
+    dd_log(a->cfg->log, a->uplink.link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s",
            err->text); /* the report has it */
-    a->state = AGENT_IDLE;
     if (lasting)
         agent_send(a, MSG(STOP_REQUEST, .text = err->text));
     exit_report_no_start(a->round, round, rc == -ENOENT ? 127 : 126, lasting ? NULL : err->text);
-    report_done(a);
 }
 
-void rounds_start(struct agent *a, const struct msg_plan *m)
+int rounds_start(struct agent *a, const struct msg_plan *m)
 {
     struct dd_err err = {0};
-    const struct round_link link = {.local = link_local(a->link), .peer = link_peer(a->link)};
+    const struct round_link link = {.local = link_local(a->uplink.link),
+                                    .peer = link_peer(a->uplink.link)};
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)
         rc = memory_take(a, m, &err);
@@ -92,12 +75,12 @@ void rounds_start(struct agent *a, const struct msg_plan *m)
         rc = round_launch(a->round, &link, &err);
     if (rc < 0) {
         not_started(a, m->round, rc, &err);
-        return;
+        return rc;
     }
-    a->state = AGENT_RUNNING;
     if (a->host.daemon > 0)
         round_protect(a->round, a->host.daemon);
     endtime_round(a);
+    return 0;
 }
 
 /* ---- messages ---- */
@@ -113,7 +96,7 @@ void rounds_take_piece(struct agent *a, const struct frame *f)
 
 void rounds_presignal(struct agent *a, int sig)
 {
-    if (a->state == AGENT_RUNNING)
+    if (a->machine.state == AM_RUNNING)
         round_message(a->round, &(struct round_message){.type = ROUND_PRESIGNAL, .sig = sig});
 }
 
@@ -128,4 +111,10 @@ int rounds_new(struct agent *a, struct dd_err *err)
                                   .port_arg = a,
                                   .features = round_features};
     return round_new(&a->round, &env, err);
+}
+
+void rounds_protect(struct agent *a, pid_t pid)
+{
+    if (a->round != NULL)
+        round_protect(a->round, pid);
 }

@@ -14,14 +14,11 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_S = 2,
     STILL_S = 1, /* workers that end at once need no notice */
     /* Until the scheduler has signalled all processes of the step on this node. It takes less than
      * a millisecond; the rest is for a busy machine. */
     SETTLE_MS = 100,
     LAST_SIGNAL = 64,
-    TOLD_MS = 600, /* for ddrund, which waits 300 ms for a better word before it says what SIGTERM
-                      means */
 };
 
 /* One Ctrl-C or qdel reaches agent, guardian, and the process that has started this node. */
@@ -48,34 +45,19 @@ static bool ends_this_job(const struct agent *a, int sig)
     return dd_signal_ends_jobs(sig) || (named && dd_signal_announces(sig));
 }
 
-int signals_code(const struct agent *a)
-{
-    return a->signals.code > 0 ? a->signals.code : 128 + a->signals.last;
-}
-
-/* The daemon has not answered: end what is ours. */
-static void on_alone(evutil_socket_t fd, short what, void *arg)
-{
-    (void)fd;
-    (void)what;
-    struct agent *a = arg;
-    if (a->state == AGENT_LEAVING)
-        return;
-    agent_end(a, signals_code(a), a->signals.last);
-}
-
-/* While the daemon is still sought, it is told when it is found: the other nodes must not wait for
- * one that will not come. */
-static void ask_to_stop(struct agent *a, int sig, int code, const char *why)
+/* While the daemon is still sought, the request is sent when it is found: the other nodes must not
+ * wait for one that will not come. */
+void signals_request_stop(struct agent *a, int sig)
 {
     char text[400];
-    struct timeval t = {.tv_sec = ANSWER_S};
-    (void)snprintf(text, sizeof(text),
-                   why != NULL ? "stopped by SIG%s: %.255s"
-                               : "stopped by SIG%s (to ddrun on %.255s)",
-                   dd_signal_name(sig), why != NULL ? why : a->cfg->node_name);
-    agent_send(a, MSG(STOP_REQUEST, .signal = sig, .code = code, .text = text));
-    evtimer_add(a->alone, &t);
+    if (a->signals.why[0] != '\0')
+        (void)snprintf(text, sizeof(text), "stopped by SIG%s: %s", dd_signal_name(sig),
+                       a->signals.why);
+    else
+        (void)snprintf(text, sizeof(text), "stopped by SIG%s (to ddrun on %.255s)",
+                       dd_signal_name(sig), a->cfg->node_name);
+    a->signals.why[0] = '\0';
+    agent_send(a, MSG(STOP_REQUEST, .signal = sig, .code = a->machine.stop_code, .text = text));
 }
 
 /* A person who pressed Ctrl-C sees why the command is still there. One agent writes that for the
@@ -85,7 +67,7 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     (void)fd;
     (void)what;
-    if (!round_is_running(a->round) || a->state == AGENT_LEAVING ||
+    if (!round_is_running(a->round) || a->machine.state == AM_LEAVING ||
         (a->host.daemon <= 0 && isatty(a->cfg->log->fd) != 1))
         return;
     dd_log(a->cfg->log, DD_LOG_NOTICE,
@@ -97,22 +79,11 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
 /* by_scheduler: it repeats itself, but is in no hurry. */
 static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 {
-    const bool again = a->signals.last != 0;
+    const bool again = a->machine.sig != 0;
     if (again && by_scheduler)
         return;
-    a->signals.last = sig;
     a->signals.scheduler_ends = by_scheduler;
-    if (again &&
-        (a->state == AGENT_SEEKING || (a->state == AGENT_ORPHAN && !round_is_running(a->round))))
-        agent_leave(a, 128 + sig);
-    else if (again && a->state == AGENT_LEAVING && a->host.daemon > 0)
-        (void)kill(a->host.daemon,
-                   SIGTERM); /* it waits for nodes that may still come, to tell them */
-    else if (again)
-        round_stop(a->round, SIGKILL, 0); /* somebody is in a hurry */
-    else if (a->state == AGENT_SEEKING || a->state == AGENT_ORPHAN ||
-             (a->link != NULL && a->state != AGENT_LEAVING))
-        ask_to_stop(a, sig, 0, NULL);
+    agent_step(a, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
     if (!again && sig == SIGINT && !by_scheduler && a->stopping != NULL) {
         const struct timeval t = {.tv_sec = STILL_S};
         evtimer_add(a->stopping, &t);
@@ -121,24 +92,17 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 
 void signals_stop(struct agent *a, int sig, int code, const char *why)
 {
-    if (a->signals.last != 0 || a->link == NULL || a->state == AGENT_LEAVING)
+    if (a->machine.sig != 0 || a->uplink.link == NULL || a->machine.state == AM_LEAVING)
         return;
-    a->signals.last = sig;
-    a->signals.code = code;
     a->signals.news->v[sig].taken_ns = dd_now_ns();
     a->signals.end_stop = code == 0;
-    ask_to_stop(a, sig, code, why);
-}
-
-void signals_joined(struct agent *a)
-{
-    if (a->signals.last != 0)
-        ask_to_stop(a, a->signals.last, a->signals.code, NULL);
+    (void)snprintf(a->signals.why, sizeof(a->signals.why), "%s", why);
+    agent_step(a, (struct am_event){.kind = AM_SIGNAL, .sig = sig, .code = code});
 }
 
 void signals_announce(struct agent *a, int sig)
 {
-    if (a->state == AGENT_RUNNING && dd_signal_announces(sig))
+    if (a->machine.state == AM_RUNNING && dd_signal_announces(sig))
         round_signal(a->round, sig);
 }
 
@@ -155,17 +119,17 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     if (!ends_this_job(a, n->sig)) {
         if (!n->everywhere)
             signals_announce(a, n->sig);
-        if (a->link != NULL)
+        if (a->uplink.link != NULL)
             agent_send(a, MSG(SIGNAL_REQUEST, .signal = n->sig, .heard = 1));
         return;
     }
     if (n->everywhere)
         round_has_signal(a->round, n->sig);
-    if (a->signals.last == 0)
+    if (a->machine.sig == 0)
         n->taken_ns = dd_now_ns();
     on_stop_signal(a, n->sig, true);
     if (!signals_settling(a))
-        rounds_settled(a);
+        agent_step(a, (struct am_event){.kind = AM_SETTLED});
 }
 
 static void by_scheduler(struct news *n, bool to_agent)
@@ -188,49 +152,20 @@ static void by_somebody(struct news *n, enum way way)
         return;
     if (ends_this_job(a, n->sig))
         on_stop_signal(a, n->sig, false);
-    else if (a->link != NULL)
+    else if (a->uplink.link != NULL)
         agent_send(a, MSG(SIGNAL_REQUEST, .signal = n->sig));
     else
         signals_announce(a, n->sig);
 }
 
-/* By now it has told all that have come; whoever still seeks it is told by those who have started
- * us. */
-static void on_told(evutil_socket_t fd, short what, void *arg)
-{
-    const struct agent *a = arg;
-    (void)fd;
-    (void)what;
-    if (a->host.daemon > 0)
-        kill(a->host.daemon, SIGTERM);
-}
-
-/* Whoever has started us cannot start all the others, and tells all that are there. */
-static void leave_at_once(struct agent *a, int sig)
-{
-    const struct timeval t = {.tv_usec = TOLD_MS * 1000};
-    agent_leave(a, 128 + sig);
-    if (a->host.daemon > 0 && kill(a->host.daemon, SIGTERM) == 0)
-        event_base_once(a->base, -1, EV_TIMEOUT, on_told, a, &t);
-}
-
-/* The kernel's SIGTERM for the guardian's death (PR_SET_PDEATHSIG). This node ends as if the agent
- * were killed: a job that may lose a node goes on, as after any other crash of one. */
+/* The kernel's SIGTERM for the guardian's death (PR_SET_PDEATHSIG). */
 static void on_guardian_lost(struct agent *a)
 {
-    if (a->signals.last != 0)
-        return;
-    dd_log(a->cfg->log, DD_LOG_ERR,
-           "the process that started the agent on %s was killed; stopping this node's workers",
-           a->cfg->node_name);
-    a->signals.last = SIGTERM;
-    succession_end(a);
-    search_end(a);
-    link_free(DD_TAKE(a->link));
-    control_lost(a);
-    if (a->host.daemon > 0)
-        (void)kill(a->host.daemon, SIGTERM);
-    agent_end(a, 128 + SIGTERM, SIGTERM);
+    if (a->machine.sig == 0)
+        dd_log(a->cfg->log, DD_LOG_ERR,
+               "the process that started the agent on %s was killed; stopping this node's workers",
+               a->cfg->node_name);
+    agent_step(a, (struct am_event){.kind = AM_GUARDIAN_LOST, .sig = SIGTERM});
 }
 
 static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
@@ -255,7 +190,7 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     if (to_agent && sig == SIGTERM && getppid() != a->cfg->guardian)
         on_guardian_lost(a);
     else if (at_once)
-        leave_at_once(a, sig);
+        agent_step(a, (struct am_event){.kind = AM_AT_ONCE, .sig = sig});
     else if (scheduler)
         by_scheduler(&a->signals.news->v[sig], to_agent);
     else
@@ -270,10 +205,14 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
         take_signal(arg, &si);
 }
 
-bool signals_settling(struct agent *a)
+void signals_drain(struct agent *a)
+{
+    on_signal(a->signals.fd, EV_READ, a);
+}
+
+bool signals_settling(const struct agent *a)
 {
     bool settling = false;
-    on_signal(a->signals.fd, EV_READ, a); /* what has come by now */
     for (int sig = 1; sig <= LAST_SIGNAL; sig++)
         settling = settling || (ends_this_job(a, sig) && a->signals.news->v[sig].settled != NULL &&
                                 evtimer_pending(a->signals.news->v[sig].settled, NULL));
@@ -291,10 +230,9 @@ int signals_new(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -errno, "cannot watch signals: %m");
     a->signals.news = calloc(1, sizeof(*a->signals.news));
     a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, on_signal, a);
-    a->alone = evtimer_new(a->base, on_alone, a);
     a->stopping = evtimer_new(a->base, on_still_stopping, a);
-    if (a->signals.news == NULL || a->signals.ev == NULL || a->alone == NULL ||
-        a->stopping == NULL || event_add(a->signals.ev, NULL) < 0)
+    if (a->signals.news == NULL || a->signals.ev == NULL || a->stopping == NULL ||
+        event_add(a->signals.ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");
     for (int sig = 0; sig <= LAST_SIGNAL; sig++)
         a->signals.news->v[sig] = (struct news){.agent = a, .sig = sig};
@@ -309,8 +247,6 @@ void signals_free(struct agent *a)
     free(a->signals.news);
     if (a->signals.ev != NULL)
         event_free(a->signals.ev);
-    if (a->alone != NULL)
-        event_free(a->alone);
     if (a->stopping != NULL)
         event_free(a->stopping);
     if (a->signals.fd >= 0)

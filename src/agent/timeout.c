@@ -16,13 +16,15 @@ static void on_over(evutil_socket_t fd, short what, void *arg)
     char why[100];
     (void)fd;
     (void)what;
-    if (a->link == NULL && a->state != AGENT_LEAVING) /* its daemon is just being replaced */
+    if (a->uplink.link == NULL &&
+        a->machine.state != AM_LEAVING) /* its daemon is just being replaced */
         evtimer_add(a->timeout, &again);
     (void)snprintf(why, sizeof(why), "--timeout of %.10g s reached",
                    (double)a->cfg->timeout_ns / 1e9);
-    if (a->state == AGENT_SEEKING && a->memory.last.n == 0 && a->signals.last == 0) {
+    if ((a->machine.state == AM_SEEKING || a->machine.state == AM_STARTING) &&
+        a->memory.last.n == 0 && a->machine.sig == 0) {
         dd_log(a->cfg->log, DD_LOG_ERR, "%s stopped waiting: %s", a->cfg->node_name, why);
-        agent_leave(a, CODE);
+        agent_step(a, (struct am_event){.kind = AM_FAILED, .code = CODE});
         return;
     }
     signals_stop(a, SIGTERM, CODE, why);

@@ -33,7 +33,7 @@ unsigned successor_again_ms(unsigned *wait);
 void successor_cfg(struct rdzv_cfg *cfg, int64_t epoch, int index, uint64_t grace);
 
 /* How long the host (or a guest) waits before it asks all other nodes for a daemon
- * (agent/search.c): *wait is 0 at first, and is changed. */
+ * (agent/agent_machine.c): *wait is 0 at first, and is changed. */
 unsigned search_wait_ms(unsigned *wait, bool host);
 /* The same, when there is one that did not take us. */
 unsigned search_refused_ms(void);

@@ -1,19 +1,24 @@
-/* clang-format off */
-/* A simulator of whole jobs that lose nodes, daemons and networks: the real round machine in every daemon, modelled agents
- * that do as src/agent/succession.c and search.c do, in virtual time, from one seed. Who may start a daemon when, how long
- * one looks and when one gives up is asked of rdzv/successor.h here as there.
+/* A simulator of whole jobs that lose nodes, daemons and networks: the agent's own state machine in
+ * every agent (agent/agent_machine.h) and the daemon's in every daemon (rdzv/machine.h), in virtual
+ * time, from one seed. Only what the two do to the world is modelled here.
  *
  *     elastic [SEEDS [FIRST [blind]]]
  *
- * blind: a first node that is started again looks at nobody, which must break a promise.
- * Each seed is one job of 1 to 12 nodes. Agents and daemons crash at any moment and come again, networks part and heal,
- * workers fail, nodes are drained or fall ill (a health check leaves them out). Messages keep their order on a link, as TCP's do, and take any time; a parted link stands still, and is
- * given up after the heartbeat on each side by itself. After every step the promises below are checked.
+ * blind: a first node that is started again asks no other node, which must break a promise.
  *
- * In some jobs (RESTARTS) the first node, too, is started again after a crash, knowing nothing. It can then see whom the
- * network reaches, and who has a daemon: so no network parts there, and --last-call is longer than nodes can be without a
- * daemon (docs/design.md, "Nodes may be started again from outside").
+ * Each seed is one job of 1 to 12 nodes. Agents and daemons crash at any moment and come again,
+ * networks part and heal, workers fail, nodes are drained or fall ill (a health check leaves them
+ * out). Messages keep their order on a link, as TCP's do, and take any time; a parted link stands
+ * still, and each side gives it up by itself after the heartbeat. After every step the promises
+ * below are checked.
+ *
+ * In some jobs (RESTARTS) the first node, too, is started again after a crash, knowing nothing. It
+ * can then see whom the network reaches, and which node has a daemon: so no network parts there,
+ * and
+ * --last-call is longer than nodes can be without a daemon (docs/design.md, "Nodes may be started
+ * again from outside").
  */
+#include "elastic_setup.h"
 #include "elastic_world.h"
 
 #include <errno.h>
@@ -47,6 +52,8 @@ static void set_timer(struct world *w, int d)
     later(w, p->timer - w->kit.now, (struct item){.kind = TIMER, .node = d, .life = p->life});
 }
 
+static void node_steps(struct world *w, int n, struct am_event e);
+
 static void daemon_ends(struct world *w, int d)
 {
     struct daemon *p = &w->daemons[d];
@@ -57,8 +64,10 @@ static void daemon_ends(struct world *w, int d)
     rdzv_free(p->m);
     p->m = NULL;
     for (int i = 0; i < w->nlinks; i++)
-        if (w->links[i].daemon == d && w->links[i].daemon_life == p->life && w->links[i].daemon_open)
+        if (w->links[i].daemon == d && w->links[i].daemon_life == p->life &&
+            w->links[i].daemon_open)
             close_end(w, i, DOWN);
+    node_steps(w, d, (struct am_event){.kind = AM_DAEMON_ENDED});
 }
 
 static void daemon_starts(struct world *w, int d, int64_t epoch)
@@ -68,7 +77,8 @@ static void daemon_starts(struct world *w, int d, int64_t epoch)
     must(w, !p->alive, "a node has one daemon at most");
     if (epoch > 0)
         successor_cfg(&cfg, epoch, d, (uint64_t)w->grace);
-    *p = (struct daemon){.alive = true, .life = p->life + 1, .timer = -1, .epoch = epoch, .begun = -1};
+    *p = (struct daemon){
+        .alive = true, .life = p->life + 1, .timer = -1, .epoch = epoch, .begun = -1};
     memset(p->link_of, -1, sizeof(p->link_of));
     must(w, rdzv_new(&p->m, &cfg, (uint64_t)w->kit.now) == 0, "memory");
     w->took_over += epoch > 0;
@@ -80,7 +90,8 @@ static void check_round(struct world *w, const struct rdzv *m)
 {
     const struct rdzv_members *p = rdzv_planned(m);
     bool seen[MAX_NODES] = {false};
-    must(w, p->n >= w->cfg.min_nodes && p->n <= w->cfg.max_nodes, "a round has at least MIN and at most MAX nodes");
+    must(w, p->n >= w->cfg.min_nodes && p->n <= w->cfg.max_nodes,
+         "a round has at least MIN and at most MAX nodes");
     must(w, p->restarts <= w->cfg.max_restarts, "the restart budget is kept");
     for (int k = 0; k < p->n; k++) {
         must(w, p->index[k] < w->nnodes && !seen[p->index[k]], "each node has one rank");
@@ -98,7 +109,8 @@ static void run_actions(struct world *w, int d)
             continue;
         int link = p->link_of[a.id];
         must(w, link >= 0, "actions are for who is here");
-        trace(w, "daemon %d -> node %d: action %d %.60s", d, w->links[link].node, (int)a.kind, a.text);
+        trace(w, "daemon %d -> node %d: action %d %.60s", d, w->links[link].node, (int)a.kind,
+              a.text);
         if (a.kind == RDZV_SEND_PLAN && !checked) {
             check_round(w, p->m);
             checked = true;
@@ -143,7 +155,8 @@ static void lose(struct world *w, int link, bool clean)
     if (l->node == l->daemon && rdzv_may_go_on(p->m, (uint64_t)w->kit.now))
         daemon_ends(w, l->daemon);
     else
-        step(w, l->daemon, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = "gone"});
+        step(w, l->daemon,
+             &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = "gone"});
 }
 
 static void daemon_gets(struct world *w, struct item *it)
@@ -180,12 +193,17 @@ static bool same_round(const struct rdzv_members *a, const struct rdzv_members *
     return a->epoch == b->epoch && a->round == b->round;
 }
 
+static bool runs(const struct node *p)
+{
+    return p->at == HERE && p->running > 0 && !p->stopping;
+}
+
 static bool is_live(const struct world *w, int n)
 {
     const struct rdzv_members *m = &w->nodes[n].plan;
     for (int k = 0; k < m->n; k++) {
         const struct node *o = &w->nodes[m->index[k]];
-        if (o->state != RUNNING || !same_round(&o->plan, m))
+        if (!runs(o) || !same_round(&o->plan, m))
             return false;
     }
     return true;
@@ -195,8 +213,17 @@ static void forget_all(struct node *p)
 {
     rdzv_members_clear(&p->plan);
     rdzv_members_clear(&p->committed);
-    *p = (struct node){.state = p->state, .life = p->life, .plan = RDZV_MEMBERS_NONE, .committed = RDZV_MEMBERS_NONE, .link = -1,
-                       .other = -1, .group = p->group, .orphan = -1, .asks = -1, .unfit = p->unfit};
+    *p = (struct node){.at = p->at,
+                       .life = p->life,
+                       .plan = RDZV_MEMBERS_NONE,
+                       .committed = RDZV_MEMBERS_NONE,
+                       .link = -1,
+                       .other = -1,
+                       .found = -1,
+                       .group = p->group,
+                       .asks = -1,
+                       .timer = -1,
+                       .unfit = p->unfit};
 }
 
 /* Two rounds that could both make progress would be two jobs. */
@@ -205,141 +232,393 @@ static void check_one_round(struct world *w, int n)
     if (!is_live(w, n))
         return;
     for (int o = 0; o < w->nnodes; o++)
-        if (w->nodes[o].state == RUNNING && !same_round(&w->nodes[o].plan, &w->nodes[n].plan))
+        if (runs(&w->nodes[o]) && !same_round(&w->nodes[o].plan, &w->nodes[n].plan))
             must(w, !is_live(w, o), "one round runs at a time");
 }
 
-/* In jobs with RESTARTS whoever is there starts many a node again that has given up, as after a crash: it knows nothing. */
+/* In jobs with RESTARTS a node that has given up is often started again, as after a crash: it knows
+ * nothing. */
 static void may_start_again(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
     if (w->kind != RESTARTS || p->code != 1 || p->life > 3 || rnd(w, 2) == 0)
         return;
-    p->state = AWAY;
+    p->at = AWAY;
     forget_all(p);
     later(w, 100 + (long)rnd(w, 10000), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
-}
-
-static void leave(struct world *w, int n, int code)
-{
-    struct node *p = &w->nodes[n];
-    must(w, p->running == 0, "nobody leaves before its workers");
-    p->state = LEFT;
-    p->code = code;
-    p->looking = p->searching = false;
-    trace(w, "node %d leaves with %d", n, code);
-    for (int i = 0; i < w->nlinks; i++)
-        if (w->links[i].node == n && w->links[i].node_open)
-            close_end(w, i, UP);
-    p->link = p->other = -1;
-    may_start_again(w, n);
-}
-
-static void join(struct world *w, int n, int link)
-{
-    const struct node *p = &w->nodes[n];
-    send_up(w, link, (struct rdzv_event){.kind = RDZV_JOIN, .index = n, .nnodes = w->cfg.max_nodes, .slots = 1,
-                                         .min_nodes = w->cfg.min_nodes, .epoch = p->epoch, .ended_well = p->ended_well,
-                                         .elsewhere = p->link >= 0 && p->link != link});
 }
 
 /* Messages that are under way may cross; beyond that nobody ends a daemon whose nodes run. */
 static void check_leaves_daemon(struct world *w, int n)
 {
     const struct daemon *d = &w->daemons[n];
-    must(w, !d->alive || rdzv_state(d->m) == RDZV_FINISHED || rdzv_state(d->m) == RDZV_GATHERING ||
-                w->kit.now - d->begun < CROSSING_MS,
+    must(w,
+         !d->alive || rdzv_state(d->m) == RDZV_FINISHED || rdzv_state(d->m) == RDZV_GATHERING ||
+             w->kit.now - d->begun < CROSSING_MS,
          "no node ends its own daemon under a round");
 }
 
-static void use_link(struct world *w, int n, int link)
+static void join(struct world *w, int n, int link)
 {
-    w->nodes[n].link = link;
-    w->nodes[n].state = JOINED;
+    const struct node *p = &w->nodes[n];
+    send_up(w, link,
+            (struct rdzv_event){.kind = RDZV_JOIN,
+                                .index = n,
+                                .nnodes = w->cfg.max_nodes,
+                                .slots = 1,
+                                .min_nodes = w->cfg.min_nodes,
+                                .epoch = p->am.epoch,
+                                .ended_well = p->ended_well,
+                                .elsewhere = p->link >= 0 && p->link != link});
 }
 
-static void be_host(struct world *w, int n)
+static void node_found(struct world *w, int n, int link)
 {
-    daemon_starts(w, n, w->nodes[n].epoch);
-    use_link(w, n, connect_to(w, n, n));
-    join(w, n, w->nodes[n].link);
+    w->nodes[n].found = link;
+    node_steps(w, n, (struct am_event){.kind = AM_FOUND});
 }
 
-static void look_later(struct world *w, int n, long ms)
+static void close_link(struct world *w, int *link)
 {
-    later(w, ms, (struct item){.kind = LOOK, .node = n, .life = w->nodes[n].life});
+    if (*link >= 0)
+        close_end(w, *link, UP);
+    *link = -1;
 }
 
-static void look_again(struct world *w, int n)
+/* ---- what the agent's locators do ---- */
+
+/* A guest tries the first node, or the one that it was sent to. */
+static void try_host(struct world *w, const struct item *it)
 {
-    look_later(w, n, (long)successor_again_ms(&w->nodes[n].again_ms));
+    const int n = it->node, host = it->arg;
+    if (w->nodes[n].am.state != AM_SEEKING || w->nodes[n].tries != it->code)
+        return;
+    if (w->daemons[host].alive && reach(w, n, host))
+        node_found(w, n, connect_to(w, n, host));
+    else
+        later(
+            w, 50 + (long)rnd(w, 500),
+            (struct item){.kind = TRY, .node = n, .life = it->life, .arg = host, .code = it->code});
 }
 
-static void orphan_looks(struct world *w, int n)
+static void locate(struct world *w, int n, int host)
 {
     struct node *p = &w->nodes[n];
-    int place = successor_place(&p->plan, n);
-    bool again = p->orphan >= 0;
-    if (!again)
-        p->orphan = w->kit.now;
-    p->looking = true;
-    p->again_ms = 0;
-    p->limit = p->orphan + (long)successor_limit_ms(&p->plan, REJOIN_MS, (uint64_t)w->grace);
-    look_later(w, n, 0);
-    if (place >= 0)
-        later(w, (long)successor_turn_ms(place, again), (struct item){.kind = TURN, .node = n, .life = p->life});
-    later(w, p->limit - w->kit.now, (struct item){.kind = LIMIT, .node = n, .life = p->life});
+    later(w, 0,
+          (struct item){.kind = TRY, .node = n, .life = p->life, .arg = host, .code = ++p->tries});
+}
+
+static void members_later(struct world *w, int n, long ms)
+{
+    struct node *p = &w->nodes[n];
+    later(w, ms, (struct item){.kind = MEMBERS, .node = n, .life = p->life, .code = p->passes});
+}
+
+/* One pass over the nodes of the last round. */
+static void ask_members(struct world *w, const struct item *it)
+{
+    const int n = it->node;
+    struct node *p = &w->nodes[n];
+    if (p->passes != it->code)
+        return;
+    for (int k = 0; k < p->plan.n && k <= RDZV_SUCCESSORS; k++) {
+        int d = p->plan.index[k];
+        if (d == n || !w->daemons[d].alive || !reach(w, n, d))
+            continue;
+        trace(w, "node %d finds the daemon of %d", n, d);
+        p->passes++;
+        node_found(w, n, connect_to(w, n, d));
+        return;
+    }
+    members_later(w, n, 300 + (long)rnd(w, 300));
+}
+
+static void peers_later(struct world *w, int n, long ms)
+{
+    later(w, ms, (struct item){.kind = PEERS, .node = n, .life = w->nodes[n].life});
+}
+
+/* The next node of the list is asked, or all have been. */
+static void ask_peers(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    if (p->other >= 0 || p->asks < 0)
+        return;
+    for (; p->asks < w->nnodes; p->asks++) {
+        int d = p->asks;
+        if (d == n || !w->daemons[d].alive || !reach(w, n, d))
+            continue;
+        p->asks++;
+        trace(w, "node %d asks node %d whether the job goes on there", n, d);
+        node_found(w, n, connect_to(w, n, d));
+        return;
+    }
+    p->asks = -1;
+    node_steps(w, n, (struct am_event){.kind = AM_LOOK_OVER});
+}
+
+/* One look at all nodes; those that are down cost some time, once. */
+static void begin_peers(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    close_link(w, &p->other);
+    p->asks = 0;
+    peers_later(w, n, rnd(w, 2) == 0 ? ATTEMPT_MS : (long)rnd(w, 5));
+}
+
+/* ---- what the agent does about its actions ---- */
+
+static void start_daemon(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    daemon_starts(w, n, p->am.epoch);
+    p->link = connect_to(w, n, n);
+    join(w, n, p->link);
+}
+
+/* The own daemon has begun nothing; it sends its guests after this node. */
+static void move_after(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    struct daemon *own = &w->daemons[n];
+    trace(w, "node %d goes over to the daemon of %d", n, w->links[p->other].daemon);
+    check_leaves_daemon(w, n);
+    for (int id = 0; id < MAX_NODES && own->alive && own->begun < 0; id++)
+        if (own->link_of[id] >= 0 && own->link_of[id] != p->link)
+            later(w, delay(w),
+                  (struct item){.kind = TO_NODE,
+                                .link = own->link_of[id],
+                                .action = {.kind = RDZV_SEND_LOOK},
+                                .number = w->links[own->link_of[id]].sent[DOWN]++,
+                                .to = w->links[p->other].daemon});
+    close_link(w, &p->link);
+    daemon_ends(w, n);
+    w->came_back++;
+    p->link = p->other;
+    p->other = -1;
+}
+
+static void start_round(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    must(w, p->running == 0, "a node runs one round at a time");
+    must(w, rdzv_members_newer(w->message->members, &p->plan), "a node never runs an old round");
+    must(w, rdzv_members_copy(&p->plan, w->message->members) == 0, "memory");
+    p->running = 1;
+    trace(w, "node %d runs epoch %ld round %d of %d", n, (long)p->plan.epoch, p->plan.round,
+          p->plan.n);
+    send_up(w, p->link, (struct rdzv_event){.kind = RDZV_STARTED, .round = p->plan.round});
+    int code = w->kind != MILD && rnd(w, 100) < 4 ? 1 + (int)rnd(w, 200) : 0;
+    later(w, 1 + (long)rnd(w, 1000) + (code == 0 ? 40000 : 0),
+          (struct item){
+              .kind = WORKER_ENDS, .node = n, .life = p->life, .arg = p->batch, .code = code});
 }
 
 /* Most end soon, some only with SIGKILL. */
 static void stop_workers(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
-    later(w, rnd(w, 20) == 0 ? w->grace : (long)rnd(w, 2500), (struct item){.kind = WORKERS_KILLED, .node = n, .life = p->life, .arg = p->batch});
+    if (p->stopping)
+        return;
+    p->stopping = true;
+    later(w, rnd(w, 20) == 0 ? w->grace : (long)rnd(w, 2500),
+          (struct item){.kind = WORKERS_KILLED, .node = n, .life = p->life, .arg = p->batch});
 }
 
-static bool may_succeed(const struct world *w, const struct node *p)
+static void leave(struct world *w, int n)
 {
-    return successor_possible(&w->cfg, &p->plan);
+    must(w, w->nodes[n].running == 0, "nobody leaves before its workers");
+    for (int i = 0; i < w->nlinks; i++)
+        if (w->links[i].node == n && w->links[i].node_open)
+            close_end(w, i, UP);
+    w->nodes[n].link = w->nodes[n].other = w->nodes[n].asks = -1;
+    w->nodes[n].passes++;
 }
 
-static void link_lost(struct world *w, int n)
+static void exits(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
-    trace(w, "node %d has lost its daemon", n);
-    p->link = -1;
-    if (p->state == LEFT || p->state == AWAY)
-        return;
-    if (!may_succeed(w, p)) {
-        if (p->running > 0) {
-            p->state = STOPPING;
-            stop_workers(w, n);
-        } else {
-            leave(w, n, 1);
-        }
-        return;
+    must(w, !w->daemons[n].alive, "no daemon outlives its agent");
+    p->at = LEFT;
+    p->code = p->am.code;
+    trace(w, "node %d exits with %d", n, p->code);
+    may_start_again(w, n);
+}
+
+static void send_simple(struct world *w, int n, enum rdzv_event_kind kind)
+{
+    const struct node *p = &w->nodes[n];
+    if (p->link >= 0)
+        send_up(w, p->link, (struct rdzv_event){.kind = kind, .round = p->plan.round});
+}
+
+/* False: it is about something else. */
+static bool act_on_links(struct world *w, int n, enum am_action_kind kind)
+{
+    struct node *p = &w->nodes[n];
+    switch ((int)kind) {
+    case AM_DO_JOIN:
+        p->link = p->found;
+        p->asks = -1;
+        join(w, n, p->link);
+        return true;
+    case AM_DO_ASK:
+        p->other = p->found;
+        join(w, n, p->other);
+        return true;
+    case AM_DO_DROP:
+        close_link(w, &p->found);
+        return true;
+    case AM_DO_MOVE:
+        p->link = p->other;
+        p->other = -1;
+        return true;
+    case AM_DO_MOVE_AFTER:
+        move_after(w, n);
+        return true;
+    case AM_DO_DROP_OTHER:
+        close_link(w, &p->other);
+        if (p->asks >= 0)
+            peers_later(w, n, (long)rnd(w, 5));
+        return true;
+    case AM_DO_DROP_LINK:
+        close_link(w, &p->link);
+        return true;
+    default:
+        return false;
     }
-    p->state = ORPHAN;
-    p->limit = END_OF_TIME; /* not yet */
-    if (p->running > 0)
+}
+
+static bool act_on_locators(struct world *w, int n, enum am_action_kind kind)
+{
+    struct node *p = &w->nodes[n];
+    switch ((int)kind) {
+    case AM_DO_LOCATE:
+        locate(w, n, 0);
+        return true;
+    case AM_DO_LOCATE_THERE:
+        locate(w, n, w->message->to);
+        return true;
+    case AM_DO_ASK_PEERS:
+        begin_peers(w, n);
+        return true;
+    case AM_DO_ASK_MEMBERS:
+        p->passes++;
+        members_later(w, n, 0);
+        return true;
+    case AM_DO_END_LOOKS:
+        p->passes++;
+        p->asks = -1;
+        close_link(w, &p->other);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool act_on_daemon(struct world *w, int n, const struct am_action *a)
+{
+    switch ((int)a->kind) {
+    case AM_DO_START_DAEMON:
+        start_daemon(w, n);
+        return true;
+    case AM_DO_STOP_DAEMON:
+        check_leaves_daemon(w, n);
+        daemon_ends(w, n);
+        return true;
+    case AM_DO_SIGNAL_DAEMON:
+        if (a->arg == SIGKILL)
+            daemon_ends(w, n);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* There are no signals here, no etcd, and every message is understood. */
+static void act(struct world *w, int n, const struct am_action *a)
+{
+    if (act_on_links(w, n, a->kind) || act_on_locators(w, n, a->kind) || act_on_daemon(w, n, a))
+        return;
+    switch ((int)a->kind) {
+    case AM_DO_SEND_LOOKED:
+        send_simple(w, n, RDZV_LOOKED);
+        break;
+    case AM_DO_START_ROUND:
+        start_round(w, n);
+        break;
+    case AM_DO_STOP_WORKERS:
         stop_workers(w, n);
-    else
-        orphan_looks(w, n);
-}
-
-static void workers_gone(struct world *w, int n)
-{
-    struct node *p = &w->nodes[n];
-    p->batch++;
-    if (p->state == ORPHAN) {
-        orphan_looks(w, n);
-    } else if (p->link < 0) {
-        leave(w, n, 1);
-    } else {
-        p->state = IDLE;
-        send_up(w, p->link, (struct rdzv_event){.kind = RDZV_DONE, .round = p->plan.round});
+        break;
+    case AM_DO_DRAIN_SIGNALS:
+        node_steps(w, n, (struct am_event){.kind = AM_SETTLED});
+        break;
+    case AM_DO_CHECK_HEALTH:
+        node_steps(w, n, (struct am_event){.kind = AM_CHECKED});
+        break;
+    case AM_DO_SEND_DONE:
+        send_simple(w, n, RDZV_DONE);
+        break;
+    case AM_DO_REQUEUE:
+        node_steps(w, n, (struct am_event){.kind = AM_REQUEUED});
+        break;
+    case AM_DO_LEAVE:
+        leave(w, n);
+        break;
+    case AM_DO_EXIT:
+        exits(w, n);
+        break;
+    case AM_DO_REPORT:
+        break;
+    default:
+        must(w, false, "no action that the simulation does not know");
     }
 }
+
+static void set_node_timer(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    const uint64_t at = agent_machine_timer(&p->am);
+    if (p->at != HERE || at == RDZV_NEVER || p->timer == (long)at)
+        return;
+    p->timer = (long)at;
+    later(w, p->timer - w->kit.now, (struct item){.kind = NODE_TIMER, .node = n, .life = p->life});
+}
+
+/* An action may lead to the next event: its actions come after those that are there. */
+static void node_steps(struct world *w, int n, struct am_event e)
+{
+    struct node *p = &w->nodes[n];
+    struct am_action a;
+    const enum am_state from = p->am.state;
+    if (p->at != HERE)
+        return;
+    agent_machine_step(&p->am, &e, (uint64_t)w->kit.now);
+    if (p->am.state != from)
+        trace(w, "node %d: %s -%s-> %s", n, agent_machine_state_name(from),
+              agent_machine_event_name(e.kind), agent_machine_state_name(p->am.state));
+    if (p->acting)
+        return;
+    p->acting = true;
+    while (p->at == HERE && agent_machine_next(&p->am, &a))
+        act(w, n, &a);
+    p->acting = false;
+    if (runs(p))
+        check_one_round(w, n);
+    set_node_timer(w, n);
+}
+
+static void node_timer(struct world *w, int n)
+{
+    struct node *p = &w->nodes[n];
+    enum am_event_kind kind;
+    p->timer = -1;
+    while (p->at == HERE && (kind = agent_machine_due(&p->am, (uint64_t)w->kit.now)) != AM_EVENTS)
+        node_steps(w, n, (struct am_event){.kind = kind});
+    set_node_timer(w, n);
+}
+
+/* ---- what comes to a node ---- */
 
 static void worker_ends(struct world *w, const struct item *it)
 {
@@ -347,302 +626,77 @@ static void worker_ends(struct world *w, const struct item *it)
     if (p->batch != it->arg || p->running == 0)
         return;
     p->running = 0;
+    p->stopping = false;
+    p->batch++;
     trace(w, "node %d: its worker ends with %d", it->node, it->code);
     w->failures_of_workers += it->code != 0;
     p->ended_well = it->code == 0;
     if (it->code != 0 && p->link >= 0)
-        send_up(w, p->link, (struct rdzv_event){.kind = RDZV_EXIT, .round = p->plan.round, .code = it->code});
-    workers_gone(w, it->node);
+        send_up(w, p->link,
+                (struct rdzv_event){.kind = RDZV_EXIT, .round = p->plan.round, .code = it->code});
+    node_steps(w, it->node, (struct am_event){.kind = AM_WORKERS_GONE});
 }
 
-static void node_plans(struct world *w, struct item *it)
+/* From a daemon that was asked beside the one in use. */
+static void node_gets_answer(struct world *w, int n, const struct item *it)
 {
-    int n = w->links[it->link].node;
-    struct node *p = &w->nodes[n];
-    must(w, p->running == 0 && p->state != RUNNING && p->state != STOPPING, "a node runs one round at a time");
-    must(w, rdzv_members_newer(it->members, &p->plan), "a node never runs an old round");
-    p->looking = p->searching = false;
-    p->orphan = -1;
-    if (p->other >= 0)
-        close_end(w, p->other, UP);
-    p->other = -1;
-    must(w, rdzv_members_copy(&p->plan, it->members) == 0, "memory");
-    p->state = RUNNING;
-    p->running = 1;
-    trace(w, "node %d runs epoch %ld round %d of %d", n, (long)p->plan.epoch, p->plan.round, p->plan.n);
-    send_up(w, p->link, (struct rdzv_event){.kind = RDZV_STARTED, .round = p->plan.round});
-    int code = w->kind != MILD && rnd(w, 100) < 4 ? 1 + (int)rnd(w, 200) : 0;
-    later(w, 1 + (long)rnd(w, 1000) + (code == 0 ? 40000 : 0),
-          (struct item){.kind = WORKER_ENDS, .node = n, .life = p->life, .arg = p->batch, .code = code});
-    check_one_round(w, n);
-}
-
-static void adopt(struct world *w, int n)
-{
-    struct node *p = &w->nodes[n];
-    int other = p->other;
-    trace(w, "node %d joins another daemon", n);
-    check_leaves_daemon(w, n);
-    if (p->link >= 0)
-        close_end(w, p->link, UP);
-    p->other = -1;
-    p->looking = false;
-    daemon_ends(w, n);
-    use_link(w, n, other);
-}
-
-/* The next node of the list is asked, or all have been. */
-static void search_on(struct world *w, int n)
-{
-    struct node *p = &w->nodes[n];
-    if (!p->searching || p->other >= 0 || p->asks < 0)
+    struct am_event e = {.epoch = it->epoch};
+    if (it->action.kind != RDZV_SEND_REFUSE && it->action.kind != RDZV_SEND_WELCOME &&
+        it->action.kind != RDZV_SEND_FINISH)
         return;
-    for (; p->asks < w->nnodes; p->asks++) {
-        int d = p->asks;
-        if (d == n || !w->daemons[d].alive || !reach(w, n, d))
-            continue;
-        p->asks++;
-        p->other = connect_to(w, n, d);
-        trace(w, "node %d asks node %d whether the job goes on there", n, d);
-        join(w, n, p->other);
-        return;
-    }
-    p->asks = -1;
-    if (p->wanted && !p->refused) {
-        send_up(w, p->link, (struct rdzv_event){.kind = RDZV_LOOKED});
-        p->wanted = false;
-    }
-    later(w, (long)(p->refused ? search_refused_ms() : search_wait_ms(&p->search_ms, true)),
-          (struct item){.kind = SEARCH, .node = n, .life = p->life});
-}
-
-static void search_later(struct world *w, int n)
-{
-    later(w, (long)rnd(w, 5), (struct item){.kind = SEARCH_ON, .node = n, .life = w->nodes[n].life});
-}
-
-/* One look at all nodes; those that are down cost some time, once. */
-static void search(struct world *w, int n)
-{
-    struct node *p = &w->nodes[n];
-    if (!p->searching || (p->asks >= 0 && !p->wanted))
-        return;
-    p->asks = 0;
-    p->refused = false;
-    if (p->other >= 0)
-        close_end(w, p->other, UP);
-    p->other = -1;
-    later(w, rnd(w, 2) == 0 ? ATTEMPT_MS : (long)rnd(w, 5), (struct item){.kind = SEARCH_ON, .node = n, .life = p->life});
-}
-
-/* Our own daemon has begun nothing; it sends its guests after us. */
-static void go_over(struct world *w, int n)
-{
-    struct node *p = &w->nodes[n];
-    struct daemon *own = &w->daemons[n];
-    int other = p->other;
-    trace(w, "node %d goes over to the daemon of %d", n, w->links[other].daemon);
-    check_leaves_daemon(w, n);
-    for (int id = 0; id < MAX_NODES && own->alive && own->begun < 0; id++)
-        if (own->link_of[id] >= 0 && own->link_of[id] != p->link)
-            later(w, delay(w), (struct item){.kind = TO_NODE, .link = own->link_of[id], .action = {.kind = RDZV_SEND_LOOK},
-                                             .number = w->links[own->link_of[id]].sent[DOWN]++, .to = w->links[other].daemon});
-    close_end(w, p->link, UP);
-    p->searching = false;
-    p->other = -1;
-    daemon_ends(w, n);
-    w->came_back++;
-    use_link(w, n, other);
-}
-
-/* true: this was about the search. */
-static bool search_gets(struct world *w, const struct item *it)
-{
-    int n = w->links[it->link].node;
-    struct node *p = &w->nodes[n];
-    if (!p->searching || it->link != p->other)
-        return false;
-    if (it->action.kind == RDZV_SEND_WELCOME && it->epoch > p->epoch) {
-        go_over(w, n);
-    } else if (it->action.kind == RDZV_SEND_REFUSE || it->action.kind == RDZV_SEND_FINISH) {
-        p->refused |= it->action.kind == RDZV_SEND_REFUSE && it->epoch > p->epoch;
-        close_end(w, it->link, UP);
-        p->other = -1;
-        search_later(w, n);
-    }
-    return true;
-}
-
-static void seek(struct world *w, int n)
-{
-    struct node *p = &w->nodes[n];
-    p->state = SEEKING;
-    p->limit = w->kit.now + JOIN_MS;
-}
-
-static void node_looks(struct world *w, struct item *it)
-{
-    int n = w->links[it->link].node;
-    struct node *p = &w->nodes[n];
-    if (it->to >= 0) {
-        close_end(w, it->link, UP);
-        p->link = -1;
-        seek(w, n);
-        later(w, 0, (struct item){.kind = TRY, .node = n, .life = p->life, .arg = it->to});
-    } else if (p->searching) {
-        p->wanted = true;
-        search(w, n);
-    } else if (!p->looking && p->plan.n > 1) {
-        p->looking = true;
-        p->again_ms = 0;
-        look_later(w, n, 0);
-    }
+    e.kind = it->action.kind == RDZV_SEND_REFUSE    ? AM_OTHER_REFUSES
+             : it->action.kind == RDZV_SEND_WELCOME ? AM_OTHER_TAKES
+                                                    : AM_OTHER_ENDED;
+    node_steps(w, n, e);
 }
 
 static void node_gets(struct world *w, struct item *it)
 {
+    static const struct {
+        bool is;
+        enum am_event_kind event;
+    } events[] = {
+        [RDZV_SEND_REFUSE] = {true, AM_REFUSE}, [RDZV_SEND_PLAN] = {true, AM_PLAN},
+        [RDZV_SEND_BEGUN] = {true, AM_BEGUN},   [RDZV_SEND_STOP] = {true, AM_STOP},
+        [RDZV_SEND_FINISH] = {true, AM_FINISH}, [RDZV_SEND_LOOK] = {true, AM_LOOK},
+        [RDZV_DROP_STORE] = {false, AM_EVENTS},
+    };
     int n = w->links[it->link].node;
     struct node *p = &w->nodes[n];
-    if (search_gets(w, it))
-        return;
-    if (it->link == p->other && it->action.kind == RDZV_SEND_REFUSE) {
-        close_end(w, it->link, UP);
-        p->other = -1;
-        look_again(w, n);
-        return;
-    }
-    if (it->link == p->other && p->running == 0)
-        adopt(w, n);
+    w->message = it;
+    if (it->link == p->other)
+        node_gets_answer(w, n, it);
     if (it->link != p->link)
         return;
-    switch (it->action.kind) {
-    case RDZV_SEND_REFUSE:
-        close_end(w, it->link, UP);
-        p->link = -1;
-        if (p->looking && !w->daemons[n].alive) {
-            p->state = ORPHAN;
-            look_again(w, n);
-        } else {
-            leave(w, n, 2);
-        }
-        break;
-    case RDZV_SEND_PLAN:
-        node_plans(w, it);
-        break;
-    case RDZV_SEND_BEGUN:
-        p->looking = p->searching = false;
-        if (p->other >= 0)
-            close_end(w, p->other, UP);
-        p->other = -1;
-        break;
-    case RDZV_SEND_COMMIT:
-        if (it->round == p->plan.round)
-            must(w, rdzv_members_copy(&p->committed, &p->plan) == 0, "memory");
-        break;
-    case RDZV_SEND_STOP:
-        if (p->state == RUNNING && it->round == p->plan.round) {
-            p->state = STOPPING;
-            stop_workers(w, n);
-        }
-        break;
-    case RDZV_SEND_FINISH:
-        leave(w, n, it->code);
-        break;
-    case RDZV_SEND_LOOK:
-        node_looks(w, it);
-        break;
-    case RDZV_SEND_WELCOME:
-    case RDZV_SEND_ROUND:
-    case RDZV_SEND_NOTE:
-    case RDZV_DROP_STORE:
-        break;
-    }
-}
-
-/* One pass over the nodes of the last round. */
-static void look(struct world *w, int n)
-{
-    struct node *p = &w->nodes[n];
-    bool own = w->daemons[n].alive;
-    if (!p->looking || p->other >= 0 || (p->link >= 0 && !own))
+    if (it->action.kind == RDZV_SEND_COMMIT && it->round == p->plan.round)
+        must(w, rdzv_members_copy(&p->committed, &p->plan) == 0, "memory");
+    if (!events[it->action.kind].is)
         return;
-    for (int k = 0; k < p->plan.n && k <= RDZV_SUCCESSORS; k++) {
-        int d = p->plan.index[k];
-        if (d == n || !w->daemons[d].alive || !reach(w, n, d))
-            continue;
-        int link = connect_to(w, n, d);
-        if (own)
-            p->other = link;
-        else
-            use_link(w, n, link);
-        trace(w, "node %d asks the daemon of %d", n, d);
-        join(w, n, link);
-        return;
-    }
-    look_later(w, n, 300 + (long)rnd(w, 300));
-}
-
-static void turn(struct world *w, int n)
-{
-    struct node *p = &w->nodes[n];
-    if (p->state != ORPHAN || p->link >= 0 || !p->looking)
-        return;
-    daemon_ends(w, n);
-    p->epoch = rdzv_next_epoch(p->epoch > p->plan.epoch ? p->epoch : p->plan.epoch, n);
-    be_host(w, n);
-    look_later(w, n, 300);
-}
-
-/* Whoever is just being asked may refuse. */
-static void limit(struct world *w, int n)
-{
-    const struct node *p = &w->nodes[n];
-    if (!p->looking || w->kit.now < p->limit)
-        return;
-    if (p->state == ORPHAN && p->link < 0)
-        leave(w, n, 1);
-    else
-        later(w, 1000, (struct item){.kind = LIMIT, .node = n, .life = p->life});
-}
-
-/* A guest tries the first node, or the one that it was sent to; later on any node that has a daemon. */
-static void try_host(struct world *w, int n, int host)
-{
-    struct node *p = &w->nodes[n];
-    unsigned wait = 0;
-    bool wide = w->kit.now - (p->limit - JOIN_MS) >= (long)search_wait_ms(&wait, false);
-    if (p->state != SEEKING)
-        return;
-    if (wide && rnd(w, 3) == 0)
-        host = (int)rnd(w, (unsigned)w->nnodes);
-    if (w->daemons[host].alive && reach(w, n, host)) {
-        use_link(w, n, connect_to(w, n, host));
-        join(w, n, p->link);
-    } else if (w->kit.now > p->limit) {
-        leave(w, n, 1);
-    } else {
-        later(w, 50 + (long)rnd(w, 500), (struct item){.kind = TRY, .node = n, .life = p->life, .arg = host});
-    }
+    struct am_event e = {.kind = events[it->action.kind].event, .code = it->code};
+    if (e.kind == AM_STOP)
+        e.code = it->round == p->plan.round ? SIGTERM : 0;
+    if (e.kind == AM_LOOK && it->to >= 0)
+        e.kind = AM_REDIRECT;
+    node_steps(w, n, e);
 }
 
 static void node_starts(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
-    if (p->state != AWAY)
+    if (p->at != AWAY)
         return;
     daemon_ends(w, n); /* an agent waits for its own */
     p->life++;
-    seek(w, n);
+    p->at = HERE;
     trace(w, "node %d starts", n);
-    if (n > 0) {
-        try_host(w, n, 0);
-        return;
-    }
-    be_host(w, 0);
-    p->searching = w->cfg.looks_first;
-    p->asks = -1;
-    if (p->searching)
-        later(w, (long)search_wait_ms(&p->search_ms, true), (struct item){.kind = SEARCH, .node = n, .life = p->life});
+    p->cfg = (struct am_cfg){.rdzv = &w->cfg,
+                             .asks_peers = n == 0 ? w->cfg.looks_first : may_ask_peers(w),
+                             .seek_ms = JOIN_MS,
+                             .rejoin_ms = REJOIN_MS,
+                             .grace_ms = (uint64_t)w->grace};
+    agent_machine_init(&p->am, &p->cfg, &p->plan);
+    p->am.index = n;
+    node_steps(w, n, (struct am_event){.kind = n == 0 ? AM_LEAD : AM_SEEK});
 }
 
 /* When it comes back, if it does; -1. */
@@ -658,14 +712,14 @@ static long back_after(struct world *w, int n)
 static void node_crashes(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
-    if (p->state == LEFT || p->state == AWAY)
+    if (p->at != HERE)
         return;
     trace(w, "node %d crashes", n);
+    p->at = AWAY;
     daemon_ends(w, n);
     for (int i = 0; i < w->nlinks; i++)
         if (w->links[i].node == n && w->links[i].node_open)
             close_end(w, i, UP);
-    p->state = AWAY;
     forget_all(p);
     long back = back_after(w, n);
     if (back >= 0)
@@ -679,15 +733,10 @@ static void node_end_closes(struct world *w, int link)
     struct link *l = &w->links[link];
     struct node *p = &w->nodes[l->node];
     l->node_open = false;
-    if (p->other == link) {
-        p->other = -1;
-        if (p->searching)
-            search_later(w, l->node);
-        else
-            look_again(w, l->node);
-    } else if (p->link == link) {
-        link_lost(w, l->node);
-    }
+    if (p->other == link)
+        node_steps(w, l->node, (struct am_event){.kind = AM_OTHER_GONE});
+    else if (p->link == link)
+        node_steps(w, l->node, (struct am_event){.kind = AM_LOST});
 }
 
 /* A close travels like a message; over a parted network it is the silence that is noticed. */
@@ -737,7 +786,8 @@ static void notice_silence(struct world *w)
         if ((!l->node_open && !l->daemon_open) || reach(w, l->node, l->daemon))
             continue;
         for (int end = UP; end <= DOWN; end++)
-            later(w, HEARTBEAT_MS + (long)rnd(w, 1700), (struct item){.kind = PARTS, .link = i, .end = end, .arg = 1});
+            later(w, HEARTBEAT_MS + (long)rnd(w, 1700),
+                  (struct item){.kind = PARTS, .link = i, .end = end, .arg = 1});
     }
 }
 
@@ -784,37 +834,67 @@ static void happen(struct world *w, struct item *it)
 {
     bool current = it->life < 0 || it->life == w->nodes[it->node].life;
     switch (it->kind) {
-    case NODE_STARTS: node_starts(w, it->node); break;
-    case NODE_CRASHES: node_crashes(w, it->node); break;
-    case DAEMON_CRASHES: daemon_ends(w, it->node); break;
-    case WORKER_ENDS: if (current) worker_ends(w, it); break;
+    case NODE_STARTS:
+        node_starts(w, it->node);
+        break;
+    case NODE_CRASHES:
+        node_crashes(w, it->node);
+        break;
+    case DAEMON_CRASHES:
+        daemon_ends(w, it->node);
+        break;
+    case WORKER_ENDS:
+        if (current)
+            worker_ends(w, it);
+        break;
     case WORKERS_KILLED:
         if (current) {
             it->code = 143;
             worker_ends(w, it);
         }
         break;
-    case TRY: if (current) try_host(w, it->node, it->arg); break;
-    case SEARCH: if (current) search(w, it->node); break;
-    case SEARCH_ON: if (current) search_on(w, it->node); break;
-    case LOOK: if (current) look(w, it->node); break;
-    case TURN: if (current) turn(w, it->node); break;
-    case LIMIT:
+    case TRY:
         if (current)
-            limit(w, it->node);
+            try_host(w, it);
         break;
-    case TO_DAEMON: if (delivered(w, it, UP)) daemon_gets(w, it); break;
-    case TO_NODE: if (delivered(w, it, DOWN)) node_gets(w, it); break;
-    case END_CLOSES: end_closes(w, it); break;
+    case PEERS:
+        if (current)
+            ask_peers(w, it->node);
+        break;
+    case MEMBERS:
+        if (current)
+            ask_members(w, it);
+        break;
+    case NODE_TIMER:
+        if (current)
+            node_timer(w, it->node);
+        break;
+    case TO_DAEMON:
+        if (delivered(w, it, UP))
+            daemon_gets(w, it);
+        break;
+    case TO_NODE:
+        if (delivered(w, it, DOWN))
+            node_gets(w, it);
+        break;
+    case END_CLOSES:
+        end_closes(w, it);
+        break;
     case TIMER:
         if (w->daemons[it->node].alive && w->daemons[it->node].life == it->life) {
             w->daemons[it->node].timer = -1;
             step(w, it->node, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1});
         }
         break;
-    case PARTS: parts(w, it); break;
-    case SICKENS: w->nodes[it->node].unfit = true; break;
-    case DRAINS: drains(w, it->node); break;
+    case PARTS:
+        parts(w, it);
+        break;
+    case SICKENS:
+        w->nodes[it->node].unfit = true;
+        break;
+    case DRAINS:
+        drains(w, it->node);
+        break;
     case HEALS:
         trace(w, "the network heals");
         for (int n = 0; n < w->nnodes; n++)
@@ -827,82 +907,15 @@ static void happen(struct world *w, struct item *it)
 
 /* ---- one job ---- */
 
-static void set_up_cfg(struct world *w)
-{
-    struct rdzv_cfg *c = &w->cfg;
-    w->nnodes = w->kind == MILD ? 3 + (int)rnd(w, 6) : 1 + (int)rnd(w, MAX_NODES);
-    w->grace = w->kind == RESTARTS ? QUICK_GRACE_MS : GRACE_MS;
-    *c = (struct rdzv_cfg){.max_nodes = w->nnodes, .min_nodes = w->nnodes, .expected = w->nnodes, .capacity = w->nnodes,
-                           .max_restarts = w->kind == MILD ? 0 : (int)rnd(w, 4), .join_ns = JOIN_MS, .last_call_ns = LAST_CALL_MS,
-                           .rejoin_ns = REJOIN_MS, .grow = rnd(w, 3), .master_port = 30000};
-    if (w->kind == RESTARTS) {
-        c->last_call_ns = GAP_MS;
-        c->join_ns = 2 * GAP_MS;
-    }
-    if (w->kind == MILD) {
-        c->min_nodes = 1 + (int)rnd(w, (unsigned)w->nnodes - 1);
-        c->grow = RDZV_GROW_NEXT;
-        return;
-    }
-    if (rnd(w, 4) != 0)
-        c->min_nodes = 1 + (int)rnd(w, (unsigned)w->nnodes);
-    if (rnd(w, 3) == 0)
-        c->max_nodes = c->min_nodes + (int)rnd(w, (unsigned)(w->nnodes - c->min_nodes + 1));
-    c->looks_first = !w->blind && w->nnodes > 1 && (rdzv_is_elastic(c) || c->max_restarts > 0);
-}
-
-static void plan_disasters(struct world *w)
-{
-    const long soon = 100 + (long)rnd(w, 60000);
-    if (w->kind == MILD) { /* while all of them run */
-        later(w, 5000 + (long)rnd(w, 20000), (struct item){.kind = rnd(w, 3) == 0 ? DAEMON_CRASHES : NODE_CRASHES,
-                                            .node = rnd(w, 2) == 0 ? 0 : (int)rnd(w, (unsigned)w->nnodes), .life = -1});
-        return;
-    }
-    for (int n = 0; n < w->nnodes; n++) {
-        bool restarts = w->kind == RESTARTS;
-        if (rnd(w, restarts ? n == 0 ? 2 : 6 : 12) == 0)
-            later(w, (long)rnd(w, 90000), (struct item){.kind = NODE_CRASHES, .node = n, .life = -1});
-        if (rnd(w, 20) == 0)
-            later(w, (long)rnd(w, 90000), (struct item){.kind = DAEMON_CRASHES, .node = n, .life = -1});
-    }
-    if (rnd(w, 4) == 0)
-        later(w, soon, (struct item){.kind = SICKENS, .node = rnd(w, 3) == 0 ? 0 : (int)rnd(w, (unsigned)w->nnodes), .life = -1});
-    if (w->kind == RESTARTS)
-        return;
-    if (rnd(w, 2) == 0)
-        later(w, soon, (struct item){.kind = PARTS});
-    if (rnd(w, 6) == 0)
-        later(w, soon + 1000 + (long)rnd(w, 30000), (struct item){.kind = PARTS});
-    for (unsigned n = rnd(w, 4); n < 3; n++)
-        later(w, (long)rnd(w, 60000), (struct item){.kind = DRAINS, .node = (int)rnd(w, (unsigned)w->nnodes), .life = -1});
-}
-
-static void set_up(struct world *w, unsigned seed)
-{
-    kit_begin(&w->kit, seed);
-    w->nlinks = w->successes = w->failures_of_workers = 0;
-    w->kind = seed % 4 == 0 ? MILD : seed % 4 == 1 ? RESTARTS : WILD;
-    memset(w->daemons, 0, sizeof(w->daemons));
-    set_up_cfg(w);
-    for (int n = 0; n < w->nnodes; n++) {
-        (void)snprintf(w->names[n], sizeof(w->names[n]), "n%d", n);
-        w->nodes[n] = (struct node){.plan = RDZV_MEMBERS_NONE, .committed = RDZV_MEMBERS_NONE, .link = -1, .other = -1, .code = -1, .orphan = -1, .asks = -1};
-        later(w, (long)rnd(w, w->kind == WILD && rnd(w, 8) == 0 ? 30000 : 50), (struct item){.kind = NODE_STARTS, .node = n, .life = -1});
-        w->nodes[n].unfit = w->kind != MILD && rnd(w, n == 0 ? 8 : 30) == 0;
-    }
-    plan_disasters(w);
-}
-
 static void check_end(struct world *w)
 {
     int with_0 = 0;
     for (int n = 0; n < w->nnodes; n++) {
         struct node *p = &w->nodes[n];
-        must(w, p->state == LEFT || p->state == AWAY, "everybody comes to an end");
+        must(w, p->at == LEFT || p->at == AWAY, "everybody comes to an end");
         must(w, p->running == 0, "no worker is left");
-        must(w, !w->daemons[n].alive || p->state != AWAY, "no daemon outlives its node");
-        with_0 += p->state == LEFT && p->code == 0;
+        must(w, !w->daemons[n].alive || p->at != AWAY, "no daemon outlives its node");
+        with_0 += p->at == LEFT && p->code == 0;
         rdzv_members_clear(&p->plan);
         rdzv_members_clear(&p->committed);
     }
@@ -940,10 +953,12 @@ int main(int argc, char **argv)
         run(w, s);
         well += w->successes > 0;
     }
-    (void)printf("%u jobs, %u rounds, %u daemons took a lost one's place, %u times a first node came back to one, %u nodes were drained, "
-                 "%u left out as unfit, %u jobs ended well; every promise held\n", seeds, w->rounds, w->took_over, w->came_back, w->drained,
-                 w->left_out, well);
-    bool seen = w->took_over > 0 && w->came_back > 0 && w->drained > 0 && w->left_out > 0 && well > 0 && well < seeds;
+    (void)printf(
+        "%u jobs, %u rounds, %u daemons took a lost one's place, %u times a first node came back to one, %u nodes were drained, "
+        "%u left out as unfit, %u jobs ended well; every promise held\n",
+        seeds, w->rounds, w->took_over, w->came_back, w->drained, w->left_out, well);
+    bool seen = w->took_over > 0 && w->came_back > 0 && w->drained > 0 && w->left_out > 0 &&
+                well > 0 && well < seeds;
     free(w);
     return seeds >= 1000 && !seen;
 }

@@ -2,6 +2,7 @@
 #ifndef DD_SIM_ELASTIC_WORLD_H
 #define DD_SIM_ELASTIC_WORLD_H
 
+#include "agent/agent_machine.h"
 #include "rdzv/machine.h"
 #include "rdzv/successor.h"
 
@@ -25,25 +26,23 @@ enum {
 };
 
 enum world_kind { MILD, RESTARTS, WILD };
-enum node_state { AWAY, SEEKING, JOINED, RUNNING, STOPPING, IDLE, ORPHAN, LEFT };
+enum node_at { AWAY, HERE, LEFT };
 
 struct node {
-    enum node_state state;
+    enum node_at at;
     int life;
-    int running;              /* workers; each ends at a time of its own */
+    struct agent_machine am;
+    struct am_cfg cfg;
+    bool acting; /* its machine's actions are being carried out */
+    long timer;  /* -1: none */
+    int running; /* workers; each ends at a time of its own */
+    bool stopping;
     int batch;                /* of workers: those of an older one are gone */
     struct rdzv_members plan; /* of the last round started */
     struct rdzv_members committed;
-    int link, other; /* -1; other: to a daemon that is asked while ours has too few nodes */
-    int64_t epoch;   /* of a daemon of its own */
-    bool looking;
-    unsigned again_ms;    /* after refusals */
-    long orphan;          /* since when there is no daemon; -1: there is one */
-    long limit;           /* of being an orphan, or of seeking the first daemon */
-    bool searching;       /* search.c: a host with nothing but its first daemon */
-    bool wanted, refused; /* that daemon waits for the outcome; another one does not take us yet */
-    int asks;             /* the next node to ask; -1: none */
-    unsigned search_ms;
+    int link, other, found; /* -1; other: to a daemon that is asked beside the one in use */
+    int tries, passes;      /* of the locators: items with other numbers are stale */
+    int asks;               /* the next node to ask; -1: none */
     bool ended_well;
     bool unfit; /* its health check says so, of the machine, whoever is started on it */
     int code;
@@ -79,11 +78,9 @@ enum item_kind {
     WORKER_ENDS,
     WORKERS_KILLED,
     TRY,
-    LOOK,
-    TURN,
-    LIMIT,
-    SEARCH,
-    SEARCH_ON,
+    PEERS,
+    MEMBERS,
+    NODE_TIMER,
     TO_DAEMON,
     TO_NODE,
     END_CLOSES,
@@ -115,6 +112,7 @@ struct world {
     struct item items[KIT_ITEMS];
     struct link links[MAX_LINKS];
     int nlinks;
+    const struct item *message; /* the last one that came to a node */
     struct node nodes[MAX_NODES];
     struct daemon daemons[MAX_NODES];
     int nnodes;

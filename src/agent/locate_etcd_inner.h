@@ -1,18 +1,18 @@
-/* Shared by discover.c (what the agent does by the key in etcd) and discover_ask.c (what etcd is
- * asked, and says). */
-#ifndef DD_AGENT_DISCOVER_INNER_H
-#define DD_AGENT_DISCOVER_INNER_H
+/* Shared by locate_etcd.c (what the agent does by the key in etcd) and locate_etcd_ask.c (what etcd
+ * is asked, and says). */
+#ifndef DD_AGENT_LOCATE_ETCD_INNER_H
+#define DD_AGENT_LOCATE_ETCD_INNER_H
 
-#include "agent/discover.h"
+#include "agent/locate_etcd.h"
 #include "agent/inner.h"
 #include "web/claim.h"
 #include "web/client.h"
 #include "web/entry.h"
 #include "web/etcd.h"
 
-enum { DISCOVER_LAST_WORD_MS = 1000 };
+enum { LOCATE_ETCD_LAST_WORD_MS = 1000 };
 
-struct discover {
+struct locate_etcd {
     struct agent *agent;
     struct web *web;     /* NULL: nothing is to be asked */
     struct event *timer; /* for the claim; or, where `resting`, to end the helper */
@@ -28,7 +28,6 @@ struct discover {
     int listen_fd; /* bound for the claim, until the daemon gets it; -1 */
     uint16_t port; /* where we listen */
     struct entry seen;
-    bool begun;     /* our daemon has begun a round, without this node */
     bool wanted;    /* our daemon waits for a word */
     bool resting;   /* another node is the host */
     bool over;      /* the job, or all hope */
@@ -37,14 +36,15 @@ struct discover {
     char trouble[700];
 };
 
-/* discover.c */
-bool discover_is_started(const struct agent *a);
-void discover_step(struct discover *d, enum claim_event e, const struct claim_seen *seen);
+/* locate_etcd.c */
+bool locate_etcd_is_started(const struct agent *a);
+void locate_etcd_step(struct locate_etcd *d, enum claim_event e, const struct claim_seen *seen);
 
-/* discover_ask.c */
-void discover_ask(struct discover *d, enum etcd_call call,
-                  int64_t revision);                        /* the answer is a step */
-void discover_revoke(struct discover *d, web_done_f *done); /* the lease; the last that is asked */
-void discover_give_up(struct discover *d, const char *why); /* while there is no daemon yet */
+/* locate_etcd_ask.c */
+void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call,
+                     int64_t revision); /* the answer is a step */
+void locate_etcd_revoke(struct locate_etcd *d,
+                        web_done_f *done); /* the lease; the last that is asked */
+void locate_etcd_give_up(struct locate_etcd *d, const char *why); /* while there is no daemon yet */
 
 #endif

@@ -1,4 +1,4 @@
-#include "agent/discover_inner.h"
+#include "agent/locate_etcd_inner.h"
 
 #include "base/io.h"
 #include "web/etcd_url.h"
@@ -8,32 +8,30 @@
 #include <string.h>
 #include <sys/random.h>
 
-bool discover_is_started(const struct agent *a)
+bool locate_etcd_is_started(const struct agent *a)
 {
-    return a->memory.last.n > 0 || round_is_running(a->round) ||
-           (a->discover != NULL && a->discover->begun);
+    return a->memory.last.n > 0 || round_is_running(a->round) || a->machine.begun;
 }
 
 /* ---- what to do ---- */
 
-static void close_listener(struct discover *d)
+static void close_listener(struct locate_etcd *d)
 {
     if (d->listen_fd >= 0)
         close(DD_TAKE_FD(d->listen_fd));
 }
 
 /* The key in etcd says where to go. */
-static void follow(struct discover *d)
+int locate_etcd_follow(struct agent *a, struct dd_err *err)
 {
-    struct agent *a = d->agent;
+    struct locate_etcd *d = a->locate_etcd;
     struct link_find_cfg cfg;
-    uint16_t ports[AGENT_PORTS];
+    uint16_t ports[LOCATE_PORTS];
     const uint16_t port = (uint16_t)d->seen.port;
-    struct dd_err err = {0};
     close_listener(d);
     if (d->secret[0] != '\0' && d->seen.secret[0] != '\0')
         memcpy(d->secret, d->seen.secret, sizeof(d->secret));
-    agent_find_cfg(a, &cfg, ports);
+    locate_find_cfg(a, &cfg, ports);
     cfg.host = d->seen.node;
     cfg.addrs = d->seen.addrs.v;
     cfg.host_is_me = true; /* numbers that were meant */
@@ -41,64 +39,61 @@ static void follow(struct discover *d)
     cfg.ports = &port;
     cfg.nports = 1;
     cfg.nfurther = 0;
-    if (agent_connect(a, &cfg, &err) < 0)
-        discover_give_up(d, err.text);
+    locate_leader_begin(a);
+    return locate_leader_connect(a, &cfg, err);
 }
 
-static void host(struct discover *d)
+static void follow(struct locate_etcd *d)
 {
-    struct agent *a = d->agent;
     struct dd_err err = {0};
-    link_find_free(DD_TAKE(a->find));
-    host_stop(a); /* the daemon that has given way may not be gone yet */
-    a->index = 0;
-    if (agent_be_host(a, &err) < 0)
-        discover_give_up(d, err.text);
+    if (locate_etcd_follow(d->agent, &err) < 0)
+        locate_etcd_give_up(d, err.text);
 }
 
-/* Our daemon has begun nothing: it sends its guests there, where we go ourselves. */
-static void yield(struct discover *d)
+static void lead(struct locate_etcd *d)
 {
-    struct agent *a = d->agent;
-    struct link *own = DD_TAKE(a->link);
+    locate_leader_stop(d->agent);
+    d->agent->machine.index = 0;
+    agent_step(d->agent, (struct am_event){.kind = AM_LEAD});
+}
+
+/* The own daemon has begun nothing: it sends its nodes there, where this one goes itself. */
+void locate_etcd_yield(struct agent *a)
+{
+    struct locate_etcd *d = a->locate_etcd;
     dd_log(a->cfg->log, DD_LOG_NOTICE,
            "this job goes on under the daemon on %s already: joining it", d->seen.node);
-    if (own != NULL) {
-        agent_tell(own, MSG(PROBE_RESULT, .addr = d->seen.addrs.v[0]));
-        link_bye(own);
-    }
+    uplink_give_way(a, d->seen.addrs.v[0]);
     d->wanted = false;
-    a->index = -1; /* that daemon has a first node already */
-    agent_seek_begin(a);
-    follow(d);
+    a->machine.index = -1; /* that daemon has a first node already */
 }
 
-static void bind_and_put(struct discover *d, int64_t revision)
+static void bind_and_put(struct locate_etcd *d, int64_t revision)
 {
     struct dd_err err = {0};
     if (!d->claim.hosting && d->listen_fd < 0) {
         d->listen_fd = host_bind(d->agent, &d->port, &err);
         if (d->listen_fd < 0) {
-            discover_give_up(d, err.text);
+            locate_etcd_give_up(d, err.text);
             return;
         }
     }
-    discover_ask(d, ETCD_PUT, revision);
+    locate_etcd_ask(d, ETCD_PUT, revision);
 }
 
-static void act(struct discover *d, enum claim_do what)
+static void act(struct locate_etcd *d, enum claim_do what)
 {
     struct agent *a = d->agent;
     switch (what) {
     case CLAIM_DO_HOST:
-        host(d);
+        lead(d);
         break;
     case CLAIM_DO_FOLLOW:
-        if (a->link == NULL)
+        if (a->uplink.link == NULL)
             follow(d);
         break;
     case CLAIM_DO_YIELD:
-        yield(d);
+        agent_step(a, (struct am_event){.kind = AM_ELSEWHERE});
         break;
     case CLAIM_DO_STAY:
         if (d->wanted)
@@ -111,13 +106,13 @@ static void act(struct discover *d, enum claim_do what)
     }
 }
 
-void discover_step(struct discover *d, enum claim_event e, const struct claim_seen *seen)
+void locate_etcd_step(struct locate_etcd *d, enum claim_event e, const struct claim_seen *seen)
 {
     static const enum etcd_call calls[] = {
         [CLAIM_ASK_READ] = ETCD_READ, [CLAIM_ASK_GRANT] = ETCD_GRANT, [CLAIM_ASK_KEEP] = ETCD_KEEP};
     const struct claim_out out = claim_step(&d->claim, e, seen);
     const struct timeval wait = dd_timeval(out.wait_ms * DD_NS_PER_MS);
-    if (d->agent->state == AGENT_LEAVING && !d->claim.hosting)
+    if (d->agent->machine.state == AM_LEAVING && !d->claim.hosting)
         return;
     if (out.ask != CLAIM_ASK_NOTHING)
         evtimer_del(d->timer);
@@ -126,7 +121,7 @@ void discover_step(struct discover *d, enum claim_event e, const struct claim_se
     if (out.ask == CLAIM_ASK_PUT)
         bind_and_put(d, out.revision);
     else if (out.ask != CLAIM_ASK_NOTHING)
-        discover_ask(d, calls[out.ask], 0);
+        locate_etcd_ask(d, calls[out.ask], 0);
     if (!d->over)
         act(d, out.act);
 }
@@ -137,11 +132,11 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    struct discover *d = arg;
+    struct locate_etcd *d = arg;
     if (d->resting)
         web_free(DD_TAKE(d->web));
     else if (!d->over)
-        discover_step(d, CLAIM_TIME, NULL);
+        locate_etcd_step(d, CLAIM_TIME, NULL);
 }
 
 static void to_hex(char *out, const unsigned char *bytes, size_t n)
@@ -151,7 +146,7 @@ static void to_hex(char *out, const unsigned char *bytes, size_t n)
 }
 
 /* The job's secret, where the nodes have none in common: of whoever becomes the host. */
-static int make_secret(struct discover *d, struct dd_err *err)
+static int make_secret(struct locate_etcd *d, struct dd_err *err)
 {
     struct agent *a = d->agent;
     unsigned char bytes[ENTRY_SECRET / 2];
@@ -172,13 +167,13 @@ static int make_secret(struct discover *d, struct dd_err *err)
     return 0;
 }
 
-static int discover_new(struct agent *a, struct dd_err *err)
+static int locate_etcd_new(struct agent *a, struct dd_err *err)
 {
     unsigned char id[ENTRY_ID / 2];
-    struct discover *d = calloc(1, sizeof(*d));
+    struct locate_etcd *d = calloc(1, sizeof(*d));
     if (d == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    a->discover = d;
+    a->locate_etcd = d;
     d->agent = a;
     d->listen_fd = -1;
     d->timer = evtimer_new(a->base, on_timer, d);
@@ -192,122 +187,98 @@ static int discover_new(struct agent *a, struct dd_err *err)
 }
 
 /* After another node has been the host: what was under way is forgotten. */
-static void wake(struct discover *d)
+static void wake(struct locate_etcd *d)
 {
     if (!d->resting)
         return;
-    d->resting = d->begun = d->last_word = false;
+    d->resting = d->last_word = false;
     evtimer_del(d->timer);
     web_free(DD_TAKE(d->web));
     d->lease = 0;
     d->claim = (struct claim){0};
 }
 
-int discover_begin(struct agent *a, struct dd_err *err)
+int locate_etcd_start(struct agent *a, struct dd_err *err)
 {
-    int rc = a->discover == NULL ? discover_new(a, err) : 0;
-    struct discover *d = a->discover;
+    int rc = a->locate_etcd == NULL ? locate_etcd_new(a, err) : 0;
+    struct locate_etcd *d = a->locate_etcd;
     if (rc < 0)
         return rc;
     wake(d);
-    agent_seek_begin(a);
-    discover_step(d, CLAIM_BEGIN, NULL);
+    locate_leader_begin(a);
+    locate_etcd_step(d, CLAIM_BEGIN, NULL);
     return 0;
 }
 
-bool discover_again(struct agent *a, const char *why)
+void locate_etcd_check(struct agent *a)
 {
-    struct dd_err err = {0};
-    if (a->discover == NULL || a->discover->over || a->state != AGENT_JOINED ||
-        discover_is_started(a) || a->discover->claim.hosting ||
-        a->signals.last != 0) /* our own daemon does not end by itself */
-        return false;
-    dd_log(a->cfg->log, DD_LOG_NOTICE,
-           "the daemon is gone before the first round: %s; looking in etcd once more", why);
-    if (discover_begin(a, &err) == 0)
-        return true;
-    dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
-    return false;
-}
-
-bool discover_check(struct agent *a)
-{
-    struct discover *d = a->discover;
-    if (d == NULL || d->over || !d->claim.hosting ||
-        discover_is_started(a)) /* then it is for the members to look */
-        return false;
+    struct locate_etcd *d = a->locate_etcd;
+    if (d == NULL || d->over || !d->claim.hosting)
+        return;
     d->wanted = true;
-    discover_step(d, CLAIM_CHECK, NULL);
-    return true;
+    locate_etcd_step(d, CLAIM_CHECK, NULL);
 }
 
-const char *discover_status(const struct agent *a)
+const char *locate_etcd_status(const struct agent *a)
 {
-    const struct discover *d = a->discover;
-    if (d == NULL || a->link != NULL)
+    const struct locate_etcd *d = a->locate_etcd;
+    if (d == NULL || a->uplink.link != NULL)
         return NULL;
     return d->trouble[0] != '\0' ? d->trouble : "etcd is being asked";
 }
 
-int discover_take_listener(struct agent *a, uint16_t *ret_port)
+int locate_etcd_take_listener(struct agent *a, uint16_t *ret_port)
 {
-    struct discover *d = a->discover;
+    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || d->listen_fd < 0)
         return -1;
     *ret_port = d->port;
     return DD_TAKE_FD(d->listen_fd);
 }
 
-void discover_hosting(struct agent *a, uint16_t port)
+void locate_etcd_hosting(struct agent *a, uint16_t port)
 {
-    struct discover *d = a->discover;
+    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || d->over)
         return;
     wake(d);
     const bool known = !d->claim.hosting && d->port == port &&
-                       a->epoch == 0; /* as it was written */
+                       a->machine.epoch == 0; /* as it was written */
     d->port = port;
-    claim_set(&d->claim, true, a->epoch, discover_is_started(a));
+    claim_set(&d->claim, true, a->machine.epoch, locate_etcd_is_started(a));
     if (!known)
-        discover_step(d, CLAIM_CHANGED, NULL);
+        locate_etcd_step(d, CLAIM_CHANGED, NULL);
 }
 
-void discover_changed(struct agent *a)
+void locate_etcd_changed(struct agent *a)
 {
-    struct discover *d = a->discover;
-    if (d == NULL || d->over || !d->claim.hosting || d->claim.started == discover_is_started(a))
+    struct locate_etcd *d = a->locate_etcd;
+    if (d == NULL || d->over || !d->claim.hosting || d->claim.started == locate_etcd_is_started(a))
         return;
-    claim_set(&d->claim, true, a->epoch, discover_is_started(a));
-    discover_step(d, CLAIM_CHANGED, NULL);
-}
-
-void discover_begun(struct agent *a)
-{
-    if (a->discover != NULL)
-        a->discover->begun = true;
-    discover_changed(a);
+    claim_set(&d->claim, true, a->machine.epoch, locate_etcd_is_started(a));
+    locate_etcd_step(d, CLAIM_CHANGED, NULL);
 }
 
 static void on_rest(void *arg, const struct web_answer *a)
 {
     const struct timeval now = {0};
-    struct discover *d = arg;
+    struct locate_etcd *d = arg;
     (void)a;
     if (d->resting)
         evtimer_add(d->timer, &now);
 }
 
 /* No helper while there is nothing to ask. */
-void discover_following(struct agent *a)
+void locate_etcd_following(struct agent *a)
 {
-    struct discover *d = a->discover;
+    struct locate_etcd *d = a->locate_etcd;
     const struct timeval now = {0};
     if (d == NULL || d->over)
         return;
     d->resting = true;
     claim_set(&d->claim, false, 0, false);
     evtimer_del(d->timer);
-    discover_revoke(d, on_rest);
+    locate_etcd_revoke(d, on_rest);
     if (!d->last_word)
         evtimer_add(d->timer, &now);
 }
@@ -318,26 +289,26 @@ static void on_last(void *arg, const struct web_answer *a)
     (void)a;
 }
 
-void discover_over(struct agent *a)
+void locate_etcd_over(struct agent *a)
 {
-    struct discover *d = a->discover;
+    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || d->over)
         return;
     d->over = true;
     evtimer_del(d->timer);
     if (d->claim.fails == 0)
-        discover_revoke(d, on_last);
+        locate_etcd_revoke(d, on_last);
 }
 
-void discover_free(struct agent *a)
+void locate_etcd_free(struct agent *a)
 {
-    struct discover *d = a->discover;
+    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL)
         return;
-    discover_over(a);
-    a->discover = NULL;
+    locate_etcd_over(a);
+    a->locate_etcd = NULL;
     if (d->web != NULL && d->last_word)
-        (void)web_finish(d->web, DISCOVER_LAST_WORD_MS);
+        (void)web_finish(d->web, LOCATE_ETCD_LAST_WORD_MS);
     web_free(d->web);
     close_listener(d);
     if (d->timer != NULL)

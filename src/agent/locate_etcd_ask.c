@@ -1,4 +1,4 @@
-#include "agent/discover_inner.h"
+#include "agent/locate_etcd_inner.h"
 
 #include "net/addr.h"
 #include "web/etcd_url.h"
@@ -32,11 +32,11 @@ static int add_addrs(const struct agent *a, struct dd_strv *to)
     return rc == 0 && to->n == 0 ? dd_strv_push(to, "127.0.0.1") : rc;
 }
 
-static int own_value(struct discover *d, char **ret)
+static int own_value(struct locate_etcd *d, char **ret)
 {
     const struct agent *a = d->agent;
     DD_AUTO(entry) struct entry e = {
-        .port = d->port, .epoch = a->epoch, .started = discover_is_started(a)};
+        .port = d->port, .epoch = a->machine.epoch, .started = locate_etcd_is_started(a)};
     (void)snprintf(e.id, sizeof(e.id), "%s", d->id);
     (void)snprintf(e.secret, sizeof(e.secret), "%s", d->secret);
     (void)snprintf(e.node, sizeof(e.node), "%s", a->cfg->node_name);
@@ -47,29 +47,30 @@ static int own_value(struct discover *d, char **ret)
 /* ---- trouble ---- */
 
 /* While there is no daemon yet, it is for the user to mend. */
-void discover_give_up(struct discover *d, const char *why)
+void locate_etcd_give_up(struct locate_etcd *d, const char *why)
 {
     struct agent *a = d->agent;
     d->over = true;
     evtimer_del(d->timer);
     dd_log(a->cfg->log, DD_LOG_ERR, "--rdzv-endpoint: %s", why);
-    agent_leave(a, 2);
+    agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
 }
 
-static void in_trouble(struct discover *d, bool for_good)
+static void in_trouble(struct locate_etcd *d, bool for_good)
 {
     struct agent *a = d->agent;
-    if (for_good && a->link == NULL && !discover_is_started(a) && a->state != AGENT_LEAVING) {
-        discover_give_up(d, d->trouble);
+    if (for_good && a->uplink.link == NULL && !locate_etcd_is_started(a) &&
+        a->machine.state != AM_LEAVING) {
+        locate_etcd_give_up(d, d->trouble);
         return;
     }
-    if (!d->told && a->link != NULL)
+    if (!d->told && a->uplink.link != NULL)
         dd_log(a->cfg->log, DD_LOG_NOTICE,
                "%s; the job goes on, but nodes that come now may not find it", d->trouble);
-    d->told = d->told || a->link != NULL;
+    d->told = d->told || a->uplink.link != NULL;
 }
 
-static void no_trouble(struct discover *d)
+static void no_trouble(struct locate_etcd *d)
 {
     if (d->told)
         dd_log(d->agent->cfg->log, DD_LOG_NOTICE, "etcd answers again");
@@ -83,10 +84,10 @@ static void on_answer(void *arg, const struct web_answer *a);
 
 static void on_helper(void *arg, pid_t pid)
 {
-    agent_protect(arg, pid);
+    rounds_protect(arg, pid);
 }
 
-static int helper_of(struct discover *d, struct dd_err *err)
+static int helper_of(struct locate_etcd *d, struct dd_err *err)
 {
     struct agent *a = d->agent;
     const struct web_cfg cfg = {.base = a->base,
@@ -98,7 +99,7 @@ static int helper_of(struct discover *d, struct dd_err *err)
 }
 
 /* The body of d->call, or of AUTH before it. */
-static int encode(struct discover *d, char **ret, int64_t revision)
+static int encode(struct locate_etcd *d, char **ret, int64_t revision)
 {
     const struct agent_cfg *cfg = d->agent->cfg;
     DD_AUTO(free) char *value = NULL;
@@ -114,7 +115,7 @@ static int encode(struct discover *d, char **ret, int64_t revision)
     return rc == 0 ? etcd_ask_encode(ret, &ask) : rc;
 }
 
-static int post(struct discover *d, const char *body)
+static int post(struct locate_etcd *d, const char *body)
 {
     const struct etcd_url *e = d->agent->cfg->etcd;
     struct web_request r = {.body = body,
@@ -136,7 +137,7 @@ static int post(struct discover *d, const char *body)
     return rc == 0 ? web_post(d->web, &r, on_answer, d) : rc;
 }
 
-void discover_ask(struct discover *d, enum etcd_call call, int64_t revision)
+void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revision)
 {
     DD_AUTO(free) char *body = NULL;
     struct dd_err err = {0};
@@ -152,12 +153,12 @@ void discover_ask(struct discover *d, enum etcd_call call, int64_t revision)
     (void)snprintf(d->trouble, sizeof(d->trouble), "etcd cannot be asked: %s", strerror(-rc));
     in_trouble(d, true);
     if (!d->over)
-        discover_step(d, CLAIM_FAILED, NULL);
+        locate_etcd_step(d, CLAIM_FAILED, NULL);
 }
 
 /* ---- answers ---- */
 
-static void on_seen(struct discover *d, const struct etcd_answer *a)
+static void on_seen(struct locate_etcd *d, const struct etcd_answer *a)
 {
     DD_AUTO(entry) struct entry e = {0};
     struct claim_seen seen = {.there = a->there, .revision = a->revision};
@@ -166,16 +167,16 @@ static void on_seen(struct discover *d, const struct etcd_answer *a)
         (void)snprintf(d->trouble, sizeof(d->trouble), "%s in etcd: %s", d->key, err.text);
         in_trouble(d, true);
         if (!d->over)
-            discover_step(d, CLAIM_FAILED, NULL);
+            locate_etcd_step(d, CLAIM_FAILED, NULL);
         return;
     }
     seen.started = e.started;
     seen.epoch = e.epoch;
     seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
-    seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->epoch &&
-                e.started == discover_is_started(d->agent);
+    seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->machine.epoch &&
+                e.started == locate_etcd_is_started(d->agent);
     if (seen.same ||
-        d->agent->link ==
+        d->agent->uplink.link ==
             NULL) /* else it is over when we are written there: an etcd that is full reads on */
         no_trouble(d);
     if (a->there && !seen.mine) {
@@ -183,16 +184,16 @@ static void on_seen(struct discover *d, const struct etcd_answer *a)
         d->seen = e;
         e = (struct entry){0};
     }
-    discover_step(d, CLAIM_READ, &seen);
+    locate_etcd_step(d, CLAIM_READ, &seen);
 }
 
-static void on_done(struct discover *d, struct etcd_answer *a)
+static void on_done(struct locate_etcd *d, struct etcd_answer *a)
 {
     if (d->authenticating) {
         free(d->token);
         d->token = DD_TAKE(a->token);
         d->fresh = true;
-        discover_ask(d, d->call, d->claim.put_over);
+        locate_etcd_ask(d, d->call, d->claim.put_over);
         return;
     }
     d->fresh = false;
@@ -204,13 +205,13 @@ static void on_done(struct discover *d, struct etcd_answer *a)
         break;
     case ETCD_GRANT:
         d->lease = a->lease;
-        discover_step(d, CLAIM_GRANTED, NULL);
+        locate_etcd_step(d, CLAIM_GRANTED, NULL);
         break;
     case ETCD_KEEP:
-        discover_step(d, CLAIM_KEPT, NULL);
+        locate_etcd_step(d, CLAIM_KEPT, NULL);
         break;
     case ETCD_PUT:
-        discover_step(d, CLAIM_WON, NULL);
+        locate_etcd_step(d, CLAIM_WON, NULL);
         break;
     case ETCD_REVOKE:
     case ETCD_AUTH:
@@ -220,27 +221,27 @@ static void on_done(struct discover *d, struct etcd_answer *a)
     }
 }
 
-static void on_result(struct discover *d, enum etcd_result result, const struct dd_err *err)
+static void on_result(struct locate_etcd *d, enum etcd_result result, const struct dd_err *err)
 {
     const struct etcd_url *e = d->agent->cfg->etcd;
     switch (result) {
     case ETCD_LOST:
         no_trouble(d);
-        discover_step(d, CLAIM_BEATEN, NULL);
+        locate_etcd_step(d, CLAIM_BEATEN, NULL);
         return;
     case ETCD_NO_LEASE:
         d->lease = 0;
-        discover_step(d, CLAIM_LEASE_GONE, NULL);
+        locate_etcd_step(d, CLAIM_LEASE_GONE, NULL);
         return;
     case ETCD_NO_AUTH:
         d->no_auth = d->fresh = true;
-        discover_ask(d, d->call, d->claim.put_over);
+        locate_etcd_ask(d, d->call, d->claim.put_over);
         return;
     case ETCD_NO_TOKEN: /* etcd was started again, or ours is old */
         free(DD_TAKE(d->token));
         d->no_auth = false;
         if (e->user != NULL && !d->authenticating && !d->fresh) {
-            discover_ask(d, d->call, d->claim.put_over);
+            locate_etcd_ask(d, d->call, d->claim.put_over);
             return;
         }
         d->fresh = false;
@@ -261,12 +262,12 @@ static void on_result(struct discover *d, enum etcd_result result, const struct 
     in_trouble(d, result == ETCD_REFUSED);
     d->first = (d->first + 1) % e->bases.n; /* another one may know more */
     if (!d->over)
-        discover_step(d, CLAIM_FAILED, NULL);
+        locate_etcd_step(d, CLAIM_FAILED, NULL);
 }
 
 static void on_answer(void *arg, const struct web_answer *w)
 {
-    struct discover *d = arg;
+    struct locate_etcd *d = arg;
     const struct etcd_url *e = d->agent->cfg->etcd;
     DD_AUTO(etcd_answer) struct etcd_answer a = {0};
     struct dd_err err = {0};
@@ -278,7 +279,7 @@ static void on_answer(void *arg, const struct web_answer *w)
                        e->bases.v[0], e->bases.n > 1 ? " and others" : "", w->error);
         in_trouble(d, w->set_up);
         if (!d->over)
-            discover_step(d, CLAIM_FAILED, NULL);
+            locate_etcd_step(d, CLAIM_FAILED, NULL);
         return;
     }
     d->first = (d->first + (size_t)w->from) % e->bases.n;
@@ -290,7 +291,7 @@ static void on_answer(void *arg, const struct web_answer *w)
 }
 
 /* On its way out, whatever comes of it: the lease ends by itself. */
-void discover_revoke(struct discover *d, web_done_f *done)
+void locate_etcd_revoke(struct locate_etcd *d, web_done_f *done)
 {
     const int64_t lease = d->lease;
     DD_AUTO(free) char *body = NULL;
@@ -306,7 +307,7 @@ void discover_revoke(struct discover *d, web_done_f *done)
                             .cacert = e->cacert,
                             .cert = e->cert,
                             .key = e->key,
-                            .limit_ms = DISCOVER_LAST_WORD_MS,
+                            .limit_ms = LOCATE_ETCD_LAST_WORD_MS,
                             .direct = true};
     char url[ETCD_TEXT_MAX];
     char token[ETCD_TOKEN_MAX + 32];

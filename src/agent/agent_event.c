@@ -1,0 +1,18 @@
+/* What all files of the agent may raise or use; it knows none of them. */
+#include "agent/inner.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+void agent_step(struct agent *a, struct am_event e)
+{
+    a->step(a, e);
+}
+
+void agent_because(struct agent *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(a->why, sizeof(a->why), fmt, ap);
+    va_end(ap);
+}

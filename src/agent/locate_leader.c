@@ -1,0 +1,87 @@
+/* The first daemon, at the address of the node that leads: one search, until it is found or
+ * stopped. */
+#include "agent/inner.h"
+#include "agent/locate_etcd.h"
+
+#include "base/io.h"
+
+enum { FIRST_REPORT_S = 5, REPORT_MAX_S = 60 };
+
+static void on_found(void *arg, struct link *l)
+{
+    struct agent *a = arg;
+    link_find_free(DD_TAKE(a->leader.find));
+    uplink_found(a, l);
+}
+
+const char *locate_leader_status(struct agent *a)
+{
+    return a->leader.find != NULL ? link_find_status(a->leader.find) : locate_etcd_status(a);
+}
+
+static void on_progress(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    struct agent *a = arg;
+    uint64_t waited = (dd_now_ns() - a->cfg->start_ns) / DD_NS_PER_S;
+    struct timeval t = {.tv_sec = (time_t)(waited < FIRST_REPORT_S ? FIRST_REPORT_S
+                                           : waited < REPORT_MAX_S ? waited
+                                                                   : REPORT_MAX_S)};
+    const char *status = locate_leader_status(a);
+    if (status == NULL)
+        return;
+    if (a->cfg->cannot != NULL) { /* no daemon to report it to: the user learns it here */
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s", a->cfg->cannot);
+        agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
+        return;
+    }
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);
+    evtimer_add(a->leader.progress, &t);
+}
+
+int locate_leader_new(struct agent *a)
+{
+    a->leader.progress = evtimer_new(a->base, on_progress, a);
+    return a->leader.progress == NULL ? -1 : 0;
+}
+
+void locate_leader_begin(struct agent *a)
+{
+    const struct timeval first = {.tv_sec = FIRST_REPORT_S};
+    evtimer_add(a->leader.progress, &first);
+}
+
+int locate_leader_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err)
+{
+    link_find_free(DD_TAKE(a->leader.find));
+    return link_find_start(&a->leader.find, a->base, cfg, on_found, a, err);
+}
+
+int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err)
+{
+    struct link_find_cfg cfg;
+    uint16_t ports[LOCATE_PORTS];
+    locate_find_cfg(a, &cfg, ports);
+    if (addr != NULL) {
+        cfg.host = addr;
+        cfg.host_is_me = true;
+        cfg.try_scontrol = false;
+    }
+    locate_leader_begin(a);
+    return locate_leader_connect(a, &cfg, err);
+}
+
+void locate_leader_stop(struct agent *a)
+{
+    link_find_free(DD_TAKE(a->leader.find));
+    if (a->leader.progress != NULL)
+        evtimer_del(a->leader.progress);
+}
+
+void locate_leader_free(struct agent *a)
+{
+    locate_leader_stop(a);
+    if (a->leader.progress != NULL)
+        event_free(DD_TAKE(a->leader.progress));
+}

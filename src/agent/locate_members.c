@@ -1,0 +1,45 @@
+/* Failing over: another daemon is looked for on the nodes of the last round, in their order. When a
+ * node asks, and when it starts a daemon itself, is decided by the agent's machine; whether enough
+ * nodes are there for a round, by each daemon (rdzv/machine.h). So two daemons at once do no harm.
+ */
+#include "agent/inner.h"
+
+#include "base/io.h"
+
+void locate_members_stop(struct agent *a)
+{
+    for (int i = 0; i < a->members.n; i++)
+        link_find_free(a->members.finds[i]);
+    a->members.n = 0;
+}
+
+static void on_found(void *arg, struct link *l)
+{
+    locate_members_stop(arg);
+    uplink_found(arg, l);
+}
+
+static void find_at(struct agent *a, const char *addr)
+{
+    struct link_find_cfg cfg;
+    uint16_t ports[LOCATE_PORTS];
+    struct dd_err err = {0};
+    locate_find_cfg(a, &cfg, ports);
+    cfg.host = addr;
+    cfg.host_is_me = true; /* a numeric address that was in use */
+    cfg.try_scontrol = false;
+    if (link_find_start(&a->members.finds[a->members.n], a->base, &cfg, on_found, a, &err) == 0)
+        a->members.n++;
+    else
+        dd_log(a->cfg->log, DD_LOG_WARN, "cannot look for a daemon on %s: %s", addr, err.text);
+}
+
+void locate_members_start(struct agent *a)
+{
+    const struct rdzv_members *last = &a->memory.last;
+    const struct dd_strv *addrs = &a->memory.addrs;
+    locate_members_stop(a);
+    for (size_t k = 0; k < addrs->n && (int)k < last->n && a->members.n < RDZV_SUCCESSORS; k++)
+        if (last->index[k] != a->machine.index)
+            find_at(a, addrs->v[k][0] != '\0' ? addrs->v[k] : a->round->plan.master_addr);
+}

@@ -1,0 +1,265 @@
+#include "agent/uplink.h"
+
+#include "agent/health_check.h"
+#include "agent/held_ports.h"
+#include "agent/inner.h"
+#include "agent/locate_etcd.h"
+#include "agent/success_criteria.h"
+#include "base/io.h"
+#include "net/addr.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ANSWER_MS = 3000 }; /* to JOIN, of a daemon that is asked beside the one in use */
+
+/* ---- messages ---- */
+
+static void send_on(struct link *l, const struct msg *m)
+{
+    DD_AUTO(free) char *text = NULL;
+    int rc = msg_encode(&text, m);
+    if (rc == 0)
+        rc = link_send(l, FRAME_CONTROL, text, strlen(text));
+    if (rc < 0 && rc != -EPIPE) /* the daemon would wait for the message forever */
+        link_fail(l, msg_type_name(m->type), rc);
+}
+
+void agent_send(struct agent *a, const struct msg *m)
+{
+    if (a->uplink.link != NULL)
+        send_on(a->uplink.link, m);
+}
+
+/* Where the workers find the store. A guest has reached it, unless they are to use another network
+ * than the link: then it is for the host, which alone knows its address there. NULL: not for us to
+ * say. */
+static const char *store_addr(const struct agent *a, const struct link *l,
+                              const struct net_iface *ifs, size_t n, char out[NET_ADDR_TEXT])
+{
+    struct net_addr addr = *link_peer(l);
+    bool host = addr.len == 0;
+    if (host && a->cfg->iface == NULL)
+        return a->cfg->listen_addr; /* NULL unless it has only one */
+    if (a->cfg->iface != NULL && (!host || net_iface_addr(ifs, n, a->cfg->iface, &addr) < 0))
+        return NULL;
+    return net_addr_host(&addr, out);
+}
+
+static void send_join(struct agent *a, struct link *l)
+{
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    DD_AUTO(free) char *cannot = NULL;
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
+    size_t n = 0;
+    char addr[NET_ADDR_TEXT] = "";
+    (void)net_ifaces(&ifs, &n, NULL);
+    for (size_t i = 0; i < n && addrs.n < MSG_MAX_LIST; i++) {
+        char text[NET_ADDR_TEXT];
+        if (!ifs[i].loopback)
+            (void)dd_strv_push(&addrs, net_addr_host(&ifs[i].addr, text));
+    }
+    if (a->cfg->cannot !=
+            NULL && /* one sentence for the whole job, from the node that reports its end */
+        asprintf(&cannot, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
+        cannot = NULL;
+    memory_write_spent(a, &spent);
+    send_on(l,
+            MSG(JOIN, .index = a->machine.index, .epoch = a->machine.epoch,
+                .elsewhere = a->uplink.link != NULL && a->uplink.link != l,
+                .ended_well = a->round->ended_well || success_criteria_met(a->round),
+                .nnodes = a->cfg->rdzv.max_nodes, .min_nodes = a->cfg->rdzv.min_nodes,
+                .members = a->memory.members, .committed = a->memory.committed,
+                .spent = dd_buf_str(&spent), .slots = a->cfg->slots, .pid = getpid(),
+                .name = a->cfg->node_name, .addr = store_addr(a, l, ifs, n, addr), .addrs = &addrs,
+                .unfit = health_unfit(a->health), .ports = held_ports_text(a->round),
+                .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
+}
+
+/* ---- the link in use ---- */
+
+static void on_frame(void *arg, struct link *l, const struct frame *f)
+{
+    struct agent *a = arg;
+    (void)l;
+    if (!a->uplink.bye_sent)
+        a->uplink.on_frame(a, f);
+}
+
+static void on_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    struct agent *a = arg;
+    (void)l;
+    (void)clean;
+    agent_because(a, "%s", why);
+    agent_step(a, (struct am_event){.kind = AM_LOST});
+}
+
+void uplink_drop(struct agent *a)
+{
+    link_free(DD_TAKE(a->uplink.link));
+    control_lost(a);
+}
+
+void uplink_use(struct agent *a, struct link *l)
+{
+    control_lost(a);
+    a->uplink.link = l;
+    a->uplink.bye_sent = false;
+    if (link_peer(l)->len > 0) { /* another node leads, and sends the signal before the end */
+        timeout_free(a);
+        endtime_free(a);
+        locate_etcd_following(a);
+    }
+    locate_leader_stop(a);
+    link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
+    (void)link_set_heartbeat(l, (unsigned)(a->cfg->heartbeat_ns / DD_NS_PER_MS));
+}
+
+void uplink_join(struct agent *a, struct link *l)
+{
+    uplink_use(a, l);
+    send_join(a, l);
+}
+
+int uplink_send_bye(struct agent *a, const char *why)
+{
+    int rc = link_send(a->uplink.link, FRAME_BYE, why, strlen(why));
+    a->uplink.bye_sent = rc == 0;
+    return rc;
+}
+
+void uplink_give_way(struct agent *a, const char *addr)
+{
+    struct link *own = DD_TAKE(a->uplink.link);
+    if (own == NULL)
+        return;
+    send_on(own, MSG(PROBE_RESULT, .addr = addr));
+    link_bye(own);
+}
+
+/* ---- a link that a locator has found ---- */
+
+void uplink_found(struct agent *a, struct link *l)
+{
+    a->uplink.found = l;
+    agent_step(a, (struct am_event){.kind = AM_FOUND});
+}
+
+void uplink_join_found(struct agent *a)
+{
+    uplink_join(a, DD_TAKE(a->uplink.found));
+}
+
+void uplink_drop_found(struct agent *a)
+{
+    link_free(DD_TAKE(a->uplink.found));
+}
+
+/* ---- daemons that are asked beside the one in use ---- */
+
+static struct link **slot_of(struct agent *a, const struct link *l)
+{
+    for (size_t i = 0; i < UPLINK_OTHERS; i++)
+        if (a->uplink.others[i] == l)
+            return &a->uplink.others[i];
+    return NULL;
+}
+
+static struct link *take_answering(struct agent *a)
+{
+    struct link *l = DD_TAKE(a->uplink.answering);
+    struct link **slot = l != NULL ? slot_of(a, l) : NULL;
+    if (slot != NULL)
+        *slot = NULL;
+    return l;
+}
+
+static void answers(struct agent *a, struct link *l, struct am_event e)
+{
+    a->uplink.answering = l;
+    agent_step(a, e);
+}
+
+static void on_other_frame(void *arg, struct link *l, const struct frame *f)
+{
+    struct agent *a = arg;
+    DD_AUTO(msg) struct msg m = {0};
+    struct dd_err err = {0};
+    int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
+    if (rc == -ENOMSG)
+        return;
+    if (rc < 0) { /* there is a daemon, and it cannot take this node */
+        agent_because(a, "%s", err.text);
+        answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = INT64_MAX});
+    } else if (m.type == MSG_REFUSE) {
+        agent_because(a, "%s", m.refuse.text);
+        answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = m.refuse.epoch});
+    } else if (m.type == MSG_WELCOME) {
+        answers(a, l, (struct am_event){.kind = AM_OTHER_TAKES, .epoch = m.welcome.epoch});
+    } else if (m.type == MSG_FINISH) {
+        answers(a, l, (struct am_event){.kind = AM_OTHER_ENDED});
+        if (a->uplink.link == l)
+            a->uplink.on_frame(a, f);
+    }
+}
+
+static void on_other_close(void *arg, struct link *l, bool clean, const char *why)
+{
+    (void)clean;
+    (void)why;
+    answers(arg, l, (struct am_event){.kind = AM_OTHER_GONE});
+}
+
+void uplink_ask_found(struct agent *a)
+{
+    struct link *l = DD_TAKE(a->uplink.found);
+    struct link **slot = slot_of(a, NULL);
+    if (slot == NULL) {
+        link_free(l);
+        return;
+    }
+    *slot = l;
+    link_set_cb(
+        l, &(struct link_cb){.on_frame = on_other_frame, .on_close = on_other_close, .arg = a});
+    (void)link_set_heartbeat(l, ANSWER_MS);
+    send_join(a, l);
+}
+
+void uplink_move(struct agent *a, bool gives_way)
+{
+    char addr[NET_ADDR_TEXT];
+    struct link *l = take_answering(a);
+    if (gives_way) {
+        dd_log(a->cfg->log, DD_LOG_NOTICE,
+               "this job goes on under the daemon on %s already: joining it",
+               net_addr_host(link_peer(l), addr));
+        uplink_give_way(a, addr);
+    } else {
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "another daemon of this job goes on: joining it");
+    }
+    uplink_use(a, l);
+}
+
+void uplink_drop_other(struct agent *a)
+{
+    link_free(take_answering(a));
+}
+
+void uplink_drop_others(struct agent *a)
+{
+    for (size_t i = 0; i < UPLINK_OTHERS; i++)
+        link_free(DD_TAKE(a->uplink.others[i]));
+    a->uplink.answering = NULL;
+}
+
+bool uplink_asks(const struct agent *a)
+{
+    bool asks = false;
+    for (size_t i = 0; i < UPLINK_OTHERS; i++)
+        asks |= a->uplink.others[i] != NULL;
+    return asks;
+}
