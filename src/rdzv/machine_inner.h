@@ -105,9 +105,11 @@ int rdzv_tell_own_node(struct rdzv *m);        /* that the round goes without it
 int rdzv_inform_spare(struct rdzv *m, int id); /* of the round that runs without it */
 int rdzv_left_out(const struct rdzv *m);       /* how many who are here are */
 
-/* machine_round.c */
+/* machine_budget.c */
 bool rdzv_budget_left(const struct rdzv *m, uint64_t now); /* of restarts */
 void rdzv_spend(struct rdzv *m, uint64_t now);
+
+/* machine_round.c */
 int rdzv_look_around(struct rdzv *m); /* for another daemon, where too few are here to go on */
 
 /* machine_join.c */
