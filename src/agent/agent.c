@@ -129,7 +129,7 @@ static void on_message(struct agent *a, const struct msg *m)
  * leaves when the daemon has read it, and the workers are gone. */
 static void on_unreadable(struct agent *a, const char *what)
 {
-    agent_because(a, "a message of the daemon cannot be read by %.90s: %.260s", a->cfg->node_name,
+    agent_because(a, "%.90s cannot read a message from the daemon: %.260s", a->cfg->node_name,
                   what);
     dd_log(a->cfg->log, DD_LOG_ERR, "%s", a->why);
     agent_step(a, (struct am_event){.kind = AM_UNREADABLE});
@@ -164,16 +164,16 @@ static void do_report(struct agent *a, int what)
     const char *status;
     switch ((enum am_report)what) {
     case AM_REPORT_FAIL_OVER:
-        dd_log(log, DD_LOG_NOTICE,
-               "the daemon is lost: %s; %s looks for the node that takes its place", a->why, node);
+        dd_log(log, DD_LOG_NOTICE, "lost the daemon: %s; %s is looking for its successor", a->why,
+               node);
         break;
     case AM_REPORT_LOST:
-        dd_log(log, DD_LOG_ERR, "the daemon on %s is lost: %s; ending this node's workers",
+        dd_log(log, DD_LOG_ERR, "lost the daemon on %s: %s; stopping this node's workers",
                hostlist_nth(a->cfg->alloc->nodes, 0), a->why);
         break;
     case AM_REPORT_BEFORE:
         dd_log(log, DD_LOG_NOTICE,
-               "the daemon is gone before the first round: %s; looking in etcd once more", a->why);
+               "lost the daemon before the first round: %s; retrying through etcd", a->why);
         break;
     case AM_REPORT_REFUSED:
         dd_log(log, DD_LOG_ERR, "%s", a->why);
@@ -187,17 +187,16 @@ static void do_report(struct agent *a, int what)
                status != NULL ? status : "no daemon of this job was found");
         break;
     case AM_REPORT_PEERS_LIMIT:
-        dd_log(log, DD_LOG_ERR,
-               "%s timed out after %.0f s: another daemon of this job does not take it", node,
-               seek_s);
+        dd_log(log, DD_LOG_ERR, "%s timed out after %.0f s: another daemon of this job refused it",
+               node, seek_s);
         break;
     case AM_REPORT_FAIL_OVER_LIMIT:
         dd_log(log, DD_LOG_ERR,
-               "%s found no daemon of this job within %.0f s on the nodes of the last round", node,
+               "%s found no daemon of this job on the nodes of the last round within %.0f s", node,
                (double)a->cfg->rdzv.rejoin_ns / 1e9);
         break;
     case AM_REPORT_OTHER_REFUSES:
-        dd_log(log, DD_LOG_NOTICE, "another daemon of this job does not take this node yet: %s",
+        dd_log(log, DD_LOG_NOTICE, "another daemon of this job refused this node: %s; retrying",
                a->why);
         break;
     case AM_REPORT_CANNOT_LEAD:
@@ -268,7 +267,7 @@ static void do_start_daemon(struct agent *a, int arg)
     (void)arg;
     int rc = host_lead(a, &err);
     if (rc == 0 && a->machine.epoch > 0)
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s takes the lost daemon's place", a->cfg->node_name);
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s takes over from the lost daemon", a->cfg->node_name);
     if (rc == 0)
         return;
     agent_because(a, "%s", err.text);
@@ -571,7 +570,7 @@ int agent_run(const struct agent_cfg *cfg)
     a.key_in.job_id = cfg->alloc->job_id;
     make_machine(&a);
     a.base = net_loop_new();
-    int rc = a.base == NULL ? dd_err_set(&err, -ENOMEM, "cannot make an event loop")
+    int rc = a.base == NULL ? dd_err_set(&err, -ENOMEM, "cannot create the event loop")
                             : agent_start(&a, &err);
     if (rc < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);

@@ -64,7 +64,7 @@ static void on_ask(struct caller *c, const struct msg_ctl_request *m)
         if (busy ||
             refuse(
                 c,
-                "this node has no daemon just now: it is still sought, or the job is at its end") <
+                "this node is not connected to the job's daemon (the job is starting or ending)") <
                 0)
             drop(c);
         return;
@@ -181,7 +181,7 @@ void control_lost(struct agent *a)
          c = next) {
         next = LIST_NEXT(c, entry);
         if (c->id != 0 &&
-            refuse(c, "the daemon was lost, or the job has ended, before there was an answer") < 0)
+            refuse(c, "lost the daemon, or the job ended, before the daemon answered") < 0)
             drop(c);
     }
 }

@@ -105,7 +105,8 @@ int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulate
                       p.node_rank, p.nnodes, p.nodes, cfg->alloc->source, cfg->alloc->job_id) < 0 ||
         dd_buf_printf(out, "ranks %d to %d of %d%s\n", p.first_rank,
                       p.first_rank + p.local_size - 1, p.world_size,
-                      p.nnodes > 1 ? ", if all nodes have as many workers as this one" : "") < 0 ||
+                      p.nnodes > 1 ? ", assuming that all nodes run as many workers as this one"
+                                   : "") < 0 ||
         dd_buf_puts(
             out,
             "Values in <> are set at run time; MASTER_PORT may change if that port is in use.\n") <

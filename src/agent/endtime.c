@@ -69,10 +69,10 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 
 static void not_known(const struct endtime *t, const char *why)
 {
-    dd_log(
-        t->agent->cfg->log, DD_LOG_WARN,
-        "--signal-before-end: it is not known when the allocation ends (%.200s); no signal will be sent",
-        why);
+    dd_log(t->agent->cfg->log, DD_LOG_WARN,
+           "--signal-before-end: cannot determine the end of the allocation (%.200s); no signal "
+           "will be sent",
+           why);
 }
 
 static void on_answer(void *arg, int code, const char *out)
@@ -82,8 +82,8 @@ static void on_answer(void *arg, int code, const char *out)
         alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
         look(t);
     else
-        not_known(t, code == 0 ? "the scheduler names no time limit of the job"
-                               : "the scheduler does not answer");
+        not_known(t, code == 0 ? "the scheduler reports no time limit for the job"
+                               : "the scheduler does not respond");
     command_free(t->ask);
     t->ask = NULL;
 }
@@ -97,7 +97,7 @@ static void ask(struct endtime *t)
     struct command_spec spec = {.env = env, .limit_ms = ASK_MS};
     t->asked = alloc_end_find(a != NULL ? a->source : "", env);
     if (t->asked == NULL) {
-        not_known(t, "there is no scheduler that tells it");
+        not_known(t, "no scheduler found");
         return;
     }
     int rc = alloc_end_command(t->asked, env, &words, &spec.folder);

@@ -168,8 +168,8 @@ void error_files_copy(const struct round *r, const char *path)
     DD_AUTO(free) char *text = with_code(ef->kept, ef->kept_code);
     if (text == NULL) {
         dd_log(r->cfg->log, DD_LOG_WARN,
-               "what the failed worker wrote to its error file is no JSON; it is not "
-               "copied to TORCHELASTIC_ERROR_FILE=%.300s",
+               "the failed worker's error file is not valid JSON; not copied to "
+               "TORCHELASTIC_ERROR_FILE=%.300s",
                path);
         return;
     }

@@ -107,7 +107,7 @@ int follow_begin(struct agent *a, struct dd_err *err)
     a->cfg = &f->cfg;
     a->machine.index = -1;
     dd_log(a->cfg->log, DD_LOG_INFO,
-           "port %u is taken on this host; looking there for this job's daemon", al->ports[0]);
+           "port %u is in use on this host; looking for this job's daemon there", al->ports[0]);
     check_again(f);
     return 0;
 }

@@ -126,10 +126,9 @@ static void end_orphans(struct guardian *g, unsigned grace_ms)
         wait_once(g, dd_now_ns() + 20 * DD_NS_PER_MS);
     }
     if (g->children_left)
-        dd_log(
-            g->log, DD_LOG_WARN,
-            "some processes of the job do not die of SIGKILL, they wait in the kernel (state D); "
-            "leaving without them");
+        dd_log(g->log, DD_LOG_WARN,
+               "some processes of the job did not exit after SIGKILL (uninterruptible sleep, state "
+               "D); exiting without them");
 }
 
 static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
@@ -166,8 +165,7 @@ int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg
     while (!g.agent_gone)
         wait_once(&g, 0);
     if (WIFSIGNALED(g.status))
-        dd_log(log, DD_LOG_ERR,
-               "the agent was killed by signal %d; ending what is left of its workers",
+        dd_log(log, DD_LOG_ERR, "the agent was killed by signal %d; killing its remaining workers",
                WTERMSIG(g.status));
     if (g.children_left)
         end_orphans(&g, cfg->grace_ms);

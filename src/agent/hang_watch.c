@@ -80,8 +80,8 @@ static void on_dumped(void *arg, int code, const char *out)
     }
     if (u->asked && code != 0)
         dd_log(u->round->cfg->log, DD_LOG_WARN,
-               code == COMMAND_TOO_LATE ? "--on-hang: not done within %d s; killed"
-                                        : "--on-hang: ended with code %d",
+               code == COMMAND_TOO_LATE ? "--on-hang: command timed out after %d s and was killed"
+                                        : "--on-hang: command exited with code %d",
                code == COMMAND_TOO_LATE ? COMMAND_MS / 1000 : code);
     end_worker(u, u->asked ? SIGKILL : SIGABRT, u->asked ? 0 : ABORT_MS);
 }
@@ -191,7 +191,7 @@ static int hang_watch_prepare(void **state, const struct round *r, struct dd_err
     for (int i = 0; i < n; i++) {
         s->v[i].beat_fd = memfd_create("ddrun-heartbeat", MFD_CLOEXEC);
         if (s->v[i].beat_fd < 0)
-            return dd_err_set(err, -errno, "cannot make a heartbeat file: %m");
+            return dd_err_set(err, -errno, "cannot create a heartbeat file: %m");
     }
     return 0;
 }
@@ -226,7 +226,7 @@ static void hang_watch_exit(void *state, const struct round *r, struct worker_en
         return;
     if (end->exit.code == 0)
         end->exit.code = 128 + SIGABRT;
-    (void)snprintf(end->why, sizeof(end->why), "it gave no sign of life for %g s",
+    (void)snprintf(end->why, sizeof(end->why), "no sign of life for %g s",
                    (double)r->cfg->hang.timeout_ns / 1e9);
 }
 

@@ -57,7 +57,7 @@ static void take_reason(struct health *h, const char *what, int code, const char
     DD_AUTO(buf) struct dd_buf clean = DD_BUF_INIT(LINES_MAX_BYTES);
     const char *last = last_line(&clean, out);
     if (code == COMMAND_TOO_LATE)
-        (void)snprintf(h->unfit, UNFIT_MAX, "%.250s did not end within %.3g s", what,
+        (void)snprintf(h->unfit, UNFIT_MAX, "%.250s timed out after %.3g s", what,
                        (double)h->round->cfg->health.limit_ns / 1e9);
     else if (last[0] != '\0')
         (void)snprintf(h->unfit, UNFIT_MAX, "%.390s", last);

@@ -94,10 +94,10 @@ static void held_ports_verdict(void *state, const struct round *r, const struct 
         return;
     for (int i = 0; h->open && i < h->n; i++)
         if (net_port_taken(h->ports[i], &uid)) {
-            dd_log(
-                r->cfg->log, DD_LOG_ERR,
-                "uid %u listens on port %u of %s, which was held for a worker; each restart takes other ports",
-                (unsigned)uid, h->ports[i], r->cfg->node_name);
+            dd_log(r->cfg->log, DD_LOG_ERR,
+                   "uid %u listens on port %u of %s, which ddrun had reserved for a worker; each "
+                   "restart uses other ports",
+                   (unsigned)uid, h->ports[i], r->cfg->node_name);
             h->open = false;
         }
 }

@@ -65,7 +65,8 @@ static int horovod_prepare(void **state, const struct round *r, struct dd_err *e
     int rc = h == NULL ? dd_err_set(&why, -ENOMEM, "out of memory")
                        : http_server_new(&h->server, r->base, &cfg, &why);
     if (rc < 0) {
-        dd_log(r->cfg->log, DD_LOG_INFO, "no rendezvous server for Horovod: %s", why.text);
+        dd_log(r->cfg->log, DD_LOG_INFO, "cannot start the rendezvous server for Horovod: %s",
+               why.text);
         free(h);
         return 0;
     }

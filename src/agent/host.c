@@ -40,7 +40,9 @@ static int make_key(struct agent *a, struct dd_err *err)
     if (a->cfg->alloc->nnodes > 1)
         return net_key_host(&a->host.key, &a->key_in, err);
     a->host.key.method = NET_KEY_SHARED;
-    return net_key_random(a->host.key.bytes) < 0 ? dd_err_set(err, -EIO, "no random numbers") : 0;
+    return net_key_random(a->host.key.bytes) < 0
+               ? dd_err_set(err, -EIO, "no random bytes from the kernel")
+               : 0;
 }
 
 /* In the child: dies with the agent's end of things, keeps three descriptors, becomes ddrund, which
@@ -67,7 +69,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
     if (rc == -EMSGSIZE)
         return dd_err_set(
             err, rc,
-            "the names of the %zu nodes are too long: folded, as in node[1-50], they take more than %d KiB",
+            "host list of the %zu nodes is longer than %d KiB, even folded as in node[1-50]",
             hostlist_count(a->cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
@@ -149,7 +151,7 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         return rc;
     a->host.has_key = true;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-        return dd_err_set(err, -errno, "cannot make a socket pair: %m");
+        return dd_err_set(err, -errno, "cannot create a socket pair: %m");
     DD_AUTO(fd) int mine = pair[0];
     DD_AUTO(fd) int theirs = pair[1];
     DD_AUTO(fd) int conf = config_fd(a, listen_fd, theirs, port, err);
@@ -164,14 +166,14 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         exec_daemon(a->cfg->ddrund, keep, self);
     a->host.daemon = pid;
     if (a->host.key.method == NET_KEY_NONE)
-        dd_log(
-            a->cfg->log, DD_LOG_WARN,
-            "--insecure: whoever reaches port %u of this machine can join the job and read its store",
-            port);
+        dd_log(a->cfg->log, DD_LOG_WARN,
+               "--insecure: anyone who can reach port %u of this machine can join the job and read "
+               "its store",
+               port);
     if (a->host.key.guessable)
         dd_log(a->cfg->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
     if (a->cfg->alloc->nnodes > 1)
-        dd_log(a->cfg->log, DD_LOG_INFO, "host of '%s' on port %u; key source: %s",
+        dd_log(a->cfg->log, DD_LOG_INFO, "leading job '%s' on port %u; key source: %s",
                a->cfg->alloc->job_id, port, a->host.key.source);
     rc = watch_daemon(a, err);
     if (rc < 0) { /* nobody would notice its end */

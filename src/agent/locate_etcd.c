@@ -61,8 +61,7 @@ static void lead(struct locate_etcd *d)
 void locate_etcd_yield(struct agent *a)
 {
     struct locate_etcd *d = a->locate_etcd;
-    dd_log(a->cfg->log, DD_LOG_NOTICE,
-           "this job goes on under the daemon on %s already: joining it", d->seen.node);
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s", d->seen.node);
     uplink_give_way(a, d->seen.addrs.v[0]);
     d->wanted = false;
     a->machine.index = -1; /* that daemon has a first node already */
@@ -159,7 +158,7 @@ static int make_secret(struct locate_etcd *d, struct dd_err *err)
     if (rc < 0 || have)
         return rc;
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
-        return dd_err_set(err, -EIO, "no random numbers");
+        return dd_err_set(err, -EIO, "no random bytes from the kernel");
     to_hex(d->secret, bytes, sizeof(bytes));
     explicit_bzero(bytes, sizeof(bytes));
     a->key_in.psk = d->secret;
@@ -181,7 +180,7 @@ static int locate_etcd_new(struct agent *a, struct dd_err *err)
         asprintf(&d->key, "%s/%s/host", a->cfg->etcd->prefix, a->cfg->alloc->run_id) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (getrandom(id, sizeof(id), 0) != sizeof(id))
-        return dd_err_set(err, -EIO, "no random numbers");
+        return dd_err_set(err, -EIO, "no random bytes from the kernel");
     to_hex(d->id, id, sizeof(id));
     return make_secret(d, err);
 }
@@ -224,7 +223,7 @@ const char *locate_etcd_status(const struct agent *a)
     const struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || a->uplink.link != NULL)
         return NULL;
-    return d->trouble[0] != '\0' ? d->trouble : "etcd is being asked";
+    return d->trouble[0] != '\0' ? d->trouble : "querying etcd";
 }
 
 int locate_etcd_take_listener(struct agent *a, uint16_t *ret_port)

@@ -66,14 +66,14 @@ static void in_trouble(struct locate_etcd *d, bool for_good)
     }
     if (!d->told && a->uplink.link != NULL)
         dd_log(a->cfg->log, DD_LOG_NOTICE,
-               "%s; the job goes on, but nodes that come now may not find it", d->trouble);
+               "%s; the job continues, but new nodes cannot join it now", d->trouble);
     d->told = d->told || a->uplink.link != NULL;
 }
 
 static void no_trouble(struct locate_etcd *d)
 {
     if (d->told)
-        dd_log(d->agent->cfg->log, DD_LOG_NOTICE, "etcd answers again");
+        dd_log(d->agent->cfg->log, DD_LOG_NOTICE, "etcd is reachable again");
     d->told = d->fresh = false;
     d->trouble[0] = '\0';
 }
@@ -150,7 +150,7 @@ void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revisio
         rc = post(d, body);
     if (rc == 0)
         return;
-    (void)snprintf(d->trouble, sizeof(d->trouble), "etcd cannot be asked: %s", strerror(-rc));
+    (void)snprintf(d->trouble, sizeof(d->trouble), "cannot query etcd: %s", strerror(-rc));
     in_trouble(d, true);
     if (!d->over)
         locate_etcd_step(d, CLAIM_FAILED, NULL);
@@ -275,7 +275,7 @@ static void on_answer(void *arg, const struct web_answer *w)
     if (d->over || d->resting)
         return;
     if (w->status == 0) {
-        (void)snprintf(d->trouble, sizeof(d->trouble), "etcd does not answer (%s%s): %s",
+        (void)snprintf(d->trouble, sizeof(d->trouble), "etcd does not respond (%s%s): %s",
                        e->bases.v[0], e->bases.n > 1 ? " and others" : "", w->error);
         in_trouble(d, w->set_up);
         if (!d->over)

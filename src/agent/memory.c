@@ -17,7 +17,7 @@ int memory_take(struct agent *a, const struct msg_plan *m, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = rdzv_members_parse(&last, members, err);
     if (rc == 0 && last.n != a->round->plan.nnodes)
-        rc = dd_err_set(err, -EPROTO, "a plan of %d nodes with %d members", a->round->plan.nnodes,
+        rc = dd_err_set(err, -EPROTO, "malformed plan: %d nodes, %d members", a->round->plan.nnodes,
                         last.n);
     if (rc == 0) {
         a->memory.nspent = rdzv_spent_parse(a->memory.spent_ms, m->spent, err);
@@ -49,7 +49,7 @@ void memory_observe(struct agent *a, const struct msg_round_members *m)
     for (size_t i = 0; rc == 0 && i < m->addrs->n && i <= RDZV_SUCCESSORS; i++)
         rc = dd_strv_push(&addrs, m->addrs->v[i][0] != '\0' ? m->addrs->v[i] : m->addr);
     if (rc < 0) {
-        dd_log(a->cfg->log, DD_LOG_WARN, "cannot note the members of the round: %s",
+        dd_log(a->cfg->log, DD_LOG_WARN, "cannot record the members of the round: %s",
                rc == -ENOMEM ? "out of memory" : err.text);
         return;
     }

@@ -40,7 +40,7 @@ struct mpi {
 static void cannot_go_on(struct mpi *m, const char *why)
 {
     dd_log(m->round->cfg->log, DD_LOG_ERR, "MPI: %s", why);
-    (void)snprintf(m->why[0], WHY_MAX, "ddrun could not serve it; see the message above");
+    (void)snprintf(m->why[0], WHY_MAX, "ddrun's MPI server failed (see the message above)");
     if (m->round->group != NULL)
         worker_group_end(m->round->group, 0, SIGTERM, ABORT_WAIT_MS);
 }
@@ -92,7 +92,7 @@ static int start_pmi1(const struct round *r, struct mpi *m, struct dd_err *err)
         /* without an answer each rank of MPICH would be a world of its own */
         .refusal = (r->cfg->mpi & AGENT_MPI_PMI1) != 0
                        ? NULL
-                       : "it asks for PMI-1, which --mpi=pmix does not serve: say --mpi=auto",
+                       : "it uses PMI-1, which --mpi=pmix does not serve; use --mpi=auto",
         .kvsname = name,
         .first_rank = r->plan.first_rank,
         .local_size = r->plan.local_size,
@@ -158,7 +158,7 @@ static void on_gather(void *arg, uint32_t id, const char *name, const void *part
 
 static void on_helper_lost(void *arg)
 {
-    cannot_go_on(arg, "ddrun-pmix has ended by itself");
+    cannot_go_on(arg, "ddrun-pmix exited unexpectedly");
 }
 
 static int start_pmix(const struct round *r, struct mpi *m, struct dd_err *err)

@@ -70,18 +70,19 @@ int node_exchange_begin(const struct round *r, const char *name, const void *par
     struct node_exchange *x = features_state(r, &node_exchange_feature);
     const struct exchange_part p = {part, len};
     if (x == NULL || strlen(name) > EXCHANGE_NAME_MAX || find_waiting(x, name) != NULL)
-        return dd_err_set(err, -EINVAL, "'%.80s' is no name for an exchange, or taken", name);
+        return dd_err_set(err, -EINVAL, "invalid or duplicate name of an exchange: '%.80s'", name);
     if (len > EXCHANGE_MAX)
-        return dd_err_set(err, -EMSGSIZE, "'%s': this node has more than %d MiB to tell the others",
-                          name, EXCHANGE_MAX >> 20);
+        return dd_err_set(err, -EMSGSIZE, "exchange '%s': this node's part exceeds %d MiB", name,
+                          EXCHANGE_MAX >> 20);
     struct waiting *w = wait_for(x, name, done, arg);
     if (w == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory for '%s'", name);
+        return dd_err_set(err, -ENOMEM, "out of memory for exchange '%s'", name);
     int rc = send_part(r, name, &p);
     if (rc == 0)
         return 0;
     forget_waiting(w);
-    return dd_err_set(err, rc, "cannot tell the other nodes '%s': %s", name, strerror(-rc));
+    return dd_err_set(err, rc, "cannot send exchange '%s' to the other nodes: %s", name,
+                      strerror(-rc));
 }
 
 void node_exchange_drop(const struct round *r, const void *arg)
@@ -127,7 +128,7 @@ static void node_exchange_message(void *state, const struct round *r, const stru
     int rc = x->parts == NULL ? exchange_new(&x->parts, r->plan.nnodes) : 0;
     rc = rc == 0 ? exchange_take(x->parts, m->piece, &err) : dd_err_set(&err, rc, "out of memory");
     if (rc < 0)
-        dd_log(r->cfg->log, DD_LOG_WARN, "an exchange from the daemon: %s", err.text);
+        dd_log(r->cfg->log, DD_LOG_WARN, "invalid exchange message from the daemon: %s", err.text);
     if (rc == 1)
         give_parts(x, r, w, m->piece->name);
 }

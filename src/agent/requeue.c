@@ -15,8 +15,8 @@ static const struct {
     const char *says;
     int bit;
 } reasons[] = {
-    {"preempt", "it was preempted", REQUEUE_PREEMPT},
-    {"timeout", "its time was over", REQUEUE_TIMEOUT},
+    {"preempt", "the job was preempted", REQUEUE_PREEMPT},
+    {"timeout", "the time limit was reached", REQUEUE_TIMEOUT},
     {"node-loss", "a node was lost", REQUEUE_NODE_LOSS},
 };
 
@@ -32,10 +32,10 @@ int requeue_parse(const char *text, struct dd_err *err)
             if (strlen(reasons[i].name) == len && strncmp(reasons[i].name, p, len) == 0)
                 bit = reasons[i].bit;
         if (bit == 0)
-            return dd_err_set(err, -EINVAL,
-                              "'%.*s' is not one of preempt, timeout, node-loss; write for example "
-                              "--requeue-on=preempt,node-loss",
-                              (int)len, p);
+            return dd_err_set(
+                err, -EINVAL,
+                "invalid value '%.*s': expected preempt, timeout or node-loss, separated by commas",
+                (int)len, p);
         bits |= bit;
         p += len;
     }
@@ -90,7 +90,7 @@ static const char *says(int reason)
 
 static void refused(const struct requeue *r, const char *why)
 {
-    dd_log(r->agent->cfg->log, DD_LOG_WARN, "%s does not start job %.80s again (%s): %.*s",
+    dd_log(r->agent->cfg->log, DD_LOG_WARN, "%s did not requeue job %.80s (%s): %.*s",
            r->slurm != NULL ? "Slurm" : "PBS", r->slurm != NULL ? r->slurm : r->pbs,
            says(r->reason), (int)strcspn(why, "\n"), why);
 }
@@ -102,10 +102,10 @@ static void on_requeued(void *arg, int code, const char *out)
     const bool killed = code >
                         128; /* the scheduler does as it was asked: it has begun to end the job */
     if (code == 0 || killed)
-        dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s %s start job %.80s again: %s%s",
+        dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s %s requeue job %.80s: %s%s",
                r->slurm != NULL ? "Slurm" : "PBS", killed ? "was asked to" : "will",
                r->slurm != NULL ? r->slurm : r->pbs, says(r->reason),
-               killed ? "; the job was ended before it answered" : "");
+               killed ? "; the job ended before it answered" : "");
     else if (code == COMMAND_TOO_LATE)
         refused(r, "no answer within 10 s");
     else
@@ -163,7 +163,7 @@ static void begin(struct agent *a, const struct msg_finish *finish)
     struct dd_err err = {0};
     if (r->slurm == NULL && r->pbs == NULL)
         dd_log(a->cfg->log, DD_LOG_WARN,
-               "--requeue-on: there is no scheduler that could start the job again");
+               "--requeue-on: no scheduler found that could requeue the job");
     else if (reason != REQUEUE_ASK)
         (void)requeue_now(r, reason);
     else if (r->slurm != NULL && run(r, argv, ASK_MS, on_why, &err) < 0)

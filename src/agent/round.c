@@ -37,7 +37,7 @@ static int plan_of_msg(struct plan *ret, const struct msg_plan *m, bool workers,
     if (p.master_addr == NULL || p.nodes == NULL || p.token == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (p.node_rank >= p.nnodes)
-        return dd_err_set(err, -EPROTO, "node rank %d of %d nodes", p.node_rank, p.nnodes);
+        return dd_err_set(err, -EPROTO, "invalid node rank %d of %d nodes", p.node_rank, p.nnodes);
     for (int i = 0; i < p.nnodes; i++)
         p.world_size += p.sizes[i];
     p.local_size = p.sizes[p.node_rank];
@@ -61,16 +61,15 @@ static int check_iface(const struct round *r, const struct net_addr *peer, struc
         return 0;
     int rc = net_addr_parse(&to, p->master_addr, p->master_port);
     if (rc == 0 && net_addr_is_loopback(&to) && !net_addr_is_loopback(peer))
-        return dd_err_set(err, -EINVAL,
-                          "--iface=%s was said here but not on the first node; say it on all nodes",
-                          r->cfg->iface);
+        return dd_err_set(
+            err, -EINVAL,
+            "--iface=%s was set on this node, but not on the first one; set it on all nodes",
+            r->cfg->iface);
     if (rc == 0)
         rc = net_iface_reaches(r->cfg->iface, &to, IFACE_MS);
-    return rc == 0
-               ? 0
-               : dd_err_set(err, rc,
-                            "--iface=%s: %s does not reach the first node's address there, %s: %s",
-                            r->cfg->iface, r->cfg->node_name, p->master_addr, strerror(-rc));
+    return rc == 0 ? 0
+                   : dd_err_set(err, rc, "--iface=%s: %s cannot reach the first node at %s: %s",
+                                r->cfg->iface, r->cfg->node_name, p->master_addr, strerror(-rc));
 }
 
 int round_plan(struct round *r, const struct msg_plan *m, const struct round_link *link,
@@ -126,7 +125,7 @@ static int check_ranks(const struct round *r, struct dd_err *err)
     int rank = pty >= 0 ? pty : r->cfg->stdin_rank;
     if (rank < r->plan.world_size || rank == STDIN_ALL || c->min_nodes != c->max_nodes)
         return 0;
-    return dd_err_set(err, -ENOTSUP, "--%s=%d: there are only ranks 0 to %d",
+    return dd_err_set(err, -ENOTSUP, "--%s=%d is out of range: the job has ranks 0 to %d",
                       pty >= 0 ? "pty" : "stdin", rank, r->plan.world_size - 1);
 }
 

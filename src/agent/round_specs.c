@@ -38,11 +38,11 @@ static int share_cpus(const struct round *r, struct round_specs *l, struct dd_er
     if (rc < 0)
         return rc;
     if (r->plan.round == 0 && node_cpus_bound_by_accident(&l->cpus, l->n))
-        dd_log(
-            r->cfg->log, DD_LOG_WARN,
-            "this node's ddrun may use only %d of %d CPUs for %d workers; was it bound by accident? "
-            "(srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task)",
-            l->cpus.count, l->cpus.online, l->n);
+        dd_log(r->cfg->log, DD_LOG_WARN,
+               "ddrun may use only %d of this node's %d CPUs for %d workers; if a launcher bound "
+               "it, use srun --cpu-bind=none or mpiexec --cpu-bind none, or request more CPUs per "
+               "task",
+               l->cpus.count, l->cpus.online, l->n);
     if (!r->cfg->bind_cpus && r->cfg->numa == NODE_NUMA_NONE)
         return 0;
     l->memory = calloc((size_t)l->n, sizeof(*l->memory));

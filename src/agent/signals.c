@@ -163,7 +163,7 @@ static void on_guardian_lost(struct agent *a)
 {
     if (a->machine.sig == 0)
         dd_log(a->cfg->log, DD_LOG_ERR,
-               "the process that started the agent on %s was killed; stopping this node's workers",
+               "the parent process of the agent on %s was killed; stopping this node's workers",
                a->cfg->node_name);
     agent_step(a, (struct am_event){.kind = AM_GUARDIAN_LOST, .sig = SIGTERM});
 }

@@ -23,7 +23,7 @@ static void on_over(evutil_socket_t fd, short what, void *arg)
                    (double)a->cfg->timeout_ns / 1e9);
     if ((a->machine.state == AM_SEEKING || a->machine.state == AM_STARTING) &&
         a->memory.last.n == 0 && a->machine.sig == 0) {
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s stopped waiting: %s", a->cfg->node_name, why);
+        dd_log(a->cfg->log, DD_LOG_ERR, "%s gave up: %s", a->cfg->node_name, why);
         agent_step(a, (struct am_event){.kind = AM_FAILED, .code = CODE});
         return;
     }

@@ -234,12 +234,11 @@ void uplink_move(struct agent *a, bool gives_way)
     char addr[NET_ADDR_TEXT];
     struct link *l = take_answering(a);
     if (gives_way) {
-        dd_log(a->cfg->log, DD_LOG_NOTICE,
-               "this job goes on under the daemon on %s already: joining it",
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s",
                net_addr_host(link_peer(l), addr));
         uplink_give_way(a, addr);
     } else {
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "another daemon of this job goes on: joining it");
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "joining another daemon of this job");
     }
     uplink_use(a, l);
 }

@@ -80,7 +80,7 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
         return dd_err_set(err, -EINVAL, "--master-port=%d is not a port from 1 to 65535",
                           in->master_port);
     if (in->rdzv_id != NULL && *in->rdzv_id == '\0')
-        return dd_err_set(err, -EINVAL, "--rdzv-id is empty; say any name for the job");
+        return dd_err_set(err, -EINVAL, "--rdzv-id is empty; use any name for the job");
     return 0;
 }
 
@@ -109,9 +109,10 @@ static int two_jobs(const struct alloc_ops *ops, const struct alloc *a,
     struct alloc_shown shown[2];
     return dd_err_set(
         err, -EINVAL,
-        "the environment has the variables of two jobs, and this host, %s, is in %s: %.60s (%s, %s) and %.60s "
-        "(%s, %s); unset %s or %s, whichever are left over",
-        in->hostname, a->index < 0 ? "none of them" : "both", a->run_id, a->source,
+        "the environment has variables of two jobs, and this host (%s) is in %s: %.60s (%s, "
+        "%s) and %.60s (%s, %s)"
+        "\n  tip: unset %s or %s, whichever are stale",
+        in->hostname, a->index < 0 ? "neither of them" : "both", a->run_id, a->source,
         alloc_show(&shown[0], a->nodes), b->run_id, b->source, alloc_show(&shown[1], b->nodes),
         ops->variables, other->variables);
 }
@@ -141,8 +142,8 @@ static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *
             return two_jobs(ops, a, other, b, in, err);
         int rc = dd_strv_pushf(
             warnings,
-            "%s are left over from job %.60s: this host, %s, is not in %s, but in job %.60s (%s); "
-            "ignoring them",
+            "%s are stale variables of job %.60s: this host (%s) is not in %s, but in job %.60s "
+            "(%s); ignoring them",
             ops->variables, a->run_id, in->hostname, alloc_show(&shown, a->nodes), b->run_id,
             b->source);
         return rc < 0 ? alloc_no_memory(err) : 1;
@@ -158,10 +159,14 @@ static int refuse_stale(const char *why, const struct alloc_ops *ops, const stru
     const char *end = strrchr(why, ';'); /* "; ignoring it" */
     const int n = end != NULL ? (int)(end - why) : (int)strlen(why);
     if (in->list_only)
-        return dd_err_set(err, -EINVAL, "%.*s; %s, or unset %s", n, why, ops->ask, ops->variables);
+        return dd_err_set(err, -EINVAL,
+                          "%.*s"
+                          "\n  tip: %s, or unset %s",
+                          n, why, ops->ask, ops->variables);
     return dd_err_set(err, -EINVAL,
-                      "%.*s; %s; or unset %s, or say --nnodes=1 to use this host, %s, alone", n,
-                      why, ops->start, ops->variables, in->hostname);
+                      "%.*s"
+                      "\n  tip: %s; or unset %s, or use --nnodes=1 to run on this host (%s) alone",
+                      n, why, ops->start, ops->variables, in->hostname);
 }
 
 /* Whether this machine alone will do, whatever a job's variables say: it was said so, or a worker
@@ -199,7 +204,9 @@ static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_
         a->source = ops->name;
         return ops->fill(a, in, err);
     }
-    return dd_err_set(err, -ENOENT, "no source of nodes answers"); /* local always does */
+    return dd_err_set(
+        err, -ENOENT,
+        "no scheduler, host list or endpoint names the nodes"); /* local always does */
 }
 
 bool alloc_is_told(const struct alloc_input *in)
@@ -220,7 +227,8 @@ static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_
     if (a->index < 0)
         return dd_err_set(
             err, -EINVAL,
-            "--nnodes=1 uses this host alone, but %s is not one of the nodes of the job (%s, source: %s)",
+            "--nnodes=1 would use this host alone, but %s is not a node of the job (%s, source: "
+            "%s)",
             in->hostname, alloc_show(&shown, a->nodes), a->source);
     DD_AUTO(hostlist) struct hostlist *me = NULL;
     DD_AUTO(free) char *id = DD_TAKE(a->job_id);
@@ -253,16 +261,16 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
         int n = snprintf(said, sizeof(said), "%d", in->min_nodes);
         if (in->max_nodes > in->min_nodes)
             (void)snprintf(said + n, sizeof(said) - (size_t)n, ":%d", in->max_nodes);
-        return dd_err_set(
-            err, -EINVAL,
-            "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s); leave "
-            "it out, or say --nnodes=1 for this node alone",
-            said, a->nnodes, a->nnodes == 1 ? "" : "s", alloc_show(&shown, a->nodes), a->source);
+        return dd_err_set(err, -EINVAL,
+                          "--nnodes=%s contradicts the %d node%s of this job (%s, source: %s)"
+                          "\n  tip: omit --nnodes, or use --nnodes=1 for this node alone",
+                          said, a->nnodes, a->nnodes == 1 ? "" : "s", alloc_show(&shown, a->nodes),
+                          a->source);
     }
     if (in->node_rank >= 0 && in->node_rank != a->index && !alloc_is_etcd(in))
         return dd_err_set(err, -EINVAL,
-                          "--node-rank=%d contradicts the place of this host, which is %d of %s "
-                          "(source: %s); leave it out",
+                          "--node-rank=%d contradicts this host's rank, %d in %s (source: %s)"
+                          "\n  tip: omit --node-rank",
                           in->node_rank, a->index, alloc_show(&shown, a->nodes), a->source);
     return 0;
 }

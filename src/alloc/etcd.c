@@ -26,18 +26,18 @@ static int check(const struct alloc_input *in, struct dd_err *err)
                         : in->master_addr != NULL ? "--master-addr"
                                                   : NULL;
     if (in->max_nodes == 0)
-        return dd_err_set(
-            err, -EINVAL,
-            "--rdzv-endpoint with an etcd needs the number of all nodes: --nnodes=N or --nnodes=MIN:MAX");
+        return dd_err_set(err, -EINVAL,
+                          "--rdzv-endpoint=etcd://... needs --nnodes=N or --nnodes=MIN:MAX");
     if (in->rdzv_id == NULL)
         return dd_err_set(
             err, -EINVAL,
-            "--rdzv-endpoint with an etcd needs a name that all nodes of this job know, and no other "
-            "job: --rdzv-id=ID");
+            "--rdzv-endpoint=etcd://... needs --rdzv-id=ID, the same on all nodes of the job and "
+            "unique to it");
     if (other != NULL)
         return dd_err_set(
             err, -EINVAL,
-            "%s says where the first node is, and --rdzv-endpoint that etcd does; leave one of them out",
+            "%s and --rdzv-endpoint=etcd://... are mutually exclusive: with etcd, the nodes "
+            "elect their leader",
             other);
     return 0;
 }
@@ -52,7 +52,8 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     if (in->node_rank >= 0)
         rc = dd_strv_push(
             &a->warnings,
-            "--node-rank has no effect with an etcd: the nodes get their ranks as they come");
+            "--node-rank has no effect with etcd: nodes are ranked in the order in which they "
+            "join");
     if (rc == 0)
         rc = in->max_nodes == 1 ? alloc_set(&a->job_id, "etcd.%016" PRIx64, in->nonce)
                                 : alloc_set(&a->job_id, "etcd");
@@ -65,7 +66,7 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
 
 const struct alloc_ops alloc_etcd = {
     .name = "etcd",
-    .doc = "--rdzv-endpoint=etcd://…, with --nnodes and --rdzv-id",
+    .doc = "--rdzv-endpoint=etcd://..., with --nnodes and --rdzv-id",
     .detect = detect,
     .fill = fill,
 };

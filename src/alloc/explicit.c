@@ -70,14 +70,15 @@ static int check(const struct alloc *a, const struct alloc_input *in,
                           "set --nnodes to the number of all nodes; ranks count from 0");
     if (meet->host[0] == '\0' && a->index > 0)
         return dd_err_set(err, -EINVAL,
-                          "--node-rank=%d needs the address of node 0: say --master-addr=HOST or "
-                          "--rdzv-endpoint=HOST:PORT",
+                          "--node-rank=%d needs the address of node 0"
+                          "\n  tip: add --master-addr=HOST or --rdzv-endpoint=HOST:PORT",
                           a->index);
     if (meet->port == 0 && (a->nnodes > 1 || a->index != 0))
         return dd_err_set(
             err, -EINVAL,
-            "--rdzv-endpoint=%.200s: port 0 is for one node only; the others would not "
-            "know the port: write one, for example %d",
+            "--rdzv-endpoint=%.200s: port 0 works with one node only, since others could not "
+            "know the port"
+            "\n  tip: choose a port, for example %d",
             in->rdzv_endpoint != NULL ? in->rdzv_endpoint : "", ENDPOINT_PORT);
     return 0;
 }

@@ -66,14 +66,14 @@ static int add_line(struct hostlist **names, char *line, struct dd_err *err)
         return 0;
     for (char *word; (word = strtok_r(NULL, blanks, &rest)) != NULL;)
         if (!is_slots(word))
-            return dd_err_set(err, -EINVAL, "'%.80s' is not known here; a line is NAME [slots=N]",
-                              word);
+            return dd_err_set(err, -EINVAL,
+                              "unknown attribute '%.80s': expected a line NAME [slots=N]", word);
     cut_slots(first);
     int rc = hostlist_parse(&these, first, err);
     for (size_t i = 0; rc == 0 && i < hostlist_count(these); i++)
         rc = push(names, hostlist_nth(these, i));
     if (rc == -E2BIG)
-        return dd_err_set(err, rc, "the file names more than %d hosts", HOSTLIST_MAX);
+        return dd_err_set(err, rc, "too many hosts (limit %d)", HOSTLIST_MAX);
     return rc == -ENOMEM ? alloc_no_memory(err) : rc;
 }
 
@@ -88,7 +88,7 @@ int alloc_hostfile_parse(struct hostlist **ret, const char *path, const char *te
         const char *nl = memchr(text, '\n', (size_t)(end - text));
         size_t len = (size_t)((nl != NULL ? nl : end) - text);
         if (len >= sizeof(line) || memchr(text, '\0', len) != NULL)
-            return dd_err_set(err, -EINVAL, "%s:%u: not a line of text with a host name", path, no);
+            return dd_err_set(err, -EINVAL, "%s:%u: expected a host name", path, no);
         memcpy(line, text, len);
         line[len] = '\0';
         rc = add_line(&names, line, err);

@@ -14,14 +14,14 @@ static int take_list(struct alloc *a, const struct alloc_input *in, struct hostl
         return dd_err_set(err, -EINVAL, "%s names no host", option);
     int me = in->node_rank >= 0 ? in->node_rank : alloc_find_me(in, *nodes);
     if (me >= n)
-        return dd_err_set(err, -EINVAL,
-                          "--node-rank=%d is not one of the %d hosts of %s (%s), "
-                          "which count from 0",
-                          me, n, option, alloc_show(&shown, *nodes));
+        return dd_err_set(
+            err, -EINVAL,
+            "--node-rank=%d is out of range for the %d hosts of %s (%s); ranks count from 0", me, n,
+            option, alloc_show(&shown, *nodes));
     if (me == -ENOTUNIQ)
         return dd_err_set(err, -EINVAL,
-                          "%s (%s) names this host, %s, more than once; say which "
-                          "one this is with --node-rank",
+                          "%s (%s) names this host (%s) more than once"
+                          "\n  tip: set --node-rank to this node's position in the list",
                           option, alloc_show(&shown, *nodes), in->hostname);
     if (me < 0 && in->list_only)
         me = -1;
@@ -62,7 +62,7 @@ static int hostfile_fill(struct alloc *a, const struct alloc_input *in, struct d
 
 const struct alloc_ops alloc_hostfile = {
     .name = "hostfile",
-    .doc = "--hostfile: the hosts that a file names",
+    .doc = "--hostfile: a file of host names",
     .detect = hostfile_detect,
     .fill = hostfile_fill,
 };
@@ -71,8 +71,7 @@ static int hosts_detect(const struct alloc_input *in, struct dd_strv *warnings, 
 {
     (void)warnings;
     if (in->hosts != NULL && in->hostfile != NULL)
-        return dd_err_set(err, -EINVAL,
-                          "--hosts and --hostfile both name the hosts; say one of them");
+        return dd_err_set(err, -EINVAL, "--hosts and --hostfile are mutually exclusive");
     return in->hosts != NULL;
 }
 
@@ -87,7 +86,7 @@ static int hosts_fill(struct alloc *a, const struct alloc_input *in, struct dd_e
 
 const struct alloc_ops alloc_hosts = {
     .name = "hosts",
-    .doc = "--hosts: the hosts of a list",
+    .doc = "--hosts: a list of host names",
     .detect = hosts_detect,
     .fill = hosts_fill,
 };

@@ -29,7 +29,7 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
 
 const struct alloc_ops alloc_launched = {
     .name = "mpiexec",
-    .doc = "an outer launcher that speaks PMI-1, where no scheduler is found",
+    .doc = "an outer launcher with PMI-1, if no scheduler is found",
     .detect = detect,
     .fill = fill,
 };

@@ -78,7 +78,7 @@ static int words(struct hostlist **ret, const struct alloc_input *in, const char
         return alloc_no_memory(err);
     for (size_t i = 0; i < w.n; i += step) {
         if (!hostlist_name_ok(w.v[i]))
-            return dd_err_set(err, -EINVAL, "%s: '%.80s' is not the name of a host", name, w.v[i]);
+            return dd_err_set(err, -EINVAL, "%s: invalid host name '%.80s'", name, w.v[i]);
         if (push_new(nodes, w.v[i]) < 0)
             return alloc_no_memory(err);
     }
@@ -112,7 +112,8 @@ static int cobalt_list(struct hostlist **ret, const struct alloc_input *in, stru
         if (dd_num_int(parts.v[i], 0, 99999, &from) < 0 ||
             dd_num_int(dash != NULL ? dash + 1 : parts.v[i], from, 99999, &to) < 0)
             return dd_err_set(err, -EINVAL,
-                              "COBALT_PARTNAME=%.80s is not a list of node numbers as 3-4,7", text);
+                              "COBALT_PARTNAME=%.80s is not a list of node numbers such as 3-4,7",
+                              text);
         for (int k = from; k <= to; k++) {
             char name[16];
             (void)snprintf(name, sizeof(name), "nid%05d", k);
@@ -193,8 +194,8 @@ static int stale(const struct other *o, const struct alloc_input *in, struct dd_
 {
     char name[64];
     const char *id = job_of(o, in, name);
-    int rc = dd_strv_pushf(warnings, "%s=%.80s is of another machine's job: %s; ignoring it", name,
-                           id, why);
+    int rc = dd_strv_pushf(
+        warnings, "%s=%.80s belongs to a job of another machine: %s; ignoring it", name, id, why);
     return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
 
@@ -204,8 +205,9 @@ static int say_start(const struct hostlist *nodes, const struct other *o, struct
     const size_t n = hostlist_count(nodes);
     return dd_err_set(
         err, -EINVAL,
-        "ddrun was started once, from the script of a job of %s with %zu node%s (%s), and cannot start the "
-        "others: %s; or say --nnodes=1 to use this host alone",
+        "ddrun was started once, from the script of a job of %s with %zu node%s (%s), and "
+        "cannot start the others"
+        "\n  tip: %s; or use --nnodes=1 to run on this host alone",
         o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes), o->write);
 }
 
@@ -221,7 +223,7 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
     if (id == NULL || (o->needs != NULL && var(in, o->needs) == NULL))
         return 0;
     if (!alloc_id_ok(id))
-        return dd_err_set(err, -EINVAL, "%s=%.80s is not the id of a job", name, id);
+        return dd_err_set(err, -EINVAL, "%s=%.80s is not a valid job id", name, id);
     int rc = read_nodes(&nodes, o, in, &why);
     if (rc == -ENODATA) /* a job of one node, or none of this system */
         return 0;
@@ -230,12 +232,12 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
     if (rc < 0)
         return dd_err_set(err, rc, "%s", why.text);
     if (hostlist_count(nodes) == 0)
-        return stale(o, in, warnings, "its list of nodes is empty", err);
+        return stale(o, in, warnings, "its node list is empty", err);
     if (alloc_find_me(in, nodes) >= 0 || alloc_is_mpi(in) || in->list_only)
         return 1;
     if (o->elsewhere)
         return in->max_nodes == 1 ? 0 : say_start(nodes, o, err);
-    (void)snprintf(text, sizeof(text), "this host, %.100s, is not in %s", in->hostname,
+    (void)snprintf(text, sizeof(text), "this host (%.100s) is not in %s", in->hostname,
                    alloc_show(&shown, nodes));
     return stale(o, in, warnings, text, err);
 }
@@ -305,8 +307,8 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
         return say_start(a->nodes, o, err);
     else if (a->index < 0)
         return dd_err_set(err, -EINVAL,
-                          "this host, %s, is not one of the nodes of this job of %s (%s); say "
-                          "--hosts=LIST --node-rank=R",
+                          "this host (%s) is not a node of this job of %s (%s)"
+                          "\n  tip: use --hosts=LIST --node-rank=R",
                           in->hostname, o->name, alloc_show(&shown, a->nodes));
     if (a->script && a->nnodes > 1 && in->max_nodes != 1 && !in->list_only)
         return say_start(a->nodes, o, err);
@@ -333,8 +335,8 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
         .name = source,                                                                            \
         .doc = text,                                                                               \
         .variables = vars,                                                                         \
-        .start = "start ddrun in the job's script",                                                \
-        .ask = "ask in the job's script, or in what its launcher has started",                     \
+        .start = "run ddrun in the job's script",                                                  \
+        .ask = "run ddctl in the job's script, or in a process that its launcher started",         \
         .detect = row##_detect,                                                                    \
         .fill = row##_fill,                                                                        \
         .own = row##_own}
@@ -344,7 +346,8 @@ static const struct other lsf = {
     .jobs = "LSB_JOBID,LSB_JOBINDEX",
     .files = "LSB_DJOB_HOSTFILE",
     .list = lsf_list,
-    .write = "is blaunch in PATH? or: jsrun -n N -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS ddrun ...",
+    .write = "check that blaunch is in PATH, or run: jsrun -n N -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS "
+             "ddrun ...",
 };
 ROW(lsf, "lsf", "LSB_*", "LSF: bsub's script, blaunch, jsrun or an mpiexec");
 
@@ -354,7 +357,7 @@ static const struct other sge = {
     .needs = "SGE_ROOT",
     .files = "PE_HOSTFILE",
     .first_word = true,
-    .write = "is qrsh in PATH, and has the parallel environment control_slaves TRUE?",
+    .write = "check that qrsh is in PATH and that the parallel environment has control_slaves TRUE",
 };
 ROW(sge, "sge", "SGE_*, JOB_ID and PE_HOSTFILE",
     "Grid Engine: qsub's script in a parallel environment, or an mpiexec");
@@ -364,7 +367,7 @@ static const struct other oar = {
     .jobs = "OAR_JOB_ID,OAR_ARRAY_INDEX",
     .also = "OAR_JOBID",
     .files = "OAR_NODEFILE,OAR_NODE_FILE,OAR_FILE_NODES",
-    .write = "is oarsh in PATH?",
+    .write = "check that oarsh is in PATH",
 };
 ROW(oar, "oar", "OAR_*", "OAR: oarsub's script, or an mpiexec");
 
@@ -372,7 +375,7 @@ static const struct other cobalt = {
     .name = "Cobalt",
     .jobs = "COBALT_JOBID",
     .files = "COBALT_NODEFILE",
-    .write = "is ssh in PATH?",
+    .write = "check that ssh is in PATH",
 };
 ROW(cobalt, "cobalt", "COBALT_*", "Cobalt: qsub's script, or an mpirun");
 
@@ -381,7 +384,7 @@ static const struct other cobalt_xc = {
     .jobs = "COBALT_JOBID",
     .list = cobalt_list,
     .elsewhere = true,
-    .write = "is aprun in PATH?",
+    .write = "check that aprun is in PATH",
 };
 ROW(cobalt_xc, "cobalt-xc", "COBALT_*",
     "Cobalt on an XC system: aprun started one ddrun on each node");
@@ -390,11 +393,15 @@ static int flux_refuse(const struct alloc_input *in, const char *what, const cha
                        struct dd_err *err)
 {
     if (in->list_only)
-        return dd_err_set(err, -EINVAL, "%s; Flux tells them: flux hostlist local", what);
+        return dd_err_set(err, -EINVAL,
+                          "%s"
+                          "\n  tip: run 'flux hostlist local'",
+                          what);
     return dd_err_set(
         err, -EINVAL,
-        "%s; write: ddrun %s--hosts=\"$(flux hostlist local)\" ..., or say --nnodes=1 to use this host, "
-        "%s, alone",
+        "%s"
+        "\n  tip: run: ddrun %s--hosts=\"$(flux hostlist local)\" ..., or use --nnodes=1 to "
+        "run on this host (%s) alone",
         what, option, in->hostname);
 }
 
@@ -411,16 +418,14 @@ static int flux_detect(const struct alloc_input *in, struct dd_strv *warnings, s
     if (var(in, "FLUX_JOB_ID") == NULL && var(in, "FLUX_ENCLOSING_ID") != NULL &&
         var(in, "FLUX_URI") != NULL)
         return flux_refuse(
-            in,
-            "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names its nodes",
+            in, "in the script of a Flux job (FLUX_ENCLOSING_ID), no variable names the nodes",
             "--launcher=flux ", err);
     if (var(in, "FLUX_JOB_ID") == NULL)
         return 0;
     int rc = alloc_env_int(in, "FLUX_JOB_NNODES", 1, HOSTLIST_MAX, &n, err);
     if (rc <= 0 || n == 1)
         return rc < 0 ? rc : 0;
-    (void)snprintf(text, sizeof(text), "this is a Flux job of %d nodes, and no variable names them",
-                   n);
+    (void)snprintf(text, sizeof(text), "in a Flux job of %d nodes, no variable names the nodes", n);
     return flux_refuse(in, text, "", err);
 }
 
@@ -439,7 +444,7 @@ static bool flux_own(char *const *env, char ret[ALLOC_ID_SIZE])
 
 const struct alloc_ops alloc_flux = {
     .name = "flux",
-    .doc = "Flux: says what to write, as its jobs' nodes are in no variable",
+    .doc = "Flux: explains what to run, since no variable names a job's nodes",
     .detect = flux_detect,
     .fill = flux_fill,
     .own = flux_own,

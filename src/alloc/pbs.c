@@ -55,7 +55,8 @@ static int read_nodes(struct hostlist **ret, const struct alloc_input *in, char 
 static int stale(const struct alloc_input *in, struct dd_strv *warnings, const char *why,
                  struct dd_err *err)
 {
-    int rc = dd_strv_pushf(warnings, "PBS_JOBID=%.80s is of another machine's job: %s; ignoring it",
+    int rc = dd_strv_pushf(warnings,
+                           "PBS_JOBID=%.80s belongs to a job of another machine: %s; ignoring it",
                            var(in, "PBS_JOBID"), why);
     return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }
@@ -67,10 +68,11 @@ static int say_mpiexec(const struct alloc_input *in, const struct hostlist *node
     size_t n = hostlist_count(nodes);
     return dd_err_set(
         err, -EINVAL,
-        "ddrun was started once, from the script of job %.80s, which has %zu node%s "
-        "(%s); start one on each of them with mpiexec -n %zu --ppn 1 ddrun ..., or: for "
-        "h in $(sort -u $PBS_NODEFILE); do pbs_tmrsh $h /PATH/OF/ddrun ... & done; "
-        "wait; or say --nnodes=1 to use this host, %s, alone",
+        "ddrun was started once, from the script of job %.80s, which has %zu node%s (%s), "
+        "and cannot start the others"
+        "\n  tip: run: mpiexec -n %zu --ppn 1 ddrun ..., or: for h in $(sort -u "
+        "$PBS_NODEFILE); do pbs_tmrsh $h /PATH/OF/ddrun ... & done; wait; or use --nnodes=1 "
+        "to run on this host (%s) alone",
         var(in, "PBS_JOBID"), n, n == 1 ? "" : "s", alloc_show(&shown, nodes), n, in->hostname);
 }
 
@@ -113,8 +115,8 @@ static int place_by_number(const struct alloc_input *in, const struct hostlist *
     }
     return dd_err_set(
         err, -EINVAL,
-        "this host, %s, is not in %.200s (%s): is mpiprocs=0 in its chunk? Ask for -l "
-        "select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter, or say "
+        "this host (%s) is not in %.200s (%s); its chunk may have mpiprocs=0"
+        "\n  tip: request -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter, or use "
         "--hostfile=%.200s --node-rank=R",
         in->hostname, path, alloc_show(&shown, nodes), path);
 }
@@ -130,8 +132,8 @@ static int check_number(const struct alloc_input *in, int me, const char *path, 
         return rc < 0 ? rc : me;
     return dd_err_set(
         err, -EINVAL,
-        "PBS_NODENUM=%d is another host's: this host, %s, is number %d in %.200s; the variables have come with "
-        "a task of that host: start ddrun with pbs_tmrsh, or unset PBS_TASKNUM and PBS_NODENUM",
+        "PBS_NODENUM=%d belongs to another host: this host (%s) is number %d in %.200s"
+        "\n  tip: start ddrun with pbs_tmrsh, or unset PBS_TASKNUM and PBS_NODENUM",
         num, in->hostname, me, path);
 }
 
@@ -153,9 +155,9 @@ static int check_file(const struct alloc_input *in, const char *job, struct dd_e
         return 0;
     return dd_err_set(
         err, -EINVAL,
-        "PBS_NODEFILE=%.200s is not the node file of PBS_JOBID=%.80s: one of them is left over from "
-        "another job; %s in the job's script, or unset PBS_*",
-        path, job, alloc_either(in, "start ddrun", "ask"));
+        "PBS_NODEFILE=%.200s is not the node file of PBS_JOBID=%.80s; one of them is stale"
+        "\n  tip: %s in the job's script, or unset PBS_*",
+        path, job, alloc_either(in, "run ddrun", "run ddctl"));
 }
 
 static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const char *path,
@@ -169,10 +171,12 @@ static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const
     }
     if (by != BY_TM && by != BY_MPI)
         return stale(in, warnings, why->text, err);
-    return dd_err_set(err, -EINVAL, "the node file of job %.80s cannot be read here (%.200s); %s",
+    return dd_err_set(err, -EINVAL,
+                      "cannot read the node file of job %.80s on this host (%.200s)"
+                      "\n  tip: %s",
                       var(in, "PBS_JOBID"), why->text[0] != '\0' ? why->text : path,
-                      alloc_either(in, "say the nodes with --hosts=LIST or --hostfile=FILE",
-                                   "ask in the job's script"));
+                      alloc_either(in, "name the nodes with --hosts=LIST or --hostfile=FILE",
+                                   "run ddctl in the job's script"));
 }
 
 static int check_list(const struct alloc_input *in, const struct hostlist *nodes, const char *path,
@@ -183,13 +187,14 @@ static int check_list(const struct alloc_input *in, const struct hostlist *nodes
     int me = alloc_find_me(in, nodes);
     enum starter by = starter_of(in);
     if (hostlist_count(nodes) == 0)
-        return dd_err_set(err, -EINVAL,
-                          "the node file %.200s of job %.80s is empty, because all its chunks have "
-                          "mpiprocs=0; ask for -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l "
-                          "place=scatter",
-                          path, var(in, "PBS_JOBID"));
+        return dd_err_set(
+            err, -EINVAL,
+            "the node file %.200s of job %.80s is empty, because all of its chunks have "
+            "mpiprocs=0"
+            "\n  tip: request -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter",
+            path, var(in, "PBS_JOBID"));
     if (by == BY_UNKNOWN && me < 0) {
-        (void)snprintf(why, sizeof(why), "this host, %.100s, is not in %s", in->hostname,
+        (void)snprintf(why, sizeof(why), "this host (%.100s) is not in %s", in->hostname,
                        alloc_show(&shown, nodes));
         return stale(in, warnings, why, err);
     }
@@ -211,7 +216,7 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
     if (job == NULL)
         return 0;
     if (!alloc_id_ok(job))
-        return dd_err_set(err, -EINVAL, "PBS_JOBID=%.80s is not the id of a job", job);
+        return dd_err_set(err, -EINVAL, "PBS_JOBID=%.80s is not a valid job id", job);
     if (check_file(in, job, err) < 0)
         return -EINVAL;
     why.rc = read_nodes(&nodes, in, &path, &why);
@@ -270,8 +275,8 @@ const struct alloc_ops alloc_pbs = {
     .name = "pbs",
     .doc = "PBS: mpiexec, pbs_tmrsh or pbsdsh started one ddrun on each node",
     .variables = "PBS_*",
-    .start = "start ddrun in the job's script",
-    .ask = "ask in the job's script, or in what PBS has started",
+    .start = "run ddrun in the job's script",
+    .ask = "run ddctl in the job's script, or in a task that PBS started",
     .detect = detect,
     .fill = fill,
     .own = own,

@@ -79,13 +79,14 @@ static int read_lines(struct gpus *all, const struct hostlist *nodes, const char
         if (len > 0 && (strlen(line) != len || take_line(line, &number) < 0))
             return dd_err_set(
                 err, -EINVAL,
-                "%s:%u: '%.80s' is not HOST-gpuNUMBER; PBS_GPUFILE is to name a file that Torque has written",
+                "%s:%u: invalid entry '%.80s': expected HOST-gpuNUMBER, as Torque writes it to "
+                "PBS_GPUFILE",
                 path, no, line);
         if (len > 0 && (node = find_node(nodes, line, (size_t)node)) < 0)
             return dd_err_set(
                 err, -EINVAL,
-                "%s:%u: %.80s is none of the job's nodes (%s); PBS_GPUFILE is of another job", path,
-                no, line, alloc_show(&shown, nodes));
+                "%s:%u: %.80s is not a node of the job (%s); PBS_GPUFILE belongs to another job",
+                path, no, line, alloc_show(&shown, nodes));
         if (len > 0) {
             all[node].has[number] = 1;
             found = 1;

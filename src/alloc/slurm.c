@@ -20,7 +20,7 @@
 
 #define VARIABLES "SLURM_*"
 #define START "start ddrun with srun, or in the job's script"
-#define ASK "ask in a step of the job, or in its script"
+#define ASK "run ddctl in a step of the job, or in its script"
 
 static const char *var(const struct alloc_input *in, const char *name)
 {
@@ -70,7 +70,7 @@ static int set_job(struct alloc *a, const struct alloc_input *in, const char *st
 
 static const char *by_srun(const struct alloc_input *in)
 {
-    return alloc_either(in, "start ddrun with srun", "ask with srun");
+    return alloc_either(in, "start ddrun with srun", "run ddctl with srun");
 }
 
 /* There are names that Slurm sets to one value: two of them are from two jobs. */
@@ -79,17 +79,16 @@ static int check_job(const struct alloc_input *in, struct dd_err *err)
     static const char *const twins[][2] = {{"SLURM_JOB_ID", "SLURM_JOBID"},
                                            {"SLURM_STEP_ID", "SLURM_STEPID"}};
     if (!alloc_id_ok(var(in, "SLURM_JOB_ID")))
-        return dd_err_set(err, -EINVAL, "SLURM_JOB_ID=%.80s is not the id of a job",
+        return dd_err_set(err, -EINVAL, "SLURM_JOB_ID=%.80s is not a valid job id",
                           var(in, "SLURM_JOB_ID"));
     for (size_t i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
         const char *a = var(in, twins[i][0]);
         const char *b = var(in, twins[i][1]);
         if (a != NULL && b != NULL && strcmp(a, b) != 0)
-            return dd_err_set(
-                err, -EINVAL,
-                "%s=%.40s and %s=%.40s contradict each other: one is left over from another job; "
-                "%s, or unset the SLURM_* of the other job",
-                twins[i][0], a, twins[i][1], b, by_srun(in));
+            return dd_err_set(err, -EINVAL,
+                              "%s=%.40s contradicts %s=%.40s; one of them is stale"
+                              "\n  tip: %s, or unset the SLURM_* variables of the other job",
+                              twins[i][0], a, twins[i][1], b, by_srun(in));
     }
     return 0;
 }
@@ -102,11 +101,10 @@ static int check_count(const struct alloc_input *in, const char *name, int n, co
     int rc = alloc_env_int(in, name, 1, HOSTLIST_MAX, &said, err);
     if (rc < 0 || said == n)
         return rc < 0 ? rc : 0;
-    return dd_err_set(
-        err, -EINVAL,
-        "%s=%d contradicts %s=%.80s, which has %d: is it left over from another job? Unset %s, or "
-        "%s",
-        name, said, list, var(in, list), n, name, by_srun(in));
+    return dd_err_set(err, -EINVAL,
+                      "%s=%d contradicts %s=%.80s, which has %d; one of them is stale"
+                      "\n  tip: unset %s, or %s",
+                      name, said, list, var(in, list), n, name, by_srun(in));
 }
 
 /* Flux runs inside of Slurm's steps, and hands their variables on to its tasks. */
@@ -145,9 +143,10 @@ static int read_hosts(struct step *s, const struct alloc_input *in, struct dd_er
     if (list == NULL)
         return dd_err_set(
             err, -EINVAL,
-            "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not: these variables were "
-            "not made by srun; unset SLURM_STEP_ID%s",
-            alloc_either(in, ", or say --hosts=LIST", ""));
+            "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not; srun did not set these "
+            "variables"
+            "\n  tip: unset SLURM_STEP_ID%s",
+            alloc_either(in, ", or use --hosts=LIST", ""));
     int rc = hostlist_parse(&s->hosts, list, err);
     return rc < 0 ? dd_err_where(err, rc, "SLURM_STEP_NODELIST") : 0;
 }
@@ -172,8 +171,9 @@ static int check_hosts(const struct step *s, const struct alloc_input *in, struc
         return 0;
     return dd_err_set(
         err, -EINVAL,
-        "SLURM_STEP_NODELIST=%.80s has nodes (%s) that %s=%.80s has not: the step's variables are "
-        "left over from another job; %s, or unset SLURM_STEP_ID",
+        "SLURM_STEP_NODELIST=%.80s has nodes (%s) that are not in %s=%.80s; the variables of "
+        "the step are stale"
+        "\n  tip: %s, or unset SLURM_STEP_ID",
         var(in, "SLURM_STEP_NODELIST"), alloc_show(&shown, others), name, list, by_srun(in));
 }
 
@@ -203,21 +203,20 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
                            err);
     if (rc == 0)
         return dd_err_set(err, -EINVAL,
-                          "SLURM_STEP_ID is set, but %s is not: these variables were not made by "
-                          "srun; unset SLURM_STEP_ID%s",
+                          "SLURM_STEP_ID is set, but %s is not; srun did not set these variables"
+                          "\n  tip: unset SLURM_STEP_ID%s",
                           s->nodeid < 0 ? "SLURM_NODEID" : "SLURM_LOCALID",
-                          alloc_either(in, ", or say --hosts=LIST", ""));
+                          alloc_either(in, ", or use --hosts=LIST", ""));
     if (rc > 0)
         rc = alloc_env_int(in, "SLURM_PROCID", 0, s->tasks.total - 1, &rank, err);
     const char *here = var(in, "SLURMD_NODENAME");
     const char *name = rc > 0 ? hostlist_nth(s->hosts, (size_t)s->nodeid) : "";
     if (rc > 0 && here != NULL && strcmp(here, name) != 0)
-        return dd_err_set(
-            err, -EINVAL,
-            "SLURMD_NODENAME=%.80s contradicts SLURM_NODEID=%d, which is %.80s in "
-            "SLURM_STEP_NODELIST=%.80s: these are variables of two tasks; %s, or unset "
-            "SLURM_STEP_ID",
-            here, s->nodeid, name, var(in, "SLURM_STEP_NODELIST"), by_srun(in));
+        return dd_err_set(err, -EINVAL,
+                          "SLURMD_NODENAME=%.80s contradicts SLURM_NODEID=%d, which is %.80s in "
+                          "SLURM_STEP_NODELIST=%.80s; the variables belong to two tasks"
+                          "\n  tip: %s, or unset SLURM_STEP_ID",
+                          here, s->nodeid, name, var(in, "SLURM_STEP_NODELIST"), by_srun(in));
     return rc < 0 ? rc : 0;
 }
 
@@ -371,8 +370,8 @@ static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, 
         return in->list_only ? 1 : say_srun(in, hosts, err);
     rc = dd_strv_pushf(
         warnings,
-        "SLURM_JOB_ID=%.40s is of another machine's job: this host, %s, is not in %s; "
-        "ignoring it",
+        "SLURM_JOB_ID=%.40s belongs to a job of another machine: this host (%s) is not in "
+        "%s; ignoring it",
         job, in->hostname, alloc_show(&shown, hosts));
     return rc < 0 ? alloc_no_memory(err) : ALLOC_STALE;
 }

@@ -66,8 +66,9 @@ int alloc_tasks_parse(struct alloc_tasks *ret, const char *text, struct dd_err *
     if (rc == -ENOMEM)
         return alloc_no_memory(err);
     if (rc == -E2BIG)
-        return dd_err_set(err, -EINVAL, "'%.80s' is more than %d tasks", text, HOSTLIST_MAX);
-    return dd_err_set(err, -EINVAL, "'%.80s' is not a list of tasks per node like 4(x2),1", text);
+        return dd_err_set(err, -EINVAL, "'%.80s' has more than %d tasks", text, HOSTLIST_MAX);
+    return dd_err_set(err, -EINVAL, "'%.80s' is not a list of tasks per node such as 4(x2),1",
+                      text);
 }
 
 int alloc_ports_parse(uint16_t ports[ALLOC_MAX_PORTS], const char *text, struct dd_err *err)
@@ -89,5 +90,5 @@ int alloc_ports_parse(uint16_t ports[ALLOC_MAX_PORTS], const char *text, struct 
         if (*p++ != ',')
             break;
     }
-    return dd_err_set(err, -EINVAL, "'%.80s' is not a list of ports like 21001-21002", text);
+    return dd_err_set(err, -EINVAL, "'%.80s' is not a list of ports such as 21001-21002", text);
 }

@@ -45,15 +45,14 @@ static int read_row(struct alloc_task *ret, const struct row *r, char *const *en
     for (size_t i = 0; i < n; i++) {
         const char *text = numbers[i].name != NULL ? dd_env_get(env, numbers[i].name) : NULL;
         if (text != NULL && dd_num_int(text, numbers[i].min, INT_MAX, numbers[i].value) < 0)
-            return dd_err_set(err, -EINVAL, "%s=%.80s is not a number from %d on", numbers[i].name,
-                              text, numbers[i].min);
+            return dd_err_set(err, -EINVAL, "%s=%.80s is not a number of at least %d",
+                              numbers[i].name, text, numbers[i].min);
     }
     if (t.rank >= t.size || t.local_rank > t.rank || t.local_size > t.size ||
         (t.local_size > 0 && t.local_rank >= t.local_size))
-        return dd_err_set(
-            err, -EINVAL,
-            "%s=%d, %s=%d and %s=%d contradict each other; are they left over from another job?",
-            r->rank, t.rank, r->size, t.size, r->local_rank, t.local_rank);
+        return dd_err_set(err, -EINVAL,
+                          "%s=%d, %s=%d and %s=%d contradict each other; they may be stale",
+                          r->rank, t.rank, r->size, t.size, r->local_rank, t.local_rank);
     *ret = t;
     return 1;
 }

@@ -77,8 +77,8 @@ static int bad_hostport(const char *text, struct dd_err *err)
 {
     return dd_err_set(
         err, -EINVAL,
-        "'%.200s' is not HOST or HOST:PORT with a port up to 65535; write for example "
-        "node1:29400, or [fe80::1]:29400",
+        "invalid endpoint '%.200s': expected HOST or HOST:PORT, such as node1:29400 or "
+        "[fe80::1]:29400",
         text);
 }
 

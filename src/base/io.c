@@ -50,7 +50,7 @@ int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err)
             return 0;
         int rc = dd_buf_append(out, chunk, (size_t)n);
         if (rc == -EMSGSIZE)
-            return dd_err_set(err, rc, "'%s' is longer than the %zu bytes allowed", path, out->max);
+            return dd_err_set(err, rc, "'%s' is larger than the %zu bytes allowed", path, out->max);
         if (rc < 0)
             return dd_err_set(err, rc, "out of memory while reading '%s'", path);
     }
@@ -80,7 +80,7 @@ int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     DD_AUTO(fd) int fd = mkostemp(draft, O_CLOEXEC);
     if (fd < 0)
-        return dd_err_set(err, -errno, "cannot write there: %m");
+        return dd_err_set(err, -errno, "cannot write file: %m");
     mode_t mask = umask(0);
     (void)umask(mask);
     int rc = dd_write_full(fd, p, n);
@@ -89,7 +89,7 @@ int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err)
     if (rc < 0) {
         (void)unlink(draft);
         errno = -rc;
-        return dd_err_set(err, rc, "cannot write there: %m");
+        return dd_err_set(err, rc, "cannot write file: %m");
     }
     return 0;
 }

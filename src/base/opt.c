@@ -61,7 +61,7 @@ static int refuse_ambiguous(const struct parser *p, const char *word, size_t len
         if (row_fits(row, word, len) > 0)
             n += (size_t)snprintf(list + n, sizeof(list) - n, "%s--%s", n == 0 ? "" : ", ",
                                   row->name);
-    return dd_err_set(p->err, -EINVAL, "--%s is ambiguous: it could be %s", show(word, len).text,
+    return dd_err_set(p->err, -EINVAL, "--%s is ambiguous: could be %s", show(word, len).text,
                       list);
 }
 
@@ -160,14 +160,16 @@ static int no_value(const struct parser *p, const struct opt_row *row,
     const char *right = opt_row_example(row);
     if (next != NULL && next[0] == '-' && strcmp(next, "--") != 0)
         return dd_err_set(p->err, -EINVAL,
-                          "%s needs a value, but '%s' follows; a value that starts with '-' is "
-                          "written --%s=%s",
+                          "missing value for %s (found '%s')"
+                          "\n  tip: if the value starts with '-', use --%s=%s",
                           place->name, show(next, strlen(next)).text, row->name,
                           show(next, strlen(next)).text);
     if (right == NULL)
         return dd_err_set(p->err, -EINVAL, "%s needs a value", place->name);
-    return dd_err_set(p->err, -EINVAL, "%s needs a value; write for example %s%s%s", place->name,
-                      place->name, glue, right);
+    return dd_err_set(p->err, -EINVAL,
+                      "missing value for %s"
+                      "\n  tip: for example %s%s%s",
+                      place->name, place->name, glue, right);
 }
 
 static int ask_help(struct parser *p, const char *about)
@@ -179,7 +181,8 @@ static int ask_help(struct parser *p, const char *about)
         if (opt_row_is_about(p->t, row, p->res->about))
             return 0;
     return dd_err_set(p->err, -EINVAL,
-                      "--help: there is nothing about '%s'; '%s --help=all' shows all options",
+                      "no option or topic '%s'"
+                      "\n  tip: '%s --help=all' lists all options",
                       show(about, strlen(about)).text, p->t->program);
 }
 

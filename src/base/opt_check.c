@@ -44,17 +44,17 @@ static int check_names(const struct opt_table *t, size_t i, struct dd_err *err)
     const char *piece;
     size_t len;
     if (!is_name(row->name, strlen(row->name)))
-        return dd_err_set(err, -EINVAL, "the name may have a-z, 0-9 and single '-' between them");
+        return dd_err_set(err, -EINVAL, "invalid name: only a-z, 0-9 and single '-' between them");
     for (const char *at = row->aliases; (piece = opt_next_piece(&at, &len)) != NULL;)
         if (!is_name(piece, len))
-            return dd_err_set(err, -EINVAL, "alias '%.*s' is no name", (int)len, piece);
+            return dd_err_set(err, -EINVAL, "invalid alias '%.*s'", (int)len, piece);
     for (size_t k = 0; (other = opt_row_at(t, k)) != NULL; k++) {
         if (k == i)
             continue;
         if (row->letter != 0 && other->letter == row->letter)
-            return dd_err_set(err, -EINVAL, "its letter is also that of --%s", other->name);
+            return dd_err_set(err, -EINVAL, "same letter as --%s", other->name);
         if (has_name(other, row->name, strlen(row->name)))
-            return dd_err_set(err, -EINVAL, "there are two of this name");
+            return dd_err_set(err, -EINVAL, "duplicate name");
         for (const char *at = row->aliases; (piece = opt_next_piece(&at, &len)) != NULL;)
             if (has_name(other, piece, len))
                 return dd_err_set(err, -EINVAL, "alias '%.*s' is also a name of --%s", (int)len,
@@ -66,15 +66,15 @@ static int check_names(const struct opt_table *t, size_t i, struct dd_err *err)
 static int check_texts(const struct opt_row *row, struct dd_err *err)
 {
     if (row->letter != 0 && !isalpha((unsigned char)row->letter))
-        return dd_err_set(err, -EINVAL, "its short form is no letter");
+        return dd_err_set(err, -EINVAL, "short form is not a letter");
     if (row->help == NULL || *row->help == '\0' || !is_text(row->help))
-        return dd_err_set(err, -EINVAL, "it needs a line of help in plain text");
+        return dd_err_set(err, -EINVAL, "missing help line in plain text");
     if (row->help[strlen(row->help) - 1] == '.')
-        return dd_err_set(err, -EINVAL, "its help ends with a full stop");
+        return dd_err_set(err, -EINVAL, "help line ends with a full stop");
     if ((row->kind == OPT_FLAG) != (row->metavar == NULL))
-        return dd_err_set(err, -EINVAL, "a flag has no metavar, everything else has one");
+        return dd_err_set(err, -EINVAL, "a flag must have no metavar, other options must have one");
     if (row->kind == OPT_CUSTOM && row->parse == NULL)
-        return dd_err_set(err, -EINVAL, "a custom option needs its parse function");
+        return dd_err_set(err, -EINVAL, "missing parse function of a custom option");
     return 0;
 }
 
@@ -108,7 +108,7 @@ static int check_list(const struct opt_table *t, const char *list, struct dd_err
                (strlen(row->name) != len || memcmp(row->name, piece, len) != 0))
             i++;
         if (row == NULL)
-            return dd_err_set(err, -EINVAL, "there is no option '%.*s'", (int)len, piece);
+            return dd_err_set(err, -EINVAL, "no option '%.*s'", (int)len, piece);
     }
     return 0;
 }
@@ -126,11 +126,11 @@ static int check_foreign(const struct opt_table *t, const struct opt_foreign *f,
             return dd_err_set(err, -EINVAL, "%s: --%s has this name", f->word, row->name);
         if (dashes == 2 && opt_list_has(t->first, row->name) &&
             opt_name_begins(row->name, name, strlen(name)))
-            return dd_err_set(err, -EINVAL, "%s: it may stand for --%s", f->word, row->name);
+            return dd_err_set(err, -EINVAL, "%s: it abbreviates --%s", f->word, row->name);
         found |= has_name(row, f->is != NULL ? f->is : "", len);
     }
     if (dashes < 1 || dashes > 2 || !found || (f->is == NULL) != (f->say != NULL))
-        return dd_err_set(err, -EINVAL, "%s: it is no option, or means none", f->word);
+        return dd_err_set(err, -EINVAL, "%s: not an option, or maps to none", f->word);
     return 0;
 }
 

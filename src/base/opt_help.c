@@ -162,8 +162,8 @@ int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out)
     if (rc == 0 && *about == '\0' && opt_has_common(t))
         rc = dd_buf_printf(
             out,
-            "\nThese are the most used options. '%s --help=all' shows all of them,\n"
-            "'%s --help=WORD' what there is about WORD, and the manual page explains them.\n",
+            "\nThese are the common options. '%s --help=all' lists all options,\n'%s "
+            "--help=WORD' those that match WORD; see also the manual page.\n",
             t->program, t->program);
     return rc;
 }

@@ -7,16 +7,15 @@
 /* clang-format off */
 static const struct opt_row builtin[] = {
     {.name = "help", .common = true, .letter = 'h', .kind = OPT_STRING, .metavar = "all|WORD", .implied = "", .no_env = true, .group = "Help",
-     .help = "show the options: the most used ones, all, or what there is about WORD"},
+     .help = "show the common options, all, or those that match WORD"},
     {.name = "version", .common = true, .kind = OPT_FLAG, .no_env = true, .group = "Help",
-     .help = "show the version"},
+     .help = "print the version"},
     {.name = "show-config", .kind = OPT_FLAG, .no_env = true, .group = "Help",
-     .help = "show the value of every option and where it came from, and start nothing",
-     .more = "One line per option: its name, its value and the source (default, command line, or "
-             "environment and the variable), with tabs between them."},
+     .help = "print all option values with their sources and exit",
+     .more = "Prints one line per option: name, value and source (default, command line, or " "environment and the variable), separated by tabs."},
     {.name = "dump-options", .kind = OPT_STRING, .metavar = "FORMAT", .no_env = true,
      .choices = "man,bash,zsh,fish,json", .group = "Help", .hidden = true,
-     .help = "write the options for the manual page, a shell or a program"},
+     .help = "print the option table for a manual, shell or program"},
 };
 /* clang-format on */
 

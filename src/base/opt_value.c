@@ -28,9 +28,9 @@ static void example(char *out, size_t size, const struct opt_row *row,
     if (right == NULL)
         return;
     if (place->style == OPT_STYLE_OTHER)
-        (void)snprintf(out, size, "; write for example %s", right);
+        (void)snprintf(out, size, "; for example %s", right);
     else
-        (void)snprintf(out, size, "; write for example %s%s%s", place->name, glue, right);
+        (void)snprintf(out, size, "; for example %s%s%s", place->name, glue, right);
 }
 
 static int wrong(const struct opt_row *row, const struct opt_place *place, const char *text,
@@ -146,7 +146,7 @@ static int refuse_choice(const struct opt_row *row, const struct opt_place *plac
         const char *glue = n == 0 ? "" : at == NULL ? " or " : ", ";
         n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%.*s", glue, (int)len, piece);
     }
-    return dd_err_set(err, -EINVAL, "%s: '%s' is not known here; it must be %s", place->name,
+    return dd_err_set(err, -EINVAL, "%s: invalid value '%s': expected %s", place->name,
                       quoted(q, text), list);
 }
 

@@ -185,7 +185,7 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
     char name[40];
     int ends[2];
     if (random_name(name, sizeof(name)) < 0 || pipe2(ends, O_CLOEXEC) < 0)
-        return dd_err_set(err, -errno, "cannot look at the temporary directory '%s': %m", parent);
+        return dd_err_set(err, -errno, "cannot examine the temporary directory '%s': %m", parent);
     pid_t child = fork();
     if (child == 0)
         try_directory(at, name, ends[1]);
@@ -196,7 +196,8 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
     if (child > 0 && n != 0)
         (void)waitpid(child, NULL, 0);
     return n != 0 ? 0
-                  : dd_err_set(err, -ETIMEDOUT, "the temporary directory '%s' does not answer",
+                  : dd_err_set(err, -ETIMEDOUT,
+                               "the file system of the temporary directory '%s' does not respond",
                                parent);
 }
 
@@ -232,8 +233,8 @@ static int open_parent(char **ret, const char *parent, struct dd_err *err)
     if (at == -EPERM)
         return dd_err_set(
             err, at,
-            "other users can rename the temporary directory '%s' or files in it (a directory that others can "
-            "write to needs the sticky bit)",
+            "other users can rename the temporary directory '%s' or files in it (a directory "
+            "that others can write to needs the sticky bit)",
             parent);
     if (at < 0)
         return dd_err_set(err, at, "cannot open the temporary directory '%s': %s", parent,

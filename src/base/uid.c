@@ -66,7 +66,8 @@ int dd_uid_check(struct dd_err *err)
         return 0;
     return dd_err_set(
         err, -EPERM,
-        "cannot tell processes of this user from those of others: uid %u is the overflow uid of this user "
-        "namespace; map another uid, for example with unshare --map-current-user",
+        "cannot distinguish this user's processes from others: uid %u is the overflow uid of "
+        "this user namespace"
+        "\n  tip: map another uid, for example with unshare --map-current-user",
         (unsigned)u.own);
 }

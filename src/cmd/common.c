@@ -52,7 +52,7 @@ void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
         return;
     for (char *const *e = environ; *e != NULL; e++)
         if (opt_env_misspelt(t, *e, right))
-            dd_log(log, DD_LOG_WARN, "%.*s is no variable of %s and is ignored; did you mean %s?",
+            dd_log(log, DD_LOG_WARN, "ignoring unknown variable %.*s of %s; did you mean %s?",
                    (int)strcspn(*e, "="), *e, t->program, right);
 }
 

@@ -11,35 +11,35 @@
 
 static const struct opt_command commands[] = {
     {.name = "doctor",
-     .help = "what is wrong with this job's nodes, and what to do",
+     .help = "find problems of the job's nodes, with remedies",
      .table = &ddctl_doctor_options,
      .run = ddctl_doctor},
     {.name = "drain",
-     .help = "take a node out of a running job",
+     .help = "remove a node from a running job",
      .table = &ddctl_drain_options,
      .run = ddctl_drain},
     {.name = "env",
-     .help = "what ddrun would tell a worker, for scripts that start workers themselves",
+     .help = "print a worker's environment, for scripts that start workers themselves",
      .table = &ddctl_env_options,
      .run = ddctl_env},
     {.name = "events",
-     .help = "what has happened in a running job, with times",
+     .help = "show the events of a running job, with timestamps",
      .table = &ddctl_events_options,
      .run = ddctl_events},
     {.name = "hosts",
-     .help = "the nodes of this job, or of host lists: expand, fold, count, combine",
+     .help = "print the job's nodes; expand, fold, count or combine host lists",
      .table = &ddctl_hosts_options,
      .run = ddctl_hosts},
     {.name = "kv",
-     .help = "the keys of the store of a running job, and their values",
+     .help = "list and read keys of a running job's store",
      .table = &ddctl_kv_options,
      .run = ddctl_kv},
     {.name = "signal",
-     .help = "hand a signal to all workers of a running job",
+     .help = "send a signal to all workers of a running job",
      .table = &ddctl_signal_options,
      .run = ddctl_signal},
     {.name = "status",
-     .help = "how a running job stands: its round, nodes, workers, failures",
+     .help = "show the state of a running job: nodes, workers, failures",
      .table = &ddctl_status_options,
      .run = ddctl_status},
 };
@@ -74,13 +74,15 @@ int main(int argc, char **argv)
         return code;
     if (res.script >= argc) {
         (void)dd_err_set(&err, -EINVAL,
-                         "say a command, as in 'ddctl hosts'; 'ddctl --help' shows all of them");
+                         "missing command"
+                         "\n  tip: 'ddctl --help' lists all commands");
         return cmd_fail(&ddctl_options, &err);
     }
     const struct opt_command *command = find_command(argv[res.script]);
     if (command == NULL) {
         (void)dd_err_set(&err, -EINVAL,
-                         "there is no command '%.60s'; 'ddctl --help' shows all of them",
+                         "unknown command '%.60s'"
+                         "\n  tip: 'ddctl --help' lists all commands",
                          argv[res.script]);
         return cmd_fail(&ddctl_options, &err);
     }

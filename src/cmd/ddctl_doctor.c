@@ -39,86 +39,86 @@ static const struct opt_row rows[] = {
      .kind = OPT_STRING,
      .metavar = "LIST",
      .example = "node[1-4]",
-     .group = "Which nodes",
-     .help = "the nodes, as a host list, in place of the job's",
+     .group = "Nodes",
+     .help = "nodes to examine, as a host list (instead of the job's)",
      FIELD(hosts)},
     {.name = "hostfile",
      .kind = OPT_STRING,
      .metavar = "FILE",
      .example = "nodes.txt",
-     .group = "Which nodes",
-     .help = "the nodes, one a line",
+     .group = "Nodes",
+     .help = "file with one node per line",
      FIELD(hostfile)},
     {.name = "launcher",
      .kind = OPT_STRING,
      .metavar = "NAME",
      .def = "auto",
      .choices = STARTER_NAMES,
-     .group = "Which nodes",
-     .help = "what starts something on the other nodes, as in ddrun",
+     .group = "Nodes",
+     .help = "launcher for the other nodes (see ddrun --launcher)",
      FIELD(launcher)},
     {.name = "launch-command",
      .kind = OPT_STRING,
      .metavar = "COMMAND",
      .example = "ssh -p 2222",
-     .group = "Which nodes",
-     .help = "run this in place of the launcher's own program",
+     .group = "Nodes",
+     .help = "command to run instead of the launcher's program",
      FIELD(launch_command)},
     {.name = "key-file",
      .kind = OPT_STRING,
      .metavar = "FILE",
-     .group = "How they meet",
-     .help = "the job's secret, as in ddrun",
+     .group = "Connections",
+     .help = "file with the job's key (see ddrun --key-file)",
      FIELD(key_file)},
     {.name = "key-source",
      .kind = OPT_STRING,
      .metavar = "NAME",
      .def = "auto",
      .choices = "auto,pbs-cookie",
-     .group = "How they meet",
-     .help = "where the key comes from, as in ddrun",
+     .group = "Connections",
+     .help = "source of the job's key (see ddrun --key-source)",
      FIELD(key_source)},
     {.name = "munge-socket",
      .kind = OPT_STRING,
      .metavar = "PATH",
-     .group = "How they meet",
-     .help = "where munged listens, as in ddrun",
+     .group = "Connections",
+     .help = "socket of munged (see ddrun --munge-socket)",
      FIELD(munge_socket)},
     {.name = "insecure",
      .kind = OPT_FLAG,
-     .group = "How they meet",
-     .help = "look without any key",
+     .group = "Connections",
+     .help = "connect without a key",
      FIELD(insecure)},
     {.name = "rdzv-endpoint",
      .kind = OPT_STRING,
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
-     .group = "How they meet",
-     .help = "where the first node can be reached, as in ddrun; no etcd",
+     .group = "Connections",
+     .help = "address of the first node (see ddrun); not with etcd",
      FIELD(rdzv_endpoint)},
     {.name = "master-addr",
      .kind = OPT_STRING,
      .metavar = "ADDR",
      .example = "10.0.0.1",
-     .group = "How they meet",
-     .help = "name or address of the first node, as in ddrun",
+     .group = "Connections",
+     .help = "name or address of the first node (see ddrun)",
      FIELD(master_addr)},
     {.name = "master-port",
      .kind = OPT_INT,
      .metavar = "PORT",
      .min = 0,
      .max = 65535,
-     .def_doc = "some of those that jobs elect",
+     .def_doc = "a sample of the ports that jobs use",
      .example = "29500",
-     .group = "How they meet",
-     .help = "the one port that the job is to use, as in ddrun",
+     .group = "Connections",
+     .help = "port for the job (see ddrun --master-port)",
      FIELD(master_port)},
     {.name = "iface",
      .kind = OPT_STRING,
      .metavar = "NAME",
      .example = "ib0",
-     .group = "How they meet",
-     .help = "the workers' network, as in ddrun",
+     .group = "Connections",
+     .help = "network interface of the workers (see ddrun --iface)",
      FIELD(iface)},
     {.name = "limit",
      .kind = OPT_DURATION,
@@ -126,33 +126,33 @@ static const struct opt_row rows[] = {
      .def = "10s",
      .min = (int64_t)DD_NS_PER_MS,
      .max = (int64_t)(3600 * DD_NS_PER_S),
-     .group = "How they meet",
-     .help = "how long nodes try to reach each other",
+     .group = "Connections",
+     .help = "time limit for nodes to reach each other",
      FIELD(limit)},
     {.name = "format",
      .kind = OPT_STRING,
      .metavar = "FORMAT",
      .def = "text",
      .choices = "text,json",
-     .group = "What is written",
-     .help = "text, or JSON with all that the nodes have seen",
+     .group = "Output",
+     .help = "text, or JSON with all findings of the nodes",
      FIELD(format)},
     {.name = "local",
      .kind = OPT_FLAG,
      .hidden = true,
-     .help = "this node's part, for the others",
+     .help = "examine this node only (used internally)",
      FIELD(local)},
     {.name = "id",
      .kind = OPT_STRING,
      .metavar = "ID",
      .hidden = true,
-     .help = "of this look",
+     .help = "identifier of this run (used internally)",
      FIELD(id)},
     {.name = "answer-to",
      .kind = OPT_STRING,
      .metavar = "PORT/HOSTS",
      .hidden = true,
-     .help = "where this node's part goes, in place of stdout",
+     .help = "destination of this node's result instead of stdout",
      FIELD(answer_to)},
     {.name = "node-rank",
      .kind = OPT_INT,
@@ -161,7 +161,7 @@ static const struct opt_row rows[] = {
      .min = -1,
      .max = HOSTLIST_MAX,
      .hidden = true,
-     .help = "which node this is",
+     .help = "index of this node",
      FIELD(node_rank)},
 };
 
@@ -169,10 +169,10 @@ const struct opt_table ddctl_doctor_options = {
     .program = "ddctl doctor",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about =
-        "Looks for what keeps a job from starting or slows it down: names, the network, keys, limits, GPUs, variables. "
-        "It starts itself on all nodes of the job, where each tries to reach two others as ddrun would. "
-        "The exit code is 1 when something was found that is more than a hint, and 0 otherwise.",
+    .about = "Finds problems that keep a job from starting or slow it down: name resolution, "
+             "network, keys, limits, GPUs, environment variables. It starts itself on all nodes "
+             "of the job, and each node connects to two others as ddrun would. Exit status 1: a "
+             "problem was found; 0: none, or hints only.",
     OPT_ROWS(rows),
 };
 
@@ -307,7 +307,8 @@ static void on_exit_there(void *arg, const char *where, int code, const char *ou
     if (d->answers != NULL && code == NOT_GIVEN)
         dd_log(
             &d->log, DD_LOG_NOTICE,
-            "%s: ddctl runs there, but its answer has not come here; what it says is in the job's output",
+            "%s: ddctl is running there, but its result has not arrived; see its messages in the "
+            "job's output",
             where);
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
@@ -374,8 +375,9 @@ static int find_starter(struct doctor *d, struct dd_err *err)
     if (d->starter == NULL)
         return dd_err_set(
             err, -ENOENT,
-            "these are %d nodes (source: %s), and nothing is known that starts something on them; "
-            "say --launcher=ssh, or start 'ddctl doctor --local --id=ANYTHING' on each with your launcher",
+            "no launcher is known for the %d nodes (source: %s)"
+            "\n  tip: use --launcher=ssh, or run 'ddctl doctor --local --id=ANYTHING' on each "
+            "node with your launcher",
             a->nnodes, a->source);
     return 0;
 }
@@ -493,7 +495,7 @@ static int run(struct doctor *d, struct dd_err *err)
     uint64_t random;
     ssize_t n = readlink("/proc/self/exe", d->self, sizeof(d->self) - 1);
     if (n <= 0 || getrandom(&random, sizeof(random), 0) < 0)
-        return dd_err_set(err, -errno, "cannot find this program, or no random numbers: %m");
+        return dd_err_set(err, -errno, "cannot find the path of ddctl, or getrandom failed: %m");
     (void)snprintf(d->id, sizeof(d->id), "%016" PRIx64, random);
     if (d->o->id != NULL)
         (void)snprintf(d->id, sizeof(d->id), "%.60s", d->o->id);
@@ -501,7 +503,8 @@ static int run(struct doctor *d, struct dd_err *err)
     if (etcd_url_is(d->o->rdzv_endpoint))
         return dd_err_set(
             err, -EINVAL,
-            "ddctl doctor looks at nodes that a scheduler, --hosts or --hostfile names, and an etcd names none");
+            "ddctl doctor needs node names from a scheduler, --hosts or --hostfile; etcd "
+            "provides none");
     int rc = find_job(d, err);
     if (rc < 0)
         return rc;
@@ -539,7 +542,8 @@ int ddctl_doctor(int argc, char **argv)
     if (code >= 0)
         return code;
     if (res.script < argc) {
-        (void)dd_err_set(&err, -EINVAL, "'%.60s' is too much: ddctl doctor takes options only",
+        (void)dd_err_set(&err, -EINVAL,
+                         "unexpected argument '%.60s': ddctl doctor takes options only",
                          argv[res.script]);
         return cmd_fail(&ddctl_doctor_options, &err);
     }

@@ -16,19 +16,19 @@ const struct opt_table ddctl_drain_options = {
     .program = "ddctl drain",
     .version = PACKAGE_VERSION,
     .usage = "[options] NODE",
-    .about =
-        "Takes a node out of a running job. Its workers are stopped with all others, and a round without it is "
-        "begun at once; that costs no restart. A spare node takes its place, where there is one.",
+    .about = "Removes a node from a running job. All workers are stopped and restarted at once "
+             "without this node; this does not count as a restart. If there is a spare node, it "
+             "replaces the drained one.",
     OPT_ROWS(rows),
 };
 
 static int tell(struct dd_buf *out, const json_t *answer, const char *node)
 {
     if (json_is_true(json_object_get(answer, "known")))
-        return dd_buf_printf(out, "%s was left out already\n", node);
+        return dd_buf_printf(out, "%s is already drained\n", node);
     return dd_buf_printf(
-        out, "%s gets no part in further rounds%s\n", node,
-        json_is_true(json_object_get(answer, "restarts")) ? "; a round without it begins now" : "");
+        out, "drained %s from all further rounds%s\n", node,
+        json_is_true(json_object_get(answer, "restarts")) ? "; restarting without it" : "");
 }
 
 int ddctl_drain(int argc, char **argv)
@@ -41,9 +41,10 @@ int ddctl_drain(int argc, char **argv)
     int code = cmd_options_alone(&ddctl_drain_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
-    int rc = argc - res.script == 1
-                 ? 0
-                 : dd_err_set(&err, -EINVAL, "say one node, as 'ddctl status' names it");
+    int rc = argc - res.script == 1 ? 0
+                                    : dd_err_set(&err, -EINVAL,
+                                                 "expected exactly one node"
+                                                 "\n  tip: 'ddctl status' lists the nodes");
     if (rc == 0)
         rc = job_ask(
             &answer,

@@ -37,8 +37,8 @@ static const struct opt_row rows[] = {
      .min = -1,
      .max = PLAN_MAX_NODES * PLAN_MAX_SLOTS - 1,
      .example = "0",
-     .group = "Whose variables",
-     .help = "those of rank R",
+     .group = "Worker",
+     .help = "print the variables of rank R",
      FIELD(rank)},
     {.name = "node",
      .kind = OPT_INT,
@@ -48,15 +48,15 @@ static const struct opt_row rows[] = {
      .min = -1,
      .max = PLAN_MAX_NODES - 1,
      .example = "0",
-     .group = "Whose variables",
-     .help = "what the workers of node K have in common; the first is 0",
+     .group = "Worker",
+     .help = "print the variables common to the workers of node K (from 0)",
      FIELD(node)},
 
     {.name = "nproc-per-node",
      .kind = OPT_INT,
      .metavar = "N",
      .def = "0",
-     .def_doc = "the tasks of the launcher, or 1",
+     .def_doc = "the launcher's tasks per node, or 1",
      .min = 0,
      .max = PLAN_MAX_SLOTS,
      .example = "4",
@@ -68,63 +68,63 @@ static const struct opt_row rows[] = {
      .metavar = "LIST",
      .example = "'node[1-4]'",
      .group = "The job",
-     .help = "the nodes, where no scheduler names them",
+     .help = "nodes of the job, if no scheduler names them",
      FIELD(hosts)},
     {.name = "hostfile",
      .kind = OPT_STRING,
      .metavar = "FILE",
      .example = "nodes.txt",
      .group = "The job",
-     .help = "the nodes, one a line",
+     .help = "file with one node per line",
      FIELD(hostfile)},
     {.name = "rdzv-id",
      .kind = OPT_STRING,
      .metavar = "ID",
      .example = "run7",
      .group = "The job",
-     .help = "name of this run: another name, other ports",
+     .help = "name of this run; each name has its own ports",
      FIELD(rdzv_id)},
     {.name = "whole-job",
      .kind = OPT_FLAG,
      .group = "The job",
-     .help = "the same ports in the batch script and in all its steps",
-     .more = "Else each step has ports of its own, so that several may run at a time.",
+     .help = "use the same ports in the batch script and all its steps",
+     .more = "Otherwise each step has its own ports, so that several steps can run at once.",
      FIELD(whole_job)},
     {.name = "master-addr",
      .kind = OPT_STRING,
      .metavar = "ADDR",
      .example = "10.0.0.1",
      .group = "The job",
-     .help = "MASTER_ADDR, as it is written here",
+     .help = "value of MASTER_ADDR",
      FIELD(master_addr)},
     {.name = "master-port",
      .kind = OPT_INT,
      .metavar = "PORT",
      .min = 0,
      .max = 65535,
-     .def_doc = "from the job's id",
+     .def_doc = "derived from the job id",
      .example = "29500",
      .group = "The job",
      .help = "MASTER_PORT",
      FIELD(master_port)},
 
     {OPTION_FRAMEWORK(struct env_options), .group = "Frameworks",
-     .help = "also for this framework, as with ddrun: jax, tensorflow, paddle, mindspore"},
+     .help = "add variables of jax, tensorflow, paddle or mindspore"},
     {OPTION_TF(struct env_options), .group = "Frameworks", .help = "TF_CONFIG, for TensorFlow"},
     {OPTION_ROLES(struct env_options), .group = "Frameworks",
-     .help = "with --tf: what the ranks are, from 0 on"},
+     .help = "TensorFlow task types of the ranks, in rank order (with --tf)"},
     {OPTION_ENV(struct env_options), .group = "Frameworks",
-     .help = "also set NAME, for all workers or for those of RANKS, as 0,3-5"},
+     .help = "set NAME for all workers, or for RANKS such as 0,3-5"},
 
     {.name = "format",
      .kind = OPT_STRING,
      .metavar = "HOW",
      .def = "sh",
      .choices = "sh,csh,json,values",
-     .group = "What is written",
-     .help = "commands for a shell, a JSON object, or the values alone",
-     .more =
-         "A variable that must not be set is null in JSON, and is left out of the values, which stand on a line each.",
+     .group = "Output",
+     .help = "shell commands, a JSON object, or values only",
+     .more = "A variable to unset is null in JSON and is omitted from the values. Values are "
+             "printed one per line.",
      FIELD(format)},
 };
 
@@ -132,9 +132,9 @@ const struct opt_table ddctl_env_options = {
     .program = "ddctl env",
     .version = PACKAGE_VERSION,
     .usage = "[options] [NAME...]",
-    .about =
-        "Writes what ddrun would put into the environment of a worker, for scripts that start their workers "
-        "themselves: eval \"$(ddctl env)\". With NAMEs, only these variables.",
+    .about = "Prints the environment variables that ddrun would set for a worker, for scripts "
+             "that start their workers themselves: eval \"$(ddctl env)\". With NAMEs, prints only "
+             "these variables.",
     OPT_ROWS(rows),
 };
 
@@ -181,14 +181,14 @@ static int set_ports(struct place *p, const struct alloc *a, const struct env_op
         most = plan->sizes[i] > most ? plan->sizes[i] : most;
     const bool workers = framework_wants_ports(framework_options_names(&o->framework));
     if (workers && most > ELECT_MAX - ELECT_PORTS)
-        return dd_err_set(err, -EINVAL,
-                          "there are no ports for %d workers on one node, only for %d", most,
+        return dd_err_set(err, -EINVAL, "too many workers on one node: %d (ports for %d)", most,
                           ELECT_MAX - ELECT_PORTS);
     if (workers && p->scattered)
         return dd_err_set(
             err, -EINVAL,
-            "which task is where cannot be seen, since the ranks are not dealt out node by node; "
-            "write srun --distribution=block");
+            "cannot determine the node of each task: the launcher does not number ranks node by "
+            "node"
+            "\n  tip: use srun --distribution=block");
     elect_ports(a->job_id, 0, ports, workers ? ELECT_PORTS + most : ELECT_PORTS);
     plan->master_port = o->master_port > 0 ? (uint16_t)o->master_port
                         : a->nports > 0    ? a->ports[0]
@@ -348,8 +348,7 @@ static int put_json(json_t *object, const char *name, const char *value, struct 
     json_t *text = value == NULL ? json_null() : json_string(value);
     if (text == NULL)
         return dd_err_set(err, -EINVAL,
-                          "the value of %s is no text in UTF-8, and so cannot be said in JSON",
-                          name);
+                          "the value of %s is not valid UTF-8 and cannot be written as JSON", name);
     return json_object_set_new(object, name, text) < 0 ? -ENOMEM : 0;
 }
 
@@ -399,10 +398,12 @@ static int pick(struct dd_strv *entries, char *const *names, const struct place 
         rc = i < entries->n ? dd_strv_push(&picked, entries->v[i])
              : p->node >= 0 && p->n == 1
                  ? dd_err_set(err, -EINVAL,
-                              "%.80s is not set for a worker; 'ddctl env' shows all that is",
+                              "%.80s is not a variable of a worker"
+                              "\n  tip: 'ddctl env' prints all of them",
                               *names)
                  : dd_err_set(err, -EINVAL,
-                              "%.80s is not set, or not the same for all workers %s; say --rank=R",
+                              "%.80s is not set, or differs between the workers %s"
+                              "\n  tip: use --rank=R",
                               *names, p->node >= 0 ? "of the node" : "of the job");
     }
     dd_strv_done(entries);
@@ -415,10 +416,8 @@ static int check(const struct env_options *o, int argc, char *const *words, stru
     int rc = framework_options_check(&o->framework, err);
     for (int i = 0; i < argc && rc == 0; i++)
         if (words[i][0] == '-')
-            rc = dd_err_set(
-                err, -EINVAL,
-                "'%.60s' stands behind a name, where only names may stand; write options first",
-                words[i]);
+            rc = dd_err_set(err, -EINVAL,
+                            "unexpected option '%.60s' after a name; put options first", words[i]);
     return rc;
 }
 

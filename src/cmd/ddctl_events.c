@@ -21,19 +21,18 @@ static const struct opt_row rows[] = {
      .letter = 'f',
      .kind = OPT_FLAG,
      .no_env = true,
-     .group = "What is written",
-     .help = "go on with what happens, until the job ends",
+     .group = "Output",
+     .help = "keep printing new events until the job ends",
      OPT_FIELD(struct events_options, follow)},
-    {JOB_FORMAT(struct events_options), .help = "text for a person, or one JSON object a line"},
+    {JOB_FORMAT(struct events_options), .help = "text, or one JSON object per line"},
 };
 
 const struct opt_table ddctl_events_options = {
     .program = "ddctl events",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about =
-        "Shows what has happened in a running job, each with its time: nodes that came and went, rounds, failures, "
-        "signals.",
+    .about = "Shows the events of a running job with their timestamps: nodes that joined and "
+             "left, rounds, failures, signals.",
     OPT_ROWS(rows),
 };
 
@@ -41,16 +40,16 @@ const struct opt_table ddctl_events_options = {
 static const struct {
     const char *event, *form;
 } forms[] = {
-    {"join", "{node} is here, workers: {workers}"},
-    {"leave", "{node} is gone: {text}"},
+    {"join", "{node} joined, workers: {workers}"},
+    {"leave", "{node} left: {text}"},
     {"round", "round {round} begins, nodes: {nodes}, workers: {workers}"},
-    {"started", "round {round}: all workers run"},
+    {"started", "round {round}: all workers started"},
     {"exit", "round {round}: rank {rank} ({node}) failed with {how}: {text}"},
     {"stop", "{text}"},
-    {"signal", "{signal} to all workers, from {node}"},
-    {"drain", "{node} is drained: {text}"},
-    {"refused", "a connection from {address} was refused (no. {count}): {text}"},
-    {"finish", "the job ends with code {code}: {text}"},
+    {"signal", "{signal} sent to all workers from {node}"},
+    {"drain", "{node} drained: {text}"},
+    {"refused", "refused a connection from {address} (no. {count}): {text}"},
+    {"finish", "the job ended with code {code}: {text}"},
 };
 
 static int put_member(struct dd_buf *out, const json_t *e, const char *name)

@@ -23,38 +23,36 @@ struct hosts_options {
 static const struct opt_row rows[] = {
     {.name = "union",
      .kind = OPT_FLAG,
-     .group = "Which names",
-     .help = "the names of all expressions, each once, by first appearance",
-     .more =
-         "Without it the expressions follow each other as they are written, with what stands in them "
-         "twice.",
+     .group = "Names",
+     .help = "names of all expressions, each once, by first appearance",
+     .more = "Without this option, the expressions are concatenated and duplicates are kept.",
      FIELD(each_once)},
     {.name = "common",
      .kind = OPT_FLAG,
-     .group = "Which names",
-     .help = "the names that are in every expression, each once, in the order of the first",
+     .group = "Names",
+     .help = "names common to all expressions, in the order of the first",
      FIELD(common)},
     {.name = "without",
      .kind = OPT_REPEATED,
      .metavar = "EXPRESSION",
      .example = "node3",
-     .group = "Which names",
-     .help = "leave these names out; may be said more than once, and may be empty",
+     .group = "Names",
+     .help = "exclude these names; may be repeated, may be empty",
      FIELD(without)},
     {.name = "expand",
      .kind = OPT_FLAG,
-     .group = "What is written",
-     .help = "one name a line, which is what happens when nothing else is said",
+     .group = "Output",
+     .help = "print one name per line (default)",
      FIELD(expand)},
     {.name = "fold",
      .kind = OPT_FLAG,
-     .group = "What is written",
-     .help = "all names as one short expression, in their order",
+     .group = "Output",
+     .help = "print all names as one host list, in order",
      FIELD(fold)},
     {.name = "count",
      .kind = OPT_FLAG,
-     .group = "What is written",
-     .help = "how many names there are",
+     .group = "Output",
+     .help = "print the number of names",
      FIELD(count)},
     {.name = "nth",
      .kind = OPT_INT,
@@ -62,8 +60,8 @@ static const struct opt_row rows[] = {
      .min = -HOSTLIST_MAX,
      .max = HOSTLIST_MAX,
      .example = "-1",
-     .group = "What is written",
-     .help = "name N alone; 0 is the first, -1 the last",
+     .group = "Output",
+     .help = "print name N only; 0 is the first, -1 the last",
      FIELD(nth)},
 };
 
@@ -71,16 +69,15 @@ const struct opt_table ddctl_hosts_options = {
     .program = "ddctl hosts",
     .version = PACKAGE_VERSION,
     .usage = "[options] [EXPRESSION...]",
-    .about =
-        "Writes the names of this job's nodes in rank order, each once. With EXPRESSIONs, such as "
-        "'node[1-4,7]', it writes their names instead.",
+    .about = "Prints the names of this job's nodes in rank order, each once. With EXPRESSIONs "
+             "such as 'node[1-4,7]', prints their names instead.",
     OPT_ROWS(rows),
 };
 
 static int no_room(int rc, struct dd_err *err)
 {
     if (rc == -E2BIG)
-        return dd_err_set(err, rc, "these are more names than %d", HOSTLIST_MAX);
+        return dd_err_set(err, rc, "too many host names (limit %d)", HOSTLIST_MAX);
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
@@ -130,17 +127,15 @@ static int add_names(struct hostlist **all, const struct hostlist *more,
 static int read_expression(struct hostlist **ret, const char *text, struct dd_err *err)
 {
     if (text[0] == '-')
-        return dd_err_set(
-            err, -EINVAL,
-            "'%.60s' stands behind a name, where only names may stand; write options first: "
-            "ddctl hosts --fold 'node[1-4]'",
-            text);
+        return dd_err_set(err, -EINVAL,
+                          "unexpected option '%.60s' after a name"
+                          "\n  tip: put options first: ddctl hosts --fold 'node[1-4]'",
+                          text);
     int rc = hostlist_parse(ret, text, err);
     if (rc == 0 && hostlist_count(*ret) == 0)
-        return dd_err_set(
-            err, -EINVAL,
-            "an expression is empty: is the variable not set that should be there? Leave it "
-            "out to see the nodes of this job");
+        return dd_err_set(err, -EINVAL,
+                          "empty expression (an unset variable?)"
+                          "\n  tip: omit it to print the nodes of this job");
     return rc;
 }
 
@@ -188,8 +183,10 @@ static int write_nth(struct dd_buf *out, const struct hostlist *names, int nth, 
     const int n = (int)hostlist_count(names);
     const int at = nth < 0 ? n + nth : nth;
     if (at < 0 || at >= n)
-        return dd_err_set(err, -EINVAL, "--nth=%d: there %s %d name%s; the first is 0, the last -1",
-                          nth, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+        return dd_err_set(
+            err, -EINVAL,
+            "--nth=%d is out of range: there %s %d name%s (the first is 0, the last -1)", nth,
+            n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
     return no_room(dd_buf_printf(out, "%s\n", hostlist_nth(names, (size_t)at)), err);
 }
 
@@ -213,11 +210,11 @@ static int check(const struct hosts_options *o, bool nth, int operands, struct d
 {
     if (o->expand + o->fold + o->count + nth > 1)
         return dd_err_set(err, -EINVAL,
-                          "say one of --expand, --fold, --count and --nth, not several");
+                          "--expand, --fold, --count and --nth are mutually exclusive");
     if (o->each_once && o->common)
-        return dd_err_set(err, -EINVAL, "say one of --union and --common, not both");
+        return dd_err_set(err, -EINVAL, "--union and --common are mutually exclusive");
     if (o->common && operands < 2)
-        return dd_err_set(err, -EINVAL, "--common needs two expressions or more");
+        return dd_err_set(err, -EINVAL, "--common needs at least two expressions");
     return 0;
 }
 

@@ -95,7 +95,7 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     (void)l;
     int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
     if (rc < 0 && rc != -ENOMSG && a->asking->chosen == a)
-        end(a->asking, dd_err_set(a->asking->err, rc, "a message of ddrun on %s cannot be read: %s",
+        end(a->asking, dd_err_set(a->asking->err, rc, "cannot read a message from ddrun on %s: %s",
                                   a->node, err.text));
     if (rc < 0)
         return;
@@ -116,8 +116,8 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     if (k->chosen == a && k->q->on_piece != NULL)
         end(k, 0); /* the job's end is the end of what was asked for */
     else if (k->chosen == a)
-        end(k, dd_err_set(k->err, -ECONNRESET, "ddrun on %s has ended, or did not want to answer",
-                          a->node));
+        end(k, dd_err_set(k->err, -ECONNRESET,
+                          "ddrun on %s closed the connection without an answer", a->node));
     else if (k->chosen == NULL && a->job == NULL && --k->silent == 0)
         (void)event_base_loopbreak(k->base);
 }
@@ -184,15 +184,14 @@ static int no_job(const struct asking *k, const char *said, struct dd_err *err)
     const char *names = dd_buf_str(&jobs);
     if (k->silent > 0)
         return dd_err_set(err, -ETIMEDOUT,
-                          "ddrun on %.200s has not answered for %d s; is it stopped?", host,
+                          "ddrun on %.200s did not answer within %d s; it may be stopped", host,
                           GREETING_S);
     if (names == NULL || names[0] == '\0')
         return dd_err_tip(
             err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
             "run ddctl on a node of the job: srun --overlap --jobid=ID ddctl status, or ssh");
-    return dd_err_set(err, -EINVAL,
-                      "--job=%.200s: no such job has a ddrun on %.100s; there is %.600s", said,
-                      host, names);
+    return dd_err_set(err, -EINVAL, "no job '%.200s' is running on %.100s; running jobs: %.600s",
+                      said, host, names);
 }
 
 /* NULL: there is none, or more than one job. */
@@ -239,8 +238,8 @@ static int send_question(struct asking *k)
     int rc = msg_encode(&text, MSG(CTL_REQUEST, .id = 1, .what = k->q->what, .text = k->q->text));
     if (rc == 0)
         rc = link_send(k->chosen->link, FRAME_CONTROL, text, strlen(text));
-    return rc < 0 ? dd_err_set(k->err, rc, "ddrun on %s cannot be asked: %s", k->chosen->node,
-                               strerror(-rc))
+    return rc < 0 ? dd_err_set(k->err, rc, "cannot send a request to ddrun on %s: %s",
+                               k->chosen->node, strerror(-rc))
                   : 0;
 }
 
@@ -258,7 +257,7 @@ static int converse(struct asking *k)
         return rc;
     wait_for(k, ANSWER_S);
     if (!k->over)
-        return dd_err_set(k->err, -ETIMEDOUT, "the job's daemon has not answered for %d s",
+        return dd_err_set(k->err, -ETIMEDOUT, "the job's daemon did not answer within %d s",
                           ANSWER_S);
     return k->rc;
 }
@@ -267,9 +266,7 @@ static int read_answer(json_t **ret, const struct asking *k)
 {
     json_error_t je;
     *ret = json_loadb((const char *)k->answer.data, k->answer.len, 0, &je);
-    return json_is_object(*ret)
-               ? 0
-               : dd_err_set(k->err, -EPROTO, "the answer is not understood: %s", je.text);
+    return json_is_object(*ret) ? 0 : dd_err_set(k->err, -EPROTO, "malformed answer: %s", je.text);
 }
 
 static void asking_done(struct asking *k)
@@ -298,7 +295,7 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
         return rc;
     rc = net_here_connect(&fds, &n);
     if (rc < 0)
-        return dd_err_set(err, rc, "cannot see which jobs are here: %s", strerror(-rc));
+        return dd_err_set(err, rc, "cannot list the jobs on this node: %s", strerror(-rc));
     k.v = calloc(n + 1, sizeof(*k.v));
     k.timer = k.base != NULL ? evtimer_new(k.base, on_late, &k) : NULL;
     rc = k.v == NULL || k.timer == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
@@ -316,8 +313,7 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err)
 {
     return res->script < argc
-               ? dd_err_set(err, -EINVAL, "'%.60s' is too much: nothing stands behind the options",
-                            argv[res->script])
+               ? dd_err_set(err, -EINVAL, "unexpected argument '%.60s'", argv[res->script])
                : 0;
 }
 

@@ -29,17 +29,17 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
      .metavar = "ID",                                                                              \
      .no_env = true,                                                                               \
      .example = "4711",                                                                            \
-     .group = "Which job",                                                                         \
-     .help = "the job that is meant, where this user has several on this node",                    \
-     .more =                                                                                       \
-         "ID is the job's whole name, as 'ddctl status' shows it, or a part of it between dots: "  \
-         "the scheduler's number.",                                                                \
+     .group = "Job",                                                                               \
+     .help = "job to use, if you run several on this node",                                        \
+     .more = "ID is the job's full name as 'ddctl status' prints it, or a part of it between "     \
+             "dots: "                                                                              \
+             "the scheduler's number.",                                                            \
      OPT_FIELD(type, job)}
 
 /* The row of --format, but for its texts. */
 #define JOB_FORMAT(type)                                                                           \
     .name = "format", .kind = OPT_STRING, .metavar = "FORM", .choices = "text,json",               \
-    .def = "text", .no_env = true, .group = "What is written", OPT_FIELD(type, format)
+    .def = "text", .no_env = true, .group = "Output", OPT_FIELD(type, format)
 
 /* Nothing may stand behind the options. */
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err);

@@ -19,16 +19,16 @@ struct kv_options {
 
 static const struct opt_row rows[] = {
     JOB_ROW(struct kv_options),
-    {JOB_FORMAT(struct kv_options), .help = "of list: text for a person, or one JSON object"},
+    {JOB_FORMAT(struct kv_options), .help = "format of list: text, or one JSON object"},
 };
 
 const struct opt_table ddctl_kv_options = {
     .program = "ddctl kv",
     .version = PACKAGE_VERSION,
     .usage = "[options] list [PREFIX] | get KEY | watch KEY",
-    .about =
-        "Shows the keys of the round's store: 'list' all keys, or those that begin with PREFIX, 'get' the bytes of "
-        "one, 'watch' its value each time that it is another one. A new round has a new store.",
+    .about = "Reads the store of the current round: 'list' prints all keys, or those that begin "
+             "with PREFIX; 'get' writes the bytes of one value; 'watch' prints a value each time "
+             "that it changes. Each round has a new store.",
     OPT_ROWS(rows),
 };
 
@@ -117,7 +117,7 @@ static int unknown_key(const struct kv_options *o, const char *key, struct dd_er
     if (n > 0)
         rc = dd_err_tip(err, rc, "did you mean %s?", dd_buf_str(&similar));
     else
-        rc = dd_err_tip(err, rc, "ddctl kv list shows all keys");
+        rc = dd_err_tip(err, rc, "'ddctl kv list' prints all keys");
     json_decref(answer);
     return rc;
 }

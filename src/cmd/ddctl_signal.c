@@ -16,8 +16,8 @@ const struct opt_table ddctl_signal_options = {
     .program = "ddctl signal",
     .version = PACKAGE_VERSION,
     .usage = "[options] SIGNAL",
-    .about =
-        "Hands USR1 or USR2 to the workers of all nodes, each once, or ends the job with TERM, INT, HUP or QUIT.",
+    .about = "Sends USR1 or USR2 to all workers of the job, or stops the job with TERM, INT, HUP "
+             "or QUIT.",
     OPT_ROWS(rows),
 };
 
@@ -32,7 +32,7 @@ int ddctl_signal(int argc, char **argv)
         return code;
     int rc = argc - res.script == 1
                  ? 0
-                 : dd_err_set(&err, -EINVAL, "say one signal, as in 'ddctl signal USR1'");
+                 : dd_err_set(&err, -EINVAL, "expected one signal, as in 'ddctl signal USR1'");
     if (rc == 0)
         rc = job_ask(
             &answer,

@@ -16,20 +16,19 @@ struct status_options {
 
 static const struct opt_row rows[] = {
     JOB_ROW(struct status_options),
-    {JOB_FORMAT(struct status_options), .help = "text for a person, or one JSON object",
-     .more = "The object has 'job', 'state' (gathering, running, stopping, finished), "
-             "'round', 'restarts', 'max_restarts', 'min_nodes', "
-             "'max_nodes', 'missing' (a host list), 'nodes' and 'workers'; a worker "
-             "has 'rank', 'local_rank', 'node' and 'state'. Later versions may add to it."},
+    {JOB_FORMAT(struct status_options), .help = "text, or one JSON object",
+     .more = "The object has 'job', 'state' (gathering, running, stopping, finished), 'round', "
+             "'restarts', 'max_restarts', 'min_nodes', 'max_nodes', 'missing' (a host list), "
+             "'nodes' and 'workers'; a worker has 'rank', 'local_rank', 'node' and 'state'. Later "
+             "versions may add fields."},
 };
 
 const struct opt_table ddctl_status_options = {
     .program = "ddctl status",
     .version = PACKAGE_VERSION,
     .usage = "[options]",
-    .about =
-        "Shows how a running job stands: its round, its nodes with their workers, what has failed, and who is "
-        "missing.",
+    .about = "Shows the state of a running job: the round, the nodes with their workers, "
+             "failures, and missing nodes.",
     OPT_ROWS(rows),
 };
 
@@ -102,7 +101,7 @@ static int write_head(struct dd_buf *out, const json_t *status)
     const char *state = json_text(status, "state");
     int rc = dd_buf_printf(out, "job %s is %s", json_text(status, "job"), state);
     if (rc == 0 && n == 0)
-        rc = dd_buf_printf(out, ": %zu of %d nodes are here", json_array_size(nodes),
+        rc = dd_buf_printf(out, ": %zu of %d nodes joined", json_array_size(nodes),
                            json_number(status, "wanted", 0));
     else if (rc == 0)
         rc = dd_buf_printf(out, ": round %d, %ld worker%s on %d node%s",

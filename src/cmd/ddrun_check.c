@@ -32,8 +32,7 @@ static int check_places(const struct ddrun_options *o, struct dd_err *err)
     if (here == 0 || other == NULL)
         return 0;
     return dd_err_set(
-        err, -EINVAL,
-        "%s runs %d node%s on this machine, which contradicts %s; leave one of them out",
+        err, -EINVAL, "%s runs %d node%s on this machine and cannot be combined with %s",
         o->standalone ? "--standalone" : "--simulate-nodes", here, here == 1 ? "" : "s", other);
 }
 
@@ -49,9 +48,9 @@ static int check_rules(const struct ddrun_options *o, struct dd_err *err)
 static int check_ssh(const struct ddrun_options *o, struct dd_err *err)
 {
     return o->ssh_words != NULL && strcmp(o->launcher, "ssh") == 0
-               ? dd_err_set(
-                     err, -EINVAL,
-                     "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'")
+               ? dd_err_set(err, -EINVAL,
+                            "-p and -i have no effect"
+                            "\n  tip: use --launch-command='ssh -p PORT -i FILE'")
                : 0;
 }
 
@@ -60,8 +59,8 @@ static int check_etcd(const struct ddrun_options *o, struct dd_err *err)
     return strncmp(o->rdzv_backend, "etcd", 4) == 0 && o->rdzv_endpoint == NULL && !o->standalone
                ? dd_err_set(
                      err, -EINVAL,
-                     "--rdzv-backend=%s needs --rdzv-endpoint=HOST:PORT, where the etcd is; in a scheduler's job leave it out: "
-                     "the nodes find each other by themselves",
+                     "--rdzv-backend=%s needs the address of etcd: --rdzv-endpoint=HOST:PORT"
+                     "\n  tip: omit both options in a scheduler's job, where ddrun finds the nodes",
                      o->rdzv_backend)
                : 0;
 }
@@ -100,8 +99,8 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
     if (!is_web_hook(url))
         return dd_err_set(
             err, -EINVAL,
-            "--notify: this is no URL of a web hook; it begins with http:// or https:// and a host, and has no "
-            "blanks and at most %d characters",
+            "--notify: invalid URL: expected http://HOST... or https://HOST... without blanks, "
+            "at most %d characters",
             NOTIFY_MAX);
     if (token != NULL &&
         strlen(token) > NOTIFY_TOKEN_MAX) /* web servers take some 8 KiB in a line */
@@ -111,14 +110,14 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
         if (*p <= ' ' || *p > '~')
             return dd_err_set(
                 err, -EINVAL,
-                "DDRUN_NOTIFY_TOKEN has a character that no token has: blanks, newlines, letters beyond ASCII");
+                "DDRUN_NOTIFY_TOKEN contains blanks, control or non-ASCII characters");
     return 0;
 }
 
 static int check_output(const struct ddrun_options *o, struct dd_err *err)
 {
     return o->label && o->output == OUTPUT_RAW
-               ? dd_err_set(err, -EINVAL, "--label contradicts --output=raw; leave one of them out")
+               ? dd_err_set(err, -EINVAL, "--label and --output=raw are mutually exclusive")
                : 0;
 }
 
@@ -147,7 +146,7 @@ int check_report(const char *path, struct dd_err *err)
         slash[slash == folder] = '\0';
     return access(slash != NULL ? folder : ".", W_OK | X_OK) == 0
                ? 0
-               : dd_err_set(err, -errno, "--report=%s: cannot write there: %m", path);
+               : dd_err_set(err, -errno, "--report: cannot write '%s': %m", path);
 }
 
 int check_preload(const struct ddrun_options *o, struct dd_err *err)
@@ -174,10 +173,10 @@ void warn_of_unset(const struct ddrun_options *o, const struct dd_log *log)
     for (size_t i = 0; i < o->framework.env.n && cmd_is_first_task(environ); i++) {
         const char *name = rule_env_wanted(o->framework.env.v[i]);
         if (name != NULL && getenv(name) == NULL)
-            dd_log(
-                log, DD_LOG_WARN,
-                "-x %s: this variable is not set here, and so not for the workers; to set it write -x %s=VALUE",
-                name, name);
+            dd_log(log, DD_LOG_WARN,
+                   "-x %s: this variable is not set here"
+                   "\n  tip: use -x %s=VALUE to set it",
+                   name, name);
     }
 }
 

@@ -18,18 +18,18 @@ int doctor_become(const struct ddrun_options *o, struct dd_err *err)
     DD_AUTO(strv) struct dd_strv argv = {0};
     char ddctl[PATH_MAX];
     if (o->standalone || o->simulate_nodes > 0)
-        return dd_err_set(
-            err, -EINVAL,
-            "--doctor looks at the nodes of a job, which contradicts %s; leave one of them out",
-            o->standalone ? "--standalone" : "--simulate-nodes");
+        return dd_err_set(err, -EINVAL,
+                          "--doctor examines the nodes of a job and cannot be combined with %s",
+                          o->standalone ? "--standalone" : "--simulate-nodes");
     if (etcd_url_is(o->rdzv_endpoint))
         return dd_err_set(
             err, -EINVAL,
-            "--doctor looks at nodes that a scheduler, --hosts or --hostfile names, and an etcd names "
-            "none; write --doctor without --rdzv-endpoint, in each allocation");
+            "--doctor needs node names from a scheduler, --hosts or --hostfile; etcd provides "
+            "none"
+            "\n  tip: run --doctor without --rdzv-endpoint in each allocation");
     if (!launch_find_ours(ddctl, "ddctl", BINDIR))
-        return dd_err_set(err, -ENOENT,
-                          "--doctor: cannot find ddctl, neither beside ddrun nor as %s", ddctl);
+        return dd_err_set(err, -ENOENT, "--doctor: cannot find ddctl next to ddrun or as %s",
+                          ddctl);
     const struct {
         const char *name, *value;
     } options[] = {

@@ -28,11 +28,10 @@ static int read_password(struct run *r, struct dd_err *err)
             return dd_err_where(err, rc, "--rdzv-endpoint");
     }
     if (said == NULL || *said == '\0')
-        return dd_err_set(
-            err, -EINVAL,
-            "--rdzv-endpoint: the user '%.60s' of etcd needs a password: say it in DDRUN_ETCD_PASSWORD, "
-            "or ?password-file=FILE",
-            r->etcd.user);
+        return dd_err_set(err, -EINVAL,
+                          "--rdzv-endpoint: etcd user '%.60s' needs a password"
+                          "\n  tip: set DDRUN_ETCD_PASSWORD, or use ?password-file=FILE",
+                          r->etcd.user);
     r->etcd_password = strndup(said, strcspn(said, "\r\n"));
     if (text.data != NULL)
         explicit_bzero(text.data, text.len);
@@ -42,7 +41,7 @@ static int read_password(struct run *r, struct dd_err *err)
         !dd_utf8_is(r->etcd_password)) /* it goes into JSON */
         return dd_err_set(
             err, -EINVAL,
-            "--rdzv-endpoint: the password of etcd's user '%.60s' must be UTF-8, of at most %d bytes",
+            "--rdzv-endpoint: the password of etcd user '%.60s' must be UTF-8 of at most %d bytes",
             r->etcd.user, ETCD_PASSWORD_MAX);
     return 0;
 }
@@ -70,8 +69,8 @@ static int check_file(const struct tls_file *f, const char *path, struct dd_err 
     char c;
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || read(fd, &c, 1) < 0)
-        return dd_err_set(err, -errno, "--rdzv-endpoint: the file '%.500s' (%s) cannot be read: %m",
-                          path, f->name);
+        return dd_err_set(err, -errno, "--rdzv-endpoint: cannot read '%.500s' (%s): %m", path,
+                          f->name);
     return 0;
 }
 
@@ -83,11 +82,11 @@ static int take_conf(struct etcd_url *u, const struct rdzv_conf *conf, bool tls,
         for (size_t k = 0; k < 2 && rc == 0 && *to == NULL; k++) {
             rc = torchrun_conf_get(to, conf, tls_files[i].conf[k], err);
             if (rc == 0 && *to != NULL && !tls)
-                rc = dd_err_set(err, -EINVAL, "--rdzv-conf: '%s' is for TLS: add protocol=https",
+                rc = dd_err_set(err, -EINVAL, "--rdzv-conf: '%s' needs TLS; add protocol=https",
                                 tls_files[i].conf[k]);
         }
         if (rc == 0 && *to != NULL && !dd_utf8_is(*to)) /* it goes into JSON */
-            rc = dd_err_set(err, -EINVAL, "--rdzv-conf: the name of the file for '%s' is not UTF-8",
+            rc = dd_err_set(err, -EINVAL, "--rdzv-conf: the file name of '%s' is not valid UTF-8",
                             tls_files[i].name);
     }
     if (rc == 0 && u->cert != NULL && u->key == NULL) { /* torchrun's: both in one file */
@@ -95,7 +94,7 @@ static int take_conf(struct etcd_url *u, const struct rdzv_conf *conf, bool tls,
         rc = u->key == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     }
     if (rc == 0 && u->key != NULL && u->cert == NULL)
-        rc = dd_err_set(err, -EINVAL, "--rdzv-conf: a key needs its certificate (cert=FILE)");
+        rc = dd_err_set(err, -EINVAL, "--rdzv-conf: key=FILE needs cert=FILE");
     return rc;
 }
 
@@ -108,7 +107,8 @@ static int find_files(struct run *r, struct dd_err *err)
     if (rc == 0 && !tls && protocol != NULL && strcasecmp(protocol, "https") == 0)
         rc = dd_err_set(
             err, -EINVAL,
-            "--rdzv-conf says protocol=https, and --rdzv-endpoint etcd://, which is without TLS: write etcds://");
+            "--rdzv-conf has protocol=https, but etcd:// in --rdzv-endpoint means no TLS; use "
+            "etcds://");
     if (rc == 0)
         rc = take_conf(u, &r->o->rdzv_conf, tls, err);
     for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]) && rc == 0; i++) {

@@ -104,8 +104,8 @@ static void warn_of_idle_nodes(const struct launch_plan *p)
     const char *name = o->by_torchrun ? "torchrun" : "ddrun";
     dd_log(
         p->l.log, DD_LOG_WARN,
-        "this job has %d nodes, but %s was started on this one alone, and with %s it starts no others\n"
-        "  tip: start it on each node, for example: srun --ntasks-per-node=1 %s ...%s",
+        "this job has %d nodes, but %s runs on this one only, and with %s it starts no others"
+        "\n  tip: start it on each node, for example: srun --ntasks-per-node=1 %s ...%s",
         a->nnodes, name, o->rdzv_endpoint != NULL ? "--rdzv-endpoint" : "--master-addr", name,
         etcd_url_is(o->rdzv_endpoint)
             ? ""
@@ -138,9 +138,9 @@ static int find_nodes(struct launch_plan *p, struct dd_err *err)
         (o->nnodes.max == 1 && !o->nnodes.range))
         return 0;
     if (o->ssh_words != NULL && o->launch_command == NULL && strcmp(launcher, "ssh") == 0)
-        return dd_err_set(
-            err, -EINVAL,
-            "-p and -i do not reach ssh; write --launch-command='ssh -p PORT -i FILE'");
+        return dd_err_set(err, -EINVAL,
+                          "-p and -i have no effect"
+                          "\n  tip: use --launch-command='ssh -p PORT -i FILE'");
     p->starter = launch_find(p->program, launcher, a, o->launch_command, &why);
     if (p->starter != NULL)
         return 1;
@@ -148,9 +148,9 @@ static int find_nodes(struct launch_plan *p, struct dd_err *err)
         dd_log(p->l.log, DD_LOG_INFO, "%s", why.text);
     if (!asked)
         return 0;
-    return why.rc < 0 ? dd_err_set(err, why.rc, "--launcher=%s: %s", launcher, why.text)
-                      : dd_err_set(err, -ENOENT, "--launcher=%s: there is no such program in PATH",
-                                   launcher);
+    return why.rc < 0
+               ? dd_err_set(err, why.rc, "--launcher=%s: %s", launcher, why.text)
+               : dd_err_set(err, -ENOENT, "--launcher=%s: program not found in PATH", launcher);
 }
 
 /* The patterns of --launch-env, and the names that --env has without a value; in buf. NULL: no
@@ -200,7 +200,7 @@ static int become_starter(struct launch_plan *p, struct dd_err *err)
     uint64_t seed;
     char hex[17];
     if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
-        return dd_err_set(err, -EIO, "the kernel gives no random bytes");
+        return dd_err_set(err, -EIO, "getrandom failed");
     (void)snprintf(hex, sizeof(hex), "%016" PRIx64,
                    seed); /* for ports alone: it may cross the network in the clear */
     if (setenv("DDRUN_PORT_SEED", hex, 1) < 0)
@@ -219,7 +219,7 @@ static int make_id(struct launch_plan *p, struct dd_err *err)
 {
     uint64_t random;
     if (getrandom(&random, sizeof(random), 0) < 0)
-        return dd_err_set(err, -errno, "no random numbers: %m");
+        return dd_err_set(err, -errno, "getrandom failed: %m");
     (void)snprintf(p->id, sizeof(p->id), "launch.%016" PRIx64, random);
     if (strncmp(p->alloc->source, "host", 4) != 0 || p->l.o->rdzv_id != NULL)
         return 0;
@@ -242,10 +242,9 @@ static int random_hex(char out[HEX + 1], struct dd_err *err)
     int rc = net_key_random(bytes);
     to_hex(out, bytes);
     explicit_bzero(bytes, sizeof(bytes));
-    return rc < 0 ? dd_err_set(
-                        err, -EIO,
-                        "cannot make a key for the other nodes: the kernel gives no random bytes")
-                  : 0;
+    return rc < 0
+               ? dd_err_set(err, -EIO, "cannot create a key for the other nodes: getrandom failed")
+               : 0;
 }
 
 /* A key of this start, on the starter's stdin. */
@@ -317,7 +316,7 @@ static int fill_payload(struct launch_plan *p, struct dd_err *err)
     k->umask = mask;
     k->folder = getcwd(NULL, 0);
     if (k->folder == NULL)
-        return dd_err_set(err, -errno, "cannot find the current folder: %m");
+        return dd_err_set(err, -errno, "cannot determine the current directory: %m");
     for (int i = 0; i < BOOTSTRAP_LIMITS; i++) {
         struct rlimit limit;
         k->limits[i] = getrlimit((__rlimit_resource_t)i, &limit) == 0 ? limit.rlim_cur

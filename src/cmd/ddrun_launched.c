@@ -26,7 +26,7 @@ static int read_key(char out[HEX + 1], struct dd_err *err)
     while (n < HEX && read(STDIN_FILENO, &c, 1) == 1 && c != '\n')
         out[n++] = c;
     out[n] = '\0';
-    return n == HEX ? 0 : dd_err_set(err, -EPROTO, "no key has come on standard input");
+    return n == HEX ? 0 : dd_err_set(err, -EPROTO, "no key on standard input");
 }
 
 /* The starter's end of our stdin is open as long as the starting node lives. Not the workers':
@@ -59,7 +59,7 @@ static int adopt_payload(const struct bootstrap_payload *p, struct dd_err *err)
         (void)setrlimit((__rlimit_resource_t)i, &limit);
     }
     if (chdir(p->folder) < 0)
-        return dd_err_set(err, -errno, "cannot go to the folder %s of the starting node: %m",
+        return dd_err_set(err, -errno, "cannot change to the starting node's directory '%s': %m",
                           p->folder);
     return 0;
 }
@@ -129,7 +129,7 @@ static int prepare_starting(struct launched *n, struct launcher_cfg *cfg, struct
     if (cfg->starter == NULL || len <= 0)
         return dd_err_set(
             err, -EPROTO,
-            "it does not know how to start other nodes: is ddrun the same version there?");
+            "the starting node sent an unknown launcher; all nodes need the same version of ddrun");
     n->next.key = n->ticket.key;
     n->next.path = DD_TAKE(n->ticket.path);
     int rc = net_key_host(&n->key, &n->key_in, err);

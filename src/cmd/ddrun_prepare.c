@@ -215,15 +215,15 @@ static int find_program_there(struct run *r, struct dd_err *err)
     DD_AUTO(free) char *here = getcwd(NULL, 0);
     DD_AUTO(fd) int back = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (here == NULL || back < 0)
-        return dd_err_set(err, -errno, "--chdir: ddrun's own folder cannot be read: %m");
+        return dd_err_set(err, -errno, "--chdir: cannot open the current directory: %m");
     if (chdir(r->o->chdir) < 0)
-        return dd_err_set(err, -errno, "--chdir=%s: the workers cannot run there on %s: %m",
-                          r->o->chdir, r->hostname);
+        return dd_err_set(err, -errno, "--chdir: cannot use directory '%s' on %s: %m", r->o->chdir,
+                          r->hostname);
     r->folder = getcwd(NULL, 0);
     int rc = r->folder != NULL ? find_program(r, err)
                                : dd_err_set(err, -errno, "--chdir=%s: %m", r->o->chdir);
     if (fchdir(back) < 0)
-        return dd_err_set(err, -errno, "--chdir: ddrun cannot go back to %s: %m", here);
+        return dd_err_set(err, -errno, "--chdir: cannot change back to '%s': %m", here);
     return rc == 0 ? make_absolute(r, here, err) : rc;
 }
 
@@ -231,8 +231,7 @@ static int find_ddrund(struct run *r, struct dd_err *err)
 {
     return launch_find_ours(r->ddrund, "ddrund", BINDIR)
                ? 0
-               : dd_err_set(err, -ENOENT, "cannot find ddrund, neither beside ddrun nor as %s",
-                            r->ddrund);
+               : dd_err_set(err, -ENOENT, "cannot find ddrund next to ddrun or as %s", r->ddrund);
 }
 
 /* With --mpi=auto it need not be there. */
@@ -244,10 +243,10 @@ static int find_pmix(struct run *r, struct dd_err *err)
     if (launch_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
         return 0;
     if (wanted)
-        return dd_err_set(
-            err, -ENOENT,
-            "--mpi=pmix needs ddrun-pmix, which is neither beside ddrun nor %s: was ddrun built with libpmix?",
-            r->pmix_helper);
+        return dd_err_set(err, -ENOENT,
+                          "--mpi=pmix needs ddrun-pmix, which is neither next to ddrun nor at %s"
+                          "\n  tip: build ddrun with libpmix",
+                          r->pmix_helper);
     r->pmix_helper[0] = '\0';
     return 0;
 }
@@ -266,10 +265,10 @@ int run_find_web(struct run *r, const char *option, struct dd_err *err)
 {
     if (launch_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
         return 0;
-    return dd_err_set(
-        err, -ENOENT,
-        "%s needs ddrun-web, which is neither beside ddrun nor %s: was ddrun built with libcurl?",
-        option, r->web_helper);
+    return dd_err_set(err, -ENOENT,
+                      "%s needs ddrun-web, which is neither next to ddrun nor at %s"
+                      "\n  tip: build ddrun with libcurl",
+                      option, r->web_helper);
 }
 
 static int find_notify(struct run *r, struct dd_err *err)

@@ -71,7 +71,7 @@ static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err
 {
     l->base = net_loop_new();
     if (l->base == NULL || watch_signals(l) < 0)
-        return dd_err_set(err, -ENOMEM, "cannot make an event loop");
+        return dd_err_set(err, -ENOMEM, "cannot create the event loop");
     cfg->on_over = on_over;
     cfg->arg = l;
     int rc = daemon_new(&l->daemon, l->base, cfg, err);
@@ -151,8 +151,8 @@ static int check_key(const struct ddrund_options *o, struct dd_err *err)
     if (rc == 0 && key.method != NET_KEY_SHARED)
         rc = dd_err_set(
             err, -ENOKEY,
-            "without a key everybody who can reach the port is answered: say --insecure if "
-            "that is meant, or --key-file=FILE to answer only your own processes");
+            "no key: anyone who can reach the port could use the store"
+            "\n  tip: use --key-file=FILE, or --insecure to serve without authentication");
     return rc;
 }
 
@@ -234,14 +234,16 @@ int main(int argc, char **argv)
     raise_nofile();
     int rc = 0;
     if (res.script < argc)
-        rc = dd_err_set(&err, -EINVAL, "'%s' is too much: ddrund takes options only",
+        rc = dd_err_set(&err, -EINVAL, "unexpected argument '%s': ddrund takes options only",
                         argv[res.script]);
     else if (o.job_fd >= 0)
         rc = run_job(o.job_fd, &log, &limits, &err);
     else if (o.listen != NULL)
         rc = run_standing(&o, &log, &limits, &err);
     else
-        rc = dd_err_set(&err, -EINVAL, "say where to listen, for example --listen=127.0.0.1:29500");
+        rc = dd_err_set(&err, -EINVAL,
+                        "--listen is missing"
+                        "\n  tip: for example --listen=127.0.0.1:29500");
     if (rc < 0)
         dd_log(&log, DD_LOG_ERR, "%s", err.text);
     return rc < 0 ? EXIT_USAGE : 0;

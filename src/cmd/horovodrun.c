@@ -89,7 +89,8 @@ static int read_list(struct horovodrun *h, const char *text, struct dd_buf *list
         if (with > 0 && with < n)
             return dd_err_set(
                 err, -EINVAL,
-                "--hosts: %.100s has %s slots, unlike those before it; write NAME:SLOTS for all or for none",
+                "--hosts: %.100s has %s slots, unlike the hosts before it; use NAME:SLOTS for all "
+                "hosts or for none",
                 item, slots > 0 ? "" : "no");
         if (with > 0 && (rc = add(h, list, item, slots, err)) < 0)
             return dd_err_where(err, rc, "--hosts");
@@ -111,8 +112,8 @@ static int read_line(struct horovodrun *h, char *line, struct dd_buf *list, stru
     for (char *word; (word = strtok_r(NULL, " \t\r", &rest)) != NULL;)
         if (strncmp(word, key, sizeof(key) - 1) == 0 &&
             dd_num_int(word + sizeof(key) - 1, 1, PLAN_MAX_SLOTS, &slots) < 0)
-            return dd_err_set(err, -EINVAL, "'%.80s' is not a number of slots from 1 to %d", word,
-                              PLAN_MAX_SLOTS);
+            return dd_err_set(err, -EINVAL, "invalid number of slots '%.80s': expected 1 to %d",
+                              word, PLAN_MAX_SLOTS);
     return add(h, list, name, slots, err);
 }
 
@@ -146,7 +147,8 @@ static int cut(struct horovodrun *h, struct dd_err *err)
         left -= h->slots[n];
     }
     if (rc == 0 && left > 0)
-        rc = dd_err_set(err, -EINVAL, "-np %d: the hosts have only %d slots", h->np, h->np - left);
+        rc = dd_err_set(err, -EINVAL, "-np %d exceeds the %d slots of the hosts", h->np,
+                        h->np - left);
     if (rc < 0)
         return rc;
     free(h->list);
@@ -163,14 +165,15 @@ static int workers_of_each(const struct horovodrun *h, const struct ddrun_option
     int n = h->n > 0 ? h->slots[0] : 0;
     for (int i = 1; i < h->n; i++)
         if (h->slots[i] != n)
-            return dd_err_set(err, -EINVAL,
-                              "--min-np needs as many slots on each host; there are %d and %d", n,
-                              h->slots[i]);
+            return dd_err_set(
+                err, -EINVAL,
+                "--min-np needs the same number of slots on each host; found %d and %d", n,
+                h->slots[i]);
     if (n == 0 &&
         (o->nproc_per_node == NULL || dd_num_int(o->nproc_per_node, 1, PLAN_MAX_SLOTS, &n) < 0))
-        return dd_err_set(
-            err, -EINVAL,
-            "--min-np needs to know how many workers a node has; say --nproc-per-node=N");
+        return dd_err_set(err, -EINVAL,
+                          "--min-np needs the number of workers per node"
+                          "\n  tip: add --nproc-per-node=N");
     return n;
 }
 
@@ -178,20 +181,17 @@ static int nodes_of(const char *option, int workers, int each, struct dd_err *er
 {
     return workers % each == 0
                ? workers / each
-               : dd_err_set(
-                     err, -EINVAL,
-                     "%s %d is no multiple of the %d workers of a node, which come and go together",
-                     option, workers, each);
+               : dd_err_set(err, -EINVAL, "%s %d is not a multiple of the %d workers per node",
+                            option, workers, each);
 }
 
 static int be_elastic(const struct horovodrun *h, struct ddrun_options *o, struct dd_err *err)
 {
     const int most = h->max_np > 0 ? h->max_np : h->np;
     if (o->nnodes.max > 0)
-        return dd_err_set(err, -EINVAL,
-                          "--min-np and --max-np say what --nnodes says; leave one of them out");
+        return dd_err_set(err, -EINVAL, "--min-np and --max-np cannot be combined with --nnodes");
     if (most == 0 || h->min_np > most)
-        return dd_err_set(err, -EINVAL, "--min-np %d needs -np or --max-np of at least as many",
+        return dd_err_set(err, -EINVAL, "--min-np %d needs -np or --max-np of at least that number",
                           h->min_np);
     int each = workers_of_each(h, o, err);
     int min = each > 0 ? nodes_of("--min-np", h->min_np > 0 ? h->min_np : h->np, each, err) : each;
@@ -216,10 +216,9 @@ int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_er
     if (rc == 0 && h->n > 0 && h->np > 0 && !elastic)
         rc = cut(h, err);
     if (rc == 0 && (h->n > 0 || (h->np > 0 && !elastic)) && o->nproc_per_node != NULL)
-        rc = dd_err_set(
-            err, -EINVAL,
-            "%s and --nproc-per-node both say how many workers a node has; leave one of them out",
-            h->n > 0 ? "slots of hosts" : "-np");
+        rc = dd_err_set(err, -EINVAL,
+                        "%s and --nproc-per-node both set the workers per node; omit one of them",
+                        h->n > 0 ? "slots of hosts" : "-np");
     if (rc == 0 && elastic)
         rc = be_elastic(h, o, err);
     if (rc < 0 || h->n == 0)

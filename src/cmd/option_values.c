@@ -58,8 +58,8 @@ int parse_restarts(const char *text, void *field, struct dd_err *err)
     }
     return dd_err_set(
         err, -EINVAL,
-        "'%s' is not a number of restarts from 0 to %d, nor N/TIME; write for example "
-        "--max-restarts=3 or --max-restarts=3/1h",
+        "invalid value '%s': expected a number of restarts from 0 to %d, or N/TIME such as "
+        "3/1h",
         text, RESTARTS_MAX);
 }
 
@@ -92,8 +92,8 @@ int parse_signal_at(const char *text, void *field, struct dd_err *err)
     }
     return dd_err_set(
         err, -EINVAL,
-        "'%s' is not SIGNAL@TIME with one of USR1, USR2, TERM, INT, HUP, QUIT; write for example "
-        "--signal-before-end=USR1@120",
+        "invalid value '%s': expected SIGNAL@TIME, such as USR1@120, with signal USR1, USR2, "
+        "TERM, INT, HUP or QUIT",
         text);
 }
 
@@ -116,8 +116,7 @@ int parse_stdin(const char *text, void *field, struct dd_err *err)
     else if (strcmp(text, "none") == 0)
         *ret = STDIN_NONE;
     else if (dd_num_int(text, 0, PLAN_MAX_NODES * PLAN_MAX_SLOTS - 1, ret) < 0)
-        return dd_err_set(err, -EINVAL,
-                          "'%s' is neither a rank nor 'all' or 'none'; write for example --stdin=0",
+        return dd_err_set(err, -EINVAL, "invalid value '%s': expected a rank, 'all' or 'none'",
                           text);
     return 0;
 }

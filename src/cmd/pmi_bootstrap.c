@@ -13,7 +13,7 @@ static int say(char *out, size_t size, const char *hostname, struct dd_err *err)
 {
     uint64_t r[3];
     if (getrandom(r, sizeof(r), 0) != sizeof(r))
-        return dd_err_set(err, -EIO, "no random numbers");
+        return dd_err_set(err, -EIO, "getrandom failed");
     (void)snprintf(out, size, "%s/%016" PRIx64 "/%016" PRIx64 "%016" PRIx64, hostname, r[0], r[1],
                    r[2]);
     return 0;
@@ -47,10 +47,9 @@ int pmi_bootstrap_peers(struct pmi_bootstrap *ret, const struct alloc_input *in,
         rc = pmi_client_gather(&ret->texts, in->env, text, limit_ms, err);
     for (size_t i = ret->texts.n; i > 0 && rc == 0; i--) /* the first one's are kept */
         if (take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
-            rc = dd_err_set(
-                err, -EPROTO,
-                "what process %zu of the launcher around ddrun says is not ddrun's; start nothing else beside it",
-                i - 1);
+            rc = dd_err_set(err, -EPROTO,
+                            "process %zu of the outer launcher is not ddrun; start ddrun only",
+                            i - 1);
     if (rc < 0)
         return rc;
     ret->peers.names = ret->texts.v;

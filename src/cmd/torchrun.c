@@ -22,11 +22,8 @@ int torchrun_parse_backend(const char *text, void *field, struct dd_err *err)
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         ok |= strcmp(text, known[i]) == 0;
     if (!ok)
-        return dd_err_set(
-            err, -EINVAL,
-            "'%.60s' is not known here; it must be static or c10d, which are the same "
-            "to ddrun, or etcd",
-            text);
+        return dd_err_set(err, -EINVAL, "unknown backend '%.60s': expected static, c10d or etcd",
+                          text);
     *(const char **)field = text;
     return 0;
 }
@@ -34,11 +31,10 @@ int torchrun_parse_backend(const char *text, void *field, struct dd_err *err)
 int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err)
 {
     if (strcmp(text, "default") != 0)
-        return dd_err_set(
-            err, -EINVAL,
-            "'%.60s' would be a Python class, which ddrun cannot load; leave the option "
-            "out and say what you want with --log-dir, --redirects and --tee",
-            text);
+        return dd_err_set(err, -EINVAL,
+                          "unsupported value '%.60s': ddrun loads no Python classes"
+                          "\n  tip: omit the option, and use --log-dir, --redirects and --tee",
+                          text);
     *(const char **)field = text;
     return 0;
 }
@@ -90,7 +86,8 @@ static bool is_bool(const char *s)
 
 static int conf_wrong(const char *key, const char *value, const char *right, struct dd_err *err)
 {
-    return dd_err_set(err, -EINVAL, "'%.60s=%.60s': the value must be %s", key, value, right);
+    return dd_err_set(err, -EINVAL, "invalid value in '%.60s=%.60s': expected %s", key, value,
+                      right);
 }
 
 static void conf_take(struct conf_reader *r, const char *key, int n)
@@ -153,7 +150,7 @@ int torchrun_parse_conf(const char *text, void *field, struct dd_err *err)
         char *value = strchr(pairs.v[i], '=');
         if (value == NULL || value == pairs.v[i] || value[1] == '\0')
             return dd_err_set(err, -EINVAL,
-                              "'%.60s' is not KEY=VALUE; write for example timeout=900",
+                              "invalid value '%.60s': expected KEY=VALUE, such as timeout=900",
                               pairs.v[i]);
         *value++ = '\0';
         int rc = conf_set(&r, pairs.v[i] + strspn(pairs.v[i], " "), value, err);
@@ -198,7 +195,7 @@ int torchrun_parse_signals(const char *text, void *field, struct dd_err *err)
         if (sig < 0)
             (void)snprintf(l.unknown, sizeof(l.unknown), "%s", names.v[i]);
         else if (sig == SIGKILL || sig == SIGSTOP)
-            return dd_err_set(err, -EINVAL, "'%s' cannot be handled by any process", names.v[i]);
+            return dd_err_set(err, -EINVAL, "signal '%s' cannot be handled", names.v[i]);
         else
             sigaddset(&l.set, sig);
     }
@@ -294,16 +291,13 @@ void torchrun_apply(struct ddrun_options *o, const struct opt_table *t,
 void torchrun_tell(const struct ddrun_options *o, const struct dd_log *log)
 {
     if (o->rdzv_conf.unknown[0] != '\0')
-        dd_log(log, DD_LOG_WARN, "--rdzv-conf: there is no key '%s'; it is ignored",
-               o->rdzv_conf.unknown);
+        dd_log(log, DD_LOG_WARN, "--rdzv-conf: ignoring unknown key '%s'", o->rdzv_conf.unknown);
     if (o->signals.unknown[0] != '\0')
-        dd_log(log, DD_LOG_WARN, "--signals-to-handle: there is no signal '%s'; it is ignored",
+        dd_log(log, DD_LOG_WARN, "--signals-to-handle: ignoring unknown signal '%s'",
                o->signals.unknown);
     if (strcmp(o->event_log_handler, "null") != 0)
-        dd_log(
-            log, DD_LOG_WARN,
-            "--event-log-handler=%s: ddrun has no such events; --log-level=info tells what happens",
-            o->event_log_handler);
+        dd_log(log, DD_LOG_WARN, "--event-log-handler=%s has no effect; use --log-level=info",
+               o->event_log_handler);
 }
 
 int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slots,
@@ -318,8 +312,9 @@ int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slo
     if (slots <= n)
         return 0;
     return dd_err_set(err, -EINVAL,
-                      "--virtual-local-rank gives each of the %d workers a GPU of its own, but "
-                      "CUDA_VISIBLE_DEVICES=%.200s names only %d; say --nproc-per-node=%d",
+                      "--virtual-local-rank needs a GPU for each of the %d workers, but "
+                      "CUDA_VISIBLE_DEVICES=%.200s has only %d"
+                      "\n  tip: use --nproc-per-node=%d",
                       slots, visible, n, n);
 }
 

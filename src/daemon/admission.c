@@ -98,7 +98,7 @@ enum owner admission_ask(struct admission *a, struct admission_query *q, int fd)
         return OWNER_UNKNOWN;
     if (admission_is_local(a, &q->remote))
         return admission_ask_kernel(a, q);
-    q->why = "no node of this job has that address";
+    q->why = "its address belongs to no node of this job";
     q->node = a->cfg.find_node(a->cfg.arg, &q->remote);
     if (q->node == NULL)
         return OWNER_UNKNOWN;
@@ -142,7 +142,7 @@ void admission_node_gone(struct admission_node *n)
     struct admission_query *q;
     while ((q = TAILQ_FIRST(&n->queries)) != NULL) {
         admission_forget(q);
-        q->why = "its node has left";
+        q->why = "its node left the job";
         q->answered(q, OWNER_UNKNOWN);
     }
 }
@@ -159,7 +159,7 @@ void admission_refuse(struct admission *a, const struct admission_query *q, cons
         why = q->why;
     const uid_t *uid = why == NULL ? &q->uid : NULL;
     if (why == NULL) {
-        (void)snprintf(other, sizeof(other), "it belongs to uid %u, and this job to uid %u",
+        (void)snprintf(other, sizeof(other), "it belongs to uid %u, the job to uid %u",
                        (unsigned)q->uid, (unsigned)geteuid());
         why = other;
     }

@@ -80,7 +80,7 @@ static int config_unpack_numbers(struct daemon_config *c, const json_t *o, struc
         char *at = (char *)c + numbers[i].offset;
         if (!json_is_integer(v) || json_integer_value(v) < numbers[i].min ||
             json_integer_value(v) > numbers[i].max)
-            return dd_err_set(err, -EPROTO, "the configuration has no '%s' in its range",
+            return dd_err_set(err, -EPROTO, "configuration value '%s' is missing or out of range",
                               numbers[i].name);
         const int64_t value = json_integer_value(v);
         const int small = (int)value;
@@ -108,7 +108,7 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory for the daemon's configuration");
     DD_AUTO(fd) int fd = memfd_create("ddrund", MFD_CLOEXEC);
     if (fd < 0)
-        return dd_err_set(err, -errno, "cannot make an anonymous file: %m");
+        return dd_err_set(err, -errno, "memfd_create failed: %m");
     int rc = dd_write_full(fd, text, strlen(text));
     if (rc < 0 || lseek(fd, 0, SEEK_SET) < 0)
         return dd_err_set(err, rc < 0 ? rc : -errno, "cannot write the daemon's configuration");
@@ -128,13 +128,13 @@ static int config_unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
                        "method", &method, "key", &key, "key_source", &source, "munge_socket",
                        &c->munge_socket, "run", &c->run, "notify", &c->notify, "web_helper",
                        &c->web_helper, "numbers", &plain) < 0)
-        return dd_err_set(err, -EPROTO, "the configuration is not one: %s", je.text);
+        return dd_err_set(err, -EPROTO, "invalid configuration: %s", je.text);
     int rc = config_unpack_numbers(c, plain, err);
     if (rc < 0)
         return rc;
     if (c->port < 1 || c->port > 65535 || method < 0 || method >= NET_KEY_METHOD_MAX ||
         config_unhex(c->key.bytes, key) < 0)
-        return dd_err_set(err, -EPROTO, "the configuration has a value out of range");
+        return dd_err_set(err, -EPROTO, "configuration value out of range");
     c->key.method = (enum net_key_method)method;
     (void)snprintf(c->key.source, sizeof(c->key.source), "%s", source);
     return 0;
@@ -144,11 +144,11 @@ int daemon_config_read(struct daemon_config *ret, int fd, struct dd_err *err)
 {
     DD_AUTO(file) FILE *f = fdopen(fd, "r");
     if (f == NULL)
-        return dd_err_set(err, -errno, "file descriptor %d cannot be read: %m", fd);
+        return dd_err_set(err, -errno, "cannot read file descriptor %d: %m", fd);
     json_error_t je;
     json_t *o = json_loadf(f, JSON_REJECT_DUPLICATES, &je);
     if (o == NULL)
-        return dd_err_set(err, -EPROTO, "the configuration is not JSON: %s", je.text);
+        return dd_err_set(err, -EPROTO, "configuration is not valid JSON: %s", je.text);
     struct daemon_config c = {.storage = o};
     int rc = config_unpack(&c, o, err);
     if (rc < 0)

@@ -43,7 +43,8 @@ void confine_privileges(void)
 void confine(const struct dd_log *log)
 {
     confine_privileges();
-    dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter in this build");
+    dd_log(log, DD_LOG_DEBUG,
+           "ddrund runs without a system call filter: not supported by this build");
 }
 
 #else
@@ -221,7 +222,7 @@ static void confine_on_refused(int sig, siginfo_t *si, void *context)
 {
     static volatile sig_atomic_t reported;
     static const char before[] = "ddrund: warning: system call ",
-                      after[] = " is not on ddrund's list and was refused\n";
+                      after[] = "is not allowed by ddrund's filter; it returned ENOSYS\n";
     ucontext_t *u = context;
     char line[sizeof(before) + sizeof(after) + 12];
     char digits[12];
@@ -253,14 +254,14 @@ void confine(const struct dd_log *log)
     confine_write_program(&p);
     const struct sock_fprog prog = {.len = p.n, .filter = p.code};
     if (p.n >= PROGRAM_MAX || sigaction(SIGSYS, &sa, NULL) < 0) {
-        dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter: it is too long");
+        dd_log(log, DD_LOG_DEBUG, "ddrund runs without a system call filter: it is too long");
         return;
     }
     /* Without the mitigations of speculation that a filter brings by default: before Linux 5.16
      * they slow down every system call. */
     if (syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) < 0 &&
         syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
-        dd_log(log, DD_LOG_DEBUG, "ddrund has no system call filter: %m");
+        dd_log(log, DD_LOG_DEBUG, "ddrund runs without a system call filter: %m");
 }
 
 #endif

@@ -33,9 +33,9 @@ static void ctl_answer(struct session *s, int64_t id, json_t *o)
     if (text == NULL)
         ctl_refuse(s, id, "the daemon is out of memory");
     else if (strlen(text) > SESSION_ANSWER_MAX)
-        ctl_refuse(s, id, "the answer would be longer than %d MiB", SESSION_ANSWER_MAX >> 20);
+        ctl_refuse(s, id, "the answer exceeds %d MiB", SESSION_ANSWER_MAX >> 20);
     else if (session_answer(s, id, text, strlen(text), true) < 0)
-        ctl_refuse(s, id, "the link to this node is too busy for the answer");
+        ctl_refuse(s, id, "the link to this node is too busy to send the answer");
 }
 
 /* ---- status ---- */
@@ -116,7 +116,8 @@ static void ctl_on_status(const struct ctl_requests *c, struct session *s,
 static void ctl_on_user_signal(const struct ctl_requests *c, struct session *s, int64_t id, int sig)
 {
     if (rdzv_state(c->machine) != RDZV_RUNNING)
-        ctl_refuse(s, id, "no workers run just now (%s)", rdzv_state_name(rdzv_state(c->machine)));
+        ctl_refuse(s, id, "no workers are running (job is %s)",
+                   rdzv_state_name(rdzv_state(c->machine)));
     else
         ctl_answer(s, id, json_pack("{s:b}", "sent", c->ops->broadcast(c->arg, s, sig)));
 }
@@ -167,7 +168,7 @@ static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
                    m->text);
         return;
     }
-    (void)snprintf(why, sizeof(why), "it was drained with ddctl on %.200s", s->name);
+    (void)snprintf(why, sizeof(why), "drained by ddctl on %.200s", s->name);
     const bool restarts = !v.unfit && v.part && rdzv_state(c->machine) == RDZV_RUNNING;
     ctl_answer(s, m->id, json_pack("{s:b,s:b}", "known", v.unfit, "restarts", restarts));
     c->ops->drain(c->arg, id, m->text, why, v.unfit);
@@ -280,6 +281,7 @@ void ctl_request(const struct ctl_requests *c, struct session *s, const struct m
             ctl_handlers[i].run(c, s, m);
             return;
         }
-    ctl_refuse(s, m->id, "this job's ddrun does not know '%.32s': it is another version than ddctl",
+    ctl_refuse(s, m->id,
+               "ddrun does not support request '%.32s'; it is of another version than ddctl",
                m->what);
 }

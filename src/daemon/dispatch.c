@@ -170,7 +170,7 @@ static void dispatch_on_malformed(void *arg, struct session *s, const char *what
 {
     const struct dispatch *d = arg;
     char why[LINK_WHY_MAX];
-    (void)snprintf(why, sizeof(why), "a message of %.100s cannot be read: %.260s", s->name, what);
+    (void)snprintf(why, sizeof(why), "cannot read a message from %.100s: %.260s", s->name, what);
     if (s->id < 0) { /* only JOIN counts here */
         session_refuse(s, why);
         return;
@@ -185,7 +185,7 @@ static void dispatch_on_closed(void *arg, struct session *s, bool clean, const c
     const bool left = clean && strcmp(why, LINK_GOODBYE) == 0;
     char text[LINK_WHY_MAX];
     (void)snprintf(text, sizeof(text), "%s",
-                   s->is_leader ? "its ddrun ended"
+                   s->is_leader ? "its ddrun exited"
                    : left       ? "it left the job"
                                 : why);
     job_lose_session(d->job, s, clean, text, false);
@@ -214,8 +214,8 @@ static void dispatch_on_exchange(void *arg, struct session *s, const struct fram
     if (rdzv_state(machine) != RDZV_RUNNING || p.round != (uint32_t)rdzv_round(machine))
         return; /* that round is over */
     if (p.node_rank > INT32_MAX || rdzv_id_of_rank(machine, (int)p.node_rank) != s->id) {
-        dd_log(s->set->cfg.log, DD_LOG_WARN, "%s has no part in '%s' as node rank %u", s->name,
-               p.name, p.node_rank);
+        dd_log(s->set->cfg.log, DD_LOG_WARN, "%s is not a member of exchange '%s' as node rank %u",
+               s->name, p.name, p.node_rank);
         return;
     }
     if (exchange_relay_take(&d->exchange, &p, rdzv_round(machine), rdzv_planned(machine)->n, &err) <

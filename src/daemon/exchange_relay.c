@@ -84,7 +84,7 @@ int exchange_relay_take(struct exchange_relay *x, const struct exchange_piece *p
         exchange_relay_done(x);
     int rc = x->exchange == NULL ? exchange_new(&x->exchange, nnodes) : 0;
     if (rc < 0)
-        return dd_err_set(err, rc, "out of memory for '%s'", p->name);
+        return dd_err_set(err, rc, "out of memory for exchange '%s'", p->name);
     x->round = round;
     const bool asks = p->name[0] == '?' && !exchange_is_open(x->exchange, p->name);
     const int taken = exchange_take(x->exchange, p, err);

@@ -265,7 +265,7 @@ void job_step(struct job *j, const struct rdzv_event *e)
     const enum rdzv_state before = rdzv_state(j->machine);
     int rc = rdzv_step(j->machine, e, dd_now_ns());
     if (rc == -ENOMEM) { /* half of a step: what would follow is undefined */
-        dd_log(j->cfg.log, DD_LOG_ERR, "ddrund is out of memory and ends");
+        dd_log(j->cfg.log, DD_LOG_ERR, "ddrund is out of memory; exiting");
         job_over(j, 1);
         return;
     }

@@ -99,8 +99,7 @@ static void notify_on_answer(void *arg, const struct web_answer *a)
     n->sent = false;
     (void)snprintf(status, sizeof(status), "HTTP %d", a->status);
     if (!taken && !notify_is_refusal(a->status)) {
-        notify_warn_once(n, "does not take events, which are kept and told again",
-                         a->status == 0 ? a->error : status);
+        notify_warn_once(n, "cannot be reached; retrying", a->status == 0 ? a->error : status);
         notify_retry(n);
         return;
     }
@@ -108,7 +107,7 @@ static void notify_on_answer(void *arg, const struct web_answer *a)
         n->dropped -= n->dropped_sent;
         n->reported = false;
     } else {
-        notify_warn_once(n, "refuses events", status);
+        notify_warn_once(n, "refused an event", status);
     }
     n->wait_ms = 0;
     notify_drop(n, 0);
@@ -145,29 +144,29 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     const char *text = e->text != NULL ? e->text : "";
     switch (e->kind) {
     case JOURNAL_ROUND:
-        (void)dd_buf_printf(out, "round %d begins with %d workers on %d node%s", e->round,
-                            e->workers, e->nodes, e->nodes == 1 ? "" : "s");
+        (void)dd_buf_printf(out, "round %d: starting %d workers on %d node%s", e->round, e->workers,
+                            e->nodes, e->nodes == 1 ? "" : "s");
         break;
     case JOURNAL_STARTED:
-        (void)dd_buf_printf(out, "the workers of round %d run", e->round);
+        (void)dd_buf_printf(out, "round %d: all workers started", e->round);
         break;
     case JOURNAL_EXIT:
         (void)dd_buf_printf(out, "rank %d on %s %s %d%s%s", e->rank, node,
-                            e->signal > 0 ? "was ended by signal" : "failed with exit code",
+                            e->signal > 0 ? "was killed by signal" : "failed with exit code",
                             e->signal > 0 ? e->signal : e->code, *text != '\0' ? ": " : "", text);
         break;
     case JOURNAL_LEAVE:
-        (void)dd_buf_printf(out, "%s is lost: %s", node, text);
+        (void)dd_buf_printf(out, "lost %s: %s", node, text);
         break;
     case JOURNAL_STOP:
         (void)dd_buf_printf(out, "%s", text);
         break;
     case JOURNAL_DRAIN:
-        (void)dd_buf_printf(out, "%s takes no part any more: %s", node, text);
+        (void)dd_buf_printf(out, "excluded %s: %s", node, text);
         break;
     case JOURNAL_FINISH:
-        (void)dd_buf_printf(out, e->code == 0 ? "finished" : "ended with %d%s%s", e->code,
-                            *text != '\0' ? ": " : "", text);
+        (void)dd_buf_printf(out, e->code == 0 ? "finished" : "finished with exit code %d%s%s",
+                            e->code, *text != '\0' ? ": " : "", text);
         break;
     case JOURNAL_JOIN:
     case JOURNAL_SIGNAL:
@@ -256,7 +255,7 @@ bool notify_waits(struct notify *n, uint64_t *wait_ns)
     }
     if (now >= n->end_ns) {
         dd_log(n->cfg.log, DD_LOG_WARN,
-               "--notify: %s has not taken the last %d event%s of this job", n->host, n->n,
+               "--notify: %s did not accept the last %d event%s (undelivered)", n->host, n->n,
                n->n == 1 ? "" : "s");
         return false;
     }

@@ -110,7 +110,7 @@ void plan_cache_send_plan(struct plan_cache *c, const struct rdzv *machine, stru
     if (rc == 0)
         rc = plan_cache_fill(c, machine, s->set, &p);
     if (rc < 0) {
-        dd_log(s->set->cfg.log, DD_LOG_ERR, "cannot make the plan of %s: %s", s->name,
+        dd_log(s->set->cfg.log, DD_LOG_ERR, "cannot encode the plan for %s: %s", s->name,
                strerror(-rc));
         link_fail(s->link, msg_type_name(MSG_PLAN), rc);
         return;
@@ -134,7 +134,7 @@ void plan_cache_send_members(struct plan_cache *c, const struct rdzv *machine, s
     if (rc == 0)
         rc = plan_cache_fill(c, machine, s->set, &p);
     if (rc < 0) { /* not fatal: a spare node waits for a place in any case */
-        dd_log(s->set->cfg.log, DD_LOG_WARN, "cannot inform %s of the round: %s", s->name,
+        dd_log(s->set->cfg.log, DD_LOG_WARN, "cannot send the round to %s: %s", s->name,
                strerror(-rc));
         return;
     }

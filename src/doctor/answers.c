@@ -155,7 +155,7 @@ int answers_place(const struct answers *a, const struct dd_strv *hosts, char *ou
     int n = snprintf(out, size, "%u/", answers_port(a));
     for (size_t i = 0; i < hosts->n && n < (int)size; i++)
         n += snprintf(out + n, size - (size_t)n, "%s%s", i > 0 ? "," : "", hosts->v[i]);
-    return n < (int)size ? 0 : dd_err_set(err, -E2BIG, "the names of this node are too long");
+    return n < (int)size ? 0 : dd_err_set(err, -E2BIG, "the node's names are too long");
 }
 
 void answers_free(struct answers *a)
@@ -184,14 +184,14 @@ int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, 
     int p = 0;
     (void)snprintf(number, sizeof(number), "%.*s", n < sizeof(number) ? (int)n : 0, text);
     if (text[n] != '/' || dd_num_int(number, 1, UINT16_MAX, &p) < 0)
-        return dd_err_set(err, -EINVAL, "'%.80s' is not PORT/HOST,HOST; it is not for people",
-                          text);
+        return dd_err_set(err, -EINVAL,
+                          "invalid value '%.80s': expected PORT/HOST,HOST (used internally)", text);
     *port = (uint16_t)p;
     if (dd_strv_split(hosts, text + n + 1, ",") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     return hosts->n > 0 && hosts->n <= HOSTS_MAX
                ? 0
-               : dd_err_set(err, -EINVAL, "'%.80s' names no host, or too many", text);
+               : dd_err_set(err, -EINVAL, "'%.80s' names no hosts or too many", text);
 }
 
 struct giving {
@@ -288,7 +288,7 @@ int answer_give(const struct answer *a, const void *data, size_t n, struct dd_er
         event_base_dispatch(g.base);
         rc = g.rc;
         if (rc < 0)
-            (void)dd_err_set(err, rc, "the asking node has not taken the answer: %s",
+            (void)dd_err_set(err, rc, "the requesting node did not accept the result: %s",
                              g.nfinds > 0 ? link_find_status(g.finds[0])
                                           : "the connection was lost");
     }

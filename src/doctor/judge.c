@@ -100,18 +100,19 @@ static void judge_limits(struct judge *j, const json_t *l)
     json_int_t lock = num(l, "memlock", -1);
     json_int_t procs = num(l, "nproc", -1);
     if (files >= 0 && files < NOFILE_LEAST)
-        findf(
-            j, l,
-            "write 'ulimit -n 65536' in the job's script; a lower hard limit is the administrator's",
-            "only %" JSON_INTEGER_FORMAT
-            " files may be open at a time: data loaders and NCCL need more",
-            files);
+        findf(j, l,
+              "add 'ulimit -n 65536' to the job's script; the administrator can raise the hard "
+              "limit",
+              "only %" JSON_INTEGER_FORMAT
+              " open files are allowed; data loaders and NCCL need more",
+              files);
     if (json_is_true(json_object_get(l, "infiniband")) && lock >= 0 &&
         lock < MEMLOCK_LEAST_MIB * MIB)
         findf(
             j, l,
             "the limit 'memlock' of the scheduler's daemon should be unlimited (an administrator can set it)",
-            "only %" JSON_INTEGER_FORMAT " KiB may be locked: InfiniBand cannot register memory",
+            "only %" JSON_INTEGER_FORMAT
+            " KiB of memory may be locked; InfiniBand cannot register memory",
             lock / 1024);
     if (procs >= 0 && procs < NPROC_LEAST)
         findf(j, l, "raise it with 'ulimit -u', or ask the administrator",
@@ -122,13 +123,11 @@ static void judge_room(struct judge *j, const json_t *l)
 {
     json_int_t room = num(l, "shm_free", -1);
     if (room >= 0 && room < SHM_LEAST_MIB * MIB)
-        findf(
-            j, l,
-            "remove what dead jobs have left there, or have it made larger; data loaders and NCCL use it",
-            "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
+        findf(j, l, "remove files of dead jobs, or enlarge it; data loaders and NCCL use it",
+              "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
     if (str(l, "tmp")[0] != '\0')
-        findf(j, l, "set TMPDIR to a folder that can be written on each node",
-              "temporary files cannot be written: %s", str(l, "tmp"));
+        findf(j, l, "set TMPDIR to a directory that is writable on each node",
+              "cannot write temporary files: %s", str(l, "tmp"));
 }
 
 static void judge_cpus(struct judge *j, const json_t *l)
@@ -136,46 +135,46 @@ static void judge_cpus(struct judge *j, const json_t *l)
     json_int_t mine = num(l, "cpus", 0);
     json_int_t online = num(l, "cpus_online", 0);
     if (mine == 1 && online > 1)
-        findf(
-            j, l,
-            "start with srun --cpu-bind=none, mpiexec --cpu-bind none, or ask for more CPUs per task",
-            "one of %" JSON_INTEGER_FORMAT
-            " CPUs may be used here: a launcher has bound ddrun, and all workers share it",
-            online);
+        findf(j, l,
+              "use srun --cpu-bind=none or mpiexec --cpu-bind none, or request more CPUs per task",
+              "one of %" JSON_INTEGER_FORMAT
+              " CPUs may be used: a launcher bound ddrun, and all workers share this CPU",
+              online);
 }
 
 static void judge_kernel(struct judge *j, const json_t *l)
 {
     if (num(l, "ptrace_scope", 0) >= 2)
         hintf(j, l, "py-spy and gdb will not work for --on-hang; SIGABRT does",
-              "the kernel lets no process look into another (ptrace_scope)");
+              "the kernel does not allow tracing of other processes (ptrace_scope)");
 }
 
 static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
 {
     const char *why = str(v, "why");
     if (strcmp(why, "interface") == 0)
-        findf(j, l, "unset it: ddrun tells workers the interface that works",
-              "%s=%s names no interface of this node", str(v, "name"), str(v, "value"));
+        findf(j, l, "unset it: ddrun gives workers the interface to use",
+              "%s=%s is not an interface of this node", str(v, "name"), str(v, "value"));
     else if (strcmp(why, "empty") == 0)
-        findf(j, l, "unset it, or ask the scheduler for GPUs", "%s is empty: programs see no GPU",
-              str(v, "name"));
+        findf(j, l, "unset it, or request GPUs from the scheduler",
+              "%s is empty, so programs see no GPU", str(v, "name"));
     else
-        hintf(j, l,
-              "unset it in the script: programs that are started without ddrun are misled by it",
-              "%s=%s is left over from somewhere", str(v, "name"), str(v, "value"));
+        hintf(j, l, "unset it in the script: it misleads programs that run without ddrun",
+              "%s=%s is set, perhaps by an earlier command", str(v, "name"), str(v, "value"));
 }
 
 static void judge_key(struct judge *j, const json_t *l)
 {
     if (str(l, "key_error")[0] != '\0')
-        findf(j, l, "have munged running on all nodes, or give --key-file", "there is no key: %s",
+        findf(j, l, "run munged on all nodes, or use --key-file", "no key: %s",
               str(l, "key_error"));
     if (str(l, "listen_error")[0] != '\0')
-        findf(j, l, "find who holds them with 'ss -ltnp', or give a free one with --master-port",
+        findf(j, l,
+              "find the program that uses them with 'ss -ltnp', or choose a free one with "
+              "--master-port",
               "%s", str(l, "listen_error"));
     if (str(l, "iface_error")[0] != '\0')
-        findf(j, l, "see 'ip addr' there; where the names differ, give each node its own --iface",
+        findf(j, l, "see 'ip addr' there; if interface names differ, set --iface on each node",
               "%s", str(l, "iface_error"));
 }
 
@@ -186,16 +185,16 @@ static void judge_probe(struct judge *j, const json_t *l, const json_t *p)
     const char *to = node_name(j, num(p, "to", -1));
     json_int_t ms = num(p, "offset_ns", 0) / 1000000;
     if (str(p, "error")[0] != '\0')
-        findf(
-            j, l,
-            "look at its name in /etc/hosts or DNS, at firewalls between the nodes, and at munged and its clock",
-            "%s cannot be reached: %s", to, str(p, "error"));
+        findf(j, l,
+              "check its name in /etc/hosts or DNS, firewalls between the nodes, munged, and its "
+              "clock",
+              "cannot reach %s: %s", to, str(p, "error"));
     else if (ms > OFFSET_MOST_MS || ms < -OFFSET_MOST_MS)
-        findf(j, l, "set the clocks (chrony, ntpd)", "the clock of %s is %.0f s %s", to,
+        findf(j, l, "synchronize the clocks (chrony, ntpd)", "the clock of %s is %.0f s %s", to,
               (double)(ms < 0 ? -ms : ms) / 1000, ms < 0 ? "behind" : "ahead");
     if (str(p, "iface_error")[0] != '\0')
-        findf(j, l, "choose a network with --iface that leads from each node to each",
-              "the workers' address of %s, %s, cannot be reached through %s: %s", to,
+        findf(j, l, "choose a network with --iface that connects all nodes",
+              "cannot reach the workers' address of %s, %s, through %s: %s", to,
               str(p, "iface_address"), str(p, "iface"), str(p, "iface_error"));
 }
 
@@ -226,15 +225,15 @@ static void judge_name(struct judge *j, const json_t *l, const json_t *n)
     json_t *address;
     const json_t *other = look_of(j, num(n, "to", -1));
     const char *to = node_name(j, num(n, "to", -1));
-    const char
-        *advice = "mend /etc/hosts or DNS: ddrun asks Slurm too and finds it, most programs do not";
+    const char *advice = "correct /etc/hosts or DNS: ddrun also asks Slurm, most programs do not";
     if (str(n, "error")[0] != '\0')
-        findf(j, l, advice, "the name %s leads nowhere: %s", to, str(n, "error"));
+        findf(j, l, advice, "cannot resolve the name %s: %s", to, str(n, "error"));
     else if (other != NULL)
         json_array_foreach (json_object_get(n, "addresses"), i, address)
             if (json_is_string(address) &&
                 !is_in(json_object_get(other, "addresses"), json_string_value(address)))
-                findf(j, l, advice, "the name %s leads to %s, which is no address of that node", to,
+                findf(j, l, advice,
+                      "the name %s resolves to %s, which is not an address of that node", to,
                       json_string_value(address));
 }
 
@@ -278,9 +277,9 @@ static void judge_keys(struct judge *j)
         if (str(l, "key")[0] != '\0' && str(first, "key")[0] != '\0' &&
             (kind_of_key(l) != kind_of_key(first) ||
              strncmp(str(l, "key"), str(first, "key"), kind_of_key(l)) != 0))
-            findf(j, l, "is munged running on all nodes? or give --key-file",
-                  "the key would come from %s here, where %s has %s", str(l, "key"),
-                  str(first, "node"), str(first, "key"));
+            findf(j, l, "run munged on all nodes, or use --key-file",
+                  "the key source is %s, but on %s it is %s", str(l, "key"), str(first, "node"),
+                  str(first, "key"));
 }
 
 static void judge_versions(struct judge *j)
@@ -290,7 +289,7 @@ static void judge_versions(struct judge *j)
     const char *first = str(json_array_get(j->looks, 0), "version");
     json_array_foreach (j->looks, i, l)
         if (strcmp(str(l, "version"), first) != 0)
-            findf(j, l, "install the same one on all nodes", "ddrun %s, where %s has %s",
+            findf(j, l, "install the same version on all nodes", "ddrun is %s, but on %s it is %s",
                   str(l, "version"), str(json_array_get(j->looks, 0), "node"), first);
 }
 
@@ -305,8 +304,8 @@ static void judge_missing(struct judge *j)
         if (!there &&
             (json_array_size(j->looks) == 0 || num(json_array_get(j->looks, 0), "index", -1) >= 0))
             find(j, hostlist_nth(j->nodes, k), false,
-                 "nothing could be started there, or it has not answered",
-                 "see what the starter said above; is the node up?");
+                 "cannot start ddctl there, or it did not answer",
+                 "see the launcher's messages above; the node may be down");
     }
 }
 
@@ -359,8 +358,9 @@ json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes)
     json_array_foreach (looks, i, o)
         judge_node(&j, o);
     judge_equal(&j, "gpus", "GPUs",
-                "with --nproc-per-node=gpu they start another number of workers; is one GPU lost?");
-    judge_equal(&j, "cpus", "CPUs", "was it bound by a launcher, or is it another kind of node?");
+                "with --nproc-per-node=gpu, the number of workers differs; a GPU may be lost");
+    judge_equal(&j, "cpus", "CPUs",
+                "a launcher may have bound ddrun, or the node is of another type");
     judge_keys(&j);
     judge_versions(&j);
     json_array_foreach (j.findings, i, o)

@@ -391,9 +391,8 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     (void)what;
     for (int i = 0; i < m->nprobes; i++)
         probe_over(&m->probes[i],
-                   m->probes[i].find != NULL ? link_find_status(m->probes[i].find)
-                                             : "it has said nothing",
-                   0, 0);
+                   m->probes[i].find != NULL ? link_find_status(m->probes[i].find) : "no answer", 0,
+                   0);
     event_base_loopbreak(m->base);
 }
 

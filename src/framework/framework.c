@@ -59,8 +59,8 @@ int framework_parse(const char *text, struct dd_err *err)
         if (k == n)
             return dd_err_set(
                 err, -EINVAL,
-                "'%s' is no framework that ddrun knows; write jax, tensorflow, paddle or mindspore (PyTorch, "
-                "DeepSpeed, Horovod and oneCCL need nothing)",
+                "unknown framework '%s': expected jax, tensorflow, paddle or mindspore (PyTorch, "
+                "DeepSpeed, Horovod and oneCCL need no option)",
                 list.v[i]);
         bits |= names[k].bit;
     }
@@ -92,8 +92,9 @@ int framework_check_size(int frameworks, long workers, struct dd_err *err)
         if ((frameworks & rows[i].bit) != 0 && workers > most)
             return dd_err_set(
                 err, -E2BIG,
-                "%s has room for the addresses of at most %ld workers, since Linux lets one variable have %d "
-                "bytes; these would be %ld: start fewer, for example one per node (--nproc-per-node=1)",
+                "%s can hold the addresses of at most %ld workers (Linux limits a variable to %d "
+                "bytes), but the job has %ld"
+                "\n  tip: start fewer workers, for example --nproc-per-node=1",
                 rows[i].variable, most, FRAMEWORK_STRING_MAX, workers);
     }
     return 0;

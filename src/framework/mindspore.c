@@ -18,7 +18,7 @@ int framework_mindspore(struct dd_strv *env, const struct framework_input *in, s
     const char *port = p->coordinator != NULL ? strrchr(p->coordinator, ':') : NULL;
     if (port == NULL)
         return dd_err_set(err, -ENOTSUP,
-                          "MindSpore's scheduler needs a port of the first node, which has none");
+                          "the first node has reserved no port for MindSpore's scheduler");
     const char *host = p->coordinator;
     size_t len = (size_t)(port - host);
     if (host[0] == '[') { /* IPv6 */

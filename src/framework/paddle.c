@@ -34,8 +34,9 @@ static int endpoints(struct dd_strv *env, const struct plan *p, struct dd_err *e
     if (rc == -EMSGSIZE)
         return dd_err_set(
             err, -ENOTSUP,
-            "PADDLE_TRAINER_ENDPOINTS of %d workers would be longer than the %d bytes that Linux lets one "
-            "variable have; start fewer workers",
+            "PADDLE_TRAINER_ENDPOINTS of %d workers exceeds Linux's limit of %d bytes for a "
+            "variable"
+            "\n  tip: start fewer workers",
             p->world_size, FRAMEWORK_STRING_MAX);
     const char *text = rc == 0 ? dd_buf_str(&list) : NULL;
     return text == NULL ? -ENOMEM : dd_env_set(env, "PADDLE_TRAINER_ENDPOINTS", text);
@@ -55,7 +56,7 @@ int framework_paddle(struct dd_strv *env, const struct framework_input *in, stru
     if ((in->frameworks & FRAMEWORK_PADDLE) == 0)
         return 0;
     if (p->endpoints.n != (size_t)p->world_size || p->coordinator == NULL)
-        return dd_err_set(err, -ENOTSUP, "Paddle needs a port of each of the %d workers",
+        return dd_err_set(err, -ENOTSUP, "Paddle needs a reserved port for each of the %d workers",
                           p->world_size);
     int rc = numbers(env, in);
     if (rc == 0)

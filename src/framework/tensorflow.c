@@ -76,16 +76,16 @@ int framework_tensorflow(struct dd_strv *env, const struct framework_input *in, 
     if (rc < 0)
         return -ENOTSUP;
     if (p->endpoints.n != (size_t)p->world_size)
-        return dd_err_set(err, -ENOTSUP, "TF_CONFIG needs a port of each of the %d workers",
+        return dd_err_set(err, -ENOTSUP,
+                          "TF_CONFIG needs a reserved port for each of the %d workers",
                           p->world_size);
     const struct tf_task task = tf_roles_task(&r, p->first_rank + in->local_rank);
     rc = put_config(&text, p, &r, &task);
     if (rc == -EMSGSIZE)
-        return dd_err_set(
-            err, -ENOTSUP,
-            "TF_CONFIG of %d tasks would be longer than the %d bytes that Linux lets one variable have; start "
-            "fewer workers, for example one per node (--nproc-per-node=1)",
-            p->world_size, FRAMEWORK_STRING_MAX);
+        return dd_err_set(err, -ENOTSUP,
+                          "TF_CONFIG of %d tasks exceeds Linux's limit of %d bytes for a variable"
+                          "\n  tip: start fewer workers, for example --nproc-per-node=1",
+                          p->world_size, FRAMEWORK_STRING_MAX);
     const char *config = rc == 0 ? dd_buf_str(&text) : NULL;
     rc = config == NULL ? -ENOMEM : dd_env_set(env, "TF_CONFIG", config);
     if (rc == 0 && !in->by_hand) /* the port is held with SO_REUSEPORT; Src: grpc_server_lib.cc,

@@ -61,8 +61,9 @@ int tf_roles_parse(struct tf_roles *ret, const char *text, struct dd_err *err)
     if (rc < 0)
         return dd_err_set(
             err, rc,
-            "'%s' does not say the tasks: write each of chief, worker, ps and evaluator at most once with its "
-            "number ('*' once: all that are left; one chief, one evaluator), as in chief:1,ps:2,worker:*",
+            "invalid task list '%s': expected each of chief, worker, ps and evaluator at most "
+            "once with its number (one '*' for the rest; at most one chief and one evaluator), "
+            "such as chief:1,ps:2,worker:*",
             text);
     *ret = r;
     return 0;
@@ -80,7 +81,7 @@ int tf_roles_fit(struct tf_roles *roles, int world_size, struct dd_err *err)
     }
     if (rest != NULL ? sum >= world_size : sum != world_size)
         return dd_err_set(err, -EINVAL, "--roles names %ld tasks%s, but this job has %d workers",
-                          sum, rest != NULL ? " and one or more that are left" : "", world_size);
+                          sum, rest != NULL ? " and at least one more" : "", world_size);
     if (rest != NULL)
         rest->count = world_size - (int)sum;
     return 0;

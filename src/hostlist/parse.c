@@ -78,10 +78,9 @@ static int refuse(const struct reader *r, int rc, const char *at, size_t n, cons
 static int too_many(const struct reader *r, const char *at)
 {
     struct shown expr;
-    return dd_err_set(
-        r->err, -E2BIG,
-        "host list '%s' has more than %d names (character %zu); that many is the limit",
-        show(&expr, r->expr, strlen(r->expr)), HOSTLIST_MAX, (size_t)(at - r->expr) + 1);
+    return dd_err_set(r->err, -E2BIG, "host list '%s' has more than %d names (character %zu)",
+                      show(&expr, r->expr, strlen(r->expr)), HOSTLIST_MAX,
+                      (size_t)(at - r->expr) + 1);
 }
 
 static bool is_separator(char c)
@@ -110,8 +109,8 @@ static bool read_number(const char **p, uint64_t *ret, size_t *ret_width)
 /* One range at *p, which is left behind it. NULL, or what is wrong with it. */
 static const char *read_range(const char **p, struct range *ret, size_t *ret_longest)
 {
-    static const char what[] = "is not a number or a range of numbers like 1-4";
-    static const char large[] = "has a number beyond 64 bits";
+    static const char what[] = "is not a number or a range such as 1-4";
+    static const char large[] = "has a number of more than 64 bits";
     size_t width;
     size_t last_width;
     bool is_number = hostlist_is_digit(**p);
@@ -130,7 +129,7 @@ static const char *read_range(const char **p, struct range *ret, size_t *ret_lon
     if (width > HOSTLIST_NAME_MAX)
         return "has too many digits for a host name";
     if (ret->last < ret->now)
-        return "counts down: write the smaller number first";
+        return "is a descending range; put the smaller number first";
     ret->width = (int)width;
     *ret_longest = (size_t)snprintf(NULL, 0, "%0*" PRIu64, ret->width, ret->last);
     return NULL;
@@ -168,9 +167,9 @@ static int read_bracket(struct reader *r, struct term *t)
     size_t count = 0;
     size_t longest = 0;
     if (open[1 + inside] != ']')
-        return refuse(r, -EINVAL, open, strlen(open), "has a '[' without its ']'");
+        return refuse(r, -EINVAL, open, strlen(open), "has an unmatched '['");
     if (t->n == BRACKETS_MAX)
-        return refuse(r, -EINVAL, open, inside + 2, "is one bracket too many for one name");
+        return refuse(r, -EINVAL, open, inside + 2, "has too many brackets for one name");
     do {
         const char *from = ++r->p;
         struct range range;
@@ -214,9 +213,9 @@ static int read_term(struct reader *r, struct term *t)
             return rc;
     }
     if (*r->p == ']')
-        return refuse(r, -EINVAL, r->p, 1, "has no '[' before it");
+        return refuse(r, -EINVAL, r->p, 1, "is an unmatched ']'");
     if (*r->p != '\0' && !is_separator(*r->p))
-        return refuse(r, -EINVAL, r->p, 1, "cannot stand in a host name");
+        return refuse(r, -EINVAL, r->p, 1, "is not allowed in a host name");
     if (t->longest > HOSTLIST_NAME_MAX)
         return refuse(r, -EINVAL, begin, (size_t)(r->p - begin),
                       "makes a host name of more than 255 characters");
@@ -285,7 +284,7 @@ int hostlist_parse(struct hostlist **ret, const char *expr, struct dd_err *err)
         if ((rc = read_term(&r, &t)) == 0)
             rc = term_expand(&t, h);
     if (rc < 0)
-        return dd_err_set(err, rc, "no memory for the names of a host list");
+        return dd_err_set(err, rc, "out of memory for a host list");
     *ret = DD_TAKE(h);
     return 0;
 }

@@ -145,13 +145,12 @@ static void exchange(struct http_server *s)
     if (rc == 0)
         return;
     if (rc < 0)
-        (void)dd_err_set(&err, rc, "%s",
-                         rc == -EMSGSIZE ? "they are longer than 16 MiB" : "out of memory");
+        (void)dd_err_set(&err, rc, "%s", rc == -EMSGSIZE ? "longer than 16 MiB" : "out of memory");
     else
         rc = s->cfg.exchange(s->cfg.arg, part.name, part.data.data, part.data.len, &err);
     if (rc < 0)
         dd_log(s->cfg.log, DD_LOG_ERR,
-               "the addresses of this node's Horovod workers cannot be told to the other nodes: %s",
+               "cannot send the addresses of this node's Horovod workers to the other nodes: %s",
                err.text);
     dd_buf_done(&part.data);
 }

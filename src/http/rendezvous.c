@@ -391,16 +391,16 @@ static int take_record(struct rendezvous *r, struct dd_rd *rd, struct dd_err *er
     struct kv_value *v;
     if (text == NULL || bytes == NULL || !kv_name_parse(&name, text, name_len) ||
         !is_foreign(r, name))
-        return dd_err_set(err, -EPROTO, "a node's part of Horovod's addresses is not understood");
+        return dd_err_set(err, -EPROTO, "malformed Horovod addresses from another node");
     int rc = kv_value_new(&v, r->kv, len);
     if (rc < 0)
-        return dd_err_set(err, rc, "Horovod's addresses of another node: %s", strerror(-rc));
+        return dd_err_set(err, rc, "Horovod addresses from another node: %s", strerror(-rc));
     if (delta_unpack(v->data, len, bytes, packed) < 0) {
         kv_value_unref(v);
-        return dd_err_set(err, -EPROTO, "a node's part of Horovod's addresses has bad lengths");
+        return dd_err_set(err, -EPROTO, "malformed lengths in Horovod addresses from another node");
     }
     rc = kv_put(r->kv, name, v, false);
-    return rc < 0 ? dd_err_set(err, rc, "Horovod's addresses of another node: %s", strerror(-rc))
+    return rc < 0 ? dd_err_set(err, rc, "Horovod addresses from another node: %s", strerror(-rc))
                   : 0;
 }
 

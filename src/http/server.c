@@ -24,8 +24,7 @@ static void refused(struct http_server *s, const char *why)
     s->refused++;
     if ((s->refused & (s->refused - 1)) ==
         0) /* the 1st, 2nd, 4th, 8th …: a line each would be a gift to a flooder */
-        dd_log(s->cfg.log, DD_LOG_WARN,
-               "Horovod's rendezvous: a connection was refused (no. %llu): %s",
+        dd_log(s->cfg.log, DD_LOG_WARN, "Horovod rendezvous: refused a connection (no. %llu): %s",
                (unsigned long long)s->refused, why);
 }
 
@@ -36,7 +35,7 @@ static int need_rendezvous(struct http_server *s, struct dd_err *err)
     if (s->rendezvous != NULL)
         return 0;
     if (getrandom(seed, sizeof(seed), 0) != (ssize_t)sizeof(seed))
-        return dd_err_set(err, -EIO, "no random numbers: %m");
+        return dd_err_set(err, -EIO, "getrandom failed: %m");
     return rendezvous_new(&s->rendezvous, &s->cfg.rendezvous, seed, err);
 }
 
@@ -60,9 +59,9 @@ static bool is_ours(struct http_server *s, int fd)
     int rc = net_peer_own(s->cfg.peer, &there, &here, &other);
     if (rc == 0 && net_peer_is_connected(fd))
         return true;
-    refused(s, rc == 0        ? "it was lost before its owner was known"
+    refused(s, rc == 0        ? "it was closed before its owner was known"
                : rc == -EPERM ? "it belongs to another user"
-                              : "the kernel does not know whose it is");
+                              : "the kernel does not know its owner");
     return false;
 }
 
@@ -74,14 +73,14 @@ static void take_connection(struct http_server *s, int fd)
         return;
     }
     if (s->nconns >= s->max_conns && !http_conn_drop_oldest(s)) {
-        refused(s, "there are too many");
+        refused(s, "too many connections");
         close(fd);
         return;
     }
     int rc = need_rendezvous(s, &err);
     if (rc < 0) {
         close(fd);
-        dd_log(s->cfg.log, DD_LOG_WARN, "Horovod's rendezvous: %s", err.text);
+        dd_log(s->cfg.log, DD_LOG_WARN, "Horovod rendezvous: %s", err.text);
     } else {
         http_conn_new(s, fd);
     }
@@ -103,7 +102,7 @@ static void on_connection(evutil_socket_t lfd, short what, void *arg)
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         int fd = accept4(lfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            refused(s, "this process is out of file descriptors or memory");
+            refused(s, "out of file descriptors or memory");
             event_del(s->accept);
             event_add(s->resume, &pause);
         }
@@ -142,8 +141,8 @@ static void give_news(struct http_server *s)
     if (rc == 0)
         rc = s->cfg.exchange(s->cfg.arg, name, out.data, out.len, &err);
     if (rc < 0)
-        dd_log(s->cfg.log, DD_LOG_ERR,
-               "a process set of Horovod cannot be told to the other nodes: %s", err.text);
+        dd_log(s->cfg.log, DD_LOG_ERR, "cannot send a Horovod process set to the other nodes: %s",
+               err.text);
 }
 
 static void on_news(evutil_socket_t fd, short what, void *arg)

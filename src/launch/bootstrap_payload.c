@@ -203,7 +203,7 @@ int bootstrap_payload_decode(struct bootstrap_payload *ret, const void *data, si
     if (r.failed || dd_rd_left(&r) > 0 || p.argv.n == 0)
         return dd_err_set(
             err, -EPROTO,
-            "what the starting node sent is not understood; is ddrun the same version there?");
+            "malformed data from the starting node; all nodes need the same version of ddrun");
     *ret = p;
     p = (struct bootstrap_payload){0};
     return 0;

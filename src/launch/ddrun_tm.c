@@ -64,8 +64,9 @@ static void *open_library(struct manager *t, struct dd_err *err)
     const size_t first = is_torque() ? PRO : 0;
     (void)dd_err_set(
         err, -ENOENT,
-        "PBS' library is not here: neither libpbs.so.0 (also looked for in /opt/pbs/lib) nor libtorque.so.2 (in "
-        "/opt/torque/lib, /usr/local/lib); LD_LIBRARY_PATH may say where it is");
+        "cannot find PBS's library: neither libpbs.so.0 (also searched in /opt/pbs/lib) nor "
+        "libtorque.so.2 (/opt/torque/lib, /usr/local/lib); set LD_LIBRARY_PATH to its "
+        "directory");
     for (size_t i = 0; i < NAMES; i++) {
         const char *name = names[(first + i) % NAMES];
         void *lib = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
@@ -74,7 +75,7 @@ static void *open_library(struct manager *t, struct dd_err *err)
             return lib;
         const char *why = dlerror();
         if (name[0] == '/' && access(name, F_OK) == 0)
-            (void)dd_err_set(err, -ELIBBAD, "cannot load PBS' library: %.300s",
+            (void)dd_err_set(err, -ELIBBAD, "cannot load PBS's library: %.300s",
                              why != NULL ? why : name);
     }
     return NULL;
@@ -98,8 +99,8 @@ static int load(struct manager *t, struct dd_err *err)
     for (size_t i = 0; lib != NULL && i < sizeof(calls) / sizeof(calls[0]); i++) {
         void *f = dlsym(lib, calls[i].name);
         if (f == NULL)
-            return dd_err_set(err, -ELIBBAD, "%s has no %s: it is not PBS' library", t->library,
-                              calls[i].name);
+            return dd_err_set(err, -ELIBBAD, "%s has no symbol %s: it is not PBS's library",
+                              t->library, calls[i].name);
         memcpy((char *)&t->call + calls[i].at, &f, sizeof(f));
     }
     return lib != NULL ? 0 : -ENOENT;
@@ -120,7 +121,7 @@ static int begin(struct manager *t, struct dd_err *err)
         if (dd_env_get_nonempty(environ, needed[i]) == NULL)
             return dd_err_set(
                 err, -EINVAL,
-                "%s is not set: PBS starts something for a job's script and its tasks only",
+                "%s is not set: PBS starts tasks only from a job's script and its tasks",
                 needed[i]);
     if (rc < 0)
         return rc;
@@ -158,16 +159,16 @@ static int find_node(const struct manager *t, const char *host, int *ret, struct
     const int line = tm_line_of(text.len > 0 ? (const char *)text.data : "", text.len, host,
                                 &lines);
     if (line < 0)
-        return dd_err_set(err, -ENOENT, "%.200s is not in the job's node file, which has %d lines",
-                          host, lines);
+        return dd_err_set(err, -ENOENT, "%.200s is not in the job's node file (%d lines)", host,
+                          lines);
     rc = t->call.nodeinfo(&ids, &n);
     if (rc != 0)
         return failed(t, "tm_nodeinfo", rc, err);
     if (n != lines)
         return dd_err_set(
             err, -EPROTO,
-            "the node file has %d lines, and %s knows %d nodes: the file is of another job", lines,
-            t->library, n);
+            "the node file has %d lines, but %s reports %d nodes: the file belongs to another job",
+            lines, t->library, n);
     *ret = ids[line];
     return 0;
 }

@@ -85,7 +85,7 @@ static bool works(const char *program, struct dd_err *err)
         (void)dd_err_set(err, -ENOENT, "%s",
                          rc < 0            ? strerror(-rc)
                          : said[0] != '\0' ? said
-                                           : "ddrun-tm has not answered");
+                                           : "ddrun-tm did not respond");
     return rc == 0;
 }
 

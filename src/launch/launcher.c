@@ -558,8 +558,9 @@ static int launcher_make_payload(struct launcher *l, struct dd_err *err)
     return rc < 0
                ? dd_err_set(
                      err, rc,
-                     "the environment is too large to be carried to the other nodes: more than %d MiB or "
-                     "%d variables",
+                     "the environment is too large to forward to the other nodes: over %d MiB or %d "
+                     "variables"
+                     "\n  tip: choose variables with --launch-env",
                      BOOTSTRAP_MAX >> 20, BOOTSTRAP_STRINGS_MAX)
                : 0;
 }

@@ -335,7 +335,7 @@ static void node_tree_log_missing(struct node_tree *t, const struct tree_node *c
     const bool enough = ++t->missing <= t->nnodes - t->cfg.min_nodes;
     dd_log(t->cfg.log, DD_LOG_ERR, "cannot start ddrun on %s: %s exited with code %d%s",
            node_tree_name(t, c->index), t->cfg.starter, code,
-           enough ? "; the other nodes may go on without it" : "");
+           enough ? "; continuing without it" : "");
     if (!enough)
         t->cfg.port.failed(t->cfg.port.arg);
 }
@@ -403,7 +403,7 @@ static void node_tree_failed_there(struct node_tree *t, const struct tree_node *
         return;
     }
     dd_log(t->cfg.log, DD_LOG_NOTICE,
-           "%s could not start ddrun on %s: %s ended with %d there; trying from here",
+           "%s cannot start ddrun on %s: %s exited with code %d; retrying from here",
            node_tree_name(t, by->index), node_tree_name(t, c->index), t->cfg.starter, code);
     node_tree_start_from_here(t, &c->index, 1);
 }
@@ -438,8 +438,8 @@ static void node_tree_log_slow(const struct node_tree *t)
     for (int i = 0; i < t->nnodes; i++)
         if (t->nodes[i].state == NODE_STARTING)
             (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", node_tree_name(t, i));
-    dd_log(t->cfg.log, DD_LOG_NOTICE, "%s has not started ddrun on %s for %d s", t->cfg.starter,
-           dd_buf_str(&names), NODE_TREE_SLOW_S);
+    dd_log(t->cfg.log, DD_LOG_NOTICE, "%s has not started ddrun on %s after %d s; still waiting",
+           t->cfg.starter, dd_buf_str(&names), NODE_TREE_SLOW_S);
 }
 
 bool node_tree_tick(struct node_tree *t)

@@ -346,7 +346,7 @@ int output_forward_capture(struct output_forward *f, int index, struct parent_li
         else
             rc = output_sink_console(&f->sinks[k], f, f->own_fds[k], err);
         if (rc == 0 && (pipe2(fds, O_CLOEXEC) < 0 || dup2(fds[1], k + 1) < 0))
-            rc = dd_err_set(err, -errno, "cannot make a pipe: %m");
+            rc = dd_err_set(err, -errno, "cannot create a pipe: %m");
         if (rc < 0)
             return rc;
         close(fds[1]);

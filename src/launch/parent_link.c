@@ -143,7 +143,7 @@ static void on_input(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (read(fd, bytes, sizeof(bytes)) != 0)
         return;
-    f->rc = dd_err_set(f->err, -ECONNRESET, "the starting node is gone");
+    f->rc = dd_err_set(f->err, -ECONNRESET, "lost the starting node");
     event_base_loopbreak(f->parent->base);
 }
 
@@ -171,8 +171,7 @@ static void on_payload(void *arg, struct link *l, const struct frame *fr)
     f->rc = bootstrap_payload_decode(f->payload, fr->data, fr->len, f->err);
     for (int i = 0; i < f->task.task.n && f->rc == 0; i++)
         if (f->task.task.nodes[i] >= f->payload->alloc->nnodes)
-            f->rc = dd_err_set(f->err, -EPROTO,
-                               "the starting node knows more nodes than there are");
+            f->rc = dd_err_set(f->err, -EPROTO, "malformed node list from the starting node");
     if (f->rc == 0)
         f->rc = link_send(l, FRAME_BOOTSTRAP, "", 0);
     event_base_loopbreak(f->parent->base);
@@ -185,7 +184,7 @@ static void on_lost(void *arg, struct link *l, bool clean, const char *why)
     link_free(l);
     f->parent->link = NULL;
     if (f->rc == -ETIMEDOUT)
-        f->rc = dd_err_set(f->err, -ECONNRESET, "the starting node is gone: %s", why);
+        f->rc = dd_err_set(f->err, -ECONNRESET, "lost the starting node: %s", why);
     event_base_loopbreak(f->parent->base);
 }
 
@@ -253,7 +252,7 @@ int bootstrap_fetch(struct parent_link **ret, struct bootstrap_payload *ret_payl
     int rc = fetch_in_time(&f, cfg);
     if (rc == -ETIMEDOUT)
         (void)dd_err_set(err, rc, "cannot reach the starting node: %s",
-                         f.nfinds > 0 ? link_find_status(f.finds[0]) : "it has said nothing");
+                         f.nfinds > 0 ? link_find_status(f.finds[0]) : "no answer");
     end_searches(&f);
     struct event *events[] = {f.limit, f.input};
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)

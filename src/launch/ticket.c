@@ -58,10 +58,10 @@ int launch_ticket_parse(struct launch_ticket *ret, const char *text, struct dd_e
     int rc = copy == NULL ? -ENOMEM : ticket_fields(&t, copy);
     if (rc < 0) {
         launch_ticket_done(&t);
-        return dd_err_set(err, rc,
-                          "--launched=%.200s is not what ddrun tells the nodes that it starts; "
-                          "it is not for people",
-                          text);
+        return dd_err_set(
+            err, rc,
+            "invalid --launched=%.200s; ddrun passes this option to the nodes that it starts",
+            text);
     }
     *ret = t;
     return 0;

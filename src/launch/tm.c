@@ -12,20 +12,20 @@ const char *tm_words(int error)
         int number;
         const char *words;
     } rows[] = {
-        {17000, "no pbs_mom answers on this machine"},
-        {17001, "an answer to nothing that was asked"},
-        {17002, "the connection to pbs_mom is lost"},
-        {17003, "pbs_mom does not know the request"},
-        {17004, "pbs_mom does not do that"},
+        {17000, "pbs_mom on this machine does not respond"},
+        {17001, "unexpected answer"},
+        {17002, "lost the connection to pbs_mom"},
+        {17003, "pbs_mom does not support the request"},
+        {17004, "pbs_mom refused the request"},
         {17005, "the environment is not that of a task of a job"},
-        {17006, "there is no such job, node or task"},
-        {17007, "the library was not initialized, or twice"},
-        {17012, "a hook of the site's has refused it"},
+        {17006, "no such job, node or task"},
+        {17007, "the library was initialized twice or not at all"},
+        {17012, "refused by a hook of the site"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (rows[i].number == error)
             return rows[i].words;
-    return "an error without a name";
+    return "unknown error";
 }
 
 /* Whether the first word of a line is this name; all of it, or up to the first dot of either. */

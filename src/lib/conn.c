@@ -161,7 +161,7 @@ int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct 
     }
     if (rc != 0 || list->ai_addrlen > sizeof(ret->sa))
         return dd_err_set(err, -EINVAL, "MASTER_ADDR=%.200s, MASTER_PORT=%.20s: %s", host, port,
-                          rc != 0 ? gai_strerror(rc) : "a strange address");
+                          rc != 0 ? gai_strerror(rc) : "invalid address");
     memset(ret, 0, sizeof(*ret));
     memcpy(&ret->sa, list->ai_addr, list->ai_addrlen);
     ret->len = list->ai_addrlen;
@@ -252,14 +252,15 @@ int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, s
     if (rc == -EACCES)
         return dd_err_set(
             err, rc,
-            "the store at %s has closed the connection: it lets in only workers of its own job",
+            "the store at %s closed the connection: it accepts only workers of its own job",
             a->text);
     if (rc == -EPROTO)
-        return dd_err_set(err, rc, "what answers at %s is no store of ddrun", a->text);
+        return dd_err_set(err, rc, "the server at %s is not a store of ddrun", a->text);
     if (rc == -ECONNREFUSED)
         return dd_err_set(
             err, rc,
-            "cannot reach the store of this round at %s: nobody listens there, so its daemon is gone, or its node",
+            "cannot reach the store of this round at %s: connection refused; the daemon or its "
+            "node is down",
             a->text);
     return dd_err_set(err, rc, "cannot reach the store of this round at %s: %s", a->text,
                       strerror(-rc));

@@ -108,9 +108,10 @@ static int check_ranks(const struct ddrun *d, const char *name, const int *ranks
     int me = -1;
     if (name == NULL || name[0] == '\0' ||
         strnlen(name, DDRUN_GROUP_NAME_MAX + 1) > DDRUN_GROUP_NAME_MAX)
-        return lib_fail_as(-EINVAL, "the name of a group has 1 to %d bytes", DDRUN_GROUP_NAME_MAX);
+        return lib_fail_as(-EINVAL, "the name of a group must have 1 to %d bytes",
+                           DDRUN_GROUP_NAME_MAX);
     if (ranks == NULL || n < 1 || n > d->size)
-        return lib_fail_as(-EINVAL, "group '%s' of %d ranks: it has 1 to %d", name, n, d->size);
+        return lib_fail_as(-EINVAL, "group '%s' of %d ranks: expected 1 to %d", name, n, d->size);
     int *sorted = malloc((size_t)n * sizeof(*sorted));
     if (sorted == NULL)
         return lib_fail(-ENOMEM, "group '%s'", name);
@@ -129,10 +130,11 @@ static int check_ranks(const struct ddrun *d, const char *name, const int *ranks
             me = i;
     if (is_bad)
         return lib_fail_as(-EINVAL,
-                           "group '%s': rank %d is there twice or is none of this world of %d",
+                           "group '%s': rank %d is duplicate, or out of range for world size %d",
                            name, bad, d->size);
-    return me >= 0 ? me
-                   : lib_fail_as(-EINVAL, "group '%s': this rank, %d, is not in it", name, d->rank);
+    return me >= 0
+               ? me
+               : lib_fail_as(-EINVAL, "group '%s' does not contain this rank (%d)", name, d->rank);
 }
 
 int ddrun_group(struct ddrun *d, struct ddrun_group **ret, const char *name, const int *ranks,
@@ -478,7 +480,7 @@ static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, u
     free(v);
     if (text[0] == '\0')
         return lib_fail(-ETIMEDOUT, "%s", what);
-    return lib_fail_as(-ETIMEDOUT, "%s: %s did not come in time", what, text);
+    return lib_fail_as(-ETIMEDOUT, "%s: timed out waiting for %s", what, text);
 }
 
 /* ---- the calls ---- */
@@ -534,7 +536,7 @@ int ddrun_allgather(struct ddrun *d, struct ddrun_group *g, const void *in, size
     int rc = ddrun_allgatherv(d, g, in, len, &v, timeout_ms);
     for (int i = 0; v != NULL && i < g->n && rc == 0; i++) {
         if (v[i].len != len)
-            rc = lib_fail_as(-EMSGSIZE, "allgather: rank %d gave %zu bytes, this one %zu",
+            rc = lib_fail_as(-EMSGSIZE, "allgather: rank %d contributed %zu bytes, this rank %zu",
                              rank_of(g, i), v[i].len, len);
         else if (len > 0)
             memcpy((unsigned char *)out + (size_t)i * len, v[i].data, len);
@@ -549,12 +551,11 @@ int ddrun_broadcast(struct ddrun *d, struct ddrun_group *g, int root, void *data
     struct ddrun_piece *v = NULL;
     g = group_of(d, g);
     if (root < 0 || root >= g->n)
-        return lib_fail_as(-EINVAL, "broadcast: there is no member %d in a group of %d", root,
-                           g->n);
+        return lib_fail_as(-EINVAL, "broadcast: no member %d in a group of %d", root, g->n);
     const struct ddrun_piece mine = {data, g->me == root ? len : 0};
     int rc = run(d, g, "broadcast", &mine, timeout_ms, &v);
     if (v != NULL && v[root].len != len)
-        rc = lib_fail_as(-EMSGSIZE, "broadcast: rank %d gave %zu bytes, this one waits for %zu",
+        rc = lib_fail_as(-EMSGSIZE, "broadcast: rank %d sent %zu bytes, this rank expects %zu",
                          rank_of(g, root), v[root].len, len);
     if (rc == 0 && v != NULL && len > 0 && g->me != root)
         memcpy(data, v[root].data, len);

@@ -20,15 +20,15 @@ static const struct {
     const char *text;
 } sentences[] = {
     {0, "no error"},
-    {EINVAL, "an argument or a variable of the environment is wrong"},
-    {ETIMEDOUT, "it has not come in time"},
-    {ECANCELED, "this round is over: the store has closed the connection"},
-    {ECONNREFUSED, "nobody listens where the store of this round should be"},
-    {EACCES, "the store lets in only workers of its own job"},
-    {EPROTO, "the other end does not keep to the protocol"},
-    {EMSGSIZE, "it is too long"},
-    {EBUSY, "another collective of this group is under way in this process"},
-    {EPERM, "the handle belongs to the process that has made it, not to its child"},
+    {EINVAL, "invalid argument or environment variable"},
+    {ETIMEDOUT, "timed out"},
+    {ECANCELED, "this round is over: the store closed the connection"},
+    {ECONNREFUSED, "no server at the address of this round's store"},
+    {EACCES, "the store accepts only workers of its own job"},
+    {EPROTO, "protocol error of the peer"},
+    {EMSGSIZE, "too long"},
+    {EBUSY, "another collective of this group is in progress in this process"},
+    {EPERM, "the handle belongs to the process that created it, not to a child"},
     {ENOMEM, "out of memory"},
 };
 
@@ -37,7 +37,7 @@ const char *ddrun_strerror(int code)
     for (size_t i = 0; i < sizeof(sentences) / sizeof(sentences[0]); i++)
         if (sentences[i].code == -code)
             return sentences[i].text;
-    return code < 0 && code > -4096 ? strerror(-code) : "no error of libddrun";
+    return code < 0 && code > -4096 ? strerror(-code) : "not an error code of libddrun";
 }
 
 const char *ddrun_error(void)
@@ -170,8 +170,7 @@ static int number(const char *name, int min, int max, int *ret)
     if (text == NULL)
         return lib_fail_as(
             -EINVAL,
-            "%s is not set, but DDRUN_ROUND is: the environment that ddrun has made is not whole",
-            name);
+            "%s is not set, but DDRUN_ROUND is: the environment set by ddrun is incomplete", name);
     if (dd_num_int(text, min, max, ret) < 0)
         return lib_fail_as(-EINVAL, "%s='%.100s' is not a number from %d to %d", name, text, min,
                            max);
@@ -209,7 +208,7 @@ static int find_store(struct ddrun *d, uint64_t deadline)
     if (host == NULL || port == NULL)
         return lib_fail_as(
             -EINVAL,
-            "%s is not set, but DDRUN_ROUND is: the environment that ddrun has made is not whole",
+            "%s is not set, but DDRUN_ROUND is: the environment set by ddrun is incomplete",
             host == NULL ? "MASTER_ADDR" : "MASTER_PORT");
     int rc = conn_addr(&d->addr, host, port, &last_error);
     if (rc == 0)

@@ -27,7 +27,7 @@ static int check_key(const char *call, const char *key)
 {
     size_t n = key != NULL ? strnlen(key, DDRUN_KEY_MAX + 1) : 0;
     if (n == 0 || n > DDRUN_KEY_MAX)
-        return lib_fail_as(-EINVAL, "%s: a key has 1 to %d bytes", call, DDRUN_KEY_MAX);
+        return lib_fail_as(-EINVAL, "%s: a key must have 1 to %d bytes", call, DDRUN_KEY_MAX);
     return 0;
 }
 
@@ -53,7 +53,7 @@ int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, i
     if (rc < 0)
         return rc;
     if (len > DDRUN_VALUE_MAX)
-        return lib_fail_as(-EMSGSIZE, "put of '%.200s': %zu bytes, %d is the most", key, len,
+        return lib_fail_as(-EMSGSIZE, "put of '%.200s': %zu bytes exceed the limit of %d", key, len,
                            DDRUN_VALUE_MAX);
     if (d->alone != NULL)
         return done(alone_put(d->alone, key, value, len), "put", key);
@@ -131,7 +131,7 @@ int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms)
 {
     char what[40];
     if (n < 0 || n > MAX_KEYS)
-        return lib_fail_as(-EINVAL, "wait for %d keys: %d are the most", n, MAX_KEYS);
+        return lib_fail_as(-EINVAL, "wait for %d keys exceeds the limit of %d", n, MAX_KEYS);
     for (int i = 0; i < n; i++)
         if (check_key("wait", keys[i]) < 0)
             return -EINVAL;

@@ -162,7 +162,7 @@ int net_split_hostport(const char *text, char *host, size_t host_size, uint16_t 
         start = text + 1;
         end = strchr(start, ']');
         if (end == NULL || (end[1] != '\0' && end[1] != ':'))
-            return dd_err_set(err, -EINVAL, "'%s' is not of the form [ADDRESS]:PORT", text);
+            return dd_err_set(err, -EINVAL, "invalid address '%s': expected [ADDRESS]:PORT", text);
         colon = end[1] == ':' ? end + 1 : NULL;
     } else {
         const char *first = strchr(text, ':');
@@ -176,8 +176,8 @@ int net_split_hostport(const char *text, char *host, size_t host_size, uint16_t 
     if (len >= host_size)
         return dd_err_set(err, -EINVAL, "the host name in '%.80s...' is too long", text);
     if (colon != NULL && dd_num_u64(colon + 1, 1, 65535, &n) < 0)
-        return dd_err_set(err, -EINVAL, "port '%s' in '%s' is not a number from 1 to 65535",
-                          colon + 1, text);
+        return dd_err_set(err, -EINVAL, "invalid port '%s' in '%s': expected 1 to 65535", colon + 1,
+                          text);
     memcpy(host, start, len);
     host[len] = '\0';
     *port = (uint16_t)n;

@@ -137,7 +137,8 @@ static void pool_pause(struct handshake_pool *p)
     const struct timeval t = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
     if (!p->reported_full && p->unproven.n == 0) {
         dd_log(p->cfg.accept.log, DD_LOG_WARN,
-               "cannot accept more connections for now: the limit of open files is %d (ulimit -n)",
+               "cannot accept connections: the limit of open files is reached (%d); retrying"
+               "\n  tip: raise 'ulimit -n'",
                p->fds_limit + p->cfg.fds_reserved);
         p->reported_full = true;
     }

@@ -98,8 +98,8 @@ int net_iface_check(const char *name, struct dd_err *err)
     if (if_nametoindex(name) > 0) {
         int rc = net_ifaces(&ifs, &n, err);
         return rc == 0 && net_iface_addr(ifs, n, name, &addr) < 0
-                   ? dd_err_set(err, -EINVAL,
-                                "--iface=%s: it has no address that other nodes could use", name)
+                   ? dd_err_set(err, -EINVAL, "--iface=%s has no address that other nodes can use",
+                                name)
                    : rc;
     }
     DD_AUTO(buf) struct dd_buf there = DD_BUF_INIT(1 << 16);
@@ -108,7 +108,7 @@ int net_iface_check(const char *name, struct dd_err *err)
         (void)dd_buf_printf(&there, "%s%s", i == all ? "" : ", ", i->if_name);
     if_freenameindex(all);
     const char *names = dd_buf_str(&there);
-    return dd_err_set(err, -EINVAL, "--iface=%s: this node has no such interface; it has %.400s",
+    return dd_err_set(err, -EINVAL, "--iface=%s: no such interface on this node; available: %.400s",
                       name, names != NULL ? names : "none");
 }
 

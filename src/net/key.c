@@ -52,8 +52,9 @@ static int check_strength(const unsigned char *secret, size_t n, const char *nam
                ? 0
                : dd_err_set(
                      err, -EINVAL,
-                     "%s%s%s%s is easy to guess: its %zu bytes have about %u bits of randomness, %d are "
-                     "needed; make one with: openssl rand -hex 32",
+                     "%s%s%s%s is easy to guess: its %zu bytes have about %u bits of entropy, but %d are "
+                     "required"
+                     "\n  tip: create one with: openssl rand -hex 32",
                      name, shown != NULL ? " '" : "", shown != NULL ? shown : "",
                      shown != NULL ? "'" : "", n, bits, KEY_STRENGTH_MIN);
 }
@@ -85,8 +86,8 @@ static int from_hex(struct net_key *ret, const char *hex, struct dd_err *err)
     unsigned char bytes[NET_KEY_LEN];
     if (key_from_hex(bytes, hex) < 0)
         return dd_err_set(err, -EINVAL,
-                          "DDRUN_KEY is not %d hexadecimal digits (it has %zu characters)", KEY_HEX,
-                          strlen(hex));
+                          "DDRUN_KEY must have %d hexadecimal digits (it has %zu characters)",
+                          KEY_HEX, strlen(hex));
     int rc = check_strength(bytes, sizeof(bytes), "DDRUN_KEY", NULL, err);
     if (rc == 0)
         rc = from_secret(ret, bytes, sizeof(bytes), err);
@@ -148,13 +149,13 @@ int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_
     }
     if (rc == 0) {
         const char *text = dd_buf_str(&tried);
-        return dd_err_set(err, -ENOKEY,
-                          "the nodes have no common secret (%s): give one with --key-file or "
-                          "DDRUN_KEY_FILE%s, or, where nobody else is on the network, --insecure",
-                          text != NULL ? text : "",
-                          in->cookie != NULL
-                              ? ", or, where other users are trusted, --key-source=pbs-cookie"
-                              : "");
+        return dd_err_set(
+            err, -ENOKEY,
+            "no key to authenticate the nodes (%s)"
+            "\n  tip: use --key-file or DDRUN_KEY_FILE%s, or --insecure on a network without "
+            "other users",
+            text != NULL ? text : "",
+            in->cookie != NULL ? ", or --key-source=pbs-cookie if other users are trusted" : "");
     }
     if (rc > 0)
         *ret = key;
@@ -177,9 +178,7 @@ int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd
 static int accept_none(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     if (!in->insecure)
-        return dd_err_set(err, -EPERM,
-                          "the host asks for no key (it was started with --insecure), "
-                          "this node was not");
+        return dd_err_set(err, -EPERM, "the leader runs with --insecure, this node does not");
     no_key(ret, "--insecure");
     return 0;
 }
@@ -191,9 +190,10 @@ static int accept_shared(struct net_key *ret, const struct net_key_input *in, st
     if (rc > 0)
         *ret = key;
     else if (rc == 0)
-        rc = dd_err_set(err, -ENOKEY,
-                        "the host has a key file, DDRUN_KEY or another secret "
-                        "that this node has not: give the same one here");
+        rc = dd_err_set(
+            err, -ENOKEY,
+            "the leader uses a key file, DDRUN_KEY or another secret that this node does not "
+            "have; use the same one here");
     explicit_bzero(&key, sizeof(key));
     return rc < 0 ? rc : 0;
 }
@@ -206,8 +206,7 @@ int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net
     if (method == NET_KEY_SHARED)
         return accept_shared(ret, in, err);
     if (method < NET_KEY_NONE || method >= NET_KEY_METHOD_MAX)
-        return dd_err_set(err, -ENOTSUP,
-                          "the host's way to hand out the key (%d) is not known here", (int)method);
+        return dd_err_set(err, -ENOTSUP, "unknown key method %d of the leader", (int)method);
     return methods[method]->accept(ret, in, cred, err);
 }
 
@@ -215,7 +214,7 @@ int net_key_credential(char **ret, const struct net_key *key, const struct net_k
                        struct dd_err *err)
 {
     if (methods[key->method]->credential == NULL)
-        return dd_err_set(err, -EINVAL, "%s has no credentials", methods[key->method]->name);
+        return dd_err_set(err, -EINVAL, "%s sent no credentials", methods[key->method]->name);
     return methods[key->method]->credential(ret, key, in, err);
 }
 

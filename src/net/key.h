@@ -49,7 +49,8 @@ struct net_key_input {
 int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
 #define NET_KEY_COOKIE_WARNING                                                                     \
-    "--key-source=pbs-cookie: users who have jobs on this machine can compute PBS_JOBCOOKIE, join the job and read its environment"
+    "--key-source=pbs-cookie: other users with jobs on this machine can compute "                  \
+    "PBS_JOBCOOKIE, join the job and read its environment"
 
 /* For a guest: what it can know before it has met the host; NET_KEY_SHARED when it has one, else
  * method NET_KEY_NONE and no key yet. Key file errors as above. */

@@ -28,7 +28,9 @@ static int check_owner(int fd, const struct key_path *path, struct dd_err *err)
         return dd_err_set(err, -EINVAL, "%s '%s' belongs to uid %u, not to you (uid %u)",
                           path->what, path->shown, (unsigned)st.st_uid, (unsigned)geteuid());
     if ((st.st_mode & 077) != 0)
-        return dd_err_set(err, -EINVAL, "%s '%s' is open to others (mode %04o): chmod 600 '%s'",
+        return dd_err_set(err, -EINVAL,
+                          "%s '%s' is accessible to other users (mode %04o)"
+                          "\n  tip: chmod 600 '%s'",
                           path->what, path->shown, (unsigned)st.st_mode & 07777, path->shown);
     return 0;
 }
@@ -54,7 +56,7 @@ int key_file_read(const struct key_path *path, unsigned char *out, size_t size, 
             return (int)len;
         len += (size_t)n;
     }
-    return dd_err_set(err, -EINVAL, "%s '%s' is longer than %zu bytes", path->what, path->shown,
+    return dd_err_set(err, -EINVAL, "%s '%s' is larger than %zu bytes", path->what, path->shown,
                       size - 1);
 }
 

@@ -58,8 +58,10 @@ static int check_dir(int fd, const char *dir, struct dd_err *err)
         return dd_err_set(err, -EINVAL, "'%s' belongs to uid %u, not to you (uid %u)", dir,
                           (unsigned)st.st_uid, (unsigned)geteuid());
     if ((st.st_mode & 022) != 0)
-        return dd_err_set(err, -EINVAL, "others may write in '%s' (mode %04o): chmod 700 '%s'", dir,
-                          (unsigned)st.st_mode & 07777, dir);
+        return dd_err_set(err, -EINVAL,
+                          "other users can write to '%s' (mode %04o)"
+                          "\n  tip: chmod 700 '%s'",
+                          dir, (unsigned)st.st_mode & 07777, dir);
     return 0;
 }
 
@@ -68,13 +70,13 @@ static int open_place(struct place *p, const struct net_key_input *in, bool crea
 {
     const char *home = dd_env_get_nonempty(in->env, "HOME");
     if (home == NULL || home[0] != '/')
-        return dd_err_set(err, -ENOKEY, "there is no home directory (HOME is not set)");
+        return dd_err_set(err, -ENOKEY, "no home directory (HOME is not set)");
     if ((size_t)snprintf(p->dir, sizeof(p->dir), "%s/.ddrun", home) >= sizeof(p->dir))
-        return dd_err_set(err, -ENAMETOOLONG, "the name of the home directory is too long");
+        return dd_err_set(err, -ENAMETOOLONG, "the path of the home directory is too long");
     if (in->job_id == NULL || in->job_id[0] == '\0' || job_name(p->name, in->job_id) < 0)
-        return dd_err_set(err, -EINVAL, "there is no job id to name a key file after");
+        return dd_err_set(err, -EINVAL, "no job id to name the key file");
     if (create && mkdir(p->dir, 0700) < 0 && errno != EEXIST)
-        return dd_err_set(err, -errno, "cannot make directory '%s': %m", p->dir);
+        return dd_err_set(err, -errno, "cannot create directory '%s': %m", p->dir);
     DD_AUTO(fd) int fd = open(p->dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return dd_err_set(err, -errno, "cannot open directory '%s': %m", p->dir);
@@ -145,13 +147,13 @@ static int write_key(const struct place *p, const struct net_key *key, time_t *r
     struct stat st = {0};
     int rc = net_key_random(some);
     if (rc < 0)
-        return dd_err_set(err, rc, "the kernel gives no random bytes");
+        return dd_err_set(err, rc, "getrandom failed");
     key_to_hex(text, some);
     (void)snprintf(part, sizeof(part), ".new-%.32s", text);
     DD_AUTO(fd) int fd = openat(p->dirfd, part,
                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return dd_err_set(err, -errno, "cannot write in '%s': %m", p->dir);
+        return dd_err_set(err, -errno, "cannot write to directory '%s': %m", p->dir);
     key_to_hex(text, key->bytes);
     text[KEY_HEX] = '\n';
     dd_owner_text(text + KEY_HEX + 1);
@@ -180,7 +182,7 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
     char tag[KEY_TAG + 1];
     time_t now = 0;
     if (net_key_random(key.bytes) < 0 || tag_of(tag, key.bytes) < 0)
-        return dd_err_set(err, -EIO, "the kernel gives no random bytes");
+        return dd_err_set(err, -EIO, "getrandom failed");
     int rc = take_place(&p, in, tag, true, err);
     if (rc < 0)
         return rc;
@@ -215,7 +217,7 @@ static int accept_file(struct net_key *ret, const struct net_key_input *in, cons
     struct place p = {.dirfd = -1};
     char tag[KEY_TAG + 1];
     if (cred == NULL || !key_is_tag(cred) || cred[KEY_TAG] != '\0')
-        return dd_err_set(err, -EPROTO, "the host does not say which file its key is in");
+        return dd_err_set(err, -EPROTO, "the leader did not name its key file");
     int rc = take_place(&p, in, cred, false, err);
     if (rc == 0) {
         rc = read_key(&p, key.bytes, err);
@@ -229,8 +231,9 @@ static int accept_file(struct net_key *ret, const struct net_key_input *in, cons
     else if (rc == -ENOENT)
         (void)dd_err_where(
             err, rc,
-            "the leader's key file is not in this node's home directory: the nodes do not share it, or the file "
-            "has not arrived yet; without a shared home directory use MUNGE or --key-file");
+            "the leader's key file is not in this node's home directory: the directory is not "
+            "shared, or the file has not appeared yet; without a shared home directory, use "
+            "MUNGE or --key-file");
     explicit_bzero(&key, sizeof(key));
     return rc;
 }

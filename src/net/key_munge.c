@@ -26,7 +26,7 @@ static int open_ctx(munge_ctx_t *ret, const struct net_key_input *in, struct dd_
         return dd_err_set(err, -ENOMEM, "out of memory for MUNGE");
     if (in->munge_socket != NULL &&
         munge_ctx_set(ctx, MUNGE_OPT_SOCKET, in->munge_socket) != EMUNGE_SUCCESS) {
-        (void)dd_err_set(err, -EINVAL, "MUNGE refuses the socket name '%s': %s", in->munge_socket,
+        (void)dd_err_set(err, -EINVAL, "MUNGE rejected the socket name '%s': %s", in->munge_socket,
                          munge_ctx_strerror(ctx));
         munge_ctx_destroy(ctx);
         return -EINVAL;
@@ -42,7 +42,7 @@ static int failed(munge_ctx_t ctx, munge_err_t e, const char *what, struct dd_er
     int rc = e == EMUNGE_CRED_UNAUTHORIZED ? -EACCES : e == EMUNGE_SOCKET ? -ENOENT : -EIO;
     return dd_err_set(err, rc, "MUNGE cannot %s: %s%s", what,
                       detail != NULL ? detail : munge_strerror(e),
-                      clock ? "; do the clocks of the nodes agree?" : "");
+                      clock ? "; the clocks of the nodes may differ" : "");
 }
 
 /* Whether the uids of this process are those of its machine. Src: user_namespaces(7). */
@@ -115,7 +115,7 @@ static int take_payload(struct net_key *ret, const struct net_key_input *in, con
     if (n < 0 || (size_t)n != sizeof(label) + job + NET_KEY_LEN ||
         memcmp(bytes, label, sizeof(label)) != 0 ||
         memcmp(bytes + sizeof(label), in->job_id, job) != 0)
-        return dd_err_set(err, -EACCES, "the MUNGE credential is not one of this job");
+        return dd_err_set(err, -EACCES, "the MUNGE credential belongs to another job");
     *ret = (struct net_key){.method = NET_KEY_MUNGE, .source = "MUNGE"};
     memcpy(ret->bytes, bytes + sizeof(label) + job, NET_KEY_LEN);
     return 0;
@@ -130,7 +130,7 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
     gid_t gid;
     munge_ctx_t ctx;
     if (cred == NULL || cred[0] == '\0')
-        return dd_err_set(err, -EINVAL, "the host sent no MUNGE credential");
+        return dd_err_set(err, -EINVAL, "the leader sent no MUNGE credential");
     int rc = open_ctx(&ctx, in, err);
     if (rc < 0)
         return rc;
@@ -143,9 +143,9 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
      * to us again does not know the key in it, and gets no further. Src: munge(3), what is decoded
      * all the same. */
     if (e != EMUNGE_SUCCESS && e != EMUNGE_CRED_REPLAYED)
-        rc = failed(ctx, e, "read the host's credential", err);
+        rc = failed(ctx, e, "decode the leader's credential", err);
     else if (uid != own)
-        rc = dd_err_set(err, -EACCES, "the MUNGE credential is of uid %u, not yours (uid %u)",
+        rc = dd_err_set(err, -EACCES, "the MUNGE credential is from uid %u, not yours (uid %u)",
                         (unsigned)uid, (unsigned)own);
     else
         rc = take_payload(ret, in, payload, n, err);
@@ -163,7 +163,7 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
     DD_AUTO(free) char *cred = NULL;
     int rc = net_key_random(key.bytes);
     if (rc < 0)
-        return dd_err_set(err, rc, "the kernel gives no random bytes");
+        return dd_err_set(err, rc, "getrandom failed");
     rc = encode(&cred, &key, in, err);
     if (rc == 0)
         *ret = key;
@@ -178,7 +178,7 @@ const struct key_ops key_ops_munge = {
 
 static int not_built(struct dd_err *err)
 {
-    return dd_err_set(err, -ENOTSUP, "this ddrun was built without MUNGE");
+    return dd_err_set(err, -ENOTSUP, "ddrun was built without MUNGE");
 }
 
 static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)

@@ -152,7 +152,7 @@ static bool take_frame(struct link *l)
     ev_ssize_t got = evbuffer_copyout(in, head, sizeof(head));
     long rc = frame_decode(&f, head, got > 0 ? (size_t)got : 0, l->max, &need);
     if (rc < 0) {
-        close_link(l, false, "it sent a frame that is longer than allowed");
+        close_link(l, false, "it sent a frame longer than allowed");
         return false;
     }
     if (evbuffer_get_length(in) < need)
@@ -163,7 +163,8 @@ static bool take_frame(struct link *l)
         return false;
     }
     if (f.version > FRAME_VERSION && f.type <= FRAME_LAUNCH)
-        close_link(l, false, "it sent a frame of a later version: all nodes need the same ddrun");
+        close_link(l, false,
+                   "it sent a frame of a later version; all nodes need the same version of ddrun");
     else if (f.type == FRAME_BYE)
         take_bye(l, &f);
     else if (l->cb.on_frame != NULL)
@@ -186,7 +187,7 @@ static void on_readable(struct bufferevent *bev, void *arg)
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     struct link *l = arg;
-    char why[256] = "the connection was closed without a goodbye";
+    char why[256] = "it closed the connection without BYE";
     if ((what & (BEV_EVENT_EOF | BEV_EVENT_ERROR)) == 0)
         return;
     if (l->failed[0] != '\0')
@@ -215,8 +216,7 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
         (void)link_send(l, FRAME_PING, "", 0);
         return;
     }
-    (void)snprintf(why, sizeof(why), "it has said nothing for %.1f s",
-                   (double)(now - l->heard_ns) / 1e9);
+    (void)snprintf(why, sizeof(why), "no heartbeat for %.1f s", (double)(now - l->heard_ns) / 1e9);
     enter(l);
     close_link(l, false, why);
     leave(l);
@@ -389,12 +389,11 @@ void link_fail(struct link *l, const char *what, int rc)
     if (!is_open(l))
         return;
     if (rc == -ENOBUFS)
-        (void)snprintf(
-            l->failed, sizeof(l->failed),
-            "it does not read: '%.32s' has no room behind the %d MiB that it has been sent", what,
-            LINK_HIGH_WATER >> 20);
+        (void)snprintf(l->failed, sizeof(l->failed),
+                       "it does not read: '%.32s' does not fit behind %d MiB of unread messages",
+                       what, LINK_HIGH_WATER >> 20);
     else
-        (void)snprintf(l->failed, sizeof(l->failed), "'%.32s' cannot be sent to it: %s", what,
+        (void)snprintf(l->failed, sizeof(l->failed), "cannot send '%.32s' to it: %s", what,
                        rc == -EMSGSIZE ? "the message is too long" : strerror(-rc));
     bufferevent_trigger_event(l->bev, BEV_EVENT_ERROR, BEV_TRIG_DEFER_CALLBACKS);
 }

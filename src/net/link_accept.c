@@ -94,7 +94,7 @@ static bool may_log(struct link_shared *s, const struct dd_log *log)
     uint64_t now = dd_now_ns();
     if (s->log_since_ns == 0 || now - s->log_since_ns > LOG_WINDOW_S * DD_NS_PER_S) {
         if (s->unlogged > 0)
-            dd_log(log, DD_LOG_WARN, "%u more refused connections are not shown", s->unlogged);
+            dd_log(log, DD_LOG_WARN, "%u more refused connections not shown", s->unlogged);
         s->log_since_ns = now;
         s->logged = s->unlogged = 0;
     }
@@ -121,9 +121,9 @@ static void log_refusal(struct link_accept *a, enum dd_log_level level, const ch
         (void)net_addr_host(&peer, host);
     (void)dd_log_escape(node, sizeof(node), a->call.node, strlen(a->call.node));
     if (node[0] != '\0')
-        dd_log(a->cfg.log, level, "node '%.300s' (%s) was refused: %s", node, host, why);
+        dd_log(a->cfg.log, level, "refused node '%.300s' (%s): %s", node, host, why);
     else
-        dd_log(a->cfg.log, level, "a connection from %s was refused: %s", host, why);
+        dd_log(a->cfg.log, level, "refused a connection from %s: %s", host, why);
 }
 
 static void finish(struct link_accept *a, struct link *l, const char *why)
@@ -164,7 +164,7 @@ static void on_handshake(struct bufferevent *bev, short what, void *arg)
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         net_tls_forget(bev);
         if (net_tls_check(bev) < 0)
-            refuse(a, DD_LOG_WARN, "it did not prove this job's key");
+            refuse(a, DD_LOG_WARN, "it did not prove knowledge of the job's key");
         else
             open_link(a);
         return;
@@ -180,7 +180,7 @@ static int start_tls(struct link_accept *a, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
     if (s->handshakes >= HANDSHAKES_MOST)
-        return dd_err_set(err, -EBUSY, "there are too many handshakes at once");
+        return dd_err_set(err, -EBUSY, "too many handshakes at once");
     int rc = link_shared_prepare(s, err);
     if (rc < 0)
         return rc;
@@ -241,7 +241,7 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
     (void)what;
     int need = client_hello_need((int)fd);
     if (need == -EPROTO) {
-        refuse(a, DD_LOG_INFO, "what it sent is no ClientHello");
+        refuse(a, DD_LOG_INFO, "its data is not a TLS ClientHello");
     } else if (need < 0) {
         refuse(a, DD_LOG_DEBUG, "the connection was lost");
     } else if (ioctl((int)fd, FIONREAD, &there) == 0 && there >= need) {
@@ -314,7 +314,7 @@ static int send_reply(struct link_accept *a, enum hello_status status, struct dd
         rc = link_hello_send(a->fd, &out);
     if (rc < 0) {
         errno = -rc;
-        return dd_err_set(err, rc, "it does not take the answer: %m");
+        return dd_err_set(err, rc, "cannot send the hello reply: %m");
     }
     return 0;
 }
@@ -348,13 +348,12 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         answer(a);
     } else if (rc == -EPROTONOSUPPORT) {
         char why[200];
-        (void)snprintf(why, sizeof(why),
-                       "it speaks another version of the protocol: %u, and this ddrun %s speaks %d",
+        (void)snprintf(why, sizeof(why), "it uses protocol version %u, but ddrun %s here uses %d",
                        a->in.data[HELLO_VERSION_AT], PACKAGE_VERSION, HELLO_VERSION);
         (void)send_reply(a, HELLO_BAD_VERSION, NULL);
         refuse(a, DD_LOG_WARN, why);
     } else if (rc == -EPROTO) {
-        refuse(a, DD_LOG_INFO, "what it sent is no hello");
+        refuse(a, DD_LOG_INFO, "its data is not a hello message");
     } else if (rc < 0) {
         refuse(a, DD_LOG_DEBUG, "the connection was lost");
     }
@@ -364,7 +363,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    refuse(arg, DD_LOG_INFO, "it did not finish its hello in time");
+    refuse(arg, DD_LOG_INFO, "its hello timed out");
 }
 
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,

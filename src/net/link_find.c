@@ -369,8 +369,8 @@ static int check_cfg(const struct link_find_cfg *cfg, struct dd_err *err)
         cfg->node == NULL || strlen(cfg->node) > 255)
         return dd_err_set(err, -EINVAL, "the job id or the node's name is empty or too long");
     if (cfg->nports == 0 || cfg->nports > PORTS_MAX || cfg->nfurther > FURTHER_MAX)
-        return dd_err_set(err, -EINVAL, "there are %zu ports to try, not 1 to %d", cfg->nports,
-                          PORTS_MAX);
+        return dd_err_set(err, -EINVAL, "invalid number of ports to try: %zu (expected 1 to %d)",
+                          cfg->nports, PORTS_MAX);
     if (cfg->bind_addr != NULL && net_addr_parse(&a, cfg->bind_addr, 0) < 0)
         return dd_err_set(err, -EINVAL, "'%s' is not a numeric address to connect from",
                           cfg->bind_addr);
@@ -452,7 +452,7 @@ static void put_targets(const struct link_find *f, struct dd_buf *out)
         (void)dd_buf_printf(out, "%s %s", net_addr_text(&g->addr, text), g->why);
         return;
     }
-    (void)dd_buf_puts(out, "nothing of this job listens on ");
+    (void)dd_buf_puts(out, "no daemon of this job at ");
     put_place(f, out);
     if (g->last == TRY_NO_WAY)
         (void)dd_buf_printf(out, ": %s", g->why);
@@ -468,11 +468,12 @@ const char *link_find_status(struct link_find *f)
     else if (f->lookup_why[0] != '\0')
         (void)dd_buf_printf(&out, "%s has no address: %s", f->cfg.host, f->lookup_why);
     else if (f->skipped_loopback)
-        (void)dd_buf_printf(&out,
-                            "%s is only a loopback address here, where the host's own is needed",
-                            f->cfg.host);
+        (void)dd_buf_printf(
+            &out,
+            "%s resolves only to a loopback address on this node, not to an address of that host",
+            f->cfg.host);
     else
-        (void)dd_buf_printf(&out, "%s is being looked up", f->cfg.host);
+        (void)dd_buf_printf(&out, "resolving %s", f->cfg.host);
     const char *text = dd_buf_str(&out);
     (void)snprintf(f->status, sizeof(f->status), "%s", text != NULL ? text : "out of memory");
     return f->status;

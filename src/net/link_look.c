@@ -208,8 +208,8 @@ int link_look_start(struct link_look **ret, struct event_base *base,
                     const struct link_look_cb *cb, struct dd_err *err)
 {
     if (cfg->nports == 0 || cfg->nports > PORTS_MAX)
-        return dd_err_set(err, -EINVAL, "there are %zu ports to try, not 1 to %d", cfg->nports,
-                          PORTS_MAX);
+        return dd_err_set(err, -EINVAL, "invalid number of ports to try: %zu (expected 1 to %d)",
+                          cfg->nports, PORTS_MAX);
     struct link_look *k = calloc(1, sizeof(*k));
     if (k == NULL || copy_cfg(k, cfg, hosts, n) < 0 ||
         (k->step = evtimer_new(base, on_step, k)) == NULL) {

@@ -82,7 +82,7 @@ static void on_handshake(struct bufferevent *bev, short what, void *arg)
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         net_tls_forget(bev);
         if (net_tls_check(bev) < 0)
-            finish(t, TRY_BAD_KEY, NULL, "says it is this job's but has not proved the key");
+            finish(t, TRY_BAD_KEY, NULL, "claims to be of this job, but did not prove the key");
         else
             open_link(t);
         return;
@@ -91,13 +91,13 @@ static void on_handshake(struct bufferevent *bev, short what, void *arg)
     if ((what & BEV_EVENT_ERROR) != 0)
         fault = net_tls_fault(bev, why, sizeof(why));
     if (fault == NET_TLS_KEY || fault == NET_TLS_IDENTITY) {
-        (void)snprintf(why, sizeof(why), "is this job's but our keys differ (ours is from %s)",
-                       t->source);
+        (void)snprintf(why, sizeof(why),
+                       "is of this job, but the keys differ (key source here: %s)", t->source);
         finish(t, TRY_BAD_KEY, NULL, why);
         return;
     }
     char text[sizeof(why) + 32];
-    (void)snprintf(text, sizeof(text), "failed in the handshake: %s", why);
+    (void)snprintf(text, sizeof(text), "failed the TLS handshake: %s", why);
     finish(t, TRY_BROKEN, NULL, text);
 }
 
@@ -134,7 +134,8 @@ static void take_key(struct link_try *t, const struct hello_reply *r)
     drop_io(t);
     if (net_key_accept(&key, t->cfg.find->key_in, r->method, r->cred, &err) < 0) {
         char why[sizeof(err.text) + 64];
-        (void)snprintf(why, sizeof(why), "is this job's, but we have no key for it: %s", err.text);
+        (void)snprintf(why, sizeof(why), "is of this job, but this node has no key for it: %s",
+                       err.text);
         finish(t, TRY_NO_KEY, NULL, why);
         return;
     }
@@ -155,15 +156,15 @@ static const struct {
     const char *why;
 } of_status[] = {
     [HELLO_OTHER_JOB] = {TRY_OTHER, "is the daemon of another job"},
-    [HELLO_BAD_VERSION] = {TRY_VERSION, "speaks another version of the protocol"},
-    [HELLO_FULL] = {TRY_FULL, "takes no more nodes"},
+    [HELLO_BAD_VERSION] = {TRY_VERSION, "uses protocol version"},
+    [HELLO_FULL] = {TRY_FULL, "accepts no more nodes"},
 };
 
 static void other_version(struct link_try *t)
 {
     char why[200];
     (void)snprintf(why, sizeof(why),
-                   "%s: %u, and this ddrun %s speaks %d; all nodes need the same ddrun",
+                   "%s %u, but ddrun %s here uses %d; all nodes need the same version",
                    of_status[HELLO_BAD_VERSION].why, t->in.data[HELLO_VERSION_AT], PACKAGE_VERSION,
                    HELLO_VERSION);
     finish(t, TRY_VERSION, NULL, why);
@@ -186,7 +187,7 @@ static void on_reply(evutil_socket_t fd, short what, void *arg)
     else if (rc == -EPROTO)
         finish(t, TRY_FOREIGN, NULL, "is another program");
     else if (rc < 0)
-        finish(t, TRY_FOREIGN, NULL, "hangs up before it has said anything");
+        finish(t, TRY_FOREIGN, NULL, "closed the connection without an answer");
     else if (r.status != HELLO_OK)
         finish(t, of_status[r.status].verdict, NULL, of_status[r.status].why);
     else
@@ -230,11 +231,11 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     if (t->doomed != TRY_NONE)
         finish(t, t->doomed, NULL, t->why);
     else if (t->bev != NULL)
-        finish(t, TRY_BROKEN, NULL, "does not finish the handshake");
+        finish(t, TRY_BROKEN, NULL, "did not finish the TLS handshake in time");
     else if (event_pending(t->io, EV_WRITE, NULL))
         finish(t, TRY_NO_WAY, NULL, "no answer");
     else
-        finish(t, TRY_SILENT, NULL, "accepts connections but says nothing");
+        finish(t, TRY_SILENT, NULL, "accepted the connection but did not answer");
 }
 
 static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net_addr *to)

@@ -78,7 +78,9 @@ static int none_free(const uint16_t *ports, size_t n, int rc, struct dd_err *err
         (void)dd_buf_printf(&list, " and %zu more", n - SHOWN);
     const char *text = dd_buf_str(&list);
     errno = -rc;
-    return dd_err_set(err, rc, "cannot listen on port %s: %m; give a free one with --master-port",
+    return dd_err_set(err, rc,
+                      "cannot listen on port %s: %m"
+                      "\n  tip: choose a free port with --master-port",
                       text != NULL ? text : "");
 }
 
@@ -88,9 +90,9 @@ int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_
     struct net_addr given = {.len = 0};
     int rc = -EADDRINUSE;
     if (addr != NULL && addr[0] != '\0' && net_addr_parse(&given, addr, 0) < 0)
-        return dd_err_set(err, -EINVAL, "'%s' is not a numeric address to listen on", addr);
+        return dd_err_set(err, -EINVAL, "cannot listen on '%s': not a numeric address", addr);
     if (n == 0)
-        return dd_err_set(err, -EINVAL, "there is no port to listen on");
+        return dd_err_set(err, -EINVAL, "no port to listen on");
     for (size_t i = 0; i < n; i++) {
         int fd = -1;
         int now = try_port(&given, ports[i], &fd);

@@ -98,7 +98,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        finish(r, "the look-up ended without an answer");
+        finish(r, "name resolution ended without an answer");
         return;
     }
     r->have += (size_t)n;
@@ -115,7 +115,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    finish(arg, "the name service does not answer");
+    finish(arg, "the name service does not respond");
 }
 
 static void close_all_but(int keep)
@@ -202,7 +202,7 @@ int net_resolve_start(struct net_resolve **ret, struct event_base *base,
         return dd_err_set(err, -EINVAL, "'%.255s' is not a host name", name != NULL ? name : "");
     struct net_resolve *r = calloc(1, sizeof(*r));
     if (r == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory to look up '%s'", name);
+        return dd_err_set(err, -ENOMEM, "out of memory while resolving '%s'", name);
     r->fd = -1;
     r->cfg = *cfg;
     int rc = start(r, base);
@@ -210,7 +210,7 @@ int net_resolve_start(struct net_resolve **ret, struct event_base *base,
     if (rc < 0) {
         net_resolve_free(r);
         errno = -rc;
-        return dd_err_set(err, rc, "cannot look up '%s': %m", name);
+        return dd_err_set(err, rc, "cannot resolve '%s': %m", name);
     }
     *ret = r;
     return 0;

@@ -133,7 +133,7 @@ void net_resolve_child(int fd, const char *name, enum net_resolve_slurm slurm)
         net_resolve_node_addr(text, addr, sizeof(addr)) && strcmp(addr, name) != 0) {
         if (look_up(fd, addr, again, sizeof(again)) >= 0)
             return;
-        (void)snprintf(sorry.why, sizeof(sorry.why), "Slurm says NodeAddr=%.80s: %.100s", addr,
+        (void)snprintf(sorry.why, sizeof(sorry.why), "Slurm reports NodeAddr=%.80s: %.100s", addr,
                        again);
     }
     if (n < 0)

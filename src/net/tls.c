@@ -144,12 +144,12 @@ static const struct {
     enum net_tls_fault fault;
     const char *text;
 } faults[] = {
-    {SSL_R_BINDER_DOES_NOT_VERIFY, NET_TLS_KEY, "its key is not this job's"},
-    {SSL_R_DIGEST_CHECK_FAILED, NET_TLS_KEY, "its key is not this job's"},
-    {SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER, NET_TLS_KEY, "its key is not ours"},
-    {SSL_R_TLSV1_ALERT_DECRYPT_ERROR, NET_TLS_KEY, "its key is not ours"},
+    {SSL_R_BINDER_DOES_NOT_VERIFY, NET_TLS_KEY, "its key is not that of this job"},
+    {SSL_R_DIGEST_CHECK_FAILED, NET_TLS_KEY, "its key is not that of this job"},
+    {SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER, NET_TLS_KEY, "its key differs from this node's"},
+    {SSL_R_TLSV1_ALERT_DECRYPT_ERROR, NET_TLS_KEY, "its key differs from this node's"},
     {SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM, NET_TLS_IDENTITY, "it has no key of this job"},
-    {SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, NET_TLS_IDENTITY, "it knows no key of this job"},
+    {SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE, NET_TLS_IDENTITY, "it has no key of this job"},
     {SSL_R_CERTIFICATE_VERIFY_FAILED, NET_TLS_IDENTITY, "it sent a certificate instead of the key"},
 #ifdef SSL_R_UNEXPECTED_EOF_WHILE_READING /* OpenSSL 3.0 and later */
     {SSL_R_UNEXPECTED_EOF_WHILE_READING, NET_TLS_LOST, "the connection was lost"},

@@ -369,10 +369,11 @@ int node_nproc(const char *spec, const struct node_gpus *gpus, int ncpus, struct
             continue;
         if (gpus->count > 0)
             return gpus->count;
-        return dd_err_set(err, -EINVAL,
-                          "--nproc-per-node=%s, but no GPU was found on this node (looked at: %s); "
-                          "ask the scheduler for GPUs, or write a number, 'cpu' or 'auto'",
-                          spec, gpus->source);
+        return dd_err_set(
+            err, -EINVAL,
+            "--nproc-per-node=%s, but no GPU was found on this node (searched: %s)"
+            "\n  tip: request GPUs from the scheduler, or use a number, 'cpu' or 'auto'",
+            spec, gpus->source);
     }
     if (strcmp(spec, "auto") == 0)
         return gpus->count > 0 ? gpus->count : ncpus;

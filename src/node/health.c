@@ -109,7 +109,7 @@ static int gpu_check(const struct node_health *h, struct dd_err *why)
         }
     if (there >= needed)
         return 0;
-    (void)dd_err_set(why, 1, "only %d of %d GPUs answer; %s has fallen off the bus", there,
+    (void)dd_err_set(why, 1, "only %d of %d GPUs respond; %s has fallen off the bus", there,
                      (int)h->gpus.n, lost);
     return 1;
 }
@@ -157,7 +157,7 @@ static int ib_check(const struct node_health *h, struct dd_err *why)
         if (there && strstr(state, "ACTIVE") != NULL)
             continue;
         const char *word = strchr(state, ' ');
-        (void)dd_err_set(why, 1, "InfiniBand port %s is %s; it was ACTIVE at the start",
+        (void)dd_err_set(why, 1, "InfiniBand port %s is %s, but was ACTIVE when the job started",
                          h->ports.v[i], !there || word == NULL ? "gone" : word + 1);
         return 1;
     }
@@ -201,7 +201,7 @@ static int disk_check(const struct node_health *h, struct dd_err *why)
     int rc = fd < 0 ? -errno : dd_write_full(fd, zeros, sizeof(zeros));
     if (rc == 0)
         return 0;
-    (void)dd_err_set(why, 1, "no temporary file can be written in %s: %s", h->cfg.tmpdir,
+    (void)dd_err_set(why, 1, "cannot write a temporary file in %s: %s", h->cfg.tmpdir,
                      strerror(-rc));
     return 1;
 }
@@ -240,7 +240,7 @@ int node_health_parse(const char *text, struct dd_err *err)
                 bit = checks[i].bit;
         if (bit == 0)
             return dd_err_set(err, -EINVAL,
-                              "'%.*s' is not one of gpu, ib, shm, disk; nor is it all or none",
+                              "invalid value '%.*s': expected gpu, ib, shm, disk, all or none",
                               (int)len, p);
         bits |= bit;
         p += len;

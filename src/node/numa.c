@@ -189,8 +189,8 @@ static int divide(const struct job *j, int i, cpu_set_t *cpus, enum node_numa_mo
     if (exclusive && groups < n)
         return dd_err_set(
             j->err, -EINVAL,
-            "--numa-binding=exclusive: NUMA node %d has %d core%s that this job may use, for %d "
-            "workers; say --numa-binding=node, or start fewer",
+            "--numa-binding=exclusive: NUMA node %d has only %d usable core%s for %d workers"
+            "\n  tip: use --numa-binding=node, or start fewer workers",
             j->numa[i], groups, groups == 1 ? "" : "s", n);
     if (exclusive) { /* the first ones get what does not divide evenly */
         const int each = groups / n;
@@ -237,8 +237,9 @@ static int place(const struct job *j, enum node_numa_mode mode, int i, cpu_set_t
     if (add_node_cpus(j, j->numa[i], cpus) == 0)
         return dd_err_set(
             j->err, -EINVAL,
-            "--numa-binding: this job may use no CPU of NUMA node %d, which worker %d's GPU is "
-            "at; ask for CPUs there, or leave the option out",
+            "--numa-binding: the job may not use any CPU of NUMA node %d, where worker %d's GPU "
+            "is"
+            "\n  tip: request CPUs there, or omit --numa-binding",
             j->numa[i], i);
     add_memory(memory, j->numa[i]);
     if (mode == NODE_NUMA_SOCKET)
@@ -291,9 +292,10 @@ int node_numa_place(const struct node_numa_query *q, int i, cpu_set_t *cpus,
     if (rc == 0 && j.n == 0)
         rc = deal_out(&j, q->nworkers);
     if (rc == 0 && i >= j.n)
-        rc = dd_err_set(err, -EINVAL,
-                        "--numa-binding needs a GPU for each of the %d workers; this node has %d",
-                        q->nworkers, j.n);
+        rc = dd_err_set(
+            err, -EINVAL,
+            "--numa-binding needs a GPU for each of the %d workers, but this node has %d",
+            q->nworkers, j.n);
     if (rc == 0)
         rc = place(&j, q->mode, i, cpus, memory);
     free(j.numa);

@@ -405,7 +405,7 @@ static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
     size_t at = 0;
     for (int i = 0; i < HMSG_SETUP_MAX; i++)
         if (m->type != HMSG_SETUP || (t[i] = hmsg_text(m, &at)) == NULL)
-            return dd_err_set(err, -EPROTO, "the agent did not say what to serve");
+            return dd_err_set(err, -EPROTO, "the agent sent no configuration");
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;
     int rc = hostlist_parse(&nodes, t[HMSG_NODES], err);
     if (rc == 0)
@@ -415,7 +415,7 @@ static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
     if ((size_t)s->nnodes != hostlist_count(nodes) ||
         dd_num_int(t[HMSG_NODE_RANK], 0, s->nnodes - 1, &s->node_rank) < 0 ||
         dd_num_int(t[HMSG_ATTEMPT], 0, INT32_MAX, &s->attempt) < 0)
-        return dd_err_set(err, -EPROTO, "the agent's numbers do not fit together");
+        return dd_err_set(err, -EPROTO, "inconsistent configuration from the agent");
     PMIX_LOAD_NSPACE(s->name, t[HMSG_NSPACE]);
     s->folder = t[HMSG_FOLDER];
     s->shm = t[HMSG_SHM];
@@ -441,7 +441,7 @@ static int serve(const struct space *s, struct dd_err *err)
     for (size_t i = 0; i < sizeof(info) / sizeof(info[0]); i++)
         PMIX_INFO_DESTRUCT(&info[i]);
     if (rc != PMIX_SUCCESS)
-        return dd_err_set(err, -EIO, "libpmix %s cannot serve: %s", PMIx_Get_version(),
+        return dd_err_set(err, -EIO, "libpmix %s cannot start its server: %s", PMIx_Get_version(),
                           PMIx_Error_string(rc));
     int ret = space_register(s, err);
     if (ret == 0 && s->nnodes > 1 && (ret = modex_new(&helper.modex, s, on_all_published)) < 0)
@@ -473,7 +473,7 @@ static int tell_ready(const struct space *s, struct dd_err *err)
     for (int i = 0; i < s->local_size && rc == 0; i++)
         rc = put_env(&out, s, i);
     if (rc < 0)
-        return dd_err_set(err, rc, "libpmix does not say what the ranks need");
+        return dd_err_set(err, rc, "libpmix does not report the environment of the ranks");
     tell(&(struct hmsg){.type = HMSG_READY, .data = out.data, .len = out.len});
     return 0;
 }
@@ -507,7 +507,7 @@ int main(void)
     int type;
     socklen_t len = sizeof(type);
     if (getsockopt(HMSG_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0) {
-        fprintf(stderr, "ddrun-pmix is started by ddrun, for --mpi=pmix\n");
+        fprintf(stderr, "ddrun-pmix is a helper that ddrun starts for --mpi=pmix\n");
         return 2;
     }
     if (!read_message(&first, &m))

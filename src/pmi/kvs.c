@@ -138,10 +138,10 @@ int kvs_take(struct kvs *k, const void *p, size_t n, struct dd_err *err)
     char value[PMI_VALUE_MAX];
     while (dd_rd_left(&r) > 0) {
         if (take_text(&r, key, sizeof(key)) < 0 || take_text(&r, value, sizeof(value)) < 0)
-            return dd_err_set(err, -EPROTO, "what another node put is not understood");
+            return dd_err_set(err, -EPROTO, "malformed key-value data from another node");
         int rc = kvs_set(k, key, value);
         if (rc < 0)
-            return dd_err_set(err, rc, "no room for what the other nodes put");
+            return dd_err_set(err, rc, "key-value data of the other nodes is too large");
     }
     return 0;
 }

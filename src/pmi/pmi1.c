@@ -49,7 +49,7 @@ static void client_close(struct client *c)
 /* Such a line is understood by nobody: the worker sees the end of its connection, and ends. */
 static void client_refuse(struct client *c, const char *why)
 {
-    dd_log(c->server->cfg.log, DD_LOG_WARN, "PMI: rank %d: %s; its connection is closed", c->rank,
+    dd_log(c->server->cfg.log, DD_LOG_WARN, "PMI: closing the connection of rank %d: %s", c->rank,
            why);
     client_close(c);
 }
@@ -63,7 +63,7 @@ __attribute__((format(printf, 2, 3))) static void answer(struct client *c, const
     int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
     va_end(ap);
     if (n < 0 || n >= PMI_LINE_MAX) {
-        client_refuse(c, "the answer is longer than its lines may be");
+        client_refuse(c, "the reply exceeds the line limit");
         return;
     }
     line[n++] = '\n';
@@ -131,7 +131,7 @@ static void on_barrier(struct client *c, const struct pmi_request *r)
     (void)r;
     struct pmi1 *s = c->server;
     if (c->in_barrier) {
-        client_refuse(c, "it is in the barrier already");
+        client_refuse(c, "it entered the barrier twice");
         return;
     }
     c->in_barrier = true;
@@ -222,7 +222,7 @@ static void client_line(struct client *c, char *line, size_t n)
     else if (r.cmd < PMI_OTHER && (!c->spawning || r.cmd == PMI_ENDCMD))
         handlers[r.cmd](c, &r);
     else if (!c->spawning) {
-        (void)snprintf(err.text, sizeof(err.text), "'%s' is no request of PMI-1",
+        (void)snprintf(err.text, sizeof(err.text), "unknown PMI-1 request '%s'",
                        dd_log_escape(shown, sizeof(shown), line, strlen(line)));
         client_refuse(c, err.text);
     }
@@ -248,7 +248,7 @@ static bool client_read(struct client *c)
     c->len -= (size_t)(from - c->in);
     memmove(c->in, from, c->len);
     if (c->fd >= 0 && c->len == PMI_READ_MAX)
-        client_refuse(c, "a line without an end");
+        client_refuse(c, "unterminated line");
     return c->fd >= 0;
 }
 

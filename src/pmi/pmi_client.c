@@ -37,8 +37,7 @@ int pmi_client_size(char *const *env, int *ret_rank)
 static int lost(struct pmi_client *c, const char *why)
 {
     return dd_err_set(c->err, -EPROTO,
-                      "the launcher around ddrun does not answer by PMI-1 (PMI_FD=%d): %s", c->fd,
-                      why);
+                      "the outer launcher does not respond to PMI-1 (PMI_FD=%d): %s", c->fd, why);
 }
 
 /* The next line, in c->in, without its newline; *ret_next is what follows it. */
@@ -54,14 +53,14 @@ static int read_line(struct pmi_client *c, size_t *ret_next)
         uint64_t now = dd_now_ns();
         struct pollfd p = {.fd = c->fd, .events = POLLIN};
         if (now >= c->end_ns)
-            return lost(c, "its time is over; was ddrun started on all nodes in the same way?");
+            return lost(c, "timed out; start ddrun on all nodes in the same way");
         if (c->len == PMI_READ_MAX)
-            return lost(c, "a line without an end");
+            return lost(c, "unterminated line");
         if (poll(&p, 1, (int)((c->end_ns - now) / DD_NS_PER_MS) + 1) <= 0)
             continue;
         ssize_t n = read(c->fd, c->in + c->len, PMI_READ_MAX - c->len);
         if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
-            return lost(c, n == 0 ? "it has closed the connection" : strerror(errno));
+            return lost(c, n == 0 ? "it closed the connection" : strerror(errno));
         c->len += n > 0 ? (size_t)n : 0;
     }
 }
@@ -78,7 +77,7 @@ ask(struct pmi_client *c, const char *word, char value[PMI_VALUE_MAX], const cha
     int n = vsnprintf(line, sizeof(line) - 1, fmt, ap);
     va_end(ap);
     if (n < 0 || n >= PMI_LINE_MAX)
-        return lost(c, "a question that is too long");
+        return lost(c, "request too long");
     line[n++] = '\n';
     int rc = dd_write_full(c->fd, line, (size_t)n);
     if (rc < 0)
@@ -124,7 +123,7 @@ int pmi_client_gather(struct dd_strv *ret, char *const *env, const char *text, u
     const int size = pmi_client_size(env, &rank);
     if (size == 0 || !pmi_name_ok(text) ||
         dd_num_int(dd_env_get(env, "PMI_FD"), 0, INT32_MAX, &c.fd) < 0)
-        return dd_err_set(err, -EINVAL, "no launcher that speaks PMI-1 is around ddrun");
+        return dd_err_set(err, -EINVAL, "no outer launcher with PMI-1");
     int rc = gather(&c, ret, rank, size, text);
     close(c.fd);
     return rc;

@@ -74,7 +74,7 @@ static int start(struct pmix *p, struct dd_err *err)
     if (helper_env(&env, p->cfg.env) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return dd_err_set(err, -errno, "cannot make a socket pair: %m");
+        return dd_err_set(err, -errno, "cannot create a socket pair: %m");
     p->fd = pair[0];
     (void)setsockopt(p->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     p->pid = fork();
@@ -255,8 +255,7 @@ static int wait_ready(struct pmix *p, struct dd_err *err)
         return 0;
     if (p->failed)
         return dd_err_set(err, -EIO, "PMIx: %s", p->why);
-    return rc < 0 ? dd_err_set(err, -EIO,
-                               "PMIx: '%s' has ended at once; does it find its libpmix (ldd)?",
+    return rc < 0 ? dd_err_set(err, -EIO, "PMIx: '%s' exited at once; check its libraries with ldd",
                                p->cfg.helper)
                   : dd_err_set(err, -ETIMEDOUT, "PMIx: '%s' was not ready within %d s",
                                p->cfg.helper, READY_MS / 1000);
@@ -321,7 +320,8 @@ int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err)
     if (rc == 0)
         rc = start(p, err);
     if (rc == 0 && (rc = send_setup(p)) < 0 && rc != -EPIPE) /* else it says why, or nothing */
-        return dd_err_set(err, rc, "PMIx: cannot talk to '%s': %s", cfg->helper, strerror(-rc));
+        return dd_err_set(err, rc, "PMIx: cannot communicate with '%s': %s", cfg->helper,
+                          strerror(-rc));
     if (rc == 0 || rc == -EPIPE)
         rc = wait_ready(p, err);
     if (rc == 0)
@@ -355,7 +355,8 @@ void pmix_gathered(struct pmix *p, uint32_t id, const void *parts, size_t len)
                            .len = parts != NULL ? len : 0};
     int rc = send_message(p, &m);
     if (rc < 0 && rc != -EPIPE) /* its end is told elsewhere */
-        dd_log(p->cfg.log, DD_LOG_WARN, "PMIx: cannot talk to the helper: %s", strerror(-rc));
+        dd_log(p->cfg.log, DD_LOG_WARN, "PMIx: cannot communicate with ddrun-pmix: %s",
+               strerror(-rc));
 }
 
 struct pmix_end pmix_ended(struct pmix *p, int local_rank)

@@ -186,9 +186,8 @@ static int announce(struct open_name *o, struct node_part *n, const struct excha
 {
     size_t all = p->data.len + p->left;
     if (all > EXCHANGE_MAX - o->bytes)
-        return dd_err_set(err, -EMSGSIZE,
-                          "what the nodes have to tell each other in '%s' is more than %d MiB",
-                          p->name, EXCHANGE_MAX >> 20);
+        return dd_err_set(err, -EMSGSIZE, "exchange '%s' exceeds %d MiB", p->name,
+                          EXCHANGE_MAX >> 20);
     o->bytes += all;
     *n = (struct node_part){.begun = true, .left = all, .data = DD_BUF_INIT(all)};
     return 0;
@@ -199,18 +198,18 @@ static int add(struct exchange *x, struct open_name *o, const struct exchange_pi
 {
     struct node_part *n = &o->nodes[p->node_rank];
     if (n->absent)
-        return dd_err_set(err, -EPROTO, "node rank %u takes no part in '%s'", p->node_rank,
-                          p->name);
+        return dd_err_set(err, -EPROTO, "node rank %u is not a member of exchange '%s'",
+                          p->node_rank, p->name);
     if (!n->begun) {
         int rc = announce(o, n, p, err);
         if (rc < 0)
             return rc;
     } else if (n->left == 0 || n->left != p->data.len + p->left) {
-        return dd_err_set(err, -EPROTO, "node rank %u has said two things in '%s'", p->node_rank,
-                          p->name);
+        return dd_err_set(err, -EPROTO, "node rank %u contributed twice to exchange '%s'",
+                          p->node_rank, p->name);
     }
     if (p->data.len > 0 && dd_buf_append(&n->data, p->data.data, p->data.len) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory for '%s'", p->name);
+        return dd_err_set(err, -ENOMEM, "out of memory for exchange '%s'", p->name);
     n->left = p->left;
     if (n->left > 0 || --o->missing > 0)
         return 0;
@@ -223,14 +222,17 @@ int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_
 {
     struct open_name *o = find(x, p->name);
     if (p->node_rank >= (uint32_t)x->nnodes)
-        return dd_err_set(err, -EPROTO, "node rank %u of %d nodes", p->node_rank, x->nnodes);
+        return dd_err_set(err, -EPROTO, "invalid node rank %u of %d nodes", p->node_rank,
+                          x->nnodes);
     if (o == NULL && x->nopen == EXCHANGE_OPEN_MAX)
-        return dd_err_set(err, -EMSGSIZE, "more than %d exchanges at a time", EXCHANGE_OPEN_MAX);
+        return dd_err_set(err, -EMSGSIZE, "too many exchanges at once (limit %d)",
+                          EXCHANGE_OPEN_MAX);
     int rc = o == NULL ? begin(&o, x, p->name) : 0;
     if (rc < 0)
-        return dd_err_set(
-            err, rc, rc == -ENOMEM ? "out of memory for '%s'" : "'%s' names no nodes of this round",
-            p->name);
+        return dd_err_set(err, rc,
+                          rc == -ENOMEM ? "out of memory for exchange '%s'"
+                                        : "exchange '%s' does not name nodes of this round",
+                          p->name);
     return add(x, o, p, err);
 }
 

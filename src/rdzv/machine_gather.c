@@ -89,11 +89,11 @@ static int give_up_gathering(struct rdzv *m)
         if (!rdzv_quorum(m))
             rdzv_fail_also(
                 m,
-                "only %d of the %d nodes of the last round can be reached, too few to go on; the others may go on "
-                "without these",
+                "only %d of the %d nodes of the last round are reachable, too few to continue (the "
+                "others may continue without these)",
                 fit, rdzv_last_size(m));
         else
-            rdzv_fail_also(m, "%d of at least %d nodes are left", fit, m->cfg.min_nodes);
+            rdzv_fail_also(m, "only %d of at least %d nodes are left", fit, m->cfg.min_nodes);
         return rdzv_finish(m);
     }
     int rc = rdzv_missing(m, &missing);
@@ -122,7 +122,7 @@ static int go(struct rdzv *m, uint64_t now)
         return rdzv_finish(m);
     if (m->cfg.epoch > 0 && !m->begun && !rdzv_is_elastic(&m->cfg)) {
         if (!rdzv_budget_left(m, now)) {
-            rdzv_fail_also(m, "the daemon was lost, and no restart is left");
+            rdzv_fail_also(m, "lost the daemon, and no restart is left (--max-restarts)");
             return rdzv_finish(m);
         }
         rdzv_spend(m, now);

@@ -13,21 +13,22 @@ static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
     if (e->nnodes != m->cfg.max_nodes || (e->min_nodes > 0 && e->min_nodes != m->cfg.min_nodes))
         return rdzv_refuse(
             m, e->id,
-            "%s expects %d nodes, but the first node of this job expects %d; give all the same --nnodes",
+            "%s was started with --nnodes=%d, but the first node of this job with --nnodes=%d; "
+            "use the same --nnodes on all nodes",
             e->name, e->nnodes != m->cfg.max_nodes ? e->nnodes : e->min_nodes,
             e->nnodes != m->cfg.max_nodes ? m->cfg.max_nodes : m->cfg.min_nodes);
     if (e->index >= m->cfg.capacity)
-        return rdzv_refuse(m, e->id, "%s says it is node %d, but there are only nodes 0 to %d",
+        return rdzv_refuse(m, e->id, "%s has node rank %d, but the job has node ranks 0 to %d",
                            e->name, e->index, m->cfg.capacity - 1);
     if (e->index >= 0 && m->by_index[e->index] >= 0)
-        return rdzv_refuse(
-            m, e->id,
-            "node %d is already here (%s), so %s cannot be it too; give each node its own --node-rank",
-            e->index, rdzv_member_name(m, m->by_index[e->index]), e->name);
+        return rdzv_refuse(m, e->id,
+                           "node rank %d is used by both %s and %s"
+                           "\n  tip: give each node its own --node-rank",
+                           e->index, rdzv_member_name(m, m->by_index[e->index]), e->name);
     if ((e->epoch > m->cfg.epoch && m->state == RDZV_GATHERING && !rdzv_quorum(m)) ||
         (e->planned != NULL && e->planned->epoch > m->cfg.epoch) ||
         (e->committed != NULL && e->committed->epoch > m->cfg.epoch))
-        return rdzv_refuse(m, e->id, "another daemon of this job may go on");
+        return rdzv_refuse(m, e->id, "another daemon of this job may continue it");
     *ret_ok = true;
     return 0;
 }
@@ -69,7 +70,7 @@ int rdzv_leave_out(struct rdzv *m, int id, const char *why)
                          m->cfg.min_nodes) /* that ends the job, and is told so */
         return 0;
     int to = rdzv_speaker(m);
-    return rdzv_say(m, RDZV_SEND_NOTE, to, "%s is left out: %.300s", rdzv_member_name(m, id), why);
+    return rdzv_say(m, RDZV_SEND_NOTE, to, "excluded %s: %.300s", rdzv_member_name(m, id), why);
 }
 
 /* With a node too few for good there is nothing to wait for. */
@@ -77,7 +78,7 @@ static int check_left_out(struct rdzv *m, const char *name, const char *why)
 {
     if (m->cfg.expected - rdzv_left_out(m) >= m->cfg.min_nodes)
         return 0;
-    rdzv_fail(m, 1, "%s cannot take part: %.300s", name, why);
+    rdzv_fail(m, 1, "%s cannot be used: %.300s", name, why);
     return rdzv_finish(m);
 }
 
@@ -101,7 +102,7 @@ static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
     if (rc == 0 && (remembers || e->elsewhere))
         rc = rdzv_act(m, RDZV_SEND_WELCOME, e->id) == NULL ? -ENOMEM : 0;
     if (rc == 0 && e->index >= 0 && m->excluded[e->index])
-        rc = rdzv_leave_out(m, e->id, "it was left out before");
+        rc = rdzv_leave_out(m, e->id, "it was excluded earlier");
     if (rc == 0 && said(e->unfit))
         rc = rdzv_leave_out(m, e->id, e->unfit);
     return rc;
@@ -139,7 +140,7 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     bool in;
     (void)now;
     if (!rdzv_is_elastic(&m->cfg) && m->here >= m->cfg.max_nodes)
-        return rdzv_refuse(m, e->id, "this job has already started with all its %d nodes",
+        return rdzv_refuse(m, e->id, "the job has already started with all of its %d nodes",
                            m->cfg.max_nodes);
     int rc = join(m, e, &in);
     if (rc < 0 || !in)

@@ -14,16 +14,16 @@ static int tell_restart(struct rdzv *m)
     if (id < 0)
         return 0;
     if (!m->failed)
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "starting all workers again with %s",
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "restarting with %s",
                         m->drained ? "other nodes" : "more nodes");
     if (left < m->cfg.min_nodes || !rdzv_quorum(m))
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for it to come back",
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for a replacement",
                         m->text, (double)m->cfg.rejoin_ns / 1e9);
     if (m->lost_part && rdzv_is_elastic(&m->cfg))
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again on %d nodes",
-                        m->text, left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
-    return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; starting all workers again (%d of %d)", m->text,
-                    m->restarts, m->cfg.max_restarts);
+        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; restarting on %d nodes", m->text,
+                        left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
+    return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; restarting (%d of %d)", m->text, m->restarts,
+                    m->cfg.max_restarts);
 }
 
 /* Too few are here to go on: the others may have. */
@@ -167,7 +167,7 @@ int rdzv_on_lost(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         rdzv_remove_member(m, e->id);
         return 0;
     }
-    rdzv_fail(m, 1, "%s was lost: %s", rdzv_member_name(m, e->id), e->text);
+    rdzv_fail(m, 1, "lost %s: %s", rdzv_member_name(m, e->id), e->text);
     m->lost_part = true;
     if (p->index >= 0 && ++m->losses[p->index] >= LOSSES_MAX)
         m->excluded[p->index] = true;

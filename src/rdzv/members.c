@@ -79,7 +79,7 @@ static int take_indexes(struct rdzv_members *m, const char *list, struct dd_err 
     DD_AUTO(hostlist) struct hostlist *h = NULL;
     if (hostlist_parse(&h, list, NULL) < 0 || hostlist_count(h) == 0 ||
         hostlist_count(h) > PLAN_MAX_NODES)
-        return dd_err_set(err, -EPROTO, "'%.80s' are no members of a round", list);
+        return dd_err_set(err, -EPROTO, "invalid list of round members '%.80s'", list);
     m->index = calloc(hostlist_count(h), sizeof(*m->index));
     if (m->index == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
@@ -87,7 +87,7 @@ static int take_indexes(struct rdzv_members *m, const char *list, struct dd_err 
         const char *name = hostlist_nth(h, (size_t)m->n);
         uint64_t index;
         if (name[0] != 'n' || dd_num_u64(name + 1, 0, PLAN_MAX_NODES - 1, &index) < 0)
-            return dd_err_set(err, -EPROTO, "'%.80s' is no member of a round", name);
+            return dd_err_set(err, -EPROTO, "invalid round member '%.80s'", name);
         m->index[m->n] = (int)index;
     }
     return 0;
@@ -106,7 +106,7 @@ int rdzv_members_parse(struct rdzv_members *ret, const char *text, struct dd_err
     for (int i = 0; i < 4; i++)
         rest = number(rest, max[i], &v[i]);
     if (rest == NULL)
-        return dd_err_set(err, -EPROTO, "'%.80s' does not say who took part in a round", text);
+        return dd_err_set(err, -EPROTO, "invalid list of round members '%.80s'", text);
     int rc = take_indexes(&m, rest, err);
     if (rc < 0)
         return rc;

@@ -196,7 +196,7 @@ int msg_encode(char **ret, const struct msg *m)
 static int decode_int(const struct msg_field *f, int64_t *to, const json_t *v, struct dd_err *err)
 {
     if (!json_is_integer(v) || json_integer_value(v) < f->min || json_integer_value(v) > f->max)
-        return dd_err_set(err, -EPROTO, "field '%s' is not a number from %lld to %lld", f->name,
+        return dd_err_set(err, -EPROTO, "field '%s' is not an integer from %lld to %lld", f->name,
                           (long long)f->min, (long long)f->max);
     *to = json_integer_value(v);
     return 0;
@@ -208,7 +208,7 @@ static int decode_str(const struct msg_field *f, const char **to, const json_t *
 {
     if (!json_is_string(v) || json_string_length(v) > (size_t)f->max ||
         strlen(json_string_value(v)) != json_string_length(v))
-        return dd_err_set(err, -EPROTO, "field '%s' is not text of at most %lld bytes", f->name,
+        return dd_err_set(err, -EPROTO, "field '%s' is not a string of at most %lld bytes", f->name,
                           (long long)f->max);
     *to = json_string_value(v);
     return 0;
@@ -218,7 +218,7 @@ static int decode_list(const struct msg_field *f, struct dd_strv *to, const json
                        struct dd_err *err)
 {
     if (!json_is_array(v) || json_array_size(v) > MSG_MAX_LIST)
-        return dd_err_set(err, -EPROTO, "field '%s' is not a list of at most %d", f->name,
+        return dd_err_set(err, -EPROTO, "field '%s' is not an array of at most %d items", f->name,
                           MSG_MAX_LIST);
     for (size_t i = 0; i < json_array_size(v); i++) {
         const char *s = NULL;
@@ -256,8 +256,7 @@ static int decode_field(const struct msg_field *f, struct msg *m, struct dd_err 
 {
     const json_t *v = json_object_get(m->storage->object, f->name);
     if (v == NULL)
-        return dd_err_set(err, -EPROTO, "'%s' lacks the field '%s'", msg_type_name(m->type),
-                          f->name);
+        return dd_err_set(err, -EPROTO, "'%s' has no field '%s'", msg_type_name(m->type), f->name);
     int rc = decode_value(f, m, v, err);
     return rc < 0 ? dd_err_where(err, rc, "'%s'", msg_type_name(m->type)) : 0;
 }
@@ -297,8 +296,7 @@ static int name_versions(const json_t *o, int rc, struct dd_err *err)
         return rc;
     const struct dd_err why = *err;
     return dd_err_set(
-        err, rc,
-        "%.400s; it is from ddrun %.32s, and read by ddrun %s: all nodes need the same one",
+        err, rc, "%.400s (sent by ddrun %.32s, read by ddrun %s); all nodes need the same version",
         why.text, theirs != NULL && is_plain(theirs) ? theirs : "(unknown version)",
         PACKAGE_VERSION);
 }
@@ -308,7 +306,7 @@ int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err)
     DD_AUTO(msg) struct msg m = {0};
     json_error_t je;
     if (n > MSG_MAX_BYTES)
-        return dd_err_set(err, -EPROTO, "a message of %zu bytes is too long", n);
+        return dd_err_set(err, -EPROTO, "message of %zu bytes is too long", n);
     m.storage = calloc(1, sizeof(*m.storage));
     if (m.storage == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -29,10 +29,10 @@ static bool says_other(int slots, int found)
 
 static int contradicts(int slots, int found, const char *what, struct dd_err *err)
 {
-    return dd_err_set(
-        err, -EINVAL,
-        "--nproc-per-node=%d contradicts %s, of which each is a worker: %d on one node; leave it out",
-        slots, what, found);
+    return dd_err_set(err, -EINVAL,
+                      "--nproc-per-node=%d contradicts %s (each is a worker; %d on one node)"
+                      "\n  tip: omit --nproc-per-node",
+                      slots, what, found);
 }
 
 /* srun has started several tasks on a node (or --hosts names it several times): each is a worker.
@@ -62,16 +62,18 @@ static int by_mpi(const struct place_input *in, int *sizes, int n, struct me *me
     if (n * (long)t->local_size != t->size)
         return dd_err_set(
             err, -EINVAL,
-            "%s has started %d processes, %d of them here, but there %s %d node%s (source: %s); name the nodes "
-            "with --hosts=LIST, and start as many processes on each",
+            "%s started %d processes, %d of them here, but there %s %d node%s (source: %s)"
+            "\n  tip: name the nodes with --hosts=LIST, and start the same number of processes "
+            "on each",
             t->launcher, t->size, t->local_size, n == 1 ? "is" : "are", n, n == 1 ? "" : "s",
             in->alloc->source);
     if (t->local_size > PLAN_MAX_SLOTS)
-        return dd_err_set(err, -EINVAL, "%d processes on one node are more than %d", t->local_size,
-                          PLAN_MAX_SLOTS);
+        return dd_err_set(err, -EINVAL, "too many processes on one node: %d (limit %d)",
+                          t->local_size, PLAN_MAX_SLOTS);
     if (in->alloc->index < 0)
         return dd_err_set(err, -EINVAL,
-                          "which of the nodes this is cannot be seen; name them with --hosts=LIST");
+                          "cannot determine which of the nodes this is"
+                          "\n  tip: name the nodes with --hosts=LIST");
     for (int i = 0; i < n; i++)
         sizes[i] = t->local_size;
     me->node = in->alloc->index;
@@ -136,8 +138,9 @@ static int choose_rank(struct place *p, int rank, struct dd_err *err)
 {
     int node = 0;
     if (rank >= p->plan.world_size)
-        return dd_err_set(err, -EINVAL, "--rank=%d: there %s %d worker%s, counted from 0", rank,
-                          p->plan.world_size == 1 ? "is" : "are", p->plan.world_size,
+        return dd_err_set(err, -EINVAL,
+                          "--rank=%d is out of range: there %s %d worker%s (ranks count from 0)",
+                          rank, p->plan.world_size == 1 ? "is" : "are", p->plan.world_size,
                           p->plan.world_size == 1 ? "" : "s");
     while (rank >= p->plan.sizes[node])
         rank -= p->plan.sizes[node++];
@@ -152,12 +155,14 @@ static int choose_other(struct place *p, const struct place_input *in, const str
     if (p->scattered)
         return dd_err_set(
             err, -EINVAL,
-            "only this worker's place is known: its launcher does not deal the ranks out node by node; write "
-            "srun --distribution=block to ask about others");
+            "only the ranks of this worker are known: its launcher does not number ranks node by "
+            "node"
+            "\n  tip: use srun --distribution=block");
     int rc = in->rank >= 0 ? choose_rank(p, in->rank, err) : 0;
     if (rc == 0 && in->rank < 0 && in->node >= p->plan.nnodes)
-        rc = dd_err_set(err, -EINVAL, "--node=%d: there %s %d node%s, counted from 0", in->node,
-                        p->plan.nnodes == 1 ? "is" : "are", p->plan.nnodes,
+        rc = dd_err_set(err, -EINVAL,
+                        "--node=%d is out of range: there %s %d node%s (nodes count from 0)",
+                        in->node, p->plan.nnodes == 1 ? "is" : "are", p->plan.nnodes,
                         p->plan.nnodes == 1 ? "" : "s");
     if (rc == 0 && in->rank < 0)
         set(p, in->node, 0, p->plan.sizes[in->node]);
@@ -197,7 +202,7 @@ int place_find(struct place *ret, const struct place_input *in, struct dd_err *e
     DD_AUTO(free) int *sizes = NULL;
     *ret = (struct place){.node = -1};
     if (in->rank >= 0 && in->node >= 0)
-        return dd_err_set(err, -EINVAL, "say one of --rank and --node, not both");
+        return dd_err_set(err, -EINVAL, "--rank and --node are mutually exclusive");
     int rc = alloc_task_find(&me.task, in->env, err);
     if (rc < 0)
         return rc;

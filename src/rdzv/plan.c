@@ -69,9 +69,10 @@ int plan_sizes_parse(int **ret, int *ret_n, const char *text, struct dd_err *err
         int size;
         int times;
         if (parse_run(items.v[i], &size, &times) < 0)
-            return dd_err_set(err, -EINVAL, "'%s' is not a list of sizes like 4(x2),1", text);
+            return dd_err_set(err, -EINVAL,
+                              "invalid list of sizes '%s': expected a list such as 4(x2),1", text);
         if (times > PLAN_MAX_NODES - n)
-            return dd_err_set(err, -E2BIG, "more than %d nodes", PLAN_MAX_NODES);
+            return dd_err_set(err, -E2BIG, "too many nodes (limit %d)", PLAN_MAX_NODES);
         int *more = realloc(sizes, (size_t)(n + times) * sizeof(*sizes));
         if (more == NULL)
             return dd_err_set(err, -ENOMEM, "out of memory");

@@ -88,7 +88,7 @@ static char *endpoint(const char *addr, size_t len, int port)
 
 static int not_understood(int node, struct dd_err *err)
 {
-    return dd_err_set(err, -EPROTO, "the ports of node rank %d are not understood", node);
+    return dd_err_set(err, -EPROTO, "malformed port list of node rank %d", node);
 }
 
 int ports_coordinator(char **ret, const char *text, const char *here, struct dd_err *err)
@@ -118,10 +118,10 @@ int ports_workers(struct dd_strv *out, const char *text, const char *here, const
                   struct dd_err *err)
 {
     if (*text == '\0' && p->nnodes > 1) /* else there would be the others' semicolons */
-        return dd_err_set(
-            err, -ENOTSUP,
-            "the ports of %d workers are more than a plan has room for; start fewer, for example one per node",
-            p->world_size);
+        return dd_err_set(err, -ENOTSUP,
+                          "too many workers for reserved ports: %d"
+                          "\n  tip: start fewer workers, for example one per node",
+                          p->world_size);
     for (int node = 0; node < p->nnodes; node++) {
         int ports[PORTS_MAX];
         const char *addr = text;
@@ -130,9 +130,7 @@ int ports_workers(struct dd_strv *out, const char *text, const char *here, const
         if (n < 0 || (*text == ';' && node + 1 == p->nnodes))
             return not_understood(node, err);
         if (n < 1 + p->sizes[node])
-            return dd_err_set(err, -EPROTO,
-                              "the node with node rank %d has reserved no ports for its workers",
-                              node);
+            return dd_err_set(err, -EPROTO, "node rank %d reserved no ports for its workers", node);
         if (add_workers(out, len > 0 ? addr : here, len > 0 ? len : strlen(here), ports + 1,
                         p->sizes[node]) < 0)
             return dd_err_set(err, -ENOMEM, "out of memory");

@@ -24,13 +24,11 @@ int rdzv_spent_parse(uint64_t ages_ms[RDZV_SPENT_MAX], const char *text, struct 
         char word[24];
         size_t len = strcspn(c, " ");
         if (n == RDZV_SPENT_MAX || len >= sizeof(word) || (c[len] == ' ' && c[len + 1] == '\0'))
-            return dd_err_set(err, -EPROTO, "'%.80s' does not say when the last restarts were",
-                              text);
+            return dd_err_set(err, -EPROTO, "invalid restart times '%.80s'", text);
         memcpy(word, c, len);
         word[len] = '\0';
         if (dd_num_u64(word, 0, AGE_MAX_MS, &ages_ms[n]) < 0)
-            return dd_err_set(err, -EPROTO, "'%.80s' does not say when the last restarts were",
-                              text);
+            return dd_err_set(err, -EPROTO, "invalid restart times '%.80s'", text);
         c += len + (c[len] == ' ');
     }
     return n;

@@ -163,7 +163,7 @@ int report_why(const struct report_exit *e, struct dd_buf *out)
         return dd_buf_puts(out, "killed by the kernel, out of memory");
     int rc = text == NULL ? 0 : report_put_line(out, text, len, SENTENCE_ERROR_MAX);
     if (rc == 0 && e->oom)
-        rc = dd_buf_printf(out, "%sthe kernel has killed a process there, out of memory",
+        rc = dd_buf_printf(out, "%sthe kernel's OOM killer killed a process of this worker",
                            text != NULL ? "; " : "");
     return rc;
 }

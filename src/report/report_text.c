@@ -101,7 +101,7 @@ static int put_said(const struct report *r, const struct report_exit *e, struct 
     if (r->world_size == 1 && e->log[0] == '\0' && report_exception(e, &len) != NULL)
         said = true; /* nobody else's lines are between them and this report */
     if (rc == 0 && e->tail[0] != '\0' && !said) {
-        rc = dd_buf_puts(out, "  its last lines:\n");
+        rc = dd_buf_puts(out, "  last lines of output:\n");
         return rc < 0 ? rc
                       : report_put_block(out, "    ", report_last_lines(e->tail, TAIL_LINES_SHOWN),
                                          LINE_MAX_BYTES);
@@ -128,7 +128,7 @@ int report_text(const struct report *r, struct dd_buf *out)
     if (rc == 0)
         rc = put_said(r, e, out);
     if (rc == 0 && e->log[0] != '\0')
-        rc = dd_buf_printf(out, "  all of its stderr: %s on %s\n", e->log, e->node);
+        rc = dd_buf_printf(out, "  complete stderr: %s on %s\n", e->log, e->node);
     if (rc == 0)
         rc = put_others(r, out);
     if (rc == 0 && advice != NULL)

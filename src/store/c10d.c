@@ -96,7 +96,7 @@ static size_t pend_len(const struct c10d_conn *c)
 static int too_much(struct dd_err *err, const struct scan *s, const char *what, uint64_t n,
                     size_t max)
 {
-    return dd_err_set(err, -EMSGSIZE, "%s: a %s of %llu, the limit is %zu", c10d_ops[s->op].name,
+    return dd_err_set(err, -EMSGSIZE, "%s: %s %llu exceeds the limit of %zu", c10d_ops[s->op].name,
                       what, (unsigned long long)n, max);
 }
 
@@ -254,7 +254,7 @@ static int shake_hands(struct c10d_conn *c, const unsigned char *p, size_t n, si
     *used = 0;
     if (memcmp(p, magic, n < MAGIC_LEN ? n : MAGIC_LEN) != 0) {
         if (c->c10d->old == STORE_OLD_REFUSE)
-            return dd_err_set(err, -EPROTO, "the first bytes are not those of a store client");
+            return dd_err_set(err, -EPROTO, "the client did not start with VALIDATE");
         c->table = old[c->c10d->old];
         return 1;
     }

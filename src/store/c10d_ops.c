@@ -129,7 +129,7 @@ static int waits(const struct c10d_request *r, struct dd_err *err)
     const char *hopeless = r->conn->c10d->hopeless;
     if (hopeless == NULL || !store_waits_for(&r->conn->waiter, hopeless))
         return 0;
-    return dd_err_set(err, -ECANCELED, "nobody will come any more");
+    return dd_err_set(err, -ECANCELED, "no further clients");
 }
 
 static int run_wait(struct c10d_request *r, struct dd_err *err)
@@ -257,7 +257,7 @@ static int run_watch_key(struct c10d_request *r, struct dd_err *err)
 static int run_validate(struct c10d_request *r, struct dd_err *err)
 {
     (void)r;
-    return dd_err_set(err, -EPROTO, "VALIDATE was sent twice");
+    return dd_err_set(err, -EPROTO, "duplicate VALIDATE");
 }
 
 /* clang-format off */

@@ -367,12 +367,12 @@ static int loop_new(struct store_server *s, struct event_base *base, struct dd_e
 {
     s->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (s->epoll < 0)
-        return dd_err_set(err, -errno, "cannot make an epoll for the store: %m");
+        return dd_err_set(err, -errno, "cannot create an epoll instance for the store: %m");
     if (evtimer_assign(&s->again, base, on_again, s) < 0 ||
         event_assign(&s->ready, base, s->epoll, EV_READ | EV_PERSIST, on_ready, s) < 0 ||
         event_add(&s->ready, NULL) < 0) {
         close(s->epoll);
-        return dd_err_set(err, -ENOMEM, "cannot add the store to the loop");
+        return dd_err_set(err, -ENOMEM, "cannot add the store to the event loop");
     }
     return 0;
 }

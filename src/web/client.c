@@ -145,7 +145,7 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    fail_first(arg, "the helper ddrun-web cannot be started");
+    fail_first(arg, "cannot start the helper ddrun-web");
     send_next(arg);
 }
 
@@ -174,7 +174,7 @@ static void on_lost_helper(struct web *w)
     struct request *r = w->sent ? TAILQ_FIRST(&w->waiting) : NULL;
     const bool killed = end_helper(w);
     if (r != NULL && (++r->tries >= TRIES_MAX || !killed))
-        fail_first(w, "the helper ddrun-web has ended: does it find its libraries (ldd)?");
+        fail_first(w, "the helper ddrun-web exited; check its libraries with ldd");
 }
 
 /* True: there may be more. */

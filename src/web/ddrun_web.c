@@ -104,7 +104,7 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
     if (refused) /* its words tell no more */
         (void)snprintf(
             error, CURL_ERROR_SIZE,
-            "it refuses the certificate that we have, or wants one (cert=FILE, key=FILE)");
+            "the server refused the client certificate, or requires one (cert=FILE, key=FILE)");
     else if (error[0] == '\0')
         (void)snprintf(error, CURL_ERROR_SIZE, "%s", curl_easy_strerror(rc));
     return false;
@@ -123,7 +123,7 @@ static int answer(const struct web_answer *a)
 {
     DD_AUTO(free) char *text = NULL;
     const struct web_answer no_text = {
-        .status = a->status, .from = a->from, .error = "its answer is no text"};
+        .status = a->status, .from = a->from, .error = "the reply is not text"};
     if (web_answer_encode(&text, a) < 0 && web_answer_encode(&text, &no_text) < 0)
         return -1;
     return send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0 ? -1 : 0;
@@ -153,7 +153,7 @@ int main(void)
     int type = 0;
     socklen_t len = sizeof(type);
     if (getsockopt(WEB_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET) {
-        fprintf(stderr, "ddrun-web is started by ddrun, for etcd and web hooks\n");
+        fprintf(stderr, "ddrun-web is a helper that ddrun starts for etcd and web hooks\n");
         return 2;
     }
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);

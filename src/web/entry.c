@@ -112,7 +112,7 @@ int entry_decode(struct entry *ret, const char *text, struct dd_err *err)
     json_decref(o);
     if (rc < 0)
         return dd_err_set(err, rc,
-                          "what stands in etcd is no word of a host of this version of ddrun");
+                          "malformed leader entry in etcd, or one of another version of ddrun");
     *ret = e;
     e = (struct entry){0};
     return 0;

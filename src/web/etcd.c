@@ -210,7 +210,7 @@ static int take_parts(struct etcd_answer *a, enum etcd_call call, const json_t *
 static enum etcd_result not_understood(struct dd_err *err, const char *body)
 {
     char shown[80];
-    (void)dd_err_set(err, -EPROTO, "its answer is not etcd's: '%s'",
+    (void)dd_err_set(err, -EPROTO, "unexpected reply: '%s'",
                      dd_log_escape(shown, sizeof(shown), body, strnlen(body, 40)));
     return ETCD_FAILED;
 }

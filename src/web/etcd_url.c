@@ -55,7 +55,7 @@ static int decode(char **ret, const char *p, size_t n, const char *what, struct 
         }
         if ((unsigned char)c < ' ' || c == '\x7f') {
             free(out);
-            return dd_err_set(err, -EINVAL, "a character of the %s cannot be written", what);
+            return dd_err_set(err, -EINVAL, "invalid escape in the %s", what);
         }
         out[len++] = c;
     }
@@ -75,11 +75,12 @@ static int no_host(const char *p, size_t n, struct dd_err *err)
     if (strchr(p + n, '@') != NULL)
         return dd_err_set(
             err, -EINVAL,
-            "there is no HOST or HOST:PORT of an etcd before the first '/' or '?': in a password they are "
-            "written %%2F and %%3F");
+            "missing HOST or HOST:PORT before the first '/' or '?' (in a password, escape them "
+            "as %%2F and %%3F)");
     return dd_err_set(
         err, -EINVAL,
-        "'%.*s' is not HOST or HOST:PORT of an etcd; at most %d of them, with commas between",
+        "invalid etcd address '%.*s': expected HOST or HOST:PORT, at most %d of them, "
+        "separated by commas",
         (int)(n < 100 ? n : 100), p, ETCD_HOSTS_MAX);
 }
 
@@ -132,7 +133,7 @@ static int take_user(struct etcd_url *u, const char *p, size_t n, struct dd_err 
     if (rc == 0 && colon != NULL)
         rc = decode(&u->password, colon + 1, n - name - 1, "password", err);
     if (rc == 0 && u->user[0] == '\0')
-        rc = dd_err_set(err, -EINVAL, "there is no user's name before '@'");
+        rc = dd_err_set(err, -EINVAL, "missing user name before '@'");
     return rc;
 }
 
@@ -157,7 +158,7 @@ static int take_setting(struct etcd_url *u, const char *p, size_t n, bool tls, s
         if (strlen(s->name) != len || memcmp(s->name, p, len) != 0)
             continue;
         if (s->tls && !tls)
-            return dd_err_set(err, -EINVAL, "'%s' is for TLS: write etcds://", s->name);
+            return dd_err_set(err, -EINVAL, "'%s' needs TLS; use etcds://", s->name);
         char *value = NULL;
         int rc = decode(&value, p + len + 1, n - len - 1, s->name, err);
         if (rc == 0) {
@@ -170,10 +171,10 @@ static int take_setting(struct etcd_url *u, const char *p, size_t n, bool tls, s
     const int shown = memchr(p, '@', n) != NULL
                           ? 0
                           : (int)(len < 60 ? len : 60); /* it may be of a password */
-    return dd_err_set(
-        err, -EINVAL,
-        "'%.*s' behind '?' is none of cacert=FILE, cert=FILE, key=FILE, password-file=FILE", shown,
-        p);
+    return dd_err_set(err, -EINVAL,
+                      "invalid parameter '%.*s': expected cacert=FILE, cert=FILE, key=FILE or "
+                      "password-file=FILE",
+                      shown, p);
 }
 
 static int take_settings(struct etcd_url *u, const char *p, bool tls, struct dd_err *err)
@@ -185,7 +186,7 @@ static int take_settings(struct etcd_url *u, const char *p, bool tls, struct dd_
         p += n + (p[n] == '&');
     }
     if (rc == 0 && (u->cert == NULL) != (u->key == NULL))
-        rc = dd_err_set(err, -EINVAL, "cert=FILE and key=FILE go together");
+        rc = dd_err_set(err, -EINVAL, "cert=FILE and key=FILE need each other");
     if (rc == 0 && u->password_file != NULL && u->user == NULL)
         rc = dd_err_set(err, -EINVAL, "a password needs a user: etcd://USER@HOST");
     return rc;
@@ -225,9 +226,10 @@ int etcd_url_parse(struct etcd_url *ret, const char *text, struct dd_err *err)
 {
     DD_AUTO(etcd_url) struct etcd_url u = {0};
     if (!etcd_url_is(text) || strlen(text) > ETCD_TEXT_MAX)
-        return dd_err_set(err, -EINVAL,
-                          "an etcd is written etcd://HOST:PORT/PREFIX, in at most %d characters",
-                          ETCD_TEXT_MAX);
+        return dd_err_set(
+            err, -EINVAL,
+            "invalid etcd URL: expected etcd://HOST:PORT/PREFIX of at most %d characters",
+            ETCD_TEXT_MAX);
     int rc = parse(&u, text, err);
     if (rc < 0)
         return rc;

@@ -214,7 +214,7 @@ const char *children_state(pid_t pid, char *out, size_t size)
     const char *wchan = dd_read_file(path, &b, NULL) < 0 ? NULL : dd_buf_str(&b);
     if (stack[0] == '\0' && wchan != NULL && wchan[0] != '\0' && strcmp(wchan, "0") != 0)
         (void)snprintf(stack, sizeof(stack), "%.80s", wchan);
-    (void)snprintf(out, size, stack[0] != '\0' ? "%c, in the kernel at %s" : "%c%s", st.state,
+    (void)snprintf(out, size, stack[0] != '\0' ? "%c, kernel function %s" : "%c%s", st.state,
                    stack);
     return out;
 }

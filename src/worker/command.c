@@ -172,7 +172,7 @@ int command_start(struct command **ret, struct event_base *base, const struct co
     int rc = spec->run == NULL ? find(&path, spec) : 0;
     if (rc < 0)
         return dd_err_set(err, rc, "cannot run '%s': %s", spec->argv[0],
-                          rc == -ENOENT ? "it is not there" : strerror(-rc));
+                          rc == -ENOENT ? "not found" : strerror(-rc));
     DD_AUTO(command) struct command *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -146,7 +146,7 @@ static int write_failed(struct console *c)
         return 1;
     c->broken = c->kind != CONSOLE_PLAIN; /* EPIPE, EIO of a terminal that is gone */
     if (!c->broken && !c->warned)
-        dd_log(c->log, DD_LOG_WARN, "cannot write the workers' output: %m; it is lost");
+        dd_log(c->log, DD_LOG_WARN, "cannot write the workers' output, which is lost: %m");
     c->warned = true;
     console_drop(c);
     return 1;

@@ -36,7 +36,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 static int group_new(struct worker_group **ret, struct event_base *base, int n, struct dd_err *err)
 {
     if (n < 1 || n > MAX_WORKERS)
-        return dd_err_set(err, -EINVAL, "%d workers cannot be started; at least 1 is needed", n);
+        return dd_err_set(err, -EINVAL, "cannot start %d workers; at least 1 is required", n);
     DD_AUTO(group) struct worker_group *g = calloc(1, sizeof(*g) + (size_t)n * sizeof(g->w[0]));
     if (g == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
@@ -53,7 +53,7 @@ static int group_new(struct worker_group **ret, struct event_base *base, int n, 
     g->on_child = evsignal_new(base, SIGCHLD, on_child, g);
     g->on_tick = evtimer_new(base, on_tick, g);
     if (g->on_child == NULL || g->on_tick == NULL || event_add(g->on_child, NULL) < 0)
-        return dd_err_set(err, -ENOMEM, "cannot watch for the ends of workers (SIGCHLD)");
+        return dd_err_set(err, -ENOMEM, "cannot watch SIGCHLD");
     *ret = DD_TAKE(g);
     return 0;
 }
@@ -70,14 +70,13 @@ static int paths_find(char **paths, const struct worker_spec *specs, int n, stru
             continue;
         int rc = spawn_lookup(&paths[i], name, specs[i].env.v);
         if (rc == -ENOENT && strchr(name, '/') == NULL)
-            return dd_err_set(err, rc, "cannot run '%s': it is in no directory of PATH (%s)", name,
+            return dd_err_set(err, rc, "cannot run '%s': not found in PATH (%s)", name,
                               dirs == NULL ? "not set" : dirs);
         if (rc == -EACCES)
-            return dd_err_set(
-                err, rc,
-                "cannot run '%s': it is not an executable file; perhaps 'chmod +x' is "
-                "missing",
-                name);
+            return dd_err_set(err, rc,
+                              "cannot run '%s': not an executable file"
+                              "\n  tip: chmod +x",
+                              name);
         if (rc < 0)
             return dd_err_set(err, rc, "cannot run '%s': %s", name, strerror(-rc));
     }
@@ -120,8 +119,7 @@ static int report_take(struct worker_group *g, const struct spawn_report *r,
     if (r->stage != SPAWN_AFFINITY)
         return spawn_explain(r, specs == NULL ? "program" : specs[r->index].argv.v[0], err);
     errno = r->error;
-    dd_log(g->log, DD_LOG_WARN, "rank %d is not bound to its CPUs: %m; ignoring",
-           g->w[r->index].rank);
+    dd_log(g->log, DD_LOG_WARN, "cannot bind rank %d to its CPUs: %m", g->w[r->index].rank);
     return 0;
 }
 
@@ -175,7 +173,7 @@ static int group_run(struct worker_group *g, const struct worker_spec *specs, ch
 {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) < 0)
-        return dd_err_set(err, -errno, "cannot make a pipe: %m");
+        return dd_err_set(err, -errno, "cannot create a pipe: %m");
     DD_AUTO(fd) int from = fds[0];
     int rc = group_fork(g, specs, paths, fds[1], err);
     close(fds[1]);

@@ -86,7 +86,7 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
                     (!o->no_files && (rank_map_any(&o->redirects) || output_any_filter(o)))))
         rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
     if (rc == 0 && o->run_dir != NULL && o->log_dir == NULL) /* else nobody would know where */
-        dd_log(o->log, DD_LOG_NOTICE, "output that goes to files is in '%s'", o->run_dir);
+        dd_log(o->log, DD_LOG_NOTICE, "writing logs to '%s'", o->run_dir);
     if (rc == 0)
         *ret = DD_TAKE(o);
     return rc;
@@ -233,9 +233,9 @@ static int inherit_instead(struct worker_output *o, struct output_stream *s)
     output_stream_close(s);
     s->mode = OUTPUT_INHERIT;
     if (!o->warned)
-        dd_log(
-            o->log, DD_LOG_WARN,
-            "too few file descriptors (ulimit -n) for a pipe to each worker; lines of workers may mix");
+        dd_log(o->log, DD_LOG_WARN,
+               "too few file descriptors for a pipe to each worker (ulimit -n); lines of workers "
+               "may mix");
     o->warned = true;
     return 0;
 }
@@ -304,7 +304,7 @@ static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
 int worker_output_fds(struct worker_output *o, int local_rank, int ret_fds[2], struct dd_err *err)
 {
     if (local_rank < 0 || local_rank >= o->nlocal)
-        return dd_err_set(err, -EINVAL, "no output was prepared for local rank %d", local_rank);
+        return dd_err_set(err, -EINVAL, "no output configured for local rank %d", local_rank);
     for (int k = 0; k < 2; k++) {
         int rc = stream_fd(o, 2 * local_rank + k, err);
         if (rc < 0)

@@ -30,13 +30,13 @@ static int make_dirs(const char *path, struct dd_err *err)
         if (slash != NULL)
             *slash = '\0';
         if (mkdir(p, 0777) < 0 && errno != EEXIST)
-            return dd_err_set(err, -errno, "cannot make the log directory '%s': %m", p);
+            return dd_err_set(err, -errno, "cannot create log directory '%s': %m", p);
         if (slash != NULL)
             *slash = '/';
     }
     struct stat st;
     if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
-        return dd_err_set(err, -ENOTDIR, "the log directory '%s' is a file", path);
+        return dd_err_set(err, -ENOTDIR, "log directory '%s' is a file", path);
     return 0;
 }
 
@@ -69,9 +69,9 @@ static int make_random(char **ret, const char *parent, const char *prefix, struc
             return 0;
         }
         if (errno != EEXIST)
-            return dd_err_set(err, -errno, "cannot make the log directory '%s': %m", path);
+            return dd_err_set(err, -errno, "cannot create log directory '%s': %m", path);
     }
-    return dd_err_set(err, -EEXIST, "cannot find a free name for a directory in '%s'", parent);
+    return dd_err_set(err, -EEXIST, "cannot find an unused directory name in '%s'", parent);
 }
 
 int output_run_dir(char **ret, const char *log_dir, const char *tmp_dir, const char *run_id,
@@ -99,7 +99,7 @@ int output_attempt_dirs(const char *run, int attempt, int nlocal, struct dd_err 
         if (n < 0)
             return no_memory(err);
         if (mkdir(path, 0777) < 0 && errno != EEXIST)
-            return dd_err_set(err, -errno, "cannot make the log directory '%s': %m", path);
+            return dd_err_set(err, -errno, "cannot create log directory '%s': %m", path);
     }
     return 0;
 }

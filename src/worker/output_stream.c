@@ -193,12 +193,12 @@ int output_stream_open(struct output_stream *s, struct event_base *base, int lik
     if (s->tty && terminal_pair(fds, like) < 0)
         s->tty = false; /* no /dev/pts here */
     if (!s->tty && pipe2(fds, O_CLOEXEC) < 0)
-        return dd_err_set(err, -errno, "cannot make a pipe for the output of a worker: %m");
+        return dd_err_set(err, -errno, "cannot create a pipe for a worker's output: %m");
     s->fd = fds[0];
     s->child_fd = fds[1];
     int rc = s->plain && too_few_left(fds[1]) ? -EMFILE : dd_fd_nonblock(s->fd);
     if (rc < 0)
-        return dd_err_set(err, rc, "cannot make a pipe for the output of a worker");
+        return dd_err_set(err, rc, "cannot create a pipe for a worker's output");
     s->on_read = event_new(base, s->fd, EV_READ | EV_PERSIST, on_read, s);
     return s->on_read == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }

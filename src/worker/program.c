@@ -61,8 +61,8 @@ static int python_find(char **ret, char *const *env, struct dd_err *err)
         return rc == 0
                    ? 0
                    : dd_err_set(err, rc,
-                                "PYTHON_EXEC=%s is not an executable file; set it to the path of "
-                                "a Python interpreter, or unset it",
+                                "PYTHON_EXEC=%s is not an executable file"
+                                "\n  tip: set it to the path of a Python interpreter, or unset it",
                                 said);
     }
     static const char *const envs[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
@@ -77,11 +77,11 @@ static int python_find(char **ret, char *const *env, struct dd_err *err)
     const char *path = dd_env_get(env, "PATH");
     return rc == 0
                ? 0
-               : dd_err_set(err, -ENOENT,
-                            "no Python interpreter was found: no environment is active and there "
-                            "is no python3 in PATH (%s); activate one, or set PYTHON_EXEC to its "
-                            "path",
-                            path == NULL ? "not set" : path);
+               : dd_err_set(
+                     err, -ENOENT,
+                     "no Python interpreter found: no active environment, and no python3 in PATH (%s)"
+                     "\n  tip: activate an environment, or set PYTHON_EXEC to its path",
+                     path == NULL ? "not set" : path);
 }
 
 /* Length of a reference to local_rank at s ("$local_rank", "${local_rank}"), 0 when there is none.
@@ -186,8 +186,8 @@ static int not_executable(const char *name, struct dd_err *err)
     char interpreter[64];
     int rc = dd_err_set(err, -EACCES, "'%.200s' is not executable", name);
     if (ends_with(name, ".ipynb"))
-        return dd_err_tip(err, rc, "a notebook is no program: jupyter nbconvert --to script %.200s",
-                          name);
+        return dd_err_tip(err, rc,
+                          "convert the notebook first: jupyter nbconvert --to script %.200s", name);
     interpreter_of(name, interpreter);
     if (interpreter[0] == '\0')
         return dd_err_tip(err, rc, "chmod +x %.200s", name);
@@ -233,10 +233,9 @@ int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct
 {
     const char *name = spec->argv == NULL ? NULL : spec->argv[0];
     if (spec->module && spec->no_python && !spec->run_path)
-        return dd_err_set(err, -EINVAL,
-                          "--module and --no-python exclude each other: a module is run by Python");
+        return dd_err_set(err, -EINVAL, "--module and --no-python are mutually exclusive");
     if (name == NULL || *name == '\0')
-        return dd_err_set(err, -EINVAL, "no program was given: name a script, as in 'train.py'");
+        return dd_err_set(err, -EINVAL, "missing program");
     if (spec->module && !spec->run_path)
         return push_python(out, spec, err);
     if (!spec->run_path && (spec->no_python || !(spec->is_python || is_python(name))))

@@ -179,7 +179,7 @@ static int open_pair(struct pty *p, struct dd_err *err)
     p->master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
     if (p->master < 0 || grantpt(p->master) < 0 || unlockpt(p->master) < 0 ||
         ptsname_r(p->master, p->path, sizeof(p->path)) != 0)
-        return dd_err_set(err, -errno, "--pty: cannot make a terminal: %m");
+        return dd_err_set(err, -errno, "--pty: cannot create a pseudo-terminal: %m");
     p->slave = open(p->path, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (p->slave < 0)
         return dd_err_set(err, -errno, "--pty: cannot open the terminal %s: %m", p->path);

@@ -36,18 +36,15 @@ static int bad_map(const char *text, const char *option, struct dd_err *err)
 {
     return dd_err_set(
         err, -EINVAL,
-        "%s: '%s' is not understood: write 0 (none), 1 (stdout), 2 (stderr) or 3 (both), "
-        "or such a number for some local ranks, as in '0:3,1:2'",
+        "%s: invalid value '%s': expected 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or "
+        "one per local rank such as 0:3,1:2",
         option, text);
 }
 
 static int bad_list(const char *text, const char *option, struct dd_err *err)
 {
-    return dd_err_set(
-        err, -EINVAL,
-        "%s: '%s' is not understood: write local ranks with commas between them, as in "
-        "'0,1,5'",
-        option, text);
+    return dd_err_set(err, -EINVAL, "%s: invalid value '%s': expected local ranks such as 0,1,5",
+                      option, text);
 }
 
 /* Splits at every comma; empty pieces are kept, to be refused. */

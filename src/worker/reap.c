@@ -51,11 +51,10 @@ static void worker_ended(struct worker_group *g, struct worker *w, int status)
 static void worker_give_up(struct worker_group *g, struct worker *w)
 {
     enum worker_state was = w->state;
-    dd_log(
-        g->log, DD_LOG_WARN,
-        "process %d (rank %d) does not die of SIGKILL, it waits in the kernel (state D); going on "
-        "without it",
-        (int)w->pid, w->rank);
+    dd_log(g->log, DD_LOG_WARN,
+           "process %d (rank %d) did not exit after SIGKILL (uninterruptible sleep, state D); "
+           "continuing without it",
+           (int)w->pid, w->rank);
     w->state = WORKER_GONE;
     (void)pid_list_add(&g->protected, w->pid);
     if (was == WORKER_RUNNING && g->cb.on_exit != NULL)
@@ -121,7 +120,7 @@ static bool strangers_step(struct worker_group *g, struct pid_list *alive, uint6
         return false;
     for (size_t i = 0; i < alive->n; i++)
         dd_log(g->log, DD_LOG_WARN,
-               "process %d, started by a worker, does not die of SIGKILL; going on without it",
+               "process %d, started by a worker, did not exit after SIGKILL; continuing without it",
                (int)alive->v[i]);
     return true;
 }

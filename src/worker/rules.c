@@ -48,10 +48,9 @@ int rule_check(const char *text, const char *option, const char *example, struct
     const char *value;
     if (match(text, 0, &value) >= 0 && *value != '\0')
         return 0;
-    return dd_err_set(
-        err, -EINVAL,
-        "%s=%s: write ranks, a colon and what is for them, as in %s=%s (or all: for all ranks)",
-        option, text, option, example);
+    return dd_err_set(err, -EINVAL,
+                      "invalid value %s=%s: expected RANKS:..., such as %s=%s (or all:...)", option,
+                      text, option, example);
 }
 
 const char *rule_for(const char *rule, int rank)
@@ -80,11 +79,10 @@ int rule_check_env(const char *text, struct dd_err *err)
     if (n > 0 && !isdigit((unsigned char)value[0]) &&
         (value[n] == '=' || (value[n] == '\0' && value == text)))
         return 0;
-    return dd_err_set(
-        err, -EINVAL,
-        "--env=%s: '%s' does not set a variable; write for example --env=NAME=VALUE, or --env=0,3-5:NAME=VALUE "
-        "for some ranks",
-        text, value);
+    return dd_err_set(err, -EINVAL,
+                      "--env=%s: '%s' is not NAME=VALUE"
+                      "\n  tip: use --env=NAME=VALUE, or --env=0,3-5:NAME=VALUE for some ranks",
+                      text, value);
 }
 
 const char *rule_env_wanted(const char *rule)

@@ -173,10 +173,11 @@ pid_t spawn_child(const struct spawn_request *r, struct dd_err *err)
     if (pid == 0)
         child_run(r, agent, guardian);
     if (pid < 0)
-        return dd_err_set(err, -errno,
-                          "cannot start a worker (rank %d): %m; the limits are 'ulimit -u' and the "
-                          "pids limit of the job's cgroup",
-                          r->spec->rank);
+        return dd_err_set(
+            err, -errno,
+            "cannot start the worker of rank %d: %m; see 'ulimit -u' and the pids limit of the "
+            "job's cgroup",
+            r->spec->rank);
     return pid;
 }
 
@@ -227,11 +228,11 @@ static int explain_format(const char *path, struct dd_err *err)
     char magic[4] = "";
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0 && read(fd, magic, sizeof(magic)) == 4 && memcmp(magic, "\177ELF", 4) == 0)
-        return dd_err_set(err, -ENOEXEC,
-                          "cannot run '%s': it was built for another kind of machine", path);
+        return dd_err_set(err, -ENOEXEC, "cannot run '%s': built for another machine architecture",
+                          path);
     return dd_err_set(err, -ENOEXEC,
-                      "cannot run '%s': it is no binary and does not begin with a line like "
-                      "'#!/bin/bash'; add one, or name the interpreter: 'bash %s'",
+                      "cannot run '%s': neither a binary nor a script with a first line such as "
+                      "'#!/bin/bash'; add one, or run 'bash %s'",
                       path, path);
 }
 
@@ -241,29 +242,30 @@ int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err 
     if (r->stage == SPAWN_STDIO)
         return dd_err_set(err, -r->error, "cannot set up the output of '%s': %m", path);
     if (r->stage == SPAWN_FOLDER)
-        return dd_err_set(err, -r->error, "cannot run '%s' in the folder that --chdir says: %m",
-                          path);
+        return dd_err_set(err, -r->error,
+                          "cannot run '%s': cannot change to the directory of --chdir: %m", path);
     switch (r->error) {
     case ENOENT:
         if (access(path, F_OK) == 0)
-            return dd_err_set(err, -ENOENT,
-                              "cannot run '%s': the interpreter that it needs (its first line, or "
-                              "the ELF loader) is not on this node",
-                              path);
-        return dd_err_set(err, -ENOENT, "cannot run '%s': there is no such file", path);
+            return dd_err_set(
+                err, -ENOENT,
+                "cannot run '%s': its interpreter (first line, or ELF loader) does not exist on this "
+                "node",
+                path);
+        return dd_err_set(err, -ENOENT, "cannot run '%s': no such file", path);
     case EACCES:
     case EPERM:
-        return dd_err_set(err, -r->error,
-                          "cannot run '%s': %m; it needs 'chmod +x', and a file system that is not "
-                          "mounted noexec",
-                          path);
+        return dd_err_set(
+            err, -r->error,
+            "cannot run '%s': %m; check 'chmod +x' and that the file system is not mounted noexec",
+            path);
     case ENOEXEC:
         return explain_format(path, err);
     case E2BIG:
         return dd_err_set(
             err, -E2BIG,
-            "cannot run '%s': arguments and environment together are too long, or one "
-            "of them is longer than 128 KiB",
+            "cannot run '%s': arguments and environment are too long together, or one of them "
+            "exceeds 128 KiB",
             path);
     default:
         errno = r->error;

@@ -162,7 +162,7 @@ static void copy_some(struct child *c, int i)
     int rc = n > 0 ? dd_write_full(c->files[i], chunk, (size_t)n) : 0;
     if (rc < 0) {
         errno = -rc;
-        (void)dd_err_set(&err, rc, "cannot write '%.400s': %m; this output is no longer kept",
+        (void)dd_err_set(&err, rc, "cannot write '%.400s': %m; further output to it is dropped",
                          c->spec->files[i].path);
         tell_failed(&err);
     }
@@ -282,13 +282,12 @@ static int wait_ready(struct writer *w, unsigned limit_ms, struct dd_err *err)
             continue;
         if (take(w) >= 0)
             continue;
-        return w->failed.rc < 0
-                   ? dd_err_set(err, w->failed.rc, "%s", w->failed.text)
-                   : dd_err_set(err, -ECHILD, "the process that writes log files has ended");
+        return w->failed.rc < 0 ? dd_err_set(err, w->failed.rc, "%s", w->failed.text)
+                                : dd_err_set(err, -ECHILD, "the log writer process exited");
     }
     if (!w->ready)
         dd_log(w->log, DD_LOG_WARN,
-               "the file system of the logs does not answer; what the workers print waits for it");
+               "the file system of the logs does not respond; the workers' output is delayed");
     return 0;
 }
 
@@ -297,7 +296,7 @@ static int start(struct writer *w, const struct writer_spec *spec, struct dd_err
     int fds[2];
     struct spawn_mask mask;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
-        return dd_err_set(err, -errno, "cannot make a socket pair: %m");
+        return dd_err_set(err, -errno, "cannot create a socket pair: %m");
     w->control = fds[0];
     DD_AUTO(fd) int theirs = fds[1];
     spawn_begin(&mask);
@@ -306,7 +305,7 @@ static int start(struct writer *w, const struct writer_spec *spec, struct dd_err
         child_run(spec, theirs);
     spawn_end(&mask);
     if (w->pid < 0)
-        return dd_err_set(err, -errno, "cannot start a process that writes log files: %m");
+        return dd_err_set(err, -errno, "cannot start the log writer process: %m");
     return dd_fd_nonblock(w->control);
 }
 
@@ -348,7 +347,7 @@ int writer_socket(struct writer *w, int file, struct dd_err *err)
     int fds[2];
     struct pollfd p = {.fd = w->control, .events = POLLOUT};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0)
-        return dd_err_set(err, -errno, "cannot make a socket pair: %m");
+        return dd_err_set(err, -errno, "cannot create a socket pair: %m");
     DD_AUTO(fd) int ours = fds[0];
     DD_AUTO(fd) int theirs = fds[1];
     const struct note note = {.kind = TAKE, .file = file};
@@ -356,7 +355,7 @@ int writer_socket(struct writer *w, int file, struct dd_err *err)
     if (rc == -EAGAIN && poll(&p, 1, ASK_WAIT_MS) > 0)
         rc = note_send(w->control, &note, theirs);
     errno = -rc;
-    return rc < 0 ? dd_err_set(err, rc, "cannot reach the process that writes log files: %m")
+    return rc < 0 ? dd_err_set(err, rc, "cannot reach the log writer process: %m")
                   : DD_TAKE_FD(ours);
 }
 

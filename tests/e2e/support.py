@@ -270,13 +270,23 @@ def run(*args, env=None, cwd=None, limit=LIMIT):
 
 def told(err):
     """What ddrun said, without that nodes are waited for: on a busy machine they come late, and after 5 s it says so."""
-    waits = re.compile(r"ddrund?(\[[^]]*\])?: waiting for (the job's daemon: |\S+ \(\d+ of)")
+    waits = re.compile(r"(ddrund?|ddctl)(\[[^]]*\])?: (waiting for |still waiting)")
     return "".join(line for line in err.splitlines(keepends=True) if not waits.match(line))
 
 
 def without_tips(err):
     """The lines of an error message without its tips, which stand below it."""
     return [line for line in err.splitlines() if not line.startswith("  tip: ")]
+
+
+def some_line(text, *parts):
+    """True if one line contains all these parts: the object of a message and a term that tells it apart, not its sentence."""
+    return any(all(part in line for part in parts) for line in text.splitlines())
+
+
+def lines_with(text, *parts):
+    """The lines that contain all these parts."""
+    return [line for line in text.splitlines() if all(part in line for part in parts)]
 
 
 def json_lines(text):

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from support import BUILD, DDRUN, HERE, Job, clean_env, program
+from support import BUILD, DDRUN, HERE, Job, clean_env, program, without_tips
 
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
 
@@ -144,7 +144,7 @@ OVERFLOWN = [["unshare", "-U"], ["unshare", "--map-user=65534"]]
 def test_a_job_of_the_overflow_uid_is_refused(home, before):
     job = run_as_user(before, "true", home=home)
     assert job.p.returncode == 2, job.err
-    assert "uid 65534 is the overflow uid" in job.err and len(job.err.splitlines()) == 1, job.err
+    assert "uid 65534" in job.err and len(without_tips(job.err)) == 1, job.err
 
 
 @root_only
@@ -158,7 +158,7 @@ def test_a_job_of_the_overflow_uid_runs_where_all_uids_are_mapped(home):
 def test_ddctl_of_the_overflow_uid_trusts_no_agent(home):
     done = subprocess.run(as_user(USER, "unshare", "-U", os.path.join(BUILD, "ddctl"), "status"), capture_output=True, text=True,
                           cwd="/", check=False, timeout=LIMIT)
-    assert done.returncode == 1 and "uid 65534 is the overflow uid" in done.stderr, done
+    assert done.returncode == 1 and "uid 65534" in done.stderr, done
 
 
 HIDE_PROC = """
@@ -178,7 +178,7 @@ def test_a_store_of_the_overflow_uid_is_refused_where_there_is_no_proc(home):
     ddrund = [os.path.join(BUILD, "ddrund"), "--listen=127.0.0.1:0"]
     done = subprocess.run(as_user(USER, PYTHON3, "-c", HIDE_PROC, str(USER), *ddrund), capture_output=True, text=True, cwd="/",
                           check=False, timeout=LIMIT, env={"DDRUN_KEY": os.urandom(32).hex()})
-    assert done.returncode == 2 and "uid 65534 is the overflow uid" in done.stderr, done
+    assert done.returncode == 2 and "uid 65534" in done.stderr, done
 
 
 CALL_AGENT = r"""

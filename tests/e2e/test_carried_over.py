@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, KEY, LIMIT, Job, built_with, clean_env, parent, run, until, without_tips
+from support import DDRUN, KEY, LIMIT, Job, built_with, clean_env, parent, run, some_line, until, without_tips
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -46,8 +46,8 @@ def test_dry_run_shows_the_folder(folder):
 def test_a_folder_that_is_not_there_starts_nothing(tmp_path):
     job = run("--simulate-nodes=2", f"--chdir={tmp_path}/none", "echo", "started")
     assert job.p.returncode == 2 and job.out == ""
-    assert job.err.endswith(": No such file or directory\n") and job.err.count("\n") == 1
-    assert f"--chdir={tmp_path}/none: the workers cannot run there on {os.uname().nodename}" in job.err
+    assert some_line(job.err, "error: ", ": No such file or directory") and len(without_tips(job.err)) == 1
+    assert some_line(job.err, "--chdir", f"{tmp_path}/none", os.uname().nodename)
 
 
 def test_a_folder_that_one_node_lacks_ends_the_job(folder):
@@ -58,7 +58,7 @@ def test_a_folder_that_one_node_lacks_ends_the_job(folder):
             Job(*options, "--node-rank=1", "echo", "started", env=env, cwd=folder) as second:
         assert (first.wait(), second.wait()) == (2, 2), first.err + second.err
         assert first.out == second.out == ""
-        assert "127.0.0.2" in first.err and "--chdir=there: the workers cannot run there" in first.err, first.err
+        assert some_line(first.err, "--chdir", "there", "127.0.0.2"), first.err
 
 
 def test_a_folder_that_is_gone_at_a_restart_is_told(tmp_path):
@@ -67,7 +67,7 @@ def test_a_folder_that_is_gone_at_a_restart_is_told(tmp_path):
     with Job("--standalone", "--max-restarts=1", f"--chdir={there}", "sh", "-c", f"echo started; rmdir {there}; exit 3",
              env=clean_env()) as job:
         assert job.wait() != 0
-        assert job.out == "started\n" and "in the folder that --chdir says: No such file or directory" in job.err, job.err
+        assert job.out == "started\n" and some_line(job.err, "--chdir", ": No such file or directory"), job.err
         job.assert_nothing_left()
 
 
@@ -78,7 +78,7 @@ def test_a_folder_that_is_gone_at_a_restart_is_told(tmp_path):
 def test_a_job_ends_when_its_time_is_over(nodes):
     with Job(f"--simulate-nodes={nodes}", "--timeout=300ms", "--nproc-per-node=2", "sleep", "1000", env=clean_env()) as job:
         assert job.wait() == 124
-        assert "--timeout of 0.3 s" in job.err, job.err
+        assert some_line(job.err, "--timeout", "0.3"), job.err
         job.assert_nothing_left()
 
 
@@ -96,7 +96,7 @@ def test_who_has_found_no_host_gives_up_when_the_time_is_over(where):
         if "etcd" in where[0] and not built_with("CURL"):
             pytest.skip("there is no ddrun with libcurl (Debian: libcurl4-openssl-dev)")
         assert job.wait() == 124 and job.out == ""
-        assert "--timeout of 0.3 s" in job.err, job.err
+        assert some_line(job.err, "--timeout", "0.3"), job.err
         job.assert_nothing_left()
 
 
@@ -126,7 +126,7 @@ def test_the_time_goes_on_when_the_host_is_lost():
         for agent in {parent(daemon) for daemon in job.processes("ddrund")} - {0, 1}:
             os.kill(agent, signal.SIGKILL)
         assert job.wait() == 124, job.err
-        assert "--timeout of " in job.err, job.err
+        assert "--timeout" in job.err, job.err
         job.assert_nothing_left()
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support import BUILD, LIMIT, PYTHON, clean_env, free_port
+from support import BUILD, LIMIT, PYTHON, clean_env, free_port, some_line
 
 DDCTL = os.path.join(BUILD, "ddctl")
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -92,10 +92,10 @@ def test_any_rank_may_be_asked_for():
     assert told("--rank=6", "--master-addr=a", env=env) == told("--master-addr=a", env=recorded("slurm-22.05-tasks4x2.1.6"))
     node = told("--node=1", "--master-addr=a", env=env)
     assert (node["GROUP_RANK"], node["LOCAL_WORLD_SIZE"]) == ("1", "4") and "RANK" not in node
-    assert "there are 8 workers" in refused("--rank=8", env=env)
-    assert "there are 2 nodes" in refused("--node=2", env=env)
-    assert "not both" in refused("--node=0", "--rank=1", env=env)
-    assert "contradicts the tasks of this step" in refused("--nproc-per-node=2", env=env)
+    assert "8 workers" in refused("--rank=8", env=env)
+    assert "2 nodes" in refused("--node=2", env=env)
+    assert some_line(refused("--node=0", "--rank=1", env=env), "--node", "--rank")
+    assert "--nproc-per-node" in refused("--nproc-per-node=2", env=env)
 
 
 def test_one_task_a_node_with_several_workers_hears_what_is_theirs():
@@ -142,7 +142,7 @@ def test_a_batch_script_of_several_tasks_hears_what_all_have_in_common():
     says = told("--master-addr=a", env=env)
     assert says["WORLD_SIZE"] == "3" and says["LOCAL_WORLD_SIZE"] == "1"
     assert not {"RANK", "GROUP_RANK", "TF_CONFIG", "CROSS_RANK"} & set(says)
-    assert "say --rank" in refused("--master-addr=a", "RANK", env=env)
+    assert "--rank" in refused("--master-addr=a", "RANK", env=env)
     says = told("--master-addr=a", "--node=2", "--tf", env=env)
     assert says["RANK"] == "2" and json.loads(says["TF_CONFIG"])["task"]["index"] == 2
 
@@ -208,7 +208,7 @@ def test_processes_of_mpiexec_are_workers(variables, tmp_path):
 def test_mpiexec_on_machines_that_nobody_names_is_refused():
     assert "--hosts=LIST" in refused(env=clean_env(**MPIEXEC[0]))
     assert told("--hosts", f"elsewhere,{HOST}", "--master-addr=a", env=clean_env(**MPIEXEC[0]))["RANK"] == "5"
-    assert "left over" in refused(env=clean_env(**dict(MPIEXEC[0], OMPI_COMM_WORLD_SIZE="3")))
+    assert "OMPI_COMM_WORLD" in refused(env=clean_env(**dict(MPIEXEC[0], OMPI_COMM_WORLD_SIZE="3")))
     assert "OMPI_COMM_WORLD_RANK=x" in refused(env=clean_env(**dict(MPIEXEC[0], OMPI_COMM_WORLD_RANK="x")))
 
 
@@ -241,7 +241,7 @@ def test_gpus_and_frameworks():
     assert json.loads(says["TF_CONFIG"])["task"] == {"type": "worker", "index": 0}
     says = told("--framework=jax,paddle,mindspore", "--nproc-per-node=2", "--rank=1")
     assert says["SLURM_PROCID"] == "1" and says["PADDLE_TRAINER_ID"] == "1" and says["MS_NODE_ID"] == "1"
-    assert "write --tf" in refused("--roles=worker:*")
+    assert "--tf" in refused("--roles=worker:*")
     assert "'jaxx'" in refused("--framework=jaxx")
     masked = dict(recorded("slurm-22.05-gpupertask.1.3"))  # Slurm has hidden the others' GPUs
     assert told("--master-addr=a", env=masked)["JAX_LOCAL_DEVICE_IDS"] == "0"
@@ -249,8 +249,8 @@ def test_gpus_and_frameworks():
 
 def test_names_are_written_in_their_order_and_wrong_ones_refused():
     assert ask("--format=values", "WORLD_SIZE", "RANK").stdout == "1\n0\n"
-    assert "NOTHING is not set for a worker" in refused("NOTHING")
-    assert "write options first" in refused("RANK", "--tf")
+    assert "NOTHING" in refused("NOTHING")
+    assert "--tf" in refused("RANK", "--tf")
     assert "--format" in refused("--format=xml")
     assert "--env=1:2=3" in refused("--env=1:2=3")
 

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from support import BUILD, LIMIT, PYTHON, Job, clean_env, free_port, program, until
+from support import BUILD, LIMIT, PYTHON, Job, clean_env, free_port, program, some_line, until
 
 DDCTL = os.path.join(BUILD, "ddctl")
 NOBODY = 65534
@@ -25,7 +25,7 @@ def ddctl(*args, code=0, **more):
     def ended():
         p = subprocess.run([DDCTL, *args], env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                            timeout=LIMIT, check=False, **more)
-        return p if p.returncode == code or "has not answered for" not in p.stderr else None
+        return p if p.returncode == code or "answer" not in p.stderr else None
 
     p = until(ended, say=f"an answer to {args}")
     assert p.returncode == code, p.stdout + p.stderr
@@ -79,7 +79,7 @@ def test_status_names_each_node_and_rank_of_a_running_job_once(tmp_path):
         first, second, spare = (n["name"] for n in s["nodes"])
         assert {first, second, spare} == {"sim1", "sim2", "sim3"}
         assert [(w["node"], w["local_rank"]) for w in s["workers"]] == [(first, 0), (first, 1), (second, 0), (second, 1)]
-        assert re.search(r"is running: round 0, 4 workers on 2 nodes, 0 of 0 restarts used\n", job.ctl("status"))
+        assert some_line(job.ctl("status"), "running", "round 0", "4 workers", "2 nodes", "0 of 0 restarts")
         job.finish()
 
 
@@ -125,7 +125,7 @@ def test_status_names_the_rank_that_has_failed(tmp_path):
     with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=1", "--shutdown-timeout=100s", script=FAILS_AND_STAYS) as job:
         until(lambda: job.status()["state"] == "stopping")
         assert [(f["rank"], f["code"]) for f in job.status()["failed"]] == [(1, 7)]
-        assert "rank 1 (sim2) failed: code 7" in job.ctl("status")
+        assert some_line(job.ctl("status"), "rank 1", "sim2", "failed", "code 7")
         job.finish(7)
 
 
@@ -162,9 +162,9 @@ def test_a_process_of_a_job_asks_its_own(tmp_path, common, own, other, name):
 
 def test_another_job_and_another_user_are_refused(tmp_path):
     with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
-        assert "--job=nonsense: no such job" in ddctl("status", "--job=nonsense", code=2)
+        assert "nonsense" in ddctl("status", "--job=nonsense", code=2)
         if os.geteuid() == 0:
-            assert "no ddrun job of yours" in ddctl("status", code=1, user=NOBODY)
+            assert "no ddrun job" in ddctl("status", code=1, user=NOBODY)
         job.finish()
 
 
@@ -242,7 +242,7 @@ def test_a_ddrun_that_is_stopped_is_said_not_to_answer(tmp_path):
     with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
         agent, = job.agents()
         os.kill(agent, signal.SIGSTOP)
-        assert "has not answered for 3 s; is it stopped?" in job.ctl("status", code=1)
+        assert some_line(job.ctl("status", code=1), "error: ", "answer", "3 s")
         os.kill(agent, signal.SIGCONT)
         assert job.status()["state"] == "running"
         job.finish()
@@ -288,7 +288,7 @@ def test_a_signal_that_ends_jobs_ends_this_one(tmp_path):
         assert "say one signal" in job.ctl("signal", code=2)
         job.ctl("signal", "INT")
         assert job.wait() == 130
-        assert "stopped by SIGINT (ddctl on sim" in job.err
+        assert some_line(job.err, "SIGINT", "ddctl on sim")
         job.assert_nothing_left()
 
 
@@ -296,12 +296,12 @@ def test_a_drained_node_gives_its_place_to_a_spare_at_once(tmp_path):
     with Running(tmp_path, "--simulate-nodes=3", "--nnodes=2:2", "--nproc-per-node=1", workers=2) as job:
         until(lambda: len(job.status()["nodes"]) == 3)
         first, node, spare = (n["name"] for n in job.status()["nodes"])
-        assert job.ctl("drain", node) == f"{node} gets no part in further rounds; a round without it begins now\n"
+        assert some_line(job.ctl("drain", node), node, "round")
         until(lambda: (job.status()["round"], job.status()["state"]) == (1, "running"))
         s = job.status()
         assert (s["restarts"], [w["node"] for w in s["workers"]]) == (0, [first, spare])
         assert [(n["name"], n["state"]) for n in s["nodes"][2:]] == [(node, "left-out")]
-        assert job.ctl("drain", node) == f"{node} was left out already\n"
+        assert some_line(job.ctl("drain", node), node, "already")
         assert "daemon" in job.ctl("drain", "sim1", code=2)
         assert f"cannot drain {spare}" in job.ctl("drain", spare, code=2)
         assert "'nowhere'" in job.ctl("drain", "nowhere", code=2)
@@ -318,8 +318,8 @@ def test_events_tell_what_happened_in_its_order_until_the_end(tmp_path):
                                     stdout=subprocess.PIPE)
         first = json.loads(follower.stdout.readline())
         assert first["event"] == "join" and first["time"].endswith("Z")
-        until(lambda: "round 1: all workers run" in job.ctl("events"))
-        assert re.search(r"Z  round 0: rank 1 \(sim\d\) failed with code 7\n", job.ctl("events"))
+        until(lambda: some_line(job.ctl("events"), "round 1: ", "workers"))
+        assert some_line(job.ctl("events"), "Z  round 0: rank 1", "failed", "code 7")
         job.finish()
         told = [first] + [json.loads(line) for line in follower.stdout.read().splitlines()]
         kinds = [e["event"] for e in told if e["event"] not in ("started", "leave")]  # of a round that failed early

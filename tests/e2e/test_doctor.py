@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from support import DDRUN
+from support import DDRUN, some_line
 from test_slurm import LIMIT, _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
@@ -29,7 +29,7 @@ exec srun "${{options[@]}}" bash {planted} "$@"
         done = run.wait(LIMIT)
     found = json.loads(done.out)
     assert done.rc == (0 if all(f["hint"] for f in found["findings"]) else 1), done.err
-    assert all(f["hint"] == ("left over" in f["what"] or "ptrace_scope" in f["what"]) for f in found["findings"])
+    assert all(f["hint"] == ("MASTER_ADDR=" in f["what"] or "ptrace_scope" in f["what"]) for f in found["findings"])
     return [(f["nodes"], f["what"]) for f in found["findings"]], found
 
 
@@ -41,17 +41,17 @@ def test_healthy_nodes_have_no_findings(slurm):  # noqa: F811
 
 
 FAULTS = {
-    "files": ("ulimit -n 256", "only 256 files may be open"),
-    "processes": ("ulimit -u 300", "only 300 processes"),
-    "one core": ("taskset -pc 0 $$ >/dev/null", "one of"),
-    "GPUs": ("export CUDA_VISIBLE_DEVICES=0", "1 GPUs, where others have 2"),
-    "no GPU": ("export CUDA_VISIBLE_DEVICES=", "CUDA_VISIBLE_DEVICES is empty"),
-    "temporary files": ("export TMPDIR=/nowhere", "temporary files cannot be written: /nowhere"),
-    "interface": ("export NCCL_SOCKET_IFNAME=ib7", "NCCL_SOCKET_IFNAME=ib7 names no interface"),
-    "left over": ("export MASTER_ADDR=old", "MASTER_ADDR=old is left over"),
-    "not there": ("exit 1", "nothing could be started there"),
+    "files": ("ulimit -n 256", "256"),
+    "processes": ("ulimit -u 300", "300 processes"),
+    "one core": ("taskset -pc 0 $$ >/dev/null", "CPU"),
+    "GPUs": ("export CUDA_VISIBLE_DEVICES=0", "1 GPU"),
+    "no GPU": ("export CUDA_VISIBLE_DEVICES=", "CUDA_VISIBLE_DEVICES"),
+    "temporary files": ("export TMPDIR=/nowhere", "/nowhere"),
+    "interface": ("export NCCL_SOCKET_IFNAME=ib7", "NCCL_SOCKET_IFNAME=ib7"),
+    "left over": ("export MASTER_ADDR=old", "MASTER_ADDR=old"),
+    "not there": ("exit 1", "start"),
     "clock": (f"export LD_PRELOAD={FAKETIME} FAKETIME=+10m FAKETIME_DONT_FAKE_MONOTONIC=1",
-              "the clock of"),
+              "clock of"),
 }
 
 
@@ -64,18 +64,19 @@ def test_a_planted_fault_is_found(slurm, name):  # noqa: F811
         pytest.skip("this machine has one CPU")
     findings, _ = examine(slurm, fault)
     if name == "clock":  # seen by those who have asked node3, and by node3
-        assert any(nodes == "node2" and text.startswith("the clock of node3 is 600 s ahead") for nodes, text in findings)
+        assert any(nodes == "node2" and "clock of node3 is 600 s ahead" in text for nodes, text in findings)
         assert all("clock of" in text for _, text in findings)
         return
-    assert ("node3", what) in [(nodes, text[:len(what)]) for nodes, text in findings]
-    assert {nodes for nodes, text in findings if "cannot be reached" not in text} == {"node3"}
+    assert any(nodes == "node3" and what in text for nodes, text in findings), findings
+    assert {nodes for nodes, text in findings if "reach" not in text} == {"node3"}
 
 
 def test_a_name_that_leads_elsewhere(slurm):  # noqa: F811
     made = slurm.cluster
     made.set_hosts("node3", made.hosts("node3").replace(made.address("node4"), made.address("node4", "nobody")))
     findings, _ = examine(slurm)
-    assert findings == [("node3", f"the name node4 leads to {made.address('node4', 'nobody')}, which is no address of that node")]
+    (nodes, text), = findings
+    assert nodes == "node3" and "node4" in text and made.address("node4", "nobody") in text
 
 
 def test_a_blocked_way(slurm):  # noqa: F811
@@ -86,7 +87,8 @@ def test_a_blocked_way(slurm):  # noqa: F811
         findings, _ = examine(slurm)
     finally:
         made.machines["node3"].net([f"route del {route}"])
-    assert [(nodes, text.split(":")[0]) for nodes, text in findings] == [("node3", "node4 cannot be reached")]
+    (nodes, text), = findings
+    assert nodes == "node3" and "node4" in text and "reach" in text
 
 
 def test_a_node_without_munge(slurm):  # noqa: F811
@@ -103,16 +105,14 @@ def test_a_full_shm(slurm):  # noqa: F811
         findings, _ = examine(slurm)
     finally:
         node.run(["mount", "-o", "remount,size=50%", "/dev/shm"])
-    assert [nodes for nodes, text in findings] == ["node3"] and "/dev/shm has only" in findings[0][1]
+    assert [nodes for nodes, text in findings] == ["node3"] and "/dev/shm" in findings[0][1]
 
 
 def test_words_for_a_person(slurm):  # noqa: F811
     with slurm.popen(["salloc", "-Q", "-N4", "sh", "-c", f"ulimit -n 256; exec {DDCTL} doctor"]) as run:
         done = run.wait(LIMIT)
     assert done.rc == 1
-    assert done.out == ("4 of 4 nodes answered; 1 finding\n\nnode[1-4]: only 256 files may be open at a time: data loaders and "
-                        "NCCL need more\n    write 'ulimit -n 65536' in the job's script; a lower hard limit is the "
-                        "administrator's\n")
+    assert some_line(done.out, "4 nodes") and some_line(done.out, "node[1-4]: ", "256") and some_line(done.out, "ulimit -n 65536"), done.out
 
 
 def look_with(slurm, *args):  # noqa: F811
@@ -130,7 +130,7 @@ def test_the_port_that_is_asked_for_is_the_one_that_is_looked_at(slurm):  # noqa
         port = until(lambda: holder.out.strip(), LIMIT, lambda: holder.err)
         findings, _ = examine(slurm, "", f"--master-port={port}", "--limit=2s")
     assert [what for nodes, what in findings if nodes == "node3"] and all("node3" in nodes + what for nodes, what in findings)
-    assert any(nodes == "node3" and str(port) in what and "cannot be reached" not in what for nodes, what in findings), findings
+    assert any(nodes == "node3" and str(port) in what and "reach" not in what for nodes, what in findings), findings
 
 
 def test_the_workers_network_is_looked_at(slurm):  # noqa: F811
@@ -141,7 +141,7 @@ def test_the_workers_network_is_looked_at(slurm):  # noqa: F811
         healthy, found = look_with(slurm, "--iface=eth0")
     finally:
         made.machines["node3"].net(["link del dm0"])
-    named = [nodes for nodes, what in findings if what.startswith("--iface=dm0: this node has no such interface; it has ")]
+    named = [nodes for nodes, what in findings if "--iface=dm0" in what]
     assert named == ["node[1-2,4]"]
     assert healthy == []
     assert [p["iface_address"] for p in found["nodes"][1]["probes"]] == [made.address("node3"), made.address("node1")]
@@ -159,16 +159,16 @@ def test_a_workers_network_that_ends_somewhere_is_found(slurm):  # noqa: F811
         for name in nodes:
             made.machines[name].net(["link del dm0"])
     assert sorted(nodes for nodes, _ in findings) == ["node1", "node2", "node3", "node[2-4]"]
-    assert all(re.fullmatch(r"the workers' address of node\d, [\d.]+, cannot be reached through dm0: .+", what) for _, what in findings)
+    assert all(re.search(r"node\d.* dm0\b", what) for _, what in findings)
 
 
 def test_the_address_of_the_first_node_is_the_one_that_is_said(slurm):  # noqa: F811
     said = slurm.cluster.address("node1", "nobody")
     findings, _ = examine(slurm, "", f"--master-addr={said}", "--limit=2s")
     assert [nodes for nodes, _ in findings] == ["node[2-4]"]
-    assert "node1 cannot be reached" in findings[0][1] and said in findings[0][1]
+    assert "node1" in findings[0][1] and said in findings[0][1]
 
 
 def test_without_a_starter_it_says_how_to_get_one(slurm):  # noqa: F811
     done = slurm.cluster.run([DDCTL, "doctor", "--hosts=node1,node2"], node="node1", user=slurm.user)
-    assert done.rc == 2 and "say --launcher=ssh" in done.err
+    assert done.rc == 2 and "--launcher=ssh" in done.err

@@ -71,7 +71,7 @@ def test_a_lost_node_costs_an_elastic_job_nothing():
         kill(job.guests()[0])
         last = of_round(job.finish(), 3, 3)
         assert {s["TORCHELASTIC_RESTART_COUNT"] for s in last} == {"0"}
-        assert "was lost" in job.err and "starting all workers again on 3 nodes" in job.err
+        assert some_line(job.err, "lost", "restarting", "3 nodes")
 
 
 def test_a_spare_node_takes_the_place_of_a_lost_one():
@@ -92,7 +92,7 @@ def test_the_loss_of_the_host_is_survived(victim):
         of_round(job.said(4 + n), n, n)
         job.release()
         job.finish()
-        assert "takes the lost daemon's place" in job.err
+        assert "takes over" in job.err
 
 
 def test_a_lost_daemon_costs_a_job_of_fixed_size_one_restart():
@@ -148,7 +148,7 @@ def test_a_daemon_lost_after_the_chief_has_succeeded_does_not_run_it_again(tmp_p
         go.touch()
         assert job.wait() == 0, job.err
         assert (seen + job.out).count("chief") == 1
-        assert "takes the lost daemon's place" in job.err
+        assert "takes over" in job.err
         job.assert_nothing_left()
 
 
@@ -190,8 +190,8 @@ def test_fewer_nodes_than_the_least_end_the_job():
     with Elastic(3, "--nnodes=3:4", "--rejoin-timeout=1s") as job:
         kill(job.guests()[0])
         job.finish(1)
-        assert "waiting up to 1 s for it to come back" in job.err
-        assert "2 of at least 3 nodes are left" in job.err
+        assert some_line(job.err, "lost", "1 s")
+        assert some_line(job.err, "error: ", "2 of at least 3 nodes")
 
 
 def test_a_minority_does_not_go_on():
@@ -204,7 +204,7 @@ def test_a_minority_does_not_go_on():
         os.kill(job.daemon(), signal.SIGCONT)
         assert job.wait() != 0
         assert len(json_lines(job.seen + job.out)) == 4
-        assert "only 1 of the 4 nodes of the last round can be reached" in job.err
+        assert some_line(job.err, "1 of the 4 nodes")
         job.assert_nothing_left()
 
 
@@ -217,7 +217,7 @@ def test_a_node_that_says_nothing_is_lost():
         finally:
             os.kill(silent, signal.SIGCONT)
         job.wait()
-        assert "has said nothing for" in job.err
+        assert some_line(job.err, "lost", "heartbeat")
         job.assert_nothing_left()
 
 
@@ -316,7 +316,7 @@ def test_nodes_started_again_from_outside_join_the_job_that_goes_on(tmp_path):
         assert [job.wait() for job in everybody] == [0] * 5, "".join(job.err for job in everybody)
         assert sorted(int(s["RANK"]) for s in json_lines("".join(last)) if s["WORLD_SIZE"] == "5") == list(range(5))
         assert {s["WORLD_SIZE"] for s in json_lines("".join(last[3:]))} <= {"4", "5"}, "no job of their own before"
-        assert "this job goes on under the daemon on" in again[0].err
+        assert "another daemon" in again[0].err
         assert os.listdir(home / ".ddrun") == [], "that of the killed daemon is gone, too"
 
 

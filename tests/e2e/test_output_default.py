@@ -100,7 +100,7 @@ def test_labels_by_either_option():
         assert sorted(job.out.splitlines()) == ["[0]: x", "[1]: x"]
 
 
-@pytest.mark.parametrize("args, says", [(["--output=out.%j"], "--log-dir=DIR"), (["--output=some"], "lines, labels or raw"),
+@pytest.mark.parametrize("args, says", [(["--output=out.%j"], "--log-dir=DIR"), (["--output=some"], "labels"),
                                         (["--output=raw", "--label"], "contradicts")])
 def test_what_is_no_kind_of_output_is_refused(args, says):
     job = run(*args, "true")

@@ -247,11 +247,11 @@ def test_the_doctor_finds_what_is_wrong_on_a_node_of_a_pbs_job(pbs, ssh):  # noq
     finally:
         node.run(["mount", "-o", "remount,size=50%", "/dev/shm"])
     assert done.rc == 1, done.err
-    assert done.out.startswith("3 of 3 nodes answered; 1 finding\n\nnode3: /dev/shm has only"), done.out
+    assert some_line(done.out, "3 nodes") and some_line(done.out, "node3: ", "/dev/shm"), done.out
 
 
 def test_the_doctor_names_a_node_of_a_pbs_job_that_says_nothing(pbs):  # noqa: F811
     found, done = examine(pbs("doctor", "--format=json", "--limit=2s", "--launch-command=pbs_tmrsh", command=DDCTL, PBS_HOSTS="node1 node2"))
     assert done.rc == 1
-    assert ("node3", "nothing could be started there") in [(f["nodes"], f["what"][:30]) for f in found["findings"]], found
+    assert any(f["nodes"] == "node3" and "start" in f["what"] for f in found["findings"]), found
     assert [n["node"] for n in found["nodes"]] == ["node1", "node2"]

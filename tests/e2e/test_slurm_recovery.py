@@ -78,7 +78,7 @@ def test_an_agent_is_killed(slurm):
         _, agent = slurm.guardian_and_agent("node3")
         slurm.cluster.kill("node3", agent.pid)
         assert_resumed(training, 4, 3)
-        assert "node3 was lost" in training.job.err
+        assert "lost node3" in training.job.err
 
 
 def test_the_agent_with_the_daemon_is_killed(slurm):
@@ -141,4 +141,4 @@ def test_at_most_one_side_of_a_parted_network_goes_on(patient, stay, away):
             until(lambda name=name: not patient.processes(name, "ddrun"), LIMIT, lambda: f"{name} gives up: {training.job.err}")
         begun = assert_resumed(training, 4, len(stay))
         assert {line["node"] for line in begun} == set(stay)
-        assert "too few to go on" in training.job.err or "found no daemon" in training.job.err
+        assert "too few" in training.job.err or "no daemon" in training.job.err

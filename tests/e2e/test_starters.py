@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from support import DDRUN, KEY, LIMIT, Job, clean_env, marked, until
+from support import DDRUN, KEY, LIMIT, Job, clean_env, lines_with, marked, some_line, until, without_tips
 
 pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
 
@@ -40,20 +40,20 @@ def test_a_starter_that_hangs_holds_nobody_once_the_job_has_ended(starter):
     """Also where the others may go on without this machine's node."""
     with start(starter("exec sleep 600\n"), here(1), "--max-restarts=1", "--rdzv-timeout=1s") as job:
         assert job.wait() == 1
-        assert "timed out waiting for " in job.err, job.err
+        assert "timed out" in job.err, job.err
 
 
 def test_a_job_that_needs_a_node_that_was_not_started_ends(starter):
     """Whatever restarts it may have: nobody else starts that node."""
     with start(starter("exit 255\n"), here(1), "--max-restarts=3", f"--rdzv-timeout={2 * LIMIT}s") as job:
         assert job.wait() == 1
-        assert f"cannot start ddrun on {ELSEWHERE}.1: ssh exited with code 255\n" in job.err
+        assert some_line(job.err, "cannot start ddrun", f"{ELSEWHERE}.1", "code 255")
 
 
 def test_a_job_ends_when_too_few_nodes_can_still_come(starter):
     with start(starter("exit 255\n"), here(2), "--nnodes=2:3", f"--rdzv-timeout={2 * LIMIT}s") as job:
         assert job.wait() == 1
-        assert job.err.count("cannot start ddrun on ") == 2 and job.err.count("go on without") == 1
+        assert job.err.count("cannot start ddrun on ") == 2 and job.err.count("continuing without") == 1
 
 
 @pytest.mark.parametrize("sig, text", [(signal.SIGTERM, "exec sleep 600"), (signal.SIGINT, "sleep 600; :")])
@@ -70,7 +70,7 @@ def test_a_signal_ends_starters_that_hang(starter, tmp_path, sig, text):
 def test_a_starter_that_leaves_something_behind_leaves_nothing(starter):
     with start(starter("sleep 600 & exit 3\n"), f"{ELSEWHERE}.1,{ELSEWHERE}.2") as job:
         assert job.wait() == 1
-        assert job.err.count("ssh exited with code 3") == 2
+        assert len(lines_with(job.err, "ssh", "code 3")) == 2
         until(lambda: not marked(job.mark), LIMIT, lambda: marked(job.mark))
 
 
@@ -78,7 +78,7 @@ def test_an_environment_that_is_too_large_is_said_before_anything_starts(starter
     env = clean_env(**{f"V{i}": "" for i in range(70000)})
     with start(starter(f"touch {tmp_path}/started\n"), here(1), worker=("touch", f"{tmp_path}/started"), env=env) as job:
         assert job.wait() == 2
-        assert job.err == "ddrun: error: the environment is too large to be carried to the other nodes: more than 8 MiB or 65536 variables\n"
+        assert some_line(job.err, "ddrun: error: ", "environment", "8 MiB") and len(without_tips(job.err)) == 1, job.err
         assert not (tmp_path / "started").exists()
 
 
@@ -170,7 +170,7 @@ def test_the_doctor_looks_with_what_the_job_would_have(starter, tmp_path):
     command = starter(f'echo "$*" >{tmp_path}/$1.new; mv {tmp_path}/$1.new {tmp_path}/$1; exit 255\n')
     with Job("--launcher=ssh", command, f"--hosts={ELSEWHERE}.1,{ELSEWHERE}.2", "--doctor", *said, "train.py", env=clean_env()) as job:
         assert job.wait() == 1, job.err
-        assert job.out.startswith("0 of 2 nodes answered; 1 finding\n\n198.51.100.[1-2]: nothing could be started there"), job.out
+        assert some_line(job.out, "0 of 2 nodes") and some_line(job.out, "198.51.100.[1-2]: ", "start"), job.out
     for i in (1, 2):
         words = (tmp_path / f"{ELSEWHERE}.{i}").read_text().split()
         assert set(said) <= set(words) and "--local" in words and "train.py" not in words
@@ -187,7 +187,7 @@ def test_another_machines_job_is_not_started(tmp_path, program, jobs):
     jobs = {k: str(tmp_path / "nodes") if v == "FILE" else v for k, v in jobs.items()}
     with Job("--nproc-per-node=1", "true", env=clean_env(PATH=f"{tmp_path}:{os.environ['PATH']}", **jobs)) as job:
         assert job.wait() == 2
-        assert "is of another machine's job" in job.err and "far[1-2]" in job.err, job.err
+        assert some_line(job.err, "another machine", "far[1-2]"), job.err
         assert not (tmp_path / "started").exists()
 
 

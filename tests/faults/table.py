@@ -39,21 +39,21 @@ class End:
 UNAFFECTED = End("goes on, no restart")
 RESTART = End("restarts on the same nodes", sizes=(3,), restarts=(1,), names="rank {rank} on {node}")
 TOO_FEW = End("ends with 1", code=1, names="{node}")
-FEWER = End("goes on with 2 nodes", sizes=(2,), names="{node} was lost")
-SPARE = End("goes on with the spare node", sizes=(3,), restarts=(0, 1), names="{node} was lost")
-NEXT_DAEMON = End("restarts under another daemon", sizes=(3,), restarts=(1,), names="takes the lost daemon's place")
+FEWER = End("goes on with 2 nodes", sizes=(2,), names="lost {node}")
+SPARE = End("goes on with the spare node", sizes=(3,), restarts=(0, 1), names="lost {node}")
+NEXT_DAEMON = End("restarts under another daemon", sizes=(3,), restarts=(1,), names="takes over")
 NEXT_DAEMON_ELASTIC = End("goes on under another daemon with 2 or 3 nodes", sizes=(2, 3), restarts=(0, 1),
-                          names="takes the lost daemon's place")
+                          names="takes over")
 NEXT_DAEMON_SPARE = End("goes on under another daemon with 3 nodes", sizes=(3,), restarts=(0, 1),
-                        names="takes the lost daemon's place")
-NEXT_LEADER = End("goes on with 2 nodes under another leader", sizes=(2,), restarts=(0, 1), names="takes the lost daemon's place")
+                        names="takes over")
+NEXT_LEADER = End("goes on with 2 nodes under another leader", sizes=(2,), restarts=(0, 1), names="takes over")
 NEXT_LEADER_SPARE = End("goes on with the spare node under another leader", sizes=(3,), restarts=(0, 1),
-                        names="takes the lost daemon's place")
+                        names="takes over")
 
-LEFT_OUT = {"static": End("ends with the worker's exit code", code=137, names="{node} is left out"),
-            "elastic": End("goes on with 2 nodes", sizes=(2,), restarts=(0, 1), names="{node} is left out"),
-            "spare": End("goes on with the spare node", sizes=(3,), restarts=(0, 1), names="{node} is left out"),
-            "etcd": End("goes on with 2 nodes", sizes=(2,), restarts=(0, 1), names="{node} is left out")}
+LEFT_OUT = {"static": End("ends with the worker's exit code", code=137, names="excluded {node}"),
+            "elastic": End("goes on with 2 nodes", sizes=(2,), restarts=(0, 1), names="excluded {node}"),
+            "spare": End("goes on with the spare node", sizes=(3,), restarts=(0, 1), names="excluded {node}"),
+            "etcd": End("goes on with 2 nodes", sizes=(2,), restarts=(0, 1), names="excluded {node}")}
 LOST_NODE = {"static": TOO_FEW, "elastic": FEWER, "spare": SPARE, "etcd": FEWER}
 LOST_LEADER = {"static": End("ends with 1", code=1), "elastic": NEXT_LEADER, "spare": NEXT_LEADER_SPARE, "etcd": NEXT_LEADER}
 

@@ -78,6 +78,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (place_find(&p, &who, &err) == 0)
         check(&p);
     else
-        must(err.text[0] != '\0' && strchr(err.text, '\n') == NULL);
+        must(err.text[0] != '\0');
     return 0;
 }

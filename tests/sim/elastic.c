@@ -121,7 +121,7 @@ static void run_actions(struct world *w, int d)
             p->said_success = true;
             w->successes++;
         }
-        w->left_out += a.kind == RDZV_SEND_NOTE && strstr(a.text, "is left out: its disk") != NULL;
+        w->left_out += a.kind == RDZV_SEND_NOTE && strstr(a.text, "excluded ") != NULL;
         send_down(w, link, &a, p->m);
         if (a.kind == RDZV_SEND_REFUSE) {
             p->link_of[a.id] = -1;

@@ -215,46 +215,43 @@ static void options_are_refused_with_a_sentence(void **state)
         {{.rank = 2, .master_addr = "node1"},
          "--node-rank=1 is out of range for 1 node\n  tip: set --nnodes"},
         {{.min = 2, .max = 2, .rank = 2},
-         "--node-rank=1 needs the address of node 0: say --master-addr=HOST or --rdzv-endpoint="},
+         "--node-rank=1 needs the address of node 0\n  tip: add --master-addr=HOST or --rdzv-endpoint="},
         {{.master_port = 65536}, "--master-port=65536 is not a port from 1 to 65535"},
         {{.id = ""}, "--rdzv-id is empty"},
         {{.min = 2, .max = 2, .endpoint = "node1:0"},
-         "--rdzv-endpoint=node1:0: port 0 is for one node only"},
+         "--rdzv-endpoint=node1:0: port 0"},
         {{.min = 2, .max = 2, .endpoint = "node1:x"},
-         "--rdzv-endpoint: 'node1:x' is not HOST or HOST:PORT with a port up to 65535; write for "
-         "example node1:29400, or [fe80::1]:29400"},
-        {{.min = 2, .max = 2, .endpoint = "node1:65536"}, "--rdzv-endpoint: 'node1:65536' is not"},
-        {{.min = 2, .max = 2, .endpoint = "node1:"}, "--rdzv-endpoint: 'node1:' is not"},
-        {{.min = 2, .max = 2, .endpoint = ":29400"}, "--rdzv-endpoint: ':29400' is not"},
-        {{.min = 2, .max = 2, .endpoint = ""}, "--rdzv-endpoint: '' is not"},
-        {{.min = 2, .max = 2, .endpoint = "[fe80::1"}, "--rdzv-endpoint: '[fe80::1' is not"},
-        {{.min = 2, .max = 2, .endpoint = "[fe80::1]29400"}, "--rdzv-endpoint: '[fe80::1]2"},
-        {{.min = 2, .max = 2, .endpoint = "http://node1"}, "--rdzv-endpoint: 'http://node1' is"},
-        {{.min = 2, .max = 2, .endpoint = "%eth0"}, "--rdzv-endpoint: '%eth0' is not"},
-        {{.min = 2, .max = 2, .rank = 1, .master_addr = "a b"}, "--master-addr: 'a b' is not HOST"},
-        {{.env = STEP, .master_addr = "a b"}, "--master-addr: 'a b' is not HOST"},
-        {{.hosts = "node[1-2", .id = "x"}, "--hosts: '[1-2' has a '[' without its ']'"},
+         "--rdzv-endpoint: invalid endpoint 'node1:x': expected HOST or HOST:PORT, such as node1:29400 or [fe80::1]:29400"},
+        {{.min = 2, .max = 2, .endpoint = "node1:65536"}, "--rdzv-endpoint: invalid endpoint 'node1:65536'"},
+        {{.min = 2, .max = 2, .endpoint = "node1:"}, "--rdzv-endpoint: invalid endpoint 'node1:'"},
+        {{.min = 2, .max = 2, .endpoint = ":29400"}, "--rdzv-endpoint: invalid endpoint ':29400'"},
+        {{.min = 2, .max = 2, .endpoint = ""}, "--rdzv-endpoint: invalid endpoint ''"},
+        {{.min = 2, .max = 2, .endpoint = "[fe80::1"}, "--rdzv-endpoint: invalid endpoint '[fe80::1'"},
+        {{.min = 2, .max = 2, .endpoint = "[fe80::1]29400"}, "--rdzv-endpoint: invalid endpoint '[fe80::1]2"},
+        {{.min = 2, .max = 2, .endpoint = "http://node1"}, "--rdzv-endpoint: invalid endpoint 'http://node1'"},
+        {{.min = 2, .max = 2, .endpoint = "%eth0"}, "--rdzv-endpoint: invalid endpoint '%eth0'"},
+        {{.min = 2, .max = 2, .rank = 1, .master_addr = "a b"}, "--master-addr: invalid endpoint 'a b'"},
+        {{.env = STEP, .master_addr = "a b"}, "--master-addr: invalid endpoint 'a b'"},
+        {{.hosts = "node[1-2", .id = "x"}, "--hosts: '[1-2' has an unmatched '['"},
         {{.hosts = ""}, "--hosts names no host"},
         {{.hosts = "node1,node3"}, "this host (node2) is not in --hosts (node[1,3])\n  tip: add --launcher=ssh"},
-        {{.hosts = "node2,node2"}, "--hosts (node[2,2]) names this host, node2, more than once; say "
-                                   "which one this is with --node-rank"},
+        {{.hosts = "node2,node2"}, "--hosts (node[2,2]) names this host (node2) more than once\n  tip: set --node-rank to this node's position in the list"},
         {{.hosts = "node2.a,node2.b"}, "more than once"},
-        {{.hosts = "node[1-2]", .rank = 3}, "--node-rank=2 is not one of the 2 hosts of --hosts"},
+        {{.hosts = "node[1-2]", .rank = 3}, "--node-rank=2 is out of range for the 2 hosts of --hosts"},
         {{.hosts = "node[1-2]", .min = 3, .max = 3},
          "--nnodes=3 contradicts the 2 nodes of this job (node[1-2], source: hosts)"},
-        {{.hosts = "node2", .hostfile = "plain"}, "--hosts and --hostfile both name the hosts"},
+        {{.hosts = "node2", .hostfile = "plain"}, "--hosts and --hostfile"},
         {{.hostfile = "missing"}, "--hostfile: cannot open 'missing'"},
         {{.hostfile = "word"},
-         "--hostfile: word:2: 'gpus=4' is not known here; a line is NAME [slots=N]"},
-        {{.hostfile = "list"}, "--hostfile: list:2: '[2' has a '[' without its ']'"},
+         "--hostfile: word:2: unknown attribute 'gpus=4': expected a line NAME [slots=N]"},
+        {{.hostfile = "list"}, "--hostfile: list:2: '[2' has an unmatched '['"},
         {{.hostfile = "comment"}, "the file of --hostfile names no host"},
         {{.env = FOUR, .min = 3, .max = 3},
-         "--nnodes=3 contradicts the 4 nodes of this job (node[1-4], source: slurm-step); leave it "
-         "out, or say --nnodes=1 for this node alone"},
+         "--nnodes=3 contradicts the 4 nodes of this job (node[1-4], source: slurm-step)\n  tip: omit --nnodes, or use --nnodes=1 for this node alone"},
         {{.env = FOUR, .min = 2, .max = 3}, "--nnodes=2:3 contradicts the 4 nodes"},
         {{.env = FOUR, .min = 5, .max = 8}, "--nnodes=5:8 contradicts the 4 nodes"},
         {{.env = FOUR, .rank = 1},
-         "--node-rank=0 contradicts the place of this host, which is 1 of node[1-4]"},
+         "--node-rank=0 contradicts this host's rank, 1 in node[1-4]"},
         /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -270,7 +267,7 @@ static void variables_are_refused_with_their_name(void **state)
     } rows[] = {
         /* clang-format off */
         {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1",
-         "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not: these variables were not made by srun"},
+         "SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not"},
         {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_STEP_NODELIST=n1 "
          "SLURM_STEP_TASKS_PER_NODE=1", "SLURM_STEP_ID is set, but SLURM_NODEID is not"},
         {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_STEP_NODELIST=n1 "
@@ -278,7 +275,7 @@ static void variables_are_refused_with_their_name(void **state)
         {"SLURM_JOB_ID=12 SLURM_STEP_ID=3 SLURM_PROCID=1 SLURM_STEP_NODELIST=n1 "
          "SLURM_STEP_TASKS_PER_NODE=1 SLURM_NODEID=1",
          "SLURM_NODEID=1 is not a number from 0 to 0"},
-        {STEP_OF("node[1-2", "1(x2)"), "SLURM_STEP_NODELIST: '[1-2' has a '['"},
+        {STEP_OF("node[1-2", "1(x2)"), "SLURM_STEP_NODELIST: '[1-2' has an unmatched '['"},
         {STEP_OF("node[1-99999]", "1"), "SLURM_STEP_NODELIST: host list 'node[1-99999]' has more than"},
         {STEP_OF("node[1-2]", "1(x3)"),
          "SLURM_STEP_TASKS_PER_NODE=1(x3) is for 3 nodes, but SLURM_STEP_NODELIST=node[1-2] has 2"},
@@ -286,35 +283,31 @@ static void variables_are_refused_with_their_name(void **state)
         {STEP_OF("node[1-2]", "0(x2)"), "SLURM_LOCALID=0 is not a number from 0 to -1"},
         {STEP " SLURM_RESTART_COUNT=x", "SLURM_RESTART_COUNT=x is not a number from 0"},
         {STEP " SLURM_STEP_RESV_PORTS=21001-x", "SLURM_STEP_RESV_PORTS: '21001-x' is not a list of"},
-        {"SLURM_JOB_ID=../12 SLURM_JOB_NODELIST=node2", "SLURM_JOB_ID=../12 is not the id of a job"},
-        {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[", "SLURM_JOB_NODELIST: '[' has a '['"},
-        {"PBS_JOBID=../x", "PBS_JOBID=../x is not the id of a job"},
+        {"SLURM_JOB_ID=../12 SLURM_JOB_NODELIST=node2", "SLURM_JOB_ID=../12 is not a valid job id"},
+        {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[", "SLURM_JOB_NODELIST: '[' has an unmatched '['"},
+        {"PBS_JOBID=../x", "PBS_JOBID=../x is not a valid job id"},
         {"PBS_JOBID=8.srv PBS_TASKNUM=00000002 PBS_NODENUM=0",
-         "the node file of job 8.srv cannot be read here (cannot open '/var/spool/pbs/aux/8.srv': No "
-         "such file or directory); say the nodes with --hosts=LIST or --hostfile=FILE"},
-        {"PBS_JOBID=7.srv PBS_NODEFILE=word PBS_TASKNUM=00000002", "word:2: 'gpus=4' is not known"},
+         "cannot read the node file of job 8.srv on this host (cannot open '/var/spool/pbs/aux/8.srv': No such file or directory)\n  tip: name the nodes with --hosts=LIST or --hostfile=FILE"},
+        {"PBS_JOBID=7.srv PBS_NODEFILE=word PBS_TASKNUM=00000002", "word:2: unknown attribute 'gpus=4'"},
         {"PBS_JOBID=7.srv PBS_NODEFILE=comment PBS_TASKNUM=00000002", "the node file comment of job "
                                                                     "7.srv is empty"},
         {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/slots", "ddrun was started once, from the script of a job of LSF with 2 nodes "
-         "(node[1-2]), and cannot start the others: is blaunch in PATH?"},
+         "(node[1-2]), and cannot start the others\n  tip: check that blaunch is in PATH"},
         {"JOB_ID=3 SGE_ROOT=/sge PE_HOSTFILE=/pe", "of Grid Engine with 2 nodes (node[1-2].site)"},
         {"COBALT_JOBID=6 COBALT_PARTNAME=3-x PMI_RANK=0", "COBALT_PARTNAME=3-x is not a list of node numbers"},
-        {"COBALT_JOBID=6 COBALT_PARTNAME=3-4,7 PMI_RANK=0", "this host, node2, is not one of the nodes of this job of "
+        {"COBALT_JOBID=6 COBALT_PARTNAME=3-4,7 PMI_RANK=0", "this host (node2) is not a node of this job of "
          "Cobalt (nid[00003-00004,00007])"},
-        {"LSB_JOBID=../9 LSB_MCPU_HOSTS=a", "LSB_JOBID=../9 is not the id of a job"},
-        {"FLUX_JOB_ID=f2 FLUX_JOB_NNODES=2", "this is a Flux job of 2 nodes"},
+        {"LSB_JOBID=../9 LSB_MCPU_HOSTS=a", "LSB_JOBID=../9 is not a valid job id"},
+        {"FLUX_JOB_ID=f2 FLUX_JOB_NNODES=2", "Flux job of 2 nodes"},
         {TASK " PALS_RANKID=3 PALS_LOCAL_SIZE=2",
          "mpiexec started 2 copies of ddrun on this node (PALS_LOCAL_SIZE); it needs one per node\n  tip: mpiexec -n 2 --ppn 1 "
          "--cpu-bind none ddrun --nproc-per-node=2"},
-        {TASK " PALS_RANKID=0 PALS_LOCAL_SIZE=1 PMI_SIZE=1", "mpiexec started 1 ddrun (PMI_SIZE), but the job has 2 nodes "
-         "(node[1-2].site); write: mpiexec -n 2 --ppn 1 --cpu-bind none ddrun ..., or say which nodes take part with --hosts=LIST"},
+        {TASK " PALS_RANKID=0 PALS_LOCAL_SIZE=1 PMI_SIZE=1", "mpiexec started 1 copies of ddrun (PMI_SIZE), but the job has 2 nodes (node[1-2].site)\n  tip: run: mpiexec -n 2 --ppn 1 --cpu-bind none ddrun ..., or name the nodes to use with --hosts=LIST"},
         {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/slots JSM_NAMESPACE_RANK=3 JSM_NAMESPACE_SIZE=8 JSM_NAMESPACE_LOCAL_SIZE=4",
          "jsrun started 4 copies of ddrun on this node (JSM_NAMESPACE_LOCAL_SIZE); it needs one per node\n  tip: jsrun -n 2 -r 1 -a 1 "
          "-c ALL_CPUS -g ALL_GPUS ddrun --nproc-per-node=4"},
-        {"COBALT_JOBID=6 COBALT_PARTNAME=3-4", "from the script of a job of Cobalt with 2 nodes (nid[00003-00004]), and cannot "
-         "start the others: is aprun in PATH?"},
-        {"FLUX_ENCLOSING_ID=f1 FLUX_URI=local:///x", "this is the script of a Flux job (FLUX_ENCLOSING_ID), and no variable names "
-         "its nodes; write: ddrun --launcher=flux --hosts=\"$(flux hostlist local)\""},
+        {"COBALT_JOBID=6 COBALT_PARTNAME=3-4", "from the script of a job of Cobalt with 2 nodes (nid[00003-00004]), and cannot start the others\n  tip: check that aprun is in PATH"},
+        {"FLUX_ENCLOSING_ID=f1 FLUX_URI=local:///x", "in the script of a Flux job (FLUX_ENCLOSING_ID), no variable names the nodes\n  tip: run: ddrun --launcher=flux --hosts=\"$(flux hostlist local)\""},
         /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -533,13 +526,13 @@ static void torque_tells_the_gpus_of_each_node(void **state)
     }
     static const char *const wrong[][2] = {
         {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-slots",
-         "/gpus-of-slots:1: 'node1' is not HOST-gpuNUMBER"},
+         "/gpus-of-slots:1: invalid entry 'node1': expected HOST-gpuNUMBER"},
         {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-without-number",
-         "/gpus-without-number:2: 'node1-gpu' is not HOST-gpuNUMBER"},
+         "/gpus-without-number:2: invalid entry 'node1-gpu': expected HOST-gpuNUMBER"},
         {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-with-more",
-         "'node1-gpu0 exclusive' is not HOST-gpuNUMBER"},
+         "'node1-gpu0 exclusive': expected HOST-gpuNUMBER"},
         {TORQUE "PBS_NODEFILE=/nodes PBS_GPUFILE=/gpus-of-others",
-         "node7 is none of the job's nodes (node[1-2].site)"},
+         "node7 is not a node of the job (node[1-2].site)"},
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_refused(&(struct said){.env = wrong[i][0]}, wrong[i][1]);
@@ -554,16 +547,16 @@ static void stale_variables_are_refused_unless_this_host_is_wanted(void **state)
     } rows[] = {
         /* clang-format off */
         {"SLURM_JOB_ID=12 SLURM_JOB_NODELIST=node[3-4] SLURM_SUBMIT_HOST=login1",
-         "SLURM_JOB_ID=12 is of another machine's job: this host, node2, is not in node[3-4]; ",
-         "start ddrun with srun, or in the job's script; or unset SLURM_*, or say --nnodes=1 to use this host, node2, alone"},
-        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/gone", "LSB_JOBID=9 is of another machine's job: cannot open", "unset LSB_*"},
-        {"OAR_JOB_ID=5 OAR_NODEFILE=/alone", "OAR_JOB_ID=5 is of another machine's job: this host, node2, is not in node1.site; ",
+         "SLURM_JOB_ID=12 belongs to a job of another machine: this host (node2) is not in node[3-4]\n ",
+         "start ddrun with srun, or in the job's script; or unset SLURM_*, or use --nnodes=1 to run on this host (node2) alone"},
+        {"LSB_JOBID=9 LSB_DJOB_HOSTFILE=/gone", "LSB_JOBID=9 belongs to a job of another machine: cannot open", "unset LSB_*"},
+        {"OAR_JOB_ID=5 OAR_NODEFILE=/alone", "OAR_JOB_ID=5 belongs to a job of another machine: this host (node2) is not in node1.site\n ",
          "unset OAR_*"},
-        {"JOB_ID=5 SGE_ROOT=/sge PE_HOSTFILE=/alone", "JOB_ID=5 is of another machine's job", "unset SGE_*, JOB_ID and PE_HOSTFILE"},
-        {"COBALT_JOBID=5 COBALT_NODEFILE=/alone", "COBALT_JOBID=5 is of another machine's job", "unset COBALT_*"},
-        {"PBS_JOBID=8.srv", "PBS_JOBID=8.srv is of another machine's job: cannot open", "start ddrun in the job's script; or unset PBS_*"},
+        {"JOB_ID=5 SGE_ROOT=/sge PE_HOSTFILE=/alone", "JOB_ID=5 belongs to a job of another machine", "unset SGE_*, JOB_ID and PE_HOSTFILE"},
+        {"COBALT_JOBID=5 COBALT_NODEFILE=/alone", "COBALT_JOBID=5 belongs to a job of another machine", "unset COBALT_*"},
+        {"PBS_JOBID=8.srv", "PBS_JOBID=8.srv belongs to a job of another machine: cannot open", "run ddrun in the job's script; or unset PBS_*"},
         {"PBS_JOBID=8.srv PBS_NODEFILE=/alone",
-         "PBS_JOBID=8.srv is of another machine's job: this host, node2, is not in node1.site; ", "unset PBS_*"},
+         "PBS_JOBID=8.srv belongs to a job of another machine: this host (node2) is not in node1.site\n ", "unset PBS_*"},
         /* clang-format on */
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -699,7 +692,7 @@ static void hostfile_may_have_more_lines_than_the_limit_of_hosts(void **state)
         assert_int_equal(dd_buf_printf(&b, "more%d\n", i), 0);
     assert_int_equal(alloc_hostfile_parse(&none, "f", (char *)b.data, b.len, &err), -E2BIG);
     assert_null(none);
-    assert_string_equal(err.text, "f:95537: the file names more than 65536 hosts");
+    assert_string_equal(err.text, "f:95537: too many hosts (limit 65536)");
 }
 
 /* ---- memory */

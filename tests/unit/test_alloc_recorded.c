@@ -56,11 +56,11 @@ static void recorded_job_is_refused_when_agents_are_missing_or_too_many(void **s
          "called it\n  tip: srun -N2 --ntasks=2 --ntasks-per-node=1 ddrun --nproc-per-node=2"},
         {S "gpupertask.1.3", "node2", "--ntasks-per-node=1 ddrun --nproc-per-node=3 ..."},
         {P "all0.script", "node1",
-         "/var/spool/pbs/aux/5.pbshead of job 5.pbshead is empty, because all its chunks have "
-         "mpiprocs=0; ask for -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter"},
+         "/var/spool/pbs/aux/5.pbshead of job 5.pbshead is empty, because all of its chunks have "
+         "mpiprocs=0\n  tip: request -l select=N:ncpus=C:ngpus=G:mpiprocs=1 -l place=scatter"},
         {P "scatter1.script", "node1",
-         "from the script of job 0.pbshead, which has 2 nodes (node[1-2].cluster.test); start one "
-         "on each of them with mpiexec -n 2 --ppn 1 ddrun ..., or: for h in $(sort -u "
+         "from the script of job 0.pbshead, which has 2 nodes (node[1-2].cluster.test), and "
+         "cannot start the others\n  tip: run: mpiexec -n 2 --ppn 1 ddrun ..., or: for h in $(sort -u "
          "$PBS_NODEFILE); do pbs_tmrsh $h /PATH/OF/ddrun ... & done; wait"},
         {P "scatter4.script", "node1", "which has 2 nodes"},
         {P "prog.script", "node1", "which has 2 nodes"},

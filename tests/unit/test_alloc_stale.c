@@ -242,12 +242,14 @@ static const struct {
 } refused[] = {
     {STEP | BATCH | SALLOC,
      of_another_job,
-     {"SLURM_JOB_ID=99 and SLURM_JOBID=", "contradict", "unset"}},
-    {STEP, of_another_step, {"SLURM_STEP_ID=77 and SLURM_STEPID=", "start ddrun with srun"}},
-    {STEP | BATCH, with_no_id, {"SLURM_JOB_ID=../1 is not the id of a job"}},
+     {"SLURM_JOB_ID=99 contradicts SLURM_JOBID=", "contradict", "unset"}},
+    {STEP,
+     of_another_step,
+     {"SLURM_STEP_ID=77 contradicts SLURM_STEPID=", "start ddrun with srun"}},
+    {STEP | BATCH, with_no_id, {"SLURM_JOB_ID=../1 is not a valid job id"}},
     {STEP,
      with_more_nodes,
-     {"SLURM_STEP_NUM_NODES=9 contradicts SLURM_STEP_NODELIST=node", "Unset SLURM_STEP_NUM_NODES"}},
+     {"SLURM_STEP_NUM_NODES=9 contradicts SLURM_STEP_NODELIST=node", "unset SLURM_STEP_NUM_NODES"}},
     {STEP,
      with_more_tasks,
      {"SLURM_STEP_NUM_TASKS=99 contradicts SLURM_STEP_TASKS_PER_NODE=", "start ddrun with srun"}},
@@ -262,45 +264,44 @@ static const struct {
     {STEP,
      without_the_steps_list,
      {"SLURM_STEP_ID is set, but SLURM_STEP_NODELIST is not", "unset SLURM_STEP_ID"}},
-    {STEP, with_half_a_list, {"SLURM_STEP_NODELIST: '[1-' has a '['"}},
+    {STEP, with_half_a_list, {"SLURM_STEP_NODELIST: '[1-' has an unmatched '['"}},
     {STEP,
      below_an_allocation,
-     {"SLURM_STEP_NODELIST=node", "that SLURM_JOB_NODELIST=other[7-8] has not",
-      "unset SLURM_STEP_ID"}},
+     {"SLURM_STEP_NODELIST=node", "not in SLURM_JOB_NODELIST=other[7-8]", "unset SLURM_STEP_ID"}},
     {BATCH | SALLOC,
      with_more_nodes_in_the_job,
-     {"SLURM_JOB_NUM_NODES=9 contradicts SLURM_JOB_NODELIST=node", "Unset"}},
-    {BATCH | SALLOC, with_nnodes, {"SLURM_NNODES=9 contradicts SLURM_JOB_NODELIST=node", "Unset"}},
+     {"SLURM_JOB_NUM_NODES=9 contradicts SLURM_JOB_NODELIST=node", "unset"}},
+    {BATCH | SALLOC, with_nnodes, {"SLURM_NNODES=9 contradicts SLURM_JOB_NODELIST=node", "unset"}},
     {BATCH | SALLOC,
      elsewhere,
-     {"SLURM_JOB_ID=", "is of another machine's job: this host, laptop, is not in node",
+     {"SLURM_JOB_ID=", "belongs to a job of another machine: this host (laptop) is not in node",
       "unset SLURM_*"}},
     {TASK | SCRIPT,
      elsewhere_without_a_place,
-     {"PBS_JOBID=", "this host, laptop, is not in node", "unset PBS_*"}},
+     {"PBS_JOBID=", "this host (laptop) is not in node", "unset PBS_*"}},
     {TASK | SCRIPT,
      of_another_pbs_job,
      {"PBS_NODEFILE=/var/spool/pbs/aux/", "is not the node file of PBS_JOBID=99.other",
       "unset PBS_*"}},
-    {TASK | SCRIPT, with_no_pbs_id, {"PBS_JOBID=a/b is not the id of a job"}},
+    {TASK | SCRIPT, with_no_pbs_id, {"PBS_JOBID=a/b is not a valid job id"}},
     {TASK,
      without_the_file,
      {"the node file of job", "cannot open '/var/spool/pbs/aux/", "--hosts=LIST"}},
     {SCRIPT,
      without_the_file,
      {"PBS_JOBID=", "cannot open '/var/spool/pbs/aux/",
-      "start ddrun in the job's script; or unset PBS_*"}},
+      "run ddrun in the job's script; or unset PBS_*"}},
     {TASK | SCRIPT,
      with_an_empty_file,
      {"the node file /var/spool/pbs/aux/", "is empty", "mpiprocs=1"}},
     {TASK, with_a_short_file, {"is not in /var/spool/pbs/aux/", "mpiprocs=1"}},
-    {TASK | SCRIPT, with_a_broken_file, {":1: 'gpus=4' is not known here", "NAME [slots=N]"}},
+    {TASK | SCRIPT, with_a_broken_file, {":1: unknown attribute 'gpus=4'", "NAME [slots=N]"}},
     {TASK,
      with_the_number_of_the_first,
-     {"PBS_NODENUM=0 is another host's: this host, node", "start ddrun with pbs_tmrsh"}},
+     {"PBS_NODENUM=0 belongs to another host: this host (node", "start ddrun with pbs_tmrsh"}},
     {STEP | BATCH,
      with_pbs_of_this_host,
-     {"the variables of two jobs", "is in both", "unset SLURM_* or PBS_*"}},
+     {"variables of two jobs", "is in both", "unset SLURM_* or PBS_*"}},
 };
 
 static void assert_sentence(const char *name, size_t row, const struct dd_err *err)
@@ -380,7 +381,7 @@ static void left_over_variables_of_another_scheduler_are_ignored(void **state)
         assert_int_equal(a->warnings.n, pbs);
         if (pbs)
             assert_non_null(
-                strstr(a->warnings.v[0], "SLURM_* are left over from job 3: this host, node"));
+                strstr(a->warnings.v[0], "SLURM_* are stale variables of job 3: this host (node"));
     }
 }
 
@@ -408,7 +409,7 @@ static void stale_variables_are_told_where_this_host_alone_is_wanted(void **stat
             assert_string_equal(a->source, "local");
             assert_string_equal(a->job_id, "local.laptop.0000000000000001");
             assert_int_equal(a->warnings.n, 1);
-            assert_non_null(strstr(a->warnings.v[0], "is of another machine's job"));
+            assert_non_null(strstr(a->warnings.v[0], "belongs to a job of another machine"));
             assert_non_null(strstr(a->warnings.v[0], "; ignoring it"));
             assert_false(a->on_slurm);
             assert_null(a->psk);

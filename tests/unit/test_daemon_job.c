@@ -215,7 +215,7 @@ static void a_malformed_message_is_refused_with_the_reason(void **state)
     struct world w;
     begin(&w, 0);
     assert_int_equal(link_send(w.agent, FRAME_CONTROL, "{}", 2), 0);
-    assert_non_null(strstr(await(&w, MSG_REFUSE)->refuse.text, "cannot be read"));
+    assert_non_null(strstr(await(&w, MSG_REFUSE)->refuse.text, "cannot read"));
     await_flag(&w, &w.closed);
     end(&w);
 }

@@ -101,9 +101,9 @@ static void key_file_is_refused_when_it_proves_nothing(void **state)
         mode_t mode;
         const char *says;
     } rows[] = {
-        {GOOD, 0644, "is open to others (mode 0644): chmod 600"},
-        {GOOD, 0640, "is open to others (mode 0640)"},
-        {GOOD, 0601, "is open to others"},
+        {GOOD, 0644, "accessible to other users (mode 0644)"},
+        {GOOD, 0640, "accessible to other users (mode 0640)"},
+        {GOOD, 0601, "accessible to other users"},
         {"", 0600, "is empty"},
         {"\n\r\n", 0600, "is empty"},
         {"0123456789abcdef\n", 0600, "is easy to guess: its 16 bytes have about 28 bits"},
@@ -134,7 +134,7 @@ static void key_file_is_refused_when_it_is_no_file_of_mine(void **state)
     big[70000] = '\0';
     f->in.key_file = write_file(f, "big", big, 0600);
     free(big);
-    assert_refused(f, -EINVAL, "is longer than 65536 bytes");
+    assert_refused(f, -EINVAL, "larger than 65536 bytes");
     f->in.key_file = write_file(f, "k", GOOD, 0600);
     if (geteuid() != 0)
         return;
@@ -173,7 +173,7 @@ static void key_in_the_environment_must_be_hex_and_is_not_shown(void **state)
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         f->env[0] = bad[i];
-        assert_refused(f, -EINVAL, "DDRUN_KEY is not 64 hexadecimal digits");
+        assert_refused(f, -EINVAL, "DDRUN_KEY must have 64 hexadecimal digits");
         assert_null(strstr(f->err.text, bad[i] + strlen("DDRUN_KEY=")));
     }
     char lower[] = "DDRUN_KEY=5d3f0a6c81e2497bb0c4fd95167a28e3d94e7b1f2c6085a3ee39710d5fa2c846";
@@ -446,9 +446,9 @@ static void home_refuses_damage(void **state)
     (void)write_file(f, file, much, 0600);
     assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
                      -EINVAL);
-    assert_non_null(strstr(f->err.text, "longer"));
+    assert_non_null(strstr(f->err.text, "larger"));
     assert_int_equal(chmod(home_path(f, ""), 0770), 0);
-    assert_refused(f, -ENOKEY, "others may write in");
+    assert_refused(f, -ENOKEY, "other users can write to");
     assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
                      -EINVAL);
 }
@@ -645,13 +645,13 @@ static void munge_hands_the_key_to_this_uid_only(void **state)
     assert_int_equal(net_key_credential(&again, &host, &f->in, &f->err), 0);
     f->in.job_id = "slurm-2.0";
     assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, again, &f->err), -EACCES);
-    assert_non_null(strstr(f->err.text, "is not one of this job"));
+    assert_non_null(strstr(f->err.text, "belongs to another job"));
     f->in.job_id = "slurm-1.0";
 
     if (geteuid() == 0) {
         as_nobody(&f->in, encode_for_all, text, sizeof(text));
         assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, text, &f->err), -EACCES);
-        assert_non_null(strstr(f->err.text, "is of uid 65534, not yours (uid 0)"));
+        assert_non_null(strstr(f->err.text, "uid 65534, not yours (uid 0)"));
         DD_AUTO(free) char *third = NULL;
         assert_int_equal(net_key_credential(&third, &host, &f->in, &f->err), 0);
         f->in.psk = third; /* only a way to hand it over */

@@ -175,7 +175,7 @@ static void frame_beyond_the_limit_is_not_sent_and_not_taken(void **state)
     world_run_until(w, has_closed);
     assert_int_equal(w->frames, 1);
     assert_false(w->clean);
-    assert_string_equal(w->why, "it sent a frame that is longer than allowed");
+    assert_string_equal(w->why, "it sent a frame longer than allowed");
 }
 
 static void sender_is_told_when_the_peer_does_not_read(void **state)
@@ -220,8 +220,8 @@ static void link_of_a_lost_message_is_closed_with_the_reason(void **state)
     assert_int_equal(link_send(w->found, FRAME_CONTROL, "", 0), -EPIPE);
     world_run_until(w, has_closed);
     assert_false(w->clean);
-    assert_string_equal(
-        w->why, "it does not read: 'stop' has no room behind the 32 MiB that it has been sent");
+    assert_string_equal(w->why,
+                        "it does not read: 'stop' does not fit behind 32 MiB of unread messages");
 }
 
 static void nothing_is_taken_from_a_link_that_has_lost_a_message(void **state)
@@ -232,7 +232,7 @@ static void nothing_is_taken_from_a_link_that_has_lost_a_message(void **state)
     link_fail(w->found, "join", -EMSGSIZE);
     world_run_until(w, has_closed);
     assert_int_equal(w->frames, 0);
-    assert_string_equal(w->why, "'join' cannot be sent to it: the message is too long");
+    assert_string_equal(w->why, "cannot send 'join' to it: the message is too long");
     link_fail(h->links[0], "plan", -ENOMEM);
     link_free(h->links[0]); /* before it could be told */
     h->nlinks = 0;
@@ -288,7 +288,7 @@ static void death_without_goodbye_is_a_loss(void **state)
     struct world *w = *state;
     char *const env[] = {key_a, NULL};
     static const char *const why[] = {"the connection was lost",
-                                      "the connection was closed without a goodbye"};
+                                      "it closed the connection without BYE"};
     for (size_t i = 0; i < 2; i++) {
         struct host *h = world_link_up(w, env[i], env[i]);
         w->closed = 0;
@@ -353,12 +353,11 @@ static void caller_with_garbage_is_sent_away(void **state)
         int reply; /* status byte, -1: none */
         const char *why;
     } rows[] = {
-        {"GET / HTTP/1.0\r\n\r\n", 18, -1, "what it sent is no hello"},
-        {"\xdd\x64r\x01\xff\xff", 6, -1, "what it sent is no hello"},
-        {"\xdd\x64r\x01\x00\x00", 6, -1, "what it sent is no hello"},
+        {"GET / HTTP/1.0\r\n\r\n", 18, -1, "its data is not a hello message"},
+        {"\xdd\x64r\x01\xff\xff", 6, -1, "its data is not a hello message"},
+        {"\xdd\x64r\x01\x00\x00", 6, -1, "its data is not a hello message"},
         {"\xdd\x64r\x02", 4, HELLO_BAD_VERSION,
-         "it speaks another version of the protocol: 2, and this ddrun " PACKAGE_VERSION
-         " speaks 1"},
+         "it uses protocol version 2, but ddrun " PACKAGE_VERSION " here uses 1"},
         {"\xdd\x64r\x01\x00\x0cslurm-2.0\0n", 18, HELLO_OTHER_JOB, "it belongs to another job"},
     };
     struct host *h = world_host(w, "127.0.0.1", 0, DAEMON, "slurm-1.0", key_a);
@@ -379,11 +378,11 @@ static void silent_caller_is_sent_away_in_time(void **state)
     unsigned char back[100];
     h->timeout_ms = 100;
     assert_int_equal(refused(w, "", 0, back, sizeof(back)), 0);
-    assert_string_equal(h->why, "it did not finish its hello in time");
+    assert_string_equal(h->why, "its hello timed out");
     /* the right hello, and no TLS after it */
     static const char hello[] = "\xdd\x64r\x01\x00\x0cslurm-1.0\0n";
     assert_int_equal(refused(w, hello, sizeof(hello), back, sizeof(back)), 9);
-    assert_string_equal(h->why, "it did not finish its hello in time");
+    assert_string_equal(h->why, "its hello timed out");
 }
 
 static void hello_may_come_byte_by_byte(void **state)
@@ -437,8 +436,9 @@ static void names_in_the_log_are_escaped_and_lines_are_limited(void **state)
     unsigned char back[100];
     for (int i = 0; i < 30; i++)
         (void)refused(w, hello, sizeof(hello), back, sizeof(back));
-    assert_non_null(strstr(world_logged(w), "test: info: node 'a\\x0a\\x1b[b' (127.0.0.1) was "
-                                            "refused: it belongs to another job\n"));
+    assert_non_null(strstr(
+        world_logged(w),
+        "test: info: refused node 'a\\x0a\\x1b[b' (127.0.0.1): it belongs to another job\n"));
     assert_int_equal(world_count_logged(w, "\n"), 10);
 }
 

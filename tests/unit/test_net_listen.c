@@ -32,7 +32,7 @@ static void listen_refuses_bad_addresses(void **state)
     struct dd_err err = {.text = ""};
     uint16_t port = 7;
     assert_int_equal(net_listen("node1", any, 1, &port, &err), -EINVAL);
-    assert_string_equal(err.text, "'node1' is not a numeric address to listen on");
+    assert_string_equal(err.text, "cannot listen on 'node1': not a numeric address");
     assert_int_equal(net_listen("192.0.2.77", any, 1, &port, &err), -EADDRNOTAVAIL);
     assert_non_null(strstr(err.text, "192.0.2.77"));
     assert_int_equal(net_listen(NULL, any, 0, &port, &err), -EINVAL);

@@ -235,7 +235,7 @@ static void nproc_is_a_number_or_a_word(void **state)
         {"cpu", 8, 12, NULL},
         {"gpu", 8, 8, NULL},
         {"xpu", 2, 2, NULL},
-        {"gpu", 0, -EINVAL, "looked at: over there"},
+        {"gpu", 0, -EINVAL, "over there"},
         {"cuda", 0, -EINVAL, "no GPU was found"},
         {"0", 8, -EINVAL, "1 to 4096"},
         {"-1", 8, -EINVAL, "1 to 4096"},

@@ -48,13 +48,14 @@ static void gpu_that_has_fallen_off_the_bus_is_seen(void **state)
     assert_string_equal(wrong(all), "fit");
     assert_string_equal(wrong(parts), "fit");
     put("\xff\xff\xff\xff", "sys/bus/pci/drivers/nvidia/0000:65:00.0/config");
-    assert_string_equal(wrong(all), "only 1 of 2 GPUs answer; 0000:65:00.0 has fallen off the bus");
+    assert_string_equal(wrong(all),
+                        "only 1 of 2 GPUs respond; 0000:65:00.0 has fallen off the bus");
     assert_string_equal(wrong(parts), wrong(all));
     assert_string_equal(wrong(half), "fit"); /* it may be another job's */
     DD_AUTO(free) char *path = NULL;
     assert_true(asprintf(&path, "%s/sys/bus/pci/drivers/nvidia/0000:17:00.0/config", root) > 0);
     assert_int_equal(unlink(path), 0);
-    assert_non_null(strstr(wrong(half), "only 0 of 2 GPUs answer"));
+    assert_non_null(strstr(wrong(half), "only 0 of 2 GPUs"));
     node_health_free(all);
     node_health_free(half);
     node_health_free(parts);
@@ -68,11 +69,11 @@ static void port_that_went_down_is_seen(void **state)
     struct node_health *h = seen(NODE_HEALTH_IB, 0);
     assert_string_equal(wrong(h), "fit");
     put("2: INIT\n", "sys/class/infiniband/mlx5_0/ports/1/state");
-    assert_string_equal(wrong(h),
-                        "InfiniBand port mlx5_0/ports/1 is INIT; it was ACTIVE at the start");
+    assert_string_equal(
+        wrong(h), "InfiniBand port mlx5_0/ports/1 is INIT, but was ACTIVE when the job started");
     put("", "sys/class/infiniband/mlx5_0/ports/1/state");
-    assert_string_equal(wrong(h),
-                        "InfiniBand port mlx5_0/ports/1 is gone; it was ACTIVE at the start");
+    assert_string_equal(
+        wrong(h), "InfiniBand port mlx5_0/ports/1 is gone, but was ACTIVE when the job started");
     node_health_free(h);
 }
 
@@ -86,8 +87,7 @@ static void disk_that_cannot_be_written_is_seen(void **state)
         .checks = NODE_HEALTH_DISK, .tmpdir = "/nonexistent/tmp", .root = root};
     assert_int_equal(node_health_new(&h, &cfg, NULL), 0);
     assert_string_equal(
-        wrong(h),
-        "no temporary file can be written in /nonexistent/tmp: No such file or directory");
+        wrong(h), "cannot write a temporary file in /nonexistent/tmp: No such file or directory");
     node_health_free(h);
 }
 

@@ -208,40 +208,33 @@ static const struct {
     const char *sentence;
 } refused[] = {
     {"--max-restarts abc s.py", "",
-     "--max-restarts: 'abc' is not a whole number; write for example --max-restarts=0"},
+     "--max-restarts: 'abc' is not a whole number; for example --max-restarts=0"},
     {"--max-restarts= s.py", "",
-     "--max-restarts: '' is not a whole number; write for example --max-restarts=0"},
+     "--max-restarts: '' is not a whole number; for example --max-restarts=0"},
     {"--max-restarts=-1 s.py", "",
-     "--max-restarts: '-1' is too small, the least is 0; write for example --max-restarts=0"},
+     "--max-restarts: '-1' is too small, the least is 0; for example --max-restarts=0"},
     {"--max-restarts=99999999999 s.py", "",
-     "--max-restarts: '99999999999' is too large, the most is 2147483647; write for example "
-     "--max-restarts=0"},
+     "--max-restarts: '99999999999' is too large, the most is 2147483647; for example --max-restarts=0"},
     {"--any=-99999999999 s.py", "",
-     "--any: '-99999999999' is too small, the least is -2147483648; write for example --any=3"},
-    {"--any 3x s.py", "", "--any: '3x' is not a whole number; write for example --any=3"},
+     "--any: '-99999999999' is too small, the least is -2147483648; for example --any=3"},
+    {"--any 3x s.py", "", "--any: '3x' is not a whole number; for example --any=3"},
     {"s.py", "TOOL_MAX_RESTARTS=abc",
-     "TOOL_MAX_RESTARTS: 'abc' is not a whole number; write for example TOOL_MAX_RESTARTS=0"},
+     "TOOL_MAX_RESTARTS: 'abc' is not a whole number; for example TOOL_MAX_RESTARTS=0"},
     {"s.py", "PET_MODULE=maybe",
-     "PET_MODULE: 'maybe' is neither yes nor no; write for example PET_MODULE=yes"},
+     "PET_MODULE: 'maybe' is neither yes nor no; for example PET_MODULE=yes"},
     {"--module=maybe s.py", "",
-     "--module: 'maybe' is neither yes nor no; write for example --module=yes"},
-    {"-m=3x s.py", "", "-m: '3x' is neither yes nor no; write for example -m yes"},
+     "--module: 'maybe' is neither yes nor no; for example --module=yes"},
+    {"-m=3x s.py", "", "-m: '3x' is neither yes nor no; for example -m yes"},
     {"--monitor-interval 5x s", "",
-     "--monitor-interval: '5x' is not a duration (a number and ms, s, m, h or d); write for "
-     "example --monitor-interval=0.1"},
+     "--monitor-interval: '5x' is not a duration (a number and ms, s, m, h or d); for example --monitor-interval=0.1"},
     {"--poll 0 s", "",
-     "--monitor-interval: '0' is too small, the least is 0.001s; write for example "
-     "--monitor-interval=0.1"},
-    {"--limit 2K s", "",
-     "--limit: '2K' is too large, the most is 1024; write for example "
-     "--limit=64M"},
+     "--monitor-interval: '0' is too small, the least is 0.001s; for example --monitor-interval=0.1"},
+    {"--limit 2K s", "", "--limit: '2K' is too large, the most is 1024; for example --limit=64M"},
     {"--limit many s", "",
-     "--limit: 'many' is not a size (a whole number and K, M or G); write "
-     "for example --limit=64M"},
+     "--limit: 'many' is not a size (a whole number and K, M or G); for example --limit=64M"},
     {"--start-method thread s", "",
-     "--start-method: 'thread' is not known here; it must be spawn or fork"},
-    {"--signals=TERM,KILL s", "",
-     "--signals: 'KILL' is not known here; it must be TERM, INT or USR1"},
+     "--start-method: invalid value 'thread': expected spawn or fork"},
+    {"--signals=TERM,KILL s", "", "--signals: invalid value 'KILL': expected TERM, INT or USR1"},
     {"--nnodes=two s", "", "--nnodes: 'two' is neither N nor MIN:MAX"},
     {"s", "PET_NNODES=1:2:3", "PET_NNODES: '1:2:3' is neither N nor MIN:MAX"},
     {"--bogus s", "", "unknown option '--bogus'\n  tip: 'tool --help' lists all options"},
@@ -256,20 +249,18 @@ static const struct {
     {"-x s", "", "unknown option '-x'\n  tip: 'tool --help' lists all options"},
     {"-1 s", "", "unknown option '-1'\n  tip: 'tool --help' lists all options"},
     {"-mx s", "", "unknown option '-x'\n  tip: 'tool --help' lists all options"},
-    {"--log s", "", "--log is ambiguous: it could be --log-dir, --log-file"},
+    {"--log s", "", "--log is ambiguous: could be --log-dir, --log-file"},
     {"--secret=1 s", "", "unknown option '--secret'\n  tip: 'tool --help' lists all options"},
     {"--=3 s", "", "unknown option '--'\n  tip: 'tool --help' lists all options"},
     {"--\x1b[0m s", "", "unknown option '--\\x1b[0m'\n  tip: 'tool --help' lists all options"},
-    {"--redirects", "", "--redirects needs a value; write for example --redirects=0"},
-    {"-r", "", "-r needs a value; write for example -r 0"},
-    {"-r -- s", "", "-r needs a value; write for example -r 0"},
-    {"--nnodes", "", "--nnodes needs a value; write for example --nnodes=1"},
+    {"--redirects", "", "missing value for --redirects\n  tip: for example --redirects=0"},
+    {"-r", "", "missing value for -r\n  tip: for example -r 0"},
+    {"-r -- s", "", "missing value for -r\n  tip: for example -r 0"},
+    {"--nnodes", "", "missing value for --nnodes\n  tip: for example --nnodes=1"},
     {"--redirects --module s", "",
-     "--redirects needs a value, but '--module' follows; a value that starts with '-' is written "
-     "--redirects=--module"},
+     "missing value for --redirects (found '--module')\n  tip: if the value starts with '-', use --redirects=--module"},
     {"--dump-options=text", "",
-     "--dump-options: 'text' is not known here; it must be man, bash, "
-     "zsh, fish or json"},
+     "--dump-options: invalid value 'text': expected man, bash, zsh, fish or json"},
 };
 
 static void parse_refuses_with_a_sentence(void **state)
@@ -574,48 +565,8 @@ static void help_is_grouped_and_fits_eighty_columns(void **state)
     run_begin(&r, "-h", "");
     const char *help = answer(&r, &out);
     assert_string_equal(
-        help, "Usage: tool [options] SCRIPT [ARG...]\n"
-              "\n"
-              "Runs SCRIPT.\n"
-              "\n"
-              "Nodes:\n"
-              "      --nnodes=N|MIN:MAX    how many nodes take part (default: 1)\n"
-              "\n"
-              "Workers:\n"
-              "  -e, --node-env=NAME=VALUE\n"
-              "                            set NAME for the workers\n"
-              "      --max-restarts=N      start again so often (default: 0; variable:\n"
-              "                            TOOL_RETRIES)\n"
-              "      --monitor-interval=TIME\n"
-              "                            look at the workers so often (default: 0.1)\n"
-              "      --limit=SIZE          use so much\n"
-              "      --start-method=METHOD\n"
-              "                            how workers start (one of spawn, fork; default:\n"
-              "                            spawn)\n"
-              "  -m, --module              SCRIPT is a module\n"
-              "\n"
-              "Options:\n"
-              "      --any=N               any number\n"
-              "  -q, --quiet               say less\n"
-              "      --signals=NAMES       signals that are passed on (one of TERM, INT, USR1;\n"
-              "                            default: TERM,INT)\n"
-              "\n"
-              "Output:\n"
-              "  -r, --redirects=MAP       which streams go to files (default: 0)\n"
-              "      --report[=FILE]       write a report to FILE, with a text that is long\n"
-              "                            enough to need a second line in the help and the\n"
-              "                            manual\n"
-              "      --log-dir=DIR         the user's [log] folder (default: a new one)\n"
-              "      --log-file=FILE       one file\n"
-              "\n"
-              "Help:\n"
-              "  -h, --help[=all|WORD]     show the options: the most used ones, all, or what\n"
-              "                            there is about WORD\n"
-              "      --version             show the version\n"
-              "      --show-config         show the value of every option and where it came\n"
-              "                            from, and start nothing\n"
-              "\n"
-              "See tool(1).\n");
+        help,
+        "Usage: tool [options] SCRIPT [ARG...]\n\nRuns SCRIPT.\n\nNodes:\n      --nnodes=N|MIN:MAX    how many nodes take part (default: 1)\n\nWorkers:\n  -e, --node-env=NAME=VALUE\n                            set NAME for the workers\n      --max-restarts=N      start again so often (default: 0; variable:\n                            TOOL_RETRIES)\n      --monitor-interval=TIME\n                            look at the workers so often (default: 0.1)\n      --limit=SIZE          use so much\n      --start-method=METHOD\n                            how workers start (one of spawn, fork; default:\n                            spawn)\n  -m, --module              SCRIPT is a module\n\nOptions:\n      --any=N               any number\n  -q, --quiet               say less\n      --signals=NAMES       signals that are passed on (one of TERM, INT, USR1;\n                            default: TERM,INT)\n\nOutput:\n  -r, --redirects=MAP       which streams go to files (default: 0)\n      --report[=FILE]       write a report to FILE, with a text that is long\n                            enough to need a second line in the help and the\n                            manual\n      --log-dir=DIR         the user's [log] folder (default: a new one)\n      --log-file=FILE       one file\n\nHelp:\n  -h, --help[=all|WORD]     show the common options, all, or those that match\n                            WORD\n      --version             print the version\n      --show-config         print all option values with their sources and exit\n\nSee tool(1).\n");
     run_end(&r);
 }
 
@@ -708,25 +659,25 @@ static const struct {
     const char *sentence;
 } bad_tables[] = {
     {{{.name = "Upper", GOOD}, {.name = "other", GOOD}},
-     "row 0 (--Upper): the name may have a-z, 0-9 and single '-' between them"},
-    {{{.name = "one", GOOD}, {.name = "one", GOOD}}, "row 0 (--one): there are two of this name"},
-    {{{.name = "help", GOOD}, {.name = "one", GOOD}}, "row 0 (--help): there are two of this name"},
+     "row 0 (--Upper): invalid name: only a-z, 0-9 and single '-' between them"},
+    {{{.name = "one", GOOD}, {.name = "one", GOOD}}, "row 0 (--one): duplicate name"},
+    {{{.name = "help", GOOD}, {.name = "one", GOOD}}, "row 0 (--help): duplicate name"},
     {{{.name = "one", GOOD}, {.name = "two", .aliases = "uno,one", GOOD}},
-     "row 0 (--one): there are two of this name"},
+     "row 0 (--one): duplicate name"},
     {{{.name = "one", .letter = 'h', GOOD}, {.name = "two", GOOD}},
-     "row 0 (--one): its letter is also that of --help"},
+     "row 0 (--one): same letter as --help"},
     {{{.name = "one", .letter = '1', GOOD}, {.name = "two", GOOD}},
-     "row 0 (--one): its short form is no letter"},
+     "row 0 (--one): short form is not a letter"},
     {{{.name = "one", .def = "x", GOOD}, {.name = "two", GOOD}},
-     "row 0 (--one): one: 'x' is not a whole number; write for example x"},
+     "row 0 (--one): one: 'x' is not a whole number; for example x"},
     {{{.name = "one", GOOD}, {.name = "two", .kind = OPT_STRING, .metavar = "X", .help = "End."}},
-     "row 1 (--two): its help ends with a full stop"},
+     "row 1 (--two): help line ends with a full stop"},
     {{{.name = "one", GOOD}, {.name = "two", .kind = OPT_STRING, .metavar = "X"}},
-     "row 1 (--two): it needs a line of help in plain text"},
+     "row 1 (--two): missing help line in plain text"},
     {{{.name = "one", GOOD}, {.name = "two", .kind = OPT_STRING, .help = "text"}},
-     "row 1 (--two): a flag has no metavar, everything else has one"},
+     "row 1 (--two): a flag must have no metavar, other options must have one"},
     {{{.name = "one", GOOD}, {.name = "two", .kind = OPT_CUSTOM, .metavar = "X", .help = "text"}},
-     "row 1 (--two): a custom option needs its parse function"},
+     "row 1 (--two): missing parse function of a custom option"},
 };
 
 static void table_check_finds_what_is_wrong_with_a_table(void **state)

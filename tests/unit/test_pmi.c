@@ -213,7 +213,7 @@ static void an_outer_launcher_that_answers_badly_is_named(void **state)
     static const struct {
         const char *answers, *text;
     } rows[] = {
-        {"", "its time is over"},
+        {"", "timed out"},
         {BEFORE "cmd=put_result rc=-1 msg=no_room\n", "no_room"},
         {"cmd=response_to_init rc=0\ncmd=my_kvsname rc=0\n", "my_kvsname"},
     };

@@ -61,7 +61,7 @@ static void msg_refuses_what_does_not_fit_the_table(void **state)
         {"{}", "not a message"},
         {"{\"type\":\"nonsense\",\"v\":2}", "a message of a later version"},
         {"{\"type\":7}", "not a message"},
-        {"{\"type\":\"done\"}", "lacks the field 'round'"},
+        {"{\"type\":\"done\"}", "'round'"},
         {"{\"type\":\"done\",\"round\":-1}", "'round'"},
         {"{\"type\":\"done\",\"round\":1.5}", "'done': field 'round'"},
         {"{\"type\":\"done\",\"round\":\"1\"}", "'round'"},

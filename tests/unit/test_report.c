@@ -102,7 +102,7 @@ static void first_cause_is_the_earliest_whatever_came_first(void **state)
         "  last lines of the traceback:\n"
         "    File \"a.py\", line 8, in main\n"
         "      raise ValueError(\"boom\")\n"
-        "  all of its stderr: logs/x/attempt_0/1/stderr.log on node2\n"
+        "  complete stderr: logs/x/attempt_0/1/stderr.log on node2\n"
         "  others: 1 had already exited with 0, 1 was stopped, 1 failed later:\n"
         "    1.000 s later rank 0 on node1 failed: RuntimeError: "
         "Connection closed by peer (exit code 1)\n");
@@ -125,12 +125,11 @@ static void what_ended_the_round_before_is_the_cause(void **state)
     report_round(r, 0, 4, START);
     struct report_exit e = failing(0, START + S);
     assert_int_equal(report_exit_add(r, &e, false), 0);
-    report_finish(r, "node2 was lost: no answer", 1, START + 2 * S);
+    report_finish(r, "lost node2: no answer", 1, START + 2 * S);
     DD_AUTO(free) char *text = text_of(r);
-    assert_string_equal(text, "node2 was lost: no answer");
+    assert_string_equal(text, "lost node2: no answer");
     json_t *o = json_of(r, false);
-    assert_string_equal(json_string_value(json_object_get(o, "cause")),
-                        "node2 was lost: no answer");
+    assert_string_equal(json_string_value(json_object_get(o, "cause")), "lost node2: no answer");
     assert_int_equal(json_integer_value(json_object_get(o, "failed")), 1);
     json_decref(o);
     report_free(r);
@@ -209,7 +208,7 @@ static void text_is_fit_for_a_terminal(void **state)
     report_finish(r, "", 1, START + S);
     DD_AUTO(free) char *text = text_of(r);
     assert_non_null(
-        strstr(text, "  its last lines:\n    red    and??\n    10%20%\n    k\xc3\xb6ln\n"));
+        strstr(text, "  last lines of output:\n    red    and??\n    10%20%\n    k\xc3\xb6ln\n"));
     report_free(r);
 }
 

@@ -103,7 +103,7 @@ static void a_program_may_be_in_a_folder_of_its_own(void **state)
         .argv = argv, .folder = "/nowhere/else", .env = poor, .limit_ms = 60000};
     struct command *c = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, &err), -ENOENT);
-    assert_string_equal(err.text, "cannot run 'echo': it is not there");
+    assert_string_equal(err.text, "cannot run 'echo': not found");
     spec.folder = "/bin";
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
     event_base_loopexit(r.base, &(struct timeval){.tv_sec = 60});

@@ -255,7 +255,7 @@ static void group_start_fails_with_a_sentence_when_a_program_cannot_run(void **s
         {"plain", "text\n", 0644, -EACCES, "chmod +x"},
         {"noshebang", "text\n", 0755, -ENOEXEC, "#!/bin/bash"},
         {"badinterp", "#!/no/such\n", 0755, -ENOENT, "interpreter"},
-        {"foreign", "\177ELF\2\1\1xx", 0755, -ENOEXEC, "another kind of machine"},
+        {"foreign", "\177ELF\2\1\1xx", 0755, -ENOEXEC, "another machine architecture"},
     };
     struct bench *b = *state;
     sh(b, "exec sleep 1000"); /* must not stay when its neighbour cannot start */
@@ -282,8 +282,8 @@ static void group_start_fails_with_a_sentence_when_a_program_cannot_run(void **s
     b->specs[1].argv.v[0] = strdup("no-such-program");
     struct dd_err err = {0};
     assert_int_equal(start(b, &err), -ENOENT);
-    assert_string_equal(err.text, "cannot run 'no-such-program': it is in no directory of PATH "
-                                  "(/usr/bin:/bin)");
+    assert_string_equal(err.text,
+                        "cannot run 'no-such-program': not found in PATH (/usr/bin:/bin)");
 }
 
 static void group_start_refuses_no_workers(void **state)

@@ -172,15 +172,15 @@ static void ranks_refuses_what_is_no_map(void **state)
         if (strcmp(rows[i], "0") == 0)
             continue; /* that one is fine */
         assert_int_equal(rank_map_parse(&m, rows[i], "--tee", &err), -EINVAL);
-        assert_non_null(strstr(err.text, "--tee: '"));
-        assert_non_null(strstr(err.text, "'0:3,1:2'"));
+        assert_non_null(strstr(err.text, "--tee: "));
+        assert_non_null(strstr(err.text, "0:3,1:2"));
     }
     static const char *const lists[] = {"x", ",", "0,", "0,,1", "-1", "0:1", "0 1", "99999999999"};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
         struct rank_map m = {0};
         struct dd_err err = {0};
         assert_int_equal(rank_list_parse(&m, lists[i], "--local-ranks-filter", &err), -EINVAL);
-        assert_non_null(strstr(err.text, "--local-ranks-filter: '"));
+        assert_non_null(strstr(err.text, "--local-ranks-filter: "));
     }
 }
 

