@@ -94,6 +94,50 @@ static void every_linked_state_takes_the_end_of_the_job_and_of_the_link(void **s
     }
 }
 
+/* Edges that no scenario below takes. */
+static void table_has_the_edges_of_rare_events(void **state)
+{
+    (void)state;
+    static const struct {
+        enum am_state from;
+        enum am_event_kind event;
+        enum am_state to;
+    } rows[] = {
+        {AM_IDLE, AM_FOUND, AM_IDLE},
+        {AM_IDLE, AM_OTHER_TAKES, AM_IDLE},
+        {AM_IDLE, AM_OTHER_REFUSES, AM_IDLE},
+        {AM_IDLE, AM_OTHER_ENDED, AM_IDLE},
+        {AM_IDLE, AM_OBSERVED, AM_IDLE},
+        {AM_IDLE, AM_STOP, AM_IDLE},
+        {AM_IDLE, AM_BEGUN, AM_IDLE},
+        {AM_IDLE, AM_LOOK, AM_CONTENDING},
+        {AM_LEAVING, AM_LOST, AM_LEAVING},
+        {AM_LEAVING, AM_LOST_FAIL_OVER, AM_LEAVING},
+        {AM_SEEKING, AM_FAILED, AM_LEAVING},
+        {AM_SEEKING, AM_AT_ONCE, AM_LEAVING},
+        {AM_SEEKING, AM_GUARDIAN_LOST, AM_LEAVING},
+        {AM_SEEKING, AM_PEERS_DUE, AM_SEEKING},
+        {AM_SEEKING, AM_LOOK_OVER, AM_SEEKING},
+        {AM_LEADING, AM_CANNOT_LEAD, AM_LEAVING},
+        {AM_RUNNING, AM_UNREADABLE, AM_ENDING},
+        {AM_STARTING, AM_SIGNAL_AGAIN, AM_LEAVING},
+        {AM_ORPHAN, AM_SIGNAL_AGAIN, AM_LEAVING},
+        {AM_TRYING, AM_BEGUN, AM_JOINED},
+        {AM_TRYING, AM_LOOK, AM_TRYING},
+        {AM_CONTENDING, AM_BEGUN, AM_JOINED},
+        {AM_CONTENDING, AM_OTHER_ENDED, AM_JOINED},
+        {AM_CONTENDING, AM_LIMIT, AM_CONTENDING},
+        {AM_PARTING, AM_LOST, AM_LEAVING},
+        {AM_LEAVING, AM_SIGNAL_AGAIN, AM_LEAVING},
+        {AM_LEAVING, AM_AT_ONCE, AM_LEAVING},
+        {AM_LEAVING, AM_TOLD, AM_LEAVING},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (agent_machine_edge(rows[i].from, rows[i].event) != rows[i].to)
+            fail_msg("%s on %s", agent_machine_state_name(rows[i].from),
+                     agent_machine_event_name(rows[i].event));
+}
+
 /* ---- one machine in virtual time ---- */
 
 static int members[] = {0, 1, 2};
@@ -548,6 +592,7 @@ int main(void)
         cmocka_unit_test(no_node_leaves_its_workers_behind),
         cmocka_unit_test(done_follows_drained_signals_and_the_health_check),
         cmocka_unit_test(every_linked_state_takes_the_end_of_the_job_and_of_the_link),
+        cmocka_unit_test(table_has_the_edges_of_rare_events),
         cmocka_unit_test(round_ends_with_done_and_the_job_with_its_code),
         cmocka_unit_test(node_exits_after_workers_requeue_and_daemon),
         cmocka_unit_test(seeking_ends_with_1_at_its_limit),
