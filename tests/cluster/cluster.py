@@ -487,7 +487,7 @@ class Cluster:
             seen |= {(name, str(thing)) for thing in things}
         return seen
 
-    def assert_nothing_left(self, before, timeout=30):
+    def assert_nothing_left(self, before, timeout=LIMIT):
         """Until the nodes look as in `before` (a snapshot()); they may not for `timeout` seconds: ClusterError with
         what there is too much."""
         deadline = time.monotonic() + timeout

