@@ -19,7 +19,7 @@ def can_wrap():
 
 def box(*mounts, uid=OTHER_UID):
     """A container with the libraries of this machine, Python and ddrun: no scontrol, no srun."""
-    words = ["bwrap", "--unshare-user", "--uid", uid, "--unshare-pid", "--ro-bind", "/usr/lib", "/usr/lib",
+    words = ["bwrap", "--die-with-parent", "--unshare-user", "--uid", uid, "--unshare-pid", "--ro-bind", "/usr/lib", "/usr/lib",
              "--symlink", "usr/lib", "/lib", "--ro-bind", os.path.realpath(PY), PY, "--ro-bind", "/etc", "/etc",
              "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     if os.path.isdir("/usr/lib64"):
