@@ -30,7 +30,7 @@ static const struct opt_row rows[] = {
      .def_doc = "the nodes of the allocation",
      .example = "4",
      .group = "Nodes and workers",
-     .help = "nodes that take part",
+     .help = "number of nodes of the job",
      .more = "Needed only where no scheduler says it. --nnodes=1 inside an allocation runs on this "
              "node alone. With MIN:MAX the job runs on any number of nodes between them: it starts "
              "when all are here, or MIN and --last-call is over, and goes on after a loss with "
@@ -47,7 +47,7 @@ static const struct opt_row rows[] = {
      .max = PLAN_MAX_NODES - 1,
      .example = "0",
      .group = "Nodes and workers",
-     .help = "which of the nodes this one is, from 0",
+     .help = "rank of this node, from 0",
      FIELD(node_rank)},
     {.name = "num-proc",
      .letter = 'n',
@@ -62,7 +62,7 @@ static const struct opt_row rows[] = {
      .example = "8",
      .no_env = true,
      .group = "Nodes and workers",
-     .help = "workers of all nodes together, as mpirun's and srun's -n",
+     .help = "total number of workers on all nodes (mpirun's and srun's -n)",
      .more =
          "May be written -np N, too. Where --hosts or --hostfile say how many slots a host has, they are filled in order; "
          "else each node has as many workers as the others.",
@@ -78,7 +78,7 @@ static const struct opt_row rows[] = {
      .example = "4",
      .no_env = true,
      .group = "Nodes and workers",
-     .help = "go on with as few workers as this, for elastic Horovod",
+     .help = "minimum number of workers, for elastic Horovod",
      .more =
          "With --max-np the same as --nnodes=MIN:MAX, in workers: both are multiples of what a node has, by --nproc-per-node "
          "or by the slots of --hosts. The workers get HOROVOD_ELASTIC=1. See docs/horovod.md.",
@@ -94,7 +94,7 @@ static const struct opt_row rows[] = {
      .example = "8",
      .no_env = true,
      .group = "Nodes and workers",
-     .help = "with --min-np: take no more workers than this",
+     .help = "maximum number of workers (with --min-np)",
      FIELD(horovodrun.max_np)},
     {.name = "hosts",
      .common = true,
@@ -121,7 +121,7 @@ static const struct opt_row rows[] = {
      .def = "auto",
      .choices = STARTER_NAMES,
      .group = "Nodes and workers",
-     .help = "what starts ddrun on the other nodes",
+     .help = "launcher that starts ddrun on the other nodes",
      .more =
          "In a batch script ddrun starts itself on all nodes of the job: with 'auto', by what the scheduler has for "
          "that (Slurm: srun; PBS: pbs_tmrsh, pbsdsh, else its library (tm); LSF: jsrun, blaunch; Grid Engine: qrsh; OAR: oarsh; Cobalt: aprun, ssh). Where one ddrun was started on each node already, nothing "
@@ -134,7 +134,7 @@ static const struct opt_row rows[] = {
      .metavar = "COMMAND",
      .example = "ssh -p 2222",
      .group = "Nodes and workers",
-     .help = "run this in place of the launcher's own program, words separated by blanks",
+     .help = "command to run instead of the launcher's program",
      .more = "For example --launcher=ssh --launch-command='ssh -p 2222 -o BatchMode=yes'.",
      FIELD(launch_command)},
     {.name = "launch-fanout",
@@ -156,7 +156,7 @@ static const struct opt_row rows[] = {
      .metavar = "PATTERNS",
      .example = "NCCL_*,OMP_*,LD_LIBRARY_PATH",
      .group = "Nodes and workers",
-     .help = "give the job's nodes only these of this shell's variables, separated by commas",
+     .help = "forward only these environment variables to the nodes",
      .more =
          "Patterns are a shell's. What the scheduler has set, DDRUN_*, PATH, HOME, TMPDIR and the like go along in any case. "
          "Without this option all variables do, except those that are true of one machine only. It counts where ddrun "
@@ -167,7 +167,7 @@ static const struct opt_row rows[] = {
      .metavar = "PATTERNS",
      .example = "*_TOKEN,LS_COLORS",
      .group = "Nodes and workers",
-     .help = "give the job's nodes none of these of this shell's variables",
+     .help = "do not forward these environment variables to the nodes",
      .more =
          "Patterns as with --launch-env. A variable that is named here stays behind, whatever --launch-env says, PATH and "
          "the scheduler's too.",
@@ -175,7 +175,7 @@ static const struct opt_row rows[] = {
     {.name = "standalone",
      .kind = OPT_FLAG,
      .group = "Nodes and workers",
-     .help = "this machine alone, whatever the scheduler's variables say",
+     .help = "run on this machine only, ignoring the scheduler",
      FIELD(standalone)},
     {.name = "simulate-nodes",
      .common = true,
@@ -217,7 +217,7 @@ static const struct opt_row rows[] = {
      .metavar = "DIR",
      .example = "/data/run7",
      .group = "Program",
-     .help = "the folder in which the workers run; SCRIPT is looked for there",
+     .help = "working directory of the workers",
      .more =
          "It must be there on every node. Files that ddrun itself reads and writes (--hostfile, --log-dir, --report) are "
          "looked for where ddrun was started.",
@@ -227,7 +227,7 @@ static const struct opt_row rows[] = {
      .metavar = "RANK|all|none",
      .def = "0",
      .group = "Program",
-     .help = "who may read ddrun's standard input",
+     .help = "rank that reads ddrun's standard input",
      .more = "With 'all', the workers share it: each byte comes to one of them. The others read "
              "/dev/null. A terminal is given to nobody while ddrun runs in the background.",
      .parse = parse_stdin,
@@ -289,14 +289,14 @@ static const struct opt_row rows[] = {
      .def = "rewrite",
      .choices = "rewrite,keep,strip",
      .group = "CPUs, GPUs and environment of the workers",
-     .help = "what the workers see of SLURM_*",
+     .help = "handling of SLURM_* variables for the workers",
      .more = "'rewrite' makes SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS and their like true for "
              "each worker, as if srun had started it; 'keep' leaves the agent's values; 'strip' "
              "takes them all away.",
      FIELD(slurm_env)},
 
     {OPTION_FRAMEWORK(struct ddrun_options), .group = "Program",
-     .help = "also say what this framework looks for: jax, tensorflow, paddle, mindspore",
+     .help = "set variables of jax, tensorflow, paddle or mindspore",
      .more =
          "PyTorch, DeepSpeed, oneCCL and others that read the same variables need nothing. jax: where Slurm is not, five "
          "of its variables, from which jax.distributed.initialize() takes rank and size; within a Slurm job "
@@ -528,7 +528,7 @@ static const struct opt_row rows[] = {
      .def_doc = "0",
      .example = "3",
      .group = "Failures",
-     .help = "start all workers again after a failure, at most N times",
+     .help = "restart all workers after a failure, at most N times",
      .more =
          "With a time, as in 3/1h, at most N times within any such time, for as long as the job "
          "runs. A lost node costs a job with --nnodes=MIN:MAX no restart.",
@@ -542,7 +542,7 @@ static const struct opt_row rows[] = {
      .max = INT64_C(86400000000000),
      .example = "2m",
      .group = "Failures",
-     .help = "how long to wait for a lost node where too few are left",
+     .help = "time to wait for a replacement if too few nodes are left",
      FIELD(rejoin_timeout)},
     {.name = "grow",
      .kind = OPT_STRING,
@@ -550,7 +550,7 @@ static const struct opt_row rows[] = {
      .def = "next",
      .choices = "next,now,no",
      .group = "Failures",
-     .help = "with --nnodes=MIN:MAX: when a node that comes late takes part",
+     .help = "when a late node joins (with --nnodes=MIN:MAX)",
      .more =
          "'next': when all workers are started again for another reason; 'now': all workers are "
          "stopped and started again with it; 'no': only in the place of a lost one.",
@@ -563,7 +563,7 @@ static const struct opt_row rows[] = {
      .max = INT64_C(3600000000000),
      .example = "20s",
      .group = "Failures",
-     .help = "a node that says nothing for this long is lost",
+     .help = "declare a node lost after TIME without a heartbeat",
      FIELD(heartbeat)},
     {.name = "exit-code",
      .kind = OPT_STRING,
@@ -579,7 +579,7 @@ static const struct opt_row rows[] = {
      .metavar = "FILE",
      .example = "report.json",
      .group = "Failures",
-     .help = "write how the job went to FILE, as JSON",
+     .help = "write a report of the job to FILE, as JSON",
      .more =
          "Also after success. The first node that is left writes it, in one piece, at the end. What is "
          "in it: docs/report.md.",
@@ -590,7 +590,7 @@ static const struct opt_row rows[] = {
      .metavar = "URL",
      .example = "https://hooks.example.org/ddrun",
      .group = "Failures",
-     .help = "tell a web hook what happens in the job",
+     .help = "send the events of the job to a web hook",
      .more =
          "One POST of a JSON object for each event, with a sentence for people in \"text\": a round begins, a worker "
          "fails, a node is lost, the job is over. An event that could not be delivered is sent again. The job does not wait "
@@ -627,8 +627,7 @@ static const struct opt_row rows[] = {
      .min = 1000000,
      .max = INT64_C(3600000000000),
      .group = "Unfit nodes and hung workers",
-     .help =
-         "how long --health-check may take, and the checks of --health before it; then they have failed",
+     .help = "timeout of --health-check and of the checks of --health",
      FIELD(health_timeout)},
     {.name = "hang-timeout",
      .kind = OPT_DURATION,
@@ -639,7 +638,7 @@ static const struct opt_row rows[] = {
      .max = INT64_C(31536000000000000),
      .example = "10m",
      .group = "Unfit nodes and hung workers",
-     .help = "end a worker that gives no sign of life for so long",
+     .help = "kill a worker after TIME without a sign of life",
      .more =
          "This is a failure like any other. What the worker was doing is told: its state in the "
          "kernel, and its Python stack where py-spy is in PATH. Then it gets SIGABRT, at which "
@@ -704,7 +703,7 @@ static const struct opt_row rows[] = {
      .metavar = "SIG@TIME",
      .example = "USR1@120",
      .group = "Signals and the end",
-     .help = "send SIG to all workers so long before the allocation ends",
+     .help = "send SIG to all workers TIME before the allocation ends",
      .more =
          "USR1 and USR2 go to workers that catch them, once to each, also to those that are restarted "
          "later; they end nothing. TERM, INT, HUP and QUIT "
@@ -719,7 +718,7 @@ static const struct opt_row rows[] = {
      .metavar = "WHY,...",
      .example = "preempt,timeout",
      .group = "Signals and the end",
-     .help = "let the scheduler start the job again: preempt, timeout, node-loss",
+     .help = "requeue the job after: preempt, timeout, node-loss",
      .more = "See REQUEUE.",
      .parse = parse_requeue,
      FIELD(requeue_on)},
@@ -817,7 +816,7 @@ static const struct opt_row rows[] = {
      .def = "notice",
      .choices = "error,warning,notice,info,debug",
      .group = "Output",
-     .help = "how much ddrun itself says",
+     .help = "verbosity of ddrun's own messages",
      FIELD(log_level)},
 
     {.name = "ssh-port",
