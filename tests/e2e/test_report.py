@@ -48,7 +48,7 @@ def test_last_lines_and_the_file_of_the_rank_that_failed(tmp_path):
     assert job.p.returncode == 5, job.err
     lines = block(job)
     assert [line.strip() for line in lines if line.startswith("    line")] == [f"line {i}" for i in range(11, 31)]
-    log, = re.findall(r"all of its stderr: (\S+)", "\n".join(lines))
+    log, = re.findall(r"complete stderr: (\S+)", "\n".join(lines))
     with open(log, encoding="ascii") as f:
         assert f.read().splitlines()[-1] == "line 30"
 
