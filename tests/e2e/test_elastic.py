@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from support import Job, clean_env, free_port, json_lines, marked, parent, program, until
+from support import Job, clean_env, free_port, json_lines, marked, parent, program, some_line, until
 
 
 def kill(pid):

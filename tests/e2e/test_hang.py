@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from support import Job, clean_env, parent, program, run, told, until
+from support import Job, clean_env, parent, program, run, some_line, told, until
 
 NODES = ["--simulate-nodes=2", "--nproc-per-node=2", "--shutdown-timeout=2s"]
 SOON = "--hang-timeout=5s"

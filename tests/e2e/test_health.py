@@ -84,4 +84,4 @@ def test_a_node_in_order_is_fit(checks):
 
 def test_a_check_that_does_not_exist_is_refused():
     job = run("--health=gpu,disc", "true")
-    assert job.p.returncode == 2 and "--health: 'disc'" in job.err, job.err
+    assert job.p.returncode == 2 and "'disc'" in job.err and "--health" in job.err, job.err

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, Job, clean_env, until
+from support import DDRUN, Job, clean_env, some_line, until, without_tips
 
 DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from support import BUILD, Job, clean_env, free_port, parent, program, run, told, until
+from support import BUILD, Job, clean_env, free_port, parent, program, run, told, until, without_tips
 from webserver import WebServer, needs_helper
 
 pytestmark = needs_helper
