@@ -101,7 +101,7 @@ def test_labels_by_either_option():
 
 
 @pytest.mark.parametrize("args, says", [(["--output=out.%j"], "--log-dir=DIR"), (["--output=some"], "labels"),
-                                        (["--output=raw", "--label"], "contradicts")])
+                                        (["--output=raw", "--label"], "--label")])
 def test_what_is_no_kind_of_output_is_refused(args, says):
     job = run(*args, "true")
     assert job.p.returncode == 2 and says in job.err and len(job.err.strip().splitlines()) <= 2

@@ -198,7 +198,7 @@ def test_all_ranks_may_share_it():
     assert sorted(done.stdout.split()) == ["a", "b"], done.stderr
 
 
-@pytest.mark.parametrize("args, says", [(["--stdin=some"], "--stdin=0"), (["--stdin=-3"], "--stdin=0"), (["--pty=first"], "--pty")])
+@pytest.mark.parametrize("args, says", [(["--stdin=some"], "--stdin"), (["--stdin=-3"], "--stdin"), (["--pty=first"], "--pty")])
 def test_what_is_no_rank_is_refused(args, says):
     job = run(*args, "true")
     assert job.p.returncode == 2 and says in job.err
