@@ -96,6 +96,7 @@ static void end(struct world *w)
 {
     link_free(w->agent);
     daemon_free(w->daemon);
+    assert_true(event_base_dispatch(w->base) >= 0); /* a link that says BYE frees itself */
     hostlist_free(w->nodes);
     for (int i = 0; i < w->ngot; i++)
         msg_clear(&w->got[i]);

@@ -27,7 +27,7 @@ static int session_take(struct session *s, int64_t id, const char *text, size_t 
     (void)id;
     s->answers++;
     s->ends += ends;
-    if (s->rc == 0 && s->len + n < sizeof(s->text)) {
+    if (s->rc == 0 && n > 0 && s->len + n < sizeof(s->text)) {
         memcpy(s->text + s->len, text, n);
         s->len += n;
         s->text[s->len] = '\0';
