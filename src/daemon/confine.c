@@ -222,7 +222,7 @@ static void confine_on_refused(int sig, siginfo_t *si, void *context)
 {
     static volatile sig_atomic_t reported;
     static const char before[] = "ddrund: warning: system call ",
-                      after[] = "is not allowed by ddrund's filter; it returned ENOSYS\n";
+                      after[] = " is not allowed by ddrund's filter; it returned ENOSYS\n";
     ucontext_t *u = context;
     char line[sizeof(before) + sizeof(after) + 12];
     char digits[12];

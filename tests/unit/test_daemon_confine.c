@@ -120,8 +120,13 @@ static void what_is_not_needed_is_refused_and_reported(void **state)
         const int status = confined(attempts[i], said, sizeof(said));
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
-        assert_non_null(strstr(said, "ddrund: warning: system call "));
-        assert_non_null(strstr(said, "is not allowed by ddrund's filter; it returned ENOSYS\n"));
+        const char *number = strstr(said, "ddrund: warning: system call ");
+        assert_non_null(number);
+        number += strlen("ddrund: warning: system call ");
+        const char *rest = number + strspn(number, "0123456789");
+        assert_true(rest > number);
+        assert_int_equal(
+            strncmp(rest, " is not allowed by ddrund's filter; it returned ENOSYS\n", 55), 0);
     }
 }
 
