@@ -247,13 +247,27 @@ static int write_json(const json_t *o)
 }
 
 /* For the node that asks. */
+/* A write for each line: tasks of a launcher may share one pipe, where only what is below PIPE_BUF
+ * stays whole. */
+static int write_lines(const struct dd_buf *out)
+{
+    int rc = 0;
+    for (size_t at = 0, n; rc == 0 && at < out->len; at += n) {
+        const char *line = (const char *)out->data + at;
+        const char *end = memchr(line, '\n', out->len - at);
+        n = end == NULL ? out->len - at : (size_t)(end - line) + 1;
+        rc = dd_write_full(STDOUT_FILENO, line, n);
+    }
+    return rc;
+}
+
 static int write_look(const struct doctor *d)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MOST_OUT);
     char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
     int rc = text == NULL ? -ENOMEM : look_lines_write(&out, d->alloc->index, text, strlen(text));
     free(text);
-    return rc == 0 ? dd_write_full(STDOUT_FILENO, out.data, out.len) : rc;
+    return rc == 0 ? write_lines(&out) : rc;
 }
 
 /* Over the network, where what is printed here does not come back. */
@@ -479,7 +493,7 @@ static int tell(const struct doctor *d, json_t *findings)
                                json_is_true(json_object_get(f, "hint")) ? "hint: " : "",
                                json_string_value(json_object_get(f, "what")),
                                json_string_value(json_object_get(f, "do")));
-    return rc == 0 ? dd_write_full(STDOUT_FILENO, out.data, out.len) : rc;
+    return rc == 0 ? write_lines(&out) : rc;
 }
 
 static int judge_and_tell(struct doctor *d)
