@@ -198,11 +198,6 @@ char *bootstrap_server_argument(const struct bootstrap_server *d, int index,
     return launch_ticket_argument(&t);
 }
 
-void bootstrap_server_close_listener(const struct bootstrap_server *d)
-{
-    close(d->fd);
-}
-
 void bootstrap_server_free(struct bootstrap_server *d)
 {
     if (d == NULL)

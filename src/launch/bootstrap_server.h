@@ -1,6 +1,5 @@
-/* Where nodes that a starter has started fetch their package (launch/bootstrap_payload.h) from the
- * one that has started them, and stay in touch (launch/parent_link.h): it is for whoever proves
- * that it has the key.
+/* Serves each started node its payload (launch/bootstrap_payload.h) and keeps the connection to it
+ * (launch/parent_link.h). A node must prove that it has the key.
  */
 #ifndef DD_LAUNCH_BOOTSTRAP_SERVER_H
 #define DD_LAUNCH_BOOTSTRAP_SERVER_H
@@ -35,16 +34,14 @@ struct bootstrap_server_cfg {
 
 int bootstrap_server_new(struct bootstrap_server **ret, struct event_base *base,
                          const struct bootstrap_server_cfg *cfg, struct dd_err *err);
-/* The argument with which a node finds the door, by `start`: its key, path and hosts. free() */
+/* Gives the argument that leads a node here, from the key, path and hosts of `start`. */
 char *bootstrap_server_argument(const struct bootstrap_server *d, int index,
                                 const struct launch_ticket *start);
-/* To a node that has fetched its package and is not gone; else nothing happens. */
+/* Send to a node that is connected; otherwise do nothing. */
 void bootstrap_server_send(const struct bootstrap_server *d, int index, enum launch_msg_type type,
                            int node, uint32_t value);
 bool bootstrap_server_is_connected(const struct bootstrap_server *d,
                                    int index); /* the node is there */
-void bootstrap_server_close_listener(
-    const struct bootstrap_server *d); /* in a child, which does not run the loop */
 void bootstrap_server_free(struct bootstrap_server *d);
 
 #endif

@@ -1,6 +1,7 @@
 /* launch: the door, and nodes that fetch their package there. */
 #include "launch/bootstrap_server.h"
 #include "launch/parent_link.h"
+#include "worker/spawn.h"
 
 #include "base/sig.h"
 
@@ -175,7 +176,7 @@ static pid_t start_node(const struct bed *b)
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         (void)alarm(HANG_S);
-        bootstrap_server_close_listener(b->server);
+        spawn_close_from(3);
         _exit(fetch_and_wait(argument));
     }
     return pid;
