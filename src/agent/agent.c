@@ -546,7 +546,7 @@ static void agent_done(struct agent *a)
     timeout_free(a);
     endtime_free(a);
     requeue_free(a);
-    round_free(a->round);
+    round_free(DD_TAKE(a->round)); /* what ends below may start a helper: rounds_protect() */
     memory_free(a);
     host_stop(a);
     locate_etcd_free(a);
