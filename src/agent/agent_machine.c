@@ -804,6 +804,7 @@ static const struct edge edges[ROWS][AM_EVENTS] =
             {
                 [AM_SIGNAL_AGAIN] = {term_daemon, SAME},
                 [AM_AT_ONCE] = {leave_at_once, SAME},
+                [AM_GUARDIAN_LOST] = {term_daemon, SAME},
                 [AM_TOLD] = {term_daemon, SAME},
                 [AM_DAEMON_SLOW] = {kill_daemon, SAME},
             },

@@ -438,6 +438,19 @@ static void guardian_loss_stops_this_node_only(void **state)
     free(b);
 }
 
+static void guardian_loss_ends_the_daemon_that_a_leaving_node_waits_for(void **state)
+{
+    (void)state;
+    struct bed *b = bed_new(&none, 0);
+    leading(b);
+    TAKE_WITH(b, AM_LEAVING, EVENT(.kind = AM_FINISH, .code = 3), AM_DO_REQUEUE, AM_DO_LEAVE);
+    TAKE_WITH(b, AM_LEAVING, EVENT(.kind = AM_GUARDIAN_LOST, .sig = SIGTERM), AM_DO_SIGNAL_DAEMON);
+    TAKE(b, AM_REQUEUED, AM_LEAVING);
+    TAKE(b, AM_DAEMON_ENDED, AM_LEAVING, AM_DO_EXIT);
+    assert_int_equal(b->m.code, 3);
+    free(b);
+}
+
 static void unreadable_message_is_answered_with_bye(void **state)
 {
     (void)state;
@@ -609,6 +622,7 @@ int main(void)
         cmocka_unit_test(request_to_stop_is_sent_once_a_daemon_is_found),
         cmocka_unit_test(second_signal_leaves_at_once_where_nothing_runs),
         cmocka_unit_test(guardian_loss_stops_this_node_only),
+        cmocka_unit_test(guardian_loss_ends_the_daemon_that_a_leaving_node_waits_for),
         cmocka_unit_test(unreadable_message_is_answered_with_bye),
         cmocka_unit_test(leader_asks_its_peers_before_a_round_with_fewer_nodes),
         cmocka_unit_test(leader_goes_over_to_a_later_daemon_only),
