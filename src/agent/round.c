@@ -53,14 +53,14 @@ static int plan_of_msg(struct plan *ret, const struct msg_plan *m, bool workers,
 }
 
 /* With --iface the address is the host's word: the link may use another network. Asked once. */
-static int check_iface(const struct round *r, const struct net_addr *peer, struct dd_err *err)
+static int check_iface(const struct round *r, const struct round_link *link, struct dd_err *err)
 {
     const struct plan *p = &r->plan;
     struct net_addr to;
-    if (r->cfg->iface == NULL || p->restart_count > 0 || r->cfg->alloc->index == 0)
+    if (r->cfg->iface == NULL || p->restart_count > 0 || link->of_first_node)
         return 0;
     int rc = net_addr_parse(&to, p->master_addr, p->master_port);
-    if (rc == 0 && net_addr_is_loopback(&to) && !net_addr_is_loopback(peer))
+    if (rc == 0 && net_addr_is_loopback(&to) && !net_addr_is_loopback(link->peer))
         return dd_err_set(
             err, -EINVAL,
             "--iface=%s was set on this node, but not on the first one; set it on all nodes",
@@ -78,7 +78,7 @@ int round_plan(struct round *r, const struct msg_plan *m, const struct round_lin
     plan_clear(&r->plan);
     r->ended_well = false;
     int rc = plan_of_msg(&r->plan, m, framework_wants_ports(r->cfg->frameworks), err);
-    return rc == 0 ? check_iface(r, link->peer, err) : rc;
+    return rc == 0 ? check_iface(r, link, err) : rc;
 }
 
 /* ---- the end of the round ---- */

@@ -81,6 +81,7 @@ struct round {
 /* The ends of the link that the plan came by. */
 struct round_link {
     const struct net_addr *local, *peer;
+    bool of_first_node; /* this node is the first one, which the others must reach */
 };
 
 int round_new(struct round **ret, const struct round_env *env, struct dd_err *err);

@@ -67,7 +67,8 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
 {
     struct dd_err err = {0};
     const struct round_link link = {.local = link_local(a->uplink.link),
-                                    .peer = link_peer(a->uplink.link)};
+                                    .peer = link_peer(a->uplink.link),
+                                    .of_first_node = a->cfg->alloc->index == 0};
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)
         rc = memory_take(a, m, &err);

@@ -235,6 +235,32 @@ static void a_round_without_workers_is_reported_by_exit_and_done(void **state)
     free_bed(&b);
 }
 
+/* ---- --iface ---- */
+
+static void only_the_first_node_goes_unchecked_with_iface(void **state)
+{
+    /* An agent that began as the first node and lost the port to another one of its host. */
+    const struct alloc first = {.index = 0};
+    const struct msg plan = *MSG(PLAN, .addr = "127.0.0.1", .master_port = 2, .token = "t",
+                                 .nodes = "node[0-1]", .sizes = "1,1", .node_rank = 1, .ports = "");
+    struct net_addr peer;
+    struct bed b;
+    struct dd_err err = {0};
+    (void)state;
+    new_bed(&b, NULL);
+    b.r.plan = (struct plan){0};
+    b.cfg.alloc = &first;
+    b.cfg.iface = "lo";
+    assert_int_equal(net_addr_parse(&peer, "192.0.2.1", 1), 0);
+    const struct round_link follows = {.local = &peer, .peer = &peer};
+    const struct round_link leads = {.local = &peer, .peer = &peer, .of_first_node = true};
+    assert_int_equal(round_plan(&b.r, &plan.plan, &leads, &err), 0);
+    assert_int_equal(round_plan(&b.r, &plan.plan, &follows, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "--iface=lo was set on this node"));
+    plan_clear(&b.r.plan);
+    free_bed(&b);
+}
+
 /* ---- a start that fails ---- */
 
 static pid_t started_pid;
@@ -310,6 +336,7 @@ int main(void)
         cmocka_unit_test(exits_are_counted_by_what_caused_them),
         cmocka_unit_test(the_node_is_checked_after_a_failure_if_another_round_may_come),
         cmocka_unit_test(a_round_without_workers_is_reported_by_exit_and_done),
+        cmocka_unit_test(only_the_first_node_goes_unchecked_with_iface),
         cmocka_unit_test(a_start_that_fails_in_its_last_step_leaves_no_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
