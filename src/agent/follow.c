@@ -42,10 +42,25 @@ static void check_again(struct follow *f)
     evtimer_add(f->check, &t);
 }
 
-/* Nothing listens there any more: the port may be had now. True: this agent leads. */
+static bool can_listen(const struct follow *f)
+{
+    struct agent *a = f->agent;
+    struct dd_err err = {0};
+    uint16_t port;
+    a->cfg = f->said;
+    DD_AUTO(fd) int fd = host_bind(a, &port, &err);
+    a->cfg = &f->cfg;
+    return fd >= 0;
+}
+
+/* Nothing listens there any more: the port may be had now, unless a program has bound it without
+ * listening. An attempt to lead that fails would start the search and its timers again. True: this
+ * agent leads. */
 static bool lead_after_all(struct follow *f)
 {
     struct agent *a = f->agent;
+    if (!can_listen(f))
+        return false;
     a->cfg = f->said;
     a->machine.index = a->cfg->alloc->index;
     agent_step(a, (struct am_event){.kind = AM_LEAD});

@@ -383,6 +383,16 @@ def test_an_endpoint_that_another_program_has_is_refused_soon(reply):
     assert str(port) in job.err and "in use" in job.err, job.err
 
 
+def test_an_agent_whose_endpoint_a_silent_program_holds_waits_and_ends_at_a_signal():
+    """The program has bound the port and does not listen: the agent can neither lead nor join there."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        with Job("--nnodes=2", f"--rdzv-endpoint=localhost:{s.getsockname()[1]}", "--insecure", "--rdzv-conf=join_timeout=30", "true") as job:
+            job.errors("waiting for the job's daemon")
+            job.p.send_signal(signal.SIGINT)
+            assert job.wait(20) == 128 + signal.SIGINT, job.err
+
+
 def test_agents_take_the_endpoint_when_a_program_that_posed_as_their_daemon_has_left(tmp_path):
     """As when the agent that had the port is killed while another one joins it."""
     with socket.create_server(("127.0.0.1", 0)) as s:
