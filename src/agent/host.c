@@ -203,7 +203,9 @@ int host_lead(struct agent *a, struct dd_err *err)
     rc = timeout_start(a, err);
     if (rc == 0)
         rc = endtime_start(a, err);
-    if (rc < 0)
+    if (rc < 0) {
+        uplink_drop(a); /* its end would be taken for the loss of a later daemon */
         host_stop(a);
+    }
     return rc;
 }
