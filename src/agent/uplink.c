@@ -225,7 +225,8 @@ void uplink_ask_found(struct agent *a)
     *slot = l;
     link_set_cb(
         l, &(struct link_cb){.on_frame = on_other_frame, .on_close = on_other_close, .arg = a});
-    (void)link_set_heartbeat(l, ANSWER_MS);
+    if (a->machine.state == AM_LEADING) /* else a slow one may be the only one that goes on */
+        (void)link_set_heartbeat(l, ANSWER_MS);
     send_join(a, l);
 }
 
