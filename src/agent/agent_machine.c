@@ -25,7 +25,9 @@ void agent_machine_init(struct agent_machine *m, const struct am_cfg *cfg,
 static void push_arg(struct agent_machine *m, enum am_action_kind kind, int arg)
 {
     enum { MOST = sizeof(m->actions) / sizeof(m->actions[0]) };
-    if (m->end - m->first < MOST)
+    if (m->end - m->first == MOST)
+        m->overflow = true;
+    else
         m->actions[m->end++ % MOST] = (struct am_action){.kind = kind, .arg = arg};
 }
 

@@ -182,6 +182,7 @@ struct agent_machine {
     uint64_t due[AM_TIMERS]; /* RDZV_NEVER: off */
     struct am_action actions[64];
     unsigned first, end; /* of the actions, modulo their number */
+    bool overflow;       /* an action did not fit and was dropped, which must never be */
 };
 
 void agent_machine_init(struct agent_machine *m, const struct am_cfg *cfg,

@@ -592,6 +592,7 @@ static void random_events_keep_the_promises(void **state)
                 gone |= a.kind == AM_DO_EXIT;
             }
             assert_int_equal(b->m.gone, gone);
+            assert_false(b->m.overflow);
         }
         free(b);
     }
