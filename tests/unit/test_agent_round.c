@@ -27,6 +27,9 @@ struct bed {
     struct msg last; /* that was sent; what it points to is gone */
     char why[200];   /* of the last EXIT */
     int sent;
+    struct event_base *base;
+    struct round *launched;
+    char order[80]; /* of the steps that were recorded */
 };
 
 static void keep(void *arg, const struct msg *m)
@@ -261,17 +264,65 @@ static void only_the_first_node_goes_unchecked_with_iface(void **state)
     free_bed(&b);
 }
 
-/* ---- a start that fails ---- */
+/* ---- workers ---- */
 
-static pid_t started_pid;
-
-static int fail_prepare(void **state, const struct round *r, struct dd_err *err)
+static void record(struct bed *b, const char *step)
 {
-    (void)r;
+    const size_t len = strlen(b->order);
+    (void)snprintf(b->order + len, sizeof(b->order) - len, "%s%s", len > 0 ? " " : "", step);
+}
+
+static int take_part(void **state, const struct round *r, struct dd_err *err)
+{
     (void)err;
-    *state = &started_pid;
+    *state = r->port_arg;
     return 0;
 }
+
+/* One worker, on one node. */
+static int launch(struct bed *b, const struct round_feature *const *features,
+                  const struct round_port *to, char *script, struct dd_err *err)
+{
+    static char sh[] = "/bin/sh", option[] = "-c", path[] = "PATH=/bin:/usr/bin", id[] = "test";
+    static char *words[] = {sh, option, NULL, NULL};
+    static char *env[] = {path, NULL};
+    static const struct dd_strv program = {.v = words, .n = 3};
+    static const struct alloc alloc = {.run_id = id, .job_id = id};
+    static const struct dd_log log = {.fd = STDERR_FILENO, .level = DD_LOG_ERR};
+    const struct msg plan = *MSG(PLAN, .round = 0, .max_restarts = 3, .addr = "127.0.0.1",
+                                 .master_port = 2, .token = "t", .nodes = "node0", .sizes = "1",
+                                 .ports = "");
+    struct net_addr addr;
+    words[2] = script;
+    *b = (struct bed){.base = net_loop_new(),
+                      .cfg = {.alloc = &alloc,
+                              .node_name = "node0",
+                              .env = env,
+                              .program = &program,
+                              .slots = 1,
+                              .role = "default",
+                              .output = {.raw = true},
+                              .stdin_rank = STDIN_NONE,
+                              .pty_rank = -1,
+                              .log = &log}};
+    const struct round_env with = {
+        .cfg = &b->cfg, .base = b->base, .port = to, .port_arg = b, .features = features};
+    assert_int_equal(net_addr_parse(&addr, "127.0.0.1", 1), 0);
+    const struct round_link link = {.local = &addr, .peer = &addr};
+    assert_int_equal(round_new(&b->launched, &with, err), 0);
+    assert_int_equal(round_plan(b->launched, &plan.plan, &link, err), 0);
+    return round_launch(b->launched, &link, err);
+}
+
+static void free_launched(struct bed *b)
+{
+    round_free(b->launched);
+    event_base_free(b->base);
+}
+
+/* -- a start that fails -- */
+
+static pid_t started_pid;
 
 static int fail_started(void *state, const struct round *r, struct dd_err *err)
 {
@@ -283,46 +334,70 @@ static int fail_started(void *state, const struct round *r, struct dd_err *err)
 static void a_start_that_fails_in_its_last_step_leaves_no_worker(void **state)
 {
     static const struct round_feature failing = {
-        .name = "failing", .prepare = fail_prepare, .started = fail_started};
+        .name = "failing", .prepare = take_part, .started = fail_started};
     static const struct round_feature *const features[] = {&failing, NULL};
-    char sleep[] = "/bin/sleep", seconds[] = "1000", path[] = "PATH=/bin:/usr/bin", id[] = "test";
-    char *words[] = {sleep, seconds, NULL};
-    char *env[] = {path, NULL};
-    const struct dd_strv program = {.v = words, .n = 2};
-    const struct alloc alloc = {.run_id = id, .job_id = id};
-    const struct dd_log log = {.fd = STDERR_FILENO, .level = DD_LOG_ERR};
-    const struct agent_cfg cfg = {.alloc = &alloc,
-                                  .node_name = "node0",
-                                  .env = env,
-                                  .program = &program,
-                                  .slots = 1,
-                                  .role = "default",
-                                  .output = {.raw = true},
-                                  .stdin_rank = STDIN_NONE,
-                                  .pty_rank = -1,
-                                  .log = &log};
-    struct bed b = {0};
-    const struct round_env with = {
-        .cfg = &cfg, .base = net_loop_new(), .port = &port, .port_arg = &b, .features = features};
-    struct net_addr addr;
-    struct round *r = NULL;
+    char script[] = "exec sleep 1000";
+    struct bed b;
     struct dd_err err = {0};
     (void)state;
-    assert_int_equal(net_addr_parse(&addr, "127.0.0.1", 1), 0);
-    assert_int_equal(round_new(&r, &with, &err), 0);
-    const struct msg plan = *MSG(PLAN, .round = 0, .max_restarts = 3, .addr = "127.0.0.1",
-                                 .master_port = 2, .token = "t", .nodes = "node0", .sizes = "1",
-                                 .ports = "");
-    const struct round_link link = {.local = &addr, .peer = &addr};
-    assert_int_equal(round_plan(r, &plan.plan, &link, &err), 0);
-    assert_int_equal(round_launch(r, &link, &err), -EIO);
+    assert_int_equal(launch(&b, features, &port, script, &err), -EIO);
     assert_string_equal(err.text, "it does not start");
-    assert_false(round_is_running(r));
+    assert_false(round_is_running(b.launched));
     assert_true(started_pid > 0);
     assert_int_equal(kill(started_pid, 0), -1);
     assert_int_equal(errno, ESRCH);
-    round_free(r);
-    event_base_free(with.base);
+    free_launched(&b);
+}
+
+/* -- an exit -- */
+
+static void record_worker_exit(void *state, const struct round *r, struct worker_end *end)
+{
+    (void)r;
+    assert_int_equal(end->exit.code, 3);
+    assert_false(end->settling);
+    record(state, "worker_exit");
+}
+
+static void record_verdict(void *state, const struct round *r, const struct worker_end *end)
+{
+    (void)r;
+    assert_true(end->settling);
+    record(state, "verdict");
+}
+
+static bool record_settling(void *arg)
+{
+    record(arg, "settling");
+    return true;
+}
+
+static void end_loop(void *arg)
+{
+    struct bed *b = arg;
+    event_base_loopbreak(b->base);
+}
+
+static void signals_are_drained_between_the_meaning_of_an_exit_and_its_verdict(void **state)
+{
+    static const struct round_feature recording = {.name = "recording",
+                                                   .prepare = take_part,
+                                                   .worker_exit = record_worker_exit,
+                                                   .verdict = record_verdict};
+    static const struct round_feature *const features[] = {&recording, NULL};
+    static const struct round_port ending = {
+        .send = keep, .settling = record_settling, .gone = end_loop};
+    char script[] = "exit 3";
+    struct bed b;
+    struct dd_err err = {0};
+    (void)state;
+    assert_int_equal(launch(&b, features, &ending, script, &err), 0);
+    event_base_dispatch(b.base);
+    assert_string_equal(b.order, "worker_exit settling verdict settling");
+    assert_int_equal(b.launched->exits.stopped, 1);
+    assert_int_equal(b.sent, 1);
+    assert_int_equal(b.last.type, MSG_STARTED); /* and no EXIT */
+    free_launched(&b);
 }
 
 int main(void)
@@ -338,6 +413,7 @@ int main(void)
         cmocka_unit_test(a_round_without_workers_is_reported_by_exit_and_done),
         cmocka_unit_test(only_the_first_node_goes_unchecked_with_iface),
         cmocka_unit_test(a_start_that_fails_in_its_last_step_leaves_no_worker),
+        cmocka_unit_test(signals_are_drained_between_the_meaning_of_an_exit_and_its_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
