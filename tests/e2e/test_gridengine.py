@@ -83,7 +83,10 @@ def test_output_and_exit_code_are_the_jobs(sge):
     place = sge.file("a place")
     shutil.copytree(os.path.dirname(DDRUN), place, ignore=lambda folder, names: [n for n in names if not n.startswith("ddrun") or
                                                                                  os.path.isdir(os.path.join(folder, n))])
-    worker = "i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo out $RANK $i; echo err $RANK $i >&2; done; [ $RANK != 2 ] || exit 7; sleep 600"
+    written = sge.file("written")  # by the others: the end of rank 2 ends them
+    worker = ("i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo out $RANK $i; echo err $RANK $i >&2; done; "
+              f"touch {written}.$RANK; [ $RANK = 2 ] || exec sleep 600; "
+              f"until [ -e {written}.0 ] && [ -e {written}.1 ]; do sleep 0.05; done; exit 7")
     job = sge.submit(os.path.join(place, "ddrun"), "--nproc-per-node=1", "sh", "-c", worker)
     done = job.wait()
     assert done.rc == 7, job.said()

@@ -119,7 +119,10 @@ def test_each_host_has_one_agent_whatever_the_chunks_are(pbs):
 
 def test_output_and_exit_code_go_the_way_of_the_job(pbs):
     """To the files of qsub -o and -e, in whole lines, and into Exit_status."""
-    worker = "i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo out $RANK $i; echo err $RANK $i >&2; done; [ $RANK != 2 ] || exit 7; sleep 600"
+    written = pbs.file("written")  # by the others: the end of rank 2 ends them
+    worker = ("i=0; while [ $i -lt 200 ]; do i=$((i + 1)); echo out $RANK $i; echo err $RANK $i >&2; done; "
+              f"touch {written}.$RANK; [ $RANK = 2 ] || exec sleep 600; "
+              f"until [ -e {written}.0 ] && [ -e {written}.1 ]; do sleep 0.05; done; exit 7")
     pbs.file("script", f"#!/bin/sh\nexec {DDRUN} --nproc-per-node=1 sh -c '{worker}'\n")
     options = ["-l", f"select={SELECT}", "-l", "place=scatter", "-o", pbs.file("out"), "-e", pbs.file("err")]
     job = Job(pbs, ["qsub", "-W", "block=true", *options, "script"])
