@@ -250,6 +250,7 @@ static void node_exits_after_workers_requeue_and_daemon(void **state)
     TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_LOOKS, AM_DO_START_ROUND);
     TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_FINISH, .code = 3), AM_DO_REQUEUE, AM_DO_STOP_WORKERS);
     TAKE(b, AM_REQUEUED, AM_ENDING);
+    TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM)); /* nothing is left to stop */
     TAKE(b, AM_LOST, AM_ENDING, AM_DO_DROP_LINK); /* the code of FINISH stays */
     TAKE(b, AM_WORKERS_GONE, AM_LEAVING, AM_DO_LEAVE);
     wait_for(b, AM_DAEMON_SLOW, 8000);
@@ -302,6 +303,21 @@ static void first_member_takes_over_after_its_turn(void **state)
          AM_DO_END_LOOKS);
     assert_int_equal(b->m.pending, 0);
     assert_int_equal(agent_machine_timer(&b->m), RDZV_NEVER);
+    free(b);
+}
+
+static void successor_asks_again_whether_another_daemon_goes_on(void **state)
+{
+    (void)state;
+    struct bed *b = bed_new(&three, 1);
+    failing_over(b);
+    wait_for(b, AM_TURN, 1000);
+    TAKE(b, AM_TURN, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
+    TAKE(b, AM_LOOK, AM_CONTENDING); /* the members are being asked already */
+    TAKE(b, AM_FOUND, AM_CONTENDING, AM_DO_ASK);
+    TAKE(b, AM_OTHER_GONE, AM_CONTENDING, AM_DO_DROP_OTHER);
+    wait_for(b, AM_AGAIN, 300);
+    TAKE(b, AM_AGAIN, AM_CONTENDING, AM_DO_ASK_MEMBERS);
     free(b);
 }
 
@@ -612,6 +628,7 @@ int main(void)
         cmocka_unit_test(seeking_ends_with_1_at_its_limit),
         cmocka_unit_test(loss_of_the_daemon_ends_a_job_that_cannot_go_on),
         cmocka_unit_test(first_member_takes_over_after_its_turn),
+        cmocka_unit_test(successor_asks_again_whether_another_daemon_goes_on),
         cmocka_unit_test(daemon_that_does_not_start_leaves_the_node_looking),
         cmocka_unit_test(found_daemon_may_refuse_and_is_asked_again),
         cmocka_unit_test(failing_over_ends_with_1_at_its_limit),
