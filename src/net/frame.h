@@ -1,12 +1,10 @@
-/* Frames of the link: u32_be length of what follows the header | u16_be type | u16_be version. Pure
- * codec.
+/* Frames of a link: u32_be length of the data | u16_be type | u16_be version | data. Pure codec.
  *
- * Type FRAME_CONTROL carries one JSON object (rdzv/msg.h), FRAME_BYE says that the end of the
- * stream is meant, FRAME_PING (empty) only that the sender lives, FRAME_EXCHANGE a piece
- * of what nodes tell each other (rdzv/exchange.h), FRAME_BOOTSTRAP what a node needs to begin
- * (launch/bootstrap_payload.h), FRAME_LAUNCH and FRAME_OUTPUT what started and starting nodes tell
- * each other (launch/launch_msg.h). Unknown types are skipped by the receiver.
- */
+ * FRAME_CONTROL carries one JSON object (rdzv/msg.h). FRAME_BYE marks a deliberate end of the
+ * stream. FRAME_PING is empty and only shows that the sender is alive. FRAME_EXCHANGE carries a
+ * piece of an exchange between nodes (rdzv/exchange.h), FRAME_BOOTSTRAP the bootstrap payload
+ * (launch/bootstrap_payload.h), FRAME_LAUNCH and FRAME_OUTPUT messages between a parent and the
+ * nodes that it starts (launch/launch_msg.h). Receivers skip unknown types. */
 #ifndef DD_NET_FRAME_H
 #define DD_NET_FRAME_H
 
@@ -28,13 +26,13 @@ enum frame_type {
 struct frame {
     uint16_t type, version;
     uint32_t len;
-    const unsigned char *data; /* lent from the input */
+    const unsigned char *data; /* points into the input */
 };
 
 void frame_header(unsigned char out[FRAME_HEADER], uint16_t type, uint32_t n);
 int frame_encode(struct dd_buf *out, uint16_t type, const void *data, size_t n); /* -EMSGSIZE */
-/* > 0 bytes consumed (header and data), 0 need more (*need, may be NULL, says how many in all),
- * -EPROTO: longer than max. */
+/* Return the bytes consumed (header and data); 0: incomplete, *need (may be NULL) is set to the
+ * size of header and data; -EPROTO: longer than max. */
 long frame_decode(struct frame *ret, const void *p, size_t n, uint32_t max, size_t *need);
 
 #endif

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    ACCEPT_AT_ONCE = 64, /* then other events get a turn */
+    ACCEPT_AT_ONCE = 64, /* connections per event, then other events get a turn */
     PAUSE_MS = 20,
     SWEEP_MS = 1000,
 };
@@ -108,7 +108,7 @@ int handshake_pool_hold(struct handshake_pool *p, struct unproven *u, int fd)
     return unproven_add(&p->unproven, u, &source, dd_now_ns());
 }
 
-/* The kernel gives the lowest free number. */
+/* The kernel returns the lowest free number. */
 static bool pool_has_descriptor(const struct handshake_pool *p)
 {
     int fd = fcntl(p->cfg.fd, F_DUPFD_CLOEXEC, 0);
@@ -130,7 +130,7 @@ static bool pool_is_pending(const struct handshake_pool *p)
 
 /* ---- the listener ---- */
 
-/* Further connections wait in the kernel's queue. Without a pause the level-triggered event would
+/* Leave further connections in the kernel's queue. Without a pause the level-triggered event would
  * spin. */
 static void pool_pause(struct handshake_pool *p)
 {
@@ -171,7 +171,7 @@ static void pool_on_connection(evutil_socket_t lfd, short what, void *arg)
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
         if (pool_is_full(p)) {
             if (!pool_is_pending(p))
-                return; /* nothing is evicted without need */
+                return; /* evict only if the limit is reached */
             if (!unproven_evict_one(&p->unproven, dd_now_ns()) || pool_is_full(p)) {
                 pool_pause(p);
                 return;
@@ -184,7 +184,7 @@ static void pool_on_connection(evutil_socket_t lfd, short what, void *arg)
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             pool_pause(p);
-        return; /* else EAGAIN, or a peer that has left already */
+        return; /* EAGAIN, or the peer has already disconnected */
     }
 }
 

@@ -20,12 +20,12 @@
 #define PREFIX "ddrun-ctl/"
 
 enum {
-    BACKLOG = 4096, /* any user may fill it */
-    BUSY_MS = 500,  /* for all sockets whose queue is full */
+    BACKLOG = 4096, /* any user can fill the queue */
+    BUSY_MS = 500,  /* in all, for sockets whose queue is full */
     PAUSE_NS = 5000000,
 };
 
-/* Of an abstract name: a NUL byte in front, none behind. */
+/* Fill in an abstract address: NUL byte, then the name without a terminator. */
 static socklen_t address_of(struct sockaddr_un *ret, const char *name)
 {
     const size_t len = strlen(name);
@@ -79,7 +79,8 @@ int net_here_accept(int listen_fd)
     return -EACCES;
 }
 
-/* "@NAME" at the end of a line of /proc/net/unix, of a socket that listens; NULL: another line. */
+/* Parse a line of /proc/net/unix. Return "@NAME" from the end of the line if the socket listens,
+ * else NULL. */
 static char *listening_name(char *line)
 {
     unsigned flags = 0;
@@ -103,7 +104,8 @@ static int connect_to(const char *name, const struct dd_uid *self)
     return rc == 0 ? DD_TAKE_FD(fd) : rc;
 }
 
-/* Sockets of this user's agents, and names of sockets whose queue is full, which may be theirs. */
+/* Connections to sockets of this user's agents; names of sockets with a full queue, whose owner is
+ * unknown. */
 struct found {
     struct dd_uid self;
     int *fds;
@@ -111,7 +113,7 @@ struct found {
     struct dd_strv busy;
 };
 
-/* Other users' sockets, and those that are gone, are passed over. */
+/* Skip sockets of other users and sockets that no longer exist. */
 static int try_name(struct found *f, const char *name)
 {
     int fd = connect_to(name, &f->self);
@@ -150,7 +152,7 @@ static int try_all(struct found *f)
     return rc;
 }
 
-/* Once more; what is busy still is on the list again. */
+/* Retry the busy sockets; those that are still busy return to the list. */
 static int try_busy(struct found *f)
 {
     DD_AUTO(strv) struct dd_strv names = f->busy;

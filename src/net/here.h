@@ -1,7 +1,6 @@
-/* Where an agent can be spoken to by its own user on its own machine: a Unix socket without a file,
- * whose name ends with the process. The kernel says who is at the other end, so no secret is
- * needed; a name proves nothing. Src: unix(7), abstract sockets, SO_PEERCRED.
- */
+/* Unix sockets in the abstract namespace, by which a user's commands reach the user's agents on the
+ * same machine. A name disappears with its process. The kernel reports the uid of the peer, so no
+ * secret is needed; the name proves nothing. Src: unix(7), abstract sockets, SO_PEERCRED. */
 #ifndef DD_NET_HERE_H
 #define DD_NET_HERE_H
 
@@ -9,14 +8,14 @@
 
 #include <stddef.h>
 
-/* A listening socket under a name of this process. */
+/* Create a listening socket with a name derived from this process. */
 int net_here_listen(int *ret_fd, struct dd_err *err);
-/* The next caller of this user, or root. -EAGAIN: there is none; -EACCES: it was another user, and
- * is gone. */
+/* Accept the next connection of this user or root. -EAGAIN: none is pending; -EACCES: a connection
+ * of another user was closed. */
 int net_here_accept(int listen_fd);
-/* Connections to all such sockets of this user on this machine; the caller closes and frees them.
- * Any number of other users' sockets have names like that: each costs a connection, none hides one
- * of this user's. 0 or -errno. */
+/* Connect to all such sockets of this user on this machine; the caller closes the descriptors and
+ * frees the array. Other users may listen under any number of similar names: each costs one
+ * connection attempt and none hides a socket of this user. 0 or -errno. */
 int net_here_connect(int **ret_fds, size_t *ret_n);
 
 #endif

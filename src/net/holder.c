@@ -17,9 +17,9 @@ struct listener {
     unsigned long inode;
 };
 
-/* Src: proc(5) and Documentation/networking/proc_net_tcp.txt: sl local_address rem_address st
- * tx:rx tr:when retrnsmt uid timeout inode; state 0A is LISTEN. but: a uid whose listeners do not
- * count, NULL: all do. */
+/* Find a listener on the port. Columns: sl local_address rem_address st tx:rx tr:when retrnsmt uid
+ * timeout inode; state 0A is LISTEN. Src: proc(5), Documentation/networking/proc_net_tcp.txt. but:
+ * uid whose listeners are ignored; NULL: none. */
 static bool find_listener(const char *path, uint16_t port, const uid_t *but, struct listener *ret)
 {
     char line[512];

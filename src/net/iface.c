@@ -112,7 +112,7 @@ int net_iface_check(const char *name, struct dd_err *err)
                       name, names != NULL ? names : "none");
 }
 
-/* SO_BINDTODEVICE is free for all since Linux 5.7; before that the source address has to do. */
+/* SO_BINDTODEVICE is unprivileged since Linux 5.7; on older kernels, bind the source address. */
 static int bind_to_iface(int fd, const char *name, int family)
 {
     struct net_iface *ifs = NULL;
@@ -153,8 +153,8 @@ static bool starts(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Src: NCCL 2.23-2.30, findInterfaces: prefixes in this order, running interfaces only, the
- * address ::1 does not count. */
+/* Src: NCCL 2.23-2.30, findInterfaces: prefixes in this order, running interfaces only; ::1 is
+ * ignored. */
 static bool of_class(const char *name, int class)
 {
     static const char *const last[] = {"docker", "lo", "virbr"};
@@ -190,7 +190,7 @@ void net_worker_ifaces_find(struct net_worker_ifaces *ret, const char *named,
     if (named != NULL)
         (void)snprintf(ret->used, sizeof(ret->used), "%s", named);
     else if (net_addr_is_loopback(
-                 local)) /* all of 127/8 is lo's, though only 127.0.0.1 is listed */
+                 local)) /* every address in 127/8 belongs to lo, but only 127.0.0.1 is listed */
         memcpy(ret->used, "lo", 3);
     else if (net_iface_of(local, ret->used) < 0)
         ret->used[0] = '\0';

@@ -43,7 +43,7 @@ static int from_secret(struct net_key *ret, const void *secret, size_t n, struct
     return 0;
 }
 
-/* shown: NULL where the name says it all. */
+/* shown: quoted after the name; NULL: the name is sufficient. */
 static int check_strength(const unsigned char *secret, size_t n, const char *name,
                           const char *shown, struct dd_err *err)
 {
@@ -69,7 +69,7 @@ static int from_file(struct net_key *ret, const char *file, struct dd_err *err)
     int n = key_file_read(&path, text, KEY_FILE_MAX + 1, err);
     int rc = n;
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
-        n--; /* with or without an editor's last newline: the same key */
+        n--; /* a trailing newline added by an editor does not change the key */
     if (n == 0)
         rc = dd_err_set(err, -EINVAL, "key file '%s' is empty", file);
     else if (n > 0 && (rc = check_strength(text, (size_t)n, "key file", file, err)) == 0)
@@ -96,7 +96,7 @@ static int from_hex(struct net_key *ret, const char *hex, struct dd_err *err)
     return rc;
 }
 
-/* 1: there is one, 0: none. */
+/* Return 1 if there is a shared key, 0 if there is none. */
 static int find_shared(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     const char *file = in->key_file;

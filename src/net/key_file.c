@@ -37,7 +37,7 @@ static int check_owner(int fd, const struct key_path *path, struct dd_err *err)
 
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err)
 {
-    /* O_NONBLOCK: a FIFO must not hold us up */
+    /* O_NONBLOCK: opening a FIFO must not block */
     DD_AUTO(fd) int fd = openat(path->dirfd, path->name,
                                 O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | path->flags);
     if (fd < 0)

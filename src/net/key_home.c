@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* $HOME/.ddrun, and in it one file per daemon. */
+/* $HOME/.ddrun, which contains one file per daemon. */
 struct place {
     int dirfd;
     char dir[PATH_MAX];
@@ -22,8 +22,8 @@ struct place {
 
 enum { NAME_ROOM = 180 };
 
-/* Any job id becomes the begin of a file name of its own: [A-Za-z0-9._-] stay, the rest is %XX; a
- * long one is cut and told apart by its SHA-256. */
+/* Encode a job id as the prefix of a file name: [A-Za-z0-9._-] are kept, other bytes become %XX. A
+ * long id is truncated and made unique by its SHA-256. */
 static int job_name(char out[256], const char *job_id)
 {
     size_t o = 0;
@@ -98,8 +98,8 @@ static int take_place(struct place *p, const struct net_key_input *in, const cha
     return 0;
 }
 
-/* Each key has a file of its own, named after it: two daemons of one job take nothing from each
- * other. */
+/* Derive the tag of the key's file from the key, so that two daemons of one job never use the same
+ * file. */
 static int tag_of(char out[KEY_TAG + 1], const unsigned char key[NET_KEY_LEN])
 {
     static const char label[] = "ddrun-key-file-1";
@@ -128,7 +128,7 @@ static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struc
     if (n < 0)
         return n;
     text[n] = '\0';
-    text[strcspn(text, "\n")] = '\0'; /* what follows says whose it is */
+    text[strcspn(text, "\n")] = '\0'; /* the second line names the owning process */
     int rc = key_from_hex(out, text);
     explicit_bzero(text, sizeof(text));
     if (rc < 0)
@@ -136,8 +136,8 @@ static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struc
     return 0;
 }
 
-/* Under another name first, so that no guest reads half a key. That name is nobody else's: process
- * ids are the same on many machines. */
+/* Write to a temporary file and rename it, so that no agent reads a partial key. The temporary name
+ * is random: process ids repeat across machines. */
 static int write_key(const struct place *p, const struct net_key *key, time_t *ret_now,
                      struct dd_err *err)
 {
@@ -197,7 +197,7 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
     return rc;
 }
 
-/* The daemon says which file it is. */
+/* Name the leader's key file in the credential. */
 static int credential(char **ret, const struct net_key *key, const struct net_key_input *in,
                       struct dd_err *err)
 {

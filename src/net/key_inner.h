@@ -1,4 +1,4 @@
-/* What the files of the key sources share. */
+/* Shared by the files that implement the key sources. */
 #ifndef DD_NET_KEY_INNER_H
 #define DD_NET_KEY_INNER_H
 
@@ -8,16 +8,16 @@
 #include <time.h>
 
 enum { KEY_HEX = NET_KEY_LEN * 2, KEY_FILE_MAX = 65536 };
-/* Files in the home directory are called JOB.TAG.key, TAG being KEY_TAG hexadecimal digits. */
+/* Key files in the home directory are named JOB.TAG.key; TAG is KEY_TAG hexadecimal digits. */
 enum { KEY_TAG = 16, KEY_HOME_MAX = KEY_HEX + 1 + DD_OWNER_MAX };
 
-/* One way from the host to the guests. */
+/* A method to pass the key from the leader to the other agents. */
 struct key_ops {
     const char *name;
-    /* Host: makes the key available; any error means that the next way is tried. NULL: not a way of
-     * its own. */
+    /* Leader: makes the key available. After any error the leader tries the next method. NULL:
+     * never chosen this way. */
     int (*offer)(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
-    /* Guest. */
+    /* Other agents. */
     int (*accept)(struct net_key *ret, const struct net_key_input *in, const char *cred,
                   struct dd_err *err);
     int (*credential)(char **ret, const struct net_key *key, const struct net_key_input *in,
@@ -28,25 +28,22 @@ struct key_ops {
 extern const struct key_ops key_ops_munge;
 extern const struct key_ops key_ops_home;
 
-/* A regular file of this uid that nobody else may read, "what" saying in errors what it is ("key
- * file"). Returns its length; -EINVAL otherwise. Opened below dirfd, without following a link when
- * nofollow. */
+/* A regular file owned by this uid and accessible to nobody else, opened relative to dirfd. */
 struct key_path {
     int dirfd;
     const char *name;
-    const char *what;
-    const char *shown; /* its path for a person */
+    const char *what;  /* its kind, for messages: "key file" */
+    const char *shown; /* its path, for messages */
     int flags;         /* O_NOFOLLOW or 0 */
 };
 int key_file_read(const struct key_path *path, unsigned char *out, size_t size, struct dd_err *err);
 
-bool key_is_tag(const char *text); /* begins with one */
-/* Removes key files of processes that are gone, a few at a time; now: as the file system's clock
- * says. */
+bool key_is_tag(const char *text); /* the first KEY_TAG characters are a tag */
+/* Remove key files of dead processes, a few per call. now: from the file system's clock. */
 void key_sweep(int dirfd, time_t now);
 
-/* Bits that an attacker has to guess at most, as a person or a bad generator would have made the
- * secret: an upper bound of the real number. Pure. */
+/* Estimate the entropy of the secret in bits, assuming that a person or a weak generator made it:
+ * an upper bound. Pure. */
 enum { KEY_STRENGTH_MIN = 96 };
 unsigned key_strength(const unsigned char *secret, size_t n);
 

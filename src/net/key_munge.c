@@ -13,8 +13,8 @@
 #include <munge.h>
 #include <stdio.h>
 
-/* The payload of the credential; the job id stands in it so that one job's credential is worth
- * nothing to another job of the same user: "ddrun-key-1" NUL job_id NUL key. */
+/* The credential's payload: "ddrun-key-1" NUL job_id NUL key. The job id makes a credential useless
+ * for another job of the same user. */
 static const char label[] = "ddrun-key-1";
 
 enum { PAYLOAD_MAX = sizeof(label) + 256 + NET_KEY_LEN };
@@ -45,7 +45,8 @@ static int failed(munge_ctx_t ctx, munge_err_t e, const char *what, struct dd_er
                       clock ? "; the clocks of the nodes may differ" : "");
 }
 
-/* Whether the uids of this process are those of its machine. Src: user_namespaces(7). */
+/* True if uids in this process equal those of the machine (no user namespace). Src:
+ * user_namespaces(7). */
 static bool uids_are_the_machines(void)
 {
     char line[64] = "";
@@ -57,8 +58,8 @@ static bool uids_are_the_machines(void)
            outside == 0 && count == UINT32_MAX;
 }
 
-/* This user's uid, as munged has it: in a container the one in here may be another, and one
- * container may be in another, so munged is asked. */
+/* Return this user's uid as munged sees it. Inside nested containers the local uid may differ, so
+ * ask munged. */
 static int own_uid(munge_ctx_t ctx, uid_t *ret, struct dd_err *err)
 {
     char *cred = NULL;
@@ -139,9 +140,9 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
         return rc;
     }
     munge_err_t e = munge_decode(cred, ctx, &payload, &n, &uid, &gid);
-    /* The host gives one credential to several guests, and some may share a machine. Who plays it
-     * to us again does not know the key in it, and gets no further. Src: munge(3), what is decoded
-     * all the same. */
+    /* The leader sends one credential to several agents, some on the same machine, so a replay is
+     * legitimate. An attacker who replays a credential does not know its key and fails the
+     * handshake. Src: munge(3), which fields are valid on error. */
     if (e != EMUNGE_SUCCESS && e != EMUNGE_CRED_REPLAYED)
         rc = failed(ctx, e, "decode the leader's credential", err);
     else if (uid != own)
@@ -156,7 +157,7 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
     return rc;
 }
 
-/* That munged answers is seen by asking it for a credential. */
+/* Test whether munged responds by requesting a credential. */
 static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     struct net_key key = {.method = NET_KEY_MUNGE, .source = "MUNGE"};

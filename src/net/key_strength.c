@@ -4,7 +4,7 @@
 
 enum { ENOUGH = 256, MATCH_MIN = 3 };
 
-/* x > 0; to a thousandth, without libm. */
+/* Return log2(x) for x > 0, accurate to 0.001, without libm. */
 static double bits_of(double x)
 {
     double bits = 0;
@@ -27,9 +27,9 @@ static double least(double a, double b)
     return a < b ? a : b;
 }
 
-/* The alphabet that a secret seems to be drawn from, and the most that one character of it can be
- * worth. Text that has neither digits nor both cases, or has blanks, is taken for words: Shannon's
- * estimate for English. */
+/* The alphabet that a secret seems to be drawn from, and the maximum entropy of one character. Text
+ * without digits, in one case, or with blanks is treated as words: Shannon's estimate for English.
+ */
 struct alphabet {
     double size, bits;
 };
@@ -56,8 +56,8 @@ static struct alphabet alphabet_of(const unsigned char *s, size_t n)
     return (struct alphabet){32, 5};
 }
 
-/* How far s[i..] repeats what came before it, or goes on in equal steps ("aaaa", "abcd", "9753").
- */
+/* Return the length for which s[i..] repeats earlier text, or continues in equal steps ("aaaa",
+ * "abcd", "9753"). */
 static size_t predictable(const unsigned char *s, size_t n, size_t i)
 {
     size_t best = 0;
@@ -74,9 +74,9 @@ static size_t predictable(const unsigned char *s, size_t n, size_t i)
     return best >= MATCH_MIN ? best : 0;
 }
 
-/* The length of a description: what repeats costs where it was and how long it is, all else what an
- * adaptive coder needs, and no more than the alphabet allows. Src: Lempel and Ziv 1977; Krichevsky
- * and Trofimov 1981. */
+/* Estimate the minimum description length: a repetition costs its position and length; other
+ * characters cost what an adaptive coder needs, bounded by the alphabet. Src: Lempel and Ziv 1977;
+ * Krichevsky and Trofimov 1981. */
 unsigned key_strength(const unsigned char *secret, size_t n)
 {
     const struct alphabet a = alphabet_of(secret, n);

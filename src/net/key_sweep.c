@@ -1,6 +1,6 @@
-/* Key files that nobody removed: their daemon and their agent were killed at once. A home directory
- * is shared by many machines, so only a file of this very machine and boot is known to be nobody's.
- */
+/* Remove stale key files, left behind when a daemon and its agent were killed together. Many
+ * machines share a home directory, so a file is certainly stale only if its owner ran on this
+ * machine during this boot. */
 #include "net/key_inner.h"
 
 #include "base/auto.h"
@@ -15,12 +15,12 @@
 #include <unistd.h>
 
 enum {
-    LOOK_AT = 64,           /* files, each time a key is written */
-    OLD_S = 30 * 24 * 3600, /* of a machine that is not this one */
-    PART_OLD_S = 24 * 3600, /* a file that was never finished */
+    LOOK_AT = 64,           /* files per sweep; a sweep runs when a key is written */
+    OLD_S = 30 * 24 * 3600, /* age limit of files of other machines */
+    PART_OLD_S = 24 * 3600, /* age limit of temporary files */
 };
 
-/* false: it has no such line, so it is no file of ours. */
+/* Return false if the file has no owner line: ddrun did not write it. */
 static bool read_owner(char owner[DD_OWNER_MAX], int dirfd, const char *name)
 {
     const struct key_path path = {

@@ -18,22 +18,22 @@
 enum {
     LINK_BYE_MS = 1000,
     LINK_HIGH_WATER = FRAME_MAX * 2,
-    LINK_BULK_MAX = LINK_HIGH_WATER -
-                    (2 << 20), /* for whoever is told to stop because of what fills the link */
+    LINK_BULK_MAX = LINK_HIGH_WATER - (2 << 20), /* the rest is reserved for STOP messages to the
+                                                    peer that causes the congestion */
 };
 
 struct link {
     struct bufferevent *bev;
     struct link_cb cb;
-    struct event *bye_timer; /* set: link_bye() was called */
+    struct event *bye_timer; /* NULL until link_bye() is called */
     struct event *beat;      /* NULL: no heartbeat */
     unsigned beat_ms;
-    uint64_t heard_ns, beaten_ns; /* when the peer said something, when we did */
-    uint64_t excused_ns;          /* until then its silence does not count */
-    unsigned depth;               /* callbacks under way */
+    uint64_t heard_ns, beaten_ns; /* last frame from the peer, last frame sent */
+    uint64_t excused_ns;          /* the peer may be silent until then */
+    unsigned depth;               /* callbacks in progress */
     bool closed;                  /* on_close was called */
-    bool freed;                   /* dies when depth is 0 */
-    char failed[128];             /* why link_fail() was called, and on_close will be; "" */
+    bool freed;                   /* freed once depth is 0 */
+    char failed[128];             /* reason from link_fail(), for the pending on_close; "" */
     uint32_t max;
     struct net_addr local, peer;
     char node[256];
@@ -45,7 +45,7 @@ void link_tune_socket(int fd)
         int level, name, value;
     } rows[] = {
         {IPPROTO_TCP, TCP_NODELAY, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {SOL_SOCKET, SO_REUSEADDR, 1}, /* what is in TIME_WAIT keeps no host from its port */
+        {SOL_SOCKET, SO_REUSEADDR, 1}, /* connections in TIME_WAIT do not block the leader's port */
         {IPPROTO_TCP, TCP_KEEPIDLE, 10}, {IPPROTO_TCP, TCP_KEEPINTVL, 5},
         {IPPROTO_TCP, TCP_KEEPCNT, 3},   {IPPROTO_TCP, TCP_USER_TIMEOUT, 30000},
     };
@@ -134,7 +134,7 @@ static void close_link(struct link *l, bool clean, const char *why)
         l->cb.on_close(l->cb.arg, l, clean, why);
 }
 
-/* With a reason where the sender cannot go on, and does not only leave. */
+/* A BYE carries a reason if the sender had to give up. */
 static void take_bye(struct link *l, const struct frame *f)
 {
     char why[4 * LINK_WHY_MAX + 1];
@@ -142,7 +142,7 @@ static void take_bye(struct link *l, const struct frame *f)
     close_link(l, true, n > 0 ? dd_log_escape(why, sizeof(why), f->data, n) : LINK_GOODBYE);
 }
 
-/* Handles one frame; false when there is none complete. */
+/* Handle one frame; false if none is complete. */
 static bool take_frame(struct link *l)
 {
     struct evbuffer *in = bufferevent_get_input(l->bev);
@@ -152,7 +152,7 @@ static bool take_frame(struct link *l)
     ev_ssize_t got = evbuffer_copyout(in, head, sizeof(head));
     long rc = frame_decode(&f, head, got > 0 ? (size_t)got : 0, l->max, &need);
     if (rc < 0) {
-        close_link(l, false, "it sent a frame longer than allowed");
+        close_link(l, false, "it sent an oversized frame");
         return false;
     }
     if (evbuffer_get_length(in) < need)
@@ -199,8 +199,8 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     leave(l);
 }
 
-/* A tick that comes late says that this process stood still (a suspended job): the peer may have
- * spoken meanwhile, or stood still as well. */
+/* A late tick means that this process was suspended: the peer may have sent something meanwhile, or
+ * may have been suspended too. */
 static void on_beat(evutil_socket_t fd, short what, void *arg)
 {
     struct link *l = arg;
@@ -274,7 +274,7 @@ int link_new_trusted(struct link **ret, struct event_base *base, int fd, const s
         return dd_err_set(err, -ENOMEM, "out of memory for a link");
     int rc = link_of_bev(ret, bev, "", err);
     if (rc < 0) {
-        (void)bufferevent_setfd(bev, -1); /* fd stays the caller's */
+        (void)bufferevent_setfd(bev, -1); /* fd remains owned by the caller */
         bufferevent_free(bev);
         return rc;
     }
@@ -290,9 +290,8 @@ void link_set_cb(struct link *l, const struct link_cb *cb)
         (void)bufferevent_enable(l->bev, EV_READ | EV_WRITE);
 }
 
-/* The bufferevent has no mark of its own: what comes is taken frame by frame, and a longer one ends
- * the link (and bufferevent_setwatermark() of libevent 2.1.12 does not outlive it when memory is
- * refused). */
+/* Frame sizes are checked one by one; a longer frame ends the link. A read watermark is not used:
+ * bufferevent_setwatermark() of libevent 2.1.12 crashes if its allocation fails. */
 void link_set_max(struct link *l, uint32_t max)
 {
     l->max = max < FRAME_MAX ? max : FRAME_MAX;
@@ -303,7 +302,7 @@ size_t link_queued(const struct link *l)
     return evbuffer_get_length(bufferevent_get_output(l->bev));
 }
 
-/* longest: data of one frame; all: bytes with the headers. */
+/* longest: maximum data size of a frame; all: total size with headers. */
 static int check_room(const struct link *l, uint16_t type, size_t longest, size_t all)
 {
     const bool bulk = type == FRAME_EXCHANGE || type == FRAME_OUTPUT;
@@ -320,7 +319,7 @@ int link_send(struct link *l, uint16_t type, const void *data, size_t n)
     if (rc < 0)
         return rc;
     struct evbuffer *out = bufferevent_get_output(l->bev);
-    /* one piece: one write, one TLS record */
+    /* reserve contiguous space: one write, one TLS record */
     if (evbuffer_expand(out, FRAME_HEADER + n) < 0)
         return -ENOMEM;
     unsigned char head[FRAME_HEADER];
@@ -332,8 +331,8 @@ int link_send(struct link *l, uint16_t type, const void *data, size_t n)
 
 struct link_frames {
     unsigned refs;
-    uint16_t type;       /* of the last */
-    size_t longest;      /* data of one */
+    uint16_t type;       /* of the last frame */
+    size_t longest;      /* maximum data size of a frame */
     struct dd_buf bytes; /* headers and data */
 };
 
@@ -405,8 +404,8 @@ static void on_bye_readable(struct bufferevent *bev, void *arg)
     (void)evbuffer_drain(in, evbuffer_get_length(in));
 }
 
-/* All is written; the peer closes when it has read the BYE. Closing at once, with its last words
- * unread, would reset the connection and could destroy ours. */
+/* All data is written; the peer closes after it has read the BYE. Closing now, with data from the
+ * peer still unread, would reset the connection and could discard our data. */
 static void on_bye_written(struct bufferevent *bev, void *arg)
 {
     (void)arg;

@@ -1,4 +1,4 @@
-/* The daemon's side of a link: read the hello, answer it, do the handshake. */
+/* The daemon's side of a link: read the hello, reply, do the handshake. */
 #include "net/link.h"
 
 #include "base/io.h"
@@ -25,9 +25,9 @@ enum {
     MESSAGE_HEADER = 4, /* type, length. Src: RFC 8446, 4 */
     MESSAGE_CLIENT_HELLO = 1,
     CLIENT_HELLO_MAX =
-        4096,               /* OpenSSL's is some 300 bytes, 1.5 KiB with a post-quantum key share */
-    HANDSHAKES_MOST = 2048, /* at a time, some 50 KiB each; they have proved the key, or repeat what
-                               was overheard */
+        4096, /* OpenSSL sends about 300 bytes, 1.5 KiB with a post-quantum key share */
+    HANDSHAKES_MOST = 2048, /* at a time, about 50 KiB each; the peers have proved the key, or
+                               replay an overheard ClientHello */
 };
 
 typedef void accept_done_f(void *arg, struct link_accept *a, struct link *l, const char *why);
@@ -35,11 +35,12 @@ typedef void accept_done_f(void *arg, struct link_accept *a, struct link *l, con
 struct link_accept {
     struct event_base *base;
     struct link_accept_cfg cfg;
-    struct link_shared own; /* used when the caller shares nothing */
-    int fd;                 /* -1 when bev has it */
+    struct link_shared own; /* used if the caller's cfg.shared is NULL */
+    int fd;                 /* -1 once bev owns it */
     struct event *readable, *timer;
-    int awaited; /* bytes of the ClientHello that the kernel is to collect before it reports any */
-    bool in_handshake; /* counted in shared->handshakes */
+    int awaited; /* bytes of the ClientHello to collect in the kernel before the socket becomes
+                    readable */
+    bool in_handshake; /* included in shared->handshakes */
     struct bufferevent *bev;
     struct dd_buf in;
     struct hello_call call;
@@ -88,7 +89,7 @@ void link_accept_free(struct link_accept *a)
     free(a);
 }
 
-/* The call site's rate limit: at most LOG_PER_WINDOW lines in LOG_WINDOW_S. */
+/* Rate limit: at most LOG_PER_WINDOW lines in LOG_WINDOW_S. */
 static bool may_log(struct link_shared *s, const struct dd_log *log)
 {
     uint64_t now = dd_now_ns();
@@ -172,7 +173,7 @@ static void on_handshake(struct bufferevent *bev, short what, void *arg)
     enum net_tls_fault fault = NET_TLS_LOST;
     if ((what & BEV_EVENT_ERROR) != 0)
         fault = net_tls_fault(bev, why, sizeof(why));
-    /* a guest that found a better way just hangs up */
+    /* an agent closes its other links once one is open */
     refuse(a, fault == NET_TLS_LOST ? DD_LOG_DEBUG : DD_LOG_WARN, why);
 }
 
@@ -198,9 +199,9 @@ static int start_tls(struct link_accept *a, struct dd_err *err)
     return 0;
 }
 
-/* How many bytes have to be there before OpenSSL gets them. It would wait for more of a message
- * that goes on in another record, of a record of another type, or of none, so the first record has
- * to be one ClientHello. */
+/* Return the number of bytes to collect before OpenSSL reads them. OpenSSL would wait for the rest
+ * of a message that continues in another record, so the first record must be one whole ClientHello.
+ */
 static int client_hello_need(int fd)
 {
     unsigned char head[RECORD_HEADER + MESSAGE_HEADER];
@@ -231,9 +232,9 @@ static void handshake(struct link_accept *a)
         refuse(a, err.rc == -EBUSY ? DD_LOG_INFO : DD_LOG_ERR, err.text);
 }
 
-/* Its binder proves the key, so OpenSSL keeps no memory for a caller without the key: it gets the
- * whole ClientHello and refuses it within the same call. Whoever sends a part of one costs this
- * object. */
+/* Pass the whole ClientHello to OpenSSL at once. Its binder proves the key, so OpenSSL refuses a
+ * peer without the key within the same call and keeps no memory for it. A peer that sends a partial
+ * ClientHello costs only this object. */
 static void on_client_hello(evutil_socket_t fd, short what, void *arg)
 {
     struct link_accept *a = arg;
@@ -246,7 +247,7 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
         refuse(a, DD_LOG_DEBUG, "the connection was lost");
     } else if (ioctl((int)fd, FIONREAD, &there) == 0 && there >= need) {
         handshake(a);
-    } else if (need == a->awaited) { /* the caller has closed, it sent an urgent byte, or the kernel
+    } else if (need == a->awaited) { /* the peer has closed or sent an urgent byte, or the kernel
                                         has no memory for more */
         refuse(a, DD_LOG_DEBUG, "its ClientHello is incomplete");
     } else {
@@ -275,9 +276,8 @@ static void start_plain(struct link_accept *a)
     open_link(a);
 }
 
-/* Anybody may ask before there is any proof, so asking must cost little: what was made is given
- * again. It tells the key to this user only, and says nothing else, so that it may be heard twice.
- * Lent. */
+/* Return a credential (borrowed). Unauthenticated peers may ask for one, so a recent credential is
+ * reused. It reveals the key to this user alone, so sending it more than once is safe. */
 static int credential(struct link_accept *a, const char **ret, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;

@@ -1,4 +1,4 @@
-/* The agent's side of a link: where among many candidates is the daemon of our job? */
+/* The agent's side of a link: find the job's daemon among many candidate addresses and ports. */
 #include "net/link.h"
 
 #include "base/io.h"
@@ -16,13 +16,13 @@ enum {
     OPEN_MAX_TRIES = 128,
     PORTS_MAX = 64,
     FURTHER_MAX = 4096,
-    WALKERS = 16,      /* tries of further ports at a time, on each address */
-    PASS_FIRST_MS = 3, /* guests of one step start within milliseconds of the host */
+    WALKERS = 16,      /* concurrent attempts at further ports, per address */
+    PASS_FIRST_MS = 3, /* agents of one step start within milliseconds of the leader */
     PASS_LAST_MS = 1000,
     PATIENCE = 8,
     LOOKUP_LIMIT_MS = 15000,
-    LOOKUP_RETRY_MS = 1000,  /* while the name has no address, or Slurm was not asked yet */
-    LOOKUP_AGAIN_MS = 15000, /* once it has some */
+    LOOKUP_RETRY_MS = 1000,  /* while the name has no address, or before Slurm was asked */
+    LOOKUP_AGAIN_MS = 15000, /* once the name has an address */
 };
 
 /* One address and port. */
@@ -30,9 +30,9 @@ struct target {
     struct link_find *find;
     struct net_addr addr;
     struct link_try *try;
-    bool due;   /* this pass has not come to it yet */
-    bool walks; /* goes from one of the further ports to the next */
-    size_t nth; /* which of the addresses */
+    bool due;   /* not yet tried in this pass */
+    bool walks; /* cycles through the further ports */
+    size_t nth; /* index of the address */
     unsigned limit_ms;
     uint64_t started_ns;
     enum link_verdict last;
@@ -41,11 +41,11 @@ struct target {
 
 struct link_find {
     struct event_base *base;
-    struct link_find_cfg cfg; /* strings and ports are own copies */
+    struct link_find_cfg cfg; /* strings and ports are copies */
     char *job_id, *node, *host, *bind_addr;
     uint16_t ports[PORTS_MAX];
     uint16_t *further;
-    size_t walked[NET_RESOLVE_MAX]; /* further ports begun on each address so far */
+    size_t walked[NET_RESOLVE_MAX]; /* number of further ports tried on each address */
     struct net_tls *tls;
     struct net_resolve *resolve;
     struct event *pass_timer, *lookup_timer;
@@ -54,7 +54,7 @@ struct link_find {
     unsigned pass_ms;
     uint64_t seed;
     bool skipped_loopback, warned;
-    unsigned lookups; /* begun so far */
+    unsigned lookups; /* look-ups started so far */
     char lookup_why[600];
     char status[1200];
     void (*done)(void *arg, struct link *l);
@@ -106,7 +106,7 @@ static void set_timer(struct event *timer, unsigned ms)
     (void)evtimer_add(timer, &tv);
 }
 
-/* Spreads what many nodes do at the same time: +-20 %. Src: xorshift64*, Vigna 2016. */
+/* Spread simultaneous actions of many nodes: +-20 %. Src: xorshift64*, Vigna 2016. */
 static unsigned jitter(struct link_find *f, unsigned ms)
 {
     f->seed ^= f->seed >> 12;
@@ -127,8 +127,8 @@ static void succeed(struct link_find *f, struct link *l)
     f->done(f->arg, l); /* may free f */
 }
 
-/* A daemon that thousands call at once answers late: who gave up too early waits longer the next
- * time, lest all of its work be for nothing. */
+/* Raise the limit after a timeout. A daemon that answers thousands of agents is slow; if they all
+ * gave up too early, its work would be wasted. */
 static void learn_patience(struct target *g)
 {
     unsigned most = g->find->cfg.attempt_ms * PATIENCE;
@@ -146,7 +146,7 @@ static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct 
     g->last = v;
     (void)snprintf(g->why, sizeof(g->why), "%s", why);
     if (v == TRY_BAD_KEY && !f->warned) {
-        f->warned = true; /* once: whoever listens there may be lying, so it is not the end */
+        f->warned = true; /* warn once and continue: the listener may be an impostor */
         dd_log(f->cfg.log, DD_LOG_WARN, "%s %s", net_addr_text(&g->addr, text), why);
     }
     link_try_free(t);
@@ -183,9 +183,9 @@ static void start_due(struct link_find *f)
     start_due_of(f, true);
 }
 
-/* To the next of the further ports, with more patience each time round. Nothing shows that this is
- * needed: a port that others hold may refuse like a free one, or be silent like a machine that is
- * down. */
+/* Move to the next further port and raise the limit after each cycle. Every agent does this because
+ * nothing reveals whether it is needed: an occupied port may refuse connections like a free one, or
+ * be silent like a machine that is down. */
 static bool walk_on(struct link_find *f, struct target *g)
 {
     size_t *walked = &f->walked[g->nth];
@@ -252,8 +252,8 @@ static int add_address(struct link_find *f, const struct net_addr *a)
     return 0;
 }
 
-/* A machine's own name is often 127.0.1.1 in its own /etc/hosts, or in everybody's: no way to
- * another machine. Who writes a number or "localhost" means it. */
+/* A machine's name often resolves to 127.0.1.1 in /etc/hosts, on this node or on all nodes, which
+ * does not reach another machine. A numeric address or "localhost" is used as given. */
 static bool may_be_loopback(const struct link_find *f)
 {
     struct net_addr a;
@@ -278,7 +278,8 @@ static void learn(struct link_find *f, const struct net_addr *addrs, size_t n)
         fresh += is_wanted(f, &addrs[i]);
     if (fresh == 0)
         return;
-    if (f->naddrs + fresh > NET_RESOLVE_MAX) /* the name moves about: forget where it was */
+    if (f->naddrs + fresh >
+        NET_RESOLVE_MAX) /* the name's addresses have changed: drop the old ones */
         forget_targets(f);
     for (size_t i = 0; i < n; i++)
         if (is_wanted(f, &addrs[i]) && add_address(f, &addrs[i]) < 0)
@@ -287,14 +288,14 @@ static void learn(struct link_find *f, const struct net_addr *addrs, size_t n)
     set_timer(f->pass_timer, 0);
 }
 
-/* Where the host is was said as numbers. */
+/* Use the addresses that the caller gave in numeric form. */
 static void learn_given(struct link_find *f, char *const *addrs)
 {
     struct net_addr known[NET_RESOLVE_MAX];
     size_t n = 0;
     for (size_t i = 0; addrs[i] != NULL && n < NET_RESOLVE_MAX; i++)
         n += net_addr_parse(&known[n], addrs[i], 0) == 0;
-    f->cfg.addrs = NULL; /* the caller's */
+    f->cfg.addrs = NULL; /* owned by the caller */
     learn(f, known, n);
 }
 
@@ -303,7 +304,7 @@ static void on_looked_up(void *arg, const struct net_addr *addrs, size_t n, cons
     struct link_find *f = arg;
     (void)snprintf(f->lookup_why, sizeof(f->lookup_why), "%s", n == 0 ? why : "");
     learn(f, addrs, n);
-    net_resolve_free(DD_TAKE(f->resolve)); /* addrs and why with it */
+    net_resolve_free(DD_TAKE(f->resolve)); /* frees addrs and why, too */
     bool soon = f->naddrs == 0 || (f->cfg.try_scontrol && f->lookups < 2);
     set_timer(f->lookup_timer, jitter(f, soon ? LOOKUP_RETRY_MS : LOOKUP_AGAIN_MS));
 }
@@ -314,7 +315,7 @@ static void on_lookup(evutil_socket_t fd, short what, void *arg)
     struct dd_err err = {0};
     (void)fd;
     (void)what;
-    /* The second time nobody has answered at the name's addresses: Slurm may know a better one. */
+    /* A second look-up means that no address of the name has responded: Slurm may know another. */
     enum net_resolve_slurm slurm = !f->cfg.try_scontrol ? NET_RESOLVE_SLURM_NEVER
                                    : f->lookups++ == 0  ? NET_RESOLVE_SLURM_ELSE
                                                         : NET_RESOLVE_SLURM_TOO;

@@ -1,4 +1,4 @@
-/* What the files of the link share. */
+/* Shared by the files that implement links. */
 #ifndef DD_NET_LINK_INNER_H
 #define DD_NET_LINK_INNER_H
 
@@ -7,16 +7,16 @@
 
 struct bufferevent;
 
-/* Makes a link of an open bufferevent, which it takes (if it succeeds). Nothing is read before
+/* Make a link from an open bufferevent, which it takes on success. Nothing is read before
  * link_set_cb(). */
 int link_of_bev(struct link **ret, struct bufferevent *bev, const char *node, struct dd_err *err);
 
-void link_tune_socket(int fd); /* TCP options of a link; other sockets are left alone */
+void link_tune_socket(int fd); /* sets TCP options; does nothing for other sockets */
 
-/* Reads more of the hello, and no byte beyond it. > 0 something came, 0 nothing yet, negative: it
- * ended. */
+/* Read more of the hello, and no byte after it. > 0: data was read; 0: none available yet; < 0: the
+ * connection has ended. */
 int link_hello_read(int fd, struct dd_buf *in);
-/* Sends a hello; it always fits the buffer of a fresh socket. */
+/* Send a hello; it always fits into the buffer of a new socket. */
 int link_hello_send(int fd, const struct dd_buf *out);
 
 #endif

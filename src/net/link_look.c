@@ -1,4 +1,4 @@
-/* One look at many nodes: has any of them a daemon of our job? */
+/* Probe many nodes once for a daemon of this job. */
 #include "net/link.h"
 
 #include "base/io.h"
@@ -12,14 +12,14 @@
 #include <string.h>
 
 enum {
-    AT_ONCE = 32,  /* nodes */
-    ADDRS_MAX = 4, /* of a node */
+    AT_ONCE = 32,  /* nodes probed concurrently */
+    ADDRS_MAX = 4, /* per node */
     PORTS_MAX = 64,
     LOOKUP_LIMIT_MS = 3000,
 };
 
-/* One node: its addresses one after the other; of each the first port alone, since who does not
- * answer there is down, then all the others. */
+/* One node. Its addresses are probed in turn: first one port, since a node that is down does not
+ * answer there either; then all other ports. */
 struct place {
     struct link_look *look;
     size_t host;
@@ -73,7 +73,7 @@ void link_look_free(struct link_look *k)
     free(k);
 }
 
-/* What comes next is done from the loop: a callback may be one of the place itself. */
+/* Continue from the event loop: the caller may be a callback of the place itself. */
 static void step_soon(struct link_look *k)
 {
     static const struct timeval now = {0, 0};
@@ -131,8 +131,8 @@ static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct 
         k->found(k->arg, l); /* may free k */
 }
 
-/* A machine's own name is often a loopback address in everybody's /etc/hosts. Who writes a number
- * means it. */
+/* A machine's own name often resolves to a loopback address on every node. A numeric address is
+ * used as given. */
 static bool is_wanted(const struct link_look *k, const char *host, const struct net_addr *a)
 {
     struct net_addr number;

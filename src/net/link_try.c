@@ -16,14 +16,14 @@
 struct link_try {
     struct event_base *base;
     struct link_try_cfg cfg;
-    int fd; /* -1 when bev has it */
+    int fd; /* -1 once bev owns it */
     struct event *io, *timer;
     struct bufferevent *bev;
     struct dd_buf in;
     struct net_tls_psk psk;
-    char source[300]; /* of our key */
+    char source[300]; /* of this node's key */
     enum link_verdict doomed;
-    char why[400]; /* of doomed */
+    char why[400]; /* message for `doomed` */
 };
 
 static void drop_io(struct link_try *t)
@@ -282,7 +282,7 @@ int link_try_start(struct link_try **ret, struct event_base *base, const struct 
         return -ENOMEM;
     }
     int rc = start_connect(t);
-    if (rc < 0) { /* told from the loop, like all the rest */
+    if (rc < 0) { /* reported from the event loop, like all other results */
         drop_io(t);
         t->doomed = verdict_of_errno(rc);
         (void)snprintf(t->why, sizeof(t->why), "%s", strerror(-rc));

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* option: SO_REUSEADDR or SO_REUSEPORT. 0 and *ret_fd, or -errno. */
+/* option: SO_REUSEADDR or SO_REUSEPORT. Set *ret_fd and return 0, or return -errno. */
 static int try_bind(const struct net_addr *a, int option, bool listening, int *ret_fd)
 {
     static const int on = 1;

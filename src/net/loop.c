@@ -14,7 +14,7 @@ static void log_error(int severity, const char *text)
 static void leave(int code)
 {
     (void)code;
-    _exit(2); /* nothing that was made before may run once more at exit */
+    _exit(2); /* skip atexit handlers, which belong to other parts of the program */
 }
 
 struct event_base *net_loop_new(void)

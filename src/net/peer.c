@@ -11,14 +11,14 @@
 #include <unistd.h>
 
 struct net_peer {
-    int fd; /* -1: no netlink here */
+    int fd; /* -1: netlink is unavailable */
     bool has_diag;
     uint32_t seq;
     struct dd_uid uid;
 };
 
-/* Sends the request and receives its answer. The kernel answers within send(2). A message of
- * another sender, or the rest of an earlier answer, is skipped. */
+/* Send the request and receive its answer. The kernel answers within send(2). Messages from other
+ * senders and remainders of earlier answers are skipped. */
 static ssize_t call(struct net_peer *p, struct peer_request *r, void *out, size_t size)
 {
     struct sockaddr_nl from;
@@ -47,8 +47,8 @@ static int ask(struct net_peer *p, int family, const struct net_addr *local,
     return n < 0 ? (int)n : peer_answer_read(bytes, (size_t)n, &r, ret);
 }
 
-/* A kernel without tcp_diag answers ENOENT, too. A dump of the sockets that are in none of the
- * states costs nothing and ends well only where the module is there. */
+/* A kernel without tcp_diag also answers ENOENT. A dump of sockets in an empty set of states costs
+ * nothing and succeeds only if the module is available. */
 static bool has_tcp_diag(struct net_peer *p)
 {
     struct peer_request r;
@@ -103,7 +103,7 @@ int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct 
         return -EINVAL;
     int family = local->sa.sa_family;
     int rc = ask(p, family, local, remote, ret);
-    if (rc == -ENOENT && family == AF_INET) /* an IPv6 socket that talks IPv4 */
+    if (rc == -ENOENT && family == AF_INET) /* an IPv6 socket with an IPv4 peer */
         rc = ask(p, AF_INET6, local, remote, ret);
     if (rc == 0 || (rc == -ENOENT && p->has_diag))
         return rc;

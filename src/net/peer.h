@@ -30,21 +30,22 @@
 
 #include <sys/types.h>
 
-/* Keeps one netlink socket open, so that it can ask where no descriptor is left. */
+/* Keeps one netlink socket open, so that queries work even if no descriptor is free. */
 struct net_peer;
 
 int net_peer_new(struct net_peer **ret); /* 0 or -ENOMEM */
-void net_peer_free(struct net_peer *p);  /* NULL is fine */
+void net_peer_free(struct net_peer *p);  /* NULL does nothing */
 
-/* The uid that owns the TCP socket of this machine bound to `local` and connected to `remote`.
- * -ENOENT: there is none; other -errno: the kernel cannot be asked. A few microseconds, one netlink
- * message. */
+/* Return the uid that owns the TCP socket of this machine bound to `local` and connected to
+ * `remote`. -ENOENT: there is none; other -errno: the kernel cannot be queried. Costs one netlink
+ * message, a few microseconds. */
 int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
                  uid_t *ret);
-/* 0: that is the uid of this process. -EPERM: it is *ret_uid. Otherwise as net_peer_uid(). */
+/* 0: the owner is the uid of this process; -EPERM: the owner is *ret_uid; otherwise as
+ * net_peer_uid(). */
 int net_peer_own(struct net_peer *p, const struct net_addr *local, const struct net_addr *remote,
                  uid_t *ret_uid);
-/* Whether the connection was neither reset nor timed out; the peer may have sent FIN. */
+/* True if the connection was neither reset nor timed out; the peer may have sent FIN. */
 bool net_peer_is_connected(int fd);
 
 #endif

@@ -62,9 +62,9 @@ static int read_error(const unsigned char *body, size_t n)
     return e.error < 0 && e.error >= -4095 ? e.error : -EPROTO; /* Src: linux/err.h, MAX_ERRNO */
 }
 
-/* The look-up falls back to a listener on that port, and a socket whose program has closed it
- * counts as uid 0 (Src: Linux inet_diag_find_one_icsk, sock_i_uid): only an established one that
- * still has an inode tells who is there. */
+/* Accept only an established socket with an inode. The kernel's look-up falls back to a listener on
+ * that port, and reports uid 0 for a socket that its program has closed (Src: Linux
+ * inet_diag_find_one_icsk, sock_i_uid). */
 int peer_answer_read(const void *bytes, size_t n, const struct peer_request *asked, uid_t *ret)
 {
     const struct inet_diag_sockid *id = &asked->body.id;
@@ -107,7 +107,7 @@ bool peer_answer_probed(const void *bytes, size_t n)
     return head.nlmsg_type == NLMSG_DONE && done == 0;
 }
 
-/* Addresses are native-endian words in hexadecimal; 01 is the state ESTABLISHED. */
+/* Addresses are native-endian words in hexadecimal; state 01 is ESTABLISHED. */
 void peer_line_make(struct peer_line *ret, int family, const struct net_addr *local,
                     const struct net_addr *remote)
 {

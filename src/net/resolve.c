@@ -25,18 +25,18 @@ struct net_resolve {
     struct event *readable, *timer;
     struct net_addr addrs[NET_RESOLVE_MAX];
     size_t n;
-    struct resolve_piece piece; /* as far as it has come */
+    struct resolve_piece piece; /* received so far */
     size_t have;
     char why[220];
     struct net_resolve_cfg cfg; /* name is borrowed during the start only */
 };
 
-/* A child that hangs in the kernel (a dead file server) must not hold us up: it stays a zombie
- * then. */
+/* A child that hangs in the kernel (a dead file server) must not block this process: leave it as a
+ * zombie. */
 static void end_child(pid_t pid)
 {
     int status;
-    (void)kill(-pid, SIGKILL); /* and its scontrol */
+    (void)kill(-pid, SIGKILL); /* including its scontrol */
     (void)kill(pid, SIGKILL);
 #ifdef SYS_pidfd_open
     struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
@@ -132,7 +132,7 @@ static void close_all_but(int keep)
             (void)close(fd);
 }
 
-/* In the child: nothing of the parent's may be heard, answered or kept open here. */
+/* Detach the child from its parent: signals, event loop, descriptors. */
 static void be_child(int fd, const char *name, enum net_resolve_slurm slurm)
 {
     sigset_t none;
@@ -155,7 +155,7 @@ static int start_child(struct net_resolve *r, const char *name, enum net_resolve
     if (pipe2(pipes, O_CLOEXEC) < 0)
         return -errno;
     (void)sigfillset(&all);
-    (void)sigprocmask(SIG_BLOCK, &all, &old); /* until the child has no handlers any more */
+    (void)sigprocmask(SIG_BLOCK, &all, &old); /* until the child has reset its handlers */
     r->pid = fork();
     if (r->pid == 0)
         be_child(pipes[1], name, slurm);
@@ -167,7 +167,7 @@ static int start_child(struct net_resolve *r, const char *name, enum net_resolve
         (void)close(pipes[0]);
         return rc;
     }
-    (void)setpgid(r->pid, r->pid); /* whoever is first */
+    (void)setpgid(r->pid, r->pid); /* parent and child both set it: either may run first */
     r->fd = pipes[0];
     return dd_fd_nonblock(r->fd);
 }
@@ -180,7 +180,7 @@ static int start(struct net_resolve *r, struct event_base *base)
     if (r->timer == NULL)
         return -ENOMEM;
     if (net_addr_parse(&a, r->cfg.name, 0) ==
-        0) { /* numeric: no child, but from the loop all the same */
+        0) { /* numeric: no child; the result still comes from the event loop */
         add(r, &a);
         limit = (struct timeval){0, 0};
     } else {

@@ -16,7 +16,7 @@ static void write_piece(int fd, const struct resolve_piece *p)
     (void)dd_write_full(fd, p, sizeof(*p));
 }
 
-/* How many addresses that are not loopback the system's resolver gave; -1: none at all. */
+/* Return the number of non-loopback addresses from the system's resolver; -1: no address at all. */
 static int look_up(int fd, const char *name, char *why, size_t size)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -56,7 +56,7 @@ static void exec_scontrol(int out, const char *name)
     _exit(127);
 }
 
-/* The output of `scontrol show node -o NAME`, NUL-ended; its length or negative errno. */
+/* Read the output of `scontrol show node -o NAME`, NUL-terminated; return its length or -errno. */
 static long run_scontrol(const char *name, char *out, size_t size)
 {
     int pipes[2];
@@ -97,7 +97,7 @@ bool net_resolve_node_addr(const char *text, char *out, size_t size)
     return true;
 }
 
-/* "node3" of "node3.site.org" into out; false when the name has no such part or is an address. */
+/* Write "node3" for "node3.site.org" to out; false if the name has no domain or is an address. */
 static bool short_name(const char *name, char *out, size_t size)
 {
     struct net_addr numeric;
@@ -109,8 +109,8 @@ static bool short_name(const char *name, char *out, size_t size)
     return true;
 }
 
-/* Node files may hold full names where the machines know only the short ones (PALS: with a
- * network's suffix). */
+/* Retry with the short name: node files may contain full names where the resolver knows only short
+ * ones (PALS appends the suffix of a network). */
 static int look_up_any_form(int fd, const char *name, char *why, size_t size)
 {
     char stem[256];

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One context serves both directions; which key counts stands in each connection. */
+/* One context serves both directions; the key is a property of each connection. */
 struct net_tls {
     SSL_CTX *ctx;
 };
 
-/* The PSK is bound to the hash of this suite, SHA-256, so there is only one. */
+/* The PSK is bound to the hash of its cipher suite, SHA-256, so only one suite is offered. */
 static const char suites[] = "TLS_AES_128_GCM_SHA256";
 static const unsigned char suite_id[] = {0x13, 0x01};
 
@@ -31,7 +31,7 @@ static SSL_SESSION *session_of(SSL *ssl, const struct net_tls_psk *psk)
     return s;
 }
 
-/* Unknown identity: no session, and so (there is no certificate) no handshake. */
+/* An unknown identity has no session; without certificates the handshake then fails. */
 static int find_session(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **ret)
 {
     const struct net_tls_psk *psk = SSL_get_app_data(ssl);
@@ -42,7 +42,7 @@ static int find_session(SSL *ssl, const unsigned char *identity, size_t len, SSL
     return *ret != NULL;
 }
 
-/* md is set when the server has chosen a hash already (after HelloRetryRequest). */
+/* md is set if the server has already chosen a hash (after HelloRetryRequest). */
 static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **identity, size_t *len,
                        SSL_SESSION **ret)
 {
@@ -74,8 +74,8 @@ int net_tls_new(struct net_tls **ret, struct dd_err *err)
     ERR_clear_error();
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
     t->ctx = ctx;
-    /* VERIFY_PEER without any authority: a server that answers with a certificate instead of the
-     * key fails. The key exchange modes stay at OpenSSL's default, psk_dhe_ke alone. */
+    /* VERIFY_PEER without a CA: a server that answers with a certificate instead of the key fails.
+     * The key exchange modes stay at OpenSSL's default, psk_dhe_ke alone. */
     if (ctx == NULL || SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(ctx, suites) != 1 || SSL_CTX_set_num_tickets(ctx, 0) != 1) {
@@ -84,7 +84,7 @@ int net_tls_new(struct net_tls **ret, struct dd_err *err)
     }
     (void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
-    /* thousands of quiet links: 34 KiB each are not kept */
+    /* saves 34 KiB per idle link, with thousands of links */
     (void)SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_psk_find_session_callback(ctx, find_session);
     SSL_CTX_set_psk_use_session_callback(ctx, use_session);
@@ -107,13 +107,13 @@ int net_tls_start(struct bufferevent **ret, struct net_tls *t, struct event_base
     if (ssl == NULL)
         return fail(err, "start a connection");
     SSL_set_app_data(ssl, psk);
-    /* no authority is known: a server that answers with a certificate instead of the key fails */
+    /* no CA is trusted: a server that answers with a certificate instead of the key fails */
     SSL_set_verify(ssl, side == NET_TLS_CLIENT ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     struct bufferevent *bev = bufferevent_openssl_socket_new(
         base, fd, ssl,
         side == NET_TLS_SERVER ? BUFFEREVENT_SSL_ACCEPTING : BUFFEREVENT_SSL_CONNECTING,
         BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
-    if (bev == NULL) { /* libevent 2.1.12 leaves ssl alone then */
+    if (bev == NULL) { /* libevent 2.1.12 does not free ssl on failure */
         SSL_free(ssl);
         return dd_err_set(err, -ENOMEM, "out of memory for a TLS connection");
     }
@@ -135,8 +135,8 @@ void net_tls_forget(struct bufferevent *bev)
         SSL_set_app_data(ssl, NULL);
 }
 
-/* What OpenSSL's codes mean here. Each side sees its own finding or the other's alert. Measured
- * with OpenSSL 3.0: a server whose key differs finds a bad binder, its client gets "illegal
+/* Meaning of OpenSSL's error codes. Each side reports its own error or the peer's alert. Measured
+ * with OpenSSL 3.0: a server whose key differs detects a bad binder and its client gets "illegal
  * parameter"; a server that does not know the identity falls back to certificates, of which it has
  * none. */
 static const struct {
@@ -160,8 +160,8 @@ enum net_tls_fault net_tls_fault(struct bufferevent *bev, char *out, size_t size
 {
     int saved = EVUTIL_SOCKET_ERROR();
     unsigned long e = bufferevent_get_openssl_error(bev);
-    /* Src: libevent 2.1, bufferevent_openssl.c: where OpenSSL has no error of its own it stores
-     * what SSL_get_error() says */
+    /* Src: libevent 2.1, bufferevent_openssl.c: without an OpenSSL error it stores the result of
+     * SSL_get_error() */
     if (e == 0 || e == SSL_ERROR_SYSCALL) {
         if (saved != 0)
             (void)snprintf(out, size, "the connection was lost: %s", strerror(saved));

@@ -7,7 +7,7 @@
 struct unproven_source {
     LIST_ENTRY(unproven_source) entry;
     struct net_addr addr;
-    struct unproven_list list; /* the oldest first */
+    struct unproven_list list; /* oldest first */
     size_t n;
 };
 
@@ -27,7 +27,7 @@ void unproven_set_done(struct unproven_set *s)
     }
 }
 
-/* A peer with an IPv6 address can use, as a rule, all addresses with the same 64 bits. */
+/* A peer with an IPv6 address can usually use all addresses with the same upper 64 bits. */
 void unproven_source_of(int fd, struct net_addr *ret)
 {
     struct sockaddr_storage ss;
@@ -116,7 +116,7 @@ void unproven_keep(struct unproven *u, uint64_t until_ns)
     u->keep_until_ns = until_ns;
 }
 
-/* Of the largest source whose oldest may go. */
+/* Return the oldest evictable connection of the largest source. */
 static struct unproven *oldest_of_largest(const struct unproven_set *s, uint64_t now_ns)
 {
     const struct unproven_source *source;

@@ -1,7 +1,7 @@
-/* Connections that have not proved yet that they belong to this job. Any user may open them, so
- * their number is bounded, and each counts for the machine that it comes from: when one has to make
- * room, the source with the most connections loses its oldest, so a flood evicts itself.
- * Connections that are known to be another user's go first. No I/O, no clock. */
+/* Connections that have not yet authenticated. Any user may open them, so their number is bounded
+ * and each is counted for its source machine: if the bound is reached, the source with the most
+ * connections loses its oldest one, so that a flood evicts itself. Connections that another user is
+ * known to own are evicted first. No I/O, no clock. */
 #ifndef DD_NET_UNPROVEN_H
 #define DD_NET_UNPROVEN_H
 
@@ -15,7 +15,7 @@ struct unproven_source;
 /* Part of the object that owns the connection. */
 struct unproven {
     TAILQ_ENTRY(unproven) by_age, by_source;
-    struct unproven_set *set; /* NULL: in none */
+    struct unproven_set *set; /* NULL: in no set */
     struct unproven_source *source;
     uint64_t since_ns, keep_until_ns;
     bool foreign;
@@ -26,7 +26,7 @@ TAILQ_HEAD(unproven_list, unproven);
 LIST_HEAD(unproven_sources, unproven_source);
 
 struct unproven_set {
-    struct unproven_list all, foreign; /* the oldest first */
+    struct unproven_list all, foreign; /* oldest first */
     struct unproven_sources sources;
     size_t n;
 };
@@ -34,22 +34,21 @@ struct unproven_set {
 void unproven_set_init(struct unproven_set *s);
 void unproven_set_done(struct unproven_set *s); /* evicts all */
 
-/* The machine at the other end of a connection, as it counts here: of an IPv6 address 64 bits. len
- * 0: unknown. */
+/* The source machine of a connection: for IPv6 the upper 64 bits of the address. len 0: unknown. */
 void unproven_source_of(int fd, struct net_addr *ret);
 
 int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_addr *from,
                  uint64_t now_ns);        /* 0 or -ENOMEM */
-void unproven_remove(struct unproven *u); /* also when it is in no set */
+void unproven_remove(struct unproven *u); /* also allowed if it is in no set */
 void unproven_is_foreign(struct unproven *u);
 
-/* Until then it is evicted only if foreign: a peer that does not try again has that long to prove
- * itself, whatever the rate of a flood. */
+/* Until then, evict the connection only if it is foreign: a peer that does not retry has that long
+ * to authenticate, whatever the rate of a flood. */
 void unproven_keep(struct unproven *u, uint64_t until_ns);
 
-/* Makes room for one. False: none may go yet. */
+/* Evict one connection. False: none can be evicted yet. */
 bool unproven_evict_one(struct unproven_set *s, uint64_t now_ns);
-/* Evicts what is older than that. */
+/* Evict connections older than max_age_ns. */
 void unproven_expire(struct unproven_set *s, uint64_t now_ns, uint64_t max_age_ns);
 
 #endif
