@@ -121,7 +121,7 @@ void admission_node_init(struct admission_node *n)
     n->nsent = 0;
 }
 
-/* The reply to a query that was forgotten comes too. */
+/* Take a reply; it may belong to a query that was cancelled. */
 void admission_reply(struct admission *a, struct admission_node *n, int64_t id, bool is_ours)
 {
     struct admission_query *q;
@@ -147,7 +147,7 @@ void admission_node_gone(struct admission_node *n)
     }
 }
 
-/* The 1st, 2nd, 4th, 8th … refusal is logged: one line each would be a gift to a flooder. */
+/* Log the 1st, 2nd, 4th, 8th … refusal, so that a flood cannot fill the log. */
 void admission_refuse(struct admission *a, const struct admission_query *q, const char *why)
 {
     char peer[NET_ADDR_TEXT + 8];

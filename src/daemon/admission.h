@@ -1,7 +1,7 @@
-/* Whose a worker's connection is. Workers prove nothing, so the kernel of their machine is asked:
- * this one directly, another one through its agent. An agent has a bounded number of questions at a
- * time, so that a flood from its node neither fills its link nor takes all of its time; each node
- * has questions of its own. */
+/* Find the user that owns a worker's connection. Workers do not authenticate, so the kernel of the
+ * worker's machine is queried: directly on this machine, through the agent on other nodes. The
+ * number of queries in flight to an agent is bounded, so a flood from its node cannot saturate its
+ * link or CPU; each node has its own bound. */
 #ifndef DD_DAEMON_ADMISSION_H
 #define DD_DAEMON_ADMISSION_H
 
@@ -16,7 +16,7 @@
 
 enum owner {
     OWNER_UNKNOWN,
-    OWNER_PENDING, /* the agent of its node has been asked */
+    OWNER_PENDING, /* waiting for the reply of the node's agent */
     OWNER_SELF,
     OWNER_OTHER
 };
@@ -27,25 +27,25 @@ struct admission_node;
 /* Part of the object that owns the connection. */
 struct admission_query {
     TAILQ_ENTRY(admission_query) entry;
-    struct admission_node *node; /* whose agent is asked; NULL: none */
-    int64_t id;                  /* 0: not sent yet */
+    struct admission_node *node; /* whose agent is queried; NULL: none */
+    int64_t id;                  /* 0: not yet sent */
     struct net_addr ours, remote;
-    uid_t uid;       /* of OWNER_OTHER */
-    const char *why; /* the connection is not to be admitted; NULL: that uid */
+    uid_t uid;       /* for OWNER_OTHER */
+    const char *why; /* reason for refusing the connection; NULL: owned by uid */
     void (*answered)(struct admission_query *q, enum owner owner); /* may free the object */
 };
 
 /* The queries to one agent: part of its session. */
 struct admission_node {
-    TAILQ_HEAD(, admission_query) queries; /* the oldest first */
-    int nsent;                             /* without a reply */
+    TAILQ_HEAD(, admission_query) queries; /* oldest first */
+    int nsent;                             /* without a reply yet */
 };
 
 struct admission_cfg {
     const struct dd_log *log; /* borrowed */
-    /* The node with that address; NULL: none has joined. */
+    /* Return the node with that address; NULL: none has joined. */
     struct admission_node *(*find_node)(void *arg, const struct net_addr *addr);
-    /* Asks the node's agent for the owner of its socket `local`, which is connected to `remote`. */
+    /* Ask the node's agent for the owner of its socket `local`, which is connected to `remote`. */
     void (*ask)(void *arg, struct admission_node *n, int64_t id, const char *local,
                 const char *remote);
     void (*refused)(void *arg, uint64_t count, const struct net_addr *from, const uid_t *uid,
@@ -56,16 +56,16 @@ struct admission_cfg {
 int admission_new(struct admission **ret, const struct admission_cfg *cfg, struct dd_err *err);
 void admission_free(struct admission *a);
 
-/* OWNER_PENDING: q->answered is called later. */
+/* Start a query. OWNER_PENDING: q->answered is called later. */
 enum owner admission_ask(struct admission *a, struct admission_query *q, int fd);
-/* No answer is wanted; also when none was asked for. */
+/* Cancel the query; does nothing if it was never started. */
 void admission_forget(struct admission_query *q);
-/* Counts and logs a refusal; why NULL: q->why. */
+/* Count and log a refusal. why NULL: use q->why. */
 void admission_refuse(struct admission *a, const struct admission_query *q, const char *why);
 
 void admission_node_init(struct admission_node *n);
 void admission_node_gone(struct admission_node *n);
-/* The agent's reply to query `id`. */
+/* Take the agent's reply to query `id`. */
 void admission_reply(struct admission *a, struct admission_node *n, int64_t id, bool is_ours);
 
 #endif

@@ -27,7 +27,7 @@ static int config_unhex(unsigned char out[NET_KEY_LEN], const char *text)
     return 0;
 }
 
-/* Fields that are plain numbers, for both directions. */
+/* Plain integer fields, used for both directions. */
 static const struct number {
     const char *name;
     size_t offset;

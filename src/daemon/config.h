@@ -1,5 +1,5 @@
-/* The configuration that the leader's agent passes to the ddrund that it starts: one JSON object in
- * an inherited file. */
+/* The configuration that the leader's agent passes to its ddrund: one JSON object in an inherited
+ * file. */
 #ifndef DD_DAEMON_CONFIG_H
 #define DD_DAEMON_CONFIG_H
 
@@ -15,7 +15,7 @@ struct daemon_config {
     const char *nodes;    /* folded host list */
     struct rdzv_cfg rdzv; /* without .nodes and .master_port */
     uint64_t heartbeat_ns;
-    uint64_t start_ns; /* of the leader's ddrun */
+    uint64_t start_ns; /* start time of the leader's ddrun */
     int port;
     int listen_fd; /* numbers of inherited descriptors */
     int leader_fd;
@@ -24,12 +24,13 @@ struct daemon_config {
     const char *munge_socket;        /* NULL: the default */
     const char *run;                 /* net/key.h */
     const char *notify, *web_helper; /* NULL: no web hook */
-    struct json_t *storage;          /* of the texts, once read; NULL: they are borrowed */
+    struct json_t *storage; /* owner of the strings after daemon_config_read(); NULL: the strings
+                               are borrowed */
 };
 
-/* Writes it into an anonymous file and returns the descriptor (close-on-exec), or -errno. */
+/* Write the configuration to an anonymous file. Return its close-on-exec descriptor or -errno. */
 int daemon_config_write(const struct daemon_config *c, struct dd_err *err);
-/* Reads and closes fd. Gives the content of *ret. */
+/* Read and close fd. daemon_config_done() frees *ret. */
 int daemon_config_read(struct daemon_config *ret, int fd, struct dd_err *err);
 void daemon_config_done(struct daemon_config *c);
 

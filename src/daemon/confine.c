@@ -49,9 +49,9 @@ void confine(const struct dd_log *log)
 
 #else
 
-/* The calls that C libraries of Debian 11 to 13 make for ddrund; newer calls stand beside those
- * that they replace. The filter is a list that the kernel evaluates once per number (Linux 5.11),
- * so its order does not matter. */
+/* System calls that the C libraries of Debian 11 to 13 make for ddrund; newer calls are listed next
+ * to those that they replace. The kernel evaluates the list once per call number (Linux 5.11), so
+ * its order does not affect speed. */
 static const int allowed[] = {
     /* connections */
     __NR_read,
@@ -73,7 +73,7 @@ static const int allowed[] = {
     __NR_getsockopt,
     __NR_setsockopt,
     __NR_fcntl,
-    /* the loop */
+    /* event loop */
     __NR_epoll_create1,
     __NR_epoll_ctl,
     __NR_epoll_pwait,
@@ -95,7 +95,7 @@ static const int allowed[] = {
     __NR_clock_nanosleep,
     __NR_nanosleep,
     __NR_gettimeofday,
-    /* memory and threads' bookkeeping */
+    /* memory and threads */
     __NR_brk,
     __NR_munmap,
     __NR_mremap,
@@ -108,14 +108,14 @@ static const int allowed[] = {
 #ifdef __NR_rseq
     __NR_rseq,
 #endif
-    /* signals and the end */
+    /* signals and exit */
     __NR_rt_sigaction,
     __NR_rt_sigprocmask,
     __NR_rt_sigreturn,
     __NR_sigaltstack,
     __NR_exit,
     __NR_exit_group,
-    /* files that are read, and the key's, which is removed */
+    /* reading files; removing the key file */
     __NR_lseek,
     __NR_fstat,
     __NR_newfstatat,
@@ -125,7 +125,7 @@ static const int allowed[] = {
 #ifdef __NR_statx
     __NR_statx,
 #endif
-    /* about this process and machine */
+    /* this process and machine */
     __NR_getpid,
     __NR_getppid,
     __NR_gettid,
@@ -169,13 +169,13 @@ static void confine_allow(struct program *p, int call)
     confine_verdict(p, SECCOMP_RET_ALLOW);
 }
 
-/* Load the lower half alone: the arguments below are of type int. */
+/* Load only the lower half: the arguments checked below are ints. */
 static size_t confine_argument(int i)
 {
     return offsetof(struct seccomp_data, args) + (size_t)i * sizeof(uint64_t);
 }
 
-/* Allow the call if its argument i has none of these bits. */
+/* Allow the call if its argument i has none of these bits set. */
 static void confine_allow_without(struct program *p, int call, int i, uint32_t bits)
 {
     confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, (uint32_t)call);
@@ -185,7 +185,7 @@ static void confine_allow_without(struct program *p, int call, int i, uint32_t b
     confine_verdict(p, SECCOMP_RET_TRAP);
 }
 
-/* Allow the call if its argument i is one of these values. */
+/* Allow the call if its argument i equals one of these values. */
 static void confine_allow_of(struct program *p, int call, int i, const uint32_t *values, uint8_t n)
 {
     confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, 0, (uint8_t)(n + 3), (uint32_t)call);
@@ -198,13 +198,13 @@ static void confine_allow_of(struct program *p, int call, int i, const uint32_t 
 
 static void confine_write_program(struct program *p)
 {
-    static const uint32_t families[] = {
-        AF_NETLINK, AF_UNIX}; /* owners of connections; munged, names of interfaces */
+    static const uint32_t families[] = {AF_NETLINK,
+                                        AF_UNIX}; /* socket owners; munged and interface names */
     static const uint32_t requests[] = {FIONREAD, TCGETS, SIOCGIFINDEX, SIOCGIFNAME};
     const uint32_t self = (uint32_t)getpid();
     confine_load(p, offsetof(struct seccomp_data, arch));
     confine_add(p, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, ARCH);
-    confine_verdict(p, SECCOMP_RET_KILL_PROCESS); /* another processor's numbers */
+    confine_verdict(p, SECCOMP_RET_KILL_PROCESS); /* system call numbers of another architecture */
     confine_load(p, offsetof(struct seccomp_data, nr));
     for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++)
         confine_allow(p, allowed[i]);
@@ -217,7 +217,7 @@ static void confine_write_program(struct program *p)
     confine_verdict(p, SECCOMP_RET_TRAP);
 }
 
-/* The refused call was not made and returns ENOSYS. Src: seccomp(2), SECCOMP_RET_TRAP. */
+/* The refused call was not executed and returns ENOSYS. Src: seccomp(2), SECCOMP_RET_TRAP. */
 static void confine_on_refused(int sig, siginfo_t *si, void *context)
 {
     static volatile sig_atomic_t reported;
@@ -228,7 +228,7 @@ static void confine_on_refused(int sig, siginfo_t *si, void *context)
     char digits[12];
     size_t n = 0, d = 0;
     (void)sig;
-    if (si->si_code <= 0) /* from a process */
+    if (si->si_code <= 0) /* sent by a process */
         return;
     RESULT(u) = -ENOSYS;
     if (reported >= REPORTED_MAX)
@@ -257,7 +257,7 @@ void confine(const struct dd_log *log)
         dd_log(log, DD_LOG_DEBUG, "ddrund runs without a system call filter: it is too long");
         return;
     }
-    /* Without the mitigations of speculation that a filter brings by default: before Linux 5.16
+    /* Do not enable the speculation mitigations that a filter implies by default: before Linux 5.16
      * they slow down every system call. */
     if (syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog) < 0 &&
         syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUE_MAX = 4 << 20 /* of a key that is sent */, KEYS_MAX = 20000 };
+enum { VALUE_MAX = 4 << 20 /* limit of a key's value that is sent */, KEYS_MAX = 20000 };
 
 __attribute__((format(printf, 3, 4))) static void ctl_refuse(struct session *s, int64_t id,
                                                              const char *fmt, ...)
@@ -25,7 +25,7 @@ __attribute__((format(printf, 3, 4))) static void ctl_refuse(struct session *s, 
         s, MSG(CTL_REPLY, .id = id, .ok = false, .ends = true, .detail = dd_utf8_clean(text)));
 }
 
-/* Takes o. */
+/* Answer with o, which is taken. */
 static void ctl_answer(struct session *s, int64_t id, json_t *o)
 {
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
@@ -53,7 +53,7 @@ static const char *ctl_node_state(const struct ctl_requests *c, const struct rdz
                                                    : "starting";
 }
 
-/* node_rank < 0: it has no part in the round. */
+/* node_rank < 0: the node does not take part in the round. */
 static void ctl_put_node(const struct ctl_requests *c, json_t *list, const struct rdzv_view *v,
                          int node_rank, int first_rank)
 {
@@ -176,7 +176,7 @@ static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
 
 /* ---- keys ---- */
 
-/* Keys are bytes: what is no printable ASCII becomes \xNN. */
+/* Keys are bytes: print all but printable ASCII as \xNN. */
 static void ctl_key_text(char *out, size_t size, struct store_bytes key)
 {
     (void)dd_log_escape(out, size, key.p, key.n);
@@ -282,6 +282,6 @@ void ctl_request(const struct ctl_requests *c, struct session *s, const struct m
             return;
         }
     ctl_refuse(s, m->id,
-               "ddrun does not support request '%.32s'; it is of another version than ddctl",
+               "unsupported request '%.32s': ddctl and this job's ddrun have different versions",
                m->what);
 }

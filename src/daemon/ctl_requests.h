@@ -1,5 +1,5 @@
-/* The requests of ddctl, which come through the agent of a node. Answers are JSON, or one sentence
- * with the reason for which there is none. Src: docs/protocol/control-1.md. */
+/* The requests of ddctl, forwarded by a node's agent. An answer is JSON, or one sentence that
+ * explains why there is none. Src: docs/protocol/control-1.md. */
 #ifndef DD_DAEMON_CTL_REQUESTS_H
 #define DD_DAEMON_CTL_REQUESTS_H
 
@@ -8,19 +8,19 @@
 #include "rdzv/machine.h"
 #include "store/server.h"
 
-/* What a request changes; each may free the session that asked. */
+/* Changes that a request may cause. Each may free the session that sent the request. */
 struct ctl_ops {
-    /* Passes SIGUSR1 or SIGUSR2 to all workers; false: the same signal has just gone out. */
+    /* Pass SIGUSR1 or SIGUSR2 to all workers; false: the same signal was just sent. */
     bool (*broadcast)(void *arg, struct session *from, int sig);
     void (*stop)(void *arg, struct session *from, int sig, const char *why);
-    /* Leaves a node out of further rounds; known: it was left out already. */
+    /* Exclude a node from further rounds; known: it was already excluded. */
     void (*drain)(void *arg, int id, const char *node, const char *why, bool known);
 };
 
-struct ctl_requests { /* all that is pointed to is borrowed */
+struct ctl_requests { /* all pointers are borrowed */
     const char *job_id;
     const struct rdzv_cfg *cfg;
-    struct rdzv *machine; /* queries alone */
+    struct rdzv *machine; /* for queries only */
     struct store_server *store;
     struct event_log *events;
     uint64_t store_max_bytes, start_ns;

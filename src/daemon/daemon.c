@@ -1,4 +1,4 @@
-/* Wiring: makes the parts of the daemon and hands each what it needs of the others. */
+/* Wiring: create the parts of the daemon and connect them. */
 #include "daemon/daemon.h"
 
 #include "daemon/demux.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Links beyond the job's nodes: agents that replace lost ones, and those that are refused. */
+/* Sessions beyond the number of nodes: agents that replace lost ones, and agents to be refused. */
 enum { EXTRA_SESSIONS = 256 };
 
 struct daemon {
@@ -19,7 +19,7 @@ struct daemon {
     struct store_server *store;
     struct admission *admission;
     struct demux *demux;
-    /* Of a job; unused when standing. */
+    /* For a job; unused if standing. */
     struct session_set sessions;
     struct report_collect *report;
     struct event_log *events;
@@ -124,8 +124,8 @@ static int daemon_start_port(struct daemon *d, struct dd_err *err)
     return demux_new(&d->demux, &demux, err);
 }
 
-/* The report is the first subscriber: FINISH carries its exit code, and the others may end links
- * while they take an event. */
+/* The report subscribes first, because FINISH carries its exit code and other subscribers may end
+ * links while they handle an event. */
 static int daemon_start_subscribers(struct daemon *d, struct dd_err *err)
 {
     const struct report_collect_cfg report = {.job_id = d->cfg.job_id,
@@ -220,7 +220,7 @@ static int daemon_start_job(struct daemon *d, struct dd_err *err)
     if (rc < 0)
         return rc;
     daemon_wire_dispatch(d);
-    /* before the filter on system calls */
+    /* must precede the system call filter */
     if (d->cfg.rdzv.capacity > 1 && d->cfg.key.method != NET_KEY_NONE)
         rc = demux_prepare(d->demux, err);
     return rc < 0 ? rc : daemon_add_leader(d, err);
@@ -268,7 +268,8 @@ void daemon_free(struct daemon *d)
     report_collect_free(d->report);
     plan_cache_done(&d->plans);
     exchange_relay_done(&d->dispatch.exchange);
-    if (d->cfg.job_id != NULL) /* the leader's agent does so too, but may have been killed */
+    if (d->cfg.job_id !=
+        NULL) /* the leader's agent removes the key too, but may have been killed */
         net_key_cleanup(&d->cfg.key, &d->cfg.key_in);
     free(d);
 }

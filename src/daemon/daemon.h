@@ -1,5 +1,5 @@
 /* The daemon: one listening socket, the agents' sessions, the round machine and the store of one
- * job; or, standing alone, a store for any worker of this user. */
+ * job; or, without a job (standing), a store for any worker of this user. */
 #ifndef DD_DAEMON_DAEMON_H
 #define DD_DAEMON_DAEMON_H
 
@@ -16,19 +16,21 @@ struct event_base;
 struct daemon;
 
 struct daemon_cfg {
-    const char *job_id;    /* NULL: standing, no job of its own; all below is borrowed for good */
-    struct rdzv_cfg rdzv;  /* of the round machine */
-    uint64_t heartbeat_ns; /* an agent that is silent for this long is lost */
-    uint64_t start_ns;     /* dd_now_ns() when the leader's ddrun was started; 0: now */
-    int listen_fd;         /* taken */
-    uint16_t port;         /* where it listens */
-    int leader_fd;         /* taken: socketpair to the leader's agent, -1 when standing */
+    const char *job_id;    /* NULL: standing, without a job. The pointers below are borrowed until
+                              daemon_free() */
+    struct rdzv_cfg rdzv;  /* configuration of the round machine */
+    uint64_t heartbeat_ns; /* silence after which an agent is lost */
+    uint64_t start_ns;     /* dd_now_ns() at the start of the leader's ddrun; 0: now */
+    int listen_fd;         /* taken over */
+    uint16_t port;         /* port of listen_fd */
+    int leader_fd;         /* taken over: socketpair to the leader's agent; -1 if standing */
     struct net_key key;
     struct net_key_input key_in;
     struct store_limits limits;
     enum store_old_clients old;
-    const char *notify;     /* URL of a web hook; NULL: none. DDRUN_NOTIFY_TOKEN is in key_in.env */
-    const char *web_helper; /* path of ddrun-web, for it */
+    const char *
+        notify; /* URL of the web hook; NULL: none. Its token is DDRUN_NOTIFY_TOKEN in key_in.env */
+    const char *web_helper; /* path of ddrun-web */
     bool open_store;        /* admit workers without looking up their owner (--insecure) */
     const struct dd_log *log;
     void (*on_over)(void *arg, int code); /* the job is over, and all agents have been informed */
@@ -37,7 +39,7 @@ struct daemon_cfg {
 
 int daemon_new(struct daemon **ret, struct event_base *base, const struct daemon_cfg *cfg,
                struct dd_err *err);
-/* The daemon was signalled. Standing: ends at once. on_over follows. */
+/* Handle a signal to ddrund. A standing daemon ends at once; on_over follows. */
 void daemon_stop(struct daemon *d);
 void daemon_free(struct daemon *d);
 

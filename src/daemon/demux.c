@@ -14,12 +14,12 @@
 
 enum {
     UNPROVEN_MAX = 4096,
-    UNPROVEN_PER_NODE = 4, /* beyond these: ways to the daemon that an agent may try at once */
-    KEEP_MS = 500, /* for a node's answer, whatever the rate of a flood: torch's clients do not
-                      connect again */
+    UNPROVEN_PER_NODE = 4, /* beyond UNPROVEN_MAX: connections that an agent may try in parallel */
+    KEEP_MS = 500, /* time for a node's reply, whatever the rate of a flood: torch's clients do not
+                      reconnect */
     SILENT_S = 10,
-    HELLO_MS = 10000,  /* for hello and TLS */
-    FDS_RESERVED = 16, /* for all but accepted connections: key files, munged, helpers */
+    HELLO_MS = 10000,  /* for hello and TLS together */
+    FDS_RESERVED = 16, /* descriptors for key files, munged and helpers */
 };
 
 struct pending {
@@ -30,14 +30,14 @@ struct pending {
     struct event *ev;
     int fd;
     enum owner owner;
-    bool is_worker; /* it has sent the first byte of one */
+    bool is_worker; /* the first byte is that of a worker */
 };
 
 struct demux {
     struct demux_cfg cfg;
     struct handshake_pool *pool;
     TAILQ_HEAD(, pending) pending;
-    uint64_t refused; /* agents without this job's key */
+    uint64_t refused; /* number of agents that did not prove the key */
 };
 
 static void pending_free(struct pending *p)
@@ -67,7 +67,8 @@ static void pending_evict(struct unproven *u)
         pending_free(p);
 }
 
-/* The owner was looked up while this connection was there; it must be there still (net/peer.h). */
+/* Admit the connection if it is still open: only then is the owner that was looked up its owner
+ * (net/peer.h). */
 static void pending_admit(struct pending *p)
 {
     const struct demux_cfg *cfg = &p->demux->cfg;
@@ -106,7 +107,7 @@ static void pending_on_owner(struct admission_query *q, enum owner owner)
 static void pending_is_worker(struct pending *p)
 {
     const struct demux_cfg *cfg = &p->demux->cfg;
-    event_del(p->ev); /* nothing is read before its owner is known */
+    event_del(p->ev); /* read nothing before the owner is known */
     p->is_worker = true;
     if (cfg->open_store)
         p->owner = OWNER_SELF;
@@ -144,7 +145,7 @@ static void pending_on_first_byte(evutil_socket_t fd, short what, void *arg)
         pending_free(p);
 }
 
-/* Takes fd. */
+/* Take fd, a new connection. */
 static void demux_on_connection(void *arg, int fd)
 {
     struct demux *d = arg;
@@ -197,7 +198,7 @@ int demux_new(struct demux **ret, const struct demux_cfg *cfg, struct dd_err *er
         .fd = cfg->listen_fd,
         .fds_reserved = FDS_RESERVED,
         .most = UNPROVEN_MAX + UNPROVEN_PER_NODE * (size_t)cfg->nodes,
-        /* where no owner is looked up, old torch clients stay silent */
+        /* without owner look-up, silent clients of old torch releases are legitimate */
         .max_age_ns = cfg->open_store ? 0 : SILENT_S * DD_NS_PER_S,
         .on_connection = demux_on_connection,
         .on_link = demux_on_link,

@@ -24,8 +24,8 @@ static void dispatch_probe_result(struct dispatch *d, struct session *s, const s
         job_step(d->job, &(struct rdzv_event){.kind = RDZV_LOOKED, .id = s->id});
     else if (!rdzv_has_begun(job_machine(d->job)))
         job_redirect(d->job, m->probe_result.addr);
-    /* else plans were sent meanwhile: to nodes that run workers this daemon is lost with its node
-     */
+    /* else plans were sent meanwhile, and a node that runs workers must not lose this daemon to a
+     * redirect */
 }
 
 static void dispatch_started(struct dispatch *d, struct session *s, const struct msg *m)
@@ -35,7 +35,7 @@ static void dispatch_started(struct dispatch *d, struct session *s, const struct
              &(struct rdzv_event){.kind = RDZV_STARTED, .id = s->id, .round = m->started.round});
 }
 
-/* Publishes the failure, unless it is one of another round. why: the cause, for a sentence. */
+/* Publish a failure of the current round. why: receives its cause. */
 static void dispatch_publish_exit(struct dispatch *d, const struct session *s,
                                   const struct msg_exit *x, struct dd_buf *why)
 {
@@ -107,7 +107,7 @@ static void dispatch_done(struct dispatch *d, struct session *s, const struct ms
 static void dispatch_stop_request(struct dispatch *d, struct session *s, const struct msg *m)
 {
     const struct msg_stop_request *x = &m->stop_request;
-    if (!job_note_stop_request(d->job)) /* a scheduler signals all nodes */
+    if (!job_note_stop_request(d->job)) /* a scheduler signals every node; count the request once */
         job_publish(d->job, &(struct journal_event){.kind = JOURNAL_STOP,
                                                     .node = s->name,
                                                     .signal = x->signal,
@@ -138,7 +138,7 @@ static void dispatch_ctl_request(struct dispatch *d, struct session *s, const st
     ctl_request(&d->ctl, s, &m->ctl_request);
 }
 
-/* The daemon's own messages have none. */
+/* The daemon's own message types have no handler. */
 static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_JOIN] = dispatch_join,
     [MSG_PROBE_RESULT] = dispatch_probe_result,
@@ -160,23 +160,24 @@ bool dispatch_handles(enum msg_type type)
 static void dispatch_on_message(void *arg, struct session *s, const struct msg *m)
 {
     if (m->type != MSG_JOIN && s->id < 0)
-        return; /* nothing counts before JOIN */
+        return; /* ignore messages before JOIN */
     if (dispatch_handles(m->type))
         dispatch_handlers[m->type](arg, s, m);
 }
 
-/* One side would wait forever for the reply to a message that the other could not read. */
+/* End the session: after a message that the daemon cannot parse, the agent could wait forever for a
+ * reply. */
 static void dispatch_on_malformed(void *arg, struct session *s, const char *what)
 {
     const struct dispatch *d = arg;
     char why[LINK_WHY_MAX];
     (void)snprintf(why, sizeof(why), "cannot read a message from %.100s: %.260s", s->name, what);
-    if (s->id < 0) { /* only JOIN counts here */
+    if (s->id < 0) { /* not joined: refuse */
         session_refuse(s, why);
         return;
     }
     session_send(s, MSG(REFUSE, .epoch = s->set->cfg.epoch, .text = why));
-    job_lose_session(d->job, s, false, why, true); /* its node may go on elsewhere */
+    job_lose_session(d->job, s, false, why, true); /* the node may rejoin */
 }
 
 static void dispatch_on_closed(void *arg, struct session *s, bool clean, const char *why)
@@ -212,7 +213,7 @@ static void dispatch_on_exchange(void *arg, struct session *s, const struct fram
         return;
     }
     if (rdzv_state(machine) != RDZV_RUNNING || p.round != (uint32_t)rdzv_round(machine))
-        return; /* that round is over */
+        return; /* a message of an earlier round */
     if (p.node_rank > INT32_MAX || rdzv_id_of_rank(machine, (int)p.node_rank) != s->id) {
         dd_log(s->set->cfg.log, DD_LOG_WARN, "%s is not a member of exchange '%s' as node rank %u",
                s->name, p.name, p.node_rank);

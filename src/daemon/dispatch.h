@@ -1,4 +1,4 @@
-/* From the frames of the agents to what takes them: one handler for each type of message. */
+/* Dispatch the agents' frames: one handler per message type. */
 #ifndef DD_DAEMON_DISPATCH_H
 #define DD_DAEMON_DISPATCH_H
 
@@ -7,7 +7,7 @@
 #include "daemon/signal_broadcast.h"
 
 struct dispatch {
-    struct job *job; /* what is pointed to is borrowed */
+    struct job *job; /* all pointers are borrowed */
     const struct session_set *sessions;
     struct admission *admission;
     struct event_log *events;
@@ -16,9 +16,9 @@ struct dispatch {
     struct exchange_relay exchange;
 };
 
-/* The callbacks of the sessions; d is complete before the first session is made. */
+/* Return the callbacks of the sessions. d must be complete before the first session is made. */
 struct session_ops dispatch_session_ops(struct dispatch *d);
-/* Whether the daemon takes messages of that type; it ignores its own types. */
+/* True if agents send this message type; false for the daemon's own types. */
 bool dispatch_handles(enum msg_type type);
 
 /* Callbacks of struct exchange_relay and struct ctl_requests; arg: the struct dispatch. */

@@ -11,18 +11,18 @@ enum { EXITS_MAX = 64 };
 struct event_line {
     enum journal_kind kind;
     int round;
-    char *text; /* without a newline */
+    char *text; /* without a final newline */
 };
 
 struct follower {
-    struct session *session; /* NULL: free */
+    struct session *session; /* NULL: unused slot */
     int64_t id;
 };
 
 struct event_log {
     struct journal_subscriber subscriber;
     event_log_send_f *send;
-    uint64_t n; /* in all; the last EVENT_LOG_KEPT of them are at n % EVENT_LOG_KEPT */
+    uint64_t n; /* number of events; the last EVENT_LOG_KEPT are kept at index n % EVENT_LOG_KEPT */
     struct event_line kept[EVENT_LOG_KEPT];
     struct follower followers[EVENT_LOG_FOLLOWERS];
 };
@@ -42,7 +42,7 @@ static void event_log_on_event(void *arg, const struct journal_event *e)
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     json_decref(o);
     if (text == NULL)
-        return; /* not shown; or out of memory, and the job is more important */
+        return; /* not shown to users, or out of memory, which must not disturb the job */
     struct event_line *at = &l->kept[l->n++ % EVENT_LOG_KEPT];
     free(at->text);
     *at = (struct event_line){.kind = e->kind, .round = e->round, .text = text};

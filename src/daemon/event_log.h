@@ -1,5 +1,5 @@
-/* The last events of the job as lines of JSON, for ddctl; followers get the next ones as they come.
- * Src: docs/protocol/control-1.md. */
+/* The last events of the job as lines of JSON, for ddctl. Followers also receive further events as
+ * they happen. Src: docs/protocol/control-1.md. */
 #ifndef DD_DAEMON_EVENT_LOG_H
 #define DD_DAEMON_EVENT_LOG_H
 
@@ -11,17 +11,18 @@ enum { EVENT_LOG_KEPT = 1000, EVENT_LOG_FOLLOWERS = 32 };
 struct session;
 struct event_log;
 
-/* Sends a piece of the answer to request `id` of that session; < 0: it cannot be sent. */
+/* Send a part of the answer to request `id` of that session. < 0: it cannot be sent. */
 typedef int event_log_send_f(struct session *to, int64_t id, const char *text, size_t n, bool ends);
 
 int event_log_new(struct event_log **ret, struct journal *j, event_log_send_f *send); /* -ENOMEM */
-void event_log_free(struct event_log *l); /* NULL does nothing; the journal is used no longer */
+void event_log_free(
+    struct event_log *l); /* NULL does nothing; the journal must not be used afterwards */
 
-/* Answers with all kept events; follow: and with the further ones, until FINISH. */
+/* Answer with all kept events and, if follow is set, with further ones until FINISH. */
 void event_log_follow(struct event_log *l, struct session *s, int64_t id, bool follow);
-/* id -1: all requests of that session. */
+/* Stop following. id -1: all requests of that session. */
 void event_log_forget(struct event_log *l, const struct session *s, int64_t id);
-/* The kept EXIT events of that round, as objects with commas between them. */
+/* Append the kept EXIT events of that round as JSON objects separated by commas. */
 void event_log_exits(const struct event_log *l, int round, struct dd_buf *out);
 
 #endif

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Takes f; the nodes share it until the last has it. */
+/* Queue f for all nodes, which share one copy; takes f. */
 static int exchange_relay_send(const struct exchange_relay *x, struct link_frames *f, int nnodes)
 {
     int failed = 0;
@@ -26,8 +26,8 @@ struct exchange_batch {
     struct link_frames *frames; /* not sent yet; NULL: none */
 };
 
-/* Adds the next piece of that part: pieces travel together, since each node notes what is still to
- * be sent to it. */
+/* Add the next piece of a part. Pieces are sent in batches, because each link keeps a reference per
+ * batch. */
 static int exchange_batch_add(struct exchange_batch *b, uint32_t node_rank,
                               const struct exchange_part *part, size_t *at)
 {
@@ -43,7 +43,7 @@ static int exchange_batch_add(struct exchange_batch *b, uint32_t node_rank,
     return exchange_relay_send(b->relay, DD_TAKE(b->frames), b->nnodes);
 }
 
-/* All parts of a complete exchange, to all nodes. */
+/* Send all parts of a complete exchange to all nodes. */
 static int exchange_relay_distribute(struct exchange_relay *x, const char *name, int nnodes)
 {
     struct exchange_batch b = {.relay = x, .name = name, .nnodes = nnodes};
@@ -64,7 +64,7 @@ static int exchange_relay_distribute(struct exchange_relay *x, const char *name,
     return rc;
 }
 
-/* Asks all nodes for their parts. */
+/* Request the parts of all nodes. */
 static int exchange_relay_ask(struct exchange_relay *x, const char *name, int nnodes)
 {
     struct exchange_batch b = {.relay = x, .name = name, .nnodes = nnodes};

@@ -9,13 +9,14 @@
 #include <stdlib.h>
 
 enum {
-    LATECOMER_S = 3, /* after an end before the start: time for nodes that are about to come */
-    REDIRECT_S = 2,  /* for messages to agents that go to another daemon, and to latecomers */
-    GOODBYE_S = 5,   /* agents leave by themselves within this time after FINISH */
-    /* A scheduler signals agents and daemon alike. An agent's message says more (which signal,
-     * which node), so it may come first. */
+    LATECOMER_S =
+        3, /* after an end before the first round: time for nodes that are still starting */
+    REDIRECT_S = 2, /* time to deliver messages to agents that are redirected, and to latecomers */
+    GOODBYE_S = 5,  /* time for agents to leave by themselves after FINISH */
+    /* A scheduler signals agents and daemon alike. Prefer an agent's message, which names the
+     * signal and the node. */
     STOP_MS = 300,
-    PROGRESS_S = 5, /* until the first report of missing nodes */
+    PROGRESS_S = 5, /* delay of the first report of missing nodes */
 };
 
 struct job {
@@ -23,12 +24,12 @@ struct job {
     struct rdzv *machine;
     uint64_t start_ns;
     struct event *progress, *timer, *stop, *end;
-    int round;      /* the last one that was published; -1: none */
-    bool started;   /* a round has begun, or the time for it is over: no other node will come */
-    bool node_lost; /* in this round */
+    int round;      /* last round that was published; -1: none */
+    bool started;   /* a round has begun, or no other node is expected */
+    bool node_lost; /* since the round began */
     bool stop_requested;
     bool published_end;
-    bool all_left;     /* finished, and all joined agents have left */
+    bool all_left;     /* finished, and all agents that joined have left */
     bool over;         /* cfg.over was called */
     char redirect[64]; /* address of the daemon that took over; "": none */
 };
@@ -130,7 +131,7 @@ static void job_send_stop(struct job *j, struct session *s, const struct rdzv_ac
     session_send(s, MSG(STOP, .round = round, .signal = a->signal));
 }
 
-/* The node that reports to the user gets the whole report. */
+/* Send the whole report to the node that prints it for the user. */
 static void job_send_finish(struct job *j, struct session *s, const struct rdzv_action *a)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(REPORT_TEXT_MAX);
@@ -201,8 +202,8 @@ void job_end_now(struct job *j)
     evtimer_add(j->end, &now);
 }
 
-/* Once the job has finished and all agents have left, the store is not needed either. At the
- * deadline the others are not waited for. */
+/* End the daemon once the job has finished and all agents have left, since the store is no longer
+ * needed. After the deadline do not wait for agents. */
 static void job_check_end(struct job *j)
 {
     if (rdzv_state(j->machine) != RDZV_FINISHED || j->over)
@@ -217,7 +218,7 @@ static void job_check_end(struct job *j)
 
 /* ---- steps ---- */
 
-/* Workers of all nodes, from the plan of any member. */
+/* Return the number of workers on all nodes, from the plan of any member. */
 static int job_world_size(const struct job *j)
 {
     for (int id = 0; id < j->cfg.rdzv.capacity; id++) {
@@ -228,7 +229,7 @@ static int job_world_size(const struct job *j)
     return 0;
 }
 
-/* A step may have begun a round or ended the job. */
+/* Publish what the step has changed: a new round or the end of the job. */
 static void job_publish_step(struct job *j)
 {
     const enum rdzv_state s = rdzv_state(j->machine);
@@ -248,7 +249,7 @@ static void job_publish_step(struct job *j)
     }
 }
 
-/* The machine has no clock: it tells when it wants to be asked again. */
+/* The machine has no clock; it returns the time of its next timer event. */
 static void job_set_timer(struct job *j)
 {
     const uint64_t at = rdzv_timer(j->machine);
@@ -264,7 +265,7 @@ void job_step(struct job *j, const struct rdzv_event *e)
 {
     const enum rdzv_state before = rdzv_state(j->machine);
     int rc = rdzv_step(j->machine, e, dd_now_ns());
-    if (rc == -ENOMEM) { /* half of a step: what would follow is undefined */
+    if (rc == -ENOMEM) { /* the step is incomplete, so the machine's state is undefined */
         dd_log(j->cfg.log, DD_LOG_ERR, "ddrund is out of memory; exiting");
         job_over(j, 1);
         return;
@@ -314,7 +315,7 @@ void job_stop_soon(struct job *j)
         evtimer_add(j->stop, &t);
 }
 
-/* "waiting for node3 (3 of 4 nodes ready)", at growing intervals. */
+/* Report "waiting for node3 (3 of 4 nodes ready)", at growing intervals. */
 static void job_on_progress(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
@@ -351,7 +352,7 @@ void job_lose_session(struct job *j, struct session *s, bool clean, const char *
     if (id >= 0 && rdzv_state(j->machine) != RDZV_FINISHED)
         j->node_lost = true;
     if (was_leader && (id < 0 || rdzv_may_go_on(j->machine, dd_now_ns())))
-        job_over(j, 1); /* ends with its node; another node takes its place */
+        job_over(j, 1); /* a daemon without its leader ends; another node starts the next one */
     else if (id >= 0)
         job_step(j, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = why});
 }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an agent knows of the job from daemons before this one. */
+/* What an agent knows of the job from earlier daemons. */
 struct join_history {
     struct rdzv_members committed, planned;
     uint64_t ages[RDZV_SPENT_MAX];
@@ -24,8 +24,8 @@ static int join_parse_history(struct join_history *h, const struct msg_join *m, 
     return rc < 0 ? rc : rdzv_members_parse(&h->planned, m->members, err);
 }
 
-/* The daemon's own agent, which probes for another daemon where a machine has two names in the host
- * list. */
+/* True if the leader's own agent has found its own daemon while it probes for others: one machine
+ * may have two names in the host list. */
 static bool join_is_leader_probe(const struct session_set *set, const struct msg_join *m)
 {
     const struct session *leader = set->leader;
@@ -74,7 +74,8 @@ void join_take(struct job *j, struct session *s, const struct msg_join *m)
     }
     if (join_is_leader_probe(s->set, m)) {
         dd_log(s->set->cfg.log, DD_LOG_DEBUG, "event=found-itself node=%s", s->name);
-        session_send(s, MSG(REFUSE, .epoch = s->set->cfg.epoch, .text = "this is your own daemon"));
+        session_send(
+            s, MSG(REFUSE, .epoch = s->set->cfg.epoch, .text = "this is the node's own daemon"));
         session_bye(s);
         return;
     }

@@ -1,4 +1,4 @@
-/* JOIN: an agent asks to take part. */
+/* JOIN: an agent asks to take part in the job. */
 #ifndef DD_DAEMON_JOIN_H
 #define DD_DAEMON_JOIN_H
 

@@ -75,7 +75,7 @@ void journal_refused(struct journal *j, uint64_t count, const struct net_addr *f
 
 /* ---- JSON ---- */
 
-/* A peer's text may end within a character. */
+/* The text may have been cut within a UTF-8 sequence. */
 json_t *journal_json_text(const char *text)
 {
     char clean[TEXT_MAX];

@@ -1,5 +1,5 @@
-/* What happens in a job. Each event is published once; the subscribers (the report, the log that
- * ddctl reads, the web hook) write it. No I/O. */
+/* The journal: events of a job. Each event is published once; the subscribers (the report, the log
+ * that ddctl reads, the web hook) write it. No I/O. */
 #ifndef DD_DAEMON_JOURNAL_H
 #define DD_DAEMON_JOURNAL_H
 
@@ -21,20 +21,20 @@ enum journal_kind {
     JOURNAL_DRAIN,
     JOURNAL_REFUSED,
     JOURNAL_FINISH,
-    JOURNAL_NODE_DONE, /* all workers of a node are gone; not shown to users */
+    JOURNAL_NODE_DONE, /* all workers of a node have ended; not shown to users */
     JOURNAL_KIND_MAX
 };
 
-/* All pointers are lent for the call. */
+/* All pointers are valid only during the call. */
 struct journal_event {
     enum journal_kind kind;
-    uint64_t now_ns, real_ns;       /* set by journal_publish(): monotonic, time of day */
+    uint64_t now_ns, real_ns;       /* set by journal_publish(): monotonic, wall-clock */
     const char *node, *text;        /* NULL: none */
     const struct net_addr *address; /* of the peer; NULL or len 0: none */
     const uid_t *uid;               /* NULL: unknown */
-    int round, rank, code, signal, nodes, workers, count; /* those that the kind has */
+    int round, rank, code, signal, nodes, workers, count; /* as far as the kind has them */
     const struct report_exit *exit;                       /* EXIT */
-    bool by_itself;                 /* EXIT: nothing had been stopped when the message came */
+    bool by_itself;                 /* EXIT: no stop had been requested when the message arrived */
     const struct report_ends *ends; /* NODE_DONE */
 };
 
@@ -50,17 +50,17 @@ struct journal {
 };
 
 void journal_init(struct journal *j);
-/* Adds s behind the others; s stays until the journal is used no longer. */
+/* Append s to the subscribers; s must live until the journal is no longer used. */
 void journal_subscribe(struct journal *j, struct journal_subscriber *s);
 void journal_publish(struct journal *j, const struct journal_event *e);
-/* Publishes the 1st, 2nd, 4th, 8th … of `count` refused connections. */
+/* Publish the 1st, 2nd, 4th, 8th … of `count` refused connections. */
 void journal_refused(struct journal *j, uint64_t count, const struct net_addr *from,
                      const uid_t *uid, const char *why);
 
-/* The event as users see it (docs/protocol/control-1.md), with the time of day; NULL: no memory, or
- * a kind that is not shown. The caller owns the reference. */
+/* Return the event as users see it (docs/protocol/control-1.md), with wall-clock time. NULL: out of
+ * memory, or a kind that is not shown. The caller owns the reference. */
 struct json_t *journal_json(const struct journal_event *e);
-/* Text of a peer as a JSON string: cut, and made valid UTF-8. */
+/* Return a peer's text as a JSON string, truncated and converted to valid UTF-8. */
 struct json_t *journal_json_text(const char *text);
 
 #endif

@@ -11,12 +11,12 @@
 #include <string.h>
 
 enum {
-    WAITING_MAX = 64, /* events; then the oldest is dropped, and counted */
+    WAITING_MAX = 64, /* events; beyond these the oldest is dropped and counted */
     POST_MS = 5000,
     RETRY_MS = 1000, /* doubled up to RETRY_MAX_MS */
     RETRY_MAX_MS = 60000,
     LAST_RETRY_MS = 200,
-    LAST_MS = 2000, /* how long the end of the job waits for the last events */
+    LAST_MS = 2000, /* time limit for the last events at the end of the job */
 };
 
 struct notify {
@@ -24,16 +24,16 @@ struct notify {
     struct notify_cfg cfg;
     struct web *web;
     struct event *retry;
-    json_t *waiting[WAITING_MAX]; /* the oldest first */
+    json_t *waiting[WAITING_MAX]; /* oldest first */
     int n;
-    int dropped;      /* events, since the last POST that was accepted */
-    int dropped_sent; /* as many as the POST under way reports */
-    bool sent;        /* the oldest, without an answer yet */
-    bool reported;    /* to the user, that the server does not accept events */
+    int dropped;      /* number of events dropped since the last accepted POST */
+    int dropped_sent; /* the part of `dropped` that the current POST reports */
+    bool sent;        /* the oldest event was sent and has no answer yet */
+    bool reported;    /* the user was warned that the server does not accept events */
     bool finished;    /* FINISH was published */
-    uint64_t end_ns;  /* 0: the daemon is not at its end */
+    uint64_t end_ns;  /* 0: the daemon is not ending */
     unsigned wait_ms;
-    char host[128]; /* of the URL, whose path may be a secret */
+    char host[128]; /* host part of the URL; its path may be a secret */
 };
 
 static void notify_put_host(char *out, size_t size, const char *url)
@@ -85,7 +85,7 @@ static void notify_warn_once(struct notify *n, const char *what, const char *why
     n->reported = true;
 }
 
-/* Src: RFC 9110; 408 and 429 ask for another try. */
+/* True if the server rejects the event for good. 408 and 429 permit a retry. Src: RFC 9110. */
 static bool notify_is_refusal(int status)
 {
     return status >= 300 && status < 500 && status != 408 && status != 429;
@@ -178,7 +178,7 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     }
 }
 
-/* Thousands of nodes join, and all leave at the end. */
+/* Skip events whose number grows with the number of nodes: joins, and leaves at the end. */
 static bool notify_is_wanted(const struct notify *n, const struct journal_event *e)
 {
     static const bool skipped[JOURNAL_KIND_MAX] = {[JOURNAL_JOIN] = true,
@@ -188,7 +188,7 @@ static bool notify_is_wanted(const struct notify *n, const struct journal_event 
     return !skipped[e->kind] && !(n->finished && e->kind == JOURNAL_LEAVE);
 }
 
-/* The body of the POST: the event with a sentence as its text. */
+/* Make the body of the POST: the event, with a sentence as its text. */
 static json_t *notify_body(const struct notify *n, const struct journal_event *e)
 {
     json_t *o = journal_json(e);

@@ -1,6 +1,6 @@
-/* The web hook of --notify: one POST of JSON per event, by the helper ddrun-web, repeated until the
- * server accepts it. Nothing waits for it except the daemon at its end, for a moment.
- * Src: docs/notify.md. */
+/* The web hook of --notify: one HTTP POST of JSON per event, sent by the helper ddrun-web and
+ * retried until the server accepts it. Nothing waits for the hook, except that the daemon delays
+ * its exit briefly. Src: docs/notify.md. */
 #ifndef DD_DAEMON_NOTIFY_H
 #define DD_DAEMON_NOTIFY_H
 
@@ -11,21 +11,22 @@
 struct event_base;
 struct notify;
 
-struct notify_cfg { /* all is borrowed until notify_free() */
+struct notify_cfg { /* all pointers are borrowed until notify_free() */
     struct event_base *base;
     const char *url, *job_id;
     const char *web_helper; /* path of ddrun-web */
-    char *const *env;       /* for it; DDRUN_NOTIFY_TOKEN is read from it */
+    char *const *env;       /* of ddrun-web; DDRUN_NOTIFY_TOKEN is read from it */
     const struct dd_log *log;
-    void (*on_drained)(void *arg); /* after notify_waits() returned true: nothing is left to send */
+    void (*on_drained)(
+        void *arg); /* called after notify_waits() returned true, once nothing is left to send */
     void *arg;
 };
 
 int notify_new(struct notify **ret, struct journal *j, const struct notify_cfg *cfg,
                struct dd_err *err);
-void notify_free(struct notify *n); /* NULL does nothing; the journal is used no longer */
-/* The daemon is about to end. True: events are still to be sent; ask again after *wait_ns, or once
- * on_drained() was called. */
+void notify_free(struct notify *n); /* NULL does nothing; the journal must not be used afterwards */
+/* Called when the daemon is about to end. True: events are still to be sent; call again after
+ * *wait_ns or from on_drained(). */
 bool notify_waits(struct notify *n, uint64_t *wait_ns);
 
 #endif

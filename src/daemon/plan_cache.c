@@ -11,7 +11,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* For an agent that starts workers: files may come slowly, and so may ddrun-pmix. */
+/* Tolerated silence of an agent that starts workers: files may load slowly, and so may ddrun-pmix.
+ */
 enum { START_MS = 20000 };
 
 int plan_cache_init(struct plan_cache *c, struct dd_err *err)
@@ -31,8 +32,8 @@ void plan_cache_done(struct plan_cache *c)
     free(c->ports);
 }
 
-/* Ports that the nodes hold for their workers: of all nodes when they hold some for each worker,
- * else of the first node. */
+/* Write the ports that the nodes hold for their workers: those of all nodes if every node holds one
+ * per worker, else those of the first node. */
 static int plan_cache_add_ports(const struct rdzv *machine, const struct session_set *set,
                                 int nnodes, struct dd_buf *out)
 {
@@ -45,7 +46,7 @@ static int plan_cache_add_ports(const struct rdzv *machine, const struct session
         if (rc < 0 || s == NULL || s->ports == NULL)
             continue;
         const struct net_addr *peer = link_peer(s->link);
-        /* what comes from a loopback address runs beside the daemon */
+        /* a loopback peer runs on the daemon's node */
         const bool away = peer->len > 0 && !net_addr_is_loopback(peer);
         rc = ports_append(out, s->ports, away ? net_addr_host(peer, text) : "");
         if (k == 0 && ports_count(s->ports) == 1)
@@ -68,7 +69,7 @@ static int plan_cache_fill(struct plan_cache *c, const struct rdzv *machine,
     if (rc < 0)
         return rc;
     if (plan_cache_add_ports(machine, set, p->nnodes, &ports) < 0)
-        dd_buf_clear(&ports); /* too long: an agent that needs them reports that */
+        dd_buf_clear(&ports); /* too long: an agent that needs the ports reports the error */
     plan_cache_done(c);
     c->sizes = dd_buf_steal(&sizes);
     c->members = dd_buf_steal(&members);
@@ -79,7 +80,7 @@ static int plan_cache_fill(struct plan_cache *c, const struct rdzv *machine,
     return 0;
 }
 
-/* Where a node may look for the daemon that comes after this one. */
+/* Add the addresses at which a node may find the next daemon. */
 static void plan_cache_add_addrs(const struct rdzv *machine, const struct session_set *set,
                                  struct dd_strv *out)
 {
@@ -93,7 +94,7 @@ static void plan_cache_add_addrs(const struct rdzv *machine, const struct sessio
     }
 }
 
-/* When the last restarts were; "": it does not matter. */
+/* Write the ages of the last restarts; "" unless the restart budget is per time. */
 static void plan_cache_put_spent(const struct rdzv *machine, struct dd_buf *out)
 {
     uint64_t ages[RDZV_SPENT_MAX];
@@ -133,7 +134,7 @@ void plan_cache_send_members(struct plan_cache *c, const struct rdzv *machine, s
     int rc = rdzv_plan(machine, rdzv_id_of_rank(machine, 0), &p);
     if (rc == 0)
         rc = plan_cache_fill(c, machine, s->set, &p);
-    if (rc < 0) { /* not fatal: a spare node waits for a place in any case */
+    if (rc < 0) { /* not fatal: a spare node waits for a place anyway */
         dd_log(s->set->cfg.log, DD_LOG_WARN, "cannot send the round to %s: %s", s->name,
                strerror(-rc));
         return;

@@ -1,5 +1,5 @@
-/* PLAN and ROUND_MEMBERS. The texts that are the same for all nodes of a round are made once: there
- * may be thousands of nodes. */
+/* PLAN and ROUND_MEMBERS. Texts that are equal for all nodes of a round are generated once, since
+ * there may be thousands of nodes. */
 #ifndef DD_DAEMON_PLAN_CACHE_H
 #define DD_DAEMON_PLAN_CACHE_H
 
@@ -7,18 +7,18 @@
 #include "rdzv/machine.h"
 
 struct plan_cache {
-    int round; /* of the texts; -1: none yet */
+    int round; /* the round that the texts are for; -1: none */
     char *sizes, *members, *ports;
-    char token[33]; /* random, for all rounds */
+    char token[33]; /* random, the same for all rounds */
 };
 
 int plan_cache_init(struct plan_cache *c, struct dd_err *err);
-void plan_cache_done(struct plan_cache *c); /* also after a failed init */
+void plan_cache_done(struct plan_cache *c); /* also allowed after a failed init */
 
-/* Sends PLAN to a member of the round; without it the node would wait forever, so a failure ends
- * the link. */
+/* Send PLAN to a member of the round. A failure ends the link, because the node would wait for the
+ * plan forever. */
 void plan_cache_send_plan(struct plan_cache *c, const struct rdzv *machine, struct session *s);
-/* Tells a spare node the members of the round. */
+/* Send a spare node the members of the round. */
 void plan_cache_send_members(struct plan_cache *c, const struct rdzv *machine, struct session *s);
 
 #endif

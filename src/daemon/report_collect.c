@@ -12,8 +12,8 @@ struct report_collect {
 
 /* ---- clocks ---- */
 
-/* No message arrives before it is sent: the quickest one shows the offset best, with an error of
- * its transit time. The clocks are monotonic, so nothing sets them in between. */
+/* Update the offset. A message cannot arrive before it is sent, so the fastest message gives the
+ * best estimate; its error is the transit time. Both clocks are monotonic and are never set. */
 void report_clock_update(struct report_clock *c, int64_t sent_ns, uint64_t here_ns)
 {
     int64_t behind = (int64_t)here_ns - sent_ns;
@@ -39,7 +39,8 @@ static void report_collect_on_event(void *arg, const struct journal_event *e)
     if (e->kind == JOURNAL_ROUND)
         report_round(c->report, e->round, e->workers, e->now_ns);
     else if (e->kind == JOURNAL_EXIT)
-        (void)report_exit_add(c->report, e->exit, e->by_itself); /* -ENOMEM: one line less */
+        (void)report_exit_add(c->report, e->exit,
+                              e->by_itself); /* -ENOMEM: the report omits this exit */
     else if (e->kind == JOURNAL_NODE_DONE)
         report_ends_add(c->report, e->ends);
     else if (e->kind == JOURNAL_FINISH)
@@ -75,8 +76,8 @@ void report_collect_free(struct report_collect *c)
     free(c);
 }
 
-/* The machine takes the failure whose message came first; by their clocks another one may be the
- * first. */
+/* The machine reports the failure whose message arrived first; by the agents' clocks another
+ * failure may be earlier. */
 int report_collect_code(const struct report_collect *c, int machine_code)
 {
     const struct report_exit *e = report_cause(c->report);

@@ -1,5 +1,4 @@
-/* Collects the facts of the report: subscribes to the journal, whose times are on the daemon's
- * clock. */
+/* Collect the facts of the report from the journal, whose times are on the daemon's clock. */
 #ifndef DD_DAEMON_REPORT_COLLECT_H
 #define DD_DAEMON_REPORT_COLLECT_H
 
@@ -11,7 +10,7 @@
 struct dd_buf;
 struct report_collect;
 
-/* How far an agent's clock is behind the daemon's, judged by its quickest message. */
+/* Offset of an agent's clock from the daemon's, estimated from its fastest message. */
 struct report_clock {
     int64_t behind_ns;
     int known;
@@ -22,16 +21,16 @@ uint64_t report_clock_time(const struct report_clock *c, int64_t there_ns, uint6
 struct report_collect_cfg {
     const char *job_id; /* borrowed */
     int nnodes, max_restarts;
-    uint64_t start_ns; /* of the job; 0: now */
+    uint64_t start_ns; /* start time of the job; 0: now */
 };
 int report_collect_new(struct report_collect **ret, struct journal *j,
                        const struct report_collect_cfg *cfg, struct dd_err *err);
-void report_collect_free(struct report_collect *c); /* the journal is used no longer */
+void report_collect_free(struct report_collect *c); /* the journal must not be used afterwards */
 
-/* Exit code of the job: that of the earliest failure, unless the round machine says 0 or something
- * else ended the job. */
+/* Return the exit code of the job: that of the earliest failure, unless the round machine decided
+ * for 0 or the job ended for another reason. */
 int report_collect_code(const struct report_collect *c, int machine_code);
-/* What FINISH carries: the text for a person, and the JSON. Both are appended. */
+/* Append the texts for FINISH: the report for users and its JSON. */
 void report_collect_texts(const struct report_collect *c, struct dd_buf *text, struct dd_buf *json);
 
 #endif

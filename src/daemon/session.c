@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_PIECE = 128 << 10 }; /* escaped twice as long: that fits into a message */
+enum {
+    ANSWER_PIECE = 128 << 10
+}; /* JSON escaping may double the size, which still fits into a message */
 
 /* ---- life ---- */
 
@@ -105,7 +107,7 @@ int session_set_addrs(struct session *s, const struct dd_strv *addrs)
         if (net_addr_parse(&s->addrs[s->naddrs], addrs->v[i], 0) == 0)
             s->naddrs++;
     const struct net_addr *peer = link_peer(
-        s->link); /* the link's own address counts in any case */
+        s->link); /* the link's own address is always included */
     if (peer->len > 0)
         s->addrs[s->naddrs++] = *peer;
     return 0;
@@ -139,7 +141,7 @@ void session_refuse(struct session *s, const char *why)
     session_bye(s);
 }
 
-/* Counts what already waits for the link: the job's own messages have room behind it. */
+/* Check the queue of the link first, so that room for the job's own messages remains. */
 int session_answer(struct session *s, int64_t id, const char *text, size_t n, bool ends)
 {
     const size_t queued = link_queued(s->link);

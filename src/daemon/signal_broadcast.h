@@ -1,4 +1,4 @@
-/* Passes SIGUSR1 and SIGUSR2 from one agent to the workers of all nodes. */
+/* Forward SIGUSR1 and SIGUSR2 from one agent to the workers of all nodes. */
 #ifndef DD_DAEMON_SIGNAL_BROADCAST_H
 #define DD_DAEMON_SIGNAL_BROADCAST_H
 
@@ -7,11 +7,11 @@
 struct signal_broadcast {
     struct job *job;
     const struct dd_log *log;
-    uint64_t sent_ns[SESSION_SIGNALS]; /* the last one; 0: never */
+    uint64_t sent_ns[SESSION_SIGNALS]; /* time of the last forwarded one; 0: never */
 };
 
-/* False if another signal, or a copy of one that was just passed on: a launcher may signal the
- * agents of all nodes. end_near: the job's time is nearly over. */
+/* Return false for other signals and for duplicates, since a launcher may signal the agents of all
+ * nodes. end_near: the time limit of the job is near. */
 bool signal_broadcast(struct signal_broadcast *b, struct session *from, int sig, bool end_near);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SAME_SIGNAL_S = 1 }; /* nodes are not signalled all at once */
+enum { SAME_SIGNAL_S = 1 }; /* a scheduler does not signal all nodes at the same instant */
 
 static void worker_events_put(struct worker_events *w, int round, const char *event, int sig)
 {

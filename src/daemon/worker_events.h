@@ -1,5 +1,5 @@
-/* What workers may learn of their round, under reserved keys of its store: libddrun waits for them.
- * Src: docs/protocol/store-c10d.md, "Keys of ddrun". */
+/* Events published to the workers of a round under reserved keys of its store, where libddrun waits
+ * for them. Src: docs/protocol/store-c10d.md, "Keys of ddrun". */
 #ifndef DD_DAEMON_WORKER_EVENTS_H
 #define DD_DAEMON_WORKER_EVENTS_H
 
@@ -15,10 +15,11 @@ struct worker_events {
     bool stopped;
 };
 
-/* SIGUSR1 or SIGUSR2, from one agent, or from all of them when the scheduler signals every node. */
+/* Publish SIGUSR1 or SIGUSR2. If the scheduler signals every node, all agents report the same
+ * signal. */
 void worker_events_signal(struct worker_events *w, int round, int sig);
-/* Once a round. requested: the job is to end by request, so its workers may still have something
- * to settle with each other; else one of them has failed, and waiting for it is in vain. */
+/* Publish the stop, once per round. requested: the end of the job was requested, so its workers may
+ * still want to communicate; otherwise a worker has failed and waiting for it is useless. */
 void worker_events_stop(struct worker_events *w, int round, int sig, bool requested);
 void worker_events_new_round(struct worker_events *w);
 
