@@ -153,6 +153,21 @@ static void on_frame(struct agent *a, const struct frame *f)
     a->message = NULL;
 }
 
+/* The node uses another link to a daemon, or none. */
+static void on_link_change(struct agent *a)
+{
+    const struct link *l = a->uplink.link;
+    control_lost(a);
+    if (l == NULL)
+        return;
+    if (link_peer(l)->len > 0) { /* another node leads, and sends the signal before the end */
+        timeout_free(a);
+        endtime_free(a);
+        locate_etcd_following(a);
+    }
+    locate_leader_stop(a);
+}
+
 /* ---- actions of the machine ---- */
 
 /* To the user, about the event that has just been taken; most name a->why. */
@@ -354,7 +369,9 @@ static void do_send_looked(struct agent *a, int arg)
 static void do_start_round(struct agent *a, int arg)
 {
     (void)arg;
-    if (rounds_start(a, &a->message->plan) < 0)
+    if (rounds_start(a, &a->message->plan) == 0)
+        endtime_round(a);
+    else
         agent_step(a, (struct am_event){.kind = AM_NOT_STARTED});
 }
 
@@ -516,6 +533,7 @@ static void make_machine(struct agent *a)
     a->machine.index = c->alloc->index;
     a->step = step;
     a->uplink.on_frame = on_frame;
+    a->uplink.on_change = on_link_change;
 }
 
 static int agent_start(struct agent *a, struct dd_err *err)

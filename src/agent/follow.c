@@ -48,7 +48,7 @@ static bool can_listen(const struct follow *f)
     struct dd_err err = {0};
     uint16_t port;
     a->cfg = f->said;
-    DD_AUTO(fd) int fd = host_bind(a, &port, &err);
+    DD_AUTO(fd) int fd = locate_bind(a, &port, &err);
     a->cfg = &f->cfg;
     return fd >= 0;
 }

@@ -5,8 +5,6 @@
 
 #include "base/io.h"
 #include "daemon/config.h"
-#include "net/listen.h"
-#include "rdzv/elect.h"
 #include "rdzv/successor.h"
 
 #include <errno.h>
@@ -17,22 +15,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* The first daemon goes on to further ports when others hold all that come first, and its guests
- * follow it there; etcd tells any daemon's. Else a later one is looked for on many nodes, at the
- * first ports alone. */
-int host_bind(struct agent *a, uint16_t *port, struct dd_err *err)
-{
-    const struct alloc *al = a->cfg->alloc;
-    uint16_t ports[LOCATE_PORTS];
-    const char *addr = a->cfg->listen_addr;
-    size_t near;
-    const size_t all = locate_ports(a, ports, &near);
-    if (addr == NULL && al->nnodes == 1)
-        addr = "127.0.0.1"; /* nobody else has to come in */
-    return net_listen(addr, ports, a->machine.epoch == 0 || a->locate_etcd != NULL ? all : near,
-                      port, err);
-}
 
 /* Other nodes must prove the key; alone, one that nobody else can know. */
 static int make_key(struct agent *a, struct dd_err *err)
@@ -143,7 +125,7 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     int pair[2];
     DD_AUTO(fd) int listen_fd = locate_etcd_take_listener(a, &port);
     if (listen_fd < 0)
-        listen_fd = host_bind(a, &port, err); /* first: without a port no key is left behind */
+        listen_fd = locate_bind(a, &port, err); /* first: without a port no key is left behind */
     if (listen_fd < 0)
         return listen_fd;
     int rc = make_key(a, err);

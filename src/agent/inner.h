@@ -54,6 +54,8 @@ struct signals {
 struct locate_leader {
     struct link_find *find; /* NULL: does not run */
     struct event *progress; /* reports to the user */
+    /* How finding the leader's address goes, while `find` does not run yet; lent; NULL: known. */
+    const char *(*status)(const struct agent *a);
 };
 
 struct locate_peers {
@@ -109,10 +111,14 @@ size_t locate_ports(const struct agent *a, uint16_t out[LOCATE_PORTS], size_t *r
 void locate_find_cfg(struct agent *a, struct link_find_cfg *ret,
                      uint16_t ports[LOCATE_PORTS]); /* both are lent to it */
 
+/* A socket of this node that listens on one of these ports, or < 0. */
+int locate_bind(struct agent *a, uint16_t *ret_port, struct dd_err *err);
+
 /* locate_leader.c: addr NULL: the first node's */
 int locate_leader_new(struct agent *a);
 int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err);
-void locate_leader_begin(struct agent *a); /* reports progress from now on */
+/* Reports progress from now on; status: see struct locate_leader. */
+void locate_leader_begin(struct agent *a, const char *(*status)(const struct agent *a));
 int locate_leader_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err);
 const char *locate_leader_status(struct agent *a); /* lent; NULL: nothing is sought */
 void locate_leader_stop(struct agent *a);
@@ -129,8 +135,6 @@ void locate_members_start(struct agent *a);
 void locate_members_stop(struct agent *a);
 
 /* host.c */
-int host_bind(struct agent *a, uint16_t *ret_port,
-              struct dd_err *err);                  /* a listening socket on a candidate port */
 int host_lead(struct agent *a, struct dd_err *err); /* starts it, and joins it */
 void host_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
 

@@ -1,6 +1,7 @@
 /* What all locators of a daemon have in common: where to look, and how. */
 #include "agent/inner.h"
 
+#include "net/listen.h"
 #include "rdzv/elect.h"
 
 #include <string.h>
@@ -17,6 +18,22 @@ size_t locate_ports(const struct agent *a, uint16_t out[LOCATE_PORTS], size_t *r
         return given;
     elect_ports(al->job_id, net_key_seed(&a->key_in), out + given, ELECT_WALK);
     return given + ELECT_WALK;
+}
+
+/* The first daemon goes on to further ports when others hold all that come first, and its guests
+ * follow it there; etcd tells any daemon's. Else a later one is looked for on many nodes, at the
+ * first ports alone. */
+int locate_bind(struct agent *a, uint16_t *port, struct dd_err *err)
+{
+    const struct alloc *al = a->cfg->alloc;
+    uint16_t ports[LOCATE_PORTS];
+    const char *addr = a->cfg->listen_addr;
+    size_t near;
+    const size_t all = locate_ports(a, ports, &near);
+    if (addr == NULL && al->nnodes == 1)
+        addr = "127.0.0.1"; /* nobody else has to come in */
+    return net_listen(addr, ports, a->machine.epoch == 0 || a->locate_etcd != NULL ? all : near,
+                      port, err);
 }
 
 void locate_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t ports[LOCATE_PORTS])

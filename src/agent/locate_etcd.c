@@ -39,7 +39,7 @@ int locate_etcd_follow(struct agent *a, struct dd_err *err)
     cfg.ports = &port;
     cfg.nports = 1;
     cfg.nfurther = 0;
-    locate_leader_begin(a);
+    locate_leader_begin(a, locate_etcd_status);
     return locate_leader_connect(a, &cfg, err);
 }
 
@@ -71,7 +71,7 @@ static void bind_and_put(struct locate_etcd *d, int64_t revision)
 {
     struct dd_err err = {0};
     if (!d->claim.hosting && d->listen_fd < 0) {
-        d->listen_fd = host_bind(d->agent, &d->port, &err);
+        d->listen_fd = locate_bind(d->agent, &d->port, &err);
         if (d->listen_fd < 0) {
             locate_etcd_give_up(d, err.text);
             return;
@@ -204,7 +204,7 @@ int locate_etcd_start(struct agent *a, struct dd_err *err)
     if (rc < 0)
         return rc;
     wake(d);
-    locate_leader_begin(a);
+    locate_leader_begin(a, locate_etcd_status);
     locate_etcd_step(d, CLAIM_BEGIN, NULL);
     return 0;
 }

@@ -1,7 +1,6 @@
 /* The first daemon, at the address of the node that leads: one search, until it is found or
  * stopped. */
 #include "agent/inner.h"
-#include "agent/locate_etcd.h"
 
 #include "base/io.h"
 
@@ -16,7 +15,9 @@ static void on_found(void *arg, struct link *l)
 
 const char *locate_leader_status(struct agent *a)
 {
-    return a->leader.find != NULL ? link_find_status(a->leader.find) : locate_etcd_status(a);
+    if (a->leader.find != NULL)
+        return link_find_status(a->leader.find);
+    return a->leader.status != NULL ? a->leader.status(a) : NULL;
 }
 
 static void on_progress(evutil_socket_t fd, short what, void *arg)
@@ -46,9 +47,10 @@ int locate_leader_new(struct agent *a)
     return a->leader.progress == NULL ? -1 : 0;
 }
 
-void locate_leader_begin(struct agent *a)
+void locate_leader_begin(struct agent *a, const char *(*status)(const struct agent *a))
 {
     const struct timeval first = {.tv_sec = FIRST_REPORT_S};
+    a->leader.status = status;
     evtimer_add(a->leader.progress, &first);
 }
 
@@ -68,7 +70,7 @@ int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err)
         cfg.host_is_me = true;
         cfg.try_scontrol = false;
     }
-    locate_leader_begin(a);
+    locate_leader_begin(a, NULL);
     return locate_leader_connect(a, &cfg, err);
 }
 

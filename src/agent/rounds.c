@@ -80,7 +80,6 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
     }
     if (a->host.daemon > 0)
         round_protect(a->round, a->host.daemon);
-    endtime_round(a);
     return 0;
 }
 

@@ -3,7 +3,6 @@
 #include "agent/health_check.h"
 #include "agent/held_ports.h"
 #include "agent/inner.h"
-#include "agent/locate_etcd.h"
 #include "agent/success_criteria.h"
 #include "base/io.h"
 #include "net/addr.h"
@@ -101,20 +100,14 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
 void uplink_drop(struct agent *a)
 {
     link_free(DD_TAKE(a->uplink.link));
-    control_lost(a);
+    a->uplink.on_change(a);
 }
 
 void uplink_use(struct agent *a, struct link *l)
 {
-    control_lost(a);
     a->uplink.link = l;
     a->uplink.bye_sent = false;
-    if (link_peer(l)->len > 0) { /* another node leads, and sends the signal before the end */
-        timeout_free(a);
-        endtime_free(a);
-        locate_etcd_following(a);
-    }
-    locate_leader_stop(a);
+    a->uplink.on_change(a);
     link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
     (void)link_set_heartbeat(l, (unsigned)(a->cfg->heartbeat_ns / DD_NS_PER_MS));
 }

@@ -20,6 +20,7 @@ struct uplink {
     struct link *others[UPLINK_OTHERS];
     struct link *answering; /* of those */
     void (*on_frame)(struct agent *a, const struct frame *f);
+    void (*on_change)(struct agent *a); /* `link` is another one now, or none */
 };
 
 void agent_send(struct agent *a, const struct msg *m); /* dropped where no link is in use */
