@@ -145,6 +145,9 @@ static void on_frame(struct agent *a, const struct frame *f)
         return;
     int rc = msg_decode(&m, f->data, f->len, &err);
     if (rc == 0)
+        dd_trace(a->cfg->log, DD_TRACE_LINK, "link=agent node=%s received=%s bytes=%u",
+                 a->cfg->node_name, msg_type_name(m.type), f->len);
+    if (rc == 0)
         on_message(a, &m);
     else if (rc == -ENOMSG)
         dd_log(a->cfg->log, DD_LOG_DEBUG, "event=skip why=%s", err.text);
@@ -476,16 +479,24 @@ static void set_timer(struct agent *a)
         evtimer_add(a->timer, &wait);
 }
 
+/* The round is that of the plan in hand; -1: none has come. */
+static void trace_step(const struct agent *a, enum am_state from, enum am_event_kind on)
+{
+    const struct plan *p = &a->round->plan;
+    const bool planned = a->message != NULL && a->message->type == MSG_PLAN;
+    const int round = planned ? a->message->plan.round : p->nnodes > 0 ? p->round : -1;
+    dd_trace(a->cfg->log, DD_TRACE_MACHINE, "machine=agent node=%s from=%s on=%s to=%s round=%d",
+             a->cfg->node_name, agent_machine_state_name(from), agent_machine_event_name(on),
+             agent_machine_state_name(a->machine.state), round);
+}
+
 /* An action may lead to the next event: its actions come after those that are there. */
 static void step(struct agent *a, struct am_event e)
 {
     struct am_action next;
     const enum am_state from = a->machine.state;
     agent_machine_step(&a->machine, &e, now_ms());
-    if (a->machine.state != from)
-        dd_log(a->cfg->log, DD_LOG_DEBUG, "event=transition object=agent from=%s on=%s to=%s",
-               agent_machine_state_name(from), agent_machine_event_name(e.kind),
-               agent_machine_state_name(a->machine.state));
+    trace_step(a, from, e.kind);
     if (a->acting)
         return;
     a->acting = true;

@@ -70,6 +70,7 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         .listen_fd = listen_fd,
         .leader_fd = host_fd,
         .log_level = (int)a->cfg->log->level,
+        .trace = (int)a->cfg->log->trace,
         .key = a->host.key,
         .munge_socket = a->cfg->key_in.munge_socket,
         .run = a->cfg->key_in.run,

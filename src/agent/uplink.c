@@ -16,10 +16,13 @@ enum { ANSWER_MS = 3000 }; /* to JOIN, of a daemon that is asked beside the one 
 
 /* ---- messages ---- */
 
-static void send_on(struct link *l, const struct msg *m)
+static void send_on(const struct agent *a, struct link *l, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
     int rc = msg_encode(&text, m);
+    if (rc == 0)
+        dd_trace(a->cfg->log, DD_TRACE_LINK, "link=agent node=%s sent=%s bytes=%zu",
+                 a->cfg->node_name, msg_type_name(m->type), strlen(text));
     if (rc == 0)
         rc = link_send(l, FRAME_CONTROL, text, strlen(text));
     if (rc < 0 && rc != -EPIPE) /* the daemon would wait for the message forever */
@@ -29,7 +32,7 @@ static void send_on(struct link *l, const struct msg *m)
 void agent_send(struct agent *a, const struct msg *m)
 {
     if (a->uplink.link != NULL)
-        send_on(a->uplink.link, m);
+        send_on(a, a->uplink.link, m);
 }
 
 /* Where the workers find the store. A guest has reached it, unless they are to use another network
@@ -66,7 +69,7 @@ static void send_join(struct agent *a, struct link *l)
         asprintf(&cannot, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
         cannot = NULL;
     memory_write_spent(a, &spent);
-    send_on(l,
+    send_on(a, l,
             MSG(JOIN, .index = a->machine.index, .epoch = a->machine.epoch,
                 .elsewhere = a->uplink.link != NULL && a->uplink.link != l,
                 .ended_well = a->round->ended_well || success_criteria_met(a->round),
@@ -92,7 +95,8 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
 {
     struct agent *a = arg;
     (void)l;
-    (void)clean;
+    dd_trace(a->cfg->log, DD_TRACE_LINK, "link=agent node=%s closed=%s why=%s", a->cfg->node_name,
+             clean ? "clean" : "lost", why);
     agent_because(a, "%s", why);
     agent_step(a, (struct am_event){.kind = AM_LOST});
 }
@@ -130,7 +134,7 @@ void uplink_give_way(struct agent *a, const char *addr)
     struct link *own = DD_TAKE(a->uplink.link);
     if (own == NULL)
         return;
-    send_on(own, MSG(PROBE_RESULT, .addr = addr));
+    send_on(a, own, MSG(PROBE_RESULT, .addr = addr));
     link_bye(own);
 }
 

@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/io.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -24,19 +26,15 @@ static bool has_room(const struct dd_log *log)
     return rc != 0;
 }
 
-void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
+__attribute__((format(printf, 3, 0))) static void
+write_line(const struct dd_log *log, const char *prefix, const char *fmt, va_list ap)
 {
-    if (log == NULL || log->fd < 0 || level > log->level)
-        return;
     char line[2048];
     int saved = errno;
-    int n = snprintf(line, sizeof(line), "%s: %s", log->who, level_text[level]);
+    int n = snprintf(line, sizeof(line), "%s: %s", log->who, prefix);
     size_t len = n < 0 ? 0 : (size_t)n;
-    va_list ap;
-    va_start(ap, fmt);
     errno = saved;
     n = vsnprintf(line + len, sizeof(line) - len - 1, fmt, ap);
-    va_end(ap);
     if (n > 0)
         len += (size_t)n < sizeof(line) - len - 1 ? (size_t)n : sizeof(line) - len - 2;
     line[len++] = '\n';
@@ -45,6 +43,29 @@ void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, 
         (void)done;
     }
     errno = saved;
+}
+
+void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
+{
+    va_list ap;
+    if (log == NULL || log->fd < 0 || level > log->level)
+        return;
+    va_start(ap, fmt);
+    write_line(log, level_text[level], fmt, ap);
+    va_end(ap);
+}
+
+void dd_trace(const struct dd_log *log, unsigned part, const char *fmt, ...)
+{
+    char prefix[80];
+    va_list ap;
+    if (!dd_traces(log, part) || log->fd < 0)
+        return;
+    (void)snprintf(prefix, sizeof(prefix), "trace: t=%.6f wall=%.6f ", (double)dd_now_ns() / 1e9,
+                   (double)dd_now_real_ns() / 1e9);
+    va_start(ap, fmt);
+    write_line(log, prefix, fmt, ap);
+    va_end(ap);
 }
 
 const char *dd_log_escape(char *out, unsigned long size, const void *text, unsigned long len)

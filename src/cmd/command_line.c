@@ -89,6 +89,7 @@ int command_line_read(struct command_line *c, int argc, char **argv, bool launch
     torchrun_apply(&c->options, &c->table, &c->result, torchrun_is_name(argv[0]));
     c->options.shutdown_said = opt_is_given(&c->result, &c->table, "shutdown-timeout");
     log->level = cmd_log_level(c->options.log_level);
+    log->trace = c->options.trace;
     command_line_warn(c, launched, log);
     if (command_line_check(c, argc, argv, launched, log, &err) < 0) {
         if (cmd_is_first_task(environ))

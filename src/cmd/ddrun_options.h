@@ -88,6 +88,7 @@ struct ddrun_options {
     const char *log_dir, *redirects, *tee, *local_ranks_filter;
     const char *stdout_filters, *stderr_filters;
     const char *log_level;
+    unsigned trace; /* bits of DD_TRACE_* */
 };
 
 extern const struct opt_table ddrun_options;

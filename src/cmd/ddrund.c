@@ -104,6 +104,7 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
         return rc;
     }
     log->level = (enum dd_log_level)c.log_level;
+    log->trace = (unsigned)c.trace;
     (void)fcntl(c.listen_fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(c.leader_fd, F_SETFD, FD_CLOEXEC);
     c.rdzv.nodes = nodes;

@@ -2,8 +2,10 @@
 
 #include "agent/agent.h"
 #include "agent/requeue.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "base/sig.h"
+#include "base/strv.h"
 #include "cmd/ddrun_options.h"
 #include "node/gpu.h"
 #include "node/health.h"
@@ -144,6 +146,33 @@ int parse_requeue(const char *text, void *field, struct dd_err *err)
     int bits = requeue_parse(text, err);
     *(int *)field = bits > 0 ? bits : 0;
     return bits < 0 ? bits : 0;
+}
+
+/* "machine,link" */
+int parse_trace(const char *text, void *field, struct dd_err *err)
+{
+    static const struct {
+        const char *name;
+        unsigned part;
+    } parts[] = {{"machine", DD_TRACE_MACHINE}, {"link", DD_TRACE_LINK}};
+    enum { PARTS = sizeof(parts) / sizeof(parts[0]) };
+    unsigned *ret = field;
+    DD_AUTO(strv) struct dd_strv words = {0};
+    if (dd_strv_split(&words, text, ",") < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    *ret = 0;
+    for (size_t w = 0; w < words.n; w++) {
+        size_t i = 0;
+        while (i < PARTS && strcmp(words.v[w], parts[i].name) != 0)
+            i++;
+        if (i == PARTS)
+            return dd_err_set(err, -EINVAL,
+                              "invalid value '%.200s': expected 'machine', 'link' or "
+                              "'machine,link'",
+                              text);
+        *ret |= parts[i].part;
+    }
+    return 0;
 }
 
 int parse_health(const char *text, void *field, struct dd_err *err)

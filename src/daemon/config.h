@@ -20,6 +20,7 @@ struct daemon_config {
     int listen_fd; /* numbers of inherited descriptors */
     int leader_fd;
     int log_level;
+    int trace; /* bits of DD_TRACE_* */
     struct net_key key;
     const char *munge_socket;        /* NULL: the default */
     const char *run;                 /* net/key.h */

@@ -261,10 +261,35 @@ static void job_set_timer(struct job *j)
         evtimer_add(j->timer, &t);
 }
 
+/* A member's name is taken before the step, which may remove it. */
+static int job_step_machine(struct job *j, const struct rdzv_event *e)
+{
+    const struct session *leader = j->cfg.sessions->leader;
+    const enum rdzv_state from = rdzv_state(j->machine);
+    const int round = rdzv_round(j->machine);
+    struct rdzv_view member = {.name = e->name};
+    char peer[256] = "-";
+    char begins[24] = "";
+    if (!dd_traces(j->cfg.log, DD_TRACE_MACHINE))
+        return rdzv_step(j->machine, e, dd_now_ns());
+    (void)rdzv_view(j->machine, e->id, &member);
+    if (member.name != NULL)
+        (void)snprintf(peer, sizeof(peer), "%s", member.name);
+    const int rc = rdzv_step(j->machine, e, dd_now_ns());
+    const enum rdzv_state to = rdzv_state(j->machine);
+    if (to == RDZV_RUNNING && (from == RDZV_GATHERING || rdzv_round(j->machine) != round))
+        (void)snprintf(begins, sizeof(begins), " begins=%d", rdzv_round(j->machine));
+    dd_trace(j->cfg.log, DD_TRACE_MACHINE,
+             "machine=daemon node=%s epoch=%lld peer=%s from=%s on=%s to=%s round=%d%s",
+             leader != NULL ? leader->name : "-", (long long)j->cfg.rdzv.epoch, peer,
+             rdzv_state_name(from), rdzv_event_name(e->kind), rdzv_state_name(to), round, begins);
+    return rc;
+}
+
 void job_step(struct job *j, const struct rdzv_event *e)
 {
     const enum rdzv_state before = rdzv_state(j->machine);
-    int rc = rdzv_step(j->machine, e, dd_now_ns());
+    int rc = job_step_machine(j, e);
     if (rc == -ENOMEM) { /* the step is incomplete, so the machine's state is undefined */
         dd_log(j->cfg.log, DD_LOG_ERR, "ddrund is out of memory; exiting");
         job_over(j, 1);
@@ -274,10 +299,6 @@ void job_step(struct job *j, const struct rdzv_event *e)
         dd_log(j->cfg.log, DD_LOG_WARN, "event %d of member %d refused in state %s", (int)e->kind,
                e->id, rdzv_state_name(before));
     const enum rdzv_state after = rdzv_state(j->machine);
-    if (after != before)
-        dd_log(j->cfg.log, DD_LOG_DEBUG, "event=transition from=%s to=%s round=%d members=%d",
-               rdzv_state_name(before), rdzv_state_name(after), rdzv_round(j->machine),
-               rdzv_members(j->machine));
     j->started |= after == RDZV_RUNNING;
     if (after != RDZV_GATHERING)
         evtimer_del(j->progress);

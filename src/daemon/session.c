@@ -122,12 +122,21 @@ void session_set_ports(struct session *s, const char *ports)
     s->ports = n > 0 ? strdup(ports) : NULL;
 }
 
+static void session_trace(const struct session *s, const char *peer, const char *how,
+                          enum msg_type type, size_t bytes)
+{
+    dd_trace(s->set->cfg.log, DD_TRACE_LINK, "link=daemon epoch=%lld peer=%s %s=%s bytes=%zu",
+             (long long)s->set->cfg.epoch, peer, how, msg_type_name(type), bytes);
+}
+
 /* ---- out ---- */
 
 void session_send(struct session *s, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
     int rc = msg_encode(&text, m);
+    if (rc == 0)
+        session_trace(s, s->name, "sent", m->type, strlen(text));
     if (rc == 0)
         rc = link_send(s->link, FRAME_CONTROL, text, strlen(text));
     if (rc < 0 && rc != -EPIPE)
@@ -174,6 +183,8 @@ static void session_on_frame(void *arg, struct link *l, const struct frame *f)
         return;
     int rc = msg_decode(&m, f->data, f->len, &err);
     if (rc == 0)
+        session_trace(s, m.type == MSG_JOIN ? m.join.name : s->name, "received", m.type, f->len);
+    if (rc == 0)
         ops->message(ops->arg, s, &m);
     else if (rc == -ENOMSG)
         dd_log(s->set->cfg.log, DD_LOG_DEBUG, "event=skip node=%s why=%s", s->name, err.text);
@@ -186,8 +197,8 @@ static void session_on_close(void *arg, struct link *l, bool clean, const char *
     struct session *s = arg;
     const struct session_ops *ops = &s->set->cfg.ops;
     (void)l;
-    dd_log(s->set->cfg.log, DD_LOG_DEBUG, "event=leave node=%s clean=%d why=%s", s->name, clean,
-           why);
+    dd_trace(s->set->cfg.log, DD_TRACE_LINK, "link=daemon epoch=%lld peer=%s closed=%s why=%s",
+             (long long)s->set->cfg.epoch, s->name, clean ? "clean" : "lost", why);
     ops->closed(ops->arg, s, clean, why);
 }
 

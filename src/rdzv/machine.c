@@ -160,6 +160,23 @@ const char *rdzv_state_name(enum rdzv_state s)
     return s < RDZV_STATE_MAX ? names[s] : "?";
 }
 
+const char *rdzv_event_name(enum rdzv_event_kind e)
+{
+    static const char *const names[RDZV_EVENT_MAX] = {
+        [RDZV_JOIN] = "join",
+        [RDZV_STARTED] = "started",
+        [RDZV_EXIT] = "exit",
+        [RDZV_ENOUGH] = "enough",
+        [RDZV_DONE] = "done",
+        [RDZV_LOST] = "lost",
+        [RDZV_STOP_REQUEST] = "stop-request",
+        [RDZV_LOOKED] = "looked",
+        [RDZV_DRAIN] = "drain",
+        [RDZV_TIME] = "time",
+    };
+    return e < RDZV_EVENT_MAX ? names[e] : "?";
+}
+
 int rdzv_round(const struct rdzv *m)
 {
     return m->round;

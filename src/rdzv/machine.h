@@ -127,6 +127,7 @@ uint64_t rdzv_timer(const struct rdzv *m); /* when RDZV_TIME is due, on the cloc
 
 enum rdzv_state rdzv_state(const struct rdzv *m);
 const char *rdzv_state_name(enum rdzv_state s);
+const char *rdzv_event_name(enum rdzv_event_kind e);
 int rdzv_round(const struct rdzv *m);
 /* How long ago the last restarts were, the youngest first, at most `max`; 0: nobody counts within a
  * time. */

@@ -33,7 +33,7 @@ static void check(const struct daemon_config *c)
          same(c->notify, again.notify));
     must(same(c->munge_socket, again.munge_socket) && same(c->web_helper, again.web_helper));
     must(c->port == again.port && c->listen_fd == again.listen_fd &&
-         c->log_level == again.log_level);
+         c->log_level == again.log_level && c->trace == again.trace);
     must(c->rdzv.join_ns == again.rdzv.join_ns && c->rdzv.epoch == again.rdzv.epoch &&
          c->start_ns == again.start_ns);
     must(c->key.method == again.key.method &&
