@@ -18,7 +18,7 @@ void command_line_done(struct command_line *c)
     free(DD_TAKE(c->rows));
 }
 
-/* torchrun and horovodrun are ddrun under another name, with other defaults. */
+/* argv[0] may be torchrun or horovodrun: the same program with other defaults. */
 static void command_line_choose_table(struct command_line *c, const char *argv0)
 {
     c->table = ddrun_options;
@@ -36,7 +36,7 @@ static void command_line_choose_table(struct command_line *c, const char *argv0)
         c->table.program = "horovodrun";
 }
 
-/* "ddrun -x train.py": the last word was taken for the value of the one before it. */
+/* In "ddrun -x train.py", train.py has become the value of -x. */
 static int command_line_no_script(int argc, char **argv, struct dd_err *err)
 {
     const bool taken = argc > 2 && argv[argc - 1][0] != '-' && argv[argc - 2][0] == '-' &&
@@ -59,7 +59,7 @@ static void command_line_warn(const struct command_line *c, bool launched, const
         torchrun_tell(&c->options, log);
 }
 
-/* With --doctor this process becomes ddctl here. */
+/* With --doctor, this call replaces the process by ddctl and does not return. */
 static int command_line_check(struct command_line *c, int argc, char **argv, bool launched,
                               const struct dd_log *log, struct dd_err *err)
 {

@@ -1,4 +1,4 @@
-/* ddrun's command line, read and checked, under each of the names by which ddrun is called. */
+/* Reads and checks the command line of ddrun, under each name by which ddrun can be called. */
 #ifndef DD_CMD_COMMAND_LINE_H
 #define DD_CMD_COMMAND_LINE_H
 
@@ -9,13 +9,13 @@ struct command_line {
     struct ddrun_options options;
     struct dd_strv script; /* SCRIPT and its arguments */
     struct opt_table table;
-    struct opt_row *rows; /* torchrun's, in the table; NULL: ddrun's own */
+    struct opt_row *rows; /* the table with torchrun's defaults; NULL when called as ddrun */
     struct opt_result result;
 };
 
-/* Sets log->level as the options want it. launched: these are the launcher's arguments, which it
- * has warned about already. -1: go on; otherwise ddrun's exit code: errors have been logged, --help
- * and its like answered. */
+/* Read the command line, and set log->level from it. `launched`: the arguments are those of the
+ * launcher, which has logged all warnings already. Return -1 to continue, otherwise ddrun's exit
+ * code: an error has been logged, or --help or a similar option has been handled. */
 int command_line_read(struct command_line *c, int argc, char **argv, bool launched,
                       struct dd_log *log);
 void command_line_done(struct command_line *c);

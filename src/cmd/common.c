@@ -14,13 +14,13 @@
 void cmd_sanitize_process(void)
 {
     int fd;
-    do /* no socket of ours may become somebody's stdout */
+    do /* otherwise a later socket could become the stdout of a worker */
         fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO)
         close(fd);
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGCHLD, SIG_DFL); /* where it is ignored, the kernel throws exit codes away */
+    (void)signal(SIGCHLD, SIG_DFL); /* if SIGCHLD is ignored, the kernel discards exit statuses */
 }
 
 bool cmd_is_first_task(char *const *env)
@@ -37,7 +37,8 @@ bool cmd_is_first_task(char *const *env)
     return true;
 }
 
-/* A wrong command line is that of all; a wrong variable may be this node's alone. */
+/* True if the command line itself is wrong, which all tasks of a step share; a variable may be
+ * wrong in this task alone. */
 static bool wrong_everywhere(const struct opt_table *t, void *values, int argc, char **argv)
 {
     char *nothing[] = {NULL};
@@ -67,7 +68,7 @@ void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
                    t->rows[i].needs);
 }
 
-/* What --help and its like ask for. -1: nothing; otherwise the exit code. */
+/* Handle --help and similar options. Return -1 if there is none, otherwise the exit code. */
 static int answer(const struct opt_table *t, const struct opt_result *res)
 {
     if (res->ask == OPT_ASK_NOTHING)

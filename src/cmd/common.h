@@ -1,4 +1,4 @@
-/* What the mains share. */
+/* Functions that the main programs share. */
 #ifndef DD_CMD_COMMON_H
 #define DD_CMD_COMMON_H
 
@@ -8,39 +8,41 @@
 
 #include <stdbool.h>
 
-/* Open the standard descriptors that the caller left closed, and reset the signal dispositions that
- * ddrun relies on. Called before anything else. */
+/* Open standard descriptors that the caller has closed, and reset the signal dispositions on which
+ * ddrun relies. To be called first in main(). */
 void cmd_sanitize_process(void);
 
-/* True in the first task of a scheduler's step and where no launcher has numbered this process: an
- * error that all tasks find is reported by that task alone. */
+/* True in the first task of a scheduler's step, and in a process that no launcher has numbered.
+ * Only this task reports an error that all tasks of the step have. */
 bool cmd_is_first_task(char *const *env);
 
-/* Parses; answers --help and its like, or prints the error. -1: go on; otherwise the exit code. */
+/* Parse the command line. Handle --help and similar options, or log the error. Return -1 to
+ * continue, otherwise the exit code. */
 int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
                 struct opt_result *res);
-/* The same where each process speaks for itself, whichever of a step it is. */
+/* The same, but every task of a step logs its error. */
 int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **argv,
                       struct opt_result *res);
-/* Says the error; returns EXIT_USAGE. */
+/* Log the error and return EXIT_USAGE. */
 int cmd_fail(const struct opt_table *t, const struct dd_err *err);
-/* Writes an answer to stdout. Returns the exit code: 1 and a sentence when it cannot be written; a
- * reader who has gone is no fault. */
+/* Write the buffer to stdout. Return the exit code: 1 after logging a write error. EPIPE is not an
+ * error. */
 int cmd_write(const struct opt_table *t, const struct dd_buf *out);
-/* Takes these variables, separated by commas, out of the environment; NULL: none. */
+/* Remove these comma-separated variables from the environment; names may be NULL. */
 int cmd_unset(const char *names, struct dd_err *err);
-/* The job that a program which starts nothing asks about: *given has what the options say, *m the
- * rest. Logs warnings. Gives *ret. */
+/* Find the allocation for a program that starts no nodes. *given contains what the options set; the
+ * rest comes from *m. Log warnings. The caller owns *ret. */
 int cmd_find_alloc(struct alloc **ret, const struct local_machine *m,
                    const struct alloc_input *given, const struct dd_log *log, struct dd_err *err);
-/* Variables that look like misspelt ones of ours have no effect: said once. */
+/* Warn once about variables that look like misspelt variables of ours and have no effect. */
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log);
-/* Options of the command line that have no effect without another one (their row's `needs`): said
- * once. */
+/* Warn once about options of the command line that need another option (`needs` in their row) which
+ * is not set. */
 void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
                       const struct dd_log *log);
 enum dd_log_level cmd_log_level(const char *name); /* one of "error,warning,notice,info,debug" */
-/* log.waits_ms of a process that others wait for: its terminal may be held, its pipe be full. */
+/* log.waits_ms of a process that other processes wait for: its terminal may be stopped, or its pipe
+ * full. */
 enum { CMD_LOG_WAIT_MS = 300 };
 
 enum { EXIT_USAGE = 2 };

@@ -1,4 +1,4 @@
-/* ddctl: what can be asked about an allocation, and of a running job. The first word says the
+/* ddctl: inspect an allocation, inspect and control running jobs. The first argument is the
  * command. */
 #include "cmd/ddctl.h"
 
@@ -19,7 +19,7 @@ static const struct opt_command commands[] = {
      .table = &ddctl_drain_options,
      .run = ddctl_drain},
     {.name = "env",
-     .help = "print a worker's environment, for scripts that start workers themselves",
+     .help = "print the environment of a worker, for scripts",
      .table = &ddctl_env_options,
      .run = ddctl_env},
     {.name = "events",
@@ -27,7 +27,7 @@ static const struct opt_command commands[] = {
      .table = &ddctl_events_options,
      .run = ddctl_events},
     {.name = "hosts",
-     .help = "print the job's nodes; expand, fold, count or combine host lists",
+     .help = "print the job's nodes; expand, fold or combine host lists",
      .table = &ddctl_hosts_options,
      .run = ddctl_hosts},
     {.name = "kv",
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
 {
     DD_AUTO(opt_result) struct opt_result res = {0};
     struct dd_err err = {0};
-    char none; /* there are no values */
+    char none; /* the table has no option with a value */
     cmd_sanitize_process();
     dd_core_empty();
     int code = cmd_options_alone(&ddctl_options, &none, argc, argv, &res);

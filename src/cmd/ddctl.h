@@ -1,4 +1,4 @@
-/* The commands of ddctl: a file each, with its options and what it does. */
+/* The commands of ddctl: one file each, with the command's options. */
 #ifndef DD_CMD_DDCTL_H
 #define DD_CMD_DDCTL_H
 
@@ -11,7 +11,8 @@ extern const struct opt_table ddctl_env_options;
 int ddctl_env(int argc, char **argv);
 
 extern const struct opt_table ddctl_hosts_options;
-int ddctl_hosts(int argc, char **argv); /* argv[0] is the command's name; returns the exit code */
+int ddctl_hosts(int argc,
+                char **argv); /* argv[0] is the name of the command. Each returns the exit code. */
 
 extern const struct opt_table ddctl_status_options;
 int ddctl_status(int argc, char **argv);

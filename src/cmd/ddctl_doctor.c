@@ -1,5 +1,5 @@
-/* ddctl doctor: looks at all nodes of the job, each of which looks at itself and at others, and
- * says what is wrong and what to do. */
+/* ddctl doctor: start this program on all nodes of the job, collect what each node finds about
+ * itself and its connections, and print problems with remedies. */
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -186,7 +186,7 @@ struct doctor {
     struct event_base *base;
     struct node_commands *commands;
     struct look_lines *lines;
-    struct answers *answers; /* NULL: looks come in what the starter prints */
+    struct answers *answers; /* NULL: results arrive in the output of the starter */
     char answer_to[1024];
     json_t *looks;
 };
@@ -200,7 +200,7 @@ static int find_job(struct doctor *d, struct dd_err *err)
                                .hosts = o->hosts,
                                .hostfile = o->hostfile,
                                .master_port = o->master_port};
-    if (o->local) { /* a meeting place names no nodes */
+    if (o->local) { /* only a node that runs on its own needs them: they name no other nodes */
         said.master_addr = o->master_addr;
         said.rdzv_endpoint = o->rdzv_endpoint;
     }
@@ -246,9 +246,8 @@ static int write_json(const json_t *o)
     return rc;
 }
 
-/* For the node that asks. */
-/* A write for each line: tasks of a launcher may share one pipe, where only what is below PIPE_BUF
- * stays whole. */
+/* Write line by line: the tasks of a launcher may share one pipe, where only writes below PIPE_BUF
+ * are atomic. */
 static int write_lines(const struct dd_buf *out)
 {
     int rc = 0;
@@ -270,7 +269,7 @@ static int write_look(const struct doctor *d)
     return rc == 0 ? write_lines(&out) : rc;
 }
 
-/* Over the network, where what is printed here does not come back. */
+/* Send the result over the network, for starters that do not return the output of their tasks. */
 static int give_look(const struct doctor *d)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};
@@ -312,7 +311,7 @@ static void on_answer(void *arg, int index, const void *data, size_t n)
 static void on_done(void *arg)
 {
     const struct doctor *d = arg;
-    event_base_loopbreak(d->base); /* no starter need be waited for */
+    event_base_loopbreak(d->base); /* all results have arrived; do not wait for the starters */
 }
 
 static void on_exit_there(void *arg, const char *where, int code, const char *out)
@@ -326,7 +325,7 @@ static void on_exit_there(void *arg, const char *where, int code, const char *ou
             where);
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
-        /* what the starter or a shell writes is shown */
+        /* log output of the starter or of a shell */
         if (n > 0 && !look_lines_take(d->lines, p, n, keep_look, d))
             dd_log(&d->log, DD_LOG_NOTICE, "%s: %.*s", where, (int)n, p);
         p += n + (p[n] == '\n');
@@ -338,8 +337,8 @@ static int push_option(struct dd_strv *out, const char *name, const char *value)
     return value == NULL ? 0 : dd_strv_pushf(out, "--%s=%s", name, value);
 }
 
-/* What is to be run there: this program, which finds its place by itself where all are started at
- * once. */
+/* The command for another node: this program, which determines its own index if one starter starts
+ * all nodes. */
 static int local_command(void *arg, struct dd_strv *out, int index)
 {
     const struct doctor *d = arg;
@@ -396,7 +395,7 @@ static int find_starter(struct doctor *d, struct dd_err *err)
     return 0;
 }
 
-/* What this starter's commands print goes elsewhere: a place where they bring it. */
+/* For starters that do not return output: open a listener to which the nodes send their results. */
 static int open_answers(struct doctor *d, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};
@@ -453,7 +452,7 @@ static int by_index(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* In the order of the nodes, so that the same job gives the same words. */
+/* Sort the results by node, so that the output is reproducible. */
 static int sort_looks(struct doctor *d)
 {
     size_t n = json_array_size(d->looks);

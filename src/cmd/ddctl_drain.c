@@ -1,4 +1,4 @@
-/* ddctl drain: a node gets no part in the rounds that come. */
+/* ddctl drain: exclude a node from all further rounds. */
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_job.h"

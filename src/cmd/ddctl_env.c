@@ -1,4 +1,5 @@
-/* ddctl env: what ddrun would tell a worker, for those who start their workers themselves. */
+/* ddctl env: print the variables that ddrun would set for a worker, for scripts that start their
+ * workers themselves. */
 #include "base/quote.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -112,7 +113,7 @@ static const struct opt_row rows[] = {
      .help = "add variables of jax, tensorflow, paddle or mindspore"},
     {OPTION_TF(struct env_options), .group = "Frameworks", .help = "TF_CONFIG, for TensorFlow"},
     {OPTION_ROLES(struct env_options), .group = "Frameworks",
-     .help = "TensorFlow task types of the ranks, in rank order (with --tf)"},
+     .help = "TensorFlow task types in rank order (with --tf)"},
     {OPTION_ENV(struct env_options), .group = "Frameworks",
      .help = "set NAME for all workers, or for RANKS such as 0,3-5"},
 
@@ -155,13 +156,14 @@ static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd
         .hostfile = o->hostfile,
         .rdzv_id = o->rdzv_id,
         .whole_job = o->whole_job,
-        .nonce = getuid()}; /* asked again, the answer must be the same */
+        .nonce = getuid()}; /* the nonce is constant, so that every call for this job prints the
+                               same values */
     int rc = local_machine_discover(&m, err);
     return rc < 0 ? rc : cmd_find_alloc(ret, &m, &said, &log, err);
 }
 
-/* Hashed ports in a fixed order: the store's, the coordinator's, and from ELECT_PORTS on one for
- * each worker of a node. Nobody holds them. */
+/* Hashed ports in a fixed order: store, coordinator, then from ELECT_PORTS on one port for each
+ * worker of a node. No process holds them yet. */
 enum { PORT_MASTER, PORT_COORDINATOR };
 
 static int add_endpoint(struct dd_strv *out, const char *host, uint16_t port)
@@ -209,7 +211,7 @@ static int set_ports(struct place *p, const struct alloc *a, const struct env_op
 /* ---- the environment ---- */
 
 struct answer {
-    struct dd_strv entries; /* "NAME=value", or "NAME" for what is to be unset */
+    struct dd_strv entries; /* "NAME=value", or "NAME" if the variable is to be unset */
     const struct dd_strv *ours;
 };
 
@@ -231,7 +233,8 @@ static int make_env(struct dd_strv *out, char *const *base, const struct framewo
     return rc;
 }
 
-/* What is set whether it is there already or not, and what else is changed. */
+/* Collect the variables that a worker gets, including those that are unchanged, and those to unset.
+ */
 static int worker_entries(struct dd_strv *ret, const struct framework_input *in,
                           const struct env_options *o, struct dd_err *err)
 {
@@ -267,7 +270,7 @@ static bool has(const struct dd_strv *sv, const char *entry)
     return false;
 }
 
-/* *all becomes what is in both. */
+/* Keep only the entries of *all that are also in the other list. */
 static int keep_common(struct dd_strv *all, const struct dd_strv *more)
 {
     struct dd_strv kept = {0};
@@ -383,7 +386,7 @@ static int write_entries(struct dd_buf *out, const struct dd_strv *entries, cons
     return rc < 0 && rc != -EINVAL ? no_memory(err) : rc;
 }
 
-/* Only what is named, in the order in which it is named. */
+/* Keep only the entries that `names` selects, in the order of `names`. */
 static int pick(struct dd_strv *entries, char *const *names, const struct place *p,
                 struct dd_err *err)
 {

@@ -1,4 +1,4 @@
-/* ddctl events: what has happened in a running job, and what happens. */
+/* ddctl events: show past and new events of a running job. */
 #include "base/io.h"
 #include "base/sig.h"
 #include "cmd/common.h"
@@ -36,7 +36,7 @@ const struct opt_table ddctl_events_options = {
     OPT_ROWS(rows),
 };
 
-/* What is in braces is a member of the event: its text, its number, the name of its signal. */
+/* {name} is replaced by the event's member of that name: text, number, or name of the signal. */
 static const struct {
     const char *event, *form;
 } forms[] = {
@@ -92,16 +92,17 @@ static int put_event(struct dd_buf *out, const json_t *e)
     int rc = dd_buf_printf(out, "%s  ", json_text(e, "time"));
     if (rc == 0)
         rc = form != NULL ? put_form(out, e, form)
-                          : dd_buf_puts(out, event); /* of a later version */
+                          : dd_buf_puts(out, event); /* unknown: the event of a later version */
     while (rc == 0 && out->len > 0 &&
-           strchr(" :", out->data[out->len - 1]) != NULL) /* there was no text */
+           strchr(" :", out->data[out->len - 1]) !=
+               NULL) /* the last member was empty: remove the separator before it */
         out->len--;
     return rc < 0 ? rc : dd_buf_puts(out, "\n");
 }
 
 struct writing {
     bool json;
-    struct dd_buf rest; /* of a line that has not come whole */
+    struct dd_buf rest; /* incomplete line */
     struct dd_err *err;
 };
 
@@ -117,7 +118,7 @@ static int write_line(const struct writing *w, const char *line, size_t n)
                                   : rc == -EPIPE;
 }
 
-/* 1: whoever read it has gone. */
+/* Return 1 if the reader of stdout has closed it. */
 static int on_piece(void *arg, const char *piece)
 {
     struct writing *w = arg;

@@ -1,4 +1,4 @@
-/* ddctl hosts: the nodes of this job, or the names of host lists. */
+/* ddctl hosts: print the nodes of this job, or expand and combine host lists. */
 #include "alloc/alloc.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -83,7 +83,7 @@ static int no_room(int rc, struct dd_err *err)
 
 /* ---- where the names come from ---- */
 
-/* Outside of all allocations a worker of ddrun still knows the nodes of its round. */
+/* Outside of allocations, a worker of ddrun finds the nodes of its round in DDRUN_NODES. */
 static int read_nodes(struct hostlist **ret, const struct alloc *a, struct dd_err *err)
 {
     const char *round = dd_env_get_nonempty(environ, "DDRUN_NODES");
@@ -104,7 +104,7 @@ static int nodes_of_job(struct hostlist **ret, struct dd_err *err)
     return rc == 0 ? read_nodes(ret, a, err) : rc;
 }
 
-/* *all, and the names of one more expression. */
+/* Add the names of one expression to *all. */
 static int add_names(struct hostlist **all, const struct hostlist *more,
                      const struct hosts_options *o)
 {

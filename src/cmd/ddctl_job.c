@@ -17,16 +17,16 @@
 #include <unistd.h>
 
 enum {
-    GREETING_S = 3, /* an agent that is stopped says nothing */
+    GREETING_S = 3, /* limit for the greeting: a stopped agent does not send one */
     ANSWER_S = 30,
     ANSWER_MAX = 64 << 20,
 };
 
-/* An agent of ours. */
+/* An agent of this user on this machine. */
 struct agent_here {
     struct asking *asking;
-    struct link *link; /* NULL: it has gone */
-    char *node, *job;  /* NULL: it has not said so */
+    struct link *link; /* NULL: closed */
+    char *node, *job;  /* NULL: no greeting yet */
 };
 
 struct asking {
@@ -35,7 +35,7 @@ struct asking {
     struct event *timer;
     struct agent_here *v;
     size_t n, silent;
-    const struct agent_here *chosen; /* NULL: not yet */
+    const struct agent_here *chosen; /* NULL: not chosen yet */
     struct dd_buf answer;
     struct dd_err *err;
     int rc;
@@ -82,7 +82,7 @@ static void answered(struct asking *k, const struct msg_ctl_reply *m)
     else if (dd_buf_puts(&k->answer, m->detail) < 0)
         rc = dd_err_set(k->err, -ENOMEM, "the answer is too long");
     if (k->q->on_piece != NULL)
-        (void)event_del(k->timer); /* it may be long until the next one */
+        (void)event_del(k->timer); /* the next piece may arrive much later */
     if (m->ends || rc != 0)
         end(k, rc < 0 ? rc : 0);
 }
@@ -114,7 +114,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     link_free(l);
     a->link = NULL;
     if (k->chosen == a && k->q->on_piece != NULL)
-        end(k, 0); /* the job's end is the end of what was asked for */
+        end(k, 0); /* the request ends with the job */
     else if (k->chosen == a)
         end(k, dd_err_set(k->err, -ECONNRESET,
                           "ddrun on %s closed the connection without an answer", a->node));
@@ -122,7 +122,7 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
         (void)event_base_loopbreak(k->base);
 }
 
-/* Takes the descriptors. */
+/* Connect to all agents. Takes ownership of the descriptors. */
 static void call_all(struct asking *k, const int *fds, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -137,7 +137,7 @@ static void call_all(struct asking *k, const int *fds, size_t n)
     k->silent = k->n;
 }
 
-/* Until something has ended the loop, or for so long. */
+/* Run the loop until a callback ends it, or until the time limit. */
 static void wait_for(struct asking *k, int seconds)
 {
     const struct timeval t = {.tv_sec = seconds};
@@ -149,7 +149,7 @@ static void wait_for(struct asking *k, int seconds)
 
 /* ---- which job ---- */
 
-/* The whole of it, or what stands between two dots. */
+/* True if `said` is the job id, or a part of it between dots. */
 static bool is_part(const char *job, const char *said)
 {
     const size_t n = strlen(said);
@@ -194,7 +194,7 @@ static int no_job(const struct asking *k, const char *said, struct dd_err *err)
                       said, host, names);
 }
 
-/* NULL: there is none, or more than one job. */
+/* Return NULL with an error if no job, or more than one job, matches. */
 static const struct agent_here *choose(const struct asking *k, const char *said, struct dd_err *err)
 {
     const struct agent_here *found = NULL;
@@ -218,8 +218,8 @@ static const struct agent_here *choose(const struct asking *k, const char *said,
     return found;
 }
 
-/* Where several are here, a process of a scheduler's job means its own. The first answer is the one
- * to tell where none is. */
+/* Among several jobs, choose the one of the scheduler's job that this process belongs to. If there
+ * is none, the error of the first choose() remains. */
 static const struct agent_here *choose_ours(const struct asking *k, struct dd_err *err)
 {
     char own[ALLOC_ID_SIZE];
@@ -230,7 +230,7 @@ static const struct agent_here *choose_ours(const struct asking *k, struct dd_er
     return a;
 }
 
-/* ---- the whole ---- */
+/* ---- request and answer ---- */
 
 static int send_question(struct asking *k)
 {

@@ -1,4 +1,4 @@
-/* A running job, as ddctl finds it: through an agent of this user on this machine. */
+/* Requests of ddctl to a running job, through an agent of this user on this machine. */
 #ifndef DD_CMD_DDCTL_JOB_H
 #define DD_CMD_DDCTL_JOB_H
 
@@ -9,20 +9,21 @@
 #include <jansson.h>
 
 struct job_question {
-    const char *job;  /* --job; NULL: the only one that is here */
-    const char *what; /* docs/protocol/control-1.md */
-    const char *text; /* "" where there is nothing more to say */
-    /* A piece of an answer that comes for as long as the job lasts; NULL: it comes at once and is
-     * JSON. Not 0: enough. */
+    const char *job;  /* --job; NULL: the only running job */
+    const char *what; /* the request, see docs/protocol/control-1.md */
+    const char *text; /* argument of the request, or "" */
+    /* Called for each piece of an answer that lasts as long as the job; returning non-zero ends the
+     * request. NULL: the answer is one JSON text that arrives at once. */
     int (*on_piece)(void *arg, const char *piece);
     void *arg;
 };
 
-/* -EINVAL: which job is meant, or what was asked, is not right; other errors: the job cannot be
- * asked. *ret is given (json_decref()), or NULL with on_piece. */
+/* Send the request and wait for the answer. -EINVAL: the job is ambiguous, or the request is
+ * invalid; other errors: the job cannot be reached. The caller owns *ret (json_decref()), which is
+ * NULL if on_piece is set. */
 int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
 
-/* The row of --job, which all these commands have. */
+/* The row of --job, which all commands for running jobs have. */
 #define JOB_ROW(type)                                                                              \
     {.name = "job",                                                                                \
      .kind = OPT_STRING,                                                                           \
@@ -36,17 +37,19 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
              "the scheduler's number.",                                                            \
      OPT_FIELD(type, job)}
 
-/* The row of --format, but for its texts. */
+/* The row of --format, without its help texts. */
 #define JOB_FORMAT(type)                                                                           \
     .name = "format", .kind = OPT_STRING, .metavar = "FORM", .choices = "text,json",               \
     .def = "text", .no_env = true, .group = "Output", OPT_FIELD(type, format)
 
-/* Nothing may stand behind the options. */
+/* Fail if there are arguments after the options. */
 int job_no_operands(const struct opt_result *res, int argc, char **argv, struct dd_err *err);
-/* The exit code of what these functions return; says the error. */
+/* Log the error of the functions above, and return the exit code for it. */
 int job_fail(const struct opt_table *t, int rc, const struct dd_err *err);
 
-const char *json_text(const json_t *o, const char *name); /* "" where it is not there; lent */
+const char *
+json_text(const json_t *o,
+          const char *name); /* Return the text of a member, or "" if there is none. Lent. */
 int json_number(const json_t *o, const char *name, int otherwise);
 
 #endif

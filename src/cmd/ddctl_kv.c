@@ -1,4 +1,4 @@
-/* ddctl kv: the keys of the round's store, and what they hold. */
+/* ddctl kv: list and read the keys of the round's store. */
 #include "base/io.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -77,7 +77,7 @@ static int digit(char c)
     return c >= 'a' ? c - 'a' + 10 : c - '0';
 }
 
-/* *ret_there false: there is no such key. */
+/* *ret_there becomes false if the key does not exist. */
 static int read_value(const struct kv_options *o, const char *key, struct dd_buf *out,
                       bool *ret_there, struct dd_err *err)
 {
@@ -96,12 +96,12 @@ static int read_value(const struct kv_options *o, const char *key, struct dd_buf
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
-/* Keys of a program have prefixes that the program does not write: PyTorch's "best/1" is
+/* Suggest keys that end with the given one: programs see "best/1" where PyTorch has stored
  * "/default_pg/0//best/1". */
 static int unknown_key(const struct kv_options *o, const char *key, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf similar = DD_BUF_INIT(400);
-    struct dd_err unasked = {0}; /* then there is no tip */
+    struct dd_err unasked = {0}; /* if this request fails, there is no suggestion */
     json_t *answer = NULL;
     int n = 0;
     int rc = dd_err_set(err, -ENOENT, "no key '%.200s' in the store", key);
@@ -129,7 +129,7 @@ static int get(const struct kv_options *o, const char *key, struct dd_buf *out, 
     return rc == 0 && !there ? unknown_key(o, key, err) : rc;
 }
 
-/* A line for each value, until the job is over: then there is nobody to ask. */
+/* Print the value at each change, until the job ends. */
 static int watch(const struct kv_options *o, const char *key, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf last = DD_BUF_INIT(8 << 20);
@@ -148,7 +148,7 @@ static int watch(const struct kv_options *o, const char *key, struct dd_err *err
             if (dd_buf_append(&last, now.data, now.len) < 0 || dd_buf_puts(&now, "\n") < 0)
                 return dd_err_set(err, -ENOMEM, "out of memory");
             if (dd_write_full(STDOUT_FILENO, now.data, now.len) < 0)
-                return 0; /* whoever read it has gone */
+                return 0; /* the reader of stdout has closed it */
             seen = true;
         }
         (void)nanosleep(&pause, NULL);

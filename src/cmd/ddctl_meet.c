@@ -14,7 +14,7 @@ enum { RESOLVE_MS = 5000 };
 
 struct best {
     struct event_base *base;
-    struct net_addr addr; /* len 0: none */
+    struct net_addr addr; /* len 0: no address yet */
 };
 
 static bool is_link_local(const struct net_addr *a)
@@ -22,8 +22,8 @@ static bool is_link_local(const struct net_addr *a)
     return a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr);
 }
 
-/* IPv4 before IPv6, and neither loopback nor what is good on one link alone: a node calls itself
- * 127.0.1.1. */
+/* Prefer IPv4 to IPv6. Skip loopback and link-local addresses: on Debian, a node's own name
+ * resolves to 127.0.1.1. */
 static void on_addrs(void *arg, const struct net_addr *addrs, size_t n, const char *why)
 {
     struct best *b = arg;
@@ -55,7 +55,8 @@ static void look_up(struct best *b, const char *name, bool slurm)
     event_base_free(b->base);
 }
 
-/* This is the first node, and its name does not lead to it: the first address that it has. */
+/* On the first node, if its name does not resolve to a usable address: use the first address of its
+ * interfaces. */
 static void own_addr(struct best *b)
 {
     DD_AUTO(free) struct net_iface *ifs = NULL;
@@ -84,7 +85,8 @@ int meet_find_addr(char **ret, const struct place *p, const struct alloc *a, con
     return *ret == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
-/* The address from which this node would send to there; nothing is sent. */
+/* Return the local address for connections to `to`. connect() on a datagram socket sends nothing.
+ */
 static int source_of(const struct net_addr *to, struct net_addr *ret)
 {
     struct sockaddr_storage sa;
@@ -104,7 +106,7 @@ void meet_find_ifaces(struct net_worker_ifaces *ret, const struct plan *p)
     memset(ret, 0, sizeof(*ret));
     if (net_addr_parse(&to, p->master_addr, p->master_port > 0 ? p->master_port : 1) < 0)
         return;
-    /* the first node's own address is this node's on the first node alone */
+    /* only the first node has an interface with the first node's address */
     const bool here = net_addr_is_loopback(&to) || net_iface_of(&to, own) == 0;
     if (here || source_of(&to, &from) == 0)
         net_worker_ifaces_find(ret, NULL, here ? &to : &from, p->nnodes == 1);

@@ -1,17 +1,17 @@
-/* Where the workers meet that ddctl env speaks of: found by one look at this node, as nobody is
- * connected. */
+/* Address and interfaces of the workers for ddctl env, determined from this node alone: there are
+ * no connections to other nodes. */
 #ifndef DD_CMD_DDCTL_MEET_H
 #define DD_CMD_DDCTL_MEET_H
 
 #include "net/addr.h"
 #include "rdzv/place.h"
 
-/* An address of the first node that others may use: loopback for a single node, else a numeric one
- * where the name leads to one, else the name. `said` goes before all. Gives *ret. */
+/* Find an address of the first node for the other nodes: `said` if not NULL; loopback for a single
+ * node; a numeric address if the name resolves to one; otherwise the name. The caller owns *ret. */
 int meet_find_addr(char **ret, const struct place *p, const struct alloc *a, const char *said,
                    struct dd_err *err);
 
-/* The interfaces of workers of this node, which is the plan's. */
+/* Find the interfaces that the workers of this node use to reach the plan's first node. */
 void meet_find_ifaces(struct net_worker_ifaces *ret, const struct plan *p);
 
 #endif

@@ -1,4 +1,4 @@
-/* ddctl signal: to the workers of all nodes, as scancel would. */
+/* ddctl signal: send a signal to the workers of all nodes, as scancel does. */
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
 #include "cmd/ddctl_job.h"

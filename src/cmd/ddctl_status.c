@@ -1,4 +1,4 @@
-/* ddctl status: who is here, and how the job stands. */
+/* ddctl status: show the nodes and the state of a running job. */
 #include "base/sig.h"
 #include "cmd/common.h"
 #include "cmd/ddctl.h"
@@ -32,7 +32,7 @@ const struct opt_table ddctl_status_options = {
     OPT_ROWS(rows),
 };
 
-/* The failure of that rank in this round; NULL: it has not failed. */
+/* Return the failure of this rank in the current round, or NULL. */
 static const json_t *failure_of(const json_t *status, int rank)
 {
     const json_t *list = json_object_get(status, "failed");
@@ -42,7 +42,8 @@ static const json_t *failure_of(const json_t *status, int rank)
     return NULL;
 }
 
-/* The node's workers and their first rank, -1: none; values that no plan has count as none. */
+/* Return the first rank of the node, and its number of workers in *ret_n; -1 if there is none, or
+ * if the values are out of range. */
 static int ranks_of(const json_t *node, int *ret_n)
 {
     const int first = json_number(node, "first_rank", -1);
@@ -51,7 +52,7 @@ static int ranks_of(const json_t *node, int *ret_n)
     return first >= 0 && first <= PLAN_MAX_NODES * PLAN_MAX_SLOTS ? first : -1;
 }
 
-/* Nodes have ranges of ranks; a reader of JSON wants each. */
+/* Add an array with one object per worker: a node of the status has only a range of ranks. */
 static int add_workers(json_t *status)
 {
     json_t *workers = json_array();

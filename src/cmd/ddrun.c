@@ -1,5 +1,5 @@
 /* ddrun, from the top: read the command line, discover the machine, choose the role of this
- * process, play it. */
+ * process, run it. */
 #include "base/io.h"
 #include "cmd/command_line.h"
 #include "cmd/common.h"
@@ -25,7 +25,8 @@ static void invocation_done(struct invocation *v)
     command_line_done(&v->command_line);
 }
 
-/* launched: by the launcher whose arguments these are. -1: go on; otherwise the exit code. */
+/* `launched`: the launcher that started this node has read and passed on the arguments. Return -1
+ * to continue, otherwise the exit code. */
 static int invocation_read(struct invocation *v, int argc, char **argv, bool launched)
 {
     v->argv = argv;
@@ -49,7 +50,7 @@ static int report_error(const struct run *r, const struct dd_err *err)
     return EXIT_USAGE;
 }
 
-/* ---- role: the only agent of this node that this process runs ---- */
+/* ---- role: the agent of one node ---- */
 
 static int play_node(struct run *r, int index)
 {
@@ -76,7 +77,7 @@ static int play_simulation(struct run *r)
     const struct ddrun_options *o = r->o;
     struct dd_err err = {0};
     struct emulate e = {.nnodes = o->simulate_nodes,
-                        /* with an etcd the host may be elsewhere */
+                        /* with etcd, the leader may run on another machine */
                         .go_on = o->nnodes.range || o->max_restarts.most > 0 ||
                                  etcd_url_is(o->rdzv_endpoint)};
     if (getrandom(&e.random, sizeof(e.random), 0) < 0 ||
@@ -87,7 +88,7 @@ static int play_simulation(struct run *r)
     r->emulate = &e;
     if (o->dry_run)
         return describe_simulated(r);
-    int rc = run_prepare(r, 0, &err); /* an error of one is an error of all: report it once */
+    int rc = run_prepare(r, 0, &err); /* an error of one node concerns all: report it once */
     run_done(r);
     if (rc < 0)
         return report_error(r, &err);
@@ -95,7 +96,7 @@ static int play_simulation(struct run *r)
     return emulate_run(&e, simulated_node, r, &r->log);
 }
 
-/* ---- role: launcher of all nodes, of which this one may be one ---- */
+/* ---- role: launcher of all nodes, perhaps including this one ---- */
 
 static int launcher_node(void *arg, const struct alloc *a, int index)
 {
@@ -106,13 +107,14 @@ static int launcher_node(void *arg, const struct alloc *a, int index)
 
 static int play_launcher(struct run *r, struct launch_plan *plan)
 {
-    r->log.waits_ms = CMD_LOG_WAIT_MS; /* signals and exits must not wait for a reader */
+    r->log.waits_ms = CMD_LOG_WAIT_MS; /* this process forwards signals and exit codes and must not
+                                          block on its log */
     return launch_run(plan, &(struct launch_node){.run = launcher_node, .arg = r});
 }
 
 /* ---- role: a node that a launcher has started ---- */
 
-/* In a process of its own, below the one that stays connected to the launcher. */
+/* Runs in a child of the process that stays connected to the launcher. */
 static int launched_node(struct bootstrap_payload *p, const struct local_machine *m, int index)
 {
     struct invocation v = {0};

@@ -1,4 +1,4 @@
-/* From options and what was found out of this node to the agent's configuration. */
+/* Fills the agent's configuration from the options and from what was found about this node. */
 #include "cmd/ddrun_run.h"
 
 #include "cmd/ddrun_check.h"
@@ -56,7 +56,8 @@ static struct rdzv_cfg rdzv_cfg(const struct run *r)
     };
 }
 
-/* --local-addr as the address of the store of a single node, where it is one. */
+/* Return --local-addr if it is a usable store address for a job on a single node, otherwise NULL.
+ */
 static const char *only_here(const char *local_addr)
 {
     struct net_addr addr;
@@ -107,7 +108,7 @@ static struct output_spec output_cfg(const struct run *r)
         .log_all = o->redirects == NULL && o->tee == NULL && !o->by_torchrun};
 }
 
-/* What the workers are and run. */
+/* Set what the workers are and what they execute. */
 static void fill_workers(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
@@ -138,7 +139,7 @@ static void fill_workers(struct agent_cfg *a, const struct run *r)
     a->error_names = &r->error_names;
 }
 
-/* When the job, a round or a node ends, and what is done then. */
+/* Set time limits, restarts, health checks, and what follows the end of the job. */
 static void fill_limits(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
@@ -159,7 +160,7 @@ static void fill_limits(struct agent_cfg *a, const struct run *r)
     a->health.limit_ns = o->health_timeout;
 }
 
-/* How the nodes reach each other. */
+/* Set how the nodes reach each other. */
 static void fill_network(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
@@ -167,7 +168,7 @@ static void fill_network(struct agent_cfg *a, const struct run *r)
     const char *simulated = r->source_addr[0] != '\0' ? r->source_addr : NULL;
     a->source_addr = simulated;
     a->listen_addr = simulated != NULL ? simulated : alone ? only_here(o->local_addr) : NULL;
-    /* one machine needs no network, and simulated nodes have theirs */
+    /* a single machine needs no interface; simulated nodes use loopback addresses */
     a->iface = !alone && r->emulate == NULL ? o->iface : NULL;
     a->key_in = key_input(r);
     a->etcd = r->etcd.bases.n > 0 ? &r->etcd : NULL;

@@ -14,7 +14,7 @@
 
 enum { NOTIFY_MAX = 2000, NOTIFY_TOKEN_MAX = 8000, PBS_GRACE_MS = 8000 };
 
-/* What one option says and another takes back: neither is guessed to be the one that is meant. */
+/* Reject contradictory options instead of choosing one of them. */
 static int check_places(const struct ddrun_options *o, struct dd_err *err)
 {
     const int here = o->standalone ? 1 : o->simulate_nodes;
@@ -27,7 +27,7 @@ static int check_places(const struct ddrun_options *o, struct dd_err *err)
         other = "--simulate-nodes";
     else if (o->nnodes.max > 0 &&
              (here < o->nnodes.min || (here > o->nnodes.max && !o->nnodes.range)) &&
-             !etcd_url_is(o->rdzv_endpoint)) /* others may join these */
+             !etcd_url_is(o->rdzv_endpoint)) /* with etcd, nodes of other machines may join */
         other = "--nnodes";
     if (here == 0 || other == NULL)
         return 0;
@@ -44,7 +44,8 @@ static int check_rules(const struct ddrun_options *o, struct dd_err *err)
     return rc;
 }
 
-/* horovodrun's -p and -i have no effect where nothing is started; here they would have to. */
+/* -p and -i of horovodrun are ignored when ddrun starts no nodes; with --launcher=ssh they would
+ * have to take effect. */
 static int check_ssh(const struct ddrun_options *o, struct dd_err *err)
 {
     return o->ssh_words != NULL && strcmp(o->launcher, "ssh") == 0
@@ -65,8 +66,8 @@ static int check_etcd(const struct ddrun_options *o, struct dd_err *err)
                : 0;
 }
 
-/* HOST, HOST:PORT, [v6]:PORT, USER:PASSWORD@ before it; a password with a '/' in it would be taken
- * for a port, and shown. */
+/* True for HOST, HOST:PORT or [v6]:PORT, with an optional USER:PASSWORD@. A '/' in the password is
+ * rejected: the rest of the password would be parsed as a port, and logged. */
 static bool is_web_hook(const char *url)
 {
     const char *host = strncasecmp(url, "http://", 7) == 0    ? url + 7
@@ -89,7 +90,7 @@ static bool is_web_hook(const char *url)
     return true;
 }
 
-/* The URL itself may be a secret. */
+/* The error does not quote the URL, which may be a secret. */
 static int check_notify(const struct ddrun_options *o, struct dd_err *err)
 {
     const char *url = o->notify;
@@ -103,7 +104,7 @@ static int check_notify(const struct ddrun_options *o, struct dd_err *err)
             "at most %d characters",
             NOTIFY_MAX);
     if (token != NULL &&
-        strlen(token) > NOTIFY_TOKEN_MAX) /* web servers take some 8 KiB in a line */
+        strlen(token) > NOTIFY_TOKEN_MAX) /* web servers limit a header line to about 8 KiB */
         return dd_err_set(err, -EINVAL, "DDRUN_NOTIFY_TOKEN has more than %d characters",
                           NOTIFY_TOKEN_MAX);
     for (const char *p = token; p != NULL && *p != '\0'; p++)
@@ -135,7 +136,7 @@ int check_options(const struct ddrun_options *o, struct dd_err *err)
     return rc == 0 ? check_rules(o, err) : rc;
 }
 
-/* Found out before the job rather than after it. */
+/* Check now, since the report is written at the end of the job. */
 int check_report(const char *path, struct dd_err *err)
 {
     DD_AUTO(free) char *folder = path != NULL ? strdup(path) : NULL;

@@ -1,4 +1,4 @@
-/* What is wrong with ddrun's options, found out before anything starts. */
+/* Checks of ddrun's options before anything starts. */
 #ifndef DD_CMD_DDRUN_CHECK_H
 #define DD_CMD_DDRUN_CHECK_H
 
@@ -6,19 +6,19 @@
 #include "base/log.h"
 #include "cmd/ddrun_options.h"
 
-/* What the command line alone shows. */
+/* Check what depends on the command line alone. */
 int check_options(const struct ddrun_options *o, struct dd_err *err);
-/* What only this node shows, each by itself. */
+/* Check what depends on this node. */
 int check_report(const char *path, struct dd_err *err);
 int check_preload(const struct ddrun_options *o, struct dd_err *err);
-/* Options that have no effect where the number of nodes may not change: said once. */
+/* Warn once about options that have no effect if the number of nodes is fixed. */
 void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t,
                         const struct opt_result *res, const struct dd_log *log);
-/* Of -x NAME, where there is no such variable. */
+/* Warn about each -x NAME whose variable is not set. */
 void warn_of_unset(const struct ddrun_options *o, const struct dd_log *log);
 
-/* Between SIGTERM and SIGKILL. PBS kills all that is left of a job 10 s after its own SIGTERM, so
- * there less than that, unless the user has said how long. Src: measured, OpenPBS 23.06. */
+/* Return the time between SIGTERM and SIGKILL. PBS kills the remaining processes of a job 10 s
+ * after its own SIGTERM, so the default is shorter there. Src: measured, OpenPBS 23.06. */
 unsigned ddrun_grace_ms(const struct ddrun_options *o, const struct alloc *a);
 
 #endif

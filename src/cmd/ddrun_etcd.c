@@ -1,5 +1,4 @@
-/* The etcd of --rdzv-endpoint: what its URL, torchrun's --rdzv-conf and the environment say of it.
- */
+/* The etcd of --rdzv-endpoint, as given by its URL, torchrun's --rdzv-conf and the environment. */
 #include "cmd/ddrun_run.h"
 
 #include "base/io.h"
@@ -12,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* From the URL, the file that it names, or the environment. */
+/* Read the password from the URL, from the file that the URL names, or from the environment. */
 static int read_password(struct run *r, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(ETCD_PASSWORD_MAX);
@@ -38,7 +37,7 @@ static int read_password(struct run *r, struct dd_err *err)
     if (r->etcd_password == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (strlen(r->etcd_password) > ETCD_PASSWORD_MAX ||
-        !dd_utf8_is(r->etcd_password)) /* it goes into JSON */
+        !dd_utf8_is(r->etcd_password)) /* the password becomes part of a JSON text */
         return dd_err_set(
             err, -EINVAL,
             "--rdzv-endpoint: the password of etcd user '%.60s' must be UTF-8 of at most %d bytes",
@@ -46,9 +45,9 @@ static int read_password(struct run *r, struct dd_err *err)
     return 0;
 }
 
-/* ---- files for TLS ---- */
+/* ---- TLS files ---- */
 
-/* The files, and their keys in --rdzv-conf. Src: torch 2.13.0: of etcd, and of etcd-v2. */
+/* The files and their keys in --rdzv-conf for etcd and for etcd-v2. Src: torch 2.13.0. */
 static const struct tls_file {
     const char *name, *conf[2];
     size_t offset;
@@ -63,7 +62,7 @@ static char **file_of(struct etcd_url *u, const struct tls_file *f)
     return (char **)(void *)((char *)u + f->offset);
 }
 
-/* Looked at now: what is missing is to be told before anything waits. */
+/* Check that the file is readable, so that an error is reported before the job waits for nodes. */
 static int check_file(const struct tls_file *f, const char *path, struct dd_err *err)
 {
     char c;
@@ -85,11 +84,13 @@ static int take_conf(struct etcd_url *u, const struct rdzv_conf *conf, bool tls,
                 rc = dd_err_set(err, -EINVAL, "--rdzv-conf: '%s' needs TLS; add protocol=https",
                                 tls_files[i].conf[k]);
         }
-        if (rc == 0 && *to != NULL && !dd_utf8_is(*to)) /* it goes into JSON */
+        if (rc == 0 && *to != NULL &&
+            !dd_utf8_is(*to)) /* the file name becomes part of a JSON text */
             rc = dd_err_set(err, -EINVAL, "--rdzv-conf: the file name of '%s' is not valid UTF-8",
                             tls_files[i].name);
     }
-    if (rc == 0 && u->cert != NULL && u->key == NULL) { /* torchrun's: both in one file */
+    if (rc == 0 && u->cert != NULL &&
+        u->key == NULL) { /* with torchrun, one file may contain certificate and key */
         u->key = strdup(u->cert);
         rc = u->key == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     }

@@ -1,5 +1,5 @@
-/* The launcher: ddrun starts itself on the other nodes; what they do then is in ddrun_launched.c.
- */
+/* The launcher: ddrun starts itself on the other nodes. ddrun_launched.c contains what it does
+ * there. */
 #include "cmd/ddrun_launch.h"
 
 #include "base/io.h"
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum {
-    END_MS = 5000, /* for the starters, beyond the workers' grace */
+    END_MS = 5000, /* time for the starters after the grace period of the workers */
     HEX = 2 * NET_KEY_LEN,
     FANOUT = 32,
     PATTERNS_MAX = 1 << 20,
@@ -35,8 +35,8 @@ struct launch_plan {
     struct alloc *alloc;
     struct bootstrap_payload payload;
     char program[PATH_MAX], ddrun[PATH_MAX], id[32];
-    char key_line[HEX + 2];      /* "" or with its newline */
-    struct launch_ticket ticket; /* of the started nodes */
+    char key_line[HEX + 2];      /* "", or the key and a newline */
+    struct launch_ticket ticket; /* ticket for the started nodes */
     struct dd_strv key_env;
     struct net_key_input key_in;
     struct net_key key;
@@ -57,7 +57,7 @@ void launch_plan_free(struct launch_plan *p)
     free(p);
 }
 
-/* Whether some scheduler or launcher has to do with this process. */
+/* True if a scheduler or a launcher has started this process. */
 static bool is_scheduled(const struct alloc_input *said)
 {
     static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
@@ -74,7 +74,7 @@ static bool is_scheduled(const struct alloc_input *said)
     return !local;
 }
 
-/* Horovod's own horovodrun takes ssh to the hosts that it is told. */
+/* horovodrun, like Horovod's own, uses ssh for hosts that are given by an option. */
 static const char *launcher_of(const struct launch_input *l)
 {
     const struct ddrun_options *o = l->o;
@@ -85,9 +85,9 @@ static const char *launcher_of(const struct launch_input *l)
                : o->launcher;
 }
 
-/* Where the options name the meeting point, nothing is started: each node is expected to come by
- * itself. In a batch script of several nodes the launcher in front of the command is missing most
- * often, and the others are awaited in vain. */
+/* If options name the first node, ddrun starts no other nodes: the user is expected to start ddrun
+ * on each. In a batch script with several nodes, a missing srun is the most frequent mistake, and
+ * the job would wait in vain: warn. */
 static void warn_of_idle_nodes(const struct launch_plan *p)
 {
     const struct ddrun_options *o = p->l.o;
@@ -112,7 +112,7 @@ static void warn_of_idle_nodes(const struct launch_plan *p)
             : "\n  tip: or leave out the options that name nodes and endpoint: ddrun then starts all nodes itself");
 }
 
-/* 1: there are nodes to be started, 0: there are none, or it is not known how. */
+/* Return 1 if this process is to start nodes, 0 if not, or if no launcher is known. */
 static int find_nodes(struct launch_plan *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l.o;
@@ -126,7 +126,7 @@ static int find_nodes(struct launch_plan *p, struct dd_err *err)
     }
     in.list_only = true;
     if (alloc_find(&p->alloc, &in, &why) < 0)
-        return 0; /* is found out once more, and said */
+        return 0; /* run_prepare() repeats the search and reports the error */
     const struct alloc *a = p->alloc;
     const bool named = strncmp(a->source, "host", 4) == 0 && o->node_rank < 0;
     if (asked && o->nnodes.max == 0 && strcmp(a->source, "local") == 0)
@@ -153,8 +153,8 @@ static int find_nodes(struct launch_plan *p, struct dd_err *err)
                : dd_err_set(err, -ENOENT, "--launcher=%s: program not found in PATH", launcher);
 }
 
-/* The patterns of --launch-env, and the names that --env has without a value; in buf. NULL: no
- * memory. */
+/* Return the patterns of --launch-env and the names that --env has without a value, stored in buf;
+ * NULL: out of memory. */
 static const char *all_wanted(const struct ddrun_options *o, struct dd_buf *buf)
 {
     int rc = dd_buf_puts(buf, o->launch_env);
@@ -164,7 +164,8 @@ static const char *all_wanted(const struct ddrun_options *o, struct dd_buf *buf)
     return rc == 0 ? dd_buf_str(buf) : NULL;
 }
 
-/* From here on this process is like those that it starts. */
+/* Remove the variables that --launch-env excludes, so that this process has the same ones as the
+ * started nodes. */
 static int leave_behind(const struct ddrun_options *o, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv names = {0};
@@ -188,7 +189,7 @@ static int find_ddrun(struct launch_plan *p, struct dd_err *err)
     return 0;
 }
 
-/* ddrun becomes the one command that starts them all. Returns only when that cannot be. */
+/* Replace this process by the one command that starts all nodes. Returns only on failure. */
 static int become_starter(struct launch_plan *p, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv argv = {0};
@@ -202,7 +203,7 @@ static int become_starter(struct launch_plan *p, struct dd_err *err)
     if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
         return dd_err_set(err, -EIO, "getrandom failed");
     (void)snprintf(hex, sizeof(hex), "%016" PRIx64,
-                   seed); /* for ports alone: it may cross the network in the clear */
+                   seed); /* only ports depend on the seed: it may cross the network unencrypted */
     if (setenv("DDRUN_PORT_SEED", hex, 1) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     p->l.argv[0] = p->ddrun;
@@ -224,7 +225,7 @@ static int make_id(struct launch_plan *p, struct dd_err *err)
     if (strncmp(p->alloc->source, "host", 4) != 0 || p->l.o->rdzv_id != NULL)
         return 0;
     DD_AUTO(free) char *id = DD_TAKE(
-        p->alloc->job_id); /* another run on these hosts is another job */
+        p->alloc->job_id); /* every run on these hosts is a job with its own id */
     return asprintf(&p->alloc->job_id, "%s.%016" PRIx64, id, random) < 0
                ? dd_err_set(err, -ENOMEM, "out of memory")
                : 0;
@@ -247,7 +248,7 @@ static int random_hex(char out[HEX + 1], struct dd_err *err)
                : 0;
 }
 
-/* A key of this start, on the starter's stdin. */
+/* Make a key for this start; the nodes read it from the stdin of the starter. */
 static int key_on_stdin(struct launch_plan *p, struct dd_err *err)
 {
     char hex[HEX + 1];
@@ -261,8 +262,8 @@ static int key_on_stdin(struct launch_plan *p, struct dd_err *err)
     return rc;
 }
 
-/* Where the nodes find it: the tasks of these starters have neither this standard input nor this
- * environment, or others could read it on its way. */
+/* Choose a key source that the nodes can read themselves, for starters whose tasks get neither
+ * stdin nor environment of this process, or whose transport others can read. */
 static int key_elsewhere(struct launch_plan *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l.o;
@@ -290,8 +291,8 @@ static int key_elsewhere(struct launch_plan *p, struct dd_err *err)
     return 0;
 }
 
-/* The key with which the nodes fetch their package, and in there the job's, unless the user has
- * given one. */
+/* Make the key with which the nodes fetch their payload, and the job's key in the payload unless
+ * the user has given one. */
 static int make_key(struct launch_plan *p, struct dd_err *err)
 {
     char hex[HEX + 1];
@@ -304,7 +305,8 @@ static int make_key(struct launch_plan *p, struct dd_err *err)
         (p->alloc->psk = strdup(hex)) == NULL)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     explicit_bzero(hex, sizeof(hex));
-    free(DD_TAKE(p->alloc->cookie)); /* the job's key is of this run alone */
+    free(DD_TAKE(p->alloc->cookie)); /* the key of the job is new for each run; do not use the
+                                        scheduler's cookie */
     return rc;
 }
 
@@ -333,7 +335,8 @@ static int run_here(void *arg, int index)
 {
     const struct launch_plan *p = arg;
     const int code = p->node->run(p->node->arg, p->alloc, index);
-    net_key_cleanup(&p->key, &p->key_in); /* the parent may have been killed */
+    net_key_cleanup(&p->key,
+                    &p->key_in); /* in a child: remove what a killed parent may have left */
     return code;
 }
 
@@ -375,7 +378,7 @@ static int start_all(struct launch_plan *p, struct dd_err *err)
     return launcher_run(&cfg);
 }
 
-/* --dry-run. */
+/* Implement --dry-run. */
 static int describe(struct launch_plan *p, struct dd_err *err)
 {
     const struct alloc *a = p->alloc;

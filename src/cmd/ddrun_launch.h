@@ -6,16 +6,16 @@
 #include "cmd/ddrun_options.h"
 #include "cmd/local_machine.h"
 
-/* What a start needs to know. All borrowed. */
+/* Inputs of a start. All borrowed. */
 struct launch_input {
     const struct ddrun_options *o;
-    char **argv; /* of this process; argv[0] is replaced by the program's path */
+    char **argv; /* arguments of this process; the program's path replaces argv[0] */
     const struct local_machine *machine;
     struct alloc_input in;
     const struct dd_log *log;
 };
 
-/* How this node's part is run, in a process of its own; with --dry-run, described. */
+/* Callback that runs this node's part in a process of its own, or describes it with --dry-run. */
 struct launch_node {
     int (*run)(void *arg, const struct alloc *a, int index);
     void *arg;
@@ -23,11 +23,11 @@ struct launch_node {
 
 struct launch_plan;
 
-/* Gives *ret where this process is the only one of a job with several nodes, and can start the
- * others; else NULL. */
+/* Make a plan if this process is the only ddrun of a job with several nodes, and can start the
+ * others; otherwise set *ret to NULL. The caller owns *ret. */
 int launch_plan_new(struct launch_plan **ret, const struct launch_input *in, struct dd_err *err);
-/* Starts the nodes and runs the job; its exit code. With --dry-run the start is described on stdout
- * instead, then the first node. */
+/* Start the nodes and run the job; return its exit code. With --dry-run, describe the start and
+ * then the first node on stdout instead. */
 int launch_run(struct launch_plan *p, const struct launch_node *node);
 void launch_plan_free(struct launch_plan *p);
 

@@ -1,4 +1,4 @@
-/* ddrun on a node where another node's ddrun has started it, with --launched=TICKET. */
+/* ddrun on a node that the ddrun of another node has started with --launched=TICKET. */
 #include "cmd/ddrun_launched.h"
 
 #include "base/io.h"
@@ -18,7 +18,7 @@
 
 enum { FETCH_MS = 60000, HEX = 2 * NET_KEY_LEN };
 
-/* The key's line, byte by byte: what follows is not for us. */
+/* Read the line with the key byte by byte: the bytes after it belong to another reader. */
 static int read_key(char out[HEX + 1], struct dd_err *err)
 {
     size_t n = 0;
@@ -29,8 +29,8 @@ static int read_key(char out[HEX + 1], struct dd_err *err)
     return n == HEX ? 0 : dd_err_set(err, -EPROTO, "no key on standard input");
 }
 
-/* The starter's end of our stdin is open as long as the starting node lives. Not the workers':
- * gives it. */
+/* Move stdin to another descriptor, which the workers do not inherit, and return it: the starter
+ * keeps its end open as long as the launching node lives. */
 static int keep_stdin(void)
 {
     int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -44,13 +44,13 @@ static int keep_stdin(void)
 
 static int adopt_payload(const struct bootstrap_payload *p, struct dd_err *err)
 {
-    static struct dd_strv env; /* environ, until the end of the process */
+    static struct dd_strv env; /* becomes environ; lives until the process exits */
     if (bootstrap_payload_env(&env, p->env.v, environ) < 0 ||
         dd_env_set(&env, "PWD", p->folder) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     environ = env.v;
     (void)umask((mode_t)p->umask);
-    (void)signal(SIGHUP, SIG_DFL); /* Src: OpenPBS starts tasks with it ignored */
+    (void)signal(SIGHUP, SIG_DFL); /* Src: OpenPBS starts tasks with SIGHUP ignored */
     for (uint32_t i = 0; i < p->limits_n; i++) {
         struct rlimit limit;
         if (getrlimit((__rlimit_resource_t)i, &limit) < 0)
@@ -69,8 +69,8 @@ struct launched {
     struct local_machine machine;
     struct dd_log log;
     struct launch_ticket ticket;
-    struct net_key_input key_in; /* to be let in, and to let others in */
-    struct launch_ticket next;   /* of the nodes that this one starts */
+    struct net_key_input key_in; /* sources of the key for both directions */
+    struct launch_ticket next;   /* ticket for the nodes that this node starts */
     struct dd_strv key_env;
     char key_line[HEX + 2], ddrun[PATH_MAX];
     struct net_key key;
@@ -91,7 +91,8 @@ static int key_from_stdin(struct launched *n, struct dd_err *err)
     return rc;
 }
 
-/* As the ticket says, which only this user can have given to a process of this user's. */
+/* Use the key source that the ticket names: only a process of this user can have passed the ticket.
+ */
 static int find_key(struct launched *n, struct dd_err *err)
 {
     const struct launch_ticket *t = &n->ticket;
@@ -111,17 +112,17 @@ static int find_key(struct launched *n, struct dd_err *err)
     return rc;
 }
 
-/* In a child: what belongs to the process that has started it is not its own. */
+/* In the child: close the descriptors of the parent. */
 static int run_agent_process(void *arg, int index)
 {
     struct launched *n = arg;
     spawn_close_from(STDERR_FILENO + 1);
     const int code = n->node(&n->payload, &n->machine, index);
-    net_key_cleanup(&n->key, &n->key_in); /* the parent may have been killed */
+    net_key_cleanup(&n->key, &n->key_in); /* the parent may have been killed before it did */
     return code;
 }
 
-/* It starts others as it was started. */
+/* Prepare to start the next nodes by the launcher that started this one. */
 static int prepare_starting(struct launched *n, struct launcher_cfg *cfg, struct dd_err *err)
 {
     cfg->starter = starter_find(NULL, n->task.starter, "");
@@ -172,7 +173,7 @@ static int run_started(struct launched *n, struct dd_err *err)
     return rc < 0 ? rc : launcher_run(&cfg);
 }
 
-/* Where our stderr does not come back, the link brings it. */
+/* If no output returns from this node, send the error over the link. */
 static void say_why(struct launched *n, const struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(2048);

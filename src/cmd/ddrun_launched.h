@@ -1,4 +1,4 @@
-/* ddrun on a node where another node's ddrun has started it. */
+/* ddrun on a node that the ddrun of another node has started. */
 #ifndef DD_CMD_DDRUN_LAUNCHED_H
 #define DD_CMD_DDRUN_LAUNCHED_H
 
@@ -7,11 +7,11 @@
 
 #define LAUNCHED_ARGUMENT "--launched="
 
-/* Runs the node's agent, in a process of its own. */
+/* Callback that runs the agent of the node in a process of its own. */
 typedef int launched_node_f(struct bootstrap_payload *p, const struct local_machine *m, int index);
 
-/* Fetches the node's payload with the ticket; makes directory, limits and environment those of the
- * launcher; runs node(), and the launcher of the nodes that this one is to start. The exit code. */
+/* Fetch the node's payload with the ticket; adopt directory, limits and environment of the
+ * launcher; run node(), and start the nodes below this one. Return the exit code. */
 int launched_main(const char *ticket, launched_node_f *node);
 
 #endif

@@ -1,4 +1,4 @@
-/* One node of a job: its agent under its guardian, or with --dry-run a description of it. */
+/* One node of a job: run its agent under its guardian, or describe it with --dry-run. */
 #include "cmd/ddrun_run.h"
 
 #include "agent/dry_run.h"
@@ -12,7 +12,7 @@
 
 enum {
     GUARDIAN_EXTRA_MS = 5000
-}; /* beyond the workers' grace, for ddrund to tell the other nodes */
+}; /* time after the grace period of the workers, in which ddrund informs the other nodes */
 
 static void remove_scratch(const struct run *r)
 {
@@ -29,7 +29,7 @@ static int run_agent(void *arg)
     dd_scratch_own(&r->shm);
     dd_core_empty();
     int code = agent_run(&r->agent);
-    remove_scratch(r); /* the guardian may have been killed */
+    remove_scratch(r); /* the guardian may have been killed before it did */
     run_done(r);
     return code;
 }
@@ -56,10 +56,11 @@ int run_node(struct run *r, int index)
         if (err.rc != ALLOC_WRONG_FOR_ALL || cmd_is_first_task(environ))
             dd_log(&r->log, DD_LOG_ERR, "%s", err.text);
     } else {
-        if (!ready) { /* the other nodes must not wait for this one */
+        if (!ready) { /* report the error to the other nodes, so that they do not wait for this one
+                       */
             r->agent.cannot = err.text;
             r->agent.slots = 1;
-            r->agent.iface = NULL; /* may be what is wrong */
+            r->agent.iface = NULL; /* the interface may be the cause of the error */
         }
         code = run_guardian(r);
     }

@@ -18,9 +18,10 @@ static const struct opt_row rows[] = {
      .def_doc = "as many as GPUs, or 1",
      .example = "4",
      .group = "Nodes and workers",
-     .help = "workers on this node",
-     .more = "'gpu' is the number of GPUs that the job may use on this node, 'cpu' the number of "
-             "CPUs, 'auto' the GPUs if there are any, else the CPUs. Nodes may differ.",
+     .help = "number of workers on this node",
+     .more = "'gpu' starts one worker for each GPU that the job may use on this node, 'cpu' "
+             "one for each CPU, 'auto' one for each GPU, or for each CPU on a node without "
+             "GPUs. Nodes may have different numbers of workers.",
      .parse = parse_nproc,
      FIELD(nproc_per_node)},
     {.name = "nnodes",
@@ -31,18 +32,19 @@ static const struct opt_row rows[] = {
      .example = "4",
      .group = "Nodes and workers",
      .help = "number of nodes of the job",
-     .more = "Needed only where no scheduler says it. --nnodes=1 inside an allocation runs on this "
-             "node alone. With MIN:MAX the job runs on any number of nodes between them: it starts "
-             "when all are here, or MIN and --last-call is over, and goes on after a loss with "
-             "those that are left. More nodes than MAX are spare. ddrun started again on a lost "
-             "node, with the same options, joins the job that goes on (see --grow).",
+     .more = "Needed only where no scheduler defines the nodes. --nnodes=1 inside an "
+             "allocation runs the job on this node alone. With MIN:MAX, the job starts when "
+             "all nodes have joined, or when at least MIN have joined and --last-call has "
+             "expired; after the loss of a node it continues with the remaining ones, if there "
+             "are at least MIN. Nodes beyond MAX are spares. To bring a lost node back, start "
+             "ddrun on it again with the same options (see --grow).",
      .parse = parse_nnodes,
      FIELD(nnodes)},
     {.name = "node-rank",
      .kind = OPT_INT,
      .metavar = "R",
      .def = "-1",
-     .def_doc = "found out",
+     .def_doc = "detected",
      .min = -1,
      .max = PLAN_MAX_NODES - 1,
      .example = "0",
@@ -56,39 +58,39 @@ static const struct opt_row rows[] = {
      .kind = OPT_INT,
      .metavar = "N",
      .def = "0",
-     .def_doc = "as --nproc-per-node says",
+     .def_doc = "derived from --nproc-per-node",
      .min = 0,
      .max = PLAN_MAX_NODES * PLAN_MAX_SLOTS,
      .example = "8",
      .no_env = true,
      .group = "Nodes and workers",
-     .help = "total number of workers on all nodes (mpirun's and srun's -n)",
-     .more =
-         "May be written -np N, too. Where --hosts or --hostfile say how many slots a host has, they are filled in order; "
-         "else each node has as many workers as the others.",
+     .help = "total number of workers (-n of mpirun and srun)",
+     .more = "Also accepted as -np N. If --hosts or --hostfile set the slots of each host, "
+             "ddrun fills the hosts in order; otherwise all nodes have the same number of "
+             "workers.",
      FIELD(horovodrun.np)},
     {.name = "min-np",
      .aliases = "min-num-proc",
      .kind = OPT_INT,
      .metavar = "N",
      .def = "0",
-     .def_doc = "all of them",
+     .def_doc = "all workers",
      .min = 0,
      .max = PLAN_MAX_NODES * PLAN_MAX_SLOTS,
      .example = "4",
      .no_env = true,
      .group = "Nodes and workers",
      .help = "minimum number of workers, for elastic Horovod",
-     .more =
-         "With --max-np the same as --nnodes=MIN:MAX, in workers: both are multiples of what a node has, by --nproc-per-node "
-         "or by the slots of --hosts. The workers get HOROVOD_ELASTIC=1. See docs/horovod.md.",
+     .more = "--min-np and --max-np are --nnodes=MIN:MAX, counted in workers. Both must be "
+             "multiples of the number of workers of a node (--nproc-per-node, or the slots in "
+             "--hosts). The workers get HOROVOD_ELASTIC=1. See docs/horovod.md.",
      FIELD(horovodrun.min_np)},
     {.name = "max-np",
      .aliases = "max-num-proc",
      .kind = OPT_INT,
      .metavar = "N",
      .def = "0",
-     .def_doc = "as --num-proc says",
+     .def_doc = "value of --num-proc",
      .min = 0,
      .max = PLAN_MAX_NODES * PLAN_MAX_SLOTS,
      .example = "8",
@@ -103,8 +105,10 @@ static const struct opt_row rows[] = {
      .metavar = "LIST",
      .example = "'node[1-4]'",
      .group = "Nodes and workers",
-     .help = "the nodes, as a host list; start ddrun with it on each, or say --launcher=ssh",
-     .more = "With NAME:SLOTS, as in -H node1:4,node2:4, each has so many workers.",
+     .help = "nodes of the job, as a host list",
+     .more = "Start ddrun with this option on each node, or add --launcher=ssh to let ddrun "
+             "start them. NAME:SLOTS sets the number of workers of a node, as in -H "
+             "node1:4,node2:4.",
      FIELD(hosts)},
     {.name = "hostfile",
      .one_dash = true,
@@ -112,7 +116,7 @@ static const struct opt_row rows[] = {
      .metavar = "FILE",
      .example = "nodes.txt",
      .group = "Nodes and workers",
-     .help = "the nodes, one a line, as 'name [slots=N]'",
+     .help = "file with one node per line: NAME [slots=N]",
      FIELD(hostfile)},
     {.name = "launcher",
      .common = true,
@@ -122,12 +126,14 @@ static const struct opt_row rows[] = {
      .choices = STARTER_NAMES,
      .group = "Nodes and workers",
      .help = "launcher that starts ddrun on the other nodes",
-     .more =
-         "In a batch script ddrun starts itself on all nodes of the job: with 'auto', by what the scheduler has for "
-         "that (Slurm: srun; PBS: pbs_tmrsh, pbsdsh, else its library (tm); LSF: jsrun, blaunch; Grid Engine: qrsh; OAR: oarsh; Cobalt: aprun, ssh). Where one ddrun was started on each node already, nothing "
-         "is started. With --hosts or --hostfile say --launcher=ssh; without it, start ddrun on each of "
-         "the hosts yourself. The other nodes get this shell's environment, folder, umask and limits; "
-         "key and environment are never in an argument list. 'none' starts nothing.",
+     .more = "In a batch script, ddrun starts itself on all nodes of the job. 'auto' selects a "
+             "launcher of the scheduler: srun (Slurm); pbs_tmrsh, pbsdsh or the PBS library, "
+             "tm (PBS); jsrun or blaunch (LSF); qrsh (Grid Engine); oarsh (OAR); aprun or ssh "
+             "(Cobalt). ddrun starts no node if a ddrun has been started on each of them "
+             "already. With --hosts or --hostfile, add --launcher=ssh, or start ddrun on each "
+             "host yourself. The other nodes get the environment, working directory, umask and "
+             "limits of this shell; the key and the environment are never part of an argument "
+             "list. 'none' starts no node.",
      FIELD(launcher)},
     {.name = "launch-command",
      .kind = OPT_STRING,
@@ -145,11 +151,11 @@ static const struct opt_row rows[] = {
      .min = -1,
      .max = LAUNCH_FANOUT_MAX,
      .group = "Nodes and workers",
-     .help = "start N nodes from here, and let them start the others; 0: all from here",
-     .more =
-         "Where there are more than N, each of these starts its share of the others by the same launcher, and so on. "
-         "A node that could not be started from there is started from here. Where one call starts all nodes (srun), "
-         "this has no effect.",
+     .help = "number of nodes that a node starts itself; 0: all",
+     .more = "With more than N other nodes, this node starts N of them, each of which starts "
+             "its share of the rest with the same launcher, and so on. If a node cannot be "
+             "started in this way, this node starts it. The option has no effect with "
+             "launchers that start all nodes with one command, such as srun.",
      FIELD(launch_fanout)},
     {.name = "launch-env",
      .kind = OPT_STRING,
@@ -157,10 +163,11 @@ static const struct opt_row rows[] = {
      .example = "NCCL_*,OMP_*,LD_LIBRARY_PATH",
      .group = "Nodes and workers",
      .help = "forward only these environment variables to the nodes",
-     .more =
-         "Patterns are a shell's. What the scheduler has set, DDRUN_*, PATH, HOME, TMPDIR and the like go along in any case. "
-         "Without this option all variables do, except those that are true of one machine only. It counts where ddrun "
-         "starts the nodes itself (--launcher), and then for the workers of this machine as well.",
+     .more = "PATTERNS are shell patterns, separated by commas. The scheduler's variables, "
+             "DDRUN_*, PATH, HOME, TMPDIR and similar variables are always forwarded. Without "
+             "this option, ddrun forwards all variables except those that are specific to one "
+             "machine. It applies when ddrun starts the nodes itself (--launcher), and then to "
+             "the workers of this machine, too.",
      FIELD(launch_env)},
     {.name = "launch-env-exclude",
      .kind = OPT_STRING,
@@ -168,9 +175,8 @@ static const struct opt_row rows[] = {
      .example = "*_TOKEN,LS_COLORS",
      .group = "Nodes and workers",
      .help = "do not forward these environment variables to the nodes",
-     .more =
-         "Patterns as with --launch-env. A variable that is named here stays behind, whatever --launch-env says, PATH and "
-         "the scheduler's too.",
+     .more = "PATTERNS as in --launch-env. This option takes precedence over --launch-env, and "
+             "can exclude PATH and the scheduler's variables, too.",
      FIELD(launch_env_exclude)},
     {.name = "standalone",
      .kind = OPT_FLAG,
@@ -186,9 +192,9 @@ static const struct opt_row rows[] = {
      .max = EMULATE_MAX,
      .example = "2",
      .group = "Nodes and workers",
-     .help = "run N nodes on this machine, to try things out",
-     .more = "Each simulated node has an agent and a loopback address of its own; GPUs and CPUs "
-             "are shared out among them.",
+     .help = "simulate N nodes on this machine, for tests",
+     .more = "Each simulated node has its own agent and its own loopback address. The GPUs and "
+             "CPUs of the machine are divided among the simulated nodes.",
      FIELD(simulate_nodes)},
 
     {.name = "module",
@@ -196,18 +202,19 @@ static const struct opt_row rows[] = {
      .letter = 'm',
      .kind = OPT_FLAG,
      .group = "Program",
-     .help = "SCRIPT is a Python module, as in python3 -m",
+     .help = "run SCRIPT as a Python module, as python3 -m does",
      FIELD(module)},
     {.name = "no-python",
      .kind = OPT_FLAG,
      .group = "Program",
-     .help = "run SCRIPT as it is, even if its name ends in .py",
+     .help = "execute SCRIPT directly, even if its name ends in .py",
      FIELD(no_python)},
     {.name = "run-path",
      .kind = OPT_FLAG,
      .group = "Program",
-     .help = "run SCRIPT by Python's runpy, whatever its name; an exception goes to the error file",
-     .more = "The error file is written by PyTorch's record(), where PyTorch is there. Wins over "
+     .help = "run SCRIPT with Python's runpy, and record exceptions",
+     .more = "Applies to any file name. If PyTorch is installed, its record() writes an "
+             "uncaught exception to the worker's error file. --run-path takes precedence over "
              "--no-python.",
      FIELD(run_path)},
     {.name = "chdir",
@@ -218,9 +225,9 @@ static const struct opt_row rows[] = {
      .example = "/data/run7",
      .group = "Program",
      .help = "working directory of the workers",
-     .more =
-         "It must be there on every node. Files that ddrun itself reads and writes (--hostfile, --log-dir, --report) are "
-         "looked for where ddrun was started.",
+     .more = "The directory must exist on every node. Relative paths of files that ddrun "
+             "itself reads or writes (--hostfile, --log-dir, --report) refer to the directory "
+             "where ddrun was started.",
      FIELD(chdir)},
     {.name = "stdin",
      .kind = OPT_CUSTOM,
@@ -228,8 +235,9 @@ static const struct opt_row rows[] = {
      .def = "0",
      .group = "Program",
      .help = "rank that reads ddrun's standard input",
-     .more = "With 'all', the workers share it: each byte comes to one of them. The others read "
-             "/dev/null. A terminal is given to nobody while ddrun runs in the background.",
+     .more = "With 'all', the workers share the standard input: each byte goes to one of them. "
+             "Other workers read /dev/null. While ddrun runs in the background, no worker "
+             "reads from the terminal.",
      .parse = parse_stdin,
      FIELD(stdin_rank)},
     {.name = "pty",
@@ -241,11 +249,11 @@ static const struct opt_row rows[] = {
      .min = -1,
      .max = INT32_MAX,
      .group = "Program",
-     .help = "run this rank on a terminal of its own, for debuggers",
-     .more =
-         "For pdb, progress bars and whatever else looks for a terminal. All keys go to that rank, "
-         "Ctrl-C too, which so interrupts the program and not the job; size and modes of the window are "
-         "passed on and restored. In a Slurm job: srun --pty.",
+     .help = "run this rank on its own terminal, for debuggers",
+     .more = "For pdb, progress bars and other programs that need a terminal. All keys go to "
+             "that rank, including Ctrl-C, which then interrupts the program instead of the "
+             "job. ddrun passes on changes of the window size, and restores the terminal's "
+             "modes at the end. In a Slurm step, use srun --pty.",
      FIELD(pty)},
 
     {.name = "bind",
@@ -254,34 +262,35 @@ static const struct opt_row rows[] = {
      .def = "auto",
      .choices = "auto,none",
      .group = "CPUs, GPUs and environment of the workers",
-     .help = "share the CPUs of this node out among its workers, or leave them unbound",
+     .help = "bind each worker to its share of the node's CPUs",
+     .more = "'none' does not bind the workers.",
      FIELD(bind)},
     {.name = "numa-binding",
      .kind = OPT_STRING,
      .metavar = "HOW",
      .choices = "node,socket,exclusive,core-complex",
      .group = "CPUs, GPUs and environment of the workers",
-     .help = "keep each worker on the CPUs and the memory near its GPU, in place of --bind",
-     .more =
-         "'node': those of the GPU's NUMA node; 'socket': of all NUMA nodes of that socket; 'exclusive': the "
-         "node's cores are divided among its GPUs; 'core-complex': the cores of one last-level cache "
-         "there. Worker i has GPU i. Without GPUs the NUMA nodes are dealt out to the workers in order. "
-         "Memory comes from elsewhere only when there is none left.",
+     .help = "bind each worker near its GPU, instead of --bind",
+     .more = "'node' binds to the CPUs of the GPU's NUMA node, 'socket' to those of all NUMA "
+             "nodes of its socket; 'exclusive' divides the cores of a NUMA node among its "
+             "GPUs; 'core-complex' binds to cores that share one last-level cache. Worker i "
+             "uses GPU i. Without GPUs, the workers are distributed over the NUMA nodes in "
+             "order. Memory comes from another NUMA node only if the worker's has none left.",
      FIELD(numa_binding)},
     {.name = "virtual-local-rank",
      .kind = OPT_FLAG,
      .group = "CPUs, GPUs and environment of the workers",
-     .help = "each worker sees one GPU: LOCAL_RANK is 0, CUDA_VISIBLE_DEVICES has one entry",
-     .more =
-         "The entry is the worker's among those of CUDA_VISIBLE_DEVICES, or the local rank where that "
-         "is not set.",
+     .help = "show each worker one GPU only, with LOCAL_RANK=0",
+     .more = "A worker's CUDA_VISIBLE_DEVICES then has one entry: the one of its local rank in "
+             "the node's CUDA_VISIBLE_DEVICES, or the local rank itself if that variable is "
+             "not set.",
      FIELD(virtual_local_rank)},
     {.name = "role",
      .kind = OPT_STRING,
      .metavar = "NAME",
      .def = "default",
      .group = "CPUs, GPUs and environment of the workers",
-     .help = "ROLE_NAME of the workers",
+     .help = "value of ROLE_NAME for the workers",
      FIELD(role)},
     {.name = "slurm-env",
      .kind = OPT_STRING,
@@ -290,19 +299,19 @@ static const struct opt_row rows[] = {
      .choices = "rewrite,keep,strip",
      .group = "CPUs, GPUs and environment of the workers",
      .help = "handling of SLURM_* variables for the workers",
-     .more = "'rewrite' makes SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS and their like true for "
-             "each worker, as if srun had started it; 'keep' leaves the agent's values; 'strip' "
-             "takes them all away.",
+     .more = "'rewrite' sets SLURM_PROCID, SLURM_LOCALID, SLURM_NTASKS and similar variables "
+             "for each worker, as if srun had started it; 'keep' passes on the values of the "
+             "agent; 'strip' removes all SLURM_* variables.",
      FIELD(slurm_env)},
 
     {OPTION_FRAMEWORK(struct ddrun_options), .group = "Program",
      .help = "set variables of jax, tensorflow, paddle or mindspore",
-     .more =
-         "PyTorch, DeepSpeed, oneCCL and others that read the same variables need nothing. jax: where Slurm is not, five "
-         "of its variables, from which jax.distributed.initialize() takes rank and size; within a Slurm job "
-         "they are there in any case. tensorflow: --tf. paddle: what paddle.distributed.launch sets. mindspore: the "
-         "variables of its dynamic cluster, and its scheduler, a second process of the program beside rank 0. "
-         "docs/frameworks.md has a section for each framework."},
+     .more = "PyTorch, DeepSpeed, oneCCL and frameworks that read the same variables need no "
+             "option. jax: the five variables of Slurm from which jax.distributed.initialize() "
+             "takes rank and size (always set in a Slurm job). tensorflow: as --tf. paddle: "
+             "the variables of paddle.distributed.launch. mindspore: the variables of its "
+             "dynamic cluster; ddrun also starts its scheduler, a second process of the "
+             "program beside rank 0. See docs/frameworks.md."},
     {.name = "mpi",
      .kind = OPT_STRING,
      .metavar = "HOW",
@@ -310,39 +319,39 @@ static const struct opt_row rows[] = {
      .choices = "none,pmi1,pmix,auto",
      .example = "auto",
      .group = "Program",
-     .help = "start MPI programs, in place of mpirun or mpiexec",
-     .more =
-         "'pmi1' is what MPICH, MVAPICH and Intel MPI speak with their launcher, 'pmix' what Open MPI speaks; 'auto' offers "
-         "the worker both. A rank that ends without MPI_Finalize has failed, and MPI_Abort ends the job with its code. "
-         "docs/mpi.md has more.",
+     .help = "start MPI programs, instead of mpirun or mpiexec",
+     .more = "'pmi1' is the protocol of MPICH, MVAPICH and Intel MPI, 'pmix' that of Open MPI; "
+             "'auto' offers both to the workers. A rank that exits without MPI_Finalize has "
+             "failed. MPI_Abort ends the job with the code that the program passes to it. See "
+             "docs/mpi.md.",
      FIELD(mpi)},
-    {OPTION_TF(struct ddrun_options), .group = "Program",
-     .help = "give the workers TF_CONFIG, for TensorFlow",
-     .more =
-         "Each worker has a port of its own, which ddrun holds for it, another one after each restart. Where several "
-         "workers share a node's GPUs, each sees one."},
+    {OPTION_TF(struct ddrun_options), .group = "Program", .help = "set TF_CONFIG for TensorFlow",
+     .more = "ddrun reserves a port for each worker, and another one after each restart. If "
+             "several workers share the GPUs of a node, each worker sees one GPU."},
     {OPTION_ROLES(struct ddrun_options), .group = "Program",
-     .help = "with --tf: what the ranks are, from 0 on: chief, worker, ps, evaluator",
-     .more =
-         "One N may be '*', all that are left. Where there are parameter servers, the job has succeeded when the chief "
-         "has, else when chief and workers have; the others are then ended."},
+     .help = "TensorFlow task types in rank order (with --tf)",
+     .more = "Types are chief, worker, ps and evaluator. One N may be '*' for all remaining "
+             "ranks. A job with parameter servers succeeds when the chief has succeeded, a job "
+             "without them when chief and workers have succeeded; ddrun then stops the other "
+             "tasks."},
 
     {OPTION_ENV(struct ddrun_options), .group = "Program", .letter = 'x', .common = true,
-     .help = "set NAME for all workers, or for those of RANKS, as 0,3-5",
-     .more =
-         "Goes before whatever else would set it. May be given several times. NAME alone (as with mpirun's -x) is the "
-         "variable of this shell: it goes along to all nodes, even where --launch-env does not name it. What is true of one "
-         "machine only, as TMPDIR is, stays each node's own; NAME=VALUE sets it."},
+     .help = "set NAME for all workers, or for RANKS such as 0,3-5",
+     .more = "Takes precedence over all other values of the variable. May be repeated. NAME "
+             "alone (as with mpirun -x) takes the value from this shell and forwards it to all "
+             "nodes, even if --launch-env does not match it. A variable that is specific to "
+             "one machine, such as TMPDIR, keeps its own value on each node unless it is given "
+             "as NAME=VALUE."},
     {.name = "wrap",
      .kind = OPT_REPEATED,
      .metavar = "RANKS:CMD",
      .no_env = true,
      .example = "'0:nsys profile -o report.$RANK'",
      .group = "Program",
-     .help = "put CMD in front of the program of these ranks: nsys, gdb, valgrind, strace",
-     .more =
-         "A shell reads CMD, with the worker's environment, and replaces itself by it. Of several that are for the same "
-         "rank the first is the outermost. For a debugger that reads keys see --pty.",
+     .help = "run the program of RANKS under CMD: nsys, gdb, strace",
+     .more = "A shell expands CMD in the environment of the worker, and executes it in its own "
+             "place. If several of these options match a rank, the first is the outermost "
+             "command. For interactive debuggers, see --pty.",
      FIELD(wrap)},
     {.name = "preload",
      .kind = OPT_REPEATED,
@@ -350,10 +359,9 @@ static const struct opt_row rows[] = {
      .no_env = true,
      .example = "0:/opt/lib/libmpitrace.so",
      .group = "Program",
-     .help = "put LIB in front of LD_PRELOAD of these ranks: a tracer, another malloc",
-     .more =
-         "LIB is a path, or a name that the dynamic linker finds; several stand between colons. What LD_PRELOAD has "
-         "already stays behind it. May be given several times.",
+     .help = "prepend LIB to LD_PRELOAD of RANKS, such as a tracer",
+     .more = "LIB is a path, or a name that the dynamic linker finds; separate several with "
+             "colons. Existing entries of LD_PRELOAD follow LIB. May be repeated.",
      FIELD(preload)},
 
     {.name = "dry-run",
@@ -361,10 +369,10 @@ static const struct opt_row rows[] = {
      .kind = OPT_FLAG,
      .no_env = true,
      .group = "Program",
-     .help = "show what would be started on this node, and start nothing",
-     .more =
-         "The ranks, the command of each worker, and of its environment what ddrun adds, changes and removes. No node "
-         "asks another: addresses that only the job finds out stand as a word in <>.",
+     .help = "show what ddrun would start on this node, and exit",
+     .more = "Prints the ranks, the command of each worker, and the variables that ddrun adds, "
+             "changes and removes. The nodes do not contact each other; a word in <> stands "
+             "for a value that is set at run time.",
      FIELD(dry_run)},
     {.name = "doctor",
      .common = true,
@@ -374,39 +382,39 @@ static const struct opt_row rows[] = {
      .implied = "text",
      .no_env = true,
      .group = "Program",
-     .help =
-         "look on all nodes of the job for what would keep it from starting, and start no workers",
-     .more =
-         "It is ddctl doctor, with those options of this command line that ddctl doctor has; SCRIPT may be left out. "
-         "It looks at the nodes that a scheduler, --hosts or --hostfile names; where none does, at this one alone.",
+     .help = "check all nodes of the job for problems, and exit",
+     .more = "Runs ddctl doctor with those options of this command line that ddctl doctor has. "
+             "SCRIPT may be omitted. It checks the nodes that a scheduler, --hosts or "
+             "--hostfile names, otherwise this node alone.",
      FIELD(doctor)},
 
     {.name = "rdzv-endpoint",
      .kind = OPT_STRING,
      .metavar = "HOST[:PORT]",
      .example = "node1:29400",
-     .group = "Finding each other",
-     .help =
-         "where the first node can be reached, when no scheduler says it; or an etcd: etcd://HOST/PREFIX",
-     .more =
-         "etcd://[USER@]HOST[:2379][,HOST...]/PREFIX, or etcds:// for TLS, is an etcd through which the nodes find the "
-         "first one, or become it: for several allocations, or machines without a scheduler. It needs --rdzv-id and "
-         "--nnodes. It may end with ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE, or some of these. Put "
-         "USER's password into that file, or into the variable DDRUN_ETCD_PASSWORD. See docs/clusters.md.",
+     .group = "Rendezvous and network",
+     .help = "address of the first node, or etcd://HOST/PREFIX",
+     .more = "Needed only where no scheduler defines the nodes. "
+             "etcd://[USER@]HOST[:2379][,HOST...]/PREFIX, or etcds:// for TLS, is an etcd in "
+             "which the nodes find each other: for a job in several allocations, or on "
+             "machines without a scheduler. It requires --rdzv-id and --nnodes. The URL may "
+             "end with ?cacert=FILE&cert=FILE&key=FILE&password-file=FILE, or some of these. "
+             "Put USER's password into that file, or into the variable DDRUN_ETCD_PASSWORD. "
+             "See docs/clusters.md.",
      FIELD(rdzv_endpoint)},
     {.name = "rdzv-id",
      .kind = OPT_STRING,
      .metavar = "ID",
      .example = "run7",
-     .def_doc = "from the job",
-     .group = "Finding each other",
-     .help = "name of this run; must be the same on all its nodes",
+     .def_doc = "derived from the job id",
+     .group = "Rendezvous and network",
+     .help = "name of this run, the same on all of its nodes",
      FIELD(rdzv_id)},
     {.name = "master-addr",
      .kind = OPT_STRING,
      .metavar = "ADDR",
      .example = "10.0.0.1",
-     .group = "Finding each other",
+     .group = "Rendezvous and network",
      .help = "name or address of the first node",
      FIELD(master_addr)},
     {.name = "master-port",
@@ -414,22 +422,22 @@ static const struct opt_row rows[] = {
      .metavar = "PORT",
      .min = 0,
      .max = 65535,
-     .def_doc = "elected from the job's id",
+     .def_doc = "derived from the job id",
      .example = "29500",
-     .group = "Finding each other",
-     .help = "the one port that the job uses on the first node",
+     .group = "Rendezvous and network",
+     .help = "port that the job uses on the first node",
      FIELD(master_port)},
     {.name = "iface",
      .kind = OPT_STRING,
      .metavar = "NAME",
      .example = "ib0",
-     .group = "Finding each other",
-     .help = "the workers' network, by the name of its interface on this node",
-     .more =
-         "MASTER_ADDR is then the first node's address at its interface of that name, which every "
-         "node must reach through its own; GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME name it. The agents "
-         "themselves meet through whatever network the first node's name leads to. Where the "
-         "names differ from node to node, give each node its own.",
+     .group = "Rendezvous and network",
+     .help = "network interface of the workers on this node",
+     .more = "MASTER_ADDR is then the first node's address on its interface of that name; each "
+             "other node must reach this address through its own interface. GLOO_SOCKET_IFNAME "
+             "and TP_SOCKET_IFNAME are set to the name. The agents do not use this interface: "
+             "they connect to the address to which the first node's name resolves. If the name "
+             "differs between nodes, pass each node its own.",
      FIELD(iface)},
     {.name = "rdzv-timeout",
      .kind = OPT_DURATION,
@@ -437,8 +445,8 @@ static const struct opt_row rows[] = {
      .def = "600s",
      .min = 1000000,
      .max = INT64_MAX,
-     .group = "Finding each other",
-     .help = "how long to wait until all nodes are here",
+     .group = "Rendezvous and network",
+     .help = "time to wait for all nodes to join",
      FIELD(rdzv_timeout)},
     {.name = "last-call",
      .kind = OPT_DURATION,
@@ -446,42 +454,44 @@ static const struct opt_row rows[] = {
      .def = "30s",
      .min = 0,
      .max = INT64_C(86400000000000),
-     .group = "Finding each other",
-     .help =
-         "with --nnodes=MIN:MAX: how long to wait for more than MIN nodes; with spare nodes: for those that are not there",
+     .group = "Rendezvous and network",
+     .help = "time to wait for more nodes once MIN have joined",
+     .more = "Applies to --nnodes=MIN:MAX. In a job with spare nodes, it is also the time to "
+             "wait for missing nodes before spare nodes replace them.",
      FIELD(last_call)},
     {.name = "local-addr",
      .kind = OPT_STRING,
      .metavar = "ADDR",
      .example = "10.0.0.1",
-     .group = "Finding each other",
+     .group = "Rendezvous and network",
      .help = "MASTER_ADDR of a job on this node alone",
-     .more =
-         "With several nodes it is accepted and not needed: MASTER_ADDR is an address of the first "
-         "node that the others have reached. --iface chooses the network.",
+     .more = "Accepted for a job of several nodes, which does not need it: there, MASTER_ADDR "
+             "is an address of the first node that the other nodes have reached. --iface "
+             "selects the network.",
      FIELD(local_addr)},
     {.name = "rdzv-backend",
      .kind = OPT_CUSTOM,
      .metavar = "NAME",
      .def = "static",
-     .group = "Finding each other",
-     .help = "with etcd, --rdzv-endpoint is one; static, c10d: no effect, for torchrun's sake",
-     .more =
-         "With etcd or etcd-v2, --rdzv-endpoint=HOST:PORT means etcd://HOST:PORT/torchelastic/p2p, or etcds://, with what "
-         "--rdzv-conf says of it. Other names are refused.",
+     .group = "Rendezvous and network",
+     .help = "rendezvous backend of torchrun: static, c10d or etcd",
+     .more = "With etcd or etcd-v2, --rdzv-endpoint=HOST:PORT means "
+             "etcd://HOST:PORT/torchelastic/p2p, or etcds://, with the settings in "
+             "--rdzv-conf. static and c10d are accepted for compatibility with torchrun, and "
+             "have no effect. Other names are invalid.",
      .parse = torchrun_parse_backend,
      FIELD(rdzv_backend)},
     {.name = "rdzv-conf",
      .kind = OPT_CUSTOM,
      .metavar = "K=V,...",
      .example = "timeout=900",
-     .group = "Finding each other",
-     .help = "settings of the rendezvous, as torchrun has them",
-     .more =
-         "Its join_timeout, else its timeout, in whole seconds, stands for --rdzv-timeout where that is not "
-         "given; last_call_timeout for --last-call; keep_alive_interval times keep_alive_max_attempt for "
-         "--heartbeat. For an etcd protocol=https, cacert, cert, key (ca_cert, ssl_cert, ssl_cert_key with etcd-v2) and "
-         "etcd_prefix count. Other keys of torchrun's are accepted and have no effect.",
+     .group = "Rendezvous and network",
+     .help = "rendezvous settings of torchrun",
+     .more = "join_timeout, or else timeout, is --rdzv-timeout in whole seconds, if that "
+             "option is not given; last_call_timeout is --last-call; keep_alive_interval times "
+             "keep_alive_max_attempt is --heartbeat. With etcd, protocol=https, cacert, cert, "
+             "key (ca_cert, ssl_cert, ssl_cert_key with etcd-v2) and etcd_prefix apply. Other "
+             "keys of torchrun are accepted, and have no effect.",
      .parse = torchrun_parse_conf,
      FIELD(rdzv_conf)},
 
@@ -491,10 +501,10 @@ static const struct opt_row rows[] = {
      .example = "~/.ddrun.key",
      .group = "Security",
      .help = "file with the job's secret, readable by you alone",
-     .more =
-         "Without it the first of these that is there: the variable DDRUN_KEY, a secret of ddrun's own launcher, "
-         "MUNGE, a file in a shared home directory. A secret that looks easy to guess is refused: 'openssl rand -hex 32' "
-         "makes a good one.",
+     .more = "Without this option, ddrun uses the first of these that exists: the variable "
+             "DDRUN_KEY, a secret that ddrun's launcher has created, MUNGE, a file in a shared "
+             "home directory. ddrun refuses a secret that is easy to guess; 'openssl rand -hex "
+             "32' makes a good one.",
      FIELD(key_file)},
     {.name = "key-source",
      .kind = OPT_STRING,
@@ -502,15 +512,15 @@ static const struct opt_row rows[] = {
      .def = "auto",
      .choices = "auto,pbs-cookie",
      .group = "Security",
-     .help = "where the key comes from if none is given",
-     .more =
-         "'pbs-cookie' takes PBS_JOBCOOKIE, for PBS clusters without MUNGE and without a shared home directory. It is not "
-         "secret: a user with a job on the same node can compute it, join the job and read its environment.",
+     .help = "source of the key if none is given",
+     .more = "'pbs-cookie' uses PBS_JOBCOOKIE, for PBS clusters without MUNGE and without a "
+             "shared home directory. The cookie is not secret: a user with a job on the same "
+             "node can compute it, join the job and read its environment.",
      FIELD(key_source)},
     {.name = "munge-socket",
      .kind = OPT_STRING,
      .metavar = "PATH",
-     .def_doc = "munge's own",
+     .def_doc = "MUNGE's default",
      .example = "/run/munge/munge.socket.2",
      .group = "Security",
      .help = "socket of the MUNGE daemon",
@@ -518,7 +528,7 @@ static const struct opt_row rows[] = {
     {.name = "insecure",
      .kind = OPT_FLAG,
      .group = "Security",
-     .help = "no key and no encryption: whoever reaches the port can join",
+     .help = "use no key and no encryption; anyone can join",
      FIELD(insecure)},
 
     {.name = "max-restarts",
@@ -529,9 +539,9 @@ static const struct opt_row rows[] = {
      .example = "3",
      .group = "Failures",
      .help = "restart all workers after a failure, at most N times",
-     .more =
-         "With a time, as in 3/1h, at most N times within any such time, for as long as the job "
-         "runs. A lost node costs a job with --nnodes=MIN:MAX no restart.",
+     .more = "N/TIME, as in 3/1h, allows at most N restarts within any period of TIME, for as "
+             "long as the job runs. With --nnodes=MIN:MAX, the loss of a node does not count "
+             "as a restart.",
      .parse = parse_restarts,
      FIELD(max_restarts)},
     {.name = "rejoin-timeout",
@@ -551,9 +561,8 @@ static const struct opt_row rows[] = {
      .choices = "next,now,no",
      .group = "Failures",
      .help = "when a late node joins (with --nnodes=MIN:MAX)",
-     .more =
-         "'next': when all workers are started again for another reason; 'now': all workers are "
-         "stopped and started again with it; 'no': only in the place of a lost one.",
+     .more = "'next': when all workers restart for another reason; 'now': at once, by a "
+             "restart of all workers; 'no': only as the replacement of a lost node.",
      FIELD(grow)},
     {.name = "heartbeat",
      .kind = OPT_DURATION,
@@ -571,8 +580,9 @@ static const struct opt_row rows[] = {
      .def = "first",
      .choices = "first,1",
      .group = "Failures",
-     .help = "after a failure: the code of the worker that failed first, or 1",
-     .more = "1 is torchrun's way, and the default where ddrun is called by that name.",
+     .help = "exit code after a failure: that of the first one, or 1",
+     .more = "1 is the exit code of torchrun, and the default when ddrun is called as "
+             "torchrun.",
      FIELD(exit_code)},
     {.name = "report",
      .kind = OPT_STRING,
@@ -580,9 +590,8 @@ static const struct opt_row rows[] = {
      .example = "report.json",
      .group = "Failures",
      .help = "write a report of the job to FILE, as JSON",
-     .more =
-         "Also after success. The first node that is left writes it, in one piece, at the end. What is "
-         "in it: docs/report.md.",
+     .more = "ddrun writes the report after a success, too: the first of the remaining nodes "
+             "writes it at the end, in one piece. docs/report.md describes the fields.",
      FIELD(report)},
 
     {.name = "notify",
@@ -591,11 +600,12 @@ static const struct opt_row rows[] = {
      .example = "https://hooks.example.org/ddrun",
      .group = "Failures",
      .help = "send the events of the job to a web hook",
-     .more =
-         "One POST of a JSON object for each event, with a sentence for people in \"text\": a round begins, a worker "
-         "fails, a node is lost, the job is over. An event that could not be delivered is sent again. The job does not wait "
-         "for that; only its end does, for at most 2 seconds. A bearer token goes into the variable DDRUN_NOTIFY_TOKEN; a URL that is "
-         "a secret into DDRUN_NOTIFY. The fields: docs/notify.md.",
+     .more = "ddrun sends one POST with a JSON object for each event: a round begins, a worker "
+             "fails, a node is lost, the job ends. \"text\" describes the event in one "
+             "sentence. If a delivery fails, ddrun repeats it. The job does not wait for "
+             "deliveries, except for at most 2 seconds at its end. Put a bearer token into the "
+             "variable DDRUN_NOTIFY_TOKEN, and a URL that is secret into DDRUN_NOTIFY. "
+             "docs/notify.md describes the fields.",
      FIELD(notify)},
 
     {.name = "health",
@@ -603,22 +613,22 @@ static const struct opt_row rows[] = {
      .metavar = "WHAT,...",
      .def = "gpu,ib",
      .example = "gpu,ib,shm,disk",
-     .group = "Unfit nodes and hung workers",
-     .help = "what is looked at on each node before each round: gpu, ib, shm, disk, all or none",
-     .more =
-         "gpu: as many GPUs answer as the job uses on the node. ib: InfiniBand ports that were active at the "
-         "start are so still. shm: 16 MiB are free in /dev/shm. disk: a file can be written where TMPDIR says. "
-         "A node that is not fit is named and left out; when too few are left, the job ends.",
+     .group = "Health checks and hung workers",
+     .help = "checks before each round: gpu, ib, shm, disk, all or none",
+     .more = "gpu: as many GPUs respond as the job uses on the node. ib: InfiniBand ports that "
+             "were active at the start are still active. shm: /dev/shm has 16 MiB of free "
+             "space. disk: ddrun can write a file in TMPDIR. A node that fails a check is "
+             "reported and excluded; if too few nodes are left, the job ends.",
      .parse = parse_health,
      FIELD(health)},
     {.name = "health-check",
      .kind = OPT_STRING,
      .metavar = "CMD",
      .example = "'nvidia-smi -L'",
-     .group = "Unfit nodes and hung workers",
+     .group = "Health checks and hung workers",
      .help = "shell command that must exit 0 for the node to be used",
-     .more =
-         "It runs on each node before each round. Otherwise the last line that it writes is the reason.",
+     .more = "It runs on each node before each round. If it fails, the last line of its output "
+             "is reported as the reason.",
      FIELD(health_check)},
     {.name = "health-timeout",
      .kind = OPT_DURATION,
@@ -626,8 +636,8 @@ static const struct opt_row rows[] = {
      .def = "60s",
      .min = 1000000,
      .max = INT64_C(3600000000000),
-     .group = "Unfit nodes and hung workers",
-     .help = "timeout of --health-check and of the checks of --health",
+     .group = "Health checks and hung workers",
+     .help = "time limit of --health and of --health-check",
      FIELD(health_timeout)},
     {.name = "hang-timeout",
      .kind = OPT_DURATION,
@@ -637,13 +647,12 @@ static const struct opt_row rows[] = {
      .min = 0,
      .max = INT64_C(31536000000000000),
      .example = "10m",
-     .group = "Unfit nodes and hung workers",
+     .group = "Health checks and hung workers",
      .help = "kill a worker after TIME without a sign of life",
-     .more =
-         "This is a failure like any other. What the worker was doing is told: its state in the "
-         "kernel, and its Python stack where py-spy is in PATH. Then it gets SIGABRT, at which "
-         "Python's faulthandler writes its stacks, and SIGKILL 10 s later. Time in which ddrun or "
-         "the worker is stopped does not count.",
+     .more = "A hung worker has failed. ddrun reports its state in the kernel, and its Python "
+             "stack if py-spy is in PATH. The worker then gets SIGABRT, on which Python's "
+             "faulthandler prints its stacks, and SIGKILL 10 s later. Time in which ddrun or "
+             "the worker is stopped does not count.",
      FIELD(hang_timeout)},
     {.name = "hang-sign",
      .kind = OPT_STRING,
@@ -651,23 +660,23 @@ static const struct opt_row rows[] = {
      .def = "any",
      .choices = "output,file,any",
      .needs = "hang-timeout",
-     .group = "Unfit nodes and hung workers",
-     .help = "sign of life: what the worker writes, a touch of its file, either",
-     .more =
-         "The file's path is in the variable DDRUN_HEARTBEAT_FILE; a training loop may call "
-         "os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in each step. In a container that path leads nowhere: "
-         "there os.utime(int(os.environ[\"DDRUN_HEARTBEAT_FD\"])) touches the same file, which the worker has "
-         "open. To see output, ddrun takes it through a pipe.",
+     .group = "Health checks and hung workers",
+     .help = "sign of life: output, heartbeat file, or any of them",
+     .more = "The variable DDRUN_HEARTBEAT_FILE contains the path of a worker's heartbeat "
+             "file; a training loop may call os.utime(os.environ[\"DDRUN_HEARTBEAT_FILE\"]) in "
+             "each step. In a container, this path may not exist: "
+             "os.utime(int(os.environ[\"DDRUN_HEARTBEAT_FD\"])) touches the same file by an "
+             "open descriptor. To observe output, ddrun reads it through a pipe.",
      FIELD(hang_sign)},
     {.name = "on-hang",
      .kind = OPT_STRING,
      .metavar = "CMD",
      .example = "'gcore $DDRUN_HUNG_PID'",
      .needs = "hang-timeout",
-     .group = "Unfit nodes and hung workers",
+     .group = "Health checks and hung workers",
      .help = "shell command to run before a hung worker is killed",
-     .more = "Instead of py-spy and SIGABRT, for at most 60 s. DDRUN_HUNG_PID and DDRUN_HUNG_RANK "
-             "name the worker; what the command writes is told.",
+     .more = "Replaces py-spy and SIGABRT, and runs for at most 60 s. DDRUN_HUNG_PID and "
+             "DDRUN_HUNG_RANK identify the worker. ddrun reports the output of the command.",
      FIELD(on_hang)},
 
     {.name = "timeout",
@@ -679,12 +688,13 @@ static const struct opt_row rows[] = {
      .min = 0,
      .max = INT64_C(31536000000000000),
      .example = "2h",
-     .group = "Signals and the end",
+     .group = "Signals and time limits",
      .help = "stop the job after TIME, with exit code 124",
-     .more =
-         "As with mpirun's option of this name; 124 is timeout(1)'s code. The workers get SIGTERM, and SIGKILL after "
-         "--shutdown-timeout. The time counts from the start of ddrun on the first node (with an etcd, on the one that "
-         "becomes the host), the wait for the others included; a node that has not found it by then stops, too.",
+     .more = "Like mpirun's option of this name; 124 is the exit code of timeout(1). The "
+             "workers get SIGTERM, and SIGKILL after --shutdown-timeout. TIME begins when "
+             "ddrun starts on the first node (with etcd, on the node that becomes the leader), "
+             "and includes waiting for the other nodes. A node that has not reached the first "
+             "node by then stops, too.",
      FIELD(timeout)},
     {.name = "shutdown-timeout",
      .kind = OPT_DURATION,
@@ -693,31 +703,32 @@ static const struct opt_row rows[] = {
      .min = 0,
      .max = INT64_C(86400000000000),
      .env = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
-     .group = "Signals and the end",
-     .help = "time that workers have between SIGTERM and SIGKILL",
-     .more =
-         "Under PBS it is 8s when nothing is said, as PBS kills what is left 10 s after its own SIGTERM.",
+     .group = "Signals and time limits",
+     .help = "time between SIGTERM and SIGKILL for the workers",
+     .more = "Under PBS the default is 8s, because PBS kills the remaining processes 10 s "
+             "after its own SIGTERM.",
      FIELD(shutdown_timeout)},
     {.name = "signal-before-end",
      .kind = OPT_CUSTOM,
      .metavar = "SIG@TIME",
      .example = "USR1@120",
-     .group = "Signals and the end",
+     .group = "Signals and time limits",
      .help = "send SIG to all workers TIME before the allocation ends",
-     .more =
-         "USR1 and USR2 go to workers that catch them, once to each, also to those that are restarted "
-         "later; they end nothing. TERM, INT, HUP and QUIT "
-         "end the job, as if they were sent to ddrun. When the allocation ends is asked of the "
-         "scheduler once (squeue, qstat, bjobs, oarstat, flux), unless SLURM_JOB_END_TIME, COBALT_ENDTIME or TORQUE's PBS_WALLTIME says it. "
-         "PBS' own `qsig -s USR1` reaches the workers of all nodes too, but it ends a script that runs under a login "
-         "shell, and the job with it; for that, submit ddrun itself: qsub ... -- /PATH/OF/ddrun ...",
+     .more = "USR1 and USR2 go once to each worker that catches them, including workers that "
+             "are restarted later, and do not end the job. TERM, INT, HUP and QUIT end the "
+             "job, as if they were sent to ddrun. ddrun queries the scheduler once for the end "
+             "of the allocation (squeue, qstat, bjobs, oarstat, flux), unless "
+             "SLURM_JOB_END_TIME, COBALT_ENDTIME or TORQUE's PBS_WALLTIME is set. PBS' own "
+             "'qsig -s USR1' reaches the workers of all nodes, too, but it ends a script that "
+             "runs under a login shell, and the job with it; to use it, submit ddrun itself: "
+             "qsub ... -- /PATH/OF/ddrun ...",
      .parse = parse_signal_at,
      FIELD(signal_before_end)},
     {.name = "requeue-on",
      .kind = OPT_CUSTOM,
      .metavar = "WHY,...",
      .example = "preempt,timeout",
-     .group = "Signals and the end",
+     .group = "Signals and time limits",
      .help = "requeue the job after: preempt, timeout, node-loss",
      .more = "See REQUEUE.",
      .parse = parse_requeue,
@@ -726,11 +737,11 @@ static const struct opt_row rows[] = {
      .kind = OPT_CUSTOM,
      .metavar = "NAMES",
      .def = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     .group = "Signals and the end",
+     .group = "Signals and time limits",
      .help = "signals to ddrun that end the job",
-     .more =
-         "Those of the default end it in any case; SIGUSR1 and SIGUSR2, which else only reach the workers, "
-         "where they are named. Other signals do to ddrun what they do to any program.",
+     .more = "The signals of the default list always end the job. SIGUSR1 and SIGUSR2 end it "
+             "if they are listed; otherwise ddrun only forwards them to the workers. Other "
+             "signals have their default effect on ddrun.",
      .parse = torchrun_parse_signals,
      FIELD(signals)},
 
@@ -739,11 +750,11 @@ static const struct opt_row rows[] = {
      .metavar = "lines|labels|raw",
      .def = "lines",
      .group = "Output",
-     .help = "pass on whole lines, lines with the rank in front, or raw bytes",
-     .more =
-         "Lines of several workers never mix. On a terminal, rank 0 keeps a terminal for its output, as progress bars "
-         "and debuggers need it. With 'raw', workers write to ddrun's stdout and stderr themselves, and a report of a "
-         "failure has none of their lines. See OUTPUT.",
+     .help = "format of workers' output: whole lines, labelled, or raw",
+     .more = "Lines of several workers never mix. If stdout is a terminal, rank 0 writes to a "
+             "terminal, too, as progress bars and debuggers require. With 'raw', workers write "
+             "directly to ddrun's stdout and stderr, and the report of a failure contains none "
+             "of their lines. See OUTPUT.",
      .parse = parse_output,
      FIELD(output)},
     {.name = "label",
@@ -751,7 +762,7 @@ static const struct opt_row rows[] = {
      .letter = 'l',
      .kind = OPT_FLAG,
      .group = "Output",
-     .help = "put the rank in front of each line, as --output=labels",
+     .help = "prefix each line with the rank, as --output=labels does",
      FIELD(label)},
     {.name = "log-dir",
      .common = true,
@@ -759,9 +770,9 @@ static const struct opt_row rows[] = {
      .metavar = "DIR",
      .example = "logs",
      .group = "Output",
-     .help = "write the output of each worker to files in DIR, too",
-     .more =
-         "--redirects and --tee choose streams and workers; called as torchrun, only they log. See FILES.",
+     .help = "also write the output of each worker to files in DIR",
+     .more = "--redirects and --tee select streams and workers. When ddrun is called as "
+             "torchrun, only these two options write log files. See FILES.",
      FIELD(log_dir)},
     {.name = "redirects",
      .letter = 'r',
@@ -770,8 +781,8 @@ static const struct opt_row rows[] = {
      .def_doc = "0",
      .example = "3",
      .group = "Output",
-     .help = "what goes to files only: 0 nothing, 1 stdout, 2 stderr, 3 both",
-     .more = "Or per local rank, as in 0:1,1:3.",
+     .help = "streams to files only: 0 none, 1 stdout, 2 stderr, 3 both",
+     .more = "Can be set for each local rank, as in 0:1,1:3.",
      FIELD(redirects)},
     {.name = "tee",
      .common = true,
@@ -781,14 +792,14 @@ static const struct opt_row rows[] = {
      .def_doc = "0",
      .example = "3",
      .group = "Output",
-     .help = "what goes to files and to the terminal: 1 stdout, 2 stderr, 3 both",
+     .help = "streams to files and terminal: 1 stdout, 2 stderr, 3 both",
      FIELD(tee)},
     {.name = "local-ranks-filter",
      .kind = OPT_STRING,
      .metavar = "RANKS",
      .example = "0,1",
      .group = "Output",
-     .help = "only these local ranks write to the terminal",
+     .help = "local ranks whose output is shown on the terminal",
      FIELD(local_ranks_filter)},
     {.name = "duplicate-stdout-filters",
      .kind = OPT_STRING,
@@ -796,10 +807,10 @@ static const struct opt_row rows[] = {
      .example = "loss,accuracy",
      .needs = "tee",
      .group = "Output",
-     .help = "--tee: lines of stdout with one of these also go to filtered_stdout.log",
-     .more =
-         "The file lies in the directory of the attempt and has the lines of all workers of the node. "
-         "Texts are separated by commas; a comma in one is written twice.",
+     .help = "copy stdout lines with any of TEXTS to filtered_stdout.log",
+     .more = "The file is in the directory of the attempt, and contains lines of all workers "
+             "of the node. Separate TEXTS by commas; write a comma that is part of a text "
+             "twice.",
      FIELD(stdout_filters)},
     {.name = "duplicate-stderr-filters",
      .kind = OPT_STRING,
@@ -807,7 +818,7 @@ static const struct opt_row rows[] = {
      .example = "Error,Warning",
      .needs = "tee",
      .group = "Output",
-     .help = "the same for stderr and filtered_stderr.log",
+     .help = "copy stderr lines with any of TEXTS to filtered_stderr.log",
      FIELD(stderr_filters)},
     {.name = "log-level",
      .common = true,
@@ -836,8 +847,8 @@ static const struct opt_row rows[] = {
      .example = "22",
      .no_env = true,
      .hidden = true,
-     .group = "Without effect, for horovodrun's sake",
-     .help = "--launch-command has the words of ssh",
+     .group = "Ignored, for compatibility with horovodrun",
+     .help = "port of ssh; use --launch-command",
      FIELD(ssh_words)},
     {.name = "ssh-identity-file",
      .letter = 'i',
@@ -845,8 +856,8 @@ static const struct opt_row rows[] = {
      .metavar = "FILE",
      .no_env = true,
      .hidden = true,
-     .group = "Without effect, for horovodrun's sake",
-     .help = "--launch-command has the words of ssh",
+     .group = "Ignored, for compatibility with horovodrun",
+     .help = "key file of ssh; use --launch-command",
      FIELD(ssh_words)},
     {.name = "monitor-interval",
      .kind = OPT_DURATION,
@@ -854,30 +865,30 @@ static const struct opt_row rows[] = {
      .def = "0.1",
      .min = 0,
      .max = INT64_MAX,
-     .group = "Without effect, for torchrun's sake",
-     .help = "every exit is seen at once",
+     .group = "Ignored, for compatibility with torchrun",
+     .help = "ignored: ddrun sees the exit of a worker at once",
      FIELD(monitor_interval)},
     {.name = "start-method",
      .kind = OPT_STRING,
      .metavar = "HOW",
      .def = "spawn",
      .choices = "spawn,fork,forkserver",
-     .group = "Without effect, for torchrun's sake",
-     .help = "each worker is started as a program of its own",
+     .group = "Ignored, for compatibility with torchrun",
+     .help = "ignored: ddrun starts each worker as a program",
      FIELD(start_method)},
     {.name = "event-log-handler",
      .kind = OPT_STRING,
      .metavar = "NAME",
      .def = "null",
-     .group = "Without effect, for torchrun's sake",
-     .help = "there are no torchelastic events",
+     .group = "Ignored, for compatibility with torchrun",
+     .help = "ignored: ddrun has no torchelastic events",
      FIELD(event_log_handler)},
     {.name = "logs-specs",
      .kind = OPT_CUSTOM,
      .metavar = "NAME",
      .example = "default",
-     .group = "Without effect, for torchrun's sake",
-     .help = "only 'default': others would be Python code",
+     .group = "Ignored, for compatibility with torchrun",
+     .help = "accepts 'default' only; ddrun loads no Python classes",
      .parse = torchrun_parse_logs_specs,
      FIELD(logs_specs)},
 };
@@ -887,8 +898,8 @@ const struct opt_table ddrun_options = {
     .version = PACKAGE_VERSION,
     .usage = "[options] SCRIPT [ARG...]",
     .about =
-        "Starts the workers of a distributed training job on every node of the job that a scheduler "
-        "(Slurm, PBS and others) runs, or on this machine, and looks after them until the end.",
+        "Starts the workers of a distributed training job on all nodes that a scheduler (Slurm, PBS "
+        "and others) has allocated, or on this machine, and supervises them until the job ends.",
     .epilog = "Examples:\n"
               "  ddrun --nproc-per-node=4 train.py --epochs 3\n"
               "  ddrun --launcher=ssh --hosts='node[1-4]' train.py\n"
@@ -896,7 +907,8 @@ const struct opt_table ddrun_options = {
     .foreign = foreign_options,
     .env_prefixes = "DDRUN_,PET_",
     .env_more = "DDRUN_KEY,DDRUN_NODES,DDRUN_ROUND",
-    /* torchrun's, so that its abbreviations stay what they are. Src: torch 2.13.0 */
+    /* torchrun's options: an abbreviation that is unique there selects the same option here.
+     * Src: torch 2.13.0 */
     .first = "duplicate-stderr-filters,duplicate-stdout-filters,event-log-handler,help,local-addr,"
              "local-ranks-filter,log-dir,logs-specs,master-addr,master-port,max-restarts,module,"
              "monitor-interval,nnodes,no-python,node-rank,nproc-per-node,numa-binding,rdzv-backend,"

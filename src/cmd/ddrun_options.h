@@ -8,23 +8,23 @@
 #include "cmd/torchrun.h"
 
 struct node_range {
-    int min, max; /* 0: not said */
-    bool range;   /* said as MIN:MAX */
+    int min, max; /* 0: not set */
+    bool range;   /* given as MIN:MAX */
 };
 
 struct restart_budget {
     int most;
-    uint64_t within_ns; /* 0: in all */
+    uint64_t within_ns; /* 0: for the whole job */
 };
 
 struct signal_at {
-    int sig; /* 0: not said */
+    int sig; /* 0: not set */
     uint64_t ns;
 };
 
-enum { ETCD_ENDPOINT_MAX = 600 }; /* above ETCD_TEXT_MAX */
+enum { ETCD_ENDPOINT_MAX = 600 }; /* larger than ETCD_TEXT_MAX */
 
-/* How what workers write reaches ddrun's stdout and stderr. */
+/* Transport of the workers' output to ddrun's stdout and stderr. */
 enum output_style { OUTPUT_LINES, OUTPUT_LABELS, OUTPUT_RAW };
 
 struct ddrun_options {
@@ -35,15 +35,15 @@ struct ddrun_options {
     const char *launcher, *launch_command;
     int launch_fanout;
     const char *launch_env, *launch_env_exclude;
-    const char *ssh_words; /* of -p or -i, which only --launcher=ssh minds */
+    const char *ssh_words; /* -p or -i was given, which conflict with --launcher=ssh */
     struct horovodrun horovodrun;
     bool standalone;
     int simulate_nodes;
 
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_id;
     const char *notify;
-    char etcd_endpoint[ETCD_ENDPOINT_MAX]; /* rdzv_endpoint as torchrun's --rdzv-backend=etcd means
-                                              it */
+    char etcd_endpoint[ETCD_ENDPOINT_MAX]; /* rdzv_endpoint as an etcd URL, for torchrun's
+                                              --rdzv-backend=etcd */
     struct rdzv_conf rdzv_conf;
     const char *master_addr, *local_addr;
     int master_port;
@@ -54,15 +54,15 @@ struct ddrun_options {
 
     const char *chdir;
     bool module, no_python, run_path;
-    bool by_torchrun; /* called by that name */
-    int stdin_rank;   /* or STDIN_ALL, STDIN_NONE */
+    bool by_torchrun; /* called as torchrun */
+    int stdin_rank;   /* rank, STDIN_ALL or STDIN_NONE */
     int pty;
     const char *role, *bind, *slurm_env;
     const char *mpi;
     bool dry_run;
-    const char *doctor; /* how it answers; NULL: not asked for */
+    const char *doctor; /* output format of --doctor; NULL: not given */
     struct framework_options framework;
-    struct dd_strv wrap, preload; /* worker/rules.h */
+    struct dd_strv wrap, preload; /* rules, see worker/rules.h */
 
     struct restart_budget max_restarts;
     const char *grow;

@@ -1,4 +1,4 @@
-/* What this node is to do: which job, which nodes, how many workers, which programs. */
+/* Prepares a node: finds its allocation, its number of workers, and the programs to execute. */
 #include "cmd/ddrun_run.h"
 
 #include "base/io.h"
@@ -39,7 +39,7 @@ void run_done(struct run *r)
     r->alloc = NULL;
 }
 
-/* What the options and this machine say of the job; lent by r. */
+/* Set what the options and this machine say about the job. *in borrows from r. */
 static int alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err)
 {
     const struct ddrun_options *o = r->o;
@@ -69,7 +69,7 @@ int run_plan_launch(const struct run *r, char **argv, struct launch_plan **ret, 
     return rc < 0 ? rc : launch_plan_new(ret, &l, err);
 }
 
-/* Which job, which nodes, which of them am I. */
+/* Find the job, its nodes, and the index of this node. */
 static int find_alloc(struct run *r, int index, struct dd_err *err)
 {
     struct alloc_input in;
@@ -83,10 +83,10 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
     int rc = alloc_input(r, &in, err);
     in.hostname = r->hostname;
     in.env = r->env.v;
-    if (rc == 0 && r->o->standalone) { /* whatever the scheduler's variables say */
+    if (rc == 0 && r->o->standalone) { /* ignore the variables of the scheduler */
         in.min_nodes = in.max_nodes = 1;
         in.env = nothing;
-        in.master_addr = in.rdzv_endpoint = NULL; /* torchrun ignores them too */
+        in.master_addr = in.rdzv_endpoint = NULL; /* torchrun ignores them with --standalone, too */
         in.node_rank = -1;
         in.master_port = 0;
     }
@@ -102,7 +102,7 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
     return rc;
 }
 
-/* A simulated node's share of the GPUs, as its CUDA_VISIBLE_DEVICES. */
+/* Set CUDA_VISIBLE_DEVICES of a simulated node to its share of the GPUs. */
 static int share_gpus(struct run *r, int index, int count, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv ids = {0};
@@ -119,7 +119,7 @@ static int share_gpus(struct run *r, int index, int count, struct dd_err *err)
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
-/* That each worker can be put where --numa-binding wants it. */
+/* Check that --numa-binding can place each worker. */
 static int check_numa(const struct run *r, const struct node_cpus *cpus, struct dd_err *err)
 {
     const enum node_numa_mode mode = node_numa_mode(r->o->numa_binding);
@@ -133,8 +133,9 @@ static int check_numa(const struct run *r, const struct node_cpus *cpus, struct 
     return rc;
 }
 
-/* Of a node whose GPUs the scheduler's file names, those are visible, unless the user has chosen:
- * what came with the first node's environment and is that one's list is not his word. */
+/* If the scheduler's file names the GPUs of this node, make them visible, unless the user has set
+ * CUDA_VISIBLE_DEVICES. A value that equals the first node's list was forwarded from there, not set
+ * by the user. */
 static int take_gpus(struct run *r, struct dd_err *err)
 {
     const struct alloc *a = r->alloc;
@@ -191,7 +192,8 @@ static int find_program(struct run *r, struct dd_err *err)
     return rc == 0 ? check_preload(r->o, err) : rc;
 }
 
-/* What the workers are told of files must be true in their folder. */
+/* Relative paths of the log directory and of the program must remain valid in the workers'
+ * directory. */
 static int make_absolute(struct run *r, const char *here, struct dd_err *err)
 {
     const char *dir = r->o->log_dir;
@@ -208,8 +210,7 @@ static int make_absolute(struct run *r, const char *here, struct dd_err *err)
     return 0;
 }
 
-/* With --chdir this process goes where the workers will be, looks for their program, and comes
- * back. */
+/* With --chdir: change to the workers' directory, resolve the program there, and change back. */
 static int find_program_there(struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *here = getcwd(NULL, 0);
@@ -234,7 +235,7 @@ static int find_ddrund(struct run *r, struct dd_err *err)
                : dd_err_set(err, -ENOENT, "cannot find ddrund next to ddrun or as %s", r->ddrund);
 }
 
-/* With --mpi=auto it need not be there. */
+/* A missing helper is an error with --mpi=pmix only, not with --mpi=auto. */
 static int find_pmix(struct run *r, struct dd_err *err)
 {
     bool wanted = strcmp(r->o->mpi, "pmix") == 0;
@@ -251,8 +252,8 @@ static int find_pmix(struct run *r, struct dd_err *err)
     return 0;
 }
 
-/* Of the smallest round that there can be, as far as this node knows: others may have fewer workers
- * unless all are told. */
+/* Check the smallest possible round, as far as this node can tell: unless all nodes have the same
+ * number of workers, other nodes may have only one. */
 static int check_size(const struct run *r, struct dd_err *err)
 {
     const char *each = r->o->nproc_per_node;
@@ -280,7 +281,7 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
 {
     if (r->emulate != NULL)
         emulate_addr(r->emulate, index, r->source_addr);
-    /* with an etcd a simulated node has a name of its own, among those of other groups */
+    /* with etcd, nodes of other groups join: a simulated node needs a unique name */
     const bool named = r->emulate != NULL && etcd_url_is(r->o->rdzv_endpoint);
     (void)snprintf(r->hostname, sizeof(r->hostname), "%s",
                    named ? r->source_addr : r->machine->hostname);
@@ -299,7 +300,9 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     if (rc < 0)
         return rc;
     rc = r->o->iface != NULL ? net_iface_check(r->o->iface, err) : 0;
-    if (rc == 0 && r->alloc->index <= 0) /* the others write it only when the first node is lost */
+    if (rc == 0 &&
+        r->alloc->index <=
+            0) /* the other nodes write the report only after the loss of the first node */
         rc = check_report(r->o->report, err);
     if (rc == 0)
         rc = count_slots(r, index, err);
@@ -309,7 +312,7 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     return rc < 0 ? rc : check_size(r, err);
 }
 
-/* Where other users cannot rename what is there: TMPDIR, else /tmp. */
+/* Find a directory in which other users cannot rename entries: TMPDIR, or else /tmp. */
 static int find_tmp(const struct run *r, char **ret, struct dd_err *err)
 {
     const char *tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR");
@@ -317,8 +320,8 @@ static int find_tmp(const struct run *r, char **ret, struct dd_err *err)
     return rc < 0 && tmp_dir != NULL ? dd_scratch_parent(ret, "/tmp", NULL) : rc;
 }
 
-/* PMIx and Open MPI put their files into private directories; workers say in files of their own why
- * they failed, unless they have a log directory. */
+/* Make private directories for the files of PMIx and Open MPI, and error files of the workers
+ * unless they have a log directory. */
 int run_make_scratch(struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *dir = NULL;

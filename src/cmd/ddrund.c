@@ -1,4 +1,4 @@
-/* ddrund: the daemon of one job, started by its host's agent, or a standing store. */
+/* ddrund: the daemon of one job, started by the leader's agent, or a standing store. */
 #include "base/core.h"
 #include "base/io.h"
 #include "base/uid.h"
@@ -31,7 +31,7 @@ struct main_loop {
 static void on_over(void *arg, int code)
 {
     struct main_loop *l = arg;
-    (void)code; /* the job's code is ddrun's; ours says that we did our work */
+    (void)code; /* ddrun returns the code of the job; ddrund returns 0 if it has served the job */
     event_base_loopbreak(l->base);
 }
 
@@ -54,7 +54,7 @@ static int watch_signals(struct main_loop *l)
     (void)signal(SIGHUP, SIG_IGN);
     sigset_t none;
     sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL); /* whatever our parent had blocked */
+    (void)sigprocmask(SIG_SETMASK, &none, NULL); /* the parent may have blocked signals */
     return 0;
 }
 
@@ -76,8 +76,8 @@ static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err
     cfg->arg = l;
     int rc = daemon_new(&l->daemon, l->base, cfg, err);
     if (cfg->notify != NULL)
-        confine_privileges(); /* its helper, which may be started again, would have the filter, too
-                               */
+        confine_privileges(); /* no filter: the web hook's helper may be restarted, and would
+                                 inherit it */
     else
         confine(cfg->log);
     if (rc == 0)
@@ -157,7 +157,7 @@ static int check_key(const struct ddrund_options *o, struct dd_err *err)
     return rc;
 }
 
-/* "ADDR:PORT", where port 0 means any. */
+/* Parse "ADDR:PORT"; port 0 selects any free port. */
 static int split_listen(const char *text, char *host, size_t size, uint16_t *port,
                         struct dd_err *err)
 {
@@ -203,7 +203,7 @@ static int run_standing(const struct ddrund_options *o, const struct dd_log *log
     return serve(&l, &cfg, err);
 }
 
-/* The workers of this node have their share of it too. */
+/* Limit the store's share of the memory: the workers of this node need the rest. */
 static uint64_t share_of_memory(uint64_t most)
 {
     const uint64_t half = node_memory_limit("") / 2;

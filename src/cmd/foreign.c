@@ -1,5 +1,5 @@
-/* What users of other launchers write: what it means here, or one sentence. docs/coming-from.md has
- * the usual ones. */
+/* Options of other launchers, each with the option of ddrun that replaces it or the end of an error
+ * message: "OPTION is ...". docs/coming-from.md has the usual ones. */
 #include "cmd/foreign.h"
 
 #define TIP "\n  tip: "
@@ -8,30 +8,33 @@
     "pass it to sbatch or salloc, or run: srun --ntasks-per-node=1 OPTION ddrun ..."
 #define GPUS                                                                                       \
     "a Slurm option" TIP                                                                           \
-    "ask sbatch or salloc for the GPUs; ddrun starts a worker for each GPU of a node, or --nproc-per-node=N workers"
+    "request GPUs from sbatch or salloc; ddrun starts one worker per GPU, or --nproc-per-node=N"
 #define BINDING                                                                                    \
     "an option of another launcher" TIP                                                            \
     "--bind=auto splits the CPUs among the workers (default), --bind=none disables binding, "      \
     "--numa-binding=node binds each worker near its GPU"
 #define PLACING                                                                                    \
     "an option of another launcher" TIP                                                            \
-    "ranks go node by node, in the order of the host list; --nproc-per-node=N sets the workers of a node"
+    "ddrun numbers ranks node by node, in the order of the host list; "                            \
+    "--nproc-per-node=N sets the number of workers of a node"
 #define FILES                                                                                      \
     "an option of another launcher" TIP                                                            \
-    "--log-dir=DIR writes and shows the output of each worker, --log-dir=DIR --redirects=3 only writes it"
-#define MCA "an Open MPI option" TIP "its parameters are variables, too: -x OMPI_MCA_NAME=VALUE"
+    "--log-dir=DIR also writes the output of each worker to files; "                               \
+    "with --redirects=3, ddrun does not show it"
+#define MCA "an Open MPI option" TIP "set MCA parameters as variables: -x OMPI_MCA_NAME=VALUE"
 #define HOROVOD                                                                                    \
     "a horovodrun option" TIP                                                                      \
-    "set the HOROVOD_ variable that it stands for, as in -x HOROVOD_TIMELINE=FILE"
+    "set the corresponding HOROVOD_* variable, as in -x HOROVOD_TIMELINE=FILE"
 #define SHOW                                                                                       \
     "an option of another launcher" TIP                                                            \
-    "--dry-run shows ranks, commands and variables, and starts nothing"
+    "--dry-run shows ranks, commands and variables, and starts no workers"
 #define PROGRAMS                                                                                   \
-    "not known here: all workers run the same program; let it look at RANK, or put another command before some with --wrap"
-#define ELASTIC "a deepspeed option" TIP "--nnodes=MIN:MAX"
-#define SPARES "an srun option" TIP "with --nnodes=MIN:MAX a job goes on without a lost node"
-#define GENV "a Hydra option" TIP "-x NAME=VALUE"
-#define GENVLIST "a Hydra option" TIP "--launch-env=NAME,NAME"
+    "a Hydra option; in ddrun, all workers run the same program" TIP                               \
+    "let the program check RANK, or use --wrap=RANKS:CMD"
+#define ELASTIC "a deepspeed option" TIP "use --nnodes=MIN:MAX"
+#define SPARES "an srun option" TIP "with --nnodes=MIN:MAX, a job continues without a lost node"
+#define GENV "a Hydra option" TIP "use -x NAME=VALUE"
+#define GENVLIST "a Hydra option" TIP "use --launch-env=NAME,NAME"
 #define PLUGIN                                                                                     \
     "an accelerate option" TIP                                                                     \
     "set it in the program: Accelerator(deepspeed_plugin=...) or Accelerator(fsdp_plugin=...)"
@@ -68,7 +71,7 @@ const struct opt_foreign foreign_options[] = {
     {"-W", NULL, SRUN},
     {"--time", NULL,
      "a Slurm option" TIP
-     "pass it to sbatch as the limit of the allocation; --timeout=TIME ends a job by itself"},
+     "pass it to sbatch to limit the allocation, or use --timeout=TIME to limit the job"},
     {"--gpus", NULL, GPUS},
     {"-G", NULL, GPUS},
     {"--gpus-per-node", NULL, GPUS},
@@ -76,12 +79,14 @@ const struct opt_foreign foreign_options[] = {
     {"--gres", NULL, GPUS},
     {"--gpu-bind", NULL, GPUS},
     {"--export", NULL,
-     "srun's: -x NAME=VALUE sets a variable for all workers, --launch-env=PATTERNS says which of this shell's go along"},
+     "an srun option" TIP
+     "-x NAME=VALUE sets a variable for all workers, --launch-env=PATTERNS selects "
+     "the variables of this shell to forward"},
     {"-o", NULL, FILES},
     {"--error", NULL, FILES},
     {"-e", NULL, FILES},
     {"--input", NULL,
-     "srun's: write ddrun ... <FILE, and --stdin=RANK where not rank 0 is to read it"},
+     "an srun option" TIP "use ddrun ... <FILE, and --stdin=RANK if another rank than 0 reads it"},
     {"--no-kill", NULL, SPARES},
     {"-k", NULL, SPARES},
     {"--cpu-bind", NULL, BINDING},
@@ -175,10 +180,12 @@ const struct opt_foreign foreign_options[] = {
     {"-disable-hostname-propagation", "", NULL},
     {"-topolib", NULL, BINDING},
     {"--nolocal", NULL, PLACING},
-    {"-rmk", NULL, "Hydra's: ddrun sees by itself which scheduler's job this is; leave it out"},
+    {"-rmk", NULL, "a Hydra option" TIP "omit it: ddrun detects the scheduler"},
     {"-usize", NULL,
-     "Hydra's: MPI_Comm_spawn is not there, so neither is a universe of a size; leave it out"},
-    {"--timestamp-output", NULL, "Open MPI's: write ddrun ... | ts, with ts of moreutils"},
+     "a Hydra option" TIP
+     "omit it: ddrun does not support MPI_Comm_spawn, so there is no universe size"},
+    {"--timestamp-output", NULL,
+     "an Open MPI option" TIP "use ddrun ... | ts (ts is part of moreutils)"},
     /* torch.distributed.launch */
     {"--use-env", "", NULL},
     /* deepspeed */
@@ -190,13 +197,14 @@ const struct opt_foreign foreign_options[] = {
     {"--force-multi", "", NULL},
     {"--no-local-rank", "", NULL},
     {"--include", NULL,
-     "deepspeed's: name the nodes with --hosts, and their GPUs with CUDA_VISIBLE_DEVICES or --nproc-per-node"},
+     "a deepspeed option" TIP
+     "select nodes with --hosts, and GPUs with CUDA_VISIBLE_DEVICES or --nproc-per-node"},
     {"--elastic-training", NULL, ELASTIC},
     {"--min-elastic-nodes", NULL, ELASTIC},
     {"--max-elastic-nodes", NULL, ELASTIC},
     {"--launcher-args", NULL,
-     "deepspeed's: write --launch-command='ssh ...', with all words of that command"},
-    {"--autotuning", NULL, "for deepspeed's own launcher; ddrun only starts the program"},
+     "a deepspeed option" TIP "use --launch-command='ssh ...' with the whole command"},
+    {"--autotuning", NULL, "an option of the deepspeed launcher; ddrun only starts the program"},
     /* accelerate launch */
     {"--num-processes", "num-proc", NULL},
     {"--num-machines", "nnodes", NULL},
@@ -205,21 +213,21 @@ const struct opt_foreign foreign_options[] = {
     {"--main-process-port", "master-port", NULL},
     {"--multi-gpu", "", NULL},
     {"--same-network", "", NULL},
-    {"--gpu-ids", NULL, "accelerate's: set CUDA_VISIBLE_DEVICES"},
-    {"--num-cpu-threads-per-process", NULL, "accelerate's: set OMP_NUM_THREADS"},
+    {"--gpu-ids", NULL, "an accelerate option" TIP "set CUDA_VISIBLE_DEVICES"},
+    {"--num-cpu-threads-per-process", NULL, "an accelerate option" TIP "set OMP_NUM_THREADS"},
     {"--mixed-precision", NULL,
      "an accelerate option" TIP
-     "set it in the program: Accelerator(mixed_precision=...), or write -x ACCELERATE_MIXED_PRECISION=bf16"},
+     "set it in the program: Accelerator(mixed_precision=...), or use -x ACCELERATE_MIXED_PRECISION=bf16"},
     {"--use-deepspeed", NULL, PLUGIN},
     {"--deepspeed-config-file", NULL, PLUGIN},
     {"--zero-stage", NULL, PLUGIN},
     {"--use-fsdp", NULL, PLUGIN},
     {"--cpu", NULL,
      "an accelerate option" TIP
-     "set it in the program: Accelerator(cpu=True), or write -x ACCELERATE_USE_CPU=true"},
+     "set it in the program: Accelerator(cpu=True), or use -x ACCELERATE_USE_CPU=true"},
     {"--dynamo-backend", NULL,
      "an accelerate option" TIP
-     "set it in the program: Accelerator(dynamo_backend=...), or write -x ACCELERATE_DYNAMO_BACKEND=inductor"},
+     "set it in the program: Accelerator(dynamo_backend=...), or use -x ACCELERATE_DYNAMO_BACKEND=inductor"},
     /* horovodrun */
     {"--network-interfaces", "iface", NULL},
     {"--network-interface", "iface", NULL},
@@ -232,9 +240,11 @@ const struct opt_foreign foreign_options[] = {
     {"--gloo", "", NULL},
     {"--disable-cache", "", NULL},
     {"--host-discovery-script", NULL,
-     "horovodrun's, and ddrun runs no discovery script: nodes that start ddrun join by themselves; write --min-np=N --max-np=N"},
+     "a horovodrun option; ddrun runs no discovery script" TIP
+     "start ddrun with --min-np=N --max-np=N on a new node to let it join"},
     {"--config-file", NULL,
-     "a YAML file's, and ddrun reads no YAML: give Horovod's settings as HOROVOD_* variables, all others as options"},
+     "a horovodrun option; ddrun does not read YAML" TIP
+     "set HOROVOD_* variables for Horovod, and use options for all other settings"},
     {"--timeline-filename", NULL, HOROVOD},
     {"--fusion-threshold-mb", NULL, HOROVOD},
     {"--cycle-time-ms", NULL, HOROVOD},
@@ -242,6 +252,7 @@ const struct opt_foreign foreign_options[] = {
     {"--stall-check-warning-time-seconds", NULL, HOROVOD},
     {"--no-stall-check", NULL, HOROVOD},
     {"--check-build", NULL,
-     "horovodrun's: ask python -c 'import horovod.torch as h; print(h.gloo_built(), h.nccl_built())'"},
+     "a horovodrun option" TIP
+     "run python -c 'import horovod.torch as h; print(h.gloo_built(), h.nccl_built())'"},
     {NULL, NULL, NULL},
 };

@@ -1,10 +1,10 @@
-/* Options of other launchers: torchrun's relatives, mpirun, srun, deepspeed, accelerate,
- * horovodrun. */
+/* Table of options of other launchers: torch.distributed.launch, mpirun, srun, deepspeed,
+ * accelerate, horovodrun. */
 #ifndef DD_CMD_FOREIGN_H
 #define DD_CMD_FOREIGN_H
 
 #include "base/opt.h"
 
-extern const struct opt_foreign foreign_options[]; /* of struct opt_table */
+extern const struct opt_foreign foreign_options[]; /* the member `foreign` of struct opt_table */
 
 #endif

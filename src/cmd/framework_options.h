@@ -1,4 +1,4 @@
-/* The options about frameworks and the workers' variables, which ddrun and ddctl env share: values,
+/* Options for frameworks and for variables of the workers, shared by ddrun and ddctl env: values,
  * rows, checks. */
 #ifndef DD_CMD_FRAMEWORK_OPTIONS_H
 #define DD_CMD_FRAMEWORK_OPTIONS_H
@@ -9,8 +9,8 @@
 struct framework_options {
     int names; /* --framework: bits of FRAMEWORK_* */
     bool tf;
-    struct tf_roles roles; /* n = 0: not said */
-    struct dd_strv env;    /* worker/rules.h */
+    struct tf_roles roles; /* n = 0: not set */
+    struct dd_strv env;    /* rules, see worker/rules.h */
 };
 
 /* Option rows without their help texts, for a struct that has `struct framework_options framework`.
@@ -30,9 +30,9 @@ struct framework_options {
 int framework_options_parse_names(const char *text, void *field, struct dd_err *err);
 int framework_options_parse_roles(const char *text, void *field, struct dd_err *err);
 
-/* All frameworks that are asked for, by whichever option. */
+/* Return the frameworks that --framework or --tf select, as FRAMEWORK_* bits. */
 int framework_options_names(const struct framework_options *t);
-/* NULL: nothing is said of them. */
+/* Return NULL if --roles is not given. */
 const struct tf_roles *framework_options_roles(const struct framework_options *t);
 int framework_options_check(const struct framework_options *t, struct dd_err *err);
 

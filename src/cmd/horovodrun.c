@@ -26,7 +26,7 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* Adds the hosts of an expression, each with so many slots. */
+/* Add the hosts of an expression, each with this number of slots. */
 static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int slots,
                struct dd_err *err)
 {
@@ -45,7 +45,8 @@ static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int
     return rc;
 }
 
-/* "names:slots"; what has no slots, or more colons (an IPv6 address), is none. */
+/* Split "names:slots". Return false if there are no slots, or several colons, as in an IPv6
+ * address. */
 static bool split_slots(char *item, int *ret)
 {
     char *colon = strchr(item, ':');
@@ -56,7 +57,7 @@ static bool split_slots(char *item, int *ret)
     return true;
 }
 
-/* The next item of a list; commas within [] are not between items. */
+/* Return the next item of a list. Commas inside [] do not separate items. */
 static char *next_item(char **at)
 {
     char *item = *at;
@@ -98,7 +99,7 @@ static int read_list(struct horovodrun *h, const char *text, struct dd_buf *list
     return rc;
 }
 
-/* "name slots=N", "name:N"; a line without them has one slot. */
+/* Read "name slots=N" or "name:N"; a line without slots has one. */
 static int read_line(struct horovodrun *h, char *line, struct dd_buf *list, struct dd_err *err)
 {
     static const char key[] = "slots=";
@@ -132,7 +133,7 @@ static int read_file(struct horovodrun *h, const char *path, struct dd_buf *list
     return rc < 0 ? dd_err_where(err, rc, "--hostfile") : 0;
 }
 
-/* Hosts that get no worker are not part of the job. */
+/* Remove the hosts that get no worker. */
 static int cut(struct horovodrun *h, struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *all = NULL;

@@ -1,5 +1,5 @@
-/* horovodrun's command line where it differs from ours: how many workers in all, and hosts with
- * slots. docs/horovod.md has the whole table. */
+/* horovodrun's command line where it differs from ddrun's: total number of workers, and hosts with
+ * slots. docs/horovod.md has the complete table. */
 #ifndef DD_CMD_HOROVODRUN_H
 #define DD_CMD_HOROVODRUN_H
 
@@ -10,21 +10,21 @@
 
 struct ddrun_options;
 
-/* What -np, -H host:slots, --min-np and --max-np say. */
+/* Values of -np, -H host:slots, --min-np and --max-np. */
 struct horovodrun {
-    int np, min_np, max_np; /* 0: not said */
-    char *list;             /* the hosts without their slots; NULL: they have none */
-    int *slots;             /* [n] of the hosts in the list */
+    int np, min_np, max_np; /* 0: not set */
+    char *list;             /* host list without the slots; NULL: there were no slots */
+    int *slots;             /* [n] slots of the hosts in the list */
     int n;
 };
 
 bool horovodrun_is_name(const char *argv0);
-/* Once after parsing: takes the slots out of --hosts, or with -np out of the host file, and makes
- * numbers of nodes of --min-np and --max-np. What it makes is lent to *o. -EINVAL, or what the file
- * says. */
+/* To be called once after parsing: remove the slots from --hosts, or with -np read them from the
+ * host file, and convert --min-np and --max-np to numbers of nodes. *o borrows the results from *h.
+ * Return -EINVAL for invalid values, or the error of reading the file. */
 int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_err *err);
-/* How many workers the node of this index (-1: not known) among nnodes has; 0: that is not for us
- * to say. */
+/* Return the number of workers of the node with this index (-1: unknown) among nnodes; 0:
+ * determined by other options. */
 int horovodrun_nproc(const struct horovodrun *h, int index, int nnodes, struct dd_err *err);
 void horovodrun_done(struct horovodrun *h);
 

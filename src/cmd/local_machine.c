@@ -50,7 +50,7 @@ int local_machine_addresses(const struct local_machine *m, struct dd_strv *ret,
     for (size_t i = 0; rc == 0 && i < m->addrs.n && ret->n < LOCAL_MACHINE_ADDRESSES_MAX; i++) {
         struct net_addr addr;
         if (net_addr_parse(&addr, m->addrs.v[i], 0) == 0 && !net_addr_is_loopback(&addr) &&
-            strchr(m->addrs.v[i], '%') == NULL) /* means something on this machine only */
+            strchr(m->addrs.v[i], '%') == NULL) /* a scoped address is valid on this machine only */
             rc = dd_strv_push(ret, m->addrs.v[i]);
     }
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;

@@ -1,4 +1,4 @@
-/* What a program reads once about the machine it runs on. */
+/* Properties of this machine that a program reads once. */
 #ifndef DD_CMD_LOCAL_MACHINE_H
 #define DD_CMD_LOCAL_MACHINE_H
 
@@ -11,10 +11,10 @@ struct local_machine {
 
 int local_machine_discover(struct local_machine *m, struct dd_err *err);
 void local_machine_done(struct local_machine *m);
-/* Sets the fields of *in that describe the machine and this process; lent. */
+/* Set the members of *in that describe the machine and this process. *in borrows from *m. */
 void local_machine_describe(const struct local_machine *m, struct alloc_input *in);
-/* How other nodes may reach this one, which is node `index` of a (-1: none of them): its name in a,
- * or its own, then some of its addresses. Appends to *ret. */
+/* Append to *ret the names and addresses by which other nodes may reach this one: its name in `a`
+ * at `index` (-1: not in a), or its host name, then some of its addresses. */
 int local_machine_addresses(const struct local_machine *m, struct dd_strv *ret,
                             const struct alloc *a, int index, struct dd_err *err);
 

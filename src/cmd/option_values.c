@@ -40,7 +40,7 @@ int parse_nnodes(const char *text, void *field, struct dd_err *err)
                       text, PLAN_MAX_NODES);
 }
 
-/* "3", or "3/1h": at most three within any hour */
+/* "3", or "3/1h": at most three within any period of one hour */
 int parse_restarts(const char *text, void *field, struct dd_err *err)
 {
     struct restart_budget *r = field;
@@ -65,7 +65,7 @@ int parse_restarts(const char *text, void *field, struct dd_err *err)
         text, RESTARTS_MAX);
 }
 
-/* Read once as if there were a GPU and a CPU: what there is does not matter to what is written. */
+/* Check the syntax only, as if there were one GPU and one CPU. */
 int parse_nproc(const char *text, void *field, struct dd_err *err)
 {
     const char **ret = field;
@@ -77,7 +77,7 @@ int parse_nproc(const char *text, void *field, struct dd_err *err)
     return 0;
 }
 
-/* "USR1@120", as sbatch writes it */
+/* "USR1@120", the syntax of sbatch --signal */
 int parse_signal_at(const char *text, void *field, struct dd_err *err)
 {
     struct signal_at *r = field;
@@ -99,7 +99,8 @@ int parse_signal_at(const char *text, void *field, struct dd_err *err)
         text);
 }
 
-/* horovodrun's -p PORT; srun's -p is its partition, which nobody here would mind. */
+/* -p is the ssh port of horovodrun. A value of srun's -p, the partition, must not be ignored
+ * silently. */
 int parse_ssh_port(const char *text, void *field, struct dd_err *err)
 {
     int port;

@@ -1,5 +1,6 @@
-/* Values of ddrun's options that are more than a number, a duration or a word. Each parses `text`
- * into `field`, the option's member of struct ddrun_options; -EINVAL with a sentence in err. */
+/* Parsers for values of ddrun's options that are more than a number, a duration or a word. Each
+ * parses `text` into `field`, the option's member of struct ddrun_options, or returns -EINVAL with
+ * a message in err. */
 #ifndef DD_CMD_OPTION_VALUES_H
 #define DD_CMD_OPTION_VALUES_H
 

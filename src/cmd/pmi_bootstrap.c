@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* What each says: NAME/JOB/SECRET. The first one's job and secret are those of all. */
+/* Write this agent's record NAME/JOB/SECRET. Job and secret of the first agent become those of all.
+ */
 static int say(char *out, size_t size, const char *hostname, struct dd_err *err)
 {
     uint64_t r[3];
@@ -19,7 +20,7 @@ static int say(char *out, size_t size, const char *hostname, struct dd_err *err)
     return 0;
 }
 
-/* Leaves the name in its place. */
+/* Split a record in place; the name remains at its start. */
 static int take_apart(char *text, char **job, char **secret)
 {
     *job = strchr(text, '/');
@@ -45,7 +46,8 @@ int pmi_bootstrap_peers(struct pmi_bootstrap *ret, const struct alloc_input *in,
     int rc = say(text, sizeof(text), in->hostname, err);
     if (rc == 0)
         rc = pmi_client_gather(&ret->texts, in->env, text, limit_ms, err);
-    for (size_t i = ret->texts.n; i > 0 && rc == 0; i--) /* the first one's are kept */
+    for (size_t i = ret->texts.n; i > 0 && rc == 0;
+         i--) /* backwards, so that job and secret of the first record remain */
         if (take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
             rc = dd_err_set(err, -EPROTO,
                             "process %zu of the outer launcher is not ddrun; start ddrun only",

@@ -43,7 +43,7 @@ int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err)
 
 enum conf_kind { CONF_TEXT, CONF_SECONDS, CONF_COUNT, CONF_BOOL, CONF_STORE, CONF_PROTOCOL };
 
-/* Src: torch 2.13.0. What has no effect here is checked all the same. */
+/* Src: torch 2.13.0. Values of keys that have no effect in ddrun are checked, too. */
 static const struct conf_key {
     const char *name;
     enum conf_kind kind;
@@ -72,7 +72,7 @@ static const struct conf_key {
 struct conf_reader {
     struct rdzv_conf conf;
     int interval, attempts; /* keep-alive */
-    bool join;              /* join_timeout was said, which goes before timeout */
+    bool join;              /* join_timeout was given, which takes precedence over timeout */
 };
 
 static bool is_bool(const char *s)
@@ -227,7 +227,7 @@ struct opt_row *torchrun_rows(const struct opt_table *t)
     return rows;
 }
 
-/* As a URL has it; "/a" and "a" are the same. */
+/* Write the prefix as part of a URL; "/a" and "a" are the same prefix. */
 static void put_prefix(struct dd_buf *out, const char *prefix)
 {
     static const char plain[] =
@@ -239,8 +239,8 @@ static void put_prefix(struct dd_buf *out, const char *prefix)
                             (unsigned char)*prefix);
 }
 
-/* torchrun names the etcd in three options. Src: torch 2.13, etcd_rendezvous: the prefix where none
- * is said. */
+/* Combine the three options with which torchrun names an etcd. Src: torch 2.13, etcd_rendezvous:
+ * the default prefix. */
 static void apply_etcd(struct ddrun_options *o)
 {
     const char *text = o->rdzv_endpoint;
@@ -257,7 +257,7 @@ static void apply_etcd(struct ddrun_options *o)
     if (strchr(text, '/') == NULL)
         put_prefix(&url, prefix != NULL ? prefix : "/torchelastic/p2p");
     const char *whole = dd_buf_str(
-        &url); /* one that is too long to be taken is cut to another such */
+        &url); /* if the URL is too long, the check of its length reports it */
     (void)snprintf(o->etcd_endpoint, sizeof(o->etcd_endpoint), "%s",
                    whole != NULL ? whole : "etcd://");
     o->rdzv_endpoint = o->etcd_endpoint;
@@ -277,7 +277,7 @@ void torchrun_apply(struct ddrun_options *o, const struct opt_table *t,
     if (!by_name)
         return;
     if (o->nproc_per_node == NULL &&
-        o->horovodrun.np > 0) /* there, --np is the beginning of another name */
+        o->horovodrun.np > 0) /* torchrun reads --np as an abbreviation of another option */
         o->nproc_per_node = opt_result_source(res, t, "num-proc")->value;
     o->horovodrun.np = 0;
     if (o->nproc_per_node == NULL)

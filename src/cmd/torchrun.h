@@ -1,5 +1,5 @@
-/* torchrun's command line where it differs from ours: being called by its name, and its options
- * that need more than a field. docs/torchrun.md has the whole table. */
+/* torchrun's command line where it differs from ddrun's: the program name, and options that need
+ * their own parser. docs/torchrun.md has the complete table. */
 #ifndef DD_CMD_TORCHRUN_H
 #define DD_CMD_TORCHRUN_H
 
@@ -10,45 +10,44 @@
 
 struct ddrun_options;
 
-/* What of --rdzv-conf means something here. */
+/* The settings of --rdzv-conf that have an effect. */
 struct rdzv_conf {
-    uint64_t join_ns, last_call_ns, dead_ns; /* 0: not said */
-    const char *text;                        /* as it was written; NULL: it was not */
-    char unknown[64]; /* a key that torchrun does not know either; "": none */
+    uint64_t join_ns, last_call_ns, dead_ns; /* 0: not set */
+    const char *text;                        /* the whole text; NULL: not given */
+    char unknown[64]; /* the last key that torchrun does not know; "": none */
 };
 
 struct signal_list {
-    const char *text; /* as it was written */
+    const char *text; /* the text of the option */
     sigset_t set;
-    char unknown[32]; /* a name in it that no signal has; "": none */
+    char unknown[32]; /* the last unknown signal name; "": none */
 };
 
-/* For OPT_CUSTOM rows. */
+/* Parsers of OPT_CUSTOM rows, each with the type of its field. */
 int torchrun_parse_backend(const char *text, void *field, struct dd_err *err); /* const char * */
 int torchrun_parse_conf(const char *text, void *field, struct dd_err *err); /* struct rdzv_conf */
 int torchrun_parse_signals(const char *text, void *field,
                            struct dd_err *err); /* struct signal_list */
 int torchrun_parse_logs_specs(const char *text, void *field, struct dd_err *err); /* const char * */
 
-/* The value of the last such key, given (free()); NULL: there is none. */
+/* Return the value of the last such key in *ret (free()); NULL: not given. */
 int torchrun_conf_get(char **ret, const struct rdzv_conf *conf, const char *key,
                       struct dd_err *err);
 
-/* Whether argv[0] is torchrun, whatever stands before it. */
+/* True if argv[0] is torchrun, with or without a directory. */
 bool torchrun_is_name(const char *argv0);
-/* ddrun's rows with the defaults that torchrun states for its own options (free()); NULL: no
- * memory. */
+/* Return ddrun's rows with torchrun's documented defaults (free()); NULL: out of memory. */
 struct opt_row *torchrun_rows(const struct opt_table *t);
-/* After parsing: torchrun's defaults when called by its name, and what --rdzv-conf says where no
- * option of ours does. */
+/* To be called after parsing: apply torchrun's defaults if called as torchrun, and --rdzv-conf for
+ * options that are not given. */
 void torchrun_apply(struct ddrun_options *o, const struct opt_table *t,
                     const struct opt_result *res, bool by_name);
-/* One line for each option that is taken but does less than it says. */
+/* Warn about each option that is accepted but has less effect than in torchrun. */
 void torchrun_tell(const struct ddrun_options *o, const struct dd_log *log);
-/* --virtual-local-rank needs a GPU per worker in CUDA_VISIBLE_DEVICES, when that is set. */
+/* With --virtual-local-rank, CUDA_VISIBLE_DEVICES must have an entry per worker if it is set. */
 int torchrun_check_gpus(const struct ddrun_options *o, char *const *env, int slots,
                         struct dd_err *err);
-/* What ddrun returns for a job that ended with `code`. */
+/* Convert the job's exit code to ddrun's. */
 int torchrun_exit_code(const struct ddrun_options *o, int code);
 
 #endif

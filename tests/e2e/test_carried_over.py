@@ -195,8 +195,8 @@ def test_what_others_call_by_another_name(args, wanted):
     ("--mpi=pmi2", "pmi1, pmix or auto"),
     ("--nproc_per_node", "--nproc-per-node=4"),
     ("-ppn", "-ppn=4"),
-    ("-usize 8", "leave it out"),
-    ("-rmk slurm", "leave it out"),
+    ("-usize 8", "omit it"),
+    ("-rmk slurm", "omit it"),
     ("-ppn=x", "-ppn: "),
 ])
 def test_what_cannot_be_taken_gets_one_sentence_that_says_what_to_write(args, says):
