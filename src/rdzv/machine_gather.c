@@ -137,14 +137,18 @@ static bool may_be_elsewhere(const struct rdzv *m)
     return m->cfg.looks_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
 }
 
+static bool own_node_is_here(const struct rdzv *m)
+{
+    return m->by_index[m->cfg.tie] >= 0;
+}
+
 /* The answer is RDZV_LOOKED, or the end of this daemon. */
 static int look_first(struct rdzv *m)
 {
-    int id = m->by_index[m->cfg.tie];
-    if (m->looking || id < 0)
+    if (m->looking)
         return 0;
     m->looking = true;
-    return rdzv_act(m, RDZV_SEND_LOOK, id) == NULL ? -ENOMEM : 0;
+    return rdzv_act(m, RDZV_SEND_LOOK, m->by_index[m->cfg.tie]) == NULL ? -ENOMEM : 0;
 }
 
 /* While gathering: are these enough? */
@@ -154,8 +158,10 @@ int rdzv_consider(struct rdzv *m, uint64_t now)
     bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
     bool due = enough && ((fit >= rdzv_wanted(m) && !may_be_elsewhere(m)) || now >= m->deadline ||
                           (m->last_call != RDZV_NEVER && now >= m->last_call));
-    if (due && may_be_elsewhere(m) && !m->looked)
+    const bool must_look = due && may_be_elsewhere(m) && !m->looked;
+    if (must_look && own_node_is_here(m))
         return look_first(m);
+    due &= !must_look;              /* the node that is to look has not come yet, or has left */
     m->looking = m->looked = false; /* for the next time */
     if (due) {
         int rc = go(m, now);
@@ -174,7 +180,8 @@ uint64_t rdzv_timer(const struct rdzv *m)
 {
     if (m->state != RDZV_GATHERING || m->looking)
         return RDZV_NEVER;
-    return m->last_call < m->deadline ? m->last_call : m->deadline;
+    const bool waits = may_be_elsewhere(m) && !own_node_is_here(m);
+    return m->last_call < m->deadline && !waits ? m->last_call : m->deadline;
 }
 
 int rdzv_on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)

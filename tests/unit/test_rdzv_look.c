@@ -167,6 +167,54 @@ static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
     bed_free(&b);
 }
 
+static void make_with_only_another_node(struct bed *b)
+{
+    memset(b, 0, sizeof(*b));
+    assert_int_equal(hostlist_parse(&b->nodes, "node[1-3]", NULL), 0);
+    const struct rdzv_cfg cfg = {.min_nodes = 1,
+                                 .max_nodes = 3,
+                                 .join_ns = 600,
+                                 .last_call_ns = 10,
+                                 .rejoin_ns = 30,
+                                 .master_port = 31000,
+                                 .nodes = b->nodes,
+                                 .looks_first = 1};
+    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
+    assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
+}
+
+/* Its health check may take long: until then the timer must not be in the past. */
+static void machine_waits_for_its_own_node_which_is_to_look(void **state)
+{
+    (void)state;
+    struct bed b;
+    make_with_only_another_node(&b);
+    b.now = 10;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "");
+    assert_int_equal(rdzv_timer(b.m), 600);
+    assert_int_equal(join(&b, 0, 0, 3, 1, "node1", ""), 0);
+    assert_string_equal(actions(&b), "look0");
+    bed_free(&b);
+}
+
+static void machine_gives_up_when_its_own_node_leaves_before_it_has_looked(void **state)
+{
+    (void)state;
+    struct bed b;
+    make_with_only_another_node(&b);
+    b.now = 10;
+    assert_int_equal(join(&b, 0, 0, 3, 1, "node1", ""), 0);
+    assert_string_equal(actions(&b), "look0");
+    assert_int_equal(event(&b, RDZV_LOST, 0, 0, 0, 0), 0);
+    assert_int_equal(rdzv_timer(b.m), 600);
+    b.now = 600;
+    assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
+    assert_string_equal(actions(&b), "finish1!");
+    assert_int_equal(rdzv_code(b.m), 1);
+    bed_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +224,8 @@ int main(void)
         cmocka_unit_test(machine_with_all_nodes_waits_for_no_look),
         cmocka_unit_test(machine_looks_again_when_nodes_went_while_it_looked),
         cmocka_unit_test(machine_passes_over_rounds_of_a_daemon_before_it),
+        cmocka_unit_test(machine_waits_for_its_own_node_which_is_to_look),
+        cmocka_unit_test(machine_gives_up_when_its_own_node_leaves_before_it_has_looked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
