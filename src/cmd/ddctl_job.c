@@ -35,6 +35,7 @@ struct asking {
     struct event *timer;
     struct agent_here *v;
     size_t n, silent;
+    size_t busy;                     /* sockets of unknown owner that accepted no connection */
     const struct agent_here *chosen; /* NULL: not chosen yet */
     struct dd_buf answer;
     struct dd_err *err;
@@ -186,6 +187,11 @@ static int no_job(const struct asking *k, const char *said, struct dd_err *err)
         return dd_err_set(err, -ETIMEDOUT,
                           "ddrun on %.200s did not answer within %d s; it may be stopped", host,
                           GREETING_S);
+    if (k->busy > 0)
+        return dd_err_set(err, -ETIMEDOUT,
+                          "%zu sockets like those of ddrun accepted no connection on %.200s; "
+                          "another user may be flooding them",
+                          k->busy, host);
     if (names == NULL || names[0] == '\0')
         return dd_err_tip(
             err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
@@ -293,7 +299,7 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
     int rc = dd_uid_check(err);
     if (rc < 0)
         return rc;
-    rc = net_here_connect(&fds, &n);
+    rc = net_here_connect(&fds, &n, &k.busy);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot list the jobs on this node: %s", strerror(-rc));
     k.v = calloc(n + 1, sizeof(*k.v));

@@ -6,6 +6,7 @@
 #include "base/uid.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,15 +15,13 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PREFIX "ddrun-ctl/"
 
 enum {
-    BACKLOG = 4096, /* any user can fill the queue */
-    BUSY_MS = 500,  /* in all, for sockets whose queue is full */
-    PAUSE_NS = 5000000,
+    BACKLOG = 64,   /* any user may fill it; a short queue is a short wait */
+    BUSY_MS = 2000, /* for all sockets whose queue is full, in equal shares */
 };
 
 /* Fill in an abstract address: NUL byte, then the name without a terminator. */
@@ -69,14 +68,13 @@ int net_here_accept(int listen_fd)
 {
     struct dd_uid self;
     uid_t uid = (uid_t)-1;
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    DD_AUTO(fd) int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0)
         return -errno;
+    if (uid_of_peer(fd, &uid) < 0 || (uid != geteuid() && uid != 0))
+        return -EACCES; /* before dd_uid_read(), which opens files: a flood must cost little */
     dd_uid_read(&self);
-    if (uid_of_peer(fd, &uid) == 0 && (dd_uid_is_own(&self, uid) || uid == 0))
-        return fd;
-    close(fd);
-    return -EACCES;
+    return uid == 0 || dd_uid_is_own(&self, uid) ? DD_TAKE_FD(fd) : -EACCES;
 }
 
 /* Parse a line of /proc/net/unix. Return "@NAME" from the end of the line if the socket listens,
@@ -91,16 +89,25 @@ static char *listening_name(char *line)
     return at + 2;
 }
 
-static int connect_to(const char *name, const struct dd_uid *self)
+/* Block while the queue is full, for at most wait_ms; 0: do not block. The kernel wakes a blocked
+ * caller when the agent accepts a connection; a caller that polls may find the queue filled again
+ * by another user each time. Src: unix(7), SO_SNDTIMEO in socket(7). */
+static int connect_to(const char *name, const struct dd_uid *self, unsigned wait_ms)
 {
     struct sockaddr_un sa;
     uid_t uid = (uid_t)-1;
     const socklen_t len = address_of(&sa, name);
-    DD_AUTO(fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int rc = fd < 0 || connect(fd, (const struct sockaddr *)&sa, len) < 0 ? -errno
-                                                                          : uid_of_peer(fd, &uid);
+    const int flags = wait_ms == 0 ? SOCK_CLOEXEC | SOCK_NONBLOCK : SOCK_CLOEXEC;
+    const struct timeval wait = dd_timeval(wait_ms * DD_NS_PER_MS);
+    DD_AUTO(fd) int fd = socket(AF_UNIX, SOCK_STREAM | flags, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) < 0 ||
+        connect(fd, (const struct sockaddr *)&sa, len) < 0)
+        return -errno;
+    int rc = uid_of_peer(fd, &uid);
     if (rc == 0 && !dd_uid_is_own(self, uid))
         rc = -EACCES;
+    if (rc == 0 && fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
+        rc = -errno;
     return rc == 0 ? DD_TAKE_FD(fd) : rc;
 }
 
@@ -114,9 +121,9 @@ struct found {
 };
 
 /* Skip sockets of other users and sockets that no longer exist. */
-static int try_name(struct found *f, const char *name)
+static int try_name(struct found *f, const char *name, unsigned wait_ms)
 {
-    int fd = connect_to(name, &f->self);
+    int fd = connect_to(name, &f->self, wait_ms);
     if (fd == -EAGAIN)
         return dd_strv_push(&f->busy, name);
     if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || fd == -ENOBUFS)
@@ -147,33 +154,35 @@ static int try_all(struct found *f)
         return -errno;
     while (rc == 0 && getline(&line, &size, in) > 0) {
         const char *name = listening_name(line);
-        rc = name != NULL ? try_name(f, name) : 0;
+        rc = name != NULL ? try_name(f, name, 0) : 0;
     }
     return rc;
 }
 
-/* Retry the busy sockets; those that are still busy return to the list. */
+/* Retry the busy sockets; those that are still busy return to the list. Each gets an equal share of
+ * the time that is left: no other user's full socket takes all of it. */
 static int try_busy(struct found *f)
 {
     DD_AUTO(strv) struct dd_strv names = f->busy;
+    const uint64_t end = dd_now_ns() + BUSY_MS * DD_NS_PER_MS;
     int rc = 0;
     f->busy = (struct dd_strv){0};
-    for (size_t i = 0; i < names.n && rc == 0; i++)
-        rc = try_name(f, names.v[i]);
+    for (size_t i = 0; i < names.n && rc == 0; i++) {
+        const uint64_t now = dd_now_ns();
+        const uint64_t left = now < end ? (end - now) / DD_NS_PER_MS : 0;
+        rc = try_name(f, names.v[i], (unsigned)(left / (names.n - i)));
+    }
     return rc;
 }
 
-int net_here_connect(int **ret_fds, size_t *ret_n)
+int net_here_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy)
 {
     struct found f = {0};
-    const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    const uint64_t end = dd_now_ns() + BUSY_MS * DD_NS_PER_MS;
     dd_uid_read(&f.self);
     int rc = try_all(&f);
-    while (rc == 0 && f.busy.n > 0 && dd_now_ns() < end) {
-        (void)nanosleep(&pause, NULL);
+    if (rc == 0 && f.busy.n > 0)
         rc = try_busy(&f);
-    }
+    *ret_busy = f.busy.n;
     dd_strv_done(&f.busy);
     if (rc < 0) {
         for (size_t i = 0; i < f.n; i++)

@@ -197,7 +197,9 @@ def test_no_number_of_names_like_an_agents_hides_it(tmp_path):
 def test_callers_of_another_user_keep_nobody_from_the_agent(tmp_path):
     with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
         name = sockets_of(job.agents())[0].split("@")[1].strip()
-        with name_attacker(0, name), name_attacker(0, name):
+        with contextlib.ExitStack() as flood:
+            for _ in range(4):
+                flood.enter_context(name_attacker(0, name))
             for _ in range(10):
                 assert job.status()["job"].endswith(job.name)
         job.finish()
@@ -243,6 +245,22 @@ def test_a_ddrun_that_is_stopped_is_said_not_to_answer(tmp_path):
         agent, = job.agents()
         os.kill(agent, signal.SIGSTOP)
         assert some_line(job.ctl("status", code=1), "error: ", "answer", "3 s")
+        os.kill(agent, signal.SIGCONT)
+        assert job.status()["state"] == "running"
+        job.finish()
+
+
+def test_a_stopped_ddrun_whose_queue_is_full_is_reported(tmp_path):
+    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job, contextlib.ExitStack() as callers:
+        agent, = job.agents()
+        name = "\0" + sockets_of([agent])[0].split("@")[1].strip()
+        os.kill(agent, signal.SIGSTOP)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                s = callers.enter_context(socket.socket(socket.AF_UNIX))
+                s.setblocking(False)
+                s.connect(name)
+        until(lambda: "accepted no connection" in job.ctl("status", code=1))  # else a stopped agent of another test
         os.kill(agent, signal.SIGCONT)
         assert job.status()["state"] == "running"
         job.finish()
