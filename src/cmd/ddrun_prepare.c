@@ -235,19 +235,29 @@ static int find_ddrund(struct run *r, struct dd_err *err)
                : dd_err_set(err, -ENOENT, "cannot find ddrund next to ddrun or as %s", r->ddrund);
 }
 
+static int needs_library(struct dd_err *err, const char *option, const char *library,
+                         const struct dd_err *why)
+{
+    return dd_err_tip(err, dd_err_set(err, -ENOENT, "%s needs %s: %s", option, library, why->text),
+                      "install %s on the nodes, or add its directory to LD_LIBRARY_PATH", library);
+}
+
 /* A missing helper is an error with --mpi=pmix only, not with --mpi=auto. */
 static int find_pmix(struct run *r, struct dd_err *err)
 {
     bool wanted = strcmp(r->o->mpi, "pmix") == 0;
     if (!wanted && strcmp(r->o->mpi, "auto") != 0)
         return 0;
-    if (launch_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR))
+    const bool found = launch_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR);
+    struct dd_err why = {0};
+    if (found && launch_helper_works(r->pmix_helper, &why))
         return 0;
     if (wanted)
-        return dd_err_set(err, -ENOENT,
-                          "--mpi=pmix needs ddrun-pmix, which is neither next to ddrun nor at %s"
-                          "\n  tip: build ddrun with libpmix",
-                          r->pmix_helper);
+        return found ? needs_library(err, "--mpi=pmix", "libpmix", &why)
+                     : dd_err_set(err, -ENOENT,
+                                  "--mpi=pmix needs ddrun-pmix, which is neither next to ddrun nor "
+                                  "at %s\n  tip: build ddrun with libpmix",
+                                  r->pmix_helper);
     r->pmix_helper[0] = '\0';
     return 0;
 }
@@ -264,8 +274,11 @@ static int check_size(const struct run *r, struct dd_err *err)
 
 int run_find_web(struct run *r, const char *option, struct dd_err *err)
 {
+    struct dd_err why = {0};
     if (launch_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
-        return 0;
+        return launch_helper_works(r->web_helper, &why)
+                   ? 0
+                   : needs_library(err, option, "libcurl", &why);
     return dd_err_set(err, -ENOENT,
                       "%s needs ddrun-web, which is neither next to ddrun nor at %s"
                       "\n  tip: build ddrun with libcurl",

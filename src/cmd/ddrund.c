@@ -74,7 +74,9 @@ static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err
         return dd_err_set(err, -ENOMEM, "cannot create the event loop");
     cfg->on_over = on_over;
     cfg->arg = l;
-    int rc = daemon_new(&l->daemon, l->base, cfg, err);
+    int rc = net_key_prepare(&cfg->key, err);
+    if (rc == 0)
+        rc = daemon_new(&l->daemon, l->base, cfg, err);
     if (cfg->notify != NULL)
         confine_privileges(); /* no filter: the web hook's helper may be restarted, and would
                                  inherit it */

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/io.h"
+#include "base/library.h"
 #include "base/strv.h"
 
 #include <dlfcn.h>
@@ -83,10 +84,7 @@ static void *open_library(struct manager *t, struct dd_err *err)
 
 static int load(struct manager *t, struct dd_err *err)
 {
-    static const struct {
-        const char *name;
-        size_t at;
-    } calls[] = {
+    static const struct dd_library_row rows[] = {
         {"tm_init", offsetof(struct tm_calls, init)},
         {"tm_nodeinfo", offsetof(struct tm_calls, nodeinfo)},
         {"tm_spawn", offsetof(struct tm_calls, spawn)},
@@ -95,15 +93,14 @@ static int load(struct manager *t, struct dd_err *err)
         {"tm_poll", offsetof(struct tm_calls, poll)},
         {"tm_finalize", offsetof(struct tm_calls, finalize)},
     };
+    const char *missing = "";
     void *lib = open_library(t, err);
-    for (size_t i = 0; lib != NULL && i < sizeof(calls) / sizeof(calls[0]); i++) {
-        void *f = dlsym(lib, calls[i].name);
-        if (f == NULL)
-            return dd_err_set(err, -ELIBBAD, "%s has no symbol %s: it is not PBS's library",
-                              t->library, calls[i].name);
-        memcpy((char *)&t->call + calls[i].at, &f, sizeof(f));
-    }
-    return lib != NULL ? 0 : -ENOENT;
+    if (lib == NULL)
+        return -ENOENT;
+    if (dd_library_bind(&t->call, lib, rows, sizeof(rows) / sizeof(rows[0]), &missing) < 0)
+        return dd_err_set(err, -ELIBBAD, "%s has no symbol %s: it is not PBS's library", t->library,
+                          missing);
+    return 0;
 }
 
 static int failed(const struct manager *t, const char *what, int rc, struct dd_err *err)

@@ -76,8 +76,7 @@ static int ask(const char *program, const char *word, char *said, size_t size)
     return rc < 0 ? rc : status;
 }
 
-/* Whether a helper of ours can do its work here. */
-static bool works(const char *program, struct dd_err *err)
+bool launch_helper_works(const char *program, struct dd_err *err)
 {
     char said[sizeof(err->text)] = "";
     int rc = ask(program, "--check", said, sizeof(said));
@@ -85,14 +84,14 @@ static bool works(const char *program, struct dd_err *err)
         (void)dd_err_set(err, -ENOENT, "%s",
                          rc < 0            ? strerror(-rc)
                          : said[0] != '\0' ? said
-                                           : "ddrun-tm did not respond");
+                                           : "it did not respond");
     return rc == 0;
 }
 
 static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd_err *err)
 {
     if (st->ours)
-        return launch_find_ours(out, st->program, PKGLIBEXECDIR) && works(out, err);
+        return launch_find_ours(out, st->program, PKGLIBEXECDIR) && launch_helper_works(out, err);
     const char *path = dd_env_get_nonempty(
         environ, "PATH"); /* a shell may have one that it does not export */
     for (const char *s = path != NULL ? path : _PATH_STDPATH; *s != '\0'; s += *s == ':') {

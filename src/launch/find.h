@@ -15,5 +15,7 @@ const struct starter *launch_find(char program[PATH_MAX], const char *name, cons
 /* The path of one of our programs: beside this one, else where it is installed; false: it is in
  * neither place. */
 bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installed);
+/* Whether a helper of ours can do its work here; if not, err says why. */
+bool launch_helper_works(const char *program, struct dd_err *err);
 
 #endif

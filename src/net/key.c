@@ -210,6 +210,11 @@ int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net
     return methods[method]->accept(ret, in, cred, err);
 }
 
+int net_key_prepare(const struct net_key *key, struct dd_err *err)
+{
+    return methods[key->method]->prepare != NULL ? methods[key->method]->prepare(err) : 0;
+}
+
 int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,
                        struct dd_err *err)
 {

@@ -59,10 +59,13 @@ int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd
 
 /* Get an agent's key by the method that the leader announced. cred: the leader's credential
  * (NUL-terminated) or NULL. -EACCES: the credential is from another uid; -ENOENT: the file does not
- * exist (yet); -ENOTSUP: built without MUNGE; each with a message. NET_KEY_NONE is refused unless
- * in->insecure. */
+ * exist (yet); -ENOTSUP: built without MUNGE; -ELIBACC: libmunge cannot be loaded; each with a
+ * message. NET_KEY_NONE is refused unless in->insecure. */
 int net_key_accept(struct net_key *ret, const struct net_key_input *in, enum net_key_method method,
                    const char *cred, struct dd_err *err);
+
+/* Load the library that net_key_credential() needs: a confined process cannot load one. */
+int net_key_prepare(const struct net_key *key, struct dd_err *err);
 
 /* Make the credential that the leader sends to other agents. NET_KEY_MUNGE: a new credential,
  * restricted to this uid, which may be decoded more than once; NET_KEY_HOME: the name of the file.

@@ -9,9 +9,23 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/library.h"
 
 #include <munge.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+#define MUNGE_LIBRARY "libmunge.so.2"
+#define MUNGE_FUNCTIONS(X)                                                                         \
+    X(munge_ctx_create)                                                                            \
+    X(munge_ctx_destroy)                                                                           \
+    X(munge_ctx_set) X(munge_ctx_strerror) X(munge_decode) X(munge_encode) X(munge_strerror)
+
+/* A context, and the functions for it. */
+struct munge {
+    MUNGE_FUNCTIONS(DD_LIBRARY_FIELD)
+    munge_ctx_t ctx;
+};
 
 /* The credential's payload: "ddrun-key-1" NUL job_id NUL key. The job id makes a credential useless
  * for another job of the same user. */
@@ -19,29 +33,37 @@ static const char label[] = "ddrun-key-1";
 
 enum { PAYLOAD_MAX = sizeof(label) + 256 + NET_KEY_LEN };
 
-static int open_ctx(munge_ctx_t *ret, const struct net_key_input *in, struct dd_err *err)
+static int load(struct munge *m, struct dd_err *err)
 {
-    munge_ctx_t ctx = munge_ctx_create();
-    if (ctx == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory for MUNGE");
-    if (in->munge_socket != NULL &&
-        munge_ctx_set(ctx, MUNGE_OPT_SOCKET, in->munge_socket) != EMUNGE_SUCCESS) {
-        (void)dd_err_set(err, -EINVAL, "MUNGE rejected the socket name '%s': %s", in->munge_socket,
-                         munge_ctx_strerror(ctx));
-        munge_ctx_destroy(ctx);
-        return -EINVAL;
-    }
-    *ret = ctx;
-    return 0;
+#define ROW(function) DD_LIBRARY_ROW(struct munge, function),
+    static const struct dd_library_row rows[] = {MUNGE_FUNCTIONS(ROW)};
+    return dd_library_load(m, MUNGE_LIBRARY, rows, sizeof(rows) / sizeof(rows[0]), err);
 }
 
-static int failed(munge_ctx_t ctx, munge_err_t e, const char *what, struct dd_err *err)
+static int open_munge(struct munge *m, const struct net_key_input *in, struct dd_err *err)
 {
-    const char *detail = munge_ctx_strerror(ctx);
+    int rc = load(m, err);
+    if (rc < 0)
+        return rc;
+    m->ctx = m->munge_ctx_create();
+    if (m->ctx == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory for MUNGE");
+    if (in->munge_socket == NULL ||
+        m->munge_ctx_set(m->ctx, MUNGE_OPT_SOCKET, in->munge_socket) == EMUNGE_SUCCESS)
+        return 0;
+    rc = dd_err_set(err, -EINVAL, "MUNGE rejected the socket name '%s': %s", in->munge_socket,
+                    m->munge_ctx_strerror(m->ctx));
+    m->munge_ctx_destroy(m->ctx);
+    return rc;
+}
+
+static int failed(const struct munge *m, munge_err_t e, const char *what, struct dd_err *err)
+{
+    const char *detail = m->munge_ctx_strerror(m->ctx);
     bool clock = e == EMUNGE_CRED_EXPIRED || e == EMUNGE_CRED_REWOUND;
     int rc = e == EMUNGE_CRED_UNAUTHORIZED ? -EACCES : e == EMUNGE_SOCKET ? -ENOENT : -EIO;
     return dd_err_set(err, rc, "MUNGE cannot %s: %s%s", what,
-                      detail != NULL ? detail : munge_strerror(e),
+                      detail != NULL ? detail : m->munge_strerror(e),
                       clock ? "; the clocks of the nodes may differ" : "");
 }
 
@@ -60,18 +82,18 @@ static bool uids_are_the_machines(void)
 
 /* Return this user's uid as munged sees it. Inside nested containers the local uid may differ, so
  * ask munged. */
-static int own_uid(munge_ctx_t ctx, uid_t *ret, struct dd_err *err)
+static int own_uid(const struct munge *m, uid_t *ret, struct dd_err *err)
 {
     char *cred = NULL;
     gid_t gid;
     *ret = geteuid();
     if (uids_are_the_machines())
         return 0;
-    munge_err_t e = munge_encode(&cred, ctx, NULL, 0);
+    munge_err_t e = m->munge_encode(&cred, m->ctx, NULL, 0);
     if (e == EMUNGE_SUCCESS)
-        e = munge_decode(cred, ctx, NULL, NULL, ret, &gid);
+        e = m->munge_decode(cred, m->ctx, NULL, NULL, ret, &gid);
     free(cred);
-    return e == EMUNGE_SUCCESS ? 0 : failed(ctx, e, "make a credential", err);
+    return e == EMUNGE_SUCCESS ? 0 : failed(m, e, "make a credential", err);
 }
 
 static int encode(char **ret, const struct net_key *key, const struct net_key_input *in,
@@ -79,32 +101,32 @@ static int encode(char **ret, const struct net_key *key, const struct net_key_in
 {
     unsigned char payload[PAYLOAD_MAX];
     size_t job = strlen(in->job_id) + 1;
-    munge_ctx_t ctx;
+    struct munge m;
     char *cred = NULL;
     if (job > 256)
         return dd_err_set(err, -EINVAL, "the job id is too long");
-    int rc = open_ctx(&ctx, in, err);
+    int rc = open_munge(&m, in, err);
     if (rc < 0)
         return rc;
     memcpy(payload, label, sizeof(label));
     memcpy(payload + sizeof(label), in->job_id, job);
     memcpy(payload + sizeof(label) + job, key->bytes, NET_KEY_LEN);
     uid_t uid;
-    rc = own_uid(ctx, &uid, err);
+    rc = own_uid(&m, &uid, err);
     if (rc < 0) {
         explicit_bzero(payload, sizeof(payload));
-        munge_ctx_destroy(ctx);
+        m.munge_ctx_destroy(m.ctx);
         return rc;
     }
-    munge_err_t e = munge_ctx_set(ctx, MUNGE_OPT_UID_RESTRICTION, uid);
+    munge_err_t e = m.munge_ctx_set(m.ctx, MUNGE_OPT_UID_RESTRICTION, uid);
     if (e == EMUNGE_SUCCESS)
-        e = munge_encode(&cred, ctx, payload, (int)(sizeof(label) + job + NET_KEY_LEN));
+        e = m.munge_encode(&cred, m.ctx, payload, (int)(sizeof(label) + job + NET_KEY_LEN));
     explicit_bzero(payload, sizeof(payload));
     if (e == EMUNGE_SUCCESS)
         *ret = cred;
     else
-        rc = failed(ctx, e, "make a credential", err);
-    munge_ctx_destroy(ctx);
+        rc = failed(&m, e, "make a credential", err);
+    m.munge_ctx_destroy(m.ctx);
     return rc;
 }
 
@@ -129,22 +151,22 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
     int n = 0;
     uid_t uid = (uid_t)-1, own;
     gid_t gid;
-    munge_ctx_t ctx;
+    struct munge m;
     if (cred == NULL || cred[0] == '\0')
         return dd_err_set(err, -EINVAL, "the leader sent no MUNGE credential");
-    int rc = open_ctx(&ctx, in, err);
+    int rc = open_munge(&m, in, err);
     if (rc < 0)
         return rc;
-    if ((rc = own_uid(ctx, &own, err)) < 0) {
-        munge_ctx_destroy(ctx);
+    if ((rc = own_uid(&m, &own, err)) < 0) {
+        m.munge_ctx_destroy(m.ctx);
         return rc;
     }
-    munge_err_t e = munge_decode(cred, ctx, &payload, &n, &uid, &gid);
+    munge_err_t e = m.munge_decode(cred, m.ctx, &payload, &n, &uid, &gid);
     /* The leader sends one credential to several agents, some on the same machine, so a replay is
      * legitimate. An attacker who replays a credential does not know its key and fails the
      * handshake. Src: munge(3), which fields are valid on error. */
     if (e != EMUNGE_SUCCESS && e != EMUNGE_CRED_REPLAYED)
-        rc = failed(ctx, e, "decode the leader's credential", err);
+        rc = failed(&m, e, "decode the leader's credential", err);
     else if (uid != own)
         rc = dd_err_set(err, -EACCES, "the MUNGE credential is from uid %u, not yours (uid %u)",
                         (unsigned)uid, (unsigned)own);
@@ -153,7 +175,7 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
     if (payload != NULL && n > 0)
         explicit_bzero(payload, (size_t)n);
     free(payload);
-    munge_ctx_destroy(ctx);
+    m.munge_ctx_destroy(m.ctx);
     return rc;
 }
 
@@ -172,8 +194,17 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
     return rc;
 }
 
-const struct key_ops key_ops_munge = {
-    .name = "MUNGE", .offer = offer, .accept = accept_cred, .credential = encode};
+static int prepare(struct dd_err *err)
+{
+    struct munge m;
+    return load(&m, err);
+}
+
+const struct key_ops key_ops_munge = {.name = "MUNGE",
+                                      .offer = offer,
+                                      .accept = accept_cred,
+                                      .prepare = prepare,
+                                      .credential = encode};
 
 #else
 

@@ -498,8 +498,20 @@ static void remove_run(const struct dd_scratch *s)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
-int main(void)
+/* --check: whether libpmix is here; if not, one sentence says why. */
+static int check(void)
 {
+    struct dd_err err = {0};
+    if (libpmix_load(&err) == 0)
+        return 0;
+    fprintf(stderr, "%s\n", err.text);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "--check") == 0)
+        return check();
     DD_AUTO(buf) struct dd_buf first = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
     DD_AUTO(buf) struct dd_buf buf = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
     struct hmsg m;
@@ -516,6 +528,8 @@ int main(void)
     DD_AUTO(scratch) struct dd_scratch tmp = open_run(helper.space.folder);
     DD_AUTO(scratch) struct dd_scratch shm = open_run(helper.space.shm);
     bool ended = false;
+    if (rc == 0)
+        rc = libpmix_load(&err);
     if (rc == 0)
         rc = serve(&helper.space, &err);
     if (rc == 0)

@@ -5,11 +5,34 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/strv.h"
+#include "pmi/libpmix.h"
 
-#include <pmix_server.h>
-#include <pmix.h> /* after it: they need each other */
 #include <stdbool.h>
 #include <stdint.h>
+
+/* libpmix is loaded at run time: its headers' macros call these, too. */
+#define PMIx_Data_array_destruct (*libpmix.PMIx_Data_array_destruct)
+#define PMIx_Error_string (*libpmix.PMIx_Error_string)
+#define PMIx_Get_version (*libpmix.PMIx_Get_version)
+#define PMIx_Info_load (*libpmix.PMIx_Info_load)
+#define PMIx_Value_destruct (*libpmix.PMIx_Value_destruct)
+#define PMIx_generate_ppn (*libpmix.PMIx_generate_ppn)
+#define PMIx_generate_regex (*libpmix.PMIx_generate_regex)
+#define PMIx_server_dmodex_request (*libpmix.PMIx_server_dmodex_request)
+#define PMIx_server_init (*libpmix.PMIx_server_init)
+#define PMIx_server_register_client (*libpmix.PMIx_server_register_client)
+#define PMIx_server_register_nspace (*libpmix.PMIx_server_register_nspace)
+#define PMIx_server_setup_fork (*libpmix.PMIx_server_setup_fork)
+#if PMIX_VERSION_MAJOR >= 5
+#define PMIx_Check_key (*libpmix.PMIx_Check_key)
+#define PMIx_Data_array_create (*libpmix.PMIx_Data_array_create)
+#define PMIx_Data_array_free (*libpmix.PMIx_Data_array_free)
+#define PMIx_Info_create (*libpmix.PMIx_Info_create)
+#define PMIx_Info_destruct (*libpmix.PMIx_Info_destruct)
+#define PMIx_Info_free (*libpmix.PMIx_Info_free)
+#define PMIx_Load_nspace (*libpmix.PMIx_Load_nspace)
+#define PMIx_Load_procid (*libpmix.PMIx_Load_procid)
+#endif
 
 /* The round, as the agent has told it. */
 struct space {

@@ -1,9 +1,12 @@
 /* ddrun-web: posts what its agent (or daemon) says to the URLs it says, one request after the
  * other, and ends with its connection. The only program with libcurl, which brings some thirty
- * libraries: whoever needs none starts without them. */
+ * libraries: whoever needs none starts without them. ddrun-web --check: whether it is here; if not,
+ * one sentence says why. */
 #include "base/buf.h"
+#include "base/library.h"
 #include "web/wire.h"
 
+#define CURL_DISABLE_TYPECHECK /* its macros call the functions by their names */
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdint.h>
@@ -14,6 +17,28 @@
 
 enum { CONNECT_MS = 2000 };
 
+#define LIBCURL_FUNCTIONS(X)                                                                       \
+    X(curl_easy_getinfo)                                                                           \
+    X(curl_easy_init)                                                                              \
+    X(curl_easy_perform)                                                                           \
+    X(curl_easy_reset)                                                                             \
+    X(curl_easy_setopt)                                                                            \
+    X(curl_easy_strerror)                                                                          \
+    X(curl_global_init)                                                                            \
+    X(curl_slist_append)                                                                           \
+    X(curl_slist_free_all)
+
+static struct libcurl {
+    LIBCURL_FUNCTIONS(DD_LIBRARY_FIELD)
+} libcurl; /* of the whole helper, as if it were linked */
+
+static int load(struct dd_err *err)
+{
+#define ROW(function) DD_LIBRARY_ROW(struct libcurl, function),
+    static const struct dd_library_row rows[] = {LIBCURL_FUNCTIONS(ROW)};
+    return dd_library_load(&libcurl, "libcurl.so.4", rows, sizeof(rows) / sizeof(rows[0]), err);
+}
+
 static size_t on_data(char *data, size_t size, size_t n, void *arg)
 {
     return dd_buf_append(arg, data, size * n) == 0 ? size * n : 0;
@@ -22,39 +47,40 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 static void set_protocols(CURL *c)
 {
 #if LIBCURL_VERSION_NUM >= 0x075500
-    (void)curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 #else
-    (void)curl_easy_setopt(c, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
 }
 
 static void set_tls(CURL *c, const struct web_request *r)
 {
     if (r->cacert != NULL)
-        (void)curl_easy_setopt(c, CURLOPT_CAINFO, r->cacert);
+        (void)libcurl.curl_easy_setopt(c, CURLOPT_CAINFO, r->cacert);
     if (r->cert != NULL)
-        (void)curl_easy_setopt(c, CURLOPT_SSLCERT, r->cert);
+        (void)libcurl.curl_easy_setopt(c, CURLOPT_SSLCERT, r->cert);
     if (r->key != NULL)
-        (void)curl_easy_setopt(c, CURLOPT_SSLKEY, r->key);
-    (void)curl_easy_setopt(c, CURLOPT_KEYPASSWD,
-                           ""); /* else a pass phrase is asked for, on the user's terminal */
+        (void)libcurl.curl_easy_setopt(c, CURLOPT_SSLKEY, r->key);
+    (void)libcurl.curl_easy_setopt(
+        c, CURLOPT_KEYPASSWD, ""); /* else a pass phrase is asked for, on the user's terminal */
 }
 
 static void set_up(CURL *c, const struct web_request *r, struct curl_slist *headers)
 {
     const long limit = (long)r->limit_ms;
-    curl_easy_reset(c); /* connections are kept */
+    libcurl.curl_easy_reset(c); /* connections are kept */
     set_protocols(c);
     set_tls(c, r);
-    (void)curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, limit);
-    (void)curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, limit < CONNECT_MS ? limit : CONNECT_MS);
-    (void)curl_easy_setopt(c, CURLOPT_USERAGENT, "ddrun");
-    (void)curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
-    (void)curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body);
-    (void)curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)strlen(r->body));
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, limit);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS,
+                                   limit < CONNECT_MS ? limit : CONNECT_MS);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_USERAGENT, "ddrun");
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE, (long)strlen(r->body));
     if (r->direct)
-        (void)curl_easy_setopt(c, CURLOPT_PROXY, "");
+        (void)libcurl.curl_easy_setopt(c, CURLOPT_PROXY, "");
 }
 
 /* The server has refused us. Src: OpenSSL's texts for the alerts of RFC 8446, 6.2: they come after
@@ -89,12 +115,12 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
     long status = 0;
     dd_buf_clear(body);
     error[0] = '\0';
-    (void)curl_easy_setopt(c, CURLOPT_URL, url);
-    (void)curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
-    (void)curl_easy_setopt(c, CURLOPT_WRITEDATA, body);
-    (void)curl_easy_setopt(c, CURLOPT_ERRORBUFFER, error);
-    const CURLcode rc = curl_easy_perform(c);
-    (void)curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_URL, url);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_data);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_WRITEDATA, body);
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_ERRORBUFFER, error);
+    const CURLcode rc = libcurl.curl_easy_perform(c);
+    (void)libcurl.curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
     if ((rc == CURLE_OK && status > 0) || (is_cut(rc) && status >= 200)) {
         a->status = (int)(status < 999 ? status : 999);
         return true;
@@ -106,16 +132,16 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
             error, CURL_ERROR_SIZE,
             "the server refused the client certificate, or requires one (cert=FILE, key=FILE)");
     else if (error[0] == '\0')
-        (void)snprintf(error, CURL_ERROR_SIZE, "%s", curl_easy_strerror(rc));
+        (void)snprintf(error, CURL_ERROR_SIZE, "%s", libcurl.curl_easy_strerror(rc));
     return false;
 }
 
 static struct curl_slist *headers_of(const struct web_request *r)
 {
-    struct curl_slist *list = curl_slist_append(NULL, "Content-Type: application/json");
-    list = curl_slist_append(list, "Expect:");
+    struct curl_slist *list = libcurl.curl_slist_append(NULL, "Content-Type: application/json");
+    list = libcurl.curl_slist_append(list, "Expect:");
     for (size_t i = 0; r->headers[i] != NULL; i++)
-        list = curl_slist_append(list, r->headers[i]);
+        list = libcurl.curl_slist_append(list, r->headers[i]);
     return list;
 }
 
@@ -139,7 +165,7 @@ static int serve(CURL *c, const struct web_request *r)
     for (a.from = 0; r->urls[a.from] != NULL; a.from++)
         if (post(c, r->urls[a.from], &a, &body, error))
             break;
-    curl_slist_free_all(headers);
+    libcurl.curl_slist_free_all(headers);
     if (a.status == 0)
         a.from = 0;
     a.error = a.status == 0 ? error : NULL;
@@ -147,17 +173,24 @@ static int serve(CURL *c, const struct web_request *r)
     return answer(&a);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static char packet[WEB_PACKET_MAX];
+    struct dd_err err = {0};
     int type = 0;
     socklen_t len = sizeof(type);
+    if (load(&err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    if (argc == 2 && strcmp(argv[1], "--check") == 0)
+        return 0;
     if (getsockopt(WEB_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET) {
         fprintf(stderr, "ddrun-web is a helper that ddrun starts for etcd and web hooks\n");
         return 2;
     }
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-    CURL *c = curl_easy_init();
+    (void)libcurl.curl_global_init(CURL_GLOBAL_DEFAULT);
+    CURL *c = libcurl.curl_easy_init();
     ssize_t n = 0;
     int rc = c != NULL ? 0 : -1;
     while (rc == 0 &&

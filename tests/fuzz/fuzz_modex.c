@@ -10,8 +10,8 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-pmix_status_t PMIx_server_dmodex_request(const pmix_proc_t *proc, pmix_dmodex_response_fn_t done,
-                                         void *arg);
+#undef PMIx_server_dmodex_request
+struct libpmix libpmix;
 
 enum { RANKS = 4, ASKS = 64, REFUSES = 8 };
 enum step { PUBLISH, PUBLISH_FAILED, ASK, COMPLETE };
@@ -29,8 +29,7 @@ static void must(bool ok)
         abort();
 }
 
-pmix_status_t PMIx_server_dmodex_request(const pmix_proc_t *proc, pmix_dmodex_response_fn_t done,
-                                         void *arg)
+static pmix_status_t on_request(const pmix_proc_t *proc, pmix_dmodex_response_fn_t done, void *arg)
 {
     must(proc->rank < RANKS && world.done[proc->rank] == NULL);
     if ((world.refuses >> proc->rank & 1) != 0)
@@ -98,6 +97,7 @@ static void do_step(struct modex *m, struct dd_rd *r, bool *completed)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct dd_rd r = dd_rd_of(data, size);
+    libpmix.PMIx_server_dmodex_request = on_request;
     const unsigned how = dd_rd_u8(&r);
     const struct space space = {
         .name = "ddrun", .nnodes = 2, .world_size = 2 * RANKS, .local_size = 1 + (int)(how & 3)};

@@ -1,0 +1,28 @@
+/* A library that is used where it is found, and that nobody needs to install for all the rest: its
+ * functions are looked up at run time. A list of its functions, LIST(X) with X(function) for each,
+ * makes both the structure of their addresses, by DD_LIBRARY_FIELD, and its table, by
+ * DD_LIBRARY_ROW. */
+#ifndef DD_BASE_LIBRARY_H
+#define DD_BASE_LIBRARY_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+
+#define DD_LIBRARY_FIELD(function) __typeof__(function) *function;
+#define DD_LIBRARY_ROW(type, function) {#function, offsetof(type, function)}
+
+struct dd_library_row {
+    const char *name;
+    size_t at; /* where its address goes */
+};
+
+/* The library is not unloaded again. Opening one that is loaded needs no file. -ELIBACC: it is not
+ * there, or not for this program; -ELIBBAD: a function is missing. err names the library. */
+int dd_library_load(void *functions, const char *soname, const struct dd_library_row *rows,
+                    size_t n, struct dd_err *err);
+/* The same with a library that is open. */
+int dd_library_bind(void *functions, void *library, const struct dd_library_row *rows, size_t n,
+                    const char **missing);
+
+#endif

@@ -1,0 +1,36 @@
+"""libmunge, libpmix and libcurl are loaded where they are; without them, only what needs them is refused."""
+
+import pytest
+
+from support import built_with, run
+
+
+@pytest.fixture
+def without(tmp_path):
+    """without(NAME): an environment in which the library of this name cannot be loaded."""
+    def environment(name):
+        (tmp_path / name).write_bytes(b"")
+        return {"LD_LIBRARY_PATH": str(tmp_path)}
+    return environment
+
+
+@pytest.mark.skipif(not built_with("MUNGE"), reason="ddrun was built without MUNGE (Debian: libmunge-dev)")
+def test_without_libmunge_nodes_take_another_key(without, tmp_path):
+    job = run("--simulate-nodes=2", "--nproc-per-node=1", "--no-python", "true",
+              env={"HOME": str(tmp_path), **without("libmunge.so.2")})
+    assert job.p.returncode == 0, job.err
+
+
+@pytest.mark.skipif(not built_with("PMIX"), reason="ddrun was built without libpmix (Debian: libpmix-dev)")
+def test_without_libpmix_pmix_is_refused_and_auto_does_without(without):
+    env = without("libpmix.so.2")
+    job = run("--mpi=pmix", "--nproc-per-node=1", "--no-python", "true", env=env)
+    assert job.p.returncode == 2 and "error: --mpi=pmix needs libpmix: cannot load" in job.err and "tip: " in job.err, job.err
+    job = run("--mpi=auto", "--nproc-per-node=1", "--no-python", "true", env=env)
+    assert (job.p.returncode, job.err) == (0, "")
+
+
+@pytest.mark.skipif(not built_with("CURL"), reason="ddrun was built without libcurl (Debian: libcurl4-openssl-dev)")
+def test_without_libcurl_a_web_hook_is_refused(without):
+    job = run("--notify=http://127.0.0.1:9/", "--nproc-per-node=1", "--no-python", "true", env=without("libcurl.so.4"))
+    assert job.p.returncode == 2 and "error: --notify needs libcurl: cannot load" in job.err, job.err
