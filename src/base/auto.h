@@ -1,4 +1,5 @@
-/* Scope-bound cleanup: DD_AUTO(kind) frees a local when it leaves scope, DD_TAKE hands it over. */
+/* Scope-bound cleanup: DD_AUTO(kind) frees a local at the end of its scope, DD_TAKE transfers
+ * ownership out of it. */
 #ifndef DD_BASE_AUTO_H
 #define DD_BASE_AUTO_H
 
@@ -8,7 +9,7 @@
 
 #define DD_AUTO(kind) __attribute__((cleanup(dd_auto_##kind)))
 
-/* Makes DD_AUTO(kind) work for variables of `type`; free_fn must accept NULL. */
+/* Define DD_AUTO(kind) for variables of `type`; free_fn must accept NULL. */
 #define DD_AUTO_DEFINE(kind, type, free_fn)                                                        \
     static inline void dd_auto_##kind(type *p)                                                     \
     {                                                                                              \
@@ -16,7 +17,7 @@
     }                                                                                              \
     struct dd_auto_##kind##_semicolon
 
-/* The value of p, which is left NULL so that its cleanup does nothing. */
+/* Return p and set it to NULL, so that its cleanup does nothing. */
 #define DD_TAKE(p)                                                                                 \
     __extension__({                                                                                \
         __typeof__(p) taken_ = (p);                                                                \
@@ -24,7 +25,7 @@
         taken_;                                                                                    \
     })
 
-/* The same for file descriptors, which are left -1. */
+/* The same for file descriptors, which are set to -1. */
 #define DD_TAKE_FD(fd)                                                                             \
     __extension__({                                                                                \
         int taken_ = (fd);                                                                         \

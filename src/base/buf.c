@@ -85,7 +85,7 @@ void dd_buf_done(struct dd_buf *b)
 
 const char *dd_buf_str(struct dd_buf *b)
 {
-    if (b->cap == 0) { /* the spare byte of reserve() is there for every other case */
+    if (b->cap == 0) { /* empty; otherwise dd_buf_reserve() has left a spare byte */
         if (dd_buf_reserve(b, 0) < 0)
             return NULL;
     }

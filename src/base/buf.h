@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 struct dd_buf {
-    unsigned char *data; /* NULL while nothing was stored */
+    unsigned char *data; /* NULL until something is stored */
     size_t len;
     size_t cap;
     size_t max; /* appending beyond this fails with -EMSGSIZE */
@@ -20,8 +20,8 @@ struct dd_buf {
         .max = (limit)                                                                             \
     }
 
-/* All return 0, -ENOMEM or -EMSGSIZE; a failed call leaves the buffer as it was. */
-int dd_buf_reserve(struct dd_buf *b, size_t more); /* room for `more` bytes after len */
+/* Return 0, -ENOMEM or -EMSGSIZE; on failure the buffer is unchanged. */
+int dd_buf_reserve(struct dd_buf *b, size_t more); /* space for `more` bytes after len */
 int dd_buf_append(struct dd_buf *b, const void *p, size_t n);
 int dd_buf_puts(struct dd_buf *b, const char *s);
 int dd_buf_printf(struct dd_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -32,10 +32,10 @@ void dd_buf_consume(struct dd_buf *b, size_t n); /* drops the first n bytes, n <
 void dd_buf_clear(struct dd_buf *b);             /* len = 0, memory kept */
 void dd_buf_done(struct dd_buf *b);              /* frees the content, keeps max */
 
-/* The content as a C string, lent until the next change; NULL when out of memory. */
+/* Return the content as a C string, valid until the next change; NULL: out of memory. */
 const char *dd_buf_str(struct dd_buf *b);
-/* The content as a C string that the caller frees; the buffer is empty afterwards. NULL: no memory.
- */
+/* Return the content as a C string that the caller frees, and empty the buffer. NULL: out of
+ * memory. */
 char *dd_buf_steal(struct dd_buf *b);
 
 static inline void dd_auto_buf(struct dd_buf *b)

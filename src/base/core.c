@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Async-signal-safe but for snprintf of an integer, which is in glibc. Where /proc is missing,
- * nothing changes. */
+/* Async-signal-safe with glibc, whose snprintf of an integer is. Does nothing without /proc. */
 static void set_filter(const char *text, size_t n)
 {
     DD_AUTO(fd) int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
@@ -26,9 +25,9 @@ void dd_core_like(pid_t pid)
     char text[16];
     (void)snprintf(path, sizeof(path), "/proc/%d/coredump_filter", (int)pid);
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1
-                             : read(fd, text + 2,
-                                    sizeof(text) - 2); /* hexadecimal, without a prefix */
+    const ssize_t n = fd < 0
+                          ? -1
+                          : read(fd, text + 2, sizeof(text) - 2); /* hexadecimal, without prefix */
     if (n <= 0)
         return;
     text[0] = '0';

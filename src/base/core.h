@@ -4,13 +4,13 @@
 
 #include <sys/types.h>
 
-/* Leave all memory out of this process's core files, wherever they are written. Children inherit
- * that, also through exec. Not PR_SET_DUMPABLE: workers open /proc/AGENT/fd. Src: core(5),
- * coredump_filter. */
+/* Exclude all memory from core files of this process and its children, also after exec.
+ * PR_SET_DUMPABLE would prevent workers from opening /proc/AGENT/fd. Src: core(5), coredump_filter.
+ */
 void dd_core_empty(void);
 
-/* In a child, before it runs a program of the user: core files hold what those of process `pid` do.
- */
+/* In a child, before it executes a program of the user: use the core file settings of process
+ * `pid`. */
 void dd_core_like(pid_t pid);
 
 #endif

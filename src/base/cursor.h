@@ -1,7 +1,7 @@
-/* Bounded cursors over bytes: typed get and put with a sticky error, so that a parser checks once.
+/* Bounds-checked cursors over bytes: typed get and put with a sticky error, so that a parser checks
+ * once at the end.
  *
- * All numbers are little-endian unless the name says _be.
- */
+ * Numbers are little-endian unless the name ends with _be. */
 #ifndef DD_BASE_CURSOR_H
 #define DD_BASE_CURSOR_H
 
@@ -14,7 +14,7 @@
 struct dd_rd {
     const unsigned char *p;
     const unsigned char *end;
-    bool failed; /* something was read beyond the end */
+    bool failed; /* a read went beyond the end */
 };
 
 static inline struct dd_rd dd_rd_of(const void *p, size_t n)
@@ -28,7 +28,7 @@ static inline size_t dd_rd_left(const struct dd_rd *r)
     return (size_t)(r->end - r->p);
 }
 
-/* n bytes, lent from the input; NULL and failed when there are fewer. */
+/* Return n bytes, borrowed from the input; NULL and failed if there are fewer. */
 static inline const unsigned char *dd_rd_bytes(struct dd_rd *r, size_t n)
 {
     if (r->failed || n > dd_rd_left(r)) {

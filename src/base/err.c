@@ -25,7 +25,7 @@ int dd_err_tip(struct dd_err *err, int rc, const char *fmt, ...)
     if (err == NULL)
         return rc;
     const size_t len = strnlen(err->text, sizeof(err->text));
-    if (len + sizeof(head) >= sizeof(err->text)) /* no room: the sentence alone */
+    if (len + sizeof(head) >= sizeof(err->text)) /* no room: omit the tip */
         return rc;
     va_list ap;
     memcpy(err->text + len, head, sizeof(head));

@@ -1,4 +1,4 @@
-/* File descriptors, whole files and the clock. */
+/* File descriptors, whole files and clocks. */
 #ifndef DD_BASE_IO_H
 #define DD_BASE_IO_H
 
@@ -13,11 +13,10 @@ int dd_fd_nonblock(int fd);                         /* 0 or -errno */
 int dd_fd_keep(int fd);                             /* clears close-on-exec */
 int dd_write_full(int fd, const void *p, size_t n); /* blocking; 0 or -errno */
 
-/* Puts a file of this content in the place of what is there: others see the old or the new, whole.
- */
+/* Replace a file atomically: readers see either the old or the new content. */
 int dd_write_file(const char *path, const void *p, size_t n, struct dd_err *err);
 
-/* Appends the whole file to out. -EMSGSIZE with a sentence when it is longer than out->max. */
+/* Append the whole file to out. -EMSGSIZE with a message if it is longer than out->max. */
 int dd_read_file(const char *path, struct dd_buf *out, struct dd_err *err);
 
 uint64_t dd_now_ns(void);      /* CLOCK_MONOTONIC */

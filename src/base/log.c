@@ -13,7 +13,7 @@ static const char *const level_text[] = {
     [DD_LOG_INFO] = "info: ", [DD_LOG_DEBUG] = "debug: ",
 };
 
-/* A pipe has room for a line (less than PIPE_BUF bytes) when it says that it has any. */
+/* A pipe that is writable accepts a whole line (less than PIPE_BUF bytes). */
 static bool has_room(const struct dd_log *log)
 {
     struct pollfd p = {.fd = log->fd, .events = POLLOUT};
@@ -39,7 +39,7 @@ write_line(const struct dd_log *log, const char *prefix, const char *fmt, va_lis
         len += (size_t)n < sizeof(line) - len - 1 ? (size_t)n : sizeof(line) - len - 2;
     line[len++] = '\n';
     if (has_room(log)) {
-        ssize_t done = write(log->fd, line, len); /* a reader that is gone must not end us */
+        ssize_t done = write(log->fd, line, len); /* EPIPE must not end the process */
         (void)done;
     }
     errno = saved;

@@ -1,6 +1,6 @@
-/* Log lines: key=value text, one event one line. The rooms write through a struct dd_log that the
- * program hands them; nothing here is global. User-facing sentences go through it too, as
- * DD_LOG_ERR, _WARN and _NOTICE. */
+/* Log lines: one line of key=value text per event. Each program passes a struct dd_log to its
+ * parts; there is no global state. Messages for users are lines of level DD_LOG_ERR, _WARN and
+ * _NOTICE. */
 #ifndef DD_BASE_LOG_H
 #define DD_BASE_LOG_H
 
@@ -15,31 +15,31 @@ enum { DD_TRACE_MACHINE = 1, DD_TRACE_LINK = 2, DD_TRACE_ALL = 3 };
 
 struct dd_log {
     enum dd_log_level level; /* lines above this level are dropped */
-    int fd;                  /* where lines go; -1 drops all */
-    bool never_waits;  /* a line that cannot be written at once is dropped: others wait for us */
-    unsigned waits_ms; /* a line that cannot be written within this time is dropped; 0: any time it
-                          takes */
-    unsigned trace;    /* parts of the trace that are written, whatever the level */
-    char who[80];      /* put in front of each line: "ddrun" or "ddrun[node2]" */
+    int fd;                  /* destination; -1: drop all lines */
+    bool never_waits;  /* drop a line rather than block on it: other processes wait for this one */
+    unsigned waits_ms; /* drop a line that cannot be written within this time; 0: no limit */
+    unsigned trace;    /* enabled parts of the trace, independent of level */
+    char who[80];      /* prefix of each line: "ddrun" or "ddrun[node2]" */
 };
 
-/* Writes one whole line with one write(2). NULL log is allowed. errno is kept; %m works. */
+/* Write one line with a single write(2). log may be NULL. errno is preserved; %m works. */
 void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Callers skip the work for a trace line that nobody has asked for. NULL log is allowed. */
+/* True if log traces this part, so that callers can skip the work for a trace line. log may be
+ * NULL.
+ */
 static inline bool dd_traces(const struct dd_log *log, unsigned part)
 {
     return log != NULL && (log->trace & part) != 0;
 }
 
-/* Writes "WHO: trace: t=MONOTONIC wall=UNIX_TIME TEXT", with both clocks in seconds, if log traces
+/* Write "WHO: trace: t=MONOTONIC wall=UNIX_TIME TEXT", with both clocks in seconds, if log traces
  * this part. */
 void dd_trace(const struct dd_log *log, unsigned part, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Copies text that a peer sent into out, with everything but printable ASCII as \xNN; returns out.
- */
+/* Copy text from a peer to out, with all but printable ASCII as \xNN. Return out. */
 const char *dd_log_escape(char *out, unsigned long size, const void *text, unsigned long len);
 
 #endif

@@ -1,16 +1,16 @@
-/* Checked text to number conversion; the only place where digits are parsed. */
+/* Checked conversion from text to numbers; no other file parses digits. */
 #ifndef DD_BASE_NUM_H
 #define DD_BASE_NUM_H
 
 #include <stdint.h>
 
-/* Plain decimal digits, nothing else. 0, -EINVAL (not a number) or -ERANGE. */
+/* Parse decimal digits, without sign or blanks. 0, -EINVAL (not a number) or -ERANGE. */
 int dd_num_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret);
 int dd_num_int(const char *s, int min, int max, int *ret); /* with an optional minus sign */
 
-/* "250ms", "5s", "10m", "2h", "1d" or plain seconds ("600", "0.1") into nanoseconds. */
+/* Parse "250ms", "5s", "10m", "2h", "1d" or plain seconds ("600", "0.1") to nanoseconds. */
 int dd_num_duration_ns(const char *s, uint64_t *ret_ns);
-/* "64K", "8M", "1G" (powers of 1024) or plain bytes. */
+/* Parse "64K", "8M", "1G" (powers of 1024) or plain bytes. */
 int dd_num_bytes(const char *s, uint64_t *ret);
 
 #endif

@@ -14,12 +14,12 @@ struct parser {
     void *values;
     int argc;
     char *const *argv;
-    int at; /* the word that is read next */
+    int at; /* index of the next word */
     struct opt_result *res;
     struct dd_err *err;
 };
 
-/* A word of the command line made harmless for a sentence. */
+/* A word of the command line, sanitized for a message. */
 struct shown {
     char text[100];
 };
@@ -36,7 +36,7 @@ static bool name_is(const char *name, const char *word, size_t len)
     return strlen(name) == len && opt_name_begins(name, word, len);
 }
 
-/* 2: the word is a name of the row, 1: it begins one, 0: neither. */
+/* Return 2 if the word is a name of the row, 1 if it is a prefix of one, 0 otherwise. */
 static int row_fits(const struct opt_row *row, const char *word, size_t len)
 {
     const char *piece;
@@ -118,7 +118,7 @@ static int find_long(const struct parser *p, const char *word, size_t len,
     return n == 1 ? 0 : refuse_unknown(p, "--", word, len);
 }
 
-/* "np" and "np=4" of a row that may have one dash. */
+/* Match "np" and "np=4" with rows that allow a single dash. */
 static bool is_one_dash(const struct opt_table *t, const char *word)
 {
     const size_t len = strcspn(word, "=");
@@ -145,7 +145,7 @@ static bool is_number(const char *word)
     return digits + more > 0 && word[1 + digits + (more > 0 ? more + 1 : 0)] == '\0';
 }
 
-/* Whether a word may be the value of the option before it (argparse's rule). */
+/* True if the word can be the value of the preceding option (argparse's rule). */
 static bool is_value(const char *word)
 {
     return word != NULL && (word[0] != '-' || word[1] == '\0' || is_number(word) ||
@@ -206,7 +206,7 @@ static int ask(struct parser *p, const struct opt_row *row, const char *value)
     return 0;
 }
 
-/* The builtin rows have no field of their own: their value is checked, then remembered in res. */
+/* Apply a builtin row, which has no field in the values: check its value and record it in res. */
 static int apply_builtin(struct parser *p, const struct opt_row *row, const struct opt_place *place,
                          const char *value)
 {
@@ -217,7 +217,7 @@ static int apply_builtin(struct parser *p, const struct opt_row *row, const stru
     return rc == 0 && flag ? ask(p, row, value) : rc;
 }
 
-/* value: NULL for a flag that stands alone. */
+/* value: NULL for a flag without a value. */
 static int apply(struct parser *p, const struct opt_row *row, const struct opt_place *place,
                  const char *value)
 {
@@ -246,7 +246,7 @@ static int take_value_and_apply(struct parser *p, const struct opt_row *row,
     return apply(p, row, place, value);
 }
 
-/* Both as they are written, "-ppn=4", "--map_by". */
+/* Find a foreign option as written, "-ppn=4" or "--map_by". */
 static const struct opt_foreign *find_foreign(const struct opt_table *t, const char *word)
 {
     const size_t dashes = strspn(word, "-");
@@ -267,7 +267,7 @@ static const struct opt_row *row_of(const struct opt_table *t, const char *name,
     return NULL;
 }
 
-/* word: with its dashes; value: what follows it in the same word, or NULL. */
+/* word: with its dashes; value: the text after '=' in the same word, or NULL. */
 static int read_foreign(struct parser *p, const struct opt_foreign *f, const char *value)
 {
     if (f->is == NULL)
@@ -275,7 +275,7 @@ static int read_foreign(struct parser *p, const struct opt_foreign *f, const cha
     const size_t len = strcspn(f->is, "=");
     const struct opt_row *row = row_of(p->t, f->is, len);
     const struct opt_place place = {.style = OPT_STYLE_OTHER, .name = f->word};
-    if (row == NULL) /* it may stay */
+    if (row == NULL) /* ignored */
         return 0;
     return take_value_and_apply(p, row, &place, f->is[len] == '=' ? f->is + len + 1 : value);
 }
@@ -293,7 +293,7 @@ static int read_long(struct parser *p, const char *word)
     return take_value_and_apply(p, row, &place, *eq == '=' ? eq + 1 : NULL);
 }
 
-/* "-r3", "-r=3", "-r 3", "-mr3" */
+/* Read "-r3", "-r=3", "-r 3" and "-mr3". */
 static int read_letters(struct parser *p, const char *word)
 {
     for (int rc = 0; *word != '\0'; word++) {

@@ -1,5 +1,5 @@
-/* Command line options from one const table: a row per option, from which come the parser, --help,
- * --show-config, the OPTIONS section of the manual page and the completions of the shells.
+/* Command line options from one const table with a row per option. The table generates the parser,
+ * --help, --show-config, the OPTIONS section of the manual page and the shell completions.
  *
  *   struct hello {
  *       int count;
@@ -18,7 +18,7 @@
  *       .program = "hello", .version = "1.0", .usage = "[options] SCRIPT [ARG...]",
  *       .about = "Says hello.", .env_prefixes = "HELLO_,PET_", OPT_ROWS(rows)};
  *
- *   struct hello o = {0};                              (zeroed; opt_parse puts the defaults in)
+ *   struct hello o = {0};                              (opt_parse sets the defaults)
  *   DD_AUTO(opt_result) struct opt_result res = {0};
  *   if (opt_parse(&table, &o, argc, argv, environ, &res, &err) < 0)
  *       print "hello: ERR.TEXT", exit with 2;
@@ -26,19 +26,18 @@
  *       DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
  *       opt_answer(&table, &res, &out) and print it, exit with 0;
  *   }
- *   argv[res.script] is SCRIPT (res.script == argc: none was given), argv + res.args its arguments
- *   opt_result_source(&res, &table, "count")->from      (where the value came from)
- *   opt_values_done(&table, &o);                        (frees the repeated ones)
+ *   argv[res.script] is SCRIPT (res.script == argc: none), argv + res.args its arguments
+ *   opt_result_source(&res, &table, "count")->from      (source of the value)
+ *   opt_values_done(&table, &o);                        (frees OPT_REPEATED fields)
  *
- * How a command line is read (as argparse does it for torchrun; Src: torch 2.13.0):
- * - options end at the first word that is none, which is SCRIPT; all after it is the script's own;
+ * Rules for the command line, as argparse applies them for torchrun (Src: torch 2.13.0):
+ * - options end at the first word that is not an option, SCRIPT; its arguments follow;
  * - one "--" directly before SCRIPT, or else one directly after it, is dropped;
- * - "--opt val", "--opt=val", "-r3", "-r 3", "-r=3", and letters of flags may be joined ("-mr3");
- * - every "-" inside a long name may be written "_", and any unique prefix will do, also one that
- * is unique among the names in `first`;
- * - a value that starts with "-" and is no number needs "=" ("--opt=-x");
- * - the last one wins, the command line wins over the environment, that over the default.
- */
+ * - "--opt val", "--opt=val", "-r3", "-r 3" and "-r=3" are allowed; flags may be joined ("-mr3");
+ * - "-" within a long name may be written "_";
+ * - a prefix of a name suffices if it is unique, or unique among the names in `first`;
+ * - a value that starts with "-" and is not a number needs "=" ("--opt=-x");
+ * - the last occurrence wins; the command line overrides the environment, and that the default. */
 #ifndef DD_BASE_OPT_H
 #define DD_BASE_OPT_H
 
@@ -52,58 +51,59 @@
 
 enum opt_kind {
     OPT_FLAG,   /* bool; "--flag", also "--flag=no"; in the environment 0, 1, yes, no, true, ... */
-    OPT_STRING, /* const char *, lent from argv, env or the row; NULL: not set, no default */
+    OPT_STRING, /* const char *, borrowed from argv, env or the row; NULL: not set, no default */
     OPT_INT,    /* int */
     OPT_DURATION, /* uint64_t, nanoseconds: "250ms", "5s", "10m", "2h", "1d", "600", "0.1" */
     OPT_BYTES,    /* uint64_t: "64K", "8M", "1G" or plain bytes */
-    OPT_REPEATED, /* struct dd_strv, one entry each time; the command line replaces the environment
-                   */
-    OPT_CUSTOM,   /* what row->parse makes of the text */
+    OPT_REPEATED, /* struct dd_strv, one entry per occurrence; the command line replaces the
+                     environment */
+    OPT_CUSTOM,   /* parsed by row->parse */
 };
 
 struct opt_row {
-    const char *name;    /* long name without dashes in front, words joined by '-' */
-    const char *aliases; /* other long names, comma separated; accepted, not advertised */
+    const char *name;    /* long name without leading dashes, words joined by '-' */
+    const char *aliases; /* other long names, comma-separated; accepted but not documented */
     char letter;         /* short form, 0: none */
-    bool one_dash;       /* its names may also be written with one dash, as in "-np 4" */
+    bool one_dash;       /* its names may also have a single dash, as in "-np 4" */
     enum opt_kind kind;
-    const char *metavar; /* what --help writes for the value; every kind but OPT_FLAG */
-    const char *def;     /* the default as text, read like a value; NULL: the field stays zero */
-    const char *def_doc; /* what help says about the default where it is worked out later */
+    const char *metavar; /* placeholder for the value in --help; set for every kind but OPT_FLAG */
+    const char *def;     /* the default as text, parsed like a value; NULL: the field stays zero */
+    const char *def_doc; /* replaces the default in the help if it is computed later */
     const char *implied; /* the value of a bare "--opt": makes the value optional ("--opt[=X]") */
-    const char *choices; /* the allowed values, comma separated; NULL: any */
-    int64_t min, max;    /* limits of numbers (ns for durations); max <= min: no upper limit;
-                          * both 0: none at all */
-    char split;          /* OPT_REPEATED: also split each value here; 0: never */
-    const char *env;     /* variables of its own, comma separated, before the table's prefixes */
-    bool no_env;         /* the table's prefixes make no variable for it */
-    const char
-        *needs; /* without one of these options it has no effect, comma separated; NULL: it has */
-    const char *example; /* a right value for error sentences; NULL: made from default and kind */
-    const char *group;   /* heading in the help; shown in the order in which groups first appear */
-    const char *since;   /* version that brought it, NULL: the first */
-    const char *help;    /* one phrase in lower case, no full stop; more sentences may follow it */
-    const char *more;    /* further text for the manual page alone; paragraphs end with "\n\n" */
-    bool hidden;         /* works, but no help, manual or completion names it */
-    bool common;         /* a bare --help shows it; in a table without any, all are shown */
-    size_t offset;       /* of the field in the values struct: see OPT_FIELD */
-    /* OPT_CUSTOM: reads text into *field. 0 or negative errno with a sentence that says what is
-     * wrong and what would be right; the place ("--nnodes: ") is put in front by the caller. */
+    const char *choices; /* allowed values, comma-separated; NULL: any */
+    int64_t min, max; /* limits of numbers (ns for durations); max <= min: no upper limit; both 0:
+                         no limits */
+    char split;       /* OPT_REPEATED: also split each value at this character; 0: never */
+    const char *env;  /* additional variables, comma-separated, which precede those from the table's
+                         prefixes */
+    bool no_env;      /* the table's prefixes define no variable for it */
+    const char *needs;   /* options, comma-separated, at least one of which it needs to take effect;
+                            NULL: none */
+    const char *example; /* a valid value for error messages; NULL: derived from default and kind */
+    const char *group;   /* heading in the help; groups are ordered by first appearance */
+    const char *since;   /* version that introduced it; NULL: the first */
+    const char *help; /* a phrase in lower case without full stop; further sentences may follow */
+    const char *more; /* additional text for the manual page; paragraphs end with "\n\n" */
+    bool hidden;      /* accepted, but absent from help, manual and completions */
+    bool common;      /* shown by a bare --help; if no row of a table is common, all are shown */
+    size_t offset;    /* of its field in the values struct: see OPT_FIELD */
+    /* OPT_CUSTOM: parses text into *field. 0, or -errno with a message that names the error and the
+     * valid values; the caller adds the prefix ("--nnodes: "). */
     int (*parse)(const char *text, void *field, struct dd_err *err);
 };
 
 #define OPT_FIELD(type, field) .offset = offsetof(type, field)
 
-/* An option of another program that people are used to. It is known by its whole name alone. */
+/* An option of another launcher. It is recognized by its full name only. */
 struct opt_foreign {
-    const char *word; /* with its dashes; '_' is as good as '-' */
-    const char *is; /* the option that it means, as "nnodes", or with a value, as "log-level=info";
-                     * "": nothing, it may stay; NULL: it is refused */
+    const char *word; /* with its dashes; '_' may replace '-' */
+    const char *is; /* the equivalent option, "nnodes" or, with a value, "log-level=info"; "": none,
+                       ignored; NULL: refused */
     const char
-        *say; /* when it is refused: whose it is and what to write, which follows "WORD is " */
+        *say; /* if refused: its origin and the alternative, as a continuation of "WORD is " */
 };
 
-/* A word that the program's first operand may be, with options of its own. */
+/* A command: a word that may be the first operand, with options of its own. */
 struct opt_command {
     const char *name;
     const char *help;                  /* one phrase, as in a row */
@@ -114,18 +114,17 @@ struct opt_command {
 struct opt_table {
     const char *program;      /* "ddrun" */
     const char *version;      /* "0.1.0" */
-    const char *usage;        /* what follows the program's name: "[options] SCRIPT [ARG...]" */
+    const char *usage;        /* usage text after the program's name: "[options] SCRIPT [ARG...]" */
     const char *about;        /* one or two sentences */
-    const char *epilog;       /* after the options, kept as written; NULL: none */
+    const char *epilog;       /* printed verbatim after the options; NULL: none */
     const char *env_prefixes; /* "DDRUN_,PET_": option a-b may be set by DDRUN_A_B, else PET_A_B */
-    const char *env_more;     /* variables with that prefix that are no options, comma separated */
+    const char *env_more;     /* variables with that prefix that are not options, comma-separated */
     const struct opt_row *rows;
     size_t n_rows;
-    const char
-        *first; /* where an abbreviation fits several, one of these is meant; comma separated */
-    const struct opt_foreign *foreign; /* up to a row without a word; NULL: none */
+    const char *first; /* preferred options for ambiguous abbreviations, comma-separated */
+    const struct opt_foreign *foreign; /* ends with a row whose word is NULL; NULL: none */
     const struct opt_command
-        *commands; /* the help, manual and completions have them; main runs them */
+        *commands; /* listed in help, manual and completions; main() runs them */
     size_t n_commands;
 };
 
@@ -135,9 +134,9 @@ enum opt_from { OPT_FROM_DEFAULT, OPT_FROM_ENV, OPT_FROM_COMMAND_LINE };
 
 struct opt_source {
     enum opt_from from;
-    char name[64];     /* the variable, or the option as it was written */
-    const char *value; /* the text as given, lent from argv, env or the row; NULL: none */
-    unsigned times;    /* how often the command line named it */
+    char name[64];     /* the variable, or the option as written */
+    const char *value; /* the text as given, borrowed from argv, env or the row; NULL: none */
+    unsigned times;    /* number of occurrences on the command line */
 };
 
 /* Every table also has -h/--help, --version, --show-config and the hidden
@@ -154,49 +153,50 @@ enum opt_format {
 
 struct opt_result {
     enum opt_ask ask;
-    enum opt_format format;     /* of OPT_ASK_DUMP */
-    const char *about;          /* of OPT_ASK_HELP: see opt_help; lent from argv */
-    int script;                 /* index of the first operand in argv; argc: there is none */
+    enum opt_format format;     /* for OPT_ASK_DUMP */
+    const char *about;          /* for OPT_ASK_HELP: see opt_help; borrowed from argv */
+    int script;                 /* index of the first operand in argv; argc: none */
     int args;                   /* index of the first argument after it */
     struct opt_source *sources; /* one per row */
     struct dd_strv config;      /* "name\tvalue\tsource" per row, for --show-config */
 };
 
-/* Reads defaults, env and argv (argv[0] is the program) into *values, which starts zeroed. Strings
- * are lent from argv, env and the table. 0, or -EINVAL with one sentence (exit code 2), or -ENOMEM;
- * opt_values_done frees what is in *values in any case. An empty variable counts as not set.
- * --help and --version answer at once: what follows them is not read. */
+/* Read defaults, env and argv (argv[0] is the program) into *values, which must be zeroed. Strings
+ * are borrowed from argv, env and the table. Return 0, -EINVAL with a message (exit code 2), or
+ * -ENOMEM; opt_values_done() must be called in any case. An empty variable counts as not set.
+ * Parsing ends at --help and --version. */
 int opt_parse(const struct opt_table *t, void *values, int argc, char *const *argv,
               char *const *env, struct opt_result *ret, struct dd_err *err);
 
-/* Reads one value as if it came from `place` ("--max-restarts", "nodes.conf:3"). */
+/* Parse one value with `place` as its source ("--max-restarts", "nodes.conf:3"). */
 int opt_set(const struct opt_row *row, void *values, const char *place, const char *text,
             struct dd_err *err);
 
-/* Where the value of option `name` came from; lent from res. NULL: no such row. */
+/* Return the source of the value of option `name`, borrowed from res. NULL: no such row. */
 const struct opt_source *opt_result_source(const struct opt_result *res, const struct opt_table *t,
                                            const char *name);
-/* Whether the environment or the command line set it. */
+/* True if the environment or the command line set it. */
 bool opt_is_given(const struct opt_result *res, const struct opt_table *t, const char *name);
-/* It was said on the command line, but none of those without which it has no effect. */
+/* True if it is on the command line but has no effect, since all options in its `needs` are absent.
+ */
 bool opt_is_idle(const struct opt_result *res, const struct opt_table *t,
                  const struct opt_row *row);
 
-/* Whether entry ("NAME=VALUE") is nearly, but not quite, a variable of the table's first prefix;
- * the one that may be meant goes to out. */
+/* True if entry ("NAME=VALUE") is almost a variable of the table's first prefix; the likely
+ * intended one is written to out. */
 bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]);
 
-/* The text that res->ask asked for. 0 or negative errno. */
+/* Append the text requested by res->ask. 0 or -errno. */
 int opt_answer(const struct opt_table *t, const struct opt_result *res, struct dd_buf *out);
 
-/* At most 80 columns. about: "" the common options, "all", else those that have this word in their
- * name, group or phrase, with all that the manual says of them (the one of that name alone, where
- * there is one). */
+/* Append the help in at most 80 columns. about: "": the common options; "all"; else the options
+ * with that word in name, group or phrase, in full (only the option of that name if there is one).
+ */
 int opt_help(const struct opt_table *t, const char *about, struct dd_buf *out);
 int opt_dump(const struct opt_table *t, enum opt_format format, struct dd_buf *out);
 
-/* 0, or -EINVAL and what is wrong with the table itself (a double name, a default that does not
- * parse, no help, ...): for the unit test of each program's table. */
+/* Check the table itself for duplicate names, invalid defaults, missing help etc. 0 or -EINVAL with
+ * a message. For the unit test of each program's table. */
 int opt_table_check(const struct opt_table *t, struct dd_err *err);
 
 void opt_result_done(struct opt_result *res);

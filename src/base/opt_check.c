@@ -1,4 +1,4 @@
-/* Whether a table of options is sound: asked by the unit test of each program's table. */
+/* Validation of option tables, for the unit test of each program's table. */
 #include "base/opt_rows.h"
 
 #include <ctype.h>
@@ -78,7 +78,7 @@ static int check_texts(const struct opt_row *row, struct dd_err *err)
     return 0;
 }
 
-/* Whether what the row itself says about its values can be read. */
+/* Check that the values in the row itself can be parsed. */
 static int check_values(const struct opt_row *row, struct dd_err *err)
 {
     const char *const texts[] = {row->def, row->implied, row->example};
@@ -96,7 +96,7 @@ static int check_values(const struct opt_row *row, struct dd_err *err)
     return rc;
 }
 
-/* Whether a list of options, such as a row's `needs`, names some that are there. */
+/* Check that the options in a list, such as a row's `needs`, exist. */
 static int check_list(const struct opt_table *t, const char *list, struct dd_err *err)
 {
     const struct opt_row *row;
@@ -126,7 +126,7 @@ static int check_foreign(const struct opt_table *t, const struct opt_foreign *f,
             return dd_err_set(err, -EINVAL, "%s: --%s has this name", f->word, row->name);
         if (dashes == 2 && opt_list_has(t->first, row->name) &&
             opt_name_begins(row->name, name, strlen(name)))
-            return dd_err_set(err, -EINVAL, "%s: it abbreviates --%s", f->word, row->name);
+            return dd_err_set(err, -EINVAL, "%s: abbreviates --%s", f->word, row->name);
         found |= has_name(row, f->is != NULL ? f->is : "", len);
     }
     if (dashes < 1 || dashes > 2 || !found || (f->is == NULL) != (f->say != NULL))

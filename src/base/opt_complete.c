@@ -1,4 +1,4 @@
-/* Completions for bash, zsh and fish. After SCRIPT all of them offer files. */
+/* Completions for bash, zsh and fish. After SCRIPT, all of them complete file names. */
 #include "base/opt_rows.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static int spaced(struct dd_buf *out, const char *list)
     return rc;
 }
 
-/* "--tee|-t|--redirects|-r": the options that fit, '|' between them. */
+/* Append the matching options, separated by '|': "--tee|-t|--redirects|-r". */
 static int bash_pattern(const struct opt_table *t, bool optional, struct dd_buf *out)
 {
     const struct opt_row *row;
@@ -81,8 +81,8 @@ static int bash_names(const struct opt_table *t, struct dd_buf *out)
     return rc;
 }
 
-/* A function of this name that completes from word `first` on. bash splits words at "=", so
- * "--tee=3" arrives as three. */
+/* Append a function with this name that completes from word `first` on. bash splits words at "=",
+ * so "--tee=3" arrives as three words. */
 static int bash_function(const struct opt_table *t, const char *name, int first, struct dd_buf *out)
 {
     int rc = dd_buf_printf(out,
@@ -136,7 +136,8 @@ static int bash_function(const struct opt_table *t, const char *name, int first,
                        "    fi\n}\n");
 }
 
-/* The first word is a command, or an option of the program; the rest is the command's. */
+/* Append the completion of a program with commands: the first word is a command or an option of the
+ * program; the other words belong to the command. */
 static int bash_commands(const struct opt_table *t, struct dd_buf *out)
 {
     char name[80];
@@ -172,7 +173,7 @@ int opt_dump_bash(const struct opt_table *t, struct dd_buf *out)
     return rc == 0 ? dd_buf_printf(out, "complete -F %s %s\n", name, t->program) : rc;
 }
 
-/* Text inside '...[here]...' of a zsh _arguments specification. */
+/* Append text for '...[here]...' in a zsh _arguments specification. */
 static int zsh_text(struct dd_buf *out, const char *s)
 {
     int rc = 0;
@@ -262,7 +263,7 @@ static int fish_text(struct dd_buf *out, const char *s)
     return rc == 0 ? dd_buf_puts(out, "'") : rc;
 }
 
-/* start: "complete -c PROGRAM", and where the option fits. */
+/* start: "complete -c PROGRAM" with the condition for the option. */
 static int fish_row(struct dd_buf *out, const char *start, const struct opt_row *row)
 {
     static const char *const how[] = {

@@ -1,13 +1,13 @@
-/* The options for the manual page (the body of its OPTIONS section, in man(7)) and as JSON. */
+/* Dumps of the option table: the body of the manual page's OPTIONS section (man(7)), and JSON. */
 #include "base/opt_rows.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
-#define LINE 76 /* of the written roff */
+#define LINE 76 /* maximum length of the roff source lines */
 
-/* One word of running text: options bold, the row's metavar italic. */
+/* Append a word of running text: options bold, the row's metavar italic. */
 static int man_word(struct dd_buf *out, const struct opt_row *row, const char *word, size_t len)
 {
     size_t name = strspn(word, "-");
@@ -35,10 +35,11 @@ static int man_word(struct dd_buf *out, const struct opt_row *row, const char *w
     return rc;
 }
 
-/* Running text; an empty line begins a new paragraph, a full stop a new line. */
+/* Append running text; an empty line starts a paragraph, a full stop ends the source line. */
 static int man_text(struct dd_buf *out, const struct opt_row *row, const char *text)
 {
-    DD_AUTO(buf) struct dd_buf word = DD_BUF_INIT(4096); /* with its marks, which count */
+    DD_AUTO(buf) struct dd_buf word = DD_BUF_INIT(
+        4096); /* including its markup, which counts for the length */
     size_t column = 0;
     char last = '\0';
     int rc = 0;
@@ -114,7 +115,7 @@ static int man_row(struct dd_buf *out, const struct opt_row *row)
     return rc == 0 ? man_text(out, row, dd_buf_str(&text)) : rc;
 }
 
-/* The options that every table has are the program's: not said again with each command. */
+/* Append a command's options, without those that every table has. */
 static int man_command(const struct opt_command *c, struct dd_buf *out)
 {
     int rc = dd_buf_printf(out, ".SS %s\n", c->table->program);

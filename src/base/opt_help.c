@@ -4,10 +4,10 @@
 #include <string.h>
 
 #define WIDTH 79
-#define COLUMN 28 /* where the descriptions begin */
+#define COLUMN 28 /* start of the descriptions */
 #define TEXT_MAX 4096
 
-/* Appends text, whose first line starts at column `at`, so that no line passes WIDTH. */
+/* Append text wrapped at WIDTH; its first line starts at column `at`. */
 static int wrap(struct dd_buf *out, const char *text, size_t at, size_t indent)
 {
     size_t column = at;
@@ -30,7 +30,7 @@ static int wrap(struct dd_buf *out, const char *text, size_t at, size_t indent)
     return rc == 0 ? dd_buf_puts(out, "\n") : rc;
 }
 
-/* "  -r, --redirects=MAP" */
+/* Append "  -r, --redirects=MAP". */
 static int left(const struct opt_row *row, struct dd_buf *out)
 {
     int rc = row->letter != 0 ? dd_buf_printf(out, "  -%c, --%s", row->letter, row->name)
@@ -69,8 +69,8 @@ bool opt_has_common(const struct opt_table *t)
     return false;
 }
 
-/* One option, not a search: "tee", not what else speaks of --tee. A word that also names a group is
- * a search unless it has its dashes. */
+/* Return the option with that name: for "tee" show that option, not all that mention --tee. A word
+ * that is also the name of a group is a search unless it has dashes. */
 static const struct opt_row *row_named(const struct opt_table *t, const char *about)
 {
     const struct opt_row *row;

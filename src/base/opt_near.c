@@ -1,4 +1,4 @@
-/* What may be meant by a name that is nearly right. */
+/* Suggestions for misspelt names. */
 #include "base/opt_rows.h"
 
 #include <ctype.h>
@@ -15,11 +15,11 @@ static char letter(char c)
     return c == '_' ? '-' : c;
 }
 
-/* How many changes lead from a to b: a letter more, less or another one, or two neighbours swapped.
- * Names are short. */
+/* Return the number of edits from a to b: insert, delete or replace a letter, or swap two adjacent
+ * ones. Names are short. */
 size_t opt_distance(const char *a, size_t len, const char *b)
 {
-    size_t rows[3][64]; /* of a's letters up to i, i - 1 and i - 2 */
+    size_t rows[3][64]; /* rows i, i - 1 and i - 2 of the matrix */
     size_t n = strlen(b);
     if (n >= sizeof(rows[0]) / sizeof(rows[0][0]))
         return SIZE_MAX;
@@ -39,7 +39,7 @@ size_t opt_distance(const char *a, size_t len, const char *b)
     return rows[len % 3][n];
 }
 
-/* The better of *least and the distance to `name`, which then goes to out. */
+/* If `name` is nearer than *least, update *least and write it to out. */
 static void consider(const char *word, const char *name, const char *shown, size_t *least,
                      char out[64])
 {
@@ -50,7 +50,7 @@ static void consider(const char *word, const char *name, const char *shown, size
     }
 }
 
-/* "DDRUN_LOG_DIR=x" as "log-dir"; false when the prefix is another one, or the name too long. */
+/* Convert "DDRUN_LOG_DIR=x" to "log-dir"; false if the prefix differs or the name is too long. */
 static bool option_name(const char *entry, const char *prefix, size_t len, char out[64])
 {
     size_t n = strcspn(entry, "=");

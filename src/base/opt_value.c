@@ -1,4 +1,4 @@
-/* One value: from text into the field of its kind, or a sentence about what is wrong with it. */
+/* Parse one value into the field of its kind, or report what is wrong with it. */
 #include "base/log.h"
 #include "base/num.h"
 #include "base/opt_rows.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Users' text in a sentence: printable and not too long. */
+/* The user's text in a message: printable, and truncated to this length. */
 #define QUOTED_MAX 120
 
 static const char *quoted(char out[QUOTED_MAX], const char *text)
@@ -18,7 +18,7 @@ static const char *quoted(char out[QUOTED_MAX], const char *text)
     return dd_log_escape(out, QUOTED_MAX, text, strlen(text));
 }
 
-/* "; write for example --max-restarts=3" */
+/* Write "; for example --max-restarts=3". */
 static void example(char *out, size_t size, const struct opt_row *row,
                     const struct opt_place *place)
 {
@@ -57,7 +57,7 @@ static int set_flag(const char *text, bool *ret)
                 *ret = on;
                 return 0;
             }
-    /* torchrun takes any whole number in the environment, non-zero is on */
+    /* like torchrun, accept any integer from the environment; nonzero is true */
     int rc = dd_num_int(text, INT_MIN, INT_MAX, &n);
     if (rc == 0)
         *ret = n != 0;
@@ -79,7 +79,7 @@ static struct limits limits_of(const struct opt_row *row)
     return l;
 }
 
-/* The number that text says; what no type holds becomes the largest or smallest there is. */
+/* Parse a number; values out of the range of int64_t saturate. */
 static int read_number(enum opt_kind kind, const char *text, int64_t *ret)
 {
     uint64_t u = 0;
@@ -122,7 +122,7 @@ static int set_number(const struct opt_row *row, void *field, const struct opt_p
     if (n < l.least || n > l.most) {
         bool small = n < l.least;
         limit_text(what, sizeof(what), row->kind,
-                   small ? "is too small, the least is" : "is too large, the most is",
+                   small ? "is too small: the minimum is" : "is too large: the maximum is",
                    small ? l.least : l.most);
         return wrong(row, place, text, what, err);
     }
@@ -164,7 +164,7 @@ static int add_repeated(const struct opt_row *row, struct dd_strv *sv,
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
-/* A custom parser's sentence, which is about the value alone. */
+/* Parse with a custom parser, whose message is about the value only. */
 static int custom_at(const struct opt_row *row, void *field, const struct opt_place *place,
                      const char *text, struct dd_err *err)
 {
@@ -182,7 +182,7 @@ int opt_set_at(const struct opt_row *row, void *values, const struct opt_place *
     case OPT_FLAG:
         if (set_flag(text, field) == 0)
             return 0;
-        return wrong(row, place, text, "is neither yes nor no", err);
+        return wrong(row, place, text, "is not a boolean (expected yes or no)", err);
     case OPT_STRING:
         *(const char **)field = text;
         return 0;
@@ -195,7 +195,7 @@ int opt_set_at(const struct opt_row *row, void *values, const struct opt_place *
     case OPT_CUSTOM:
         return custom_at(row, field, place, text, err);
     }
-    return dd_err_set(err, -EINVAL, "option %s is of no kind", row->name);
+    return dd_err_set(err, -EINVAL, "option %s has an invalid kind", row->name);
 }
 
 int opt_set(const struct opt_row *row, void *values, const char *place, const char *text,

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 struct owner {
-    char boot[40];  /* of the kernel: no two machines, no two boots have the same */
-    char space[40]; /* of the process ids: a container's are its own */
+    char boot[40];  /* boot id: differs between machines and between boots */
+    char space[40]; /* PID namespace: process ids are unique within one */
     long pid;
     unsigned long long start;
 };
@@ -45,7 +45,7 @@ unsigned long long dd_process_start(long pid)
     return start_of(pid, &state);
 }
 
-/* A zombie has ended, though its parent may not have noticed for long. */
+/* A zombie has ended, even if its parent has not reaped it. */
 static bool has_ended(const struct owner *o)
 {
     char state;

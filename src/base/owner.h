@@ -1,4 +1,5 @@
-/* Who has made a file, so that a later process can tell when nobody owns it any more. */
+/* A record in a file of the process that owns it, so that a later process can detect stale files.
+ */
 #ifndef DD_BASE_OWNER_H
 #define DD_BASE_OWNER_H
 
@@ -6,13 +7,14 @@
 
 enum { DD_OWNER_MAX = 160 };
 
-/* When a process began, in ticks since the boot; 0: there is none. Src: proc(5), stat, field 22. */
+/* Return the start time of a process in ticks since boot; 0: no such process. Src: proc(5), stat,
+ * field 22. */
 unsigned long long dd_process_start(long pid);
-/* One line about this process: boot, name space of process ids, pid, start. */
+/* Write one line that identifies this process: boot, PID namespace, pid, start time. */
 void dd_owner_text(char out[DD_OWNER_MAX]);
-/* Whether text is such a line. */
+/* True if text is such a line. */
 bool dd_owner_is(const char *text);
-/* The process has ended, beyond doubt: it was one of this boot and of our name space. */
+/* True if the process has certainly ended: it ran during this boot and in this PID namespace. */
 bool dd_owner_is_gone(const char *text);
 
 #endif

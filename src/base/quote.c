@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* Between single quotes, with the bytes of `special` put outside of them behind a backslash. */
+/* Append text in single quotes; bytes in `special` are moved outside of the quotes and escaped with
+ * a backslash. */
 static int quote(struct dd_buf *out, const char *text, const char *special)
 {
     int rc = dd_buf_puts(out, "'");
@@ -22,7 +23,7 @@ int dd_quote_sh(struct dd_buf *out, const char *text)
     return quote(out, text, "'");
 }
 
-/* csh looks for the history even between single quotes, and in scripts. */
+/* csh expands history even within single quotes and in scripts. */
 int dd_quote_csh(struct dd_buf *out, const char *text)
 {
     return strchr(text, '\n') != NULL ? -EINVAL : quote(out, text, "'!");

@@ -1,13 +1,13 @@
-/* Text as one word of a shell, which reads the same bytes again whatever they are. */
+/* Quote text as one word of a shell, for arbitrary bytes. */
 #ifndef DD_BASE_QUOTE_H
 #define DD_BASE_QUOTE_H
 
 #include "base/buf.h"
 
-/* For sh and its like. As dd_buf_append(). */
+/* For sh and compatible shells. Errors as for dd_buf_append(). */
 int dd_quote_sh(struct dd_buf *out, const char *text);
-/* For csh, behind eval "`...`"; -EINVAL: a newline, of which a back-quoted command there keeps
- * none. */
+/* For csh, within eval "`...`". -EINVAL: text contains a newline, which command substitution in csh
+ * drops. */
 int dd_quote_csh(struct dd_buf *out, const char *text);
 
 #endif

@@ -24,15 +24,15 @@
 
 enum {
     NAME_TRIES = 8,
-    ANSWER_MS = 2000, /* of a file system; then another directory is used */
-    DEPTH_MAX = 64,   /* of directories in it, a descriptor for each */
-    LOOK_AT = 4096,   /* entries of the parent; anybody may make more of them */
-    UNMAPPED = 65534  /* how a user namespace shows the owner of the system's directories */
+    ANSWER_MS = 2000, /* time limit for a file system to respond */
+    DEPTH_MAX = 64,   /* maximum depth of directories; each level costs a descriptor */
+    LOOK_AT = 4096, /* maximum number of entries examined in the parent; any user can create more */
+    UNMAPPED = 65534 /* owner of the system's directories as seen in a user namespace */
 };
 
 /* ---- removing ---- */
 
-/* The directory of that name if it is a private one of this user, else -errno. */
+/* Open the directory of that name if it is a private one of this user, else return -errno. */
 static int open_private(int at, const char *name, struct stat *st)
 {
     DD_AUTO(fd) int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -55,7 +55,7 @@ static int remove_directory(int at, const char *name, dev_t dev, int depth)
     return rc == 0 && unlinkat(at, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : rc;
 }
 
-/* What is no directory goes first: what it is need not be asked, and cannot change in between. */
+/* Try unlink first, which needs no check of the entry's type that could become outdated. */
 static int remove_entry(int at, const char *name, dev_t dev, int depth)
 {
     if (unlinkat(at, name, 0) == 0 || errno == ENOENT)
@@ -63,7 +63,7 @@ static int remove_entry(int at, const char *name, dev_t dev, int depth)
     return errno == EISDIR || errno == EPERM ? remove_directory(at, name, dev, depth) : -errno;
 }
 
-/* Takes fd. */
+/* Remove the content of directory fd; takes fd. */
 static int empty(int fd, dev_t dev, int depth)
 {
     int rc = 0;
@@ -82,7 +82,7 @@ static int empty(int fd, dev_t dev, int depth)
     return rc;
 }
 
-/* The name goes only while it is that directory's. */
+/* Remove the name only while it still refers to that directory. */
 static int remove_name(int fd, const char *path)
 {
     struct stat st;
@@ -104,7 +104,8 @@ static int remove_open(int dir, const char *path)
     struct stat st;
     if (fstat(dir, &st) < 0)
         return -errno;
-    if (st.st_nlink == 0) /* by another process of ours: the name may be anybody's now */
+    if (st.st_nlink ==
+        0) /* another process of this user has removed it: the name may be in use by anyone now */
         return 0;
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 ? -errno : empty(fd, st.st_dev, DEPTH_MAX);
@@ -126,7 +127,7 @@ int dd_scratch_clear(const struct dd_scratch *s, const char *name)
 
 /* ---- making ---- */
 
-/* Nobody but root and this user can rename or remove what this user makes there. */
+/* True if only root and this user can rename or remove this user's entries there. */
 static bool keeps_names(int fd, struct stat *st)
 {
     if (fd < 0 || fstat(fd, st) < 0)
@@ -135,8 +136,8 @@ static bool keeps_names(int fd, struct stat *st)
     return ours && ((st->st_mode & (S_IWGRP | S_IWOTH)) == 0 || (st->st_mode & S_ISVTX) != 0);
 }
 
-/* The directory at that path, which has no symbolic links, with -EPERM where others can put another
- * one in the place of a directory on the way. */
+/* Open the directory at a path without symbolic links. -EPERM: other users can replace a directory
+ * on the path. */
 static int open_kept(const char *path)
 {
     char *next = NULL;
@@ -169,8 +170,8 @@ static int random_name(char *name, size_t size)
     return 0;
 }
 
-/* In a child: makes a directory and removes it again. A disk that hangs holds the child, with no
- * descriptor of this process's caller. */
+/* In a child: create a directory and remove it. If the file system hangs, only the child hangs, and
+ * it holds no descriptor of the caller. */
 __attribute__((noreturn)) static void try_directory(int at, const char *name, int done)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
@@ -179,7 +180,7 @@ __attribute__((noreturn)) static void try_directory(int at, const char *name, in
     _exit(0);
 }
 
-/* Whether a directory can be made there within ANSWER_MS, or fails to be. */
+/* Check that creating a directory there ends, whether with success or failure, within ANSWER_MS. */
 static int check_answers(int at, const char *parent, struct dd_err *err)
 {
     char name[40];
@@ -190,7 +191,7 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
     if (child == 0)
         try_directory(at, name, ends[1]);
     close(ends[1]);
-    struct pollfd end = {.fd = ends[0], .events = POLLIN}; /* closed by the child's end */
+    struct pollfd end = {.fd = ends[0], .events = POLLIN}; /* closed when the child exits */
     int n = child < 0 ? -1 : poll(&end, 1, ANSWER_MS);
     close(ends[0]);
     if (child > 0 && n != 0)
@@ -201,7 +202,7 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
                                parent);
 }
 
-/* A name that is taken is left to whoever has it. */
+/* Create the directory; try another name if one exists. */
 static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err *err)
 {
     char name[40];
@@ -225,7 +226,7 @@ static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err 
     return rc;
 }
 
-/* Opens it, and gives its name without links. */
+/* Open the parent; return its path without symbolic links. */
 static int open_parent(char **ret, const char *parent, struct dd_err *err)
 {
     DD_AUTO(free) char *real = realpath(parent, NULL);

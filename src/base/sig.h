@@ -1,4 +1,4 @@
-/* Signals by name. */
+/* Signals by name, and the signals that jobs receive. */
 #ifndef DD_BASE_SIG_H
 #define DD_BASE_SIG_H
 
@@ -6,26 +6,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* "TERM" of 15; "?" for a number that has no name here. */
+/* Return "TERM" for 15; "?" for a number that is not in the table. */
 const char *dd_signal_name(int sig);
-/* 15 of "TERM", "SIGTERM" or "15", in any case; -EINVAL. */
+/* Return 15 for "TERM", "SIGTERM" or "15", ignoring case; else -EINVAL. */
 int dd_signal_parse(const char *name);
 
-/* What people and schedulers send to a job: TERM, INT, HUP and QUIT, which end it, and USR1 and
- * USR2, which announce something. This is the one list of them. */
+/* The signals that users and schedulers send to jobs: TERM, INT, HUP and QUIT end a job; USR1 and
+ * USR2 announce something. */
 void dd_signals_of_jobs(sigset_t *ret);
 bool dd_signal_ends_jobs(int sig);
 bool dd_signal_announces(int sig);
 
-/* Whoever signals a whole job reaches it several times: its processes, its nodes. Whether one that
- * comes now (ns) is a copy of the one of *taken: it comes at nearly the same time, or soon and by a
- * way that has not yet brought it. Of *taken, one for a signal, and *heard, one for each way, 0 is
- * "never"; both are kept up. */
+/* A job-wide signal may be delivered more than once: to several processes, on several nodes. Return
+ * true if a delivery at `now` (ns) is a copy of the one at *taken: it follows at almost the same
+ * time, or soon afterwards through a channel that has not delivered it yet. There is one *taken per
+ * signal and one *heard per channel; 0: never. Both are updated. */
 enum { DD_SIGNAL_SAME_MS = 250, DD_SIGNAL_COPIES_MS = 2000 };
 bool dd_signal_is_copy(uint64_t *taken, uint64_t *heard, uint64_t now);
 
-/* With sigqueue(), a value that goes with a signal that ends a job: nothing has begun, nobody is
- * told. */
+/* Value sent with sigqueue() along with a signal that ends a job: no round has begun, so end at
+ * once without informing other nodes. */
 enum { DD_SIGNAL_AT_ONCE = 0x200 };
 
 #endif

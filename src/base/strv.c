@@ -128,7 +128,7 @@ int dd_env_setf(struct dd_strv *env, const char *name, const char *fmt, ...)
 static void strv_remove(struct dd_strv *sv, size_t i)
 {
     free(sv->v[i]);
-    memmove(sv->v + i, sv->v + i + 1, (sv->n - i) * sizeof(*sv->v)); /* with the NULL */
+    memmove(sv->v + i, sv->v + i + 1, (sv->n - i) * sizeof(*sv->v)); /* including the final NULL */
     sv->n--;
 }
 
@@ -156,7 +156,7 @@ static char *name_of(const char *entry)
 
 /* ---- two environments compared ---- */
 
-/* By name; of several with one name the first counts, as for getenv(). */
+/* Ordered by name; of several entries with one name the first counts, as for getenv(). */
 struct entry {
     const char *text;
     size_t len; /* of the name */
@@ -178,7 +178,7 @@ struct sorted {
     size_t n;
 };
 
-/* Only with a search for each name would thousands of variables cost thousands times thousands. */
+/* Sort the variables, so that the comparison is not quadratic. */
 static int sort_env(struct sorted *ret, char *const *env)
 {
     size_t n = 0;
@@ -188,7 +188,7 @@ static int sort_env(struct sorted *ret, char *const *env)
     if (ret->v == NULL)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        const char *eq = strchr(env[i], '='); /* what has none is no variable */
+        const char *eq = strchr(env[i], '='); /* an entry without '=' is not a variable */
         if (eq != NULL)
             ret->v[ret->n++] = (struct entry){env[i], (size_t)(eq - env[i]), i};
     }
@@ -196,7 +196,7 @@ static int sort_env(struct sorted *ret, char *const *env)
     return 0;
 }
 
-/* The value of that entry's name there; NULL: it has none. */
+/* Return the value of that entry's name in s; NULL: not set. */
 static const char *value_in(const struct sorted *s, const char *text)
 {
     const struct entry wanted = {text, strcspn(text, "="), 0};

@@ -10,7 +10,7 @@
 
 enum { OVERFLOW_UID = 65534, MAP_TEXT = 128 };
 
-/* 0, or -errno with out empty. */
+/* Return 0, or -errno and an empty out. */
 static int read_text(const char *path, char *out, size_t size)
 {
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -39,8 +39,8 @@ static uid_t overflow_uid(void)
     return end != text ? (uid_t)uid : OVERFLOW_UID;
 }
 
-/* A kernel without user namespaces has no uid_map, and no unmapped uids. Without /proc nothing is
- * known. */
+/* A kernel without user namespaces has no uid_map and no unmapped uids. If /proc is missing, assume
+ * that the own uid is ambiguous. */
 void dd_uid_read(struct dd_uid *ret)
 {
     char map[MAP_TEXT];

@@ -3,8 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Src: RFC 3629. The least code point of each length, below which a shorter form is the right one.
- */
+/* The smallest code point of each length; smaller ones must use a shorter form. Src: RFC 3629. */
 size_t dd_utf8_len(const char *p, size_t n)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

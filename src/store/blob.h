@@ -1,8 +1,7 @@
-/* Counted memory: an account with an upper limit, and shared runs of bytes that are charged to it.
+/* Counted memory: an account with a limit, and reference-counted byte buffers charged to it.
  *
- * A value that is being sent to a slow reader is shared, not copied; it stays charged until the
- * last reader is done, so that overwriting values cannot get around the limit.
- */
+ * A value that is sent to a slow reader is shared, not copied. It stays charged until the last
+ * reference is dropped, so overwriting a value that is still being sent cannot exceed the limit. */
 #ifndef DD_STORE_BLOB_H
 #define DD_STORE_BLOB_H
 
@@ -23,26 +22,26 @@ struct store_blob {
     unsigned char data[];
 };
 
-/* A part of a blob; the holder owns one reference. blob may be NULL when len is 0. */
+/* A slice of a blob; its holder owns one reference. blob may be NULL if len is 0. */
 struct store_value {
     struct store_blob *blob;
     size_t off;
     size_t len;
 };
 
-/* Bytes that are borrowed for one call. */
+/* Bytes borrowed for one call. */
 struct store_bytes {
     const unsigned char *p;
     size_t n;
 };
 
-/* All return 0, -ENOSPC or -ENOMEM. A new blob has one reference. */
+/* Return 0, -ENOSPC or -ENOMEM. A new blob has one reference. */
 int store_blob_new(struct store_blob **ret, struct store_account *account, size_t cap);
-/* Makes room for cap bytes and moves *blob; only while there is one reference. */
+/* Enlarge the blob to cap bytes; may change *blob. Requires that there is only one reference. */
 int store_blob_resize(struct store_blob **blob, size_t cap);
 
 struct store_blob *store_blob_ref(struct store_blob *b);
-void store_blob_unref(struct store_blob *b); /* NULL is fine */
+void store_blob_unref(struct store_blob *b); /* NULL does nothing */
 
 static inline struct store_bytes store_value_bytes(const struct store_value *v)
 {

@@ -7,40 +7,40 @@
 
 enum {
     MAGIC_LEN = 5,
-    TURN_WORK = 1024,         /* requests, or keys of requests, that one turn carries out */
-    KEPT_BEHIND_WAIT = 65536, /* input that is kept while a wait holds it up */
-    ROOM_FROM = 8 * 1024,     /* missing bytes that are worth reading in place */
-    ROOM_MOST = 1024 * 1024,  /* bytes that one turn reads so */
-    GROW_TIMES = 256,         /* a buffer gets no larger than what has arrived, times this */
+    TURN_WORK = 1024,         /* requests, or keys of requests, that one turn executes */
+    KEPT_BEHIND_WAIT = 65536, /* limit of input buffered while a wait blocks the connection */
+    ROOM_FROM = 8 * 1024,     /* missing bytes from which reading in place is worthwhile */
+    ROOM_MOST = 1024 * 1024,  /* bytes that one turn reads in place */
+    GROW_TIMES = 256,         /* limit of a buffer's size: the bytes received so far, times this */
 };
 
-/* VALIDATE and its number, as they arrive. */
+/* VALIDATE and its magic number on the wire. */
 static const unsigned char magic[MAGIC_LEN] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
 
-/* How far an incomplete request was read. Nothing before pos is looked at again. */
+/* State of the scan of an incomplete request; bytes before pos are not examined again. */
 struct scan {
-    size_t pos;         /* after the last complete field; 0: not even the code was seen */
-    size_t need;        /* bytes that the request has at least */
-    uint64_t left;      /* of a count, rounds to come */
-    const char *arg;    /* the field at pos, in the op's args */
-    const char *repeat; /* where a round begins */
+    size_t pos;         /* after the last complete field; 0: the operation code has not arrived */
+    size_t need;        /* minimum size of the request */
+    uint64_t left;      /* remaining elements of a counted list */
+    const char *arg;    /* descriptor of the field at pos, within the operation's args */
+    const char *repeat; /* first field of a list element */
     int op;
 };
 
 struct c10d_pend {
     struct store_blob *blob;
-    size_t off, len;  /* data[off..len) was not carried out */
+    size_t off, len;  /* data[off..len) is not executed yet */
     struct scan scan; /* of the request at off */
-    size_t ahead;     /* bytes behind off that were searched for a CANCEL_WAIT */
+    size_t ahead;     /* bytes after off that were searched for a CANCEL_WAIT */
     struct scan ahead_scan;
 };
 
-/* One call from outside. */
+/* State of one call to this file. */
 struct turn {
     struct store_out *out;
     struct dd_err *err;
-    size_t work; /* left */
-    bool last;   /* no more input will come */
+    size_t work; /* remaining budget */
+    bool last;   /* the input has ended */
 };
 
 void c10d_conn_init(struct c10d_conn *c, struct c10d *c10d)
@@ -100,7 +100,7 @@ static int too_much(struct dd_err *err, const struct scan *s, const char *what, 
                       what, (unsigned long long)n, max);
 }
 
-/* The length of the field at pos: 1 when known, 0 when its length word is not there yet. */
+/* Get the length of the field at pos: 1 if known, 0 if its length word is incomplete. */
 static int field_len(const struct store_limits *l, const unsigned char *p, size_t n,
                      const struct scan *s, size_t *ret, struct dd_err *err)
 {
@@ -118,7 +118,7 @@ static int field_len(const struct store_limits *l, const unsigned char *p, size_
     return 1;
 }
 
-/* Goes to the next field. */
+/* Advance to the next field. */
 static void step(struct scan *s, const unsigned char *p, size_t len)
 {
     if (*s->arg == '#') {
@@ -126,7 +126,7 @@ static void step(struct scan *s, const unsigned char *p, size_t len)
         s->left = dd_rd_u64(&r);
         s->repeat = s->arg + 1;
         if (s->left == 0)
-            s->arg += strlen(s->arg) - 1; /* nothing follows */
+            s->arg += strlen(s->arg) - 1; /* last field */
     }
     s->pos += len;
     s->arg++;
@@ -145,7 +145,7 @@ static int scan_code(enum c10d_table table, unsigned char code, struct scan *s, 
     return 0;
 }
 
-/* 1: the request is complete and pos bytes long; 0: more is needed. */
+/* Return 1 if the request is complete and pos bytes long, 0 if input is missing. */
 static int scan(const struct c10d_conn *c, const unsigned char *p, size_t n, struct scan *s,
                 struct dd_err *err)
 {
@@ -170,7 +170,7 @@ static int scan(const struct c10d_conn *c, const unsigned char *p, size_t n, str
     return 1;
 }
 
-/* ---- carrying out ---- */
+/* ---- execution ---- */
 
 static int failed(struct dd_err *err, int rc, const char *op)
 {
@@ -182,7 +182,7 @@ static int failed(struct dd_err *err, int rc, const char *op)
     case -EMSGSIZE:
         return dd_err_set(err, rc, "%s: the value or the reply is too long", op);
     default:
-        return rc; /* has its sentence */
+        return rc; /* err is already set */
     }
 }
 
@@ -202,7 +202,7 @@ static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd arg
     return 0;
 }
 
-/* Whether the request may be carried out now; if not, blocked or busy says why. */
+/* Return true if the request may be executed now; else set blocked or busy. */
 static bool may_go_on(struct c10d_conn *c, int op, const struct turn *t)
 {
     c->busy = t->work == 0 || t->out->total > c->c10d->limits.max_output;
@@ -210,7 +210,8 @@ static bool may_go_on(struct c10d_conn *c, int op, const struct turn *t)
         return false;
     if (!store_is_waiting(&c->waiter) || op == C10D_PING || op == C10D_CANCEL_WAIT)
         return true;
-    /* A client of table A whose wait timed out tells nobody and goes on; so does one that left. */
+    /* A client of table A sends no CANCEL_WAIT: after a timeout it just continues. A client whose
+     * input has ended no longer needs the reply of its wait. */
     if (c->table == C10D_TABLE_A || t->last) {
         store_cancel(c->c10d->engine, &c->waiter);
         return true;
@@ -219,8 +220,9 @@ static bool may_go_on(struct c10d_conn *c, int op, const struct turn *t)
     return false;
 }
 
-/* Carries out the requests at p; s is the state of the first and becomes that of the one that is
- * left. blob: where p is, when it may be taken. Returns the bytes that are done with, or < 0. */
+/* Execute the requests at p. s is the scan of the first one and becomes the scan of the first
+ * unexecuted one. blob: the buffer that contains p if an operation may take it. Return the number
+ * of bytes consumed, or < 0. */
 static ssize_t run(struct c10d_conn *c, const unsigned char *p, size_t n, struct scan *s,
                    struct store_blob **blob, struct turn *t)
 {
@@ -243,7 +245,8 @@ static ssize_t run(struct c10d_conn *c, const unsigned char *p, size_t n, struct
     return (ssize_t)done;
 }
 
-/* Which protocol is it? 1: known (*used bytes are done with), 0: more is needed, < 0: none. */
+/* Detect the protocol version. 1: detected (*used bytes are consumed), 0: input is missing, < 0:
+ * none. */
 static int shake_hands(struct c10d_conn *c, const unsigned char *p, size_t n, size_t *used,
                        struct dd_err *err)
 {
@@ -265,13 +268,12 @@ static int shake_hands(struct c10d_conn *c, const unsigned char *p, size_t n, si
     return 1;
 }
 
-/* ---- input that is kept ---- */
+/* ---- buffered input ---- */
 
-/* How large a buffer of `have` bytes should be when at least `cap` are needed. */
+/* Return the size for a buffer that contains `have` bytes and needs at least `cap`. */
 static size_t pend_cap(const struct scan *s, size_t have, size_t cap)
 {
-    if (s->need <
-        cap + ROOM_FROM) /* several fields, of which only the next one's length is known */
+    if (s->need < cap + ROOM_FROM) /* several fields; only the length of the next one is known */
         return cap + cap / 2;
     size_t most = have * GROW_TIMES;
     size_t want = s->need < most ? s->need : most;
@@ -317,7 +319,7 @@ static int keep(struct c10d_conn *c, const unsigned char *p, size_t n, const str
     return 0;
 }
 
-/* Carries out what is kept, up to the end or something that stops it. */
+/* Execute the buffered requests until the end or until one blocks. */
 static int run_pend(struct c10d_conn *c, struct turn *t)
 {
     struct c10d_pend *pd = c->pend;
@@ -344,8 +346,8 @@ static int run_pend(struct c10d_conn *c, struct turn *t)
     return 0;
 }
 
-/* Requests behind a wait stand still, but not for one who sends them and then gives up: whether a
- * CANCEL_WAIT is among them. */
+/* True if the buffered input contains a CANCEL_WAIT. Requests after a wait are blocked, but the
+ * client may give up the wait with a CANCEL_WAIT that it sends after them. */
 static bool cancel_is_ahead(const struct c10d_conn *c)
 {
     struct c10d_pend *pd = c->pend;
@@ -371,7 +373,7 @@ static int run_kept(struct c10d_conn *c, struct turn *t)
     return rc;
 }
 
-/* ---- from outside ---- */
+/* ---- interface ---- */
 
 int c10d_feed(struct c10d_conn *c, const void *data, size_t n, struct store_out *out,
               struct dd_err *err)
@@ -434,7 +436,7 @@ int c10d_room(struct c10d_conn *c, void **ret, size_t *ret_n, struct dd_err *err
     *ret_n = 0;
     if (c10d_expects(c) < pend_len(c) + ROOM_FROM)
         return 0;
-    int rc = pend_reserve(pd, ROOM_FROM); /* or more */
+    int rc = pend_reserve(pd, ROOM_FROM); /* may reserve more */
     if (rc < 0)
         return failed(err, rc, "input");
     size_t missing = pd->scan.need - pd->len;

@@ -7,7 +7,7 @@
 
 enum { FEW_KEYS = 16, TAKE_FROM = 12 * 1024 };
 
-/* The parser has checked all lengths, so that these reads cannot fail. */
+/* The parser has checked all lengths, so these reads cannot fail. */
 static struct store_bytes str(struct c10d_request *r)
 {
     uint64_t n = dd_rd_u64(&r->args);
@@ -32,7 +32,7 @@ static int answer_value(struct c10d_request *r, const struct store_value *v)
     return rc < 0 ? rc : store_out_value(r->out, v);
 }
 
-/* A value as long as this one is worth the buffer that it came in. */
+/* True if the value is large enough to keep the whole input buffer for it. */
 static bool can_take(const struct c10d_request *r, struct store_bytes value)
 {
     return r->blob != NULL && value.n >= TAKE_FROM && value.n >= (*r->blob)->cap / 2;
@@ -50,7 +50,7 @@ static int run_set(struct c10d_request *r, struct dd_err *err)
     struct store_bytes key = str(r), value = str(r);
     if (!can_take(r, value))
         return store_set(engine(r), key, value);
-    struct store_value v = take(r, value); /* the key is in there too, and stays */
+    struct store_value v = take(r, value); /* the key remains in the buffer, too */
     return store_set_value(engine(r), key, v);
 }
 
@@ -123,7 +123,7 @@ static int run_check(struct c10d_request *r, struct dd_err *err)
     return store_out_u8(r->out, all ? 0 : 1);
 }
 
-/* A wait that is in vain is ended by closing the connection. */
+/* Fail, which closes the connection, if the key of its wait will never be set. */
 static int waits(const struct c10d_request *r, struct dd_err *err)
 {
     const char *hopeless = r->conn->c10d->hopeless;
@@ -189,7 +189,7 @@ static int run_multi_get(struct c10d_request *r, struct dd_err *err)
     return rc;
 }
 
-/* All or nothing: whether there is room is asked before the first key is set. */
+/* Set all keys or none: check for room before the first key is set. */
 static int run_multi_set(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
@@ -245,15 +245,15 @@ static int run_list_keys(struct c10d_request *r, struct dd_err *err)
     return rc < 0 ? rc : store_each_key(engine(r), list_one, r);
 }
 
-/* Old clients register interest in a key on their second connection. Nothing in torch used what
- * would be pushed there, so that it is confirmed and no more. Src: docs/protocol/store-c10d.md. */
+/* Old clients register interest in a key on a second connection. torch never uses the
+ * notifications, so confirm the request and send none. Src: docs/protocol/store-c10d.md. */
 static int run_watch_key(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
     return store_out_u8(r->out, 3);
 }
 
-/* The handshake is over when requests are carried out. */
+/* Only the first message may be VALIDATE; it is handled before requests are executed. */
 static int run_validate(struct c10d_request *r, struct dd_err *err)
 {
     (void)r;
@@ -294,7 +294,7 @@ int c10d_op_of(enum c10d_table table, unsigned char code)
     switch (table) {
     case C10D_TABLE_A:
         return code < sizeof(table_a) ? table_a[code] : -1;
-    case C10D_TABLE_B: /* as C without VALIDATE, up to CANCEL_WAIT */
+    case C10D_TABLE_B: /* like C without VALIDATE, up to CANCEL_WAIT */
         return code < C10D_CANCEL_WAIT ? code + 1 : -1;
     case C10D_TABLE_C:
         return code < C10D_WATCH_KEY ? code : -1;

@@ -1,11 +1,11 @@
-/* The operations of the protocol as a table: names, arguments and what they do. */
+/* The operations of the protocol as a table: names, arguments and functions. */
 #ifndef DD_STORE_C10D_OPS_H
 #define DD_STORE_C10D_OPS_H
 
 #include "base/cursor.h"
 #include "store/c10d.h"
 
-/* Codes of table C, which are ours for all tables. */
+/* Operation codes of table C, used internally for all tables. */
 enum c10d_op {
     C10D_VALIDATE,
     C10D_SET,
@@ -30,25 +30,27 @@ enum c10d_op {
     C10D_OPS
 };
 
-/* One complete request. The bytes are in a blob when they were collected there. */
+/* One complete request. */
 struct c10d_request {
     struct c10d_conn *conn;
     struct dd_rd args;
     struct store_out *out;
-    struct store_blob **blob; /* may be taken for a large value; NULL when not */
-    size_t work;              /* what it cost, beyond 1: keys touched */
+    struct store_blob *
+        *blob;   /* buffer that contains it and that may be taken for a large value; NULL: none */
+    size_t work; /* cost beyond 1: number of keys touched */
 };
 
 struct c10d_op_info {
     const char *name;
-    /* k: key, v: value, i: 64-bit number, u: 32-bit number, #: a count of what follows it */
+    /* k: key, v: value, i: 64-bit number, u: 32-bit number, #: count of repetitions of the fields
+     * after it */
     const char *args;
     int (*run)(struct c10d_request *r, struct dd_err *err);
 };
 
 extern const struct c10d_op_info c10d_ops[C10D_OPS];
 
-/* The operation a code stands for, or -1. */
+/* Return the operation for a code; -1: none. */
 int c10d_op_of(enum c10d_table table, unsigned char code);
 
 #endif

@@ -28,7 +28,7 @@ static int value_new(struct store_engine *e, struct store_bytes b, struct store_
     return 0;
 }
 
-/* The key exists from now on, with this value, which is taken. */
+/* Create the key or replace its value; takes v. */
 static void put(struct store_engine *e, struct store_entry *en, struct store_value v)
 {
     store_blob_unref(en->value.blob);
@@ -39,7 +39,7 @@ static void put(struct store_engine *e, struct store_entry *en, struct store_val
     }
 }
 
-/* Writes over the old value where that saves an allocation and wastes little. */
+/* Overwrite the old value in place if that saves an allocation and wastes little memory. */
 static bool overwrite(struct store_entry *en, struct store_bytes b)
 {
     struct store_value *v = &en->value;
@@ -90,8 +90,8 @@ int store_set_value(struct store_engine *e, struct store_bytes key, struct store
     return 0;
 }
 
-/* Room for `more` bytes behind a value. Others may share the blob: they never look beyond the end
- * of what they share, so bytes there are ours. Doubling keeps many small appends linear. */
+/* Reserve `more` bytes after a value. Other holders of the blob never read beyond the end of their
+ * slice, so the bytes after it may be written. Doubling keeps many small appends linear. */
 static int value_reserve(struct store_engine *e, struct store_value *v, size_t more)
 {
     size_t need = v->len + more;
@@ -144,7 +144,7 @@ const struct store_value *store_get(struct store_engine *e, struct store_bytes k
     return en != NULL && en->is_key ? &en->value : NULL;
 }
 
-/* As strtoll with base 10 reads it: leading blanks, a sign, digits, anything. */
+/* Parse like strtoll with base 10: leading blanks, a sign, digits, any rest. */
 static int parse_number(struct store_bytes b, int64_t *ret)
 {
     const unsigned char *p = b.p, *end = b.n > 0 ? p + b.n : p;
@@ -155,7 +155,7 @@ static int parse_number(struct store_bytes b, int64_t *ret)
         p++;
     if (p == end || *p < '0' || *p > '9')
         return -EINVAL;
-    int64_t v = 0; /* negative, because there is one more of those */
+    int64_t v = 0; /* negative, because the negative range is larger by one */
     for (; p < end && *p >= '0' && *p <= '9'; p++)
         if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, *p - '0', &v))
             return -EINVAL;
@@ -165,7 +165,7 @@ static int parse_number(struct store_bytes b, int64_t *ret)
     return 0;
 }
 
-/* Adds without waking anybody. */
+/* Add without waking waiters. */
 static int add(struct store_engine *e, struct store_bytes key, int64_t delta, int64_t *ret,
                struct store_entry **ret_entry)
 {
@@ -213,7 +213,7 @@ int store_barrier(struct store_engine *e, struct store_waiter *w, struct store_b
             store_wake_all(e, en);
         return rc;
     }
-    store_wake_waiters(e, en); /* the key exists */
+    store_wake_waiters(e, en); /* the key exists now */
     w->barrier = true;
     store_add_node(w, en);
     return 1;
@@ -232,14 +232,15 @@ int store_compare_set(struct store_engine *e, struct store_bytes key, struct sto
     *ret_echo = !is_key && expected.n > 0;
     *ret = (struct store_value){0};
     if (*ret_echo)
-        return 0; /* not created, nobody is woken */
+        return 0; /* not created, so no waiter is woken */
     if (!is_key || equal(store_value_bytes(&en->value), expected)) {
         int rc = store_set(e, key, desired);
         if (rc < 0)
             return rc;
         en = find(e, key);
     } else {
-        store_wake_all(e, find(e, key)); /* those of a barrier: they take any write as the end */
+        store_wake_all(
+            e, find(e, key)); /* waiters of a barrier treat any write to its key as its end */
     }
     *ret = en->value;
     return 0;
@@ -343,7 +344,7 @@ struct store_value store_queue_pop(struct store_engine *e, struct store_bytes na
     return v;
 }
 
-/* ---- the whole ---- */
+/* ---- engine ---- */
 
 int store_engine_new(struct store_engine **ret, const struct store_engine_limits *limits,
                      const unsigned char *seed)

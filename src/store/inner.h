@@ -1,4 +1,4 @@
-/* What the files of the engine share. */
+/* Shared by the files of the engine. */
 #ifndef DD_STORE_INNER_H
 #define DD_STORE_INNER_H
 
@@ -13,16 +13,16 @@ struct store_engine {
     TAILQ_HEAD(, store_waiter) released;
 };
 
-/* Nodes for n names; w waits from then on. */
+/* Allocate nodes for n names; w is waiting from then on. */
 int store_alloc_nodes(struct store_engine *e, struct store_waiter *w, size_t n);
 void store_add_node(struct store_waiter *w, struct store_entry *en);
-void store_forget_nodes(struct store_engine *e, struct store_waiter *w); /* waits no more */
+void store_forget_nodes(struct store_engine *e, struct store_waiter *w); /* ends the wait */
 
-/* Those who wait for the name to exist. */
+/* Wake the waiters for the name to exist. */
 void store_wake_waiters(struct store_engine *e, struct store_entry *en);
-/* They and those of a barrier, which take any write to its key as the end of it. */
+/* Also wake the waiters of a barrier, which treat any write to its key as its end. */
 void store_wake_all(struct store_engine *e, struct store_entry *en);
-/* An item of a queue releases one waiter; those who need other names too are passed over. */
+/* Release one waiter for an item of a queue; skip waiters that also need other names. */
 void store_wake_one(struct store_engine *e, struct store_entry *en);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    SHARE_FROM = 16 * 1024, /* values from this size on are shared instead of copied */
+    SHARE_FROM = 16 * 1024, /* values from this size on are shared rather than copied */
     KEEP_BUFFER = 64 * 1024,
 };
 
@@ -49,7 +49,7 @@ static int charge(struct store_out *o, size_t n)
     return rc;
 }
 
-/* Moves what is left to the front of the buffer once most of it is gone. */
+/* Move the unsent bytes to the front of the buffer once most bytes are sent. */
 static void compact(struct store_out *o)
 {
     if (o->head < KEEP_BUFFER || o->head < o->buf.len / 2)

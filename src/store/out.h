@@ -1,4 +1,4 @@
-/* Replies on their way to one reader: small ones are copied, large values are shared. */
+/* Output buffer of one connection: small replies are copied, large values are shared. */
 #ifndef DD_STORE_OUT_H
 #define DD_STORE_OUT_H
 
@@ -8,36 +8,36 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* A value that stands between two bytes of the buffer. */
+/* A shared value between two bytes of the buffer. */
 struct store_out_ref {
-    size_t pos; /* where in the buffer */
+    size_t pos; /* position in the buffer */
     struct store_value value;
 };
 
 struct store_out {
     struct store_account *account;
     struct dd_buf buf;
-    size_t head; /* bytes of buf that are gone */
+    size_t head; /* bytes of buf already sent */
     struct store_out_ref *refs;
     size_t refs_head, refs_n, refs_cap;
-    size_t total;   /* bytes still to be sent */
-    size_t charged; /* of buf and refs, to the account */
+    size_t total;   /* bytes not yet sent */
+    size_t charged; /* memory of buf and refs charged to the account */
 };
 
-/* The account and the most bytes that may be copied into it. */
+/* account: charged for the buffer; max: limit of copied bytes. */
 void store_out_init(struct store_out *o, struct store_account *account, size_t max);
-/* Drops what was not sent and frees all; o can be used again. _clear keeps a small buffer. */
+/* Drop unsent output and free all memory; o can be used again. _clear keeps a small buffer. */
 void store_out_done(struct store_out *o);
 void store_out_clear(struct store_out *o);
 
-/* All return 0, -ENOMEM, -ENOSPC (account) or -EMSGSIZE (max). */
+/* Return 0, -ENOMEM, -ENOSPC (account) or -EMSGSIZE (max). */
 int store_out_bytes(struct store_out *o, const void *p, size_t n);
 int store_out_value(struct store_out *o, const struct store_value *v); /* shares */
 int store_out_u8(struct store_out *o, uint8_t v);
 int store_out_u32(struct store_out *o, uint32_t v);
 int store_out_u64(struct store_out *o, uint64_t v);
 
-/* Fills at most n pieces for writev(2); returns how many. */
+/* Fill at most n elements for writev(2); return their number. */
 size_t store_out_iov(const struct store_out *o, struct iovec *iov, size_t n);
 void store_out_sent(struct store_out *o, size_t n); /* n <= total */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char prefix[] = "/torch.rendezvous.";
-static const char mark[] = "Y2FuaW1hZGFt"; /* what torchrun writes for "nothing yet" */
+static const char mark[] = "Y2FuaW1hZGFt"; /* torchrun's marker for an empty state */
 
 struct store_run {
     LIST_ENTRY(store_run) link;
@@ -52,7 +52,7 @@ int store_runs_join(struct store_runs *runs, struct store_engine *e, struct stor
     return 0;
 }
 
-/* The key itself, or KEY.7/anything */
+/* True if the key is that of the run, or KEY.7/anything. */
 static bool owns(const struct store_run *r, struct store_bytes key)
 {
     if (key.n < r->len || memcmp(key.p, r->key, r->len) != 0)
@@ -75,7 +75,7 @@ struct sweep {
     size_t n, cap;
 };
 
-/* An ID may look like another one's round ("a" and "a.0/b"): the longest one that is in use owns a
+/* One ID may look like a round of another ("a" and "a.0/b"): the longest matching ID in use owns a
  * key. */
 static bool is_swept(const struct sweep *s, struct store_bytes key)
 {
@@ -97,7 +97,7 @@ static int note_key(void *arg, struct store_bytes key)
         size_t cap = s->cap > 0 ? 2 * s->cap : 64;
         struct store_bytes *keys = reallocarray(s->keys, cap, sizeof(*keys));
         if (keys == NULL)
-            return -ENOMEM; /* the rest stays */
+            return -ENOMEM; /* the remaining keys are kept */
         s->keys = keys;
         s->cap = cap;
     }

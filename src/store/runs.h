@@ -1,12 +1,11 @@
-/* Runs of torchrun that use the store to find each other, and what of theirs is forgotten when.
+/* Runs of torchrun that use the store as rendezvous, and removal of their keys.
  *
- * An agent's first request puts a mark under "/torch.rendezvous.ID", if nothing is there yet; all
- * that its run leaves in a store that is not the agent's own stands there and below
- * "/torch.rendezvous.ID.ROUND/". A run that has ended leaves the word "closed", with which torchrun
- * refuses the same ID for ever. So the keys of a run live as long as one of the connections that
- * began so: an agent connects once in its life, and when the last one has gone there is nobody who
- * could remember what was there. Other keys stay. Src: torch 2.13.0, its c10d rendezvous.
- */
+ * An agent's first request puts a marker under "/torch.rendezvous.ID" if that key does not exist.
+ * In a store that the agent does not host, all keys of its run are that one and those below
+ * "/torch.rendezvous.ID.ROUND/". A finished run leaves the value "closed", with which torchrun
+ * refuses the same ID forever. So the keys of a run are deleted with the last connection that began
+ * with such a request: an agent connects only once, so after the last one no process can need the
+ * keys. Other keys are kept. Src: torch 2.13.0, its c10d rendezvous. */
 #ifndef DD_STORE_RUNS_H
 #define DD_STORE_RUNS_H
 
@@ -14,19 +13,19 @@
 
 struct store_run;
 
-/* All zero at first. */
+/* Initially all zero. */
 struct store_runs {
     LIST_HEAD(, store_run) list;
 };
 
-/* Whether this COMPARE_SET is how an agent begins. */
+/* True if this COMPARE_SET is the first request of an agent. */
 bool store_runs_begins(struct store_bytes key, struct store_bytes expected,
                        struct store_bytes desired);
-/* One more connection of the run of that key. *ret is held until store_runs_leave(). 0, -ENOSPC,
+/* Add a connection to the run of that key. *ret is held until store_runs_leave(). 0, -ENOSPC or
  * -ENOMEM. */
 int store_runs_join(struct store_runs *runs, struct store_engine *e, struct store_bytes key,
                     struct store_run **ret);
-/* The last one takes the keys of the run with it. NULL is fine. */
+/* Remove a connection; with the last one, delete the keys of the run. NULL does nothing. */
 void store_runs_leave(struct store_runs *runs, struct store_engine *e, struct store_run *run);
 
 #endif

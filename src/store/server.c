@@ -15,13 +15,13 @@
 #include <unistd.h>
 
 enum {
-    SCRATCH = 64 * 1024, /* one read of small requests */
-    HEAD = 4096,         /* the same while long ones come: what is in it has to be copied */
-    LONG = 16 * 1024,    /* a long request, */
-    LONG_FOR = 8,        /* which makes us expect others for as many reads */
+    SCRATCH = 64 * 1024, /* size of a read while requests are small */
+    HEAD = 4096,         /* size of a read while requests are long, since its data must be copied */
+    LONG = 16 * 1024,    /* size of a long request */
+    LONG_FOR = 8,        /* number of reads for which further long requests are expected */
     IOV_MOST = 64,
     READY_MOST = 256,
-    KEEPALIVE_IDLE_S = 120, /* a host that vanished is noticed after idle + count intervals */
+    KEEPALIVE_IDLE_S = 120, /* a vanished host is detected after idle + count intervals */
     KEEPALIVE_INTERVAL_S = 20,
     KEEPALIVE_COUNT = 6,
 };
@@ -29,32 +29,33 @@ enum {
 struct store_conn {
     struct c10d_conn c10d;
     struct store_server *server;
-    struct store_out *out; /* what could not be sent at once; NULL while there is nothing */
+    struct store_out *out; /* output that could not be sent at once; NULL: none */
     void (*on_gone)(void *arg);
     void *arg;
-    LIST_ENTRY(store_conn) link; /* on server->conns, or on server->dead */
+    LIST_ENTRY(store_conn) link; /* in server->conns or server->dead */
     TAILQ_ENTRY(store_conn) later;
-    int fd;          /* -1 when closed */
-    uint32_t events; /* that epoll tells us */
+    int fd;          /* -1 once closed */
+    uint32_t events; /* epoll events that are enabled */
     bool admitted;
     bool is_later;      /* on server->later */
-    uint8_t sends_long; /* reads for which long requests are still expected */
-    bool ended;         /* no more input will come */
-    bool deaf;          /* the peer takes no more output; it is dropped */
-    bool doomed;        /* a reply was lost for want of memory: close it */
+    uint8_t sends_long; /* remaining reads for which long requests are expected */
+    bool ended;         /* the input has ended */
+    bool deaf;          /* the peer accepts no more output, which is dropped */
+    bool doomed;        /* a reply was lost because memory ran out: close the connection */
 };
 
 struct store_server {
     const struct dd_log *log;
     struct c10d c10d;
     uint64_t conns_n, conns_total, refused;
-    int epoll;          /* of all connections, see on_ready() */
-    struct event ready; /* some of them have something to read, or room to write */
-    struct event again; /* timer without delay: more turns for those on `later`, and burials */
+    int epoll;          /* contains all connections, see on_ready() */
+    struct event ready; /* some connection is readable or writable */
+    struct event again; /* timer without delay: further turns for connections in `later`, and frees
+                           those in `dead` */
     LIST_HEAD(, store_conn) conns, dead;
     TAILQ_HEAD(store_later, store_conn) later;
     size_t later_n;
-    struct store_out out; /* replies to the connection whose turn it is */
+    struct store_out out; /* replies to the connection that is being served */
     unsigned char scratch[SCRATCH];
 };
 
@@ -71,7 +72,7 @@ void store_limits_default(struct store_limits *l)
     };
 }
 
-/* ---- events and ends of a connection ---- */
+/* ---- events and closing of a connection ---- */
 
 static void soon(struct store_server *s)
 {
@@ -80,7 +81,7 @@ static void soon(struct store_server *s)
         event_add(&s->again, &now);
 }
 
-/* Another turn once all others had theirs. */
+/* Schedule another turn after all other connections have had one. */
 static void turn_later(struct store_conn *c)
 {
     if (c->is_later)
@@ -109,13 +110,13 @@ static void drop_out(struct store_conn *c)
     }
 }
 
-/* The memory goes later, so that callers up the stack may still look at c. */
+/* The object is freed later, because callers up the stack may still use c. */
 static void conn_close(struct store_conn *c)
 {
     struct store_server *s = c->server;
     if (c->fd < 0)
         return;
-    close(c->fd); /* and out of epoll */
+    close(c->fd); /* also removes it from epoll */
     c->fd = -1;
     not_later(c);
     drop_out(c);
@@ -137,7 +138,7 @@ static void bury(struct store_server *s)
     }
 }
 
-/* A slow reader: it is not served until it has taken some of what is there. */
+/* The peer reads slowly: do not serve it until it has read some of the output. */
 static bool is_full(const struct store_conn *c)
 {
     return c->out != NULL && c->out->total > c->server->c10d.limits.max_output;
@@ -152,7 +153,7 @@ static void update_events(struct store_conn *c)
         want |= c10d_wants_input(&c->c10d) ? EPOLLIN : EPOLLRDHUP;
     if (want == c->events)
         return;
-    /* What wants nothing is taken out: epoll would go on to tell of errors and hang-ups. */
+    /* Remove the descriptor if no event is wanted: epoll always reports errors and hang-ups. */
     int how = c->events == 0 ? EPOLL_CTL_ADD : want == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
     struct epoll_event e = {.events = want, .data.ptr = c};
     if (epoll_ctl(c->server->epoll, how, c->fd, &e) < 0) {
@@ -178,7 +179,7 @@ static ssize_t send_out(int fd, const struct store_out *o, size_t *ret_offered)
     return sendmsg(fd, &m, MSG_NOSIGNAL);
 }
 
-/* Sends until the socket takes no more; what is sent in part only is left to EPOLLOUT. */
+/* Send until the socket accepts no more; EPOLLOUT continues a partial send. */
 static void send_some(struct store_conn *c, struct store_out *o)
 {
     while (o->total > 0 && !c->deaf) {
@@ -198,7 +199,7 @@ static void send_some(struct store_conn *c, struct store_out *o)
         store_out_clear(o);
 }
 
-/* Makes what is left in the server's buffer the connection's own. */
+/* Move unsent output from the server's buffer to the connection. */
 static void leave_over(struct store_conn *c, struct store_out *o)
 {
     c->out = malloc(sizeof(*c->out));
@@ -222,7 +223,7 @@ static void flush(struct store_conn *c)
         leave_over(c, o);
 }
 
-/* A wait of another connection than the one whose turn it is has ended. */
+/* A wait has ended of a connection other than the one that is being served. */
 static void on_woken(struct c10d_conn *cc)
 {
     static const unsigned char stop_waiting;
@@ -257,8 +258,8 @@ static int end_of_input(struct store_conn *c, bool failed, struct store_out *o, 
     return c10d_end(&c->c10d, o, err);
 }
 
-/* One read: into the place of a long request, if one is on its way, and what follows that into the
- * scratch buffer. *ret_full: there may be more. */
+/* Read once: into the buffer of a long request if one is incomplete, and the bytes after it into
+ * the scratch buffer. *ret_full: there may be more. */
 static int read_once(struct store_conn *c, struct store_out *o, struct dd_err *err, bool *ret_full)
 {
     unsigned char *scratch = c->server->scratch;
@@ -281,7 +282,7 @@ static int read_once(struct store_conn *c, struct store_out *o, struct dd_err *e
     return rc < 0 ? rc : c10d_feed(&c->c10d, scratch, (size_t)got - placed, o, err);
 }
 
-/* What was sent before a FIN or a reset is still there and is carried out. */
+/* Read and execute the available input, including data that arrived before a FIN or a reset. */
 static int read_some(struct store_conn *c, struct store_out *o, struct dd_err *err)
 {
     bool full = false;
@@ -290,12 +291,12 @@ static int read_some(struct store_conn *c, struct store_out *o, struct dd_err *e
         c->sends_long = LONG_FOR;
     else if (c->sends_long > 0)
         c->sends_long--;
-    if (rc == 0 && full && c->sends_long == LONG_FOR) /* that was the head of one */
+    if (rc == 0 && full && c->sends_long == LONG_FOR) /* that was the head of a long request */
         rc = read_once(c, o, err, &full);
     return rc;
 }
 
-/* `events` of epoll have happened; 0: it is only the connection's turn. */
+/* Handle epoll events; 0: the connection only continues its turn. */
 static int take_input(struct store_conn *c, uint32_t events, struct dd_err *err)
 {
     struct store_out *o = c->out != NULL ? c->out : &c->server->out;
@@ -309,7 +310,7 @@ static int take_input(struct store_conn *c, uint32_t events, struct dd_err *err)
         return 0;
     if (c10d_wants_input(&c->c10d))
         return read_some(c, o, err);
-    return c10d_end(&c->c10d, o, err); /* has left behind what it sent after a wait */
+    return c10d_end(&c->c10d, o, err); /* execute the requests that it sent after a wait */
 }
 
 static void turn(struct store_conn *c, uint32_t events)
@@ -332,9 +333,10 @@ static void turn(struct store_conn *c, uint32_t events)
     update_events(c);
 }
 
-/* Connections have an epoll of their own, which is one event of the loop. Measured with 5000 of
- * them: 8 % more operations than with an event of the loop for each. And as only some are served at
- * a time, the loop's other events wait for 2 ms at most, not for the 30 ms of 4096 connections. */
+/* Connections have an epoll instance of their own, which is one event in the loop. Measured with
+ * 5000 connections: 8 % more operations than with one loop event each. Since only some connections
+ * are served at a time, other events of the loop wait for at most 2 ms instead of the 30 ms for
+ * 4096 connections. */
 static void on_ready(evutil_socket_t fd, short what, void *arg)
 {
     struct epoll_event events[READY_MOST];
@@ -342,7 +344,7 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
     (void)arg;
     int n = epoll_wait(fd, events, READY_MOST, 0);
     for (int i = 0; i < n; i++) {
-        struct store_conn *c = events[i].data.ptr; /* its memory outlives this loop */
+        struct store_conn *c = events[i].data.ptr; /* c stays allocated throughout this loop */
         if (c->fd >= 0)
             turn(c, events[i].events);
     }
@@ -361,7 +363,7 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
     bury(s);
 }
 
-/* ---- from outside ---- */
+/* ---- interface ---- */
 
 static int loop_new(struct store_server *s, struct event_base *base, struct dd_err *err)
 {
@@ -409,7 +411,8 @@ int store_server_new(struct store_server **ret, struct event_base *base, const s
     return 0;
 }
 
-/* Keys and waits first, so that the end of one connection does not release another's wait. */
+/* Clear keys and waits first, so that closing one connection does not release another one's wait.
+ */
 static void close_all(struct store_server *s)
 {
     struct store_conn *c;
@@ -468,7 +471,7 @@ void store_server_end_waits(struct store_server *s, const char *prefix)
     }
 }
 
-/* Not every kind of socket has these (a socketpair of tests has none), and none is vital. */
+/* Some kinds of socket (a socketpair in tests) lack these options, and none is essential. */
 static void set_options(int fd)
 {
     static const struct {

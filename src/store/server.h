@@ -1,8 +1,8 @@
-/* The c10d store on a loop: connections in, bytes to the codec, replies out.
+/* The c10d store on an event loop: accepts connections, feeds their bytes to the codec, sends the
+ * replies.
  *
- * This is the hot path: an epoll of its own inside the loop's, and our own buffers. A connection is
- * adopted with its first bytes still unread; it is read only once it has been admitted.
- */
+ * This is the hot path, so it uses an epoll instance within the loop's and its own buffers. A
+ * connection is adopted before anything is read from it, and is read only after it was admitted. */
 #ifndef DD_STORE_SERVER_H
 #define DD_STORE_SERVER_H
 
@@ -20,43 +20,42 @@ struct store_server;
 struct store_conn;
 
 struct store_stats {
-    uint64_t conns, conns_total; /* now, ever */
-    uint64_t ops;                /* requests carried out */
+    uint64_t conns, conns_total; /* open now, since the start */
+    uint64_t ops;                /* requests executed */
     uint64_t keys, bytes, waiters;
-    uint64_t refused; /* over max_conns, or closed because of what the peer sent */
+    uint64_t refused; /* connections over max_conns, or closed because of invalid input */
 };
 
 int store_server_new(struct store_server **ret, struct event_base *base, const struct dd_log *log,
                      const struct store_limits *limits, enum store_old_clients old,
                      struct dd_err *err);
-void store_server_free(struct store_server *s); /* closes all connections, telling their on_gone */
+void store_server_free(struct store_server *s); /* closes all connections and calls their on_gone */
 
-/* Takes fd (closed on failure too), a connected non-blocking socket with nothing read from it.
- * Until store_conn_admit() nothing is read, even when the peer closes: its requests are in the
- * kernel and are carried out, or not, once that is decided. *ret (may be NULL) is lent until the
- * connection is gone; on_gone (may be NULL) tells, whoever closed it, from the loop, never from
- * within the functions below except store_server_free(). */
+/* Take fd, a connected non-blocking socket from which nothing was read; closed on failure. Nothing
+ * is read until store_conn_admit(), even if the peer closes: its requests stay in the kernel until
+ * then. *ret (may be NULL) is borrowed until the connection is closed. on_gone (may be NULL)
+ * reports that from the event loop, whichever side closed, and never within the functions below
+ * except store_server_free(). */
 int store_server_adopt(struct store_server *s, int fd, bool admitted, struct store_conn **ret,
                        void (*on_gone)(void *arg), void *arg);
 void store_conn_admit(struct store_conn *c);
 void store_conn_close(struct store_conn *c);
 
-/* Sets a key, as a peer would. 0, -ENOMEM, -ENOSPC. */
+/* Set a key as if a peer had set it. 0, -ENOMEM or -ENOSPC. */
 int store_server_set(struct store_server *s, const char *key, const char *text);
 
-/* The value of a key, lent until the next event; false: there is no such key. */
+/* Get the value of a key, borrowed until the next event; false: the key does not exist. */
 bool store_server_get(const struct store_server *s, struct store_bytes key,
                       struct store_bytes *ret);
-/* Calls fn for every key, in no order, until it returns something else than 0, which is returned.
- */
+/* Call fn for every key, in no particular order, until fn returns nonzero; return that value. */
 int store_server_each_key(const struct store_server *s,
                           int (*fn)(void *arg, struct store_bytes key), void *arg);
 
-/* Closes the connections that wait for a key that begins so (a literal), until _reset also those
- * that will: whom they wait for does not come. */
+/* Close the connections that wait for a key with this prefix (a literal), and until _reset() those
+ * that start to: the key will never be set. */
 void store_server_end_waits(struct store_server *s, const char *prefix);
 
-/* Drops all keys and queues and closes all connections: a round is over. */
+/* Delete all keys and queues and close all connections, at the end of a round. */
 void store_server_reset(struct store_server *s);
 void store_server_stats(const struct store_server *s, struct store_stats *ret);
 

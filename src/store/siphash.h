@@ -1,8 +1,7 @@
-/* SipHash-1-3: a keyed hash for keys that peers choose, so that nobody can aim at one bucket.
+/* SipHash-1-3: a keyed hash, so that peers cannot choose keys that collide.
  *
  * Src: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (2012); 1-3 is the variant with one
- * round per word and three at the end.
- */
+ * round per word and three at the end. */
 #ifndef DD_STORE_SIPHASH_H
 #define DD_STORE_SIPHASH_H
 
@@ -30,7 +29,7 @@ static inline void dd_sip_round(uint64_t v[4])
     v[2] = dd_sip_rotl(v[2], 32);
 }
 
-/* Up to eight bytes as a little-endian number. */
+/* Read up to eight bytes as a little-endian number. */
 static inline uint64_t dd_sip_word(const unsigned char *p, size_t n)
 {
     uint64_t w = 0;

@@ -52,7 +52,7 @@ struct store_entry *store_table_find(const struct store_table *t, struct store_b
     return *slot(t, key, dd_siphash13(t->seed, key.p, key.n));
 }
 
-/* Doubles the table; when there is no memory for that it only gets slower. */
+/* Double the table; without memory for that, look-ups only become slower. */
 static void grow(struct store_table *t)
 {
     size_t n = (t->mask + 1) * 2;

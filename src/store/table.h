@@ -1,4 +1,4 @@
-/* The names of the store in a hash table: inner part of the engine. */
+/* The hash table of the store's names: internal to the engine. */
 #ifndef DD_STORE_TABLE_H
 #define DD_STORE_TABLE_H
 
@@ -17,14 +17,14 @@ struct store_item {
     struct store_value value;
 };
 
-/* A name: a key, a queue, or only something that somebody waits for. */
+/* A name: a key, a queue, or one that has only waiters. */
 struct store_entry {
-    struct store_entry *next; /* in its bucket */
+    struct store_entry *next; /* next in the bucket */
     uint64_t hash;
     struct store_value value;
-    struct store_wait_nodes waiters;  /* for the name to exist */
-    struct store_wait_nodes barriers; /* for others to arrive */
-    LIST_HEAD(, store_waiter) called; /* by a push, and not heard of since */
+    struct store_wait_nodes waiters;  /* waiting for the name to exist */
+    struct store_wait_nodes barriers; /* waiting for a barrier to complete */
+    LIST_HEAD(, store_waiter) called; /* released by a push, without a reply yet */
     STAILQ_HEAD(, store_item) queue;
     size_t queue_len;
     size_t key_len;
@@ -42,19 +42,20 @@ struct store_table {
 
 int store_table_init(struct store_table *t, struct store_account *account,
                      const unsigned char *seed); /* 0 or -ENOMEM */
-void store_table_done(struct store_table *t);    /* it is empty */
-void store_table_shrink(struct store_table *t);  /* to the size at the start; it is empty */
+void store_table_done(struct store_table *t);    /* the table must be empty */
+void store_table_shrink(
+    struct store_table *t); /* back to the initial size; the table must be empty */
 
 struct store_entry *store_table_find(const struct store_table *t, struct store_bytes key);
-/* Finds or makes it. 0, -ENOSPC or -ENOMEM. */
+/* Find or create a name. 0, -ENOSPC or -ENOMEM. */
 int store_table_get(struct store_table *t, struct store_bytes key, struct store_entry **ret);
-/* Frees a name that is no key, no queue, and not waited for. */
+/* Free a name that is no key, has no queue and no waiters. */
 void store_table_drop_unused(struct store_table *t, struct store_entry *en);
-/* Takes any name out; NULL when the table is empty. The caller frees it with _free. */
+/* Remove and return any name; NULL if the table is empty. The caller frees it with _free. */
 struct store_entry *store_table_pop(struct store_table *t, size_t *from);
 void store_table_free(struct store_table *t, struct store_entry *en);
 
-/* As a key, or as a queue that is not empty. */
+/* True if the key exists or the queue is not empty. */
 static inline bool store_entry_exists(const struct store_entry *en)
 {
     return en != NULL && (en->is_key || en->queue_len > 0);

@@ -18,7 +18,7 @@ static struct store_wait_nodes *list_of(struct store_entry *en, const struct sto
     return w->barrier ? &en->barriers : &en->waiters;
 }
 
-/* One name of a waiter exists now. True when that was the last one. */
+/* One name of a waiter exists now. Return true if it was the last missing one. */
 static bool satisfy(struct store_engine *e, struct store_entry *en, struct store_wait_node *node)
 {
     struct store_waiter *w = node->waiter;
@@ -68,7 +68,7 @@ void store_answered(struct store_engine *e, struct store_waiter *w)
     store_table_drop_unused(&e->names, en);
 }
 
-/* Whom a push has called goes away without having come for the item: it is the next one's. */
+/* The waiter released by a push has left without taking the item: release the next one. */
 static void call_next(struct store_engine *e, struct store_waiter *w)
 {
     if (w->called_by != NULL && w->called_by->queue_len > 0)
