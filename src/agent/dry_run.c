@@ -3,7 +3,7 @@
 #include "agent/spec.h"
 #include "net/addr.h"
 #include "rdzv/elect.h"
-#include "rdzv/forecast.h"
+#include "rdzv/static_plan.h"
 
 #include <errno.h>
 #include <string.h>

@@ -12,14 +12,14 @@
 #include "rdzv/elect.h"
 #include "rdzv/msg.h"
 #include "rdzv/plan.h"
-#include "rdzv/spent.h"
+#include "rdzv/restart_ages.h"
 #include "worker/child_watch.h"
 #include "worker/group.h"
 
 #include <event2/event.h>
 #include <sys/types.h>
 
-/* The daemon of this node, while it has one (host.c). */
+/* The daemon of this node, while it has one (leader.c). */
 struct hosting {
     struct net_key key;
     bool has_key; /* that others may have found in the home folder */
@@ -27,7 +27,7 @@ struct hosting {
     struct child_watch end;
 };
 
-/* What is kept of the rounds, for the daemon after this one (memory.c). */
+/* What is kept of the rounds, for the daemon after this one (round_history.c). */
 struct memory {
     char *members; /* of the last round that this node has started; NULL: none (rdzv/members.h) */
     struct rdzv_members last; /* the same */
@@ -84,8 +84,8 @@ struct agent {
     struct locate_peers peers;
     struct locate_members members;
     struct locate_etcd *locate_etcd; /* NULL: not through etcd, or not yet */
-    struct follow *follow;           /* follow.c; NULL: the port was free, or is another node's */
-    struct net_key_input key_in;     /* with the job's name filled in */
+    struct follow *follow;       /* locate_local.c; NULL: the port was free, or is another node's */
+    struct net_key_input key_in; /* with the job's name filled in */
     struct net_peer *peer;
     struct hosting host;
     struct memory memory;
@@ -134,12 +134,12 @@ void locate_peers_stop(struct agent *a);
 void locate_members_start(struct agent *a);
 void locate_members_stop(struct agent *a);
 
-/* host.c */
+/* leader.c */
 int host_lead(struct agent *a, struct dd_err *err); /* starts it, and joins it */
 void host_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
 
-/* follow.c: err is why host_lead() failed. 0: the port is taken, and this agent is to look there
- * for the job's daemon; else err->rc. */
+/* locate_local.c: err is why host_lead() failed. 0: the port is taken, and this agent is to look
+ * there for the job's daemon; else err->rc. */
 int follow_begin(struct agent *a, struct dd_err *err);
 void follow_free(struct agent *a);
 
@@ -159,7 +159,7 @@ int rounds_start(struct agent *a, const struct msg_plan *m);    /* < 0: the daem
 void rounds_check_health(struct agent *a); /* where there may be another round; then AM_CHECKED */
 void rounds_send_done(struct agent *a);
 
-/* memory.c */
+/* round_history.c */
 int memory_take(struct agent *a, const struct msg_plan *plan,
                 struct dd_err *err); /* of the plan that the round has taken */
 void memory_observe(struct agent *a,

@@ -9,7 +9,7 @@
 #include "framework/framework.h"
 #include "node/gpu.h"
 #include "rdzv/elect.h"
-#include "rdzv/place.h"
+#include "rdzv/task_layout.h"
 #include "worker/rules.h"
 
 #include <errno.h>

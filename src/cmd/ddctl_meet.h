@@ -4,7 +4,7 @@
 #define DD_CMD_DDCTL_MEET_H
 
 #include "net/addr.h"
-#include "rdzv/place.h"
+#include "rdzv/task_layout.h"
 
 /* Find an address of the first node for the other nodes: `said` if not NULL; loopback for a single
  * node; a numeric address if the name resolves to one; otherwise the name. The caller owns *ret. */

@@ -1,7 +1,7 @@
 #include "daemon/join.h"
 
 #include "base/io.h"
-#include "rdzv/spent.h"
+#include "rdzv/restart_ages.h"
 
 #include <stdio.h>
 #include <string.h>

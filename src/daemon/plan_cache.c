@@ -2,7 +2,7 @@
 
 #include "base/io.h"
 #include "rdzv/ports.h"
-#include "rdzv/spent.h"
+#include "rdzv/restart_ages.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
-/* rdzv/place: any lines as the environment of a process of a job, with options in front
+/* rdzv/task_layout: any lines as the environment of a process of a job, with options in front
  * ("--rank=3"); whoever is found has its place in the plan. */
-#include "rdzv/place.h"
+#include "rdzv/task_layout.h"
 
 #include "alloc/alloc.h"
 #include "base/num.h"

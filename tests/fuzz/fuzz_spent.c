@@ -1,5 +1,5 @@
 /* rdzv: any text as the ages of restarts; what is taken must be written and read back the same. */
-#include "rdzv/spent.h"
+#include "rdzv/restart_ages.h"
 
 #include "base/auto.h"
 

@@ -2,7 +2,7 @@
 #include "rdzv_bed.h"
 
 #include "rdzv/elect.h"
-#include "rdzv/spent.h"
+#include "rdzv/restart_ages.h"
 
 #include <errno.h>
 #include <signal.h>

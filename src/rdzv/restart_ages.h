@@ -1,8 +1,8 @@
 /* When the last restarts were: what --max-restarts=N/TIME counts goes on after the loss of a
  * daemon. Clocks differ between nodes, so ages travel: in milliseconds, the youngest first. Pure.
  */
-#ifndef DD_RDZV_SPENT_H
-#define DD_RDZV_SPENT_H
+#ifndef DD_RDZV_RESTART_AGES_H
+#define DD_RDZV_RESTART_AGES_H
 
 #include "base/buf.h"
 #include "base/err.h"

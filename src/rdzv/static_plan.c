@@ -1,4 +1,4 @@
-#include "rdzv/forecast.h"
+#include "rdzv/static_plan.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The plan of a job as one node sees it before it has met another, from the list of nodes and the
  * number of workers alone. Pure. */
-#ifndef DD_RDZV_FORECAST_H
-#define DD_RDZV_FORECAST_H
+#ifndef DD_RDZV_STATIC_PLAN_H
+#define DD_RDZV_STATIC_PLAN_H
 
 #include "base/err.h"
 #include "hostlist/hostlist.h"

@@ -1,7 +1,7 @@
 /* Which workers of a job somebody asks about who starts them without us (ddctl env): this process,
  * where a launcher has made it one of them, else those of a node, else all. Pure. */
-#ifndef DD_RDZV_PLACE_H
-#define DD_RDZV_PLACE_H
+#ifndef DD_RDZV_TASK_LAYOUT_H
+#define DD_RDZV_TASK_LAYOUT_H
 
 #include "alloc/alloc.h"
 #include "rdzv/plan.h"

@@ -1,8 +1,8 @@
-#include "rdzv/place.h"
+#include "rdzv/task_layout.h"
 
 #include "alloc/task.h"
 #include "base/num.h"
-#include "rdzv/forecast.h"
+#include "rdzv/static_plan.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "rdzv/spent.h"
+#include "rdzv/restart_ages.h"
 
 #include "base/num.h"
 
