@@ -52,7 +52,7 @@ static void tell_user(const struct agent *a, const struct msg_finish *m)
         dd_log(a->cfg->log, DD_LOG_ERR, "--report=%s: %s", a->cfg->report, err.text);
 }
 
-static void on_message(struct agent *a, const struct msg *m)
+static void agent_on_message(struct agent *a, const struct msg *m)
 {
     a->message = m;
     switch (m->type) {
@@ -70,12 +70,13 @@ static void on_message(struct agent *a, const struct msg *m)
         locate_etcd_changed(a);
         break;
     case MSG_ROUND_STARTED:
-        agent_step(a, (struct am_event){.kind = AM_BEGUN});
+        agent_step(a, (struct am_event){.kind = AM_ROUND_STARTED});
         locate_etcd_changed(a);
         break;
     case MSG_PROBE_REQUEST:
-        agent_step(
-            a, (struct am_event){.kind = m->probe_request.addr[0] != '\0' ? AM_REDIRECT : AM_LOOK});
+        agent_step(a,
+                   (struct am_event){.kind = m->probe_request.addr[0] != '\0' ? AM_REDIRECT
+                                                                              : AM_PROBE_REQUEST});
         break;
     case MSG_STOP:
         agent_step(a, (struct am_event){.kind = AM_STOP,
@@ -99,11 +100,11 @@ static void on_message(struct agent *a, const struct msg *m)
         on_whois(a, &m->whois);
         break;
     case MSG_COMMIT:
-        memory_committed(a, &m->commit);
+        round_history_commit(a, &m->commit);
         break;
     case MSG_ROUND_MEMBERS:
-        memory_observe(a, &m->round_members);
-        agent_step(a, (struct am_event){.kind = AM_OBSERVED});
+        round_history_observe(a, &m->round_members);
+        agent_step(a, (struct am_event){.kind = AM_ROUND_MEMBERS});
         break;
     case MSG_CTL_REPLY:
         control_take(a, &m->ctl_reply);
@@ -135,7 +136,7 @@ static void on_unreadable(struct agent *a, const char *what)
     agent_step(a, (struct am_event){.kind = AM_UNREADABLE});
 }
 
-static void on_frame(struct agent *a, const struct frame *f)
+static void agent_on_frame(struct agent *a, const struct frame *f)
 {
     DD_AUTO(msg) struct msg m = {0};
     struct dd_err err = {0};
@@ -148,7 +149,7 @@ static void on_frame(struct agent *a, const struct frame *f)
         dd_trace(a->cfg->log, DD_TRACE_LINK, "link=agent node=%s received=%s bytes=%u",
                  a->cfg->node_name, msg_type_name(m.type), f->len);
     if (rc == 0)
-        on_message(a, &m);
+        agent_on_message(a, &m);
     else if (rc == -ENOMSG)
         dd_log(a->cfg->log, DD_LOG_DEBUG, "event=skip why=%s", err.text);
     else
@@ -271,7 +272,7 @@ static void do_ask_members(struct agent *a, int arg)
     locate_members_start(a);
 }
 
-static void do_end_looks(struct agent *a, int arg)
+static void do_end_searches(struct agent *a, int arg)
 {
     (void)arg;
     locate_peers_stop(a);
@@ -283,26 +284,26 @@ static void do_start_daemon(struct agent *a, int arg)
 {
     struct dd_err err = {0};
     (void)arg;
-    int rc = host_lead(a, &err);
+    int rc = leader_start(a, &err);
     if (rc == 0 && a->machine.epoch > 0)
         dd_log(a->cfg->log, DD_LOG_NOTICE, "%s takes over from the lost daemon", a->cfg->node_name);
     if (rc == 0)
         return;
     agent_because(a, "%s", err.text);
-    const bool taken = a->machine.epoch == 0 && follow_begin(a, &err) == 0;
+    const bool taken = a->machine.epoch == 0 && locate_local_start(a, &err) == 0;
     agent_step(a, (struct am_event){.kind = taken ? AM_PORT_TAKEN : AM_CANNOT_LEAD});
 }
 
 static void do_stop_daemon(struct agent *a, int arg)
 {
     (void)arg;
-    host_stop(a);
+    leader_stop(a);
 }
 
 static void do_signal_daemon(struct agent *a, int sig)
 {
-    if (a->host.daemon > 0)
-        (void)kill(a->host.daemon, sig); /* its end is an event */
+    if (a->leader.daemon > 0)
+        (void)kill(a->leader.daemon, sig); /* its end is an event */
 }
 
 static void do_join(struct agent *a, int arg)
@@ -363,7 +364,7 @@ static void do_send_bye(struct agent *a, int arg)
         agent_step(a, (struct am_event){.kind = AM_LOST});
 }
 
-static void do_send_looked(struct agent *a, int arg)
+static void do_send_probe_result(struct agent *a, int arg)
 {
     (void)arg;
     agent_send(a, MSG(PROBE_RESULT, .addr = ""));
@@ -418,7 +419,7 @@ static void do_requeue(struct agent *a, int arg)
 static void do_leave(struct agent *a, int arg)
 {
     (void)arg;
-    do_end_looks(a, 0);
+    do_end_searches(a, 0);
     locate_leader_stop(a);
     link_free(DD_TAKE(a->uplink.link)); /* ddctl's questions are answered at the end */
 }
@@ -435,7 +436,7 @@ static void (*const actions[AM_ACTIONS])(struct agent *a, int arg) = {
     [AM_DO_CHECK_CLAIM] = do_check_claim,
     [AM_DO_ASK_PEERS] = do_ask_peers,
     [AM_DO_ASK_MEMBERS] = do_ask_members,
-    [AM_DO_END_LOOKS] = do_end_looks,
+    [AM_DO_END_SEARCHES] = do_end_searches,
     [AM_DO_START_DAEMON] = do_start_daemon,
     [AM_DO_STOP_DAEMON] = do_stop_daemon,
     [AM_DO_SIGNAL_DAEMON] = do_signal_daemon,
@@ -448,7 +449,7 @@ static void (*const actions[AM_ACTIONS])(struct agent *a, int arg) = {
     [AM_DO_DROP_OTHER] = do_drop_other,
     [AM_DO_DROP_LINK] = do_drop_link,
     [AM_DO_SEND_BYE] = do_send_bye,
-    [AM_DO_SEND_LOOKED] = do_send_looked,
+    [AM_DO_SEND_PROBE_RESULT] = do_send_probe_result,
     [AM_DO_SEND_STOP] = signals_request_stop,
     [AM_DO_START_ROUND] = do_start_round,
     [AM_DO_STOP_WORKERS] = do_stop_workers,
@@ -469,7 +470,7 @@ static uint64_t now_ms(void)
     return dd_now_ns() / DD_NS_PER_MS;
 }
 
-static void set_timer(struct agent *a)
+static void agent_set_timer(struct agent *a)
 {
     const uint64_t at = agent_machine_timer(&a->machine);
     const uint64_t now = now_ms();
@@ -491,7 +492,7 @@ static void trace_step(const struct agent *a, enum am_state from, enum am_event_
 }
 
 /* An action may lead to the next event: its actions come after those that are there. */
-static void step(struct agent *a, struct am_event e)
+static void agent_take_event(struct agent *a, struct am_event e)
 {
     struct am_action next;
     const enum am_state from = a->machine.state;
@@ -503,10 +504,10 @@ static void step(struct agent *a, struct am_event e)
     while (agent_machine_next(&a->machine, &next))
         actions[next.kind](a, next.arg);
     a->acting = false;
-    set_timer(a);
+    agent_set_timer(a);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void agent_on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
     (void)fd;
@@ -514,13 +515,13 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     enum am_event_kind due;
     while ((due = agent_machine_due(&a->machine, now_ms())) != AM_EVENTS)
         agent_step(a, (struct am_event){.kind = due});
-    set_timer(a);
+    agent_set_timer(a);
 }
 
 /* ---- the whole ---- */
 
 /* The node's health is known, and may be reported. */
-static void begin(void *arg)
+static void agent_begin(void *arg)
 {
     struct agent *a = arg;
     struct dd_err err = {0};
@@ -540,10 +541,10 @@ static void make_machine(struct agent *a)
                                      .seek_ms = c->rdzv_timeout_ns / DD_NS_PER_MS,
                                      .rejoin_ms = c->rdzv.rejoin_ns / DD_NS_PER_MS,
                                      .grace_ms = c->grace_ms};
-    agent_machine_init(&a->machine, &a->machine_cfg, &a->memory.last);
+    agent_machine_init(&a->machine, &a->machine_cfg, &a->history.last);
     a->machine.index = c->alloc->index;
-    a->step = step;
-    a->uplink.on_frame = on_frame;
+    a->step = agent_take_event;
+    a->uplink.on_frame = agent_on_frame;
     a->uplink.on_change = on_link_change;
 }
 
@@ -557,12 +558,12 @@ static int agent_start(struct agent *a, struct dd_err *err)
         rc = rounds_new(a, err);
     if (rc < 0)
         return rc;
-    a->timer = evtimer_new(a->base, on_timer, a);
+    a->timer = evtimer_new(a->base, agent_on_timer, a);
     if (a->timer == NULL || locate_leader_new(a) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     rc = health_new(&a->health, a->round, err);
     if (rc == 0)
-        health_check(a->health, begin, a);
+        health_check(a->health, agent_begin, a);
     return rc;
 }
 
@@ -570,14 +571,14 @@ static void agent_done(struct agent *a)
 {
     do_leave(a, 0);
     locate_leader_free(a);
-    follow_free(a);
+    locate_local_free(a);
     health_free(a->health);
     timeout_free(a);
     endtime_free(a);
     requeue_free(a);
     round_free(DD_TAKE(a->round)); /* what ends below may start a helper: rounds_protect() */
-    memory_free(a);
-    host_stop(a);
+    round_history_free(a);
+    leader_stop(a);
     locate_etcd_free(a);
     signals_free(a);
     if (a->timer != NULL)
@@ -592,9 +593,9 @@ int agent_run(const struct agent_cfg *cfg)
 {
     struct agent a = {.cfg = cfg,
                       .key_in = cfg->key_in,
-                      .host = {.end = CHILD_WATCH_NONE},
+                      .leader = {.end = CHILD_WATCH_NONE},
                       .signals = {.fd = -1},
-                      .memory = {.last = RDZV_MEMBERS_NONE}};
+                      .history = {.last = RDZV_MEMBERS_NONE}};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;
     make_machine(&a);

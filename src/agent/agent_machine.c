@@ -31,7 +31,7 @@ static void push_arg(struct agent_machine *m, enum am_action_kind kind, int arg)
         m->actions[m->end++ % MOST] = (struct am_action){.kind = kind, .arg = arg};
 }
 
-static void push(struct agent_machine *m, enum am_action_kind kind)
+static void agent_machine_push(struct agent_machine *m, enum am_action_kind kind)
 {
     push_arg(m, kind, 0);
 }
@@ -56,13 +56,13 @@ static bool is_leader(const struct agent_machine *m)
     return m->state == AM_LEADING;
 }
 
-static void end_looks(struct agent_machine *m)
+static void agent_machine_end_searches(struct agent_machine *m)
 {
     cancel(m, AM_PEERS_DUE);
-    cancel(m, AM_TURN);
-    cancel(m, AM_AGAIN);
-    cancel(m, AM_LIMIT);
-    push(m, AM_DO_END_LOOKS);
+    cancel(m, AM_TAKEOVER_DUE);
+    cancel(m, AM_RETRY_DUE);
+    cancel(m, AM_FAIL_OVER_LIMIT);
+    agent_machine_push(m, AM_DO_END_SEARCHES);
 }
 
 static void begin_peers(struct agent_machine *m, uint64_t now, bool leads)
@@ -71,17 +71,17 @@ static void begin_peers(struct agent_machine *m, uint64_t now, bool leads)
     m->peers_since = now;
     m->wanted = m->refused = m->reported = false;
     if (m->cfg->asks_peers && m->epoch == 0)
-        arm(m, AM_PEERS_DUE, now + search_wait_ms(&m->peers_ms, leads));
+        arm(m, AM_PEERS_DUE, now + successor_search_wait_ms(&m->peers_ms, leads));
 }
 
 static void begin_asking_members(struct agent_machine *m)
 {
-    cancel(m, AM_TURN);
-    cancel(m, AM_AGAIN);
-    cancel(m, AM_LIMIT);
+    cancel(m, AM_TAKEOVER_DUE);
+    cancel(m, AM_RETRY_DUE);
+    cancel(m, AM_FAIL_OVER_LIMIT);
     m->again_ms = 0;
-    push(m, AM_DO_END_LOOKS);
-    push(m, AM_DO_ASK_MEMBERS);
+    agent_machine_push(m, AM_DO_END_SEARCHES);
+    agent_machine_push(m, AM_DO_ASK_MEMBERS);
 }
 
 static void begin_failing_over(struct agent_machine *m, uint64_t now)
@@ -91,9 +91,10 @@ static void begin_failing_over(struct agent_machine *m, uint64_t now)
     if (!again)
         m->lost_at = now;
     begin_asking_members(m);
-    arm(m, AM_LIMIT, m->lost_at + successor_limit_ms(m->last, m->cfg->rejoin_ms, m->cfg->grace_ms));
+    arm(m, AM_FAIL_OVER_LIMIT,
+        m->lost_at + successor_limit_ms(m->last, m->cfg->rejoin_ms, m->cfg->grace_ms));
     if (place >= 0)
-        arm(m, AM_TURN, now + successor_turn_ms(place, again));
+        arm(m, AM_TAKEOVER_DUE, now + successor_turn_ms(place, again));
 }
 
 static void send_stop(struct agent_machine *m, uint64_t now)
@@ -107,7 +108,7 @@ static void send_stop(struct agent_machine *m, uint64_t now)
 typedef void edge_do(struct agent_machine *m, const struct am_event *e, uint64_t now);
 #define EDGE(name) static void name(struct agent_machine *m, const struct am_event *e, uint64_t now)
 
-EDGE(go)
+EDGE(edge_go)
 {
     (void)m;
     (void)e;
@@ -116,42 +117,42 @@ EDGE(go)
 
 /* -- finding a daemon -- */
 
-EDGE(seek)
+EDGE(edge_seek)
 {
     (void)e;
     arm(m, AM_SEEK_LIMIT, now + m->cfg->seek_ms);
     begin_peers(m, now, false);
-    push(m, AM_DO_LOCATE);
+    agent_machine_push(m, AM_DO_LOCATE);
 }
 
 static void start_daemon(struct agent_machine *m)
 {
-    push(m, AM_DO_STOP_DAEMON); /* one that has given way may not be gone yet */
-    push(m, AM_DO_START_DAEMON);
+    agent_machine_push(m, AM_DO_STOP_DAEMON); /* one that has given way may not be gone yet */
+    agent_machine_push(m, AM_DO_START_DAEMON);
     m->pending |= AM_PENDING_DAEMON;
 }
 
-EDGE(lead)
+EDGE(edge_lead)
 {
     (void)e;
-    end_looks(m);
+    agent_machine_end_searches(m);
     start_daemon(m);
     begin_peers(m, now, true);
     if (m->sig != 0)
         send_stop(m, now);
 }
 
-EDGE(follow)
+EDGE(edge_follow)
 {
     (void)e;
     m->pending &= ~(unsigned)AM_PENDING_DAEMON;
     if (m->due[AM_SEEK_LIMIT - AM_FIRST_TIMER] == RDZV_NEVER) /* else it has been seeking before */
         arm(m, AM_SEEK_LIMIT, now + m->cfg->seek_ms);
     begin_peers(m, now, false);
-    push(m, AM_DO_LOCATE);
+    agent_machine_push(m, AM_DO_LOCATE);
 }
 
-EDGE(cannot_lead)
+EDGE(edge_cannot_lead)
 {
     (void)e;
     (void)now;
@@ -160,37 +161,37 @@ EDGE(cannot_lead)
     push_arg(m, AM_DO_REPORT, AM_REPORT_CANNOT_LEAD);
 }
 
-EDGE(join)
+EDGE(edge_join)
 {
     (void)e;
     cancel(m, AM_SEEK_LIMIT);
     cancel(m, AM_PEERS_DUE);
-    push(m, AM_DO_JOIN);
+    agent_machine_push(m, AM_DO_JOIN);
     if (m->sig != 0)
         send_stop(m, now);
 }
 
-EDGE(drop_found)
+EDGE(edge_drop_found)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_DROP);
+    agent_machine_push(m, AM_DO_DROP);
 }
 
-EDGE(ask_found)
+EDGE(edge_ask_found)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_ASK);
+    agent_machine_push(m, AM_DO_ASK);
 }
 
-EDGE(failed)
+EDGE(edge_failed)
 {
     (void)now;
     m->code = e->code;
 }
 
-EDGE(seek_limit)
+EDGE(edge_seek_limit)
 {
     (void)e;
     (void)now;
@@ -199,38 +200,38 @@ EDGE(seek_limit)
 }
 
 /* Another daemon goes on: this one has said so, and is left. */
-EDGE(seek_there)
+EDGE(edge_seek_there)
 {
     (void)e;
-    end_looks(m);
-    push(m, AM_DO_DROP_LINK);
+    agent_machine_end_searches(m);
+    agent_machine_push(m, AM_DO_DROP_LINK);
     arm(m, AM_SEEK_LIMIT, now + m->cfg->seek_ms);
     begin_peers(m, now, false);
-    push(m, AM_DO_LOCATE_THERE);
+    agent_machine_push(m, AM_DO_LOCATE_THERE);
 }
 
 static void give_way(struct agent_machine *m)
 {
-    end_looks(m);
-    push(m, AM_DO_GIVE_WAY);
+    agent_machine_end_searches(m);
+    agent_machine_push(m, AM_DO_GIVE_WAY);
 }
 
-EDGE(follow_there)
+EDGE(edge_follow_there)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_LOCATE_THERE);
+    agent_machine_push(m, AM_DO_LOCATE_THERE);
 }
 
-EDGE(give_way_and_seek)
+EDGE(edge_give_way_and_seek)
 {
     (void)e;
     give_way(m);
     arm(m, AM_SEEK_LIMIT, now + m->cfg->seek_ms);
-    push(m, AM_DO_LOCATE_THERE);
+    agent_machine_push(m, AM_DO_LOCATE_THERE);
 }
 
-EDGE(give_way_and_stop)
+EDGE(edge_give_way_and_stop)
 {
     (void)e;
     (void)now;
@@ -240,40 +241,41 @@ EDGE(give_way_and_stop)
 
 /* -- asking the peers -- */
 
-EDGE(ask_peers)
+EDGE(edge_ask_peers)
 {
     (void)e;
     (void)now;
     m->refused = false;
-    push(m, AM_DO_ASK_PEERS);
+    agent_machine_push(m, AM_DO_ASK_PEERS);
 }
 
 /* The daemon waits for the outcome before the first round. */
-EDGE(look_for_daemon)
+EDGE(edge_probe_peers)
 {
     if (m->cfg->etcd) {
-        push(m, AM_DO_CHECK_CLAIM);
+        agent_machine_push(m, AM_DO_CHECK_CLAIM);
     } else if (m->cfg->asks_peers) {
         m->wanted = true;
         cancel(m, AM_PEERS_DUE);
-        ask_peers(m, e, now);
+        edge_ask_peers(m, e, now);
     }
 }
 
-EDGE(peers_asked)
+EDGE(edge_peers_asked)
 {
     if (e->open) { /* else all of it again */
         arm(m, AM_PEERS_DUE, now + PEERS_ANSWER_MS);
         return;
     }
     if (!m->refused && m->wanted)
-        push(m, AM_DO_SEND_LOOKED);
+        agent_machine_push(m, AM_DO_SEND_PROBE_RESULT);
     m->wanted = m->wanted && m->refused;
     arm(m, AM_PEERS_DUE,
-        now + (m->refused ? search_refused_ms() : search_wait_ms(&m->peers_ms, is_leader(m))));
+        now + (m->refused ? successor_search_refused_ms()
+                          : successor_search_wait_ms(&m->peers_ms, is_leader(m))));
 }
 
-EDGE(peers_limit)
+EDGE(edge_peers_limit)
 {
     (void)e;
     (void)now;
@@ -281,10 +283,10 @@ EDGE(peers_limit)
     push_arg(m, AM_DO_REPORT, AM_REPORT_PEERS_LIMIT);
 }
 
-EDGE(peer_refuses)
+EDGE(edge_peer_refuses)
 {
     (void)now;
-    push(m, AM_DO_DROP_OTHER);
+    agent_machine_push(m, AM_DO_DROP_OTHER);
     if (e->epoch <= m->epoch) /* the own daemon, by another of this machine's names */
         return;
     m->refused = true;
@@ -293,73 +295,73 @@ EDGE(peer_refuses)
     m->reported = true;
 }
 
-EDGE(drop_other)
+EDGE(edge_drop_other)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_DROP_OTHER);
+    agent_machine_push(m, AM_DO_DROP_OTHER);
 }
 
 /* The own daemon has begun nothing, and sends its nodes after this one. */
-EDGE(move_after)
+EDGE(edge_move_after)
 {
     (void)e;
-    push(m, AM_DO_MOVE_AFTER);
-    end_looks(m);
+    agent_machine_push(m, AM_DO_MOVE_AFTER);
+    agent_machine_end_searches(m);
     if (m->sig != 0)
         send_stop(m, now);
 }
 
 /* -- failing over -- */
 
-EDGE(fail_over)
+EDGE(edge_fail_over)
 {
     (void)e;
     push_arg(m, AM_DO_REPORT, AM_REPORT_FAIL_OVER);
-    push(m, AM_DO_DROP_LINK);
+    agent_machine_push(m, AM_DO_DROP_LINK);
     begin_failing_over(m, now);
 }
 
-EDGE(stop_then_fail_over)
+EDGE(edge_stop_then_fail_over)
 {
     (void)e;
     (void)now;
     push_arg(m, AM_DO_REPORT, AM_REPORT_FAIL_OVER);
-    push(m, AM_DO_DROP_LINK);
+    agent_machine_push(m, AM_DO_DROP_LINK);
     push_arg(m, AM_DO_STOP_WORKERS, SIGTERM);
 }
 
-EDGE(workers_gone_fail_over)
+EDGE(edge_workers_gone_fail_over)
 {
     (void)e;
     m->pending &= ~(unsigned)AM_PENDING_WORKERS;
     begin_failing_over(m, now);
 }
 
-EDGE(ask_members)
+EDGE(edge_ask_members)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_ASK_MEMBERS);
+    agent_machine_push(m, AM_DO_ASK_MEMBERS);
 }
 
-EDGE(ask_members_later)
+EDGE(edge_ask_members_later)
 {
     (void)e;
-    push(m, AM_DO_DROP_OTHER);
-    arm(m, AM_AGAIN, now + successor_again_ms(&m->again_ms));
+    agent_machine_push(m, AM_DO_DROP_OTHER);
+    arm(m, AM_RETRY_DUE, now + successor_again_ms(&m->again_ms));
 }
 
 /* The daemon may not have noticed yet that the one before it is lost: ask again, or another one. */
-EDGE(refused_ask_again)
+EDGE(edge_refused_ask_again)
 {
     (void)e;
     push_arg(m, AM_DO_REPORT, AM_REPORT_RETRY);
-    push(m, AM_DO_DROP_LINK);
-    arm(m, AM_AGAIN, now + successor_again_ms(&m->again_ms));
+    agent_machine_push(m, AM_DO_DROP_LINK);
+    arm(m, AM_RETRY_DUE, now + successor_again_ms(&m->again_ms));
 }
 
-EDGE(take_over)
+EDGE(edge_take_over)
 {
     (void)e;
     (void)now;
@@ -370,7 +372,7 @@ EDGE(take_over)
         send_stop(m, now);
 }
 
-EDGE(cannot_take_over)
+EDGE(edge_cannot_take_over)
 {
     (void)e;
     (void)now;
@@ -379,19 +381,19 @@ EDGE(cannot_take_over)
 }
 
 /* Another daemon takes this node: the own one is needed no longer. */
-EDGE(adopt)
+EDGE(edge_adopt)
 {
     (void)e;
-    push(m, AM_DO_DROP_LINK);
-    push(m, AM_DO_STOP_DAEMON);
+    agent_machine_push(m, AM_DO_DROP_LINK);
+    agent_machine_push(m, AM_DO_STOP_DAEMON);
     m->pending &= ~(unsigned)AM_PENDING_DAEMON;
-    push(m, AM_DO_MOVE);
-    end_looks(m);
+    agent_machine_push(m, AM_DO_MOVE);
+    agent_machine_end_searches(m);
     if (m->sig != 0)
         send_stop(m, now);
 }
 
-EDGE(fail_over_limit)
+EDGE(edge_fail_over_limit)
 {
     (void)e;
     (void)now;
@@ -400,13 +402,13 @@ EDGE(fail_over_limit)
 }
 
 /* The daemon in use has a limit of its own; but it may be about to refuse. */
-EDGE(limit_later)
+EDGE(edge_limit_later)
 {
     (void)e;
-    arm(m, AM_LIMIT, now + LIMIT_AGAIN_MS);
+    arm(m, AM_FAIL_OVER_LIMIT, now + LIMIT_AGAIN_MS);
 }
 
-EDGE(contend)
+EDGE(edge_contend)
 {
     (void)e;
     (void)now;
@@ -415,62 +417,62 @@ EDGE(contend)
 
 /* -- rounds -- */
 
-EDGE(start_round)
+EDGE(edge_start_round)
 {
     (void)e;
     (void)now;
-    end_looks(m);
+    agent_machine_end_searches(m);
     m->lost_at = 0;
     m->pending |= AM_PENDING_WORKERS;
-    push(m, AM_DO_START_ROUND);
+    agent_machine_push(m, AM_DO_START_ROUND);
 }
 
-EDGE(begun)
+EDGE(edge_round_started)
 {
     (void)e;
     (void)now;
     m->begun = true;
-    end_looks(m);
+    agent_machine_end_searches(m);
 }
 
-EDGE(observed)
+EDGE(edge_round_members)
 {
     (void)e;
     (void)now;
     m->lost_at = 0;
 }
 
-EDGE(not_started)
+EDGE(edge_not_started)
 {
     (void)e;
     (void)now;
     m->pending &= ~(unsigned)AM_PENDING_WORKERS;
-    push(m, AM_DO_CHECK_HEALTH);
+    agent_machine_push(m, AM_DO_CHECK_HEALTH);
 }
 
-EDGE(drain_signals_before_verdict)
+EDGE(edge_drain_signals_before_verdict)
 {
     (void)e;
     (void)now;
     m->pending &= ~(unsigned)AM_PENDING_WORKERS;
-    push(m, AM_DO_DRAIN_SIGNALS);
+    agent_machine_push(m, AM_DO_DRAIN_SIGNALS);
 }
 
-EDGE(check_health_before_done)
+EDGE(edge_check_health_before_done)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_CHECK_HEALTH);
+    agent_machine_push(m, AM_DO_CHECK_HEALTH);
 }
 
-EDGE(send_done)
+EDGE(edge_send_done)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_SEND_DONE);
+    agent_machine_push(m, AM_DO_SEND_DONE);
 }
 
-EDGE(stop_workers)
+EDGE(edge_stop_workers)
 {
     (void)now;
     cancel(m, AM_UNANSWERED);
@@ -478,7 +480,7 @@ EDGE(stop_workers)
         push_arg(m, AM_DO_STOP_WORKERS, e->code);
 }
 
-EDGE(answered)
+EDGE(edge_answered)
 {
     (void)e;
     (void)now;
@@ -493,17 +495,17 @@ static void stop_if_running(struct agent_machine *m, int sig)
         push_arg(m, AM_DO_STOP_WORKERS, sig);
 }
 
-EDGE(requeue_before_leaving)
+EDGE(edge_requeue_before_leaving)
 {
     (void)now;
     cancel(m, AM_UNANSWERED);
     m->code = e->code;
     m->pending |= AM_PENDING_REQUEUE;
-    push(m, AM_DO_REQUEUE);
+    agent_machine_push(m, AM_DO_REQUEUE);
     stop_if_running(m, SIGTERM);
 }
 
-EDGE(refused)
+EDGE(edge_refused)
 {
     (void)e;
     (void)now;
@@ -512,74 +514,74 @@ EDGE(refused)
     stop_if_running(m, SIGTERM);
 }
 
-EDGE(lost)
+EDGE(edge_lost)
 {
     (void)e;
     (void)now;
     m->code = m->sig != 0 ? agent_machine_signal_code(m) : 1;
     push_arg(m, AM_DO_REPORT, AM_REPORT_LOST);
-    push(m, AM_DO_DROP_LINK);
+    agent_machine_push(m, AM_DO_DROP_LINK);
     stop_if_running(m, SIGTERM);
 }
 
-EDGE(lost_before)
+EDGE(edge_lost_before)
 {
     (void)e;
     push_arg(m, AM_DO_REPORT, AM_REPORT_BEFORE);
-    push(m, AM_DO_DROP_LINK);
+    agent_machine_push(m, AM_DO_DROP_LINK);
     arm(m, AM_SEEK_LIMIT, now + m->cfg->seek_ms);
     begin_peers(m, now, false);
-    push(m, AM_DO_LOCATE);
+    agent_machine_push(m, AM_DO_LOCATE);
 }
 
-EDGE(drop_link)
+EDGE(edge_drop_link)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_DROP_LINK);
+    agent_machine_push(m, AM_DO_DROP_LINK);
 }
 
 /* The daemon would wait for what this node does not know: it gets the reason. */
-EDGE(part)
+EDGE(edge_send_bye)
 {
     (void)e;
     (void)now;
     m->code = 2;
-    push(m, AM_DO_SEND_BYE);
+    agent_machine_push(m, AM_DO_SEND_BYE);
     stop_if_running(m, SIGTERM);
 }
 
-EDGE(workers_gone_leave)
+EDGE(edge_workers_gone_leave)
 {
     (void)e;
     (void)now;
     m->pending &= ~(unsigned)AM_PENDING_WORKERS;
 }
 
-EDGE(daemon_ended)
+EDGE(edge_daemon_ended)
 {
     (void)e;
     (void)now;
     m->pending &= ~(unsigned)AM_PENDING_DAEMON;
     cancel(m, AM_DAEMON_SLOW);
-    cancel(m, AM_TOLD);
+    cancel(m, AM_DAEMON_REPORTED);
 }
 
-EDGE(requeued)
+EDGE(edge_requeued)
 {
     (void)e;
     (void)now;
     m->pending &= ~(unsigned)AM_PENDING_REQUEUE;
 }
 
-EDGE(kill_daemon)
+EDGE(edge_kill_daemon)
 {
     (void)e;
     (void)now;
     push_arg(m, AM_DO_SIGNAL_DAEMON, SIGKILL);
 }
 
-EDGE(term_daemon)
+EDGE(edge_term_daemon)
 {
     (void)e;
     (void)now;
@@ -588,26 +590,26 @@ EDGE(term_daemon)
 
 /* -- signals -- */
 
-EDGE(ask_to_stop)
+EDGE(edge_ask_to_stop)
 {
     (void)e;
     send_stop(m, now);
 }
 
-EDGE(kill_workers)
+EDGE(edge_kill_workers)
 {
     (void)e;
     (void)now;
-    push(m, AM_DO_KILL_WORKERS);
+    agent_machine_push(m, AM_DO_KILL_WORKERS);
 }
 
-EDGE(signalled_again)
+EDGE(edge_signalled_again)
 {
     (void)now;
     m->code = 128 + e->sig;
 }
 
-EDGE(end_by_signal)
+EDGE(edge_end_by_signal)
 {
     (void)e;
     (void)now;
@@ -615,20 +617,20 @@ EDGE(end_by_signal)
     stop_if_running(m, m->sig);
 }
 
-EDGE(leave_at_once)
+EDGE(edge_stop_at_once)
 {
     m->code = 128 + e->sig;
     push_arg(m, AM_DO_SIGNAL_DAEMON, SIGTERM);
-    arm(m, AM_TOLD, now + TOLD_MS);
+    arm(m, AM_DAEMON_REPORTED, now + TOLD_MS);
 }
 
 /* As if the agent had been killed: a job that may lose a node goes on without this one. */
-EDGE(guardian_lost)
+EDGE(edge_guardian_lost)
 {
     (void)now;
     m->code = 128 + e->sig;
-    end_looks(m);
-    push(m, AM_DO_DROP_LINK);
+    agent_machine_end_searches(m);
+    agent_machine_push(m, AM_DO_DROP_LINK);
     push_arg(m, AM_DO_SIGNAL_DAEMON, SIGTERM);
     stop_if_running(m, e->sig);
 }
@@ -647,12 +649,15 @@ struct edge {
 };
 
 static const int row_above[ROWS] = {
-    [AM_STARTING] = ROW_FREE,   [AM_SEEKING] = ROW_FREE,  [AM_LEADING] = ROW_LINKED,
-    [AM_JOINED] = ROW_LINKED,   [AM_RUNNING] = ROW_BUSY,  [AM_SETTLING] = ROW_LINKED,
-    [AM_CHECKING] = ROW_LINKED, [AM_IDLE] = ROW_LINKED,   [AM_STRANDED] = ROW_BUSY,
-    [AM_ORPHAN] = ROW_FREE,     [AM_TRYING] = ROW_LINKED, [AM_CONTENDING] = ROW_LINKED,
-    [AM_PARTING] = ROW_FREE,    [AM_ENDING] = ROW_BUSY,   [AM_LEAVING] = ROW_ANY,
-    [ROW_FREE] = ROW_ANY,       [ROW_LINKED] = ROW_FREE,  [ROW_BUSY] = ROW_ANY,
+    [AM_STARTING] = ROW_FREE,   [AM_SEEKING] = ROW_FREE,
+    [AM_LEADING] = ROW_LINKED,  [AM_JOINED] = ROW_LINKED,
+    [AM_RUNNING] = ROW_BUSY,    [AM_SETTLING] = ROW_LINKED,
+    [AM_CHECKING] = ROW_LINKED, [AM_IDLE] = ROW_LINKED,
+    [AM_STRANDED] = ROW_BUSY,   [AM_FAILING_OVER] = ROW_FREE,
+    [AM_TRYING] = ROW_LINKED,   [AM_CONTENDING] = ROW_LINKED,
+    [AM_BYE_SENT] = ROW_FREE,   [AM_ENDING] = ROW_BUSY,
+    [AM_LEAVING] = ROW_ANY,     [ROW_FREE] = ROW_ANY,
+    [ROW_LINKED] = ROW_FREE,    [ROW_BUSY] = ROW_ANY,
     [ROW_ANY] = ROWS,
 };
 
@@ -661,154 +666,154 @@ static const struct edge edges[ROWS][AM_EVENTS] =
         /* Any state. */
         [ROW_ANY] =
             {
-                [AM_FOUND] = {drop_found, SAME},
-                [AM_OTHER_TAKES] = {drop_other, SAME},
-                [AM_OTHER_REFUSES] = {drop_other, SAME},
-                [AM_OTHER_ENDED] = {drop_other, SAME},
-                [AM_OTHER_GONE] = {drop_other, SAME},
-                [AM_OBSERVED] = {observed, SAME},
-                [AM_STOP] = {answered, SAME},
-                [AM_LOST] = {drop_link, SAME},
-                [AM_LOST_FAIL_OVER] = {drop_link, SAME},
-                [AM_DAEMON_ENDED] = {daemon_ended, SAME},
-                [AM_REQUEUED] = {requeued, SAME},
+                [AM_FOUND] = {edge_drop_found, SAME},
+                [AM_OTHER_TAKES] = {edge_drop_other, SAME},
+                [AM_OTHER_REFUSES] = {edge_drop_other, SAME},
+                [AM_OTHER_ENDED] = {edge_drop_other, SAME},
+                [AM_OTHER_GONE] = {edge_drop_other, SAME},
+                [AM_ROUND_MEMBERS] = {edge_round_members, SAME},
+                [AM_STOP] = {edge_answered, SAME},
+                [AM_LOST] = {edge_drop_link, SAME},
+                [AM_LOST_FAIL_OVER] = {edge_drop_link, SAME},
+                [AM_DAEMON_ENDED] = {edge_daemon_ended, SAME},
+                [AM_REQUEUED] = {edge_requeued, SAME},
             },
         /* No workers. */
         [ROW_FREE] =
             {
-                [AM_FAILED] = {failed, AM_LEAVING},
-                [AM_SIGNAL] = {ask_to_stop, SAME},
-                [AM_UNANSWERED] = {end_by_signal, AM_LEAVING},
-                [AM_AT_ONCE] = {leave_at_once, AM_LEAVING},
-                [AM_GUARDIAN_LOST] = {guardian_lost, AM_LEAVING},
+                [AM_FAILED] = {edge_failed, AM_LEAVING},
+                [AM_SIGNAL] = {edge_ask_to_stop, SAME},
+                [AM_UNANSWERED] = {edge_end_by_signal, AM_LEAVING},
+                [AM_STOP_AT_ONCE] = {edge_stop_at_once, AM_LEAVING},
+                [AM_GUARDIAN_LOST] = {edge_guardian_lost, AM_LEAVING},
             },
         /* No workers, and a daemon. */
         [ROW_LINKED] =
             {
-                [AM_PLAN] = {start_round, AM_RUNNING},
-                [AM_BEGUN] = {begun, SAME},
-                [AM_LOOK] = {contend, AM_CONTENDING},
-                [AM_REDIRECT] = {seek_there, AM_SEEKING},
-                [AM_ELSEWHERE] = {give_way_and_seek, AM_SEEKING},
-                [AM_FINISH] = {requeue_before_leaving, AM_LEAVING},
-                [AM_REFUSE] = {refused, AM_LEAVING},
-                [AM_UNREADABLE] = {part, AM_PARTING},
-                [AM_LOST] = {lost, AM_LEAVING},
-                [AM_LOST_FAIL_OVER] = {fail_over, AM_ORPHAN},
-                [AM_CANNOT_LEAD] = {cannot_lead, AM_LEAVING},
+                [AM_PLAN] = {edge_start_round, AM_RUNNING},
+                [AM_ROUND_STARTED] = {edge_round_started, SAME},
+                [AM_PROBE_REQUEST] = {edge_contend, AM_CONTENDING},
+                [AM_REDIRECT] = {edge_seek_there, AM_SEEKING},
+                [AM_ELSEWHERE] = {edge_give_way_and_seek, AM_SEEKING},
+                [AM_FINISH] = {edge_requeue_before_leaving, AM_LEAVING},
+                [AM_REFUSE] = {edge_refused, AM_LEAVING},
+                [AM_UNREADABLE] = {edge_send_bye, AM_BYE_SENT},
+                [AM_LOST] = {edge_lost, AM_LEAVING},
+                [AM_LOST_FAIL_OVER] = {edge_fail_over, AM_FAILING_OVER},
+                [AM_CANNOT_LEAD] = {edge_cannot_lead, AM_LEAVING},
             },
         /* Workers. */
         [ROW_BUSY] =
             {
-                [AM_STOP] = {stop_workers, SAME},
-                [AM_FINISH] = {requeue_before_leaving, AM_ENDING},
-                [AM_REFUSE] = {refused, AM_ENDING},
-                [AM_UNREADABLE] = {part, AM_ENDING},
-                [AM_LOST] = {lost, AM_ENDING},
-                [AM_SIGNAL] = {ask_to_stop, SAME},
-                [AM_SIGNAL_AGAIN] = {kill_workers, SAME},
-                [AM_UNANSWERED] = {end_by_signal, AM_ENDING},
-                [AM_GUARDIAN_LOST] = {guardian_lost, AM_ENDING},
+                [AM_STOP] = {edge_stop_workers, SAME},
+                [AM_FINISH] = {edge_requeue_before_leaving, AM_ENDING},
+                [AM_REFUSE] = {edge_refused, AM_ENDING},
+                [AM_UNREADABLE] = {edge_send_bye, AM_ENDING},
+                [AM_LOST] = {edge_lost, AM_ENDING},
+                [AM_SIGNAL] = {edge_ask_to_stop, SAME},
+                [AM_SIGNAL_AGAIN] = {edge_kill_workers, SAME},
+                [AM_UNANSWERED] = {edge_end_by_signal, AM_ENDING},
+                [AM_GUARDIAN_LOST] = {edge_guardian_lost, AM_ENDING},
             },
 
         [AM_STARTING] =
             {
-                [AM_SEEK] = {seek, AM_SEEKING},
-                [AM_LEAD] = {lead, AM_LEADING},
-                [AM_SIGNAL_AGAIN] = {signalled_again, AM_LEAVING},
+                [AM_SEEK] = {edge_seek, AM_SEEKING},
+                [AM_LEAD] = {edge_lead, AM_LEADING},
+                [AM_SIGNAL_AGAIN] = {edge_signalled_again, AM_LEAVING},
             },
         [AM_SEEKING] =
             {
-                [AM_LEAD] = {lead, AM_LEADING},
-                [AM_FOUND] = {join, AM_JOINED},
-                [AM_SEEK_LIMIT] = {seek_limit, AM_LEAVING},
-                [AM_PEERS_DUE] = {ask_peers, SAME},
-                [AM_LOOK_OVER] = {peers_asked, SAME},
-                [AM_SIGNAL_AGAIN] = {signalled_again, AM_LEAVING},
+                [AM_LEAD] = {edge_lead, AM_LEADING},
+                [AM_FOUND] = {edge_join, AM_JOINED},
+                [AM_SEEK_LIMIT] = {edge_seek_limit, AM_LEAVING},
+                [AM_PEERS_DUE] = {edge_ask_peers, SAME},
+                [AM_PEERS_PROBED] = {edge_peers_asked, SAME},
+                [AM_SIGNAL_AGAIN] = {edge_signalled_again, AM_LEAVING},
             },
         [AM_LEADING] =
             {
-                [AM_PORT_TAKEN] = {follow, AM_SEEKING},
-                [AM_BEGUN] = {begun, AM_JOINED},
-                [AM_LOOK] = {look_for_daemon, SAME},
-                [AM_PEERS_DUE] = {ask_peers, SAME},
-                [AM_FOUND] = {ask_found, SAME},
-                [AM_OTHER_TAKES] = {move_after, AM_JOINED},
-                [AM_OTHER_REFUSES] = {peer_refuses, SAME},
-                [AM_LOOK_OVER] = {peers_asked, SAME},
-                [AM_PEERS_LIMIT] = {peers_limit, AM_LEAVING},
+                [AM_PORT_TAKEN] = {edge_follow, AM_SEEKING},
+                [AM_ROUND_STARTED] = {edge_round_started, AM_JOINED},
+                [AM_PROBE_REQUEST] = {edge_probe_peers, SAME},
+                [AM_PEERS_DUE] = {edge_ask_peers, SAME},
+                [AM_FOUND] = {edge_ask_found, SAME},
+                [AM_OTHER_TAKES] = {edge_move_after, AM_JOINED},
+                [AM_OTHER_REFUSES] = {edge_peer_refuses, SAME},
+                [AM_PEERS_PROBED] = {edge_peers_asked, SAME},
+                [AM_PEERS_LIMIT] = {edge_peers_limit, AM_LEAVING},
             },
         [AM_JOINED] =
             {
-                [AM_LOST_BEFORE] = {lost_before, AM_SEEKING},
+                [AM_LOST_BEFORE] = {edge_lost_before, AM_SEEKING},
             },
         [AM_RUNNING] =
             {
-                [AM_NOT_STARTED] = {not_started, AM_CHECKING},
-                [AM_WORKERS_GONE] = {drain_signals_before_verdict, AM_SETTLING},
-                [AM_LOST_FAIL_OVER] = {stop_then_fail_over, AM_STRANDED},
-                [AM_ELSEWHERE] = {give_way_and_stop, AM_STRANDED},
+                [AM_NOT_STARTED] = {edge_not_started, AM_CHECKING},
+                [AM_WORKERS_GONE] = {edge_drain_signals_before_verdict, AM_SETTLING},
+                [AM_LOST_FAIL_OVER] = {edge_stop_then_fail_over, AM_STRANDED},
+                [AM_ELSEWHERE] = {edge_give_way_and_stop, AM_STRANDED},
             },
         [AM_SETTLING] =
             {
-                [AM_SETTLED] = {check_health_before_done, AM_CHECKING},
+                [AM_SETTLED] = {edge_check_health_before_done, AM_CHECKING},
             },
         [AM_CHECKING] =
             {
-                [AM_CHECKED] = {send_done, AM_IDLE},
+                [AM_CHECKED] = {edge_send_done, AM_IDLE},
             },
         [AM_IDLE] = {{0}},
         [AM_STRANDED] =
             {
-                [AM_WORKERS_GONE] = {workers_gone_fail_over, AM_ORPHAN},
+                [AM_WORKERS_GONE] = {edge_workers_gone_fail_over, AM_FAILING_OVER},
             },
-        [AM_ORPHAN] =
+        [AM_FAILING_OVER] =
             {
-                [AM_FOUND] = {join, AM_TRYING},
-                [AM_ELSEWHERE] = {follow_there, SAME},
-                [AM_AGAIN] = {ask_members, SAME},
-                [AM_TURN] = {take_over, AM_CONTENDING},
-                [AM_LIMIT] = {fail_over_limit, AM_LEAVING},
-                [AM_SIGNAL_AGAIN] = {signalled_again, AM_LEAVING},
+                [AM_FOUND] = {edge_join, AM_TRYING},
+                [AM_ELSEWHERE] = {edge_follow_there, SAME},
+                [AM_RETRY_DUE] = {edge_ask_members, SAME},
+                [AM_TAKEOVER_DUE] = {edge_take_over, AM_CONTENDING},
+                [AM_FAIL_OVER_LIMIT] = {edge_fail_over_limit, AM_LEAVING},
+                [AM_SIGNAL_AGAIN] = {edge_signalled_again, AM_LEAVING},
             },
         [AM_TRYING] =
             {
-                [AM_BEGUN] = {begun, AM_JOINED},
-                [AM_LOOK] = {go, SAME},
-                [AM_REFUSE] = {refused_ask_again, AM_ORPHAN},
-                [AM_LIMIT] = {limit_later, SAME},
+                [AM_ROUND_STARTED] = {edge_round_started, AM_JOINED},
+                [AM_PROBE_REQUEST] = {edge_go, SAME},
+                [AM_REFUSE] = {edge_refused_ask_again, AM_FAILING_OVER},
+                [AM_FAIL_OVER_LIMIT] = {edge_limit_later, SAME},
             },
         [AM_CONTENDING] =
             {
-                [AM_BEGUN] = {begun, AM_JOINED},
-                [AM_LOOK] = {go, SAME},
-                [AM_CANNOT_LEAD] = {cannot_take_over, AM_ORPHAN},
-                [AM_FOUND] = {ask_found, SAME},
-                [AM_AGAIN] = {ask_members, SAME},
-                [AM_OTHER_TAKES] = {adopt, AM_JOINED},
-                [AM_OTHER_ENDED] = {adopt, AM_JOINED},
-                [AM_OTHER_REFUSES] = {ask_members_later, SAME},
-                [AM_OTHER_GONE] = {ask_members_later, SAME},
-                [AM_LIMIT] = {limit_later, SAME},
+                [AM_ROUND_STARTED] = {edge_round_started, AM_JOINED},
+                [AM_PROBE_REQUEST] = {edge_go, SAME},
+                [AM_CANNOT_LEAD] = {edge_cannot_take_over, AM_FAILING_OVER},
+                [AM_FOUND] = {edge_ask_found, SAME},
+                [AM_RETRY_DUE] = {edge_ask_members, SAME},
+                [AM_OTHER_TAKES] = {edge_adopt, AM_JOINED},
+                [AM_OTHER_ENDED] = {edge_adopt, AM_JOINED},
+                [AM_OTHER_REFUSES] = {edge_ask_members_later, SAME},
+                [AM_OTHER_GONE] = {edge_ask_members_later, SAME},
+                [AM_FAIL_OVER_LIMIT] = {edge_limit_later, SAME},
             },
-        [AM_PARTING] =
+        [AM_BYE_SENT] =
             {
-                [AM_LOST] = {drop_link, AM_LEAVING},
-                [AM_LOST_FAIL_OVER] = {drop_link, AM_LEAVING},
+                [AM_LOST] = {edge_drop_link, AM_LEAVING},
+                [AM_LOST_FAIL_OVER] = {edge_drop_link, AM_LEAVING},
             },
         [AM_ENDING] =
             {
-                [AM_WORKERS_GONE] = {workers_gone_leave, AM_LEAVING},
-                [AM_LOST] = {drop_link, SAME},
-                [AM_SIGNAL] = {go, SAME},
+                [AM_WORKERS_GONE] = {edge_workers_gone_leave, AM_LEAVING},
+                [AM_LOST] = {edge_drop_link, SAME},
+                [AM_SIGNAL] = {edge_go, SAME},
             },
         [AM_LEAVING] =
             {
-                [AM_SIGNAL_AGAIN] = {term_daemon, SAME},
-                [AM_AT_ONCE] = {leave_at_once, SAME},
-                [AM_GUARDIAN_LOST] = {term_daemon, SAME},
-                [AM_TOLD] = {term_daemon, SAME},
-                [AM_DAEMON_SLOW] = {kill_daemon, SAME},
+                [AM_SIGNAL_AGAIN] = {edge_term_daemon, SAME},
+                [AM_STOP_AT_ONCE] = {edge_stop_at_once, SAME},
+                [AM_GUARDIAN_LOST] = {edge_term_daemon, SAME},
+                [AM_DAEMON_REPORTED] = {edge_term_daemon, SAME},
+                [AM_DAEMON_SLOW] = {edge_kill_daemon, SAME},
             },
 };
 
@@ -850,11 +855,12 @@ static enum am_event_kind refine(const struct agent_machine *m, const struct am_
         return AM_SIGNAL_AGAIN;
     if (e->kind == AM_GUARDIAN_LOST && m->sig != 0)
         return AM_EVENTS;
-    if (e->kind == AM_LOOK && !leads && m->last->n <= 1) /* no member could be asked */
+    if (e->kind == AM_PROBE_REQUEST && !leads && m->last->n <= 1) /* no member could be asked */
         return AM_EVENTS;
     if (e->kind == AM_OTHER_TAKES && leads && e->epoch <= m->epoch) /* it is the own daemon */
         return AM_OTHER_GONE;
-    if (e->kind == AM_LOOK_OVER && !e->open && m->refused && now - m->peers_since > m->cfg->seek_ms)
+    if (e->kind == AM_PEERS_PROBED && !e->open && m->refused &&
+        now - m->peers_since > m->cfg->seek_ms)
         return AM_PEERS_LIMIT;
     return e->kind;
 }
@@ -862,9 +868,9 @@ static enum am_event_kind refine(const struct agent_machine *m, const struct am_
 static void enter_leaving(struct agent_machine *m, uint64_t now)
 {
     for (int i = 0; i < AM_TIMERS; i++)
-        if (AM_FIRST_TIMER + i != AM_TOLD)
+        if (AM_FIRST_TIMER + i != AM_DAEMON_REPORTED)
             m->due[i] = RDZV_NEVER;
-    push(m, AM_DO_LEAVE);
+    agent_machine_push(m, AM_DO_LEAVE);
     if ((m->pending & AM_PENDING_DAEMON) != 0) /* it ends when the other nodes have left */
         arm(m, AM_DAEMON_SLOW, now + DAEMON_END_MS);
 }
@@ -887,7 +893,7 @@ void agent_machine_step(struct agent_machine *m, const struct am_event *e, uint6
         enter_leaving(m, now);
     if (m->state == AM_LEAVING && m->pending == 0 && !m->gone) {
         m->gone = true;
-        push(m, AM_DO_EXIT);
+        agent_machine_push(m, AM_DO_EXIT);
     }
 }
 
@@ -923,70 +929,4 @@ enum am_event_kind agent_machine_due(struct agent_machine *m, uint64_t now)
 bool agent_machine_is_linked(enum am_state s)
 {
     return s == AM_RUNNING || row_above[s] == ROW_LINKED;
-}
-
-/* ---- names, for the trace ---- */
-
-static const char *const state_names[AM_STATES] = {
-    [AM_STARTING] = "starting", [AM_SEEKING] = "seeking", [AM_LEADING] = "leading",
-    [AM_JOINED] = "joined",     [AM_RUNNING] = "running", [AM_SETTLING] = "settling",
-    [AM_CHECKING] = "checking", [AM_IDLE] = "idle",       [AM_STRANDED] = "stranded",
-    [AM_ORPHAN] = "orphan",     [AM_TRYING] = "trying",   [AM_CONTENDING] = "contending",
-    [AM_PARTING] = "parting",   [AM_ENDING] = "ending",   [AM_LEAVING] = "leaving",
-};
-
-static const char *const event_names[AM_EVENTS] = {
-    [AM_SEEK] = "seek",
-    [AM_LEAD] = "lead",
-    [AM_PORT_TAKEN] = "port-taken",
-    [AM_CANNOT_LEAD] = "cannot-lead",
-    [AM_FOUND] = "found",
-    [AM_ELSEWHERE] = "elsewhere",
-    [AM_FAILED] = "failed",
-    [AM_LOOK_OVER] = "look-over",
-    [AM_PEERS_LIMIT] = "peers-limit",
-    [AM_OTHER_TAKES] = "other-takes",
-    [AM_OTHER_REFUSES] = "other-refuses",
-    [AM_OTHER_ENDED] = "other-ended",
-    [AM_OTHER_GONE] = "other-gone",
-    [AM_PLAN] = "plan",
-    [AM_BEGUN] = "begun",
-    [AM_OBSERVED] = "observed",
-    [AM_LOOK] = "look",
-    [AM_REDIRECT] = "redirect",
-    [AM_STOP] = "stop",
-    [AM_FINISH] = "finish",
-    [AM_REFUSE] = "refuse",
-    [AM_UNREADABLE] = "unreadable",
-    [AM_LOST] = "lost",
-    [AM_LOST_FAIL_OVER] = "lost-fail-over",
-    [AM_LOST_BEFORE] = "lost-before",
-    [AM_NOT_STARTED] = "not-started",
-    [AM_WORKERS_GONE] = "workers-gone",
-    [AM_SETTLED] = "settled",
-    [AM_CHECKED] = "checked",
-    [AM_SIGNAL] = "signal",
-    [AM_SIGNAL_AGAIN] = "signal-again",
-    [AM_AT_ONCE] = "at-once",
-    [AM_GUARDIAN_LOST] = "guardian-lost",
-    [AM_DAEMON_ENDED] = "daemon-ended",
-    [AM_REQUEUED] = "requeued",
-    [AM_SEEK_LIMIT] = "seek-limit",
-    [AM_PEERS_DUE] = "peers-due",
-    [AM_TURN] = "turn",
-    [AM_AGAIN] = "again",
-    [AM_LIMIT] = "limit",
-    [AM_UNANSWERED] = "unanswered",
-    [AM_TOLD] = "told",
-    [AM_DAEMON_SLOW] = "daemon-slow",
-};
-
-const char *agent_machine_state_name(enum am_state s)
-{
-    return state_names[s];
-}
-
-const char *agent_machine_event_name(enum am_event_kind e)
-{
-    return event_names[e];
 }

@@ -16,36 +16,38 @@
 #include <stdint.h>
 
 enum am_state {
-    AM_STARTING,   /* the node's health is checked */
-    AM_SEEKING,    /* no daemon is known yet: the locators look for the job's first one */
-    AM_LEADING,    /* linked to the first daemon, which is this node's; no round has begun */
-    AM_JOINED,     /* linked to a daemon; waits for a plan */
-    AM_RUNNING,    /* workers run, or are being stopped */
-    AM_SETTLING,   /* the workers are gone; a signal of the scheduler may explain why */
-    AM_CHECKING,   /* the same; the node's health is checked */
-    AM_IDLE,       /* DONE was sent; waits for the next plan or the end */
-    AM_STRANDED,   /* the daemon is lost; the workers are being stopped */
-    AM_ORPHAN,     /* the daemon is lost; the members of the last round are asked for another one */
-    AM_TRYING,     /* the same; linked to one that may still refuse */
-    AM_CONTENDING, /* linked to the own daemon; the members are asked for another one that goes on
-                    */
-    AM_PARTING,    /* no workers; BYE was sent: waits until the daemon has read it */
-    AM_ENDING,     /* workers are being stopped; then the node leaves */
-    AM_LEAVING,    /* waits for what `pending` names */
+    AM_STARTING,     /* the node's health is checked */
+    AM_SEEKING,      /* no daemon is known yet: the locators look for the job's first one */
+    AM_LEADING,      /* linked to the first daemon, which is this node's; no round has begun */
+    AM_JOINED,       /* linked to a daemon; waits for a plan */
+    AM_RUNNING,      /* workers run, or are being stopped */
+    AM_SETTLING,     /* the workers are gone; a signal of the scheduler may explain why */
+    AM_CHECKING,     /* the same; the node's health is checked */
+    AM_IDLE,         /* DONE was sent; waits for the next plan or the end */
+    AM_STRANDED,     /* the daemon is lost; the workers are being stopped */
+    AM_FAILING_OVER, /* the daemon is lost; the members of the last round are asked for another one
+                      */
+    AM_TRYING,       /* the same; linked to one that may still refuse */
+    AM_CONTENDING,   /* linked to the own daemon; the members are asked for another one that goes on
+                      */
+    AM_BYE_SENT,     /* no workers; BYE was sent: waits until the daemon has read it */
+    AM_ENDING,       /* workers are being stopped; then the node leaves */
+    AM_LEAVING,      /* waits for what `pending` names */
     AM_STATES,
 };
 
 enum am_event_kind {
     AM_SEEK, /* begin: another node leads */
     /* From the locators. */
-    AM_LEAD,        /* this node is to start the daemon; also: begin */
-    AM_PORT_TAKEN,  /* another agent of this host has done so */
-    AM_CANNOT_LEAD, /* the daemon did not start */
-    AM_FOUND,       /* a link to a daemon of this job is there */
-    AM_ELSEWHERE,   /* another node's daemon goes on instead of this one's */
-    AM_FAILED,      /* no daemon will be found; code */
-    AM_LOOK_OVER,   /* all nodes have been asked; open: some daemon has still to answer */
-    AM_PEERS_LIMIT, /* what AM_LOOK_OVER becomes when a daemon has refused this node for too long */
+    AM_LEAD,         /* this node is to start the daemon; also: begin */
+    AM_PORT_TAKEN,   /* another agent of this host has done so */
+    AM_CANNOT_LEAD,  /* the daemon did not start */
+    AM_FOUND,        /* a link to a daemon of this job is there */
+    AM_ELSEWHERE,    /* another node's daemon goes on instead of this one's */
+    AM_FAILED,       /* no daemon will be found; code */
+    AM_PEERS_PROBED, /* all nodes have been asked; open: some daemon has still to answer */
+    AM_PEERS_LIMIT, /* what AM_PEERS_PROBED becomes when a daemon has refused this node for too long
+                     */
     /* From a daemon that was asked beside the one in use. */
     AM_OTHER_TAKES,   /* epoch */
     AM_OTHER_REFUSES, /* epoch */
@@ -53,12 +55,12 @@ enum am_event_kind {
     AM_OTHER_GONE,    /* the link was lost */
     /* From the daemon. */
     AM_PLAN,
-    AM_BEGUN,    /* a round has begun without this node, which leads */
-    AM_OBSERVED, /* a round has begun; this node is a spare */
-    AM_LOOK,     /* another daemon may go on */
-    AM_REDIRECT, /* another daemon goes on; the caller knows where */
-    AM_STOP,     /* code: the signal, 0: not of this round */
-    AM_FINISH,   /* code */
+    AM_ROUND_STARTED, /* a round has begun without this node, which leads */
+    AM_ROUND_MEMBERS, /* a round has begun; this node is a spare */
+    AM_PROBE_REQUEST, /* another daemon may go on */
+    AM_REDIRECT,      /* another daemon goes on; the caller knows where */
+    AM_STOP,          /* code: the signal, 0: not of this round */
+    AM_FINISH,        /* code */
     AM_REFUSE,
     AM_UNREADABLE,     /* a message that this node does not understand */
     AM_LOST,           /* the link was lost; becomes one of the next two where these apply */
@@ -72,20 +74,20 @@ enum am_event_kind {
     /* Signals. */
     AM_SIGNAL,        /* sig; code: the job's exit code, 0: as the signal says */
     AM_SIGNAL_AGAIN,  /* what AM_SIGNAL becomes after the first one */
-    AM_AT_ONCE,       /* sig: the launcher could not start all nodes */
+    AM_STOP_AT_ONCE,  /* sig: the launcher could not start all nodes */
     AM_GUARDIAN_LOST, /* sig */
     /* What `pending` waits for. */
     AM_DAEMON_ENDED,
     AM_REQUEUED,
     /* Timers. */
-    AM_SEEK_LIMIT,  /* the first daemon was not found in time */
-    AM_PEERS_DUE,   /* ask all nodes for a daemon */
-    AM_TURN,        /* this node starts the next daemon */
-    AM_AGAIN,       /* ask the members again */
-    AM_LIMIT,       /* the next daemon was not found in time */
-    AM_UNANSWERED,  /* the daemon has not answered a request to stop */
-    AM_TOLD,        /* the daemon has reported the end to all that are there */
-    AM_DAEMON_SLOW, /* the daemon does not end */
+    AM_SEEK_LIMIT,      /* the first daemon was not found in time */
+    AM_PEERS_DUE,       /* ask all nodes for a daemon */
+    AM_TAKEOVER_DUE,    /* this node starts the next daemon */
+    AM_RETRY_DUE,       /* ask the members again */
+    AM_FAIL_OVER_LIMIT, /* the next daemon was not found in time */
+    AM_UNANSWERED,      /* the daemon has not answered a request to stop */
+    AM_DAEMON_REPORTED, /* the daemon has reported the end to all that are there */
+    AM_DAEMON_SLOW,     /* the daemon does not end */
     AM_EVENTS,
     AM_FIRST_TIMER = AM_SEEK_LIMIT,
     AM_TIMERS = AM_EVENTS - AM_FIRST_TIMER,
@@ -102,9 +104,9 @@ enum am_action_kind {
     AM_DO_LOCATE,        /* start the locators of the first daemon */
     AM_DO_LOCATE_THERE,  /* the same, at the place that AM_REDIRECT or AM_ELSEWHERE has named */
     AM_DO_CHECK_CLAIM,   /* etcd: does another host's job go on? */
-    AM_DO_ASK_PEERS,     /* one look at all nodes; AM_LOOK_OVER comes of it */
+    AM_DO_ASK_PEERS,     /* one look at all nodes; AM_PEERS_PROBED comes of it */
     AM_DO_ASK_MEMBERS,   /* look for a daemon on the members of the last round, until AM_FOUND */
-    AM_DO_END_LOOKS,     /* stop both, and drop daemons that were asked */
+    AM_DO_END_SEARCHES,  /* stop both, and drop daemons that were asked */
     AM_DO_START_DAEMON,  /* and join it; else AM_CANNOT_LEAD or AM_PORT_TAKEN */
     AM_DO_STOP_DAEMON,   /* kill it */
     AM_DO_SIGNAL_DAEMON, /* arg: the signal */
@@ -112,15 +114,15 @@ enum am_action_kind {
     AM_DO_ASK,           /* send JOIN on the found link beside the one in use */
     AM_DO_DROP,          /* close the found link */
     AM_DO_MOVE,          /* the link of the daemon that takes this node is the one to use */
-    AM_DO_MOVE_AFTER,    /* the same; the own daemon sends its nodes there, too (LOOKED, BYE) */
-    AM_DO_GIVE_WAY,      /* LOOKED and BYE to the own daemon */
-    AM_DO_DROP_OTHER,    /* close the link of the daemon that has just answered */
-    AM_DO_DROP_LINK,     /* close the link in use */
-    AM_DO_SEND_BYE,      /* with the reason; AM_LOST where that is not possible */
-    AM_DO_SEND_LOOKED,   /* no other daemon of this job was found */
-    AM_DO_SEND_STOP,     /* STOP_REQUEST; arg: the signal */
-    AM_DO_START_ROUND,   /* else AM_NOT_STARTED */
-    AM_DO_STOP_WORKERS,  /* arg: the signal */
+    AM_DO_MOVE_AFTER, /* the same; the own daemon sends its nodes there, too (PROBE_RESULT, BYE) */
+    AM_DO_GIVE_WAY,   /* PROBE_RESULT and BYE to the own daemon */
+    AM_DO_DROP_OTHER, /* close the link of the daemon that has just answered */
+    AM_DO_DROP_LINK,  /* close the link in use */
+    AM_DO_SEND_BYE,   /* with the reason; AM_LOST where that is not possible */
+    AM_DO_SEND_PROBE_RESULT, /* no other daemon of this job was found */
+    AM_DO_SEND_STOP,         /* STOP_REQUEST; arg: the signal */
+    AM_DO_START_ROUND,       /* else AM_NOT_STARTED */
+    AM_DO_STOP_WORKERS,      /* arg: the signal */
     AM_DO_KILL_WORKERS,
     AM_DO_DRAIN_SIGNALS, /* AM_SETTLED when none is under way */
     AM_DO_CHECK_HEALTH,  /* where there may be another round; then AM_CHECKED */

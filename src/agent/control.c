@@ -31,14 +31,14 @@ struct control {
 };
 
 /* < 0: it is gone. */
-static int tell(const struct caller *c, const struct msg *m)
+static int control_tell(const struct caller *c, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
     int rc = msg_encode(&text, m);
     return rc < 0 ? rc : link_send(c->link, FRAME_CONTROL, text, strlen(text));
 }
 
-static void drop(struct caller *c)
+static void control_drop(struct caller *c)
 {
     struct agent *a = c->control->agent;
     if (c->id != 0 && a->uplink.link != NULL)
@@ -49,10 +49,11 @@ static void drop(struct caller *c)
     free(c);
 }
 
-static int refuse(struct caller *c, const char *why)
+static int control_refuse(struct caller *c, const char *why)
 {
     c->id = 0;
-    return tell(c, MSG(CTL_REPLY, .id = c->asked, .ok = false, .ends = true, .detail = why));
+    return control_tell(c,
+                        MSG(CTL_REPLY, .id = c->asked, .ok = false, .ends = true, .detail = why));
 }
 
 static void on_ask(struct caller *c, const struct msg_ctl_request *m)
@@ -62,42 +63,43 @@ static void on_ask(struct caller *c, const struct msg_ctl_request *m)
     c->asked = m->id;
     if (busy || a->uplink.link == NULL) {
         if (busy ||
-            refuse(
+            control_refuse(
                 c,
                 "this node is not connected to the job's daemon (the job is starting or ending)") <
                 0)
-            drop(c);
+            control_drop(c);
         return;
     }
     c->id = ++c->control->last_id;
     agent_send(a, MSG(CTL_REQUEST, .id = c->id, .what = m->what, .text = m->text));
 }
 
-static void on_frame(void *arg, struct link *l, const struct frame *f)
+static void control_on_frame(void *arg, struct link *l, const struct frame *f)
 {
     DD_AUTO(msg) struct msg m = {0};
     (void)l;
     if (f->type != FRAME_CONTROL)
         return;
     if (msg_decode(&m, f->data, f->len, NULL) < 0 || m.type != MSG_CTL_REQUEST)
-        drop(arg);
+        control_drop(arg);
     else
         on_ask(arg, &m.ctl_request);
 }
 
-static void on_close(void *arg, struct link *l, bool clean, const char *why)
+static void control_on_close(void *arg, struct link *l, bool clean, const char *why)
 {
     (void)l;
     (void)clean;
     (void)why;
-    drop(arg);
+    control_drop(arg);
 }
 
-static void take(struct control *k, int fd)
+static void control_accept(struct control *k, int fd)
 {
     struct agent *a = k->agent;
     struct caller *c = calloc(1, sizeof(*c));
-    const struct link_cb cb = {.on_frame = on_frame, .on_close = on_close, .arg = c};
+    const struct link_cb cb = {
+        .on_frame = control_on_frame, .on_close = control_on_close, .arg = c};
     if (c == NULL || k->n >= CALLERS || link_new_trusted(&c->link, a->base, fd, &cb, NULL) < 0) {
         free(c);
         close(fd);
@@ -106,8 +108,9 @@ static void take(struct control *k, int fd)
     c->control = k;
     LIST_INSERT_HEAD(&k->callers, c, entry);
     k->n++;
-    if (tell(c, MSG(IDENTITY, .name = a->cfg->node_name, .text = a->cfg->alloc->job_id)) < 0)
-        drop(c);
+    if (control_tell(c, MSG(IDENTITY, .name = a->cfg->node_name, .text = a->cfg->alloc->job_id)) <
+        0)
+        control_drop(c);
 }
 
 /* No file is left for the caller. The loop would tell of him for ever. */
@@ -133,7 +136,7 @@ static void on_call(evutil_socket_t fd, short what, void *arg)
     for (int i = 0; i < AT_ONCE && (caller >= 0 || caller == -EACCES);
          i++) /* other users may call as well */
         if ((caller = net_here_accept(fd)) >= 0)
-            take(arg, caller);
+            control_accept(arg, caller);
     if (caller == -EMFILE || caller == -ENFILE || caller == -ENOBUFS || caller == -ENOMEM)
         wait_for_files(arg);
 }
@@ -169,9 +172,9 @@ void control_take(struct agent *a, const struct msg_ctl_reply *m)
         return;
     if (m->ends)
         c->id = 0;
-    if (tell(c, MSG(CTL_REPLY, .id = c->asked, .ok = m->ok, .ends = m->ends, .detail = m->detail)) <
-        0)
-        drop(c);
+    if (control_tell(c, MSG(CTL_REPLY, .id = c->asked, .ok = m->ok, .ends = m->ends,
+                            .detail = m->detail)) < 0)
+        control_drop(c);
 }
 
 void control_lost(struct agent *a)
@@ -181,8 +184,8 @@ void control_lost(struct agent *a)
          c = next) {
         next = LIST_NEXT(c, entry);
         if (c->id != 0 &&
-            refuse(c, "lost the daemon, or the job ended, before the daemon answered") < 0)
-            drop(c);
+            control_refuse(c, "lost the daemon, or the job ended, before the daemon answered") < 0)
+            control_drop(c);
     }
 }
 
@@ -200,7 +203,7 @@ void control_free(struct agent *a)
     if (!LIST_EMPTY(&k->callers))
         (void)event_base_loop(a->base, EVLOOP_NONBLOCK); /* the last words */
     while (!LIST_EMPTY(&k->callers))
-        drop(LIST_FIRST(&k->callers));
+        control_drop(LIST_FIRST(&k->callers));
     free(k);
     a->control = NULL;
 }

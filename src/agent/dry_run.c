@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-static int no_memory(struct dd_err *err)
+static int dry_run_no_memory(struct dd_err *err)
 {
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
@@ -22,11 +22,11 @@ static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated
     elect_ports(al->job_id, 0, hashed, ELECT_PUBLIC);
     *p = (struct plan){.max_restarts = cfg->rdzv.max_restarts,
                        .master_port = al->nports > 0 ? al->ports[0] : hashed[0]};
-    const struct forecast f = {.nodes = al->nodes,
-                               .nnodes = al->nnodes,
-                               .size = cfg->slots,
-                               .node_rank = al->index > 0 ? al->index : 0};
-    int rc = forecast_plan(p, &f, err);
+    const struct static_plan f = {.nodes = al->nodes,
+                                  .nnodes = al->nnodes,
+                                  .size = cfg->slots,
+                                  .node_rank = al->index > 0 ? al->index : 0};
+    int rc = static_plan_make(p, &f, err);
     if (rc < 0)
         return rc;
     const char *host = al->host_addr != NULL ? al->host_addr : hostlist_nth(al->nodes, 0);
@@ -39,14 +39,14 @@ static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated
     if (rc < 0)
         p->master_addr = NULL;
     if (p->master_addr == NULL || asprintf(&p->coordinator, "%s:<port>", p->master_addr) < 0)
-        return no_memory(err);
+        return dry_run_no_memory(err);
     for (int i = 0; i < p->world_size && framework_wants_ports(cfg->frameworks); i++) {
         const char *name = hostlist_nth(al->nodes, (size_t)(i / cfg->slots));
         rc = known != NULL ? dd_strv_pushf(&p->endpoints, "%s:<port>", p->master_addr)
                            : dd_strv_pushf(&p->endpoints, "<address of %s>:<port>",
                                            name != NULL ? name : "a node");
         if (rc < 0)
-            return no_memory(err);
+            return dry_run_no_memory(err);
     }
     return 0;
 }
@@ -86,7 +86,7 @@ static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd
         rc = put_line(out, i == 0 ? "  run " : "      ", argv.v[i]);
     if (rc == 0)
         rc = dd_env_diff(in->cfg->env, env.v, put_change, out);
-    return rc < 0 ? no_memory(err) : 0;
+    return rc < 0 ? dry_run_no_memory(err) : 0;
 }
 
 int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated,
@@ -111,7 +111,7 @@ int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulate
             out,
             "Values in <> are set at run time; MASTER_PORT may change if that port is in use.\n") <
             0)
-        return no_memory(err);
+        return dry_run_no_memory(err);
     for (int i = 0; i < p.local_size && rc == 0; i++) {
         const struct spec_input in = {.cfg = cfg,
                                       .plan = &p,

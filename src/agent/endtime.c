@@ -41,7 +41,7 @@ static void send_signal(struct endtime *t, uint64_t left_ns)
 }
 
 /* By the clock on the wall, which is the scheduler's; it may be set, so look again now and then. */
-static void look(struct endtime *t)
+static void endtime_look(struct endtime *t)
 {
     const struct agent *a = t->agent;
     uint64_t now = dd_now_real_ns();
@@ -60,11 +60,11 @@ static void look(struct endtime *t)
     evtimer_add(t->tick, &tv);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void endtime_on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    look(arg);
+    endtime_look(arg);
 }
 
 static void not_known(const struct endtime *t, const char *why)
@@ -75,12 +75,12 @@ static void not_known(const struct endtime *t, const char *why)
            why);
 }
 
-static void on_answer(void *arg, int code, const char *out)
+static void endtime_on_answer(void *arg, int code, const char *out)
 {
     struct endtime *t = arg;
     if (code == 0 &&
         alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
-        look(t);
+        endtime_look(t);
     else
         not_known(t, code == 0 ? "the scheduler reports no time limit for the job"
                                : "the scheduler does not respond");
@@ -88,7 +88,7 @@ static void on_answer(void *arg, int code, const char *out)
     t->ask = NULL;
 }
 
-static void ask(struct endtime *t)
+static void endtime_ask(struct endtime *t)
 {
     char *const *env = t->agent->cfg->env;
     const struct alloc *a = t->agent->cfg->alloc;
@@ -103,7 +103,7 @@ static void ask(struct endtime *t)
     int rc = alloc_end_command(t->asked, env, &words, &spec.folder);
     spec.argv = (const char *const *)words.v;
     rc = rc < 0 ? dd_err_set(&err, rc, "out of memory")
-                : command_start(&t->ask, t->agent->base, &spec, on_answer, t, &err);
+                : command_start(&t->ask, t->agent->base, &spec, endtime_on_answer, t, &err);
     if (rc < 0)
         not_known(t, err.text);
     else
@@ -131,15 +131,15 @@ int endtime_start(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->endtime = t;
     t->agent = a;
-    t->tick = evtimer_new(a->base, on_tick, t);
+    t->tick = evtimer_new(a->base, endtime_on_tick, t);
     if (t->tick == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     t->job_start = session_start_s();
     if (alloc_told_end_time(a->cfg->alloc != NULL ? a->cfg->alloc->source : "", a->cfg->env,
                             t->job_start, &t->end) < 0)
-        ask(t);
+        endtime_ask(t);
     else
-        look(t);
+        endtime_look(t);
     return 0;
 }
 

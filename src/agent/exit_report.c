@@ -26,7 +26,7 @@ void exit_report_begin(struct round *r)
     r->exits = (struct exit_tally){.round = r->plan.round, .oom_kills = node_oom_kills("")};
 }
 
-static int read_error(const char *path, struct report_error *ret)
+static int exit_report_read_error(const char *path, struct report_error *ret)
 {
     DD_AUTO(free) char *text = malloc(ERROR_FILE_MAX);
     /* a worker may have put anything there, also something that nobody ever writes to */
@@ -43,7 +43,7 @@ static void send_exit(struct round *r, const struct worker_end *end)
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(TAIL_MAX);
     r->exits.failed++;
     (void)report_tail(r->output != NULL ? worker_output_tail(r->output, e->local_rank) : "", &text);
-    if (read_error(end->error_file, &error) < 0 && end->why[0] != '\0')
+    if (exit_report_read_error(end->error_file, &error) < 0 && end->why[0] != '\0')
         error.message = strdup(end->why);
     round_send(r, MSG(EXIT, .round = r->plan.round, .rank = r->plan.first_rank + e->local_rank,
                       .local_rank = e->local_rank, .pid = e->pid, .code = e->code & 255,

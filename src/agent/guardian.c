@@ -62,7 +62,7 @@ static bool only_foreign_left(const struct guardian *g)
 }
 
 /* Takes the exits that are there; what is left is told by waitpid. */
-static void reap(struct guardian *g)
+static void guardian_reap(struct guardian *g)
 {
     int status;
     pid_t pid;
@@ -107,7 +107,7 @@ static void wait_once(struct guardian *g, uint64_t deadline_ns)
     int sig = sigtimedwait(&g->waited, &si, deadline_ns == 0 ? NULL : &t);
     if (sig > 0)
         pass_on(g, &si);
-    reap(g);
+    guardian_reap(g);
 }
 
 /* The agent is gone; end whatever of the job still lives. ddrund takes SIGTERM as "tell the other

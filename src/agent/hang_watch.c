@@ -162,7 +162,7 @@ static void wait_for_tick(struct hangs *s)
     evtimer_add(s->tick, &tv);
 }
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
+static void hang_watch_on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
@@ -211,7 +211,7 @@ static int hang_watch_env(void *state, const struct round *r, int local_rank,
 static int hang_watch_started(void *state, const struct round *r, struct dd_err *err)
 {
     struct hangs *s = state;
-    s->tick = evtimer_new(r->base, on_tick, s);
+    s->tick = evtimer_new(r->base, hang_watch_on_tick, s);
     if (s->tick == NULL || hang_new(&s->watch, s->n, r->cfg->hang.timeout_ns, dd_now_ns()) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     wait_for_tick(s);

@@ -28,18 +28,19 @@ static void on_parts(void *arg, const struct exchange_part *parts, int n)
         dd_log(h->round->cfg->log, DD_LOG_ERR, "%s", err.text);
 }
 
-static void on_news(void *arg, const struct exchange_part *parts, int n)
+static void horovod_server_on_news(void *arg, const struct exchange_part *parts, int n)
 {
     struct horovod *h = arg;
     on_parts(h, parts, n);
     http_server_news_over(h->server);
 }
 
-static int exchange(void *arg, const char *name, const void *part, size_t len, struct dd_err *err)
+static int horovod_server_exchange(void *arg, const char *name, const void *part, size_t len,
+                                   struct dd_err *err)
 {
     struct horovod *h = arg;
-    return node_exchange_begin(h->round, name, part, len, name[0] == '?' ? on_news : on_parts, h,
-                               err);
+    return node_exchange_begin(h->round, name, part, len,
+                               name[0] == '?' ? horovod_server_on_news : on_parts, h, err);
 }
 
 /* ---- hooks ---- */
@@ -57,7 +58,7 @@ static int horovod_prepare(void **state, const struct round *r, struct dd_err *e
                        .sizes = p->sizes},
         .log = r->cfg->log,
         .peer = r->peer,
-        .exchange = exchange,
+        .exchange = horovod_server_exchange,
         .arg = h,
     };
     struct dd_err why = {0};

@@ -20,7 +20,7 @@
 #include <sys/types.h>
 
 /* The daemon of this node, while it has one (leader.c). */
-struct hosting {
+struct leader {
     struct net_key key;
     bool has_key; /* that others may have found in the home folder */
     pid_t daemon; /* ddrund, when it lives */
@@ -28,15 +28,15 @@ struct hosting {
 };
 
 /* What is kept of the rounds, for the daemon after this one (round_history.c). */
-struct memory {
+struct round_history {
     char *members; /* of the last round that this node has started; NULL: none (rdzv/members.h) */
     struct rdzv_members last; /* the same */
     char *committed;          /* of the last one that all its nodes had started */
     struct dd_strv
         addrs; /* of the first nodes of that round, in node rank order; "": plan.master_addr */
-    uint64_t spent_ms[RDZV_SPENT_MAX]; /* how long ago the last restarts were, at spent_ns */
-    int nspent;
-    uint64_t spent_ns;
+    uint64_t ages_ms[RESTART_AGES_MAX]; /* how long ago the last restarts were, at ages_at_ns */
+    int nages;
+    uint64_t ages_at_ns;
 };
 
 /* What came to this process, and what it meant (signals.c). */
@@ -80,15 +80,16 @@ struct agent {
     char why[LINK_WHY_MAX + 100]; /* of the last event, for a report */
     const struct msg *message;    /* being handled */
     struct uplink uplink;
-    struct locate_leader leader;
-    struct locate_peers peers;
-    struct locate_members members;
+    struct locate_leader locate_leader;
+    struct locate_peers locate_peers;
+    struct locate_members locate_members;
     struct locate_etcd *locate_etcd; /* NULL: not through etcd, or not yet */
-    struct follow *follow;       /* locate_local.c; NULL: the port was free, or is another node's */
+    struct locate_local
+        *locate_local;           /* locate_local.c; NULL: the port was free, or is another node's */
     struct net_key_input key_in; /* with the job's name filled in */
     struct net_peer *peer;
-    struct hosting host;
-    struct memory memory;
+    struct leader leader;
+    struct round_history history;
     struct signals signals;
     struct event *stopping;
     struct event *timeout;   /* of --timeout; NULL: not asked for, or another node is the host */
@@ -124,7 +125,7 @@ const char *locate_leader_status(struct agent *a); /* lent; NULL: nothing is sou
 void locate_leader_stop(struct agent *a);
 void locate_leader_free(struct agent *a);
 
-/* locate_peers.c: one look at all nodes; AM_LOOK_OVER comes of it */
+/* locate_peers.c: one look at all nodes; AM_PEERS_PROBED comes of it */
 bool locate_peers_possible(const struct agent *a);
 void locate_peers_start(struct agent *a);
 void locate_peers_check(struct agent *a); /* a daemon that was asked has answered */
@@ -135,13 +136,13 @@ void locate_members_start(struct agent *a);
 void locate_members_stop(struct agent *a);
 
 /* leader.c */
-int host_lead(struct agent *a, struct dd_err *err); /* starts it, and joins it */
-void host_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
+int leader_start(struct agent *a, struct dd_err *err); /* starts it, and joins it */
+void leader_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
 
-/* locate_local.c: err is why host_lead() failed. 0: the port is taken, and this agent is to look
+/* locate_local.c: err is why leader_start() failed. 0: the port is taken, and this agent is to look
  * there for the job's daemon; else err->rc. */
-int follow_begin(struct agent *a, struct dd_err *err);
-void follow_free(struct agent *a);
+int locate_local_start(struct agent *a, struct dd_err *err);
+void locate_local_free(struct agent *a);
 
 /* control.c: ddctl asks the daemon through this agent */
 void control_start(struct agent *a);
@@ -160,13 +161,13 @@ void rounds_check_health(struct agent *a); /* where there may be another round; 
 void rounds_send_done(struct agent *a);
 
 /* round_history.c */
-int memory_take(struct agent *a, const struct msg_plan *plan,
-                struct dd_err *err); /* of the plan that the round has taken */
-void memory_observe(struct agent *a,
-                    const struct msg_round_members *round); /* a round without this node */
-void memory_committed(struct agent *a, const struct msg_commit *m);
-void memory_write_spent(const struct agent *a, struct dd_buf *out); /* for JOIN */
-void memory_free(struct agent *a);
+int round_history_record(struct agent *a, const struct msg_plan *plan,
+                         struct dd_err *err); /* of the plan that the round has taken */
+void round_history_observe(struct agent *a,
+                           const struct msg_round_members *round); /* a round without this node */
+void round_history_commit(struct agent *a, const struct msg_commit *m);
+void round_history_write_ages(const struct agent *a, struct dd_buf *out); /* for JOIN */
+void round_history_free(struct agent *a);
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);

@@ -17,12 +17,12 @@
 #include <unistd.h>
 
 /* Other nodes must prove the key; alone, one that nobody else can know. */
-static int make_key(struct agent *a, struct dd_err *err)
+static int leader_make_key(struct agent *a, struct dd_err *err)
 {
     if (a->cfg->alloc->nnodes > 1)
-        return net_key_host(&a->host.key, &a->key_in, err);
-    a->host.key.method = NET_KEY_SHARED;
-    return net_key_random(a->host.key.bytes) < 0
+        return net_key_host(&a->leader.key, &a->key_in, err);
+    a->leader.key.method = NET_KEY_SHARED;
+    return net_key_random(a->leader.key.bytes) < 0
                ? dd_err_set(err, -EIO, "no random bytes from the kernel")
                : 0;
 }
@@ -42,7 +42,7 @@ __attribute__((noreturn)) static void exec_daemon(const char *path, const int ke
     _exit(127);
 }
 
-static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t port,
+static int config_fd(const struct agent *a, int listen_fd, int leader_fd, uint16_t port,
                      struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES /
@@ -56,8 +56,8 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
     struct rdzv_cfg rdzv = a->cfg->rdzv;
-    rdzv.looks_first = a->machine.epoch == 0 &&
-                       (locate_peers_possible(a) || a->locate_etcd != NULL);
+    rdzv.probes_first = a->machine.epoch == 0 &&
+                        (locate_peers_possible(a) || a->locate_etcd != NULL);
     if (a->machine.epoch > 0)
         successor_cfg(&rdzv, a->machine.epoch, a->machine.index, a->cfg->grace_ms * DD_NS_PER_MS);
     const struct daemon_config c = {
@@ -68,10 +68,10 @@ static int config_fd(const struct agent *a, int listen_fd, int host_fd, uint16_t
         .start_ns = a->cfg->start_ns,
         .port = port,
         .listen_fd = listen_fd,
-        .leader_fd = host_fd,
+        .leader_fd = leader_fd,
         .log_level = (int)a->cfg->log->level,
         .trace = (int)a->cfg->log->trace,
-        .key = a->host.key,
+        .key = a->leader.key,
         .munge_socket = a->cfg->key_in.munge_socket,
         .run = a->cfg->key_in.run,
         .notify = a->cfg->notify,
@@ -86,10 +86,10 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct agent *a = arg;
     int status = 0;
-    if (waitpid(a->host.daemon, &status, WNOHANG) != a->host.daemon)
+    if (waitpid(a->leader.daemon, &status, WNOHANG) != a->leader.daemon)
         return;
-    child_watch_end(&a->host.end);
-    a->host.daemon = 0;
+    child_watch_end(&a->leader.end);
+    a->leader.daemon = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         dd_log(a->cfg->log, DD_LOG_ERR, "cannot start '%s'", a->cfg->ddrund);
     agent_step(a, (struct am_event){.kind = AM_DAEMON_ENDED});
@@ -97,27 +97,27 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
 
 static int watch_daemon(struct agent *a, struct dd_err *err)
 {
-    return child_watch_begin(&a->host.end, a->base, a->host.daemon, on_daemon_end, a) < 0
+    return child_watch_begin(&a->leader.end, a->base, a->leader.daemon, on_daemon_end, a) < 0
                ? dd_err_set(err, -ENOMEM, "cannot watch ddrund")
                : 0;
 }
 
 static void remove_key(struct agent *a)
 {
-    if (a->host.has_key && a->cfg->alloc->nnodes > 1)
-        net_key_cleanup(&a->host.key, &a->key_in);
-    a->host.has_key = false;
+    if (a->leader.has_key && a->cfg->alloc->nnodes > 1)
+        net_key_cleanup(&a->leader.key, &a->key_in);
+    a->leader.has_key = false;
 }
 
-void host_stop(struct agent *a)
+void leader_stop(struct agent *a)
 {
-    if (a->host.daemon > 0) {
-        kill(a->host.daemon, SIGKILL);
-        (void)waitpid(a->host.daemon, NULL, 0);
-        a->host.daemon = 0;
+    if (a->leader.daemon > 0) {
+        kill(a->leader.daemon, SIGKILL);
+        (void)waitpid(a->leader.daemon, NULL, 0);
+        a->leader.daemon = 0;
     }
     remove_key(a);
-    child_watch_end(&a->host.end);
+    child_watch_end(&a->leader.end);
 }
 
 static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
@@ -129,10 +129,10 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         listen_fd = locate_bind(a, &port, err); /* first: without a port no key is left behind */
     if (listen_fd < 0)
         return listen_fd;
-    int rc = make_key(a, err);
+    int rc = leader_make_key(a, err);
     if (rc < 0)
         return rc;
-    a->host.has_key = true;
+    a->leader.has_key = true;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return dd_err_set(err, -errno, "cannot create a socket pair: %m");
     DD_AUTO(fd) int mine = pair[0];
@@ -147,20 +147,20 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         return dd_err_set(err, -errno, "cannot fork: %m");
     if (pid == 0)
         exec_daemon(a->cfg->ddrund, keep, self);
-    a->host.daemon = pid;
-    if (a->host.key.method == NET_KEY_NONE)
+    a->leader.daemon = pid;
+    if (a->leader.key.method == NET_KEY_NONE)
         dd_log(a->cfg->log, DD_LOG_WARN,
                "--insecure: anyone who can reach port %u of this machine can join the job and read "
                "its store",
                port);
-    if (a->host.key.guessable)
+    if (a->leader.key.guessable)
         dd_log(a->cfg->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
     if (a->cfg->alloc->nnodes > 1)
         dd_log(a->cfg->log, DD_LOG_INFO, "leading job '%s' on port %u; key source: %s",
-               a->cfg->alloc->job_id, port, a->host.key.source);
+               a->cfg->alloc->job_id, port, a->leader.key.source);
     rc = watch_daemon(a, err);
     if (rc < 0) { /* nobody would notice its end */
-        host_stop(a);
+        leader_stop(a);
         return rc;
     }
     *ret_fd = DD_TAKE_FD(mine);
@@ -168,7 +168,7 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     return 0;
 }
 
-int host_lead(struct agent *a, struct dd_err *err)
+int leader_start(struct agent *a, struct dd_err *err)
 {
     const struct link_cb none = {0};
     struct link *l;
@@ -179,7 +179,7 @@ int host_lead(struct agent *a, struct dd_err *err)
     rc = link_new_trusted(&l, a->base, fd, &none, err);
     if (rc < 0) {
         close(fd);
-        host_stop(a);
+        leader_stop(a);
         return rc;
     }
     uplink_join(a, l);
@@ -188,7 +188,7 @@ int host_lead(struct agent *a, struct dd_err *err)
         rc = endtime_start(a, err);
     if (rc < 0) {
         uplink_drop(a); /* its end would be taken for the loss of a later daemon */
-        host_stop(a);
+        leader_stop(a);
     }
     return rc;
 }

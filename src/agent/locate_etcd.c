@@ -10,7 +10,7 @@
 
 bool locate_etcd_is_started(const struct agent *a)
 {
-    return a->memory.last.n > 0 || round_is_running(a->round) || a->machine.begun;
+    return a->history.last.n > 0 || round_is_running(a->round) || a->machine.begun;
 }
 
 /* ---- what to do ---- */
@@ -43,14 +43,14 @@ int locate_etcd_follow(struct agent *a, struct dd_err *err)
     return locate_leader_connect(a, &cfg, err);
 }
 
-static void follow(struct locate_etcd *d)
+static void locate_etcd_connect(struct locate_etcd *d)
 {
     struct dd_err err = {0};
     if (locate_etcd_follow(d->agent, &err) < 0)
         locate_etcd_give_up(d, err.text);
 }
 
-static void lead(struct locate_etcd *d)
+static void locate_etcd_lead(struct locate_etcd *d)
 {
     locate_leader_stop(d->agent);
     d->agent->machine.index = 0;
@@ -80,16 +80,16 @@ static void bind_and_put(struct locate_etcd *d, int64_t revision)
     locate_etcd_ask(d, ETCD_PUT, revision);
 }
 
-static void act(struct locate_etcd *d, enum claim_do what)
+static void locate_etcd_act(struct locate_etcd *d, enum claim_do what)
 {
     struct agent *a = d->agent;
     switch (what) {
     case CLAIM_DO_HOST:
-        lead(d);
+        locate_etcd_lead(d);
         break;
     case CLAIM_DO_FOLLOW:
         if (a->uplink.link == NULL)
-            follow(d);
+            locate_etcd_connect(d);
         break;
     case CLAIM_DO_YIELD:
         agent_step(a, (struct am_event){.kind = AM_ELSEWHERE});
@@ -122,12 +122,12 @@ void locate_etcd_step(struct locate_etcd *d, enum claim_event e, const struct cl
     else if (out.ask != CLAIM_ASK_NOTHING)
         locate_etcd_ask(d, calls[out.ask], 0);
     if (!d->over)
-        act(d, out.act);
+        locate_etcd_act(d, out.act);
 }
 
 /* ---- beginning and end ---- */
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void locate_etcd_on_timer(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
@@ -138,7 +138,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         locate_etcd_step(d, CLAIM_TIME, NULL);
 }
 
-static void to_hex(char *out, const unsigned char *bytes, size_t n)
+static void locate_etcd_to_hex(char *out, const unsigned char *bytes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
@@ -159,7 +159,7 @@ static int make_secret(struct locate_etcd *d, struct dd_err *err)
         return rc;
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
         return dd_err_set(err, -EIO, "no random bytes from the kernel");
-    to_hex(d->secret, bytes, sizeof(bytes));
+    locate_etcd_to_hex(d->secret, bytes, sizeof(bytes));
     explicit_bzero(bytes, sizeof(bytes));
     a->key_in.psk = d->secret;
     a->key_in.psk_source = "the secret beside the host's name in etcd";
@@ -175,13 +175,13 @@ static int locate_etcd_new(struct agent *a, struct dd_err *err)
     a->locate_etcd = d;
     d->agent = a;
     d->listen_fd = -1;
-    d->timer = evtimer_new(a->base, on_timer, d);
+    d->timer = evtimer_new(a->base, locate_etcd_on_timer, d);
     if (d->timer == NULL ||
         asprintf(&d->key, "%s/%s/host", a->cfg->etcd->prefix, a->cfg->alloc->run_id) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (getrandom(id, sizeof(id), 0) != sizeof(id))
         return dd_err_set(err, -EIO, "no random bytes from the kernel");
-    to_hex(d->id, id, sizeof(id));
+    locate_etcd_to_hex(d->id, id, sizeof(id));
     return make_secret(d, err);
 }
 

@@ -80,7 +80,7 @@ static void no_trouble(struct locate_etcd *d)
 
 /* ---- questions ---- */
 
-static void on_answer(void *arg, const struct web_answer *a);
+static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *a);
 
 static void on_helper(void *arg, pid_t pid)
 {
@@ -99,7 +99,7 @@ static int helper_of(struct locate_etcd *d, struct dd_err *err)
 }
 
 /* The body of d->call, or of AUTH before it. */
-static int encode(struct locate_etcd *d, char **ret, int64_t revision)
+static int locate_etcd_ask_encode(struct locate_etcd *d, char **ret, int64_t revision)
 {
     const struct agent_cfg *cfg = d->agent->cfg;
     DD_AUTO(free) char *value = NULL;
@@ -115,7 +115,7 @@ static int encode(struct locate_etcd *d, char **ret, int64_t revision)
     return rc == 0 ? etcd_ask_encode(ret, &ask) : rc;
 }
 
-static int post(struct locate_etcd *d, const char *body)
+static int locate_etcd_ask_post(struct locate_etcd *d, const char *body)
 {
     const struct etcd_url *e = d->agent->cfg->etcd;
     struct web_request r = {.body = body,
@@ -134,7 +134,7 @@ static int post(struct locate_etcd *d, const char *body)
         rc = dd_strv_pushf(&texts, "Authorization: %s", d->token);
     for (size_t i = 0; i < texts.n; i++)
         *(i < e->bases.n ? &r.urls[i] : &r.headers[0]) = texts.v[i];
-    return rc == 0 ? web_post(d->web, &r, on_answer, d) : rc;
+    return rc == 0 ? web_post(d->web, &r, locate_etcd_ask_on_answer, d) : rc;
 }
 
 void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revision)
@@ -145,9 +145,9 @@ void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revisio
     d->authenticating = d->agent->cfg->etcd->user != NULL && d->token == NULL && !d->no_auth;
     int rc = helper_of(d, &err);
     if (rc == 0)
-        rc = encode(d, &body, revision);
+        rc = locate_etcd_ask_encode(d, &body, revision);
     if (rc == 0)
-        rc = post(d, body);
+        rc = locate_etcd_ask_post(d, body);
     if (rc == 0)
         return;
     (void)snprintf(d->trouble, sizeof(d->trouble), "cannot query etcd: %s", strerror(-rc));
@@ -158,7 +158,7 @@ void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revisio
 
 /* ---- answers ---- */
 
-static void on_seen(struct locate_etcd *d, const struct etcd_answer *a)
+static void locate_etcd_ask_on_seen(struct locate_etcd *d, const struct etcd_answer *a)
 {
     DD_AUTO(entry) struct entry e = {0};
     struct claim_seen seen = {.there = a->there, .revision = a->revision};
@@ -187,7 +187,7 @@ static void on_seen(struct locate_etcd *d, const struct etcd_answer *a)
     locate_etcd_step(d, CLAIM_READ, &seen);
 }
 
-static void on_done(struct locate_etcd *d, struct etcd_answer *a)
+static void locate_etcd_ask_on_done(struct locate_etcd *d, struct etcd_answer *a)
 {
     if (d->authenticating) {
         free(d->token);
@@ -201,7 +201,7 @@ static void on_done(struct locate_etcd *d, struct etcd_answer *a)
         no_trouble(d);
     switch (d->call) {
     case ETCD_READ:
-        on_seen(d, a);
+        locate_etcd_ask_on_seen(d, a);
         break;
     case ETCD_GRANT:
         d->lease = a->lease;
@@ -265,7 +265,7 @@ static void on_result(struct locate_etcd *d, enum etcd_result result, const stru
         locate_etcd_step(d, CLAIM_FAILED, NULL);
 }
 
-static void on_answer(void *arg, const struct web_answer *w)
+static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *w)
 {
     struct locate_etcd *d = arg;
     const struct etcd_url *e = d->agent->cfg->etcd;
@@ -285,7 +285,7 @@ static void on_answer(void *arg, const struct web_answer *w)
     d->first = (d->first + (size_t)w->from) % e->bases.n;
     const enum etcd_result result = etcd_answer_decode(&a, call, w->status, w->body, &err);
     if (result == ETCD_DONE)
-        on_done(d, &a);
+        locate_etcd_ask_on_done(d, &a);
     else
         on_result(d, result, &err);
 }

@@ -6,18 +6,18 @@
 
 enum { FIRST_REPORT_S = 5, REPORT_MAX_S = 60 };
 
-static void on_found(void *arg, struct link *l)
+static void locate_leader_on_found(void *arg, struct link *l)
 {
     struct agent *a = arg;
-    link_find_free(DD_TAKE(a->leader.find));
+    link_find_free(DD_TAKE(a->locate_leader.find));
     uplink_found(a, l);
 }
 
 const char *locate_leader_status(struct agent *a)
 {
-    if (a->leader.find != NULL)
-        return link_find_status(a->leader.find);
-    return a->leader.status != NULL ? a->leader.status(a) : NULL;
+    if (a->locate_leader.find != NULL)
+        return link_find_status(a->locate_leader.find);
+    return a->locate_leader.status != NULL ? a->locate_leader.status(a) : NULL;
 }
 
 static void on_progress(evutil_socket_t fd, short what, void *arg)
@@ -38,26 +38,26 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
         return;
     }
     dd_log(a->cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);
-    evtimer_add(a->leader.progress, &t);
+    evtimer_add(a->locate_leader.progress, &t);
 }
 
 int locate_leader_new(struct agent *a)
 {
-    a->leader.progress = evtimer_new(a->base, on_progress, a);
-    return a->leader.progress == NULL ? -1 : 0;
+    a->locate_leader.progress = evtimer_new(a->base, on_progress, a);
+    return a->locate_leader.progress == NULL ? -1 : 0;
 }
 
 void locate_leader_begin(struct agent *a, const char *(*status)(const struct agent *a))
 {
     const struct timeval first = {.tv_sec = FIRST_REPORT_S};
-    a->leader.status = status;
-    evtimer_add(a->leader.progress, &first);
+    a->locate_leader.status = status;
+    evtimer_add(a->locate_leader.progress, &first);
 }
 
 int locate_leader_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err)
 {
-    link_find_free(DD_TAKE(a->leader.find));
-    return link_find_start(&a->leader.find, a->base, cfg, on_found, a, err);
+    link_find_free(DD_TAKE(a->locate_leader.find));
+    return link_find_start(&a->locate_leader.find, a->base, cfg, locate_leader_on_found, a, err);
 }
 
 int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err)
@@ -76,14 +76,14 @@ int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err)
 
 void locate_leader_stop(struct agent *a)
 {
-    link_find_free(DD_TAKE(a->leader.find));
-    if (a->leader.progress != NULL)
-        evtimer_del(a->leader.progress);
+    link_find_free(DD_TAKE(a->locate_leader.find));
+    if (a->locate_leader.progress != NULL)
+        evtimer_del(a->locate_leader.progress);
 }
 
 void locate_leader_free(struct agent *a)
 {
     locate_leader_stop(a);
-    if (a->leader.progress != NULL)
-        event_free(DD_TAKE(a->leader.progress));
+    if (a->locate_leader.progress != NULL)
+        event_free(DD_TAKE(a->locate_leader.progress));
 }

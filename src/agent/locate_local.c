@@ -14,7 +14,7 @@ enum {
     SILENT_MS = 10000, /* a daemon that is being started answers by then */
 };
 
-struct follow {
+struct locate_local {
     struct agent *agent;
     const struct agent_cfg *said; /* of the first node */
     struct agent_cfg cfg;         /* the same, of a node whose index the daemon assigns */
@@ -24,25 +24,25 @@ struct follow {
     uint64_t since_ns;
 };
 
-void follow_free(struct agent *a)
+void locate_local_free(struct agent *a)
 {
-    struct follow *f = a->follow;
+    struct locate_local *f = a->locate_local;
     if (f == NULL)
         return;
     if (f->check != NULL)
         event_free(f->check);
     alloc_free(f->alloc);
     free(f);
-    a->follow = NULL;
+    a->locate_local = NULL;
 }
 
-static void check_again(struct follow *f)
+static void check_again(struct locate_local *f)
 {
     const struct timeval t = dd_timeval(CHECK_MS * DD_NS_PER_MS);
     evtimer_add(f->check, &t);
 }
 
-static bool can_listen(const struct follow *f)
+static bool can_listen(const struct locate_local *f)
 {
     struct agent *a = f->agent;
     struct dd_err err = {0};
@@ -56,7 +56,7 @@ static bool can_listen(const struct follow *f)
 /* Nothing listens there any more: the port may be had now, unless a program has bound it without
  * listening. An attempt to lead that fails would start the search and its timers again. True: this
  * agent leads. */
-static bool lead_after_all(struct follow *f)
+static bool lead_after_all(struct locate_local *f)
 {
     struct agent *a = f->agent;
     if (!can_listen(f))
@@ -69,22 +69,23 @@ static bool lead_after_all(struct follow *f)
 
 static void on_check(evutil_socket_t fd, short what, void *arg)
 {
-    struct follow *f = arg;
+    struct locate_local *f = arg;
     struct agent *a = f->agent;
     const uint64_t waited_ms = (dd_now_ns() - f->since_ns) / DD_NS_PER_MS;
     (void)fd;
     (void)what;
-    if (a->leader.find == NULL || a->machine.state != AM_SEEKING)
+    if (a->locate_leader.find == NULL || a->machine.state != AM_SEEKING)
         return;
-    switch (link_find_listener(a->leader.find)) {
+    switch (link_find_listener(a->locate_leader.find)) {
     case LINK_LISTENER_NONE:
         if (lead_after_all(f))
             return;
         break;
     case LINK_LISTENER_FOREIGN:
     case LINK_LISTENER_SILENT:
-        if (waited_ms <
-            (link_find_listener(a->leader.find) == LINK_LISTENER_SILENT ? SILENT_MS : FOREIGN_MS))
+        if (waited_ms < (link_find_listener(a->locate_leader.find) == LINK_LISTENER_SILENT
+                             ? SILENT_MS
+                             : FOREIGN_MS))
             break;
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", f->taken.text);
         agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
@@ -98,10 +99,10 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
     check_again(f);
 }
 
-int follow_begin(struct agent *a, struct dd_err *err)
+int locate_local_start(struct agent *a, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
-    struct follow *f = a->follow;
+    struct locate_local *f = a->locate_local;
     if (f != NULL) { /* another one was quicker once more */
         a->cfg = &f->cfg;
         a->machine.index = -1;
@@ -112,8 +113,8 @@ int follow_begin(struct agent *a, struct dd_err *err)
     f = calloc(1, sizeof(*f));
     if (f == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    a->follow = f;
-    *f = (struct follow){
+    a->locate_local = f;
+    *f = (struct locate_local){
         .agent = a, .said = a->cfg, .cfg = *a->cfg, .taken = *err, .since_ns = dd_now_ns()};
     f->check = evtimer_new(a->base, on_check, f);
     if (f->check == NULL || alloc_copy(&f->alloc, al, -1) < 0)

@@ -8,18 +8,18 @@
 
 void locate_members_stop(struct agent *a)
 {
-    for (int i = 0; i < a->members.n; i++)
-        link_find_free(a->members.finds[i]);
-    a->members.n = 0;
+    for (int i = 0; i < a->locate_members.n; i++)
+        link_find_free(a->locate_members.finds[i]);
+    a->locate_members.n = 0;
 }
 
-static void on_found(void *arg, struct link *l)
+static void locate_members_on_found(void *arg, struct link *l)
 {
     locate_members_stop(arg);
     uplink_found(arg, l);
 }
 
-static void find_at(struct agent *a, const char *addr)
+static void locate_members_find_at(struct agent *a, const char *addr)
 {
     struct link_find_cfg cfg;
     uint16_t ports[LOCATE_PORTS];
@@ -28,18 +28,21 @@ static void find_at(struct agent *a, const char *addr)
     cfg.host = addr;
     cfg.host_is_me = true; /* a numeric address that was in use */
     cfg.try_scontrol = false;
-    if (link_find_start(&a->members.finds[a->members.n], a->base, &cfg, on_found, a, &err) == 0)
-        a->members.n++;
+    if (link_find_start(&a->locate_members.finds[a->locate_members.n], a->base, &cfg,
+                        locate_members_on_found, a, &err) == 0)
+        a->locate_members.n++;
     else
         dd_log(a->cfg->log, DD_LOG_WARN, "cannot look for a daemon on %s: %s", addr, err.text);
 }
 
 void locate_members_start(struct agent *a)
 {
-    const struct rdzv_members *last = &a->memory.last;
-    const struct dd_strv *addrs = &a->memory.addrs;
+    const struct rdzv_members *last = &a->history.last;
+    const struct dd_strv *addrs = &a->history.addrs;
     locate_members_stop(a);
-    for (size_t k = 0; k < addrs->n && (int)k < last->n && a->members.n < RDZV_SUCCESSORS; k++)
+    for (size_t k = 0; k < addrs->n && (int)k < last->n && a->locate_members.n < RDZV_SUCCESSORS;
+         k++)
         if (last->index[k] != a->machine.index)
-            find_at(a, addrs->v[k][0] != '\0' ? addrs->v[k] : a->round->plan.master_addr);
+            locate_members_find_at(a, addrs->v[k][0] != '\0' ? addrs->v[k]
+                                                             : a->round->plan.master_addr);
 }

@@ -17,7 +17,7 @@ enum {
     FOLLOWER_NODES = 16, /* asked at once by a node that does not lead: there may be thousands */
 };
 
-static bool leads(const struct agent *a)
+static bool locate_peers_leads(const struct agent *a)
 {
     return a->cfg->alloc->index == 0;
 }
@@ -31,45 +31,45 @@ bool locate_peers_possible(const struct agent *a)
 
 void locate_peers_stop(struct agent *a)
 {
-    a->peers.asking = false;
-    link_look_free(DD_TAKE(a->peers.look));
+    a->locate_peers.asking = false;
+    link_look_free(DD_TAKE(a->locate_peers.look));
 }
 
 void locate_peers_check(struct agent *a)
 {
-    if (!a->peers.asking || a->peers.look != NULL)
+    if (!a->locate_peers.asking || a->locate_peers.look != NULL)
         return;
-    a->peers.asking = uplink_asks(a);
-    agent_step(a, (struct am_event){.kind = AM_LOOK_OVER, .open = a->peers.asking});
+    a->locate_peers.asking = uplink_asks(a);
+    agent_step(a, (struct am_event){.kind = AM_PEERS_PROBED, .open = a->locate_peers.asking});
 }
 
-static void on_found(void *arg, struct link *l)
+static void locate_peers_on_found(void *arg, struct link *l)
 {
     uplink_found(arg, l);
 }
 
-static void on_done(void *arg)
+static void locate_peers_on_done(void *arg)
 {
     struct agent *a = arg;
-    link_look_free(DD_TAKE(a->peers.look));
+    link_look_free(DD_TAKE(a->locate_peers.look));
     locate_peers_check(a);
 }
 
 /* The nodes to ask; a name that follows itself stands for several agents of one machine. */
-static int list_nodes(struct agent *a, struct dd_strv *out)
+static int locate_peers_list_nodes(struct agent *a, struct dd_strv *out)
 {
     const struct alloc *al = a->cfg->alloc;
     size_t n = hostlist_count(al->nodes);
-    size_t most = leads(a) ? n : FOLLOWER_NODES;
+    size_t most = locate_peers_leads(a) ? n : FOLLOWER_NODES;
     int rc = 0;
     for (size_t i = 0; i < n && out->n < most && rc == 0; i++) {
-        size_t k = leads(a) ? i : 1 + (a->peers.next + i) % (n - 1);
+        size_t k = locate_peers_leads(a) ? i : 1 + (a->locate_peers.next + i) % (n - 1);
         const char *name = hostlist_nth(al->nodes, k);
         bool again = out->n > 0 && strcmp(out->v[out->n - 1], name) == 0;
         if ((int)k != al->index && !again)
             rc = dd_strv_push(out, name);
     }
-    a->peers.next += most;
+    a->locate_peers.next += most;
     return rc;
 }
 
@@ -79,16 +79,17 @@ void locate_peers_start(struct agent *a)
     uint16_t ports[LOCATE_PORTS];
     DD_AUTO(strv) struct dd_strv names = {0};
     struct dd_err err = {0};
-    const struct link_look_cb cb = {.found = on_found, .done = on_done, .arg = a};
+    const struct link_look_cb cb = {
+        .found = locate_peers_on_found, .done = locate_peers_on_done, .arg = a};
     locate_peers_stop(a);
     uplink_drop_others(a);
     locate_find_cfg(a, &cfg, ports);
     cfg.host_is_me = false;
     cfg.attempt_ms = ATTEMPT_MS;
-    a->peers.asking = true;
-    int rc = list_nodes(a, &names);
+    a->locate_peers.asking = true;
+    int rc = locate_peers_list_nodes(a, &names);
     if (rc == 0)
-        rc = link_look_start(&a->peers.look, a->base, &cfg, names.v, names.n, &cb, &err);
+        rc = link_look_start(&a->locate_peers.look, a->base, &cfg, names.v, names.n, &cb, &err);
     if (rc == 0)
         return;
     dd_log(a->cfg->log, DD_LOG_WARN, "cannot look for another daemon of this job: %s", err.text);

@@ -61,7 +61,7 @@ static void on_all_told(void *arg, const struct exchange_part *parts, int n)
         pmi1_release(m->pmi1);
 }
 
-static void on_barrier(void *arg, unsigned seq, const void *part, size_t len)
+static void mpi_servers_on_barrier(void *arg, unsigned seq, const void *part, size_t len)
 {
     struct mpi *m = arg;
     struct dd_err err = {0};
@@ -75,7 +75,7 @@ static void on_barrier(void *arg, unsigned seq, const void *part, size_t len)
         cannot_go_on(m, err.text);
 }
 
-static void on_abort(void *arg, int local_rank)
+static void mpi_servers_on_abort(void *arg, int local_rank)
 {
     struct mpi *m = arg;
     if (m->round->group != NULL)
@@ -99,8 +99,8 @@ static int start_pmi1(const struct round *r, struct mpi *m, struct dd_err *err)
         .world_size = r->plan.world_size,
         .sizes = r->plan.sizes,
         .nnodes = r->plan.nnodes,
-        .on_barrier = on_barrier,
-        .on_abort = on_abort,
+        .on_barrier = mpi_servers_on_barrier,
+        .on_abort = mpi_servers_on_abort,
         .arg = m,
     };
     int rc = pmi1_new(&m->pmi1, &cfg, err);
@@ -130,7 +130,7 @@ static void gather_forget(struct gather *g)
 }
 
 /* libpmix takes the parts one behind the other, in any order. */
-static void on_gathered(void *arg, const struct exchange_part *parts, int n)
+static void mpi_servers_on_gathered(void *arg, const struct exchange_part *parts, int n)
 {
     struct gather *g = arg;
     DD_AUTO(buf) struct dd_buf all = DD_BUF_INIT(EXCHANGE_MAX);
@@ -142,13 +142,15 @@ static void on_gathered(void *arg, const struct exchange_part *parts, int n)
     gather_forget(g);
 }
 
-static void on_gather(void *arg, uint32_t id, const char *name, const void *part, size_t len)
+static void mpi_servers_on_gather(void *arg, uint32_t id, const char *name, const void *part,
+                                  size_t len)
 {
     struct mpi *m = arg;
     struct dd_err err = {0};
     struct gather *g = gather_new(m, id);
-    int rc = g == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
-                       : node_exchange_begin(m->round, name, part, len, on_gathered, g, &err);
+    int rc = g == NULL
+                 ? dd_err_set(&err, -ENOMEM, "out of memory")
+                 : node_exchange_begin(m->round, name, part, len, mpi_servers_on_gathered, g, &err);
     if (rc == 0)
         return;
     gather_forget(g);
@@ -183,8 +185,8 @@ static int start_pmix(const struct round *r, struct mpi *m, struct dd_err *err)
         .local_size = r->plan.local_size,
         .attempt = r->plan.restart_count,
         .round = r->plan.round,
-        .on_gather = on_gather,
-        .on_abort = on_abort,
+        .on_gather = mpi_servers_on_gather,
+        .on_abort = mpi_servers_on_abort,
         .on_lost = on_helper_lost,
         .arg = m,
     };

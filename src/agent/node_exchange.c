@@ -29,8 +29,8 @@ static struct waiting *find_waiting(const struct node_exchange *x, const char *n
     return NULL;
 }
 
-static struct waiting *wait_for(struct node_exchange *x, const char *name, node_exchange_fn *done,
-                                void *arg)
+static struct waiting *node_exchange_wait_for(struct node_exchange *x, const char *name,
+                                              node_exchange_fn *done, void *arg)
 {
     struct waiting *w = calloc(1, sizeof(*w));
     if (w == NULL)
@@ -74,7 +74,7 @@ int node_exchange_begin(const struct round *r, const char *name, const void *par
     if (len > EXCHANGE_MAX)
         return dd_err_set(err, -EMSGSIZE, "exchange '%s': this node's part exceeds %d MiB", name,
                           EXCHANGE_MAX >> 20);
-    struct waiting *w = wait_for(x, name, done, arg);
+    struct waiting *w = node_exchange_wait_for(x, name, done, arg);
     if (w == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for exchange '%s'", name);
     int rc = send_part(r, name, &p);

@@ -62,7 +62,7 @@ struct requeue {
     struct command *command;
 };
 
-static void over(struct requeue *r)
+static void requeue_over(struct requeue *r)
 {
     struct agent *a = r->agent;
     command_free(r->command);
@@ -70,8 +70,8 @@ static void over(struct requeue *r)
     agent_step(a, (struct am_event){.kind = AM_REQUEUED});
 }
 
-static int run(struct requeue *r, const char *const *argv, unsigned limit_ms, command_done_f *done,
-               struct dd_err *err)
+static int requeue_run(struct requeue *r, const char *const *argv, unsigned limit_ms,
+                       command_done_f *done, struct dd_err *err)
 {
     const struct command_spec spec = {.argv = argv,
                                       .folder = r->slurm == NULL ? ALLOC_PBS_FOLDER : NULL,
@@ -80,7 +80,7 @@ static int run(struct requeue *r, const char *const *argv, unsigned limit_ms, co
     return command_start(&r->command, r->agent->base, &spec, done, r, err);
 }
 
-static const char *says(int reason)
+static const char *requeue_says(int reason)
 {
     for (size_t i = 0; i < REASONS; i++)
         if (reasons[i].bit == reason)
@@ -88,11 +88,11 @@ static const char *says(int reason)
     return "";
 }
 
-static void refused(const struct requeue *r, const char *why)
+static void requeue_refused(const struct requeue *r, const char *why)
 {
     dd_log(r->agent->cfg->log, DD_LOG_WARN, "%s did not requeue job %.80s (%s): %.*s",
            r->slurm != NULL ? "Slurm" : "PBS", r->slurm != NULL ? r->slurm : r->pbs,
-           says(r->reason), (int)strcspn(why, "\n"), why);
+           requeue_says(r->reason), (int)strcspn(why, "\n"), why);
 }
 
 static void on_requeued(void *arg, int code, const char *out)
@@ -104,13 +104,13 @@ static void on_requeued(void *arg, int code, const char *out)
     if (code == 0 || killed)
         dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s %s requeue job %.80s: %s%s",
                r->slurm != NULL ? "Slurm" : "PBS", killed ? "was asked to" : "will",
-               r->slurm != NULL ? r->slurm : r->pbs, says(r->reason),
+               r->slurm != NULL ? r->slurm : r->pbs, requeue_says(r->reason),
                killed ? "; the job ended before it answered" : "");
     else if (code == COMMAND_TOO_LATE)
-        refused(r, "no answer within 10 s");
+        requeue_refused(r, "no answer within 10 s");
     else
-        refused(r, dd_log_escape(line, sizeof(line), out, strcspn(out, "\n")));
-    over(r);
+        requeue_refused(r, dd_log_escape(line, sizeof(line), out, strcspn(out, "\n")));
+    requeue_over(r);
 }
 
 /* < 0: there is nothing to wait for. */
@@ -122,9 +122,9 @@ static int requeue_now(struct requeue *r, int reason)
     if ((reason & r->agent->cfg->requeue_on) == 0)
         return -ENOENT;
     r->reason = reason;
-    int rc = run(r, r->slurm != NULL ? scontrol : qrerun, REQUEUE_MS, on_requeued, &err);
+    int rc = requeue_run(r, r->slurm != NULL ? scontrol : qrerun, REQUEUE_MS, on_requeued, &err);
     if (rc < 0)
-        refused(r, err.text);
+        requeue_refused(r, err.text);
     return rc;
 }
 
@@ -138,17 +138,17 @@ static void on_why(void *arg, int code, const char *out)
                  : why == ALLOC_END_TIMEOUT ? REQUEUE_TIMEOUT
                                             : 0;
     if (requeue_now(r, reason) < 0)
-        over(r);
+        requeue_over(r);
 }
 
-static void begin(struct agent *a, const struct msg_finish *finish)
+static void requeue_begin(struct agent *a, const struct msg_finish *finish)
 {
     const struct requeue_end e = {.code = finish->code,
                                   .node_lost = finish->lost,
                                   .stopped = finish->asked && !a->signals.end_stop,
                                   .by_scheduler = a->signals.scheduler_ends,
                                   .end_near = endtime_is_near(a)};
-    int reason = a->cfg->requeue_on != 0 && a->host.daemon > 0 ? requeue_reason(&e) : 0;
+    int reason = a->cfg->requeue_on != 0 && a->leader.daemon > 0 ? requeue_reason(&e) : 0;
     if (reason == 0 || a->requeue != NULL)
         return;
     struct requeue *r = calloc(1, sizeof(*r));
@@ -166,13 +166,13 @@ static void begin(struct agent *a, const struct msg_finish *finish)
                "--requeue-on: no scheduler found that could requeue the job");
     else if (reason != REQUEUE_ASK)
         (void)requeue_now(r, reason);
-    else if (r->slurm != NULL && run(r, argv, ASK_MS, on_why, &err) < 0)
-        refused(r, err.text);
+    else if (r->slurm != NULL && requeue_run(r, argv, ASK_MS, on_why, &err) < 0)
+        requeue_refused(r, err.text);
 }
 
 void requeue_start(struct agent *a, const struct msg_finish *finish)
 {
-    begin(a, finish);
+    requeue_begin(a, finish);
     if (a->requeue == NULL || a->requeue->command == NULL)
         agent_step(a, (struct am_event){.kind = AM_REQUEUED});
 }

@@ -101,7 +101,7 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
 }
 
 /* Kills workers that live. */
-static void end_round(struct round *r)
+static void round_ended(struct round *r)
 {
     worker_group_free(DD_TAKE(r->group));
     features_end(r->features, r);
@@ -110,7 +110,7 @@ static void end_round(struct round *r)
 static void on_workers_gone(void *arg)
 {
     struct round *r = arg;
-    end_round(r);
+    round_ended(r);
     r->port->gone(r->port_arg);
 }
 
@@ -118,7 +118,7 @@ static void on_workers_gone(void *arg)
 
 /* A rank that there is not would wait for nobody's input. A job that changes its size may have it
  * later. */
-static int check_ranks(const struct round *r, struct dd_err *err)
+static int round_check_ranks(const struct round *r, struct dd_err *err)
 {
     const struct rdzv_cfg *c = &r->cfg->rdzv;
     int pty = r->cfg->pty_rank;
@@ -144,7 +144,7 @@ static int begin_output(const struct round *r, struct dd_err *err)
 
 static int prepare(struct round *r, struct dd_err *err)
 {
-    int rc = check_ranks(r, err);
+    int rc = round_check_ranks(r, err);
     if (rc == 0)
         rc = begin_output(r, err);
     if (rc == 0)
@@ -184,7 +184,7 @@ int round_launch(struct round *r, const struct round_link *link, struct dd_err *
         rc = features_started(r->features, r, err);
     r->ended_well = rc == 0;
     if (rc < 0) {
-        end_round(r);
+        round_ended(r);
         return rc;
     }
     return 0;
@@ -247,7 +247,7 @@ void round_free(struct round *r)
     if (r == NULL)
         return;
     if (r->features != NULL)
-        end_round(r);
+        round_ended(r);
     features_free(r->features);
     worker_output_free(r->output);
     plan_clear(&r->plan);

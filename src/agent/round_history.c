@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* What we say to the daemon that comes after this one, should it be lost. */
-int memory_take(struct agent *a, const struct msg_plan *m, struct dd_err *err)
+int round_history_record(struct agent *a, const struct msg_plan *m, struct dd_err *err)
 {
     DD_AUTO(free) char *members = strdup(m->members);
     DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
@@ -20,27 +20,27 @@ int memory_take(struct agent *a, const struct msg_plan *m, struct dd_err *err)
         rc = dd_err_set(err, -EPROTO, "malformed plan: %d nodes, %d members", a->round->plan.nnodes,
                         last.n);
     if (rc == 0) {
-        a->memory.nspent = rdzv_spent_parse(a->memory.spent_ms, m->spent, err);
-        a->memory.spent_ns = dd_now_ns();
-        rc = a->memory.nspent < 0 ? a->memory.nspent : 0;
-        a->memory.nspent = rc < 0 ? 0 : a->memory.nspent;
+        a->history.nages = restart_ages_parse(a->history.ages_ms, m->spent, err);
+        a->history.ages_at_ns = dd_now_ns();
+        rc = a->history.nages < 0 ? a->history.nages : 0;
+        a->history.nages = rc < 0 ? 0 : a->history.nages;
     }
-    dd_strv_done(&a->memory.addrs);
+    dd_strv_done(&a->history.addrs);
     for (size_t i = 0; rc == 0 && i < m->addrs->n && i <= RDZV_SUCCESSORS; i++)
-        rc = dd_strv_push(&a->memory.addrs, m->addrs->v[i]);
+        rc = dd_strv_push(&a->history.addrs, m->addrs->v[i]);
     if (rc < 0)
         return rc;
-    free(a->memory.members);
-    a->memory.members = DD_TAKE(members);
-    rdzv_members_clear(&a->memory.last);
-    a->memory.last = last;
+    free(a->history.members);
+    a->history.members = DD_TAKE(members);
+    rdzv_members_clear(&a->history.last);
+    a->history.last = last;
     a->machine.index = last.index[a->round->plan.node_rank];
     last = RDZV_MEMBERS_NONE;
     return 0;
 }
 
 /* This node gets no vote by it: `members` and `committed` stay. */
-void memory_observe(struct agent *a, const struct msg_round_members *m)
+void round_history_observe(struct agent *a, const struct msg_round_members *m)
 {
     struct dd_err err = {0};
     DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
@@ -53,37 +53,37 @@ void memory_observe(struct agent *a, const struct msg_round_members *m)
                rc == -ENOMEM ? "out of memory" : err.text);
         return;
     }
-    dd_strv_done(&a->memory.addrs);
-    a->memory.addrs = addrs;
+    dd_strv_done(&a->history.addrs);
+    a->history.addrs = addrs;
     addrs = (struct dd_strv){0};
-    rdzv_members_clear(&a->memory.last);
-    a->memory.last = last;
+    rdzv_members_clear(&a->history.last);
+    a->history.last = last;
     last = RDZV_MEMBERS_NONE;
 }
 
-void memory_committed(struct agent *a, const struct msg_commit *m)
+void round_history_commit(struct agent *a, const struct msg_commit *m)
 {
-    if (m->round != a->round->plan.round || a->memory.members == NULL)
+    if (m->round != a->round->plan.round || a->history.members == NULL)
         return;
-    char *committed = strdup(a->memory.members);
+    char *committed = strdup(a->history.members);
     if (committed == NULL)
         return;
-    free(a->memory.committed);
-    a->memory.committed = committed;
+    free(a->history.committed);
+    a->history.committed = committed;
 }
 
-void memory_write_spent(const struct agent *a, struct dd_buf *out)
+void round_history_write_ages(const struct agent *a, struct dd_buf *out)
 {
-    uint64_t ages[RDZV_SPENT_MAX];
-    for (int i = 0; i < a->memory.nspent; i++)
-        ages[i] = a->memory.spent_ms[i] + (dd_now_ns() - a->memory.spent_ns) / DD_NS_PER_MS;
-    (void)rdzv_spent_format(out, ages, a->memory.nspent);
+    uint64_t ages[RESTART_AGES_MAX];
+    for (int i = 0; i < a->history.nages; i++)
+        ages[i] = a->history.ages_ms[i] + (dd_now_ns() - a->history.ages_at_ns) / DD_NS_PER_MS;
+    (void)restart_ages_format(out, ages, a->history.nages);
 }
 
-void memory_free(struct agent *a)
+void round_history_free(struct agent *a)
 {
-    free(a->memory.members);
-    free(a->memory.committed);
-    rdzv_members_clear(&a->memory.last);
-    dd_strv_done(&a->memory.addrs);
+    free(a->history.members);
+    free(a->history.committed);
+    rdzv_members_clear(&a->history.last);
+    dd_strv_done(&a->history.addrs);
 }

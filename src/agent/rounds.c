@@ -71,15 +71,15 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
                                     .of_first_node = a->cfg->alloc->index == 0};
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)
-        rc = memory_take(a, m, &err);
+        rc = round_history_record(a, m, &err);
     if (rc == 0)
         rc = round_launch(a->round, &link, &err);
     if (rc < 0) {
         not_started(a, m->round, rc, &err);
         return rc;
     }
-    if (a->host.daemon > 0)
-        round_protect(a->round, a->host.daemon);
+    if (a->leader.daemon > 0)
+        round_protect(a->round, a->leader.daemon);
     return 0;
 }
 

@@ -68,7 +68,7 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     if (!round_is_running(a->round) || a->machine.state == AM_LEAVING ||
-        (a->host.daemon <= 0 && isatty(a->cfg->log->fd) != 1))
+        (a->leader.daemon <= 0 && isatty(a->cfg->log->fd) != 1))
         return;
     dd_log(a->cfg->log, DD_LOG_NOTICE,
            "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill",
@@ -190,14 +190,14 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     if (to_agent && sig == SIGTERM && getppid() != a->cfg->guardian)
         on_guardian_lost(a);
     else if (at_once)
-        agent_step(a, (struct am_event){.kind = AM_AT_ONCE, .sig = sig});
+        agent_step(a, (struct am_event){.kind = AM_STOP_AT_ONCE, .sig = sig});
     else if (scheduler)
         by_scheduler(&a->signals.news->v[sig], to_agent);
     else
         by_somebody(&a->signals.news->v[sig], way);
 }
 
-static void on_signal(evutil_socket_t fd, short what, void *arg)
+static void signals_on_signal(evutil_socket_t fd, short what, void *arg)
 {
     (void)what;
     struct signalfd_siginfo si;
@@ -207,7 +207,7 @@ static void on_signal(evutil_socket_t fd, short what, void *arg)
 
 void signals_drain(struct agent *a)
 {
-    on_signal(a->signals.fd, EV_READ, a);
+    signals_on_signal(a->signals.fd, EV_READ, a);
 }
 
 bool signals_settling(const struct agent *a)
@@ -229,7 +229,7 @@ int signals_new(struct agent *a, struct dd_err *err)
     if (a->signals.fd < 0)
         return dd_err_set(err, -errno, "cannot watch signals: %m");
     a->signals.news = calloc(1, sizeof(*a->signals.news));
-    a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, on_signal, a);
+    a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, signals_on_signal, a);
     a->stopping = evtimer_new(a->base, on_still_stopping, a);
     if (a->signals.news == NULL || a->signals.ev == NULL || a->stopping == NULL ||
         event_add(a->signals.ev, NULL) < 0)

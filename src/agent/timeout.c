@@ -9,7 +9,7 @@
 
 enum { CODE = 124, AGAIN_MS = 100 }; /* timeout(1)'s */
 
-static void on_over(evutil_socket_t fd, short what, void *arg)
+static void timeout_on_over(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
     const struct timeval again = dd_timeval(AGAIN_MS * DD_NS_PER_MS);
@@ -22,7 +22,7 @@ static void on_over(evutil_socket_t fd, short what, void *arg)
     (void)snprintf(why, sizeof(why), "--timeout of %.10g s reached",
                    (double)a->cfg->timeout_ns / 1e9);
     if ((a->machine.state == AM_SEEKING || a->machine.state == AM_STARTING) &&
-        a->memory.last.n == 0 && a->machine.sig == 0) {
+        a->history.last.n == 0 && a->machine.sig == 0) {
         dd_log(a->cfg->log, DD_LOG_ERR, "%s gave up: %s", a->cfg->node_name, why);
         agent_step(a, (struct am_event){.kind = AM_FAILED, .code = CODE});
         return;
@@ -37,7 +37,7 @@ int timeout_start(struct agent *a, struct dd_err *err)
                                                                      : 0);
     if (a->cfg->timeout_ns == 0 || a->timeout != NULL)
         return 0;
-    a->timeout = evtimer_new(a->base, on_over, a);
+    a->timeout = evtimer_new(a->base, timeout_on_over, a);
     return a->timeout != NULL && evtimer_add(a->timeout, &left) == 0
                ? 0
                : dd_err_set(err, -ENOMEM, "out of memory");

@@ -68,13 +68,13 @@ static void send_join(struct agent *a, struct link *l)
             NULL && /* one sentence for the whole job, from the node that reports its end */
         asprintf(&cannot, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
         cannot = NULL;
-    memory_write_spent(a, &spent);
+    round_history_write_ages(a, &spent);
     send_on(a, l,
             MSG(JOIN, .index = a->machine.index, .epoch = a->machine.epoch,
                 .elsewhere = a->uplink.link != NULL && a->uplink.link != l,
                 .ended_well = a->round->ended_well || success_criteria_met(a->round),
                 .nnodes = a->cfg->rdzv.max_nodes, .min_nodes = a->cfg->rdzv.min_nodes,
-                .members = a->memory.members, .committed = a->memory.committed,
+                .members = a->history.members, .committed = a->history.committed,
                 .spent = dd_buf_str(&spent), .slots = a->cfg->slots, .pid = getpid(),
                 .name = a->cfg->node_name, .addr = store_addr(a, l, ifs, n, addr), .addrs = &addrs,
                 .unfit = health_unfit(a->health), .ports = held_ports_text(a->round),
@@ -83,7 +83,7 @@ static void send_join(struct agent *a, struct link *l)
 
 /* ---- the link in use ---- */
 
-static void on_frame(void *arg, struct link *l, const struct frame *f)
+static void uplink_on_frame(void *arg, struct link *l, const struct frame *f)
 {
     struct agent *a = arg;
     (void)l;
@@ -91,7 +91,7 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
         a->uplink.on_frame(a, f);
 }
 
-static void on_close(void *arg, struct link *l, bool clean, const char *why)
+static void uplink_on_close(void *arg, struct link *l, bool clean, const char *why)
 {
     struct agent *a = arg;
     (void)l;
@@ -112,7 +112,8 @@ void uplink_use(struct agent *a, struct link *l)
     a->uplink.link = l;
     a->uplink.bye_sent = false;
     a->uplink.on_change(a);
-    link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = a});
+    link_set_cb(
+        l, &(struct link_cb){.on_frame = uplink_on_frame, .on_close = uplink_on_close, .arg = a});
     (void)link_set_heartbeat(l, (unsigned)(a->cfg->heartbeat_ns / DD_NS_PER_MS));
 }
 
@@ -175,7 +176,7 @@ static struct link *take_answering(struct agent *a)
     return l;
 }
 
-static void answers(struct agent *a, struct link *l, struct am_event e)
+static void uplink_answers(struct agent *a, struct link *l, struct am_event e)
 {
     a->uplink.answering = l;
     agent_step(a, e);
@@ -191,14 +192,14 @@ static void on_other_frame(void *arg, struct link *l, const struct frame *f)
         return;
     if (rc < 0) { /* there is a daemon, and it cannot take this node */
         agent_because(a, "%s", err.text);
-        answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = INT64_MAX});
+        uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = INT64_MAX});
     } else if (m.type == MSG_REFUSE) {
         agent_because(a, "%s", m.refuse.text);
-        answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = m.refuse.epoch});
+        uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = m.refuse.epoch});
     } else if (m.type == MSG_WELCOME) {
-        answers(a, l, (struct am_event){.kind = AM_OTHER_TAKES, .epoch = m.welcome.epoch});
+        uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_TAKES, .epoch = m.welcome.epoch});
     } else if (m.type == MSG_FINISH) {
-        answers(a, l, (struct am_event){.kind = AM_OTHER_ENDED});
+        uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_ENDED});
         if (a->uplink.link == l)
             a->uplink.on_frame(a, f);
     }
@@ -208,7 +209,7 @@ static void on_other_close(void *arg, struct link *l, bool clean, const char *wh
 {
     (void)clean;
     (void)why;
-    answers(arg, l, (struct am_event){.kind = AM_OTHER_GONE});
+    uplink_answers(arg, l, (struct am_event){.kind = AM_OTHER_GONE});
 }
 
 void uplink_ask_found(struct agent *a)

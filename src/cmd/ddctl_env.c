@@ -172,7 +172,7 @@ static int add_endpoint(struct dd_strv *out, const char *host, uint16_t port)
                                      : dd_strv_pushf(out, "%s:%u", host, port);
 }
 
-static int set_ports(struct place *p, const struct alloc *a, const struct env_options *o,
+static int set_ports(struct task_layout *p, const struct alloc *a, const struct env_options *o,
                      struct dd_err *err)
 {
     uint16_t ports[ELECT_MAX];
@@ -301,7 +301,7 @@ static int node_entries(struct dd_strv *all, bool *begun, struct framework_input
     return rc;
 }
 
-static int find_entries(struct dd_strv *ret, struct place *p, const struct env_options *o,
+static int find_entries(struct dd_strv *ret, struct task_layout *p, const struct env_options *o,
                         struct dd_err *err)
 {
     struct node_gpus gpus;
@@ -387,7 +387,7 @@ static int write_entries(struct dd_buf *out, const struct dd_strv *entries, cons
 }
 
 /* Keep only the entries that `names` selects, in the order of `names`. */
-static int pick(struct dd_strv *entries, char *const *names, const struct place *p,
+static int pick(struct dd_strv *entries, char *const *names, const struct task_layout *p,
                 struct dd_err *err)
 {
     struct dd_strv picked = {0};
@@ -428,14 +428,14 @@ static int answer(struct dd_buf *out, const struct env_options *o, char *const *
                   struct dd_err *err)
 {
     DD_AUTO(alloc) struct alloc *a = NULL;
-    DD_AUTO(place) struct place p = {0};
+    DD_AUTO(task_layout) struct task_layout p = {0};
     DD_AUTO(strv) struct dd_strv entries = {0};
     int rc = find_alloc(&a, o, err);
     if (rc < 0)
         return rc;
-    const struct place_input in = {
+    const struct task_layout_input in = {
         .alloc = a, .env = environ, .slots = o->nproc_per_node, .rank = o->rank, .node = o->node};
-    rc = place_find(&p, &in, err);
+    rc = task_layout_find(&p, &in, err);
     if (rc == 0)
         rc = meet_find_addr(&p.plan.master_addr, &p, a, o->master_addr, err);
     if (rc == 0)

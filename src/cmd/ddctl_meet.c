@@ -68,7 +68,7 @@ static void own_addr(struct best *b)
             (void)net_iface_addr(ifs, n, ifs[i].name, &b->addr);
 }
 
-int meet_find_addr(char **ret, const struct place *p, const struct alloc *a, const char *said,
+int meet_find_addr(char **ret, const struct task_layout *p, const struct alloc *a, const char *said,
                    struct dd_err *err)
 {
     struct best b = {0};

@@ -8,7 +8,7 @@
 
 /* Find an address of the first node for the other nodes: `said` if not NULL; loopback for a single
  * node; a numeric address if the name resolves to one; otherwise the name. The caller owns *ret. */
-int meet_find_addr(char **ret, const struct place *p, const struct alloc *a, const char *said,
+int meet_find_addr(char **ret, const struct task_layout *p, const struct alloc *a, const char *said,
                    struct dd_err *err);
 
 /* Find the interfaces that the workers of this node use to reach the plan's first node. */

@@ -162,7 +162,7 @@ static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
         ctl_refuse(s, m->id, "unknown node '%.200s' in this job", m->text);
         return;
     }
-    if (!v.unfit && !rdzv_can_spare(c->machine, id)) {
+    if (!v.unfit && !rdzv_can_drain(c->machine, id)) {
         ctl_refuse(s, m->id,
                    "cannot drain %.200s: it runs the job's daemon, or too few nodes would remain",
                    m->text);

@@ -21,7 +21,7 @@ static void dispatch_probe_result(struct dispatch *d, struct session *s, const s
     if (!s->is_leader)
         return;
     if (m->probe_result.addr[0] == '\0')
-        job_step(d->job, &(struct rdzv_event){.kind = RDZV_LOOKED, .id = s->id});
+        job_step(d->job, &(struct rdzv_event){.kind = RDZV_PROBE_RESULT, .id = s->id});
     else if (!rdzv_has_begun(job_machine(d->job)))
         job_redirect(d->job, m->probe_result.addr);
     /* else plans were sent meanwhile, and a node that runs workers must not lose this daemon to a
@@ -84,8 +84,9 @@ static void dispatch_exit(struct dispatch *d, struct session *s, const struct ms
 static void dispatch_success_criteria_met(struct dispatch *d, struct session *s,
                                           const struct msg *m)
 {
-    job_step(d->job, &(struct rdzv_event){
-                         .kind = RDZV_ENOUGH, .id = s->id, .round = m->success_criteria_met.round});
+    job_step(d->job, &(struct rdzv_event){.kind = RDZV_SUCCESS_CRITERIA_MET,
+                                          .id = s->id,
+                                          .round = m->success_criteria_met.round});
 }
 
 static void dispatch_done(struct dispatch *d, struct session *s, const struct msg *m)

@@ -151,11 +151,16 @@ static void job_send_note(struct job *j, struct session *s, const struct rdzv_ac
 }
 
 static job_action_f *const job_actions[] = {
-    [RDZV_SEND_REFUSE] = job_send_refuse, [RDZV_SEND_WELCOME] = job_send_welcome,
-    [RDZV_SEND_PLAN] = job_send_plan,     [RDZV_SEND_LOOK] = job_send_probe_request,
-    [RDZV_SEND_COMMIT] = job_send_commit, [RDZV_SEND_BEGUN] = job_send_round_started,
-    [RDZV_SEND_ROUND] = job_send_members, [RDZV_SEND_STOP] = job_send_stop,
-    [RDZV_SEND_FINISH] = job_send_finish, [RDZV_SEND_NOTE] = job_send_note,
+    [RDZV_SEND_REFUSE] = job_send_refuse,
+    [RDZV_SEND_WELCOME] = job_send_welcome,
+    [RDZV_SEND_PLAN] = job_send_plan,
+    [RDZV_SEND_PROBE_REQUEST] = job_send_probe_request,
+    [RDZV_SEND_COMMIT] = job_send_commit,
+    [RDZV_SEND_ROUND_STARTED] = job_send_round_started,
+    [RDZV_SEND_ROUND_MEMBERS] = job_send_members,
+    [RDZV_SEND_STOP] = job_send_stop,
+    [RDZV_SEND_FINISH] = job_send_finish,
+    [RDZV_SEND_NOTE] = job_send_note,
 };
 
 static void job_run_actions(struct job *j)
@@ -209,7 +214,7 @@ static void job_check_end(struct job *j)
     if (rdzv_state(j->machine) != RDZV_FINISHED || j->over)
         return;
     const bool left = rdzv_members(j->machine) == 0;
-    const bool now = left && (rdzv_all_told(j->machine) || j->started);
+    const bool now = left && (rdzv_all_finished(j->machine) || j->started);
     const struct timeval t = {.tv_sec = now ? 0 : left ? LATECOMER_S : GOODBYE_S};
     if (now || (left && !j->all_left) || !evtimer_pending(j->end, NULL))
         evtimer_add(j->end, &t);
@@ -372,7 +377,7 @@ void job_lose_session(struct job *j, struct session *s, bool clean, const char *
         session_free(s);
     if (id >= 0 && rdzv_state(j->machine) != RDZV_FINISHED)
         j->node_lost = true;
-    if (was_leader && (id < 0 || rdzv_may_go_on(j->machine, dd_now_ns())))
+    if (was_leader && (id < 0 || rdzv_may_continue(j->machine, dd_now_ns())))
         job_over(j, 1); /* a daemon without its leader ends; another node starts the next one */
     else if (id >= 0)
         job_step(j, &(struct rdzv_event){.kind = RDZV_LOST, .id = id, .clean = clean, .text = why});

@@ -9,13 +9,13 @@
 /* What an agent knows of the job from earlier daemons. */
 struct join_history {
     struct rdzv_members committed, planned;
-    uint64_t ages[RDZV_SPENT_MAX];
+    uint64_t ages[RESTART_AGES_MAX];
     int nages;
 };
 
 static int join_parse_history(struct join_history *h, const struct msg_join *m, struct dd_err *err)
 {
-    h->nages = rdzv_spent_parse(h->ages, m->spent, err);
+    h->nages = restart_ages_parse(h->ages, m->spent, err);
     if (h->nages < 0)
         return h->nages;
     for (int i = 0; i < h->nages; i++)

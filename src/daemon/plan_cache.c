@@ -97,11 +97,11 @@ static void plan_cache_add_addrs(const struct rdzv *machine, const struct sessio
 /* Write the ages of the last restarts; "" unless the restart budget is per time. */
 static void plan_cache_put_spent(const struct rdzv *machine, struct dd_buf *out)
 {
-    uint64_t ages[RDZV_SPENT_MAX];
-    int n = rdzv_ages(machine, dd_now_ns(), ages, RDZV_SPENT_MAX);
+    uint64_t ages[RESTART_AGES_MAX];
+    int n = rdzv_ages(machine, dd_now_ns(), ages, RESTART_AGES_MAX);
     for (int i = 0; i < n; i++)
         ages[i] /= DD_NS_PER_MS;
-    (void)rdzv_spent_format(out, ages, n);
+    (void)restart_ages_format(out, ages, n);
 }
 
 void plan_cache_send_plan(struct plan_cache *c, const struct rdzv *machine, struct session *s)

@@ -30,7 +30,7 @@ struct exchange {
 
 /* ---- pieces ---- */
 
-static bool is_name(const unsigned char *p, size_t n)
+static bool exchange_is_name(const unsigned char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (p[i] <= ' ' || p[i] > '~')
@@ -46,7 +46,7 @@ int exchange_piece_decode(struct exchange_piece *ret, const void *p, size_t n)
     ret->left = dd_rd_u32_be(&r);
     size_t len = dd_rd_u8(&r);
     const unsigned char *name = dd_rd_bytes(&r, len);
-    if (r.failed || !is_name(name, len) || dd_rd_left(&r) > EXCHANGE_PIECE ||
+    if (r.failed || !exchange_is_name(name, len) || dd_rd_left(&r) > EXCHANGE_PIECE ||
         ret->left > EXCHANGE_MAX)
         return -EPROTO;
     memcpy(ret->name, name, len);
@@ -59,7 +59,7 @@ int exchange_piece_encode(struct dd_buf *out, uint32_t round, uint32_t node_rank
 {
     size_t n = part->len - *at < EXCHANGE_PIECE ? part->len - *at : EXCHANGE_PIECE;
     size_t len = strlen(name);
-    if (!is_name((const unsigned char *)name, len))
+    if (!exchange_is_name((const unsigned char *)name, len))
         return -EINVAL;
     int rc = dd_wr_be(out, round, 4);
     if (rc == 0)
@@ -90,7 +90,7 @@ int exchange_new(struct exchange **ret, int nnodes)
     return 0;
 }
 
-static void forget(struct exchange *x, struct open_name *o)
+static void exchange_forget(struct exchange *x, struct open_name *o)
 {
     for (int i = 0; i < x->nnodes; i++)
         dd_buf_done(&o->nodes[i].data);
@@ -104,11 +104,11 @@ static void forget(struct exchange *x, struct open_name *o)
 void exchange_free(struct exchange *x)
 {
     while (x != NULL && !LIST_EMPTY(&x->names))
-        forget(x, LIST_FIRST(&x->names));
+        exchange_forget(x, LIST_FIRST(&x->names));
     free(x);
 }
 
-static struct open_name *find(const struct exchange *x, const char *name)
+static struct open_name *exchange_find(const struct exchange *x, const char *name)
 {
     struct open_name *o;
     LIST_FOREACH (o, &x->names, entry)
@@ -118,7 +118,7 @@ static struct open_name *find(const struct exchange *x, const char *name)
 }
 
 /* "3" or "3-5", behind what came before. */
-static int read_range(const char *text, int first_min, int nnodes, int *first, int *last)
+static int exchange_read_range(const char *text, int first_min, int nnodes, int *first, int *last)
 {
     char part[EXCHANGE_NAME_MAX + 1];
     (void)snprintf(part, sizeof(part), "%.*s", (int)strcspn(text, ","), text);
@@ -143,7 +143,7 @@ static int read_members(struct open_name *o, int nnodes)
         int first;
         int last;
         at++;
-        if (read_range(at, next, nnodes, &first, &last) < 0)
+        if (exchange_read_range(at, next, nnodes, &first, &last) < 0)
             return -EPROTO;
         for (; next < first; next++)
             o->nodes[next].absent = true;
@@ -156,7 +156,7 @@ static int read_members(struct open_name *o, int nnodes)
     return 0;
 }
 
-static int begin(struct open_name **ret, struct exchange *x, const char *name)
+static int exchange_begin(struct open_name **ret, struct exchange *x, const char *name)
 {
     struct open_name *o = calloc(1, sizeof(*o));
     struct node_part *nodes = calloc((size_t)x->nnodes, sizeof(*nodes));
@@ -174,7 +174,7 @@ static int begin(struct open_name **ret, struct exchange *x, const char *name)
     x->nopen++;
     int rc = read_members(o, x->nnodes);
     if (rc < 0)
-        forget(x, o);
+        exchange_forget(x, o);
     else
         *ret = o;
     return rc;
@@ -193,8 +193,8 @@ static int announce(struct open_name *o, struct node_part *n, const struct excha
     return 0;
 }
 
-static int add(struct exchange *x, struct open_name *o, const struct exchange_piece *p,
-               struct dd_err *err)
+static int exchange_add(struct exchange *x, struct open_name *o, const struct exchange_piece *p,
+                        struct dd_err *err)
 {
     struct node_part *n = &o->nodes[p->node_rank];
     if (n->absent)
@@ -220,42 +220,42 @@ static int add(struct exchange *x, struct open_name *o, const struct exchange_pi
 
 int exchange_take(struct exchange *x, const struct exchange_piece *p, struct dd_err *err)
 {
-    struct open_name *o = find(x, p->name);
+    struct open_name *o = exchange_find(x, p->name);
     if (p->node_rank >= (uint32_t)x->nnodes)
         return dd_err_set(err, -EPROTO, "invalid node rank %u of %d nodes", p->node_rank,
                           x->nnodes);
     if (o == NULL && x->nopen == EXCHANGE_OPEN_MAX)
         return dd_err_set(err, -EMSGSIZE, "too many exchanges at once (limit %d)",
                           EXCHANGE_OPEN_MAX);
-    int rc = o == NULL ? begin(&o, x, p->name) : 0;
+    int rc = o == NULL ? exchange_begin(&o, x, p->name) : 0;
     if (rc < 0)
         return dd_err_set(err, rc,
                           rc == -ENOMEM ? "out of memory for exchange '%s'"
                                         : "exchange '%s' does not name nodes of this round",
                           p->name);
-    return add(x, o, p, err);
+    return exchange_add(x, o, p, err);
 }
 
 bool exchange_is_open(const struct exchange *x, const char *name)
 {
-    return find(x, name) != NULL;
+    return exchange_find(x, name) != NULL;
 }
 
 bool exchange_takes_part(const struct exchange *x, const char *name, int node_rank)
 {
-    const struct open_name *o = find(x, name);
+    const struct open_name *o = exchange_find(x, name);
     return o != NULL && !o->nodes[node_rank].absent;
 }
 
 const struct exchange_part *exchange_parts(const struct exchange *x, const char *name)
 {
-    const struct open_name *o = find(x, name);
+    const struct open_name *o = exchange_find(x, name);
     return o != NULL && o->missing == 0 ? o->parts : NULL;
 }
 
 void exchange_drop(struct exchange *x, const char *name)
 {
-    struct open_name *o = find(x, name);
+    struct open_name *o = exchange_find(x, name);
     if (o != NULL)
-        forget(x, o);
+        exchange_forget(x, o);
 }

@@ -20,15 +20,16 @@
 enum rdzv_state { RDZV_GATHERING, RDZV_RUNNING, RDZV_STOPPING, RDZV_FINISHED, RDZV_STATE_MAX };
 
 enum rdzv_event_kind {
-    RDZV_JOIN,    /* an agent asks to take part */
-    RDZV_STARTED, /* a member has taken the plan of this round */
-    RDZV_EXIT,    /* a worker failed */
-    RDZV_ENOUGH,  /* a member's workers that matter have succeeded: of all members, it ends the job
-                   */
-    RDZV_DONE,    /* a member's workers of this round are all gone */
-    RDZV_LOST,    /* a member's connection is gone */
-    RDZV_STOP_REQUEST, /* somebody wants the job to end */
-    RDZV_LOOKED,       /* the daemon's own node has asked all others: none has another daemon */
+    RDZV_JOIN,                 /* an agent asks to take part */
+    RDZV_STARTED,              /* a member has taken the plan of this round */
+    RDZV_EXIT,                 /* a worker failed */
+    RDZV_SUCCESS_CRITERIA_MET, /* a member's workers that matter have succeeded: of all members, it
+                                * ends the job
+                                */
+    RDZV_DONE,                 /* a member's workers of this round are all gone */
+    RDZV_LOST,                 /* a member's connection is gone */
+    RDZV_STOP_REQUEST,         /* somebody wants the job to end */
+    RDZV_PROBE_RESULT, /* the daemon's own node has asked all others: none has another daemon */
     RDZV_DRAIN,        /* a person wants a member to have no part in the next round; text says so */
     RDZV_TIME,         /* what rdzv_timer() has asked for */
     RDZV_EVENT_MAX,
@@ -63,17 +64,19 @@ struct rdzv_event {
 };
 
 enum rdzv_action_kind {
-    RDZV_SEND_REFUSE,  /* to id: text says why; its connection is to be closed */
-    RDZV_SEND_WELCOME, /* to id, which comes from another daemon: it takes part here */
-    RDZV_SEND_PLAN,    /* to id: rdzv_plan() gives it */
-    RDZV_SEND_LOOK,   /* to id, the daemon's own node: another daemon may go on; look for it. Before
-                       * the   first round of a daemon that looks first it is to say RDZV_LOOKED */
-    RDZV_SEND_BEGUN,  /* to id, the daemon's own node: a round has begun without it; no other daemon
-                         is to be looked for */
-    RDZV_SEND_COMMIT, /* to id: all members have started the round */
-    RDZV_SEND_ROUND, /* to id, which has no place in the round: who its members are (rdzv_planned())
-                      */
-    RDZV_SEND_STOP,  /* to id: stop with `signal` */
+    RDZV_SEND_REFUSE,        /* to id: text says why; its connection is to be closed */
+    RDZV_SEND_WELCOME,       /* to id, which comes from another daemon: it takes part here */
+    RDZV_SEND_PLAN,          /* to id: rdzv_plan() gives it */
+    RDZV_SEND_PROBE_REQUEST, /* to id, the daemon's own node: another daemon may go on; look for it.
+                              * Before the   first round of a daemon that looks first it is to say
+                              * RDZV_PROBE_RESULT */
+    RDZV_SEND_ROUND_STARTED, /* to id, the daemon's own node: a round has begun without it; no other
+                        daemon is to be looked for */
+    RDZV_SEND_COMMIT,        /* to id: all members have started the round */
+    RDZV_SEND_ROUND_MEMBERS, /* to id, which has no place in the round: who its members are
+                              * (rdzv_planned())
+                              */
+    RDZV_SEND_STOP,          /* to id: stop with `signal` */
     RDZV_SEND_FINISH, /* to id: leave with rdzv_code(); report = 1: tell the user rdzv_text() */
     RDZV_SEND_NOTE,   /* to id: text is news for the user */
     RDZV_DROP_STORE,  /* the keys of the round that has ended */
@@ -103,9 +106,9 @@ struct rdzv_cfg {
     const struct hostlist *nodes; /* borrowed for good; may hold fewer names than there are nodes */
     int64_t epoch;                /* 0: of the first daemon of the job */
     int tie;                      /* index of the daemon's node */
-    int looks_first; /* the daemon's node may have been started again, and cannot know: 1: the first
-                      * round begins with all expected nodes, or once the other nodes have been
-                      * looked at */
+    int probes_first; /* the daemon's node may have been started again, and cannot know: 1: the
+                       * first round begins with all expected nodes, or once the other nodes have
+                       * been looked at */
 };
 
 #define RDZV_NEVER UINT64_MAX
@@ -136,12 +139,12 @@ bool rdzv_misses_nodes(
     const struct rdzv *m); /* of the last round, whose daemon was lost, and has begun none itself */
 int rdzv_code(const struct rdzv *m);         /* exit code of the job, once finished */
 const char *rdzv_text(const struct rdzv *m); /* what to tell the user; "" when all went well */
-bool rdzv_may_go_on(const struct rdzv *m,
-                    uint64_t now);         /* there may be another round after a loss */
-bool rdzv_has_begun(const struct rdzv *m); /* this daemon has started a round */
-bool rdzv_all_told(const struct rdzv *m);  /* every node of the job has been sent FINISH */
-int rdzv_members(const struct rdzv *m);    /* how many are here */
-int rdzv_wanted(const struct rdzv *m);     /* how many are waited for while gathering */
+bool rdzv_may_continue(const struct rdzv *m,
+                       uint64_t now);         /* there may be another round after a loss */
+bool rdzv_has_begun(const struct rdzv *m);    /* this daemon has started a round */
+bool rdzv_all_finished(const struct rdzv *m); /* every node of the job has been sent FINISH */
+int rdzv_members(const struct rdzv *m);       /* how many are here */
+int rdzv_wanted(const struct rdzv *m);        /* how many are waited for while gathering */
 int rdzv_id_of_rank(const struct rdzv *m, int node_rank); /* -1: lost, or none */
 /* Plan of a member for the current round; gives the content of *ret. */
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret);
@@ -156,7 +159,7 @@ struct rdzv_view {
 bool rdzv_view(const struct rdzv *m, int id,
                struct rdzv_view *ret);       /* false: nobody is here under that id */
 int rdzv_restarts(const struct rdzv *m);     /* used up */
-bool rdzv_can_spare(struct rdzv *m, int id); /* the others are enough, may begin a round without it,
+bool rdzv_can_drain(struct rdzv *m, int id); /* the others are enough, may begin a round without it,
                                                 and it is not the daemon's own */
 /* Names of the nodes that have not joined, folded; appended to out. */
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out);

@@ -32,7 +32,7 @@ bool rdzv_next_action(struct rdzv *m, struct rdzv_action *ret)
     return true;
 }
 
-int rdzv_say(struct rdzv *m, enum rdzv_action_kind kind, int id, const char *fmt, ...)
+int rdzv_act_text(struct rdzv *m, enum rdzv_action_kind kind, int id, const char *fmt, ...)
 {
     struct rdzv_action *a = rdzv_act(m, kind, id);
     if (a == NULL)
@@ -45,7 +45,7 @@ int rdzv_say(struct rdzv *m, enum rdzv_action_kind kind, int id, const char *fmt
 }
 
 /* Who tells the user: the living member with the lowest rank, else any. */
-int rdzv_speaker(const struct rdzv *m)
+int rdzv_reporter(const struct rdzv *m)
 {
     for (int k = 0; k < m->norder; k++)
         if (m->order[k] >= 0)
@@ -62,7 +62,7 @@ int rdzv_speaker(const struct rdzv *m)
 /* Keeps the first cause: exit code and sentence. */
 void rdzv_fail(struct rdzv *m, int code, const char *fmt, ...)
 {
-    if (m->failed || m->enough)
+    if (m->failed || m->criteria_met)
         return;
     m->failed = true;
     m->code = code;
@@ -99,13 +99,13 @@ int rdzv_send_finish(struct rdzv *m, int id, bool report)
     if (a == NULL)
         return -ENOMEM;
     a->report = report;
-    m->told++;
+    m->finish_sent++;
     return 0;
 }
 
 int rdzv_finish(struct rdzv *m)
 {
-    int first = rdzv_speaker(m);
+    int first = rdzv_reporter(m);
     int rc = first < 0 ? 0 : rdzv_send_finish(m, first, true);
     m->state = RDZV_FINISHED;
     for (int id = 0; id < m->cfg.capacity && rc == 0; id++)

@@ -23,11 +23,12 @@ static int fold_names(struct rdzv *m)
 }
 
 /* Without a plan it would go on looking for another daemon, and leave this one under a round. */
-int rdzv_tell_own_node(struct rdzv *m)
+int rdzv_inform_own_node(struct rdzv *m)
 {
     const int own = m->by_index[m->cfg.tie];
-    return own >= 0 && !m->members[own].part && rdzv_act(m, RDZV_SEND_BEGUN, own) == NULL ? -ENOMEM
-                                                                                          : 0;
+    return own >= 0 && !m->members[own].part && rdzv_act(m, RDZV_SEND_ROUND_STARTED, own) == NULL
+               ? -ENOMEM
+               : 0;
 }
 
 static int start_round(struct rdzv *m)
@@ -45,20 +46,20 @@ static int start_round(struct rdzv *m)
         return rc;
     m->begun = true;
     m->state = RDZV_RUNNING;
-    m->failed = m->lost_part = m->regroup = m->drained = m->committed = m->enough = false;
+    m->failed = m->lost_part = m->regroup = m->drained = m->committed = m->criteria_met = false;
     m->running = 0;
     for (int k = 0; k < m->norder; k++) {
         struct member *p = &m->members[m->order[k]];
-        p->done = p->started = p->enough = false;
+        p->done = p->started = p->criteria_met = false;
         p->votes = true;
         m->running++;
         if (rdzv_act(m, RDZV_SEND_PLAN, m->order[k]) == NULL)
             return -ENOMEM;
     }
-    return rdzv_tell_own_node(m);
+    return rdzv_inform_own_node(m);
 }
 
-int rdzv_left_out(const struct rdzv *m)
+int rdzv_count_excluded(const struct rdzv *m)
 {
     int n = 0;
     for (int id = 0; id < m->cfg.capacity; id++)
@@ -68,7 +69,7 @@ int rdzv_left_out(const struct rdzv *m)
 
 int rdzv_wanted(const struct rdzv *m)
 {
-    int most = m->cfg.expected - rdzv_left_out(m);
+    int most = m->cfg.expected - rdzv_count_excluded(m);
     most = most < m->cfg.max_nodes ? most : m->cfg.max_nodes;
     if (m->begun)
         return m->cfg.min_nodes; /* a round ended: whoever is left goes on at once */
@@ -104,7 +105,7 @@ static int give_up_gathering(struct rdzv *m)
 }
 
 /* Only the daemon was lost, and at the very end: there is nothing left to run. */
-static bool ended_before(const struct rdzv *m)
+static bool has_ended_before(const struct rdzv *m)
 {
     const struct rdzv_members *last = m->begun ? NULL : rdzv_last_known(m);
     for (int k = 0; last != NULL && k < last->n; k++) {
@@ -116,9 +117,9 @@ static bool ended_before(const struct rdzv *m)
 }
 
 /* The round of a lost daemon costs what a failure does, unless nodes may be lost. */
-static int go(struct rdzv *m, uint64_t now)
+static int rdzv_gather_go(struct rdzv *m, uint64_t now)
 {
-    if (ended_before(m))
+    if (has_ended_before(m))
         return rdzv_finish(m);
     if (m->cfg.epoch > 0 && !m->begun && !rdzv_is_elastic(&m->cfg)) {
         if (!rdzv_budget_left(m, now)) {
@@ -134,7 +135,7 @@ static int go(struct rdzv *m, uint64_t now)
  * none. Where members of older daemons have come, these say what is needed. */
 static bool may_be_elsewhere(const struct rdzv *m)
 {
-    return m->cfg.looks_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
+    return m->cfg.probes_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
 }
 
 static bool own_node_is_here(const struct rdzv *m)
@@ -142,29 +143,29 @@ static bool own_node_is_here(const struct rdzv *m)
     return m->by_index[m->cfg.tie] >= 0;
 }
 
-/* The answer is RDZV_LOOKED, or the end of this daemon. */
-static int look_first(struct rdzv *m)
+/* The answer is RDZV_PROBE_RESULT, or the end of this daemon. */
+static int probe_first(struct rdzv *m)
 {
-    if (m->looking)
+    if (m->probing)
         return 0;
-    m->looking = true;
-    return rdzv_act(m, RDZV_SEND_LOOK, m->by_index[m->cfg.tie]) == NULL ? -ENOMEM : 0;
+    m->probing = true;
+    return rdzv_act(m, RDZV_SEND_PROBE_REQUEST, m->by_index[m->cfg.tie]) == NULL ? -ENOMEM : 0;
 }
 
 /* While gathering: are these enough? */
-int rdzv_consider(struct rdzv *m, uint64_t now)
+int rdzv_try_start(struct rdzv *m, uint64_t now)
 {
     int fit = rdzv_fit(m);
     bool enough = fit >= m->cfg.min_nodes && rdzv_quorum(m);
     bool due = enough && ((fit >= rdzv_wanted(m) && !may_be_elsewhere(m)) || now >= m->deadline ||
                           (m->last_call != RDZV_NEVER && now >= m->last_call));
-    const bool must_look = due && may_be_elsewhere(m) && !m->looked;
-    if (must_look && own_node_is_here(m))
-        return look_first(m);
-    due &= !must_look;              /* the node that is to look has not come yet, or has left */
-    m->looking = m->looked = false; /* for the next time */
+    const bool must_probe = due && may_be_elsewhere(m) && !m->probed;
+    if (must_probe && own_node_is_here(m))
+        return probe_first(m);
+    due &= !must_probe;             /* the node that is to probe has not come yet, or has left */
+    m->probing = m->probed = false; /* for the next time */
     if (due) {
-        int rc = go(m, now);
+        int rc = rdzv_gather_go(m, now);
         if (rc < 0 || m->state != RDZV_GATHERING)
             return rc;
         enough = false; /* of those that can be chosen */
@@ -178,7 +179,7 @@ int rdzv_consider(struct rdzv *m, uint64_t now)
 
 uint64_t rdzv_timer(const struct rdzv *m)
 {
-    if (m->state != RDZV_GATHERING || m->looking)
+    if (m->state != RDZV_GATHERING || m->probing)
         return RDZV_NEVER;
     const bool waits = may_be_elsewhere(m) && !own_node_is_here(m);
     return m->last_call < m->deadline && !waits ? m->last_call : m->deadline;
@@ -195,12 +196,12 @@ int rdzv_on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 int rdzv_on_time(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)e;
-    return rdzv_consider(m, now);
+    return rdzv_try_start(m, now);
 }
 
-int rdzv_on_looked(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+int rdzv_on_probe_result(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)e;
-    m->looked = m->looking;
-    return rdzv_consider(m, now);
+    m->probed = m->probing;
+    return rdzv_try_start(m, now);
 }

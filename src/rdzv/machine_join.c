@@ -58,7 +58,7 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
 }
 
 /* It stays, but no round takes it any more. */
-int rdzv_leave_out(struct rdzv *m, int id, const char *why)
+int rdzv_exclude(struct rdzv *m, int id, const char *why)
 {
     struct member *p = &m->members[id];
     if (p->unfit)
@@ -66,23 +66,24 @@ int rdzv_leave_out(struct rdzv *m, int id, const char *why)
     p->unfit = true;
     if (p->index >= 0)
         m->excluded[p->index] = true;
-    if (!m->begun && m->cfg.expected - rdzv_left_out(m) <
+    if (!m->begun && m->cfg.expected - rdzv_count_excluded(m) <
                          m->cfg.min_nodes) /* that ends the job, and is told so */
         return 0;
-    int to = rdzv_speaker(m);
-    return rdzv_say(m, RDZV_SEND_NOTE, to, "excluded %s: %.300s", rdzv_member_name(m, id), why);
+    int to = rdzv_reporter(m);
+    return rdzv_act_text(m, RDZV_SEND_NOTE, to, "excluded %s: %.300s", rdzv_member_name(m, id),
+                         why);
 }
 
 /* With a node too few for good there is nothing to wait for. */
-static int check_left_out(struct rdzv *m, const char *name, const char *why)
+static int check_excluded(struct rdzv *m, const char *name, const char *why)
 {
-    if (m->cfg.expected - rdzv_left_out(m) >= m->cfg.min_nodes)
+    if (m->cfg.expected - rdzv_count_excluded(m) >= m->cfg.min_nodes)
         return 0;
     rdzv_fail(m, 1, "%s cannot be used: %.300s", name, why);
     return rdzv_finish(m);
 }
 
-static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
+static int rdzv_join_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
 {
     *ret_in = false;
     if (m->members[e->id].here)
@@ -102,29 +103,29 @@ static int join(struct rdzv *m, const struct rdzv_event *e, bool *ret_in)
     if (rc == 0 && (remembers || e->elsewhere))
         rc = rdzv_act(m, RDZV_SEND_WELCOME, e->id) == NULL ? -ENOMEM : 0;
     if (rc == 0 && e->index >= 0 && m->excluded[e->index])
-        rc = rdzv_leave_out(m, e->id, "it was excluded earlier");
-    if (rc == 0 && said(e->unfit))
-        rc = rdzv_leave_out(m, e->id, e->unfit);
+        rc = rdzv_exclude(m, e->id, "it was excluded earlier");
+    if (rc == 0 && has_text(e->unfit))
+        rc = rdzv_exclude(m, e->id, e->unfit);
     return rc;
 }
 
 int rdzv_on_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     bool in;
-    int rc = join(m, e, &in);
+    int rc = rdzv_join_join(m, e, &in);
     if (rc < 0 || !in)
         return rc;
-    if (said(e->text) && !m->begun)
+    if (has_text(e->text) && !m->begun)
         return rdzv_on_stop_early(m, e, now); /* it cannot run workers: nobody shall start any */
-    if (said(e->text))
-        rc = rdzv_leave_out(m, e->id, e->text);
+    if (has_text(e->text))
+        rc = rdzv_exclude(m, e->id, e->text);
     if (rc == 0)
-        rc = rdzv_learn(m, e);
+        rc = rdzv_merge_history(m, e);
     if (rc == 0 && !m->begun)
-        rdzv_learn_ages(m, e, now);
-    if (rc == 0 && said(e->unfit) && !m->begun)
-        rc = check_left_out(m, e->name, e->unfit);
-    return rc < 0 || m->state != RDZV_GATHERING ? rc : rdzv_consider(m, now);
+        rdzv_merge_restart_ages(m, e, now);
+    if (rc == 0 && has_text(e->unfit) && !m->begun)
+        rc = check_excluded(m, e->name, e->unfit);
+    return rc < 0 || m->state != RDZV_GATHERING ? rc : rdzv_try_start(m, now);
 }
 
 /* Whoever comes after an early end is told how it ended. */
@@ -142,13 +143,13 @@ int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     if (!rdzv_is_elastic(&m->cfg) && m->here >= m->cfg.max_nodes)
         return rdzv_refuse(m, e->id, "the job has already started with all of its %d nodes",
                            m->cfg.max_nodes);
-    int rc = join(m, e, &in);
+    int rc = rdzv_join_join(m, e, &in);
     if (rc < 0 || !in)
         return rc;
-    if (said(e->text))
-        rc = rdzv_leave_out(m, e->id, e->text);
+    if (has_text(e->text))
+        rc = rdzv_exclude(m, e->id, e->text);
     if (rc == 0 && e->index == m->cfg.tie)
-        rc = rdzv_tell_own_node(m);
+        rc = rdzv_inform_own_node(m);
     if (rc == 0)
         rc = rdzv_inform_spare(m, e->id);
     if (rc < 0 || m->state != RDZV_RUNNING || m->cfg.grow != RDZV_GROW_NOW ||
@@ -176,11 +177,11 @@ int rdzv_on_lost_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         rdzv_forget(&m->base, m->members[e->id].index);
     bool before = rdzv_quorum(m);
     rdzv_remove_member(m, e->id); /* it may come back until the time is over */
-    int rc = before && m->begun ? rdzv_look_around(m) : 0;
-    return rc < 0 ? rc : rdzv_consider(m, now);
+    int rc = before && m->begun ? rdzv_request_probe(m) : 0;
+    return rc < 0 ? rc : rdzv_try_start(m, now);
 }
 
-bool rdzv_can_spare(struct rdzv *m, int id)
+bool rdzv_can_drain(struct rdzv *m, int id)
 {
     struct member *p = &m->members[id];
     const bool unfit = p->unfit;
@@ -189,7 +190,7 @@ bool rdzv_can_spare(struct rdzv *m, int id)
         return false;
     p->unfit = true;
     const bool can = m->begun ? rdzv_fit(m) >= m->cfg.min_nodes && rdzv_quorum(m)
-                              : m->cfg.expected - rdzv_left_out(m) >= m->cfg.min_nodes;
+                              : m->cfg.expected - rdzv_count_excluded(m) >= m->cfg.min_nodes;
     p->unfit = unfit;
     return can;
 }
@@ -199,7 +200,7 @@ int rdzv_on_drain(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
     const bool known = m->members[e->id].unfit;
-    int rc = rdzv_can_spare(m, e->id) ? rdzv_leave_out(m, e->id, e->text) : -EINVAL;
+    int rc = rdzv_can_drain(m, e->id) ? rdzv_exclude(m, e->id, e->text) : -EINVAL;
     if (rc < 0 || known || m->state != RDZV_RUNNING || !m->members[e->id].part)
         return rc;
     m->regroup = m->drained = true;
@@ -208,6 +209,6 @@ int rdzv_on_drain(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 
 int rdzv_on_drain_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
-    int rc = rdzv_can_spare(m, e->id) ? rdzv_leave_out(m, e->id, e->text) : -EINVAL;
-    return rc < 0 ? rc : rdzv_consider(m, now);
+    int rc = rdzv_can_drain(m, e->id) ? rdzv_exclude(m, e->id, e->text) : -EINVAL;
+    return rc < 0 ? rc : rdzv_try_start(m, now);
 }

@@ -30,7 +30,7 @@ int rdzv_last_size(const struct rdzv *m)
     return n;
 }
 
-static int learn(struct rdzv *m, const struct rdzv_members *set, bool committed)
+static int rdzv_members_learn(struct rdzv *m, const struct rdzv_members *set, bool committed)
 {
     if (set == NULL || set->epoch < 0)
         return 0;
@@ -48,7 +48,7 @@ static int learn(struct rdzv *m, const struct rdzv_members *set, bool committed)
     return rc;
 }
 
-static void go_on_from(struct rdzv *m, const struct rdzv_members *set)
+static void continue_from(struct rdzv *m, const struct rdzv_members *set)
 {
     if (set == NULL || set->epoch < 0)
         return;
@@ -58,17 +58,17 @@ static void go_on_from(struct rdzv *m, const struct rdzv_members *set)
         m->restarts = set->restarts;
 }
 
-int rdzv_learn(struct rdzv *m, const struct rdzv_event *join)
+int rdzv_merge_history(struct rdzv *m, const struct rdzv_event *join)
 {
     if (m->base.epoch >= 0)
         return 0;
-    int rc = learn(m, join->committed, true);
+    int rc = rdzv_members_learn(m, join->committed, true);
     if (rc == 0)
-        rc = learn(m, join->planned, false);
+        rc = rdzv_members_learn(m, join->planned, false);
     if (rc < 0 || m->begun)
         return rc;
-    go_on_from(m, join->committed);
-    go_on_from(m, join->planned);
+    continue_from(m, join->committed);
+    continue_from(m, join->planned);
     return 0;
 }
 
@@ -78,7 +78,7 @@ static uint64_t *spent_at(const struct rdzv *m, int restarts, int back)
     return &m->spent[(restarts - 1 - back) % m->cfg.max_restarts];
 }
 
-void rdzv_learn_ages(struct rdzv *m, const struct rdzv_event *join, uint64_t now)
+void rdzv_merge_restart_ages(struct rdzv *m, const struct rdzv_event *join, uint64_t now)
 {
     const int restarts = join->planned != NULL && join->planned->epoch >= 0
                              ? join->planned->restarts
@@ -131,7 +131,7 @@ struct unplaced {
 };
 
 /* By name, numbers in it as numbers: node2 before node10. */
-static int by_name(const void *a, const void *b)
+static int rdzv_members_by_name(const void *a, const void *b)
 {
     const struct unplaced *x = a;
     const struct unplaced *y = b;
@@ -149,7 +149,7 @@ static int place_members(struct rdzv *m)
     for (int id = 0; id < m->cfg.capacity; id++)
         if (m->members[id].here && m->members[id].index < 0)
             todo[n++] = (struct unplaced){rdzv_member_name(m, id), id};
-    qsort(todo, n, sizeof(*todo), by_name);
+    qsort(todo, n, sizeof(*todo), rdzv_members_by_name);
     for (int index = 0, next = 0; next < (int)n; index++)
         if (m->by_index[index] < 0) {
             m->by_index[index] = todo[next].id;

@@ -2,19 +2,21 @@
 #include "rdzv/machine_inner.h"
 
 /* Those who take part, or could: only they will remember the next round. */
-static bool counts(const struct rdzv *m, int id, bool part_only)
+static bool rdzv_quorum_counts(const struct rdzv *m, int id, bool part_only)
 {
     return id >= 0 && rdzv_is_fit(m, id) && m->members[id].votes &&
            (m->members[id].part || !part_only);
 }
 
-static bool majority(const struct rdzv *m, const struct rdzv_members *set, bool part_only)
+static bool rdzv_quorum_majority(const struct rdzv *m, const struct rdzv_members *set,
+                                 bool part_only)
 {
     int n = 0;
     bool tie = false;
     for (int i = 0; i < set->n; i++) {
         int index = set->index[i];
-        bool is_here = index < m->cfg.capacity && counts(m, m->by_index[index], part_only);
+        bool is_here = index < m->cfg.capacity &&
+                       rdzv_quorum_counts(m, m->by_index[index], part_only);
         n += is_here;
         tie |= is_here && index == set->tie;
     }
@@ -31,14 +33,15 @@ static bool known_quorum(const struct rdzv *m, bool part_only)
             last = &m->known[i];
     for (int i = 0; i < m->nknown; i++)
         if ((last == NULL || !rdzv_members_newer(last, &m->known[i])) &&
-            !majority(m, &m->known[i], part_only))
+            !rdzv_quorum_majority(m, &m->known[i], part_only))
             return false;
     return true;
 }
 
 static bool quorum(const struct rdzv *m, bool part_only)
 {
-    return m->base.epoch >= 0 ? majority(m, &m->base, part_only) : known_quorum(m, part_only);
+    return m->base.epoch >= 0 ? rdzv_quorum_majority(m, &m->base, part_only)
+                              : known_quorum(m, part_only);
 }
 
 bool rdzv_quorum(const struct rdzv *m)

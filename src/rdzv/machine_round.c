@@ -7,32 +7,33 @@
 #include <signal.h>
 #include <stdio.h>
 
-static int tell_restart(struct rdzv *m)
+static int report_restart(struct rdzv *m)
 {
-    int id = rdzv_speaker(m);
+    int id = rdzv_reporter(m);
     int left = rdzv_fit(m);
     if (id < 0)
         return 0;
     if (!m->failed)
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "restarting with %s",
-                        m->drained ? "other nodes" : "more nodes");
+        return rdzv_act_text(m, RDZV_SEND_NOTE, id, "restarting with %s",
+                             m->drained ? "other nodes" : "more nodes");
     if (left < m->cfg.min_nodes || !rdzv_quorum(m))
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; waiting up to %.0f s for a replacement",
-                        m->text, (double)m->cfg.rejoin_ns / 1e9);
+        return rdzv_act_text(m, RDZV_SEND_NOTE, id,
+                             "%.300s; waiting up to %.0f s for a replacement", m->text,
+                             (double)m->cfg.rejoin_ns / 1e9);
     if (m->lost_part && rdzv_is_elastic(&m->cfg))
-        return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; restarting on %d nodes", m->text,
-                        left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
-    return rdzv_say(m, RDZV_SEND_NOTE, id, "%.300s; restarting (%d of %d)", m->text, m->restarts,
-                    m->cfg.max_restarts);
+        return rdzv_act_text(m, RDZV_SEND_NOTE, id, "%.300s; restarting on %d nodes", m->text,
+                             left < m->cfg.max_nodes ? left : m->cfg.max_nodes);
+    return rdzv_act_text(m, RDZV_SEND_NOTE, id, "%.300s; restarting (%d of %d)", m->text,
+                         m->restarts, m->cfg.max_restarts);
 }
 
 /* Too few are here to go on: the others may have. */
-int rdzv_look_around(struct rdzv *m)
+int rdzv_request_probe(struct rdzv *m)
 {
     int id = m->by_index[m->cfg.tie];
     if (id < 0 || rdzv_quorum(m))
         return 0;
-    return rdzv_act(m, RDZV_SEND_LOOK, id) == NULL ? -ENOMEM : 0;
+    return rdzv_act(m, RDZV_SEND_PROBE_REQUEST, id) == NULL ? -ENOMEM : 0;
 }
 
 /* The loss of a node costs an elastic job nothing, a failure one of its restarts. */
@@ -45,15 +46,15 @@ static int round_over(struct rdzv *m, uint64_t now)
             return rdzv_finish(m);
         rdzv_spend(m, now);
     }
-    int rc = tell_restart(m);
+    int rc = report_restart(m);
     if (rc < 0 || rdzv_act(m, RDZV_DROP_STORE, -1) == NULL)
         return -ENOMEM;
     m->round = (m->round > m->beyond ? m->round : m->beyond) + 1;
     m->state = RDZV_GATHERING;
     m->deadline = now + m->cfg.rejoin_ns;
     m->last_call = RDZV_NEVER;
-    rc = rdzv_look_around(m);
-    return rc < 0 ? rc : rdzv_consider(m, now);
+    rc = rdzv_request_probe(m);
+    return rc < 0 ? rc : rdzv_try_start(m, now);
 }
 
 static int member_done(struct rdzv *m, int id, uint64_t now)
@@ -80,7 +81,7 @@ int rdzv_inform_spare(struct rdzv *m, int id)
     const struct member *p = &m->members[id];
     if (!m->committed || !p->here || p->part || id == m->by_index[m->cfg.tie])
         return 0;
-    return rdzv_act(m, RDZV_SEND_ROUND, id) == NULL ? -ENOMEM : 0;
+    return rdzv_act(m, RDZV_SEND_ROUND_MEMBERS, id) == NULL ? -ENOMEM : 0;
 }
 
 static int inform_spares(struct rdzv *m)
@@ -108,16 +109,16 @@ int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 }
 
 /* Parameter servers and their like never end: the job is over with those that matter. */
-int rdzv_on_enough(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
+int rdzv_on_success_criteria_met(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
     if (e->round != m->round || !m->members[e->id].part)
         return 0;
-    m->members[e->id].enough = true;
+    m->members[e->id].criteria_met = true;
     for (int k = 0; k < m->norder; k++)
-        if (m->order[k] < 0 || !m->members[m->order[k]].enough)
+        if (m->order[k] < 0 || !m->members[m->order[k]].criteria_met)
             return 0;
-    m->enough = m->end = true;
+    m->criteria_met = m->end = true;
     return rdzv_send_stop(m, SIGTERM);
 }
 
@@ -125,11 +126,11 @@ int rdzv_on_done(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     if (e->round != m->round)
         return 0;
-    int rc = said(e->unfit) && m->state == RDZV_STOPPING ? rdzv_leave_out(m, e->id, e->unfit) : 0;
+    int rc = has_text(e->unfit) && m->state == RDZV_STOPPING ? rdzv_exclude(m, e->id, e->unfit) : 0;
     return rc < 0 ? rc : member_done(m, e->id, now);
 }
 
-static int rank_of(const struct rdzv *m, int id)
+static int rdzv_round_rank_of(const struct rdzv *m, int id)
 {
     int rank = 0;
     for (int k = 0; m->order[k] != id; k++)
@@ -155,8 +156,9 @@ int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
         (void)snprintf(code, sizeof(code), " (exit code %d)", e->code);
     if (m->regroup) /* because of our own stop */
         return 0;
-    rdzv_fail(m, e->code, "rank %d on %s %s%s%.200s%s", rank_of(m, e->id) + e->local_rank,
-              rdzv_member_name(m, e->id), how, colon, why, code);
+    rdzv_fail(m, e->code, "rank %d on %s %s%s%.200s%s",
+              rdzv_round_rank_of(m, e->id) + e->local_rank, rdzv_member_name(m, e->id), how, colon,
+              why, code);
     return m->state == RDZV_RUNNING ? rdzv_send_stop(m, SIGTERM) : 0;
 }
 

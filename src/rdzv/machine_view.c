@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_loopback(const char *addr)
+static bool rdzv_view_is_loopback(const char *addr)
 {
     return strncmp(addr, "127.", 4) == 0 || strcmp(addr, "::1") == 0;
 }
@@ -21,7 +21,8 @@ static const char *master_addr(const struct rdzv *m, const struct member *p)
     const char *best = NULL;
     for (int k = 0; k < m->norder; k++) {
         const char *a = m->order[k] < 0 ? "" : m->members[m->order[k]].addr;
-        if (a[0] != '\0' && (best == NULL || (is_loopback(best) && !is_loopback(a))))
+        if (a[0] != '\0' &&
+            (best == NULL || (rdzv_view_is_loopback(best) && !rdzv_view_is_loopback(a))))
             best = a;
     }
     return best != NULL ? best : "127.0.0.1";
@@ -126,7 +127,7 @@ const char *rdzv_text(const struct rdzv *m)
     return m->failed ? m->text : "";
 }
 
-bool rdzv_may_go_on(const struct rdzv *m, uint64_t now)
+bool rdzv_may_continue(const struct rdzv *m, uint64_t now)
 {
     return m->state != RDZV_FINISHED && m->begun && !m->end &&
            (rdzv_is_elastic(&m->cfg) || rdzv_budget_left(m, now));
@@ -137,9 +138,9 @@ bool rdzv_has_begun(const struct rdzv *m)
     return m->begun;
 }
 
-bool rdzv_all_told(const struct rdzv *m)
+bool rdzv_all_finished(const struct rdzv *m)
 {
-    return m->told >= m->cfg.expected;
+    return m->finish_sent >= m->cfg.expected;
 }
 
 int rdzv_members(const struct rdzv *m)

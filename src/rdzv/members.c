@@ -63,7 +63,7 @@ int rdzv_members_format(struct dd_buf *out, const struct rdzv_members *m)
 }
 
 /* The next number of the text and what follows its blank; NULL: there is none up to max. */
-static const char *number(const char *text, uint64_t max, uint64_t *ret)
+static const char *members_number(const char *text, uint64_t max, uint64_t *ret)
 {
     const char *blank = text == NULL ? NULL : strchr(text, ' ');
     char word[24];
@@ -104,7 +104,7 @@ int rdzv_members_parse(struct rdzv_members *ret, const char *text, struct dd_err
         return 0;
     }
     for (int i = 0; i < 4; i++)
-        rest = number(rest, max[i], &v[i]);
+        rest = members_number(rest, max[i], &v[i]);
     if (rest == NULL)
         return dd_err_set(err, -EPROTO, "invalid list of round members '%.80s'", text);
     int rc = take_indexes(&m, rest, err);

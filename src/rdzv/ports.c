@@ -86,7 +86,7 @@ static char *endpoint(const char *addr, size_t len, int port)
     return asprintf(&text, v6 ? "[%.*s]:%d" : "%.*s:%d", (int)len, addr, port) < 0 ? NULL : text;
 }
 
-static int not_understood(int node, struct dd_err *err)
+static int ports_not_understood(int node, struct dd_err *err)
 {
     return dd_err_set(err, -EPROTO, "malformed port list of node rank %d", node);
 }
@@ -99,12 +99,13 @@ int ports_coordinator(char **ret, const char *text, const char *here, struct dd_
     int n = take_node(&s, &len, ports);
     *ret = NULL;
     if (n <= 0)
-        return n < 0 ? not_understood(0, err) : 0;
+        return n < 0 ? ports_not_understood(0, err) : 0;
     *ret = endpoint(len > 0 ? text : here, len > 0 ? len : strlen(here), ports[0]);
     return *ret == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
-static int add_workers(struct dd_strv *out, const char *addr, size_t len, const int *ports, int n)
+static int ports_add_workers(struct dd_strv *out, const char *addr, size_t len, const int *ports,
+                             int n)
 {
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {
@@ -128,11 +129,11 @@ int ports_workers(struct dd_strv *out, const char *text, const char *here, const
         size_t len;
         int n = take_node(&text, &len, ports);
         if (n < 0 || (*text == ';' && node + 1 == p->nnodes))
-            return not_understood(node, err);
+            return ports_not_understood(node, err);
         if (n < 1 + p->sizes[node])
             return dd_err_set(err, -EPROTO, "node rank %d reserved no ports for its workers", node);
-        if (add_workers(out, len > 0 ? addr : here, len > 0 ? len : strlen(here), ports + 1,
-                        p->sizes[node]) < 0)
+        if (ports_add_workers(out, len > 0 ? addr : here, len > 0 ? len : strlen(here), ports + 1,
+                              p->sizes[node]) < 0)
             return dd_err_set(err, -ENOMEM, "out of memory");
         text += *text == ';';
     }

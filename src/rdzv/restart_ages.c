@@ -8,22 +8,22 @@
 
 static const uint64_t AGE_MAX_MS = UINT64_C(1) << 43; /* fits in nanoseconds, too */
 
-int rdzv_spent_format(struct dd_buf *out, const uint64_t *ages_ms, int n)
+int restart_ages_format(struct dd_buf *out, const uint64_t *ages_ms, int n)
 {
     int rc = dd_buf_printf(out, "%s", "");
-    for (int i = 0; i < n && i < RDZV_SPENT_MAX && rc >= 0; i++)
+    for (int i = 0; i < n && i < RESTART_AGES_MAX && rc >= 0; i++)
         rc = dd_buf_printf(out, "%s%" PRIu64, i > 0 ? " " : "",
                            ages_ms[i] < AGE_MAX_MS ? ages_ms[i] : AGE_MAX_MS);
     return rc < 0 ? rc : 0;
 }
 
-int rdzv_spent_parse(uint64_t ages_ms[RDZV_SPENT_MAX], const char *text, struct dd_err *err)
+int restart_ages_parse(uint64_t ages_ms[RESTART_AGES_MAX], const char *text, struct dd_err *err)
 {
     int n = 0;
     for (const char *c = text; *c != '\0'; n++) {
         char word[24];
         size_t len = strcspn(c, " ");
-        if (n == RDZV_SPENT_MAX || len >= sizeof(word) || (c[len] == ' ' && c[len + 1] == '\0'))
+        if (n == RESTART_AGES_MAX || len >= sizeof(word) || (c[len] == ' ' && c[len + 1] == '\0'))
             return dd_err_set(err, -EPROTO, "invalid restart times '%.80s'", text);
         memcpy(word, c, len);
         word[len] = '\0';

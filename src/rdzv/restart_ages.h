@@ -9,10 +9,10 @@
 
 #include <stdint.h>
 
-enum { RDZV_SPENT_MAX = 64 }; /* are told; older ones count as old as the last of these */
+enum { RESTART_AGES_MAX = 64 }; /* are told; older ones count as old as the last of these */
 
 /* "1200 60500", and back; "" is none. parse: how many, or -EPROTO with a sentence. */
-int rdzv_spent_format(struct dd_buf *out, const uint64_t *ages_ms, int n);
-int rdzv_spent_parse(uint64_t ages_ms[RDZV_SPENT_MAX], const char *text, struct dd_err *err);
+int restart_ages_format(struct dd_buf *out, const uint64_t *ages_ms, int n);
+int restart_ages_parse(uint64_t ages_ms[RESTART_AGES_MAX], const char *text, struct dd_err *err);
 
 #endif

@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-void forecast_turn(struct plan *p, int node_rank)
+void static_plan_select(struct plan *p, int node_rank)
 {
     p->node_rank = node_rank;
     p->local_size = p->sizes[node_rank];
     p->first_rank = plan_first_rank(p->sizes, node_rank);
 }
 
-int forecast_plan(struct plan *p, const struct forecast *f, struct dd_err *err)
+int static_plan_make(struct plan *p, const struct static_plan *f, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(1 << 20);
     p->nnodes = f->nnodes;
@@ -23,11 +23,11 @@ int forecast_plan(struct plan *p, const struct forecast *f, struct dd_err *err)
         p->sizes[i] = f->sizes != NULL ? f->sizes[i] : f->size;
         p->world_size += p->sizes[i];
     }
-    forecast_turn(p, f->node_rank);
+    static_plan_select(p, f->node_rank);
     return 0;
 }
 
-int forecast_group(struct hostlist **ret_nodes, int **ret_sizes, const struct hostlist *tasks)
+int static_plan_group(struct hostlist **ret_nodes, int **ret_sizes, const struct hostlist *tasks)
 {
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;
     const size_t n = hostlist_count(tasks);

@@ -7,7 +7,7 @@
 #include "hostlist/hostlist.h"
 #include "rdzv/plan.h"
 
-struct forecast {
+struct static_plan {
     const struct hostlist *nodes; /* in rank order */
     int nnodes;
     const int *sizes; /* workers of each node; NULL: size */
@@ -17,12 +17,12 @@ struct forecast {
 
 /* Nodes, sizes and ranks of the zeroed *p; addresses and ports are the caller's. -ENOMEM with a
  * sentence; plan_clear(p) in any case. */
-int forecast_plan(struct plan *p, const struct forecast *f, struct dd_err *err);
+int static_plan_make(struct plan *p, const struct static_plan *f, struct dd_err *err);
 /* Turns to another node of the same plan. */
-void forecast_turn(struct plan *p, int node_rank);
+void static_plan_select(struct plan *p, int node_rank);
 
 /* A list of tasks as nodes: a name that stands several times side by side is one node with as many
  * workers. Gives both; 0 or -ENOMEM. */
-int forecast_group(struct hostlist **ret_nodes, int **ret_sizes, const struct hostlist *tasks);
+int static_plan_group(struct hostlist **ret_nodes, int **ret_sizes, const struct hostlist *tasks);
 
 #endif

@@ -43,7 +43,7 @@ uint64_t successor_limit_ms(const struct rdzv_members *last, uint64_t rejoin_ms,
     return rejoin_ms + grace_ms + FIRST_MS + STEP_MS * turns;
 }
 
-static unsigned grow(unsigned *wait, unsigned first, unsigned most)
+static unsigned successor_grow(unsigned *wait, unsigned first, unsigned most)
 {
     const unsigned now = *wait > 0 ? *wait : first;
     *wait = 2 * now < most ? 2 * now : most;
@@ -52,7 +52,7 @@ static unsigned grow(unsigned *wait, unsigned first, unsigned most)
 
 unsigned successor_again_ms(unsigned *wait)
 {
-    return grow(wait, AGAIN_MS, AGAIN_MAX_MS);
+    return successor_grow(wait, AGAIN_MS, AGAIN_MAX_MS);
 }
 
 /* The other nodes' workers may need their time to end. */
@@ -60,16 +60,16 @@ void successor_cfg(struct rdzv_cfg *cfg, int64_t epoch, int index, uint64_t grac
 {
     cfg->epoch = epoch;
     cfg->tie = index;
-    cfg->looks_first = 0;
+    cfg->probes_first = 0;
     cfg->rejoin_ns += grace;
 }
 
-unsigned search_wait_ms(unsigned *wait, bool host)
+unsigned successor_search_wait_ms(unsigned *wait, bool host)
 {
-    return grow(wait, host ? SEARCH_MS : SEARCH_GUEST_MS, SEARCH_MAX_MS);
+    return successor_grow(wait, host ? SEARCH_MS : SEARCH_GUEST_MS, SEARCH_MAX_MS);
 }
 
-unsigned search_refused_ms(void)
+unsigned successor_search_refused_ms(void)
 {
     return SEARCH_REFUSED_MS;
 }

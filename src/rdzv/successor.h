@@ -34,8 +34,8 @@ void successor_cfg(struct rdzv_cfg *cfg, int64_t epoch, int index, uint64_t grac
 
 /* How long the host (or a guest) waits before it asks all other nodes for a daemon
  * (agent/agent_machine.c): *wait is 0 at first, and is changed. */
-unsigned search_wait_ms(unsigned *wait, bool host);
+unsigned successor_search_wait_ms(unsigned *wait, bool host);
 /* The same, when there is one that did not take us. */
-unsigned search_refused_ms(void);
+unsigned successor_search_refused_ms(void);
 
 #endif

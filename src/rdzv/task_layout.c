@@ -15,11 +15,11 @@ struct me {
     int node, local; /* -1: not known, or none of them */
 };
 
-void place_clear(struct place *p)
+void task_layout_clear(struct task_layout *p)
 {
     hostlist_free(p->nodes);
     plan_clear(&p->plan);
-    *p = (struct place){0};
+    *p = (struct task_layout){0};
 }
 
 static bool says_other(int slots, int found)
@@ -37,7 +37,7 @@ static int contradicts(int slots, int found, const char *what, struct dd_err *er
 
 /* srun has started several tasks on a node (or --hosts names it several times): each is a worker.
  */
-static int by_list(const struct place_input *in, const int *sizes, int n, struct me *me,
+static int by_list(const struct task_layout_input *in, const int *sizes, int n, struct me *me,
                    struct dd_err *err)
 {
     int left = in->alloc->index;
@@ -53,7 +53,7 @@ static int by_list(const struct place_input *in, const int *sizes, int n, struct
 }
 
 /* mpiexec has started this process as one of several; it names no nodes. */
-static int by_mpi(const struct place_input *in, int *sizes, int n, struct me *me,
+static int by_mpi(const struct task_layout_input *in, int *sizes, int n, struct me *me,
                   struct dd_err *err)
 {
     const struct alloc_task *t = &me->task;
@@ -83,7 +83,7 @@ static int by_mpi(const struct place_input *in, int *sizes, int n, struct me *me
 
 /* What a plain srun in this script would start. Without SLURM_NTASKS that is one task on each node.
  */
-static int by_script(const struct place_input *in, int *sizes, int n, struct dd_err *err)
+static int by_script(const struct task_layout_input *in, int *sizes, int n, struct dd_err *err)
 {
     DD_AUTO(free) int *tasks = NULL;
     const char *text = dd_env_get_nonempty(in->env, "SLURM_TASKS_PER_NODE");
@@ -99,8 +99,8 @@ static int by_script(const struct place_input *in, int *sizes, int n, struct dd_
     return 0;
 }
 
-static int count_workers(const struct place_input *in, int *sizes, int n, struct me *me,
-                         struct dd_err *err)
+static int task_layout_count_workers(const struct task_layout_input *in, int *sizes, int n,
+                                     struct me *me, struct dd_err *err)
 {
     const bool srun = me->is_task && me->task.local_size == 0;
     int most = 0;
@@ -126,15 +126,15 @@ static int count_workers(const struct place_input *in, int *sizes, int n, struct
 }
 
 /* The whole of a node, or the one worker that is asked about. */
-static void set(struct place *p, int node, int first, int n)
+static void set(struct task_layout *p, int node, int first, int n)
 {
-    forecast_turn(&p->plan, node);
+    static_plan_select(&p->plan, node);
     p->node = node;
     p->first = first;
     p->n = n;
 }
 
-static int choose_rank(struct place *p, int rank, struct dd_err *err)
+static int choose_rank(struct task_layout *p, int rank, struct dd_err *err)
 {
     int node = 0;
     if (rank >= p->plan.world_size)
@@ -148,8 +148,8 @@ static int choose_rank(struct place *p, int rank, struct dd_err *err)
     return 0;
 }
 
-static int choose_other(struct place *p, const struct place_input *in, const struct me *me,
-                        struct dd_err *err)
+static int choose_other(struct task_layout *p, const struct task_layout_input *in,
+                        const struct me *me, struct dd_err *err)
 {
     p->here = false;
     if (p->scattered)
@@ -170,8 +170,8 @@ static int choose_other(struct place *p, const struct place_input *in, const str
     return rc;
 }
 
-static int choose(struct place *p, const struct place_input *in, const struct me *me,
-                  struct dd_err *err)
+static int task_layout_choose(struct task_layout *p, const struct task_layout_input *in,
+                              const struct me *me, struct dd_err *err)
 {
     const bool script = in->alloc->script;
     p->here = true;
@@ -196,23 +196,24 @@ static int choose(struct place *p, const struct place_input *in, const struct me
     return 0;
 }
 
-int place_find(struct place *ret, const struct place_input *in, struct dd_err *err)
+int task_layout_find(struct task_layout *ret, const struct task_layout_input *in,
+                     struct dd_err *err)
 {
     struct me me = {0};
     DD_AUTO(free) int *sizes = NULL;
-    *ret = (struct place){.node = -1};
+    *ret = (struct task_layout){.node = -1};
     if (in->rank >= 0 && in->node >= 0)
         return dd_err_set(err, -EINVAL, "--rank and --node are mutually exclusive");
     int rc = alloc_task_find(&me.task, in->env, err);
     if (rc < 0)
         return rc;
     me.is_task = rc == 1;
-    if (forecast_group(&ret->nodes, &sizes, in->alloc->nodes) < 0)
+    if (static_plan_group(&ret->nodes, &sizes, in->alloc->nodes) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     const int n = (int)hostlist_count(ret->nodes);
-    rc = count_workers(in, sizes, n, &me, err);
-    const struct forecast f = {.nodes = ret->nodes, .nnodes = n, .sizes = sizes};
+    rc = task_layout_count_workers(in, sizes, n, &me, err);
+    const struct static_plan f = {.nodes = ret->nodes, .nnodes = n, .sizes = sizes};
     if (rc == 0)
-        rc = forecast_plan(&ret->plan, &f, err);
-    return rc < 0 ? rc : choose(ret, in, &me, err);
+        rc = static_plan_make(&ret->plan, &f, err);
+    return rc < 0 ? rc : task_layout_choose(ret, in, &me, err);
 }

@@ -6,14 +6,14 @@
 #include "alloc/alloc.h"
 #include "rdzv/plan.h"
 
-struct place_input {
+struct task_layout_input {
     const struct alloc *alloc; /* found with list_only */
     char *const *env;
     int slots;      /* workers of each node; 0: as many as the launcher starts there, else one */
     int rank, node; /* who is asked about; -1: not said */
 };
 
-struct place {
+struct task_layout {
     struct hostlist *nodes; /* each once, in rank order */
     struct plan plan;       /* of nodes and ranks, without addresses */
     int node;       /* the workers in question are all there; -1: all workers of all nodes */
@@ -23,13 +23,14 @@ struct place {
 };
 
 /* -EINVAL with a sentence: no such rank or node, or the numbers contradict each other.
- * place_clear() in any case. */
-int place_find(struct place *ret, const struct place_input *in, struct dd_err *err);
-void place_clear(struct place *p);
+ * task_layout_clear() in any case. */
+int task_layout_find(struct task_layout *ret, const struct task_layout_input *in,
+                     struct dd_err *err);
+void task_layout_clear(struct task_layout *p);
 
-static inline void dd_auto_place(struct place *p)
+static inline void dd_auto_task_layout(struct task_layout *p)
 {
-    place_clear(p);
+    task_layout_clear(p);
 }
 
 #endif

@@ -30,7 +30,7 @@ static void must(bool ok)
         abort();
 }
 
-static void check(const struct place *p)
+static void check(const struct task_layout *p)
 {
     const struct plan *plan = &p->plan;
     long sum = 0;
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
     DD_AUTO(strv) struct dd_strv env = {0};
     DD_AUTO(alloc) struct alloc *a = NULL;
-    DD_AUTO(place) struct place p = {0};
+    DD_AUTO(task_layout) struct task_layout p = {0};
     struct dd_err err = {.text = ""};
     if (text == NULL || size > 4096 || dd_strv_split(&env, text, "\n") < 0)
         return 0;
@@ -70,12 +70,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                    .whole_job = dd_env_get(env.v, "--whole-job") != NULL};
     if (alloc_find(&a, &in, NULL) < 0)
         return 0;
-    const struct place_input who = {.alloc = a,
-                                    .env = env.v,
-                                    .slots = number(env.v, "--nproc-per-node", 0),
-                                    .rank = number(env.v, "--rank", -1),
-                                    .node = number(env.v, "--node", -1)};
-    if (place_find(&p, &who, &err) == 0)
+    const struct task_layout_input who = {.alloc = a,
+                                          .env = env.v,
+                                          .slots = number(env.v, "--nproc-per-node", 0),
+                                          .rank = number(env.v, "--rank", -1),
+                                          .node = number(env.v, "--node", -1)};
+    if (task_layout_find(&p, &who, &err) == 0)
         check(&p);
     else
         must(err.text[0] != '\0');

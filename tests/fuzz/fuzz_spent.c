@@ -12,13 +12,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DD_AUTO(free) char *text = strndup(size > 0 ? (const char *)data : "", size);
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 12);
-    uint64_t ages[RDZV_SPENT_MAX];
-    uint64_t again[RDZV_SPENT_MAX];
-    int n = text == NULL ? -1 : rdzv_spent_parse(ages, text, NULL);
+    uint64_t ages[RESTART_AGES_MAX];
+    uint64_t again[RESTART_AGES_MAX];
+    int n = text == NULL ? -1 : restart_ages_parse(ages, text, NULL);
     if (n < 0)
         return 0;
-    if (rdzv_spent_format(&out, ages, n) < 0 ||
-        rdzv_spent_parse(again, dd_buf_str(&out), NULL) != n ||
+    if (restart_ages_format(&out, ages, n) < 0 ||
+        restart_ages_parse(again, dd_buf_str(&out), NULL) != n ||
         memcmp(ages, again, (size_t)n * sizeof(ages[0])) != 0)
         abort();
     return 0;

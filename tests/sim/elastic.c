@@ -152,7 +152,7 @@ static void lose(struct world *w, int link, bool clean)
     if (id < 0)
         return;
     p->link_of[id] = -1;
-    if (l->node == l->daemon && rdzv_may_go_on(p->m, (uint64_t)w->kit.now))
+    if (l->node == l->daemon && rdzv_may_continue(p->m, (uint64_t)w->kit.now))
         daemon_ends(w, l->daemon);
     else
         step(w, l->daemon,
@@ -354,7 +354,7 @@ static void ask_peers(struct world *w, int n)
         return;
     }
     p->asks = -1;
-    node_steps(w, n, (struct am_event){.kind = AM_LOOK_OVER});
+    node_steps(w, n, (struct am_event){.kind = AM_PEERS_PROBED});
 }
 
 /* One look at all nodes; those that are down cost some time, once. */
@@ -388,7 +388,7 @@ static void move_after(struct world *w, int n)
             later(w, delay(w),
                   (struct item){.kind = TO_NODE,
                                 .link = own->link_of[id],
-                                .action = {.kind = RDZV_SEND_LOOK},
+                                .action = {.kind = RDZV_SEND_PROBE_REQUEST},
                                 .number = w->links[own->link_of[id]].sent[DOWN]++,
                                 .to = w->links[p->other].daemon});
     close_link(w, &p->link);
@@ -506,7 +506,7 @@ static bool act_on_locators(struct world *w, int n, enum am_action_kind kind)
         p->passes++;
         members_later(w, n, 0);
         return true;
-    case AM_DO_END_LOOKS:
+    case AM_DO_END_SEARCHES:
         p->passes++;
         p->asks = -1;
         close_link(w, &p->other);
@@ -541,8 +541,8 @@ static void act(struct world *w, int n, const struct am_action *a)
     if (act_on_links(w, n, a->kind) || act_on_locators(w, n, a->kind) || act_on_daemon(w, n, a))
         return;
     switch ((int)a->kind) {
-    case AM_DO_SEND_LOOKED:
-        send_simple(w, n, RDZV_LOOKED);
+    case AM_DO_SEND_PROBE_RESULT:
+        send_simple(w, n, RDZV_PROBE_RESULT);
         break;
     case AM_DO_START_ROUND:
         start_round(w, n);
@@ -656,9 +656,12 @@ static void node_gets(struct world *w, struct item *it)
         bool is;
         enum am_event_kind event;
     } events[] = {
-        [RDZV_SEND_REFUSE] = {true, AM_REFUSE}, [RDZV_SEND_PLAN] = {true, AM_PLAN},
-        [RDZV_SEND_BEGUN] = {true, AM_BEGUN},   [RDZV_SEND_STOP] = {true, AM_STOP},
-        [RDZV_SEND_FINISH] = {true, AM_FINISH}, [RDZV_SEND_LOOK] = {true, AM_LOOK},
+        [RDZV_SEND_REFUSE] = {true, AM_REFUSE},
+        [RDZV_SEND_PLAN] = {true, AM_PLAN},
+        [RDZV_SEND_ROUND_STARTED] = {true, AM_ROUND_STARTED},
+        [RDZV_SEND_STOP] = {true, AM_STOP},
+        [RDZV_SEND_FINISH] = {true, AM_FINISH},
+        [RDZV_SEND_PROBE_REQUEST] = {true, AM_PROBE_REQUEST},
         [RDZV_DROP_STORE] = {false, AM_EVENTS},
     };
     int n = w->links[it->link].node;
@@ -675,7 +678,7 @@ static void node_gets(struct world *w, struct item *it)
     struct am_event e = {.kind = events[it->action.kind].event, .code = it->code};
     if (e.kind == AM_STOP)
         e.code = it->round == p->plan.round ? SIGTERM : 0;
-    if (e.kind == AM_LOOK && it->to >= 0)
+    if (e.kind == AM_PROBE_REQUEST && it->to >= 0)
         e.kind = AM_REDIRECT;
     node_steps(w, n, e);
 }
@@ -690,7 +693,7 @@ static void node_starts(struct world *w, int n)
     p->at = HERE;
     trace(w, "node %d starts", n);
     p->cfg = (struct am_cfg){.rdzv = &w->cfg,
-                             .asks_peers = n == 0 ? w->cfg.looks_first : may_ask_peers(w),
+                             .asks_peers = n == 0 ? w->cfg.probes_first : may_ask_peers(w),
                              .seek_ms = JOIN_MS,
                              .rejoin_ms = REJOIN_MS,
                              .grace_ms = (uint64_t)w->grace};
@@ -822,7 +825,7 @@ static void drains(struct world *w, int n)
     for (int d = 0; d < w->nnodes; d++)
         for (int id = 0; w->daemons[d].alive && id < w->cfg.capacity; id++) {
             int link = w->daemons[d].link_of[id];
-            if (link < 0 || w->links[link].node != n || !rdzv_can_spare(w->daemons[d].m, id))
+            if (link < 0 || w->links[link].node != n || !rdzv_can_drain(w->daemons[d].m, id))
                 continue;
             trace(w, "node %d is drained at daemon %d", n, d);
             w->drained++;

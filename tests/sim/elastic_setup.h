@@ -38,7 +38,7 @@ static inline void set_up_cfg(struct world *w)
         c->min_nodes = 1 + (int)rnd(w, (unsigned)w->nnodes);
     if (rnd(w, 3) == 0)
         c->max_nodes = c->min_nodes + (int)rnd(w, (unsigned)(w->nnodes - c->min_nodes + 1));
-    c->looks_first = !w->blind && may_ask_peers(w);
+    c->probes_first = !w->blind && may_ask_peers(w);
 }
 
 static inline void plan_disasters(struct world *w)

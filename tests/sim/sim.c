@@ -260,10 +260,10 @@ static void node_gets(struct world *w, const struct item *it)
         drop_link(w, it->node);
         break;
     case RDZV_SEND_WELCOME:
-    case RDZV_SEND_LOOK:
-    case RDZV_SEND_BEGUN:
+    case RDZV_SEND_PROBE_REQUEST:
+    case RDZV_SEND_ROUND_STARTED:
     case RDZV_SEND_COMMIT:
-    case RDZV_SEND_ROUND:
+    case RDZV_SEND_ROUND_MEMBERS:
     case RDZV_SEND_NOTE:
     case RDZV_DROP_STORE:
         break;

@@ -87,8 +87,8 @@ static void every_linked_state_takes_the_end_of_the_job_and_of_the_link(void **s
         assert_int_equal(agent_machine_edge(s, AM_FINISH), end);
         assert_int_equal(agent_machine_edge(s, AM_LOST), end);
         assert_int_equal(agent_machine_edge(s, AM_LOST_FAIL_OVER),
-                         has_workers(s) ? AM_STRANDED : AM_ORPHAN);
-        assert_int_equal(agent_machine_edge(s, AM_REFUSE), s == AM_TRYING ? AM_ORPHAN : end);
+                         has_workers(s) ? AM_STRANDED : AM_FAILING_OVER);
+        assert_int_equal(agent_machine_edge(s, AM_REFUSE), s == AM_TRYING ? AM_FAILING_OVER : end);
         assert_int_equal(agent_machine_edge(s, AM_UNANSWERED), end);
         assert_int_equal(agent_machine_edge(s, AM_SIGNAL), s);
     }
@@ -107,30 +107,30 @@ static void table_has_the_edges_of_rare_events(void **state)
         {AM_IDLE, AM_OTHER_TAKES, AM_IDLE},
         {AM_IDLE, AM_OTHER_REFUSES, AM_IDLE},
         {AM_IDLE, AM_OTHER_ENDED, AM_IDLE},
-        {AM_IDLE, AM_OBSERVED, AM_IDLE},
+        {AM_IDLE, AM_ROUND_MEMBERS, AM_IDLE},
         {AM_IDLE, AM_STOP, AM_IDLE},
-        {AM_IDLE, AM_BEGUN, AM_IDLE},
-        {AM_IDLE, AM_LOOK, AM_CONTENDING},
+        {AM_IDLE, AM_ROUND_STARTED, AM_IDLE},
+        {AM_IDLE, AM_PROBE_REQUEST, AM_CONTENDING},
         {AM_LEAVING, AM_LOST, AM_LEAVING},
         {AM_LEAVING, AM_LOST_FAIL_OVER, AM_LEAVING},
         {AM_SEEKING, AM_FAILED, AM_LEAVING},
-        {AM_SEEKING, AM_AT_ONCE, AM_LEAVING},
+        {AM_SEEKING, AM_STOP_AT_ONCE, AM_LEAVING},
         {AM_SEEKING, AM_GUARDIAN_LOST, AM_LEAVING},
         {AM_SEEKING, AM_PEERS_DUE, AM_SEEKING},
-        {AM_SEEKING, AM_LOOK_OVER, AM_SEEKING},
+        {AM_SEEKING, AM_PEERS_PROBED, AM_SEEKING},
         {AM_LEADING, AM_CANNOT_LEAD, AM_LEAVING},
         {AM_RUNNING, AM_UNREADABLE, AM_ENDING},
         {AM_STARTING, AM_SIGNAL_AGAIN, AM_LEAVING},
-        {AM_ORPHAN, AM_SIGNAL_AGAIN, AM_LEAVING},
-        {AM_TRYING, AM_BEGUN, AM_JOINED},
-        {AM_TRYING, AM_LOOK, AM_TRYING},
-        {AM_CONTENDING, AM_BEGUN, AM_JOINED},
+        {AM_FAILING_OVER, AM_SIGNAL_AGAIN, AM_LEAVING},
+        {AM_TRYING, AM_ROUND_STARTED, AM_JOINED},
+        {AM_TRYING, AM_PROBE_REQUEST, AM_TRYING},
+        {AM_CONTENDING, AM_ROUND_STARTED, AM_JOINED},
         {AM_CONTENDING, AM_OTHER_ENDED, AM_JOINED},
-        {AM_CONTENDING, AM_LIMIT, AM_CONTENDING},
-        {AM_PARTING, AM_LOST, AM_LEAVING},
+        {AM_CONTENDING, AM_FAIL_OVER_LIMIT, AM_CONTENDING},
+        {AM_BYE_SENT, AM_LOST, AM_LEAVING},
         {AM_LEAVING, AM_SIGNAL_AGAIN, AM_LEAVING},
-        {AM_LEAVING, AM_AT_ONCE, AM_LEAVING},
-        {AM_LEAVING, AM_TOLD, AM_LEAVING},
+        {AM_LEAVING, AM_STOP_AT_ONCE, AM_LEAVING},
+        {AM_LEAVING, AM_DAEMON_REPORTED, AM_LEAVING},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (agent_machine_edge(rows[i].from, rows[i].event) != rows[i].to)
@@ -208,20 +208,20 @@ static void joined(struct bed *b)
 static void running(struct bed *b)
 {
     joined(b);
-    TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_LOOKS, AM_DO_START_ROUND);
+    TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_SEARCHES, AM_DO_START_ROUND);
     assert_int_equal(agent_machine_timer(&b->m), RDZV_NEVER);
 }
 
 static void leading(struct bed *b)
 {
-    TAKE(b, AM_LEAD, AM_LEADING, AM_DO_END_LOOKS, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
+    TAKE(b, AM_LEAD, AM_LEADING, AM_DO_END_SEARCHES, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
 }
 
 static void failing_over(struct bed *b)
 {
     running(b);
     TAKE(b, AM_LOST, AM_STRANDED, AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_STOP_WORKERS);
-    TAKE(b, AM_WORKERS_GONE, AM_ORPHAN, AM_DO_END_LOOKS, AM_DO_ASK_MEMBERS);
+    TAKE(b, AM_WORKERS_GONE, AM_FAILING_OVER, AM_DO_END_SEARCHES, AM_DO_ASK_MEMBERS);
 }
 
 static void round_ends_with_done_and_the_job_with_its_code(void **state)
@@ -233,7 +233,7 @@ static void round_ends_with_done_and_the_job_with_its_code(void **state)
     TAKE(b, AM_SETTLED, AM_CHECKING, AM_DO_CHECK_HEALTH);
     TAKE(b, AM_CHECKED, AM_IDLE, AM_DO_SEND_DONE);
     TAKE(b, AM_SETTLED, AM_IDLE);
-    TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_LOOKS, AM_DO_START_ROUND);
+    TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_SEARCHES, AM_DO_START_ROUND);
     TAKE(b, AM_NOT_STARTED, AM_CHECKING, AM_DO_CHECK_HEALTH);
     TAKE(b, AM_CHECKED, AM_IDLE, AM_DO_SEND_DONE);
     TAKE_WITH(b, AM_LEAVING, EVENT(.kind = AM_FINISH, .code = 7), AM_DO_REQUEUE, AM_DO_LEAVE);
@@ -247,7 +247,7 @@ static void node_exits_after_workers_requeue_and_daemon(void **state)
     (void)state;
     struct bed *b = bed_new(&none, 0);
     leading(b);
-    TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_LOOKS, AM_DO_START_ROUND);
+    TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_SEARCHES, AM_DO_START_ROUND);
     TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_FINISH, .code = 3), AM_DO_REQUEUE, AM_DO_STOP_WORKERS);
     TAKE(b, AM_REQUEUED, AM_ENDING);
     TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM)); /* nothing is left to stop */
@@ -291,16 +291,16 @@ static void first_member_takes_over_after_its_turn(void **state)
     (void)state;
     struct bed *b = bed_new(&three, 1);
     failing_over(b);
-    wait_for(b, AM_TURN, 1000);
-    TAKE(b, AM_TURN, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
+    wait_for(b, AM_TAKEOVER_DUE, 1000);
+    TAKE(b, AM_TAKEOVER_DUE, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
     assert_true(b->m.epoch > 0);
     TAKE(b, AM_FOUND, AM_CONTENDING, AM_DO_ASK);
     TAKE(b, AM_OTHER_REFUSES, AM_CONTENDING, AM_DO_DROP_OTHER);
-    wait_for(b, AM_AGAIN, 300);
-    TAKE(b, AM_AGAIN, AM_CONTENDING, AM_DO_ASK_MEMBERS);
+    wait_for(b, AM_RETRY_DUE, 300);
+    TAKE(b, AM_RETRY_DUE, AM_CONTENDING, AM_DO_ASK_MEMBERS);
     TAKE(b, AM_FOUND, AM_CONTENDING, AM_DO_ASK);
     TAKE(b, AM_OTHER_TAKES, AM_JOINED, AM_DO_DROP_LINK, AM_DO_STOP_DAEMON, AM_DO_MOVE,
-         AM_DO_END_LOOKS);
+         AM_DO_END_SEARCHES);
     assert_int_equal(b->m.pending, 0);
     assert_int_equal(agent_machine_timer(&b->m), RDZV_NEVER);
     free(b);
@@ -311,13 +311,13 @@ static void successor_asks_again_whether_another_daemon_goes_on(void **state)
     (void)state;
     struct bed *b = bed_new(&three, 1);
     failing_over(b);
-    wait_for(b, AM_TURN, 1000);
-    TAKE(b, AM_TURN, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
-    TAKE(b, AM_LOOK, AM_CONTENDING); /* the members are being asked already */
+    wait_for(b, AM_TAKEOVER_DUE, 1000);
+    TAKE(b, AM_TAKEOVER_DUE, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
+    TAKE(b, AM_PROBE_REQUEST, AM_CONTENDING); /* the members are being asked already */
     TAKE(b, AM_FOUND, AM_CONTENDING, AM_DO_ASK);
     TAKE(b, AM_OTHER_GONE, AM_CONTENDING, AM_DO_DROP_OTHER);
-    wait_for(b, AM_AGAIN, 300);
-    TAKE(b, AM_AGAIN, AM_CONTENDING, AM_DO_ASK_MEMBERS);
+    wait_for(b, AM_RETRY_DUE, 300);
+    TAKE(b, AM_RETRY_DUE, AM_CONTENDING, AM_DO_ASK_MEMBERS);
     free(b);
 }
 
@@ -326,9 +326,9 @@ static void daemon_that_does_not_start_leaves_the_node_looking(void **state)
     (void)state;
     struct bed *b = bed_new(&three, 1);
     failing_over(b);
-    wait_for(b, AM_TURN, 1000);
-    TAKE(b, AM_TURN, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
-    TAKE(b, AM_CANNOT_LEAD, AM_ORPHAN, AM_DO_REPORT);
+    wait_for(b, AM_TAKEOVER_DUE, 1000);
+    TAKE(b, AM_TAKEOVER_DUE, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
+    TAKE(b, AM_CANNOT_LEAD, AM_FAILING_OVER, AM_DO_REPORT);
     TAKE(b, AM_FOUND, AM_TRYING, AM_DO_JOIN);
     free(b);
 }
@@ -339,11 +339,11 @@ static void found_daemon_may_refuse_and_is_asked_again(void **state)
     struct bed *b = bed_new(&three, 2);
     failing_over(b);
     TAKE(b, AM_FOUND, AM_TRYING, AM_DO_JOIN);
-    TAKE(b, AM_REFUSE, AM_ORPHAN, AM_DO_REPORT, AM_DO_DROP_LINK);
-    wait_for(b, AM_AGAIN, 300);
-    TAKE(b, AM_AGAIN, AM_ORPHAN, AM_DO_ASK_MEMBERS);
+    TAKE(b, AM_REFUSE, AM_FAILING_OVER, AM_DO_REPORT, AM_DO_DROP_LINK);
+    wait_for(b, AM_RETRY_DUE, 300);
+    TAKE(b, AM_RETRY_DUE, AM_FAILING_OVER, AM_DO_ASK_MEMBERS);
     TAKE(b, AM_FOUND, AM_TRYING, AM_DO_JOIN);
-    TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_LOOKS, AM_DO_START_ROUND);
+    TAKE(b, AM_PLAN, AM_RUNNING, AM_DO_END_SEARCHES, AM_DO_START_ROUND);
     assert_int_equal(agent_machine_timer(&b->m), RDZV_NEVER);
     free(b);
 }
@@ -353,8 +353,8 @@ static void failing_over_ends_with_1_at_its_limit(void **state)
     (void)state;
     struct bed *b = bed_new(&three, 9); /* not among those that may take over */
     failing_over(b);
-    wait_for(b, AM_LIMIT, 30000 + 5000 + 1000 + 3 * 3000);
-    TAKE(b, AM_LIMIT, AM_LEAVING, AM_DO_REPORT, AM_DO_LEAVE, AM_DO_EXIT);
+    wait_for(b, AM_FAIL_OVER_LIMIT, 30000 + 5000 + 1000 + 3 * 3000);
+    TAKE(b, AM_FAIL_OVER_LIMIT, AM_LEAVING, AM_DO_REPORT, AM_DO_LEAVE, AM_DO_EXIT);
     assert_int_equal(b->m.code, 1);
     free(b);
 }
@@ -365,9 +365,9 @@ static void limit_waits_for_a_daemon_that_may_still_refuse(void **state)
     struct bed *b = bed_new(&three, 9);
     failing_over(b);
     TAKE(b, AM_FOUND, AM_TRYING, AM_DO_JOIN);
-    wait_for(b, AM_LIMIT, 45000);
-    TAKE(b, AM_LIMIT, AM_TRYING);
-    wait_for(b, AM_LIMIT, 1000);
+    wait_for(b, AM_FAIL_OVER_LIMIT, 45000);
+    TAKE(b, AM_FAIL_OVER_LIMIT, AM_TRYING);
+    wait_for(b, AM_FAIL_OVER_LIMIT, 1000);
     free(b);
 }
 
@@ -376,10 +376,11 @@ static void second_loss_gives_the_turn_to_other_nodes_first(void **state)
     (void)state;
     struct bed *b = bed_new(&three, 0); /* the lost daemon's own node */
     failing_over(b);
-    wait_for(b, AM_TURN, 0);
-    TAKE(b, AM_TURN, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
-    TAKE(b, AM_LOST, AM_ORPHAN, AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_END_LOOKS, AM_DO_ASK_MEMBERS);
-    wait_for(b, AM_TURN, 1000);
+    wait_for(b, AM_TAKEOVER_DUE, 0);
+    TAKE(b, AM_TAKEOVER_DUE, AM_CONTENDING, AM_DO_STOP_DAEMON, AM_DO_START_DAEMON);
+    TAKE(b, AM_LOST, AM_FAILING_OVER, AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_END_SEARCHES,
+         AM_DO_ASK_MEMBERS);
+    wait_for(b, AM_TAKEOVER_DUE, 1000);
     free(b);
 }
 
@@ -448,7 +449,7 @@ static void guardian_loss_stops_this_node_only(void **state)
     (void)state;
     struct bed *b = bed_new(&three, 1);
     running(b);
-    TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_GUARDIAN_LOST, .sig = SIGTERM), AM_DO_END_LOOKS,
+    TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_GUARDIAN_LOST, .sig = SIGTERM), AM_DO_END_SEARCHES,
               AM_DO_DROP_LINK, AM_DO_SIGNAL_DAEMON, AM_DO_STOP_WORKERS);
     TAKE_WITH(b, AM_ENDING, EVENT(.kind = AM_GUARDIAN_LOST, .sig = SIGTERM));
     free(b);
@@ -472,8 +473,8 @@ static void unreadable_message_is_answered_with_bye(void **state)
     (void)state;
     struct bed *b = bed_new(&three, 1);
     joined(b);
-    TAKE(b, AM_UNREADABLE, AM_PARTING, AM_DO_SEND_BYE);
-    TAKE(b, AM_PLAN, AM_PARTING);
+    TAKE(b, AM_UNREADABLE, AM_BYE_SENT, AM_DO_SEND_BYE);
+    TAKE(b, AM_PLAN, AM_BYE_SENT);
     TAKE(b, AM_LOST, AM_LEAVING, AM_DO_DROP_LINK, AM_DO_LEAVE, AM_DO_EXIT);
     assert_int_equal(b->m.code, 2);
     free(b);
@@ -486,17 +487,17 @@ static void leader_asks_its_peers_before_a_round_with_fewer_nodes(void **state)
     leading(b);
     wait_for(b, AM_PEERS_DUE, 1000);
     TAKE(b, AM_PEERS_DUE, AM_LEADING, AM_DO_ASK_PEERS);
-    TAKE(b, AM_LOOK_OVER, AM_LEADING);
-    TAKE(b, AM_LOOK, AM_LEADING, AM_DO_ASK_PEERS);
+    TAKE(b, AM_PEERS_PROBED, AM_LEADING);
+    TAKE(b, AM_PROBE_REQUEST, AM_LEADING, AM_DO_ASK_PEERS);
     TAKE(b, AM_FOUND, AM_LEADING, AM_DO_ASK);
-    TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_LOOK_OVER, .open = true));
+    TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_PEERS_PROBED, .open = true));
     TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_OTHER_REFUSES, .epoch = 5), AM_DO_DROP_OTHER,
               AM_DO_REPORT);
-    TAKE(b, AM_LOOK_OVER, AM_LEADING); /* the daemon waits on */
+    TAKE(b, AM_PEERS_PROBED, AM_LEADING); /* the daemon waits on */
     wait_for(b, AM_PEERS_DUE, 1000);
     TAKE(b, AM_PEERS_DUE, AM_LEADING, AM_DO_ASK_PEERS);
-    TAKE(b, AM_LOOK_OVER, AM_LEADING, AM_DO_SEND_LOOKED);
-    TAKE(b, AM_BEGUN, AM_JOINED, AM_DO_END_LOOKS);
+    TAKE(b, AM_PEERS_PROBED, AM_LEADING, AM_DO_SEND_PROBE_RESULT);
+    TAKE(b, AM_ROUND_STARTED, AM_JOINED, AM_DO_END_SEARCHES);
     assert_int_equal(agent_machine_timer(&b->m), RDZV_NEVER);
     free(b);
 }
@@ -506,12 +507,12 @@ static void leader_goes_over_to_a_later_daemon_only(void **state)
     (void)state;
     struct bed *b = bed_new(&none, 0);
     leading(b);
-    TAKE(b, AM_LOOK, AM_LEADING, AM_DO_ASK_PEERS);
+    TAKE(b, AM_PROBE_REQUEST, AM_LEADING, AM_DO_ASK_PEERS);
     TAKE(b, AM_FOUND, AM_LEADING, AM_DO_ASK);
     TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_OTHER_TAKES, .epoch = 0), AM_DO_DROP_OTHER);
     TAKE(b, AM_FOUND, AM_LEADING, AM_DO_ASK);
     TAKE_WITH(b, AM_JOINED, EVENT(.kind = AM_OTHER_TAKES, .epoch = 5), AM_DO_MOVE_AFTER,
-              AM_DO_END_LOOKS);
+              AM_DO_END_SEARCHES);
     TAKE(b, AM_DAEMON_ENDED, AM_JOINED);
     free(b);
 }
@@ -521,11 +522,11 @@ static void leader_that_is_refused_for_too_long_leaves(void **state)
     (void)state;
     struct bed *b = bed_new(&none, 0);
     leading(b);
-    TAKE(b, AM_LOOK, AM_LEADING, AM_DO_ASK_PEERS);
+    TAKE(b, AM_PROBE_REQUEST, AM_LEADING, AM_DO_ASK_PEERS);
     TAKE_WITH(b, AM_LEADING, EVENT(.kind = AM_OTHER_REFUSES, .epoch = 5), AM_DO_DROP_OTHER,
               AM_DO_REPORT);
     b->now += 60001;
-    TAKE(b, AM_LOOK_OVER, AM_LEAVING, AM_DO_REPORT, AM_DO_LEAVE);
+    TAKE(b, AM_PEERS_PROBED, AM_LEAVING, AM_DO_REPORT, AM_DO_LEAVE);
     assert_int_equal(b->m.code, 1);
     free(b);
 }
@@ -535,7 +536,7 @@ static void redirected_node_seeks_there(void **state)
     (void)state;
     struct bed *b = bed_new(&none, 1);
     joined(b);
-    TAKE(b, AM_REDIRECT, AM_SEEKING, AM_DO_END_LOOKS, AM_DO_DROP_LINK, AM_DO_LOCATE_THERE);
+    TAKE(b, AM_REDIRECT, AM_SEEKING, AM_DO_END_SEARCHES, AM_DO_DROP_LINK, AM_DO_LOCATE_THERE);
     TAKE(b, AM_FOUND, AM_JOINED, AM_DO_JOIN);
     free(b);
 }
@@ -563,8 +564,8 @@ static void etcd_finds_the_next_daemon_before_the_first_round(void **state)
     joined(b);
     TAKE(b, AM_LOST, AM_SEEKING, AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_LOCATE);
     leading(b);
-    TAKE(b, AM_LOOK, AM_LEADING, AM_DO_CHECK_CLAIM);
-    TAKE(b, AM_ELSEWHERE, AM_SEEKING, AM_DO_END_LOOKS, AM_DO_GIVE_WAY, AM_DO_LOCATE_THERE);
+    TAKE(b, AM_PROBE_REQUEST, AM_LEADING, AM_DO_CHECK_CLAIM);
+    TAKE(b, AM_ELSEWHERE, AM_SEEKING, AM_DO_END_SEARCHES, AM_DO_GIVE_WAY, AM_DO_LOCATE_THERE);
     free(b);
 }
 
@@ -574,9 +575,9 @@ static void leader_that_gives_way_under_workers_stops_them_first(void **state)
     struct bed *b = bed_new(&three, 1);
     b->cfg.etcd = true;
     running(b);
-    TAKE(b, AM_ELSEWHERE, AM_STRANDED, AM_DO_END_LOOKS, AM_DO_GIVE_WAY, AM_DO_STOP_WORKERS);
-    TAKE(b, AM_WORKERS_GONE, AM_ORPHAN, AM_DO_END_LOOKS, AM_DO_ASK_MEMBERS);
-    TAKE(b, AM_ELSEWHERE, AM_ORPHAN, AM_DO_LOCATE_THERE);
+    TAKE(b, AM_ELSEWHERE, AM_STRANDED, AM_DO_END_SEARCHES, AM_DO_GIVE_WAY, AM_DO_STOP_WORKERS);
+    TAKE(b, AM_WORKERS_GONE, AM_FAILING_OVER, AM_DO_END_SEARCHES, AM_DO_ASK_MEMBERS);
+    TAKE(b, AM_ELSEWHERE, AM_FAILING_OVER, AM_DO_LOCATE_THERE);
     free(b);
 }
 

@@ -379,11 +379,11 @@ static void machine_tells_latecomers_of_an_early_end(void **state)
     assert_int_equal(rdzv_code(b.m), 2);
     assert_int_equal(join(&b, 1, 0, 3, 1, "node1", ""), 0);
     assert_string_equal(actions(&b), "finish1");
-    assert_false(rdzv_all_told(b.m));
+    assert_false(rdzv_all_finished(b.m));
     assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
     assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "h"), 0);
     assert_string_equal(actions(&b), "finish2");
-    assert_true(rdzv_all_told(b.m));
+    assert_true(rdzv_all_finished(b.m));
     assert_int_equal(rdzv_members(b.m), 1);
     bed_free(&b);
 }
@@ -558,7 +558,7 @@ static void machine_goes_on_at_once_without_a_drained_node(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(come(&b, i, i, &two_of_three), 0);
     (void)actions(&b);
-    assert_false(rdzv_can_spare(b.m, 0)); /* 1 of 2 without the daemon's node is no majority */
+    assert_false(rdzv_can_drain(b.m, 0)); /* 1 of 2 without the daemon's node is no majority */
     assert_int_equal(event(&b, RDZV_DRAIN, 0, 0, 0, 0), -EINVAL);
     assert_int_equal(event(&b, RDZV_DRAIN, 1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "note0 stop0 stop1");
@@ -570,7 +570,7 @@ static void machine_goes_on_at_once_without_a_drained_node(void **state)
     assert_int_equal(rdzv_restarts(b.m), 0);
     struct rdzv_view v;
     assert_true(rdzv_view(b.m, 1, &v) && v.unfit && !v.part);
-    assert_false(rdzv_can_spare(b.m, 2));                   /* nobody is left for its place */
+    assert_false(rdzv_can_drain(b.m, 2));                   /* nobody is left for its place */
     assert_int_equal(event(&b, RDZV_DRAIN, 1, 1, 0, 0), 0); /* twice is once */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
@@ -675,9 +675,9 @@ static void machine_ends_well_when_those_that_matter_have_succeeded(void **state
     (void)state;
     struct bed b;
     start_two(&b, 3);
-    assert_int_equal(event(&b, RDZV_ENOUGH, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_SUCCESS_CRITERIA_MET, 1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "");
-    assert_int_equal(event(&b, RDZV_ENOUGH, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_SUCCESS_CRITERIA_MET, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "stop0 stop1");
     assert_int_equal(event(&b, RDZV_EXIT, 1, 2, 7, 0),
                      0); /* a server that missed its clients: too late to matter */
@@ -687,9 +687,9 @@ static void machine_ends_well_when_those_that_matter_have_succeeded(void **state
     assert_int_equal(rdzv_code(b.m), 0);
     bed_free(&b);
     start_two(&b, 0); /* a failure before that is one */
-    assert_int_equal(event(&b, RDZV_ENOUGH, 1, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_SUCCESS_CRITERIA_MET, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_EXIT, 0, 1, 7, 0), 0);
-    assert_int_equal(event(&b, RDZV_ENOUGH, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_SUCCESS_CRITERIA_MET, 0, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_int_equal(rdzv_code(b.m), 7);
@@ -832,20 +832,20 @@ static void ages_are_written_and_read(void **state)
     static const uint64_t ages[] = {1200, 60500};
     static const char *const bad[] = {"x",    "1 x", " 1", "1 ", "1  2", "-1", "99999999999999",
                                       "1 2\n"};
-    uint64_t back[RDZV_SPENT_MAX];
+    uint64_t back[RESTART_AGES_MAX];
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(200);
-    assert_int_equal(rdzv_spent_format(&out, ages, 2), 0);
+    assert_int_equal(restart_ages_format(&out, ages, 2), 0);
     assert_string_equal(dd_buf_str(&out), "1200 60500");
-    assert_int_equal(rdzv_spent_parse(back, "1200 60500", NULL), 2);
+    assert_int_equal(restart_ages_parse(back, "1200 60500", NULL), 2);
     assert_memory_equal(back, ages, sizeof(ages));
-    assert_int_equal(rdzv_spent_parse(back, "", NULL), 0);
+    assert_int_equal(restart_ages_parse(back, "", NULL), 0);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(rdzv_spent_parse(back, bad[i], NULL), -EPROTO);
-    char many[3 * RDZV_SPENT_MAX];
-    for (int i = 0; i < RDZV_SPENT_MAX + 1; i++)
+        assert_int_equal(restart_ages_parse(back, bad[i], NULL), -EPROTO);
+    char many[3 * RESTART_AGES_MAX];
+    for (int i = 0; i < RESTART_AGES_MAX + 1; i++)
         (void)snprintf(many + 2 * i, 3, "%s7", i > 0 ? " " : "7");
     many[0] = '7';
-    assert_int_equal(rdzv_spent_parse(back, many, NULL), -EPROTO);
+    assert_int_equal(restart_ages_parse(back, many, NULL), -EPROTO);
 }
 
 static void members_are_written_and_read(void **state)

@@ -13,7 +13,7 @@ static void make_that_looks_first(struct bed *b)
                                  .rejoin_ns = 30,
                                  .master_port = 31000,
                                  .nodes = b->nodes,
-                                 .looks_first = 1};
+                                 .probes_first = 1};
     assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
     assert_int_equal(join(b, 0, 0, 3, 1, "node1", ""), 0);
     assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
@@ -32,7 +32,7 @@ static void machine_begins_with_fewer_nodes_only_after_a_look_at_the_others(void
     assert_true(rdzv_timer(b.m) == RDZV_NEVER); /* no hurry, and no spinning */
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "");
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "plan0 plan1");
     bed_free(&b);
 }
@@ -49,7 +49,7 @@ static void machine_tells_its_own_node_that_a_round_begins_without_it(void **sta
                                  .expected = 3,
                                  .capacity = 3,
                                  .master_port = 31000,
-                                 .looks_first = 1};
+                                 .probes_first = 1};
     assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0);
     assert_int_equal(rdzv_step(b.m,
                                &(struct rdzv_event){.kind = RDZV_JOIN,
@@ -84,7 +84,7 @@ static void machine_with_spares_waits_for_the_others_until_the_last_call(void **
                                  .last_call_ns = 10,
                                  .rejoin_ns = 30,
                                  .master_port = 31000,
-                                 .looks_first = 1};
+                                 .probes_first = 1};
     assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(join(&b, i, i, 2, 1, "n", i > 0 ? "10.0.0.1" : ""), 0);
@@ -92,7 +92,7 @@ static void machine_with_spares_waits_for_the_others_until_the_last_call(void **
     b.now = rdzv_timer(b.m);
     assert_int_equal(b.now, 10);
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "look0 plan0 plan1");
     bed_free(&b);
     assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0); /* all are here: nobody has another one */
@@ -115,7 +115,7 @@ static void machine_with_all_nodes_waits_for_no_look(void **state)
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
     assert_string_equal(actions(&b), "look0 plan0 plan1 plan2");
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0); /* too late to matter */
+    assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0); /* too late to matter */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
 }
@@ -128,7 +128,7 @@ static void machine_looks_again_when_nodes_went_while_it_looked(void **state)
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "look0");
     assert_int_equal(join(&b, 1, 2, 3, 1, "node3", "10.0.0.1"), 0);
     assert_int_equal(rdzv_timer(b.m), 20);
@@ -149,7 +149,7 @@ static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
     make_that_looks_first(&b);
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_int_equal(event(&b, RDZV_LOOKED, 0, 0, 0, 0), 0);
+    assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
     assert_int_equal(rdzv_step(b.m,
                                &(struct rdzv_event){.kind = RDZV_JOIN,
                                                     .id = 2,
@@ -178,7 +178,7 @@ static void make_with_only_another_node(struct bed *b)
                                  .rejoin_ns = 30,
                                  .master_port = 31000,
                                  .nodes = b->nodes,
-                                 .looks_first = 1};
+                                 .probes_first = 1};
     assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
     assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
 }
