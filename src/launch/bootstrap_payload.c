@@ -9,7 +9,7 @@
 
 enum { VERSION = 2 };
 
-/* ---- out ---- */
+/* ---- encode ---- */
 
 static int put_u32(struct dd_buf *out, size_t v)
 {
@@ -84,7 +84,7 @@ int bootstrap_payload_encode(struct dd_buf *out, const struct bootstrap_payload 
     return rc < 0 ? rc : put_list(out, &p->env);
 }
 
-/* ---- in ---- */
+/* ---- decode ---- */
 
 static uint64_t get_u64(struct dd_rd *r)
 {
@@ -92,7 +92,7 @@ static uint64_t get_u64(struct dd_rd *r)
     return high << 32 | dd_rd_u32_be(r);
 }
 
-/* Lent from the input; fails on a NUL inside. */
+/* The result borrows from the input. Fails if it contains a NUL byte. */
 static const char *get_bytes(struct dd_rd *r, size_t *ret_n)
 {
     *ret_n = dd_rd_u32_be(r);
@@ -102,7 +102,8 @@ static const char *get_bytes(struct dd_rd *r, size_t *ret_n)
     return r->failed ? NULL : (const char *)p;
 }
 
-/* free(); "" becomes NULL where that is what was meant. NULL and failed also without memory. */
+/* Return a copy (free()). With or_null, "" becomes NULL. Also NULL, with the reader marked as
+ * failed, if out of memory. */
 static char *get_str(struct dd_rd *r, bool or_null)
 {
     size_t n;
@@ -147,7 +148,9 @@ static void get_ports(struct dd_rd *r, struct alloc *a)
     uint32_t n = dd_rd_u32_be(r);
     r->failed |= n > ALLOC_MAX_PORTS;
     a->nports = r->failed ? 0 : (int)n;
-    a->port_is_fixed = a->nports > 0; /* a step has other ones, and starts no nodes so */
+    a->port_is_fixed =
+        a->nports >
+        0; /* the ports of a Slurm step; only a batch script starts nodes, and it has none */
     for (int i = 0; i < a->nports; i++) {
         uint32_t port = dd_rd_u32_be(r);
         r->failed |= port == 0 || port > UINT16_MAX;
@@ -155,7 +158,7 @@ static void get_ports(struct dd_rd *r, struct alloc *a)
     }
 }
 
-/* Numbers, for each node or for none. */
+/* Read the GPU numbers: one entry for each node, or none at all. */
 static void get_gpus(struct dd_rd *r, struct alloc *a)
 {
     get_list(r, &a->gpus);
@@ -220,8 +223,8 @@ void bootstrap_payload_done(struct bootstrap_payload *p)
 
 /* ---- environment ---- */
 
-/* Src: measured with OpenPBS 23.06.06 (TM tasks) and OpenSSH 9.2; of the GPU variables, PBS' cgroup
- * hook names GPUs by UUID, which are one node's. */
+/* Src: measured with OpenPBS 23.06.06 (TM tasks) and OpenSSH 9.2. GPU variables belong to one node:
+ * the cgroup hook of PBS sets UUIDs. */
 enum rule { SHELLS, OWN, OWN_FIRST, NOBODYS };
 
 static const struct {
@@ -265,7 +268,7 @@ static bool names_one_nodes_gpus(const char *value)
     return strncmp(value, "GPU-", 4) == 0 || strncmp(value, "MIG-", 4) == 0;
 }
 
-/* "NAME=value" to its two parts; name is to be freed. */
+/* Split "NAME=value". The caller frees the name. */
 static char *name_of(const char *entry, const char **ret_value)
 {
     const char *eq = strchr(entry, '=');

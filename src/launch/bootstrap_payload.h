@@ -1,5 +1,6 @@
-/* What a started node needs and a starter would lose, in one piece: the command, its environment,
- * directory, umask and limits, and the allocation, so that all nodes agree about the job. Pure.
+/* The payload of a started node, for all that a starter does not forward reliably: the command, its
+ * environment, directory, umask and limits, and the allocation, which is then the same on all
+ * nodes. Pure.
  *
  *   payload    = u8 2 | u32_be umask | u32_be n, n soft limits u64 (by number; ~0: none) |
  *                str directory | allocation | list arguments | list environment
@@ -23,9 +24,9 @@ struct bootstrap_payload {
     struct dd_strv argv, env;
     char *folder;
     uint32_t umask;
-    uint64_t limits[BOOTSTRAP_LIMITS]; /* RLIMIT_* to soft limit */
+    uint64_t limits[BOOTSTRAP_LIMITS]; /* soft limits, by the number of RLIMIT_* */
     uint32_t limits_n;
-    struct alloc *alloc; /* index is not carried */
+    struct alloc *alloc; /* its index is not part of the payload */
 };
 
 int bootstrap_payload_encode(struct dd_buf *out,
@@ -34,8 +35,8 @@ int bootstrap_payload_decode(struct bootstrap_payload *ret, const void *data, si
                              struct dd_err *err);
 void bootstrap_payload_done(struct bootstrap_payload *p);
 
-/* The environment of the starting shell, as a node of its own is to have it: what is true of one
- * node only is the node's (`own`), all else the shell's. Appends to *ret. */
+/* Merge two environments for a started node: variables that describe one machine come from the node
+ * (`own`), all others from the launching shell. Append to *ret. */
 int bootstrap_payload_env(struct dd_strv *ret, char *const *shells, char *const *own);
 
 static inline void dd_auto_bootstrap_payload(struct bootstrap_payload *p)

@@ -19,18 +19,18 @@ struct caller {
     LIST_ENTRY(caller) entry;
     struct bootstrap_server *server;
     struct link *link;
-    int index; /* of the node that it is; -1: it has not fetched anything, or: */
-    bool away; /* it is to leave */
+    int index; /* node of this connection; -1: no payload fetched yet, or a node that must leave */
+    bool away; /* the node must leave */
 };
 
 struct bootstrap_server {
     struct bootstrap_server_cfg cfg;
     struct handshake_pool *handshakes;
-    LIST_HEAD(, caller) callers; /* who have proved the key */
+    LIST_HEAD(, caller) callers; /* connections that have proved the key */
     int fd;
     uint16_t port;
-    bool *fetched;              /* [nnodes] */
-    struct caller **callers_of; /* [nnodes]; NULL: not yet, or gone */
+    bool *fetched;              /* [nnodes] the node has fetched its payload */
+    struct caller **callers_of; /* [nnodes]; NULL: not connected */
 };
 
 static void caller_free(struct caller *c)
@@ -50,8 +50,8 @@ static int send_msg(struct link *l, enum launch_msg_type type, int node, uint32_
     return rc < 0 ? rc : link_send(l, FRAME_LAUNCH, out.data, out.len);
 }
 
-/* The first of its ways that has brought the package is the one that stays. It may have been given
- * to somebody else between its task and this. */
+/* A node connects over several addresses at once; the first connection over which it has received
+ * the payload remains. Meanwhile the task may have gone to another node. */
 static void take_fetched(struct caller *c)
 {
     struct bootstrap_server *d = c->server;
@@ -94,7 +94,7 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
              cfg->on_output(cfg->arg, c->index, f->data[0], f->data + 1, f->len - 1) < 0)
         lose(c);
     else if (c->away && f->type == FRAME_OUTPUT && f->len > 1 &&
-             f->data[0] < LAUNCH_STREAMS) /* it waits for that */
+             f->data[0] < LAUNCH_STREAMS) /* its output has not ended yet */
         (void)send_msg(l, LAUNCH_CREDIT, f->data[0], (uint32_t)f->len - 1);
 }
 
@@ -155,7 +155,7 @@ static int let_in(struct bootstrap_server *d, struct event_base *base, struct dd
         .accept = {.job_id = d->cfg.id,
                    .key = d->cfg.key,
                    .key_in = d->cfg.key_in,
-                   /* a node drops all ways but the first: nothing to be logged */
+                   /* a node closes all connections but the first: do not log them */
                    .timeout_ms = HELLO_MS},
         .fd = d->fd,
         .receive = RECEIVE,

@@ -14,34 +14,36 @@ struct event_base;
 struct bootstrap_server;
 
 struct bootstrap_server_cfg {
-    const char *id;               /* of this start, in place of a job id */
+    const char *id;               /* id of this start, used instead of a job id */
     const struct dd_buf *payload; /* borrowed */
     const struct net_key *key;
     const struct net_key_input *key_in;
     int nnodes;
-    /* Of a node that asks; what it lends is sent at once. False: it is not to come. */
+    /* Give the task of a node that connects; its memory is used before the next callback. Return
+     * false if the node is not expected. */
     bool (*task)(void *arg, int index, struct launch_task *ret);
-    /* Each node once, if it is true. False: it is no more to come, and its agent is told to leave
-     * at once. */
+    /* Called once for each node that has the payload. Return false if the node is no longer
+     * expected: its agent is ordered to leave. */
     bool (*on_fetched)(void *arg, int index);
-    /* Afterwards. */
+    /* Called after on_fetched. */
     void (*on_message)(void *arg, int index, const struct launch_msg *m);
-    /* n 0: that was all. < 0: the node is dropped. */
+    /* n 0: end of the stream. Return < 0 to disconnect the node. */
     int (*on_output)(void *arg, int index, int which, const void *p, size_t n);
-    void (*on_gone)(void *arg, int index); /* it says nothing any more */
+    void (*on_gone)(void *arg, int index); /* the node has disconnected */
     void *arg;
 };
 
 int bootstrap_server_new(struct bootstrap_server **ret, struct event_base *base,
                          const struct bootstrap_server_cfg *cfg, struct dd_err *err);
-/* Gives the argument that leads a node here, from the key, path and hosts of `start`. */
+/* Return the argument with which a node finds this server, made from key, path and hosts of
+ * `start`. */
 char *bootstrap_server_argument(const struct bootstrap_server *d, int index,
                                 const struct launch_ticket *start);
 /* Send to a node that is connected; otherwise do nothing. */
 void bootstrap_server_send(const struct bootstrap_server *d, int index, enum launch_msg_type type,
                            int node, uint32_t value);
 bool bootstrap_server_is_connected(const struct bootstrap_server *d,
-                                   int index); /* the node is there */
+                                   int index); /* true if the node is connected */
 void bootstrap_server_free(struct bootstrap_server *d);
 
 #endif

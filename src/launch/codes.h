@@ -1,4 +1,4 @@
-/* The exit code of a job from those of its nodes. Pure. */
+/* Combines the exit codes of the nodes to the code of the job. Pure. */
 #ifndef DD_LAUNCH_CODES_H
 #define DD_LAUNCH_CODES_H
 
@@ -10,8 +10,9 @@ static inline int launch_exit_code(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* The first failure is the job's. Where a job goes on without the node that failed, whoever ends
- * well has seen the job end well. `before` is < 0 when none has ended yet. */
+/* The first failure is the job's. If the job continues without the failed node, a node that exits
+ * with 0 has seen the whole job succeed, and its code wins. `before` < 0: no node has exited yet.
+ */
 static inline int launch_code_of_job(int before, int code, bool go_on)
 {
     if (before < 0)

@@ -1,12 +1,11 @@
 /* ddrun-tm HOST COMMAND [ARG...]: starts a command on a node of a PBS job through the job's task
- * manager, as pbs_tmrsh does, and ends with its exit code. Its library is loaded here at run time,
- * and nowhere else in ddrun. ddrun-tm --check: whether that can be done here; if not, one sentence
- * says why.
+ * manager, as pbs_tmrsh does, and exits with its exit code. This is the only program of ddrun that
+ * loads the library of PBS, at run time. ddrun-tm --check: exit 0 if this works here, otherwise
+ * print the reason.
  *
- * The task has the mom's small environment and the home folder; nothing of ours is passed on, since
- * what tm_spawn() takes goes before the task's own PBS_NODENUM and PBS_TASKNUM. Signals that are
- * not ignored go to the task. When the process that has started us is gone, the task is asked to
- * end.
+ * The task gets pbs_mom's small environment and the home directory. ddrun-tm forwards no variables:
+ * those that tm_spawn() passes would override the task's own PBS_NODENUM and PBS_TASKNUM. Signals
+ * that are not ignored are forwarded to the task. If the parent exits, the task gets SIGTERM.
  *
  * Src: OpenPBS 23.06.06, measured: tm_init() works once in a process; a lost node's obituary may
  * never come. */
@@ -31,11 +30,11 @@
 
 enum {
     EXIT_USAGE = 2,
-    EXIT_FAILED = 255, /* as pbs_tmrsh and ssh say it */
+    EXIT_FAILED = 255, /* pbs_tmrsh and ssh use the same code */
     SIGNALLED = 128,
     CHECK_S = 20,
     PAUSE_MAX_MS = 200,
-    ORPHAN_S = 30, /* for a task that was asked to end */
+    ORPHAN_S = 30, /* time limit for a task that has been signalled after the loss of the parent */
     FILE_MAX = 16 << 20,
 };
 
@@ -45,7 +44,7 @@ struct manager {
     unsigned task; /* 0: not started yet */
     sigset_t signals;
     pid_t parent;
-    uint64_t orphan_ns; /* when it was seen that the parent is gone; 0 */
+    uint64_t orphan_ns; /* time at which the loss of the parent was noticed; 0: not lost */
 };
 
 /* ---- the library ---- */
@@ -126,9 +125,9 @@ static int begin(struct manager *t, struct dd_err *err)
     return rc == 0 ? 0 : failed(t, "tm_init", rc, err);
 }
 
-/* ---- which node ---- */
+/* ---- node numbers ---- */
 
-/* Src: measured: the variable is missing in tasks on the first node, the file is there. */
+/* Src: measured: tasks on the first node lack PBS_NODEFILE, but the file exists. */
 static int read_nodes(struct dd_buf *text, struct dd_err *err)
 {
     DD_AUTO(free) char *path = NULL;
@@ -191,7 +190,8 @@ static void tell(const struct manager *t, int sig)
     (void)t->call.kill(t->task, sig, &event);
 }
 
-/* A while, or until a signal comes; false: nobody is left to wait for. */
+/* Wait until the time is over or a signal arrives; false: the parent has exited, and the task had
+ * its time. */
 static bool rest(struct manager *t, unsigned ms)
 {
     const struct timespec pause = {.tv_nsec = (long)ms * (long)DD_NS_PER_MS};
@@ -205,8 +205,8 @@ static bool rest(struct manager *t, unsigned ms)
     return t->orphan_ns == 0 || dd_now_ns() - t->orphan_ns < ORPHAN_S * DD_NS_PER_S;
 }
 
-/* Does not wait in the library: it would see neither signals nor that our parent is gone. 0, or
- * TM's number. */
+/* Poll: a blocking call of the library would notice neither signals nor the loss of the parent.
+ * Return 0, or TM's error number. */
 static int wait_for(struct manager *t, int wanted)
 {
     int event = TM_NO_EVENT;

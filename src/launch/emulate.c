@@ -16,7 +16,8 @@ enum { BAD_INPUT = 2 };
 
 void emulate_addr(const struct emulate *e, int index, char out[32])
 {
-    /* 127.64.0.0 to 127.127.255.255, 1024 addresses a job: clear of 127.0.0.1 and 127.0.1.1 */
+    /* 127.64.0.0 to 127.127.255.255, 1024 addresses per job; does not contain 127.0.0.1 and
+     * 127.0.1.1 */
     uint32_t host = 0x7f400000U + (uint32_t)(e->random % 4096) * EMULATE_MAX + (uint32_t)index + 1;
     (void)snprintf(out, 32, "127.%u.%u.%u", host >> 16 & 255, host >> 8 & 255, host & 255);
 }
@@ -58,7 +59,7 @@ static void signal_all(const pid_t *pids, int n, int sig)
             kill(pids[i], sig);
 }
 
-/* Takes the exits that are there; returns how many nodes still run. */
+/* Reap all processes that have exited. Return the number of nodes that still run. */
 static int reap(pid_t *pids, int n, bool go_on, int *code)
 {
     int left = 0;
@@ -111,14 +112,14 @@ int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void
     bool told = false;
     while (reap(pids, e->nnodes, e->go_on, &code) > 0) {
         siginfo_t si;
-        /* One has failed, perhaps before the others could know; or the host is gone, and with it
-         * the daemon. Either way nobody waits for anything any more. */
+        /* A node has failed, perhaps before it could inform the others, or the leader has exited,
+         * and with it the daemon: stop the others. */
         if (!told && (code == BAD_INPUT || (!e->go_on && (code > 0 || pids[0] == 0)))) {
             signal_all(pids, e->nnodes, SIGTERM);
             told = true;
         }
         int sig = sigwaitinfo(&waited, &si);
-        /* a terminal's signal has reached all of them already */
+        /* the terminal sends its signals to all processes */
         if (sig > 0 && sig != SIGCHLD && si.si_code != SI_KERNEL)
             signal_all(pids, e->nnodes, sig);
     }

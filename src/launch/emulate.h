@@ -1,5 +1,5 @@
-/* Simulated nodes: several agents on this machine, each with a loopback address of its own, through
- * exactly the code that runs on real nodes. */
+/* Simulated nodes: several agents on this machine, each with its own loopback address. They run the
+ * same code as real nodes. */
 #ifndef DD_LAUNCH_EMULATE_H
 #define DD_LAUNCH_EMULATE_H
 
@@ -8,23 +8,22 @@
 
 enum { EMULATE_MAX = 1024 };
 
-/* What all nodes of one simulated job share; pure once random is given. */
+/* Properties of a simulated job, common to all nodes. Deterministic for a given `random`. */
 struct emulate {
     int nnodes;
-    uint64_t random; /* makes job name, addresses and secret */
+    uint64_t random; /* determines job name, addresses and secret */
     uint64_t secret[2];
-    bool go_on; /* the others may go on without a node that has failed */
+    bool go_on; /* the other nodes may continue without a failed one */
 };
 
-/* The allocation of one simulated node. Gives *ret. */
+/* Make the allocation of one simulated node in *ret. */
 int emulate_alloc(struct alloc **ret, const struct emulate *e, int index, struct dd_err *err);
-/* Its loopback address, "127.x.y.z". */
+/* Write the node's loopback address, "127.x.y.z". */
 void emulate_addr(const struct emulate *e, int index, char out[32]);
 
-/* Runs node(arg, index) in a process of its own for each index, passes signals on, and waits for
- * all. Once one has failed, the others get SIGTERM, unless they may go on. The first exit code that
- * is not 0, or 0; where the others may go on, 0 once one has ended well, else that of the last one.
- */
+/* Run node(arg, index) in one process per index, forward signals, and wait for all. When one fails,
+ * stop the others with SIGTERM, unless they may continue. Return the first exit code that is not 0,
+ * otherwise 0. If nodes may continue: 0 if any node has exited with 0, otherwise the last code. */
 int emulate_run(const struct emulate *e, int (*node)(void *arg, int index), void *arg,
                 const struct dd_log *log);
 

@@ -17,7 +17,8 @@ static bool is_there(char out[PATH_MAX], const char *folder, size_t n, const cha
     return len > 0 && len < PATH_MAX && access(out, X_OK) == 0;
 }
 
-/* From BINDIR to `installed`, when both are below one prefix: "/../libexec/ddrun"; else NULL. */
+/* Return the relative path from BINDIR to `installed` if both have a common prefix, such as
+ * "/../libexec/ddrun"; otherwise NULL. */
 static const char *way_from_bin(char out[PATH_MAX], const char *installed)
 {
     const char *slash = strrchr(BINDIR, '/');
@@ -28,8 +29,8 @@ static const char *way_from_bin(char out[PATH_MAX], const char *installed)
     return out;
 }
 
-/* Our other programs lie beside ddrun in the build directory, and as far from it as they were
- * installed where all has been moved to another prefix. *ret is where it was looked for last. */
+/* Find another program of ddrun: beside ddrun in the build directory, or at its installed position
+ * relative to ddrun, so that the whole prefix can be moved. *ret is the last path tried. */
 bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installed)
 {
     char here[PATH_MAX] = "", way[PATH_MAX];
@@ -46,7 +47,8 @@ bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installe
     return access(ret, X_OK) == 0;
 }
 
-/* What it says, up to a line, and how it ends. -errno: it cannot be run. */
+/* Run a program. Store its output, up to one line, and its exit status. -errno: it cannot be run.
+ */
 static int ask(const char *program, const char *word, char *said, size_t size)
 {
     DD_AUTO(strv) struct dd_strv argv = {0};
@@ -93,7 +95,7 @@ static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd
     if (st->ours)
         return launch_find_ours(out, st->program, PKGLIBEXECDIR) && launch_helper_works(out, err);
     const char *path = dd_env_get_nonempty(
-        environ, "PATH"); /* a shell may have one that it does not export */
+        environ, "PATH"); /* a shell may have a PATH that it does not export */
     for (const char *s = path != NULL ? path : _PATH_STDPATH; *s != '\0'; s += *s == ':') {
         size_t n = strcspn(s, ":");
         if (n > 0 && is_there(out, s, n, st->program))

@@ -1,4 +1,4 @@
-/* Which starter there is on this machine for an allocation. */
+/* Finds the starter for an allocation on this machine. */
 #ifndef DD_LAUNCH_FIND_H
 #define DD_LAUNCH_FIND_H
 
@@ -7,12 +7,12 @@
 
 #include <limits.h>
 
-/* By name or "auto". Its path goes to program, "" where the user's words take its place. NULL:
- * none; err has a sentence where there is one that cannot do its work here, else it is left alone.
+/* Find a starter by name, or by "auto". `program` becomes its path, or "" if the user's command
+ * replaces it. Return NULL if there is none; err is set only if one exists that does not work here.
  */
 const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a,
                                   const char *words, struct dd_err *err);
-/* The path of one of our programs: beside this one, else where it is installed; false: it is in
+/* Find a program of ddrun: beside this one, or where it is installed. Return false if it is in
  * neither place. */
 bool launch_find_ours(char ret[PATH_MAX], const char *name, const char *installed);
 /* Whether a helper of ours can do its work here; if not, err says why. */

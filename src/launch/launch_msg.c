@@ -42,7 +42,7 @@ int launch_msg_encode(struct dd_buf *out, const struct launch_msg *m)
     return rc < 0 || m->type != LAUNCH_TASK ? rc : put_task(out, &m->task);
 }
 
-/* Lent by *storage; "" is NULL. */
+/* The result borrows from *storage; "" becomes NULL. */
 static const char *get_text(struct dd_rd *r, void **storage)
 {
     uint32_t n = dd_rd_u32_be(r);

@@ -1,14 +1,14 @@
-/* Messages between a started node and the node that started it, on the link that brought the
- * bootstrap payload, and how the nodes are divided among those that start others. Pure.
+/* Messages between a started node and the node that started it, on the link over which the
+ * bootstrap payload came, and how the nodes are divided among those that start others. Pure.
  *
- *   FRAME_LAUNCH = u8 type | u32_be node | u32_be value | what a task has (only with LAUNCH_TASK)
+ *   FRAME_LAUNCH = u8 type | u32_be node | u32_be value | task (only with LAUNCH_TASK)
  *   task         = u8 1: output comes back over the link | u32_be fan-out | u32_be grace in ms |
- *                  str starter | str its path | str words in its place | u32_be n, n nodes u32_be
- *   str          = u32_be length | bytes without NUL
- *   FRAME_OUTPUT = u8 stream (0: stdout, 1: stderr) | bytes; none: that was all
+ *                  str starter | str its path | str command instead of it | u32_be n, n nodes
+ * u32_be str          = u32_be length | bytes without NUL FRAME_OUTPUT = u8 stream (0: stdout, 1:
+ * stderr) | bytes; none: end of the stream
  *
- * Messages go up from each node to the one that started it; LAUNCH_TASK,
- * LAUNCH_SIGNAL, LAUNCH_CREDIT and LAUNCH_CANCEL go down.
+ * LAUNCH_TASK, LAUNCH_SIGNAL, LAUNCH_CREDIT and LAUNCH_CANCEL go to started nodes, all other
+ * messages to the node that started the sender.
  */
 #ifndef DD_LAUNCH_LAUNCH_MSG_H
 #define DD_LAUNCH_LAUNCH_MSG_H
@@ -20,28 +20,28 @@
 #include <stdint.h>
 
 enum launch_msg_type {
-    LAUNCH_TASK = 1, /* before the payload: what this node has to do for others */
-    LAUNCH_SIGNAL,   /* node: whose agent gets it, of those that the receiver has started or itself;
-                      value: the signal, + DD_SIGNAL_AT_ONCE */
-    LAUNCH_CREDIT,   /* node: a stream; value: so many bytes of it have gone on */
+    LAUNCH_TASK = 1,  /* sent before the payload: which nodes the receiver starts, and how */
+    LAUNCH_SIGNAL,    /* node: the one whose agent gets the signal, the receiver or a node below it;
+                         value: the signal, + DD_SIGNAL_AT_ONCE */
+    LAUNCH_CREDIT,    /* node: a stream; value: number of its bytes that have been passed on */
     LAUNCH_CONNECTED, /* the node has received its payload */
-    LAUNCH_FAILED,    /* it could not be started; value: the starter's exit code */
-    LAUNCH_EXITED,    /* its agent has ended; value: the exit code */
-    LAUNCH_CANCEL,    /* down: another node starts it now */
+    LAUNCH_FAILED,    /* the node could not be started; value: exit code of the starter */
+    LAUNCH_EXITED,    /* the node's agent has exited; value: exit code */
+    LAUNCH_CANCEL,    /* to the parent of a node that another node starts instead */
 };
-/* Bytes of one stream that may be under way; one line more may come on top. They fit into the
- * kernel's buffer: a process that was stopped (Ctrl-Z, a suspended job) takes nothing, and a
- * connection on which nothing more can be sent is given up after TCP_USER_TIMEOUT. */
+/* Bytes of a stream that may be in flight, plus at most one line. They fit into the kernel's
+ * buffer: a stopped process (Ctrl-Z, a suspended job) reads nothing, and TCP_USER_TIMEOUT closes a
+ * connection that cannot send. */
 enum { LAUNCH_STREAMS = 2, LAUNCH_WINDOW = 64 * 1024, LAUNCH_FANOUT_MAX = 1024 };
 
 struct launch_task {
     bool output;
     int fanout;
     uint32_t grace_ms;
-    const char *starter, *program, *words; /* words: NULL where the user has none */
-    const int *nodes;                      /* to be started from here */
+    const char *starter, *program, *words; /* words: NULL without --launch-command */
+    const int *nodes;                      /* nodes that the receiver starts */
     int n;
-    void *storage[4]; /* of a decoded task: the three texts and the nodes */
+    void *storage[4]; /* memory of a decoded task: three texts and the nodes */
 };
 
 struct launch_msg {
@@ -52,13 +52,13 @@ struct launch_msg {
 };
 
 int launch_msg_encode(struct dd_buf *out, const struct launch_msg *m); /* -EMSGSIZE, -ENOMEM */
-/* nnodes: of the job; no node is beyond. -EPROTO, -ENOMEM */
+/* nnodes: number of nodes of the job; larger indices are invalid. -EPROTO, -ENOMEM */
 int launch_msg_decode(struct launch_msg *ret, const void *data, size_t n, int nnodes);
 void launch_msg_done(struct launch_msg *m);
 
-/* Cuts nodes[0..n) into at most `fanout` shares of nearly the same size (0: n shares). The k-th
- * begins at *ret_at; its first node is started and starts the others of the share. Returns its
- * size, 0: there is none. */
+/* Divide nodes[0..n) into at most `fanout` subtrees of nearly equal size (0: n subtrees). Subtree k
+ * begins at *ret_at; its first node starts the others. Return its size, or 0 if there is no such
+ * subtree. */
 int launch_subtree(int n, int fanout, int k, int *ret_at);
 
 static inline void dd_auto_launch_msg(struct launch_msg *m)

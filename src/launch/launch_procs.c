@@ -19,17 +19,18 @@
 #include <unistd.h>
 
 struct launch_proc {
-    pid_t pid;    /* of the node's starter, or of this node's agent; 0: none runs */
-    int code;     /* exit code of the last one */
-    int stdin_fd; /* the node knows by it that this process lives; -1: none */
+    pid_t pid;    /* the node's starter, or this node's agent; 0: not running */
+    int code;     /* exit code of the last process */
+    int stdin_fd; /* the other end is the started node's stdin: it detects the exit of this process;
+                     -1: none */
 };
 
 struct launch_procs {
     struct launch_procs_cfg cfg;
     struct launch_proc *procs; /* [nnodes] */
     int left;
-    struct rlimit files; /* as found */
-    pid_t started_by;    /* whose core files show what the user wants of them */
+    struct rlimit files; /* the limit at the start */
+    pid_t started_by;    /* owner of the core file settings */
 };
 
 int launch_procs_new(struct launch_procs **ret, const struct launch_procs_cfg *cfg)
@@ -90,7 +91,7 @@ int launch_procs_code(const struct launch_procs *p, int index)
     return p->procs[index].code;
 }
 
-/* ---- ending ---- */
+/* ---- signals ---- */
 
 void launch_procs_kill(const struct launch_procs *p, int index, int sig)
 {
@@ -151,13 +152,13 @@ static void close_pair(int fds[2])
             close(fds[i]);
 }
 
-/* Into a pipe whole lines of up to PIPE_BUF can be written beside each other, and longer ones
- * cannot: where others' output goes to one from here, that of our agent comes here, too. Stays -1
- * where it does not. */
+/* Give the agent of this node a pipe through this process if the output of other nodes passes
+ * through here: writes of up to PIPE_BUF are atomic in a pipe, longer lines would mix. *ret stays
+ * -1 otherwise. */
 static int pipes_for_lines(const struct launch_procs *p, int pipes[LAUNCH_STREAMS][2])
 {
     struct stat st;
-    if (p->cfg.relay || p->cfg.nnodes == 1) /* a relay has captured all of its output */
+    if (p->cfg.relay || p->cfg.nnodes == 1) /* a relay captures its own output already */
         return 0;
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         if (fstat(k + 1, &st) == 0 && S_ISFIFO(st.st_mode) && (k == 0 || !console_same(1, 2)) &&
@@ -168,7 +169,7 @@ static int pipes_for_lines(const struct launch_procs *p, int pipes[LAUNCH_STREAM
 
 static void write_lines_to(int pipes[LAUNCH_STREAMS][2])
 {
-    const bool same = console_same(1, 2); /* and are to stay so: what comes first is told first */
+    const bool same = console_same(1, 2); /* one pipe for both keeps their order */
     for (int k = 0; k < LAUNCH_STREAMS; k++)
         if (pipes[k][1] >= 0)
             (void)dup2(pipes[k][1], k + 1);
@@ -200,9 +201,10 @@ int launch_procs_start_agent(struct launch_procs *p)
     if (c->pid == 0) {
         launch_procs_in_child(p);
         if (p->cfg.relay)
-            (void)setpgid(0, 0); /* Grid Engine kills the group of what it has started: the guardian
-                                    is to see to the rest */
-        launch_signals_close(p->cfg.signals); /* not event_free(): the loop is shared */
+            (void)setpgid(0, 0); /* Grid Engine kills the process group of its tasks; the guardian
+                                    must survive to clean up */
+        launch_signals_close(p->cfg.signals); /* not event_free(): it would change the epoll set
+                                                 that the parent shares */
         write_lines_to(pipes);
         _exit(getppid() != self ? 1 : p->cfg.agent(p->cfg.arg, p->cfg.here));
     }
@@ -215,8 +217,8 @@ int launch_procs_start_agent(struct launch_procs *p)
     return read_pipes(p, pipes, rc);
 }
 
-/* The payload brings them. A starter that hands its environment on may leave it where others read
- * it: Grid Engine writes it into its spool directory. */
+/* The payload contains them. A starter that forwards its environment may expose them: Grid Engine
+ * writes it to its spool directory. */
 static const char *const kept_back[] = {"DDRUN_KEY", "DDRUN_ETCD_PASSWORD", "DDRUN_NOTIFY",
                                         "DDRUN_NOTIFY_TOKEN"};
 
@@ -224,7 +226,8 @@ static _Noreturn void become_starter(const struct launch_procs *p, char *const *
                                      const int fds[3], pid_t parent)
 {
     launch_procs_in_child(p);
-    (void)setpgid(0, 0); /* Ctrl-C is for the agents; the starters bring the last lines */
+    (void)setpgid(
+        0, 0); /* Ctrl-C is for the agents; the starters must live to forward the last output */
     if (p->cfg.starter->must_outlive) {
         (void)signal(SIGTERM, SIG_IGN);
         (void)signal(SIGUSR1, SIG_IGN);
@@ -273,7 +276,8 @@ int launch_procs_start_starter(struct launch_procs *p, int index, char *const *a
         close_pipes(pipes);
         return rc;
     }
-    (void)setpgid(c->pid, c->pid); /* here too: it may be ended before it has come to that */
+    (void)setpgid(
+        c->pid, c->pid); /* set it in the parent, too: the child may be signalled before it does */
     p->left++;
     for (int i = 0; i < LAUNCH_STREAMS && rc == 0; i++) {
         rc = output_forward_read(cfg->output, index, i, pipes[i + 1][0]);
@@ -283,8 +287,7 @@ int launch_procs_start_starter(struct launch_procs *p, int index, char *const *a
     pipes[0][1] = -1;
     close_pipes(pipes);
     const char *key = cfg->key_for_stdin;
-    if (c->stdin_fd >= 0 &&
-        key != NULL) /* a starter that has exited is reported when it is reaped */
+    if (c->stdin_fd >= 0 && key != NULL) /* launch_procs_reap() reports the exit of a starter */
         (void)dd_write_full(c->stdin_fd, key, strlen(key));
     return rc;
 }

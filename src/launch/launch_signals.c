@@ -15,7 +15,7 @@ struct launch_signals {
     sigset_t old_mask;
     int fd;
     struct event *event;
-    uint64_t first_ns; /* when the first signal came that ends jobs; 0: none */
+    uint64_t first_ns; /* time of the first signal that ends jobs; 0: none */
 };
 
 static bool launch_signals_is_again(struct launch_signals *s)

@@ -1,4 +1,4 @@
-/* The signals that a process which starts nodes receives, by a signalfd on its loop. */
+/* Signals to a process that starts nodes, received by a signalfd on its event loop. */
 #ifndef DD_LAUNCH_LAUNCH_SIGNALS_H
 #define DD_LAUNCH_LAUNCH_SIGNALS_H
 
@@ -8,19 +8,20 @@ struct event_base;
 struct launch_signals;
 
 struct launch_signals_cb {
-    void (*on_child)(void *arg); /* SIGCHLD: some process may have exited */
-    /* terminal: by the kernel to all processes of the terminal, so the agent here has it too.
-     * again: ends jobs, and comes later than a copy of the first such signal would. */
+    void (*on_child)(void *arg); /* SIGCHLD: a process may have exited */
+    /* terminal: the kernel sent it to all processes of the terminal, including the agent on this
+     * node. again: a second request to end the job, too late to be a copy of the first. */
     void (*on_signal)(void *arg, int sig, bool terminal, bool again);
     void *arg;
 };
 
-/* From here on the signals are blocked in this process. */
+/* Blocks the signals in this process. */
 int launch_signals_new(struct launch_signals **ret, struct event_base *base,
                        const struct launch_signals_cb *cb); /* -ENOMEM */
-/* In a child: the mask as it was before. */
+/* To be called in a child: restore the previous signal mask. */
 void launch_signals_restore_mask(const struct launch_signals *s);
-void launch_signals_close(const struct launch_signals *s); /* in a child that runs no program */
+void launch_signals_close(
+    const struct launch_signals *s); /* to be called in a child that executes no program */
 void launch_signals_free(struct launch_signals *s);
 
 #endif

@@ -20,21 +20,21 @@
 
 enum {
     STARTER_KILL_MS = 2000,
-    FAIL_MS = 300,   /* for more nodes that cannot be started, to be named as well */
-    COMING_MS = 500, /* for those that are about to connect, once they need not */
-    TRIES_MAX = 3,   /* SIGTERM, SIGKILL, and no process is waited for any more */
-    TOO_LARGE = 2,   /* exit code: nothing has begun, and the user can mend it */
+    FAIL_MS = 300,   /* collect further nodes that cannot be started, to report them together */
+    COMING_MS = 500, /* after cancelling: for nodes that are about to connect */
+    TRIES_MAX = 3,   /* SIGTERM, then SIGKILL, then stop waiting */
+    TOO_LARGE = 2,   /* exit code of a usage error, before any node starts */
 };
 
-/* How the job ends. */
+/* State of the end of the job. */
 struct launch_end {
     struct event *timer, *fail_timer;
-    int code;     /* exit code; < 0: not known yet */
-    int tries;    /* how often the processes that are left were signalled */
-    bool over;    /* the job has ended, or will not begin */
-    bool asked;   /* a signal or the parent has asked for the end */
-    bool stopped; /* all nodes have been told to end */
-    int sig;      /* that asked for the end where there is no agent here; 0: none */
+    int code;     /* exit code; < 0: unknown */
+    int tries;    /* number of signals sent to the remaining processes */
+    bool over;    /* the job has ended, or cannot begin */
+    bool asked;   /* a signal or the parent has requested the end */
+    bool stopped; /* all nodes have received the order to stop */
+    int sig;      /* signal that requested the end if there is no agent on this node; 0: none */
 };
 
 struct launcher {
@@ -42,18 +42,18 @@ struct launcher {
     int nnodes;
     struct event_base *base;
     struct dd_buf payload;
-    struct bootstrap_server *server; /* NULL: no node is to connect */
+    struct bootstrap_server *server; /* NULL: this process serves no nodes */
     struct node_tree *tree;
     struct launch_procs *procs;
     struct output_forward *output;
     struct launch_signals *signals;
-    struct relay *relay; /* NULL: started by a person or a scheduler */
+    struct relay *relay; /* NULL: a user or a scheduler has started this process */
     struct event *tick, *check;
     struct launch_end end;
 };
 
-/* Soon, since the caller may be in the middle of something: passes on output, and looks whether all
- * is done. */
+/* Schedule a check from the event loop, since callers may be in the middle of a change: pass on
+ * output, and see whether all has ended. */
 static void launcher_check_soon(void *arg)
 {
     const struct launcher *l = arg;
@@ -75,8 +75,8 @@ static void launcher_set_asked(struct launcher *l)
     node_tree_end(l->tree);
 }
 
-/* Tells all nodes to end; not at_once: a node that is not connected need not connect. at_once:
- * nothing has begun. */
+/* Send all nodes the order to stop. at_once: no workers run yet. Without at_once, cancel the nodes
+ * that are not connected. */
 static void launcher_stop(struct launcher *l, int sig, bool at_once)
 {
     l->end.stopped = true;
@@ -98,14 +98,14 @@ static void launcher_add_timer(struct event *timer, unsigned ms)
     evtimer_add(timer, &t);
 }
 
-/* What is left by then is ended. */
+/* Start the timer after which the remaining processes are signalled. */
 static void launcher_end_in_grace(struct launcher *l)
 {
     launcher_add_timer(l->end.timer, l->cfg->grace_ms);
 }
 
-/* What does not end by itself once the job has ended is ended; but a process that only waits until
- * our output is read may wait, unless the end was asked for. */
+/* Signal the processes that remain after the end of the job. A process that only waits until its
+ * output is read may continue, unless the end was requested. */
 static void launcher_on_end(evutil_socket_t fd, short what, void *arg)
 {
     struct launcher *l = arg;
@@ -134,8 +134,8 @@ static void launcher_job_over(struct launcher *l)
         launcher_stop(l, SIGTERM, false);
 }
 
-/* First the connected nodes are told; a node that connects meanwhile is told, too, and knows that
- * nothing has begun. */
+/* First order the connected nodes to stop. Nodes that connect later get the order, too, with
+ * at_once. */
 static void launcher_on_fail(evutil_socket_t fd, short what, void *arg)
 {
     struct launcher *l = arg;
@@ -168,10 +168,12 @@ static void launcher_on_check(evutil_socket_t fd, short what, void *arg)
     output_forward_push(l->output);
     const bool gone = launch_procs_left(l->procs) == 0 && !launcher_has_links(l);
     if (gone && cfg->here >= 0 && output_forward_sources_done(l->output, cfg->here))
-        output_forward_end_pipes(l->output, cfg->here); /* all others have written there */
+        output_forward_end_pipes(
+            l->output, cfg->here); /* all other processes that write to these pipes have exited */
     const bool done = gone && output_forward_sources_done(l->output, -1);
     if (done && cfg->parent != NULL)
-        parent_link_end(cfg->parent); /* so that the last line is known to be whole */
+        parent_link_end(
+            cfg->parent); /* the parent can then treat an incomplete last line as the end */
     if (done && output_forward_flushed(l->output)) {
         event_base_loopbreak(l->base);
         return;
@@ -181,7 +183,7 @@ static void launcher_on_check(evutil_socket_t fd, short what, void *arg)
         output_forward_limit_wait(l->output);
 }
 
-/* ---- port of the tree ---- */
+/* ---- callbacks of the tree ---- */
 
 static int launcher_start_node(void *arg, int index)
 {
@@ -229,7 +231,8 @@ static void launcher_on_exited(void *arg, int index, int code)
 {
     struct launcher *l = arg;
     const struct launcher_cfg *cfg = l->cfg;
-    /* The agent of this node knows how the job has ended, unless that goes on without it. */
+    /* The agent of this node knows the exit code of the job, unless the job continues without this
+     * node. */
     const bool knows = index == cfg->here && (!cfg->go_on || code == 0);
     if (cfg->parent != NULL) {
         if (index == cfg->here)
@@ -294,7 +297,7 @@ static int launcher_run_agent(void *arg, int index)
     return l->cfg->node(l->cfg->arg, index);
 }
 
-/* What a starter has left behind brings no node any more. */
+/* Kill the process group of a starter that exits: it starts no node any more. */
 static void launcher_on_exiting(void *arg, int index)
 {
     const struct launcher *l = arg;
@@ -332,7 +335,7 @@ static int launcher_make_procs(struct launcher *l)
 
 /* ---- signals ---- */
 
-/* No agent is here that would see to it: a second signal ends the starters, and so does time. */
+/* Without an agent on this node, a second signal or a time limit ends the starters. */
 static void launcher_end_asked(struct launcher *l, int sig, bool again)
 {
     if (l->end.sig == 0) {
@@ -343,7 +346,7 @@ static void launcher_end_asked(struct launcher *l, int sig, bool again)
     }
 }
 
-/* Without an agent here that would pass it on, one other node does so. */
+/* Without an agent on this node, let one other node forward the signal to all. */
 static void launcher_announce(const struct launcher *l, int sig)
 {
     for (int i = 0; i < l->nnodes; i++)
@@ -353,8 +356,9 @@ static void launcher_announce(const struct launcher *l, int sig)
         }
 }
 
-/* This node's agent passes a signal on to all others. They have then been told by the daemon, not
- * by a signal, and take the second one of two different ones for a second signal. */
+/* The agents of other nodes learn of the first signal from the daemon, not by a signal. On a
+ * repeated request, send them two different signals: an agent takes the second one for a repeated
+ * request. */
 static void launcher_on_signal(void *arg, int sig, bool terminal, bool again)
 {
     struct launcher *l = arg;
@@ -383,7 +387,7 @@ static void launcher_on_child(void *arg)
     launch_procs_reap(l->procs);
 }
 
-/* ---- nodes at the bootstrap server ---- */
+/* ---- callbacks of the bootstrap server ---- */
 
 static bool launcher_give_task(void *arg, int index, struct launch_task *ret)
 {
@@ -450,7 +454,7 @@ static int launcher_make_server(struct launcher *l, struct dd_err *err)
     return bootstrap_server_new(&l->server, l->base, &cfg, err);
 }
 
-/* ---- output ---- */
+/* ---- callbacks of the output ---- */
 
 static void launcher_on_sent(void *arg, int index, int which, size_t n)
 {
@@ -471,7 +475,7 @@ static int launcher_make_output(struct launcher *l, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (cfg->parent == NULL)
         return output_forward_to_own(l->output, err);
-    /* of a relay more processes than the agent write there, or all goes to the parent */
+    /* several processes of a relay write there, or all output goes to the parent */
     return cfg->task->output || cfg->task->n > 0
                ? output_forward_capture(l->output, cfg->here,
                                         cfg->task->output ? cfg->parent : NULL, err)
@@ -544,7 +548,7 @@ static int launcher_make_events(struct launcher *l)
     l->end.fail_timer = evtimer_new(l->base, launcher_on_fail, l);
     if (l->tick == NULL || l->check == NULL || l->end.timer == NULL || l->end.fail_timer == NULL)
         return -ENOMEM;
-    if (l->cfg->parent == NULL) /* the first launcher looks after the late nodes of all */
+    if (l->cfg->parent == NULL) /* the first launcher handles late nodes of the whole tree */
         (void)event_add(l->tick, &second);
     return launch_signals_new(&l->signals, l->base,
                               &(struct launch_signals_cb){.on_child = launcher_on_child,
@@ -573,7 +577,7 @@ static int launcher_start_agent(struct launcher *l, struct dd_err *err)
     return rc < 0 ? dd_err_set(err, rc, "cannot start ddrun: %s", strerror(-rc)) : 0;
 }
 
-/* This node's agent, then the others: all of them, or those of our task. */
+/* Start this node's agent, then the other nodes: all, or those of this relay's task. */
 static int launcher_start_all(struct launcher *l, struct dd_err *err)
 {
     const struct launch_task *task = l->cfg->task;
@@ -624,7 +628,7 @@ static void launcher_done(struct launcher *l)
     dd_buf_done(&l->payload);
 }
 
-/* The processes that a start has left which failed half-way. */
+/* Kill the processes of a start that failed half-way. */
 static void launcher_give_up(struct launcher *l)
 {
     launcher_set_over(l);
@@ -651,7 +655,8 @@ int launcher_run(const struct launcher_cfg *cfg)
     launcher_done(&l);
     const int code = l.end.code;
     if (l.end.sig != 0 &&
-        (code < 0 || code == 128 + SIGTERM)) /* a node that has lost us: SIGTERM */
+        (code < 0 ||
+         code == 128 + SIGTERM)) /* SIGTERM is the reaction of a node that has lost its launcher */
         return 128 + l.end.sig;
     return code < 0 ? 1 : code;
 }

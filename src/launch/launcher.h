@@ -1,7 +1,6 @@
-/* The process that starts the agents of a job: this node's in a child, the others' through a
- * starter, and stays with them: their output, signals, exit codes. The one that a person has
- * started does so for all nodes; where that would be slow, those that it starts do so for others
- * (launch/launch_msg.h). */
+/* The process that starts the agents of a job: that of this node as a child, the others with a
+ * starter. It stays connected to them for output, signals and exit codes. The first launcher starts
+ * all nodes, or lets the started nodes start others (launch/launch_msg.h). */
 #ifndef DD_LAUNCH_LAUNCHER_H
 #define DD_LAUNCH_LAUNCHER_H
 
@@ -12,32 +11,34 @@
 
 /* All borrowed. */
 struct launcher_cfg {
-    const struct starter *starter;           /* NULL: none is needed */
-    const char *program;                     /* the starter's path */
-    const char *words;                       /* of the user, in its place; NULL */
-    const char *ddrun;                       /* path of this program, the same on all nodes */
-    const struct bootstrap_payload *payload; /* its alloc has the nodes */
-    int here;                                /* which of them is this one; -1: none */
-    int fanout;                /* so many are started from here, and start the others; 0: all */
-    const char *id;            /* of this start: random */
-    const struct net_key *key; /* that the started nodes prove to have */
+    const struct starter *starter; /* NULL: not needed */
+    const char *program;           /* path of the starter */
+    const char *words; /* --launch-command, which replaces the starter; NULL: not given */
+    const char *ddrun; /* path of ddrun, the same on all nodes */
+    const struct bootstrap_payload *payload; /* its allocation lists the nodes */
+    int here;                                /* index of this node; -1: not a node of the job */
+    int fanout;                              /* number of nodes that a node starts itself; 0: all */
+    const char *id;                          /* random id of this start */
+    const struct net_key *key;               /* key that the started nodes must prove */
     const struct net_key_input *key_in;
-    const char *key_for_stdin; /* a line for starters that take stdin; NULL: the nodes have it */
+    const char *key_for_stdin; /* a line for starters that forward stdin; NULL: the nodes find the
+                                  key themselves */
     const struct launch_ticket
-        *ticket;       /* of the started nodes: key, path, and this machine's names and addresses */
-    bool go_on;        /* the others may go on without a node that was there */
-    int min_nodes;     /* fewer cannot begin: the job ends when too many have not been started */
-    unsigned grace_ms; /* for starters after the job's end */
+        *ticket;   /* ticket of the started nodes: key, path, names and addresses of this machine */
+    bool go_on;    /* the job may continue without a node that was connected */
+    int min_nodes; /* the job fails when fewer nodes than this can be started */
+    unsigned grace_ms;                 /* time for starters to exit after the end of the job */
     int (*node)(void *arg, int index); /* runs this node's agent, in a process of its own */
     void *arg;
     const struct dd_log *log;
-    /* Of a node that was started itself: */
-    struct parent_link *parent; /* NULL: it was not */
+    /* Only for a relay: */
+    struct parent_link *parent; /* NULL: not a relay */
     const struct launch_task *task;
-    int stdin_fd; /* there is nobody up there once this has ended; -1: none */
+    int stdin_fd; /* EOF means that the parent has exited; -1: none */
 };
 
-/* Until the job is over, or this node's part of it; its exit code. Messages have been printed. */
+/* Run until the job, or this node's part of it, has ended. Return the exit code. Errors have been
+ * logged. */
 int launcher_run(const struct launcher_cfg *cfg);
 
 #endif

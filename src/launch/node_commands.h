@@ -1,4 +1,4 @@
-/* One command on each node of an allocation, by its starter; on this node without. */
+/* Runs one command on each node of an allocation with its starter, and on this node directly. */
 #ifndef DD_LAUNCH_NODE_COMMANDS_H
 #define DD_LAUNCH_NODE_COMMANDS_H
 
@@ -13,21 +13,22 @@ struct node_commands_cfg {
     struct event_base *base;
     const struct alloc *alloc;
     const struct starter *starter;
-    const char *program; /* the starter's path */
-    const char *words;   /* of the user, in its place; NULL */
-    size_t output_max;   /* of each command */
-    unsigned limit_ms;   /* then it is killed */
-    /* Appends the command of a node; index -1: of all nodes, whose starter starts them at once. */
+    const char *program; /* path of the starter */
+    const char *words;   /* command that replaces the starter; NULL: none */
+    size_t output_max;   /* maximum output of each command */
+    unsigned limit_ms;   /* time limit, after which the command is killed */
+    /* Append the command for a node; index -1: the one for all nodes, if one starter starts them
+     * all. */
     int (*command)(void *arg, struct dd_strv *out, int index);
-    /* Once for each command: the node's name, or the starter's; exit status and output as in
-     * worker/command.h. */
+    /* Called once for each command, with the name of the node or of the starter. Exit status and
+     * output as in worker/command.h. */
     void (*on_exit)(void *arg, const char *where, int code, const char *out);
-    void (*on_done)(void *arg); /* all have exited */
+    void (*on_done)(void *arg); /* all commands have exited */
     void *arg;
 };
 
 int node_commands_start(struct node_commands **ret, const struct node_commands_cfg *cfg,
                         struct dd_err *err);
-void node_commands_free(struct node_commands *n); /* kills what still runs; NULL is fine */
+void node_commands_free(struct node_commands *n); /* kills running commands; NULL is allowed */
 
 #endif

@@ -14,11 +14,12 @@ enum node_state { NODE_NONE, NODE_STARTING, NODE_CONNECTED, NODE_FAILED, NODE_EX
 
 struct tree_node {
     int index;
-    int parent; /* the node that starts it; its own index: started from here; -1: by others */
-    int former_parent; /* the parent before, which has been asked to cancel it; -1 */
-    bool has_task;     /* knows which nodes it is to start, perhaps before it is connected */
+    int parent; /* node that starts this one; its own index: this process does; -1: a node elsewhere
+                   in the tree */
+    int former_parent; /* previous parent, which has the order to cancel; -1: none */
+    bool has_task;     /* has been given its subtree, perhaps before it connected */
     enum node_state state;
-    int *subtree; /* the nodes that it is to start */
+    int *subtree; /* nodes that it is to start */
     int nsubtree;
 };
 
@@ -26,8 +27,8 @@ struct node_tree {
     struct node_tree_cfg cfg;
     struct tree_node *nodes; /* [nnodes] */
     int nnodes;
-    int missing; /* nodes that have not been started */
-    int ticks;   /* seconds in which some node was being started and this process could see to it */
+    int missing; /* number of nodes that could not be started */
+    int ticks;   /* seconds in which nodes were being started and this process was not stopped */
     bool ending;
 };
 
@@ -110,8 +111,7 @@ static void node_tree_kill(const struct node_tree *t, int index, int sig)
     t->cfg.port.kill(t->cfg.port.arg, index, sig);
 }
 
-/* Of those that were connected none is left: one that is not connected by now is not waited for
- * much longer. */
+/* If no connected node is left, limit the wait for nodes that are not connected yet. */
 static void node_tree_check_left(const struct node_tree *t)
 {
     bool exited = false;
@@ -180,13 +180,14 @@ static void node_tree_start_from_here(struct node_tree *t, const int *nodes, int
             node_tree_starter_failed(t, &t->nodes[nodes[i]], 1);
 }
 
-/* To be started by that node, which has not reported yet that it is connected. */
+/* True if that node is to start this one, and has not reported its connection. */
 static bool node_tree_is_due(const struct node_tree *t, const struct tree_node *by, int index)
 {
     return t->nodes[index].parent == by->index && t->nodes[index].state == NODE_STARTING;
 }
 
-/* What this node was to start and has not started: gives the nodes, and how many. */
+/* Take back the nodes that this node was to start and has not started. Give them in *ret; return
+ * their number. */
 static int node_tree_take_subtree(struct node_tree *t, struct tree_node *c, int *nodes)
 {
     int n = 0;
@@ -213,9 +214,9 @@ static void node_tree_start_subtree(struct node_tree *t, struct tree_node *c)
         node_tree_start_from_here(t, nodes, n);
 }
 
-/* Not of a node that is about to connect: it has its task, and cannot be reached yet. First all are
- * taken, then they are dealt out anew: so no node is taken twice, and no more than the fan-out are
- * started from here. */
+/* Redistribute the nodes of parents that failed. Skip a parent that is about to connect: it has its
+ * task, and cannot be reached yet. Take all nodes first and distribute them afterwards, so that no
+ * node is taken twice, and no more than the fan-out are started from here. */
 static void node_tree_redistribute(struct node_tree *t)
 {
     DD_AUTO(free) int *late = calloc((size_t)t->nnodes, sizeof(*late));
@@ -253,14 +254,15 @@ void node_tree_cancel_starting(struct node_tree *t)
 
 /* ---- a node connects ---- */
 
-/* A node whose starter has exited may connect all the same, unless the parent starts it now. */
+/* True if the node may connect here. It may even after its starter has exited, unless its parent
+ * starts it now. */
 static bool node_tree_expects(const struct node_tree *t, const struct tree_node *c)
 {
     return c->parent == c->index &&
            (c->state == NODE_STARTING || (c->state == NODE_FAILED && !t->cfg.relay));
 }
 
-/* What others start by now it need not. */
+/* Remove the nodes from a subtree that other nodes start meanwhile. */
 static void node_tree_trim_subtree(const struct node_tree *t, struct tree_node *c)
 {
     int n = 0;
@@ -289,7 +291,7 @@ static void node_tree_set_connected(struct node_tree *t, struct tree_node *c)
         t->missing--;
     c->state = NODE_CONNECTED;
     node_tree_report(t, LAUNCH_CONNECTED, c->index, 0);
-    for (int i = 0; i < c->nsubtree; i++) /* of its task, since it has it */
+    for (int i = 0; i < c->nsubtree; i++) /* for the nodes of its task, which it has now received */
         if (!node_tree_is_due(t, c, c->subtree[i]))
             node_tree_send(t, c->index, LAUNCH_CANCEL, c->subtree[i], 0);
     if (c->parent == c->index && t->ending)
@@ -329,7 +331,7 @@ void node_tree_agent_exited(struct node_tree *t, int index, int code)
     node_tree_set_exited(t, &t->nodes[index], code);
 }
 
-/* A node that never connected: no other node has to wait for it. */
+/* Log a node that never connected, if no other node can wait for it. */
 static void node_tree_log_missing(struct node_tree *t, const struct tree_node *c, int code)
 {
     const bool enough = ++t->missing <= t->nnodes - t->cfg.min_nodes;
@@ -347,7 +349,7 @@ static void node_tree_starter_failed(struct node_tree *t, struct tree_node *c, i
     if (t->ending)
         return;
     if (t->cfg.relay)
-        node_tree_report(t, LAUNCH_FAILED, c->index, code); /* the parent tries it */
+        node_tree_report(t, LAUNCH_FAILED, c->index, code); /* the parent tries to start it */
     else
         node_tree_log_missing(t, c, code);
     node_tree_start_subtree(t, c);
@@ -358,7 +360,7 @@ void node_tree_gone(struct node_tree *t, int index, int code)
 {
     struct tree_node *c = &t->nodes[index];
     code = code != 0 ? code : 1;
-    if (c->state == NODE_CONNECTED) /* it has not reported how it ended */
+    if (c->state == NODE_CONNECTED) /* it is lost without having reported an exit code */
         node_tree_set_exited(t, c, code);
     node_tree_start_subtree(t, c);
     for (int i = 0; i < t->nnodes; i++)
@@ -379,7 +381,8 @@ void node_tree_starter_exited(struct node_tree *t, int index, int code, bool lin
 
 /* ---- messages from nodes ---- */
 
-/* It had connected there before that node received the order to cancel it: a node has one agent. */
+/* The node connected to its former parent before that parent had the order to cancel: undo the
+ * other start, since a node has one agent. */
 static void node_tree_give_back(struct node_tree *t, struct tree_node *c)
 {
     if (c->parent != c->index)
@@ -390,7 +393,7 @@ static void node_tree_give_back(struct node_tree *t, struct tree_node *c)
     node_tree_set_connected(t, c);
 }
 
-/* The node that was to start it cannot: perhaps this one can. */
+/* The node that was to start this one cannot: try from here. */
 static void node_tree_failed_there(struct node_tree *t, const struct tree_node *by,
                                    struct tree_node *c, int code)
 {
@@ -411,14 +414,16 @@ static void node_tree_failed_there(struct node_tree *t, const struct tree_node *
 void node_tree_receive(struct node_tree *t, int from, const struct launch_msg *m)
 {
     struct tree_node *by = &t->nodes[from];
-    if (m->type < LAUNCH_CONNECTED || m->type > LAUNCH_EXITED) /* none that a node may send; in some
-                                                                  of them `node` is no node */
+    if (m->type < LAUNCH_CONNECTED ||
+        m->type >
+            LAUNCH_EXITED) /* not a message for this direction; its `node` may be out of range */
         return;
     struct tree_node *c = &t->nodes[m->node];
     if (m->type == LAUNCH_CONNECTED && c->state == NODE_STARTING && c->parent != from &&
         c->former_parent == from)
         node_tree_give_back(t, c);
-    if (m->type == LAUNCH_CONNECTED && c->parent != from) /* it is there twice, or soon would be */
+    if (m->type == LAUNCH_CONNECTED &&
+        c->parent != from) /* the node is connected twice, or will be */
         node_tree_send(t, from, LAUNCH_SIGNAL, c->index, SIGTERM | DD_SIGNAL_AT_ONCE);
     if (c != by && c->parent != from)
         return;
@@ -452,7 +457,7 @@ bool node_tree_tick(struct node_tree *t)
     t->ticks++;
     if (t->ticks == NODE_TREE_SLOW_S)
         node_tree_log_slow(t);
-    if (t->ticks % NODE_TREE_SLOW_S == 0) /* the next time those whose new parent is no better */
+    if (t->ticks % NODE_TREE_SLOW_S == 0) /* next time, check those whose new parent fails, too */
         node_tree_redistribute(t);
     return true;
 }

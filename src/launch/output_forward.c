@@ -17,47 +17,48 @@
 enum { CHUNK = 65536, READS = 4 };
 
 struct output_sink {
-    struct console *console;    /* our own stdout or stderr; NULL: */
-    struct parent_link *parent; /* over the link to the parent */
+    struct console *console;    /* stdout or stderr of this process, or NULL and: */
+    struct parent_link *parent; /* the link to the parent */
     int which;                  /* 0: stdout, 1: stderr */
-    bool deaf;                  /* what comes is dropped */
+    bool deaf;                  /* the reader has gone: drop all output */
 };
 
 struct output_node;
 
 struct output_source {
     struct output_node *node;
-    struct output_sink *to; /* NULL: there is no such stream */
+    struct output_sink *to; /* NULL: the stream does not exist */
     struct event *event;
-    int from; /* a pipe, -1: none (any more) */
+    int from; /* a pipe; -1: none, or closed */
     struct dd_buf bytes;
     struct lines lines;
-    bool last; /* no process writes any more: there is an end when there is nothing to read */
+    bool last; /* all writers have exited: an empty pipe is the end */
     bool eof;
 };
 
 struct output_node {
     struct output_forward *forward;
     int index;
-    struct output_source piped[LAUNCH_STREAMS];   /* of its starter; this node's: of its agent */
-    struct output_source relayed[LAUNCH_STREAMS]; /* over the link */
+    struct output_source piped[LAUNCH_STREAMS]; /* pipes of its starter, or of this node's agent */
+    struct output_source relayed[LAUNCH_STREAMS]; /* streams over the link */
 };
 
 struct output_forward {
     struct output_forward_cfg cfg;
     struct output_sink sinks[LAUNCH_STREAMS];
-    int own_fds[LAUNCH_STREAMS]; /* the real stdout and stderr, where fds 1 and 2 lead here; -1 */
+    int own_fds[LAUNCH_STREAMS]; /* the original stdout and stderr, if fds 1 and 2 are captured;
+                                    otherwise -1 */
     struct output_node *nodes;   /* [nnodes] */
     struct event *stalled;
-    uint64_t written; /* bytes, when that was looked at last */
-    int turn;         /* the node that comes first when there is room */
+    uint64_t written; /* bytes written at the last check */
+    int turn;         /* node that comes first when there is room */
 };
 
-/* ---- where it goes ---- */
+/* ---- sinks ---- */
 
 static void output_forward_on_room(void *arg);
 
-/* A sink that has lost its reader goes on: what comes is dropped, and no process waits for room. */
+/* A sink without a reader remains: it drops the output, so that no process waits for room. */
 static int output_sink_console(struct output_sink *ret, struct output_forward *f, int fd,
                                struct dd_err *err)
 {
@@ -87,7 +88,7 @@ static void output_sink_put(struct output_sink *o, const void *p, size_t n)
     console_flush(o->console);
 }
 
-/* The link always tells. */
+/* A link always reports that there is room; a console must be asked. */
 static void output_sink_wait(const struct output_sink *o)
 {
     if (o->console != NULL && !o->deaf)
@@ -122,7 +123,7 @@ static void output_sink_done(struct output_sink *o)
     o->parent = NULL;
 }
 
-/* ---- where it comes from ---- */
+/* ---- sources ---- */
 
 static bool output_source_is_done(const struct output_source *s)
 {
@@ -141,7 +142,7 @@ static void output_source_done(struct output_source *s)
     s->to = NULL;
 }
 
-/* The node may send so much more. */
+/* Grant the node as many bytes as have been passed on. */
 static void output_source_took(const struct output_source *s, size_t n)
 {
     const struct output_node *c = s->node;
@@ -149,8 +150,8 @@ static void output_source_took(const struct output_source *s, size_t n)
         c->forward->cfg.on_sent(c->forward->cfg.arg, c->index, (int)(s - c->relayed), n);
 }
 
-/* Whole lines, as many as there is room for; a part of a line only at the end, or when it is too
- * long. */
+/* Pass on as many whole lines as there is room for. An incomplete line is passed on only at the
+ * end, or if it is too long. */
 static void output_source_pass_on(struct output_source *s)
 {
     size_t room;
@@ -168,7 +169,7 @@ static void output_source_pass_on(struct output_source *s)
     }
 }
 
-/* False: there is no more now. */
+/* Return false if there is nothing more to read now. */
 static bool output_source_read_some(struct output_source *s)
 {
     if (dd_buf_reserve(&s->bytes, CHUNK) < 0)
@@ -199,7 +200,7 @@ static void output_source_push(struct output_source *s)
                     output_sink_room(s->to) > 0 && output_source_read_some(s);
          i++)
         output_source_pass_on(s);
-    output_source_pass_on(s); /* now it may be known that the last line is the last */
+    output_source_pass_on(s); /* the source may have ended: pass on an incomplete last line */
     const bool full = output_sink_room(s->to) == 0;
     if (full)
         output_sink_wait(s->to);
@@ -251,7 +252,7 @@ static void output_source_end(struct output_source *s)
     output_source_push(s);
 }
 
-/* ---- all of it ---- */
+/* ---- public functions ---- */
 
 static void output_forward_on_room(void *arg)
 {

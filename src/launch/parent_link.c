@@ -15,7 +15,7 @@ enum { PIECE = 65536 };
 
 struct parent_link {
     struct event_base *base;
-    struct link *link; /* NULL: there is nobody */
+    struct link *link; /* NULL: the parent is lost */
     struct parent_link_cb cb;
     size_t under_way[LAUNCH_STREAMS];
     bool ended;
@@ -69,7 +69,7 @@ void parent_link_send(struct parent_link *u, enum launch_msg_type type, int node
 size_t parent_link_room(const struct parent_link *u, int which)
 {
     const size_t n = u->under_way[which];
-    if (u->link == NULL) /* it goes nowhere, and nobody is to wait for that */
+    if (u->link == NULL) /* no parent: drop it, so that no process waits */
         return PIECE;
     return n < LAUNCH_WINDOW ? LAUNCH_WINDOW - n : 0;
 }
@@ -108,24 +108,24 @@ void parent_link_free(struct parent_link *u)
         return;
     if (u->link != NULL) {
         link_bye(u->link);
-        (void)event_base_dispatch(u->base); /* until the goodbye has been read */
+        (void)event_base_dispatch(u->base); /* runs until the parent has read BYE */
     }
     if (u->base != NULL)
         event_base_free(u->base);
     free(u);
 }
 
-/* ---- the package ---- */
+/* ---- payload ---- */
 
 struct fetch {
     struct parent_link *parent;
-    struct event *limit, *input; /* input: NULL, or stdin */
+    struct event *limit, *input; /* input: NULL, or EOF on stdin */
     struct link_find *finds[LAUNCH_HOSTS_MAX];
     size_t nfinds;
     struct bootstrap_payload *payload;
     struct launch_msg task;
     struct dd_err *err;
-    int rc; /* -ETIMEDOUT until there is something to say */
+    int rc; /* result of the fetch; -ETIMEDOUT at first */
 };
 
 static void on_limit(evutil_socket_t fd, short what, void *arg)
@@ -154,7 +154,7 @@ static void end_searches(struct fetch *f)
     f->nfinds = 0;
 }
 
-/* First the task, then the package. */
+/* The first frame is the task, the second the payload. */
 static void on_payload(void *arg, struct link *l, const struct frame *fr)
 {
     struct fetch *f = arg;

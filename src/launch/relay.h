@@ -1,5 +1,5 @@
-/* A launcher that was itself started by another node's: the orders that its parent sends, and the
- * loss of that parent. */
+/* A launcher that another node's launcher has started: orders of its parent, and the loss of the
+ * parent. */
 #ifndef DD_LAUNCH_RELAY_H
 #define DD_LAUNCH_RELAY_H
 
@@ -13,12 +13,12 @@ struct relay;
 struct relay_cb {
     void (*on_cancel)(void *arg, int index);
     void (*on_signal)(void *arg, int index, int sig, bool at_once); /* for the agent of that node */
-    void (*on_room)(void *arg); /* the parent takes more output */
-    void (*on_lost)(void *arg); /* no process is there that would miss this node */
+    void (*on_room)(void *arg); /* the parent has room for more output */
+    void (*on_lost)(void *arg); /* the parent is lost */
     void *arg;
 };
 
-/* stdin_fd: once it has ended, the parent is lost; -1: none. All borrowed. */
+/* stdin_fd: EOF means that the parent is lost; -1: none. All borrowed. */
 int relay_new(struct relay **ret, struct parent_link *parent, int stdin_fd,
               const struct relay_cb *cb, struct dd_err *err);
 void relay_free(struct relay *r);

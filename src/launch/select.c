@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a process is lost without: how it was logged in, and by which a job is known to itself and
- * to its starter. */
+/* Always forwarded: variables of the login, and those by which a job and its starter identify the
+ * job. */
 #define ALWAYS                                                                                                                  \
     "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TERM,TZ,TMPDIR,XDG_RUNTIME_DIR,DDRUN_*,SLURM*,PBS_*,PALS_*,PMI*,LSB_*,LSF_*,JSM_*," \
     "SGE_*,JOB_ID,PE_HOSTFILE,NSLOTS,NHOSTS,OAR_*,COBALT_*,FLUX_*,MUNGE_*"

@@ -32,7 +32,7 @@ char *starter_quote(const char *const *argv)
     return rc == 0 ? dd_buf_steal(&out) : NULL;
 }
 
-/* The starter itself: what the user wants in its place, word by word, or its path. */
+/* Push the user's command, split into words, or the path of the starter. */
 static int push_program(struct dd_strv *out, const struct start *s)
 {
     return s->words != NULL ? dd_strv_split(out, s->words, " \t") : dd_strv_push(out, s->program);
@@ -46,14 +46,15 @@ static int push_command(struct dd_strv *out, const struct start *s)
     return rc;
 }
 
-/* Src: sshd hands its words to a shell in one line. */
+/* Src: sshd passes its arguments to a shell as one line. */
 static int push_line(struct dd_strv *out, const struct start *s)
 {
     DD_AUTO(free) char *line = starter_quote(s->command);
     return line == NULL ? -ENOMEM : dd_strv_pushf(out, "exec %s", line);
 }
 
-/* Src: measured, Grid Engine 8.1.9: qrsh joins its words with blanks and hands them to a shell. */
+/* Src: measured, Grid Engine 8.1.9: qrsh joins its arguments with blanks and passes them to a
+ * shell. */
 static int push_quoted(struct dd_strv *out, const struct start *s)
 {
     int rc = 0;
@@ -65,8 +66,8 @@ static int push_quoted(struct dd_strv *out, const struct start *s)
     return rc;
 }
 
-/* A step has so many GPUs for each task as the job asked for, and we have one task per node. So all
- * of them are asked for, with their type: SLURM_GPUS_PER_TASK is "1" or "a100:1". Src:
+/* srun gives a step as many GPUs per task as the job requested, and we start one task per node:
+ * request all GPUs of the node, with their type. SLURM_GPUS_PER_TASK is "1" or "a100:1". Src:
  * measured, 22.05. */
 static int push_gpus(struct dd_strv *out, const struct start *s)
 {
@@ -82,7 +83,7 @@ static int push_gpus(struct dd_strv *out, const struct start *s)
                          n * k);
 }
 
-/* One word of a row's `command`; "-N%n" and the like have the number of nodes in them. */
+/* Push one word of a row's `command`; %n may be part of a word, as in "-N%n". */
 static int push_word(struct dd_strv *out, const char *word, const struct start *s)
 {
     const char *number = strstr(word, "%n");
@@ -101,21 +102,21 @@ static int push_word(struct dd_strv *out, const char *word, const struct start *
     return strcmp(word, "%gpus") == 0 ? push_gpus(out, s) : dd_strv_push(out, word);
 }
 
-/* Src: the batch script's variables that srun takes for options of its own (srun(1)). */
+/* Src: srun(1): variables of the batch script that srun would read as its own options. */
 #define SRUN_TAKES                                                                                        \
     "SLURM_NTASKS,SLURM_NPROCS,SLURM_NTASKS_PER_NODE,SLURM_NTASKS_PER_GPU,SLURM_NTASKS_PER_CORE,"         \
     "SLURM_NTASKS_PER_SOCKET,SLURM_TASKS_PER_NODE,SLURM_CPUS_PER_TASK,SRUN_CPUS_PER_TASK,SLURM_CPU_BIND," \
     "SLURM_GPUS_PER_TASK,SLURM_TRES_PER_TASK,SLURM_GPU_BIND,SLURM_DISTRIBUTION,SLURM_ARBITRARY_NODELIST," \
     "SLURM_KILL_BAD_EXIT,SLURM_WAIT,SLURM_NNODES,SLURM_JOB_NUM_NODES"
 
-/* srun: one task per node with all that the job has there; a step would take numbers of tasks and
- * their share of CPUs and GPUs from the script's variables. ddrun itself sees to lost nodes. -X:
- * the first Ctrl-C reaches ddrun, which stops the workers, instead of printing the states of tasks;
- * -Q: srun then prints errors alone. PALS: without --cpu-bind none a process gets one core; so with
- * aprun without -cc none. jsrun: one set of resources for each node, all of it, and the task is
- * bound to the whole set. pbsdsh: -h is a host by name; OpenPBS' takes the command's options for
- * its own where no -- is before it. tm: what pbs_tmrsh does, where it is not. ssh: nobody is there
- * to answer questions, and a node that is off is to be known soon. */
+/* srun: one task per node with all CPUs and GPUs of the job there; without options, a step would
+ * take the number of tasks and their CPUs and GPUs from the variables of the script. ddrun itself
+ * handles lost nodes. -X: the first Ctrl-C stops the workers instead of printing the state of
+ * tasks; -Q: srun prints errors only. PALS and aprun: without --cpu-bind none or -cc none, a
+ * process gets one core. jsrun: one resource set per node with everything, to which the task is
+ * bound. pbsdsh: -h selects a host by name; without --, OpenPBS's would parse the options of the
+ * command. tm: replaces pbs_tmrsh where that is not installed. ssh: never prompt, and detect a node
+ * that is down soon. */
 static const struct starter starters[] = {
     {.name = "srun",
      .sources = "slurm-batch",
@@ -192,7 +193,7 @@ static const struct starter starters[] = {
 
 enum { STARTERS = sizeof(starters) / sizeof(starters[0]) };
 
-/* Whether `word` is one of those in `list`, which are separated by commas. */
+/* True if `word` is in the comma-separated `list`. */
 static bool is_among(const char *list, const char *word)
 {
     size_t n = strlen(word);

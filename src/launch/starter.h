@@ -1,5 +1,4 @@
-/* Starters: the commands that run something on the other nodes of an allocation, one row each.
- * Pure. */
+/* Starters: commands that run a program on other nodes of an allocation, one row each. Pure. */
 #ifndef DD_LAUNCH_STARTER_H
 #define DD_LAUNCH_STARTER_H
 
@@ -9,44 +8,46 @@
 #include <stdbool.h>
 
 struct start {
-    const char *program; /* the starter's path */
-    const char *words;   /* what the user wants in its place (--launch-command), NULL */
-    const char *host;    /* of the node; NULL: all of them */
+    const char *program; /* path of the starter */
+    const char *words;   /* --launch-command, which replaces the starter; NULL: not given */
+    const char *host;    /* name of the node; NULL: all nodes */
     int nnodes;
-    const char *const *command; /* to run there */
-    char *const *env;           /* of the script */
+    const char *const *command; /* command to run there */
+    char *const *env;           /* environment of the script */
 };
 
 struct starter {
-    const char *name; /* --launcher=NAME */
-    const char *
-        sources; /* of the allocations (alloc_table) in which it is used unasked, comma separated */
-    const char *program; /* looked for in PATH, then in `folder` */
-    const char *folder;  /* NULL: nowhere else */
-    bool ours;           /* a helper of ddrun's, which tells whether it works here (--check) */
-    bool starts_all;   /* one call is for all nodes and loses nothing: ddrun becomes that command */
-    bool takes_stdin;  /* what it reads from stdin arrives there */
-    bool loses_output; /* what is written there does not come back, or torn: it comes over the link
-                        */
-    bool tree; /* each start costs this machine much, and any node can start others: they do so */
-    bool
-        must_outlive; /* it dies of the job's signals and loses the exit code: it is started deaf */
-    const char *unset;   /* variables that would change what it does, comma separated; NULL */
-    const char *options; /* of the program, unless the user has said his own words; NULL */
-    const char *command; /* words: %program, %host, %n nodes, %command, %line: the same for a shell,
-                            %gpus: of srun, where they have to be said */
+    const char *name;    /* value of --launcher */
+    const char *sources; /* allocations (names in alloc_table) in which 'auto' may choose it, comma
+                            separated */
+    const char *program; /* searched in PATH, then in `folder` */
+    const char *folder;  /* NULL: PATH only */
+    bool ours;           /* a helper of ddrun, which reports with --check whether it works here */
+    bool starts_all;  /* one call starts all nodes and forwards everything: ddrun replaces itself by
+                         it */
+    bool takes_stdin; /* it forwards its stdin to the command */
+    bool loses_output; /* it does not return output, or splits lines: output comes over the link */
+    bool tree;         /* each start is expensive for this machine, and any node can start others */
+    bool must_outlive; /* it exits on the job's signals and loses the exit code: start it with
+                          signals ignored */
+    const char
+        *unset; /* variables to unset, which would change its behaviour, comma separated; NULL */
+    const char *options; /* options of the program, unless the user has given a command; NULL */
+    const char *command; /* words of the command: %program, %host, %n (number of nodes), %command,
+                            %line (the command quoted for a shell), %quoted (the same as one word),
+                            %gpus (srun options for GPUs, if needed) */
 };
 
-/* By name, or "auto": those for allocations of this source, one after the other, first after NULL.
- * NULL: there is none. */
+/* Find by name, or with "auto" the next starter after `after` (NULL: the first) for allocations of
+ * this source. NULL: none. */
 const struct starter *starter_find(const struct starter *after, const char *name,
                                    const char *source);
-/* For options; "auto" and "none" are not starters. */
+/* Choices of an option; "auto" and "none" are not starters. */
 #define STARTER_NAMES                                                                              \
     "auto,none,srun,pbs_tmrsh,pbsdsh,tm,pals,jsrun,blaunch,qrsh,flux,oarsh,aprun,ssh"
 /* 0 or -ENOMEM */
 int starter_command(struct dd_strv *out, const struct starter *st, const struct start *s);
-/* One word that a shell reads as the words of argv. free(); NULL: no memory. */
+/* Quote argv as one word for a shell. free(); NULL: out of memory. */
 char *starter_quote(const char *const *argv);
 
 #endif

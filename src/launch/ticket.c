@@ -27,7 +27,7 @@ static enum launch_key key_of(const char *word)
     return LAUNCH_KEY_OFFERED;
 }
 
-/* INDEX/PORT/ID/[KEY/]HOSTS[/PATH]; text is cut up. */
+/* Parse INDEX/PORT/ID/[KEY/]HOSTS[/PATH]; modifies text. */
 static int ticket_fields(struct launch_ticket *t, char *text)
 {
     const char *index = strsep(&text, "/");

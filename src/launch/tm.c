@@ -28,7 +28,8 @@ const char *tm_words(int error)
     return "unknown error";
 }
 
-/* Whether the first word of a line is this name; all of it, or up to the first dot of either. */
+/* True if the first word of the line is this host, by its whole name or up to the first dot of
+ * either. */
 static bool is_host(const char *word, size_t len, const char *host, bool whole)
 {
     size_t n = strlen(host);
@@ -66,7 +67,7 @@ int tm_line_of(const char *text, size_t len, const char *host, int *lines)
     return by_name >= 0 ? by_name : by_short;
 }
 
-/* Src: measured, OpenPBS 23.06.06: killed by signal n is 256 + n. */
+/* Src: measured, OpenPBS 23.06.06: the status of a task that signal n killed is 256 + n. */
 int tm_exit_code(int status)
 {
     if (status >= 0 && status < BY_SIGNAL)

@@ -1,5 +1,5 @@
-/* What PBS' task manager library offers, as it is known to those who load it at run time, and which
- * of the job's nodes is which to it. Pure.
+/* Declarations of the task manager library of PBS for loading it at run time, and its numbers of
+ * the job's nodes. Pure.
  *
  * Src: tm(3B) of OpenPBS and Torque; OpenPBS 23.06.06, measured. libpbs.so.0 and libtorque.so.2
  * have the same calls. */
@@ -10,17 +10,17 @@
 
 enum { TM_NO_EVENT = 0, TM_NODES_MAX = 1 << 20 };
 
-struct tm_roots { /* tm_init() fills it; nothing in it is of use to us */
+struct tm_roots { /* filled by tm_init(), not used by ddrun */
     unsigned me, parent;
     int nnodes, ntasks, pool;
     unsigned *tasks;
 };
 
-/* All return 0 or one of the numbers below. */
+/* Each returns 0 or one of the numbers below. */
 struct tm_calls {
     int (*init)(void *unused, struct tm_roots *roots);
     int (*nodeinfo)(int **ids,
-                    int *n); /* an id for each line of the node file; gives *ids: free() */
+                    int *n); /* allocates *ids (free()), one for each line of the node file */
     int (*spawn)(int argc, char **argv, char **env, int node, unsigned *task, int *event);
     int (*obit)(unsigned task, int *status, int *event);
     int (*kill)(unsigned task, int sig, int *event);
@@ -28,15 +28,16 @@ struct tm_calls {
     int (*finalize)(void);
 };
 
-/* What an error number means, as the end of a sentence. */
+/* Describe an error number, as the end of a message. */
 const char *tm_words(int error);
 
-/* The number of the first line, counted without empty ones, that names this host: by its whole
- * name, else by what is before the first dot; -1: none does. *lines gets how many there are. */
+/* Return the number of the first line that names this host, counted without empty lines: by its
+ * whole name, or else by its name up to the first dot; -1: none. *lines becomes the number of
+ * lines. */
 int tm_line_of(const char *text, size_t len, const char *host, int *lines);
 
-/* What a process ends with whose task ended so: its exit code, 128 + a signal, or 255 for what is
- * neither. */
+/* Return the exit code for the status of a task: its own, 128 + a signal, or 255 for other values.
+ */
 int tm_exit_code(int status);
 
 #endif
