@@ -189,9 +189,9 @@ static int no_job(const struct asking *k, const char *said, struct dd_err *err)
                           GREETING_S);
     if (k->busy > 0)
         return dd_err_set(err, -ETIMEDOUT,
-                          "%zu sockets like those of ddrun accepted no connection on %.200s; "
-                          "another user may be flooding them",
-                          k->busy, host);
+                          "no ddrun job of yours can be reached on %.200s: %zu sockets like "
+                          "ddrun's accept no connection; another user may be flooding them",
+                          host, k->busy);
     if (names == NULL || names[0] == '\0')
         return dd_err_tip(
             err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),

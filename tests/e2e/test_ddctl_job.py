@@ -25,7 +25,7 @@ def ddctl(*args, code=0, **more):
     def ended():
         p = subprocess.run([DDCTL, *args], env=clean_env(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                            timeout=LIMIT, check=False, **more)
-        return p if p.returncode == code or "answer" not in p.stderr else None
+        return p if p.returncode == code or not re.search("answer|accept no", p.stderr) else None
 
     p = until(ended, say=f"an answer to {args}")
     assert p.returncode == code, p.stdout + p.stderr
@@ -260,10 +260,8 @@ def test_a_stopped_ddrun_whose_queue_is_full_is_reported(tmp_path):
                 s = callers.enter_context(socket.socket(socket.AF_UNIX))
                 s.setblocking(False)
                 s.connect(name)
-        until(lambda: "accepted no connection" in job.ctl("status", code=1))  # else a stopped agent of another test
-        callers.close()  # an agent serves at most 32 of its own user
+        until(lambda: "accept no connection" in job.ctl("status", code=1))  # else a stopped agent of another test
         os.kill(agent, signal.SIGCONT)
-        assert job.status()["state"] == "running"
         job.finish()
 
 
