@@ -1,7 +1,6 @@
-/* A library that is used where it is found, and that nobody needs to install for all the rest: its
- * functions are looked up at run time. A list of its functions, LIST(X) with X(function) for each,
- * makes both the structure of their addresses, by DD_LIBRARY_FIELD, and its table, by
- * DD_LIBRARY_ROW. */
+/* Optional libraries, loaded at run time so that they need not be installed. A list macro of a
+ * library's functions, LIST(X) with X(function) for each, generates both the structure of their
+ * addresses (DD_LIBRARY_FIELD) and its table (DD_LIBRARY_ROW). */
 #ifndef DD_BASE_LIBRARY_H
 #define DD_BASE_LIBRARY_H
 

@@ -266,7 +266,7 @@ static void job_set_timer(struct job *j)
         evtimer_add(j->timer, &t);
 }
 
-/* A member's name is taken before the step, which may remove it. */
+/* Copy the member's name before the step, which may remove the member. */
 static int job_step_machine(struct job *j, const struct rdzv_event *e)
 {
     const struct session *leader = j->cfg.sessions->leader;

@@ -1,8 +1,7 @@
-/* Names to an expression. A run of neighbours that differ in one number only becomes one bracket;
- * a run of such results that differ in one number before the bracket gets a second one in front
- * (r1n[1-4],r2n[1-4] is r[1-2]n[1-4]). Not more than two: with three the order of expansion is no
- * longer that of the list (see parse.c).
- */
+/* Fold names to an expression. Consecutive names that differ in one number become one bracket;
+ * consecutive results that differ in one number before the bracket get a second bracket in front
+ * (r1n[1-4],r2n[1-4] becomes r[1-2]n[1-4]). Never more than two, since with three brackets the
+ * order of expansion differs from that of the list (see parse.c). */
 #include "hostlist/list.h"
 
 #include "base/num.h"
@@ -10,20 +9,20 @@
 #include <errno.h>
 #include <string.h>
 
-enum { DIGITS_MAX = 18 }; /* longer numbers are left alone, so that all sums fit 64 bits */
+enum { DIGITS_MAX = 18 }; /* longer numbers are not folded, so that sums fit into 64 bits */
 
-/* Some neighbours of the list: what is still literal, then what is folded already. */
+/* Consecutive names of the list: the literal part, then the folded part. */
 struct item {
     const char *head;
     size_t head_len;
-    size_t tail; /* in the text of the level */
+    size_t tail; /* offset in the text of the level */
     size_t tail_len;
 };
 
 struct level {
     struct item *items;
     size_t n;
-    struct dd_buf text; /* of the tails */
+    struct dd_buf text; /* text of the tails */
 };
 
 static void dd_auto_level(struct level *l)
@@ -39,7 +38,7 @@ static int level_new(struct level *l, size_t n)
     return l->items == NULL ? -ENOMEM : 0;
 }
 
-/* The number that a run varies: heads are before + number + after. */
+/* The number that varies in a run: heads are before + number + after. */
 struct frame {
     size_t before;
     size_t after;
@@ -56,7 +55,7 @@ static bool number_fits(const struct item *it, const struct frame *f)
     return n <= DIGITS_MAX;
 }
 
-/* The one number in which two heads differ; for equal heads their last number. */
+/* Find the only number in which two heads differ; for equal heads, their last number. */
 static bool find_frame(const struct item *a, const struct item *b, struct frame *f)
 {
     size_t min = a->head_len < b->head_len ? a->head_len : b->head_len;
@@ -94,7 +93,7 @@ static bool fits(const struct level *l, const struct item *first, const struct i
                   f->after) == 0;
 }
 
-/* How many items from i on make one run; 1: none. */
+/* Return the number of items from i on that form a run; 1: none. */
 static size_t run_length(const struct level *l, size_t i, struct frame *f)
 {
     const struct item *it = l->items;
@@ -132,14 +131,14 @@ static size_t digits_in(uint64_t v)
     return n;
 }
 
-/* Whether b is what a range that starts with first and is now at a would print next. */
+/* True if b is the name that follows a in a range that starts with first. */
 static bool continues(const struct number *first, const struct number *a, const struct number *b)
 {
     size_t plain = digits_in(b->value);
     return b->value == a->value + 1 && b->len == (plain > first->len ? plain : first->len);
 }
 
-/* Writes "1-3,7" for n items. */
+/* Append "1-3,7" for n items. */
 static int write_ranges(struct dd_buf *out, const struct item *it, size_t n, const struct frame *f)
 {
     int rc = 0;
@@ -170,7 +169,7 @@ static int append_tail(struct dd_buf *out, const struct level *l, const struct i
     return it->tail_len == 0 ? 0 : dd_buf_append(out, l->text.data + it->tail, it->tail_len);
 }
 
-/* Appends to `to` the item that n items of `from`, from i on, become. */
+/* Append to `to` the folded form of n items of `from`, starting at i. */
 static int add_run(struct level *to, const struct level *from, size_t i, size_t n,
                    const struct frame *f)
 {

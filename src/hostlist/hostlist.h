@@ -1,8 +1,7 @@
-/* Host lists: "gpu[001-004,7],login" expanded to names, folded back, and set operations on them.
+/* Host lists: expand "gpu[001-004,7],login" to names, fold names, and set operations.
  *
- * A list keeps its order and its duplicates. It knows names only: nothing is resolved, and two
- * names are the same only when their bytes are.
- */
+ * A list keeps its order and duplicates. It contains names only: nothing is resolved, and two names
+ * are equal only if their bytes are. */
 #ifndef DD_HOSTLIST_HOSTLIST_H
 #define DD_HOSTLIST_HOSTLIST_H
 
@@ -13,40 +12,38 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* More names than this in one list are refused, before anything is allocated for them. */
+/* Limit of names in a list, checked before memory is allocated for them. */
 #define HOSTLIST_MAX 65536
 
 struct hostlist;
 
 int hostlist_new(struct hostlist **ret);
-/* Expands an expression of names separated by commas or white space, with any number of brackets
- * ("r[1-4]n[01-16,20].site"). -EINVAL (what is wrong and where), -E2BIG (over HOSTLIST_MAX),
- * -ENOMEM. An empty expression is an empty list. Gives *ret. */
+/* Expand an expression of names separated by commas or white space, with any number of brackets
+ * ("r[1-4]n[01-16,20].site"). -EINVAL with error and position; -E2BIG: over HOSTLIST_MAX; -ENOMEM.
+ * An empty expression is an empty list. */
 int hostlist_parse(struct hostlist **ret, const char *expr, struct dd_err *err);
 void hostlist_free(struct hostlist *h);
 
 size_t hostlist_count(const struct hostlist *h);
-/* Lent until the list changes; NULL beyond the end. */
+/* Return name i, valid until the list changes; NULL beyond the end. */
 const char *hostlist_nth(const struct hostlist *h, size_t i);
 
-/* Appends one literal name. -EINVAL, -E2BIG, -ENOMEM. */
+/* Append one literal name. -EINVAL, -E2BIG, -ENOMEM. */
 int hostlist_push(struct hostlist *h, const char *name);
 
-/* Linear time; give *ret. -E2BIG, -ENOMEM. The union has each name once, in the order of first
- * appearance in a, then b; the difference keeps order and duplicates of a, and so does the
- * intersection. */
+/* Set operations in linear time. -E2BIG, -ENOMEM. The union contains each name once, in order of
+ * first appearance in a, then b. Difference and intersection keep order and duplicates of a. */
 int hostlist_union(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b);
 int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b);
 int hostlist_intersection(struct hostlist **ret, const struct hostlist *a,
                           const struct hostlist *b);
-int hostlist_uniq(struct hostlist **ret, const struct hostlist *a); /* first appearances */
+int hostlist_uniq(struct hostlist **ret, const struct hostlist *a); /* keeps first appearances */
 
-/* Appends the shortest expression that this room folds to; it expands to the same names in the same
- * order. -EMSGSIZE, -ENOMEM. */
+/* Append the folded expression, which expands to the same names in the same order. -EMSGSIZE,
+ * -ENOMEM. */
 int hostlist_fold(const struct hostlist *h, struct dd_buf *out);
 
-/* True for what may stand in a host name: letters, digits, '-', '_', '.', ':' (IPv6), 1 to 255
- * bytes. */
+/* True for a valid host name: 1 to 255 letters, digits, '-', '_', '.' or ':' (IPv6). */
 bool hostlist_name_ok(const char *name);
 
 DD_AUTO_DEFINE(hostlist, struct hostlist *, hostlist_free);

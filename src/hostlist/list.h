@@ -1,4 +1,4 @@
-/* What a host list is made of; private to this room. */
+/* The representation of a host list; private to this directory. */
 #ifndef DD_HOSTLIST_LIST_H
 #define DD_HOSTLIST_LIST_H
 
@@ -9,16 +9,16 @@
 enum { HOSTLIST_NAME_MAX = 255 };
 
 struct hostlist {
-    struct dd_buf text; /* the names, a NUL after each: one block instead of one malloc a name */
-    uint32_t *start;    /* where name i begins in text */
+    struct dd_buf text; /* NUL-terminated names in one block, instead of one malloc per name */
+    uint32_t *start;    /* offset of name i in text */
     size_t count;
     size_t cap;
 };
 
-/* Appends n bytes that are known to be a good name. -E2BIG, -ENOMEM. */
+/* Append n bytes that are known to be a valid name. -E2BIG, -ENOMEM. */
 int hostlist_append(struct hostlist *h, const char *name, size_t n);
 
-/* Whether c may stand in a host name. */
+/* True if c is allowed in a host name. */
 bool hostlist_char_ok(char c);
 
 static inline bool hostlist_is_digit(char c)

@@ -1,18 +1,18 @@
-/* Expressions to names. Two passes over the text: the first checks all of it and counts, so that
- * nothing is allocated for what is wrong or too long; the second writes the names. Brackets are
- * never stored expanded: each is a cursor in the text.
+/* Expand expressions to names, in two passes over the text: the first validates and counts, so that
+ * no memory is allocated for invalid or too long lists; the second writes the names. Brackets are
+ * not stored expanded: each is a cursor in the text.
  *
- *   list    = [ term { sep term } ]        sep = comma or white space, more than one is as good as
- * one term    = { literal | bracket }        at least one, brackets at most BRACKETS_MAX bracket =
- * "[" range { "," range } "]" range   = number [ "-" number ]        as many digits as the first
- * number is written with
+ *   list    = [ term { sep term } ]
+ *   sep     = one or more commas or white space characters
+ *   term    = { literal | bracket }      at least one; at most BRACKETS_MAX brackets
+ *   bracket = "[" range { "," range } "]"
+ *   range   = number [ "-" number ]      padded to the width of the first number
  *
  * The order of a term with several brackets is Slurm's: the last one runs fastest, then the first,
  * the second and so on, so that the last but one is the slowest. Two brackets are therefore in
- * row-major order, three are not: a[1-2]b[3-4]c[5-6] begins a1b3c5, a1b3c6, a2b3c5.
- * Src: `scontrol show hostnames` of Slurm 22.05.8, asked with up to 7 brackets of 2 and 3 values;
- * tests/e2e/test_hostlist.py compares at random.
- */
+ * row-major order, three are not: a[1-2]b[3-4]c[5-6] begins a1b3c5, a1b3c6, a2b3c5. Src: `scontrol
+ * show hostnames` of Slurm 22.05.8, tested with up to 7 brackets of 2 and 3 values;
+ * tests/e2e/test_hostlist.py compares random lists. */
 #include "hostlist/list.h"
 
 #include "base/log.h"
@@ -38,7 +38,8 @@ struct bracket {
 };
 
 struct term {
-    const char *literal[BRACKETS_MAX + 1]; /* before bracket 0, 1 ... and after the last */
+    const char *literal[BRACKETS_MAX +
+                        1]; /* literal[i] precedes bracket i; the last one follows all brackets */
     size_t literal_len[BRACKETS_MAX + 1];
     struct bracket bracket[BRACKETS_MAX];
     unsigned n;
@@ -52,7 +53,7 @@ struct reader {
     struct dd_err *err;
 };
 
-/* Text of the user for an error sentence: cut, and without control characters. */
+/* The user's text in an error message: truncated, without control characters. */
 struct shown {
     char text[180];
 };
@@ -66,7 +67,7 @@ static const char *show(struct shown *s, const char *text, size_t n)
     return s->text;
 }
 
-/* The sentence "what 'text' why (character N of host list 'expr')". */
+/* Fail with "'text' why (character N of host list 'expr')". */
 static int refuse(const struct reader *r, int rc, const char *at, size_t n, const char *why)
 {
     struct shown piece;
@@ -88,7 +89,7 @@ static bool is_separator(char c)
     return c != '\0' && strchr(", \t\r\n", c) != NULL;
 }
 
-/* The digits at *p; false when there are none or they are beyond 64 bits. */
+/* Read the digits at *p; false if there are none or they exceed 64 bits. */
 static bool read_number(const char **p, uint64_t *ret, size_t *ret_width)
 {
     const char *first = *p;
@@ -106,7 +107,7 @@ static bool read_number(const char **p, uint64_t *ret, size_t *ret_width)
     return dd_num_u64(digits, 0, UINT64_MAX, ret) == 0;
 }
 
-/* One range at *p, which is left behind it. NULL, or what is wrong with it. */
+/* Read one range at *p and advance *p. Return NULL, or the error. */
 static const char *read_range(const char **p, struct range *ret, size_t *ret_longest)
 {
     static const char what[] = "is not a number or a range such as 1-4";
@@ -142,7 +143,7 @@ static void bracket_restart(struct bracket *b)
     (void)read_range(&b->next, &b->range, &longest);
 }
 
-/* On to the next number; false, and back at the first, after the last. */
+/* Advance to the next number. After the last one, return to the first and return false. */
 static bool bracket_advance(struct bracket *b)
 {
     size_t longest;
@@ -159,7 +160,7 @@ static bool bracket_advance(struct bracket *b)
     return true;
 }
 
-/* Reads "[...]" at r->p into the next bracket of the term. */
+/* Read "[...]" at r->p into the next bracket of the term. */
 static int read_bracket(struct reader *r, struct term *t)
 {
     const char *open = r->p;
@@ -192,7 +193,7 @@ static int read_bracket(struct reader *r, struct term *t)
     return t->names > HOSTLIST_MAX ? too_many(r, open) : 0;
 }
 
-/* Reads one name with its brackets at r->p, which is no separator. */
+/* Read one name with its brackets at r->p, which is not a separator. */
 static int read_term(struct reader *r, struct term *t)
 {
     const char *begin = r->p;

@@ -1,5 +1,5 @@
-/* Union, difference, intersection and unique names, in linear time: a hash index from name to its
- * list. */
+/* Union, difference, intersection and unique names in linear time, with a hash index from names to
+ * positions in a list. */
 #include "hostlist/list.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 struct index {
     const struct hostlist *list;
-    uint32_t *slot; /* 1 + position in list, 0: free */
+    uint32_t *slot; /* position in the list + 1; 0: free */
     size_t mask;
 };
 
@@ -16,7 +16,7 @@ static void dd_auto_index(struct index *ix)
     free(ix->slot);
 }
 
-/* An index of `list` with room for `max` names, which may still be to come. */
+/* Make an index of `list` with space for `max` names, including ones added later. */
 static int index_new(struct index *ix, const struct hostlist *list, size_t max)
 {
     size_t size = 16;
@@ -28,7 +28,8 @@ static int index_new(struct index *ix, const struct hostlist *list, size_t max)
     return ix->slot == NULL ? -ENOMEM : 0;
 }
 
-static uint32_t hash(const char *s) /* FNV-1a; the names come from the user's own scheduler */
+static uint32_t
+hash(const char *s) /* FNV-1a, unkeyed: the names come from the user's own scheduler */
 {
     uint32_t h = 2166136261U;
     for (; *s != '\0'; s++)
@@ -36,7 +37,7 @@ static uint32_t hash(const char *s) /* FNV-1a; the names come from the user's ow
     return h;
 }
 
-/* The slot of the name, or the free one where it belongs. */
+/* Return the slot of the name, or the free slot for it. */
 static uint32_t *index_slot(const struct index *ix, const char *name)
 {
     size_t i = hash(name) & ix->mask;
@@ -53,7 +54,7 @@ static int index_all(struct index *ix, const struct hostlist *list)
     return rc;
 }
 
-/* Appends those names of `from` that `to`, which ix indexes, does not have yet. */
+/* Append the names of `from` that are not in `to`; ix is the index of `to`. */
 static int add_new(struct hostlist *to, struct index *ix, const struct hostlist *from)
 {
     int rc = 0;
@@ -90,7 +91,7 @@ int hostlist_uniq(struct hostlist **ret, const struct hostlist *a)
     return hostlist_union(ret, a, &none);
 }
 
-/* The names of a that are in b, or that are not. */
+/* Select the names of a that are in b, or that are not. */
 static int pick(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b,
                 bool in_b)
 {

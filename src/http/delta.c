@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { WORD = 8, WORTH = 3 }; /* fewer zeros are cheaper as they are */
+enum { WORD = 8, WORTH = 3 }; /* shorter runs of zeros are encoded as data */
 
 static uint64_t word_at(const unsigned char *p)
 {
@@ -13,7 +13,7 @@ static uint64_t word_at(const unsigned char *p)
     return le64toh(w);
 }
 
-/* What the word at i should be by those before it; all of these are there. */
+/* Predict the word at i by linear extrapolation of the words before it. */
 static uint64_t expected(const unsigned char *p, size_t i, size_t stride)
 {
     if (i < stride)
@@ -46,7 +46,7 @@ static size_t zeros(const unsigned char *p, size_t n)
     return k;
 }
 
-/* Up to the next zeros that are worth a run of their own. */
+/* Return the length up to the next run of zeros that is worth encoding. */
 static size_t until_zeros(const unsigned char *p, size_t n)
 {
     size_t k = 0;

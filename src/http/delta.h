@@ -1,13 +1,12 @@
-/* Tables of numbers, packed: each record is told as what it differs from a straight line through
- * the two before it. Pure.
+/* Compression of tables of numbers: each record is encoded as its difference from the linear
+ * extrapolation of the two records before it. Pure.
  *
  *   packed = u32 stride, run*       run = varint: zero bytes, varint: bytes that follow, these
  *
- * The runs are the differences, as words of 64 bits, little-endian; the last n % 8 bytes are as
- * they were. Horovod's values are such tables: a socket address for each peer, always the same, and
- * a number that counts up. So a value of any length becomes some 50 bytes. Any other bytes come
- * through as well.
- */
+ * The runs encode the differences as 64-bit little-endian words; the last n % 8 bytes are
+ * unchanged. Horovod's values are such tables: per peer a socket address that is always the same
+ * and a number that counts up. So a value of any length shrinks to about 50 bytes. Any other data
+ * also survives the round trip. */
 #ifndef DD_HTTP_DELTA_H
 #define DD_HTTP_DELTA_H
 
@@ -16,10 +15,10 @@
 
 #include <stddef.h>
 
-/* Appends. stride: bytes of a record; what is no multiple of 8 counts as one record. 0, -ENOMEM,
- * -EMSGSIZE. */
+/* Append the packed data. stride: size of a record; if it is not a multiple of 8, the data is one
+ * record. 0, -ENOMEM or -EMSGSIZE. */
 int delta_pack(struct dd_buf *out, const unsigned char *p, size_t n, size_t stride);
-/* Fills exactly n bytes; -EPROTO. */
+/* Unpack exactly n bytes; -EPROTO. */
 int delta_unpack(unsigned char *out, size_t n, const unsigned char *packed, size_t len);
 
 #endif

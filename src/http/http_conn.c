@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 enum {
-    REQUEST_S = 30, /* for the whole request, and again for the reply */
-    HOLD_S = 1,     /* a value that is not there is waited for; the client asks again */
+    REQUEST_S = 30, /* time limit for the request, and for the reply */
+    HOLD_S = 1,     /* delay of the reply if the value is missing; the client then retries */
     HEAD_ROOM = 1024,
 };
 
@@ -25,9 +25,9 @@ struct http_conn {
     int fd;
     struct event *readable, *writable, *timer;
     struct dd_buf head;
-    struct http_request request; /* its name is lent from head */
-    struct kv_value *value;      /* the body, or that of the reply */
-    size_t got;                  /* of the body */
+    struct http_request request; /* its name is borrowed from head */
+    struct kv_value *value;      /* body of the request or of the reply */
+    size_t got;                  /* bytes of the body received */
     struct kv_waiter waiter;
     char reply[128];
     size_t reply_len, sent;
@@ -64,7 +64,7 @@ bool http_conn_drop_oldest(struct http_server *s)
 
 /* ---- replies ---- */
 
-/* The connection may be gone afterwards. */
+/* Send the reply. May free c. */
 static void send_some(struct http_conn *c)
 {
     const size_t body = c->value != NULL ? c->value->len : 0;
@@ -75,7 +75,8 @@ static void send_some(struct http_conn *c)
                                {body > 0 ? c->value->data + of_body : NULL, body - of_body}};
         struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
         ssize_t n = sendmsg(
-            c->fd, &m, MSG_NOSIGNAL); /* in one write: the client takes what comes with the head */
+            c->fd, &m,
+            MSG_NOSIGNAL); /* in one write: the client reads the body together with the head */
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN && event_add(c->writable, NULL) == 0)
@@ -94,8 +95,8 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     send_some(arg);
 }
 
-/* Src: Horovod 0.28.1: the client knows the header in this spelling only, and a reply without it
- * loses its body. */
+/* Src: Horovod 0.28.1: the client knows only this spelling of the header, and drops the body of a
+ * reply without it. */
 static void reply(struct http_conn *c, int status)
 {
     static const struct {
@@ -155,7 +156,7 @@ static void exchange(struct http_server *s)
     dd_buf_done(&part.data);
 }
 
-/* The request is whole. */
+/* Serve a complete request. */
 static void serve(struct http_conn *c)
 {
     const struct timeval hold = {.tv_sec = HOLD_S};
@@ -190,8 +191,7 @@ static int make_body(struct http_conn *c)
     return rc == 0 ? 0 : rc == -EMSGSIZE ? 413 : 507;
 }
 
-/* What came behind the head is the beginning of the body; more than the body is no request of ours.
- */
+/* Start the body with the bytes received after the head. More bytes than the body are an error. */
 static void begin_body(struct http_conn *c, size_t head)
 {
     const size_t more = c->head.len - head;
@@ -243,7 +243,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
                                         : recv(fd, &more, 1, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0 || c->state == CONN_HELD) /* gone, or it says more than was asked */
+    if (n <= 0 || c->state == CONN_HELD) /* closed, or it sent more than one request */
         http_conn_free(c);
     else if (c->state == CONN_HEAD)
         take_head(c);

@@ -1,4 +1,4 @@
-/* One connection of a worker: one request, one reply. For the server alone. */
+/* One connection of a worker: one request, one reply. Internal to the server. */
 #ifndef DD_HTTP_HTTP_CONN_INNER_H
 #define DD_HTTP_HTTP_CONN_INNER_H
 
@@ -15,20 +15,21 @@ struct http_server {
     int fd;
     uint16_t port;
     struct event *accept, *resume;
-    struct rendezvous *rendezvous; /* NULL: nobody has come yet */
-    TAILQ_HEAD(, http_conn) conns; /* the oldest first */
+    struct rendezvous *rendezvous; /* NULL: no worker has connected yet */
+    TAILQ_HEAD(, http_conn) conns; /* oldest first */
     size_t nconns, max_conns;
-    struct event *news;  /* timer: tells the other nodes what is new */
-    unsigned news_times; /* that has been done */
-    bool news_open;      /* and not all have told theirs */
+    struct event *news;  /* timer: sends news to the other nodes */
+    unsigned news_times; /* number of exchanges of news */
+    bool news_open;      /* an exchange of news is in progress */
     unsigned long long refused;
 };
 
 void http_conn_new(struct http_server *s, int fd); /* takes fd */
 void http_conn_free(struct http_conn *c);
 bool http_conn_drop_oldest(
-    struct http_server *s); /* of those whose request is not whole; false: none */
-void http_server_tell_news(struct http_server *s);  /* soon, if there are any */
-void http_conn_answer_ready(struct http_server *s); /* whose values have come */
+    struct http_server *s); /* drops the oldest whose request is incomplete; false: none */
+void http_server_tell_news(struct http_server *s); /* soon, if there are any */
+void http_conn_answer_ready(
+    struct http_server *s); /* replies to requests whose value has arrived */
 
 #endif

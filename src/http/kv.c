@@ -15,16 +15,16 @@ TAILQ_HEAD(kv_waiters, kv_waiter);
 struct kv_scope {
     UT_hash_handle hh;
     LIST_HEAD(, kv_entry) entries;
-    size_t put, finished; /* of the keys that were put here */
+    size_t put, finished; /* of the keys put on this node */
     size_t len;
     char name[];
 };
 
 struct kv_entry {
     UT_hash_handle hh;
-    LIST_ENTRY(kv_entry) link; /* in its scope */
+    LIST_ENTRY(kv_entry) link; /* in the list of its scope */
     struct kv_scope *scope;
-    struct kv_value *value; /* NULL: only waited for */
+    struct kv_value *value; /* NULL: it only has waiters */
     struct kv_waiters waiters;
     bool mine, finished;
     size_t len;
@@ -171,7 +171,7 @@ static int get(struct kv *kv, struct kv_name name, struct kv_entry **ret)
     return 0;
 }
 
-/* Its value goes; so does the name, unless somebody waits for it. */
+/* Remove the value, and the name unless it has waiters. */
 static void empty(struct kv *kv, struct kv_entry *e)
 {
     struct kv_scope *s = e->scope;
@@ -189,7 +189,7 @@ static void empty(struct kv *kv, struct kv_entry *e)
     drop_scope_if_unused(kv, s);
 }
 
-/* ---- what is done with them ---- */
+/* ---- operations ---- */
 
 int kv_put(struct kv *kv, struct kv_name name, struct kv_value *v, bool mine)
 {

@@ -1,8 +1,7 @@
-/* Keys and values in scopes, as Horovod's rendezvous has them, and who waits for a key. Pure.
+/* Keys and values in scopes, as in Horovod's rendezvous, and waiters for keys. Pure.
  *
- * Everything that a peer can make us keep is bounded by kv_limits. Values are counted from the time
- * that room for them is asked, and as long as anybody has them.
- */
+ * kv_limits bounds all memory that peers can use. A value counts from its allocation until its last
+ * reference is dropped. */
 #ifndef DD_HTTP_KV_H
 #define DD_HTTP_KV_H
 
@@ -15,17 +14,17 @@
 enum { KV_NAME_MAX = 512, KV_SEED = 16 };
 
 struct kv_limits {
-    size_t max_keys;  /* of all scopes, with those that are only waited for */
-    size_t max_value; /* bytes of one */
-    size_t max_bytes; /* of all */
+    size_t max_keys;  /* in all scopes, including keys that only have waiters */
+    size_t max_value; /* bytes of one value */
+    size_t max_bytes; /* bytes of all values */
 };
 
 struct kv;
 
-/* "scope/key": neither has a '/', neither is empty. Borrowed wherever it is an argument. */
+/* "scope/key": neither part is empty or contains '/'. Borrowed as an argument. */
 struct kv_name {
     const char *text;
-    size_t len, scope_len; /* the key begins after the '/' */
+    size_t len, scope_len; /* the key starts after the '/' */
 };
 
 struct kv_value {
@@ -37,40 +36,40 @@ struct kv_value {
 
 struct kv_entry;
 
-/* Of somebody who waits. In his own memory; zero while he does not. */
+/* A waiter, embedded in the caller's object; zero while idle. */
 struct kv_waiter {
     TAILQ_ENTRY(kv_waiter) link;
-    struct kv_entry *entry; /* not NULL: waits */
-    struct kv_value *value; /* not NULL: it is there, and on the list of kv_ready() */
+    struct kv_entry *entry; /* not NULL: it waits */
+    struct kv_value
+        *value; /* not NULL: the value has arrived, and the waiter is in the list of kv_ready() */
 };
 
 int kv_new(struct kv **ret, const struct kv_limits *limits, const unsigned char seed[KV_SEED]);
-void kv_free(struct kv *kv); /* nobody has a value of it any more, or waits */
+void kv_free(struct kv *kv); /* all references to values are dropped and no waiter is left */
 
-/* Splits "scope/key"; false: it is not that. */
+/* Split "scope/key"; false: malformed. */
 bool kv_name_parse(struct kv_name *ret, const char *text, size_t len);
 
-/* Room for a value: -EMSGSIZE (one is too long), -ENOSPC (all are), -ENOMEM. */
+/* Allocate a value: -EMSGSIZE (above max_value), -ENOSPC (above max_bytes), -ENOMEM. */
 int kv_value_new(struct kv_value **ret, struct kv *kv, size_t len);
-void kv_value_unref(struct kv_value *v); /* NULL is fine */
+void kv_value_unref(struct kv_value *v); /* NULL does nothing */
 
-/* Takes v, in any case. mine: put here, not told by another node. Who waits for it becomes ready.
- * 0, -ENOSPC, -ENOMEM. */
+/* Store v, which is taken even on failure. mine: put by a worker of this node rather than received
+ * from another node. Its waiters become ready. 0, -ENOSPC or -ENOMEM. */
 int kv_put(struct kv *kv, struct kv_name name, struct kv_value *v, bool mine);
 bool kv_is_mine(const struct kv *kv, struct kv_name name);
-/* Shares it; NULL: it is not there. */
+/* Return a new reference to the value; NULL: none. */
 struct kv_value *kv_get(struct kv *kv, struct kv_name name);
 
 int kv_wait(struct kv *kv, struct kv_name name, struct kv_waiter *w); /* 0, -ENOSPC, -ENOMEM */
-void kv_wait_end(struct kv *kv,
-                 struct kv_waiter *w); /* also of one that is ready or does not wait */
-/* Takes the next one off the list; its value is the caller's then. NULL: none. */
+void kv_wait_end(struct kv *kv, struct kv_waiter *w); /* also for a waiter that is ready or idle */
+/* Remove and return the next ready waiter; the caller owns its value. NULL: none. */
 struct kv_waiter *kv_ready(struct kv *kv);
 
-/* One that has put a key has finished with its scope. 1: all have, and the scope is empty now;
+/* A worker that has put a key has finished with the scope. 1: all have, and the scope is now empty;
  * else 0. */
 int kv_finish(struct kv *kv, struct kv_name name);
-/* Forgets the values of a scope. */
+/* Delete the values of a scope. */
 void kv_clear(struct kv *kv, const char *scope, size_t len);
 
 DD_AUTO_DEFINE(kv_value, struct kv_value *, kv_value_unref);

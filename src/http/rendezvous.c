@@ -16,11 +16,11 @@ enum { MAX_KEYS = 1 << 20, OK = 200, NOT_FOUND = 404, NO_ROOM = 507 };
 
 enum scope_kind { SCOPE_GLOBAL, SCOPE_CROSS, SCOPE_OTHER };
 
-/* One of the things that are exchanged once all workers of this node have put theirs. */
+/* Data that is exchanged once all workers of this node have put theirs. */
 struct topic {
     const char *name;
-    unsigned times; /* it has been sent */
-    int have;       /* workers whose key is here */
+    unsigned times; /* number of exchanges so far */
+    int have;       /* number of workers whose key is here */
     bool *has;      /* [local_size] */
     bool due;
 };
@@ -31,10 +31,12 @@ struct rendezvous {
     struct rendezvous_cfg cfg;
     int local_size;
     struct kv *kv;
-    struct topic topics[TOPICS]; /* all workers: global, cross; the process set of all: the same */
-    char world[SUFFIX_MAX];      /* what its scopes end in; "": not known yet */
-    size_t world_len;            /* of the values in "global": an address for each of the others */
-    struct dd_strv news; /* names in the scopes of other process sets, for the other nodes */
+    struct topic topics[TOPICS]; /* global and cross of all workers, and the same of the process set
+                                    of all workers */
+    char world[SUFFIX_MAX]; /* suffix of the scopes of the process set of all workers; "": not known
+                               yet */
+    size_t world_len;       /* length of values in "global": an address for each other worker */
+    struct dd_strv news; /* names in scopes of other process sets, to be sent to the other nodes */
 };
 
 int rendezvous_new(struct rendezvous **ret, const struct rendezvous_cfg *cfg,
@@ -86,7 +88,7 @@ static bool scope_is(struct kv_name n, const char *scope)
     return n.scope_len == strlen(scope) && memcmp(n.text, scope, n.scope_len) == 0;
 }
 
-/* A number that is the whole text, or -1. */
+/* Parse the whole text as a number; -1: it is none. */
 static int number(const char *text, size_t len, int max)
 {
     char digits[12];
@@ -98,7 +100,7 @@ static int number(const char *text, size_t len, int max)
     return dd_num_int(digits, 0, max, &n) == 0 && (digits[0] != '0' || len == 1) ? n : -1;
 }
 
-/* "rank_R": the name of R's host, for messages; nobody waits for it, or finishes with it. */
+/* True for "rank_R", the name of R's host for messages, which no worker waits for or deletes. */
 static bool is_label(struct kv_name name)
 {
     static const char label[] = "rank_";
@@ -106,19 +108,19 @@ static bool is_label(struct kv_name name)
            memcmp(name.text + name.scope_len + 1, label, sizeof(label) - 1) == 0;
 }
 
-/* R of "R" and "rank_R". */
+/* Return R for "R" and "rank_R". */
 static int key_number(struct kv_name n)
 {
     const size_t lead = n.scope_len + 1 + (is_label(n) ? 5 : 0);
     return number(n.text + lead, n.len - lead, INT32_MAX);
 }
 
-/* A scope's name in its parts: "global", "cross_1", "global_process_set_hash_77ab" … */
+/* The parts of a scope's name: "global", "cross_1", "global_process_set_hash_77ab" … */
 struct scope {
     enum scope_kind kind;
-    int local_rank; /* of SCOPE_CROSS */
+    int local_rank; /* for SCOPE_CROSS */
     const char *suffix;
-    size_t suffix_len; /* 0: of all workers; else of a process set */
+    size_t suffix_len; /* 0: scope of all workers; else of a process set */
 };
 
 static struct scope scope_of(struct kv_name n)
@@ -137,7 +139,7 @@ static struct scope scope_of(struct kv_name n)
     return s;
 }
 
-/* What all workers take part in, on every node: NULL if this is something else. */
+/* Return the topic of a scope in which all workers of all nodes take part; NULL: none. */
 static struct topic *topic_of(struct rendezvous *r, const struct scope *s)
 {
     const bool world = s->suffix_len > 0 && s->suffix_len == strlen(r->world) &&
@@ -147,7 +149,7 @@ static struct topic *topic_of(struct rendezvous *r, const struct scope *s)
     return &r->topics[(world ? 2 : 0) + (s->kind == SCOPE_CROSS)];
 }
 
-/* Workers with this local rank on the first so many nodes. */
+/* Return the number of workers with this local rank on the first `nnodes` nodes. */
 static int cross_count(const struct rendezvous *r, int local_rank, int nnodes)
 {
     int n = 0;
@@ -156,13 +158,14 @@ static int cross_count(const struct rendezvous *r, int local_rank, int nnodes)
     return n;
 }
 
-/* The rank of this node's worker among them. */
+/* Return the rank of this node's worker among those with its local rank. */
 static int cross_rank(const struct rendezvous *r, int local_rank)
 {
     return cross_count(r, local_rank, r->cfg.node_rank);
 }
 
-/* Whose key this is in a scope of all workers: the local rank, and *ret. -1: nobody's here. */
+/* Return the local rank of the worker that puts this key in a scope of all workers and set *ret;
+ * -1: no worker of this node. */
 static int owner(struct rendezvous *r, struct kv_name name, struct topic **ret)
 {
     const struct scope s = scope_of(name);
@@ -174,9 +177,9 @@ static int owner(struct rendezvous *r, struct kv_name name, struct topic **ret)
     return s.kind == SCOPE_CROSS && no != cross_rank(r, local) ? -1 : local;
 }
 
-/* ---- what workers do ---- */
+/* ---- requests of workers ---- */
 
-/* The scope of this key begins anew. */
+/* Reset the scope of this key for a new round of Horovod's rendezvous. */
 static void forget(struct rendezvous *r, struct topic *t, struct kv_name name, int local)
 {
     const bool all = scope_of(name).kind == SCOPE_GLOBAL;
@@ -186,8 +189,8 @@ static void forget(struct rendezvous *r, struct topic *t, struct kv_name name, i
     }
 }
 
-/* Of a process set only the number of members can be told, by the length of what they put. That of
- * all workers is there in each Horovod job. */
+/* Learn the scope suffix of the process set of all workers, which each Horovod job has. Only the
+ * number of members of a process set is known, from the length of the values. */
 static void learn(struct rendezvous *r, struct kv_name name, const struct kv_value *value)
 {
     const struct scope s = scope_of(name);
@@ -199,7 +202,8 @@ static void learn(struct rendezvous *r, struct kv_name name, const struct kv_val
         memcpy(r->world, s.suffix, s.suffix_len);
 }
 
-/* Which workers are members of a process set, nodes do not know: each tells what it has. */
+/* Note a name for the other nodes. A node does not know the members of a process set, so each sends
+ * what it has. */
 static int note_news(struct rendezvous *r, struct kv_name name)
 {
     const struct scope s = scope_of(name);
@@ -209,7 +213,8 @@ static int note_news(struct rendezvous *r, struct kv_name name)
     return r->news.n < MAX_KEYS ? dd_strv_pushn(&r->news, name.text, name.len) : -ENOSPC;
 }
 
-/* A client that heard no reply puts the same again; another value begins another meeting. */
+/* True if the client repeats a request whose reply was lost. A different value starts a new
+ * rendezvous. */
 static bool is_repeated(struct rendezvous *r, struct kv_name name, const struct kv_value *value)
 {
     DD_AUTO(kv_value) struct kv_value *old = kv_get(r->kv, name);
@@ -219,9 +224,7 @@ static bool is_repeated(struct rendezvous *r, struct kv_name name, const struct 
 int rendezvous_put(struct rendezvous *r, struct kv_name name, struct kv_value *value)
 {
     struct topic *t;
-    if (scope_is(
-            name,
-            "worker_addresses")) { /* for a driver that would call the workers: there is none */
+    if (scope_is(name, "worker_addresses")) { /* for a driver that calls workers; ddrun has none */
         kv_value_unref(value);
         return OK;
     }
@@ -245,7 +248,8 @@ int rendezvous_put(struct rendezvous *r, struct kv_name name, struct kv_value *v
     return OK;
 }
 
-/* Elastic Horovod asks after a second init() who it is now: within a round nobody changes. */
+/* Elastic Horovod asks for rank and size after another init(); within a round they do not change.
+ */
 static int rank_and_size(struct rendezvous *r, struct kv_name name, struct kv_value **ret)
 {
     const struct rendezvous_cfg *c = &r->cfg;
@@ -286,10 +290,10 @@ int rendezvous_delete(struct rendezvous *r, struct kv_name name)
     return OK;
 }
 
-/* ---- what nodes exchange ---- */
+/* ---- exchange between nodes ---- */
 
-/*   part = record*        record = u32 name length, u32 value length, u32 packed length, name,
- * packed */
+/*   part = record*
+ *   record = u32 name length, u32 value length, u32 packed length, name, packed */
 static int put_record(struct dd_buf *out, struct rendezvous *r, const char *text)
 {
     struct kv_name name = {.text = text, .len = strlen(text), .scope_len = strcspn(text, "/")};
@@ -371,7 +375,8 @@ int rendezvous_take_news(struct rendezvous *r, struct dd_buf *out)
     return rc;
 }
 
-/* Only what belongs to another node: nobody overwrites what workers here have put. */
+/* True for keys of other nodes' workers: other nodes must not overwrite keys of this node's
+ * workers. */
 static bool is_foreign(struct rendezvous *r, struct kv_name name)
 {
     struct topic *t;

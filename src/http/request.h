@@ -2,8 +2,7 @@
  *
  *   request = METHOD " " "/" scope "/" key " HTTP/1." digit CRLF { header CRLF } CRLF
  *
- * Of the headers only Content-Length counts; a body that is sent in another way is refused.
- */
+ * Content-Length is the only header that is used; other encodings of the body are refused. */
 #ifndef DD_HTTP_REQUEST_H
 #define DD_HTTP_REQUEST_H
 
@@ -17,12 +16,12 @@ enum http_method { HTTP_GET, HTTP_PUT, HTTP_DELETE };
 
 struct http_request {
     enum http_method method;
-    struct kv_name name; /* lent from the bytes that were parsed */
-    size_t body;         /* bytes that follow the head */
+    struct kv_name name; /* borrowed from the parsed bytes */
+    size_t body;         /* size of the body */
 };
 
-/* Reads the head at the beginning of the n bytes. Its length; 0: it is not whole; -EINVAL: it is
- * none; -EMSGSIZE: it would be longer than HTTP_HEAD_MAX. */
+/* Parse the head at the start of the n bytes. Return its length; 0: incomplete; -EINVAL: not a
+ * request head; -EMSGSIZE: longer than HTTP_HEAD_MAX. */
 int http_request_parse(struct http_request *ret, const char *p, size_t n);
 
 #endif

@@ -13,22 +13,22 @@
 #include <unistd.h>
 
 enum {
-    ACCEPT_AT_ONCE = 64, /* then the others get a turn */
+    ACCEPT_AT_ONCE = 64, /* connections per event, then other events get a turn */
     CONNS_PER_WORKER = 4,
     CONNS_BESIDE = 64,
-    PAUSE_MS = 100, /* when the process is out of file descriptors */
+    PAUSE_MS = 100, /* pause if no file descriptor is free */
 };
 
 static void refused(struct http_server *s, const char *why)
 {
     s->refused++;
     if ((s->refused & (s->refused - 1)) ==
-        0) /* the 1st, 2nd, 4th, 8th …: a line each would be a gift to a flooder */
+        0) /* log the 1st, 2nd, 4th, 8th … refusal, so that a flood cannot fill the log */
         dd_log(s->cfg.log, DD_LOG_WARN, "Horovod rendezvous: refused a connection (no. %llu): %s",
                (unsigned long long)s->refused, why);
 }
 
-/* What is needed only where a worker uses Horovod. */
+/* Create the rendezvous on first use: most workers do not use Horovod. */
 static int need_rendezvous(struct http_server *s, struct dd_err *err)
 {
     unsigned char seed[KV_SEED];
@@ -48,20 +48,20 @@ static int sock_addr(int fd, int (*get)(int, struct sockaddr *, socklen_t *), st
                : net_addr_from_sockaddr(ret, (struct sockaddr *)&ss, len);
 }
 
-/* HTTP knows no secret: the kernel is asked whose socket is at the other end. */
+/* Horovod's HTTP has no authentication: ask the kernel which user owns the other end. */
 static bool is_ours(struct http_server *s, int fd)
 {
     struct net_addr here;
     struct net_addr there;
     uid_t other;
     if (sock_addr(fd, getsockname, &here) < 0 || sock_addr(fd, getpeername, &there) < 0)
-        return false; /* has left already */
+        return false; /* already disconnected */
     int rc = net_peer_own(s->cfg.peer, &there, &here, &other);
     if (rc == 0 && net_peer_is_connected(fd))
         return true;
     refused(s, rc == 0        ? "it was closed before its owner was known"
                : rc == -EPERM ? "it belongs to another user"
-                              : "the kernel does not know its owner");
+                              : "the kernel reports no owner");
     return false;
 }
 
@@ -107,14 +107,14 @@ static void on_connection(evutil_socket_t lfd, short what, void *arg)
             event_add(s->resume, &pause);
         }
         if (fd < 0)
-            break; /* EAGAIN, or a caller that has left already */
+            break; /* EAGAIN, or the peer has already disconnected */
         take_connection(s, fd);
     }
 }
 
 /* ---- news for the other nodes ---- */
 
-enum { NEWS_MS = 2 }; /* what this node's workers put at the same time goes together */
+enum { NEWS_MS = 2 }; /* delay, so that values put at the same time are sent together */
 
 static void news_name(const struct http_server *s, char ret[RENDEZVOUS_NAME_MAX])
 {
@@ -169,7 +169,7 @@ void http_server_news_over(struct http_server *s)
     http_server_tell_news(s);
 }
 
-/* ---- from outside ---- */
+/* ---- interface ---- */
 
 static int listen_here(struct http_server *s, struct dd_err *err)
 {

@@ -18,7 +18,7 @@ struct entry {
 
 struct alone {
     pthread_mutex_t lock;
-    pthread_cond_t more; /* there is another key */
+    pthread_cond_t more; /* signalled when a key is added */
     struct entry *first;
 };
 
@@ -56,7 +56,7 @@ void alone_free(struct alone *a)
     free(a);
 }
 
-/* Where the entry hangs, or the end of the list. */
+/* Return the link to the entry, or to the end of the list. */
 static struct entry **find(struct alone *a, const char *key, bool is_counter)
 {
     struct entry **p = &a->first;

@@ -12,10 +12,10 @@
 
 enum {
     MS = 1000000,
-    FIRST_PAUSE_MS = 20, /* between attempts to connect, doubled each time */
+    FIRST_PAUSE_MS = 20, /* pause between attempts to connect, doubled each time */
     LAST_PAUSE_MS = 1000,
-    REFUSED_MS =
-        1000, /* the daemon listens before there are workers: nobody there means that it is gone */
+    REFUSED_MS = 1000, /* the daemon listens before workers start, so a refused connection means
+                          that it is gone */
     KEEPALIVE_IDLE_S = 120,
     KEEPALIVE_INTERVAL_S = 20,
     KEEPALIVE_COUNT = 6,
@@ -40,7 +40,7 @@ static uint64_t deadline_min(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* For poll(), rounded up; one hour at most, the caller looks again then. */
+/* Return the time left for poll(), rounded up and limited to one hour; the caller polls again. */
 static int ms_until(uint64_t deadline)
 {
     uint64_t now = now_ns();
@@ -95,7 +95,7 @@ static int send_some(struct conn *c, struct wire *w, size_t *sent)
 
 static int receive_some(struct conn *c, struct wire *w)
 {
-    unsigned char piece[16 * 1024]; /* the caller's stack may be a small one */
+    unsigned char piece[16 * 1024]; /* small, since the caller may run on a small stack */
     while (!wire_done(w)) {
         ssize_t n = recv(c->fd, piece, sizeof(piece), MSG_DONTWAIT);
         if (n == 0)
@@ -110,7 +110,7 @@ static int receive_some(struct conn *c, struct wire *w)
         if (used < 0)
             return (int)used;
         if (used < n)
-            return -EPROTO; /* more than was asked for */
+            return -EPROTO; /* more data than requested */
     }
     return 0;
 }
@@ -120,7 +120,8 @@ int conn_step(struct conn *c, struct wire *w, size_t *sent, short *events)
     if (w->rc < 0)
         return w->rc;
     int rc = send_some(c, w, sent);
-    int later = receive_some(c, w); /* an end that was told while we were sending is the reason */
+    int later = receive_some(
+        c, w); /* if the peer closed the connection, its last data explains a failed send */
     if (later < 0)
         return later;
     if (rc < 0)
@@ -147,7 +148,7 @@ int conn_call(struct conn *c, struct wire *w, uint64_t deadline)
     }
 }
 
-/* ---- its begin ---- */
+/* ---- opening a connection ---- */
 
 int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct dd_err *err)
 {
@@ -155,7 +156,8 @@ int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct 
                              .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *list = NULL;
     int rc = getaddrinfo(host, port, &hints, &list);
-    if (rc == EAI_NONAME) { /* ddrun writes numbers; somebody may have put a name there */
+    if (rc == EAI_NONAME) { /* ddrun sets a numeric address, but the user may have replaced it by a
+                               name */
         hints.ai_flags = AI_NUMERICSERV;
         rc = getaddrinfo(host, port, &hints, &list);
     }
@@ -211,7 +213,7 @@ static int shake_hands(struct conn *c, uint64_t deadline)
     return rc == -ECANCELED ? -EACCES : rc;
 }
 
-/* Sleeps; false when the deadline comes first. */
+/* Sleep; return false if the deadline is reached first. */
 static bool pause_for(int ms, uint64_t deadline)
 {
     uint64_t until = deadline_min(deadline_in(ms), deadline);
@@ -231,7 +233,7 @@ static int open_socket(const struct conn_addr *a, uint64_t deadline)
             return fd;
         close(fd);
         bool passes = rc == -ECONNREFUSED || rc == -ECONNRESET ||
-                      rc == -EAGAIN; /* many come at once */
+                      rc == -EAGAIN; /* the backlog is full because many workers connect at once */
         if (!passes || !pause_for(pause_ms, rc == -ECONNREFUSED ? gone_at : deadline))
             return rc;
     }

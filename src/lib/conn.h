@@ -1,4 +1,4 @@
-/* A connection to the store of the round, and one exchange on it at a time. */
+/* A connection to the store of the round. It carries one exchange (request and reply) at a time. */
 #ifndef DD_LIB_CONN_H
 #define DD_LIB_CONN_H
 
@@ -15,26 +15,26 @@ struct conn {
 struct conn_addr {
     struct sockaddr_storage sa;
     socklen_t len;
-    char text[300]; /* "ADDRESS port PORT", for sentences */
+    char text[300]; /* "ADDRESS port PORT", for messages */
 };
 
-/* A moment: nanoseconds of CLOCK_MONOTONIC; UINT64_MAX is never. */
+/* A deadline is a time in nanoseconds of CLOCK_MONOTONIC; UINT64_MAX is never. */
 uint64_t deadline_in(int timeout_ms);
 void deadline_sleep(uint64_t deadline);
-int deadline_poll(int fd, short events, uint64_t deadline); /* 0: something is there; -ETIMEDOUT */
+int deadline_poll(int fd, short events, uint64_t deadline); /* 0: ready; -ETIMEDOUT */
 
 int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct dd_err *err);
 
-/* Connects and shakes hands. -ETIMEDOUT, -ECONNREFUSED (for a second, whatever the deadline),
- * -EACCES (it closes at once), -EPROTO. */
+/* Connect and do the handshake. -ETIMEDOUT; -ECONNREFUSED after one second, whatever the deadline;
+ * -EACCES: the store closed the connection at once; -EPROTO. */
 int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, struct dd_err *err);
 void conn_free(struct conn *c);
 
-/* As far as it goes without waiting. 1: the answer is there; 0: not yet, *events is what to poll
- * for; -ECANCELED: the other end has closed; -EPROTO, -ENOMEM, -EMSGSIZE. *sent counts the bytes of
- * w->out that are gone, 0 at first. After a failure the connection is of no more use. */
+/* Continue the exchange without blocking. 1: the reply is complete; 0: poll for *events;
+ * -ECANCELED: the store has closed the connection; -EPROTO, -ENOMEM, -EMSGSIZE. *sent counts the
+ * bytes of w->out sent so far, initially 0. After a failure the connection is unusable. */
 int conn_step(struct conn *c, struct wire *w, size_t *sent, short *events);
-/* The same to the end. Also -ETIMEDOUT. */
+/* Run the exchange to its end. Also -ETIMEDOUT. */
 int conn_call(struct conn *c, struct wire *w, uint64_t deadline);
 
 #endif

@@ -1,4 +1,4 @@
-/* What ddrun and the worker tell each other besides: signs of life one way, events the other. */
+/* Heartbeats to ddrun and events from it. */
 #include "lib/inner.h"
 
 #include "base/num.h"
@@ -16,13 +16,14 @@ int ddrun_heartbeat(struct ddrun *d)
         return 0;
     int rc = -errno;
     if (d->heartbeat_fd < 0 ||
-        futimens(d->heartbeat_fd, NULL) < 0) /* in a container, it has been inherited */
+        futimens(d->heartbeat_fd, NULL) <
+            0) /* inherited; needed in a container where the path does not exist */
         return lib_fail(rc, "heartbeat file %.200s", d->heartbeat);
     return 0;
 }
 
-/* "stop 15"; 0: a kind that came after us, -EPROTO: none at all. Src: docs/protocol/store-c10d.md
- */
+/* Parse "stop 15". 1; 0: an event of a later version; -EPROTO: not an event. Src:
+ * docs/protocol/store-c10d.md. */
 static int parse(const char *text, struct ddrun_event *ret)
 {
     static const struct {
@@ -39,7 +40,7 @@ static int parse(const char *text, struct ddrun_event *ret)
     return 0;
 }
 
-/* 1: *ret is event number n; 0: that was of no kind that we know. */
+/* Fetch event number n. 1: stored in *ret; 0: its type is unknown. */
 static int fetch(struct ddrun *d, int n, struct ddrun_event *ret, uint64_t deadline)
 {
     struct wire w;
@@ -62,7 +63,7 @@ static int fetch(struct ddrun *d, int n, struct ddrun_event *ret, uint64_t deadl
     return rc;
 }
 
-/* Of several threads that have waited for the same event one is told of it. */
+/* Return true in only one of several threads that have waited for the same event. */
 static bool is_mine(struct ddrun *d, int n)
 {
     (void)pthread_mutex_lock(&d->lock);

@@ -1,13 +1,12 @@
 /* Groups and their collectives.
  *
- * All collectives are one exchange. Collective number N of a group: every member appends its record
- * to the key dN, arrives at the barrier bN and asks for dN, all in one go: the store holds the last
- * request back until all have arrived. What is too long for that lies under keys of its own,
- * xN.PLACE.
+ * Every collective is one exchange. For collective number N of a group, each member appends its
+ * record to the key dN, arrives at the barrier bN and requests dN, in one batch; the store delays
+ * the reply to the last request until all members have arrived. Data that is too long for a record
+ * is stored under a key of its own, xN.PLACE.
  *
- * When a member knows that all have arrived at N, all have left N-1 and nobody needs bN any more.
- * So the first member deletes b and d, each member its own x, along with its next collective.
- */
+ * Once a member knows that all have arrived at N, all have left N-1 and bN is no longer needed. So
+ * with its next collective the first member deletes b and d, and each member its own x. */
 #include "lib/inner.h"
 #include "lib/records.h"
 
@@ -18,29 +17,29 @@
 
 enum {
     PATH_MAX_LEN = PREFIX_MAX + DDRUN_GROUP_NAME_MAX + 64,
-    TOGETHER_MAX = 32 << 20, /* bytes of all records of a collective, */
-    ONE_MAX = 64 << 10,      /* of one */
+    TOGETHER_MAX = 32 << 20, /* total size of the records of a collective */
+    ONE_MAX = 64 << 10, /* maximum size of the data in one record; longer data is stored apart */
     RECORDS_MAX = 64 << 20,
-    CHUNK_KEYS = 256, /* of what lies apart, fetched at once */
+    CHUNK_KEYS = 256, /* keys of data stored apart that are fetched in one request */
     CHUNK_BYTES = 64 << 20,
     CHUNK_MAX = 2 * CHUNK_BYTES,
-    CLEAN_MOST = 64,   /* collectives that are cleaned up after at once */
-    MISSING_NAMED = 8, /* ranks in a sentence */
-    ASK_MS = 2000,     /* for them */
-    ALIGNED = 16,      /* every piece begins at a multiple of it */
+    CLEAN_MOST = 64,   /* collectives cleaned up with one request */
+    MISSING_NAMED = 8, /* ranks listed in a message */
+    ASK_MS = 2000,     /* time limit to fetch their list */
+    ALIGNED = 16,      /* alignment of every piece */
 };
 #define GATHERED_MAX ((uint64_t)1 << 30)
 
 struct ddrun_group {
     struct ddrun_group *next;
     char path[PATH_MAX_LEN]; /* "ddrun/ROUND/g/NAME.HASH/" */
-    int *ranks;              /* NULL: all of them */
+    int *ranks;              /* NULL: all ranks */
     int n, me;
-    /* under the handle's lock */
-    bool busy;
-    uint64_t number;                          /* of the next collective */
-    uint64_t done;                            /* all have arrived at those below */
-    uint64_t cleaned_b, cleaned_d, cleaned_x; /* what was deleted: those below */
+    /* protected by the handle's lock */
+    bool busy;       /* a collective is in progress */
+    uint64_t number; /* of the next collective */
+    uint64_t done;   /* all members have arrived at the collectives below this number */
+    uint64_t cleaned_b, cleaned_d, cleaned_x; /* keys of collectives below this are deleted */
     bool has_apart;
 };
 
@@ -86,7 +85,7 @@ void groups_free(struct ddrun *d)
     group_free(d->world);
 }
 
-/* FNV-1a: members that disagree about who they are must not meet under one key. */
+/* FNV-1a: members that disagree about the ranks of the group must not share its keys. */
 static uint64_t hash_of(const int *ranks, int n)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
@@ -102,7 +101,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* My place among them, or < 0 with a sentence. */
+/* Return this process's index among the ranks, or < 0 with a message. */
 static int check_ranks(const struct ddrun *d, const char *name, const int *ranks, int n)
 {
     int me = -1;
@@ -175,7 +174,7 @@ int ddrun_group_size(const struct ddrun *d, const struct ddrun_group *g)
     return g != NULL ? g->n : d->size;
 }
 
-/* ---- a collective under way ---- */
+/* ---- a collective in progress ---- */
 
 struct ddrun_request {
     struct ddrun *d;
@@ -184,13 +183,13 @@ struct ddrun_request {
     struct wire w;
     size_t sent;
     uint64_t number;
-    bool fetching; /* what lies apart; before: all arrive */
-    bool held;     /* the group is busy with it */
-    int rc;        /* 1: done, < 0: failed */
+    bool fetching; /* fetching data stored apart; before that: waiting for all members */
+    bool held;     /* the group's busy flag is set for this request */
+    int rc;        /* 1: complete, < 0: failed */
     struct record *records;
-    struct ddrun_piece *pieces; /* one allocation with all bytes */
-    int fetched;                /* members below this have all their bytes */
-    int chunk_end;              /* the fetch under way is about those below */
+    struct ddrun_piece *pieces; /* one allocation that includes the data */
+    int fetched;                /* data of members below this is complete */
+    int chunk_end;              /* the current fetch covers members below this */
 };
 
 static void write_key(char *ret, size_t size, const struct ddrun_group *g, char what,
@@ -249,7 +248,7 @@ static void write_request(struct ddrun_request *r, const void *in, size_t len, b
         wire_get(&r->w, (struct wire_key){"", key});
 }
 
-/* Room for all pieces, and in it what has come with the records. */
+/* Allocate all pieces and copy the data that the records contain. */
 static int lay_out(struct ddrun_request *r)
 {
     size_t n = (size_t)r->g->n;
@@ -277,7 +276,7 @@ static int lay_out(struct ddrun_request *r)
     return 0;
 }
 
-/* The next of those that lie apart: 1, or 0 when there are none. */
+/* Request the next data stored apart. 1, or 0 if there is none left. */
 static int fetch_some(struct ddrun_request *r)
 {
     char key[PATH_MAX_LEN + 64];
@@ -321,12 +320,12 @@ static int take_fetched(struct ddrun_request *r)
     return 0;
 }
 
-/* All have arrived. 1: that is all; 0: there is more to fetch. */
+/* Process the records after all members have arrived. 1: complete; 0: more data to fetch. */
 static int take_records(struct ddrun_request *r)
 {
     int n = r->g->n;
     if (r->w.nstrs == 0)
-        return 1; /* a barrier */
+        return 1; /* a barrier has no data */
     r->records = calloc((size_t)n, sizeof(*r->records));
     if (r->records == NULL)
         return -ENOMEM;
@@ -336,7 +335,7 @@ static int take_records(struct ddrun_request *r)
     return rc < 0 ? rc : !fetch_some(r);
 }
 
-/* Lets go of connection and group; rc as in struct ddrun_request. */
+/* Release connection and group; rc as in struct ddrun_request. */
 static int over(struct ddrun_request *r, int rc)
 {
     r->rc = rc;
@@ -362,7 +361,7 @@ static void arrived(struct ddrun_request *r)
     (void)pthread_mutex_unlock(&r->d->lock);
 }
 
-/* As conn_step(). */
+/* Continue without blocking, like conn_step(). */
 static int step(struct ddrun_request *r, short *events)
 {
     while (r->rc == 0) {
@@ -385,7 +384,7 @@ static int step(struct ddrun_request *r, short *events)
     return r->rc;
 }
 
-/* One member: what it gives is what it gets. */
+/* A group of one member: its own data is the result. */
 static int with_myself(struct ddrun_request *r, const void *in, size_t len)
 {
     r->records = calloc(1, sizeof(*r->records));
@@ -396,7 +395,7 @@ static int with_myself(struct ddrun_request *r, const void *in, size_t len)
     return over(r, rc < 0 ? rc : 1);
 }
 
-/* 0 or 1: *ret is under way, or done; < 0, with its sentence: it could not begin. */
+/* Start a collective. 0 or 1: *ret is in progress or complete; < 0 with a message: not started. */
 static int begin(struct ddrun *d, struct ddrun_group *g, const char *what,
                  const struct ddrun_piece *in, bool wants, uint64_t deadline,
                  struct ddrun_request **ret)
@@ -438,14 +437,14 @@ void ddrun_request_free(struct ddrun_request *r)
     free(r);
 }
 
-/* ---- who has not come ---- */
+/* ---- missing members ---- */
 
 static int rank_of(const struct ddrun_group *g, int place)
 {
     return g->ranks != NULL ? g->ranks[place] : place;
 }
 
-/* "rank 3", "ranks 3 5 6 and 12 more" */
+/* Write "rank 3" or "ranks 3 5 6 and 12 more". */
 static void name_missing(const struct ddrun_group *g, const struct record *v, char *text,
                          size_t size)
 {
@@ -462,7 +461,7 @@ static void name_missing(const struct ddrun_group *g, const struct record *v, ch
         (void)snprintf(text + at, size - (size_t)at, " and %d more", missing - MISSING_NAMED);
 }
 
-/* Only for the sentence; all that can be said when this fails, too, is that somebody is missing. */
+/* Report the time-out and name the missing ranks, if the store still answers. */
 static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, uint64_t number)
 {
     char key[PATH_MAX_LEN + 64], text[200] = "";
@@ -483,7 +482,7 @@ static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, u
     return lib_fail_as(-ETIMEDOUT, "%s: timed out waiting for %s", what, text);
 }
 
-/* ---- the calls ---- */
+/* ---- interface ---- */
 
 static int run(struct ddrun *d, struct ddrun_group *g, const char *what,
                const struct ddrun_piece *in, int timeout_ms, struct ddrun_piece **ret)
@@ -570,7 +569,7 @@ int ddrun_allgatherv_begin(struct ddrun *d, struct ddrun_group *g, const void *i
     short events;
     int rc = begin(d, group_of(d, g), "allgather", &mine, true, deadline_in(ANSWER_MS), ret);
     if (rc == 0)
-        (void)step(*ret, &events); /* off it goes */
+        (void)step(*ret, &events); /* send the first data now */
     return rc < 0 ? rc : 0;
 }
 

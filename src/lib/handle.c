@@ -1,4 +1,5 @@
-/* Who this worker is, and its connections to the store: one for each call that is under way. */
+/* The handle: identity of this worker and its connections to the store, one per call in progress.
+ */
 #include "lib/inner.h"
 
 #include "base/num.h"
@@ -11,9 +12,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
-static _Thread_local struct dd_err last_error; /* as dlerror() has it: each thread its own */
+static _Thread_local struct dd_err last_error; /* per thread, like dlerror() */
 
 static const struct {
     int code;
@@ -25,7 +26,7 @@ static const struct {
     {ECANCELED, "this round is over: the store closed the connection"},
     {ECONNREFUSED, "no server at the address of this round's store"},
     {EACCES, "the store accepts only workers of its own job"},
-    {EPROTO, "protocol error of the peer"},
+    {EPROTO, "protocol error: unexpected reply from the store"},
     {EMSGSIZE, "too long"},
     {EBUSY, "another collective of this group is in progress in this process"},
     {EPERM, "the handle belongs to the process that created it, not to a child"},
@@ -104,7 +105,7 @@ int lib_take(struct ddrun *d, struct conn **ret, uint64_t deadline)
     if (rc != -ECONNREFUSED || !__atomic_load_n(&d->reached, __ATOMIC_RELAXED))
         return rc;
     __atomic_store_n(&d->over, true,
-                     __ATOMIC_RELAXED); /* the connections that are open will notice, too */
+                     __ATOMIC_RELAXED); /* calls on the other connections will notice it, too */
     return -ECANCELED;
 }
 
@@ -129,7 +130,7 @@ int lib_give(struct ddrun *d, struct conn *c, int rc)
     return rc;
 }
 
-/* The connection may be used again if the store confirms that the wait is off. */
+/* Cancel the wait. The connection is reusable if the store confirms that. */
 static int take_back_wait(struct conn *c)
 {
     struct wire w;
@@ -161,9 +162,10 @@ int lib_call(struct ddrun *d, struct wire *w, uint64_t deadline)
     return after == -ECANCELED ? after : rc;
 }
 
-/* ---- who am I ---- */
+/* ---- identity ---- */
 
-/* Set by ddrun for every worker; what is missing was taken away on the way. */
+/* Read a variable that ddrun sets for every worker; if it is missing, something between ddrun and
+ * this program has removed it. */
 static int number(const char *name, int min, int max, int *ret)
 {
     const char *text = getenv(name);
@@ -216,7 +218,7 @@ static int find_store(struct ddrun *d, uint64_t deadline)
     return rc < 0 ? rc : lib_give(d, c, 0);
 }
 
-/* A number that something else has by now is not taken for it. */
+/* Use the descriptor only if it still refers to the heartbeat file. */
 static void find_heartbeat_fd(struct ddrun *d)
 {
     const char *text = getenv("DDRUN_HEARTBEAT_FD");
@@ -273,7 +275,8 @@ void ddrun_free(struct ddrun *d)
     drop_idle(d);
     groups_free(d);
     free(d->heartbeat);
-    if (d->pid == getpid()) { /* in a child, the locks may be held by threads that are not there */
+    if (d->pid ==
+        getpid()) { /* in a forked child, threads that no longer exist may hold the locks */
         alone_free(d->alone);
         (void)pthread_mutex_destroy(&d->lock);
     }

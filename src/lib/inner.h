@@ -1,4 +1,4 @@
-/* Shared by the files of this room only. */
+/* Private to the files of libddrun. */
 #ifndef DD_LIB_INNER_H
 #define DD_LIB_INNER_H
 
@@ -11,21 +11,21 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 10000, /* for an answer that the store need not wait for, when the caller says 0 */
+    ANSWER_MS = 10000, /* time limit for an immediate reply if the caller passes 0 */
     PREFIX_MAX = 64,
 };
 
 struct ddrun {
-    pid_t pid; /* who may use it: not a child that was forked */
+    pid_t pid; /* process that created it; forked children must not use it */
     int rank, size, local_rank, local_size, node_rank, nodes, round, restarts;
-    char prefix[PREFIX_MAX]; /* of all our keys: "ddrun/ROUND/" */
-    char *heartbeat;         /* a file, NULL: nobody asks */
-    int heartbeat_fd;        /* -1: none; where that file is out of sight */
-    struct alone *alone;     /* instead of a store; NULL: there is one */
+    char prefix[PREFIX_MAX]; /* of all keys: "ddrun/ROUND/" */
+    char *heartbeat;         /* path of the heartbeat file; NULL: none requested */
+    int heartbeat_fd;    /* the same file, inherited for when the path is not visible; -1: none */
+    struct alone *alone; /* in-memory store without ddrun; NULL: use the round's store */
     struct conn_addr addr;
-    pthread_mutex_t lock; /* of what follows */
-    bool over;            /* the round is */
-    bool reached;         /* there was a store */
+    pthread_mutex_t lock; /* protects the members below */
+    bool over;            /* the round is over */
+    bool reached;         /* a connection to the store has succeeded before */
     struct conn *idle;
     struct ddrun_group *world, *groups;
     int next_event;
@@ -33,19 +33,18 @@ struct ddrun {
 
 /* handle.c */
 int lib_fail(int rc, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3))); /* notes "PLACE: why" */
+    __attribute__((format(printf, 2, 3))); /* sets the error message to "PLACE: why" */
 int lib_fail_as(int rc, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3))); /* the whole sentence */
-int lib_check(
-    const struct ddrun *d); /* whether this process may use it, and the round still runs */
-/* Takes a connection that is idle, or makes one. */
+    __attribute__((format(printf, 2, 3))); /* sets the whole error message */
+int lib_check(const struct ddrun
+                  *d); /* checks that this process may use d and that the round is still running */
+/* Take an idle connection or open a new one. */
 int lib_take(struct ddrun *d, struct conn **ret, uint64_t deadline);
-/* Gives it back: after a good exchange for the next one, after a bad one to be closed. Returns rc.
- */
+/* Return a connection: after a complete exchange for reuse, else to be closed. Returns rc. */
 int lib_give(struct ddrun *d, struct conn *c, int rc);
-/* One exchange on a connection of its own. A wait that times out is taken back. */
+/* Run one exchange on a connection of its own. Cancels a wait that times out. */
 int lib_call(struct ddrun *d, struct wire *w, uint64_t deadline);
-uint64_t lib_answer_in(int timeout_ms); /* deadline for what the store answers at once */
+uint64_t lib_answer_in(int timeout_ms); /* deadline for an immediate reply */
 
 /* group.c */
 int group_world(struct ddrun *d);

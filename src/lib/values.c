@@ -1,17 +1,17 @@
-/* Keys and values. A value has a byte in front of it in the store, so that an empty one is told
- * from none; counters are elsewhere, because the store closes a connection that adds to what is no
- * number. */
+/* Keys and values. A value is stored with a prefix byte, so that an empty value differs from a
+ * missing one. Counters have separate keys, because the store closes the connection on an addition
+ * to a value that is not a number. */
 #include "lib/inner.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_KEYS = 65536 }; /* of one wait */
+enum { MAX_KEYS = 65536 }; /* maximum number of keys of one wait */
 
 static const char mark = 'v';
 
-/* "ddrun/ROUND/v/" or ".../n/" */
+/* Key prefix: "ddrun/ROUND/v/" or ".../n/". */
 struct place {
     char text[PREFIX_MAX + 4];
 };
@@ -31,7 +31,7 @@ static int check_key(const char *call, const char *key)
     return 0;
 }
 
-/* The first step of all calls here. */
+/* Common check of all calls in this file. */
 static int check(const struct ddrun *d, const char *call, const char *key)
 {
     int rc = check_key(call, key);
@@ -60,13 +60,13 @@ int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, i
     const struct place p = place_of(d, 'v');
     wire_init(&w, 0);
     wire_set(&w, (struct wire_key){p.text, key}, &mark, 1, value, len);
-    wire_ping(&w, 0); /* what it answers to has been done */
+    wire_ping(&w, 0); /* its reply shows that the request before it was executed */
     rc = lib_call(d, &w, lib_answer_in(timeout_ms));
     wire_done_with(&w);
     return done(rc, "put", key);
 }
 
-/* 1: *ret is given; 0: it is not there. */
+/* Get a value without waiting. 1: *ret is given; 0: the key does not exist. */
 static int look(struct ddrun *d, const char *key, void **ret, size_t *ret_len, uint64_t deadline)
 {
     struct wire w;
@@ -107,7 +107,7 @@ int ddrun_get(struct ddrun *d, const char *key, void **ret, size_t *ret_len, int
     uint64_t deadline = deadline_in(timeout_ms);
     if (d->alone != NULL)
         return done(alone_get(d->alone, key, ret, ret_len, deadline), "get", key);
-    for (;;) { /* between the end of a wait and the look somebody may delete it */
+    for (;;) { /* the key may be deleted between the end of the wait and the get */
         rc = look(d, key, ret, ret_len, timeout_ms == 0 ? lib_answer_in(0) : deadline);
         if (rc == 0 && timeout_ms == 0)
             rc = -ETIMEDOUT;

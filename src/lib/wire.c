@@ -21,7 +21,7 @@ enum {
 
 static const unsigned char validate[] = {0x00, 0xce, 0xf7, 0x85, 0x3c};
 
-enum { MAX_OUT = (64 << 20) + (16 << 20) }; /* a value, and the keys of one wait */
+enum { MAX_OUT = (64 << 20) + (16 << 20) }; /* a value plus the keys of one wait */
 
 void wire_init(struct wire *w, size_t max_in)
 {
@@ -198,7 +198,7 @@ static void next(struct wire *w)
     w->step++;
 }
 
-/* A number of the answer is there. */
+/* A number of the reply is complete. */
 static int take_number(struct wire *w, enum wire_kind kind)
 {
     struct dd_rd r = dd_rd_of(w->head, sizeof(w->head));

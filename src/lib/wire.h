@@ -1,10 +1,8 @@
 /* The client's side of the c10d protocol: requests out, reply bytes in. Pure.
  *
- * A struct wire is one exchange: requests are written into `out`, one after the other, and each
- * notes what is to be answered; then the bytes that come are fed in until wire_done(). What the
- * other end says is not trusted: lengths are bounded, and memory grows only with what has arrived.
- * Src: docs/protocol/store-c10d.md.
- */
+ * A struct wire is one exchange: append requests to `out`, each of which records the expected
+ * reply, then feed received bytes until wire_done(). Replies are not trusted: lengths are bounded,
+ * and memory grows only with received data. Src: docs/protocol/store-c10d.md. */
 #ifndef DD_LIB_WIRE_H
 #define DD_LIB_WIRE_H
 
@@ -14,18 +12,18 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { WIRE_STEPS = 8 }; /* answers of one kind in a row are one step */
+enum { WIRE_STEPS = 8 }; /* consecutive replies of one kind are one step */
 
 enum wire_kind {
-    WIRE_ZERO,      /* one byte 0: a wait is over */
+    WIRE_ZERO,      /* one byte 0: a wait has ended */
     WIRE_U32,       /* the nonce of a PING */
-    WIRE_I64,       /* into `number` */
-    WIRE_STR,       /* into `strs` */
-    WIRE_CANCELLED, /* a byte 1, before it the 0 of a wait that has just ended, perhaps */
+    WIRE_I64,       /* stored in `number` */
+    WIRE_STR,       /* appended to `strs` */
+    WIRE_CANCELLED, /* one byte 1, possibly after the 0 of a wait that ended at the same time */
 };
 
 struct wire_str {
-    size_t off, len; /* in `in` */
+    size_t off, len; /* position in `in` */
 };
 
 struct wire {
@@ -35,26 +33,26 @@ struct wire {
         uint32_t times;
     } steps[WIRE_STEPS];
     int nsteps;
-    int rc; /* the first failure of a request: -ENOMEM, -EMSGSIZE */
+    int rc; /* first failure of a request: -ENOMEM, -EMSGSIZE */
 
     int step;
     uint32_t times_done;
-    unsigned char head[8]; /* of a number that has not come whole */
+    unsigned char head[8]; /* of an incomplete number */
     size_t nhead;
-    size_t left; /* of a string that has begun */
+    size_t left; /* missing bytes of an incomplete string */
     bool in_str;
-    bool was_released; /* before it was cancelled */
+    bool was_released; /* the wait ended before it was cancelled */
     uint32_t nonce;
-    int64_t number; /* the last one */
+    int64_t number; /* the last number received */
     struct dd_buf in;
     struct wire_str *strs;
     size_t nstrs, cap_strs;
 };
 
-void wire_init(struct wire *w, size_t max_in); /* max_in: bytes of all strings of the answer */
-void wire_done_with(struct wire *w);           /* frees all */
+void wire_init(struct wire *w, size_t max_in); /* max_in: total size of the strings in the reply */
+void wire_done_with(struct wire *w);           /* frees all memory */
 
-/* Failures stick in w->rc. A key is `prefix` and then `key`. */
+/* Append a request. Failures are kept in w->rc. A key is `prefix` followed by `key`. */
 struct wire_key {
     const char *prefix, *key;
 };
@@ -70,19 +68,19 @@ void wire_delete(struct wire *w, struct wire_key k);
 void wire_barrier(struct wire *w, struct wire_key k, int64_t world);
 void wire_cancel_wait(struct wire *w);
 void wire_wait(struct wire *w, const char *prefix, const char *const *keys, size_t n);
-/* n keys follow, each with wire_key(). */
+/* The caller appends the n keys with wire_key(). */
 void wire_multi_get(struct wire *w, uint32_t n);
 void wire_key(struct wire *w, struct wire_key k);
 
-/* Takes at most n bytes; how many were taken, fewer only when the answer is complete. -EPROTO: that
- * is no answer to this; -EMSGSIZE: it is longer than max_in; -ENOMEM. */
+/* Take at most n bytes and return the number taken, less than n only if the reply is complete.
+ * -EPROTO: malformed reply; -EMSGSIZE: longer than max_in; -ENOMEM. */
 ssize_t wire_feed(struct wire *w, const void *p, size_t n);
 static inline bool wire_done(const struct wire *w)
 {
     return w->step == w->nsteps;
 }
 
-/* String number i of the answer, of strs[i].len bytes; lent until wire_done_with(). */
+/* Return string i of the reply, of strs[i].len bytes; valid until wire_done_with(). */
 static inline const unsigned char *wire_str(const struct wire *w, size_t i)
 {
     return w->strs[i].len > 0 ? w->in.data + w->strs[i].off : (const unsigned char *)"";

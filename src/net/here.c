@@ -20,8 +20,8 @@
 #define PREFIX "ddrun-ctl/"
 
 enum {
-    BACKLOG = 64,   /* any user may fill it; a short queue is a short wait */
-    BUSY_MS = 2000, /* for all sockets whose queue is full, in equal shares */
+    BACKLOG = 64,   /* any user can fill the queue; a short queue means a short wait */
+    BUSY_MS = 2000, /* shared equally by all sockets whose queue is full */
 };
 
 /* Fill in an abstract address: NUL byte, then the name without a terminator. */
@@ -72,7 +72,7 @@ int net_here_accept(int listen_fd)
     if (fd < 0)
         return -errno;
     if (uid_of_peer(fd, &uid) < 0 || (uid != geteuid() && uid != 0))
-        return -EACCES; /* before dd_uid_read(), which opens files: a flood must cost little */
+        return -EACCES; /* before dd_uid_read(), which opens files: refusing must be cheap */
     dd_uid_read(&self);
     return uid == 0 || dd_uid_is_own(&self, uid) ? DD_TAKE_FD(fd) : -EACCES;
 }

@@ -1,7 +1,7 @@
-/* ddrun-pmix: serves PMIx to the workers of one node for one round, and ends with its agent's
- * connection. When the agent has died, it removes the directories of the run. The main thread reads
- * what the agent says; libpmix's own thread calls the functions of the module, which write to the
- * agent under a lock. */
+/* ddrun-pmix: serves PMIx to the workers of one node for one round, and exits when its agent's
+ * connection closes. If the agent has died, it removes the directories of the run. The main thread
+ * reads messages of the agent; libpmix's thread calls the functions of the module, which write to
+ * the agent under a lock. */
 #include "pmi/helper_inner.h"
 
 #include "base/auto.h"
@@ -25,13 +25,13 @@
 
 enum { END_TRIES = 200, NAME_MAX_ = EXCHANGE_NAME_MAX + 2, MODEX_ID = 0 };
 
-/* A fence, or a group being formed or dissolved, that waits for other nodes. */
+/* A fence, or the construction or destruction of a group, that waits for other nodes. */
 struct fence {
     LIST_ENTRY(fence) entry;
     uint32_t id;
-    pmix_modex_cbfunc_t done;      /* of a fence */
-    pmix_info_cbfunc_t group_done; /* of a group */
-    pmix_data_array_t *members;    /* of a group that is being formed, else NULL */
+    pmix_modex_cbfunc_t done;      /* callback of a fence */
+    pmix_info_cbfunc_t group_done; /* callback of a group */
+    pmix_data_array_t *members;    /* of a group under construction, else NULL */
     void *arg;
 };
 
@@ -50,28 +50,27 @@ static void fence_free(struct fence *f)
     free(f);
 }
 
-/* How many fences there have been among these processes, or operations on this group. */
+/* Number of fences among a set of processes, or of operations on a group. */
 struct among {
     LIST_ENTRY(among) entry;
     uint64_t hash;
     unsigned n;
 };
 
-/* libpmix calls the module without an argument of ours: the one thing here that is not handed on.
- */
+/* Global, because libpmix passes no argument of ours to the module's functions. */
 static struct helper {
     struct space space;
-    pthread_mutex_t lock; /* of what follows, and of writing */
+    pthread_mutex_t lock; /* protects the members below, and writing */
     LIST_HEAD(, fence) fences;
     LIST_HEAD(, among) amongs;
-    uint32_t last_id;    /* of fences; MODEX_ID is none */
-    unsigned groups;     /* that this node has proposed an identifier for */
-    struct modex *modex; /* NULL: one node */
+    uint32_t last_id;    /* of fences; MODEX_ID is none of them */
+    unsigned groups;     /* number of group identifiers that this node has proposed */
+    struct modex *modex; /* NULL: only one node */
 } helper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- to the agent ---- */
 
-/* Under the lock. The agent always reads; when it is gone, the main thread sees that. */
+/* Call with the lock held. The agent always reads; the main thread notices if it is gone. */
 static void tell_locked(const struct hmsg *m)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
@@ -107,7 +106,7 @@ static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_in
     return PMIX_SUCCESS;
 }
 
-/* Told before the worker hears that it may go on, and so before its end. */
+/* Sent before the worker can continue, and therefore before its exit. */
 static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done,
                                   void *arg)
 {
@@ -133,7 +132,7 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
     return PMIX_SUCCESS;
 }
 
-/* The same for any order of the processes. */
+/* Independent of the order of the processes. */
 static uint64_t hash_of(const pmix_proc_t procs[], size_t n)
 {
     uint64_t all = n;
@@ -145,7 +144,7 @@ static uint64_t hash_of(const pmix_proc_t procs[], size_t n)
     return all;
 }
 
-/* Under the lock. 0: no memory. */
+/* Call with the lock held. 0: out of memory. */
 static unsigned count_among(uint64_t hash)
 {
     struct among *a;
@@ -160,7 +159,7 @@ static unsigned count_among(uint64_t hash)
     return ++a->n;
 }
 
-/* Under the lock. where: the nodes that take part, as in the name of an exchange. */
+/* Call with the lock held. where: the participating nodes, as in the name of an exchange. */
 static int gather_locked(struct fence *f, uint64_t hash, const char *where,
                          const struct dd_buf *part)
 {
@@ -182,7 +181,7 @@ static int gather_locked(struct fence *f, uint64_t hash, const char *where,
     return 0;
 }
 
-/* Owns f. */
+/* Start the exchange; takes f. */
 static pmix_status_t gather(struct fence *f, uint64_t hash, struct dd_buf *where,
                             const struct dd_buf *part)
 {
@@ -198,7 +197,7 @@ static pmix_status_t gather(struct fence *f, uint64_t hash, struct dd_buf *where
     return rc == -EMSGSIZE ? PMIX_ERR_NOT_SUPPORTED : PMIX_ERR_NOMEM;
 }
 
-/* libpmix itself serves a fence among processes of this node. */
+/* libpmix itself handles fences among processes of this node. */
 static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
                               size_t ninfo, char *data, size_t n, pmix_modex_cbfunc_t done,
                               void *arg)
@@ -263,8 +262,7 @@ static void on_all_published(const void *part, size_t len)
         tell(&(struct hmsg){.type = HMSG_GATHER, .id = MODEX_ID, .data = out.data, .len = out.len});
 }
 
-/* A later libpmix, which the dynamic linker may have found, copies more functions than there were
- * when this was compiled. */
+/* A newer libpmix at run time may copy more functions than existed at compile time. */
 static struct {
     pmix_server_module_t known;
     void *later[32];
@@ -277,7 +275,7 @@ static struct {
                 .group = on_group,
             }};
 
-/* Major version of the libpmix in use: "OpenPMIx 4.2.2 (...)". */
+/* Return the major version of the loaded libpmix: "OpenPMIx 4.2.2 (...)". */
 static int libpmix_major(void)
 {
     const char *text = PMIx_Get_version();
@@ -338,7 +336,7 @@ static void on_gathered(const struct hmsg *m)
     fence_free(f);
 }
 
-/* False: the agent is gone. */
+/* Read n bytes; false: the agent is gone. */
 static bool read_full(void *p, size_t n)
 {
     size_t at = 0;
@@ -351,7 +349,7 @@ static bool read_full(void *p, size_t n)
     return true;
 }
 
-/* *m is lent from buf, until the next. */
+/* Read a message; *m points into buf until the next call. */
 static bool read_message(struct dd_buf *buf, struct hmsg *m)
 {
     unsigned char head[HMSG_HEAD];
@@ -367,14 +365,14 @@ static bool read_message(struct dd_buf *buf, struct hmsg *m)
     return hmsg_decode(m, buf->data, buf->len) == size;
 }
 
-/* ---- from the beginning to the end ---- */
+/* ---- life ---- */
 
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Names without their domains, as libpmix may cut them; where two are the same then, others. */
+/* Shorten names to their host part, as libpmix may do; make duplicates distinct. */
 static int name_nodes(struct space *s, const struct hostlist *nodes)
 {
     int rc = 0;
@@ -435,7 +433,8 @@ static int serve(const struct space *s, struct dd_err *err)
     (void)PMIx_Info_load(&info[2], PMIX_SERVER_NSPACE, "ddrun-agents", PMIX_STRING);
     (void)PMIx_Info_load(&info[3], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
     (void)PMIx_Info_load(&info[4], PMIX_HOSTNAME, s->nodes.v[s->node_rank], PMIX_STRING);
-    if (libpmix_major() < 5) /* its answer is misread by clients of 5, which alone ask for groups */
+    /* Clients of version 5, the only ones that use groups, misinterpret an older server's reply. */
+    if (libpmix_major() < 5)
         module.known.group = NULL;
     pmix_status_t rc = PMIx_server_init(&module.known, info, sizeof(info) / sizeof(info[0]));
     for (size_t i = 0; i < sizeof(info) / sizeof(info[0]); i++)
@@ -478,7 +477,7 @@ static int tell_ready(const struct space *s, struct dd_err *err)
     return 0;
 }
 
-/* The private directory that the round's directory is in; none where there is none. */
+/* Open the private directory that contains the round's directory, if there is one. */
 static struct dd_scratch open_run(const char *directory)
 {
     struct dd_scratch s = DD_SCRATCH_NONE;
@@ -490,15 +489,15 @@ static struct dd_scratch open_run(const char *directory)
     return s;
 }
 
-/* The guardian does the same, unless it has been killed as well. The ranks may be dying still, and
- * making files: again, until nothing is left. */
+/* Remove the run's directory; the guardian does the same unless it was killed. Retry, because dying
+ * ranks may still create files. */
 static void remove_run(const struct dd_scratch *s)
 {
     for (int i = 0; i < END_TRIES && dd_scratch_remove(s) < 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
 
-/* --check: whether libpmix is here; if not, one sentence says why. */
+/* --check: test whether libpmix is available; print the reason if not. */
 static int check(void)
 {
     struct dd_err err = {0};
@@ -547,5 +546,5 @@ int main(int argc, char **argv)
         remove_run(&tmp);
         remove_run(&shm);
     }
-    _exit(rc < 0); /* libpmix's thread may be anywhere */
+    _exit(rc < 0); /* without atexit handlers: libpmix's thread is still running */
 }

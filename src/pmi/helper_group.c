@@ -1,8 +1,7 @@
-/* PMIx groups. Their members' nodes give each other an identifier each, of which the first is
- * taken, and what libpmix has collected from the members:
+/* PMIx groups. The members' nodes exchange proposed identifiers, the first of which is used, and
+ * the data that libpmix has collected from the members:
  *
- *   part = u32_le bytes that follow | u64_le proposed identifier | data
- */
+ *   part = u32_le bytes that follow | u64_le proposed identifier | data */
 #include "pmi/helper_inner.h"
 
 #include "base/auto.h"
@@ -14,8 +13,8 @@
 
 enum { ID_SIZE = 8 };
 
-/* No two nodes propose the same. They count down from 2^32, as PRRTE does: Open MPI gives the low
- * numbers itself. */
+/* Propose a unique identifier. They count down from 2^32, as in PRRTE, because Open MPI itself uses
+ * the low numbers. */
 static uint64_t propose(const struct space *s, unsigned count)
 {
     return UINT32_MAX - ((uint64_t)count * (uint64_t)s->nnodes + (uint64_t)s->node_rank);
@@ -36,7 +35,7 @@ int group_part(struct dd_buf *out, const struct space *s, unsigned count, const 
                                                      : rc;
 }
 
-/* False: they are no such parts. */
+/* Parse the parts; false: malformed. */
 static bool read_parts(const void *parts, size_t len, uint64_t *ret_id, struct dd_buf *ret_data)
 {
     struct dd_rd r = dd_rd_of(parts, len);
@@ -72,7 +71,7 @@ static void free_info(void *arg)
     PMIX_INFO_FREE(info, GROUP_INFOS);
 }
 
-/* Src: libpmix 5 answers its clients with the members, 4.2 with the identifier alone. */
+/* Src: libpmix 5 returns the members to its clients, 4.2 only the identifier. */
 void group_formed(const void *parts, size_t len, const pmix_data_array_t *members,
                   pmix_info_cbfunc_t done, void *arg)
 {

@@ -1,4 +1,4 @@
-/* Shared by the files of the helper ddrun-pmix, the only ones that know libpmix. */
+/* Private to the helper ddrun-pmix, the only program that uses libpmix. */
 #ifndef DD_PMI_HELPER_INNER_H
 #define DD_PMI_HELPER_INNER_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* libpmix is loaded at run time: its headers' macros call these, too. */
+/* libpmix is loaded at run time; the macros of its headers also call these functions. */
 #define PMIx_Data_array_destruct (*libpmix.PMIx_Data_array_destruct)
 #define PMIx_Error_string (*libpmix.PMIx_Error_string)
 #define PMIx_Get_version (*libpmix.PMIx_Get_version)
@@ -34,50 +34,49 @@
 #define PMIx_Load_procid (*libpmix.PMIx_Load_procid)
 #endif
 
-/* The round, as the agent has told it. */
+/* The configuration of the round, sent by the agent. */
 struct space {
     pmix_nspace_t name;
-    const char *folder, *shm; /* lent from the agent's message; shm "": none */
+    const char *folder, *shm; /* borrowed from the agent's message; shm "": none */
     int node_rank, attempt;
     int nnodes, world_size, first_rank, local_size;
     int *sizes;
-    struct dd_strv nodes; /* names that differ, without a domain */
+    struct dd_strv nodes; /* distinct names without domains */
 };
 
-/* The namespace and its processes, with all that a rank may ask for. */
+/* Register the namespace and its processes, with all keys that a rank may request. */
 int space_register(const struct space *s, struct dd_err *err);
-/* Which node a rank is on; -1: there is no such rank. */
+/* Return the node of a rank; -1: no such rank. */
 int space_node_of(const struct space *s, uint32_t rank);
-/* How many nodes these processes are on. Appends "@0-2,5", their node ranks, where it is not all
- * nodes. -ENOTSUP: a process of another namespace; -ENOMEM, -EMSGSIZE. */
+/* Return the number of nodes of these processes. Append "@0-2,5", their node ranks, unless it is
+ * all nodes. -ENOTSUP: a process of another namespace; -ENOMEM, -EMSGSIZE. */
 int space_nodes_of(const struct space *s, const pmix_proc_t procs[], size_t n, struct dd_buf *ret);
 void space_done(struct space *s);
 
 /* helper_modex.c */
 enum { MODEX_MAX = 16 << 20 };
 struct modex;
-/* on_complete: all ranks of this node have published; lent for ever. */
+/* on_complete: called when all ranks of this node have published; part stays valid. */
 int modex_new(struct modex **ret, const struct space *s,
               void (*on_complete)(const void *part, size_t len));
 void modex_begin(struct modex *m);
 void modex_complete(struct modex *m, const void *parts,
-                    size_t len); /* of all nodes, one behind the other */
+                    size_t len); /* of all nodes, concatenated */
 pmix_status_t modex_ask(struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done, void *arg);
-void modex_free(struct modex *m); /* once libpmix makes no more calls for it, so for tests only */
+void modex_free(struct modex *m); /* only for tests: libpmix must not call into it any more */
 
-/* helper_group.c: a group's identifier, and what its members' nodes give each other when it is
- * formed. */
+/* helper_group.c: the identifier of a group and the data that its members' nodes exchange. */
 int group_part(struct dd_buf *out, const struct space *s, unsigned count, const pmix_info_t info[],
                size_t n);
-pmix_data_array_t *group_members(const pmix_proc_t procs[], size_t n); /* NULL: no memory */
-/* Calls done with what all these parts say. */
+pmix_data_array_t *group_members(const pmix_proc_t procs[], size_t n); /* NULL: out of memory */
+/* Call done with the content of all parts. */
 void group_formed(const void *parts, size_t len, const pmix_data_array_t *members,
                   pmix_info_cbfunc_t done, void *arg);
 
-/* A call of libpmix that may finish later, on its own thread. */
+/* A call of libpmix that may complete later, on its own thread. */
 struct later;
 int later_wait(pmix_status_t rc, struct later *l);
-struct later *later_new(void); /* NULL: no memory */
+struct later *later_new(void); /* NULL: out of memory */
 void later_done(pmix_status_t status, void *arg);
 
 #endif

@@ -1,6 +1,6 @@
-/* Direct modex: what one rank has published, asked for by a rank of another node. What each has
- * published first is told to all nodes at once, as soon as all ranks of all nodes have; who asks
- * earlier waits for that. */
+/* Direct modex: data that a rank has published, requested by a rank of another node. Once all ranks
+ * of all nodes have published, each node sends its ranks' first data to all others; earlier
+ * requests wait for that. */
 #include "pmi/helper_inner.h"
 
 #include "base/auto.h"
@@ -24,19 +24,19 @@ struct modex {
     void (*on_complete)(const void *part, size_t len);
     pthread_mutex_t lock;
     LIST_HEAD(, asker) askers;
-    int missing;        /* ranks of this node that have published nothing yet */
-    struct dd_buf part; /* of this node: u32_le rank | u32_le bytes | data, for each */
-    struct dd_buf all;  /* the same, of all nodes */
+    int missing;        /* ranks of this node that have not published yet */
+    struct dd_buf part; /* of this node; per rank: u32_le rank | u32_le bytes | data */
+    struct dd_buf all;  /* the same for all nodes */
     bool complete;
 };
 
-/* One rank of this node; libpmix hands it back. */
+/* One rank of this node, passed through libpmix. */
 struct source {
     struct modex *modex;
     uint32_t rank;
 };
 
-/* The entry of a rank; NULL: there is none. */
+/* Find the entry of a rank; NULL: none. */
 static const unsigned char *find(const struct dd_buf *all, uint32_t rank, size_t *ret_len)
 {
     struct dd_rd r = dd_rd_of(all->data, all->len);
@@ -62,7 +62,7 @@ static void answer(const struct modex *m, uint32_t rank, pmix_modex_cbfunc_t don
     done(copy != NULL ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND, copy, n, arg, free, copy);
 }
 
-/* On libpmix's thread: one of our ranks has published, or is gone. */
+/* Called on libpmix's thread: a rank of this node has published, or has exited. */
 static void on_published(pmix_status_t status, char *data, size_t len, void *arg)
 {
     struct source *s = arg;
@@ -79,7 +79,7 @@ static void on_published(pmix_status_t status, char *data, size_t len, void *arg
     bool last = status == PMIX_SUCCESS && m->missing == 0;
     pthread_mutex_unlock(&m->lock);
     free(s);
-    if (last) /* nobody changes the part any more */
+    if (last) /* the part is final now */
         m->on_complete(m->part.data, m->part.len);
 }
 

@@ -1,6 +1,6 @@
-/* What the ranks are told about themselves and each other. Src: libpmix 4.2, measured: node map and
- * process map would do for libpmix 4; the rest is for others. A key that is missing makes a rank
- * wait for ever. */
+/* The keys that describe the job and its ranks. Src: libpmix 4.2, measured: node map and process
+ * map are sufficient for libpmix 4; other versions need the rest. A rank waits forever for a
+ * missing key. */
 #include "pmi/helper_inner.h"
 
 #include "base/auto.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- calls that finish later ---- */
+/* ---- asynchronous calls ---- */
 
 struct later {
     pthread_mutex_t lock;
@@ -41,7 +41,7 @@ void later_done(pmix_status_t status, void *arg)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Takes l. */
+/* Wait for the completion; takes l. */
 int later_wait(pmix_status_t rc, struct later *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -59,7 +59,7 @@ int later_wait(pmix_status_t rc, struct later *l)
 struct keys {
     pmix_info_t *v;
     size_t n, cap;
-    bool failed; /* no memory */
+    bool failed; /* out of memory */
 };
 
 static void add(struct keys *k, const char *key, const void *value, pmix_data_type_t type)
@@ -122,7 +122,7 @@ int space_node_of(const struct space *s, uint32_t rank)
     return -1;
 }
 
-/* Node ranks in has[], as "@0-2,5". */
+/* Append the node ranks in has[] as "@0-2,5". */
 static int name_ranges(struct dd_buf *ret, const bool *has, int n)
 {
     char mark = '@';
@@ -170,7 +170,7 @@ static int list_ranks(struct dd_buf *out, int first, int n)
     return rc;
 }
 
-/* "a,b" and "0,1;2,3", in libpmix's own writing. */
+/* Add the maps "a,b" and "0,1;2,3" in libpmix's own encoding. */
 static int add_maps(struct keys *k, const struct space *s)
 {
     DD_AUTO(buf) struct dd_buf names = DD_BUF_INIT(16 << 20);
@@ -233,7 +233,7 @@ static int add_node(struct keys *k, const struct space *s)
     return 0;
 }
 
-/* The rank comes first: libpmix refuses it otherwise. */
+/* The rank must be the first key: libpmix requires it. */
 static void add_proc(struct keys *k, const struct space *s, int node, int local_rank, int rank)
 {
     struct keys p = {0};
@@ -247,7 +247,7 @@ static void add_proc(struct keys *k, const struct space *s, int node, int local_
     add(&p, PMIX_HOSTNAME, s->nodes.v[node], PMIX_STRING);
     add_number(&p, PMIX_REINCARNATION, s->attempt);
     pmix_data_array_t array = {.type = PMIX_INFO, .size = p.n, .array = p.v};
-    add(k, PMIX_PROC_DATA, &array, PMIX_DATA_ARRAY); /* copies it */
+    add(k, PMIX_PROC_DATA, &array, PMIX_DATA_ARRAY); /* makes a copy */
     k->failed = k->failed || p.failed;
     keys_done(&p);
 }

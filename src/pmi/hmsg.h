@@ -1,7 +1,6 @@
-/* What the agent and its helper ddrun-pmix say to each other over a socket pair. Pure.
+/* Messages between the agent and its helper ddrun-pmix over a socket pair. Pure.
  *
- *   message = u32_le bytes that follow | u8 type | u32_le id | u32_le code | data
- */
+ *   message = u32_le bytes that follow | u8 type | u32_le id | u32_le code | data */
 #ifndef DD_PMI_HMSG_H
 #define DD_PMI_HMSG_H
 
@@ -11,22 +10,22 @@
 #include <stdint.h>
 
 enum {
-    HMSG_FD = 3, /* the helper's end */
+    HMSG_FD = 3, /* the helper's end of the socket pair */
     HMSG_HEAD = 4,
     HMSG_MAX = 32 << 20,
 };
 
 enum hmsg_type {
     HMSG_SETUP = 1, /* agent: texts of enum hmsg_setup */
-    HMSG_READY,     /* helper: texts NAME=value for each worker, "" after those of each */
-    HMSG_FAILED,    /* helper, in place of READY: one text, why */
-    HMSG_GATHER,   /* helper: one text, the name, and behind it this node's part; id: for the answer
-                    */
-    HMSG_GATHERED, /* agent: all nodes' parts, one behind the other; code: 0, or it cannot be had */
+    HMSG_READY,     /* helper: for each worker texts NAME=value, then "" */
+    HMSG_FAILED,    /* helper, instead of READY: one text, the reason */
+    HMSG_GATHER,    /* helper: a text, the name, then this node's part; id: repeated in GATHERED */
+    HMSG_GATHERED,  /* agent: the parts of all nodes, concatenated; code: 0, or the exchange failed
+                     */
     HMSG_CONNECTED, /* helper: worker id has called PMIx_Init */
-    HMSG_FINALIZED, /* helper: and PMIx_Finalize */
+    HMSG_FINALIZED, /* helper: worker id has called PMIx_Finalize */
     HMSG_ABORTED,   /* helper: worker id aborts the job with this code */
-    HMSG_END,       /* agent: the round is over; without it the agent has died */
+    HMSG_END,       /* agent: the round is over; if it is missing, the agent has died */
     HMSG_TYPE_MAX,
 };
 
@@ -45,19 +44,19 @@ struct hmsg {
     enum hmsg_type type;
     uint32_t id;
     int32_t code;
-    const unsigned char *data; /* lent from the input */
+    const unsigned char *data; /* points into the input */
     size_t len;
 };
 
-/* Appends it. -EMSGSIZE, -ENOMEM. */
+/* Append the message. -EMSGSIZE, -ENOMEM. */
 int hmsg_encode(struct dd_buf *out, const struct hmsg *m);
-/* Bytes taken; 0: not all of it is there yet; -EPROTO. */
+/* Return the bytes consumed; 0: incomplete; -EPROTO. */
 int hmsg_decode(struct hmsg *ret, const void *p, size_t n);
-/* How many bytes the message that begins so has in all; 0: too few to know; -EPROTO. */
+/* Return the total size of the message that starts at p; 0: too few bytes; -EPROTO. */
 int hmsg_size(const void *p, size_t n);
 
-int hmsg_put_text(struct dd_buf *out, const char *text); /* with its NUL */
-/* The text at *at, which goes behind it; NULL: there is none. Lent. */
+int hmsg_put_text(struct dd_buf *out, const char *text); /* including its NUL */
+/* Return the text at *at and advance *at; NULL: none. Points into the message. */
 const char *hmsg_text(const struct hmsg *m, size_t *at);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* the seed of the table that is at hand: see HASH_ADD_KEYPTR and HASH_FIND below */
+/* uses the seed of the table in scope: see HASH_ADD_KEYPTR and HASH_FIND below */
 #define HASH_FUNCTION(key, len, hash) (hash) = (unsigned)dd_siphash13(k->seed, (key), (len))
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
@@ -58,7 +58,7 @@ static int add(struct kvs *k, const char *key, char *value)
         return -ENOMEM;
     memcpy(e->key, key, n + 1);
     HASH_ADD_KEYPTR(hh, k->table, e->key, n, e);
-    if (e->hh.tbl == NULL) { /* no memory for it in the table */
+    if (e->hh.tbl == NULL) { /* out of memory for the table */
         free(e);
         return -ENOMEM;
     }

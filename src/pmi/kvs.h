@@ -1,5 +1,5 @@
-/* The names of one round: put by the workers of this node, told to the other nodes at each barrier.
- * No I/O. */
+/* The key-value space of one round: workers of this node put values, and nodes exchange the new
+ * ones at each barrier. No I/O. */
 #ifndef DD_PMI_KVS_H
 #define DD_PMI_KVS_H
 
@@ -8,20 +8,25 @@
 
 struct kvs;
 
-enum { KVS_PART_MAX = 16 << 20, KVS_MAX = 256 << 20 }; /* bytes told at one barrier, and in all */
+enum {
+    KVS_PART_MAX = 16 << 20,
+    KVS_MAX = 256 << 20
+}; /* bytes exchanged at one barrier, and in total */
 
-/* seed: 16 random bytes. Gives *ret, or -ENOMEM. */
+/* seed: 16 random bytes. 0 or -ENOMEM. */
 int kvs_new(struct kvs **ret, const unsigned char *seed);
-/* NULL when there is none. Lent until the next put. */
+/* Return the value, valid until the next put; NULL: none. */
 const char *kvs_get(const struct kvs *k, const char *key);
-/* 0, -ENOMEM, or -EMSGSIZE: no more room. A new value goes over the old one. */
-int kvs_put(struct kvs *k, const char *key, const char *value); /* and told at the next barrier */
-int kvs_set(struct kvs *k, const char *key, const char *value); /* everybody has it by himself */
+/* Set a value, replacing an old one. 0, -ENOMEM, or -EMSGSIZE: full. */
+int kvs_put(struct kvs *k, const char *key,
+            const char *value); /* and send it at the next barrier */
+int kvs_set(struct kvs *k, const char *key,
+            const char *value); /* local: every node sets it itself */
 
-/* What was put since the last time. Lent until the next put. */
+/* Return the values put since the last call of kvs_news_told(), valid until the next put. */
 const void *kvs_news(const struct kvs *k, size_t *ret_len);
 void kvs_news_told(struct kvs *k);
-/* Another node's news. -EPROTO with a sentence: what came before the fault is kept. */
+/* Take the news of another node. -EPROTO with a message: entries before the error are kept. */
 int kvs_take(struct kvs *k, const void *p, size_t n, struct dd_err *err);
 
 void kvs_free(struct kvs *k);

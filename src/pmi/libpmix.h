@@ -1,11 +1,11 @@
-/* The functions of libpmix that the helper calls, itself or by the macros of its headers. */
+/* The functions of libpmix that the helper calls, directly or through macros of its headers. */
 #ifndef DD_PMI_LIBPMIX_H
 #define DD_PMI_LIBPMIX_H
 
 #include "base/library.h"
 
 #include <pmix_server.h>
-#include <pmix.h> /* after it: they need each other */
+#include <pmix.h> /* last: the headers need each other */
 
 #define LIBPMIX_ALWAYS(X)                                                                          \
     X(PMIx_Data_array_destruct)                                                                    \
@@ -21,7 +21,7 @@
     X(PMIx_server_register_nspace)                                                                 \
     X(PMIx_server_setup_fork)
 
-/* What 4 has as macros. */
+/* Macros in version 4. */
 #if PMIX_VERSION_MAJOR >= 5
 #define LIBPMIX_SINCE_5(X)                                                                         \
     X(PMIx_Check_key)                                                                              \
@@ -41,7 +41,7 @@ struct libpmix {
     LIBPMIX_SINCE_5(DD_LIBRARY_FIELD)
 };
 
-extern struct libpmix libpmix; /* of the whole helper, as if it were linked */
+extern struct libpmix libpmix; /* global, like the functions of a linked library */
 
 int libpmix_load(struct dd_err *err);
 

@@ -17,9 +17,9 @@ struct client {
     struct pmi1 *server;
     int rank;
     int fd;       /* -1: closed */
-    int their_fd; /* until the worker has it */
+    int their_fd; /* the worker's end, until the worker has started */
     struct event *ev;
-    size_t len;    /* of in */
+    size_t len;    /* bytes in `in` */
     bool spawning; /* between mcmd=spawn and endcmd */
     bool in_barrier;
     struct pmi1_end end;
@@ -30,8 +30,8 @@ struct pmi1 {
     struct pmi1_cfg cfg;
     char kvsname[PMI_NAME_MAX];
     struct kvs *kvs;
-    unsigned barrier; /* how many there have been */
-    int waiting;      /* workers in the next */
+    unsigned barrier; /* number of completed barriers */
+    int waiting;      /* workers that wait in the next barrier */
     struct client *c;
 };
 
@@ -46,7 +46,7 @@ static void client_close(struct client *c)
     c->fd = c->their_fd = -1;
 }
 
-/* Such a line is understood by nobody: the worker sees the end of its connection, and ends. */
+/* Close the connection of a client that sends an invalid line; the worker then fails. */
 static void client_refuse(struct client *c, const char *why)
 {
     dd_log(c->server->cfg.log, DD_LOG_WARN, "PMI: closing the connection of rank %d: %s", c->rank,
@@ -54,7 +54,8 @@ static void client_refuse(struct client *c, const char *why)
     client_close(c);
 }
 
-/* Each worker waits for its answer before it asks again, so there is always room for one. */
+/* Send a reply. A worker waits for each reply before its next request, so the socket always has
+ * room. */
 __attribute__((format(printf, 2, 3))) static void answer(struct client *c, const char *fmt, ...)
 {
     char line[PMI_READ_MAX];
@@ -68,7 +69,7 @@ __attribute__((format(printf, 2, 3))) static void answer(struct client *c, const
     }
     line[n++] = '\n';
     if (c->fd >= 0 && send(c->fd, line, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n)
-        client_close(c); /* it has ended, or asks without reading answers */
+        client_close(c); /* the worker has exited, or does not read replies */
 }
 
 static void on_init(struct client *c, const struct pmi_request *r)
@@ -131,7 +132,7 @@ static void on_barrier(struct client *c, const struct pmi_request *r)
     (void)r;
     struct pmi1 *s = c->server;
     if (c->in_barrier) {
-        client_refuse(c, "it entered the barrier twice");
+        client_refuse(c, "it entered a barrier twice");
         return;
     }
     c->in_barrier = true;
@@ -228,7 +229,7 @@ static void client_line(struct client *c, char *line, size_t n)
     }
 }
 
-/* False: there is nothing more now. */
+/* Read and handle available lines; false: nothing more to read now. */
 static bool client_read(struct client *c)
 {
     ssize_t got = recv(c->fd, c->in + c->len, PMI_READ_MAX - c->len, MSG_DONTWAIT);

@@ -16,7 +16,7 @@ enum { PROCESSES_MAX = 65536 };
 struct pmi_client {
     int fd;
     uint64_t end_ns;
-    size_t len; /* of in */
+    size_t len; /* bytes in `in` */
     char in[PMI_READ_MAX + 1];
     struct dd_err *err;
 };
@@ -40,7 +40,7 @@ static int lost(struct pmi_client *c, const char *why)
                       "the outer launcher does not respond to PMI-1 (PMI_FD=%d): %s", c->fd, why);
 }
 
-/* The next line, in c->in, without its newline; *ret_next is what follows it. */
+/* Read the next line into c->in, without its newline; *ret_next is the position after it. */
 static int read_line(struct pmi_client *c, size_t *ret_next)
 {
     for (;;) {
@@ -65,7 +65,7 @@ static int read_line(struct pmi_client *c, size_t *ret_next)
     }
 }
 
-/* Asks, and takes the value of one word of the answer, where one is wanted. */
+/* Send a request and, if word is set, get the value of that word from the reply. */
 __attribute__((format(printf, 4, 5))) static int
 ask(struct pmi_client *c, const char *word, char value[PMI_VALUE_MAX], const char *fmt, ...)
 {

@@ -1,16 +1,16 @@
-/* A PMI-1 client of the launcher that has started one agent on each node (mpiexec -ppn 1 ddrun …):
- * the agents learn their number and exchange one text each. */
+/* A PMI-1 client of an outer launcher that has started one agent per node (mpiexec -ppn 1 ddrun …).
+ * The agents learn their rank and exchange one text each. */
 #ifndef DD_PMI_PMI_CLIENT_H
 #define DD_PMI_PMI_CLIENT_H
 
 #include "base/err.h"
 #include "base/strv.h"
 
-/* How many processes it has started; 0: there is none that is spoken with. *ret_rank is which of
- * them we are. */
+/* Return the number of processes that the outer launcher has started; 0: no such launcher.
+ * *ret_rank is the rank of this one. */
 int pmi_client_size(char *const *env, int *ret_rank);
-/* Each says a text without blanks (PMI_VALUE_MAX), and hears those of all, by rank. The launcher's
- * connection is closed in the end. Waits at most limit_ms. */
+/* Publish a text without blanks (PMI_VALUE_MAX) and get the texts of all processes, by rank. Closes
+ * the connection to the launcher. Waits at most limit_ms. */
 int pmi_client_gather(struct dd_strv *ret, char *const *env, const char *text, unsigned limit_ms,
                       struct dd_err *err);
 

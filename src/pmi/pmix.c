@@ -24,20 +24,21 @@ struct pmix {
     int fd;
     struct event *ev;
     struct dd_buf in;
-    struct dd_strv *env; /* for each worker */
+    struct dd_strv *env; /* [local_size] */
     struct pmix_end *ends;
-    bool failed; /* READY has not come */
+    bool failed; /* the helper sent FAILED or no READY */
     bool ready;
     char why[400];
     char name[32];   /* of the round's directories */
-    char *tmp, *shm; /* their paths; NULL: not made */
+    char *tmp, *shm; /* paths of the directories; NULL: not created */
 };
 
 DD_AUTO_DEFINE(pmix, struct pmix *, pmix_free);
 
-/* ---- starting it ---- */
+/* ---- starting the helper ---- */
 
-/* The helper heeds no signal: it ends with the agent's end of the socket pair. */
+/* Execute the helper. It ignores signals and exits when the agent's end of the socket pair closes.
+ */
 __attribute__((noreturn)) static void exec_helper(const struct pmix_cfg *cfg, int fd,
                                                   char *const *env)
 {
@@ -52,7 +53,7 @@ __attribute__((noreturn)) static void exec_helper(const struct pmix_cfg *cfg, in
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     if ((fd == HMSG_FD ? dd_fd_keep(fd) : dup2(fd, HMSG_FD)) < 0)
         _exit(127);
-    (void)setsid(); /* Ctrl-C is not for it either */
+    (void)setsid(); /* Ctrl-C must not reach it */
     execve(cfg->helper, argv, env);
     _exit(127);
 }
@@ -60,7 +61,7 @@ __attribute__((noreturn)) static void exec_helper(const struct pmix_cfg *cfg, in
 static int helper_env(struct dd_strv *env, char *const *from)
 {
     int rc = dd_strv_copy(env, from);
-    /* sockets only, no files; as good, measured */
+    /* the hash component uses sockets only, no files, and is equally fast (measured) */
     if (rc == 0 && dd_env_get(env->v, "PMIX_MCA_gds") == NULL)
         rc = dd_env_set(env, "PMIX_MCA_gds", "hash");
     return rc;
@@ -87,7 +88,7 @@ static int start(struct pmix *p, struct dd_err *err)
     return rc < 0 ? dd_err_set(err, rc, "cannot fork: %s", strerror(-rc)) : 0;
 }
 
-/* ---- what it says ---- */
+/* ---- messages of the helper ---- */
 
 static bool is_worker(const struct pmix *p, uint32_t id)
 {
@@ -160,7 +161,7 @@ static int on_message(struct pmix *p, const struct hmsg *m)
     }
 }
 
-/* Takes what is there. 0, or < 0: the helper is lost. */
+/* Read available data. 0, or < 0: the helper is lost. */
 static int read_some(struct pmix *p)
 {
     int rc = dd_buf_reserve(&p->in, 65536);
@@ -201,7 +202,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     p->cfg.on_lost(p->cfg.arg);
 }
 
-/* ---- what it is told ---- */
+/* ---- messages to the helper ---- */
 
 static int send_message(struct pmix *p, const struct hmsg *m)
 {
@@ -261,7 +262,7 @@ static int wait_ready(struct pmix *p, struct dd_err *err)
                                p->cfg.helper, READY_MS / 1000);
 }
 
-/* ---- its files ---- */
+/* ---- directories ---- */
 
 static int make_directory(const struct pmix *p, const struct dd_scratch *in, char **ret,
                           struct dd_err *err)
@@ -295,7 +296,7 @@ const char *pmix_shm(const struct pmix *p)
     return p->shm;
 }
 
-/* ---- the beginning ---- */
+/* ---- life ---- */
 
 static int watch(struct pmix *p, struct dd_err *err)
 {
@@ -319,7 +320,8 @@ int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err)
         rc = make_directories(p, err);
     if (rc == 0)
         rc = start(p, err);
-    if (rc == 0 && (rc = send_setup(p)) < 0 && rc != -EPIPE) /* else it says why, or nothing */
+    if (rc == 0 && (rc = send_setup(p)) < 0 &&
+        rc != -EPIPE) /* on EPIPE, wait_ready() reports the helper's reason */
         return dd_err_set(err, rc, "PMIx: cannot communicate with '%s': %s", cfg->helper,
                           strerror(-rc));
     if (rc == 0 || rc == -EPIPE)
@@ -354,7 +356,7 @@ void pmix_gathered(struct pmix *p, uint32_t id, const void *parts, size_t len)
                            .data = parts,
                            .len = parts != NULL ? len : 0};
     int rc = send_message(p, &m);
-    if (rc < 0 && rc != -EPIPE) /* its end is told elsewhere */
+    if (rc < 0 && rc != -EPIPE) /* on EPIPE, on_readable() reports that the helper has exited */
         dd_log(p->cfg.log, DD_LOG_WARN, "PMIx: cannot communicate with ddrun-pmix: %s",
                strerror(-rc));
 }
@@ -364,8 +366,6 @@ struct pmix_end pmix_ended(struct pmix *p, int local_rank)
     (void)read_all(p);
     return p->ends[local_rank];
 }
-
-/* ---- the end ---- */
 
 static void reap(pid_t pid)
 {
@@ -384,7 +384,8 @@ void pmix_free(struct pmix *p)
         return;
     if (p->ev != NULL)
         event_free(p->ev);
-    if (p->pid > 0) /* else it takes us for dead, and removes what we need for the next round */
+    if (p->pid > 0) /* else it assumes that the agent died, and removes directories that the next
+                       round needs */
         (void)send_message(p, &(struct hmsg){.type = HMSG_END});
     if (p->fd >= 0)
         close(p->fd);

@@ -1,6 +1,6 @@
 /* PMIx for the workers of one node in one round, for Open MPI: the agent's side of the helper
- * ddrun-pmix, which holds libpmix. That brings threads, loses memory and can be a server once in a
- * process: so the helper lives for one round, and dies with its agent. */
+ * ddrun-pmix, which contains libpmix. libpmix starts threads, leaks memory and can be a server only
+ * once per process, so the helper lives for one round and exits with its agent. */
 #ifndef DD_PMI_PMIX_H
 #define DD_PMI_PMIX_H
 
@@ -16,41 +16,42 @@
 struct event_base;
 struct pmix;
 
-struct pmix_cfg { /* borrowed during the call; base, log, tmp and shm until free */
+struct pmix_cfg { /* borrowed during the call; base, log, tmp and shm until pmix_free() */
     struct event_base *base;
     const struct dd_log *log;
     const char *helper;                 /* path of ddrun-pmix */
-    char *const *env;                   /* for the helper */
-    const struct dd_scratch *tmp, *shm; /* where the round has its directory; shm: may be none */
-    const char *nspace;                 /* names the round, for all its nodes */
-    const char *nodes;                  /* their names, a folded host list */
-    const int *sizes;                   /* their workers */
+    char *const *env;                   /* environment of the helper */
+    const struct dd_scratch *tmp, *shm; /* parents of the round's directories; shm may be none */
+    const char *nspace;                 /* identifies the round on all nodes */
+    const char *nodes;                  /* names of the nodes, as a folded host list */
+    const int *sizes;                   /* number of workers per node */
     int nnodes, node_rank, local_size, attempt, round;
-    /* All nodes' parts are to be put together: pmix_gathered() with this id. Lent for the call. */
+    /* Called to exchange parts between all nodes; the caller then calls pmix_gathered() with this
+     * id. Valid during the call. */
     void (*on_gather)(void *arg, uint32_t id, const char *name, const void *part, size_t len);
-    void (*on_abort)(void *arg, int local_rank); /* MPI_Abort; the code is in pmix_end */
-    void (*on_lost)(void *arg);                  /* the helper has ended by itself */
+    void (*on_abort)(void *arg, int local_rank); /* MPI_Abort was called; the code is in pmix_end */
+    void (*on_lost)(void *arg);                  /* the helper has exited unexpectedly */
     void *arg;
 };
 
-/* Starts the helper and waits until it serves: some 20 ms. Gives *ret. */
+/* Start the helper and wait until it serves: about 20 ms. */
 int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err);
-/* Adds what this worker needs to find the helper. 0 or -ENOMEM. */
+/* Add the variables by which this worker finds the helper. 0 or -ENOMEM. */
 int pmix_env(const struct pmix *p, int local_rank, struct dd_strv *env);
-/* The parts, one behind the other; NULL: they cannot be had. */
+/* Pass the concatenated parts to the helper; NULL: the exchange failed. */
 void pmix_gathered(struct pmix *p, uint32_t id, const void *parts, size_t len);
 
 struct pmix_end {
-    bool open;    /* it has called PMIx_Init and not PMIx_Finalize */
+    bool open;    /* it has called PMIx_Init but not PMIx_Finalize */
     bool aborted; /* it has aborted the job */
-    int code;     /* with this */
+    int code;     /* exit code that it passed */
 };
-/* What a worker that has ended did: what the helper has told last is read first. */
+/* Return the state of a worker that has exited, after reading the helper's remaining messages. */
 struct pmix_end pmix_ended(struct pmix *p, int local_rank);
 
-/* Where the ranks of this node share memory, lent; NULL: nowhere of ours. */
+/* Return the directory for the ranks' shared memory (borrowed); NULL: none. */
 const char *pmix_shm(const struct pmix *p);
-/* When the workers are gone: ends the helper and removes its files. NULL is fine. */
+/* Stop the helper and remove its directories, after the workers have ended. NULL does nothing. */
 void pmix_free(struct pmix *p);
 
 #endif

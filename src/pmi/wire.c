@@ -9,7 +9,7 @@
 static const struct {
     const char *name;
     size_t offset;
-    size_t max; /* with the NUL */
+    size_t max; /* including the NUL */
 } fields[] = {
     {"kvsname", offsetof(struct pmi_request, kvsname), PMI_NAME_MAX},
     {"key", offsetof(struct pmi_request, key), PMI_NAME_MAX},
@@ -52,7 +52,7 @@ static const char **field_of(struct pmi_request *r, size_t offset)
     return (const char **)(void *)((char *)r + offset);
 }
 
-/* The first of several counts. What nobody asks for is passed over. */
+/* Take one word of the line. The first of several equal keys counts; unknown keys are ignored. */
 static int take_word(struct pmi_request *r, char *word, struct dd_err *err)
 {
     char *value = strchr(word, '=');

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The first row whose text occurs in the worker's error or in ddrun's message about it. Srcs:
- * messages of CPython 3.11, PyTorch 2.13 (c10d, DataLoader, CUDA), NCCL 2.2x, glibc. */
+/* The first row whose text occurs in the worker's error or in ddrun's message about it applies.
+ * Src: messages of CPython 3.11, PyTorch 2.13 (c10d, DataLoader, CUDA), NCCL 2.2x, glibc. */
 static const struct {
     const char *text, *advice;
 } by_text[] = {

@@ -19,7 +19,7 @@ void report_error_done(struct report_error *e)
     *e = (struct report_error){0};
 }
 
-/* At most max bytes; a character is not cut. */
+/* Copy at most max bytes, without splitting a UTF-8 sequence. */
 static char *cut(const char *text, size_t max)
 {
     size_t n = strlen(text);
@@ -36,7 +36,7 @@ static bool ends_with_line(const char *text, size_t n, const char *line)
            (n == len || text[n - len - 1] == '\n');
 }
 
-/* The first frame is the decorator's own. */
+/* Skip the first frame, which is that of the decorator. */
 static const char *skip_wrapper(const char *trace)
 {
     static const char file[] = "elastic/multiprocessing/errors/__init__.py\"";
@@ -46,7 +46,7 @@ static const char *skip_wrapper(const char *trace)
     return own && next != NULL ? next + 1 : trace;
 }
 
-/* The traceback without its heading and without the message at its end. */
+/* Return the end of the traceback, without its heading and final message. */
 static char *last_of(const char *stack, const char *message)
 {
     static const char heading[] = "Traceback (most recent call last):\n";
@@ -67,7 +67,7 @@ static char *last_of(const char *stack, const char *message)
     size_t len = strlen(from);
     if (len > ERROR_TRACE_MAX) {
         from += len - ERROR_TRACE_MAX;
-        const char *lf = strchr(from, '\n'); /* from a whole line on */
+        const char *lf = strchr(from, '\n'); /* start at a line boundary */
         from = lf != NULL ? lf + 1 : from;
     }
     char *trace = strdup(from);

@@ -26,7 +26,8 @@ const char *report_last_lines(const char *text, size_t lines)
     return p;
 }
 
-/* Length of an escape sequence (colours, movements) at p, 0: it is none. Src: ECMA-48. */
+/* Return the length of the escape sequence (colour, cursor movement) at p; 0: none. Src: ECMA-48.
+ */
 static size_t escape_len(const char *p, size_t n)
 {
     if (n < 2 || p[0] != '\033')

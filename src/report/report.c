@@ -29,7 +29,7 @@ static void exit_done(struct report_exit *e)
     *e = (struct report_exit){0};
 }
 
-/* All texts of the copy in one allocation; NULL becomes "". */
+/* Copy e; all texts are in one allocation, and NULL becomes "". */
 static int exit_copy(struct report_exit *ret, const struct report_exit *e)
 {
     struct report_exit c = *e;
@@ -134,7 +134,7 @@ const struct report_exit *report_cause(const struct report *r)
     return r->by_itself && r->nkept > 0 ? &r->exits[0] : NULL;
 }
 
-/* ---- sentences ---- */
+/* ---- messages ---- */
 
 const char *report_exception(const struct report_exit *e, size_t *ret_len)
 {
@@ -198,7 +198,8 @@ double report_seconds(uint64_t from_ns, uint64_t to_ns)
 
 void report_time(const struct report *r, uint64_t ns, char out[REPORT_TIME])
 {
-    uint64_t real = r->cfg.start_real_ns + (ns - r->cfg.start_ns); /* also right before the start */
+    uint64_t real = r->cfg.start_real_ns +
+                    (ns - r->cfg.start_ns); /* correct also for times before the start */
     time_t s = (time_t)(real / 1000000000U);
     struct tm tm = {0};
     (void)gmtime_r(&s, &tm);

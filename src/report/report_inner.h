@@ -1,4 +1,4 @@
-/* Shared by the files of this room only. */
+/* Private to the files of this directory. */
 #ifndef DD_REPORT_REPORT_INNER_H
 #define DD_REPORT_REPORT_INNER_H
 
@@ -8,17 +8,17 @@ enum { REPORT_TIME = 80 };
 
 struct report_round {
     int round;
-    uint64_t start_ns, end_ns; /* end 0: not yet */
-    char *cause;               /* why it ended; NULL: not known */
+    uint64_t start_ns, end_ns; /* 0: still running */
+    char *cause;               /* reason for its end; NULL: unknown */
 };
 
 struct report {
     struct report_cfg cfg;
     int round, world_size;
     uint64_t round_ns, end_ns;
-    struct report_exit exits[REPORT_EXITS]; /* by time; texts are own copies */
+    struct report_exit exits[REPORT_EXITS]; /* ordered by time; texts are copies */
     int nkept, nfailed;
-    bool by_itself; /* the round ended because of a worker */
+    bool by_itself; /* a worker's failure ended the round */
     struct report_ends ends;
     struct report_round rounds[REPORT_ROUNDS];
     int nrounds;
@@ -26,11 +26,11 @@ struct report {
     int code;
 };
 
-/* The message of the exception: from the error file, else the last line that looks like one; NULL:
- * none. */
+/* Return the message of the exception: from the error file, else the last output line that looks
+ * like one; NULL: none. */
 const char *report_exception(const struct report_exit *e, size_t *ret_len);
-/* "2026-11-21T12:40:03Z" of a time on the job's clock. */
+/* Format a time of the job's clock as "2026-11-21T12:40:03Z". */
 void report_time(const struct report *r, uint64_t ns, char out[REPORT_TIME]);
-double report_seconds(uint64_t from_ns, uint64_t to_ns); /* 0 when it went backwards */
+double report_seconds(uint64_t from_ns, uint64_t to_ns); /* 0 if to_ns is before from_ns */
 
 #endif

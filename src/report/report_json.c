@@ -1,4 +1,4 @@
-/* The report for programs; its fields are described in docs/report.md. */
+/* The report as JSON; docs/report.md describes the fields. */
 #include "report/report_inner.h"
 
 #include "base/auto.h"
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WITH_OUTPUT = 8 }; /* so many failures with what the worker wrote */
+enum { WITH_OUTPUT = 8 }; /* number of failures that include output of the worker */
 
-/* null for what is not known. */
+/* Unknown texts become null. */
 static json_t *text(const char *s)
 {
     if (s == NULL || s[0] == '\0')
@@ -42,7 +42,7 @@ static json_t *seconds(const struct report *r, uint64_t ns)
     return ns == 0 ? json_null() : json_real(report_seconds(r->cfg.start_ns, ns));
 }
 
-/* The class of the exception, where the message begins with one. */
+/* Return the class of the exception if the message starts with one. */
 static json_t *class_of(const char *error)
 {
     size_t n = error != NULL ? strcspn(error, ":\n") : 0;

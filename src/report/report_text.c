@@ -1,4 +1,4 @@
-/* The report for a person: readable on 100 columns, a few lines unless the worker said much. */
+/* The report for users: a few lines of at most 100 columns, more with output of workers. */
 #include "report/report_inner.h"
 
 #include "report/advice.h"
@@ -10,7 +10,7 @@
 
 enum { LINE_MAX_BYTES = 400, LATER_SHOWN = 3, LATER_MAX_BYTES = 160, TAIL_LINES_SHOWN = 20 };
 
-/* A sum of pieces "3 had ended with 0, 4 were ended ..." with commas between them. */
+/* A list of clauses, "3 had already exited with 0, 4 were stopped …", separated by commas. */
 struct pieces {
     struct dd_buf *out;
     int n, rc;
@@ -34,7 +34,7 @@ static const char *was(int n)
     return n == 1 ? "was" : "were";
 }
 
-/* The failures after the first, each in one line. */
+/* Append the failures after the first, one per line. */
 static int put_later(const struct report *r, struct dd_buf *out)
 {
     int rc = 0;
@@ -88,7 +88,7 @@ static int put_said(const struct report *r, const struct report_exit *e, struct 
 {
     const char *lf = strchr(e->error, '\n');
     int rc = 0;
-    if (lf != NULL) /* the rest of a message of several lines */
+    if (lf != NULL) /* the rest of a multi-line message */
         rc = report_put_block(out, "  ", report_last_lines(lf + 1, 8), LINE_MAX_BYTES);
     if (rc == 0 && e->trace[0] != '\0') {
         rc = dd_buf_puts(out, "  last lines of the traceback:\n");
@@ -97,9 +97,9 @@ static int put_said(const struct report *r, const struct report_exit *e, struct 
     const char *end = strchr(e->tail, '\n');
     size_t len = strcspn(e->tail, "\n");
     bool said = (end == NULL || end[1] == '\0') &&
-                report_is_exception(e->tail, len); /* in the sentence */
+                report_is_exception(e->tail, len); /* the first sentence contains it */
     if (r->world_size == 1 && e->log[0] == '\0' && report_exception(e, &len) != NULL)
-        said = true; /* nobody else's lines are between them and this report */
+        said = true; /* no other worker's lines were printed between its output and this report */
     if (rc == 0 && e->tail[0] != '\0' && !said) {
         rc = dd_buf_puts(out, "  last lines of output:\n");
         return rc < 0 ? rc

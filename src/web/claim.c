@@ -32,7 +32,7 @@ static struct claim_out pause(struct claim *c, enum claim_do act, unsigned ms)
     return (struct claim_out){.act = act, .wait_ms = ms};
 }
 
-/* We write our name, on a lease. */
+/* Write this node's entry, attached to a lease. */
 static struct claim_out put(struct claim *c, int64_t over)
 {
     c->put_over = over;
@@ -45,7 +45,8 @@ static struct claim_out won(struct claim *c)
     return pause(c, c->hosting ? CLAIM_DO_STAY : CLAIM_DO_HOST, CLAIM_KEEP_MS);
 }
 
-/* Does our job go before the other's? Where neither does, the one that stands there stays. */
+/* Compare this job with the one in the entry; true if this one has priority. If neither has, the
+ * entry stays. */
 static bool goes_before(const struct claim *c, const struct claim_seen *s)
 {
     return c->started != s->started ? c->started : c->started && c->epoch > s->epoch;
@@ -68,7 +69,7 @@ static struct claim_out on_read(struct claim *c, const struct claim_seen *s)
         return follow(c, s);
     if (goes_before(c, s))
         return put(c, s->revision);
-    if (c->started) /* among begun ones the daemons themselves find out who goes on */
+    if (c->started) /* once rounds have started, the daemons decide between themselves */
         return pause(c, CLAIM_DO_STAY, CLAIM_KEEP_MS);
     c->hosting = false;
     c->check = false;
@@ -76,7 +77,7 @@ static struct claim_out on_read(struct claim *c, const struct claim_seen *s)
     return pause(c, CLAIM_DO_YIELD, CLAIM_LOOK_MS);
 }
 
-/* A while, and longer each time. The job does not wait for etcd. */
+/* Retry after a delay that grows. The job does not wait for etcd. */
 static struct claim_out on_failed(struct claim *c)
 {
     const unsigned longest = c->hosting ? CLAIM_KEEP_MS : CLAIM_LOOK_MS;
@@ -86,7 +87,7 @@ static struct claim_out on_failed(struct claim *c)
     return pause(c, c->check ? CLAIM_DO_STAY : CLAIM_DO_NOTHING, ms < longest ? ms : longest);
 }
 
-/* Once more, and after some times in a row a little later. */
+/* Retry at once; after several failures in a row, with a delay. */
 static struct claim_out on_beaten(struct claim *c)
 {
     if (++c->beaten % BEATEN_MAX == 0)
@@ -94,7 +95,7 @@ static struct claim_out on_beaten(struct claim *c)
     return ask(c, CLAIM_ASK_READ, 0);
 }
 
-/* Of the caller, not an answer: while one is awaited it is remembered. */
+/* Handle an event from the caller. While a reply is pending, only note it. */
 static struct claim_out on_wish(struct claim *c, enum claim_event e)
 {
     c->check |= e == CLAIM_CHECK;
@@ -117,7 +118,7 @@ struct claim_out claim_step(struct claim *c, enum claim_event e, const struct cl
     case CLAIM_READ:
         out = on_read(c, seen);
         if (out.ask != CLAIM_ASK_GRANT &&
-            out.ask != CLAIM_ASK_PUT) /* these may fail where reading does not */
+            out.ask != CLAIM_ASK_PUT) /* these can fail even if reading succeeds */
             c->fails = 0;
         return out;
     case CLAIM_GRANTED:

@@ -21,23 +21,23 @@ struct request {
     char *text;
     web_done_f *done;
     void *arg;
-    int tries; /* that ended with the helper */
+    int tries; /* number of helpers that exited while serving it */
 };
 
 struct web {
     struct web_cfg cfg;
-    pid_t pid; /* 0: none */
+    pid_t pid; /* 0: not running */
     int fd;
-    struct event *readable;        /* of fd; NULL: none */
-    struct event *later;           /* what could not be sent is answered from the loop */
-    TAILQ_HEAD(, request) waiting; /* the first one has been sent, where `sent` */
+    struct event *readable;        /* event on fd; NULL: none */
+    struct event *later;           /* fails requests that could not be sent, from the loop */
+    TAILQ_HEAD(, request) waiting; /* the first one has been sent if `sent` is set */
     int nwaiting;
     bool sent;
 };
 
 /* ---- the helper ---- */
 
-/* It heeds no signal and holds none of our terminals and pipes but stderr. */
+/* Execute the helper, with signals ignored and without inherited descriptors other than stderr. */
 __attribute__((noreturn)) static void exec_helper(const struct web_cfg *cfg, int fd, pid_t parent)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE};
@@ -62,7 +62,7 @@ __attribute__((noreturn)) static void exec_helper(const struct web_cfg *cfg, int
     _exit(127);
 }
 
-/* True: it had not ended by itself. */
+/* Stop and reap the helper; true: it was killed rather than exited. */
 static bool end_helper(struct web *w)
 {
     int status = 0;
@@ -70,7 +70,7 @@ static bool end_helper(struct web *w)
         event_free(DD_TAKE(w->readable));
     if (w->fd >= 0)
         close(DD_TAKE_FD(w->fd));
-    if (w->pid > 0) { /* it keeps nothing that would have to be put away */
+    if (w->pid > 0) { /* it has no state that needs to be saved */
         (void)kill(w->pid, SIGKILL);
         (void)waitpid(w->pid, &status, 0);
     }
@@ -153,10 +153,11 @@ static void send_next(struct web *w)
 {
     const struct timeval now = {0};
     struct request *r = TAILQ_FIRST(&w->waiting);
-    if (r == NULL || w->sent || evtimer_pending(w->later, NULL)) /* one answer after the other */
+    if (r == NULL || w->sent ||
+        evtimer_pending(w->later, NULL)) /* requests are answered in order */
         return;
     for (; r->tries < TRIES_MAX;
-         r->tries++) { /* it may have been killed while there was nothing to do */
+         r->tries++) { /* the helper may have been killed while it was idle */
         if ((w->fd >= 0 || start_helper(w) == 0) &&
             send(w->fd, r->text, strlen(r->text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
             w->sent = true;
@@ -167,8 +168,8 @@ static void send_next(struct web *w)
     evtimer_add(w->later, &now);
 }
 
-/* Whoever has killed it may not have meant the job: another one is asked the same. One that ends by
- * itself would again. */
+/* If the helper was killed, start another one for the same request. If it exited by itself, a new
+ * one would exit, too. */
 static void on_lost_helper(struct web *w)
 {
     struct request *r = w->sent ? TAILQ_FIRST(&w->waiting) : NULL;
@@ -177,7 +178,7 @@ static void on_lost_helper(struct web *w)
         fail_first(w, "the helper ddrun-web exited; check its libraries with ldd");
 }
 
-/* True: there may be more. */
+/* Read one answer. True: there may be more. */
 static bool read_answer(struct web *w)
 {
     DD_AUTO(free) char *packet = malloc(WEB_PACKET_MAX);
@@ -218,7 +219,7 @@ int web_post(struct web *w, const struct web_request *r, web_done_f *done, void 
     return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- life ---- */
 
 int web_new(struct web **ret, const struct web_cfg *cfg, struct dd_err *err)
 {

@@ -1,12 +1,12 @@
-/* ddrun-web: posts what its agent (or daemon) says to the URLs it says, one request after the
- * other, and ends with its connection. The only program with libcurl, which brings some thirty
- * libraries: whoever needs none starts without them. ddrun-web --check: whether it is here; if not,
- * one sentence says why. */
+/* ddrun-web: sends the POST requests of its agent (or daemon), one at a time, and exits when its
+ * connection closes. It is the only program linked with libcurl and its thirty libraries, so that
+ * jobs without web requests do not load them. ddrun-web --check tests whether libcurl is
+ * available and prints the reason if not. */
 #include "base/buf.h"
 #include "base/library.h"
 #include "web/wire.h"
 
-#define CURL_DISABLE_TYPECHECK /* its macros call the functions by their names */
+#define CURL_DISABLE_TYPECHECK /* its macros call libcurl's functions directly */
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdint.h>
@@ -30,7 +30,7 @@ enum { CONNECT_MS = 2000 };
 
 static struct libcurl {
     LIBCURL_FUNCTIONS(DD_LIBRARY_FIELD)
-} libcurl; /* of the whole helper, as if it were linked */
+} libcurl; /* global, like the functions of a linked library */
 
 static int load(struct dd_err *err)
 {
@@ -62,13 +62,14 @@ static void set_tls(CURL *c, const struct web_request *r)
     if (r->key != NULL)
         (void)libcurl.curl_easy_setopt(c, CURLOPT_SSLKEY, r->key);
     (void)libcurl.curl_easy_setopt(
-        c, CURLOPT_KEYPASSWD, ""); /* else a pass phrase is asked for, on the user's terminal */
+        c, CURLOPT_KEYPASSWD,
+        ""); /* else OpenSSL prompts for a pass phrase on the user's terminal */
 }
 
 static void set_up(CURL *c, const struct web_request *r, struct curl_slist *headers)
 {
     const long limit = (long)r->limit_ms;
-    libcurl.curl_easy_reset(c); /* connections are kept */
+    libcurl.curl_easy_reset(c); /* keeps connections open */
     set_protocols(c);
     set_tls(c, r);
     (void)libcurl.curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
@@ -83,8 +84,8 @@ static void set_up(CURL *c, const struct web_request *r, struct curl_slist *head
         (void)libcurl.curl_easy_setopt(c, CURLOPT_PROXY, "");
 }
 
-/* The server has refused us. Src: OpenSSL's texts for the alerts of RFC 8446, 6.2: they come after
- * the handshake, while something is sent or read, so libcurl's code may be any. */
+/* True if the server has refused our certificate. OpenSSL's texts for the alerts of RFC 8446, 6.2:
+ * they arrive after the handshake, during a send or receive, so libcurl may return any code. */
 static bool is_our_certificate_refused(const char *error)
 {
     const char *alert = strstr(error, " alert ");
@@ -92,7 +93,7 @@ static bool is_our_certificate_refused(const char *error)
            (strstr(alert, "certificate") != NULL || strstr(alert, "unknown ca") != NULL);
 }
 
-/* What another try will not mend. */
+/* True for errors that a retry does not fix. */
 static bool is_set_up_wrong(CURLcode rc)
 {
     return rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CERTPROBLEM ||
@@ -100,15 +101,15 @@ static bool is_set_up_wrong(CURLcode rc)
            rc == CURLE_UNSUPPORTED_PROTOCOL || rc == CURLE_SSL_CIPHER;
 }
 
-/* Its status has come, and not all of its text. That is enough of a web hook; of an etcd it is no
- * whole JSON. */
+/* True if a status was received, but not the whole body. That is sufficient for a web hook; for
+ * etcd the incomplete JSON is an error. */
 static bool is_cut(CURLcode rc)
 {
     return rc == CURLE_WRITE_ERROR || rc == CURLE_PARTIAL_FILE || rc == CURLE_OPERATION_TIMEDOUT ||
            rc == CURLE_RECV_ERROR;
 }
 
-/* True: there is an answer. */
+/* Send one POST. True: there is an answer. */
 static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *body,
                  char error[CURL_ERROR_SIZE])
 {
@@ -127,7 +128,7 @@ static bool post(CURL *c, const char *url, struct web_answer *a, struct dd_buf *
     }
     const bool refused = rc != CURLE_OK && is_our_certificate_refused(error);
     a->set_up = refused || is_set_up_wrong(rc);
-    if (refused) /* its words tell no more */
+    if (refused) /* libcurl's text has no further details */
         (void)snprintf(
             error, CURL_ERROR_SIZE,
             "the server refused the client certificate, or requires one (cert=FILE, key=FILE)");

@@ -9,13 +9,13 @@
 enum { VERSION = 1 };
 
 static const char hex[] = "0123456789abcdef";
-/* A name, an address: nothing that would have to be escaped in a sentence. */
+/* Characters of names and addresses; none needs escaping in a message. */
 static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%";
 
 static const struct text {
     const char *name;
     size_t offset, max;
-    bool fixed; /* max characters, or none where empty is allowed */
+    bool fixed; /* exactly max characters, or none if empty is allowed */
     bool empty;
     const char *of;
 } texts[] = {

@@ -1,5 +1,4 @@
-/* What a job's host writes into etcd about itself: one JSON object. Pure; what is read may be
- * anything. */
+/* The leader's entry in etcd: one JSON object. Pure. The decoder accepts untrusted input. */
 #ifndef DD_WEB_ENTRY_H
 #define DD_WEB_ENTRY_H
 
@@ -13,20 +12,20 @@
 enum { ENTRY_ADDRS_MAX = 8, ENTRY_ID = 16, ENTRY_SECRET = 64, ENTRY_NODE_MAX = 255 };
 
 struct entry {
-    char id[ENTRY_ID + 1]; /* random, of the agent that wrote it: hexadecimal digits */
+    char id[ENTRY_ID + 1]; /* random id of the agent that wrote the entry: hexadecimal digits */
     char node[ENTRY_NODE_MAX + 1];
     struct dd_strv addrs; /* numeric */
     int port;
     int64_t epoch;
-    bool started; /* a round of the job has begun: it is the one to join */
+    bool started; /* a round has started: this is the job to join */
     char secret[ENTRY_SECRET +
-                1]; /* the job's, hexadecimal digits; "": the nodes have one of their own */
+                1]; /* of the job, hexadecimal digits; "": the nodes have their own secret */
 };
 
-/* Gives text (free()). -ENOMEM. */
+/* The caller frees *ret. -ENOMEM. */
 int entry_encode(char **ret, const struct entry *e);
 int entry_decode(struct entry *ret, const char *text,
-                 struct dd_err *err); /* gives the content of *ret */
+                 struct dd_err *err); /* entry_done() frees *ret */
 void entry_done(struct entry *e);
 
 static inline void dd_auto_entry(struct entry *e)

@@ -20,7 +20,7 @@ const char *etcd_path(enum etcd_call call)
     return paths[call];
 }
 
-/* ---- base64, in which keys and values travel ---- */
+/* ---- base64, the encoding of keys and values ---- */
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -41,7 +41,7 @@ static char *to_base64(const char *text)
     return out;
 }
 
-/* NULL: it is none, too long, has a NUL, or there is no memory. */
+/* Decode; NULL: malformed, too long, contains a NUL, or out of memory. */
 static char *from_base64(const char *text)
 {
     size_t n = strlen(text);
@@ -67,11 +67,11 @@ static char *from_base64(const char *text)
     return out;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static json_t *number(int64_t v)
 {
-    return json_sprintf("%" PRId64, v); /* 64 bits travel as text */
+    return json_sprintf("%" PRId64, v); /* the gateway encodes 64-bit numbers as text */
 }
 
 static json_t *put_body(const char *key, const char *value, const struct etcd_ask *a)
@@ -119,7 +119,7 @@ int etcd_ask_encode(char **ret, const struct etcd_ask *a)
 
 /* ---- answers ---- */
 
-/* Where in an answer what stands, per call; a step "0" is the first of a list. */
+/* The fields of each reply and their paths; a step "0" is the first element of a list. */
 enum kind { NUMBER, BASE64, TOKEN, TRUTH };
 
 static const struct part {
@@ -151,7 +151,7 @@ static const json_t *find(const json_t *o, const char *const path[4])
     return o;
 }
 
-/* 64 bits are text, by proto3's rules; a plain number is taken, too. */
+/* proto3 encodes 64-bit numbers as text; plain numbers are accepted, too. */
 static int take_number(int64_t *to, const json_t *v)
 {
     uint64_t n = 0;
@@ -167,7 +167,7 @@ static bool is_token(const char *text)
 {
     const size_t n = strlen(text);
     bool ok = n > 0 && n <= ETCD_TOKEN_MAX;
-    for (size_t i = 0; i < n && ok; i++) /* it becomes a header line */
+    for (size_t i = 0; i < n && ok; i++) /* it becomes part of a header line */
         ok = text[i] > ' ' && text[i] <= '~';
     return ok;
 }
@@ -215,21 +215,21 @@ static enum etcd_result not_understood(struct dd_err *err, const char *body)
     return ETCD_FAILED;
 }
 
-/* What etcd answers instead. Src: its gateway sends gRPC's codes: 3 invalid argument, 5 not found,
- * 7 permission denied, 9 failed precondition, 16 unauthenticated (seen with 3.4.23). */
+/* Classify an error reply. Src: etcd's gateway sends gRPC codes: 3 invalid argument, 5 not found, 7
+ * permission denied, 9 failed precondition, 16 unauthenticated (observed with 3.4.23). */
 static enum etcd_result refusal(enum etcd_call call, const json_t *o, const char *body,
                                 struct dd_err *err)
 {
     static const struct {
-        int code, call;   /* call: -1: any */
-        const char *says; /* NULL: anything */
+        int code, call;   /* call -1: any */
+        const char *says; /* text in the message; NULL: any */
         enum etcd_result result;
     } rows[] = {
         {16, -1, NULL, ETCD_NO_TOKEN},
         {7, -1, NULL, ETCD_REFUSED},
         {9, ETCD_AUTH, "not enabled", ETCD_NO_AUTH},
         {3, -1, "revision of auth store is old",
-         ETCD_NO_TOKEN}, /* one of the kind jwt, after a change of users */
+         ETCD_NO_TOKEN}, /* JWT token issued before users were changed */
         {3, ETCD_AUTH, NULL, ETCD_REFUSED},
         {3, -1, "user name is empty", ETCD_REFUSED},
         {5, -1, "lease", ETCD_NO_LEASE},
@@ -262,7 +262,7 @@ enum etcd_result etcd_answer_decode(struct etcd_answer *ret, enum etcd_call call
 {
     DD_AUTO(etcd_answer) struct etcd_answer a = {0};
     json_t *o = json_loads(body, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK,
-                           NULL); /* KEEP answers with a stream */
+                           NULL); /* the reply to KEEP is a stream */
     enum etcd_result result;
     if (status != 200)
         result = refusal(call, o, body, err);

@@ -1,5 +1,5 @@
-/* etcd's version 3 by its JSON gateway: what is asked, and what is answered. Pure; an answer may be
- * anything. */
+/* etcd's version 3 API through its JSON gateway: encode requests, decode replies. Pure. The decoder
+ * accepts untrusted input. */
 #ifndef DD_WEB_ETCD_H
 #define DD_WEB_ETCD_H
 
@@ -20,34 +20,34 @@ struct etcd_ask {
     const char *key;             /* READ, PUT */
     const char *value;           /* PUT */
     int64_t lease;               /* KEEP, REVOKE, PUT */
-    int64_t revision; /* PUT: only where the key was last changed in this one; 0: only where there
-                         is none */
+    int64_t revision; /* PUT: only if the key was last changed in this revision; 0: only if it does
+                         not exist */
     int ttl;          /* GRANT, seconds */
 };
 
-const char *etcd_path(enum etcd_call call); /* of its URL */
-/* The body; gives text (free()). -ENOMEM. */
+const char *etcd_path(enum etcd_call call); /* path of its URL */
+/* Encode the body; the caller frees *ret. -ENOMEM. */
 int etcd_ask_encode(char **ret, const struct etcd_ask *ask);
 
 enum etcd_result {
     ETCD_DONE,
-    ETCD_LOST,     /* PUT: the key has changed meanwhile */
-    ETCD_NO_LEASE, /* KEEP, PUT, REVOKE: it is over */
-    ETCD_NO_TOKEN, /* authenticate once more */
-    ETCD_NO_AUTH,  /* AUTH: etcd asks nobody who he is */
-    ETCD_REFUSED,  /* wrong user, wrong password, no permission */
-    ETCD_FAILED,   /* anything else; another try may do better */
+    ETCD_LOST,     /* PUT: the key was changed meanwhile */
+    ETCD_NO_LEASE, /* KEEP, PUT, REVOKE: the lease has expired */
+    ETCD_NO_TOKEN, /* the token is invalid: authenticate again */
+    ETCD_NO_AUTH,  /* AUTH: authentication is disabled in etcd */
+    ETCD_REFUSED,  /* wrong user or password, or no permission */
+    ETCD_FAILED,   /* any other error; a retry may succeed */
 };
 
 struct etcd_answer {
-    bool there;       /* READ: there is such a key */
-    int64_t revision; /* in which it was last changed */
-    int64_t lease;    /* READ: it hangs on; GRANT: the new one */
-    char *value;      /* READ: NUL-ended, may have any other bytes */
+    bool there;       /* READ: the key exists */
+    int64_t revision; /* revision of the key's last change */
+    int64_t lease;    /* READ: lease of the key; GRANT: the new lease */
+    char *value;      /* READ: NUL-terminated; may contain any other byte */
     char *token;      /* AUTH */
 };
 
-/* With a sentence for what is not ETCD_DONE. Gives the content of *ret. */
+/* Decode a reply; err is set unless the result is ETCD_DONE. etcd_answer_done() frees *ret. */
 enum etcd_result etcd_answer_decode(struct etcd_answer *ret, enum etcd_call call, int status,
                                     const char *body, struct dd_err *err);
 void etcd_answer_done(struct etcd_answer *a);

@@ -37,7 +37,8 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* The n bytes at p with %XX taken back; UTF-8, as it goes into JSON, and no control characters. */
+/* Decode %XX in the n bytes at p; the result must be UTF-8 without control characters, since it is
+ * put into JSON. */
 static int decode(char **ret, const char *p, size_t n, const char *what, struct dd_err *err)
 {
     static const char digits[] = "0123456789abcdefABCDEF";
@@ -69,7 +70,7 @@ static int decode(char **ret, const char *p, size_t n, const char *what, struct 
     return 0;
 }
 
-/* Not shown where it may be the begin of a password. */
+/* Report a missing host; do not show text that may be part of a password. */
 static int no_host(const char *p, size_t n, struct dd_err *err)
 {
     if (strchr(p + n, '@') != NULL)
@@ -84,14 +85,14 @@ static int no_host(const char *p, size_t n, struct dd_err *err)
         (int)(n < 100 ? n : 100), p, ETCD_HOSTS_MAX);
 }
 
-/* "HOST", "HOST:PORT", "[v6]:PORT". */
+/* Add "HOST", "HOST:PORT" or "[v6]:PORT". */
 static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_t n,
                     struct dd_err *err)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
     const bool v6 = n > 0 && *p == '[';
     const char *close = v6 ? memchr(p, ']', n) : NULL;
-    const char *end = v6 ? close : memchr(p, ':', n); /* of the host's name */
+    const char *end = v6 ? close : memchr(p, ':', n); /* end of the host name */
     const size_t host = end != NULL ? (size_t)(end - p) + v6 : v6 ? 0 : n;
     char port_text[8] = "";
     int port = ETCD_PORT;
@@ -137,7 +138,7 @@ static int take_user(struct etcd_url *u, const char *p, size_t n, struct dd_err 
     return rc;
 }
 
-/* What may stand behind '?'. */
+/* Parameters after '?'. */
 static const struct setting {
     const char *name;
     size_t offset;
@@ -170,7 +171,7 @@ static int take_setting(struct etcd_url *u, const char *p, size_t n, bool tls, s
     }
     const int shown = memchr(p, '@', n) != NULL
                           ? 0
-                          : (int)(len < 60 ? len : 60); /* it may be of a password */
+                          : (int)(len < 60 ? len : 60); /* the text may be part of a password */
     return dd_err_set(err, -EINVAL,
                       "invalid parameter '%.*s': expected cacert=FILE, cert=FILE, key=FILE or "
                       "password-file=FILE",
@@ -192,7 +193,7 @@ static int take_settings(struct etcd_url *u, const char *p, bool tls, struct dd_
     return rc;
 }
 
-/* "/a/b/" and "/a/b" are the same; "" is "/ddrun". */
+/* "/a/b/" equals "/a/b"; "" is "/ddrun". */
 static int take_prefix(struct etcd_url *u, const char *p, size_t n, struct dd_err *err)
 {
     while (n > 0 && p[n - 1] == '/')

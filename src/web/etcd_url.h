@@ -13,13 +13,13 @@ enum { ETCD_HOSTS_MAX = 9, ETCD_TEXT_MAX = 512 };
 
 struct etcd_url {
     struct dd_strv bases;                  /* "http://HOST:PORT", in the order of the URL */
-    char *prefix;                          /* "/ddrun": begins with '/', ends with none */
-    char *user, *password, *password_file; /* NULL: not said */
-    char *cacert, *cert, *key;             /* NULL */
+    char *prefix;                          /* "/ddrun": starts with '/', does not end with '/' */
+    char *user, *password, *password_file; /* NULL: not set */
+    char *cacert, *cert, *key;             /* files; NULL */
 };
 
-bool etcd_url_is(const char *text); /* begins as one does; NULL does not */
-/* Errors are sentences, and tell no password. */
+bool etcd_url_is(const char *text); /* has the prefix of an etcd URL; NULL has not */
+/* Error messages contain no password. */
 int etcd_url_parse(struct etcd_url *ret, const char *text, struct dd_err *err);
 void etcd_url_done(struct etcd_url *u);
 

@@ -93,8 +93,8 @@ void web_asked_done(struct web_asked *a)
     a->o = NULL;
 }
 
-/* Copies both into one allocation; the error is shown to the user and may quote the server, in its
- * certificate for example: make it printable. */
+/* Copy both texts into one allocation. The error is shown to the user and may contain text from the
+ * server, such as its certificate, so make it printable. */
 static int keep_texts(struct web_answer *a, const char *body, const char *error)
 {
     const size_t n = strlen(body) + 1;

@@ -1,5 +1,5 @@
-/* What the agent or the daemon and their helper ddrun-web say to each other: one JSON object per
- * packet. Pure. */
+/* Messages between the agent or daemon and its helper ddrun-web: one JSON object per packet. Pure.
+ */
 #ifndef DD_WEB_WIRE_H
 #define DD_WEB_WIRE_H
 
@@ -11,35 +11,35 @@
 
 enum {
     WEB_FD = 3,             /* the helper's end of the socket pair */
-    WEB_PACKET_MAX = 98304, /* below what a socket takes at once by default */
-    WEB_BODY_MAX = 65536,   /* of an answer, as it comes from the server */
-    WEB_LIST_MAX = 16,      /* URLs, and header lines */
+    WEB_PACKET_MAX = 98304, /* below the default limit of a socket */
+    WEB_BODY_MAX = 65536,   /* limit of the body of an answer */
+    WEB_LIST_MAX = 16,      /* maximum number of URLs, and of headers */
 };
 
-/* One POST, to the first of the URLs that answers. Strings are borrowed. */
+/* One POST, sent to the first URL that answers. Strings are borrowed. */
 struct web_request {
-    const char *urls[WEB_LIST_MAX + 1];    /* NULL-ended */
-    const char *headers[WEB_LIST_MAX + 1]; /* "Name: value", NULL-ended */
+    const char *urls[WEB_LIST_MAX + 1];    /* NULL-terminated */
+    const char *headers[WEB_LIST_MAX + 1]; /* "Name: value", NULL-terminated */
     const char *body;
-    const char *cacert, *cert, *key; /* files for TLS; NULL */
+    const char *cacert, *cert, *key; /* files for TLS, or NULL */
     unsigned limit_ms;               /* for each URL */
-    bool direct;                     /* through no proxy, whatever the environment says */
+    bool direct;                     /* ignore the proxy settings of the environment */
 };
 
 struct web_answer {
-    int status;        /* of HTTP; 0: there was no answer, error says why */
-    int from;          /* which of the URLs */
-    bool set_up;       /* no answer, and none will come: a file or a certificate is wrong */
-    const char *body;  /* text; "" where there was none */
-    const char *error; /* a sentence, or "" */
-    char *storage;     /* of both in a decoded answer; NULL: borrowed */
+    int status;        /* HTTP status; 0: no answer, see error */
+    int from;          /* index of the URL */
+    bool set_up;       /* no answer, and a retry is useless: a file or certificate is wrong */
+    const char *body;  /* text; "" if there is none */
+    const char *error; /* a message, or "" */
+    char *storage;     /* owner of both texts in a decoded answer; NULL: they are borrowed */
 };
 
-/* Gives text (free()). -ENOMEM, -EMSGSIZE. */
+/* The caller frees *ret. -ENOMEM, -EMSGSIZE. */
 int web_request_encode(char **ret, const struct web_request *r);
 int web_answer_encode(char **ret, const struct web_answer *a);
 
-/* A request as it was read: its strings lie in `o`. */
+/* A decoded request; `o` owns its strings. */
 struct web_asked {
     struct web_request request;
     void *o;
