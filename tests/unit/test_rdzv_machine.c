@@ -670,6 +670,38 @@ static void machine_of_a_later_daemon_needs_a_majority_of_the_round_before(void 
     bed_free(&b);
 }
 
+/* Its agent may be slower than the first spare nodes. */
+static void machine_of_a_later_daemon_begins_nothing_before_its_own_node_has_joined(void **state)
+{
+    (void)state;
+    struct bed b;
+    int older[] = {2, 3};
+    int last[] = {0, 1};
+    const struct rdzv_members spares = {.epoch = 0, .round = 0, .tie = 2, .n = 2, .index = older};
+    const struct rdzv_members own = {.epoch = 0, .round = 1, .tie = 0, .n = 2, .index = last};
+    const struct rdzv_members *const known[] = {NULL, &spares};
+    for (size_t i = 0; i < 2; i++) {
+        struct rdzv_event e = {
+            .kind = RDZV_JOIN, .nnodes = 4, .min_nodes = 1, .slots = 1, .addr = "h", .name = "n"};
+        e.committed = e.planned = known[i];
+        bed_elastic(&b,
+                    (struct rdzv_cfg){
+                        .min_nodes = 1, .max_nodes = 4, .epoch = rdzv_next_epoch(0, 1), .tie = 1});
+        for (e.id = e.index = 2; e.id < 4; e.index = ++e.id)
+            assert_int_equal(rdzv_step(b.m, &e, 0), 0);
+        assert_int_equal(pass(&b, 20), 0);
+        assert_null(strstr(actions(&b), "plan"));
+        e.id = e.index = 1;
+        e.committed = e.planned = &own;
+        assert_int_equal(rdzv_step(b.m, &e, 20), 0);
+        assert_null(strstr(actions(&b), "plan")); /* half of the last round, without node 0 */
+        e.id = e.index = 0;
+        assert_int_equal(rdzv_step(b.m, &e, 20), 0);
+        assert_non_null(strstr(actions(&b), "plan1"));
+        bed_free(&b);
+    }
+}
+
 static void machine_ends_well_when_those_that_matter_have_succeeded(void **state)
 {
     (void)state;
@@ -943,6 +975,7 @@ int main(void)
         cmocka_unit_test(machine_grows_when_it_is_told_to),
         cmocka_unit_test(machine_does_not_go_on_in_a_minority),
         cmocka_unit_test(machine_of_a_later_daemon_needs_a_majority_of_the_round_before),
+        cmocka_unit_test(machine_of_a_later_daemon_begins_nothing_before_its_own_node_has_joined),
         cmocka_unit_test(machine_ends_well_when_those_that_matter_have_succeeded),
         cmocka_unit_test(machine_leaves_an_unfit_node_out),
         cmocka_unit_test(machine_does_not_wait_for_an_unfit_node),
