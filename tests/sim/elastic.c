@@ -8,9 +8,10 @@
  *
  * Each seed is one job of 1 to 12 nodes. Agents and daemons crash at any moment and come again,
  * networks part and heal, workers fail, nodes are drained or fall ill (a health check leaves them
- * out). Messages keep their order on a link, as TCP's do, and take any time; a parted link stands
- * still, and each side gives it up by itself after the heartbeat. After every step the promises
- * below are checked.
+ * out), a scheduler or a person stops the job. Health checks, requests to the scheduler and signals
+ * that settle take time. Messages keep their order on a link, as TCP's do, and take any time; a
+ * parted link stands still, and each side gives it up by itself after the heartbeat. After every
+ * step the promises below are checked.
  *
  * In some jobs (RESTARTS) the first node, too, is started again after a crash, knowing nothing. It
  * can then see whom the network reaches, and which node has a daemon: so no network parts there,
@@ -19,6 +20,7 @@
  * again from outside").
  */
 #include "elastic_setup.h"
+#include "elastic_signals.h"
 #include "elastic_world.h"
 
 #include <errno.h>
@@ -51,8 +53,6 @@ static void set_timer(struct world *w, int d)
     p->timer = (long)at;
     later(w, p->timer - w->kit.now, (struct item){.kind = TIMER, .node = d, .life = p->life});
 }
-
-static void node_steps(struct world *w, int n, struct am_event e);
 
 static void daemon_ends(struct world *w, int d)
 {
@@ -111,12 +111,16 @@ static void run_actions(struct world *w, int d)
         must(w, link >= 0, "actions are for who is here");
         trace(w, "daemon %d -> node %d: action %d %.60s", d, w->links[link].node, (int)a.kind,
               a.text);
+        if (a.kind == RDZV_SEND_PLAN)
+            must(w, !p->asked_to_stop, "a job that is being stopped begins no round");
         if (a.kind == RDZV_SEND_PLAN && !checked) {
             check_round(w, p->m);
             checked = true;
             w->rounds++;
             p->begun = w->kit.now;
         }
+        must(w, a.kind != RDZV_SEND_FINISH || !p->asked_to_stop || rdzv_code(p->m) != 0,
+             "a job that was stopped does not end well");
         if (a.kind == RDZV_SEND_FINISH && rdzv_code(p->m) == 0 && !p->said_success) {
             p->said_success = true;
             w->successes++;
@@ -134,6 +138,10 @@ static void run_actions(struct world *w, int d)
 static void step(struct world *w, int d, struct rdzv_event *e)
 {
     struct daemon *p = &w->daemons[d];
+    if (e->kind == RDZV_STOP_REQUEST && rdzv_state(p->m) != RDZV_FINISHED) {
+        p->asked_to_stop = true;
+        w->stopped++;
+    }
     int rc = rdzv_step(p->m, e, (uint64_t)w->kit.now);
     must(w, rc == 0 || rc == -EINVAL, "memory");
     run_actions(w, d);
@@ -212,10 +220,12 @@ static bool is_live(const struct world *w, int n)
 static void forget_all(struct node *p)
 {
     rdzv_members_clear(&p->plan);
+    rdzv_members_clear(&p->last);
     rdzv_members_clear(&p->committed);
     *p = (struct node){.at = p->at,
                        .life = p->life,
                        .plan = RDZV_MEMBERS_NONE,
+                       .last = RDZV_MEMBERS_NONE,
                        .committed = RDZV_MEMBERS_NONE,
                        .link = -1,
                        .other = -1,
@@ -223,6 +233,7 @@ static void forget_all(struct node *p)
                        .group = p->group,
                        .asks = -1,
                        .timer = -1,
+                       .signalled = -1,
                        .unfit = p->unfit};
 }
 
@@ -321,8 +332,8 @@ static void ask_members(struct world *w, const struct item *it)
     struct node *p = &w->nodes[n];
     if (p->passes != it->code)
         return;
-    for (int k = 0; k < p->plan.n && k <= RDZV_SUCCESSORS; k++) {
-        int d = p->plan.index[k];
+    for (int k = 0; k < p->last.n && k <= RDZV_SUCCESSORS; k++) {
+        int d = p->last.index[k];
         if (d == n || !w->daemons[d].alive || !reach(w, n, d))
             continue;
         trace(w, "node %d finds the daemon of %d", n, d);
@@ -403,7 +414,10 @@ static void start_round(struct world *w, int n)
     struct node *p = &w->nodes[n];
     must(w, p->running == 0, "a node runs one round at a time");
     must(w, rdzv_members_newer(w->message->members, &p->plan), "a node never runs an old round");
-    must(w, rdzv_members_copy(&p->plan, w->message->members) == 0, "memory");
+    must(w,
+         rdzv_members_copy(&p->plan, w->message->members) == 0 &&
+             rdzv_members_copy(&p->last, w->message->members) == 0,
+         "memory");
     p->running = 1;
     trace(w, "node %d runs epoch %ld round %d of %d", n, (long)p->plan.epoch, p->plan.round,
           p->plan.n);
@@ -439,6 +453,8 @@ static void exits(struct world *w, int n)
 {
     struct node *p = &w->nodes[n];
     must(w, !w->daemons[n].alive, "no daemon outlives its agent");
+    must(w, p->signalled < 0 || w->kit.now - p->signalled <= w->grace + LEAVE_MS,
+         "a node that was signalled leaves in time");
     p->at = LEFT;
     p->code = p->am.code;
     trace(w, "node %d exits with %d", n, p->code);
@@ -529,16 +545,20 @@ static bool act_on_daemon(struct world *w, int n, const struct am_action *a)
     case AM_DO_SIGNAL_DAEMON:
         if (a->arg == SIGKILL)
             daemon_ends(w, n);
+        else if (w->daemons[n].alive)
+            later(w, rdzv_state(w->daemons[n].m) == RDZV_FINISHED ? 0 : DAEMON_STOP_MS,
+                  (struct item){.kind = DAEMON_STOPS, .node = n, .life = w->daemons[n].life});
         return true;
     default:
         return false;
     }
 }
 
-/* There are no signals here, no etcd, and every message is understood. */
+/* There is no etcd, and every message is understood. */
 static void act(struct world *w, int n, const struct am_action *a)
 {
-    if (act_on_links(w, n, a->kind) || act_on_locators(w, n, a->kind) || act_on_daemon(w, n, a))
+    if (act_on_links(w, n, a->kind) || act_on_locators(w, n, a->kind) || act_on_daemon(w, n, a) ||
+        act_on_signals(w, n, a))
         return;
     switch ((int)a->kind) {
     case AM_DO_SEND_PROBE_RESULT:
@@ -550,17 +570,16 @@ static void act(struct world *w, int n, const struct am_action *a)
     case AM_DO_STOP_WORKERS:
         stop_workers(w, n);
         break;
-    case AM_DO_DRAIN_SIGNALS:
-        node_steps(w, n, (struct am_event){.kind = AM_SETTLED});
-        break;
     case AM_DO_CHECK_HEALTH:
-        node_steps(w, n, (struct am_event){.kind = AM_CHECKED});
+        w->nodes[n].checks++;
+        takes_time(w, n, CHECKED);
         break;
     case AM_DO_SEND_DONE:
+        must(w, !w->nodes[n].explained, "DONE waits for a signal that explains the workers' end");
         send_simple(w, n, RDZV_DONE);
         break;
     case AM_DO_REQUEUE:
-        node_steps(w, n, (struct am_event){.kind = AM_REQUEUED});
+        takes_time(w, n, REQUEUED);
         break;
     case AM_DO_LEAVE:
         leave(w, n);
@@ -631,7 +650,7 @@ static void worker_ends(struct world *w, const struct item *it)
     trace(w, "node %d: its worker ends with %d", it->node, it->code);
     w->failures_of_workers += it->code != 0;
     p->ended_well = it->code == 0;
-    if (it->code != 0 && p->link >= 0)
+    if (it->code != 0 && p->link >= 0 && !p->settling)
         send_up(w, p->link,
                 (struct rdzv_event){.kind = RDZV_EXIT, .round = p->plan.round, .code = it->code});
     node_steps(w, it->node, (struct am_event){.kind = AM_WORKERS_GONE});
@@ -662,6 +681,7 @@ static void node_gets(struct world *w, struct item *it)
         [RDZV_SEND_STOP] = {true, AM_STOP},
         [RDZV_SEND_FINISH] = {true, AM_FINISH},
         [RDZV_SEND_PROBE_REQUEST] = {true, AM_PROBE_REQUEST},
+        [RDZV_SEND_ROUND_MEMBERS] = {true, AM_ROUND_MEMBERS},
         [RDZV_DROP_STORE] = {false, AM_EVENTS},
     };
     int n = w->links[it->link].node;
@@ -673,6 +693,10 @@ static void node_gets(struct world *w, struct item *it)
         return;
     if (it->action.kind == RDZV_SEND_COMMIT && it->round == p->plan.round)
         must(w, rdzv_members_copy(&p->committed, &p->plan) == 0, "memory");
+    if (it->action.kind == RDZV_SEND_ROUND_MEMBERS) {
+        must(w, rdzv_members_copy(&p->last, it->members) == 0, "memory");
+        w->observed++;
+    }
     if (!events[it->action.kind].is)
         return;
     struct am_event e = {.kind = events[it->action.kind].event, .code = it->code};
@@ -697,7 +721,7 @@ static void node_starts(struct world *w, int n)
                              .seek_ms = JOIN_MS,
                              .rejoin_ms = REJOIN_MS,
                              .grace_ms = (uint64_t)w->grace};
-    agent_machine_init(&p->am, &p->cfg, &p->plan);
+    agent_machine_init(&p->am, &p->cfg, &p->last);
     p->am.index = n;
     node_steps(w, n, (struct am_event){.kind = n == 0 ? AM_LEAD : AM_SEEK});
 }
@@ -836,7 +860,8 @@ static void drains(struct world *w, int n)
 static void happen(struct world *w, struct item *it)
 {
     bool current = it->life < 0 || it->life == w->nodes[it->node].life;
-    switch (it->kind) {
+    happen_of_signals(w, it, current);
+    switch ((int)it->kind) {
     case NODE_STARTS:
         node_starts(w, it->node);
         break;
@@ -920,6 +945,7 @@ static void check_end(struct world *w)
         must(w, !w->daemons[n].alive || p->at != AWAY, "no daemon outlives its node");
         with_0 += p->at == LEFT && p->code == 0;
         rdzv_members_clear(&p->plan);
+        rdzv_members_clear(&p->last);
         rdzv_members_clear(&p->committed);
     }
     must(w, with_0 == 0 || w->successes > 0, "who ends well was told so");
@@ -958,10 +984,10 @@ int main(int argc, char **argv)
     }
     (void)printf(
         "%u jobs, %u rounds, %u daemons took a lost one's place, %u times a first node came back to one, %u nodes were drained, "
-        "%u left out as unfit, %u jobs ended well; every promise held\n",
-        seeds, w->rounds, w->took_over, w->came_back, w->drained, w->left_out, well);
+        "%u left out as unfit, %u times a daemon was asked to stop, %u jobs ended well; every promise held\n",
+        seeds, w->rounds, w->took_over, w->came_back, w->drained, w->left_out, w->stopped, well);
     bool seen = w->took_over > 0 && w->came_back > 0 && w->drained > 0 && w->left_out > 0 &&
-                well > 0 && well < seeds;
+                w->stopped > 0 && w->observed > 0 && well > 0 && well < seeds;
     free(w);
     return seeds >= 1000 && !seen;
 }

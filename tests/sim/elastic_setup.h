@@ -41,6 +41,21 @@ static inline void set_up_cfg(struct world *w)
     c->probes_first = !w->blind && may_ask_peers(w);
 }
 
+/* A scheduler signals all nodes, one after the other; a person one node, perhaps twice. */
+static inline void plan_signals(struct world *w, long at)
+{
+    const bool by_scheduler = rnd(w, 2) == 0;
+    const int one = (int)rnd(w, (unsigned)w->nnodes);
+    for (int n = 0; by_scheduler && n < w->nnodes; n++)
+        later(w, at + (long)rnd(w, rnd(w, 8) == 0 ? 3000 : 50),
+              (struct item){.kind = SIGNALS, .node = n, .life = -1, .arg = 1});
+    for (int times = by_scheduler ? 0 : 1 + (int)rnd(w, 2); times > 0; times--, at += 3000)
+        later(w, at, (struct item){.kind = SIGNALS, .node = one, .life = -1});
+    if (rnd(w, 4) == 0)
+        later(w, at + (long)rnd(w, 3000),
+              (struct item){.kind = GUARDIAN_CRASHES, .node = one, .life = -1});
+}
+
 static inline void plan_disasters(struct world *w)
 {
     const long soon = 100 + (long)rnd(w, 60000);
@@ -65,6 +80,8 @@ static inline void plan_disasters(struct world *w)
               (struct item){.kind = SICKENS,
                             .node = rnd(w, 3) == 0 ? 0 : (int)rnd(w, (unsigned)w->nnodes),
                             .life = -1});
+    if (rnd(w, 5) == 0)
+        plan_signals(w, (long)rnd(w, 90000));
     if (w->kind == RESTARTS)
         return;
     if (rnd(w, 2) == 0)
@@ -86,12 +103,14 @@ static inline void set_up(struct world *w, unsigned seed)
     for (int n = 0; n < w->nnodes; n++) {
         (void)snprintf(w->names[n], sizeof(w->names[n]), "n%d", n);
         w->nodes[n] = (struct node){.plan = RDZV_MEMBERS_NONE,
+                                    .last = RDZV_MEMBERS_NONE,
                                     .committed = RDZV_MEMBERS_NONE,
                                     .link = -1,
                                     .other = -1,
                                     .found = -1,
                                     .code = -1,
                                     .asks = -1,
+                                    .signalled = -1,
                                     .timer = -1};
         later(w, (long)rnd(w, w->kind == WILD && rnd(w, 8) == 0 ? 30000 : 50),
               (struct item){.kind = NODE_STARTS, .node = n, .life = -1});

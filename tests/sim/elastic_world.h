@@ -19,9 +19,12 @@ enum {
     GRACE_MS = 30000,      /* for workers that are stopped */
     QUICK_GRACE_MS = 5000, /* in jobs with RESTARTS */
     GAP_MS = 2000 + QUICK_GRACE_MS + 1000 + RDZV_SUCCESSORS * 3000 +
-             2000,      /* until there is a daemon again */
-    CROSSING_MS = 4100, /* a message each way */
-    ATTEMPT_MS = 1000,  /* of a look at a node that does not answer */
+             2000,        /* until there is a daemon again */
+    CROSSING_MS = 4100,   /* a message each way */
+    ATTEMPT_MS = 1000,    /* of a look at a node that does not answer */
+    SETTLE_MS = 100,      /* of a scheduler's signal (signals.c) */
+    DAEMON_STOP_MS = 300, /* of SIGTERM to ddrund (job.c) */
+    LEAVE_MS = 30000,     /* besides the grace period, for a node that was signalled */
     END_OF_TIME = 4000000,
 };
 
@@ -38,13 +41,18 @@ struct node {
     int running; /* workers; each ends at a time of its own */
     bool stopping;
     int batch;                /* of workers: those of an older one are gone */
+    int checks;               /* of its health: the results of older ones are dropped */
     struct rdzv_members plan; /* of the last round started */
+    struct rdzv_members last; /* the same, or a later one that runs without this node */
     struct rdzv_members committed;
     int link, other, found; /* -1; other: to a daemon that is asked beside the one in use */
     int tries, passes;      /* of the locators: items with other numbers are stale */
     int asks;               /* the next node to ask; -1: none */
     bool ended_well;
-    bool unfit; /* its health check says so, of the machine, whoever is started on it */
+    bool settling;  /* a scheduler's signal is under way */
+    bool explained; /* and may explain the end of the workers */
+    long signalled; /* when the first signal came; -1: none has */
+    bool unfit;     /* its health check says so, of the machine, whoever is started on it */
     int code;
     int group; /* of the network */
 };
@@ -58,6 +66,7 @@ struct daemon {
     long timer;
     long begun; /* when its last round did; -1: none has */
     bool said_success;
+    bool asked_to_stop;
 };
 
 /* From a node to a daemon. Each end closes by itself. */
@@ -81,6 +90,12 @@ enum item_kind {
     PEERS,
     MEMBERS,
     NODE_TIMER,
+    SIGNALS,
+    SETTLES,
+    CHECKED,
+    REQUEUED,
+    GUARDIAN_CRASHES,
+    DAEMON_STOPS,
     TO_DAEMON,
     TO_NODE,
     END_CLOSES,
@@ -121,7 +136,7 @@ struct world {
     enum world_kind kind; /* MILD: one loss only, and enough nodes: the job must go on */
     long grace;
     int successes, failures_of_workers;
-    unsigned rounds, took_over, came_back, drained, left_out;
+    unsigned rounds, took_over, came_back, drained, left_out, stopped, observed;
     char names[MAX_NODES][8];
 };
 
@@ -226,7 +241,7 @@ static inline void send_down(struct world *w, int link, const struct rdzv_action
                       .to = -1};
     it.code = rdzv_code(m);
     it.epoch = w->daemons[w->links[link].daemon].epoch;
-    if (a->kind == RDZV_SEND_PLAN)
+    if (a->kind == RDZV_SEND_PLAN || a->kind == RDZV_SEND_ROUND_MEMBERS)
         it.members = copy(w, rdzv_planned(m));
     later(w, delay(w), it);
 }
