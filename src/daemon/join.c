@@ -79,6 +79,10 @@ void join_take(struct job *j, struct session *s, const struct msg_join *m)
         session_bye(s);
         return;
     }
+    if (!hostlist_name_ok(m->name)) { /* no round with it could be planned */
+        session_refuse(s, "the name of its node is not a host name");
+        return;
+    }
     (void)snprintf(s->name, sizeof(s->name), "%s", m->name);
     s->pid = m->pid;
     if (s->set->nfree == 0) {

@@ -221,6 +221,17 @@ static void a_malformed_message_is_refused_with_the_reason(void **state)
     end(&w);
 }
 
+static void a_node_whose_name_is_no_host_name_is_refused(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, 0);
+    say(&w, MSG(JOIN, .index = 0, .nnodes = 1, .min_nodes = 1, .slots = 2, .name = "a/b"));
+    assert_non_null(strstr(await(&w, MSG_REFUSE)->refuse.text, "name"));
+    await_flag(&w, &w.closed);
+    end(&w);
+}
+
 static void a_signal_goes_to_the_workers_once(void **state)
 {
     (void)state;
@@ -259,6 +270,7 @@ int main(void)
         cmocka_unit_test(before_join_nothing_counts),
         cmocka_unit_test(a_stop_request_is_reported_back_with_the_end),
         cmocka_unit_test(a_malformed_message_is_refused_with_the_reason),
+        cmocka_unit_test(a_node_whose_name_is_no_host_name_is_refused),
         cmocka_unit_test(a_signal_goes_to_the_workers_once),
         cmocka_unit_test(the_daemon_ends_with_its_leaders_agent),
     };
