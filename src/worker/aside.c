@@ -35,7 +35,7 @@ static _Noreturn void child_run(int out, const char *path, size_t most)
     _exit(0);
 }
 
-/* Until the child has written all. */
+/* Read until the child closes the pipe. */
 static int collect(int fd, struct dd_buf *out)
 {
     uint64_t end = dd_now_ns() + LIMIT_MS * DD_NS_PER_MS;
@@ -73,6 +73,8 @@ int aside_read_end(const char *path, size_t most, struct dd_buf *out)
     int rc = collect(from, out);
     if (rc < 0)
         (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, rc < 0 ? WNOHANG : 0); /* what hangs in the kernel is the guardian's */
+    (void)waitpid(pid, NULL,
+                  rc < 0 ? WNOHANG
+                         : 0); /* if the child is stuck in the kernel, the guardian reaps it */
     return rc;
 }

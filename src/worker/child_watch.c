@@ -24,7 +24,7 @@ static int open_pidfd(pid_t pid)
 #endif
 }
 
-/* It may be blocked still, by whoever has started us. */
+/* The parent of this process may have blocked SIGCHLD. */
 static void unblock_sigchld(void)
 {
     sigset_t set;
@@ -45,7 +45,7 @@ int child_watch_begin(struct child_watch *w, struct event_base *base, pid_t pid,
     }
     if (w->pidfd < 0) {
         unblock_sigchld();
-        event_active(w->ev, EV_SIGNAL, 1); /* it may have ended before */
+        event_active(w->ev, EV_SIGNAL, 1); /* the child may have exited before the watch began */
     }
     return 0;
 }

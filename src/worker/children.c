@@ -60,8 +60,8 @@ struct proc_stat {
     pid_t pgid;
 };
 
-/* Src: proc(5): "PID (COMM) STATE PPID PGRP ..."; COMM may hold anything, so look for the last ')'.
- */
+/* Src: proc(5): "PID (COMM) STATE PPID PGRP ..."; COMM may contain any byte, so search for the last
+ * ')'. */
 static int proc_stat_read(pid_t pid, struct proc_stat *ret)
 {
     char path[40];
@@ -78,7 +78,7 @@ static int proc_stat_read(pid_t pid, struct proc_stat *ret)
     return 0;
 }
 
-/* Calls fn for every process; kernels without CONFIG_PROC_CHILDREN, and rare needs. */
+/* Call fn for every process. Slow: for kernels without CONFIG_PROC_CHILDREN, and for rare uses. */
 static int proc_each(int (*fn)(void *arg, pid_t pid, const struct proc_stat *st), void *arg)
 {
     DIR *d = opendir("/proc");
@@ -172,7 +172,7 @@ void children_kill(pid_t pid, uint64_t since_ns)
         return;
     }
     for (size_t i = 0; i < inside.n; i++)
-        if (!children_is_called(inside.v[i], "podman")) /* it cleans up */
+        if (!children_is_called(inside.v[i], "podman")) /* podman cleans up after the container */
             (void)kill(inside.v[i], SIGKILL);
 }
 
@@ -182,7 +182,7 @@ bool children_is_stopped(pid_t pid)
     return proc_stat_read(pid, &st) == 0 && (st.state == 'T' || st.state == 't');
 }
 
-/* The first functions of the kernel's stack, which only root may see. */
+/* Write the top functions of the kernel stack, which only root can read. */
 static void kernel_stack(pid_t pid, char *out, size_t size)
 {
     char path[40];
@@ -225,8 +225,7 @@ struct notify {
     int reached;
 };
 
-/* Whether pid is in a container that the leader of its group has made, and which hands on what it
- * catches. */
+/* True if pid runs in a container of its group leader, which forwards signals that it catches. */
 static bool is_told_by_leader(const struct proc_stat *st, pid_t pid, int sig)
 {
     char path[40], outer[64], inner[64];
@@ -250,7 +249,8 @@ static int notify_member(void *arg, pid_t pid, const struct proc_stat *st)
 int children_notify(const struct pid_list *pgids, int sig)
 {
     struct notify n = {.pgids = pgids, .sig = sig};
-    for (size_t i = 0; i < pgids->n; i++) /* the leaders at once; all of /proc takes its time */
+    for (size_t i = 0; i < pgids->n;
+         i++) /* signal the leaders first, since reading all of /proc takes time */
         n.reached += proc_catches(pgids->v[i], sig) && kill(pgids->v[i], sig) == 0;
     int rc = proc_each(notify_member, &n);
     return rc < 0 ? rc : n.reached;

@@ -1,4 +1,4 @@
-/* Processes around the workers: direct children of this process, members of a process group. */
+/* Processes around the workers: direct children of this process, and members of process groups. */
 #ifndef DD_WORKER_CHILDREN_H
 #define DD_WORKER_CHILDREN_H
 
@@ -13,34 +13,35 @@ struct pid_list {
     size_t cap;
 };
 
-int pid_list_add(struct pid_list *l, pid_t pid); /* 0 or -ENOMEM; adding twice is fine */
+int pid_list_add(struct pid_list *l,
+                 pid_t pid); /* 0 or -ENOMEM; ignores pids that are in the list */
 bool pid_list_has(const struct pid_list *l, pid_t pid);
 void pid_list_remove(struct pid_list *l, pid_t pid);
 void pid_list_done(struct pid_list *l);
 
-/* Adds all direct children of this (single-threaded) process, zombies too. 0 or -errno. A child may
- * be missed while another ends: whoever needs to be sure reads twice. */
+/* Add all direct children of this single-threaded process, including zombies. Return 0 or -errno. A
+ * concurrent exit may hide a child: call twice to be sure. */
 int children_list(struct pid_list *l);
 
-/* True when this process is given the orphans of its descendants. */
+/* True if orphaned descendants are reparented to this process. */
 bool children_adopts_orphans(void);
 
-/* Whether this process runs a program of that name (its first 15 bytes). */
+/* True if this process runs a program of that name (its first 15 bytes). */
 bool children_is_called(pid_t pid, const char *name);
 
-/* SIGKILL, which was due at since_ns. Podman's monitor of a container is spared for some seconds,
- * and the container killed instead: nobody but the monitor puts away what the container has in
- * podman's storage. Src: conmon(8). */
+/* Send SIGKILL, which was due at since_ns. Spare podman's monitor for some seconds, and kill the
+ * container instead: only the monitor removes the container from podman's storage. Src: conmon(8).
+ */
 void children_kill(pid_t pid, uint64_t since_ns);
 
-/* SIGSTOP or a debugger holds it. */
+/* True if SIGSTOP or a debugger has stopped it. */
 bool children_is_stopped(pid_t pid);
-/* "S, in the kernel at futex_wait_queue" into out; returns out. */
+/* Write the state, such as "S, kernel function futex_wait_queue", to out; return out. */
 const char *children_state(pid_t pid, char *out, size_t size);
 
-/* Sends sig to those processes of these groups that have a handler for it. Where a group's leader
- * has one and others are in a container of its (Apptainer), it alone gets it, and hands it on. The
- * number reached, or -errno. */
+/* Send sig to those processes of these groups that have a handler for it. If the group leader has
+ * one and other members run in its container (Apptainer), signal the leader alone, which forwards
+ * it. Return the number of signalled processes, or -errno. */
 int children_notify(const struct pid_list *pgids, int sig);
 
 static inline void dd_auto_pid_list(struct pid_list *l)

@@ -19,11 +19,12 @@ enum {
     OUT_MAX = 65536,
     CHUNK = 4096,
     END_WAIT_MS = 1000,
-    GIVE_UP_MS = 2000, /* after SIGKILL: it waits in the kernel, for a dead GPU or file server */
+    GIVE_UP_MS = 2000, /* after SIGKILL: the process may be stuck in the kernel, on a failed GPU or
+                          file server */
 };
 
 struct command {
-    pid_t pid; /* session too; 0: it has ended and is reaped */
+    pid_t pid; /* also its session; 0: exited and reaped */
     struct child_watch end;
     int out_fd;
     struct event *on_out, *on_limit;
@@ -35,8 +36,8 @@ struct command {
 
 DD_AUTO_DEFINE(command, struct command *, command_free);
 
-/* What is there; what does not fit is read and forgotten, so that nobody waits. False at the end.
- */
+/* Read all available output. Output beyond the limit is discarded, so that the writer does not
+ * block. Return false at the end. */
 static bool read_out(struct command *c)
 {
     char text[CHUNK];
@@ -57,7 +58,7 @@ static void on_out(evutil_socket_t fd, short what, void *arg)
         event_del(c->on_out);
 }
 
-/* It has ended, or will not. */
+/* The command has exited, or is given up. */
 static void finish(struct command *c, int code)
 {
     c->pid = 0;
@@ -76,11 +77,11 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct command *c = arg;
     if (c->late) {
-        finish(c, COMMAND_TOO_LATE); /* whoever waits for it must not wait for ever */
+        finish(c, COMMAND_TOO_LATE); /* report it now: the caller must not wait forever */
         return;
     }
     c->late = true;
-    (void)kill(-c->pid, SIGKILL); /* its end is an event */
+    (void)kill(-c->pid, SIGKILL); /* its exit will be reported as an event */
     event_add(c->on_limit, &more);
 }
 
@@ -92,10 +93,10 @@ static void on_end(evutil_socket_t fd, short what, void *arg)
     int status = 0;
     if (waitpid(c->pid, &status, WNOHANG) != c->pid) {
         if (child_watch_is_exact(&c->end))
-            event_del(c->end.ev); /* dead, but a debugger holds it: the limit stands */
+            event_del(c->end.ev); /* killed, but held by a debugger: keep the time limit */
         return;
     }
-    (void)kill(-c->pid, SIGKILL); /* what it has left behind */
+    (void)kill(-c->pid, SIGKILL); /* kill processes that the command has left behind */
     int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     finish(c, c->late ? COMMAND_TOO_LATE : code);
 }
@@ -200,11 +201,11 @@ pid_t command_pid(const struct command *c)
     return c->pid;
 }
 
-/* Killed, and waited for, but not for ever. */
+/* Kill the command and wait for it, but not forever. */
 static void end_now(const struct command *c)
 {
     (void)kill(-c->pid, SIGKILL);
-    (void)kill(c->pid, SIGKILL); /* before it has its session */
+    (void)kill(c->pid, SIGKILL); /* in case it has not created its session yet */
     child_reap_within(c->pid, END_WAIT_MS);
 }
 

@@ -1,5 +1,5 @@
-/* A small program, or a function that may hang, which the agent runs for a purpose of its own:
- * bounded in time and output, in a session of its own, gone with the agent. */
+/* Runs a helper program, or a function that may hang, for the agent: with limits of time and
+ * output, in its own session, killed when the agent exits. */
 #ifndef DD_WORKER_COMMAND_H
 #define DD_WORKER_COMMAND_H
 
@@ -13,26 +13,25 @@ struct command;
 enum { COMMAND_TOO_LATE = -1 };
 
 struct command_spec {
-    const char *const *argv; /* argv[0] is found in PATH of env */
-    const char *folder;      /* else here; NULL */
+    const char *const *argv; /* argv[0] is searched in PATH of env */
+    const char *folder;      /* searched if it is not in PATH; NULL: none */
     char *const *env;
-    int (*run)(
-        void *arg); /* instead: what the child does; stdout is taken, it returns the exit status */
+    int (*run)(void *arg); /* instead of argv: function that the child runs, with stdout captured;
+                              returns the exit status */
     void *run_arg;
-    size_t most_out;   /* of what it writes, 0: 64 KiB */
-    unsigned limit_ms; /* then it and its children are killed */
+    size_t most_out;   /* limit of its output; 0: 64 KiB */
+    unsigned limit_ms; /* then the command and its children are killed */
 };
 
-/* Once, from the loop: the exit status, 128 + signal, or COMMAND_TOO_LATE; and what it wrote to
- * stdout and stderr (at most most_out), lent. The command may be freed here. */
+/* Called once, from the loop, with the exit status, 128 + signal, or COMMAND_TOO_LATE, and with the
+ * output to stdout and stderr (at most most_out), lent. The callback may free the command. */
 typedef void command_done_f(void *arg, int code, const char *out);
 
-/* spec is borrowed during the call. A program that is not there: -ENOENT with a sentence. Gives
- * *ret.
- */
+/* spec is borrowed during the call. -ENOENT with a message if the program does not exist. The
+ * caller owns *ret. */
 int command_start(struct command **ret, struct event_base *base, const struct command_spec *spec,
                   command_done_f *done, void *arg, struct dd_err *err);
 pid_t command_pid(const struct command *c); /* for worker_group_protect() */
-void command_free(struct command *c);       /* kills it; NULL is fine */
+void command_free(struct command *c);       /* kills it; NULL is allowed */
 
 #endif

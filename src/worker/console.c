@@ -14,31 +14,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Full at HIGH; one more line with its label may come on top. There is room again below LOW. */
+/* The queue is full at HIGH, plus at most one line with its label, and has room again below LOW. */
 enum { HIGH = 256 * 1024, LOW = HIGH / 2, QUEUE_MAX = 4 * 1024 * 1024 };
 
 enum console_kind {
-    CONSOLE_PLAIN,    /* a file: writing never waits long */
-    CONSOLE_SOCKET,   /* MSG_DONTWAIT */
-    CONSOLE_NONBLOCK, /* a pipe or terminal, opened once more for us alone */
-    CONSOLE_POLLED,   /* one that cannot be opened again: poll, then at most PIPE_BUF at a time */
+    CONSOLE_PLAIN,    /* a file: a write does not block for long */
+    CONSOLE_SOCKET,   /* uses MSG_DONTWAIT */
+    CONSOLE_NONBLOCK, /* a pipe or terminal, reopened for this process alone */
+    CONSOLE_POLLED,   /* cannot be reopened: poll, then write at most PIPE_BUF */
 };
 
 struct console {
     enum console_kind kind;
     int fd;
-    int own_fd; /* -1, or the one of CONSOLE_NONBLOCK */
+    int own_fd; /* descriptor of CONSOLE_NONBLOCK, or -1 */
     const struct dd_log *log;
     struct console_cb cb;
     struct event *on_writable; /* NULL for files */
     struct event *on_room;
     struct dd_buf queue;
-    size_t head; /* bytes of queue that are written */
+    size_t head; /* bytes of queue that have been written */
     uint64_t written;
     bool terminal;
-    bool mid_line; /* the last byte that was put ends no line */
-    bool alone;    /* any piece may be written at once */
-    bool waited;   /* on_room is wanted */
+    bool mid_line; /* the last byte put was not the end of a line */
+    bool alone;    /* pieces of any size may be written */
+    bool waited;   /* a call of on_room is due */
     bool broken;
     bool warned;
 };
@@ -106,8 +106,8 @@ static void kind_find(struct console *c, int fd)
     c->fd = c->own_fd < 0 ? fd : c->own_fd;
 }
 
-/* How much to write at once: whole lines, and no more than a pipe takes atomically where they fit,
- * so that lines stay whole even when other processes write to the same pipe. Src: pipe(7),
+/* Return how much to write at once: whole lines, and at most what a pipe takes atomically if they
+ * fit, so that lines stay whole even if other processes write to the same pipe. Src: pipe(7),
  * PIPE_BUF. */
 static size_t batch(const unsigned char *p, size_t n)
 {
@@ -137,14 +137,14 @@ static ssize_t write_some(struct console *c)
     return write(c->fd, p, n);
 }
 
-/* 0: go on; 1: nothing goes now. */
+/* Return 0: try again; 1: nothing can be written now. */
 static int write_failed(struct console *c)
 {
     if (errno == EINTR)
         return 0;
     if (errno == EAGAIN && c->on_writable != NULL)
         return 1;
-    c->broken = c->kind != CONSOLE_PLAIN; /* EPIPE, EIO of a terminal that is gone */
+    c->broken = c->kind != CONSOLE_PLAIN; /* EPIPE, or EIO of a terminal that has been closed */
     if (!c->broken && !c->warned)
         dd_log(c->log, DD_LOG_WARN, "cannot write the workers' output, which is lost: %m");
     c->warned = true;
@@ -171,7 +171,7 @@ static void write_all(struct console *c)
     }
 }
 
-/* From the loop, since whoever flushes is in the middle of something. */
+/* Call on_room from the loop: the caller of a flush is in the middle of a change. */
 static void room_soon(struct console *c)
 {
     event_active(c->on_room, EV_WRITE, 0);
@@ -227,7 +227,7 @@ int console_put(struct console *c, const char *prefix, const void *text, size_t 
         c->mid_line = last != '\n' && last != '\r';
         return 0;
     }
-    c->queue.len = before; /* whole or not at all */
+    c->queue.len = before; /* put the line completely or not at all */
     return -ENOMEM;
 }
 

@@ -1,4 +1,4 @@
-/* The agent's stdout or stderr as a queue that never blocks the loop and loses nothing. */
+/* The agent's stdout or stderr as a queue that neither blocks the loop nor loses output. */
 #ifndef DD_WORKER_CONSOLE_H
 #define DD_WORKER_CONSOLE_H
 
@@ -14,33 +14,33 @@ struct event_base;
 struct console;
 
 struct console_cb {
-    void (*on_room)(void *arg);   /* once after each console_wait(), from the loop */
-    void (*on_broken)(void *arg); /* the reader is gone; whatever is put from now on is dropped */
+    void (*on_room)(void *arg);   /* called from the loop, once after each console_wait() */
+    void (*on_broken)(void *arg); /* the reader has closed it; further output is dropped */
     void *arg;
 };
 
-/* fd is borrowed until free; O_NONBLOCK is not set on it, since others share it. SIGPIPE is ignored
- * by the caller. Gives *ret. */
+/* fd is borrowed until free. O_NONBLOCK is not set on it, since other processes share it. The
+ * caller ignores SIGPIPE. The caller owns *ret. */
 int console_new(struct console **ret, struct event_base *base, int fd, const struct dd_log *log,
                 const struct console_cb *cb, struct dd_err *err);
-/* Nobody else writes there: lines need not go out whole. */
+/* No other process writes there: incomplete lines may be written. */
 void console_alone(struct console *c);
 bool console_is_terminal(const struct console *c);
-/* Ends a line that was begun and not ended, so that another one can follow. */
+/* End an incomplete line, so that another line can follow. */
 void console_end_line(struct console *c);
-/* Two file descriptors that lead to the same place. */
+/* True if both descriptors refer to the same file. */
 bool console_same(int fd_a, int fd_b);
-/* Queues prefix and text, and a newline when `cut`. 0 or -ENOMEM. */
+/* Queue prefix and text, and a newline if `cut`. Return 0 or -ENOMEM. */
 int console_put(struct console *c, const char *prefix, const void *text, size_t len, bool cut);
-void console_flush(struct console *c); /* writes what goes without waiting */
+void console_flush(struct console *c); /* writes as much as possible without blocking */
 bool console_full(const struct console *c);
-/* The caller stopped because the console is full, or waits until it is empty: asks for on_room when
- * it is far from full. */
+/* Request on_room, for a caller that has stopped because the console is full, or that waits until
+ * it is empty. */
 void console_wait(struct console *c);
 bool console_empty(const struct console *c);
 bool console_broken(const struct console *c);
-uint64_t console_written(const struct console *c); /* bytes so far */
-void console_drop(struct console *c);              /* forgets what is queued */
+uint64_t console_written(const struct console *c); /* bytes written so far */
+void console_drop(struct console *c);              /* discards the queue */
 void console_free(struct console *c);
 
 #endif

@@ -46,7 +46,7 @@ static int group_new(struct worker_group **ret, struct event_base *base, int n, 
     for (int i = 0; i < n; i++)
         g->w[i].state = WORKER_GONE;
     g->adopts = children_adopts_orphans() && children_list(&g->protected) == 0;
-    sigset_t child; /* blocked or ignored by whoever started us: no exit would ever be seen */
+    sigset_t child; /* the parent may have blocked or ignored SIGCHLD: exits would go unnoticed */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);
@@ -58,7 +58,7 @@ static int group_new(struct worker_group **ret, struct event_base *base, int n, 
     return 0;
 }
 
-/* Looks every program up before the first fork. paths[i] is NULL where it is that of i - 1. */
+/* Find all programs before the first fork. paths[i] is NULL if it equals that of i - 1. */
 static int paths_find(char **paths, const struct worker_spec *specs, int n, struct dd_err *err)
 {
     for (int i = 0; i < n; i++) {
@@ -110,7 +110,7 @@ static int group_fork(struct worker_group *g, const struct worker_spec *specs, c
     return rc < 0 ? rc : 0;
 }
 
-/* One report: 0 when it is only a warning. specs is NULL when the report comes late. */
+/* Handle one report. Return 0 if it is only a warning. specs is NULL if the report comes late. */
 static int report_take(struct worker_group *g, const struct spawn_report *r,
                        const struct worker_spec *specs, struct dd_err *err)
 {
@@ -123,8 +123,8 @@ static int report_take(struct worker_group *g, const struct spawn_report *r,
     return 0;
 }
 
-/* Waits until every child has become its program (end of file) or has said why not. > 0: some need
- * longer. */
+/* Wait until every child has executed its program (EOF) or reported why not. > 0: some need more
+ * time. */
 static int reports_wait(struct worker_group *g, const struct worker_spec *specs, int fd,
                         struct dd_err *err)
 {

@@ -1,4 +1,4 @@
-/* What worker/group.c (start, signals) and worker/reap.c (ends) share. */
+/* Shared by worker/group.c (start, signals) and worker/reap.c (exits). */
 #ifndef DD_WORKER_GROUP_INNER_H
 #define DD_WORKER_GROUP_INNER_H
 
@@ -10,16 +10,16 @@ struct event;
 
 enum worker_state {
     WORKER_RUNNING,
-    WORKER_REST, /* it has ended, others of its process group have not */
+    WORKER_REST, /* it has exited, but others of its process group have not */
     WORKER_GONE,
 };
 
 struct worker {
-    pid_t pid; /* session and process group too */
+    pid_t pid; /* also its session and process group */
     int rank;
     enum worker_state state;
-    uint64_t kill_at;    /* when its process group gets SIGKILL; 0: no time set */
-    uint64_t give_up_at; /* SIGKILL was sent; waited for until then */
+    uint64_t kill_at;    /* time of SIGKILL for its process group; 0: none */
+    uint64_t give_up_at; /* SIGKILL has been sent; time at which to give up */
 };
 
 struct worker_group {
@@ -29,27 +29,28 @@ struct worker_group {
     struct worker_group_cb cb;
     struct event *on_child;  /* SIGCHLD */
     struct event *on_tick;   /* deadlines */
-    struct event *on_report; /* of children that exec late */
+    struct event *on_report; /* late reports of children that exec slowly */
     int report_fd;
-    struct pid_list protected; /* children that are not ours */
-    struct pid_list strangers; /* orphans that were told to end */
-    bool adopts;               /* orphans come to this process */
-    int stop_sig;              /* the last that worker_group_stop() sent; 0: none */
+    struct pid_list protected; /* children of the agent that are not workers */
+    struct pid_list strangers; /* orphans that have been signalled */
+    bool adopts;               /* orphans are reparented to this process */
+    int stop_sig;              /* last signal of worker_group_stop(); 0: none */
     uint64_t stop_kill_at;     /* 0: not stopping */
-    uint64_t strangers_since;  /* since when only strangers are left; 0: not yet */
+    uint64_t strangers_since;  /* time since which only orphans are left; 0: not yet */
     uint64_t strangers_give_up_at;
-    bool draining; /* all processes are gone, output is read to the end */
+    bool draining; /* all processes have exited, and their output is being finished */
     int n;
     struct worker w[];
 };
 
-/* What a worker or its process group may still be sent; ESRCH is no error. */
+/* Signal a worker or its process group, as long as it exists; ESRCH is no error. */
 void reap_signal(const struct worker *w, int sig);
-/* Collects what has ended, sends what is due, and finishes when nothing is left. May call back. */
+/* Reap exited children, send signals that are due, and finish when no process is left. May call
+ * callbacks. */
 void reap_step(struct worker_group *g);
-/* SIGKILL to all and a short wait. No callbacks. */
+/* Send SIGKILL to all and wait shortly. No callbacks. */
 void reap_all_now(struct worker_group *g);
-/* Wakes reap_step() at the next deadline. */
+/* Schedule reap_step() for the next deadline. */
 void reap_schedule(struct worker_group *g);
 
 static inline uint64_t earlier(uint64_t a, uint64_t b)

@@ -7,8 +7,8 @@
 
 #define INTERVAL_MIN (50 * DD_NS_PER_MS)
 #define INTERVAL_MAX (5 * DD_NS_PER_S)
-#define LATE_NS (1 * DD_NS_PER_S) /* a busy machine is so late now and then */
-enum { LOOKS = 10 };              /* within the timeout */
+#define LATE_NS (1 * DD_NS_PER_S) /* normal delay on a busy machine */
+enum { LOOKS = 10 };              /* number of checks per timeout */
 
 struct hang {
     uint64_t timeout_ns, interval_ns, tick_at;

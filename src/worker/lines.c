@@ -61,7 +61,7 @@ void tail_add(struct tail *t, const unsigned char *p, size_t n)
         dd_buf_clear(&t->bytes);
 }
 
-/* Where the line that ends before `end` begins. */
+/* Return where the line that ends before `end` begins. */
 static size_t line_start(const unsigned char *p, size_t from, size_t end)
 {
     while (end > from && p[end - 1] != '\n')
@@ -69,7 +69,7 @@ static size_t line_start(const unsigned char *p, size_t from, size_t end)
     return end;
 }
 
-/* A line without its end, as a terminal shows it last. */
+/* Append a line without its end, in the version that a terminal shows last. */
 static int add_line(struct dd_buf *out, const unsigned char *p, size_t n)
 {
     while (n > 0 && p[n - 1] == '\r')
@@ -95,7 +95,8 @@ int tail_format(const struct tail *t, struct dd_buf *out)
         from = line_start(p, first, from);
         if (from == first || i == TAIL_LINES - 1)
             break;
-        from--; /* the \n of the line before */
+        from--; /* skip the
+ of the previous line */
     }
     int rc = 0;
     while (rc == 0 && from <= n) {

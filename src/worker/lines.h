@@ -1,4 +1,4 @@
-/* Cutting a stream of bytes into lines, and keeping its last ones. No I/O. */
+/* Splits a stream of bytes into lines, and keeps the last ones. No I/O. */
 #ifndef DD_WORKER_LINES_H
 #define DD_WORKER_LINES_H
 
@@ -10,32 +10,36 @@
 enum { LINES_MAX = 1 << 20, TAIL_LINES = 20, TAIL_BYTES = 16384 };
 
 struct lines {
-    size_t scanned; /* bytes at the front that hold no end of a line */
-    bool after_cr;  /* the last piece ended in \r: a \n that follows belongs to it */
+    size_t scanned; /* number of leading bytes that contain no line end */
+    bool after_cr;  /* the last piece ended with \r: a following
+ belongs to it */
 };
 
 struct line_piece {
-    size_t len; /* with its end */
-    bool bare;  /* goes without a label: a lone \r, or the \n that follows an earlier \r */
-    bool cut;   /* has no end of its own: the last line of the stream, or a piece of LINES_MAX */
+    size_t len; /* including the line end */
+    bool bare;  /* gets no label: a lone \r, or the
+ after an earlier \r */
+    bool cut;   /* has no line end: the last line of the stream, or a piece of LINES_MAX */
 };
 
-/* The next piece of p[0..n), which begins where the last piece ended. Ends of lines: \n, \r\n, and
- * \r alone, with which progress bars rewrite a line. True: *ret is set; false: more is needed. */
+/* Return the next piece of p[0..n), which begins where the last piece ended. Line ends are
+, \r
+, and \r alone, which progress bars write. True: *ret is set; false: more input is needed. */
 bool lines_next(struct lines *l, const unsigned char *p, size_t n, bool eof,
                 struct line_piece *ret);
 
-/* Length of the lines at the front of p[0..n) that have an end, as of lines_next(). */
+/* Return the length of the complete lines at the front of p[0..n), as lines_next() splits them. */
 size_t lines_whole(const unsigned char *p, size_t n);
 
-/* The end of what was written, at most TAIL_BYTES and TAIL_LINES. */
+/* The last output of a stream, at most TAIL_BYTES and TAIL_LINES. */
 struct tail {
     struct dd_buf bytes;
-    size_t most; /* fewer bytes than TAIL_BYTES; 0: so many */
+    size_t most; /* smaller limit than TAIL_BYTES; 0: TAIL_BYTES */
 };
 
-void tail_add(struct tail *t, const unsigned char *p, size_t n); /* out of memory: forgets */
-/* Puts the last lines into out; of a line that was rewritten with \r only the last version. */
+void tail_add(struct tail *t, const unsigned char *p,
+              size_t n); /* discards the tail if out of memory */
+/* Append the last lines to out; of a line that was rewritten with \r, only the last version. */
 int tail_format(const struct tail *t, struct dd_buf *out);
 void tail_done(struct tail *t);
 

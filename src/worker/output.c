@@ -15,9 +15,9 @@
 
 #define TAIL_TEXT_MAX (2 * TAIL_BYTES)
 enum {
-    OPEN_MS = 1500, /* below the heartbeat: for the file system of the logs */
+    OPEN_MS = 1500, /* time to open log files; less than the heartbeat */
     TAILS_TOTAL = 16 * 1024 *
-                  1024, /* for the tails of all streams; each buffer is twice its tail */
+                  1024, /* limit for the tails of all streams; each buffer takes twice its tail */
     TAIL_LEAST = 1024,
 };
 
@@ -28,7 +28,7 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* A console takes something again. */
+/* The console has room again. */
 static void on_room(void *arg)
 {
     struct worker_output *o = arg;
@@ -81,11 +81,12 @@ int worker_output_new(struct worker_output **ret, struct event_base *base,
     if (o->on_finished == NULL)
         return no_memory(err);
     rc = consoles_open(o, err);
-    /* made now: a directory that cannot be made is an error of the command, not of a worker */
+    /* make it now: a failure is a usage error, not one of a worker */
     if (rc == 0 && (o->log_dir != NULL ||
                     (!o->no_files && (rank_map_any(&o->redirects) || output_any_filter(o)))))
         rc = output_run_dir(&o->run_dir, o->log_dir, o->tmp_dir, o->run_id, err);
-    if (rc == 0 && o->run_dir != NULL && o->log_dir == NULL) /* else nobody would know where */
+    if (rc == 0 && o->run_dir != NULL &&
+        o->log_dir == NULL) /* otherwise the user would not know where the logs are */
         dd_log(o->log, DD_LOG_NOTICE, "writing logs to '%s'", o->run_dir);
     if (rc == 0)
         *ret = DD_TAKE(o);
@@ -98,7 +99,7 @@ static int make_dirs(void *arg, struct dd_err *err)
     return output_attempt_dirs(o->run_dir, o->attempt, o->nlocal, err);
 }
 
-/* The queue in front of a file of filtered lines, which all streams of that kind share. */
+/* Make the queue for a file of filtered lines, which all streams of that kind share. */
 static int filter_open(struct worker_output *o, int k, struct dd_err *err)
 {
     const struct console_cb cb = {.on_room = on_room, .arg = o};
@@ -112,8 +113,8 @@ static int filter_open(struct worker_output *o, int k, struct dd_err *err)
     return rc;
 }
 
-/* Folders and files of this attempt. The writer has a number for each: 2 * local rank, 1 more for
- * stderr, and behind these the filtered ones. */
+/* Make directories and files of this attempt. Numbers of files in the writer: 2 * local rank, plus
+ * 1 for stderr, then the filtered ones. */
 static int files_begin(struct worker_output *o, struct dd_err *err)
 {
     int n = 2 * o->nlocal + 2;
@@ -181,7 +182,7 @@ const char *worker_output_log(const struct worker_output *o, int local_rank)
     return path != NULL ? path : "";
 }
 
-/* The end of a file that the worker wrote itself. */
+/* Read the tail of a file that the worker has written itself. */
 static void tail_read(struct worker_output *o, struct tail *t, const char *path)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(1 << 20);
@@ -227,7 +228,7 @@ bool worker_output_hides_terminal(const struct worker_output *o, int local_rank)
            !s->tty;
 }
 
-/* Where there are too few descriptors for pipes, workers write to the console themselves. */
+/* If there are too few descriptors for pipes, let the workers write to the console directly. */
 static int inherit_instead(struct worker_output *o, struct output_stream *s)
 {
     output_stream_close(s);
@@ -240,7 +241,7 @@ static int inherit_instead(struct worker_output *o, struct output_stream *s)
     return 0;
 }
 
-/* Size and modes of a pseudo-terminal are those of the console. */
+/* Copy size and modes of the console to the pseudo-terminals. */
 static void on_winch(evutil_socket_t sig, short what, void *arg)
 {
     (void)sig;
@@ -274,8 +275,8 @@ static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
     if (s->mode == OUTPUT_FILE)
         s->child_fd = writer_direct(o->writer, file);
     if (s->mode == OUTPUT_FILE && s->child_fd < 0)
-        s->mode = OUTPUT_PIPE; /* its file system hangs: the writer waits for it, not the worker's
-                                  start */
+        s->mode = OUTPUT_PIPE; /* its file system hangs: let the writer wait for it instead of the
+                                  start of the worker */
     switch (s->mode) {
     case OUTPUT_INHERIT:
         break;
@@ -288,7 +289,7 @@ static int stream_fd(struct worker_output *o, int file, struct dd_err *err)
     case OUTPUT_JOIN:
         s->child_fd = fcntl(output_stream_at(o, file - 1)->child_fd, F_DUPFD_CLOEXEC, 3);
         if (s->child_fd < 0)
-            s->mode = OUTPUT_INHERIT; /* stdout is, too */
+            s->mode = OUTPUT_INHERIT; /* stdout is captured, too */
         break;
     case OUTPUT_PIPE:
         rc = pipe_open(o, file, err);

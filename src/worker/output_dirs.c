@@ -19,7 +19,7 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* mkdir -p */
+/* Make a directory and its parents. */
 static int make_dirs(const char *path, struct dd_err *err)
 {
     DD_AUTO(free) char *p = strdup(path);
@@ -45,14 +45,14 @@ static void random_name(char out[RANDOM_CHARS + 1])
     static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     unsigned char b[RANDOM_CHARS] = {0};
     if (getrandom(b, sizeof(b), 0) != sizeof(b))
-        for (size_t i = 0; i < sizeof(b); i++) /* mkdir refuses a name that is taken */
+        for (size_t i = 0; i < sizeof(b); i++) /* mkdir fails if the name exists: try another */
             b[i] = (unsigned char)((uintptr_t)out >> (4 + i) ^ (uintptr_t)getpid() >> i);
     for (size_t i = 0; i < RANDOM_CHARS; i++)
         out[i] = set[b[i] % (sizeof(set) - 1)];
     out[RANDOM_CHARS] = '\0';
 }
 
-/* A new directory PARENT/PREFIX_xxxxxxxx, mode 0700 as torchrun's. */
+/* Make a directory PARENT/PREFIX_xxxxxxxx with mode 0700, as torchrun does. */
 static int make_random(char **ret, const char *parent, const char *prefix, struct dd_err *err)
 {
     for (int i = 0; i < NAME_TRIES; i++) {

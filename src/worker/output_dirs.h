@@ -1,19 +1,19 @@
-/* Directories and files of the workers' output, laid out as torchrun does:
+/* Directories and files of the workers' output, in torchrun's layout:
  * LOG_DIR/RUN-ID_xxxxxxxx/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}. */
 #ifndef DD_WORKER_OUTPUT_DIRS_H
 #define DD_WORKER_OUTPUT_DIRS_H
 
 #include "base/err.h"
 
-/* Makes log_dir with its parents, and a new directory for this run in it, readable by the user
- * only. Gives *ret. A log_dir of NULL means one of its own below tmp_dir (NULL: /tmp). */
+/* Make log_dir with its parents, and in it a directory for this run that only the user can read.
+ * log_dir NULL: a directory below tmp_dir (NULL: /tmp). The caller owns *ret. */
 int output_run_dir(char **ret, const char *log_dir, const char *tmp_dir, const char *run_id,
                    struct dd_err *err);
-/* Makes RUN/attempt_N/0 to nlocal - 1. */
+/* Make RUN/attempt_N/0 to nlocal - 1. */
 int output_attempt_dirs(const char *run, int attempt, int nlocal, struct dd_err *err);
-/* The path of a file there; gives *ret. 0 or -ENOMEM. */
+/* Make the path of a file there. The caller owns *ret. Return 0 or -ENOMEM. */
 int output_path(char **ret, const char *run, int attempt, int local_rank, const char *name);
-/* Opens it for writing, empty. The file descriptor, or -errno. */
+/* Open a file for writing, and truncate it. Return the descriptor, or -errno. */
 int output_open(const char *path, struct dd_err *err);
 
 #endif

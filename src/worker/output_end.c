@@ -1,5 +1,4 @@
-/* The end of a round: what the workers wrote is read, flushed and brought into the files, or given
- * up. */
+/* The end of a round: read and flush the workers' output, write it to the files, or give up. */
 #include "worker/output_inner.h"
 
 #include "base/auto.h"
@@ -17,7 +16,7 @@ static bool all_through(struct worker_output *o)
     return done;
 }
 
-/* Bytes that have left this process. */
+/* Return the number of bytes that have left this process. */
 static uint64_t written(struct worker_output *o)
 {
     uint64_t n = console_written(o->console[0]) + console_written(o->console[1]);
@@ -36,7 +35,7 @@ void output_filters_close(struct worker_output *o)
     }
 }
 
-/* All that was read is with the writer; now it must get it into the files. */
+/* The writer has all output; let it finish the files. */
 static void finish_files(struct worker_output *o)
 {
     o->finishing = true;
@@ -54,7 +53,8 @@ void output_finish_check(struct worker_output *o)
     if (through && o->writer != NULL && !o->finishing)
         finish_files(o);
     if (through && (o->writer == NULL || o->files_done))
-        event_active(o->on_finished, EV_READ, 0); /* not from here: the caller is at work */
+        event_active(o->on_finished, EV_READ,
+                     0); /* from the loop: the caller is in the middle of a change */
     struct console *const to[] = {o->console[0], o->console[1], o->filter[0], o->filter[1]};
     for (size_t i = 0; i < sizeof(to) / sizeof(to[0]); i++)
         if (to[i] != NULL && !console_empty(to[i]))

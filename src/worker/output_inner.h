@@ -24,39 +24,39 @@ struct worker_output {
     const struct dd_log *log;
     struct rank_map redirects, tee, visible;
     bool log_all;
-    char *log_dir; /* NULL: none was given, or there shall be no files */
+    char *log_dir; /* NULL: not given, or no files wanted */
     char *tmp_dir;
     char *run_id;
     char *role;
-    char *prefix; /* template; NULL: the usual one */
+    char *prefix; /* template; NULL: default */
     struct dd_strv filters[2];
-    char *filter_path[2]; /* of this attempt; NULL: none */
+    char *filter_path[2]; /* path in this attempt; NULL: none */
     int filter_fd[2];     /* -1: none */
     struct console *filter[2];
-    struct writer *writer; /* of this attempt's files; NULL: none */
-    bool finishing;        /* it has been told that there is no more */
+    struct writer *writer; /* writer of this attempt's files; NULL: none */
+    bool finishing;        /* the writer has been told to finish */
     bool files_done;
-    bool hangs;    /* a log file could not be read in time: not asked again */
-    char *run_dir; /* of this run; NULL: no files */
+    bool hangs;    /* a log file could not be read in time: do not try again */
+    char *run_dir; /* directory of this run; NULL: no files */
     bool no_files; /* --log-dir=/dev/null */
     bool label, raw;
     bool watch;
-    bool alone;       /* the job has one worker */
-    bool warned;      /* that there are too few descriptors */
-    size_t tail_most; /* bytes that the tail of each stream keeps */
+    bool alone;       /* the job has only one worker */
+    bool warned;      /* the warning about too few descriptors has been logged */
+    size_t tail_most; /* limit of each stream's tail, in bytes */
     struct event
-        *on_winch; /* the size of the terminal has changed; NULL: nothing has one of its size */
+        *on_winch; /* SIGWINCH: the terminal has a new size; NULL: no pseudo-terminal in use */
     int attempt;
     struct console *console[2]; /* [1] may be the same as [0] */
     struct output_rank *ranks;
     int nlocal;
     struct dd_buf tail_text;
     /* worker_output_finish() */
-    struct event *on_finished; /* also its time limit */
+    struct event *on_finished; /* also fires at the time limit */
     void (*done)(void *arg);
     void *done_arg;
     unsigned limit_ms;
-    uint64_t written; /* when the limit was set */
+    uint64_t written; /* bytes written when the limit was set */
 };
 
 static inline struct output_stream *output_stream_at(struct worker_output *o, int i)
@@ -64,20 +64,20 @@ static inline struct output_stream *output_stream_at(struct worker_output *o, in
     return &o->ranks[i / 2].stream[i % 2];
 }
 
-/* ---- output_plan.c: what is wanted, and what becomes of each stream ---- */
+/* ---- output_plan.c: options, and the mode of each stream ---- */
 
 int output_options_take(struct worker_output *o, const struct output_spec *spec,
                         struct dd_err *err);
-/* Only lines that pass through the agent can be looked at. */
+/* Filters apply only to lines that pass through the agent. */
 bool output_any_filter(const struct worker_output *o);
 int output_rank_begin(struct worker_output *o, int i, int rank);
 void output_ranks_done(struct worker_output *o);
 int output_filters_begin(struct worker_output *o);
 
-/* ---- output_end.c: the last bytes of a round ---- */
+/* ---- output_end.c: end of a round ---- */
 
 void output_filters_close(struct worker_output *o);
-/* Something went out, or can no more. */
+/* Output was written, or cannot be written any more. */
 void output_finish_check(struct worker_output *o);
 void output_on_files_done(void *arg);
 void output_on_finished(evutil_socket_t fd, short what, void *arg);

@@ -1,4 +1,5 @@
-/* What the options want of the workers' output, and what becomes of each stream of an attempt. */
+/* Evaluates the options for the workers' output, and chooses the mode of each stream of an attempt.
+ */
 #include "worker/output_inner.h"
 
 #include "worker/output_dirs.h"
@@ -23,7 +24,7 @@ static int copy(char **ret, const char *s, struct dd_err *err)
     return s != NULL && *ret == NULL ? no_memory(err) : 0;
 }
 
-/* NULL and "" are the same for options. */
+/* For options, NULL and "" mean the same. */
 static const char *given(const char *s)
 {
     return s == NULL || *s == '\0' ? NULL : s;
@@ -63,7 +64,7 @@ bool output_any_filter(const struct worker_output *o)
     return rank_map_any(&o->tee) && o->filters[0].n + o->filters[1].n > 0;
 }
 
-/* Nothing is asked of this stream but that it reaches the console. */
+/* Plan a stream that only has to reach the console. */
 static void plain_plan(const struct worker_output *o, struct output_stream *s, int rank, int k)
 {
     s->plain = true;
@@ -71,10 +72,11 @@ static void plain_plan(const struct worker_output *o, struct output_stream *s, i
     s->bare = o->raw || o->alone || s->tty;
     bool kept = s->tty || o->watch || k == 1 || o->console[0] == o->console[1];
     if (o->alone && !kept && !o->log_all)
-        s->mode = OUTPUT_INHERIT; /* nothing else writes there, and what failed is on stderr */
+        s->mode = OUTPUT_INHERIT; /* no other worker writes there, and the tail of stderr suffices
+                                     for the report */
 }
 
-/* What becomes of one stream of a worker. */
+/* Plan one stream of a worker. */
 static void stream_plan(const struct worker_output *o, struct output_rank *r, int local_rank, int k)
 {
     struct output_stream *s = &r->stream[k];
@@ -94,7 +96,7 @@ static void stream_plan(const struct worker_output *o, struct output_rank *r, in
     s->log = o->log;
 }
 
-/* One pipe for both streams keeps the order in which the worker has written. */
+/* Use one pipe for both streams, which keeps the order of writes. */
 static void join(struct output_stream s[2])
 {
     if (s[0].mode == OUTPUT_PIPE && s[1].mode == OUTPUT_PIPE && s[0].path == NULL && s[0].bare &&

@@ -39,7 +39,7 @@ static void put(struct output_stream *s, struct console *c, const char *prefix, 
         dd_log(s->log, DD_LOG_WARN, "out of memory: some of a worker's output is lost");
 }
 
-/* What is full must be written first; who reads it is slow, or a file system hangs. */
+/* True if a destination is full: its reader is slow, or its file system hangs. */
 static bool is_full(const struct output_stream *s)
 {
     struct console *const to[] = {s->console, s->file, s->filter};
@@ -49,7 +49,8 @@ static bool is_full(const struct output_stream *s)
     return full;
 }
 
-/* The file first: what somebody has seen is kept, also when we are killed now. */
+/* Flush the file first: lines that a user has seen must be in the file, even if this process is
+ * killed now. */
 static void flush(const struct output_stream *s)
 {
     struct console *const to[] = {s->file, s->filter, s->console};
@@ -66,7 +67,7 @@ static void wait_for_room(const struct output_stream *s)
             console_wait(to[i]);
 }
 
-/* A line that somebody wants to see without the others. */
+/* Copy a line that matches a filter to the file of filtered lines. */
 static void to_filter(struct output_stream *s, const unsigned char *p,
                       const struct line_piece *piece)
 {
@@ -74,8 +75,8 @@ static void to_filter(struct output_stream *s, const unsigned char *p,
         put(s, s->filter, piece->bare ? "" : s->prefix, p, piece->len, piece->cut);
 }
 
-/* What needs no look at each line goes on in one piece: all of it, or all lines that have an end.
- * How much of it went. */
+/* Write output that needs no work on each line in one piece: everything, or all complete lines.
+ * Return how much was written. */
 static size_t to_console_at_once(struct output_stream *s)
 {
     size_t n = s->bare ? s->in.len : lines_whole(s->in.data, s->in.len);
@@ -88,7 +89,7 @@ static size_t to_console_at_once(struct output_stream *s)
     return n;
 }
 
-/* Lines from `in` to the console, while it takes some, and to the file of filtered ones. */
+/* Write lines from `in` to the console while it has room, and to the file of filtered lines. */
 static void to_console(struct output_stream *s)
 {
     struct line_piece piece;
@@ -108,7 +109,7 @@ static void to_console(struct output_stream *s)
     dd_buf_consume(&s->in, head);
 }
 
-/* 1: something came; 0: nothing is there, or no room for it; -1: the end. */
+/* Return 1: data was read; 0: no data, or no room for it; -1: end. */
 static int read_some(struct output_stream *s)
 {
     if (s->in.len >= LINES_MAX)
@@ -144,9 +145,9 @@ void output_stream_pump(struct output_stream *s, bool all)
     for (int round = 0; round < MAX_ROUNDS || s->draining; round++) {
         to_console(s);
         if (is_full(s))
-            flush(s); /* may lose the console */
+            flush(s); /* the flush may find that the console is lost */
         if (s->fd < 0 || (is_full(s) && !all) || (round > 0 && !all && !s->draining))
-            break; /* others wait too */
+            break; /* let other streams continue */
         int rc = read_some(s);
         if (rc < 0)
             end_reading(s);
@@ -191,7 +192,7 @@ int output_stream_open(struct output_stream *s, struct event_base *base, int lik
 {
     int fds[2];
     if (s->tty && terminal_pair(fds, like) < 0)
-        s->tty = false; /* no /dev/pts here */
+        s->tty = false; /* there is no /dev/pts here */
     if (!s->tty && pipe2(fds, O_CLOEXEC) < 0)
         return dd_err_set(err, -errno, "cannot create a pipe for a worker's output: %m");
     s->fd = fds[0];
@@ -210,7 +211,7 @@ void output_stream_lose_console(struct output_stream *s)
     s->filter = NULL;
     dd_buf_clear(&s->in);
     if (s->mode == OUTPUT_PIPE && !keep)
-        end_reading(s); /* the worker sees EPIPE */
+        end_reading(s); /* the worker gets EPIPE */
     else if (s->on_read != NULL)
         event_add(s->on_read, NULL);
 }

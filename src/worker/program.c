@@ -38,7 +38,7 @@ static bool ends_with(const char *s, const char *end)
     return n > m && strcmp(s + n - m, end) == 0;
 }
 
-/* The interpreter of an activated environment, as in DIR/bin; 1: it has none. */
+/* Find the interpreter of an activated environment in DIR/bin. Return 1 if there is none. */
 static int python_in(char **ret, const char *dir, char *const *env)
 {
     static const char *const names[] = {"python3", "python"};
@@ -84,8 +84,7 @@ static int python_find(char **ret, char *const *env, struct dd_err *err)
                      path == NULL ? "not set" : path);
 }
 
-/* Length of a reference to local_rank at s ("$local_rank", "${local_rank}"), 0 when there is none.
- */
+/* Return the length of a reference to local_rank at s ("$local_rank", "${local_rank}"), or 0. */
 static size_t reference(const char *s)
 {
     static const char braced[] = "${local_rank}", plain[] = "$local_rank";
@@ -96,7 +95,7 @@ static size_t reference(const char *s)
     return ends ? n : 0;
 }
 
-/* Whether the name differs from rank to rank, so that it cannot be looked up once for all. */
+/* True if the name depends on the rank, and cannot be looked up in advance. */
 static bool is_per_rank(const char *name)
 {
     for (const char *s = strchr(name, '$'); s != NULL; s = strchr(s, '$')) {
@@ -107,7 +106,8 @@ static bool is_per_rank(const char *name)
     return false;
 }
 
-/* What torchrun's workers do with --run-path. record() writes an exception to the error file. */
+/* The same as torchrun's workers do with --run-path: record() writes an exception to the error
+ * file. */
 static const char run_path_code[] =
     "import os, runpy, sys\n"
     "sys.argv = sys.argv[1:]\n"
@@ -133,7 +133,7 @@ static int push_python(struct dd_strv *out, const struct program_spec *spec, str
     return 0;
 }
 
-/* x.py, or a directory with a __main__.py, as python itself takes it. */
+/* True for x.py, and for a directory with a __main__.py, as in python itself. */
 static bool is_python(const char *script)
 {
     DD_AUTO(free) char *main_py = NULL;
@@ -157,7 +157,7 @@ static int script_check(const char *script, struct dd_err *err)
                       script, cwd == NULL ? "gone" : cwd);
 }
 
-/* The program that "#!" of the first line names: "sh", "python3" of "/usr/bin/env python3". "":
+/* Return the program that the "#!" line names: "sh", "python3" for "/usr/bin/env python3"; "" if
  * there is no such line. */
 static void interpreter_of(const char *path, char ret[64])
 {
@@ -215,7 +215,7 @@ static int push_program(struct dd_strv *out, const struct program_spec *spec, st
         return dd_strv_copy(out, spec->argv) < 0 ? no_memory(err) : 0;
     int rc = spawn_lookup(&path, name, spec->env);
     if (rc < 0 && rc != -ENOMEM && strchr(name, '/') == NULL) {
-        /* torchrun takes a file of the current directory without "./" */
+        /* like torchrun, accept a file of the current directory without "./" */
         DD_AUTO(free) char *here = NULL;
         if (asprintf(&here, "./%s", name) < 0)
             return no_memory(err);

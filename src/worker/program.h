@@ -1,4 +1,4 @@
-/* From what the user wrote to the argument list of a worker. */
+/* Makes the argument list of a worker from the user's command line. */
 #ifndef DD_WORKER_PROGRAM_H
 #define DD_WORKER_PROGRAM_H
 
@@ -8,23 +8,23 @@
 #include <stdbool.h>
 
 struct program_spec {
-    char *const *argv; /* SCRIPT and its arguments, NULL-ended, borrowed */
+    char *const *argv; /* SCRIPT and its arguments, NULL-terminated, borrowed */
     bool module;       /* -m: python -u -m SCRIPT */
-    bool no_python;    /* --no-python: SCRIPT as it is */
-    bool run_path;     /* --run-path: by Python's runpy; goes before the two */
-    bool is_python;    /* as torchrun: whatever its name, SCRIPT is a Python program */
+    bool no_python;    /* --no-python: execute SCRIPT directly */
+    bool run_path;     /* --run-path: with Python's runpy; overrides the two above */
+    bool is_python;    /* called as torchrun: SCRIPT is a Python program, whatever its name */
     char *const *env;  /* PYTHON_EXEC, VIRTUAL_ENV, CONDA_PREFIX, PATH */
 };
 
-/* x.py -> python3 -u x.py (PYTHON_EXEC, then the active environment's python, then python3 of
- * PATH); -m; anything else -> itself, found in PATH, or in the current directory when it is an
- * executable file there. A program that is not there, or not executable, is -ENOENT / -EACCES with
- * a sentence; one whose name depends on the local rank is not looked for. Appends to out. */
+/* Resolve x.py to python3 -u x.py (with PYTHON_EXEC, the active environment's python, or python3 of
+ * PATH); -m likewise; anything else to itself, found in PATH, or in the current directory if it is
+ * an executable file there. -ENOENT or -EACCES with a message if the program does not exist or is
+ * not executable; a name that depends on the local rank is not checked. Append to out. */
 int program_resolve(struct dd_strv *out, const struct program_spec *spec, struct dd_err *err);
 
-/* torchrun's substitution in a worker's arguments: ${local_rank} and $local_rank become the number,
- * $$ becomes $, any other $ stays. Appends all of argv to out. 0 or -ENOMEM.
- * Src: torch 2.13.0, measured 2026-11-21. */
+/* Substitute as torchrun does in a worker's arguments: ${local_rank} and $local_rank become the
+ * number, $$ becomes $, any other $ stays. Append all of argv to out. Return 0 or -ENOMEM. Src:
+ * torch 2.13.0, measured 2026-11-21. */
 int program_for_rank(struct dd_strv *out, char *const *argv, int local_rank);
 
 #endif

@@ -17,8 +17,8 @@
 enum {
     CHUNK = 4096,
     IN_MAX = 2 * CHUNK,
-    REST_MS = 200,  /* silence of what the worker has left behind */
-    TAKE_MS = 1000, /* for a stdout that takes nothing: the other nodes wait for a heartbeat */
+    REST_MS = 200,  /* after the worker's exit: stop reading after this time without output */
+    TAKE_MS = 1000, /* limit for a blocked stdout: the leader expects heartbeats */
 };
 
 struct pty {
@@ -26,16 +26,16 @@ struct pty {
     const struct dd_log *log;
     bool alone;
     int master;
-    int slave; /* held open until the end, so that the master never is at an end before */
+    int slave; /* kept open until the end, so that reading from the master never fails earlier */
     char path[64];
     struct event *on_out, *on_in, *on_writable, *on_winch, *on_cont;
-    bool eof;        /* of stdin */
-    bool in_by_poll; /* stdin can be waited for; a file cannot */
+    bool eof;        /* stdin is at its end */
+    bool in_by_poll; /* stdin can be polled; a regular file cannot */
     bool mid_line;
     struct dd_buf in;
     struct console *console;
     uint64_t written;
-    struct worker_output *out; /* keeps the last lines of local_rank; NULL: nothing does */
+    struct worker_output *out; /* keeps the last lines of local_rank; NULL: none */
     int local_rank;
 };
 
@@ -43,7 +43,7 @@ DD_AUTO_DEFINE(pty, struct pty *, pty_free);
 
 /* ---- the worker's output ---- */
 
-/* False when there is nothing now, or the end. */
+/* Return false if there is no data now, or at the end. */
 static bool take_output(struct pty *p)
 {
     char text[CHUNK];
@@ -86,11 +86,11 @@ static void want_input(struct pty *p)
         event_add(p->on_in, NULL);
     else
         event_add(p->on_writable,
-                  NULL); /* whatever is there goes; then a file's next piece is read */
+                  NULL); /* pass on the available data, then read the next piece of a file */
 }
 
-/* Ctrl-D at the start of a line is the end; in the middle of one, the first only sends the line
- * off. */
+/* Send the EOF character: at the start of a line it ends the input; within a line, the first one
+ * only submits the line. */
 static void put_eof(struct pty *p)
 {
     struct termios mode;
@@ -110,7 +110,7 @@ static void read_input(struct pty *p)
         p->mid_line = text[n - 1] != '\n';
     } else {
         p->eof = true;
-        if (!p->outer->there) /* a terminal that is gone has said SIGHUP */
+        if (!p->outer->there) /* a closed terminal causes SIGHUP */
             put_eof(p);
     }
 }
@@ -147,7 +147,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
     write_input(p);
 }
 
-/* ---- the terminal outside ---- */
+/* ---- the terminal on stdin ---- */
 
 static void copy_size(const struct pty *p)
 {
@@ -161,7 +161,7 @@ static void on_winch(evutil_socket_t sig, short what, void *arg)
     copy_size(arg);
 }
 
-/* The shell has stopped us, or brings us to the front. */
+/* SIGCONT: the shell has resumed this process, perhaps in the foreground. */
 static void on_cont(evutil_socket_t sig, short what, void *arg)
 {
     (void)sig;
@@ -172,7 +172,7 @@ static void on_cont(evutil_socket_t sig, short what, void *arg)
     want_input(p);
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static int open_pair(struct pty *p, struct dd_err *err)
 {
@@ -185,7 +185,7 @@ static int open_pair(struct pty *p, struct dd_err *err)
         return dd_err_set(err, -errno, "--pty: cannot open the terminal %s: %m", p->path);
     struct termios mode;
     if (!p->outer->there &&
-        tcgetattr(p->slave, &mode) == 0) { /* nobody types: nobody wants to see it */
+        tcgetattr(p->slave, &mode) == 0) { /* no user types on stdin: disable echo */
         mode.c_lflag &= ~(tcflag_t)ECHO;
         (void)tcsetattr(p->slave, TCSANOW, &mode);
     }
@@ -239,7 +239,8 @@ const char *pty_path(const struct pty *p)
     return p->path;
 }
 
-/* epoll does not take files, nor /dev/null: they can always be read. */
+/* True unless stdin is a file or /dev/null, which epoll does not support, and which are always
+ * readable. */
 static bool stdin_can_wait(void)
 {
     struct pollfd fd = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -272,7 +273,7 @@ static void flush_out(struct pty *p)
     }
 }
 
-/* Until the last process has closed the terminal, or those that are left say nothing. */
+/* Read until the last process has closed the terminal, or the remaining ones are silent. */
 static void take_rest(struct pty *p)
 {
     struct pollfd from = {.fd = p->master, .events = POLLIN};

@@ -47,7 +47,7 @@ static int bad_list(const char *text, const char *option, struct dd_err *err)
                       option, text);
 }
 
-/* Splits at every comma; empty pieces are kept, to be refused. */
+/* Split at every comma; keep empty pieces, which are invalid. */
 static int pieces_of(struct dd_strv *out, const char *text)
 {
     int rc = 0;
@@ -60,7 +60,7 @@ static int pieces_of(struct dd_strv *out, const char *text)
     }
 }
 
-/* "12:3" */
+/* Parse "12:3". */
 static int entry_parse(struct rank_bits *ret, char *s)
 {
     char *colon = strchr(s, ':');

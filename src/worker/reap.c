@@ -1,4 +1,5 @@
-/* Ends: of workers, of the rest of their process groups, of orphans that came to this process. */
+/* Handles exits: of workers, of the rest of their process groups, and of orphans that were
+ * reparented to this process. */
 #include "worker/group_inner.h"
 #include "worker/output.h"
 
@@ -9,17 +10,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINGER_NS (2 * DD_NS_PER_S)   /* the rest of a group that ended by itself, until SIGKILL */
-#define QUIET_NS (100 * DD_NS_PER_MS) /* daemons that notice themselves that nobody needs them */
-#define GIVE_UP_NS (10 * DD_NS_PER_S) /* after SIGKILL */
-#define TICK_NS (20 * DD_NS_PER_MS)   /* ends that no SIGCHLD tells of */
+#define LINGER_NS                                                                                  \
+    (2 * DD_NS_PER_S) /* SIGTERM to SIGKILL for the rest of a group whose worker has exited */
+#define QUIET_NS (100 * DD_NS_PER_MS) /* time for daemons to exit when their connection closes */
+#define GIVE_UP_NS (10 * DD_NS_PER_S) /* time after SIGKILL until a process is given up */
+#define TICK_NS (20 * DD_NS_PER_MS)   /* polling interval for exits without SIGCHLD */
 enum { GIVE_UP_OUTPUT_MS = 5000, FREE_WAIT_MS = 300 };
 
 void reap_signal(const struct worker *w, int sig)
 {
     (void)kill(-w->pid, sig);
     if (sig != SIGKILL && sig != SIGCONT && sig != SIGSTOP && sig != SIGTSTP)
-        (void)kill(-w->pid, SIGCONT); /* a stopped process would not see it */
+        (void)kill(-w->pid, SIGCONT); /* a stopped process does not handle signals */
 }
 
 static bool group_is_gone(const struct worker *w)
@@ -47,7 +49,7 @@ static void worker_ended(struct worker_group *g, struct worker *w, int status)
         g->cb.on_exit(g->cb.arg, &e);
 }
 
-/* It was sent SIGKILL ten seconds ago. */
+/* The process has not exited within the time after SIGKILL. */
 static void worker_give_up(struct worker_group *g, struct worker *w)
 {
     enum worker_state was = w->state;
@@ -73,7 +75,7 @@ static bool is_worker_group(const struct worker_group *g, pid_t pgid)
     return false;
 }
 
-/* Orphans are reaped when they are dead; those alive that are in no worker's group go to *ret. */
+/* Reap dead orphans; collect living orphans that are in no worker's group in *ret. */
 static void orphans_collect(struct worker_group *g, struct pid_list *ret)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};
@@ -92,10 +94,10 @@ static void orphans_collect(struct worker_group *g, struct pid_list *ret)
     }
 }
 
-/* True when none is left. Each stranger gets SIGTERM once; SIGKILL as often as it takes. */
+/* Send each orphan SIGTERM once, then SIGKILL repeatedly. Return true if none is left. */
 static bool strangers_step(struct worker_group *g, struct pid_list *alive, uint64_t now)
 {
-    if (alive->n == 0) /* one may be missed while another ends */
+    if (alive->n == 0) /* a concurrent exit can hide a child: read twice */
         orphans_collect(g, alive);
     if (alive->n == 0)
         return true;
@@ -135,7 +137,7 @@ static void workers_step(struct worker_group *g)
     }
 }
 
-/* True when no process of a worker's group is left. */
+/* Return true if no process of a worker's group is left. */
 static bool groups_step(struct worker_group *g, uint64_t now)
 {
     bool empty = true;
@@ -160,9 +162,9 @@ static bool groups_step(struct worker_group *g, uint64_t now)
 static void output_done(void *arg)
 {
     struct worker_group *g = arg;
-    g->out = NULL; /* the next round's from here on */
+    g->out = NULL; /* from here on it belongs to the next round */
     if (g->cb.on_empty != NULL)
-        g->cb.on_empty(g->cb.arg); /* may free g */
+        g->cb.on_empty(g->cb.arg); /* the callback may free g */
 }
 
 void reap_step(struct worker_group *g)

@@ -10,7 +10,7 @@
 
 enum { MAX_DIGITS = 9, COMMAND_MAX = 1 << 16 };
 
-/* The number at *s, which then stands behind it; -1: there is none. */
+/* Parse the number at *s and advance *s; -1: there is none. */
 static int take_number(const char **s)
 {
     int n = 0;
@@ -20,7 +20,7 @@ static int take_number(const char **s)
     return digits > 0 && !isdigit((unsigned char)**s) ? n : -1;
 }
 
-/* Walks over RANKS. -EINVAL, 0: rank is not among them, 1: it is. *ret: the value. */
+/* Match the RANKS of a rule. Return 1: rank is included, 0: it is not, -EINVAL. *ret: the value. */
 static int match(const char *s, int rank, const char **ret)
 {
     int found = 0;
@@ -59,7 +59,7 @@ const char *rule_for(const char *rule, int rank)
     return match(rule, rank, &value) > 0 ? value : NULL;
 }
 
-/* No name of a variable has a ':'. */
+/* The name of a variable never contains ':'. */
 static bool has_ranks(const char *rule)
 {
     return memchr(rule, ':', strcspn(rule, "=")) != NULL;

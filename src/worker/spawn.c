@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 #ifndef SYS_close_range
-#define SYS_close_range 436 /* Src: close_range(2), Linux 5.9; the same number everywhere */
+#define SYS_close_range                                                                            \
+    436 /* Src: close_range(2), Linux 5.9; the same number on all architectures */
 #endif
 
 enum { NSIGNALS = 65 };
@@ -38,13 +39,13 @@ void spawn_end(const struct spawn_mask *m)
 static void child_report(int fd, int index, int stage)
 {
     struct spawn_report r = {.index = index, .stage = stage, .error = errno};
-    ssize_t n = write(fd, &r, sizeof(r)); /* below PIPE_BUF: whole or not at all */
+    ssize_t n = write(fd, &r, sizeof(r)); /* atomic, since it is shorter than PIPE_BUF */
     (void)n;
 }
 
-/* Every signal: what the agent handles, what a TM task starts with (SIGHUP ignored), what a shell
- * ignores for a job in the background (SIGINT, SIGQUIT). A worker that ignores them cannot be
- * stopped gently. Src: OpenPBS 23.06 measured 2026-11-21; torchrun's workers have none ignored
+/* Reset all signals: those that the agent handles, that a TM task starts with (SIGHUP ignored), or
+ * that a shell ignores for a background job (SIGINT, SIGQUIT). A worker that ignores them cannot be
+ * stopped gracefully. Src: OpenPBS 23.06 measured 2026-11-21; torchrun's workers ignore none
  * either. */
 static void child_reset_signals(void)
 {
@@ -87,8 +88,9 @@ int worker_spec_fd(struct worker_spec *spec, int fd)
     return WORKER_FIRST_FD + spec->nfds++;
 }
 
-/* The worker's descriptors to their numbers, the report's behind them, and all others closed. First
- * all of them go out of each other's way. Returns the report's, or -1. */
+/* Move the worker's descriptors to their numbers, followed by that of the report, and close all
+ * others. Duplicate all of them to high numbers first, so that none is overwritten. Return the
+ * descriptor of the report, or -1. */
 static int child_fds(const struct worker_spec *spec, int report)
 {
     const int last = WORKER_FIRST_FD + spec->nfds;
@@ -107,8 +109,8 @@ static int child_fds(const struct worker_spec *spec, int report)
     return last;
 }
 
-/* Where the kernel does not have that, memory still comes from where it is first used.
- * Src: set_mempolicy(2); MPOL_PREFERRED_MANY is there since Linux 5.15. */
+/* If the kernel does not support this, memory still comes from the node that first uses it. Src:
+ * set_mempolicy(2); MPOL_PREFERRED_MANY exists since Linux 5.15. */
 static void child_memory(const struct worker_spec *spec)
 {
     enum { PREFERRED = 1, PREFERRED_MANY = 5 };
@@ -119,7 +121,7 @@ static void child_memory(const struct worker_spec *spec)
                   spec->memory_bits + 1);
 }
 
-/* Opened by the leader of a new session, it becomes the session's terminal. */
+/* Opening it as leader of a new session makes it the controlling terminal. */
 static int child_tty(const char *path)
 {
     int fd = open(path, O_RDWR);
@@ -128,18 +130,18 @@ static int child_tty(const char *path)
     for (int i = 0; i < 3; i++)
         if (fd != i && dup2(fd, i) < 0)
             return -1;
-    return 0; /* fd itself is closed with the rest */
+    return 0; /* fd itself is closed with all other descriptors */
 }
 
 static _Noreturn void child_run(const struct spawn_request *r, pid_t agent, pid_t guardian)
 {
     int report = r->report_fd;
     setsid();
-    /* When the agent had died before prctl, no signal comes: then the parent is another one. */
+    /* if the agent exited before prctl(), no signal comes, but the parent has changed */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != agent)
         _exit(127);
     child_reset_signals();
-    dd_core_like(guardian); /* the agent's are empty */
+    dd_core_like(guardian); /* those of the agent contain no memory */
     if (r->spec->cpus != NULL && sched_setaffinity(0, r->spec->cpus_size, r->spec->cpus) < 0)
         child_report(report, r->index, SPAWN_AFFINITY);
     if (r->spec->memory != NULL)
@@ -222,7 +224,7 @@ int spawn_lookup(char **ret, const char *name, char *const *env)
     }
 }
 
-/* A file that is there and executable, but which the kernel does not take. */
+/* Explain why the kernel does not execute a file that exists and is executable. */
 static int explain_format(const char *path, struct dd_err *err)
 {
     char magic[4] = "";

@@ -1,10 +1,7 @@
-/* One new process: what happens between fork and exec, and how a failure there gets back.
- *
- * fork, not vfork: measured 2026-11-21 for 4 processes on 2 cores, vfork 1.0 ms at any size of the
- * parent, fork 1.1 ms for a parent of 1 MiB and 1.7 ms for one of 4 MiB; but a parent in vfork
- * stands still for as long as the file system takes to answer the exec, and the agent has a link to
- * serve.
- */
+/* Starts one process: the steps between fork and exec, and the report of a failure there. Uses
+ * fork, not vfork: measured 2026-11-21 for 4 processes on 2 cores, vfork takes 1.0 ms for any size
+ * of the parent, fork 1.1 ms for a parent of 1 MiB and 1.7 ms for one of 4 MiB. But vfork suspends
+ * the parent until the file system has answered the exec, and the agent must serve its link. */
 #ifndef DD_WORKER_SPAWN_H
 #define DD_WORKER_SPAWN_H
 
@@ -13,13 +10,13 @@
 
 struct spawn_request {
     const struct worker_spec *spec;
-    const char *path; /* what is executed: argv[0], looked up in PATH */
-    int index;        /* comes back in the report */
+    const char *path; /* program to execute: argv[0], searched in PATH */
+    int index;        /* copied to the report */
     int fds[3];       /* stdin, stdout, stderr; -1: the agent's own */
-    int report_fd;    /* writing end of the report pipe, close-on-exec */
+    int report_fd;    /* write end of the report pipe, close-on-exec */
 };
 
-/* What a child writes to the report pipe when it cannot become the program; nothing otherwise. */
+/* Written by a child that cannot execute its program; a successful child writes nothing. */
 struct spawn_report {
     int index;
     int stage;
@@ -28,25 +25,26 @@ struct spawn_report {
 
 enum { SPAWN_STDIO = 1, SPAWN_FOLDER, SPAWN_EXEC, SPAWN_AFFINITY /* only a warning */ };
 
-/* All signals are blocked while children are made, so that no handler of the agent runs in one. */
+/* Signal mask of the agent. All signals are blocked while children are forked, so that no handler
+ * of the agent runs in a child. */
 struct spawn_mask {
     sigset_t saved;
 };
 void spawn_begin(struct spawn_mask *m);
 void spawn_end(const struct spawn_mask *m);
 
-/* The pid, or -errno. Between spawn_begin and spawn_end. */
+/* Fork a worker. To be called between spawn_begin and spawn_end. Return the pid, or -errno. */
 pid_t spawn_child(const struct spawn_request *r, struct dd_err *err);
 
-/* In a child: closes all from `first` on. Everything of the agent is close-on-exec already; what
- * its own parent left open is not. */
+/* To be called in a child: close all descriptors from `first` on. The agent's own are
+ * close-on-exec, those that it has inherited are not. */
 void spawn_close_from(unsigned first);
 
-/* Finds name as the shell would, in the PATH of env. *ret is for the caller to free. -ENOENT or
- * -EACCES without a sentence. */
+/* Find a program as a shell does, in the PATH of env. The caller owns *ret. Return -ENOENT or
+ * -EACCES without a message. */
 int spawn_lookup(char **ret, const char *name, char *const *env);
 
-/* The sentence for a report of any stage but SPAWN_AFFINITY; returns -r->error. */
+/* Set the message for a report of any stage but SPAWN_AFFINITY; return -r->error. */
 int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err *err);
 
 #endif

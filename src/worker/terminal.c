@@ -15,8 +15,8 @@ void terminal_save(struct terminal *t)
     t->there = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &t->mode) == 0;
 }
 
-/* It becomes nobody's controlling terminal, and a program that tries to read keys from it gets an
- * error instead of waiting where nobody types. */
+/* The pseudo-terminal becomes the controlling terminal of no process: a program that reads keys
+ * from it gets an error instead of waiting forever. */
 int terminal_pair(int ret[2], int like)
 {
     char path[64];
@@ -28,7 +28,7 @@ int terminal_pair(int ret[2], int like)
     DD_AUTO(fd) int slave = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
     if (slave < 0 || (tcgetattr(like, &mode) < 0 && tcgetattr(slave, &mode) < 0))
         return -errno;
-    mode.c_oflag &= ~(tcflag_t)OPOST; /* the terminal itself does that */
+    mode.c_oflag &= ~(tcflag_t)OPOST; /* the terminal itself does the conversion */
     mode.c_lflag &= ~(tcflag_t)ECHO;
     if (tcsetattr(slave, TCSANOW, &mode) < 0)
         return -errno;
@@ -42,14 +42,14 @@ void terminal_copy_size(int to, int from)
 {
     struct winsize size;
     if (ioctl(from, TIOCGWINSZ, &size) == 0)
-        (void)ioctl(to, TIOCSWINSZ,
-                    &size); /* a program that has it as its terminal gets SIGWINCH */
+        (void)ioctl(to, TIOCSWINSZ, &size); /* processes with this terminal get SIGWINCH */
 }
 
 bool terminal_in_background(void)
 {
     pid_t front = isatty(STDIN_FILENO) ? tcgetpgrp(STDIN_FILENO) : -1;
-    return front >= 0 && front != getpgrp(); /* -1: not our controlling terminal, nobody minds */
+    return front >= 0 &&
+           front != getpgrp(); /* -1: it is not the controlling terminal, and reading is allowed */
 }
 
 static void set_mode(const struct termios *mode)

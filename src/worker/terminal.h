@@ -1,4 +1,4 @@
-/* The terminal on stdin, if there is one: its modes, and whether it is ours to read from. */
+/* The terminal on stdin, if there is one: its modes, and whether this process may read from it. */
 #ifndef DD_WORKER_TERMINAL_H
 #define DD_WORKER_TERMINAL_H
 
@@ -11,17 +11,16 @@ struct terminal {
 };
 
 void terminal_save(struct terminal *t);
-/* A pseudo-terminal for output, of the size and with the modes of the one on fd `like`; what is
- * written to ret[1] can be read from ret[0] as it is. 0 or -errno. */
+/* Make a pseudo-terminal for output, with size and modes of the terminal on fd `like`; output to
+ * ret[1] can be read unchanged from ret[0]. Return 0 or -errno. */
 int terminal_pair(int ret[2], int like);
 void terminal_copy_size(int to, int from);
-/* A job in the background must leave the terminal to the shell. */
+/* True if a background job would be stopped for using the terminal. */
 bool terminal_in_background(void);
-/* Keys come one by one, Ctrl-C as a character. whole: output too goes as it is, without \r before
- * each
- * \n. Not from the background. */
+/* Deliver keys one by one, and Ctrl-C as a character. whole: also leave output unchanged, without
+\r before . No effect in the background. */
 void terminal_raw(const struct terminal *t, bool whole);
-/* As it was saved, where it is not; not from the background. */
+/* Restore the saved modes if they differ; no effect in the background. */
 void terminal_restore(const struct terminal *t);
 
 #endif

@@ -22,12 +22,12 @@
 enum { CHUNK = 64 * 1024, CONTROL_FD = 3, END_WAIT_MS = 300, ASK_WAIT_MS = 1000 };
 
 enum kind {
-    OPENED, /* a direct file, with its descriptor */
+    OPENED, /* a direct file is open; with its descriptor */
     READY,  /* all files are open */
-    SIZE,   /* of a direct file */
-    FAILED, /* text says what */
+    SIZE,   /* size of a direct file */
+    FAILED, /* a file cannot be opened or written; with a message */
     TAKE,   /* to the child: a socket for a file */
-    ASK,    /* to the child: sizes, please */
+    ASK,    /* to the child: request for the sizes */
 };
 
 struct note {
@@ -46,17 +46,17 @@ struct writer {
     int control;
     struct event *on_note;
     int n;
-    int *direct;     /* -1: none, or taken */
-    uint64_t *sizes; /* as far as known */
+    int *direct;     /* -1: not open, or passed on */
+    uint64_t *sizes; /* last known sizes */
     bool ready, asked, ended;
-    struct dd_err failed; /* before it was ready */
+    struct dd_err failed; /* error before the writer was ready */
 };
 
 DD_AUTO_DEFINE(writer, struct writer *, writer_free);
 
-/* ---- both sides ---- */
+/* ---- both processes ---- */
 
-/* One note, and a file descriptor unless it is -1. 0 or -errno. */
+/* Send one note, with a descriptor unless it is -1. Return 0 or -errno. */
 static int note_send(int fd, const struct note *note, int pass)
 {
     union {
@@ -82,7 +82,8 @@ static int note_send(int fd, const struct note *note, int pass)
     return n < 0 ? -errno : 0;
 }
 
-/* 1: a note, and a descriptor or -1; 0: the other side is gone; or -errno. */
+/* Return 1: received a note, with a descriptor or -1; 0: the other process has closed the socket;
+ * or -errno. */
 static int note_recv(int fd, struct note *note, int *ret_pass)
 {
     union {
@@ -104,13 +105,13 @@ static int note_recv(int fd, struct note *note, int *ret_pass)
     return n == 0 ? 0 : 1;
 }
 
-/* ---- the child ---- */
+/* ---- child ---- */
 
 struct child {
     const struct writer_spec *spec;
-    int *files;         /* -1: given up */
+    int *files;         /* -1: closed after an error */
     struct pollfd *fds; /* the sockets, then the control socket */
-    int open;           /* of fds */
+    int open;           /* number of open entries of fds */
 };
 
 static void tell_failed(const struct dd_err *err)
@@ -190,7 +191,8 @@ static int open_all(struct child *c, struct dd_err *err)
     return rc < 0 ? rc : note_send(CONTROL_FD, &(struct note){.kind = READY}, -1);
 }
 
-/* All signals stay blocked, so that what was sent is written also when the job is being stopped. */
+/* All signals stay blocked: the child must write its input to the end while the job is being
+ * stopped. */
 static _Noreturn void child_run(const struct writer_spec *spec, int control)
 {
     struct dd_err err = {0};
@@ -198,7 +200,7 @@ static _Noreturn void child_run(const struct writer_spec *spec, int control)
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     (void)prctl(PR_SET_NAME, "ddrun-writer");
     (void)setsid();
-    for (int fd = 0; fd < 3; fd++) /* whoever reads our output does not wait for us */
+    for (int fd = 0; fd < 3; fd++) /* the reader of ddrun's output must not wait for this process */
         (void)dup2(null, fd);
     if (control != CONTROL_FD && dup2(control, CONTROL_FD) < 0)
         _exit(1);
@@ -225,9 +227,9 @@ static _Noreturn void child_run(const struct writer_spec *spec, int control)
     _exit(0);
 }
 
-/* ---- the agent's side ---- */
+/* ---- agent ---- */
 
-/* 1: a note was taken; 0: nothing is there; -1: the child has ended. */
+/* Return 1: handled a note; 0: there is none; -1: the child has exited. */
 static int take(struct writer *w)
 {
     struct note note;
@@ -250,7 +252,7 @@ static int take(struct writer *w)
     if (note.kind != FAILED)
         return 1;
     note.text[sizeof(note.text) - 1] = '\0';
-    if (w->on_note == NULL) /* still in writer_new() */
+    if (w->on_note == NULL) /* called from writer_new() */
         (void)dd_err_set(&w->failed, note.error, "%s", note.text);
     else
         dd_log(w->log, DD_LOG_WARN, "%s", note.text);
@@ -374,7 +376,7 @@ void writer_finish(struct writer *w)
         (void)shutdown(w->control, SHUT_WR);
 }
 
-/* A child that waits in the kernel for a dead file server is left to the guardian. */
+/* If the child is stuck in the kernel on a failed file server, leave it to the guardian. */
 static void end_child(struct writer *w)
 {
     uint64_t end = dd_now_ns() + END_WAIT_MS * DD_NS_PER_MS;

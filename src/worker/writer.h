@@ -1,10 +1,8 @@
-/* A child of the agent that writes log files: a file server that hangs keeps the child waiting, not
- * the agent, whose heartbeat would stop with it.
- *
- * Each file has a socket; what the agent sends there goes into the file, in order. The child reads
- * on only when the file has taken the bytes, so that the socket becomes full and the worker waits.
- * It ends when all sockets are closed and what was sent is written, also when the agent was killed.
- */
+/* Writes log files in a child process of the agent: a file server that hangs blocks the child, not
+ * the agent and its heartbeat. The agent sends the bytes of each file over a socket. The child
+ * reads a socket only after it has written what it has read, so that the socket becomes full and
+ * the worker waits. The child exits when all sockets are closed and all bytes are written, even if
+ * the agent has been killed. */
 #ifndef DD_WORKER_WRITER_H
 #define DD_WORKER_WRITER_H
 
@@ -18,35 +16,40 @@ struct event_base;
 struct writer;
 
 struct writer_file {
-    const char *path; /* NULL: none has this number */
-    bool direct;      /* somebody else writes it: writer_direct() */
+    const char *path; /* NULL: this number is unused */
+    bool direct;      /* a worker writes the file itself: writer_direct() */
 };
 
 struct writer_spec {
-    int (*prepare)(void *arg,
-                   struct dd_err *err); /* in the child, before files are opened; NULL: nothing */
+    int (*prepare)(
+        void *arg,
+        struct dd_err *err); /* called in the child before it opens files; NULL: nothing */
     const struct writer_file *files;
     int n;
-    unsigned limit_ms; /* how long to wait for the files to be open */
+    unsigned limit_ms; /* time limit for opening the files */
     const struct dd_log *log;
-    void (*on_end)(void *arg); /* after writer_finish(): all is written, or cannot be */
+    void (*on_end)(
+        void *arg); /* after writer_finish(): everything is written, or cannot be written */
     void *arg;
 };
 
-/* Opens the files (in the child) and waits for that, but not longer than limit_ms. A file that
- * cannot be opened: its sentence. spec is borrowed during the call, its log and arg until free.
- * Gives *ret. */
+/* Let the child open the files, and wait for that for at most limit_ms. If a file cannot be opened,
+ * the message says why. spec is borrowed during the call, its log and arg until free. The caller
+ * owns *ret. */
 int writer_new(struct writer **ret, struct event_base *base, const struct writer_spec *spec,
                struct dd_err *err);
-/* The open file (given), or -1: it was not open in time, or is not direct. Once for each. */
+/* Return the descriptor of an open file; the caller owns it. -1: not open in time, or not direct.
+ * To be called once for each file. */
 int writer_direct(struct writer *w, int file);
-/* A socket (given) whose bytes go into the file, or -errno with a sentence. */
+/* Return a socket whose bytes go to the file; the caller owns it. Otherwise -errno with a message.
+ */
 int writer_socket(struct writer *w, int file, struct dd_err *err);
-/* The size of a direct file as it was at the last call; asks for the next. */
+/* Return the size of a direct file at the time of the last call, and request its present size. */
 uint64_t writer_size(struct writer *w, int file);
-/* The sockets are closed: on_end comes, from the loop, when the child is done. */
+/* To be called after the sockets are closed: on_end is called from the loop when the child has
+ * finished. */
 void writer_finish(struct writer *w);
-/* What it does not get done in a moment is lost. NULL is fine. */
+/* Free the writer after a short wait; unwritten output is lost. NULL is allowed. */
 void writer_free(struct writer *w);
 
 #endif
