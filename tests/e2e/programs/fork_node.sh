@@ -1,0 +1,6 @@
+#!/bin/sh
+# fork_node.sh HOST COMMAND...: in the place of ssh, run COMMAND on this machine under the host name HOST.
+host=$1
+shift
+# shellcheck disable=SC2016 # that shell expands them
+exec unshare --uts sh -c 'hostname "$0" && exec sh -c "$1"' "$host" "$*"
