@@ -25,7 +25,7 @@ static int parse_endpoint(struct net_addr *ret, const char *text)
     return rc < 0 ? rc : net_addr_parse(ret, host, port);
 }
 
-/* The daemon asks whether a connection from this machine is ours. */
+/* The daemon asks whether the user of this job owns a connection from this machine. */
 static void on_whois(struct agent *a, const struct msg_whois *m)
 {
     struct net_addr local;
@@ -36,12 +36,12 @@ static void on_whois(struct agent *a, const struct msg_whois *m)
     agent_send(a, MSG(WHOIS_REPLY, .id = m->id, .ok = ok));
 }
 
-/* The first line like any other of ours, the others below it. */
-static void tell_user(const struct agent *a, const struct msg_finish *m)
+/* Log the first line of the report; write the remaining lines below it without a prefix. */
+static void report_to_user(const struct agent *a, const struct msg_finish *m)
 {
     struct dd_err err = {0};
     const char *rest = strchrnul(m->text, '\n');
-    struct dd_log patient = *a->cfg->log; /* nothing runs any more */
+    struct dd_log patient = *a->cfg->log; /* the job has ended: a slow console delays nothing */
     patient.waits_ms = 0;
     if (m->text[0] != '\0')
         dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
@@ -64,7 +64,7 @@ static void agent_on_message(struct agent *a, const struct msg *m)
         agent_step(a, (struct am_event){.kind = AM_REFUSE});
         break;
     case MSG_WELCOME:
-        break; /* matters only where another daemon is asked (uplink.c) */
+        break; /* expected only from a daemon that uplink_ask_found() has asked */
     case MSG_PLAN:
         agent_step(a, (struct am_event){.kind = AM_PLAN});
         locate_etcd_changed(a);
@@ -86,7 +86,7 @@ static void agent_on_message(struct agent *a, const struct msg *m)
         break;
     case MSG_FINISH:
         if (m->finish.report)
-            tell_user(a, &m->finish);
+            report_to_user(a, &m->finish);
         locate_etcd_over(a);
         agent_step(a, (struct am_event){.kind = AM_FINISH, .code = m->finish.code});
         break;
@@ -122,12 +122,12 @@ static void agent_on_message(struct agent *a, const struct msg *m)
     case MSG_WHOIS_REPLY:
     case MSG_TYPE_MAX:
     default:
-        break; /* an agent's own messages: not for it */
+        break; /* messages that agents send */
     }
 }
 
-/* The daemon would wait for what this node does not understand: it gets the reason, and this node
- * leaves when the daemon has read it, and the workers are gone. */
+/* The daemon would wait for an answer to a message that this node cannot read: report the reason to
+ * the daemon. The node leaves once the daemon has read it and the workers have exited. */
 static void on_unreadable(struct agent *a, const char *what)
 {
     agent_because(a, "%.90s cannot read a message from the daemon: %.260s", a->cfg->node_name,
@@ -157,14 +157,15 @@ static void agent_on_frame(struct agent *a, const struct frame *f)
     a->message = NULL;
 }
 
-/* The node uses another link to a daemon, or none. */
+/* Callback of the uplink: the link in use has changed; NULL: there is none. */
 static void on_link_change(struct agent *a)
 {
     const struct link *l = a->uplink.link;
     control_lost(a);
     if (l == NULL)
         return;
-    if (link_peer(l)->len > 0) { /* another node leads, and sends the signal before the end */
+    if (link_peer(l)->len >
+        0) { /* the leader of another node handles --timeout, the signal before the end and etcd */
         timeout_free(a);
         endtime_free(a);
         locate_etcd_following(a);
@@ -174,7 +175,7 @@ static void on_link_change(struct agent *a)
 
 /* ---- actions of the machine ---- */
 
-/* To the user, about the event that has just been taken; most name a->why. */
+/* Report the present event to the user. Most reports quote a->why. */
 static void do_report(struct agent *a, int what)
 {
     const struct dd_log *log = a->cfg->log;
@@ -303,7 +304,7 @@ static void do_stop_daemon(struct agent *a, int arg)
 static void do_signal_daemon(struct agent *a, int sig)
 {
     if (a->leader.daemon > 0)
-        (void)kill(a->leader.daemon, sig); /* its end is an event */
+        (void)kill(a->leader.daemon, sig); /* AM_DAEMON_ENDED follows */
 }
 
 static void do_join(struct agent *a, int arg)
@@ -421,7 +422,7 @@ static void do_leave(struct agent *a, int arg)
     (void)arg;
     do_end_searches(a, 0);
     locate_leader_stop(a);
-    link_free(DD_TAKE(a->uplink.link)); /* ddctl's questions are answered at the end */
+    link_free(DD_TAKE(a->uplink.link)); /* control_free() answers pending ddctl requests */
 }
 
 static void do_exit(struct agent *a, int arg)
@@ -480,7 +481,7 @@ static void agent_set_timer(struct agent *a)
         evtimer_add(a->timer, &wait);
 }
 
-/* The round is that of the plan in hand; -1: none has come. */
+/* round: of the plan that is being handled, else of the last plan; -1: no plan yet. */
 static void trace_step(const struct agent *a, enum am_state from, enum am_event_kind on)
 {
     const struct plan *p = &a->round->plan;
@@ -491,7 +492,7 @@ static void trace_step(const struct agent *a, enum am_state from, enum am_event_
              agent_machine_state_name(a->machine.state), round);
 }
 
-/* An action may lead to the next event: its actions come after those that are there. */
+/* An action may raise another event. The actions of that event are appended to the queue. */
 static void agent_take_event(struct agent *a, struct am_event e)
 {
     struct am_action next;
@@ -518,9 +519,9 @@ static void agent_on_timer(evutil_socket_t fd, short what, void *arg)
     agent_set_timer(a);
 }
 
-/* ---- the whole ---- */
+/* ---- start and end ---- */
 
-/* The node's health is known, and may be reported. */
+/* Called after the first health check. */
 static void agent_begin(void *arg)
 {
     struct agent *a = arg;
@@ -576,7 +577,7 @@ static void agent_done(struct agent *a)
     timeout_free(a);
     endtime_free(a);
     requeue_free(a);
-    round_free(DD_TAKE(a->round)); /* what ends below may start a helper: rounds_protect() */
+    round_free(DD_TAKE(a->round)); /* before the parts below, which may call rounds_protect() */
     round_history_free(a);
     leader_stop(a);
     locate_etcd_free(a);

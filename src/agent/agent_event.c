@@ -1,4 +1,5 @@
-/* What all files of the agent may raise or use; it knows none of them. */
+/* Raising events of the agent's machine. At the bottom of this directory, so that every file may
+ * use it. */
 #include "agent/inner.h"
 
 #include <stdarg.h>

@@ -6,10 +6,10 @@
 
 enum {
     STOP_ANSWER_MS = 2000,
-    PEERS_ANSWER_MS = 3000, /* to JOIN */
+    PEERS_ANSWER_MS = 3000, /* time for an answer to JOIN */
     LIMIT_AGAIN_MS = 1000,
     DAEMON_END_MS = 8000,
-    TOLD_MS = 600, /* for ddrund, which waits 300 ms for a better reason than SIGTERM */
+    TOLD_MS = 600, /* ddrund waits 300 ms for a more precise reason than SIGTERM */
 };
 
 void agent_machine_init(struct agent_machine *m, const struct am_cfg *cfg,
@@ -87,7 +87,7 @@ static void begin_asking_members(struct agent_machine *m)
 static void begin_failing_over(struct agent_machine *m, uint64_t now)
 {
     const int place = successor_place(m->last, m->index);
-    const bool again = m->lost_at != 0; /* that other daemon was lost, too: give all nodes time */
+    const bool again = m->lost_at != 0; /* the successor was lost as well: give all nodes time */
     if (!again)
         m->lost_at = now;
     begin_asking_members(m);
@@ -127,7 +127,7 @@ EDGE(edge_seek)
 
 static void start_daemon(struct agent_machine *m)
 {
-    agent_machine_push(m, AM_DO_STOP_DAEMON); /* one that has given way may not be gone yet */
+    agent_machine_push(m, AM_DO_STOP_DAEMON); /* a daemon that has given way may still run */
     agent_machine_push(m, AM_DO_START_DAEMON);
     m->pending |= AM_PENDING_DAEMON;
 }
@@ -146,7 +146,7 @@ EDGE(edge_follow)
 {
     (void)e;
     m->pending &= ~(unsigned)AM_PENDING_DAEMON;
-    if (m->due[AM_SEEK_LIMIT - AM_FIRST_TIMER] == RDZV_NEVER) /* else it has been seeking before */
+    if (m->due[AM_SEEK_LIMIT - AM_FIRST_TIMER] == RDZV_NEVER) /* else the node was seeking before */
         arm(m, AM_SEEK_LIMIT, now + m->cfg->seek_ms);
     begin_peers(m, now, false);
     agent_machine_push(m, AM_DO_LOCATE);
@@ -199,7 +199,7 @@ EDGE(edge_seek_limit)
     push_arg(m, AM_DO_REPORT, AM_REPORT_SEEK_LIMIT);
 }
 
-/* Another daemon goes on: this one has said so, and is left. */
+/* The daemon has redirected this node to another one. */
 EDGE(edge_seek_there)
 {
     (void)e;
@@ -249,7 +249,7 @@ EDGE(edge_ask_peers)
     agent_machine_push(m, AM_DO_ASK_PEERS);
 }
 
-/* The daemon waits for the outcome before the first round. */
+/* The daemon starts no first round before it has the result. */
 EDGE(edge_probe_peers)
 {
     if (m->cfg->etcd) {
@@ -263,7 +263,7 @@ EDGE(edge_probe_peers)
 
 EDGE(edge_peers_asked)
 {
-    if (e->open) { /* else all of it again */
+    if (e->open) { /* retry if no daemon answers in time */
         arm(m, AM_PEERS_DUE, now + PEERS_ANSWER_MS);
         return;
     }
@@ -287,7 +287,7 @@ EDGE(edge_peer_refuses)
 {
     (void)now;
     agent_machine_push(m, AM_DO_DROP_OTHER);
-    if (e->epoch <= m->epoch) /* the own daemon, by another of this machine's names */
+    if (e->epoch <= m->epoch) /* the own daemon, under another name of this machine */
         return;
     m->refused = true;
     if (!m->reported)
@@ -302,7 +302,7 @@ EDGE(edge_drop_other)
     agent_machine_push(m, AM_DO_DROP_OTHER);
 }
 
-/* The own daemon has begun nothing, and sends its nodes after this one. */
+/* The own daemon has started no round: it redirects its nodes to the other daemon. */
 EDGE(edge_move_after)
 {
     (void)e;
@@ -352,7 +352,7 @@ EDGE(edge_ask_members_later)
     arm(m, AM_RETRY_DUE, now + successor_again_ms(&m->again_ms));
 }
 
-/* The daemon may not have noticed yet that the one before it is lost: ask again, or another one. */
+/* The other daemon may not know of the loss yet: retry. */
 EDGE(edge_refused_ask_again)
 {
     (void)e;
@@ -380,7 +380,7 @@ EDGE(edge_cannot_take_over)
     push_arg(m, AM_DO_REPORT, AM_REPORT_CANNOT_LEAD);
 }
 
-/* Another daemon takes this node: the own one is needed no longer. */
+/* Another daemon takes this node: stop the own one. */
 EDGE(edge_adopt)
 {
     (void)e;
@@ -401,7 +401,7 @@ EDGE(edge_fail_over_limit)
     push_arg(m, AM_DO_REPORT, AM_REPORT_FAIL_OVER_LIMIT);
 }
 
-/* The daemon in use has a limit of its own; but it may be about to refuse. */
+/* Postpone: the daemon in use has a limit of its own, but may still refuse this node. */
 EDGE(edge_limit_later)
 {
     (void)e;
@@ -541,7 +541,8 @@ EDGE(edge_drop_link)
     agent_machine_push(m, AM_DO_DROP_LINK);
 }
 
-/* The daemon would wait for what this node does not know: it gets the reason. */
+/* The daemon would wait for an answer to a message that this node cannot read: send it the reason.
+ */
 EDGE(edge_send_bye)
 {
     (void)e;
@@ -624,7 +625,8 @@ EDGE(edge_stop_at_once)
     arm(m, AM_DAEMON_REPORTED, now + TOLD_MS);
 }
 
-/* As if the agent had been killed: a job that may lose a node goes on without this one. */
+/* Leave without BYE, as if the agent had been killed: an elastic job continues without this node.
+ */
 EDGE(edge_guardian_lost)
 {
     (void)now;
@@ -637,8 +639,8 @@ EDGE(edge_guardian_lost)
 
 /* ---- the table ---- */
 
-/* Rows that several states share: a cell that is empty in a state's own row is that of the row
- * above it. */
+/* Rows that several states share: an empty cell in the row of a state inherits from the row above.
+ */
 enum { ROW_ANY = AM_STATES, ROW_FREE, ROW_LINKED, ROW_BUSY, ROWS };
 
 enum { SAME = AM_STATES };
@@ -833,7 +835,7 @@ enum am_state agent_machine_edge(enum am_state s, enum am_event_kind e)
 
 /* ---- a step ---- */
 
-/* What kind of loss this is. A job that is being stopped goes on nowhere. */
+/* Classify the loss of the link. A job that is being stopped does not fail over. */
 static enum am_event_kind refine_loss(const struct agent_machine *m)
 {
     const bool before = m->cfg->etcd && !m->begun && m->last->n == 0;
@@ -844,7 +846,7 @@ static enum am_event_kind refine_loss(const struct agent_machine *m)
     return before && m->state == AM_JOINED ? AM_LOST_BEFORE : AM_LOST;
 }
 
-/* The event that the table knows; AM_EVENTS: none of its business. */
+/* The event to look up in the table; AM_EVENTS: ignore it. */
 static enum am_event_kind refine(const struct agent_machine *m, const struct am_event *e,
                                  uint64_t now)
 {
@@ -855,9 +857,10 @@ static enum am_event_kind refine(const struct agent_machine *m, const struct am_
         return AM_SIGNAL_AGAIN;
     if (e->kind == AM_GUARDIAN_LOST && m->sig != 0)
         return AM_EVENTS;
-    if (e->kind == AM_PROBE_REQUEST && !leads && m->last->n <= 1) /* no member could be asked */
+    if (e->kind == AM_PROBE_REQUEST && !leads && m->last->n <= 1) /* no other member to probe */
         return AM_EVENTS;
-    if (e->kind == AM_OTHER_TAKES && leads && e->epoch <= m->epoch) /* it is the own daemon */
+    if (e->kind == AM_OTHER_TAKES && leads &&
+        e->epoch <= m->epoch) /* the answer is the own daemon's */
         return AM_OTHER_GONE;
     if (e->kind == AM_PEERS_PROBED && !e->open && m->refused &&
         now - m->peers_since > m->cfg->seek_ms)
@@ -871,7 +874,7 @@ static void enter_leaving(struct agent_machine *m, uint64_t now)
         if (AM_FIRST_TIMER + i != AM_DAEMON_REPORTED)
             m->due[i] = RDZV_NEVER;
     agent_machine_push(m, AM_DO_LEAVE);
-    if ((m->pending & AM_PENDING_DAEMON) != 0) /* it ends when the other nodes have left */
+    if ((m->pending & AM_PENDING_DAEMON) != 0) /* ddrund exits once the other nodes have left */
         arm(m, AM_DAEMON_SLOW, now + DAEMON_END_MS);
 }
 

@@ -1,5 +1,5 @@
-/* ddctl on this node: its questions go to the daemon, which knows the job, and the answers come
- * back. Who calls is known to the kernel (net/here.h). A caller who does not read is dropped. */
+/* Requests of ddctl on this node, forwarded to the daemon, and its replies. The kernel names the
+ * user of each caller (net/here.h). A caller that does not read its replies is dropped. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -17,8 +17,8 @@ struct caller {
     LIST_ENTRY(caller) entry;
     struct control *control;
     struct link *link;
-    int64_t asked; /* what the caller calls its question */
-    int64_t id;    /* what the daemon does; 0: nothing is asked */
+    int64_t asked; /* id of the caller's request */
+    int64_t id;    /* id of the same request at the daemon; 0: no request pending */
 };
 
 struct control {
@@ -30,7 +30,7 @@ struct control {
     int64_t last_id;
 };
 
-/* < 0: it is gone. */
+/* Send m to the caller; < 0: the connection has failed. */
 static int control_tell(const struct caller *c, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
@@ -113,7 +113,7 @@ static void control_accept(struct control *k, int fd)
         control_drop(c);
 }
 
-/* No file is left for the caller. The loop would tell of him for ever. */
+/* Out of file descriptors: pause accepting, or the level-triggered event would spin. */
 static void wait_for_files(struct control *k)
 {
     const struct timeval pause = dd_timeval(PAUSE_MS * DD_NS_PER_MS);
@@ -134,14 +134,14 @@ static void on_call(evutil_socket_t fd, short what, void *arg)
     (void)what;
     int caller = 0;
     for (int i = 0; i < AT_ONCE && (caller >= 0 || caller == -EACCES);
-         i++) /* other users may call as well */
+         i++) /* -EACCES: a caller of another user */
         if ((caller = net_here_accept(fd)) >= 0)
             control_accept(arg, caller);
     if (caller == -EMFILE || caller == -ENFILE || caller == -ENOBUFS || caller == -ENOMEM)
         wait_for_files(arg);
 }
 
-/* Without it the job runs as well. */
+/* A failure is only logged: the job runs without ddctl. */
 void control_start(struct agent *a)
 {
     struct control *k = calloc(1, sizeof(*k));
@@ -201,7 +201,7 @@ void control_free(struct agent *a)
     if (k->fd >= 0)
         close(k->fd);
     if (!LIST_EMPTY(&k->callers))
-        (void)event_base_loop(a->base, EVLOOP_NONBLOCK); /* the last words */
+        (void)event_base_loop(a->base, EVLOOP_NONBLOCK); /* send the last replies */
     while (!LIST_EMPTY(&k->callers))
         control_drop(LIST_FIRST(&k->callers));
     free(k);

@@ -13,7 +13,7 @@ static int dry_run_no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* As a run would have it where that is certain; what is not stands in <>. */
+/* Fill in the values that a run would use. Values that are only known at run time stand in <>. */
 static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated,
                      struct dd_err *err)
 {
@@ -51,7 +51,7 @@ static int make_plan(struct plan *p, const struct agent_cfg *cfg, bool simulated
     return 0;
 }
 
-/* One entry of an environment or argument, on one line. */
+/* Append one environment entry or argument, escaped, on a line of its own. */
 static int put_line(struct dd_buf *out, const char *lead, const char *text)
 {
     size_t size = 4 * strlen(text) + 16;

@@ -1,5 +1,6 @@
-/* --signal-before-end: the host's agent knows when the allocation ends, or asks the scheduler once,
- * and some time before has a signal sent to the workers of all nodes. */
+/* --signal-before-end: the leader learns from the environment, or by one command of the scheduler,
+ * when the allocation ends. At the configured time before that, it sends the signal to the workers
+ * of all nodes. */
 #include "agent/inner.h"
 
 #include "alloc/endtime.h"
@@ -40,7 +41,8 @@ static void send_signal(struct endtime *t, uint64_t left_ns)
         agent_send(a, MSG(SIGNAL_REQUEST, .signal = sig, .end_near = 1));
 }
 
-/* By the clock on the wall, which is the scheduler's; it may be set, so look again now and then. */
+/* Send the signal when it is due, else arm the timer. The end is given in wall-clock time, which
+ * may be set: compare again at least every LOOK_AGAIN_S. */
 static void endtime_look(struct endtime *t)
 {
     const struct agent *a = t->agent;
@@ -48,8 +50,7 @@ static void endtime_look(struct endtime *t)
     uint64_t end = t->end * DD_NS_PER_S;
     uint64_t at = end > a->cfg->before_end.ns ? end - a->cfg->before_end.ns : 0;
     bool running = a->machine.state == AM_RUNNING && a->uplink.link != NULL;
-    uint64_t wait = at > now ? at - now
-                             : DD_NS_PER_S; /* the workers do not run yet, or not just now */
+    uint64_t wait = at > now ? at - now : DD_NS_PER_S; /* due, but no workers run at the moment */
     if (at <= now && running) {
         send_signal(t, end > now ? end - now : 0);
         return;
@@ -110,7 +111,7 @@ static void endtime_ask(struct endtime *t)
         rounds_protect(t->agent, command_pid(t->ask));
 }
 
-/* PBS and Grid Engine start a job's script as the leader of a session. */
+/* Start of the job: PBS and Grid Engine start a job's script as a session leader. 0: unknown. */
 static uint64_t session_start_s(void)
 {
     struct timespec up;
@@ -143,7 +144,8 @@ int endtime_start(struct agent *a, struct dd_err *err)
     return 0;
 }
 
-/* Not at once: the daemon takes what comes shortly after the last signal for a copy of it. */
+/* Send the signal again to the workers of a new round. Delayed, because the daemon treats a signal
+ * shortly after the last one as a copy of it. */
 void endtime_round(struct agent *a)
 {
     const struct timeval tv = dd_timeval(AGAIN_MS * DD_NS_PER_MS);

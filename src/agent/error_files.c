@@ -27,9 +27,9 @@ struct error_file {
 struct error_files {
     struct error_file *v;
     int n;
-    bool over; /* the cause of the round's end is known, or lies elsewhere */
+    bool over; /* ignore further failures: the cause is known, or is elsewhere */
     char *kept;
-    int kept_code; /* negative: the signal, as Python has it */
+    int kept_code; /* exit code; negative: the signal, as in Python */
 };
 
 static void files_clear(struct error_files *ef)
@@ -96,7 +96,7 @@ static void error_files_input(void *state, const struct round *r, struct spec_in
     in->error_file = ef->v[in->local_rank].path;
 }
 
-/* Workers that fail from now on are not the cause. */
+/* The round is being stopped: workers that fail from now on are not the cause. */
 static void error_files_stopping(void *state, const struct round *r)
 {
     struct error_files *ef = state;
@@ -111,7 +111,7 @@ static void error_files_exit(void *state, const struct round *r, struct worker_e
     end->error_file = ef->v[end->exit.local_rank].path;
 }
 
-/* What the first failed worker of the round wrote is kept. */
+/* Keep the error file of the round's first failed worker. */
 static void error_files_verdict(void *state, const struct round *r, const struct worker_end *end)
 {
     struct error_files *ef = state;
@@ -148,7 +148,7 @@ const struct round_feature error_files_feature = {
 
 /* ---- the copy ---- */
 
-/* {"message": {...}} gets the exit code: a worker that died of a signal cannot have known it. */
+/* Insert the exit code into {"message": {...}}: a worker killed by a signal cannot write it. */
 static char *with_code(const char *text, int code)
 {
     json_t *o = json_loads(text, 0, NULL);

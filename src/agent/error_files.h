@@ -1,9 +1,8 @@
-/* Where workers say why they failed: TORCHELASTIC_ERROR_FILE, written by torch's record() as JSON.
- *
- * With a log directory it is error.json there. Without one it is a temporary file whose name no
- * other user knows before it is there (error_names.h). Where there can be none, it is an anonymous
- * file of the agent, which workers open by its name in /proc (which they cannot from another user
- * namespace, as containers have). */
+/* TORCHELASTIC_ERROR_FILE: torch's record() writes the reason of a failure to this file, as JSON.
+ * With a log directory the file is error.json there. Otherwise it is a temporary file whose name
+ * other users cannot predict (error_names.h). Without a usable temporary directory it is an
+ * anonymous file of the agent, which workers open through /proc; that fails in another user
+ * namespace, as in some containers. */
 #ifndef DD_AGENT_ERROR_FILES_H
 #define DD_AGENT_ERROR_FILES_H
 
@@ -11,8 +10,8 @@
 
 extern const struct round_feature error_files_feature;
 
-/* What the first failed worker of the last round wrote, with its exit code put in, to the file that
- * the starter of ddrun has named (NULL: none). */
+/* Copy the error file of the first failed worker of the last round, with its exit code inserted, to
+ * `path` (NULL: nothing to do). */
 void error_files_copy(const struct round *r, const char *path);
 
 #endif

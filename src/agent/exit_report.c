@@ -29,7 +29,7 @@ void exit_report_begin(struct round *r)
 static int exit_report_read_error(const char *path, struct report_error *ret)
 {
     DD_AUTO(free) char *text = malloc(ERROR_FILE_MAX);
-    /* a worker may have put anything there, also something that nobody ever writes to */
+    /* the worker may have left a FIFO there: do not block */
     DD_AUTO(fd) int fd = path[0] != '\0' ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
                                          : -1;
     ssize_t len = text != NULL && fd >= 0 ? read(fd, text, ERROR_FILE_MAX) : 0;

@@ -8,11 +8,11 @@
 struct features {
     const struct round_feature *const *table;
     int n;
-    int prepared; /* features from the first one whose end is due */
+    int prepared; /* the first `prepared` features need their end hook */
     void *state[];
 };
 
-/* Each feature that takes part and has this hook. */
+/* Iterate over the features that take part and have this hook. */
 #define FOR_EACH_WITH(hook, fs, i)                                                                 \
     for (int i = 0; i < (fs)->n; i++)                                                              \
         if ((fs)->state[i] != NULL && (fs)->table[i]->hook != NULL)

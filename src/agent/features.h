@@ -1,24 +1,24 @@
-/* Features of a round: MPI, Horovod, the hang watch, error files and others, each with a state of
- * its own that nobody else sees. agent/round_features.c has the table.
+/* Features of a round: MPI, Horovod, the hang watch, error files and others, each with a
+ * private state. agent/round_features.c has the table.
  *
  * The order of hooks in a round, each called for the features in the order of the table:
  *
  *   create          once, before this node joins
- *   prepare         the plan is there, no worker runs
+ *   prepare         the plan is known, no worker runs
  *   spec_input      for each worker, before its environment is made
  *   worker_env      for each worker, after the user's rules for the environment
- *   started         all workers run, and the daemon knows it
- *   message         the daemon has sent something for this round
+ *   started         all workers run, and STARTED has been sent
+ *   message         a message of the daemon for this round
  *   stopping        the round is being stopped; workers still run
- *   worker_exit     a worker has exited: features may change what that means
+ *   worker_exit     a worker has exited: features may change the exit
  *   (the signals that have arrived are drained: the scheduler may be ending the job)
- *   verdict         the same exit, as it counts
+ *   verdict         the same exit, after all changes
  *   end             no worker is left: once for each prepare, also for one that failed, in the
  *                   reverse order
  *   destroy         once, when the agent ends
  *
- * A hook may be NULL. Where prepare or create leave *state NULL, the feature takes no part, and no
- * further hook of it is called. The state of a feature without destroy ends with the round. */
+ * A hook may be NULL. Where prepare or create leave *state NULL, the feature takes no part: none
+ * of its further hooks is called. The state of a feature without destroy ends with the round. */
 #ifndef DD_AGENT_FEATURES_H
 #define DD_AGENT_FEATURES_H
 
@@ -39,7 +39,7 @@ struct round_feature {
     int (*create)(void **state, const struct round *r, struct dd_err *err);
     int (*prepare)(void **state, const struct round *r, struct dd_err *err);
     void (*spec_input)(void *state, const struct round *r, struct spec_input *in);
-    /* 0 or -ENOMEM */
+    /* returns 0 or -ENOMEM */
     int (*worker_env)(void *state, const struct round *r, int local_rank, struct worker_spec *spec);
     int (*started)(void *state, const struct round *r, struct dd_err *err);
     void (*message)(void *state, const struct round *r, const struct round_message *m);
@@ -53,7 +53,7 @@ struct round_feature {
 /* The features of a job; ends with NULL. */
 extern const struct round_feature *const round_features[];
 
-/* table is borrowed until features_free(). On failure *ret is the caller's to free, too. */
+/* table is borrowed until features_free(). The caller frees *ret also on failure. */
 int features_new(struct features **ret, const struct round_feature *const *table,
                  const struct round *r, struct dd_err *err);
 int features_prepare(struct features *fs, const struct round *r, struct dd_err *err);
@@ -67,10 +67,10 @@ void features_stopping(const struct features *fs, const struct round *r);
 void features_worker_exit(const struct features *fs, const struct round *r, struct worker_end *end);
 void features_verdict(const struct features *fs, const struct round *r,
                       const struct worker_end *end);
-void features_end(struct features *fs, const struct round *r); /* nothing prepared: does nothing */
+void features_end(struct features *fs, const struct round *r); /* no-op if nothing is prepared */
 void features_free(struct features *fs); /* after features_end(); NULL is fine */
 
-/* For the file of the feature alone. NULL: it takes no part. */
+/* For the feature's own file only. NULL: the feature takes no part in the round. */
 void *features_state(const struct round *r, const struct round_feature *f);
 
 #endif

@@ -18,17 +18,16 @@
 
 struct guardian {
     pid_t agent;
-    int status; /* of the agent, once it is gone */
+    int status; /* wait status of the agent, once it has exited */
     bool agent_gone;
     bool children_left;
     sigset_t waited;
     struct pid_list
-        foreign; /* children that we had before the agent: a shell's, which became ddrun */
+        foreign; /* children older than the agent, of a shell that has called exec on ddrun */
     const struct dd_log *log;
 };
 
-/* Orphans of the agent are our children now. Those that are on `had` are left alone, the others are
- * put on it. */
+/* List children that are not in `had` (orphans of the agent), and add them to `had`. */
 static void ask_children(const struct guardian *g, struct pid_list *had)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};
@@ -53,7 +52,7 @@ static bool only_foreign_left(const struct guardian *g)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};
     if (g->foreign.n == 0 || children_list(&all) < 0 ||
-        children_list(&all) < 0) /* twice: to be sure */
+        children_list(&all) < 0) /* again: a process may have been reparented meanwhile */
         return false;
     for (size_t i = 0; i < all.n; i++)
         if (!pid_list_has(&g->foreign, all.v[i]))
@@ -61,13 +60,13 @@ static bool only_foreign_left(const struct guardian *g)
     return true;
 }
 
-/* Takes the exits that are there; what is left is told by waitpid. */
+/* Reap all exited children and note whether other children are left. */
 static void guardian_reap(struct guardian *g)
 {
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        pid_list_remove(&g->foreign, pid); /* another process may get that number */
+        pid_list_remove(&g->foreign, pid); /* the pid may be reused */
         if (pid == g->agent) {
             g->status = status;
             g->agent_gone = true;
@@ -83,7 +82,8 @@ bool guardian_is_scheduler(pid_t sender)
 
 static void pass_on(const struct guardian *g, const siginfo_t *si)
 {
-    /* A terminal's signal goes to the whole process group: the agent has it already. */
+    /* The terminal sends its signals to the whole process group: the agent has received this one.
+     */
     if (si->si_signo == SIGCHLD || si->si_code == SI_KERNEL || g->agent_gone)
         return;
     const bool by_starter = si->si_code == SI_QUEUE && si->si_pid == getppid();
@@ -96,7 +96,7 @@ static void pass_on(const struct guardian *g, const siginfo_t *si)
         kill(g->agent, si->si_signo);
 }
 
-/* Waits for a signal until `deadline_ns` (0: for ever) and handles it. */
+/* Wait for a signal until `deadline_ns` (0: forever) and handle it. */
 static void wait_once(struct guardian *g, uint64_t deadline_ns)
 {
     siginfo_t si;
@@ -110,8 +110,8 @@ static void wait_once(struct guardian *g, uint64_t deadline_ns)
     guardian_reap(g);
 }
 
-/* The agent is gone; end whatever of the job still lives. ddrund takes SIGTERM as "tell the other
- * nodes, then leave". Each end may hand us new orphans, so we look until none is left. */
+/* The agent has exited: end the remaining processes of the job. On SIGTERM ddrund informs the other
+ * nodes and exits. Each exit may leave new orphans, so repeat until none is left. */
 static void end_orphans(struct guardian *g, unsigned grace_ms)
 {
     uint64_t deadline = dd_now_ns() + grace_ms * DD_NS_PER_MS;
@@ -139,7 +139,7 @@ static int start_agent(struct guardian *g, int (*fn)(void *arg), void *arg)
         return -errno;
     if (g->agent > 0)
         return 0;
-    /* signals stay blocked, so that none ends the agent before it handles them */
+    /* signals stay blocked until the agent handles them */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     _exit(getppid() != self ? 1 : fn(arg));
@@ -152,7 +152,8 @@ int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg
     dd_signals_of_jobs(&g.waited);
     sigaddset(&g.waited, SIGCHLD);
     sigset_t blocked = g.waited;
-    sigaddset(&blocked, GUARDIAN_SIGNAL); /* the agent's, from its first moment on */
+    sigaddset(&blocked, GUARDIAN_SIGNAL); /* blocked before the fork, so that the agent never takes
+                                             the default action */
     (void)sigprocmask(SIG_BLOCK, &blocked, NULL);
     (void)children_list(&g.foreign);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -170,6 +171,6 @@ int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg
     if (g.children_left)
         end_orphans(&g, cfg->grace_ms);
     pid_list_done(&g.foreign);
-    terminal_restore(cfg->terminal); /* a worker or the agent may have died with it raw */
+    terminal_restore(cfg->terminal); /* a worker or the agent may have left it in raw mode */
     return WIFSIGNALED(g.status) ? 128 + WTERMSIG(g.status) : WEXITSTATUS(g.status);
 }

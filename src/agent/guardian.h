@@ -1,5 +1,5 @@
-/* The guardian: what slurmstepd or the shell started. It forks the agent, passes signals on and
- * sees to it that nothing of the job is left, however the agent ended. */
+/* The guardian: the process that slurmstepd or the shell started. It forks the agent, forwards
+ * signals and ends all processes of the job that outlive the agent. */
 #ifndef DD_AGENT_GUARDIAN_H
 #define DD_AGENT_GUARDIAN_H
 
@@ -9,21 +9,25 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* How the guardian hands signals to the agent: as this one, whose value is the signal, and
- * GUARDIAN_BY_SCHEDULER when its sender was the scheduler's own process on this node,
- * GUARDIAN_BY_STARTER when it was the process that has started this node, which was sent it itself,
- * and DD_SIGNAL_AT_ONCE when that one has sent it so. */
+/* The signal by which the guardian forwards signals to the agent. Its value holds the forwarded
+ * signal and flags of the sender: GUARDIAN_BY_SCHEDULER for the scheduler's process on this node,
+ * GUARDIAN_BY_STARTER for the process that started this node and forwards a signal of its own,
+ * DD_SIGNAL_AT_ONCE if that process has set it. */
 #define GUARDIAN_SIGNAL SIGRTMIN
-enum { GUARDIAN_BY_SCHEDULER = 0x100, GUARDIAN_BY_STARTER = 0x400 }; /* beside DD_SIGNAL_AT_ONCE */
+enum {
+    GUARDIAN_BY_SCHEDULER = 0x100,
+    GUARDIAN_BY_STARTER = 0x400
+}; /* combined with DD_SIGNAL_AT_ONCE */
 
-/* slurmstepd signals the processes of a step on all its nodes by itself. */
+/* True if pid is the scheduler's process on this node. slurmstepd signals a step on all of its
+ * nodes. */
 bool guardian_is_scheduler(pid_t sender);
 
-/* Runs fn(arg) in a child and returns its exit code (128 + signal when it was killed), once every
- * descendant is gone: those that outlive the agent get SIGTERM, and SIGKILL after grace_ms. */
+/* Run fn(arg) in a child. Returns its exit code (128 + signal if killed) once every descendant has
+ * exited: those that outlive the child get SIGTERM, and SIGKILL after grace_ms. */
 struct guardian_cfg {
     unsigned grace_ms;
-    const struct terminal *terminal; /* stdin's, to be restored at the end */
+    const struct terminal *terminal; /* state of stdin's terminal, restored at the end */
     const struct dd_log *log;
 };
 int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg);

@@ -27,16 +27,16 @@ enum {
 
 struct hung {
     const struct round *round;
-    int beat_fd; /* the heartbeat file, anonymous; -1: none */
-    bool said;   /* it hangs */
-    bool asked;  /* --on-hang runs or has run, not py-spy */
+    int beat_fd;   /* the heartbeat file, anonymous; -1: none */
+    bool reported; /* reported as hung */
+    bool asked;    /* --on-hang has been started, instead of py-spy */
     int local_rank;
     struct command *command;
 };
 
 struct hangs {
     const struct round *round;
-    struct hang *watch; /* NULL: nothing runs */
+    struct hang *watch; /* NULL: no watch is active */
     struct event *tick;
     int n;
     struct hung v[];
@@ -143,15 +143,15 @@ static void check_worker(struct hangs *s, struct hung *u, uint64_t now)
 {
     const struct round *r = s->round;
     pid_t pid = worker_group_pid(r->group, u->local_rank);
-    if (pid == 0 || u->said)
+    if (pid == 0 || u->reported)
         return;
     if (!hang_look(s->watch, u->local_rank, sign_of_life(r, u), now))
         return;
-    if (children_is_stopped(pid)) { /* SIGSTOP, a debugger: somebody wants it so */
+    if (children_is_stopped(pid)) { /* stopped by SIGSTOP or a debugger, on purpose */
         hang_alive(s->watch, u->local_rank, now);
         return;
     }
-    u->said = true;
+    u->reported = true;
     report_hang(u, pid, hang_silent(s->watch, u->local_rank, now));
     begin_end(u, pid);
 }
@@ -203,7 +203,8 @@ static int hang_watch_env(void *state, const struct round *r, int local_rank,
     int fd = s->v[local_rank].beat_fd;
     (void)r;
     int rc = dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FILE", "/proc/%d/fd/%d", (int)getpid(), fd);
-    /* a worker in another user or PID namespace cannot open that, but has inherited this */
+    /* a worker in another user or PID namespace cannot open that path, but inherits the descriptor
+     */
     return rc < 0 ? rc
                   : dd_env_setf(&spec->env, "DDRUN_HEARTBEAT_FD", "%d", worker_spec_fd(spec, fd));
 }
@@ -218,11 +219,11 @@ static int hang_watch_started(void *state, const struct round *r, struct dd_err 
     return 0;
 }
 
-/* A worker that catches SIGABRT may exit with 0, and has failed all the same. */
+/* A hung worker has failed, even if it catches SIGABRT and exits with 0. */
 static void hang_watch_exit(void *state, const struct round *r, struct worker_end *end)
 {
     const struct hangs *s = state;
-    if (!s->v[end->exit.local_rank].said)
+    if (!s->v[end->exit.local_rank].reported)
         return;
     if (end->exit.code == 0)
         end->exit.code = 128 + SIGABRT;
@@ -230,7 +231,7 @@ static void hang_watch_exit(void *state, const struct round *r, struct worker_en
                    (double)r->cfg->hang.timeout_ns / 1e9);
 }
 
-/* From now on no exit is a hung worker's. */
+/* The round is being stopped: later exits are not those of hung workers. */
 static void hang_watch_stopping(void *state, const struct round *r)
 {
     struct hangs *s = state;
@@ -239,7 +240,7 @@ static void hang_watch_stopping(void *state, const struct round *r)
         event_free(DD_TAKE(s->tick));
     for (int i = 0; i < s->n; i++) {
         command_free(DD_TAKE(s->v[i].command));
-        s->v[i].said = false;
+        s->v[i].reported = false;
     }
 }
 

@@ -1,5 +1,5 @@
-/* --hang-timeout: workers that run but do nothing. What they were doing is reported, then they are
- * ended, which is a failure like any other. */
+/* --hang-timeout: detect workers without progress, report their stacks and end them. The exit then
+ * counts as a failure. */
 #ifndef DD_AGENT_HANG_WATCH_H
 #define DD_AGENT_HANG_WATCH_H
 

@@ -38,8 +38,7 @@ int health_new(struct health **ret, const struct round *r, struct dd_err *err)
     return node_health_new(&h->node, &node, err);
 }
 
-/* The last line that it wrote, made fit for a sentence; "" when there is none. Lent until *clean
- * changes. */
+/* Last line of the output, without control characters; "": none. Lent until *clean changes. */
 static const char *last_line(struct dd_buf *clean, const char *out)
 {
     (void)report_tail(out, clean);
@@ -90,7 +89,7 @@ static void on_command_end(void *arg, int code, const char *out)
     h->then(h->arg);
 }
 
-/* The user's own command, if there is one. */
+/* Run the user's command, if there is one. */
 static void check_more(struct health *h)
 {
     const char *argv[] = {"sh", "-c", h->round->cfg->health.command, NULL};
@@ -110,7 +109,7 @@ static void on_built_in_end(void *arg, int code, const char *out)
     check_more(h);
 }
 
-/* In a child: a disk that hangs must not keep the agent waiting. */
+/* Run the built-in checks in a child: a hung disk must not block the agent. */
 static int run_built_in(void *arg)
 {
     const struct health *h = arg;

@@ -16,8 +16,8 @@ struct held_ports {
     int n; /* 0: none could be reserved */
     int fds[PORTS_MAX];
     uint16_t ports[PORTS_MAX];
-    char *text; /* for the daemon; NULL: none */
-    bool open;  /* to servers of all users; once that was reported, it is not any more */
+    char *text; /* as sent to the daemon; NULL: none */
+    bool open;  /* report if another user takes one of the ports; cleared after the report */
 };
 
 static void held_ports_close(struct held_ports *h)
@@ -28,7 +28,8 @@ static void held_ports_close(struct held_ports *h)
     *h = (struct held_ports){0};
 }
 
-/* The daemon sees where we come from; the workers' network, if it is another one, only we know. */
+/* Write the ports as text, with an address only if --iface names another network than that of the
+ * link, which the daemon knows. */
 static int held_ports_describe(struct held_ports *h, const struct agent_cfg *cfg)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MSG_MAX_BYTES / 2);
@@ -44,7 +45,7 @@ static int held_ports_describe(struct held_ports *h, const struct agent_cfg *cfg
     return h->text == NULL ? -ENOMEM : 0;
 }
 
-/* Others than before; none where there are none left. */
+/* Reserve new ports; none if too few are free. */
 static void held_ports_renew(struct held_ports *h, const struct agent_cfg *cfg)
 {
     const bool workers = framework_wants_ports(cfg->frameworks);
@@ -84,8 +85,8 @@ static int held_ports_create(void **state, const struct round *r, struct dd_err 
     return 0;
 }
 
-/* A worker has failed by itself: report once which of its ports another user has taken, where the
- * kernel allows that. */
+/* A worker has failed: report once if another user listens on one of its ports, which SO_REUSEADDR
+ * allows. */
 static void held_ports_verdict(void *state, const struct round *r, const struct worker_end *end)
 {
     struct held_ports *h = state;

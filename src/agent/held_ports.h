@@ -1,7 +1,7 @@
-/* Ports for what the workers listen on: bound here and never listened on, so that a worker takes
- * them without a race, and with SO_REUSEPORT, so that no other user can. gRPC sets it (JAX;
- * TensorFlow where TF_GRPC_REUSE_PORT=1); Paddle and MindSpore set SO_REUSEADDR alone, for which
- * the kernel compares no users. Src: TensorFlow 2.21 and JAX 0.10, measured; Paddle 3
+/* Ports reserved for listeners of the workers. The agent binds them with SO_REUSEPORT and never
+ * listens, so that workers bind them without a race and other users cannot. gRPC sets SO_REUSEPORT
+ * (JAX; TensorFlow with TF_GRPC_REUSE_PORT=1). Paddle and MindSpore set only SO_REUSEADDR, for
+ * which the kernel does not compare users. Source: TensorFlow 2.21 and JAX 0.10, measured; Paddle 3
  * (paddle/phi/core/distributed/store/tcp_utils.cc). */
 #ifndef DD_AGENT_HELD_PORTS_H
 #define DD_AGENT_HELD_PORTS_H
@@ -10,7 +10,7 @@
 
 extern const struct round_feature held_ports_feature;
 
-/* For JOIN and DONE, lent until the end of the round; "": none. */
+/* The ports as text for JOIN and DONE, lent until the end of the round; "": none. */
 const char *held_ports_text(const struct round *r);
 
 #endif

@@ -45,7 +45,7 @@ static int horovod_server_exchange(void *arg, const char *name, const void *part
 
 /* ---- hooks ---- */
 
-/* Without a server the round goes on. */
+/* A failure is only logged: the round runs without the server. */
 static int horovod_prepare(void **state, const struct round *r, struct dd_err *err)
 {
     const struct plan *p = &r->plan;
@@ -84,7 +84,7 @@ static void horovod_input(void *state, const struct round *r, struct spec_input 
     in->horovod_port = h->port;
 }
 
-/* Another node has begun an exchange whose name begins with '?'. */
+/* Another node has begun an exchange of keys: contribute those of this node. */
 static void horovod_message(void *state, const struct round *r, const struct round_message *m)
 {
     struct horovod *h = state;

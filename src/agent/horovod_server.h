@@ -1,5 +1,5 @@
-/* Horovod's rendezvous server of this node, one for each round; what it has for the other nodes
- * goes by exchanges. */
+/* Horovod's rendezvous server of this node, one per round. It shares keys with other nodes by
+ * exchanges. */
 #ifndef DD_AGENT_HOROVOD_SERVER_H
 #define DD_AGENT_HOROVOD_SERVER_H
 

@@ -1,4 +1,4 @@
-/* Shared by the files of this room only. */
+/* Shared by the files of this directory only. */
 #ifndef DD_AGENT_INNER_H
 #define DD_AGENT_INNER_H
 
@@ -19,49 +19,52 @@
 #include <event2/event.h>
 #include <sys/types.h>
 
-/* The daemon of this node, while it has one (leader.c). */
+/* The daemon that this node runs (leader.c). */
 struct leader {
     struct net_key key;
-    bool has_key; /* that others may have found in the home folder */
-    pid_t daemon; /* ddrund, when it lives */
+    bool has_key; /* `key` is set, and may lie in the home directory for other nodes */
+    pid_t daemon; /* pid of ddrund; 0: not running */
     struct child_watch end;
 };
 
-/* What is kept of the rounds, for the daemon after this one (round_history.c). */
+/* History of rounds, which JOIN carries to a successor of the daemon (round_history.c). */
 struct round_history {
-    char *members; /* of the last round that this node has started; NULL: none (rdzv/members.h) */
-    struct rdzv_members last; /* the same */
-    char *committed;          /* of the last one that all its nodes had started */
-    struct dd_strv
-        addrs; /* of the first nodes of that round, in node rank order; "": plan.master_addr */
-    uint64_t ages_ms[RESTART_AGES_MAX]; /* how long ago the last restarts were, at ages_at_ns */
+    char *members;            /* members of the last round that this node has started, as text
+                                 (rdzv/members.h); NULL: none */
+    struct rdzv_members last; /* members of the last round that this node knows of */
+    char *committed; /* members of the last round that all its nodes have started, as text; NULL:
+                        none */
+    struct dd_strv addrs; /* addresses of the first nodes of `last`, in node rank order; "":
+                             plan.master_addr */
+    uint64_t ages_ms[RESTART_AGES_MAX]; /* ages of the last restarts, at the time ages_at_ns */
     int nages;
     uint64_t ages_at_ns;
 };
 
-/* What came to this process, and what it meant (signals.c). */
+/* Signals received and how they were interpreted (signals.c). */
 struct signals {
     int fd;
     struct event *ev;
-    struct signal_news *news;
-    char why[256];       /* for the next request to stop; "": a signal to this process */
-    bool scheduler_ends; /* it was the scheduler's */
-    bool end_stop;       /* it was ours, since the allocation ends */
+    struct signal_states *states;
+    char why[256];       /* reason for the next STOP_REQUEST; "": a signal to this process */
+    bool scheduler_ends; /* the scheduler ends the job */
+    bool end_stop;       /* --signal-before-end ends the job */
 };
 
-/* The locators (locate_*.c): each finds a daemon in a way of its own. What one finds goes to
- * uplink_found(); AM_LEAD, AM_ELSEWHERE and AM_FAILED are their other outcomes. */
+/* The locators (locate_*.c) each find a daemon by another method. They pass its link to
+ * uplink_found(), or raise AM_LEAD, AM_ELSEWHERE or AM_FAILED. */
 struct locate_leader {
-    struct link_find *find; /* NULL: does not run */
-    struct event *progress; /* reports to the user */
-    /* How finding the leader's address goes, while `find` does not run yet; lent; NULL: known. */
+    struct link_find *find; /* NULL: no search */
+    struct event *progress; /* periodic progress report */
+    /* Status of finding the leader's address, lent, used while `find` is NULL. The function may be
+     * NULL. */
     const char *(*status)(const struct agent *a);
 };
 
 struct locate_peers {
-    struct link_look *look; /* NULL: does not run, or waits for answers */
+    struct link_look *look; /* NULL: no search, or all peers are probed */
     bool asking;
-    size_t next; /* of a node that does not lead: the first node to ask */
+    size_t next; /* on other nodes than the leader: the first peer of the next pass */
 };
 
 struct locate_members {
@@ -74,61 +77,61 @@ struct agent {
     struct event_base *base;
     struct agent_machine machine;
     struct am_cfg machine_cfg;
-    bool acting;         /* the machine's actions are being carried out */
-    struct event *timer; /* the machine's */
+    bool acting;         /* actions of the machine are being carried out */
+    struct event *timer; /* next timer of the machine */
     void (*step)(struct agent *a, struct am_event e);
-    char why[LINK_WHY_MAX + 100]; /* of the last event, for a report */
-    const struct msg *message;    /* being handled */
+    char why[LINK_WHY_MAX + 100]; /* reason of the last event, for reports */
+    const struct msg *message;    /* the message being handled; NULL: none */
     struct uplink uplink;
     struct locate_leader locate_leader;
     struct locate_peers locate_peers;
     struct locate_members locate_members;
-    struct locate_etcd *locate_etcd; /* NULL: not through etcd, or not yet */
-    struct locate_local
-        *locate_local;           /* locate_local.c; NULL: the port was free, or is another node's */
-    struct net_key_input key_in; /* with the job's name filled in */
+    struct locate_etcd *locate_etcd;   /* NULL: etcd is not used, or not queried yet */
+    struct locate_local *locate_local; /* NULL: the port was free, or belongs to another node */
+    struct net_key_input key_in;       /* cfg->key_in with the job id */
     struct net_peer *peer;
     struct leader leader;
     struct round_history history;
     struct signals signals;
     struct event *stopping;
-    struct event *timeout;   /* of --timeout; NULL: not asked for, or another node is the host */
-    struct endtime *endtime; /* endtime.c; NULL: not asked for, or not the host */
+    struct event *timeout;   /* of --timeout; NULL: none, or another node leads */
+    struct endtime *endtime; /* of --signal-before-end; NULL: none, or another node leads */
     struct round *round;
-    struct requeue *requeue; /* requeue.c; NULL: nothing to do */
-    struct health *health;   /* health_check.c */
-    struct control *control; /* control.c; NULL: nobody can ask */
+    struct requeue *requeue; /* NULL: nothing to requeue */
+    struct health *health;
+    struct control *control; /* NULL: ddctl is not served */
 };
 
-/* agent_event.c: an event of the agent's machine, and why it happens, for a report. */
+/* agent_event.c: raise an event of the agent's machine; set the reason that reports of the event
+ * quote. */
 void agent_step(struct agent *a, struct am_event e);
 __attribute__((format(printf, 2, 3))) void agent_because(struct agent *a, const char *fmt, ...);
 
-/* locate.c: where daemons of this job listen: the user's port alone; else those of the scheduler
- * and then elected ones. *ret_near: so many that any daemon may have; the first one may have gone
- * on to the others. Returns how many there are. */
+/* locate.c: candidate ports of daemons of this job: the user's port alone; else those of the
+ * scheduler, then elected ones. Any daemon may listen on the first *ret_near of them, the first
+ * daemon on all. Returns their number. */
 enum { LOCATE_PORTS = ALLOC_MAX_PORTS + ELECT_WALK };
 size_t locate_ports(const struct agent *a, uint16_t out[LOCATE_PORTS], size_t *ret_near);
 void locate_find_cfg(struct agent *a, struct link_find_cfg *ret,
-                     uint16_t ports[LOCATE_PORTS]); /* both are lent to it */
+                     uint16_t ports[LOCATE_PORTS]); /* ret borrows ports */
 
-/* A socket of this node that listens on one of these ports, or < 0. */
+/* Listen on the first free candidate port. Returns the socket, or < 0. */
 int locate_bind(struct agent *a, uint16_t *ret_port, struct dd_err *err);
 
-/* locate_leader.c: addr NULL: the first node's */
+/* locate_leader.c; addr NULL: that of the first node */
 int locate_leader_new(struct agent *a);
 int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err);
-/* Reports progress from now on; status: see struct locate_leader. */
+/* Start the progress reports; status: see struct locate_leader. */
 void locate_leader_begin(struct agent *a, const char *(*status)(const struct agent *a));
 int locate_leader_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err);
-const char *locate_leader_status(struct agent *a); /* lent; NULL: nothing is sought */
+const char *locate_leader_status(struct agent *a); /* lent; NULL: no search */
 void locate_leader_stop(struct agent *a);
 void locate_leader_free(struct agent *a);
 
-/* locate_peers.c: one look at all nodes; AM_PEERS_PROBED comes of it */
+/* locate_peers.c: probe all peers once; AM_PEERS_PROBED follows */
 bool locate_peers_possible(const struct agent *a);
 void locate_peers_start(struct agent *a);
-void locate_peers_check(struct agent *a); /* a daemon that was asked has answered */
+void locate_peers_check(struct agent *a); /* call after a daemon that was asked has answered */
 void locate_peers_stop(struct agent *a);
 
 /* locate_members.c */
@@ -136,64 +139,72 @@ void locate_members_start(struct agent *a);
 void locate_members_stop(struct agent *a);
 
 /* leader.c */
-int leader_start(struct agent *a, struct dd_err *err); /* starts it, and joins it */
-void leader_stop(struct agent *a); /* ends ddrund, if it lives, and removes what it left */
+int leader_start(struct agent *a, struct dd_err *err); /* start ddrund and join it */
+void leader_stop(struct agent *a); /* kill ddrund if it runs, and remove its key */
 
-/* locate_local.c: err is why leader_start() failed. 0: the port is taken, and this agent is to look
- * there for the job's daemon; else err->rc. */
+/* locate_local.c: err is why leader_start() failed. Returns 0 if another agent of this host may
+ * have the port: look there for the job's daemon; else err->rc. */
 int locate_local_start(struct agent *a, struct dd_err *err);
 void locate_local_free(struct agent *a);
 
-/* control.c: ddctl asks the daemon through this agent */
+/* control.c: ddctl's access to the daemon through this agent */
 void control_start(struct agent *a);
 void control_take(struct agent *a, const struct msg_ctl_reply *m);
-void control_lost(struct agent *a); /* there is no daemon any more, or another one */
-void control_free(struct agent *a); /* last of all before the loop */
+void control_lost(struct agent *a); /* the link in use has changed: refuse pending requests */
+void control_free(struct agent *a); /* call just before the loop is freed */
 
 /* rounds.c */
-/* A child that is no worker: it is not ended as one. */
+/* Exclude a child that is not a worker from the end of the workers. */
 void rounds_protect(struct agent *a, pid_t pid);
 int rounds_new(struct agent *a, struct dd_err *err);
-void rounds_presignal(struct agent *a, int sig);                /* before the allocation ends */
-void rounds_take_piece(struct agent *a, const struct frame *f); /* of an exchange */
-int rounds_start(struct agent *a, const struct msg_plan *m);    /* < 0: the daemon has the reason */
-void rounds_check_health(struct agent *a); /* where there may be another round; then AM_CHECKED */
+void rounds_presignal(
+    struct agent *a,
+    int sig); /* forward the signal before the end of the allocation to the round */
+void rounds_take_piece(struct agent *a, const struct frame *f); /* piece of an exchange */
+int rounds_start(struct agent *a,
+                 const struct msg_plan *m); /* < 0: not started; the reason has been reported */
+void rounds_check_health(struct agent *a);  /* if another round may follow; AM_CHECKED follows */
 void rounds_send_done(struct agent *a);
 
 /* round_history.c */
 int round_history_record(struct agent *a, const struct msg_plan *plan,
-                         struct dd_err *err); /* of the plan that the round has taken */
-void round_history_observe(struct agent *a,
-                           const struct msg_round_members *round); /* a round without this node */
+                         struct dd_err *err); /* record a plan that the round has taken */
+void round_history_observe(
+    struct agent *a,
+    const struct msg_round_members *round); /* record a round in which this node is a spare */
 void round_history_commit(struct agent *a, const struct msg_commit *m);
-void round_history_write_ages(const struct agent *a, struct dd_buf *out); /* for JOIN */
+void round_history_write_ages(const struct agent *a,
+                              struct dd_buf *out); /* ages of restarts, for JOIN */
 void round_history_free(struct agent *a);
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);
-void signals_request_stop(struct agent *a, int sig); /* STOP_REQUEST to the daemon */
-/* Our own wish: ask the daemon to end the job, with this exit code (0: as the signal says). */
+void signals_request_stop(struct agent *a, int sig); /* send STOP_REQUEST to the daemon */
+/* End the job for a reason of this agent, with this exit code (0: 128 + sig). */
 void signals_stop(struct agent *a, int sig, int code, const char *why);
-void signals_drain(struct agent *a); /* take what has come by now: events of the machine */
-/* The scheduler is just now ending the job, signal by signal and process by process: what workers
- * do meanwhile is no failure, and is not reported before the daemon knows why. */
+void signals_drain(struct agent *a); /* handle signals that have arrived; raises events */
+/* True while the scheduler is ending the job, process by process: exits of workers meanwhile are no
+ * failures, and are reported only after the daemon knows the reason. */
 bool signals_settling(const struct agent *a);
-void signals_announce(struct agent *a, int sig); /* to those workers of this node that catch it */
+void signals_announce(struct agent *a,
+                      int sig); /* signal the workers of this node that catch the signal */
 void signals_free(struct agent *a);
 
 /* timeout.c */
-int timeout_start(struct agent *a,
-                  struct dd_err *err); /* at the start, and on who becomes the host later */
+int timeout_start(
+    struct agent *a,
+    struct dd_err *err); /* call at the start, and on a node that becomes the leader */
 void timeout_free(struct agent *a);
 
 /* endtime.c */
-int endtime_start(struct agent *a, struct dd_err *err); /* on the host, when it has joined */
-void endtime_round(struct agent *a);         /* workers have been started: do they know? */
-bool endtime_is_near(const struct agent *a); /* the signal has been sent */
+int endtime_start(struct agent *a, struct dd_err *err); /* call on the leader after it has joined */
+void endtime_round(struct agent *a); /* workers have been started: signal them again if the signal
+                                        was sent before */
+bool endtime_is_near(const struct agent *a); /* True if the signal has been sent */
 void endtime_free(struct agent *a);
 
 /* requeue.c */
-void requeue_start(struct agent *a, const struct msg_finish *finish); /* AM_REQUEUED comes of it */
+void requeue_start(struct agent *a, const struct msg_finish *finish); /* AM_REQUEUED follows */
 void requeue_free(struct agent *a);
 
 #endif

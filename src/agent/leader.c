@@ -1,5 +1,5 @@
-/* The host's part: the daemon is started on a socket that is bound and listening already, so that
- * no port is ever raced for, and talks to us through a socketpair. */
+/* The daemon of this node. The agent starts ddrund on a socket that already listens, so no port is
+ * raced for, and is connected to it by a socket pair. */
 #include "agent/inner.h"
 #include "agent/locate_etcd.h"
 
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Other nodes must prove the key; alone, one that nobody else can know. */
+/* Other nodes prove the job's key. A single node uses a random one. */
 static int leader_make_key(struct agent *a, struct dd_err *err)
 {
     if (a->cfg->alloc->nnodes > 1)
@@ -27,8 +27,8 @@ static int leader_make_key(struct agent *a, struct dd_err *err)
                : 0;
 }
 
-/* In the child: dies with the agent's end of things, keeps three descriptors, becomes ddrund, which
- * unblocks the signals that we have blocked once it handles them. */
+/* In the child: exec ddrund with three descriptors; it gets SIGTERM when the agent dies. ddrund
+ * unblocks the signals that the agent has blocked once it handles them. */
 __attribute__((noreturn)) static void exec_daemon(const char *path, const int keep[3], pid_t parent)
 {
     char arg[32];
@@ -45,8 +45,7 @@ __attribute__((noreturn)) static void exec_daemon(const char *path, const int ke
 static int config_fd(const struct agent *a, int listen_fd, int leader_fd, uint16_t port,
                      struct dd_err *err)
 {
-    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES /
-                                                   2); /* what a plan has room for */
+    DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES / 2); /* the limit of a plan */
     int rc = hostlist_fold(a->cfg->alloc->nodes, &nodes);
     if (rc == -EMSGSIZE)
         return dd_err_set(
@@ -126,7 +125,8 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     int pair[2];
     DD_AUTO(fd) int listen_fd = locate_etcd_take_listener(a, &port);
     if (listen_fd < 0)
-        listen_fd = locate_bind(a, &port, err); /* first: without a port no key is left behind */
+        listen_fd = locate_bind(a, &port,
+                                err); /* before the key: without a port no key is left behind */
     if (listen_fd < 0)
         return listen_fd;
     int rc = leader_make_key(a, err);
@@ -159,7 +159,7 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         dd_log(a->cfg->log, DD_LOG_INFO, "leading job '%s' on port %u; key source: %s",
                a->cfg->alloc->job_id, port, a->leader.key.source);
     rc = watch_daemon(a, err);
-    if (rc < 0) { /* nobody would notice its end */
+    if (rc < 0) { /* its exit would go unnoticed */
         leader_stop(a);
         return rc;
     }
@@ -187,7 +187,7 @@ int leader_start(struct agent *a, struct dd_err *err)
     if (rc == 0)
         rc = endtime_start(a, err);
     if (rc < 0) {
-        uplink_drop(a); /* its end would be taken for the loss of a later daemon */
+        uplink_drop(a); /* AM_LOST of this link would be taken for the loss of a later daemon */
         leader_stop(a);
     }
     return rc;

@@ -1,4 +1,4 @@
-/* What all locators of a daemon have in common: where to look, and how. */
+/* Shared by all locators: candidate ports and parameters of a search. */
 #include "agent/inner.h"
 
 #include "net/listen.h"
@@ -20,9 +20,8 @@ size_t locate_ports(const struct agent *a, uint16_t out[LOCATE_PORTS], size_t *r
     return given + ELECT_WALK;
 }
 
-/* The first daemon goes on to further ports when others hold all that come first, and its guests
- * follow it there; etcd tells any daemon's. Else a later one is looked for on many nodes, at the
- * first ports alone. */
+/* The first daemon may use all candidate ports, since other nodes search them all, and any daemon
+ * whose port is in etcd. Other daemons use the near ports only, which are probed on many nodes. */
 int locate_bind(struct agent *a, uint16_t *port, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
@@ -31,7 +30,7 @@ int locate_bind(struct agent *a, uint16_t *port, struct dd_err *err)
     size_t near;
     const size_t all = locate_ports(a, ports, &near);
     if (addr == NULL && al->nnodes == 1)
-        addr = "127.0.0.1"; /* nobody else has to come in */
+        addr = "127.0.0.1"; /* no other node connects */
     return net_listen(addr, ports, a->machine.epoch == 0 || a->locate_etcd != NULL ? all : near,
                       port, err);
 }
@@ -48,7 +47,7 @@ void locate_find_cfg(struct agent *a, struct link_find_cfg *ret, uint16_t ports[
         .node = a->cfg->node_name,
         .host = al->host_addr != NULL ? al->host_addr : first,
         .try_scontrol = al->on_slurm,
-        /* said explicitly, or several agents on one machine: then a loopback address is meant */
+        /* given explicitly, or several agents on one machine: a loopback address is valid */
         .host_is_me = al->host_addr != NULL ||
                       (mine != NULL && first != NULL && strcmp(mine, first) == 0),
         .ports = ports,

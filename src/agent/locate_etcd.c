@@ -21,7 +21,7 @@ static void close_listener(struct locate_etcd *d)
         close(DD_TAKE_FD(d->listen_fd));
 }
 
-/* The key in etcd says where to go. */
+/* Connect to the address in the key. */
 int locate_etcd_follow(struct agent *a, struct dd_err *err)
 {
     struct locate_etcd *d = a->locate_etcd;
@@ -34,7 +34,7 @@ int locate_etcd_follow(struct agent *a, struct dd_err *err)
     locate_find_cfg(a, &cfg, ports);
     cfg.host = d->seen.node;
     cfg.addrs = d->seen.addrs.v;
-    cfg.host_is_me = true; /* numbers that were meant */
+    cfg.host_is_me = true; /* numeric addresses */
     cfg.try_scontrol = false;
     cfg.ports = &port;
     cfg.nports = 1;
@@ -57,14 +57,15 @@ static void locate_etcd_lead(struct locate_etcd *d)
     agent_step(d->agent, (struct am_event){.kind = AM_LEAD});
 }
 
-/* The own daemon has begun nothing: it sends its nodes there, where this one goes itself. */
+/* The own daemon has started no round: redirect its nodes to the other daemon, which this node
+ * joins. */
 void locate_etcd_yield(struct agent *a)
 {
     struct locate_etcd *d = a->locate_etcd;
     dd_log(a->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s", d->seen.node);
     uplink_give_way(a, d->seen.addrs.v[0]);
     d->wanted = false;
-    a->machine.index = -1; /* that daemon has a first node already */
+    a->machine.index = -1; /* the other daemon already has a first node */
 }
 
 static void bind_and_put(struct locate_etcd *d, int64_t revision)
@@ -144,7 +145,7 @@ static void locate_etcd_to_hex(char *out, const unsigned char *bytes, size_t n)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The job's secret, where the nodes have none in common: of whoever becomes the host. */
+/* Make a secret for the job if the nodes share none. The secret of the leader counts. */
 static int make_secret(struct locate_etcd *d, struct dd_err *err)
 {
     struct agent *a = d->agent;
@@ -185,12 +186,12 @@ static int locate_etcd_new(struct agent *a, struct dd_err *err)
     return make_secret(d, err);
 }
 
-/* After another node has been the host: what was under way is forgotten. */
+/* Start anew after another node has led: discard pending requests. */
 static void wake(struct locate_etcd *d)
 {
     if (!d->resting)
         return;
-    d->resting = d->last_word = false;
+    d->resting = d->revoking = false;
     evtimer_del(d->timer);
     web_free(DD_TAKE(d->web));
     d->lease = 0;
@@ -242,7 +243,7 @@ void locate_etcd_hosting(struct agent *a, uint16_t port)
         return;
     wake(d);
     const bool known = !d->claim.hosting && d->port == port &&
-                       a->machine.epoch == 0; /* as it was written */
+                       a->machine.epoch == 0; /* as in the key */
     d->port = port;
     claim_set(&d->claim, true, a->machine.epoch, locate_etcd_is_started(a));
     if (!known)
@@ -267,7 +268,7 @@ static void on_rest(void *arg, const struct web_answer *a)
         evtimer_add(d->timer, &now);
 }
 
-/* No helper while there is nothing to ask. */
+/* End the helper: other nodes than the leader send no requests. */
 void locate_etcd_following(struct agent *a)
 {
     struct locate_etcd *d = a->locate_etcd;
@@ -278,7 +279,7 @@ void locate_etcd_following(struct agent *a)
     claim_set(&d->claim, false, 0, false);
     evtimer_del(d->timer);
     locate_etcd_revoke(d, on_rest);
-    if (!d->last_word)
+    if (!d->revoking)
         evtimer_add(d->timer, &now);
 }
 
@@ -306,8 +307,8 @@ void locate_etcd_free(struct agent *a)
         return;
     locate_etcd_over(a);
     a->locate_etcd = NULL;
-    if (d->web != NULL && d->last_word)
-        (void)web_finish(d->web, LOCATE_ETCD_LAST_WORD_MS);
+    if (d->web != NULL && d->revoking)
+        (void)web_finish(d->web, LOCATE_ETCD_REVOKE_MS);
     web_free(d->web);
     close_listener(d);
     if (d->timer != NULL)

@@ -1,5 +1,5 @@
-/* The job's host through etcd: who is it, and are we? Only where --rdzv-endpoint names an etcd;
- * else every function here does nothing. Private to this room. */
+/* Leader election through etcd (--rdzv-endpoint=etcd://...). Without etcd all functions are no-ops.
+ */
 #ifndef DD_AGENT_LOCATE_ETCD_H
 #define DD_AGENT_LOCATE_ETCD_H
 
@@ -11,23 +11,26 @@
 struct agent;
 struct locate_etcd;
 
-/* Looks for the host, or becomes it (AM_LEAD); a->cfg->etcd is there. */
+/* Look for the leader, or become it (AM_LEAD). Requires a->cfg->etcd. */
 int locate_etcd_start(struct agent *a, struct dd_err *err);
-/* Connects to the host that etcd has named last. */
+/* Connect to the leader that etcd has named last. */
 int locate_etcd_follow(struct agent *a, struct dd_err *err);
-/* Before the first round: the daemon gets PROBE_RESULT when it is known that no other host's job
- * has begun. */
+/* Before the first round: send PROBE_RESULT to the daemon once etcd shows that no other leader has
+ * started the job. */
 void locate_etcd_check(struct agent *a);
-void locate_etcd_yield(struct agent *a); /* after AM_ELSEWHERE: the own daemon gives way */
+void locate_etcd_yield(struct agent *a); /* after AM_ELSEWHERE: redirect the own daemon's nodes */
 const char *
-locate_etcd_status(const struct agent *a); /* how it stands, lent; NULL: nothing is sought */
+locate_etcd_status(const struct agent *a); /* status of the search, lent; NULL: no search */
 
 int locate_etcd_take_listener(
-    struct agent *a, uint16_t *ret_port); /* the host's socket, given; -1: there is none yet */
-void locate_etcd_hosting(struct agent *a, uint16_t port); /* a daemon of ours listens there now */
-void locate_etcd_changed(struct agent *a);                /* a round may have begun */
-void locate_etcd_following(struct agent *a);              /* another node's daemon has our link */
-void locate_etcd_over(struct agent *a); /* the job is: nobody is to find us any more */
-void locate_etcd_free(struct agent *a); /* waits for the last word to etcd, 1 s at most */
+    struct agent *a,
+    uint16_t *ret_port); /* hand over the listening socket of the claim; -1: none */
+void locate_etcd_hosting(struct agent *a, uint16_t port); /* the own daemon listens on port */
+void locate_etcd_changed(
+    struct agent *a); /* call after PLAN and ROUND_STARTED: a round may have started */
+void locate_etcd_following(
+    struct agent *a);                   /* the link in use leads to the daemon of another node */
+void locate_etcd_over(struct agent *a); /* the job has ended: remove the own key */
+void locate_etcd_free(struct agent *a); /* waits up to 1 s for the last request */
 
 #endif

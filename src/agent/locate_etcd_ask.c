@@ -9,7 +9,7 @@
 
 enum { CALL_MS = 4000 };
 
-/* ---- what we say of ourselves ---- */
+/* ---- the own entry ---- */
 
 static int add_addrs(const struct agent *a, struct dd_strv *to)
 {
@@ -46,7 +46,7 @@ static int own_value(struct locate_etcd *d, char **ret)
 
 /* ---- trouble ---- */
 
-/* While there is no daemon yet, it is for the user to mend. */
+/* Without a daemon the user has to correct the error: fail the agent. */
 void locate_etcd_give_up(struct locate_etcd *d, const char *why)
 {
     struct agent *a = d->agent;
@@ -64,17 +64,17 @@ static void in_trouble(struct locate_etcd *d, bool for_good)
         locate_etcd_give_up(d, d->trouble);
         return;
     }
-    if (!d->told && a->uplink.link != NULL)
+    if (!d->reported && a->uplink.link != NULL)
         dd_log(a->cfg->log, DD_LOG_NOTICE,
                "%s; the job continues, but new nodes cannot join it now", d->trouble);
-    d->told = d->told || a->uplink.link != NULL;
+    d->reported = d->reported || a->uplink.link != NULL;
 }
 
 static void no_trouble(struct locate_etcd *d)
 {
-    if (d->told)
+    if (d->reported)
         dd_log(d->agent->cfg->log, DD_LOG_NOTICE, "etcd is reachable again");
-    d->told = d->fresh = false;
+    d->reported = d->fresh = false;
     d->trouble[0] = '\0';
 }
 
@@ -98,7 +98,7 @@ static int helper_of(struct locate_etcd *d, struct dd_err *err)
     return d->web != NULL ? 0 : web_new(&d->web, &cfg, err);
 }
 
-/* The body of d->call, or of AUTH before it. */
+/* Encode the body of d->call, or of AUTH before it. */
 static int locate_etcd_ask_encode(struct locate_etcd *d, char **ret, int64_t revision)
 {
     const struct agent_cfg *cfg = d->agent->cfg;
@@ -175,9 +175,8 @@ static void locate_etcd_ask_on_seen(struct locate_etcd *d, const struct etcd_ans
     seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
     seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->machine.epoch &&
                 e.started == locate_etcd_is_started(d->agent);
-    if (seen.same ||
-        d->agent->uplink.link ==
-            NULL) /* else it is over when we are written there: an etcd that is full reads on */
+    if (seen.same || d->agent->uplink.link == NULL) /* with a link, trouble ends with a successful
+                                                       write: a full etcd still answers reads */
         no_trouble(d);
     if (a->there && !seen.mine) {
         entry_done(&d->seen);
@@ -197,7 +196,7 @@ static void locate_etcd_ask_on_done(struct locate_etcd *d, struct etcd_answer *a
         return;
     }
     d->fresh = false;
-    if (d->call == ETCD_PUT) /* a lease alone is not all; what was read may be trouble itself */
+    if (d->call == ETCD_PUT) /* neither a lease nor a read value means that trouble is over */
         no_trouble(d);
     switch (d->call) {
     case ETCD_READ:
@@ -237,7 +236,7 @@ static void on_result(struct locate_etcd *d, enum etcd_result result, const stru
         d->no_auth = d->fresh = true;
         locate_etcd_ask(d, d->call, d->claim.put_over);
         return;
-    case ETCD_NO_TOKEN: /* etcd was started again, or ours is old */
+    case ETCD_NO_TOKEN: /* etcd has restarted, or the token has expired */
         free(DD_TAKE(d->token));
         d->no_auth = false;
         if (e->user != NULL && !d->authenticating && !d->fresh) {
@@ -247,7 +246,7 @@ static void on_result(struct locate_etcd *d, enum etcd_result result, const stru
         d->fresh = false;
         break;
     case ETCD_REFUSED:
-        d->no_auth = false; /* by now it may ask who we are */
+        d->no_auth = false; /* authentication may have been enabled */
         break;
     case ETCD_FAILED:
     case ETCD_DONE:
@@ -260,7 +259,7 @@ static void on_result(struct locate_etcd *d, enum etcd_result result, const stru
     else
         (void)snprintf(d->trouble, sizeof(d->trouble), "%s: %s", e->bases.v[d->first], err->text);
     in_trouble(d, result == ETCD_REFUSED);
-    d->first = (d->first + 1) % e->bases.n; /* another one may know more */
+    d->first = (d->first + 1) % e->bases.n; /* try another server */
     if (!d->over)
         locate_etcd_step(d, CLAIM_FAILED, NULL);
 }
@@ -290,7 +289,7 @@ static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *w)
         on_result(d, result, &err);
 }
 
-/* On its way out, whatever comes of it: the lease ends by itself. */
+/* The reply does not matter: the lease expires anyway. */
 void locate_etcd_revoke(struct locate_etcd *d, web_done_f *done)
 {
     const int64_t lease = d->lease;
@@ -307,7 +306,7 @@ void locate_etcd_revoke(struct locate_etcd *d, web_done_f *done)
                             .cacert = e->cacert,
                             .cert = e->cert,
                             .key = e->key,
-                            .limit_ms = LOCATE_ETCD_LAST_WORD_MS,
+                            .limit_ms = LOCATE_ETCD_REVOKE_MS,
                             .direct = true};
     char url[ETCD_TEXT_MAX];
     char token[ETCD_TOKEN_MAX + 32];
@@ -315,5 +314,5 @@ void locate_etcd_revoke(struct locate_etcd *d, web_done_f *done)
     (void)snprintf(token, sizeof(token), "Authorization: %s", d->token != NULL ? d->token : "");
     r.urls[0] = url;
     r.headers[0] = d->token != NULL ? token : NULL;
-    d->last_word = web_post(d->web, &r, done, d) == 0;
+    d->revoking = web_post(d->web, &r, done, d) == 0;
 }

@@ -1,5 +1,5 @@
-/* Shared by locate_etcd.c (what the agent does by the key in etcd) and locate_etcd_ask.c (what etcd
- * is asked, and says). */
+/* Shared by locate_etcd.c (acting on the key in etcd) and locate_etcd_ask.c (requests to etcd and
+ * replies). */
 #ifndef DD_AGENT_LOCATE_ETCD_INNER_H
 #define DD_AGENT_LOCATE_ETCD_INNER_H
 
@@ -10,29 +10,29 @@
 #include "web/entry.h"
 #include "web/etcd.h"
 
-enum { LOCATE_ETCD_LAST_WORD_MS = 1000 };
+enum { LOCATE_ETCD_REVOKE_MS = 1000 };
 
 struct locate_etcd {
     struct agent *agent;
-    struct web *web;     /* NULL: nothing is to be asked */
-    struct event *timer; /* for the claim; or, where `resting`, to end the helper */
+    struct web *web;     /* NULL: no helper runs */
+    struct event *timer; /* next step of the claim; while `resting`: end of the helper */
     struct claim claim;
     char *key, *token;
     char id[ENTRY_ID + 1];
-    char secret[ENTRY_SECRET + 1]; /* "": the nodes have a key of their own */
+    char secret[ENTRY_SECRET + 1]; /* "": the nodes share another key */
     int64_t lease;                 /* 0: none */
-    size_t first;                  /* of the URLs, which answered last */
-    enum etcd_call call;           /* under way, or after AUTH */
+    size_t first;                  /* index of the URL to try first */
+    enum etcd_call call;           /* the pending request, or the one to send after AUTH */
     bool authenticating, no_auth;
-    bool fresh;    /* what AUTH has said is not tried yet */
-    int listen_fd; /* bound for the claim, until the daemon gets it; -1 */
-    uint16_t port; /* where we listen */
+    bool fresh;    /* the token of AUTH has not been used yet */
+    int listen_fd; /* bound for the claim, until the daemon gets the socket; -1: none */
+    uint16_t port; /* own port */
     struct entry seen;
-    bool wanted;    /* our daemon waits for a word */
-    bool resting;   /* another node is the host */
-    bool over;      /* the job, or all hope */
-    bool last_word; /* etcd is told that the lease is over */
-    bool told;      /* that etcd does not answer */
+    bool wanted;   /* the own daemon waits for PROBE_RESULT */
+    bool resting;  /* another node leads */
+    bool over;     /* the job has ended, or the search has failed for good */
+    bool revoking; /* the lease is being revoked */
+    bool reported; /* the user knows that etcd fails */
     char trouble[700];
 };
 
@@ -42,9 +42,10 @@ void locate_etcd_step(struct locate_etcd *d, enum claim_event e, const struct cl
 
 /* locate_etcd_ask.c */
 void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call,
-                     int64_t revision); /* the answer is a step */
+                     int64_t revision); /* a reply becomes a step of the claim */
 void locate_etcd_revoke(struct locate_etcd *d,
-                        web_done_f *done); /* the lease; the last that is asked */
-void locate_etcd_give_up(struct locate_etcd *d, const char *why); /* while there is no daemon yet */
+                        web_done_f *done); /* revoke the lease, as the last request */
+void locate_etcd_give_up(struct locate_etcd *d,
+                         const char *why); /* only while there is no daemon */
 
 #endif

@@ -1,5 +1,5 @@
-/* The first daemon, at the address of the node that leads: one search, until it is found or
- * stopped. */
+/* Find the first daemon, at the address of the leader: one search, until a daemon is found or the
+ * search is stopped. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -32,7 +32,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     const char *status = locate_leader_status(a);
     if (status == NULL)
         return;
-    if (a->cfg->cannot != NULL) { /* no daemon to report it to: the user learns it here */
+    if (a->cfg->cannot != NULL) { /* no daemon to report it to: log it here */
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", a->cfg->cannot);
         agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
         return;

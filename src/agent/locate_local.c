@@ -1,6 +1,6 @@
-/* Several agents of one host, started with the same --rdzv-endpoint and no --node-rank: each finds
- * that the endpoint is its own host. The kernel gives the port to one of them, which runs the
- * daemon. The others join that daemon if it is this job's. */
+/* Several agents of one host, started with the same --rdzv-endpoint and no --node-rank: the
+ * endpoint is the own host for each of them. The agent that binds the port starts the daemon. The
+ * others join the daemon if it belongs to this job. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -10,17 +10,17 @@
 
 enum {
     CHECK_MS = 500,
-    FOREIGN_MS = 2000, /* the port may just be changing hands */
-    SILENT_MS = 10000, /* a daemon that is being started answers by then */
+    FOREIGN_MS = 2000, /* the owner of the port may be changing */
+    SILENT_MS = 10000, /* a starting daemon answers within this time */
 };
 
 struct locate_local {
     struct agent *agent;
-    const struct agent_cfg *said; /* of the first node */
-    struct agent_cfg cfg;         /* the same, of a node whose index the daemon assigns */
+    const struct agent_cfg *first_cfg; /* configuration as the first node */
+    struct agent_cfg cfg;              /* the same, as a node whose index the daemon assigns */
     struct alloc *alloc;
     struct event *check;
-    struct dd_err taken; /* why this agent could not listen itself */
+    struct dd_err taken; /* why this agent could not listen */
     uint64_t since_ns;
 };
 
@@ -47,21 +47,21 @@ static bool can_listen(const struct locate_local *f)
     struct agent *a = f->agent;
     struct dd_err err = {0};
     uint16_t port;
-    a->cfg = f->said;
+    a->cfg = f->first_cfg;
     DD_AUTO(fd) int fd = locate_bind(a, &port, &err);
     a->cfg = &f->cfg;
     return fd >= 0;
 }
 
-/* Nothing listens there any more: the port may be had now, unless a program has bound it without
- * listening. An attempt to lead that fails would start the search and its timers again. True: this
- * agent leads. */
+/* No process listens on the port: try to lead. Bind first, because a program may hold the port
+ * without listening, and a failed attempt to lead would restart the search and its timers. Returns
+ * true if this agent leads. */
 static bool lead_after_all(struct locate_local *f)
 {
     struct agent *a = f->agent;
     if (!can_listen(f))
         return false;
-    a->cfg = f->said;
+    a->cfg = f->first_cfg;
     a->machine.index = a->cfg->alloc->index;
     agent_step(a, (struct am_event){.kind = AM_LEAD});
     return a->machine.state == AM_LEADING;
@@ -90,8 +90,7 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
         dd_log(a->cfg->log, DD_LOG_ERR, "%s", f->taken.text);
         agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
         return;
-    case LINK_LISTENER_OURS: /* the search reports what keeps it from joining, and it may be gone
-                                the next time */
+    case LINK_LISTENER_OURS: /* the search reports what prevents joining */
     case LINK_LISTENER_UNKNOWN:
     default:
         break;
@@ -103,7 +102,7 @@ int locate_local_start(struct agent *a, struct dd_err *err)
 {
     const struct alloc *al = a->cfg->alloc;
     struct locate_local *f = a->locate_local;
-    if (f != NULL) { /* another one was quicker once more */
+    if (f != NULL) { /* another agent has bound the port first again */
         a->cfg = &f->cfg;
         a->machine.index = -1;
         return 0;
@@ -115,7 +114,7 @@ int locate_local_start(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->locate_local = f;
     *f = (struct locate_local){
-        .agent = a, .said = a->cfg, .cfg = *a->cfg, .taken = *err, .since_ns = dd_now_ns()};
+        .agent = a, .first_cfg = a->cfg, .cfg = *a->cfg, .taken = *err, .since_ns = dd_now_ns()};
     f->check = evtimer_new(a->base, on_check, f);
     if (f->check == NULL || alloc_copy(&f->alloc, al, -1) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");

@@ -1,7 +1,6 @@
-/* Failing over: another daemon is looked for on the nodes of the last round, in their order. When a
- * node asks, and when it starts a daemon itself, is decided by the agent's machine; whether enough
- * nodes are there for a round, by each daemon (rdzv/machine.h). So two daemons at once do no harm.
- */
+/* Failing over: look for another daemon on the nodes of the last round, in their order. The agent's
+ * machine decides when a node searches and when it starts a daemon itself. Each daemon decides
+ * whether a majority is present (rdzv/machine.h), so two daemons at once do no harm. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -26,7 +25,7 @@ static void locate_members_find_at(struct agent *a, const char *addr)
     struct dd_err err = {0};
     locate_find_cfg(a, &cfg, ports);
     cfg.host = addr;
-    cfg.host_is_me = true; /* a numeric address that was in use */
+    cfg.host_is_me = true; /* a numeric address that the last round used */
     cfg.try_scontrol = false;
     if (link_find_start(&a->locate_members.finds[a->locate_members.n], a->base, &cfg,
                         locate_members_on_found, a, &err) == 0)

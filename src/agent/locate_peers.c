@@ -1,11 +1,9 @@
-/* The other nodes of the host list, asked for a daemon of this job: a node that was started again
- * knows nothing of the daemons that came after the first one. When to ask is decided by the agent's
- * machine.
- *
- * The leader asks while its first daemon has too few nodes, and once more when that one wants to
- * begin with fewer than all (PROBE_REQUEST): a round is not begun beside another daemon's. What it
- * finds is a later daemon, for only the first node ever starts one unasked. Another node asks where
- * the first node has no daemon. */
+/* Probe the other nodes of the host list for a daemon of this job: a restarted node does not know
+ * the daemons that came after the first one. The agent's machine decides when to probe. The leader
+ * probes while its daemon has too few nodes, and again before that daemon starts a round with fewer
+ * than all (PROBE_REQUEST), so that two daemons never run rounds side by side. A daemon that it
+ * finds is a later one, because only the first node starts a daemon without a loss. Other nodes
+ * probe while the first node has no daemon. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -14,7 +12,7 @@
 
 enum {
     ATTEMPT_MS = 1000,
-    FOLLOWER_NODES = 16, /* asked at once by a node that does not lead: there may be thousands */
+    FOLLOWER_NODES = 16, /* nodes per pass on other nodes than the leader: there may be thousands */
 };
 
 static bool locate_peers_leads(const struct agent *a)
@@ -55,7 +53,7 @@ static void locate_peers_on_done(void *arg)
     locate_peers_check(a);
 }
 
-/* The nodes to ask; a name that follows itself stands for several agents of one machine. */
+/* List the nodes to probe. A name repeated in sequence stands for several agents of one machine. */
 static int locate_peers_list_nodes(struct agent *a, struct dd_strv *out)
 {
     const struct alloc *al = a->cfg->alloc;

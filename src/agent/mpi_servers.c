@@ -12,32 +12,34 @@
 #include <string.h>
 #include <sys/queue.h>
 
-enum { ABORT_WAIT_MS = 500 }; /* who calls MPI_Abort may wait to be ended (MPICH 4.0 does) */
+enum {
+    ABORT_WAIT_MS = 500
+}; /* a rank that calls MPI_Abort may wait to be killed (MPICH 4.0 does) */
 
 enum { WHY_MAX = 64 };
 
 struct mpi;
 
-/* A part of this node that waits for the others'. */
+/* An exchange of this node that waits for the parts of other nodes. */
 struct gather {
     LIST_ENTRY(gather) entry;
     struct mpi *mpi;
-    uint32_t id; /* the helper's */
+    uint32_t id; /* id of the request of ddrun-pmix */
 };
 
 struct mpi {
     const struct round *round;
     struct pmi1 *pmi1;
-    struct pmix *pmix; /* NULL: not asked for */
+    struct pmix *pmix; /* NULL: PMIx is not offered */
     bool crowded;      /* more workers than CPUs */
     int n;
     int *fds;             /* PMI_FD of each worker */
-    char (*why)[WHY_MAX]; /* each worker has failed; "": as any program does */
+    char (*why)[WHY_MAX]; /* [workers] why each failed under MPI; "": no reason of MPI */
     LIST_HEAD(, gather) gathers;
 };
 
-/* The ranks would wait for ever: the first one's end ends the round. */
-static void cannot_go_on(struct mpi *m, const char *why)
+/* The server has failed and ranks would wait forever: kill the first one, which ends the round. */
+static void fail_server(struct mpi *m, const char *why)
 {
     dd_log(m->round->cfg->log, DD_LOG_ERR, "MPI: %s", why);
     (void)snprintf(m->why[0], WHY_MAX, "ddrun's MPI server failed (see the message above)");
@@ -47,7 +49,7 @@ static void cannot_go_on(struct mpi *m, const char *why)
 
 /* ---- PMI-1 ---- */
 
-static void on_all_told(void *arg, const struct exchange_part *parts, int n)
+static void on_all_parts(void *arg, const struct exchange_part *parts, int n)
 {
     struct mpi *m = arg;
     struct dd_err err = {0};
@@ -56,7 +58,7 @@ static void on_all_told(void *arg, const struct exchange_part *parts, int n)
         if (i != m->round->plan.node_rank)
             rc = pmi1_take(m->pmi1, parts[i].data, parts[i].len, &err);
     if (rc < 0)
-        cannot_go_on(m, err.text);
+        fail_server(m, err.text);
     else
         pmi1_release(m->pmi1);
 }
@@ -71,8 +73,8 @@ static void mpi_servers_on_barrier(void *arg, unsigned seq, const void *part, si
         return;
     }
     (void)snprintf(name, sizeof(name), "pmi1.%u", seq);
-    if (node_exchange_begin(m->round, name, part, len, on_all_told, m, &err) < 0)
-        cannot_go_on(m, err.text);
+    if (node_exchange_begin(m->round, name, part, len, on_all_parts, m, &err) < 0)
+        fail_server(m, err.text);
 }
 
 static void mpi_servers_on_abort(void *arg, int local_rank)
@@ -89,7 +91,7 @@ static int start_pmi1(const struct round *r, struct mpi *m, struct dd_err *err)
     const struct pmi1_cfg cfg = {
         .base = r->base,
         .log = r->cfg->log,
-        /* without an answer each rank of MPICH would be a world of its own */
+        /* without an answer MPICH would start each rank as a world of one */
         .refusal = (r->cfg->mpi & AGENT_MPI_PMI1) != 0
                        ? NULL
                        : "it uses PMI-1, which --mpi=pmix does not serve; use --mpi=auto",
@@ -129,7 +131,7 @@ static void gather_forget(struct gather *g)
     free(g);
 }
 
-/* libpmix takes the parts one behind the other, in any order. */
+/* libpmix takes the concatenated parts, in any order. */
 static void mpi_servers_on_gathered(void *arg, const struct exchange_part *parts, int n)
 {
     struct gather *g = arg;
@@ -155,12 +157,12 @@ static void mpi_servers_on_gather(void *arg, uint32_t id, const char *name, cons
         return;
     gather_forget(g);
     pmix_gathered(m->pmix, id, NULL, 0);
-    cannot_go_on(m, err.text);
+    fail_server(m, err.text);
 }
 
 static void on_helper_lost(void *arg)
 {
-    cannot_go_on(arg, "ddrun-pmix exited unexpectedly");
+    fail_server(arg, "ddrun-pmix exited unexpectedly");
 }
 
 static int start_pmix(const struct round *r, struct mpi *m, struct dd_err *err)
@@ -193,7 +195,7 @@ static int start_pmix(const struct round *r, struct mpi *m, struct dd_err *err)
     return pmix_new(&m->pmix, &cfg, err);
 }
 
-/* Where the ranks of a node share memory: removed with the place, whoever is killed. */
+/* Directory for shared memory of the ranks: ddrun removes it, whichever process is killed. */
 static int pmix_spec(const struct round *r, const struct mpi *m, int local_rank,
                      struct dd_strv *env)
 {
@@ -204,11 +206,11 @@ static int pmix_spec(const struct round *r, const struct mpi *m, int local_rank,
     for (size_t i = 0; i < 2 && shm != NULL && rc == 0; i++)
         if (dd_env_get(env->v, backing[i]) == NULL)
             rc = dd_env_set(env, backing[i], shm);
-    /* MPICH 5 with PMIx refuses to choose where both are offered */
+    /* MPICH 5 with PMIx fails if both interfaces are offered and none is selected */
     if (rc == 0 && (r->cfg->mpi & AGENT_MPI_PMI1) != 0 &&
         dd_env_get(env->v, "MPIR_CVAR_PMI_VERSION") == NULL)
         rc = dd_env_set(env, "MPIR_CVAR_PMI_VERSION", "1");
-    /* 8 MB over 4 ranks on 2 CPUs: 46 ms, with it 6 to 12 */
+    /* 8 MB over 4 ranks on 2 CPUs: 46 ms without, 6 to 12 ms with it */
     if (rc == 0 && m->crowded && dd_env_get(env->v, "OMPI_MCA_mpi_yield_when_idle") == NULL)
         rc = dd_env_set(env, "OMPI_MCA_mpi_yield_when_idle", "1");
     return rc;
@@ -261,13 +263,13 @@ static int mpi_started(void *state, const struct round *r, struct dd_err *err)
     return 0;
 }
 
-/* MPI_Abort(0) is no success either; of other codes a shell sees the last byte. */
+/* Exit code for MPI_Abort(code): the last byte, as a shell sees it, and never 0. */
 static int abort_code(int code)
 {
     return (code & 255) != 0 ? code & 255 : 1;
 }
 
-/* By MPI's rules the code of a worker may be another one. */
+/* Apply MPI's rules to the exit: MPI_Abort, or an exit without MPI_Finalize. */
 static void mpi_exit(void *state, const struct round *r, struct worker_end *end)
 {
     struct mpi *m = state;

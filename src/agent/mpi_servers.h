@@ -1,5 +1,5 @@
-/* MPI programs: the servers (PMI-1 here, PMIx in the helper) by which the ranks of a round find
- * each other, and what their exits mean. */
+/* MPI: the servers (PMI-1 in the agent, PMIx in ddrun-pmix) by which the ranks of a round find each
+ * other, and the meaning of exits under MPI. */
 #ifndef DD_AGENT_MPI_SERVERS_H
 #define DD_AGENT_MPI_SERVERS_H
 

@@ -17,7 +17,7 @@ struct waiting {
 
 struct node_exchange {
     LIST_HEAD(, waiting) waiting;
-    struct exchange *parts; /* NULL: nothing has come yet */
+    struct exchange *parts; /* NULL: no part received yet */
 };
 
 static struct waiting *find_waiting(const struct node_exchange *x, const char *name)
@@ -48,7 +48,7 @@ static void forget_waiting(struct waiting *w)
     free(w);
 }
 
-/* Without a link the round is at its end. */
+/* Send a part to the daemon. Without a link nothing is sent: the round is ending. */
 static int send_part(const struct round *r, const char *name, const struct exchange_part *part)
 {
     DD_AUTO(buf) struct dd_buf piece = DD_BUF_INIT(EXCHANGE_PIECE + 2 * EXCHANGE_NAME_MAX);
@@ -93,7 +93,7 @@ void node_exchange_drop(const struct round *r, const void *arg)
         return;
     LIST_FOREACH (w, &x->waiting, entry)
         if (w->arg == arg)
-            w->done = NULL; /* the parts still come, and are for nobody */
+            w->done = NULL; /* the parts that still arrive are dropped */
 }
 
 static void give_parts(struct node_exchange *x, const struct round *r, struct waiting *w,
@@ -105,7 +105,7 @@ static void give_parts(struct node_exchange *x, const struct round *r, struct wa
     forget_waiting(w);
     if (done != NULL)
         done(arg, exchange_parts(parts, name), r->plan.nnodes);
-    if (features_state(r, &node_exchange_feature) == x) /* done may have ended the round */
+    if (features_state(r, &node_exchange_feature) == x) /* done() may have ended the round */
         exchange_drop(parts, name);
 }
 

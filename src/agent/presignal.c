@@ -8,18 +8,18 @@
 #include <event2/event.h>
 #include <stdlib.h>
 
-enum { PRESIGNAL_LOOK_MS = 500 }; /* until the workers without a handler are looked at again */
+enum { PRESIGNAL_LOOK_MS = 500 }; /* interval of checking for a handler */
 
 struct presignal {
     const struct round *round;
     struct event *tick;
-    int sig;  /* 0: the signal has not come in this round */
-    int left; /* workers that have not got it */
+    int sig;  /* 0: not received in this round */
+    int left; /* workers still to be signalled */
     int n;
     bool got[];
 };
 
-/* Worker i gets the signal, if it catches it. */
+/* Signal worker i if it catches the signal. */
 static bool presignal_try(const struct presignal *p, int i)
 {
     pid_t pid = worker_group_pid(p->round->group, i);

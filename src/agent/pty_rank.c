@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct pty_rank {
-    struct pty *pty; /* NULL: its worker has exited */
+    struct pty *pty; /* NULL: the worker has exited */
     int local_rank;
 };
 
@@ -44,7 +44,7 @@ static int pty_rank_started(void *state, const struct round *r, struct dd_err *e
     return pty_begin(p->pty, err);
 }
 
-/* At once, so that Ctrl-C is ddrun's again. */
+/* Close the pseudo-terminal as soon as its worker exits, so that Ctrl-C reaches ddrun again. */
 static void pty_rank_exit(void *state, const struct round *r, struct worker_end *end)
 {
     struct pty_rank *p = state;

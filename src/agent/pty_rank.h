@@ -1,4 +1,4 @@
-/* --pty: one rank has a terminal, and with it stdin. */
+/* --pty: one rank runs on a pseudo-terminal and reads stdin. */
 #ifndef DD_AGENT_PTY_RANK_H
 #define DD_AGENT_PTY_RANK_H
 
@@ -6,7 +6,7 @@
 
 extern const struct round_feature pty_rank_feature;
 
-/* Bytes that this worker has written to its terminal; 0 without one. */
+/* Number of bytes that the worker has written to its pseudo-terminal; 0: it has none. */
 uint64_t pty_rank_written(const struct round *r, int local_rank);
 
 #endif

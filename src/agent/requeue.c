@@ -58,7 +58,7 @@ int requeue_reason(const struct requeue_end *e)
 struct requeue {
     struct agent *agent;
     int reason;
-    const char *slurm, *pbs; /* the job's id; one of them is NULL */
+    const char *slurm, *pbs; /* job id of the scheduler; the other one is NULL */
     struct command *command;
 };
 
@@ -99,8 +99,8 @@ static void on_requeued(void *arg, int code, const char *out)
 {
     struct requeue *r = arg;
     char line[240];
-    const bool killed = code >
-                        128; /* the scheduler does as it was asked: it has begun to end the job */
+    const bool killed =
+        code > 128; /* killed by the scheduler, which is already ending the job to requeue it */
     if (code == 0 || killed)
         dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s %s requeue job %.80s: %s%s",
                r->slurm != NULL ? "Slurm" : "PBS", killed ? "was asked to" : "will",
@@ -113,7 +113,7 @@ static void on_requeued(void *arg, int code, const char *out)
     requeue_over(r);
 }
 
-/* < 0: there is nothing to wait for. */
+/* Run the requeue command if --requeue-on names the reason; < 0: not started. */
 static int requeue_now(struct requeue *r, int reason)
 {
     const char *scontrol[] = {"scontrol", "requeue", r->slurm, NULL};

@@ -1,4 +1,4 @@
-/* --requeue-on: which ends of a job let the scheduler start it again. */
+/* --requeue-on: ask the scheduler to requeue the job after certain ends. */
 #ifndef DD_AGENT_REQUEUE_H
 #define DD_AGENT_REQUEUE_H
 
@@ -7,22 +7,22 @@
 #include <stdbool.h>
 
 enum { REQUEUE_PREEMPT = 1, REQUEUE_TIMEOUT = 2, REQUEUE_NODE_LOSS = 4 };
-enum { REQUEUE_NEVER_CODE = 93 }; /* a worker's exit status that says so */
+enum { REQUEUE_NEVER_CODE = 93 }; /* exit status of a worker that suppresses the requeue */
 
-/* "preempt,timeout,node-loss": the bits, or -EINVAL with a sentence. */
+/* Parse "preempt,timeout,node-loss". Returns the bits, or -EINVAL with a message. */
 int requeue_parse(const char *text, struct dd_err *err);
 
 /* How the job ended. */
 struct requeue_end {
     int code;          /* ddrun's exit status */
-    bool node_lost;    /* a node was lost, and so the job */
-    bool stopped;      /* a signal ended it */
-    bool by_scheduler; /* the scheduler's signal */
+    bool node_lost;    /* the job ended because a node was lost */
+    bool stopped;      /* a signal ended the job */
+    bool by_scheduler; /* the signal came from the scheduler */
     bool end_near;     /* --signal-before-end has been sent */
 };
 
-/* One of the bits of REQUEUE_*; 0: no reason; REQUEUE_ASK: only the scheduler knows why it ended
- * the job. */
+/* Returns a bit of REQUEUE_*; 0: no requeue; REQUEUE_ASK: ask the scheduler why it ended the job.
+ */
 enum { REQUEUE_ASK = 8 };
 int requeue_reason(const struct requeue_end *e);
 

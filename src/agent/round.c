@@ -15,8 +15,7 @@
 #include <string.h>
 
 enum {
-    IFACE_MS =
-        1500, /* below the heartbeat: for a connection through the interface that was asked for */
+    IFACE_MS = 1500, /* time for a connection through --iface; below the heartbeat */
 };
 
 /* ---- the plan ---- */
@@ -52,7 +51,8 @@ static int plan_of_msg(struct plan *ret, const struct msg_plan *m, bool workers,
     return 0;
 }
 
-/* With --iface the address is the host's word: the link may use another network. Asked once. */
+/* With --iface the leader names the address, and the link may use another network: test once
+ * whether this node reaches it. */
 static int check_iface(const struct round *r, const struct round_link *link, struct dd_err *err)
 {
     const struct plan *p = &r->plan;
@@ -83,8 +83,8 @@ int round_plan(struct round *r, const struct msg_plan *m, const struct round_lin
 
 /* ---- the end of the round ---- */
 
-/* The order matters: what the exit means is settled first; then the signals that have arrived are
- * drained, since they may explain it; only then does anything take it for a failure. */
+/* The order matters: features first interpret the exit; then pending signals are handled, since
+ * they may explain it; only then does the exit count as a failure. */
 static void on_worker_exit(void *arg, const struct worker_exit *e)
 {
     struct round *r = arg;
@@ -95,12 +95,12 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     end.settling = end.exit.code != 0 && r->port->settling(r->port_arg);
     features_verdict(r->features, r, &end);
     r->ended_well &= end.exit.code == 0;
-    /* once more: to read an error file may have taken a while */
+    /* again: a signal may have arrived while a feature read a file */
     end.settling |= end.exit.code != 0 && r->port->settling(r->port_arg);
     exit_report_worker(r, &end);
 }
 
-/* Kills workers that live. */
+/* End the round: kill remaining processes, then call the end hooks. */
 static void round_ended(struct round *r)
 {
     worker_group_free(DD_TAKE(r->group));
@@ -116,8 +116,7 @@ static void on_workers_gone(void *arg)
 
 /* ---- the start ---- */
 
-/* A rank that there is not would wait for nobody's input. A job that changes its size may have it
- * later. */
+/* Refuse a rank that does not exist. An elastic job may have it in a later round. */
 static int round_check_ranks(const struct round *r, struct dd_err *err)
 {
     const struct rdzv_cfg *c = &r->cfg->rdzv;
@@ -190,7 +189,7 @@ int round_launch(struct round *r, const struct round_link *link, struct dd_err *
     return 0;
 }
 
-/* ---- while it runs ---- */
+/* ---- a running round ---- */
 
 bool round_is_running(const struct round *r)
 {
@@ -224,7 +223,7 @@ void round_message(const struct round *r, const struct round_message *m)
     features_message(r->features, r, m);
 }
 
-/* ---- the whole ---- */
+/* ---- start and end ---- */
 
 int round_new(struct round **ret, const struct round_env *env, struct dd_err *err)
 {

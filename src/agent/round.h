@@ -26,11 +26,11 @@ struct round_feature; /* agent/features.h */
 struct round_message; /* the same */
 struct worker_output; /* worker/output.h */
 
-/* A worker has exited, and what is known of it. */
+/* The exit of a worker. */
 struct worker_end {
-    struct worker_exit exit; /* features may have changed code and signal */
-    char why[80];            /* more than the code tells; "": nothing is known */
-    const char *error_file;  /* where the worker may have written why; "": nowhere */
+    struct worker_exit exit; /* features may change code and signal */
+    char why[80];            /* reason beyond the exit code; "": unknown */
+    const char *error_file;  /* file in which the worker may have written the reason; "": none */
     bool settling;           /* failed while the scheduler ends the job: no failure */
 };
 
@@ -38,18 +38,18 @@ struct worker_end {
 struct exit_tally {
     int left, stopped, killed; /* as in DONE */
     int failed;                /* reported by EXIT */
-    int round;                 /* of the DONE that is to be sent */
-    uint64_t oom_kills;        /* of this node's cgroup when the round began */
+    int round;                 /* round number for DONE */
+    uint64_t oom_kills;        /* OOM kills of this node's cgroup when the round began */
 };
 
-/* What a round needs of the agent. arg is round_env.port_arg. */
+/* Services of the agent for a round. arg is round_env.port_arg. */
 struct round_port {
-    void (*send)(void *arg, const struct msg *m); /* to the daemon, if there is one */
-    int (*send_piece)(void *arg, const void *piece, size_t len); /* 0 without a daemon */
-    /* Drains the signals that have arrived, which may stop the round. True: the scheduler is ending
-     * the job just now, and failures of workers are a consequence. */
+    void (*send)(void *arg, const struct msg *m); /* send to the daemon; dropped without a link */
+    int (*send_piece)(void *arg, const void *piece, size_t len); /* 0 without a link */
+    /* Handle signals that have arrived, which may stop the round. Returns true while the scheduler
+     * is ending the job, so failures of workers are a consequence. */
     bool (*settling)(void *arg);
-    void (*gone)(void *arg); /* the round is over here; the next one may begin */
+    void (*gone)(void *arg); /* the round has ended on this node */
 };
 
 /* All borrowed until round_free(). */
@@ -62,7 +62,7 @@ struct round_env {
     const struct round_feature *const *features; /* ends with NULL */
 };
 
-/* Read by everybody, written by round.c and exit_report.c alone. */
+/* Written by round.c and exit_report.c only. */
 struct round {
     const struct agent_cfg *cfg;
     struct event_base *base;
@@ -72,40 +72,40 @@ struct round {
     struct plan plan;             /* empty before the first round */
     struct worker_output *output; /* NULL: workers inherit stdout and stderr */
     struct worker_group *group;   /* NULL: no worker runs */
-    int stop_sig;                 /* the signal that the round is stopped with; 0: none yet */
+    int stop_sig;                 /* signal that stops the round; 0: none yet */
     struct features *features;
     struct exit_tally exits;
-    bool ended_well; /* all workers of the last round have, here */
+    bool ended_well; /* all workers of this node in the last round exited with 0 */
 };
 
-/* The ends of the link that the plan came by. */
+/* Addresses of the link that delivered the plan. */
 struct round_link {
     const struct net_addr *local, *peer;
-    bool of_first_node; /* this node is the first one, which the others must reach */
+    bool of_first_node; /* this node is the first one */
 };
 
 int round_new(struct round **ret, const struct round_env *env, struct dd_err *err);
-/* Takes the plan. No worker runs. */
+/* Take the plan of the next round. No worker may run. */
 int round_plan(struct round *r, const struct msg_plan *m, const struct round_link *link,
                struct dd_err *err);
-/* Starts the workers of the plan and sends STARTED. On failure nothing of it is left. */
+/* Start the workers of the plan and send STARTED. On failure no worker is left. */
 int round_launch(struct round *r, const struct round_link *link, struct dd_err *err);
-bool round_is_running(const struct round *r); /* workers, or what they have left behind, live */
+bool round_is_running(const struct round *r); /* True while workers or their descendants run. */
 void round_stop(struct round *r, int sig, unsigned grace_ms);
 void round_signal(const struct round *r, int sig);     /* as worker_group_signal() */
 void round_has_signal(const struct round *r, int sig); /* as worker_group_has_signal() */
-/* The daemon has sent something for the features of this round. */
+/* Pass a message of the daemon to the features. */
 void round_message(const struct round *r, const struct round_message *m);
 void round_free(struct round *r); /* NULL is fine */
 
-/* For features, too: */
+/* Also for features. */
 
 static inline void round_send(const struct round *r, const struct msg *m)
 {
     r->port->send(r->port_arg, m);
 }
 
-/* A child of the agent that is no worker: it is not ended with the workers. */
+/* Exclude a child that is not a worker from the end of the workers. */
 static inline void round_protect(const struct round *r, pid_t pid)
 {
     if (r->group != NULL)

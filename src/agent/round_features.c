@@ -1,4 +1,4 @@
-/* What a round offers: one row for each feature. A feature stands behind those that it uses. */
+/* The features of a round. A feature follows those that it uses. */
 #include "agent/error_files.h"
 #include "agent/features.h"
 #include "agent/hang_watch.h"

@@ -1,5 +1,5 @@
-/* What a node keeps of the rounds that it has taken part in. Should the daemon be lost, the next
- * one asks for it in JOIN. */
+/* History of the rounds of this node. If the daemon is lost, JOIN carries the history to its
+ * successor. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What we say to the daemon that comes after this one, should it be lost. */
 int round_history_record(struct agent *a, const struct msg_plan *m, struct dd_err *err)
 {
     DD_AUTO(free) char *members = strdup(m->members);
@@ -39,7 +38,7 @@ int round_history_record(struct agent *a, const struct msg_plan *m, struct dd_er
     return 0;
 }
 
-/* This node gets no vote by it: `members` and `committed` stay. */
+/* A spare gets no vote: `members` and `committed` stay. */
 void round_history_observe(struct agent *a, const struct msg_round_members *m)
 {
     struct dd_err err = {0};

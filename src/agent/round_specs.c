@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A guest used the local end of its link; for the host the address that others reach is its own. */
+/* Address of this node in the workers' network: the local end of the link; on the leader, whose
+ * link is local, the address that other nodes reach. */
 static void find_ifaces(const struct round *r, const struct net_addr *local,
                         struct net_worker_ifaces *ret)
 {
@@ -19,7 +20,7 @@ static void find_ifaces(const struct round *r, const struct net_addr *local,
         net_worker_ifaces_find(ret, r->cfg->iface, &addr, r->plan.nnodes == 1);
 }
 
-/* 0, 1: leave it unbound, or < 0. */
+/* Returns 0, 1 if the workers stay unbound, or < 0. */
 static int place_worker(const struct round *r, struct round_specs *l, int i, cpu_set_t *set,
                         struct dd_err *err)
 {
@@ -87,7 +88,7 @@ static int fill_spec(const struct round *r, struct worker_spec *spec, int local_
     return rc;
 }
 
-/* One rank may have a terminal, and then stdin belongs to it. */
+/* With --pty stdin belongs to that rank. */
 static void share_stdin(const struct round *r, struct round_specs *l)
 {
     bool ours = !terminal_in_background() && r->cfg->pty_rank < 0;

@@ -1,4 +1,4 @@
-/* What the workers of a round are started with: command, environment, CPUs, stdin. */
+/* Command, environment, CPUs and stdin of each worker of a round. */
 #ifndef DD_AGENT_ROUND_SPECS_H
 #define DD_AGENT_ROUND_SPECS_H
 
@@ -13,7 +13,7 @@ struct round_specs {
     struct node_memory *memory; /* one per worker, with --numa-binding */
 };
 
-/* ret is zeroed; its content is the caller's also after a failure. */
+/* *ret is zeroed. The caller frees its content, also after a failure. */
 int round_specs_make(struct round_specs *ret, const struct round *r, const struct round_link *link,
                      struct dd_err *err);
 void round_specs_done(struct round_specs *l);

@@ -1,4 +1,4 @@
-/* The agent's rounds: begun when the daemon sends a plan, reported to it when they are over. */
+/* The rounds of this node: start a round for each PLAN, report its end to the daemon. */
 #include "agent/exit_report.h"
 #include "agent/features.h"
 #include "agent/health_check.h"
@@ -20,7 +20,7 @@ static void on_checked(void *arg)
     agent_step(arg, (struct am_event){.kind = AM_CHECKED});
 }
 
-/* After success no check is needed, nor when the whole job ends. */
+/* Skip the check after success, and while the job is being stopped. */
 void rounds_check_health(struct agent *a)
 {
     if (exit_report_wants_check(a->round) && a->machine.sig == 0)
@@ -55,9 +55,9 @@ static bool is_settling(void *arg)
 
 static void not_started(struct agent *a, int round, int rc, const struct dd_err *err)
 {
-    const bool lasting = rc == -ENOTSUP; /* it would fail on another try, too */
+    const bool lasting = rc == -ENOTSUP; /* a restart would fail, too */
     dd_log(a->cfg->log, a->uplink.link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s",
-           err->text); /* the report has it */
+           err->text); /* the job's report contains the reason */
     if (lasting)
         agent_send(a, MSG(STOP_REQUEST, .text = err->text));
     exit_report_no_start(a->round, round, rc == -ENOENT ? 127 : 126, lasting ? NULL : err->text);

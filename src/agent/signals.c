@@ -1,5 +1,5 @@
-/* Signals to the agent: those that end the job, and those that announce something, go to all nodes
- * through the daemon. */
+/* Signals to the agent. Those that end the job, and those for the workers (USR1, USR2), reach all
+ * nodes through the daemon. */
 #include "agent/inner.h"
 
 #include "agent/guardian.h"
@@ -14,30 +14,31 @@
 #include <unistd.h>
 
 enum {
-    STILL_S = 1, /* workers that end at once need no notice */
-    /* Until the scheduler has signalled all processes of the step on this node. It takes less than
-     * a millisecond; the rest is for a busy machine. */
+    STILL_S = 1, /* no notice if the workers exit at once */
+    /* Time for the scheduler to signal all processes of the step on this node: less than 1 ms on an
+       idle machine. */
     SETTLE_MS = 100,
     LAST_SIGNAL = 64,
 };
 
-/* One Ctrl-C or qdel reaches agent, guardian, and the process that has started this node. */
-enum way { WAY_SELF, WAY_GUARDIAN, WAY_STARTER, WAYS };
+/* Path of a signal. One Ctrl-C or qdel reaches the agent, the guardian, and the process that has
+ * started this node. */
+enum signal_path { PATH_SELF, PATH_GUARDIAN, PATH_STARTER, PATHS };
 
-struct news {
+struct signal_state {
     struct agent *agent;
     int sig;
     uint64_t taken_ns;
-    uint64_t heard_ns[WAYS];
-    struct event *settled; /* NULL: the scheduler has never sent it */
-    bool everywhere;       /* the scheduler signalled the agent too: the workers have it already */
+    uint64_t heard_ns[PATHS];
+    struct event *settled; /* timer after a signal of the scheduler; NULL: never sent */
+    bool everywhere;       /* the scheduler has signalled the agent too, and so the workers */
 };
 
-struct signal_news {
-    struct news v[LAST_SIGNAL + 1];
+struct signal_states {
+    struct signal_state v[LAST_SIGNAL + 1];
 };
 
-/* Whether it is to end the job: --signals-to-handle may name those that else announce something. */
+/* True if sig ends the job. --signals-to-handle may add SIGUSR1 and SIGUSR2. */
 static bool ends_this_job(const struct agent *a, int sig)
 {
     const bool named = a->cfg->ending_signals != NULL &&
@@ -45,8 +46,8 @@ static bool ends_this_job(const struct agent *a, int sig)
     return dd_signal_ends_jobs(sig) || (named && dd_signal_announces(sig));
 }
 
-/* While the daemon is still sought, the request is sent when it is found: the other nodes must not
- * wait for one that will not come. */
+/* Without a link the request is dropped. The machine sends another one when a daemon is found, so
+ * that other nodes do not wait for this one. */
 void signals_request_stop(struct agent *a, int sig)
 {
     char text[400];
@@ -60,8 +61,8 @@ void signals_request_stop(struct agent *a, int sig)
     agent_send(a, MSG(STOP_REQUEST, .signal = sig, .code = a->machine.stop_code, .text = text));
 }
 
-/* A person who pressed Ctrl-C sees why the command is still there. One agent writes that for the
- * job; another one where a person started it by hand. */
+/* Tell a user who pressed Ctrl-C why ddrun still runs. The leader writes the message, and any agent
+ * with a terminal. */
 static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
@@ -76,7 +77,7 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
            (double)a->cfg->grace_ms / 1e3);
 }
 
-/* by_scheduler: it repeats itself, but is in no hurry. */
+/* by_scheduler: repeated signals of the scheduler do not shorten the grace period. */
 static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 {
     const bool again = a->machine.sig != 0;
@@ -94,7 +95,7 @@ void signals_stop(struct agent *a, int sig, int code, const char *why)
 {
     if (a->machine.sig != 0 || a->uplink.link == NULL || a->machine.state == AM_LEAVING)
         return;
-    a->signals.news->v[sig].taken_ns = dd_now_ns();
+    a->signals.states->v[sig].taken_ns = dd_now_ns();
     a->signals.end_stop = code == 0;
     (void)snprintf(a->signals.why, sizeof(a->signals.why), "%s", why);
     agent_step(a, (struct am_event){.kind = AM_SIGNAL, .sig = sig, .code = code});
@@ -106,13 +107,13 @@ void signals_announce(struct agent *a, int sig)
         round_signal(a->round, sig);
 }
 
-/* The scheduler has signalled every node. It signals all processes of a step, or (Slurm with
- * cgroups) only those that it has started itself, which is the guardian. */
+/* The scheduler has signalled every node: either all processes of the step, or (Slurm with cgroups)
+ * only its own child, the guardian. */
 static void on_settled(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    struct news *n = arg;
+    struct signal_state *n = arg;
     struct agent *a = n->agent;
     dd_log(a->cfg->log, DD_LOG_DEBUG, "event=scheduler-signal signal=%d everywhere=%d", n->sig,
            n->everywhere);
@@ -132,7 +133,7 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
         agent_step(a, (struct am_event){.kind = AM_SETTLED});
 }
 
-static void by_scheduler(struct news *n, bool to_agent)
+static void by_scheduler(struct signal_state *n, bool to_agent)
 {
     const struct timeval t = {.tv_usec = SETTLE_MS * 1000};
     if (n->settled == NULL)
@@ -145,10 +146,10 @@ static void by_scheduler(struct news *n, bool to_agent)
         evtimer_add(n->settled, &t);
 }
 
-static void by_somebody(struct news *n, enum way way)
+static void by_user(struct signal_state *n, enum signal_path path)
 {
     struct agent *a = n->agent;
-    if (dd_signal_is_copy(&n->taken_ns, &n->heard_ns[way], dd_now_ns()))
+    if (dd_signal_is_copy(&n->taken_ns, &n->heard_ns[path], dd_now_ns()))
         return;
     if (ends_this_job(a, n->sig))
         on_stop_signal(a, n->sig, false);
@@ -158,7 +159,7 @@ static void by_somebody(struct news *n, enum way way)
         signals_announce(a, n->sig);
 }
 
-/* The kernel's SIGTERM for the guardian's death (PR_SET_PDEATHSIG). */
+/* The guardian has died: the kernel has sent SIGTERM (PR_SET_PDEATHSIG). */
 static void on_guardian_lost(struct agent *a)
 {
     if (a->machine.sig == 0)
@@ -174,10 +175,10 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     bool scheduler = false;
     bool at_once = false;
     bool to_agent = sig != GUARDIAN_SIGNAL;
-    enum way way = WAY_SELF;
+    enum signal_path path = PATH_SELF;
     if (!to_agent) {
         sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | GUARDIAN_BY_STARTER | DD_SIGNAL_AT_ONCE);
-        way = (si->ssi_int & GUARDIAN_BY_STARTER) != 0 ? WAY_STARTER : WAY_GUARDIAN;
+        path = (si->ssi_int & GUARDIAN_BY_STARTER) != 0 ? PATH_STARTER : PATH_GUARDIAN;
         at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && !round_is_running(a->round);
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
     } else {
@@ -192,9 +193,9 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     else if (at_once)
         agent_step(a, (struct am_event){.kind = AM_STOP_AT_ONCE, .sig = sig});
     else if (scheduler)
-        by_scheduler(&a->signals.news->v[sig], to_agent);
+        by_scheduler(&a->signals.states->v[sig], to_agent);
     else
-        by_somebody(&a->signals.news->v[sig], way);
+        by_user(&a->signals.states->v[sig], path);
 }
 
 static void signals_on_signal(evutil_socket_t fd, short what, void *arg)
@@ -214,8 +215,9 @@ bool signals_settling(const struct agent *a)
 {
     bool settling = false;
     for (int sig = 1; sig <= LAST_SIGNAL; sig++)
-        settling = settling || (ends_this_job(a, sig) && a->signals.news->v[sig].settled != NULL &&
-                                evtimer_pending(a->signals.news->v[sig].settled, NULL));
+        settling = settling ||
+                   (ends_this_job(a, sig) && a->signals.states->v[sig].settled != NULL &&
+                    evtimer_pending(a->signals.states->v[sig].settled, NULL));
     return settling;
 }
 
@@ -228,23 +230,23 @@ int signals_new(struct agent *a, struct dd_err *err)
     a->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (a->signals.fd < 0)
         return dd_err_set(err, -errno, "cannot watch signals: %m");
-    a->signals.news = calloc(1, sizeof(*a->signals.news));
+    a->signals.states = calloc(1, sizeof(*a->signals.states));
     a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, signals_on_signal, a);
     a->stopping = evtimer_new(a->base, on_still_stopping, a);
-    if (a->signals.news == NULL || a->signals.ev == NULL || a->stopping == NULL ||
+    if (a->signals.states == NULL || a->signals.ev == NULL || a->stopping == NULL ||
         event_add(a->signals.ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");
     for (int sig = 0; sig <= LAST_SIGNAL; sig++)
-        a->signals.news->v[sig] = (struct news){.agent = a, .sig = sig};
+        a->signals.states->v[sig] = (struct signal_state){.agent = a, .sig = sig};
     return 0;
 }
 
 void signals_free(struct agent *a)
 {
-    for (int sig = 0; a->signals.news != NULL && sig <= LAST_SIGNAL; sig++)
-        if (a->signals.news->v[sig].settled != NULL)
-            event_free(a->signals.news->v[sig].settled);
-    free(a->signals.news);
+    for (int sig = 0; a->signals.states != NULL && sig <= LAST_SIGNAL; sig++)
+        if (a->signals.states->v[sig].settled != NULL)
+            event_free(a->signals.states->v[sig].settled);
+    free(a->signals.states);
     if (a->signals.ev != NULL)
         event_free(a->signals.ev);
     if (a->stopping != NULL)

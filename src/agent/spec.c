@@ -1,4 +1,3 @@
-/* What a worker is started with: arguments and environment. */
 #include "agent/spec.h"
 
 #include "worker/program.h"

@@ -1,4 +1,4 @@
-/* What a worker is started with. */
+/* Arguments and environment of a worker. */
 #ifndef DD_AGENT_SPEC_H
 #define DD_AGENT_SPEC_H
 
@@ -11,10 +11,10 @@ struct spec_input {
     const char *iface, *nccl_iface; /* as in struct framework_input */
     const char *error_file;
     const char *horovod_port;
-    bool unbuffered; /* Python shall not fill buffers: a terminal is where its output goes */
+    bool unbuffered; /* disable Python's output buffering: the output goes to a terminal */
 };
 
-/* Appends to the empty *argv and *env. As framework_env(). */
+/* Append to the empty *argv and *env. Errors as in framework_env(). */
 int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input *s,
               struct dd_err *err);
 

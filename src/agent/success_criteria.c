@@ -8,11 +8,11 @@
 #include <stdlib.h>
 
 struct success_criteria {
-    int round;         /* that required_left is of */
+    int round;         /* round that required_left belongs to */
     int required_left; /* workers of this node that have yet to succeed; -1: none has started */
 };
 
-/* How many workers of this node count; *ret_mine: this one does. */
+/* Count the required workers of this node; *ret_mine: whether `local_rank` is one. */
 static int count_required(const struct round *r, bool *ret_mine, int local_rank)
 {
     struct tf_roles roles = *r->cfg->tf_roles;

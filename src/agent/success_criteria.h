@@ -1,5 +1,6 @@
-/* Roles that never end by themselves: once the tasks that count have succeeded on all nodes, the
- * daemon stops the others, and that is success. Here: this node's part of it is done. */
+/* Success criteria for jobs with roles that never exit, such as parameter servers: once the
+ * required tasks of all nodes have succeeded, the daemon stops the others and the job has
+ * succeeded. This feature reports that the required tasks of this node have. */
 #ifndef DD_AGENT_SUCCESS_CRITERIA_H
 #define DD_AGENT_SUCCESS_CRITERIA_H
 
@@ -7,7 +8,7 @@
 
 extern const struct round_feature success_criteria_feature;
 
-/* All tasks of this node that count have succeeded in the round of the present plan. */
+/* True if all required tasks of this node have succeeded in the present round. */
 bool success_criteria_met(const struct round *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* --timeout: the host's agent ends the job when it has run so long, and who has found no host by
- * then gives up. */
+/* --timeout: the leader ends the job after this time. An agent that has found no leader by then
+ * gives up. */
 #include "agent/inner.h"
 
 #include "base/io.h"
@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <signal.h>
 
-enum { CODE = 124, AGAIN_MS = 100 }; /* timeout(1)'s */
+enum { CODE = 124, AGAIN_MS = 100 }; /* as timeout(1) */
 
 static void timeout_on_over(evutil_socket_t fd, short what, void *arg)
 {
@@ -17,7 +17,7 @@ static void timeout_on_over(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     if (a->uplink.link == NULL &&
-        a->machine.state != AM_LEAVING) /* its daemon is just being replaced */
+        a->machine.state != AM_LEAVING) /* failing over: retry when linked */
         evtimer_add(a->timeout, &again);
     (void)snprintf(why, sizeof(why), "--timeout of %.10g s reached",
                    (double)a->cfg->timeout_ns / 1e9);

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ANSWER_MS = 3000 }; /* to JOIN, of a daemon that is asked beside the one in use */
+enum { ANSWER_MS = 3000 }; /* time for another daemon to answer JOIN */
 
 /* ---- messages ---- */
 
@@ -25,7 +25,7 @@ static void send_on(const struct agent *a, struct link *l, const struct msg *m)
                  a->cfg->node_name, msg_type_name(m->type), strlen(text));
     if (rc == 0)
         rc = link_send(l, FRAME_CONTROL, text, strlen(text));
-    if (rc < 0 && rc != -EPIPE) /* the daemon would wait for the message forever */
+    if (rc < 0 && rc != -EPIPE) /* without the message the daemon would wait forever */
         link_fail(l, msg_type_name(m->type), rc);
 }
 
@@ -35,16 +35,16 @@ void agent_send(struct agent *a, const struct msg *m)
         send_on(a, a->uplink.link, m);
 }
 
-/* Where the workers find the store. A guest has reached it, unless they are to use another network
- * than the link: then it is for the host, which alone knows its address there. NULL: not for us to
- * say. */
+/* Address of the store for the workers: the address at which this node reached the daemon. With
+ * --iface the workers use another network, and only the leader knows its address there. NULL:
+ * unknown to this node. */
 static const char *store_addr(const struct agent *a, const struct link *l,
                               const struct net_iface *ifs, size_t n, char out[NET_ADDR_TEXT])
 {
     struct net_addr addr = *link_peer(l);
     bool host = addr.len == 0;
     if (host && a->cfg->iface == NULL)
-        return a->cfg->listen_addr; /* NULL unless it has only one */
+        return a->cfg->listen_addr; /* NULL: the daemon listens on all addresses */
     if (a->cfg->iface != NULL && (!host || net_iface_addr(ifs, n, a->cfg->iface, &addr) < 0))
         return NULL;
     return net_addr_host(&addr, out);
@@ -64,8 +64,7 @@ static void send_join(struct agent *a, struct link *l)
         if (!ifs[i].loopback)
             (void)dd_strv_push(&addrs, net_addr_host(&ifs[i].addr, text));
     }
-    if (a->cfg->cannot !=
-            NULL && /* one sentence for the whole job, from the node that reports its end */
+    if (a->cfg->cannot != NULL && /* the job's report quotes it: name the node */
         asprintf(&cannot, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
         cannot = NULL;
     round_history_write_ages(a, &spent);
@@ -190,7 +189,7 @@ static void on_other_frame(void *arg, struct link *l, const struct frame *f)
     int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
     if (rc == -ENOMSG)
         return;
-    if (rc < 0) { /* there is a daemon, and it cannot take this node */
+    if (rc < 0) { /* the reply is unreadable: this daemon cannot take this node */
         agent_because(a, "%s", err.text);
         uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = INT64_MAX});
     } else if (m.type == MSG_REFUSE) {
@@ -223,7 +222,8 @@ void uplink_ask_found(struct agent *a)
     *slot = l;
     link_set_cb(
         l, &(struct link_cb){.on_frame = on_other_frame, .on_close = on_other_close, .arg = a});
-    if (a->machine.state == AM_LEADING) /* else a slow one may be the only one that goes on */
+    if (a->machine.state ==
+        AM_LEADING) /* while failing over, a slow daemon may be the only one that continues */
         (void)link_set_heartbeat(l, ANSWER_MS);
     send_join(a, l);
 }

@@ -4,7 +4,7 @@
 
 enum { FIRST_PORT = 30000, LAST_PORT = 32767 };
 
-/* FNV-1a, then a finaliser (splitmix64's constants): job ids differ in few low bits. */
+/* FNV-1a with the finalizer of splitmix64, since job ids differ in few low bits. */
 static uint64_t hash(const char *text, uint64_t salt)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325) ^ salt;

@@ -10,15 +10,15 @@
 struct open_name {
     LIST_ENTRY(open_name) entry;
     char name[EXCHANGE_NAME_MAX + 1];
-    size_t bytes; /* of all parts, as announced */
-    int missing;  /* nodes whose part is not complete */
+    size_t bytes; /* total of the announced parts */
+    int missing;  /* number of nodes with an incomplete part */
     struct node_part {
         struct dd_buf data;
         size_t left;
         bool begun;
-        bool absent; /* the name leaves this node out */
+        bool absent; /* the name excludes this node */
     } *nodes;
-    struct exchange_part *parts; /* [nnodes], once nothing is missing */
+    struct exchange_part *parts; /* [nnodes] once complete */
 };
 
 LIST_HEAD(open_names, open_name);
@@ -77,7 +77,7 @@ int exchange_piece_encode(struct dd_buf *out, uint32_t round, uint32_t node_rank
     return rc;
 }
 
-/* ---- putting together ---- */
+/* ---- assembly ---- */
 
 int exchange_new(struct exchange **ret, int nnodes)
 {
@@ -117,7 +117,7 @@ static struct open_name *exchange_find(const struct exchange *x, const char *nam
     return NULL;
 }
 
-/* "3" or "3-5", behind what came before. */
+/* Parse "3" or "3-5"; ranges must ascend. */
 static int exchange_read_range(const char *text, int first_min, int nnodes, int *first, int *last)
 {
     char part[EXCHANGE_NAME_MAX + 1];
@@ -130,7 +130,7 @@ static int exchange_read_range(const char *text, int first_min, int nnodes, int 
     return rc == 0 && dash != NULL ? dd_num_int(dash, *first, nnodes - 1, last) : rc;
 }
 
-/* Marks the nodes that the name leaves out. -EPROTO. */
+/* Mark the nodes that the name excludes. 0, or -EPROTO. */
 static int read_members(struct open_name *o, int nnodes)
 {
     const char *at = strchr(o->name, '@');
@@ -180,7 +180,7 @@ static int exchange_begin(struct open_name **ret, struct exchange *x, const char
     return rc;
 }
 
-/* The first piece of a node says how much there is in all. */
+/* The first piece of a node announces the size of its part. */
 static int announce(struct open_name *o, struct node_part *n, const struct exchange_piece *p,
                     struct dd_err *err)
 {

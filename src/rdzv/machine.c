@@ -1,5 +1,5 @@
-/* The machine itself: which event means what in which state. The handlers are in the other files.
- */
+/* The table of the round machine: the handler of each event in each state. The other files have the
+ * handlers. */
 #include "rdzv/machine_inner.h"
 
 #include <errno.h>
@@ -72,7 +72,7 @@ static int ignore(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return 0;
 }
 
-/* An empty cell is an event that cannot be in that state: refused. */
+/* An empty cell is an event that is invalid in that state. */
 static rdzv_handler *const edge[RDZV_STATE_MAX][RDZV_EVENT_MAX] = {
     [RDZV_GATHERING] =
         {

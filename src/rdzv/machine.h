@@ -1,11 +1,8 @@
-/* The round machine: who takes part, with which ranks, and how the job ends. Sans I/O.
- *
- * Events come in (rdzv_step), actions come out (rdzv_next_action); it knows no socket, no clock and
- * no process: the time of an event comes with it, and rdzv_timer() says when the next RDZV_TIME is
- * wanted. A member is an agent that has joined; the caller numbers its connections 0 … capacity-1
- * ("id"), and a member keeps its id until it is lost. A member that has no part in the round waits
- * for the next one.
- */
+/* The round machine decides which nodes take part in a round, with which ranks, and how the job
+ * ends. Sans I/O: events come in (rdzv_step), actions come out (rdzv_next_action), each event
+ * carries its time, and rdzv_timer() returns when the next RDZV_TIME is due. A member is an agent
+ * that has joined. The caller numbers its connections 0 … capacity-1 ("id"); a member keeps its id
+ * until it is lost. A member outside the round waits for the next one. */
 #ifndef DD_RDZV_MACHINE_H
 #define DD_RDZV_MACHINE_H
 
@@ -21,65 +18,65 @@ enum rdzv_state { RDZV_GATHERING, RDZV_RUNNING, RDZV_STOPPING, RDZV_FINISHED, RD
 
 enum rdzv_event_kind {
     RDZV_JOIN,                 /* an agent asks to take part */
-    RDZV_STARTED,              /* a member has taken the plan of this round */
+    RDZV_STARTED,              /* a member has started its workers of this round */
     RDZV_EXIT,                 /* a worker failed */
-    RDZV_SUCCESS_CRITERIA_MET, /* a member's workers that matter have succeeded: of all members, it
-                                * ends the job
-                                */
-    RDZV_DONE,                 /* a member's workers of this round are all gone */
-    RDZV_LOST,                 /* a member's connection is gone */
-    RDZV_STOP_REQUEST,         /* somebody wants the job to end */
-    RDZV_PROBE_RESULT, /* the daemon's own node has asked all others: none has another daemon */
-    RDZV_DRAIN,        /* a person wants a member to have no part in the next round; text says so */
-    RDZV_TIME,         /* what rdzv_timer() has asked for */
+    RDZV_SUCCESS_CRITERIA_MET, /* the required workers of a member have succeeded; from all members:
+                                  ends the job */
+    RDZV_DONE,                 /* all workers of a member have exited */
+    RDZV_LOST,                 /* the connection of a member is lost */
+    RDZV_STOP_REQUEST,         /* a member, or the daemon itself, requests the end of the job */
+    RDZV_PROBE_RESULT, /* the daemon's own node has probed all others and found no other daemon */
+    RDZV_DRAIN, /* exclude a member from further rounds at a user's request; text: the reason */
+    RDZV_TIME,  /* rdzv_timer() is due */
     RDZV_EVENT_MAX,
 };
 
 struct rdzv_event {
     enum rdzv_event_kind kind;
-    int id;        /* member; not of TIME; -1 in STOP_REQUEST: the daemon itself */
-    int round;     /* STARTED, EXIT, ENOUGH, DONE: those of another round are stale and ignored */
-    int index;     /* JOIN: position in the host list, or -1 */
-    int nnodes;    /* JOIN: the most nodes that agent expects */
-    int min_nodes; /* JOIN: and the fewest */
-    int64_t epoch; /* JOIN: of a daemon on that node, 0 */
-    int slots;     /* JOIN: workers it will start */
-    const char *name; /* JOIN: its name */
+    int id;     /* the member; unused in TIME; -1 in STOP_REQUEST: the daemon itself */
+    int round;  /* STARTED, EXIT, SUCCESS_CRITERIA_MET, DONE: events of another round are ignored as
+                   stale */
+    int index;  /* JOIN: position in the host list, or -1 */
+    int nnodes; /* JOIN: maximum of --nnodes on that node */
+    int min_nodes;    /* JOIN: minimum of --nnodes on that node */
+    int64_t epoch;    /* JOIN: epoch of a daemon on that node; 0: none */
+    int slots;        /* JOIN: number of workers it starts */
+    const char *name; /* JOIN: node name */
     const char
-        *addr; /* JOIN: the daemon's address as that agent reached it; "": it did not have to */
-    int local_rank, code, signal; /* EXIT; STOP_REQUEST: signal, 0: a node cannot start its workers;
-                                   * code, 0: as the signal says */
-    bool clean;        /* LOST: it said good-bye, so it is not on the other side of a cut */
-    const char *text;  /* JOIN: why it cannot run workers, NULL or "": it can; LOST, STOP_REQUEST:
-                        * why, or "";  EXIT: why, or "" or NULL */
-    const char *unfit; /* JOIN, DONE: what is wrong with that node, NULL or "": nothing */
-    /* JOIN: rounds that the agent knows of, under whichever daemon; NULL: none */
-    const struct rdzv_members *committed; /* the last one that all its members had started */
-    const struct rdzv_members *planned;   /* the last one it has itself started */
+        *addr; /* JOIN: address at which the agent reached the daemon; "": the daemon's own node */
+    int local_rank, code, signal; /* EXIT: of the worker. STOP_REQUEST: signal 0: a node cannot
+                                     start its workers; code 0: 128 + signal */
+    bool clean;        /* LOST: the agent has sent BYE, so it is not behind a network partition */
+    const char *text;  /* JOIN: why the node cannot run workers; NULL or "": it can. LOST,
+                          STOP_REQUEST: the reason or "". EXIT: the reason, "" or NULL */
+    const char *unfit; /* JOIN, DONE: why the node is unfit; NULL or "": it is fit */
+    /* JOIN: rounds that the agent knows, under any daemon; NULL: none */
+    const struct rdzv_members *committed; /* last round that all its members had started */
+    const struct rdzv_members *planned;   /* last round that this agent has started */
     const uint64_t
-        *ages; /* JOIN: how long ago the last restarts were that it knows of, the youngest first */
+        *ages; /* JOIN: ages of the last restarts that the agent knows, the youngest first */
     int nages;
-    bool ended_well; /* JOIN: all its workers of that round had ended with 0 */
-    bool elsewhere;  /* JOIN: it has another daemon, and leaves that one when this one takes it */
+    bool ended_well; /* JOIN: all its workers of that round have exited with 0 */
+    bool elsewhere;  /* JOIN: the agent is linked to another daemon, and leaves that one if accepted
+                        here */
 };
 
 enum rdzv_action_kind {
-    RDZV_SEND_REFUSE,        /* to id: text says why; its connection is to be closed */
-    RDZV_SEND_WELCOME,       /* to id, which comes from another daemon: it takes part here */
-    RDZV_SEND_PLAN,          /* to id: rdzv_plan() gives it */
-    RDZV_SEND_PROBE_REQUEST, /* to id, the daemon's own node: another daemon may go on; look for it.
-                              * Before the   first round of a daemon that looks first it is to say
-                              * RDZV_PROBE_RESULT */
-    RDZV_SEND_ROUND_STARTED, /* to id, the daemon's own node: a round has begun without it; no other
-                        daemon is to be looked for */
+    RDZV_SEND_REFUSE,        /* to id: text is the reason; close its connection */
+    RDZV_SEND_WELCOME,       /* to id, which has known another daemon: accepted here */
+    RDZV_SEND_PLAN,          /* to id: the plan of rdzv_plan() */
+    RDZV_SEND_PROBE_REQUEST, /* to id, the daemon's own node: search for another daemon that may
+                                continue the job. With cfg.probes_first, RDZV_PROBE_RESULT must
+                                follow before the first round */
+    RDZV_SEND_ROUND_STARTED, /* to id, the daemon's own node: a round has started without it; stop
+                                the search for other daemons */
     RDZV_SEND_COMMIT,        /* to id: all members have started the round */
-    RDZV_SEND_ROUND_MEMBERS, /* to id, which has no place in the round: who its members are
-                              * (rdzv_planned())
-                              */
-    RDZV_SEND_STOP,          /* to id: stop with `signal` */
-    RDZV_SEND_FINISH, /* to id: leave with rdzv_code(); report = 1: tell the user rdzv_text() */
-    RDZV_SEND_NOTE,   /* to id: text is news for the user */
-    RDZV_DROP_STORE,  /* the keys of the round that has ended */
+    RDZV_SEND_ROUND_MEMBERS, /* to id, a spare: the members of the round (rdzv_planned()) */
+    RDZV_SEND_STOP,          /* to id: stop the workers with `signal` */
+    RDZV_SEND_FINISH, /* to id: exit with rdzv_code(); report: also report rdzv_text() to the user
+                       */
+    RDZV_SEND_NOTE,   /* to id: text is a notice for the user */
+    RDZV_DROP_STORE,  /* delete the keys of the round that has ended */
 };
 
 struct rdzv_action {
@@ -94,26 +91,28 @@ enum rdzv_grow { RDZV_GROW_NEXT, RDZV_GROW_NOW, RDZV_GROW_NO };
 
 struct rdzv_cfg {
     int min_nodes, max_nodes; /* of a round */
-    int expected;             /* nodes that will come by themselves; 0: max_nodes */
-    int capacity;             /* members at once; 0: max_nodes */
+    int expected;             /* nodes that are expected to join; 0: max_nodes */
+    int capacity;             /* maximum number of members at a time; 0: max_nodes */
     int max_restarts;
-    uint64_t restart_window_ns; /* max_restarts within this time; 0: in all */
-    uint64_t join_ns;           /* how long the nodes of the first round are waited for */
-    uint64_t last_call_ns;      /* how long for more, once there are enough */
-    uint64_t rejoin_ns;         /* how long for enough nodes after a loss */
-    enum rdzv_grow grow;        /* when a node that comes late takes part */
+    uint64_t restart_window_ns; /* max_restarts applies within this time; 0: to the whole job */
+    uint64_t join_ns;           /* time to wait for the nodes of the first round */
+    uint64_t last_call_ns;      /* time to wait for more nodes once min_nodes have joined */
+    uint64_t rejoin_ns;         /* time to wait for enough nodes after a loss */
+    enum rdzv_grow grow;        /* when a late node takes part */
     uint16_t master_port;
-    const struct hostlist *nodes; /* borrowed for good; may hold fewer names than there are nodes */
-    int64_t epoch;                /* 0: of the first daemon of the job */
-    int tie;                      /* index of the daemon's node */
-    int probes_first; /* the daemon's node may have been started again, and cannot know: 1: the
-                       * first round begins with all expected nodes, or once the other nodes have
-                       * been looked at */
+    const struct hostlist
+        *nodes;    /* borrowed for the machine's life; may have fewer names than there are nodes */
+    int64_t epoch; /* 0: the first daemon of the job */
+    int tie;       /* index of the daemon's node */
+    int probes_first; /* 1: the daemon's node may be a restarted one, so another daemon may exist:
+                         start the first round with all expected nodes, or after the other nodes
+                         have been probed */
 };
 
 #define RDZV_NEVER UINT64_MAX
 
-/* A lost node costs it no restart: there may be fewer nodes, or there are spare ones. */
+/* True if the loss of a node costs no restart, because a round may have fewer nodes or spares
+ * exist. */
 bool rdzv_is_elastic(const struct rdzv_cfg *cfg);
 
 struct rdzv;
@@ -121,47 +120,53 @@ struct rdzv;
 int rdzv_new(struct rdzv **ret, const struct rdzv_cfg *cfg, uint64_t now);
 void rdzv_free(struct rdzv *m);
 
-/* Takes one event. 0, -ENOMEM, or -EINVAL for an event that cannot be (refused, nothing changed).
- */
+/* Handle one event. Returns 0, -ENOMEM, or -EINVAL for an event that is invalid in this state
+ * (nothing has changed). */
 int rdzv_step(struct rdzv *m, const struct rdzv_event *e, uint64_t now);
-/* The next action in order; false when there is none. */
+/* Take the next action, in order; false: none. */
 bool rdzv_next_action(struct rdzv *m, struct rdzv_action *ret);
-uint64_t rdzv_timer(const struct rdzv *m); /* when RDZV_TIME is due, on the clock of now */
+uint64_t rdzv_timer(const struct rdzv *m); /* time when RDZV_TIME is due, on the clock of `now`;
+                                              RDZV_NEVER: never */
 
 enum rdzv_state rdzv_state(const struct rdzv *m);
 const char *rdzv_state_name(enum rdzv_state s);
 const char *rdzv_event_name(enum rdzv_event_kind e);
 int rdzv_round(const struct rdzv *m);
-/* How long ago the last restarts were, the youngest first, at most `max`; 0: nobody counts within a
- * time. */
+/* Write the ages of the last restarts, the youngest first, at most `max`. Returns their number; 0
+ * without restart_window_ns. */
 int rdzv_ages(const struct rdzv *m, uint64_t now, uint64_t *ages, int max);
-bool rdzv_misses_nodes(
-    const struct rdzv *m); /* of the last round, whose daemon was lost, and has begun none itself */
-int rdzv_code(const struct rdzv *m);         /* exit code of the job, once finished */
-const char *rdzv_text(const struct rdzv *m); /* what to tell the user; "" when all went well */
+bool rdzv_misses_nodes(const struct rdzv *m); /* True before the first round of a successor while
+                                                 nodes of the last round are missing. */
+int rdzv_code(const struct rdzv *m);          /* exit code of the finished job */
+const char *rdzv_text(const struct rdzv *m);  /* report for the user; "": success */
 bool rdzv_may_continue(const struct rdzv *m,
-                       uint64_t now);         /* there may be another round after a loss */
-bool rdzv_has_begun(const struct rdzv *m);    /* this daemon has started a round */
-bool rdzv_all_finished(const struct rdzv *m); /* every node of the job has been sent FINISH */
-int rdzv_members(const struct rdzv *m);       /* how many are here */
-int rdzv_wanted(const struct rdzv *m);        /* how many are waited for while gathering */
-int rdzv_id_of_rank(const struct rdzv *m, int node_rank); /* -1: lost, or none */
-/* Plan of a member for the current round; gives the content of *ret. */
+                       uint64_t now); /* True if another round may follow the loss of a node. */
+bool rdzv_has_begun(const struct rdzv *m); /* True if this daemon has started a round. */
+bool rdzv_all_finished(
+    const struct rdzv *m);              /* True if FINISH has been sent to every node of the job. */
+int rdzv_members(const struct rdzv *m); /* number of connected members */
+int rdzv_wanted(const struct rdzv *m);  /* number of nodes to wait for while gathering */
+int rdzv_id_of_rank(const struct rdzv *m,
+                    int node_rank); /* id of the member with this node rank; -1: lost, or none */
+/* Make the plan of a member for the current round. The caller frees the content of *ret. */
 int rdzv_plan(const struct rdzv *m, int id, struct plan *ret);
-const struct rdzv_members *rdzv_planned(const struct rdzv *m); /* who is in it, lent */
-/* A member, as a person sees it. */
+const struct rdzv_members *
+rdzv_planned(const struct rdzv *m); /* members of the current round, lent */
+/* A member, for the status that users see. */
 struct rdzv_view {
     const char *name; /* lent */
     int index, slots;
-    bool part, started, done; /* of the current round */
-    bool unfit;               /* left out of every further round */
+    bool part, started,
+        done;   /* member of the current round; its workers have started; have all exited */
+    bool unfit; /* excluded from further rounds */
 };
 bool rdzv_view(const struct rdzv *m, int id,
-               struct rdzv_view *ret);       /* false: nobody is here under that id */
-int rdzv_restarts(const struct rdzv *m);     /* used up */
-bool rdzv_can_drain(struct rdzv *m, int id); /* the others are enough, may begin a round without it,
-                                                and it is not the daemon's own */
-/* Names of the nodes that have not joined, folded; appended to out. */
+               struct rdzv_view *ret);   /* false: no member has this id */
+int rdzv_restarts(const struct rdzv *m); /* number of restarts used */
+bool rdzv_can_drain(struct rdzv *m,
+                    int id); /* True if the member may be drained: enough others with a majority are
+                                present, and it is not the daemon's own node. */
+/* Append the folded names of the nodes that have not joined. */
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out);
 
 #endif

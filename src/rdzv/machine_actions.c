@@ -1,4 +1,4 @@
-/* What the machine wants done, and how it ends. */
+/* Actions of the round machine, and the end of the job. */
 #include "rdzv/machine_inner.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ int rdzv_act_text(struct rdzv *m, enum rdzv_action_kind kind, int id, const char
     return 0;
 }
 
-/* Who tells the user: the living member with the lowest rank, else any. */
+/* The member that reports to the user: the one with the lowest rank, else any. */
 int rdzv_reporter(const struct rdzv *m)
 {
     for (int k = 0; k < m->norder; k++)
@@ -59,7 +59,7 @@ int rdzv_reporter(const struct rdzv *m)
     return -1;
 }
 
-/* Keeps the first cause: exit code and sentence. */
+/* Record exit code and reason of a failure, unless one is recorded: the first cause counts. */
 void rdzv_fail(struct rdzv *m, int code, const char *fmt, ...)
 {
     if (m->failed || m->criteria_met)
@@ -72,7 +72,7 @@ void rdzv_fail(struct rdzv *m, int code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* What follows from the first cause, or is one. */
+/* Record a failure, or append it to the first cause. */
 void rdzv_fail_also(struct rdzv *m, const char *fmt, ...)
 {
     size_t n = m->failed ? strnlen(m->text, sizeof(m->text) / 2) : 0;

@@ -1,4 +1,4 @@
-/* How often the job may start its workers again, and whether it may go on with other nodes. */
+/* The restart budget, and whether the job is elastic. */
 #include "rdzv/machine_inner.h"
 
 bool rdzv_is_elastic(const struct rdzv_cfg *cfg)

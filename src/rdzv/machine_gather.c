@@ -1,4 +1,4 @@
-/* Nodes gather: whether these are enough, and the begin of the next round with them. */
+/* Gathering: decide whether enough nodes have joined, and start the next round. */
 #include "rdzv/machine_inner.h"
 
 #include "base/auto.h"
@@ -22,7 +22,8 @@ static int fold_names(struct rdzv *m)
     return m->names == NULL ? -ENOMEM : 0;
 }
 
-/* Without a plan it would go on looking for another daemon, and leave this one under a round. */
+/* Tell the daemon's own node if the round runs without it: else it would keep searching for another
+ * daemon, and leave this one during a round. */
 int rdzv_inform_own_node(struct rdzv *m)
 {
     const int own = m->by_index[m->cfg.tie];
@@ -34,13 +35,13 @@ int rdzv_inform_own_node(struct rdzv *m)
 static int start_round(struct rdzv *m)
 {
     int rc = rdzv_choose(m);
-    if (rc < 0 || !rdzv_part_quorum(m)) /* not these: more must come */
+    if (rc < 0 || !rdzv_part_quorum(m)) /* no majority yet: wait for more nodes */
         return rc;
     rc = fold_names(m);
     if (rc < 0)
         return rc;
     if (m->base.epoch < 0 &&
-        m->nknown == 0) /* the first of all: nobody goes on without its majority */
+        m->nknown == 0) /* the job's first round: later rounds need its majority */
         rc = rdzv_members_copy(&m->base, &m->planned);
     if (rc < 0)
         return rc;
@@ -72,13 +73,13 @@ int rdzv_wanted(const struct rdzv *m)
     int most = m->cfg.expected - rdzv_count_excluded(m);
     most = most < m->cfg.max_nodes ? most : m->cfg.max_nodes;
     if (m->begun)
-        return m->cfg.min_nodes; /* a round ended: whoever is left goes on at once */
+        return m->cfg.min_nodes; /* after a round the remaining nodes continue at once */
     const struct rdzv_members *last = rdzv_last_known(m);
     if (last == NULL)
         return most;
     most = last->tie == m->cfg.tie
                ? last->n
-               : last->n - 1; /* a daemon was lost, with its node if that is not ours */
+               : last->n - 1; /* a daemon was lost, and its node too unless this is that node */
     return most > m->cfg.min_nodes ? most : m->cfg.min_nodes;
 }
 
@@ -104,7 +105,7 @@ static int give_up_gathering(struct rdzv *m)
     return rc < 0 ? rc : rdzv_finish(m);
 }
 
-/* Only the daemon was lost, and at the very end: there is nothing left to run. */
+/* True if only the daemon was lost, after all workers had succeeded: the job has ended. */
 static bool has_ended_before(const struct rdzv *m)
 {
     const struct rdzv_members *last = m->begun ? NULL : rdzv_last_known(m);
@@ -116,7 +117,7 @@ static bool has_ended_before(const struct rdzv *m)
     return last != NULL;
 }
 
-/* The round of a lost daemon costs what a failure does, unless nodes may be lost. */
+/* Start the round. After the loss of a daemon it costs a restart, unless the job is elastic. */
 static int rdzv_gather_go(struct rdzv *m, uint64_t now)
 {
     if (has_ended_before(m))
@@ -131,8 +132,8 @@ static int rdzv_gather_go(struct rdzv *m, uint64_t now)
     return start_round(m);
 }
 
-/* Whoever is missing may be under another daemon that this one cannot know of, or just now have
- * none. Where members of older daemons have come, these say what is needed. */
+/* True if missing nodes may have another daemon that this one does not know. If members of older
+ * daemons have joined, the majority rule decides instead. */
 static bool may_be_elsewhere(const struct rdzv *m)
 {
     return m->cfg.probes_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
@@ -143,7 +144,7 @@ static bool own_node_is_here(const struct rdzv *m)
     return m->by_index[m->cfg.tie] >= 0;
 }
 
-/* The answer is RDZV_PROBE_RESULT, or the end of this daemon. */
+/* Request a probe; RDZV_PROBE_RESULT or the end of this daemon follows. */
 static int probe_first(struct rdzv *m)
 {
     if (m->probing)
@@ -152,7 +153,6 @@ static int probe_first(struct rdzv *m)
     return rdzv_act(m, RDZV_SEND_PROBE_REQUEST, m->by_index[m->cfg.tie]) == NULL ? -ENOMEM : 0;
 }
 
-/* While gathering: are these enough? */
 int rdzv_try_start(struct rdzv *m, uint64_t now)
 {
     int fit = rdzv_fit(m);
@@ -162,13 +162,13 @@ int rdzv_try_start(struct rdzv *m, uint64_t now)
     const bool must_probe = due && may_be_elsewhere(m) && !m->probed;
     if (must_probe && own_node_is_here(m))
         return probe_first(m);
-    due &= !must_probe;             /* the node that is to probe has not come yet, or has left */
-    m->probing = m->probed = false; /* for the next time */
+    due &= !must_probe;             /* the node that has to probe is not connected */
+    m->probing = m->probed = false; /* for the next attempt */
     if (due) {
         int rc = rdzv_gather_go(m, now);
         if (rc < 0 || m->state != RDZV_GATHERING)
             return rc;
-        enough = false; /* of those that can be chosen */
+        enough = false; /* no majority among the chosen members */
     }
     if (!enough)
         m->last_call = RDZV_NEVER;
@@ -188,7 +188,7 @@ uint64_t rdzv_timer(const struct rdzv *m)
 int rdzv_on_stop_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
-    m->failed = false; /* what the last round ended with matters no more */
+    m->failed = false; /* the stop replaces the failure of the last round */
     rdzv_fail(m, rdzv_code_of_stop(e), "%s", e->text);
     return rdzv_finish(m);
 }

@@ -1,4 +1,4 @@
-/* Who comes, who is left out, who goes. */
+/* Members join, are excluded, and leave. */
 #include "rdzv/machine_inner.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* *ret_ok: it may come. */
+/* Refuse a JOIN that does not fit the job. *ret_ok: it may join. */
 static int check_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_ok)
 {
     *ret_ok = false;
@@ -57,7 +57,6 @@ static int add_member(struct rdzv *m, const struct rdzv_event *e)
     return 0;
 }
 
-/* It stays, but no round takes it any more. */
 int rdzv_exclude(struct rdzv *m, int id, const char *why)
 {
     struct member *p = &m->members[id];
@@ -66,15 +65,16 @@ int rdzv_exclude(struct rdzv *m, int id, const char *why)
     p->unfit = true;
     if (p->index >= 0)
         m->excluded[p->index] = true;
-    if (!m->begun && m->cfg.expected - rdzv_count_excluded(m) <
-                         m->cfg.min_nodes) /* that ends the job, and is told so */
+    if (!m->begun &&
+        m->cfg.expected - rdzv_count_excluded(m) <
+            m->cfg.min_nodes) /* too few are left: check_excluded() ends the job with this reason */
         return 0;
     int to = rdzv_reporter(m);
     return rdzv_act_text(m, RDZV_SEND_NOTE, to, "excluded %s: %.300s", rdzv_member_name(m, id),
                          why);
 }
 
-/* With a node too few for good there is nothing to wait for. */
+/* End the job if excluded nodes leave too few for a round. */
 static int check_excluded(struct rdzv *m, const char *name, const char *why)
 {
     if (m->cfg.expected - rdzv_count_excluded(m) >= m->cfg.min_nodes)
@@ -94,7 +94,7 @@ static int rdzv_join_join(struct rdzv *m, const struct rdzv_event *e, bool *ret_
     rc = add_member(m, e);
     if (rc == 0 && e->planned != NULL && e->planned->epoch == m->cfg.epoch &&
         e->planned->round > m->beyond)
-        m->beyond = e->planned->round; /* of a daemon before this one that the first node had */
+        m->beyond = e->planned->round; /* the first node's former daemon had the same epoch */
     bool remembers = e->planned != NULL && e->planned->epoch >= 0;
     if (rc == 0 && remembers) {
         m->members[e->id].ended_well = e->ended_well;
@@ -116,7 +116,8 @@ int rdzv_on_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     if (rc < 0 || !in)
         return rc;
     if (has_text(e->text) && !m->begun)
-        return rdzv_on_stop_early(m, e, now); /* it cannot run workers: nobody shall start any */
+        return rdzv_on_stop_early(
+            m, e, now); /* a node that cannot run workers ends the job before its first round */
     if (has_text(e->text))
         rc = rdzv_exclude(m, e->id, e->text);
     if (rc == 0)
@@ -128,14 +129,15 @@ int rdzv_on_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return rc < 0 || m->state != RDZV_GATHERING ? rc : rdzv_try_start(m, now);
 }
 
-/* Whoever comes after an early end is told how it ended. */
+/* The job has ended: send FINISH to a node that joins late. */
 int rdzv_on_join_after(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
     return rdzv_send_finish(m, e->id, false);
 }
 
-/* It waits for the next round, which may begin because of it. */
+/* A node that joins during a round waits for the next one. With GROW_NOW it ends the present round.
+ */
 int rdzv_on_late_join(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     bool in;
@@ -176,7 +178,7 @@ int rdzv_on_lost_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     if (e->clean && m->members[e->id].index >= 0)
         rdzv_forget(&m->base, m->members[e->id].index);
     bool before = rdzv_quorum(m);
-    rdzv_remove_member(m, e->id); /* it may come back until the time is over */
+    rdzv_remove_member(m, e->id); /* the node may return before the deadline */
     int rc = before && m->begun ? rdzv_request_probe(m) : 0;
     return rc < 0 ? rc : rdzv_try_start(m, now);
 }
@@ -185,8 +187,8 @@ bool rdzv_can_drain(struct rdzv *m, int id)
 {
     struct member *p = &m->members[id];
     const bool unfit = p->unfit;
-    if (p->index == m->cfg.tie) /* without a plan it would look for another daemon, and end this one
-                                   under a round */
+    if (p->index == m->cfg.tie) /* without a plan this node would search for another daemon, and end
+                                   its own during a round */
         return false;
     p->unfit = true;
     const bool can = m->begun ? rdzv_fit(m) >= m->cfg.min_nodes && rdzv_quorum(m)
@@ -195,7 +197,7 @@ bool rdzv_can_drain(struct rdzv *m, int id)
     return can;
 }
 
-/* Nobody's failure: it costs no restart. */
+/* Not a failure: it costs no restart. */
 int rdzv_on_drain(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;

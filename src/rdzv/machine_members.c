@@ -1,4 +1,4 @@
-/* Who is here, what they know of older daemons, and in which order they take part. */
+/* The connected members, their knowledge of older daemons, and their order in the next round. */
 #include "rdzv/machine_inner.h"
 
 #include "base/auto.h"
@@ -72,7 +72,7 @@ int rdzv_merge_history(struct rdzv *m, const struct rdzv_event *join)
     return 0;
 }
 
-/* Where the time of the restart before `back` others is kept, of so many in all. */
+/* Slot for the time of a restart: the one before the last `back`, of `restarts` in all. */
 static uint64_t *spent_at(const struct rdzv *m, int restarts, int back)
 {
     return &m->spent[(restarts - 1 - back) % m->cfg.max_restarts];
@@ -87,7 +87,7 @@ void rdzv_merge_restart_ages(struct rdzv *m, const struct rdzv_event *join, uint
         return;
     for (int i = 0; i < restarts && i < m->cfg.max_restarts; i++) {
         uint64_t age =
-            join->ages[i < join->nages ? i : join->nages - 1]; /* older ones were not told */
+            join->ages[i < join->nages ? i : join->nages - 1]; /* older ages were not sent */
         uint64_t at = age < now ? now - age : 0;
         uint64_t *known = spent_at(m, restarts, i);
         if (at > *known)
@@ -130,7 +130,7 @@ struct unplaced {
     int id;
 };
 
-/* By name, numbers in it as numbers: node2 before node10. */
+/* Compare by name, digits as numbers: node2 before node10. */
 static int rdzv_members_by_name(const void *a, const void *b)
 {
     const struct unplaced *x = a;
@@ -139,7 +139,7 @@ static int rdzv_members_by_name(const void *a, const void *b)
     return c != 0 ? c : x->id - y->id;
 }
 
-/* Gives the members that came without an index the free places, in the order of their names. */
+/* Assign free indexes to members that joined without one, in the order of their names. */
 static int place_members(struct rdzv *m)
 {
     DD_AUTO(free) struct unplaced *todo = calloc((size_t)m->cfg.capacity, sizeof(*todo));
@@ -167,7 +167,8 @@ const struct rdzv_members *rdzv_last_known(const struct rdzv *m)
     return last;
 }
 
-/* The order of the round before, as far as this daemon or its members know it. */
+/* Load the order of the previous round, as far as this daemon or its members know it. Returns its
+ * size. */
 static int previous_order(struct rdzv *m)
 {
     const struct rdzv_members *last = rdzv_last_known(m);
@@ -181,7 +182,8 @@ static int previous_order(struct rdzv *m)
     return m->norder;
 }
 
-/* Whoever comes back takes its own place again. */
+/* Members of the previous round keep their node ranks, also after they were lost and have returned.
+ */
 static void seat_survivors(struct rdzv *m, int before, bool *taken)
 {
     for (int k = 0; k < before; k++) {
@@ -195,7 +197,8 @@ static void seat_survivors(struct rdzv *m, int before, bool *taken)
     }
 }
 
-/* The others take the holes, then the end; how many places there are by then. */
+/* The other members fill free node ranks, then follow at the end. Returns the number of node ranks.
+ */
 static int seat_others(struct rdzv *m, int places, int limit, bool votes, bool *taken)
 {
     for (int k = 0, index = 0; index < m->cfg.capacity; index++) {
@@ -213,7 +216,8 @@ static int seat_others(struct rdzv *m, int places, int limit, bool votes, bool *
     return places;
 }
 
-/* Survivors keep their order; who remembers the last round comes before who does not. */
+/* Members of the previous round keep their order. New members that remember the last round precede
+ * those that do not. */
 static void fill_order(struct rdzv *m, int before, bool *taken)
 {
     int limit = m->cfg.max_nodes;

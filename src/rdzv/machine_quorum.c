@@ -1,7 +1,7 @@
-/* Are enough members of the last round here, so that no other daemon can go on? */
+/* The majority rule: with a majority of the last round, no other daemon can continue the job. */
 #include "rdzv/machine_inner.h"
 
-/* Those who take part, or could: only they will remember the next round. */
+/* True if the member counts: only members that can take part will remember the next round. */
 static bool rdzv_quorum_counts(const struct rdzv *m, int id, bool part_only)
 {
     return id >= 0 && rdzv_is_fit(m, id) && m->members[id].votes &&
@@ -23,8 +23,8 @@ static bool rdzv_quorum_majority(const struct rdzv *m, const struct rdzv_members
     return 2 * n > set->n || (2 * n == set->n && tie);
 }
 
-/* Of what members tell of older daemons count the last round that is known to have been started by
- * all, and every later one that somebody has started: one of those may have been. */
+/* Of the rounds of older daemons, a majority is needed of the last one known to be committed and of
+ * every later one, because a later one may have been committed unnoticed. */
 static bool known_quorum(const struct rdzv *m, bool part_only)
 {
     const struct rdzv_members *last = NULL;

@@ -1,4 +1,4 @@
-/* A round runs and ends: what its nodes say of it, and what follows. */
+/* A running round: events of its members, and its end. */
 #include "rdzv/machine_inner.h"
 
 #include "base/sig.h"
@@ -27,7 +27,7 @@ static int report_restart(struct rdzv *m)
                          m->restarts, m->cfg.max_restarts);
 }
 
-/* Too few are here to go on: the others may have. */
+/* If too few nodes are connected to continue, the others may have a daemon: request a probe. */
 int rdzv_request_probe(struct rdzv *m)
 {
     int id = m->by_index[m->cfg.tie];
@@ -36,7 +36,7 @@ int rdzv_request_probe(struct rdzv *m)
     return rdzv_act(m, RDZV_SEND_PROBE_REQUEST, id) == NULL ? -ENOMEM : 0;
 }
 
-/* The loss of a node costs an elastic job nothing, a failure one of its restarts. */
+/* End the round. A failure costs a restart; the loss of a node costs an elastic job none. */
 static int round_over(struct rdzv *m, uint64_t now)
 {
     if (m->end || !(m->failed || m->regroup))
@@ -74,8 +74,8 @@ static bool all_started(const struct rdzv *m)
     return true;
 }
 
-/* Should the daemon be lost, a spare node has to know where to look for the next one; the daemon's
- * own node has not. */
+/* If the daemon is lost, a spare needs the members' addresses to find the next one. The daemon's
+ * own node does not. */
 int rdzv_inform_spare(struct rdzv *m, int id)
 {
     const struct member *p = &m->members[id];
@@ -108,7 +108,8 @@ int rdzv_on_started(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return rc < 0 ? rc : inform_spares(m);
 }
 
-/* Parameter servers and their like never end: the job is over with those that matter. */
+/* The job ends when the required workers of all members have succeeded. Others, such as parameter
+ * servers, never exit. */
 int rdzv_on_success_criteria_met(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
@@ -154,7 +155,7 @@ int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
                        dd_signal_name(e->signal));
     else
         (void)snprintf(code, sizeof(code), " (exit code %d)", e->code);
-    if (m->regroup) /* because of our own stop */
+    if (m->regroup) /* a consequence of our own STOP */
         return 0;
     rdzv_fail(m, e->code, "rank %d on %s %s%s%.200s%s",
               rdzv_round_rank_of(m, e->id) + e->local_rank, rdzv_member_name(m, e->id), how, colon,
@@ -165,7 +166,7 @@ int rdzv_on_exit(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 int rdzv_on_lost(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     struct member *p = &m->members[e->id];
-    if (!p->part) { /* it was waiting for a round */
+    if (!p->part) { /* a spare */
         rdzv_remove_member(m, e->id);
         return 0;
     }
@@ -183,7 +184,7 @@ int rdzv_on_lost(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 int rdzv_on_lost_late(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
-    if (m->members[e->id].here) /* else it came after the end */
+    if (m->members[e->id].here) /* else it joined after the end */
         rdzv_remove_member(m, e->id);
     return 0;
 }
@@ -191,8 +192,8 @@ int rdzv_on_lost_late(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 int rdzv_on_stop_request(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
 {
     (void)now;
-    if (e->id < 0 &&
-        m->end) /* the daemon was sent the same signal: workers got that of the agent */
+    if (e->id < 0 && m->end) /* the daemon got the same signal: the workers were signalled at the
+                                agent's request */
         return 0;
     rdzv_fail(m, rdzv_code_of_stop(e), "%s", e->text);
     m->end = true;

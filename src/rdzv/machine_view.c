@@ -1,4 +1,4 @@
-/* What is told of a round: to its nodes, and to people. */
+/* Views of a round: plans for nodes, status for users. */
 #include "rdzv/machine_inner.h"
 
 #include "base/auto.h"
@@ -12,8 +12,8 @@ static bool rdzv_view_is_loopback(const char *addr)
     return strncmp(addr, "127.", 4) == 0 || strcmp(addr, "::1") == 0;
 }
 
-/* The address of the daemon for this member: the one that it has itself reached. The host, which
- * did not have to, takes one that another node reached, if possible not a loopback one. */
+/* MASTER_ADDR of a member: the address at which it has reached the daemon. The daemon's own node
+ * uses an address that another node has reached, preferably not a loopback one. */
 static const char *master_addr(const struct rdzv *m, const struct member *p)
 {
     if (p->addr[0] != '\0')
@@ -88,7 +88,7 @@ int rdzv_missing(const struct rdzv *m, struct dd_buf *out)
         else
             rc = hostlist_push(gone, name);
     }
-    if (rc == 0 && unnamed > 0) /* only a count is known: those without an index fill the gaps */
+    if (rc == 0 && unnamed > 0) /* some names are unknown: print the number of nodes */
         rc = dd_buf_printf(out, "%d node%s", rdzv_wanted(m) - m->here,
                            rdzv_wanted(m) - m->here == 1 ? "" : "s");
     else if (rc == 0)

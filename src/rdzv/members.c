@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COUNT_MAX = 1 << 30 }; /* of rounds and restarts: one more is always possible */
+enum { COUNT_MAX = 1 << 30 }; /* of rounds and restarts: leaves room to increment */
 
 int64_t rdzv_next_epoch(int64_t epoch, int index)
 {
@@ -62,7 +62,7 @@ int rdzv_members_format(struct dd_buf *out, const struct rdzv_members *m)
     return rc < 0 ? rc : hostlist_fold(h, out);
 }
 
-/* The next number of the text and what follows its blank; NULL: there is none up to max. */
+/* Parse a number up to max and a blank. Returns the text after it; NULL: invalid. */
 static const char *members_number(const char *text, uint64_t max, uint64_t *ret)
 {
     const char *blank = text == NULL ? NULL : strchr(text, ' ');

@@ -1,6 +1,5 @@
-/* Who took part in a round, as every agent remembers it. A daemon that comes after another one may
- * start a round only with a majority of these. Pure.
- */
+/* The members of a round, as every agent remembers them. A successor of the daemon starts a round
+ * only with a majority of these. Pure. */
 #ifndef DD_RDZV_MEMBERS_H
 #define DD_RDZV_MEMBERS_H
 
@@ -12,29 +11,29 @@
 #include <stdint.h>
 
 enum { RDZV_NO_EPOCH = -1, RDZV_EPOCH_STEP = 1 << 16 };
-enum { RDZV_SUCCESSORS = 8 }; /* nodes that may take a lost daemon's place */
+enum { RDZV_SUCCESSORS = 8 }; /* number of nodes that may start a successor of the daemon */
 
 struct rdzv_members {
-    int64_t epoch; /* of the daemon that planned the round; RDZV_NO_EPOCH: there is none */
+    int64_t epoch; /* of the daemon that planned the round; RDZV_NO_EPOCH: no round */
     int round;
-    int restarts; /* used up by then */
-    int tie;      /* index of the daemon's node: exactly half with it is enough */
+    int restarts; /* restarts used before the round */
+    int tie; /* index of the daemon's node: half of the members with this node are a majority */
     int n;
     int *index; /* [n] positions in the host list, in node rank order; owned */
 };
 
 #define RDZV_MEMBERS_NONE ((struct rdzv_members){.epoch = RDZV_NO_EPOCH})
 
-/* Epochs grow from daemon to daemon, and no two nodes make the same one. */
+/* The next epoch for a daemon on node `index`: larger than `epoch`, and different on every node. */
 int64_t rdzv_next_epoch(int64_t epoch, int index);
 bool rdzv_members_newer(const struct rdzv_members *a, const struct rdzv_members *b);
 bool rdzv_members_same(const struct rdzv_members *a,
-                       const struct rdzv_members *b); /* round, epoch */
+                       const struct rdzv_members *b); /* compares round and epoch */
 int rdzv_members_copy(struct rdzv_members *ret,
-                      const struct rdzv_members *m); /* ret is cleared before */
+                      const struct rdzv_members *m); /* clears ret first */
 void rdzv_members_clear(struct rdzv_members *m);
 
-/* "EPOCH ROUND RESTARTS TIE n[0-2,7]", and back; "" is none. -EPROTO with a sentence, -ENOMEM. */
+/* Text form "EPOCH ROUND RESTARTS TIE n[0-2,7]"; "": no round. -EPROTO with a message, -ENOMEM. */
 int rdzv_members_format(struct dd_buf *out, const struct rdzv_members *m);
 int rdzv_members_parse(struct rdzv_members *ret, const char *text, struct dd_err *err);
 

@@ -32,7 +32,7 @@ struct message {
 enum {
     ADDR_BYTES = 63,
     TEXT_BYTES = 16384,
-    LONG_BYTES = MSG_MAX_BYTES / 2, /* of texts about all nodes */
+    LONG_BYTES = MSG_MAX_BYTES / 2, /* limit of texts that cover all nodes */
     DETAIL_BYTES = MSG_MAX_BYTES / 4,
     SPENT_BYTES = 1024,
     UNFIT_BYTES = 400,
@@ -116,7 +116,7 @@ static const struct message messages[MSG_TYPE_MAX] = {
 /* Owns what a decoded message points to: its strings are those of the parsed object. */
 struct msg_storage {
     json_t *object;
-    struct dd_strv list; /* no message has two */
+    struct dd_strv list; /* a message has at most one list */
 };
 
 const char *msg_type_name(enum msg_type type)

@@ -220,11 +220,11 @@ struct msg_field {
 
 const char *msg_type_name(enum msg_type type);          /* on the wire */
 const struct msg_field *msg_fields(enum msg_type type); /* ends with name NULL */
-/* Gives one JSON object without a newline, with this program's version; free(). -ENOMEM. */
+/* Make one JSON object without a newline, with this program's version; free(). -ENOMEM. */
 int msg_encode(char **ret, const struct msg *m);
-/* Checks type, presence, kind and range of every field; skips unknown fields. -ENOMSG: a message of
+/* Check type, presence, kind and range of every field; skip unknown fields. -ENOMSG: a message of
  * a later version that may be skipped; -EPROTO: the message is invalid, or must not be skipped,
- * with a sentence that names the versions of both sides. */
+ * with a message that names the versions of both sides. */
 int msg_decode(struct msg *ret, const void *p, size_t n, struct dd_err *err);
 void msg_clear(struct msg *m);
 

@@ -42,7 +42,7 @@ int plan_sizes_format(struct dd_buf *out, const int *sizes, int n)
     return 0;
 }
 
-/* "2(x3)" or "1": how many, how often. */
+/* Parse "2(x3)" or "1": size and number of repetitions. */
 static int parse_run(char *item, int *size, int *times)
 {
     char *open = strchr(item, '(');

@@ -1,4 +1,4 @@
-/* The plan: what one agent needs to know for one round. And the rank layout behind it. Pure. */
+/* The plan of a round for one agent, and the layout of ranks. Pure. */
 #ifndef DD_RDZV_PLAN_H
 #define DD_RDZV_PLAN_H
 
@@ -14,27 +14,27 @@ enum { PLAN_MAX_NODES = 65536, PLAN_MAX_SLOTS = 4096 };
 struct plan {
     int round;         /* from 0 */
     int nnodes;        /* nodes of this round */
-    int node_rank;     /* mine among them */
-    int first_rank;    /* rank of my local rank 0 */
-    int local_size;    /* my workers */
+    int node_rank;     /* of this node */
+    int first_rank;    /* rank of this node's local rank 0 */
+    int local_size;    /* workers of this node */
     int world_size;    /* workers of all nodes */
     int restart_count; /* failures so far, the same on all nodes */
     int max_restarts;
-    char *master_addr; /* numeric: an address that this node has reached */
+    char *master_addr; /* numeric address of the daemon's node that this node has reached */
     uint16_t master_port;
     int *sizes;               /* [nnodes] workers of each node, in node rank order */
-    char *coordinator;        /* "host:port" that rank 0's node holds for it, or NULL */
-    struct dd_strv endpoints; /* "host:port" of each rank, where that was asked for; else empty */
-    char *token; /* random, the same on all nodes of the round; not for others to know */
-    char *nodes; /* the nodes' names as a folded host list, in node rank order */
+    char *coordinator;        /* "host:port" that the first node has reserved for rank 0, or NULL */
+    struct dd_strv endpoints; /* "host:port" of each rank, if requested; else empty */
+    char *token;              /* random secret, the same on all nodes of the round */
+    char *nodes;              /* node names as a folded host list, in node rank order */
 };
 
-void plan_clear(struct plan *p); /* frees the content */
+void plan_clear(struct plan *p);
 
 /* Block-wise layout: rank of node's local rank 0 = sum of the sizes before it. */
 int plan_first_rank(const int *sizes, int node_rank);
 
-/* "2(x3),1" (Slurm's writing) from sizes, and back. -EINVAL with a sentence, -E2BIG, -ENOMEM. */
+/* Text form of sizes, as Slurm writes it: "2(x3),1". -EINVAL with a message, -E2BIG, -ENOMEM. */
 int plan_sizes_format(struct dd_buf *out, const int *sizes, int n);
 int plan_sizes_parse(int **ret, int *ret_n, const char *text, struct dd_err *err);
 

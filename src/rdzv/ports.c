@@ -20,7 +20,8 @@ int ports_format(struct dd_buf *out, const char *addr, const uint16_t *ports, in
     return rc;
 }
 
-/* Length of a numeric address with an optional zone; it will stand in workers' environments. */
+/* Length of a numeric address with an optional zone. Strict, because workers' environments will
+ * contain it. */
 static size_t addr_len(const char *s)
 {
     size_t n = 0;
@@ -29,7 +30,7 @@ static size_t addr_len(const char *s)
     return n;
 }
 
-/* The port at *s, which then stands behind it; 0: there is none. */
+/* Parse the port at *s and advance *s; 0: none. */
 static int take_port(const char **s)
 {
     char digits[8] = "";
@@ -44,8 +45,8 @@ static int take_port(const char **s)
     return (int)port;
 }
 
-/* The first node of the text, which ends at ';' or with it: ports put where there is room. Number
- * of ports or -EINVAL. */
+/* Parse the text of the first node, up to ';' or the end, into `ports`. Returns the number of
+ * ports, or -EINVAL. */
 static int take_node(const char **s, size_t *ret_addr, int *ports)
 {
     int n = 0;
@@ -78,7 +79,7 @@ int ports_append(struct dd_buf *out, const char *node, const char *addr)
     return dd_buf_printf(out, "%s%s", node[0] == '/' ? addr : "", node);
 }
 
-/* "ADDRESS:PORT", as URLs have it; free() */
+/* Make "ADDRESS:PORT" as in URLs; free(). */
 static char *endpoint(const char *addr, size_t len, int port)
 {
     char *text = NULL;
@@ -118,7 +119,7 @@ static int ports_add_workers(struct dd_strv *out, const char *addr, size_t len, 
 int ports_workers(struct dd_strv *out, const char *text, const char *here, const struct plan *p,
                   struct dd_err *err)
 {
-    if (*text == '\0' && p->nnodes > 1) /* else there would be the others' semicolons */
+    if (*text == '\0' && p->nnodes > 1) /* a complete list of several nodes contains semicolons */
         return dd_err_set(err, -ENOTSUP,
                           "too many workers for reserved ports: %d"
                           "\n  tip: start fewer workers, for example one per node",

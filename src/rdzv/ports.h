@@ -15,20 +15,20 @@
 
 #include <stdint.h>
 
-enum { PORTS_MAX = 1 + PLAN_MAX_SLOTS }; /* of one node */
+enum { PORTS_MAX = 1 + PLAN_MAX_SLOTS }; /* maximum per node */
 
-/* One node's text from its address (NULL or "": to be filled in) and ports. n = 0 gives "". */
+/* Format the text of a node. addr NULL or "": ports_append() fills it in. n = 0 gives "". */
 int ports_format(struct dd_buf *out, const char *addr, const uint16_t *ports, int n);
-/* How many ports the text of one node has (0: ""), or -EINVAL. */
+/* Number of ports in the text of a node (0: ""), or -EINVAL. */
 int ports_count(const char *node);
-/* Appends the text of a node, with addr where it says none. */
+/* Append the text of a node, with addr if it has no address. */
 int ports_append(struct dd_buf *out, const char *node, const char *addr);
 
-/* "host:port" of the first node's coordinator, NULL when it holds no port. here: the address of
- * nodes that say none. -EPROTO, -ENOMEM. */
+/* Find "host:port" of the coordinator on the first node; NULL: it has reserved no port. here:
+ * address of nodes without one. -EPROTO, -ENOMEM. */
 int ports_coordinator(char **ret, const char *text, const char *here, struct dd_err *err);
-/* "host:port" of each rank, appended to the empty *out. -EPROTO also when some have none, -ENOTSUP
- * when all together were too long to be told. */
+/* Append "host:port" of each rank to the empty *out. -EPROTO also if a rank has none, -ENOTSUP if
+ * the list was too long to be sent. */
 int ports_workers(struct dd_strv *out, const char *text, const char *here, const struct plan *p,
                   struct dd_err *err);
 

@@ -1,6 +1,6 @@
-/* When the last restarts were: what --max-restarts=N/TIME counts goes on after the loss of a
- * daemon. Clocks differ between nodes, so ages travel: in milliseconds, the youngest first. Pure.
- */
+/* Ages of the last restarts, so that --max-restarts=N/TIME keeps counting after the loss of a
+ * daemon. Clocks differ between nodes, so agents send ages in milliseconds, the youngest first.
+ * Pure. */
 #ifndef DD_RDZV_RESTART_AGES_H
 #define DD_RDZV_RESTART_AGES_H
 
@@ -9,9 +9,11 @@
 
 #include <stdint.h>
 
-enum { RESTART_AGES_MAX = 64 }; /* are told; older ones count as old as the last of these */
+enum {
+    RESTART_AGES_MAX = 64
+}; /* maximum number of ages sent; older restarts count as old as the last one */
 
-/* "1200 60500", and back; "" is none. parse: how many, or -EPROTO with a sentence. */
+/* Text form "1200 60500"; "": none. parse returns their number, or -EPROTO with a message. */
 int restart_ages_format(struct dd_buf *out, const uint64_t *ages_ms, int n);
 int restart_ages_parse(uint64_t ages_ms[RESTART_AGES_MAX], const char *text, struct dd_err *err);
 

@@ -1,5 +1,5 @@
-/* The plan of a job as one node sees it before it has met another, from the list of nodes and the
- * number of workers alone. Pure. */
+/* The plan of a job as one node can foresee it, from the list of nodes and the number of workers.
+ * Pure. */
 #ifndef DD_RDZV_STATIC_PLAN_H
 #define DD_RDZV_STATIC_PLAN_H
 
@@ -10,19 +10,19 @@
 struct static_plan {
     const struct hostlist *nodes; /* in rank order */
     int nnodes;
-    const int *sizes; /* workers of each node; NULL: size */
+    const int *sizes; /* [nnodes] workers of each node; NULL: `size` on every node */
     int size;
     int node_rank;
 };
 
-/* Nodes, sizes and ranks of the zeroed *p; addresses and ports are the caller's. -ENOMEM with a
- * sentence; plan_clear(p) in any case. */
+/* Set nodes, sizes and ranks of the zeroed *p; the caller sets addresses and ports. -ENOMEM with a
+ * message; call plan_clear(p) in any case. */
 int static_plan_make(struct plan *p, const struct static_plan *f, struct dd_err *err);
-/* Turns to another node of the same plan. */
+/* Change the plan to that of another node. */
 void static_plan_select(struct plan *p, int node_rank);
 
-/* A list of tasks as nodes: a name that stands several times side by side is one node with as many
- * workers. Gives both; 0 or -ENOMEM. */
+/* Convert a list of tasks to nodes: a name repeated in sequence is one node with as many workers.
+ * The caller frees both. 0 or -ENOMEM. */
 int static_plan_group(struct hostlist **ret_nodes, int **ret_sizes, const struct hostlist *tasks);
 
 #endif

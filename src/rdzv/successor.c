@@ -1,12 +1,12 @@
 #include "rdzv/successor.h"
 
 enum {
-    FIRST_MS =
-        1000,       /* the lost daemon's own node may start another one, or the network come back */
-    STEP_MS = 3000, /* for each node before this one */
+    FIRST_MS = 1000, /* time for the lost daemon's node to start another one, or for the network to
+                        recover */
+    STEP_MS = 3000,  /* per node before this one */
     AGAIN_MS = 300,
     AGAIN_MAX_MS = 5000,
-    SEARCH_MS = 1000, /* nodes that come at once have come by then */
+    SEARCH_MS = 1000, /* nodes that start together have joined by then */
     SEARCH_GUEST_MS = 3000,
     SEARCH_MAX_MS = 30000,
     SEARCH_REFUSED_MS = 1000,
@@ -55,7 +55,7 @@ unsigned successor_again_ms(unsigned *wait)
     return successor_grow(wait, AGAIN_MS, AGAIN_MAX_MS);
 }
 
-/* The other nodes' workers may need their time to end. */
+/* The workers of other nodes may need the grace period. */
 void successor_cfg(struct rdzv_cfg *cfg, int64_t epoch, int index, uint64_t grace)
 {
     cfg->epoch = epoch;

@@ -12,7 +12,7 @@
 struct me {
     struct alloc_task task;
     bool is_task;
-    int node, local; /* -1: not known, or none of them */
+    int node, local; /* -1: unknown */
 };
 
 void task_layout_clear(struct task_layout *p)
@@ -35,8 +35,7 @@ static int contradicts(int slots, int found, const char *what, struct dd_err *er
                       slots, what, found);
 }
 
-/* srun has started several tasks on a node (or --hosts names it several times): each is a worker.
- */
+/* srun has started several tasks on a node, or --hosts repeats its name: each task is a worker. */
 static int by_list(const struct task_layout_input *in, const int *sizes, int n, struct me *me,
                    struct dd_err *err)
 {
@@ -52,7 +51,7 @@ static int by_list(const struct task_layout_input *in, const int *sizes, int n, 
     return 0;
 }
 
-/* mpiexec has started this process as one of several; it names no nodes. */
+/* mpiexec has started this process as one of several, without naming the nodes. */
 static int by_mpi(const struct task_layout_input *in, int *sizes, int n, struct me *me,
                   struct dd_err *err)
 {
@@ -81,7 +80,7 @@ static int by_mpi(const struct task_layout_input *in, int *sizes, int n, struct 
     return 0;
 }
 
-/* What a plain srun in this script would start. Without SLURM_NTASKS that is one task on each node.
+/* The tasks that a plain srun in this script would start. Without SLURM_NTASKS: one on each node.
  */
 static int by_script(const struct task_layout_input *in, int *sizes, int n, struct dd_err *err)
 {
@@ -125,7 +124,7 @@ static int task_layout_count_workers(const struct task_layout_input *in, int *si
     return 0;
 }
 
-/* The whole of a node, or the one worker that is asked about. */
+/* Select all workers of a node, or the requested one. */
 static void set(struct task_layout *p, int node, int first, int n)
 {
     static_plan_select(&p->plan, node);
@@ -175,7 +174,7 @@ static int task_layout_choose(struct task_layout *p, const struct task_layout_in
 {
     const bool script = in->alloc->script;
     p->here = true;
-    if (!script && me->node >= 0 && me->local >= 0) { /* this process is one */
+    if (!script && me->node >= 0 && me->local >= 0) { /* this process is a worker */
         set(p, me->node, me->local, 1);
         const int rank = me->is_task ? me->task.rank : p->plan.first_rank + me->local;
         p->scattered = rank != p->plan.first_rank + me->local;

@@ -1,5 +1,6 @@
-/* Which workers of a job somebody asks about who starts them without us (ddctl env): this process,
- * where a launcher has made it one of them, else those of a node, else all. Pure. */
+/* For ddctl env, which prints the environment of workers that ddrun does not start: which workers a
+ * request is about. This process, if a launcher has started it as a worker, else the workers of a
+ * node, else all. Pure. */
 #ifndef DD_RDZV_TASK_LAYOUT_H
 #define DD_RDZV_TASK_LAYOUT_H
 
@@ -7,23 +8,24 @@
 #include "rdzv/plan.h"
 
 struct task_layout_input {
-    const struct alloc *alloc; /* found with list_only */
+    const struct alloc *alloc; /* as found with list_only */
     char *const *env;
-    int slots;      /* workers of each node; 0: as many as the launcher starts there, else one */
-    int rank, node; /* who is asked about; -1: not said */
+    int slots;      /* workers of each node; 0: as many as the launcher starts there, or one */
+    int rank, node; /* requested rank or node; -1: not given */
 };
 
 struct task_layout {
-    struct hostlist *nodes; /* each once, in rank order */
-    struct plan plan;       /* of nodes and ranks, without addresses */
-    int node;       /* the workers in question are all there; -1: all workers of all nodes */
-    int first, n;   /* local ranks in question on that node */
-    bool here;      /* that node is this machine */
-    bool scattered; /* ranks are not dealt out node by node: only this worker's is known */
+    struct hostlist *nodes; /* the nodes, each once, in rank order */
+    struct plan plan;       /* nodes and ranks, without addresses */
+    int node;               /* node of the workers; -1: all workers of all nodes */
+    int first, n;           /* their local ranks on that node: first, number */
+    bool here;              /* `node` is this machine */
+    bool scattered; /* ranks are not assigned node by node: only the ranks of this worker are known
+                     */
 };
 
-/* -EINVAL with a sentence: no such rank or node, or the numbers contradict each other.
- * task_layout_clear() in any case. */
+/* -EINVAL with a message: no such rank or node, or contradictory numbers. Call task_layout_clear()
+ * in any case. */
 int task_layout_find(struct task_layout *ret, const struct task_layout_input *in,
                      struct dd_err *err);
 void task_layout_clear(struct task_layout *p);
