@@ -70,8 +70,8 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
     if (in->min_nodes < 0 || in->max_nodes < in->min_nodes || in->max_nodes > HOSTLIST_MAX)
         return dd_err_set(err, -EINVAL, "--nnodes=%d:%d is not a range of nodes from 1 to %d",
                           in->min_nodes, in->max_nodes, HOSTLIST_MAX);
-    bool has_spares = in->spares &&
-                      (in->hosts != NULL || in->hostfile != NULL); /* the list numbers them, too */
+    bool has_spares = in->spares && (in->hosts != NULL ||
+                                     in->hostfile != NULL); /* the list numbers the nodes, too */
     if (!has_spares && in->max_nodes > 0 && in->node_rank >= in->max_nodes)
         return dd_err_set(err, -EINVAL,
                           "--node-rank=%d is out of range for --nnodes=%d (ranks count from 0)",
@@ -86,8 +86,8 @@ static int check_options(const struct alloc_input *in, struct dd_err *err)
 
 /* ---- variables of several jobs ---- */
 
-/* The job that a source's variables tell of, if they do; index -1: this host is not in it. Gives
- * *ret. */
+/* Find the job that the variables of a source describe, if any, in *ret; index -1: this host is not
+ * in it. */
 static bool claims(struct alloc **ret, const struct alloc_ops *ops, const struct alloc_input *in)
 {
     struct alloc_input list = *in;
@@ -117,8 +117,9 @@ static int two_jobs(const struct alloc_ops *ops, const struct alloc *a,
         ops->variables, other->variables);
 }
 
-/* A scheduler's variables are inherited by what is submitted to another one. 0: nobody else speaks
- * for this process, 1: the source in row i is left over, with a warning, -EINVAL: who knows. */
+/* Variables of a scheduler are inherited by jobs that are submitted to another one. Return 0: no
+ * other source describes this process; 1: the source in row i is stale, with a warning; -EINVAL:
+ * ambiguous. */
 static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *warnings,
                         struct dd_err *err)
 {
@@ -136,7 +137,7 @@ static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *
         if (a == NULL && !claims(&a, ops, in))
             return 0;
         if (strcmp(a->run_id, b->run_id) == 0 ||
-            (a->index >= 0 && b->index < 0)) /* Slurm can write PBS' variables too */
+            (a->index >= 0 && b->index < 0)) /* Slurm can set variables of PBS, too */
             continue;
         if (a->index >= 0 || b->index < 0)
             return two_jobs(ops, a, other, b, in, err);
@@ -151,12 +152,12 @@ static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *
     return 0;
 }
 
-/* Only this machine is left, and a job's variables say that there should be more: no guess is made.
+/* Only this machine is left, although variables of a job name more nodes: fail instead of guessing.
  */
 static int refuse_stale(const char *why, const struct alloc_ops *ops, const struct alloc_input *in,
                         struct dd_err *err)
 {
-    const char *end = strrchr(why, ';'); /* "; ignoring it" */
+    const char *end = strrchr(why, ';'); /* cut off "; ignoring it" */
     const int n = end != NULL ? (int)(end - why) : (int)strlen(why);
     if (in->list_only)
         return dd_err_set(err, -EINVAL,
@@ -169,8 +170,8 @@ static int refuse_stale(const char *why, const struct alloc_ops *ops, const stru
                       n, why, ops->start, ops->variables, in->hostname);
 }
 
-/* Whether this machine alone will do, whatever a job's variables say: it was said so, or a worker
- * of ddrun asks, who knows its nodes from elsewhere. */
+/* True if this machine alone is acceptable although variables describe a job: the user has chosen
+ * that, or the caller is a worker of ddrun, which knows its nodes from DDRUN_NODES. */
 static bool may_be_alone(const struct alloc_input *in)
 {
     return in->max_nodes == 1 ||
@@ -181,7 +182,7 @@ static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_
 {
     const struct alloc_ops *stale = NULL;
     const char *left_over = NULL;
-    size_t said = 0; /* which warning is of that */
+    size_t said = 0; /* index of the warning about the stale source */
     for (size_t i = 0; alloc_table[i] != NULL; i++) {
         const struct alloc_ops *ops = alloc_table[i];
         if (left_over != NULL && ops->variables != NULL && strcmp(ops->variables, left_over) == 0)
@@ -206,7 +207,8 @@ static int find_source(struct alloc *a, const struct alloc_input *in, struct dd_
     }
     return dd_err_set(
         err, -ENOENT,
-        "no scheduler, host list or endpoint names the nodes"); /* local always does */
+        "no scheduler, host list or endpoint names the nodes"); /* unreachable: the last source
+                                                                   always applies */
 }
 
 bool alloc_is_told(const struct alloc_input *in)
@@ -220,7 +222,7 @@ bool alloc_is_told(const struct alloc_input *in)
     return false;
 }
 
-/* --nnodes=1 among several nodes: this node is a job of its own. */
+/* With --nnodes=1 among several nodes, make this node a job of its own. */
 static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
     struct alloc_shown shown;
@@ -246,7 +248,7 @@ static int stand_alone(struct alloc *a, const struct alloc_input *in, struct dd_
     a->nodes = DD_TAKE(me);
     a->nnodes = 1;
     a->index = 0;
-    a->nports = 0; /* the scheduler's are for one host of the job, not for each */
+    a->nports = 0; /* the scheduler's ports belong to one host of the job, not to each */
     return 0;
 }
 
@@ -275,7 +277,7 @@ static int apply_nnodes(struct alloc *a, const struct alloc_input *in, struct dd
     return 0;
 }
 
-/* Where the nodes meet and what they call the job, as far as the user said it. */
+/* Apply the endpoint and the job's name as far as the user has set them. */
 static int apply_rendezvous(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
     struct alloc_hostport meet;
@@ -298,11 +300,11 @@ static int apply_rendezvous(struct alloc *a, const struct alloc_input *in, struc
                      : alloc_set(&a->job_id, "%s.%016" PRIx64, id, alloc_hash(in->rdzv_id));
     }
     if (rc == 0 && a->run_id == NULL)
-        rc = alloc_set(&a->run_id, "none"); /* as torchrun calls it */
+        rc = alloc_set(&a->run_id, "none"); /* the same name as in torchrun */
     return rc < 0 ? alloc_no_memory(err) : 0;
 }
 
-/* The id goes into a hello of limited size (net/hello.h); nobody reads one that long anyway. */
+/* The id is part of a hello of limited size (net/hello.h). */
 static int shorten_id(struct alloc *a, struct dd_err *err)
 {
     if (strlen(a->job_id) <= ID_MAX)

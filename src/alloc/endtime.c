@@ -12,7 +12,7 @@
 
 enum { DAY_S = 86400, MAX_DAYS = 100000 };
 
-/* Digits up to the first other character, which *p then points to. */
+/* Read digits; *p then points to the first other character. */
 static bool take_number(const char **p, int64_t max, int64_t *ret)
 {
     int64_t n = 0;
@@ -23,7 +23,7 @@ static bool take_number(const char **p, int64_t max, int64_t *ret)
     return *p > start && n <= max;
 }
 
-/* "SS", "MM:SS", "HH:MM:SS" with any number of digits, up to the end of the word. */
+/* Read "SS", "MM:SS", "HH:MM:SS" with any number of digits, up to the end of the word. */
 static int take_clock(const char *p, int64_t *ret)
 {
     int64_t total = 0;
@@ -58,7 +58,7 @@ int alloc_slurm_time_left(const char *text, int64_t *ret)
     return 0;
 }
 
-/* The value behind "    NAME = " at the start of a line, or NULL; lent. */
+/* Return the value after "    NAME = " at the start of a line, or NULL; lent. */
 static const char *pbs_value(const char *text, const char *name)
 {
     size_t len = strlen(name);
@@ -72,7 +72,7 @@ static const char *pbs_value(const char *text, const char *name)
     return NULL;
 }
 
-/* A date that strptime() reads by `format`, and a length behind it. */
+/* Add a length to a date that strptime() reads by `format`. */
 static int end_of(const char *start, const char *format, const char *length, int64_t *ret)
 {
     struct tm tm = {.tm_isdst = -1};
@@ -91,7 +91,7 @@ static int end_of(const char *start, const char *format, const char *length, int
 int alloc_pbs_end_time(const char *text, int64_t *ret)
 {
     const char *start = pbs_value(text, "stime");
-    if (start == NULL) /* TORQUE */
+    if (start == NULL) /* TORQUE has no stime */
         start = pbs_value(text, "start_time");
     return end_of(start, "%a %b %d %H:%M:%S %Y", pbs_value(text, "Resource_List.walltime"), ret);
 }
@@ -103,9 +103,9 @@ static int oar_end_time(const char *text, int64_t *ret)
                   ret);
 }
 
-/* "12:05 L": hours and minutes, or with LSB_HMS_TIME_FORMAT seconds too; "-": no limit. L: that is
- * the limit; E and X are of what the user has estimated, beyond which a job may run. Src: bjobs(1)
- * of LSF 10.1, and scripts that read it. */
+/* "12:05 L": hours and minutes, with LSB_HMS_TIME_FORMAT also seconds; "-": no limit. L marks the
+ * limit; E and X refer to an estimate of the user, which a job may exceed. Src: bjobs(1) of
+ * LSF 10.1, and scripts that read it. */
 static int lsf_time_left(const char *text, int64_t *ret)
 {
     const char *p = text + strspn(text, " \t\n");
@@ -124,8 +124,8 @@ static int lsf_time_left(const char *text, int64_t *ret)
     return 0;
 }
 
-/* The line "hard resource_list:   a=1,h_rt=3600,b=2" of qstat -j; "01:00:00" also, as it was asked
- * for. A queue's own limit does not stand there. Src: qstat(1), sge_types(1) and source of Grid
+/* Read "hard resource_list:   a=1,h_rt=3600,b=2" of qstat -j; "01:00:00" as requested is possible,
+ * too. The limit of a queue is not listed there. Src: qstat(1), sge_types(1) and source of Grid
  * Engine 6.2. */
 static int sge_length(const char *text, int64_t *ret)
 {
@@ -162,18 +162,22 @@ static int flux_time_left(const char *text, int64_t *ret)
     return 0;
 }
 
-/* ---- whom to ask, and what ---- */
+/* ---- commands of the schedulers ---- */
 
-enum told { AT, LEFT, LENGTH }; /* seconds since 1970; from now on; from when the script began */
+enum told {
+    AT,
+    LEFT,
+    LENGTH
+}; /* seconds since 1970; seconds from now; seconds from the start of the script */
 
 struct alloc_end_row {
-    const char *sources; /* of allocations (alloc_table), comma separated */
-    const char *job;     /* the variable with the job's id; another name for it; NULL */
+    const char *sources; /* sources of allocations (alloc_table), comma separated */
+    const char *job;     /* variable with the job's id; another name for it, or NULL */
     const char *also;
-    const char *index;   /* the variable with its place in an array, which is 0 outside; NULL */
-    const char *needs;   /* a variable without which the first says nothing; NULL */
-    const char *command; /* words; %job */
-    const char *folder;  /* where the command is besides in PATH; NULL */
+    const char *index;   /* variable with the index in an array job, 0 outside; NULL */
+    const char *needs;   /* variable without which `job` means something else; NULL */
+    const char *command; /* words of the command; %job is the job's id */
+    const char *folder;  /* directory of the command if PATH does not contain it; NULL */
     enum told told;
     int (*read)(const char *text, int64_t *ret);
 };
@@ -243,7 +247,7 @@ const struct alloc_end_row *alloc_end_find(const char *source, char *const *env)
         if (is_among(rows[i].sources, source))
             return job_of(&rows[i], env) != NULL ? &rows[i] : NULL;
     for (size_t i = 0; i < ROWS;
-         i++) /* the user has named the nodes, whose job it may be all the same */
+         i++) /* the user has named the nodes, which may still belong to such a job */
         if (job_of(&rows[i], env) != NULL)
             return &rows[i];
     return NULL;
@@ -295,7 +299,7 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
                      {"PBS_WALLTIME", "pbs", LENGTH}};
     enum { VARIABLES = sizeof(variables) / sizeof(variables[0]) };
     bool is_scheduler =
-        false; /* whose word alone counts: variables are inherited by jobs of others */
+        false; /* only this variable counts: others may be inherited from another job */
     for (size_t i = 0; i < VARIABLES; i++)
         is_scheduler |= is_among(variables[i].sources, source);
     for (size_t i = 0; i < ROWS; i++)
@@ -311,9 +315,9 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
     return -ENOENT;
 }
 
-/* ---- why ---- */
+/* ---- reason ---- */
 
-/* The word behind " NAME=" is one of those that are separated by '|'. */
+/* True if `name` is among the words separated by '|' that contain the value of " NAME=". */
 static bool slurm_is(const char *text, const char *name, const char *words)
 {
     const char *at = strstr(text, name);

@@ -1,5 +1,5 @@
-/* The nodes find each other through etcd (--rdzv-endpoint=etcd://...): who is the first node comes
- * out there. */
+/* The nodes find each other through etcd (--rdzv-endpoint=etcd://...), which also decides which one
+ * is the first. */
 #include "alloc/inner.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     if (rc < 0)
         return rc;
     a->nnodes = in->max_nodes;
-    a->index = in->max_nodes == 1 ? 0 : -1; /* alone nobody is to be found */
+    a->index = in->max_nodes == 1 ? 0 : -1; /* a single node needs no election */
     if (in->node_rank >= 0)
         rc = dd_strv_push(
             &a->warnings,

@@ -50,7 +50,7 @@ int alloc_meet(struct alloc_hostport *ret, const struct alloc_input *in, struct 
     return 0;
 }
 
-/* torchrun's default rank is 0 with --master-addr; with an endpoint the daemon gives the ranks. */
+/* With --master-addr, torchrun's default rank is 0; with an endpoint, the daemon assigns ranks. */
 static int find_index(const struct alloc_input *in, const char *host, int nnodes)
 {
     if (in->node_rank >= 0)
@@ -83,10 +83,10 @@ static int check(const struct alloc *a, const struct alloc_input *in,
     return 0;
 }
 
-/* The only name that is known: this machine's when it is the host, else the endpoint's. */
+/* Only one name is known: this machine's if it is the first node, otherwise the endpoint's. */
 static int set_nodes(struct alloc *a, const struct alloc_input *in, char *host)
 {
-    host[strcspn(host, "%")] = '\0'; /* the interface of a link-local address is not a name */
+    host[strcspn(host, "%")] = '\0'; /* the zone of a link-local address is not part of a name */
     const char *name = a->index == 0 && hostlist_name_ok(in->hostname) ? in->hostname : host;
     int rc = hostlist_new(&a->nodes);
     return rc < 0 ? rc : hostlist_push(a->nodes, *name != '\0' ? name : "localhost");
@@ -110,8 +110,8 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
         a->ports[a->nports++] = (uint16_t)meet.port;
         a->port_is_fixed = true;
     }
-    /* Each node may spell the endpoint in its own way, so the name of the job is made of the port;
-     * a single node is its own job and shares its name with none. */
+    /* Nodes may spell the endpoint differently, so derive the name of the job from the port; a
+     * single node shares its name with no other. */
     if (a->nnodes == 1 && a->index == 0)
         rc = alloc_set(&a->job_id, "explicit.%d.%016" PRIx64, meet.port, in->nonce);
     else

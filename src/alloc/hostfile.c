@@ -17,7 +17,8 @@
 
 enum { FILE_MAX = 16 << 20, LINE_MAX_BYTES = 4096 };
 
-/* Appends; a full list is first rid of its duplicates, as round robin files have them. */
+/* Append a name. If the list is full, remove duplicates first: files in round-robin order contain
+ * many. */
 static int push(struct hostlist **names, const char *name)
 {
     size_t n = hostlist_count(*names);
@@ -45,7 +46,7 @@ static bool is_slots(const char *word)
     return false;
 }
 
-/* "node1:4" of MPICH is node1 with 4 slots; an IPv6 address has more colons. */
+/* "node1:4" of MPICH is node1 with 4 slots; an IPv6 address has several colons. */
 static void cut_slots(char *names)
 {
     int n;

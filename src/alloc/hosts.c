@@ -1,10 +1,10 @@
-/* The hosts are said: --hosts=LIST, --hostfile=FILE. */
+/* Nodes from options: --hosts=LIST, --hostfile=FILE. */
 #include "alloc/inner.h"
 
 #include <errno.h>
 #include <inttypes.h>
 
-/* Takes *nodes and finds my place in it. */
+/* Take ownership of *nodes, and find this host in it. */
 static int take_list(struct alloc *a, const struct alloc_input *in, struct hostlist **nodes,
                      const char *option, struct dd_err *err)
 {

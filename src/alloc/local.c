@@ -1,4 +1,4 @@
-/* This machine alone: what is left when nothing else is said. */
+/* This machine alone, if no other source applies. */
 #include "alloc/inner.h"
 
 #include <errno.h>
@@ -26,8 +26,7 @@ static int fill(struct alloc *a, const struct alloc_input *in, struct dd_err *er
     if (hostlist_new(&a->nodes) < 0 || hostlist_push(a->nodes, name) < 0 ||
         alloc_set(&a->job_id, "local.%s.%016" PRIx64, name, in->nonce) < 0)
         return alloc_no_memory(err);
-    /* as torchrun: who names a port wants a rendezvous of that name, "none"; else it is a run of
-     * its own */
+    /* as in torchrun: with --master-port, the run has the name "none"; otherwise a random one */
     if (in->master_port == 0 && alloc_set(&a->run_id, "%016" PRIx64, in->nonce) < 0)
         return alloc_no_memory(err);
     return 0;

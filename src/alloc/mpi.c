@@ -13,11 +13,10 @@
 #include <stdint.h>
 
 struct row {
-    const char *rank, *size, *local_size; /* NULL: it does not say */
-    const char
-        *node; /* counts the nodes; NULL: the rank does, where there is one process on each */
+    const char *rank, *size, *local_size; /* NULL: the launcher does not set it */
+    const char *node; /* numbers the nodes; NULL: use the rank, with one process on each node */
     const char *name;
-    const char *write; /* how one is started on each of so many nodes */
+    const char *write; /* command that starts one process on each of %zu nodes */
 };
 
 static const struct row rows[] = {
@@ -64,7 +63,7 @@ int alloc_check_mpi(const struct alloc_input *in, const struct hostlist *nodes, 
     const int here = number(in, r->local_size);
     const int all = number(in, r->size);
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* of the table */
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the format is in the table */
     (void)snprintf(write, sizeof(write), r->write, n);
 #pragma GCC diagnostic pop
     if (here > 1)

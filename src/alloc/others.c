@@ -17,17 +17,17 @@
 #include <string.h>
 
 struct other {
-    const char *name; /* of the system, for sentences */
+    const char *name; /* name of the system, for messages */
+    const char *jobs; /* variables that form the job's id, comma separated; the first must be set */
+    const char *also; /* alternative name of the first; NULL */
+    const char *needs; /* must be set, too, because the first has a common name; NULL */
     const char
-        *jobs; /* variables that make the job's id, comma separated; the first must be there */
-    const char *also;  /* another name for the first; NULL */
-    const char *needs; /* besides, since the first is too common a name; NULL */
-    const char *files; /* variables that name the file, the first that is set; NULL */
-    bool first_word;   /* of its lines */
+        *files;      /* variables that contain the name of the file; the first that is set counts */
+    bool first_word; /* only the first word of each line counts */
     int (*list)(struct hostlist **ret, const struct alloc_input *in,
-                struct dd_err *err); /* without a file */
-    bool elsewhere;                  /* the script runs on no node of the job */
-    const char *write; /* for users whose ddrun was started once and cannot start the others */
+                struct dd_err *err); /* function for systems without a file */
+    bool elsewhere;                  /* the script does not run on a node of the job */
+    const char *write;               /* tip for users whose ddrun cannot start the other nodes */
 };
 
 static const char *var(const struct alloc_input *in, const char *name)
@@ -35,7 +35,7 @@ static const char *var(const struct alloc_input *in, const char *name)
     return dd_env_get_nonempty(in->env, name);
 }
 
-/* The value of the first of some variables that is set; its name goes to name. */
+/* Return the value of the first of some variables that is set; `name` becomes its name. */
 static const char *first_of(const struct alloc_input *in, const char *names, char name[64])
 {
     for (const char *p = names; p != NULL && *p != '\0'; p += *p == ',') {
@@ -48,7 +48,7 @@ static const char *first_of(const struct alloc_input *in, const char *names, cha
     return NULL;
 }
 
-/* The job, or NULL; the variable's name goes to name. */
+/* Return the job's id, or NULL; `name` becomes the variable's name. */
 static const char *job_of(const struct other *o, const struct alloc_input *in, char name[64])
 {
     const size_t n = strcspn(o->jobs, ",");
@@ -68,7 +68,7 @@ static int push_new(struct hostlist *nodes, const char *name)
     return hostlist_push(nodes, name);
 }
 
-/* Every step-th of the words of a variable. */
+/* Return every step-th word of a variable as a list. */
 static int words(struct hostlist **ret, const struct alloc_input *in, const char *name, size_t step,
                  struct dd_err *err)
 {
@@ -93,7 +93,7 @@ static int lsf_list(struct hostlist **ret, const struct alloc_input *in, struct 
     return var(in, "LSB_HOSTS") != NULL ? words(ret, in, "LSB_HOSTS", 1, err) : -ENODATA;
 }
 
-/* "3-4,7": nid00003 and so on. */
+/* Parse "3-4,7": nid00003 and so on. */
 static int cobalt_list(struct hostlist **ret, const struct alloc_input *in, struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *nodes = NULL;
@@ -125,7 +125,7 @@ static int cobalt_list(struct hostlist **ret, const struct alloc_input *in, stru
     return 0;
 }
 
-/* Only the first word of each line. */
+/* Keep only the first word of each line. */
 static void keep_first_words(struct dd_buf *text)
 {
     bool word = true;
@@ -156,9 +156,9 @@ static int read_nodes(struct hostlist **ret, const struct other *o, const struct
                                 err);
 }
 
-/* jsrun counts its tasks itself, and so tells whether the script's node is one too many. In the
- * script CSM's own variable does, unless LSF gives that node more than the one slot. Src: PRRTE's
- * sources; LSF under CSM was never run. */
+/* Tell whether the script's node is an extra one: jsrun's number of tasks shows it. In the script,
+ * CSM's own variable does, unless LSF gives that node more than one slot. Src: PRRTE's sources; LSF
+ * under CSM was never run. */
 static bool has_script_node(const struct hostlist *nodes, const struct alloc_input *in)
 {
     DD_AUTO(strv) struct dd_strv w = {0};
@@ -225,7 +225,7 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
     if (!alloc_id_ok(id))
         return dd_err_set(err, -EINVAL, "%s=%.80s is not a valid job id", name, id);
     int rc = read_nodes(&nodes, o, in, &why);
-    if (rc == -ENODATA) /* a job of one node, or none of this system */
+    if (rc == -ENODATA) /* a job with one node, or not a job of this system */
         return 0;
     if (rc == -ENOENT || rc == -EACCES)
         return stale(o, in, warnings, why.text, err);
@@ -242,7 +242,7 @@ static int detect(const struct other *o, const struct alloc_input *in, struct dd
     return stale(o, in, warnings, text, err);
 }
 
-/* The job's id from its variables, without those that say nothing. */
+/* Form the job's id from its variables, skipping those without information. */
 static int put_id(struct dd_buf *id, const struct other *o, const struct alloc_input *in)
 {
     DD_AUTO(strv) struct dd_strv names = {0};
@@ -287,7 +287,8 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
     int rc = read_nodes(&a->nodes, o, in, err);
     const bool elsewhere = o->elsewhere ||
                            (rc == 0 &&
-                            has_script_node(a->nodes, in)); /* the script runs on no node */
+                            has_script_node(a->nodes,
+                                            in)); /* the script does not run on a node of the job */
     if (rc == 0 && elsewhere && !o->elsewhere && drop_first(&a->nodes) < 0)
         rc = alloc_no_memory(err);
     if (rc == 0 && !in->list_only)
@@ -300,7 +301,7 @@ static int fill(struct alloc *a, const struct other *o, const struct alloc_input
         a->index = alloc_mpi_place(in, a->nnodes);
     a->script = !alloc_is_mpi(in) &&
                 (a->index >= 0 ||
-                 elsewhere); /* else it is another machine's job, and starts nothing */
+                 elsewhere); /* otherwise it is a job of another machine, which starts nothing */
     if (in->list_only && a->index < 0)
         a->index = -1;
     else if (a->index < 0 && a->script)
@@ -405,9 +406,8 @@ static int flux_refuse(const struct alloc_input *in, const char *what, const cha
         what, option, in->hostname);
 }
 
-/* Its tasks can ask it through PMI-1, and tell each other their names (launched.c). Its batch
- * scripts are the first process of an instance of their own, which does not tell how many nodes it
- * has. */
+/* Tasks of Flux exchange their names by PMI-1 (launched.c). A batch script is the first process of
+ * an instance of its own, which has no variable with the number of nodes. */
 static int flux_detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)
 {
     int n = 0;
@@ -433,10 +433,10 @@ static int flux_fill(struct alloc *a, const struct alloc_input *in, struct dd_er
 {
     (void)a;
     (void)in;
-    return dd_err_set(err, -EINVAL, "not a Flux job"); /* flux_detect() never says yes */
+    return dd_err_set(err, -EINVAL, "not a Flux job"); /* flux_detect() never returns 1 */
 }
 
-/* What its PMI calls the job's names. Src: flux-core's shell; not run. */
+/* Return the job's id from the name that Flux's PMI reports. Src: flux-core's shell; not run. */
 static bool flux_own(char *const *env, char ret[ALLOC_ID_SIZE])
 {
     return alloc_own_is(env, "FLUX_JOB_ID", ret);

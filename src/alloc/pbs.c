@@ -76,8 +76,8 @@ static int say_mpiexec(const struct alloc_input *in, const struct hostlist *node
         var(in, "PBS_JOBID"), n, n == 1 ? "" : "s", alloc_show(&shown, nodes), n, in->hostname);
 }
 
-/* Whether names differ in their numbers only, as those of one cluster's nodes do; the first dot
- * ends them. */
+/* True if two names differ in their numbers only, as the nodes of one cluster do; compares up to
+ * the first dot. */
 static bool are_alike(const char *a, const char *b)
 {
     static const char digits[] = "0123456789";
@@ -95,8 +95,8 @@ static bool are_alike(const char *a, const char *b)
     }
 }
 
-/* My place when the file does not name this host, as a container has a name of its own: what PBS
- * counted. Not for a node whose line is missing. */
+/* Return the position from PBS_NODENUM if the file does not contain this host's name, as in a
+ * container with its own host name. Not for a node whose line is missing. */
 static int place_by_number(const struct alloc_input *in, const struct hostlist *nodes,
                            const char *path, struct dd_err *err)
 {
@@ -121,8 +121,8 @@ static int place_by_number(const struct alloc_input *in, const struct hostlist *
         in->hostname, path, alloc_show(&shown, nodes), path);
 }
 
-/* PBS_NODENUM counts the hosts in the order of the file, and those that are not in it: it may be
- * greater than the place in the file, not less. */
+/* PBS_NODENUM counts the hosts in the order of the file, including those that are not in it: it can
+ * be greater than the position in the file, never less. */
 static int check_number(const struct alloc_input *in, int me, const char *path, struct dd_err *err)
 {
     int num = me;
@@ -137,7 +137,7 @@ static int check_number(const struct alloc_input *in, int me, const char *path, 
         num, in->hostname, me, path);
 }
 
-/* The position of this host, as in alloc_find_me(), or by what PBS says. */
+/* Find the position of this host by name, or by the variables of PBS. */
 static int find_place(const struct alloc_input *in, const struct hostlist *nodes, const char *path,
                       struct dd_err *err)
 {
@@ -145,7 +145,7 @@ static int find_place(const struct alloc_input *in, const struct hostlist *nodes
     return me >= 0 ? check_number(in, me, path, err) : place_by_number(in, nodes, path, err);
 }
 
-/* PBS' own files have the names of the jobs; a file of the user's may have any. */
+/* A file of PBS itself is named after the job; a file of the user may have any name. */
 static int check_file(const struct alloc_input *in, const char *job, struct dd_err *err)
 {
     const char *path = var(in, "PBS_NODEFILE");
@@ -164,7 +164,8 @@ static int no_file(const struct alloc_input *in, struct dd_strv *warnings, const
                    const struct dd_err *why, struct dd_err *err)
 {
     enum starter by = starter_of(in);
-    if (why->rc != -ENOENT && why->rc != -EACCES && why->rc != -ENOTDIR) { /* there is a file */
+    if (why->rc != -ENOENT && why->rc != -EACCES &&
+        why->rc != -ENOTDIR) { /* the file exists, but is unusable */
         if (err != NULL)
             *err = *why;
         return why->rc;
@@ -225,11 +226,11 @@ static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct
     return check_list(in, nodes, path, warnings, err);
 }
 
-/* A requeued job keeps its id, and PBS has no restart count. What differs from run to run is the
- * cookie, which stays out of the id: the id is public. It separates the runs where the key is
- * proved (net/key.h), and is no key itself: it is four outputs of random() after srand(time()), so
- * that one own cookie gives those of all other jobs of that host. Src: OpenPBS 23.06, start_job()
- * in src/resmom/start_exec.c, add_transport_conn() in src/lib/Libtpp/tpp_transport.c. */
+/* A requeued job keeps its id, and PBS counts no restarts. The cookie differs from run to run, but
+ * is not part of the public id. It separates the runs where the key is proved (net/key.h). It is
+ * not a key: it consists of four outputs of random() after srand(time()), so a user can compute the
+ * cookies of all other jobs of a host from an own one. Src: OpenPBS 23.06, start_job() in
+ * src/resmom/start_exec.c, add_transport_conn() in src/lib/Libtpp/tpp_transport.c. */
 static int set_job(struct alloc *a, const struct alloc_input *in, struct dd_err *err)
 {
     const char *job = var(in, "PBS_JOBID");

@@ -26,7 +26,7 @@ static bool is_same_host(const char *a, const char *b, bool whole)
     return n == strcspn(b, ".") && strncasecmp(a, b, n) == 0;
 }
 
-/* Looked for from where the last one was found: a host's lines stand together. */
+/* Search from the last result on: the lines of a host are adjacent. */
 static int find_node(const struct hostlist *nodes, const char *host, size_t from)
 {
     const size_t n = hostlist_count(nodes);
@@ -37,7 +37,7 @@ static int find_node(const struct hostlist *nodes, const char *host, size_t from
     return -1;
 }
 
-/* "node-1.site-gpu3": the host stays in line. */
+/* Parse "node-1.site-gpu3"; the host remains in line. */
 static int take_line(char *line, int *number)
 {
     char *at = NULL;
@@ -120,7 +120,8 @@ int alloc_pbs_gpus(struct alloc *a, const struct alloc_input *in, struct dd_err 
     struct dd_err why = {0};
     const char *path = dd_env_get_nonempty(in->env, "PBS_GPUFILE");
     int rc = path != NULL ? in->read_file(path, &text, &why) : 0;
-    if (rc == -ENOENT || rc == -EACCES || rc == -ENOTDIR) /* another node than the first */
+    if (rc == -ENOENT || rc == -EACCES ||
+        rc == -ENOTDIR) /* not the first node, which has the file */
         return 0;
     if (rc < 0)
         return dd_err_set(err, rc, "PBS_GPUFILE: %.500s", why.text);

@@ -1,6 +1,5 @@
-/* Which host is this machine. Names are compared last: what a scheduler calls a node, what the
- * resolver calls it and what gethostname() says often differ, most in what follows the first dot.
- */
+/* Determines which host of a list is this machine. Names are compared last: those of the scheduler,
+ * the resolver and gethostname() often differ, mostly after the first dot. */
 #include "alloc/inner.h"
 
 #include <arpa/inet.h>
@@ -17,7 +16,7 @@ static struct addr addr_of(const char *text)
 {
     struct addr a = {0};
     char host[INET6_ADDRSTRLEN];
-    size_t n = strcspn(text, "%"); /* fe80::1%eth0 */
+    size_t n = strcspn(text, "%"); /* skip the zone of fe80::1%eth0 */
     if (n >= sizeof(host))
         return a;
     memcpy(host, text, n);

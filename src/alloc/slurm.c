@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Step ids from here on are not srun's: the shell of an interactive salloc, the batch script, the
- * extern step. Src: slurm.h, SLURM_INTERACTIVE_STEP and its neighbours. */
+/* Special step ids, not of srun: the shell of an interactive salloc, the batch script, the extern
+ * step. Src: slurm.h, SLURM_INTERACTIVE_STEP and its neighbours. */
 #define FIRST_SPECIAL_STEP UINT64_C(0xfffffff0)
 
 #define VARIABLES "SLURM_*"
@@ -35,7 +35,7 @@ static const char *job_nodelist(const struct alloc_input *in, const char **name)
     return var(in, *name);
 }
 
-/* The step's number; false outside of a step. */
+/* Read the step's number; false outside of a step. */
 static bool step_id(const struct alloc_input *in, uint64_t *ret)
 {
     const char *text = var(in, "SLURM_STEP_ID");
@@ -62,7 +62,7 @@ static int set_job(struct alloc *a, const struct alloc_input *in, const char *st
                   step, restarts) < 0 ||
         alloc_set(&a->run_id, "%s", job) < 0)
         return alloc_no_memory(err);
-    if (end != NULL) /* newer than 22.05; a hint, so a bad value is none */
+    if (end != NULL) /* only set by Slurm after 22.05; an invalid value is ignored */
         (void)dd_num_u64(end, 0, UINT64_MAX, &a->end_time);
     a->on_slurm = true;
     return 0;
@@ -73,7 +73,7 @@ static const char *by_srun(const struct alloc_input *in)
     return alloc_either(in, "start ddrun with srun", "run ddctl with srun");
 }
 
-/* There are names that Slurm sets to one value: two of them are from two jobs. */
+/* Slurm sets these names to the same value: different values belong to two jobs. */
 static int check_job(const struct alloc_input *in, struct dd_err *err)
 {
     static const char *const twins[][2] = {{"SLURM_JOB_ID", "SLURM_JOBID"},
@@ -93,7 +93,7 @@ static int check_job(const struct alloc_input *in, struct dd_err *err)
     return 0;
 }
 
-/* A variable that says how many nodes or tasks a list has. */
+/* Check a variable that contains the number of nodes or tasks of a list. */
 static int check_count(const struct alloc_input *in, const char *name, int n, const char *list,
                        struct dd_err *err)
 {
@@ -107,7 +107,7 @@ static int check_count(const struct alloc_input *in, const char *name, int n, co
                       name, said, list, var(in, list), n, name, by_srun(in));
 }
 
-/* Flux runs inside of Slurm's steps, and hands their variables on to its tasks. */
+/* Flux can run inside a Slurm step, and forwards its variables to tasks. */
 static bool is_in_flux(const struct alloc_input *in)
 {
     return var(in, "FLUX_JOB_ID") != NULL;
@@ -125,7 +125,7 @@ static int step_detect(const struct alloc_input *in, struct dd_strv *warnings, s
 }
 
 struct step {
-    struct hostlist *hosts; /* each once */
+    struct hostlist *hosts; /* without duplicates */
     struct alloc_tasks tasks;
     int nodeid;
     int localid;
@@ -151,8 +151,8 @@ static int read_hosts(struct step *s, const struct alloc_input *in, struct dd_er
     return rc < 0 ? dd_err_where(err, rc, "SLURM_STEP_NODELIST") : 0;
 }
 
-/* A shell in a step that asks for nodes of its own, or submits a job, hands the step's names on to
- * it. A step of several components has all their hosts, whatever the job's list says. */
+/* A shell in a step that allocates nodes or submits a job forwards the step's variables to it. A
+ * heterogeneous step has the hosts of all components, which the job's list may lack. */
 static int check_hosts(const struct step *s, const struct alloc_input *in, struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *job = NULL;
@@ -220,11 +220,11 @@ static int read_place(struct step *s, const struct alloc_input *in, struct dd_er
     return rc < 0 ? rc : 0;
 }
 
-/* srun started one agent per worker; or more than there are nodes, because it took the number of
- * tasks from the script that it was called in. */
+/* srun started one agent per worker, or more agents than nodes because it took the number of tasks
+ * from the calling script. */
 static int refuse_tasks(const struct step *s, const struct alloc_input *in, struct dd_err *err)
 {
-    int said = 0; /* --ntasks-per-node of the script, which srun did not keep */
+    int said = 0; /* --ntasks-per-node of the script, which srun ignored */
     int rc = alloc_env_int(in, "SLURM_NTASKS_PER_NODE", 1, INT32_MAX, &said, err);
     const bool inherited = rc == 1 && s->tasks.most > said;
     rc = dd_err_set(err, ALLOC_WRONG_FOR_ALL,
@@ -243,7 +243,7 @@ static int refuse_tasks(const struct step *s, const struct alloc_input *in, stru
                       s->tasks.n, s->tasks.n, s->tasks.most);
 }
 
-/* One entry per agent. Agents of one host are neighbours, whatever --distribution says: with the
+/* Add one entry per agent. Agents of one host are adjacent, regardless of --distribution: with the
  * default (block) this is the order of SLURM_PROCID. */
 static int set_agents(struct alloc *a, const struct step *s, struct dd_err *err)
 {
@@ -323,7 +323,7 @@ static int read_job_hosts(struct hostlist **ret, const struct alloc_input *in, s
     return rc < 0 ? rc : check_count(in, "SLURM_NNODES", (int)hostlist_count(*ret), name, err);
 }
 
-/* The command of salloc runs where salloc was called, and no slurmd gave it a place. */
+/* True for the command of salloc, which runs where salloc was called, outside of slurmd. */
 static bool under_salloc(const struct alloc_input *in)
 {
     const char *host = var(in, "SLURM_SUBMIT_HOST");
@@ -352,7 +352,7 @@ static int batch_detect(const struct alloc_input *in, struct dd_strv *warnings, 
     const char *job = var(in, "SLURM_JOB_ID");
     if (job == NULL || is_in_flux(in))
         return 0;
-    if (job_nodelist(in, &name) == NULL) { /* a login at one of the job's nodes has no more */
+    if (job_nodelist(in, &name) == NULL) { /* a login to one of the job's nodes */
         int rc = dd_strv_pushf(
             warnings, "SLURM_JOB_ID=%.40s is set, but SLURM_JOB_NODELIST is not; ignoring it", job);
         return rc < 0 ? alloc_no_memory(err) : 0;

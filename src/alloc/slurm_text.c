@@ -1,4 +1,4 @@
-/* Small languages in Slurm's variables. */
+/* Parsers for values of Slurm's variables. */
 #include "alloc/inner.h"
 
 #include "base/num.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The digits at *p as a number from min to max, *p left behind them. */
+/* Parse the digits at *p as a number from min to max, and advance *p. */
 static bool take_number(const char **p, int min, int max, int *ret)
 {
     char digits[12];
@@ -35,7 +35,7 @@ static int add_tasks(struct alloc_tasks *t, int tasks, int nodes)
     return 0;
 }
 
-/* One "4" or "4(x2)" at *p. */
+/* Parse one "4" or "4(x2)" at *p. */
 static int read_tasks(struct alloc_tasks *t, const char **p)
 {
     int tasks;

@@ -7,12 +7,12 @@
 #include <limits.h>
 #include <stddef.h>
 
-/* All of a row must be there, but for local_size where the row has none. The batch script has
- * srun's names too, but no step. Src: srun(1), Open MPI 4.1, MPICH 4.0 and PALS, their documents.
- */
+/* All variables of a row must be set, except local_size if the row has none. The batch script has
+ * srun's variables, too, but no step. Src: srun(1), Open MPI 4.1, MPICH 4.0 and PALS, their
+ * documents. */
 static const struct row {
     const char *launcher;
-    const char *mark; /* must be set as well; NULL */
+    const char *mark; /* must be set, too; NULL */
     const char *rank, *size, *local_rank, *local_size;
 } rows[] = {
     {"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL},
@@ -23,7 +23,7 @@ static const struct row {
     {"mpiexec", NULL, "PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"},
 };
 
-/* 1, 0: not this row, -EINVAL */
+/* 1: applies, 0: does not, -EINVAL */
 static int read_row(struct alloc_task *ret, const struct row *r, char *const *env,
                     struct dd_err *err)
 {

@@ -104,7 +104,7 @@ int alloc_hostport_parse(struct alloc_hostport *ret, const char *text, struct dd
     hp.host[n] = '\0';
     char plain[sizeof(hp.host)];
     memcpy(plain, hp.host, n + 1);
-    plain[strcspn(plain, "%")] = '\0'; /* the interface of a link-local address */
+    plain[strcspn(plain, "%")] = '\0'; /* the zone of a link-local address */
     if (!hostlist_name_ok(plain) || (port != NULL && dd_num_int(port + 1, 0, 65535, &hp.port) < 0))
         return bad_hostport(text, err);
     *ret = hp;

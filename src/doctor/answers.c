@@ -27,12 +27,13 @@ struct answers {
     struct handshake_pool *handshakes;
     struct net_key key;
     char id[96];
-    LIST_HEAD(, caller) callers; /* who have proved the key */
+    LIST_HEAD(, caller) callers; /* connections that have proved the key */
     int fd;
     uint16_t port;
-    bool *came;            /* [nnodes] */
-    int left;              /* nodes whose answer has not come */
-    struct event *goodbye; /* runs once all answers are here: a node that is gone closes nothing */
+    bool *came; /* [nnodes] the result of the node has arrived */
+    int left;   /* number of nodes whose result is missing */
+    struct event
+        *goodbye; /* runs once all results have arrived: a lost node does not close its link */
 };
 
 static void id_of(char out[96], const char *id)
@@ -40,7 +41,7 @@ static void id_of(char out[96], const char *id)
     (void)snprintf(out, 96, "doctor.%.64s.answers", id);
 }
 
-/* ---- the asking node ---- */
+/* ---- the requesting node ---- */
 
 static void on_goodbye(evutil_socket_t fd, short what, void *arg)
 {
@@ -50,7 +51,7 @@ static void on_goodbye(evutil_socket_t fd, short what, void *arg)
     a->cfg.on_done(a->cfg.arg);
 }
 
-/* A node closes its link when it has read that its answer has come. */
+/* End when all links are closed: a node closes its link when it has read the acknowledgement. */
 static void end_when_all_know(struct answers *a)
 {
     if (a->left == 0 && LIST_EMPTY(&a->callers))
@@ -71,7 +72,7 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     int index;
     if (f->type != FRAME_CONTROL || dd_num_int(link_node(l), 0, a->cfg.nnodes - 1, &index) < 0)
         return;
-    (void)link_send(l, FRAME_CONTROL, "", 0); /* it has come: the node need not stay */
+    (void)link_send(l, FRAME_CONTROL, "", 0); /* acknowledge the result: the node can exit */
     if (a->came[index])
         return;
     a->came[index] = true;
@@ -175,7 +176,7 @@ void answers_free(struct answers *a)
     free(a);
 }
 
-/* ---- the others ---- */
+/* ---- the other nodes ---- */
 
 int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, struct dd_err *err)
 {
@@ -202,7 +203,7 @@ struct giving {
     struct link_find *finds[HOSTS_MAX];
     size_t nfinds;
     struct link *link;
-    int rc; /* -ETIMEDOUT until it has been taken */
+    int rc; /* -ETIMEDOUT until the result is acknowledged */
 };
 
 static void on_limit(evutil_socket_t fd, short what, void *arg)
@@ -228,7 +229,7 @@ static void on_taken(void *arg, struct link *l, const struct frame *f)
     g->rc = 0;
     link_bye(l);
     g->link = NULL;
-    event_del(g->limit); /* the loop ends once the goodbye has been read */
+    event_del(g->limit); /* the loop ends when BYE has been read */
 }
 
 static void on_lost(void *arg, struct link *l, bool clean, const char *why)

@@ -1,5 +1,5 @@
-/* Where the nodes' looks come together when what they print gets lost on its way: the asking node
- * listens, each other node proves that it has the job's key and gives what it has seen. */
+/* Collects the nodes' results over the network if the starter does not return their output: the
+ * requesting node listens; each other node proves the job's key and sends its result. */
 #ifndef DD_DOCTOR_ANSWERS_H
 #define DD_DOCTOR_ANSWERS_H
 
@@ -14,19 +14,20 @@ struct event_base;
 
 enum { ANSWER_MAX = 1 << 20 };
 
-/* ---- the asking node ---- */
+/* ---- the requesting node ---- */
 
 struct answers;
 
 /* All borrowed. */
 struct answers_cfg {
-    const char *id; /* of this look, the same on all nodes */
+    const char *id; /* id of this examination, the same on all nodes */
     int nnodes;
-    struct net_key_input key_in;                                         /* job_id is filled in */
-    void (*on_answer)(void *arg, int index, const void *data, size_t n); /* each node once */
-    /* All have answered and have read that their answer came: ending earlier would lose that word,
-     * and they would report a failure. A node that died meanwhile is waited for, but for 2 s at
-     * most. */
+    struct net_key_input key_in; /* the function sets job_id */
+    void (*on_answer)(void *arg, int index, const void *data,
+                      size_t n); /* called once for each node */
+    /* All nodes have sent their results and have read the acknowledgement; if this process exited
+     * earlier, they would report a failure. A node that fails meanwhile delays this by at most 2 s.
+     */
     void (*on_done)(void *arg);
     void *arg;
 };
@@ -34,26 +35,27 @@ struct answers_cfg {
 int answers_new(struct answers **ret, struct event_base *base, const struct answers_cfg *cfg,
                 struct dd_err *err);
 uint16_t answers_port(const struct answers *a);
-/* The place to answer to, "PORT/HOST,HOST…", for this node by these names. -E2BIG with a sentence.
- */
+/* Write this node's address for results, "PORT/HOST,HOST…", with these names. -E2BIG with a
+ * message. */
 int answers_place(const struct answers *a, const struct dd_strv *hosts, char *out, size_t size,
                   struct dd_err *err);
 void answers_free(struct answers *a);
 
-/* ---- the others ---- */
+/* ---- the other nodes ---- */
 
 struct answer {
     const char *id;
     int index;
     uint16_t port;
-    char *const *hosts; /* names and addresses of the asking node, tried all at once; NULL-ended */
+    char *const
+        *hosts; /* names and addresses of the requesting node, all tried at once; NULL-terminated */
     struct net_key_input key_in;
     unsigned limit_ms;
 };
 
-/* "PORT/HOST,HOST…" of a command line. -EINVAL; -ENOMEM. Appends to *hosts. */
+/* Parse "PORT/HOST,HOST…" of the command line. Append to *hosts. -EINVAL; -ENOMEM. */
 int answer_parse_place(const char *text, uint16_t *port, struct dd_strv *hosts, struct dd_err *err);
-/* Until it has been taken. -ETIMEDOUT with a sentence. */
+/* Send the result, and wait for the acknowledgement. -ETIMEDOUT with a message. */
 int answer_give(const struct answer *a, const void *data, size_t n, struct dd_err *err);
 
 #endif

@@ -16,7 +16,8 @@ enum {
     MEMLOCK_LEAST_MIB = 64,
     SHM_LEAST_MIB = 64,
     NPROC_LEAST = 1024,
-    OFFSET_MOST_MS = 60000, /* MUNGE's credentials live 300 s; logs are read side by side */
+    OFFSET_MOST_MS =
+        60000, /* MUNGE credentials are valid for 300 s; but users compare the timestamps of logs */
 };
 
 struct judge {
@@ -45,7 +46,7 @@ static const char *node_name(const struct judge *j, json_int_t index)
     return name != NULL ? name : "this node";
 }
 
-/* The same sentence of another node joins the first one's finding. */
+/* Add a finding. If another node has the same message, add this node to that finding. */
 static void find(struct judge *j, const char *node, bool hint, const char *what, const char *advice)
 {
     size_t i;
@@ -68,7 +69,7 @@ static void vfind(struct judge *j, const json_t *look, bool hint, const char *ad
     char what[1200];
     (void)vsnprintf(what, sizeof(what), fmt, ap);
     find(j, str(look, "node"), hint, dd_utf8_clean(what),
-         advice); /* cut within a character it would be no JSON */
+         advice); /* a cut inside a character would be invalid JSON */
 }
 
 static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
@@ -81,7 +82,7 @@ static void findf(struct judge *j, const json_t *look, const char *advice, const
     va_end(ap);
 }
 
-/* Jobs run with it, and somebody may wonder one day. */
+/* A hint: a job can run with this, but it may matter later. */
 static void hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 static void hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
@@ -218,7 +219,7 @@ static const json_t *look_of(const struct judge *j, json_int_t index)
     return NULL;
 }
 
-/* A name leads to what is an address of that node, by its own word. */
+/* Check that a name resolves to an address which that node reports as its own. */
 static void judge_name(struct judge *j, const json_t *l, const json_t *n)
 {
     size_t i;
@@ -237,7 +238,7 @@ static void judge_name(struct judge *j, const json_t *l, const json_t *n)
                       json_string_value(address));
 }
 
-/* A number that most nodes share; those that differ are named. */
+/* Compare a number with the one that most nodes have; report the nodes that differ. */
 static void judge_equal(struct judge *j, const char *name, const char *what, const char *advice)
 {
     size_t i;
@@ -262,7 +263,7 @@ static void judge_equal(struct judge *j, const char *name, const char *what, con
                   num(l, name, -1), what, usual);
 }
 
-/* Where keys come from, without what is different on each node anyway. */
+/* Return the kind of the key's source, without the parts that differ between nodes anyway. */
 static size_t kind_of_key(const json_t *l)
 {
     return strcspn(str(l, "key"), "/'");
@@ -328,7 +329,7 @@ static void judge_node(struct judge *j, const json_t *l)
         judge_variable(j, l, v);
 }
 
-/* The names of a finding's nodes become one folded list. */
+/* Fold the node names of a finding to a host list. */
 static int fold_nodes(json_t *finding)
 {
     size_t i;
@@ -337,8 +338,8 @@ static int fold_nodes(json_t *finding)
     DD_AUTO(buf) struct dd_buf folded = DD_BUF_INIT(1 << 20);
     int rc = hostlist_new(&list);
     json_array_foreach (json_object_get(finding, "on"), i, name)
-        if (rc == 0 &&
-            (rc = hostlist_push(list, json_string_value(name))) == -EINVAL) /* it calls itself so */
+        if (rc == 0 && (rc = hostlist_push(list, json_string_value(name))) ==
+                           -EINVAL) /* a name that the node reports itself may be invalid */
             rc = hostlist_push(list, "unknown");
     if (rc == 0)
         rc = hostlist_fold(list, &folded);

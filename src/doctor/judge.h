@@ -1,4 +1,4 @@
-/* From what the nodes have seen (look.h) to what is wrong, and what to do. Pure. */
+/* Derives problems and remedies from the nodes' results (look.h). Pure. */
 #ifndef DD_DOCTOR_JUDGE_H
 #define DD_DOCTOR_JUDGE_H
 
@@ -13,7 +13,7 @@
  * with each finding once, for all nodes that have it, in the order of doctor's table. NULL: no
  * memory. */
 json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes);
-/* Findings that are no hints. */
+/* Return the number of findings that are not hints. */
 size_t doctor_faults(const json_t *findings);
 
 #endif

@@ -35,7 +35,7 @@ static void put(json_t *o, const char *name, json_t *value)
 static json_t *text(const char *s)
 {
     json_t *v = json_string(s != NULL ? s : "");
-    return v != NULL ? v : json_string("?"); /* not UTF-8 */
+    return v != NULL ? v : json_string("?"); /* the string is not UTF-8 */
 }
 
 static json_t *soft_limit(int resource)
@@ -52,7 +52,7 @@ static void put_limits(json_t *o)
     put(o, "nproc", soft_limit(RLIMIT_NPROC));
 }
 
-/* A file is written and removed again, as every Python program does. */
+/* Check /dev/shm, and write and remove a temporary file, as Python programs do. */
 static void put_room(json_t *o, const char *tmp)
 {
     struct statvfs fs;
@@ -121,7 +121,7 @@ static bool is_interface(const struct net_iface *ifs, size_t n, const char *name
     return false;
 }
 
-/* Variables that a shell or a job script has left over, and that mislead programs. */
+/* Report variables of a shell or a job script that mislead programs. */
 static void put_variables(json_t *o, char *const *env, const struct net_iface *ifs, size_t n)
 {
     static const char *const left[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR",
@@ -162,7 +162,7 @@ static void put_network(json_t *o, char *const *env)
     free(ifs);
 }
 
-/* Where programs that ask for a node by name are led. */
+/* Resolve a node's name as other programs do. */
 static void put_name(json_t *list, const struct alloc *a, int to)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
@@ -213,13 +213,14 @@ static json_t *look_here(const struct doctor_cfg *cfg)
     return o;
 }
 
-/* ---- two others ---- */
+/* ---- connections to two other nodes ---- */
 
 struct caller {
     LIST_ENTRY(caller) entry;
     struct meet *meet;
     struct link *link;
-    bool counts; /* one of those that are waited for has asked, and may not have read the answer */
+    bool counts; /* counts in `expected`: one of the nodes that will connect, which may not have
+                    read the answer yet */
 };
 
 struct probe {
@@ -229,8 +230,8 @@ struct probe {
     struct link_find *find;
     struct link *link;
     uint64_t began_ns, asked_ns;
-    struct net_addr workers; /* their address there; len 0: not known */
-    json_t *answer;          /* NULL: none yet */
+    struct net_addr workers; /* address of its workers; len 0: unknown */
+    json_t *answer;          /* NULL: not yet */
 };
 
 struct meet {
@@ -269,7 +270,7 @@ static void caller_free(struct caller *c)
     free(c);
 }
 
-/* The workers' address of this node, "" where no network of theirs was chosen. */
+/* Write the workers' address of this node, or "" if --iface is not given. */
 static void put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
 {
     DD_AUTO(free) struct net_iface *ifs = NULL;
@@ -281,7 +282,7 @@ static void put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
         (void)net_addr_host(&addr, out);
 }
 
-/* Somebody asks what the time is here, and where the workers are; he has shown the key by then. */
+/* A node that has proved the key asks for the time and for the workers' address. */
 static void on_question(void *arg, struct link *l, const struct frame *f)
 {
     struct caller *c = arg;
@@ -311,7 +312,8 @@ static void on_caller_close(void *arg, struct link *l, bool clean, const char *w
     (void)l;
     (void)clean;
     (void)why;
-    m->expected -= c->counts; /* only now: it closes once it has read our answer */
+    m->expected -=
+        c->counts; /* not earlier: the caller closes the link when it has read the answer */
     caller_free(c);
     end_if_done(m);
 }
@@ -357,7 +359,8 @@ static void on_answer(void *arg, struct link *l, const struct frame *f)
         return;
     if (net_addr_parse(&p->workers, addr, net_addr_port(link_peer(l))) < 0)
         p->workers.len = 0;
-    uint64_t mine = dd_now_real_ns() - (now - p->asked_ns) / 2; /* when it was said */
+    uint64_t mine = dd_now_real_ns() -
+                    (now - p->asked_ns) / 2; /* local time at which the answer was sent */
     probe_over(p, "", (int64_t)theirs - (int64_t)mine, now - p->began_ns);
     link_bye(l);
     p->link = NULL;
@@ -396,7 +399,7 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     event_base_loopbreak(m->base);
 }
 
-/* The user's one port, else some as a job has them. */
+/* Return the port of --master-port, or a sample of the ports that jobs use. */
 static size_t ports_of(const struct meet *m, const char *id, uint16_t ports[ELECT_PORTS])
 {
     const struct alloc *a = m->cfg->alloc;
@@ -432,7 +435,7 @@ static void begin_probe(struct meet *m, int to)
         probe_over(p, err.text, 0, 0);
 }
 
-/* How many of the ports are held by others. */
+/* Return how many of the ports other processes hold. */
 static int listen_here(struct meet *m, json_t *o)
 {
     uint16_t ports[ELECT_PORTS];
@@ -483,8 +486,8 @@ static void meet_done(struct meet *m)
     free(m->came);
 }
 
-/* Whether the workers' address there is reached through this node's interface. Nobody need listen
- * there any more: a connection that is refused has been there. */
+/* Check whether the workers' address there can be reached through this node's interface. No process
+ * needs to listen: a refused connection has reached the node. */
 static void try_iface(const struct probe *p)
 {
     const char *name = p->meet->cfg->iface;
@@ -497,7 +500,7 @@ static void try_iface(const struct probe *p)
     put(p->answer, "iface_error", text(rc == 0 || rc == -ECONNREFUSED ? "" : strerror(-rc)));
 }
 
-/* Each node is asked by the one before it, the first by all. */
+/* Each node connects to the next one and to the first. */
 static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
 {
     const int n = cfg->alloc->nnodes;

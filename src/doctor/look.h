@@ -1,4 +1,5 @@
-/* What one node of a job can see of itself and of two others, as JSON for judge.h. */
+/* What one node of a job finds about itself and its connections to two others, as JSON for judge.h.
+ */
 #ifndef DD_DOCTOR_LOOK_H
 #define DD_DOCTOR_LOOK_H
 
@@ -10,13 +11,13 @@
 /* All borrowed. */
 struct doctor_cfg {
     const struct alloc *alloc;
-    const char *id;       /* of this look, the same on all nodes */
-    const char *hostname; /* what gethostname() says */
+    const char *id;       /* id of this examination, the same on all nodes */
+    const char *hostname; /* from gethostname() */
     char *const *env;
-    struct net_key_input key_in; /* job_id is filled in */
-    const char *iface;           /* the workers' network; NULL: any */
+    struct net_key_input key_in; /* the function sets job_id */
+    const char *iface;           /* --iface; NULL: any */
     const char *version;
-    unsigned limit_ms; /* for the other nodes */
+    unsigned limit_ms; /* time limit for other nodes */
 };
 
 /* Tries to reach the next node and the first one as an agent would, with the job's key and ports,

@@ -10,7 +10,7 @@ enum { LOOK_LINES_PIECE = 1000 };
 
 struct look_lines {
     int nnodes;
-    struct dd_buf *pieces; /* [nnodes]: of looks that have not come in full */
+    struct dd_buf *pieces; /* [nnodes] incomplete results */
 };
 
 int look_lines_write(struct dd_buf *out, int index, const char *look, size_t n)
@@ -57,7 +57,7 @@ bool look_lines_take(struct look_lines *l, const char *line, size_t n,
     if (sscanf(line, "ddrun-doctor %d %4s%n", &index, word, &head) != 2 || head <= 0 ||
         (size_t)head >= n || index < 0 || index >= l->nnodes)
         return false;
-    head++; /* one blank: the text may begin with more */
+    head++; /* skip one blank only: the text may begin with more */
     struct dd_buf *b = &l->pieces[index];
     if (dd_buf_append(b, line + head, n - (size_t)head) < 0 || strcmp(word, "last") != 0)
         return true;

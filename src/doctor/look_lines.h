@@ -10,16 +10,16 @@
 
 #include <stdbool.h>
 
-/* Appends the lines of a node's look. -ENOMEM */
+/* Append a node's result as lines. -ENOMEM */
 int look_lines_write(struct dd_buf *out, int index, const char *look, size_t n);
 
-/* Puts the looks of all nodes together again. */
+/* Joins the lines of all nodes to results. */
 struct look_lines;
 
 int look_lines_new(struct look_lines **ret, int nnodes); /* -ENOMEM */
 void look_lines_free(struct look_lines *l);
-/* One line without its newline. False: it is no piece of a look. A look that is complete goes to
- * on_look, lent. */
+/* Take one line without its newline. Return false if it is not part of a result. Pass each complete
+ * result to on_look, lent. */
 bool look_lines_take(struct look_lines *l, const char *line, size_t n,
                      void (*on_look)(void *arg, const void *data, size_t n), void *arg);
 

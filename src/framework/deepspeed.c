@@ -1,5 +1,5 @@
-/* DeepSpeed: two names beyond torch's. Not LOCAL_SIZE: with it the CPU backend leaves 66 MB per
- * rank in /dev/shm after every run. Src: DeepSpeed 0.19.8, measured. */
+/* DeepSpeed: two variables beyond torch's. Do not set LOCAL_SIZE: with it, the CPU backend leaves
+ * 66 MB per rank in /dev/shm after every run. Src: DeepSpeed 0.19.8, measured. */
 #include "framework/rows.h"
 
 int framework_deepspeed(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)

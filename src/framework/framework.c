@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* In this order: a later one sees what those before it have set. */
+/* Applied in this order: each row sees the variables of the previous ones. */
 static framework_env_f *const contracts[] = {
     framework_launcher,   /* DDRUN_ROUND, DDRUN_NODES; removes secrets and PMI_* of others */
     framework_torch,      /* RANK, WORLD_SIZE, MASTER_ADDR, … */
@@ -33,7 +33,7 @@ int framework_env(struct dd_strv *out, char *const *agent_env, const struct fram
 
 static const struct {
     const char *name;
-    int bit; /* 0: comes without being asked for */
+    int bit; /* 0: applied without a request */
 } names[] = {
     {"torch", 0},
     {"deepspeed", 0},
@@ -81,8 +81,7 @@ int framework_check_size(int frameworks, long workers, struct dd_err *err)
 {
     static const struct {
         int bit;
-        const char *variable,
-            *shortest; /* what one worker takes of it; ports are of the ephemeral range */
+        const char *variable, *shortest; /* minimum length per worker; ports are five digits */
     } rows[] = {
         {FRAMEWORK_TF, "TF_CONFIG", "\"1.1.1.1:32768\", "},
         {FRAMEWORK_PADDLE, "PADDLE_TRAINER_ENDPOINTS", "1.1.1.1:32768,"},

@@ -15,20 +15,21 @@
 
 enum slurm_env { SLURM_ENV_REWRITE, SLURM_ENV_KEEP, SLURM_ENV_STRIP };
 
-/* What has to be asked for. */
+/* Frameworks that a user must request. */
 enum { FRAMEWORK_JAX = 1, FRAMEWORK_TF = 2, FRAMEWORK_PADDLE = 4, FRAMEWORK_MINDSPORE = 8 };
 
-/* "jax,tensorflow" as bits, none for what needs no asking; or -EINVAL with a sentence. */
+/* Parse "jax,tensorflow" to bits (0 for names that need no request), or return -EINVAL with a
+ * message. */
 int framework_parse(const char *names, struct dd_err *err);
-/* Every worker listens on a port of its own: plan->endpoints is needed. */
+/* True if every worker listens on its own port: plan->endpoints is needed. */
 bool framework_wants_ports(int frameworks);
-/* All of them listen with SO_REUSEPORT. */
+/* True if all of them listen with SO_REUSEPORT. */
 bool framework_reuses_port(int frameworks);
-/* Whether so many workers can be told each other's addresses at all, however short these are:
- * -E2BIG with a sentence. */
+/* Check that a variable can hold the addresses of that many workers, even if these are short.
+ * -E2BIG with a message. */
 int framework_check_size(int frameworks, long workers, struct dd_err *err);
-/* What is to go around the commands of some workers for these frameworks, as a rule of
- * worker/rules.h, or NULL. */
+/* Return a rule of worker/rules.h that wraps the commands of some workers for these frameworks, or
+ * NULL. */
 const char *framework_wrap(int frameworks);
 
 struct tf_roles;
@@ -38,32 +39,33 @@ struct framework_input {
     int local_rank;
     const char *run_id;       /* TORCHELASTIC_RUN_ID */
     const char *role;         /* ROLE_NAME */
-    const char *node_name;    /* of this node, as in the host list */
-    const char *horovod_port; /* of this node's rendezvous server; NULL: there is none */
+    const char *node_name;    /* name of this node in the host list */
+    const char *horovod_port; /* port of this node's rendezvous server; NULL: none */
     bool elastic;             /* HOROVOD_ELASTIC */
-    const char *iface;        /* interface that reached the daemon, NULL: not known */
-    const char *nccl_iface; /* the same, when NCCL would choose another one by itself, else NULL */
-    const char *error_file; /* TORCHELASTIC_ERROR_FILE, "" for none */
+    const char *iface;        /* interface that reached the daemon; NULL: unknown */
+    const char
+        *nccl_iface; /* the same if NCCL would choose another interface by itself, otherwise NULL */
+    const char *error_file;        /* TORCHELASTIC_ERROR_FILE, "" for none */
     const char *signals_to_handle; /* TORCHELASTIC_SIGNALS_TO_HANDLE, NULL: the default */
-    bool virtual_local_rank;       /* each worker sees one GPU and is local rank 0 */
-    int gpus;                      /* that the job uses on this node */
+    bool virtual_local_rank;       /* each worker sees one GPU, and its LOCAL_RANK is 0 */
+    int gpus;                      /* number that the job uses on this node */
     bool one_gpu;                  /* each worker sees one GPU */
     int frameworks; /* bits of FRAMEWORK_*; some need plan->endpoints or plan->coordinator */
     const struct tf_roles *tf_roles; /* NULL: all are workers */
-    bool mpi;                        /* ranks and sizes as the launchers of MPI say them */
-    bool by_hand; /* no agent is there: nothing that speaks of one, and what the launcher of this
-                     process has set stays; run_id and role are not looked at */
-    bool nested;  /* found out: another ddrun is around this one */
+    bool mpi;                        /* set ranks and sizes as MPI launchers do */
+    bool by_hand; /* the user starts the workers without an agent: omit variables about the agent,
+                     and keep those that the launcher of this process has set; run_id and role are
+                     unused */
+    bool nested;  /* set by framework_env(): another ddrun has started this one */
     enum slurm_env slurm_env;
 };
 
-/* Takes away what an outer launcher of MPI programs says of the one process that it has started. 0
- * or -ENOMEM. */
+/* Remove the variables with which an MPI launcher describes the one process that it has started.
+ * Return 0 or -ENOMEM. */
 int framework_strip_launcher(struct dd_strv *env);
 
-/* Appends the whole environment of one worker to the empty *out: agent_env (borrowed) and what
- * every contract of the table adds or removes. -ENOTSUP: what the user wants cannot be, however
- * often it is tried. */
+/* Append the environment of one worker to the empty *out: agent_env (borrowed), with the changes of
+ * every contract in the table. -ENOTSUP: the request can never be fulfilled. */
 int framework_env(struct dd_strv *out, char *const *agent_env, const struct framework_input *in,
                   struct dd_err *err);
 

@@ -1,9 +1,9 @@
-/* Horovod with Gloo: what horovodrun gives its workers. The rendezvous server is the agent's own,
- * on a loopback port of each node (src/http). Src: Horovod 0.28.1. */
+/* Horovod with Gloo: the variables that horovodrun sets. The rendezvous server belongs to the
+ * agent, on a loopback port of each node (src/http). Src: Horovod 0.28.1. */
 #include "framework/rows.h"
 
-/* Workers with the same local rank, one of each node that has so many: their number, and how many
- * of them come before this node's. */
+/* Return the number of nodes that have a worker with this local rank; *ret_rank becomes the number
+ * of those before this node. */
 static int cross_size(const struct plan *p, int local_rank, int nnodes)
 {
     int n = 0;
@@ -26,7 +26,7 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
     return framework_numbers(env, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
-/* Without an address but with a size, Horovod fails; it does not train alone in silence. */
+/* Without an address but with a size, Horovod fails instead of training alone unnoticed. */
 static int server(struct dd_strv *env, const struct framework_input *in)
 {
     if (in->horovod_port == NULL) {
@@ -44,15 +44,14 @@ int framework_horovod(struct dd_strv *env, const struct framework_input *in, str
         const char *name, *value;
     } choices[] = {
         {"HOROVOD_CONTROLLER",
-         "gloo"}, /* a Horovod that was built with MPI would be alone without these */
+         "gloo"}, /* a Horovod that was built with MPI would run alone without these */
         {"HOROVOD_CPU_OPERATIONS", "gloo"},
-        {"HOROVOD_GLOO_TIMEOUT_SECONDS",
-         "300"}, /* imports take their time on a shared file system */
+        {"HOROVOD_GLOO_TIMEOUT_SECONDS", "300"}, /* imports are slow on a shared file system */
     };
     (void)err;
-    if (in->by_hand) /* who starts workers by hand has no server for them */
+    if (in->by_hand) /* without an agent, there is no server */
         return 0;
-    dd_env_unset(env, "_HOROVOD_SECRET_KEY"); /* of a horovodrun around us */
+    dd_env_unset(env, "_HOROVOD_SECRET_KEY"); /* set by a horovodrun that has started this ddrun */
     int rc = ranks(env, in);
     if (rc == 0)
         rc = dd_env_set(env, "HOROVOD_HOSTNAME", in->node_name);

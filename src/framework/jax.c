@@ -1,7 +1,7 @@
-/* JAX: what jax.distributed.initialize() without arguments looks for. It has no variables for rank
- * and size; it takes them from Slurm's, of which all five must be there. Within a Slurm job slurm.c
- * has made them true. Elsewhere they are put in on request only: other programs would ask Slurm.
- * Src: JAX 0.10.2, measured. */
+/* JAX: variables for jax.distributed.initialize() without arguments. JAX has none for rank and
+ * size; it takes them from five variables of Slurm, all of which must be set. In a Slurm job,
+ * slurm.c has set them; elsewhere they are set only on request, since other programs would then
+ * call Slurm. Src: JAX 0.10.2, measured. */
 #include "framework/rows.h"
 
 #include "base/auto.h"
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The user's own, but not what another ddrun around this one has set. */
+/* True if the user has set the variable, and not another ddrun around this one. */
 static bool is_users(const struct dd_strv *env, const struct framework_input *in, const char *name)
 {
     return !in->nested && dd_env_get_nonempty(env->v, name) != NULL;
 }
 
-/* JAX_COORDINATOR_PORT goes before the port that we hold, as it does in JAX. */
+/* JAX_COORDINATOR_PORT takes precedence over the port that ddrun holds, as in JAX. */
 static int coordinator(struct dd_strv *env, const struct framework_input *in)
 {
     const char *ours = in->plan->coordinator;
@@ -33,13 +33,14 @@ static int coordinator(struct dd_strv *env, const struct framework_input *in)
                                       (int)(strrchr(ours, ':') - ours), ours, port);
 }
 
-/* Positions among the visible GPUs: all of them for the only worker of a node, else one each. */
+/* Set positions among the visible GPUs: all of them for the only worker of a node, otherwise one
+ * each. */
 static int devices(struct dd_strv *env, const struct framework_input *in)
 {
     DD_AUTO(buf) struct dd_buf ids = DD_BUF_INIT(1 << 16);
     const int local = in->plan->local_size;
     const bool masked = in->by_hand &&
-                        in->gpus == 1; /* by the scheduler, which gives each task its own */
+                        in->gpus == 1; /* the scheduler shows each task its own GPU */
     const int first = in->one_gpu || masked ? 0 : in->local_rank;
     const int n = local == 1 && !in->one_gpu ? in->gpus : 1;
     if (is_users(env, in, "JAX_LOCAL_DEVICE_IDS"))
@@ -54,7 +55,7 @@ static int devices(struct dd_strv *env, const struct framework_input *in)
     return text == NULL ? -ENOMEM : dd_env_set(env, "JAX_LOCAL_DEVICE_IDS", text);
 }
 
-/* JAX only checks that they are there; the job id would give a port if there were no address. */
+/* JAX only checks that these exist. Without an address, it would derive a port from the job id. */
 static int as_if_slurm(struct dd_strv *env, const struct framework_input *in)
 {
     const struct plan *p = in->plan;
@@ -72,8 +73,8 @@ int framework_jax(struct dd_strv *env, const struct framework_input *in, struct 
 {
     (void)err;
     if (!in->by_hand)
-        dd_env_unset(
-            env, "OMPI_MCA_orte_hnp_uri"); /* an mpirun around us, whose one rank all would take */
+        dd_env_unset(env, "OMPI_MCA_orte_hnp_uri"); /* of an mpirun around ddrun: all workers would
+                                                       take its one rank */
     int rc = coordinator(env, in);
     if (rc == 0)
         rc = devices(env, in);

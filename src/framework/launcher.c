@@ -1,5 +1,6 @@
-/* Ourselves: what a worker may know about ddrun, and what must not reach it: the job's key, and the
- * claims of an outer launcher about one process, which all workers of a node would share. */
+/* ddrun's own variables for workers. Removes what workers must not get: the job's key, and the
+ * variables with which an outer launcher describes one process, since all workers of a node would
+ * share them. */
 #include "framework/rows.h"
 
 #include <errno.h>
@@ -18,9 +19,8 @@ int framework_numbers(struct dd_strv *env, const struct framework_number *v, siz
     return rc;
 }
 
-/* One task's rank would be claimed by all children; mpirun, mpiexec and srun say it in many ways.
- * What a user sets for the libraries themselves stays: PMIX_MCA_*, PMIX_DEBUG, all other
- * OMPI_MCA_*. Src: Open MPI 4.1.4 and Hydra 4.0.2 measured. */
+/* All workers would claim the rank of one task. Settings of users for the libraries remain:
+ * PMIX_MCA_*, PMIX_DEBUG, all other OMPI_MCA_*. Src: Open MPI 4.1.4 and Hydra 4.0.2 measured. */
 static const char *const outer_launcher[] = {
     "PMI_",
     "PMI2_",
@@ -74,7 +74,8 @@ int framework_launcher(struct dd_strv *env, const struct framework_input *in, st
         dd_env_unset(env, secrets[i]);
     for (size_t i = 0; i < sizeof(endpoints) / sizeof(endpoints[0]); i++) {
         const char *url = dd_env_get_nonempty(env->v, endpoints[i]);
-        if (url != NULL && strchr(url, '@') != NULL) /* a user's name, and perhaps a password */
+        if (url != NULL &&
+            strchr(url, '@') != NULL) /* the URL contains a user name, and perhaps a password */
             dd_env_unset(env, endpoints[i]);
     }
     int rc = framework_strip_launcher(env);

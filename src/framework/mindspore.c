@@ -1,12 +1,12 @@
-/* MindSpore's dynamic cluster: every rank is a worker, and beside rank 0 runs one more process of
- * the same program, the scheduler, on the port that is held there. On request only. Src:
- * MindSpore's page on its dynamic cluster. */
+/* MindSpore's dynamic cluster, on request: every rank is a worker. The scheduler is a second
+ * process of the same program beside rank 0, on the port that ddrun holds there. Src: MindSpore's
+ * page on its dynamic cluster. */
 #include "framework/rows.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* The scheduler ends by itself when all workers have, so it is waited for after a success. */
+/* The scheduler exits after all workers, so wait for it after a success. */
 const char framework_mindspore_wrap[] =
     "0:/bin/sh -c 'MS_ROLE=MS_SCHED \"$@\" & s=$!; \"$@\" && wait $s' sh";
 
@@ -21,7 +21,7 @@ int framework_mindspore(struct dd_strv *env, const struct framework_input *in, s
                           "the first node has reserved no port for MindSpore's scheduler");
     const char *host = p->coordinator;
     size_t len = (size_t)(port - host);
-    if (host[0] == '[') { /* IPv6 */
+    if (host[0] == '[') { /* IPv6 in brackets */
         host++;
         len -= 2;
     }

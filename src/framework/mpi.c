@@ -1,7 +1,6 @@
-/* MPI: rank and sizes as the launchers of MPI say them to programs that ask the environment, and
- * what makes Open MPI 4 believe that it was launched. How the ranks find each other is the business
- * of agent/mpi_servers.c. Src: Open MPI 4.1.4, measured; the documents of MPICH, Intel MPI and
- * MVAPICH2. */
+/* MPI: rank and sizes in the variables of MPI launchers, and the variables by which Open MPI 4
+ * recognizes a launcher. agent/mpi_servers.c serves the protocols by which ranks find each other.
+ * Src: Open MPI 4.1.4, measured; the documents of MPICH, Intel MPI and MVAPICH2. */
 #include "framework/rows.h"
 
 int framework_mpi(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
@@ -25,8 +24,8 @@ int framework_mpi(struct dd_strv *env, const struct framework_input *in, struct 
         {"OMPI_COMM_WORLD_NODE_RANK", in->local_rank},
         {"OMPI_UNIVERSE_SIZE", p->world_size},
     };
-    /* Open MPI 4: somebody has launched it, it is not alone, and it leaves its CPUs as they are; 5
-     * asks for none of it */
+    /* Open MPI 4: a launcher has started it, it is not a singleton, and it must not bind CPUs;
+     * version 5 needs none of these */
     static const char *const defaults[][2] = {
         {"OMPI_MCA_schizo", "ompi"},
         {"OMPI_MCA_hwloc_base_binding_policy", "none"},

@@ -1,5 +1,5 @@
-/* oneCCL, for which every process is one of an MPI unless it is told otherwise: rank and size on
- * the node are PyTorch's. Src: oneCCL's source of March 2025. */
+/* oneCCL, which expects an MPI launcher unless it is told otherwise: rank and size on the node are
+ * PyTorch's. Src: oneCCL's source of March 2025. */
 #include "framework/rows.h"
 
 int framework_oneccl(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
@@ -9,7 +9,7 @@ int framework_oneccl(struct dd_strv *env, const struct framework_input *in, stru
         return 0;
     if (!in->virtual_local_rank)
         return dd_env_set(env, "CCL_PROCESS_LAUNCHER", "torchrun");
-    int rc = dd_env_set(env, "CCL_PROCESS_LAUNCHER", "none"); /* LOCAL_RANK is 0 for all */
+    int rc = dd_env_set(env, "CCL_PROCESS_LAUNCHER", "none"); /* LOCAL_RANK is 0 for all workers */
     if (rc == 0)
         rc = dd_env_setf(env, "CCL_LOCAL_RANK", "%d", in->local_rank);
     return rc < 0 ? rc : dd_env_setf(env, "CCL_LOCAL_SIZE", "%d", in->plan->local_size);

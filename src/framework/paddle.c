@@ -1,5 +1,5 @@
-/* PaddlePaddle: what paddle.distributed.launch gives its workers. On request only: every worker
- * needs a port. Src: Paddle's launch/controllers/collective.py. */
+/* PaddlePaddle: the variables that paddle.distributed.launch sets. On request only, since every
+ * worker needs a port. Src: Paddle's launch/controllers/collective.py. */
 #include "framework/rows.h"
 
 #include "base/auto.h"
@@ -42,7 +42,7 @@ static int endpoints(struct dd_strv *env, const struct plan *p, struct dd_err *e
     return text == NULL ? -ENOMEM : dd_env_set(env, "PADDLE_TRAINER_ENDPOINTS", text);
 }
 
-/* All GPUs stay visible; each worker is told its own. */
+/* All GPUs stay visible; FLAGS_selected_gpus selects the worker's. */
 static int device(struct dd_strv *env, const struct framework_input *in)
 {
     if (in->gpus == 0)

@@ -1,4 +1,4 @@
-/* The contracts, for the table in framework.c. */
+/* Contracts of the frameworks, for the table in framework.c. */
 #ifndef DD_FRAMEWORK_ROWS_H
 #define DD_FRAMEWORK_ROWS_H
 
@@ -22,9 +22,11 @@ framework_env_f framework_mindspore;
 
 extern const char framework_mindspore_wrap[];
 
-enum { FRAMEWORK_STRING_MAX = 128 * 1024 }; /* of one variable, the kernel's MAX_ARG_STRLEN */
+enum {
+    FRAMEWORK_STRING_MAX = 128 * 1024
+}; /* the kernel's MAX_ARG_STRLEN: size limit of a variable */
 
-/* Sets NAME only where the environment does not have it. 0 or -ENOMEM. */
+/* Set NAME if the environment does not contain it. Return 0 or -ENOMEM. */
 int framework_default(struct dd_strv *env, const char *name, const char *value);
 
 struct framework_number {
@@ -32,11 +34,10 @@ struct framework_number {
     int value;
 };
 
-/* Sets NAME to its value in decimal, for n of them. 0 or -ENOMEM. */
+/* Set n variables to decimal numbers. Return 0 or -ENOMEM. */
 int framework_numbers(struct dd_strv *env, const struct framework_number *v, size_t n);
 
-/* CUDA_VISIBLE_DEVICES becomes the n-th of the GPUs that are visible; a list that is too short
- * leaves none. */
+/* Reduce CUDA_VISIBLE_DEVICES to its n-th entry, or to none if the list is too short. */
 int framework_one_gpu(struct dd_strv *env, int n);
 
 #endif

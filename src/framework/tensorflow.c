@@ -1,6 +1,5 @@
-/* TensorFlow: TF_CONFIG, the whole cluster and which task of it this worker is. On request only: a
- * program that finds it starts a server and waits for the others.
- * Src: TensorFlow 2.21, measured. */
+/* TensorFlow: TF_CONFIG, with the whole cluster and this worker's task. On request only: a program
+ * that finds it starts a server and waits for the other tasks. Src: TensorFlow 2.21, measured. */
 #include "framework/rows.h"
 #include "framework/tf_roles.h"
 
@@ -11,7 +10,7 @@
 
 static const struct tf_roles all_workers = {.n = 1, .v = {{.type = TF_WORKER, .count = TF_REST}}};
 
-/* {"worker": ["10.0.0.1:5", ...], ...}: the evaluator stands outside. */
+/* {"worker": ["10.0.0.1:5", ...], ...}: the evaluator is not part of the cluster. */
 static int put_cluster(struct dd_buf *out, const struct plan *p, const struct tf_roles *r)
 {
     int rank = 0;
@@ -46,8 +45,8 @@ static bool computes(const struct tf_roles *r, int rank)
     return type == TF_CHIEF || type == TF_WORKER;
 }
 
-/* TensorFlow takes all GPUs that it sees. Several workers of a node share them out, one each, as
- * far as they go round; parameter servers and the evaluator have none. */
+/* TensorFlow takes all visible GPUs. Give each worker of a node one GPU while there are any, and
+ * none to parameter servers and the evaluator. */
 static int mask(struct dd_strv *env, const struct framework_input *in, const struct tf_roles *r)
 {
     const struct plan *p = in->plan;
@@ -88,7 +87,7 @@ int framework_tensorflow(struct dd_strv *env, const struct framework_input *in, 
                           p->world_size, FRAMEWORK_STRING_MAX);
     const char *config = rc == 0 ? dd_buf_str(&text) : NULL;
     rc = config == NULL ? -ENOMEM : dd_env_set(env, "TF_CONFIG", config);
-    if (rc == 0 && !in->by_hand) /* the port is held with SO_REUSEPORT; Src: grpc_server_lib.cc,
+    if (rc == 0 && !in->by_hand) /* ddrun holds the port with SO_REUSEPORT; Src: grpc_server_lib.cc,
                                     TensorFlow 2.3 and later */
         rc = dd_env_set(env, "TF_GRPC_REUSE_PORT", "1");
     return rc < 0 ? rc : mask(env, in, &r);

@@ -23,7 +23,7 @@ static const struct tf_role *find(const struct tf_roles *roles, enum tf_type typ
     return NULL;
 }
 
-/* "worker:*", which is cut up. */
+/* Parse "worker:*"; modifies the item. */
 static int parse_role(struct tf_roles *r, char *item)
 {
     char *colon = strchr(item, ':');

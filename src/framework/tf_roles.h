@@ -1,4 +1,4 @@
-/* TensorFlow's roles: which rank is which task of the cluster. Pure. */
+/* TensorFlow's task types: the task of each rank in the cluster. Pure. */
 #ifndef DD_FRAMEWORK_TF_ROLES_H
 #define DD_FRAMEWORK_TF_ROLES_H
 
@@ -9,31 +9,31 @@
 enum tf_type { TF_CHIEF, TF_WORKER, TF_PS, TF_EVALUATOR, TF_TYPES };
 enum { TF_REST = -1 };
 
-/* Given out in this order, from rank 0 on. */
+/* Assigned in this order, from rank 0 on. */
 struct tf_roles {
     int n;
     struct tf_role {
         enum tf_type type;
-        int count; /* TF_REST: who is left */
+        int count; /* TF_REST: all remaining ranks */
     } v[TF_TYPES];
 };
 
 struct tf_task {
     enum tf_type type;
-    int index; /* among those of its type */
+    int index; /* index among the tasks of its type */
 };
 
 const char *tf_type_name(enum tf_type type);
 /* "chief:1,ps:2,worker:*,evaluator:1"; -EINVAL with a sentence. */
 int tf_roles_parse(struct tf_roles *ret, const char *text, struct dd_err *err);
-/* Puts numbers in for TF_REST; -EINVAL when the roles do not fit the number of workers. */
+/* Replace TF_REST by a number; -EINVAL if the roles do not fit the number of workers. */
 int tf_roles_fit(struct tf_roles *roles, int world_size, struct dd_err *err);
-/* Of fitted roles and a rank of theirs. */
+/* Return the task of a rank; the roles must be fitted. */
 struct tf_task tf_roles_task(const struct tf_roles *roles, int rank);
-/* Whether the job is over when all these tasks have succeeded: the chief where there are parameter
- * servers, whose workers never end; else chief and workers. */
+/* True if this task counts for success: with parameter servers, whose workers never end, the chief
+ * alone; otherwise chief and workers. */
 bool tf_roles_count(const struct tf_roles *roles, enum tf_type type);
-/* Some tasks are ended by others' success. */
+/* True if some tasks are stopped when the others have succeeded. */
 bool tf_roles_any_follower(const struct tf_roles *roles);
 
 #endif

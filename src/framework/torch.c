@@ -1,5 +1,5 @@
-/* PyTorch: the environment that torchrun gives its workers (Src: torch 2.13.0). The store of
- * the round is ours, so every rank is a client of it. */
+/* PyTorch: the environment that torchrun sets for its workers (Src: torch 2.13.0). ddrund serves
+ * the store of the round, so every rank is a client. */
 #include "framework/rows.h"
 
 #include "base/auto.h"
@@ -20,7 +20,8 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
         {"GROUP_RANK", p->node_rank},
         {"GROUP_WORLD_SIZE", p->nnodes},
         {"MASTER_PORT", p->master_port},
-        {"ROLE_RANK", p->first_rank + in->local_rank}, /* from here on, torchrun alone is heard */
+        {"ROLE_RANK",
+         p->first_rank + in->local_rank}, /* only torchrun sets the variables from here on */
         {"ROLE_WORLD_SIZE", p->world_size},
         {"TORCHELASTIC_RESTART_COUNT", p->restart_count},
         {"TORCHELASTIC_MAX_RESTARTS", p->max_restarts},
@@ -30,9 +31,8 @@ static int ranks(struct dd_strv *env, const struct framework_input *in)
     return rc < 0 ? rc : framework_numbers(env, rows, in->by_hand ? n - 4 : n);
 }
 
-/* torchrun's rule: the user's value, else 1 when several workers share the node. PBS sets the
- * variable to the CPUs of the whole chunk without being asked: that is divided among them.
- * Src: OpenPBS 23.06, measured. */
+/* torchrun's rule: the user's value, or 1 if several workers share the node. PBS always sets the
+ * variable to the CPUs of the whole chunk: divide that among them. Src: OpenPBS 23.06, measured. */
 static int threads(struct dd_strv *env, int nlocal)
 {
     const char *omp = dd_env_get_nonempty(env->v, "OMP_NUM_THREADS");
@@ -74,10 +74,10 @@ int framework_one_gpu(struct dd_strv *env, int n)
 
 static const char default_signals[] = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-/* What tells a worker that an agent serves its store and restarts it. */
+/* Set the variables that tell a worker that an agent serves its store and restarts it. */
 static int elastic(struct dd_strv *env, const struct framework_input *in)
 {
-    if (in->by_hand) { /* rank 0 has to serve the store itself */
+    if (in->by_hand) { /* rank 0 must serve the store itself */
         dd_env_unset_prefix(env, "TORCHELASTIC_");
         return 0;
     }

@@ -10,11 +10,12 @@
  * path that begins with
  * '/', which need not exist below the mount in a container. Both are lent for the call. */
 typedef void node_cgroup_f(void *arg, int version, const char *mount, const char *cgroup);
-/* root: "" or where a test keeps its proc and sys. Src: cgroups(7), /proc/[pid]/cgroup. */
+/* Call fn for each of them. root: "", or a directory with proc and sys for tests. Src: cgroups(7),
+ * /proc/[pid]/cgroup. */
 void node_cgroup_each(const char *root, node_cgroup_f *fn, void *arg);
 
 enum { NODE_CGROUP_TEXT_MAX = 1 << 16 };
-/* The content of a small file in place of what is in out. */
+/* Replace the content of out by that of a small file. */
 bool node_cgroup_read(struct dd_buf *out, const char *path);
 
 #endif

@@ -13,14 +13,14 @@
 
 enum { MAX_CPUS = 1 << 20, MAX_NUMA = 4096 };
 
-/* A CPU of the mask and where it is. */
+/* A CPU of the mask and its position. */
 struct place {
     int numa;
     int core; /* the lowest CPU of the mask among its siblings */
     int cpu;
 };
 
-/* The mask's CPUs in the order in which they are dealt out; read when first asked for. */
+/* The CPUs of the mask in the order of distribution; read at first use. */
 struct node_topology {
     char *root; /* NULL: not read yet */
     struct place *v;
@@ -70,7 +70,7 @@ int node_cpus_get(struct node_cpus *ret, struct dd_err *err)
             return cpus_found(ret, set, size, err);
         CPU_FREE(set);
         if (errno !=
-            EINVAL) /* EINVAL: the machine has more CPUs than fit. Src: sched_setaffinity(2) */
+            EINVAL) /* EINVAL: the set is too small for this machine. Src: sched_setaffinity(2) */
             break;
     }
     return dd_err_set(err, -errno, "cannot get the CPUs of this process: %m");
@@ -86,7 +86,7 @@ void node_cpus_done(struct node_cpus *c)
 
 static struct place *place_of(struct node_topology *t, unsigned long cpu)
 {
-    int low = 0, high = t->n; /* v is in the order of CPUs still */
+    int low = 0, high = t->n; /* v is still sorted by CPU */
     while (low < high) {
         int mid = low + (high - low) / 2;
         if ((unsigned long)t->v[mid].cpu < cpu)
@@ -122,7 +122,7 @@ static void read_numa(struct node_topology *t)
             mark_numa(t, node_sys_read(&cpus, t->root, "node/node", (int)n, "/cpulist"), (int)n);
 }
 
-/* One read per core: the siblings of the first say it for all. */
+/* Read one file per core: all siblings of a CPU have the same list. */
 static void read_cores(struct node_topology *t)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(NODE_LIST_MAX);
@@ -170,8 +170,8 @@ static int topology_read(struct node_topology *t, const struct node_cpus *c, con
     return 0;
 }
 
-/* Where units (whole cores, or CPUs when there are fewer cores than workers) begin in the order:
- * start[0] to start[n]. */
+/* Start of each unit in the order: start[0] to start[n]. Units are whole cores, or CPUs if there
+ * are fewer cores than workers. */
 struct units {
     const struct node_topology *t;
     int *start;
@@ -197,7 +197,7 @@ struct span {
     int from, to; /* units */
 };
 
-/* The NUMA node that holds unit `from`: to = where the next begins. */
+/* Return the NUMA node that contains unit `from`; `to` is the start of the next one. */
 static struct span numa_span(const struct units *u, int from)
 {
     int numa = u->t->v[u->start[from]].numa;
@@ -212,9 +212,9 @@ static int scaled(int a, int b, int c)
     return (int)((int64_t)a * b / c);
 }
 
-/* Worker i's units when each NUMA node is divided among workers of its own, in proportion to its
- * size; false: some node would have none, or some share would not be more than 3/4 of an even one.
- */
+/* Compute worker i's units with the workers distributed over the NUMA nodes in proportion to their
+ * size. Return false if some node would get none, or some share would be less than 3/4 of an even
+ * one. */
 static bool share_by_numa(const struct units *u, int i, int n, struct span *ret)
 {
     bool found = false;

@@ -15,22 +15,22 @@ struct node_cpus {
     size_t size;                    /* bytes of set, for the CPU_*_S macros */
     int count;                      /* CPUs in it */
     int online;                     /* CPUs of the machine */
-    struct node_topology *topology; /* what node_cpus_share() has read; NULL: it reads each time */
+    struct node_topology *topology; /* cache of node_cpus_share(); NULL: read each time */
 };
 
 int node_cpus_get(struct node_cpus *ret,
-                  struct dd_err *err); /* sched_getaffinity, any machine size */
+                  struct dd_err *err); /* reads sched_getaffinity(), for machines of any size */
 void node_cpus_done(struct node_cpus *c);
 
-/* The share of worker i of n: whole consecutive CPUs of the mask, hyperthread siblings together,
- * within one NUMA node where the numbers allow: when no share gets smaller by a quarter for it.
- * root as in gpu.h (sys/devices/system/...); what it does not tell is taken as one NUMA node
- * without siblings. 0: *ret (same size as c->set, caller allocated) is filled; 1: the mask has less
- * than one CPU each, leave workers unbound; -ENOMEM. */
+/* Compute the share of worker i of n: consecutive CPUs of the mask, with all hyperthreads of a
+ * core, within one NUMA node unless that makes some share smaller by a quarter. root as in gpu.h
+ * (sys/devices/system/...); without information, assume one NUMA node and no siblings. Return 0
+ * with *ret filled (same size as c->set, allocated by the caller); 1: fewer CPUs than workers, do
+ * not bind; -ENOMEM. */
 int node_cpus_share(const struct node_cpus *c, const char *root, int i, int n, cpu_set_t *ret);
 
-/* True when the agent was bound to so few CPUs that n workers would fight over them although the
- * machine has more (a launcher's accidental one-core binding). */
+/* True if the agent is bound to fewer CPUs than n workers need although the machine has more, as by
+ * a launcher's default binding to one core. */
 bool node_cpus_bound_by_accident(const struct node_cpus *c, int n);
 
 #endif

@@ -15,7 +15,7 @@
 
 enum { MAX_GPUS = 4096, MAX_NPROC = 4096, UNKNOWN = -1 };
 
-/* --- devices: how many there are; *where says where they were seen, and stays when none was --- */
+/* --- devices: count them; *where becomes the place where they were found, if any --- */
 
 static bool path_of(char path[600], const char *root, const char *dir, const char *name,
                     const char *file)
@@ -29,7 +29,7 @@ static bool digits_only(const char *s)
     return *s != '\0' && s[strspn(s, "0123456789")] == '\0';
 }
 
-/* How many entries of a directory `is` takes. */
+/* Count the entries of a directory that `is` accepts. */
 static int count_entries(const char *root, const char *dir,
                          bool (*is)(const char *root, const char *name))
 {
@@ -50,8 +50,8 @@ static bool is_nvidia_node(const char *root, const char *name)
     return strncmp(name, "nvidia", 6) == 0 && digits_only(name + 6);
 }
 
-/* access(2) asks the devices cgroup too, without waking the driver as open(2) would.
- * Src: devcgroup_inode_permission() in Linux, called by inode_permission(). */
+/* access(2) checks the devices cgroup, too, and unlike open(2) does not wake the driver. Src:
+ * devcgroup_inode_permission() in Linux, called by inode_permission(). */
 static bool is_nvidia_usable(const char *root, const char *name)
 {
     char path[600];
@@ -66,9 +66,9 @@ static bool is_any(const char *root, const char *name)
     return true;
 }
 
-/* Src: /proc/driver/nvidia/gpus/<PCI address>/ and /dev/nvidia<minor>, NVIDIA driver README. A
- * cgroup hides nothing in /proc; the nodes in /dev may be missing until the driver is first used.
- */
+/* Src: /proc/driver/nvidia/gpus/<PCI address>/ and /dev/nvidia<minor>, NVIDIA driver README. /proc
+ * lists GPUs of other cgroups, too; the files in /dev may be missing until the first use of the
+ * driver. */
 static int nvidia_devices(const char *root, const char **where)
 {
     int nodes = count_entries(root, "dev", is_nvidia_node);
@@ -84,8 +84,7 @@ static int nvidia_devices(const char *root, const char **where)
     return known;
 }
 
-/* Src: Linux amdkfd: gpu_id is 0 for nodes that are CPUs; it cannot be read where the cgroup
- * forbids the device. */
+/* Src: Linux amdkfd: gpu_id is 0 for CPU nodes, and unreadable if the cgroup forbids the device. */
 static bool is_amd_gpu(const char *root, const char *name)
 {
     char path[600];
@@ -115,7 +114,7 @@ static bool has_line(const char *text, const char *line)
     return false;
 }
 
-/* Not the graphics that is part of the processor: always device 2 of PCI bus 0. */
+/* Ignore the graphics unit of the processor, which is always device 2 of PCI bus 0. */
 static bool is_intel_gpu(const char *root, const char *name)
 {
     char path[600];
@@ -143,13 +142,13 @@ static int intel_devices(const char *root, const char **where)
 
 /* --- variables --- */
 
-/* What a list of devices makes visible; ndev is UNKNOWN or how many there are to choose from. < 0:
- * it says nothing. */
+/* Return how many devices the list makes visible; ndev: number of devices, or UNKNOWN. < 0: the
+ * list is invalid. */
 typedef int visible_f(const char *value, int ndev);
 
-/* CUDA's rules, which ROCm shares: indices or UUIDs; the list counts up to the first that is not
- * valid, and not at all when one comes twice. Src: CUDA C++ Programming Guide,
- * CUDA_VISIBLE_DEVICES; torch.cuda's device_count() of torch 2.13.0. */
+/* CUDA's rules, also used by ROCm: indices or UUIDs; the list ends at the first invalid entry, and
+ * is void if an entry occurs twice. Src: CUDA C++ Programming Guide, CUDA_VISIBLE_DEVICES;
+ * torch.cuda's device_count() of torch 2.13.0. */
 static int visible_cuda(const char *value, int ndev)
 {
     DD_AUTO(strv) struct dd_strv seen = {0};
@@ -199,7 +198,7 @@ static int visible_level_zero(const char *value, int ndev)
     }
 }
 
-/* Slurm's own: "0,1" or "0-3"; numbers of the machine, so any may come. */
+/* Slurm's lists: "0,1" or "0-3"; numbers of the machine, without an upper limit. */
 static int visible_slurm_list(const char *value, int ndev)
 {
     long n = 0;
@@ -230,7 +229,8 @@ struct variable {
     visible_f *visible;
 };
 
-/* Each chooses from what those before it left, as the vendor's libraries do. */
+/* Variables of a vendor; each selects from what the previous ones leave, as in the vendor's
+ * libraries. */
 struct vendor {
     const char *name;
     int (*devices)(const char *root, const char **where);
@@ -247,14 +247,14 @@ static const struct vendor vendors[] = {
     {.name = "intel", .devices = intel_devices, .vars = {{"ZE_AFFINITY_MASK", visible_level_zero}}},
 };
 
-/* Where no vendor's variable is set; with --gpus-per-task that one says what this task has, these
- * what the step has. Src: Slurm 22.05, measured 2026-11-21. */
+/* Used if no variable of a vendor is set. With --gpus-per-task, the vendor's variable lists the
+ * GPUs of the task, these list those of the step. Src: Slurm 22.05, measured 2026-11-21. */
 static const struct variable slurm_vars[] = {
     {"SLURM_STEP_GPUS", visible_slurm_list},
     {"SLURM_GPUS_ON_NODE", visible_number},
 };
 
-/* Where no device can be seen: the first that is set. */
+/* Used if no device is found: the first one that is set. */
 static const struct variable lone_vars[] = {
     {"CUDA_VISIBLE_DEVICES", visible_cuda},  {"ROCR_VISIBLE_DEVICES", visible_cuda},
     {"HIP_VISIBLE_DEVICES", visible_cuda},   {"ZE_AFFINITY_MASK", visible_level_zero},
@@ -271,7 +271,7 @@ static void source_set(struct node_gpus *g, const char *name, const char *value)
         memcpy(g->source + sizeof(g->source) - 4, "...", 4);
 }
 
-/* Applies the variable when it is set: 1; 0: it is not, or says nothing. */
+/* Apply a variable. Return 1 if it is set and valid, otherwise 0. */
 static int apply(struct node_gpus *g, const struct variable *var, char *const *env, int ndev)
 {
     const char *value = dd_env_get(env, var->name);
@@ -285,8 +285,8 @@ static int apply(struct node_gpus *g, const struct variable *var, char *const *e
     return 1;
 }
 
-/* The variables of a vendor whose devices are there. A launcher may set all of them to the same
- * numbers of the machine: equal values count once. Src: Slurm 22.05 sets CUDA_ and
+/* Apply the variables of a vendor whose devices exist. A launcher may set all of them to the same
+ * numbers of the machine: count equal values once. Src: Slurm 22.05 sets CUDA_ and
  * ROCR_VISIBLE_DEVICES. */
 static int apply_vendor(struct node_gpus *g, const struct vendor *v, char *const *env)
 {

@@ -17,11 +17,11 @@
 
 enum { MAX_DEVICES = 4096, TEXT_MAX = 1 << 16 };
 
-/* A GPU: its PCI address "0000:3b:00.0", and its UUID where that is known. */
+/* A GPU: PCI address "0000:3b:00.0", and UUID if known. */
 struct device {
     char pci[24];
     char uuid[64];
-    bool closed; /* its node in /dev may not be opened: the job has others */
+    bool closed; /* its file in /dev cannot be opened: it belongs to another job */
 };
 
 struct devices {
@@ -48,8 +48,9 @@ static const char *read_text(struct dd_buf *b, const char *root, const char *dir
     return n > 0 && n < 600 && dd_read_file(path, b, NULL) == 0 ? dd_buf_str(b) : NULL;
 }
 
-/* "GPU UUID: GPU-1234..." and "Device Minor: 3" in /proc/driver/nvidia/gpus/ADDRESS/information. A
- * cgroup hides nothing in /proc, but indices count only what it lets be opened. */
+/* Read "GPU UUID: GPU-1234..." and "Device Minor: 3" from
+ * /proc/driver/nvidia/gpus/ADDRESS/information. /proc lists all GPUs, but indices count only those
+ * that the cgroup allows to open. */
 static void read_information(struct device *d, const char *root, const char *name)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(TEXT_MAX);
@@ -67,7 +68,7 @@ static void read_information(struct device *d, const char *root, const char *nam
     d->closed = n > 0 && n < 600 && access(path, R_OK | W_OK) < 0;
 }
 
-/* When all are closed the driver has not made their nodes yet. */
+/* If none can be opened, the driver has not created their files yet: keep all. */
 static void drop_closed(struct devices *d)
 {
     int open = 0;
@@ -136,7 +137,7 @@ static int by_address(const void *a, const void *b)
     return strcmp(((const struct device *)a)->pci, ((const struct device *)b)->pci);
 }
 
-/* In a machine with one NUMA node the kernel says -1. */
+/* On a machine with one NUMA node, the kernel reports -1. */
 static int numa_of(const struct device *d, const char *root)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(TEXT_MAX);
@@ -145,7 +146,8 @@ static int numa_of(const struct device *d, const char *root)
     return n > 0 && n < 4096 ? (int)n : 0;
 }
 
-/* The device that one entry of a list of visible ones names; NULL: none, where the list ends. */
+/* Return the device that an entry of a list of visible devices names; NULL: none, which ends the
+ * list. */
 static const struct device *find_visible(const struct devices *d, const char *word)
 {
     int index;

@@ -20,14 +20,14 @@ enum { SHM_LEAST = 16 << 20, DISK_PROBE = 65536, DEVICES_MAX = 256 };
 
 struct node_health {
     struct node_health_cfg cfg;
-    const char *driver;   /* folder of the GPUs' driver */
-    struct dd_strv gpus;  /* its PCI devices of the start, "0000:17:00.0" */
-    struct dd_strv ports; /* active InfiniBand ports of the start, "mlx5_0/ports/1" */
+    const char *driver;   /* directory of the GPU driver */
+    struct dd_strv gpus;  /* PCI devices of the driver at the start, "0000:17:00.0" */
+    struct dd_strv ports; /* InfiniBand ports that were active at the start, "mlx5_0/ports/1" */
 };
 
 /* ---- files ---- */
 
-/* The beginning of root/dir/name/file; false: it cannot be read. */
+/* Read the start of root/dir/name/file; false: it cannot be read. */
 static bool read_start(const struct node_health *h, const char *dir, const char *name,
                        const char *file, void *to, size_t n)
 {
@@ -39,7 +39,7 @@ static bool read_start(const struct node_health *h, const char *dir, const char 
     return fd >= 0 && read(fd, to, n) > 0;
 }
 
-/* Names in root/dir, without those that begin with a dot. */
+/* List the names in root/dir that do not begin with a dot. */
 static int list(const struct node_health *h, const char *dir, struct dd_strv *out)
 {
     DD_AUTO(free) char *path = NULL;
@@ -58,18 +58,18 @@ static int list(const struct node_health *h, const char *dir, struct dd_strv *ou
 
 /* ---- GPUs ---- */
 
-/* A driver's folder names the devices that it serves. Src: Documentation/PCI, sysfs-bus-pci. */
+/* The directory of a driver lists its devices. Src: Documentation/PCI, sysfs-bus-pci. */
 static const char *const drivers[] = {"sys/bus/pci/drivers/nvidia", "sys/bus/pci/drivers/amdgpu",
                                       "sys/bus/pci/drivers/xe", "sys/bus/pci/drivers/i915"};
 
-/* "0000:17:00.0": domain, bus, device, function. */
+/* True for "0000:17:00.0": domain, bus, device, function. */
 static bool is_device(const char *name)
 {
     return name[strspn(name, "0123456789abcdef:.")] == '\0' && strchr(name, ':') != NULL;
 }
 
-/* All devices of the first driver that has any: a server's small display chip of another one is
- * none. */
+/* Note all devices of the first driver that has any; this skips a display chip with another driver.
+ */
 static int gpu_note(struct node_health *h)
 {
     int rc = 0;
@@ -87,7 +87,8 @@ static int gpu_note(struct node_health *h)
     return rc;
 }
 
-/* A device that is gone from the bus reads as all ones. Src: PCI Express, completion time-outs. */
+/* A device that has fallen off the bus reads as all ones. Src: PCI Express, completion time-outs.
+ */
 static bool answers(const struct node_health *h, const char *device)
 {
     static const unsigned char lost[4] = {0xff, 0xff, 0xff, 0xff};
@@ -96,11 +97,12 @@ static bool answers(const struct node_health *h, const char *device)
            memcmp(id, lost, sizeof(lost)) != 0;
 }
 
-/* On a node that is shared a lost GPU may be another job's: what counts is that enough are left. */
+/* On a shared node, a lost GPU may belong to another job: check only that enough are left. */
 static int gpu_check(const struct node_health *h, struct dd_err *why)
 {
     int there = (int)h->gpus.n;
-    int needed = h->cfg.gpus < there ? h->cfg.gpus : there; /* parts of a GPU count as several */
+    int needed = h->cfg.gpus < there ? h->cfg.gpus
+                                     : there; /* GPU partitions count as several GPUs */
     const char *lost = NULL;
     for (size_t i = 0; i < h->gpus.n; i++)
         if (!answers(h, h->gpus.v[i])) {
@@ -177,7 +179,7 @@ static int shm_check(const struct node_health *h, struct dd_err *why)
     DD_AUTO(free) char *path = NULL;
     struct statvfs s;
     if (asprintf(&path, "%s/dev/shm", h->cfg.root) < 0 || statvfs(path, &s) < 0)
-        return 0; /* where there is none, nobody counts on it */
+        return 0; /* without /dev/shm, no program relies on it */
     double left = (double)s.f_bavail * (double)s.f_frsize;
     if (left >= SHM_LEAST)
         return 0;
@@ -190,7 +192,7 @@ static int disk_check(const struct node_health *h, struct dd_err *why)
     static const char zeros[DISK_PROBE];
     DD_AUTO(fd) int fd = open(h->cfg.tmpdir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0 &&
-        (errno == EOPNOTSUPP || errno == EISDIR)) { /* file systems without nameless files */
+        (errno == EOPNOTSUPP || errno == EISDIR)) { /* the file system does not support O_TMPFILE */
         DD_AUTO(free) char *name = NULL;
         if (asprintf(&name, "%s/ddrun.XXXXXX", h->cfg.tmpdir) < 0)
             return 0;

@@ -19,8 +19,8 @@ static void lower(struct limit *l, uint64_t bytes)
         l->bytes = bytes;
 }
 
-/* "max", and a file that is not there, are no limit; neither is the largest number of version 1, as
- * the machine has less. */
+/* "max" and a missing file mean no limit. So does the largest number of version 1, which exceeds
+ * any memory. */
 static void read_limit(struct limit *l, const char *path)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(NODE_CGROUP_TEXT_MAX);
@@ -33,7 +33,7 @@ static void read_limit(struct limit *l, const char *path)
         lower(l, bytes);
 }
 
-/* A limit holds for all cgroups below it. */
+/* The limit of a cgroup applies to all cgroups below it. */
 static void on_cgroup(void *arg, int version, const char *mount, const char *cgroup)
 {
     struct limit *l = arg;

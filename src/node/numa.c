@@ -16,7 +16,7 @@ enum { MAX_CACHES = 16 };
 struct job {
     const struct node_cpus *c;
     const char *root;
-    int *numa; /* NUMA node of each GPU, or of each worker where there is none */
+    int *numa; /* NUMA node of each GPU, or of each worker if there are no GPUs */
     int n;
     struct dd_err *err;
 };
@@ -26,14 +26,14 @@ static int no_memory(struct dd_err *err)
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-/* Adds those CPUs of a NUMA node that the mask has; how many there are. */
+/* Add the CPUs of a NUMA node that are in the mask; return their number. */
 static int add_node_cpus(const struct job *j, int node, cpu_set_t *ret)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(NODE_LIST_MAX);
     const char *s = node_sys_read(&b, j->root, "node/node", node, "/cpulist");
     unsigned long from, to;
     int found = 0;
-    if (s == NULL && node == 0) { /* a kernel without NUMA */
+    if (s == NULL && node == 0) { /* the kernel has no NUMA support */
         memcpy(ret, j->c->set, j->c->size);
         return j->c->count;
     }
@@ -72,8 +72,7 @@ static int first_number(const struct job *j, const char *dir, int n, const char 
     return s != NULL && node_range_next(&s, &from, &to) && from < INT_MAX ? (int)from : otherwise;
 }
 
-/* ---- what groups the CPUs of a node: the lowest CPU of the core, or of the last-level cache ----
- */
+/* ---- keys that group CPUs: the lowest CPU of the core, or of the last-level cache ---- */
 
 static int core_of(const struct job *j, int cpu)
 {
@@ -84,7 +83,7 @@ static int cache_of(const struct job *j, int cpu)
 {
     DD_AUTO(buf) struct dd_buf type = DD_BUF_INIT(NODE_LIST_MAX);
     int best = -1;
-    int ret = 0; /* nothing is known: they all share one */
+    int ret = 0; /* unknown: one group for all CPUs */
     for (int i = 0; i < MAX_CACHES; i++) {
         char file[64];
         (void)snprintf(file, sizeof(file), "/cache/index%d/type", i);
@@ -104,7 +103,7 @@ static int cache_of(const struct job *j, int cpu)
 
 struct group {
     int key;
-    int count; /* CPUs */
+    int count; /* number of CPUs */
 };
 
 static int by_key(const void *a, const void *b)
@@ -113,14 +112,14 @@ static int by_key(const void *a, const void *b)
     return x->key < y->key ? -1 : x->key > y->key;
 }
 
-/* The largest first. */
+/* Compare by size, the largest group first. */
 static int by_count(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;
     return x->count != y->count ? y->count - x->count : by_key(a, b);
 }
 
-/* The groups in `set`, and each CPU's key in keys[]. */
+/* Find the groups in `set`; keys[] becomes the key of each CPU. */
 static int make_groups(const struct job *j, const cpu_set_t *set,
                        int (*key_of)(const struct job *, int), struct group **ret, int *keys)
 {
@@ -144,7 +143,7 @@ static int make_groups(const struct job *j, const cpu_set_t *set,
     return n > 0 ? out + 1 : 0;
 }
 
-/* Leaves in `set` the CPUs of groups [from, to) only. */
+/* Keep only the CPUs of groups [from, to) in `set`. */
 static void keep_groups(const struct job *j, cpu_set_t *set, const struct group *g, int from,
                         int to, const int *keys)
 {
@@ -162,7 +161,8 @@ static void keep_groups(const struct job *j, cpu_set_t *set, const struct group 
 
 /* ---- the modes ---- */
 
-/* How many share worker i's node, and the how manieth of them it is. */
+/* Return how many workers share worker i's NUMA node; *ret_before becomes the number of those
+ * before i. */
 static int sharers(const struct job *j, int i, int *ret_before)
 {
     int n = 0;
@@ -192,7 +192,7 @@ static int divide(const struct job *j, int i, cpu_set_t *cpus, enum node_numa_mo
             "--numa-binding=exclusive: NUMA node %d has only %d usable core%s for %d workers"
             "\n  tip: use --numa-binding=node, or start fewer workers",
             j->numa[i], groups, groups == 1 ? "" : "s", n);
-    if (exclusive) { /* the first ones get what does not divide evenly */
+    if (exclusive) { /* the first ones get the remainder */
         const int each = groups / n;
         const int extra = groups % n;
         const int from = before * each + (before < extra ? before : extra);
@@ -204,7 +204,7 @@ static int divide(const struct job *j, int i, cpu_set_t *cpus, enum node_numa_mo
     return 0;
 }
 
-/* The other NUMA nodes of the socket. */
+/* Add the other NUMA nodes of the socket. */
 static int add_socket(const struct job *j, int node, cpu_set_t *cpus, struct node_memory *memory)
 {
     static const char package[] = "/topology/physical_package_id";
@@ -247,7 +247,7 @@ static int place(const struct job *j, enum node_numa_mode mode, int i, cpu_set_t
     return mode == NODE_NUMA_NODE ? 0 : divide(j, i, cpus, mode);
 }
 
-/* No GPU: the nodes that have CPUs for us, dealt out. */
+/* Without GPUs: distribute the workers over the NUMA nodes that have usable CPUs. */
 static int deal_out(struct job *j, int n)
 {
     DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(NODE_LIST_MAX);

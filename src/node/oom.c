@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The number behind "oom_kill " at the beginning of a line. */
+/* Return the number after "oom_kill " at the start of a line. */
 static uint64_t count_in(const char *path)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(NODE_CGROUP_TEXT_MAX);
@@ -21,7 +21,7 @@ static uint64_t count_in(const char *path)
     return 0;
 }
 
-/* Where the cgroup's file may be: as the line says, or at the top, when a container hides what is
+/* Read the file in the cgroup's directory, or in the top directory if a container hides the path
  * above. */
 static uint64_t count_below(const char *root, const char *mount, const char *cgroup,
                             const char *file)

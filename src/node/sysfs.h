@@ -1,4 +1,4 @@
-/* Shared by the files of this room only: the lists of numbers in sys/devices/system. */
+/* Lists of numbers in sys/devices/system. Private to src/node. */
 #ifndef DD_NODE_SYSFS_H
 #define DD_NODE_SYSFS_H
 
@@ -8,10 +8,9 @@
 
 enum { NODE_LIST_MAX = 1 << 16 };
 
-/* One "8" or "0-3" of a list; moves *s behind it and its comma. */
+/* Parse one "8" or "0-3" of a list; advance *s past it and its comma. */
 bool node_range_next(const char **s, unsigned long *from, unsigned long *to);
-/* The text of ROOT/sys/devices/system/DIR<n>FILE, NULL when it is not there; lent until b changes.
- */
+/* Return the text of ROOT/sys/devices/system/DIR<n>FILE, or NULL; lent until b changes. */
 const char *node_sys_read(struct dd_buf *b, const char *root, const char *dir, int n,
                           const char *file);
 
