@@ -39,7 +39,7 @@ bool cmd_is_first_task(char *const *env)
 
 /* True if the command line itself is wrong, which all tasks of a step share; a variable may be
  * wrong in this task alone. */
-static bool wrong_everywhere(const struct opt_table *t, void *values, int argc, char **argv)
+static bool cmd_wrong_everywhere(const struct opt_table *t, void *values, int argc, char **argv)
 {
     char *nothing[] = {NULL};
     DD_AUTO(opt_result) struct opt_result res = {0};
@@ -69,7 +69,7 @@ void cmd_warn_of_idle(const struct opt_table *t, const struct opt_result *res,
 }
 
 /* Handle --help and similar options. Return -1 if there is none, otherwise the exit code. */
-static int answer(const struct opt_table *t, const struct opt_result *res)
+static int cmd_answer(const struct opt_table *t, const struct opt_result *res)
 {
     if (res->ask == OPT_ASK_NOTHING)
         return -1;
@@ -84,11 +84,11 @@ int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
     struct dd_log log = {.fd = STDERR_FILENO};
     (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
     if (opt_parse(t, values, argc, argv, environ, res, &err) < 0) {
-        if (cmd_is_first_task(environ) || !wrong_everywhere(t, values, argc, argv))
+        if (cmd_is_first_task(environ) || !cmd_wrong_everywhere(t, values, argc, argv))
             dd_log(&log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
     }
-    return answer(t, res);
+    return cmd_answer(t, res);
 }
 
 int cmd_write(const struct opt_table *t, const struct dd_buf *out)
@@ -116,7 +116,7 @@ int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **
     struct dd_err err = {0};
     if (opt_parse(t, values, argc, argv, environ, res, &err) < 0)
         return cmd_fail(t, &err);
-    return answer(t, res);
+    return cmd_answer(t, res);
 }
 
 int cmd_unset(const char *names, struct dd_err *err)

@@ -193,7 +193,7 @@ struct doctor {
 
 /* ---- this node ---- */
 
-static int find_job(struct doctor *d, struct dd_err *err)
+static int ddctl_doctor_find_job(struct doctor *d, struct dd_err *err)
 {
     const struct doctor_options *o = d->o;
     struct alloc_input said = {.node_rank = o->node_rank,
@@ -208,7 +208,7 @@ static int find_job(struct doctor *d, struct dd_err *err)
     return rc < 0 ? rc : cmd_find_alloc(&d->alloc, &d->machine, &said, &d->log, err);
 }
 
-static struct net_key_input key_input(const struct doctor *d)
+static struct net_key_input ddctl_doctor_key_input(const struct doctor *d)
 {
     const struct doctor_options *o = d->o;
     return (struct net_key_input){.env = environ,
@@ -220,21 +220,21 @@ static struct net_key_input key_input(const struct doctor *d)
                                   .insecure = o->insecure};
 }
 
-static json_t *look(const struct doctor *d)
+static json_t *ddctl_doctor_look(const struct doctor *d)
 {
     const struct doctor_options *o = d->o;
     const struct doctor_cfg cfg = {.alloc = d->alloc,
                                    .id = d->id,
                                    .hostname = d->machine.hostname,
                                    .env = environ,
-                                   .key_in = key_input(d),
+                                   .key_in = ddctl_doctor_key_input(d),
                                    .iface = o->iface,
                                    .version = PACKAGE_VERSION,
                                    .limit_ms = (unsigned)(o->limit / DD_NS_PER_MS)};
     return doctor_look(&cfg);
 }
 
-static int write_json(const json_t *o)
+static int ddctl_doctor_write_json(const json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT);
     int rc = text == NULL ? -ENOMEM : 0;
@@ -248,7 +248,7 @@ static int write_json(const json_t *o)
 
 /* Write line by line: the tasks of a launcher may share one pipe, where only writes below PIPE_BUF
  * are atomic. */
-static int write_lines(const struct dd_buf *out)
+static int ddctl_doctor_write_lines(const struct dd_buf *out)
 {
     int rc = 0;
     for (size_t at = 0, n; rc == 0 && at < out->len; at += n) {
@@ -260,23 +260,23 @@ static int write_lines(const struct dd_buf *out)
     return rc;
 }
 
-static int write_look(const struct doctor *d)
+static int ddctl_doctor_write_look(const struct doctor *d)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MOST_OUT);
     char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
     int rc = text == NULL ? -ENOMEM : look_lines_write(&out, d->alloc->index, text, strlen(text));
     free(text);
-    return rc == 0 ? write_lines(&out) : rc;
+    return rc == 0 ? ddctl_doctor_write_lines(&out) : rc;
 }
 
 /* Send the result over the network, for starters that do not return the output of their tasks. */
-static int give_look(const struct doctor *d)
+static int ddctl_doctor_give_look(const struct doctor *d)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};
     struct dd_err err = {0};
     struct answer a = {.id = d->id,
                        .index = d->alloc->index,
-                       .key_in = key_input(d),
+                       .key_in = ddctl_doctor_key_input(d),
                        .limit_ms = GIVE_MS + (unsigned)(d->o->limit / DD_NS_PER_MS)};
     char *text = json_dumps(json_array_get(d->looks, 0), JSON_COMPACT);
     int rc = text == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
@@ -292,7 +292,7 @@ static int give_look(const struct doctor *d)
 
 /* ---- all nodes ---- */
 
-static void keep_look(void *arg, const void *data, size_t n)
+static void ddctl_doctor_keep_look(void *arg, const void *data, size_t n)
 {
     const struct doctor *d = arg;
     json_t *o = json_loadb(data, n, JSON_REJECT_DUPLICATES, NULL);
@@ -302,19 +302,19 @@ static void keep_look(void *arg, const void *data, size_t n)
         json_decref(o);
 }
 
-static void on_answer(void *arg, int index, const void *data, size_t n)
+static void ddctl_doctor_on_answer(void *arg, int index, const void *data, size_t n)
 {
     (void)index;
-    keep_look(arg, data, n);
+    ddctl_doctor_keep_look(arg, data, n);
 }
 
-static void on_done(void *arg)
+static void ddctl_doctor_on_done(void *arg)
 {
     const struct doctor *d = arg;
     event_base_loopbreak(d->base); /* all results have arrived; do not wait for the starters */
 }
 
-static void on_exit_there(void *arg, const char *where, int code, const char *out)
+static void ddctl_doctor_on_exit(void *arg, const char *where, int code, const char *out)
 {
     struct doctor *d = arg;
     if (d->answers != NULL && code == NOT_GIVEN)
@@ -326,20 +326,20 @@ static void on_exit_there(void *arg, const char *where, int code, const char *ou
     for (const char *p = out; *p != '\0';) {
         size_t n = strcspn(p, "\n");
         /* log output of the starter or of a shell */
-        if (n > 0 && !look_lines_take(d->lines, p, n, keep_look, d))
+        if (n > 0 && !look_lines_take(d->lines, p, n, ddctl_doctor_keep_look, d))
             dd_log(&d->log, DD_LOG_NOTICE, "%s: %.*s", where, (int)n, p);
         p += n + (p[n] == '\n');
     }
 }
 
-static int push_option(struct dd_strv *out, const char *name, const char *value)
+static int ddctl_doctor_push_option(struct dd_strv *out, const char *name, const char *value)
 {
     return value == NULL ? 0 : dd_strv_pushf(out, "--%s=%s", name, value);
 }
 
 /* The command for another node: this program, which determines its own index if one starter starts
  * all nodes. */
-static int local_command(void *arg, struct dd_strv *out, int index)
+static int ddctl_doctor_local_command(void *arg, struct dd_strv *out, int index)
 {
     const struct doctor *d = arg;
     const struct doctor_options *o = d->o;
@@ -362,7 +362,7 @@ static int local_command(void *arg, struct dd_strv *out, int index)
     if (rc == 0)
         rc = dd_strv_push(out, "--local");
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && rc == 0; i++)
-        rc = push_option(out, options[i].name, options[i].value);
+        rc = ddctl_doctor_push_option(out, options[i].name, options[i].value);
     if (rc == 0 && o->master_port > 0)
         rc = dd_strv_pushf(out, "--master-port=%d", o->master_port);
     if (rc == 0 && o->insecure)
@@ -378,7 +378,7 @@ static int local_command(void *arg, struct dd_strv *out, int index)
     return dd_strv_pushf(out, "--node-rank=%d", index);
 }
 
-static int find_starter(struct doctor *d, struct dd_err *err)
+static int ddctl_doctor_find_starter(struct doctor *d, struct dd_err *err)
 {
     struct dd_err why = {0};
     const struct alloc *a = d->alloc;
@@ -396,14 +396,14 @@ static int find_starter(struct doctor *d, struct dd_err *err)
 }
 
 /* For starters that do not return output: open a listener to which the nodes send their results. */
-static int open_answers(struct doctor *d, struct dd_err *err)
+static int ddctl_doctor_open_answers(struct doctor *d, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv hosts = {0};
     const struct answers_cfg cfg = {.id = d->id,
                                     .nnodes = d->alloc->nnodes,
-                                    .key_in = key_input(d),
-                                    .on_answer = on_answer,
-                                    .on_done = on_done,
+                                    .key_in = ddctl_doctor_key_input(d),
+                                    .on_answer = ddctl_doctor_on_answer,
+                                    .on_done = ddctl_doctor_on_done,
                                     .arg = d};
     int rc = answers_new(&d->answers, d->base, &cfg, err);
     if (rc == 0)
@@ -413,9 +413,9 @@ static int open_answers(struct doctor *d, struct dd_err *err)
     return answers_place(d->answers, &hosts, d->answer_to, sizeof(d->answer_to), err);
 }
 
-static int ask_all(struct doctor *d, struct dd_err *err)
+static int ddctl_doctor_ask_all(struct doctor *d, struct dd_err *err)
 {
-    int rc = find_starter(d, err);
+    int rc = ddctl_doctor_find_starter(d, err);
     if (rc < 0)
         return rc;
     d->base = net_loop_new();
@@ -423,7 +423,7 @@ static int ask_all(struct doctor *d, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     rc = cmd_unset(d->starter->unset, err);
     if (rc == 0 && d->starter->must_outlive)
-        rc = open_answers(d, err);
+        rc = ddctl_doctor_open_answers(d, err);
     const struct node_commands_cfg cfg = {.base = d->base,
                                           .alloc = d->alloc,
                                           .starter = d->starter,
@@ -432,9 +432,9 @@ static int ask_all(struct doctor *d, struct dd_err *err)
                                           .output_max = MOST_OUT,
                                           .limit_ms = START_MS +
                                                       (unsigned)(d->o->limit / DD_NS_PER_MS),
-                                          .command = local_command,
-                                          .on_exit = on_exit_there,
-                                          .on_done = on_done,
+                                          .command = ddctl_doctor_local_command,
+                                          .on_exit = ddctl_doctor_on_exit,
+                                          .on_done = ddctl_doctor_on_done,
                                           .arg = d};
     if (rc == 0)
         rc = node_commands_start(&d->commands, &cfg, err);
@@ -445,7 +445,7 @@ static int ask_all(struct doctor *d, struct dd_err *err)
 
 /* ---- the findings ---- */
 
-static int by_index(const void *a, const void *b)
+static int ddctl_doctor_by_index(const void *a, const void *b)
 {
     json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "index"));
     json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "index"));
@@ -453,7 +453,7 @@ static int by_index(const void *a, const void *b)
 }
 
 /* Sort the results by node, so that the output is reproducible. */
-static int sort_looks(struct doctor *d)
+static int ddctl_doctor_sort_looks(struct doctor *d)
 {
     size_t n = json_array_size(d->looks);
     DD_AUTO(free) json_t **all = calloc(n + 1, sizeof(json_t *));
@@ -462,7 +462,7 @@ static int sort_looks(struct doctor *d)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         all[i] = json_array_get(d->looks, i);
-    qsort(all, n, sizeof(json_t *), by_index);
+    qsort(all, n, sizeof(json_t *), ddctl_doctor_by_index);
     for (size_t i = 0; i < n; i++)
         (void)json_array_append(sorted, all[i]);
     json_decref(d->looks);
@@ -470,7 +470,7 @@ static int sort_looks(struct doctor *d)
     return 0;
 }
 
-static int tell(const struct doctor *d, json_t *findings)
+static int ddctl_doctor_tell(const struct doctor *d, json_t *findings)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(MOST_OUT);
     size_t i;
@@ -479,7 +479,7 @@ static int tell(const struct doctor *d, json_t *findings)
     if (strcmp(d->o->format, "json") == 0) {
         json_t *all = json_pack("{s:i,s:O,s:O}", "version", 1, "findings", findings, "nodes",
                                 d->looks);
-        int rc = all == NULL ? -ENOMEM : write_json(all);
+        int rc = all == NULL ? -ENOMEM : ddctl_doctor_write_json(all);
         json_decref(all);
         return rc;
     }
@@ -492,18 +492,20 @@ static int tell(const struct doctor *d, json_t *findings)
                                json_is_true(json_object_get(f, "hint")) ? "hint: " : "",
                                json_string_value(json_object_get(f, "what")),
                                json_string_value(json_object_get(f, "do")));
-    return rc == 0 ? write_lines(&out) : rc;
+    return rc == 0 ? ddctl_doctor_write_lines(&out) : rc;
 }
 
-static int judge_and_tell(struct doctor *d)
+static int ddctl_doctor_judge_and_tell(struct doctor *d)
 {
-    json_t *findings = sort_looks(d) == 0 ? doctor_judge(d->looks, d->alloc->nodes) : NULL;
-    int code = findings == NULL || tell(d, findings) < 0 || doctor_faults(findings) > 0;
+    json_t *findings = ddctl_doctor_sort_looks(d) == 0 ? doctor_judge(d->looks, d->alloc->nodes)
+                                                       : NULL;
+    int code = findings == NULL || ddctl_doctor_tell(d, findings) < 0 ||
+               doctor_faults(findings) > 0;
     json_decref(findings);
     return code;
 }
 
-static int run(struct doctor *d, struct dd_err *err)
+static int ddctl_doctor_run(struct doctor *d, struct dd_err *err)
 {
     uint64_t random;
     ssize_t n = readlink("/proc/self/exe", d->self, sizeof(d->self) - 1);
@@ -518,21 +520,21 @@ static int run(struct doctor *d, struct dd_err *err)
             err, -EINVAL,
             "ddctl doctor needs node names from a scheduler, --hosts or --hostfile; etcd "
             "provides none");
-    int rc = find_job(d, err);
+    int rc = ddctl_doctor_find_job(d, err);
     if (rc < 0)
         return rc;
     if (!d->o->local && d->alloc->nnodes > 1)
-        rc = ask_all(d, err);
+        rc = ddctl_doctor_ask_all(d, err);
     else
-        (void)json_array_append_new(d->looks, look(d));
+        (void)json_array_append_new(d->looks, ddctl_doctor_look(d));
     if (rc < 0)
         return rc;
     if (d->o->local)
-        return d->o->answer_to != NULL ? give_look(d) : write_look(d) < 0;
-    return judge_and_tell(d);
+        return d->o->answer_to != NULL ? ddctl_doctor_give_look(d) : ddctl_doctor_write_look(d) < 0;
+    return ddctl_doctor_judge_and_tell(d);
 }
 
-static void doctor_done(struct doctor *d)
+static void ddctl_doctor_done(struct doctor *d)
 {
     node_commands_free(d->commands);
     look_lines_free(d->lines);
@@ -560,7 +562,7 @@ int ddctl_doctor(int argc, char **argv)
                          argv[res.script]);
         return cmd_fail(&ddctl_doctor_options, &err);
     }
-    code = run(&d, &err);
-    doctor_done(&d);
+    code = ddctl_doctor_run(&d, &err);
+    ddctl_doctor_done(&d);
     return code < 0 ? cmd_fail(&ddctl_doctor_options, &err) : code;
 }

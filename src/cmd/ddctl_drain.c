@@ -22,7 +22,7 @@ const struct opt_table ddctl_drain_options = {
     OPT_ROWS(rows),
 };
 
-static int tell(struct dd_buf *out, const json_t *answer, const char *node)
+static int ddctl_drain_tell(struct dd_buf *out, const json_t *answer, const char *node)
 {
     if (json_is_true(json_object_get(answer, "known")))
         return dd_buf_printf(out, "%s is already drained\n", node);
@@ -49,7 +49,7 @@ int ddctl_drain(int argc, char **argv)
         rc = job_ask(
             &answer,
             &(struct job_question){.job = o.job, .what = "drain", .text = argv[res.script]}, &err);
-    if (rc == 0 && tell(&out, answer, argv[res.script]) < 0)
+    if (rc == 0 && ddctl_drain_tell(&out, answer, argv[res.script]) < 0)
         rc = dd_err_set(&err, -ENOMEM, "out of memory");
     json_decref(answer);
     return rc < 0 ? job_fail(&ddctl_drain_options, rc, &err)

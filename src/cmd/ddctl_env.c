@@ -139,14 +139,14 @@ const struct opt_table ddctl_env_options = {
     OPT_ROWS(rows),
 };
 
-static int no_memory(struct dd_err *err)
+static int ddctl_env_no_memory(struct dd_err *err)
 {
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
 /* ---- the job ---- */
 
-static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd_err *err)
+static int ddctl_env_find_alloc(struct alloc **ret, const struct env_options *o, struct dd_err *err)
 {
     DD_AUTO(local_machine) struct local_machine m = {0};
     const struct dd_log log = {.fd = STDERR_FILENO, .who = "ddctl env", .level = DD_LOG_WARN};
@@ -166,14 +166,14 @@ static int find_alloc(struct alloc **ret, const struct env_options *o, struct dd
  * worker of a node. No process holds them yet. */
 enum { PORT_MASTER, PORT_COORDINATOR };
 
-static int add_endpoint(struct dd_strv *out, const char *host, uint16_t port)
+static int ddctl_env_add_endpoint(struct dd_strv *out, const char *host, uint16_t port)
 {
     return strchr(host, ':') != NULL ? dd_strv_pushf(out, "[%s]:%u", host, port)
                                      : dd_strv_pushf(out, "%s:%u", host, port);
 }
 
-static int set_ports(struct task_layout *p, const struct alloc *a, const struct env_options *o,
-                     struct dd_err *err)
+static int ddctl_env_set_ports(struct task_layout *p, const struct alloc *a,
+                               const struct env_options *o, struct dd_err *err)
 {
     uint16_t ports[ELECT_MAX];
     struct plan *plan = &p->plan;
@@ -195,15 +195,15 @@ static int set_ports(struct task_layout *p, const struct alloc *a, const struct 
     plan->master_port = o->master_port > 0 ? (uint16_t)o->master_port
                         : a->nports > 0    ? a->ports[0]
                                            : ports[PORT_MASTER];
-    if (add_endpoint(&coordinator, plan->master_addr, ports[PORT_COORDINATOR]) < 0)
-        return no_memory(err);
+    if (ddctl_env_add_endpoint(&coordinator, plan->master_addr, ports[PORT_COORDINATOR]) < 0)
+        return ddctl_env_no_memory(err);
     plan->coordinator = DD_TAKE(coordinator.v[0]);
     for (int i = 0; i < plan->nnodes && workers; i++) {
         const char *name = plan->nnodes == 1 ? plan->master_addr
                                              : hostlist_nth(p->nodes, (size_t)i);
         for (int k = 0; k < plan->sizes[i]; k++)
-            if (add_endpoint(&plan->endpoints, name, ports[ELECT_PORTS + k]) < 0)
-                return no_memory(err);
+            if (ddctl_env_add_endpoint(&plan->endpoints, name, ports[ELECT_PORTS + k]) < 0)
+                return ddctl_env_no_memory(err);
     }
     return 0;
 }
@@ -215,7 +215,7 @@ struct answer {
     const struct dd_strv *ours;
 };
 
-static int put(void *arg, const char *name, const char *value)
+static int ddctl_env_put(void *arg, const char *name, const char *value)
 {
     struct answer *a = arg;
     if (dd_env_get(a->ours->v, name) != NULL)
@@ -224,27 +224,28 @@ static int put(void *arg, const char *name, const char *value)
                          : dd_strv_pushf(&a->entries, "%s=%s", name, value);
 }
 
-static int make_env(struct dd_strv *out, char *const *base, const struct framework_input *in,
-                    const struct env_options *o, struct dd_err *err)
+static int ddctl_env_make_env(struct dd_strv *out, char *const *base,
+                              const struct framework_input *in, const struct env_options *o,
+                              struct dd_err *err)
 {
     int rc = framework_env(out, base, in, err);
     if (rc == 0 && rules_env(out, o->framework.env.v, in->plan->first_rank + in->local_rank) < 0)
-        rc = no_memory(err);
+        rc = ddctl_env_no_memory(err);
     return rc;
 }
 
 /* Collect the variables that a worker gets, including those that are unchanged, and those to unset.
  */
-static int worker_entries(struct dd_strv *ret, const struct framework_input *in,
-                          const struct env_options *o, struct dd_err *err)
+static int ddctl_env_worker_entries(struct dd_strv *ret, const struct framework_input *in,
+                                    const struct env_options *o, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv ours = {0};
     DD_AUTO(strv) struct dd_strv env = {0};
     struct answer a = {.ours = &ours};
     char *nothing[] = {NULL};
-    int rc = make_env(&ours, nothing, in, o, err);
+    int rc = ddctl_env_make_env(&ours, nothing, in, o, err);
     if (rc == 0)
-        rc = make_env(&env, environ, in, o, err);
+        rc = ddctl_env_make_env(&env, environ, in, o, err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < ours.n && rc == 0; i++) {
@@ -257,12 +258,12 @@ static int worker_entries(struct dd_strv *ret, const struct framework_input *in,
             rc = dd_strv_pushf(&a.entries, "%s=%s", name, value);
     }
     if (rc == 0)
-        rc = dd_env_diff(environ, env.v, put, &a);
+        rc = dd_env_diff(environ, env.v, ddctl_env_put, &a);
     *ret = a.entries;
-    return rc < 0 ? no_memory(err) : 0;
+    return rc < 0 ? ddctl_env_no_memory(err) : 0;
 }
 
-static bool has(const struct dd_strv *sv, const char *entry)
+static bool ddctl_env_has(const struct dd_strv *sv, const char *entry)
 {
     for (size_t i = 0; i < sv->n; i++)
         if (strcmp(sv->v[i], entry) == 0)
@@ -271,27 +272,27 @@ static bool has(const struct dd_strv *sv, const char *entry)
 }
 
 /* Keep only the entries of *all that are also in the other list. */
-static int keep_common(struct dd_strv *all, const struct dd_strv *more)
+static int ddctl_env_keep_common(struct dd_strv *all, const struct dd_strv *more)
 {
     struct dd_strv kept = {0};
     int rc = 0;
     for (size_t i = 0; i < all->n && rc == 0; i++)
-        if (has(more, all->v[i]))
+        if (ddctl_env_has(more, all->v[i]))
             rc = dd_strv_push(&kept, all->v[i]);
     dd_strv_done(all);
     *all = kept;
     return rc;
 }
 
-static int node_entries(struct dd_strv *all, bool *begun, struct framework_input *in, int first,
-                        int n, const struct env_options *o, struct dd_err *err)
+static int ddctl_env_node_entries(struct dd_strv *all, bool *begun, struct framework_input *in,
+                                  int first, int n, const struct env_options *o, struct dd_err *err)
 {
     int rc = 0;
     for (in->local_rank = first; in->local_rank < first + n && rc == 0; in->local_rank++) {
         DD_AUTO(strv) struct dd_strv one = {0};
-        rc = worker_entries(&one, in, o, err);
-        if (rc == 0 && *begun && keep_common(all, &one) < 0)
-            rc = no_memory(err);
+        rc = ddctl_env_worker_entries(&one, in, o, err);
+        if (rc == 0 && *begun && ddctl_env_keep_common(all, &one) < 0)
+            rc = ddctl_env_no_memory(err);
         if (rc == 0 && !*begun) {
             *all = one;
             one = (struct dd_strv){0};
@@ -301,8 +302,8 @@ static int node_entries(struct dd_strv *all, bool *begun, struct framework_input
     return rc;
 }
 
-static int find_entries(struct dd_strv *ret, struct task_layout *p, const struct env_options *o,
-                        struct dd_err *err)
+static int ddctl_env_find_entries(struct dd_strv *ret, struct task_layout *p,
+                                  const struct env_options *o, struct dd_err *err)
 {
     struct node_gpus gpus;
     struct net_worker_ifaces ifs = {0};
@@ -320,20 +321,20 @@ static int find_entries(struct dd_strv *ret, struct task_layout *p, const struct
                                  .tf_roles = framework_options_roles(&o->framework),
                                  .by_hand = true};
     if (p->node >= 0)
-        return node_entries(ret, &begun, &in, p->first, p->n, o, err);
+        return ddctl_env_node_entries(ret, &begun, &in, p->first, p->n, o, err);
     for (int i = 0, first = 0; i < p->plan.nnodes && rc == 0; first += p->plan.sizes[i++]) {
         p->plan.node_rank = i;
         p->plan.first_rank = first;
         p->plan.local_size = p->plan.sizes[i];
-        rc = node_entries(ret, &begun, &in, 0, p->plan.sizes[i], o, err);
+        rc = ddctl_env_node_entries(ret, &begun, &in, 0, p->plan.sizes[i], o, err);
     }
     return rc;
 }
 
 /* ---- what is written ---- */
 
-static int write_shell(struct dd_buf *out, const char *name, const char *value, bool csh,
-                       struct dd_err *err)
+static int ddctl_env_write_shell(struct dd_buf *out, const char *name, const char *value, bool csh,
+                                 struct dd_err *err)
 {
     if (value == NULL)
         return dd_buf_printf(out, csh ? "unsetenv %s;\n" : "unset %s;\n", name);
@@ -346,7 +347,8 @@ static int write_shell(struct dd_buf *out, const char *name, const char *value, 
     return rc < 0 ? rc : dd_buf_puts(out, ";\n");
 }
 
-static int put_json(json_t *object, const char *name, const char *value, struct dd_err *err)
+static int ddctl_env_put_json(json_t *object, const char *name, const char *value,
+                              struct dd_err *err)
 {
     json_t *text = value == NULL ? json_null() : json_string(value);
     if (text == NULL)
@@ -355,8 +357,8 @@ static int put_json(json_t *object, const char *name, const char *value, struct 
     return json_object_set_new(object, name, text) < 0 ? -ENOMEM : 0;
 }
 
-static int write_entry(struct dd_buf *out, json_t *object, const char *entry, const char *format,
-                       struct dd_err *err)
+static int ddctl_env_write_entry(struct dd_buf *out, json_t *object, const char *entry,
+                                 const char *format, struct dd_err *err)
 {
     DD_AUTO(free) char *name = strndup(entry, strcspn(entry, "="));
     const char *value = strchr(entry, '=');
@@ -364,31 +366,31 @@ static int write_entry(struct dd_buf *out, json_t *object, const char *entry, co
     if (name == NULL)
         return -ENOMEM;
     if (strcmp(format, "json") == 0)
-        return put_json(object, name, value, err);
+        return ddctl_env_put_json(object, name, value, err);
     if (strcmp(format, "values") == 0)
         return value == NULL ? 0 : dd_buf_printf(out, "%s\n", value);
-    return write_shell(out, name, value, strcmp(format, "csh") == 0, err);
+    return ddctl_env_write_shell(out, name, value, strcmp(format, "csh") == 0, err);
 }
 
-static int write_entries(struct dd_buf *out, const struct dd_strv *entries, const char *format,
-                         struct dd_err *err)
+static int ddctl_env_write_entries(struct dd_buf *out, const struct dd_strv *entries,
+                                   const char *format, struct dd_err *err)
 {
     json_t *object = json_object();
     int rc = object == NULL ? -ENOMEM : 0;
     for (size_t i = 0; i < entries->n && rc == 0; i++)
-        rc = write_entry(out, object, entries->v[i], format, err);
+        rc = ddctl_env_write_entry(out, object, entries->v[i], format, err);
     if (rc == 0 && strcmp(format, "json") == 0) {
         DD_AUTO(free) char *text = json_dumps(object,
                                               JSON_INDENT(2) | JSON_SORT_KEYS | JSON_ENSURE_ASCII);
         rc = text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
     }
     json_decref(object);
-    return rc < 0 && rc != -EINVAL ? no_memory(err) : rc;
+    return rc < 0 && rc != -EINVAL ? ddctl_env_no_memory(err) : rc;
 }
 
 /* Keep only the entries that `names` selects, in the order of `names`. */
-static int pick(struct dd_strv *entries, char *const *names, const struct task_layout *p,
-                struct dd_err *err)
+static int ddctl_env_pick(struct dd_strv *entries, char *const *names, const struct task_layout *p,
+                          struct dd_err *err)
 {
     struct dd_strv picked = {0};
     int rc = 0;
@@ -411,10 +413,11 @@ static int pick(struct dd_strv *entries, char *const *names, const struct task_l
     }
     dd_strv_done(entries);
     *entries = picked;
-    return rc == -ENOMEM ? no_memory(err) : rc;
+    return rc == -ENOMEM ? ddctl_env_no_memory(err) : rc;
 }
 
-static int check(const struct env_options *o, int argc, char *const *words, struct dd_err *err)
+static int ddctl_env_check(const struct env_options *o, int argc, char *const *words,
+                           struct dd_err *err)
 {
     int rc = framework_options_check(&o->framework, err);
     for (int i = 0; i < argc && rc == 0; i++)
@@ -424,13 +427,13 @@ static int check(const struct env_options *o, int argc, char *const *words, stru
     return rc;
 }
 
-static int answer(struct dd_buf *out, const struct env_options *o, char *const *names,
-                  struct dd_err *err)
+static int ddctl_env_answer(struct dd_buf *out, const struct env_options *o, char *const *names,
+                            struct dd_err *err)
 {
     DD_AUTO(alloc) struct alloc *a = NULL;
     DD_AUTO(task_layout) struct task_layout p = {0};
     DD_AUTO(strv) struct dd_strv entries = {0};
-    int rc = find_alloc(&a, o, err);
+    int rc = ddctl_env_find_alloc(&a, o, err);
     if (rc < 0)
         return rc;
     const struct task_layout_input in = {
@@ -439,12 +442,12 @@ static int answer(struct dd_buf *out, const struct env_options *o, char *const *
     if (rc == 0)
         rc = meet_find_addr(&p.plan.master_addr, &p, a, o->master_addr, err);
     if (rc == 0)
-        rc = set_ports(&p, a, o, err);
+        rc = ddctl_env_set_ports(&p, a, o, err);
     if (rc == 0)
-        rc = find_entries(&entries, &p, o, err);
+        rc = ddctl_env_find_entries(&entries, &p, o, err);
     if (rc == 0 && *names != NULL)
-        rc = pick(&entries, names, &p, err);
-    return rc < 0 ? rc : write_entries(out, &entries, o->format, err);
+        rc = ddctl_env_pick(&entries, names, &p, err);
+    return rc < 0 ? rc : ddctl_env_write_entries(out, &entries, o->format, err);
 }
 
 int ddctl_env(int argc, char **argv)
@@ -456,9 +459,9 @@ int ddctl_env(int argc, char **argv)
     int code = cmd_options_alone(&ddctl_env_options, &o, argc, argv, &res);
     if (code < 0) {
         char *const *words = argv + res.script;
-        int rc = check(&o, argc - res.script, words, &err);
+        int rc = ddctl_env_check(&o, argc - res.script, words, &err);
         if (rc == 0)
-            rc = answer(&out, &o, words, &err);
+            rc = ddctl_env_answer(&out, &o, words, &err);
         code = rc < 0 ? cmd_fail(&ddctl_env_options, &err) : cmd_write(&ddctl_env_options, &out);
     }
     opt_values_done(&ddctl_env_options, &o);

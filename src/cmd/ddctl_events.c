@@ -52,7 +52,7 @@ static const struct {
     {"finish", "the job ended with code {code}: {text}"},
 };
 
-static int put_member(struct dd_buf *out, const json_t *e, const char *name)
+static int ddctl_events_put_member(struct dd_buf *out, const json_t *e, const char *name)
 {
     const int sig = json_number(e, "signal", 0);
     const json_t *v = json_object_get(e, name);
@@ -64,7 +64,7 @@ static int put_member(struct dd_buf *out, const json_t *e, const char *name)
                               : dd_buf_puts(out, json_text(e, name));
 }
 
-static int put_form(struct dd_buf *out, const json_t *e, const char *form)
+static int ddctl_events_put_form(struct dd_buf *out, const json_t *e, const char *form)
 {
     int rc = 0;
     while (*form != '\0' && rc == 0) {
@@ -76,13 +76,13 @@ static int put_form(struct dd_buf *out, const json_t *e, const char *form)
             break;
         const size_t n = strcspn(form, "}");
         (void)snprintf(name, sizeof(name), "%.*s", (int)(n - 1), form + 1);
-        rc = put_member(out, e, name);
+        rc = ddctl_events_put_member(out, e, name);
         form += n + 1;
     }
     return rc;
 }
 
-static int put_event(struct dd_buf *out, const json_t *e)
+static int ddctl_events_put_event(struct dd_buf *out, const json_t *e)
 {
     const char *event = json_text(e, "event");
     const char *form = NULL;
@@ -91,7 +91,7 @@ static int put_event(struct dd_buf *out, const json_t *e)
             form = forms[i].form;
     int rc = dd_buf_printf(out, "%s  ", json_text(e, "time"));
     if (rc == 0)
-        rc = form != NULL ? put_form(out, e, form)
+        rc = form != NULL ? ddctl_events_put_form(out, e, form)
                           : dd_buf_puts(out, event); /* unknown: the event of a later version */
     while (rc == 0 && out->len > 0 &&
            strchr(" :", out->data[out->len - 1]) !=
@@ -106,11 +106,12 @@ struct writing {
     struct dd_err *err;
 };
 
-static int write_line(const struct writing *w, const char *line, size_t n)
+static int ddctl_events_write_line(const struct writing *w, const char *line, size_t n)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
     json_t *e = w->json ? NULL : json_loadb(line, n, 0, NULL);
-    int rc = w->json ? dd_buf_printf(&out, "%.*s\n", (int)n, line) : put_event(&out, e);
+    int rc = w->json ? dd_buf_printf(&out, "%.*s\n", (int)n, line)
+                     : ddctl_events_put_event(&out, e);
     json_decref(e);
     if (rc == 0)
         rc = dd_write_full(STDOUT_FILENO, out.data, out.len);
@@ -119,7 +120,7 @@ static int write_line(const struct writing *w, const char *line, size_t n)
 }
 
 /* Return 1 if the reader of stdout has closed it. */
-static int on_piece(void *arg, const char *piece)
+static int ddctl_events_on_piece(void *arg, const char *piece)
 {
     struct writing *w = arg;
     int rc = dd_buf_puts(&w->rest, piece);
@@ -128,7 +129,7 @@ static int on_piece(void *arg, const char *piece)
         if (nl == NULL)
             return 0;
         const size_t n = (size_t)(nl - w->rest.data);
-        rc = write_line(w, (const char *)w->rest.data, n);
+        rc = ddctl_events_write_line(w, (const char *)w->rest.data, n);
         dd_buf_consume(&w->rest, n + 1);
     }
     return rc;
@@ -151,7 +152,7 @@ int ddctl_events(int argc, char **argv)
                      &(struct job_question){.job = o.job,
                                             .what = "events",
                                             .text = o.follow ? "follow" : "",
-                                            .on_piece = on_piece,
+                                            .on_piece = ddctl_events_on_piece,
                                             .arg = &w},
                      &err);
     dd_buf_done(&w.rest);

@@ -74,7 +74,7 @@ const struct opt_table ddctl_hosts_options = {
     OPT_ROWS(rows),
 };
 
-static int no_room(int rc, struct dd_err *err)
+static int ddctl_hosts_no_room(int rc, struct dd_err *err)
 {
     if (rc == -E2BIG)
         return dd_err_set(err, rc, "too many host names (limit %d)", HOSTLIST_MAX);
@@ -84,16 +84,16 @@ static int no_room(int rc, struct dd_err *err)
 /* ---- where the names come from ---- */
 
 /* Outside of allocations, a worker of ddrun finds the nodes of its round in DDRUN_NODES. */
-static int read_nodes(struct hostlist **ret, const struct alloc *a, struct dd_err *err)
+static int ddctl_hosts_read_nodes(struct hostlist **ret, const struct alloc *a, struct dd_err *err)
 {
     const char *round = dd_env_get_nonempty(environ, "DDRUN_NODES");
     if (strcmp(a->source, "local") != 0 || round == NULL)
-        return no_room(hostlist_uniq(ret, a->nodes), err);
+        return ddctl_hosts_no_room(hostlist_uniq(ret, a->nodes), err);
     int rc = hostlist_parse(ret, round, err);
     return rc < 0 ? dd_err_where(err, rc, "DDRUN_NODES") : 0;
 }
 
-static int nodes_of_job(struct hostlist **ret, struct dd_err *err)
+static int ddctl_hosts_nodes_of_job(struct hostlist **ret, struct dd_err *err)
 {
     DD_AUTO(alloc) struct alloc *a = NULL;
     DD_AUTO(local_machine) struct local_machine m = {0};
@@ -101,12 +101,12 @@ static int nodes_of_job(struct hostlist **ret, struct dd_err *err)
     int rc = local_machine_discover(&m, err);
     if (rc == 0)
         rc = cmd_find_alloc(&a, &m, &(struct alloc_input){.node_rank = -1}, &log, err);
-    return rc == 0 ? read_nodes(ret, a, err) : rc;
+    return rc == 0 ? ddctl_hosts_read_nodes(ret, a, err) : rc;
 }
 
 /* Add the names of one expression to *all. */
-static int add_names(struct hostlist **all, const struct hostlist *more,
-                     const struct hosts_options *o)
+static int ddctl_hosts_add_names(struct hostlist **all, const struct hostlist *more,
+                                 const struct hosts_options *o)
 {
     DD_AUTO(hostlist) struct hostlist *both = NULL;
     int rc = 0;
@@ -124,7 +124,7 @@ static int add_names(struct hostlist **all, const struct hostlist *more,
     return 0;
 }
 
-static int read_expression(struct hostlist **ret, const char *text, struct dd_err *err)
+static int ddctl_hosts_read_expression(struct hostlist **ret, const char *text, struct dd_err *err)
 {
     if (text[0] == '-')
         return dd_err_set(err, -EINVAL,
@@ -139,26 +139,28 @@ static int read_expression(struct hostlist **ret, const char *text, struct dd_er
     return rc;
 }
 
-static int read_expressions(struct hostlist **ret, char *const *first, char *const *rest,
-                            const struct hosts_options *o, struct dd_err *err)
+static int ddctl_hosts_read_expressions(struct hostlist **ret, char *const *first,
+                                        char *const *rest, const struct hosts_options *o,
+                                        struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *all = NULL;
-    int rc = read_expression(&all, *first, err);
+    int rc = ddctl_hosts_read_expression(&all, *first, err);
     for (; rc == 0 && *rest != NULL; rest++) {
         DD_AUTO(hostlist) struct hostlist *more = NULL;
-        rc = read_expression(&more, *rest, err);
+        rc = ddctl_hosts_read_expression(&more, *rest, err);
         if (rc == 0)
-            rc = no_room(add_names(&all, more, o), err);
+            rc = ddctl_hosts_no_room(ddctl_hosts_add_names(&all, more, o), err);
     }
     if (rc < 0)
         return rc;
     if (o->common || o->each_once)
-        return no_room(hostlist_uniq(ret, all), err);
+        return ddctl_hosts_no_room(hostlist_uniq(ret, all), err);
     *ret = DD_TAKE(all);
     return 0;
 }
 
-static int leave_out(struct hostlist **names, const struct dd_strv *without, struct dd_err *err)
+static int ddctl_hosts_leave_out(struct hostlist **names, const struct dd_strv *without,
+                                 struct dd_err *err)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < without->n; i++) {
@@ -167,7 +169,7 @@ static int leave_out(struct hostlist **names, const struct dd_strv *without, str
         rc = hostlist_parse(&out, without->v[i], err);
         if (rc < 0)
             return dd_err_where(err, rc, "--without");
-        rc = no_room(hostlist_difference(&left, *names, out), err);
+        rc = ddctl_hosts_no_room(hostlist_difference(&left, *names, out), err);
         if (rc < 0)
             return rc;
         hostlist_free(*names);
@@ -178,7 +180,8 @@ static int leave_out(struct hostlist **names, const struct dd_strv *without, str
 
 /* ---- what is written ---- */
 
-static int write_nth(struct dd_buf *out, const struct hostlist *names, int nth, struct dd_err *err)
+static int ddctl_hosts_write_nth(struct dd_buf *out, const struct hostlist *names, int nth,
+                                 struct dd_err *err)
 {
     const int n = (int)hostlist_count(names);
     const int at = nth < 0 ? n + nth : nth;
@@ -187,11 +190,11 @@ static int write_nth(struct dd_buf *out, const struct hostlist *names, int nth, 
             err, -EINVAL,
             "--nth=%d is out of range: there %s %d name%s (the first is 0, the last -1)", nth,
             n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
-    return no_room(dd_buf_printf(out, "%s\n", hostlist_nth(names, (size_t)at)), err);
+    return ddctl_hosts_no_room(dd_buf_printf(out, "%s\n", hostlist_nth(names, (size_t)at)), err);
 }
 
-static int write_names(struct dd_buf *out, const struct hostlist *names,
-                       const struct hosts_options *o)
+static int ddctl_hosts_write_names(struct dd_buf *out, const struct hostlist *names,
+                                   const struct hosts_options *o)
 {
     const size_t n = hostlist_count(names);
     int rc = 0;
@@ -206,7 +209,8 @@ static int write_names(struct dd_buf *out, const struct hostlist *names,
     return rc;
 }
 
-static int check(const struct hosts_options *o, bool nth, int operands, struct dd_err *err)
+static int ddctl_hosts_check(const struct hosts_options *o, bool nth, int operands,
+                             struct dd_err *err)
 {
     if (o->expand + o->fold + o->count + nth > 1)
         return dd_err_set(err, -EINVAL,
@@ -218,20 +222,22 @@ static int check(const struct hosts_options *o, bool nth, int operands, struct d
     return 0;
 }
 
-static int answer(struct dd_buf *out, const struct hosts_options *o, const struct opt_result *res,
-                  int argc, char **argv, struct dd_err *err)
+static int ddctl_hosts_answer(struct dd_buf *out, const struct hosts_options *o,
+                              const struct opt_result *res, int argc, char **argv,
+                              struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *names = NULL;
     const bool nth = opt_is_given(res, &ddctl_hosts_options, "nth");
-    int rc = check(o, nth, argc - res->script, err);
+    int rc = ddctl_hosts_check(o, nth, argc - res->script, err);
     if (rc == 0)
-        rc = res->script < argc
-                 ? read_expressions(&names, argv + res->script, argv + res->args, o, err)
-                 : nodes_of_job(&names, err);
+        rc = res->script < argc ? ddctl_hosts_read_expressions(&names, argv + res->script,
+                                                               argv + res->args, o, err)
+                                : ddctl_hosts_nodes_of_job(&names, err);
     if (rc == 0)
-        rc = leave_out(&names, &o->without, err);
+        rc = ddctl_hosts_leave_out(&names, &o->without, err);
     if (rc == 0)
-        rc = nth ? write_nth(out, names, o->nth, err) : no_room(write_names(out, names, o), err);
+        rc = nth ? ddctl_hosts_write_nth(out, names, o->nth, err)
+                 : ddctl_hosts_no_room(ddctl_hosts_write_names(out, names, o), err);
     return rc;
 }
 
@@ -243,8 +249,9 @@ int ddctl_hosts(int argc, char **argv)
     struct dd_err err = {0};
     int code = cmd_options_alone(&ddctl_hosts_options, &o, argc, argv, &res);
     if (code < 0)
-        code = answer(&out, &o, &res, argc, argv, &err) < 0 ? cmd_fail(&ddctl_hosts_options, &err)
-                                                            : cmd_write(&ddctl_hosts_options, &out);
+        code = ddctl_hosts_answer(&out, &o, &res, argc, argv, &err) < 0
+                   ? cmd_fail(&ddctl_hosts_options, &err)
+                   : cmd_write(&ddctl_hosts_options, &out);
     opt_values_done(&ddctl_hosts_options, &o);
     return code;
 }

@@ -43,14 +43,14 @@ struct asking {
     bool over, late;
 };
 
-static void end(struct asking *k, int rc)
+static void ddctl_job_end(struct asking *k, int rc)
 {
     k->rc = rc;
     k->over = true;
     (void)event_base_loopbreak(k->base);
 }
 
-static void on_late(evutil_socket_t fd, short what, void *arg)
+static void ddctl_job_on_late(evutil_socket_t fd, short what, void *arg)
 {
     struct asking *k = arg;
     (void)fd;
@@ -59,7 +59,7 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
     (void)event_base_loopbreak(k->base);
 }
 
-static void greeted(struct agent_here *a, const struct msg_identity *m)
+static void ddctl_job_greeted(struct agent_here *a, const struct msg_identity *m)
 {
     if (a->job != NULL)
         return;
@@ -73,7 +73,7 @@ static void greeted(struct agent_here *a, const struct msg_identity *m)
         (void)event_base_loopbreak(a->asking->base);
 }
 
-static void answered(struct asking *k, const struct msg_ctl_reply *m)
+static void ddctl_job_answered(struct asking *k, const struct msg_ctl_reply *m)
 {
     int rc = 0;
     if (!m->ok)
@@ -85,10 +85,10 @@ static void answered(struct asking *k, const struct msg_ctl_reply *m)
     if (k->q->on_piece != NULL)
         (void)event_del(k->timer); /* the next piece may arrive much later */
     if (m->ends || rc != 0)
-        end(k, rc < 0 ? rc : 0);
+        ddctl_job_end(k, rc < 0 ? rc : 0);
 }
 
-static void on_frame(void *arg, struct link *l, const struct frame *f)
+static void ddctl_job_on_frame(void *arg, struct link *l, const struct frame *f)
 {
     struct agent_here *a = arg;
     DD_AUTO(msg) struct msg m = {0};
@@ -96,17 +96,18 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     (void)l;
     int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
     if (rc < 0 && rc != -ENOMSG && a->asking->chosen == a)
-        end(a->asking, dd_err_set(a->asking->err, rc, "cannot read a message from ddrun on %s: %s",
-                                  a->node, err.text));
+        ddctl_job_end(a->asking,
+                      dd_err_set(a->asking->err, rc, "cannot read a message from ddrun on %s: %s",
+                                 a->node, err.text));
     if (rc < 0)
         return;
     if (a->asking->chosen == NULL && m.type == MSG_IDENTITY)
-        greeted(a, &m.identity);
+        ddctl_job_greeted(a, &m.identity);
     else if (a->asking->chosen == a && m.type == MSG_CTL_REPLY)
-        answered(a->asking, &m.ctl_reply);
+        ddctl_job_answered(a->asking, &m.ctl_reply);
 }
 
-static void on_close(void *arg, struct link *l, bool clean, const char *why)
+static void ddctl_job_on_close(void *arg, struct link *l, bool clean, const char *why)
 {
     struct agent_here *a = arg;
     struct asking *k = a->asking;
@@ -115,20 +116,22 @@ static void on_close(void *arg, struct link *l, bool clean, const char *why)
     link_free(l);
     a->link = NULL;
     if (k->chosen == a && k->q->on_piece != NULL)
-        end(k, 0); /* the request ends with the job */
+        ddctl_job_end(k, 0); /* the request ends with the job */
     else if (k->chosen == a)
-        end(k, dd_err_set(k->err, -ECONNRESET,
-                          "ddrun on %s closed the connection without an answer", a->node));
+        ddctl_job_end(k,
+                      dd_err_set(k->err, -ECONNRESET,
+                                 "ddrun on %s closed the connection without an answer", a->node));
     else if (k->chosen == NULL && a->job == NULL && --k->silent == 0)
         (void)event_base_loopbreak(k->base);
 }
 
 /* Connect to all agents. Takes ownership of the descriptors. */
-static void call_all(struct asking *k, const int *fds, size_t n)
+static void ddctl_job_call_all(struct asking *k, const int *fds, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct agent_here *a = &k->v[k->n];
-        const struct link_cb cb = {.on_frame = on_frame, .on_close = on_close, .arg = a};
+        const struct link_cb cb = {
+            .on_frame = ddctl_job_on_frame, .on_close = ddctl_job_on_close, .arg = a};
         *a = (struct agent_here){.asking = k};
         if (link_new_trusted(&a->link, k->base, fds[i], &cb, NULL) == 0)
             k->n++;
@@ -139,7 +142,7 @@ static void call_all(struct asking *k, const int *fds, size_t n)
 }
 
 /* Run the loop until a callback ends it, or until the time limit. */
-static void wait_for(struct asking *k, int seconds)
+static void ddctl_job_wait_for(struct asking *k, int seconds)
 {
     const struct timeval t = {.tv_sec = seconds};
     k->late = false;
@@ -151,7 +154,7 @@ static void wait_for(struct asking *k, int seconds)
 /* ---- which job ---- */
 
 /* True if `said` is the job id, or a part of it between dots. */
-static bool is_part(const char *job, const char *said)
+static bool ddctl_job_is_part(const char *job, const char *said)
 {
     const size_t n = strlen(said);
     for (const char *at = strstr(job, said); at != NULL && n > 0; at = strstr(at + 1, said))
@@ -160,12 +163,12 @@ static bool is_part(const char *job, const char *said)
     return false;
 }
 
-static bool fits(const struct agent_here *a, const char *said)
+static bool ddctl_job_fits(const struct agent_here *a, const char *said)
 {
-    return a->job != NULL && (said == NULL || is_part(a->job, said));
+    return a->job != NULL && (said == NULL || ddctl_job_is_part(a->job, said));
 }
 
-static void put_jobs(const struct asking *k, struct dd_buf *out)
+static void ddctl_job_put_jobs(const struct asking *k, struct dd_buf *out)
 {
     for (size_t i = 0; i < k->n; i++) {
         bool again = k->v[i].job == NULL;
@@ -176,12 +179,12 @@ static void put_jobs(const struct asking *k, struct dd_buf *out)
     }
 }
 
-static int no_job(const struct asking *k, const char *said, struct dd_err *err)
+static int ddctl_job_no_job(const struct asking *k, const char *said, struct dd_err *err)
 {
     char host[256] = "this machine";
     DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
     (void)gethostname(host, sizeof(host) - 1);
-    put_jobs(k, &jobs);
+    ddctl_job_put_jobs(k, &jobs);
     const char *names = dd_buf_str(&jobs);
     if (k->silent > 0)
         return dd_err_set(err, -ETIMEDOUT,
@@ -201,16 +204,17 @@ static int no_job(const struct asking *k, const char *said, struct dd_err *err)
 }
 
 /* Return NULL with an error if no job, or more than one job, matches. */
-static const struct agent_here *choose(const struct asking *k, const char *said, struct dd_err *err)
+static const struct agent_here *ddctl_job_choose(const struct asking *k, const char *said,
+                                                 struct dd_err *err)
 {
     const struct agent_here *found = NULL;
     for (size_t i = 0; i < k->n; i++) {
         const struct agent_here *a = &k->v[i];
-        if (!fits(a, said) || a->link == NULL)
+        if (!ddctl_job_fits(a, said) || a->link == NULL)
             continue;
         if (found != NULL && strcmp(found->job, a->job) != 0) {
             DD_AUTO(buf) struct dd_buf jobs = DD_BUF_INIT(1 << 16);
-            put_jobs(k, &jobs);
+            ddctl_job_put_jobs(k, &jobs);
             const char *names = dd_buf_str(&jobs);
             (void)dd_err_set(err, -EINVAL,
                              "several jobs are running here; choose one with --job: %.600s",
@@ -220,25 +224,25 @@ static const struct agent_here *choose(const struct asking *k, const char *said,
         found = found != NULL ? found : a;
     }
     if (found == NULL)
-        (void)no_job(k, said != NULL ? said : "", err);
+        (void)ddctl_job_no_job(k, said != NULL ? said : "", err);
     return found;
 }
 
 /* Among several jobs, choose the one of the scheduler's job that this process belongs to. If there
- * is none, the error of the first choose() remains. */
-static const struct agent_here *choose_ours(const struct asking *k, struct dd_err *err)
+ * is none, the error of the first ddctl_job_choose() remains. */
+static const struct agent_here *ddctl_job_choose_ours(const struct asking *k, struct dd_err *err)
 {
     char own[ALLOC_ID_SIZE];
-    const struct agent_here *a = choose(k, k->q->job, err);
+    const struct agent_here *a = ddctl_job_choose(k, k->q->job, err);
     for (size_t i = 0; a == NULL && k->q->job == NULL && alloc_table[i] != NULL; i++)
         if (alloc_table[i]->own != NULL && alloc_table[i]->own(environ, own))
-            a = choose(k, own, NULL);
+            a = ddctl_job_choose(k, own, NULL);
     return a;
 }
 
 /* ---- request and answer ---- */
 
-static int send_question(struct asking *k)
+static int ddctl_job_send_question(struct asking *k)
 {
     DD_AUTO(free) char *text = NULL;
     int rc = msg_encode(&text, MSG(CTL_REQUEST, .id = 1, .what = k->q->what, .text = k->q->text));
@@ -249,33 +253,33 @@ static int send_question(struct asking *k)
                   : 0;
 }
 
-static int converse(struct asking *k)
+static int ddctl_job_converse(struct asking *k)
 {
     if (k->silent > 0)
-        wait_for(k, GREETING_S);
-    const struct agent_here *chosen = choose_ours(k, k->err);
+        ddctl_job_wait_for(k, GREETING_S);
+    const struct agent_here *chosen = ddctl_job_choose_ours(k, k->err);
     if (chosen == NULL)
         return k->err->rc;
     k->chosen = chosen;
     k->err->text[0] = '\0';
-    int rc = send_question(k);
+    int rc = ddctl_job_send_question(k);
     if (rc < 0)
         return rc;
-    wait_for(k, ANSWER_S);
+    ddctl_job_wait_for(k, ANSWER_S);
     if (!k->over)
         return dd_err_set(k->err, -ETIMEDOUT, "the job's daemon did not answer within %d s",
                           ANSWER_S);
     return k->rc;
 }
 
-static int read_answer(json_t **ret, const struct asking *k)
+static int ddctl_job_read_answer(json_t **ret, const struct asking *k)
 {
     json_error_t je;
     *ret = json_loadb((const char *)k->answer.data, k->answer.len, 0, &je);
     return json_is_object(*ret) ? 0 : dd_err_set(k->err, -EPROTO, "malformed answer: %s", je.text);
 }
 
-static void asking_done(struct asking *k)
+static void ddctl_job_asking_done(struct asking *k)
 {
     for (size_t i = 0; i < k->n; i++) {
         link_free(k->v[i].link);
@@ -303,16 +307,16 @@ int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
     if (rc < 0)
         return dd_err_set(err, rc, "cannot list the jobs on this node: %s", strerror(-rc));
     k.v = calloc(n + 1, sizeof(*k.v));
-    k.timer = k.base != NULL ? evtimer_new(k.base, on_late, &k) : NULL;
+    k.timer = k.base != NULL ? evtimer_new(k.base, ddctl_job_on_late, &k) : NULL;
     rc = k.v == NULL || k.timer == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
     if (rc == 0) {
-        call_all(&k, fds, n);
-        rc = converse(&k);
+        ddctl_job_call_all(&k, fds, n);
+        rc = ddctl_job_converse(&k);
     }
     *ret = NULL;
     if (rc == 0 && q->on_piece == NULL)
-        rc = read_answer(ret, &k);
-    asking_done(&k);
+        rc = ddctl_job_read_answer(ret, &k);
+    ddctl_job_asking_done(&k);
     return rc;
 }
 

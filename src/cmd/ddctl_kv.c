@@ -32,12 +32,12 @@ const struct opt_table ddctl_kv_options = {
     OPT_ROWS(rows),
 };
 
-static int by_name(const void *a, const void *b)
+static int ddctl_kv_by_name(const void *a, const void *b)
 {
     return strcmp(json_text(*(json_t *const *)a, "key"), json_text(*(json_t *const *)b, "key"));
 }
 
-static int put_keys(struct dd_buf *out, const json_t *answer)
+static int ddctl_kv_put_keys(struct dd_buf *out, const json_t *answer)
 {
     const json_t *keys = json_object_get(answer, "keys");
     const size_t n = json_array_size(keys);
@@ -47,15 +47,15 @@ static int put_keys(struct dd_buf *out, const json_t *answer)
     for (size_t i = 0; i < n && rc == 0; i++)
         sorted[i] = json_array_get(keys, i);
     if (rc == 0)
-        qsort(sorted, n, sizeof(json_t *), by_name);
+        qsort(sorted, n, sizeof(json_t *), ddctl_kv_by_name);
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = dd_buf_printf(out, "%10d  %s\n", json_number(sorted[i], "bytes", 0),
                            json_text(sorted[i], "key"));
     return rc < 0 || more == 0 ? rc : dd_buf_printf(out, "and %d more\n", more);
 }
 
-static int list(const struct kv_options *o, const char *prefix, struct dd_buf *out,
-                struct dd_err *err)
+static int ddctl_kv_list(const struct kv_options *o, const char *prefix, struct dd_buf *out,
+                         struct dd_err *err)
 {
     json_t *answer = NULL;
     int rc = job_ask(&answer, &(struct job_question){.job = o->job, .what = "keys", .text = prefix},
@@ -66,20 +66,20 @@ static int list(const struct kv_options *o, const char *prefix, struct dd_buf *o
         DD_AUTO(free) char *text = json_dumps(answer, JSON_INDENT(2));
         rc = text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
     } else {
-        rc = put_keys(out, answer);
+        rc = ddctl_kv_put_keys(out, answer);
     }
     json_decref(answer);
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
-static int digit(char c)
+static int ddctl_kv_digit(char c)
 {
     return c >= 'a' ? c - 'a' + 10 : c - '0';
 }
 
 /* *ret_there becomes false if the key does not exist. */
-static int read_value(const struct kv_options *o, const char *key, struct dd_buf *out,
-                      bool *ret_there, struct dd_err *err)
+static int ddctl_kv_read_value(const struct kv_options *o, const char *key, struct dd_buf *out,
+                               bool *ret_there, struct dd_err *err)
 {
     json_t *answer = NULL;
     int rc = job_ask(&answer, &(struct job_question){.job = o->job, .what = "key", .text = key},
@@ -89,7 +89,8 @@ static int read_value(const struct kv_options *o, const char *key, struct dd_buf
     const char *hex = json_string_value(json_object_get(answer, "hex"));
     *ret_there = hex != NULL;
     for (; hex != NULL && hex[0] != '\0' && hex[1] != '\0' && rc == 0; hex += 2) {
-        const unsigned char byte = (unsigned char)(digit(hex[0]) << 4 | digit(hex[1]));
+        const unsigned char byte = (unsigned char)(ddctl_kv_digit(hex[0]) << 4 |
+                                                   ddctl_kv_digit(hex[1]));
         rc = dd_buf_append(out, &byte, 1);
     }
     json_decref(answer);
@@ -98,7 +99,7 @@ static int read_value(const struct kv_options *o, const char *key, struct dd_buf
 
 /* Suggest keys that end with the given one: programs see "best/1" where PyTorch has stored
  * "/default_pg/0//best/1". */
-static int unknown_key(const struct kv_options *o, const char *key, struct dd_err *err)
+static int ddctl_kv_unknown_key(const struct kv_options *o, const char *key, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf similar = DD_BUF_INIT(400);
     struct dd_err unasked = {0}; /* if this request fails, there is no suggestion */
@@ -122,15 +123,16 @@ static int unknown_key(const struct kv_options *o, const char *key, struct dd_er
     return rc;
 }
 
-static int get(const struct kv_options *o, const char *key, struct dd_buf *out, struct dd_err *err)
+static int ddctl_kv_get(const struct kv_options *o, const char *key, struct dd_buf *out,
+                        struct dd_err *err)
 {
     bool there = false;
-    int rc = read_value(o, key, out, &there, err);
-    return rc == 0 && !there ? unknown_key(o, key, err) : rc;
+    int rc = ddctl_kv_read_value(o, key, out, &there, err);
+    return rc == 0 && !there ? ddctl_kv_unknown_key(o, key, err) : rc;
 }
 
 /* Print the value at each change, until the job ends. */
-static int watch(const struct kv_options *o, const char *key, struct dd_err *err)
+static int ddctl_kv_watch(const struct kv_options *o, const char *key, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf last = DD_BUF_INIT(8 << 20);
     const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
@@ -138,7 +140,7 @@ static int watch(const struct kv_options *o, const char *key, struct dd_err *err
     for (bool first = true;; first = false) {
         DD_AUTO(buf) struct dd_buf now = DD_BUF_INIT(8 << 20);
         bool there = false;
-        int rc = read_value(o, key, &now, &there, err);
+        int rc = ddctl_kv_read_value(o, key, &now, &there, err);
         if (rc < 0)
             return first ? rc : 0;
         const bool same = seen && now.len == last.len &&
@@ -155,15 +157,15 @@ static int watch(const struct kv_options *o, const char *key, struct dd_err *err
     }
 }
 
-static int run(const struct kv_options *o, int n, char **words, struct dd_buf *out,
-               struct dd_err *err)
+static int ddctl_kv_run(const struct kv_options *o, int n, char **words, struct dd_buf *out,
+                        struct dd_err *err)
 {
     if (n >= 1 && n <= 2 && strcmp(words[0], "list") == 0)
-        return list(o, n == 2 ? words[1] : "", out, err);
+        return ddctl_kv_list(o, n == 2 ? words[1] : "", out, err);
     if (n == 2 && strcmp(words[0], "get") == 0)
-        return get(o, words[1], out, err);
+        return ddctl_kv_get(o, words[1], out, err);
     if (n == 2 && strcmp(words[0], "watch") == 0)
-        return watch(o, words[1], err);
+        return ddctl_kv_watch(o, words[1], err);
     return dd_err_set(err, -EINVAL, "usage: ddctl kv list [PREFIX] | get KEY | watch KEY");
 }
 
@@ -176,6 +178,6 @@ int ddctl_kv(int argc, char **argv)
     int code = cmd_options_alone(&ddctl_kv_options, &o, argc, argv, &res);
     if (code >= 0)
         return code;
-    int rc = run(&o, argc - res.script, argv + res.script, &out, &err);
+    int rc = ddctl_kv_run(&o, argc - res.script, argv + res.script, &out, &err);
     return rc < 0 ? job_fail(&ddctl_kv_options, rc, &err) : cmd_write(&ddctl_kv_options, &out);
 }

@@ -17,34 +17,34 @@ struct best {
     struct net_addr addr; /* len 0: no address yet */
 };
 
-static bool is_link_local(const struct net_addr *a)
+static bool ddctl_meet_is_link_local(const struct net_addr *a)
 {
     return a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr);
 }
 
 /* Prefer IPv4 to IPv6. Skip loopback and link-local addresses: on Debian, a node's own name
  * resolves to 127.0.1.1. */
-static void on_addrs(void *arg, const struct net_addr *addrs, size_t n, const char *why)
+static void ddctl_meet_on_addrs(void *arg, const struct net_addr *addrs, size_t n, const char *why)
 {
     struct best *b = arg;
     (void)why;
     for (size_t i = 0; i < n; i++) {
         const bool better = b->addr.len == 0 ||
                             (b->addr.sa.sa_family == AF_INET6 && addrs[i].sa.sa_family == AF_INET);
-        if (better && !net_addr_is_loopback(&addrs[i]) && !is_link_local(&addrs[i]))
+        if (better && !net_addr_is_loopback(&addrs[i]) && !ddctl_meet_is_link_local(&addrs[i]))
             b->addr = addrs[i];
     }
     (void)event_base_loopbreak(b->base);
 }
 
-static void look_up(struct best *b, const char *name, bool slurm)
+static void ddctl_meet_look_up(struct best *b, const char *name, bool slurm)
 {
     struct net_resolve *r = NULL;
     const struct net_resolve_cfg cfg = {.name = name,
                                         .slurm = slurm ? NET_RESOLVE_SLURM_ELSE
                                                        : NET_RESOLVE_SLURM_NEVER,
                                         .timeout_ms = RESOLVE_MS,
-                                        .done = on_addrs,
+                                        .done = ddctl_meet_on_addrs,
                                         .arg = b};
     b->base = net_loop_new();
     if (b->base == NULL)
@@ -57,7 +57,7 @@ static void look_up(struct best *b, const char *name, bool slurm)
 
 /* On the first node, if its name does not resolve to a usable address: use the first address of its
  * interfaces. */
-static void own_addr(struct best *b)
+static void ddctl_meet_own_addr(struct best *b)
 {
     DD_AUTO(free) struct net_iface *ifs = NULL;
     size_t n = 0;
@@ -76,9 +76,9 @@ int meet_find_addr(char **ret, const struct task_layout *p, const struct alloc *
     const char *name = hostlist_nth(p->nodes, 0);
     const char *addr = said != NULL ? said : p->plan.nnodes == 1 ? "127.0.0.1" : NULL;
     if (addr == NULL) {
-        look_up(&b, name, a->on_slurm);
+        ddctl_meet_look_up(&b, name, a->on_slurm);
         if (b.addr.len == 0 && a->index == 0)
-            own_addr(&b);
+            ddctl_meet_own_addr(&b);
         addr = b.addr.len > 0 ? net_addr_host(&b.addr, text) : name;
     }
     *ret = strdup(addr);
@@ -87,7 +87,7 @@ int meet_find_addr(char **ret, const struct task_layout *p, const struct alloc *
 
 /* Return the local address for connections to `to`. connect() on a datagram socket sends nothing.
  */
-static int source_of(const struct net_addr *to, struct net_addr *ret)
+static int ddctl_meet_source_of(const struct net_addr *to, struct net_addr *ret)
 {
     struct sockaddr_storage sa;
     socklen_t len = sizeof(sa);
@@ -108,6 +108,6 @@ void meet_find_ifaces(struct net_worker_ifaces *ret, const struct plan *p)
         return;
     /* only the first node has an interface with the first node's address */
     const bool here = net_addr_is_loopback(&to) || net_iface_of(&to, own) == 0;
-    if (here || source_of(&to, &from) == 0)
+    if (here || ddctl_meet_source_of(&to, &from) == 0)
         net_worker_ifaces_find(ret, NULL, here ? &to : &from, p->nnodes == 1);
 }

@@ -33,7 +33,7 @@ const struct opt_table ddctl_status_options = {
 };
 
 /* Return the failure of this rank in the current round, or NULL. */
-static const json_t *failure_of(const json_t *status, int rank)
+static const json_t *ddctl_status_failure_of(const json_t *status, int rank)
 {
     const json_t *list = json_object_get(status, "failed");
     for (size_t i = 0; i < json_array_size(list); i++)
@@ -44,7 +44,7 @@ static const json_t *failure_of(const json_t *status, int rank)
 
 /* Return the first rank of the node, and its number of workers in *ret_n; -1 if there is none, or
  * if the values are out of range. */
-static int ranks_of(const json_t *node, int *ret_n)
+static int ddctl_status_ranks_of(const json_t *node, int *ret_n)
 {
     const int first = json_number(node, "first_rank", -1);
     const int n = json_number(node, "workers", 0);
@@ -53,7 +53,7 @@ static int ranks_of(const json_t *node, int *ret_n)
 }
 
 /* Add an array with one object per worker: a node of the status has only a range of ranks. */
-static int add_workers(json_t *status)
+static int ddctl_status_add_workers(json_t *status)
 {
     json_t *workers = json_array();
     const json_t *nodes = json_object_get(status, "nodes");
@@ -61,32 +61,32 @@ static int add_workers(json_t *status)
     for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++) {
         const json_t *node = json_array_get(nodes, i);
         int n;
-        const int first = ranks_of(node, &n);
+        const int first = ddctl_status_ranks_of(node, &n);
         for (int k = 0; first >= 0 && k < n && rc == 0; k++)
-            rc = json_array_append_new(workers, json_pack("{s:i,s:i,s:s,s:s}", "rank", first + k,
-                                                          "local_rank", k, "node",
-                                                          json_text(node, "name"), "state",
-                                                          failure_of(status, first + k) != NULL
-                                                              ? "failed"
-                                                              : json_text(node, "state")));
+            rc = json_array_append_new(
+                workers, json_pack("{s:i,s:i,s:s,s:s}", "rank", first + k, "local_rank", k, "node",
+                                   json_text(node, "name"), "state",
+                                   ddctl_status_failure_of(status, first + k) != NULL
+                                       ? "failed"
+                                       : json_text(node, "state")));
     }
     return rc < 0 ? -ENOMEM : 0;
 }
 
-static int write_json(struct dd_buf *out, json_t *status)
+static int ddctl_status_write_json(struct dd_buf *out, json_t *status)
 {
-    int rc = add_workers(status);
+    int rc = ddctl_status_add_workers(status);
     DD_AUTO(free) char *text = rc == 0 ? json_dumps(status, JSON_INDENT(2)) : NULL;
     return text == NULL ? -ENOMEM : dd_buf_printf(out, "%s\n", text);
 }
 
-static long count_workers(const json_t *nodes, int *ret_nodes)
+static long ddctl_status_count_workers(const json_t *nodes, int *ret_nodes)
 {
     long n = 0;
     *ret_nodes = 0;
     for (size_t i = 0; i < json_array_size(nodes); i++) {
         int some;
-        if (ranks_of(json_array_get(nodes, i), &some) < 0)
+        if (ddctl_status_ranks_of(json_array_get(nodes, i), &some) < 0)
             continue;
         n += some;
         ++*ret_nodes;
@@ -94,11 +94,11 @@ static long count_workers(const json_t *nodes, int *ret_nodes)
     return n;
 }
 
-static int write_head(struct dd_buf *out, const json_t *status)
+static int ddctl_status_write_head(struct dd_buf *out, const json_t *status)
 {
     const json_t *nodes = json_object_get(status, "nodes");
     int n;
-    const long workers = count_workers(nodes, &n);
+    const long workers = ddctl_status_count_workers(nodes, &n);
     const char *state = json_text(status, "state");
     int rc = dd_buf_printf(out, "job %s is %s", json_text(status, "job"), state);
     if (rc == 0 && n == 0)
@@ -114,7 +114,7 @@ static int write_head(struct dd_buf *out, const json_t *status)
                                   json_number(status, "max_restarts", 0));
 }
 
-static int widest_name(const json_t *nodes)
+static int ddctl_status_widest_name(const json_t *nodes)
 {
     size_t widest = 4;
     for (size_t i = 0; i < json_array_size(nodes); i++) {
@@ -124,12 +124,12 @@ static int widest_name(const json_t *nodes)
     return (int)(widest < 64 ? widest : 64);
 }
 
-static int write_node(struct dd_buf *out, const json_t *node, int width)
+static int ddctl_status_write_node(struct dd_buf *out, const json_t *node, int width)
 {
     char ranks[32] = "-";
     char place[16] = "-";
     int n;
-    const int first = ranks_of(node, &n);
+    const int first = ddctl_status_ranks_of(node, &n);
     if (first >= 0) {
         (void)snprintf(place, sizeof(place), "%d", json_number(node, "node_rank", 0));
         (void)snprintf(ranks, sizeof(ranks), n == 1 ? "%d" : "%d-%d", first, first + n - 1);
@@ -138,7 +138,7 @@ static int write_node(struct dd_buf *out, const json_t *node, int width)
                          n, ranks, json_text(node, "state"));
 }
 
-static int write_failure(struct dd_buf *out, const json_t *f)
+static int ddctl_status_write_failure(struct dd_buf *out, const json_t *f)
 {
     const int sig = json_number(f, "signal", 0);
     const char *why = json_text(f, "text");
@@ -150,19 +150,19 @@ static int write_failure(struct dd_buf *out, const json_t *f)
     return rc < 0 ? rc : dd_buf_printf(out, "%s%s\n", why[0] != '\0' ? ", " : "", why);
 }
 
-static int write_text(struct dd_buf *out, const json_t *status)
+static int ddctl_status_write_text(struct dd_buf *out, const json_t *status)
 {
     const json_t *nodes = json_object_get(status, "nodes");
     const json_t *failed = json_object_get(status, "failed");
     const char *missing = json_text(status, "missing");
-    const int width = widest_name(nodes);
-    int rc = write_head(out, status);
+    const int width = ddctl_status_widest_name(nodes);
+    int rc = ddctl_status_write_head(out, status);
     if (rc == 0)
         rc = dd_buf_printf(out, "%-*s  RANK  WORKERS  %-11s  STATE\n", width, "NODE", "RANKS");
     for (size_t i = 0; i < json_array_size(nodes) && rc == 0; i++)
-        rc = write_node(out, json_array_get(nodes, i), width);
+        rc = ddctl_status_write_node(out, json_array_get(nodes, i), width);
     for (size_t i = 0; i < json_array_size(failed) && rc == 0; i++)
-        rc = write_failure(out, json_array_get(failed, i));
+        rc = ddctl_status_write_failure(out, json_array_get(failed, i));
     return rc < 0 || missing[0] == '\0' ? rc : dd_buf_printf(out, "missing: %s\n", missing);
 }
 
@@ -181,7 +181,8 @@ int ddctl_status(int argc, char **argv)
         rc = job_ask(&status, &(struct job_question){.job = o.job, .what = "status", .text = ""},
                      &err);
     if (rc == 0) {
-        rc = strcmp(o.format, "json") == 0 ? write_json(&out, status) : write_text(&out, status);
+        rc = strcmp(o.format, "json") == 0 ? ddctl_status_write_json(&out, status)
+                                           : ddctl_status_write_text(&out, status);
         if (rc < 0)
             (void)dd_err_set(&err, rc, "out of memory");
     }

@@ -7,21 +7,21 @@
 
 #include <string.h>
 
-static int hang_signs(const char *name)
+static int agent_cfg_hang_signs(const char *name)
 {
     return strcmp(name, "output") == 0 ? HANG_SIGN_OUTPUT
            : strcmp(name, "file") == 0 ? HANG_SIGN_FILE
                                        : HANG_SIGN_OUTPUT | HANG_SIGN_FILE;
 }
 
-static enum slurm_env slurm_env(const char *name)
+static enum slurm_env agent_cfg_slurm_env(const char *name)
 {
     return strcmp(name, "keep") == 0    ? SLURM_ENV_KEEP
            : strcmp(name, "strip") == 0 ? SLURM_ENV_STRIP
                                         : SLURM_ENV_REWRITE;
 }
 
-static const char *node_name(const struct run *r)
+static const char *agent_cfg_node_name(const struct run *r)
 {
     const struct alloc *a = r->alloc;
     const char *name = a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : NULL;
@@ -30,7 +30,7 @@ static const char *node_name(const struct run *r)
                : r->hostname;
 }
 
-static struct rdzv_cfg rdzv_cfg(const struct run *r)
+static struct rdzv_cfg agent_cfg_rdzv_cfg(const struct run *r)
 {
     const struct ddrun_options *o = r->o;
     const int here = r->alloc->nnodes;
@@ -58,13 +58,13 @@ static struct rdzv_cfg rdzv_cfg(const struct run *r)
 
 /* Return --local-addr if it is a usable store address for a job on a single node, otherwise NULL.
  */
-static const char *only_here(const char *local_addr)
+static const char *agent_cfg_only_here(const char *local_addr)
 {
     struct net_addr addr;
     return local_addr != NULL && net_addr_parse(&addr, local_addr, 0) == 0 ? local_addr : NULL;
 }
 
-static int mpi_of(const struct run *r)
+static int agent_cfg_mpi_of(const struct run *r)
 {
     const char *how = r->o->mpi;
     return strcmp(how, "pmi1") == 0   ? AGENT_MPI_PMI1
@@ -74,7 +74,7 @@ static int mpi_of(const struct run *r)
                : 0;
 }
 
-static struct net_key_input key_input(const struct run *r)
+static struct net_key_input agent_cfg_key_input(const struct run *r)
 {
     const struct ddrun_options *o = r->o;
     return (struct net_key_input){.env = r->env.v,
@@ -88,10 +88,11 @@ static struct net_key_input key_input(const struct run *r)
                                   .insecure = o->insecure};
 }
 
-static struct output_spec output_cfg(const struct run *r)
+static struct output_spec agent_cfg_output_cfg(const struct run *r)
 {
     const struct ddrun_options *o = r->o;
-    const bool watch = o->hang_timeout > 0 && (hang_signs(o->hang_sign) & HANG_SIGN_OUTPUT) != 0;
+    const bool watch = o->hang_timeout > 0 &&
+                       (agent_cfg_hang_signs(o->hang_sign) & HANG_SIGN_OUTPUT) != 0;
     return (struct output_spec){
         .log_dir = r->log_dir != NULL ? r->log_dir : o->log_dir,
         .redirects = o->redirects,
@@ -109,7 +110,7 @@ static struct output_spec output_cfg(const struct run *r)
 }
 
 /* Set what the workers are and what they execute. */
-static void fill_workers(struct agent_cfg *a, const struct run *r)
+static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
     a->env = r->env.v;
@@ -119,8 +120,8 @@ static void fill_workers(struct agent_cfg *a, const struct run *r)
     a->role = o->role;
     a->stdin_rank = o->stdin_rank;
     a->pty_rank = o->pty;
-    a->output = output_cfg(r);
-    a->slurm_env = slurm_env(o->slurm_env);
+    a->output = agent_cfg_output_cfg(r);
+    a->slurm_env = agent_cfg_slurm_env(o->slurm_env);
     a->signals_to_handle = o->signals.text;
     a->ending_signals = &o->signals.set;
     a->horovod_elastic = o->horovodrun.min_np > 0 || o->horovodrun.max_np > 0;
@@ -132,7 +133,7 @@ static void fill_workers(struct agent_cfg *a, const struct run *r)
     a->tf_roles = framework_options_roles(&o->framework);
     a->bind_cpus = strcmp(o->bind, "auto") == 0;
     a->numa = node_numa_mode(o->numa_binding);
-    a->mpi = mpi_of(r);
+    a->mpi = agent_cfg_mpi_of(r);
     a->pmix_helper = r->pmix_helper;
     a->tmp = &r->tmp;
     a->shm = &r->shm;
@@ -140,7 +141,7 @@ static void fill_workers(struct agent_cfg *a, const struct run *r)
 }
 
 /* Set time limits, restarts, health checks, and what follows the end of the job. */
-static void fill_limits(struct agent_cfg *a, const struct run *r)
+static void agent_cfg_fill_limits(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
     a->heartbeat_ns = o->heartbeat;
@@ -151,7 +152,7 @@ static void fill_limits(struct agent_cfg *a, const struct run *r)
     a->before_end.ns = o->signal_before_end.ns;
     a->requeue_on = o->requeue_on;
     a->hang.timeout_ns = o->hang_timeout;
-    a->hang.signs = hang_signs(o->hang_sign);
+    a->hang.signs = agent_cfg_hang_signs(o->hang_sign);
     a->hang.command = o->on_hang;
     a->health.checks = o->health;
     a->health.gpus = r->gpus;
@@ -161,16 +162,18 @@ static void fill_limits(struct agent_cfg *a, const struct run *r)
 }
 
 /* Set how the nodes reach each other. */
-static void fill_network(struct agent_cfg *a, const struct run *r)
+static void agent_cfg_fill_network(struct agent_cfg *a, const struct run *r)
 {
     const struct ddrun_options *o = r->o;
     const bool alone = r->alloc->nnodes == 1;
     const char *simulated = r->source_addr[0] != '\0' ? r->source_addr : NULL;
     a->source_addr = simulated;
-    a->listen_addr = simulated != NULL ? simulated : alone ? only_here(o->local_addr) : NULL;
+    a->listen_addr = simulated != NULL ? simulated
+                     : alone           ? agent_cfg_only_here(o->local_addr)
+                                       : NULL;
     /* a single machine needs no interface; simulated nodes use loopback addresses */
     a->iface = !alone && r->emulate == NULL ? o->iface : NULL;
-    a->key_in = key_input(r);
+    a->key_in = agent_cfg_key_input(r);
     a->etcd = r->etcd.bases.n > 0 ? &r->etcd : NULL;
     a->etcd_password = r->etcd_password;
     a->notify = o->notify;
@@ -181,17 +184,17 @@ void run_fill_agent(struct run *r)
 {
     r->agent = (struct agent_cfg){
         .alloc = r->alloc,
-        .node_name = node_name(r),
-        .rdzv = rdzv_cfg(r),
+        .node_name = agent_cfg_node_name(r),
+        .rdzv = agent_cfg_rdzv_cfg(r),
         .terminal = &r->terminal,
         .report = r->o->report,
         .ddrund = r->ddrund,
         .log = &r->log,
         .start_ns = r->start_ns,
     };
-    fill_workers(&r->agent, r);
-    fill_limits(&r->agent, r);
-    fill_network(&r->agent, r);
+    agent_cfg_fill_workers(&r->agent, r);
+    agent_cfg_fill_limits(&r->agent, r);
+    agent_cfg_fill_network(&r->agent, r);
     if (r->alloc->nnodes > 1)
         (void)snprintf(r->log.who, sizeof(r->log.who), "ddrun[%.60s]", r->agent.node_name);
 }

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Read the password from the URL, from the file that the URL names, or from the environment. */
-static int read_password(struct run *r, struct dd_err *err)
+static int run_etcd_read_password(struct run *r, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(ETCD_PASSWORD_MAX);
     const char *said = r->etcd.password != NULL
@@ -57,13 +57,13 @@ static const struct tls_file {
     {"key", {"key", "ssl_cert_key"}, offsetof(struct etcd_url, key)},
 };
 
-static char **file_of(struct etcd_url *u, const struct tls_file *f)
+static char **run_etcd_file_of(struct etcd_url *u, const struct tls_file *f)
 {
     return (char **)(void *)((char *)u + f->offset);
 }
 
 /* Check that the file is readable, so that an error is reported before the job waits for nodes. */
-static int check_file(const struct tls_file *f, const char *path, struct dd_err *err)
+static int run_etcd_check_file(const struct tls_file *f, const char *path, struct dd_err *err)
 {
     char c;
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -73,11 +73,12 @@ static int check_file(const struct tls_file *f, const char *path, struct dd_err 
     return 0;
 }
 
-static int take_conf(struct etcd_url *u, const struct rdzv_conf *conf, bool tls, struct dd_err *err)
+static int run_etcd_take_conf(struct etcd_url *u, const struct rdzv_conf *conf, bool tls,
+                              struct dd_err *err)
 {
     int rc = 0;
     for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]) && rc == 0; i++) {
-        char **to = file_of(u, &tls_files[i]);
+        char **to = run_etcd_file_of(u, &tls_files[i]);
         for (size_t k = 0; k < 2 && rc == 0 && *to == NULL; k++) {
             rc = torchrun_conf_get(to, conf, tls_files[i].conf[k], err);
             if (rc == 0 && *to != NULL && !tls)
@@ -99,7 +100,7 @@ static int take_conf(struct etcd_url *u, const struct rdzv_conf *conf, bool tls,
     return rc;
 }
 
-static int find_files(struct run *r, struct dd_err *err)
+static int run_etcd_find_files(struct run *r, struct dd_err *err)
 {
     struct etcd_url *u = &r->etcd;
     const bool tls = strncmp(u->bases.v[0], "https:", 6) == 0;
@@ -111,10 +112,10 @@ static int find_files(struct run *r, struct dd_err *err)
             "--rdzv-conf has protocol=https, but etcd:// in --rdzv-endpoint means no TLS; use "
             "etcds://");
     if (rc == 0)
-        rc = take_conf(u, &r->o->rdzv_conf, tls, err);
+        rc = run_etcd_take_conf(u, &r->o->rdzv_conf, tls, err);
     for (size_t i = 0; i < sizeof(tls_files) / sizeof(tls_files[0]) && rc == 0; i++) {
-        const char *path = *file_of(u, &tls_files[i]);
-        rc = path != NULL ? check_file(&tls_files[i], path, err) : 0;
+        const char *path = *run_etcd_file_of(u, &tls_files[i]);
+        rc = path != NULL ? run_etcd_check_file(&tls_files[i], path, err) : 0;
     }
     return rc;
 }
@@ -129,6 +130,6 @@ int run_find_etcd(struct run *r, struct dd_err *err)
         return dd_err_where(err, rc, "--rdzv-endpoint");
     rc = run_find_web(r, "--rdzv-endpoint with an etcd", err);
     if (rc == 0)
-        rc = find_files(r, err);
-    return rc == 0 ? read_password(r, err) : rc;
+        rc = run_etcd_find_files(r, err);
+    return rc == 0 ? run_etcd_read_password(r, err) : rc;
 }

@@ -58,7 +58,7 @@ void launch_plan_free(struct launch_plan *p)
 }
 
 /* True if a scheduler or a launcher has started this process. */
-static bool is_scheduled(const struct alloc_input *said)
+static bool launch_is_scheduled(const struct alloc_input *said)
 {
     static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
                                         "SLURM_PROCID", "PALS_NODEID"};
@@ -75,12 +75,12 @@ static bool is_scheduled(const struct alloc_input *said)
 }
 
 /* horovodrun, like Horovod's own, uses ssh for hosts that are given by an option. */
-static const char *launcher_of(const struct launch_input *l)
+static const char *launch_launcher_name(const struct launch_input *l)
 {
     const struct ddrun_options *o = l->o;
     const bool hosts = o->hosts != NULL || o->hostfile != NULL;
     return strcmp(o->launcher, "auto") == 0 && horovodrun_is_name(l->argv[0]) && hosts &&
-                   o->node_rank < 0 && !is_scheduled(&l->in)
+                   o->node_rank < 0 && !launch_is_scheduled(&l->in)
                ? "ssh"
                : o->launcher;
 }
@@ -88,7 +88,7 @@ static const char *launcher_of(const struct launch_input *l)
 /* If options name the first node, ddrun starts no other nodes: the user is expected to start ddrun
  * on each. In a batch script with several nodes, a missing srun is the most frequent mistake, and
  * the job would wait in vain: warn. */
-static void warn_of_idle_nodes(const struct launch_plan *p)
+static void launch_warn_of_idle_nodes(const struct launch_plan *p)
 {
     const struct ddrun_options *o = p->l.o;
     DD_AUTO(alloc) struct alloc *a = NULL;
@@ -113,15 +113,15 @@ static void warn_of_idle_nodes(const struct launch_plan *p)
 }
 
 /* Return 1 if this process is to start nodes, 0 if not, or if no launcher is known. */
-static int find_nodes(struct launch_plan *p, struct dd_err *err)
+static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l.o;
-    const char *launcher = launcher_of(&p->l);
+    const char *launcher = launch_launcher_name(&p->l);
     struct alloc_input in = p->l.in;
     struct dd_err why = {0};
     const bool asked = strcmp(launcher, "auto") != 0;
     if (etcd_url_is(o->rdzv_endpoint)) {
-        warn_of_idle_nodes(p);
+        launch_warn_of_idle_nodes(p);
         return 0;
     }
     in.list_only = true;
@@ -133,7 +133,7 @@ static int find_nodes(struct launch_plan *p, struct dd_err *err)
         return dd_err_set(err, -EINVAL, "--launcher=%s needs --hosts=LIST or --hostfile=FILE",
                           o->launcher);
     if (!asked && strcmp(a->source, "explicit") == 0)
-        warn_of_idle_nodes(p);
+        launch_warn_of_idle_nodes(p);
     if (!(a->script || (asked && named)) || (a->nnodes == 1 && a->index == 0) ||
         (o->nnodes.max == 1 && !o->nnodes.range))
         return 0;
@@ -155,7 +155,7 @@ static int find_nodes(struct launch_plan *p, struct dd_err *err)
 
 /* Return the patterns of --launch-env and the names that --env has without a value, stored in buf;
  * NULL: out of memory. */
-static const char *all_wanted(const struct ddrun_options *o, struct dd_buf *buf)
+static const char *launch_all_wanted(const struct ddrun_options *o, struct dd_buf *buf)
 {
     int rc = dd_buf_puts(buf, o->launch_env);
     for (size_t i = 0; i < o->framework.env.n && rc == 0; i++)
@@ -166,12 +166,12 @@ static const char *all_wanted(const struct ddrun_options *o, struct dd_buf *buf)
 
 /* Remove the variables that --launch-env excludes, so that this process has the same ones as the
  * started nodes. */
-static int leave_behind(const struct ddrun_options *o, struct dd_err *err)
+static int launch_leave_behind(const struct ddrun_options *o, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv names = {0};
     DD_AUTO(buf) struct dd_buf only = DD_BUF_INIT(PATTERNS_MAX);
     const char *patterns = NULL;
-    if (o->launch_env != NULL && (patterns = all_wanted(o, &only)) == NULL)
+    if (o->launch_env != NULL && (patterns = launch_all_wanted(o, &only)) == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (select_env(&names, environ, patterns, o->launch_env_exclude) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
@@ -180,7 +180,7 @@ static int leave_behind(const struct ddrun_options *o, struct dd_err *err)
     return 0;
 }
 
-static int find_ddrun(struct launch_plan *p, struct dd_err *err)
+static int launch_find_ddrun(struct launch_plan *p, struct dd_err *err)
 {
     ssize_t n = readlink("/proc/self/exe", p->ddrun, sizeof(p->ddrun) - 1);
     if (n <= 0)
@@ -190,7 +190,7 @@ static int find_ddrun(struct launch_plan *p, struct dd_err *err)
 }
 
 /* Replace this process by the one command that starts all nodes. Returns only on failure. */
-static int become_starter(struct launch_plan *p, struct dd_err *err)
+static int launch_become_starter(struct launch_plan *p, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv argv = {0};
     const struct start s = {.program = p->program,
@@ -216,7 +216,7 @@ static int become_starter(struct launch_plan *p, struct dd_err *err)
     return dd_err_set(err, -errno, "cannot run %s: %m", argv.v[0]);
 }
 
-static int make_id(struct launch_plan *p, struct dd_err *err)
+static int launch_make_id(struct launch_plan *p, struct dd_err *err)
 {
     uint64_t random;
     if (getrandom(&random, sizeof(random), 0) < 0)
@@ -231,17 +231,17 @@ static int make_id(struct launch_plan *p, struct dd_err *err)
                : 0;
 }
 
-static void to_hex(char out[HEX + 1], const unsigned char *bytes)
+static void launch_to_hex(char out[HEX + 1], const unsigned char *bytes)
 {
     for (size_t i = 0; i < NET_KEY_LEN; i++)
         (void)snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-static int random_hex(char out[HEX + 1], struct dd_err *err)
+static int launch_random_hex(char out[HEX + 1], struct dd_err *err)
 {
     unsigned char bytes[NET_KEY_LEN];
     int rc = net_key_random(bytes);
-    to_hex(out, bytes);
+    launch_to_hex(out, bytes);
     explicit_bzero(bytes, sizeof(bytes));
     return rc < 0
                ? dd_err_set(err, -EIO, "cannot create a key for the other nodes: getrandom failed")
@@ -249,10 +249,10 @@ static int random_hex(char out[HEX + 1], struct dd_err *err)
 }
 
 /* Make a key for this start; the nodes read it from the stdin of the starter. */
-static int key_on_stdin(struct launch_plan *p, struct dd_err *err)
+static int launch_key_on_stdin(struct launch_plan *p, struct dd_err *err)
 {
     char hex[HEX + 1];
-    int rc = random_hex(hex, err);
+    int rc = launch_random_hex(hex, err);
     (void)snprintf(p->key_line, sizeof(p->key_line), "%s\n", hex);
     if (rc == 0 && dd_env_set(&p->key_env, "DDRUN_KEY", hex) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
@@ -264,7 +264,7 @@ static int key_on_stdin(struct launch_plan *p, struct dd_err *err)
 
 /* Choose a key source that the nodes can read themselves, for starters whose tasks get neither
  * stdin nor environment of this process, or whose transport others can read. */
-static int key_elsewhere(struct launch_plan *p, struct dd_err *err)
+static int launch_key_elsewhere(struct launch_plan *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l.o;
     const char *home = dd_env_get_nonempty(environ, "HOME");
@@ -293,15 +293,15 @@ static int key_elsewhere(struct launch_plan *p, struct dd_err *err)
 
 /* Make the key with which the nodes fetch their payload, and the job's key in the payload unless
  * the user has given one. */
-static int make_key(struct launch_plan *p, struct dd_err *err)
+static int launch_make_key(struct launch_plan *p, struct dd_err *err)
 {
     char hex[HEX + 1];
-    int rc = p->starter->takes_stdin ? key_on_stdin(p, err) : key_elsewhere(p, err);
+    int rc = p->starter->takes_stdin ? launch_key_on_stdin(p, err) : launch_key_elsewhere(p, err);
     if (rc == 0)
         rc = net_key_host(&p->key, &p->key_in, err);
     if (rc == 0 && p->key.guessable)
         dd_log(p->l.log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
-    if (rc == 0 && p->alloc->psk == NULL && (rc = random_hex(hex, err)) == 0 &&
+    if (rc == 0 && p->alloc->psk == NULL && (rc = launch_random_hex(hex, err)) == 0 &&
         (p->alloc->psk = strdup(hex)) == NULL)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     explicit_bzero(hex, sizeof(hex));
@@ -310,7 +310,7 @@ static int make_key(struct launch_plan *p, struct dd_err *err)
     return rc;
 }
 
-static int fill_payload(struct launch_plan *p, struct dd_err *err)
+static int launch_fill_payload(struct launch_plan *p, struct dd_err *err)
 {
     struct bootstrap_payload *k = &p->payload;
     mode_t mask = umask(0);
@@ -331,7 +331,7 @@ static int fill_payload(struct launch_plan *p, struct dd_err *err)
     return 0;
 }
 
-static int run_here(void *arg, int index)
+static int launch_run_here(void *arg, int index)
 {
     const struct launch_plan *p = arg;
     const int code = p->node->run(p->node->arg, p->alloc, index);
@@ -340,17 +340,17 @@ static int run_here(void *arg, int index)
     return code;
 }
 
-static int start_all(struct launch_plan *p, struct dd_err *err)
+static int launch_start_all(struct launch_plan *p, struct dd_err *err)
 {
     const struct ddrun_options *o = p->l.o;
-    int rc = make_id(p, err);
+    int rc = launch_make_id(p, err);
     if (rc == 0)
-        rc = make_key(p, err);
+        rc = launch_make_key(p, err);
     if (rc == 0)
         rc = local_machine_addresses(p->l.machine, &p->ticket.hosts, p->alloc, p->alloc->index,
                                      err);
     if (rc == 0)
-        rc = fill_payload(p, err);
+        rc = launch_fill_payload(p, err);
     if (rc < 0)
         return rc;
     const struct launcher_cfg cfg = {.starter = p->starter,
@@ -371,7 +371,7 @@ static int start_all(struct launch_plan *p, struct dd_err *err)
                                      .min_nodes = o->nnodes.range ? o->nnodes.min
                                                                   : p->alloc->nnodes,
                                      .grace_ms = ddrun_grace_ms(o, p->alloc) + END_MS,
-                                     .node = run_here,
+                                     .node = launch_run_here,
                                      .arg = p,
                                      .log = p->l.log,
                                      .stdin_fd = -1};
@@ -379,7 +379,7 @@ static int start_all(struct launch_plan *p, struct dd_err *err)
 }
 
 /* Implement --dry-run. */
-static int describe(struct launch_plan *p, struct dd_err *err)
+static int launch_describe(struct launch_plan *p, struct dd_err *err)
 {
     const struct alloc *a = p->alloc;
     const int others = a->nnodes - (a->index >= 0);
@@ -408,7 +408,7 @@ int launch_plan_new(struct launch_plan **ret, const struct launch_input *in, str
     if (p == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     p->l = *in;
-    int rc = find_nodes(p, err);
+    int rc = launch_find_nodes(p, err);
     if (rc > 0)
         *ret = DD_TAKE(p);
     return rc < 0 ? rc : 0;
@@ -421,13 +421,13 @@ int launch_run(struct launch_plan *p, const struct launch_node *node)
     p->node = node;
     for (size_t i = 0; i < p->alloc->warnings.n; i++)
         dd_log(p->l.log, DD_LOG_WARN, "%s", p->alloc->warnings.v[i]);
-    int rc = find_ddrun(p, &err);
+    int rc = launch_find_ddrun(p, &err);
     if (rc == 0 && !o->dry_run)
-        rc = leave_behind(o, &err);
+        rc = launch_leave_behind(o, &err);
     if (rc == 0)
-        rc = o->dry_run               ? describe(p, &err)
-             : p->starter->starts_all ? become_starter(p, &err)
-                                      : start_all(p, &err);
+        rc = o->dry_run               ? launch_describe(p, &err)
+             : p->starter->starts_all ? launch_become_starter(p, &err)
+                                      : launch_start_all(p, &err);
     if (rc < 0)
         dd_log(p->l.log, DD_LOG_ERR, "%s", err.text);
     return rc < 0 ? EXIT_USAGE : rc;

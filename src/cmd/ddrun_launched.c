@@ -19,7 +19,7 @@
 enum { FETCH_MS = 60000, HEX = 2 * NET_KEY_LEN };
 
 /* Read the line with the key byte by byte: the bytes after it belong to another reader. */
-static int read_key(char out[HEX + 1], struct dd_err *err)
+static int launched_read_key(char out[HEX + 1], struct dd_err *err)
 {
     size_t n = 0;
     char c = '\0';
@@ -31,7 +31,7 @@ static int read_key(char out[HEX + 1], struct dd_err *err)
 
 /* Move stdin to another descriptor, which the workers do not inherit, and return it: the starter
  * keeps its end open as long as the launching node lives. */
-static int keep_stdin(void)
+static int launched_keep_stdin(void)
 {
     int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -42,7 +42,7 @@ static int keep_stdin(void)
     return fd;
 }
 
-static int adopt_payload(const struct bootstrap_payload *p, struct dd_err *err)
+static int launched_adopt_payload(const struct bootstrap_payload *p, struct dd_err *err)
 {
     static struct dd_strv env; /* becomes environ; lives until the process exits */
     if (bootstrap_payload_env(&env, p->env.v, environ) < 0 ||
@@ -80,10 +80,10 @@ struct launched {
     int stdin_fd;
 };
 
-static int key_from_stdin(struct launched *n, struct dd_err *err)
+static int launched_key_from_stdin(struct launched *n, struct dd_err *err)
 {
     char hex[HEX + 1] = "";
-    int rc = read_key(hex, err);
+    int rc = launched_read_key(hex, err);
     if (rc == 0 && dd_env_set(&n->key_env, "DDRUN_KEY", hex) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     (void)snprintf(n->key_line, sizeof(n->key_line), "%s\n", hex);
@@ -93,11 +93,11 @@ static int key_from_stdin(struct launched *n, struct dd_err *err)
 
 /* Use the key source that the ticket names: only a process of this user can have passed the ticket.
  */
-static int find_key(struct launched *n, struct dd_err *err)
+static int launched_find_key(struct launched *n, struct dd_err *err)
 {
     const struct launch_ticket *t = &n->ticket;
     const char *home = dd_env_get_nonempty(environ, "HOME");
-    int rc = t->key == LAUNCH_KEY_STDIN ? key_from_stdin(n, err) : 0;
+    int rc = t->key == LAUNCH_KEY_STDIN ? launched_key_from_stdin(n, err) : 0;
     if (rc == 0 && t->key != LAUNCH_KEY_STDIN && home != NULL &&
         dd_env_set(&n->key_env, "HOME", home) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
@@ -113,7 +113,7 @@ static int find_key(struct launched *n, struct dd_err *err)
 }
 
 /* In the child: close the descriptors of the parent. */
-static int run_agent_process(void *arg, int index)
+static int launched_run_agent_process(void *arg, int index)
 {
     struct launched *n = arg;
     spawn_close_from(STDERR_FILENO + 1);
@@ -123,7 +123,8 @@ static int run_agent_process(void *arg, int index)
 }
 
 /* Prepare to start the next nodes by the launcher that started this one. */
-static int prepare_starting(struct launched *n, struct launcher_cfg *cfg, struct dd_err *err)
+static int launched_prepare_starting(struct launched *n, struct launcher_cfg *cfg,
+                                     struct dd_err *err)
 {
     cfg->starter = starter_find(NULL, n->task.starter, "");
     const ssize_t len = readlink("/proc/self/exe", n->ddrun, sizeof(n->ddrun) - 1);
@@ -139,7 +140,7 @@ static int prepare_starting(struct launched *n, struct launcher_cfg *cfg, struct
                                             n->ticket.index, err);
 }
 
-static int run_started(struct launched *n, struct dd_err *err)
+static int launched_run_started(struct launched *n, struct dd_err *err)
 {
     struct launcher_cfg cfg = {.program = n->task.program != NULL ? n->task.program : "",
                                .words = n->task.words,
@@ -154,7 +155,7 @@ static int run_started(struct launched *n, struct dd_err *err)
                                                                                   : NULL,
                                .ticket = &n->next,
                                .grace_ms = n->task.grace_ms,
-                               .node = run_agent_process,
+                               .node = launched_run_agent_process,
                                .arg = n,
                                .log = &n->log,
                                .parent = n->parent,
@@ -165,16 +166,16 @@ static int run_started(struct launched *n, struct dd_err *err)
                  : dd_err_set(err, -EPROTO, "node %d of %d", n->ticket.index,
                               n->payload.alloc->nnodes);
     if (rc == 0)
-        rc = adopt_payload(&n->payload, err);
+        rc = launched_adopt_payload(&n->payload, err);
     if (rc == 0)
         rc = local_machine_discover(&n->machine, err);
     if (rc == 0 && n->task.n > 0)
-        rc = prepare_starting(n, &cfg, err);
+        rc = launched_prepare_starting(n, &cfg, err);
     return rc < 0 ? rc : launcher_run(&cfg);
 }
 
 /* If no output returns from this node, send the error over the link. */
-static void say_why(struct launched *n, const struct dd_err *err)
+static void launched_say_why(struct launched *n, const struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(2048);
     if (n->parent == NULL || !n->task.output)
@@ -211,9 +212,9 @@ int launched_main(const char *ticket, launched_node_f *node)
         (void)snprintf(n.log.who, sizeof(n.log.who), "ddrun[%.60s]", name);
     int rc = launch_ticket_parse(&n.ticket, ticket, &err);
     if (rc == 0)
-        rc = find_key(&n, &err);
+        rc = launched_find_key(&n, &err);
     if (rc == 0 && n.ticket.key == LAUNCH_KEY_STDIN)
-        n.stdin_fd = keep_stdin();
+        n.stdin_fd = launched_keep_stdin();
     const struct bootstrap_fetch_cfg fetch = {.ticket = &n.ticket,
                                               .key_in = &n.key_in,
                                               .log = &n.log,
@@ -222,9 +223,9 @@ int launched_main(const char *ticket, launched_node_f *node)
     if (rc == 0)
         rc = bootstrap_fetch(&n.parent, &n.payload, &n.task, &fetch, &err);
     if (rc == 0)
-        rc = run_started(&n, &err);
+        rc = launched_run_started(&n, &err);
     if (rc < 0)
-        say_why(&n, &err);
+        launched_say_why(&n, &err);
     launched_done(&n);
     return rc < 0 ? EXIT_USAGE : rc;
 }

@@ -14,7 +14,7 @@ enum {
     GUARDIAN_EXTRA_MS = 5000
 }; /* time after the grace period of the workers, in which ddrund informs the other nodes */
 
-static void remove_scratch(const struct run *r)
+static void run_remove_scratch(const struct run *r)
 {
     error_names_remove(&r->error_names);
     (void)dd_scratch_remove(&r->tmp);
@@ -29,7 +29,7 @@ static int run_agent(void *arg)
     dd_scratch_own(&r->shm);
     dd_core_empty();
     int code = agent_run(&r->agent);
-    remove_scratch(r); /* the guardian may have been killed before it did */
+    run_remove_scratch(r); /* the guardian may have been killed before it did */
     run_done(r);
     return code;
 }
@@ -41,7 +41,7 @@ static int run_guardian(struct run *r)
                                           .log = &r->log};
     r->agent.guardian = getpid();
     int code = guardian_run(run_agent, r, &guardian);
-    remove_scratch(r);
+    run_remove_scratch(r);
     dd_scratch_sweep(&r->tmp);
     dd_scratch_sweep(&r->shm);
     return torchrun_exit_code(r->o, code);
@@ -68,7 +68,7 @@ int run_node(struct run *r, int index)
     return code;
 }
 
-static int describe(struct run *r, struct dd_err *err)
+static int run_describe(struct run *r, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(64 << 20);
     int rc = agent_dry_run(&out, &r->agent, r->emulate != NULL, err);
@@ -84,7 +84,7 @@ int run_describe_node(struct run *r, int index)
     struct dd_err err = {0};
     int rc = run_prepare(r, index, &err);
     if (rc == 0)
-        rc = describe(r, &err);
+        rc = run_describe(r, &err);
     run_done(r);
     if (rc < 0)
         dd_log(&r->log, DD_LOG_ERR, "%s", err.text);

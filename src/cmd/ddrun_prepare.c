@@ -40,7 +40,7 @@ void run_done(struct run *r)
 }
 
 /* Set what the options and this machine say about the job. *in borrows from r. */
-static int alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err)
+static int prepare_alloc_input(const struct run *r, struct alloc_input *in, struct dd_err *err)
 {
     const struct ddrun_options *o = r->o;
     *in = (struct alloc_input){
@@ -65,12 +65,12 @@ static int alloc_input(const struct run *r, struct alloc_input *in, struct dd_er
 int run_plan_launch(const struct run *r, char **argv, struct launch_plan **ret, struct dd_err *err)
 {
     struct launch_input l = {.o = r->o, .argv = argv, .machine = r->machine, .log = &r->log};
-    int rc = alloc_input(r, &l.in, err);
+    int rc = prepare_alloc_input(r, &l.in, err);
     return rc < 0 ? rc : launch_plan_new(ret, &l, err);
 }
 
 /* Find the job, its nodes, and the index of this node. */
-static int find_alloc(struct run *r, int index, struct dd_err *err)
+static int prepare_find_alloc(struct run *r, int index, struct dd_err *err)
 {
     struct alloc_input in;
     char *nothing[] = {NULL};
@@ -80,7 +80,7 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
         return alloc_copy(&r->alloc, r->given, index) < 0
                    ? dd_err_set(err, -ENOMEM, "out of memory")
                    : 0;
-    int rc = alloc_input(r, &in, err);
+    int rc = prepare_alloc_input(r, &in, err);
     in.hostname = r->hostname;
     in.env = r->env.v;
     if (rc == 0 && r->o->standalone) { /* ignore the variables of the scheduler */
@@ -103,7 +103,7 @@ static int find_alloc(struct run *r, int index, struct dd_err *err)
 }
 
 /* Set CUDA_VISIBLE_DEVICES of a simulated node to its share of the GPUs. */
-static int share_gpus(struct run *r, int index, int count, struct dd_err *err)
+static int prepare_share_gpus(struct run *r, int index, int count, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv ids = {0};
     DD_AUTO(buf) struct dd_buf mine = DD_BUF_INIT(4096);
@@ -120,7 +120,7 @@ static int share_gpus(struct run *r, int index, int count, struct dd_err *err)
 }
 
 /* Check that --numa-binding can place each worker. */
-static int check_numa(const struct run *r, const struct node_cpus *cpus, struct dd_err *err)
+static int prepare_check_numa(const struct run *r, const struct node_cpus *cpus, struct dd_err *err)
 {
     const enum node_numa_mode mode = node_numa_mode(r->o->numa_binding);
     DD_AUTO(free) cpu_set_t *set = calloc(1, cpus->size);
@@ -136,7 +136,7 @@ static int check_numa(const struct run *r, const struct node_cpus *cpus, struct 
 /* If the scheduler's file names the GPUs of this node, make them visible, unless the user has set
  * CUDA_VISIBLE_DEVICES. A value that equals the first node's list was forwarded from there, not set
  * by the user. */
-static int take_gpus(struct run *r, struct dd_err *err)
+static int prepare_take_gpus(struct run *r, struct dd_err *err)
 {
     const struct alloc *a = r->alloc;
     const char *now = dd_env_get(r->env.v, "CUDA_VISIBLE_DEVICES");
@@ -149,15 +149,15 @@ static int take_gpus(struct run *r, struct dd_err *err)
     return rc < 0 ? dd_err_set(err, rc, "out of memory") : 0;
 }
 
-static int count_slots(struct run *r, int index, struct dd_err *err)
+static int prepare_count_slots(struct run *r, int index, struct dd_err *err)
 {
     struct node_gpus gpus;
     struct node_cpus cpus = {0};
-    int rc = take_gpus(r, err);
+    int rc = prepare_take_gpus(r, err);
     if (rc == 0)
         rc = node_gpus_count(&gpus, r->env.v, "", err);
     if (rc == 0 && r->emulate != NULL && gpus.count >= r->emulate->nnodes) {
-        rc = share_gpus(r, index, gpus.count, err);
+        rc = prepare_share_gpus(r, index, gpus.count, err);
         gpus.count /= r->emulate->nnodes;
     }
     if (rc == 0)
@@ -172,7 +172,7 @@ static int count_slots(struct run *r, int index, struct dd_err *err)
         rc = node_nproc(spec, &gpus, cpus.count, err);
     r->slots = rc;
     if (rc > 0)
-        rc = check_numa(r, &cpus, err);
+        rc = prepare_check_numa(r, &cpus, err);
     node_cpus_done(&cpus);
     if (rc < 0)
         return rc;
@@ -180,7 +180,7 @@ static int count_slots(struct run *r, int index, struct dd_err *err)
     return torchrun_check_gpus(r->o, r->env.v, r->slots, err);
 }
 
-static int find_program(struct run *r, struct dd_err *err)
+static int prepare_find_program(struct run *r, struct dd_err *err)
 {
     const struct program_spec spec = {.argv = r->script,
                                       .module = r->o->module,
@@ -194,7 +194,7 @@ static int find_program(struct run *r, struct dd_err *err)
 
 /* Relative paths of the log directory and of the program must remain valid in the workers'
  * directory. */
-static int make_absolute(struct run *r, const char *here, struct dd_err *err)
+static int prepare_make_absolute(struct run *r, const char *here, struct dd_err *err)
 {
     const char *dir = r->o->log_dir;
     char *program = r->program.v[0];
@@ -211,7 +211,7 @@ static int make_absolute(struct run *r, const char *here, struct dd_err *err)
 }
 
 /* With --chdir: change to the workers' directory, resolve the program there, and change back. */
-static int find_program_there(struct run *r, struct dd_err *err)
+static int prepare_find_program_there(struct run *r, struct dd_err *err)
 {
     DD_AUTO(free) char *here = getcwd(NULL, 0);
     DD_AUTO(fd) int back = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -221,29 +221,29 @@ static int find_program_there(struct run *r, struct dd_err *err)
         return dd_err_set(err, -errno, "--chdir: cannot use directory '%s' on %s: %m", r->o->chdir,
                           r->hostname);
     r->folder = getcwd(NULL, 0);
-    int rc = r->folder != NULL ? find_program(r, err)
+    int rc = r->folder != NULL ? prepare_find_program(r, err)
                                : dd_err_set(err, -errno, "--chdir=%s: %m", r->o->chdir);
     if (fchdir(back) < 0)
         return dd_err_set(err, -errno, "--chdir: cannot change back to '%s': %m", here);
-    return rc == 0 ? make_absolute(r, here, err) : rc;
+    return rc == 0 ? prepare_make_absolute(r, here, err) : rc;
 }
 
-static int find_ddrund(struct run *r, struct dd_err *err)
+static int prepare_find_ddrund(struct run *r, struct dd_err *err)
 {
     return launch_find_ours(r->ddrund, "ddrund", BINDIR)
                ? 0
                : dd_err_set(err, -ENOENT, "cannot find ddrund next to ddrun or as %s", r->ddrund);
 }
 
-static int needs_library(struct dd_err *err, const char *option, const char *library,
-                         const struct dd_err *why)
+static int prepare_needs_library(struct dd_err *err, const char *option, const char *library,
+                                 const struct dd_err *why)
 {
     return dd_err_tip(err, dd_err_set(err, -ENOENT, "%s needs %s: %s", option, library, why->text),
                       "install %s on the nodes, or add its directory to LD_LIBRARY_PATH", library);
 }
 
 /* A missing helper is an error with --mpi=pmix only, not with --mpi=auto. */
-static int find_pmix(struct run *r, struct dd_err *err)
+static int prepare_find_pmix(struct run *r, struct dd_err *err)
 {
     bool wanted = strcmp(r->o->mpi, "pmix") == 0;
     if (!wanted && strcmp(r->o->mpi, "auto") != 0)
@@ -253,7 +253,7 @@ static int find_pmix(struct run *r, struct dd_err *err)
     if (found && launch_helper_works(r->pmix_helper, &why))
         return 0;
     if (wanted)
-        return found ? needs_library(err, "--mpi=pmix", "libpmix", &why)
+        return found ? prepare_needs_library(err, "--mpi=pmix", "libpmix", &why)
                      : dd_err_set(err, -ENOENT,
                                   "--mpi=pmix needs ddrun-pmix, which is neither next to ddrun nor "
                                   "at %s\n  tip: build ddrun with libpmix",
@@ -264,7 +264,7 @@ static int find_pmix(struct run *r, struct dd_err *err)
 
 /* Check the smallest possible round, as far as this node can tell: unless all nodes have the same
  * number of workers, other nodes may have only one. */
-static int check_size(const struct run *r, struct dd_err *err)
+static int prepare_check_size(const struct run *r, struct dd_err *err)
 {
     const char *each = r->o->nproc_per_node;
     const bool all = each != NULL && each[strspn(each, "0123456789")] == '\0';
@@ -278,14 +278,14 @@ int run_find_web(struct run *r, const char *option, struct dd_err *err)
     if (launch_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
         return launch_helper_works(r->web_helper, &why)
                    ? 0
-                   : needs_library(err, option, "libcurl", &why);
+                   : prepare_needs_library(err, option, "libcurl", &why);
     return dd_err_set(err, -ENOENT,
                       "%s needs ddrun-web, which is neither next to ddrun nor at %s"
                       "\n  tip: build ddrun with libcurl",
                       option, r->web_helper);
 }
 
-static int find_notify(struct run *r, struct dd_err *err)
+static int prepare_find_notify(struct run *r, struct dd_err *err)
 {
     return r->o->notify != NULL ? run_find_web(r, "--notify", err) : 0;
 }
@@ -299,15 +299,15 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     (void)snprintf(r->hostname, sizeof(r->hostname), "%s",
                    named ? r->source_addr : r->machine->hostname);
     int rc = dd_strv_copy(&r->env, environ);
-    rc = rc < 0 ? dd_err_set(err, rc, "out of memory") : find_ddrund(r, err);
+    rc = rc < 0 ? dd_err_set(err, rc, "out of memory") : prepare_find_ddrund(r, err);
     if (rc == 0)
-        rc = find_pmix(r, err);
+        rc = prepare_find_pmix(r, err);
     if (rc == 0)
-        rc = find_notify(r, err);
+        rc = prepare_find_notify(r, err);
     if (rc == 0)
         rc = run_find_etcd(r, err);
     if (rc == 0)
-        rc = find_alloc(r, index, err);
+        rc = prepare_find_alloc(r, index, err);
     for (size_t i = 0; rc == 0 && i < r->alloc->warnings.n; i++)
         dd_log(&r->log, DD_LOG_WARN, "%s", r->alloc->warnings.v[i]);
     if (rc < 0)
@@ -318,15 +318,16 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
             0) /* the other nodes write the report only after the loss of the first node */
         rc = check_report(r->o->report, err);
     if (rc == 0)
-        rc = count_slots(r, index, err);
+        rc = prepare_count_slots(r, index, err);
     if (rc == 0)
-        rc = r->o->chdir != NULL ? find_program_there(r, err) : find_program(r, err);
+        rc = r->o->chdir != NULL ? prepare_find_program_there(r, err)
+                                 : prepare_find_program(r, err);
     run_fill_agent(r);
-    return rc < 0 ? rc : check_size(r, err);
+    return rc < 0 ? rc : prepare_check_size(r, err);
 }
 
 /* Find a directory in which other users cannot rename entries: TMPDIR, or else /tmp. */
-static int find_tmp(const struct run *r, char **ret, struct dd_err *err)
+static int prepare_find_tmp(const struct run *r, char **ret, struct dd_err *err)
 {
     const char *tmp_dir = dd_env_get_nonempty(r->env.v, "TMPDIR");
     int rc = dd_scratch_parent(ret, tmp_dir != NULL ? tmp_dir : "/tmp", err);
@@ -340,7 +341,7 @@ int run_make_scratch(struct run *r, struct dd_err *err)
     DD_AUTO(free) char *dir = NULL;
     const bool logs = r->o->log_dir != NULL && *r->o->log_dir != '\0';
     const bool pmix = (r->agent.mpi & AGENT_MPI_PMIX) != 0;
-    int rc = pmix || !logs ? find_tmp(r, &dir, err) : 0;
+    int rc = pmix || !logs ? prepare_find_tmp(r, &dir, err) : 0;
     if (rc == 0 && dir != NULL && !logs)
         rc = error_names_new(&r->error_names, dir, r->agent.slots, err);
     if (rc == 0 && pmix)

@@ -28,14 +28,14 @@ struct main_loop {
     int code;
 };
 
-static void on_over(void *arg, int code)
+static void ddrund_on_over(void *arg, int code)
 {
     struct main_loop *l = arg;
     (void)code; /* ddrun returns the code of the job; ddrund returns 0 if it has served the job */
     event_base_loopbreak(l->base);
 }
 
-static void on_signal(evutil_socket_t sig, short what, void *arg)
+static void ddrund_on_signal(evutil_socket_t sig, short what, void *arg)
 {
     (void)what;
     struct main_loop *l = arg;
@@ -43,11 +43,11 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
         daemon_stop(l->daemon);
 }
 
-static int watch_signals(struct main_loop *l)
+static int ddrund_watch_signals(struct main_loop *l)
 {
     static const int sigs[] = {SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2};
     for (size_t i = 0; i < sizeof(sigs) / sizeof(sigs[0]); i++) {
-        l->signals[i] = evsignal_new(l->base, sigs[i], on_signal, l);
+        l->signals[i] = evsignal_new(l->base, sigs[i], ddrund_on_signal, l);
         if (l->signals[i] == NULL || event_add(l->signals[i], NULL) < 0)
             return -ENOMEM;
     }
@@ -58,7 +58,7 @@ static int watch_signals(struct main_loop *l)
     return 0;
 }
 
-static void raise_nofile(void)
+static void ddrund_raise_nofile(void)
 {
     struct rlimit rl;
     if (getrlimit(RLIMIT_NOFILE, &rl) < 0)
@@ -67,12 +67,12 @@ static void raise_nofile(void)
     (void)setrlimit(RLIMIT_NOFILE, &rl);
 }
 
-static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err)
+static int ddrund_serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err)
 {
     l->base = net_loop_new();
-    if (l->base == NULL || watch_signals(l) < 0)
+    if (l->base == NULL || ddrund_watch_signals(l) < 0)
         return dd_err_set(err, -ENOMEM, "cannot create the event loop");
-    cfg->on_over = on_over;
+    cfg->on_over = ddrund_on_over;
     cfg->arg = l;
     int rc = net_key_prepare(&cfg->key, err);
     if (rc == 0)
@@ -92,8 +92,8 @@ static int serve(struct main_loop *l, struct daemon_cfg *cfg, struct dd_err *err
     return rc;
 }
 
-static int run_job(int fd, struct dd_log *log, const struct store_limits *limits,
-                   struct dd_err *err)
+static int ddrund_run_job(int fd, struct dd_log *log, const struct store_limits *limits,
+                          struct dd_err *err)
 {
     struct main_loop l = {0};
     struct daemon_config c = {0};
@@ -130,19 +130,19 @@ static int run_job(int fd, struct dd_log *log, const struct store_limits *limits
         .open_store = c.key.method == NET_KEY_NONE,
         .log = log,
     };
-    rc = serve(&l, &cfg, err);
+    rc = ddrund_serve(&l, &cfg, err);
     daemon_config_done(&c);
     return rc;
 }
 
-static enum store_old_clients old_clients(const char *name)
+static enum store_old_clients ddrund_old_clients(const char *name)
 {
     return strcmp(name, "1.13") == 0  ? STORE_OLD_113
            : strcmp(name, "2.1") == 0 ? STORE_OLD_21
                                       : STORE_OLD_REFUSE;
 }
 
-static int check_key(const struct ddrund_options *o, struct dd_err *err)
+static int ddrund_check_key(const struct ddrund_options *o, struct dd_err *err)
 {
     struct net_key key;
     const struct net_key_input in = {.env = environ, .key_file = o->key_file, .job_id = ""};
@@ -160,8 +160,8 @@ static int check_key(const struct ddrund_options *o, struct dd_err *err)
 }
 
 /* Parse "ADDR:PORT"; port 0 selects any free port. */
-static int split_listen(const char *text, char *host, size_t size, uint16_t *port,
-                        struct dd_err *err)
+static int ddrund_split_listen(const char *text, char *host, size_t size, uint16_t *port,
+                               struct dd_err *err)
 {
     char copy[300];
     size_t len = strlen(text);
@@ -173,17 +173,17 @@ static int split_listen(const char *text, char *host, size_t size, uint16_t *por
     return net_split_hostport(copy, host, size, port, err);
 }
 
-static int run_standing(const struct ddrund_options *o, const struct dd_log *log,
-                        const struct store_limits *limits, struct dd_err *err)
+static int ddrund_run_standing(const struct ddrund_options *o, const struct dd_log *log,
+                               const struct store_limits *limits, struct dd_err *err)
 {
     struct main_loop l = {0};
     char host[256];
     uint16_t port;
     struct net_addr addr;
     char text[NET_ADDR_TEXT + 8];
-    int rc = split_listen(o->listen, host, sizeof(host), &port, err);
+    int rc = ddrund_split_listen(o->listen, host, sizeof(host), &port, err);
     if (rc == 0)
-        rc = check_key(o, err);
+        rc = ddrund_check_key(o, err);
     if (rc < 0)
         return rc;
     int fd = net_listen(host, &port, 1, &port, err);
@@ -193,7 +193,7 @@ static int run_standing(const struct ddrund_options *o, const struct dd_log *log
                              .port = port,
                              .leader_fd = -1,
                              .limits = *limits,
-                             .old = old_clients(o->old_clients),
+                             .old = ddrund_old_clients(o->old_clients),
                              .open_store = o->insecure,
                              .log = log};
     if (net_addr_parse(&addr, host[0] != '\0' ? host : "::", port) < 0)
@@ -202,11 +202,11 @@ static int run_standing(const struct ddrund_options *o, const struct dd_log *log
         (void)net_addr_text(&addr, text);
     (void)printf("ddrund: listening on %s\n", text);
     (void)fflush(stdout);
-    return serve(&l, &cfg, err);
+    return ddrund_serve(&l, &cfg, err);
 }
 
 /* Limit the store's share of the memory: the workers of this node need the rest. */
-static uint64_t share_of_memory(uint64_t most)
+static uint64_t ddrund_share_of_memory(uint64_t most)
 {
     const uint64_t half = node_memory_limit("") / 2;
     return half > 0 && half < most ? half : most;
@@ -232,17 +232,17 @@ int main(int argc, char **argv)
     store_limits_default(&limits);
     limits.max_bytes = opt_is_given(&res, &ddrund_options, "max-memory")
                            ? o.max_memory
-                           : share_of_memory(o.max_memory);
+                           : ddrund_share_of_memory(o.max_memory);
     limits.max_value = o.max_value;
-    raise_nofile();
+    ddrund_raise_nofile();
     int rc = 0;
     if (res.script < argc)
         rc = dd_err_set(&err, -EINVAL, "unexpected argument '%s': ddrund takes options only",
                         argv[res.script]);
     else if (o.job_fd >= 0)
-        rc = run_job(o.job_fd, &log, &limits, &err);
+        rc = ddrund_run_job(o.job_fd, &log, &limits, &err);
     else if (o.listen != NULL)
-        rc = run_standing(&o, &log, &limits, &err);
+        rc = ddrund_run_standing(&o, &log, &limits, &err);
     else
         rc = dd_err_set(&err, -EINVAL,
                         "--listen is missing"

@@ -21,14 +21,14 @@ bool horovodrun_is_name(const char *argv0)
 
 /* ---- hosts with slots ---- */
 
-static int no_memory(struct dd_err *err)
+static int horovodrun_no_memory(struct dd_err *err)
 {
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
 /* Add the hosts of an expression, each with this number of slots. */
-static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int slots,
-               struct dd_err *err)
+static int horovodrun_add(struct horovodrun *h, struct dd_buf *list, const char *names, int slots,
+                          struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *these = NULL;
     int rc = hostlist_parse(&these, names, err);
@@ -37,7 +37,7 @@ static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int
     const int more = (int)hostlist_count(these);
     int *grown = realloc(h->slots, ((size_t)h->n + (size_t)more) * sizeof(*grown) + 1);
     if (grown == NULL || dd_buf_printf(list, "%s%s", list->len > 0 ? "," : "", names) < 0)
-        rc = no_memory(err);
+        rc = horovodrun_no_memory(err);
     if (grown != NULL)
         h->slots = grown;
     for (int i = 0; i < more && rc == 0; i++)
@@ -47,7 +47,7 @@ static int add(struct horovodrun *h, struct dd_buf *list, const char *names, int
 
 /* Split "names:slots". Return false if there are no slots, or several colons, as in an IPv6
  * address. */
-static bool split_slots(char *item, int *ret)
+static bool horovodrun_split_slots(char *item, int *ret)
 {
     char *colon = strchr(item, ':');
     if (colon == NULL || colon != strrchr(item, ':') ||
@@ -58,7 +58,7 @@ static bool split_slots(char *item, int *ret)
 }
 
 /* Return the next item of a list. Commas inside [] do not separate items. */
-static char *next_item(char **at)
+static char *horovodrun_next_item(char **at)
 {
     char *item = *at;
     int depth = 0;
@@ -74,33 +74,34 @@ static char *next_item(char **at)
     }
 }
 
-static int read_list(struct horovodrun *h, const char *text, struct dd_buf *list,
-                     struct dd_err *err)
+static int horovodrun_read_list(struct horovodrun *h, const char *text, struct dd_buf *list,
+                                struct dd_err *err)
 {
     DD_AUTO(free) char *copy = strdup(text);
     char *at = copy;
     char *item;
     int with = 0;
     int n = 0;
-    int rc = copy == NULL ? no_memory(err) : 0;
-    while (rc == 0 && (item = next_item(&at)) != NULL) {
+    int rc = copy == NULL ? horovodrun_no_memory(err) : 0;
+    while (rc == 0 && (item = horovodrun_next_item(&at)) != NULL) {
         int slots = 0;
         n++;
-        with += split_slots(item, &slots);
+        with += horovodrun_split_slots(item, &slots);
         if (with > 0 && with < n)
             return dd_err_set(
                 err, -EINVAL,
                 "--hosts: %.100s has %s slots, unlike the hosts before it; use NAME:SLOTS for all "
                 "hosts or for none",
                 item, slots > 0 ? "" : "no");
-        if (with > 0 && (rc = add(h, list, item, slots, err)) < 0)
+        if (with > 0 && (rc = horovodrun_add(h, list, item, slots, err)) < 0)
             return dd_err_where(err, rc, "--hosts");
     }
     return rc;
 }
 
 /* Read "name slots=N" or "name:N"; a line without slots has one. */
-static int read_line(struct horovodrun *h, char *line, struct dd_buf *list, struct dd_err *err)
+static int horovodrun_read_line(struct horovodrun *h, char *line, struct dd_buf *list,
+                                struct dd_err *err)
 {
     static const char key[] = "slots=";
     char *rest = NULL;
@@ -109,32 +110,32 @@ static int read_line(struct horovodrun *h, char *line, struct dd_buf *list, stru
     char *name = strtok_r(line, " \t\r", &rest);
     if (name == NULL)
         return 0;
-    (void)split_slots(name, &slots);
+    (void)horovodrun_split_slots(name, &slots);
     for (char *word; (word = strtok_r(NULL, " \t\r", &rest)) != NULL;)
         if (strncmp(word, key, sizeof(key) - 1) == 0 &&
             dd_num_int(word + sizeof(key) - 1, 1, PLAN_MAX_SLOTS, &slots) < 0)
             return dd_err_set(err, -EINVAL, "invalid number of slots '%.80s': expected 1 to %d",
                               word, PLAN_MAX_SLOTS);
-    return add(h, list, name, slots, err);
+    return horovodrun_add(h, list, name, slots, err);
 }
 
-static int read_file(struct horovodrun *h, const char *path, struct dd_buf *list,
-                     struct dd_err *err)
+static int horovodrun_read_file(struct horovodrun *h, const char *path, struct dd_buf *list,
+                                struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(FILE_MAX);
     char *rest = NULL;
     int rc = dd_read_file(path, &bytes, err);
     DD_AUTO(free) char *text = rc == 0 ? dd_buf_steal(&bytes) : NULL;
     if (rc == 0 && text == NULL)
-        rc = no_memory(err);
+        rc = horovodrun_no_memory(err);
     for (char *line = rc == 0 ? strtok_r(text, "\n", &rest) : NULL; line != NULL && rc == 0;
          line = strtok_r(NULL, "\n", &rest))
-        rc = read_line(h, line, list, err);
+        rc = horovodrun_read_line(h, line, list, err);
     return rc < 0 ? dd_err_where(err, rc, "--hostfile") : 0;
 }
 
 /* Remove the hosts that get no worker. */
-static int cut(struct horovodrun *h, struct dd_err *err)
+static int horovodrun_cut(struct horovodrun *h, struct dd_err *err)
 {
     DD_AUTO(hostlist) struct hostlist *all = NULL;
     DD_AUTO(buf) struct dd_buf list = DD_BUF_INIT(FILE_MAX);
@@ -143,7 +144,7 @@ static int cut(struct horovodrun *h, struct dd_err *err)
     int n = 0;
     for (; rc == 0 && n < h->n && left > 0; n++) {
         if (dd_buf_printf(&list, "%s%s", n > 0 ? "," : "", hostlist_nth(all, (size_t)n)) < 0)
-            rc = no_memory(err);
+            rc = horovodrun_no_memory(err);
         h->slots[n] = h->slots[n] < left ? h->slots[n] : left;
         left -= h->slots[n];
     }
@@ -155,13 +156,13 @@ static int cut(struct horovodrun *h, struct dd_err *err)
     free(h->list);
     h->list = dd_buf_steal(&list);
     h->n = n;
-    return h->list == NULL ? no_memory(err) : 0;
+    return h->list == NULL ? horovodrun_no_memory(err) : 0;
 }
 
 /* ---- numbers ---- */
 
-static int workers_of_each(const struct horovodrun *h, const struct ddrun_options *o,
-                           struct dd_err *err)
+static int horovodrun_workers_of_each(const struct horovodrun *h, const struct ddrun_options *o,
+                                      struct dd_err *err)
 {
     int n = h->n > 0 ? h->slots[0] : 0;
     for (int i = 1; i < h->n; i++)
@@ -178,7 +179,7 @@ static int workers_of_each(const struct horovodrun *h, const struct ddrun_option
     return n;
 }
 
-static int nodes_of(const char *option, int workers, int each, struct dd_err *err)
+static int horovodrun_nodes_of(const char *option, int workers, int each, struct dd_err *err)
 {
     return workers % each == 0
                ? workers / each
@@ -186,7 +187,8 @@ static int nodes_of(const char *option, int workers, int each, struct dd_err *er
                             option, workers, each);
 }
 
-static int be_elastic(const struct horovodrun *h, struct ddrun_options *o, struct dd_err *err)
+static int horovodrun_be_elastic(const struct horovodrun *h, struct ddrun_options *o,
+                                 struct dd_err *err)
 {
     const int most = h->max_np > 0 ? h->max_np : h->np;
     if (o->nnodes.max > 0)
@@ -194,9 +196,11 @@ static int be_elastic(const struct horovodrun *h, struct ddrun_options *o, struc
     if (most == 0 || h->min_np > most)
         return dd_err_set(err, -EINVAL, "--min-np %d needs -np or --max-np of at least that number",
                           h->min_np);
-    int each = workers_of_each(h, o, err);
-    int min = each > 0 ? nodes_of("--min-np", h->min_np > 0 ? h->min_np : h->np, each, err) : each;
-    int max = min > 0 ? nodes_of("--max-np", most, each, err) : min;
+    int each = horovodrun_workers_of_each(h, o, err);
+    int min = each > 0
+                  ? horovodrun_nodes_of("--min-np", h->min_np > 0 ? h->min_np : h->np, each, err)
+                  : each;
+    int max = min > 0 ? horovodrun_nodes_of("--max-np", most, each, err) : min;
     if (max < 0)
         return max;
     o->nnodes = (struct node_range){.min = min, .max = max, .range = true};
@@ -209,19 +213,19 @@ int horovodrun_apply(struct horovodrun *h, struct ddrun_options *o, struct dd_er
     const bool elastic = h->min_np > 0 || h->max_np > 0;
     int rc = 0;
     if (o->hosts != NULL)
-        rc = read_list(h, o->hosts, &list, err);
+        rc = horovodrun_read_list(h, o->hosts, &list, err);
     else if (o->hostfile != NULL && h->np > 0)
-        rc = read_file(h, o->hostfile, &list, err);
+        rc = horovodrun_read_file(h, o->hostfile, &list, err);
     if (rc == 0 && h->n > 0 && (h->list = dd_buf_steal(&list)) == NULL)
-        rc = no_memory(err);
+        rc = horovodrun_no_memory(err);
     if (rc == 0 && h->n > 0 && h->np > 0 && !elastic)
-        rc = cut(h, err);
+        rc = horovodrun_cut(h, err);
     if (rc == 0 && (h->n > 0 || (h->np > 0 && !elastic)) && o->nproc_per_node != NULL)
         rc = dd_err_set(err, -EINVAL,
                         "%s and --nproc-per-node both set the workers per node; omit one of them",
                         h->n > 0 ? "slots of hosts" : "-np");
     if (rc == 0 && elastic)
-        rc = be_elastic(h, o, err);
+        rc = horovodrun_be_elastic(h, o, err);
     if (rc < 0 || h->n == 0)
         return rc;
     o->hosts = h->list;

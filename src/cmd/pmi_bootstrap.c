@@ -10,7 +10,7 @@
 
 /* Write this agent's record NAME/JOB/SECRET. Job and secret of the first agent become those of all.
  */
-static int say(char *out, size_t size, const char *hostname, struct dd_err *err)
+static int pmi_bootstrap_say(char *out, size_t size, const char *hostname, struct dd_err *err)
 {
     uint64_t r[3];
     if (getrandom(r, sizeof(r), 0) != sizeof(r))
@@ -21,7 +21,7 @@ static int say(char *out, size_t size, const char *hostname, struct dd_err *err)
 }
 
 /* Split a record in place; the name remains at its start. */
-static int take_apart(char *text, char **job, char **secret)
+static int pmi_bootstrap_take_apart(char *text, char **job, char **secret)
 {
     *job = strchr(text, '/');
     if (*job == NULL)
@@ -43,12 +43,12 @@ int pmi_bootstrap_peers(struct pmi_bootstrap *ret, const struct alloc_input *in,
     const int n = pmi_client_size(in->env, &ret->peers.index);
     if (n < 2 || alloc_is_told(in))
         return 0;
-    int rc = say(text, sizeof(text), in->hostname, err);
+    int rc = pmi_bootstrap_say(text, sizeof(text), in->hostname, err);
     if (rc == 0)
         rc = pmi_client_gather(&ret->texts, in->env, text, limit_ms, err);
     for (size_t i = ret->texts.n; i > 0 && rc == 0;
          i--) /* backwards, so that job and secret of the first record remain */
-        if (take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
+        if (pmi_bootstrap_take_apart(ret->texts.v[i - 1], &job, &secret) < 0)
             rc = dd_err_set(err, -EPROTO,
                             "process %zu of the outer launcher is not ddrun; start ddrun only",
                             i - 1);

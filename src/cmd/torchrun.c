@@ -75,7 +75,7 @@ struct conf_reader {
     bool join;              /* join_timeout was given, which takes precedence over timeout */
 };
 
-static bool is_bool(const char *s)
+static bool torchrun_is_bool(const char *s)
 {
     static const char *const words[] = {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
@@ -84,13 +84,14 @@ static bool is_bool(const char *s)
     return false;
 }
 
-static int conf_wrong(const char *key, const char *value, const char *right, struct dd_err *err)
+static int torchrun_conf_wrong(const char *key, const char *value, const char *right,
+                               struct dd_err *err)
 {
     return dd_err_set(err, -EINVAL, "invalid value in '%.60s=%.60s': expected %s", key, value,
                       right);
 }
 
-static void conf_take(struct conf_reader *r, const char *key, int n)
+static void torchrun_conf_take(struct conf_reader *r, const char *key, int n)
 {
     const uint64_t ns = (uint64_t)n * DD_NS_PER_S;
     if (strcmp(key, "join_timeout") == 0 || (strcmp(key, "timeout") == 0 && !r->join))
@@ -104,7 +105,8 @@ static void conf_take(struct conf_reader *r, const char *key, int n)
         r->attempts = n;
 }
 
-static int conf_set(struct conf_reader *r, const char *key, const char *value, struct dd_err *err)
+static int torchrun_conf_set(struct conf_reader *r, const char *key, const char *value,
+                             struct dd_err *err)
 {
     const struct conf_key *k = NULL;
     int n;
@@ -119,24 +121,24 @@ static int conf_set(struct conf_reader *r, const char *key, const char *value, s
     case CONF_TEXT:
         return 0;
     case CONF_BOOL:
-        return is_bool(value) ? 0 : conf_wrong(key, value, "true or false", err);
+        return torchrun_is_bool(value) ? 0 : torchrun_conf_wrong(key, value, "true or false", err);
     case CONF_STORE:
         return strcasecmp(value, "tcp") == 0 || strcasecmp(value, "file") == 0
                    ? 0
-                   : conf_wrong(key, value, "tcp or file", err);
+                   : torchrun_conf_wrong(key, value, "tcp or file", err);
     case CONF_PROTOCOL:
         return strcasecmp(value, "http") == 0 || strcasecmp(value, "https") == 0
                    ? 0
-                   : conf_wrong(key, value, "http or https", err);
+                   : torchrun_conf_wrong(key, value, "http or https", err);
     case CONF_SECONDS:
     case CONF_COUNT:
     default:
         break;
     }
     if (dd_num_int(value, 1, INT_MAX, &n) < 0)
-        return conf_wrong(
+        return torchrun_conf_wrong(
             key, value, k->kind == CONF_COUNT ? "a number above 0" : "whole seconds above 0", err);
-    conf_take(r, key, n);
+    torchrun_conf_take(r, key, n);
     return 0;
 }
 
@@ -153,7 +155,7 @@ int torchrun_parse_conf(const char *text, void *field, struct dd_err *err)
                               "invalid value '%.60s': expected KEY=VALUE, such as timeout=900",
                               pairs.v[i]);
         *value++ = '\0';
-        int rc = conf_set(&r, pairs.v[i] + strspn(pairs.v[i], " "), value, err);
+        int rc = torchrun_conf_set(&r, pairs.v[i] + strspn(pairs.v[i], " "), value, err);
         if (rc < 0)
             return rc;
     }
@@ -228,7 +230,7 @@ struct opt_row *torchrun_rows(const struct opt_table *t)
 }
 
 /* Write the prefix as part of a URL; "/a" and "a" are the same prefix. */
-static void put_prefix(struct dd_buf *out, const char *prefix)
+static void torchrun_put_prefix(struct dd_buf *out, const char *prefix)
 {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
@@ -241,7 +243,7 @@ static void put_prefix(struct dd_buf *out, const char *prefix)
 
 /* Combine the three options with which torchrun names an etcd. Src: torch 2.13, etcd_rendezvous:
  * the default prefix. */
-static void apply_etcd(struct ddrun_options *o)
+static void torchrun_apply_etcd(struct ddrun_options *o)
 {
     const char *text = o->rdzv_endpoint;
     DD_AUTO(free) char *protocol = NULL;
@@ -255,7 +257,7 @@ static void apply_etcd(struct ddrun_options *o)
                         protocol != NULL && strcasecmp(protocol, "https") == 0 ? "etcds" : "etcd",
                         text);
     if (strchr(text, '/') == NULL)
-        put_prefix(&url, prefix != NULL ? prefix : "/torchelastic/p2p");
+        torchrun_put_prefix(&url, prefix != NULL ? prefix : "/torchelastic/p2p");
     const char *whole = dd_buf_str(
         &url); /* if the URL is too long, the check of its length reports it */
     (void)snprintf(o->etcd_endpoint, sizeof(o->etcd_endpoint), "%s",
@@ -272,7 +274,7 @@ void torchrun_apply(struct ddrun_options *o, const struct opt_table *t,
         o->last_call = o->rdzv_conf.last_call_ns;
     if (o->rdzv_conf.dead_ns > 0 && !opt_is_given(res, t, "heartbeat"))
         o->heartbeat = o->rdzv_conf.dead_ns;
-    apply_etcd(o);
+    torchrun_apply_etcd(o);
     o->by_torchrun = by_name;
     if (!by_name)
         return;

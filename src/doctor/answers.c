@@ -36,14 +36,14 @@ struct answers {
         *goodbye; /* runs once all results have arrived: a lost node does not close its link */
 };
 
-static void id_of(char out[96], const char *id)
+static void answers_id_of(char out[96], const char *id)
 {
     (void)snprintf(out, 96, "doctor.%.64s.answers", id);
 }
 
 /* ---- the requesting node ---- */
 
-static void on_goodbye(evutil_socket_t fd, short what, void *arg)
+static void answers_on_goodbye(evutil_socket_t fd, short what, void *arg)
 {
     struct answers *a = arg;
     (void)fd;
@@ -52,20 +52,20 @@ static void on_goodbye(evutil_socket_t fd, short what, void *arg)
 }
 
 /* End when all links are closed: a node closes its link when it has read the acknowledgement. */
-static void end_when_all_know(struct answers *a)
+static void answers_end_when_all_know(struct answers *a)
 {
     if (a->left == 0 && LIST_EMPTY(&a->callers))
         event_active(a->goodbye, EV_TIMEOUT, 1);
 }
 
-static void caller_free(struct caller *c)
+static void answers_caller_free(struct caller *c)
 {
     LIST_REMOVE(c, entry);
     link_free(c->link);
     free(c);
 }
 
-static void on_frame(void *arg, struct link *l, const struct frame *f)
+static void answers_on_frame(void *arg, struct link *l, const struct frame *f)
 {
     struct caller *c = arg;
     struct answers *a = c->answers;
@@ -83,17 +83,17 @@ static void on_frame(void *arg, struct link *l, const struct frame *f)
     a->cfg.on_answer(a->cfg.arg, index, f->data, f->len);
 }
 
-static void on_close(void *arg, struct link *l, bool clean, const char *why)
+static void answers_on_close(void *arg, struct link *l, bool clean, const char *why)
 {
     (void)l;
     (void)clean;
     (void)why;
     struct answers *a = ((struct caller *)arg)->answers;
-    caller_free(arg);
-    end_when_all_know(a);
+    answers_caller_free(arg);
+    answers_end_when_all_know(a);
 }
 
-static void on_caller(void *arg, struct link *l)
+static void answers_on_caller(void *arg, struct link *l)
 {
     struct answers *a = arg;
     struct caller *c = calloc(1, sizeof(*c));
@@ -103,10 +103,11 @@ static void on_caller(void *arg, struct link *l)
     }
     *c = (struct caller){.answers = a, .link = l};
     LIST_INSERT_HEAD(&a->callers, c, entry);
-    link_set_cb(l, &(struct link_cb){.on_frame = on_frame, .on_close = on_close, .arg = c});
+    link_set_cb(
+        l, &(struct link_cb){.on_frame = answers_on_frame, .on_close = answers_on_close, .arg = c});
 }
 
-static int let_in(struct answers *a, struct event_base *base, struct dd_err *err)
+static int answers_let_in(struct answers *a, struct event_base *base, struct dd_err *err)
 {
     const struct handshake_pool_cfg cfg = {.base = base,
                                            .accept = {.job_id = a->id,
@@ -115,7 +116,7 @@ static int let_in(struct answers *a, struct event_base *base, struct dd_err *err
                                                       .timeout_ms = HELLO_MS},
                                            .fd = a->fd,
                                            .most = (size_t)a->cfg.nnodes * 4 + CALLERS_EXTRA,
-                                           .on_link = on_caller,
+                                           .on_link = answers_on_caller,
                                            .arg = a};
     return handshake_pool_new(&a->handshakes, &cfg, err);
 }
@@ -128,16 +129,16 @@ int answers_new(struct answers **ret, struct event_base *base, const struct answ
     if (a == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     *a = (struct answers){.cfg = *cfg, .fd = -1, .left = cfg->nnodes};
-    id_of(a->id, cfg->id);
+    answers_id_of(a->id, cfg->id);
     a->cfg.key_in.job_id = a->id;
     a->came = calloc((size_t)cfg->nnodes, sizeof(*a->came));
-    a->goodbye = evtimer_new(base, on_goodbye, a);
+    a->goodbye = evtimer_new(base, answers_on_goodbye, a);
     int rc = a->came == NULL || a->goodbye == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
                                                    : net_key_host(&a->key, &a->cfg.key_in, err);
     if (rc == 0)
         rc = a->fd = net_listen(NULL, &any, 1, &a->port, err);
     if (rc >= 0)
-        rc = let_in(a, base, err);
+        rc = answers_let_in(a, base, err);
     if (rc < 0)
         answers_free(a);
     else
@@ -164,7 +165,7 @@ void answers_free(struct answers *a)
     if (a == NULL)
         return;
     while (!LIST_EMPTY(&a->callers))
-        caller_free(LIST_FIRST(&a->callers));
+        answers_caller_free(LIST_FIRST(&a->callers));
     handshake_pool_free(a->handshakes);
     if (a->goodbye != NULL)
         event_free(a->goodbye);
@@ -206,7 +207,7 @@ struct giving {
     int rc; /* -ETIMEDOUT until the result is acknowledged */
 };
 
-static void on_limit(evutil_socket_t fd, short what, void *arg)
+static void answers_on_limit(evutil_socket_t fd, short what, void *arg)
 {
     struct giving *g = arg;
     (void)fd;
@@ -214,14 +215,14 @@ static void on_limit(evutil_socket_t fd, short what, void *arg)
     event_base_loopbreak(g->base);
 }
 
-static void end_searches(struct giving *g)
+static void answers_end_searches(struct giving *g)
 {
     for (size_t i = 0; i < g->nfinds; i++)
         link_find_free(g->finds[i]);
     g->nfinds = 0;
 }
 
-static void on_taken(void *arg, struct link *l, const struct frame *f)
+static void answers_on_taken(void *arg, struct link *l, const struct frame *f)
 {
     struct giving *g = arg;
     if (f->type != FRAME_CONTROL)
@@ -232,7 +233,7 @@ static void on_taken(void *arg, struct link *l, const struct frame *f)
     event_del(g->limit); /* the loop ends when BYE has been read */
 }
 
-static void on_lost(void *arg, struct link *l, bool clean, const char *why)
+static void answers_on_lost(void *arg, struct link *l, bool clean, const char *why)
 {
     struct giving *g = arg;
     (void)l;
@@ -243,17 +244,18 @@ static void on_lost(void *arg, struct link *l, bool clean, const char *why)
     event_base_loopbreak(g->base);
 }
 
-static void on_found(void *arg, struct link *l)
+static void answers_on_found(void *arg, struct link *l)
 {
     struct giving *g = arg;
-    end_searches(g);
+    answers_end_searches(g);
     g->link = l;
-    link_set_cb(l, &(struct link_cb){.on_frame = on_taken, .on_close = on_lost, .arg = g});
+    link_set_cb(
+        l, &(struct link_cb){.on_frame = answers_on_taken, .on_close = answers_on_lost, .arg = g});
     (void)link_send(l, FRAME_CONTROL, g->data, g->n);
 }
 
-static int search_all(struct giving *g, const struct answer *a, const char *id,
-                      const struct net_key_input *key_in, struct dd_err *err)
+static int answers_search_all(struct giving *g, const struct answer *a, const char *id,
+                              const struct net_key_input *key_in, struct dd_err *err)
 {
     char me[16];
     (void)snprintf(me, sizeof(me), "%d", a->index);
@@ -265,7 +267,7 @@ static int search_all(struct giving *g, const struct answer *a, const char *id,
                                           .ports = &a->port,
                                           .nports = 1,
                                           .key_in = key_in};
-        int rc = link_find_start(&g->finds[g->nfinds], g->base, &cfg, on_found, g, err);
+        int rc = link_find_start(&g->finds[g->nfinds], g->base, &cfg, answers_on_found, g, err);
         if (rc < 0)
             return rc;
         g->nfinds++;
@@ -279,12 +281,12 @@ int answer_give(const struct answer *a, const void *data, size_t n, struct dd_er
     struct net_key_input key_in = a->key_in;
     const struct timeval limit = dd_timeval(a->limit_ms * DD_NS_PER_MS);
     char id[96];
-    id_of(id, a->id);
+    answers_id_of(id, a->id);
     key_in.job_id = id;
-    g.limit = g.base != NULL ? evtimer_new(g.base, on_limit, &g) : NULL;
+    g.limit = g.base != NULL ? evtimer_new(g.base, answers_on_limit, &g) : NULL;
     int rc = g.limit == NULL || event_add(g.limit, &limit) < 0
                  ? dd_err_set(err, -ENOMEM, "out of memory")
-                 : search_all(&g, a, id, &key_in, err);
+                 : answers_search_all(&g, a, id, &key_in, err);
     if (rc == 0) {
         event_base_dispatch(g.base);
         rc = g.rc;
@@ -293,7 +295,7 @@ int answer_give(const struct answer *a, const void *data, size_t n, struct dd_er
                              g.nfinds > 0 ? link_find_status(g.finds[0])
                                           : "the connection was lost");
     }
-    end_searches(&g);
+    answers_end_searches(&g);
     link_free(g.link);
     if (g.limit != NULL)
         event_free(g.limit);

@@ -28,31 +28,32 @@ struct judge {
 
 /* ---- findings ---- */
 
-static const char *str(const json_t *o, const char *name)
+static const char *judge_str(const json_t *o, const char *name)
 {
     const char *s = json_string_value(json_object_get(o, name));
     return s != NULL ? s : "";
 }
 
-static json_int_t num(const json_t *o, const char *name, json_int_t otherwise)
+static json_int_t judge_num(const json_t *o, const char *name, json_int_t otherwise)
 {
     const json_t *v = json_object_get(o, name);
     return json_is_integer(v) ? json_integer_value(v) : otherwise;
 }
 
-static const char *node_name(const struct judge *j, json_int_t index)
+static const char *judge_node_name(const struct judge *j, json_int_t index)
 {
     const char *name = index >= 0 ? hostlist_nth(j->nodes, (size_t)index) : NULL;
     return name != NULL ? name : "this node";
 }
 
 /* Add a finding. If another node has the same message, add this node to that finding. */
-static void find(struct judge *j, const char *node, bool hint, const char *what, const char *advice)
+static void judge_find(struct judge *j, const char *node, bool hint, const char *what,
+                       const char *advice)
 {
     size_t i;
     json_t *f;
     json_array_foreach (j->findings, i, f) {
-        if (strcmp(str(f, "what"), what) == 0) {
+        if (strcmp(judge_str(f, "what"), what) == 0) {
             (void)json_array_append_new(json_object_get(f, "on"), json_string(node));
             return;
         }
@@ -61,35 +62,37 @@ static void find(struct judge *j, const char *node, bool hint, const char *what,
                                                        hint, "what", what, "do", advice));
 }
 
-static void vfind(struct judge *j, const json_t *look, bool hint, const char *advice,
-                  const char *fmt, va_list ap) __attribute__((format(printf, 5, 0)));
-static void vfind(struct judge *j, const json_t *look, bool hint, const char *advice,
-                  const char *fmt, va_list ap)
+static void judge_vfind(struct judge *j, const json_t *look, bool hint, const char *advice,
+                        const char *fmt, va_list ap) __attribute__((format(printf, 5, 0)));
+static void judge_vfind(struct judge *j, const json_t *look, bool hint, const char *advice,
+                        const char *fmt, va_list ap)
 {
     char what[1200];
     (void)vsnprintf(what, sizeof(what), fmt, ap);
-    find(j, str(look, "node"), hint, dd_utf8_clean(what),
-         advice); /* a cut inside a character would be invalid JSON */
+    judge_find(j, judge_str(look, "node"), hint, dd_utf8_clean(what),
+               advice); /* a cut inside a character would be invalid JSON */
 }
 
-static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static void findf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
+static void judge_findf(struct judge *j, const json_t *look, const char *advice, const char *fmt,
+                        ...) __attribute__((format(printf, 4, 5)));
+static void judge_findf(struct judge *j, const json_t *look, const char *advice, const char *fmt,
+                        ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vfind(j, look, false, advice, fmt, ap);
+    judge_vfind(j, look, false, advice, fmt, ap);
     va_end(ap);
 }
 
 /* A hint: a job can run with this, but it may matter later. */
-static void hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static void hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt, ...)
+static void judge_hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt,
+                        ...) __attribute__((format(printf, 4, 5)));
+static void judge_hintf(struct judge *j, const json_t *look, const char *advice, const char *fmt,
+                        ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vfind(j, look, true, advice, fmt, ap);
+    judge_vfind(j, look, true, advice, fmt, ap);
     va_end(ap);
 }
 
@@ -97,109 +100,115 @@ static void hintf(struct judge *j, const json_t *look, const char *advice, const
 
 static void judge_limits(struct judge *j, const json_t *l)
 {
-    json_int_t files = num(l, "nofile", -1);
-    json_int_t lock = num(l, "memlock", -1);
-    json_int_t procs = num(l, "nproc", -1);
+    json_int_t files = judge_num(l, "nofile", -1);
+    json_int_t lock = judge_num(l, "memlock", -1);
+    json_int_t procs = judge_num(l, "nproc", -1);
     if (files >= 0 && files < NOFILE_LEAST)
-        findf(j, l,
-              "add 'ulimit -n 65536' to the job's script; the administrator can raise the hard "
-              "limit",
-              "only %" JSON_INTEGER_FORMAT
-              " open files are allowed; data loaders and NCCL need more",
-              files);
+        judge_findf(
+            j, l,
+            "add 'ulimit -n 65536' to the job's script; the administrator can raise the hard "
+            "limit",
+            "only %" JSON_INTEGER_FORMAT " open files are allowed; data loaders and NCCL need more",
+            files);
     if (json_is_true(json_object_get(l, "infiniband")) && lock >= 0 &&
         lock < MEMLOCK_LEAST_MIB * MIB)
-        findf(
+        judge_findf(
             j, l,
             "the limit 'memlock' of the scheduler's daemon should be unlimited (an administrator can set it)",
             "only %" JSON_INTEGER_FORMAT
             " KiB of memory may be locked; InfiniBand cannot register memory",
             lock / 1024);
     if (procs >= 0 && procs < NPROC_LEAST)
-        findf(j, l, "raise it with 'ulimit -u', or ask the administrator",
-              "only %" JSON_INTEGER_FORMAT " processes and threads are allowed", procs);
+        judge_findf(j, l, "raise it with 'ulimit -u', or ask the administrator",
+                    "only %" JSON_INTEGER_FORMAT " processes and threads are allowed", procs);
 }
 
 static void judge_room(struct judge *j, const json_t *l)
 {
-    json_int_t room = num(l, "shm_free", -1);
+    json_int_t room = judge_num(l, "shm_free", -1);
     if (room >= 0 && room < SHM_LEAST_MIB * MIB)
-        findf(j, l, "remove files of dead jobs, or enlarge it; data loaders and NCCL use it",
-              "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
-    if (str(l, "tmp")[0] != '\0')
-        findf(j, l, "set TMPDIR to a directory that is writable on each node",
-              "cannot write temporary files: %s", str(l, "tmp"));
+        judge_findf(j, l, "remove files of dead jobs, or enlarge it; data loaders and NCCL use it",
+                    "/dev/shm has only %" JSON_INTEGER_FORMAT " KiB left", room / 1024);
+    if (judge_str(l, "tmp")[0] != '\0')
+        judge_findf(j, l, "set TMPDIR to a directory that is writable on each node",
+                    "cannot write temporary files: %s", judge_str(l, "tmp"));
 }
 
 static void judge_cpus(struct judge *j, const json_t *l)
 {
-    json_int_t mine = num(l, "cpus", 0);
-    json_int_t online = num(l, "cpus_online", 0);
+    json_int_t mine = judge_num(l, "cpus", 0);
+    json_int_t online = judge_num(l, "cpus_online", 0);
     if (mine == 1 && online > 1)
-        findf(j, l,
-              "use srun --cpu-bind=none or mpiexec --cpu-bind none, or request more CPUs per task",
-              "one of %" JSON_INTEGER_FORMAT
-              " CPUs may be used: a launcher bound ddrun, and all workers share this CPU",
-              online);
+        judge_findf(
+            j, l,
+            "use srun --cpu-bind=none or mpiexec --cpu-bind none, or request more CPUs per task",
+            "one of %" JSON_INTEGER_FORMAT
+            " CPUs may be used: a launcher bound ddrun, and all workers share this CPU",
+            online);
 }
 
 static void judge_kernel(struct judge *j, const json_t *l)
 {
-    if (num(l, "ptrace_scope", 0) >= 2)
-        hintf(j, l, "py-spy and gdb will not work for --on-hang; SIGABRT does",
-              "the kernel does not allow tracing of other processes (ptrace_scope)");
+    if (judge_num(l, "ptrace_scope", 0) >= 2)
+        judge_hintf(j, l, "py-spy and gdb will not work for --on-hang; SIGABRT does",
+                    "the kernel does not allow tracing of other processes (ptrace_scope)");
 }
 
 static void judge_variable(struct judge *j, const json_t *l, const json_t *v)
 {
-    const char *why = str(v, "why");
+    const char *why = judge_str(v, "why");
     if (strcmp(why, "interface") == 0)
-        findf(j, l, "unset it: ddrun gives workers the interface to use",
-              "%s=%s is not an interface of this node", str(v, "name"), str(v, "value"));
+        judge_findf(j, l, "unset it: ddrun gives workers the interface to use",
+                    "%s=%s is not an interface of this node", judge_str(v, "name"),
+                    judge_str(v, "value"));
     else if (strcmp(why, "empty") == 0)
-        findf(j, l, "unset it, or request GPUs from the scheduler",
-              "%s is empty, so programs see no GPU", str(v, "name"));
+        judge_findf(j, l, "unset it, or request GPUs from the scheduler",
+                    "%s is empty, so programs see no GPU", judge_str(v, "name"));
     else
-        hintf(j, l, "unset it in the script: it misleads programs that run without ddrun",
-              "%s=%s is set, perhaps by an earlier command", str(v, "name"), str(v, "value"));
+        judge_hintf(j, l, "unset it in the script: it misleads programs that run without ddrun",
+                    "%s=%s is set, perhaps by an earlier command", judge_str(v, "name"),
+                    judge_str(v, "value"));
 }
 
 static void judge_key(struct judge *j, const json_t *l)
 {
-    if (str(l, "key_error")[0] != '\0')
-        findf(j, l, "run munged on all nodes, or use --key-file", "no key: %s",
-              str(l, "key_error"));
-    if (str(l, "listen_error")[0] != '\0')
-        findf(j, l,
-              "find the program that uses them with 'ss -ltnp', or choose a free one with "
-              "--master-port",
-              "%s", str(l, "listen_error"));
-    if (str(l, "iface_error")[0] != '\0')
-        findf(j, l, "see 'ip addr' there; if interface names differ, set --iface on each node",
-              "%s", str(l, "iface_error"));
+    if (judge_str(l, "key_error")[0] != '\0')
+        judge_findf(j, l, "run munged on all nodes, or use --key-file", "no key: %s",
+                    judge_str(l, "key_error"));
+    if (judge_str(l, "listen_error")[0] != '\0')
+        judge_findf(j, l,
+                    "find the program that uses them with 'ss -ltnp', or choose a free one with "
+                    "--master-port",
+                    "%s", judge_str(l, "listen_error"));
+    if (judge_str(l, "iface_error")[0] != '\0')
+        judge_findf(j, l,
+                    "see 'ip addr' there; if interface names differ, set --iface on each node",
+                    "%s", judge_str(l, "iface_error"));
 }
 
 /* ---- between nodes ---- */
 
 static void judge_probe(struct judge *j, const json_t *l, const json_t *p)
 {
-    const char *to = node_name(j, num(p, "to", -1));
-    json_int_t ms = num(p, "offset_ns", 0) / 1000000;
-    if (str(p, "error")[0] != '\0')
-        findf(j, l,
-              "check its name in /etc/hosts or DNS, firewalls between the nodes, munged, and its "
-              "clock",
-              "cannot reach %s: %s", to, str(p, "error"));
+    const char *to = judge_node_name(j, judge_num(p, "to", -1));
+    json_int_t ms = judge_num(p, "offset_ns", 0) / 1000000;
+    if (judge_str(p, "error")[0] != '\0')
+        judge_findf(
+            j, l,
+            "check its name in /etc/hosts or DNS, firewalls between the nodes, munged, and its "
+            "clock",
+            "cannot reach %s: %s", to, judge_str(p, "error"));
     else if (ms > OFFSET_MOST_MS || ms < -OFFSET_MOST_MS)
-        findf(j, l, "synchronize the clocks (chrony, ntpd)", "the clock of %s is %.0f s %s", to,
-              (double)(ms < 0 ? -ms : ms) / 1000, ms < 0 ? "behind" : "ahead");
-    if (str(p, "iface_error")[0] != '\0')
-        findf(j, l, "choose a network with --iface that connects all nodes",
-              "cannot reach the workers' address of %s, %s, through %s: %s", to,
-              str(p, "iface_address"), str(p, "iface"), str(p, "iface_error"));
+        judge_findf(j, l, "synchronize the clocks (chrony, ntpd)", "the clock of %s is %.0f s %s",
+                    to, (double)(ms < 0 ? -ms : ms) / 1000, ms < 0 ? "behind" : "ahead");
+    if (judge_str(p, "iface_error")[0] != '\0')
+        judge_findf(j, l, "choose a network with --iface that connects all nodes",
+                    "cannot reach the workers' address of %s, %s, through %s: %s", to,
+                    judge_str(p, "iface_address"), judge_str(p, "iface"),
+                    judge_str(p, "iface_error"));
 }
 
-static bool is_in(const json_t *list, const char *s)
+static bool judge_is_in(const json_t *list, const char *s)
 {
     size_t i;
     json_t *v;
@@ -209,12 +218,12 @@ static bool is_in(const json_t *list, const char *s)
     return false;
 }
 
-static const json_t *look_of(const struct judge *j, json_int_t index)
+static const json_t *judge_look_of(const struct judge *j, json_int_t index)
 {
     size_t i;
     json_t *l;
     json_array_foreach (j->looks, i, l)
-        if (num(l, "index", -1) == index)
+        if (judge_num(l, "index", -1) == index)
             return l;
     return NULL;
 }
@@ -224,18 +233,18 @@ static void judge_name(struct judge *j, const json_t *l, const json_t *n)
 {
     size_t i;
     json_t *address;
-    const json_t *other = look_of(j, num(n, "to", -1));
-    const char *to = node_name(j, num(n, "to", -1));
+    const json_t *other = judge_look_of(j, judge_num(n, "to", -1));
+    const char *to = judge_node_name(j, judge_num(n, "to", -1));
     const char *advice = "correct /etc/hosts or DNS: ddrun also asks Slurm, most programs do not";
-    if (str(n, "error")[0] != '\0')
-        findf(j, l, advice, "cannot resolve the name %s: %s", to, str(n, "error"));
+    if (judge_str(n, "error")[0] != '\0')
+        judge_findf(j, l, advice, "cannot resolve the name %s: %s", to, judge_str(n, "error"));
     else if (other != NULL)
         json_array_foreach (json_object_get(n, "addresses"), i, address)
             if (json_is_string(address) &&
-                !is_in(json_object_get(other, "addresses"), json_string_value(address)))
-                findf(j, l, advice,
-                      "the name %s resolves to %s, which is not an address of that node", to,
-                      json_string_value(address));
+                !judge_is_in(json_object_get(other, "addresses"), json_string_value(address)))
+                judge_findf(j, l, advice,
+                            "the name %s resolves to %s, which is not an address of that node", to,
+                            json_string_value(address));
 }
 
 /* Compare a number with the one that most nodes have; report the nodes that differ. */
@@ -250,23 +259,23 @@ static void judge_equal(struct judge *j, const char *name, const char *what, con
     json_array_foreach (j->looks, i, l) {
         size_t same = 0;
         json_array_foreach (j->looks, k, other)
-            same += num(other, name, -1) == num(l, name, -1);
+            same += judge_num(other, name, -1) == judge_num(l, name, -1);
         if (same > most) {
             most = same;
-            usual = num(l, name, -1);
+            usual = judge_num(l, name, -1);
         }
     }
     json_array_foreach (j->looks, i, l)
-        if (num(l, name, -1) != usual)
-            findf(j, l, advice,
-                  "%" JSON_INTEGER_FORMAT " %s, where others have %" JSON_INTEGER_FORMAT,
-                  num(l, name, -1), what, usual);
+        if (judge_num(l, name, -1) != usual)
+            judge_findf(j, l, advice,
+                        "%" JSON_INTEGER_FORMAT " %s, where others have %" JSON_INTEGER_FORMAT,
+                        judge_num(l, name, -1), what, usual);
 }
 
 /* Return the kind of the key's source, without the parts that differ between nodes anyway. */
-static size_t kind_of_key(const json_t *l)
+static size_t judge_kind_of_key(const json_t *l)
 {
-    return strcspn(str(l, "key"), "/'");
+    return strcspn(judge_str(l, "key"), "/'");
 }
 
 static void judge_keys(struct judge *j)
@@ -275,23 +284,24 @@ static void judge_keys(struct judge *j)
     json_t *l;
     const json_t *first = json_array_get(j->looks, 0);
     json_array_foreach (j->looks, i, l)
-        if (str(l, "key")[0] != '\0' && str(first, "key")[0] != '\0' &&
-            (kind_of_key(l) != kind_of_key(first) ||
-             strncmp(str(l, "key"), str(first, "key"), kind_of_key(l)) != 0))
-            findf(j, l, "run munged on all nodes, or use --key-file",
-                  "the key source is %s, but on %s it is %s", str(l, "key"), str(first, "node"),
-                  str(first, "key"));
+        if (judge_str(l, "key")[0] != '\0' && judge_str(first, "key")[0] != '\0' &&
+            (judge_kind_of_key(l) != judge_kind_of_key(first) ||
+             strncmp(judge_str(l, "key"), judge_str(first, "key"), judge_kind_of_key(l)) != 0))
+            judge_findf(j, l, "run munged on all nodes, or use --key-file",
+                        "the key source is %s, but on %s it is %s", judge_str(l, "key"),
+                        judge_str(first, "node"), judge_str(first, "key"));
 }
 
 static void judge_versions(struct judge *j)
 {
     size_t i;
     json_t *l;
-    const char *first = str(json_array_get(j->looks, 0), "version");
+    const char *first = judge_str(json_array_get(j->looks, 0), "version");
     json_array_foreach (j->looks, i, l)
-        if (strcmp(str(l, "version"), first) != 0)
-            findf(j, l, "install the same version on all nodes", "ddrun is %s, but on %s it is %s",
-                  str(l, "version"), str(json_array_get(j->looks, 0), "node"), first);
+        if (strcmp(judge_str(l, "version"), first) != 0)
+            judge_findf(j, l, "install the same version on all nodes",
+                        "ddrun is %s, but on %s it is %s", judge_str(l, "version"),
+                        judge_str(json_array_get(j->looks, 0), "node"), first);
 }
 
 static void judge_missing(struct judge *j)
@@ -301,12 +311,12 @@ static void judge_missing(struct judge *j)
         json_t *l;
         bool there = false;
         json_array_foreach (j->looks, i, l)
-            there |= num(l, "index", -1) == (json_int_t)k;
-        if (!there &&
-            (json_array_size(j->looks) == 0 || num(json_array_get(j->looks, 0), "index", -1) >= 0))
-            find(j, hostlist_nth(j->nodes, k), false,
-                 "cannot start ddctl there, or it did not answer",
-                 "see the launcher's messages above; the node may be down");
+            there |= judge_num(l, "index", -1) == (json_int_t)k;
+        if (!there && (json_array_size(j->looks) == 0 ||
+                       judge_num(json_array_get(j->looks, 0), "index", -1) >= 0))
+            judge_find(j, hostlist_nth(j->nodes, k), false,
+                       "cannot start ddctl there, or it did not answer",
+                       "see the launcher's messages above; the node may be down");
     }
 }
 
@@ -330,7 +340,7 @@ static void judge_node(struct judge *j, const json_t *l)
 }
 
 /* Fold the node names of a finding to a host list. */
-static int fold_nodes(json_t *finding)
+static int judge_fold_nodes(json_t *finding)
 {
     size_t i;
     json_t *name;
@@ -365,7 +375,7 @@ json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes)
     judge_keys(&j);
     judge_versions(&j);
     json_array_foreach (j.findings, i, o)
-        if (fold_nodes(o) < 0) {
+        if (judge_fold_nodes(o) < 0) {
             json_decref(j.findings);
             return NULL;
         }

@@ -27,39 +27,40 @@ enum { PROBES_MAX = 2, HELLO_MS = 5000, IFACE_MS = 1500, CALLERS_MAX = 4096, PRO
 
 /* ---- this node alone ---- */
 
-static void put(json_t *o, const char *name, json_t *value)
+static void look_put(json_t *o, const char *name, json_t *value)
 {
     (void)json_object_set_new(o, name, value);
 }
 
-static json_t *text(const char *s)
+static json_t *look_text(const char *s)
 {
     json_t *v = json_string(s != NULL ? s : "");
     return v != NULL ? v : json_string("?"); /* the string is not UTF-8 */
 }
 
-static json_t *soft_limit(int resource)
+static json_t *look_soft_limit(int resource)
 {
     struct rlimit l;
     bool none = getrlimit((__rlimit_resource_t)resource, &l) < 0 || l.rlim_cur == RLIM_INFINITY;
     return json_integer(none ? -1 : (json_int_t)l.rlim_cur);
 }
 
-static void put_limits(json_t *o)
+static void look_put_limits(json_t *o)
 {
-    put(o, "nofile", soft_limit(RLIMIT_NOFILE));
-    put(o, "memlock", soft_limit(RLIMIT_MEMLOCK));
-    put(o, "nproc", soft_limit(RLIMIT_NPROC));
+    look_put(o, "nofile", look_soft_limit(RLIMIT_NOFILE));
+    look_put(o, "memlock", look_soft_limit(RLIMIT_MEMLOCK));
+    look_put(o, "nproc", look_soft_limit(RLIMIT_NPROC));
 }
 
 /* Check /dev/shm, and write and remove a temporary file, as Python programs do. */
-static void put_room(json_t *o, const char *tmp)
+static void look_put_room(json_t *o, const char *tmp)
 {
     struct statvfs fs;
     char path[4096];
     char why[400] = "";
     static const char zeros[PROBE_BYTES];
-    put(o, "shm_free",
+    look_put(
+        o, "shm_free",
         json_integer(statvfs("/dev/shm", &fs) == 0 ? (json_int_t)(fs.f_bavail * fs.f_frsize) : -1));
     (void)snprintf(path, sizeof(path), "%s/ddrun-doctor-XXXXXX", tmp != NULL ? tmp : "/tmp");
     int fd = mkostemp(path, O_CLOEXEC);
@@ -69,10 +70,10 @@ static void put_room(json_t *o, const char *tmp)
         close(fd);
         (void)unlink(path);
     }
-    put(o, "tmp", text(why));
+    look_put(o, "tmp", look_text(why));
 }
 
-static bool has_infiniband(void)
+static bool look_has_infiniband(void)
 {
     DIR *d = opendir("/sys/class/infiniband");
     bool any = false;
@@ -83,37 +84,37 @@ static bool has_infiniband(void)
     return any;
 }
 
-static void put_devices(json_t *o, char *const *env)
+static void look_put_devices(json_t *o, char *const *env)
 {
     struct node_cpus cpus = {0};
     struct node_gpus gpus = {0};
     if (node_cpus_get(&cpus, NULL) == 0) {
-        put(o, "cpus", json_integer(cpus.count));
-        put(o, "cpus_online", json_integer(cpus.online));
+        look_put(o, "cpus", json_integer(cpus.count));
+        look_put(o, "cpus_online", json_integer(cpus.online));
     }
     node_cpus_done(&cpus);
-    put(o, "infiniband", json_boolean(has_infiniband()));
+    look_put(o, "infiniband", json_boolean(look_has_infiniband()));
     if (node_gpus_count(&gpus, env, "", NULL) == 0)
-        put(o, "gpus", json_integer(gpus.count));
+        look_put(o, "gpus", json_integer(gpus.count));
 }
 
-static void put_kernel(json_t *o)
+static void look_put_kernel(json_t *o)
 {
     DD_AUTO(buf) struct dd_buf scope = DD_BUF_INIT(64);
     int value = 0;
     if (dd_read_file("/proc/sys/kernel/yama/ptrace_scope", &scope, NULL) == 0 &&
         dd_buf_str(&scope) != NULL)
         value = atoi(dd_buf_str(&scope));
-    put(o, "ptrace_scope", json_integer(value));
+    look_put(o, "ptrace_scope", json_integer(value));
 }
 
-static void put_variable(json_t *list, const char *name, const char *value, const char *why)
+static void look_put_variable(json_t *list, const char *name, const char *value, const char *why)
 {
     (void)json_array_append_new(
-        list, json_pack("{s:s,s:o,s:s}", "name", name, "value", text(value), "why", why));
+        list, json_pack("{s:s,s:o,s:s}", "name", name, "value", look_text(value), "why", why));
 }
 
-static bool is_interface(const struct net_iface *ifs, size_t n, const char *name)
+static bool look_is_interface(const struct net_iface *ifs, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
         if (strcmp(ifs[i].name, name) == 0)
@@ -122,7 +123,7 @@ static bool is_interface(const struct net_iface *ifs, size_t n, const char *name
 }
 
 /* Report variables of a shell or a job script that mislead programs. */
-static void put_variables(json_t *o, char *const *env, const struct net_iface *ifs, size_t n)
+static void look_put_variables(json_t *o, char *const *env, const struct net_iface *ifs, size_t n)
 {
     static const char *const left[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR",
                                        "MASTER_PORT"};
@@ -131,23 +132,23 @@ static void put_variables(json_t *o, char *const *env, const struct net_iface *i
     json_t *list = json_array();
     for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++)
         if (dd_env_get(env, left[i]) != NULL && dd_env_get(env, "DDRUN_NODES") == NULL)
-            put_variable(list, left[i], dd_env_get(env, left[i]), "left");
+            look_put_variable(list, left[i], dd_env_get(env, left[i]), "left");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const char *value = dd_env_get_nonempty(env, names[i]);
         char first[16];
         if (value == NULL || *value == '^' || *value == '=' || strlen(value) >= sizeof(first))
             continue;
         (void)snprintf(first, sizeof(first), "%.*s", (int)strcspn(value, ",:"), value);
-        if (!is_interface(ifs, n, first))
-            put_variable(list, names[i], value, "interface");
+        if (!look_is_interface(ifs, n, first))
+            look_put_variable(list, names[i], value, "interface");
     }
     if (dd_env_get(env, "CUDA_VISIBLE_DEVICES") != NULL &&
         *dd_env_get(env, "CUDA_VISIBLE_DEVICES") == '\0')
-        put_variable(list, "CUDA_VISIBLE_DEVICES", "", "empty");
-    put(o, "variables", list);
+        look_put_variable(list, "CUDA_VISIBLE_DEVICES", "", "empty");
+    look_put(o, "variables", list);
 }
 
-static void put_network(json_t *o, char *const *env)
+static void look_put_network(json_t *o, char *const *env)
 {
     struct net_iface *ifs = NULL;
     size_t n = 0;
@@ -156,14 +157,14 @@ static void put_network(json_t *o, char *const *env)
     (void)net_ifaces(&ifs, &n, NULL);
     for (size_t i = 0; i < n; i++)
         if (!ifs[i].loopback)
-            (void)json_array_append_new(list, text(net_addr_host(&ifs[i].addr, address)));
-    put(o, "addresses", list);
-    put_variables(o, env, ifs, n);
+            (void)json_array_append_new(list, look_text(net_addr_host(&ifs[i].addr, address)));
+    look_put(o, "addresses", list);
+    look_put_variables(o, env, ifs, n);
     free(ifs);
 }
 
 /* Resolve a node's name as other programs do. */
-static void put_name(json_t *list, const struct alloc *a, int to)
+static void look_put_name(json_t *list, const struct alloc *a, int to)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *all = NULL;
@@ -173,7 +174,7 @@ static void put_name(json_t *list, const struct alloc *a, int to)
     for (const struct addrinfo *i = rc == 0 ? all : NULL; i != NULL; i = i->ai_next) {
         struct net_addr addr;
         if (net_addr_from_sockaddr(&addr, i->ai_addr, i->ai_addrlen) == 0)
-            (void)json_array_append_new(addresses, text(net_addr_host(&addr, address)));
+            (void)json_array_append_new(addresses, look_text(net_addr_host(&addr, address)));
     }
     if (rc == 0)
         freeaddrinfo(all);
@@ -181,15 +182,15 @@ static void put_name(json_t *list, const struct alloc *a, int to)
                                                 "error", rc == 0 ? "" : gai_strerror(rc)));
 }
 
-static void put_names(json_t *o, const struct alloc *a)
+static void look_put_names(json_t *o, const struct alloc *a)
 {
     json_t *list = json_array();
     const int next = a->index >= 0 ? (a->index + 1) % a->nnodes : 0;
     if (a->nnodes > 1 && a->index >= 0)
-        put_name(list, a, next);
+        look_put_name(list, a, next);
     if (a->nnodes > 1 && a->index > 0 && next != 0)
-        put_name(list, a, 0);
-    put(o, "names", list);
+        look_put_name(list, a, 0);
+    look_put(o, "names", list);
 }
 
 static json_t *look_here(const struct doctor_cfg *cfg)
@@ -197,19 +198,20 @@ static json_t *look_here(const struct doctor_cfg *cfg)
     const struct alloc *a = cfg->alloc;
     struct dd_err err = {0};
     json_t *o = json_object();
-    put(o, "ddrun-doctor", json_integer(1));
-    put(o, "node", text(a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : cfg->hostname));
-    put(o, "index", json_integer(a->index));
-    put(o, "version", text(cfg->version));
-    put(o, "hostname", text(cfg->hostname));
-    put_limits(o);
-    put_room(o, dd_env_get_nonempty(cfg->env, "TMPDIR"));
-    put_devices(o, cfg->env);
-    put_kernel(o);
-    put_network(o, cfg->env);
-    put_names(o, a);
+    look_put(o, "ddrun-doctor", json_integer(1));
+    look_put(o, "node",
+             look_text(a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : cfg->hostname));
+    look_put(o, "index", json_integer(a->index));
+    look_put(o, "version", look_text(cfg->version));
+    look_put(o, "hostname", look_text(cfg->hostname));
+    look_put_limits(o);
+    look_put_room(o, dd_env_get_nonempty(cfg->env, "TMPDIR"));
+    look_put_devices(o, cfg->env);
+    look_put_kernel(o);
+    look_put_network(o, cfg->env);
+    look_put_names(o, a);
     if (cfg->iface != NULL && net_iface_check(cfg->iface, &err) < 0)
-        put(o, "iface_error", text(err.text));
+        look_put(o, "iface_error", look_text(err.text));
     return o;
 }
 
@@ -249,12 +251,12 @@ struct meet {
     struct probe probes[PROBES_MAX];
 };
 
-static void id_of(char out[96], const char *id, int index)
+static void look_id_of(char out[96], const char *id, int index)
 {
     (void)snprintf(out, 96, "doctor.%.64s.%d", id, index);
 }
 
-static void end_if_done(struct meet *m)
+static void look_end_if_done(struct meet *m)
 {
     for (int i = 0; i < m->nprobes; i++)
         if (m->probes[i].answer == NULL)
@@ -263,7 +265,7 @@ static void end_if_done(struct meet *m)
         event_base_loopbreak(m->base);
 }
 
-static void caller_free(struct caller *c)
+static void look_caller_free(struct caller *c)
 {
     LIST_REMOVE(c, entry);
     link_free(c->link);
@@ -271,7 +273,7 @@ static void caller_free(struct caller *c)
 }
 
 /* Write the workers' address of this node, or "" if --iface is not given. */
-static void put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
+static void look_put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
 {
     DD_AUTO(free) struct net_iface *ifs = NULL;
     struct net_addr addr;
@@ -283,7 +285,7 @@ static void put_iface_addr(const struct meet *m, char out[NET_ADDR_TEXT])
 }
 
 /* A node that has proved the key asks for the time and for the workers' address. */
-static void on_question(void *arg, struct link *l, const struct frame *f)
+static void look_on_question(void *arg, struct link *l, const struct frame *f)
 {
     struct caller *c = arg;
     struct meet *m = c->meet;
@@ -293,7 +295,7 @@ static void on_question(void *arg, struct link *l, const struct frame *f)
     if (f->type != FRAME_CONTROL ||
         dd_num_int(link_node(l), 0, m->cfg->alloc->nnodes - 1, &from) < 0)
         return;
-    put_iface_addr(m, addr);
+    look_put_iface_addr(m, addr);
     int n = snprintf(now, sizeof(now), "%llu %s", (unsigned long long)dd_now_real_ns(), addr);
     (void)link_send(l, FRAME_CONTROL, now, (size_t)n);
     if (m->came[from])
@@ -305,7 +307,7 @@ static void on_question(void *arg, struct link *l, const struct frame *f)
                 m->cfg->alloc->index == 0;
 }
 
-static void on_caller_close(void *arg, struct link *l, bool clean, const char *why)
+static void look_on_caller_close(void *arg, struct link *l, bool clean, const char *why)
 {
     struct caller *c = arg;
     struct meet *m = c->meet;
@@ -314,11 +316,11 @@ static void on_caller_close(void *arg, struct link *l, bool clean, const char *w
     (void)why;
     m->expected -=
         c->counts; /* not earlier: the caller closes the link when it has read the answer */
-    caller_free(c);
-    end_if_done(m);
+    look_caller_free(c);
+    look_end_if_done(m);
 }
 
-static void on_caller(void *arg, struct link *l)
+static void look_on_caller(void *arg, struct link *l)
 {
     struct meet *m = arg;
     struct caller *c = calloc(1, sizeof(*c));
@@ -328,22 +330,22 @@ static void on_caller(void *arg, struct link *l)
     }
     *c = (struct caller){.meet = m, .link = l};
     LIST_INSERT_HEAD(&m->callers, c, entry);
-    link_set_cb(l,
-                &(struct link_cb){.on_frame = on_question, .on_close = on_caller_close, .arg = c});
+    link_set_cb(l, &(struct link_cb){
+                       .on_frame = look_on_question, .on_close = look_on_caller_close, .arg = c});
 }
 
-static void probe_over(struct probe *p, const char *error, int64_t offset_ns, uint64_t took_ns)
+static void look_probe_over(struct probe *p, const char *error, int64_t offset_ns, uint64_t took_ns)
 {
     char address[NET_ADDR_TEXT] = "";
     if (p->answer == NULL)
         p->answer = json_pack(
             "{s:i,s:o,s:o,s:I,s:I}", "to", p->to, "address",
-            text(p->link != NULL ? net_addr_host(link_peer(p->link), address) : ""), "error",
-            text(error), "offset_ns", (json_int_t)offset_ns, "took_ns", (json_int_t)took_ns);
-    end_if_done(p->meet);
+            look_text(p->link != NULL ? net_addr_host(link_peer(p->link), address) : ""), "error",
+            look_text(error), "offset_ns", (json_int_t)offset_ns, "took_ns", (json_int_t)took_ns);
+    look_end_if_done(p->meet);
 }
 
-static void on_answer(void *arg, struct link *l, const struct frame *f)
+static void look_on_answer(void *arg, struct link *l, const struct frame *f)
 {
     struct probe *p = arg;
     char said[32 + NET_ADDR_TEXT] = "";
@@ -361,46 +363,47 @@ static void on_answer(void *arg, struct link *l, const struct frame *f)
         p->workers.len = 0;
     uint64_t mine = dd_now_real_ns() -
                     (now - p->asked_ns) / 2; /* local time at which the answer was sent */
-    probe_over(p, "", (int64_t)theirs - (int64_t)mine, now - p->began_ns);
+    look_probe_over(p, "", (int64_t)theirs - (int64_t)mine, now - p->began_ns);
     link_bye(l);
     p->link = NULL;
 }
 
-static void on_lost(void *arg, struct link *l, bool clean, const char *why)
+static void look_on_lost(void *arg, struct link *l, bool clean, const char *why)
 {
     struct probe *p = arg;
     (void)l;
     (void)clean;
-    probe_over(p, why, 0, 0);
+    look_probe_over(p, why, 0, 0);
     link_free(p->link);
     p->link = NULL;
 }
 
-static void on_found(void *arg, struct link *l)
+static void look_on_found(void *arg, struct link *l)
 {
     struct probe *p = arg;
     link_find_free(p->find);
     p->find = NULL;
     p->link = l;
     p->asked_ns = dd_now_ns();
-    link_set_cb(l, &(struct link_cb){.on_frame = on_answer, .on_close = on_lost, .arg = p});
+    link_set_cb(l,
+                &(struct link_cb){.on_frame = look_on_answer, .on_close = look_on_lost, .arg = p});
     (void)link_send(l, FRAME_CONTROL, "?", 1);
 }
 
-static void on_limit(evutil_socket_t fd, short what, void *arg)
+static void look_on_limit(evutil_socket_t fd, short what, void *arg)
 {
     struct meet *m = arg;
     (void)fd;
     (void)what;
     for (int i = 0; i < m->nprobes; i++)
-        probe_over(&m->probes[i],
-                   m->probes[i].find != NULL ? link_find_status(m->probes[i].find) : "no answer", 0,
-                   0);
+        look_probe_over(
+            &m->probes[i],
+            m->probes[i].find != NULL ? link_find_status(m->probes[i].find) : "no answer", 0, 0);
     event_base_loopbreak(m->base);
 }
 
 /* Return the port of --master-port, or a sample of the ports that jobs use. */
-static size_t ports_of(const struct meet *m, const char *id, uint16_t ports[ELECT_PORTS])
+static size_t look_ports_of(const struct meet *m, const char *id, uint16_t ports[ELECT_PORTS])
 {
     const struct alloc *a = m->cfg->alloc;
     elect_ports(id, 0, ports, ELECT_PORTS);
@@ -409,7 +412,7 @@ static size_t ports_of(const struct meet *m, const char *id, uint16_t ports[ELEC
     return a->nports == 1 ? 1 : ELECT_PORTS;
 }
 
-static void begin_probe(struct meet *m, int to)
+static void look_begin_probe(struct meet *m, int to)
 {
     const struct alloc *a = m->cfg->alloc;
     struct probe *p = &m->probes[m->nprobes];
@@ -417,8 +420,8 @@ static void begin_probe(struct meet *m, int to)
     uint16_t ports[ELECT_PORTS];
     char me[16];
     *p = (struct probe){.meet = m, .to = to, .began_ns = dd_now_ns()};
-    id_of(p->id, m->cfg->id, to);
-    const size_t nports = ports_of(m, p->id, ports);
+    look_id_of(p->id, m->cfg->id, to);
+    const size_t nports = look_ports_of(m, p->id, ports);
     m->probe_key[m->nprobes] = m->cfg->key_in;
     m->probe_key[m->nprobes].job_id = p->id;
     (void)snprintf(me, sizeof(me), "%d", a->index);
@@ -431,18 +434,18 @@ static void begin_probe(struct meet *m, int to)
         .nports = nports,
         .key_in = &m->probe_key[m->nprobes]};
     m->nprobes++;
-    if (link_find_start(&p->find, m->base, &cfg, on_found, p, &err) < 0)
-        probe_over(p, err.text, 0, 0);
+    if (link_find_start(&p->find, m->base, &cfg, look_on_found, p, &err) < 0)
+        look_probe_over(p, err.text, 0, 0);
 }
 
 /* Return how many of the ports other processes hold. */
-static int listen_here(struct meet *m, json_t *o)
+static int look_listen_here(struct meet *m, json_t *o)
 {
     uint16_t ports[ELECT_PORTS];
     uint16_t port = 0;
     struct dd_err err = {0};
-    m->fd = net_listen(NULL, ports, ports_of(m, m->id, ports), &port, &err);
-    put(o, "listen_error", text(m->fd < 0 ? err.text : ""));
+    m->fd = net_listen(NULL, ports, look_ports_of(m, m->id, ports), &port, &err);
+    look_put(o, "listen_error", look_text(m->fd < 0 ? err.text : ""));
     if (m->fd < 0)
         return -1;
     const struct handshake_pool_cfg cfg = {
@@ -450,26 +453,26 @@ static int listen_here(struct meet *m, json_t *o)
         .accept = {.job_id = m->id, .key = &m->key, .key_in = &m->own_key, .timeout_ms = HELLO_MS},
         .fd = m->fd,
         .most = CALLERS_MAX,
-        .on_link = on_caller,
+        .on_link = look_on_caller,
         .arg = m};
     return handshake_pool_new(&m->handshakes, &cfg, &err);
 }
 
-static bool find_key(struct meet *m, json_t *o)
+static bool look_find_key(struct meet *m, json_t *o)
 {
     struct dd_err err = {0};
     m->own_key = m->cfg->key_in;
     m->own_key.job_id = m->id;
     int rc = net_key_host(&m->key, &m->own_key, &err);
-    put(o, "key", text(rc == 0 ? m->key.source : ""));
-    put(o, "key_error", text(rc == 0 ? "" : err.text));
+    look_put(o, "key", look_text(rc == 0 ? m->key.source : ""));
+    look_put(o, "key_error", look_text(rc == 0 ? "" : err.text));
     return rc == 0;
 }
 
-static void meet_done(struct meet *m)
+static void look_meet_done(struct meet *m)
 {
     while (!LIST_EMPTY(&m->callers))
-        caller_free(LIST_FIRST(&m->callers));
+        look_caller_free(LIST_FIRST(&m->callers));
     for (int i = 0; i < m->nprobes; i++) {
         link_find_free(m->probes[i].find);
         link_free(m->probes[i].link);
@@ -488,16 +491,17 @@ static void meet_done(struct meet *m)
 
 /* Check whether the workers' address there can be reached through this node's interface. No process
  * needs to listen: a refused connection has reached the node. */
-static void try_iface(const struct probe *p)
+static void look_try_iface(const struct probe *p)
 {
     const char *name = p->meet->cfg->iface;
     char address[NET_ADDR_TEXT];
     if (name == NULL || p->answer == NULL || p->workers.len == 0)
         return;
     int rc = net_iface_reaches(name, &p->workers, IFACE_MS);
-    put(p->answer, "iface", text(name));
-    put(p->answer, "iface_address", text(net_addr_host(&p->workers, address)));
-    put(p->answer, "iface_error", text(rc == 0 || rc == -ECONNREFUSED ? "" : strerror(-rc)));
+    look_put(p->answer, "iface", look_text(name));
+    look_put(p->answer, "iface_address", look_text(net_addr_host(&p->workers, address)));
+    look_put(p->answer, "iface_error",
+             look_text(rc == 0 || rc == -ECONNREFUSED ? "" : strerror(-rc)));
 }
 
 /* Each node connects to the next one and to the first. */
@@ -510,25 +514,25 @@ static void look_at_others(const struct doctor_cfg *cfg, json_t *o)
         .cfg = cfg, .fd = -1, .expected = me == 0 ? n - 1 : 1, .came_list = json_array()};
     json_t *probes = json_array();
     LIST_INIT(&m.callers);
-    id_of(m.id, cfg->id, me);
+    look_id_of(m.id, cfg->id, me);
     m.base = net_loop_new();
     m.came = calloc((size_t)n, sizeof(*m.came));
-    m.limit = m.base != NULL ? evtimer_new(m.base, on_limit, &m) : NULL;
+    m.limit = m.base != NULL ? evtimer_new(m.base, look_on_limit, &m) : NULL;
     bool ready = m.limit != NULL && m.came != NULL && event_add(m.limit, &limit) == 0;
-    if (ready && find_key(&m, o) && listen_here(&m, o) == 0) {
-        begin_probe(&m, (me + 1) % n);
+    if (ready && look_find_key(&m, o) && look_listen_here(&m, o) == 0) {
+        look_begin_probe(&m, (me + 1) % n);
         if (me > 0 && (me + 1) % n != 0)
-            begin_probe(&m, 0);
+            look_begin_probe(&m, 0);
         event_base_dispatch(m.base);
     }
     for (int i = 0; i < m.nprobes; i++) {
-        try_iface(&m.probes[i]);
+        look_try_iface(&m.probes[i]);
         (void)json_array_append_new(probes,
                                     m.probes[i].answer != NULL ? m.probes[i].answer : json_null());
     }
-    put(o, "probes", probes);
-    put(o, "came", m.came_list);
-    meet_done(&m);
+    look_put(o, "probes", probes);
+    look_put(o, "came", m.came_list);
+    look_meet_done(&m);
 }
 
 json_t *doctor_look(const struct doctor_cfg *cfg)
