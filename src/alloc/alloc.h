@@ -1,9 +1,8 @@
-/* The allocation: which job is this, on which nodes, and which of them am I.
+/* The allocation: the job, its nodes, and the index of this node.
  *
- * One file per source of that knowledge (explicit options, Slurm, PBS, host file, this machine),
- * each a struct alloc_ops in one table, asked in the order of the table. Nothing here calls
- * getenv or opens a socket: everything comes in through struct alloc_input, so that a recorded
- * environment is a test.
+ * Each source (options, Slurm, PBS, host file, this machine) has a file with a struct alloc_ops.
+ * alloc_find() tries the sources in the order of one table. No source calls getenv or opens a
+ * socket: struct alloc_input contains all inputs, so that tests can use recorded environments.
  */
 #ifndef DD_ALLOC_ALLOC_H
 #define DD_ALLOC_ALLOC_H

@@ -1,8 +1,8 @@
 /* The way of torchrun: how many nodes (--nnodes), which of them am I (--node-rank) and where they
  * meet (--rdzv-endpoint, --master-addr). The other nodes are not known by name.
  *
- * Two rows: with --nnodes and a rank or an endpoint it is said completely and goes before any
- * scheduler; what is said less completely counts only where no scheduler answers.
+ * Two rows: complete options (--nnodes and a rank or an endpoint) take precedence over schedulers;
+ * incomplete ones apply only outside of schedulers' jobs.
  */
 #include "alloc/inner.h"
 

@@ -3,8 +3,8 @@
  *   line = [ names [ "slots=" N ] ] [ "#" anything ]        names = a host list expression, or
  * NAME:N
  *
- * A host counts once however often it is named: PBS names it once per MPI process, and the slots of
- * MPI host files say nothing to us, because ddrun starts one agent per host (--nproc-per-node).
+ * Duplicates of a host are ignored: PBS lists it once per MPI process. Slots of MPI host files do
+ * not matter here, because ddrun starts one agent per host (--nproc-per-node).
  */
 #include "alloc/inner.h"
 

@@ -1,12 +1,12 @@
 /* LSF, Grid Engine, OAR and Cobalt: a job's id in a variable, its nodes in a file or another one.
  * One row each; Flux, which says neither, is told what to write.
  *
- * Src: none of them was run; manuals and public sources, and what sites write.
- * - A file has one line per slot or core; Grid Engine's "host slots queue processors", a host twice
- *   when it serves two queues.
- * - LSF with CSM lists the node that runs the script first, which takes no part: jsrun's tasks are
- *   one fewer than the hosts then.
- * - Cobalt on XC systems has no file, only the numbers of nodes, and runs scripts elsewhere.
+ * Src: manuals, public sources and pages of sites; none of these systems was run.
+ * - A node file has one line per slot or core. Lines of Grid Engine are "host slots queue
+ * processors"; a host that serves two queues has two lines.
+ * - LSF with CSM lists the node that runs the script first, although it is not part of the job:
+ * jsrun starts one task fewer than there are hosts.
+ * - Cobalt on XC systems provides only numbers of nodes, and runs scripts on another machine.
  */
 #include "alloc/inner.h"
 

@@ -3,13 +3,13 @@
  *
  * Src: measured with OpenPBS 23.06.06; recorded environments in tests/data/env.
  * - Every process of the job has PBS_JOBID, PBS_JOBCOOKIE, PBS_NODENUM and PBS_TASKNUM. PBS_TASKNUM
- *   is 1 in the script and something else (8 hex digits) in what the TM interface started.
- * - PBS_NODEFILE is missing in TM tasks on the first node, but the file is there.
- * - A host stands in the file once per MPI process (mpiprocs), not always side by side; with
- *   mpiprocs=0 not at all. PBS_NODENUM counts the hosts of the job, those without MPI processes
- *   included, so it is an index into our list only when there are none; names go before it.
- * - mpiexec may pass on the script's environment: PBS_TASKNUM=1 and PBS_NODENUM=0 in every process.
- *   Then its own variables tell that it is there.
+ *   is 1 in the script, and 8 hex digits in tasks that the TM interface has started.
+ * - TM tasks on the first node lack PBS_NODEFILE, but the file exists.
+ * - The file lists a host once per MPI process (mpiprocs), not always on adjacent lines, and omits
+ * it with mpiprocs=0. PBS_NODENUM counts all hosts of the job, including omitted ones, so it is an
+ *   index of our list only if no host is omitted; names take precedence.
+ * - mpiexec may forward the script's environment: PBS_TASKNUM=1 and PBS_NODENUM=0 in every process.
+ *   The variables of mpiexec itself then distinguish the processes.
  */
 #include "alloc/inner.h"
 

@@ -7,11 +7,9 @@
 
 #include <jansson.h>
 
-/* looks: array of what the nodes said; a node that is missing there did not answer. Gives an array
- * of
- *   {"nodes": FOLDED, "what": SENTENCE, "do": SENTENCE, "hint": whether jobs run with it}
- * with each finding once, for all nodes that have it, in the order of doctor's table. NULL: no
- * memory. */
+/* looks: array with the results of the nodes; a missing node did not answer. Return an array of
+ *   {"nodes": FOLDED, "what": SENTENCE, "do": SENTENCE, "hint": true if jobs can run with it}
+ * with each finding once, for all its nodes, in the order of the checks. NULL: out of memory. */
 json_t *doctor_judge(const json_t *looks, const struct hostlist *nodes);
 /* Return the number of findings that are not hints. */
 size_t doctor_faults(const json_t *findings);

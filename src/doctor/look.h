@@ -20,14 +20,14 @@ struct doctor_cfg {
     unsigned limit_ms; /* time limit for other nodes */
 };
 
-/* Tries to reach the next node and the first one as an agent would, with the job's key and ports,
- * and lets others try this one, until all have, or the limit. "iface" and what belongs to it are
- * there with --iface only. Gives an object:
+/* Connect to the next node and to the first one as an agent would, with the job's key and ports,
+ * and accept such connections, until all are done or the time limit. "iface" and the members after
+ * it exist with --iface only. Return an object:
  *
  *   {"ddrun-doctor": 1, "node": NAME, "index": 0, "version": "0.1.0", "hostname": NAME,
  *    "addresses": [ADDRESS of an interface, ...],
  *    "nofile": N, "memlock": BYTES, "nproc": N,                      soft limits, -1: none
- *    "shm_free": BYTES, "tmp": "" or what is wrong, "cpus": N, "cpus_online": N, "gpus": N,
+ *    "shm_free": BYTES, "tmp": "" or an error, "cpus": N, "cpus_online": N, "gpus": N,
  * "infiniband": false, "ptrace_scope": 0, "key": SOURCE or "", "key_error": "", "iface_error": "",
  * "variables": [{"name", "value", "why"}], "names": [{"to": INDEX, "addresses": [that its name
  * leads to], "error": ""}], "listen_error": "", "probes": [{"to": INDEX, "address": A, "error": "",

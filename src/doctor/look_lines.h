@@ -1,4 +1,4 @@
-/* Looks on their way through what a starter prints: in short lines, since srun tears lines of
+/* Encodes the result of a node as short lines in the output of a starter: srun mixes lines of
  * several tasks that are longer than 2 KB. Pure.
  *
  *   "ddrun-doctor" INDEX ("more" | "last") PIECE
