@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Fetches and unpacks Debian source packages, of the release that this machine's apt is set up for.
+
+fetch.py [--older] DIRECTORY PACKAGE...
+
+Each goes to DIRECTORY/PACKAGE; DIRECTORY/sources.json has versions and digests. What is fetched must have the digest that the
+signed index of the release has for it. --older: where a file of the newest version cannot be had, the version before it will
+do; a line on stderr says so.
+"""
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+
+class Apt:
+    """apt with lists of its own, of source packages alone, so that the machine's own stay as they are."""
+
+    def __init__(self, place):
+        for folder in ("lists/partial", "cache/archives/partial", "parts"):
+            os.makedirs(os.path.join(place, folder), exist_ok=True)
+        for path in ["/etc/apt/sources.list", *glob.glob("/etc/apt/sources.list.d/*")]:
+            self.take_over(path, os.path.join(place, "parts"))
+        config = os.path.join(place, "apt.conf")
+        with open(config, "w", encoding="utf-8") as f:
+            f.write(f'Dir::State::lists "{place}/lists";\nDir::Cache "{place}/cache";\nDir::Etc::sourcelist "/dev/null";\n'
+                    f'Dir::Etc::sourceparts "{place}/parts";\n')
+        self.env = {**os.environ, "APT_CONFIG": config, "LC_ALL": "C"}
+        self.run("apt-get", "-qq", "update")
+
+    @staticmethod
+    def take_over(path, parts):
+        if not path.endswith((".list", ".sources")) or not os.path.exists(path):
+            return
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        text = (re.sub(r"^Types:.*\bdeb\b.*$", "Types: deb-src", text, flags=re.M) if path.endswith(".sources") else
+                re.sub(r"^deb\s", "deb-src ", text, flags=re.M))
+        with open(os.path.join(parts, os.path.basename(path)), "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def run(self, *words):
+        return subprocess.run(words, env=self.env, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+
+    def versions(self, name):
+        """The newest first."""
+        stanzas = self.run("apt-cache", "showsrc", "--only-source", name).split("\n\n")
+        found = {re.search(r"^Version: (.*)$", s, re.M).group(1) for s in stanzas if f"Package: {name}\n" in s}
+        newest = []
+        for version in found:
+            at = next((i for i, other in enumerate(newest) if subprocess.run(
+                ["dpkg", "--compare-versions", version, "gt", other], check=False).returncode == 0), len(newest))
+            newest.insert(at, version)
+        return newest
+
+    def files(self, name, version):
+        """(URL, file name, SHA-256) of each, as the signed index has them."""
+        text = self.run("apt-get", "-qq", "source", "--download-only", "--print-uris", f"{name}={version}")
+        return re.findall(r"^'([^']+)' (\S+) \d+ SHA256:([0-9a-f]{64})$", text, re.M)
+
+
+def digest_of(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def download(url, path, digest):
+    if os.path.exists(path) and digest_of(path) == digest:
+        return
+    with urllib.request.urlopen(url, timeout=300) as answer, open(path, "wb") as f:
+        shutil.copyfileobj(answer, f)
+    if digest_of(path) != digest:
+        os.unlink(path)
+        sys.exit(f"fetch.py: {url} does not have the digest of the release's index")
+
+
+def fetch(apt, name, place, older):
+    versions = apt.versions(name)
+    for version in versions:
+        files = apt.files(name, version)
+        try:
+            for url, file, digest in files:
+                download(url, os.path.join(place, file), digest)
+        except urllib.error.HTTPError as e:
+            if not older or version == versions[-1]:
+                sys.exit(f"fetch.py: {name} {version} cannot be had: {e}: {e.url}")
+            print(f"fetch.py: {name} {version} cannot be had ({e}); taking the version before it", file=sys.stderr)
+            continue
+        return {"name": name, "version": version, "newest": versions[0], "files": {file: digest for _, file, digest in files}}
+    return sys.exit(f"fetch.py: apt knows no source package {name}")
+
+
+def main():
+    words = sys.argv[1:]
+    older = "--older" in words
+    place, *names = [w for w in words if w != "--older"]
+    place = os.path.abspath(place)
+    apt = Apt(os.path.join(place, "apt"))
+    sources = []
+    for name in names:
+        source = fetch(apt, name, place, older)
+        shutil.rmtree(os.path.join(place, name), ignore_errors=True)
+        dsc = next(f for f in source["files"] if f.endswith(".dsc"))
+        subprocess.run(["dpkg-source", "--no-copy", "-x", dsc, name], cwd=place, check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+        print(f"{name} {source['version']}, sha256 of {dsc}: {source['files'][dsc]}")
+        sources.append(source)
+    with open(os.path.join(place, "sources.json"), "w", encoding="utf-8") as f:
+        json.dump(sources, f, indent=1, sort_keys=True)
+
+
+if __name__ == "__main__":
+    main()
