@@ -3,7 +3,9 @@
 import ctypes
 import os
 import pty
+import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -87,6 +89,39 @@ def test_closed_standard_files_are_nobody_elses(closed, tmp_path):
     assert p.returncode == 3, p.stderr
     fds = out.read_text().splitlines()
     assert {fds[fd] for fd in closed if fd != 1} <= {"/dev/null"}  # 1 is the script's own file
+
+
+@pytest.fixture(scope="module", params=["de_DE.ISO-8859-1", "tr_TR.ISO-8859-9"])
+def foreign_locale(request, tmp_path_factory):
+    """A decimal comma; and letters whose upper case is not that of ASCII."""
+    source, charset = request.param.split(".")
+    if shutil.which("localedef") is None or not os.path.exists(f"/usr/share/i18n/locales/{source}"):
+        pytest.skip("no source of this locale (Debian: locales)")
+    place = tmp_path_factory.mktemp("locales")
+    subprocess.run(["localedef", "-f", charset, "-i", source, place / request.param], check=True)
+    return {"LOCPATH": str(place), "LC_ALL": request.param}
+
+
+def test_the_locale_changes_no_number(foreign_locale):
+    locale = foreign_locale["LC_ALL"]
+    program_ = ["sh", "-c", 'printf "%s " "$LC_ALL"; env printf "%.1f\\n" 1; exit 3']
+    job = run("--nproc-per-node=1", "--heartbeat=2.5s", *program_, env=clean_env(**foreign_locale))
+    assert job.p.returncode == 3, job.err
+    assert job.out == f"{locale} 1,0\n"  # the worker has it
+    assert re.search(r"\d\.\d+ s after the start", job.err), job.err
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0,
+                    reason="this user may not mount a file system")
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_read_only_tmp_does_not_matter(nodes):
+    read_only = """for place in /tmp "$TMPDIR"; do mount --bind "$place" "$place" && mount -o remount,bind,ro "$place"; done
+! touch "$TMPDIR/x" /tmp/x 2>/dev/null && exec "$@" """
+    with Job(f"--simulate-nodes={nodes}", "--nproc-per-node=1", "sh", "-c", "exit $((3 * (RANK + 1 == WORLD_SIZE)))",
+             before=("unshare", "--mount", "sh", "-c", read_only, "sh")) as job:
+        assert job.wait() == 3, job.err
+        assert "exit code 3" in job.err
+        job.assert_nothing_left()
 
 
 def test_a_simulated_host_that_cannot_begin_ends_the_other_nodes():
