@@ -334,6 +334,18 @@ static int prepare_find_tmp(const struct run *r, char **ret, struct dd_err *err)
     return rc < 0 && tmp_dir != NULL ? dd_scratch_parent(ret, "/tmp", NULL) : rc;
 }
 
+/* There is no directory for the files of PMIx: --mpi=auto serves PMI-1 alone, as without
+ * ddrun-pmix. */
+static int without_pmix(struct run *r, int rc, struct dd_err *err)
+{
+    if ((r->agent.mpi & AGENT_MPI_PMI1) == 0)
+        return dd_err_where(err, rc, "PMIx");
+    r->agent.mpi &= ~AGENT_MPI_PMIX;
+    dd_log(&r->log, DD_LOG_WARN, "PMIx is not available to the workers: %s", err->text);
+    err->text[0] = '\0';
+    return 0;
+}
+
 /* Make private directories for the files of PMIx and Open MPI, and error files of the workers
  * unless they have a log directory. */
 int run_make_scratch(struct run *r, struct dd_err *err)
@@ -347,7 +359,7 @@ int run_make_scratch(struct run *r, struct dd_err *err)
     if (rc == 0 && pmix)
         rc = dd_scratch_new(&r->tmp, dir, err);
     if (rc < 0)
-        return pmix ? dd_err_where(err, rc, "PMIx") : 0;
+        return pmix ? without_pmix(r, rc, err) : 0;
     if (pmix)
         (void)dd_scratch_new(&r->shm, "/dev/shm", NULL);
     err->text[0] = '\0';

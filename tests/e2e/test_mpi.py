@@ -152,6 +152,23 @@ def test_without_the_helper_pmix_is_refused_and_auto_goes_on(tmp_path):
     assert alone("--mpi=auto").returncode == 0
 
 
+READ_ONLY_TMP = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none /tmp && exec "$@"', "sh"]
+
+
+@pytest.mark.skipif(not built_with("PMIX"), reason="ddrun was built without libpmix (Debian: libpmix-dev)")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make /tmp read-only for a test")
+def test_without_a_writable_tmp_pmix_is_refused_and_auto_serves_pmi1():
+    def there(how):
+        return subprocess.run([*READ_ONLY_TMP, DDRUN, how, "sh", "-c", 'echo "${PMI_FD:+pmi1} ${PMIX_RANK:+pmix}"'],
+                              env=clean_env(TMPDIR="/tmp"), capture_output=True, text=True, timeout=60, check=False)
+
+    refused = there("--mpi=pmix")
+    assert refused.returncode == 2 and some_line(refused.stderr, "error: ", "/tmp")
+    auto = there("--mpi=auto")
+    assert (auto.returncode, auto.stdout.split()) == (0, ["pmi1"]), auto.stderr
+    assert some_line(auto.stderr, "warning: ", "PMIx", "/tmp")
+
+
 @pytest.mark.skipif(not built_with("PMIX"), reason="ddrun was built without libpmix (Debian: libpmix-dev)")
 def test_a_helper_that_starts_slowly_makes_no_node_a_lost_one(tmp_path):
     """The agent waits for it, longer than --heartbeat: its libpmix may come from a slow file system."""
