@@ -46,9 +46,10 @@ struct signals {
     int fd;
     struct event *ev;
     struct signal_states *states;
-    char why[256];       /* reason for the next STOP_REQUEST; "": a signal to this process */
-    bool scheduler_ends; /* the scheduler ends the job */
-    bool end_stop;       /* --signal-before-end ends the job */
+    struct event *stopping; /* notice that ddrun still waits for workers */
+    char why[256];          /* reason for the next STOP_REQUEST; "": a signal to this process */
+    bool scheduler_ends;    /* the scheduler ends the job */
+    bool end_stop;          /* --signal-before-end ends the job */
 };
 
 /* The locators (locate_*.c) each find a daemon by another method. They pass its link to
@@ -93,7 +94,6 @@ struct agent {
     struct leader leader;
     struct round_history history;
     struct signals signals;
-    struct event *stopping;
     struct event *timeout;   /* of --timeout; NULL: none, or another node leads */
     struct endtime *endtime; /* of --signal-before-end; NULL: none, or another node leads */
     struct round *round;
@@ -106,6 +106,12 @@ struct agent {
  * quote. */
 void agent_step(struct agent *a, struct am_event e);
 __attribute__((format(printf, 2, 3))) void agent_because(struct agent *a, const char *fmt, ...);
+
+/* agent_messages.c: handle a frame of the daemon in use. */
+void agent_receive(struct agent *a, const struct frame *f);
+
+/* agent_actions.c: carry out an action of the machine, which may raise events. */
+void agent_act(struct agent *a, const struct am_action *what);
 
 /* locate.c: candidate ports of daemons of this job: the user's port alone; else those of the
  * scheduler, then elected ones. Any daemon may listen on the first *ret_near of them, the first

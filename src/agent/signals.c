@@ -85,9 +85,9 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
         return;
     a->signals.scheduler_ends = by_scheduler;
     agent_step(a, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
-    if (!again && sig == SIGINT && !by_scheduler && a->stopping != NULL) {
+    if (!again && sig == SIGINT && !by_scheduler && a->signals.stopping != NULL) {
         const struct timeval t = {.tv_sec = STILL_S};
-        evtimer_add(a->stopping, &t);
+        evtimer_add(a->signals.stopping, &t);
     }
 }
 
@@ -232,8 +232,8 @@ int signals_new(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -errno, "cannot watch signals: %m");
     a->signals.states = calloc(1, sizeof(*a->signals.states));
     a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, signals_on_signal, a);
-    a->stopping = evtimer_new(a->base, on_still_stopping, a);
-    if (a->signals.states == NULL || a->signals.ev == NULL || a->stopping == NULL ||
+    a->signals.stopping = evtimer_new(a->base, on_still_stopping, a);
+    if (a->signals.states == NULL || a->signals.ev == NULL || a->signals.stopping == NULL ||
         event_add(a->signals.ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");
     for (int sig = 0; sig <= LAST_SIGNAL; sig++)
@@ -249,8 +249,8 @@ void signals_free(struct agent *a)
     free(a->signals.states);
     if (a->signals.ev != NULL)
         event_free(a->signals.ev);
-    if (a->stopping != NULL)
-        event_free(a->stopping);
+    if (a->signals.stopping != NULL)
+        event_free(a->signals.stopping);
     if (a->signals.fd >= 0)
         close(a->signals.fd);
 }

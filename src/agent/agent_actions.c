@@ -1,0 +1,299 @@
+/* Actions of the agent's machine, one function each. */
+#include "agent/inner.h"
+#include "agent/locate_etcd.h"
+
+#include <signal.h>
+
+/* Report the present event to the user. Most reports quote a->why. */
+static void do_report(struct agent *a, int what)
+{
+    const struct dd_log *log = a->cfg->log;
+    const char *node = a->cfg->node_name;
+    const double seek_s = (double)a->cfg->rdzv_timeout_ns / 1e9;
+    const char *status;
+    switch ((enum am_report)what) {
+    case AM_REPORT_FAIL_OVER:
+        dd_log(log, DD_LOG_NOTICE, "lost the daemon: %s; %s is looking for its successor", a->why,
+               node);
+        break;
+    case AM_REPORT_LOST:
+        dd_log(log, DD_LOG_ERR, "lost the daemon on %s: %s; stopping this node's workers",
+               hostlist_nth(a->cfg->alloc->nodes, 0), a->why);
+        break;
+    case AM_REPORT_BEFORE:
+        dd_log(log, DD_LOG_NOTICE,
+               "lost the daemon before the first round: %s; retrying through etcd", a->why);
+        break;
+    case AM_REPORT_REFUSED:
+        dd_log(log, DD_LOG_ERR, "%s", a->why);
+        break;
+    case AM_REPORT_RETRY:
+        dd_log(log, DD_LOG_DEBUG, "event=refused why=%s", a->why);
+        break;
+    case AM_REPORT_SEEK_LIMIT:
+        status = locate_leader_status(a);
+        dd_log(log, DD_LOG_ERR, "%s timed out after %.0f s: %s", node, seek_s,
+               status != NULL ? status : "no daemon of this job was found");
+        break;
+    case AM_REPORT_PEERS_LIMIT:
+        dd_log(log, DD_LOG_ERR, "%s timed out after %.0f s: another daemon of this job refused it",
+               node, seek_s);
+        break;
+    case AM_REPORT_FAIL_OVER_LIMIT:
+        dd_log(log, DD_LOG_ERR,
+               "%s found no daemon of this job on the nodes of the last round within %.0f s", node,
+               (double)a->cfg->rdzv.rejoin_ns / 1e9);
+        break;
+    case AM_REPORT_OTHER_REFUSES:
+        dd_log(log, DD_LOG_NOTICE, "another daemon of this job refused this node: %s; retrying",
+               a->why);
+        break;
+    case AM_REPORT_CANNOT_LEAD:
+        dd_log(log, a->machine.state == AM_LEAVING ? DD_LOG_ERR : DD_LOG_WARN, "%s%s",
+               a->machine.state != AM_LEAVING ? "cannot take the lost daemon's place: "
+               : a->machine_cfg.etcd          ? "--rdzv-endpoint: "
+                                              : "",
+               a->why);
+        break;
+    }
+}
+
+static void do_locate(struct agent *a, int arg)
+{
+    struct dd_err err = {0};
+    (void)arg;
+    int rc = a->machine_cfg.etcd ? locate_etcd_start(a, &err) : locate_leader_start(a, NULL, &err);
+    if (rc == 0)
+        return;
+    dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
+    agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
+}
+
+static void do_locate_there(struct agent *a, int arg)
+{
+    struct dd_err err = {0};
+    (void)arg;
+    const bool redirected = a->message != NULL && a->message->type == MSG_PROBE_REQUEST;
+    int rc = !a->machine_cfg.etcd
+                 ? locate_leader_start(a, redirected ? a->message->probe_request.addr : NULL, &err)
+             : redirected ? locate_etcd_start(a, &err)
+                          : locate_etcd_follow(a, &err);
+    if (rc == 0)
+        return;
+    dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
+    agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
+}
+
+static void do_check_claim(struct agent *a, int arg)
+{
+    (void)arg;
+    locate_etcd_check(a);
+}
+
+static void do_ask_peers(struct agent *a, int arg)
+{
+    (void)arg;
+    locate_peers_start(a);
+}
+
+static void do_ask_members(struct agent *a, int arg)
+{
+    (void)arg;
+    locate_members_start(a);
+}
+
+static void do_end_searches(struct agent *a, int arg)
+{
+    (void)arg;
+    locate_peers_stop(a);
+    locate_members_stop(a);
+    uplink_drop_others(a);
+}
+
+static void do_start_daemon(struct agent *a, int arg)
+{
+    struct dd_err err = {0};
+    (void)arg;
+    int rc = leader_start(a, &err);
+    if (rc == 0 && a->machine.epoch > 0)
+        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s takes over from the lost daemon", a->cfg->node_name);
+    if (rc == 0)
+        return;
+    agent_because(a, "%s", err.text);
+    const bool taken = a->machine.epoch == 0 && locate_local_start(a, &err) == 0;
+    agent_step(a, (struct am_event){.kind = taken ? AM_PORT_TAKEN : AM_CANNOT_LEAD});
+}
+
+static void do_stop_daemon(struct agent *a, int arg)
+{
+    (void)arg;
+    leader_stop(a);
+}
+
+static void do_signal_daemon(struct agent *a, int sig)
+{
+    if (a->leader.daemon > 0)
+        (void)kill(a->leader.daemon, sig); /* AM_DAEMON_ENDED follows */
+}
+
+static void do_join(struct agent *a, int arg)
+{
+    (void)arg;
+    locate_peers_stop(a);
+    locate_members_stop(a);
+    uplink_join_found(a);
+}
+
+static void do_ask(struct agent *a, int arg)
+{
+    (void)arg;
+    uplink_ask_found(a);
+}
+
+static void do_drop(struct agent *a, int arg)
+{
+    (void)arg;
+    uplink_drop_found(a);
+}
+
+static void do_move(struct agent *a, int arg)
+{
+    (void)arg;
+    uplink_move(a, false);
+}
+
+static void do_move_after(struct agent *a, int arg)
+{
+    (void)arg;
+    uplink_move(a, true);
+}
+
+static void do_give_way(struct agent *a, int arg)
+{
+    (void)arg;
+    locate_etcd_yield(a);
+}
+
+static void do_drop_other(struct agent *a, int arg)
+{
+    (void)arg;
+    uplink_drop_other(a);
+    locate_peers_check(a);
+}
+
+static void do_drop_link(struct agent *a, int arg)
+{
+    (void)arg;
+    uplink_drop(a);
+}
+
+static void do_send_bye(struct agent *a, int arg)
+{
+    (void)arg;
+    if (uplink_send_bye(a, a->why) < 0)
+        agent_step(a, (struct am_event){.kind = AM_LOST});
+}
+
+static void do_send_probe_result(struct agent *a, int arg)
+{
+    (void)arg;
+    agent_send(a, MSG(PROBE_RESULT, .addr = ""));
+}
+
+static void do_start_round(struct agent *a, int arg)
+{
+    (void)arg;
+    if (rounds_start(a, &a->message->plan) == 0)
+        endtime_round(a);
+    else
+        agent_step(a, (struct am_event){.kind = AM_NOT_STARTED});
+}
+
+static void do_stop_workers(struct agent *a, int sig)
+{
+    round_stop(a->round, sig, a->cfg->grace_ms);
+}
+
+static void do_kill_workers(struct agent *a, int arg)
+{
+    (void)arg;
+    round_stop(a->round, SIGKILL, 0);
+}
+
+static void do_drain_signals(struct agent *a, int arg)
+{
+    (void)arg;
+    signals_drain(a);
+    if (!signals_settling(a))
+        agent_step(a, (struct am_event){.kind = AM_SETTLED});
+}
+
+static void do_check_health(struct agent *a, int arg)
+{
+    (void)arg;
+    rounds_check_health(a);
+}
+
+static void do_send_done(struct agent *a, int arg)
+{
+    (void)arg;
+    rounds_send_done(a);
+}
+
+static void do_requeue(struct agent *a, int arg)
+{
+    (void)arg;
+    requeue_start(a, &a->message->finish);
+}
+
+static void do_leave(struct agent *a, int arg)
+{
+    (void)arg;
+    do_end_searches(a, 0);
+    locate_leader_stop(a);
+    link_free(DD_TAKE(a->uplink.link)); /* control_free() answers pending ddctl requests */
+}
+
+static void do_exit(struct agent *a, int arg)
+{
+    (void)arg;
+    event_base_loopbreak(a->base);
+}
+
+static void (*const actions[AM_ACTIONS])(struct agent *a, int arg) = {
+    [AM_DO_LOCATE] = do_locate,
+    [AM_DO_LOCATE_THERE] = do_locate_there,
+    [AM_DO_CHECK_CLAIM] = do_check_claim,
+    [AM_DO_ASK_PEERS] = do_ask_peers,
+    [AM_DO_ASK_MEMBERS] = do_ask_members,
+    [AM_DO_END_SEARCHES] = do_end_searches,
+    [AM_DO_START_DAEMON] = do_start_daemon,
+    [AM_DO_STOP_DAEMON] = do_stop_daemon,
+    [AM_DO_SIGNAL_DAEMON] = do_signal_daemon,
+    [AM_DO_JOIN] = do_join,
+    [AM_DO_ASK] = do_ask,
+    [AM_DO_DROP] = do_drop,
+    [AM_DO_MOVE] = do_move,
+    [AM_DO_MOVE_AFTER] = do_move_after,
+    [AM_DO_GIVE_WAY] = do_give_way,
+    [AM_DO_DROP_OTHER] = do_drop_other,
+    [AM_DO_DROP_LINK] = do_drop_link,
+    [AM_DO_SEND_BYE] = do_send_bye,
+    [AM_DO_SEND_PROBE_RESULT] = do_send_probe_result,
+    [AM_DO_SEND_STOP] = signals_request_stop,
+    [AM_DO_START_ROUND] = do_start_round,
+    [AM_DO_STOP_WORKERS] = do_stop_workers,
+    [AM_DO_KILL_WORKERS] = do_kill_workers,
+    [AM_DO_DRAIN_SIGNALS] = do_drain_signals,
+    [AM_DO_CHECK_HEALTH] = do_check_health,
+    [AM_DO_SEND_DONE] = do_send_done,
+    [AM_DO_REQUEUE] = do_requeue,
+    [AM_DO_REPORT] = do_report,
+    [AM_DO_LEAVE] = do_leave,
+    [AM_DO_EXIT] = do_exit,
+};
+
+void agent_act(struct agent *a, const struct am_action *what)
+{
+    actions[what->kind](a, what->arg);
+}
