@@ -61,12 +61,46 @@ static int put_line(struct dd_buf *out, const char *lead, const char *text)
                                            dd_log_escape(escaped, size, text, strlen(text)));
 }
 
-static int put_change(void *arg, const char *name, const char *value)
+/* The changes of a worker's environment in two groups: first the variables that programs use, then
+ * those that only libraries and frameworks read. */
+struct dry_run_changes {
+    struct dd_buf main, libraries;
+};
+
+static bool dry_run_is_for_libraries(const char *name)
 {
+    static const char *const prefixes[] = {"CCL_",     "CROSS_", "DDRUN_", "GLOO_", "GROUP_",
+                                           "HOROVOD_", "JAX_",   "OMPI_",  "PMI",   "ROLE_",
+                                           "SLURM_",   "TORCH",  "TP_"};
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+static int dry_run_put_change(void *arg, const char *name, const char *value)
+{
+    struct dry_run_changes *c = arg;
     DD_AUTO(free) char *line = NULL;
     if (value == NULL)
-        return put_line(arg, "  unset ", name);
-    return asprintf(&line, "%s=%s", name, value) < 0 ? -ENOMEM : put_line(arg, "  ", line);
+        return put_line(&c->libraries, "  unset ", name);
+    struct dd_buf *out = dry_run_is_for_libraries(name) ? &c->libraries : &c->main;
+    return asprintf(&line, "%s=%s", name, value) < 0 ? -ENOMEM : put_line(out, "  ", line);
+}
+
+static int dry_run_put_changes(struct dd_buf *out, char *const *before, char *const *after)
+{
+    struct dry_run_changes c = {DD_BUF_INIT(64 << 20), DD_BUF_INIT(64 << 20)};
+    int rc = dd_env_diff(before, after, dry_run_put_change, &c);
+    if (rc == 0)
+        rc = dd_buf_append(out, c.main.data, c.main.len);
+    if (rc == 0 && c.libraries.len > 0)
+        rc = dd_buf_puts(out, "  for libraries and frameworks:\n");
+    if (rc == 0)
+        rc = dd_buf_append(out, c.libraries.data, c.libraries.len);
+    dd_buf_done(&c.main);
+    dd_buf_done(&c.libraries);
+    return rc;
 }
 
 static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd_err *err)
@@ -85,8 +119,26 @@ static int put_worker(struct dd_buf *out, const struct spec_input *in, struct dd
     for (size_t i = 0; i < argv.n && rc == 0; i++)
         rc = put_line(out, i == 0 ? "  run " : "      ", argv.v[i]);
     if (rc == 0)
-        rc = dd_env_diff(in->cfg->env, env.v, put_change, out);
+        rc = dry_run_put_changes(out, in->cfg->env, env.v);
     return rc < 0 ? dry_run_no_memory(err) : 0;
+}
+
+static int dry_run_put_head(struct dd_buf *out, const struct agent_cfg *cfg, const struct plan *p)
+{
+    const int n = p->local_size;
+    int rc = n == 1 ? dd_buf_printf(out, "Would start 1 worker on %s (rank %d of %d)\n",
+                                    cfg->node_name, p->first_rank, p->world_size)
+                    : dd_buf_printf(out, "Would start %d workers on %s (ranks %d-%d of %d)\n", n,
+                                    cfg->node_name, p->first_rank, p->first_rank + n - 1,
+                                    p->world_size);
+    if (rc == 0 && p->nnodes > 1)
+        rc = dd_buf_puts(out, "if all nodes have as many workers as this one\n");
+    if (rc == 0)
+        rc = dd_buf_printf(out, "node %d of %d (%s), source: %s, job %s\n", p->node_rank, p->nnodes,
+                           p->nodes, cfg->alloc->source, cfg->alloc->job_id);
+    return rc < 0 ? rc
+                  : dd_buf_puts(out, "Values in <> are set at run time; MASTER_PORT may change if "
+                                     "that port is in use.\n");
 }
 
 int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulated,
@@ -101,16 +153,7 @@ int agent_dry_run(struct dd_buf *out, const struct agent_cfg *cfg, bool simulate
         return rc;
     if (iface[0] != '<')
         net_worker_ifaces_find(&ifs, iface, NULL, p.nnodes == 1);
-    if (dd_buf_printf(out, "%s: node %d of %d (%s), found by: %s; job %s\n", cfg->node_name,
-                      p.node_rank, p.nnodes, p.nodes, cfg->alloc->source, cfg->alloc->job_id) < 0 ||
-        dd_buf_printf(out, "ranks %d to %d of %d%s\n", p.first_rank,
-                      p.first_rank + p.local_size - 1, p.world_size,
-                      p.nnodes > 1 ? ", assuming that all nodes run as many workers as this one"
-                                   : "") < 0 ||
-        dd_buf_puts(
-            out,
-            "Values in <> are set at run time; MASTER_PORT may change if that port is in use.\n") <
-            0)
+    if (dry_run_put_head(out, cfg, &p) < 0)
         return dry_run_no_memory(err);
     for (int i = 0; i < p.local_size && rc == 0; i++) {
         const struct spec_input in = {.cfg = cfg,

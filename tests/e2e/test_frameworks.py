@@ -376,6 +376,8 @@ def shown(text):
     """Of --dry-run: {rank: (arguments, {name: value, or None where it is unset})}"""
     found = {}
     for line in text.splitlines():
+        if line == "  for libraries and frameworks:":
+            continue
         if line.startswith("rank "):
             argv, env = found.setdefault(int(line[5:-1]), ([], {}))
         elif line.startswith(("  run ", "      ")):

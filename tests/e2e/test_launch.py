@@ -81,7 +81,7 @@ def test_a_dry_run_where_ddrun_would_start_all_nodes_describes_that(slurm, where
         assert done.rc == 0, done.err
     first, rest = done.out.split("\n", 1)
     assert "srun" in first and "4 nodes" in first and "node[1-4]" in first
-    assert "ranks 0 to 1 of 8" in rest and "RANK=1" in rest and "error" not in done.err
+    assert "ranks 0-1 of 8" in rest and "RANK=1" in rest and "error" not in done.err
 
 
 def test_the_first_ctrl_c_under_salloc_stops_the_workers(slurm):  # noqa: F811
