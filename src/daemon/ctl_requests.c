@@ -163,9 +163,9 @@ static void ctl_on_drain(const struct ctl_requests *c, struct session *s,
         return;
     }
     if (!v.unfit && !rdzv_can_drain(c->machine, id)) {
-        ctl_refuse(s, m->id,
-                   "cannot drain %.200s: it runs the job's daemon, or too few nodes would remain",
-                   m->text);
+        ctl_refuse(s, m->id, "cannot drain %.200s: %s", m->text,
+                   rdzv_is_leader(c->machine, id) ? "it runs the job's daemon"
+                                                  : "too few nodes would remain");
         return;
     }
     (void)snprintf(why, sizeof(why), "drained by ddctl on %.200s", s->name);

@@ -163,9 +163,11 @@ struct rdzv_view {
 bool rdzv_view(const struct rdzv *m, int id,
                struct rdzv_view *ret);   /* false: no member has this id */
 int rdzv_restarts(const struct rdzv *m); /* number of restarts used */
-bool rdzv_can_drain(struct rdzv *m,
-                    int id); /* True if the member may be drained: enough others with a majority are
-                                present, and it is not the daemon's own node. */
+/* True if the daemon runs on the member's node. */
+bool rdzv_is_leader(const struct rdzv *m, int id);
+/* True if the member may be drained: it is not the leader, and enough others with a majority are
+ * present. */
+bool rdzv_can_drain(struct rdzv *m, int id);
 /* Append the folded names of the nodes that have not joined. */
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out);
 

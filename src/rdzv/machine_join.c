@@ -183,12 +183,17 @@ int rdzv_on_lost_early(struct rdzv *m, const struct rdzv_event *e, uint64_t now)
     return rc < 0 ? rc : rdzv_try_start(m, now);
 }
 
+bool rdzv_is_leader(const struct rdzv *m, int id)
+{
+    return m->members[id].index == m->cfg.tie;
+}
+
 bool rdzv_can_drain(struct rdzv *m, int id)
 {
     struct member *p = &m->members[id];
     const bool unfit = p->unfit;
-    if (p->index == m->cfg.tie) /* without a plan this node would search for another daemon, and end
-                                   its own during a round */
+    if (rdzv_is_leader(m, id)) /* without a plan this node would search for another daemon, and end
+                                  its own during a round */
         return false;
     p->unfit = true;
     const bool can = m->begun ? rdzv_fit(m) >= m->cfg.min_nodes && rdzv_quorum(m)

@@ -319,8 +319,8 @@ def test_a_drained_node_gives_its_place_to_a_spare_at_once(tmp_path):
         assert (s["restarts"], [w["node"] for w in s["workers"]]) == (0, [first, spare])
         assert [(n["name"], n["state"]) for n in s["nodes"][2:]] == [(node, "left-out")]
         assert some_line(job.ctl("drain", node), node, "already")
-        assert "daemon" in job.ctl("drain", "sim1", code=2)
-        assert f"cannot drain {spare}" in job.ctl("drain", spare, code=2)
+        assert "cannot drain sim1: it runs the job's daemon" in job.ctl("drain", "sim1", code=2)
+        assert f"cannot drain {spare}: too few nodes would remain" in job.ctl("drain", spare, code=2)
         assert "'nowhere'" in job.ctl("drain", "nowhere", code=2)
         job.finish()
 
