@@ -7,17 +7,17 @@
 
 /* Applied in this order: each row sees the variables of the previous ones. */
 static framework_env_f *const contracts[] = {
-    framework_launcher,   /* DDRUN_ROUND, DDRUN_NODES; removes secrets and PMI_* of others */
-    framework_torch,      /* RANK, WORLD_SIZE, MASTER_ADDR, … */
-    framework_deepspeed,  /* CROSS_RANK, CROSS_SIZE */
-    framework_horovod,    /* HOROVOD_RANK, …, the address of the rendezvous server */
-    framework_slurm,      /* SLURM_PROCID, …, as if srun had started one task per worker */
-    framework_tensorflow, /* --tf: TF_CONFIG, TF_GRPC_REUSE_PORT, one GPU per worker */
-    framework_mpi,        /* --mpi: PMI_RANK, OMPI_COMM_WORLD_RANK, … */
-    framework_jax,        /* JAX_COORDINATOR_ADDRESS, JAX_LOCAL_DEVICE_IDS, five of Slurm's */
-    framework_oneccl,     /* CCL_PROCESS_LAUNCHER */
-    framework_paddle,     /* --framework=paddle: PADDLE_MASTER, PADDLE_TRAINER_ID, … */
-    framework_mindspore,  /* --framework=mindspore: MS_ROLE, MS_WORKER_NUM, …, a scheduler */
+    framework_own_variables, /* DDRUN_ROUND, DDRUN_NODES; removes secrets and PMI_* of others */
+    framework_torch,         /* RANK, WORLD_SIZE, MASTER_ADDR, … */
+    framework_deepspeed,     /* CROSS_RANK, CROSS_SIZE */
+    framework_horovod,       /* HOROVOD_RANK, …, the address of the rendezvous server */
+    framework_slurm,         /* SLURM_PROCID, …, as if srun had started one task per worker */
+    framework_tensorflow,    /* --tf: TF_CONFIG, TF_GRPC_REUSE_PORT, one GPU per worker */
+    framework_mpi,           /* --mpi: PMI_RANK, OMPI_COMM_WORLD_RANK, … */
+    framework_jax,           /* JAX_COORDINATOR_ADDRESS, JAX_LOCAL_DEVICE_IDS, five of Slurm's */
+    framework_oneccl,        /* CCL_PROCESS_LAUNCHER */
+    framework_paddle,        /* --framework=paddle: PADDLE_MASTER, PADDLE_TRAINER_ID, … */
+    framework_mindspore,     /* --framework=mindspore: MS_ROLE, MS_WORKER_NUM, …, a scheduler */
 };
 
 int framework_env(struct dd_strv *out, char *const *agent_env, const struct framework_input *in,

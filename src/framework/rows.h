@@ -8,7 +8,7 @@
  * however often it is tried. */
 typedef int framework_env_f(struct dd_strv *env, const struct framework_input *in,
                             struct dd_err *err);
-framework_env_f framework_launcher;
+framework_env_f framework_own_variables;
 framework_env_f framework_torch;
 framework_env_f framework_deepspeed;
 framework_env_f framework_horovod;

@@ -62,7 +62,8 @@ int framework_strip_launcher(struct dd_strv *env)
     return rc == 0 && kept.n > 0 ? dd_strv_copy(env, kept.v) : rc;
 }
 
-int framework_launcher(struct dd_strv *env, const struct framework_input *in, struct dd_err *err)
+int framework_own_variables(struct dd_strv *env, const struct framework_input *in,
+                            struct dd_err *err)
 {
     (void)err;
     if (in->by_hand)
