@@ -166,11 +166,11 @@ const char *rdzv_event_name(enum rdzv_event_kind e)
         [RDZV_JOIN] = "join",
         [RDZV_STARTED] = "started",
         [RDZV_EXIT] = "exit",
-        [RDZV_SUCCESS_CRITERIA_MET] = "enough",
+        [RDZV_SUCCESS_CRITERIA_MET] = "success-criteria-met",
         [RDZV_DONE] = "done",
         [RDZV_LOST] = "lost",
         [RDZV_STOP_REQUEST] = "stop-request",
-        [RDZV_PROBE_RESULT] = "looked",
+        [RDZV_PROBE_RESULT] = "probe-result",
         [RDZV_DRAIN] = "drain",
         [RDZV_TIME] = "time",
     };

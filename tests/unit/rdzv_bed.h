@@ -83,4 +83,20 @@ static inline int event(struct bed *b, enum rdzv_event_kind kind, int id, int lo
                      b->now);
 }
 
+static inline void bed_elastic(struct bed *b, struct rdzv_cfg cfg)
+{
+    memset(b, 0, sizeof(*b));
+    cfg.join_ns = 600;
+    cfg.last_call_ns = 50;
+    cfg.rejoin_ns = 30;
+    cfg.master_port = 31000;
+    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
+}
+
+static inline int pass(struct bed *b, uint64_t now)
+{
+    b->now = now;
+    return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, now);
+}
+
 #endif

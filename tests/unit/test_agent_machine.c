@@ -94,50 +94,6 @@ static void every_linked_state_takes_the_end_of_the_job_and_of_the_link(void **s
     }
 }
 
-/* Edges that no scenario below takes. */
-static void table_has_the_edges_of_rare_events(void **state)
-{
-    (void)state;
-    static const struct {
-        enum am_state from;
-        enum am_event_kind event;
-        enum am_state to;
-    } rows[] = {
-        {AM_IDLE, AM_FOUND, AM_IDLE},
-        {AM_IDLE, AM_OTHER_TAKES, AM_IDLE},
-        {AM_IDLE, AM_OTHER_REFUSES, AM_IDLE},
-        {AM_IDLE, AM_OTHER_ENDED, AM_IDLE},
-        {AM_IDLE, AM_ROUND_MEMBERS, AM_IDLE},
-        {AM_IDLE, AM_STOP, AM_IDLE},
-        {AM_IDLE, AM_ROUND_STARTED, AM_IDLE},
-        {AM_IDLE, AM_PROBE_REQUEST, AM_CONTENDING},
-        {AM_LEAVING, AM_LOST, AM_LEAVING},
-        {AM_LEAVING, AM_LOST_FAIL_OVER, AM_LEAVING},
-        {AM_SEEKING, AM_FAILED, AM_LEAVING},
-        {AM_SEEKING, AM_STOP_AT_ONCE, AM_LEAVING},
-        {AM_SEEKING, AM_GUARDIAN_LOST, AM_LEAVING},
-        {AM_SEEKING, AM_PEERS_DUE, AM_SEEKING},
-        {AM_SEEKING, AM_PEERS_PROBED, AM_SEEKING},
-        {AM_LEADING, AM_CANNOT_LEAD, AM_LEAVING},
-        {AM_RUNNING, AM_UNREADABLE, AM_ENDING},
-        {AM_STARTING, AM_SIGNAL_AGAIN, AM_LEAVING},
-        {AM_FAILING_OVER, AM_SIGNAL_AGAIN, AM_LEAVING},
-        {AM_TRYING, AM_ROUND_STARTED, AM_JOINED},
-        {AM_TRYING, AM_PROBE_REQUEST, AM_TRYING},
-        {AM_CONTENDING, AM_ROUND_STARTED, AM_JOINED},
-        {AM_CONTENDING, AM_OTHER_ENDED, AM_JOINED},
-        {AM_CONTENDING, AM_FAIL_OVER_LIMIT, AM_CONTENDING},
-        {AM_BYE_SENT, AM_LOST, AM_LEAVING},
-        {AM_LEAVING, AM_SIGNAL_AGAIN, AM_LEAVING},
-        {AM_LEAVING, AM_STOP_AT_ONCE, AM_LEAVING},
-        {AM_LEAVING, AM_DAEMON_REPORTED, AM_LEAVING},
-    };
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (agent_machine_edge(rows[i].from, rows[i].event) != rows[i].to)
-            fail_msg("%s on %s", agent_machine_state_name(rows[i].from),
-                     agent_machine_event_name(rows[i].event));
-}
-
 /* ---- one machine in virtual time ---- */
 
 static int members[] = {0, 1, 2};
@@ -222,6 +178,118 @@ static void failing_over(struct bed *b)
     running(b);
     TAKE(b, AM_LOST, AM_STRANDED, AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_STOP_WORKERS);
     TAKE(b, AM_WORKERS_GONE, AM_FAILING_OVER, AM_DO_END_SEARCHES, AM_DO_ASK_MEMBERS);
+}
+
+/* Edges that no scenario takes. */
+enum { RARE_ACTIONS = 6 };
+static const struct {
+    enum am_state from;
+    enum am_event_kind event;
+    enum am_state to;
+    int code; /* of the process; 0: not changed */
+    int n;
+    enum am_action_kind actions[RARE_ACTIONS];
+} rare[] = {
+    {AM_IDLE, AM_FOUND, AM_IDLE, 0, 1, {AM_DO_DROP}},
+    {AM_IDLE, AM_OTHER_TAKES, AM_IDLE, 0, 1, {AM_DO_DROP_OTHER}},
+    {AM_IDLE, AM_OTHER_REFUSES, AM_IDLE, 0, 1, {AM_DO_DROP_OTHER}},
+    {AM_IDLE, AM_OTHER_ENDED, AM_IDLE, 0, 1, {AM_DO_DROP_OTHER}},
+    {AM_IDLE, AM_ROUND_MEMBERS, AM_IDLE, 0, 0, {0}},
+    {AM_IDLE, AM_STOP, AM_IDLE, 0, 0, {0}},
+    {AM_IDLE, AM_ROUND_STARTED, AM_IDLE, 0, 1, {AM_DO_END_SEARCHES}},
+    {AM_IDLE, AM_PROBE_REQUEST, AM_CONTENDING, 0, 2, {AM_DO_END_SEARCHES, AM_DO_ASK_MEMBERS}},
+    {AM_IDLE, AM_REFUSE, AM_LEAVING, 2, 3, {AM_DO_REPORT, AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_IDLE, AM_LOST, AM_LEAVING, 1, 4, {AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_LEAVING, AM_LOST, AM_LEAVING, 0, 2, {AM_DO_DROP_LINK, AM_DO_EXIT}},
+    {AM_STARTING, AM_LOST, AM_STARTING, 0, 1, {AM_DO_DROP_LINK}},
+    {AM_SEEKING, AM_FAILED, AM_LEAVING, 7, 2, {AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_SEEKING,
+     AM_STOP_AT_ONCE,
+     AM_LEAVING,
+     128 + SIGINT,
+     3,
+     {AM_DO_SIGNAL_DAEMON, AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_SEEKING,
+     AM_GUARDIAN_LOST,
+     AM_LEAVING,
+     128 + SIGINT,
+     5,
+     {AM_DO_END_SEARCHES, AM_DO_DROP_LINK, AM_DO_SIGNAL_DAEMON, AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_SEEKING, AM_PEERS_DUE, AM_SEEKING, 0, 1, {AM_DO_ASK_PEERS}},
+    {AM_LEADING, AM_CANNOT_LEAD, AM_LEAVING, 2, 3, {AM_DO_REPORT, AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_RUNNING, AM_UNREADABLE, AM_ENDING, 2, 2, {AM_DO_SEND_BYE, AM_DO_STOP_WORKERS}},
+    {AM_RUNNING, AM_REFUSE, AM_ENDING, 2, 2, {AM_DO_REPORT, AM_DO_STOP_WORKERS}},
+    {AM_STARTING, AM_SIGNAL_AGAIN, AM_LEAVING, 128 + SIGINT, 2, {AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_FAILING_OVER, AM_SIGNAL_AGAIN, AM_LEAVING, 128 + SIGINT, 2, {AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_TRYING, AM_ROUND_STARTED, AM_JOINED, 0, 1, {AM_DO_END_SEARCHES}},
+    {AM_TRYING, AM_PROBE_REQUEST, AM_TRYING, 0, 0, {0}},
+    {AM_CONTENDING, AM_ROUND_STARTED, AM_JOINED, 0, 1, {AM_DO_END_SEARCHES}},
+    {AM_CONTENDING,
+     AM_OTHER_ENDED,
+     AM_JOINED,
+     0,
+     4,
+     {AM_DO_DROP_LINK, AM_DO_STOP_DAEMON, AM_DO_MOVE, AM_DO_END_SEARCHES}},
+    {AM_BYE_SENT, AM_LOST, AM_LEAVING, 0, 3, {AM_DO_DROP_LINK, AM_DO_LEAVE, AM_DO_EXIT}},
+    {AM_LEAVING, AM_SIGNAL_AGAIN, AM_LEAVING, 0, 2, {AM_DO_SIGNAL_DAEMON, AM_DO_EXIT}},
+    {AM_LEAVING, AM_STOP_AT_ONCE, AM_LEAVING, 128 + SIGINT, 2, {AM_DO_SIGNAL_DAEMON, AM_DO_EXIT}},
+    {AM_LEAVING, AM_DAEMON_REPORTED, AM_LEAVING, 0, 2, {AM_DO_SIGNAL_DAEMON, AM_DO_EXIT}},
+};
+
+static void rare_events_lead_to_their_state_by_their_actions(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rare) / sizeof(rare[0]); i++) {
+        struct bed *b = bed_new(rare[i].event == AM_PROBE_REQUEST ? &three : &none, 1);
+        int kinds[RARE_ACTIONS + 1] = {0};
+        const bool again = rare[i].event == AM_SIGNAL_AGAIN;
+        b->m.state = rare[i].from;
+        b->m.pending = has_workers(rare[i].from) ? AM_PENDING_WORKERS : 0;
+        b->m.sig = again ? SIGTERM : 0;
+        for (int k = 0; k < rare[i].n; k++)
+            kinds[k] = (int)rare[i].actions[k];
+        kinds[rare[i].n] = -1;
+        take(
+            b,
+            &(struct am_event){.kind = again ? AM_SIGNAL : rare[i].event, .sig = SIGINT, .code = 7},
+            rare[i].to, kinds);
+        assert_int_equal(b->m.code, rare[i].code);
+        free(b);
+    }
+}
+
+static void rare_events_change_what_the_node_waits_for(void **state)
+{
+    (void)state;
+    struct bed *b = bed_new(&three, 1);
+    running(b);
+    TAKE_WITH(b, AM_RUNNING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM), AM_DO_SEND_STOP);
+    b->m.state = AM_IDLE; /* STOP answers the request there, too */
+    TAKE_WITH(b, AM_IDLE, EVENT(.kind = AM_STOP, .code = SIGTERM));
+    assert_int_equal(agent_machine_timer(&b->m), RDZV_NEVER);
+    b->m.lost_at = 5;
+    TAKE(b, AM_ROUND_MEMBERS, AM_IDLE);
+    assert_int_equal(b->m.lost_at, 0);
+    free(b);
+    b = bed_new(&three, 1);
+    b->m.state = AM_CONTENDING;
+    TAKE(b, AM_FAIL_OVER_LIMIT, AM_CONTENDING);
+    wait_for(b, AM_FAIL_OVER_LIMIT, 1000);
+    b->m.state = AM_LEAVING;
+    b->m.pending = AM_PENDING_REQUEUE;
+    TAKE(b, AM_LOST_FAIL_OVER, AM_LEAVING, AM_DO_DROP_LINK);
+    free(b);
+    b = bed_new(&none, 1);
+    b->m.state = AM_SEEKING;
+    TAKE_WITH(b, AM_SEEKING, EVENT(.kind = AM_SIGNAL, .sig = SIGTERM), AM_DO_SEND_STOP);
+    TAKE(b, AM_UNANSWERED, AM_LEAVING, AM_DO_LEAVE, AM_DO_EXIT);
+    assert_int_equal(b->m.code, 128 + SIGTERM);
+    free(b);
+    b = bed_new(&none, 1);
+    b->m.state = AM_SEEKING;
+    TAKE_WITH(b, AM_SEEKING, EVENT(.kind = AM_PEERS_PROBED));
+    wait_for(b, AM_PEERS_DUE, 3000);
+    free(b);
 }
 
 static void round_ends_with_done_and_the_job_with_its_code(void **state)
@@ -623,7 +691,8 @@ int main(void)
         cmocka_unit_test(no_node_leaves_its_workers_behind),
         cmocka_unit_test(done_follows_drained_signals_and_the_health_check),
         cmocka_unit_test(every_linked_state_takes_the_end_of_the_job_and_of_the_link),
-        cmocka_unit_test(table_has_the_edges_of_rare_events),
+        cmocka_unit_test(rare_events_lead_to_their_state_by_their_actions),
+        cmocka_unit_test(rare_events_change_what_the_node_waits_for),
         cmocka_unit_test(round_ends_with_done_and_the_job_with_its_code),
         cmocka_unit_test(node_exits_after_workers_requeue_and_daemon),
         cmocka_unit_test(seeking_ends_with_1_at_its_limit),

@@ -413,16 +413,6 @@ static void machine_starts_nobody_when_the_last_node_cannot(void **state)
 
 /* ---- elastic jobs ---- */
 
-static void bed_elastic(struct bed *b, struct rdzv_cfg cfg)
-{
-    memset(b, 0, sizeof(*b));
-    cfg.join_ns = 600;
-    cfg.last_call_ns = 50;
-    cfg.rejoin_ns = 30;
-    cfg.master_port = 31000;
-    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
-}
-
 static int come(struct bed *b, int id, int index, const struct rdzv_cfg *cfg)
 {
     char name[16];
@@ -437,12 +427,6 @@ static int come(struct bed *b, int id, int index, const struct rdzv_cfg *cfg)
                                           .name = name,
                                           .addr = "h"},
                      b->now);
-}
-
-static int pass(struct bed *b, uint64_t now)
-{
-    b->now = now;
-    return rdzv_step(b->m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, now);
 }
 
 /* "node2 node0 ": the nodes of the round in rank order */

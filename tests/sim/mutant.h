@@ -1,0 +1,50 @@
+/* A transition table with one wrong cell. MUTATION in the environment names the cell and what is
+ * wrong with it (`list`: prints all names); tests/sim/mutations runs tests with each of them. */
+#ifndef DD_SIM_MUTANT_H
+#define DD_SIM_MUTANT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mutation {
+    const char *wanted;
+    bool found;
+};
+
+static inline struct mutation mutation_begin(const char *machine)
+{
+    struct mutation m = {.wanted = getenv("MUTATION")};
+    if (m.wanted != NULL && strcmp(m.wanted, "list") != 0 &&
+        strncmp(m.wanted, machine, strlen(machine)) != 0)
+        m.wanted = NULL; /* of the other machine */
+    return m;
+}
+
+/* True: this is the one that is to be made. */
+static inline bool mutation_is(struct mutation *m, const char *machine, const char *state,
+                               const char *event, const char *change)
+{
+    char name[100];
+    if (m->wanted == NULL)
+        return false;
+    (void)snprintf(name, sizeof(name), "%s/%s/%s/%s", machine, state, event, change);
+    if (strcmp(m->wanted, "list") == 0)
+        puts(name);
+    else if (strcmp(m->wanted, name) == 0)
+        return m->found = true;
+    return false;
+}
+
+static inline void mutation_end(const struct mutation *m)
+{
+    if (m->wanted == NULL || m->found)
+        return;
+    if (strcmp(m->wanted, "list") == 0)
+        exit(0);
+    (void)fprintf(stderr, "MUTATION: there is no cell '%s'\n", m->wanted);
+    exit(2);
+}
+
+#endif
