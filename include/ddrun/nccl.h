@@ -1,10 +1,10 @@
 /* NCCL communicators for the workers of a ddrun job, and RCCL's, which has the same names.
  *
- * Header only, on top of libddrun. NCCL is not linked: it is the copy that the process has loaded
- * already, else the one that DDRUN_NCCL_LIBRARY names, else libnccl.so.2, else librccl.so.1.
- * <nccl.h> may be included before or after, or not at all: of its binary interface only what has
- * never changed is written down here, under names of our own. Programs need -ldl where libc has no
- * dlopen of its own.
+ * Header only, on top of libddrun. NCCL is not linked: the header uses the copy that the process
+ * has loaded, else the one that DDRUN_NCCL_LIBRARY names, else libnccl.so.2, else librccl.so.1.
+ * <nccl.h> may be included before or after, or not at all: this header declares, under names of its
+ * own, only those parts of NCCL's binary interface that have never changed. Programs need -ldl if
+ * their libc has no dlopen.
  *
  *     struct ddrun_nccl nccl;
  *     ncclComm_t comm;
@@ -34,8 +34,8 @@ struct ddrun_nccl_id {
     char internal[128];
 };
 
-/* The functions of one NCCL; those that an older one has not are NULL. An ncclResult_t is an int,
- * an ncclComm_t a pointer, an ncclConfig_t anything that a pointer leads to. */
+/* The functions of one NCCL; NULL if an older NCCL lacks it. An ncclResult_t is an int,
+ * an ncclComm_t a pointer, an ncclConfig_t is passed by pointer. */
 struct ddrun_nccl {
     int (*get_version)(int *version);
     int (*get_unique_id)(struct ddrun_nccl_id *id);
@@ -47,16 +47,16 @@ struct ddrun_nccl {
     int (*comm_get_async_error)(void *comm, int *result);
     int (*comm_abort)(void *comm);
     const char *(*get_error_string)(int result);
-    int version; /* as NCCL says it, 22602 is 2.26.2; 0: not known */
+    int version; /* NCCL's number, 22602 is 2.26.2; 0: unknown */
     char error[300];
 };
 
-/* How; all zero is right for most. */
+/* Options; zero selects the default. */
 struct ddrun_nccl_opts {
     void *config;     /* an ncclConfig_t, the same on all ranks; NULL: NCCL's defaults */
-    int nonblocking;  /* without a config: as if it had said blocking = 0 */
-    int ranks_per_id; /* 0: 128; so many share a root of the bootstrap */
-    int tries;        /* 0: 1; with fresh ids each time, after a failure on any rank */
+    int nonblocking;  /* without a config: as a config with blocking = 0 */
+    int ranks_per_id; /* 0: 128; ranks that share a root of the bootstrap */
+    int tries;        /* attempts, each with new ids, after a failure on any rank; 0: 1 */
 };
 
 enum {
@@ -81,7 +81,7 @@ static inline int ddrun_nccl_symbol_(void *lib, const char *name, void *function
     return found != NULL;
 }
 
-/* Loaded already: in the process's own scope, or by a module that kept it for itself. */
+/* Find a loaded library: in the global scope of the process, or in that of a module. */
 static inline void *ddrun_nccl_find_(void)
 {
     static const char *const names[] = {"libnccl.so.2", "librccl.so.1", "libnccl.so", "librccl.so"};
@@ -100,7 +100,7 @@ static inline void *ddrun_nccl_find_(void)
     return lib;
 }
 
-/* Fills in *nccl. -ENOENT: there is no NCCL, -EINVAL: it is none; nccl->error says which. */
+/* Fill in *nccl. -ENOENT: no NCCL was found, -EINVAL: the file is not NCCL; see nccl->error. */
 static inline int ddrun_nccl_load(struct ddrun_nccl *nccl)
 {
     void *lib;
@@ -124,17 +124,17 @@ static inline int ddrun_nccl_load(struct ddrun_nccl *nccl)
     return 0;
 }
 
-/* ---- who makes which id ---- */
+/* ---- which rank creates which id ---- */
 
-/* NCCL gives the roots blocks of ranks in a row, the first ones one more; the first rank of a block
- * is to make its id, so that most of its traffic stays near. */
+/* NCCL assigns blocks of consecutive ranks to the roots, the first ones one rank longer; the first
+ * rank of a block creates its id, so that most of its traffic stays near. */
 static inline int ddrun_nccl_ids_for(int n, int ranks_per_id)
 {
     int per = ranks_per_id > 0 ? ranks_per_id : DDRUN_NCCL_RANKS_PER_ID;
     return n / per + (n % per != 0);
 }
 
-/* Which id this rank makes, or -1. */
+/* Index of the id that this rank creates, or -1. */
 static inline int ddrun_nccl_id_of(int rank, int n, int nids)
 {
     int few = n / nids, larger = n % nids;
@@ -147,11 +147,11 @@ static inline int ddrun_nccl_id_of(int rank, int n, int nids)
 struct ddrun_nccl_ids_ {
     struct ddrun_nccl_id *v; /* free() */
     int n;
-    int can_scale; /* every rank's NCCL takes several */
+    int can_scale; /* every rank's NCCL accepts several ids */
 };
 
-/* What one rank tells the others: whether its NCCL takes several ids, whether all went well, and
- * the id that it has made, if it is to make one. */
+/* One rank's part of the exchange: whether its NCCL accepts several ids, whether it failed, and the
+ * id that it has created, if it creates one. */
 struct ddrun_nccl_note_ {
     char can_scale, failed;
     struct ddrun_nccl_id id;
@@ -176,9 +176,9 @@ static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct d
     return 0;
 }
 
-/* The ids of a new communicator of the group, for who wants to make it without ddrun_nccl_comm():
- * *ret has *ret_n of them, one per ranks_per_id ranks, the same on all; free(*ret). An id is good
- * once. */
+/* Exchange the ids of a new communicator, for programs that create it without ddrun_nccl_comm():
+ * *ret has *ret_n ids, one per ranks_per_id ranks, the same on all; free(*ret). Each id is valid
+ * for one communicator. */
 static inline int ddrun_nccl_ids(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
                                  int ranks_per_id, struct ddrun_nccl_id **ret, int *ret_n,
                                  int timeout_ms)
@@ -214,7 +214,7 @@ static inline int ddrun_nccl_ids(struct ddrun *d, struct ddrun_group *g, struct 
 
 /* ---- communicators ---- */
 
-/* What an ncclConfig_t was in NCCL 2.14, when there first was one; later ones take it as it is. */
+/* ncclConfig_t of NCCL 2.14, the first with one; later versions accept it. */
 struct ddrun_nccl_config_ {
     size_t size;
     unsigned magic, version;
@@ -234,7 +234,7 @@ static inline int ddrun_nccl_left_ms_(long end)
     return end < 0 ? DDRUN_FOREVER : left > 0 ? (int)left : 0;
 }
 
-/* An NCCL that does not block is ready later. */
+/* Wait for a non-blocking NCCL. */
 static inline int ddrun_nccl_await_(struct ddrun_nccl *nccl, void *comm, int result, long end)
 {
     const struct timespec nap = {0, 1000000};
@@ -266,7 +266,7 @@ static inline int ddrun_nccl_start_(struct ddrun_nccl *nccl, const struct ddrun_
     return nccl->comm_init_rank(comm, n, ids->v[0], rank);
 }
 
-/* Whether all have succeeded: a communicator is good for all or for none. */
+/* Agree whether all members have succeeded: a communicator is valid for all or for none. */
 static inline int ddrun_nccl_agree_(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
                                     int result, int timeout_ms)
 {
@@ -306,7 +306,7 @@ static inline int ddrun_nccl_try_(struct ddrun *d, struct ddrun_group *g, struct
     result = ddrun_nccl_start_(nccl, opts, n, rank, &ids, comm);
     result = ddrun_nccl_await_(nccl, *comm, result, end);
     free(ids.v);
-    /* who is through first waits here for the others, who have their own time-outs */
+    /* a rank that is done waits for the others, which have timeouts of their own */
     rc = ddrun_nccl_agree_(d, g, nccl, result,
                            timeout_ms < 0 ? timeout_ms : ddrun_nccl_left_ms_(end) + 5000);
     if (rc < 0 && *comm != NULL)
@@ -316,10 +316,10 @@ static inline int ddrun_nccl_try_(struct ddrun *d, struct ddrun_group *g, struct
     return rc;
 }
 
-/* A communicator of all members of the group, in its order; NULL: of the world. All members call
- * it. opts may be NULL. comm leads to an ncclComm_t. The time-out is for the exchange of ids, and
- * where NCCL does not block for its work too. -EIO: NCCL has failed on some member; then all have
- * nothing. */
+/* Create a communicator of all members of the group, in its order; NULL: of all workers. All
+ * members call it. opts may be NULL. comm points to an ncclComm_t. The timeout applies to the
+ * exchange of ids and, for a non-blocking communicator, to NCCL's work. -EIO: NCCL failed on some
+ * member; then no member has a communicator. */
 static inline int ddrun_nccl_comm(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
                                   const struct ddrun_nccl_opts *opts, void *comm, int timeout_ms)
 {

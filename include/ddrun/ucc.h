@@ -1,14 +1,14 @@
-/* UCC's out-of-band allgather for the workers of a ddrun job: what ucc_context_create() and
- * ucc_team_create_post() need to find the others.
+/* UCC's out-of-band allgather for the workers of a ddrun job: ucc_context_create() and
+ * ucc_team_create_post() use it to exchange addresses.
  *
- * Header only, on top of libddrun. <ucc/api/ucc.h> comes first:
+ * Header only, on top of libddrun. Include <ucc/api/ucc.h> first:
  *
  *     ucc_context_params_t p = {.mask = UCC_CONTEXT_PARAM_FIELD_OOB};
  *     struct ddrun_ucc oob;
  *     ddrun_ucc_oob(&oob, d, NULL, &p.oob);
  *
- * oob must live as long as the context or the team. A group has one allgather at a time: give a
- * context and a team that are made at once a group each.
+ * oob must live as long as the context or the team. A group has one allgather at a time: use
+ * two groups for a context and a team that are created at the same time.
  */
 #ifndef DDRUN_UCC_H
 #define DDRUN_UCC_H
@@ -43,7 +43,7 @@ static inline ucc_status_t ddrun_ucc_status_(int rc)
                               : UCC_ERR_NO_MESSAGE;
 }
 
-/* len bytes from each; this one's are at `in`, all of them go to `out`. */
+/* Start to gather len bytes from each member: this one's from `in`, all of them into `out`. */
 static inline ucc_status_t ddrun_ucc_allgather_(void *in, void *out, size_t len, void *info,
                                                 void **request)
 {
