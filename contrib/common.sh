@@ -21,7 +21,7 @@ missing_packages() {
     done
 }
 
-# run_as_root COMMAND...: as we are, or through sudo where it asks nothing or somebody can answer.
+# run_as_root COMMAND...: directly as root, or through sudo if it needs no password or a terminal is there to ask.
 run_as_root() {
     if [[ $(id -u) -eq 0 ]]; then
         "$@"
@@ -206,7 +206,7 @@ need_own_venv() {
     "$venv/bin/pip" install --quiet --no-input --disable-pip-version-check $missing >>"$log" 2>&1 </dev/null
 }
 
-# configure_in FOLDER CONFIGURE_ARGUMENT...: configures again only when the arguments changed.
+# configure_in DIRECTORY CONFIGURE_ARGUMENT...: configures again only when the arguments changed.
 configure_in() {
     local folder=$1
     shift
@@ -223,7 +223,7 @@ configure_in() {
     fi
 }
 
-# configure_and_make FOLDER CONFIGURE_ARGUMENT...
+# configure_and_make DIRECTORY CONFIGURE_ARGUMENT...
 configure_and_make() {
     configure_in "$@" && make -C "$1" -j"$(nproc)"
 }

@@ -1,11 +1,11 @@
-/* A barrier of ddrun's before MPI_Finalize, for programs as they are: MPICH 4.0 and 4.1 with UCX
- * over TCP may hang there on several nodes, under any launcher (docs/mpi.md).
+/* A barrier of ddrun before MPI_Finalize, for unmodified programs: MPICH 4.0 and 4.1 with UCX over
+ * TCP may hang there on several nodes, under any launcher (docs/mpi.md).
  *
  *     cc -shared -fPIC -o libmpifinalize.so mpi_finalize.c $(pkg-config --cflags --libs ddrun)
  *     ddrun --mpi=auto --env=LD_PRELOAD=$PWD/libmpifinalize.so ./my_mpi_program
  *
- * It interposes on MPI_Finalize as MPI's profiling interface provides, and so needs no header of
- * any MPI. */
+ * It interposes on MPI_Finalize through MPI's profiling interface, so it needs no header of any
+ * MPI. */
 #include <ddrun/ddrun.h>
 #include <stdio.h>
 

@@ -1,11 +1,11 @@
 /* All-reduce over all GPUs of a job, with NCCL. Written for one worker per GPU.
  *
- *     cc nccl_allreduce.c $(pkg-config --cflags --libs ddrun) -I$CUDA_HOME/include
- * -L$CUDA_HOME/lib64 \ -lcudart -lnccl -ldl -o nccl_allreduce srun --ntasks-per-node=1 ddrun
- * ./nccl_allreduce [NUMBERS]
+ *     cc nccl_allreduce.c $(pkg-config --cflags --libs ddrun) -I$CUDA_HOME/include \
+ *         -L$CUDA_HOME/lib64 -lcudart -lnccl -ldl -o nccl_allreduce
+ *     srun --ntasks-per-node=1 ddrun ./nccl_allreduce [NUMBERS]
  *
- * The ranks need no file system, no MPI and no port to find each other: the ids of NCCL, one for
- * each 128 ranks, go through the store that ddrun serves to its workers. */
+ * The ranks need no shared file system, no MPI and no port of their own to find each other: they
+ * exchange the ids of NCCL, one for each 128 ranks, through the store that ddrun serves. */
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -35,7 +35,7 @@ static void check_cuda(cudaError_t e)
     check(e == cudaSuccess, "CUDA: %s", cudaGetErrorString(e));
 }
 
-/* Every rank gives its number plus one. */
+/* Each rank contributes its number plus one. */
 static float sum_of_ranks(const struct ddrun *d, ncclComm_t comm, size_t n)
 {
     float *numbers = NULL, first = (float)ddrun_rank(d) + 1.0F;

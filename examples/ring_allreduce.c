@@ -3,9 +3,9 @@
  *     ddrun --nproc-per-node=4 examples/ring_allreduce [NUMBERS]
  *     srun --ntasks-per-node=1 ddrun --nproc-per-node=4 examples/ring_allreduce
  *
- * What ddrun gives to every worker is enough: RANK and WORLD_SIZE say who it is, and the store at
- * MASTER_ADDR:MASTER_PORT is where the workers leave their addresses for each other. The store
- * speaks the c10d protocol of PyTorch; three of its operations are written down here. */
+ * It uses only the environment that ddrun sets: RANK and WORLD_SIZE, and the store at
+ * MASTER_ADDR:MASTER_PORT, in which the workers publish their addresses. The store's protocol is
+ * PyTorch's c10d; this program implements three of its operations. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
