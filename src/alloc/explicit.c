@@ -1,5 +1,5 @@
-/* The way of torchrun: how many nodes (--nnodes), which of them am I (--node-rank) and where they
- * meet (--rdzv-endpoint, --master-addr). The other nodes are not known by name.
+/* torchrun's options: the number of nodes (--nnodes), the index of this one (--node-rank) and the
+ * address of the first (--rdzv-endpoint, --master-addr). The names of other nodes are unknown.
  *
  * Two rows: complete options (--nnodes and a rank or an endpoint) take precedence over schedulers;
  * incomplete ones apply only outside of schedulers' jobs.

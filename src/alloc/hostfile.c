@@ -1,7 +1,7 @@
-/* Node files: --hostfile, and the file of PBS, which is the same without the extras.
+/* Node files: --hostfile, and the file of PBS, which contains names only.
  *
- *   line = [ names [ "slots=" N ] ] [ "#" anything ]        names = a host list expression, or
- * NAME:N
+ *   line  = [ names [ "slots=" N ] ] [ "#" anything ]
+ *   names = a host list expression, or NAME:N
  *
  * Duplicates of a host are ignored: PBS lists it once per MPI process. Slots of MPI host files do
  * not matter here, because ddrun starts one agent per host (--nproc-per-node).

@@ -1,6 +1,5 @@
-/* Started by an outer launcher of MPI programs that runs one ddrun on each node (mpiexec -ppn 1
- * ddrun …) where no scheduler is: the agents have asked it how many they are, and told each other
- * their names. */
+/* An outer launcher of MPI programs has started one ddrun on each node (mpiexec -ppn 1 ddrun …),
+ * and there is no scheduler: the agents have got their number from it and exchanged their names. */
 #include "alloc/inner.h"
 
 static int detect(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err)

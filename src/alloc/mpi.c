@@ -1,5 +1,5 @@
-/* What the launchers of MPI programs tell each process. Where one ddrun runs on each node, its rank
- * is the node's place; where several do, they would all be the same node.
+/* Variables of the launchers of MPI programs. If one ddrun runs on each node, its rank is the index
+ * of the node; several on one node are an error, since each would start all workers of the node.
  *
  * Src: HPE PALS, MPICH's hydra, Open MPI's mpirun, Intel MPI, IBM's jsrun, Cray's aprun: manuals
  * and public sources.

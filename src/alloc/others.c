@@ -1,5 +1,5 @@
-/* LSF, Grid Engine, OAR and Cobalt: a job's id in a variable, its nodes in a file or another one.
- * One row each; Flux, which says neither, is told what to write.
+/* LSF, Grid Engine, OAR and Cobalt: the job's id is in a variable, its nodes are in a file or
+ * another variable. One row each. Flux sets neither: its row only explains how to start ddrun.
  *
  * Src: manuals, public sources and pages of sites; none of these systems was run.
  * - A node file has one line per slot or core. Lines of Grid Engine are "host slots queue

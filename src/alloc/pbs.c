@@ -1,5 +1,5 @@
-/* PBS (OpenPBS, PBS Pro): agents that pbsdsh, pbs_tmrsh or an mpiexec started, one per host of the
- * node file. In the job script itself there is only one of us.
+/* PBS (OpenPBS, PBS Pro): pbsdsh, pbs_tmrsh or an mpiexec has started one agent per host of the
+ * node file; in the job script, there is only one ddrun.
  *
  * Src: measured with OpenPBS 23.06.06; recorded environments in tests/data/env.
  * - Every process of the job has PBS_JOBID, PBS_JOBCOOKIE, PBS_NODENUM and PBS_TASKNUM. PBS_TASKNUM

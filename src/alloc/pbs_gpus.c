@@ -1,8 +1,8 @@
-/* The GPUs that Torque has given a job: PBS_GPUFILE names a file of the first node with a line
- * HOST-gpuNUMBER for each GPU of the whole job.
+/* The GPUs of a Torque job: PBS_GPUFILE names a file on the first node with a line HOST-gpuNUMBER
+ * for each GPU of the whole job.
  *
  * Src: pbs_mom of Torque 6, its source; not run. The numbers are NVML's, in the order of the PCI
- * addresses. An empty file is that of a job that has asked for none. */
+ * addresses. The file is empty if the job has requested no GPUs. */
 #include "alloc/inner.h"
 
 #include "base/num.h"

@@ -1,5 +1,5 @@
-/* Slurm: inside a step, where srun has started one agent per task and told each its place; and in
- * the batch script (or the shell of salloc), where there is only one of us.
+/* Slurm: inside a step, srun has started one agent per task and set its index; in the batch script,
+ * or the shell of salloc, there is only one ddrun.
  *
  * A process of a step has SLURM_STEP_ID and SLURM_PROCID. The batch script has SLURM_PROCID, NODEID
  * and LOCALID, too (all 0), but no SLURM_STEP_ID. Src: environments recorded from Slurm 22.05.8 in

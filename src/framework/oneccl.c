@@ -1,4 +1,4 @@
-/* oneCCL, which expects an MPI launcher unless it is told otherwise: rank and size on the node are
+/* oneCCL, which expects an MPI launcher by default: rank and size on the node are
  * PyTorch's. Src: oneCCL's source of March 2025. */
 #include "framework/rows.h"
 
