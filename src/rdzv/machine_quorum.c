@@ -28,7 +28,9 @@ static bool rdzv_quorum_majority(const struct rdzv *m, const struct rdzv_members
 static bool known_quorum(const struct rdzv *m, bool part_only)
 {
     const struct rdzv_members *last = NULL;
-    if (m->cfg.epoch > 0 && m->by_index[m->cfg.tie] < 0) /* its own node knows the last round */
+    /* A later daemon waits for its own node, which knows the last round, or, where that was started
+     * again, for others that do. */
+    if (m->cfg.epoch > 0 && (m->by_index[m->cfg.tie] < 0 || m->nknown == 0))
         return false;
     for (int i = 0; i < m->nknown; i++)
         if (m->known_committed[i] && (last == NULL || rdzv_members_newer(&m->known[i], last)))

@@ -84,10 +84,36 @@ static void machine_takes_what_comes_while_it_stops_a_round(void **state)
     bed_free(&b);
 }
 
+/* It was started again, and has seen the round that ran without it: it has no memory of its own. */
+static void machine_of_a_later_daemon_begins_nothing_while_nobody_remembers_a_round(void **state)
+{
+    (void)state;
+    struct bed b;
+    int last[] = {0, 1, 2};
+    const struct rdzv_members known = {.epoch = 0, .round = 0, .tie = 0, .n = 3, .index = last};
+    struct rdzv_event e = {
+        .kind = RDZV_JOIN, .id = 1, .index = 1, .nnodes = 3, .slots = 1, .addr = "h", .name = "n"};
+    const struct rdzv_cfg cfg = {
+        .min_nodes = 1, .max_nodes = 3, .epoch = rdzv_next_epoch(0, 1), .tie = 1};
+    bed_elastic(&b, cfg);
+    assert_int_equal(rdzv_step(b.m, &e, 0), 0);
+    assert_int_equal(pass(&b, 30), 0); /* alone, until the deadline */
+    assert_string_equal(actions(&b), "finish1!");
+    bed_free(&b);
+    bed_elastic(&b, cfg);
+    assert_int_equal(rdzv_step(b.m, &e, 0), 0);
+    e.committed = e.planned = &known;
+    for (e.id = e.index = 0; e.id < 3; e.index = e.id += 2)
+        assert_int_equal(rdzv_step(b.m, &e, 20), 0);
+    assert_non_null(strstr(actions(&b), "plan1")); /* two that remember it are a majority */
+    bed_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(machine_ignores_events_that_come_too_late),
+        cmocka_unit_test(machine_of_a_later_daemon_begins_nothing_while_nobody_remembers_a_round),
         cmocka_unit_test(machine_takes_what_comes_while_it_stops_a_round),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
