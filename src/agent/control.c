@@ -1,9 +1,9 @@
 /* Requests of ddctl on this node, forwarded to the daemon, and its replies. The kernel names the
- * user of each caller (net/here.h). A caller that does not read its replies is dropped. */
+ * user of each caller (net/local_socket.h). A caller that does not read its replies is dropped. */
 #include "agent/inner.h"
 
 #include "base/io.h"
-#include "net/here.h"
+#include "net/local_socket.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "agent/agent.h"
 #include "agent/node_exchange.h"
 #include "agent/spec.h"
-#include "http/server.h"
+#include "http/http_server.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "agent/round.h"
 #include "agent/uplink.h"
 #include "net/link.h"
-#include "net/peer.h"
+#include "net/peer_uid.h"
 #include "rdzv/elect.h"
 #include "rdzv/msg.h"
 #include "rdzv/plan.h"

@@ -21,7 +21,7 @@ struct features;      /* agent/features.h */
 struct msg;           /* rdzv/msg.h */
 struct msg_plan;      /* the same */
 struct net_addr;      /* net/addr.h */
-struct net_peer;      /* net/peer.h */
+struct net_peer;      /* net/peer_uid.h */
 struct round_feature; /* agent/features.h */
 struct round_message; /* the same */
 struct worker_output; /* worker/output.h */

@@ -4,7 +4,7 @@
 #include "base/strv.h"
 #include "base/uid.h"
 #include "cmd/common.h"
-#include "net/here.h"
+#include "net/local_socket.h"
 #include "net/link.h"
 #include "net/loop.h"
 #include "rdzv/msg.h"

@@ -1,6 +1,6 @@
 #include "daemon/admission.h"
 
-#include "net/peer.h"
+#include "net/peer_uid.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "daemon/event_log.h"
 #include "daemon/session.h"
 #include "rdzv/machine.h"
-#include "store/server.h"
+#include "store/store_server.h"
 
 /* Changes that a request may cause. Each may free the session that sent the request. */
 struct ctl_ops {

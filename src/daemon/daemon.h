@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "net/key.h"
 #include "rdzv/machine.h"
-#include "store/server.h"
+#include "store/store_server.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #include "base/io.h"
 #include "net/handshake_pool.h"
 #include "net/hello.h"
-#include "net/peer.h"
+#include "net/peer_uid.h"
 
 #include <errno.h>
 #include <event2/event.h>
@@ -68,7 +68,7 @@ static void pending_evict(struct unproven *u)
 }
 
 /* Admit the connection if it is still open: only then is the owner that was looked up its owner
- * (net/peer.h). */
+ * (net/peer_uid.h). */
 static void pending_admit(struct pending *p)
 {
     const struct demux_cfg *cfg = &p->demux->cfg;

@@ -9,7 +9,7 @@
 
 #include "daemon/admission.h"
 #include "net/link.h"
-#include "store/server.h"
+#include "store/store_server.h"
 
 struct demux;
 

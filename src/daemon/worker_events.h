@@ -4,7 +4,7 @@
 #define DD_DAEMON_WORKER_EVENTS_H
 
 #include "base/log.h"
-#include "store/server.h"
+#include "store/store_server.h"
 
 struct worker_events {
     struct store_server *store;

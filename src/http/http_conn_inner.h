@@ -2,7 +2,7 @@
 #ifndef DD_HTTP_HTTP_CONN_INNER_H
 #define DD_HTTP_HTTP_CONN_INNER_H
 
-#include "http/server.h"
+#include "http/http_server.h"
 #include "net/listen.h"
 
 #include <sys/queue.h>

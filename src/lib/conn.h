@@ -3,7 +3,7 @@
 #define DD_LIB_CONN_H
 
 #include "base/err.h"
-#include "lib/wire.h"
+#include "lib/c10d_wire.h"
 
 #include <sys/socket.h>
 

@@ -1,5 +1,5 @@
 /* Heartbeats to ddrun and events from it. */
-#include "lib/inner.h"
+#include "lib/lib_inner.h"
 
 #include "base/num.h"
 

@@ -7,8 +7,8 @@
  *
  * Once a member knows that all have arrived at N, all have left N-1 and bN is no longer needed. So
  * with its next collective the first member deletes b and d, and each member its own x. */
-#include "lib/inner.h"
-#include "lib/records.h"
+#include "lib/lib_inner.h"
+#include "lib/allgather_records.h"
 
 #include <errno.h>
 #include <poll.h>

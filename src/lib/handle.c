@@ -1,6 +1,6 @@
 /* The handle: identity of this worker and its connections to the store, one per call in progress.
  */
-#include "lib/inner.h"
+#include "lib/lib_inner.h"
 
 #include "base/num.h"
 

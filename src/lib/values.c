@@ -1,7 +1,7 @@
 /* Keys and values. A value is stored with a prefix byte, so that an empty value differs from a
  * missing one. Counters have separate keys, because the store closes the connection on an addition
  * to a value that is not a number. */
-#include "lib/inner.h"
+#include "lib/lib_inner.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
-#include "net/holder_inner.h"
+#include "net/port_owner_inner.h"
 
 #include <errno.h>
 #include <string.h>

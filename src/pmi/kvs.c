@@ -1,7 +1,7 @@
 #include "pmi/kvs.h"
 
 #include "base/cursor.h"
-#include "pmi/wire.h"
+#include "pmi/pmi1_wire.h"
 #include "store/siphash.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "base/auto.h"
 #include "base/num.h"
 #include "pmi/kvs.h"
-#include "pmi/wire.h"
+#include "pmi/pmi1_wire.h"
 
 #include <errno.h>
 #include <event2/event.h>

@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/num.h"
-#include "pmi/wire.h"
+#include "pmi/pmi1_wire.h"
 
 #include <errno.h>
 #include <poll.h>

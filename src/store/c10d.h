@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "store/engine.h"
 #include "store/limits.h"
-#include "store/out.h"
+#include "store/outbuf.h"
 #include "store/runs.h"
 
 struct c10d_conn;

@@ -1,4 +1,4 @@
-#include "store/inner.h"
+#include "store/engine_inner.h"
 
 #include <errno.h>
 #include <stdio.h>

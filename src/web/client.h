@@ -6,7 +6,7 @@
 #define DD_WEB_CLIENT_H
 
 #include "base/err.h"
-#include "web/wire.h"
+#include "web/web_wire.h"
 
 #include <sys/types.h>
 

@@ -4,7 +4,7 @@
  * available and prints the reason if not. */
 #include "base/buf.h"
 #include "base/library.h"
-#include "web/wire.h"
+#include "web/web_wire.h"
 
 #define CURL_DISABLE_TYPECHECK /* its macros call libcurl's functions directly */
 #include <curl/curl.h>

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "cmd/ddctl.h"
 #include "net/frame.h"
-#include "net/here.h"
+#include "net/local_socket.h"
 #include "net/link.h"
 #include "rdzv/msg.h"
 

@@ -1,7 +1,7 @@
 /* libddrun's side of the wire: the first byte says what was asked for, the second in which pieces
  * the rest arrives as the answer; what it holds is then read as the records of a collective. */
-#include "lib/records.h"
-#include "lib/wire.h"
+#include "lib/allgather_records.h"
+#include "lib/c10d_wire.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * The first byte chooses the keys. Then steps of (what and for which side, arguments). */
 #include "base/cursor.h"
 #include "fake_clock.h"
-#include "net/link_try_inner.h"
+#include "net/link_attempt_inner.h"
 
 #include <event2/event.h>
 #include <signal.h>

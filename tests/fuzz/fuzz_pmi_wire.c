@@ -1,6 +1,6 @@
 /* PMI-1: any bytes as lines of a worker, and as what another node put. */
 #include "pmi/kvs.h"
-#include "pmi/wire.h"
+#include "pmi/pmi1_wire.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -4,7 +4,7 @@
  * Steps of (what and which, length, bytes): connect, send, admit, close from either side, read, end
  * the round. */
 #include "base/cursor.h"
-#include "store/server.h"
+#include "store/store_server.h"
 
 #include <event2/event.h>
 #include <signal.h>

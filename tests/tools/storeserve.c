@@ -5,7 +5,7 @@
  * Options and the line that tells the port are those of the daemon.
  */
 #include "base/num.h"
-#include "store/server.h"
+#include "store/store_server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

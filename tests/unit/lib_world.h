@@ -3,7 +3,7 @@
 #define LIB_WORLD_H
 
 #include "ddrun/ddrun.h"
-#include "store/server.h"
+#include "store/store_server.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,7 @@
-/* lib/wire and lib/records: requests as torch writes them, answers in any pieces, and nonsense. */
-#include "lib/records.h"
-#include "lib/wire.h"
+/* lib/c10d_wire and lib/allgather_records: requests as torch writes them, answers in any pieces,
+ * and nonsense. */
+#include "lib/allgather_records.h"
+#include "lib/c10d_wire.h"
 
 #include <errno.h>
 #include <setjmp.h>

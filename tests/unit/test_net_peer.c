@@ -1,7 +1,7 @@
 /* Whose is the other end of a local connection? Asked about connections of this test. */
 #include "base/auto.h"
 #include "net/listen.h"
-#include "net/peer.h"
+#include "net/peer_uid.h"
 
 #include <errno.h>
 #include <fcntl.h>

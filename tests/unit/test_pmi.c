@@ -5,7 +5,7 @@
 #include "pmi/kvs.h"
 #include "pmi/pmi_client.h"
 #include "pmi/pmi1.h"
-#include "pmi/wire.h"
+#include "pmi/pmi1_wire.h"
 
 #include <errno.h>
 #include <event2/event.h>

@@ -1,6 +1,6 @@
-/* store/server: how connections come, are admitted, end and are told of. Requests are in
+/* store/store_server: how connections come, are admitted, end and are told of. Requests are in
  * test_store_c10d.c, real sockets and crowds in tests/e2e/test_store_wire.py. */
-#include "store/server.h"
+#include "store/store_server.h"
 
 #include <errno.h>
 #include <event2/event.h>

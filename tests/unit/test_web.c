@@ -5,7 +5,7 @@
 #include "web/entry.h"
 #include "web/etcd.h"
 #include "web/etcd_url.h"
-#include "web/wire.h"
+#include "web/web_wire.h"
 
 #include <errno.h>
 #include <event2/event.h>

@@ -1,6 +1,6 @@
 /* The hash table of the store's names: internal to the engine. */
-#ifndef DD_STORE_TABLE_H
-#define DD_STORE_TABLE_H
+#ifndef DD_STORE_HASH_H
+#define DD_STORE_HASH_H
 
 #include "store/engine.h"
 

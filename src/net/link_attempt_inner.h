@@ -1,6 +1,6 @@
 /* One attempt to reach the daemon at one address: connect, hello, key, TLS. */
-#ifndef DD_NET_LINK_TRY_H
-#define DD_NET_LINK_TRY_H
+#ifndef DD_NET_LINK_ATTEMPT_INNER_H
+#define DD_NET_LINK_ATTEMPT_INNER_H
 
 #include "net/link.h"
 

@@ -1,4 +1,4 @@
-#include "lib/records.h"
+#include "lib/allgather_records.h"
 
 #include "base/cursor.h"
 

@@ -1,4 +1,4 @@
-#include "net/here.h"
+#include "net/local_socket.h"
 
 #include "base/auto.h"
 #include "base/io.h"

@@ -3,8 +3,8 @@
  *     u32 place in the group | u64 length, bit 63: the data is under a key of its own | data
  *
  * Records come from other processes and are validated: exactly one record per member. */
-#ifndef DD_LIB_RECORDS_H
-#define DD_LIB_RECORDS_H
+#ifndef DD_LIB_ALLGATHER_RECORDS_H
+#define DD_LIB_ALLGATHER_RECORDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

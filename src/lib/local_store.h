@@ -1,6 +1,6 @@
 /* The store of a process that runs without ddrun: keys and values in its own memory. */
-#ifndef DD_LIB_ALONE_H
-#define DD_LIB_ALONE_H
+#ifndef DD_LIB_LOCAL_STORE_H
+#define DD_LIB_LOCAL_STORE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "pmi/wire.h"
+#include "pmi/pmi1_wire.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Output buffer of one connection: small replies are copied, large values are shared. */
-#ifndef DD_STORE_OUT_H
-#define DD_STORE_OUT_H
+#ifndef DD_STORE_OUTBUF_H
+#define DD_STORE_OUTBUF_H
 
 #include "base/buf.h"
 #include "store/blob.h"

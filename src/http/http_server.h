@@ -4,13 +4,13 @@
  * from it, bounds neither the number of connections nor their total data, keeps a connection that
  * sends one byte now and then, and does not notice that a client whose reply is delayed has
  * disconnected (all tested with libevent 2.1.12). */
-#ifndef DD_HTTP_SERVER_H
-#define DD_HTTP_SERVER_H
+#ifndef DD_HTTP_HTTP_SERVER_H
+#define DD_HTTP_HTTP_SERVER_H
 
 #include "base/err.h"
 #include "base/log.h"
 #include "http/rendezvous.h"
-#include "net/peer.h"
+#include "net/peer_uid.h"
 
 #include <stdint.h>
 

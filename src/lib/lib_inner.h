@@ -1,9 +1,9 @@
 /* Private to the files of libddrun. */
-#ifndef DD_LIB_INNER_H
-#define DD_LIB_INNER_H
+#ifndef DD_LIB_LIB_INNER_H
+#define DD_LIB_LIB_INNER_H
 
 #include "ddrun/ddrun.h"
-#include "lib/alone.h"
+#include "lib/local_store.h"
 #include "lib/conn.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "net/holder_inner.h"
+#include "net/port_owner_inner.h"
 
 #include "base/auto.h"
 #include "net/listen.h"

@@ -2,7 +2,7 @@
 #include "net/link.h"
 
 #include "base/io.h"
-#include "net/link_try_inner.h"
+#include "net/link_attempt_inner.h"
 #include "net/resolve.h"
 #include "net/tls_inner.h"
 

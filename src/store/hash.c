@@ -1,4 +1,4 @@
-#include "store/table.h"
+#include "store/hash.h"
 
 #include <errno.h>
 #include <stdlib.h>

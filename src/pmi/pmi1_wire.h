@@ -1,7 +1,7 @@
 /* PMI-1, the protocol between MPICH-like libraries and their launcher: lines of "cmd=NAME key=value
  * ...". Pure. Src: MPICH 4.0.2, measured. Specified in docs/protocol/pmi1.md. */
-#ifndef DD_PMI_WIRE_H
-#define DD_PMI_WIRE_H
+#ifndef DD_PMI_PMI1_WIRE_H
+#define DD_PMI_PMI1_WIRE_H
 
 #include "base/buf.h"
 #include "base/err.h"

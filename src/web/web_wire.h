@@ -1,7 +1,7 @@
 /* Messages between the agent or daemon and its helper ddrun-web: one JSON object per packet. Pure.
  */
-#ifndef DD_WEB_WIRE_H
-#define DD_WEB_WIRE_H
+#ifndef DD_WEB_WEB_WIRE_H
+#define DD_WEB_WEB_WIRE_H
 
 #include "base/auto.h"
 #include "base/err.h"

@@ -1,4 +1,4 @@
-#include "lib/wire.h"
+#include "lib/c10d_wire.h"
 
 #include "base/cursor.h"
 

@@ -1,4 +1,4 @@
-#include "web/wire.h"
+#include "web/web_wire.h"
 
 #include "base/log.h"
 

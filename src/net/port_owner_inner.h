@@ -1,6 +1,6 @@
 /* The owner of a listening TCP port of this machine, for error messages. */
-#ifndef DD_NET_HOLDER_H
-#define DD_NET_HOLDER_H
+#ifndef DD_NET_PORT_OWNER_INNER_H
+#define DD_NET_PORT_OWNER_INNER_H
 
 #include <stddef.h>
 #include <stdint.h>

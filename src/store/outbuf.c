@@ -1,4 +1,4 @@
-#include "store/out.h"
+#include "store/outbuf.h"
 
 #include <errno.h>
 #include <stdlib.h>

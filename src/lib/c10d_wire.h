@@ -3,8 +3,8 @@
  * A struct wire is one exchange: append requests to `out`, each of which records the expected
  * reply, then feed received bytes until wire_done(). Replies are not trusted: lengths are bounded,
  * and memory grows only with received data. Src: docs/protocol/store-c10d.md. */
-#ifndef DD_LIB_WIRE_H
-#define DD_LIB_WIRE_H
+#ifndef DD_LIB_C10D_WIRE_H
+#define DD_LIB_C10D_WIRE_H
 
 #include "base/buf.h"
 

@@ -1,4 +1,4 @@
-#include "net/link_try_inner.h"
+#include "net/link_attempt_inner.h"
 
 #include "base/io.h"
 #include "config.h"

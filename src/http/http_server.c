@@ -1,8 +1,8 @@
-#include "http/server.h"
+#include "http/http_server.h"
 
 #include "base/io.h"
 #include "http/http_conn_inner.h"
-#include "net/peer.h"
+#include "net/peer_uid.h"
 
 #include <errno.h>
 #include <event2/event.h>

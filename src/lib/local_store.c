@@ -1,4 +1,4 @@
-#include "lib/alone.h"
+#include "lib/local_store.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "store/server.h"
+#include "store/store_server.h"
 
 #include "store/c10d.h"
 

@@ -1,8 +1,8 @@
 /* Unix sockets in the abstract namespace, by which a user's commands reach the user's agents on the
  * same machine. A name disappears with its process. The kernel reports the uid of the peer, so no
  * secret is needed; the name proves nothing. Src: unix(7), abstract sockets, SO_PEERCRED. */
-#ifndef DD_NET_HERE_H
-#define DD_NET_HERE_H
+#ifndef DD_NET_LOCAL_SOCKET_H
+#define DD_NET_LOCAL_SOCKET_H
 
 #include "base/err.h"
 

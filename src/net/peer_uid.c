@@ -1,4 +1,4 @@
-#include "net/peer.h"
+#include "net/peer_uid.h"
 
 #include "base/auto.h"
 #include "base/uid.h"

@@ -23,8 +23,8 @@
  * node has that node's address, and its port may be one that a process of the node uses itself);
  * somebody who can read or write packets on the way; a SYN cookie answered by a segment that a
  * later RST and SYN have overtaken. */
-#ifndef DD_NET_PEER_H
-#define DD_NET_PEER_H
+#ifndef DD_NET_PEER_UID_H
+#define DD_NET_PEER_UID_H
 
 #include "net/addr.h"
 

@@ -3,8 +3,8 @@
  *
  * This is the hot path, so it uses an epoll instance within the loop's and its own buffers. A
  * connection is adopted before anything is read from it, and is read only after it was admitted. */
-#ifndef DD_STORE_SERVER_H
-#define DD_STORE_SERVER_H
+#ifndef DD_STORE_STORE_SERVER_H
+#define DD_STORE_STORE_SERVER_H
 
 #include "base/err.h"
 #include "base/log.h"

@@ -1,8 +1,8 @@
 /* Shared by the files of the engine. */
-#ifndef DD_STORE_INNER_H
-#define DD_STORE_INNER_H
+#ifndef DD_STORE_ENGINE_INNER_H
+#define DD_STORE_ENGINE_INNER_H
 
-#include "store/table.h"
+#include "store/hash.h"
 
 struct store_engine {
     struct store_account account;
