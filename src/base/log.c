@@ -27,7 +27,7 @@ static bool has_room(const struct dd_log *log)
 }
 
 __attribute__((format(printf, 3, 0))) static void
-write_line(const struct dd_log *log, const char *prefix, const char *fmt, va_list ap)
+log_write_line(const struct dd_log *log, const char *prefix, const char *fmt, va_list ap)
 {
     char line[2048];
     int saved = errno;
@@ -51,7 +51,7 @@ void dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, 
     if (log == NULL || log->fd < 0 || level > log->level)
         return;
     va_start(ap, fmt);
-    write_line(log, level_text[level], fmt, ap);
+    log_write_line(log, level_text[level], fmt, ap);
     va_end(ap);
 }
 
@@ -64,7 +64,7 @@ void dd_trace(const struct dd_log *log, unsigned part, const char *fmt, ...)
     (void)snprintf(prefix, sizeof(prefix), "trace: t=%.6f wall=%.6f ", (double)dd_now_ns() / 1e9,
                    (double)dd_now_real_ns() / 1e9);
     va_start(ap, fmt);
-    write_line(log, prefix, fmt, ap);
+    log_write_line(log, prefix, fmt, ap);
     va_end(ap);
 }
 

@@ -24,7 +24,7 @@ struct shown {
     char text[100];
 };
 
-static struct shown show(const char *word, size_t len)
+static struct shown opt_show(const char *word, size_t len)
 {
     struct shown s;
     (void)dd_log_escape(s.text, sizeof(s.text), word, len);
@@ -61,7 +61,7 @@ static int refuse_ambiguous(const struct parser *p, const char *word, size_t len
         if (row_fits(row, word, len) > 0)
             n += (size_t)snprintf(list + n, sizeof(list) - n, "%s--%s", n == 0 ? "" : ", ",
                                   row->name);
-    return dd_err_set(p->err, -EINVAL, "--%s is ambiguous: could be %s", show(word, len).text,
+    return dd_err_set(p->err, -EINVAL, "--%s is ambiguous: could be %s", opt_show(word, len).text,
                       list);
 }
 
@@ -79,7 +79,7 @@ static int refuse_unknown(const struct parser *p, const char *dashes, const char
             nearest = row;
         }
     }
-    const struct shown s = show(word, len);
+    const struct shown s = opt_show(word, len);
     if (nearest != NULL)
         return dd_err_tip(p->err,
                           dd_err_set(p->err, -EINVAL, "unknown option '%s%s'", dashes, s.text),
@@ -162,8 +162,8 @@ static int no_value(const struct parser *p, const struct opt_row *row,
         return dd_err_set(p->err, -EINVAL,
                           "missing value for %s (found '%s')"
                           "\n  tip: if the value starts with '-', use --%s=%s",
-                          place->name, show(next, strlen(next)).text, row->name,
-                          show(next, strlen(next)).text);
+                          place->name, opt_show(next, strlen(next)).text, row->name,
+                          opt_show(next, strlen(next)).text);
     if (right == NULL)
         return dd_err_set(p->err, -EINVAL, "%s needs a value", place->name);
     return dd_err_set(p->err, -EINVAL,
@@ -183,10 +183,10 @@ static int ask_help(struct parser *p, const char *about)
     return dd_err_set(p->err, -EINVAL,
                       "no option or topic '%s'"
                       "\n  tip: '%s --help=all' lists all options",
-                      show(about, strlen(about)).text, p->t->program);
+                      opt_show(about, strlen(about)).text, p->t->program);
 }
 
-static int ask(struct parser *p, const struct opt_row *row, const char *value)
+static int opt_apply_ask(struct parser *p, const struct opt_row *row, const char *value)
 {
     static const char *const formats[] = {
         [OPT_FORMAT_MAN] = "man",   [OPT_FORMAT_BASH] = "bash", [OPT_FORMAT_ZSH] = "zsh",
@@ -214,12 +214,12 @@ static int apply_builtin(struct parser *p, const struct opt_row *row, const stru
     bool flag = true;
     void *field = row->kind == OPT_FLAG ? (void *)&flag : (void *)&text;
     int rc = value == NULL ? 0 : opt_set_at(row, field, place, value, p->err);
-    return rc == 0 && flag ? ask(p, row, value) : rc;
+    return rc == 0 && flag ? opt_apply_ask(p, row, value) : rc;
 }
 
 /* value: NULL for a flag without a value. */
-static int apply(struct parser *p, const struct opt_row *row, const struct opt_place *place,
-                 const char *value)
+static int opt_apply(struct parser *p, const struct opt_row *row, const struct opt_place *place,
+                     const char *value)
 {
     if (opt_row_is_builtin(row))
         return apply_builtin(p, row, place, value);
@@ -243,7 +243,7 @@ static int take_value_and_apply(struct parser *p, const struct opt_row *row,
             return no_value(p, row, place);
         value = p->argv[p->at++];
     }
-    return apply(p, row, place, value);
+    return opt_apply(p, row, place, value);
 }
 
 /* Find a foreign option as written, "-ppn=4" or "--map_by". */
@@ -314,7 +314,7 @@ static int read_letters(struct parser *p, const char *word)
         const struct opt_place place = {.style = OPT_STYLE_LETTER, .name = name};
         bool takes = row->kind != OPT_FLAG && word[1] != '\0';
         if (takes || word[1] == '=')
-            return apply(p, row, &place, word + 1 + (word[1] == '='));
+            return opt_apply(p, row, &place, word + 1 + (word[1] == '='));
         rc = take_value_and_apply(p, row, &place, NULL);
         if (rc < 0 || p->res->ask == OPT_ASK_HELP)
             return rc;
@@ -351,7 +351,7 @@ static int read_command_line(struct parser *p)
     return rc;
 }
 
-static int read_environment(struct parser *p, char *const *env)
+static int opt_read_environment(struct parser *p, char *const *env)
 {
     char name[64];
     int rc = 0;
@@ -364,7 +364,7 @@ static int read_environment(struct parser *p, char *const *env)
         for (size_t k = 0; text == NULL && opt_env_name(p->t, row, k, name); k++)
             text = dd_env_get_nonempty(env, name);
         if (text != NULL)
-            rc = apply(p, row, &place, text);
+            rc = opt_apply(p, row, &place, text);
     }
     return rc;
 }
@@ -433,7 +433,7 @@ int opt_parse(const struct opt_table *t, void *values, int argc, char *const *ar
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = read_command_line(&p);
     if (rc == 0 && (res.ask == OPT_ASK_NOTHING || res.ask == OPT_ASK_CONFIG)) {
-        rc = read_environment(&p, env);
+        rc = opt_read_environment(&p, env);
         if (rc == 0)
             rc = set_defaults(&p);
         if (rc == 0 && res.ask == OPT_ASK_CONFIG && note_config(&p) < 0)

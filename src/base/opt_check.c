@@ -8,7 +8,7 @@
 
 #define NAME_MAX_LEN 40
 
-static bool is_name(const char *s, size_t len)
+static bool opt_check_is_name(const char *s, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (!islower((unsigned char)s[i]) && !isdigit((unsigned char)s[i]) &&
@@ -17,7 +17,7 @@ static bool is_name(const char *s, size_t len)
     return len >= 2 && len <= NAME_MAX_LEN;
 }
 
-static bool is_text(const char *s)
+static bool opt_check_is_text(const char *s)
 {
     for (; *s != '\0'; s++)
         if (!isprint((unsigned char)*s))
@@ -43,10 +43,10 @@ static int check_names(const struct opt_table *t, size_t i, struct dd_err *err)
     const struct opt_row *other;
     const char *piece;
     size_t len;
-    if (!is_name(row->name, strlen(row->name)))
+    if (!opt_check_is_name(row->name, strlen(row->name)))
         return dd_err_set(err, -EINVAL, "invalid name: only a-z, 0-9 and single '-' between them");
     for (const char *at = row->aliases; (piece = opt_next_piece(&at, &len)) != NULL;)
-        if (!is_name(piece, len))
+        if (!opt_check_is_name(piece, len))
             return dd_err_set(err, -EINVAL, "invalid alias '%.*s'", (int)len, piece);
     for (size_t k = 0; (other = opt_row_at(t, k)) != NULL; k++) {
         if (k == i)
@@ -67,7 +67,7 @@ static int check_texts(const struct opt_row *row, struct dd_err *err)
 {
     if (row->letter != 0 && !isalpha((unsigned char)row->letter))
         return dd_err_set(err, -EINVAL, "short form is not a letter");
-    if (row->help == NULL || *row->help == '\0' || !is_text(row->help))
+    if (row->help == NULL || *row->help == '\0' || !opt_check_is_text(row->help))
         return dd_err_set(err, -EINVAL, "missing help line in plain text");
     if (row->help[strlen(row->help) - 1] == '.')
         return dd_err_set(err, -EINVAL, "help line ends with a full stop");
@@ -97,7 +97,7 @@ static int check_values(const struct opt_row *row, struct dd_err *err)
 }
 
 /* Check that the options in a list, such as a row's `needs`, exist. */
-static int check_list(const struct opt_table *t, const char *list, struct dd_err *err)
+static int opt_check_list(const struct opt_table *t, const char *list, struct dd_err *err)
 {
     const struct opt_row *row;
     const char *piece;
@@ -147,9 +147,9 @@ int opt_table_check(const struct opt_table *t, struct dd_err *err)
         if (rc == 0)
             rc = check_values(row, err);
         if (rc == 0)
-            rc = check_list(t, row->needs, err);
+            rc = opt_check_list(t, row->needs, err);
         if (rc < 0)
             return dd_err_where(err, rc, "row %zu (--%s)", i, row->name);
     }
-    return check_list(t, t->first, err);
+    return opt_check_list(t, t->first, err);
 }

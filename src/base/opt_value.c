@@ -80,7 +80,7 @@ static struct limits limits_of(const struct opt_row *row)
 }
 
 /* Parse a number; values out of the range of int64_t saturate. */
-static int read_number(enum opt_kind kind, const char *text, int64_t *ret)
+static int opt_value_read_number(enum opt_kind kind, const char *text, int64_t *ret)
 {
     uint64_t u = 0;
     int n = 0;
@@ -117,7 +117,7 @@ static int set_number(const struct opt_row *row, void *field, const struct opt_p
     const struct limits l = limits_of(row);
     char what[100];
     int64_t n;
-    if (read_number(row->kind, text, &n) < 0)
+    if (opt_value_read_number(row->kind, text, &n) < 0)
         return wrong(row, place, text, is_not[row->kind], err);
     if (n < l.least || n > l.most) {
         bool small = n < l.least;

@@ -15,7 +15,7 @@ struct owner {
     unsigned long long start;
 };
 
-static void read_line(const char *path, char *out, size_t size)
+static void owner_read_line(const char *path, char *out, size_t size)
 {
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
@@ -29,7 +29,7 @@ static unsigned long long start_of(long pid, char *ret_state)
     char text[1024];
     unsigned long long start = 0;
     (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    read_line(path, text, sizeof(text));
+    owner_read_line(path, text, sizeof(text));
     const char *c = strrchr(text, ')');
     *ret_state = c != NULL && c[1] == ' ' ? c[2] : '\0';
     for (int field = 2; c != NULL && field < 22; field++)
@@ -55,7 +55,7 @@ static bool has_ended(const struct owner *o)
 static void owner_self(struct owner *o)
 {
     memset(o, 0, sizeof(*o));
-    read_line("/proc/sys/kernel/random/boot_id", o->boot, sizeof(o->boot));
+    owner_read_line("/proc/sys/kernel/random/boot_id", o->boot, sizeof(o->boot));
     if (readlink("/proc/self/ns/pid", o->space, sizeof(o->space) - 1) < 0)
         o->space[0] = '\0';
     o->pid = (long)getpid();
@@ -70,7 +70,7 @@ void dd_owner_text(char out[DD_OWNER_MAX])
                    o.space[0] != '\0' ? o.space : "-", o.pid, o.start);
 }
 
-static bool parse(struct owner *o, const char *text)
+static bool owner_parse(struct owner *o, const char *text)
 {
     memset(o, 0, sizeof(*o));
     return sscanf(text, "%39s %39s %ld %llu", o->boot, o->space, &o->pid, &o->start) == 4 &&
@@ -80,7 +80,7 @@ static bool parse(struct owner *o, const char *text)
 bool dd_owner_is(const char *text)
 {
     struct owner o;
-    return parse(&o, text);
+    return owner_parse(&o, text);
 }
 
 bool dd_owner_is_gone(const char *text)
@@ -88,6 +88,7 @@ bool dd_owner_is_gone(const char *text)
     struct owner o;
     struct owner self;
     owner_self(&self);
-    return parse(&o, text) && self.boot[0] != '\0' && self.space[0] != '\0' && self.start != 0 &&
-           strcmp(o.boot, self.boot) == 0 && strcmp(o.space, self.space) == 0 && has_ended(&o);
+    return owner_parse(&o, text) && self.boot[0] != '\0' && self.space[0] != '\0' &&
+           self.start != 0 && strcmp(o.boot, self.boot) == 0 && strcmp(o.space, self.space) == 0 &&
+           has_ended(&o);
 }

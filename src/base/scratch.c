@@ -41,7 +41,7 @@ static int open_private(int at, const char *name, struct stat *st)
     return st->st_uid == geteuid() && (st->st_mode & 077) == 0 ? DD_TAKE_FD(fd) : -EPERM;
 }
 
-static int empty(int fd, dev_t dev, int depth);
+static int scratch_empty(int fd, dev_t dev, int depth);
 
 static int remove_directory(int at, const char *name, dev_t dev, int depth)
 {
@@ -51,7 +51,7 @@ static int remove_directory(int at, const char *name, dev_t dev, int depth)
         return -errno;
     if (st.st_uid != geteuid() || st.st_dev != dev || depth == 0)
         return -EXDEV;
-    int rc = empty(DD_TAKE_FD(fd), dev, depth - 1);
+    int rc = scratch_empty(DD_TAKE_FD(fd), dev, depth - 1);
     return rc == 0 && unlinkat(at, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : rc;
 }
 
@@ -64,7 +64,7 @@ static int remove_entry(int at, const char *name, dev_t dev, int depth)
 }
 
 /* Remove the content of directory fd; takes fd. */
-static int empty(int fd, dev_t dev, int depth)
+static int scratch_empty(int fd, dev_t dev, int depth)
 {
     int rc = 0;
     const struct dirent *e;
@@ -108,7 +108,7 @@ static int remove_open(int dir, const char *path)
         0) /* another process of this user has removed it: the name may be in use by anyone now */
         return 0;
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 ? -errno : empty(fd, st.st_dev, DEPTH_MAX);
+    int rc = fd < 0 ? -errno : scratch_empty(fd, st.st_dev, DEPTH_MAX);
     return rc == 0 ? remove_name(dir, path) : rc;
 }
 
@@ -161,7 +161,7 @@ static int open_kept(const char *path)
     return keeps_names(fd, &st) ? DD_TAKE_FD(fd) : -EPERM;
 }
 
-static int random_name(char *name, size_t size)
+static int scratch_random_name(char *name, size_t size)
 {
     uint64_t random;
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
@@ -185,7 +185,7 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
 {
     char name[40];
     int ends[2];
-    if (random_name(name, sizeof(name)) < 0 || pipe2(ends, O_CLOEXEC) < 0)
+    if (scratch_random_name(name, sizeof(name)) < 0 || pipe2(ends, O_CLOEXEC) < 0)
         return dd_err_set(err, -errno, "cannot examine the temporary directory '%s': %m", parent);
     pid_t child = fork();
     if (child == 0)
@@ -203,13 +203,13 @@ static int check_answers(int at, const char *parent, struct dd_err *err)
 }
 
 /* Create the directory; try another name if one exists. */
-static int make(struct dd_scratch *s, int at, const char *parent, struct dd_err *err)
+static int scratch_make(struct dd_scratch *s, int at, const char *parent, struct dd_err *err)
 {
     char name[40];
     struct stat st;
     int rc = -EEXIST;
     for (int i = 0; i < NAME_TRIES && rc == -EEXIST; i++) {
-        if (random_name(name, sizeof(name)) < 0)
+        if (scratch_random_name(name, sizeof(name)) < 0)
             return dd_err_set(err, -EIO, "getrandom failed: %m");
         rc = mkdirat(at, name, 0700) < 0 ? -errno : 0;
     }
@@ -258,7 +258,7 @@ int dd_scratch_new(struct dd_scratch *ret, const char *parent, struct dd_err *er
     DD_AUTO(scratch) struct dd_scratch s = DD_SCRATCH_NONE;
     DD_AUTO(free) char *real = NULL;
     DD_AUTO(fd) int at = open_parent(&real, parent, err);
-    int rc = at < 0 ? at : make(&s, at, strcmp(real, "/") == 0 ? "" : real, err);
+    int rc = at < 0 ? at : scratch_make(&s, at, strcmp(real, "/") == 0 ? "" : real, err);
     if (rc < 0)
         return rc;
     *ret = s;

@@ -149,7 +149,7 @@ void dd_env_unset_prefix(struct dd_strv *env, const char *prefix)
             i++;
 }
 
-static char *name_of(const char *entry)
+static char *strv_name_of(const char *entry)
 {
     return strndup(entry, strcspn(entry, "="));
 }
@@ -163,7 +163,7 @@ struct entry {
     size_t place;
 };
 
-static int by_name(const void *a, const void *b)
+static int strv_by_name(const void *a, const void *b)
 {
     const struct entry *x = a;
     const struct entry *y = b;
@@ -192,7 +192,7 @@ static int sort_env(struct sorted *ret, char *const *env)
         if (eq != NULL)
             ret->v[ret->n++] = (struct entry){env[i], (size_t)(eq - env[i]), i};
     }
-    qsort(ret->v, ret->n, sizeof(*ret->v), by_name);
+    qsort(ret->v, ret->n, sizeof(*ret->v), strv_by_name);
     return 0;
 }
 
@@ -204,7 +204,7 @@ static const char *value_in(const struct sorted *s, const char *text)
     size_t high = s->n;
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
-        if (by_name(&s->v[mid], &wanted) < 0)
+        if (strv_by_name(&s->v[mid], &wanted) < 0)
             low = mid + 1;
         else
             high = mid;
@@ -216,7 +216,7 @@ static const char *value_in(const struct sorted *s, const char *text)
 
 static int put_entry(const char *entry, const char *value, dd_env_diff_f *put, void *arg)
 {
-    DD_AUTO(free) char *name = name_of(entry);
+    DD_AUTO(free) char *name = strv_name_of(entry);
     return name == NULL ? -ENOMEM : put(arg, name, value);
 }
 

@@ -11,7 +11,7 @@
 enum { OVERFLOW_UID = 65534, MAP_TEXT = 128 };
 
 /* Return 0, or -errno and an empty out. */
-static int read_text(const char *path, char *out, size_t size)
+static int uid_read_text(const char *path, char *out, size_t size)
 {
     DD_AUTO(fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
@@ -34,7 +34,7 @@ static uid_t overflow_uid(void)
     char text[32];
     char *end = text;
     unsigned long uid = 0;
-    if (read_text("/proc/sys/kernel/overflowuid", text, sizeof(text)) == 0)
+    if (uid_read_text("/proc/sys/kernel/overflowuid", text, sizeof(text)) == 0)
         uid = strtoul(text, &end, 10);
     return end != text ? (uid_t)uid : OVERFLOW_UID;
 }
@@ -49,7 +49,7 @@ void dd_uid_read(struct dd_uid *ret)
         return;
     const bool no_namespaces = access("/proc/self/stat", F_OK) == 0 &&
                                access("/proc/self/ns/user", F_OK) < 0;
-    ret->ambiguous = !no_namespaces && (read_text("/proc/self/uid_map", map, sizeof(map)) < 0 ||
+    ret->ambiguous = !no_namespaces && (uid_read_text("/proc/self/uid_map", map, sizeof(map)) < 0 ||
                                         !dd_uid_map_is_full(map));
 }
 

@@ -84,8 +84,8 @@ static bool same_tail(const struct level *l, const struct item *a, const struct 
             memcmp(l->text.data + a->tail, l->text.data + b->tail, a->tail_len) == 0);
 }
 
-static bool fits(const struct level *l, const struct item *first, const struct item *it,
-                 const struct frame *f)
+static bool fold_fits(const struct level *l, const struct item *first, const struct item *it,
+                      const struct frame *f)
 {
     return same_tail(l, first, it) && number_fits(it, f) &&
            memcmp(first->head, it->head, f->before) == 0 &&
@@ -100,7 +100,7 @@ static size_t run_length(const struct level *l, size_t i, struct frame *f)
     if (i + 1 >= l->n || !same_tail(l, &it[i], &it[i + 1]) || !find_frame(&it[i], &it[i + 1], f))
         return 1;
     size_t n = 2;
-    while (i + n < l->n && fits(l, &it[i], &it[i + n], f))
+    while (i + n < l->n && fold_fits(l, &it[i], &it[i + n], f))
         n++;
     return n;
 }
@@ -111,7 +111,7 @@ struct number {
     uint64_t value;
 };
 
-static struct number number_of(const struct item *it, const struct frame *f)
+static struct number fold_number_of(const struct item *it, const struct frame *f)
 {
     struct number n = {.text = it->head + f->before, .len = it->head_len - f->before - f->after};
     char digits[DIGITS_MAX + 1];
@@ -143,11 +143,11 @@ static int write_ranges(struct dd_buf *out, const struct item *it, size_t n, con
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < n;) {
-        struct number first = number_of(&it[i], f);
+        struct number first = fold_number_of(&it[i], f);
         struct number last = first;
         size_t len = 1;
         for (; i + len < n; len++) {
-            struct number next = number_of(&it[i + len], f);
+            struct number next = fold_number_of(&it[i + len], f);
             if (!continues(&first, &last, &next))
                 break;
             last = next;

@@ -58,7 +58,7 @@ struct shown {
     char text[180];
 };
 
-static const char *show(struct shown *s, const char *text, size_t n)
+static const char *parse_show(struct shown *s, const char *text, size_t n)
 {
     size_t keep = n > 40 ? 40 : n;
     size_t len = strlen(dd_log_escape(s->text, sizeof(s->text) - 4, text, keep));
@@ -68,19 +68,20 @@ static const char *show(struct shown *s, const char *text, size_t n)
 }
 
 /* Fail with "'text' why (character N of host list 'expr')". */
-static int refuse(const struct reader *r, int rc, const char *at, size_t n, const char *why)
+static int parse_refuse(const struct reader *r, int rc, const char *at, size_t n, const char *why)
 {
     struct shown piece;
     struct shown expr;
-    return dd_err_set(r->err, rc, "'%s' %s (character %zu of host list '%s')", show(&piece, at, n),
-                      why, (size_t)(at - r->expr) + 1, show(&expr, r->expr, strlen(r->expr)));
+    return dd_err_set(r->err, rc, "'%s' %s (character %zu of host list '%s')",
+                      parse_show(&piece, at, n), why, (size_t)(at - r->expr) + 1,
+                      parse_show(&expr, r->expr, strlen(r->expr)));
 }
 
 static int too_many(const struct reader *r, const char *at)
 {
     struct shown expr;
     return dd_err_set(r->err, -E2BIG, "host list '%s' has more than %d names (character %zu)",
-                      show(&expr, r->expr, strlen(r->expr)), HOSTLIST_MAX,
+                      parse_show(&expr, r->expr, strlen(r->expr)), HOSTLIST_MAX,
                       (size_t)(at - r->expr) + 1);
 }
 
@@ -90,7 +91,7 @@ static bool is_separator(char c)
 }
 
 /* Read the digits at *p; false if there are none or they exceed 64 bits. */
-static bool read_number(const char **p, uint64_t *ret, size_t *ret_width)
+static bool parse_read_number(const char **p, uint64_t *ret, size_t *ret_width)
 {
     const char *first = *p;
     while (hostlist_is_digit(**p))
@@ -115,14 +116,14 @@ static const char *read_range(const char **p, struct range *ret, size_t *ret_lon
     size_t width;
     size_t last_width;
     bool is_number = hostlist_is_digit(**p);
-    if (!read_number(p, &ret->now, &width))
+    if (!parse_read_number(p, &ret->now, &width))
         return is_number ? large : what;
     ret->last = ret->now;
     last_width = width;
     if (**p == '-') {
         (*p)++;
         is_number = hostlist_is_digit(**p);
-        if (!read_number(p, &ret->last, &last_width))
+        if (!parse_read_number(p, &ret->last, &last_width))
             return is_number ? large : what;
     }
     if (**p != ',' && **p != ']')
@@ -168,16 +169,16 @@ static int read_bracket(struct reader *r, struct term *t)
     size_t count = 0;
     size_t longest = 0;
     if (open[1 + inside] != ']')
-        return refuse(r, -EINVAL, open, strlen(open), "has an unmatched '['");
+        return parse_refuse(r, -EINVAL, open, strlen(open), "has an unmatched '['");
     if (t->n == BRACKETS_MAX)
-        return refuse(r, -EINVAL, open, inside + 2, "has too many brackets for one name");
+        return parse_refuse(r, -EINVAL, open, inside + 2, "has too many brackets for one name");
     do {
         const char *from = ++r->p;
         struct range range;
         size_t len;
         const char *wrong = read_range(&r->p, &range, &len);
         if (wrong != NULL)
-            return refuse(r, -EINVAL, from, strcspn(from, ",[]"), wrong);
+            return parse_refuse(r, -EINVAL, from, strcspn(from, ",[]"), wrong);
         if (range.last - range.now >= HOSTLIST_MAX)
             return too_many(r, from);
         count += (size_t)(range.last - range.now) + 1;
@@ -214,12 +215,12 @@ static int read_term(struct reader *r, struct term *t)
             return rc;
     }
     if (*r->p == ']')
-        return refuse(r, -EINVAL, r->p, 1, "is an unmatched ']'");
+        return parse_refuse(r, -EINVAL, r->p, 1, "is an unmatched ']'");
     if (*r->p != '\0' && !is_separator(*r->p))
-        return refuse(r, -EINVAL, r->p, 1, "is not allowed in a host name");
+        return parse_refuse(r, -EINVAL, r->p, 1, "is not allowed in a host name");
     if (t->longest > HOSTLIST_NAME_MAX)
-        return refuse(r, -EINVAL, begin, (size_t)(r->p - begin),
-                      "makes a host name of more than 255 characters");
+        return parse_refuse(r, -EINVAL, begin, (size_t)(r->p - begin),
+                            "makes a host name of more than 255 characters");
     return 0;
 }
 

@@ -92,8 +92,8 @@ int hostlist_uniq(struct hostlist **ret, const struct hostlist *a)
 }
 
 /* Select the names of a that are in b, or that are not. */
-static int pick(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b,
-                bool in_b)
+static int set_pick(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b,
+                    bool in_b)
 {
     DD_AUTO(hostlist) struct hostlist *h = NULL;
     DD_AUTO(index) struct index ix = {0};
@@ -112,10 +112,10 @@ static int pick(struct hostlist **ret, const struct hostlist *a, const struct ho
 
 int hostlist_difference(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b)
 {
-    return pick(ret, a, b, false);
+    return set_pick(ret, a, b, false);
 }
 
 int hostlist_intersection(struct hostlist **ret, const struct hostlist *a, const struct hostlist *b)
 {
-    return pick(ret, a, b, true);
+    return set_pick(ret, a, b, true);
 }

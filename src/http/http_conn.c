@@ -65,7 +65,7 @@ bool http_conn_drop_oldest(struct http_server *s)
 /* ---- replies ---- */
 
 /* Send the reply. May free c. */
-static void send_some(struct http_conn *c)
+static void http_conn_send_some(struct http_conn *c)
 {
     const size_t body = c->value != NULL ? c->value->len : 0;
     while (c->sent < c->reply_len + body) {
@@ -88,11 +88,11 @@ static void send_some(struct http_conn *c)
     http_conn_free(c);
 }
 
-static void on_writable(evutil_socket_t fd, short what, void *arg)
+static void http_conn_on_writable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    send_some(arg);
+    http_conn_send_some(arg);
 }
 
 /* Src: Horovod 0.28.1: the client knows only this spelling of the header, and drops the body of a
@@ -116,7 +116,7 @@ static void reply(struct http_conn *c, int status)
         c->reply, sizeof(c->reply),
         "HTTP/1.1 %d %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", status, text,
         c->value != NULL ? c->value->len : 0);
-    send_some(c);
+    http_conn_send_some(c);
 }
 
 static void drop_value(struct http_conn *c)
@@ -157,7 +157,7 @@ static void exchange(struct http_server *s)
 }
 
 /* Serve a complete request. */
-static void serve(struct http_conn *c)
+static void http_conn_serve(struct http_conn *c)
 {
     const struct timeval hold = {.tv_sec = HOLD_S};
     struct http_server *s = c->server;
@@ -205,7 +205,7 @@ static void begin_body(struct http_conn *c, size_t head)
         memcpy(c->value->data, c->head.data + head, more);
     c->got = more;
     if (c->got == c->request.body)
-        serve(c);
+        http_conn_serve(c);
 }
 
 static void take_head(struct http_conn *c)
@@ -233,7 +233,7 @@ static ssize_t read_body(struct http_conn *c)
     return n;
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void http_conn_on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct http_conn *c = arg;
     char more;
@@ -248,10 +248,10 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     else if (c->state == CONN_HEAD)
         take_head(c);
     else if (c->got == c->request.body)
-        serve(c);
+        http_conn_serve(c);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void http_conn_on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct http_conn *c = arg;
     (void)fd;
@@ -276,9 +276,9 @@ void http_conn_new(struct http_server *s, int fd)
     *c = (struct http_conn){.server = s, .fd = fd, .head = DD_BUF_INIT(HTTP_HEAD_MAX + HEAD_ROOM)};
     TAILQ_INSERT_TAIL(&s->conns, c, link);
     s->nconns++;
-    c->readable = event_new(s->base, fd, EV_READ | EV_PERSIST, on_readable, c);
-    c->writable = event_new(s->base, fd, EV_WRITE, on_writable, c);
-    c->timer = evtimer_new(s->base, on_timer, c);
+    c->readable = event_new(s->base, fd, EV_READ | EV_PERSIST, http_conn_on_readable, c);
+    c->writable = event_new(s->base, fd, EV_WRITE, http_conn_on_writable, c);
+    c->timer = evtimer_new(s->base, http_conn_on_timer, c);
     if (c->readable == NULL || c->writable == NULL || c->timer == NULL ||
         event_add(c->readable, NULL) < 0 || event_add(c->timer, &limit) < 0)
         http_conn_free(c);

@@ -171,7 +171,7 @@ void http_server_news_over(struct http_server *s)
 
 /* ---- interface ---- */
 
-static int listen_here(struct http_server *s, struct dd_err *err)
+static int http_server_listen_here(struct http_server *s, struct dd_err *err)
 {
     const uint16_t any = 0;
     s->fd = net_listen("127.0.0.1", &any, 1, &s->port, err);
@@ -188,7 +188,7 @@ int http_server_new(struct http_server **ret, struct event_base *base,
     s->max_conns = CONNS_BESIDE +
                    CONNS_PER_WORKER * (size_t)cfg->rendezvous.sizes[cfg->rendezvous.node_rank];
     TAILQ_INIT(&s->conns);
-    int rc = listen_here(s, err);
+    int rc = http_server_listen_here(s, err);
     if (rc == 0) {
         s->accept = event_new(base, s->fd, EV_READ | EV_PERSIST, on_connection, s);
         s->resume = evtimer_new(base, on_resume, s);

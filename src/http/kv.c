@@ -94,23 +94,23 @@ void kv_value_unref(struct kv_value *v)
 
 /* ---- names ---- */
 
-static unsigned hash_of(const struct kv *kv, const char *text, size_t len)
+static unsigned kv_hash_of(const struct kv *kv, const char *text, size_t len)
 {
     return (unsigned)dd_siphash13(kv->seed, text, len);
 }
 
-static struct kv_entry *find(const struct kv *kv, struct kv_name name)
+static struct kv_entry *kv_entry_find(const struct kv *kv, struct kv_name name)
 {
     struct kv_entry *e;
     HASH_FIND_BYHASHVALUE(hh, kv->entries, name.text, (unsigned)name.len,
-                          hash_of(kv, name.text, name.len), e);
+                          kv_hash_of(kv, name.text, name.len), e);
     return e;
 }
 
 static struct kv_scope *find_scope(const struct kv *kv, const char *text, size_t len)
 {
     struct kv_scope *s;
-    HASH_FIND_BYHASHVALUE(hh, kv->scopes, text, (unsigned)len, hash_of(kv, text, len), s);
+    HASH_FIND_BYHASHVALUE(hh, kv->scopes, text, (unsigned)len, kv_hash_of(kv, text, len), s);
     return s;
 }
 
@@ -126,7 +126,7 @@ static struct kv_scope *get_scope(struct kv *kv, struct kv_name name)
     memcpy(s->name, name.text, s->len);
     LIST_INIT(&s->entries);
     HASH_ADD_KEYPTR_BYHASHVALUE(hh, kv->scopes, s->name, (unsigned)s->len,
-                                hash_of(kv, s->name, s->len), s);
+                                kv_hash_of(kv, s->name, s->len), s);
     if (s->hh.tbl == NULL) {
         free(s);
         return NULL;
@@ -142,9 +142,9 @@ static void drop_scope_if_unused(struct kv *kv, struct kv_scope *s)
     free(s);
 }
 
-static int get(struct kv *kv, struct kv_name name, struct kv_entry **ret)
+static int kv_entry_get(struct kv *kv, struct kv_name name, struct kv_entry **ret)
 {
-    *ret = find(kv, name);
+    *ret = kv_entry_find(kv, name);
     if (*ret != NULL)
         return 0;
     if (kv->keys >= kv->limits.max_keys)
@@ -156,7 +156,7 @@ static int get(struct kv *kv, struct kv_name name, struct kv_entry **ret)
         memcpy(e->name, name.text, e->len);
         TAILQ_INIT(&e->waiters);
         HASH_ADD_KEYPTR_BYHASHVALUE(hh, kv->entries, e->name, (unsigned)e->len,
-                                    hash_of(kv, e->name, e->len), e);
+                                    kv_hash_of(kv, e->name, e->len), e);
     }
     if (e == NULL || e->hh.tbl == NULL) {
         free(e);
@@ -172,7 +172,7 @@ static int get(struct kv *kv, struct kv_name name, struct kv_entry **ret)
 }
 
 /* Remove the value, and the name unless it has waiters. */
-static void empty(struct kv *kv, struct kv_entry *e)
+static void kv_entry_empty(struct kv *kv, struct kv_entry *e)
 {
     struct kv_scope *s = e->scope;
     kv_value_unref(e->value);
@@ -196,7 +196,7 @@ int kv_put(struct kv *kv, struct kv_name name, struct kv_value *v, bool mine)
     DD_AUTO(kv_value) struct kv_value *value = v;
     struct kv_entry *e;
     struct kv_waiter *w;
-    int rc = get(kv, name, &e);
+    int rc = kv_entry_get(kv, name, &e);
     if (rc < 0)
         return rc;
     kv_value_unref(e->value);
@@ -217,13 +217,13 @@ int kv_put(struct kv *kv, struct kv_name name, struct kv_value *v, bool mine)
 
 bool kv_is_mine(const struct kv *kv, struct kv_name name)
 {
-    const struct kv_entry *e = find(kv, name);
+    const struct kv_entry *e = kv_entry_find(kv, name);
     return e != NULL && e->mine;
 }
 
 struct kv_value *kv_get(struct kv *kv, struct kv_name name)
 {
-    struct kv_entry *e = find(kv, name);
+    struct kv_entry *e = kv_entry_find(kv, name);
     if (e == NULL || e->value == NULL)
         return NULL;
     e->value->refs++;
@@ -233,7 +233,7 @@ struct kv_value *kv_get(struct kv *kv, struct kv_name name)
 int kv_wait(struct kv *kv, struct kv_name name, struct kv_waiter *w)
 {
     struct kv_entry *e;
-    int rc = get(kv, name, &e);
+    int rc = kv_entry_get(kv, name, &e);
     if (rc < 0)
         return rc;
     w->entry = e;
@@ -253,7 +253,7 @@ void kv_wait_end(struct kv *kv, struct kv_waiter *w)
         return;
     TAILQ_REMOVE(&e->waiters, w, link);
     if (e->value == NULL)
-        empty(kv, e);
+        kv_entry_empty(kv, e);
 }
 
 struct kv_waiter *kv_ready(struct kv *kv)
@@ -270,13 +270,13 @@ void kv_clear(struct kv *kv, const char *scope, size_t len)
     struct kv_scope *s = find_scope(kv, scope, len);
     for (struct kv_entry *e = s != NULL ? LIST_FIRST(&s->entries) : NULL; e != NULL; e = next) {
         next = LIST_NEXT(e, link);
-        empty(kv, e);
+        kv_entry_empty(kv, e);
     }
 }
 
 int kv_finish(struct kv *kv, struct kv_name name)
 {
-    struct kv_entry *e = find(kv, name);
+    struct kv_entry *e = kv_entry_find(kv, name);
     if (e == NULL || !e->mine || e->finished)
         return 0;
     e->finished = true;
@@ -294,6 +294,6 @@ void kv_free(struct kv *kv)
     if (kv == NULL)
         return;
     HASH_ITER(hh, kv->entries, e, next)
-    empty(kv, e);
+    kv_entry_empty(kv, e);
     free(kv);
 }

@@ -89,7 +89,7 @@ static bool scope_is(struct kv_name n, const char *scope)
 }
 
 /* Parse the whole text as a number; -1: it is none. */
-static int number(const char *text, size_t len, int max)
+static int rendezvous_number(const char *text, size_t len, int max)
 {
     char digits[12];
     int n;
@@ -112,7 +112,7 @@ static bool is_label(struct kv_name name)
 static int key_number(struct kv_name n)
 {
     const size_t lead = n.scope_len + 1 + (is_label(n) ? 5 : 0);
-    return number(n.text + lead, n.len - lead, INT32_MAX);
+    return rendezvous_number(n.text + lead, n.len - lead, INT32_MAX);
 }
 
 /* The parts of a scope's name: "global", "cross_1", "global_process_set_hash_77ab" … */
@@ -134,7 +134,7 @@ static struct scope scope_of(struct kv_name n)
     if (len == 6 && memcmp(n.text, "global", 6) == 0)
         s.kind = SCOPE_GLOBAL;
     else if (len > lead && memcmp(n.text, cross, lead) == 0 &&
-             (s.local_rank = number(n.text + lead, len - lead, PLAN_MAX_SLOTS)) >= 0)
+             (s.local_rank = rendezvous_number(n.text + lead, len - lead, PLAN_MAX_SLOTS)) >= 0)
         s.kind = SCOPE_CROSS;
     return s;
 }
@@ -191,7 +191,8 @@ static void forget(struct rendezvous *r, struct topic *t, struct kv_name name, i
 
 /* Learn the scope suffix of the process set of all workers, which each Horovod job has. Only the
  * number of members of a process set is known, from the length of the values. */
-static void learn(struct rendezvous *r, struct kv_name name, const struct kv_value *value)
+static void rendezvous_learn(struct rendezvous *r, struct kv_name name,
+                             const struct kv_value *value)
 {
     const struct scope s = scope_of(name);
     if (s.kind != SCOPE_GLOBAL || is_label(name) || s.suffix_len >= SUFFIX_MAX)
@@ -228,7 +229,7 @@ int rendezvous_put(struct rendezvous *r, struct kv_name name, struct kv_value *v
         kv_value_unref(value);
         return OK;
     }
-    learn(r, name, value);
+    rendezvous_learn(r, name, value);
     int local = is_label(name) ? -1 : owner(r, name, &t);
     if (local >= 0 && t->has[local]) {
         if (is_repeated(r, name, value)) {
@@ -255,7 +256,8 @@ static int rank_and_size(struct rendezvous *r, struct kv_name name, struct kv_va
     const struct rendezvous_cfg *c = &r->cfg;
     const char *colon = memrchr(name.text, ':', name.len);
     int local = colon != NULL
-                    ? number(colon + 1, (size_t)(name.text + name.len - colon) - 1, INT32_MAX)
+                    ? rendezvous_number(colon + 1, (size_t)(name.text + name.len - colon) - 1,
+                                        INT32_MAX)
                     : -1;
     char text[80];
     if (local < 0 || local >= r->local_size)

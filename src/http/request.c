@@ -33,7 +33,7 @@ static bool is(struct span s, const char *text)
     return s.n == strlen(text) && strncasecmp(s.p, text, s.n) == 0;
 }
 
-static int read_line(struct http_request *r, struct span line)
+static int request_read_line(struct http_request *r, struct span line)
 {
     static const char *const methods[] = {
         [HTTP_GET] = "GET", [HTTP_PUT] = "PUT", [HTTP_DELETE] = "DELETE"};
@@ -102,7 +102,7 @@ int http_request_parse(struct http_request *ret, const char *p, size_t n)
         return -EMSGSIZE;
     struct http_request r = {.body = 0};
     struct span line = until(&head, "\r\n");
-    int rc = read_line(&r, line);
+    int rc = request_read_line(&r, line);
     if (rc == 0)
         rc = read_headers(&r, head);
     if (rc < 0)

@@ -39,7 +39,7 @@ void wire_done_with(struct wire *w)
 
 /* ---- requests ---- */
 
-static void put(struct wire *w, const void *p, size_t n)
+static void wire_put(struct wire *w, const void *p, size_t n)
 {
     if (w->rc == 0 && n > 0)
         w->rc = dd_buf_append(&w->out, p, n);
@@ -47,10 +47,10 @@ static void put(struct wire *w, const void *p, size_t n)
 
 static void put_u8(struct wire *w, unsigned char v)
 {
-    put(w, &v, 1);
+    wire_put(w, &v, 1);
 }
 
-static void put_le(struct wire *w, uint64_t v, size_t n)
+static void wire_put_le(struct wire *w, uint64_t v, size_t n)
 {
     if (w->rc == 0)
         w->rc = dd_wr_le(&w->out, v, n);
@@ -73,22 +73,22 @@ static void expect(struct wire *w, enum wire_kind kind, uint32_t times)
 void wire_key(struct wire *w, struct wire_key k)
 {
     size_t np = strlen(k.prefix), nk = strlen(k.key);
-    put_le(w, np + nk, 8);
-    put(w, k.prefix, np);
-    put(w, k.key, nk);
+    wire_put_le(w, np + nk, 8);
+    wire_put(w, k.prefix, np);
+    wire_put(w, k.key, nk);
 }
 
 void wire_ping(struct wire *w, uint32_t nonce)
 {
     put_u8(w, PING);
-    put_le(w, nonce, 4);
+    wire_put_le(w, nonce, 4);
     w->nonce = nonce;
     expect(w, WIRE_U32, 1);
 }
 
 void wire_hello(struct wire *w, uint32_t nonce)
 {
-    put(w, validate, sizeof(validate));
+    wire_put(w, validate, sizeof(validate));
     wire_ping(w, nonce);
 }
 
@@ -99,9 +99,9 @@ static void write_value(struct wire *w, unsigned char op, struct wire_key k, con
         w->rc = dd_buf_reserve(&w->out, n + nhead + strlen(k.prefix) + strlen(k.key) + 17);
     put_u8(w, op);
     wire_key(w, k);
-    put_le(w, nhead + n, 8);
-    put(w, head, nhead);
-    put(w, p, n);
+    wire_put_le(w, nhead + n, 8);
+    wire_put(w, head, nhead);
+    wire_put(w, p, n);
 }
 
 void wire_set(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
@@ -127,7 +127,7 @@ void wire_add(struct wire *w, struct wire_key k, int64_t delta)
 {
     put_u8(w, ADD);
     wire_key(w, k);
-    put_le(w, (uint64_t)delta, 8);
+    wire_put_le(w, (uint64_t)delta, 8);
     expect(w, WIRE_I64, 1);
 }
 
@@ -142,14 +142,14 @@ void wire_barrier(struct wire *w, struct wire_key k, int64_t world)
 {
     put_u8(w, BARRIER);
     wire_key(w, k);
-    put_le(w, (uint64_t)world, 8);
+    wire_put_le(w, (uint64_t)world, 8);
     expect(w, WIRE_ZERO, 1);
 }
 
 void wire_wait(struct wire *w, const char *prefix, const char *const *keys, size_t n)
 {
     put_u8(w, WAIT);
-    put_le(w, n, 8);
+    wire_put_le(w, n, 8);
     for (size_t i = 0; i < n; i++)
         wire_key(w, (struct wire_key){prefix, keys[i]});
     expect(w, WIRE_ZERO, 1);
@@ -164,7 +164,7 @@ void wire_cancel_wait(struct wire *w)
 void wire_multi_get(struct wire *w, uint32_t n)
 {
     put_u8(w, MULTI_GET);
-    put_le(w, n, 8);
+    wire_put_le(w, n, 8);
     expect(w, WIRE_STR, n);
 }
 
@@ -199,7 +199,7 @@ static void next(struct wire *w)
 }
 
 /* A number of the reply is complete. */
-static int take_number(struct wire *w, enum wire_kind kind)
+static int wire_take_number(struct wire *w, enum wire_kind kind)
 {
     struct dd_rd r = dd_rd_of(w->head, sizeof(w->head));
     switch (kind) {
@@ -262,7 +262,7 @@ ssize_t wire_feed(struct wire *w, const void *data, size_t n)
         }
         w->head[w->nhead++] = p[used++];
         if (w->nhead == size[kind])
-            rc = take_number(w, kind);
+            rc = wire_take_number(w, kind);
     }
     return rc < 0 ? rc : (ssize_t)used;
 }

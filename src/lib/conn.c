@@ -79,7 +79,7 @@ static int gone(int error)
                : -error;
 }
 
-static int send_some(struct conn *c, struct wire *w, size_t *sent)
+static int conn_send_some(struct conn *c, struct wire *w, size_t *sent)
 {
     while (*sent < w->out.len) {
         ssize_t n = send(c->fd, w->out.data + *sent, w->out.len - *sent,
@@ -119,7 +119,7 @@ int conn_step(struct conn *c, struct wire *w, size_t *sent, short *events)
 {
     if (w->rc < 0)
         return w->rc;
-    int rc = send_some(c, w, sent);
+    int rc = conn_send_some(c, w, sent);
     int later = receive_some(
         c, w); /* if the peer closed the connection, its last data explains a failed send */
     if (later < 0)
@@ -172,7 +172,7 @@ int conn_addr(struct conn_addr *ret, const char *host, const char *port, struct 
     return 0;
 }
 
-static void set_options(int fd)
+static void conn_set_options(int fd)
 {
     static const struct {
         int level, name, value;
@@ -192,7 +192,7 @@ static int connect_once(int fd, const struct conn_addr *a, uint64_t deadline)
 {
     int error = 0;
     socklen_t len = sizeof(error);
-    set_options(fd);
+    conn_set_options(fd);
     if (connect(fd, (const struct sockaddr *)(const void *)&a->sa, a->len) == 0)
         return 0;
     if (errno != EINPROGRESS && errno != EINTR)
@@ -203,7 +203,7 @@ static int connect_once(int fd, const struct conn_addr *a, uint64_t deadline)
     return rc < 0 ? rc : -error;
 }
 
-static int shake_hands(struct conn *c, uint64_t deadline)
+static int conn_handshake(struct conn *c, uint64_t deadline)
 {
     struct wire w;
     wire_init(&w, 0);
@@ -245,7 +245,7 @@ int conn_open(struct conn **ret, const struct conn_addr *a, uint64_t deadline, s
     if (c == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     c->fd = open_socket(a, deadline);
-    int rc = c->fd < 0 ? c->fd : shake_hands(c, deadline);
+    int rc = c->fd < 0 ? c->fd : conn_handshake(c, deadline);
     if (rc == 0) {
         *ret = c;
         return 0;

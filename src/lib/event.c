@@ -24,7 +24,7 @@ int ddrun_heartbeat(struct ddrun *d)
 
 /* Parse "stop 15". 1; 0: an event of a later version; -EPROTO: not an event. Src:
  * docs/protocol/store-c10d.md. */
-static int parse(const char *text, struct ddrun_event *ret)
+static int event_parse(const char *text, struct ddrun_event *ret)
 {
     static const struct {
         const char *word;
@@ -58,7 +58,7 @@ static int fetch(struct ddrun *d, int n, struct ddrun_event *ret, uint64_t deadl
     rc = lib_call(d, &w, deadline_in(ANSWER_MS));
     const char *text = rc == 0 ? dd_buf_str(&w.in) : NULL;
     if (rc == 0)
-        rc = text == NULL ? -ENOMEM : parse(text, ret);
+        rc = text == NULL ? -ENOMEM : event_parse(text, ret);
     wire_done_with(&w);
     return rc;
 }

@@ -86,7 +86,7 @@ void groups_free(struct ddrun *d)
 }
 
 /* FNV-1a: members that disagree about the ranks of the group must not share its keys. */
-static uint64_t hash_of(const int *ranks, int n)
+static uint64_t group_hash_of(const int *ranks, int n)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (int i = 0; i < n; i++)
@@ -148,7 +148,7 @@ int ddrun_group(struct ddrun *d, struct ddrun_group **ret, const char *name, con
     if (rc < 0)
         return rc;
     (void)snprintf(path, sizeof(path), "%sg/%s.%016llx/", d->prefix, name,
-                   (unsigned long long)hash_of(ranks, n));
+                   (unsigned long long)group_hash_of(ranks, n));
     (void)pthread_mutex_lock(&d->lock);
     for (g = d->groups; g != NULL; g = g->next)
         if (strcmp(g->path, path) == 0 && g->n == n)
@@ -192,8 +192,8 @@ struct ddrun_request {
     int chunk_end;              /* the current fetch covers members below this */
 };
 
-static void write_key(char *ret, size_t size, const struct ddrun_group *g, char what,
-                      uint64_t number, int place)
+static void group_write_key(char *ret, size_t size, const struct ddrun_group *g, char what,
+                            uint64_t number, int place)
 {
     if (place < 0)
         (void)snprintf(ret, size, "%s%c%llu", g->path, what, (unsigned long long)number);
@@ -206,7 +206,7 @@ static void delete_up_to(struct ddrun_request *r, char what, uint64_t *cleaned, 
 {
     char key[PATH_MAX_LEN + 64];
     for (int i = 0; i < CLEAN_MOST && *cleaned < end; i++, (*cleaned)++) {
-        write_key(key, sizeof(key), r->g, what, *cleaned, place);
+        group_write_key(key, sizeof(key), r->g, what, *cleaned, place);
         wire_delete(&r->w, (struct wire_key){"", key});
     }
 }
@@ -235,15 +235,15 @@ static void write_request(struct ddrun_request *r, const void *in, size_t len, b
     clean_up(r);
     if (apart) {
         g->has_apart = true;
-        write_key(key, sizeof(key), g, 'x', r->number, g->me);
+        group_write_key(key, sizeof(key), g, 'x', r->number, g->me);
         wire_set(&r->w, (struct wire_key){"", key}, NULL, 0, in, len);
     }
     record_head(head, (uint32_t)g->me, len, apart);
-    write_key(key, sizeof(key), g, 'd', r->number, -1);
+    group_write_key(key, sizeof(key), g, 'd', r->number, -1);
     wire_append(&r->w, (struct wire_key){"", key}, head, sizeof(head), in, apart ? 0 : len);
-    write_key(key, sizeof(key), g, 'b', r->number, -1);
+    group_write_key(key, sizeof(key), g, 'b', r->number, -1);
     wire_barrier(&r->w, (struct wire_key){"", key}, g->n);
-    write_key(key, sizeof(key), g, 'd', r->number, -1);
+    group_write_key(key, sizeof(key), g, 'd', r->number, -1);
     if (wants)
         wire_get(&r->w, (struct wire_key){"", key});
 }
@@ -296,7 +296,7 @@ static int fetch_some(struct ddrun_request *r)
     wire_multi_get(&r->w, keys);
     for (int k = r->fetched; k < r->chunk_end; k++)
         if (r->records[k].apart) {
-            write_key(key, sizeof(key), r->g, 'x', r->number, k);
+            group_write_key(key, sizeof(key), r->g, 'x', r->number, k);
             wire_key(&r->w, (struct wire_key){"", key});
         }
     r->fetching = true;
@@ -304,7 +304,7 @@ static int fetch_some(struct ddrun_request *r)
     return 1;
 }
 
-static int take_fetched(struct ddrun_request *r)
+static int group_take_fetched(struct ddrun_request *r)
 {
     unsigned char *room = (unsigned char *)r->pieces;
     size_t k = 0;
@@ -362,7 +362,7 @@ static void arrived(struct ddrun_request *r)
 }
 
 /* Continue without blocking, like conn_step(). */
-static int step(struct ddrun_request *r, short *events)
+static int group_step(struct ddrun_request *r, short *events)
 {
     while (r->rc == 0) {
         int rc = conn_step(r->conn, &r->w, &r->sent, events);
@@ -371,7 +371,7 @@ static int step(struct ddrun_request *r, short *events)
         if (rc < 0)
             return over(r, rc);
         if (r->fetching) {
-            rc = take_fetched(r);
+            rc = group_take_fetched(r);
             if (rc == 0)
                 rc = !fetch_some(r);
         } else {
@@ -396,9 +396,9 @@ static int with_myself(struct ddrun_request *r, const void *in, size_t len)
 }
 
 /* Start a collective. 0 or 1: *ret is in progress or complete; < 0 with a message: not started. */
-static int begin(struct ddrun *d, struct ddrun_group *g, const char *what,
-                 const struct ddrun_piece *in, bool wants, uint64_t deadline,
-                 struct ddrun_request **ret)
+static int group_begin(struct ddrun *d, struct ddrun_group *g, const char *what,
+                       const struct ddrun_piece *in, bool wants, uint64_t deadline,
+                       struct ddrun_request **ret)
 {
     int rc = in->len > DDRUN_VALUE_MAX ? -EMSGSIZE : lib_check(d);
     struct ddrun_request *r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
@@ -468,7 +468,7 @@ static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, u
     struct wire w;
     struct record *v = calloc((size_t)g->n, sizeof(*v));
     wire_init(&w, RECORDS_MAX);
-    write_key(key, sizeof(key), g, 'd', number, -1);
+    group_write_key(key, sizeof(key), g, 'd', number, -1);
     wire_get(&w, (struct wire_key){"", key});
     int rc = v == NULL ? -ENOMEM : lib_call(d, &w, deadline_in(ASK_MS));
     if (rc == 0)
@@ -484,17 +484,17 @@ static int timed_out(struct ddrun *d, struct ddrun_group *g, const char *what, u
 
 /* ---- interface ---- */
 
-static int run(struct ddrun *d, struct ddrun_group *g, const char *what,
-               const struct ddrun_piece *in, int timeout_ms, struct ddrun_piece **ret)
+static int group_collective(struct ddrun *d, struct ddrun_group *g, const char *what,
+                            const struct ddrun_piece *in, int timeout_ms, struct ddrun_piece **ret)
 {
     struct ddrun_request *r = NULL;
     uint64_t deadline = deadline_in(timeout_ms);
-    int rc = begin(d, g, what, in, ret != NULL, deadline, &r);
+    int rc = group_begin(d, g, what, in, ret != NULL, deadline, &r);
     if (rc < 0)
         return rc;
     while (rc == 0) {
         short events;
-        rc = step(r, &events);
+        rc = group_step(r, &events);
         if (rc == 0)
             rc = deadline_poll(r->conn->fd, events, deadline);
     }
@@ -517,14 +517,14 @@ static struct ddrun_group *group_of(struct ddrun *d, struct ddrun_group *g)
 int ddrun_barrier(struct ddrun *d, struct ddrun_group *g, int timeout_ms)
 {
     const struct ddrun_piece nothing = {"", 0};
-    return run(d, group_of(d, g), "barrier", &nothing, timeout_ms, NULL);
+    return group_collective(d, group_of(d, g), "barrier", &nothing, timeout_ms, NULL);
 }
 
 int ddrun_allgatherv(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len,
                      struct ddrun_piece **ret, int timeout_ms)
 {
     const struct ddrun_piece mine = {in, len};
-    return run(d, group_of(d, g), "allgather", &mine, timeout_ms, ret);
+    return group_collective(d, group_of(d, g), "allgather", &mine, timeout_ms, ret);
 }
 
 int ddrun_allgather(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len, void *out,
@@ -552,7 +552,7 @@ int ddrun_broadcast(struct ddrun *d, struct ddrun_group *g, int root, void *data
     if (root < 0 || root >= g->n)
         return lib_fail_as(-EINVAL, "broadcast: no member %d in a group of %d", root, g->n);
     const struct ddrun_piece mine = {data, g->me == root ? len : 0};
-    int rc = run(d, g, "broadcast", &mine, timeout_ms, &v);
+    int rc = group_collective(d, g, "broadcast", &mine, timeout_ms, &v);
     if (v != NULL && v[root].len != len)
         rc = lib_fail_as(-EMSGSIZE, "broadcast: rank %d sent %zu bytes, this rank expects %zu",
                          rank_of(g, root), v[root].len, len);
@@ -567,16 +567,16 @@ int ddrun_allgatherv_begin(struct ddrun *d, struct ddrun_group *g, const void *i
 {
     const struct ddrun_piece mine = {in, len};
     short events;
-    int rc = begin(d, group_of(d, g), "allgather", &mine, true, deadline_in(ANSWER_MS), ret);
+    int rc = group_begin(d, group_of(d, g), "allgather", &mine, true, deadline_in(ANSWER_MS), ret);
     if (rc == 0)
-        (void)step(*ret, &events); /* send the first data now */
+        (void)group_step(*ret, &events); /* send the first data now */
     return rc < 0 ? rc : 0;
 }
 
 int ddrun_test(struct ddrun_request *r, struct ddrun_piece **ret)
 {
     short events;
-    int rc = r->d->pid == getpid() ? step(r, &events) : -EPERM;
+    int rc = r->d->pid == getpid() ? group_step(r, &events) : -EPERM;
     if (rc == 1 && ret != NULL) {
         *ret = r->pieces;
         r->pieces = NULL;

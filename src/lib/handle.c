@@ -166,7 +166,7 @@ int lib_call(struct ddrun *d, struct wire *w, uint64_t deadline)
 
 /* Read a variable that ddrun sets for every worker; if it is missing, something between ddrun and
  * this program has removed it. */
-static int number(const char *name, int min, int max, int *ret)
+static int handle_number(const char *name, int min, int max, int *ret)
 {
     const char *text = getenv(name);
     if (text == NULL)
@@ -179,7 +179,7 @@ static int number(const char *name, int min, int max, int *ret)
     return 0;
 }
 
-static int read_environment(struct ddrun *d)
+static int handle_read_environment(struct ddrun *d)
 {
     const struct {
         const char *name;
@@ -197,7 +197,7 @@ static int read_environment(struct ddrun *d)
     };
     int rc = 0;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && rc == 0; i++)
-        rc = number(rows[i].name, rows[i].min, INT_MAX, rows[i].ret);
+        rc = handle_number(rows[i].name, rows[i].min, INT_MAX, rows[i].ret);
     if (rc == 0 && d->rank >= d->size)
         rc = lib_fail_as(-EINVAL, "RANK=%d is not below WORLD_SIZE=%d", d->rank, d->size);
     return rc;
@@ -234,7 +234,7 @@ static void find_heartbeat_fd(struct ddrun *d)
         d->heartbeat_fd = fd;
 }
 
-static int fill(struct ddrun *d, int timeout_ms)
+static int handle_fill(struct ddrun *d, int timeout_ms)
 {
     const char *beat = getenv("DDRUN_HEARTBEAT_FILE");
     if (beat != NULL && (d->heartbeat = strdup(beat)) == NULL)
@@ -243,7 +243,7 @@ static int fill(struct ddrun *d, int timeout_ms)
     int rc = 0;
     bool under_ddrun = getenv("DDRUN_ROUND") != NULL;
     if (under_ddrun)
-        rc = read_environment(d);
+        rc = handle_read_environment(d);
     else if (alone_new(&d->alone) < 0)
         rc = lib_fail(-ENOMEM, "ddrun_init");
     (void)snprintf(d->prefix, sizeof(d->prefix), "ddrun/%d/", d->round);
@@ -259,7 +259,7 @@ int ddrun_init(struct ddrun **ret, int timeout_ms)
         return lib_fail(-ENOMEM, "ddrun_init");
     *d = (struct ddrun){.pid = getpid(), .size = 1, .local_size = 1, .nodes = 1};
     (void)pthread_mutex_init(&d->lock, NULL);
-    int rc = fill(d, timeout_ms);
+    int rc = handle_fill(d, timeout_ms);
     if (rc < 0) {
         ddrun_free(d);
         return rc;

@@ -57,7 +57,7 @@ void alone_free(struct alone *a)
 }
 
 /* Return the link to the entry, or to the end of the list. */
-static struct entry **find(struct alone *a, const char *key, bool is_counter)
+static struct entry **local_store_find(struct alone *a, const char *key, bool is_counter)
 {
     struct entry **p = &a->first;
     while (*p != NULL && ((*p)->is_counter != is_counter || strcmp((*p)->key, key) != 0))
@@ -67,7 +67,7 @@ static struct entry **find(struct alone *a, const char *key, bool is_counter)
 
 static struct entry *find_or_make(struct alone *a, const char *key, bool is_counter)
 {
-    struct entry **p = find(a, key, is_counter);
+    struct entry **p = local_store_find(a, key, is_counter);
     size_t len = strlen(key) + 1;
     if (*p == NULL && (*p = calloc(1, sizeof(**p) + len)) != NULL) {
         (*p)->is_counter = is_counter;
@@ -76,7 +76,7 @@ static struct entry *find_or_make(struct alone *a, const char *key, bool is_coun
     return *p;
 }
 
-static void *copy(const void *p, size_t n)
+static void *local_store_copy(const void *p, size_t n)
 {
     char *c = malloc(n + 1);
     if (c == NULL)
@@ -89,7 +89,7 @@ static void *copy(const void *p, size_t n)
 
 int alone_put(struct alone *a, const char *key, const void *value, size_t len)
 {
-    void *mine = copy(value, len);
+    void *mine = local_store_copy(value, len);
     (void)pthread_mutex_lock(&a->lock);
     struct entry *e = mine != NULL ? find_or_make(a, key, false) : NULL;
     if (e != NULL) {
@@ -111,11 +111,11 @@ int alone_get(struct alone *a, const char *key, void **ret, size_t *ret_len, uin
     struct entry *e;
     int rc = 0;
     (void)pthread_mutex_lock(&a->lock);
-    while ((e = *find(a, key, false)) == NULL && rc == 0)
+    while ((e = *local_store_find(a, key, false)) == NULL && rc == 0)
         rc = deadline == UINT64_MAX ? pthread_cond_wait(&a->more, &a->lock)
                                     : pthread_cond_timedwait(&a->more, &a->lock, &until);
     if (e != NULL && ret != NULL) {
-        *ret = copy(e->value, e->len);
+        *ret = local_store_copy(e->value, e->len);
         rc = *ret == NULL ? ENOMEM : 0;
     }
     if (e != NULL && ret_len != NULL)
@@ -127,7 +127,7 @@ int alone_get(struct alone *a, const char *key, void **ret, size_t *ret_len, uin
 int alone_delete(struct alone *a, const char *key)
 {
     (void)pthread_mutex_lock(&a->lock);
-    struct entry **p = find(a, key, false), *e = *p;
+    struct entry **p = local_store_find(a, key, false), *e = *p;
     if (e != NULL)
         *p = e->next;
     (void)pthread_mutex_unlock(&a->lock);

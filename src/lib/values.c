@@ -16,14 +16,14 @@ struct place {
     char text[PREFIX_MAX + 4];
 };
 
-static struct place place_of(const struct ddrun *d, char what)
+static struct place values_place_of(const struct ddrun *d, char what)
 {
     struct place p;
     (void)snprintf(p.text, sizeof(p.text), "%s%c/", d->prefix, what);
     return p;
 }
 
-static int check_key(const char *call, const char *key)
+static int values_check_key(const char *call, const char *key)
 {
     size_t n = key != NULL ? strnlen(key, DDRUN_KEY_MAX + 1) : 0;
     if (n == 0 || n > DDRUN_KEY_MAX)
@@ -32,9 +32,9 @@ static int check_key(const char *call, const char *key)
 }
 
 /* Common check of all calls in this file. */
-static int check(const struct ddrun *d, const char *call, const char *key)
+static int values_check(const struct ddrun *d, const char *call, const char *key)
 {
-    int rc = check_key(call, key);
+    int rc = values_check_key(call, key);
     if (rc < 0)
         return rc;
     rc = lib_check(d);
@@ -49,7 +49,7 @@ static int done(int rc, const char *call, const char *key)
 int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, int timeout_ms)
 {
     struct wire w;
-    int rc = check(d, "put", key);
+    int rc = values_check(d, "put", key);
     if (rc < 0)
         return rc;
     if (len > DDRUN_VALUE_MAX)
@@ -57,7 +57,7 @@ int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, i
                            DDRUN_VALUE_MAX);
     if (d->alone != NULL)
         return done(alone_put(d->alone, key, value, len), "put", key);
-    const struct place p = place_of(d, 'v');
+    const struct place p = values_place_of(d, 'v');
     wire_init(&w, 0);
     wire_set(&w, (struct wire_key){p.text, key}, &mark, 1, value, len);
     wire_ping(&w, 0); /* its reply shows that the request before it was executed */
@@ -67,10 +67,11 @@ int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, i
 }
 
 /* Get a value without waiting. 1: *ret is given; 0: the key does not exist. */
-static int look(struct ddrun *d, const char *key, void **ret, size_t *ret_len, uint64_t deadline)
+static int values_get_now(struct ddrun *d, const char *key, void **ret, size_t *ret_len,
+                          uint64_t deadline)
 {
     struct wire w;
-    const struct place p = place_of(d, 'v');
+    const struct place p = values_place_of(d, 'v');
     wire_init(&w, DDRUN_VALUE_MAX + 4096);
     wire_get(&w, (struct wire_key){p.text, key});
     int rc = lib_call(d, &w, deadline);
@@ -91,7 +92,7 @@ static int look(struct ddrun *d, const char *key, void **ret, size_t *ret_len, u
 static int wait_for_keys(struct ddrun *d, const char *const *keys, int n, uint64_t deadline)
 {
     struct wire w;
-    const struct place p = place_of(d, 'v');
+    const struct place p = values_place_of(d, 'v');
     wire_init(&w, 0);
     wire_wait(&w, p.text, keys, (size_t)n);
     int rc = lib_call(d, &w, deadline);
@@ -101,14 +102,14 @@ static int wait_for_keys(struct ddrun *d, const char *const *keys, int n, uint64
 
 int ddrun_get(struct ddrun *d, const char *key, void **ret, size_t *ret_len, int timeout_ms)
 {
-    int rc = check(d, "get", key);
+    int rc = values_check(d, "get", key);
     if (rc < 0)
         return rc;
     uint64_t deadline = deadline_in(timeout_ms);
     if (d->alone != NULL)
         return done(alone_get(d->alone, key, ret, ret_len, deadline), "get", key);
     for (;;) { /* the key may be deleted between the end of the wait and the get */
-        rc = look(d, key, ret, ret_len, timeout_ms == 0 ? lib_answer_in(0) : deadline);
+        rc = values_get_now(d, key, ret, ret_len, timeout_ms == 0 ? lib_answer_in(0) : deadline);
         if (rc == 0 && timeout_ms == 0)
             rc = -ETIMEDOUT;
         if (rc != 0)
@@ -133,7 +134,7 @@ int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms)
     if (n < 0 || n > MAX_KEYS)
         return lib_fail_as(-EINVAL, "wait for %d keys exceeds the limit of %d", n, MAX_KEYS);
     for (int i = 0; i < n; i++)
-        if (check_key("wait", keys[i]) < 0)
+        if (values_check_key("wait", keys[i]) < 0)
             return -EINVAL;
     (void)snprintf(what, sizeof(what), "wait for %d keys", n);
     int rc = lib_check(d);
@@ -149,12 +150,12 @@ int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms)
 int ddrun_delete(struct ddrun *d, const char *key, int timeout_ms)
 {
     struct wire w;
-    int rc = check(d, "delete", key);
+    int rc = values_check(d, "delete", key);
     if (rc < 0)
         return rc;
     if (d->alone != NULL)
         return alone_delete(d->alone, key);
-    const struct place p = place_of(d, 'v');
+    const struct place p = values_place_of(d, 'v');
     wire_init(&w, 0);
     wire_delete(&w, (struct wire_key){p.text, key});
     rc = lib_call(d, &w, lib_answer_in(timeout_ms));
@@ -165,10 +166,10 @@ int ddrun_delete(struct ddrun *d, const char *key, int timeout_ms)
 int ddrun_add(struct ddrun *d, const char *key, int64_t delta, int64_t *ret, int timeout_ms)
 {
     struct wire w;
-    int rc = check(d, "add", key);
+    int rc = values_check(d, "add", key);
     if (rc < 0)
         return rc;
-    const struct place p = place_of(d, 'n');
+    const struct place p = values_place_of(d, 'n');
     wire_init(&w, 0);
     wire_add(&w, (struct wire_key){p.text, key}, delta);
     if (d->alone != NULL)

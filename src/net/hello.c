@@ -48,7 +48,7 @@ static int get_body(const void *p, size_t n, size_t most, struct dd_rd *body)
     return (int)all;
 }
 
-static int get_text(struct dd_rd *r, char *out, size_t size)
+static int hello_get_text(struct dd_rd *r, char *out, size_t size)
 {
     size_t left = dd_rd_left(r);
     if (left == 0)
@@ -61,7 +61,7 @@ static int get_text(struct dd_rd *r, char *out, size_t size)
     return 0;
 }
 
-static int put_text(struct dd_buf *out, const char *s, size_t size)
+static int hello_put_text(struct dd_buf *out, const char *s, size_t size)
 {
     return dd_buf_append(out, s, strnlen(s, size - 1) + 1);
 }
@@ -75,8 +75,8 @@ int hello_call_encode(struct dd_buf *out, const struct hello_call *c)
     int rc = put_header(out, job + 1 + node + 1);
     if (rc < 0)
         return rc;
-    (void)put_text(out, c->job_id, sizeof(c->job_id));
-    return put_text(out, c->node, sizeof(c->node));
+    (void)hello_put_text(out, c->job_id, sizeof(c->job_id));
+    return hello_put_text(out, c->node, sizeof(c->node));
 }
 
 int hello_call_decode(struct hello_call *ret, const void *p, size_t n)
@@ -88,8 +88,8 @@ int hello_call_decode(struct hello_call *ret, const void *p, size_t n)
     int rc = get_body(p, n, HELLO_CALL_MAX, &body);
     if (rc <= 0)
         return rc;
-    if (get_text(&body, c.job_id, sizeof(c.job_id)) < 0 ||
-        get_text(&body, c.node, sizeof(c.node)) < 0 || dd_rd_left(&body) != 0)
+    if (hello_get_text(&body, c.job_id, sizeof(c.job_id)) < 0 ||
+        hello_get_text(&body, c.node, sizeof(c.node)) < 0 || dd_rd_left(&body) != 0)
         return -EPROTO;
     if (c.job_id[0] == '\0')
         return -EPROTO;
@@ -107,7 +107,7 @@ int hello_reply_encode(struct dd_buf *out, const struct hello_reply *r)
         return rc;
     (void)dd_wr_u8(out, (uint8_t)r->status);
     (void)dd_wr_u8(out, (uint8_t)r->method);
-    return put_text(out, r->cred, sizeof(r->cred));
+    return hello_put_text(out, r->cred, sizeof(r->cred));
 }
 
 int hello_reply_decode(struct hello_reply *ret, const void *p, size_t n)
@@ -121,7 +121,7 @@ int hello_reply_decode(struct hello_reply *ret, const void *p, size_t n)
     struct hello_reply r = {.status = (enum hello_status)status,
                             .method = (enum net_key_method)method};
     if (body.failed || status > HELLO_FULL || method >= NET_KEY_METHOD_MAX ||
-        get_text(&body, r.cred, sizeof(r.cred)) < 0 || dd_rd_left(&body) != 0)
+        hello_get_text(&body, r.cred, sizeof(r.cred)) < 0 || dd_rd_left(&body) != 0)
         return -EPROTO;
     *ret = r;
     return rc;

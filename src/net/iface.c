@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool take(struct net_iface *to, const struct ifaddrs *from)
+static bool iface_take(struct net_iface *to, const struct ifaddrs *from)
 {
     struct net_iface i = {0};
     if (from->ifa_addr == NULL)
@@ -43,7 +43,7 @@ int net_ifaces(struct net_iface **ret, size_t *ret_n, struct dd_err *err)
     }
     n = 0;
     for (const struct ifaddrs *i = list; i != NULL; i = i->ifa_next)
-        n += take(&ifs[n], i);
+        n += iface_take(&ifs[n], i);
     freeifaddrs(list);
     *ret = ifs;
     *ret_n = n;
@@ -67,7 +67,7 @@ int net_iface_of(const struct net_addr *a, char out[16])
     return rc;
 }
 
-static bool is_link_local(const struct net_addr *a)
+static bool iface_is_link_local(const struct net_addr *a)
 {
     if (a->sa.sa_family == AF_INET6)
         return IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr);
@@ -78,7 +78,8 @@ int net_iface_addr(const struct net_iface *ifs, size_t n, const char *name, stru
 {
     const struct net_iface *best = NULL;
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(ifs[i].name, name) != 0 || ifs[i].addr.len == 0 || is_link_local(&ifs[i].addr))
+        if (strcmp(ifs[i].name, name) != 0 || ifs[i].addr.len == 0 ||
+            iface_is_link_local(&ifs[i].addr))
             continue;
         if (best == NULL ||
             (best->addr.sa.sa_family == AF_INET6 && ifs[i].addr.sa.sa_family == AF_INET))

@@ -116,7 +116,8 @@ static int tag_of(char out[KEY_TAG + 1], const unsigned char key[NET_KEY_LEN])
     return 0;
 }
 
-static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struct dd_err *err)
+static int key_home_read_key(const struct place *p, unsigned char out[NET_KEY_LEN],
+                             struct dd_err *err)
 {
     const struct key_path path = {.dirfd = p->dirfd,
                                   .name = p->name,
@@ -138,8 +139,8 @@ static int read_key(const struct place *p, unsigned char out[NET_KEY_LEN], struc
 
 /* Write to a temporary file and rename it, so that no agent reads a partial key. The temporary name
  * is random: process ids repeat across machines. */
-static int write_key(const struct place *p, const struct net_key *key, time_t *ret_now,
-                     struct dd_err *err)
+static int key_home_write_key(const struct place *p, const struct net_key *key, time_t *ret_now,
+                              struct dd_err *err)
 {
     unsigned char some[NET_KEY_LEN];
     char part[64];
@@ -175,7 +176,7 @@ static void name_source(struct net_key *key, const struct place *p)
     (void)snprintf(key->source, sizeof(key->source), "'%.280s'", p->shown);
 }
 
-static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+static int key_home_offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     struct net_key key = {.method = NET_KEY_HOME};
     struct place p = {.dirfd = -1};
@@ -186,7 +187,7 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
     int rc = take_place(&p, in, tag, true, err);
     if (rc < 0)
         return rc;
-    rc = write_key(&p, &key, &now, err);
+    rc = key_home_write_key(&p, &key, &now, err);
     if (rc == 0)
         key_sweep(p.dirfd, now);
     (void)close(p.dirfd);
@@ -198,8 +199,8 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
 }
 
 /* Name the leader's key file in the credential. */
-static int credential(char **ret, const struct net_key *key, const struct net_key_input *in,
-                      struct dd_err *err)
+static int key_home_credential(char **ret, const struct net_key *key,
+                               const struct net_key_input *in, struct dd_err *err)
 {
     char tag[KEY_TAG + 1];
     (void)in;
@@ -220,7 +221,7 @@ static int accept_file(struct net_key *ret, const struct net_key_input *in, cons
         return dd_err_set(err, -EPROTO, "the leader did not name its key file");
     int rc = take_place(&p, in, cred, false, err);
     if (rc == 0) {
-        rc = read_key(&p, key.bytes, err);
+        rc = key_home_read_key(&p, key.bytes, err);
         (void)close(p.dirfd);
     }
     if (rc == 0 && (tag_of(tag, key.bytes) < 0 || strcmp(tag, cred) != 0))
@@ -249,7 +250,7 @@ static void cleanup(const struct net_key *key, const struct net_key_input *in)
 }
 
 const struct key_ops key_ops_home = {.name = "the home directory",
-                                     .offer = offer,
+                                     .offer = key_home_offer,
                                      .accept = accept_file,
-                                     .credential = credential,
+                                     .credential = key_home_credential,
                                      .cleanup = cleanup};

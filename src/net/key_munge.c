@@ -33,7 +33,7 @@ static const char label[] = "ddrun-key-1";
 
 enum { PAYLOAD_MAX = sizeof(label) + 256 + NET_KEY_LEN };
 
-static int load(struct munge *m, struct dd_err *err)
+static int key_munge_load(struct munge *m, struct dd_err *err)
 {
 #define ROW(function) DD_LIBRARY_ROW(struct munge, function),
     static const struct dd_library_row rows[] = {MUNGE_FUNCTIONS(ROW)};
@@ -42,7 +42,7 @@ static int load(struct munge *m, struct dd_err *err)
 
 static int open_munge(struct munge *m, const struct net_key_input *in, struct dd_err *err)
 {
-    int rc = load(m, err);
+    int rc = key_munge_load(m, err);
     if (rc < 0)
         return rc;
     m->ctx = m->munge_ctx_create();
@@ -57,7 +57,8 @@ static int open_munge(struct munge *m, const struct net_key_input *in, struct dd
     return rc;
 }
 
-static int failed(const struct munge *m, munge_err_t e, const char *what, struct dd_err *err)
+static int key_munge_fail(const struct munge *m, munge_err_t e, const char *what,
+                          struct dd_err *err)
 {
     const char *detail = m->munge_ctx_strerror(m->ctx);
     bool clock = e == EMUNGE_CRED_EXPIRED || e == EMUNGE_CRED_REWOUND;
@@ -93,7 +94,7 @@ static int own_uid(const struct munge *m, uid_t *ret, struct dd_err *err)
     if (e == EMUNGE_SUCCESS)
         e = m->munge_decode(cred, m->ctx, NULL, NULL, ret, &gid);
     free(cred);
-    return e == EMUNGE_SUCCESS ? 0 : failed(m, e, "make a credential", err);
+    return e == EMUNGE_SUCCESS ? 0 : key_munge_fail(m, e, "make a credential", err);
 }
 
 static int encode(char **ret, const struct net_key *key, const struct net_key_input *in,
@@ -125,7 +126,7 @@ static int encode(char **ret, const struct net_key *key, const struct net_key_in
     if (e == EMUNGE_SUCCESS)
         *ret = cred;
     else
-        rc = failed(&m, e, "make a credential", err);
+        rc = key_munge_fail(&m, e, "make a credential", err);
     m.munge_ctx_destroy(m.ctx);
     return rc;
 }
@@ -166,7 +167,7 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
      * legitimate. An attacker who replays a credential does not know its key and fails the
      * handshake. Src: munge(3), which fields are valid on error. */
     if (e != EMUNGE_SUCCESS && e != EMUNGE_CRED_REPLAYED)
-        rc = failed(&m, e, "decode the leader's credential", err);
+        rc = key_munge_fail(&m, e, "decode the leader's credential", err);
     else if (uid != own)
         rc = dd_err_set(err, -EACCES, "the MUNGE credential is from uid %u, not yours (uid %u)",
                         (unsigned)uid, (unsigned)own);
@@ -180,7 +181,7 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
 }
 
 /* Test whether munged responds by requesting a credential. */
-static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+static int key_munge_offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     struct net_key key = {.method = NET_KEY_MUNGE, .source = "MUNGE"};
     DD_AUTO(free) char *cred = NULL;
@@ -194,16 +195,16 @@ static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_
     return rc;
 }
 
-static int prepare(struct dd_err *err)
+static int key_munge_prepare(struct dd_err *err)
 {
     struct munge m;
-    return load(&m, err);
+    return key_munge_load(&m, err);
 }
 
 const struct key_ops key_ops_munge = {.name = "MUNGE",
-                                      .offer = offer,
+                                      .offer = key_munge_offer,
                                       .accept = accept_cred,
-                                      .prepare = prepare,
+                                      .prepare = key_munge_prepare,
                                       .credential = encode};
 
 #else
@@ -213,7 +214,7 @@ static int not_built(struct dd_err *err)
     return dd_err_set(err, -ENOTSUP, "ddrun was built without MUNGE");
 }
 
-static int offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+static int key_munge_offer(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     (void)ret;
     (void)in;
@@ -229,6 +230,7 @@ static int accept_cred(struct net_key *ret, const struct net_key_input *in, cons
     return not_built(err);
 }
 
-const struct key_ops key_ops_munge = {.name = "MUNGE", .offer = offer, .accept = accept_cred};
+const struct key_ops key_ops_munge = {
+    .name = "MUNGE", .offer = key_munge_offer, .accept = accept_cred};
 
 #endif

@@ -104,7 +104,7 @@ static void enter(struct link *l)
     l->depth++;
 }
 
-static void leave(struct link *l)
+static void link_leave(struct link *l)
 {
     l->depth--;
     if (l->depth == 0 && l->freed)
@@ -173,7 +173,7 @@ static bool take_frame(struct link *l)
     return true;
 }
 
-static void on_readable(struct bufferevent *bev, void *arg)
+static void link_on_readable(struct bufferevent *bev, void *arg)
 {
     struct link *l = arg;
     (void)bev;
@@ -181,7 +181,7 @@ static void on_readable(struct bufferevent *bev, void *arg)
     enter(l);
     while (is_open(l) && take_frame(l))
         ;
-    leave(l);
+    link_leave(l);
 }
 
 static void on_event(struct bufferevent *bev, short what, void *arg)
@@ -196,7 +196,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
         (void)net_tls_fault(bev, why, sizeof(why));
     enter(l);
     close_link(l, false, why);
-    leave(l);
+    link_leave(l);
 }
 
 /* A late tick means that this process was suspended: the peer may have sent something meanwhile, or
@@ -219,7 +219,7 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
     (void)snprintf(why, sizeof(why), "no heartbeat for %.1f s", (double)(now - l->heard_ns) / 1e9);
     enter(l);
     close_link(l, false, why);
-    leave(l);
+    link_leave(l);
 }
 
 int link_set_heartbeat(struct link *l, unsigned ms)
@@ -259,7 +259,7 @@ int link_of_bev(struct link **ret, struct bufferevent *bev, const char *node, st
     (void)snprintf(l->node, sizeof(l->node), "%s", node);
     learn_addresses(l);
     link_set_max(l, LINK_FRAME_MAX);
-    bufferevent_setcb(bev, on_readable, NULL, on_event, l);
+    bufferevent_setcb(bev, link_on_readable, NULL, on_event, l);
     *ret = l;
     return 0;
 }

@@ -127,7 +127,7 @@ static void log_refusal(struct link_accept *a, enum dd_log_level level, const ch
         dd_log(a->cfg.log, level, "refused a connection from %s: %s", host, why);
 }
 
-static void finish(struct link_accept *a, struct link *l, const char *why)
+static void link_accept_finish(struct link_accept *a, struct link *l, const char *why)
 {
     drop_hello_events(a);
     (void)event_del(a->timer);
@@ -139,45 +139,45 @@ bool link_accept_is_suspect(const struct link_accept *a)
     return a->suspect;
 }
 
-static void refuse(struct link_accept *a, enum dd_log_level level, const char *why)
+static void link_accept_refuse(struct link_accept *a, enum dd_log_level level, const char *why)
 {
     a->suspect = level != DD_LOG_DEBUG && !a->other_job;
     log_refusal(a, level, why);
-    finish(a, NULL, why);
+    link_accept_finish(a, NULL, why);
 }
 
-static void open_link(struct link_accept *a)
+static void link_accept_open_link(struct link_accept *a)
 {
     struct dd_err err = {0};
     struct link *l = NULL;
     if (link_of_bev(&l, a->bev, a->call.node, &err) < 0) {
-        refuse(a, DD_LOG_ERR, err.text);
+        link_accept_refuse(a, DD_LOG_ERR, err.text);
         return;
     }
     a->bev = NULL;
-    finish(a, l, NULL);
+    link_accept_finish(a, l, NULL);
 }
 
-static void on_handshake(struct bufferevent *bev, short what, void *arg)
+static void link_accept_on_handshake(struct bufferevent *bev, short what, void *arg)
 {
     struct link_accept *a = arg;
     char why[256] = "the connection was lost";
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         net_tls_forget(bev);
         if (net_tls_check(bev) < 0)
-            refuse(a, DD_LOG_WARN, "it did not prove knowledge of the job's key");
+            link_accept_refuse(a, DD_LOG_WARN, "it did not prove knowledge of the job's key");
         else
-            open_link(a);
+            link_accept_open_link(a);
         return;
     }
     enum net_tls_fault fault = NET_TLS_LOST;
     if ((what & BEV_EVENT_ERROR) != 0)
         fault = net_tls_fault(bev, why, sizeof(why));
     /* an agent closes its other links once one is open */
-    refuse(a, fault == NET_TLS_LOST ? DD_LOG_DEBUG : DD_LOG_WARN, why);
+    link_accept_refuse(a, fault == NET_TLS_LOST ? DD_LOG_DEBUG : DD_LOG_WARN, why);
 }
 
-static int start_tls(struct link_accept *a, struct dd_err *err)
+static int link_accept_start_tls(struct link_accept *a, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
     if (s->handshakes >= HANDSHAKES_MOST)
@@ -195,7 +195,7 @@ static int start_tls(struct link_accept *a, struct dd_err *err)
     a->fd = -1;
     a->in_handshake = true;
     s->handshakes++;
-    bufferevent_setcb(a->bev, NULL, NULL, on_handshake, a);
+    bufferevent_setcb(a->bev, NULL, NULL, link_accept_on_handshake, a);
     return 0;
 }
 
@@ -228,8 +228,8 @@ static void handshake(struct link_accept *a)
     struct dd_err err = {0};
     drop_hello_events(a);
     (void)setsockopt(a->fd, SOL_SOCKET, SO_RCVLOWAT, &any, sizeof(any));
-    if (start_tls(a, &err) < 0)
-        refuse(a, err.rc == -EBUSY ? DD_LOG_INFO : DD_LOG_ERR, err.text);
+    if (link_accept_start_tls(a, &err) < 0)
+        link_accept_refuse(a, err.rc == -EBUSY ? DD_LOG_INFO : DD_LOG_ERR, err.text);
 }
 
 /* Pass the whole ClientHello to OpenSSL at once. Its binder proves the key, so OpenSSL refuses a
@@ -242,14 +242,14 @@ static void on_client_hello(evutil_socket_t fd, short what, void *arg)
     (void)what;
     int need = client_hello_need((int)fd);
     if (need == -EPROTO) {
-        refuse(a, DD_LOG_INFO, "its data is not a TLS ClientHello");
+        link_accept_refuse(a, DD_LOG_INFO, "its data is not a TLS ClientHello");
     } else if (need < 0) {
-        refuse(a, DD_LOG_DEBUG, "the connection was lost");
+        link_accept_refuse(a, DD_LOG_DEBUG, "the connection was lost");
     } else if (ioctl((int)fd, FIONREAD, &there) == 0 && there >= need) {
         handshake(a);
     } else if (need == a->awaited) { /* the peer has closed or sent an urgent byte, or the kernel
                                         has no memory for more */
-        refuse(a, DD_LOG_DEBUG, "its ClientHello is incomplete");
+        link_accept_refuse(a, DD_LOG_DEBUG, "its ClientHello is incomplete");
     } else {
         a->awaited = need;
         (void)setsockopt((int)fd, SOL_SOCKET, SO_RCVLOWAT, &need, sizeof(need));
@@ -264,21 +264,21 @@ static int await_client_hello(struct link_accept *a, struct dd_err *err)
                : dd_err_set(err, -ENOMEM, "out of memory");
 }
 
-static void start_plain(struct link_accept *a)
+static void link_accept_start_plain(struct link_accept *a)
 {
     a->bev = bufferevent_socket_new(a->base, a->fd,
                                     BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (a->bev == NULL) {
-        refuse(a, DD_LOG_ERR, "out of memory");
+        link_accept_refuse(a, DD_LOG_ERR, "out of memory");
         return;
     }
     a->fd = -1;
-    open_link(a);
+    link_accept_open_link(a);
 }
 
 /* Return a credential (borrowed). Unauthenticated peers may ask for one, so a recent credential is
  * reused. It reveals the key to this user alone, so sending it more than once is safe. */
-static int credential(struct link_accept *a, const char **ret, struct dd_err *err)
+static int link_accept_credential(struct link_accept *a, const char **ret, struct dd_err *err)
 {
     struct link_shared *s = a->cfg.shared;
     uint64_t now = dd_now_ns();
@@ -302,7 +302,7 @@ static int send_reply(struct link_accept *a, enum hello_status status, struct dd
     if (status == HELLO_OK) {
         r.method = a->cfg.key->method;
         if (r.method == NET_KEY_MUNGE || r.method == NET_KEY_HOME)
-            rc = credential(a, &cred, err);
+            rc = link_accept_credential(a, &cred, err);
         if (rc == 0 && cred != NULL &&
             (size_t)snprintf(r.cred, sizeof(r.cred), "%s", cred) >= sizeof(r.cred))
             rc = dd_err_set(err, -EMSGSIZE, "the credential is too long");
@@ -319,23 +319,23 @@ static int send_reply(struct link_accept *a, enum hello_status status, struct dd
     return 0;
 }
 
-static void answer(struct link_accept *a)
+static void link_accept_answer(struct link_accept *a)
 {
     struct dd_err err = {0};
     bool ours = strcmp(a->call.job_id, a->cfg.job_id) == 0;
     drop_hello_events(a);
     a->other_job = !ours;
     if (send_reply(a, ours ? HELLO_OK : HELLO_OTHER_JOB, &err) < 0)
-        refuse(a, DD_LOG_ERR, err.text);
+        link_accept_refuse(a, DD_LOG_ERR, err.text);
     else if (!ours)
-        refuse(a, DD_LOG_INFO, "it belongs to another job");
+        link_accept_refuse(a, DD_LOG_INFO, "it belongs to another job");
     else if (a->cfg.key->method == NET_KEY_NONE)
-        start_plain(a);
+        link_accept_start_plain(a);
     else if (await_client_hello(a, &err) < 0)
-        refuse(a, DD_LOG_ERR, err.text);
+        link_accept_refuse(a, DD_LOG_ERR, err.text);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void link_accept_on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct link_accept *a = arg;
     (void)what;
@@ -345,17 +345,17 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (rc > 0)
         rc = hello_call_decode(&a->call, a->in.data, a->in.len);
     if (rc > 0) {
-        answer(a);
+        link_accept_answer(a);
     } else if (rc == -EPROTONOSUPPORT) {
         char why[200];
         (void)snprintf(why, sizeof(why), "it uses protocol version %u, but ddrun %s here uses %d",
                        a->in.data[HELLO_VERSION_AT], PACKAGE_VERSION, HELLO_VERSION);
         (void)send_reply(a, HELLO_BAD_VERSION, NULL);
-        refuse(a, DD_LOG_WARN, why);
+        link_accept_refuse(a, DD_LOG_WARN, why);
     } else if (rc == -EPROTO) {
-        refuse(a, DD_LOG_INFO, "its data is not a hello message");
+        link_accept_refuse(a, DD_LOG_INFO, "its data is not a hello message");
     } else if (rc < 0) {
-        refuse(a, DD_LOG_DEBUG, "the connection was lost");
+        link_accept_refuse(a, DD_LOG_DEBUG, "the connection was lost");
     }
 }
 
@@ -363,7 +363,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    refuse(arg, DD_LOG_INFO, "its hello timed out");
+    link_accept_refuse(arg, DD_LOG_INFO, "its hello timed out");
 }
 
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
@@ -384,7 +384,7 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
                               .arg = arg};
     if (a->cfg.shared == NULL)
         a->cfg.shared = &a->own;
-    a->readable = event_new(base, fd, EV_READ | EV_PERSIST, on_readable, a);
+    a->readable = event_new(base, fd, EV_READ | EV_PERSIST, link_accept_on_readable, a);
     a->timer = evtimer_new(base, on_timeout, a);
     if (a->readable == NULL || a->timer == NULL || event_add(a->readable, NULL) < 0 ||
         evtimer_add(a->timer, &limit) < 0) {

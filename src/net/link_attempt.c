@@ -51,7 +51,8 @@ void link_try_free(struct link_try *t)
     free(t);
 }
 
-static void finish(struct link_try *t, enum link_verdict v, struct link *l, const char *why)
+static void link_attempt_finish(struct link_try *t, enum link_verdict v, struct link *l,
+                                const char *why)
 {
     drop_io(t);
     (void)event_del(t->timer);
@@ -63,28 +64,29 @@ static enum link_verdict verdict_of_errno(int rc)
     return rc == -ECONNREFUSED ? TRY_NOBODY : TRY_NO_WAY;
 }
 
-static void open_link(struct link_try *t)
+static void link_attempt_open_link(struct link_try *t)
 {
     struct dd_err err = {0};
     struct link *l = NULL;
     if (link_of_bev(&l, t->bev, "", &err) < 0) {
-        finish(t, TRY_BROKEN, NULL, err.text);
+        link_attempt_finish(t, TRY_BROKEN, NULL, err.text);
         return;
     }
     t->bev = NULL;
-    finish(t, TRY_LINK, l, "");
+    link_attempt_finish(t, TRY_LINK, l, "");
 }
 
-static void on_handshake(struct bufferevent *bev, short what, void *arg)
+static void link_attempt_on_handshake(struct bufferevent *bev, short what, void *arg)
 {
     struct link_try *t = arg;
     char why[700] = "the connection was lost";
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         net_tls_forget(bev);
         if (net_tls_check(bev) < 0)
-            finish(t, TRY_BAD_KEY, NULL, "claims to be of this job, but did not prove the key");
+            link_attempt_finish(t, TRY_BAD_KEY, NULL,
+                                "claims to be of this job, but did not prove the key");
         else
-            open_link(t);
+            link_attempt_open_link(t);
         return;
     }
     enum net_tls_fault fault = NET_TLS_LOST;
@@ -93,38 +95,38 @@ static void on_handshake(struct bufferevent *bev, short what, void *arg)
     if (fault == NET_TLS_KEY || fault == NET_TLS_IDENTITY) {
         (void)snprintf(why, sizeof(why),
                        "is of this job, but the keys differ (key source here: %s)", t->source);
-        finish(t, TRY_BAD_KEY, NULL, why);
+        link_attempt_finish(t, TRY_BAD_KEY, NULL, why);
         return;
     }
     char text[sizeof(why) + 32];
     (void)snprintf(text, sizeof(text), "failed the TLS handshake: %s", why);
-    finish(t, TRY_BROKEN, NULL, text);
+    link_attempt_finish(t, TRY_BROKEN, NULL, text);
 }
 
-static void start_tls(struct link_try *t)
+static void link_attempt_start_tls(struct link_try *t)
 {
     struct dd_err err = {0};
     int rc = *t->cfg.tls != NULL ? 0 : net_tls_new(t->cfg.tls, &err);
     if (rc == 0)
         rc = net_tls_start(&t->bev, *t->cfg.tls, t->base, t->fd, NET_TLS_CLIENT, &t->psk, &err);
     if (rc < 0) {
-        finish(t, TRY_BROKEN, NULL, err.text);
+        link_attempt_finish(t, TRY_BROKEN, NULL, err.text);
         return;
     }
     t->fd = -1;
-    bufferevent_setcb(t->bev, NULL, NULL, on_handshake, t);
+    bufferevent_setcb(t->bev, NULL, NULL, link_attempt_on_handshake, t);
 }
 
-static void start_plain(struct link_try *t)
+static void link_attempt_start_plain(struct link_try *t)
 {
     t->bev = bufferevent_socket_new(t->base, t->fd,
                                     BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (t->bev == NULL) {
-        finish(t, TRY_BROKEN, NULL, "out of memory");
+        link_attempt_finish(t, TRY_BROKEN, NULL, "out of memory");
         return;
     }
     t->fd = -1;
-    open_link(t);
+    link_attempt_open_link(t);
 }
 
 static void take_key(struct link_try *t, const struct hello_reply *r)
@@ -136,7 +138,7 @@ static void take_key(struct link_try *t, const struct hello_reply *r)
         char why[sizeof(err.text) + 64];
         (void)snprintf(why, sizeof(why), "is of this job, but this node has no key for it: %s",
                        err.text);
-        finish(t, TRY_NO_KEY, NULL, why);
+        link_attempt_finish(t, TRY_NO_KEY, NULL, why);
         return;
     }
     t->psk.identity = t->cfg.find->job_id;
@@ -144,11 +146,11 @@ static void take_key(struct link_try *t, const struct hello_reply *r)
     memcpy(t->source, key.source, sizeof(t->source));
     explicit_bzero(&key, sizeof(key));
     if (rc < 0)
-        finish(t, TRY_BROKEN, NULL, "cannot derive the session's key");
+        link_attempt_finish(t, TRY_BROKEN, NULL, "cannot derive the session's key");
     else if (r->method == NET_KEY_NONE)
-        start_plain(t);
+        link_attempt_start_plain(t);
     else
-        start_tls(t);
+        link_attempt_start_tls(t);
 }
 
 static const struct {
@@ -167,7 +169,7 @@ static void other_version(struct link_try *t)
                    "%s %u, but ddrun %s here uses %d; all nodes need the same version",
                    of_status[HELLO_BAD_VERSION].why, t->in.data[HELLO_VERSION_AT], PACKAGE_VERSION,
                    HELLO_VERSION);
-    finish(t, TRY_VERSION, NULL, why);
+    link_attempt_finish(t, TRY_VERSION, NULL, why);
 }
 
 static void on_reply(evutil_socket_t fd, short what, void *arg)
@@ -185,11 +187,11 @@ static void on_reply(evutil_socket_t fd, short what, void *arg)
     if (rc == -EPROTONOSUPPORT)
         other_version(t);
     else if (rc == -EPROTO)
-        finish(t, TRY_FOREIGN, NULL, "is another program");
+        link_attempt_finish(t, TRY_FOREIGN, NULL, "is another program");
     else if (rc < 0)
-        finish(t, TRY_FOREIGN, NULL, "closed the connection without an answer");
+        link_attempt_finish(t, TRY_FOREIGN, NULL, "closed the connection without an answer");
     else if (r.status != HELLO_OK)
-        finish(t, of_status[r.status].verdict, NULL, of_status[r.status].why);
+        link_attempt_finish(t, of_status[r.status].verdict, NULL, of_status[r.status].why);
     else
         take_key(t, &r);
 }
@@ -204,7 +206,7 @@ static int send_call(struct link_try *t)
     return rc < 0 ? rc : link_hello_send(t->fd, &out);
 }
 
-static void on_connected(evutil_socket_t fd, short what, void *arg)
+static void link_attempt_on_connected(evutil_socket_t fd, short what, void *arg)
 {
     struct link_try *t = arg;
     int e = 0;
@@ -215,27 +217,27 @@ static void on_connected(evutil_socket_t fd, short what, void *arg)
         e = errno;
     int rc = e != 0 ? -e : send_call(t);
     if (rc < 0) {
-        finish(t, verdict_of_errno(rc), NULL, strerror(-rc));
+        link_attempt_finish(t, verdict_of_errno(rc), NULL, strerror(-rc));
         return;
     }
     t->io = event_new(t->base, fd, EV_READ | EV_PERSIST, on_reply, t);
     if (t->io == NULL || event_add(t->io, NULL) < 0)
-        finish(t, TRY_BROKEN, NULL, "out of memory");
+        link_attempt_finish(t, TRY_BROKEN, NULL, "out of memory");
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct link_try *t = arg;
     (void)fd;
     (void)what;
     if (t->doomed != TRY_NONE)
-        finish(t, t->doomed, NULL, t->why);
+        link_attempt_finish(t, t->doomed, NULL, t->why);
     else if (t->bev != NULL)
-        finish(t, TRY_BROKEN, NULL, "did not finish the TLS handshake in time");
+        link_attempt_finish(t, TRY_BROKEN, NULL, "did not finish the TLS handshake in time");
     else if (event_pending(t->io, EV_WRITE, NULL))
-        finish(t, TRY_NO_WAY, NULL, "no answer");
+        link_attempt_finish(t, TRY_NO_WAY, NULL, "no answer");
     else
-        finish(t, TRY_SILENT, NULL, "accepted the connection but did not answer");
+        link_attempt_finish(t, TRY_SILENT, NULL, "accepted the connection but did not answer");
 }
 
 static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net_addr *to)
@@ -265,7 +267,7 @@ static int start_connect(struct link_try *t)
     link_tune_socket(t->fd);
     if (connect(t->fd, &to->sa, to->len) < 0 && errno != EINPROGRESS)
         return -errno;
-    t->io = event_new(t->base, t->fd, EV_WRITE, on_connected, t);
+    t->io = event_new(t->base, t->fd, EV_WRITE, link_attempt_on_connected, t);
     return t->io == NULL || event_add(t->io, NULL) < 0 ? -ENOMEM : 0;
 }
 
@@ -276,7 +278,7 @@ int link_try_start(struct link_try **ret, struct event_base *base, const struct 
     if (t == NULL)
         return -ENOMEM;
     *t = (struct link_try){.base = base, .cfg = *cfg, .fd = -1, .in = DD_BUF_INIT(HELLO_MAX)};
-    t->timer = evtimer_new(base, on_timer, t);
+    t->timer = evtimer_new(base, link_attempt_on_timer, t);
     if (t->timer == NULL) {
         link_try_free(t);
         return -ENOMEM;

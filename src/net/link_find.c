@@ -136,8 +136,8 @@ static void learn_patience(struct target *g)
         g->limit_ms *= 2;
 }
 
-static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
-                     const char *why)
+static void link_find_on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
+                               const char *why)
 {
     struct target *g = arg;
     struct link_find *f = g->find;
@@ -168,7 +168,7 @@ static void start_due_of(struct link_find *f, bool walks)
                                          .tls = &f->tls,
                                          .addr = g->addr,
                                          .limit_ms = g->limit_ms,
-                                         .done = on_tried,
+                                         .done = link_find_on_tried,
                                          .arg = g};
         g->due = false;
         g->started_ns = dd_now_ns();
@@ -261,7 +261,7 @@ static bool may_be_loopback(const struct link_find *f)
            net_addr_parse(&a, f->cfg.host, 0) == 0;
 }
 
-static bool is_wanted(struct link_find *f, const struct net_addr *a)
+static bool link_find_is_wanted(struct link_find *f, const struct net_addr *a)
 {
     if (net_addr_is_loopback(a) && !may_be_loopback(f)) {
         f->skipped_loopback = true;
@@ -270,19 +270,19 @@ static bool is_wanted(struct link_find *f, const struct net_addr *a)
     return !is_known(f, a);
 }
 
-static void learn(struct link_find *f, const struct net_addr *addrs, size_t n)
+static void link_find_learn(struct link_find *f, const struct net_addr *addrs, size_t n)
 {
     size_t fresh = 0;
     f->skipped_loopback = false;
     for (size_t i = 0; i < n; i++)
-        fresh += is_wanted(f, &addrs[i]);
+        fresh += link_find_is_wanted(f, &addrs[i]);
     if (fresh == 0)
         return;
     if (f->naddrs + fresh >
         NET_RESOLVE_MAX) /* the name's addresses have changed: drop the old ones */
         forget_targets(f);
     for (size_t i = 0; i < n; i++)
-        if (is_wanted(f, &addrs[i]) && add_address(f, &addrs[i]) < 0)
+        if (link_find_is_wanted(f, &addrs[i]) && add_address(f, &addrs[i]) < 0)
             break;
     f->pass_ms = PASS_FIRST_MS;
     set_timer(f->pass_timer, 0);
@@ -296,20 +296,21 @@ static void learn_given(struct link_find *f, char *const *addrs)
     for (size_t i = 0; addrs[i] != NULL && n < NET_RESOLVE_MAX; i++)
         n += net_addr_parse(&known[n], addrs[i], 0) == 0;
     f->cfg.addrs = NULL; /* owned by the caller */
-    learn(f, known, n);
+    link_find_learn(f, known, n);
 }
 
-static void on_looked_up(void *arg, const struct net_addr *addrs, size_t n, const char *why)
+static void link_find_on_looked_up(void *arg, const struct net_addr *addrs, size_t n,
+                                   const char *why)
 {
     struct link_find *f = arg;
     (void)snprintf(f->lookup_why, sizeof(f->lookup_why), "%s", n == 0 ? why : "");
-    learn(f, addrs, n);
+    link_find_learn(f, addrs, n);
     net_resolve_free(DD_TAKE(f->resolve)); /* frees addrs and why, too */
     bool soon = f->naddrs == 0 || (f->cfg.try_scontrol && f->lookups < 2);
     set_timer(f->lookup_timer, jitter(f, soon ? LOOKUP_RETRY_MS : LOOKUP_AGAIN_MS));
 }
 
-static void on_lookup(evutil_socket_t fd, short what, void *arg)
+static void link_find_on_lookup(evutil_socket_t fd, short what, void *arg)
 {
     struct link_find *f = arg;
     struct dd_err err = {0};
@@ -322,7 +323,7 @@ static void on_lookup(evutil_socket_t fd, short what, void *arg)
     const struct net_resolve_cfg cfg = {.name = f->cfg.host,
                                         .slurm = slurm,
                                         .timeout_ms = LOOKUP_LIMIT_MS,
-                                        .done = on_looked_up,
+                                        .done = link_find_on_looked_up,
                                         .arg = f};
     if (net_resolve_start(&f->resolve, f->base, &cfg, &err) == 0)
         return;
@@ -332,7 +333,7 @@ static void on_lookup(evutil_socket_t fd, short what, void *arg)
 
 /* ---- start ---- */
 
-static int copy(char **to, const char **ref, const char *from)
+static int link_find_copy(char **to, const char **ref, const char *from)
 {
     *ref = NULL;
     if (from == NULL)
@@ -342,7 +343,7 @@ static int copy(char **to, const char **ref, const char *from)
     return *to != NULL ? 0 : -ENOMEM;
 }
 
-static int copy_cfg(struct link_find *f, const struct link_find_cfg *cfg)
+static int link_find_copy_cfg(struct link_find *f, const struct link_find_cfg *cfg)
 {
     f->cfg = *cfg;
     memcpy(f->ports, cfg->ports, cfg->nports * sizeof(f->ports[0]));
@@ -355,10 +356,10 @@ static int copy_cfg(struct link_find *f, const struct link_find_cfg *cfg)
     }
     if (f->cfg.attempt_ms == 0)
         f->cfg.attempt_ms = 3000;
-    if (copy(&f->job_id, &f->cfg.job_id, cfg->job_id) < 0 ||
-        copy(&f->node, &f->cfg.node, cfg->node) < 0 ||
-        copy(&f->host, &f->cfg.host, cfg->host) < 0 ||
-        copy(&f->bind_addr, &f->cfg.bind_addr, cfg->bind_addr) < 0)
+    if (link_find_copy(&f->job_id, &f->cfg.job_id, cfg->job_id) < 0 ||
+        link_find_copy(&f->node, &f->cfg.node, cfg->node) < 0 ||
+        link_find_copy(&f->host, &f->cfg.host, cfg->host) < 0 ||
+        link_find_copy(&f->bind_addr, &f->cfg.bind_addr, cfg->bind_addr) < 0)
         return -ENOMEM;
     return 0;
 }
@@ -394,8 +395,8 @@ int link_find_start(struct link_find **ret, struct event_base *base,
     f->pass_ms = PASS_FIRST_MS;
     f->seed = (dd_now_ns() ^ (uint64_t)getpid() << 32) | 1;
     f->pass_timer = evtimer_new(base, on_pass, f);
-    f->lookup_timer = evtimer_new(base, on_lookup, f);
-    rc = copy_cfg(f, cfg);
+    f->lookup_timer = evtimer_new(base, link_find_on_lookup, f);
+    rc = link_find_copy_cfg(f, cfg);
     if (rc < 0 || f->pass_timer == NULL || f->lookup_timer == NULL) {
         link_find_free(f);
         return dd_err_set(err, -ENOMEM, "out of memory for the search");

@@ -80,17 +80,17 @@ static void step_soon(struct link_look *k)
     (void)evtimer_add(k->step, &now);
 }
 
-static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
-                     const char *why);
+static void link_probe_on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
+                                const char *why);
 
-static void try_port(struct place *p, size_t port)
+static void link_probe_try_port(struct place *p, size_t port)
 {
     struct link_look *k = p->look;
     struct link_try_cfg cfg = {.find = &k->cfg,
                                .tls = &k->tls,
                                .addr = p->addrs[p->addr],
                                .limit_ms = k->cfg.attempt_ms,
-                               .done = on_tried,
+                               .done = link_probe_on_tried,
                                .arg = p};
     net_addr_set_port(&cfg.addr, k->ports[port]);
     if (link_try_start(&p->tries[port], k->base, &cfg) == 0)
@@ -100,7 +100,7 @@ static void try_port(struct place *p, size_t port)
 static void try_address(struct place *p)
 {
     while (p->open == 0 && p->addr < p->naddrs) {
-        try_port(p, 0);
+        link_probe_try_port(p, 0);
         p->addr += p->open == 0;
     }
     if (p->open > 0)
@@ -109,8 +109,8 @@ static void try_address(struct place *p)
     step_soon(p->look);
 }
 
-static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
-                     const char *why)
+static void link_probe_on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
+                                const char *why)
 {
     struct place *p = arg;
     struct link_look *k = p->look;
@@ -122,7 +122,7 @@ static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct 
     p->open--;
     if (port == 0 && v != TRY_NO_WAY)
         for (size_t i = 1; i < k->cfg.nports; i++)
-            try_port(p, i);
+            link_probe_try_port(p, i);
     if (p->open == 0) {
         p->addr++;
         try_address(p);
@@ -133,18 +133,20 @@ static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct 
 
 /* A machine's own name often resolves to a loopback address on every node. A numeric address is
  * used as given. */
-static bool is_wanted(const struct link_look *k, const char *host, const struct net_addr *a)
+static bool link_probe_is_wanted(const struct link_look *k, const char *host,
+                                 const struct net_addr *a)
 {
     struct net_addr number;
     return !net_addr_is_loopback(a) || k->cfg.host_is_me || net_addr_parse(&number, host, 0) == 0;
 }
 
-static void on_looked_up(void *arg, const struct net_addr *addrs, size_t n, const char *why)
+static void link_probe_on_looked_up(void *arg, const struct net_addr *addrs, size_t n,
+                                    const char *why)
 {
     struct place *p = arg;
     (void)why;
     for (size_t i = 0; i < n && p->naddrs < ADDRS_MAX; i++)
-        if (is_wanted(p->look, p->look->hosts[p->host], &addrs[i]))
+        if (link_probe_is_wanted(p->look, p->look->hosts[p->host], &addrs[i]))
             p->addrs[p->naddrs++] = addrs[i];
     net_resolve_free(DD_TAKE(p->resolve));
     try_address(p);
@@ -157,7 +159,7 @@ static void begin_place(struct place *p, size_t host)
                                         .slurm = k->cfg.try_scontrol ? NET_RESOLVE_SLURM_ELSE
                                                                      : NET_RESOLVE_SLURM_NEVER,
                                         .timeout_ms = LOOKUP_LIMIT_MS,
-                                        .done = on_looked_up,
+                                        .done = link_probe_on_looked_up,
                                         .arg = p};
     p->host = host;
     p->naddrs = p->addr = p->open = 0;
@@ -180,8 +182,8 @@ static void on_step(evutil_socket_t fd, short what, void *arg)
         k->done(k->arg); /* may free k */
 }
 
-static int copy_cfg(struct link_look *k, const struct link_find_cfg *cfg, char *const *hosts,
-                    size_t n)
+static int link_probe_copy_cfg(struct link_look *k, const struct link_find_cfg *cfg,
+                               char *const *hosts, size_t n)
 {
     k->cfg = *cfg;
     memcpy(k->ports, cfg->ports, cfg->nports * sizeof(k->ports[0]));
@@ -211,7 +213,7 @@ int link_look_start(struct link_look **ret, struct event_base *base,
         return dd_err_set(err, -EINVAL, "invalid number of ports to try: %zu (expected 1 to %d)",
                           cfg->nports, PORTS_MAX);
     struct link_look *k = calloc(1, sizeof(*k));
-    if (k == NULL || copy_cfg(k, cfg, hosts, n) < 0 ||
+    if (k == NULL || link_probe_copy_cfg(k, cfg, hosts, n) < 0 ||
         (k->step = evtimer_new(base, on_step, k)) == NULL) {
         link_look_free(k);
         return dd_err_set(err, -ENOMEM, "out of memory for the search");

@@ -40,7 +40,7 @@ static int try_everywhere(uint16_t port, int option, bool listening, int *ret_fd
     return try_bind(&a, option, listening, ret_fd);
 }
 
-static int try_port(const struct net_addr *given, uint16_t port, int *ret_fd)
+static int listen_try_port(const struct net_addr *given, uint16_t port, int *ret_fd)
 {
     struct net_addr a = *given;
     if (a.len != 0) {
@@ -95,7 +95,7 @@ int net_listen(const char *addr, const uint16_t *ports, size_t n, uint16_t *ret_
         return dd_err_set(err, -EINVAL, "no port to listen on");
     for (size_t i = 0; i < n; i++) {
         int fd = -1;
-        int now = try_port(&given, ports[i], &fd);
+        int now = listen_try_port(&given, ports[i], &fd);
         if (now == 0) {
             *ret_port = bound_port(fd);
             return fd;

@@ -11,7 +11,7 @@ static void log_error(int severity, const char *text)
                       program_invocation_short_name, text);
 }
 
-static void leave(int code)
+static void loop_leave(int code)
 {
     (void)code;
     _exit(2); /* skip atexit handlers, which belong to other parts of the program */
@@ -20,6 +20,6 @@ static void leave(int code)
 struct event_base *net_loop_new(void)
 {
     event_set_log_callback(log_error);
-    event_set_fatal_callback(leave);
+    event_set_fatal_callback(loop_leave);
     return event_base_new();
 }

@@ -37,8 +37,8 @@ static ssize_t call(struct net_peer *p, struct peer_request *r, void *out, size_
     return n < 0 ? -errno : n;
 }
 
-static int ask(struct net_peer *p, int family, const struct net_addr *local,
-               const struct net_addr *remote, uid_t *ret)
+static int peer_uid_ask(struct net_peer *p, int family, const struct net_addr *local,
+                        const struct net_addr *remote, uid_t *ret)
 {
     struct peer_request r;
     char bytes[4096]; /* attributes follow the answer */
@@ -102,9 +102,9 @@ int net_peer_uid(struct net_peer *p, const struct net_addr *local, const struct 
     if (local->len == 0 || remote->len == 0 || local->sa.sa_family != remote->sa.sa_family)
         return -EINVAL;
     int family = local->sa.sa_family;
-    int rc = ask(p, family, local, remote, ret);
+    int rc = peer_uid_ask(p, family, local, remote, ret);
     if (rc == -ENOENT && family == AF_INET) /* an IPv6 socket with an IPv4 peer */
-        rc = ask(p, AF_INET6, local, remote, ret);
+        rc = peer_uid_ask(p, AF_INET6, local, remote, ret);
     if (rc == 0 || (rc == -ENOENT && p->has_diag))
         return rc;
     rc = search_list(family, local, remote, ret);

@@ -33,7 +33,7 @@ struct net_resolve {
 
 /* A child that hangs in the kernel (a dead file server) must not block this process: leave it as a
  * zombie. */
-static void end_child(pid_t pid)
+static void resolve_end_child(pid_t pid)
 {
     int status;
     (void)kill(-pid, SIGKILL); /* including its scontrol */
@@ -54,7 +54,7 @@ static void end_child(pid_t pid)
 static void stop(struct net_resolve *r)
 {
     if (r->pid > 0)
-        end_child(r->pid);
+        resolve_end_child(r->pid);
     r->pid = 0;
     if (r->readable != NULL)
         event_free(DD_TAKE(r->readable));
@@ -72,7 +72,7 @@ void net_resolve_free(struct net_resolve *r)
     free(r);
 }
 
-static void add(struct net_resolve *r, const struct net_addr *a)
+static void resolve_add(struct net_resolve *r, const struct net_addr *a)
 {
     for (size_t i = 0; i < r->n; i++)
         if (net_addr_same_host(&r->addrs[i], a))
@@ -81,7 +81,7 @@ static void add(struct net_resolve *r, const struct net_addr *a)
         r->addrs[r->n++] = *a;
 }
 
-static void finish(struct net_resolve *r, const char *why)
+static void resolve_finish(struct net_resolve *r, const char *why)
 {
     stop(r);
     r->cfg.done(r->cfg.arg, r->addrs, r->n,
@@ -90,7 +90,7 @@ static void finish(struct net_resolve *r, const char *why)
                                     : why); /* may free r */
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void resolve_on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct net_resolve *r = arg;
     (void)what;
@@ -98,7 +98,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        finish(r, "name resolution ended without an answer");
+        resolve_finish(r, "name resolution ended without an answer");
         return;
     }
     r->have += (size_t)n;
@@ -106,16 +106,16 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         return;
     r->have = 0;
     if (r->piece.addr.len > 0)
-        add(r, &r->piece.addr);
+        resolve_add(r, &r->piece.addr);
     else
         (void)snprintf(r->why, sizeof(r->why), "%.*s", (int)sizeof(r->piece.why) - 1, r->piece.why);
 }
 
-static void on_timer(evutil_socket_t fd, short what, void *arg)
+static void resolve_on_timer(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    finish(arg, "the name service does not respond");
+    resolve_finish(arg, "the name service does not respond");
 }
 
 static void close_all_but(int keep)
@@ -172,22 +172,22 @@ static int start_child(struct net_resolve *r, const char *name, enum net_resolve
     return dd_fd_nonblock(r->fd);
 }
 
-static int start(struct net_resolve *r, struct event_base *base)
+static int resolve_start(struct net_resolve *r, struct event_base *base)
 {
     struct timeval limit = dd_timeval(r->cfg.timeout_ms * DD_NS_PER_MS);
     struct net_addr a;
-    r->timer = evtimer_new(base, on_timer, r);
+    r->timer = evtimer_new(base, resolve_on_timer, r);
     if (r->timer == NULL)
         return -ENOMEM;
     if (net_addr_parse(&a, r->cfg.name, 0) ==
         0) { /* numeric: no child; the result still comes from the event loop */
-        add(r, &a);
+        resolve_add(r, &a);
         limit = (struct timeval){0, 0};
     } else {
         int rc = start_child(r, r->cfg.name, r->cfg.slurm);
         if (rc < 0)
             return rc;
-        r->readable = event_new(base, r->fd, EV_READ | EV_PERSIST, on_readable, r);
+        r->readable = event_new(base, r->fd, EV_READ | EV_PERSIST, resolve_on_readable, r);
         if (r->readable == NULL || event_add(r->readable, NULL) < 0)
             return -ENOMEM;
     }
@@ -205,7 +205,7 @@ int net_resolve_start(struct net_resolve **ret, struct event_base *base,
         return dd_err_set(err, -ENOMEM, "out of memory while resolving '%s'", name);
     r->fd = -1;
     r->cfg = *cfg;
-    int rc = start(r, base);
+    int rc = resolve_start(r, base);
     r->cfg.name = NULL;
     if (rc < 0) {
         net_resolve_free(r);

@@ -17,7 +17,7 @@ static void write_piece(int fd, const struct resolve_piece *p)
 }
 
 /* Return the number of non-loopback addresses from the system's resolver; -1: no address at all. */
-static int look_up(int fd, const char *name, char *why, size_t size)
+static int resolve_child_look_up(int fd, const char *name, char *why, size_t size)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
@@ -115,9 +115,9 @@ static int look_up_any_form(int fd, const char *name, char *why, size_t size)
 {
     char stem[256];
     char again[160];
-    int n = look_up(fd, name, why, size);
+    int n = resolve_child_look_up(fd, name, why, size);
     if (n < 0 && short_name(name, stem, sizeof(stem)))
-        n = look_up(fd, stem, again, sizeof(again));
+        n = resolve_child_look_up(fd, stem, again, sizeof(again));
     return n;
 }
 
@@ -131,7 +131,7 @@ void net_resolve_child(int fd, const char *name, enum net_resolve_slurm slurm)
     bool ask = slurm == NET_RESOLVE_SLURM_TOO || (slurm == NET_RESOLVE_SLURM_ELSE && n <= 0);
     if (ask && run_scontrol(name, text, sizeof(text)) > 0 &&
         net_resolve_node_addr(text, addr, sizeof(addr)) && strcmp(addr, name) != 0) {
-        if (look_up(fd, addr, again, sizeof(again)) >= 0)
+        if (resolve_child_look_up(fd, addr, again, sizeof(again)) >= 0)
             return;
         (void)snprintf(sorry.why, sizeof(sorry.why), "Slurm reports NodeAddr=%.80s: %.100s", addr,
                        again);

@@ -78,7 +78,7 @@ static void tell_locked(const struct hmsg *m)
         (void)dd_write_full(HMSG_FD, out.data, out.len);
 }
 
-static void tell(const struct hmsg *m)
+static void helper_tell(const struct hmsg *m)
 {
     pthread_mutex_lock(&helper.lock);
     tell_locked(m);
@@ -89,13 +89,13 @@ static void tell_of(enum hmsg_type type, const pmix_proc_t *proc, int code)
 {
     uint32_t local = proc->rank - (uint32_t)helper.space.first_rank;
     if (local < (uint32_t)helper.space.local_size)
-        tell(&(struct hmsg){.type = type, .id = local, .code = code});
+        helper_tell(&(struct hmsg){.type = type, .id = local, .code = code});
 }
 
 /* ---- the module: called on libpmix's thread ---- */
 
-static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_info_t info[],
-                                  size_t n, pmix_op_cbfunc_t done, void *arg)
+static pmix_status_t helper_on_connected(const pmix_proc_t *proc, void *object, pmix_info_t info[],
+                                         size_t n, pmix_op_cbfunc_t done, void *arg)
 {
     (void)object;
     (void)info;
@@ -118,8 +118,9 @@ static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op
     return PMIX_SUCCESS;
 }
 
-static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char text[],
-                              pmix_proc_t procs[], size_t n, pmix_op_cbfunc_t done, void *arg)
+static pmix_status_t helper_on_abort(const pmix_proc_t *proc, void *object, int status,
+                                     const char text[], pmix_proc_t procs[], size_t n,
+                                     pmix_op_cbfunc_t done, void *arg)
 {
     (void)object;
     (void)text;
@@ -133,7 +134,7 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
 }
 
 /* Independent of the order of the processes. */
-static uint64_t hash_of(const pmix_proc_t procs[], size_t n)
+static uint64_t helper_hash_of(const pmix_proc_t procs[], size_t n)
 {
     uint64_t all = n;
     for (size_t i = 0; i < n; i++) {
@@ -182,8 +183,8 @@ static int gather_locked(struct fence *f, uint64_t hash, const char *where,
 }
 
 /* Start the exchange; takes f. */
-static pmix_status_t gather(struct fence *f, uint64_t hash, struct dd_buf *where,
-                            const struct dd_buf *part)
+static pmix_status_t helper_gather(struct fence *f, uint64_t hash, struct dd_buf *where,
+                                   const struct dd_buf *part)
 {
     const char *nodes = dd_buf_str(where);
     int rc = -ENOMEM;
@@ -209,7 +210,7 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pm
     int nodes = space_nodes_of(&helper.space, procs, nprocs, &where);
     if (nodes < 0)
         return nodes == -ENOMEM ? PMIX_ERR_NOMEM : PMIX_ERR_NOT_SUPPORTED;
-    return gather(fence_new(done, NULL, arg), hash_of(procs, nprocs), &where, &part);
+    return helper_gather(fence_new(done, NULL, arg), helper_hash_of(procs, nprocs), &where, &part);
 }
 
 static uint64_t hash_of_group(const char *name, pmix_group_operation_t op, uint64_t among)
@@ -229,9 +230,9 @@ static pmix_status_t on_group(pmix_group_operation_t op, char name[], const pmix
     int nodes = space_nodes_of(&helper.space, procs, nprocs, &where);
     if (nodes < 0)
         return nodes == -ENOMEM ? PMIX_ERR_NOMEM : PMIX_ERR_NOT_SUPPORTED;
-    const uint64_t hash = hash_of_group(name, op, hash_of(procs, nprocs));
+    const uint64_t hash = hash_of_group(name, op, helper_hash_of(procs, nprocs));
     if (op != PMIX_GROUP_CONSTRUCT)
-        return nodes > 1 ? gather(fence_new(NULL, done, arg), hash, &where, &part)
+        return nodes > 1 ? helper_gather(fence_new(NULL, done, arg), hash, &where, &part)
                          : PMIX_OPERATION_SUCCEEDED;
     struct fence *f = fence_new(NULL, done, arg);
     if (f == NULL || (f->members = group_members(procs, nprocs)) == NULL ||
@@ -240,7 +241,7 @@ static pmix_status_t on_group(pmix_group_operation_t op, char name[], const pmix
         return PMIX_ERR_NOMEM;
     }
     if (nodes > 1)
-        return gather(f, hash, &where, &part);
+        return helper_gather(f, hash, &where, &part);
     group_formed(part.data, part.len, f->members, done, arg);
     fence_free(f);
     return PMIX_SUCCESS;
@@ -259,7 +260,8 @@ static void on_all_published(const void *part, size_t len)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HMSG_MAX);
     if (hmsg_put_text(&out, "pmix.modex") == 0 && dd_buf_append(&out, part, len) == 0)
-        tell(&(struct hmsg){.type = HMSG_GATHER, .id = MODEX_ID, .data = out.data, .len = out.len});
+        helper_tell(
+            &(struct hmsg){.type = HMSG_GATHER, .id = MODEX_ID, .data = out.data, .len = out.len});
 }
 
 /* A newer libpmix at run time may copy more functions than existed at compile time. */
@@ -267,9 +269,9 @@ static struct {
     pmix_server_module_t known;
     void *later[32];
 } module = {.known = {
-                .client_connected2 = on_connected,
+                .client_connected2 = helper_on_connected,
                 .client_finalized = on_finalized,
-                .abort = on_abort,
+                .abort = helper_on_abort,
                 .fence_nb = on_fence,
                 .direct_modex = on_direct_modex,
                 .group = on_group,
@@ -423,7 +425,7 @@ static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
     return name_nodes(s, nodes) < 0 ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
 }
 
-static int serve(const struct space *s, struct dd_err *err)
+static int helper_serve(const struct space *s, struct dd_err *err)
 {
     pmix_info_t info[5];
     pmix_rank_t rank = (pmix_rank_t)s->node_rank;
@@ -473,7 +475,7 @@ static int tell_ready(const struct space *s, struct dd_err *err)
         rc = put_env(&out, s, i);
     if (rc < 0)
         return dd_err_set(err, rc, "libpmix does not report the environment of the ranks");
-    tell(&(struct hmsg){.type = HMSG_READY, .data = out.data, .len = out.len});
+    helper_tell(&(struct hmsg){.type = HMSG_READY, .data = out.data, .len = out.len});
     return 0;
 }
 
@@ -498,7 +500,7 @@ static void remove_run(const struct dd_scratch *s)
 }
 
 /* --check: test whether libpmix is available; print the reason if not. */
-static int check(void)
+static int helper_check(void)
 {
     struct dd_err err = {0};
     if (libpmix_load(&err) == 0)
@@ -510,7 +512,7 @@ static int check(void)
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--check") == 0)
-        return check();
+        return helper_check();
     DD_AUTO(buf) struct dd_buf first = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
     DD_AUTO(buf) struct dd_buf buf = DD_BUF_INIT(HMSG_MAX + HMSG_HEAD);
     struct hmsg m;
@@ -530,13 +532,13 @@ int main(int argc, char **argv)
     if (rc == 0)
         rc = libpmix_load(&err);
     if (rc == 0)
-        rc = serve(&helper.space, &err);
+        rc = helper_serve(&helper.space, &err);
     if (rc == 0)
         rc = tell_ready(&helper.space, &err);
     if (rc < 0)
-        tell(&(struct hmsg){.type = HMSG_FAILED,
-                            .data = (const unsigned char *)err.text,
-                            .len = strlen(err.text) + 1});
+        helper_tell(&(struct hmsg){.type = HMSG_FAILED,
+                                   .data = (const unsigned char *)err.text,
+                                   .len = strlen(err.text) + 1});
     while (!ended && read_message(&buf, &m)) {
         ended = m.type == HMSG_END;
         if (m.type == HMSG_GATHERED)

@@ -37,7 +37,7 @@ struct source {
 };
 
 /* Find the entry of a rank; NULL: none. */
-static const unsigned char *find(const struct dd_buf *all, uint32_t rank, size_t *ret_len)
+static const unsigned char *modex_find(const struct dd_buf *all, uint32_t rank, size_t *ret_len)
 {
     struct dd_rd r = dd_rd_of(all->data, all->len);
     while (dd_rd_left(&r) > 0 && !r.failed) {
@@ -52,10 +52,10 @@ static const unsigned char *find(const struct dd_buf *all, uint32_t rank, size_t
     return NULL;
 }
 
-static void answer(const struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done, void *arg)
+static void modex_answer(const struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done, void *arg)
 {
     size_t n = 0;
-    const unsigned char *p = find(&m->all, rank, &n);
+    const unsigned char *p = modex_find(&m->all, rank, &n);
     char *copy = p != NULL ? malloc(n > 0 ? n : 1) : NULL;
     if (copy != NULL)
         memcpy(copy, p, n);
@@ -122,7 +122,7 @@ void modex_complete(struct modex *m, const void *parts, size_t len)
     while (m->complete && !LIST_EMPTY(&m->askers)) {
         struct asker *a = LIST_FIRST(&m->askers);
         LIST_REMOVE(a, entry);
-        answer(m, a->rank, a->done, a->arg);
+        modex_answer(m, a->rank, a->done, a->arg);
         free(a);
     }
     pthread_mutex_unlock(&m->lock);
@@ -138,7 +138,7 @@ pmix_status_t modex_ask(struct modex *m, uint32_t rank, pmix_modex_cbfunc_t done
     a->arg = arg;
     pthread_mutex_lock(&m->lock);
     if (m->complete) {
-        answer(m, rank, done, arg);
+        modex_answer(m, rank, done, arg);
         free(a);
     } else {
         LIST_INSERT_HEAD(&m->askers, a, entry);

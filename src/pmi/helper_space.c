@@ -62,7 +62,7 @@ struct keys {
     bool failed; /* out of memory */
 };
 
-static void add(struct keys *k, const char *key, const void *value, pmix_data_type_t type)
+static void keys_add(struct keys *k, const char *key, const void *value, pmix_data_type_t type)
 {
     if (k->n == k->cap) {
         size_t cap = k->cap > 0 ? 2 * k->cap : 32;
@@ -82,24 +82,24 @@ static void add(struct keys *k, const char *key, const void *value, pmix_data_ty
 static void add_number(struct keys *k, const char *key, int value)
 {
     uint32_t u = (uint32_t)value;
-    add(k, key, &u, PMIX_UINT32);
+    keys_add(k, key, &u, PMIX_UINT32);
 }
 
 static void add_rank(struct keys *k, const char *key, int value)
 {
     pmix_rank_t r = (pmix_rank_t)value;
-    add(k, key, &r, PMIX_PROC_RANK);
+    keys_add(k, key, &r, PMIX_PROC_RANK);
 }
 
 static void add_short(struct keys *k, const char *key, int value)
 {
     uint16_t u = (uint16_t)value;
-    add(k, key, &u, PMIX_UINT16);
+    keys_add(k, key, &u, PMIX_UINT16);
 }
 
 static void add_bool(struct keys *k, const char *key, bool value)
 {
-    add(k, key, &value, PMIX_BOOL);
+    keys_add(k, key, &value, PMIX_BOOL);
 }
 
 static void keys_done(struct keys *k)
@@ -193,9 +193,9 @@ static int add_maps(struct keys *k, const struct space *s)
         free(node_map);
         return -ENOMEM;
     }
-    add(k, PMIX_NODE_MAP, node_map, PMIX_REGEX);
-    add(k, PMIX_PROC_MAP, proc_map, PMIX_REGEX);
-    add(k, PMIX_NODE_LIST, name_text, PMIX_STRING);
+    keys_add(k, PMIX_NODE_MAP, node_map, PMIX_REGEX);
+    keys_add(k, PMIX_PROC_MAP, proc_map, PMIX_REGEX);
+    keys_add(k, PMIX_NODE_LIST, name_text, PMIX_STRING);
     free(node_map);
     free(proc_map);
     return 0;
@@ -203,7 +203,7 @@ static int add_maps(struct keys *k, const struct space *s)
 
 static void add_job(struct keys *k, const struct space *s)
 {
-    add(k, PMIX_JOBID, s->name, PMIX_STRING);
+    keys_add(k, PMIX_JOBID, s->name, PMIX_STRING);
     add_number(k, PMIX_UNIV_SIZE, s->world_size);
     add_number(k, PMIX_JOB_SIZE, s->world_size);
     add_number(k, PMIX_MAX_PROCS, s->world_size);
@@ -212,8 +212,8 @@ static void add_job(struct keys *k, const struct space *s)
     add_number(k, PMIX_APP_SIZE, s->world_size);
     add_rank(k, PMIX_APPLDR, 0);
     add_bool(k, PMIX_SPAWNED, false);
-    add(k, PMIX_TMPDIR, s->folder, PMIX_STRING);
-    add(k, PMIX_NSDIR, s->folder, PMIX_STRING);
+    keys_add(k, PMIX_TMPDIR, s->folder, PMIX_STRING);
+    keys_add(k, PMIX_NSDIR, s->folder, PMIX_STRING);
     add_bool(k, PMIX_TDIR_RMCLEAN, true);
 }
 
@@ -226,9 +226,9 @@ static int add_node(struct keys *k, const struct space *s)
         return -ENOMEM;
     add_number(k, PMIX_LOCAL_SIZE, s->local_size);
     add_number(k, PMIX_NODE_SIZE, s->local_size);
-    add(k, PMIX_LOCAL_PEERS, text, PMIX_STRING);
+    keys_add(k, PMIX_LOCAL_PEERS, text, PMIX_STRING);
     add_rank(k, PMIX_LOCALLDR, s->first_rank);
-    add(k, PMIX_HOSTNAME, s->nodes.v[s->node_rank], PMIX_STRING);
+    keys_add(k, PMIX_HOSTNAME, s->nodes.v[s->node_rank], PMIX_STRING);
     add_number(k, PMIX_NODEID, s->node_rank);
     return 0;
 }
@@ -244,10 +244,10 @@ static void add_proc(struct keys *k, const struct space *s, int node, int local_
     add_short(&p, PMIX_LOCAL_RANK, local_rank);
     add_short(&p, PMIX_NODE_RANK, local_rank);
     add_number(&p, PMIX_NODEID, node);
-    add(&p, PMIX_HOSTNAME, s->nodes.v[node], PMIX_STRING);
+    keys_add(&p, PMIX_HOSTNAME, s->nodes.v[node], PMIX_STRING);
     add_number(&p, PMIX_REINCARNATION, s->attempt);
     pmix_data_array_t array = {.type = PMIX_INFO, .size = p.n, .array = p.v};
-    add(k, PMIX_PROC_DATA, &array, PMIX_DATA_ARRAY); /* makes a copy */
+    keys_add(k, PMIX_PROC_DATA, &array, PMIX_DATA_ARRAY); /* makes a copy */
     k->failed = k->failed || p.failed;
     keys_done(&p);
 }

@@ -37,7 +37,7 @@ int kvs_new(struct kvs **ret, const unsigned char *seed)
     return 0;
 }
 
-static struct kvs_entry *find(const struct kvs *k, const char *key)
+static struct kvs_entry *kvs_find(const struct kvs *k, const char *key)
 {
     struct kvs_entry *e = NULL;
     HASH_FIND(hh, k->table, key, strlen(key), e);
@@ -46,11 +46,11 @@ static struct kvs_entry *find(const struct kvs *k, const char *key)
 
 const char *kvs_get(const struct kvs *k, const char *key)
 {
-    const struct kvs_entry *e = find(k, key);
+    const struct kvs_entry *e = kvs_find(k, key);
     return e != NULL ? e->value : NULL;
 }
 
-static int add(struct kvs *k, const char *key, char *value)
+static int kvs_add(struct kvs *k, const char *key, char *value)
 {
     size_t n = strlen(key);
     struct kvs_entry *e = calloc(1, sizeof(*e) + n + 1);
@@ -69,14 +69,14 @@ static int add(struct kvs *k, const char *key, char *value)
 
 int kvs_set(struct kvs *k, const char *key, const char *value)
 {
-    struct kvs_entry *e = find(k, key);
+    struct kvs_entry *e = kvs_find(k, key);
     if (k->bytes + strlen(key) + strlen(value) + sizeof(*e) > KVS_MAX)
         return -EMSGSIZE;
     DD_AUTO(free) char *copy = strdup(value);
     if (copy == NULL)
         return -ENOMEM;
     if (e == NULL) {
-        int rc = add(k, key, copy);
+        int rc = kvs_add(k, key, copy);
         if (rc < 0)
             return rc;
     } else {
@@ -89,7 +89,7 @@ int kvs_set(struct kvs *k, const char *key, const char *value)
     return 0;
 }
 
-static int put_text(struct dd_buf *out, const char *text)
+static int kvs_put_text(struct dd_buf *out, const char *text)
 {
     size_t n = strlen(text);
     int rc = dd_wr_le(out, n, sizeof(uint32_t));
@@ -99,9 +99,9 @@ static int put_text(struct dd_buf *out, const char *text)
 int kvs_put(struct kvs *k, const char *key, const char *value)
 {
     const size_t before = k->news.len;
-    int rc = put_text(&k->news, key);
+    int rc = kvs_put_text(&k->news, key);
     if (rc == 0)
-        rc = put_text(&k->news, value);
+        rc = kvs_put_text(&k->news, value);
     if (rc == 0)
         rc = kvs_set(k, key, value);
     if (rc < 0)

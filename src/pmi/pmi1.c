@@ -56,7 +56,8 @@ static void client_refuse(struct client *c, const char *why)
 
 /* Send a reply. A worker waits for each reply before its next request, so the socket always has
  * room. */
-__attribute__((format(printf, 2, 3))) static void answer(struct client *c, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void pmi1_answer(struct client *c, const char *fmt,
+                                                              ...)
 {
     char line[PMI_READ_MAX];
     va_list ap;
@@ -76,45 +77,45 @@ static void on_init(struct client *c, const struct pmi_request *r)
 {
     bool ok = strcmp(r->pmi_version, "1") == 0;
     c->end.open = c->end.open || ok;
-    answer(c, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d", ok ? 0 : -1);
+    pmi1_answer(c, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d", ok ? 0 : -1);
 }
 
 static void on_maxes(struct client *c, const struct pmi_request *r)
 {
     (void)r;
-    answer(c, "cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", PMI_NAME_MAX,
-           PMI_NAME_MAX, PMI_VALUE_MAX);
+    pmi1_answer(c, "cmd=maxes rc=0 kvsname_max=%d keylen_max=%d vallen_max=%d", PMI_NAME_MAX,
+                PMI_NAME_MAX, PMI_VALUE_MAX);
 }
 
 static void on_appnum(struct client *c, const struct pmi_request *r)
 {
     (void)r;
-    answer(c, "cmd=appnum rc=0 appnum=0");
+    pmi1_answer(c, "cmd=appnum rc=0 appnum=0");
 }
 
 static void on_kvsname(struct client *c, const struct pmi_request *r)
 {
     (void)r;
-    answer(c, "cmd=my_kvsname rc=0 kvsname=%s", c->server->kvsname);
+    pmi1_answer(c, "cmd=my_kvsname rc=0 kvsname=%s", c->server->kvsname);
 }
 
 static void on_universe_size(struct client *c, const struct pmi_request *r)
 {
     (void)r;
-    answer(c, "cmd=universe_size rc=0 size=%d", c->server->cfg.world_size);
+    pmi1_answer(c, "cmd=universe_size rc=0 size=%d", c->server->cfg.world_size);
 }
 
 static void on_put(struct client *c, const struct pmi_request *r)
 {
     struct pmi1 *s = c->server;
     if (strcmp(r->kvsname, s->kvsname) != 0)
-        answer(c, "cmd=put_result rc=-1 msg=no_such_kvsname");
+        pmi1_answer(c, "cmd=put_result rc=-1 msg=no_such_kvsname");
     else if (!pmi_name_ok(r->key) || !pmi_name_ok(r->value))
-        answer(c, "cmd=put_result rc=-1 msg=bad_key_or_value");
+        pmi1_answer(c, "cmd=put_result rc=-1 msg=bad_key_or_value");
     else if (kvs_put(s->kvs, r->key, r->value) < 0)
-        answer(c, "cmd=put_result rc=-1 msg=no_room");
+        pmi1_answer(c, "cmd=put_result rc=-1 msg=no_room");
     else
-        answer(c, "cmd=put_result rc=0 msg=success");
+        pmi1_answer(c, "cmd=put_result rc=0 msg=success");
 }
 
 static void on_get(struct client *c, const struct pmi_request *r)
@@ -122,9 +123,9 @@ static void on_get(struct client *c, const struct pmi_request *r)
     struct pmi1 *s = c->server;
     const char *value = strcmp(r->kvsname, s->kvsname) == 0 ? kvs_get(s->kvs, r->key) : NULL;
     if (value == NULL)
-        answer(c, "cmd=get_result rc=-1 msg=key_not_found value=unknown");
+        pmi1_answer(c, "cmd=get_result rc=-1 msg=key_not_found value=unknown");
     else
-        answer(c, "cmd=get_result rc=0 msg=success value=%s", value);
+        pmi1_answer(c, "cmd=get_result rc=0 msg=success value=%s", value);
 }
 
 static void on_barrier(struct client *c, const struct pmi_request *r)
@@ -149,10 +150,10 @@ static void on_finalize(struct client *c, const struct pmi_request *r)
 {
     (void)r;
     c->end.open = false;
-    answer(c, "cmd=finalize_ack rc=0");
+    pmi1_answer(c, "cmd=finalize_ack rc=0");
 }
 
-static void on_abort(struct client *c, const struct pmi_request *r)
+static void pmi1_on_abort(struct client *c, const struct pmi_request *r)
 {
     struct pmi1 *s = c->server;
     c->end.aborted = true;
@@ -164,19 +165,19 @@ static void on_abort(struct client *c, const struct pmi_request *r)
 static void on_publish(struct client *c, const struct pmi_request *r)
 {
     (void)r;
-    answer(c, "cmd=publish_result rc=-1 msg=not_supported");
+    pmi1_answer(c, "cmd=publish_result rc=-1 msg=not_supported");
 }
 
 static void on_unpublish(struct client *c, const struct pmi_request *r)
 {
     (void)r;
-    answer(c, "cmd=unpublish_result rc=-1 msg=not_supported");
+    pmi1_answer(c, "cmd=unpublish_result rc=-1 msg=not_supported");
 }
 
-static void on_lookup(struct client *c, const struct pmi_request *r)
+static void pmi1_on_lookup(struct client *c, const struct pmi_request *r)
 {
     (void)r;
-    answer(c, "cmd=lookup_result rc=-1 msg=not_supported");
+    pmi1_answer(c, "cmd=lookup_result rc=-1 msg=not_supported");
 }
 
 static void on_spawn(struct client *c, const struct pmi_request *r)
@@ -189,7 +190,7 @@ static void on_endcmd(struct client *c, const struct pmi_request *r)
 {
     (void)r;
     if (c->spawning)
-        answer(c, "cmd=spawn_result rc=-1 msg=not_supported");
+        pmi1_answer(c, "cmd=spawn_result rc=-1 msg=not_supported");
     c->spawning = false;
 }
 
@@ -203,10 +204,10 @@ static void (*const handlers[PMI_CMD_MAX])(struct client *, const struct pmi_req
     [PMI_GET] = on_get,
     [PMI_BARRIER_IN] = on_barrier,
     [PMI_FINALIZE] = on_finalize,
-    [PMI_ABORT] = on_abort,
+    [PMI_ABORT] = pmi1_on_abort,
     [PMI_PUBLISH_NAME] = on_publish,
     [PMI_UNPUBLISH_NAME] = on_unpublish,
-    [PMI_LOOKUP_NAME] = on_lookup,
+    [PMI_LOOKUP_NAME] = pmi1_on_lookup,
     [PMI_SPAWN] = on_spawn,
     [PMI_ENDCMD] = on_endcmd,
 };
@@ -253,7 +254,7 @@ static bool client_read(struct client *c)
     return c->fd >= 0;
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void pmi1_on_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
@@ -269,7 +270,7 @@ static int client_begin(struct client *c, struct pmi1 *s, int local_rank)
         return -errno;
     c->fd = pair[0];
     c->their_fd = pair[1];
-    c->ev = event_new(s->cfg.base, c->fd, EV_READ | EV_PERSIST, on_readable, c);
+    c->ev = event_new(s->cfg.base, c->fd, EV_READ | EV_PERSIST, pmi1_on_readable, c);
     return c->ev == NULL || event_add(c->ev, NULL) < 0 ? -ENOMEM : 0;
 }
 
@@ -336,7 +337,7 @@ void pmi1_release(struct pmi1 *s)
     for (int i = 0; i < s->cfg.local_size; i++) {
         struct client *c = &s->c[i];
         if (c->in_barrier)
-            answer(c, "cmd=barrier_out rc=0");
+            pmi1_answer(c, "cmd=barrier_out rc=0");
         c->in_barrier = false;
     }
 }

@@ -39,7 +39,7 @@ static const struct {
     [PMI_ENDCMD] = {"endcmd", 0},
 };
 
-static enum pmi_cmd find_command(const char *word)
+static enum pmi_cmd pmi1_wire_find_command(const char *word)
 {
     for (size_t i = 0; i < PMI_OTHER; i++)
         if (strcmp(commands[i].name, word) == 0)
@@ -83,7 +83,7 @@ int pmi_request_parse(struct pmi_request *ret, char *line, size_t n, struct dd_e
         if (*rest != '\0')
             *rest++ = '\0';
         if (first)
-            r.cmd = find_command(word);
+            r.cmd = pmi1_wire_find_command(word);
         int rc = r.cmd == PMI_OTHER || first ? 0 : take_word(&r, word, err);
         if (rc < 0)
             return rc;

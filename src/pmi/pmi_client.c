@@ -41,7 +41,7 @@ static int lost(struct pmi_client *c, const char *why)
 }
 
 /* Read the next line into c->in, without its newline; *ret_next is the position after it. */
-static int read_line(struct pmi_client *c, size_t *ret_next)
+static int pmi_client_read_line(struct pmi_client *c, size_t *ret_next)
 {
     for (;;) {
         char *end = memchr(c->in, '\n', c->len);
@@ -66,8 +66,10 @@ static int read_line(struct pmi_client *c, size_t *ret_next)
 }
 
 /* Send a request and, if word is set, get the value of that word from the reply. */
-__attribute__((format(printf, 4, 5))) static int
-ask(struct pmi_client *c, const char *word, char value[PMI_VALUE_MAX], const char *fmt, ...)
+__attribute__((format(printf, 4, 5))) static int pmi_client_ask(struct pmi_client *c,
+                                                                const char *word,
+                                                                char value[PMI_VALUE_MAX],
+                                                                const char *fmt, ...)
 {
     char line[PMI_LINE_MAX + 1];
     char shown[128];
@@ -82,7 +84,7 @@ ask(struct pmi_client *c, const char *word, char value[PMI_VALUE_MAX], const cha
     int rc = dd_write_full(c->fd, line, (size_t)n);
     if (rc < 0)
         return lost(c, strerror(-rc));
-    if ((rc = read_line(c, &next)) < 0)
+    if ((rc = pmi_client_read_line(c, &next)) < 0)
         return rc;
     const char *found = word != NULL ? strstr(c->in, word) : "";
     if (strstr(c->in, " rc=-") != NULL || found == NULL)
@@ -96,23 +98,25 @@ ask(struct pmi_client *c, const char *word, char value[PMI_VALUE_MAX], const cha
     return 0;
 }
 
-static int gather(struct pmi_client *c, struct dd_strv *ret, int rank, int size, const char *text)
+static int pmi_client_exchange(struct pmi_client *c, struct dd_strv *ret, int rank, int size,
+                               const char *text)
 {
     char kvs[PMI_VALUE_MAX];
     char value[PMI_VALUE_MAX];
-    int rc = ask(c, NULL, NULL, "cmd=init pmi_version=1 pmi_subversion=1");
+    int rc = pmi_client_ask(c, NULL, NULL, "cmd=init pmi_version=1 pmi_subversion=1");
     if (rc == 0)
-        rc = ask(c, " kvsname=", kvs, "cmd=get_my_kvsname");
+        rc = pmi_client_ask(c, " kvsname=", kvs, "cmd=get_my_kvsname");
     if (rc == 0)
-        rc = ask(c, NULL, NULL, "cmd=put kvsname=%s key=ddrun-%d value=%s", kvs, rank, text);
+        rc = pmi_client_ask(c, NULL, NULL, "cmd=put kvsname=%s key=ddrun-%d value=%s", kvs, rank,
+                            text);
     if (rc == 0)
-        rc = ask(c, NULL, NULL, "cmd=barrier_in");
+        rc = pmi_client_ask(c, NULL, NULL, "cmd=barrier_in");
     for (int i = 0; i < size && rc == 0; i++) {
-        rc = ask(c, " value=", value, "cmd=get kvsname=%s key=ddrun-%d", kvs, i);
+        rc = pmi_client_ask(c, " value=", value, "cmd=get kvsname=%s key=ddrun-%d", kvs, i);
         if (rc == 0 && dd_strv_push(ret, value) < 0)
             rc = dd_err_set(c->err, -ENOMEM, "out of memory");
     }
-    return rc < 0 ? rc : ask(c, NULL, NULL, "cmd=finalize");
+    return rc < 0 ? rc : pmi_client_ask(c, NULL, NULL, "cmd=finalize");
 }
 
 int pmi_client_gather(struct dd_strv *ret, char *const *env, const char *text, unsigned limit_ms,
@@ -124,7 +128,7 @@ int pmi_client_gather(struct dd_strv *ret, char *const *env, const char *text, u
     if (size == 0 || !pmi_name_ok(text) ||
         dd_num_int(dd_env_get(env, "PMI_FD"), 0, INT32_MAX, &c.fd) < 0)
         return dd_err_set(err, -EINVAL, "no outer launcher with PMI-1");
-    int rc = gather(&c, ret, rank, size, text);
+    int rc = pmi_client_exchange(&c, ret, rank, size, text);
     close(c.fd);
     return rc;
 }

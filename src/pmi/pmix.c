@@ -39,8 +39,8 @@ DD_AUTO_DEFINE(pmix, struct pmix *, pmix_free);
 
 /* Execute the helper. It ignores signals and exits when the agent's end of the socket pair closes.
  */
-__attribute__((noreturn)) static void exec_helper(const struct pmix_cfg *cfg, int fd,
-                                                  char *const *env)
+__attribute__((noreturn)) static void pmix_exec_helper(const struct pmix_cfg *cfg, int fd,
+                                                       char *const *env)
 {
     char name[] = "ddrun-pmix";
     char *const argv[] = {name, NULL};
@@ -67,7 +67,7 @@ static int helper_env(struct dd_strv *env, char *const *from)
     return rc;
 }
 
-static int start(struct pmix *p, struct dd_err *err)
+static int pmix_start(struct pmix *p, struct dd_err *err)
 {
     DD_AUTO(strv) struct dd_strv env = {0};
     struct timeval limit = {.tv_sec = SEND_S};
@@ -80,7 +80,7 @@ static int start(struct pmix *p, struct dd_err *err)
     (void)setsockopt(p->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     p->pid = fork();
     if (p->pid == 0)
-        exec_helper(&p->cfg, pair[1], env.v);
+        pmix_exec_helper(&p->cfg, pair[1], env.v);
     int rc = p->pid < 0 ? -errno : 0;
     close(pair[1]);
     if (rc < 0)
@@ -95,7 +95,7 @@ static bool is_worker(const struct pmix *p, uint32_t id)
     return id < (uint32_t)p->cfg.local_size;
 }
 
-static int on_ready(struct pmix *p, const struct hmsg *m)
+static int pmix_on_ready(struct pmix *p, const struct hmsg *m)
 {
     size_t at = 0;
     for (int i = 0; i < p->cfg.local_size; i++) {
@@ -136,7 +136,7 @@ static int on_message(struct pmix *p, const struct hmsg *m)
     const char *text;
     switch (m->type) {
     case HMSG_READY:
-        return p->ready ? -EPROTO : on_ready(p, m);
+        return p->ready ? -EPROTO : pmix_on_ready(p, m);
     case HMSG_FAILED:
         text = hmsg_text(m, &at);
         (void)snprintf(p->why, sizeof(p->why), "%s", text != NULL ? text : "it failed");
@@ -162,7 +162,7 @@ static int on_message(struct pmix *p, const struct hmsg *m)
 }
 
 /* Read available data. 0, or < 0: the helper is lost. */
-static int read_some(struct pmix *p)
+static int pmix_read_some(struct pmix *p)
 {
     int rc = dd_buf_reserve(&p->in, 65536);
     if (rc < 0)
@@ -186,12 +186,12 @@ static int read_all(struct pmix *p)
 {
     int rc;
     do
-        rc = p->fd >= 0 ? read_some(p) : -EBADF;
+        rc = p->fd >= 0 ? pmix_read_some(p) : -EBADF;
     while (rc == 0 || rc == -EINTR);
     return rc == -EAGAIN ? 0 : rc;
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void pmix_on_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
@@ -243,7 +243,7 @@ static int send_setup(struct pmix *p)
                         p, &(struct hmsg){.type = HMSG_SETUP, .data = data.data, .len = data.len});
 }
 
-static int wait_ready(struct pmix *p, struct dd_err *err)
+static int pmix_wait_ready(struct pmix *p, struct dd_err *err)
 {
     const uint64_t end = dd_now_ns() + READY_MS * DD_NS_PER_MS;
     int rc = 0;
@@ -298,9 +298,9 @@ const char *pmix_shm(const struct pmix *p)
 
 /* ---- life ---- */
 
-static int watch(struct pmix *p, struct dd_err *err)
+static int pmix_watch(struct pmix *p, struct dd_err *err)
 {
-    p->ev = event_new(p->cfg.base, p->fd, EV_READ | EV_PERSIST, on_readable, p);
+    p->ev = event_new(p->cfg.base, p->fd, EV_READ | EV_PERSIST, pmix_on_readable, p);
     return p->ev == NULL || event_add(p->ev, NULL) < 0 ? dd_err_set(err, -ENOMEM, "out of memory")
                                                        : 0;
 }
@@ -319,15 +319,15 @@ int pmix_new(struct pmix **ret, const struct pmix_cfg *cfg, struct dd_err *err)
     if (rc == 0)
         rc = make_directories(p, err);
     if (rc == 0)
-        rc = start(p, err);
+        rc = pmix_start(p, err);
     if (rc == 0 && (rc = send_setup(p)) < 0 &&
         rc != -EPIPE) /* on EPIPE, wait_ready() reports the helper's reason */
         return dd_err_set(err, rc, "PMIx: cannot communicate with '%s': %s", cfg->helper,
                           strerror(-rc));
     if (rc == 0 || rc == -EPIPE)
-        rc = wait_ready(p, err);
+        rc = pmix_wait_ready(p, err);
     if (rc == 0)
-        rc = watch(p, err);
+        rc = pmix_watch(p, err);
     if (rc == 0)
         *ret = DD_TAKE(p);
     return rc;
@@ -367,7 +367,7 @@ struct pmix_end pmix_ended(struct pmix *p, int local_rank)
     return p->ends[local_rank];
 }
 
-static void reap(pid_t pid)
+static void pmix_reap(pid_t pid)
 {
     const struct timespec ms = {.tv_nsec = 1000000};
     for (int i = 0; i < END_MS && waitpid(pid, NULL, WNOHANG) == 0; i++) {
@@ -390,7 +390,7 @@ void pmix_free(struct pmix *p)
     if (p->fd >= 0)
         close(p->fd);
     if (p->pid > 0)
-        reap(p->pid);
+        pmix_reap(p->pid);
     remove_directories(p);
     for (int i = 0; p->env != NULL && i < p->cfg.local_size; i++)
         dd_strv_done(&p->env[i]);

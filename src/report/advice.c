@@ -66,7 +66,7 @@ static const struct {
     {SIGXCPU, "the limit of CPU time is used up; see 'ulimit -t'"},
 };
 
-static int has(const char *text, const char *part)
+static int advice_has(const char *text, const char *part)
 {
     return text != NULL && strstr(text, part) != NULL;
 }
@@ -76,7 +76,7 @@ const char *report_advice(const struct report_exit *e)
     if (e->oom)
         return "request more memory (Slurm: --mem), or reduce the batch size or the number of data loaders";
     for (size_t i = 0; i < sizeof(by_text) / sizeof(by_text[0]); i++)
-        if (has(e->error, by_text[i].text) || has(e->tail, by_text[i].text))
+        if (advice_has(e->error, by_text[i].text) || advice_has(e->tail, by_text[i].text))
             return by_text[i].advice;
     for (size_t i = 0; i < sizeof(by_signal) / sizeof(by_signal[0]); i++)
         if (e->signal == by_signal[i].signal)

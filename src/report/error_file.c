@@ -20,7 +20,7 @@ void report_error_done(struct report_error *e)
 }
 
 /* Copy at most max bytes, without splitting a UTF-8 sequence. */
-static char *cut(const char *text, size_t max)
+static char *error_file_cut(const char *text, size_t max)
 {
     size_t n = strlen(text);
     if (n > max)
@@ -86,7 +86,7 @@ int report_error_parse(struct report_error *ret, const void *p, size_t n)
     const char *trace = json_string_value(stack);
     int rc = message == NULL ? -EPROTO : 0;
     if (rc == 0) {
-        struct report_error e = {.message = cut(message, ERROR_MESSAGE_MAX),
+        struct report_error e = {.message = error_file_cut(message, ERROR_MESSAGE_MAX),
                                  .trace = last_of(trace != NULL ? trace : "", message)};
         if (e.message == NULL || e.trace == NULL) {
             report_error_done(&e);

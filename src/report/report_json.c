@@ -16,7 +16,7 @@
 enum { WITH_OUTPUT = 8 }; /* number of failures that include output of the worker */
 
 /* Unknown texts become null. */
-static json_t *text(const char *s)
+static json_t *report_json_text(const char *s)
 {
     if (s == NULL || s[0] == '\0')
         return json_null();
@@ -54,13 +54,14 @@ static json_t *failure(const struct report *r, const struct report_exit *e, bool
 {
     char at[REPORT_TIME];
     report_time(r, e->at_ns, at);
-    return json_pack(
-        "{s:i s:i s:o s:i s:i s:o s:b s:s s:o s:o s:o s:o s:o s:o}", "rank", e->rank, "local_rank",
-        e->local_rank, "node", text(e->node), "pid", e->pid, "code", e->code, "signal",
-        e->signal > 0 ? json_sprintf("SIG%s", dd_signal_name(e->signal)) : json_null(),
-        "out_of_memory", e->oom, "time", at, "at", seconds(r, e->at_ns), "exception",
-        class_of(e->error), "message", text(message ? e->error : ""), "traceback",
-        lines(output ? e->trace : ""), "stderr", lines(output ? e->tail : ""), "log", text(e->log));
+    return json_pack("{s:i s:i s:o s:i s:i s:o s:b s:s s:o s:o s:o s:o s:o s:o}", "rank", e->rank,
+                     "local_rank", e->local_rank, "node", report_json_text(e->node), "pid", e->pid,
+                     "code", e->code, "signal",
+                     e->signal > 0 ? json_sprintf("SIG%s", dd_signal_name(e->signal)) : json_null(),
+                     "out_of_memory", e->oom, "time", at, "at", seconds(r, e->at_ns), "exception",
+                     class_of(e->error), "message", report_json_text(message ? e->error : ""),
+                     "traceback", lines(output ? e->trace : ""), "stderr",
+                     lines(output ? e->tail : ""), "log", report_json_text(e->log));
 }
 
 static json_t *failures(const struct report *r, bool brief)
@@ -77,9 +78,9 @@ static json_t *rounds(const struct report *r)
     json_t *a = json_array();
     for (int i = 0; i < r->nrounds; i++) {
         const struct report_round *k = &r->rounds[i];
-        (void)json_array_append_new(a, json_pack("{s:i s:o s:o s:o}", "round", k->round, "started",
-                                                 seconds(r, k->start_ns), "ended",
-                                                 seconds(r, k->end_ns), "cause", text(k->cause)));
+        (void)json_array_append_new(
+            a, json_pack("{s:i s:o s:o s:o}", "round", k->round, "started", seconds(r, k->start_ns),
+                         "ended", seconds(r, k->end_ns), "cause", report_json_text(k->cause)));
     }
     return a;
 }
@@ -96,11 +97,12 @@ int report_json(const struct report *r, bool brief, struct dd_buf *out)
     const char *cause = e != NULL ? dd_buf_str(&sentence) : r->cause;
     json_t *o = json_pack(
         "{s:i s:o s:b s:i s:o s:o s:i s:i s:i s:s s:o s:o s:o s:i s:{s:i s:i s:i s:i}}", "version",
-        1, "job", text(r->cfg.job_id), "ok", r->code == 0, "code", r->code, "cause", text(cause),
-        "what_to_do", text(advice), "nodes", r->cfg.nnodes, "world_size", r->world_size, "restarts",
-        r->round, "start", start, "ended", seconds(r, r->end_ns), "rounds", rounds(r), "failures",
-        failures(r, brief), "failed", r->nfailed, "others", "ended_with_0", r->ends.left, "stopped",
-        r->ends.stopped, "killed", r->ends.killed, "failed_later", e != NULL ? r->nfailed - 1 : 0);
+        1, "job", report_json_text(r->cfg.job_id), "ok", r->code == 0, "code", r->code, "cause",
+        report_json_text(cause), "what_to_do", report_json_text(advice), "nodes", r->cfg.nnodes,
+        "world_size", r->world_size, "restarts", r->round, "start", start, "ended",
+        seconds(r, r->end_ns), "rounds", rounds(r), "failures", failures(r, brief), "failed",
+        r->nfailed, "others", "ended_with_0", r->ends.left, "stopped", r->ends.stopped, "killed",
+        r->ends.killed, "failed_later", e != NULL ? r->nfailed - 1 : 0);
     DD_AUTO(free) char *dumped = o != NULL ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(9))
                                            : NULL;
     json_decref(o);

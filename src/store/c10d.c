@@ -119,7 +119,7 @@ static int field_len(const struct store_limits *l, const unsigned char *p, size_
 }
 
 /* Advance to the next field. */
-static void step(struct scan *s, const unsigned char *p, size_t len)
+static void c10d_step(struct scan *s, const unsigned char *p, size_t len)
 {
     if (*s->arg == '#') {
         struct dd_rd r = dd_rd_of(p + s->pos, 8);
@@ -165,14 +165,14 @@ static int scan(const struct c10d_conn *c, const unsigned char *p, size_t n, str
             return too_much(err, s, "request length", s->need, l->max_request);
         if (rc == 0 || s->need > n)
             return 0;
-        step(s, p, len);
+        c10d_step(s, p, len);
     }
     return 1;
 }
 
 /* ---- execution ---- */
 
-static int failed(struct dd_err *err, int rc, const char *op)
+static int c10d_fail(struct dd_err *err, int rc, const char *op)
 {
     switch (rc) {
     case -ENOMEM:
@@ -196,7 +196,7 @@ static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd arg
     int rc = op->run(&r, t->err);
     tell_released(c->c10d);
     if (rc < 0)
-        return failed(t->err, rc, op->name);
+        return c10d_fail(t->err, rc, op->name);
     c->c10d->ops++;
     t->work -= r.work + 1 < t->work ? r.work + 1 : t->work;
     return 0;
@@ -223,8 +223,8 @@ static bool may_go_on(struct c10d_conn *c, int op, const struct turn *t)
 /* Execute the requests at p. s is the scan of the first one and becomes the scan of the first
  * unexecuted one. blob: the buffer that contains p if an operation may take it. Return the number
  * of bytes consumed, or < 0. */
-static ssize_t run(struct c10d_conn *c, const unsigned char *p, size_t n, struct scan *s,
-                   struct store_blob **blob, struct turn *t)
+static ssize_t c10d_run(struct c10d_conn *c, const unsigned char *p, size_t n, struct scan *s,
+                        struct store_blob **blob, struct turn *t)
 {
     size_t done = 0;
     c->blocked = c->busy = false;
@@ -247,8 +247,8 @@ static ssize_t run(struct c10d_conn *c, const unsigned char *p, size_t n, struct
 
 /* Detect the protocol version. 1: detected (*used bytes are consumed), 0: input is missing, < 0:
  * none. */
-static int shake_hands(struct c10d_conn *c, const unsigned char *p, size_t n, size_t *used,
-                       struct dd_err *err)
+static int c10d_handshake(struct c10d_conn *c, const unsigned char *p, size_t n, size_t *used,
+                          struct dd_err *err)
 {
     static const enum c10d_table old[] = {
         [STORE_OLD_113] = C10D_TABLE_A,
@@ -326,13 +326,14 @@ static int run_pend(struct c10d_conn *c, struct turn *t)
     size_t used;
     int rc = 1;
     if (c->table == C10D_UNKNOWN && pend_len(c) > 0) {
-        rc = shake_hands(c, pd->blob->data + pd->off, pd->len - pd->off, &used, t->err);
+        rc = c10d_handshake(c, pd->blob->data + pd->off, pd->len - pd->off, &used, t->err);
         if (rc <= 0)
             return rc;
         pd->off += used;
     }
     if (pend_len(c) > 0) {
-        ssize_t n = run(c, pd->blob->data + pd->off, pd->len - pd->off, &pd->scan, &pd->blob, t);
+        ssize_t n = c10d_run(c, pd->blob->data + pd->off, pd->len - pd->off, &pd->scan, &pd->blob,
+                             t);
         if (n < 0)
             return (int)n;
         pd->off += (size_t)n;
@@ -385,14 +386,14 @@ int c10d_feed(struct c10d_conn *c, const void *data, size_t n, struct store_out 
     if (n == 0)
         return 0;
     if (c->pend == NULL && c->table == C10D_UNKNOWN) {
-        int rc = shake_hands(c, p, n, &used, err);
+        int rc = c10d_handshake(c, p, n, &used, err);
         if (rc < 0)
             return rc;
         p += used;
         n -= used;
     }
     if (c->pend == NULL && c->table != C10D_UNKNOWN) {
-        ssize_t done = run(c, p, n, &s, NULL, &t);
+        ssize_t done = c10d_run(c, p, n, &s, NULL, &t);
         if (done < 0)
             return (int)done;
         p += done;
@@ -400,10 +401,10 @@ int c10d_feed(struct c10d_conn *c, const void *data, size_t n, struct store_out 
         if (n == 0)
             return 0;
         if (!c->blocked)
-            return failed(err, keep(c, p, n, &s), "input");
+            return c10d_fail(err, keep(c, p, n, &s), "input");
     }
     int rc = keep(c, p, n, &s);
-    return rc < 0 ? failed(err, rc, "input") : run_kept(c, &t);
+    return rc < 0 ? c10d_fail(err, rc, "input") : run_kept(c, &t);
 }
 
 int c10d_resume(struct c10d_conn *c, struct store_out *out, struct dd_err *err)
@@ -438,7 +439,7 @@ int c10d_room(struct c10d_conn *c, void **ret, size_t *ret_n, struct dd_err *err
         return 0;
     int rc = pend_reserve(pd, ROOM_FROM); /* may reserve more */
     if (rc < 0)
-        return failed(err, rc, "input");
+        return c10d_fail(err, rc, "input");
     size_t missing = pd->scan.need - pd->len;
     *ret = pd->blob->data + pd->len;
     missing = missing < ROOM_MOST ? missing : ROOM_MOST;

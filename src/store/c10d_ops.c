@@ -8,7 +8,7 @@
 enum { FEW_KEYS = 16, TAKE_FROM = 12 * 1024 };
 
 /* The parser has checked all lengths, so these reads cannot fail. */
-static struct store_bytes str(struct c10d_request *r)
+static struct store_bytes c10d_ops_str(struct c10d_request *r)
 {
     uint64_t n = dd_rd_u64(&r->args);
     const unsigned char *p = dd_rd_bytes(&r->args, n);
@@ -38,7 +38,7 @@ static bool can_take(const struct c10d_request *r, struct store_bytes value)
     return r->blob != NULL && value.n >= TAKE_FROM && value.n >= (*r->blob)->cap / 2;
 }
 
-static struct store_value take(struct c10d_request *r, struct store_bytes value)
+static struct store_value c10d_ops_take(struct c10d_request *r, struct store_bytes value)
 {
     struct store_blob *b = DD_TAKE(*r->blob);
     return (struct store_value){b, (size_t)(value.p - b->data), value.n};
@@ -47,34 +47,34 @@ static struct store_value take(struct c10d_request *r, struct store_bytes value)
 static int run_set(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
-    struct store_bytes key = str(r), value = str(r);
+    struct store_bytes key = c10d_ops_str(r), value = c10d_ops_str(r);
     if (!can_take(r, value))
         return store_set(engine(r), key, value);
-    struct store_value v = take(r, value); /* the key remains in the buffer, too */
+    struct store_value v = c10d_ops_take(r, value); /* the key remains in the buffer, too */
     return store_set_value(engine(r), key, v);
 }
 
 static int run_queue_push(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
-    struct store_bytes key = str(r), value = str(r);
+    struct store_bytes key = c10d_ops_str(r), value = c10d_ops_str(r);
     if (!can_take(r, value))
         return store_queue_push(engine(r), key, value);
-    struct store_value v = take(r, value);
+    struct store_value v = c10d_ops_take(r, value);
     return store_queue_push_value(engine(r), key, v);
 }
 
 static int run_append(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
-    struct store_bytes key = str(r), value = str(r);
+    struct store_bytes key = c10d_ops_str(r), value = c10d_ops_str(r);
     return store_append(engine(r), key, value);
 }
 
 static int run_compare_set(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
-    struct store_bytes key = str(r), expected = str(r), desired = str(r);
+    struct store_bytes key = c10d_ops_str(r), expected = c10d_ops_str(r), desired = c10d_ops_str(r);
     struct store_value v;
     bool echo;
     int rc = 0;
@@ -91,7 +91,7 @@ static int run_get(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
     static const struct store_value nothing;
-    const struct store_value *v = store_get(engine(r), str(r));
+    const struct store_value *v = store_get(engine(r), c10d_ops_str(r));
     return answer_value(r, v != NULL ? v : &nothing);
 }
 
@@ -104,7 +104,7 @@ static int no_number(struct dd_err *err, const char *op, struct store_bytes key)
 
 static int run_add(struct c10d_request *r, struct dd_err *err)
 {
-    struct store_bytes key = str(r);
+    struct store_bytes key = c10d_ops_str(r);
     int64_t sum;
     int rc = store_add(engine(r), key, dd_rd_i64(&r->args), &sum);
     if (rc == -EINVAL)
@@ -118,7 +118,7 @@ static int run_check(struct c10d_request *r, struct dd_err *err)
     uint64_t n = dd_rd_u64(&r->args);
     bool all = true;
     for (uint64_t i = 0; all && i < n; i++)
-        all = store_exists(engine(r), str(r));
+        all = store_exists(engine(r), c10d_ops_str(r));
     r->work = n;
     return store_out_u8(r->out, all ? 0 : 1);
 }
@@ -139,7 +139,7 @@ static int run_wait(struct c10d_request *r, struct dd_err *err)
     if (n > FEW_KEYS && (keys = calloc(n, sizeof(*keys))) == NULL)
         return -ENOMEM;
     for (uint64_t i = 0; i < n; i++)
-        keys[i] = str(r);
+        keys[i] = c10d_ops_str(r);
     r->work = n;
     int rc = store_wait(engine(r), &r->conn->waiter, keys, n);
     if (keys != few)
@@ -151,7 +151,7 @@ static int run_wait(struct c10d_request *r, struct dd_err *err)
 
 static int run_barrier(struct c10d_request *r, struct dd_err *err)
 {
-    struct store_bytes key = str(r);
+    struct store_bytes key = c10d_ops_str(r);
     int rc = store_barrier(engine(r), &r->conn->waiter, key, dd_rd_i64(&r->args));
     if (rc == -EINVAL)
         return no_number(err, "BARRIER", key);
@@ -176,7 +176,7 @@ static int run_getnumkeys(struct c10d_request *r, struct dd_err *err)
 static int run_delete_key(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
-    return store_out_u64(r->out, store_delete(engine(r), str(r)));
+    return store_out_u64(r->out, store_delete(engine(r), c10d_ops_str(r)));
 }
 
 static int run_multi_get(struct c10d_request *r, struct dd_err *err)
@@ -198,7 +198,7 @@ static int run_multi_set(struct c10d_request *r, struct dd_err *err)
         return -ENOSPC;
     int rc = 0;
     for (uint64_t i = 0; rc == 0 && i < n; i++) {
-        struct store_bytes key = str(r), value = str(r);
+        struct store_bytes key = c10d_ops_str(r), value = c10d_ops_str(r);
         rc = store_set(engine(r), key, value);
     }
     r->work = n;
@@ -214,7 +214,7 @@ static int run_ping(struct c10d_request *r, struct dd_err *err)
 static int run_queue_pop(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
-    struct store_bytes key = str(r);
+    struct store_bytes key = c10d_ops_str(r);
     size_t len = store_queue_len(engine(r), key);
     int rc = store_out_u64(r->out, len);
     if (rc < 0 || len == 0)
@@ -228,7 +228,7 @@ static int run_queue_pop(struct c10d_request *r, struct dd_err *err)
 static int run_queue_len(struct c10d_request *r, struct dd_err *err)
 {
     (void)err;
-    return store_out_u64(r->out, store_queue_len(engine(r), str(r)));
+    return store_out_u64(r->out, store_queue_len(engine(r), c10d_ops_str(r)));
 }
 
 static int list_one(void *arg, struct store_bytes key)

@@ -6,7 +6,7 @@
 
 enum { MAX_DIGITS = 24 };
 
-static struct store_entry *find(const struct store_engine *e, struct store_bytes key)
+static struct store_entry *engine_find(const struct store_engine *e, struct store_bytes key)
 {
     return store_table_find(&e->names, key);
 }
@@ -29,7 +29,7 @@ static int value_new(struct store_engine *e, struct store_bytes b, struct store_
 }
 
 /* Create the key or replace its value; takes v. */
-static void put(struct store_engine *e, struct store_entry *en, struct store_value v)
+static void engine_put(struct store_engine *e, struct store_entry *en, struct store_value v)
 {
     store_blob_unref(en->value.blob);
     en->value = v;
@@ -59,7 +59,7 @@ static int assign(struct store_engine *e, struct store_entry *en, struct store_b
         return 0;
     int rc = value_new(e, b, &v);
     if (rc == 0)
-        put(e, en, v);
+        engine_put(e, en, v);
     return rc;
 }
 
@@ -85,7 +85,7 @@ int store_set_value(struct store_engine *e, struct store_bytes key, struct store
         store_blob_unref(value.blob);
         return rc;
     }
-    put(e, en, value);
+    engine_put(e, en, value);
     store_wake_all(e, en);
     return 0;
 }
@@ -115,7 +115,7 @@ static int value_reserve(struct store_engine *e, struct store_value *v, size_t m
 
 int store_append(struct store_engine *e, struct store_bytes key, struct store_bytes value)
 {
-    struct store_entry *en = find(e, key);
+    struct store_entry *en = engine_find(e, key);
     if (en == NULL || !en->is_key)
         return store_set(e, key, value);
     if (value.n > e->max_value - en->value.len)
@@ -140,7 +140,7 @@ bool store_has_room(const struct store_engine *e, size_t n, size_t bytes)
 
 const struct store_value *store_get(struct store_engine *e, struct store_bytes key)
 {
-    const struct store_entry *en = find(e, key);
+    const struct store_entry *en = engine_find(e, key);
     return en != NULL && en->is_key ? &en->value : NULL;
 }
 
@@ -166,10 +166,10 @@ static int parse_number(struct store_bytes b, int64_t *ret)
 }
 
 /* Add without waking waiters. */
-static int add(struct store_engine *e, struct store_bytes key, int64_t delta, int64_t *ret,
-               struct store_entry **ret_entry)
+static int engine_add(struct store_engine *e, struct store_bytes key, int64_t delta, int64_t *ret,
+                      struct store_entry **ret_entry)
 {
-    struct store_entry *en = find(e, key);
+    struct store_entry *en = engine_find(e, key);
     int64_t v = 0;
     char text[MAX_DIGITS];
     int rc = en != NULL && en->is_key ? parse_number(store_value_bytes(&en->value), &v) : 0;
@@ -192,7 +192,7 @@ static int add(struct store_engine *e, struct store_bytes key, int64_t delta, in
 int store_add(struct store_engine *e, struct store_bytes key, int64_t delta, int64_t *ret)
 {
     struct store_entry *en;
-    int rc = add(e, key, delta, ret, &en);
+    int rc = engine_add(e, key, delta, ret, &en);
     if (rc == 0)
         store_wake_all(e, en);
     return rc;
@@ -206,7 +206,7 @@ int store_barrier(struct store_engine *e, struct store_waiter *w, struct store_b
     int rc = store_alloc_nodes(e, w, 1);
     if (rc < 0)
         return rc;
-    rc = add(e, key, 1, &count, &en);
+    rc = engine_add(e, key, 1, &count, &en);
     if (rc < 0 || count >= world) {
         store_forget_nodes(e, w);
         if (rc == 0)
@@ -227,7 +227,7 @@ static bool equal(struct store_bytes a, struct store_bytes b)
 int store_compare_set(struct store_engine *e, struct store_bytes key, struct store_bytes expected,
                       struct store_bytes desired, struct store_value *ret, bool *ret_echo)
 {
-    const struct store_entry *en = find(e, key);
+    const struct store_entry *en = engine_find(e, key);
     bool is_key = en != NULL && en->is_key;
     *ret_echo = !is_key && expected.n > 0;
     *ret = (struct store_value){0};
@@ -237,10 +237,11 @@ int store_compare_set(struct store_engine *e, struct store_bytes key, struct sto
         int rc = store_set(e, key, desired);
         if (rc < 0)
             return rc;
-        en = find(e, key);
+        en = engine_find(e, key);
     } else {
         store_wake_all(
-            e, find(e, key)); /* waiters of a barrier treat any write to its key as its end */
+            e,
+            engine_find(e, key)); /* waiters of a barrier treat any write to its key as its end */
     }
     *ret = en->value;
     return 0;
@@ -248,7 +249,7 @@ int store_compare_set(struct store_engine *e, struct store_bytes key, struct sto
 
 bool store_delete(struct store_engine *e, struct store_bytes key)
 {
-    struct store_entry *en = find(e, key);
+    struct store_entry *en = engine_find(e, key);
     if (en == NULL || !en->is_key)
         return false;
     store_blob_unref(en->value.blob);
@@ -261,7 +262,7 @@ bool store_delete(struct store_engine *e, struct store_bytes key)
 
 bool store_exists(const struct store_engine *e, struct store_bytes key)
 {
-    return store_entry_exists(find(e, key));
+    return store_entry_exists(engine_find(e, key));
 }
 
 /* ---- queues ---- */
@@ -285,7 +286,7 @@ static void item_free(struct store_engine *e, struct store_item *item)
     free(item);
 }
 
-static int push(struct store_engine *e, struct store_bytes name, struct store_value value)
+static int engine_push(struct store_engine *e, struct store_bytes name, struct store_value value)
 {
     struct store_entry *en;
     struct store_item *item;
@@ -307,7 +308,7 @@ static int push(struct store_engine *e, struct store_bytes name, struct store_va
 int store_queue_push_value(struct store_engine *e, struct store_bytes name,
                            struct store_value value)
 {
-    int rc = push(e, name, value);
+    int rc = engine_push(e, name, value);
     if (rc < 0)
         store_blob_unref(value.blob);
     return rc;
@@ -322,7 +323,7 @@ int store_queue_push(struct store_engine *e, struct store_bytes name, struct sto
 
 size_t store_queue_len(const struct store_engine *e, struct store_bytes name)
 {
-    const struct store_entry *en = find(e, name);
+    const struct store_entry *en = engine_find(e, name);
     return en != NULL ? en->queue_len : 0;
 }
 
@@ -338,7 +339,7 @@ static struct store_value pop(struct store_engine *e, struct store_entry *en)
 
 struct store_value store_queue_pop(struct store_engine *e, struct store_bytes name)
 {
-    struct store_entry *en = find(e, name);
+    struct store_entry *en = engine_find(e, name);
     struct store_value v = pop(e, en);
     store_table_drop_unused(&e->names, en);
     return v;
@@ -374,7 +375,7 @@ static void forget_waiters(struct store_engine *e, struct store_wait_nodes *list
     }
 }
 
-static void empty(struct store_engine *e, struct store_entry *en)
+static void engine_empty(struct store_engine *e, struct store_entry *en)
 {
     struct store_waiter *w;
     forget_waiters(e, &en->waiters);
@@ -395,7 +396,7 @@ void store_engine_clear(struct store_engine *e)
     while (store_released(e) != NULL)
         ;
     while ((en = store_table_pop(&e->names, &from)) != NULL) {
-        empty(e, en);
+        engine_empty(e, en);
         store_table_free(&e->names, en);
     }
     e->keys = 0;

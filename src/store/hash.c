@@ -53,7 +53,7 @@ struct store_entry *store_table_find(const struct store_table *t, struct store_b
 }
 
 /* Double the table; without memory for that, look-ups only become slower. */
-static void grow(struct store_table *t)
+static void store_table_grow(struct store_table *t)
 {
     size_t n = (t->mask + 1) * 2;
     if (store_account_take(t->account, n / 2 * sizeof(*t->buckets)) < 0)
@@ -74,8 +74,8 @@ static void grow(struct store_table *t)
     t->mask = n - 1;
 }
 
-static int make(struct store_table *t, struct store_bytes key, uint64_t hash,
-                struct store_entry **ret)
+static int store_table_make(struct store_table *t, struct store_bytes key, uint64_t hash,
+                            struct store_entry **ret)
 {
     int rc = store_account_take(t->account, sizeof(**ret) + key.n);
     if (rc < 0)
@@ -101,12 +101,12 @@ int store_table_get(struct store_table *t, struct store_bytes key, struct store_
     uint64_t hash = dd_siphash13(t->seed, key.p, key.n);
     struct store_entry **at = slot(t, key, hash);
     if (*at == NULL) {
-        int rc = make(t, key, hash, at);
+        int rc = store_table_make(t, key, hash, at);
         if (rc < 0)
             return rc;
         *ret = *at;
         if (++t->n > t->mask)
-            grow(t);
+            store_table_grow(t);
         return 0;
     }
     *ret = *at;

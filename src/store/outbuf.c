@@ -60,7 +60,7 @@ static void compact(struct store_out *o)
     o->head = 0;
 }
 
-static int grow(struct store_out *o, size_t n)
+static int store_out_grow(struct store_out *o, size_t n)
 {
     compact(o);
     size_t before = o->buf.cap;
@@ -71,7 +71,7 @@ static int grow(struct store_out *o, size_t n)
 int store_out_bytes(struct store_out *o, const void *p, size_t n)
 {
     if (n >= o->buf.cap - o->buf.len) { /* dd_buf keeps a spare byte */
-        int rc = grow(o, n);
+        int rc = store_out_grow(o, n);
         if (rc < 0)
             return rc;
     }
@@ -115,7 +115,7 @@ int store_out_value(struct store_out *o, const struct store_value *v)
     return 0;
 }
 
-static int put_le(struct store_out *o, uint64_t v, size_t n)
+static int store_out_put_le(struct store_out *o, uint64_t v, size_t n)
 {
     unsigned char b[8];
     for (size_t i = 0; i < n; i++)
@@ -130,12 +130,12 @@ int store_out_u8(struct store_out *o, uint8_t v)
 
 int store_out_u32(struct store_out *o, uint32_t v)
 {
-    return put_le(o, v, 4);
+    return store_out_put_le(o, v, 4);
 }
 
 int store_out_u64(struct store_out *o, uint64_t v)
 {
-    return put_le(o, v, 8);
+    return store_out_put_le(o, v, 8);
 }
 
 size_t store_out_iov(const struct store_out *o, struct iovec *iov, size_t n)

@@ -14,7 +14,7 @@ struct store_run {
     unsigned char key[];
 };
 
-static bool is_text(struct store_bytes b, const char *text)
+static bool store_runs_is_text(struct store_bytes b, const char *text)
 {
     return b.n == strlen(text) && memcmp(b.p, text, b.n) == 0;
 }
@@ -23,7 +23,7 @@ bool store_runs_begins(struct store_bytes key, struct store_bytes expected,
                        struct store_bytes desired)
 {
     return expected.n == 0 && key.n > sizeof(prefix) - 1 &&
-           memcmp(key.p, prefix, sizeof(prefix) - 1) == 0 && is_text(desired, mark);
+           memcmp(key.p, prefix, sizeof(prefix) - 1) == 0 && store_runs_is_text(desired, mark);
 }
 
 int store_runs_join(struct store_runs *runs, struct store_engine *e, struct store_bytes key,

@@ -139,7 +139,7 @@ static void bury(struct store_server *s)
 }
 
 /* The peer reads slowly: do not serve it until it has read some of the output. */
-static bool is_full(const struct store_conn *c)
+static bool conn_is_full(const struct store_conn *c)
 {
     return c->out != NULL && c->out->total > c->server->c10d.limits.max_output;
 }
@@ -149,7 +149,7 @@ static void update_events(struct store_conn *c)
     uint32_t want = 0;
     if (c->out != NULL)
         want |= EPOLLOUT;
-    if (!c->ended && !is_full(c))
+    if (!c->ended && !conn_is_full(c))
         want |= c10d_wants_input(&c->c10d) ? EPOLLIN : EPOLLRDHUP;
     if (want == c->events)
         return;
@@ -180,7 +180,7 @@ static ssize_t send_out(int fd, const struct store_out *o, size_t *ret_offered)
 }
 
 /* Send until the socket accepts no more; EPOLLOUT continues a partial send. */
-static void send_some(struct store_conn *c, struct store_out *o)
+static void store_server_send_some(struct store_conn *c, struct store_out *o)
 {
     while (o->total > 0 && !c->deaf) {
         size_t offered;
@@ -212,11 +212,11 @@ static void leave_over(struct store_conn *c, struct store_out *o)
     store_out_init(o, o->account, o->buf.max);
 }
 
-static void flush(struct store_conn *c)
+static void store_server_flush(struct store_conn *c)
 {
     struct store_out *o = c->out != NULL ? c->out : &c->server->out;
     if (o->total > 0)
-        send_some(c, o);
+        store_server_send_some(c, o);
     if (o->total == 0 && c->out != NULL)
         drop_out(c);
     else if (o->total > 0 && c->out == NULL)
@@ -283,7 +283,7 @@ static int read_once(struct store_conn *c, struct store_out *o, struct dd_err *e
 }
 
 /* Read and execute the available input, including data that arrived before a FIN or a reset. */
-static int read_some(struct store_conn *c, struct store_out *o, struct dd_err *err)
+static int store_server_read_some(struct store_conn *c, struct store_out *o, struct dd_err *err)
 {
     bool full = false;
     int rc = read_once(c, o, err, &full);
@@ -300,7 +300,7 @@ static int read_some(struct store_conn *c, struct store_out *o, struct dd_err *e
 static int take_input(struct store_conn *c, uint32_t events, struct dd_err *err)
 {
     struct store_out *o = c->out != NULL ? c->out : &c->server->out;
-    if (is_full(c))
+    if (conn_is_full(c))
         return 0;
     if (c->ended)
         return c10d_end(&c->c10d, o, err);
@@ -309,7 +309,7 @@ static int take_input(struct store_conn *c, uint32_t events, struct dd_err *err)
     if ((events & ~(uint32_t)EPOLLOUT) == 0)
         return 0;
     if (c10d_wants_input(&c->c10d))
-        return read_some(c, o, err);
+        return store_server_read_some(c, o, err);
     return c10d_end(&c->c10d, o, err); /* execute the requests that it sent after a wait */
 }
 
@@ -317,9 +317,9 @@ static void turn(struct store_conn *c, uint32_t events)
 {
     struct dd_err err;
     if (events & ~(uint32_t)EPOLLIN)
-        flush(c);
+        store_server_flush(c);
     int rc = take_input(c, events, &err);
-    flush(c);
+    store_server_flush(c);
     if (rc < 0) {
         c->server->refused++;
         dd_log(c->server->log, DD_LOG_DEBUG, "store: connection closed: %s", err.text);
@@ -328,7 +328,7 @@ static void turn(struct store_conn *c, uint32_t events)
         conn_close(c);
         return;
     }
-    if (c->c10d.busy && !is_full(c))
+    if (c->c10d.busy && !conn_is_full(c))
         turn_later(c);
     update_events(c);
 }
@@ -337,7 +337,7 @@ static void turn(struct store_conn *c, uint32_t events)
  * 5000 connections: 8 % more operations than with one loop event each. Since only some connections
  * are served at a time, other events of the loop wait for at most 2 ms instead of the 30 ms for
  * 4096 connections. */
-static void on_ready(evutil_socket_t fd, short what, void *arg)
+static void store_server_on_ready(evutil_socket_t fd, short what, void *arg)
 {
     struct epoll_event events[READY_MOST];
     (void)what;
@@ -371,7 +371,8 @@ static int loop_new(struct store_server *s, struct event_base *base, struct dd_e
     if (s->epoll < 0)
         return dd_err_set(err, -errno, "cannot create an epoll instance for the store: %m");
     if (evtimer_assign(&s->again, base, on_again, s) < 0 ||
-        event_assign(&s->ready, base, s->epoll, EV_READ | EV_PERSIST, on_ready, s) < 0 ||
+        event_assign(&s->ready, base, s->epoll, EV_READ | EV_PERSIST, store_server_on_ready, s) <
+            0 ||
         event_add(&s->ready, NULL) < 0) {
         close(s->epoll);
         return dd_err_set(err, -ENOMEM, "cannot add the store to the event loop");
@@ -472,7 +473,7 @@ void store_server_end_waits(struct store_server *s, const char *prefix)
 }
 
 /* Some kinds of socket (a socketpair in tests) lack these options, and none is essential. */
-static void set_options(int fd)
+static void store_server_set_options(int fd)
 {
     static const struct {
         int level, name, value;
@@ -498,7 +499,7 @@ int store_server_adopt(struct store_server *s, int fd, bool admitted, struct sto
         close(fd);
         return room ? -ENOMEM : -EMFILE;
     }
-    set_options(fd);
+    store_server_set_options(fd);
     c->server = s;
     c->fd = fd;
     c->on_gone = on_gone;

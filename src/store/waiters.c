@@ -13,7 +13,8 @@ void store_forget_nodes(struct store_engine *e, struct store_waiter *w)
     e->waiters--;
 }
 
-static struct store_wait_nodes *list_of(struct store_entry *en, const struct store_waiter *w)
+static struct store_wait_nodes *store_waiters_list_of(struct store_entry *en,
+                                                      const struct store_waiter *w)
 {
     return w->barrier ? &en->barriers : &en->waiters;
 }
@@ -22,7 +23,7 @@ static struct store_wait_nodes *list_of(struct store_entry *en, const struct sto
 static bool satisfy(struct store_engine *e, struct store_entry *en, struct store_wait_node *node)
 {
     struct store_waiter *w = node->waiter;
-    TAILQ_REMOVE(list_of(en, w), node, link);
+    TAILQ_REMOVE(store_waiters_list_of(en, w), node, link);
     node->entry = NULL;
     if (--w->missing > 0)
         return false;
@@ -95,7 +96,7 @@ int store_alloc_nodes(struct store_engine *e, struct store_waiter *w, size_t n)
 
 void store_add_node(struct store_waiter *w, struct store_entry *en)
 {
-    struct store_wait_nodes *list = list_of(en, w);
+    struct store_wait_nodes *list = store_waiters_list_of(en, w);
     const struct store_wait_node *last = TAILQ_LAST(list, store_wait_nodes);
     if (last != NULL && last->waiter == w)
         return; /* the same name twice in one request */
@@ -139,7 +140,7 @@ void store_cancel(struct store_engine *e, struct store_waiter *w)
         struct store_entry *en = w->nodes[i].entry;
         if (en == NULL)
             continue;
-        TAILQ_REMOVE(list_of(en, w), &w->nodes[i], link);
+        TAILQ_REMOVE(store_waiters_list_of(en, w), &w->nodes[i], link);
         store_table_drop_unused(&e->names, en);
     }
     store_forget_nodes(e, w);

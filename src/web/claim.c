@@ -13,7 +13,7 @@ void claim_set(struct claim *c, bool hosting, int64_t epoch, bool started)
         c->followed = 0;
 }
 
-static struct claim_out ask(struct claim *c, enum claim_ask what, int64_t revision)
+static struct claim_out claim_request(struct claim *c, enum claim_ask what, int64_t revision)
 {
     c->asked = true;
     return (struct claim_out){.ask = what, .revision = revision};
@@ -25,7 +25,7 @@ static struct claim_out pause(struct claim *c, enum claim_do act, unsigned ms)
         c->check = false;
     if (c->again) {
         c->again = false;
-        struct claim_out out = ask(c, CLAIM_ASK_READ, 0);
+        struct claim_out out = claim_request(c, CLAIM_ASK_READ, 0);
         out.act = act;
         return out;
     }
@@ -33,10 +33,10 @@ static struct claim_out pause(struct claim *c, enum claim_do act, unsigned ms)
 }
 
 /* Write this node's entry, attached to a lease. */
-static struct claim_out put(struct claim *c, int64_t over)
+static struct claim_out claim_put(struct claim *c, int64_t over)
 {
     c->put_over = over;
-    return ask(c, c->lease ? CLAIM_ASK_PUT : CLAIM_ASK_GRANT, over);
+    return claim_request(c, c->lease ? CLAIM_ASK_PUT : CLAIM_ASK_GRANT, over);
 }
 
 static struct claim_out won(struct claim *c)
@@ -59,16 +59,16 @@ static struct claim_out follow(struct claim *c, const struct claim_seen *s)
     return pause(c, known ? CLAIM_DO_NOTHING : CLAIM_DO_FOLLOW, CLAIM_LOOK_MS);
 }
 
-static struct claim_out on_read(struct claim *c, const struct claim_seen *s)
+static struct claim_out claim_on_read(struct claim *c, const struct claim_seen *s)
 {
     if (!s->there)
-        return put(c, 0);
+        return claim_put(c, 0);
     if (s->mine)
-        return s->same || !c->hosting ? won(c) : put(c, s->revision);
+        return s->same || !c->hosting ? won(c) : claim_put(c, s->revision);
     if (!c->hosting)
         return follow(c, s);
     if (goes_before(c, s))
-        return put(c, s->revision);
+        return claim_put(c, s->revision);
     if (c->started) /* once rounds have started, the daemons decide between themselves */
         return pause(c, CLAIM_DO_STAY, CLAIM_KEEP_MS);
     c->hosting = false;
@@ -92,7 +92,7 @@ static struct claim_out on_beaten(struct claim *c)
 {
     if (++c->beaten % BEATEN_MAX == 0)
         return pause(c, CLAIM_DO_NOTHING, BEATEN_MS);
-    return ask(c, CLAIM_ASK_READ, 0);
+    return claim_request(c, CLAIM_ASK_READ, 0);
 }
 
 /* Handle an event from the caller. While a reply is pending, only note it. */
@@ -100,8 +100,8 @@ static struct claim_out on_wish(struct claim *c, enum claim_event e)
 {
     c->check |= e == CLAIM_CHECK;
     if (!c->asked)
-        return ask(c, e == CLAIM_TIME && c->hosting && c->lease ? CLAIM_ASK_KEEP : CLAIM_ASK_READ,
-                   0);
+        return claim_request(
+            c, e == CLAIM_TIME && c->hosting && c->lease ? CLAIM_ASK_KEEP : CLAIM_ASK_READ, 0);
     c->again |= e != CLAIM_TIME;
     return (struct claim_out){0};
 }
@@ -116,16 +116,16 @@ struct claim_out claim_step(struct claim *c, enum claim_event e, const struct cl
         c->fails = 0;
     switch (e) {
     case CLAIM_READ:
-        out = on_read(c, seen);
+        out = claim_on_read(c, seen);
         if (out.ask != CLAIM_ASK_GRANT &&
             out.ask != CLAIM_ASK_PUT) /* these can fail even if reading succeeds */
             c->fails = 0;
         return out;
     case CLAIM_GRANTED:
         c->lease = true;
-        return put(c, c->put_over);
+        return claim_put(c, c->put_over);
     case CLAIM_KEPT:
-        return ask(c, CLAIM_ASK_READ, 0);
+        return claim_request(c, CLAIM_ASK_READ, 0);
     case CLAIM_LEASE_GONE:
         c->lease = false;
         return on_beaten(c);

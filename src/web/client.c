@@ -38,7 +38,8 @@ struct web {
 /* ---- the helper ---- */
 
 /* Execute the helper, with signals ignored and without inherited descriptors other than stderr. */
-__attribute__((noreturn)) static void exec_helper(const struct web_cfg *cfg, int fd, pid_t parent)
+__attribute__((noreturn)) static void web_exec_helper(const struct web_cfg *cfg, int fd,
+                                                      pid_t parent)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE};
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
@@ -79,7 +80,7 @@ static bool end_helper(struct web *w)
     return WIFSIGNALED(status);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg);
+static void web_on_readable(evutil_socket_t fd, short what, void *arg);
 
 static int start_helper(struct web *w)
 {
@@ -90,12 +91,13 @@ static int start_helper(struct web *w)
     w->fd = pair[0];
     w->pid = fork();
     if (w->pid == 0)
-        exec_helper(&w->cfg, pair[1], self);
+        web_exec_helper(&w->cfg, pair[1], self);
     close(pair[1]);
     if (w->pid < 0)
         w->pid = 0;
-    w->readable = w->pid > 0 ? event_new(w->cfg.base, w->fd, EV_READ | EV_PERSIST, on_readable, w)
-                             : NULL;
+    w->readable = w->pid > 0
+                      ? event_new(w->cfg.base, w->fd, EV_READ | EV_PERSIST, web_on_readable, w)
+                      : NULL;
     if (w->readable == NULL || event_add(w->readable, NULL) < 0) {
         (void)end_helper(w);
         return -ENOMEM;
@@ -179,7 +181,7 @@ static void on_lost_helper(struct web *w)
 }
 
 /* Read one answer. True: there may be more. */
-static bool read_answer(struct web *w)
+static bool web_read_answer(struct web *w)
 {
     DD_AUTO(free) char *packet = malloc(WEB_PACKET_MAX);
     DD_AUTO(web_answer) struct web_answer a = {0};
@@ -194,11 +196,11 @@ static bool read_answer(struct web *w)
     return true;
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void web_on_readable(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    (void)read_answer(arg);
+    (void)web_read_answer(arg);
 }
 
 int web_post(struct web *w, const struct web_request *r, web_done_f *done, void *arg)
@@ -244,7 +246,7 @@ bool web_finish(struct web *w, unsigned limit_ms)
     for (uint64_t now = dd_now_ns(); w->sent && now < end; now = dd_now_ns()) {
         struct pollfd p = {.fd = w->fd, .events = POLLIN};
         if (poll(&p, 1, (int)((end - now) / DD_NS_PER_MS) + 1) > 0)
-            (void)read_answer(w);
+            (void)web_read_answer(w);
     }
     return TAILQ_EMPTY(&w->waiting);
 }

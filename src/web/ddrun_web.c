@@ -32,7 +32,7 @@ static struct libcurl {
     LIBCURL_FUNCTIONS(DD_LIBRARY_FIELD)
 } libcurl; /* global, like the functions of a linked library */
 
-static int load(struct dd_err *err)
+static int ddrun_web_load(struct dd_err *err)
 {
 #define ROW(function) DD_LIBRARY_ROW(struct libcurl, function),
     static const struct dd_library_row rows[] = {LIBCURL_FUNCTIONS(ROW)};
@@ -146,7 +146,7 @@ static struct curl_slist *headers_of(const struct web_request *r)
     return list;
 }
 
-static int answer(const struct web_answer *a)
+static int ddrun_web_answer(const struct web_answer *a)
 {
     DD_AUTO(free) char *text = NULL;
     const struct web_answer no_text = {
@@ -156,7 +156,7 @@ static int answer(const struct web_answer *a)
     return send(WEB_FD, text, strlen(text), MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-static int serve(CURL *c, const struct web_request *r)
+static int ddrun_web_serve(CURL *c, const struct web_request *r)
 {
     DD_AUTO(buf) struct dd_buf body = DD_BUF_INIT(WEB_BODY_MAX);
     char error[CURL_ERROR_SIZE] = "";
@@ -171,7 +171,7 @@ static int serve(CURL *c, const struct web_request *r)
         a.from = 0;
     a.error = a.status == 0 ? error : NULL;
     a.body = a.status != 0 ? dd_buf_str(&body) : NULL;
-    return answer(&a);
+    return ddrun_web_answer(&a);
 }
 
 int main(int argc, char **argv)
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
     struct dd_err err = {0};
     int type = 0;
     socklen_t len = sizeof(type);
-    if (load(&err) < 0) {
+    if (ddrun_web_load(&err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
@@ -202,7 +202,7 @@ int main(int argc, char **argv)
         rc = web_request_decode(&asked, packet, (size_t)n);
         if (rc < 0)
             break;
-        rc = serve(c, &asked.request);
+        rc = ddrun_web_serve(c, &asked.request);
         web_asked_done(&asked);
     }
     return rc < 0;

@@ -57,7 +57,7 @@ int entry_encode(char **ret, const struct entry *e)
     return *ret != NULL ? 0 : -ENOMEM;
 }
 
-static bool is_text(const json_t *v, const struct text *t)
+static bool entry_is_text(const json_t *v, const struct text *t)
 {
     const char *s = json_string_value(v);
     const size_t n = s != NULL ? json_string_length(v) : 0;
@@ -74,12 +74,12 @@ static int take_addrs(struct dd_strv *to, const json_t *a)
                  : -EPROTO;
     for (size_t i = 0; rc == 0 && i < json_array_size(a); i++) {
         const json_t *v = json_array_get(a, i);
-        rc = is_text(v, &addr) ? dd_strv_push(to, json_string_value(v)) : -EPROTO;
+        rc = entry_is_text(v, &addr) ? dd_strv_push(to, json_string_value(v)) : -EPROTO;
     }
     return rc;
 }
 
-static int decode(struct entry *e, const json_t *o)
+static int entry_decode_object(struct entry *e, const json_t *o)
 {
     int64_t values[NUMBERS];
     int rc = take_addrs(&e->addrs, json_object_get(o, "addrs"));
@@ -92,7 +92,7 @@ static int decode(struct entry *e, const json_t *o)
     }
     for (size_t i = 0; rc == 0 && i < sizeof(texts) / sizeof(texts[0]); i++) {
         const json_t *v = json_object_get(o, texts[i].name);
-        rc = is_text(v, &texts[i]) ? 0 : -EPROTO;
+        rc = entry_is_text(v, &texts[i]) ? 0 : -EPROTO;
         if (rc == 0)
             memcpy((char *)e + texts[i].offset, json_string_value(v), json_string_length(v) + 1);
     }
@@ -108,7 +108,7 @@ int entry_decode(struct entry *ret, const char *text, struct dd_err *err)
 {
     DD_AUTO(entry) struct entry e = {0};
     json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    int rc = o != NULL ? decode(&e, o) : -EPROTO;
+    int rc = o != NULL ? entry_decode_object(&e, o) : -EPROTO;
     json_decref(o);
     if (rc < 0)
         return dd_err_set(err, rc,

@@ -69,7 +69,7 @@ static char *from_base64(const char *text)
 
 /* ---- requests ---- */
 
-static json_t *number(int64_t v)
+static json_t *etcd_number(int64_t v)
 {
     return json_sprintf("%" PRId64, v); /* the gateway encodes 64-bit numbers as text */
 }
@@ -77,11 +77,11 @@ static json_t *number(int64_t v)
 static json_t *put_body(const char *key, const char *value, const struct etcd_ask *a)
 {
     json_t *if_ = a->revision == 0 ? json_pack("{s:s s:s s:o}", "key", key, "target", "CREATE",
-                                               "create_revision", number(0))
+                                               "create_revision", etcd_number(0))
                                    : json_pack("{s:s s:s s:o}", "key", key, "target", "MOD",
-                                               "mod_revision", number(a->revision));
+                                               "mod_revision", etcd_number(a->revision));
     return json_pack("{s:[o] s:[{s:{s:s s:s s:o}}]}", "compare", if_, "success", "request_put",
-                     "key", key, "value", value, "lease", number(a->lease));
+                     "key", key, "value", value, "lease", etcd_number(a->lease));
 }
 
 int etcd_ask_encode(char **ret, const struct etcd_ask *a)
@@ -99,11 +99,11 @@ int etcd_ask_encode(char **ret, const struct etcd_ask *a)
         o = json_pack("{s:s}", "key", key);
         break;
     case ETCD_GRANT:
-        o = json_pack("{s:o}", "TTL", number(a->ttl));
+        o = json_pack("{s:o}", "TTL", etcd_number(a->ttl));
         break;
     case ETCD_KEEP:
     case ETCD_REVOKE:
-        o = json_pack("{s:o}", "ID", number(a->lease));
+        o = json_pack("{s:o}", "ID", etcd_number(a->lease));
         break;
     case ETCD_PUT:
         o = put_body(key, value, a);
@@ -144,7 +144,7 @@ static const struct part {
     {ETCD_READ, {"kvs", "0", "value"}, BASE64, false, offsetof(struct etcd_answer, value)},
 };
 
-static const json_t *find(const json_t *o, const char *const path[4])
+static const json_t *etcd_find(const json_t *o, const char *const path[4])
 {
     for (size_t i = 0; i < 4 && path[i] != NULL && o != NULL; i++)
         o = strcmp(path[i], "0") == 0 ? json_array_get(o, 0) : json_object_get(o, path[i]);
@@ -152,7 +152,7 @@ static const json_t *find(const json_t *o, const char *const path[4])
 }
 
 /* proto3 encodes 64-bit numbers as text; plain numbers are accepted, too. */
-static int take_number(int64_t *to, const json_t *v)
+static int etcd_take_number(int64_t *to, const json_t *v)
 {
     uint64_t n = 0;
     if (json_is_integer(v) && json_integer_value(v) >= 0)
@@ -179,7 +179,7 @@ static int take_part(struct etcd_answer *a, const struct part *p, const json_t *
     char **string = to;
     switch (p->kind) {
     case NUMBER:
-        return take_number(to, v);
+        return etcd_take_number(to, v);
     case TRUTH:
         *(bool *)to = json_is_true(v) || json_is_object(v);
         return 0;
@@ -198,7 +198,7 @@ static int take_parts(struct etcd_answer *a, enum etcd_call call, const json_t *
 {
     int rc = json_is_object(o) ? 0 : -EPROTO;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && rc == 0; i++) {
-        const json_t *v = parts[i].call == call ? find(o, parts[i].path) : NULL;
+        const json_t *v = parts[i].call == call ? etcd_find(o, parts[i].path) : NULL;
         if (v != NULL)
             rc = take_part(a, &parts[i], v);
         else if (parts[i].call == call && parts[i].must)

@@ -32,20 +32,21 @@ void etcd_url_done(struct etcd_url *u)
     dd_strv_done(&u->bases);
 }
 
-static int no_memory(struct dd_err *err)
+static int etcd_url_no_memory(struct dd_err *err)
 {
     return dd_err_set(err, -ENOMEM, "out of memory");
 }
 
 /* Decode %XX in the n bytes at p; the result must be UTF-8 without control characters, since it is
  * put into JSON. */
-static int decode(char **ret, const char *p, size_t n, const char *what, struct dd_err *err)
+static int etcd_url_decode(char **ret, const char *p, size_t n, const char *what,
+                           struct dd_err *err)
 {
     static const char digits[] = "0123456789abcdefABCDEF";
     char *out = malloc(n + 1);
     size_t len = 0;
     if (out == NULL)
-        return no_memory(err);
+        return etcd_url_no_memory(err);
     for (size_t i = 0; i < n; i++) {
         char c = p[i];
         if (c == '%' && i + 2 < n && strchr(digits, p[i + 1]) != NULL &&
@@ -107,8 +108,9 @@ static int add_host(struct etcd_url *u, const char *scheme, const char *p, size_
     }
     if (!ok)
         return no_host(p, n, err);
-    return dd_strv_pushf(&u->bases, "%s://%.*s:%d", scheme, (int)host, p, port) < 0 ? no_memory(err)
-                                                                                    : 0;
+    return dd_strv_pushf(&u->bases, "%s://%.*s:%d", scheme, (int)host, p, port) < 0
+               ? etcd_url_no_memory(err)
+               : 0;
 }
 
 static int add_hosts(struct etcd_url *u, const char *scheme, const char *p, size_t n,
@@ -130,9 +132,9 @@ static int take_user(struct etcd_url *u, const char *p, size_t n, struct dd_err 
 {
     const char *colon = memchr(p, ':', n);
     const size_t name = colon != NULL ? (size_t)(colon - p) : n;
-    int rc = decode(&u->user, p, name, "user's name", err);
+    int rc = etcd_url_decode(&u->user, p, name, "user's name", err);
     if (rc == 0 && colon != NULL)
-        rc = decode(&u->password, colon + 1, n - name - 1, "password", err);
+        rc = etcd_url_decode(&u->password, colon + 1, n - name - 1, "password", err);
     if (rc == 0 && u->user[0] == '\0')
         rc = dd_err_set(err, -EINVAL, "missing user name before '@'");
     return rc;
@@ -161,7 +163,7 @@ static int take_setting(struct etcd_url *u, const char *p, size_t n, bool tls, s
         if (s->tls && !tls)
             return dd_err_set(err, -EINVAL, "'%s' needs TLS; use etcds://", s->name);
         char *value = NULL;
-        int rc = decode(&value, p + len + 1, n - len - 1, s->name, err);
+        int rc = etcd_url_decode(&value, p + len + 1, n - len - 1, s->name, err);
         if (rc == 0) {
             char **to = (char **)(void *)((char *)u + s->offset);
             free(*to);
@@ -198,11 +200,11 @@ static int take_prefix(struct etcd_url *u, const char *p, size_t n, struct dd_er
 {
     while (n > 0 && p[n - 1] == '/')
         n--;
-    return n == 0 ? decode(&u->prefix, "/ddrun", 6, "prefix", err)
-                  : decode(&u->prefix, p, n, "prefix", err);
+    return n == 0 ? etcd_url_decode(&u->prefix, "/ddrun", 6, "prefix", err)
+                  : etcd_url_decode(&u->prefix, p, n, "prefix", err);
 }
 
-static int parse(struct etcd_url *u, const char *text, struct dd_err *err)
+static int etcd_url_parse_parts(struct etcd_url *u, const char *text, struct dd_err *err)
 {
     const bool tls = strncmp(text, secure, sizeof(secure) - 1) == 0;
     const char *p = text + (tls ? sizeof(secure) : sizeof(plain)) - 1;
@@ -231,7 +233,7 @@ int etcd_url_parse(struct etcd_url *ret, const char *text, struct dd_err *err)
             err, -EINVAL,
             "invalid etcd URL: expected etcd://HOST:PORT/PREFIX of at most %d characters",
             ETCD_TEXT_MAX);
-    int rc = parse(&u, text, err);
+    int rc = etcd_url_parse_parts(&u, text, err);
     if (rc < 0)
         return rc;
     *ret = u;

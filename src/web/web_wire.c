@@ -23,7 +23,7 @@ static int to_text(char **ret, json_t *o)
     return 0;
 }
 
-static json_t *list_of(const char *const *texts)
+static json_t *web_wire_list_of(const char *const *texts)
 {
     json_t *a = json_array();
     for (size_t i = 0; texts[i] != NULL; i++)
@@ -33,10 +33,11 @@ static json_t *list_of(const char *const *texts)
 
 int web_request_encode(char **ret, const struct web_request *r)
 {
-    return to_text(ret, json_pack("{s:o s:o s:s s:s* s:s* s:s* s:i s:b}", "urls", list_of(r->urls),
-                                  "headers", list_of(r->headers), "body", r->body, "cacert",
-                                  r->cacert, "cert", r->cert, "key", r->key, "limit_ms",
-                                  (int)r->limit_ms, "direct", r->direct));
+    return to_text(ret,
+                   json_pack("{s:o s:o s:s s:s* s:s* s:s* s:i s:b}", "urls",
+                             web_wire_list_of(r->urls), "headers", web_wire_list_of(r->headers),
+                             "body", r->body, "cacert", r->cacert, "cert", r->cert, "key", r->key,
+                             "limit_ms", (int)r->limit_ms, "direct", r->direct));
 }
 
 int web_answer_encode(char **ret, const struct web_answer *a)
@@ -48,7 +49,7 @@ int web_answer_encode(char **ret, const struct web_answer *a)
 
 /* ---- reading ---- */
 
-static int read_list(const char *ret[WEB_LIST_MAX + 1], const json_t *a)
+static int web_wire_read_list(const char *ret[WEB_LIST_MAX + 1], const json_t *a)
 {
     if (!json_is_array(a) || json_array_size(a) > WEB_LIST_MAX)
         return -EPROTO;
@@ -74,9 +75,9 @@ int web_request_decode(struct web_asked *ret, const void *data, size_t n)
                                &headers, "body", &r.body, "cacert", &r.cacert, "cert", &r.cert,
                                "key", &r.key, "limit_ms", &limit, "direct", &direct);
     if (rc == 0)
-        rc = read_list(r.urls, urls);
+        rc = web_wire_read_list(r.urls, urls);
     if (rc == 0)
-        rc = read_list(r.headers, headers);
+        rc = web_wire_read_list(r.headers, headers);
     if (rc < 0 || limit < 1 || limit > LIMIT_MAX_MS || r.urls[0] == NULL) {
         json_decref(o);
         return -EPROTO;
