@@ -172,7 +172,8 @@ static char *documented_fields(const char *doc, enum msg_type type)
     char row[64];
     (void)snprintf(row, sizeof(row), "\n| `%s` | ", msg_type_name(type));
     const char *from = strstr(doc, row);
-    from = from != NULL ? strchr(from + strlen(row), '|') : NULL;
+    from = from != NULL ? strchr(from + strlen(row), '|') : NULL; /* after the source's name */
+    from = from != NULL ? strchr(from + 1, '|') : NULL;           /* after "from" */
     const char *end = from != NULL ? strchr(from + 1, '|') : NULL;
     if (end == NULL)
         return NULL;
