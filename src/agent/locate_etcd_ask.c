@@ -1,3 +1,4 @@
+/* Requests of an agent to etcd for the key that names the leader, and their replies. */
 #include "agent/locate_etcd_inner.h"
 
 #include "net/addr.h"

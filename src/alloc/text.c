@@ -1,3 +1,4 @@
+/* Texts of allocations: host lists for messages, values of variables, HOST:PORT. */
 #include "alloc/inner.h"
 
 #include "base/num.h"

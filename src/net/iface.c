@@ -1,3 +1,4 @@
+/* Network interfaces of this machine, and the one that workers use. */
 #include "net/addr.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Random keys, and key files that only this uid can read. */
 #include "net/key_inner.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Key source: a file in the home directory that all nodes share. */
 #include "net/key_inner.h"
 
 #include "base/auto.h"

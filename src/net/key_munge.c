@@ -1,3 +1,4 @@
+/* Key source: a MUNGE credential that contains the key. */
 #include "config.h"
 
 #include "net/key_inner.h"

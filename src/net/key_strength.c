@@ -1,3 +1,4 @@
+/* Estimates the strength of a secret. Pure. */
 #include "net/key_inner.h"
 
 #include <string.h>

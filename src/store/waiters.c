@@ -1,3 +1,4 @@
+/* Waits of clients for keys of the store. */
 #include "store/engine_inner.h"
 
 #include <errno.h>
