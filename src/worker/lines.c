@@ -95,8 +95,7 @@ int tail_format(const struct tail *t, struct dd_buf *out)
         from = line_start(p, first, from);
         if (from == first || i == TAIL_LINES - 1)
             break;
-        from--; /* skip the
- of the previous line */
+        from--; /* skip the \n of the previous line */
     }
     int rc = 0;
     while (rc == 0 && from <= n) {

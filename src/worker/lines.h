@@ -11,20 +11,18 @@ enum { LINES_MAX = 1 << 20, TAIL_LINES = 20, TAIL_BYTES = 16384 };
 
 struct lines {
     size_t scanned; /* number of leading bytes that contain no line end */
-    bool after_cr;  /* the last piece ended with \r: a following
- belongs to it */
+    bool after_cr;  /* the last piece ended with \r: a following \n belongs to it */
 };
 
 struct line_piece {
     size_t len; /* including the line end */
-    bool bare;  /* gets no label: a lone \r, or the
- after an earlier \r */
+    bool bare;  /* gets no label: a lone \r, or the \n after an earlier \r */
     bool cut;   /* has no line end: the last line of the stream, or a piece of LINES_MAX */
 };
 
 /* Return the next piece of p[0..n), which begins where the last piece ended. Line ends are
-, \r
-, and \r alone, which progress bars write. True: *ret is set; false: more input is needed. */
+ * \n, \r\n, and \r alone, which progress bars write. True: *ret is set; false: more input is
+ * needed. */
 bool lines_next(struct lines *l, const unsigned char *p, size_t n, bool eof,
                 struct line_piece *ret);
 

@@ -18,7 +18,7 @@ void terminal_copy_size(int to, int from);
 /* True if a background job would be stopped for using the terminal. */
 bool terminal_in_background(void);
 /* Deliver keys one by one, and Ctrl-C as a character. whole: also leave output unchanged, without
-\r before . No effect in the background. */
+ * \r before each \n. No effect in the background. */
 void terminal_raw(const struct terminal *t, bool whole);
 /* Restore the saved modes if they differ; no effect in the background. */
 void terminal_restore(const struct terminal *t);
