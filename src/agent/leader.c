@@ -50,7 +50,8 @@ static int config_fd(const struct agent *a, int listen_fd, int leader_fd, uint16
     if (rc == -EMSGSIZE)
         return dd_err_set(
             err, rc,
-            "host list of the %zu nodes is longer than %d KiB, even folded as in node[1-50]",
+            "the host list of the %zu nodes is longer than %d KiB, even folded as in node[1-50]"
+            "\n  tip: use fewer nodes, or host names with a common prefix and a number",
             hostlist_count(a->cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");

@@ -99,13 +99,17 @@ static void on_requeued(void *arg, int code, const char *out)
 {
     struct requeue *r = arg;
     char line[240];
+    const char *scheduler = r->slurm != NULL ? "Slurm" : "PBS";
     const bool killed =
         code > 128; /* killed by the scheduler, which is already ending the job to requeue it */
-    if (code == 0 || killed)
-        dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s %s requeue job %.80s: %s%s",
-               r->slurm != NULL ? "Slurm" : "PBS", killed ? "was asked to" : "will",
-               r->slurm != NULL ? r->slurm : r->pbs, requeue_says(r->reason),
-               killed ? "; the job ended before it answered" : "");
+    const char *job = r->slurm != NULL ? r->slurm : r->pbs;
+    if (killed)
+        dd_log(r->agent->cfg->log, DD_LOG_NOTICE,
+               "%s was asked to requeue job %.80s: %s; the job ended before %s answered", scheduler,
+               job, requeue_says(r->reason), scheduler);
+    else if (code == 0)
+        dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s will requeue job %.80s: %s", scheduler, job,
+               requeue_says(r->reason));
     else if (code == COMMAND_TOO_LATE)
         requeue_refused(r, "no answer within 10 s");
     else

@@ -112,6 +112,17 @@ static void launch_warn_of_idle_nodes(const struct launch_plan *p)
             : "\n  tip: or leave out the options that name nodes and endpoint: ddrun then starts all nodes itself");
 }
 
+/* Report that the chosen launcher cannot be used; why: as set by launch_find(). */
+static int launch_refuse(const char *launcher, const struct dd_err *why, struct dd_err *err)
+{
+    const struct starter *st = starter_find(NULL, launcher, "");
+    if (why->rc < 0)
+        return dd_err_set(err, why->rc, "--launcher=%s: %s", launcher, why->text);
+    return dd_err_set(err, -ENOENT, "--launcher=%s: program '%s' not found%s", launcher,
+                      st != NULL ? st->program : launcher,
+                      st != NULL && st->ours ? "" : " in PATH");
+}
+
 /* Return 1 if this process is to start nodes, 0 if not, or if no launcher is known. */
 static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
 {
@@ -148,9 +159,7 @@ static int launch_find_nodes(struct launch_plan *p, struct dd_err *err)
         dd_log(p->l.log, DD_LOG_INFO, "%s", why.text);
     if (!asked)
         return 0;
-    return why.rc < 0
-               ? dd_err_set(err, why.rc, "--launcher=%s: %s", launcher, why.text)
-               : dd_err_set(err, -ENOENT, "--launcher=%s: program not found in PATH", launcher);
+    return launch_refuse(launcher, &why, err);
 }
 
 /* Return the patterns of --launch-env and the names that --env has without a value, stored in buf;

@@ -258,8 +258,15 @@ void confine(const struct dd_log *log)
     confine_privileges();
     confine_write_program(&p);
     const struct sock_fprog prog = {.len = p.n, .filter = p.code};
-    if (p.n >= PROGRAM_MAX || sigaction(SIGSYS, &sa, NULL) < 0) {
-        dd_log(log, DD_LOG_DEBUG, "ddrund runs without a system call filter: it is too long");
+    if (p.n >= PROGRAM_MAX) {
+        dd_log(log, DD_LOG_DEBUG,
+               "ddrund runs without a system call filter: the filter has %d or more instructions",
+               PROGRAM_MAX);
+        return;
+    }
+    if (sigaction(SIGSYS, &sa, NULL) < 0) {
+        dd_log(log, DD_LOG_DEBUG,
+               "ddrund runs without a system call filter: cannot handle SIGSYS: %m");
         return;
     }
     /* Do not enable the speculation mitigations that a filter implies by default: before Linux 5.16

@@ -142,8 +142,8 @@ static void judge_cpus(struct judge *j, const json_t *l)
         judge_findf(
             j, l,
             "use srun --cpu-bind=none or mpiexec --cpu-bind none, or request more CPUs per task",
-            "one of %" JSON_INTEGER_FORMAT
-            " CPUs may be used: a launcher bound ddrun, and all workers share this CPU",
+            "ddrun may use 1 of %" JSON_INTEGER_FORMAT
+            " CPUs (the launcher's CPU binding, or the job's cgroup); all workers share it",
             online);
 }
 
@@ -228,7 +228,7 @@ static const json_t *judge_look_of(const struct judge *j, json_int_t index)
     return NULL;
 }
 
-/* Check that a name resolves to an address which that node reports as its own. */
+/* Check that a name resolves only to addresses which that node reports as its own. */
 static void judge_name(struct judge *j, const json_t *l, const json_t *n)
 {
     size_t i;
@@ -272,7 +272,8 @@ static void judge_equal(struct judge *j, const char *name, const char *what, con
                         judge_num(l, name, -1), what, usual);
 }
 
-/* Return the kind of the key's source, without the parts that differ between nodes anyway. */
+/* Return the length of the part of the key's source that names its kind; the rest differs between
+ * nodes anyway. */
 static size_t judge_kind_of_key(const json_t *l)
 {
     return strcspn(judge_str(l, "key"), "/'");

@@ -401,13 +401,15 @@ static int take_record(struct rendezvous *r, struct dd_rd *rd, struct dd_err *er
         return dd_err_set(err, -EPROTO, "malformed Horovod addresses from another node");
     int rc = kv_value_new(&v, r->kv, len);
     if (rc < 0)
-        return dd_err_set(err, rc, "Horovod addresses from another node: %s", strerror(-rc));
+        return dd_err_set(err, rc, "cannot store Horovod addresses from another node: %s",
+                          strerror(-rc));
     if (delta_unpack(v->data, len, bytes, packed) < 0) {
         kv_value_unref(v);
         return dd_err_set(err, -EPROTO, "malformed lengths in Horovod addresses from another node");
     }
     rc = kv_put(r->kv, name, v, false);
-    return rc < 0 ? dd_err_set(err, rc, "Horovod addresses from another node: %s", strerror(-rc))
+    return rc < 0 ? dd_err_set(err, rc, "cannot store Horovod addresses from another node: %s",
+                               strerror(-rc))
                   : 0;
 }
 

@@ -36,7 +36,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 static int group_new(struct worker_group **ret, struct event_base *base, int n, struct dd_err *err)
 {
     if (n < 1 || n > MAX_WORKERS)
-        return dd_err_set(err, -EINVAL, "cannot start %d workers; at least 1 is required", n);
+        return dd_err_set(err, -EINVAL, "cannot start %d workers: a node runs 1 to %d", n,
+                          MAX_WORKERS);
     DD_AUTO(group) struct worker_group *g = calloc(1, sizeof(*g) + (size_t)n * sizeof(g->w[0]));
     if (g == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
