@@ -9,15 +9,15 @@
 
 #include <errno.h>
 
-/* Callback of the uplink: the link in use has changed; NULL: there is none. */
+/* The uplink uses another link now; a->uplink.link is NULL if it has none. */
 static void on_link_change(struct agent *a)
 {
     const struct link *l = a->uplink.link;
     control_lost(a);
     if (l == NULL)
         return;
-    if (link_peer(l)->len >
-        0) { /* the leader of another node handles --timeout, the signal before the end and etcd */
+    /* another node leads, and handles --timeout, the signal before the end and etcd */
+    if (link_peer(l)->len > 0) {
         timeout_free(a);
         endtime_free(a);
         locate_etcd_following(a);

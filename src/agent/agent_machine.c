@@ -287,7 +287,7 @@ EDGE(edge_peer_refuses)
 {
     (void)now;
     agent_machine_push(m, AM_DO_DROP_OTHER);
-    if (e->epoch <= m->epoch) /* the own daemon, under another name of this machine */
+    if (e->epoch <= m->epoch) /* this node's daemon, under another name of the machine */
         return;
     m->refused = true;
     if (!m->reported)
@@ -302,7 +302,7 @@ EDGE(edge_drop_other)
     agent_machine_push(m, AM_DO_DROP_OTHER);
 }
 
-/* The own daemon has started no round: it redirects its nodes to the other daemon. */
+/* This node's daemon has started no round: it redirects its nodes to the other daemon. */
 EDGE(edge_move_after)
 {
     (void)e;
@@ -380,7 +380,7 @@ EDGE(edge_cannot_take_over)
     push_arg(m, AM_DO_REPORT, AM_REPORT_CANNOT_LEAD);
 }
 
-/* Another daemon takes this node: stop the own one. */
+/* Another daemon takes this node: stop the daemon that this node runs. */
 EDGE(edge_adopt)
 {
     (void)e;
@@ -860,7 +860,7 @@ static enum am_event_kind refine(const struct agent_machine *m, const struct am_
     if (e->kind == AM_PROBE_REQUEST && !leads && m->last->n <= 1) /* no other member to probe */
         return AM_EVENTS;
     if (e->kind == AM_OTHER_TAKES && leads &&
-        e->epoch <= m->epoch) /* the answer is the own daemon's */
+        e->epoch <= m->epoch) /* the answer is from this node's daemon */
         return AM_OTHER_GONE;
     if (e->kind == AM_PEERS_PROBED && !e->open && m->refused &&
         now - m->peers_since > m->cfg->seek_ms)

@@ -28,7 +28,7 @@ enum am_state {
     AM_FAILING_OVER, /* the daemon is lost; the members of the last round are probed for another one
                       */
     AM_TRYING,       /* failing over; linked to a daemon that may still refuse */
-    AM_CONTENDING, /* linked to the own, later daemon; the members are probed for a competing one */
+    AM_CONTENDING, /* linked to this node's later daemon; members are probed for a competing one */
     AM_BYE_SENT,   /* no workers; BYE sent; waits until the daemon closes the link */
     AM_ENDING,     /* workers are being stopped; then the node leaves */
     AM_LEAVING,    /* waits for what `pending` names */
@@ -112,11 +112,11 @@ enum am_action_kind {
     AM_DO_ASK,           /* send JOIN on the found link, and keep the link in use */
     AM_DO_DROP,          /* close the found link */
     AM_DO_MOVE,          /* use the link of the daemon that takes this node */
-    AM_DO_MOVE_AFTER, /* the same; the own daemon redirects its nodes there (PROBE_RESULT, BYE) */
-    AM_DO_GIVE_WAY,   /* PROBE_RESULT and BYE to the own daemon */
-    AM_DO_DROP_OTHER, /* close the link of the daemon that has just answered */
-    AM_DO_DROP_LINK,  /* close the link in use */
-    AM_DO_SEND_BYE,   /* BYE with the reason; AM_LOST on failure */
+    AM_DO_MOVE_AFTER,    /* the same; this node's daemon redirects its nodes (PROBE_RESULT, BYE) */
+    AM_DO_GIVE_WAY,      /* PROBE_RESULT and BYE to this node's daemon */
+    AM_DO_DROP_OTHER,    /* close the link of the daemon that has just answered */
+    AM_DO_DROP_LINK,     /* close the link in use */
+    AM_DO_SEND_BYE,      /* BYE with the reason; AM_LOST on failure */
     AM_DO_SEND_PROBE_RESULT, /* no other daemon of this job was found */
     AM_DO_SEND_STOP,         /* STOP_REQUEST; arg: the signal */
     AM_DO_START_ROUND,       /* AM_NOT_STARTED on failure */
@@ -170,9 +170,9 @@ struct agent_machine {
     int sig;       /* the signal that ends the job; 0: none */
     int stop_code; /* exit code that AM_SIGNAL carries; 0: 128 + sig */
     int index;     /* position of this node in the host list; -1: unknown */
-    int64_t epoch; /* epoch of the own daemon, unless it is the job's first; 0: none */
+    int64_t epoch; /* epoch of this node's daemon, unless it is the job's first; 0: none */
     bool begun;    /* a round has begun without this node */
-    /* Probing peers, while there is no daemon or only the own first one. */
+    /* Probing peers, while there is no daemon, or only this node's first one. */
     bool wanted, refused, reported; /* wanted: the daemon waits for the result; refused: another
                                        daemon refuses this node; reported: the user knows it */
     unsigned peers_ms;

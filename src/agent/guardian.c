@@ -27,7 +27,7 @@ struct guardian {
     const struct dd_log *log;
 };
 
-/* List children that are not in `had` (orphans of the agent), and add them to `had`. */
+/* Send SIGTERM to each child that is not in `had` (orphans of the agent), and add it to `had`. */
 static void ask_children(const struct guardian *g, struct pid_list *had)
 {
     DD_AUTO(pid_list) struct pid_list all = {0};

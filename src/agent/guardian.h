@@ -23,13 +23,14 @@ enum {
  * nodes. */
 bool guardian_is_scheduler(pid_t sender);
 
-/* Run fn(arg) in a child. Returns its exit code (128 + signal if killed) once every descendant has
- * exited: those that outlive the child get SIGTERM, and SIGKILL after grace_ms. */
 struct guardian_cfg {
     unsigned grace_ms;
     const struct terminal *terminal; /* state of stdin's terminal, restored at the end */
     const struct dd_log *log;
 };
+/* Run fn(arg) in a child. Processes that outlive it get SIGTERM, and SIGKILL after grace_ms. Return
+ * the child's exit code (128 + signal if killed) once every descendant has exited, or 10 s after
+ * SIGKILL at the latest. */
 int guardian_run(int (*fn)(void *arg), void *arg, const struct guardian_cfg *cfg);
 
 #endif

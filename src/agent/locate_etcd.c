@@ -57,7 +57,7 @@ static void locate_etcd_lead(struct locate_etcd *d)
     agent_step(d->agent, (struct am_event){.kind = AM_LEAD});
 }
 
-/* The own daemon has started no round: redirect its nodes to the other daemon, which this node
+/* This node's daemon has started no round: redirect its nodes to the other daemon, which this node
  * joins. */
 void locate_etcd_yield(struct agent *a)
 {

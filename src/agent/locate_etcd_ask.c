@@ -10,7 +10,7 @@
 
 enum { CALL_MS = 4000 };
 
-/* ---- the own entry ---- */
+/* ---- this agent's entry ---- */
 
 static int add_addrs(const struct agent *a, struct dd_strv *to)
 {

@@ -28,7 +28,7 @@ struct locate_etcd {
     int listen_fd; /* bound for the claim, until the daemon gets the socket; -1: none */
     uint16_t port; /* own port */
     struct entry seen;
-    bool wanted;   /* the own daemon waits for PROBE_RESULT */
+    bool wanted;   /* this node's daemon waits for PROBE_RESULT */
     bool resting;  /* another node leads */
     bool over;     /* the job has ended, or the search has failed for good */
     bool revoking; /* the lease is being revoked */

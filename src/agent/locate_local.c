@@ -1,5 +1,5 @@
-/* Several agents of one host, started with the same --rdzv-endpoint and no --node-rank: the
- * endpoint is the own host for each of them. The agent that binds the port starts the daemon. The
+/* Several agents of one host, started with the same --rdzv-endpoint and no --node-rank: each
+ * agent takes the endpoint for its own host. The agent that binds the port starts the daemon. The
  * others join the daemon if it belongs to this job. */
 #include "agent/inner.h"
 

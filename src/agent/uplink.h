@@ -29,7 +29,7 @@ void uplink_use(struct agent *a, struct link *l);  /* takes l, on which JOIN has
 void uplink_join(struct agent *a, struct link *l); /* takes l, sends JOIN */
 void uplink_drop(struct agent *a);                 /* close the link in use */
 int uplink_send_bye(struct agent *a, const char *why);
-/* Tell the own daemon to redirect its nodes to the daemon at addr, and leave it. */
+/* Tell this node's daemon to redirect its nodes to the daemon at addr, and leave it. */
 void uplink_give_way(struct agent *a, const char *addr);
 
 void uplink_found(struct agent *a, struct link *l); /* for locators: takes l and raises AM_FOUND */

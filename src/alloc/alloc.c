@@ -157,7 +157,7 @@ static int is_left_over(size_t i, const struct alloc_input *in, struct dd_strv *
 static int refuse_stale(const char *why, const struct alloc_ops *ops, const struct alloc_input *in,
                         struct dd_err *err)
 {
-    const char *end = strrchr(why, ';'); /* cut off "; ignoring it" */
+    const char *end = strrchr(why, ';'); /* cut off "; ignoring …" */
     const int n = end != NULL ? (int)(end - why) : (int)strlen(why);
     if (in->list_only)
         return dd_err_set(err, -EINVAL,

@@ -109,8 +109,8 @@ struct alloc_ops {
     int (*detect)(const struct alloc_input *in, struct dd_strv *warnings, struct dd_err *err);
     int (*fill)(struct alloc *a, const struct alloc_input *in, struct dd_err *err);
     /* Return the job that the variables name, as a part of alloc.job_id ("1234", "12[3].srv",
-     * "9.3"), on any node; false: none. NULL: the source has no variables, or another row has the
-     * same ones. */
+     * "9.3"); false: none. Works on every node of the job. NULL: the source has no variables, or
+     * another row has the same ones. */
     bool (*own)(char *const *env, char ret[ALLOC_ID_SIZE]);
 };
 

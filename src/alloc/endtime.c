@@ -91,7 +91,7 @@ static int end_of(const char *start, const char *format, const char *length, int
 int alloc_pbs_end_time(const char *text, int64_t *ret)
 {
     const char *start = pbs_value(text, "stime");
-    if (start == NULL) /* TORQUE has no stime */
+    if (start == NULL) /* TORQUE calls it start_time */
         start = pbs_value(text, "start_time");
     return end_of(start, "%a %b %d %H:%M:%S %Y", pbs_value(text, "Resource_List.walltime"), ret);
 }

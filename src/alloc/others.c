@@ -27,7 +27,7 @@ struct other {
     int (*list)(struct hostlist **ret, const struct alloc_input *in,
                 struct dd_err *err); /* function for systems without a file */
     bool elsewhere;                  /* the script does not run on a node of the job */
-    const char *write;               /* tip for users whose ddrun cannot start the other nodes */
+    const char *tip; /* what to do in a script if ddrun cannot start the other nodes; say_start() */
 };
 
 static const char *var(const struct alloc_input *in, const char *name)
@@ -208,7 +208,7 @@ static int say_start(const struct hostlist *nodes, const struct other *o, struct
         "ddrun was started once, from the script of a job of %s with %zu node%s (%s), and "
         "cannot start the others"
         "\n  tip: %s; or use --nnodes=1 to run on this host alone",
-        o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes), o->write);
+        o->name, n, n == 1 ? "" : "s", alloc_show(&shown, nodes), o->tip);
 }
 
 static int detect(const struct other *o, const struct alloc_input *in, struct dd_strv *warnings,
@@ -347,8 +347,8 @@ static const struct other lsf = {
     .jobs = "LSB_JOBID,LSB_JOBINDEX",
     .files = "LSB_DJOB_HOSTFILE",
     .list = lsf_list,
-    .write = "check that blaunch is in PATH, or run: jsrun -n N -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS "
-             "ddrun ...",
+    .tip = "check that blaunch is in PATH, or run: jsrun -n N -r 1 -a 1 -c ALL_CPUS -g ALL_GPUS "
+           "ddrun ...",
 };
 ROW(lsf, "lsf", "LSB_*", "LSF: bsub's script, blaunch, jsrun or an mpiexec");
 
@@ -358,7 +358,7 @@ static const struct other sge = {
     .needs = "SGE_ROOT",
     .files = "PE_HOSTFILE",
     .first_word = true,
-    .write = "check that qrsh is in PATH and that the parallel environment has control_slaves TRUE",
+    .tip = "check that qrsh is in PATH and that the parallel environment has control_slaves TRUE",
 };
 ROW(sge, "sge", "SGE_*, JOB_ID and PE_HOSTFILE",
     "Grid Engine: qsub's script in a parallel environment, or an mpiexec");
@@ -368,7 +368,7 @@ static const struct other oar = {
     .jobs = "OAR_JOB_ID,OAR_ARRAY_INDEX",
     .also = "OAR_JOBID",
     .files = "OAR_NODEFILE,OAR_NODE_FILE,OAR_FILE_NODES",
-    .write = "check that oarsh is in PATH",
+    .tip = "check that oarsh is in PATH",
 };
 ROW(oar, "oar", "OAR_*", "OAR: oarsub's script, or an mpiexec");
 
@@ -376,7 +376,7 @@ static const struct other cobalt = {
     .name = "Cobalt",
     .jobs = "COBALT_JOBID",
     .files = "COBALT_NODEFILE",
-    .write = "check that ssh is in PATH",
+    .tip = "check that ssh is in PATH",
 };
 ROW(cobalt, "cobalt", "COBALT_*", "Cobalt: qsub's script, or an mpirun");
 
@@ -385,7 +385,7 @@ static const struct other cobalt_xc = {
     .jobs = "COBALT_JOBID",
     .list = cobalt_list,
     .elsewhere = true,
-    .write = "check that aprun is in PATH",
+    .tip = "check that aprun is in PATH",
 };
 ROW(cobalt_xc, "cobalt-xc", "COBALT_*",
     "Cobalt on an XC system: aprun started one ddrun on each node");

@@ -1,4 +1,4 @@
-/* Checked conversion from text to numbers; no other file parses digits. */
+/* Checked conversion of text from users and other programs to numbers. */
 #ifndef DD_BASE_NUM_H
 #define DD_BASE_NUM_H
 
@@ -8,7 +8,7 @@
 int dd_num_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret);
 int dd_num_int(const char *s, int min, int max, int *ret); /* with an optional minus sign */
 
-/* Parse "250ms", "5s", "10m", "2h", "1d" or plain seconds ("600", "0.1") to nanoseconds. */
+/* Parse "10us", "250ms", "5s", "10m", "2h", "1d" or plain seconds ("600", "0.1") to nanoseconds. */
 int dd_num_duration_ns(const char *s, uint64_t *ret_ns);
 /* Parse "64K", "8M", "1G" (powers of 1024) or plain bytes. */
 int dd_num_bytes(const char *s, uint64_t *ret);

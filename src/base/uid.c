@@ -40,7 +40,7 @@ static uid_t overflow_uid(void)
 }
 
 /* A kernel without user namespaces has no uid_map and no unmapped uids. If /proc is missing, assume
- * that the own uid is ambiguous. */
+ * that this process's uid is ambiguous. */
 void dd_uid_read(struct dd_uid *ret)
 {
     char map[MAP_TEXT];

@@ -20,7 +20,7 @@ void dd_uid_read(struct dd_uid *ret);
 /* True if a uid that the kernel reported for a socket, process or file is this process's; always
  * false if ambiguous. */
 bool dd_uid_is_own(const struct dd_uid *u, uid_t reported);
-/* Return 0, or -EPERM with a message if the own uid is ambiguous. */
+/* Return 0, or -EPERM with a message if this process's uid is ambiguous. */
 int dd_uid_check(struct dd_err *err);
 
 /* True if the content of /proc/self/uid_map maps every uid to itself. */

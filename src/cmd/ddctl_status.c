@@ -42,8 +42,8 @@ static const json_t *ddctl_status_failure_of(const json_t *status, int rank)
     return NULL;
 }
 
-/* Return the first rank of the node, and its number of workers in *ret_n; -1 if there is none, or
- * if the values are out of range. */
+/* Return the first rank of the node; -1: none, or out of range. *ret_n: its workers; 0 if out of
+ * range. */
 static int ddctl_status_ranks_of(const json_t *node, int *ret_n)
 {
     const int first = json_number(node, "first_rank", -1);

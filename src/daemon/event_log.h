@@ -22,7 +22,7 @@ void event_log_free(
 void event_log_follow(struct event_log *l, struct session *s, int64_t id, bool follow);
 /* Stop following. id -1: all requests of that session. */
 void event_log_forget(struct event_log *l, const struct session *s, int64_t id);
-/* Append the kept EXIT events of that round as JSON objects separated by commas. */
+/* Append the first 64 kept EXIT events of that round as JSON objects separated by commas. */
 void event_log_exits(const struct event_log *l, int round, struct dd_buf *out);
 
 #endif

@@ -402,7 +402,8 @@ static void look_on_limit(evutil_socket_t fd, short what, void *arg)
     event_base_loopbreak(m->base);
 }
 
-/* Return the port of --master-port, or a sample of the ports that jobs use. */
+/* Store the port of --master-port, or a sample of the ports that jobs use, in ports; return their
+ * number. */
 static size_t look_ports_of(const struct meet *m, const char *id, uint16_t ports[ELECT_PORTS])
 {
     const struct alloc *a = m->cfg->alloc;

@@ -2,8 +2,7 @@
  * agent, on a loopback port of each node (src/http). Src: Horovod 0.28.1. */
 #include "framework/rows.h"
 
-/* Return the number of nodes that have a worker with this local rank; *ret_rank becomes the number
- * of those before this node. */
+/* Return how many of the first nnodes nodes have a worker with this local rank. */
 static int cross_size(const struct plan *p, int local_rank, int nnodes)
 {
     int n = 0;

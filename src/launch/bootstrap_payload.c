@@ -148,9 +148,9 @@ static void get_ports(struct dd_rd *r, struct alloc *a)
     uint32_t n = dd_rd_u32_be(r);
     r->failed |= n > ALLOC_MAX_PORTS;
     a->nports = r->failed ? 0 : (int)n;
-    a->port_is_fixed =
-        a->nports >
-        0; /* the ports of a Slurm step; only a batch script starts nodes, and it has none */
+    /* Ports in a payload are those of --master-port: Slurm's step ports never occur, since nodes
+     * are started from a batch script only. */
+    a->port_is_fixed = a->nports > 0;
     for (int i = 0; i < a->nports; i++) {
         uint32_t port = dd_rd_u32_be(r);
         r->failed |= port == 0 || port > UINT16_MAX;

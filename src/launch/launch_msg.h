@@ -3,9 +3,10 @@
  *
  *   FRAME_LAUNCH = u8 type | u32_be node | u32_be value | task (only with LAUNCH_TASK)
  *   task         = u8 1: output comes back over the link | u32_be fan-out | u32_be grace in ms |
- *                  str starter | str its path | str command instead of it | u32_be n, n nodes
- * u32_be str          = u32_be length | bytes without NUL FRAME_OUTPUT = u8 stream (0: stdout, 1:
- * stderr) | bytes; none: end of the stream
+ *                  str starter | str its path | str command instead of it |
+ *                  u32_be n | n nodes, each u32_be
+ *   str          = u32_be length | bytes without NUL
+ *   FRAME_OUTPUT = u8 stream (0: stdout, 1: stderr) | bytes; none: end of the stream
  *
  * LAUNCH_TASK, LAUNCH_SIGNAL, LAUNCH_CREDIT and LAUNCH_CANCEL go to started nodes, all other
  * messages to the node that started the sender.

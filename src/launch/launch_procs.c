@@ -152,9 +152,9 @@ static void close_pair(int fds[2])
             close(fds[i]);
 }
 
-/* Give the agent of this node a pipe through this process if the output of other nodes passes
- * through here: writes of up to PIPE_BUF are atomic in a pipe, longer lines would mix. *ret stays
- * -1 otherwise. */
+/* Make a pipe for each stream of this node's agent whose target is a pipe, if output of other nodes
+ * passes through this process: writes of up to PIPE_BUF are atomic in a pipe, longer lines would
+ * mix. pipes[k] stays {-1, -1} otherwise. */
 static int pipes_for_lines(const struct launch_procs *p, int pipes[LAUNCH_STREAMS][2])
 {
     struct stat st;

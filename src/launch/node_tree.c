@@ -186,8 +186,8 @@ static bool node_tree_is_due(const struct node_tree *t, const struct tree_node *
     return t->nodes[index].parent == by->index && t->nodes[index].state == NODE_STARTING;
 }
 
-/* Take back the nodes that this node was to start and has not started. Give them in *ret; return
- * their number. */
+/* Take back the nodes that this node was to start and has not started. Store them in nodes[];
+ * return their number. */
 static int node_tree_take_subtree(struct node_tree *t, struct tree_node *c, int *nodes)
 {
     int n = 0;
@@ -457,7 +457,7 @@ bool node_tree_tick(struct node_tree *t)
     t->ticks++;
     if (t->ticks == NODE_TREE_SLOW_S)
         node_tree_log_slow(t);
-    if (t->ticks % NODE_TREE_SLOW_S == 0) /* next time, check those whose new parent fails, too */
+    if (t->ticks % NODE_TREE_SLOW_S == 0) /* repeat: a new parent may fail, too */
         node_tree_redistribute(t);
     return true;
 }

@@ -1,7 +1,7 @@
 /* Connections that have not yet authenticated. Any user may open them, so their number is bounded
  * and each is counted for its source machine: if the bound is reached, the source with the most
  * connections loses its oldest one, so that a flood evicts itself. Connections that another user is
- * known to own are evicted first. No I/O, no clock. */
+ * known to own are evicted first. No clock; the only system call is getpeername(). */
 #ifndef DD_NET_UNPROVEN_H
 #define DD_NET_UNPROVEN_H
 
@@ -42,8 +42,8 @@ int unproven_add(struct unproven_set *s, struct unproven *u, const struct net_ad
 void unproven_remove(struct unproven *u); /* also allowed if it is in no set */
 void unproven_is_foreign(struct unproven *u);
 
-/* Until then, evict the connection only if it is foreign: a peer that does not retry has that long
- * to authenticate, whatever the rate of a flood. */
+/* unproven_evict_one() evicts it before that time only if it is foreign: a peer that does not retry
+ * has that long to authenticate, whatever the rate of a flood. */
 void unproven_keep(struct unproven *u, uint64_t until_ns);
 
 /* Evict one connection. False: none can be evicted yet. */

@@ -271,7 +271,7 @@ static void source_set(struct node_gpus *g, const char *name, const char *value)
         memcpy(g->source + sizeof(g->source) - 4, "...", 4);
 }
 
-/* Apply a variable. Return 1 if it is set and valid, otherwise 0. */
+/* Apply a variable. Return 1 if it is set and valid, 0 if not, or -ENOMEM. */
 static int apply(struct node_gpus *g, const struct variable *var, char *const *env, int ndev)
 {
     const char *value = dd_env_get(env, var->name);

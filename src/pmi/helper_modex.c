@@ -26,7 +26,7 @@ struct modex {
     LIST_HEAD(, asker) askers;
     int missing;        /* ranks of this node that have not published yet */
     struct dd_buf part; /* of this node; per rank: u32_le rank | u32_le bytes | data */
-    struct dd_buf all;  /* the same for all nodes */
+    struct dd_buf all;  /* the parts of all nodes, in the same format */
     bool complete;
 };
 

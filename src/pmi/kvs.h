@@ -26,7 +26,8 @@ int kvs_set(struct kvs *k, const char *key,
 /* Return the values put since the last call of kvs_news_told(), valid until the next put. */
 const void *kvs_news(const struct kvs *k, size_t *ret_len);
 void kvs_news_told(struct kvs *k);
-/* Take the news of another node. -EPROTO with a message: entries before the error are kept. */
+/* Store the values that another node has put. -EPROTO, -EMSGSIZE or -ENOMEM with a message; values
+ * before the error are kept. */
 int kvs_take(struct kvs *k, const void *p, size_t n, struct dd_err *err);
 
 void kvs_free(struct kvs *k);

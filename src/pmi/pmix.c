@@ -356,7 +356,8 @@ void pmix_gathered(struct pmix *p, uint32_t id, const void *parts, size_t len)
                            .data = parts,
                            .len = parts != NULL ? len : 0};
     int rc = send_message(p, &m);
-    if (rc < 0 && rc != -EPIPE) /* on EPIPE, on_readable() reports that the helper has exited */
+    /* on EPIPE, pmix_on_readable() reports that the helper has exited */
+    if (rc < 0 && rc != -EPIPE)
         dd_log(p->cfg.log, DD_LOG_WARN, "PMIx: cannot communicate with ddrun-pmix: %s",
                strerror(-rc));
 }

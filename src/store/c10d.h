@@ -37,7 +37,7 @@ enum c10d_table { C10D_UNKNOWN, C10D_TABLE_A, C10D_TABLE_B, C10D_TABLE_C };
 struct c10d_conn {
     struct c10d *c10d;
     struct store_waiter waiter;
-    struct store_run *run;  /* the torchrun run that it belongs to as an agent; NULL: none */
+    struct store_run *run;  /* the torchrun run whose agent has this connection; NULL: none */
     struct c10d_pend *pend; /* input that is not executed yet; NULL: none */
     enum c10d_table table;
     bool blocked; /* a wait blocks the requests after it */

@@ -48,7 +48,7 @@ struct store_server {
     const struct dd_log *log;
     struct c10d c10d;
     uint64_t conns_n, conns_total, refused;
-    int epoll;          /* contains all connections, see on_ready() */
+    int epoll;          /* contains all connections, see store_server_on_ready() */
     struct event ready; /* some connection is readable or writable */
     struct event again; /* timer without delay: further turns for connections in `later`, and frees
                            those in `dead` */
@@ -223,7 +223,7 @@ static void store_server_flush(struct store_conn *c)
         leave_over(c, o);
 }
 
-/* A wait has ended of a connection other than the one that is being served. */
+/* Called when a wait of a connection other than the one being served has ended. */
 static void on_woken(struct c10d_conn *cc)
 {
     static const unsigned char stop_waiting;

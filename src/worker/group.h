@@ -2,8 +2,8 @@
  *
  * Each worker has its own session and process group. It is killed when the agent exits (PDEATHSIG).
  * It has no signals blocked or ignored, and no file descriptors above 2 except those passed to it.
- * Its stdin is the agent's or /dev/null. Exits are reported on the loop, by SIGCHLD and evsignal:
- * libevent supports signals in only one event_base of a process.
+ * Its stdin is the agent's, a terminal (tty) or /dev/null. Exits are reported on the loop, by
+ * SIGCHLD and evsignal: libevent supports signals in only one event_base of a process.
  *
  * Processes that a worker leaves behind are ended, too:
  * - The rest of its process group gets SIGTERM when the worker exits, and SIGKILL 2 s later. During

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINGER_NS                                                                                  \
-    (2 * DD_NS_PER_S) /* SIGTERM to SIGKILL for the rest of a group whose worker has exited */
+/* SIGTERM to SIGKILL for the rest of a group whose worker has exited */
+#define LINGER_NS (2 * DD_NS_PER_S)
 #define QUIET_NS (100 * DD_NS_PER_MS) /* time for daemons to exit when their connection closes */
 #define GIVE_UP_NS (10 * DD_NS_PER_S) /* time after SIGKILL until a process is given up */
 #define TICK_NS (20 * DD_NS_PER_MS)   /* polling interval for exits without SIGCHLD */

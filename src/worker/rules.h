@@ -21,8 +21,8 @@ const char *rule_env_wanted(
  * Return 0 or -ENOMEM. */
 int rules_env(struct dd_strv *env, char *const *rules, int rank);
 
-/* Check a rule of --preload: VALUE is a library, or several separated by colons. -ENOENT if a path
- * among them cannot be read on this node. */
+/* Check a rule of --preload: VALUE is a library, or several separated by colons or spaces. -ENOENT
+ * if a path among them cannot be read on this node. */
 int rule_check_preload(const char *text, struct dd_err *err);
 /* Prepend the libraries for this rank to LD_PRELOAD, in the order of the rules. Return 0 or
  * -ENOMEM. */

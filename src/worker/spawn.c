@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #ifndef SYS_close_range
-#define SYS_close_range                                                                            \
-    436 /* Src: close_range(2), Linux 5.9; the same number on all architectures */
+/* Src: close_range(2), Linux 5.9; the same number on all architectures */
+#define SYS_close_range 436
 #endif
 
 enum { NSIGNALS = 65 };

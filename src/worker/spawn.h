@@ -16,7 +16,7 @@ struct spawn_request {
     int report_fd;    /* write end of the report pipe, close-on-exec */
 };
 
-/* Written by a child that cannot execute its program; a successful child writes nothing. */
+/* Written by a child when a stage fails; after SPAWN_AFFINITY it still executes its program. */
 struct spawn_report {
     int index;
     int stage;

@@ -33,9 +33,9 @@ struct writer_spec {
     void *arg;
 };
 
-/* Let the child open the files, and wait for that for at most limit_ms. If a file cannot be opened,
- * the message says why. spec is borrowed during the call, its log and arg until free. The caller
- * owns *ret. */
+/* Let the child open the files, and wait for that for at most limit_ms. If they are not open by
+ * then, warn and return 0. If a file cannot be opened, the message says why. spec is borrowed
+ * during the call, its log and arg until free. The caller owns *ret. */
 int writer_new(struct writer **ret, struct event_base *base, const struct writer_spec *spec,
                struct dd_err *err);
 /* Return the descriptor of an open file; the caller owns it. -1: not open in time, or not direct.
