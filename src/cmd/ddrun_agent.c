@@ -25,9 +25,9 @@ static const char *agent_cfg_node_name(const struct run *r)
 {
     const struct alloc *a = r->alloc;
     const char *name = a->index >= 0 ? hostlist_nth(a->nodes, (size_t)a->index) : NULL;
-    return name != NULL && (a->index > 0 || hostlist_count(a->nodes) == (size_t)a->nnodes)
-               ? name
-               : r->hostname;
+    if (name != NULL && (a->index > 0 || hostlist_count(a->nodes) == (size_t)a->nnodes))
+        return name;
+    return hostlist_name_ok(r->hostname) ? r->hostname : "localhost"; /* "(none)": it is unset */
 }
 
 static struct rdzv_cfg agent_cfg_rdzv_cfg(const struct run *r)

@@ -162,6 +162,15 @@ def test_a_node_that_is_stopped_before_it_has_found_the_host_ends_the_job(host_c
         guest.assert_nothing_left()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process another host name")
+def test_nodes_need_no_valid_host_name():
+    """The kernel's host name is "(none)" until somebody sets it."""
+    where = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}", "--insecure", "--nproc-per-node=1"]
+    unnamed = ("unshare", "--uts", "sh", "-c", 'printf "(none)" >/proc/sys/kernel/hostname && exec "$@"', "sh")
+    with Job(*where, "--node-rank=0", "true", before=unnamed) as first, Job(*where, "--node-rank=1", "true", before=unnamed) as other:
+        assert (first.wait(), other.wait()) == (0, 0), first.err + other.err
+
+
 @pytest.mark.parametrize("program_", ["echo said", "kill -9 $PPID"])
 def test_a_reader_that_the_shell_started_before_it_became_ddrun_reads_to_the_end(tmp_path, program_):
     # the reader is a child of the process that is ddrun by then
