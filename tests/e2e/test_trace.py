@@ -77,3 +77,11 @@ def test_timeline_without_a_trace_reports_it():
     assert p.returncode == 1 and "DDRUN_TRACE" in p.stderr
     p = subprocess.run([sys.executable, TIMELINE, "/nonexistent/x"], capture_output=True, text=True, timeout=60, check=False)
     assert p.returncode == 2 and "/nonexistent/x" in p.stderr
+
+
+def test_timeline_skips_lines_that_are_cut_or_forged(tmp_path):
+    job = run(*NODES, "sh", "-c", RESTARTS_ONCE, env=clean_env(DDRUN_TRACE="machine,link"))
+    line = next(line for line in job.err.splitlines() if " machine=agent " in line and " on=plan " in line)
+    cut = line[:line.index(" to=")]
+    forged = [line.replace("from=", "from=\033[2J"), line + " t=1.2.3", line.replace(" round=", " rund=")]
+    assert_tells_of_one_restart(timeline(stdin="\n".join([cut, *forged, job.err])))
