@@ -124,7 +124,7 @@ struct found {
 static int try_name(struct found *f, const char *name, unsigned wait_ms)
 {
     int fd = connect_to(name, &f->self, wait_ms);
-    if (fd == -EAGAIN)
+    if (fd == -EAGAIN || fd == -EINTR) /* EINTR: ddctl was stopped meanwhile */
         return dd_strv_push(&f->busy, name);
     if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM || fd == -ENOBUFS)
         return fd;
@@ -160,7 +160,7 @@ static int try_all(struct found *f)
 }
 
 /* Retry the busy sockets; those that are still busy return to the list. Each gets an equal share of
- * the time that is left: no other user's full socket takes all of it. */
+ * the time that is left, at least 1 ms: no other user's full socket takes all of it. */
 static int try_busy(struct found *f)
 {
     DD_AUTO(strv) struct dd_strv names = f->busy;
@@ -170,7 +170,8 @@ static int try_busy(struct found *f)
     for (size_t i = 0; i < names.n && rc == 0; i++) {
         const uint64_t now = dd_now_ns();
         const uint64_t left = now < end ? (end - now) / DD_NS_PER_MS : 0;
-        rc = try_name(f, names.v[i], (unsigned)(left / (names.n - i)));
+        const uint64_t share = left / (names.n - i);
+        rc = try_name(f, names.v[i], (unsigned)(left > 0 && share == 0 ? 1 : share));
     }
     return rc;
 }

@@ -15,8 +15,8 @@ int net_here_listen(int *ret_fd, struct dd_err *err);
 int net_here_accept(int listen_fd);
 /* Connect to all such sockets of this user on this machine; the caller closes the descriptors and
  * frees the array. Other users may listen under any number of similar names: each costs one
- * connection attempt and none hides a socket of this user. *ret_busy: sockets of unknown owner
- * whose queues stayed full. 0 or -errno. */
+ * connection attempt, and none hides a socket of this user whose queue has room. *ret_busy: sockets
+ * of unknown owner whose queues stayed full. 0 or -errno. */
 int net_here_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy);
 
 #endif
