@@ -47,10 +47,14 @@ static size_t on_data(char *data, size_t size, size_t n, void *arg)
 static void set_protocols(CURL *c)
 {
 #if LIBCURL_VERSION_NUM >= 0x075500
-    (void)libcurl.curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-#else
-    (void)libcurl.curl_easy_setopt(c, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+    /* the library that is loaded may be older than the header */
+    if (libcurl.curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK)
+        return;
 #endif
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    (void)libcurl.curl_easy_setopt(c, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#pragma GCC diagnostic pop
 }
 
 static void set_tls(CURL *c, const struct web_request *r)
