@@ -241,7 +241,7 @@ def test_callers_who_write_rubbish_or_say_nothing_hold_nobody_up(tmp_path):
 
 
 def test_a_ddrun_that_is_stopped_is_said_not_to_answer(tmp_path):
-    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job:
+    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1", "--heartbeat=100s") as job:
         agent, = job.agents()
         os.kill(agent, signal.SIGSTOP)
         assert some_line(job.ctl("status", code=1), "error: ", "answer", "3 s")
@@ -251,7 +251,7 @@ def test_a_ddrun_that_is_stopped_is_said_not_to_answer(tmp_path):
 
 
 def test_a_stopped_ddrun_whose_queue_is_full_is_reported(tmp_path):
-    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1") as job, contextlib.ExitStack() as callers:
+    with Running(tmp_path, "--simulate-nodes=1", "--nproc-per-node=1", "--heartbeat=100s") as job, contextlib.ExitStack() as callers:
         agent, = job.agents()
         name = "\0" + sockets_of([agent])[0].split("@")[1].strip()
         os.kill(agent, signal.SIGSTOP)

@@ -152,7 +152,8 @@ def test_without_the_helper_pmix_is_refused_and_auto_goes_on(tmp_path):
     assert alone("--mpi=auto").returncode == 0
 
 
-READ_ONLY_TMP = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none /tmp && exec "$@"', "sh"]
+READ_ONLY_TMP = ["unshare", "--mount", "sh", "-c",
+                 'mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp && exec "$@"', "sh"]
 
 
 @pytest.mark.skipif(not built_with("PMIX"), reason="ddrun was built without libpmix (Debian: libpmix-dev)")
