@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from support import Job, clean_env, free_port, program, until, with_torch
+from support import Job, clean_env, comm, free_port, parent, program, until, with_torch
 from webserver import needs_helper
 
 pytestmark = pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="ddrund has no filter on this processor")
@@ -67,8 +67,11 @@ def test_a_provider_that_openssl_loads_from_a_file_is_loaded_before(tmp_path):
 @needs_helper
 def test_a_daemon_with_a_web_hook_starts_its_helper_and_gains_no_privileges():
     with Job(f"--notify=http://127.0.0.1:{free_port()}/", "--nproc-per-node=1", "--no-python", "sleep", "1000") as job:
-        helper = until(lambda: job.processes("ddrun-web"), limit=60, say="the helper")
-        assert confinement(helper[0]) == confinement(job.processes("ddrund")[0]) == (1, 0)
+        def helper_of_daemon():
+            return [p for p in job.processes("ddrun-web") if comm(parent(p)) == "ddrund"]
+
+        helper, = until(helper_of_daemon, limit=60, say="the daemon's helper")
+        assert confinement(helper) == confinement(parent(helper)) == (1, 0)
 
 
 @with_torch

@@ -134,15 +134,16 @@ def test_a_slow_reader_makes_the_workers_wait_and_loses_nothing():
 
 def test_rank_0_keeps_a_terminal_of_the_same_size_and_the_others_have_pipes():
     code = ("import os, sys, time\nr = os.environ['RANK']\n"
-            "print(r, 'tty', *[int(f.isatty()) for f in (sys.stdin, sys.stdout, sys.stderr)], flush=True)\n"
+            "tty = [int(f.isatty()) for f in (sys.stdin, sys.stdout, sys.stderr)]\n"
+            "print(f'{r} tty {tty}')\n"  # at once: a line of the other rank may come between two pieces
             "size = lambda: os.get_terminal_size(2).columns\n"
-            "if r == '0':\n    print('first', size(), flush=True)\n    while size() != 123:\n        time.sleep(0.01)\n    print('then', size())\n")
+            "if r == '0':\n    print(f'first {size()}')\n    while size() != 123:\n        time.sleep(0.01)\n    print(f'then {size()}')\n")
     with Terminal("--nproc-per-node=2", "--no-python", PYTHON, "-c", code) as t:
         fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         t.expect("first")
         fcntl.ioctl(t.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 41, 123, 0, 0))
         assert t.wait() == 0, t.seen
-        assert "0 tty 1 1 1" in t.seen and "1 tty 0 0 0" in t.seen and "then 123" in t.seen
+        assert "0 tty [1, 1, 1]" in t.seen and "1 tty [0, 0, 0]" in t.seen and "then 123" in t.seen
         assert "first 100" in t.seen or "first 123" in t.seen
         assert t.mode() == t.before
 
