@@ -18,14 +18,15 @@ static int parse_endpoint(struct net_addr *ret, const char *text)
 }
 
 /* The daemon asks whether the user of this job owns a connection from this machine. */
-static void on_whois(struct agent *a, const struct msg_whois *m)
+static void message_whois(struct agent *a, const struct msg *m)
 {
     struct net_addr local;
     struct net_addr remote;
     uid_t other;
-    bool ok = parse_endpoint(&local, m->local) == 0 && parse_endpoint(&remote, m->remote) == 0 &&
+    bool ok = parse_endpoint(&local, m->whois.local) == 0 &&
+              parse_endpoint(&remote, m->whois.remote) == 0 &&
               net_peer_own(a->peer, &local, &remote, &other) == 0;
-    agent_send(a, MSG(WHOIS_REPLY, .id = m->id, .ok = ok));
+    agent_send(a, MSG(WHOIS_REPLY, .id = m->whois.id, .ok = ok));
 }
 
 /* Log the first line of the report; write the remaining lines below it without a prefix. */
@@ -44,78 +45,100 @@ static void report_to_user(const struct agent *a, const struct msg_finish *m)
         dd_log(a->cfg->log, DD_LOG_ERR, "--report=%s: %s", a->cfg->report, err.text);
 }
 
+static void message_status(struct agent *a, const struct msg *m)
+{
+    dd_log(a->cfg->log, DD_LOG_NOTICE, "%s", m->status.text);
+}
+
+static void message_refuse(struct agent *a, const struct msg *m)
+{
+    agent_because(a, "%s", m->refuse.text);
+    agent_step(a, (struct am_event){.kind = AM_REFUSE});
+}
+
+static void message_plan(struct agent *a, const struct msg *m)
+{
+    (void)m; /* the machine reads a->message */
+    agent_step(a, (struct am_event){.kind = AM_PLAN});
+    locate_etcd_changed(a);
+}
+
+static void message_round_started(struct agent *a, const struct msg *m)
+{
+    (void)m;
+    agent_step(a, (struct am_event){.kind = AM_ROUND_STARTED});
+    locate_etcd_changed(a);
+}
+
+static void message_probe_request(struct agent *a, const struct msg *m)
+{
+    const bool redirects = m->probe_request.addr[0] != '\0';
+    agent_step(a, (struct am_event){.kind = redirects ? AM_REDIRECT : AM_PROBE_REQUEST});
+}
+
+static void message_stop(struct agent *a, const struct msg *m)
+{
+    const bool current = m->stop.round == a->round->plan.round;
+    const int signal = m->stop.signal > 0 ? m->stop.signal : SIGTERM;
+    agent_step(a, (struct am_event){.kind = AM_STOP, .code = current ? signal : 0});
+}
+
+static void message_finish(struct agent *a, const struct msg *m)
+{
+    if (m->finish.report)
+        report_to_user(a, &m->finish);
+    locate_etcd_over(a);
+    agent_step(a, (struct am_event){.kind = AM_FINISH, .code = m->finish.code});
+}
+
+static void message_signal(struct agent *a, const struct msg *m)
+{
+    if (m->signal.end_near)
+        rounds_presignal(a, m->signal.signal);
+    else
+        signals_announce(a, m->signal.signal);
+}
+
+static void message_commit(struct agent *a, const struct msg *m)
+{
+    round_history_commit(a, &m->commit);
+}
+
+static void message_round_members(struct agent *a, const struct msg *m)
+{
+    round_history_observe(a, &m->round_members);
+    agent_step(a, (struct am_event){.kind = AM_ROUND_MEMBERS});
+}
+
+static void message_ctl_reply(struct agent *a, const struct msg *m)
+{
+    control_take(a, &m->ctl_reply);
+}
+
+typedef void agent_message_f(struct agent *a, const struct msg *m);
+
+/* Messages that agents send have no handler, nor has WELCOME: only uplink_ask_found() expects it.
+ */
+static agent_message_f *const agent_message_handlers[MSG_TYPE_MAX] = {
+    [MSG_STATUS] = message_status,
+    [MSG_REFUSE] = message_refuse,
+    [MSG_PLAN] = message_plan,
+    [MSG_ROUND_STARTED] = message_round_started,
+    [MSG_PROBE_REQUEST] = message_probe_request,
+    [MSG_STOP] = message_stop,
+    [MSG_FINISH] = message_finish,
+    [MSG_SIGNAL] = message_signal,
+    [MSG_WHOIS] = message_whois,
+    [MSG_COMMIT] = message_commit,
+    [MSG_ROUND_MEMBERS] = message_round_members,
+    [MSG_CTL_REPLY] = message_ctl_reply,
+};
+
 static void agent_on_message(struct agent *a, const struct msg *m)
 {
     a->message = m;
-    switch (m->type) {
-    case MSG_STATUS:
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s", m->status.text);
-        break;
-    case MSG_REFUSE:
-        agent_because(a, "%s", m->refuse.text);
-        agent_step(a, (struct am_event){.kind = AM_REFUSE});
-        break;
-    case MSG_WELCOME:
-        break; /* expected only from a daemon that uplink_ask_found() has asked */
-    case MSG_PLAN:
-        agent_step(a, (struct am_event){.kind = AM_PLAN});
-        locate_etcd_changed(a);
-        break;
-    case MSG_ROUND_STARTED:
-        agent_step(a, (struct am_event){.kind = AM_ROUND_STARTED});
-        locate_etcd_changed(a);
-        break;
-    case MSG_PROBE_REQUEST:
-        agent_step(a,
-                   (struct am_event){.kind = m->probe_request.addr[0] != '\0' ? AM_REDIRECT
-                                                                              : AM_PROBE_REQUEST});
-        break;
-    case MSG_STOP:
-        agent_step(a, (struct am_event){.kind = AM_STOP,
-                                        .code = m->stop.round != a->round->plan.round ? 0
-                                                : m->stop.signal > 0 ? m->stop.signal
-                                                                     : SIGTERM});
-        break;
-    case MSG_FINISH:
-        if (m->finish.report)
-            report_to_user(a, &m->finish);
-        locate_etcd_over(a);
-        agent_step(a, (struct am_event){.kind = AM_FINISH, .code = m->finish.code});
-        break;
-    case MSG_SIGNAL:
-        if (m->signal.end_near)
-            rounds_presignal(a, m->signal.signal);
-        else
-            signals_announce(a, m->signal.signal);
-        break;
-    case MSG_WHOIS:
-        on_whois(a, &m->whois);
-        break;
-    case MSG_COMMIT:
-        round_history_commit(a, &m->commit);
-        break;
-    case MSG_ROUND_MEMBERS:
-        round_history_observe(a, &m->round_members);
-        agent_step(a, (struct am_event){.kind = AM_ROUND_MEMBERS});
-        break;
-    case MSG_CTL_REPLY:
-        control_take(a, &m->ctl_reply);
-        break;
-    case MSG_IDENTITY:
-    case MSG_CTL_REQUEST:
-    case MSG_JOIN:
-    case MSG_PROBE_RESULT:
-    case MSG_STARTED:
-    case MSG_SUCCESS_CRITERIA_MET:
-    case MSG_EXIT:
-    case MSG_DONE:
-    case MSG_STOP_REQUEST:
-    case MSG_SIGNAL_REQUEST:
-    case MSG_WHOIS_REPLY:
-    case MSG_TYPE_MAX:
-    default:
-        break; /* messages that agents send */
-    }
+    if (m->type < MSG_TYPE_MAX && agent_message_handlers[m->type] != NULL)
+        agent_message_handlers[m->type](a, m);
 }
 
 /* The daemon would wait for an answer to a message that this node cannot read: report the reason to
