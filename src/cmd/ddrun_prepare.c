@@ -235,31 +235,45 @@ static int prepare_find_ddrund(struct run *r, struct dd_err *err)
                : dd_err_set(err, -ENOENT, "cannot find ddrund next to ddrun or as %s", r->ddrund);
 }
 
-static int prepare_needs_library(struct dd_err *err, const char *option, const char *library,
-                                 const struct dd_err *why)
+/* A helper that loads a library at run time. */
+struct helper_program {
+    const char *name, *library;
+};
+
+/* Find a helper that works on this host. All simulated nodes, and all options that need the helper,
+ * share one check. */
+static int prepare_find_helper(char path[PATH_MAX], const struct helper_program *h,
+                               const char *option, struct dd_err *err)
 {
-    return dd_err_tip(err, dd_err_set(err, -ENOENT, "%s needs %s: %s", option, library, why->text),
-                      "install %s on the nodes, or add its directory to LD_LIBRARY_PATH", library);
+    struct dd_err why = {0};
+    if (path[0] != '\0')
+        return 0;
+    const bool found = launch_find_ours(path, h->name, PKGLIBEXECDIR);
+    if (found && launch_helper_works(path, &why))
+        return 0;
+    int rc = -ENOENT;
+    if (found)
+        rc = dd_err_tip(err, dd_err_set(err, rc, "%s needs %s: %s", option, h->library, why.text),
+                        "install %s on the nodes, or add its directory to LD_LIBRARY_PATH",
+                        h->library);
+    else
+        rc = dd_err_tip(err,
+                        dd_err_set(err, rc, "%s needs %s, which is neither next to ddrun nor at %s",
+                                   option, h->name, path),
+                        "build ddrun with %s", h->library);
+    path[0] = '\0';
+    return rc;
 }
 
 /* A missing helper is an error with --mpi=pmix only, not with --mpi=auto. */
 static int prepare_find_pmix(struct run *r, struct dd_err *err)
 {
-    bool wanted = strcmp(r->o->mpi, "pmix") == 0;
+    static const struct helper_program pmix = {"ddrun-pmix", "libpmix"};
+    const bool wanted = strcmp(r->o->mpi, "pmix") == 0;
     if (!wanted && strcmp(r->o->mpi, "auto") != 0)
         return 0;
-    const bool found = launch_find_ours(r->pmix_helper, "ddrun-pmix", PKGLIBEXECDIR);
-    struct dd_err why = {0};
-    if (found && launch_helper_works(r->pmix_helper, &why))
-        return 0;
-    if (wanted)
-        return found ? prepare_needs_library(err, "--mpi=pmix", "libpmix", &why)
-                     : dd_err_set(err, -ENOENT,
-                                  "--mpi=pmix needs ddrun-pmix, which is neither next to ddrun nor "
-                                  "at %s\n  tip: build ddrun with libpmix",
-                                  r->pmix_helper);
-    r->pmix_helper[0] = '\0';
-    return 0;
+    int rc = prepare_find_helper(r->pmix_helper, &pmix, "--mpi=pmix", wanted ? err : NULL);
+    return wanted ? rc : 0;
 }
 
 /* Check the smallest possible round, as far as this node can tell: unless all nodes have the same
@@ -274,15 +288,8 @@ static int prepare_check_size(const struct run *r, struct dd_err *err)
 
 int run_find_web(struct run *r, const char *option, struct dd_err *err)
 {
-    struct dd_err why = {0};
-    if (launch_find_ours(r->web_helper, "ddrun-web", PKGLIBEXECDIR))
-        return launch_helper_works(r->web_helper, &why)
-                   ? 0
-                   : prepare_needs_library(err, option, "libcurl", &why);
-    return dd_err_set(err, -ENOENT,
-                      "%s needs ddrun-web, which is neither next to ddrun nor at %s"
-                      "\n  tip: build ddrun with libcurl",
-                      option, r->web_helper);
+    static const struct helper_program web = {"ddrun-web", "libcurl"};
+    return prepare_find_helper(r->web_helper, &web, option, err);
 }
 
 static int prepare_find_notify(struct run *r, struct dd_err *err)

@@ -21,15 +21,16 @@ struct run {
     uint64_t start_ns;
     struct dd_log log;
     struct terminal terminal; /* terminal on stdin at the start */
+    /* Set by run_prepare() for this and all later nodes of this process: */
+    char pmix_helper[PATH_MAX], web_helper[PATH_MAX]; /* "": missing or not needed */
     /* Set for one node, from run_prepare() to run_done(): */
     char source_addr[32]; /* loopback address of a simulated node */
     char hostname[256];
     struct dd_strv env, program;
     struct alloc *alloc;
     int slots, gpus;
-    char ddrund[PATH_MAX], pmix_helper[PATH_MAX],
-        web_helper[PATH_MAX]; /* paths of helpers; "": missing or not needed */
-    struct etcd_url etcd;     /* parsed --rdzv-endpoint, if it is an etcd */
+    char ddrund[PATH_MAX];
+    struct etcd_url etcd; /* parsed --rdzv-endpoint, if it is an etcd */
     char *etcd_password;
     struct agent_cfg agent;
     char *folder, *log_dir; /* absolute directory of the workers from --chdir, or NULL; --log-dir
