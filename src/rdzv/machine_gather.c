@@ -26,7 +26,7 @@ static int fold_names(struct rdzv *m)
  * daemon, and leave this one during a round. */
 int rdzv_inform_own_node(struct rdzv *m)
 {
-    const int own = m->by_index[m->cfg.tie];
+    const int own = rdzv_own_id(m);
     return own >= 0 && !m->members[own].part && rdzv_act(m, RDZV_SEND_ROUND_STARTED, own) == NULL
                ? -ENOMEM
                : 0;
@@ -139,18 +139,13 @@ static bool may_be_elsewhere(const struct rdzv *m)
     return m->cfg.probes_first != 0 && !m->begun && m->nknown == 0 && m->here < m->cfg.expected;
 }
 
-static bool own_node_is_here(const struct rdzv *m)
-{
-    return m->by_index[m->cfg.tie] >= 0;
-}
-
 /* Request a probe; RDZV_PROBE_RESULT or the end of this daemon follows. */
 static int probe_first(struct rdzv *m)
 {
     if (m->probing)
         return 0;
     m->probing = true;
-    return rdzv_act(m, RDZV_SEND_PROBE_REQUEST, m->by_index[m->cfg.tie]) == NULL ? -ENOMEM : 0;
+    return rdzv_act(m, RDZV_SEND_PROBE_REQUEST, rdzv_own_id(m)) == NULL ? -ENOMEM : 0;
 }
 
 int rdzv_try_start(struct rdzv *m, uint64_t now)
@@ -160,7 +155,7 @@ int rdzv_try_start(struct rdzv *m, uint64_t now)
     bool due = enough && ((fit >= rdzv_wanted(m) && !may_be_elsewhere(m)) || now >= m->deadline ||
                           (m->last_call != RDZV_NEVER && now >= m->last_call));
     const bool must_probe = due && may_be_elsewhere(m) && !m->probed;
-    if (must_probe && own_node_is_here(m))
+    if (must_probe && rdzv_own_id(m) >= 0)
         return probe_first(m);
     due &= !must_probe;             /* the node that has to probe is not connected */
     m->probing = m->probed = false; /* for the next attempt */
@@ -181,7 +176,7 @@ uint64_t rdzv_timer(const struct rdzv *m)
 {
     if (m->state != RDZV_GATHERING || m->probing)
         return RDZV_NEVER;
-    const bool waits = may_be_elsewhere(m) && !own_node_is_here(m);
+    const bool waits = may_be_elsewhere(m) && rdzv_own_id(m) < 0;
     return m->last_call < m->deadline && !waits ? m->last_call : m->deadline;
 }
 

@@ -67,6 +67,12 @@ struct rdzv {
     size_t nactions, next, cap;
 };
 
+/* The member on the daemon's own node; -1: it is not connected. */
+static inline int rdzv_own_id(const struct rdzv *m)
+{
+    return m->by_index[m->cfg.tie];
+}
+
 bool rdzv_is_fit(const struct rdzv *m, int id);
 const char *rdzv_member_name(const struct rdzv *m, int id);
 
@@ -80,7 +86,7 @@ rdzv_last_known(const struct rdzv *m); /* newest round of an older daemon; NULL:
 int rdzv_merge_history(struct rdzv *m,
                        const struct rdzv_event *join); /* record the rounds of older daemons */
 void rdzv_merge_restart_ages(struct rdzv *m, const struct rdzv_event *join,
-                             uint64_t now);            /* True if a restart is left. */
+                             uint64_t now);            /* record the restarts under older daemons */
 void rdzv_forget(struct rdzv_members *set, int index); /* remove a member that has left for good */
 int rdzv_choose(struct rdzv *m); /* set order, norder and planned for the next round */
 

@@ -30,7 +30,7 @@ static bool known_quorum(const struct rdzv *m, bool part_only)
     const struct rdzv_members *last = NULL;
     /* A later daemon waits for its own node, which knows the last round, or, where that was started
      * again, for others that do. */
-    if (m->cfg.epoch > 0 && (m->by_index[m->cfg.tie] < 0 || m->nknown == 0))
+    if (m->cfg.epoch > 0 && (rdzv_own_id(m) < 0 || m->nknown == 0))
         return false;
     for (int i = 0; i < m->nknown; i++)
         if (m->known_committed[i] && (last == NULL || rdzv_members_newer(&m->known[i], last)))

@@ -30,7 +30,7 @@ static int report_restart(struct rdzv *m)
 /* If too few nodes are connected to continue, the others may have a daemon: request a probe. */
 int rdzv_request_probe(struct rdzv *m)
 {
-    int id = m->by_index[m->cfg.tie];
+    int id = rdzv_own_id(m);
     if (id < 0 || rdzv_quorum(m))
         return 0;
     return rdzv_act(m, RDZV_SEND_PROBE_REQUEST, id) == NULL ? -ENOMEM : 0;
@@ -79,7 +79,7 @@ static bool all_started(const struct rdzv *m)
 int rdzv_inform_spare(struct rdzv *m, int id)
 {
     const struct member *p = &m->members[id];
-    if (!m->committed || !p->here || p->part || id == m->by_index[m->cfg.tie])
+    if (!m->committed || !p->here || p->part || id == rdzv_own_id(m))
         return 0;
     return rdzv_act(m, RDZV_SEND_ROUND_MEMBERS, id) == NULL ? -ENOMEM : 0;
 }
