@@ -87,10 +87,8 @@ static void agent_begin(void *arg)
 {
     struct agent *a = arg;
     struct dd_err err = {0};
-    if (timeout_start(a, &err) < 0) {
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
-        agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
-    }
+    if (timeout_start(a, &err) < 0)
+        agent_fail(a, err.text);
     agent_step(a, (struct am_event){.kind = a->cfg->alloc->index == 0 ? AM_LEAD : AM_SEEK});
 }
 

@@ -63,10 +63,8 @@ static void do_locate(struct agent *a, int arg)
     struct dd_err err = {0};
     (void)arg;
     int rc = a->machine_cfg.etcd ? locate_etcd_start(a, &err) : locate_leader_start(a, NULL, &err);
-    if (rc == 0)
-        return;
-    dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
-    agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
+    if (rc < 0)
+        agent_fail(a, err.text);
 }
 
 static void do_locate_there(struct agent *a, int arg)
@@ -78,10 +76,8 @@ static void do_locate_there(struct agent *a, int arg)
                  ? locate_leader_start(a, redirected ? a->message->probe_request.addr : NULL, &err)
              : redirected ? locate_etcd_start(a, &err)
                           : locate_etcd_follow(a, &err);
-    if (rc == 0)
-        return;
-    dd_log(a->cfg->log, DD_LOG_ERR, "%s", err.text);
-    agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
+    if (rc < 0)
+        agent_fail(a, err.text);
 }
 
 static void do_check_claim(struct agent *a, int arg)
@@ -115,10 +111,12 @@ static void do_start_daemon(struct agent *a, int arg)
     struct dd_err err = {0};
     (void)arg;
     int rc = leader_start(a, &err);
-    if (rc == 0 && a->machine.epoch > 0)
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "%s takes over from the lost daemon", a->cfg->node_name);
-    if (rc == 0)
+    if (rc == 0) {
+        if (a->machine.epoch > 0)
+            dd_log(a->cfg->log, DD_LOG_NOTICE, "%s takes over from the lost daemon",
+                   a->cfg->node_name);
         return;
+    }
     agent_because(a, "%s", err.text);
     const bool taken = a->machine.epoch == 0 && locate_local_start(a, &err) == 0;
     agent_step(a, (struct am_event){.kind = taken ? AM_PORT_TAKEN : AM_CANNOT_LEAD});

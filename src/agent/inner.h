@@ -102,9 +102,10 @@ struct agent {
     struct control *control; /* NULL: ddctl is not served */
 };
 
-/* agent_event.c: raise an event of the agent's machine; set the reason that reports of the event
- * quote. */
+/* agent_event.c: raise an event of the agent's machine; report an error that ends this node with
+ * exit code 2; set the reason that reports of the event quote. */
 void agent_step(struct agent *a, struct am_event e);
+void agent_fail(struct agent *a, const char *why);
 __attribute__((format(printf, 2, 3))) void agent_because(struct agent *a, const char *fmt, ...);
 
 /* agent_messages.c: handle a frame of the daemon in use. */

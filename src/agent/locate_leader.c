@@ -33,8 +33,7 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     if (status == NULL)
         return;
     if (a->cfg->cannot != NULL) { /* no daemon to report it to: log it here */
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s", a->cfg->cannot);
-        agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
+        agent_fail(a, a->cfg->cannot);
         return;
     }
     dd_log(a->cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);

@@ -87,8 +87,7 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
                              ? SILENT_MS
                              : FOREIGN_MS))
             break;
-        dd_log(a->cfg->log, DD_LOG_ERR, "%s", f->taken.text);
-        agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
+        agent_fail(a, f->taken.text);
         return;
     case LINK_LISTENER_OURS: /* the search reports what prevents joining */
     case LINK_LISTENER_UNKNOWN:
