@@ -92,13 +92,18 @@ void wire_hello(struct wire *w, uint32_t nonce)
     wire_ping(w, nonce);
 }
 
+static void write_head(struct wire *w, unsigned char op, struct wire_key k)
+{
+    put_u8(w, op);
+    wire_key(w, k);
+}
+
 static void write_value(struct wire *w, unsigned char op, struct wire_key k, const void *head,
                         size_t nhead, const void *p, size_t n)
 {
     if (w->rc == 0)
         w->rc = dd_buf_reserve(&w->out, n + nhead + strlen(k.prefix) + strlen(k.key) + 17);
-    put_u8(w, op);
-    wire_key(w, k);
+    write_head(w, op, k);
     wire_put_le(w, nhead + n, 8);
     wire_put(w, head, nhead);
     wire_put(w, p, n);
@@ -116,33 +121,33 @@ void wire_append(struct wire *w, struct wire_key k, const void *head, size_t nhe
     write_value(w, APPEND, k, head, nhead, p, n);
 }
 
+static void write_number(struct wire *w, unsigned char op, struct wire_key k, int64_t number)
+{
+    write_head(w, op, k);
+    wire_put_le(w, (uint64_t)number, 8);
+}
+
 void wire_get(struct wire *w, struct wire_key k)
 {
-    put_u8(w, GET);
-    wire_key(w, k);
+    write_head(w, GET, k);
     expect(w, WIRE_STR, 1);
 }
 
 void wire_add(struct wire *w, struct wire_key k, int64_t delta)
 {
-    put_u8(w, ADD);
-    wire_key(w, k);
-    wire_put_le(w, (uint64_t)delta, 8);
+    write_number(w, ADD, k, delta);
     expect(w, WIRE_I64, 1);
 }
 
 void wire_delete(struct wire *w, struct wire_key k)
 {
-    put_u8(w, DELETE_KEY);
-    wire_key(w, k);
+    write_head(w, DELETE_KEY, k);
     expect(w, WIRE_I64, 1);
 }
 
 void wire_barrier(struct wire *w, struct wire_key k, int64_t world)
 {
-    put_u8(w, BARRIER);
-    wire_key(w, k);
-    wire_put_le(w, (uint64_t)world, 8);
+    write_number(w, BARRIER, k, world);
     expect(w, WIRE_ZERO, 1);
 }
 
