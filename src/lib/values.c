@@ -4,7 +4,6 @@
 #include "lib/lib_inner.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_KEYS = 65536 }; /* maximum number of keys of one wait */

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool iface_take(struct net_iface *to, const struct ifaddrs *from)
 {

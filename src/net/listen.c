@@ -5,7 +5,6 @@
 #include "net/port_owner_inner.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* option: SO_REUSEADDR or SO_REUSEPORT. Set *ret_fd and return 0, or return -errno. */
 static int try_bind(const struct net_addr *a, int option, bool listening, int *ret_fd)
