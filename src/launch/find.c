@@ -82,11 +82,12 @@ bool launch_helper_works(const char *program, struct dd_err *err)
 {
     char said[sizeof(err->text)] = "";
     int rc = ask(program, "--check", said, sizeof(said));
-    if (rc != 0)
-        (void)dd_err_set(err, -ENOENT, "%s",
-                         rc < 0            ? strerror(-rc)
-                         : said[0] != '\0' ? said
-                                           : "it did not respond");
+    if (rc < 0)
+        (void)dd_err_set(err, -ENOENT, "cannot run %s: %s", program, strerror(-rc));
+    else if (rc > 0 && said[0] != '\0')
+        (void)dd_err_set(err, -ENOENT, "%s", said);
+    else if (rc > 0)
+        (void)dd_err_set(err, -ENOENT, "%s --check failed", program);
     return rc == 0;
 }
 
