@@ -126,15 +126,42 @@ static void each_gpu_has_its_node(void **state)
     }
 }
 
+struct place_row {
+    const char *machine, *mask, *mode;
+    int i, n;
+    const char *want; /* CPUs; "-": an error that names the option */
+    unsigned long memory;
+};
+
+static void check_place(const struct place_row *row)
+{
+    char *env[] = {NULL};
+    cpu_set_t mask, got, want;
+    struct node_memory memory;
+    struct dd_err err = {0};
+    char dir[100];
+    mask_of(&mask, row->mask);
+    struct node_cpus c = {.set = &mask, .size = sizeof(mask), .count = CPU_COUNT(&mask)};
+    (void)snprintf(dir, sizeof(dir), "%s/%s", root, row->machine);
+    const struct node_numa_query q = {
+        .cpus = &c, .root = dir, .env = env, .mode = node_numa_mode(row->mode), .nworkers = row->n};
+    int rc = node_numa_place(&q, row->i, &got, &memory, &err);
+    if (strcmp(row->want, "-") == 0) {
+        assert_int_equal(rc, -EINVAL);
+        assert_non_null(strstr(err.text, "--numa-binding"));
+        return;
+    }
+    assert_int_equal(rc, 0);
+    mask_of(&want, row->want);
+    CPU_AND(&want, &want, &mask);
+    if (!CPU_EQUAL(&want, &got) || memory.mask[0] != row->memory)
+        fail_msg("%s, CPUs %s: %s %d/%d", row->machine, row->mask, row->mode, row->i, row->n);
+}
+
 static void workers_go_near_their_gpus(void **state)
 {
     (void)state;
-    static const struct {
-        const char *machine, *mask, *mode;
-        int i, n;
-        const char *want; /* CPUs; "-": a sentence */
-        unsigned long memory;
-    } rows[] = {
+    static const struct place_row rows[] = {
         {"gpus", "0-31", "node", 0, 4, "12-15,28-31", 1 << 3},
         {"gpus", "0-31", "node", 2, 4, "4-7,20-23", 1 << 1},
         {"gpus", "0-5,31", "node", 2, 4, "4-5", 1 << 1},
@@ -166,33 +193,8 @@ static void workers_go_near_their_gpus(void **state)
         {"tells-nothing", "0-3", "exclusive", 1, 2, "2-3", 1 << 0},
         {"tells-nothing", "0-3", "core-complex", 1, 2, "0-3", 1 << 0},
     };
-    char *env[] = {NULL};
-    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
-        cpu_set_t mask, got, want;
-        struct node_memory memory;
-        struct dd_err err = {0};
-        char dir[100];
-        mask_of(&mask, rows[r].mask);
-        struct node_cpus c = {.set = &mask, .size = sizeof(mask), .count = CPU_COUNT(&mask)};
-        (void)snprintf(dir, sizeof(dir), "%s/%s", root, rows[r].machine);
-        const struct node_numa_query q = {.cpus = &c,
-                                          .root = dir,
-                                          .env = env,
-                                          .mode = node_numa_mode(rows[r].mode),
-                                          .nworkers = rows[r].n};
-        int rc = node_numa_place(&q, rows[r].i, &got, &memory, &err);
-        if (strcmp(rows[r].want, "-") == 0) {
-            assert_int_equal(rc, -EINVAL);
-            assert_non_null(strstr(err.text, "--numa-binding"));
-            continue;
-        }
-        assert_int_equal(rc, 0);
-        mask_of(&want, rows[r].want);
-        CPU_AND(&want, &want, &mask);
-        if (!CPU_EQUAL(&want, &got) || memory.mask[0] != rows[r].memory)
-            fail_msg("row %zu: %s %s %d/%d", r, rows[r].machine, rows[r].mode, rows[r].i,
-                     rows[r].n);
-    }
+    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++)
+        check_place(&rows[r]);
 }
 
 static void names_of_modes(void **state)
