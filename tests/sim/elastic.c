@@ -14,8 +14,7 @@
  * step the promises below are checked.
  *
  * In some jobs (RESTARTS) the first node, too, is started again after a crash, knowing nothing. It
- * can then see whom the network reaches, and which node has a daemon: so no network parts there,
- * and
+ * can then see whom the network reaches, and which node has a daemon: no network parts there, and
  * --last-call is longer than nodes can be without a daemon (docs/design.md, "Nodes may be started
  * again from outside").
  */
@@ -436,7 +435,8 @@ static void stop_workers(struct world *w, int n)
         return;
     p->stopping = true;
     later(w, rnd(w, 20) == 0 ? w->grace : (long)rnd(w, 2500),
-          (struct item){.kind = WORKERS_KILLED, .node = n, .life = p->life, .arg = p->batch});
+          (struct item){
+              .kind = WORKER_ENDS, .node = n, .life = p->life, .arg = p->batch, .code = 143});
 }
 
 static void leave(struct world *w, int n)
@@ -857,10 +857,45 @@ static void drains(struct world *w, int n)
         }
 }
 
+static void daemon_timer(struct world *w, const struct item *it)
+{
+    struct daemon *p = &w->daemons[it->node];
+    if (!p->alive || p->life != it->life)
+        return;
+    p->timer = -1;
+    step(w, it->node, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1});
+}
+
+/* What a node has begun in its current life; what it began in an earlier one is void. */
+static void happen_in_life(struct world *w, const struct item *it)
+{
+    switch ((int)it->kind) {
+    case WORKER_ENDS:
+        worker_ends(w, it);
+        break;
+    case TRY:
+        try_host(w, it);
+        break;
+    case PEERS:
+        ask_peers(w, it->node);
+        break;
+    case MEMBERS:
+        ask_members(w, it);
+        break;
+    case NODE_TIMER:
+        node_timer(w, it->node);
+        break;
+    default:
+        break;
+    }
+}
+
 static void happen(struct world *w, struct item *it)
 {
     bool current = it->life < 0 || it->life == w->nodes[it->node].life;
     happen_of_signals(w, it, current);
+    if (current)
+        happen_in_life(w, it);
     switch ((int)it->kind) {
     case NODE_STARTS:
         node_starts(w, it->node);
@@ -870,32 +905,6 @@ static void happen(struct world *w, struct item *it)
         break;
     case DAEMON_CRASHES:
         daemon_ends(w, it->node);
-        break;
-    case WORKER_ENDS:
-        if (current)
-            worker_ends(w, it);
-        break;
-    case WORKERS_KILLED:
-        if (current) {
-            it->code = 143;
-            worker_ends(w, it);
-        }
-        break;
-    case TRY:
-        if (current)
-            try_host(w, it);
-        break;
-    case PEERS:
-        if (current)
-            ask_peers(w, it->node);
-        break;
-    case MEMBERS:
-        if (current)
-            ask_members(w, it);
-        break;
-    case NODE_TIMER:
-        if (current)
-            node_timer(w, it->node);
         break;
     case TO_DAEMON:
         if (delivered(w, it, UP))
@@ -909,10 +918,7 @@ static void happen(struct world *w, struct item *it)
         end_closes(w, it);
         break;
     case TIMER:
-        if (w->daemons[it->node].alive && w->daemons[it->node].life == it->life) {
-            w->daemons[it->node].timer = -1;
-            step(w, it->node, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1});
-        }
+        daemon_timer(w, it);
         break;
     case PARTS:
         parts(w, it);
@@ -924,9 +930,9 @@ static void happen(struct world *w, struct item *it)
         drains(w, it->node);
         break;
     case HEALS:
-        trace(w, "the network heals");
-        for (int n = 0; n < w->nnodes; n++)
-            w->nodes[n].group = 0;
+        heals(w);
+        break;
+    default:
         break;
     }
     drop(it->members);

@@ -31,7 +31,8 @@ static bool act_on_signals(struct world *w, int n, const struct am_action *a)
         return true;
     case AM_DO_KILL_WORKERS:
         later(w, 0,
-              (struct item){.kind = WORKERS_KILLED, .node = n, .life = p->life, .arg = p->batch});
+              (struct item){
+                  .kind = WORKER_ENDS, .node = n, .life = p->life, .arg = p->batch, .code = 143});
         return true;
     case AM_DO_DRAIN_SIGNALS:
         p->explained = p->settling;

@@ -85,7 +85,6 @@ enum item_kind {
     NODE_CRASHES,
     DAEMON_CRASHES,
     WORKER_ENDS,
-    WORKERS_KILLED,
     TRY,
     PEERS,
     MEMBERS,
@@ -161,6 +160,13 @@ static inline long delay(struct world *w)
 static inline bool reach(const struct world *w, int a, int b)
 {
     return w->nodes[a].group == w->nodes[b].group;
+}
+
+static inline void heals(struct world *w)
+{
+    trace(w, "the network heals");
+    for (int n = 0; n < w->nnodes; n++)
+        w->nodes[n].group = 0;
 }
 
 static inline struct rdzv_members *copy(struct world *w, const struct rdzv_members *m)
