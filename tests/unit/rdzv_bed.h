@@ -15,7 +15,7 @@ struct bed {
     struct rdzv *m;
     struct hostlist *nodes;
     uint64_t now;
-    char log[4096]; /* actions since the last look, "plan0 plan1 " */
+    char log[4096]; /* actions since the last call, "plan0 plan1 " */
 };
 
 static inline void bed_make(struct bed *b, int nnodes, int max_restarts, const char *names)
@@ -43,7 +43,7 @@ static inline const char *actions(struct bed *b)
     struct rdzv_action a;
     b->log[0] = '\0';
     while (rdzv_next_action(b->m, &a)) {
-        static const char *const names[] = {"refuse", "welcome", "plan",  "look",
+        static const char *const names[] = {"refuse", "welcome", "plan",  "probe",
                                             "begun",  "commit",  "round", "stop",
                                             "finish", "note",    "drop"};
         size_t len = strlen(b->log);

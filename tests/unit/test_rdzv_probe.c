@@ -1,34 +1,45 @@
 /* rdzv: the first daemon of a job, and others that may be there already. */
 #include "rdzv_bed.h"
 
-/* Of a first node that may have been started again: others may have a later daemon. */
-static void make_that_looks_first(struct bed *b)
+/* Of a first node that may have been started again: others may have a later daemon. names: NULL if
+ * the nodes have none. */
+static void make(struct bed *b, struct rdzv_cfg cfg, const char *names)
 {
     memset(b, 0, sizeof(*b));
-    assert_int_equal(hostlist_parse(&b->nodes, "node[1-3]", NULL), 0);
-    const struct rdzv_cfg cfg = {.min_nodes = 2,
-                                 .max_nodes = 3,
-                                 .join_ns = 600,
-                                 .last_call_ns = 10,
-                                 .rejoin_ns = 30,
-                                 .master_port = 31000,
-                                 .nodes = b->nodes,
-                                 .probes_first = 1};
+    if (names != NULL)
+        assert_int_equal(hostlist_parse(&b->nodes, names, NULL), 0);
+    cfg.join_ns = 600;
+    cfg.last_call_ns = 10;
+    cfg.rejoin_ns = 30;
+    cfg.master_port = 31000;
+    cfg.nodes = b->nodes;
+    cfg.probes_first = 1;
     assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
+}
+
+static void make_with_two_of_three(struct bed *b)
+{
+    make(b, (struct rdzv_cfg){.min_nodes = 2, .max_nodes = 3}, "node[1-3]");
     assert_int_equal(join(b, 0, 0, 3, 1, "node1", ""), 0);
     assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
     assert_string_equal(actions(b), "");
 }
 
-static void machine_begins_with_fewer_nodes_only_after_a_look_at_the_others(void **state)
+static void make_with_only_another_node(struct bed *b)
+{
+    make(b, (struct rdzv_cfg){.min_nodes = 1, .max_nodes = 3}, "node[1-3]");
+    assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
+}
+
+static void machine_begins_with_fewer_nodes_only_after_a_probe_of_the_others(void **state)
 {
     (void)state;
     struct bed b;
-    make_that_looks_first(&b);
+    make_with_two_of_three(&b);
     assert_int_equal(rdzv_timer(b.m), 10);
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "look0");
+    assert_string_equal(actions(&b), "probe0");
     assert_true(rdzv_timer(b.m) == RDZV_NEVER); /* no hurry, and no spinning */
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "");
@@ -40,17 +51,9 @@ static void machine_begins_with_fewer_nodes_only_after_a_look_at_the_others(void
 static void machine_tells_its_own_node_that_a_round_begins_without_it(void **state)
 {
     (void)state;
-    struct bed b = {0};
-    const struct rdzv_cfg cfg = {.min_nodes = 1,
-                                 .max_nodes = 2,
-                                 .join_ns = 600,
-                                 .last_call_ns = 10,
-                                 .rejoin_ns = 30,
-                                 .expected = 3,
-                                 .capacity = 3,
-                                 .master_port = 31000,
-                                 .probes_first = 1};
-    assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0);
+    struct bed b;
+    const struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 2, .expected = 3, .capacity = 3};
+    make(&b, cfg, NULL);
     assert_int_equal(rdzv_step(b.m,
                                &(struct rdzv_event){.kind = RDZV_JOIN,
                                                     .id = 0,
@@ -75,17 +78,9 @@ static void machine_tells_its_own_node_that_a_round_begins_without_it(void **sta
 static void machine_with_spares_waits_for_the_others_until_the_last_call(void **state)
 {
     (void)state;
-    struct bed b = {0};
-    const struct rdzv_cfg cfg = {.min_nodes = 2,
-                                 .max_nodes = 2,
-                                 .expected = 4,
-                                 .capacity = 4,
-                                 .join_ns = 600,
-                                 .last_call_ns = 10,
-                                 .rejoin_ns = 30,
-                                 .master_port = 31000,
-                                 .probes_first = 1};
-    assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0);
+    struct bed b;
+    const struct rdzv_cfg cfg = {.min_nodes = 2, .max_nodes = 2, .expected = 4, .capacity = 4};
+    make(&b, cfg, NULL);
     for (int i = 0; i < 3; i++)
         assert_int_equal(join(&b, i, i, 2, 1, "n", i > 0 ? "10.0.0.1" : ""), 0);
     assert_string_equal(actions(&b), "");
@@ -93,48 +88,48 @@ static void machine_with_spares_waits_for_the_others_until_the_last_call(void **
     assert_int_equal(b.now, 10);
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "look0 plan0 plan1");
+    assert_string_equal(actions(&b), "probe0 plan0 plan1");
     bed_free(&b);
-    assert_int_equal(rdzv_new(&b.m, &cfg, 0), 0); /* all are here: nobody has another one */
+    make(&b, cfg, NULL); /* all are here: no other node has another daemon */
     for (int i = 0; i < 4; i++)
         assert_int_equal(join(&b, i, i, 2, 1, "n", i > 0 ? "10.0.0.1" : ""), 0);
     assert_string_equal(actions(&b), "plan0 plan1");
-    rdzv_free(b.m);
+    bed_free(&b);
 }
 
-static void machine_with_all_nodes_waits_for_no_look(void **state)
+static void machine_with_all_nodes_waits_for_no_probe(void **state)
 {
     (void)state;
     struct bed b;
-    make_that_looks_first(&b);
+    make_with_two_of_three(&b);
     assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
     assert_string_equal(actions(&b), "plan0 plan1 plan2");
     bed_free(&b);
-    make_that_looks_first(&b); /* the third comes while it looks */
+    make_with_two_of_three(&b); /* the third comes during the probe */
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
-    assert_string_equal(actions(&b), "look0 plan0 plan1 plan2");
+    assert_string_equal(actions(&b), "probe0 plan0 plan1 plan2");
     assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0); /* too late to matter */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
 }
 
-static void machine_looks_again_when_nodes_went_while_it_looked(void **state)
+static void machine_probes_again_when_nodes_left_during_the_probe(void **state)
 {
     (void)state;
     struct bed b;
-    make_that_looks_first(&b);
+    make_with_two_of_three(&b);
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "look0");
+    assert_string_equal(actions(&b), "probe0");
     assert_int_equal(join(&b, 1, 2, 3, 1, "node3", "10.0.0.1"), 0);
     assert_int_equal(rdzv_timer(b.m), 20);
     b.now = 20;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_string_equal(actions(&b), "look0");
+    assert_string_equal(actions(&b), "probe0");
     bed_free(&b);
 }
 
@@ -146,7 +141,7 @@ static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
     struct bed b;
     int index[] = {0, 1, 2};
     const struct rdzv_members planned = {.epoch = 0, .round = 5, .n = 3, .index = index};
-    make_that_looks_first(&b);
+    make_with_two_of_three(&b);
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
@@ -167,24 +162,8 @@ static void machine_passes_over_rounds_of_a_daemon_before_it(void **state)
     bed_free(&b);
 }
 
-static void make_with_only_another_node(struct bed *b)
-{
-    memset(b, 0, sizeof(*b));
-    assert_int_equal(hostlist_parse(&b->nodes, "node[1-3]", NULL), 0);
-    const struct rdzv_cfg cfg = {.min_nodes = 1,
-                                 .max_nodes = 3,
-                                 .join_ns = 600,
-                                 .last_call_ns = 10,
-                                 .rejoin_ns = 30,
-                                 .master_port = 31000,
-                                 .nodes = b->nodes,
-                                 .probes_first = 1};
-    assert_int_equal(rdzv_new(&b->m, &cfg, 0), 0);
-    assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
-}
-
 /* Its health check may take long: until then the timer must not be in the past. */
-static void machine_waits_for_its_own_node_which_is_to_look(void **state)
+static void machine_waits_for_its_own_node_which_is_to_probe(void **state)
 {
     (void)state;
     struct bed b;
@@ -194,18 +173,18 @@ static void machine_waits_for_its_own_node_which_is_to_look(void **state)
     assert_string_equal(actions(&b), "");
     assert_int_equal(rdzv_timer(b.m), 600);
     assert_int_equal(join(&b, 0, 0, 3, 1, "node1", ""), 0);
-    assert_string_equal(actions(&b), "look0");
+    assert_string_equal(actions(&b), "probe0");
     bed_free(&b);
 }
 
-static void machine_gives_up_when_its_own_node_leaves_before_it_has_looked(void **state)
+static void machine_gives_up_when_its_own_node_leaves_before_it_has_probed(void **state)
 {
     (void)state;
     struct bed b;
     make_with_only_another_node(&b);
     b.now = 10;
     assert_int_equal(join(&b, 0, 0, 3, 1, "node1", ""), 0);
-    assert_string_equal(actions(&b), "look0");
+    assert_string_equal(actions(&b), "probe0");
     assert_int_equal(event(&b, RDZV_LOST, 0, 0, 0, 0), 0);
     assert_int_equal(rdzv_timer(b.m), 600);
     b.now = 600;
@@ -218,14 +197,14 @@ static void machine_gives_up_when_its_own_node_leaves_before_it_has_looked(void 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(machine_begins_with_fewer_nodes_only_after_a_look_at_the_others),
+        cmocka_unit_test(machine_begins_with_fewer_nodes_only_after_a_probe_of_the_others),
         cmocka_unit_test(machine_tells_its_own_node_that_a_round_begins_without_it),
         cmocka_unit_test(machine_with_spares_waits_for_the_others_until_the_last_call),
-        cmocka_unit_test(machine_with_all_nodes_waits_for_no_look),
-        cmocka_unit_test(machine_looks_again_when_nodes_went_while_it_looked),
+        cmocka_unit_test(machine_with_all_nodes_waits_for_no_probe),
+        cmocka_unit_test(machine_probes_again_when_nodes_left_during_the_probe),
         cmocka_unit_test(machine_passes_over_rounds_of_a_daemon_before_it),
-        cmocka_unit_test(machine_waits_for_its_own_node_which_is_to_look),
-        cmocka_unit_test(machine_gives_up_when_its_own_node_leaves_before_it_has_looked),
+        cmocka_unit_test(machine_waits_for_its_own_node_which_is_to_probe),
+        cmocka_unit_test(machine_gives_up_when_its_own_node_leaves_before_it_has_probed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
