@@ -123,10 +123,9 @@ def test_nothing_is_left_of_open_mpi_whoever_is_killed(built, who):
         job.line("rank 1/2")
         # both: the agent first. An agent that outlives the guardian, however briefly, ends the round and the helper with
         # it; if it is killed then, its directory stays until the next job of this user sweeps it (docs/design.md).
-        victims = {"agent": job.agents, "guardian": lambda: whose_parent_is_no_ddrun(job),
-                   "both": lambda: job.agents() + whose_parent_is_no_ddrun(job),
-                   "helper": lambda: job.processes("ddrun-pmix")}[who]()
-        assert victims
+        agent, guardian, helper = job.agents(), whose_parent_is_no_ddrun(job), job.processes("ddrun-pmix")
+        assert agent and guardian and helper
+        victims = {"agent": agent, "guardian": guardian, "both": agent + guardian, "helper": helper}[who]
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
         assert job.wait() != 0
