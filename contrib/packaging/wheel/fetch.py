@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fetches and unpacks Debian source packages, of the release that this machine's apt is set up for.
+"""Fetches and unpacks Debian source packages of the release for which this machine's apt is configured.
 
 fetch.py [--older] DIRECTORY PACKAGE...
 
-Each goes to DIRECTORY/PACKAGE; DIRECTORY/sources.json has versions and digests. What is fetched must have the digest that the
-signed index of the release has for it. --older: where a file of the newest version cannot be had, the version before it will
-do; a line on stderr says so.
+Unpacks each package in DIRECTORY/PACKAGE, and writes versions and digests to DIRECTORY/sources.json. Fails if a file does not
+have the digest that the signed index of the release lists. --older: if a file of the newest version cannot be downloaded,
+takes the version before it, and reports that on stderr.
 """
 import glob
 import hashlib
@@ -20,22 +20,23 @@ import urllib.request
 
 
 class Apt:
-    """apt with lists of its own, of source packages alone, so that the machine's own stay as they are."""
+    """apt with a configuration and package lists of its own, which cover source packages only; the machine's stay unchanged."""
 
-    def __init__(self, place):
-        for folder in ("lists/partial", "cache/archives/partial", "parts"):
-            os.makedirs(os.path.join(place, folder), exist_ok=True)
+    def __init__(self, directory):
+        for name in ("lists/partial", "cache/archives/partial", "parts"):
+            os.makedirs(os.path.join(directory, name), exist_ok=True)
         for path in ["/etc/apt/sources.list", *glob.glob("/etc/apt/sources.list.d/*")]:
-            self.take_over(path, os.path.join(place, "parts"))
-        config = os.path.join(place, "apt.conf")
+            self.copy_source_list(path, os.path.join(directory, "parts"))
+        config = os.path.join(directory, "apt.conf")
         with open(config, "w", encoding="utf-8") as f:
-            f.write(f'Dir::State::lists "{place}/lists";\nDir::Cache "{place}/cache";\nDir::Etc::sourcelist "/dev/null";\n'
-                    f'Dir::Etc::sourceparts "{place}/parts";\n')
+            f.write(f'Dir::State::lists "{directory}/lists";\nDir::Cache "{directory}/cache";\nDir::Etc::sourcelist "/dev/null";\n'
+                    f'Dir::Etc::sourceparts "{directory}/parts";\n')
         self.env = {**os.environ, "APT_CONFIG": config, "LC_ALL": "C"}
         self.run("apt-get", "-qq", "update")
 
     @staticmethod
-    def take_over(path, parts):
+    def copy_source_list(path, parts):
+        """Copies one of the machine's source lists to the directory `parts`, changed to source packages."""
         if not path.endswith((".list", ".sources")) or not os.path.exists(path):
             return
         with open(path, encoding="utf-8") as f:
@@ -45,11 +46,11 @@ class Apt:
         with open(os.path.join(parts, os.path.basename(path)), "w", encoding="utf-8") as f:
             f.write(text)
 
-    def run(self, *words):
-        return subprocess.run(words, env=self.env, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
+    def run(self, *command):
+        return subprocess.run(command, env=self.env, check=True, stdout=subprocess.PIPE, encoding="utf-8").stdout
 
     def versions(self, name):
-        """The newest first."""
+        """The versions of a source package, newest first."""
         stanzas = self.run("apt-cache", "showsrc", "--only-source", name).split("\n\n")
         found = {re.search(r"^Version: (.*)$", s, re.M).group(1) for s in stanzas if f"Package: {name}\n" in s}
         newest = []
@@ -60,7 +61,7 @@ class Apt:
         return newest
 
     def files(self, name, version):
-        """(URL, file name, SHA-256) of each, as the signed index has them."""
+        """(URL, file name, SHA-256) of each file of the package, from the signed index."""
         text = self.run("apt-get", "-qq", "source", "--download-only", "--print-uris", f"{name}={version}")
         return re.findall(r"^'([^']+)' (\S+) \d+ SHA256:([0-9a-f]{64})$", text, re.M)
 
@@ -73,45 +74,46 @@ def digest_of(path):
 def download(url, path, digest):
     if os.path.exists(path) and digest_of(path) == digest:
         return
-    with urllib.request.urlopen(url, timeout=300) as answer, open(path, "wb") as f:
-        shutil.copyfileobj(answer, f)
+    with urllib.request.urlopen(url, timeout=300) as response, open(path, "wb") as f:
+        shutil.copyfileobj(response, f)
     if digest_of(path) != digest:
         os.unlink(path)
         sys.exit(f"fetch.py: {url} does not have the digest of the release's index")
 
 
-def fetch(apt, name, place, older):
+def fetch(apt, name, directory, older):
+    """Downloads a source package, and returns its entry of sources.json."""
     versions = apt.versions(name)
     for version in versions:
         files = apt.files(name, version)
         try:
             for url, file, digest in files:
-                download(url, os.path.join(place, file), digest)
+                download(url, os.path.join(directory, file), digest)
         except urllib.error.HTTPError as e:
             if not older or version == versions[-1]:
-                sys.exit(f"fetch.py: {name} {version} cannot be had: {e}: {e.url}")
-            print(f"fetch.py: {name} {version} cannot be had ({e}); taking the version before it", file=sys.stderr)
+                sys.exit(f"fetch.py: cannot download {name} {version}: {e}: {e.url}")
+            print(f"fetch.py: cannot download {name} {version} ({e}); taking the version before it", file=sys.stderr)
             continue
         return {"name": name, "version": version, "newest": versions[0], "files": {file: digest for _, file, digest in files}}
     return sys.exit(f"fetch.py: apt knows no source package {name}")
 
 
 def main():
-    words = sys.argv[1:]
-    older = "--older" in words
-    place, *names = [w for w in words if w != "--older"]
-    place = os.path.abspath(place)
-    apt = Apt(os.path.join(place, "apt"))
+    arguments = sys.argv[1:]
+    older = "--older" in arguments
+    directory, *names = [a for a in arguments if a != "--older"]
+    directory = os.path.abspath(directory)
+    apt = Apt(os.path.join(directory, "apt"))
     sources = []
     for name in names:
-        source = fetch(apt, name, place, older)
-        shutil.rmtree(os.path.join(place, name), ignore_errors=True)
+        source = fetch(apt, name, directory, older)
+        shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
         dsc = next(f for f in source["files"] if f.endswith(".dsc"))
-        subprocess.run(["dpkg-source", "--no-copy", "-x", dsc, name], cwd=place, check=True, stdout=subprocess.DEVNULL,
+        subprocess.run(["dpkg-source", "--no-copy", "-x", dsc, name], cwd=directory, check=True, stdout=subprocess.DEVNULL,
                        stderr=subprocess.DEVNULL)
         print(f"{name} {source['version']}, sha256 of {dsc}: {source['files'][dsc]}")
         sources.append(source)
-    with open(os.path.join(place, "sources.json"), "w", encoding="utf-8") as f:
+    with open(os.path.join(directory, "sources.json"), "w", encoding="utf-8") as f:
         json.dump(sources, f, indent=1, sort_keys=True)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the wheel of what make install has put into a directory; the same files give the same bytes.
+"""Makes a wheel from the directory into which make install has installed; the same files give the same bytes.
 
 pack.py --stage DIRECTORY --sources DIRECTORY --version VERSION --tool NAME=VERSION ... --tag TAG --epoch SECONDS --out DIRECTORY
 """
@@ -39,15 +39,15 @@ def read(*path):
 
 
 def staged(stage, version):
-    """What is under usr/, as the wheel has it: bin as its scripts, all else below the environment's own directory."""
+    """The files below usr/ in their places in the wheel: bin as its scripts, all others as its data."""
     data = f"ddrun-{version}.data"
-    for folder, names, files in os.walk(os.path.join(stage, "usr")):
+    for directory, names, files in os.walk(os.path.join(stage, "usr")):
         names.sort()
         for name in sorted(files):
-            path = os.path.join(folder, name)
+            path = os.path.join(directory, name)
             place = os.path.relpath(path, os.path.join(stage, "usr"))
             content, mode = read(path), 0o755 if os.access(path, os.X_OK) and not place.endswith(".so.0") else 0o644
-            if os.path.islink(path):  # which a wheel cannot have: the linker takes this for it
+            if os.path.islink(path):  # a wheel cannot contain links; the linker accepts this script instead
                 content, mode = f"INPUT({os.readlink(path)})\n".encode(), 0o644
             if name == "ddrun.pc":
                 content = content.replace(b"prefix=/usr\n", b"prefix=${pcfiledir}/../..\n", 1)

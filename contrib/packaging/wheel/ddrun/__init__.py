@@ -1,4 +1,4 @@
-"""The programs of ddrun, which this distribution has put into the environment's bin."""
+"""The programs of ddrun, which pip has installed in the bin of the environment."""
 
 import os
 import sysconfig
