@@ -11,7 +11,7 @@
  *     if (ddrun_nccl_load(&nccl) < 0 || ddrun_nccl_comm(d, NULL, &nccl, NULL, &comm, 60000) < 0)
  *         errx(1, "%s", nccl.error);
  *
- * Functions return 0 or a negative errno; nccl.error has the sentence to it.
+ * Functions return 0 or a negative errno; nccl.error describes the failure.
  */
 #ifndef DDRUN_NCCL_H
 #define DDRUN_NCCL_H
