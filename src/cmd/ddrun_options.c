@@ -835,7 +835,8 @@ static const struct opt_row rows[] = {
      .example = "machine,link",
      .group = "Output",
      .help = "trace transitions (machine) and messages (link) on stderr",
-     .more = "docs/debugging.md describes the lines; contrib/timeline merges those of all nodes.",
+     .more =
+         "docs/debugging.md describes the lines; contrib/trace-order merges those of all nodes.",
      .parse = parse_trace,
      FIELD(trace)},
 

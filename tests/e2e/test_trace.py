@@ -1,4 +1,4 @@
-"""DDRUN_TRACE and --trace: the steps of the two state machines, and contrib/timeline, which merges those of all nodes."""
+"""DDRUN_TRACE and --trace: the steps of the two state machines, and contrib/trace-order, which merges those of all nodes."""
 import os
 import re
 import subprocess
@@ -7,13 +7,13 @@ import sys
 import pytest
 from support import HERE, clean_env, run, told
 
-TIMELINE = os.path.join(HERE, "..", "..", "contrib", "timeline")
+TRACE_ORDER = os.path.join(HERE, "..", "..", "contrib", "trace-order")
 RESTARTS_ONCE = "[ $DDRUN_ROUND$RANK != 01 ] || exit 3"
 NODES = ("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1")
 
 
-def timeline(*files, stdin=None):
-    p = subprocess.run([sys.executable, TIMELINE, *files], input=stdin, capture_output=True, text=True, timeout=60, check=False)
+def trace_order(*files, stdin=None):
+    p = subprocess.run([sys.executable, TRACE_ORDER, *files], input=stdin, capture_output=True, text=True, timeout=60, check=False)
     assert p.returncode == 0, p.stderr
     return p.stdout
 
@@ -45,16 +45,16 @@ def shifted(line, monotonic, wall):
     return re.sub(r" wall=(\S+)", lambda m: f" wall={float(m[1]) + wall:.6f}", line)
 
 
-def test_timeline_shows_all_nodes_of_a_restarted_job_in_order(tmp_path):
+def test_trace_order_shows_all_nodes_of_a_restarted_job_in_order(tmp_path):
     job = run(*NODES, "sh", "-c", RESTARTS_ONCE, env=clean_env(DDRUN_TRACE="machine,link"))
     assert job.p.returncode == 0
-    assert_tells_of_one_restart(timeline(stdin=job.err))
+    assert_tells_of_one_restart(trace_order(stdin=job.err))
     lines = job.err.splitlines()
     other = [line for line in lines if line.startswith("ddrun[sim2]")]
     (tmp_path / "sim1").write_text("\n".join(line for line in lines if line not in other), encoding="utf-8")
     for monotonic, wall in ((3600, 0), (-1000, 0), (0, 86400), (77, -0.5)):
         (tmp_path / "sim2").write_text("\n".join(shifted(line, monotonic, wall) for line in other), encoding="utf-8")
-        assert_tells_of_one_restart(timeline(str(tmp_path / "sim1"), str(tmp_path / "sim2")))
+        assert_tells_of_one_restart(trace_order(str(tmp_path / "sim1"), str(tmp_path / "sim2")))
 
 
 def test_trace_has_only_the_parts_that_are_asked_for():
@@ -72,16 +72,16 @@ def test_unknown_part_of_the_trace_is_refused(value):
     assert value in job.err and "DDRUN_TRACE" in job.err and "machine" in job.err and told(job.err).count("\n") == 1
 
 
-def test_timeline_without_a_trace_reports_it():
-    p = subprocess.run([sys.executable, TIMELINE, "/dev/null"], capture_output=True, text=True, timeout=60, check=False)
+def test_trace_order_without_a_trace_reports_it():
+    p = subprocess.run([sys.executable, TRACE_ORDER, "/dev/null"], capture_output=True, text=True, timeout=60, check=False)
     assert p.returncode == 1 and "DDRUN_TRACE" in p.stderr
-    p = subprocess.run([sys.executable, TIMELINE, "/nonexistent/x"], capture_output=True, text=True, timeout=60, check=False)
+    p = subprocess.run([sys.executable, TRACE_ORDER, "/nonexistent/x"], capture_output=True, text=True, timeout=60, check=False)
     assert p.returncode == 2 and "/nonexistent/x" in p.stderr
 
 
-def test_timeline_skips_lines_that_are_cut_or_forged(tmp_path):
+def test_trace_order_skips_lines_that_are_cut_or_forged(tmp_path):
     job = run(*NODES, "sh", "-c", RESTARTS_ONCE, env=clean_env(DDRUN_TRACE="machine,link"))
     line = next(line for line in job.err.splitlines() if " machine=agent " in line and " on=plan " in line)
     cut = line[:line.index(" to=")]
     forged = [line.replace("from=", "from=\033[2J"), line + " t=1.2.3", line.replace(" round=", " rund=")]
-    assert_tells_of_one_restart(timeline(stdin="\n".join([cut, *forged, job.err])))
+    assert_tells_of_one_restart(trace_order(stdin="\n".join([cut, *forged, job.err])))
