@@ -14,7 +14,7 @@
 #include "rdzv/plan.h"
 #include "rdzv/restart_ages.h"
 #include "worker/child_watch.h"
-#include "worker/group.h"
+#include "worker/worker_group.h"
 
 #include <event2/event.h>
 #include <sys/types.h>
@@ -203,7 +203,7 @@ int timeout_start(
     struct dd_err *err); /* call at the start, and on a node that becomes the leader */
 void timeout_free(struct agent *a);
 
-/* endtime.c */
+/* signal_before_end.c */
 int endtime_start(struct agent *a, struct dd_err *err); /* call on the leader after it has joined */
 void endtime_round(struct agent *a); /* workers have been started: signal them again if the signal
                                         was sent before */

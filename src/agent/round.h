@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "rdzv/plan.h"
-#include "worker/group.h"
+#include "worker/worker_group.h"
 
 #include <stdbool.h>
 #include <stddef.h>

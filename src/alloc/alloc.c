@@ -1,4 +1,4 @@
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <inttypes.h>

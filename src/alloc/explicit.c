@@ -4,7 +4,7 @@
  * Two rows: complete options (--nnodes and a rank or an endpoint) take precedence over schedulers;
  * incomplete ones apply only outside of schedulers' jobs.
  */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,7 +6,7 @@
  * Duplicates of a host are ignored: PBS lists it once per MPI process. Slots of MPI host files do
  * not matter here, because ddrun starts one agent per host (--nproc-per-node).
  */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include "base/num.h"
 

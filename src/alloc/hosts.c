@@ -1,5 +1,5 @@
 /* Nodes from options: --hosts=LIST, --hostfile=FILE. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* This machine alone, if no other source applies. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <inttypes.h>

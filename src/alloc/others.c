@@ -8,7 +8,7 @@
  * jsrun starts one task fewer than there are hosts.
  * - Cobalt on XC systems provides only numbers of nodes, and runs scripts on another machine.
  */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include "base/num.h"
 

@@ -11,7 +11,7 @@
  * - mpiexec may forward the script's environment: PBS_TASKNUM=1 and PBS_NODENUM=0 in every process.
  *   The variables of mpiexec itself then distinguish the processes.
  */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <stdlib.h>

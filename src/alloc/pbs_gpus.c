@@ -3,7 +3,7 @@
  *
  * Src: pbs_mom of Torque 6, its source; not run. The numbers are NVML's, in the order of the PCI
  * addresses. The file is empty if the job has requested no GPUs. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include "base/num.h"
 

@@ -1,6 +1,6 @@
 /* Determines which host of a list is this machine. Names are compared last: those of the scheduler,
  * the resolver and gethostname() often differ, mostly after the first dot. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

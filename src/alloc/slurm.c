@@ -5,7 +5,7 @@
  * and LOCALID, too (all 0), but no SLURM_STEP_ID. Src: environments recorded from Slurm 22.05.8 in
  * tests/data/env; variables as in srun(1), OUTPUT ENVIRONMENT VARIABLES.
  */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include "base/num.h"
 

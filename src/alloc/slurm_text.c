@@ -1,5 +1,5 @@
 /* Parsers for values of Slurm's variables. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include "base/num.h"
 

@@ -1,5 +1,5 @@
 /* Texts of allocations: host lists for messages, values of variables, HOST:PORT. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include "base/num.h"
 

@@ -46,7 +46,7 @@ int lib_give(struct ddrun *d, struct conn *c, int rc);
 int lib_call(struct ddrun *d, struct wire *w, uint64_t deadline);
 uint64_t lib_answer_in(int timeout_ms); /* deadline for an immediate reply */
 
-/* group.c */
+/* collectives.c */
 int group_world(struct ddrun *d);
 void groups_free(struct ddrun *d);
 

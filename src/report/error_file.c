@@ -3,7 +3,7 @@
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/utf8.h"
-#include "report/lines_inner.h"
+#include "report/report_lines_inner.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "base/auto.h"
 #include "base/sig.h"
 #include "report/error_file.h"
-#include "report/lines_inner.h"
+#include "report/report_lines_inner.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "report/advice.h"
 #include "report/error_file.h"
-#include "report/lines_inner.h"
+#include "report/report_lines_inner.h"
 
 #include <errno.h>
 #include <jansson.h>

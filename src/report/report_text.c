@@ -3,7 +3,7 @@
 
 #include "report/advice.h"
 #include "report/error_file.h"
-#include "report/lines_inner.h"
+#include "report/report_lines_inner.h"
 
 #include <stdarg.h>
 #include <string.h>

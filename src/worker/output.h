@@ -77,7 +77,7 @@ bool worker_output_hides_terminal(const struct worker_output *o, int local_rank)
 uint64_t worker_output_written(const struct worker_output *o, int local_rank);
 void worker_output_free(struct worker_output *o);
 
-/* Functions for worker/group.c: */
+/* Functions for worker/worker_group.c: */
 
 /* Return stdout and stderr for a worker that is about to start, lent until worker_output_given();
  * -1: the agent's own. */

@@ -1,6 +1,6 @@
 /* Handles exits: of workers, of the rest of their process groups, and of orphans that were
  * reparented to this process. */
-#include "worker/group_inner.h"
+#include "worker/worker_group_inner.h"
 #include "worker/output.h"
 
 #include <errno.h>

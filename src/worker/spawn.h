@@ -6,7 +6,7 @@
 #define DD_WORKER_SPAWN_H
 
 #include "base/err.h"
-#include "worker/group.h"
+#include "worker/worker_group.h"
 
 struct spawn_request {
     const struct worker_spec *spec;

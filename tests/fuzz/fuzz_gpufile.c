@@ -1,5 +1,5 @@
 /* alloc: any bytes as Torque's list of GPUs. What is taken is a list of numbers for each node. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <stdlib.h>

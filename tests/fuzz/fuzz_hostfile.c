@@ -1,5 +1,5 @@
 /* alloc: any bytes as a host file. What is taken is a list of good names, each once. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <string.h>

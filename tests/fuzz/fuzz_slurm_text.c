@@ -1,5 +1,5 @@
 /* alloc: any text as SLURM_STEP_TASKS_PER_NODE and as SLURM_STEP_RESV_PORTS. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <string.h>

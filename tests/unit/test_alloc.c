@@ -1,6 +1,6 @@
 /* alloc: options, host files and made-up environments; real ones are in test_alloc_recorded.c. */
 #include "alloc/alloc.h"
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 #include "base/buf.h"
 
 #include <errno.h>

@@ -1,7 +1,8 @@
-/* worker/group: real processes, started, watched, stopped; what they leave behind is ended. */
+/* worker/worker_group: real processes, started, watched, stopped; what they leave behind is ended.
+ */
 #include "base/auto.h"
 #include "base/io.h"
-#include "worker/group.h"
+#include "worker/worker_group.h"
 #include "worker/spawn.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* worker/output: options, files, and what reaches the console from real processes. */
 #include "base/auto.h"
 #include "base/io.h"
-#include "worker/group.h"
+#include "worker/worker_group.h"
 #include "worker/output.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
-#include "worker/group.h"
+#include "worker/worker_group.h"
 
 #include "base/auto.h"
 #include "base/sig.h"
-#include "worker/group_inner.h"
+#include "worker/worker_group_inner.h"
 #include "worker/output.h"
 #include "worker/spawn.h"
 

@@ -1,4 +1,4 @@
-#include "report/lines_inner.h"
+#include "report/report_lines_inner.h"
 
 #include "base/utf8.h"
 

@@ -1,6 +1,6 @@
 /* Output of a worker, line by line, sanitized for a terminal. */
-#ifndef DD_REPORT_LINES_INNER_H
-#define DD_REPORT_LINES_INNER_H
+#ifndef DD_REPORT_REPORT_LINES_INNER_H
+#define DD_REPORT_REPORT_LINES_INNER_H
 
 #include "base/buf.h"
 

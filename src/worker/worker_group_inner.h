@@ -1,10 +1,10 @@
-/* Shared by worker/group.c (start, signals) and worker/reap.c (exits). */
-#ifndef DD_WORKER_GROUP_INNER_H
-#define DD_WORKER_GROUP_INNER_H
+/* Shared by worker/worker_group.c (start, signals) and worker/reap.c (exits). */
+#ifndef DD_WORKER_WORKER_GROUP_INNER_H
+#define DD_WORKER_WORKER_GROUP_INNER_H
 
 #include "base/io.h"
 #include "worker/children.h"
-#include "worker/group.h"
+#include "worker/worker_group.h"
 
 struct event;
 

@@ -1,6 +1,6 @@
 /* Shared by the sources of an allocation; private to src/alloc. */
-#ifndef DD_ALLOC_INNER_H
-#define DD_ALLOC_INNER_H
+#ifndef DD_ALLOC_ALLOC_INNER_H
+#define DD_ALLOC_ALLOC_INNER_H
 
 #include "alloc/alloc.h"
 
@@ -30,7 +30,7 @@ bool alloc_is_me(const struct alloc_input *in, const char *host);
  * -ENOENT; -ENOTUNIQ if several names are this machine. */
 int alloc_find_me(const struct alloc_input *in, const struct hostlist *nodes);
 
-/* ---- variables of MPI launchers (mpi.c) */
+/* ---- variables of MPI launchers (mpi_launchers.c) */
 
 /* True if an MPI launcher has started this process. */
 bool alloc_is_mpi(const struct alloc_input *in);
@@ -83,7 +83,7 @@ int alloc_hostport_parse(struct alloc_hostport *ret, const char *text, struct dd
  * --master-port: host is empty, and port -1, if not given (explicit.c). */
 int alloc_meet(struct alloc_hostport *ret, const struct alloc_input *in, struct dd_err *err);
 
-bool alloc_is_etcd(const struct alloc_input *in); /* --rdzv-endpoint is one (etcd.c) */
+bool alloc_is_etcd(const struct alloc_input *in); /* --rdzv-endpoint is one (etcd_endpoint.c) */
 
 /* ---- files (hostfile.c) */
 

@@ -16,8 +16,8 @@
  *   runs again.
  * - A process that does not exit within 10 s after SIGKILL (state D) is logged and given up.
  */
-#ifndef DD_WORKER_GROUP_H
-#define DD_WORKER_GROUP_H
+#ifndef DD_WORKER_WORKER_GROUP_H
+#define DD_WORKER_WORKER_GROUP_H
 
 #include "base/err.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* The nodes find each other through etcd (--rdzv-endpoint=etcd://...), which also decides which one
  * is the first. */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include <errno.h>
 #include <inttypes.h>

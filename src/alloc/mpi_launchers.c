@@ -4,7 +4,7 @@
  * Src: HPE PALS, MPICH's hydra, Open MPI's mpirun, Intel MPI, IBM's jsrun, Cray's aprun: manuals
  * and public sources.
  */
-#include "alloc/inner.h"
+#include "alloc/alloc_inner.h"
 
 #include "base/num.h"
 
