@@ -186,6 +186,9 @@ bool opt_is_idle(const struct opt_result *res, const struct opt_table *t,
  * intended one is written to out. */
 bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]);
 
+/* Return the command that was likely meant by this unknown word, or NULL. */
+const struct opt_command *opt_nearest_command(const struct opt_table *t, const char *word);
+
 /* Append the text requested by res->ask. 0 or -errno. */
 int opt_answer(const struct opt_table *t, const struct opt_result *res, struct dd_buf *out);
 

@@ -86,3 +86,21 @@ bool opt_env_misspelt(const struct opt_table *t, const char *entry, char out[64]
     }
     return least > 0 && least < strlen(word) / 3 + 1;
 }
+
+const struct opt_command *opt_nearest_command(const struct opt_table *t, const char *word)
+{
+    const struct opt_command *nearest = NULL;
+    const size_t len = strlen(word);
+    size_t least = len / 3 + 1;
+    if (len == 0 || len >= 64)
+        return NULL;
+    for (size_t i = 0; i < t->n_commands; i++) {
+        const struct opt_command *c = &t->commands[i];
+        const size_t d = opt_name_begins(c->name, word, len) ? 0 : opt_distance(word, len, c->name);
+        if (d < least) {
+            least = d;
+            nearest = c;
+        }
+    }
+    return nearest;
+}

@@ -9,6 +9,15 @@
 #include <errno.h>
 #include <string.h>
 
+static int ddctl_help(int argc, char **argv);
+
+static const struct opt_table ddctl_help_options = {
+    .program = "ddctl help",
+    .version = PACKAGE_VERSION,
+    .usage = "[COMMAND]",
+    .about = "Shows the options of a command, or lists the commands.",
+};
+
 static const struct opt_command commands[] = {
     {.name = "doctor",
      .help = "find problems of the job's nodes, with remedies",
@@ -26,10 +35,18 @@ static const struct opt_command commands[] = {
      .help = "show the events of a running job, with timestamps",
      .table = &ddctl_events_options,
      .run = ddctl_events},
+    {.name = "help",
+     .help = "show the options of a command, or list the commands",
+     .table = &ddctl_help_options,
+     .run = ddctl_help},
     {.name = "hosts",
      .help = "print the job's nodes; expand, fold or combine host lists",
      .table = &ddctl_hosts_options,
      .run = ddctl_hosts},
+    {.name = "jobs",
+     .help = "list your jobs that run on this node",
+     .table = &ddctl_jobs_options,
+     .run = ddctl_jobs},
     {.name = "kv",
      .help = "list and read keys of a running job's store",
      .table = &ddctl_kv_options,
@@ -54,12 +71,42 @@ static const struct opt_table ddctl_options = {
     .n_commands = sizeof(commands) / sizeof(commands[0]),
 };
 
-static const struct opt_command *find_command(const char *name)
+/* NULL with an error: there is no such command. */
+static const struct opt_command *find_command(const char *name, struct dd_err *err)
 {
     for (size_t i = 0; i < ddctl_options.n_commands; i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
+    (void)dd_err_set(err, -EINVAL, "unknown command '%.60s'", name);
+    const struct opt_command *near = opt_nearest_command(&ddctl_options, name);
+    if (near != NULL)
+        (void)dd_err_tip(err, -EINVAL, "did you mean '%s'?", near->name);
+    else
+        (void)dd_err_tip(err, -EINVAL, "'ddctl --help' lists all commands");
     return NULL;
+}
+
+static int ddctl_help(int argc, char **argv)
+{
+    DD_AUTO(opt_result) struct opt_result res = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
+    struct dd_err err = {0};
+    char none; /* the table has no option with a value */
+    const struct opt_table *about = &ddctl_options;
+    int code = cmd_options_alone(&ddctl_help_options, &none, argc, argv, &res);
+    if (code >= 0)
+        return code;
+    if (res.args < argc) {
+        (void)dd_err_set(&err, -EINVAL, "unexpected argument '%.60s'", argv[res.args]);
+        return cmd_fail(&ddctl_help_options, &err);
+    }
+    if (res.script < argc) {
+        const struct opt_command *command = find_command(argv[res.script], &err);
+        if (command == NULL)
+            return cmd_fail(&ddctl_help_options, &err);
+        about = command->table;
+    }
+    return opt_help(about, "", &out) < 0 ? 1 : cmd_write(&ddctl_help_options, &out);
 }
 
 int main(int argc, char **argv)
@@ -78,13 +125,7 @@ int main(int argc, char **argv)
                          "\n  tip: 'ddctl --help' lists all commands");
         return cmd_fail(&ddctl_options, &err);
     }
-    const struct opt_command *command = find_command(argv[res.script]);
-    if (command == NULL) {
-        (void)dd_err_set(&err, -EINVAL,
-                         "unknown command '%.60s'"
-                         "\n  tip: 'ddctl --help' lists all commands",
-                         argv[res.script]);
-        return cmd_fail(&ddctl_options, &err);
-    }
-    return command->run(argc - res.script, argv + res.script);
+    const struct opt_command *command = find_command(argv[res.script], &err);
+    return command != NULL ? command->run(argc - res.script, argv + res.script)
+                           : cmd_fail(&ddctl_options, &err);
 }

@@ -14,6 +14,9 @@ extern const struct opt_table ddctl_hosts_options;
 int ddctl_hosts(int argc,
                 char **argv); /* argv[0] is the name of the command. Each returns the exit code. */
 
+extern const struct opt_table ddctl_jobs_options;
+int ddctl_jobs(int argc, char **argv);
+
 extern const struct opt_table ddctl_status_options;
 int ddctl_status(int argc, char **argv);
 

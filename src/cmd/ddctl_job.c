@@ -203,11 +203,22 @@ static int ddctl_job_no_job(const struct asking *k, const char *said, struct dd_
                       said, host, names);
 }
 
+/* Return an agent of the job with exactly this id, or NULL. */
+static const struct agent_here *ddctl_job_exact(const struct asking *k, const char *said)
+{
+    for (size_t i = 0; said != NULL && i < k->n; i++)
+        if (k->v[i].link != NULL && k->v[i].job != NULL && strcmp(k->v[i].job, said) == 0)
+            return &k->v[i];
+    return NULL;
+}
+
 /* Return NULL with an error if no job, or more than one job, matches. */
 static const struct agent_here *ddctl_job_choose(const struct asking *k, const char *said,
                                                  struct dd_err *err)
 {
-    const struct agent_here *found = NULL;
+    const struct agent_here *found = ddctl_job_exact(k, said);
+    if (found != NULL)
+        return found;
     for (size_t i = 0; i < k->n; i++) {
         const struct agent_here *a = &k->v[i];
         if (!ddctl_job_fits(a, said) || a->link == NULL)
@@ -255,8 +266,6 @@ static int ddctl_job_send_question(struct asking *k)
 
 static int ddctl_job_converse(struct asking *k)
 {
-    if (k->silent > 0)
-        ddctl_job_wait_for(k, GREETING_S);
     const struct agent_here *chosen = ddctl_job_choose_ours(k, k->err);
     if (chosen == NULL)
         return k->err->rc;
@@ -294,28 +303,56 @@ static void ddctl_job_asking_done(struct asking *k)
         event_base_free(k->base);
 }
 
-int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
+/* Connect to all agents of this user on this machine, and wait for their greetings. */
+static int ddctl_job_open(struct asking *k, struct dd_err *err)
 {
     DD_AUTO(free) int *fds = NULL;
     size_t n = 0;
-    struct asking k = {
-        .q = q, .err = err, .answer = DD_BUF_INIT(ANSWER_MAX), .base = net_loop_new()};
+    k->err = err;
+    k->answer = DD_BUF_INIT(ANSWER_MAX);
+    k->base = net_loop_new();
     int rc = dd_uid_check(err);
     if (rc < 0)
         return rc;
-    rc = net_here_connect(&fds, &n, &k.busy);
+    rc = net_here_connect(&fds, &n, &k->busy);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot list the jobs on this node: %s", strerror(-rc));
-    k.v = calloc(n + 1, sizeof(*k.v));
-    k.timer = k.base != NULL ? evtimer_new(k.base, ddctl_job_on_late, &k) : NULL;
-    rc = k.v == NULL || k.timer == NULL ? dd_err_set(err, -ENOMEM, "out of memory") : 0;
-    if (rc == 0) {
-        ddctl_job_call_all(&k, fds, n);
-        rc = ddctl_job_converse(&k);
+    k->v = calloc(n + 1, sizeof(*k->v));
+    k->timer = k->base != NULL ? evtimer_new(k->base, ddctl_job_on_late, k) : NULL;
+    if (k->v == NULL || k->timer == NULL) {
+        for (size_t i = 0; i < n; i++)
+            close(fds[i]);
+        return dd_err_set(err, -ENOMEM, "out of memory");
     }
+    ddctl_job_call_all(k, fds, n);
+    if (k->silent > 0)
+        ddctl_job_wait_for(k, GREETING_S);
+    return 0;
+}
+
+int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err)
+{
+    struct asking k = {.q = q};
+    int rc = ddctl_job_open(&k, err);
+    if (rc == 0)
+        rc = ddctl_job_converse(&k);
     *ret = NULL;
     if (rc == 0 && q->on_piece == NULL)
         rc = ddctl_job_read_answer(ret, &k);
+    ddctl_job_asking_done(&k);
+    return rc;
+}
+
+int job_list(struct dd_strv *ret, size_t *ret_silent, struct dd_err *err)
+{
+    const struct job_question none = {.what = "", .text = ""};
+    struct asking k = {.q = &none};
+    int rc = ddctl_job_open(&k, err);
+    for (size_t i = 0; rc == 0 && i < k.n; i++)
+        if (k.v[i].job != NULL && ddctl_job_exact(&k, k.v[i].job) == &k.v[i] &&
+            dd_strv_push(ret, k.v[i].job) < 0)
+            rc = dd_err_set(err, -ENOMEM, "out of memory");
+    *ret_silent = k.silent + k.busy;
     ddctl_job_asking_done(&k);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/opt.h"
+#include "base/strv.h"
 
 #include <jansson.h>
 
@@ -22,6 +23,10 @@ struct job_question {
  * invalid; other errors: the job cannot be reached. The caller owns *ret (json_decref()), which is
  * NULL if on_piece is set. */
 int job_ask(json_t **ret, const struct job_question *q, struct dd_err *err);
+
+/* Append the ids of all jobs of this user that have an agent on this machine, each once.
+ * *ret_silent: sockets like an agent's that did not answer. */
+int job_list(struct dd_strv *ret, size_t *ret_silent, struct dd_err *err);
 
 /* The row of --job, which all commands for running jobs have. */
 #define JOB_ROW(type)                                                                              \

@@ -218,3 +218,21 @@ def test_fish_offers(line, wanted):
     shown = subprocess.run(["fish", "-c", f"source {script}; complete -C '{line}'"], env=clean_env(), capture_output=True,
                            text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
     assert wanted in [offer.split("\t")[0] for offer in shown.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("word, tip", [("statsu", "did you mean 'status'?"), ("stat", "did you mean 'status'?"),
+                                       ("submarine", "'ddctl --help' lists all commands")])
+@pytest.mark.parametrize("before", [[], ["help"]])
+def test_an_unknown_command_gets_the_nearest_one_as_a_tip(before, word, tip):
+    err = refused(*before, word)
+    assert f"error: unknown command '{word}'" in err and f"tip: {tip}" in err
+
+
+def test_an_unknown_option_of_a_command_gets_the_nearest_one_as_a_tip():
+    assert "tip: did you mean '--format'?" in refused("jobs", "--fromat=json")
+
+
+def test_help_of_a_command_is_what_its_option_prints():
+    assert ask("help").stdout == ask("--help").stdout
+    assert ask("help", "status").stdout == ask("status", "--help").stdout
+    assert "unexpected argument 'kv'" in refused("help", "status", "kv")

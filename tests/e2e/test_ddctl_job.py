@@ -386,3 +386,19 @@ def test_kv_shows_what_pytorch_has_put(tmp_path):
         job.finish()
         assert watch.wait(timeout=LIMIT) == 0
         watch.stdout.close()
+
+
+def test_jobs_lists_each_job_once_with_its_size(tmp_path):
+    """Jobs of other tests may run here, too."""
+    with Running(tmp_path, "--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", workers=4) as job:
+        name = job.status()["job"]
+        answer = json.loads(ddctl("jobs", "--format=json"))
+        mine, = (j for j in answer["jobs"] if j["job"] == name)
+        assert answer["version"] == 1 and mine.pop("seconds") >= 0
+        assert mine == {"job": name, "state": "running", "nodes": 2, "wanted": 2, "workers": 4, "round": 0, "restarts": 0,
+                        "max_restarts": 1, "missing": ""}
+        head, *lines = ddctl("jobs").splitlines()
+        assert head.split() == ["JOB", "STATE", "NODES", "WORKERS", "RESTARTS", "ELAPSED"]
+        row, = (line.split() for line in lines if line.split()[0] == name)
+        assert row[1:5] == ["running", "2", "4", "0/1"]
+        job.finish()

@@ -681,6 +681,27 @@ static const struct {
      "row 1 (--two): missing parse function of a custom option"},
 };
 
+static void an_unknown_command_has_the_nearest_one_as_its_tip(void **state)
+{
+    static const struct opt_command commands[] = {
+        {.name = "drain"}, {.name = "status"}, {.name = "events"}, {.name = "kv"}};
+    static const struct {
+        const char *word, *near; /* NULL: none is near */
+    } cases[] = {{"statsu", "status"}, {"stat", "status"},    {"s", "status"},
+                 {"event", "events"},  {"eventss", "events"}, {"drian", "drain"},
+                 {"v", NULL},          {"train", "drain"},    {"", NULL},
+                 {"submarine", NULL}};
+    const struct opt_table t = {.commands = commands, .n_commands = 4};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct opt_command *c = opt_nearest_command(&t, cases[i].word);
+        if (cases[i].near == NULL)
+            assert_null(c);
+        else
+            assert_string_equal(c->name, cases[i].near);
+    }
+}
+
 static void table_check_finds_what_is_wrong_with_a_table(void **state)
 {
     (void)state;
@@ -712,6 +733,7 @@ int main(void)
         cmocka_unit_test(version_is_one_line),
         cmocka_unit_test(dump_holds_every_kind_of_row),
         cmocka_unit_test(dump_reports_a_full_buffer),
+        cmocka_unit_test(an_unknown_command_has_the_nearest_one_as_its_tip),
         cmocka_unit_test(table_check_finds_what_is_wrong_with_a_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
