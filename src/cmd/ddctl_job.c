@@ -186,15 +186,19 @@ static int ddctl_job_no_job(const struct asking *k, const char *said, struct dd_
     (void)gethostname(host, sizeof(host) - 1);
     ddctl_job_put_jobs(k, &jobs);
     const char *names = dd_buf_str(&jobs);
+    char busy[128] = "";
+    if (k->busy > 0)
+        (void)snprintf(busy, sizeof(busy),
+                       "; %zu sockets like ddrun's accept no connection (another user may be "
+                       "flooding them)",
+                       k->busy);
     if (k->silent > 0)
         return dd_err_set(err, -ETIMEDOUT,
-                          "ddrun on %.200s did not answer within %d s; it may be stopped", host,
-                          GREETING_S);
+                          "ddrun on %.200s did not answer within %d s; it may be stopped%s", host,
+                          GREETING_S, busy);
     if (k->busy > 0)
-        return dd_err_set(err, -ETIMEDOUT,
-                          "no ddrun job of yours can be reached on %.200s: %zu sockets like "
-                          "ddrun's accept no connection; another user may be flooding them",
-                          host, k->busy);
+        return dd_err_set(err, -ETIMEDOUT, "no ddrun job of yours can be reached on %.200s%s", host,
+                          busy);
     if (names == NULL || names[0] == '\0')
         return dd_err_tip(
             err, dd_err_set(err, -ENOENT, "no ddrun job of yours is running on %.200s", host),
