@@ -1,33 +1,39 @@
-"""Tests side by side (pytest -n N, pytest-xdist). Each process of tests has mounts of its own, and with them a /dev/shm in which
-it sees what its own tests leave; clusters, ports and the marks of processes are a test's own anyway."""
+"""Tests side by side (pytest -n N, pytest-xdist). Each process of tests has mounts of its own, with a /dev/shm in which it sees
+what its own tests leave, and a network of its own: ports and the names of abstract sockets (ddctl finds agents by them) cannot
+be those of a test that runs at the same time."""
 
 import ctypes
 import os
+import subprocess
 
 import pytest
 
-CLONE_NEWNS, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x20000, 0x2, 0x4, 0x4000, 0x40000
+CLONE_NEWNS, CLONE_NEWNET, MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 0x20000, 0x40000000, 0x2, 0x4, 0x4000, 0x40000
+NETWORK = ("link set lo up", "link add eth0 type bridge", "addr add 192.0.2.1/24 dev eth0", "link set eth0 up")
 
 # Tests that share something costly stay in one process; of the others each goes to the next process that is free.
 TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_lib.py",
             "test_openpbs.py", "test_gridengine.py")
 
 
-def own_mounts():
+def own_surroundings():
+    """Mounts, and a network that reaches nothing else. (Open MPI does not use a loopback interface between nodes.)"""
     libc = ctypes.CDLL(None, use_errno=True)
     for call, *args in (
-            (libc.unshare, CLONE_NEWNS),
+            (libc.unshare, CLONE_NEWNS | CLONE_NEWNET),
             (libc.mount, b"none", b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None),
             (libc.mount, b"tmpfs", b"/dev/shm", b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV), b"mode=1777")):
         if call(*args) != 0:
             why = os.strerror(ctypes.get_errno())
-            raise pytest.UsageError(f"tests side by side have mounts of their own, which needs root: {call.__name__}: {why}")
+            raise pytest.UsageError(f"tests side by side have mounts and a network of their own, which needs root: {call.__name__}: {why}")
+    for words in NETWORK:
+        subprocess.run(["ip", *words.split()], check=True)
 
 
 def pytest_configure(config):
     os.umask(0o022)  # other users of a cluster read what its tests write
     if hasattr(config, "workerinput"):
-        own_mounts()
+        own_surroundings()
 
 
 @pytest.hookimpl(optionalhook=True)
