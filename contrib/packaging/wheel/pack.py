@@ -13,8 +13,8 @@ import time
 import uuid
 import zipfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TOP = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+PACKAGE = "share/ddrun/python/"  # where make install puts the Python package
+TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 LICENSES = {"openssl": ("LICENSE.txt", "Apache-2.0"), "libevent": ("LICENSE", "BSD-3-Clause"), "jansson": ("LICENSE", "MIT"),
             "uthash": ("LICENSE", "BSD-1-Clause")}
 METADATA = """\
@@ -27,7 +27,8 @@ License-Expression: MIT AND Apache-2.0 AND BSD-3-Clause AND BSD-1-Clause
 Classifier: Environment :: Console
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Topic :: System :: Distributed Computing
-Requires-Python: >=3.7
+Classifier: Typing :: Typed
+Requires-Python: >=3.8
 Description-Content-Type: text/markdown
 
 {text}"""
@@ -39,28 +40,22 @@ def read(*path):
 
 
 def staged(stage, version):
-    """The files below usr/ in their places in the wheel: bin as its scripts, all others as its data."""
+    """The files below usr/ in their places in the wheel: bin as its scripts, the Python package, all others as its data."""
     data = f"ddrun-{version}.data"
     for directory, names, files in os.walk(os.path.join(stage, "usr")):
         names.sort()
         for name in sorted(files):
             path = os.path.join(directory, name)
             place = os.path.relpath(path, os.path.join(stage, "usr"))
+            if place.startswith(PACKAGE):
+                yield place[len(PACKAGE):], read(path), 0o644
+                continue
             content, mode = read(path), 0o755 if os.access(path, os.X_OK) and not place.endswith(".so.0") else 0o644
             if os.path.islink(path):  # a wheel cannot contain links; the linker accepts this script instead
                 content, mode = f"INPUT({os.readlink(path)})\n".encode(), 0o644
             if name == "ddrun.pc":
                 content = content.replace(b"prefix=/usr\n", b"prefix=${pcfiledir}/../..\n", 1)
             yield f"{data}/scripts/{name}" if place.startswith("bin/") else f"{data}/data/{place}", content, mode
-
-
-def package(version):
-    for name in sorted(os.listdir(os.path.join(HERE, "ddrun"))):
-        if not name.startswith("__pycache__"):
-            content = read(HERE, "ddrun", name)
-            if name == "__init__.py":
-                content += f'\n\n__version__ = "{version}"\n'.encode()
-            yield f"ddrun/{name}", content, 0o644
 
 
 def component(source):
@@ -115,7 +110,7 @@ def main():
     p.add_argument("--tool", type=lambda s: tuple(s.split("=")), action="append", default=[])
     a = p.parse_args()
     sources = json.loads(read(a.sources, "sources.json"))
-    files = [*package(a.version), *staged(a.stage, a.version), *information(a, sources)]
+    files = [*staged(a.stage, a.version), *information(a, sources)]
     files.append(record(files, f"ddrun-{a.version}.dist-info"))
     path = os.path.join(a.out, f"ddrun-{a.version}-py3-none-{a.tag}.whl")
     when = time.gmtime(max(a.epoch, 315532800))[:6]  # a zip file knows no time before 1980

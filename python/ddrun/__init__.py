@@ -1,0 +1,17 @@
+"""ddrun for Python: run a function on all workers of a job, and talk to the other workers from inside it.
+
+- launch() runs a function or a script under ddrun and returns the results.
+- init() returns this worker's handle: ranks, barriers, exchanges, keys and values, events.
+- hosts() returns the nodes of the job; find_program() the paths of the programs.
+
+Only the standard library is needed. The programs are those that were installed with this package, else those in PATH.
+"""
+
+from ._errors import Error, LaunchError, LibraryError, RoundOver, Timeout, WorkerError
+from ._launch import launch
+from ._library import Event, Group, Worker, init
+from ._programs import find_program, hosts
+
+__version__ = "0.1.0"
+__all__ = ["Error", "Event", "Group", "LaunchError", "LibraryError", "RoundOver", "Timeout", "Worker", "WorkerError",
+           "find_program", "hosts", "init", "launch"]

@@ -1,0 +1,297 @@
+"""launch(): run a function or a script on all workers of a job.
+
+A call uses a private directory: the function and its arguments go to the workers as one file, each worker leaves its result
+or exception as another, and ddrun its report. The directory is in TMPDIR if all workers are on this machine, otherwise in
+the working directory, which the nodes of a cluster share as they share the program. Unlike the store of the job, it has no
+limit of size, survives restarts and the end of the job, and is readable where no agent of the job runs (an salloc shell).
+"""
+
+import codecs
+import os
+import pickle
+import re
+import selectors
+import shutil
+import subprocess
+import sys
+import tempfile
+import types
+from typing import IO, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, TextIO, TypeVar, Union, overload
+
+from . import _files
+from ._errors import LaunchError, WorkerError
+from ._programs import find_program
+
+__all__ = ["launch"]
+
+T = TypeVar("T")
+Count = Union[int, str, None]
+
+# Cleans up after this process if it is killed. Input: the pid of ddrun, then "done"; the end of the input without "done" is
+# the end of this process.
+_WATCH = """
+while read -r word; do
+    case $word in done) exit ;; *) pid=$word ;; esac
+done
+if [ -n "$pid" ]; then
+    kill -TERM "$pid"
+    n=0
+    while kill -0 "$pid" && [ $n -lt 600 ]; do sleep 0.1; n=$((n + 1)); done
+fi
+rm -rf -- "$1"
+"""
+
+
+class _Directory:
+    """The private directory of one call, which also disappears if this process is killed; then the job is stopped first."""
+
+    def __init__(self, parent: Optional[str]) -> None:
+        self.path = os.path.abspath(tempfile.mkdtemp(prefix=".ddrun-", dir=parent))  # mode 0700
+        self.process: Optional["subprocess.Popen[bytes]"] = None
+        self.watch = subprocess.Popen(["/bin/sh", "-c", _WATCH, "ddrun-watch", self.path], bufsize=0, stdin=subprocess.PIPE,
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def __enter__(self) -> "_Directory":
+        return self
+
+    def start(self, command: List[str], env: Dict[str, str]) -> "subprocess.Popen[bytes]":
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, start_new_session=True)
+        self._tell(str(self.process.pid))
+        return self.process
+
+    def __exit__(self, *exception: object) -> None:
+        if self.process is None or self.process.poll() is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._tell("done")
+        if self.watch.stdin is not None:
+            self.watch.stdin.close()
+        self.watch.wait()
+
+    def _tell(self, word: str) -> None:
+        try:
+            if self.watch.stdin is not None:
+                self.watch.stdin.write(word.encode() + b"\n")
+        except BrokenPipeError:
+            pass  # killed: this process cleans up itself
+
+
+class _Relay:
+    """One output stream of ddrun, shown by whole lines; also the end of what it has shown."""
+
+    KEPT = 16384
+
+    def __init__(self, source: IO[bytes], target: Optional[TextIO]) -> None:
+        self.source, self.target = source, target
+        self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self.pending = self.seen = ""
+
+    def read(self) -> bool:
+        """Show what there is to read; return False at the end."""
+        data = os.read(self.source.fileno(), 65536)
+        text = self.pending + self.decoder.decode(data, final=not data)
+        end = max(text.rfind("\n"), text.rfind("\r")) + 1 if data else len(text)
+        self.pending = text[end:]
+        self.seen = (self.seen + text[:end])[-self.KEPT:]
+        if self.target is not None and end > 0:
+            self.target.write(text[:end])
+            self.target.flush()
+        return bool(data)
+
+
+class _Output:
+    """stdout and stderr of a job, shown as they come until the job has ended."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdout is not None and process.stderr is not None
+        self.process = process
+        self.errors = _Relay(process.stderr, sys.stderr)
+        self.relays = [_Relay(process.stdout, sys.stdout), self.errors]
+
+    def show(self) -> int:
+        """Show the output to its end and return the exit status. After an exception, such as Ctrl-C, the job is stopped."""
+        try:
+            return self._show()
+        except BaseException:
+            self._stop()
+            raise
+        finally:
+            for relay in self.relays:
+                relay.source.close()
+
+    def _show(self) -> int:
+        with selectors.DefaultSelector() as ready:
+            for relay in self.relays:
+                ready.register(relay.source, selectors.EVENT_READ, relay)
+            while ready.get_map():
+                for key, _ in ready.select():
+                    if not key.data.read():
+                        ready.unregister(key.fileobj)
+        return self.process.wait()
+
+    def _stop(self) -> None:
+        """Stop the job and wait for its end; another Ctrl-C kills its workers without a grace period."""
+        while self.process.poll() is None:
+            try:
+                self.process.terminate()
+                self._show()
+            except KeyboardInterrupt:
+                pass
+            except Exception:  # the output cannot be shown: read it nevertheless, or ddrun would wait
+                for relay in self.relays:
+                    relay.target = None
+
+
+def _main_script() -> Optional[str]:
+    """Return the file of __main__, which workers without cloudpickle import, or None."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    return os.path.abspath(path) if path is not None and os.path.isfile(path) else None
+
+
+def _write_call(directory: str, function: Callable[..., Any], args: Sequence[Any]) -> None:
+    pickler = _files.pickler()
+    by_value = pickler is not pickle
+    main = None if by_value else _main_script()
+    if not by_value and main is None and getattr(function, "__module__", None) == "__main__":
+        raise TypeError(f"cannot send {function!r} to the workers: it was defined interactively"
+                        "\n  tip: pip install cloudpickle, or define the function in a module")
+    try:
+        call = pickler.dumps((function, tuple(args)))
+    except Exception as error:
+        tip = "" if by_value else "\n  tip: pip install cloudpickle, or use a function at the top level of a module"
+        raise TypeError(f"cannot send {function!r} and its arguments to the workers: {error}{tip}") from error
+    if main is not None:
+        sys.modules.setdefault("__mp_main__", sys.modules["__main__"])  # where the workers' __main__ comes from
+    _files.write(directory, _files.CALL, {"path": sys.path, "argv": sys.argv, "main": main, "call": call})
+
+
+def _is_on_this_machine(command: List[str], env: Dict[str, str]) -> bool:
+    """Whether ddrun would run all workers here; False if it does not tell."""
+    done = subprocess.run([command[0], "--dry-run", *command[1:]], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, check=False)
+    found = re.search(rb"^node \d+ of (\d+) \(.*\), source: (\w+)", done.stdout, re.MULTILINE)
+    starts_others = b"would start ddrun on" in done.stdout
+    return found is not None and not starts_others and (found.group(1) == b"1" or found.group(2) == b"simulated")
+
+
+def _ddrun_message(errors: str) -> str:
+    """Return the last error of ddrun itself with its tips, or the last lines."""
+    lines = errors.splitlines()
+    starts = [i for i, line in enumerate(lines) if re.match(r"ddrund?(\[[^]]*\])?: error: ", line)]
+    return "\n".join(lines[starts[-1]:][:20] if starts else lines[-10:])
+
+
+def _failure(directory: str, code: int, errors: str) -> LaunchError:
+    """Return the exception for a job that has ended with this code."""
+    report = _files.read_report(directory)
+    failures = report.get("failures") or []
+    if not failures:
+        return LaunchError(f"ddrun failed with exit code {code}: {_ddrun_message(errors)}".rstrip(": "), code)
+    first = failures[0]
+    record = _files.read(directory, _files.result(int(first["rank"]))) or {}
+    if record.get("pid") != first["pid"] or "traceback" not in record:  # of an earlier round, or none
+        record = {}
+    traceback = record.get("traceback") or "\n".join(first.get("traceback") or [])
+    message = str(report.get("cause") or f"rank {first['rank']} on {first['node']} failed")
+    error = WorkerError(f"{message}\n\n{traceback}".rstrip(), first, traceback, report)
+    error.__cause__ = _files.load(record.get("exception"))
+    return error
+
+
+def _results(directory: str) -> List[Any]:
+    results: List[Any] = []
+    size = 1
+    while len(results) < size:
+        rank = len(results)
+        record = _files.read(directory, _files.result(rank))
+        if record is None or "value" not in record:
+            raise LaunchError(f"rank {rank} has left no result: it exited early, or launch() was called on each node of a job"
+                              " instead of once", 0)
+        size = int(record["size"])
+        results.append(pickle.loads(record["value"]))
+    return results
+
+
+class _Plan(NamedTuple):
+    """What to run, and how."""
+
+    options: List[str]
+    env: Dict[str, str]
+    directory: Optional[str]
+
+    def run(self, words: Sequence[str], function: Optional[Callable[..., Any]], args: Sequence[Any]) -> Any:
+        command = [find_program(), "--stdin=none", *self.options]
+        parent = self.directory
+        if parent is None and not _is_on_this_machine([*command, *words], self.env):
+            parent = os.getcwd()
+        with _Directory(parent) as place:
+            if function is not None:
+                _write_call(place.path, function, args)
+                words = [*words, place.path]
+            report = f"--report={os.path.join(place.path, _files.REPORT)}"
+            output = _Output(place.start([*command, report, *words], self.env))
+            code = output.show()
+            if code != 0:
+                raise _failure(place.path, code, output.errors.seen)
+            return 0 if function is None else _results(place.path)
+
+
+def _options(given: Sequence[str], counts: Mapping[str, Count]) -> List[str]:
+    if isinstance(given, str):
+        raise TypeError(f"options must be a list of words such as ['--label'], not the string {given!r}")
+    for word in given:
+        if word.split("=")[0] == "--report":
+            raise ValueError("launch() uses --report itself; after a failure, WorkerError.report has the report")
+    return [f"--{name}={value}" for name, value in counts.items() if value is not None] + list(given)
+
+
+@overload
+def launch(fn_or_script: Union[str, "os.PathLike[str]"], args: Sequence[str] = (), *, nproc_per_node: Count = None,
+           nnodes: Count = None, max_restarts: int = 0, env: Optional[Mapping[str, Optional[str]]] = None,
+           options: Sequence[str] = (), directory: Optional[str] = None) -> int: ...
+
+
+@overload
+def launch(fn_or_script: Callable[..., T], args: Sequence[Any] = (), *, nproc_per_node: Count = None, nnodes: Count = None,
+           max_restarts: int = 0, env: Optional[Mapping[str, Optional[str]]] = None, options: Sequence[str] = (),
+           directory: Optional[str] = None) -> List[T]: ...
+
+
+def launch(fn_or_script: Any, args: Sequence[Any] = (), *, nproc_per_node: Count = None, nnodes: Count = None,
+           max_restarts: int = 0, env: Optional[Mapping[str, Optional[str]]] = None, options: Sequence[str] = (),
+           directory: Optional[str] = None) -> Any:
+    """Run a function or a script on all workers of a job and wait for its end.
+
+    In an allocation of a scheduler, ddrun starts the workers on all of its nodes, otherwise on this machine. Output of the
+    workers appears in sys.stdout and sys.stderr as it comes, by whole lines; the workers have no input. Ctrl-C
+    (KeyboardInterrupt) stops the job, again without a grace period. No process and no file is left after any end.
+
+    fn_or_script: a function, called as fn(*args) by each worker, or the path of a script or program, as on the command line
+    args: positional arguments of the function, or words for the script
+    nproc_per_node: workers per node: a number, "auto", "gpu" or "cpu"; None: as many as GPUs, or 1
+    nnodes: nodes: a number or "MIN:MAX"; None: those of the allocation
+    max_restarts: number of restarts of all workers after a failure
+    env: variables for ddrun and the workers besides os.environ; None as a value removes one. The workers run this Python
+        unless PYTHON_EXEC is among them.
+    options: further options of ddrun (`ddrun --help=all`), one word each, such as ["--simulate-nodes=2", "--label"]
+    directory: existing directory that all nodes share, for the files of this call; None: TMPDIR if all workers are on this
+        machine, else the working directory
+
+    Returns the list of the results by rank (of the last round); for a script 0.
+
+    Functions and results are pickled: with cloudpickle if it is installed, which also pickles functions of notebooks, else
+    with pickle: then functions must be at the top level of a module or script, and a script must call launch() below
+    `if __name__ == "__main__":`.
+
+    Raises WorkerError if a worker failed, LaunchError if the job failed otherwise, TypeError if the function or its
+    arguments cannot be pickled, FileNotFoundError if there is no ddrun.
+    """
+    counts = {"nproc-per-node": nproc_per_node, "nnodes": nnodes, "max-restarts": max_restarts or None}
+    changed = {"PYTHON_EXEC": sys.executable, **(env or {})}
+    environ = {name: value for name, value in {**os.environ, **changed}.items() if value is not None}
+    plan = _Plan(_options(options, counts), environ, directory)
+    if isinstance(fn_or_script, (str, os.PathLike)):
+        return plan.run([os.fspath(fn_or_script), *args], None, ())
+    if not callable(fn_or_script) or isinstance(fn_or_script, types.ModuleType):
+        raise TypeError(f"expected a function or the path of a script, not {fn_or_script!r}")
+    return plan.run([_files.RUNNER], fn_or_script, args)

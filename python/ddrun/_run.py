@@ -1,0 +1,62 @@
+"""The program of each worker of launch(): call the function, leave its result.
+
+_run.py DIRECTORY
+"""
+
+import os
+import pickle
+import runpy
+import sys
+import traceback
+import types
+from typing import Any, Dict
+
+
+def prepare(call: Dict[str, Any]) -> None:
+    """Make modules importable, and names of the __main__ of the caller known, as multiprocessing's "spawn" does."""
+    sys.path[:] = call["path"]
+    sys.argv[:] = call["argv"]
+    if call["main"] is not None:
+        main = types.ModuleType("__mp_main__")
+        sys.modules["__main__"] = sys.modules["__mp_main__"] = main
+        main.__dict__.update(runpy.run_path(call["main"], run_name="__mp_main__"))
+
+
+def outcome(call: Dict[str, Any]) -> Dict[str, Any]:
+    """Call the function; return its result, or its exception and the traceback below this file."""
+    from ddrun import _files
+
+    dumps = _files.pickler().dumps
+    try:
+        prepare(call)
+        function, args = pickle.loads(call["call"])
+        return {"value": dumps(function(*args))}
+    except Exception as error:
+        traces = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        record: Dict[str, Any] = {"traceback": "".join(traceback.format_exception(type(error), error, traces))}
+        try:
+            record["exception"] = dumps(error)
+        except Exception:
+            pass  # it cannot be pickled: the traceback must do
+        return record
+
+
+def main(directory: str) -> int:
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # not the directory of the package itself
+    from ddrun import _files
+
+    call = _files.read(directory, _files.CALL)
+    if call is None:
+        sys.exit(f"error: {directory} is not visible on this node\n"
+                 "  tip: ddrun.launch(..., directory=...) names a directory that all nodes share")
+    record = outcome(call)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    sys.stdout.flush()
+    _files.write(directory, _files.result(rank), {"rank": rank, "size": size, "pid": os.getpid(), **record})
+    if "traceback" in record:
+        sys.stderr.write(record["traceback"])
+    return 1 if "traceback" in record else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

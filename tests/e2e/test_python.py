@@ -1,0 +1,302 @@
+"""The Python package: ddrun.launch() and the binding of libddrun under the real ddrun.
+
+LAUNCH_PYTHON  the Python that runs the package (default: the tests' own); 3.8 and 3.13 were tried
+"""
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from support import BUILD, DDRUN, HERE, LIMIT, PYTHON, Job, clean_env, has_module, json_lines, program, until
+from test_slurm import _can_cluster, _four_nodes, cluster, slurm  # noqa: F401
+
+LAUNCH_PYTHON = os.environ.get("LAUNCH_PYTHON", PYTHON)
+TOP = os.path.dirname(os.path.dirname(HERE))
+PACKAGE = os.path.join(TOP, "python")
+PLACES = {"one node": ("--standalone",), "two nodes": ("--simulate-nodes=2",)}
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+
+def package_env(**extra):
+    """The package of the source tree, with the programs of the build."""
+    return clean_env(PYTHONPATH=PACKAGE, PATH=BUILD + os.pathsep + os.environ["PATH"], PYTHONDONTWRITEBYTECODE="1", **extra)
+
+
+def launching(name, *options, code=None, **how):
+    """A running launching.py; code: Python's own words in its place."""
+    words = ["-c", code] if code is not None else [program("launching.py"), name, *options]
+    return Job(*words, program=LAUNCH_PYTHON, env=package_env(), **how)
+
+
+def outcome(name, *options, **how):
+    """The JSON line of a launching.py that has left nothing, and its Job."""
+    with launching(name, *options, **how) as job:
+        code = job.wait()
+        job.assert_nothing_left()
+    assert code == 0, job.out + job.err
+    return json_lines(job.out)[-1], job
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_results_come_back_by_rank_and_output_as_it_is_printed(place):
+    seen, job = outcome("double", *PLACES[place])
+    size = 2 if place == "one node" else 4
+    assert seen["returned"] == [21 + rank for rank in range(size)]
+    assert sorted(job.out.splitlines()[:-1]) == [f"line of rank {rank}" for rank in range(size)]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_exception_of_a_worker_is_raised_with_its_traceback(place):
+    seen, job = outcome("value", *PLACES[place])
+    assert (seen["kind"], seen["rank"], seen["local_rank"], seen["exit_code"], seen["signal"]) == ("WorkerError", 1, 1, 1, None)
+    assert seen["cause"] == "ValueError('boom in 1')" and seen["report"] == 1
+    assert seen["traceback"].startswith("Traceback") and "in fail_in_rank" in seen["traceback"]
+    assert "_run.py" not in seen["traceback"]
+    assert seen["message"].startswith(f"rank 1 on {seen['node']} failed: ValueError: boom in 1")
+    assert seen["message"].rstrip().endswith("ValueError: boom in 1")
+    assert f"rank 1 on {seen['node']} failed" in job.err  # ddrun's own report appears as well
+
+
+def test_an_exception_that_cannot_be_unpickled_is_reported_as_text():
+    seen, _ = outcome("two")
+    assert (seen["kind"], seen["rank"], seen["cause"]) == ("WorkerError", 1, "None")
+    assert seen["traceback"].rstrip().endswith("TwoWords: first")
+
+
+def test_a_result_that_cannot_be_pickled_is_the_error_of_its_rank():
+    seen, _ = outcome("unpicklable")
+    assert (seen["kind"], seen["rank"]) == ("WorkerError", 1) and "pickle" in seen["traceback"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_killed_worker_is_reported_with_its_signal(place):
+    seen, _ = outcome("kill", *PLACES[place])
+    assert (seen["kind"], seen["rank"], seen["exit_code"], seen["signal"], seen["cause"]) == ("WorkerError", 1, 137, "SIGKILL", "None")
+    assert seen["report"] == 137
+
+
+def test_an_exit_code_of_a_worker_is_reported_and_an_early_exit_is_no_result():
+    seen, _ = outcome("exit")
+    assert (seen["kind"], seen["rank"], seen["exit_code"]) == ("WorkerError", 1, 5)
+    with launching(None, code="import ddrun, os; ddrun.launch(os._exit, (0,))") as job:
+        assert job.wait() == 1 and "LaunchError: rank 0 has left no result" in job.err
+        job.assert_nothing_left()
+
+
+def test_results_after_a_restart_are_those_of_the_last_round():
+    seen, _ = outcome("once")
+    assert seen["returned"] == [[1, 1], [1, 1]]
+
+
+def test_a_job_that_cannot_start_raises_what_ddrun_reports():
+    seen, _ = outcome("double", "--no-such-option")
+    assert (seen["kind"], seen["exit_code"]) == ("LaunchError", 2) and "--no-such-option" in seen["message"]
+    for words, kind in (("'true', options='--label'", "TypeError"), ("'true', options=['--report=x']", "ValueError"), ("3", "TypeError")):
+        with launching(None, code=f"import ddrun; ddrun.launch({words})") as job:
+            assert job.wait() == 1 and f"{kind}: " in job.err.splitlines()[-1]
+            job.assert_nothing_left()
+
+
+def test_a_script_returns_0_or_raises_its_exit_code():
+    seen, job = outcome("script", "0")
+    assert seen == {"returned": 0} and sorted(job.out.splitlines()[:-1]) == ["script 0", "script 1"]
+    seen, _ = outcome("script", "7")
+    assert (seen["kind"], seen["exit_code"], seen["traceback"]) == ("WorkerError", 7, "")
+
+
+def test_workers_get_the_environment_and_python_of_the_caller_and_no_input():
+    seen, job = outcome("environment")
+    [worker] = seen["returned"]
+    assert (worker["ADDED"], worker["REMOVED"], worker["input"]) == ("a b", None, "")
+    assert os.path.samefile(worker["python"], LAUNCH_PYTHON)
+    # on one machine, files of a call are not in the working directory
+    assert worker["here"] == [] and len(worker["tmp"]) == 1
+
+
+def both_stay(job):
+    """pids of the two workers."""
+    seen = ""
+    while seen.count("\n") < 2:
+        seen += job.line("\n")
+    return [int(pid) for pid in re.findall(r"pid (\d+)", seen)]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_ctrl_c_stops_the_job_and_then_raises(place):
+    with launching("stay", *PLACES[place]) as job:
+        both_stay(job)
+        os.kill(job.p.pid, signal.SIGINT)
+        assert job.wait() == 0 and job.out.endswith("interrupted\n"), job.err
+        job.assert_nothing_left()
+
+
+def test_the_job_ends_and_its_files_disappear_if_the_caller_is_killed():
+    with launching("stay") as job:
+        both_stay(job)
+        assert len(os.listdir(job.places["TMPDIR"].name)) == 1
+        os.kill(job.p.pid, signal.SIGKILL)
+        job.wait()
+        until(lambda: not os.listdir(job.places["TMPDIR"].name))
+        until(lambda: not job.processes("ddrun-watch") and not job.processes("sh"))
+        job.assert_nothing_left()
+
+
+def test_the_files_of_a_call_are_private_to_the_user():
+    with launching("stay") as job:
+        both_stay(job)
+        [name] = os.listdir(job.places["TMPDIR"].name)
+        assert os.stat(os.path.join(job.places["TMPDIR"].name, name)).st_mode & 0o7777 == 0o700
+
+
+def test_a_lambda_needs_cloudpickle():
+    with launching("lambda") as job:
+        code = job.wait()
+        job.assert_nothing_left()
+    if has_module(LAUNCH_PYTHON, "cloudpickle"):
+        assert code == 0 and len(json_lines(job.out)[0]["returned"]) == 2
+    else:
+        assert code == 1 and "TypeError" in job.err and "tip: pip install cloudpickle" in job.err
+
+
+def test_a_function_of_a_notebook_runs_with_cloudpickle():
+    code = "import ddrun, os\nx = 5\ndef f(): return x + int(os.environ['RANK'])\nprint(ddrun.launch(f, nproc_per_node=2))"
+    with launching(None, code=code) as job:
+        job.wait()
+        job.assert_nothing_left()
+    if has_module(LAUNCH_PYTHON, "cloudpickle"):
+        assert job.out == "[5, 6]\n", job.err
+    else:
+        assert "interactively\n  tip: pip install cloudpickle" in job.err
+
+
+# ---- libddrun ----
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_call_of_the_library_on_all_ranks(place):
+    nodes = 2 if place == "two nodes" else 1
+    size = 2 * nodes
+    seen, job = outcome("library", *PLACES[place])
+    for rank, worker in enumerate(seen["returned"]):
+        same = list(range(rank % 2, size, 2))
+        assert worker["ranks"] == [rank, size, rank % 2, 2, rank // 2, nodes, 0, 0]
+        assert (worker["get"], worker["broadcast"], worker["deleted"], worker["event"]) == ("\0value", "four", False, None)
+        assert worker["all"] == ["x" * n for n in range(size)]
+        assert worker["group"] == [same.index(rank), len(same), same]
+        assert worker["final"] == 2 * size
+    assert sorted(worker["sum"] for worker in seen["returned"]) == [2 * n + 2 for n in range(size)]
+
+
+def test_errors_of_the_library_are_exceptions():
+    seen, job = outcome("library-errors")
+    missing, barrier, empty, null, negative, child, closed = seen["returned"][0]
+    assert missing[:3] == ["Timeout", True, errno.ETIMEDOUT]
+    assert barrier[:3] == ["Timeout", True, errno.ETIMEDOUT] and "rank 1" in barrier[3]
+    assert empty[:3] == ["LibraryError", True, errno.EINVAL]
+    assert null[0] == negative[0] == "ValueError" and "-1" in negative[3]
+    assert child == 9  # a forked child must not use its parent's connection
+    assert closed[:3] == ["LibraryError", True, errno.EBADF]
+
+
+def test_a_call_that_waits_ends_when_a_worker_fails():
+    seen, job = outcome("round-over")
+    assert seen["returned"] == [1, 1] and f"RoundOver {errno.ECANCELED}" in job.out
+
+
+def test_without_ddrun_a_process_is_rank_0_of_1():
+    code = "import ddrun; w = ddrun.init(); w.barrier(); print(w.rank, w.size, w.allgather(b'a'), ddrun.hosts())"
+    with launching(None, code=code) as job:
+        assert job.wait() == 0, job.err
+        assert job.out == f"0 1 [b'a'] ['{os.uname().nodename}']\n"
+
+
+# ---- the package ----
+
+def test_the_version_is_that_of_the_programs():
+    done = subprocess.run([DDRUN, "--version"], stdout=subprocess.PIPE, text=True, check=True)
+    with launching(None, code="import ddrun; print(ddrun.__version__)") as job:
+        job.wait()
+    assert job.out.strip() in done.stdout.split()
+
+
+def test_types_are_complete():
+    if not has_module(LAUNCH_PYTHON, "mypy"):
+        pytest.skip(f"no mypy for {LAUNCH_PYTHON} (LAUNCH_PYTHON)")
+    done = subprocess.run([LAUNCH_PYTHON, "-m", "mypy", "--strict", "--cache-dir=/dev/null", "-p", "ddrun"], cwd=PACKAGE, stdout=subprocess.PIPE,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    if shutil.which("make") is None:
+        pytest.skip("no make on this machine")
+    place = tmp_path_factory.mktemp("stage")
+    subprocess.run(["make", "-C", BUILD, "-s", "install", f"DESTDIR={place}", "prefix=/usr"], check=True, stdout=subprocess.DEVNULL)
+    return place
+
+
+TRY = """
+import ddrun, os
+print(ddrun.find_program())
+print(ddrun.launch(os.getenv, ("RANK",), nproc_per_node=2), ddrun.init().size)
+"""
+
+
+def try_package(place, programs):
+    env = clean_env(PYTHONPATH=str(place), PYTHONDONTWRITEBYTECODE="1")
+    with Job("-c", TRY, program=LAUNCH_PYTHON, env=env) as job:
+        assert job.wait() == 0, job.err
+        assert job.out == f"{programs}/ddrun\n['0', '1'] 1\n"
+        job.assert_nothing_left()
+
+
+def test_an_installation_has_the_package_beside_the_programs(stage):
+    try_package(stage / "usr/share/ddrun/python", stage / "usr/bin")
+
+
+def test_a_wheel_has_the_package_and_finds_its_programs(stage, tmp_path):
+    if not has_module(LAUNCH_PYTHON, "pip"):
+        pytest.skip(f"no pip for {LAUNCH_PYTHON}")
+    (tmp_path / "sources.json").write_text("[]")
+    pack = [os.path.join(TOP, "contrib/packaging/wheel/pack.py"), "--stage", stage, "--sources", tmp_path, "--version=0.1.0",
+            "--tag=linux_" + os.uname().machine, "--epoch=1600000000", "--out", tmp_path]
+    wheel = subprocess.run([sys.executable, *pack], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    with zipfile.ZipFile(wheel) as z:
+        names = z.namelist()
+    assert sorted(n for n in names if n.startswith("ddrun/")) == [
+        f"ddrun/{n}" for n in sorted(os.listdir(os.path.join(PACKAGE, "ddrun"))) if not n.startswith("__pycache__")]
+    assert not any("share/ddrun/python" in n for n in names)
+    subprocess.run([LAUNCH_PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps",
+                    "--ignore-installed", "--prefix", tmp_path, wheel], check=True, timeout=LIMIT)
+    [place] = tmp_path.glob("lib/python*/site-packages")
+    try_package(place, tmp_path / "bin")
+
+
+# ---- an allocation ----
+
+def test_launch_in_a_batch_script_runs_on_all_nodes_and_shares_the_working_directory(slurm):  # noqa: F811
+    program_text = """
+import ddrun, os, socket
+def where():
+    worker = ddrun.init()
+    return (socket.gethostname(), worker.rank, len([n for n in os.listdir(".") if n.startswith(".ddrun-")]))
+if __name__ == "__main__":
+    print(ddrun.hosts(), ddrun.launch(where, nproc_per_node=2))
+"""
+    path = slurm.file("launch.py", program_text)
+    shutil.copytree(PACKAGE, slurm.file("python"))
+    env = {"PYTHONPATH": slurm.file("python"), "PATH": BUILD + os.pathsep + os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    with slurm.popen(["salloc", "-N2", "--ntasks-per-node=1", PYTHON, path], env=env) as job:
+        assert job.wait(LIMIT) == 0 or job.rc == 0, job.out + job.err
+    names = slurm.cluster.names[:2]
+    assert job.out.strip() == f"{names} {[(names[rank // 2], rank, 1) for rank in range(4)]}", job.err
+    assert not [n for n in os.listdir(slurm.place) if n.startswith(".ddrun-")]
