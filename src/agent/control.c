@@ -135,7 +135,7 @@ static void on_call(evutil_socket_t fd, short what, void *arg)
     int caller = 0;
     for (int i = 0; i < AT_ONCE && (caller >= 0 || caller == -EACCES);
          i++) /* -EACCES: a caller of another user */
-        if ((caller = net_here_accept(fd)) >= 0)
+        if ((caller = local_socket_accept(fd)) >= 0)
             control_accept(arg, caller);
     if (caller == -EMFILE || caller == -ENFILE || caller == -ENOBUFS || caller == -ENOMEM)
         wait_for_files(arg);
@@ -149,7 +149,7 @@ void control_start(struct agent *a)
     if (k == NULL)
         return;
     *k = (struct control){.agent = a, .fd = -1};
-    int rc = net_here_listen(&k->fd, &err);
+    int rc = local_socket_listen(&k->fd, &err);
     if (rc == 0)
         k->ev = event_new(a->base, k->fd, EV_READ | EV_PERSIST, on_call, k);
     k->pause = evtimer_new(a->base, on_pause, k);

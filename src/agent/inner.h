@@ -63,7 +63,7 @@ struct locate_leader {
 };
 
 struct locate_peers {
-    struct link_look *look; /* NULL: no search, or all peers are probed */
+    struct link_probe *probe; /* NULL: no search, or all peers are probed */
     bool asking;
     size_t next; /* on other nodes than the leader: the first peer of the next pass */
 };

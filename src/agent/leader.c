@@ -19,7 +19,7 @@
 static int leader_make_key(struct agent *a, struct dd_err *err)
 {
     if (a->cfg->alloc->nnodes > 1)
-        return net_key_host(&a->leader.key, &a->key_in, err);
+        return net_key_for_leader(&a->leader.key, &a->key_in, err);
     a->leader.key.method = NET_KEY_SHARED;
     return net_key_random(a->leader.key.bytes) < 0
                ? dd_err_set(err, -EIO, "no random bytes from the kernel")

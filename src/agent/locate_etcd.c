@@ -153,7 +153,7 @@ static int make_secret(struct locate_etcd *d, struct dd_err *err)
     struct net_key_input in = a->key_in;
     struct net_key key = {0};
     in.psk = NULL;
-    int rc = net_key_guest(&key, &in, err);
+    int rc = net_key_for_agent(&key, &in, err);
     const bool have = in.insecure || key.method == NET_KEY_SHARED;
     explicit_bzero(&key, sizeof(key));
     if (rc < 0 || have)

@@ -30,12 +30,12 @@ bool locate_peers_possible(const struct agent *a)
 void locate_peers_stop(struct agent *a)
 {
     a->locate_peers.asking = false;
-    link_look_free(DD_TAKE(a->locate_peers.look));
+    link_probe_free(DD_TAKE(a->locate_peers.probe));
 }
 
 void locate_peers_check(struct agent *a)
 {
-    if (!a->locate_peers.asking || a->locate_peers.look != NULL)
+    if (!a->locate_peers.asking || a->locate_peers.probe != NULL)
         return;
     a->locate_peers.asking = uplink_asks(a);
     agent_step(a, (struct am_event){.kind = AM_PEERS_PROBED, .open = a->locate_peers.asking});
@@ -49,7 +49,7 @@ static void locate_peers_on_found(void *arg, struct link *l)
 static void locate_peers_on_done(void *arg)
 {
     struct agent *a = arg;
-    link_look_free(DD_TAKE(a->locate_peers.look));
+    link_probe_free(DD_TAKE(a->locate_peers.probe));
     locate_peers_check(a);
 }
 
@@ -77,7 +77,7 @@ void locate_peers_start(struct agent *a)
     uint16_t ports[LOCATE_PORTS];
     DD_AUTO(strv) struct dd_strv names = {0};
     struct dd_err err = {0};
-    const struct link_look_cb cb = {
+    const struct link_probe_cb cb = {
         .found = locate_peers_on_found, .done = locate_peers_on_done, .arg = a};
     locate_peers_stop(a);
     uplink_drop_others(a);
@@ -87,7 +87,7 @@ void locate_peers_start(struct agent *a)
     a->locate_peers.asking = true;
     int rc = locate_peers_list_nodes(a, &names);
     if (rc == 0)
-        rc = link_look_start(&a->locate_peers.look, a->base, &cfg, names.v, names.n, &cb, &err);
+        rc = link_probe_start(&a->locate_peers.probe, a->base, &cfg, names.v, names.n, &cb, &err);
     if (rc == 0)
         return;
     dd_log(a->cfg->log, DD_LOG_WARN, "cannot look for another daemon of this job: %s", err.text);

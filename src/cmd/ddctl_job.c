@@ -318,7 +318,7 @@ static int ddctl_job_open(struct asking *k, struct dd_err *err)
     int rc = dd_uid_check(err);
     if (rc < 0)
         return rc;
-    rc = net_here_connect(&fds, &n, &k->busy);
+    rc = local_socket_connect(&fds, &n, &k->busy);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot list the jobs on this node: %s", strerror(-rc));
     k->v = calloc(n + 1, sizeof(*k->v));

@@ -307,7 +307,7 @@ static int launch_make_key(struct launch_plan *p, struct dd_err *err)
     char hex[HEX + 1];
     int rc = p->starter->takes_stdin ? launch_key_on_stdin(p, err) : launch_key_elsewhere(p, err);
     if (rc == 0)
-        rc = net_key_host(&p->key, &p->key_in, err);
+        rc = net_key_for_leader(&p->key, &p->key_in, err);
     if (rc == 0 && p->key.guessable)
         dd_log(p->l.log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
     if (rc == 0 && p->alloc->psk == NULL && (rc = launch_random_hex(hex, err)) == 0 &&

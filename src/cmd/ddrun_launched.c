@@ -134,7 +134,7 @@ static int launched_prepare_starting(struct launched *n, struct launcher_cfg *cf
             "the starting node sent an unknown launcher; all nodes need the same version of ddrun");
     n->next.key = n->ticket.key;
     n->next.path = DD_TAKE(n->ticket.path);
-    int rc = net_key_host(&n->key, &n->key_in, err);
+    int rc = net_key_for_leader(&n->key, &n->key_in, err);
     return rc < 0 ? rc
                   : local_machine_addresses(&n->machine, &n->next.hosts, n->payload.alloc,
                                             n->ticket.index, err);

@@ -150,7 +150,7 @@ static int ddrund_check_key(const struct ddrund_options *o, struct dd_err *err)
         return 0;
     int rc = dd_uid_check(err);
     if (rc == 0)
-        rc = net_key_guest(&key, &in, err);
+        rc = net_key_for_agent(&key, &in, err);
     if (rc == 0 && key.method != NET_KEY_SHARED)
         rc = dd_err_set(
             err, -ENOKEY,

@@ -133,8 +133,9 @@ int answers_new(struct answers **ret, struct event_base *base, const struct answ
     a->cfg.key_in.job_id = a->id;
     a->came = calloc((size_t)cfg->nnodes, sizeof(*a->came));
     a->goodbye = evtimer_new(base, answers_on_goodbye, a);
-    int rc = a->came == NULL || a->goodbye == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
-                                                   : net_key_host(&a->key, &a->cfg.key_in, err);
+    int rc = a->came == NULL || a->goodbye == NULL
+                 ? dd_err_set(err, -ENOMEM, "out of memory")
+                 : net_key_for_leader(&a->key, &a->cfg.key_in, err);
     if (rc == 0)
         rc = a->fd = net_listen(NULL, &any, 1, &a->port, err);
     if (rc >= 0)

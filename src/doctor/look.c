@@ -464,7 +464,7 @@ static bool look_find_key(struct meet *m, json_t *o)
     struct dd_err err = {0};
     m->own_key = m->cfg->key_in;
     m->own_key.job_id = m->id;
-    int rc = net_key_host(&m->key, &m->own_key, &err);
+    int rc = net_key_for_leader(&m->key, &m->own_key, &err);
     look_put(o, "key", look_text(rc == 0 ? m->key.source : ""));
     look_put(o, "key_error", look_text(rc == 0 ? "" : err.text));
     return rc == 0;

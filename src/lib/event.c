@@ -77,7 +77,7 @@ int ddrun_next_event(struct ddrun *d, struct ddrun_event *ret, int timeout_ms)
 {
     uint64_t deadline = deadline_in(timeout_ms == 0 ? 1 : timeout_ms);
     int rc = lib_check(d);
-    if (rc == 0 && d->alone != NULL) {
+    if (rc == 0 && d->local != NULL) {
         deadline_sleep(deadline);
         rc = -ETIMEDOUT;
     }

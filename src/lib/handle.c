@@ -244,7 +244,7 @@ static int handle_fill(struct ddrun *d, int timeout_ms)
     bool under_ddrun = getenv("DDRUN_ROUND") != NULL;
     if (under_ddrun)
         rc = handle_read_environment(d);
-    else if (alone_new(&d->alone) < 0)
+    else if (local_store_new(&d->local) < 0)
         rc = lib_fail(-ENOMEM, "ddrun_init");
     (void)snprintf(d->prefix, sizeof(d->prefix), "ddrun/%d/", d->round);
     if (rc == 0 && group_world(d) < 0)
@@ -277,7 +277,7 @@ void ddrun_free(struct ddrun *d)
     free(d->heartbeat);
     if (d->pid ==
         getpid()) { /* in a forked child, threads that no longer exist may hold the locks */
-        alone_free(d->alone);
+        local_store_free(d->local);
         (void)pthread_mutex_destroy(&d->lock);
     }
     free(d);

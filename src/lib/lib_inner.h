@@ -20,8 +20,8 @@ struct ddrun {
     int rank, size, local_rank, local_size, node_rank, nodes, round, restarts;
     char prefix[PREFIX_MAX]; /* of all keys: "ddrun/ROUND/" */
     char *heartbeat;         /* path of the heartbeat file; NULL: none requested */
-    int heartbeat_fd;    /* the same file, inherited for when the path is not visible; -1: none */
-    struct alone *alone; /* in-memory store without ddrun; NULL: use the round's store */
+    int heartbeat_fd; /* the same file, inherited for when the path is not visible; -1: none */
+    struct local_store *local; /* in-memory store without ddrun; NULL: use the round's store */
     struct conn_addr addr;
     pthread_mutex_t lock; /* protects the members below */
     bool over;            /* the round is over */

@@ -16,24 +16,24 @@ struct entry {
     char key[];
 };
 
-struct alone {
+struct local_store {
     pthread_mutex_t lock;
     pthread_cond_t more; /* signalled when a key is added */
     struct entry *first;
 };
 
-int alone_new(struct alone **ret)
+int local_store_new(struct local_store **ret)
 {
     pthread_condattr_t attr;
-    struct alone *a = calloc(1, sizeof(*a));
-    if (a == NULL)
+    struct local_store *s = calloc(1, sizeof(*s));
+    if (s == NULL)
         return -ENOMEM;
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_mutex_init(&a->lock, NULL);
-    (void)pthread_cond_init(&a->more, &attr);
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->more, &attr);
     (void)pthread_condattr_destroy(&attr);
-    *ret = a;
+    *ret = s;
     return 0;
 }
 
@@ -43,31 +43,31 @@ static void entry_free(struct entry *e)
     free(e);
 }
 
-void alone_free(struct alone *a)
+void local_store_free(struct local_store *s)
 {
-    if (a == NULL)
+    if (s == NULL)
         return;
-    for (struct entry *e = a->first, *next; e != NULL; e = next) {
+    for (struct entry *e = s->first, *next; e != NULL; e = next) {
         next = e->next;
         entry_free(e);
     }
-    (void)pthread_cond_destroy(&a->more);
-    (void)pthread_mutex_destroy(&a->lock);
-    free(a);
+    (void)pthread_cond_destroy(&s->more);
+    (void)pthread_mutex_destroy(&s->lock);
+    free(s);
 }
 
 /* Return the link to the entry, or to the end of the list. */
-static struct entry **local_store_find(struct alone *a, const char *key, bool is_counter)
+static struct entry **local_store_find(struct local_store *s, const char *key, bool is_counter)
 {
-    struct entry **p = &a->first;
+    struct entry **p = &s->first;
     while (*p != NULL && ((*p)->is_counter != is_counter || strcmp((*p)->key, key) != 0))
         p = &(*p)->next;
     return p;
 }
 
-static struct entry *find_or_make(struct alone *a, const char *key, bool is_counter)
+static struct entry *find_or_make(struct local_store *s, const char *key, bool is_counter)
 {
-    struct entry **p = local_store_find(a, key, is_counter);
+    struct entry **p = local_store_find(s, key, is_counter);
     size_t len = strlen(key) + 1;
     if (*p == NULL && (*p = calloc(1, sizeof(**p) + len)) != NULL) {
         (*p)->is_counter = is_counter;
@@ -87,64 +87,65 @@ static void *local_store_copy(const void *p, size_t n)
     return c;
 }
 
-int alone_put(struct alone *a, const char *key, const void *value, size_t len)
+int local_store_put(struct local_store *s, const char *key, const void *value, size_t len)
 {
     void *mine = local_store_copy(value, len);
-    (void)pthread_mutex_lock(&a->lock);
-    struct entry *e = mine != NULL ? find_or_make(a, key, false) : NULL;
+    (void)pthread_mutex_lock(&s->lock);
+    struct entry *e = mine != NULL ? find_or_make(s, key, false) : NULL;
     if (e != NULL) {
         void *old = e->value;
         e->value = mine;
         e->len = len;
         mine = old;
-        (void)pthread_cond_broadcast(&a->more);
+        (void)pthread_cond_broadcast(&s->more);
     }
-    (void)pthread_mutex_unlock(&a->lock);
+    (void)pthread_mutex_unlock(&s->lock);
     free(mine);
     return e != NULL ? 0 : -ENOMEM;
 }
 
-int alone_get(struct alone *a, const char *key, void **ret, size_t *ret_len, uint64_t deadline)
+int local_store_get(struct local_store *s, const char *key, void **ret, size_t *ret_len,
+                    uint64_t deadline)
 {
     const struct timespec until = {.tv_sec = (time_t)(deadline / 1000000000),
                                    .tv_nsec = (long)(deadline % 1000000000)};
     struct entry *e;
     int rc = 0;
-    (void)pthread_mutex_lock(&a->lock);
-    while ((e = *local_store_find(a, key, false)) == NULL && rc == 0)
-        rc = deadline == UINT64_MAX ? pthread_cond_wait(&a->more, &a->lock)
-                                    : pthread_cond_timedwait(&a->more, &a->lock, &until);
+    (void)pthread_mutex_lock(&s->lock);
+    while ((e = *local_store_find(s, key, false)) == NULL && rc == 0)
+        rc = deadline == UINT64_MAX ? pthread_cond_wait(&s->more, &s->lock)
+                                    : pthread_cond_timedwait(&s->more, &s->lock, &until);
     if (e != NULL && ret != NULL) {
         *ret = local_store_copy(e->value, e->len);
         rc = *ret == NULL ? ENOMEM : 0;
     }
     if (e != NULL && ret_len != NULL)
         *ret_len = e->len;
-    (void)pthread_mutex_unlock(&a->lock);
+    (void)pthread_mutex_unlock(&s->lock);
     return e != NULL && rc == ETIMEDOUT ? 0 : -rc;
 }
 
-int alone_delete(struct alone *a, const char *key)
+int local_store_delete(struct local_store *s, const char *key)
 {
-    (void)pthread_mutex_lock(&a->lock);
-    struct entry **p = local_store_find(a, key, false), *e = *p;
+    (void)pthread_mutex_lock(&s->lock);
+    struct entry **p = local_store_find(s, key, false), *e = *p;
     if (e != NULL)
         *p = e->next;
-    (void)pthread_mutex_unlock(&a->lock);
+    (void)pthread_mutex_unlock(&s->lock);
     if (e == NULL)
         return 0;
     entry_free(e);
     return 1;
 }
 
-int alone_add(struct alone *a, const char *key, int64_t delta, int64_t *ret)
+int local_store_add(struct local_store *s, const char *key, int64_t delta, int64_t *ret)
 {
-    (void)pthread_mutex_lock(&a->lock);
-    struct entry *e = find_or_make(a, key, true);
+    (void)pthread_mutex_lock(&s->lock);
+    struct entry *e = find_or_make(s, key, true);
     if (e != NULL) {
         e->count = (int64_t)((uint64_t)e->count + (uint64_t)delta);
         *ret = e->count;
     }
-    (void)pthread_mutex_unlock(&a->lock);
+    (void)pthread_mutex_unlock(&s->lock);
     return e != NULL ? 0 : -ENOMEM;
 }

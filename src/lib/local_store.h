@@ -5,15 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct alone;
+struct local_store;
 
-int alone_new(struct alone **ret);
-void alone_free(struct alone *a);
+int local_store_new(struct local_store **ret);
+void local_store_free(struct local_store *s);
 
 /* Like the functions of ddrun.h with these names; deadline as in conn.h. */
-int alone_put(struct alone *a, const char *key, const void *value, size_t len);
-int alone_get(struct alone *a, const char *key, void **ret, size_t *ret_len, uint64_t deadline);
-int alone_delete(struct alone *a, const char *key);
-int alone_add(struct alone *a, const char *key, int64_t delta, int64_t *ret);
+int local_store_put(struct local_store *s, const char *key, const void *value, size_t len);
+int local_store_get(struct local_store *s, const char *key, void **ret, size_t *ret_len,
+                    uint64_t deadline);
+int local_store_delete(struct local_store *s, const char *key);
+int local_store_add(struct local_store *s, const char *key, int64_t delta, int64_t *ret);
 
 #endif

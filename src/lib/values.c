@@ -54,8 +54,8 @@ int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, i
     if (len > DDRUN_VALUE_MAX)
         return lib_fail_as(-EMSGSIZE, "put of '%.200s': %zu bytes exceed the limit of %d", key, len,
                            DDRUN_VALUE_MAX);
-    if (d->alone != NULL)
-        return done(alone_put(d->alone, key, value, len), "put", key);
+    if (d->local != NULL)
+        return done(local_store_put(d->local, key, value, len), "put", key);
     const struct place p = values_place_of(d, 'v');
     wire_init(&w, 0);
     wire_set(&w, (struct wire_key){p.text, key}, &mark, 1, value, len);
@@ -105,8 +105,8 @@ int ddrun_get(struct ddrun *d, const char *key, void **ret, size_t *ret_len, int
     if (rc < 0)
         return rc;
     uint64_t deadline = deadline_in(timeout_ms);
-    if (d->alone != NULL)
-        return done(alone_get(d->alone, key, ret, ret_len, deadline), "get", key);
+    if (d->local != NULL)
+        return done(local_store_get(d->local, key, ret, ret_len, deadline), "get", key);
     for (;;) { /* the key may be deleted between the end of the wait and the get */
         rc = values_get_now(d, key, ret, ret_len, timeout_ms == 0 ? lib_answer_in(0) : deadline);
         if (rc == 0 && timeout_ms == 0)
@@ -119,11 +119,11 @@ int ddrun_get(struct ddrun *d, const char *key, void **ret, size_t *ret_len, int
     }
 }
 
-static int wait_alone(struct ddrun *d, const char *const *keys, int n, uint64_t deadline)
+static int wait_local(struct ddrun *d, const char *const *keys, int n, uint64_t deadline)
 {
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++)
-        rc = done(alone_get(d->alone, keys[i], NULL, NULL, deadline), "wait", keys[i]);
+        rc = done(local_store_get(d->local, keys[i], NULL, NULL, deadline), "wait", keys[i]);
     return rc;
 }
 
@@ -140,8 +140,8 @@ int ddrun_wait(struct ddrun *d, const char *const *keys, int n, int timeout_ms)
     if (rc < 0 || n == 0)
         return rc < 0 ? lib_fail(rc, "%s", what) : 0;
     uint64_t deadline = deadline_in(timeout_ms);
-    if (d->alone != NULL)
-        return wait_alone(d, keys, n, deadline);
+    if (d->local != NULL)
+        return wait_local(d, keys, n, deadline);
     rc = wait_for_keys(d, keys, n, timeout_ms == 0 ? deadline_in(1) : deadline);
     return rc < 0 ? lib_fail(rc, "%s, '%.100s' first", what, keys[0]) : 0;
 }
@@ -152,8 +152,8 @@ int ddrun_delete(struct ddrun *d, const char *key, int timeout_ms)
     int rc = values_check(d, "delete", key);
     if (rc < 0)
         return rc;
-    if (d->alone != NULL)
-        return alone_delete(d->alone, key);
+    if (d->local != NULL)
+        return local_store_delete(d->local, key);
     const struct place p = values_place_of(d, 'v');
     wire_init(&w, 0);
     wire_delete(&w, (struct wire_key){p.text, key});
@@ -171,8 +171,8 @@ int ddrun_add(struct ddrun *d, const char *key, int64_t delta, int64_t *ret, int
     const struct place p = values_place_of(d, 'n');
     wire_init(&w, 0);
     wire_add(&w, (struct wire_key){p.text, key}, delta);
-    if (d->alone != NULL)
-        rc = alone_add(d->alone, key, delta, &w.number);
+    if (d->local != NULL)
+        rc = local_store_add(d->local, key, delta, &w.number);
     else
         rc = lib_call(d, &w, lib_answer_in(timeout_ms));
     wire_done_with(&w);

@@ -129,7 +129,7 @@ static void no_key(struct net_key *ret, const char *source)
     (void)snprintf(ret->source, sizeof(ret->source), "%s", source);
 }
 
-int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+int net_key_for_leader(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf tried = DD_BUF_INIT(380);
     struct net_key key = {0};
@@ -163,7 +163,7 @@ int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_
     return rc < 0 ? rc : 0;
 }
 
-int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
+int net_key_for_agent(struct net_key *ret, const struct net_key_input *in, struct dd_err *err)
 {
     struct net_key key = {0};
     int rc = in->insecure ? 0 : find_shared(&key, in, err);
@@ -266,7 +266,7 @@ uint64_t net_key_seed(const struct net_key_input *in)
     struct net_key key = {0};
     unsigned char sum[NET_KEY_LEN];
     uint64_t seed = 0;
-    if (net_key_guest(&key, in, NULL) == 0 && key.method == NET_KEY_SHARED && !key.guessable &&
+    if (net_key_for_agent(&key, in, NULL) == 0 && key.method == NET_KEY_SHARED && !key.guessable &&
         hmac(sum, key.bytes, "ddrun-ports-1", in->job_id != NULL ? in->job_id : "") == 0)
         memcpy(&seed, sum, sizeof(seed));
     explicit_bzero(&key, sizeof(key));

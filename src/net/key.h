@@ -47,7 +47,7 @@ struct net_key_input {
  * users can compute it, and could make the better sources fail (by filling the file system, for
  * example). -EINVAL with file name and remedy: a key file is readable by others, easy to guess, or
  * owned by another user. Shared secrets are hashed to NET_KEY_LEN bytes (SHA-256, with a label). */
-int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
+int net_key_for_leader(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
 #define NET_KEY_COOKIE_WARNING                                                                     \
     "--key-source=pbs-cookie: other users with jobs on this machine can compute "                  \
@@ -55,7 +55,7 @@ int net_key_host(struct net_key *ret, const struct net_key_input *in, struct dd_
 
 /* Choose the key of an agent before it contacts the leader: NET_KEY_SHARED if the agent has a
  * shared secret, else NET_KEY_NONE without a key. Key file errors as above. */
-int net_key_guest(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
+int net_key_for_agent(struct net_key *ret, const struct net_key_input *in, struct dd_err *err);
 
 /* Get an agent's key by the method that the leader announced. cred: the leader's credential
  * (NUL-terminated) or NULL. -EACCES: the credential is from another uid; -ENOENT: the file does not
@@ -73,7 +73,7 @@ int net_key_prepare(const struct net_key *key, struct dd_err *err);
 int net_key_credential(char **ret, const struct net_key *key, const struct net_key_input *in,
                        struct dd_err *err);
 
-/* Remove the file that net_key_host() created in the home directory. */
+/* Remove the file that net_key_for_leader() created in the home directory. */
 void net_key_cleanup(const struct net_key *key, const struct net_key_input *in);
 
 int net_key_random(unsigned char out[NET_KEY_LEN]);

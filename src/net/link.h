@@ -165,7 +165,7 @@ void link_find_free(struct link_find *f);
 
 /* ---- one probe of many nodes ---- */
 
-struct link_look_cb {
+struct link_probe_cb {
     void (*found)(
         void *arg,
         struct link *l); /* a link to a daemon of this job, given; may be called several times */
@@ -173,13 +173,13 @@ struct link_look_cb {
     void *arg;
 };
 
-struct link_look;
+struct link_probe;
 /* Try all ports of all hosts once, cfg->attempt_ms each (not 0), a bounded number of nodes at a
  * time; cfg->host is ignored. A node that is down costs one such timeout. The caller calls
- * link_look_free(), also allowed inside both callbacks. */
-int link_look_start(struct link_look **ret, struct event_base *base,
-                    const struct link_find_cfg *cfg, char *const *hosts, size_t n,
-                    const struct link_look_cb *cb, struct dd_err *err);
-void link_look_free(struct link_look *k);
+ * link_probe_free(), also allowed inside both callbacks. */
+int link_probe_start(struct link_probe **ret, struct event_base *base,
+                     const struct link_find_cfg *cfg, char *const *hosts, size_t n,
+                     const struct link_probe_cb *cb, struct dd_err *err);
+void link_probe_free(struct link_probe *k);
 
 #endif

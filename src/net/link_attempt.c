@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct link_try {
+struct link_attempt {
     struct event_base *base;
-    struct link_try_cfg cfg;
+    struct link_attempt_cfg cfg;
     int fd; /* -1 once bev owns it */
     struct event *io, *timer;
     struct bufferevent *bev;
@@ -26,13 +26,13 @@ struct link_try {
     char why[400]; /* message for `doomed` */
 };
 
-static void drop_io(struct link_try *t)
+static void drop_io(struct link_attempt *t)
 {
     if (t->io != NULL)
         event_free(DD_TAKE(t->io));
 }
 
-void link_try_free(struct link_try *t)
+void link_attempt_free(struct link_attempt *t)
 {
     if (t == NULL)
         return;
@@ -51,7 +51,7 @@ void link_try_free(struct link_try *t)
     free(t);
 }
 
-static void link_attempt_finish(struct link_try *t, enum link_verdict v, struct link *l,
+static void link_attempt_finish(struct link_attempt *t, enum link_verdict v, struct link *l,
                                 const char *why)
 {
     drop_io(t);
@@ -61,29 +61,29 @@ static void link_attempt_finish(struct link_try *t, enum link_verdict v, struct 
 
 static enum link_verdict verdict_of_errno(int rc)
 {
-    return rc == -ECONNREFUSED ? TRY_NOBODY : TRY_NO_WAY;
+    return rc == -ECONNREFUSED ? ATTEMPT_NO_LISTENER : ATTEMPT_UNREACHABLE;
 }
 
-static void link_attempt_open_link(struct link_try *t)
+static void link_attempt_open_link(struct link_attempt *t)
 {
     struct dd_err err = {0};
     struct link *l = NULL;
     if (link_of_bev(&l, t->bev, "", &err) < 0) {
-        link_attempt_finish(t, TRY_BROKEN, NULL, err.text);
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, err.text);
         return;
     }
     t->bev = NULL;
-    link_attempt_finish(t, TRY_LINK, l, "");
+    link_attempt_finish(t, ATTEMPT_LINK, l, "");
 }
 
 static void link_attempt_on_handshake(struct bufferevent *bev, short what, void *arg)
 {
-    struct link_try *t = arg;
+    struct link_attempt *t = arg;
     char why[700] = "the connection was lost";
     if ((what & BEV_EVENT_CONNECTED) != 0) {
         net_tls_forget(bev);
         if (net_tls_check(bev) < 0)
-            link_attempt_finish(t, TRY_BAD_KEY, NULL,
+            link_attempt_finish(t, ATTEMPT_BAD_KEY, NULL,
                                 "claims to be of this job, but did not prove the key");
         else
             link_attempt_open_link(t);
@@ -95,41 +95,41 @@ static void link_attempt_on_handshake(struct bufferevent *bev, short what, void 
     if (fault == NET_TLS_KEY || fault == NET_TLS_IDENTITY) {
         (void)snprintf(why, sizeof(why),
                        "is of this job, but the keys differ (key source here: %s)", t->source);
-        link_attempt_finish(t, TRY_BAD_KEY, NULL, why);
+        link_attempt_finish(t, ATTEMPT_BAD_KEY, NULL, why);
         return;
     }
     char text[sizeof(why) + 32];
     (void)snprintf(text, sizeof(text), "failed the TLS handshake: %s", why);
-    link_attempt_finish(t, TRY_BROKEN, NULL, text);
+    link_attempt_finish(t, ATTEMPT_BROKEN, NULL, text);
 }
 
-static void link_attempt_start_tls(struct link_try *t)
+static void link_attempt_start_tls(struct link_attempt *t)
 {
     struct dd_err err = {0};
     int rc = *t->cfg.tls != NULL ? 0 : net_tls_new(t->cfg.tls, &err);
     if (rc == 0)
         rc = net_tls_start(&t->bev, *t->cfg.tls, t->base, t->fd, NET_TLS_CLIENT, &t->psk, &err);
     if (rc < 0) {
-        link_attempt_finish(t, TRY_BROKEN, NULL, err.text);
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, err.text);
         return;
     }
     t->fd = -1;
     bufferevent_setcb(t->bev, NULL, NULL, link_attempt_on_handshake, t);
 }
 
-static void link_attempt_start_plain(struct link_try *t)
+static void link_attempt_start_plain(struct link_attempt *t)
 {
     t->bev = bufferevent_socket_new(t->base, t->fd,
                                     BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (t->bev == NULL) {
-        link_attempt_finish(t, TRY_BROKEN, NULL, "out of memory");
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "out of memory");
         return;
     }
     t->fd = -1;
     link_attempt_open_link(t);
 }
 
-static void take_key(struct link_try *t, const struct hello_reply *r)
+static void take_key(struct link_attempt *t, const struct hello_reply *r)
 {
     struct dd_err err = {0};
     struct net_key key = {0};
@@ -138,7 +138,7 @@ static void take_key(struct link_try *t, const struct hello_reply *r)
         char why[sizeof(err.text) + 64];
         (void)snprintf(why, sizeof(why), "is of this job, but this node has no key for it: %s",
                        err.text);
-        link_attempt_finish(t, TRY_NO_KEY, NULL, why);
+        link_attempt_finish(t, ATTEMPT_NO_KEY, NULL, why);
         return;
     }
     t->psk.identity = t->cfg.find->job_id;
@@ -146,7 +146,7 @@ static void take_key(struct link_try *t, const struct hello_reply *r)
     memcpy(t->source, key.source, sizeof(t->source));
     explicit_bzero(&key, sizeof(key));
     if (rc < 0)
-        link_attempt_finish(t, TRY_BROKEN, NULL, "cannot derive the session's key");
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "cannot derive the session's key");
     else if (r->method == NET_KEY_NONE)
         link_attempt_start_plain(t);
     else
@@ -157,24 +157,24 @@ static const struct {
     enum link_verdict verdict;
     const char *why;
 } of_status[] = {
-    [HELLO_OTHER_JOB] = {TRY_OTHER, "is the daemon of another job"},
-    [HELLO_BAD_VERSION] = {TRY_VERSION, "uses protocol version"},
-    [HELLO_FULL] = {TRY_FULL, "accepts no more nodes"},
+    [HELLO_OTHER_JOB] = {ATTEMPT_OTHER, "is the daemon of another job"},
+    [HELLO_BAD_VERSION] = {ATTEMPT_VERSION, "uses protocol version"},
+    [HELLO_FULL] = {ATTEMPT_FULL, "accepts no more nodes"},
 };
 
-static void other_version(struct link_try *t)
+static void other_version(struct link_attempt *t)
 {
     char why[200];
     (void)snprintf(why, sizeof(why),
                    "%s %u, but ddrun %s here uses %d; all nodes need the same version",
                    of_status[HELLO_BAD_VERSION].why, t->in.data[HELLO_VERSION_AT], PACKAGE_VERSION,
                    HELLO_VERSION);
-    link_attempt_finish(t, TRY_VERSION, NULL, why);
+    link_attempt_finish(t, ATTEMPT_VERSION, NULL, why);
 }
 
 static void on_reply(evutil_socket_t fd, short what, void *arg)
 {
-    struct link_try *t = arg;
+    struct link_attempt *t = arg;
     struct hello_reply r;
     (void)what;
     int rc = link_hello_read(fd, &t->in);
@@ -187,16 +187,16 @@ static void on_reply(evutil_socket_t fd, short what, void *arg)
     if (rc == -EPROTONOSUPPORT)
         other_version(t);
     else if (rc == -EPROTO)
-        link_attempt_finish(t, TRY_FOREIGN, NULL, "is another program");
+        link_attempt_finish(t, ATTEMPT_FOREIGN, NULL, "is another program");
     else if (rc < 0)
-        link_attempt_finish(t, TRY_FOREIGN, NULL, "closed the connection without an answer");
+        link_attempt_finish(t, ATTEMPT_FOREIGN, NULL, "closed the connection without an answer");
     else if (r.status != HELLO_OK)
         link_attempt_finish(t, of_status[r.status].verdict, NULL, of_status[r.status].why);
     else
         take_key(t, &r);
 }
 
-static int send_call(struct link_try *t)
+static int send_call(struct link_attempt *t)
 {
     struct hello_call c = {0};
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(HELLO_MAX);
@@ -208,7 +208,7 @@ static int send_call(struct link_try *t)
 
 static void link_attempt_on_connected(evutil_socket_t fd, short what, void *arg)
 {
-    struct link_try *t = arg;
+    struct link_attempt *t = arg;
     int e = 0;
     socklen_t len = sizeof(e);
     (void)what;
@@ -222,22 +222,22 @@ static void link_attempt_on_connected(evutil_socket_t fd, short what, void *arg)
     }
     t->io = event_new(t->base, fd, EV_READ | EV_PERSIST, on_reply, t);
     if (t->io == NULL || event_add(t->io, NULL) < 0)
-        link_attempt_finish(t, TRY_BROKEN, NULL, "out of memory");
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "out of memory");
 }
 
 static void link_attempt_on_timer(evutil_socket_t fd, short what, void *arg)
 {
-    struct link_try *t = arg;
+    struct link_attempt *t = arg;
     (void)fd;
     (void)what;
-    if (t->doomed != TRY_NONE)
+    if (t->doomed != ATTEMPT_NONE)
         link_attempt_finish(t, t->doomed, NULL, t->why);
     else if (t->bev != NULL)
-        link_attempt_finish(t, TRY_BROKEN, NULL, "did not finish the TLS handshake in time");
+        link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "did not finish the TLS handshake in time");
     else if (event_pending(t->io, EV_WRITE, NULL))
-        link_attempt_finish(t, TRY_NO_WAY, NULL, "no answer");
+        link_attempt_finish(t, ATTEMPT_UNREACHABLE, NULL, "no answer");
     else
-        link_attempt_finish(t, TRY_SILENT, NULL, "accepted the connection but did not answer");
+        link_attempt_finish(t, ATTEMPT_SILENT, NULL, "accepted the connection but did not answer");
 }
 
 static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net_addr *to)
@@ -255,7 +255,7 @@ static int bind_source(int fd, const struct link_find_cfg *cfg, const struct net
     return 0;
 }
 
-static int start_connect(struct link_try *t)
+static int start_connect(struct link_attempt *t)
 {
     const struct net_addr *to = &t->cfg.addr;
     t->fd = socket(to->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -271,16 +271,17 @@ static int start_connect(struct link_try *t)
     return t->io == NULL || event_add(t->io, NULL) < 0 ? -ENOMEM : 0;
 }
 
-int link_try_start(struct link_try **ret, struct event_base *base, const struct link_try_cfg *cfg)
+int link_attempt_start(struct link_attempt **ret, struct event_base *base,
+                       const struct link_attempt_cfg *cfg)
 {
     struct timeval limit = dd_timeval(cfg->limit_ms * DD_NS_PER_MS);
-    struct link_try *t = calloc(1, sizeof(*t));
+    struct link_attempt *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return -ENOMEM;
-    *t = (struct link_try){.base = base, .cfg = *cfg, .fd = -1, .in = DD_BUF_INIT(HELLO_MAX)};
+    *t = (struct link_attempt){.base = base, .cfg = *cfg, .fd = -1, .in = DD_BUF_INIT(HELLO_MAX)};
     t->timer = evtimer_new(base, link_attempt_on_timer, t);
     if (t->timer == NULL) {
-        link_try_free(t);
+        link_attempt_free(t);
         return -ENOMEM;
     }
     int rc = start_connect(t);
@@ -291,7 +292,7 @@ int link_try_start(struct link_try **ret, struct event_base *base, const struct 
         limit = (struct timeval){0, 0};
     }
     if (evtimer_add(t->timer, &limit) < 0) {
-        link_try_free(t);
+        link_attempt_free(t);
         return -ENOMEM;
     }
     *ret = t;

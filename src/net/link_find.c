@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum {
-    OPEN_MAX_TRIES = 128,
+    ATTEMPTS_MAX = 128,
     PORTS_MAX = 64,
     FURTHER_MAX = 4096,
     WALKERS = 16,      /* concurrent attempts at further ports, per address */
@@ -29,7 +29,7 @@ enum {
 struct target {
     struct link_find *find;
     struct net_addr addr;
-    struct link_try *try;
+    struct link_attempt *attempt;
     bool due;   /* not yet tried in this pass */
     bool walks; /* cycles through the further ports */
     size_t nth; /* index of the address */
@@ -63,18 +63,18 @@ struct link_find {
 
 static void start_due(struct link_find *f);
 
-static void end_tries(struct link_find *f)
+static void end_attempts(struct link_find *f)
 {
     for (size_t i = 0; i < f->ntargets; i++) {
-        link_try_free(f->targets[i]->try);
-        f->targets[i]->try = NULL;
+        link_attempt_free(f->targets[i]->attempt);
+        f->targets[i]->attempt = NULL;
     }
     f->nopen = 0;
 }
 
 static void forget_targets(struct link_find *f)
 {
-    end_tries(f);
+    end_attempts(f);
     for (size_t i = 0; i < f->ntargets; i++)
         free(f->targets[i]);
     f->ntargets = f->naddrs = 0;
@@ -116,11 +116,11 @@ static unsigned jitter(struct link_find *f, unsigned ms)
     return ms * (800 + r) / 1000;
 }
 
-/* ---- tries ---- */
+/* ---- attempts ---- */
 
 static void succeed(struct link_find *f, struct link *l)
 {
-    end_tries(f);
+    end_attempts(f);
     (void)event_del(f->pass_timer);
     (void)event_del(f->lookup_timer);
     net_resolve_free(DD_TAKE(f->resolve));
@@ -136,8 +136,8 @@ static void learn_patience(struct target *g)
         g->limit_ms *= 2;
 }
 
-static void link_find_on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
-                               const char *why)
+static void link_find_on_tried(void *arg, struct link_attempt *t, enum link_verdict v,
+                               struct link *l, const char *why)
 {
     struct target *g = arg;
     struct link_find *f = g->find;
@@ -145,14 +145,14 @@ static void link_find_on_tried(void *arg, struct link_try *t, enum link_verdict 
     learn_patience(g);
     g->last = v;
     (void)snprintf(g->why, sizeof(g->why), "%s", why);
-    if (v == TRY_BAD_KEY && !f->warned) {
+    if (v == ATTEMPT_BAD_KEY && !f->warned) {
         f->warned = true; /* warn once and continue: the listener may be an impostor */
         dd_log(f->cfg.log, DD_LOG_WARN, "%s %s", net_addr_text(&g->addr, text), why);
     }
-    link_try_free(t);
-    g->try = NULL;
+    link_attempt_free(t);
+    g->attempt = NULL;
     f->nopen--;
-    if (v == TRY_LINK)
+    if (v == ATTEMPT_LINK)
         succeed(f, l);
     else
         start_due(f);
@@ -160,19 +160,19 @@ static void link_find_on_tried(void *arg, struct link_try *t, enum link_verdict 
 
 static void start_due_of(struct link_find *f, bool walks)
 {
-    for (size_t i = 0; i < f->ntargets && f->nopen < OPEN_MAX_TRIES; i++) {
+    for (size_t i = 0; i < f->ntargets && f->nopen < ATTEMPTS_MAX; i++) {
         struct target *g = f->targets[i];
-        if (!g->due || g->try != NULL || g->walks != walks)
+        if (!g->due || g->attempt != NULL || g->walks != walks)
             continue;
-        const struct link_try_cfg cfg = {.find = &f->cfg,
-                                         .tls = &f->tls,
-                                         .addr = g->addr,
-                                         .limit_ms = g->limit_ms,
-                                         .done = link_find_on_tried,
-                                         .arg = g};
+        const struct link_attempt_cfg cfg = {.find = &f->cfg,
+                                             .tls = &f->tls,
+                                             .addr = g->addr,
+                                             .limit_ms = g->limit_ms,
+                                             .done = link_find_on_tried,
+                                             .arg = g};
         g->due = false;
         g->started_ns = dd_now_ns();
-        if (link_try_start(&g->try, f->base, &cfg) == 0)
+        if (link_attempt_start(&g->attempt, f->base, &cfg) == 0)
             f->nopen++;
     }
 }
@@ -194,7 +194,7 @@ static bool walk_on(struct link_find *f, struct target *g)
     const size_t rounds = *walked / f->cfg.nfurther;
     net_addr_set_port(&g->addr, f->further[*walked % f->cfg.nfurther]);
     g->limit_ms = f->cfg.attempt_ms * (rounds < PATIENCE ? (unsigned)rounds + 1 : PATIENCE);
-    g->last = TRY_NONE;
+    g->last = ATTEMPT_NONE;
     ++*walked;
     return true;
 }
@@ -205,7 +205,7 @@ static void on_pass(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     for (size_t i = 0; i < f->ntargets; i++)
-        f->targets[i]->due = f->targets[i]->try == NULL &&
+        f->targets[i]->due = f->targets[i]->attempt == NULL &&
                              (!f->targets[i]->walks || walk_on(f, f->targets[i]));
     start_due(f);
     set_timer(f->pass_timer, jitter(f, f->pass_ms));
@@ -423,14 +423,14 @@ static const struct target *most_telling(const struct link_find *f)
 enum link_listener link_find_listener(const struct link_find *f)
 {
     static const enum link_listener of[] = {
-        [TRY_NOBODY] = LINK_LISTENER_NONE,
-        [TRY_SILENT] = LINK_LISTENER_SILENT,
-        [TRY_FOREIGN] = LINK_LISTENER_FOREIGN,
-        [TRY_OTHER] = LINK_LISTENER_FOREIGN,
+        [ATTEMPT_NO_LISTENER] = LINK_LISTENER_NONE,
+        [ATTEMPT_SILENT] = LINK_LISTENER_SILENT,
+        [ATTEMPT_FOREIGN] = LINK_LISTENER_FOREIGN,
+        [ATTEMPT_OTHER] = LINK_LISTENER_FOREIGN,
     };
     const struct target *g = most_telling(f);
-    const enum link_verdict last = g != NULL ? g->last : TRY_NONE;
-    return last > TRY_OTHER ? LINK_LISTENER_OURS : of[last];
+    const enum link_verdict last = g != NULL ? g->last : ATTEMPT_NONE;
+    return last > ATTEMPT_OTHER ? LINK_LISTENER_OURS : of[last];
 }
 
 /* "node1 (10.0.0.1, fd00::1) ports 21013, 4711" */
@@ -450,15 +450,15 @@ static void put_targets(const struct link_find *f, struct dd_buf *out)
 {
     const struct target *g = most_telling(f);
     char text[NET_ADDR_TEXT + 8];
-    if (g->last >= TRY_VERSION) {
+    if (g->last >= ATTEMPT_VERSION) {
         (void)dd_buf_printf(out, "%s %s", net_addr_text(&g->addr, text), g->why);
         return;
     }
     (void)dd_buf_puts(out, "no daemon of this job at ");
     put_place(f, out);
-    if (g->last == TRY_NO_WAY)
+    if (g->last == ATTEMPT_UNREACHABLE)
         (void)dd_buf_printf(out, ": %s", g->why);
-    else if (g->last >= TRY_SILENT)
+    else if (g->last >= ATTEMPT_SILENT)
         (void)dd_buf_printf(out, ": %s %s", net_addr_text(&g->addr, text), g->why);
 }
 

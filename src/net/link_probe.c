@@ -20,18 +20,18 @@ enum {
 
 /* One node. Its addresses are probed in turn: first one port, since a node that is down does not
  * answer there either; then all other ports. */
-struct place {
-    struct link_look *look;
+struct node_probe {
+    struct link_probe *probe;
     size_t host;
     bool busy;
     struct net_resolve *resolve;
     struct net_addr addrs[ADDRS_MAX];
     size_t naddrs, addr;
-    struct link_try *tries[PORTS_MAX];
+    struct link_attempt *attempts[PORTS_MAX];
     size_t open;
 };
 
-struct link_look {
+struct link_probe {
     struct event_base *base;
     struct link_find_cfg cfg;
     char *job_id, *node, *bind_addr;
@@ -40,27 +40,27 @@ struct link_look {
     size_t nhosts, next;
     struct net_tls *tls;
     struct event *step;
-    struct place places[AT_ONCE];
+    struct node_probe nodes[AT_ONCE];
     void (*found)(void *arg, struct link *l);
     void (*done)(void *arg);
     void *arg;
 };
 
-static void place_clear(struct place *p)
+static void node_probe_clear(struct node_probe *p)
 {
     net_resolve_free(DD_TAKE(p->resolve));
     for (size_t i = 0; i < PORTS_MAX; i++)
-        link_try_free(DD_TAKE(p->tries[i]));
+        link_attempt_free(DD_TAKE(p->attempts[i]));
     p->open = 0;
     p->busy = false;
 }
 
-void link_look_free(struct link_look *k)
+void link_probe_free(struct link_probe *k)
 {
     if (k == NULL)
         return;
     for (size_t i = 0; i < AT_ONCE; i++)
-        place_clear(&k->places[i]);
+        node_probe_clear(&k->nodes[i]);
     if (k->step != NULL)
         event_free(k->step);
     net_tls_free(k->tls);
@@ -73,67 +73,67 @@ void link_look_free(struct link_look *k)
     free(k);
 }
 
-/* Continue from the event loop: the caller may be a callback of the place itself. */
-static void step_soon(struct link_look *k)
+/* Continue from the event loop: the caller may be a callback of the node probe itself. */
+static void step_soon(struct link_probe *k)
 {
     static const struct timeval now = {0, 0};
     (void)evtimer_add(k->step, &now);
 }
 
-static void link_probe_on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
-                                const char *why);
+static void link_probe_on_tried(void *arg, struct link_attempt *t, enum link_verdict v,
+                                struct link *l, const char *why);
 
-static void link_probe_try_port(struct place *p, size_t port)
+static void try_port(struct node_probe *p, size_t port)
 {
-    struct link_look *k = p->look;
-    struct link_try_cfg cfg = {.find = &k->cfg,
-                               .tls = &k->tls,
-                               .addr = p->addrs[p->addr],
-                               .limit_ms = k->cfg.attempt_ms,
-                               .done = link_probe_on_tried,
-                               .arg = p};
+    struct link_probe *k = p->probe;
+    struct link_attempt_cfg cfg = {.find = &k->cfg,
+                                   .tls = &k->tls,
+                                   .addr = p->addrs[p->addr],
+                                   .limit_ms = k->cfg.attempt_ms,
+                                   .done = link_probe_on_tried,
+                                   .arg = p};
     net_addr_set_port(&cfg.addr, k->ports[port]);
-    if (link_try_start(&p->tries[port], k->base, &cfg) == 0)
+    if (link_attempt_start(&p->attempts[port], k->base, &cfg) == 0)
         p->open++;
 }
 
-static void try_address(struct place *p)
+static void try_address(struct node_probe *p)
 {
     while (p->open == 0 && p->addr < p->naddrs) {
-        link_probe_try_port(p, 0);
+        try_port(p, 0);
         p->addr += p->open == 0;
     }
     if (p->open > 0)
         return;
     p->busy = false;
-    step_soon(p->look);
+    step_soon(p->probe);
 }
 
-static void link_probe_on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
-                                const char *why)
+static void link_probe_on_tried(void *arg, struct link_attempt *t, enum link_verdict v,
+                                struct link *l, const char *why)
 {
-    struct place *p = arg;
-    struct link_look *k = p->look;
+    struct node_probe *p = arg;
+    struct link_probe *k = p->probe;
     size_t port = 0;
     (void)why;
-    while (p->tries[port] != t)
+    while (p->attempts[port] != t)
         port++;
-    link_try_free(DD_TAKE(p->tries[port]));
+    link_attempt_free(DD_TAKE(p->attempts[port]));
     p->open--;
-    if (port == 0 && v != TRY_NO_WAY)
+    if (port == 0 && v != ATTEMPT_UNREACHABLE)
         for (size_t i = 1; i < k->cfg.nports; i++)
-            link_probe_try_port(p, i);
+            try_port(p, i);
     if (p->open == 0) {
         p->addr++;
         try_address(p);
     }
-    if (v == TRY_LINK)
+    if (v == ATTEMPT_LINK)
         k->found(k->arg, l); /* may free k */
 }
 
 /* A machine's own name often resolves to a loopback address on every node. A numeric address is
  * used as given. */
-static bool link_probe_is_wanted(const struct link_look *k, const char *host,
+static bool link_probe_is_wanted(const struct link_probe *k, const char *host,
                                  const struct net_addr *a)
 {
     struct net_addr number;
@@ -143,18 +143,18 @@ static bool link_probe_is_wanted(const struct link_look *k, const char *host,
 static void link_probe_on_looked_up(void *arg, const struct net_addr *addrs, size_t n,
                                     const char *why)
 {
-    struct place *p = arg;
+    struct node_probe *p = arg;
     (void)why;
     for (size_t i = 0; i < n && p->naddrs < ADDRS_MAX; i++)
-        if (link_probe_is_wanted(p->look, p->look->hosts[p->host], &addrs[i]))
+        if (link_probe_is_wanted(p->probe, p->probe->hosts[p->host], &addrs[i]))
             p->addrs[p->naddrs++] = addrs[i];
     net_resolve_free(DD_TAKE(p->resolve));
     try_address(p);
 }
 
-static void begin_place(struct place *p, size_t host)
+static void node_probe_begin(struct node_probe *p, size_t host)
 {
-    struct link_look *k = p->look;
+    struct link_probe *k = p->probe;
     const struct net_resolve_cfg cfg = {.name = k->hosts[host],
                                         .slurm = k->cfg.try_scontrol ? NET_RESOLVE_SLURM_ELSE
                                                                      : NET_RESOLVE_SLURM_NEVER,
@@ -168,21 +168,21 @@ static void begin_place(struct place *p, size_t host)
 
 static void on_step(evutil_socket_t fd, short what, void *arg)
 {
-    struct link_look *k = arg;
+    struct link_probe *k = arg;
     size_t busy = 0;
     (void)fd;
     (void)what;
     for (size_t i = 0; i < AT_ONCE; i++) {
-        struct place *p = &k->places[i];
+        struct node_probe *p = &k->nodes[i];
         while (!p->busy && k->next < k->nhosts)
-            begin_place(p, k->next++);
+            node_probe_begin(p, k->next++);
         busy += p->busy;
     }
     if (busy == 0)
         k->done(k->arg); /* may free k */
 }
 
-static int link_probe_copy_cfg(struct link_look *k, const struct link_find_cfg *cfg,
+static int link_probe_copy_cfg(struct link_probe *k, const struct link_find_cfg *cfg,
                                char *const *hosts, size_t n)
 {
     k->cfg = *cfg;
@@ -205,17 +205,17 @@ static int link_probe_copy_cfg(struct link_look *k, const struct link_find_cfg *
     return 0;
 }
 
-int link_look_start(struct link_look **ret, struct event_base *base,
-                    const struct link_find_cfg *cfg, char *const *hosts, size_t n,
-                    const struct link_look_cb *cb, struct dd_err *err)
+int link_probe_start(struct link_probe **ret, struct event_base *base,
+                     const struct link_find_cfg *cfg, char *const *hosts, size_t n,
+                     const struct link_probe_cb *cb, struct dd_err *err)
 {
     if (cfg->nports == 0 || cfg->nports > PORTS_MAX)
         return dd_err_set(err, -EINVAL, "invalid number of ports to try: %zu (expected 1 to %d)",
                           cfg->nports, PORTS_MAX);
-    struct link_look *k = calloc(1, sizeof(*k));
+    struct link_probe *k = calloc(1, sizeof(*k));
     if (k == NULL || link_probe_copy_cfg(k, cfg, hosts, n) < 0 ||
         (k->step = evtimer_new(base, on_step, k)) == NULL) {
-        link_look_free(k);
+        link_probe_free(k);
         return dd_err_set(err, -ENOMEM, "out of memory for the search");
     }
     k->base = base;
@@ -223,7 +223,7 @@ int link_look_start(struct link_look **ret, struct event_base *base,
     k->done = cb->done;
     k->arg = cb->arg;
     for (size_t i = 0; i < AT_ONCE; i++)
-        k->places[i].look = k;
+        k->nodes[i].probe = k;
     step_soon(k);
     *ret = k;
     return 0;

@@ -34,7 +34,7 @@ static socklen_t address_of(struct sockaddr_un *ret, const char *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-int net_here_listen(int *ret_fd, struct dd_err *err)
+int local_socket_listen(int *ret_fd, struct dd_err *err)
 {
     struct sockaddr_un sa;
     uint64_t random;
@@ -64,7 +64,7 @@ static int uid_of_peer(int fd, uid_t *ret)
     return 0;
 }
 
-int net_here_accept(int listen_fd)
+int local_socket_accept(int listen_fd)
 {
     struct dd_uid self;
     uid_t uid = (uid_t)-1;
@@ -176,7 +176,7 @@ static int try_busy(struct found *f)
     return rc;
 }
 
-int net_here_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy)
+int local_socket_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy)
 {
     struct found f = {0};
     dd_uid_read(&f.self);

@@ -9,14 +9,14 @@
 #include <stddef.h>
 
 /* Create a listening socket with a name derived from this process. */
-int net_here_listen(int *ret_fd, struct dd_err *err);
+int local_socket_listen(int *ret_fd, struct dd_err *err);
 /* Accept the next connection of this user or root. -EAGAIN: none is pending; -EACCES: a connection
  * of another user was closed. */
-int net_here_accept(int listen_fd);
+int local_socket_accept(int listen_fd);
 /* Connect to all such sockets of this user on this machine; the caller closes the descriptors and
  * frees the array. Other users may listen under any number of similar names: each costs one
  * connection attempt, and none hides a socket of this user whose queue has room. *ret_busy: sockets
  * of unknown owner whose queues stayed full. 0 or -errno. */
-int net_here_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy);
+int local_socket_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy);
 
 #endif

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int __wrap_net_here_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy);
+int __wrap_local_socket_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy);
 int __wrap_dd_write_full(int fd, const void *p, size_t n);
 int __wrap_link_send(struct link *l, uint16_t type, const void *data, size_t n);
 void __wrap_dd_log(const struct dd_log *log, enum dd_log_level level, const char *fmt, ...)
@@ -63,7 +63,7 @@ static void leave(void)
         close(DD_TAKE_FD(agent_fd));
 }
 
-int __wrap_net_here_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy)
+int __wrap_local_socket_connect(int **ret_fds, size_t *ret_n, size_t *ret_busy)
 {
     DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(4096);
     int pair[2];

@@ -1,4 +1,4 @@
-/* link_handshake: both sides of a link, link_try and link_accept, and the input is the network
+/* link_handshake: both sides of a link, link_attempt and link_accept, and the input is the network
  * between them: it passes bytes on in any pieces, changes, drops and makes up some, closes either
  * side, and time passes. Frames come as they were sent, if at all; where the keys differ, or one
  * side alone has one, there is no link.
@@ -27,7 +27,7 @@ static struct {
     struct event_base *base;
     struct net_tls *tls;
     struct link_shared shared;
-    struct link_try *try_;
+    struct link_attempt *attempt;
     struct link_accept *accept;
     struct link *link[SIDES];
     int fd[SIDES];                   /* of the network, towards that side; -1: closed */
@@ -69,15 +69,15 @@ static void opened(enum side side, struct link *l)
                        .on_frame = on_frame, .on_close = on_close, .arg = (void *)(uintptr_t)side});
 }
 
-static void on_tried(void *arg, struct link_try *t, enum link_verdict v, struct link *l,
+static void on_tried(void *arg, struct link_attempt *t, enum link_verdict v, struct link *l,
                      const char *why)
 {
     (void)arg;
-    must(t == world.try_ && (l != NULL) == (v == TRY_LINK) && (l != NULL || why[0] != '\0'));
+    must(t == world.attempt && (l != NULL) == (v == ATTEMPT_LINK) && (l != NULL || why[0] != '\0'));
     if (l != NULL)
         opened(CALLER, l);
-    link_try_free(t);
-    world.try_ = NULL;
+    link_attempt_free(t);
+    world.attempt = NULL;
 }
 
 static void on_accepted(void *arg, struct link_accept *a, struct link *l, const char *why)
@@ -106,10 +106,10 @@ static int listen_somewhere(struct net_addr *ret)
 
 static void start_caller(const struct link_find_cfg *find)
 {
-    struct link_try_cfg cfg = {
+    struct link_attempt_cfg cfg = {
         .find = find, .tls = &world.tls, .limit_ms = LIMIT_MS, .done = on_tried};
     int fd = listen_somewhere(&cfg.addr);
-    must(link_try_start(&world.try_, world.base, &cfg) == 0);
+    must(link_attempt_start(&world.attempt, world.base, &cfg) == 0);
     world.fd[CALLER] = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     must(world.fd[CALLER] >= 0);
     close(fd);
@@ -228,7 +228,7 @@ static void run(struct dd_rd *r, enum keys keys)
                                            .shared = &world.shared};
     world.with_key = keys == SAME_KEY;
     if (daemon_has_key)
-        must(net_key_host(&key, &at_daemon, NULL) == 0);
+        must(net_key_for_leader(&key, &at_daemon, NULL) == 0);
     start_caller(&find);
     start_daemon(&accept);
     (void)event_base_loop(world.base, EVLOOP_NONBLOCK); /* connected; the hello is sent */
@@ -239,7 +239,7 @@ static void run(struct dd_rd *r, enum keys keys)
     }
     fake_clock_pass(2 * LIMIT_MS);
     (void)event_base_loop(world.base, EVLOOP_NONBLOCK);
-    must(world.try_ == NULL && world.accept == NULL);
+    must(world.attempt == NULL && world.accept == NULL);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -243,7 +243,7 @@ struct host *world_host_with(struct world *w, const struct net_key_input *in)
     struct host *h = &w->hosts[w->nhosts];
     *h = (struct host){.w = w, .manner = DAEMON, .job = in->job_id, .in = *in};
     h->timeout_ms = WORLD_LIMIT_MS;
-    assert_int_equal(net_key_host(&h->key, in, NULL), 0);
+    assert_int_equal(net_key_for_leader(&h->key, in, NULL), 0);
     return start_host(w, "127.0.0.1", 0);
 }
 
@@ -255,7 +255,7 @@ struct host *world_host(struct world *w, const char *addr, uint16_t port, enum m
     *h = (struct host){.w = w, .manner = manner, .job = job, .timeout_ms = WORLD_LIMIT_MS};
     h->in = (struct net_key_input){.env = envs, .job_id = job, .insecure = env == NULL};
     if (manner == DAEMON)
-        assert_int_equal(net_key_host(&h->key, &h->in, NULL), 0);
+        assert_int_equal(net_key_for_leader(&h->key, &h->in, NULL), 0);
     h->in.env = NULL;
     return start_host(w, addr, port);
 }

@@ -88,7 +88,7 @@ static void bed_new(struct bed *b, bool wanted)
     assert_int_equal(bootstrap_payload_encode(&b->payload, &payload), 0);
     hostlist_free(alloc.nodes);
     dd_strv_done(&payload.argv);
-    assert_int_equal(net_key_host(&b->key, &b->key_in, &err), 0);
+    assert_int_equal(net_key_for_leader(&b->key, &b->key_in, &err), 0);
     const struct bootstrap_server_cfg cfg = {.id = "launch.1",
                                              .payload = &b->payload,
                                              .key = &b->key,

@@ -322,7 +322,7 @@ static void search_may_be_freed_at_any_time(void **state)
     }
 }
 
-/* ---- one look at many nodes ---- */
+/* ---- one probe of many nodes ---- */
 
 struct seen {
     struct event_base *base;
@@ -348,16 +348,16 @@ static struct seen look_at(struct world *w, char *const *hosts, size_t n, const 
                            size_t nports)
 {
     struct seen s = {.base = w->base};
-    struct link_look *k;
+    struct link_probe *k;
     struct link_find_cfg cfg = w->cfg;
-    const struct link_look_cb cb = {.found = on_seen, .done = on_looked, .arg = &s};
+    const struct link_probe_cb cb = {.found = on_seen, .done = on_looked, .arg = &s};
     w->env[0] = key_a;
     cfg.ports = ports;
     cfg.nports = nports;
     cfg.attempt_ms = 500;
-    assert_int_equal(link_look_start(&k, w->base, &cfg, hosts, n, &cb, NULL), 0);
+    assert_int_equal(link_probe_start(&k, w->base, &cfg, hosts, n, &cb, NULL), 0);
     event_base_dispatch(w->base);
-    link_look_free(k);
+    link_probe_free(k);
     (void)event_base_loop(w->base, EVLOOP_NONBLOCK); /* what libevent frees later */
     assert_true(s.done);
     return s;

@@ -74,17 +74,17 @@ static const char *write_file(struct fixture *f, const char *name, const char *t
     return path;
 }
 
-static struct net_key host_key(struct fixture *f)
+static struct net_key leader_key(struct fixture *f)
 {
     struct net_key key;
-    assert_int_equal(net_key_host(&key, &f->in, &f->err), 0);
+    assert_int_equal(net_key_for_leader(&key, &f->in, &f->err), 0);
     return key;
 }
 
 static void assert_refused(struct fixture *f, int rc, const char *says)
 {
     struct net_key key = {.source = "untouched"};
-    assert_int_equal(net_key_host(&key, &f->in, &f->err), rc);
+    assert_int_equal(net_key_for_leader(&key, &f->in, &f->err), rc);
     if (strstr(f->err.text, says) == NULL)
         fail_msg("'%s' does not say '%s'", f->err.text, says);
     assert_string_equal(key.source, "untouched");
@@ -113,7 +113,7 @@ static void key_file_is_refused_when_it_proves_nothing(void **state)
         assert_refused(f, -EINVAL, rows[i].says);
         assert_non_null(strstr(f->err.text, f->in.key_file));
         struct net_key key;
-        assert_int_equal(net_key_guest(&key, &f->in, &f->err), -EINVAL);
+        assert_int_equal(net_key_for_agent(&key, &f->in, &f->err), -EINVAL);
     }
 }
 
@@ -145,20 +145,20 @@ static void key_file_is_refused_when_it_is_no_file_of_mine(void **state)
 static void key_file_gives_both_sides_the_same_key(void **state)
 {
     struct fixture *f = *state;
-    struct net_key guest;
+    struct net_key agent;
     struct net_key accepted;
     f->in.key_file = write_file(f, "k", GOOD, 0600);
-    struct net_key host = host_key(f);
-    assert_int_equal(host.method, NET_KEY_SHARED);
-    assert_non_null(strstr(host.source, f->in.key_file));
+    struct net_key leader = leader_key(f);
+    assert_int_equal(leader.method, NET_KEY_SHARED);
+    assert_non_null(strstr(leader.source, f->in.key_file));
     f->in.key_file = write_file(f, "k", GOOD "\n", 0400);
-    assert_int_equal(net_key_guest(&guest, &f->in, &f->err), 0);
-    assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
+    assert_int_equal(net_key_for_agent(&agent, &f->in, &f->err), 0);
+    assert_memory_equal(leader.bytes, agent.bytes, NET_KEY_LEN);
     assert_int_equal(net_key_accept(&accepted, &f->in, NET_KEY_SHARED, NULL, &f->err), 0);
-    assert_memory_equal(host.bytes, accepted.bytes, NET_KEY_LEN);
+    assert_memory_equal(leader.bytes, accepted.bytes, NET_KEY_LEN);
     f->in.key_file = write_file(f, "k", OTHER, 0600);
-    assert_int_equal(net_key_guest(&guest, &f->in, &f->err), 0);
-    assert_memory_not_equal(host.bytes, guest.bytes, NET_KEY_LEN);
+    assert_int_equal(net_key_for_agent(&agent, &f->in, &f->err), 0);
+    assert_memory_not_equal(leader.bytes, agent.bytes, NET_KEY_LEN);
 }
 
 static void key_in_the_environment_must_be_hex_and_is_not_shown(void **state)
@@ -179,9 +179,9 @@ static void key_in_the_environment_must_be_hex_and_is_not_shown(void **state)
     char lower[] = "DDRUN_KEY=5d3f0a6c81e2497bb0c4fd95167a28e3d94e7b1f2c6085a3ee39710d5fa2c846";
     char upper[] = "DDRUN_KEY=5D3F0A6C81E2497BB0C4FD95167A28E3D94E7B1F2C6085A3EE39710D5FA2C846";
     f->env[0] = lower;
-    struct net_key a = host_key(f);
+    struct net_key a = leader_key(f);
     f->env[0] = upper;
-    struct net_key b = host_key(f);
+    struct net_key b = leader_key(f);
     assert_memory_equal(a.bytes, b.bytes, NET_KEY_LEN);
     assert_string_equal(a.source, "DDRUN_KEY");
 }
@@ -194,19 +194,19 @@ static void sources_win_in_their_order(void **state)
     (void)snprintf(file, sizeof(file), "DDRUN_KEY_FILE=%s", write_file(f, "env", GOOD, 0600));
     f->in.cookie = "0123456789ABCDEF0123456789ABCDEF";
     f->in.use_cookie = true;
-    assert_string_equal(host_key(f).source, "PBS_JOBCOOKIE");
-    assert_true(host_key(f).guessable);
+    assert_string_equal(leader_key(f).source, "PBS_JOBCOOKIE");
+    assert_true(leader_key(f).guessable);
     f->in.psk = "a secret of this job";
-    assert_string_equal(host_key(f).source, "the launcher's secret of this job");
-    assert_false(host_key(f).guessable);
+    assert_string_equal(leader_key(f).source, "the launcher's secret of this job");
+    assert_false(leader_key(f).guessable);
     f->env[0] = hex;
-    assert_string_equal(host_key(f).source, "DDRUN_KEY");
+    assert_string_equal(leader_key(f).source, "DDRUN_KEY");
     f->env[1] = file;
-    assert_non_null(strstr(host_key(f).source, "/env'"));
+    assert_non_null(strstr(leader_key(f).source, "/env'"));
     f->in.key_file = write_file(f, "option", OTHER, 0600);
-    assert_non_null(strstr(host_key(f).source, "/option'"));
+    assert_non_null(strstr(leader_key(f).source, "/option'"));
     f->in.insecure = true;
-    assert_int_equal(host_key(f).method, NET_KEY_NONE);
+    assert_int_equal(leader_key(f).method, NET_KEY_NONE);
 }
 
 static void nothing_in_common_names_the_choices(void **state)
@@ -223,7 +223,7 @@ static void a_cookie_is_a_key_only_on_demand(void **state)
     struct net_key key;
     f->in.cookie = "0123456789ABCDEF0123456789ABCDEF";
     assert_refused(f, -ENOKEY, "--key-source=pbs-cookie");
-    assert_int_equal(net_key_guest(&key, &f->in, &f->err), 0);
+    assert_int_equal(net_key_for_agent(&key, &f->in, &f->err), 0);
     assert_int_equal(key.method, NET_KEY_NONE);
     assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_SHARED, "", &f->err), -ENOKEY);
     f->in.use_cookie = true;
@@ -260,7 +260,7 @@ static void secrets_that_are_easy_to_guess_are_refused(void **state)
     }
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         f->in.key_file = write_file(f, "k", good[i], 0600);
-        assert_int_equal(host_key(f).method, NET_KEY_SHARED);
+        assert_int_equal(leader_key(f).method, NET_KEY_SHARED);
     }
     f->in.key_file = NULL;
     (void)snprintf(env, sizeof(env), "DDRUN_KEY=%064d", 0);
@@ -289,7 +289,7 @@ static void runs_of_one_job_id_have_different_session_keys(void **state)
     struct fixture *f = *state;
     unsigned char a[NET_KEY_LEN], b[NET_KEY_LEN];
     f->in.psk = "a secret of this job";
-    const struct net_key key = host_key(f);
+    const struct net_key key = leader_key(f);
     assert_int_equal(net_key_psk(a, &key, &f->in), 0);
     assert_memory_equal(a, key.bytes, NET_KEY_LEN);
     f->in.run = "run 1";
@@ -321,11 +321,11 @@ static void seeds_come_from_what_nodes_have_before_they_meet(void **state)
     assert_int_equal(net_key_seed(&f->in), 0);
 }
 
-static void guest_takes_only_what_it_can_check(void **state)
+static void agent_takes_only_what_it_can_check(void **state)
 {
     struct fixture *f = *state;
     struct net_key key;
-    assert_int_equal(net_key_guest(&key, &f->in, &f->err), 0);
+    assert_int_equal(net_key_for_agent(&key, &f->in, &f->err), 0);
     assert_int_equal(key.method, NET_KEY_NONE);
     assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_NONE, "", &f->err), -EPERM);
     assert_non_null(strstr(f->err.text, "--insecure"));
@@ -352,7 +352,7 @@ static const char *home_path(const struct fixture *f, const char *name)
     return path;
 }
 
-/* The name of its file, as its daemon tells it to guests; the whole path is home_path(). */
+/* The name of its file, as its daemon tells it to agents; the whole path is home_path(). */
 static const char *tag_of(const struct fixture *f, const struct net_key *key)
 {
     static char tags[4][40];
@@ -376,39 +376,39 @@ static const char *file_of(const struct fixture *f, const struct net_key *key)
 static void home_hands_the_key_on_and_is_cleaned_up(void **state)
 {
     struct fixture *f = *state;
-    struct net_key guest;
+    struct net_key agent;
     struct stat st;
     use_home(f);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, "0011223344556677", &f->err),
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_HOME, "0011223344556677", &f->err),
                      -ENOENT);
-    struct net_key host = host_key(f);
-    assert_int_equal(host.method, NET_KEY_HOME);
+    struct net_key leader = leader_key(f);
+    assert_int_equal(leader.method, NET_KEY_HOME);
     assert_int_equal(stat(home_path(f, ""), &st), 0);
     assert_int_equal(st.st_mode & 07777, 0700);
-    assert_int_equal(stat(home_path(f, file_of(f, &host)), &st), 0);
+    assert_int_equal(stat(home_path(f, file_of(f, &leader)), &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err), 0);
-    assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
-    net_key_cleanup(&host, &f->in);
-    assert_int_equal(stat(home_path(f, file_of(f, &host)), &st), -1);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_HOME, tag_of(f, &leader), &f->err), 0);
+    assert_memory_equal(leader.bytes, agent.bytes, NET_KEY_LEN);
+    net_key_cleanup(&leader, &f->in);
+    assert_int_equal(stat(home_path(f, file_of(f, &leader)), &st), -1);
 }
 
 static void home_follows_no_link_and_opens_no_other_file(void **state)
 {
     struct fixture *f = *state;
-    struct net_key guest;
+    struct net_key agent;
     char victim[256];
     static const char *const bad[] = {"", "../../../etc/pas", "00112233445566771",
                                       "001122334455667", "001122334455667G"};
     use_home(f);
-    struct net_key host = host_key(f);
+    struct net_key leader = leader_key(f);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, bad[i], &f->err), -EPROTO);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, NULL, &f->err), -EPROTO);
+        assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_HOME, bad[i], &f->err), -EPROTO);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_HOME, NULL, &f->err), -EPROTO);
     (void)snprintf(victim, sizeof(victim), "%s", write_file(f, "victim", "precious", 0600));
-    assert_int_equal(unlink(home_path(f, file_of(f, &host))), 0);
-    assert_int_equal(symlink(victim, home_path(f, file_of(f, &host))), 0);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
+    assert_int_equal(unlink(home_path(f, file_of(f, &leader))), 0);
+    assert_int_equal(symlink(victim, home_path(f, file_of(f, &leader))), 0);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_HOME, tag_of(f, &leader), &f->err),
                      -ELOOP);
 }
 
@@ -431,11 +431,11 @@ static void home_refuses_damage(void **state)
         {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\n", 0644, "chmod 600"},
     };
     use_home(f);
-    struct net_key host = host_key(f);
-    (void)snprintf(file, sizeof(file), ".ddrun/%s", file_of(f, &host));
+    struct net_key leader = leader_key(f);
+    (void)snprintf(file, sizeof(file), ".ddrun/%s", file_of(f, &leader));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         (void)write_file(f, file, rows[i].text, rows[i].mode);
-        assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
+        assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &leader), &f->err),
                          -EINVAL);
         if (strstr(f->err.text, rows[i].says) == NULL)
             fail_msg("'%s' does not say '%s'", f->err.text, rows[i].says);
@@ -444,12 +444,12 @@ static void home_refuses_damage(void **state)
     memset(much, '0', sizeof(much) - 1);
     much[sizeof(much) - 1] = '\0';
     (void)write_file(f, file, much, 0600);
-    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &leader), &f->err),
                      -EINVAL);
     assert_non_null(strstr(f->err.text, "larger"));
     assert_int_equal(chmod(home_path(f, ""), 0770), 0);
     assert_refused(f, -ENOKEY, "other users can write to");
-    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &host), &f->err),
+    assert_int_equal(net_key_accept(&key, &f->in, NET_KEY_HOME, tag_of(f, &leader), &f->err),
                      -EINVAL);
 }
 
@@ -468,16 +468,16 @@ static size_t files_in(const char *path)
 static void home_takes_nothing_from_another_daemon_of_the_job(void **state)
 {
     struct fixture *f = *state;
-    struct net_key guest;
+    struct net_key agent;
     use_home(f);
-    struct net_key first = host_key(f);
-    struct net_key next = host_key(f);
+    struct net_key first = leader_key(f);
+    struct net_key next = leader_key(f);
     assert_memory_not_equal(first.bytes, next.bytes, NET_KEY_LEN);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &first), &f->err), 0);
-    assert_memory_equal(first.bytes, guest.bytes, NET_KEY_LEN);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_HOME, tag_of(f, &first), &f->err), 0);
+    assert_memory_equal(first.bytes, agent.bytes, NET_KEY_LEN);
     net_key_cleanup(&first, &f->in);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_HOME, tag_of(f, &next), &f->err), 0);
-    assert_memory_equal(next.bytes, guest.bytes, NET_KEY_LEN);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_HOME, tag_of(f, &next), &f->err), 0);
+    assert_memory_equal(next.bytes, agent.bytes, NET_KEY_LEN);
     net_key_cleanup(&next, &f->in);
     assert_int_equal(files_in(home_path(f, "")), 0);
 }
@@ -522,11 +522,11 @@ static void home_is_swept_of_what_the_dead_left(void **state)
     };
     struct stat st;
     use_home(f);
-    struct net_key before = host_key(f); /* of a process that lives */
+    struct net_key before = leader_key(f); /* of a process that lives */
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         leave_key(f, rows[i].name, rows[i].boot, (long)getpid(), rows[i].days);
     (void)write_file(f, ".ddrun/user.0011223344556677.key", "what a user keeps here\n", 0600);
-    struct net_key next = host_key(f);
+    struct net_key next = leader_key(f);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if ((stat(home_path(f, rows[i].name), &st) == 0) != rows[i].stays)
             fail_msg("%s %s", rows[i].name, rows[i].stays ? "is gone" : "is still there");
@@ -535,17 +535,17 @@ static void home_is_swept_of_what_the_dead_left(void **state)
     assert_int_equal(stat(home_path(f, file_of(f, &next)), &st), 0);
 }
 
-/* A host on another machine, with the same process id, may be writing its own just now. */
+/* A leader on another machine, with the same process id, may be writing its own just now. */
 static void home_takes_no_draft_of_another_host(void **state)
 {
     struct fixture *f = *state;
     struct stat st;
     char name[40];
     use_home(f);
-    struct net_key mine = host_key(f);
+    struct net_key mine = leader_key(f);
     (void)snprintf(name, sizeof(name), ".ddrun/.new-%ld", (long)getpid());
     (void)write_file(f, name, "another job's", 0600);
-    struct net_key again = host_key(f);
+    struct net_key again = leader_key(f);
     assert_memory_not_equal(mine.bytes, again.bytes, NET_KEY_LEN);
     (void)snprintf(name, sizeof(name), ".new-%ld", (long)getpid());
     assert_int_equal(stat(home_path(f, name), &st), 0);
@@ -565,7 +565,7 @@ static void home_gives_every_job_a_file_of_its_own(void **state)
     use_home(f);
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
         f->in.job_id = ids[i];
-        (void)host_key(f);
+        (void)leader_key(f);
         assert_int_equal(files_in(home_path(f, "")), i + 1);
     }
     assert_int_equal(files_in(f->dir), 1); /* nothing beside .ddrun */
@@ -621,7 +621,7 @@ static void munge_hands_the_key_to_this_uid_only(void **state)
 {
     struct fixture *f = *state;
     struct munged m;
-    struct net_key guest;
+    struct net_key agent;
     char text[4096];
     DD_AUTO(free) char *cred = NULL;
     DD_AUTO(free) char *again = NULL;
@@ -632,28 +632,28 @@ static void munge_hands_the_key_to_this_uid_only(void **state)
         skip();
     }
     f->in.munge_socket = m.socket;
-    struct net_key host = host_key(f);
-    assert_int_equal(host.method, NET_KEY_MUNGE);
-    assert_int_equal(net_key_credential(&cred, &host, &f->in, &f->err), 0);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), 0);
-    assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
-    guest = (struct net_key){0};
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err),
+    struct net_key leader = leader_key(f);
+    assert_int_equal(leader.method, NET_KEY_MUNGE);
+    assert_int_equal(net_key_credential(&cred, &leader, &f->in, &f->err), 0);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_MUNGE, cred, &f->err), 0);
+    assert_memory_equal(leader.bytes, agent.bytes, NET_KEY_LEN);
+    agent = (struct net_key){0};
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_MUNGE, cred, &f->err),
                      0); /* two on a machine */
-    assert_memory_equal(host.bytes, guest.bytes, NET_KEY_LEN);
+    assert_memory_equal(leader.bytes, agent.bytes, NET_KEY_LEN);
 
-    assert_int_equal(net_key_credential(&again, &host, &f->in, &f->err), 0);
+    assert_int_equal(net_key_credential(&again, &leader, &f->in, &f->err), 0);
     f->in.job_id = "slurm-2.0";
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, again, &f->err), -EACCES);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_MUNGE, again, &f->err), -EACCES);
     assert_non_null(strstr(f->err.text, "belongs to another job"));
     f->in.job_id = "slurm-1.0";
 
     if (geteuid() == 0) {
         as_nobody(&f->in, encode_for_all, text, sizeof(text));
-        assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, text, &f->err), -EACCES);
+        assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_MUNGE, text, &f->err), -EACCES);
         assert_non_null(strstr(f->err.text, "uid 65534, not yours (uid 0)"));
         DD_AUTO(free) char *third = NULL;
-        assert_int_equal(net_key_credential(&third, &host, &f->in, &f->err), 0);
+        assert_int_equal(net_key_credential(&third, &leader, &f->in, &f->err), 0);
         f->in.psk = third; /* only a way to hand it over */
         as_nobody(&f->in, decode_and_tell, text, sizeof(text));
         assert_non_null(strstr(text, "nauthorized"));
@@ -667,7 +667,7 @@ static void munge_of_another_cluster_is_refused(void **state)
     struct fixture *f = *state;
     struct munged here;
     struct munged there;
-    struct net_key guest;
+    struct net_key agent;
     DD_AUTO(free) char *cred = NULL;
     const char *why = munged_start(&here);
     const char *why2 = munged_start(&there);
@@ -678,13 +678,13 @@ static void munge_of_another_cluster_is_refused(void **state)
         skip();
     }
     f->in.munge_socket = there.socket;
-    struct net_key host = host_key(f);
-    assert_int_equal(net_key_credential(&cred, &host, &f->in, &f->err), 0);
+    struct net_key leader = leader_key(f);
+    assert_int_equal(net_key_credential(&cred, &leader, &f->in, &f->err), 0);
     f->in.munge_socket = here.socket;
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), -EIO);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_MUNGE, cred, &f->err), -EIO);
     munged_stop(&here);
     munged_stop(&there);
-    assert_int_equal(net_key_accept(&guest, &f->in, NET_KEY_MUNGE, cred, &f->err), -ENOENT);
+    assert_int_equal(net_key_accept(&agent, &f->in, NET_KEY_MUNGE, cred, &f->err), -ENOENT);
 }
 
 #endif
@@ -704,7 +704,7 @@ int main(void)
         T(random_secrets_are_taken),
         T(runs_of_one_job_id_have_different_session_keys),
         T(seeds_come_from_what_nodes_have_before_they_meet),
-        T(guest_takes_only_what_it_can_check),
+        T(agent_takes_only_what_it_can_check),
         T(home_hands_the_key_on_and_is_cleaned_up),
         T(home_follows_no_link_and_opens_no_other_file),
         T(home_takes_nothing_from_another_daemon_of_the_job),
