@@ -102,7 +102,7 @@ static void make_machine(struct agent *a)
                                      .rejoin_ms = c->rdzv.rejoin_ns / DD_NS_PER_MS,
                                      .grace_ms = c->grace_ms};
     agent_machine_init(&a->machine, &a->machine_cfg, &a->history.last);
-    a->machine.index = c->alloc->index;
+    agent_machine_set_index(&a->machine, c->alloc->index);
     a->step = agent_take_event;
     a->uplink.on_frame = agent_receive;
     a->uplink.on_change = on_link_change;
@@ -137,7 +137,7 @@ static void agent_done(struct agent *a)
     endtime_free(a);
     requeue_free(a);
     round_free(DD_TAKE(a->round)); /* before the parts below, which may call rounds_protect() */
-    round_history_free(a);
+    round_history_done(&a->history);
     leader_stop(a);
     locate_etcd_free(a);
     signals_free(a);
@@ -155,7 +155,7 @@ int agent_run(const struct agent_cfg *cfg)
                       .key_in = cfg->key_in,
                       .leader = {.end = CHILD_WATCH_NONE},
                       .signals = {.fd = -1},
-                      .history = {.last = RDZV_MEMBERS_NONE}};
+                      .history = ROUND_HISTORY_NONE};
     struct dd_err err = {0};
     a.key_in.job_id = cfg->alloc->job_id;
     make_machine(&a);

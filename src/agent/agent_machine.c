@@ -20,6 +20,11 @@ void agent_machine_init(struct agent_machine *m, const struct am_cfg *cfg,
         m->due[i] = RDZV_NEVER;
 }
 
+void agent_machine_set_index(struct agent_machine *m, int index)
+{
+    m->index = index;
+}
+
 /* ---- what edges are made of ---- */
 
 static void push_arg(struct agent_machine *m, enum am_action_kind kind, int arg)
@@ -135,6 +140,7 @@ static void start_daemon(struct agent_machine *m)
 EDGE(edge_lead)
 {
     (void)e;
+    m->index = 0;
     agent_machine_end_searches(m);
     start_daemon(m);
     begin_peers(m, now, true);
@@ -145,6 +151,7 @@ EDGE(edge_lead)
 EDGE(edge_follow)
 {
     (void)e;
+    m->index = -1; /* the agent with the port is the first node */
     m->pending &= ~(unsigned)AM_PENDING_DAEMON;
     if (m->due[AM_SEEK_LIMIT - AM_FIRST_TIMER] == RDZV_NEVER) /* else the node was seeking before */
         arm(m, AM_SEEK_LIMIT, now + m->cfg->seek_ms);
@@ -212,6 +219,7 @@ EDGE(edge_seek_there)
 
 static void give_way(struct agent_machine *m)
 {
+    m->index = -1; /* the other daemon already has a first node */
     agent_machine_end_searches(m);
     agent_machine_push(m, AM_DO_GIVE_WAY);
 }

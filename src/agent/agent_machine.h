@@ -169,7 +169,7 @@ struct agent_machine {
     int code;      /* exit code of this process */
     int sig;       /* the signal that ends the job; 0: none */
     int stop_code; /* exit code that AM_SIGNAL carries; 0: 128 + sig */
-    int index;     /* position of this node in the host list; -1: unknown */
+    int index;     /* position of this node in the host list; -1: the daemon assigns it */
     int64_t epoch; /* epoch of this node's daemon, unless it is the job's first; 0: none */
     bool begun;    /* a round has begun without this node */
     /* Probing peers, while there is no daemon, or only this node's first one. */
@@ -188,6 +188,8 @@ struct agent_machine {
 
 void agent_machine_init(struct agent_machine *m, const struct am_cfg *cfg,
                         const struct rdzv_members *last);
+/* The daemon has assigned this position in the host list. */
+void agent_machine_set_index(struct agent_machine *m, int index);
 void agent_machine_step(struct agent_machine *m, const struct am_event *e, uint64_t now_ms);
 bool agent_machine_next(struct agent_machine *m, struct am_action *ret);
 uint64_t agent_machine_timer(const struct agent_machine *m); /* RDZV_NEVER: none */

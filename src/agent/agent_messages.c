@@ -101,12 +101,15 @@ static void message_signal(struct agent *a, const struct msg *m)
 
 static void message_commit(struct agent *a, const struct msg *m)
 {
-    round_history_commit(a, &m->commit);
+    if (m->commit.round == a->round->plan.round)
+        round_history_commit(&a->history);
 }
 
 static void message_round_members(struct agent *a, const struct msg *m)
 {
-    round_history_observe(a, &m->round_members);
+    struct dd_err err = {0};
+    if (round_history_observe(&a->history, &m->round_members, &err) < 0)
+        dd_log(a->cfg->log, DD_LOG_WARN, "cannot record the members of the round: %s", err.text);
     agent_step(a, (struct am_event){.kind = AM_ROUND_MEMBERS});
 }
 

@@ -6,13 +6,13 @@
 #include "agent/agent_machine.h"
 #include "agent/requeue.h"
 #include "agent/round.h"
+#include "agent/round_history.h"
 #include "agent/uplink.h"
 #include "net/link.h"
 #include "net/peer_uid.h"
 #include "rdzv/elect.h"
 #include "rdzv/msg.h"
 #include "rdzv/plan.h"
-#include "rdzv/restart_ages.h"
 #include "worker/child_watch.h"
 #include "worker/worker_group.h"
 
@@ -25,20 +25,6 @@ struct leader {
     bool has_key; /* `key` is set, and may lie in the home directory for other nodes */
     pid_t daemon; /* pid of ddrund; 0: not running */
     struct child_watch end;
-};
-
-/* History of rounds, which JOIN carries to a successor of the daemon (round_history.c). */
-struct round_history {
-    char *members;            /* members of the last round that this node has started, as text
-                                 (rdzv/members.h); NULL: none */
-    struct rdzv_members last; /* members of the last round that this node knows of */
-    char *committed; /* members of the last round that all its nodes have started, as text; NULL:
-                        none */
-    struct dd_strv addrs; /* addresses of the first nodes of `last`, in node rank order; "":
-                             plan.master_addr */
-    uint64_t ages_ms[RESTART_AGES_MAX]; /* ages of the last restarts, at the time ages_at_ns */
-    int nages;
-    uint64_t ages_at_ns;
 };
 
 /* Signals received and how they were interpreted (signals.c). */
@@ -172,17 +158,6 @@ int rounds_start(struct agent *a,
                  const struct msg_plan *m); /* < 0: not started; the reason has been reported */
 void rounds_check_health(struct agent *a);  /* if another round may follow; AM_CHECKED follows */
 void rounds_send_done(struct agent *a);
-
-/* round_history.c */
-int round_history_record(struct agent *a, const struct msg_plan *plan,
-                         struct dd_err *err); /* record a plan that the round has taken */
-void round_history_observe(
-    struct agent *a,
-    const struct msg_round_members *round); /* record a round in which this node is a spare */
-void round_history_commit(struct agent *a, const struct msg_commit *m);
-void round_history_write_ages(const struct agent *a,
-                              struct dd_buf *out); /* ages of restarts, for JOIN */
-void round_history_free(struct agent *a);
 
 /* signals.c */
 int signals_new(struct agent *a, struct dd_err *err);

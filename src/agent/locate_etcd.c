@@ -53,7 +53,6 @@ static void locate_etcd_connect(struct locate_etcd *d)
 static void locate_etcd_lead(struct locate_etcd *d)
 {
     locate_leader_stop(d->agent);
-    d->agent->machine.index = 0;
     agent_step(d->agent, (struct am_event){.kind = AM_LEAD});
 }
 
@@ -65,7 +64,6 @@ void locate_etcd_yield(struct agent *a)
     dd_log(a->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s", d->seen.node);
     uplink_give_way(a, d->seen.addrs.v[0]);
     d->wanted = false;
-    a->machine.index = -1; /* the other daemon already has a first node */
 }
 
 static void bind_and_put(struct locate_etcd *d, int64_t revision)

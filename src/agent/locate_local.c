@@ -62,7 +62,6 @@ static bool lead_after_all(struct locate_local *f)
     if (!can_listen(f))
         return false;
     a->cfg = f->first_cfg;
-    a->machine.index = a->cfg->alloc->index;
     agent_step(a, (struct am_event){.kind = AM_LEAD});
     return a->machine.state == AM_LEADING;
 }
@@ -103,7 +102,6 @@ int locate_local_start(struct agent *a, struct dd_err *err)
     struct locate_local *f = a->locate_local;
     if (f != NULL) { /* another agent has bound the port first again */
         a->cfg = &f->cfg;
-        a->machine.index = -1;
         return 0;
     }
     if (err->rc != -EADDRINUSE || !al->first_by_address)
@@ -119,7 +117,6 @@ int locate_local_start(struct agent *a, struct dd_err *err)
         return dd_err_set(err, -ENOMEM, "out of memory");
     f->cfg.alloc = f->alloc;
     a->cfg = &f->cfg;
-    a->machine.index = -1;
     dd_log(a->cfg->log, DD_LOG_INFO,
            "port %u is in use on this host; looking for this job's daemon there", al->ports[0]);
     check_again(f);

@@ -42,6 +42,5 @@ void locate_members_start(struct agent *a)
     for (size_t k = 0; k < addrs->n && (int)k < last->n && a->locate_members.n < RDZV_SUCCESSORS;
          k++)
         if (last->index[k] != a->machine.index)
-            locate_members_find_at(a, addrs->v[k][0] != '\0' ? addrs->v[k]
-                                                             : a->round->plan.master_addr);
+            locate_members_find_at(a, addrs->v[k]);
 }

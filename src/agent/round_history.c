@@ -1,88 +1,91 @@
-/* History of the rounds of this node. If the daemon is lost, JOIN carries the history to its
- * successor. */
-#include "agent/inner.h"
+#include "agent/round_history.h"
 
+#include "base/auto.h"
 #include "base/io.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-int round_history_record(struct agent *a, const struct msg_plan *m, struct dd_err *err)
+/* An empty address stands for that of the first node. */
+static int copy_addrs(struct dd_strv *to, const struct dd_strv *addrs, const char *first)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < addrs->n && i <= RDZV_SUCCESSORS; i++)
+        rc = dd_strv_push(to, addrs->v[i][0] != '\0' ? addrs->v[i] : first);
+    return rc;
+}
+
+int round_history_record(struct round_history *h, const struct msg_plan *m, int nnodes,
+                         struct dd_err *err)
 {
     DD_AUTO(free) char *members = strdup(m->members);
     DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
     if (members == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = rdzv_members_parse(&last, members, err);
-    if (rc == 0 && last.n != a->round->plan.nnodes)
-        rc = dd_err_set(err, -EPROTO, "malformed plan: %d nodes, %d members", a->round->plan.nnodes,
-                        last.n);
+    if (rc == 0 && last.n != nnodes)
+        rc = dd_err_set(err, -EPROTO, "malformed plan: %d nodes, %d members", nnodes, last.n);
     if (rc == 0) {
-        a->history.nages = restart_ages_parse(a->history.ages_ms, m->spent, err);
-        a->history.ages_at_ns = dd_now_ns();
-        rc = a->history.nages < 0 ? a->history.nages : 0;
-        a->history.nages = rc < 0 ? 0 : a->history.nages;
+        h->nages = restart_ages_parse(h->ages_ms, m->spent, err);
+        h->ages_at_ns = dd_now_ns();
+        rc = h->nages < 0 ? h->nages : 0;
+        h->nages = rc < 0 ? 0 : h->nages;
     }
-    dd_strv_done(&a->history.addrs);
-    for (size_t i = 0; rc == 0 && i < m->addrs->n && i <= RDZV_SUCCESSORS; i++)
-        rc = dd_strv_push(&a->history.addrs, m->addrs->v[i]);
+    dd_strv_done(&h->addrs);
+    if (rc == 0)
+        rc = copy_addrs(&h->addrs, m->addrs, m->addr);
     if (rc < 0)
         return rc;
-    free(a->history.members);
-    a->history.members = DD_TAKE(members);
-    rdzv_members_clear(&a->history.last);
-    a->history.last = last;
-    a->machine.index = last.index[a->round->plan.node_rank];
+    free(h->members);
+    h->members = DD_TAKE(members);
+    rdzv_members_clear(&h->last);
+    h->last = last;
     last = RDZV_MEMBERS_NONE;
     return 0;
 }
 
 /* A spare gets no vote: `members` and `committed` stay. */
-void round_history_observe(struct agent *a, const struct msg_round_members *m)
+int round_history_observe(struct round_history *h, const struct msg_round_members *m,
+                          struct dd_err *err)
 {
-    struct dd_err err = {0};
     DD_AUTO(rdzv_members) struct rdzv_members last = RDZV_MEMBERS_NONE;
     DD_AUTO(strv) struct dd_strv addrs = {0};
-    int rc = rdzv_members_parse(&last, m->members, &err);
-    for (size_t i = 0; rc == 0 && i < m->addrs->n && i <= RDZV_SUCCESSORS; i++)
-        rc = dd_strv_push(&addrs, m->addrs->v[i][0] != '\0' ? m->addrs->v[i] : m->addr);
-    if (rc < 0) {
-        dd_log(a->cfg->log, DD_LOG_WARN, "cannot record the members of the round: %s",
-               rc == -ENOMEM ? "out of memory" : err.text);
-        return;
-    }
-    dd_strv_done(&a->history.addrs);
-    a->history.addrs = addrs;
+    int rc = rdzv_members_parse(&last, m->members, err);
+    if (rc == 0 && copy_addrs(&addrs, m->addrs, m->addr) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    if (rc < 0)
+        return rc;
+    dd_strv_done(&h->addrs);
+    h->addrs = addrs;
     addrs = (struct dd_strv){0};
-    rdzv_members_clear(&a->history.last);
-    a->history.last = last;
+    rdzv_members_clear(&h->last);
+    h->last = last;
     last = RDZV_MEMBERS_NONE;
+    return 0;
 }
 
-void round_history_commit(struct agent *a, const struct msg_commit *m)
+void round_history_commit(struct round_history *h)
 {
-    if (m->round != a->round->plan.round || a->history.members == NULL)
-        return;
-    char *committed = strdup(a->history.members);
+    char *committed = h->members != NULL ? strdup(h->members) : NULL;
     if (committed == NULL)
         return;
-    free(a->history.committed);
-    a->history.committed = committed;
+    free(h->committed);
+    h->committed = committed;
 }
 
-void round_history_write_ages(const struct agent *a, struct dd_buf *out)
+void round_history_write_ages(const struct round_history *h, struct dd_buf *out)
 {
     uint64_t ages[RESTART_AGES_MAX];
-    for (int i = 0; i < a->history.nages; i++)
-        ages[i] = a->history.ages_ms[i] + (dd_now_ns() - a->history.ages_at_ns) / DD_NS_PER_MS;
-    (void)restart_ages_format(out, ages, a->history.nages);
+    for (int i = 0; i < h->nages; i++)
+        ages[i] = h->ages_ms[i] + (dd_now_ns() - h->ages_at_ns) / DD_NS_PER_MS;
+    (void)restart_ages_format(out, ages, h->nages);
 }
 
-void round_history_free(struct agent *a)
+void round_history_done(struct round_history *h)
 {
-    free(a->history.members);
-    free(a->history.committed);
-    rdzv_members_clear(&a->history.last);
-    dd_strv_done(&a->history.addrs);
+    free(h->members);
+    free(h->committed);
+    rdzv_members_clear(&h->last);
+    dd_strv_done(&h->addrs);
 }

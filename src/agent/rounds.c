@@ -71,7 +71,9 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
                                     .of_first_node = a->cfg->alloc->index == 0};
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)
-        rc = round_history_record(a, m, &err);
+        rc = round_history_record(&a->history, m, a->round->plan.nnodes, &err);
+    if (rc == 0)
+        agent_machine_set_index(&a->machine, a->history.last.index[a->round->plan.node_rank]);
     if (rc == 0)
         rc = round_launch(a->round, &link, &err);
     if (rc < 0) {

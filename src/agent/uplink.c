@@ -67,7 +67,7 @@ static void send_join(struct agent *a, struct link *l)
     if (a->cfg->cannot != NULL && /* the job's report quotes it: name the node */
         asprintf(&cannot, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
         cannot = NULL;
-    round_history_write_ages(a, &spent);
+    round_history_write_ages(&a->history, &spent);
     send_on(a, l,
             MSG(JOIN, .index = a->machine.index, .epoch = a->machine.epoch,
                 .elsewhere = a->uplink.link != NULL && a->uplink.link != l,

@@ -615,7 +615,9 @@ static void taken_port_turns_the_leader_into_a_follower(void **state)
     struct bed *b = bed_new(&none, 0);
     b->cfg.asks_peers = false;
     leading(b);
+    assert_int_equal(b->m.index, 0);
     TAKE(b, AM_PORT_TAKEN, AM_SEEKING, AM_DO_LOCATE);
+    assert_int_equal(b->m.index, -1);
     assert_int_equal(b->m.pending, 0);
     b->now += 20000;
     leading(b); /* the port is free again */
@@ -632,8 +634,10 @@ static void etcd_finds_the_next_daemon_before_the_first_round(void **state)
     joined(b);
     TAKE(b, AM_LOST, AM_SEEKING, AM_DO_REPORT, AM_DO_DROP_LINK, AM_DO_LOCATE);
     leading(b);
+    assert_int_equal(b->m.index, 0);
     TAKE(b, AM_PROBE_REQUEST, AM_LEADING, AM_DO_CHECK_CLAIM);
     TAKE(b, AM_ELSEWHERE, AM_SEEKING, AM_DO_END_SEARCHES, AM_DO_GIVE_WAY, AM_DO_LOCATE_THERE);
+    assert_int_equal(b->m.index, -1); /* the other daemon assigns another one */
     free(b);
 }
 
