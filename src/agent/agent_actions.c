@@ -4,31 +4,31 @@
 
 #include <signal.h>
 
-/* Report the present event to the user. Most reports quote a->why. */
+/* Report the present event to the user. Most reports quote a->loop.why. */
 static void do_report(struct agent *a, int what)
 {
-    const struct dd_log *log = a->cfg->log;
-    const char *node = a->cfg->node_name;
-    const double seek_s = (double)a->cfg->rdzv_timeout_ns / 1e9;
+    const struct dd_log *log = a->loop.cfg->log;
+    const char *node = a->loop.cfg->node_name;
+    const double seek_s = (double)a->loop.cfg->rdzv_timeout_ns / 1e9;
     const char *status;
     switch ((enum am_report)what) {
     case AM_REPORT_FAIL_OVER:
-        dd_log(log, DD_LOG_NOTICE, "lost the daemon: %s; %s is looking for its successor", a->why,
-               node);
+        dd_log(log, DD_LOG_NOTICE, "lost the daemon: %s; %s is looking for its successor",
+               a->loop.why, node);
         break;
     case AM_REPORT_LOST:
         dd_log(log, DD_LOG_ERR, "lost the daemon on %s: %s; stopping this node's workers",
-               hostlist_nth(a->cfg->alloc->nodes, 0), a->why);
+               hostlist_nth(a->loop.cfg->alloc->nodes, 0), a->loop.why);
         break;
     case AM_REPORT_BEFORE:
         dd_log(log, DD_LOG_NOTICE,
-               "lost the daemon before the first round: %s; retrying through etcd", a->why);
+               "lost the daemon before the first round: %s; retrying through etcd", a->loop.why);
         break;
     case AM_REPORT_REFUSED:
-        dd_log(log, DD_LOG_ERR, "%s", a->why);
+        dd_log(log, DD_LOG_ERR, "%s", a->loop.why);
         break;
     case AM_REPORT_RETRY:
-        dd_log(log, DD_LOG_DEBUG, "event=refused why=%s", a->why);
+        dd_log(log, DD_LOG_DEBUG, "event=refused why=%s", a->loop.why);
         break;
     case AM_REPORT_SEEK_LIMIT:
         status = locate_leader_status(a);
@@ -42,18 +42,18 @@ static void do_report(struct agent *a, int what)
     case AM_REPORT_FAIL_OVER_LIMIT:
         dd_log(log, DD_LOG_ERR,
                "%s found no daemon of this job on the nodes of the last round within %.0f s", node,
-               (double)a->cfg->rdzv.rejoin_ns / 1e9);
+               (double)a->loop.cfg->rdzv.rejoin_ns / 1e9);
         break;
     case AM_REPORT_OTHER_REFUSES:
         dd_log(log, DD_LOG_NOTICE, "another daemon of this job refused this node: %s; retrying",
-               a->why);
+               a->loop.why);
         break;
     case AM_REPORT_CANNOT_LEAD:
-        dd_log(log, a->machine.state == AM_LEAVING ? DD_LOG_ERR : DD_LOG_WARN, "%s%s",
-               a->machine.state != AM_LEAVING ? "cannot take the lost daemon's place: "
-               : a->machine_cfg.etcd          ? "--rdzv-endpoint: "
-                                              : "",
-               a->why);
+        dd_log(log, a->loop.machine.state == AM_LEAVING ? DD_LOG_ERR : DD_LOG_WARN, "%s%s",
+               a->loop.machine.state != AM_LEAVING ? "cannot take the lost daemon's place: "
+               : a->loop.machine_cfg.etcd          ? "--rdzv-endpoint: "
+                                                   : "",
+               a->loop.why);
         break;
     }
 }
@@ -62,9 +62,10 @@ static void do_locate(struct agent *a, int arg)
 {
     struct dd_err err = {0};
     (void)arg;
-    int rc = a->machine_cfg.etcd ? locate_etcd_start(a, &err) : locate_leader_start(a, NULL, &err);
+    int rc = a->loop.machine_cfg.etcd ? locate_etcd_start(a, &err)
+                                      : locate_leader_start(a, NULL, &err);
     if (rc < 0)
-        agent_fail(a, err.text);
+        agent_fail(&a->loop, err.text);
 }
 
 static void do_locate_there(struct agent *a, int arg)
@@ -72,12 +73,12 @@ static void do_locate_there(struct agent *a, int arg)
     struct dd_err err = {0};
     (void)arg;
     const bool redirected = a->message != NULL && a->message->type == MSG_PROBE_REQUEST;
-    int rc = !a->machine_cfg.etcd
+    int rc = !a->loop.machine_cfg.etcd
                  ? locate_leader_start(a, redirected ? a->message->probe_request.addr : NULL, &err)
              : redirected ? locate_etcd_start(a, &err)
                           : locate_etcd_follow(a, &err);
     if (rc < 0)
-        agent_fail(a, err.text);
+        agent_fail(&a->loop, err.text);
 }
 
 static void do_check_claim(struct agent *a, int arg)
@@ -112,14 +113,14 @@ static void do_start_daemon(struct agent *a, int arg)
     (void)arg;
     int rc = leader_start(a, &err);
     if (rc == 0) {
-        if (a->machine.epoch > 0)
-            dd_log(a->cfg->log, DD_LOG_NOTICE, "%s takes over from the lost daemon",
-                   a->cfg->node_name);
+        if (a->loop.machine.epoch > 0)
+            dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "%s takes over from the lost daemon",
+                   a->loop.cfg->node_name);
         return;
     }
-    agent_because(a, "%s", err.text);
-    const bool taken = a->machine.epoch == 0 && locate_local_start(a, &err) == 0;
-    agent_step(a, (struct am_event){.kind = taken ? AM_PORT_TAKEN : AM_CANNOT_LEAD});
+    agent_because(&a->loop, "%s", err.text);
+    const bool taken = a->loop.machine.epoch == 0 && locate_local_start(a, &err) == 0;
+    agent_step(&a->loop, (struct am_event){.kind = taken ? AM_PORT_TAKEN : AM_CANNOT_LEAD});
 }
 
 static void do_stop_daemon(struct agent *a, int arg)
@@ -188,8 +189,8 @@ static void do_drop_link(struct agent *a, int arg)
 static void do_send_bye(struct agent *a, int arg)
 {
     (void)arg;
-    if (uplink_send_bye(a, a->why) < 0)
-        agent_step(a, (struct am_event){.kind = AM_LOST});
+    if (uplink_send_bye(a, a->loop.why) < 0)
+        agent_step(&a->loop, (struct am_event){.kind = AM_LOST});
 }
 
 static void do_send_probe_result(struct agent *a, int arg)
@@ -204,12 +205,12 @@ static void do_start_round(struct agent *a, int arg)
     if (rounds_start(a, &a->message->plan) == 0)
         endtime_round(a);
     else
-        agent_step(a, (struct am_event){.kind = AM_NOT_STARTED});
+        agent_step(&a->loop, (struct am_event){.kind = AM_NOT_STARTED});
 }
 
 static void do_stop_workers(struct agent *a, int sig)
 {
-    round_stop(a->round, sig, a->cfg->grace_ms);
+    round_stop(a->round, sig, a->loop.cfg->grace_ms);
 }
 
 static void do_kill_workers(struct agent *a, int arg)
@@ -223,7 +224,7 @@ static void do_drain_signals(struct agent *a, int arg)
     (void)arg;
     signals_drain(a);
     if (!signals_settling(a))
-        agent_step(a, (struct am_event){.kind = AM_SETTLED});
+        agent_step(&a->loop, (struct am_event){.kind = AM_SETTLED});
 }
 
 static void do_check_health(struct agent *a, int arg)
@@ -255,7 +256,7 @@ static void do_leave(struct agent *a, int arg)
 static void do_exit(struct agent *a, int arg)
 {
     (void)arg;
-    event_base_loopbreak(a->base);
+    agent_loop_exit(&a->loop);
 }
 
 static void (*const actions[AM_ACTIONS])(struct agent *a, int arg) = {
@@ -291,7 +292,7 @@ static void (*const actions[AM_ACTIONS])(struct agent *a, int arg) = {
     [AM_DO_EXIT] = do_exit,
 };
 
-void agent_act(struct agent *a, const struct am_action *what)
+void agent_act(void *arg, const struct am_action *what)
 {
-    actions[what->kind](a, what->arg);
+    actions[what->kind](arg, what->arg);
 }

@@ -34,53 +34,54 @@ static void report_to_user(const struct agent *a, const struct msg_finish *m)
 {
     struct dd_err err = {0};
     const char *rest = strchrnul(m->text, '\n');
-    struct dd_log patient = *a->cfg->log; /* the job has ended: a slow console delays nothing */
+    struct dd_log patient = *a->loop.cfg
+                                 ->log; /* the job has ended: a slow console delays nothing */
     patient.waits_ms = 0;
     if (m->text[0] != '\0')
         dd_log(&patient, DD_LOG_ERR, "%.*s", (int)(rest - m->text), m->text);
     if (rest[0] != '\0' && rest[1] != '\0')
-        (void)dd_write_full(a->cfg->log->fd, rest + 1, strlen(rest + 1));
-    if (a->cfg->report != NULL &&
-        dd_write_file(a->cfg->report, m->detail, strlen(m->detail), &err) < 0)
-        dd_log(a->cfg->log, DD_LOG_ERR, "--report=%s: %s", a->cfg->report, err.text);
+        (void)dd_write_full(a->loop.cfg->log->fd, rest + 1, strlen(rest + 1));
+    if (a->loop.cfg->report != NULL &&
+        dd_write_file(a->loop.cfg->report, m->detail, strlen(m->detail), &err) < 0)
+        dd_log(a->loop.cfg->log, DD_LOG_ERR, "--report=%s: %s", a->loop.cfg->report, err.text);
 }
 
 static void message_status(struct agent *a, const struct msg *m)
 {
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "%s", m->status.text);
+    dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "%s", m->status.text);
 }
 
 static void message_refuse(struct agent *a, const struct msg *m)
 {
-    agent_because(a, "%s", m->refuse.text);
-    agent_step(a, (struct am_event){.kind = AM_REFUSE});
+    agent_because(&a->loop, "%s", m->refuse.text);
+    agent_step(&a->loop, (struct am_event){.kind = AM_REFUSE});
 }
 
 static void message_plan(struct agent *a, const struct msg *m)
 {
-    (void)m; /* the machine reads a->message */
-    agent_step(a, (struct am_event){.kind = AM_PLAN});
+    agent_loop_set_round(&a->loop, m->plan.round);
+    agent_step(&a->loop, (struct am_event){.kind = AM_PLAN});
     locate_etcd_changed(a);
 }
 
 static void message_round_started(struct agent *a, const struct msg *m)
 {
     (void)m;
-    agent_step(a, (struct am_event){.kind = AM_ROUND_STARTED});
+    agent_step(&a->loop, (struct am_event){.kind = AM_ROUND_STARTED});
     locate_etcd_changed(a);
 }
 
 static void message_probe_request(struct agent *a, const struct msg *m)
 {
     const bool redirects = m->probe_request.addr[0] != '\0';
-    agent_step(a, (struct am_event){.kind = redirects ? AM_REDIRECT : AM_PROBE_REQUEST});
+    agent_step(&a->loop, (struct am_event){.kind = redirects ? AM_REDIRECT : AM_PROBE_REQUEST});
 }
 
 static void message_stop(struct agent *a, const struct msg *m)
 {
     const bool current = m->stop.round == a->round->plan.round;
     const int signal = m->stop.signal > 0 ? m->stop.signal : SIGTERM;
-    agent_step(a, (struct am_event){.kind = AM_STOP, .code = current ? signal : 0});
+    agent_step(&a->loop, (struct am_event){.kind = AM_STOP, .code = current ? signal : 0});
 }
 
 static void message_finish(struct agent *a, const struct msg *m)
@@ -88,7 +89,7 @@ static void message_finish(struct agent *a, const struct msg *m)
     if (m->finish.report)
         report_to_user(a, &m->finish);
     locate_etcd_over(a);
-    agent_step(a, (struct am_event){.kind = AM_FINISH, .code = m->finish.code});
+    agent_step(&a->loop, (struct am_event){.kind = AM_FINISH, .code = m->finish.code});
 }
 
 static void message_signal(struct agent *a, const struct msg *m)
@@ -109,8 +110,9 @@ static void message_round_members(struct agent *a, const struct msg *m)
 {
     struct dd_err err = {0};
     if (round_history_observe(&a->history, &m->round_members, &err) < 0)
-        dd_log(a->cfg->log, DD_LOG_WARN, "cannot record the members of the round: %s", err.text);
-    agent_step(a, (struct am_event){.kind = AM_ROUND_MEMBERS});
+        dd_log(a->loop.cfg->log, DD_LOG_WARN, "cannot record the members of the round: %s",
+               err.text);
+    agent_step(&a->loop, (struct am_event){.kind = AM_ROUND_MEMBERS});
 }
 
 static void message_ctl_reply(struct agent *a, const struct msg *m)
@@ -148,10 +150,10 @@ static void agent_on_message(struct agent *a, const struct msg *m)
  * the daemon. The node leaves once the daemon has read it and the workers have exited. */
 static void on_unreadable(struct agent *a, const char *what)
 {
-    agent_because(a, "%.90s cannot read a message from the daemon: %.260s", a->cfg->node_name,
-                  what);
-    dd_log(a->cfg->log, DD_LOG_ERR, "%s", a->why);
-    agent_step(a, (struct am_event){.kind = AM_UNREADABLE});
+    agent_because(&a->loop, "%.90s cannot read a message from the daemon: %.260s",
+                  a->loop.cfg->node_name, what);
+    dd_log(a->loop.cfg->log, DD_LOG_ERR, "%s", a->loop.why);
+    agent_step(&a->loop, (struct am_event){.kind = AM_UNREADABLE});
 }
 
 void agent_receive(struct agent *a, const struct frame *f)
@@ -164,12 +166,12 @@ void agent_receive(struct agent *a, const struct frame *f)
         return;
     int rc = msg_decode(&m, f->data, f->len, &err);
     if (rc == 0)
-        dd_trace(a->cfg->log, DD_TRACE_LINK, "link=agent node=%s received=%s bytes=%u",
-                 a->cfg->node_name, msg_type_name(m.type), f->len);
+        dd_trace(a->loop.cfg->log, DD_TRACE_LINK, "link=agent node=%s received=%s bytes=%u",
+                 a->loop.cfg->node_name, msg_type_name(m.type), f->len);
     if (rc == 0)
         agent_on_message(a, &m);
     else if (rc == -ENOMSG)
-        dd_log(a->cfg->log, DD_LOG_DEBUG, "event=skip why=%s", err.text);
+        dd_log(a->loop.cfg->log, DD_LOG_DEBUG, "event=skip why=%s", err.text);
     else
         on_unreadable(a, err.text);
     a->message = NULL;

@@ -100,7 +100,8 @@ static void control_accept(struct control *k, int fd)
     struct caller *c = calloc(1, sizeof(*c));
     const struct link_cb cb = {
         .on_frame = control_on_frame, .on_close = control_on_close, .arg = c};
-    if (c == NULL || k->n >= CALLERS || link_new_trusted(&c->link, a->base, fd, &cb, NULL) < 0) {
+    if (c == NULL || k->n >= CALLERS ||
+        link_new_trusted(&c->link, a->loop.base, fd, &cb, NULL) < 0) {
         free(c);
         close(fd);
         return;
@@ -108,8 +109,8 @@ static void control_accept(struct control *k, int fd)
     c->control = k;
     LIST_INSERT_HEAD(&k->callers, c, entry);
     k->n++;
-    if (control_tell(c, MSG(IDENTITY, .name = a->cfg->node_name, .text = a->cfg->alloc->job_id)) <
-        0)
+    if (control_tell(c, MSG(IDENTITY, .name = a->loop.cfg->node_name,
+                            .text = a->loop.cfg->alloc->job_id)) < 0)
         control_drop(c);
 }
 
@@ -151,11 +152,11 @@ void control_start(struct agent *a)
     *k = (struct control){.agent = a, .fd = -1};
     int rc = local_socket_listen(&k->fd, &err);
     if (rc == 0)
-        k->ev = event_new(a->base, k->fd, EV_READ | EV_PERSIST, on_call, k);
-    k->pause = evtimer_new(a->base, on_pause, k);
+        k->ev = event_new(a->loop.base, k->fd, EV_READ | EV_PERSIST, on_call, k);
+    k->pause = evtimer_new(a->loop.base, on_pause, k);
     a->control = k;
     if (rc < 0 || k->ev == NULL || k->pause == NULL || event_add(k->ev, NULL) < 0) {
-        dd_log(a->cfg->log, DD_LOG_DEBUG, "event=no-control why=%s", err.text);
+        dd_log(a->loop.cfg->log, DD_LOG_DEBUG, "event=no-control why=%s", err.text);
         control_free(a);
     }
 }
@@ -201,7 +202,7 @@ void control_free(struct agent *a)
     if (k->fd >= 0)
         close(k->fd);
     if (!LIST_EMPTY(&k->callers))
-        (void)event_base_loop(a->base, EVLOOP_NONBLOCK); /* send the last replies */
+        (void)event_base_loop(a->loop.base, EVLOOP_NONBLOCK); /* send the last replies */
     while (!LIST_EMPTY(&k->callers))
         control_drop(LIST_FIRST(&k->callers));
     free(k);

@@ -3,7 +3,7 @@
 #define DD_AGENT_INNER_H
 
 #include "agent/agent.h"
-#include "agent/agent_machine.h"
+#include "agent/agent_loop.h"
 #include "agent/requeue.h"
 #include "agent/round.h"
 #include "agent/round_history.h"
@@ -60,15 +60,8 @@ struct locate_members {
 };
 
 struct agent {
-    const struct agent_cfg *cfg;
-    struct event_base *base;
-    struct agent_machine machine;
-    struct am_cfg machine_cfg;
-    bool acting;         /* actions of the machine are being carried out */
-    struct event *timer; /* next timer of the machine */
-    void (*step)(struct agent *a, struct am_event e);
-    char why[LINK_WHY_MAX + 100]; /* reason of the last event, for reports */
-    const struct msg *message;    /* the message being handled; NULL: none */
+    struct agent_loop loop;
+    const struct msg *message; /* the message being handled; NULL: none */
     struct uplink uplink;
     struct locate_leader locate_leader;
     struct locate_peers locate_peers;
@@ -88,17 +81,11 @@ struct agent {
     struct control *control; /* NULL: ddctl is not served */
 };
 
-/* agent_event.c: raise an event of the agent's machine; report an error that ends this node with
- * exit code 2; set the reason that reports of the event quote. */
-void agent_step(struct agent *a, struct am_event e);
-void agent_fail(struct agent *a, const char *why);
-__attribute__((format(printf, 2, 3))) void agent_because(struct agent *a, const char *fmt, ...);
-
 /* agent_messages.c: handle a frame of the daemon in use. */
 void agent_receive(struct agent *a, const struct frame *f);
 
 /* agent_actions.c: carry out an action of the machine, which may raise events. */
-void agent_act(struct agent *a, const struct am_action *what);
+void agent_act(void *arg, const struct am_action *what);
 
 /* locate.c: candidate ports of daemons of this job: the user's port alone; else those of the
  * scheduler, then elected ones. Any daemon may listen on the first *ret_near of them, the first
@@ -122,7 +109,7 @@ void locate_leader_stop(struct agent *a);
 void locate_leader_free(struct agent *a);
 
 /* locate_peers.c: probe all peers once; AM_PEERS_PROBED follows */
-bool locate_peers_possible(const struct agent *a);
+bool locate_peers_possible(const struct agent_cfg *cfg);
 void locate_peers_start(struct agent *a);
 void locate_peers_check(struct agent *a); /* call after a daemon that was asked has answered */
 void locate_peers_stop(struct agent *a);

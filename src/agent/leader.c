@@ -18,7 +18,7 @@
 /* Other nodes prove the job's key. A single node uses a random one. */
 static int leader_make_key(struct agent *a, struct dd_err *err)
 {
-    if (a->cfg->alloc->nnodes > 1)
+    if (a->loop.cfg->alloc->nnodes > 1)
         return net_key_for_leader(&a->leader.key, &a->key_in, err);
     a->leader.key.method = NET_KEY_SHARED;
     return net_key_random(a->leader.key.bytes) < 0
@@ -45,36 +45,37 @@ static int config_fd(const struct agent *a, int listen_fd, int leader_fd, uint16
                      struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES / 2); /* the limit of a plan */
-    int rc = hostlist_fold(a->cfg->alloc->nodes, &nodes);
+    int rc = hostlist_fold(a->loop.cfg->alloc->nodes, &nodes);
     if (rc == -EMSGSIZE)
         return dd_err_set(
             err, rc,
             "the host list of the %zu nodes is longer than %d KiB, even folded as in node[1-50]"
             "\n  tip: use fewer nodes, or host names with a common prefix and a number",
-            hostlist_count(a->cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
+            hostlist_count(a->loop.cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
-    struct rdzv_cfg rdzv = a->cfg->rdzv;
-    rdzv.probes_first = a->machine.epoch == 0 &&
-                        (locate_peers_possible(a) || a->locate_etcd != NULL);
-    if (a->machine.epoch > 0)
-        successor_cfg(&rdzv, a->machine.epoch, a->machine.index, a->cfg->grace_ms * DD_NS_PER_MS);
+    struct rdzv_cfg rdzv = a->loop.cfg->rdzv;
+    rdzv.probes_first = a->loop.machine.epoch == 0 &&
+                        (locate_peers_possible(a->loop.cfg) || a->locate_etcd != NULL);
+    if (a->loop.machine.epoch > 0)
+        successor_cfg(&rdzv, a->loop.machine.epoch, a->loop.machine.index,
+                      a->loop.cfg->grace_ms * DD_NS_PER_MS);
     const struct daemon_config c = {
-        .job_id = a->cfg->alloc->job_id,
+        .job_id = a->loop.cfg->alloc->job_id,
         .nodes = (const char *)nodes.data,
         .rdzv = rdzv,
-        .heartbeat_ns = a->cfg->heartbeat_ns,
-        .start_ns = a->cfg->start_ns,
+        .heartbeat_ns = a->loop.cfg->heartbeat_ns,
+        .start_ns = a->loop.cfg->start_ns,
         .port = port,
         .listen_fd = listen_fd,
         .leader_fd = leader_fd,
-        .log_level = (int)a->cfg->log->level,
-        .trace = (int)a->cfg->log->trace,
+        .log_level = (int)a->loop.cfg->log->level,
+        .trace = (int)a->loop.cfg->log->trace,
         .key = a->leader.key,
-        .munge_socket = a->cfg->key_in.munge_socket,
-        .run = a->cfg->key_in.run,
-        .notify = a->cfg->notify,
-        .web_helper = a->cfg->notify != NULL ? a->cfg->web_helper : NULL,
+        .munge_socket = a->loop.cfg->key_in.munge_socket,
+        .run = a->loop.cfg->key_in.run,
+        .notify = a->loop.cfg->notify,
+        .web_helper = a->loop.cfg->notify != NULL ? a->loop.cfg->web_helper : NULL,
     };
     return daemon_config_write(&c, err);
 }
@@ -90,20 +91,20 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
     child_watch_end(&a->leader.end);
     a->leader.daemon = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        dd_log(a->cfg->log, DD_LOG_ERR, "cannot start '%s'", a->cfg->ddrund);
-    agent_step(a, (struct am_event){.kind = AM_DAEMON_ENDED});
+        dd_log(a->loop.cfg->log, DD_LOG_ERR, "cannot start '%s'", a->loop.cfg->ddrund);
+    agent_step(&a->loop, (struct am_event){.kind = AM_DAEMON_ENDED});
 }
 
 static int watch_daemon(struct agent *a, struct dd_err *err)
 {
-    return child_watch_begin(&a->leader.end, a->base, a->leader.daemon, on_daemon_end, a) < 0
+    return child_watch_begin(&a->leader.end, a->loop.base, a->leader.daemon, on_daemon_end, a) < 0
                ? dd_err_set(err, -ENOMEM, "cannot watch ddrund")
                : 0;
 }
 
 static void remove_key(struct agent *a)
 {
-    if (a->leader.has_key && a->cfg->alloc->nnodes > 1)
+    if (a->leader.has_key && a->loop.cfg->alloc->nnodes > 1)
         net_key_cleanup(&a->leader.key, &a->key_in);
     a->leader.has_key = false;
 }
@@ -146,18 +147,18 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     if (pid < 0)
         return dd_err_set(err, -errno, "cannot fork: %m");
     if (pid == 0)
-        exec_daemon(a->cfg->ddrund, keep, self);
+        exec_daemon(a->loop.cfg->ddrund, keep, self);
     a->leader.daemon = pid;
     if (a->leader.key.method == NET_KEY_NONE)
-        dd_log(a->cfg->log, DD_LOG_WARN,
+        dd_log(a->loop.cfg->log, DD_LOG_WARN,
                "--insecure: anyone who can reach port %u of this machine can join the job and read "
                "its store",
                port);
     if (a->leader.key.guessable)
-        dd_log(a->cfg->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
-    if (a->cfg->alloc->nnodes > 1)
-        dd_log(a->cfg->log, DD_LOG_INFO, "leading job '%s' on port %u; key source: %s",
-               a->cfg->alloc->job_id, port, a->leader.key.source);
+        dd_log(a->loop.cfg->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
+    if (a->loop.cfg->alloc->nnodes > 1)
+        dd_log(a->loop.cfg->log, DD_LOG_INFO, "leading job '%s' on port %u; key source: %s",
+               a->loop.cfg->alloc->job_id, port, a->leader.key.source);
     rc = watch_daemon(a, err);
     if (rc < 0) { /* its exit would go unnoticed */
         leader_stop(a);
@@ -176,7 +177,7 @@ int leader_start(struct agent *a, struct dd_err *err)
     int rc = host_start(a, &fd, err);
     if (rc < 0)
         return rc;
-    rc = link_new_trusted(&l, a->base, fd, &none, err);
+    rc = link_new_trusted(&l, a->loop.base, fd, &none, err);
     if (rc < 0) {
         close(fd);
         leader_stop(a);

@@ -10,7 +10,7 @@
 
 bool locate_etcd_is_started(const struct agent *a)
 {
-    return a->history.last.n > 0 || round_is_running(a->round) || a->machine.begun;
+    return a->history.last.n > 0 || round_is_running(a->round) || a->loop.machine.begun;
 }
 
 /* ---- what to do ---- */
@@ -53,7 +53,7 @@ static void locate_etcd_connect(struct locate_etcd *d)
 static void locate_etcd_lead(struct locate_etcd *d)
 {
     locate_leader_stop(d->agent);
-    agent_step(d->agent, (struct am_event){.kind = AM_LEAD});
+    agent_step(&d->agent->loop, (struct am_event){.kind = AM_LEAD});
 }
 
 /* This node's daemon has started no round: redirect its nodes to the other daemon, which this node
@@ -61,7 +61,7 @@ static void locate_etcd_lead(struct locate_etcd *d)
 void locate_etcd_yield(struct agent *a)
 {
     struct locate_etcd *d = a->locate_etcd;
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s", d->seen.node);
+    dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s", d->seen.node);
     uplink_give_way(a, d->seen.addrs.v[0]);
     d->wanted = false;
 }
@@ -91,7 +91,7 @@ static void locate_etcd_act(struct locate_etcd *d, enum claim_do what)
             locate_etcd_connect(d);
         break;
     case CLAIM_DO_YIELD:
-        agent_step(a, (struct am_event){.kind = AM_ELSEWHERE});
+        agent_step(&a->loop, (struct am_event){.kind = AM_ELSEWHERE});
         break;
     case CLAIM_DO_STAY:
         if (d->wanted)
@@ -110,7 +110,7 @@ void locate_etcd_step(struct locate_etcd *d, enum claim_event e, const struct cl
         [CLAIM_ASK_READ] = ETCD_READ, [CLAIM_ASK_GRANT] = ETCD_GRANT, [CLAIM_ASK_KEEP] = ETCD_KEEP};
     const struct claim_out out = claim_step(&d->claim, e, seen);
     const struct timeval wait = dd_timeval(out.wait_ms * DD_NS_PER_MS);
-    if (d->agent->machine.state == AM_LEAVING && !d->claim.hosting)
+    if (d->agent->loop.machine.state == AM_LEAVING && !d->claim.hosting)
         return;
     if (out.ask != CLAIM_ASK_NOTHING)
         evtimer_del(d->timer);
@@ -174,9 +174,9 @@ static int locate_etcd_new(struct agent *a, struct dd_err *err)
     a->locate_etcd = d;
     d->agent = a;
     d->listen_fd = -1;
-    d->timer = evtimer_new(a->base, locate_etcd_on_timer, d);
+    d->timer = evtimer_new(a->loop.base, locate_etcd_on_timer, d);
     if (d->timer == NULL ||
-        asprintf(&d->key, "%s/%s/host", a->cfg->etcd->prefix, a->cfg->alloc->run_id) < 0)
+        asprintf(&d->key, "%s/%s/host", a->loop.cfg->etcd->prefix, a->loop.cfg->alloc->run_id) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (getrandom(id, sizeof(id), 0) != sizeof(id))
         return dd_err_set(err, -EIO, "no random bytes from the kernel");
@@ -241,9 +241,9 @@ void locate_etcd_hosting(struct agent *a, uint16_t port)
         return;
     wake(d);
     const bool known = !d->claim.hosting && d->port == port &&
-                       a->machine.epoch == 0; /* as in the key */
+                       a->loop.machine.epoch == 0; /* as in the key */
     d->port = port;
-    claim_set(&d->claim, true, a->machine.epoch, locate_etcd_is_started(a));
+    claim_set(&d->claim, true, a->loop.machine.epoch, locate_etcd_is_started(a));
     if (!known)
         locate_etcd_step(d, CLAIM_CHANGED, NULL);
 }
@@ -253,7 +253,7 @@ void locate_etcd_changed(struct agent *a)
     struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || d->over || !d->claim.hosting || d->claim.started == locate_etcd_is_started(a))
         return;
-    claim_set(&d->claim, true, a->machine.epoch, locate_etcd_is_started(a));
+    claim_set(&d->claim, true, a->loop.machine.epoch, locate_etcd_is_started(a));
     locate_etcd_step(d, CLAIM_CHANGED, NULL);
 }
 

@@ -19,10 +19,10 @@ static int add_addrs(const struct agent *a, struct dd_strv *to)
     struct net_addr addr;
     size_t n = 0;
     int rc = 0;
-    if (a->cfg->listen_addr != NULL)
-        return dd_strv_push(to, a->cfg->listen_addr);
+    if (a->loop.cfg->listen_addr != NULL)
+        return dd_strv_push(to, a->loop.cfg->listen_addr);
     (void)net_ifaces(&ifs, &n, NULL);
-    if (a->cfg->iface != NULL && net_iface_addr(ifs, n, a->cfg->iface, &addr) == 0)
+    if (a->loop.cfg->iface != NULL && net_iface_addr(ifs, n, a->loop.cfg->iface, &addr) == 0)
         rc = dd_strv_push(to, net_addr_host(&addr, text));
     for (size_t i = 0; i < n && to->n < ENTRY_ADDRS_MAX && rc == 0; i++) {
         const char *one = net_addr_host(&ifs[i].addr, text);
@@ -37,10 +37,10 @@ static int own_value(struct locate_etcd *d, char **ret)
 {
     const struct agent *a = d->agent;
     DD_AUTO(entry) struct entry e = {
-        .port = d->port, .epoch = a->machine.epoch, .started = locate_etcd_is_started(a)};
+        .port = d->port, .epoch = a->loop.machine.epoch, .started = locate_etcd_is_started(a)};
     (void)snprintf(e.id, sizeof(e.id), "%s", d->id);
     (void)snprintf(e.secret, sizeof(e.secret), "%s", d->secret);
-    (void)snprintf(e.node, sizeof(e.node), "%s", a->cfg->node_name);
+    (void)snprintf(e.node, sizeof(e.node), "%s", a->loop.cfg->node_name);
     int rc = add_addrs(a, &e.addrs);
     return rc == 0 ? entry_encode(ret, &e) : rc;
 }
@@ -53,20 +53,20 @@ void locate_etcd_give_up(struct locate_etcd *d, const char *why)
     struct agent *a = d->agent;
     d->over = true;
     evtimer_del(d->timer);
-    dd_log(a->cfg->log, DD_LOG_ERR, "--rdzv-endpoint: %s", why);
-    agent_step(a, (struct am_event){.kind = AM_FAILED, .code = 2});
+    dd_log(a->loop.cfg->log, DD_LOG_ERR, "--rdzv-endpoint: %s", why);
+    agent_step(&a->loop, (struct am_event){.kind = AM_FAILED, .code = 2});
 }
 
 static void in_trouble(struct locate_etcd *d, bool for_good)
 {
     struct agent *a = d->agent;
     if (for_good && a->uplink.link == NULL && !locate_etcd_is_started(a) &&
-        a->machine.state != AM_LEAVING) {
+        a->loop.machine.state != AM_LEAVING) {
         locate_etcd_give_up(d, d->trouble);
         return;
     }
     if (!d->reported && a->uplink.link != NULL)
-        dd_log(a->cfg->log, DD_LOG_NOTICE,
+        dd_log(a->loop.cfg->log, DD_LOG_NOTICE,
                "%s; the job continues, but new nodes cannot join it now", d->trouble);
     d->reported = d->reported || a->uplink.link != NULL;
 }
@@ -74,7 +74,7 @@ static void in_trouble(struct locate_etcd *d, bool for_good)
 static void no_trouble(struct locate_etcd *d)
 {
     if (d->reported)
-        dd_log(d->agent->cfg->log, DD_LOG_NOTICE, "etcd is reachable again");
+        dd_log(d->agent->loop.cfg->log, DD_LOG_NOTICE, "etcd is reachable again");
     d->reported = d->fresh = false;
     d->trouble[0] = '\0';
 }
@@ -91,9 +91,9 @@ static void on_helper(void *arg, pid_t pid)
 static int helper_of(struct locate_etcd *d, struct dd_err *err)
 {
     struct agent *a = d->agent;
-    const struct web_cfg cfg = {.base = a->base,
-                                .helper = a->cfg->web_helper,
-                                .env = a->cfg->env,
+    const struct web_cfg cfg = {.base = a->loop.base,
+                                .helper = a->loop.cfg->web_helper,
+                                .env = a->loop.cfg->env,
                                 .started = on_helper,
                                 .arg = a};
     return d->web != NULL ? 0 : web_new(&d->web, &cfg, err);
@@ -102,7 +102,7 @@ static int helper_of(struct locate_etcd *d, struct dd_err *err)
 /* Encode the body of d->call, or of AUTH before it. */
 static int locate_etcd_ask_encode(struct locate_etcd *d, char **ret, int64_t revision)
 {
-    const struct agent_cfg *cfg = d->agent->cfg;
+    const struct agent_cfg *cfg = d->agent->loop.cfg;
     DD_AUTO(free) char *value = NULL;
     struct etcd_ask ask = {.call = d->authenticating ? ETCD_AUTH : d->call,
                            .user = cfg->etcd->user,
@@ -118,7 +118,7 @@ static int locate_etcd_ask_encode(struct locate_etcd *d, char **ret, int64_t rev
 
 static int locate_etcd_ask_post(struct locate_etcd *d, const char *body)
 {
-    const struct etcd_url *e = d->agent->cfg->etcd;
+    const struct etcd_url *e = d->agent->loop.cfg->etcd;
     struct web_request r = {.body = body,
                             .cacert = e->cacert,
                             .cert = e->cert,
@@ -143,7 +143,7 @@ void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revisio
     DD_AUTO(free) char *body = NULL;
     struct dd_err err = {0};
     d->call = call;
-    d->authenticating = d->agent->cfg->etcd->user != NULL && d->token == NULL && !d->no_auth;
+    d->authenticating = d->agent->loop.cfg->etcd->user != NULL && d->token == NULL && !d->no_auth;
     int rc = helper_of(d, &err);
     if (rc == 0)
         rc = locate_etcd_ask_encode(d, &body, revision);
@@ -174,7 +174,7 @@ static void locate_etcd_ask_on_seen(struct locate_etcd *d, const struct etcd_ans
     seen.started = e.started;
     seen.epoch = e.epoch;
     seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
-    seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->machine.epoch &&
+    seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->loop.machine.epoch &&
                 e.started == locate_etcd_is_started(d->agent);
     if (seen.same || d->agent->uplink.link == NULL) /* with a link, trouble ends with a successful
                                                        write: a full etcd still answers reads */
@@ -223,7 +223,7 @@ static void locate_etcd_ask_on_done(struct locate_etcd *d, struct etcd_answer *a
 
 static void on_result(struct locate_etcd *d, enum etcd_result result, const struct dd_err *err)
 {
-    const struct etcd_url *e = d->agent->cfg->etcd;
+    const struct etcd_url *e = d->agent->loop.cfg->etcd;
     switch (result) {
     case ETCD_LOST:
         no_trouble(d);
@@ -268,7 +268,7 @@ static void on_result(struct locate_etcd *d, enum etcd_result result, const stru
 static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *w)
 {
     struct locate_etcd *d = arg;
-    const struct etcd_url *e = d->agent->cfg->etcd;
+    const struct etcd_url *e = d->agent->loop.cfg->etcd;
     DD_AUTO(etcd_answer) struct etcd_answer a = {0};
     struct dd_err err = {0};
     const enum etcd_call call = d->authenticating ? ETCD_AUTH : d->call;
@@ -302,7 +302,7 @@ void locate_etcd_revoke(struct locate_etcd *d, web_done_f *done)
     d->authenticating = false;
     if (lease == 0 || d->web == NULL || etcd_ask_encode(&body, &ask) < 0)
         return;
-    const struct etcd_url *e = d->agent->cfg->etcd;
+    const struct etcd_url *e = d->agent->loop.cfg->etcd;
     struct web_request r = {.body = body,
                             .cacert = e->cacert,
                             .cert = e->cert,

@@ -25,24 +25,24 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct agent *a = arg;
-    uint64_t waited = (dd_now_ns() - a->cfg->start_ns) / DD_NS_PER_S;
+    uint64_t waited = (dd_now_ns() - a->loop.cfg->start_ns) / DD_NS_PER_S;
     struct timeval t = {.tv_sec = (time_t)(waited < FIRST_REPORT_S ? FIRST_REPORT_S
                                            : waited < REPORT_MAX_S ? waited
                                                                    : REPORT_MAX_S)};
     const char *status = locate_leader_status(a);
     if (status == NULL)
         return;
-    if (a->cfg->cannot != NULL) { /* no daemon to report it to: log it here */
-        agent_fail(a, a->cfg->cannot);
+    if (a->loop.cfg->cannot != NULL) { /* no daemon to report it to: log it here */
+        agent_fail(&a->loop, a->loop.cfg->cannot);
         return;
     }
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);
+    dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);
     evtimer_add(a->locate_leader.progress, &t);
 }
 
 int locate_leader_new(struct agent *a)
 {
-    a->locate_leader.progress = evtimer_new(a->base, on_progress, a);
+    a->locate_leader.progress = evtimer_new(a->loop.base, on_progress, a);
     return a->locate_leader.progress == NULL ? -1 : 0;
 }
 
@@ -56,7 +56,8 @@ void locate_leader_begin(struct agent *a, const char *(*status)(const struct age
 int locate_leader_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err)
 {
     link_find_free(DD_TAKE(a->locate_leader.find));
-    return link_find_start(&a->locate_leader.find, a->base, cfg, locate_leader_on_found, a, err);
+    return link_find_start(&a->locate_leader.find, a->loop.base, cfg, locate_leader_on_found, a,
+                           err);
 }
 
 int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err)

@@ -47,9 +47,9 @@ static bool can_listen(const struct locate_local *f)
     struct agent *a = f->agent;
     struct dd_err err = {0};
     uint16_t port;
-    a->cfg = f->first_cfg;
+    a->loop.cfg = f->first_cfg;
     DD_AUTO(fd) int fd = locate_bind(a, &port, &err);
-    a->cfg = &f->cfg;
+    a->loop.cfg = &f->cfg;
     return fd >= 0;
 }
 
@@ -61,9 +61,9 @@ static bool lead_after_all(struct locate_local *f)
     struct agent *a = f->agent;
     if (!can_listen(f))
         return false;
-    a->cfg = f->first_cfg;
-    agent_step(a, (struct am_event){.kind = AM_LEAD});
-    return a->machine.state == AM_LEADING;
+    a->loop.cfg = f->first_cfg;
+    agent_step(&a->loop, (struct am_event){.kind = AM_LEAD});
+    return a->loop.machine.state == AM_LEADING;
 }
 
 static void on_check(evutil_socket_t fd, short what, void *arg)
@@ -73,7 +73,7 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
     const uint64_t waited_ms = (dd_now_ns() - f->since_ns) / DD_NS_PER_MS;
     (void)fd;
     (void)what;
-    if (a->locate_leader.find == NULL || a->machine.state != AM_SEEKING)
+    if (a->locate_leader.find == NULL || a->loop.machine.state != AM_SEEKING)
         return;
     switch (link_find_listener(a->locate_leader.find)) {
     case LINK_LISTENER_NONE:
@@ -86,7 +86,7 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
                              ? SILENT_MS
                              : FOREIGN_MS))
             break;
-        agent_fail(a, f->taken.text);
+        agent_fail(&a->loop, f->taken.text);
         return;
     case LINK_LISTENER_OURS: /* the search reports what prevents joining */
     case LINK_LISTENER_UNKNOWN:
@@ -98,10 +98,10 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
 
 int locate_local_start(struct agent *a, struct dd_err *err)
 {
-    const struct alloc *al = a->cfg->alloc;
+    const struct alloc *al = a->loop.cfg->alloc;
     struct locate_local *f = a->locate_local;
     if (f != NULL) { /* another agent has bound the port first again */
-        a->cfg = &f->cfg;
+        a->loop.cfg = &f->cfg;
         return 0;
     }
     if (err->rc != -EADDRINUSE || !al->first_by_address)
@@ -110,14 +110,17 @@ int locate_local_start(struct agent *a, struct dd_err *err)
     if (f == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->locate_local = f;
-    *f = (struct locate_local){
-        .agent = a, .first_cfg = a->cfg, .cfg = *a->cfg, .taken = *err, .since_ns = dd_now_ns()};
-    f->check = evtimer_new(a->base, on_check, f);
+    *f = (struct locate_local){.agent = a,
+                               .first_cfg = a->loop.cfg,
+                               .cfg = *a->loop.cfg,
+                               .taken = *err,
+                               .since_ns = dd_now_ns()};
+    f->check = evtimer_new(a->loop.base, on_check, f);
     if (f->check == NULL || alloc_copy(&f->alloc, al, -1) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     f->cfg.alloc = f->alloc;
-    a->cfg = &f->cfg;
-    dd_log(a->cfg->log, DD_LOG_INFO,
+    a->loop.cfg = &f->cfg;
+    dd_log(a->loop.cfg->log, DD_LOG_INFO,
            "port %u is in use on this host; looking for this job's daemon there", al->ports[0]);
     check_again(f);
     return 0;

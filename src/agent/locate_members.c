@@ -27,11 +27,11 @@ static void locate_members_find_at(struct agent *a, const char *addr)
     cfg.host = addr;
     cfg.host_is_me = true; /* a numeric address that the last round used */
     cfg.try_scontrol = false;
-    if (link_find_start(&a->locate_members.finds[a->locate_members.n], a->base, &cfg,
+    if (link_find_start(&a->locate_members.finds[a->locate_members.n], a->loop.base, &cfg,
                         locate_members_on_found, a, &err) == 0)
         a->locate_members.n++;
     else
-        dd_log(a->cfg->log, DD_LOG_WARN, "cannot look for a daemon on %s: %s", addr, err.text);
+        dd_log(a->loop.cfg->log, DD_LOG_WARN, "cannot look for a daemon on %s: %s", addr, err.text);
 }
 
 void locate_members_start(struct agent *a)
@@ -41,6 +41,6 @@ void locate_members_start(struct agent *a)
     locate_members_stop(a);
     for (size_t k = 0; k < addrs->n && (int)k < last->n && a->locate_members.n < RDZV_SUCCESSORS;
          k++)
-        if (last->index[k] != a->machine.index)
+        if (last->index[k] != a->loop.machine.index)
             locate_members_find_at(a, addrs->v[k]);
 }

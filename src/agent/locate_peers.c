@@ -17,14 +17,14 @@ enum {
 
 static bool locate_peers_leads(const struct agent *a)
 {
-    return a->cfg->alloc->index == 0;
+    return a->loop.cfg->alloc->index == 0;
 }
 
-bool locate_peers_possible(const struct agent *a)
+bool locate_peers_possible(const struct agent_cfg *cfg)
 {
-    const struct alloc *al = a->cfg->alloc;
-    return al->nnodes > 1 && hostlist_count(al->nodes) > 1 && a->cfg->source_addr == NULL &&
-           (rdzv_is_elastic(&a->cfg->rdzv) || a->cfg->rdzv.max_restarts > 0);
+    const struct alloc *al = cfg->alloc;
+    return al->nnodes > 1 && hostlist_count(al->nodes) > 1 && cfg->source_addr == NULL &&
+           (rdzv_is_elastic(&cfg->rdzv) || cfg->rdzv.max_restarts > 0);
 }
 
 void locate_peers_stop(struct agent *a)
@@ -38,7 +38,8 @@ void locate_peers_check(struct agent *a)
     if (!a->locate_peers.asking || a->locate_peers.probe != NULL)
         return;
     a->locate_peers.asking = uplink_asks(a);
-    agent_step(a, (struct am_event){.kind = AM_PEERS_PROBED, .open = a->locate_peers.asking});
+    agent_step(&a->loop,
+               (struct am_event){.kind = AM_PEERS_PROBED, .open = a->locate_peers.asking});
 }
 
 static void locate_peers_on_found(void *arg, struct link *l)
@@ -56,7 +57,7 @@ static void locate_peers_on_done(void *arg)
 /* List the nodes to probe. A name repeated in sequence stands for several agents of one machine. */
 static int locate_peers_list_nodes(struct agent *a, struct dd_strv *out)
 {
-    const struct alloc *al = a->cfg->alloc;
+    const struct alloc *al = a->loop.cfg->alloc;
     size_t n = hostlist_count(al->nodes);
     size_t most = locate_peers_leads(a) ? n : FOLLOWER_NODES;
     int rc = 0;
@@ -87,9 +88,11 @@ void locate_peers_start(struct agent *a)
     a->locate_peers.asking = true;
     int rc = locate_peers_list_nodes(a, &names);
     if (rc == 0)
-        rc = link_probe_start(&a->locate_peers.probe, a->base, &cfg, names.v, names.n, &cb, &err);
+        rc = link_probe_start(&a->locate_peers.probe, a->loop.base, &cfg, names.v, names.n, &cb,
+                              &err);
     if (rc == 0)
         return;
-    dd_log(a->cfg->log, DD_LOG_WARN, "cannot look for another daemon of this job: %s", err.text);
+    dd_log(a->loop.cfg->log, DD_LOG_WARN, "cannot look for another daemon of this job: %s",
+           err.text);
     locate_peers_check(a);
 }

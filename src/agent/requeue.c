@@ -67,7 +67,7 @@ static void requeue_over(struct requeue *r)
     struct agent *a = r->agent;
     command_free(r->command);
     r->command = NULL;
-    agent_step(a, (struct am_event){.kind = AM_REQUEUED});
+    agent_step(&a->loop, (struct am_event){.kind = AM_REQUEUED});
 }
 
 static int requeue_run(struct requeue *r, const char *const *argv, unsigned limit_ms,
@@ -75,9 +75,9 @@ static int requeue_run(struct requeue *r, const char *const *argv, unsigned limi
 {
     const struct command_spec spec = {.argv = argv,
                                       .folder = r->slurm == NULL ? ALLOC_PBS_FOLDER : NULL,
-                                      .env = r->agent->cfg->env,
+                                      .env = r->agent->loop.cfg->env,
                                       .limit_ms = limit_ms};
-    return command_start(&r->command, r->agent->base, &spec, done, r, err);
+    return command_start(&r->command, r->agent->loop.base, &spec, done, r, err);
 }
 
 static const char *requeue_says(int reason)
@@ -90,7 +90,7 @@ static const char *requeue_says(int reason)
 
 static void requeue_refused(const struct requeue *r, const char *why)
 {
-    dd_log(r->agent->cfg->log, DD_LOG_WARN, "%s did not requeue job %.80s (%s): %.*s",
+    dd_log(r->agent->loop.cfg->log, DD_LOG_WARN, "%s did not requeue job %.80s (%s): %.*s",
            r->slurm != NULL ? "Slurm" : "PBS", r->slurm != NULL ? r->slurm : r->pbs,
            requeue_says(r->reason), (int)strcspn(why, "\n"), why);
 }
@@ -104,12 +104,12 @@ static void on_requeued(void *arg, int code, const char *out)
         code > 128; /* killed by the scheduler, which is already ending the job to requeue it */
     const char *job = r->slurm != NULL ? r->slurm : r->pbs;
     if (killed)
-        dd_log(r->agent->cfg->log, DD_LOG_NOTICE,
+        dd_log(r->agent->loop.cfg->log, DD_LOG_NOTICE,
                "%s was asked to requeue job %.80s: %s; the job ended before %s answered", scheduler,
                job, requeue_says(r->reason), scheduler);
     else if (code == 0)
-        dd_log(r->agent->cfg->log, DD_LOG_NOTICE, "%s will requeue job %.80s: %s", scheduler, job,
-               requeue_says(r->reason));
+        dd_log(r->agent->loop.cfg->log, DD_LOG_NOTICE, "%s will requeue job %.80s: %s", scheduler,
+               job, requeue_says(r->reason));
     else if (code == COMMAND_TOO_LATE)
         requeue_refused(r, "no answer within 10 s");
     else
@@ -123,7 +123,7 @@ static int requeue_now(struct requeue *r, int reason)
     const char *scontrol[] = {"scontrol", "requeue", r->slurm, NULL};
     const char *qrerun[] = {"qrerun", r->pbs, NULL};
     struct dd_err err = {0};
-    if ((reason & r->agent->cfg->requeue_on) == 0)
+    if ((reason & r->agent->loop.cfg->requeue_on) == 0)
         return -ENOENT;
     r->reason = reason;
     int rc = requeue_run(r, r->slurm != NULL ? scontrol : qrerun, REQUEUE_MS, on_requeued, &err);
@@ -152,7 +152,7 @@ static void requeue_begin(struct agent *a, const struct msg_finish *finish)
                                   .stopped = finish->asked && !a->signals.end_stop,
                                   .by_scheduler = a->signals.scheduler_ends,
                                   .end_near = endtime_is_near(a)};
-    int reason = a->cfg->requeue_on != 0 && a->leader.daemon > 0 ? requeue_reason(&e) : 0;
+    int reason = a->loop.cfg->requeue_on != 0 && a->leader.daemon > 0 ? requeue_reason(&e) : 0;
     if (reason == 0 || a->requeue != NULL)
         return;
     struct requeue *r = calloc(1, sizeof(*r));
@@ -160,13 +160,14 @@ static void requeue_begin(struct agent *a, const struct msg_finish *finish)
         return;
     a->requeue = r;
     r->agent = a;
-    r->slurm = alloc_is_pbs(a->cfg->alloc) ? NULL
-                                           : dd_env_get_nonempty(a->cfg->env, "SLURM_JOB_ID");
-    r->pbs = r->slurm == NULL ? dd_env_get_nonempty(a->cfg->env, "PBS_JOBID") : NULL;
+    r->slurm = alloc_is_pbs(a->loop.cfg->alloc)
+                   ? NULL
+                   : dd_env_get_nonempty(a->loop.cfg->env, "SLURM_JOB_ID");
+    r->pbs = r->slurm == NULL ? dd_env_get_nonempty(a->loop.cfg->env, "PBS_JOBID") : NULL;
     const char *argv[] = {"scontrol", "show", "job", "-o", r->slurm, NULL};
     struct dd_err err = {0};
     if (r->slurm == NULL && r->pbs == NULL)
-        dd_log(a->cfg->log, DD_LOG_WARN,
+        dd_log(a->loop.cfg->log, DD_LOG_WARN,
                "--requeue-on: no scheduler found that could requeue the job");
     else if (reason != REQUEUE_ASK)
         (void)requeue_now(r, reason);
@@ -178,7 +179,7 @@ void requeue_start(struct agent *a, const struct msg_finish *finish)
 {
     requeue_begin(a, finish);
     if (a->requeue == NULL || a->requeue->command == NULL)
-        agent_step(a, (struct am_event){.kind = AM_REQUEUED});
+        agent_step(&a->loop, (struct am_event){.kind = AM_REQUEUED});
 }
 
 void requeue_free(struct agent *a)

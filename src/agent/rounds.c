@@ -17,13 +17,14 @@ void rounds_send_done(struct agent *a)
 
 static void on_checked(void *arg)
 {
-    agent_step(arg, (struct am_event){.kind = AM_CHECKED});
+    struct agent *a = arg;
+    agent_step(&a->loop, (struct am_event){.kind = AM_CHECKED});
 }
 
 /* Skip the check after success, and while the job is being stopped. */
 void rounds_check_health(struct agent *a)
 {
-    if (exit_report_wants_check(a->round) && a->machine.sig == 0)
+    if (exit_report_wants_check(a->round) && a->loop.machine.sig == 0)
         health_check(a->health, on_checked, a);
     else
         on_checked(a);
@@ -31,7 +32,8 @@ void rounds_check_health(struct agent *a)
 
 static void on_gone(void *arg)
 {
-    agent_step(arg, (struct am_event){.kind = AM_WORKERS_GONE});
+    struct agent *a = arg;
+    agent_step(&a->loop, (struct am_event){.kind = AM_WORKERS_GONE});
 }
 
 /* ---- the start ---- */
@@ -56,7 +58,7 @@ static bool is_settling(void *arg)
 static void not_started(struct agent *a, int round, int rc, const struct dd_err *err)
 {
     const bool lasting = rc == -ENOTSUP; /* a restart would fail, too */
-    dd_log(a->cfg->log, a->uplink.link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s",
+    dd_log(a->loop.cfg->log, a->uplink.link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s",
            err->text); /* the job's report contains the reason */
     if (lasting)
         agent_send(a, MSG(STOP_REQUEST, .text = err->text));
@@ -68,12 +70,12 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
     struct dd_err err = {0};
     const struct round_link link = {.local = link_local(a->uplink.link),
                                     .peer = link_peer(a->uplink.link),
-                                    .of_first_node = a->cfg->alloc->index == 0};
+                                    .of_first_node = a->loop.cfg->alloc->index == 0};
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)
         rc = round_history_record(&a->history, m, a->round->plan.nnodes, &err);
     if (rc == 0)
-        agent_machine_set_index(&a->machine, a->history.last.index[a->round->plan.node_rank]);
+        agent_loop_set_index(&a->loop, a->history.last.index[a->round->plan.node_rank]);
     if (rc == 0)
         rc = round_launch(a->round, &link, &err);
     if (rc < 0) {
@@ -91,14 +93,14 @@ void rounds_take_piece(struct agent *a, const struct frame *f)
 {
     struct exchange_piece p;
     if (exchange_piece_decode(&p, f->data, f->len) < 0)
-        dd_log(a->cfg->log, DD_LOG_WARN, "ignoring a malformed exchange from the daemon");
+        dd_log(a->loop.cfg->log, DD_LOG_WARN, "ignoring a malformed exchange from the daemon");
     else if (p.round == (uint32_t)a->round->plan.round)
         round_message(a->round, &(struct round_message){.type = ROUND_PIECE, .piece = &p});
 }
 
 void rounds_presignal(struct agent *a, int sig)
 {
-    if (a->machine.state == AM_RUNNING)
+    if (a->loop.machine.state == AM_RUNNING)
         round_message(a->round, &(struct round_message){.type = ROUND_PRESIGNAL, .sig = sig});
 }
 
@@ -106,8 +108,8 @@ int rounds_new(struct agent *a, struct dd_err *err)
 {
     static const struct round_port port = {
         .send = send_to_daemon, .send_piece = send_piece, .settling = is_settling, .gone = on_gone};
-    const struct round_env env = {.cfg = a->cfg,
-                                  .base = a->base,
+    const struct round_env env = {.cfg = a->loop.cfg,
+                                  .base = a->loop.base,
                                   .peer = a->peer,
                                   .port = &port,
                                   .port_arg = a,

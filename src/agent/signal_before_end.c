@@ -29,11 +29,11 @@ struct endtime {
 static void send_signal(struct endtime *t, uint64_t left_ns)
 {
     struct agent *a = t->agent;
-    int sig = a->cfg->before_end.sig;
+    int sig = a->loop.cfg->before_end.sig;
     char text[200];
     (void)snprintf(text, sizeof(text), "the allocation ends in %.0f s", (double)left_ns / 1e9);
     t->sent = true;
-    dd_log(a->cfg->log, DD_LOG_NOTICE, "%s: sending SIG%s to all workers", text,
+    dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "%s: sending SIG%s to all workers", text,
            dd_signal_name(sig));
     if (dd_signal_ends_jobs(sig))
         signals_stop(a, sig, 0, text);
@@ -48,8 +48,8 @@ static void endtime_look(struct endtime *t)
     const struct agent *a = t->agent;
     uint64_t now = dd_now_real_ns();
     uint64_t end = t->end * DD_NS_PER_S;
-    uint64_t at = end > a->cfg->before_end.ns ? end - a->cfg->before_end.ns : 0;
-    bool running = a->machine.state == AM_RUNNING && a->uplink.link != NULL;
+    uint64_t at = end > a->loop.cfg->before_end.ns ? end - a->loop.cfg->before_end.ns : 0;
+    bool running = a->loop.machine.state == AM_RUNNING && a->uplink.link != NULL;
     uint64_t wait = at > now ? at - now : DD_NS_PER_S; /* due, but no workers run at the moment */
     if (at <= now && running) {
         send_signal(t, end > now ? end - now : 0);
@@ -70,7 +70,7 @@ static void endtime_on_tick(evutil_socket_t fd, short what, void *arg)
 
 static void not_known(const struct endtime *t, const char *why)
 {
-    dd_log(t->agent->cfg->log, DD_LOG_WARN,
+    dd_log(t->agent->loop.cfg->log, DD_LOG_WARN,
            "--signal-before-end: cannot determine the end of the allocation (%.200s); no signal "
            "will be sent",
            why);
@@ -91,8 +91,8 @@ static void endtime_on_answer(void *arg, int code, const char *out)
 
 static void endtime_ask(struct endtime *t)
 {
-    char *const *env = t->agent->cfg->env;
-    const struct alloc *a = t->agent->cfg->alloc;
+    char *const *env = t->agent->loop.cfg->env;
+    const struct alloc *a = t->agent->loop.cfg->alloc;
     DD_AUTO(strv) struct dd_strv words = {0};
     struct dd_err err = {0};
     struct command_spec spec = {.env = env, .limit_ms = ASK_MS};
@@ -104,7 +104,7 @@ static void endtime_ask(struct endtime *t)
     int rc = alloc_end_command(t->asked, env, &words, &spec.folder);
     spec.argv = (const char *const *)words.v;
     rc = rc < 0 ? dd_err_set(&err, rc, "out of memory")
-                : command_start(&t->ask, t->agent->base, &spec, endtime_on_answer, t, &err);
+                : command_start(&t->ask, t->agent->loop.base, &spec, endtime_on_answer, t, &err);
     if (rc < 0)
         not_known(t, err.text);
     else
@@ -125,19 +125,19 @@ static uint64_t session_start_s(void)
 
 int endtime_start(struct agent *a, struct dd_err *err)
 {
-    if (a->cfg->before_end.sig == 0 || a->endtime != NULL)
+    if (a->loop.cfg->before_end.sig == 0 || a->endtime != NULL)
         return 0;
     struct endtime *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     a->endtime = t;
     t->agent = a;
-    t->tick = evtimer_new(a->base, endtime_on_tick, t);
+    t->tick = evtimer_new(a->loop.base, endtime_on_tick, t);
     if (t->tick == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     t->job_start = session_start_s();
-    if (alloc_told_end_time(a->cfg->alloc != NULL ? a->cfg->alloc->source : "", a->cfg->env,
-                            t->job_start, &t->end) < 0)
+    if (alloc_told_end_time(a->loop.cfg->alloc != NULL ? a->loop.cfg->alloc->source : "",
+                            a->loop.cfg->env, t->job_start, &t->end) < 0)
         endtime_ask(t);
     else
         endtime_look(t);

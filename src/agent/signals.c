@@ -41,8 +41,8 @@ struct signal_states {
 /* True if sig ends the job. --signals-to-handle may add SIGUSR1 and SIGUSR2. */
 static bool ends_this_job(const struct agent *a, int sig)
 {
-    const bool named = a->cfg->ending_signals != NULL &&
-                       sigismember(a->cfg->ending_signals, sig) == 1;
+    const bool named = a->loop.cfg->ending_signals != NULL &&
+                       sigismember(a->loop.cfg->ending_signals, sig) == 1;
     return dd_signal_ends_jobs(sig) || (named && dd_signal_announces(sig));
 }
 
@@ -56,9 +56,10 @@ void signals_request_stop(struct agent *a, int sig)
                        a->signals.why);
     else
         (void)snprintf(text, sizeof(text), "stopped by SIG%s (to ddrun on %.255s)",
-                       dd_signal_name(sig), a->cfg->node_name);
+                       dd_signal_name(sig), a->loop.cfg->node_name);
     a->signals.why[0] = '\0';
-    agent_send(a, MSG(STOP_REQUEST, .signal = sig, .code = a->machine.stop_code, .text = text));
+    agent_send(a,
+               MSG(STOP_REQUEST, .signal = sig, .code = a->loop.machine.stop_code, .text = text));
 }
 
 /* Tell a user who pressed Ctrl-C why ddrun still runs. The leader writes the message, and any agent
@@ -68,23 +69,23 @@ static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     (void)fd;
     (void)what;
-    if (!round_is_running(a->round) || a->machine.state == AM_LEAVING ||
-        (a->leader.daemon <= 0 && isatty(a->cfg->log->fd) != 1))
+    if (!round_is_running(a->round) || a->loop.machine.state == AM_LEAVING ||
+        (a->leader.daemon <= 0 && isatty(a->loop.cfg->log->fd) != 1))
         return;
-    dd_log(a->cfg->log, DD_LOG_NOTICE,
+    dd_log(a->loop.cfg->log, DD_LOG_NOTICE,
            "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill",
            a->round->plan.world_size, a->round->plan.world_size == 1 ? "" : "s",
-           (double)a->cfg->grace_ms / 1e3);
+           (double)a->loop.cfg->grace_ms / 1e3);
 }
 
 /* by_scheduler: repeated signals of the scheduler do not shorten the grace period. */
 static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 {
-    const bool again = a->machine.sig != 0;
+    const bool again = a->loop.machine.sig != 0;
     if (again && by_scheduler)
         return;
     a->signals.scheduler_ends = by_scheduler;
-    agent_step(a, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
+    agent_step(&a->loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
     if (!again && sig == SIGINT && !by_scheduler && a->signals.stopping != NULL) {
         const struct timeval t = {.tv_sec = STILL_S};
         evtimer_add(a->signals.stopping, &t);
@@ -93,17 +94,17 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 
 void signals_stop(struct agent *a, int sig, int code, const char *why)
 {
-    if (a->machine.sig != 0 || a->uplink.link == NULL || a->machine.state == AM_LEAVING)
+    if (a->loop.machine.sig != 0 || a->uplink.link == NULL || a->loop.machine.state == AM_LEAVING)
         return;
     a->signals.states->v[sig].taken_ns = dd_now_ns();
     a->signals.end_stop = code == 0;
     (void)snprintf(a->signals.why, sizeof(a->signals.why), "%s", why);
-    agent_step(a, (struct am_event){.kind = AM_SIGNAL, .sig = sig, .code = code});
+    agent_step(&a->loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig, .code = code});
 }
 
 void signals_announce(struct agent *a, int sig)
 {
-    if (a->machine.state == AM_RUNNING && dd_signal_announces(sig))
+    if (a->loop.machine.state == AM_RUNNING && dd_signal_announces(sig))
         round_signal(a->round, sig);
 }
 
@@ -115,7 +116,7 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     (void)what;
     struct signal_state *n = arg;
     struct agent *a = n->agent;
-    dd_log(a->cfg->log, DD_LOG_DEBUG, "event=scheduler-signal signal=%d everywhere=%d", n->sig,
+    dd_log(a->loop.cfg->log, DD_LOG_DEBUG, "event=scheduler-signal signal=%d everywhere=%d", n->sig,
            n->everywhere);
     if (!ends_this_job(a, n->sig)) {
         if (!n->everywhere)
@@ -126,18 +127,18 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     }
     if (n->everywhere)
         round_has_signal(a->round, n->sig);
-    if (a->machine.sig == 0)
+    if (a->loop.machine.sig == 0)
         n->taken_ns = dd_now_ns();
     on_stop_signal(a, n->sig, true);
     if (!signals_settling(a))
-        agent_step(a, (struct am_event){.kind = AM_SETTLED});
+        agent_step(&a->loop, (struct am_event){.kind = AM_SETTLED});
 }
 
 static void by_scheduler(struct signal_state *n, bool to_agent)
 {
     const struct timeval t = {.tv_usec = SETTLE_MS * 1000};
     if (n->settled == NULL)
-        n->settled = evtimer_new(n->agent->base, on_settled, n);
+        n->settled = evtimer_new(n->agent->loop.base, on_settled, n);
     if (n->settled == NULL)
         return;
     bool first = !evtimer_pending(n->settled, NULL);
@@ -162,11 +163,11 @@ static void by_user(struct signal_state *n, enum signal_path path)
 /* The guardian has died: the kernel has sent SIGTERM (PR_SET_PDEATHSIG). */
 static void on_guardian_lost(struct agent *a)
 {
-    if (a->machine.sig == 0)
-        dd_log(a->cfg->log, DD_LOG_ERR,
+    if (a->loop.machine.sig == 0)
+        dd_log(a->loop.cfg->log, DD_LOG_ERR,
                "the parent process of the agent on %s was killed; stopping this node's workers",
-               a->cfg->node_name);
-    agent_step(a, (struct am_event){.kind = AM_GUARDIAN_LOST, .sig = SIGTERM});
+               a->loop.cfg->node_name);
+    agent_step(&a->loop, (struct am_event){.kind = AM_GUARDIAN_LOST, .sig = SIGTERM});
 }
 
 static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
@@ -184,14 +185,14 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     } else {
         scheduler = guardian_is_scheduler((pid_t)si->ssi_pid);
     }
-    dd_log(a->cfg->log, DD_LOG_DEBUG, "event=signal signal=%d from=%u scheduler=%d", sig,
+    dd_log(a->loop.cfg->log, DD_LOG_DEBUG, "event=signal signal=%d from=%u scheduler=%d", sig,
            si->ssi_pid, scheduler);
     if (!dd_signal_ends_jobs(sig) && !dd_signal_announces(sig))
         return;
-    if (to_agent && sig == SIGTERM && getppid() != a->cfg->guardian)
+    if (to_agent && sig == SIGTERM && getppid() != a->loop.cfg->guardian)
         on_guardian_lost(a);
     else if (at_once)
-        agent_step(a, (struct am_event){.kind = AM_STOP_AT_ONCE, .sig = sig});
+        agent_step(&a->loop, (struct am_event){.kind = AM_STOP_AT_ONCE, .sig = sig});
     else if (scheduler)
         by_scheduler(&a->signals.states->v[sig], to_agent);
     else
@@ -231,8 +232,9 @@ int signals_new(struct agent *a, struct dd_err *err)
     if (a->signals.fd < 0)
         return dd_err_set(err, -errno, "cannot watch signals: %m");
     a->signals.states = calloc(1, sizeof(*a->signals.states));
-    a->signals.ev = event_new(a->base, a->signals.fd, EV_READ | EV_PERSIST, signals_on_signal, a);
-    a->signals.stopping = evtimer_new(a->base, on_still_stopping, a);
+    a->signals.ev = event_new(a->loop.base, a->signals.fd, EV_READ | EV_PERSIST, signals_on_signal,
+                              a);
+    a->signals.stopping = evtimer_new(a->loop.base, on_still_stopping, a);
     if (a->signals.states == NULL || a->signals.ev == NULL || a->signals.stopping == NULL ||
         event_add(a->signals.ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");

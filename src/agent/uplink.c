@@ -21,8 +21,8 @@ static void send_on(const struct agent *a, struct link *l, const struct msg *m)
     DD_AUTO(free) char *text = NULL;
     int rc = msg_encode(&text, m);
     if (rc == 0)
-        dd_trace(a->cfg->log, DD_TRACE_LINK, "link=agent node=%s sent=%s bytes=%zu",
-                 a->cfg->node_name, msg_type_name(m->type), strlen(text));
+        dd_trace(a->loop.cfg->log, DD_TRACE_LINK, "link=agent node=%s sent=%s bytes=%zu",
+                 a->loop.cfg->node_name, msg_type_name(m->type), strlen(text));
     if (rc == 0)
         rc = link_send(l, FRAME_CONTROL, text, strlen(text));
     if (rc < 0 && rc != -EPIPE) /* without the message the daemon would wait forever */
@@ -43,9 +43,10 @@ static const char *store_addr(const struct agent *a, const struct link *l,
 {
     struct net_addr addr = *link_peer(l);
     bool host = addr.len == 0;
-    if (host && a->cfg->iface == NULL)
-        return a->cfg->listen_addr; /* NULL: the daemon listens on all addresses */
-    if (a->cfg->iface != NULL && (!host || net_iface_addr(ifs, n, a->cfg->iface, &addr) < 0))
+    if (host && a->loop.cfg->iface == NULL)
+        return a->loop.cfg->listen_addr; /* NULL: the daemon listens on all addresses */
+    if (a->loop.cfg->iface != NULL &&
+        (!host || net_iface_addr(ifs, n, a->loop.cfg->iface, &addr) < 0))
         return NULL;
     return net_addr_host(&addr, out);
 }
@@ -64,20 +65,21 @@ static void send_join(struct agent *a, struct link *l)
         if (!ifs[i].loopback)
             (void)dd_strv_push(&addrs, net_addr_host(&ifs[i].addr, text));
     }
-    if (a->cfg->cannot != NULL && /* the job's report quotes it: name the node */
-        asprintf(&cannot, "%s: %s", a->cfg->node_name, a->cfg->cannot) < 0)
+    if (a->loop.cfg->cannot != NULL && /* the job's report quotes it: name the node */
+        asprintf(&cannot, "%s: %s", a->loop.cfg->node_name, a->loop.cfg->cannot) < 0)
         cannot = NULL;
     round_history_write_ages(&a->history, &spent);
     send_on(a, l,
-            MSG(JOIN, .index = a->machine.index, .epoch = a->machine.epoch,
+            MSG(JOIN, .index = a->loop.machine.index, .epoch = a->loop.machine.epoch,
                 .elsewhere = a->uplink.link != NULL && a->uplink.link != l,
                 .ended_well = a->round->ended_well || success_criteria_met(a->round),
-                .nnodes = a->cfg->rdzv.max_nodes, .min_nodes = a->cfg->rdzv.min_nodes,
+                .nnodes = a->loop.cfg->rdzv.max_nodes, .min_nodes = a->loop.cfg->rdzv.min_nodes,
                 .members = a->history.members, .committed = a->history.committed,
-                .spent = dd_buf_str(&spent), .slots = a->cfg->slots, .pid = getpid(),
-                .name = a->cfg->node_name, .addr = store_addr(a, l, ifs, n, addr), .addrs = &addrs,
-                .unfit = health_unfit(a->health), .ports = held_ports_text(a->round),
-                .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
+                .spent = dd_buf_str(&spent), .slots = a->loop.cfg->slots, .pid = getpid(),
+                .name = a->loop.cfg->node_name, .addr = store_addr(a, l, ifs, n, addr),
+                .addrs = &addrs, .unfit = health_unfit(a->health),
+                .ports = held_ports_text(a->round), .text = cannot,
+                .sent_ns = (int64_t)dd_now_ns()));
 }
 
 /* ---- the link in use ---- */
@@ -94,10 +96,10 @@ static void uplink_on_close(void *arg, struct link *l, bool clean, const char *w
 {
     struct agent *a = arg;
     (void)l;
-    dd_trace(a->cfg->log, DD_TRACE_LINK, "link=agent node=%s closed=%s why=%s", a->cfg->node_name,
-             clean ? "clean" : "lost", why);
-    agent_because(a, "%s", why);
-    agent_step(a, (struct am_event){.kind = AM_LOST});
+    dd_trace(a->loop.cfg->log, DD_TRACE_LINK, "link=agent node=%s closed=%s why=%s",
+             a->loop.cfg->node_name, clean ? "clean" : "lost", why);
+    agent_because(&a->loop, "%s", why);
+    agent_step(&a->loop, (struct am_event){.kind = AM_LOST});
 }
 
 void uplink_drop(struct agent *a)
@@ -113,7 +115,7 @@ void uplink_use(struct agent *a, struct link *l)
     a->uplink.on_change(a);
     link_set_cb(
         l, &(struct link_cb){.on_frame = uplink_on_frame, .on_close = uplink_on_close, .arg = a});
-    (void)link_set_heartbeat(l, (unsigned)(a->cfg->heartbeat_ns / DD_NS_PER_MS));
+    (void)link_set_heartbeat(l, (unsigned)(a->loop.cfg->heartbeat_ns / DD_NS_PER_MS));
 }
 
 void uplink_join(struct agent *a, struct link *l)
@@ -143,7 +145,7 @@ void uplink_give_way(struct agent *a, const char *addr)
 void uplink_found(struct agent *a, struct link *l)
 {
     a->uplink.found = l;
-    agent_step(a, (struct am_event){.kind = AM_FOUND});
+    agent_step(&a->loop, (struct am_event){.kind = AM_FOUND});
 }
 
 void uplink_join_found(struct agent *a)
@@ -178,7 +180,7 @@ static struct link *take_answering(struct agent *a)
 static void uplink_answers(struct agent *a, struct link *l, struct am_event e)
 {
     a->uplink.answering = l;
-    agent_step(a, e);
+    agent_step(&a->loop, e);
 }
 
 static void on_other_frame(void *arg, struct link *l, const struct frame *f)
@@ -190,10 +192,10 @@ static void on_other_frame(void *arg, struct link *l, const struct frame *f)
     if (rc == -ENOMSG)
         return;
     if (rc < 0) { /* the reply is unreadable: this daemon cannot take this node */
-        agent_because(a, "%s", err.text);
+        agent_because(&a->loop, "%s", err.text);
         uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = INT64_MAX});
     } else if (m.type == MSG_REFUSE) {
-        agent_because(a, "%s", m.refuse.text);
+        agent_because(&a->loop, "%s", m.refuse.text);
         uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = m.refuse.epoch});
     } else if (m.type == MSG_WELCOME) {
         uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_TAKES, .epoch = m.welcome.epoch});
@@ -222,7 +224,7 @@ void uplink_ask_found(struct agent *a)
     *slot = l;
     link_set_cb(
         l, &(struct link_cb){.on_frame = on_other_frame, .on_close = on_other_close, .arg = a});
-    if (a->machine.state ==
+    if (a->loop.machine.state ==
         AM_LEADING) /* while failing over, a slow daemon may be the only one that continues */
         (void)link_set_heartbeat(l, ANSWER_MS);
     send_join(a, l);
@@ -233,11 +235,11 @@ void uplink_move(struct agent *a, bool gives_way)
     char addr[NET_ADDR_TEXT];
     struct link *l = take_answering(a);
     if (gives_way) {
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s",
+        dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s",
                net_addr_host(link_peer(l), addr));
         uplink_give_way(a, addr);
     } else {
-        dd_log(a->cfg->log, DD_LOG_NOTICE, "joining another daemon of this job");
+        dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "joining another daemon of this job");
     }
     uplink_use(a, l);
 }

@@ -1,0 +1,122 @@
+#include "agent/agent_loop.h"
+
+#include "agent/agent.h"
+#include "base/io.h"
+#include "net/loop.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static uint64_t now_ms(void)
+{
+    return dd_now_ns() / DD_NS_PER_MS;
+}
+
+static void agent_loop_set_timer(struct agent_loop *l)
+{
+    const uint64_t at = agent_machine_timer(&l->machine);
+    const uint64_t now = now_ms();
+    const struct timeval wait = dd_timeval((at > now ? at - now : 0) * DD_NS_PER_MS);
+    evtimer_del(l->timer);
+    if (at != RDZV_NEVER)
+        evtimer_add(l->timer, &wait);
+}
+
+static void trace_step(const struct agent_loop *l, enum am_state from, enum am_event_kind on)
+{
+    dd_trace(l->cfg->log, DD_TRACE_MACHINE, "machine=agent node=%s from=%s on=%s to=%s round=%d",
+             l->cfg->node_name, agent_machine_state_name(from), agent_machine_event_name(on),
+             agent_machine_state_name(l->machine.state), l->round);
+}
+
+/* An action may raise another event. The actions of that event are appended to the queue. */
+void agent_step(struct agent_loop *l, struct am_event e)
+{
+    struct am_action next;
+    const enum am_state from = l->machine.state;
+    agent_machine_step(&l->machine, &e, now_ms());
+    trace_step(l, from, e.kind);
+    if (l->acting)
+        return;
+    l->acting = true;
+    while (agent_machine_next(&l->machine, &next))
+        l->act(l->arg, &next);
+    l->acting = false;
+    agent_loop_set_timer(l);
+}
+
+static void agent_loop_on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent_loop *l = arg;
+    enum am_event_kind due;
+    (void)fd;
+    (void)what;
+    while ((due = agent_machine_due(&l->machine, now_ms())) != AM_EVENTS)
+        agent_step(l, (struct am_event){.kind = due});
+    agent_loop_set_timer(l);
+}
+
+void agent_fail(struct agent_loop *l, const char *why)
+{
+    dd_log(l->cfg->log, DD_LOG_ERR, "%s", why);
+    agent_step(l, (struct am_event){.kind = AM_FAILED, .code = 2});
+}
+
+void agent_because(struct agent_loop *l, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(l->why, sizeof(l->why), fmt, ap);
+    va_end(ap);
+}
+
+void agent_loop_set_index(struct agent_loop *l, int index)
+{
+    agent_machine_set_index(&l->machine, index);
+}
+
+void agent_loop_set_round(struct agent_loop *l, int round)
+{
+    l->round = round;
+}
+
+/* ---- start and end ---- */
+
+int agent_loop_init(struct agent_loop *l, const struct agent_cfg *cfg, const struct am_cfg *machine,
+                    const struct rdzv_members *last, struct dd_err *err)
+{
+    *l = (struct agent_loop){.cfg = cfg, .machine_cfg = *machine, .round = -1};
+    agent_machine_init(&l->machine, &l->machine_cfg, last);
+    agent_machine_set_index(&l->machine, cfg->alloc->index);
+    l->base = net_loop_new();
+    l->timer = l->base != NULL ? evtimer_new(l->base, agent_loop_on_timer, l) : NULL;
+    return l->timer == NULL ? dd_err_set(err, -ENOMEM, "cannot create the event loop") : 0;
+}
+
+void agent_loop_set_act(struct agent_loop *l, agent_act_f *act, void *arg)
+{
+    l->act = act;
+    l->arg = arg;
+}
+
+int agent_loop_run(struct agent_loop *l)
+{
+    if (!l->machine.gone)
+        event_base_dispatch(l->base);
+    return l->machine.code;
+}
+
+void agent_loop_exit(struct agent_loop *l)
+{
+    event_base_loopbreak(l->base);
+}
+
+void agent_loop_done(struct agent_loop *l)
+{
+    if (l->timer != NULL)
+        event_free(l->timer);
+    if (l->base != NULL)
+        event_base_free(l->base);
+}
