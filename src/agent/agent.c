@@ -8,10 +8,10 @@
 
 #include <errno.h>
 
-/* The uplink uses another link now; a->uplink.link is NULL if it has none. */
-static void on_link_change(struct agent *a)
+static void on_link_change(void *arg)
 {
-    const struct link *l = a->uplink.link;
+    struct agent *a = arg;
+    const struct link *l = uplink_link(a->uplink);
     control_lost(a);
     if (l == NULL)
         return;
@@ -47,13 +47,17 @@ static int agent_make_loop(struct agent *a, const struct agent_cfg *c, struct dd
                                    .grace_ms = c->grace_ms};
     int rc = agent_loop_init(&a->loop, c, &machine, &a->history.last, err);
     agent_loop_set_act(&a->loop, agent_act, a);
-    a->uplink.on_frame = agent_receive;
-    a->uplink.on_change = on_link_change;
     return rc;
 }
 
 static int agent_start(struct agent *a, struct dd_err *err)
 {
+    const struct uplink_cb cb = {.on_frame = agent_receive,
+                                 .on_change = on_link_change,
+                                 .send_join = agent_send_join,
+                                 .arg = a};
+    if (uplink_new(&a->uplink, &a->loop, &cb) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = signals_new(a, err);
     if (rc == 0 && net_peer_new(&a->peer) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
@@ -72,8 +76,10 @@ static int agent_start(struct agent *a, struct dd_err *err)
 
 static void agent_done(struct agent *a)
 {
-    agent_act(a, &(struct am_action){.kind = AM_DO_LEAVE});
+    locate_peers_stop(a);
+    locate_members_stop(a);
     locate_leader_free(a);
+    uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
     locate_local_free(a);
     health_free(a->health);
     timeout_free(a);
@@ -85,6 +91,7 @@ static void agent_done(struct agent *a)
     locate_etcd_free(a);
     signals_free(a);
     control_free(a);
+    uplink_free(a->uplink);
     net_peer_free(a->peer);
     agent_loop_done(&a->loop);
 }
@@ -105,7 +112,7 @@ int agent_run(const struct agent_cfg *cfg)
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
     else
         code = agent_loop_run(&a.loop);
-    if (code != 0)
+    if (code != 0 && a.round != NULL)
         error_files_copy(a.round, dd_env_get_nonempty(cfg->env, "TORCHELASTIC_ERROR_FILE"));
     agent_done(&a);
     return code;

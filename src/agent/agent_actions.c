@@ -104,7 +104,7 @@ static void do_end_searches(struct agent *a, int arg)
     (void)arg;
     locate_peers_stop(a);
     locate_members_stop(a);
-    uplink_drop_others(a);
+    uplink_drop_others(a->uplink);
 }
 
 static void do_start_daemon(struct agent *a, int arg)
@@ -140,31 +140,31 @@ static void do_join(struct agent *a, int arg)
     (void)arg;
     locate_peers_stop(a);
     locate_members_stop(a);
-    uplink_join_found(a);
+    uplink_join_found(a->uplink);
 }
 
 static void do_ask(struct agent *a, int arg)
 {
     (void)arg;
-    uplink_ask_found(a);
+    uplink_ask_found(a->uplink);
 }
 
 static void do_drop(struct agent *a, int arg)
 {
     (void)arg;
-    uplink_drop_found(a);
+    uplink_drop_found(a->uplink);
 }
 
 static void do_move(struct agent *a, int arg)
 {
     (void)arg;
-    uplink_move(a, false);
+    uplink_move(a->uplink, false);
 }
 
 static void do_move_after(struct agent *a, int arg)
 {
     (void)arg;
-    uplink_move(a, true);
+    uplink_move(a->uplink, true);
 }
 
 static void do_give_way(struct agent *a, int arg)
@@ -176,27 +176,27 @@ static void do_give_way(struct agent *a, int arg)
 static void do_drop_other(struct agent *a, int arg)
 {
     (void)arg;
-    uplink_drop_other(a);
+    uplink_drop_other(a->uplink);
     locate_peers_check(a);
 }
 
 static void do_drop_link(struct agent *a, int arg)
 {
     (void)arg;
-    uplink_drop(a);
+    uplink_drop(a->uplink);
 }
 
 static void do_send_bye(struct agent *a, int arg)
 {
     (void)arg;
-    if (uplink_send_bye(a, a->loop.why) < 0)
+    if (uplink_send_bye(a->uplink, a->loop.why) < 0)
         agent_step(&a->loop, (struct am_event){.kind = AM_LOST});
 }
 
 static void do_send_probe_result(struct agent *a, int arg)
 {
     (void)arg;
-    agent_send(a, MSG(PROBE_RESULT, .addr = ""));
+    uplink_send(a->uplink, MSG(PROBE_RESULT, .addr = ""));
 }
 
 static void do_start_round(struct agent *a, int arg)
@@ -250,7 +250,7 @@ static void do_leave(struct agent *a, int arg)
     (void)arg;
     do_end_searches(a, 0);
     locate_leader_stop(a);
-    link_free(DD_TAKE(a->uplink.link)); /* control_free() answers pending ddctl requests */
+    uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
 }
 
 static void do_exit(struct agent *a, int arg)

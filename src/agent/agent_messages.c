@@ -1,13 +1,18 @@
 /* Messages of the daemon: each becomes an event of the agent's machine, or a call of the part that
- * it is for. */
+ * it is for. JOIN, in which the parts introduce this node to a daemon. */
+#include "agent/health_check.h"
+#include "agent/held_ports.h"
 #include "agent/inner.h"
 #include "agent/locate_etcd.h"
+#include "agent/success_criteria.h"
 #include "base/io.h"
 #include "net/addr.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int parse_endpoint(struct net_addr *ret, const char *text)
 {
@@ -26,7 +31,7 @@ static void message_whois(struct agent *a, const struct msg *m)
     bool ok = parse_endpoint(&local, m->whois.local) == 0 &&
               parse_endpoint(&remote, m->whois.remote) == 0 &&
               net_peer_own(a->peer, &local, &remote, &other) == 0;
-    agent_send(a, MSG(WHOIS_REPLY, .id = m->whois.id, .ok = ok));
+    uplink_send(a->uplink, MSG(WHOIS_REPLY, .id = m->whois.id, .ok = ok));
 }
 
 /* Log the first line of the report; write the remaining lines below it without a prefix. */
@@ -156,8 +161,9 @@ static void on_unreadable(struct agent *a, const char *what)
     agent_step(&a->loop, (struct am_event){.kind = AM_UNREADABLE});
 }
 
-void agent_receive(struct agent *a, const struct frame *f)
+void agent_receive(void *arg, const struct frame *f)
 {
+    struct agent *a = arg;
     DD_AUTO(msg) struct msg m = {0};
     struct dd_err err = {0};
     if (f->type == FRAME_EXCHANGE)
@@ -175,4 +181,55 @@ void agent_receive(struct agent *a, const struct frame *f)
     else
         on_unreadable(a, err.text);
     a->message = NULL;
+}
+
+/* ---- JOIN ---- */
+
+/* Address of the store for the workers: the address at which this node reached the daemon. With
+ * --iface the workers use another network, and only the leader knows its address there. NULL:
+ * unknown to this node. */
+static const char *store_addr(const struct agent *a, const struct link *l,
+                              const struct net_iface *ifs, size_t n, char out[NET_ADDR_TEXT])
+{
+    struct net_addr addr = *link_peer(l);
+    bool host = addr.len == 0;
+    if (host && a->loop.cfg->iface == NULL)
+        return a->loop.cfg->listen_addr; /* NULL: the daemon listens on all addresses */
+    if (a->loop.cfg->iface != NULL &&
+        (!host || net_iface_addr(ifs, n, a->loop.cfg->iface, &addr) < 0))
+        return NULL;
+    return net_addr_host(&addr, out);
+}
+
+void agent_send_join(void *arg, struct link *l)
+{
+    struct agent *a = arg;
+    const bool elsewhere = uplink_is_up(a->uplink) && uplink_link(a->uplink) != l;
+    DD_AUTO(free) struct net_iface *ifs = NULL;
+    DD_AUTO(free) char *cannot = NULL;
+    DD_AUTO(strv) struct dd_strv addrs = {0};
+    DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
+    size_t n = 0;
+    char addr[NET_ADDR_TEXT] = "";
+    (void)net_ifaces(&ifs, &n, NULL);
+    for (size_t i = 0; i < n && addrs.n < MSG_MAX_LIST; i++) {
+        char text[NET_ADDR_TEXT];
+        if (!ifs[i].loopback)
+            (void)dd_strv_push(&addrs, net_addr_host(&ifs[i].addr, text));
+    }
+    if (a->loop.cfg->cannot != NULL && /* the job's report quotes it: name the node */
+        asprintf(&cannot, "%s: %s", a->loop.cfg->node_name, a->loop.cfg->cannot) < 0)
+        cannot = NULL;
+    round_history_write_ages(&a->history, &spent);
+    uplink_send_on(a->uplink, l,
+                   MSG(JOIN, .index = a->loop.machine.index, .epoch = a->loop.machine.epoch,
+                       .elsewhere = elsewhere,
+                       .ended_well = a->round->ended_well || success_criteria_met(a->round),
+                       .nnodes = a->loop.cfg->rdzv.max_nodes,
+                       .min_nodes = a->loop.cfg->rdzv.min_nodes, .members = a->history.members,
+                       .committed = a->history.committed, .spent = dd_buf_str(&spent),
+                       .slots = a->loop.cfg->slots, .pid = getpid(), .name = a->loop.cfg->node_name,
+                       .addr = store_addr(a, l, ifs, n, addr), .addrs = &addrs,
+                       .unfit = health_unfit(a->health), .ports = held_ports_text(a->round),
+                       .text = cannot, .sent_ns = (int64_t)dd_now_ns()));
 }

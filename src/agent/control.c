@@ -41,8 +41,8 @@ static int control_tell(const struct caller *c, const struct msg *m)
 static void control_drop(struct caller *c)
 {
     struct agent *a = c->control->agent;
-    if (c->id != 0 && a->uplink.link != NULL)
-        agent_send(a, MSG(CTL_REQUEST, .id = c->id, .what = "forget", .text = ""));
+    if (c->id != 0 && uplink_is_up(a->uplink))
+        uplink_send(a->uplink, MSG(CTL_REQUEST, .id = c->id, .what = "forget", .text = ""));
     LIST_REMOVE(c, entry);
     c->control->n--;
     link_free(c->link);
@@ -61,7 +61,7 @@ static void on_ask(struct caller *c, const struct msg_ctl_request *m)
     struct agent *a = c->control->agent;
     const bool busy = c->id != 0;
     c->asked = m->id;
-    if (busy || a->uplink.link == NULL) {
+    if (busy || !uplink_is_up(a->uplink)) {
         if (busy ||
             control_refuse(
                 c,
@@ -71,7 +71,7 @@ static void on_ask(struct caller *c, const struct msg_ctl_request *m)
         return;
     }
     c->id = ++c->control->last_id;
-    agent_send(a, MSG(CTL_REQUEST, .id = c->id, .what = m->what, .text = m->text));
+    uplink_send(a->uplink, MSG(CTL_REQUEST, .id = c->id, .what = m->what, .text = m->text));
 }
 
 static void control_on_frame(void *arg, struct link *l, const struct frame *f)

@@ -19,6 +19,8 @@
 #include <event2/event.h>
 #include <sys/types.h>
 
+struct agent;
+
 /* The daemon that this node runs (leader.c). */
 struct leader {
     struct net_key key;
@@ -62,7 +64,7 @@ struct locate_members {
 struct agent {
     struct agent_loop loop;
     const struct msg *message; /* the message being handled; NULL: none */
-    struct uplink uplink;
+    struct uplink *uplink;
     struct locate_leader locate_leader;
     struct locate_peers locate_peers;
     struct locate_members locate_members;
@@ -81,8 +83,9 @@ struct agent {
     struct control *control; /* NULL: ddctl is not served */
 };
 
-/* agent_messages.c: handle a frame of the daemon in use. */
-void agent_receive(struct agent *a, const struct frame *f);
+/* agent_messages.c: handle a frame of the daemon in use; send JOIN on l. */
+void agent_receive(void *arg, const struct frame *f);
+void agent_send_join(void *arg, struct link *l);
 
 /* agent_actions.c: carry out an action of the machine, which may raise events. */
 void agent_act(void *arg, const struct am_action *what);

@@ -183,12 +183,13 @@ int leader_start(struct agent *a, struct dd_err *err)
         leader_stop(a);
         return rc;
     }
-    uplink_join(a, l);
+    uplink_join(a->uplink, l);
     rc = timeout_start(a, err);
     if (rc == 0)
         rc = endtime_start(a, err);
     if (rc < 0) {
-        uplink_drop(a); /* AM_LOST of this link would be taken for the loss of a later daemon */
+        uplink_drop(
+            a->uplink); /* AM_LOST of this link would be taken for the loss of a later daemon */
         leader_stop(a);
     }
     return rc;

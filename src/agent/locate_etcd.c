@@ -62,7 +62,7 @@ void locate_etcd_yield(struct agent *a)
 {
     struct locate_etcd *d = a->locate_etcd;
     dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s", d->seen.node);
-    uplink_give_way(a, d->seen.addrs.v[0]);
+    uplink_give_way(a->uplink, d->seen.addrs.v[0]);
     d->wanted = false;
 }
 
@@ -87,7 +87,7 @@ static void locate_etcd_act(struct locate_etcd *d, enum claim_do what)
         locate_etcd_lead(d);
         break;
     case CLAIM_DO_FOLLOW:
-        if (a->uplink.link == NULL)
+        if (!uplink_is_up(a->uplink))
             locate_etcd_connect(d);
         break;
     case CLAIM_DO_YIELD:
@@ -95,7 +95,7 @@ static void locate_etcd_act(struct locate_etcd *d, enum claim_do what)
         break;
     case CLAIM_DO_STAY:
         if (d->wanted)
-            agent_send(a, MSG(PROBE_RESULT, .addr = ""));
+            uplink_send(a->uplink, MSG(PROBE_RESULT, .addr = ""));
         d->wanted = false;
         break;
     case CLAIM_DO_NOTHING:
@@ -220,7 +220,7 @@ void locate_etcd_check(struct agent *a)
 const char *locate_etcd_status(const struct agent *a)
 {
     const struct locate_etcd *d = a->locate_etcd;
-    if (d == NULL || a->uplink.link != NULL)
+    if (d == NULL || uplink_is_up(a->uplink))
         return NULL;
     return d->trouble[0] != '\0' ? d->trouble : "querying etcd";
 }

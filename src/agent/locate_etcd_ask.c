@@ -60,15 +60,15 @@ void locate_etcd_give_up(struct locate_etcd *d, const char *why)
 static void in_trouble(struct locate_etcd *d, bool for_good)
 {
     struct agent *a = d->agent;
-    if (for_good && a->uplink.link == NULL && !locate_etcd_is_started(a) &&
+    if (for_good && !uplink_is_up(a->uplink) && !locate_etcd_is_started(a) &&
         a->loop.machine.state != AM_LEAVING) {
         locate_etcd_give_up(d, d->trouble);
         return;
     }
-    if (!d->reported && a->uplink.link != NULL)
+    if (!d->reported && uplink_is_up(a->uplink))
         dd_log(a->loop.cfg->log, DD_LOG_NOTICE,
                "%s; the job continues, but new nodes cannot join it now", d->trouble);
-    d->reported = d->reported || a->uplink.link != NULL;
+    d->reported = d->reported || uplink_is_up(a->uplink);
 }
 
 static void no_trouble(struct locate_etcd *d)
@@ -176,7 +176,7 @@ static void locate_etcd_ask_on_seen(struct locate_etcd *d, const struct etcd_ans
     seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
     seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->loop.machine.epoch &&
                 e.started == locate_etcd_is_started(d->agent);
-    if (seen.same || d->agent->uplink.link == NULL) /* with a link, trouble ends with a successful
+    if (seen.same || !uplink_is_up(d->agent->uplink)) /* with a link, trouble ends with a successful
                                                        write: a full etcd still answers reads */
         no_trouble(d);
     if (a->there && !seen.mine) {

@@ -10,7 +10,7 @@ static void locate_leader_on_found(void *arg, struct link *l)
 {
     struct agent *a = arg;
     link_find_free(DD_TAKE(a->locate_leader.find));
-    uplink_found(a, l);
+    uplink_found(a->uplink, l);
 }
 
 const char *locate_leader_status(struct agent *a)

@@ -14,8 +14,9 @@ void locate_members_stop(struct agent *a)
 
 static void locate_members_on_found(void *arg, struct link *l)
 {
-    locate_members_stop(arg);
-    uplink_found(arg, l);
+    struct agent *a = arg;
+    locate_members_stop(a);
+    uplink_found(a->uplink, l);
 }
 
 static void locate_members_find_at(struct agent *a, const char *addr)

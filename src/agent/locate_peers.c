@@ -37,14 +37,15 @@ void locate_peers_check(struct agent *a)
 {
     if (!a->locate_peers.asking || a->locate_peers.probe != NULL)
         return;
-    a->locate_peers.asking = uplink_asks(a);
+    a->locate_peers.asking = uplink_asks(a->uplink);
     agent_step(&a->loop,
                (struct am_event){.kind = AM_PEERS_PROBED, .open = a->locate_peers.asking});
 }
 
 static void locate_peers_on_found(void *arg, struct link *l)
 {
-    uplink_found(arg, l);
+    const struct agent *a = arg;
+    uplink_found(a->uplink, l);
 }
 
 static void locate_peers_on_done(void *arg)
@@ -81,7 +82,7 @@ void locate_peers_start(struct agent *a)
     const struct link_probe_cb cb = {
         .found = locate_peers_on_found, .done = locate_peers_on_done, .arg = a};
     locate_peers_stop(a);
-    uplink_drop_others(a);
+    uplink_drop_others(a->uplink);
     locate_find_cfg(a, &cfg, ports);
     cfg.host_is_me = false;
     cfg.attempt_ms = ATTEMPT_MS;

@@ -40,13 +40,14 @@ static void on_gone(void *arg)
 
 static void send_to_daemon(void *arg, const struct msg *m)
 {
-    agent_send(arg, m);
+    const struct agent *a = arg;
+    uplink_send(a->uplink, m);
 }
 
 static int send_piece(void *arg, const void *piece, size_t len)
 {
     const struct agent *a = arg;
-    return a->uplink.link != NULL ? link_send(a->uplink.link, FRAME_EXCHANGE, piece, len) : 0;
+    return uplink_send_piece(a->uplink, piece, len);
 }
 
 static bool is_settling(void *arg)
@@ -58,18 +59,19 @@ static bool is_settling(void *arg)
 static void not_started(struct agent *a, int round, int rc, const struct dd_err *err)
 {
     const bool lasting = rc == -ENOTSUP; /* a restart would fail, too */
-    dd_log(a->loop.cfg->log, a->uplink.link != NULL ? DD_LOG_INFO : DD_LOG_ERR, "%s",
+    dd_log(a->loop.cfg->log, uplink_is_up(a->uplink) ? DD_LOG_INFO : DD_LOG_ERR, "%s",
            err->text); /* the job's report contains the reason */
     if (lasting)
-        agent_send(a, MSG(STOP_REQUEST, .text = err->text));
+        uplink_send(a->uplink, MSG(STOP_REQUEST, .text = err->text));
     exit_report_no_start(a->round, round, rc == -ENOENT ? 127 : 126, lasting ? NULL : err->text);
 }
 
 int rounds_start(struct agent *a, const struct msg_plan *m)
 {
     struct dd_err err = {0};
-    const struct round_link link = {.local = link_local(a->uplink.link),
-                                    .peer = link_peer(a->uplink.link),
+    const struct link *up = uplink_link(a->uplink);
+    const struct round_link link = {.local = link_local(up),
+                                    .peer = link_peer(up),
                                     .of_first_node = a->loop.cfg->alloc->index == 0};
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)

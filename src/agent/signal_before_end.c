@@ -38,7 +38,7 @@ static void send_signal(struct endtime *t, uint64_t left_ns)
     if (dd_signal_ends_jobs(sig))
         signals_stop(a, sig, 0, text);
     else
-        agent_send(a, MSG(SIGNAL_REQUEST, .signal = sig, .end_near = 1));
+        uplink_send(a->uplink, MSG(SIGNAL_REQUEST, .signal = sig, .end_near = 1));
 }
 
 /* Send the signal when it is due, else arm the timer. The end is given in wall-clock time, which
@@ -49,7 +49,7 @@ static void endtime_look(struct endtime *t)
     uint64_t now = dd_now_real_ns();
     uint64_t end = t->end * DD_NS_PER_S;
     uint64_t at = end > a->loop.cfg->before_end.ns ? end - a->loop.cfg->before_end.ns : 0;
-    bool running = a->loop.machine.state == AM_RUNNING && a->uplink.link != NULL;
+    bool running = a->loop.machine.state == AM_RUNNING && uplink_is_up(a->uplink);
     uint64_t wait = at > now ? at - now : DD_NS_PER_S; /* due, but no workers run at the moment */
     if (at <= now && running) {
         send_signal(t, end > now ? end - now : 0);

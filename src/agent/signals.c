@@ -58,8 +58,8 @@ void signals_request_stop(struct agent *a, int sig)
         (void)snprintf(text, sizeof(text), "stopped by SIG%s (to ddrun on %.255s)",
                        dd_signal_name(sig), a->loop.cfg->node_name);
     a->signals.why[0] = '\0';
-    agent_send(a,
-               MSG(STOP_REQUEST, .signal = sig, .code = a->loop.machine.stop_code, .text = text));
+    uplink_send(a->uplink,
+                MSG(STOP_REQUEST, .signal = sig, .code = a->loop.machine.stop_code, .text = text));
 }
 
 /* Tell a user who pressed Ctrl-C why ddrun still runs. The leader writes the message, and any agent
@@ -94,7 +94,7 @@ static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
 
 void signals_stop(struct agent *a, int sig, int code, const char *why)
 {
-    if (a->loop.machine.sig != 0 || a->uplink.link == NULL || a->loop.machine.state == AM_LEAVING)
+    if (a->loop.machine.sig != 0 || !uplink_is_up(a->uplink) || a->loop.machine.state == AM_LEAVING)
         return;
     a->signals.states->v[sig].taken_ns = dd_now_ns();
     a->signals.end_stop = code == 0;
@@ -121,8 +121,8 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     if (!ends_this_job(a, n->sig)) {
         if (!n->everywhere)
             signals_announce(a, n->sig);
-        if (a->uplink.link != NULL)
-            agent_send(a, MSG(SIGNAL_REQUEST, .signal = n->sig, .heard = 1));
+        if (uplink_is_up(a->uplink))
+            uplink_send(a->uplink, MSG(SIGNAL_REQUEST, .signal = n->sig, .heard = 1));
         return;
     }
     if (n->everywhere)
@@ -154,8 +154,8 @@ static void by_user(struct signal_state *n, enum signal_path path)
         return;
     if (ends_this_job(a, n->sig))
         on_stop_signal(a, n->sig, false);
-    else if (a->uplink.link != NULL)
-        agent_send(a, MSG(SIGNAL_REQUEST, .signal = n->sig));
+    else if (uplink_is_up(a->uplink))
+        uplink_send(a->uplink, MSG(SIGNAL_REQUEST, .signal = n->sig));
     else
         signals_announce(a, n->sig);
 }

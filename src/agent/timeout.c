@@ -16,7 +16,7 @@ static void timeout_on_over(evutil_socket_t fd, short what, void *arg)
     char why[100];
     (void)fd;
     (void)what;
-    if (a->uplink.link == NULL &&
+    if (!uplink_is_up(a->uplink) &&
         a->loop.machine.state != AM_LEAVING) /* failing over: retry when linked */
         evtimer_add(a->timeout, &again);
     (void)snprintf(why, sizeof(why), "--timeout of %.10g s reached",

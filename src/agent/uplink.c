@@ -1,208 +1,186 @@
 #include "agent/uplink.h"
 
-#include "agent/health_check.h"
-#include "agent/held_ports.h"
-#include "agent/inner.h"
-#include "agent/success_criteria.h"
+#include "agent/agent.h"
+#include "agent/agent_loop.h"
 #include "base/io.h"
 #include "net/addr.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { ANSWER_MS = 3000 }; /* time for another daemon to answer JOIN */
+enum {
+    ANSWER_MS = 3000, /* time for another daemon to answer JOIN */
+    UPLINK_OTHERS = 8,
+};
+
+struct uplink {
+    struct agent_loop *loop;
+    struct uplink_cb cb;
+    struct link *link; /* in use; NULL: none */
+    bool bye_sent;     /* BYE sent on it: ignore anything received afterwards */
+    struct link *found;
+    struct link *others[UPLINK_OTHERS];
+    struct link *answering; /* the one of `others` whose answer is being handled */
+};
 
 /* ---- messages ---- */
 
-static void send_on(const struct agent *a, struct link *l, const struct msg *m)
+void uplink_send_on(const struct uplink *u, struct link *l, const struct msg *m)
 {
     DD_AUTO(free) char *text = NULL;
     int rc = msg_encode(&text, m);
     if (rc == 0)
-        dd_trace(a->loop.cfg->log, DD_TRACE_LINK, "link=agent node=%s sent=%s bytes=%zu",
-                 a->loop.cfg->node_name, msg_type_name(m->type), strlen(text));
+        dd_trace(u->loop->cfg->log, DD_TRACE_LINK, "link=agent node=%s sent=%s bytes=%zu",
+                 u->loop->cfg->node_name, msg_type_name(m->type), strlen(text));
     if (rc == 0)
         rc = link_send(l, FRAME_CONTROL, text, strlen(text));
     if (rc < 0 && rc != -EPIPE) /* without the message the daemon would wait forever */
         link_fail(l, msg_type_name(m->type), rc);
 }
 
-void agent_send(struct agent *a, const struct msg *m)
+void uplink_send(struct uplink *u, const struct msg *m)
 {
-    if (a->uplink.link != NULL)
-        send_on(a, a->uplink.link, m);
+    if (u->link != NULL)
+        uplink_send_on(u, u->link, m);
 }
 
-/* Address of the store for the workers: the address at which this node reached the daemon. With
- * --iface the workers use another network, and only the leader knows its address there. NULL:
- * unknown to this node. */
-static const char *store_addr(const struct agent *a, const struct link *l,
-                              const struct net_iface *ifs, size_t n, char out[NET_ADDR_TEXT])
+int uplink_send_piece(struct uplink *u, const void *piece, size_t len)
 {
-    struct net_addr addr = *link_peer(l);
-    bool host = addr.len == 0;
-    if (host && a->loop.cfg->iface == NULL)
-        return a->loop.cfg->listen_addr; /* NULL: the daemon listens on all addresses */
-    if (a->loop.cfg->iface != NULL &&
-        (!host || net_iface_addr(ifs, n, a->loop.cfg->iface, &addr) < 0))
-        return NULL;
-    return net_addr_host(&addr, out);
-}
-
-static void send_join(struct agent *a, struct link *l)
-{
-    DD_AUTO(free) struct net_iface *ifs = NULL;
-    DD_AUTO(free) char *cannot = NULL;
-    DD_AUTO(strv) struct dd_strv addrs = {0};
-    DD_AUTO(buf) struct dd_buf spent = DD_BUF_INIT(1024);
-    size_t n = 0;
-    char addr[NET_ADDR_TEXT] = "";
-    (void)net_ifaces(&ifs, &n, NULL);
-    for (size_t i = 0; i < n && addrs.n < MSG_MAX_LIST; i++) {
-        char text[NET_ADDR_TEXT];
-        if (!ifs[i].loopback)
-            (void)dd_strv_push(&addrs, net_addr_host(&ifs[i].addr, text));
-    }
-    if (a->loop.cfg->cannot != NULL && /* the job's report quotes it: name the node */
-        asprintf(&cannot, "%s: %s", a->loop.cfg->node_name, a->loop.cfg->cannot) < 0)
-        cannot = NULL;
-    round_history_write_ages(&a->history, &spent);
-    send_on(a, l,
-            MSG(JOIN, .index = a->loop.machine.index, .epoch = a->loop.machine.epoch,
-                .elsewhere = a->uplink.link != NULL && a->uplink.link != l,
-                .ended_well = a->round->ended_well || success_criteria_met(a->round),
-                .nnodes = a->loop.cfg->rdzv.max_nodes, .min_nodes = a->loop.cfg->rdzv.min_nodes,
-                .members = a->history.members, .committed = a->history.committed,
-                .spent = dd_buf_str(&spent), .slots = a->loop.cfg->slots, .pid = getpid(),
-                .name = a->loop.cfg->node_name, .addr = store_addr(a, l, ifs, n, addr),
-                .addrs = &addrs, .unfit = health_unfit(a->health),
-                .ports = held_ports_text(a->round), .text = cannot,
-                .sent_ns = (int64_t)dd_now_ns()));
+    return u->link != NULL ? link_send(u->link, FRAME_EXCHANGE, piece, len) : 0;
 }
 
 /* ---- the link in use ---- */
 
+const struct link *uplink_link(const struct uplink *u)
+{
+    return u->link;
+}
+
+bool uplink_is_up(const struct uplink *u)
+{
+    return u->link != NULL;
+}
+
 static void uplink_on_frame(void *arg, struct link *l, const struct frame *f)
 {
-    struct agent *a = arg;
+    struct uplink *u = arg;
     (void)l;
-    if (!a->uplink.bye_sent)
-        a->uplink.on_frame(a, f);
+    if (!u->bye_sent)
+        u->cb.on_frame(u->cb.arg, f);
 }
 
 static void uplink_on_close(void *arg, struct link *l, bool clean, const char *why)
 {
-    struct agent *a = arg;
+    struct uplink *u = arg;
     (void)l;
-    dd_trace(a->loop.cfg->log, DD_TRACE_LINK, "link=agent node=%s closed=%s why=%s",
-             a->loop.cfg->node_name, clean ? "clean" : "lost", why);
-    agent_because(&a->loop, "%s", why);
-    agent_step(&a->loop, (struct am_event){.kind = AM_LOST});
+    dd_trace(u->loop->cfg->log, DD_TRACE_LINK, "link=agent node=%s closed=%s why=%s",
+             u->loop->cfg->node_name, clean ? "clean" : "lost", why);
+    agent_because(u->loop, "%s", why);
+    agent_step(u->loop, (struct am_event){.kind = AM_LOST});
 }
 
-void uplink_drop(struct agent *a)
+void uplink_drop(struct uplink *u)
 {
-    link_free(DD_TAKE(a->uplink.link));
-    a->uplink.on_change(a);
+    link_free(DD_TAKE(u->link));
+    u->cb.on_change(u->cb.arg);
 }
 
-void uplink_use(struct agent *a, struct link *l)
+void uplink_use(struct uplink *u, struct link *l)
 {
-    a->uplink.link = l;
-    a->uplink.bye_sent = false;
-    a->uplink.on_change(a);
+    u->link = l;
+    u->bye_sent = false;
+    u->cb.on_change(u->cb.arg);
     link_set_cb(
-        l, &(struct link_cb){.on_frame = uplink_on_frame, .on_close = uplink_on_close, .arg = a});
-    (void)link_set_heartbeat(l, (unsigned)(a->loop.cfg->heartbeat_ns / DD_NS_PER_MS));
+        l, &(struct link_cb){.on_frame = uplink_on_frame, .on_close = uplink_on_close, .arg = u});
+    (void)link_set_heartbeat(l, (unsigned)(u->loop->cfg->heartbeat_ns / DD_NS_PER_MS));
 }
 
-void uplink_join(struct agent *a, struct link *l)
+void uplink_join(struct uplink *u, struct link *l)
 {
-    uplink_use(a, l);
-    send_join(a, l);
+    uplink_use(u, l);
+    u->cb.send_join(u->cb.arg, l);
 }
 
-int uplink_send_bye(struct agent *a, const char *why)
+int uplink_send_bye(struct uplink *u, const char *why)
 {
-    int rc = link_send(a->uplink.link, FRAME_BYE, why, strlen(why));
-    a->uplink.bye_sent = rc == 0;
+    int rc = link_send(u->link, FRAME_BYE, why, strlen(why));
+    u->bye_sent = rc == 0;
     return rc;
 }
 
-void uplink_give_way(struct agent *a, const char *addr)
+void uplink_give_way(struct uplink *u, const char *addr)
 {
-    struct link *own = DD_TAKE(a->uplink.link);
+    struct link *own = DD_TAKE(u->link);
     if (own == NULL)
         return;
-    send_on(a, own, MSG(PROBE_RESULT, .addr = addr));
+    uplink_send_on(u, own, MSG(PROBE_RESULT, .addr = addr));
     link_bye(own);
 }
 
 /* ---- a link that a locator has found ---- */
 
-void uplink_found(struct agent *a, struct link *l)
+void uplink_found(struct uplink *u, struct link *l)
 {
-    a->uplink.found = l;
-    agent_step(&a->loop, (struct am_event){.kind = AM_FOUND});
+    u->found = l;
+    agent_step(u->loop, (struct am_event){.kind = AM_FOUND});
 }
 
-void uplink_join_found(struct agent *a)
+void uplink_join_found(struct uplink *u)
 {
-    uplink_join(a, DD_TAKE(a->uplink.found));
+    uplink_join(u, DD_TAKE(u->found));
 }
 
-void uplink_drop_found(struct agent *a)
+void uplink_drop_found(struct uplink *u)
 {
-    link_free(DD_TAKE(a->uplink.found));
+    link_free(DD_TAKE(u->found));
 }
 
 /* ---- daemons that are asked beside the one in use ---- */
 
-static struct link **slot_of(struct agent *a, const struct link *l)
+static struct link **slot_of(struct uplink *u, const struct link *l)
 {
     for (size_t i = 0; i < UPLINK_OTHERS; i++)
-        if (a->uplink.others[i] == l)
-            return &a->uplink.others[i];
+        if (u->others[i] == l)
+            return &u->others[i];
     return NULL;
 }
 
-static struct link *take_answering(struct agent *a)
+static struct link *take_answering(struct uplink *u)
 {
-    struct link *l = DD_TAKE(a->uplink.answering);
-    struct link **slot = l != NULL ? slot_of(a, l) : NULL;
+    struct link *l = DD_TAKE(u->answering);
+    struct link **slot = l != NULL ? slot_of(u, l) : NULL;
     if (slot != NULL)
         *slot = NULL;
     return l;
 }
 
-static void uplink_answers(struct agent *a, struct link *l, struct am_event e)
+static void uplink_answers(struct uplink *u, struct link *l, struct am_event e)
 {
-    a->uplink.answering = l;
-    agent_step(&a->loop, e);
+    u->answering = l;
+    agent_step(u->loop, e);
 }
 
 static void on_other_frame(void *arg, struct link *l, const struct frame *f)
 {
-    struct agent *a = arg;
+    struct uplink *u = arg;
     DD_AUTO(msg) struct msg m = {0};
     struct dd_err err = {0};
     int rc = f->type == FRAME_CONTROL ? msg_decode(&m, f->data, f->len, &err) : -ENOMSG;
     if (rc == -ENOMSG)
         return;
     if (rc < 0) { /* the reply is unreadable: this daemon cannot take this node */
-        agent_because(&a->loop, "%s", err.text);
-        uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = INT64_MAX});
+        agent_because(u->loop, "%s", err.text);
+        uplink_answers(u, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = INT64_MAX});
     } else if (m.type == MSG_REFUSE) {
-        agent_because(&a->loop, "%s", m.refuse.text);
-        uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = m.refuse.epoch});
+        agent_because(u->loop, "%s", m.refuse.text);
+        uplink_answers(u, l, (struct am_event){.kind = AM_OTHER_REFUSES, .epoch = m.refuse.epoch});
     } else if (m.type == MSG_WELCOME) {
-        uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_TAKES, .epoch = m.welcome.epoch});
+        uplink_answers(u, l, (struct am_event){.kind = AM_OTHER_TAKES, .epoch = m.welcome.epoch});
     } else if (m.type == MSG_FINISH) {
-        uplink_answers(a, l, (struct am_event){.kind = AM_OTHER_ENDED});
-        if (a->uplink.link == l)
-            a->uplink.on_frame(a, f);
+        uplink_answers(u, l, (struct am_event){.kind = AM_OTHER_ENDED});
+        if (u->link == l)
+            u->cb.on_frame(u->cb.arg, f);
     }
 }
 
@@ -213,53 +191,81 @@ static void on_other_close(void *arg, struct link *l, bool clean, const char *wh
     uplink_answers(arg, l, (struct am_event){.kind = AM_OTHER_GONE});
 }
 
-void uplink_ask_found(struct agent *a)
+void uplink_ask_found(struct uplink *u)
 {
-    struct link *l = DD_TAKE(a->uplink.found);
-    struct link **slot = slot_of(a, NULL);
+    struct link *l = DD_TAKE(u->found);
+    struct link **slot = slot_of(u, NULL);
     if (slot == NULL) {
         link_free(l);
         return;
     }
     *slot = l;
     link_set_cb(
-        l, &(struct link_cb){.on_frame = on_other_frame, .on_close = on_other_close, .arg = a});
-    if (a->loop.machine.state ==
+        l, &(struct link_cb){.on_frame = on_other_frame, .on_close = on_other_close, .arg = u});
+    if (u->loop->machine.state ==
         AM_LEADING) /* while failing over, a slow daemon may be the only one that continues */
         (void)link_set_heartbeat(l, ANSWER_MS);
-    send_join(a, l);
+    u->cb.send_join(u->cb.arg, l);
 }
 
-void uplink_move(struct agent *a, bool gives_way)
+void uplink_move(struct uplink *u, bool gives_way)
 {
     char addr[NET_ADDR_TEXT];
-    struct link *l = take_answering(a);
+    struct link *l = take_answering(u);
     if (gives_way) {
-        dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s",
+        dd_log(u->loop->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s",
                net_addr_host(link_peer(l), addr));
-        uplink_give_way(a, addr);
+        uplink_give_way(u, addr);
     } else {
-        dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "joining another daemon of this job");
+        dd_log(u->loop->cfg->log, DD_LOG_NOTICE, "joining another daemon of this job");
     }
-    uplink_use(a, l);
+    uplink_use(u, l);
 }
 
-void uplink_drop_other(struct agent *a)
+void uplink_drop_other(struct uplink *u)
 {
-    link_free(take_answering(a));
+    link_free(take_answering(u));
 }
 
-void uplink_drop_others(struct agent *a)
+void uplink_drop_others(struct uplink *u)
 {
     for (size_t i = 0; i < UPLINK_OTHERS; i++)
-        link_free(DD_TAKE(a->uplink.others[i]));
-    a->uplink.answering = NULL;
+        link_free(DD_TAKE(u->others[i]));
+    u->answering = NULL;
 }
 
-bool uplink_asks(const struct agent *a)
+bool uplink_asks(const struct uplink *u)
 {
     bool asks = false;
     for (size_t i = 0; i < UPLINK_OTHERS; i++)
-        asks |= a->uplink.others[i] != NULL;
+        asks |= u->others[i] != NULL;
     return asks;
+}
+
+/* ---- beginning and end ---- */
+
+int uplink_new(struct uplink **ret, struct agent_loop *loop, const struct uplink_cb *cb)
+{
+    struct uplink *u = *ret = calloc(1, sizeof(*u));
+    if (u == NULL)
+        return -ENOMEM;
+    *u = (struct uplink){.loop = loop, .cb = *cb};
+    return 0;
+}
+
+void uplink_close(struct uplink *u)
+{
+    if (u == NULL)
+        return;
+    uplink_drop_others(u);
+    link_free(DD_TAKE(u->link));
+}
+
+void uplink_free(struct uplink *u)
+{
+    if (u == NULL)
+        return;
+    uplink_close(u);
+    uplink_drop_found(u);
+    free(u);
 }

@@ -9,38 +9,44 @@
 
 #include <stdbool.h>
 
-struct agent;
+struct agent_loop;
+struct uplink;
 
-enum { UPLINK_OTHERS = 8 };
-
-struct uplink {
-    struct link *link; /* in use; NULL: none */
-    bool bye_sent;     /* BYE sent on it: ignore anything received afterwards */
-    struct link *found;
-    struct link *others[UPLINK_OTHERS];
-    struct link *answering; /* the one of `others` whose answer is being handled */
-    void (*on_frame)(struct agent *a, const struct frame *f);
-    void (*on_change)(struct agent *a); /* called after `link` has changed */
+struct uplink_cb {
+    void (*on_frame)(void *arg, const struct frame *f);
+    void (*on_change)(void *arg); /* another link is in use, or none */
+    /* Send JOIN on l by uplink_send_on(). */
+    void (*send_join)(void *arg, struct link *l);
+    void *arg;
 };
 
-void agent_send(struct agent *a, const struct msg *m); /* dropped without a link in use */
+int uplink_new(struct uplink **ret, struct agent_loop *loop, const struct uplink_cb *cb);
+/* NULL is fine for both. */
+void uplink_close(struct uplink *u); /* close all links without a call of on_change */
+void uplink_free(struct uplink *u);
 
-void uplink_use(struct agent *a, struct link *l);  /* takes l, on which JOIN has been sent */
-void uplink_join(struct agent *a, struct link *l); /* takes l, sends JOIN */
-void uplink_drop(struct agent *a);                 /* close the link in use */
-int uplink_send_bye(struct agent *a, const char *why);
-/* Tell this node's daemon to redirect its nodes to the daemon at addr, and leave it. */
-void uplink_give_way(struct agent *a, const char *addr);
+bool uplink_is_up(const struct uplink *u);
+const struct link *uplink_link(const struct uplink *u);  /* the link in use, lent; NULL: none */
+void uplink_send(struct uplink *u, const struct msg *m); /* dropped without a link in use */
+void uplink_send_on(const struct uplink *u, struct link *l, const struct msg *m);
+int uplink_send_piece(struct uplink *u, const void *piece, size_t len); /* of an exchange */
 
-void uplink_found(struct agent *a, struct link *l); /* for locators: takes l and raises AM_FOUND */
-void uplink_join_found(struct agent *a);
-void uplink_ask_found(struct agent *a);
-void uplink_drop_found(struct agent *a);
+void uplink_use(struct uplink *u, struct link *l);  /* takes l, on which JOIN has been sent */
+void uplink_join(struct uplink *u, struct link *l); /* takes l, sends JOIN */
+void uplink_drop(struct uplink *u);                 /* close the link in use */
+int uplink_send_bye(struct uplink *u, const char *why);
+/* Send this node's daemon the address to which it redirects its nodes, and leave it. */
+void uplink_give_way(struct uplink *u, const char *addr);
 
-void uplink_move(struct agent *a,
-                 bool gives_way);        /* use the link of the daemon that has just answered */
-void uplink_drop_other(struct agent *a); /* close the link of the daemon that has just answered */
-void uplink_drop_others(struct agent *a);
-bool uplink_asks(const struct agent *a); /* True if a daemon has yet to answer */
+void uplink_found(struct uplink *u, struct link *l); /* for locators: takes l and raises AM_FOUND */
+void uplink_join_found(struct uplink *u);
+void uplink_ask_found(struct uplink *u);
+void uplink_drop_found(struct uplink *u);
+
+/* Use the link of the daemon that has just answered. */
+void uplink_move(struct uplink *u, bool gives_way);
+void uplink_drop_other(struct uplink *u); /* close the link of the daemon that has just answered */
+void uplink_drop_others(struct uplink *u);
+bool uplink_asks(const struct uplink *u); /* True if a daemon has yet to answer */
 
 #endif
