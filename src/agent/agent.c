@@ -3,7 +3,6 @@
 #include "agent/error_files.h"
 #include "agent/health_check.h"
 #include "agent/inner.h"
-#include "agent/locate_etcd.h"
 #include "base/io.h"
 
 #include <errno.h>
@@ -19,9 +18,9 @@ static void on_link_change(void *arg)
     if (link_peer(l)->len > 0) {
         timeout_free(a);
         endtime_free(a);
-        locate_etcd_following(a);
+        locate_etcd_following(a->locators.etcd);
     }
-    locate_leader_stop(a);
+    locate_leader_stop(a->locators.leader);
 }
 
 /* ---- start and end ---- */
@@ -64,10 +63,10 @@ static int agent_start(struct agent *a, struct dd_err *err)
     control_start(a);
     if (rc == 0)
         rc = rounds_new(a, err);
+    if (rc == 0)
+        rc = locators_init(&a->locators, &a->loop, a->uplink, &a->history, a->round, err);
     if (rc < 0)
         return rc;
-    if (locate_leader_new(a) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory");
     rc = health_new(&a->health, a->round, err);
     if (rc == 0)
         health_check(a->health, agent_begin, a);
@@ -76,35 +75,30 @@ static int agent_start(struct agent *a, struct dd_err *err)
 
 static void agent_done(struct agent *a)
 {
-    locate_peers_stop(a);
-    locate_members_stop(a);
-    locate_leader_free(a);
+    locators_stop(&a->locators);
     uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
-    locate_local_free(a);
     health_free(a->health);
     timeout_free(a);
     endtime_free(a);
     requeue_free(a);
-    round_free(DD_TAKE(a->round)); /* before the parts below, which may call rounds_protect() */
-    round_history_done(&a->history);
+    round_end(a->round);
     leader_stop(a);
-    locate_etcd_free(a);
+    locators_done(&a->locators);
     signals_free(a);
     control_free(a);
     uplink_free(a->uplink);
     net_peer_free(a->peer);
+    round_free(a->round);
+    round_history_done(&a->history);
     agent_loop_done(&a->loop);
 }
 
 int agent_run(const struct agent_cfg *cfg)
 {
-    struct agent a = {.key_in = cfg->key_in,
-                      .leader = {.end = CHILD_WATCH_NONE},
-                      .signals = {.fd = -1},
-                      .history = ROUND_HISTORY_NONE};
+    struct agent a = {
+        .leader = {.end = CHILD_WATCH_NONE}, .signals = {.fd = -1}, .history = ROUND_HISTORY_NONE};
     struct dd_err err = {0};
     int code = 2;
-    a.key_in.job_id = cfg->alloc->job_id;
     int rc = agent_make_loop(&a, cfg, &err);
     if (rc == 0)
         rc = agent_start(&a, &err);

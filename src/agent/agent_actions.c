@@ -1,6 +1,5 @@
 /* Actions of the agent's machine, one function each. */
 #include "agent/inner.h"
-#include "agent/locate_etcd.h"
 
 #include <signal.h>
 
@@ -31,7 +30,7 @@ static void do_report(struct agent *a, int what)
         dd_log(log, DD_LOG_DEBUG, "event=refused why=%s", a->loop.why);
         break;
     case AM_REPORT_SEEK_LIMIT:
-        status = locate_leader_status(a);
+        status = locate_leader_status(a->locators.leader);
         dd_log(log, DD_LOG_ERR, "%s timed out after %.0f s: %s", node, seek_s,
                status != NULL ? status : "no daemon of this job was found");
         break;
@@ -62,9 +61,7 @@ static void do_locate(struct agent *a, int arg)
 {
     struct dd_err err = {0};
     (void)arg;
-    int rc = a->loop.machine_cfg.etcd ? locate_etcd_start(a, &err)
-                                      : locate_leader_start(a, NULL, &err);
-    if (rc < 0)
+    if (locators_start(&a->locators, &err) < 0)
         agent_fail(&a->loop, err.text);
 }
 
@@ -73,37 +70,33 @@ static void do_locate_there(struct agent *a, int arg)
     struct dd_err err = {0};
     (void)arg;
     const bool redirected = a->message != NULL && a->message->type == MSG_PROBE_REQUEST;
-    int rc = !a->loop.machine_cfg.etcd
-                 ? locate_leader_start(a, redirected ? a->message->probe_request.addr : NULL, &err)
-             : redirected ? locate_etcd_start(a, &err)
-                          : locate_etcd_follow(a, &err);
-    if (rc < 0)
+    const char *addr = redirected ? a->message->probe_request.addr : NULL;
+    if (locators_start_there(&a->locators, addr, &err) < 0)
         agent_fail(&a->loop, err.text);
 }
 
 static void do_check_claim(struct agent *a, int arg)
 {
     (void)arg;
-    locate_etcd_check(a);
+    locate_etcd_check(a->locators.etcd);
 }
 
 static void do_ask_peers(struct agent *a, int arg)
 {
     (void)arg;
-    locate_peers_start(a);
+    locate_peers_start(a->locators.peers);
 }
 
 static void do_ask_members(struct agent *a, int arg)
 {
     (void)arg;
-    locate_members_start(a);
+    locate_members_start(a->locators.members);
 }
 
 static void do_end_searches(struct agent *a, int arg)
 {
     (void)arg;
-    locate_peers_stop(a);
-    locate_members_stop(a);
+    locators_stop_probes(&a->locators);
     uplink_drop_others(a->uplink);
 }
 
@@ -119,7 +112,8 @@ static void do_start_daemon(struct agent *a, int arg)
         return;
     }
     agent_because(&a->loop, "%s", err.text);
-    const bool taken = a->loop.machine.epoch == 0 && locate_local_start(a, &err) == 0;
+    const bool taken = a->loop.machine.epoch == 0 &&
+                       locate_local_start(a->locators.local, &err) == 0;
     agent_step(&a->loop, (struct am_event){.kind = taken ? AM_PORT_TAKEN : AM_CANNOT_LEAD});
 }
 
@@ -138,8 +132,7 @@ static void do_signal_daemon(struct agent *a, int sig)
 static void do_join(struct agent *a, int arg)
 {
     (void)arg;
-    locate_peers_stop(a);
-    locate_members_stop(a);
+    locators_stop_probes(&a->locators);
     uplink_join_found(a->uplink);
 }
 
@@ -170,14 +163,14 @@ static void do_move_after(struct agent *a, int arg)
 static void do_give_way(struct agent *a, int arg)
 {
     (void)arg;
-    locate_etcd_yield(a);
+    locate_etcd_yield(a->locators.etcd);
 }
 
 static void do_drop_other(struct agent *a, int arg)
 {
     (void)arg;
     uplink_drop_other(a->uplink);
-    locate_peers_check(a);
+    locate_peers_check(a->locators.peers);
 }
 
 static void do_drop_link(struct agent *a, int arg)
@@ -249,7 +242,7 @@ static void do_leave(struct agent *a, int arg)
 {
     (void)arg;
     do_end_searches(a, 0);
-    locate_leader_stop(a);
+    locate_leader_stop(a->locators.leader);
     uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
 }
 

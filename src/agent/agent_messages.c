@@ -3,7 +3,6 @@
 #include "agent/health_check.h"
 #include "agent/held_ports.h"
 #include "agent/inner.h"
-#include "agent/locate_etcd.h"
 #include "agent/success_criteria.h"
 #include "base/io.h"
 #include "net/addr.h"
@@ -66,14 +65,14 @@ static void message_plan(struct agent *a, const struct msg *m)
 {
     agent_loop_set_round(&a->loop, m->plan.round);
     agent_step(&a->loop, (struct am_event){.kind = AM_PLAN});
-    locate_etcd_changed(a);
+    locate_etcd_changed(a->locators.etcd);
 }
 
 static void message_round_started(struct agent *a, const struct msg *m)
 {
     (void)m;
     agent_step(&a->loop, (struct am_event){.kind = AM_ROUND_STARTED});
-    locate_etcd_changed(a);
+    locate_etcd_changed(a->locators.etcd);
 }
 
 static void message_probe_request(struct agent *a, const struct msg *m)
@@ -93,7 +92,7 @@ static void message_finish(struct agent *a, const struct msg *m)
 {
     if (m->finish.report)
         report_to_user(a, &m->finish);
-    locate_etcd_over(a);
+    locate_etcd_over(a->locators.etcd);
     agent_step(&a->loop, (struct am_event){.kind = AM_FINISH, .code = m->finish.code});
 }
 

@@ -4,6 +4,7 @@
 
 #include "agent/agent.h"
 #include "agent/agent_loop.h"
+#include "agent/locators.h"
 #include "agent/requeue.h"
 #include "agent/round.h"
 #include "agent/round_history.h"
@@ -40,37 +41,11 @@ struct signals {
     bool end_stop;          /* --signal-before-end ends the job */
 };
 
-/* The locators (locate_*.c) each find a daemon by another method. They pass its link to
- * uplink_found(), or raise AM_LEAD, AM_ELSEWHERE or AM_FAILED. */
-struct locate_leader {
-    struct link_find *find; /* NULL: no search */
-    struct event *progress; /* periodic progress report */
-    /* Status of finding the leader's address, lent, used while `find` is NULL. The function may be
-     * NULL. */
-    const char *(*status)(const struct agent *a);
-};
-
-struct locate_peers {
-    struct link_probe *probe; /* NULL: no search, or all peers are probed */
-    bool asking;
-    size_t next; /* on other nodes than the leader: the first peer of the next pass */
-};
-
-struct locate_members {
-    struct link_find *finds[RDZV_SUCCESSORS];
-    int n;
-};
-
 struct agent {
     struct agent_loop loop;
     const struct msg *message; /* the message being handled; NULL: none */
     struct uplink *uplink;
-    struct locate_leader locate_leader;
-    struct locate_peers locate_peers;
-    struct locate_members locate_members;
-    struct locate_etcd *locate_etcd;   /* NULL: etcd is not used, or not queried yet */
-    struct locate_local *locate_local; /* NULL: the port was free, or belongs to another node */
-    struct net_key_input key_in;       /* cfg->key_in with the job id */
+    struct locators locators;
     struct net_peer *peer;
     struct leader leader;
     struct round_history history;
@@ -90,45 +65,9 @@ void agent_send_join(void *arg, struct link *l);
 /* agent_actions.c: carry out an action of the machine, which may raise events. */
 void agent_act(void *arg, const struct am_action *what);
 
-/* locate.c: candidate ports of daemons of this job: the user's port alone; else those of the
- * scheduler, then elected ones. Any daemon may listen on the first *ret_near of them, the first
- * daemon on all. Returns their number. */
-enum { LOCATE_PORTS = ALLOC_MAX_PORTS + ELECT_WALK };
-size_t locate_ports(const struct agent *a, uint16_t out[LOCATE_PORTS], size_t *ret_near);
-void locate_find_cfg(struct agent *a, struct link_find_cfg *ret,
-                     uint16_t ports[LOCATE_PORTS]); /* ret borrows ports */
-
-/* Listen on the first free candidate port. Returns the socket, or < 0. */
-int locate_bind(struct agent *a, uint16_t *ret_port, struct dd_err *err);
-
-/* locate_leader.c; addr NULL: that of the first node */
-int locate_leader_new(struct agent *a);
-int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err);
-/* Start the progress reports; status: see struct locate_leader. */
-void locate_leader_begin(struct agent *a, const char *(*status)(const struct agent *a));
-int locate_leader_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err);
-const char *locate_leader_status(struct agent *a); /* lent; NULL: no search */
-void locate_leader_stop(struct agent *a);
-void locate_leader_free(struct agent *a);
-
-/* locate_peers.c: probe all peers once; AM_PEERS_PROBED follows */
-bool locate_peers_possible(const struct agent_cfg *cfg);
-void locate_peers_start(struct agent *a);
-void locate_peers_check(struct agent *a); /* call after a daemon that was asked has answered */
-void locate_peers_stop(struct agent *a);
-
-/* locate_members.c */
-void locate_members_start(struct agent *a);
-void locate_members_stop(struct agent *a);
-
 /* leader.c */
 int leader_start(struct agent *a, struct dd_err *err); /* start ddrund and join it */
 void leader_stop(struct agent *a); /* kill ddrund if it runs, and remove its key */
-
-/* locate_local.c: err is why leader_start() failed. Returns 0 if another agent of this host may
- * have the port: look there for the job's daemon; else err->rc. */
-int locate_local_start(struct agent *a, struct dd_err *err);
-void locate_local_free(struct agent *a);
 
 /* control.c: ddctl's access to the daemon through this agent */
 void control_start(struct agent *a);

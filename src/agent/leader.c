@@ -1,7 +1,6 @@
 /* The daemon of this node. The agent starts ddrund on a socket that already listens, so no port is
  * raced for, and is connected to it by a socket pair. */
 #include "agent/inner.h"
-#include "agent/locate_etcd.h"
 
 #include "base/io.h"
 #include "daemon/config.h"
@@ -19,7 +18,7 @@
 static int leader_make_key(struct agent *a, struct dd_err *err)
 {
     if (a->loop.cfg->alloc->nnodes > 1)
-        return net_key_for_leader(&a->leader.key, &a->key_in, err);
+        return net_key_for_leader(&a->leader.key, &a->locators.where.key_in, err);
     a->leader.key.method = NET_KEY_SHARED;
     return net_key_random(a->leader.key.bytes) < 0
                ? dd_err_set(err, -EIO, "no random bytes from the kernel")
@@ -56,7 +55,7 @@ static int config_fd(const struct agent *a, int listen_fd, int leader_fd, uint16
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
     struct rdzv_cfg rdzv = a->loop.cfg->rdzv;
     rdzv.probes_first = a->loop.machine.epoch == 0 &&
-                        (locate_peers_possible(a->loop.cfg) || a->locate_etcd != NULL);
+                        (locate_peers_possible(a->loop.cfg) || a->loop.machine_cfg.etcd);
     if (a->loop.machine.epoch > 0)
         successor_cfg(&rdzv, a->loop.machine.epoch, a->loop.machine.index,
                       a->loop.cfg->grace_ms * DD_NS_PER_MS);
@@ -105,7 +104,7 @@ static int watch_daemon(struct agent *a, struct dd_err *err)
 static void remove_key(struct agent *a)
 {
     if (a->leader.has_key && a->loop.cfg->alloc->nnodes > 1)
-        net_key_cleanup(&a->leader.key, &a->key_in);
+        net_key_cleanup(&a->leader.key, &a->locators.where.key_in);
     a->leader.has_key = false;
 }
 
@@ -124,9 +123,9 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
 {
     uint16_t port;
     int pair[2];
-    DD_AUTO(fd) int listen_fd = locate_etcd_take_listener(a, &port);
+    DD_AUTO(fd) int listen_fd = locate_etcd_take_listener(a->locators.etcd, &port);
     if (listen_fd < 0)
-        listen_fd = locate_bind(a, &port,
+        listen_fd = locate_bind(&a->locators.where, &port,
                                 err); /* before the key: without a port no key is left behind */
     if (listen_fd < 0)
         return listen_fd;
@@ -165,7 +164,7 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
         return rc;
     }
     *ret_fd = DD_TAKE_FD(mine);
-    locate_etcd_hosting(a, port);
+    locate_etcd_hosting(a->locators.etcd, port);
     return 0;
 }
 

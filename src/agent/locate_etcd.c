@@ -1,16 +1,20 @@
 #include "agent/locate_etcd_inner.h"
 
+#include "agent/agent.h"
+
 #include "base/io.h"
 #include "web/etcd_url.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
-bool locate_etcd_is_started(const struct agent *a)
+bool locate_etcd_is_started(const struct locate_etcd *d)
 {
-    return a->history.last.n > 0 || round_is_running(a->round) || a->loop.machine.begun;
+    return d->history->last.n > 0 || d->where->loop->machine.begun;
 }
 
 /* ---- what to do ---- */
@@ -21,17 +25,25 @@ static void close_listener(struct locate_etcd *d)
         close(DD_TAKE_FD(d->listen_fd));
 }
 
-/* Connect to the address in the key. */
-int locate_etcd_follow(struct agent *a, struct dd_err *err)
+/* Status of the search, lent; NULL: no search. */
+static const char *locate_etcd_status(const void *arg)
 {
-    struct locate_etcd *d = a->locate_etcd;
+    const struct locate_etcd *d = arg;
+    if (uplink_is_up(d->where->uplink))
+        return NULL;
+    return d->trouble[0] != '\0' ? d->trouble : "querying etcd";
+}
+
+/* Connect to the address in the key. */
+int locate_etcd_follow(struct locate_etcd *d, struct dd_err *err)
+{
     struct link_find_cfg cfg;
     uint16_t ports[LOCATE_PORTS];
     const uint16_t port = (uint16_t)d->seen.port;
     close_listener(d);
     if (d->secret[0] != '\0' && d->seen.secret[0] != '\0')
         memcpy(d->secret, d->seen.secret, sizeof(d->secret));
-    locate_find_cfg(a, &cfg, ports);
+    locate_find_cfg(d->where, &cfg, ports);
     cfg.host = d->seen.node;
     cfg.addrs = d->seen.addrs.v;
     cfg.host_is_me = true; /* numeric addresses */
@@ -39,30 +51,30 @@ int locate_etcd_follow(struct agent *a, struct dd_err *err)
     cfg.ports = &port;
     cfg.nports = 1;
     cfg.nfurther = 0;
-    locate_leader_begin(a, locate_etcd_status);
-    return locate_leader_connect(a, &cfg, err);
+    locate_leader_begin(d->leader, locate_etcd_status, d);
+    return locate_leader_connect(d->leader, &cfg, err);
 }
 
 static void locate_etcd_connect(struct locate_etcd *d)
 {
     struct dd_err err = {0};
-    if (locate_etcd_follow(d->agent, &err) < 0)
+    if (locate_etcd_follow(d, &err) < 0)
         locate_etcd_give_up(d, err.text);
 }
 
 static void locate_etcd_lead(struct locate_etcd *d)
 {
-    locate_leader_stop(d->agent);
-    agent_step(&d->agent->loop, (struct am_event){.kind = AM_LEAD});
+    locate_leader_stop(d->leader);
+    agent_step(d->where->loop, (struct am_event){.kind = AM_LEAD});
 }
 
 /* This node's daemon has started no round: redirect its nodes to the other daemon, which this node
  * joins. */
-void locate_etcd_yield(struct agent *a)
+void locate_etcd_yield(struct locate_etcd *d)
 {
-    struct locate_etcd *d = a->locate_etcd;
-    dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s", d->seen.node);
-    uplink_give_way(a->uplink, d->seen.addrs.v[0]);
+    dd_log(d->where->loop->cfg->log, DD_LOG_NOTICE, "joining the job's current daemon on %s",
+           d->seen.node);
+    uplink_give_way(d->where->uplink, d->seen.addrs.v[0]);
     d->wanted = false;
 }
 
@@ -70,7 +82,7 @@ static void bind_and_put(struct locate_etcd *d, int64_t revision)
 {
     struct dd_err err = {0};
     if (!d->claim.hosting && d->listen_fd < 0) {
-        d->listen_fd = locate_bind(d->agent, &d->port, &err);
+        d->listen_fd = locate_bind(d->where, &d->port, &err);
         if (d->listen_fd < 0) {
             locate_etcd_give_up(d, err.text);
             return;
@@ -81,21 +93,20 @@ static void bind_and_put(struct locate_etcd *d, int64_t revision)
 
 static void locate_etcd_act(struct locate_etcd *d, enum claim_do what)
 {
-    struct agent *a = d->agent;
     switch (what) {
     case CLAIM_DO_HOST:
         locate_etcd_lead(d);
         break;
     case CLAIM_DO_FOLLOW:
-        if (!uplink_is_up(a->uplink))
+        if (!uplink_is_up(d->where->uplink))
             locate_etcd_connect(d);
         break;
     case CLAIM_DO_YIELD:
-        agent_step(&a->loop, (struct am_event){.kind = AM_ELSEWHERE});
+        agent_step(d->where->loop, (struct am_event){.kind = AM_ELSEWHERE});
         break;
     case CLAIM_DO_STAY:
         if (d->wanted)
-            uplink_send(a->uplink, MSG(PROBE_RESULT, .addr = ""));
+            uplink_send(d->where->uplink, MSG(PROBE_RESULT, .addr = ""));
         d->wanted = false;
         break;
     case CLAIM_DO_NOTHING:
@@ -110,7 +121,7 @@ void locate_etcd_step(struct locate_etcd *d, enum claim_event e, const struct cl
         [CLAIM_ASK_READ] = ETCD_READ, [CLAIM_ASK_GRANT] = ETCD_GRANT, [CLAIM_ASK_KEEP] = ETCD_KEEP};
     const struct claim_out out = claim_step(&d->claim, e, seen);
     const struct timeval wait = dd_timeval(out.wait_ms * DD_NS_PER_MS);
-    if (d->agent->loop.machine.state == AM_LEAVING && !d->claim.hosting)
+    if (d->where->loop->machine.state == AM_LEAVING && !d->claim.hosting)
         return;
     if (out.ask != CLAIM_ASK_NOTHING)
         evtimer_del(d->timer);
@@ -146,9 +157,8 @@ static void locate_etcd_to_hex(char *out, const unsigned char *bytes, size_t n)
 /* Make a secret for the job if the nodes share none. The secret of the leader counts. */
 static int make_secret(struct locate_etcd *d, struct dd_err *err)
 {
-    struct agent *a = d->agent;
     unsigned char bytes[ENTRY_SECRET / 2];
-    struct net_key_input in = a->key_in;
+    struct net_key_input in = d->where->key_in;
     struct net_key key = {0};
     in.psk = NULL;
     int rc = net_key_for_agent(&key, &in, err);
@@ -160,23 +170,26 @@ static int make_secret(struct locate_etcd *d, struct dd_err *err)
         return dd_err_set(err, -EIO, "no random bytes from the kernel");
     locate_etcd_to_hex(d->secret, bytes, sizeof(bytes));
     explicit_bzero(bytes, sizeof(bytes));
-    a->key_in.psk = d->secret;
-    a->key_in.psk_source = "the secret beside the host's name in etcd";
+    locate_set_psk(d->where, d->secret, "the secret beside the host's name in etcd");
     return 0;
 }
 
-static int locate_etcd_new(struct agent *a, struct dd_err *err)
+int locate_etcd_new(struct locate_etcd **ret, const struct locate_etcd_parts *parts,
+                    struct dd_err *err)
 {
+    const struct locate *where = parts->where;
     unsigned char id[ENTRY_ID / 2];
-    struct locate_etcd *d = calloc(1, sizeof(*d));
+    struct locate_etcd *d = *ret = calloc(1, sizeof(*d));
     if (d == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    a->locate_etcd = d;
-    d->agent = a;
-    d->listen_fd = -1;
-    d->timer = evtimer_new(a->loop.base, locate_etcd_on_timer, d);
+    *d = (struct locate_etcd){.where = parts->where,
+                              .leader = parts->leader,
+                              .history = parts->history,
+                              .round = parts->round,
+                              .listen_fd = -1};
+    d->timer = evtimer_new(where->loop->base, locate_etcd_on_timer, d);
     if (d->timer == NULL ||
-        asprintf(&d->key, "%s/%s/host", a->loop.cfg->etcd->prefix, a->loop.cfg->alloc->run_id) < 0)
+        asprintf(&d->key, "%s/%s/host", where->loop->cfg->etcd->prefix, where->alloc->run_id) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (getrandom(id, sizeof(id), 0) != sizeof(id))
         return dd_err_set(err, -EIO, "no random bytes from the kernel");
@@ -196,64 +209,47 @@ static void wake(struct locate_etcd *d)
     d->claim = (struct claim){0};
 }
 
-int locate_etcd_start(struct agent *a, struct dd_err *err)
+void locate_etcd_start(struct locate_etcd *d)
 {
-    int rc = a->locate_etcd == NULL ? locate_etcd_new(a, err) : 0;
-    struct locate_etcd *d = a->locate_etcd;
-    if (rc < 0)
-        return rc;
     wake(d);
-    locate_leader_begin(a, locate_etcd_status);
+    locate_leader_begin(d->leader, locate_etcd_status, d);
     locate_etcd_step(d, CLAIM_BEGIN, NULL);
-    return 0;
 }
 
-void locate_etcd_check(struct agent *a)
+void locate_etcd_check(struct locate_etcd *d)
 {
-    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || d->over || !d->claim.hosting)
         return;
     d->wanted = true;
     locate_etcd_step(d, CLAIM_CHECK, NULL);
 }
 
-const char *locate_etcd_status(const struct agent *a)
+int locate_etcd_take_listener(struct locate_etcd *d, uint16_t *ret_port)
 {
-    const struct locate_etcd *d = a->locate_etcd;
-    if (d == NULL || uplink_is_up(a->uplink))
-        return NULL;
-    return d->trouble[0] != '\0' ? d->trouble : "querying etcd";
-}
-
-int locate_etcd_take_listener(struct agent *a, uint16_t *ret_port)
-{
-    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || d->listen_fd < 0)
         return -1;
     *ret_port = d->port;
     return DD_TAKE_FD(d->listen_fd);
 }
 
-void locate_etcd_hosting(struct agent *a, uint16_t port)
+void locate_etcd_hosting(struct locate_etcd *d, uint16_t port)
 {
-    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || d->over)
         return;
     wake(d);
     const bool known = !d->claim.hosting && d->port == port &&
-                       a->loop.machine.epoch == 0; /* as in the key */
+                       d->where->loop->machine.epoch == 0; /* as in the key */
     d->port = port;
-    claim_set(&d->claim, true, a->loop.machine.epoch, locate_etcd_is_started(a));
+    claim_set(&d->claim, true, d->where->loop->machine.epoch, locate_etcd_is_started(d));
     if (!known)
         locate_etcd_step(d, CLAIM_CHANGED, NULL);
 }
 
-void locate_etcd_changed(struct agent *a)
+void locate_etcd_changed(struct locate_etcd *d)
 {
-    struct locate_etcd *d = a->locate_etcd;
-    if (d == NULL || d->over || !d->claim.hosting || d->claim.started == locate_etcd_is_started(a))
+    if (d == NULL || d->over || !d->claim.hosting || d->claim.started == locate_etcd_is_started(d))
         return;
-    claim_set(&d->claim, true, a->loop.machine.epoch, locate_etcd_is_started(a));
+    claim_set(&d->claim, true, d->where->loop->machine.epoch, locate_etcd_is_started(d));
     locate_etcd_step(d, CLAIM_CHANGED, NULL);
 }
 
@@ -267,9 +263,8 @@ static void on_rest(void *arg, const struct web_answer *a)
 }
 
 /* End the helper: other nodes than the leader send no requests. */
-void locate_etcd_following(struct agent *a)
+void locate_etcd_following(struct locate_etcd *d)
 {
-    struct locate_etcd *d = a->locate_etcd;
     const struct timeval now = {0};
     if (d == NULL || d->over)
         return;
@@ -287,9 +282,8 @@ static void on_last(void *arg, const struct web_answer *a)
     (void)a;
 }
 
-void locate_etcd_over(struct agent *a)
+void locate_etcd_over(struct locate_etcd *d)
 {
-    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL || d->over)
         return;
     d->over = true;
@@ -298,13 +292,11 @@ void locate_etcd_over(struct agent *a)
         locate_etcd_revoke(d, on_last);
 }
 
-void locate_etcd_free(struct agent *a)
+void locate_etcd_free(struct locate_etcd *d)
 {
-    struct locate_etcd *d = a->locate_etcd;
     if (d == NULL)
         return;
-    locate_etcd_over(a);
-    a->locate_etcd = NULL;
+    locate_etcd_over(d);
     if (d->web != NULL && d->revoking)
         (void)web_finish(d->web, LOCATE_ETCD_REVOKE_MS);
     web_free(d->web);

@@ -1,37 +1,49 @@
-/* Leader election through etcd (--rdzv-endpoint=etcd://...). Without etcd, all functions but
- * locate_etcd_start(), _follow() and _yield() do nothing. */
+/* Leader election through etcd (--rdzv-endpoint=etcd://...). `d` may be NULL, without etcd, for the
+ * functions that say so. */
 #ifndef DD_AGENT_LOCATE_ETCD_H
 #define DD_AGENT_LOCATE_ETCD_H
 
+#include "agent/locate.h"
+#include "agent/locate_leader.h"
+#include "agent/round_history.h"
 #include "base/err.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct agent;
 struct locate_etcd;
+struct round;
 
-/* Look for the leader, or become it (AM_LEAD). Requires a->cfg->etcd. */
-int locate_etcd_start(struct agent *a, struct dd_err *err);
+struct locate_etcd_parts {
+    struct locate *where;
+    struct locate_leader *leader;
+    const struct round_history *history;
+    const struct round *round; /* helper processes are protected from the end of its workers */
+};
+
+/* Requires the URL of an etcd in the configuration. The caller frees *ret also on failure. */
+int locate_etcd_new(struct locate_etcd **ret, const struct locate_etcd_parts *parts,
+                    struct dd_err *err);
+/* Look for the leader, or become it (AM_LEAD). */
+void locate_etcd_start(struct locate_etcd *d);
 /* Connect to the leader that etcd has named last. */
-int locate_etcd_follow(struct agent *a, struct dd_err *err);
+int locate_etcd_follow(struct locate_etcd *d, struct dd_err *err);
+/* After AM_ELSEWHERE: redirect the nodes of this node's daemon. */
+void locate_etcd_yield(struct locate_etcd *d);
+
+/* NULL is fine for all below. */
+
 /* Before the first round: send PROBE_RESULT to the daemon once etcd shows that no other leader has
  * started the job. */
-void locate_etcd_check(struct agent *a);
-/* After AM_ELSEWHERE: redirect the nodes of this node's daemon. */
-void locate_etcd_yield(struct agent *a);
-const char *
-locate_etcd_status(const struct agent *a); /* status of the search, lent; NULL: no search */
-
-int locate_etcd_take_listener(
-    struct agent *a,
-    uint16_t *ret_port); /* hand over the listening socket of the claim; -1: none */
-void locate_etcd_hosting(struct agent *a, uint16_t port); /* this node's daemon listens on port */
-void locate_etcd_changed(
-    struct agent *a); /* call after PLAN and ROUND_STARTED: a round may have started */
-void locate_etcd_following(
-    struct agent *a);                   /* the link in use leads to the daemon of another node */
-void locate_etcd_over(struct agent *a); /* the job has ended: remove this agent's key */
-void locate_etcd_free(struct agent *a); /* waits up to 1 s for the last request */
+void locate_etcd_check(struct locate_etcd *d);
+/* Hand over the listening socket of the claim; -1: none. */
+int locate_etcd_take_listener(struct locate_etcd *d, uint16_t *ret_port);
+void locate_etcd_hosting(struct locate_etcd *d, uint16_t port); /* this node's daemon listens */
+/* Call after PLAN and ROUND_STARTED: a round may have started. */
+void locate_etcd_changed(struct locate_etcd *d);
+/* The link in use leads to the daemon of another node. */
+void locate_etcd_following(struct locate_etcd *d);
+void locate_etcd_over(struct locate_etcd *d); /* the job has ended: remove this agent's key */
+void locate_etcd_free(struct locate_etcd *d); /* waits up to 1 s for the last request */
 
 #endif

@@ -1,10 +1,13 @@
 /* Requests of an agent to etcd for the key that names the leader, and their replies. */
 #include "agent/locate_etcd_inner.h"
 
+#include "agent/agent.h"
+#include "agent/round.h"
 #include "net/addr.h"
 #include "web/etcd_url.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,17 +15,17 @@ enum { CALL_MS = 4000 };
 
 /* ---- this agent's entry ---- */
 
-static int add_addrs(const struct agent *a, struct dd_strv *to)
+static int add_addrs(const struct agent_cfg *cfg, struct dd_strv *to)
 {
     DD_AUTO(free) struct net_iface *ifs = NULL;
     char text[NET_ADDR_TEXT];
     struct net_addr addr;
     size_t n = 0;
     int rc = 0;
-    if (a->loop.cfg->listen_addr != NULL)
-        return dd_strv_push(to, a->loop.cfg->listen_addr);
+    if (cfg->listen_addr != NULL)
+        return dd_strv_push(to, cfg->listen_addr);
     (void)net_ifaces(&ifs, &n, NULL);
-    if (a->loop.cfg->iface != NULL && net_iface_addr(ifs, n, a->loop.cfg->iface, &addr) == 0)
+    if (cfg->iface != NULL && net_iface_addr(ifs, n, cfg->iface, &addr) == 0)
         rc = dd_strv_push(to, net_addr_host(&addr, text));
     for (size_t i = 0; i < n && to->n < ENTRY_ADDRS_MAX && rc == 0; i++) {
         const char *one = net_addr_host(&ifs[i].addr, text);
@@ -35,13 +38,13 @@ static int add_addrs(const struct agent *a, struct dd_strv *to)
 
 static int own_value(struct locate_etcd *d, char **ret)
 {
-    const struct agent *a = d->agent;
+    const struct agent_loop *l = d->where->loop;
     DD_AUTO(entry) struct entry e = {
-        .port = d->port, .epoch = a->loop.machine.epoch, .started = locate_etcd_is_started(a)};
+        .port = d->port, .epoch = l->machine.epoch, .started = locate_etcd_is_started(d)};
     (void)snprintf(e.id, sizeof(e.id), "%s", d->id);
     (void)snprintf(e.secret, sizeof(e.secret), "%s", d->secret);
-    (void)snprintf(e.node, sizeof(e.node), "%s", a->loop.cfg->node_name);
-    int rc = add_addrs(a, &e.addrs);
+    (void)snprintf(e.node, sizeof(e.node), "%s", l->cfg->node_name);
+    int rc = add_addrs(l->cfg, &e.addrs);
     return rc == 0 ? entry_encode(ret, &e) : rc;
 }
 
@@ -50,31 +53,31 @@ static int own_value(struct locate_etcd *d, char **ret)
 /* Without a daemon the user has to correct the error: fail the agent. */
 void locate_etcd_give_up(struct locate_etcd *d, const char *why)
 {
-    struct agent *a = d->agent;
+    struct agent_loop *l = d->where->loop;
     d->over = true;
     evtimer_del(d->timer);
-    dd_log(a->loop.cfg->log, DD_LOG_ERR, "--rdzv-endpoint: %s", why);
-    agent_step(&a->loop, (struct am_event){.kind = AM_FAILED, .code = 2});
+    dd_log(l->cfg->log, DD_LOG_ERR, "--rdzv-endpoint: %s", why);
+    agent_step(l, (struct am_event){.kind = AM_FAILED, .code = 2});
 }
 
 static void in_trouble(struct locate_etcd *d, bool for_good)
 {
-    struct agent *a = d->agent;
-    if (for_good && !uplink_is_up(a->uplink) && !locate_etcd_is_started(a) &&
-        a->loop.machine.state != AM_LEAVING) {
+    struct agent_loop *l = d->where->loop;
+    if (for_good && !uplink_is_up(d->where->uplink) && !locate_etcd_is_started(d) &&
+        l->machine.state != AM_LEAVING) {
         locate_etcd_give_up(d, d->trouble);
         return;
     }
-    if (!d->reported && uplink_is_up(a->uplink))
-        dd_log(a->loop.cfg->log, DD_LOG_NOTICE,
+    if (!d->reported && uplink_is_up(d->where->uplink))
+        dd_log(l->cfg->log, DD_LOG_NOTICE,
                "%s; the job continues, but new nodes cannot join it now", d->trouble);
-    d->reported = d->reported || uplink_is_up(a->uplink);
+    d->reported = d->reported || uplink_is_up(d->where->uplink);
 }
 
 static void no_trouble(struct locate_etcd *d)
 {
     if (d->reported)
-        dd_log(d->agent->loop.cfg->log, DD_LOG_NOTICE, "etcd is reachable again");
+        dd_log(d->where->loop->cfg->log, DD_LOG_NOTICE, "etcd is reachable again");
     d->reported = d->fresh = false;
     d->trouble[0] = '\0';
 }
@@ -85,24 +88,25 @@ static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *a);
 
 static void on_helper(void *arg, pid_t pid)
 {
-    rounds_protect(arg, pid);
+    const struct locate_etcd *d = arg;
+    round_protect(d->round, pid);
 }
 
 static int helper_of(struct locate_etcd *d, struct dd_err *err)
 {
-    struct agent *a = d->agent;
-    const struct web_cfg cfg = {.base = a->loop.base,
-                                .helper = a->loop.cfg->web_helper,
-                                .env = a->loop.cfg->env,
+    struct agent_loop *l = d->where->loop;
+    const struct web_cfg cfg = {.base = l->base,
+                                .helper = l->cfg->web_helper,
+                                .env = l->cfg->env,
                                 .started = on_helper,
-                                .arg = a};
+                                .arg = d};
     return d->web != NULL ? 0 : web_new(&d->web, &cfg, err);
 }
 
 /* Encode the body of d->call, or of AUTH before it. */
 static int locate_etcd_ask_encode(struct locate_etcd *d, char **ret, int64_t revision)
 {
-    const struct agent_cfg *cfg = d->agent->loop.cfg;
+    const struct agent_cfg *cfg = d->where->loop->cfg;
     DD_AUTO(free) char *value = NULL;
     struct etcd_ask ask = {.call = d->authenticating ? ETCD_AUTH : d->call,
                            .user = cfg->etcd->user,
@@ -118,7 +122,7 @@ static int locate_etcd_ask_encode(struct locate_etcd *d, char **ret, int64_t rev
 
 static int locate_etcd_ask_post(struct locate_etcd *d, const char *body)
 {
-    const struct etcd_url *e = d->agent->loop.cfg->etcd;
+    const struct etcd_url *e = d->where->loop->cfg->etcd;
     struct web_request r = {.body = body,
                             .cacert = e->cacert,
                             .cert = e->cert,
@@ -143,7 +147,7 @@ void locate_etcd_ask(struct locate_etcd *d, enum etcd_call call, int64_t revisio
     DD_AUTO(free) char *body = NULL;
     struct dd_err err = {0};
     d->call = call;
-    d->authenticating = d->agent->loop.cfg->etcd->user != NULL && d->token == NULL && !d->no_auth;
+    d->authenticating = d->where->loop->cfg->etcd->user != NULL && d->token == NULL && !d->no_auth;
     int rc = helper_of(d, &err);
     if (rc == 0)
         rc = locate_etcd_ask_encode(d, &body, revision);
@@ -174,9 +178,9 @@ static void locate_etcd_ask_on_seen(struct locate_etcd *d, const struct etcd_ans
     seen.started = e.started;
     seen.epoch = e.epoch;
     seen.mine = a->there && strcmp(e.id, d->id) == 0 && a->lease == d->lease;
-    seen.same = seen.mine && e.port == d->port && e.epoch == d->agent->loop.machine.epoch &&
-                e.started == locate_etcd_is_started(d->agent);
-    if (seen.same || !uplink_is_up(d->agent->uplink)) /* with a link, trouble ends with a successful
+    seen.same = seen.mine && e.port == d->port && e.epoch == d->where->loop->machine.epoch &&
+                e.started == locate_etcd_is_started(d);
+    if (seen.same || !uplink_is_up(d->where->uplink)) /* with a link, trouble ends with a successful
                                                        write: a full etcd still answers reads */
         no_trouble(d);
     if (a->there && !seen.mine) {
@@ -223,7 +227,7 @@ static void locate_etcd_ask_on_done(struct locate_etcd *d, struct etcd_answer *a
 
 static void on_result(struct locate_etcd *d, enum etcd_result result, const struct dd_err *err)
 {
-    const struct etcd_url *e = d->agent->loop.cfg->etcd;
+    const struct etcd_url *e = d->where->loop->cfg->etcd;
     switch (result) {
     case ETCD_LOST:
         no_trouble(d);
@@ -268,7 +272,7 @@ static void on_result(struct locate_etcd *d, enum etcd_result result, const stru
 static void locate_etcd_ask_on_answer(void *arg, const struct web_answer *w)
 {
     struct locate_etcd *d = arg;
-    const struct etcd_url *e = d->agent->loop.cfg->etcd;
+    const struct etcd_url *e = d->where->loop->cfg->etcd;
     DD_AUTO(etcd_answer) struct etcd_answer a = {0};
     struct dd_err err = {0};
     const enum etcd_call call = d->authenticating ? ETCD_AUTH : d->call;
@@ -302,7 +306,7 @@ void locate_etcd_revoke(struct locate_etcd *d, web_done_f *done)
     d->authenticating = false;
     if (lease == 0 || d->web == NULL || etcd_ask_encode(&body, &ask) < 0)
         return;
-    const struct etcd_url *e = d->agent->loop.cfg->etcd;
+    const struct etcd_url *e = d->where->loop->cfg->etcd;
     struct web_request r = {.body = body,
                             .cacert = e->cacert,
                             .cert = e->cert,

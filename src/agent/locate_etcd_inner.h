@@ -4,7 +4,6 @@
 #define DD_AGENT_LOCATE_ETCD_INNER_H
 
 #include "agent/locate_etcd.h"
-#include "agent/inner.h"
 #include "web/claim.h"
 #include "web/client.h"
 #include "web/entry.h"
@@ -13,9 +12,12 @@
 enum { LOCATE_ETCD_REVOKE_MS = 1000 };
 
 struct locate_etcd {
-    struct agent *agent;
-    struct web *web;     /* NULL: no helper runs */
-    struct event *timer; /* next step of the claim; while `resting`: end of the helper */
+    struct locate *where;
+    struct locate_leader *leader;
+    const struct round_history *history;
+    const struct round *round; /* the helper is protected from the end of its workers */
+    struct web *web;           /* NULL: no helper runs */
+    struct event *timer;       /* next step of the claim; while `resting`: end of the helper */
     struct claim claim;
     char *key, *token;
     char id[ENTRY_ID + 1];
@@ -37,7 +39,7 @@ struct locate_etcd {
 };
 
 /* locate_etcd.c */
-bool locate_etcd_is_started(const struct agent *a);
+bool locate_etcd_is_started(const struct locate_etcd *d);
 void locate_etcd_step(struct locate_etcd *d, enum claim_event e, const struct claim_seen *seen);
 
 /* locate_etcd_ask.c */

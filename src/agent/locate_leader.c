@@ -1,89 +1,114 @@
-/* Find the first daemon, at the address of the leader: one search, until a daemon is found or the
- * search is stopped. */
-#include "agent/inner.h"
+#include "agent/locate_leader.h"
 
+#include "agent/agent.h"
 #include "base/io.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
 
 enum { FIRST_REPORT_S = 5, REPORT_MAX_S = 60 };
 
-static void locate_leader_on_found(void *arg, struct link *l)
+struct locate_leader {
+    const struct locate *where;
+    struct link_find *find; /* NULL: no search */
+    struct event *progress; /* periodic progress report */
+    locate_status_f *status;
+    const void *status_arg;
+};
+
+static void locate_leader_on_found(void *arg, struct link *link)
 {
-    struct agent *a = arg;
-    link_find_free(DD_TAKE(a->locate_leader.find));
-    uplink_found(a->uplink, l);
+    struct locate_leader *l = arg;
+    link_find_free(DD_TAKE(l->find));
+    uplink_found(l->where->uplink, link);
 }
 
-const char *locate_leader_status(struct agent *a)
+const char *locate_leader_status(const struct locate_leader *l)
 {
-    if (a->locate_leader.find != NULL)
-        return link_find_status(a->locate_leader.find);
-    return a->locate_leader.status != NULL ? a->locate_leader.status(a) : NULL;
+    if (l->find != NULL)
+        return link_find_status(l->find);
+    return l->status != NULL ? l->status(l->status_arg) : NULL;
 }
 
 static void on_progress(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    struct agent *a = arg;
-    uint64_t waited = (dd_now_ns() - a->loop.cfg->start_ns) / DD_NS_PER_S;
+    struct locate_leader *l = arg;
+    uint64_t waited = (dd_now_ns() - l->where->loop->cfg->start_ns) / DD_NS_PER_S;
     struct timeval t = {.tv_sec = (time_t)(waited < FIRST_REPORT_S ? FIRST_REPORT_S
                                            : waited < REPORT_MAX_S ? waited
                                                                    : REPORT_MAX_S)};
-    const char *status = locate_leader_status(a);
+    const char *status = locate_leader_status(l);
     if (status == NULL)
         return;
-    if (a->loop.cfg->cannot != NULL) { /* no daemon to report it to: log it here */
-        agent_fail(&a->loop, a->loop.cfg->cannot);
+    if (l->where->loop->cfg->cannot != NULL) { /* no daemon to report it to: log it here */
+        agent_fail(l->where->loop, l->where->loop->cfg->cannot);
         return;
     }
-    dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);
-    evtimer_add(a->locate_leader.progress, &t);
+    dd_log(l->where->loop->cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);
+    evtimer_add(l->progress, &t);
 }
 
-int locate_leader_new(struct agent *a)
+int locate_leader_new(struct locate_leader **ret, const struct locate *where)
 {
-    a->locate_leader.progress = evtimer_new(a->loop.base, on_progress, a);
-    return a->locate_leader.progress == NULL ? -1 : 0;
+    struct locate_leader *l = *ret = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return -1;
+    l->where = where;
+    l->progress = evtimer_new(where->loop->base, on_progress, l);
+    return l->progress == NULL ? -1 : 0;
 }
 
-void locate_leader_begin(struct agent *a, const char *(*status)(const struct agent *a))
+void locate_leader_begin(struct locate_leader *l, locate_status_f *status, const void *arg)
 {
     const struct timeval first = {.tv_sec = FIRST_REPORT_S};
-    a->locate_leader.status = status;
-    evtimer_add(a->locate_leader.progress, &first);
+    l->status = status;
+    l->status_arg = arg;
+    evtimer_add(l->progress, &first);
 }
 
-int locate_leader_connect(struct agent *a, const struct link_find_cfg *cfg, struct dd_err *err)
+int locate_leader_connect(struct locate_leader *l, const struct link_find_cfg *cfg,
+                          struct dd_err *err)
 {
-    link_find_free(DD_TAKE(a->locate_leader.find));
-    return link_find_start(&a->locate_leader.find, a->loop.base, cfg, locate_leader_on_found, a,
-                           err);
+    link_find_free(DD_TAKE(l->find));
+    return link_find_start(&l->find, l->where->loop->base, cfg, locate_leader_on_found, l, err);
 }
 
-int locate_leader_start(struct agent *a, const char *addr, struct dd_err *err)
+int locate_leader_start(struct locate_leader *l, const char *addr, struct dd_err *err)
 {
     struct link_find_cfg cfg;
     uint16_t ports[LOCATE_PORTS];
-    locate_find_cfg(a, &cfg, ports);
+    locate_find_cfg(l->where, &cfg, ports);
     if (addr != NULL) {
         cfg.host = addr;
         cfg.host_is_me = true;
         cfg.try_scontrol = false;
     }
-    locate_leader_begin(a, NULL);
-    return locate_leader_connect(a, &cfg, err);
+    locate_leader_begin(l, NULL, NULL);
+    return locate_leader_connect(l, &cfg, err);
 }
 
-void locate_leader_stop(struct agent *a)
+bool locate_leader_listener(const struct locate_leader *l, enum link_listener *ret)
 {
-    link_find_free(DD_TAKE(a->locate_leader.find));
-    if (a->locate_leader.progress != NULL)
-        evtimer_del(a->locate_leader.progress);
+    if (l->find == NULL)
+        return false;
+    *ret = link_find_listener(l->find);
+    return true;
 }
 
-void locate_leader_free(struct agent *a)
+void locate_leader_stop(struct locate_leader *l)
 {
-    locate_leader_stop(a);
-    if (a->locate_leader.progress != NULL)
-        event_free(DD_TAKE(a->locate_leader.progress));
+    link_find_free(DD_TAKE(l->find));
+    evtimer_del(l->progress);
+}
+
+void locate_leader_free(struct locate_leader *l)
+{
+    if (l == NULL)
+        return;
+    link_find_free(l->find);
+    if (l->progress != NULL)
+        event_free(l->progress);
+    free(l);
 }

@@ -1,13 +1,9 @@
-/* Probe the other nodes of the host list for a daemon of this job: a restarted node does not know
- * the daemons that came after the first one. The agent's machine decides when to probe. The leader
- * probes while its daemon has too few nodes, and again before that daemon starts a round with fewer
- * than all (PROBE_REQUEST), so that two daemons never run rounds side by side. A daemon that it
- * finds is a later one, because only the first node starts a daemon without a loss. Other nodes
- * probe while the first node has no daemon. */
-#include "agent/inner.h"
+#include "agent/locate_peers.h"
 
+#include "agent/agent.h"
 #include "base/io.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -15,10 +11,12 @@ enum {
     FOLLOWER_NODES = 16, /* nodes per pass on other nodes than the leader: there may be thousands */
 };
 
-static bool locate_peers_leads(const struct agent *a)
-{
-    return a->loop.cfg->alloc->index == 0;
-}
+struct locate_peers {
+    const struct locate *where;
+    struct link_probe *probe; /* NULL: no search, or all peers are probed */
+    bool asking;
+    size_t next; /* on other nodes than the leader: the first peer of the next pass */
+};
 
 bool locate_peers_possible(const struct agent_cfg *cfg)
 {
@@ -27,73 +25,87 @@ bool locate_peers_possible(const struct agent_cfg *cfg)
            (rdzv_is_elastic(&cfg->rdzv) || cfg->rdzv.max_restarts > 0);
 }
 
-void locate_peers_stop(struct agent *a)
+int locate_peers_new(struct locate_peers **ret, const struct locate *where)
 {
-    a->locate_peers.asking = false;
-    link_probe_free(DD_TAKE(a->locate_peers.probe));
+    struct locate_peers *p = *ret = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return -1;
+    p->where = where;
+    return 0;
 }
 
-void locate_peers_check(struct agent *a)
+void locate_peers_stop(struct locate_peers *p)
 {
-    if (!a->locate_peers.asking || a->locate_peers.probe != NULL)
+    p->asking = false;
+    link_probe_free(DD_TAKE(p->probe));
+}
+
+void locate_peers_check(struct locate_peers *p)
+{
+    if (!p->asking || p->probe != NULL)
         return;
-    a->locate_peers.asking = uplink_asks(a->uplink);
-    agent_step(&a->loop,
-               (struct am_event){.kind = AM_PEERS_PROBED, .open = a->locate_peers.asking});
+    p->asking = uplink_asks(p->where->uplink);
+    agent_step(p->where->loop, (struct am_event){.kind = AM_PEERS_PROBED, .open = p->asking});
 }
 
 static void locate_peers_on_found(void *arg, struct link *l)
 {
-    const struct agent *a = arg;
-    uplink_found(a->uplink, l);
+    const struct locate_peers *p = arg;
+    uplink_found(p->where->uplink, l);
 }
 
 static void locate_peers_on_done(void *arg)
 {
-    struct agent *a = arg;
-    link_probe_free(DD_TAKE(a->locate_peers.probe));
-    locate_peers_check(a);
+    struct locate_peers *p = arg;
+    link_probe_free(DD_TAKE(p->probe));
+    locate_peers_check(p);
 }
 
 /* List the nodes to probe. A name repeated in sequence stands for several agents of one machine. */
-static int locate_peers_list_nodes(struct agent *a, struct dd_strv *out)
+static int locate_peers_list_nodes(struct locate_peers *p, struct dd_strv *out)
 {
-    const struct alloc *al = a->loop.cfg->alloc;
+    const struct alloc *al = p->where->alloc;
     size_t n = hostlist_count(al->nodes);
-    size_t most = locate_peers_leads(a) ? n : FOLLOWER_NODES;
+    size_t most = locate_is_first_node(p->where) ? n : FOLLOWER_NODES;
     int rc = 0;
     for (size_t i = 0; i < n && out->n < most && rc == 0; i++) {
-        size_t k = locate_peers_leads(a) ? i : 1 + (a->locate_peers.next + i) % (n - 1);
+        size_t k = locate_is_first_node(p->where) ? i : 1 + (p->next + i) % (n - 1);
         const char *name = hostlist_nth(al->nodes, k);
         bool again = out->n > 0 && strcmp(out->v[out->n - 1], name) == 0;
         if ((int)k != al->index && !again)
             rc = dd_strv_push(out, name);
     }
-    a->locate_peers.next += most;
+    p->next += most;
     return rc;
 }
 
-void locate_peers_start(struct agent *a)
+void locate_peers_start(struct locate_peers *p)
 {
     struct link_find_cfg cfg;
     uint16_t ports[LOCATE_PORTS];
     DD_AUTO(strv) struct dd_strv names = {0};
     struct dd_err err = {0};
     const struct link_probe_cb cb = {
-        .found = locate_peers_on_found, .done = locate_peers_on_done, .arg = a};
-    locate_peers_stop(a);
-    uplink_drop_others(a->uplink);
-    locate_find_cfg(a, &cfg, ports);
+        .found = locate_peers_on_found, .done = locate_peers_on_done, .arg = p};
+    locate_peers_stop(p);
+    uplink_drop_others(p->where->uplink);
+    locate_find_cfg(p->where, &cfg, ports);
     cfg.host_is_me = false;
     cfg.attempt_ms = ATTEMPT_MS;
-    a->locate_peers.asking = true;
-    int rc = locate_peers_list_nodes(a, &names);
+    p->asking = true;
+    int rc = locate_peers_list_nodes(p, &names);
     if (rc == 0)
-        rc = link_probe_start(&a->locate_peers.probe, a->loop.base, &cfg, names.v, names.n, &cb,
-                              &err);
+        rc = link_probe_start(&p->probe, p->where->loop->base, &cfg, names.v, names.n, &cb, &err);
     if (rc == 0)
         return;
-    dd_log(a->loop.cfg->log, DD_LOG_WARN, "cannot look for another daemon of this job: %s",
+    dd_log(p->where->loop->cfg->log, DD_LOG_WARN, "cannot look for another daemon of this job: %s",
            err.text);
-    locate_peers_check(a);
+    locate_peers_check(p);
+}
+
+void locate_peers_free(struct locate_peers *p)
+{
+    if (p != NULL)
+        link_probe_free(p->probe);
+    free(p);
 }

@@ -100,9 +100,10 @@ static void on_worker_exit(void *arg, const struct worker_exit *e)
     exit_report_worker(r, &end);
 }
 
-/* End the round: kill remaining processes, then call the end hooks. */
-static void round_ended(struct round *r)
+void round_end(struct round *r)
 {
+    if (r == NULL || r->features == NULL)
+        return;
     worker_group_free(DD_TAKE(r->group));
     features_end(r->features, r);
 }
@@ -110,7 +111,7 @@ static void round_ended(struct round *r)
 static void on_workers_gone(void *arg)
 {
     struct round *r = arg;
-    round_ended(r);
+    round_end(r);
     r->port->gone(r->port_arg);
 }
 
@@ -183,7 +184,7 @@ int round_launch(struct round *r, const struct round_link *link, struct dd_err *
         rc = features_started(r->features, r, err);
     r->ended_well = rc == 0;
     if (rc < 0) {
-        round_ended(r);
+        round_end(r);
         return rc;
     }
     return 0;
@@ -245,8 +246,7 @@ void round_free(struct round *r)
 {
     if (r == NULL)
         return;
-    if (r->features != NULL)
-        round_ended(r);
+    round_end(r);
     features_free(r->features);
     worker_output_free(r->output);
     plan_clear(&r->plan);

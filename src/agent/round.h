@@ -96,7 +96,9 @@ void round_signal(const struct round *r, int sig);     /* as worker_group_signal
 void round_has_signal(const struct round *r, int sig); /* as worker_group_has_signal() */
 /* Pass a message of the daemon to the features. */
 void round_message(const struct round *r, const struct round_message *m);
-void round_free(struct round *r); /* NULL is fine */
+/* Kill remaining processes, then call the end hooks. NULL is fine for both. */
+void round_end(struct round *r);
+void round_free(struct round *r);
 
 /* Also for features. */
 

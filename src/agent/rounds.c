@@ -72,7 +72,7 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
     const struct link *up = uplink_link(a->uplink);
     const struct round_link link = {.local = link_local(up),
                                     .peer = link_peer(up),
-                                    .of_first_node = a->loop.cfg->alloc->index == 0};
+                                    .of_first_node = locate_is_first_node(&a->locators.where)};
     int rc = round_plan(a->round, m, &link, &err);
     if (rc == 0)
         rc = round_history_record(&a->history, m, a->round->plan.nnodes, &err);
