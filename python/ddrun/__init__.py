@@ -2,6 +2,7 @@
 
 - launch() runs a function or a script under ddrun and returns the results.
 - init() returns this worker's handle: ranks, barriers, exchanges, keys and values, events.
+- ddrun.torchx, a module of its own, is a component for TorchX.
 - hosts() returns the nodes of the job; find_program() the paths of the programs.
 
 Only the standard library is needed. The programs are those that were installed with this package, else those in PATH.

@@ -8,8 +8,11 @@ import time
 
 import ddrun
 
-RANK = int(os.environ.get("RANK", "-1"))
 OPTIONS = sys.argv[2:]
+
+
+def my_rank():
+    return int(os.environ["RANK"])  # a global variable would be that of the caller, with cloudpickle
 
 
 class Point:
@@ -27,12 +30,12 @@ class TwoWords(Exception):
 
 
 def double(point, offset):
-    print(f"line of rank {RANK}", flush=True)
-    return Point(2 * point.x + offset + RANK)
+    print(f"line of rank {my_rank()}", flush=True)
+    return Point(2 * point.x + offset + my_rank())
 
 
 def fail_in_rank(rank, kind):
-    if RANK != rank:
+    if my_rank() != rank:
         ddrun.init().barrier()  # ends by RoundOver, or SIGTERM
     if kind == "value":
         raise ValueError(f"boom in {rank}")
@@ -41,7 +44,7 @@ def fail_in_rank(rank, kind):
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "unpicklable":
-        return open(os.devnull, encoding="utf-8")
+        return (x for x in ())
     return sys.exit({"exit": 5, "zero": 0}[kind])
 
 
@@ -160,7 +163,7 @@ CALLS = {
     "library": simple(library, nproc_per_node=2),
     "library-errors": simple(errors_of_library, nproc_per_node=2),
     "round-over": simple(wait_while_one_fails, nproc_per_node=2, max_restarts=1),
-    "lambda": simple(lambda: RANK, nproc_per_node=2),
+    "lambda": simple(lambda: 3, nproc_per_node=2),
     "script": lambda: ddrun.launch("sh", ["-c", 'echo "script $RANK"; exit $1', "sh", OPTIONS[0]], nproc_per_node=2),
     "hosts": ddrun.hosts,
     **{kind: simple(fail_in_rank, 1, kind, nproc_per_node=2) for kind in ("value", "two", "kill", "unpicklable", "exit", "zero")},

@@ -1,0 +1,134 @@
+"""TorchX, submitit, Lightning and Accelerate with ddrun: the real packages.
+
+PLUGIN_PYTHON  a Python with torchx (0.7.0 was tried), submitit (1.5.4), lightning (2.6.6) and accelerate (1.15.0); by default
+               the tests' own
+"""
+
+import glob
+import os
+import pickle
+import re
+import textwrap
+
+import pytest
+
+from support import DDRUN, LIMIT, PYTHON, Job, has_module, json_lines
+from test_python import package_env
+from test_slurm import _can_cluster, _four_nodes, cluster, slurm, until  # noqa: F401
+
+PLUGIN_PYTHON = os.environ.get("PLUGIN_PYTHON", PYTHON)
+FOUND = {name: has_module(PLUGIN_PYTHON, name) for name in ("torchx", "submitit", "lightning", "accelerate")}
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+
+def needs(name):
+    return pytest.mark.skipif(not FOUND[name], reason=f"no {name} for {PLUGIN_PYTHON} (PLUGIN_PYTHON)")
+
+
+def python(tmp_path, *words, text=None):
+    """Run PLUGIN_PYTHON with these words, or this text as a script, in an empty directory; nothing may be left of it."""
+    if text is not None:
+        (tmp_path / "main.py").write_text(textwrap.dedent(text))
+        words = ("main.py", *words)
+    env = package_env(PYTHON_EXEC=PLUGIN_PYTHON, PYTHONWARNINGS="ignore")
+    with Job(*words, program=PLUGIN_PYTHON, env=env, cwd=tmp_path) as job:
+        assert job.wait() == 0, job.out + job.err
+        job.assert_nothing_left()
+    return job
+
+
+RANKS = """
+    import os, sys
+    print("RANK=" + os.environ["RANK"], "WORLD_SIZE=" + os.environ["WORLD_SIZE"], sys.argv[1:], flush=True)
+"""
+
+
+@needs("torchx")
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_torchx_runs_its_component_with_one_ddrun_per_node(tmp_path, nodes):
+    (tmp_path / "train.py").write_text(textwrap.dedent(RANKS))
+    component = python(tmp_path, "-m", "ddrun.torchx").out.strip()
+    torchx = "from torchx.cli.main import main; main()"
+    job = python(tmp_path, "-c", torchx, "run", "-s", "local_cwd", "-cfg", f"log_dir={tmp_path}/logs", f"{component}:ddp",
+                 "-j", f"{nodes}x2", "--script", "train.py", "--", "--name", "two words")
+    seen = sorted(re.findall(r"RANK=(\d) WORLD_SIZE=(\d) (.*)", job.err))  # where torchx shows the logs
+    assert seen == [(str(rank), str(2 * nodes), "['--name', 'two words']") for rank in range(2 * nodes)], job.err
+
+
+SUBMITIT = """
+    import ddrun, json, os, submitit, sys
+
+    def train(x):
+        worker = ddrun.init()
+        return [worker.rank, worker.size, worker.node_rank, x]
+
+    def submit(executor, *options):
+        return executor.submit(ddrun.launch, train, (3,), nproc_per_node=2, options=options)
+"""
+
+
+@needs("submitit")
+def test_submitit_runs_launch_as_any_function(tmp_path):
+    job = python(tmp_path, text=SUBMITIT + """
+    executor = submitit.LocalExecutor("logs")
+    executor.update_parameters(timeout_min=5)
+    print(json.dumps({"results": submit(executor, "--simulate-nodes=2").result()}))
+    """)
+    assert json_lines(job.out)[-1]["results"] == [[rank, 4, rank // 2, 3] for rank in range(4)]
+
+
+@needs("submitit")
+def test_submitit_without_srun_runs_launch_on_all_nodes_of_a_slurm_job(slurm):  # noqa: F811
+    text = textwrap.dedent(SUBMITIT + """
+    executor = submitit.SlurmExecutor("logs")
+    executor.update_parameters(nodes=2, ntasks_per_node=1, time=5, use_srun=False)
+    job = submit(executor)
+    print(job.job_id)
+    """)
+    env = package_env()
+    env = {name: env[name] for name in ("PYTHONPATH", "PATH", "PYTHONDONTWRITEBYTECODE")}
+    with slurm.popen([PLUGIN_PYTHON, slurm.file("submit.py", text)], env=env) as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 0, done.err
+    logs = slurm.file("logs")
+    path = os.path.join(logs, f"{done.out.split()[-1]}_0_result.pkl")
+    until(lambda: os.path.exists(path), LIMIT, lambda: f"result: {[open(f).read() for f in glob.glob(logs + '/*log*')]}")
+    with open(path, "rb") as f:
+        assert pickle.load(f) == ("success", [[rank, 4, rank // 2, 3] for rank in range(4)])
+
+
+LAUNCHED = {"accelerate": """
+    import ddrun, json
+
+    def found():
+        from accelerate import PartialState
+        state = PartialState(cpu=True)
+        seen = [state.process_index, state.num_processes, state.local_process_index]
+        state.wait_for_everyone()
+        state.destroy_process_group()
+        return seen
+""", "lightning": """
+    import ddrun, json, os
+
+    def found():
+        from lightning.fabric import Fabric
+        fabric = Fabric(accelerator="cpu", devices=int(os.environ["LOCAL_WORLD_SIZE"]), num_nodes=int(os.environ["GROUP_WORLD_SIZE"]),
+                        strategy="ddp")
+        fabric.launch()
+        assert type(fabric.strategy.cluster_environment).__name__ == "TorchElasticEnvironment"
+        seen = [fabric.global_rank, fabric.world_size, fabric.local_rank]
+        fabric.barrier()
+        import torch
+        torch.distributed.destroy_process_group()
+        return seen
+"""}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in LAUNCHED])
+def test_a_launched_function_is_a_worker_for(tmp_path, name):
+    job = python(tmp_path, text=LAUNCHED[name] + """
+    if __name__ == "__main__":
+        print(json.dumps({"results": ddrun.launch(found, nproc_per_node=2, options=["--simulate-nodes=2"])}))
+    """)
+    assert json_lines(job.out)[-1]["results"] == [[rank, 4, rank % 2] for rank in range(4)]
