@@ -3,6 +3,7 @@
 #include "agent/error_files.h"
 #include "agent/health_check.h"
 #include "agent/inner.h"
+#include "agent/metrics_file.h"
 #include "base/io.h"
 
 #include <errno.h>
@@ -81,6 +82,7 @@ static void agent_done(struct agent *a)
     timeout_free(a);
     endtime_free(a);
     requeue_free(a);
+    metrics_file_free(a);
     round_end(a->round);
     leader_stop(a);
     locators_done(&a->locators);

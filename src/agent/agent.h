@@ -65,7 +65,8 @@ struct agent_cfg {
     const struct dd_scratch *tmp, *shm; /* private directories, for MPI; their path may be NULL */
     const struct error_names *error_names;
     struct agent_health_cfg health;
-    const char *report; /* --report: file that the reporting node writes; NULL: none */
+    const char *report;  /* --report: file that the reporting node writes; NULL: none */
+    const char *metrics; /* --metrics: file that the leader writes; NULL: none */
     const char *role;
     enum slurm_env slurm_env;
     const char *signals_to_handle;  /* for the workers' environment */

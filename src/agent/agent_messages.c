@@ -3,6 +3,7 @@
 #include "agent/health_check.h"
 #include "agent/held_ports.h"
 #include "agent/inner.h"
+#include "agent/metrics_file.h"
 #include "agent/success_criteria.h"
 #include "base/io.h"
 #include "net/addr.h"
@@ -121,7 +122,10 @@ static void message_round_members(struct agent *a, const struct msg *m)
 
 static void message_ctl_reply(struct agent *a, const struct msg *m)
 {
-    control_take(a, &m->ctl_reply);
+    if (m->ctl_reply.id == METRICS_FILE_REQUEST)
+        metrics_file_take(a, m->ctl_reply.detail);
+    else
+        control_take(a, &m->ctl_reply);
 }
 
 typedef void agent_message_f(struct agent *a, const struct msg *m);

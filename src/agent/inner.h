@@ -55,7 +55,8 @@ struct agent {
     struct round *round;
     struct requeue *requeue; /* NULL: nothing to requeue */
     struct health *health;
-    struct control *control; /* NULL: ddctl is not served */
+    struct control *control;           /* NULL: ddctl is not served */
+    struct metrics_file *metrics_file; /* of --metrics; NULL: none, or this node never led */
 };
 
 /* agent_messages.c: handle a frame of the daemon in use; send JOIN on l. */

@@ -1,6 +1,7 @@
 /* The daemon of this node. The agent starts ddrund on a socket that already listens, so no port is
  * raced for, and is connected to it by a socket pair. */
 #include "agent/inner.h"
+#include "agent/metrics_file.h"
 
 #include "base/io.h"
 #include "daemon/config.h"
@@ -183,6 +184,7 @@ int leader_start(struct agent *a, struct dd_err *err)
         return rc;
     }
     uplink_join(a->uplink, l);
+    metrics_file_start(a);
     rc = timeout_start(a, err);
     if (rc == 0)
         rc = endtime_start(a, err);

@@ -188,6 +188,7 @@ void run_fill_agent(struct run *r)
         .rdzv = agent_cfg_rdzv_cfg(r),
         .terminal = &r->terminal,
         .report = r->o->report,
+        .metrics = r->o->metrics,
         .ddrund = r->ddrund,
         .log = &r->log,
         .start_ns = r->start_ns,

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { NOTIFY_MAX = 2000, NOTIFY_TOKEN_MAX = 8000, PBS_GRACE_MS = 8000 };
@@ -136,18 +137,21 @@ int check_options(const struct ddrun_options *o, struct dd_err *err)
     return rc == 0 ? check_rules(o, err) : rc;
 }
 
-/* Check now, since the report is written at the end of the job. */
-int check_report(const char *path, struct dd_err *err)
+int check_output_file(const char *option, const char *path, struct dd_err *err)
 {
-    DD_AUTO(free) char *folder = path != NULL ? strdup(path) : NULL;
-    if (folder == NULL)
+    struct stat st;
+    DD_AUTO(free) char *dir = NULL;
+    if (path == NULL)
         return 0;
-    char *slash = strrchr(folder, '/');
-    if (slash != NULL)
-        slash[slash == folder] = '\0';
-    return access(slash != NULL ? folder : ".", W_OK | X_OK) == 0
-               ? 0
-               : dd_err_set(err, -errno, "--report: cannot write '%s': %m", path);
+    const char *slash = strrchr(path, '/');
+    if (asprintf(&dir, "%.*s.", slash != NULL ? (int)(slash + 1 - path) : 0, path) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    if (access(dir, W_OK | X_OK) == 0) {
+        if (path[0] != '\0' && (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)))
+            return 0;
+        errno = path[0] == '\0' ? ENOENT : EISDIR;
+    }
+    return dd_err_set(err, -errno, "%s: cannot write '%s': %m", option, path);
 }
 
 int check_preload(const struct ddrun_options *o, struct dd_err *err)

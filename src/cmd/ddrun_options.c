@@ -225,9 +225,10 @@ static const struct opt_row rows[] = {
      .example = "/data/run7",
      .group = "Program",
      .help = "working directory of the workers",
-     .more = "The directory must exist on every node. Relative paths of files that ddrun "
-             "itself reads or writes (--hostfile, --log-dir, --report) refer to the directory "
-             "where ddrun was started.",
+     .more =
+         "The directory must exist on every node. Relative paths of files that ddrun "
+         "itself reads or writes (--hostfile, --log-dir, --report, --metrics) refer to the directory "
+         "where ddrun was started.",
      FIELD(chdir)},
     {.name = "stdin",
      .kind = OPT_CUSTOM,
@@ -593,6 +594,17 @@ static const struct opt_row rows[] = {
      .more = "ddrun writes the report after a success, too: the first of the remaining nodes "
              "writes it at the end, in one piece. docs/report.md describes the fields.",
      FIELD(report)},
+    {.name = "metrics",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .example = "/var/lib/node_exporter/ddrun.prom",
+     .group = "Failures",
+     .help = "write metrics of the job to FILE, for Prometheus",
+     .more = "The node with the job's daemon, usually the first, replaces FILE every 10 seconds "
+             "and whenever a round begins or ends: OpenMetrics text, which the textfile collector "
+             "of node_exporter reads, too. The last state remains at the end. 'ddctl metrics' "
+             "prints the same of a running job. docs/metrics.md describes the metrics.",
+     FIELD(metrics)},
 
     {.name = "notify",
      .kind = OPT_STRING,

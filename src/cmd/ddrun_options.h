@@ -67,7 +67,7 @@ struct ddrun_options {
     struct restart_budget max_restarts;
     const char *grow;
     uint64_t rejoin_timeout, last_call, heartbeat;
-    const char *report;
+    const char *report, *metrics;
     int health;
     const char *health_check;
     uint64_t health_timeout;

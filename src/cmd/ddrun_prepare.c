@@ -297,6 +297,12 @@ static int prepare_find_notify(struct run *r, struct dd_err *err)
     return r->o->notify != NULL ? run_find_web(r, "--notify", err) : 0;
 }
 
+static int prepare_check_files(const struct ddrun_options *o, struct dd_err *err)
+{
+    const int rc = check_output_file("--report", o->report, err);
+    return rc == 0 ? check_output_file("--metrics", o->metrics, err) : rc;
+}
+
 int run_prepare(struct run *r, int index, struct dd_err *err)
 {
     if (r->emulate != NULL)
@@ -322,8 +328,8 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     rc = r->o->iface != NULL ? net_iface_check(r->o->iface, err) : 0;
     if (rc == 0 &&
         r->alloc->index <=
-            0) /* the other nodes write the report only after the loss of the first node */
-        rc = check_report(r->o->report, err);
+            0) /* the other nodes write these files only after the loss of the first node */
+        rc = prepare_check_files(r->o, err);
     if (rc == 0)
         rc = prepare_count_slots(r, index, err);
     if (rc == 0)

@@ -3,6 +3,7 @@
 #include "base/io.h"
 #include "base/sig.h"
 #include "base/utf8.h"
+#include "daemon/node_state.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -40,25 +41,12 @@ static void ctl_answer(struct session *s, int64_t id, json_t *o)
 
 /* ---- status ---- */
 
-static const char *ctl_node_state(const struct ctl_requests *c, const struct rdzv_view *v)
-{
-    if (!v->part)
-        return v->unfit                                   ? "left-out"
-               : rdzv_state(c->machine) == RDZV_GATHERING ? "waiting"
-                                                          : "spare";
-    if (v->done)
-        return "ended";
-    return rdzv_state(c->machine) == RDZV_STOPPING ? "stopping"
-           : v->started                            ? "running"
-                                                   : "starting";
-}
-
 /* node_rank < 0: the node does not take part in the round. */
 static void ctl_put_node(const struct ctl_requests *c, json_t *list, const struct rdzv_view *v,
                          int node_rank, int first_rank)
 {
     json_t *o = json_pack("{s:s,s:i,s:i,s:s}", "name", v->name, "index", v->index, "workers",
-                          v->slots, "state", ctl_node_state(c, v));
+                          v->slots, "state", node_state_name(node_state(c->machine, v)));
     if (node_rank >= 0) {
         (void)json_object_set_new(o, "node_rank", json_integer(node_rank));
         (void)json_object_set_new(o, "first_rank", json_integer(first_rank));
@@ -264,13 +252,28 @@ static void ctl_on_forget(const struct ctl_requests *c, struct session *s,
     event_log_forget(c->events, s, m->id);
 }
 
+/* ---- metrics ---- */
+
+/* "follow" is for the agent of the daemon's node, which writes the file of --metrics. */
+static void ctl_on_metrics(const struct ctl_requests *c, struct session *s,
+                           const struct msg_ctl_request *m)
+{
+    DD_AUTO(buf) struct dd_buf text = DD_BUF_INIT(SESSION_ANSWER_MAX);
+    if (s->is_leader && strcmp(m->text, "follow") == 0)
+        job_metrics_follow(c->metrics, s, m->id);
+    else if (job_metrics_text(c->metrics, &text) < 0)
+        ctl_refuse(s, m->id, "the daemon is out of memory");
+    else if (session_answer(s, m->id, (char *)text.data, text.len, true) < 0)
+        ctl_refuse(s, m->id, "the link to this node is too busy to send the answer");
+}
+
 static const struct {
     const char *what;
     void (*run)(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m);
 } ctl_handlers[] = {
-    {"status", ctl_on_status}, {"signal", ctl_on_signal}, {"drain", ctl_on_drain},
-    {"keys", ctl_on_keys},     {"key", ctl_on_key},       {"events", ctl_on_events},
-    {"forget", ctl_on_forget},
+    {"status", ctl_on_status}, {"signal", ctl_on_signal},   {"drain", ctl_on_drain},
+    {"keys", ctl_on_keys},     {"key", ctl_on_key},         {"events", ctl_on_events},
+    {"forget", ctl_on_forget}, {"metrics", ctl_on_metrics},
 };
 
 void ctl_request(const struct ctl_requests *c, struct session *s, const struct msg_ctl_request *m)

@@ -4,6 +4,7 @@
 #define DD_DAEMON_CTL_REQUESTS_H
 
 #include "daemon/event_log.h"
+#include "daemon/job_metrics.h"
 #include "daemon/session.h"
 #include "rdzv/machine.h"
 #include "store/store_server.h"
@@ -23,6 +24,7 @@ struct ctl_requests { /* all pointers are borrowed */
     struct rdzv *machine; /* for queries only */
     struct store_server *store;
     struct event_log *events;
+    struct job_metrics *metrics;
     uint64_t store_max_bytes, start_ns;
     const struct ctl_ops *ops;
     void *arg;

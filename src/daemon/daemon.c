@@ -24,6 +24,7 @@ struct daemon {
     struct report_collect *report;
     struct event_log *events;
     struct notify *notify; /* NULL: no web hook */
+    struct job_metrics *metrics;
     struct worker_events worker_events;
     struct plan_cache plans;
     struct job *job;
@@ -50,6 +51,8 @@ static void daemon_on_refused(void *arg, uint64_t count, const struct net_addr *
                               const uid_t *uid, const char *why)
 {
     struct daemon *d = arg;
+    if (d->metrics != NULL)
+        job_metrics_note_refused(d->metrics);
     journal_refused(&d->journal, count, from, uid, why);
 }
 
@@ -148,6 +151,19 @@ static int daemon_start_subscribers(struct daemon *d, struct dd_err *err)
     return rc;
 }
 
+static int daemon_start_metrics(struct daemon *d, struct dd_err *err)
+{
+    const struct job_metrics_cfg cfg = {.base = d->base,
+                                        .job_id = d->cfg.job_id,
+                                        .rdzv = &d->cfg.rdzv,
+                                        .sessions = &d->sessions,
+                                        .store = d->store,
+                                        .notify = d->notify,
+                                        .store_max_bytes = d->cfg.limits.max_bytes,
+                                        .start_ns = d->cfg.start_ns};
+    return job_metrics_new(&d->metrics, &d->journal, &cfg, err);
+}
+
 static int daemon_start_sessions(struct daemon *d, struct dd_err *err)
 {
     const struct session_cfg cfg = {.capacity = d->cfg.rdzv.capacity,
@@ -167,11 +183,13 @@ static void daemon_wire_dispatch(struct daemon *d)
         .sessions = &d->sessions,
         .admission = d->admission,
         .events = d->events,
+        .metrics = d->metrics,
         .ctl = {.job_id = d->cfg.job_id,
                 .cfg = &d->cfg.rdzv,
                 .machine = job_machine(d->job),
                 .store = d->store,
                 .events = d->events,
+                .metrics = d->metrics,
                 .store_max_bytes = d->cfg.limits.max_bytes,
                 .start_ns = job_start_ns(d->job),
                 .ops = &dispatch_ctl_ops,
@@ -213,12 +231,15 @@ static int daemon_start_job(struct daemon *d, struct dd_err *err)
     if (rc == 0)
         rc = daemon_start_subscribers(d, err);
     if (rc == 0)
+        rc = daemon_start_metrics(d, err);
+    if (rc == 0)
         rc = plan_cache_init(&d->plans, err);
     job.report = d->report;
     if (rc == 0)
         rc = job_new(&d->job, &job, err);
     if (rc < 0)
         return rc;
+    job_metrics_attach(d->metrics, job_machine(d->job));
     daemon_wire_dispatch(d);
     /* must precede the system call filter */
     if (d->cfg.rdzv.capacity > 1 && d->cfg.key.method != NET_KEY_NONE)
@@ -264,6 +285,7 @@ void daemon_free(struct daemon *d)
     admission_free(d->admission);
     job_free(d->job);
     notify_free(d->notify);
+    job_metrics_free(d->metrics);
     event_log_free(d->events);
     report_collect_free(d->report);
     plan_cache_done(&d->plans);

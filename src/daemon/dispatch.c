@@ -198,6 +198,7 @@ static void dispatch_on_gone(void *arg, struct session *s)
     const struct dispatch *d = arg;
     admission_node_gone(&s->admission);
     event_log_forget(d->events, s, -1);
+    job_metrics_forget(d->metrics, s);
 }
 
 /* ---- exchanges ---- */

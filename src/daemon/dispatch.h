@@ -11,6 +11,7 @@ struct dispatch {
     const struct session_set *sessions;
     struct admission *admission;
     struct event_log *events;
+    struct job_metrics *metrics;
     struct ctl_requests ctl;
     struct signal_broadcast broadcast;
     struct exchange_relay exchange;

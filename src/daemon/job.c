@@ -25,6 +25,7 @@ struct job {
     uint64_t start_ns;
     struct event *progress, *timer, *stop, *end;
     int round;      /* last round that was published; -1: none */
+    int stopping;   /* the same for its stop */
     bool started;   /* a round has begun, or no other node is expected */
     bool node_lost; /* since the round began */
     bool stop_requested;
@@ -245,6 +246,10 @@ static void job_publish_step(struct job *j)
                                                .nodes = rdzv_planned(j->machine)->n,
                                                .workers = job_world_size(j)});
     }
+    if (s == RDZV_STOPPING && j->stopping != j->round) {
+        j->stopping = j->round;
+        job_publish(j, &(struct journal_event){.kind = JOURNAL_STOPPING, .round = j->round});
+    }
     if (s == RDZV_FINISHED && !j->published_end) {
         j->published_end = true;
         job_publish(j, &(struct journal_event){
@@ -410,7 +415,7 @@ int job_new(struct job **ret, const struct job_cfg *cfg, struct dd_err *err)
     struct job *j = calloc(1, sizeof(*j));
     if (j == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    *j = (struct job){.cfg = *cfg, .start_ns = dd_now_ns(), .round = -1};
+    *j = (struct job){.cfg = *cfg, .start_ns = dd_now_ns(), .round = -1, .stopping = -1};
     j->timer = evtimer_new(cfg->base, job_on_timer, j);
     j->progress = evtimer_new(cfg->base, job_on_progress, j);
     j->stop = evtimer_new(cfg->base, job_on_stop, j);

@@ -21,7 +21,9 @@ enum journal_kind {
     JOURNAL_DRAIN,
     JOURNAL_REFUSED,
     JOURNAL_FINISH,
-    JOURNAL_NODE_DONE, /* all workers of a node have ended; not shown to users */
+    /* Not shown to users: */
+    JOURNAL_NODE_DONE, /* all workers of a node have ended */
+    JOURNAL_STOPPING,  /* the workers of a round are being stopped */
     JOURNAL_KIND_MAX
 };
 

@@ -26,12 +26,13 @@ struct notify {
     struct event *retry;
     json_t *waiting[WAITING_MAX]; /* oldest first */
     int n;
-    int dropped;      /* number of events dropped since the last accepted POST */
-    int dropped_sent; /* the part of `dropped` that the current POST reports */
-    bool sent;        /* the oldest event was sent and has no answer yet */
-    bool reported;    /* the user was warned that the server does not accept events */
-    bool finished;    /* FINISH was published */
-    uint64_t end_ns;  /* 0: the daemon is not ending */
+    uint64_t dropped_all; /* number of events dropped */
+    int dropped;          /* number of events dropped since the last accepted POST */
+    int dropped_sent;     /* the part of `dropped` that the current POST reports */
+    bool sent;            /* the oldest event was sent and has no answer yet */
+    bool reported;        /* the user was warned that the server does not accept events */
+    bool finished;        /* FINISH was published */
+    uint64_t end_ns;      /* 0: the daemon is not ending */
     unsigned wait_ms;
     char host[128]; /* host part of the URL; its path may be a secret */
 };
@@ -172,6 +173,7 @@ static void notify_put_sentence(struct dd_buf *out, const struct journal_event *
     case JOURNAL_SIGNAL:
     case JOURNAL_REFUSED:
     case JOURNAL_NODE_DONE:
+    case JOURNAL_STOPPING:
     case JOURNAL_KIND_MAX:
     default:
         break;
@@ -184,7 +186,8 @@ static bool notify_is_wanted(const struct notify *n, const struct journal_event 
     static const bool skipped[JOURNAL_KIND_MAX] = {[JOURNAL_JOIN] = true,
                                                    [JOURNAL_SIGNAL] = true,
                                                    [JOURNAL_REFUSED] = true,
-                                                   [JOURNAL_NODE_DONE] = true};
+                                                   [JOURNAL_NODE_DONE] = true,
+                                                   [JOURNAL_STOPPING] = true};
     return !skipped[e->kind] && !(n->finished && e->kind == JOURNAL_LEAVE);
 }
 
@@ -217,6 +220,7 @@ static void notify_on_event(void *arg, const struct journal_event *e)
     if (n->n == WAITING_MAX) {
         notify_drop(n, n->sent ? 1 : 0);
         n->dropped++;
+        n->dropped_all++;
     }
     n->waiting[n->n++] = o;
     if (n->retry == NULL || !evtimer_pending(n->retry, NULL) || e->kind == JOURNAL_FINISH)
@@ -261,6 +265,16 @@ bool notify_waits(struct notify *n, uint64_t *wait_ns)
     }
     *wait_ns = n->end_ns - now;
     return true;
+}
+
+uint64_t notify_queued(const struct notify *n)
+{
+    return (uint64_t)n->n;
+}
+
+uint64_t notify_dropped(const struct notify *n)
+{
+    return n->dropped_all;
 }
 
 void notify_free(struct notify *n)

@@ -25,6 +25,8 @@ struct notify_cfg { /* all pointers are borrowed until notify_free() */
 int notify_new(struct notify **ret, struct journal *j, const struct notify_cfg *cfg,
                struct dd_err *err);
 void notify_free(struct notify *n); /* NULL does nothing; the journal must not be used afterwards */
+uint64_t notify_queued(const struct notify *n);  /* events that the server has not accepted yet */
+uint64_t notify_dropped(const struct notify *n); /* events dropped so far */
 /* Called when the daemon is about to end. True: events are still to be sent; call again after
  * *wait_ns or from on_drained(). */
 bool notify_waits(struct notify *n, uint64_t *wait_ns);

@@ -65,6 +65,7 @@ static void tell_released(struct c10d *c10d)
                                                            offsetof(struct c10d_conn, waiter));
         c->busy = c->blocked;
         c->blocked = false;
+        store_profile_reply(&c10d->profile, c->waiting_op, 1);
         c10d->on_woken(c);
     }
 }
@@ -191,6 +192,7 @@ static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd arg
 {
     struct c10d_request r = {.conn = c, .args = args, .out = t->out, .blob = blob};
     const struct c10d_op_info *op = &c10d_ops[s->op];
+    const size_t before = t->out->total;
     if (s->op != C10D_PING && s->op != C10D_CANCEL_WAIT)
         store_answered(c->c10d->engine, &c->waiter);
     int rc = op->run(&r, t->err);
@@ -198,6 +200,11 @@ static int carry_out(struct c10d_conn *c, const struct scan *s, struct dd_rd arg
     if (rc < 0)
         return c10d_fail(t->err, rc, op->name);
     c->c10d->ops++;
+    store_profile_request(&c->c10d->profile, s->op, s->pos);
+    if (t->out->total > before)
+        store_profile_reply(&c->c10d->profile, s->op, t->out->total - before);
+    else
+        c->waiting_op = s->op;
     t->work -= r.work + 1 < t->work ? r.work + 1 : t->work;
     return 0;
 }

@@ -12,6 +12,7 @@
 #include "store/engine.h"
 #include "store/limits.h"
 #include "store/outbuf.h"
+#include "store/profile.h"
 #include "store/runs.h"
 
 struct c10d_conn;
@@ -25,6 +26,7 @@ struct c10d {
     const char
         *hopeless; /* connections that wait for a key with this prefix are closed; NULL: none */
     uint64_t ops;  /* requests executed so far */
+    struct store_profile profile; /* indexed by enum c10d_op */
     struct store_runs runs;
     /* Called when a wait of conn has ended: the caller sends one byte 0 to it and, if conn is busy,
      * calls c10d_resume() later. It must not call functions of this file, and is never called for
@@ -40,8 +42,9 @@ struct c10d_conn {
     struct store_run *run;  /* the torchrun run whose agent has this connection; NULL: none */
     struct c10d_pend *pend; /* input that is not executed yet; NULL: none */
     enum c10d_table table;
-    bool blocked; /* a wait blocks the requests after it */
-    bool busy;    /* paused so that other connections get a turn; c10d_resume() continues */
+    int waiting_op; /* operation whose wait blocks or blocked the connection */
+    bool blocked;   /* a wait blocks the requests after it */
+    bool busy;      /* paused so that other connections get a turn; c10d_resume() continues */
 };
 
 void c10d_conn_init(struct c10d_conn *c, struct c10d *c10d);

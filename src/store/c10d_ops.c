@@ -260,6 +260,8 @@ static int run_validate(struct c10d_request *r, struct dd_err *err)
     return dd_err_set(err, -EPROTO, "duplicate VALIDATE");
 }
 
+_Static_assert((int)C10D_OPS <= (int)STORE_PROFILE_OPS, "room in the profile");
+
 /* clang-format off */
 const struct c10d_op_info c10d_ops[C10D_OPS] = {
     [C10D_VALIDATE] = {"VALIDATE", "u", run_validate},

@@ -540,3 +540,8 @@ void store_server_stats(const struct store_server *s, struct store_stats *ret)
         .refused = s->refused,
     };
 }
+
+const struct store_profile *store_server_profile(const struct store_server *s)
+{
+    return &s->c10d.profile;
+}

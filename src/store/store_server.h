@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "store/blob.h"
 #include "store/limits.h"
+#include "store/profile.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +59,7 @@ void store_server_end_waits(struct store_server *s, const char *prefix);
 /* Delete all keys and queues and close all connections, at the end of a round. */
 void store_server_reset(struct store_server *s);
 void store_server_stats(const struct store_server *s, struct store_stats *ret);
+const struct store_profile *
+store_server_profile(const struct store_server *s); /* of all rounds, by enum c10d_op; lent */
 
 #endif

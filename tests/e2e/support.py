@@ -200,7 +200,7 @@ class Job:
         return [p for p in all_ if p not in parents and blocks(p, signal.SIGTERM)]
 
     def workers(self):
-        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "")]
+        return [pid for pid in marked(self.mark) if comm(pid) not in ("ddrun", "ddrund", "ddrun-writer", "ddrun-metrics", "")]
 
     def line(self, wanted, limit=LIMIT):
         """Reads stdout until a line that contains `wanted`."""

@@ -1,0 +1,138 @@
+/* A child process writes the file: a file server that hangs must not stop the agent and its
+ * heartbeat. It gets each text as one packet, and exits when the agent's end of the socket is
+ * closed, also if the agent was killed: so no draft of the file is left. */
+#include "agent/metrics_file.h"
+
+#include "agent/inner.h"
+#include "base/io.h"
+#include "worker/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PACKET_MAX = 128 * 1024, SOCKET_FD = 3, LAST_MS = 2000 };
+
+struct metrics_file {
+    const struct agent *agent;
+    pid_t child;
+    int fd;
+    struct event *on_error;
+};
+
+/* ---- child ---- */
+
+/* All signals stay blocked: the child must write the last text while the job is being ended. */
+static _Noreturn void metrics_file_run(const char *path, int fd)
+{
+    static char text[PACKET_MAX];
+    bool failed = false;
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)prctl(PR_SET_NAME, "ddrun-metrics");
+    for (int i = 0; i < 3; i++) /* the reader of ddrun's output must not wait for this process */
+        (void)dup2(null, i);
+    if (fd != SOCKET_FD && dup2(fd, SOCKET_FD) < 0)
+        _exit(1);
+    spawn_close_from(SOCKET_FD + 1);
+    for (;;) {
+        const ssize_t n = recv(SOCKET_FD, text, sizeof(text), 0);
+        if (n <= 0)
+            _exit(0);
+        const int error = -dd_write_file(path, text, (size_t)n, NULL);
+        if (error != 0 && !failed)
+            (void)send(SOCKET_FD, &error, sizeof(error), MSG_NOSIGNAL | MSG_DONTWAIT);
+        failed = error != 0;
+    }
+}
+
+/* ---- agent ---- */
+
+static void metrics_file_on_error(evutil_socket_t fd, short what, void *arg)
+{
+    struct metrics_file *f = arg;
+    int error = 0;
+    (void)what;
+    const ssize_t n = recv(fd, &error, sizeof(error), MSG_DONTWAIT);
+    if (n < 0)
+        return;
+    if (n == 0)
+        event_del(f->on_error);
+    dd_log(f->agent->loop.cfg->log, DD_LOG_WARN, "--metrics: cannot write '%s': %s",
+           f->agent->loop.cfg->metrics,
+           n == (ssize_t)sizeof(error) ? strerror(error) : "the process that writes it has ended");
+}
+
+static int metrics_file_spawn(struct metrics_file *f, struct agent *a)
+{
+    struct spawn_mask mask;
+    int fds[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+        return -errno;
+    f->fd = fds[0];
+    DD_AUTO(fd) int theirs = fds[1];
+    spawn_begin(&mask);
+    f->child = fork();
+    if (f->child == 0)
+        metrics_file_run(a->loop.cfg->metrics, theirs);
+    spawn_end(&mask);
+    if (f->child < 0)
+        return -errno;
+    rounds_protect(a, f->child);
+    f->on_error = event_new(a->loop.base, f->fd, EV_READ | EV_PERSIST, metrics_file_on_error, f);
+    return f->on_error != NULL && event_add(f->on_error, NULL) == 0 ? 0 : -ENOMEM;
+}
+
+void metrics_file_start(struct agent *a)
+{
+    if (a->loop.cfg->metrics == NULL)
+        return;
+    if (a->metrics_file == NULL) {
+        struct metrics_file *f = calloc(1, sizeof(*f));
+        if (f == NULL)
+            return;
+        *f = (struct metrics_file){.agent = a, .fd = -1};
+        a->metrics_file = f;
+        const int rc = metrics_file_spawn(f, a);
+        if (rc < 0)
+            dd_log(a->loop.cfg->log, DD_LOG_WARN, "--metrics: cannot start a process: %s",
+                   strerror(-rc));
+    }
+    uplink_send(a->uplink,
+                MSG(CTL_REQUEST, .id = METRICS_FILE_REQUEST, .what = "metrics", .text = "follow"));
+}
+
+/* A text is dropped while the child is busy with earlier ones and the socket is full. */
+void metrics_file_take(struct agent *a, const char *text)
+{
+    const struct metrics_file *f = a->metrics_file;
+    if (f != NULL)
+        (void)send(f->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void metrics_file_free(struct agent *a)
+{
+    const struct timespec pause = {.tv_nsec = (long)DD_NS_PER_MS};
+    const uint64_t end = dd_now_ns() + LAST_MS * DD_NS_PER_MS;
+    struct metrics_file *f = DD_TAKE(a->metrics_file);
+    if (f == NULL)
+        return;
+    if (f->on_error != NULL)
+        event_free(f->on_error);
+    if (f->fd >= 0)
+        close(f->fd);
+    while (f->child > 0 && waitpid(f->child, NULL, WNOHANG) == 0) {
+        if (dd_now_ns() >= end) { /* if it is stuck in the kernel, the guardian reaps it */
+            (void)kill(f->child, SIGKILL);
+            break;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    free(f);
+}

@@ -1,0 +1,40 @@
+/* Counters of the store's operations, for metrics and the profile. No I/O and no clock. */
+#ifndef DD_STORE_PROFILE_H
+#define DD_STORE_PROFILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* STORE_PROFILE_OPS: at least C10D_OPS. A message of n bytes counts in the class of the least power
+ * of two above n: class 0 has empty messages, class k those of 2^(k-1) to 2^k - 1 bytes. */
+enum { STORE_PROFILE_OPS = 24, STORE_PROFILE_SIZES = 40 };
+
+struct store_op_profile {
+    uint64_t n, bytes_in, bytes_out; /* executed requests; bytes of requests and of replies */
+};
+
+struct store_profile {
+    struct store_op_profile ops[STORE_PROFILE_OPS];
+    uint64_t requests[STORE_PROFILE_SIZES], replies[STORE_PROFILE_SIZES]; /* messages by size */
+};
+
+static inline unsigned store_profile_class(size_t n)
+{
+    const unsigned k = n == 0 ? 0 : 64 - (unsigned)__builtin_clzll(n);
+    return k < STORE_PROFILE_SIZES ? k : STORE_PROFILE_SIZES - 1;
+}
+
+static inline void store_profile_reply(struct store_profile *p, int op, size_t n)
+{
+    p->ops[op].bytes_out += n;
+    p->replies[store_profile_class(n)]++;
+}
+
+static inline void store_profile_request(struct store_profile *p, int op, size_t n)
+{
+    p->ops[op].n++;
+    p->ops[op].bytes_in += n;
+    p->requests[store_profile_class(n)]++;
+}
+
+#endif
