@@ -1,5 +1,6 @@
 /* Actions of the agent's machine, one function each. */
 #include "agent/inner.h"
+#include "base/io.h"
 
 #include <signal.h>
 
@@ -10,10 +11,15 @@ static void do_report(struct agent *a, int what)
     const char *node = a->loop.cfg->node_name;
     const double seek_s = (double)a->loop.cfg->rdzv_timeout_ns / 1e9;
     const char *status;
+    char rejoin[DD_DURATION_TEXT];
+    char seek[DD_DURATION_TEXT];
+    agent_loop_time_left(&a->loop, AM_FAIL_OVER_LIMIT, rejoin);
+    dd_num_duration_text(seek, a->loop.cfg->rdzv_timeout_ns / DD_NS_PER_S);
     switch ((enum am_report)what) {
     case AM_REPORT_FAIL_OVER:
-        dd_log(log, DD_LOG_NOTICE, "lost the daemon: %s; %s is looking for its successor",
-               a->loop.why, node);
+        dd_log(log, DD_LOG_NOTICE,
+               "lost the daemon: %s; %s is looking for its successor, for up to %s", a->loop.why,
+               node, rejoin);
         break;
     case AM_REPORT_LOST:
         dd_log(log, DD_LOG_ERR, "lost the daemon on %s: %s; stopping this node's workers",
@@ -21,7 +27,8 @@ static void do_report(struct agent *a, int what)
         break;
     case AM_REPORT_BEFORE:
         dd_log(log, DD_LOG_NOTICE,
-               "lost the daemon before the first round: %s; retrying through etcd", a->loop.why);
+               "lost the daemon before the first round: %s; retrying through etcd, for up to %s",
+               a->loop.why, seek);
         break;
     case AM_REPORT_REFUSED:
         dd_log(log, DD_LOG_ERR, "%s", a->loop.why);
@@ -44,8 +51,9 @@ static void do_report(struct agent *a, int what)
                (double)a->loop.cfg->rdzv.rejoin_ns / 1e9);
         break;
     case AM_REPORT_OTHER_REFUSES:
-        dd_log(log, DD_LOG_NOTICE, "another daemon of this job refused this node: %s; retrying",
-               a->loop.why);
+        dd_log(log, DD_LOG_NOTICE,
+               "another daemon of this job refused this node: %s; retrying, for up to %s",
+               a->loop.why, seek);
         break;
     case AM_REPORT_CANNOT_LEAD:
         dd_log(log, a->loop.machine.state == AM_LEAVING ? DD_LOG_ERR : DD_LOG_WARN, "%s%s",

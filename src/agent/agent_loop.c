@@ -72,6 +72,17 @@ void agent_because(struct agent_loop *l, const char *fmt, ...)
     va_end(ap);
 }
 
+void agent_loop_time_left(const struct agent_loop *l, enum am_event_kind timer,
+                          char out[DD_DURATION_TEXT])
+{
+    const uint64_t at = l->machine.due[timer - AM_FIRST_TIMER];
+    const uint64_t now = now_ms();
+    const uint64_t left_ms = at == RDZV_NEVER ? l->cfg->rdzv_timeout_ns / DD_NS_PER_MS
+                             : at > now       ? at - now
+                                              : 0;
+    dd_num_duration_text(out, (left_ms + 999) / 1000);
+}
+
 void agent_loop_set_index(struct agent_loop *l, int index)
 {
     agent_machine_set_index(&l->machine, index);

@@ -6,6 +6,7 @@
 
 #include "agent/agent_machine.h"
 #include "base/err.h"
+#include "base/num.h"
 #include "net/link.h"
 
 #include <stdbool.h>
@@ -48,6 +49,9 @@ void agent_fail(struct agent_loop *l, const char *why);
 /* Set the reason that reports of the next event quote. */
 __attribute__((format(printf, 2, 3))) void agent_because(struct agent_loop *l, const char *fmt,
                                                          ...);
+/* Write the time left until this timer; if it is not set, --rdzv-timeout. */
+void agent_loop_time_left(const struct agent_loop *l, enum am_event_kind timer,
+                          char out[DD_DURATION_TEXT]);
 /* The daemon has assigned this node a position in the host list, and the plan has this number. */
 void agent_loop_set_index(struct agent_loop *l, int index);
 void agent_loop_set_round(struct agent_loop *l, int round);

@@ -46,7 +46,10 @@ static void on_progress(evutil_socket_t fd, short what, void *arg)
         agent_fail(l->where->loop, l->where->loop->cfg->cannot);
         return;
     }
-    dd_log(l->where->loop->cfg->log, DD_LOG_NOTICE, "waiting for the job's daemon: %s", status);
+    char left[DD_DURATION_TEXT];
+    agent_loop_time_left(l->where->loop, AM_SEEK_LIMIT, left);
+    dd_log(l->where->loop->cfg->log, DD_LOG_NOTICE,
+           "waiting for the job's daemon: %s; gives up in %s", status, left);
     evtimer_add(l->progress, &t);
 }
 

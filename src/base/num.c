@@ -2,7 +2,9 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 static int digits(const char **s, uint64_t *ret)
@@ -110,4 +112,20 @@ int dd_num_bytes(const char *s, uint64_t *ret)
     if (rc == 0)
         *ret = v;
     return rc;
+}
+
+void dd_num_duration_text(char out[DD_DURATION_TEXT], uint64_t seconds)
+{
+    const uint64_t m = seconds / 60;
+    const unsigned s = (unsigned)(seconds % 60);
+    if (m == 0)
+        (void)snprintf(out, DD_DURATION_TEXT, "%u s", s);
+    else if (m < 60 && s > 0)
+        (void)snprintf(out, DD_DURATION_TEXT, "%u min %u s", (unsigned)m, s);
+    else if (m < 60)
+        (void)snprintf(out, DD_DURATION_TEXT, "%u min", (unsigned)m);
+    else if (m % 60 > 0)
+        (void)snprintf(out, DD_DURATION_TEXT, "%" PRIu64 " h %u min", m / 60, (unsigned)(m % 60));
+    else
+        (void)snprintf(out, DD_DURATION_TEXT, "%" PRIu64 " h", m / 60);
 }

@@ -379,6 +379,7 @@ static int launch_start_all(struct launch_plan *p, struct dd_err *err)
                                      .go_on = o->nnodes.range || o->max_restarts.most > 0,
                                      .min_nodes = o->nnodes.range ? o->nnodes.min
                                                                   : p->alloc->nnodes,
+                                     .limit_s = (unsigned)(o->rdzv_timeout / DD_NS_PER_S),
                                      .grace_ms = ddrun_grace_ms(o, p->alloc) + END_MS,
                                      .node = launch_run_here,
                                      .arg = p,

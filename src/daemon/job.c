@@ -346,7 +346,7 @@ void job_stop_soon(struct job *j)
         evtimer_add(j->stop, &t);
 }
 
-/* Report "waiting for node3 (3 of 4 nodes ready)", at growing intervals. */
+/* Report "waiting for node3 (3 of 4 nodes ready); gives up in 4 min", at growing intervals. */
 static void job_on_progress(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
@@ -356,12 +356,11 @@ static void job_on_progress(evutil_socket_t fd, short what, void *arg)
     DD_AUTO(buf) struct dd_buf missing = DD_BUF_INIT(1 << 20);
     (void)fd;
     (void)what;
-    if (leader != NULL && rdzv_missing(j->machine, &missing) == 0) {
+    struct rdzv_wait w;
+    if (leader != NULL && rdzv_waiting(j->machine, dd_now_ns(), &w) &&
+        rdzv_missing(j->machine, &missing) == 0) {
         char text[1024];
-        const char *names = dd_buf_str(&missing);
-        (void)snprintf(text, sizeof(text), "waiting for %.800s (%d of %d nodes ready)",
-                       names == NULL ? "?" : names, rdzv_members(j->machine),
-                       rdzv_wanted(j->machine));
+        waiting_notice(text, sizeof(text), &w, dd_buf_str(&missing));
         session_send(leader, MSG(STATUS, .text = text));
     }
     evtimer_add(j->progress, &t);

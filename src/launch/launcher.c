@@ -273,6 +273,7 @@ static int launcher_make_tree(struct launcher *l)
                                        .nodes = cfg->payload->alloc->nodes,
                                        .fanout = cfg->fanout,
                                        .min_nodes = cfg->min_nodes,
+                                       .limit_s = cfg->limit_s,
                                        .relay = cfg->parent != NULL,
                                        .starter = cfg->starter != NULL ? cfg->starter->name : NULL,
                                        .log = cfg->log,

@@ -1,6 +1,7 @@
 #include "launch/node_tree.h"
 
 #include "base/buf.h"
+#include "base/num.h"
 #include "base/sig.h"
 
 #include <errno.h>
@@ -443,8 +444,12 @@ static void node_tree_log_slow(const struct node_tree *t)
     for (int i = 0; i < t->nnodes; i++)
         if (t->nodes[i].state == NODE_STARTING)
             (void)dd_buf_printf(&names, "%s%s", names.len > 0 ? ", " : "", node_tree_name(t, i));
-    dd_log(t->cfg.log, DD_LOG_NOTICE, "%s has not started ddrun on %s after %d s; still waiting",
-           t->cfg.starter, dd_buf_str(&names), NODE_TREE_SLOW_S);
+    char limit[DD_DURATION_TEXT];
+    dd_num_duration_text(limit, t->cfg.limit_s);
+    dd_log(t->cfg.log, DD_LOG_NOTICE,
+           "%s has not started ddrun on %s after %d s; still waiting%s%s", t->cfg.starter,
+           dd_buf_str(&names), NODE_TREE_SLOW_S,
+           t->cfg.limit_s > 0 ? "; the job gives up after " : "", t->cfg.limit_s > 0 ? limit : "");
 }
 
 bool node_tree_tick(struct node_tree *t)

@@ -10,6 +10,7 @@
 #include "hostlist/hostlist.h"
 #include "rdzv/members.h"
 #include "rdzv/plan.h"
+#include "rdzv/waiting.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -170,5 +171,11 @@ bool rdzv_is_leader(const struct rdzv *m, int id);
 bool rdzv_can_drain(struct rdzv *m, int id);
 /* Append the folded names of the nodes that have not joined. */
 int rdzv_missing(const struct rdzv *m, struct dd_buf *out);
+
+/* What the job waits for at the time `now`. False: for nothing, or only for its workers. */
+bool rdzv_waiting(const struct rdzv *m, uint64_t now, struct rdzv_wait *ret);
+
+/* What the job waits for; false: for nothing but its workers. */
+bool rdzv_waiting(const struct rdzv *m, uint64_t now, struct rdzv_wait *ret);
 
 #endif

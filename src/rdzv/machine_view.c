@@ -70,12 +70,12 @@ const struct rdzv_members *rdzv_planned(const struct rdzv *m)
     return &m->planned;
 }
 
-int rdzv_missing(const struct rdzv *m, struct dd_buf *out)
+/* Collect the names of the nodes that have not joined. *ret_unnamed: the number of further ones. */
+static int missing_names(const struct rdzv *m, struct hostlist **ret, int *ret_unnamed)
 {
-    DD_AUTO(hostlist) struct hostlist *gone = NULL;
     DD_AUTO(free) bool *here = calloc((size_t)m->cfg.capacity, sizeof(*here));
-    int unnamed = 0;
-    int rc = here == NULL ? -ENOMEM : hostlist_new(&gone);
+    *ret_unnamed = 0;
+    int rc = here == NULL ? -ENOMEM : hostlist_new(ret);
     for (int id = 0; id < m->cfg.capacity && rc == 0; id++)
         if (m->members[id].here && m->members[id].index >= 0)
             here[m->members[id].index] = true;
@@ -84,16 +84,83 @@ int rdzv_missing(const struct rdzv *m, struct dd_buf *out)
         if (here[i])
             continue;
         if (name == NULL)
-            unnamed++;
+            ++*ret_unnamed;
         else
-            rc = hostlist_push(gone, name);
+            rc = hostlist_push(*ret, name);
     }
+    return rc;
+}
+
+int rdzv_missing(const struct rdzv *m, struct dd_buf *out)
+{
+    DD_AUTO(hostlist) struct hostlist *gone = NULL;
+    int unnamed;
+    int rc = missing_names(m, &gone, &unnamed);
     if (rc == 0 && unnamed > 0) /* some names are unknown: print the number of nodes */
         rc = dd_buf_printf(out, "%d node%s", rdzv_wanted(m) - m->here,
                            rdzv_wanted(m) - m->here == 1 ? "" : "s");
     else if (rc == 0)
         rc = hostlist_fold(gone, out);
     return rc;
+}
+
+/* ---- what the job waits for ---- */
+
+static int seconds_until(uint64_t at, uint64_t now)
+{
+    const uint64_t s = at > now ? (at - now + 999999999) / 1000000000 : 0;
+    return s < INT32_MAX ? (int)s : INT32_MAX;
+}
+
+static void waiting_nodes(const struct rdzv *m, uint64_t now, struct rdzv_wait *ret)
+{
+    DD_AUTO(hostlist) struct hostlist *gone = NULL;
+    const bool rejoins = m->begun || m->cfg.epoch > 0;
+    int unnamed;
+    ret->what = WAITING_FOR_NODES;
+    ret->ready = m->here;
+    ret->wanted = rdzv_wanted(m);
+    ret->limit_s = seconds_until(rejoins ? m->cfg.rejoin_ns : m->cfg.join_ns, 0);
+    ret->waited_s = ret->limit_s - seconds_until(m->deadline, now);
+    ret->starts_s = m->last_call < m->deadline ? seconds_until(m->last_call, now) : -1;
+    if (missing_names(m, &gone, &unnamed) < 0 || unnamed > 0)
+        return;
+    const int n = (int)hostlist_count(gone);
+    for (int i = 0; i < n; i++)
+        waiting_add_name(ret->names, i, hostlist_nth(gone, (size_t)i));
+    waiting_end_names(ret->names, n);
+}
+
+static void waiting_stop(const struct rdzv *m, struct rdzv_wait *ret)
+{
+    int n = 0;
+    ret->what = WAITING_FOR_STOP;
+    for (int k = 0; k < m->norder; k++) {
+        if (m->order[k] < 0)
+            continue;
+        ret->wanted++;
+        if (!m->members[m->order[k]].done)
+            waiting_add_name(ret->names, n++, rdzv_member_name(m, m->order[k]));
+    }
+    ret->ready = ret->wanted - n;
+    waiting_end_names(ret->names, n);
+    const bool costs = m->failed && !(m->lost_part && rdzv_is_elastic(&m->cfg));
+    ret->attempt += costs && ret->attempt < ret->attempts;
+}
+
+bool rdzv_waiting(const struct rdzv *m, uint64_t now, struct rdzv_wait *ret)
+{
+    *ret = (struct rdzv_wait){
+        .attempt = m->restarts + 1, .attempts = m->cfg.max_restarts + 1, .starts_s = -1};
+    for (int id = 0; id < m->cfg.capacity; id++)
+        ret->workers += m->members[id].here ? m->members[id].slots : 0;
+    if (m->state == RDZV_GATHERING)
+        waiting_nodes(m, now, ret);
+    else if (m->state == RDZV_STOPPING && rdzv_may_continue(m, now))
+        waiting_stop(m, ret);
+    else
+        return false;
+    return true;
 }
 
 bool rdzv_view(const struct rdzv *m, int id, struct rdzv_view *ret)

@@ -1,0 +1,41 @@
+/* What a job waits for, as text for the user. Pure. */
+#ifndef DD_RDZV_WAITING_H
+#define DD_RDZV_WAITING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum waiting_for {
+    WAITING_FOR_DAEMON, /* no daemon found yet */
+    WAITING_FOR_NODES,  /* nodes have not joined yet */
+    WAITING_FOR_STOP,   /* nodes have not stopped their workers yet */
+    WAITING_KINDS,
+};
+
+enum { WAITING_NAMES = 256 };
+
+struct rdzv_wait {
+    enum waiting_for what;
+    int ready, wanted;         /* nodes that have joined or stopped, and of how many */
+    int workers;               /* of the nodes that have joined */
+    int attempt, attempts;     /* counted from 1; attempts 1: no restart is allowed */
+    char names[WAITING_NAMES]; /* at most three of the missing nodes; "": unknown */
+    int waited_s, limit_s;
+    int starts_s; /* the round starts without the missing nodes after this time; < 0: it does not */
+};
+
+/* Append a name to a list of names, of which only the first three are written; n: names before
+ * it. */
+void waiting_add_name(char list[WAITING_NAMES], int n, const char *name);
+/* End such a list of n names: "node3, node4, node5 and 2 more". */
+void waiting_end_names(char list[WAITING_NAMES], int n);
+
+/* Write "waiting for NAMES (2 of 4 nodes ready); gives up in 4 min 30 s", without the names if NULL
+ * or "". */
+void waiting_notice(char *out, size_t size, const struct rdzv_wait *w, const char *names);
+
+/* Write one line of less than `columns` characters, without a newline; the least important parts
+ * are left out first. */
+void waiting_line(char *out, size_t size, size_t columns, const struct rdzv_wait *w);
+
+#endif
