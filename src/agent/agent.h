@@ -81,6 +81,7 @@ struct agent_cfg {
     const struct etcd_url *etcd;     /* rendezvous through etcd; NULL: not used */
     const char *etcd_password;       /* NULL: none was given */
     const char *notify;              /* URL of a web hook for the job's events; NULL */
+    const char *timeline;            /* --timeline: file that the daemon writes; NULL: none */
     const char *web_helper;          /* path of ddrun-web; NULL: not needed */
     const char *pmix_helper;         /* with AGENT_MPI_PMIX: path of ddrun-pmix */
     bool bind_cpus;
@@ -92,7 +93,8 @@ struct agent_cfg {
     struct net_key_input key_in;
     const char *ddrund; /* path of the daemon's program */
     const struct dd_log *log;
-    uint64_t start_ns; /* dd_now_ns() when the program started */
+    uint64_t start_ns;    /* dd_now_ns() when the program started */
+    uint64_t launched_ns; /* when a launcher started this node, before start_ns; 0: none did */
 };
 
 /* Run the job on this node until it ends. Returns ddrun's exit code; errors have been logged. */

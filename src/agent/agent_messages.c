@@ -4,6 +4,7 @@
 #include "agent/held_ports.h"
 #include "agent/inner.h"
 #include "agent/metrics_file.h"
+#include "agent/phase_recorder.h"
 #include "agent/success_criteria.h"
 #include "base/io.h"
 #include "net/addr.h"
@@ -67,6 +68,12 @@ static void message_plan(struct agent *a, const struct msg *m)
     agent_loop_set_round(&a->loop, m->plan.round);
     agent_step(&a->loop, (struct am_event){.kind = AM_PLAN});
     locate_etcd_changed(a->locators.etcd);
+}
+
+static void message_record_phases(struct agent *a, const struct msg *m)
+{
+    (void)m;
+    phase_recorder_ask(a->round);
 }
 
 static void message_round_started(struct agent *a, const struct msg *m)
@@ -136,6 +143,7 @@ static agent_message_f *const agent_message_handlers[MSG_TYPE_MAX] = {
     [MSG_STATUS] = message_status,
     [MSG_REFUSE] = message_refuse,
     [MSG_PLAN] = message_plan,
+    [MSG_RECORD_PHASES] = message_record_phases,
     [MSG_ROUND_STARTED] = message_round_started,
     [MSG_PROBE_REQUEST] = message_probe_request,
     [MSG_STOP] = message_stop,
@@ -224,6 +232,7 @@ void agent_send_join(void *arg, struct link *l)
         asprintf(&cannot, "%s: %s", a->loop.cfg->node_name, a->loop.cfg->cannot) < 0)
         cannot = NULL;
     round_history_write_ages(&a->history, &spent);
+    phase_recorder_joined(a->round, link_times(l));
     uplink_send_on(a->uplink, l,
                    MSG(JOIN, .index = a->loop.machine.index, .epoch = a->loop.machine.epoch,
                        .elsewhere = elsewhere,

@@ -60,6 +60,12 @@ static int config_fd(const struct agent *a, int listen_fd, int leader_fd, uint16
     if (a->loop.machine.epoch > 0)
         successor_cfg(&rdzv, a->loop.machine.epoch, a->loop.machine.index,
                       a->loop.cfg->grace_ms * DD_NS_PER_MS);
+    DD_AUTO(free) char *later = NULL;
+    const char *timeline = a->loop.cfg->timeline;
+    const int64_t term = rdzv_term(a->loop.machine.epoch);
+    if (timeline != NULL && term > 0 && /* keep the file of the daemon before */
+        asprintf(&later, "%s.%lld", timeline, (long long)term + 1) < 0)
+        later = NULL;
     const struct daemon_config c = {
         .job_id = a->loop.cfg->alloc->job_id,
         .nodes = (const char *)nodes.data,
@@ -76,6 +82,7 @@ static int config_fd(const struct agent *a, int listen_fd, int leader_fd, uint16
         .run = a->loop.cfg->key_in.run,
         .notify = a->loop.cfg->notify,
         .web_helper = a->loop.cfg->notify != NULL ? a->loop.cfg->web_helper : NULL,
+        .timeline = later != NULL ? later : timeline,
     };
     return daemon_config_write(&c, err);
 }
@@ -174,6 +181,7 @@ int leader_start(struct agent *a, struct dd_err *err)
     const struct link_cb none = {0};
     struct link *l;
     int fd;
+    const uint64_t begun = dd_now_ns();
     int rc = host_start(a, &fd, err);
     if (rc < 0)
         return rc;
@@ -183,6 +191,7 @@ int leader_start(struct agent *a, struct dd_err *err)
         leader_stop(a);
         return rc;
     }
+    link_times(l)->begun = begun;
     uplink_join(a->uplink, l);
     metrics_file_start(a);
     rc = timeout_start(a, err);

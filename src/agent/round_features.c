@@ -6,6 +6,7 @@
 #include "agent/horovod_server.h"
 #include "agent/mpi_servers.h"
 #include "agent/node_exchange.h"
+#include "agent/phase_recorder.h"
 #include "agent/presignal.h"
 #include "agent/pty_rank.h"
 #include "agent/success_criteria.h"
@@ -13,6 +14,7 @@
 #include <stddef.h>
 
 const struct round_feature *const round_features[] = {
+    &phase_recorder_feature,   /* --timeline; first, to see when the others begin */
     &node_exchange_feature,    /* exchanges among the nodes of the round */
     &horovod_feature,          /* Horovod's rendezvous server */
     &pty_rank_feature,         /* --pty */

@@ -63,6 +63,10 @@ static const struct opt_command commands[] = {
      .help = "show the state of a running job: nodes, workers, failures",
      .table = &ddctl_status_options,
      .run = ddctl_status},
+    {.name = "timeline",
+     .help = "show where the time of a job went (ddrun --timeline)",
+     .table = &ddctl_timeline_options,
+     .run = ddctl_timeline},
 };
 
 static const struct opt_table ddctl_options = {

@@ -32,6 +32,9 @@ int ddctl_kv(int argc, char **argv);
 extern const struct opt_table ddctl_metrics_options;
 int ddctl_metrics(int argc, char **argv);
 
+extern const struct opt_table ddctl_timeline_options;
+int ddctl_timeline(int argc, char **argv);
+
 extern const struct opt_table ddctl_signal_options;
 int ddctl_signal(int argc, char **argv);
 

@@ -115,13 +115,15 @@ static int play_launcher(struct run *r, struct launch_plan *plan)
 /* ---- role: a node that a launcher has started ---- */
 
 /* Runs in a child of the process that stays connected to the launcher. */
-static int launched_node(struct bootstrap_payload *p, const struct local_machine *m, int index)
+static int launched_node(struct bootstrap_payload *p, const struct local_machine *m, int index,
+                         uint64_t launched_ns)
 {
     struct invocation v = {0};
     int code = invocation_read(&v, (int)p->argv.n, p->argv.v, true);
     if (code < 0) {
         v.run.machine = m;
         v.run.given = p->alloc;
+        v.run.launched_ns = launched_ns;
         code = play_node(&v.run, index);
     }
     invocation_done(&v);

@@ -177,6 +177,7 @@ static void agent_cfg_fill_network(struct agent_cfg *a, const struct run *r)
     a->etcd = r->etcd.bases.n > 0 ? &r->etcd : NULL;
     a->etcd_password = r->etcd_password;
     a->notify = o->notify;
+    a->timeline = o->timeline;
     a->web_helper = r->web_helper;
 }
 
@@ -192,6 +193,7 @@ void run_fill_agent(struct run *r)
         .ddrund = r->ddrund,
         .log = &r->log,
         .start_ns = r->start_ns,
+        .launched_ns = r->launched_ns,
     };
     agent_cfg_fill_workers(&r->agent, r);
     agent_cfg_fill_limits(&r->agent, r);

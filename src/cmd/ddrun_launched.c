@@ -65,6 +65,7 @@ static int launched_adopt_payload(const struct bootstrap_payload *p, struct dd_e
 }
 
 struct launched {
+    uint64_t begun_ns;
     launched_node_f *node;
     struct local_machine machine;
     struct dd_log log;
@@ -117,7 +118,7 @@ static int launched_run_agent_process(void *arg, int index)
 {
     struct launched *n = arg;
     spawn_close_from(STDERR_FILENO + 1);
-    const int code = n->node(&n->payload, &n->machine, index);
+    const int code = n->node(&n->payload, &n->machine, index, n->begun_ns);
     net_key_cleanup(&n->key, &n->key_in); /* the parent may have been killed before it did */
     return code;
 }
@@ -205,7 +206,8 @@ int launched_main(const char *ticket, launched_node_f *node)
 {
     char name[64] = "";
     struct dd_err err = {0};
-    struct launched n = {.node = node,
+    struct launched n = {.begun_ns = dd_now_ns(),
+                         .node = node,
                          .stdin_fd = -1,
                          .log = {.fd = STDERR_FILENO, .who = "ddrun", .waits_ms = CMD_LOG_WAIT_MS}};
     if (gethostname(name, sizeof(name) - 1) == 0)

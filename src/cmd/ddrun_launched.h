@@ -7,8 +7,10 @@
 
 #define LAUNCHED_ARGUMENT "--launched="
 
-/* Callback that runs the agent of the node in a process of its own. */
-typedef int launched_node_f(struct bootstrap_payload *p, const struct local_machine *m, int index);
+/* Callback that runs the agent of the node in a process of its own. launched_ns: dd_now_ns() when
+ * launched_main() was called. */
+typedef int launched_node_f(struct bootstrap_payload *p, const struct local_machine *m, int index,
+                            uint64_t launched_ns);
 
 /* Fetch the node's payload with the ticket; adopt directory, limits and environment of the
  * launcher; run node(), and start the nodes below this one. Return the exit code. */

@@ -605,6 +605,18 @@ static const struct opt_row rows[] = {
              "of node_exporter reads, too. The last state remains at the end. 'ddctl metrics' "
              "prints the same of a running job. docs/metrics.md describes the metrics.",
      FIELD(metrics)},
+    {.name = "timeline",
+     .kind = OPT_STRING,
+     .metavar = "FILE",
+     .example = "timeline.json",
+     .group = "Failures",
+     .help = "write a timeline of all nodes to FILE, for Perfetto",
+     .more = "FILE shows what each node and worker did when, from the start of ddrun to the end "
+             "of the job, as trace events for ui.perfetto.dev and chrome://tracing. 'ddctl "
+             "timeline FILE' prints a summary. The node with the daemon writes it during the "
+             "job; after the loss of that node its successor writes FILE.2. docs/timeline.md "
+             "describes the events.",
+     FIELD(timeline)},
 
     {.name = "notify",
      .kind = OPT_STRING,

@@ -41,7 +41,7 @@ struct ddrun_options {
     int simulate_nodes;
 
     const char *rdzv_backend, *rdzv_endpoint, *rdzv_id;
-    const char *notify;
+    const char *notify, *timeline;
     char etcd_endpoint[ETCD_ENDPOINT_MAX]; /* rdzv_endpoint as an etcd URL, for torchrun's
                                               --rdzv-backend=etcd */
     struct rdzv_conf rdzv_conf;

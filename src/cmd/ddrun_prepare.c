@@ -299,7 +299,9 @@ static int prepare_find_notify(struct run *r, struct dd_err *err)
 
 static int prepare_check_files(const struct ddrun_options *o, struct dd_err *err)
 {
-    const int rc = check_output_file("--report", o->report, err);
+    int rc = check_output_file("--report", o->report, err);
+    if (rc == 0)
+        rc = check_output_file("--timeline", o->timeline, err);
     return rc == 0 ? check_output_file("--metrics", o->metrics, err) : rc;
 }
 

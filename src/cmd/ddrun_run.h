@@ -19,6 +19,7 @@ struct run {
     const struct emulate *emulate; /* NULL: a real node */
     const struct alloc *given; /* allocation from the launcher that started this node, or NULL */
     uint64_t start_ns;
+    uint64_t launched_ns; /* when a launcher started this node; 0: none did */
     struct dd_log log;
     struct terminal terminal; /* terminal on stdin at the start */
     /* Set by run_prepare() for this and all later nodes of this process: */

@@ -126,6 +126,7 @@ static int ddrund_run_job(int fd, struct dd_log *log, const struct store_limits 
                    .insecure = c.key.method == NET_KEY_NONE},
         .limits = *limits,
         .notify = c.notify,
+        .timeline = c.timeline,
         .web_helper = c.web_helper,
         .open_store = c.key.method == NET_KEY_NONE,
         .log = log,

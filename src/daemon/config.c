@@ -97,12 +97,12 @@ int daemon_config_write(const struct daemon_config *c, struct dd_err *err)
 {
     char key[2 * NET_KEY_LEN + 1];
     config_hex(key, c->key.bytes);
-    json_t *o = json_pack("{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:o}", "job_id",
-                          c->job_id, "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd,
-                          "leader_fd", c->leader_fd, "log_level", c->log_level, "method",
-                          (int)c->key.method, "key", key, "key_source", c->key.source,
-                          "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify,
-                          "web_helper", c->web_helper, "numbers", config_pack_numbers(c));
+    json_t *o = json_pack(
+        "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s:s* s:s* s:s* s:s* s:s* s:o}", "job_id", c->job_id,
+        "nodes", c->nodes, "port", c->port, "listen_fd", c->listen_fd, "leader_fd", c->leader_fd,
+        "log_level", c->log_level, "method", (int)c->key.method, "key", key, "key_source",
+        c->key.source, "munge_socket", c->munge_socket, "run", c->run, "notify", c->notify,
+        "web_helper", c->web_helper, "timeline", c->timeline, "numbers", config_pack_numbers(c));
     DD_AUTO(free) char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     if (text == NULL)
@@ -123,12 +123,12 @@ static int config_unpack(struct daemon_config *c, json_t *o, struct dd_err *err)
     json_t *plain;
     int method;
     json_error_t je;
-    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s:o}",
+    if (json_unpack_ex(o, &je, 0, "{s:s s:s s:i s:i s:i s:i s:i s:s s:s s?s s?s s?s s?s s?s s:o}",
                        "job_id", &c->job_id, "nodes", &c->nodes, "port", &c->port, "listen_fd",
                        &c->listen_fd, "leader_fd", &c->leader_fd, "log_level", &c->log_level,
                        "method", &method, "key", &key, "key_source", &source, "munge_socket",
                        &c->munge_socket, "run", &c->run, "notify", &c->notify, "web_helper",
-                       &c->web_helper, "numbers", &plain) < 0)
+                       &c->web_helper, "timeline", &c->timeline, "numbers", &plain) < 0)
         return dd_err_set(err, -EPROTO, "invalid configuration: %s", je.text);
     int rc = config_unpack_numbers(c, plain, err);
     if (rc < 0)

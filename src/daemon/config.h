@@ -25,6 +25,7 @@ struct daemon_config {
     const char *munge_socket;        /* NULL: the default */
     const char *run;                 /* net/key.h */
     const char *notify, *web_helper; /* NULL: no web hook */
+    const char *timeline;            /* file of --timeline; NULL: none */
     struct json_t *storage; /* owner of the strings after daemon_config_read(); NULL: the strings
                                are borrowed */
 };

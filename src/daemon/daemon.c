@@ -25,6 +25,7 @@ struct daemon {
     struct event_log *events;
     struct notify *notify; /* NULL: no web hook */
     struct job_metrics *metrics;
+    struct timeline *timeline; /* NULL: no --timeline */
     struct worker_events worker_events;
     struct plan_cache plans;
     struct job *job;
@@ -60,6 +61,17 @@ static bool daemon_may_connect(void *arg)
 {
     const struct daemon *d = arg;
     return d->sessions.n < d->sessions.cfg.capacity + EXTRA_SESSIONS;
+}
+
+/* A loopback address may belong to any of several simulated nodes. */
+static void daemon_on_worker(void *arg, const struct net_addr *from)
+{
+    const struct daemon *d = arg;
+    const bool known = from->len > 0 && !net_addr_is_loopback(from);
+    struct session *s = known ? session_of_addr(&d->sessions, from) : NULL;
+    if (s == NULL && d->sessions.n == 1)
+        s = d->sessions.leader;
+    timeline_store_used(d->timeline, s != NULL ? &s->timeline : NULL);
 }
 
 static void daemon_on_link(void *arg, struct link *l)
@@ -121,6 +133,7 @@ static int daemon_start_port(struct daemon *d, struct dd_err *err)
                                                .key_in = &d->cfg.key_in,
                                                .log = d->cfg.log},
                                     .may_connect = has_job ? daemon_may_connect : NULL,
+                                    .on_worker = d->cfg.timeline != NULL ? daemon_on_worker : NULL,
                                     .on_link = daemon_on_link,
                                     .on_refused = daemon_on_refused,
                                     .arg = d};
@@ -143,11 +156,18 @@ static int daemon_start_subscribers(struct daemon *d, struct dd_err *err)
                                       .log = d->cfg.log,
                                       .on_drained = daemon_on_drained,
                                       .arg = d};
+    const struct timeline_cfg timeline = {.base = d->base,
+                                          .path = d->cfg.timeline,
+                                          .job_id = d->cfg.job_id,
+                                          .start_ns = d->cfg.start_ns,
+                                          .log = d->cfg.log};
     int rc = report_collect_new(&d->report, &d->journal, &report, err);
     if (rc == 0 && event_log_new(&d->events, &d->journal, session_answer) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0 && d->cfg.notify != NULL)
         rc = notify_new(&d->notify, &d->journal, &notify, err);
+    if (rc == 0 && d->cfg.timeline != NULL)
+        rc = timeline_new(&d->timeline, &d->journal, &timeline, err);
     return rc;
 }
 
@@ -184,6 +204,7 @@ static void daemon_wire_dispatch(struct daemon *d)
         .admission = d->admission,
         .events = d->events,
         .metrics = d->metrics,
+        .timeline = d->timeline,
         .ctl = {.job_id = d->cfg.job_id,
                 .cfg = &d->cfg.rdzv,
                 .machine = job_machine(d->job),
@@ -286,6 +307,7 @@ void daemon_free(struct daemon *d)
     job_free(d->job);
     notify_free(d->notify);
     job_metrics_free(d->metrics);
+    timeline_free(d->timeline);
     event_log_free(d->events);
     report_collect_free(d->report);
     plan_cache_done(&d->plans);

@@ -31,6 +31,7 @@ struct daemon_cfg {
     const char *
         notify; /* URL of the web hook; NULL: none. Its token is DDRUN_NOTIFY_TOKEN in key_in.env */
     const char *web_helper; /* path of ddrun-web */
+    const char *timeline;   /* file of --timeline; NULL: none */
     bool open_store;        /* admit workers without looking up their owner (--insecure) */
     const struct dd_log *log;
     void (*on_over)(void *arg, int code); /* the job is over, and all agents have been informed */

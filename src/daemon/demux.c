@@ -77,6 +77,8 @@ static void pending_admit(struct pending *p)
         pending_refuse(p, "the connection was lost before its owner was known");
         return;
     }
+    if (cfg->on_worker != NULL)
+        cfg->on_worker(cfg->arg, &p->query.remote);
     p->fd = -1;
     pending_free(p);
     (void)store_server_adopt(cfg->store, fd, true, NULL, NULL, NULL);

@@ -22,6 +22,8 @@ struct demux_cfg {
     struct admission *admission;
     struct link_accept_cfg accept;  /* for agents; demux sets the timeout */
     bool (*may_connect)(void *arg); /* whether agents are accepted; NULL: never */
+    void (*on_worker)(void *arg,
+                      const struct net_addr *from); /* a worker was admitted; may be NULL */
     void (*on_link)(
         void *arg,
         struct link *l); /* takes l, the link of an agent that has proved the job's key */

@@ -13,6 +13,11 @@ typedef void dispatch_f(struct dispatch *d, struct session *s, const struct msg 
 static void dispatch_join(struct dispatch *d, struct session *s, const struct msg *m)
 {
     report_clock_update(&s->clock, m->join.sent_ns, dd_now_ns());
+    if (d->timeline != NULL && s->id < 0 && hostlist_name_ok(m->join.name)) {
+        timeline_add_peer(d->timeline, &s->timeline, &m->join,
+                          s->is_leader || net_addr_is_loopback(link_peer(s->link)));
+        session_send(s, &(struct msg){.type = MSG_RECORD_PHASES});
+    }
     join_take(d->job, s, &m->join);
 }
 
@@ -26,6 +31,13 @@ static void dispatch_probe_result(struct dispatch *d, struct session *s, const s
         job_redirect(d->job, m->probe_result.addr);
     /* else plans were sent meanwhile, and a node that runs workers must not lose this daemon to a
      * redirect */
+}
+
+static void dispatch_phases(struct dispatch *d, struct session *s, const struct msg *m)
+{
+    report_clock_update(&s->clock, m->phases.sent_ns, dd_now_ns());
+    if (d->timeline != NULL)
+        timeline_take(d->timeline, &s->timeline, &s->clock, &m->phases);
 }
 
 static void dispatch_started(struct dispatch *d, struct session *s, const struct msg *m)
@@ -143,6 +155,7 @@ static void dispatch_ctl_request(struct dispatch *d, struct session *s, const st
 static dispatch_f *const dispatch_handlers[MSG_TYPE_MAX] = {
     [MSG_JOIN] = dispatch_join,
     [MSG_PROBE_RESULT] = dispatch_probe_result,
+    [MSG_PHASES] = dispatch_phases,
     [MSG_STARTED] = dispatch_started,
     [MSG_EXIT] = dispatch_exit,
     [MSG_SUCCESS_CRITERIA_MET] = dispatch_success_criteria_met,

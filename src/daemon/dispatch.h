@@ -12,6 +12,7 @@ struct dispatch {
     struct admission *admission;
     struct event_log *events;
     struct job_metrics *metrics;
+    struct timeline *timeline; /* NULL: no --timeline */
     struct ctl_requests ctl;
     struct signal_broadcast broadcast;
     struct exchange_relay exchange;

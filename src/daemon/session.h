@@ -6,6 +6,7 @@
 #include "base/strv.h"
 #include "daemon/admission.h"
 #include "daemon/report_collect.h"
+#include "daemon/timeline.h"
 #include "net/link.h"
 #include "rdzv/msg.h"
 
@@ -28,6 +29,7 @@ struct session {
     char *ports;                         /* ports held for its workers (rdzv/ports.h); NULL: none */
     struct admission_node admission;     /* admission.c */
     struct report_clock clock;           /* report_collect.c */
+    struct timeline_peer timeline;       /* timeline.c */
     uint64_t signal_ns[SESSION_SIGNALS]; /* signal_broadcast.c: last request; 0: never */
 };
 

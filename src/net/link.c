@@ -36,6 +36,7 @@ struct link {
     char failed[128];             /* reason from link_fail(), for the pending on_close; "" */
     uint32_t max;
     struct net_addr local, peer;
+    struct link_times times;
     char node[256];
 };
 
@@ -295,6 +296,11 @@ void link_set_cb(struct link *l, const struct link_cb *cb)
 void link_set_max(struct link *l, uint32_t max)
 {
     l->max = max < FRAME_MAX ? max : FRAME_MAX;
+}
+
+struct link_times *link_times(struct link *l)
+{
+    return &l->times;
 }
 
 size_t link_queued(const struct link *l)

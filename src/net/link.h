@@ -69,7 +69,18 @@ void link_bye(struct link *l);
 void link_free(struct link *l);                          /* at once; NULL does nothing */
 const struct net_addr *link_local(const struct link *l); /* of TCP links; len 0 for trusted ones */
 const struct net_addr *link_peer(const struct link *l);
-const char *link_node(const struct link *l); /* node name from the peer's hello; "" */
+/* Times of the steps by which link_find() has made this link, on the monotonic clock; 0: unknown.
+ */
+struct link_times {
+    uint64_t begun;     /* the search */
+    uint64_t resolved;  /* the first address was known */
+    uint64_t attempted; /* the attempt that has succeeded */
+    uint64_t connected; /* TCP */
+    uint64_t keyed;     /* hello exchanged, key known */
+    uint64_t open;      /* TLS */
+};
+struct link_times *link_times(struct link *l); /* lent until link_free() */
+const char *link_node(const struct link *l);   /* node name from the peer's hello; "" */
 
 /* ---- daemon's side: a connection whose first byte is HELLO_FIRST_BYTE -------------------------
  */

@@ -22,6 +22,7 @@ struct link_attempt {
     struct dd_buf in;
     struct net_tls_psk psk;
     char source[300]; /* of this node's key */
+    struct link_times times;
     enum link_verdict doomed;
     char why[400]; /* message for `doomed` */
 };
@@ -73,6 +74,8 @@ static void link_attempt_open_link(struct link_attempt *t)
         return;
     }
     t->bev = NULL;
+    t->times.open = dd_now_ns();
+    *link_times(l) = t->times;
     link_attempt_finish(t, ATTEMPT_LINK, l, "");
 }
 
@@ -144,6 +147,7 @@ static void take_key(struct link_attempt *t, const struct hello_reply *r)
     t->psk.identity = t->cfg.find->job_id;
     const int rc = net_key_psk(t->psk.key, &key, t->cfg.find->key_in);
     memcpy(t->source, key.source, sizeof(t->source));
+    t->times.keyed = dd_now_ns();
     explicit_bzero(&key, sizeof(key));
     if (rc < 0)
         link_attempt_finish(t, ATTEMPT_BROKEN, NULL, "cannot derive the session's key");
@@ -215,6 +219,7 @@ static void link_attempt_on_connected(evutil_socket_t fd, short what, void *arg)
     drop_io(t);
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) < 0)
         e = errno;
+    t->times.connected = dd_now_ns();
     int rc = e != 0 ? -e : send_call(t);
     if (rc < 0) {
         link_attempt_finish(t, verdict_of_errno(rc), NULL, strerror(-rc));
@@ -278,7 +283,11 @@ int link_attempt_start(struct link_attempt **ret, struct event_base *base,
     struct link_attempt *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return -ENOMEM;
-    *t = (struct link_attempt){.base = base, .cfg = *cfg, .fd = -1, .in = DD_BUF_INIT(HELLO_MAX)};
+    *t = (struct link_attempt){.base = base,
+                               .cfg = *cfg,
+                               .fd = -1,
+                               .in = DD_BUF_INIT(HELLO_MAX),
+                               .times = {.attempted = dd_now_ns()}};
     t->timer = evtimer_new(base, link_attempt_on_timer, t);
     if (t->timer == NULL) {
         link_attempt_free(t);

@@ -51,6 +51,7 @@ struct link_find {
     struct event *pass_timer, *lookup_timer;
     struct target **targets;
     size_t ntargets, naddrs, nopen;
+    uint64_t begun_ns, resolved_ns; /* 0: not yet */
     unsigned pass_ms;
     uint64_t seed;
     bool skipped_loopback, warned;
@@ -124,6 +125,8 @@ static void succeed(struct link_find *f, struct link *l)
     (void)event_del(f->pass_timer);
     (void)event_del(f->lookup_timer);
     net_resolve_free(DD_TAKE(f->resolve));
+    link_times(l)->begun = f->begun_ns;
+    link_times(l)->resolved = f->resolved_ns;
     f->done(f->arg, l); /* may free f */
 }
 
@@ -284,6 +287,8 @@ static void link_find_learn(struct link_find *f, const struct net_addr *addrs, s
     for (size_t i = 0; i < n; i++)
         if (link_find_is_wanted(f, &addrs[i]) && add_address(f, &addrs[i]) < 0)
             break;
+    if (f->resolved_ns == 0)
+        f->resolved_ns = dd_now_ns();
     f->pass_ms = PASS_FIRST_MS;
     set_timer(f->pass_timer, 0);
 }
@@ -390,6 +395,7 @@ int link_find_start(struct link_find **ret, struct event_base *base,
     if (f == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for the search");
     f->base = base;
+    f->begun_ns = dd_now_ns();
     f->done = done;
     f->arg = arg;
     f->pass_ms = PASS_FIRST_MS;

@@ -11,10 +11,14 @@
 
 enum { COUNT_MAX = 1 << 30 }; /* of rounds and restarts: leaves room to increment */
 
+int64_t rdzv_term(int64_t epoch)
+{
+    return epoch < 0 ? 0 : epoch / RDZV_EPOCH_STEP;
+}
+
 int64_t rdzv_next_epoch(int64_t epoch, int index)
 {
-    int64_t term = epoch < 0 ? 0 : epoch / RDZV_EPOCH_STEP;
-    return (term + 1) * RDZV_EPOCH_STEP + index;
+    return (rdzv_term(epoch) + 1) * RDZV_EPOCH_STEP + index;
 }
 
 bool rdzv_members_newer(const struct rdzv_members *a, const struct rdzv_members *b)

@@ -26,6 +26,8 @@ struct rdzv_members {
 
 /* The next epoch for a daemon on node `index`: larger than `epoch`, and different on every node. */
 int64_t rdzv_next_epoch(int64_t epoch, int index);
+/* Return how many daemons were lost before the one of this epoch. */
+int64_t rdzv_term(int64_t epoch);
 bool rdzv_members_newer(const struct rdzv_members *a, const struct rdzv_members *b);
 bool rdzv_members_same(const struct rdzv_members *a,
                        const struct rdzv_members *b); /* compares round and epoch */

@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "config.h"
 #include "rdzv/plan.h"
+#include "report/phases.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -65,6 +66,10 @@ static const struct message messages[MSG_TYPE_MAX] = {
                                  TEXT(plan, spent, SPENT_BYTES), TEXT(plan, ports, LONG_BYTES),
                                  TEXT(plan, token, 32))},
     [MSG_ROUND_STARTED] = {"begun", (const struct msg_field[]){{0}}},
+    [MSG_RECORD_PHASES] = {"record-phases", (const struct msg_field[]){{0}}},
+    [MSG_PHASES] = {"phases", FIELDS(FIELD(phases, round, -1, INT32_MAX),
+                                     FIELD(phases, sent_ns, 0, INT64_MAX),
+                                     TEXT(phases, phases, PHASE_TEXT_MAX - 1))},
     [MSG_STARTED] = {"started", FIELDS(FIELD(started, round, 0, INT32_MAX))},
     [MSG_COMMIT] = {"commit", FIELDS(FIELD(commit, round, 0, INT32_MAX))},
     [MSG_ROUND_MEMBERS] = {"round", FIELDS(TEXT(round_members, addr, ADDR_BYTES),

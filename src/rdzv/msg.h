@@ -26,6 +26,8 @@ enum msg_type {
     MSG_PLAN,          /* daemon: start the workers */
     MSG_ROUND_STARTED, /* daemon, to its own node: a round runs without this node; stop the
                           search for another daemon */
+    MSG_RECORD_PHASES, /* daemon: record phases for --timeline, and send them */
+    MSG_PHASES,        /* agent: phases of this node, for --timeline */
     MSG_STARTED,       /* agent: the workers run */
     MSG_COMMIT,        /* daemon: the workers of all nodes of the round run */
     MSG_ROUND_MEMBERS, /* daemon, to a spare node: the nodes of the round and their addresses */
@@ -76,6 +78,11 @@ struct msg_plan {
     const char *addr;
     const struct dd_strv *addrs;
     const char *sizes, *nodes, *members, *spent, *ports, *token;
+};
+struct msg_phases {
+    int round; /* -1: none yet */
+    int64_t sent_ns;
+    const struct dd_strv *phases; /* report/phases.h */
 };
 struct msg_started {
     int round;
@@ -155,12 +162,13 @@ struct msg_storage;
 
 struct msg {
     enum msg_type type;
-    union { /* the member that `type` names; ROUND_STARTED has no fields */
+    union { /* the member that `type` names; ROUND_STARTED and RECORD_PHASES have no fields */
         struct msg_join join;
         struct msg_status status;
         struct msg_refuse refuse;
         struct msg_welcome welcome;
         struct msg_plan plan;
+        struct msg_phases phases;
         struct msg_started started;
         struct msg_commit commit;
         struct msg_round_members round_members;
@@ -190,6 +198,7 @@ struct msg {
 #define MSG_MEMBER_REFUSE refuse
 #define MSG_MEMBER_WELCOME welcome
 #define MSG_MEMBER_PLAN plan
+#define MSG_MEMBER_PHASES phases
 #define MSG_MEMBER_STARTED started
 #define MSG_MEMBER_COMMIT commit
 #define MSG_MEMBER_ROUND_MEMBERS round_members

@@ -217,8 +217,21 @@ const char *worker_output_tail(struct worker_output *o, int local_rank)
 
 void worker_output_keep(struct worker_output *o, int local_rank, const void *p, size_t n)
 {
-    if (local_rank >= 0 && local_rank < o->nlocal)
-        tail_add(&o->ranks[local_rank].stream[0].tail, p, n);
+    if (local_rank < 0 || local_rank >= o->nlocal)
+        return;
+    struct output_stream *s = &o->ranks[local_rank].stream[0];
+    if (s->first_ns == 0)
+        s->first_ns = dd_now_ns();
+    tail_add(&s->tail, p, n);
+}
+
+uint64_t worker_output_first_ns(const struct worker_output *o, int local_rank)
+{
+    if (local_rank < 0 || local_rank >= o->nlocal)
+        return 0;
+    const uint64_t out = o->ranks[local_rank].stream[0].first_ns;
+    const uint64_t err = o->ranks[local_rank].stream[1].first_ns;
+    return out == 0 || (err != 0 && err < out) ? err : out;
 }
 
 bool worker_output_hides_terminal(const struct worker_output *o, int local_rank)

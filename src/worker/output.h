@@ -75,6 +75,8 @@ void worker_output_keep(struct worker_output *o, int local_rank, const void *p, 
 bool worker_output_hides_terminal(const struct worker_output *o, int local_rank);
 /* Return a number that grows when this rank writes; needs output_spec.watch. */
 uint64_t worker_output_written(const struct worker_output *o, int local_rank);
+/* Return when the first output of this rank passed through the agent; 0: none has. */
+uint64_t worker_output_first_ns(const struct worker_output *o, int local_rank);
 void worker_output_free(struct worker_output *o);
 
 /* Functions for worker/worker_group.c: */

@@ -127,6 +127,8 @@ static int read_some(struct output_stream *s)
     put(s, s->file, "", p, (size_t)n, false);
     tail_add(&s->tail, p, (size_t)n);
     s->in.len += (size_t)n;
+    if (s->first_ns == 0)
+        s->first_ns = dd_now_ns();
     s->taken += (uint64_t)n;
     return 1;
 }

@@ -37,9 +37,10 @@ struct output_stream {
     struct dd_buf in; /* input that has not gone to the console yet */
     struct lines lines;
     struct tail tail;
-    uint64_t taken; /* bytes read from the worker */
-    bool eof;       /* no more input is read */
-    bool draining;  /* treat an empty pipe as end of file */
+    uint64_t taken;    /* bytes read from the worker */
+    uint64_t first_ns; /* when the first of them was read; 0: none */
+    bool eof;          /* no more input is read */
+    bool draining;     /* treat an empty pipe as end of file */
 };
 
 void output_stream_init(struct output_stream *s);

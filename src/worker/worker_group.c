@@ -97,6 +97,7 @@ static int group_fork(struct worker_group *g, const struct worker_spec *specs, c
                                   .index = i,
                                   .fds = {specs[i].has_stdin ? -1 : null_fd, -1, -1},
                                   .report_fd = report_fd};
+        const uint64_t now = dd_now_ns();
         r.path = path = paths[i] != NULL ? paths[i] : path;
         if (g->out != NULL && specs[i].tty == NULL)
             rc = worker_output_fds(g->out, i, r.fds + 1, err);
@@ -105,7 +106,8 @@ static int group_fork(struct worker_group *g, const struct worker_spec *specs, c
         if (g->out != NULL)
             worker_output_given(g->out, i);
         if (rc > 0)
-            g->w[i] = (struct worker){.pid = rc, .rank = specs[i].rank, .state = WORKER_RUNNING};
+            g->w[i] = (struct worker){
+                .pid = rc, .rank = specs[i].rank, .started_ns = now, .state = WORKER_RUNNING};
     }
     spawn_end(&mask);
     return rc < 0 ? rc : 0;
@@ -262,6 +264,11 @@ pid_t worker_group_pid(const struct worker_group *g, int local_rank)
 {
     bool runs = local_rank >= 0 && local_rank < g->n && g->w[local_rank].state == WORKER_RUNNING;
     return runs ? g->w[local_rank].pid : 0;
+}
+
+uint64_t worker_group_started_ns(const struct worker_group *g, int local_rank)
+{
+    return g->w[local_rank].started_ns;
 }
 
 void worker_group_end(struct worker_group *g, int local_rank, int sig, unsigned wait_ms)

@@ -17,6 +17,7 @@ enum worker_state {
 struct worker {
     pid_t pid; /* also its session and process group */
     int rank;
+    uint64_t started_ns; /* when it was forked */
     enum worker_state state;
     uint64_t kill_at;    /* time of SIGKILL for its process group; 0: none */
     uint64_t give_up_at; /* SIGKILL has been sent; time at which to give up */

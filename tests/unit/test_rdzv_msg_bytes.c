@@ -52,6 +52,9 @@ static const struct {
                   "'nodes':'node[1-3]','members':'0 5 2 0 n[0-2]','spent':'1',"
                   "'ports':'/4000;[fd00::1]/4000','token':'0123456789abcdef0123456789abcdef'}"},
     {&(struct msg){.type = MSG_ROUND_STARTED}, HEAD("begun") "}"},
+    {&(struct msg){.type = MSG_RECORD_PHASES}, HEAD("record-phases") "}"},
+    {MSG(PHASES, .round = -1, .sent_ns = 123456789012345, .phases = &one),
+     HEAD("phases") ",'round':-1,'sent_ns':123456789012345,'phases':['10.0.0.1']}"},
     {MSG(STARTED, .round = INT32_MAX), HEAD("started") ",'round':2147483647}"},
     {MSG(COMMIT, .round = 5), HEAD("commit") ",'round':5}"},
     {MSG(ROUND_MEMBERS, .addr = "10.0.0.1", .addrs = &one, .members = "0 5 2 0 n[0-2]"),

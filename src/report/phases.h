@@ -1,0 +1,58 @@
+/* The phases of a job on one node, for --timeline: their names, and their form on the wire. Pure.
+ *
+ * An agent records when a phase begins and ends on its monotonic clock, and sends it as one text:
+ *
+ *   phase = name " " rank " " begin " " end " " value
+ *
+ * rank -1: the phase belongs to the node. begin and end are in ns; they are equal for an event
+ * without duration. A new phase is a row of the table in phases.c. */
+#ifndef DD_REPORT_PHASES_H
+#define DD_REPORT_PHASES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum phase_kind {
+    PHASE_BOOTSTRAP, /* a started node fetches its command from the node that started it */
+    PHASE_START,     /* ddrun reads its options and examines the machine */
+    PHASE_DAEMON,    /* the leader's node starts ddrund */
+    PHASE_RESOLVE,   /* the name of the leader's node becomes an address */
+    PHASE_SEARCH,    /* attempts to connect fail, as ddrund does not listen yet */
+    PHASE_CONNECT,   /* TCP */
+    PHASE_KEY,       /* hello, and the job's key */
+    PHASE_TLS,
+    PHASE_JOIN,        /* from JOIN to the first plan: waiting for other nodes */
+    PHASE_PLAN,        /* from the plan to the fork of the first worker */
+    PHASE_SPAWN,       /* until all workers of the node have executed their program */
+    PHASE_STOP,        /* from the stop signal until no worker is left */
+    PHASE_RESTART,     /* from then to the next plan: waiting for other nodes */
+    PHASE_FIRST_STORE, /* a worker has connected to the store; recorded by the daemon */
+    PHASE_SPAWNED,     /* forked */
+    PHASE_WORKER,      /* from the fork to the exit */
+    PHASE_FIRST_OUTPUT,
+    PHASE_KIND_MAX
+};
+
+enum { PHASE_TEXT_MAX = 100 };
+
+struct phase_row {
+    const char *name;
+    bool of_rank;      /* belongs to one worker, not to the node */
+    bool instant;      /* has no duration */
+    const char *value; /* what the value means; NULL: nothing, it is 0 */
+};
+extern const struct phase_row phase_rows[PHASE_KIND_MAX];
+
+struct phase {
+    enum phase_kind kind;
+    int rank; /* -1: of the node */
+    int value;
+    int64_t begin_ns, end_ns;
+};
+
+/* Write the phase as text. */
+void phase_format(char out[PHASE_TEXT_MAX], const struct phase *p);
+/* Parse a text of a peer. -ENOENT: a phase of another version; -EPROTO: not a phase. */
+int phase_parse(struct phase *ret, const char *text);
+
+#endif

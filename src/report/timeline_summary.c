@@ -1,0 +1,349 @@
+#include "report/timeline_summary.h"
+
+#include "report/phases.h"
+#include "report/trace_events.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS_SHOWN = 4, SHORT_US = 1000 };
+
+struct span {
+    const char *name; /* of the phase */
+    int pid, tid, round;
+    int64_t ts, dur; /* µs */
+};
+
+struct summary {
+    const json_t *events;
+    struct span *spans; /* what is shown of the events: phases, with their durations */
+    size_t n;
+    int64_t exec; /* when ddrun started */
+    int first_round, last_round;
+};
+
+/* ---- the file ---- */
+
+/* Parse the array, or as much of it as was written. */
+static json_t *summary_parse(const char *text, size_t n)
+{
+    json_t *all = json_loadb(text, n, 0, NULL);
+    for (int cut = 0; all == NULL && n > 0 && cut < 2; cut++) {
+        DD_AUTO(buf) struct dd_buf b = DD_BUF_INIT(n + 2);
+        if (cut > 0) { /* the last line is incomplete */
+            const char *nl = memrchr(text, '\n', n);
+            n = nl != NULL ? (size_t)(nl - text) : 0;
+        }
+        while (n > 0 && strchr(", \n", text[n - 1]) != NULL)
+            n--;
+        if (dd_buf_append(&b, text, n) == 0 && dd_buf_puts(&b, "]") == 0)
+            all = json_loadb((char *)b.data, b.len, 0, NULL);
+    }
+    return all;
+}
+
+static const char *text_of(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s != NULL ? s : "";
+}
+
+static int number_of(const json_t *o, const char *name, int missing)
+{
+    const json_t *v = json_object_get(o, name);
+    const json_int_t n = json_integer_value(v);
+    return json_is_integer(v) && n >= 0 && n <= INT_MAX ? (int)n : missing;
+}
+
+static int64_t time_of(const json_t *e, const char *name)
+{
+    const json_int_t us = json_integer_value(json_object_get(e, name));
+    return us < 0 || us > INT64_MAX / 4 ? 0 : us;
+}
+
+/* The name of a node from the metadata. */
+static const char *name_of(const struct summary *s, int pid)
+{
+    const json_t *e;
+    size_t i;
+    json_array_foreach (s->events, i, e) {
+        if (number_of(e, "pid", -1) == pid && strcmp(text_of(e, "name"), "process_name") == 0)
+            return text_of(json_object_get(e, "args"), "name");
+    }
+    return "?";
+}
+
+/* The first event of the job with that name, of that round unless it is -1. */
+static const json_t *event_of(const struct summary *s, const char *name, int round)
+{
+    const json_t *e;
+    size_t i;
+    json_array_foreach (s->events, i, e) {
+        const int of = number_of(json_object_get(e, "args"), "round", -1);
+        if (number_of(e, "pid", -1) == TRACE_PID_JOB && strcmp(text_of(e, "name"), name) == 0 &&
+            (round < 0 || of == round))
+            return e;
+    }
+    return NULL;
+}
+
+/* ---- phases ---- */
+
+static bool is_named(const struct span *p, enum phase_kind kind)
+{
+    return strcmp(p->name, phase_rows[kind].name) == 0;
+}
+
+/* The beginning of that phase on the same node (and rank, if the phase is of a rank) and in the
+ * same round; -1: unknown. */
+static int64_t begin_of(const struct summary *s, enum phase_kind kind, const struct span *like)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const struct span *p = &s->spans[i];
+        if (p->pid == like->pid && p->round == like->round && is_named(p, kind) &&
+            (!phase_rows[kind].of_rank || p->tid == like->tid))
+            return p->ts;
+    }
+    return -1;
+}
+
+/* Give an instant the time since the worker was started as its duration. */
+static void summary_measure(struct summary *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct span *p = &s->spans[i];
+        int64_t from = -1;
+        if (is_named(p, PHASE_FIRST_OUTPUT))
+            from = begin_of(s, PHASE_SPAWNED, p);
+        else if (is_named(p, PHASE_FIRST_STORE))
+            from = begin_of(s, PHASE_SPAWN, p);
+        if (from >= 0)
+            p->dur = p->ts > from ? p->ts - from : 0;
+    }
+}
+
+static int summary_collect(struct summary *s)
+{
+    const json_t *e;
+    size_t i;
+    s->spans = calloc(json_array_size(s->events) + 1, sizeof(*s->spans));
+    if (s->spans == NULL)
+        return -ENOMEM;
+    s->first_round = INT_MAX;
+    s->last_round = -1;
+    json_array_foreach (s->events, i, e) {
+        const int pid = number_of(e, "pid", -1);
+        const int round = number_of(json_object_get(e, "args"), "round", -1);
+        if (pid == TRACE_PID_JOB && round >= 0) {
+            s->first_round = round < s->first_round ? round : s->first_round;
+            s->last_round = round > s->last_round ? round : s->last_round;
+        }
+        if (pid <= TRACE_PID_JOB || strcmp(text_of(e, "ph"), "M") == 0)
+            continue;
+        s->spans[s->n++] = (struct span){.name = text_of(e, "name"),
+                                         .pid = pid,
+                                         .tid = number_of(e, "tid", 0),
+                                         .round = round,
+                                         .ts = time_of(e, "ts"),
+                                         .dur = time_of(e, "dur")};
+    }
+    summary_measure(s);
+    return 0;
+}
+
+static int by_duration(const void *a, const void *b)
+{
+    const struct span *const *x = a;
+    const struct span *const *y = b;
+    return ((*x)->dur > (*y)->dur) - ((*x)->dur < (*y)->dur);
+}
+
+/* Select the spans of a phase, by duration: those of `round`, or of no round at all. free(). */
+static const struct span **spans_of(const struct summary *s, const char *name, int round,
+                                    size_t *ret_n)
+{
+    const struct span **v = calloc(s->n + 1, sizeof(*v));
+    size_t n = 0;
+    for (size_t i = 0; v != NULL && i < s->n; i++)
+        if (strcmp(s->spans[i].name, name) == 0 &&
+            (s->spans[i].round < 0 || s->spans[i].round == round))
+            v[n++] = &s->spans[i];
+    if (n > 1)
+        qsort(v, n, sizeof(*v), by_duration);
+    *ret_n = n;
+    return v;
+}
+
+/* ---- text ---- */
+
+static double seconds(int64_t us)
+{
+    return (double)us / 1e6;
+}
+
+/* "rank 3 on node2", "node2" */
+static void put_place(const struct summary *s, struct dd_buf *out, const struct span *p)
+{
+    if (p->tid > 0)
+        (void)dd_buf_printf(out, "rank %d on ", p->tid - 1);
+    (void)dd_buf_puts(out, name_of(s, p->pid));
+}
+
+/* Put a phase into the table, or into `brief` if it took no node long. */
+static void put_phase(const struct summary *s, struct dd_buf *out, struct dd_buf *brief,
+                      const char *name)
+{
+    size_t n;
+    DD_AUTO(free) const struct span **v = spans_of(s, name, s->first_round, &n);
+    if (n == 0)
+        return;
+    if (v[n - 1]->dur < SHORT_US) {
+        (void)dd_buf_printf(brief, "%s%s", brief->len > 0 ? ", " : "", name);
+        return;
+    }
+    (void)dd_buf_printf(out, "  %-13s %9.3f s %9.3f s  ", name, seconds(v[(n - 1) / 2]->dur),
+                        seconds(v[n - 1]->dur));
+    put_place(s, out, v[n - 1]);
+    (void)dd_buf_puts(out, "\n");
+}
+
+/* Phases of the start; those of an end have a place in the lines of the rounds. */
+static bool is_of_start(int kind)
+{
+    return kind != PHASE_STOP && kind != PHASE_RESTART && kind != PHASE_SPAWNED &&
+           kind != PHASE_WORKER;
+}
+
+static void put_phases(const struct summary *s, struct dd_buf *out)
+{
+    DD_AUTO(buf) struct dd_buf brief = DD_BUF_INIT(1024);
+    DD_AUTO(buf) struct dd_buf table = DD_BUF_INIT(1 << 16);
+    for (int kind = 0; kind < PHASE_KIND_MAX; kind++)
+        if (is_of_start(kind))
+            put_phase(s, &table, &brief, phase_rows[kind].name);
+    const char *rows = dd_buf_str(&table);
+    const char *names = dd_buf_str(&brief);
+    if (table.len > 0 && rows != NULL)
+        (void)dd_buf_printf(out, "  %-13s %11s %11s\n%s", "phase", "median", "slowest", rows);
+    if (brief.len > 0 && names != NULL)
+        (void)dd_buf_printf(out, "  below 1 ms on all nodes: %s\n", names);
+    if (table.len + brief.len == 0)
+        (void)dd_buf_puts(out, "no node has sent its phases\n");
+}
+
+/* First and last worker of the first round, and the node that joined last. */
+static void put_start(const struct summary *s, struct dd_buf *out)
+{
+    int64_t first = INT64_MAX;
+    int64_t last = 0;
+    const struct span *latest = NULL;
+    int nodes = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct span *p = &s->spans[i];
+        if (is_named(p, PHASE_SPAWNED) && p->round == s->first_round) {
+            first = p->ts < first ? p->ts : first;
+            last = p->ts > last ? p->ts : last;
+        }
+        const bool joins = is_named(p, PHASE_JOIN) && p->round == s->first_round;
+        nodes += joins;
+        if (joins && (latest == NULL || p->ts > latest->ts))
+            latest = p;
+    }
+    if (last > 0)
+        (void)dd_buf_printf(out, "from exec to the first worker: %.3f s; to the last: %.3f s\n",
+                            seconds(first - s->exec), seconds(last - s->exec));
+    if (latest != NULL && nodes > 1)
+        (void)dd_buf_printf(out, "last node: %s, ready %.3f s after exec\n",
+                            name_of(s, latest->pid), seconds(latest->ts - s->exec));
+}
+
+static void put_slowest(const struct summary *s, struct dd_buf *out, const char *what,
+                        enum phase_kind kind, int round)
+{
+    size_t n;
+    DD_AUTO(free) const struct span **v = spans_of(s, phase_rows[kind].name, round, &n);
+    if (n == 0)
+        return;
+    (void)dd_buf_printf(out, "; %s %.3f s (slowest: ", what, seconds(v[n - 1]->dur));
+    put_place(s, out, v[n - 1]);
+    (void)dd_buf_puts(out, ")");
+}
+
+/* The time from the first failure of a round to the last worker of the next one. */
+static void put_recovery(const struct summary *s, struct dd_buf *out, const json_t *exit_event,
+                         int round)
+{
+    int64_t last = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (is_named(&s->spans[i], PHASE_SPAWNED) && s->spans[i].round == round + 1 &&
+            s->spans[i].ts > last)
+            last = s->spans[i].ts;
+    if (last > 0 && exit_event != NULL)
+        (void)dd_buf_printf(out, "; workers again after %.3f s",
+                            seconds(last - time_of(exit_event, "ts")));
+}
+
+static void put_round(const struct summary *s, struct dd_buf *out, int round)
+{
+    char name[32];
+    (void)snprintf(name, sizeof(name), "round %d", round);
+    const json_t *span = event_of(s, name, round);
+    const json_t *failed = event_of(s, "exit", round);
+    const json_t *why = json_object_get(failed, "args");
+    (void)dd_buf_puts(out, name);
+    if (span != NULL)
+        (void)dd_buf_printf(out, ": %.3f s, workers: %d", seconds(time_of(span, "dur")),
+                            number_of(json_object_get(span, "args"), "workers", 0));
+    else
+        (void)dd_buf_puts(out, ": its end is not in the file");
+    if (failed != NULL)
+        (void)dd_buf_printf(out, ", rank %d on %s failed", number_of(why, "rank", -1),
+                            text_of(why, "node"));
+    put_slowest(s, out, "stop", PHASE_STOP, round);
+    put_slowest(s, out, "wait for the next plan", PHASE_RESTART, round + 1);
+    put_recovery(s, out, failed, round);
+    (void)dd_buf_puts(out, "\n");
+}
+
+static void put_rounds(const struct summary *s, struct dd_buf *out)
+{
+    for (int r = s->first_round; r <= s->last_round; r++) {
+        if (r == s->first_round + ROUNDS_SHOWN - 1 && r < s->last_round - 1) {
+            (void)dd_buf_printf(out, "(%d further rounds)\n", s->last_round - r);
+            r = s->last_round;
+        }
+        put_round(s, out, r);
+    }
+}
+
+int timeline_summary(struct dd_buf *out, const char *text, size_t n, struct dd_err *err)
+{
+    json_t *all = summary_parse(text, n);
+    struct summary s = {.events = all};
+    const json_t *exec = json_is_array(all) ? event_of(&s, "exec", -1) : NULL;
+    const json_t *end = json_is_array(all) ? event_of(&s, "finish", -1) : NULL;
+    int rc = 0;
+    if (exec == NULL)
+        rc = dd_err_set(err, -EINVAL, "not a timeline that 'ddrun --timeline=FILE' has written");
+    else if (summary_collect(&s) < 0)
+        rc = dd_err_set(err, -ENOMEM, "out of memory");
+    if (rc == 0) {
+        s.exec = time_of(exec, "ts");
+        (void)dd_buf_printf(out, "job %s", text_of(json_object_get(exec, "args"), "job"));
+        if (end != NULL)
+            (void)dd_buf_printf(out, ": %.3f s, exit code %d", seconds(time_of(end, "ts") - s.exec),
+                                number_of(json_object_get(end, "args"), "code", 0));
+        (void)dd_buf_puts(out, "\n");
+        put_start(&s, out);
+        put_phases(&s, out);
+        put_rounds(&s, out);
+    }
+    free(s.spans);
+    json_decref(all);
+    return rc;
+}

@@ -1,0 +1,12 @@
+/* What 'ddctl timeline' prints: where the time of a job went, from the file of --timeline. Pure. */
+#ifndef DD_REPORT_TIMELINE_SUMMARY_H
+#define DD_REPORT_TIMELINE_SUMMARY_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* Append the summary. The array in text need not be complete: ddrun may have been killed. -EINVAL
+ * with a message: text is not a timeline of ddrun. */
+int timeline_summary(struct dd_buf *out, const char *text, size_t n, struct dd_err *err);
+
+#endif

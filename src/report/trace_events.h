@@ -1,0 +1,31 @@
+/* Trace events as Perfetto and chrome://tracing read them: one JSON object each, and an array of
+ * them in a file. Pure. Src: Trace Event Format (JSON Array Format). */
+#ifndef DD_REPORT_TRACE_EVENTS_H
+#define DD_REPORT_TRACE_EVENTS_H
+
+#include "report/phases.h"
+
+struct dd_buf;
+
+enum trace_type { TRACE_SPAN, TRACE_INSTANT, TRACE_METADATA };
+enum { TRACE_PID_JOB = 0, TRACE_TID_NODE = 0 }; /* the thread of a rank: rank + 1 */
+
+struct trace_event {
+    enum trace_type type;
+    const char *name;
+    int pid, tid;
+    uint64_t begin_ns, end_ns; /* wall-clock times */
+    struct json_t *args;       /* taken; NULL: none */
+};
+
+/* Append the event on a line of its own, behind a separator: "[" if *started is false, "," if not.
+ * The array is complete with TRACE_END after the last event; viewers accept a file without it. */
+#define TRACE_END "\n]\n"
+int trace_event_put(struct dd_buf *out, bool *started, const struct trace_event *e);
+/* The name of a process (tid -1) or thread. */
+int trace_event_put_name(struct dd_buf *out, bool *started, int pid, int tid, const char *name);
+/* A phase of node `pid`, whose times are wall-clock times. round -1: of no round. */
+int trace_event_put_phase(struct dd_buf *out, bool *started, int pid, int round,
+                          const struct phase *p);
+
+#endif

@@ -1,0 +1,137 @@
+"""--timeline and 'ddctl timeline': what every node and worker did when, and where the time went."""
+
+import json
+import os
+import subprocess
+
+import pytest
+from support import BUILD, Job, clean_env, free_port, run, some_line
+
+FAILS_ONCE = 'echo hello\n[ "$DDRUN_ROUND$RANK" != 03 ] || exit 7\n[ "$DDRUN_ROUND" = 1 ] || exec sleep 600'
+START = ["start", "resolve", "search", "connect", "key", "tls", "join", "plan", "spawn"]
+
+
+class Timeline:
+    """The file, checked against the Trace Event Format."""
+
+    def __init__(self, path):
+        self.events = json.loads(path.read_text())
+        for e in self.events:
+            assert e["ph"] in "XiM" and isinstance(e["name"], str), e
+            assert {type(e[k]) for k in ("pid", "tid", *{"X": ["ts", "dur"], "i": ["ts"], "M": []}[e["ph"]])} == {int}, e
+            assert e["ph"] != "X" or e["dur"] >= 0, e
+            assert e["ph"] != "i" or e["s"] in "tp", e
+            assert isinstance(e.get("args", {}), dict), e
+        self.nodes = {e["args"]["name"]: e["pid"] for e in self.events if e["name"] == "process_name"}
+        self.ranks = {(e["pid"], e["args"]["name"]): e["tid"] for e in self.events if e["name"] == "thread_name"}
+
+    def of(self, pid, tid=0):
+        """Events of a node or a rank: (name, round) and where each begins and ends."""
+        return {(e["name"], e.get("args", {}).get("round")): (e["ts"], e["ts"] + e.get("dur", 0))
+                for e in self.events if (e["pid"], e["tid"]) == (pid, tid) and e["ph"] != "M"}
+
+    def assert_spans_do_not_overlap(self):
+        for place in {(e["pid"], e["tid"]) for e in self.events}:
+            spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in self.events if (e["pid"], e["tid"]) == place and e["ph"] == "X")
+            assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:])), (place, spans)
+
+    def assert_ran(self, pid, rank, round_):
+        node, worker = self.of(pid), self.of(pid, self.ranks[pid, f"rank {rank}"])
+        spawned, output = worker["spawned", round_][0], worker["first-output", round_][0]
+        assert node["plan", round_][1] <= spawned <= output <= worker["worker", round_][1]
+        assert worker["worker", round_][0] == spawned
+        assert node["spawn", round_][0] <= spawned <= node["spawn", round_][1]
+
+
+def summary(path):
+    p = subprocess.run([os.path.join(BUILD, "ddctl"), "timeline", path], env=clean_env(), capture_output=True, text=True, timeout=60,
+                       check=False)
+    assert (p.returncode, p.stderr) == (0, ""), p.stderr
+    return p.stdout
+
+
+def test_timeline_shows_every_node_and_rank_of_a_restarted_job_in_causal_order(tmp_path):
+    path = tmp_path / "t.json"
+    job = run("--simulate-nodes=2", "--nproc-per-node=2", "--max-restarts=1", f"--timeline={path}", "sh", "-c", FAILS_ONCE)
+    assert job.p.returncode == 0, job.err
+    t = Timeline(path)
+    t.assert_spans_do_not_overlap()
+    assert set(t.nodes) >= {"sim1", "sim2"}
+    for round_ in (0, 1):
+        for rank in range(4):
+            t.assert_ran(t.nodes[f"sim{rank // 2 + 1}"], rank, round_)
+    for node in ("sim1", "sim2"):
+        phases = t.of(t.nodes[node])
+        assert phases["plan", 0][1] <= phases["stop", 0][0] <= phases["stop", 0][1] <= phases["restart", 1][0]
+        assert phases["restart", 1][1] <= phases["plan", 1][0]
+    found = t.of(t.nodes["sim2"])
+    begins = [found[name, 0 if name in ("join", "plan", "spawn") else None][0] for name in START]
+    assert begins == sorted(begins)
+    of_job = t.of(0)
+    assert of_job["exec", None][0] <= of_job["round 0", 0][0] <= of_job["exit", 0][0] <= of_job["round 1", 1][0]
+    text = summary(path)
+    assert some_line(text, "round 0:", "workers: 4", "rank 3 on sim2 failed", "stop ", "workers again after ")
+    assert some_line(text, "round 1:", "workers: 4") and some_line(text, "exit code 0")
+    assert len(text.splitlines()) <= 16, text
+
+
+def test_timeline_of_one_node_shows_its_workers(tmp_path):
+    path = tmp_path / "t.json"
+    job = run("--nproc-per-node=2", f"--timeline={path}", "sh", "-c", "echo hello")
+    assert job.p.returncode == 0, job.err
+    t = Timeline(path)
+    t.assert_spans_do_not_overlap()
+    pid, = set(t.nodes.values()) - {0}
+    for rank in range(2):
+        t.assert_ran(pid, rank, 0)
+    assert {"start", "daemon", "join"} <= {name for name, _ in t.of(pid)}
+    assert some_line(summary(path), "from exec to the first worker: ")
+
+
+def test_summary_names_the_node_that_came_last(tmp_path):
+    args = ["--hosts=127.0.0.1,127.0.0.2", f"--master-port={free_port()}", "--munge-socket=/nonexistent", "--nproc-per-node=1",
+            "--log-level=debug", f"--timeline={tmp_path}/t.json"]
+    with Job(*args, "--node-rank=0", "true", home=str(tmp_path)) as first:
+        seen = first.errors("event=join node=127.0.0.1")
+        with Job(*args, "--node-rank=1", "true", home=str(tmp_path)) as second:
+            assert (first.wait(), second.wait()) == (0, 0), seen + first.err + second.err
+    t = Timeline(tmp_path / "t.json")
+    assert t.of(t.nodes["127.0.0.1"])["join", 0][0] < t.of(t.nodes["127.0.0.2"])["join", 0][0]
+    assert some_line(summary(tmp_path / "t.json"), "last node: 127.0.0.2, ")
+
+
+def test_successor_writes_a_file_of_its_own(tmp_path):
+    script = 'echo r; [ "$TORCHELASTIC_RESTART_COUNT" != 0 ] || exec sleep 600'
+    with Job("--simulate-nodes=2", "--nproc-per-node=1", "--max-restarts=1", f"--timeline={tmp_path}/t.json",
+             "sh", "-c", script) as job:
+        job.line("r\nr\n")
+        daemon, = job.processes("ddrund")
+        os.kill(daemon, 9)
+        assert job.wait() == 0, job.err
+        job.assert_nothing_left()
+    before, after = Timeline(tmp_path / "t.json"), Timeline(tmp_path / "t.json.2")
+    assert {"sim1", "sim2"} <= set(before.nodes) and {"sim1", "sim2"} <= set(after.nodes)
+    assert ("round 1", 1) in after.of(0)
+
+
+def test_job_without_timeline_sends_no_phases(tmp_path):
+    job = run("--simulate-nodes=2", "--nproc-per-node=1", "--trace=link", "true", cwd=tmp_path)
+    assert job.p.returncode == 0, job.err
+    assert "sent=plan" in job.err and "phases" not in job.err
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("path, code", [("/nonexistent/t.json", 2), (".", 2), ("link", 0)])
+def test_timeline_that_cannot_be_written_is_refused_at_the_start_or_costs_one_warning(tmp_path, path, code):
+    (tmp_path / "link").symlink_to("/nonexistent/t.json")
+    job = run("--nproc-per-node=1", f"--timeline={path}", "echo", "hello", cwd=tmp_path)
+    assert job.p.returncode == code, job.err
+    assert job.out == ("" if code else "hello\n")
+    assert job.err.count("--timeline: cannot write") == 1, job.err
+
+
+@pytest.mark.parametrize("args", [[], ["a", "b"], ["/nonexistent/t.json"], ["/dev/null"]])
+def test_summary_refuses_what_is_no_timeline(args):
+    p = subprocess.run([os.path.join(BUILD, "ddctl"), "timeline", *args], env=clean_env(), capture_output=True, text=True, timeout=60,
+                       check=False)
+    assert (p.returncode, p.stdout) == (2, "") and p.stderr.startswith("ddctl timeline: error: "), p.stderr

@@ -1,0 +1,248 @@
+/* report: the phases of a node on the wire, as trace events, and their summary. */
+#include "base/buf.h"
+#include "report/phases.h"
+#include "report/timeline_summary.h"
+#include "report/trace_events.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MS INT64_C(1000000)
+#define T0 (INT64_C(1795000000000) * MS)
+
+/* ---- the wire ---- */
+
+static void phase_comes_back_as_it_was_sent(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < PHASE_KIND_MAX; kind++) {
+        const struct phase sent = {.kind = (enum phase_kind)kind,
+                                   .rank = phase_rows[kind].of_rank ? 65535 : -1,
+                                   .value = 255,
+                                   .begin_ns = INT64_MAX - 1,
+                                   .end_ns = INT64_MAX};
+        struct phase got;
+        char text[PHASE_TEXT_MAX];
+        phase_format(text, &sent);
+        assert_int_equal(phase_parse(&got, text), 0);
+        assert_int_equal(got.kind, sent.kind);
+        assert_int_equal(got.rank, sent.rank);
+        assert_int_equal(got.value, sent.value);
+        assert_int_equal(got.begin_ns, sent.begin_ns);
+        assert_int_equal(got.end_ns, phase_rows[kind].instant ? sent.begin_ns : sent.end_ns);
+    }
+}
+
+static void phase_of_a_peer_is_refused_unless_every_field_fits(void **state)
+{
+    static const struct {
+        const char *text;
+        int rc;
+    } rows[] = {
+        {"join -1 5 9 0", 0},
+        {"worker 0 5 9 143", 0},
+        {"warm -1 5 9 0", -ENOENT}, /* of another version */
+        {"", -EPROTO},
+        {"join", -EPROTO},
+        {"join -1 5 9", -EPROTO},
+        {"join -1 5 9 0 ", -EPROTO},
+        {"join -1 5 9 0 0", -EPROTO},
+        {"join  -1 5 9 0", -EPROTO},
+        {"join 0 5 9 0", -EPROTO},    /* of a rank */
+        {"worker -1 5 9 0", -EPROTO}, /* of no rank */
+        {"join -2 5 9 0", -EPROTO},
+        {"worker 999999999 5 9 0", -EPROTO},
+        {"join -1 9 5 0", -EPROTO}, /* ends before it begins */
+        {"join -1 -5 9 0", -EPROTO},
+        {"join -1 5 9223372036854775808 0", -EPROTO},
+        {"join -1 5 9 -1", -EPROTO},
+        {"join -1 5 9 99999999", -EPROTO},
+        {"join -1 0x5 9 0", -EPROTO},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct phase p;
+        assert_int_equal(phase_parse(&p, rows[i].text), rows[i].rc);
+    }
+    char longest[2 * PHASE_TEXT_MAX];
+    struct phase p;
+    memset(longest, 'j', sizeof(longest) - 1);
+    longest[sizeof(longest) - 1] = '\0';
+    assert_int_equal(phase_parse(&p, longest), -EPROTO);
+}
+
+/* ---- events ---- */
+
+static void put(struct dd_buf *out, bool *started, int pid, int round, struct phase p)
+{
+    assert_int_equal(trace_event_put_phase(out, started, pid, round, &p), 0);
+}
+
+static void events_are_an_array_of_the_trace_event_format(void **state)
+{
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    bool started = false;
+    (void)state;
+    assert_int_equal(trace_event_put_name(&out, &started, 1, -1, "n\xff\"1"), 0);
+    assert_int_equal(trace_event_put_name(&out, &started, 1, 4, "rank 3"), 0);
+    put(&out, &started, 1, 0, (struct phase){PHASE_JOIN, -1, 0, 1999, 2000});
+    put(&out, &started, 1, -1, (struct phase){PHASE_START, -1, 0, 5000, 9000});
+    put(&out, &started, 1, 2, (struct phase){PHASE_WORKER, 3, 7, 3000, 10000});
+    put(&out, &started, 1, 2, (struct phase){PHASE_FIRST_OUTPUT, 3, 0, 4000, 4000});
+    assert_int_equal(trace_event_put(&out, &started,
+                                     &(struct trace_event){.type = TRACE_INSTANT,
+                                                           .name = "exec",
+                                                           .begin_ns = 7000,
+                                                           .args = json_pack("{s:s}", "job", "7")}),
+                     0);
+    assert_int_equal(dd_buf_puts(&out, TRACE_END), 0);
+    assert_string_equal(
+        dd_buf_str(&out),
+        "[\n"
+        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"n?\\\"1\"}},\n"
+        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":4,\"args\":{\"name\":\"rank 3\"}},\n"
+        "{\"name\":\"join\",\"ph\":\"X\",\"pid\":1,\"tid\":0,\"ts\":1,\"dur\":1,\"args\":{\"round\":0}},\n"
+        "{\"name\":\"start\",\"ph\":\"X\",\"pid\":1,\"tid\":0,\"ts\":5,\"dur\":4},\n"
+        "{\"name\":\"worker\",\"ph\":\"X\",\"pid\":1,\"tid\":4,\"ts\":3,\"dur\":7,"
+        "\"args\":{\"round\":2,\"code\":7}},\n"
+        "{\"name\":\"first-output\",\"ph\":\"i\",\"pid\":1,\"tid\":4,\"ts\":4,\"s\":\"t\","
+        "\"args\":{\"round\":2}},\n"
+        "{\"name\":\"exec\",\"ph\":\"i\",\"pid\":0,\"tid\":0,\"ts\":7,\"s\":\"p\",\"args\":{\"job\":\"7\"}}\n"
+        "]\n");
+    json_t *all = json_loadb((char *)out.data, out.len, JSON_REJECT_DUPLICATES, NULL);
+    assert_int_equal(json_array_size(all), 7);
+    json_decref(all);
+}
+
+/* ---- the summary ---- */
+
+static void put_job(struct dd_buf *out, bool *started, const char *name, int64_t begin, int64_t end,
+                    json_t *args)
+{
+    assert_int_equal(
+        trace_event_put(out, started,
+                        &(struct trace_event){.type = end > begin ? TRACE_SPAN : TRACE_INSTANT,
+                                              .name = name,
+                                              .begin_ns = (uint64_t)(T0 + begin),
+                                              .end_ns = (uint64_t)(T0 + end),
+                                              .args = args}),
+        0);
+}
+
+static void put_node(struct dd_buf *out, bool *started, int pid, int round, struct phase p)
+{
+    p.begin_ns += T0;
+    p.end_ns += T0;
+    put(out, started, pid, round, p);
+}
+
+/* Three nodes, of which n3 comes 2 s late; rank 1 fails in round 0. */
+static void make_timeline(struct dd_buf *out)
+{
+    bool started = false;
+    char name[8];
+    put_job(out, &started, "exec", 0, 0, json_pack("{s:s}", "job", "slurm-7.0"));
+    for (int n = 1; n <= 3; n++) {
+        const int64_t late = n == 3 ? 2000 * MS : n * MS;
+        (void)snprintf(name, sizeof(name), "n%d", n);
+        assert_int_equal(trace_event_put_name(out, &started, n, -1, name), 0);
+        put_node(out, &started, n, -1, (struct phase){PHASE_START, -1, 0, 0, late});
+        put_node(out, &started, n, -1, (struct phase){PHASE_CONNECT, -1, 0, late, late + 1000});
+        put_node(out, &started, n, 0, (struct phase){PHASE_JOIN, -1, 0, late, 2010 * MS});
+        put_node(out, &started, n, 0, (struct phase){PHASE_SPAWN, -1, 0, 2010 * MS, 2020 * MS});
+        put_node(out, &started, n, 0,
+                 (struct phase){PHASE_SPAWNED, n - 1, 0, (2010 + n) * MS, (2010 + n) * MS});
+        put_node(out, &started, n, 0,
+                 (struct phase){PHASE_FIRST_OUTPUT, n - 1, 0, 2100 * MS, 2100 * MS});
+    }
+    put_job(out, &started, "exit", 5000 * MS, 5000 * MS,
+            json_pack("{s:i s:i s:s}", "round", 0, "rank", 1, "node", "n2"));
+    put_node(out, &started, 1, 0, (struct phase){PHASE_STOP, -1, 0, 5000 * MS, 5300 * MS});
+    put_node(out, &started, 3, 0, (struct phase){PHASE_STOP, -1, 0, 5000 * MS, 5100 * MS});
+    put_job(out, &started, "round 0", 2010 * MS, 5400 * MS,
+            json_pack("{s:i s:i}", "round", 0, "workers", 3));
+    put_node(out, &started, 3, 1, (struct phase){PHASE_RESTART, -1, 0, 5100 * MS, 5400 * MS});
+    put_node(out, &started, 3, 1, (struct phase){PHASE_SPAWNED, 2, 0, 5500 * MS, 5500 * MS});
+}
+
+static const char head[] = "job slurm-7.0: 9.000 s, exit code 0\n";
+static const char body[] = "from exec to the first worker: 2.011 s; to the last: 2.013 s\n"
+                           "last node: n3, ready 2.000 s after exec\n"
+                           "  phase              median     slowest\n"
+                           "  start             0.002 s     2.000 s  n3\n"
+                           "  join              2.008 s     2.009 s  n1\n"
+                           "  spawn             0.010 s     0.010 s  n";
+static const char rounds[] =
+    "  first-output      0.088 s     0.089 s  rank 0 on n1\n"
+    "  below 1 ms on all nodes: connect\n"
+    "round 0: 3.390 s, workers: 3, rank 1 on n2 failed; stop 0.300 s (slowest: n1); "
+    "wait for the next plan 0.300 s (slowest: n3); workers again after 0.500 s\n";
+
+static void summary_says_where_the_time_went(void **state)
+{
+    DD_AUTO(buf) struct dd_buf file = DD_BUF_INIT(1 << 16);
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+    bool started = true;
+    (void)state;
+    make_timeline(&file);
+    put_job(&file, &started, "round 1", 5400 * MS, 9000 * MS,
+            json_pack("{s:i s:i}", "round", 1, "workers", 3));
+    put_job(&file, &started, "finish", 9000 * MS, 9000 * MS, json_pack("{s:i}", "code", 0));
+    assert_int_equal(dd_buf_puts(&file, TRACE_END), 0);
+    assert_int_equal(timeline_summary(&out, (char *)file.data, file.len, NULL), 0);
+    const char *text = dd_buf_str(&out);
+    assert_memory_equal(text, head, strlen(head));
+    assert_memory_equal(text + strlen(head), body, strlen(body));
+    assert_non_null(strstr(text, rounds));
+    assert_string_equal(strstr(text, "round 1"), "round 1: 3.600 s, workers: 3\n");
+}
+
+/* ddrun was killed: the array has no end, and perhaps only a part of its last event. */
+static void summary_takes_what_was_written_of_a_file(void **state)
+{
+    DD_AUTO(buf) struct dd_buf file = DD_BUF_INIT(1 << 16);
+    (void)state;
+    make_timeline(&file);
+    const char *nl = memchr(file.data, '\n', file.len);
+    for (int i = 0; i < 2;
+         i++) /* the separator and the first event, without which nothing is known */
+        nl = memchr(nl + 1, '\n', file.len - (size_t)(nl + 1 - (char *)file.data));
+    for (size_t n = (size_t)(nl - (char *)file.data); n <= file.len; n++) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+        assert_int_equal(timeline_summary(&out, (char *)file.data, n, NULL), 0);
+        assert_memory_equal(dd_buf_str(&out), "job slurm-7.0\n", 14);
+    }
+}
+
+static void summary_refuses_what_is_no_timeline(void **state)
+{
+    static const char *const texts[] = {
+        "", "[", "]", "[]", "{}", "x", "[1,\"a\",null]", "[{\"pid\":0}]"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 16);
+        struct dd_err err;
+        assert_int_equal(timeline_summary(&out, texts[i], strlen(texts[i]), &err), -EINVAL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(phase_comes_back_as_it_was_sent),
+        cmocka_unit_test(phase_of_a_peer_is_refused_unless_every_field_fits),
+        cmocka_unit_test(events_are_an_array_of_the_trace_event_format),
+        cmocka_unit_test(summary_says_where_the_time_went),
+        cmocka_unit_test(summary_takes_what_was_written_of_a_file),
+        cmocka_unit_test(summary_refuses_what_is_no_timeline),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
