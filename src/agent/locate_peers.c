@@ -81,21 +81,22 @@ static int locate_peers_list_nodes(struct locate_peers *p, struct dd_strv *out)
 
 void locate_peers_start(struct locate_peers *p)
 {
-    struct link_find_cfg cfg;
+    struct link_probe_cfg cfg = {
+        .found = locate_peers_on_found, .done = locate_peers_on_done, .arg = p};
     uint16_t ports[LOCATE_PORTS];
     DD_AUTO(strv) struct dd_strv names = {0};
     struct dd_err err = {0};
-    const struct link_probe_cb cb = {
-        .found = locate_peers_on_found, .done = locate_peers_on_done, .arg = p};
     locate_peers_stop(p);
     uplink_drop_others(p->where->uplink);
-    locate_find_cfg(p->where, &cfg, ports);
-    cfg.host_is_me = false;
-    cfg.attempt_ms = ATTEMPT_MS;
+    locate_find_cfg(p->where, &cfg.find, ports);
+    cfg.find.host_is_me = false;
+    cfg.find.attempt_ms = ATTEMPT_MS;
     p->asking = true;
     int rc = locate_peers_list_nodes(p, &names);
+    cfg.hosts = names.v;
+    cfg.nhosts = names.n;
     if (rc == 0)
-        rc = link_probe_start(&p->probe, p->where->loop->base, &cfg, names.v, names.n, &cb, &err);
+        rc = link_probe_start(&p->probe, p->where->loop->base, &cfg, &err);
     if (rc == 0)
         return;
     dd_log(p->where->loop->cfg->log, DD_LOG_WARN, "cannot look for another daemon of this job: %s",

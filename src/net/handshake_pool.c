@@ -76,7 +76,8 @@ void handshake_pool_start(struct handshake_pool *p, int fd, bool foreign)
     }
     if (foreign)
         unproven_is_foreign(&h->unproven);
-    if (link_accept_start(&h->accept, p->cfg.base, fd, &p->cfg.accept, handshake_on_accepted, h,
+    if (link_accept_start(&h->accept, p->cfg.base, fd, &p->cfg.accept,
+                          &(struct link_accept_cb){.done = handshake_on_accepted, .arg = h},
                           NULL) < 0)
         handshake_free(h);
 }

@@ -113,16 +113,18 @@ struct link_accept_cfg {
 };
 
 struct link_accept;
+struct link_accept_cb {
+    void (*done)(void *arg, struct link_accept *a, struct link *l, const char *why);
+    void *arg;
+};
 /* Take fd. done is called once, from the event loop, with a live link (given to the caller) or with
  * NULL and the reason (valid during the call); the caller calls link_accept_free() in both cases.
  * An agent tries several addresses at once and closes all but the first link that opens, so the
  * loss of a link before its first frame is not the loss of a node. With MUNGE, making the
  * credential waits for munged (usually well below 1 ms), at most once in a few seconds. */
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
-                      const struct link_accept_cfg *cfg,
-                      void (*done)(void *arg, struct link_accept *a, struct link *l,
-                                   const char *why),
-                      void *arg, struct dd_err *err);
+                      const struct link_accept_cfg *cfg, const struct link_accept_cb *cb,
+                      struct dd_err *err);
 void link_accept_free(struct link_accept *a); /* allowed inside done */
 /* Inside done: true if the peer failed to authenticate or sent invalid data; false if it
  * disconnected or belongs to another job. */
@@ -176,21 +178,22 @@ void link_find_free(struct link_find *f);
 
 /* ---- one probe of many nodes ---- */
 
-struct link_probe_cb {
-    void (*found)(
-        void *arg,
-        struct link *l); /* a link to a daemon of this job, given; may be called several times */
+struct link_probe_cfg {
+    struct link_find_cfg find; /* host is ignored; attempt_ms: of each port, not 0 */
+    char *const *hosts;
+    size_t nhosts;
+    /* A link to a daemon of this job, given; may be called several times. */
+    void (*found)(void *arg, struct link *l);
     void (*done)(void *arg); /* once, at the end: every node has responded or timed out */
     void *arg;
 };
 
 struct link_probe;
-/* Try all ports of all hosts once, cfg->attempt_ms each (not 0), a bounded number of nodes at a
- * time; cfg->host is ignored. A node that is down costs one such timeout. The caller calls
+/* Try all ports of all hosts once, a bounded number of nodes at a time. Strings, ports
+ * and hosts are copied. A node that is down costs one timeout. The caller calls
  * link_probe_free(), also allowed inside both callbacks. */
 int link_probe_start(struct link_probe **ret, struct event_base *base,
-                     const struct link_find_cfg *cfg, char *const *hosts, size_t n,
-                     const struct link_probe_cb *cb, struct dd_err *err);
+                     const struct link_probe_cfg *cfg, struct dd_err *err);
 void link_probe_free(struct link_probe *k);
 
 #endif

@@ -30,8 +30,6 @@ enum {
                                replay an overheard ClientHello */
 };
 
-typedef void accept_done_f(void *arg, struct link_accept *a, struct link *l, const char *why);
-
 struct link_accept {
     struct event_base *base;
     struct link_accept_cfg cfg;
@@ -46,8 +44,7 @@ struct link_accept {
     struct hello_call call;
     struct net_tls_psk psk;
     bool other_job, suspect;
-    accept_done_f *done;
-    void *arg;
+    struct link_accept_cb cb;
 };
 
 int link_shared_prepare(struct link_shared *s, struct dd_err *err)
@@ -131,7 +128,7 @@ static void link_accept_finish(struct link_accept *a, struct link *l, const char
 {
     drop_hello_events(a);
     (void)event_del(a->timer);
-    a->done(a->arg, a, l, why); /* may free a */
+    a->cb.done(a->cb.arg, a, l, why); /* may free a */
 }
 
 bool link_accept_is_suspect(const struct link_accept *a)
@@ -189,7 +186,7 @@ static int link_accept_start_tls(struct link_accept *a, struct dd_err *err)
     rc = net_key_psk(a->psk.key, a->cfg.key, a->cfg.key_in);
     if (rc < 0)
         return dd_err_set(err, rc, "cannot derive the session's key");
-    rc = net_tls_start(&a->bev, s->tls, a->base, a->fd, NET_TLS_SERVER, &a->psk, err);
+    rc = net_tls_accept(&a->bev, s->tls, a->base, a->fd, &a->psk, err);
     if (rc < 0)
         return rc;
     a->fd = -1;
@@ -367,7 +364,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
 }
 
 int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
-                      const struct link_accept_cfg *cfg, accept_done_f *done, void *arg,
+                      const struct link_accept_cfg *cfg, const struct link_accept_cb *cb,
                       struct dd_err *err)
 {
     const struct timeval limit = dd_timeval(cfg->timeout_ms * DD_NS_PER_MS);
@@ -376,12 +373,8 @@ int link_accept_start(struct link_accept **ret, struct event_base *base, int fd,
         (void)close(fd);
         return dd_err_set(err, -ENOMEM, "out of memory for a connection");
     }
-    *a = (struct link_accept){.base = base,
-                              .cfg = *cfg,
-                              .fd = fd,
-                              .in = DD_BUF_INIT(HELLO_CALL_MAX),
-                              .done = done,
-                              .arg = arg};
+    *a = (struct link_accept){
+        .base = base, .cfg = *cfg, .fd = fd, .in = DD_BUF_INIT(HELLO_CALL_MAX), .cb = *cb};
     if (a->cfg.shared == NULL)
         a->cfg.shared = &a->own;
     a->readable = event_new(base, fd, EV_READ | EV_PERSIST, link_accept_on_readable, a);

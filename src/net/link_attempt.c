@@ -111,7 +111,7 @@ static void link_attempt_start_tls(struct link_attempt *t)
     struct dd_err err = {0};
     int rc = *t->cfg.tls != NULL ? 0 : net_tls_new(t->cfg.tls, &err);
     if (rc == 0)
-        rc = net_tls_start(&t->bev, *t->cfg.tls, t->base, t->fd, NET_TLS_CLIENT, &t->psk, &err);
+        rc = net_tls_connect(&t->bev, *t->cfg.tls, t->base, t->fd, &t->psk, &err);
     if (rc < 0) {
         link_attempt_finish(t, ATTEMPT_BROKEN, NULL, err.text);
         return;

@@ -33,17 +33,14 @@ struct node_probe {
 
 struct link_probe {
     struct event_base *base;
-    struct link_find_cfg cfg;
+    struct link_probe_cfg cfg; /* strings, ports and hosts are copies */
     char *job_id, *node, *bind_addr;
     uint16_t ports[PORTS_MAX];
     char **hosts;
-    size_t nhosts, next;
+    size_t ncopied, next; /* number of hosts that have been copied; index of the next to probe */
     struct net_tls *tls;
     struct event *step;
     struct node_probe nodes[AT_ONCE];
-    void (*found)(void *arg, struct link *l);
-    void (*done)(void *arg);
-    void *arg;
 };
 
 static void node_probe_clear(struct node_probe *p)
@@ -64,7 +61,7 @@ void link_probe_free(struct link_probe *k)
     if (k->step != NULL)
         event_free(k->step);
     net_tls_free(k->tls);
-    for (size_t i = 0; k->hosts != NULL && i < k->nhosts; i++)
+    for (size_t i = 0; k->hosts != NULL && i < k->ncopied; i++)
         free(k->hosts[i]);
     free(k->hosts);
     free(k->job_id);
@@ -86,10 +83,10 @@ static void link_probe_on_tried(void *arg, struct link_attempt *t, enum link_ver
 static void try_port(struct node_probe *p, size_t port)
 {
     struct link_probe *k = p->probe;
-    struct link_attempt_cfg cfg = {.find = &k->cfg,
+    struct link_attempt_cfg cfg = {.find = &k->cfg.find,
                                    .tls = &k->tls,
                                    .addr = p->addrs[p->addr],
-                                   .limit_ms = k->cfg.attempt_ms,
+                                   .limit_ms = k->cfg.find.attempt_ms,
                                    .done = link_probe_on_tried,
                                    .arg = p};
     net_addr_set_port(&cfg.addr, k->ports[port]);
@@ -121,14 +118,14 @@ static void link_probe_on_tried(void *arg, struct link_attempt *t, enum link_ver
     link_attempt_free(DD_TAKE(p->attempts[port]));
     p->open--;
     if (port == 0 && v != ATTEMPT_UNREACHABLE)
-        for (size_t i = 1; i < k->cfg.nports; i++)
+        for (size_t i = 1; i < k->cfg.find.nports; i++)
             try_port(p, i);
     if (p->open == 0) {
         p->addr++;
         try_address(p);
     }
     if (v == ATTEMPT_LINK)
-        k->found(k->arg, l); /* may free k */
+        k->cfg.found(k->cfg.arg, l); /* may free k */
 }
 
 /* A machine's own name often resolves to a loopback address on every node. A numeric address is
@@ -137,7 +134,8 @@ static bool link_probe_is_wanted(const struct link_probe *k, const char *host,
                                  const struct net_addr *a)
 {
     struct net_addr number;
-    return !net_addr_is_loopback(a) || k->cfg.host_is_me || net_addr_parse(&number, host, 0) == 0;
+    return !net_addr_is_loopback(a) || k->cfg.find.host_is_me ||
+           net_addr_parse(&number, host, 0) == 0;
 }
 
 static void link_probe_on_looked_up(void *arg, const struct net_addr *addrs, size_t n,
@@ -156,8 +154,8 @@ static void node_probe_begin(struct node_probe *p, size_t host)
 {
     struct link_probe *k = p->probe;
     const struct net_resolve_cfg cfg = {.name = k->hosts[host],
-                                        .slurm = k->cfg.try_scontrol ? NET_RESOLVE_SLURM_ELSE
-                                                                     : NET_RESOLVE_SLURM_NEVER,
+                                        .slurm = k->cfg.find.try_scontrol ? NET_RESOLVE_SLURM_ELSE
+                                                                          : NET_RESOLVE_SLURM_NEVER,
                                         .timeout_ms = LOOKUP_LIMIT_MS,
                                         .done = link_probe_on_looked_up,
                                         .arg = p};
@@ -174,54 +172,51 @@ static void on_step(evutil_socket_t fd, short what, void *arg)
     (void)what;
     for (size_t i = 0; i < AT_ONCE; i++) {
         struct node_probe *p = &k->nodes[i];
-        while (!p->busy && k->next < k->nhosts)
+        while (!p->busy && k->next < k->cfg.nhosts)
             node_probe_begin(p, k->next++);
         busy += p->busy;
     }
     if (busy == 0)
-        k->done(k->arg); /* may free k */
+        k->cfg.done(k->cfg.arg); /* may free k */
 }
 
-static int link_probe_copy_cfg(struct link_probe *k, const struct link_find_cfg *cfg,
-                               char *const *hosts, size_t n)
+static int link_probe_copy_cfg(struct link_probe *k, const struct link_probe_cfg *cfg)
 {
+    const struct link_find_cfg *find = &cfg->find;
     k->cfg = *cfg;
-    memcpy(k->ports, cfg->ports, cfg->nports * sizeof(k->ports[0]));
-    k->cfg.ports = k->ports;
-    k->hosts = calloc(n + 1, sizeof(*k->hosts));
-    k->job_id = strdup(cfg->job_id);
-    k->node = strdup(cfg->node);
-    k->bind_addr = cfg->bind_addr != NULL ? strdup(cfg->bind_addr) : NULL;
-    k->cfg.job_id = k->job_id;
-    k->cfg.node = k->node;
-    k->cfg.bind_addr = k->bind_addr;
-    k->cfg.host = NULL;
+    memcpy(k->ports, find->ports, find->nports * sizeof(k->ports[0]));
+    k->cfg.find.ports = k->ports;
+    k->hosts = calloc(cfg->nhosts + 1, sizeof(*k->hosts));
+    k->job_id = strdup(find->job_id);
+    k->node = strdup(find->node);
+    k->bind_addr = find->bind_addr != NULL ? strdup(find->bind_addr) : NULL;
+    k->cfg.hosts = k->hosts;
+    k->cfg.find.job_id = k->job_id;
+    k->cfg.find.node = k->node;
+    k->cfg.find.bind_addr = k->bind_addr;
+    k->cfg.find.host = NULL;
     if (k->hosts == NULL || k->job_id == NULL || k->node == NULL ||
-        (cfg->bind_addr != NULL && k->bind_addr == NULL))
+        (find->bind_addr != NULL && k->bind_addr == NULL))
         return -ENOMEM;
-    for (; k->nhosts < n; k->nhosts++)
-        if ((k->hosts[k->nhosts] = strdup(hosts[k->nhosts])) == NULL)
+    for (; k->ncopied < cfg->nhosts; k->ncopied++)
+        if ((k->hosts[k->ncopied] = strdup(cfg->hosts[k->ncopied])) == NULL)
             return -ENOMEM;
     return 0;
 }
 
 int link_probe_start(struct link_probe **ret, struct event_base *base,
-                     const struct link_find_cfg *cfg, char *const *hosts, size_t n,
-                     const struct link_probe_cb *cb, struct dd_err *err)
+                     const struct link_probe_cfg *cfg, struct dd_err *err)
 {
-    if (cfg->nports == 0 || cfg->nports > PORTS_MAX)
+    if (cfg->find.nports == 0 || cfg->find.nports > PORTS_MAX)
         return dd_err_set(err, -EINVAL, "invalid number of ports to try: %zu (expected 1 to %d)",
-                          cfg->nports, PORTS_MAX);
+                          cfg->find.nports, PORTS_MAX);
     struct link_probe *k = calloc(1, sizeof(*k));
-    if (k == NULL || link_probe_copy_cfg(k, cfg, hosts, n) < 0 ||
+    if (k == NULL || link_probe_copy_cfg(k, cfg) < 0 ||
         (k->step = evtimer_new(base, on_step, k)) == NULL) {
         link_probe_free(k);
         return dd_err_set(err, -ENOMEM, "out of memory for the search");
     }
     k->base = base;
-    k->found = cb->found;
-    k->done = cb->done;
-    k->arg = cb->arg;
     for (size_t i = 0; i < AT_ONCE; i++)
         k->nodes[i].probe = k;
     step_soon(k);

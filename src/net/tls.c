@@ -100,25 +100,45 @@ void net_tls_free(struct net_tls *t)
     free(t);
 }
 
-int net_tls_start(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
-                  enum net_tls_side side, struct net_tls_psk *psk, struct dd_err *err)
+/* Take ssl; NULL: SSL_new() has failed. */
+static int tls_open(struct bufferevent **ret, struct event_base *base, int fd, SSL *ssl,
+                    enum bufferevent_ssl_state state, struct dd_err *err)
 {
-    SSL *ssl = SSL_new(t->ctx);
     if (ssl == NULL)
         return fail(err, "start a connection");
-    SSL_set_app_data(ssl, psk);
-    /* no CA is trusted: a server that answers with a certificate instead of the key fails */
-    SSL_set_verify(ssl, side == NET_TLS_CLIENT ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     struct bufferevent *bev = bufferevent_openssl_socket_new(
-        base, fd, ssl,
-        side == NET_TLS_SERVER ? BUFFEREVENT_SSL_ACCEPTING : BUFFEREVENT_SSL_CONNECTING,
-        BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
+        base, fd, ssl, state, BEV_OPT_CLOSE_ON_FREE | BEV_OPT_DEFER_CALLBACKS);
     if (bev == NULL) { /* libevent 2.1.12 does not free ssl on failure */
         SSL_free(ssl);
         return dd_err_set(err, -ENOMEM, "out of memory for a TLS connection");
     }
     *ret = bev;
     return 0;
+}
+
+static SSL *tls_new_ssl(struct net_tls *t, struct net_tls_psk *psk, int verify)
+{
+    SSL *ssl = SSL_new(t->ctx);
+    if (ssl != NULL) {
+        SSL_set_app_data(ssl, psk);
+        SSL_set_verify(ssl, verify, NULL);
+    }
+    return ssl;
+}
+
+int net_tls_connect(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
+                    struct net_tls_psk *psk, struct dd_err *err)
+{
+    /* no CA is trusted: a server that answers with a certificate instead of the key fails */
+    SSL *ssl = tls_new_ssl(t, psk, SSL_VERIFY_PEER);
+    return tls_open(ret, base, fd, ssl, BUFFEREVENT_SSL_CONNECTING, err);
+}
+
+int net_tls_accept(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
+                   struct net_tls_psk *psk, struct dd_err *err)
+{
+    SSL *ssl = tls_new_ssl(t, psk, SSL_VERIFY_NONE);
+    return tls_open(ret, base, fd, ssl, BUFFEREVENT_SSL_ACCEPTING, err);
 }
 
 int net_tls_check(struct bufferevent *bev)

@@ -19,14 +19,15 @@ struct net_tls_psk {
     unsigned char key[NET_KEY_LEN];
 };
 
-enum net_tls_side { NET_TLS_CLIENT, NET_TLS_SERVER };
-
 int net_tls_new(struct net_tls **ret, struct dd_err *err);
 void net_tls_free(struct net_tls *t);
 
-/* Make a bufferevent that does the handshake on fd, which it takes on success. */
-int net_tls_start(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
-                  enum net_tls_side side, struct net_tls_psk *psk, struct dd_err *err);
+/* Make a bufferevent that does the handshake on fd, which it takes on success, as client or as
+ * server. */
+int net_tls_connect(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
+                    struct net_tls_psk *psk, struct dd_err *err);
+int net_tls_accept(struct bufferevent **ret, struct net_tls *t, struct event_base *base, int fd,
+                   struct net_tls_psk *psk, struct dd_err *err);
 /* After BEV_EVENT_CONNECTED: 0 if both sides have proved the key, else -EACCES. */
 int net_tls_check(struct bufferevent *bev);
 /* Drop the reference to psk after the handshake. */

@@ -70,7 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(base != NULL &&
          socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     memset(&world, 0, sizeof(world));
-    must(link_accept_start(&world.accept, base, pair[1], &cfg, on_done, NULL, NULL) == 0);
+    must(link_accept_start(&world.accept, base, pair[1], &cfg,
+                           &(struct link_accept_cb){.done = on_done}, NULL) == 0);
     send_pieces(base, pair[0], &r);
     close(pair[0]);
     (void)event_base_loop(base, EVLOOP_NONBLOCK);

@@ -120,7 +120,8 @@ static void start_daemon(const struct link_accept_cfg *cfg)
     int pair[2];
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);
     world.fd[DAEMON] = pair[0];
-    must(link_accept_start(&world.accept, world.base, pair[1], cfg, on_accepted, NULL, NULL) == 0);
+    must(link_accept_start(&world.accept, world.base, pair[1], cfg,
+                           &(struct link_accept_cb){.done = on_accepted}, NULL) == 0);
 }
 
 /* ---- the network ---- */

@@ -103,9 +103,10 @@ static void accept_link(struct host *h, int fd)
                                         .log = &h->w->log,
                                         .timeout_ms = h->timeout_ms,
                                         .shared = &h->shared};
-    assert_int_equal(
-        link_accept_start(&h->accepts[h->naccepts++], h->w->base, fd, &cfg, on_accepted, h, NULL),
-        0);
+    assert_int_equal(link_accept_start(&h->accepts[h->naccepts++], h->w->base, fd, &cfg,
+                                       &(struct link_accept_cb){.done = on_accepted, .arg = h},
+                                       NULL),
+                     0);
 }
 
 struct late {

@@ -349,13 +349,17 @@ static struct seen look_at(struct world *w, char *const *hosts, size_t n, const 
 {
     struct seen s = {.base = w->base};
     struct link_probe *k;
-    struct link_find_cfg cfg = w->cfg;
-    const struct link_probe_cb cb = {.found = on_seen, .done = on_looked, .arg = &s};
+    struct link_probe_cfg cfg = {.find = w->cfg,
+                                 .hosts = hosts,
+                                 .nhosts = n,
+                                 .found = on_seen,
+                                 .done = on_looked,
+                                 .arg = &s};
     w->env[0] = key_a;
-    cfg.ports = ports;
-    cfg.nports = nports;
-    cfg.attempt_ms = 500;
-    assert_int_equal(link_probe_start(&k, w->base, &cfg, hosts, n, &cb, NULL), 0);
+    cfg.find.ports = ports;
+    cfg.find.nports = nports;
+    cfg.find.attempt_ms = 500;
+    assert_int_equal(link_probe_start(&k, w->base, &cfg, NULL), 0);
     event_base_dispatch(w->base);
     link_probe_free(k);
     (void)event_base_loop(w->base, EVLOOP_NONBLOCK); /* what libevent frees later */
