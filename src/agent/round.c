@@ -154,12 +154,15 @@ static int prepare(struct round *r, struct dd_err *err)
 
 static int start_workers(struct round *r, const struct round_link *link, struct dd_err *err)
 {
-    const struct worker_group_cb cb = {
-        .log = r->cfg->log, .on_exit = on_worker_exit, .on_empty = on_workers_gone, .arg = r};
+    const struct worker_group_cfg cfg = {.log = r->cfg->log,
+                                         .out = r->output,
+                                         .on_exit = on_worker_exit,
+                                         .on_empty = on_workers_gone,
+                                         .arg = r};
     struct round_specs specs = {0};
     int rc = round_specs_make(&specs, r, link, err);
     if (rc == 0)
-        rc = worker_group_start(&r->group, r->base, specs.v, specs.n, r->output, &cb, err);
+        rc = worker_group_start(&r->group, r->base, specs.v, specs.n, &cfg, err);
     round_specs_done(&specs);
     return rc;
 }

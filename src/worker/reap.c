@@ -45,8 +45,8 @@ static void worker_ended(struct worker_group *g, struct worker *w, int status)
     }
     if (g->out != NULL)
         worker_output_catch_up(g->out, e.local_rank);
-    if (g->cb.on_exit != NULL)
-        g->cb.on_exit(g->cb.arg, &e);
+    if (g->on_exit != NULL)
+        g->on_exit(g->arg, &e);
 }
 
 /* The process has not exited within the time after SIGKILL. */
@@ -59,12 +59,12 @@ static void worker_give_up(struct worker_group *g, struct worker *w)
            (int)w->pid, w->rank);
     w->state = WORKER_GONE;
     (void)pid_list_add(&g->protected, w->pid);
-    if (was == WORKER_RUNNING && g->cb.on_exit != NULL)
-        g->cb.on_exit(g->cb.arg, &(struct worker_exit){.local_rank = (int)(w - g->w),
-                                                       .pid = w->pid,
-                                                       .code = 128 + SIGKILL,
-                                                       .signal = SIGKILL,
-                                                       .at_ns = dd_now_ns()});
+    if (was == WORKER_RUNNING && g->on_exit != NULL)
+        g->on_exit(g->arg, &(struct worker_exit){.local_rank = (int)(w - g->w),
+                                                 .pid = w->pid,
+                                                 .code = 128 + SIGKILL,
+                                                 .signal = SIGKILL,
+                                                 .at_ns = dd_now_ns()});
 }
 
 static bool is_worker_group(const struct worker_group *g, pid_t pgid)
@@ -163,8 +163,8 @@ static void output_done(void *arg)
 {
     struct worker_group *g = arg;
     g->out = NULL; /* from here on it belongs to the next round */
-    if (g->cb.on_empty != NULL)
-        g->cb.on_empty(g->cb.arg); /* the callback may free g */
+    if (g->on_empty != NULL)
+        g->on_empty(g->arg); /* the callback may free g */
 }
 
 void reap_step(struct worker_group *g)

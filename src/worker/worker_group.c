@@ -195,8 +195,8 @@ static void free_paths(char **paths, int n)
 }
 
 int worker_group_start(struct worker_group **ret, struct event_base *base,
-                       const struct worker_spec *specs, int n, struct worker_output *out,
-                       const struct worker_group_cb *cb, struct dd_err *err)
+                       const struct worker_spec *specs, int n, const struct worker_group_cfg *cfg,
+                       struct dd_err *err)
 {
     DD_AUTO(group) struct worker_group *g = NULL;
     int rc = group_new(&g, base, n, err);
@@ -205,16 +205,18 @@ int worker_group_start(struct worker_group **ret, struct event_base *base,
     char **paths = calloc((size_t)n, sizeof(*paths));
     rc = paths == NULL ? dd_err_set(err, -ENOMEM, "out of memory")
                        : paths_find(paths, specs, n, err);
-    g->log = cb->log;
-    g->out = out;
+    g->log = cfg->log;
+    g->out = cfg->out;
     if (rc == 0)
         rc = group_run(g, specs, paths, err);
     free_paths(paths, n);
     if (rc < 0)
         return rc;
-    if (out != NULL)
-        worker_output_started(out);
-    g->cb = *cb;
+    if (g->out != NULL)
+        worker_output_started(g->out);
+    g->on_exit = cfg->on_exit;
+    g->on_empty = cfg->on_empty;
+    g->arg = cfg->arg;
     *ret = DD_TAKE(g);
     return 0;
 }

@@ -61,9 +61,10 @@ struct worker_spec {
 /* Pass a descriptor to the worker; return its number there. */
 int worker_spec_fd(struct worker_spec *spec, int fd);
 
-/* Callbacks of a group. */
-struct worker_group_cb {
-    const struct dd_log *log; /* borrowed until free; NULL: no messages */
+/* All borrowed until free. */
+struct worker_group_cfg {
+    const struct dd_log *log;  /* NULL: no messages */
+    struct worker_output *out; /* NULL: the workers inherit stdout and stderr */
     /* called once per worker, after its stderr has been read (worker_output_tail) */
     void (*on_exit)(void *arg, const struct worker_exit *e);
     /* called once: all workers have exited, their output has been read, and no process of their
@@ -72,14 +73,13 @@ struct worker_group_cb {
     void *arg;
 };
 
-/* Start n workers; return when all have executed their programs. out is borrowed and may be NULL:
- * the workers then inherit stdout and stderr. On failure, no process remains, and the message names
- * the program. If a file system takes more than 1 s to load the program, return 0; a later failure
- * is logged and causes exit code 126 or 127. specs is borrowed during the call, base and out until
- * free. Descriptors 0 to 2 of the agent must be open. The caller owns *ret. */
+/* Start n workers; return when all have executed their programs. On failure, no process remains,
+ * and the message names the program. If a file system takes more than 1 s to load the program,
+ * return 0; a later failure is logged and causes exit code 126 or 127. specs is borrowed during the
+ * call, base until free. Descriptors 0 to 2 of the agent must be open. The caller owns *ret. */
 int worker_group_start(struct worker_group **ret, struct event_base *base,
-                       const struct worker_spec *specs, int n, struct worker_output *out,
-                       const struct worker_group_cb *cb, struct dd_err *err);
+                       const struct worker_spec *specs, int n, const struct worker_group_cfg *cfg,
+                       struct dd_err *err);
 
 /* Exempt a child that the agent has started for another purpose from being stopped with the group.
  */

@@ -27,7 +27,9 @@ struct worker_group {
     struct event_base *base;
     const struct dd_log *log;
     struct worker_output *out;
-    struct worker_group_cb cb;
+    void (*on_exit)(void *arg, const struct worker_exit *e);
+    void (*on_empty)(void *arg);
+    void *arg;
     struct event *on_child;  /* SIGCHLD */
     struct event *on_tick;   /* deadlines */
     struct event *on_report; /* late reports of children that exec slowly */

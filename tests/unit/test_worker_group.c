@@ -155,10 +155,10 @@ static struct worker_spec *sh(struct bench *b, const char *script)
 static int start(struct bench *b, struct dd_err *err)
 {
     static const struct dd_log log = {.level = DD_LOG_DEBUG, .fd = 2, .who = "test"};
-    return worker_group_start(
-        &b->g, b->base, b->specs, b->n, NULL,
-        &(struct worker_group_cb){.log = &log, .on_exit = on_exit_, .on_empty = on_empty, .arg = b},
-        err);
+    return worker_group_start(&b->g, b->base, b->specs, b->n,
+                              &(struct worker_group_cfg){
+                                  .log = &log, .on_exit = on_exit_, .on_empty = on_empty, .arg = b},
+                              err);
 }
 
 static void run(struct bench *b)

@@ -198,8 +198,10 @@ static int run_attempt(struct bench *b, int attempt, struct dd_err *err)
         rc = worker_output_begin(b->out, attempt, ranks, b->n, b->alone, err);
     if (rc == 0)
         rc = worker_group_start(
-            &b->g, b->base, specs, b->n, b->out,
-            &(struct worker_group_cb){.on_exit = on_exit_, .on_empty = on_empty, .arg = b}, err);
+            &b->g, b->base, specs, b->n,
+            &(struct worker_group_cfg){
+                .out = b->out, .on_exit = on_exit_, .on_empty = on_empty, .arg = b},
+            err);
     if (rc == 0)
         event_base_dispatch(b->base);
     worker_group_free(b->g);
