@@ -421,19 +421,19 @@ static int note_config(struct parser *p)
     return rc;
 }
 
-int opt_parse(const struct opt_table *t, void *values, int argc, char *const *argv,
-              char *const *env, struct opt_result *ret, struct dd_err *err)
+int opt_parse(const struct opt_table *t, void *values, const struct opt_input *in,
+              struct opt_result *ret, struct dd_err *err)
 {
     DD_AUTO(opt_result) struct opt_result res = {0};
     struct parser p = {
-        .t = t, .values = values, .argc = argc, .argv = argv, .at = 1, .res = &res, .err = err};
-    p.at = argc < 1 ? argc : 1;
+        .t = t, .values = values, .argc = in->argc, .argv = in->argv, .res = &res, .err = err};
+    p.at = in->argc < 1 ? in->argc : 1;
     res.sources = calloc(t->n_rows + 1, sizeof(*res.sources));
     if (res.sources == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory");
     int rc = read_command_line(&p);
     if (rc == 0 && (res.ask == OPT_ASK_NOTHING || res.ask == OPT_ASK_CONFIG)) {
-        rc = opt_read_environment(&p, env);
+        rc = opt_read_environment(&p, in->env);
         if (rc == 0)
             rc = set_defaults(&p);
         if (rc == 0 && res.ask == OPT_ASK_CONFIG && note_config(&p) < 0)

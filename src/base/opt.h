@@ -20,7 +20,7 @@
  *
  *   struct hello o = {0};                              (opt_parse sets the defaults)
  *   DD_AUTO(opt_result) struct opt_result res = {0};
- *   if (opt_parse(&table, &o, argc, argv, environ, &res, &err) < 0)
+ *   if (opt_parse(&table, &o, &(struct opt_input){argc, argv, environ}, &res, &err) < 0)
  *       print "hello: ERR.TEXT", exit with 2;
  *   if (res.ask != OPT_ASK_NOTHING) {                  (--help, --version, --show-config, ...)
  *       DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(1 << 20);
@@ -161,12 +161,19 @@ struct opt_result {
     struct dd_strv config;      /* "name\tvalue\tsource" per row, for --show-config */
 };
 
-/* Read defaults, env and argv (argv[0] is the program) into *values, which must be zeroed. Strings
+/* Where values come from, besides the defaults. */
+struct opt_input {
+    int argc;
+    char *const *argv; /* argv[0] is the program */
+    char *const *env;
+};
+
+/* Read the defaults and in into *values, which must be zeroed. Strings
  * are borrowed from argv, env and the table. Return 0, -EINVAL with a message (exit code 2), or
  * -ENOMEM; opt_values_done() must be called in any case. An empty variable counts as not set.
  * Parsing ends at --help and --version. */
-int opt_parse(const struct opt_table *t, void *values, int argc, char *const *argv,
-              char *const *env, struct opt_result *ret, struct dd_err *err);
+int opt_parse(const struct opt_table *t, void *values, const struct opt_input *in,
+              struct opt_result *ret, struct dd_err *err);
 
 /* Parse one value with `place` as its source ("--max-restarts", "nodes.conf:3"). */
 int opt_set(const struct opt_row *row, void *values, const char *place, const char *text,

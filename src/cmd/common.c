@@ -43,7 +43,7 @@ static bool cmd_wrong_everywhere(const struct opt_table *t, void *values, int ar
 {
     char *nothing[] = {NULL};
     DD_AUTO(opt_result) struct opt_result res = {0};
-    return opt_parse(t, values, argc, argv, nothing, &res, NULL) < 0;
+    return opt_parse(t, values, &(struct opt_input){argc, argv, nothing}, &res, NULL) < 0;
 }
 
 void cmd_warn_of_misspelt(const struct opt_table *t, const struct dd_log *log)
@@ -83,7 +83,7 @@ int cmd_options(const struct opt_table *t, void *values, int argc, char **argv,
     struct dd_err err = {0};
     struct dd_log log = {.fd = STDERR_FILENO};
     (void)snprintf(log.who, sizeof(log.who), "%s", t->program);
-    if (opt_parse(t, values, argc, argv, environ, res, &err) < 0) {
+    if (opt_parse(t, values, &(struct opt_input){argc, argv, environ}, res, &err) < 0) {
         if (cmd_is_first_task(environ) || !cmd_wrong_everywhere(t, values, argc, argv))
             dd_log(&log, DD_LOG_ERR, "%s", err.text);
         return EXIT_USAGE;
@@ -114,7 +114,7 @@ int cmd_options_alone(const struct opt_table *t, void *values, int argc, char **
                       struct opt_result *res)
 {
     struct dd_err err = {0};
-    if (opt_parse(t, values, argc, argv, environ, res, &err) < 0)
+    if (opt_parse(t, values, &(struct opt_input){argc, argv, environ}, res, &err) < 0)
         return cmd_fail(t, &err);
     return cmd_answer(t, res);
 }
