@@ -39,7 +39,7 @@ static int horovod_server_exchange(void *arg, const char *name, const void *part
                                    struct dd_err *err)
 {
     struct horovod *h = arg;
-    return node_exchange_begin(h->round, name, part, len,
+    return node_exchange_begin(h->round, name, &(struct exchange_part){part, len},
                                name[0] == '?' ? horovod_server_on_news : on_parts, h, err);
 }
 

@@ -73,7 +73,8 @@ static void mpi_servers_on_barrier(void *arg, unsigned seq, const void *part, si
         return;
     }
     (void)snprintf(name, sizeof(name), "pmi1.%u", seq);
-    if (node_exchange_begin(m->round, name, part, len, on_all_parts, m, &err) < 0)
+    if (node_exchange_begin(m->round, name, &(struct exchange_part){part, len}, on_all_parts, m,
+                            &err) < 0)
         fail_server(m, err.text);
 }
 
@@ -150,9 +151,9 @@ static void mpi_servers_on_gather(void *arg, uint32_t id, const char *name, cons
     struct mpi *m = arg;
     struct dd_err err = {0};
     struct gather *g = gather_new(m, id);
-    int rc = g == NULL
-                 ? dd_err_set(&err, -ENOMEM, "out of memory")
-                 : node_exchange_begin(m->round, name, part, len, mpi_servers_on_gathered, g, &err);
+    int rc = g == NULL ? dd_err_set(&err, -ENOMEM, "out of memory")
+                       : node_exchange_begin(m->round, name, &(struct exchange_part){part, len},
+                                             mpi_servers_on_gathered, g, &err);
     if (rc == 0)
         return;
     gather_forget(g);

@@ -64,20 +64,19 @@ static int send_part(const struct round *r, const char *name, const struct excha
     return rc == -EPIPE ? 0 : rc;
 }
 
-int node_exchange_begin(const struct round *r, const char *name, const void *part, size_t len,
+int node_exchange_begin(const struct round *r, const char *name, const struct exchange_part *part,
                         node_exchange_fn *done, void *arg, struct dd_err *err)
 {
     struct node_exchange *x = features_state(r, &node_exchange_feature);
-    const struct exchange_part p = {part, len};
     if (x == NULL || strlen(name) > EXCHANGE_NAME_MAX || find_waiting(x, name) != NULL)
         return dd_err_set(err, -EINVAL, "invalid or duplicate name of an exchange: '%.80s'", name);
-    if (len > EXCHANGE_MAX)
+    if (part->len > EXCHANGE_MAX)
         return dd_err_set(err, -EMSGSIZE, "exchange '%s': this node's part exceeds %d MiB", name,
                           EXCHANGE_MAX >> 20);
     struct waiting *w = node_exchange_wait_for(x, name, done, arg);
     if (w == NULL)
         return dd_err_set(err, -ENOMEM, "out of memory for exchange '%s'", name);
-    int rc = send_part(r, name, &p);
+    int rc = send_part(r, name, part);
     if (rc == 0)
         return 0;
     forget_waiting(w);

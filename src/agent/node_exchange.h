@@ -14,7 +14,7 @@ typedef void node_exchange_fn(void *arg, const struct exchange_part *parts, int 
  * EXCHANGE_NAME_MAX bytes, not in use. The loop calls done once, when all nodes have contributed,
  * unless the round ends first. All parts together have at most EXCHANGE_MAX bytes; a larger
  * exchange ends the job with an error. */
-int node_exchange_begin(const struct round *r, const char *name, const void *part, size_t len,
+int node_exchange_begin(const struct round *r, const char *name, const struct exchange_part *part,
                         node_exchange_fn *done, void *arg, struct dd_err *err);
 /* Do not call done any more for exchanges begun with arg. */
 void node_exchange_drop(const struct round *r, const void *arg);
