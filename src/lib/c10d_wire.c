@@ -98,27 +98,24 @@ static void write_head(struct wire *w, unsigned char op, struct wire_key k)
     wire_key(w, k);
 }
 
-static void write_value(struct wire *w, unsigned char op, struct wire_key k, const void *head,
-                        size_t nhead, const void *p, size_t n)
+static void write_value(struct wire *w, unsigned char op, struct wire_key k, struct wire_value v)
 {
     if (w->rc == 0)
-        w->rc = dd_buf_reserve(&w->out, n + nhead + strlen(k.prefix) + strlen(k.key) + 17);
+        w->rc = dd_buf_reserve(&w->out, v.nbody + v.nhead + strlen(k.prefix) + strlen(k.key) + 17);
     write_head(w, op, k);
-    wire_put_le(w, nhead + n, 8);
-    wire_put(w, head, nhead);
-    wire_put(w, p, n);
+    wire_put_le(w, v.nhead + v.nbody, 8);
+    wire_put(w, v.head, v.nhead);
+    wire_put(w, v.body, v.nbody);
 }
 
-void wire_set(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
-              size_t n)
+void wire_set(struct wire *w, struct wire_key k, struct wire_value v)
 {
-    write_value(w, SET, k, head, nhead, p, n);
+    write_value(w, SET, k, v);
 }
 
-void wire_append(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
-                 size_t n)
+void wire_append(struct wire *w, struct wire_key k, struct wire_value v)
 {
-    write_value(w, APPEND, k, head, nhead, p, n);
+    write_value(w, APPEND, k, v);
 }
 
 static void write_number(struct wire *w, unsigned char op, struct wire_key k, int64_t number)

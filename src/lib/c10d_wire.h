@@ -56,12 +56,17 @@ void wire_done_with(struct wire *w);           /* frees all memory */
 struct wire_key {
     const char *prefix, *key;
 };
+/* A value: `head` followed by `body`. */
+struct wire_value {
+    const void *head;
+    size_t nhead;
+    const void *body;
+    size_t nbody;
+};
 void wire_hello(struct wire *w, uint32_t nonce); /* VALIDATE and PING */
 void wire_ping(struct wire *w, uint32_t nonce);
-void wire_set(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
-              size_t n);
-void wire_append(struct wire *w, struct wire_key k, const void *head, size_t nhead, const void *p,
-                 size_t n);
+void wire_set(struct wire *w, struct wire_key k, struct wire_value v);
+void wire_append(struct wire *w, struct wire_key k, struct wire_value v);
 void wire_get(struct wire *w, struct wire_key k);
 void wire_add(struct wire *w, struct wire_key k, int64_t delta);
 void wire_delete(struct wire *w, struct wire_key k);

@@ -236,11 +236,12 @@ static void write_request(struct ddrun_request *r, const void *in, size_t len, b
     if (apart) {
         g->has_apart = true;
         group_write_key(key, sizeof(key), g, 'x', r->number, g->me);
-        wire_set(&r->w, (struct wire_key){"", key}, NULL, 0, in, len);
+        wire_set(&r->w, (struct wire_key){"", key}, (struct wire_value){.body = in, .nbody = len});
     }
     record_head(head, (uint32_t)g->me, len, apart);
     group_write_key(key, sizeof(key), g, 'd', r->number, -1);
-    wire_append(&r->w, (struct wire_key){"", key}, head, sizeof(head), in, apart ? 0 : len);
+    wire_append(&r->w, (struct wire_key){"", key},
+                (struct wire_value){head, sizeof(head), in, apart ? 0 : len});
     group_write_key(key, sizeof(key), g, 'b', r->number, -1);
     wire_barrier(&r->w, (struct wire_key){"", key}, g->n);
     group_write_key(key, sizeof(key), g, 'd', r->number, -1);
@@ -395,15 +396,21 @@ static int with_myself(struct ddrun_request *r, const void *in, size_t len)
     return over(r, rc < 0 ? rc : 1);
 }
 
+struct collective {
+    const char *name;       /* for messages */
+    struct ddrun_piece own; /* data of this member, borrowed */
+    bool wants;             /* the data of all members, not only their arrival */
+    uint64_t deadline;      /* of the connection to the store */
+};
+
 /* Start a collective. 0 or 1: *ret is in progress or complete; < 0 with a message: not started. */
-static int group_begin(struct ddrun *d, struct ddrun_group *g, const char *what,
-                       const struct ddrun_piece *in, bool wants, uint64_t deadline,
+static int group_begin(struct ddrun *d, struct ddrun_group *g, const struct collective *c,
                        struct ddrun_request **ret)
 {
-    int rc = in->len > DDRUN_VALUE_MAX ? -EMSGSIZE : lib_check(d);
+    int rc = c->own.len > DDRUN_VALUE_MAX ? -EMSGSIZE : lib_check(d);
     struct ddrun_request *r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
     if (r == NULL)
-        return lib_fail(rc < 0 ? rc : -ENOMEM, "%s", what);
+        return lib_fail(rc < 0 ? rc : -ENOMEM, "%s", c->name);
     *r = (struct ddrun_request){.d = d, .g = g};
     (void)pthread_mutex_lock(&d->lock);
     r->held = !g->busy;
@@ -413,13 +420,13 @@ static int group_begin(struct ddrun *d, struct ddrun_group *g, const char *what,
     }
     (void)pthread_mutex_unlock(&d->lock);
     if (!r->held)
-        rc = over(r, lib_fail(-EBUSY, "%s", what));
+        rc = over(r, lib_fail(-EBUSY, "%s", c->name));
     else if (g->n == 1)
-        rc = with_myself(r, in->data, in->len) < 0 ? lib_fail(-ENOMEM, "%s", what) : 1;
-    else if ((rc = lib_take(d, &r->conn, deadline)) < 0)
+        rc = with_myself(r, c->own.data, c->own.len) < 0 ? lib_fail(-ENOMEM, "%s", c->name) : 1;
+    else if ((rc = lib_take(d, &r->conn, c->deadline)) < 0)
         rc = over(r, rc);
     else
-        write_request(r, in->data, in->len, wants);
+        write_request(r, c->own.data, c->own.len, c->wants);
     if (rc < 0)
         ddrun_request_free(r);
     else
@@ -489,7 +496,9 @@ static int group_collective(struct ddrun *d, struct ddrun_group *g, const char *
 {
     struct ddrun_request *r = NULL;
     uint64_t deadline = deadline_in(timeout_ms);
-    int rc = group_begin(d, g, what, in, ret != NULL, deadline, &r);
+    const struct collective c = {
+        .name = what, .own = *in, .wants = ret != NULL, .deadline = deadline};
+    int rc = group_begin(d, g, &c, &r);
     if (rc < 0)
         return rc;
     while (rc == 0) {
@@ -565,9 +574,10 @@ int ddrun_broadcast(struct ddrun *d, struct ddrun_group *g, int root, void *data
 int ddrun_allgatherv_begin(struct ddrun *d, struct ddrun_group *g, const void *in, size_t len,
                            struct ddrun_request **ret)
 {
-    const struct ddrun_piece mine = {in, len};
+    const struct collective c = {
+        .name = "allgather", .own = {in, len}, .wants = true, .deadline = deadline_in(ANSWER_MS)};
     short events;
-    int rc = group_begin(d, group_of(d, g), "allgather", &mine, true, deadline_in(ANSWER_MS), ret);
+    int rc = group_begin(d, group_of(d, g), &c, ret);
     if (rc == 0)
         (void)group_step(*ret, &events); /* send the first data now */
     return rc < 0 ? rc : 0;

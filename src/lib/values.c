@@ -58,7 +58,7 @@ int ddrun_put(struct ddrun *d, const char *key, const void *value, size_t len, i
         return done(local_store_put(d->local, key, value, len), "put", key);
     const struct place p = values_place_of(d, 'v');
     wire_init(&w, 0);
-    wire_set(&w, (struct wire_key){p.text, key}, &mark, 1, value, len);
+    wire_set(&w, (struct wire_key){p.text, key}, (struct wire_value){&mark, 1, value, len});
     wire_ping(&w, 0); /* its reply shows that the request before it was executed */
     rc = lib_call(d, &w, lib_answer_in(timeout_ms));
     wire_done_with(&w);

@@ -29,8 +29,8 @@ static void wire_writes_what_torch_writes(void **state)
     struct wire w;
     wire_init(&w, 100);
     wire_hello(&w, 0x36da);
-    wire_set(&w, (struct wire_key){"/", "k"}, NULL, 0, "v", 1);
-    wire_append(&w, (struct wire_key){"/", "ap"}, "p", 1, "o", 1);
+    wire_set(&w, (struct wire_key){"/", "k"}, (struct wire_value){NULL, 0, "v", 1});
+    wire_append(&w, (struct wire_key){"/", "ap"}, (struct wire_value){"p", 1, "o", 1});
     wire_get(&w, (struct wire_key){"/", "k"});
     wire_add(&w, (struct wire_key){"/", "n"}, -7);
     wire_wait(&w, "/", keys, 2);
