@@ -144,10 +144,9 @@ static inline int ddrun_nccl_id_of(int rank, int n, int nids)
     return rank % few == 0 ? larger + rank / few : -1;
 }
 
-struct ddrun_nccl_ids_ {
+struct ddrun_nccl_id_list {
     struct ddrun_nccl_id *v; /* free() */
     int n;
-    int can_scale; /* every rank's NCCL accepts several ids */
 };
 
 /* One rank's part of the exchange: whether its NCCL accepts several ids, whether it failed, and the
@@ -158,7 +157,7 @@ struct ddrun_nccl_note_ {
 };
 
 static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct ddrun_piece *v,
-                                         int n, struct ddrun_nccl_ids_ *ret)
+                                         int n, struct ddrun_nccl_id_list *ret, int *can_scale)
 {
     int rank, k;
     for (rank = 0; rank < n; rank++) {
@@ -167,7 +166,7 @@ static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct d
         if (v[rank].len != (k < 0 ? 2 : sizeof(struct ddrun_nccl_note_)))
             return ddrun_nccl_fail_(nccl, -EPROTO, "NCCL ids",
                                     "the ranks do not agree about who makes them");
-        ret->can_scale &= note[0] != 0;
+        *can_scale &= note[0] != 0;
         if (note[1] != 0)
             return ddrun_nccl_fail_(nccl, -EIO, "NCCL ids", "a rank could not make one");
         if (k >= 0)
@@ -177,17 +176,15 @@ static inline int ddrun_nccl_read_notes_(struct ddrun_nccl *nccl, const struct d
 }
 
 /* Exchange the ids of a new communicator, for programs that create it without ddrun_nccl_comm():
- * *ret has *ret_n ids, one per ranks_per_id ranks, the same on all; free(*ret). Each id is valid
- * for one communicator. */
+ * *ret has one id per ranks_per_id ranks, the same on all; free(ret->v). Each id is valid for one
+ * communicator. */
 static inline int ddrun_nccl_ids(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
-                                 int ranks_per_id, struct ddrun_nccl_id **ret, int *ret_n,
-                                 int timeout_ms)
+                                 int ranks_per_id, struct ddrun_nccl_id_list *ret, int timeout_ms)
 {
     struct ddrun_nccl_note_ mine;
-    struct ddrun_nccl_ids_ ids;
+    struct ddrun_nccl_id_list ids;
     struct ddrun_piece *v = NULL;
-    int rank = ddrun_group_rank(d, g), n = ddrun_group_size(d, g), rc, k;
-    ids.can_scale = 1;
+    int rank = ddrun_group_rank(d, g), n = ddrun_group_size(d, g), can_scale = 1, rc, k;
     ids.n = ddrun_nccl_ids_for(n, ranks_per_id);
     ids.v = (struct ddrun_nccl_id *)calloc((size_t)ids.n, sizeof(*ids.v));
     memset(&mine, 0, sizeof(mine));
@@ -201,14 +198,14 @@ static inline int ddrun_nccl_ids(struct ddrun *d, struct ddrun_group *g, struct 
     else if (ids.v == NULL)
         rc = ddrun_nccl_fail_(nccl, -ENOMEM, "NCCL ids", "out of memory");
     else
-        rc = ddrun_nccl_read_notes_(nccl, v, n, &ids);
+        rc = ddrun_nccl_read_notes_(nccl, v, n, &ids, &can_scale);
     free(v);
     if (rc < 0) {
         free(ids.v);
         return rc;
     }
-    *ret = ids.v;
-    *ret_n = ids.can_scale ? ids.n : 1;
+    ret->v = ids.v;
+    ret->n = can_scale ? ids.n : 1;
     return 0;
 }
 
@@ -249,7 +246,7 @@ static inline int ddrun_nccl_await_(struct ddrun_nccl *nccl, void *comm, int res
 }
 
 static inline int ddrun_nccl_start_(struct ddrun_nccl *nccl, const struct ddrun_nccl_opts *opts,
-                                    int n, int rank, struct ddrun_nccl_ids_ *ids, void **comm)
+                                    int n, int rank, struct ddrun_nccl_id_list *ids, void **comm)
 {
     struct ddrun_nccl_config_ plain;
     void *config = opts->config;
@@ -295,12 +292,12 @@ static inline int ddrun_nccl_agree_(struct ddrun *d, struct ddrun_group *g, stru
 static inline int ddrun_nccl_try_(struct ddrun *d, struct ddrun_group *g, struct ddrun_nccl *nccl,
                                   const struct ddrun_nccl_opts *opts, void **comm, int timeout_ms)
 {
-    struct ddrun_nccl_ids_ ids;
+    struct ddrun_nccl_id_list ids;
     long end = timeout_ms < 0 ? -1 : ddrun_nccl_now_ms_() + timeout_ms;
     int n = ddrun_group_size(d, g), rank = ddrun_group_rank(d, g), rc, result;
     memset(&ids, 0, sizeof(ids));
     *comm = NULL;
-    rc = ddrun_nccl_ids(d, g, nccl, opts->ranks_per_id, &ids.v, &ids.n, timeout_ms);
+    rc = ddrun_nccl_ids(d, g, nccl, opts->ranks_per_id, &ids, timeout_ms);
     if (rc < 0)
         return rc;
     result = ddrun_nccl_start_(nccl, opts, n, rank, &ids, comm);

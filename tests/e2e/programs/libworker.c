@@ -100,26 +100,26 @@ static int nccl(int ranks_per_id, int tries)
 {
     struct ddrun_nccl lib;
     struct ddrun_nccl_opts opts;
-    struct ddrun_nccl_id *ids = NULL;
+    struct ddrun_nccl_id_list ids = {NULL, 0};
     void *comm = NULL;
-    int rc = ddrun_nccl_load(&lib), n = 0;
+    int rc = ddrun_nccl_load(&lib);
     memset(&opts, 0, sizeof(opts));
     opts.ranks_per_id = ranks_per_id;
     opts.tries = tries;
     if (rc == 0 && tries == 0) { /* no GPU: the ids alone */
-        rc = ddrun_nccl_ids(d, NULL, &lib, ranks_per_id, &ids, &n, LIMIT_MS);
+        rc = ddrun_nccl_ids(d, NULL, &lib, ranks_per_id, &ids, LIMIT_MS);
         if (rc == 0) {
             char text[60];
             unsigned long sum = 5381;
             size_t i;
-            for (i = 0; i < (size_t)n * sizeof(*ids); i++)
-                sum = sum * 33 + (unsigned char)((const char *)ids)[i];
-            (void)snprintf(text, sizeof(text), "%d %lx", n, sum);
+            for (i = 0; i < (size_t)ids.n * sizeof(*ids.v); i++)
+                sum = sum * 33 + (unsigned char)((const char *)ids.v)[i];
+            (void)snprintf(text, sizeof(text), "%d %lx", ids.n, sum);
             say("version", lib.version, text);
             (void)ddrun_barrier(d, NULL,
                                 LIMIT_MS); /* a root lives in the process that has made its id */
         }
-        free(ids);
+        free(ids.v);
     } else if (rc == 0) {
         rc = ddrun_nccl_comm(d, NULL, &lib, &opts, &comm, LIMIT_MS);
         if (rc == 0)
