@@ -284,19 +284,26 @@ static int ddctl_env_keep_common(struct dd_strv *all, const struct dd_strv *more
     return rc;
 }
 
-static int ddctl_env_node_entries(struct dd_strv *all, bool *begun, struct framework_input *in,
-                                  int first, int n, const struct env_options *o, struct dd_err *err)
+/* The entries that all workers collected so far have in common. */
+struct common {
+    struct dd_strv entries;
+    bool begun; /* false: no worker so far */
+};
+
+/* Take the entries of n workers of a node from local rank first on. */
+static int ddctl_env_node_entries(struct common *c, struct framework_input *in, int first, int n,
+                                  const struct env_options *o, struct dd_err *err)
 {
     int rc = 0;
     for (in->local_rank = first; in->local_rank < first + n && rc == 0; in->local_rank++) {
         DD_AUTO(strv) struct dd_strv one = {0};
         rc = ddctl_env_worker_entries(&one, in, o, err);
-        if (rc == 0 && *begun && ddctl_env_keep_common(all, &one) < 0)
+        if (rc == 0 && c->begun && ddctl_env_keep_common(&c->entries, &one) < 0)
             rc = ddctl_env_no_memory(err);
-        if (rc == 0 && !*begun) {
-            *all = one;
+        if (rc == 0 && !c->begun) {
+            c->entries = one;
             one = (struct dd_strv){0};
-            *begun = true;
+            c->begun = true;
         }
     }
     return rc;
@@ -307,7 +314,7 @@ static int ddctl_env_find_entries(struct dd_strv *ret, struct task_layout *p,
 {
     struct node_gpus gpus;
     struct net_worker_ifaces ifs = {0};
-    bool begun = false;
+    struct common c = {0};
     int rc = node_gpus_count(&gpus, environ, "", err);
     if (rc < 0)
         return rc;
@@ -321,13 +328,15 @@ static int ddctl_env_find_entries(struct dd_strv *ret, struct task_layout *p,
                                  .tf_roles = framework_options_roles(&o->framework),
                                  .by_hand = true};
     if (p->node >= 0)
-        return ddctl_env_node_entries(ret, &begun, &in, p->first, p->n, o, err);
-    for (int i = 0, first = 0; i < p->plan.nnodes && rc == 0; first += p->plan.sizes[i++]) {
+        rc = ddctl_env_node_entries(&c, &in, p->first, p->n, o, err);
+    for (int i = 0, first = 0; p->node < 0 && i < p->plan.nnodes && rc == 0;
+         first += p->plan.sizes[i++]) {
         p->plan.node_rank = i;
         p->plan.first_rank = first;
         p->plan.local_size = p->plan.sizes[i];
-        rc = ddctl_env_node_entries(ret, &begun, &in, 0, p->plan.sizes[i], o, err);
+        rc = ddctl_env_node_entries(&c, &in, 0, p->plan.sizes[i], o, err);
     }
+    *ret = c.entries;
     return rc;
 }
 
