@@ -55,17 +55,26 @@ static inline const char *actions(struct bed *b)
     return b->log;
 }
 
-static inline int join(struct bed *b, int id, int index, int nnodes, int slots, const char *name,
-                       const char *addr)
+struct bed_node {
+    int slots;
+    const char *name, *addr;
+};
+
+static inline struct bed_node node(int slots, const char *name, const char *addr)
+{
+    return (struct bed_node){slots, name, addr};
+}
+
+static inline int join(struct bed *b, int id, int index, int nnodes, struct bed_node n)
 {
     return rdzv_step(b->m,
                      &(struct rdzv_event){.kind = RDZV_JOIN,
                                           .id = id,
                                           .index = index,
                                           .nnodes = nnodes,
-                                          .slots = slots,
-                                          .name = name,
-                                          .addr = addr},
+                                          .slots = n.slots,
+                                          .name = n.name,
+                                          .addr = n.addr},
                      b->now);
 }
 

@@ -33,9 +33,9 @@ static void machine_ignores_events_that_come_too_late(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct bed b;
         bed_make(&b, 2, 0, "node[1-2]");
-        assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
+        assert_int_equal(join(&b, 0, 0, 2, node(1, "node1", "")), 0);
         if (rows[i].in != RDZV_GATHERING)
-            assert_int_equal(join(&b, 1, 1, 2, 1, "node2", ""), 0);
+            assert_int_equal(join(&b, 1, 1, 2, node(1, "node2", "")), 0);
         if (rows[i].in == RDZV_STOPPING || rows[i].in == RDZV_FINISHED)
             assert_int_equal(event(&b, RDZV_EXIT, 1, 0, 3, 0), 0);
         for (int id = 0; id < 2 && rows[i].in == RDZV_FINISHED; id++)
@@ -56,7 +56,7 @@ static void machine_takes_what_comes_while_it_stops_a_round(void **state)
     const struct rdzv_cfg cfg = {.min_nodes = 1, .max_nodes = 4, .max_restarts = 3};
     bed_elastic(&b, cfg);
     for (int id = 0; id < 3; id++)
-        assert_int_equal(join(&b, id, id, 4, 1, "n", ""), 0);
+        assert_int_equal(join(&b, id, id, 4, node(1, "n", "")), 0);
     assert_int_equal(event(&b, RDZV_DRAIN, 2, 0, 0, 0), 0); /* before the first round */
     (void)actions(&b);
     assert_int_equal(pass(&b, 600), 0);
@@ -67,7 +67,7 @@ static void machine_takes_what_comes_while_it_stops_a_round(void **state)
     assert_int_equal(event(&b, RDZV_STARTED, 0, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_STARTED, 1, 0, 0, 0), 0);
     assert_non_null(strstr(actions(&b), "commit0 commit1"));
-    assert_int_equal(join(&b, 3, 3, 4, 1, "n", ""), 0);
+    assert_int_equal(join(&b, 3, 3, 4, node(1, "n", "")), 0);
     assert_int_equal(rdzv_members(b.m), 4);
     assert_int_equal(event(&b, RDZV_DRAIN, 1, 0, 0, 0), 0);
     for (int id = 0; id < 2; id++)

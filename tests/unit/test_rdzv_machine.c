@@ -107,8 +107,8 @@ static void sizes_refuse_what_is_none(void **state)
 static void start_two(struct bed *b, int max_restarts)
 {
     bed_make(b, 2, max_restarts, "node[1-2]");
-    assert_int_equal(join(b, 0, 0, 2, 2, "node1", ""), 0);
-    assert_int_equal(join(b, 1, 1, 2, 3, "node2", "10.0.0.1"), 0);
+    assert_int_equal(join(b, 0, 0, 2, node(2, "node1", "")), 0);
+    assert_int_equal(join(b, 1, 1, 2, node(3, "node2", "10.0.0.1")), 0);
     assert_string_equal(actions(b), "plan0 plan1");
 }
 
@@ -137,10 +137,10 @@ static void machine_plans_blocks_in_host_list_order_whatever_the_order_of_arriva
     (void)state;
     struct bed b;
     bed_make(&b, 3, 0, "node[1-3]");
-    assert_int_equal(join(&b, 0, 2, 3, 1, "node3", "10.0.0.1"), 0);
-    assert_int_equal(join(&b, 1, 0, 3, 4, "node1", ""), 0);
+    assert_int_equal(join(&b, 0, 2, 3, node(1, "node3", "10.0.0.1")), 0);
+    assert_int_equal(join(&b, 1, 0, 3, node(4, "node1", "")), 0);
     assert_string_equal(actions(&b), "");
-    assert_int_equal(join(&b, 2, 1, 3, 2, "node2", "10.9.0.1"), 0);
+    assert_int_equal(join(&b, 2, 1, 3, node(2, "node2", "10.9.0.1")), 0);
     assert_string_equal(actions(&b), "plan1 plan2 plan0");
     static const struct {
         int id, node_rank, first, local;
@@ -169,9 +169,9 @@ static void machine_places_nodes_without_a_rank_by_name(void **state)
     (void)state;
     struct bed b;
     bed_make(&b, 3, 0, "host");
-    assert_int_equal(join(&b, 0, -1, 3, 1, "n10", "h"), 0);
-    assert_int_equal(join(&b, 1, 0, 3, 1, "host", ""), 0);
-    assert_int_equal(join(&b, 2, -1, 3, 1, "n9", "h"), 0);
+    assert_int_equal(join(&b, 0, -1, 3, node(1, "n10", "h")), 0);
+    assert_int_equal(join(&b, 1, 0, 3, node(1, "host", "")), 0);
+    assert_int_equal(join(&b, 2, -1, 3, node(1, "n9", "h")), 0);
     assert_int_equal(rdzv_id_of_rank(b.m, 0), 1);
     assert_int_equal(rdzv_id_of_rank(b.m, 1), 2);
     assert_int_equal(rdzv_id_of_rank(b.m, 2), 0);
@@ -183,21 +183,21 @@ static void machine_refuses_who_does_not_fit(void **state)
     (void)state;
     struct bed b;
     bed_make(&b, 2, 0, "node[1-2]");
-    assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
-    assert_int_equal(join(&b, 1, 0, 2, 1, "node2", "h"), 0);
+    assert_int_equal(join(&b, 0, 0, 2, node(1, "node1", "")), 0);
+    assert_int_equal(join(&b, 1, 0, 2, node(1, "node2", "h")), 0);
     struct rdzv_action a;
     assert_true(rdzv_next_action(b.m, &a));
     assert_int_equal(a.kind, RDZV_SEND_REFUSE);
     assert_non_null(strstr(a.text, "node rank 0 is used"));
     assert_non_null(strstr(a.text, "node1"));
-    assert_int_equal(join(&b, 1, 1, 3, 1, "node2", "h"), 0);
+    assert_int_equal(join(&b, 1, 1, 3, node(1, "node2", "h")), 0);
     assert_true(rdzv_next_action(b.m, &a));
     assert_non_null(strstr(a.text, "--nnodes=3"));
-    assert_int_equal(join(&b, 1, 2, 2, 1, "node2", "h"), 0);
+    assert_int_equal(join(&b, 1, 2, 2, node(1, "node2", "h")), 0);
     assert_string_equal(actions(&b), "refuse1");
     assert_int_equal(rdzv_members(b.m), 1);
-    assert_int_equal(join(&b, 2, 1, 2, 1, "x", "h"), -EINVAL); /* no such id */
-    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);     /* nothing runs */
+    assert_int_equal(join(&b, 2, 1, 2, node(1, "x", "h")), -EINVAL); /* no such id */
+    assert_int_equal(event(&b, RDZV_EXIT, 0, 0, 1, 0), 0);           /* nothing runs */
     assert_string_equal(actions(&b), "");
     bed_free(&b);
 }
@@ -207,11 +207,11 @@ static void machine_lets_a_node_come_again_before_the_start(void **state)
     (void)state;
     struct bed b;
     bed_make(&b, 2, 0, "node[1-2]");
-    assert_int_equal(join(&b, 1, 1, 2, 1, "node2", "h"), 0);
+    assert_int_equal(join(&b, 1, 1, 2, node(1, "node2", "h")), 0);
     assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
     assert_int_equal(rdzv_members(b.m), 0);
-    assert_int_equal(join(&b, 1, 1, 2, 1, "node2", "h"), 0);
-    assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
+    assert_int_equal(join(&b, 1, 1, 2, node(1, "node2", "h")), 0);
+    assert_int_equal(join(&b, 0, 0, 2, node(1, "node1", "")), 0);
     assert_string_equal(actions(&b), "plan0 plan1");
     bed_free(&b);
 }
@@ -221,8 +221,8 @@ static void machine_names_the_missing_at_the_deadline(void **state)
     (void)state;
     struct bed b;
     bed_make(&b, 4, 0, "node[1-4]");
-    assert_int_equal(join(&b, 0, 0, 4, 1, "node1", ""), 0);
-    assert_int_equal(join(&b, 1, 2, 4, 1, "node3", "h"), 0);
+    assert_int_equal(join(&b, 0, 0, 4, node(1, "node1", "")), 0);
+    assert_int_equal(join(&b, 1, 2, 4, node(1, "node3", "h")), 0);
     assert_int_equal(
         rdzv_step(b.m, &(struct rdzv_event){.kind = RDZV_TIME, .id = -1}, rdzv_timer(b.m)), 0);
     assert_string_equal(actions(&b), "finish0! finish1");
@@ -300,7 +300,7 @@ static void machine_waits_for_a_lost_node_that_it_needs(void **state)
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "note0 drop-1");
     assert_int_equal(rdzv_timer(b.m), 30);
-    assert_int_equal(join(&b, 1, 1, 2, 3, "node2", "10.0.0.1"), 0);
+    assert_int_equal(join(&b, 1, 1, 2, node(3, "node2", "10.0.0.1")), 0);
     assert_string_equal(actions(&b), "plan0 plan1");
     assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_DONE, 0, 0, 0, 0), 0);
@@ -373,15 +373,15 @@ static void machine_tells_latecomers_of_an_early_end(void **state)
     (void)state;
     struct bed b;
     bed_make(&b, 3, 0, "node[1-3]");
-    assert_int_equal(join(&b, 0, 1, 3, 1, "node2", "h"), 0);
+    assert_int_equal(join(&b, 0, 1, 3, node(1, "node2", "h")), 0);
     assert_int_equal(event(&b, RDZV_STOP_REQUEST, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "finish0!");
     assert_int_equal(rdzv_code(b.m), 2);
-    assert_int_equal(join(&b, 1, 0, 3, 1, "node1", ""), 0);
+    assert_int_equal(join(&b, 1, 0, 3, node(1, "node1", "")), 0);
     assert_string_equal(actions(&b), "finish1");
     assert_false(rdzv_all_finished(b.m));
     assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
-    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "h"), 0);
+    assert_int_equal(join(&b, 2, 2, 3, node(1, "node3", "h")), 0);
     assert_string_equal(actions(&b), "finish2");
     assert_true(rdzv_all_finished(b.m));
     assert_int_equal(rdzv_members(b.m), 1);
@@ -393,7 +393,7 @@ static void machine_starts_nobody_when_the_last_node_cannot(void **state)
     (void)state;
     struct bed b;
     bed_make(&b, 2, 3, "node[1-2]");
-    assert_int_equal(join(&b, 0, 0, 2, 1, "node1", ""), 0);
+    assert_int_equal(join(&b, 0, 0, 2, node(1, "node1", "")), 0);
     assert_int_equal(rdzv_step(b.m,
                                &(struct rdzv_event){.kind = RDZV_JOIN,
                                                     .id = 1,

@@ -20,15 +20,15 @@ static void make(struct bed *b, struct rdzv_cfg cfg, const char *names)
 static void make_with_two_of_three(struct bed *b)
 {
     make(b, (struct rdzv_cfg){.min_nodes = 2, .max_nodes = 3}, "node[1-3]");
-    assert_int_equal(join(b, 0, 0, 3, 1, "node1", ""), 0);
-    assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
+    assert_int_equal(join(b, 0, 0, 3, node(1, "node1", "")), 0);
+    assert_int_equal(join(b, 1, 1, 3, node(1, "node2", "10.0.0.1")), 0);
     assert_string_equal(actions(b), "");
 }
 
 static void make_with_only_another_node(struct bed *b)
 {
     make(b, (struct rdzv_cfg){.min_nodes = 1, .max_nodes = 3}, "node[1-3]");
-    assert_int_equal(join(b, 1, 1, 3, 1, "node2", "10.0.0.1"), 0);
+    assert_int_equal(join(b, 1, 1, 3, node(1, "node2", "10.0.0.1")), 0);
 }
 
 static void machine_begins_with_fewer_nodes_only_after_a_probe_of_the_others(void **state)
@@ -64,8 +64,8 @@ static void machine_tells_its_own_node_that_a_round_begins_without_it(void **sta
                                                     .unfit = "its disk is full"},
                                0),
                      0);
-    assert_int_equal(join(&b, 1, 1, 2, 1, "b", "10.0.0.1"), 0);
-    assert_int_equal(join(&b, 2, 2, 2, 1, "c", "10.0.0.1"), 0);
+    assert_int_equal(join(&b, 1, 1, 2, node(1, "b", "10.0.0.1")), 0);
+    assert_int_equal(join(&b, 2, 2, 2, node(1, "c", "10.0.0.1")), 0);
     assert_string_equal(actions(&b), "note0 plan1 plan2 begun0");
     assert_int_equal(event(&b, RDZV_EXIT, 1, 0, 3, 0), 0);
     assert_string_equal(actions(&b), "stop1 stop2");
@@ -82,7 +82,7 @@ static void machine_with_spares_waits_for_the_others_until_the_last_call(void **
     const struct rdzv_cfg cfg = {.min_nodes = 2, .max_nodes = 2, .expected = 4, .capacity = 4};
     make(&b, cfg, NULL);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(join(&b, i, i, 2, 1, "n", i > 0 ? "10.0.0.1" : ""), 0);
+        assert_int_equal(join(&b, i, i, 2, node(1, "n", i > 0 ? "10.0.0.1" : "")), 0);
     assert_string_equal(actions(&b), "");
     b.now = rdzv_timer(b.m);
     assert_int_equal(b.now, 10);
@@ -92,7 +92,7 @@ static void machine_with_spares_waits_for_the_others_until_the_last_call(void **
     bed_free(&b);
     make(&b, cfg, NULL); /* all are here: no other node has another daemon */
     for (int i = 0; i < 4; i++)
-        assert_int_equal(join(&b, i, i, 2, 1, "n", i > 0 ? "10.0.0.1" : ""), 0);
+        assert_int_equal(join(&b, i, i, 2, node(1, "n", i > 0 ? "10.0.0.1" : "")), 0);
     assert_string_equal(actions(&b), "plan0 plan1");
     bed_free(&b);
 }
@@ -102,13 +102,13 @@ static void machine_with_all_nodes_waits_for_no_probe(void **state)
     (void)state;
     struct bed b;
     make_with_two_of_three(&b);
-    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_int_equal(join(&b, 2, 2, 3, node(1, "node3", "10.0.0.1")), 0);
     assert_string_equal(actions(&b), "plan0 plan1 plan2");
     bed_free(&b);
     make_with_two_of_three(&b); /* the third comes during the probe */
     b.now = 10;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
-    assert_int_equal(join(&b, 2, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_int_equal(join(&b, 2, 2, 3, node(1, "node3", "10.0.0.1")), 0);
     assert_string_equal(actions(&b), "probe0 plan0 plan1 plan2");
     assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0); /* too late to matter */
     assert_string_equal(actions(&b), "");
@@ -125,7 +125,7 @@ static void machine_probes_again_when_nodes_left_during_the_probe(void **state)
     assert_int_equal(event(&b, RDZV_LOST, 1, 0, 0, 0), 0);
     assert_int_equal(event(&b, RDZV_PROBE_RESULT, 0, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "probe0");
-    assert_int_equal(join(&b, 1, 2, 3, 1, "node3", "10.0.0.1"), 0);
+    assert_int_equal(join(&b, 1, 2, 3, node(1, "node3", "10.0.0.1")), 0);
     assert_int_equal(rdzv_timer(b.m), 20);
     b.now = 20;
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
@@ -172,7 +172,7 @@ static void machine_waits_for_its_own_node_which_is_to_probe(void **state)
     assert_int_equal(event(&b, RDZV_TIME, -1, 0, 0, 0), 0);
     assert_string_equal(actions(&b), "");
     assert_int_equal(rdzv_timer(b.m), 600);
-    assert_int_equal(join(&b, 0, 0, 3, 1, "node1", ""), 0);
+    assert_int_equal(join(&b, 0, 0, 3, node(1, "node1", "")), 0);
     assert_string_equal(actions(&b), "probe0");
     bed_free(&b);
 }
@@ -183,7 +183,7 @@ static void machine_gives_up_when_its_own_node_leaves_before_it_has_probed(void 
     struct bed b;
     make_with_only_another_node(&b);
     b.now = 10;
-    assert_int_equal(join(&b, 0, 0, 3, 1, "node1", ""), 0);
+    assert_int_equal(join(&b, 0, 0, 3, node(1, "node1", "")), 0);
     assert_string_equal(actions(&b), "probe0");
     assert_int_equal(event(&b, RDZV_LOST, 0, 0, 0, 0), 0);
     assert_int_equal(rdzv_timer(b.m), 600);
