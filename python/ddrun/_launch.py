@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import types
-from typing import IO, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, TextIO, TypeVar, Union, overload
+from typing import IO, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, TextIO, Tuple, TypeVar, Union, overload
 
 from . import _files
 from ._errors import LaunchError, WorkerError
@@ -27,8 +27,8 @@ __all__ = ["launch"]
 T = TypeVar("T")
 Count = Union[int, str, None]
 
-# Cleans up after this process if it is killed. Input: the pid of ddrun, then "done"; the end of the input without "done" is
-# the end of this process.
+# Cleans up after this process if it is killed. Input: the pid of ddrun, then an empty line when ddrun has ended, then "done";
+# the end of the input without "done" is the end of this process.
 _WATCH = """
 while read -r word; do
     case $word in done) exit ;; *) pid=$word ;; esac
@@ -54,14 +54,20 @@ class _Directory:
     def __enter__(self) -> "_Directory":
         return self
 
-    def start(self, command: List[str], env: Dict[str, str]) -> "subprocess.Popen[bytes]":
+    def run(self, command: List[str], env: Dict[str, str]) -> Tuple[int, str]:
+        """Run ddrun and show its output; return its exit status and the end of its stderr."""
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, start_new_session=True)
         self._tell(str(self.process.pid))
-        return self.process
+        output = _Output(self.process)
+        try:
+            return output.show(), output.errors.seen
+        finally:
+            if self.process.returncode is not None:
+                self._tell("")  # the pid may now be that of another process
 
     def __exit__(self, *exception: object) -> None:
-        if self.process is None or self.process.poll() is not None:
+        if self.process is None or self.process.returncode is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             self._tell("done")
         if self.watch.stdin is not None:
@@ -131,12 +137,15 @@ class _Output:
 
     def _stop(self) -> None:
         """Stop the job and wait for its end; another Ctrl-C kills its workers without a grace period."""
+        told = False
         while self.process.poll() is None:
             try:
-                self.process.terminate()
+                if not told:
+                    self.process.terminate()
+                told = True
                 self._show()
             except KeyboardInterrupt:
-                pass
+                told = False
             except Exception:  # the output cannot be shown: read it nevertheless, or ddrun would wait
                 for relay in self.relays:
                     relay.target = None
@@ -229,10 +238,9 @@ class _Plan(NamedTuple):
                 _write_call(place.path, function, args)
                 words = [*words, place.path]
             report = f"--report={os.path.join(place.path, _files.REPORT)}"
-            output = _Output(place.start([*command, report, *words], self.env))
-            code = output.show()
+            code, errors = place.run([*command, report, *words], self.env)
             if code != 0:
-                raise _failure(place.path, code, output.errors.seen)
+                raise _failure(place.path, code, errors)
             return 0 if function is None else _results(place.path)
 
 

@@ -151,6 +151,44 @@ def test_ctrl_c_stops_the_job_and_then_raises(place):
         job.assert_nothing_left()
 
 
+def test_a_second_ctrl_c_skips_the_grace_period():
+    code = """
+import ddrun
+try:
+    ddrun.launch("sh", ["-c", "trap '' TERM; echo ready; while :; do sleep 600; done"], options=["--shutdown-timeout=1h"])
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    with launching(None, code=code) as job:
+        job.line("ready")
+
+        def ended_by_ctrl_c():
+            if not job.processes("ddrun"):
+                return True
+            os.kill(job.p.pid, signal.SIGINT)
+            return False
+        until(ended_by_ctrl_c)
+        job.wait()
+        until(lambda: not os.listdir(job.places["TMPDIR"].name))
+        job.assert_nothing_left()
+
+
+def test_the_job_ends_if_its_output_cannot_be_shown():
+    code = """
+import ddrun, sys
+class Broken:
+    def write(self, text):
+        raise OSError("cannot show " + text)
+    def flush(self):
+        pass
+sys.stdout = Broken()
+ddrun.launch("sh", ["-c", "trap 'echo stopped; exit' TERM; echo line; while :; do sleep 0.1; done"])
+"""
+    with launching(None, code=code) as job:
+        assert job.wait() == 1 and "OSError: cannot show line" in job.err
+        job.assert_nothing_left()
+
+
 def test_the_job_ends_and_its_files_disappear_if_the_caller_is_killed():
     with launching("stay") as job:
         both_stay(job)
@@ -291,6 +329,20 @@ def test_a_wheel_has_the_package_and_finds_its_programs(stage, tmp_path):
                     "--ignore-installed", "--prefix", tmp_path, wheel], check=True, timeout=LIMIT)
     [place] = tmp_path.glob("lib/python*/site-packages")
     try_package(place, tmp_path / "bin")
+
+
+def test_the_examples_of_the_page_run(tmp_path):
+    with open(os.path.join(TOP, "docs/python.md"), encoding="utf-8") as f:
+        launched, worker = re.findall(r"```python\n(.*?)```", f.read(), re.DOTALL)
+    with launching(None, code=launched) as job:  # which needs cloudpickle, or a file
+        job.wait()
+    if has_module(LAUNCH_PYTHON, "cloudpickle"):
+        assert job.out == "[(0, 4), (1, 4), (2, 4), (3, 4)]\n", job.err
+    path = tmp_path / "worker.py"
+    path.write_text(worker)
+    with Job("--nproc-per-node=2", path, env=package_env(PYTHON_EXEC=LAUNCH_PYTHON)) as job:
+        assert job.wait() == 0, job.err
+        assert sorted(job.out.splitlines()) == [f"{rank} 2 b'node1:4711' [0, 1]" for rank in range(2)]
 
 
 # ---- an allocation ----
