@@ -56,6 +56,29 @@ def test_torchx_runs_its_component_with_one_ddrun_per_node(tmp_path, nodes):
     assert seen == [(str(rank), str(2 * nodes), "['--name', 'two words']") for rank in range(2 * nodes)], job.err
 
 
+def slurm_env():
+    """What a job needs of the environment to find the package and its programs."""
+    env = package_env(PYTHON_EXEC=PLUGIN_PYTHON)
+    return {name: env[name] for name in ("PYTHONPATH", "PATH", "PYTHONDONTWRITEBYTECODE", "PYTHON_EXEC")}
+
+
+@needs("torchx")
+def test_torchx_submits_its_component_to_slurm(slurm):  # noqa: F811
+    slurm.file("train.py", textwrap.dedent(RANKS))
+    component = os.path.join(package_env()["PYTHONPATH"], "ddrun", "torchx.py")
+    words = ["run", "-s", "slurm", "--workspace=", "-cfg", "partition=main", f"{component}:ddp", "-j", "2x2", "--cpu", "1", "--memMB",
+             "100", "--script", "train.py"]
+    env = {"USER": "alice", **slurm_env()}
+    with slurm.popen([PLUGIN_PYTHON, "-c", "from torchx.cli.main import main; main()", *words], env=env) as job:
+        done = job.wait(LIMIT)  # it fails afterwards, since the cluster has no accounting for its sacct
+    number = re.search(r"slurm://torchx/(\d+)", done.out)
+    assert number, done.err
+    until(lambda: not slurm.cluster.scheduler.jobs(), LIMIT, "end of the job")
+    for node in range(2):
+        with open(slurm.file(f"slurm-{number.group(1)}-train-{node}.out"), encoding="utf-8") as f:
+            assert sorted(f.read().splitlines()) == [f"RANK={2 * node + i} WORLD_SIZE=4 []" for i in range(2)]
+
+
 SUBMITIT = """
     import ddrun, json, os, submitit, sys
 
@@ -86,9 +109,7 @@ def test_submitit_without_srun_runs_launch_on_all_nodes_of_a_slurm_job(slurm):  
     job = submit(executor)
     print(job.job_id)
     """)
-    env = package_env()
-    env = {name: env[name] for name in ("PYTHONPATH", "PATH", "PYTHONDONTWRITEBYTECODE")}
-    with slurm.popen([PLUGIN_PYTHON, slurm.file("submit.py", text)], env=env) as job:
+    with slurm.popen([PLUGIN_PYTHON, slurm.file("submit.py", text)], env=slurm_env()) as job:
         done = job.wait(LIMIT)
     assert done.rc == 0, done.err
     logs = slurm.file("logs")
