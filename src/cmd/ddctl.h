@@ -38,4 +38,7 @@ int ddctl_timeline(int argc, char **argv);
 extern const struct opt_table ddctl_signal_options;
 int ddctl_signal(int argc, char **argv);
 
+extern const struct opt_table ddctl_submit_options;
+int ddctl_submit(int argc, char **argv);
+
 #endif

@@ -137,6 +137,8 @@ static int play_role(struct invocation *v)
     struct run *r = &v->run;
     struct dd_err err = {0};
     DD_AUTO(launch_plan) struct launch_plan *plan = NULL;
+    if (r->o->check_for > 0)
+        return run_check_for(r);
     if (r->o->simulate_nodes > 0)
         return play_simulation(r);
     if (r->o->standalone)

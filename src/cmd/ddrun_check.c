@@ -137,7 +137,7 @@ int check_options(const struct ddrun_options *o, struct dd_err *err)
     return rc == 0 ? check_rules(o, err) : rc;
 }
 
-int check_output_file(const char *option, const char *path, struct dd_err *err)
+static int check_output_file(const char *option, const char *path, struct dd_err *err)
 {
     struct stat st;
     DD_AUTO(free) char *dir = NULL;
@@ -152,6 +152,14 @@ int check_output_file(const char *option, const char *path, struct dd_err *err)
         errno = path[0] == '\0' ? ENOENT : EISDIR;
     }
     return dd_err_set(err, -errno, "%s: cannot write '%s': %m", option, path);
+}
+
+int check_output_files(const struct ddrun_options *o, struct dd_err *err)
+{
+    int rc = check_output_file("--report", o->report, err);
+    if (rc == 0)
+        rc = check_output_file("--timeline", o->timeline, err);
+    return rc == 0 ? check_output_file("--metrics", o->metrics, err) : rc;
 }
 
 int check_preload(const struct ddrun_options *o, struct dd_err *err)

@@ -8,9 +8,8 @@
 
 /* Check what depends on the command line alone. */
 int check_options(const struct ddrun_options *o, struct dd_err *err);
-/* Check what depends on this node. A file that is written later must be writable now; path NULL:
- * none. */
-int check_output_file(const char *option, const char *path, struct dd_err *err);
+/* Check what depends on this node. Files that are written later must be writable now. */
+int check_output_files(const struct ddrun_options *o, struct dd_err *err);
 int check_preload(const struct ddrun_options *o, struct dd_err *err);
 /* Warn once about options that have no effect if the number of nodes is fixed. */
 void warn_of_fixed_size(const struct ddrun_options *o, const struct opt_table *t,

@@ -60,6 +60,7 @@ struct ddrun_options {
     const char *role, *bind, *slurm_env;
     const char *mpi;
     bool dry_run;
+    int check_for;      /* check the command line for a job of so many nodes; 0: not given */
     const char *doctor; /* output format of --doctor; NULL: not given */
     struct framework_options framework;
     struct dd_strv wrap, preload; /* rules, see worker/rules.h */

@@ -228,6 +228,11 @@ static int prepare_find_program_there(struct run *r, struct dd_err *err)
     return rc == 0 ? prepare_make_absolute(r, here, err) : rc;
 }
 
+int run_find_program(struct run *r, struct dd_err *err)
+{
+    return r->o->chdir != NULL ? prepare_find_program_there(r, err) : prepare_find_program(r, err);
+}
+
 static int prepare_find_ddrund(struct run *r, struct dd_err *err)
 {
     return launch_find_ours(r->ddrund, "ddrund", BINDIR)
@@ -297,14 +302,6 @@ static int prepare_find_notify(struct run *r, struct dd_err *err)
     return r->o->notify != NULL ? run_find_web(r, "--notify", err) : 0;
 }
 
-static int prepare_check_files(const struct ddrun_options *o, struct dd_err *err)
-{
-    int rc = check_output_file("--report", o->report, err);
-    if (rc == 0)
-        rc = check_output_file("--timeline", o->timeline, err);
-    return rc == 0 ? check_output_file("--metrics", o->metrics, err) : rc;
-}
-
 int run_prepare(struct run *r, int index, struct dd_err *err)
 {
     if (r->emulate != NULL)
@@ -331,12 +328,11 @@ int run_prepare(struct run *r, int index, struct dd_err *err)
     if (rc == 0 &&
         r->alloc->index <=
             0) /* the other nodes write these files only after the loss of the first node */
-        rc = prepare_check_files(r->o, err);
+        rc = check_output_files(r->o, err);
     if (rc == 0)
         rc = prepare_count_slots(r, index, err);
     if (rc == 0)
-        rc = r->o->chdir != NULL ? prepare_find_program_there(r, err)
-                                 : prepare_find_program(r, err);
+        rc = run_find_program(r, err);
     run_fill_agent(r);
     return rc < 0 ? rc : prepare_check_size(r, err);
 }

@@ -54,6 +54,12 @@ int run_describe_node(struct run *r, int index);
 /* Find allocation, programs and number of workers. After a failure, r->agent is complete enough to
  * report the error to the other nodes, provided that r->alloc is set. */
 int run_prepare(struct run *r, int index, struct dd_err *err);
+/* Set r->program, and with --chdir r->folder. */
+int run_find_program(struct run *r, struct dd_err *err);
+/* --check-for: check what the command line needs before a job of that many nodes is submitted, and
+ * print the name of the script and the files that all nodes need, each with a NUL byte at its end.
+ * Return the exit code. (ddrun_check_for.c) */
+int run_check_for(struct run *r);
 /* Make r->tmp and r->shm if needed. Return < 0 if a required one cannot be made. */
 int run_make_scratch(struct run *r, struct dd_err *err);
 /* If this process is to start the nodes of the job, give a plan in *ret, otherwise NULL. */

@@ -1,0 +1,155 @@
+#include "cmd/ddctl_submit_check.h"
+
+#include "cmd/common.h"
+#include "cmd/ddctl_submit_run.h"
+#include "config.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+enum { OUTPUT_MAX = 16 << 20 };
+
+void submit_failed(struct submit_checks *c, const struct dd_err *err)
+{
+    dd_log(c->log, c->force ? DD_LOG_WARN : DD_LOG_ERR, "%s", err->text);
+    c->failed += !c->force;
+}
+
+/* ---- the ddrun command ---- */
+
+/* ddrun prints its own errors. */
+void submit_check_command(struct submit_checks *c, const struct submit_request *r,
+                          struct dd_strv *found)
+{
+    DD_AUTO(strv) struct dd_strv argv = {0};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(OUTPUT_MAX);
+    struct dd_err err = {0};
+    int rc = dd_strv_push(&argv, r->command[0]);
+    if (rc == 0)
+        rc = dd_strv_pushf(&argv, "--check-for=%d", r->nodes);
+    if (rc == 0)
+        rc = dd_strv_copy(&argv, r->command + 1);
+    if (rc == 0)
+        rc = submit_capture((const char *const *)argv.v, -1, &out);
+    if (rc == EXIT_USAGE) { /* ddrun has printed why */
+        c->failed += !c->force;
+        return;
+    }
+    if (rc != 0) {
+        (void)dd_err_tip(
+            &err,
+            dd_err_set(&err, -EINVAL, "'%.200s' cannot check its command line", r->command[0]),
+            "use the ddrun of this version, %s", PACKAGE_VERSION);
+        submit_failed(c, &err);
+        return;
+    }
+    const char *text = (const char *)out.data;
+    for (size_t at = 0; at < out.len; at += strnlen(text + at, out.len - at) + 1)
+        if (dd_strv_pushn(found, text + at, strnlen(text + at, out.len - at)) < 0)
+            return;
+}
+
+/* ---- files ---- */
+
+static bool is_below(const char *path, const char *directory)
+{
+    const size_t n = strlen(directory);
+    return strncmp(path, directory, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+/* A file system in memory belongs to one machine. A path below /tmp usually does. Nothing is known
+ * about any other disk: each node may have a copy, or the login node may be the file server. */
+static void check_shared(struct submit_checks *c, const char *path)
+{
+    struct dd_err err = {0};
+    struct statfs fs;
+    DD_AUTO(free) char *real = realpath(path, NULL);
+    if (real == NULL || statfs(real, &fs) < 0)
+        return;
+    if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) {
+        (void)dd_err_tip(&err,
+                         dd_err_set(&err, -EINVAL,
+                                    "'%.300s' is in the memory of this machine (tmpfs), which the "
+                                    "nodes of the job do not see",
+                                    path),
+                         "move it to a file system that all nodes mount; --force submits anyway");
+        submit_failed(c, &err);
+    } else if (!c->warned && (is_below(real, "/tmp") || is_below(real, "/var/tmp"))) {
+        dd_log(c->log, DD_LOG_WARN,
+               "'%.300s' is in a temporary directory, which each node usually has for itself",
+               path);
+        c->warned = true;
+    }
+}
+
+void submit_check_shared(struct submit_checks *c, char *const *paths)
+{
+    for (; paths != NULL && *paths != NULL; paths++)
+        check_shared(c, *paths);
+}
+
+void submit_check_log(struct submit_checks *c, const struct submit_request *r)
+{
+    struct dd_err err = {0};
+    DD_AUTO(free) char *copy = strdup(r->log);
+    const char *directory = copy != NULL ? dirname(copy) : ".";
+    if (access(directory, W_OK | X_OK) == 0) {
+        check_shared(c, directory);
+        return;
+    }
+    (void)dd_err_tip(&err,
+                     dd_err_set(&err, -errno, "cannot write the log '%.200s' into '%.200s': %m",
+                                r->log, directory),
+                     "make the directory, or use another one: --log=DIRECTORY/%%j.out");
+    submit_failed(c, &err);
+}
+
+/* ---- the queue ---- */
+
+/* Append what the scheduler's queries print. 0, or the exit status or -errno of a failed one. */
+static int ask(const struct submit_scheduler *s, struct dd_buf *out, const char **program)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < 2 && s->queries[i][0] != NULL; i++) {
+        const char *argv[sizeof(s->queries[i]) / sizeof(s->queries[i][0])];
+        char path[PATH_MAX];
+        memcpy(argv, s->queries[i], sizeof(argv));
+        *program = argv[0];
+        if (!submit_scheduler_program(path, s, argv[0]))
+            return -ENOENT;
+        argv[0] = path;
+        rc = submit_capture(argv, -1, out);
+    }
+    return rc;
+}
+
+void submit_check_queue(struct submit_checks *c, const struct submit_scheduler *s,
+                        const struct submit_request *r)
+{
+    struct dd_err errs[SUBMIT_ERRORS_MAX] = {{0}};
+    DD_AUTO(buf) struct dd_buf out = DD_BUF_INIT(OUTPUT_MAX);
+    const char *program = "";
+    int rc = ask(s, &out, &program);
+    const char *printed = rc == 0 ? dd_buf_str(&out) : NULL;
+    if (rc == -ENOENT) {
+        dd_log(c->log, DD_LOG_WARN, "%s does not exist here: the %s and its limits are not checked",
+               program, s->queues.word);
+        return;
+    }
+    if (printed == NULL) {
+        (void)dd_err_tip(
+            &errs[0],
+            dd_err_set(&errs[0], -EIO, "%s cannot print the %ss", program, s->queues.word),
+            "the scheduler may be down; --force submits without this check");
+        submit_failed(c, &errs[0]);
+        return;
+    }
+    const size_t n = submit_queue_check(&s->queues, printed, r, errs);
+    for (size_t i = 0; i < n; i++)
+        submit_failed(c, &errs[i]);
+}

@@ -1,0 +1,32 @@
+/* The partitions of Slurm and the queues of PBS, and whether a job fits into one. Pure. */
+#ifndef DD_CMD_DDCTL_SUBMIT_QUEUE_H
+#define DD_CMD_DDCTL_SUBMIT_QUEUE_H
+
+#include "cmd/ddctl_submit_script.h"
+
+struct submit_queue {
+    char name[128];
+    bool is_default;
+    char closed[32];                    /* why it accepts no jobs; "": it does */
+    int least_nodes, most_nodes, nodes; /* of a job; of the queue; 0: no limit, unknown */
+    uint64_t most_seconds;              /* 0: no limit */
+};
+
+/* How a scheduler names and prints its queues. */
+struct submit_queue_kind {
+    const char *word; /* what its users call a queue */
+    /* Read the next queue; false at the end. */
+    bool (*next)(const char **at, struct submit_queue *ret);
+};
+
+bool submit_next_slurm_queue(const char **at, struct submit_queue *ret);
+bool submit_next_pbs_queue(const char **at, struct submit_queue *ret);
+
+enum { SUBMIT_ERRORS_MAX = 8 };
+
+/* Compare a request with the queues that the scheduler's queries have printed. Fill errs, and
+ * return how many problems there are. */
+size_t submit_queue_check(const struct submit_queue_kind *kind, const char *printed,
+                          const struct submit_request *r, struct dd_err errs[SUBMIT_ERRORS_MAX]);
+
+#endif

@@ -1,0 +1,34 @@
+/* Commands of a scheduler, and the log of a job while one of them waits for its end. */
+#ifndef DD_CMD_DDCTL_SUBMIT_RUN_H
+#define DD_CMD_DDCTL_SUBMIT_RUN_H
+
+#include "base/buf.h"
+#include "base/log.h"
+
+#include <sys/types.h>
+
+/* Run a command with this stdin (-1: /dev/null) and append its stdout to out; its stderr is ours.
+ * Return its exit status, 128 + signal, or -errno. */
+int submit_capture(const char *const *argv, int in, struct dd_buf *out);
+
+struct submit_process {
+    pid_t pid;
+    int out; /* its stdout */
+};
+
+/* Start a command that is killed with this process, in a session of its own: Ctrl-C does not reach
+ * it. 0 or -errno. */
+int submit_start(struct submit_process *ret, const char *const *argv, int in);
+/* Read the first line of its stdout, without the newline. 0, or -errno: -ENODATA at its end. */
+int submit_read_line(const struct submit_process *p, struct dd_buf *out);
+/* Wait for its end. Return its exit status, or 128 + signal. */
+int submit_wait(struct submit_process *p);
+
+enum { SUBMIT_LEFT = -1 };
+
+/* Copy the file `log` to stdout while it grows, until the process has ended. Return its exit
+ * status, or SUBMIT_LEFT after SIGINT, SIGTERM, SIGHUP, or when nobody reads stdout any more: the
+ * process has been killed then. */
+int submit_follow(struct submit_process *p, const char *log);
+
+#endif

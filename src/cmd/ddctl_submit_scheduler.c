@@ -1,0 +1,72 @@
+#include "cmd/ddctl_submit_scheduler.h"
+
+#include "alloc/endtime.h"
+#include "worker/spawn.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* PBS starts the script in the home directory, with the PATH of a login shell even with -V. Its own
+ * output file appears when the job ends: the script writes a log that can be followed. */
+static const struct submit_scheduler schedulers[] = {
+    {.name = "slurm",
+     .program = "sbatch",
+     .options = "--parsable",
+     .wait = "--wait",
+     .cancel = "scancel",
+     .queries = {{"scontrol", "--all", "--oneliner", "show", "partition"}},
+     .queues = {.word = "partition", .next = submit_next_slurm_queue},
+     .template = "#!/bin/bash\n"
+                 "#SBATCH --job-name=@NAME@\n"
+                 "#SBATCH --nodes=@NODES@ --ntasks-per-node=1\n"
+                 "#SBATCH --gpus-per-node=@GPUS_PER_NODE@\n"
+                 "#SBATCH --cpus-per-task=@CPUS_PER_NODE@\n"
+                 "#SBATCH --time=@TIME@\n"
+                 "#SBATCH --partition=@QUEUE@\n"
+                 "#SBATCH --account=@ACCOUNT@\n"
+                 "#SBATCH --output=@LOG@\n"
+                 "exec @COMMAND@\n"},
+    {.name = "pbs",
+     .program = "qsub",
+     .folder = ALLOC_PBS_FOLDER,
+     .wait = "-Wblock=true",
+     .cancel = "qdel",
+     .queries = {{"qstat", "-Q", "-f"}, {"qstat", "-B", "-f"}},
+     .queues = {.word = "queue", .next = submit_next_pbs_queue},
+     .job_id = "PBS_JOBID",
+     .template = "#!/bin/bash\n"
+                 "#PBS -S /bin/bash\n"
+                 "#PBS -N @NAME@\n"
+                 "#PBS -l select=@SELECT@ -l place=scatter\n"
+                 "#PBS -l walltime=@TIME@\n"
+                 "#PBS -q @QUEUE@\n"
+                 "#PBS -A @ACCOUNT@\n"
+                 "#PBS -j oe -V\n"
+                 "cd @DIRECTORY@ || exit\n"
+                 "export PATH=@PATH@\n"
+                 "exec @COMMAND@ >@LOG@ 2>&1\n"},
+};
+
+bool submit_scheduler_program(char ret[PATH_MAX], const struct submit_scheduler *s,
+                              const char *name)
+{
+    DD_AUTO(free) char *path = NULL;
+    if (spawn_lookup(&path, name, environ) == 0)
+        return snprintf(ret, PATH_MAX, "%s", path) < PATH_MAX;
+    return s->folder != NULL && snprintf(ret, PATH_MAX, "%s/%s", s->folder, name) < PATH_MAX &&
+           access(ret, X_OK) == 0;
+}
+
+const struct submit_scheduler *submit_scheduler_find(const char *name)
+{
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof(schedulers) / sizeof(schedulers[0]); i++) {
+        const struct submit_scheduler *s = &schedulers[i];
+        if (strcmp(name, "auto") == 0 ? submit_scheduler_program(path, s, s->program)
+                                      : strcmp(name, s->name) == 0)
+            return s;
+    }
+    return NULL;
+}

@@ -1,0 +1,94 @@
+"""ddctl submit on the login node of a real Slurm and of a real OpenPBS (tests/cluster; fixtures cluster and pbs_cluster)."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from support import DDRUN, some_line
+from test_openpbs import Pbs
+from test_slurm import LIMIT, Slurm, until
+
+from fixtures import _can_cluster, _four_nodes, _pbs_nodes, cluster, pbs_cluster  # noqa: F401
+
+pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} is not built")
+
+DDCTL = os.path.join(os.path.dirname(DDRUN), "ddctl")
+SHOW = """import json, os, sys
+print(json.dumps([os.environ["RANK"], os.environ["WORLD_SIZE"], sys.argv[1:]]), flush=True)
+sys.exit(int(os.environ["RANK"]) * 7)
+"""
+WAIT = """import os, sys, time
+print("begun", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+print("done", flush=True)
+"""
+STRANGE = ["a b", "it's", '"q"', "x\ny", "", "$HOME", "`id`", "\\", "*"]
+
+
+class Site:
+    def __init__(self, jobs, scheduler, cancel):
+        self.jobs, self.scheduler, self.cancel = jobs, scheduler, cancel
+        jobs.file("show.py", SHOW)
+        jobs.file("wait.py", WAIT)
+
+    def start(self, *args):
+        return self.jobs.popen([DDCTL, "submit", f"--scheduler={self.scheduler}", *args])
+
+    def log(self, name):
+        path = self.jobs.file(name)
+        if not os.path.exists(path):
+            return ""
+        with open(path, encoding="utf-8") as f:
+            return f.read()
+
+
+@pytest.fixture(params=["slurm", "pbs"])
+def site(request):
+    name, jobs, cancel = {"slurm": ("cluster", Slurm, "scancel"), "pbs": ("pbs_cluster", Pbs, "qdel")}[request.param]
+    made = request.getfixturevalue(name)
+    before = made.snapshot()
+    yield Site(jobs(made), request.param, cancel)
+    made.assert_nothing_left(before)
+
+
+def test_job_runs_on_its_nodes_and_gives_its_output_and_exit_code(site):
+    with site.start("--nodes=2", "--follow", "--", DDRUN, "--nproc-per-node=1", "show.py", *STRANGE) as job:
+        done = job.wait(LIMIT)
+    job_id, _, log = done.out.partition("\n")
+    assert done.rc == 7, (done.out, done.err)
+    assert sorted(json.loads(line) for line in log.splitlines() if line.startswith("[")) == [[str(r), "2", STRANGE] for r in range(2)]
+    assert site.log(f"show-{job_id}.out") == log
+    assert some_line(done.err, f"job {job_id} ended", "exit code 7")
+
+
+def test_ctrl_c_ends_following_and_not_the_job(site):
+    go = site.jobs.file("go")
+    with site.start("--follow", "--", DDRUN, "--nproc-per-node=1", "wait.py", go) as job:
+        until(lambda: "begun" in job.out, LIMIT, lambda: job.out + job.err)
+        job.signal(signal.SIGINT)
+        done = job.wait(LIMIT)
+    job_id = done.out.splitlines()[0]
+    assert done.rc == 130 and some_line(done.err, f"job {job_id} continues") and f"{site.cancel} {job_id}" in done.err, done
+    site.jobs.file("go", "")
+    until(lambda: "done" in site.log(f"wait-{job_id}.out"), LIMIT, lambda: site.log(f"wait-{job_id}.out"))
+
+
+def test_what_the_scheduler_would_refuse_or_never_start_is_not_submitted(site):
+    with site.start("--nodes=9", "--partition=gone", "--", DDRUN, "gone.py") as job:
+        done = job.wait(LIMIT)
+    assert (done.rc, done.out) == (2, ""), done
+    assert some_line(done.err, "error", "gone.py", "does not exist") and some_line(done.err, "error", "'gone'", "does not exist")
+    assert some_line(done.err, "tip", {"slurm": "main", "pbs": "workq"}[site.scheduler])
+    assert "submitted" not in done.err
+
+
+def test_job_id_is_that_of_the_scheduler(site):
+    with site.start("--", DDRUN, "--nproc-per-node=1", "show.py") as job:
+        done = job.wait(LIMIT)
+    assert done.rc == 0, done
+    log = f"show-{done.out.strip()}.out"
+    until(lambda: "[" in site.log(log), LIMIT, lambda: site.log(log))
+    assert '["0", "1", []]' in site.log(log)
