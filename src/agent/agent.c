@@ -1,9 +1,7 @@
 #include "agent/agent.h"
 
 #include "agent/error_files.h"
-#include "agent/health_check.h"
-#include "agent/inner.h"
-#include "agent/metrics_file.h"
+#include "agent/agent_parts.h"
 #include "base/io.h"
 
 #include <errno.h>
@@ -12,13 +10,13 @@ static void on_link_change(void *arg)
 {
     struct agent *a = arg;
     const struct link *l = uplink_link(a->uplink);
-    control_lost(a);
+    control_lost(a->control);
     if (l == NULL)
         return;
     /* another node leads, and handles --timeout, the signal before the end and etcd */
     if (link_peer(l)->len > 0) {
-        timeout_free(a);
-        endtime_free(a);
+        timeout_stop(a->timeout);
+        signal_before_end_stop(a->before_end);
         locate_etcd_following(a->locators.etcd);
     }
     locate_leader_stop(a->locators.leader);
@@ -31,7 +29,7 @@ static void agent_begin(void *arg)
 {
     struct agent *a = arg;
     struct dd_err err = {0};
-    if (timeout_start(a, &err) < 0)
+    if (timeout_start(a->timeout, &err) < 0)
         agent_fail(&a->loop, err.text);
     agent_step(&a->loop,
                (struct am_event){.kind = a->loop.cfg->alloc->index == 0 ? AM_LEAD : AM_SEEK});
@@ -50,28 +48,53 @@ static int agent_make_loop(struct agent *a, const struct agent_cfg *c, struct dd
     return rc;
 }
 
-static int agent_start(struct agent *a, struct dd_err *err)
+/* Parts that serve the leader alone. */
+static int agent_make_leading(struct agent *a, const struct agent_cfg *c)
+{
+    const struct timeout_parts timeout = {
+        .loop = &a->loop, .uplink = a->uplink, .history = &a->history, .signals = a->signals};
+    const struct signal_before_end_parts before_end = {
+        .loop = &a->loop, .uplink = a->uplink, .round = a->round, .signals = a->signals};
+    const struct metrics_file_parts metrics = {
+        .loop = &a->loop, .uplink = a->uplink, .round = a->round};
+    int rc = timeout_new(&a->timeout, &timeout, c->timeout_ns);
+    if (rc == 0)
+        rc = signal_before_end_new(&a->before_end, &before_end, &c->before_end);
+    if (rc == 0)
+        rc = requeue_new(&a->requeue, &a->loop, c->requeue_on);
+    return rc == 0 ? metrics_file_new(&a->metrics_file, &metrics, c->metrics) : rc;
+}
+
+static int agent_make_links(struct agent *a)
 {
     const struct uplink_cb cb = {.on_frame = agent_receive,
                                  .on_change = on_link_change,
                                  .send_join = agent_send_join,
                                  .arg = a};
-    if (uplink_new(&a->uplink, &a->loop, &cb) < 0)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    int rc = signals_new(a, err);
-    if (rc == 0 && net_peer_new(&a->peer) < 0)
-        rc = dd_err_set(err, -ENOMEM, "out of memory");
-    control_start(a);
+    int rc = uplink_new(&a->uplink, &a->loop, &cb);
     if (rc == 0)
-        rc = rounds_new(a, err);
+        rc = net_peer_new(&a->peer);
+    if (rc == 0)
+        a->control = control_new(&a->loop, a->uplink);
+    return rc;
+}
+
+static int agent_make_parts(struct agent *a, const struct agent_cfg *c, struct dd_err *err)
+{
+    if (agent_make_links(a) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    int rc = rounds_new(a, err);
     if (rc == 0)
         rc = locators_init(&a->locators, &a->loop, a->uplink, &a->history, a->round, err);
     if (rc < 0)
         return rc;
-    rc = health_new(&a->health, a->round, err);
-    if (rc == 0)
-        health_check(a->health, agent_begin, a);
-    return rc;
+    if (leader_new(&a->leader, &a->loop, a->uplink, &a->locators) < 0 ||
+        agent_make_leading(a, c) < 0)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    const struct signals_parts signals = {
+        .loop = &a->loop, .uplink = a->uplink, .round = a->round, .leader = a->leader};
+    rc = signals_watch(a->signals, &signals, err);
+    return rc == 0 ? health_new(&a->health, a->round, err) : rc;
 }
 
 static void agent_done(struct agent *a)
@@ -79,15 +102,15 @@ static void agent_done(struct agent *a)
     locators_stop(&a->locators);
     uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
     health_free(a->health);
-    timeout_free(a);
-    endtime_free(a);
-    requeue_free(a);
-    metrics_file_free(a);
+    timeout_free(a->timeout);
+    signal_before_end_free(a->before_end);
+    requeue_free(a->requeue);
+    metrics_file_free(a->metrics_file);
     round_end(a->round);
-    leader_stop(a);
+    leader_free(a->leader);
     locators_done(&a->locators);
-    signals_free(a);
-    control_free(a);
+    signals_free(a->signals);
+    control_free(a->control);
     uplink_free(a->uplink);
     net_peer_free(a->peer);
     round_free(a->round);
@@ -97,17 +120,20 @@ static void agent_done(struct agent *a)
 
 int agent_run(const struct agent_cfg *cfg)
 {
-    struct agent a = {
-        .leader = {.end = CHILD_WATCH_NONE}, .signals = {.fd = -1}, .history = ROUND_HISTORY_NONE};
+    struct agent a = {.history = ROUND_HISTORY_NONE};
     struct dd_err err = {0};
     int code = 2;
     int rc = agent_make_loop(&a, cfg, &err);
     if (rc == 0)
-        rc = agent_start(&a, &err);
-    if (rc < 0)
+        rc = signals_new(&a.signals, &err);
+    if (rc == 0)
+        rc = agent_make_parts(&a, cfg, &err);
+    if (rc < 0) {
         dd_log(cfg->log, DD_LOG_ERR, "%s", err.text);
-    else
+    } else {
+        health_check(a.health, agent_begin, &a);
         code = agent_loop_run(&a.loop);
+    }
     if (code != 0 && a.round != NULL)
         error_files_copy(a.round, dd_env_get_nonempty(cfg->env, "TORCHELASTIC_ERROR_FILE"));
     agent_done(&a);

@@ -4,6 +4,7 @@
 #define DD_AGENT_AGENT_H
 
 #include "agent/error_names.h"
+#include "agent/signal_before_end.h"
 #include "alloc/alloc.h"
 #include "base/log.h"
 #include "base/scratch.h"
@@ -48,10 +49,8 @@ struct agent_cfg {
     uint64_t rdzv_timeout_ns;
     uint64_t timeout_ns; /* --timeout; 0: none */
     unsigned grace_ms;   /* from the stop signal to SIGKILL */
-    struct {
-        int sig; /* 0: none */
-        uint64_t ns;
-    } before_end; /* --signal-before-end: send sig to the workers ns before the allocation ends */
+    /* send the signal to the workers this long before the allocation ends */
+    struct signal_before_end_cfg before_end;
     struct {
         uint64_t timeout_ns; /* 0: no hang watch */
         int signs;           /* bits of HANG_SIGN_* */

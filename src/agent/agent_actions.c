@@ -1,5 +1,5 @@
 /* Actions of the agent's machine, one function each. */
-#include "agent/inner.h"
+#include "agent/agent_parts.h"
 #include "base/io.h"
 
 #include <signal.h>
@@ -108,11 +108,28 @@ static void do_end_searches(struct agent *a, int arg)
     uplink_drop_others(a->uplink);
 }
 
+/* Start the daemon, and what the leader alone does. */
+static int actions_lead(struct agent *a, struct dd_err *err)
+{
+    int rc = leader_start(a->leader, err);
+    if (rc < 0)
+        return rc;
+    metrics_file_start(a->metrics_file);
+    rc = timeout_start(a->timeout, err);
+    if (rc == 0)
+        rc = signal_before_end_start(a->before_end, err);
+    if (rc < 0) {
+        uplink_drop(a->uplink); /* AM_LOST of it would be taken for the loss of a later daemon */
+        leader_stop(a->leader);
+    }
+    return rc;
+}
+
 static void do_start_daemon(struct agent *a, int arg)
 {
     struct dd_err err = {0};
     (void)arg;
-    int rc = leader_start(a, &err);
+    int rc = actions_lead(a, &err);
     if (rc == 0) {
         if (a->loop.machine.epoch > 0)
             dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "%s takes over from the lost daemon",
@@ -128,13 +145,12 @@ static void do_start_daemon(struct agent *a, int arg)
 static void do_stop_daemon(struct agent *a, int arg)
 {
     (void)arg;
-    leader_stop(a);
+    leader_stop(a->leader);
 }
 
 static void do_signal_daemon(struct agent *a, int sig)
 {
-    if (a->leader.daemon > 0)
-        (void)kill(a->leader.daemon, sig); /* AM_DAEMON_ENDED follows */
+    leader_signal(a->leader, sig);
 }
 
 static void do_join(struct agent *a, int arg)
@@ -200,11 +216,16 @@ static void do_send_probe_result(struct agent *a, int arg)
     uplink_send(a->uplink, MSG(PROBE_RESULT, .addr = ""));
 }
 
+static void do_send_stop(struct agent *a, int sig)
+{
+    signals_request_stop(a->signals, sig);
+}
+
 static void do_start_round(struct agent *a, int arg)
 {
     (void)arg;
     if (rounds_start(a, &a->message->plan) == 0)
-        endtime_round(a);
+        signal_before_end_round(a->before_end);
     else
         agent_step(&a->loop, (struct am_event){.kind = AM_NOT_STARTED});
 }
@@ -223,8 +244,8 @@ static void do_kill_workers(struct agent *a, int arg)
 static void do_drain_signals(struct agent *a, int arg)
 {
     (void)arg;
-    signals_drain(a);
-    if (!signals_settling(a))
+    signals_drain(a->signals);
+    if (!signals_settling(a->signals))
         agent_step(&a->loop, (struct am_event){.kind = AM_SETTLED});
 }
 
@@ -243,14 +264,22 @@ static void do_send_done(struct agent *a, int arg)
 static void do_requeue(struct agent *a, int arg)
 {
     (void)arg;
-    requeue_start(a, &a->message->finish);
+    const struct msg_finish *finish = &a->message->finish;
+    const struct requeue_end e = {.code = finish->code,
+                                  .node_lost = finish->lost,
+                                  .stopped = finish->asked && !signals_before_end(a->signals),
+                                  .by_scheduler = signals_by_scheduler(a->signals),
+                                  .end_near = signal_before_end_is_sent(a->before_end)};
+    if (leader_daemon(a->leader) > 0)
+        requeue_start(a->requeue, &e);
+    else
+        agent_step(&a->loop, (struct am_event){.kind = AM_REQUEUED});
 }
 
 static void do_leave(struct agent *a, int arg)
 {
     (void)arg;
-    do_end_searches(a, 0);
-    locate_leader_stop(a->locators.leader);
+    locators_stop(&a->locators);
     uplink_close(a->uplink); /* control_free() answers pending ddctl requests */
 }
 
@@ -280,7 +309,7 @@ static void (*const actions[AM_ACTIONS])(struct agent *a, int arg) = {
     [AM_DO_DROP_LINK] = do_drop_link,
     [AM_DO_SEND_BYE] = do_send_bye,
     [AM_DO_SEND_PROBE_RESULT] = do_send_probe_result,
-    [AM_DO_SEND_STOP] = signals_request_stop,
+    [AM_DO_SEND_STOP] = do_send_stop,
     [AM_DO_START_ROUND] = do_start_round,
     [AM_DO_STOP_WORKERS] = do_stop_workers,
     [AM_DO_KILL_WORKERS] = do_kill_workers,

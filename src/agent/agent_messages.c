@@ -1,9 +1,7 @@
 /* Messages of the daemon: each becomes an event of the agent's machine, or a call of the part that
  * it is for. JOIN, in which the parts introduce this node to a daemon. */
-#include "agent/health_check.h"
 #include "agent/held_ports.h"
-#include "agent/inner.h"
-#include "agent/metrics_file.h"
+#include "agent/agent_parts.h"
 #include "agent/phase_recorder.h"
 #include "agent/success_criteria.h"
 #include "base/io.h"
@@ -109,7 +107,7 @@ static void message_signal(struct agent *a, const struct msg *m)
     if (m->signal.end_near)
         rounds_presignal(a, m->signal.signal);
     else
-        signals_announce(a, m->signal.signal);
+        signals_announce(a->signals, m->signal.signal);
 }
 
 static void message_commit(struct agent *a, const struct msg *m)
@@ -130,9 +128,9 @@ static void message_round_members(struct agent *a, const struct msg *m)
 static void message_ctl_reply(struct agent *a, const struct msg *m)
 {
     if (m->ctl_reply.id == METRICS_FILE_REQUEST)
-        metrics_file_take(a, m->ctl_reply.detail);
+        metrics_file_take(a->metrics_file, m->ctl_reply.detail);
     else
-        control_take(a, &m->ctl_reply);
+        control_take(a->control, &m->ctl_reply);
 }
 
 typedef void agent_message_f(struct agent *a, const struct msg *m);

@@ -1,11 +1,11 @@
-/* Requests of ddctl on this node, forwarded to the daemon, and its replies. The kernel names the
- * user of each caller (net/local_socket.h). A caller that does not read its replies is dropped. */
-#include "agent/inner.h"
+#include "agent/control.h"
 
+#include "agent/agent.h"
 #include "base/io.h"
 #include "net/local_socket.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -22,7 +22,8 @@ struct caller {
 };
 
 struct control {
-    struct agent *agent;
+    struct agent_loop *loop;
+    struct uplink *uplink;
     int fd;
     struct event *ev, *pause;
     LIST_HEAD(, caller) callers;
@@ -40,9 +41,9 @@ static int control_tell(const struct caller *c, const struct msg *m)
 
 static void control_drop(struct caller *c)
 {
-    struct agent *a = c->control->agent;
-    if (c->id != 0 && uplink_is_up(a->uplink))
-        uplink_send(a->uplink, MSG(CTL_REQUEST, .id = c->id, .what = "forget", .text = ""));
+    struct uplink *u = c->control->uplink;
+    if (c->id != 0 && uplink_is_up(u))
+        uplink_send(u, MSG(CTL_REQUEST, .id = c->id, .what = "forget", .text = ""));
     LIST_REMOVE(c, entry);
     c->control->n--;
     link_free(c->link);
@@ -58,10 +59,10 @@ static int control_refuse(struct caller *c, const char *why)
 
 static void on_ask(struct caller *c, const struct msg_ctl_request *m)
 {
-    struct agent *a = c->control->agent;
+    struct uplink *u = c->control->uplink;
     const bool busy = c->id != 0;
     c->asked = m->id;
-    if (busy || !uplink_is_up(a->uplink)) {
+    if (busy || !uplink_is_up(u)) {
         if (busy ||
             control_refuse(
                 c,
@@ -71,7 +72,7 @@ static void on_ask(struct caller *c, const struct msg_ctl_request *m)
         return;
     }
     c->id = ++c->control->last_id;
-    uplink_send(a->uplink, MSG(CTL_REQUEST, .id = c->id, .what = m->what, .text = m->text));
+    uplink_send(u, MSG(CTL_REQUEST, .id = c->id, .what = m->what, .text = m->text));
 }
 
 static void control_on_frame(void *arg, struct link *l, const struct frame *f)
@@ -96,12 +97,11 @@ static void control_on_close(void *arg, struct link *l, bool clean, const char *
 
 static void control_accept(struct control *k, int fd)
 {
-    struct agent *a = k->agent;
+    const struct agent_loop *l = k->loop;
     struct caller *c = calloc(1, sizeof(*c));
     const struct link_cb cb = {
         .on_frame = control_on_frame, .on_close = control_on_close, .arg = c};
-    if (c == NULL || k->n >= CALLERS ||
-        link_new_trusted(&c->link, a->loop.base, fd, &cb, NULL) < 0) {
+    if (c == NULL || k->n >= CALLERS || link_new_trusted(&c->link, l->base, fd, &cb, NULL) < 0) {
         free(c);
         close(fd);
         return;
@@ -109,8 +109,8 @@ static void control_accept(struct control *k, int fd)
     c->control = k;
     LIST_INSERT_HEAD(&k->callers, c, entry);
     k->n++;
-    if (control_tell(c, MSG(IDENTITY, .name = a->loop.cfg->node_name,
-                            .text = a->loop.cfg->alloc->job_id)) < 0)
+    if (control_tell(c, MSG(IDENTITY, .name = l->cfg->node_name, .text = l->cfg->alloc->job_id)) <
+        0)
         control_drop(c);
 }
 
@@ -142,31 +142,30 @@ static void on_call(evutil_socket_t fd, short what, void *arg)
         wait_for_files(arg);
 }
 
-/* A failure is only logged: the job runs without ddctl. */
-void control_start(struct agent *a)
+struct control *control_new(struct agent_loop *loop, struct uplink *uplink)
 {
     struct control *k = calloc(1, sizeof(*k));
     struct dd_err err = {0};
     if (k == NULL)
-        return;
-    *k = (struct control){.agent = a, .fd = -1};
+        return NULL;
+    *k = (struct control){.loop = loop, .uplink = uplink, .fd = -1};
     int rc = local_socket_listen(&k->fd, &err);
     if (rc == 0)
-        k->ev = event_new(a->loop.base, k->fd, EV_READ | EV_PERSIST, on_call, k);
-    k->pause = evtimer_new(a->loop.base, on_pause, k);
-    a->control = k;
-    if (rc < 0 || k->ev == NULL || k->pause == NULL || event_add(k->ev, NULL) < 0) {
-        dd_log(a->loop.cfg->log, DD_LOG_DEBUG, "event=no-control why=%s", err.text);
-        control_free(a);
-    }
+        k->ev = event_new(loop->base, k->fd, EV_READ | EV_PERSIST, on_call, k);
+    k->pause = evtimer_new(loop->base, on_pause, k);
+    if (rc == 0 && k->ev != NULL && k->pause != NULL && event_add(k->ev, NULL) == 0)
+        return k;
+    dd_log(loop->cfg->log, DD_LOG_DEBUG, "event=no-control why=%s", err.text);
+    control_free(k);
+    return NULL;
 }
 
-void control_take(struct agent *a, const struct msg_ctl_reply *m)
+void control_take(struct control *k, const struct msg_ctl_reply *m)
 {
     struct caller *c;
-    if (a->control == NULL || m->id <= 0)
+    if (k == NULL || m->id <= 0)
         return;
-    LIST_FOREACH (c, &a->control->callers, entry)
+    LIST_FOREACH (c, &k->callers, entry)
         if (c->id == m->id)
             break;
     if (c == NULL)
@@ -178,11 +177,10 @@ void control_take(struct agent *a, const struct msg_ctl_reply *m)
         control_drop(c);
 }
 
-void control_lost(struct agent *a)
+void control_lost(struct control *k)
 {
     struct caller *next;
-    for (struct caller *c = a->control != NULL ? LIST_FIRST(&a->control->callers) : NULL; c != NULL;
-         c = next) {
+    for (struct caller *c = k != NULL ? LIST_FIRST(&k->callers) : NULL; c != NULL; c = next) {
         next = LIST_NEXT(c, entry);
         if (c->id != 0 &&
             control_refuse(c, "lost the daemon, or the job ended, before the daemon answered") < 0)
@@ -190,9 +188,8 @@ void control_lost(struct agent *a)
     }
 }
 
-void control_free(struct agent *a)
+void control_free(struct control *k)
 {
-    struct control *k = a->control;
     if (k == NULL)
         return;
     if (k->ev != NULL)
@@ -202,9 +199,8 @@ void control_free(struct agent *a)
     if (k->fd >= 0)
         close(k->fd);
     if (!LIST_EMPTY(&k->callers))
-        (void)event_base_loop(a->loop.base, EVLOOP_NONBLOCK); /* send the last replies */
+        (void)event_base_loop(k->loop->base, EVLOOP_NONBLOCK); /* send the last replies */
     while (!LIST_EMPTY(&k->callers))
         control_drop(LIST_FIRST(&k->callers));
     free(k);
-    a->control = NULL;
 }

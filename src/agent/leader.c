@@ -1,11 +1,10 @@
-/* The daemon of this node. The agent starts ddrund on a socket that already listens, so no port is
- * raced for, and is connected to it by a socket pair. */
-#include "agent/inner.h"
-#include "agent/metrics_file.h"
+#include "agent/leader.h"
 
+#include "agent/agent.h"
 #include "base/io.h"
 #include "daemon/config.h"
 #include "rdzv/successor.h"
+#include "worker/child_watch.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -15,13 +14,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+struct leader {
+    struct agent_loop *loop;
+    struct uplink *uplink;
+    const struct locators *locators;
+    struct net_key key;
+    bool has_key; /* `key` is set, and may lie in the home directory for other nodes */
+    pid_t daemon; /* pid of ddrund; 0: not running */
+    struct child_watch end;
+};
+
 /* Other nodes prove the job's key. A single node uses a random one. */
-static int leader_make_key(struct agent *a, struct dd_err *err)
+static int leader_make_key(struct leader *l, struct dd_err *err)
 {
-    if (a->loop.cfg->alloc->nnodes > 1)
-        return net_key_for_leader(&a->leader.key, &a->locators.where.key_in, err);
-    a->leader.key.method = NET_KEY_SHARED;
-    return net_key_random(a->leader.key.bytes) < 0
+    if (l->loop->cfg->alloc->nnodes > 1)
+        return net_key_for_leader(&l->key, &l->locators->where.key_in, err);
+    l->key.method = NET_KEY_SHARED;
+    return net_key_random(l->key.bytes) < 0
                ? dd_err_set(err, -EIO, "no random bytes from the kernel")
                : 0;
 }
@@ -41,48 +50,48 @@ __attribute__((noreturn)) static void exec_daemon(const char *path, const int ke
     _exit(127);
 }
 
-static int config_fd(const struct agent *a, int listen_fd, int leader_fd, uint16_t port,
+static int config_fd(const struct leader *l, int listen_fd, int leader_fd, uint16_t port,
                      struct dd_err *err)
 {
     DD_AUTO(buf) struct dd_buf nodes = DD_BUF_INIT(MSG_MAX_BYTES / 2); /* the limit of a plan */
-    int rc = hostlist_fold(a->loop.cfg->alloc->nodes, &nodes);
+    int rc = hostlist_fold(l->loop->cfg->alloc->nodes, &nodes);
     if (rc == -EMSGSIZE)
         return dd_err_set(
             err, rc,
             "the host list of the %zu nodes is longer than %d KiB, even folded as in node[1-50]"
             "\n  tip: use fewer nodes, or host names with a common prefix and a number",
-            hostlist_count(a->loop.cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
+            hostlist_count(l->loop->cfg->alloc->nodes), MSG_MAX_BYTES / 2048);
     if (rc < 0 || dd_buf_str(&nodes) == NULL)
         return dd_err_set(err, rc < 0 ? rc : -ENOMEM, "cannot fold the host list");
-    struct rdzv_cfg rdzv = a->loop.cfg->rdzv;
-    rdzv.probes_first = a->loop.machine.epoch == 0 &&
-                        (locate_peers_possible(a->loop.cfg) || a->loop.machine_cfg.etcd);
-    if (a->loop.machine.epoch > 0)
-        successor_cfg(&rdzv, a->loop.machine.epoch, a->loop.machine.index,
-                      a->loop.cfg->grace_ms * DD_NS_PER_MS);
+    struct rdzv_cfg rdzv = l->loop->cfg->rdzv;
+    rdzv.probes_first = l->loop->machine.epoch == 0 &&
+                        (locate_peers_possible(l->loop->cfg) || l->loop->machine_cfg.etcd);
+    if (l->loop->machine.epoch > 0)
+        successor_cfg(&rdzv, l->loop->machine.epoch, l->loop->machine.index,
+                      l->loop->cfg->grace_ms * DD_NS_PER_MS);
     DD_AUTO(free) char *later = NULL;
-    const char *timeline = a->loop.cfg->timeline;
-    const int64_t term = rdzv_term(a->loop.machine.epoch);
+    const char *timeline = l->loop->cfg->timeline;
+    const int64_t term = rdzv_term(l->loop->machine.epoch);
     if (timeline != NULL && term > 0 && /* keep the file of the daemon before */
         asprintf(&later, "%s.%lld", timeline, (long long)term + 1) < 0)
         later = NULL;
     const struct daemon_config c = {
-        .job_id = a->loop.cfg->alloc->job_id,
+        .job_id = l->loop->cfg->alloc->job_id,
         .nodes = (const char *)nodes.data,
         .rdzv = rdzv,
-        .heartbeat_ns = a->loop.cfg->heartbeat_ns,
-        .start_ns = a->loop.cfg->start_ns,
+        .heartbeat_ns = l->loop->cfg->heartbeat_ns,
+        .start_ns = l->loop->cfg->start_ns,
         .port = port,
         .listen_fd = listen_fd,
         .leader_fd = leader_fd,
-        .log_level = (int)a->loop.cfg->log->level,
-        .trace = (int)a->loop.cfg->log->trace,
-        .key = a->leader.key,
-        .munge_socket = a->loop.cfg->key_in.munge_socket,
-        .run = a->loop.cfg->key_in.run,
-        .notify = a->loop.cfg->notify,
-        .web_helper = a->loop.cfg->notify != NULL ? a->loop.cfg->web_helper : NULL,
+        .log_level = (int)l->loop->cfg->log->level,
+        .trace = (int)l->loop->cfg->log->trace,
+        .key = l->key,
+        .munge_socket = l->loop->cfg->key_in.munge_socket,
+        .run = l->loop->cfg->key_in.run,
+        .notify = l->loop->cfg->notify,
         .timeline = later != NULL ? later : timeline,
+        .web_helper = l->loop->cfg->notify != NULL ? l->loop->cfg->web_helper : NULL,
     };
     return daemon_config_write(&c, err);
 }
@@ -91,61 +100,61 @@ static void on_daemon_end(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    struct agent *a = arg;
+    struct leader *l = arg;
     int status = 0;
-    if (waitpid(a->leader.daemon, &status, WNOHANG) != a->leader.daemon)
+    if (waitpid(l->daemon, &status, WNOHANG) != l->daemon)
         return;
-    child_watch_end(&a->leader.end);
-    a->leader.daemon = 0;
+    child_watch_end(&l->end);
+    l->daemon = 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        dd_log(a->loop.cfg->log, DD_LOG_ERR, "cannot start '%s'", a->loop.cfg->ddrund);
-    agent_step(&a->loop, (struct am_event){.kind = AM_DAEMON_ENDED});
+        dd_log(l->loop->cfg->log, DD_LOG_ERR, "cannot start '%s'", l->loop->cfg->ddrund);
+    agent_step(l->loop, (struct am_event){.kind = AM_DAEMON_ENDED});
 }
 
-static int watch_daemon(struct agent *a, struct dd_err *err)
+static int watch_daemon(struct leader *l, struct dd_err *err)
 {
-    return child_watch_begin(&a->leader.end, a->loop.base, a->leader.daemon, on_daemon_end, a) < 0
+    return child_watch_begin(&l->end, l->loop->base, l->daemon, on_daemon_end, l) < 0
                ? dd_err_set(err, -ENOMEM, "cannot watch ddrund")
                : 0;
 }
 
-static void remove_key(struct agent *a)
+static void remove_key(struct leader *l)
 {
-    if (a->leader.has_key && a->loop.cfg->alloc->nnodes > 1)
-        net_key_cleanup(&a->leader.key, &a->locators.where.key_in);
-    a->leader.has_key = false;
+    if (l->has_key && l->loop->cfg->alloc->nnodes > 1)
+        net_key_cleanup(&l->key, &l->locators->where.key_in);
+    l->has_key = false;
 }
 
-void leader_stop(struct agent *a)
+void leader_stop(struct leader *l)
 {
-    if (a->leader.daemon > 0) {
-        kill(a->leader.daemon, SIGKILL);
-        (void)waitpid(a->leader.daemon, NULL, 0);
-        a->leader.daemon = 0;
+    if (l->daemon > 0) {
+        kill(l->daemon, SIGKILL);
+        (void)waitpid(l->daemon, NULL, 0);
+        l->daemon = 0;
     }
-    remove_key(a);
-    child_watch_end(&a->leader.end);
+    remove_key(l);
+    child_watch_end(&l->end);
 }
 
-static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
+static int host_start(struct leader *l, int *ret_fd, struct dd_err *err)
 {
     uint16_t port;
     int pair[2];
-    DD_AUTO(fd) int listen_fd = locate_etcd_take_listener(a->locators.etcd, &port);
+    DD_AUTO(fd) int listen_fd = locate_etcd_take_listener(l->locators->etcd, &port);
     if (listen_fd < 0)
-        listen_fd = locate_bind(&a->locators.where, &port,
+        listen_fd = locate_bind(&l->locators->where, &port,
                                 err); /* before the key: without a port no key is left behind */
     if (listen_fd < 0)
         return listen_fd;
-    int rc = leader_make_key(a, err);
+    int rc = leader_make_key(l, err);
     if (rc < 0)
         return rc;
-    a->leader.has_key = true;
+    l->has_key = true;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return dd_err_set(err, -errno, "cannot create a socket pair: %m");
     DD_AUTO(fd) int mine = pair[0];
     DD_AUTO(fd) int theirs = pair[1];
-    DD_AUTO(fd) int conf = config_fd(a, listen_fd, theirs, port, err);
+    DD_AUTO(fd) int conf = config_fd(l, listen_fd, theirs, port, err);
     if (conf < 0)
         return conf;
     const int keep[3] = {conf, listen_fd, theirs};
@@ -154,53 +163,73 @@ static int host_start(struct agent *a, int *ret_fd, struct dd_err *err)
     if (pid < 0)
         return dd_err_set(err, -errno, "cannot fork: %m");
     if (pid == 0)
-        exec_daemon(a->loop.cfg->ddrund, keep, self);
-    a->leader.daemon = pid;
-    if (a->leader.key.method == NET_KEY_NONE)
-        dd_log(a->loop.cfg->log, DD_LOG_WARN,
+        exec_daemon(l->loop->cfg->ddrund, keep, self);
+    l->daemon = pid;
+    if (l->key.method == NET_KEY_NONE)
+        dd_log(l->loop->cfg->log, DD_LOG_WARN,
                "--insecure: anyone who can reach port %u of this machine can join the job and read "
                "its store",
                port);
-    if (a->leader.key.guessable)
-        dd_log(a->loop.cfg->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
-    if (a->loop.cfg->alloc->nnodes > 1)
-        dd_log(a->loop.cfg->log, DD_LOG_INFO, "leading job '%s' on port %u; key source: %s",
-               a->loop.cfg->alloc->job_id, port, a->leader.key.source);
-    rc = watch_daemon(a, err);
+    if (l->key.guessable)
+        dd_log(l->loop->cfg->log, DD_LOG_WARN, "%s", NET_KEY_COOKIE_WARNING);
+    if (l->loop->cfg->alloc->nnodes > 1)
+        dd_log(l->loop->cfg->log, DD_LOG_INFO, "leading job '%s' on port %u; key source: %s",
+               l->loop->cfg->alloc->job_id, port, l->key.source);
+    rc = watch_daemon(l, err);
     if (rc < 0) { /* its exit would go unnoticed */
-        leader_stop(a);
+        leader_stop(l);
         return rc;
     }
     *ret_fd = DD_TAKE_FD(mine);
-    locate_etcd_hosting(a->locators.etcd, port);
+    locate_etcd_hosting(l->locators->etcd, port);
     return 0;
 }
 
-int leader_start(struct agent *a, struct dd_err *err)
+int leader_start(struct leader *l, struct dd_err *err)
 {
     const struct link_cb none = {0};
-    struct link *l;
+    struct link *link;
     int fd;
     const uint64_t begun = dd_now_ns();
-    int rc = host_start(a, &fd, err);
+    int rc = host_start(l, &fd, err);
     if (rc < 0)
         return rc;
-    rc = link_new_trusted(&l, a->loop.base, fd, &none, err);
+    rc = link_new_trusted(&link, l->loop->base, fd, &none, err);
     if (rc < 0) {
         close(fd);
-        leader_stop(a);
+        leader_stop(l);
         return rc;
     }
-    link_times(l)->begun = begun;
-    uplink_join(a->uplink, l);
-    metrics_file_start(a);
-    rc = timeout_start(a, err);
-    if (rc == 0)
-        rc = endtime_start(a, err);
-    if (rc < 0) {
-        uplink_drop(
-            a->uplink); /* AM_LOST of this link would be taken for the loss of a later daemon */
-        leader_stop(a);
-    }
-    return rc;
+    link_times(link)->begun = begun;
+    uplink_join(l->uplink, link);
+    return 0;
+}
+
+pid_t leader_daemon(const struct leader *l)
+{
+    return l->daemon;
+}
+
+void leader_signal(const struct leader *l, int sig)
+{
+    if (l->daemon > 0)
+        (void)kill(l->daemon, sig); /* AM_DAEMON_ENDED follows */
+}
+
+int leader_new(struct leader **ret, struct agent_loop *loop, struct uplink *uplink,
+               const struct locators *locators)
+{
+    struct leader *l = *ret = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return -ENOMEM;
+    *l = (struct leader){
+        .loop = loop, .uplink = uplink, .locators = locators, .end = CHILD_WATCH_NONE};
+    return 0;
+}
+
+void leader_free(struct leader *l)
+{
+    if (l != NULL)
+        leader_stop(l);
+    free(l);
 }

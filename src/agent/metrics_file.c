@@ -3,11 +3,12 @@
  * closed, also if the agent was killed: so no draft of the file is left. */
 #include "agent/metrics_file.h"
 
-#include "agent/inner.h"
+#include "agent/agent.h"
 #include "base/io.h"
 #include "worker/spawn.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,13 +17,15 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PACKET_MAX = 128 * 1024, SOCKET_FD = 3, LAST_MS = 2000 };
 
 struct metrics_file {
-    const struct agent *agent;
-    pid_t child;
+    struct metrics_file_parts parts;
+    const char *path; /* NULL: none */
+    pid_t child;      /* 0: not started yet */
     int fd;
     struct event *on_error;
 };
@@ -64,12 +67,11 @@ static void metrics_file_on_error(evutil_socket_t fd, short what, void *arg)
         return;
     if (n == 0)
         event_del(f->on_error);
-    dd_log(f->agent->loop.cfg->log, DD_LOG_WARN, "--metrics: cannot write '%s': %s",
-           f->agent->loop.cfg->metrics,
+    dd_log(f->parts.loop->cfg->log, DD_LOG_WARN, "--metrics: cannot write '%s': %s", f->path,
            n == (ssize_t)sizeof(error) ? strerror(error) : "the process that writes it has ended");
 }
 
-static int metrics_file_spawn(struct metrics_file *f, struct agent *a)
+static int metrics_file_spawn(struct metrics_file *f)
 {
     struct spawn_mask mask;
     int fds[2];
@@ -80,47 +82,49 @@ static int metrics_file_spawn(struct metrics_file *f, struct agent *a)
     spawn_begin(&mask);
     f->child = fork();
     if (f->child == 0)
-        metrics_file_run(a->loop.cfg->metrics, theirs);
+        metrics_file_run(f->path, theirs);
     spawn_end(&mask);
     if (f->child < 0)
         return -errno;
-    rounds_protect(a, f->child);
-    f->on_error = event_new(a->loop.base, f->fd, EV_READ | EV_PERSIST, metrics_file_on_error, f);
+    round_protect(f->parts.round, f->child);
+    f->on_error = event_new(f->parts.loop->base, f->fd, EV_READ | EV_PERSIST, metrics_file_on_error,
+                            f);
     return f->on_error != NULL && event_add(f->on_error, NULL) == 0 ? 0 : -ENOMEM;
 }
 
-void metrics_file_start(struct agent *a)
+int metrics_file_new(struct metrics_file **ret, const struct metrics_file_parts *parts,
+                     const char *path)
 {
-    if (a->loop.cfg->metrics == NULL)
+    struct metrics_file *f = *ret = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return -ENOMEM;
+    *f = (struct metrics_file){.parts = *parts, .path = path, .fd = -1};
+    return 0;
+}
+
+void metrics_file_start(struct metrics_file *f)
+{
+    if (f->path == NULL)
         return;
-    if (a->metrics_file == NULL) {
-        struct metrics_file *f = calloc(1, sizeof(*f));
-        if (f == NULL)
-            return;
-        *f = (struct metrics_file){.agent = a, .fd = -1};
-        a->metrics_file = f;
-        const int rc = metrics_file_spawn(f, a);
-        if (rc < 0)
-            dd_log(a->loop.cfg->log, DD_LOG_WARN, "--metrics: cannot start a process: %s",
-                   strerror(-rc));
-    }
-    uplink_send(a->uplink,
+    const int rc = f->child == 0 ? metrics_file_spawn(f) : 0;
+    if (rc < 0)
+        dd_log(f->parts.loop->cfg->log, DD_LOG_WARN, "--metrics: cannot start a process: %s",
+               strerror(-rc));
+    uplink_send(f->parts.uplink,
                 MSG(CTL_REQUEST, .id = METRICS_FILE_REQUEST, .what = "metrics", .text = "follow"));
 }
 
 /* A text is dropped while the child is busy with earlier ones and the socket is full. */
-void metrics_file_take(struct agent *a, const char *text)
+void metrics_file_take(const struct metrics_file *f, const char *text)
 {
-    const struct metrics_file *f = a->metrics_file;
-    if (f != NULL)
+    if (f->fd >= 0)
         (void)send(f->fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void metrics_file_free(struct agent *a)
+void metrics_file_free(struct metrics_file *f)
 {
     const struct timespec pause = {.tv_nsec = (long)DD_NS_PER_MS};
     const uint64_t end = dd_now_ns() + LAST_MS * DD_NS_PER_MS;
-    struct metrics_file *f = DD_TAKE(a->metrics_file);
     if (f == NULL)
         return;
     if (f->on_error != NULL)

@@ -2,16 +2,26 @@
 #ifndef DD_AGENT_METRICS_FILE_H
 #define DD_AGENT_METRICS_FILE_H
 
-#include <stdint.h>
+#include "agent/agent_loop.h"
+#include "agent/round.h"
+#include "agent/uplink.h"
 
-struct agent;
+struct metrics_file;
 
 enum { METRICS_FILE_REQUEST = 0 }; /* id of its CTL_REQUEST; those of ddctl begin with 1 */
 
+struct metrics_file_parts {
+    const struct agent_loop *loop;
+    struct uplink *uplink;
+    const struct round *round; /* the child is protected from the end of its workers */
+};
+
+int metrics_file_new(struct metrics_file **ret, const struct metrics_file_parts *parts,
+                     const char *path); /* path NULL: no file, and no child */
 /* Ask this node's daemon for the metrics. Call when JOIN has been sent to it. */
-void metrics_file_start(struct agent *a);
-void metrics_file_take(struct agent *a, const char *text); /* a reply of the daemon */
-/* Wait until the last text is written, within a limit. */
-void metrics_file_free(struct agent *a);
+void metrics_file_start(struct metrics_file *f);
+void metrics_file_take(const struct metrics_file *f, const char *text); /* a reply of the daemon */
+/* Wait until the last text is written, within a limit. NULL is fine. */
+void metrics_file_free(struct metrics_file *f);
 
 #endif

@@ -1,6 +1,7 @@
 #include "agent/requeue.h"
 
-#include "agent/inner.h"
+#include "agent/agent.h"
+#include "agent/agent_loop.h"
 #include "alloc/endtime.h"
 #include "worker/command.h"
 
@@ -56,18 +57,19 @@ int requeue_reason(const struct requeue_end *e)
 /* ---- doing it ---- */
 
 struct requeue {
-    struct agent *agent;
+    struct agent_loop *loop;
+    int on; /* bits of REQUEUE_* */
     int reason;
     const char *slurm, *pbs; /* job id of the scheduler; the other one is NULL */
+    bool begun;
     struct command *command;
 };
 
 static void requeue_over(struct requeue *r)
 {
-    struct agent *a = r->agent;
     command_free(r->command);
     r->command = NULL;
-    agent_step(&a->loop, (struct am_event){.kind = AM_REQUEUED});
+    agent_step(r->loop, (struct am_event){.kind = AM_REQUEUED});
 }
 
 static int requeue_run(struct requeue *r, const char *const *argv, unsigned limit_ms,
@@ -75,9 +77,9 @@ static int requeue_run(struct requeue *r, const char *const *argv, unsigned limi
 {
     const struct command_spec spec = {.argv = argv,
                                       .folder = r->slurm == NULL ? ALLOC_PBS_FOLDER : NULL,
-                                      .env = r->agent->loop.cfg->env,
+                                      .env = r->loop->cfg->env,
                                       .limit_ms = limit_ms};
-    return command_start(&r->command, r->agent->loop.base, &spec, done, r, err);
+    return command_start(&r->command, r->loop->base, &spec, done, r, err);
 }
 
 static const char *requeue_says(int reason)
@@ -90,7 +92,7 @@ static const char *requeue_says(int reason)
 
 static void requeue_refused(const struct requeue *r, const char *why)
 {
-    dd_log(r->agent->loop.cfg->log, DD_LOG_WARN, "%s did not requeue job %.80s (%s): %.*s",
+    dd_log(r->loop->cfg->log, DD_LOG_WARN, "%s did not requeue job %.80s (%s): %.*s",
            r->slurm != NULL ? "Slurm" : "PBS", r->slurm != NULL ? r->slurm : r->pbs,
            requeue_says(r->reason), (int)strcspn(why, "\n"), why);
 }
@@ -104,12 +106,12 @@ static void on_requeued(void *arg, int code, const char *out)
         code > 128; /* killed by the scheduler, which is already ending the job to requeue it */
     const char *job = r->slurm != NULL ? r->slurm : r->pbs;
     if (killed)
-        dd_log(r->agent->loop.cfg->log, DD_LOG_NOTICE,
+        dd_log(r->loop->cfg->log, DD_LOG_NOTICE,
                "%s was asked to requeue job %.80s: %s; the job ended before %s answered", scheduler,
                job, requeue_says(r->reason), scheduler);
     else if (code == 0)
-        dd_log(r->agent->loop.cfg->log, DD_LOG_NOTICE, "%s will requeue job %.80s: %s", scheduler,
-               job, requeue_says(r->reason));
+        dd_log(r->loop->cfg->log, DD_LOG_NOTICE, "%s will requeue job %.80s: %s", scheduler, job,
+               requeue_says(r->reason));
     else if (code == COMMAND_TOO_LATE)
         requeue_refused(r, "no answer within 10 s");
     else
@@ -123,7 +125,7 @@ static int requeue_now(struct requeue *r, int reason)
     const char *scontrol[] = {"scontrol", "requeue", r->slurm, NULL};
     const char *qrerun[] = {"qrerun", r->pbs, NULL};
     struct dd_err err = {0};
-    if ((reason & r->agent->loop.cfg->requeue_on) == 0)
+    if ((reason & r->on) == 0)
         return -ENOENT;
     r->reason = reason;
     int rc = requeue_run(r, r->slurm != NULL ? scontrol : qrerun, REQUEUE_MS, on_requeued, &err);
@@ -145,47 +147,43 @@ static void on_why(void *arg, int code, const char *out)
         requeue_over(r);
 }
 
-static void requeue_begin(struct agent *a, const struct msg_finish *finish)
+static void requeue_begin(struct requeue *r, int reason)
 {
-    const struct requeue_end e = {.code = finish->code,
-                                  .node_lost = finish->lost,
-                                  .stopped = finish->asked && !a->signals.end_stop,
-                                  .by_scheduler = a->signals.scheduler_ends,
-                                  .end_near = endtime_is_near(a)};
-    int reason = a->loop.cfg->requeue_on != 0 && a->leader.daemon > 0 ? requeue_reason(&e) : 0;
-    if (reason == 0 || a->requeue != NULL)
-        return;
-    struct requeue *r = calloc(1, sizeof(*r));
-    if (r == NULL)
-        return;
-    a->requeue = r;
-    r->agent = a;
-    r->slurm = alloc_is_pbs(a->loop.cfg->alloc)
-                   ? NULL
-                   : dd_env_get_nonempty(a->loop.cfg->env, "SLURM_JOB_ID");
-    r->pbs = r->slurm == NULL ? dd_env_get_nonempty(a->loop.cfg->env, "PBS_JOBID") : NULL;
+    const struct agent_cfg *c = r->loop->cfg;
+    r->slurm = alloc_is_pbs(c->alloc) ? NULL : dd_env_get_nonempty(c->env, "SLURM_JOB_ID");
+    r->pbs = r->slurm == NULL ? dd_env_get_nonempty(c->env, "PBS_JOBID") : NULL;
     const char *argv[] = {"scontrol", "show", "job", "-o", r->slurm, NULL};
     struct dd_err err = {0};
+    r->begun = true;
     if (r->slurm == NULL && r->pbs == NULL)
-        dd_log(a->loop.cfg->log, DD_LOG_WARN,
-               "--requeue-on: no scheduler found that could requeue the job");
+        dd_log(c->log, DD_LOG_WARN, "--requeue-on: no scheduler found that could requeue the job");
     else if (reason != REQUEUE_ASK)
         (void)requeue_now(r, reason);
     else if (r->slurm != NULL && requeue_run(r, argv, ASK_MS, on_why, &err) < 0)
         requeue_refused(r, err.text);
 }
 
-void requeue_start(struct agent *a, const struct msg_finish *finish)
+void requeue_start(struct requeue *r, const struct requeue_end *e)
 {
-    requeue_begin(a, finish);
-    if (a->requeue == NULL || a->requeue->command == NULL)
-        agent_step(&a->loop, (struct am_event){.kind = AM_REQUEUED});
+    const int reason = r->on != 0 ? requeue_reason(e) : 0;
+    if (reason != 0 && !r->begun)
+        requeue_begin(r, reason);
+    if (r->command == NULL)
+        agent_step(r->loop, (struct am_event){.kind = AM_REQUEUED});
 }
 
-void requeue_free(struct agent *a)
+int requeue_new(struct requeue **ret, struct agent_loop *loop, int on)
 {
-    if (a->requeue != NULL)
-        command_free(a->requeue->command);
-    free(a->requeue);
-    a->requeue = NULL;
+    struct requeue *r = *ret = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return -ENOMEM;
+    *r = (struct requeue){.loop = loop, .on = on};
+    return 0;
+}
+
+void requeue_free(struct requeue *r)
+{
+    if (r != NULL)
+        command_free(r->command);
+    free(r);
 }

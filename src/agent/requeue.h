@@ -26,4 +26,12 @@ struct requeue_end {
 enum { REQUEUE_ASK = 8 };
 int requeue_reason(const struct requeue_end *e);
 
+struct agent_loop;
+struct requeue;
+
+int requeue_new(struct requeue **ret, struct agent_loop *loop, int on); /* on: bits of REQUEUE_* */
+/* The job of this node's daemon has ended; AM_REQUEUED follows. */
+void requeue_start(struct requeue *r, const struct requeue_end *e);
+void requeue_free(struct requeue *r); /* NULL is fine */
+
 #endif

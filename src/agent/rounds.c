@@ -1,16 +1,14 @@
 /* The rounds of this node: start a round for each PLAN, report its end to the daemon. */
+#include "agent/agent_parts.h"
 #include "agent/exit_report.h"
 #include "agent/features.h"
-#include "agent/health_check.h"
-#include "agent/inner.h"
-#include "agent/round.h"
 #include "rdzv/exchange.h"
 
 #include <errno.h>
 
 /* ---- the end ---- */
 
-void rounds_send_done(struct agent *a)
+void rounds_send_done(const struct agent *a)
 {
     exit_report_done(a->round, health_unfit(a->health));
 }
@@ -52,8 +50,9 @@ static int send_piece(void *arg, const void *piece, size_t len)
 
 static bool is_settling(void *arg)
 {
-    signals_drain(arg);
-    return signals_settling(arg);
+    const struct agent *a = arg;
+    signals_drain(a->signals);
+    return signals_settling(a->signals);
 }
 
 static void not_started(struct agent *a, int round, int rc, const struct dd_err *err)
@@ -84,14 +83,14 @@ int rounds_start(struct agent *a, const struct msg_plan *m)
         not_started(a, m->round, rc, &err);
         return rc;
     }
-    if (a->leader.daemon > 0)
-        round_protect(a->round, a->leader.daemon);
+    if (leader_daemon(a->leader) > 0)
+        round_protect(a->round, leader_daemon(a->leader));
     return 0;
 }
 
 /* ---- messages ---- */
 
-void rounds_take_piece(struct agent *a, const struct frame *f)
+void rounds_take_piece(const struct agent *a, const struct frame *f)
 {
     struct exchange_piece p;
     if (exchange_piece_decode(&p, f->data, f->len) < 0)
@@ -100,7 +99,7 @@ void rounds_take_piece(struct agent *a, const struct frame *f)
         round_message(a->round, &(struct round_message){.type = ROUND_PIECE, .piece = &p});
 }
 
-void rounds_presignal(struct agent *a, int sig)
+void rounds_presignal(const struct agent *a, int sig)
 {
     if (a->loop.machine.state == AM_RUNNING)
         round_message(a->round, &(struct round_message){.type = ROUND_PRESIGNAL, .sig = sig});
@@ -117,10 +116,4 @@ int rounds_new(struct agent *a, struct dd_err *err)
                                   .port_arg = a,
                                   .features = round_features};
     return round_new(&a->round, &env, err);
-}
-
-void rounds_protect(struct agent *a, pid_t pid)
-{
-    if (a->round != NULL)
-        round_protect(a->round, pid);
 }

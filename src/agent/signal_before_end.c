@@ -1,8 +1,10 @@
-/* --signal-before-end: the leader learns from the environment, or by one command of the scheduler,
- * when the allocation ends. At the configured time before that, it sends the signal to the workers
- * of all nodes. */
-#include "agent/inner.h"
+#include "agent/signal_before_end.h"
 
+#include "agent/agent.h"
+#include "agent/agent_loop.h"
+#include "agent/round.h"
+#include "agent/signals.h"
+#include "agent/uplink.h"
 #include "alloc/endtime.h"
 #include "base/io.h"
 #include "base/owner.h"
@@ -10,14 +12,16 @@
 #include "worker/command.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { ASK_MS = 20000, LOOK_AGAIN_S = 30, AGAIN_MS = 500 };
 
-struct endtime {
-    struct agent *agent;
+struct signal_before_end {
+    struct signal_before_end_parts parts;
+    struct signal_before_end_cfg cfg;
     uint64_t end;       /* seconds since 1970; 0: not known */
     uint64_t job_start; /* the same */
     const struct alloc_end_row *asked;
@@ -26,30 +30,29 @@ struct endtime {
     bool sent;
 };
 
-static void send_signal(struct endtime *t, uint64_t left_ns)
+static void send_signal(struct signal_before_end *t, uint64_t left_ns)
 {
-    struct agent *a = t->agent;
-    int sig = a->loop.cfg->before_end.sig;
+    int sig = t->cfg.sig;
     char text[200];
     (void)snprintf(text, sizeof(text), "the allocation ends in %.0f s", (double)left_ns / 1e9);
     t->sent = true;
-    dd_log(a->loop.cfg->log, DD_LOG_NOTICE, "%s: sending SIG%s to all workers", text,
+    dd_log(t->parts.loop->cfg->log, DD_LOG_NOTICE, "%s: sending SIG%s to all workers", text,
            dd_signal_name(sig));
     if (dd_signal_ends_jobs(sig))
-        signals_stop(a, sig, 0, text);
+        signals_stop(t->parts.signals, sig, 0, text);
     else
-        uplink_send(a->uplink, MSG(SIGNAL_REQUEST, .signal = sig, .end_near = 1));
+        uplink_send(t->parts.uplink, MSG(SIGNAL_REQUEST, .signal = sig, .end_near = 1));
 }
 
 /* Send the signal when it is due, else arm the timer. The end is given in wall-clock time, which
  * may be set: compare again at least every LOOK_AGAIN_S. */
-static void endtime_look(struct endtime *t)
+static void signal_before_end_look(struct signal_before_end *t)
 {
-    const struct agent *a = t->agent;
+    const struct agent_loop *l = t->parts.loop;
     uint64_t now = dd_now_real_ns();
     uint64_t end = t->end * DD_NS_PER_S;
-    uint64_t at = end > a->loop.cfg->before_end.ns ? end - a->loop.cfg->before_end.ns : 0;
-    bool running = a->loop.machine.state == AM_RUNNING && uplink_is_up(a->uplink);
+    uint64_t at = end > t->cfg.ns ? end - t->cfg.ns : 0;
+    bool running = l->machine.state == AM_RUNNING && uplink_is_up(t->parts.uplink);
     uint64_t wait = at > now ? at - now : DD_NS_PER_S; /* due, but no workers run at the moment */
     if (at <= now && running) {
         send_signal(t, end > now ? end - now : 0);
@@ -61,27 +64,27 @@ static void endtime_look(struct endtime *t)
     evtimer_add(t->tick, &tv);
 }
 
-static void endtime_on_tick(evutil_socket_t fd, short what, void *arg)
+static void signal_before_end_on_tick(evutil_socket_t fd, short what, void *arg)
 {
     (void)fd;
     (void)what;
-    endtime_look(arg);
+    signal_before_end_look(arg);
 }
 
-static void not_known(const struct endtime *t, const char *why)
+static void not_known(const struct signal_before_end *t, const char *why)
 {
-    dd_log(t->agent->loop.cfg->log, DD_LOG_WARN,
+    dd_log(t->parts.loop->cfg->log, DD_LOG_WARN,
            "--signal-before-end: cannot determine the end of the allocation (%.200s); no signal "
            "will be sent",
            why);
 }
 
-static void endtime_on_answer(void *arg, int code, const char *out)
+static void signal_before_end_on_answer(void *arg, int code, const char *out)
 {
-    struct endtime *t = arg;
+    struct signal_before_end *t = arg;
     if (code == 0 &&
         alloc_end_answer(t->asked, out, dd_now_real_ns() / DD_NS_PER_S, t->job_start, &t->end) == 0)
-        endtime_look(t);
+        signal_before_end_look(t);
     else
         not_known(t, code == 0 ? "the scheduler reports no time limit for the job"
                                : "the scheduler does not respond");
@@ -89,10 +92,10 @@ static void endtime_on_answer(void *arg, int code, const char *out)
     t->ask = NULL;
 }
 
-static void endtime_ask(struct endtime *t)
+static void signal_before_end_ask(struct signal_before_end *t)
 {
-    char *const *env = t->agent->loop.cfg->env;
-    const struct alloc *a = t->agent->loop.cfg->alloc;
+    char *const *env = t->parts.loop->cfg->env;
+    const struct alloc *a = t->parts.loop->cfg->alloc;
     DD_AUTO(strv) struct dd_strv words = {0};
     struct dd_err err = {0};
     struct command_spec spec = {.env = env, .limit_ms = ASK_MS};
@@ -104,11 +107,12 @@ static void endtime_ask(struct endtime *t)
     int rc = alloc_end_command(t->asked, env, &words, &spec.folder);
     spec.argv = (const char *const *)words.v;
     rc = rc < 0 ? dd_err_set(&err, rc, "out of memory")
-                : command_start(&t->ask, t->agent->loop.base, &spec, endtime_on_answer, t, &err);
+                : command_start(&t->ask, t->parts.loop->base, &spec, signal_before_end_on_answer, t,
+                                &err);
     if (rc < 0)
         not_known(t, err.text);
     else
-        rounds_protect(t->agent, command_pid(t->ask));
+        round_protect(t->parts.round, command_pid(t->ask));
 }
 
 /* Start of the job: PBS and Grid Engine start a job's script as a session leader. 0: unknown. */
@@ -123,49 +127,59 @@ static uint64_t session_start_s(void)
     return dd_now_real_ns() / DD_NS_PER_S - ((uint64_t)up.tv_sec - ticks / hz);
 }
 
-int endtime_start(struct agent *a, struct dd_err *err)
+int signal_before_end_new(struct signal_before_end **ret,
+                          const struct signal_before_end_parts *parts,
+                          const struct signal_before_end_cfg *cfg)
 {
-    if (a->loop.cfg->before_end.sig == 0 || a->endtime != NULL)
-        return 0;
-    struct endtime *t = calloc(1, sizeof(*t));
+    struct signal_before_end *t = *ret = calloc(1, sizeof(*t));
     if (t == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    a->endtime = t;
-    t->agent = a;
-    t->tick = evtimer_new(a->loop.base, endtime_on_tick, t);
-    if (t->tick == NULL)
-        return dd_err_set(err, -ENOMEM, "out of memory");
-    t->job_start = session_start_s();
-    if (alloc_told_end_time(a->loop.cfg->alloc != NULL ? a->loop.cfg->alloc->source : "",
-                            a->loop.cfg->env, t->job_start, &t->end) < 0)
-        endtime_ask(t);
-    else
-        endtime_look(t);
+        return -ENOMEM;
+    *t = (struct signal_before_end){.parts = *parts, .cfg = *cfg};
     return 0;
 }
 
-/* Send the signal again to the workers of a new round. Delayed, because the daemon treats a signal
- * shortly after the last one as a copy of it. */
-void endtime_round(struct agent *a)
+int signal_before_end_start(struct signal_before_end *t, struct dd_err *err)
+{
+    const struct agent_loop *l = t->parts.loop;
+    if (t->cfg.sig == 0 || t->tick != NULL)
+        return 0;
+    t->tick = evtimer_new(l->base, signal_before_end_on_tick, t);
+    if (t->tick == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    t->job_start = session_start_s();
+    if (alloc_told_end_time(l->cfg->alloc != NULL ? l->cfg->alloc->source : "", l->cfg->env,
+                            t->job_start, &t->end) < 0)
+        signal_before_end_ask(t);
+    else
+        signal_before_end_look(t);
+    return 0;
+}
+
+/* Delayed, because the daemon treats a signal shortly after the last one as a copy of it. */
+void signal_before_end_round(struct signal_before_end *t)
 {
     const struct timeval tv = dd_timeval(AGAIN_MS * DD_NS_PER_MS);
-    if (a->endtime != NULL && a->endtime->sent)
-        evtimer_add(a->endtime->tick, &tv);
+    if (t->sent)
+        evtimer_add(t->tick, &tv);
 }
 
-bool endtime_is_near(const struct agent *a)
+bool signal_before_end_is_sent(const struct signal_before_end *t)
 {
-    return a->endtime != NULL && a->endtime->sent;
+    return t->sent;
 }
 
-void endtime_free(struct agent *a)
+void signal_before_end_stop(struct signal_before_end *t)
 {
-    struct endtime *t = a->endtime;
-    if (t == NULL)
-        return;
-    command_free(t->ask);
+    command_free(DD_TAKE(t->ask));
     if (t->tick != NULL)
-        event_free(t->tick);
+        event_free(DD_TAKE(t->tick));
+    t->sent = false;
+    t->end = 0;
+}
+
+void signal_before_end_free(struct signal_before_end *t)
+{
+    if (t != NULL)
+        signal_before_end_stop(t);
     free(t);
-    a->endtime = NULL;
 }

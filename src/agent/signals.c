@@ -1,13 +1,13 @@
-/* Signals to the agent. Those that end the job, and those for the workers (USR1, USR2), reach all
- * nodes through the daemon. */
-#include "agent/inner.h"
+#include "agent/signals.h"
 
+#include "agent/agent.h"
 #include "agent/guardian.h"
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/sig.h"
 
 #include <errno.h>
+#include <event2/event.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/signalfd.h>
@@ -26,7 +26,7 @@ enum {
 enum signal_path { PATH_SELF, PATH_GUARDIAN, PATH_STARTER, PATHS };
 
 struct signal_state {
-    struct agent *agent;
+    struct signals *signals;
     int sig;
     uint64_t taken_ns;
     uint64_t heard_ns[PATHS];
@@ -34,78 +34,85 @@ struct signal_state {
     bool everywhere;       /* the scheduler has signalled the agent too, and so the workers */
 };
 
-struct signal_states {
-    struct signal_state v[LAST_SIGNAL + 1];
+struct signals {
+    struct signals_parts parts;
+    int fd;
+    struct event *ev;
+    struct event *stopping; /* notice that ddrun still waits for workers */
+    char why[256];          /* reason for the next STOP_REQUEST; "": a signal to this process */
+    bool scheduler_ends;    /* the scheduler ends the job */
+    bool end_stop;          /* --signal-before-end ends the job */
+    struct signal_state states[LAST_SIGNAL + 1];
 };
 
 /* True if sig ends the job. --signals-to-handle may add SIGUSR1 and SIGUSR2. */
-static bool ends_this_job(const struct agent *a, int sig)
+static bool ends_this_job(const struct signals *s, int sig)
 {
-    const bool named = a->loop.cfg->ending_signals != NULL &&
-                       sigismember(a->loop.cfg->ending_signals, sig) == 1;
+    const bool named = s->parts.loop->cfg->ending_signals != NULL &&
+                       sigismember(s->parts.loop->cfg->ending_signals, sig) == 1;
     return dd_signal_ends_jobs(sig) || (named && dd_signal_announces(sig));
 }
 
 /* Without a link the request is dropped. The machine sends another one when a daemon is found, so
  * that other nodes do not wait for this one. */
-void signals_request_stop(struct agent *a, int sig)
+void signals_request_stop(struct signals *s, int sig)
 {
     char text[400];
-    if (a->signals.why[0] != '\0')
-        (void)snprintf(text, sizeof(text), "stopped by SIG%s: %s", dd_signal_name(sig),
-                       a->signals.why);
+    if (s->why[0] != '\0')
+        (void)snprintf(text, sizeof(text), "stopped by SIG%s: %s", dd_signal_name(sig), s->why);
     else
         (void)snprintf(text, sizeof(text), "stopped by SIG%s (to ddrun on %.255s)",
-                       dd_signal_name(sig), a->loop.cfg->node_name);
-    a->signals.why[0] = '\0';
-    uplink_send(a->uplink,
-                MSG(STOP_REQUEST, .signal = sig, .code = a->loop.machine.stop_code, .text = text));
+                       dd_signal_name(sig), s->parts.loop->cfg->node_name);
+    s->why[0] = '\0';
+    uplink_send(s->parts.uplink, MSG(STOP_REQUEST, .signal = sig,
+                                     .code = s->parts.loop->machine.stop_code, .text = text));
 }
 
 /* Tell a user who pressed Ctrl-C why ddrun still runs. The leader writes the message, and any agent
  * with a terminal. */
 static void on_still_stopping(evutil_socket_t fd, short what, void *arg)
 {
-    struct agent *a = arg;
+    struct signals *s = arg;
     (void)fd;
     (void)what;
-    if (!round_is_running(a->round) || a->loop.machine.state == AM_LEAVING ||
-        (a->leader.daemon <= 0 && isatty(a->loop.cfg->log->fd) != 1))
+    if (!round_is_running(s->parts.round) || s->parts.loop->machine.state == AM_LEAVING ||
+        (leader_daemon(s->parts.leader) <= 0 && isatty(s->parts.loop->cfg->log->fd) != 1))
         return;
-    dd_log(a->loop.cfg->log, DD_LOG_NOTICE,
+    dd_log(s->parts.loop->cfg->log, DD_LOG_NOTICE,
            "stopping %d worker%s, for up to %.0f s; Ctrl-C again to kill",
-           a->round->plan.world_size, a->round->plan.world_size == 1 ? "" : "s",
-           (double)a->loop.cfg->grace_ms / 1e3);
+           s->parts.round->plan.world_size, s->parts.round->plan.world_size == 1 ? "" : "s",
+           (double)s->parts.loop->cfg->grace_ms / 1e3);
 }
 
 /* by_scheduler: repeated signals of the scheduler do not shorten the grace period. */
-static void on_stop_signal(struct agent *a, int sig, bool by_scheduler)
+static void on_stop_signal(struct signals *s, int sig, bool by_scheduler)
 {
-    const bool again = a->loop.machine.sig != 0;
+    const bool again = s->parts.loop->machine.sig != 0;
     if (again && by_scheduler)
         return;
-    a->signals.scheduler_ends = by_scheduler;
-    agent_step(&a->loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
-    if (!again && sig == SIGINT && !by_scheduler && a->signals.stopping != NULL) {
+    s->scheduler_ends = by_scheduler;
+    agent_step(s->parts.loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig});
+    if (!again && sig == SIGINT && !by_scheduler && s->stopping != NULL) {
         const struct timeval t = {.tv_sec = STILL_S};
-        evtimer_add(a->signals.stopping, &t);
+        evtimer_add(s->stopping, &t);
     }
 }
 
-void signals_stop(struct agent *a, int sig, int code, const char *why)
+void signals_stop(struct signals *s, int sig, int code, const char *why)
 {
-    if (a->loop.machine.sig != 0 || !uplink_is_up(a->uplink) || a->loop.machine.state == AM_LEAVING)
+    if (s->parts.loop->machine.sig != 0 || !uplink_is_up(s->parts.uplink) ||
+        s->parts.loop->machine.state == AM_LEAVING)
         return;
-    a->signals.states->v[sig].taken_ns = dd_now_ns();
-    a->signals.end_stop = code == 0;
-    (void)snprintf(a->signals.why, sizeof(a->signals.why), "%s", why);
-    agent_step(&a->loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig, .code = code});
+    s->states[sig].taken_ns = dd_now_ns();
+    s->end_stop = code == 0;
+    (void)snprintf(s->why, sizeof(s->why), "%s", why);
+    agent_step(s->parts.loop, (struct am_event){.kind = AM_SIGNAL, .sig = sig, .code = code});
 }
 
-void signals_announce(struct agent *a, int sig)
+void signals_announce(const struct signals *s, int sig)
 {
-    if (a->loop.machine.state == AM_RUNNING && dd_signal_announces(sig))
-        round_signal(a->round, sig);
+    if (s->parts.loop->machine.state == AM_RUNNING && dd_signal_announces(sig))
+        round_signal(s->parts.round, sig);
 }
 
 /* The scheduler has signalled every node: either all processes of the step, or (Slurm with cgroups)
@@ -115,30 +122,30 @@ static void on_settled(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     struct signal_state *n = arg;
-    struct agent *a = n->agent;
-    dd_log(a->loop.cfg->log, DD_LOG_DEBUG, "event=scheduler-signal signal=%d everywhere=%d", n->sig,
-           n->everywhere);
-    if (!ends_this_job(a, n->sig)) {
+    struct signals *s = n->signals;
+    dd_log(s->parts.loop->cfg->log, DD_LOG_DEBUG, "event=scheduler-signal signal=%d everywhere=%d",
+           n->sig, n->everywhere);
+    if (!ends_this_job(s, n->sig)) {
         if (!n->everywhere)
-            signals_announce(a, n->sig);
-        if (uplink_is_up(a->uplink))
-            uplink_send(a->uplink, MSG(SIGNAL_REQUEST, .signal = n->sig, .heard = 1));
+            signals_announce(s, n->sig);
+        if (uplink_is_up(s->parts.uplink))
+            uplink_send(s->parts.uplink, MSG(SIGNAL_REQUEST, .signal = n->sig, .heard = 1));
         return;
     }
     if (n->everywhere)
-        round_has_signal(a->round, n->sig);
-    if (a->loop.machine.sig == 0)
+        round_has_signal(s->parts.round, n->sig);
+    if (s->parts.loop->machine.sig == 0)
         n->taken_ns = dd_now_ns();
-    on_stop_signal(a, n->sig, true);
-    if (!signals_settling(a))
-        agent_step(&a->loop, (struct am_event){.kind = AM_SETTLED});
+    on_stop_signal(s, n->sig, true);
+    if (!signals_settling(s))
+        agent_step(s->parts.loop, (struct am_event){.kind = AM_SETTLED});
 }
 
 static void by_scheduler(struct signal_state *n, bool to_agent)
 {
     const struct timeval t = {.tv_usec = SETTLE_MS * 1000};
     if (n->settled == NULL)
-        n->settled = evtimer_new(n->agent->loop.base, on_settled, n);
+        n->settled = evtimer_new(n->signals->parts.loop->base, on_settled, n);
     if (n->settled == NULL)
         return;
     bool first = !evtimer_pending(n->settled, NULL);
@@ -149,28 +156,28 @@ static void by_scheduler(struct signal_state *n, bool to_agent)
 
 static void by_user(struct signal_state *n, enum signal_path path)
 {
-    struct agent *a = n->agent;
+    struct signals *s = n->signals;
     if (dd_signal_is_copy(&n->taken_ns, &n->heard_ns[path], dd_now_ns()))
         return;
-    if (ends_this_job(a, n->sig))
-        on_stop_signal(a, n->sig, false);
-    else if (uplink_is_up(a->uplink))
-        uplink_send(a->uplink, MSG(SIGNAL_REQUEST, .signal = n->sig));
+    if (ends_this_job(s, n->sig))
+        on_stop_signal(s, n->sig, false);
+    else if (uplink_is_up(s->parts.uplink))
+        uplink_send(s->parts.uplink, MSG(SIGNAL_REQUEST, .signal = n->sig));
     else
-        signals_announce(a, n->sig);
+        signals_announce(s, n->sig);
 }
 
 /* The guardian has died: the kernel has sent SIGTERM (PR_SET_PDEATHSIG). */
-static void on_guardian_lost(struct agent *a)
+static void on_guardian_lost(struct signals *s)
 {
-    if (a->loop.machine.sig == 0)
-        dd_log(a->loop.cfg->log, DD_LOG_ERR,
+    if (s->parts.loop->machine.sig == 0)
+        dd_log(s->parts.loop->cfg->log, DD_LOG_ERR,
                "the parent process of the agent on %s was killed; stopping this node's workers",
-               a->loop.cfg->node_name);
-    agent_step(&a->loop, (struct am_event){.kind = AM_GUARDIAN_LOST, .sig = SIGTERM});
+               s->parts.loop->cfg->node_name);
+    agent_step(s->parts.loop, (struct am_event){.kind = AM_GUARDIAN_LOST, .sig = SIGTERM});
 }
 
-static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
+static void take_signal(struct signals *s, const struct signalfd_siginfo *si)
 {
     int sig = (int)si->ssi_signo;
     bool scheduler = false;
@@ -180,23 +187,23 @@ static void take_signal(struct agent *a, const struct signalfd_siginfo *si)
     if (!to_agent) {
         sig = si->ssi_int & ~(GUARDIAN_BY_SCHEDULER | GUARDIAN_BY_STARTER | DD_SIGNAL_AT_ONCE);
         path = (si->ssi_int & GUARDIAN_BY_STARTER) != 0 ? PATH_STARTER : PATH_GUARDIAN;
-        at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && !round_is_running(a->round);
+        at_once = (si->ssi_int & DD_SIGNAL_AT_ONCE) != 0 && !round_is_running(s->parts.round);
         scheduler = (si->ssi_int & GUARDIAN_BY_SCHEDULER) != 0;
     } else {
         scheduler = guardian_is_scheduler((pid_t)si->ssi_pid);
     }
-    dd_log(a->loop.cfg->log, DD_LOG_DEBUG, "event=signal signal=%d from=%u scheduler=%d", sig,
-           si->ssi_pid, scheduler);
+    dd_log(s->parts.loop->cfg->log, DD_LOG_DEBUG, "event=signal signal=%d from=%u scheduler=%d",
+           sig, si->ssi_pid, scheduler);
     if (!dd_signal_ends_jobs(sig) && !dd_signal_announces(sig))
         return;
-    if (to_agent && sig == SIGTERM && getppid() != a->loop.cfg->guardian)
-        on_guardian_lost(a);
+    if (to_agent && sig == SIGTERM && getppid() != s->parts.loop->cfg->guardian)
+        on_guardian_lost(s);
     else if (at_once)
-        agent_step(&a->loop, (struct am_event){.kind = AM_STOP_AT_ONCE, .sig = sig});
+        agent_step(s->parts.loop, (struct am_event){.kind = AM_STOP_AT_ONCE, .sig = sig});
     else if (scheduler)
-        by_scheduler(&a->signals.states->v[sig], to_agent);
+        by_scheduler(&s->states[sig], to_agent);
     else
-        by_user(&a->signals.states->v[sig], path);
+        by_user(&s->states[sig], path);
 }
 
 static void signals_on_signal(evutil_socket_t fd, short what, void *arg)
@@ -207,52 +214,68 @@ static void signals_on_signal(evutil_socket_t fd, short what, void *arg)
         take_signal(arg, &si);
 }
 
-void signals_drain(struct agent *a)
+void signals_drain(struct signals *s)
 {
-    signals_on_signal(a->signals.fd, EV_READ, a);
+    signals_on_signal(s->fd, EV_READ, s);
 }
 
-bool signals_settling(const struct agent *a)
+bool signals_settling(const struct signals *s)
 {
     bool settling = false;
     for (int sig = 1; sig <= LAST_SIGNAL; sig++)
-        settling = settling ||
-                   (ends_this_job(a, sig) && a->signals.states->v[sig].settled != NULL &&
-                    evtimer_pending(a->signals.states->v[sig].settled, NULL));
+        settling = settling || (ends_this_job(s, sig) && s->states[sig].settled != NULL &&
+                                evtimer_pending(s->states[sig].settled, NULL));
     return settling;
 }
 
-int signals_new(struct agent *a, struct dd_err *err)
+bool signals_by_scheduler(const struct signals *s)
+{
+    return s->scheduler_ends;
+}
+
+bool signals_before_end(const struct signals *s)
+{
+    return s->end_stop;
+}
+
+int signals_new(struct signals **ret, struct dd_err *err)
 {
     sigset_t set;
+    struct signals *s = *ret = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return dd_err_set(err, -ENOMEM, "out of memory");
+    for (int sig = 0; sig <= LAST_SIGNAL; sig++)
+        s->states[sig] = (struct signal_state){.signals = s, .sig = sig};
     dd_signals_of_jobs(&set);
     sigaddset(&set, GUARDIAN_SIGNAL);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    a->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (a->signals.fd < 0)
-        return dd_err_set(err, -errno, "cannot watch signals: %m");
-    a->signals.states = calloc(1, sizeof(*a->signals.states));
-    a->signals.ev = event_new(a->loop.base, a->signals.fd, EV_READ | EV_PERSIST, signals_on_signal,
-                              a);
-    a->signals.stopping = evtimer_new(a->loop.base, on_still_stopping, a);
-    if (a->signals.states == NULL || a->signals.ev == NULL || a->signals.stopping == NULL ||
-        event_add(a->signals.ev, NULL) < 0)
+    s->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return s->fd < 0 ? dd_err_set(err, -errno, "cannot watch signals: %m") : 0;
+}
+
+int signals_watch(struct signals *s, const struct signals_parts *parts, struct dd_err *err)
+{
+    struct event_base *base = parts->loop->base;
+    s->parts = *parts;
+    s->ev = event_new(base, s->fd, EV_READ | EV_PERSIST, signals_on_signal, s);
+    s->stopping = evtimer_new(base, on_still_stopping, s);
+    if (s->ev == NULL || s->stopping == NULL || event_add(s->ev, NULL) < 0)
         return dd_err_set(err, -ENOMEM, "cannot watch signals");
-    for (int sig = 0; sig <= LAST_SIGNAL; sig++)
-        a->signals.states->v[sig] = (struct signal_state){.agent = a, .sig = sig};
     return 0;
 }
 
-void signals_free(struct agent *a)
+void signals_free(struct signals *s)
 {
-    for (int sig = 0; a->signals.states != NULL && sig <= LAST_SIGNAL; sig++)
-        if (a->signals.states->v[sig].settled != NULL)
-            event_free(a->signals.states->v[sig].settled);
-    free(a->signals.states);
-    if (a->signals.ev != NULL)
-        event_free(a->signals.ev);
-    if (a->signals.stopping != NULL)
-        event_free(a->signals.stopping);
-    if (a->signals.fd >= 0)
-        close(a->signals.fd);
+    if (s == NULL)
+        return;
+    for (int sig = 0; sig <= LAST_SIGNAL; sig++)
+        if (s->states[sig].settled != NULL)
+            event_free(s->states[sig].settled);
+    if (s->ev != NULL)
+        event_free(s->ev);
+    if (s->stopping != NULL)
+        event_free(s->stopping);
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s);
 }

@@ -1,0 +1,59 @@
+/* The wiring of an agent: its parts, each with a file and a private state of its own. For agent.c,
+ * which makes the parts, and the three files that connect them to the machine: its actions, the
+ * daemon's messages and the rounds. */
+#ifndef DD_AGENT_AGENT_PARTS_H
+#define DD_AGENT_AGENT_PARTS_H
+
+#include "agent/agent.h"
+#include "agent/agent_loop.h"
+#include "agent/control.h"
+#include "agent/health_check.h"
+#include "agent/leader.h"
+#include "agent/locators.h"
+#include "agent/metrics_file.h"
+#include "agent/requeue.h"
+#include "agent/round.h"
+#include "agent/round_history.h"
+#include "agent/signal_before_end.h"
+#include "agent/signals.h"
+#include "agent/timeout.h"
+#include "agent/uplink.h"
+#include "net/peer_uid.h"
+#include "rdzv/msg.h"
+
+struct agent {
+    struct agent_loop loop;
+    struct uplink *uplink;
+    struct locators locators;
+    struct leader *leader;
+    struct round *round;
+    struct round_history history;
+    struct health *health;
+    struct signals *signals;
+    struct timeout *timeout;
+    struct signal_before_end *before_end;
+    struct requeue *requeue;
+    struct metrics_file *metrics_file;
+    struct control *control;   /* NULL: ddctl is not served */
+    struct net_peer *peer;     /* owners of local connections */
+    const struct msg *message; /* agent_messages.c: the message being handled; NULL: none */
+};
+
+/* agent_messages.c: handle a frame of the daemon in use; send JOIN on l. */
+void agent_receive(void *arg, const struct frame *f);
+void agent_send_join(void *arg, struct link *l);
+
+/* agent_actions.c: carry out an action of the machine, which may raise events. */
+void agent_act(void *arg, const struct am_action *what);
+
+/* rounds.c */
+int rounds_new(struct agent *a, struct dd_err *err);
+/* Forward the signal before the end of the allocation to the round. */
+void rounds_presignal(const struct agent *a, int sig);
+void rounds_take_piece(const struct agent *a, const struct frame *f); /* piece of an exchange */
+/* < 0: not started; the reason has been reported */
+int rounds_start(struct agent *a, const struct msg_plan *m);
+void rounds_check_health(struct agent *a); /* if another round may follow; AM_CHECKED follows */
+void rounds_send_done(const struct agent *a);
+
+#endif

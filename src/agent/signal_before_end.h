@@ -1,0 +1,41 @@
+/* --signal-before-end: the leader learns from the environment, or by one command of the scheduler,
+ * when the allocation ends. At the configured time before that, it sends the signal to the workers
+ * of all nodes. */
+#ifndef DD_AGENT_SIGNAL_BEFORE_END_H
+#define DD_AGENT_SIGNAL_BEFORE_END_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct agent_loop;
+struct round;
+struct signal_before_end;
+struct signals;
+struct uplink;
+
+struct signal_before_end_cfg {
+    int sig; /* 0: none */
+    uint64_t ns;
+};
+
+struct signal_before_end_parts {
+    struct agent_loop *loop;
+    struct uplink *uplink;
+    const struct round *round; /* commands are protected from the end of its workers */
+    struct signals *signals;
+};
+
+int signal_before_end_new(struct signal_before_end **ret,
+                          const struct signal_before_end_parts *parts,
+                          const struct signal_before_end_cfg *cfg);
+/* Call on the leader after it has joined. */
+int signal_before_end_start(struct signal_before_end *t, struct dd_err *err);
+/* Workers have been started: signal them again if the signal was sent before. */
+void signal_before_end_round(struct signal_before_end *t);
+bool signal_before_end_is_sent(const struct signal_before_end *t);
+void signal_before_end_stop(struct signal_before_end *t); /* another node leads */
+void signal_before_end_free(struct signal_before_end *t); /* NULL is fine */
+
+#endif
