@@ -41,8 +41,8 @@ struct agent_cfg {
     const char *cannot; /* why this node cannot run workers; the agent joins only to report it;
                            NULL: it can */
     const struct dd_strv *program; /* resolved argument list of a worker */
-    const char *folder; /* working directory of the workers, absolute; NULL: that of this process */
-    int slots;          /* workers of this node */
+    const char *directory;         /* of the workers, absolute; NULL: that of this process */
+    int slots;                     /* workers of this node */
     struct rdzv_cfg
         rdzv; /* configuration of the daemon's round machine, without .nodes, .epoch and .tie */
     uint64_t heartbeat_ns;

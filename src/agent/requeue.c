@@ -76,7 +76,7 @@ static int requeue_run(struct requeue *r, const char *const *argv, unsigned limi
                        command_done_f *done, struct dd_err *err)
 {
     const struct command_spec spec = {.argv = argv,
-                                      .folder = r->slurm == NULL ? ALLOC_PBS_FOLDER : NULL,
+                                      .directory = r->slurm == NULL ? ALLOC_PBS_DIRECTORY : NULL,
                                       .env = r->loop->cfg->env,
                                       .limit_ms = limit_ms};
     return command_start(&r->command, r->loop->base, &spec, done, r, err);

@@ -81,7 +81,7 @@ static int fill_spec(const struct round *r, struct worker_spec *spec, int local_
                             .unbuffered = hides_terminal(r, local_rank)};
     features_spec_input(r->features, r, &in);
     spec->rank = r->plan.first_rank + local_rank;
-    spec->folder = r->cfg->folder;
+    spec->directory = r->cfg->directory;
     int rc = spec_make(&spec->argv, &spec->env, &in, err);
     if (rc == 0 && features_worker_env(r->features, r, local_rank, spec) < 0)
         rc = dd_err_set(err, -ENOMEM, "out of memory");

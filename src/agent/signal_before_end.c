@@ -104,7 +104,7 @@ static void signal_before_end_ask(struct signal_before_end *t)
         not_known(t, "no scheduler found");
         return;
     }
-    int rc = alloc_end_command(t->asked, env, &words, &spec.folder);
+    int rc = alloc_end_command(t->asked, env, &words, &spec.directory);
     spec.argv = (const char *const *)words.v;
     rc = rc < 0 ? dd_err_set(&err, rc, "out of memory")
                 : command_start(&t->ask, t->parts.loop->base, &spec, signal_before_end_on_answer, t,

@@ -41,7 +41,7 @@ int spec_make(struct dd_strv *argv, struct dd_strv *env, const struct spec_input
     if (s->unbuffered && dd_env_get(env->v, "PYTHONUNBUFFERED") == NULL &&
         dd_env_set(env, "PYTHONUNBUFFERED", "1") < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
-    if ((cfg->folder != NULL && dd_env_set(env, "PWD", cfg->folder) < 0) ||
+    if ((cfg->directory != NULL && dd_env_set(env, "PWD", cfg->directory) < 0) ||
         rules_env(env, cfg->env_rules, rank) < 0 ||
         rules_preload(env, cfg->preload_rules, rank) < 0 ||
         program_for_rank(argv, cfg->program->v, s->local_rank) < 0 ||

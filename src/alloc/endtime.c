@@ -174,10 +174,10 @@ struct alloc_end_row {
     const char *sources; /* sources of allocations (alloc_table), comma separated */
     const char *job;     /* variable with the job's id; another name for it, or NULL */
     const char *also;
-    const char *index;   /* variable with the index in an array job, 0 outside; NULL */
-    const char *needs;   /* variable without which `job` means something else; NULL */
-    const char *command; /* words of the command; %job is the job's id */
-    const char *folder;  /* directory of the command if PATH does not contain it; NULL */
+    const char *index;     /* variable with the index in an array job, 0 outside; NULL */
+    const char *needs;     /* variable without which `job` means something else; NULL */
+    const char *command;   /* words of the command; %job is the job's id */
+    const char *directory; /* directory of the command if PATH does not contain it; NULL */
     enum told told;
     int (*read)(const char *text, int64_t *ret);
 };
@@ -191,7 +191,7 @@ static const struct alloc_end_row rows[] = {
     {.sources = "pbs",
      .job = "PBS_JOBID",
      .command = "qstat -f %job",
-     .folder = ALLOC_PBS_FOLDER,
+     .directory = ALLOC_PBS_DIRECTORY,
      .told = AT,
      .read = alloc_pbs_end_time},
     {.sources = "lsf",
@@ -254,7 +254,7 @@ const struct alloc_end_row *alloc_end_find(const char *source, char *const *env)
 }
 
 int alloc_end_command(const struct alloc_end_row *row, char *const *env, struct dd_strv *ret,
-                      const char **ret_folder)
+                      const char **ret_directory)
 {
     DD_AUTO(strv) struct dd_strv words = {0};
     const char *index = row->index != NULL ? dd_env_get_nonempty(env, row->index) : NULL;
@@ -268,7 +268,7 @@ int alloc_end_command(const struct alloc_end_row *row, char *const *env, struct 
         else
             rc = dd_strv_push(ret, job);
     }
-    *ret_folder = row->folder;
+    *ret_directory = row->directory;
     return rc;
 }
 

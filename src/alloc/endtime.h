@@ -18,7 +18,7 @@ int alloc_pbs_end_time(const char *text, int64_t *ret);
 
 /* Directory of OpenPBS's commands if PATH does not contain them: `qsub -- PROGRAM` sets
  * PATH=/bin:/usr/bin. Src: measured, OpenPBS 23.06. */
-#define ALLOC_PBS_FOLDER "/opt/pbs/bin"
+#define ALLOC_PBS_DIRECTORY "/opt/pbs/bin"
 
 /* Find the end from variables of an allocation from this source. Return 0 and seconds since 1970,
  * or -ENOENT. job_start_s: start of the job's script (0: unknown), for variables that contain a
@@ -27,10 +27,10 @@ int alloc_told_end_time(const char *source, char *const *env, uint64_t job_start
 
 /* Return the row of the scheduler's command for an allocation from this source, or NULL. */
 const struct alloc_end_row *alloc_end_find(const char *source, char *const *env);
-/* Return its words; *ret_folder becomes its directory if PATH may not contain it, or NULL. 0 or
+/* Return its words; *ret_directory becomes its directory if PATH may not contain it, or NULL. 0 or
  * -ENOMEM. */
 int alloc_end_command(const struct alloc_end_row *row, char *const *env, struct dd_strv *ret,
-                      const char **ret_folder);
+                      const char **ret_directory);
 /* Read its output of time now_s. Return 0 and seconds since 1970, or -ENOENT. */
 int alloc_end_answer(const struct alloc_end_row *row, const char *text, uint64_t now_s,
                      uint64_t job_start_s, uint64_t *ret);

@@ -30,7 +30,7 @@ static const struct submit_scheduler schedulers[] = {
                  "exec @COMMAND@\n"},
     {.name = "pbs",
      .program = "qsub",
-     .folder = ALLOC_PBS_FOLDER,
+     .directory = ALLOC_PBS_DIRECTORY,
      .wait = "-Wblock=true",
      .cancel = "qdel",
      .queries = {{"qstat", "-Q", "-f"}, {"qstat", "-B", "-f"}},
@@ -55,7 +55,8 @@ bool submit_scheduler_program(char ret[PATH_MAX], const struct submit_scheduler 
     DD_AUTO(free) char *path = NULL;
     if (spawn_lookup(&path, name, environ) == 0)
         return snprintf(ret, PATH_MAX, "%s", path) < PATH_MAX;
-    return s->folder != NULL && snprintf(ret, PATH_MAX, "%s/%s", s->folder, name) < PATH_MAX &&
+    return s->directory != NULL &&
+           snprintf(ret, PATH_MAX, "%s/%s", s->directory, name) < PATH_MAX &&
            access(ret, X_OK) == 0;
 }
 

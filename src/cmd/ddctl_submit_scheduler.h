@@ -7,8 +7,8 @@
 #include <limits.h>
 
 struct submit_scheduler {
-    const char *name;             /* value of --scheduler */
-    const char *program, *folder; /* the submit command: in PATH, otherwise in this directory */
+    const char *name;                /* value of --scheduler */
+    const char *program, *directory; /* the submit command: in PATH, otherwise there */
     const char *options,
         *wait;          /* its option, and the one that makes it wait for the job; NULL: none */
     const char *cancel; /* command that ends a job */

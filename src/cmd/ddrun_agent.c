@@ -115,7 +115,7 @@ static void agent_cfg_fill_workers(struct agent_cfg *a, const struct run *r)
     const struct ddrun_options *o = r->o;
     a->env = r->env.v;
     a->program = &r->program;
-    a->folder = r->folder;
+    a->directory = r->directory;
     a->slots = r->slots;
     a->role = o->role;
     a->stdin_rank = o->stdin_rank;

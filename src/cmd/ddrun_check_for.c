@@ -54,7 +54,7 @@ static int put_path(struct dd_buf *out, const char *directory, const char *path)
 
 static int describe(const struct run *r, struct dd_buf *out)
 {
-    DD_AUTO(free) char *here = r->folder == NULL ? get_current_dir_name() : strdup(r->folder);
+    DD_AUTO(free) char *here = r->directory == NULL ? get_current_dir_name() : strdup(r->directory);
     const char *script = r->script[0];
     int rc = here == NULL ? -ENOMEM : dd_buf_append(out, script, strlen(script) + 1);
     if (rc == 0)

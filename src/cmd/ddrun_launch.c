@@ -325,8 +325,8 @@ static int launch_fill_payload(struct launch_plan *p, struct dd_err *err)
     mode_t mask = umask(0);
     (void)umask(mask);
     k->umask = mask;
-    k->folder = getcwd(NULL, 0);
-    if (k->folder == NULL)
+    k->directory = getcwd(NULL, 0);
+    if (k->directory == NULL)
         return dd_err_set(err, -errno, "cannot determine the current directory: %m");
     for (int i = 0; i < BOOTSTRAP_LIMITS; i++) {
         struct rlimit limit;

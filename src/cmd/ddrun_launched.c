@@ -46,7 +46,7 @@ static int launched_adopt_payload(const struct bootstrap_payload *p, struct dd_e
 {
     static struct dd_strv env; /* becomes environ; lives until the process exits */
     if (bootstrap_payload_env(&env, p->env.v, environ) < 0 ||
-        dd_env_set(&env, "PWD", p->folder) < 0)
+        dd_env_set(&env, "PWD", p->directory) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     environ = env.v;
     (void)umask((mode_t)p->umask);
@@ -58,9 +58,9 @@ static int launched_adopt_payload(const struct bootstrap_payload *p, struct dd_e
         limit.rlim_cur = p->limits[i] < limit.rlim_max ? p->limits[i] : limit.rlim_max;
         (void)setrlimit((__rlimit_resource_t)i, &limit);
     }
-    if (chdir(p->folder) < 0)
+    if (chdir(p->directory) < 0)
         return dd_err_set(err, -errno, "cannot change to the starting node's directory '%s': %m",
-                          p->folder);
+                          p->directory);
     return 0;
 }
 

@@ -26,7 +26,7 @@ void run_done(struct run *r)
 {
     dd_strv_done(&r->env);
     dd_strv_done(&r->program);
-    free(DD_TAKE(r->folder));
+    free(DD_TAKE(r->directory));
     free(DD_TAKE(r->log_dir));
     error_names_done(&r->error_names);
     dd_scratch_done(&r->tmp);
@@ -203,7 +203,7 @@ static int prepare_make_absolute(struct run *r, const char *here, struct dd_err 
         return dd_err_set(err, -ENOMEM, "out of memory");
     if (*program == '/' || strchr(program, '/') == NULL)
         return 0;
-    if (asprintf(&there, "%s/%s", r->folder, program) < 0)
+    if (asprintf(&there, "%s/%s", r->directory, program) < 0)
         return dd_err_set(err, -ENOMEM, "out of memory");
     free(program);
     r->program.v[0] = there;
@@ -220,9 +220,9 @@ static int prepare_find_program_there(struct run *r, struct dd_err *err)
     if (chdir(r->o->chdir) < 0)
         return dd_err_set(err, -errno, "--chdir: cannot use directory '%s' on %s: %m", r->o->chdir,
                           r->hostname);
-    r->folder = getcwd(NULL, 0);
-    int rc = r->folder != NULL ? prepare_find_program(r, err)
-                               : dd_err_set(err, -errno, "--chdir=%s: %m", r->o->chdir);
+    r->directory = getcwd(NULL, 0);
+    int rc = r->directory != NULL ? prepare_find_program(r, err)
+                                  : dd_err_set(err, -errno, "--chdir=%s: %m", r->o->chdir);
     if (fchdir(back) < 0)
         return dd_err_set(err, -errno, "--chdir: cannot change back to '%s': %m", here);
     return rc == 0 ? prepare_make_absolute(r, here, err) : rc;

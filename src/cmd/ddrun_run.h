@@ -34,7 +34,7 @@ struct run {
     struct etcd_url etcd; /* parsed --rdzv-endpoint, if it is an etcd */
     char *etcd_password;
     struct agent_cfg agent;
-    char *folder, *log_dir; /* absolute directory of the workers from --chdir, or NULL; --log-dir
+    char *directory, *log_dir; /* absolute directory of the workers from --chdir, or NULL; --log-dir
                                relative to ddrun's directory */
     struct dd_scratch tmp, shm; /* private directories of this node's run: in the temporary
                                    directory, and in /dev/shm */
@@ -54,7 +54,7 @@ int run_describe_node(struct run *r, int index);
 /* Find allocation, programs and number of workers. After a failure, r->agent is complete enough to
  * report the error to the other nodes, provided that r->alloc is set. */
 int run_prepare(struct run *r, int index, struct dd_err *err);
-/* Set r->program, and with --chdir r->folder. */
+/* Set r->program, and with --chdir r->directory. */
 int run_find_program(struct run *r, struct dd_err *err);
 /* --check-for: check what the command line needs before a job of that many nodes is submitted, and
  * print the name of the script and the files that all nodes need, each with a NUL byte at its end.

@@ -76,7 +76,7 @@ int bootstrap_payload_encode(struct dd_buf *out, const struct bootstrap_payload 
     for (uint32_t i = 0; i < p->limits_n && rc == 0; i++)
         rc = dd_wr_be(out, p->limits[i], 8);
     if (rc == 0)
-        rc = put_str(out, p->folder);
+        rc = put_str(out, p->directory);
     if (rc == 0)
         rc = put_alloc(out, p->alloc);
     if (rc == 0)
@@ -199,7 +199,7 @@ int bootstrap_payload_decode(struct bootstrap_payload *ret, const void *data, si
     r.failed |= p.limits_n > BOOTSTRAP_LIMITS;
     for (uint32_t i = 0; !r.failed && i < p.limits_n; i++)
         p.limits[i] = get_u64(&r);
-    p.folder = get_str(&r, false);
+    p.directory = get_str(&r, false);
     p.alloc = get_alloc(&r);
     get_list(&r, &p.argv);
     get_list(&r, &p.env);
@@ -216,7 +216,7 @@ void bootstrap_payload_done(struct bootstrap_payload *p)
 {
     dd_strv_done(&p->argv);
     dd_strv_done(&p->env);
-    free(p->folder);
+    free(p->directory);
     alloc_free(p->alloc);
     *p = (struct bootstrap_payload){0};
 }

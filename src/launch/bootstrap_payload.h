@@ -22,7 +22,7 @@ enum { BOOTSTRAP_MAX = 8 << 20, BOOTSTRAP_LIMITS = 16, BOOTSTRAP_STRINGS_MAX = 6
 
 struct bootstrap_payload {
     struct dd_strv argv, env;
-    char *folder;
+    char *directory;
     uint32_t umask;
     uint64_t limits[BOOTSTRAP_LIMITS]; /* soft limits, by the number of RLIMIT_* */
     uint32_t limits_n;

@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static bool is_there(char out[PATH_MAX], const char *folder, size_t n, const char *name)
+static bool is_there(char out[PATH_MAX], const char *directory, size_t n, const char *name)
 {
-    int len = snprintf(out, PATH_MAX, "%.*s/%s", (int)n, folder, name);
+    int len = snprintf(out, PATH_MAX, "%.*s/%s", (int)n, directory, name);
     return len > 0 && len < PATH_MAX && access(out, X_OK) == 0;
 }
 
@@ -103,7 +103,8 @@ static bool find_program(char out[PATH_MAX], const struct starter *st, struct dd
             return true;
         s += n;
     }
-    return st->folder != NULL && is_there(out, st->folder, strlen(st->folder), st->program);
+    return st->directory != NULL &&
+           is_there(out, st->directory, strlen(st->directory), st->program);
 }
 
 const struct starter *launch_find(char program[PATH_MAX], const char *name, const struct alloc *a,

@@ -20,9 +20,9 @@ struct starter {
     const char *name;    /* value of --launcher */
     const char *sources; /* allocations (names in alloc_table) in which 'auto' may choose it, comma
                             separated */
-    const char *program; /* searched in PATH, then in `folder` */
-    const char *folder;  /* NULL: PATH only */
-    bool ours;           /* a helper of ddrun, which reports with --check whether it works here */
+    const char *program; /* searched in PATH, then in `directory` */
+    const char *directory; /* NULL: PATH only */
+    bool ours;             /* a helper of ddrun, which reports with --check whether it works here */
     bool starts_all;  /* one call starts all nodes and forwards everything: ddrun replaces itself by
                          it */
     bool takes_stdin; /* it forwards its stdin to the command */

@@ -417,7 +417,7 @@ static int space_read(struct space *s, const struct hmsg *m, struct dd_err *err)
         dd_num_int(t[HMSG_ATTEMPT], 0, INT32_MAX, &s->attempt) < 0)
         return dd_err_set(err, -EPROTO, "inconsistent configuration from the agent");
     PMIX_LOAD_NSPACE(s->name, t[HMSG_NSPACE]);
-    s->folder = t[HMSG_FOLDER];
+    s->directory = t[HMSG_DIRECTORY];
     s->shm = t[HMSG_SHM];
     s->local_size = s->sizes[s->node_rank];
     s->first_rank = plan_first_rank(s->sizes, s->node_rank);
@@ -430,8 +430,8 @@ static int helper_serve(const struct space *s, struct dd_err *err)
     pmix_info_t info[5];
     pmix_rank_t rank = (pmix_rank_t)s->node_rank;
     memset(info, 0, sizeof(info));
-    (void)PMIx_Info_load(&info[0], PMIX_SERVER_TMPDIR, s->folder, PMIX_STRING);
-    (void)PMIx_Info_load(&info[1], PMIX_SYSTEM_TMPDIR, s->folder, PMIX_STRING);
+    (void)PMIx_Info_load(&info[0], PMIX_SERVER_TMPDIR, s->directory, PMIX_STRING);
+    (void)PMIx_Info_load(&info[1], PMIX_SYSTEM_TMPDIR, s->directory, PMIX_STRING);
     (void)PMIx_Info_load(&info[2], PMIX_SERVER_NSPACE, "ddrun-agents", PMIX_STRING);
     (void)PMIx_Info_load(&info[3], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
     (void)PMIx_Info_load(&info[4], PMIX_HOSTNAME, s->nodes.v[s->node_rank], PMIX_STRING);
@@ -526,7 +526,7 @@ int main(int argc, char **argv)
     if (!read_message(&first, &m))
         return 1;
     int rc = space_read(&helper.space, &m, &err);
-    DD_AUTO(scratch) struct dd_scratch tmp = open_run(helper.space.folder);
+    DD_AUTO(scratch) struct dd_scratch tmp = open_run(helper.space.directory);
     DD_AUTO(scratch) struct dd_scratch shm = open_run(helper.space.shm);
     bool ended = false;
     if (rc == 0)

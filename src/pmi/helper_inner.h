@@ -37,7 +37,7 @@
 /* The configuration of the round, sent by the agent. */
 struct space {
     pmix_nspace_t name;
-    const char *folder, *shm; /* borrowed from the agent's message; shm "": none */
+    const char *directory, *shm; /* borrowed from the agent's message; shm "": none */
     int node_rank, attempt;
     int nnodes, world_size, first_rank, local_size;
     int *sizes;

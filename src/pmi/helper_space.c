@@ -212,8 +212,8 @@ static void add_job(struct keys *k, const struct space *s)
     add_number(k, PMIX_APP_SIZE, s->world_size);
     add_rank(k, PMIX_APPLDR, 0);
     add_bool(k, PMIX_SPAWNED, false);
-    keys_add(k, PMIX_TMPDIR, s->folder, PMIX_STRING);
-    keys_add(k, PMIX_NSDIR, s->folder, PMIX_STRING);
+    keys_add(k, PMIX_TMPDIR, s->directory, PMIX_STRING);
+    keys_add(k, PMIX_NSDIR, s->directory, PMIX_STRING);
     add_bool(k, PMIX_TDIR_RMCLEAN, true);
 }
 

@@ -31,7 +31,7 @@ enum hmsg_type {
 
 enum hmsg_setup {
     HMSG_NSPACE,
-    HMSG_FOLDER,
+    HMSG_DIRECTORY,
     HMSG_SHM,
     HMSG_NODES,
     HMSG_SIZES,

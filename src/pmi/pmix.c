@@ -228,12 +228,8 @@ static int send_setup(struct pmix *p)
     (void)snprintf(attempt, sizeof(attempt), "%d", c->attempt);
     int rc = plan_sizes_format(&sizes, c->sizes, c->nnodes);
     const char *const texts[HMSG_SETUP_MAX] = {
-        [HMSG_NSPACE] = c->nspace,
-        [HMSG_FOLDER] = p->tmp,
-        [HMSG_SHM] = p->shm,
-        [HMSG_NODES] = c->nodes,
-        [HMSG_SIZES] = dd_buf_str(&sizes),
-        [HMSG_NODE_RANK] = node_rank,
+        [HMSG_NSPACE] = c->nspace, [HMSG_DIRECTORY] = p->tmp,         [HMSG_SHM] = p->shm,
+        [HMSG_NODES] = c->nodes,   [HMSG_SIZES] = dd_buf_str(&sizes), [HMSG_NODE_RANK] = node_rank,
         [HMSG_ATTEMPT] = attempt,
     };
     for (int i = 0; i < HMSG_SETUP_MAX && rc == 0; i++)

@@ -159,9 +159,9 @@ static int find(char **ret, const struct command_spec *spec)
 {
     DD_AUTO(free) char *path = NULL;
     int rc = spawn_lookup(ret, spec->argv[0], spec->env);
-    if (rc != -ENOENT || spec->folder == NULL)
+    if (rc != -ENOENT || spec->directory == NULL)
         return rc;
-    if (asprintf(&path, "%s/%s", spec->folder, spec->argv[0]) < 0)
+    if (asprintf(&path, "%s/%s", spec->directory, spec->argv[0]) < 0)
         return -ENOMEM;
     return spawn_lookup(ret, path, spec->env);
 }

@@ -14,7 +14,7 @@ enum { COMMAND_TOO_LATE = -1 };
 
 struct command_spec {
     const char *const *argv; /* argv[0] is searched in PATH of env */
-    const char *folder;      /* searched if it is not in PATH; NULL: none */
+    const char *directory;   /* searched if it is not in PATH; NULL: none */
     char *const *env;
     int (*run)(void *arg); /* instead of argv: function that the child runs, with stdout captured;
                               returns the exit status */

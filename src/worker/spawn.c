@@ -157,8 +157,8 @@ static _Noreturn void child_run(const struct spawn_request *r, pid_t agent, pid_
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (r->spec->folder != NULL && chdir(r->spec->folder) < 0) {
-        child_report(report, r->index, SPAWN_FOLDER);
+    if (r->spec->directory != NULL && chdir(r->spec->directory) < 0) {
+        child_report(report, r->index, SPAWN_DIRECTORY);
         _exit(126);
     }
     execve(r->path, r->spec->argv.v, r->spec->env.v);
@@ -243,7 +243,7 @@ int spawn_explain(const struct spawn_report *r, const char *path, struct dd_err 
     errno = r->error;
     if (r->stage == SPAWN_STDIO)
         return dd_err_set(err, -r->error, "cannot set up the output of '%s': %m", path);
-    if (r->stage == SPAWN_FOLDER)
+    if (r->stage == SPAWN_DIRECTORY)
         return dd_err_set(err, -r->error,
                           "cannot run '%s': cannot change to the directory of --chdir: %m", path);
     switch (r->error) {

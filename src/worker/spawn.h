@@ -23,7 +23,7 @@ struct spawn_report {
     int error; /* errno */
 };
 
-enum { SPAWN_STDIO = 1, SPAWN_FOLDER, SPAWN_EXEC, SPAWN_AFFINITY /* only a warning */ };
+enum { SPAWN_STDIO = 1, SPAWN_DIRECTORY, SPAWN_EXEC, SPAWN_AFFINITY /* only a warning */ };
 
 /* Signal mask of the agent. All signals are blocked while children are forked, so that no handler
  * of the agent runs in a child. */

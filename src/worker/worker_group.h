@@ -45,7 +45,7 @@ enum { WORKER_FIRST_FD = 3, WORKER_MAX_FDS = 4 };
 struct worker_spec {
     struct dd_strv argv; /* argv[0] is an absolute path, or found in PATH of env */
     struct dd_strv env;
-    const char *folder;    /* directory, borrowed; NULL: the agent's */
+    const char *directory; /* borrowed; NULL: the agent's */
     const cpu_set_t *cpus; /* borrowed; NULL: do not change the affinity */
     size_t cpus_size;
     const unsigned long

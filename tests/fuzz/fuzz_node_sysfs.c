@@ -35,7 +35,7 @@ static void must(bool ok)
         abort();
 }
 
-/* Each file, and then the folders above it as far as they are empty. */
+/* Each file, and then the directories above it as far as they are empty. */
 static void clean_up(void)
 {
     for (size_t i = 0; i < FILES; i++) {

@@ -19,7 +19,7 @@
 
 static char root[] = "/tmp/test_node.XXXXXX";
 
-/* Writes the file of that name below root, folders included. */
+/* Writes the file of that name below root, directories included. */
 __attribute__((format(printf, 2, 3))) static inline void put(const char *text, const char *fmt, ...)
 {
     DD_AUTO(free) char *name = NULL;

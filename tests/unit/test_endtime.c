@@ -200,15 +200,15 @@ static void each_scheduler_is_asked_in_its_words(void **state)
         const struct alloc_end_row *row = alloc_end_find(rows[i].source, env);
         DD_AUTO(strv) struct dd_strv words = {0};
         DD_AUTO(buf) struct dd_buf line = DD_BUF_INIT(400);
-        const char *folder;
+        const char *directory;
         assert_int_equal(row == NULL, rows[i].command == NULL);
         if (row == NULL)
             continue;
-        assert_int_equal(alloc_end_command(row, env, &words, &folder), 0);
+        assert_int_equal(alloc_end_command(row, env, &words, &directory), 0);
         for (size_t k = 0; k < words.n; k++)
             assert_int_equal(dd_buf_printf(&line, "%s%s", k > 0 ? " " : "", words.v[k]), 0);
         assert_string_equal(dd_buf_str(&line), rows[i].command);
-        assert_int_equal(folder != NULL, strcmp(rows[i].source, "pbs") == 0);
+        assert_int_equal(directory != NULL, strcmp(rows[i].source, "pbs") == 0);
     }
 }
 

@@ -36,7 +36,7 @@ static void a_package_arrives_as_it_was_sent(void **state)
 {
     (void)state;
     DD_AUTO(bootstrap_payload) struct bootstrap_payload in = {
-        .umask = 027, .limits = {5, UINT64_MAX}, .limits_n = 2, .folder = strdup("/a b")};
+        .umask = 027, .limits = {5, UINT64_MAX}, .limits_n = 2, .directory = strdup("/a b")};
     DD_AUTO(bootstrap_payload) struct bootstrap_payload out = {0};
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(BOOTSTRAP_MAX);
     in.alloc = some_alloc();
@@ -50,7 +50,7 @@ static void a_package_arrives_as_it_was_sent(void **state)
     assert_int_equal(out.umask, 027);
     assert_int_equal(out.limits_n, 2);
     assert_true(out.limits[0] == 5 && out.limits[1] == UINT64_MAX);
-    assert_string_equal(out.folder, "/a b");
+    assert_string_equal(out.directory, "/a b");
     assert_int_equal(out.argv.n, 2);
     assert_string_equal(out.argv.v[1], "");
     assert_string_equal(out.env.v[0], "A=1\n\xff");
@@ -70,7 +70,7 @@ static void gpus_are_numbers_for_all_nodes_or_for_none(void **state)
 {
     (void)state;
     for (int wrong = 0; wrong < 2; wrong++) {
-        DD_AUTO(bootstrap_payload) struct bootstrap_payload in = {.folder = strdup("/")};
+        DD_AUTO(bootstrap_payload) struct bootstrap_payload in = {.directory = strdup("/")};
         DD_AUTO(bootstrap_payload) struct bootstrap_payload out = {0};
         DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(BOOTSTRAP_MAX);
         in.alloc = some_alloc();
@@ -86,7 +86,7 @@ static void gpus_are_numbers_for_all_nodes_or_for_none(void **state)
 static void a_package_that_is_cut_or_longer_is_refused(void **state)
 {
     (void)state;
-    DD_AUTO(bootstrap_payload) struct bootstrap_payload in = {.folder = strdup("/")};
+    DD_AUTO(bootstrap_payload) struct bootstrap_payload in = {.directory = strdup("/")};
     DD_AUTO(buf) struct dd_buf bytes = DD_BUF_INIT(BOOTSTRAP_MAX);
     in.alloc = some_alloc();
     assert_int_equal(dd_strv_push(&in.argv, "ddrun"), 0);

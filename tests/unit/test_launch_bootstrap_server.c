@@ -77,7 +77,7 @@ static void bed_new(struct bed *b, bool wanted)
                           .job_id = (char *)(uintptr_t)"1",
                           .run_id = (char *)(uintptr_t)"1",
                           .nnodes = NODES};
-    struct bootstrap_payload payload = {.folder = (char *)(uintptr_t)"/", .alloc = &alloc};
+    struct bootstrap_payload payload = {.directory = (char *)(uintptr_t)"/", .alloc = &alloc};
     struct dd_err err = {0};
     *b = (struct bed){.base = event_base_new(),
                       .payload = DD_BUF_INIT(BOOTSTRAP_MAX),

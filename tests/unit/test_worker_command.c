@@ -92,7 +92,7 @@ static void code_and_output_come_back(void **state)
 }
 
 /* As PBS' commands are for a job that has no PATH of the user's. */
-static void a_program_may_be_in_a_folder_of_its_own(void **state)
+static void a_program_may_be_in_a_directory_of_its_own(void **state)
 {
     (void)state;
     char *const poor[] = {(char[]){"PATH=/nowhere"}, NULL};
@@ -100,11 +100,11 @@ static void a_program_may_be_in_a_folder_of_its_own(void **state)
     struct dd_err err = {.text = ""};
     struct result r = {.base = event_base_new()};
     struct command_spec spec = {
-        .argv = argv, .folder = "/nowhere/else", .env = poor, .limit_ms = 60000};
+        .argv = argv, .directory = "/nowhere/else", .env = poor, .limit_ms = 60000};
     struct command *c = NULL;
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, &err), -ENOENT);
     assert_string_equal(err.text, "cannot run 'echo': not found");
-    spec.folder = "/bin";
+    spec.directory = "/bin";
     assert_int_equal(command_start(&c, r.base, &spec, on_done, &r, NULL), 0);
     event_base_loopexit(r.base, &(struct timeval){.tv_sec = 60});
     event_base_dispatch(r.base);
@@ -256,7 +256,7 @@ int main(int argc, char **argv)
 
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(code_and_output_come_back),
-        cmocka_unit_test(a_program_may_be_in_a_folder_of_its_own),
+        cmocka_unit_test(a_program_may_be_in_a_directory_of_its_own),
         cmocka_unit_test(who_takes_too_long_is_killed_with_its_children),
         cmocka_unit_test(what_a_command_leaves_behind_is_killed),
         cmocka_unit_test(too_much_output_is_cut_and_nobody_waits),
