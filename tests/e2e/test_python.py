@@ -228,6 +228,13 @@ def test_a_function_of_a_notebook_runs_with_cloudpickle(pickler_env):
         assert "interactively\n  tip: pip install cloudpickle" in job.err
 
 
+def test_a_worker_that_cannot_see_the_files_of_the_call_reports_it(tmp_path):
+    runner = os.path.join(PACKAGE, "ddrun", "_run.py")
+    with Job("--nproc-per-node=1", runner, tmp_path / "elsewhere", env=package_env(PYTHON_EXEC=LAUNCH_PYTHON)) as job:
+        assert job.wait() == 1
+        assert f"error: {tmp_path}/elsewhere is not visible on this node\n  tip: " in job.err
+
+
 # ---- libddrun ----
 
 @pytest.mark.parametrize("place", PLACES)
