@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#pragma GCC diagnostic ignored "-Wdiscarded-qualifiers" /* literals stay const */
 #define const
 #include "agent/agent_machine.c"
 #undef const

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#pragma GCC diagnostic ignored "-Wdiscarded-qualifiers" /* literals stay const */
 #define const
 #include "rdzv/machine.c"
 #undef const
