@@ -146,11 +146,12 @@ def test_tf_config_gives_every_worker_a_port_of_its_own(tmp_path):
 
 
 TF_SERVERS = """
-    import json, os, socket, sys, time
+    import glob, json, os, socket, sys, time
     told = {n: v for n, v in os.environ.items() if n in ("RANK", "DDRUN_ROUND", "TF_CONFIG", "SLURM_PROCID", "SLURM_NTASKS")}
     print(json.dumps(told) + "\\n", end="", flush=True)
     config = json.loads(os.environ["TF_CONFIG"])
     kind, index = config["task"]["type"], config["task"]["index"]
+    open(f"{sys.argv[3]}.{kind}.{index}", "w").close()
     if kind != "evaluator":
         host, port = config["cluster"][kind][index].rsplit(":", 1)
         s = socket.socket()
@@ -173,6 +174,8 @@ TF_SERVERS = """
                     break
                 except ConnectionRefusedError:
                     time.sleep(0.02)
+        while len(glob.glob(sys.argv[3] + ".*")) < 4:  # an evaluator has no address
+            time.sleep(0.02)
         sys.exit(int(sys.argv[2]))
 """
 
@@ -183,7 +186,8 @@ TF_SERVERS = """
     ("chief:1,ps:1,worker:*", "ps,worker", 3),
 ])
 def test_servers_end_when_the_chief_has_succeeded(tmp_path, roles, forever, code):
-    with Job(*SIMULATED, "--tf", f"--roles={roles}", script(tmp_path, TF_SERVERS), forever, str(code), env=ours()) as job:
+    with Job(*SIMULATED, "--tf", f"--roles={roles}", script(tmp_path, TF_SERVERS), forever, str(code), str(tmp_path / "here"),
+             env=ours()) as job:
         assert job.wait() == code, job.err
         configs = tf_configs(job)
         assert "evaluator" not in configs[0]["cluster"]

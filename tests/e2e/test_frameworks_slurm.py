@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not os.access(DDRUN, os.X_OK), reason=f"{DDRUN} 
 
 def test_every_task_of_the_cluster_is_reached_from_the_chief(slurm):  # noqa: F811
     worker = slurm.file("servers.py", textwrap.dedent(TF_SERVERS))
-    job = slurm.run("--nproc-per-node=2", "--tf", "--roles=chief:1,worker:*,ps:2", worker, "ps,worker", "0")
+    job = slurm.run("--nproc-per-node=2", "--tf", "--roles=chief:1,worker:*,ps:2", worker, "ps,worker", "0", slurm.file("here"))
     assert job.rc == 0, job.err
     envs = environments(job)
     assert len(envs) == 8 and len({e["TF_CONFIG"] for e in envs}) == 8
