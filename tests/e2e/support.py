@@ -1,6 +1,7 @@
 """What the end-to-end tests share: running ddrun, finding its processes, and seeing that nothing is left."""
 
 import glob
+import itertools
 import json
 import mmap
 import os
@@ -131,15 +132,16 @@ def blocks(pid, sig):
 
 
 def until(what, limit=LIMIT, say="it"):
-    """The first true value of what(); looks again until the limit, and no more than a quarter of the time."""
+    """The first true value of what(); looks again until the limit, for a quarter of the time at first, and ever more rarely, down
+    to a twentieth of it."""
     end = time.monotonic() + limit
-    while True:
+    for turn in itertools.count(3):
         began = time.monotonic()
         value = what()
         if value:
             return value
         assert time.monotonic() < end, f"{say} did not come true within {limit} s"
-        time.sleep(max(0.01, 3 * (time.monotonic() - began)))
+        time.sleep(max(0.01, min(turn, 19) * (time.monotonic() - began)))
 
 
 def free_port():
