@@ -15,6 +15,10 @@ NETWORK = ("link set lo up", "link add eth0 type bridge", "addr add 192.0.2.1/24
 TOGETHER = ("test_torchrun.py::test_the_same_happens_under_torchrun_and_ddrun", "test_store_torch.py", "test_lib.py",
             "test_openpbs.py", "test_gridengine.py")
 
+# What takes long begins first: at the end nothing is left beside which it could run.
+LONG = ("test_slurm_recovery.py", "test_faults_", "test_torchrun", "test_torch_frameworks.py", "test_tensorflow.py", "test_store_random.py",
+        "test_stalled.py")
+
 
 def own_surroundings():
     """Mounts, and a network that reaches nothing else. (Open MPI does not use a loopback interface between nodes.)"""
@@ -34,6 +38,12 @@ def pytest_configure(config):
     os.umask(0o022)  # other users of a cluster read what its tests write
     if hasattr(config, "workerinput"):
         own_surroundings()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not any(name in item.nodeid for name in LONG))
 
 
 @pytest.hookimpl(optionalhook=True)
